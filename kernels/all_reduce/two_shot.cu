@@ -1,0 +1,55 @@
+// all_reduce/two_shot: every rank owns one slice; it pulls that slice from all ranks, reduces it in ascending rank order and pushes
+// the result to all ranks.
+//
+// Over the link: (world - 1) / world x bytes in and as many out of each rank. Two barriers, no scratch memory.
+//
+//   start: peer's st.release.sys of its epoch -> our ld.acquire.sys. Publishes its input, and says that its output may be overwritten.
+//   end:   our bar.sync, st.release.sys after the pushes -> peer's ld.acquire.sys. Publishes our slice of its output, and says that our
+//          reads of its input are over. The blocks of one index cover the same part of every slice, so a block of the peer that passes has
+//          all that these blocks wrote; the kernel's end gathers its blocks.
+//
+// In place is sound without a copy: only the slice's owner reads it (on any rank) and only the owner writes it, each thread its own
+// elements, after it has read them from all ranks.
+#include "../common/reduce.cuh"
+#include "../common/signals.cuh"
+
+// The part of `total` units that `rank` owns. The last ranks may own less, or nothing.
+__device__ __forceinline__ u64 slice_begin(u64 total, u32 rank, u32 world) {
+    u64 each = (total + world - 1) / world;
+    return least(total, each * rank);
+}
+
+template <typename T, typename Op>
+__device__ __forceinline__ void two_shot(const Peers& input, const Peers& output, u64 count, u32 average, const Sync& sync) {
+    using Stored = typename T::Stored;
+    u32 epoch = start_barrier(sync);
+
+    u64 thread = (u64)blockIdx.x * blockDim.x + threadIdx.x;
+    u64 threads = (u64)gridDim.x * blockDim.x;
+    Split part = split<T>(input.address[sync.rank], output.address[sync.rank], count);
+    u64 packs_at = part.head * sizeof(Stored);
+    u64 packs_end = slice_begin(part.packs, sync.rank + 1, sync.world);
+    for (u64 i = slice_begin(part.packs, sync.rank, sync.world) + thread; i < packs_end; i += threads) {
+        u64 offset = packs_at + i * sizeof(Pack);
+        Pack sum = reduce_pack<T, Op>(input, offset, sync.world, average);
+        for (u32 peer = 0; peer < sync.world; peer++) store_pack((void*)(output.address[peer] + offset), sum);
+    }
+    u64 edge = part.head + part.tail;
+    u64 edge_end = slice_begin(edge, sync.rank + 1, sync.world);
+    for (u64 i = slice_begin(edge, sync.rank, sync.world) + thread; i < edge_end; i += threads) {
+        u64 offset = (i < part.head ? i : i + part.packs * LANES<T>) * sizeof(Stored);
+        Stored sum = reduce_element<T, Op>(input, offset, sync.world, average);
+        for (u32 peer = 0; peer < sync.world; peer++) *(Stored*)(output.address[peer] + offset) = sum;
+    }
+
+    end_barrier(sync, epoch);
+}
+
+// Sum with `average` != 0 divides by the world size before the rounding.
+#define ENTRY(NAME, T, OP)                                                                                                            \
+    extern "C" __global__ void __launch_bounds__(512, 1)                                                                              \
+        all_reduce_two_shot_##NAME(const __grid_constant__ Peers input, const __grid_constant__ Peers output, u64 count,              \
+                                   u32 average, const __grid_constant__ Sync sync) {                                                  \
+        two_shot<T, OP>(input, output, count, average, sync);                                                                         \
+    }
+#include "../common/entries.cuh"

@@ -1,0 +1,42 @@
+// Plain integer types and 16-byte packs. Kernels include no system header: NVRTC compiles them in milliseconds, and the PTX
+// holds nothing but the algorithm.
+#pragma once
+
+typedef unsigned char u8;
+typedef unsigned short u16;
+typedef unsigned int u32;
+typedef unsigned long long u64;
+typedef int i32;
+typedef long long i64;
+
+// Ranks of one group that a kernel can address: their pointers travel by value in constant memory, so that no kernel starts with
+// a dependent load. src/plan mirrors it.
+constexpr u32 MAX_WORLD = 16;
+
+// One region on every rank, this rank's own included, in rank order. Entries at and past the world size are null.
+struct Peers {
+    u64 address[MAX_WORLD];
+};
+
+struct alignas(16) Pack {
+    u32 word[4];
+};
+
+// The widest access of the architecture, as one instruction: what the compiler may not split or merge.
+__device__ __forceinline__ Pack load_pack(const void* from) {
+    Pack p;
+    asm volatile("ld.global.v4.u32 {%0,%1,%2,%3}, [%4];"
+                 : "=r"(p.word[0]), "=r"(p.word[1]), "=r"(p.word[2]), "=r"(p.word[3])
+                 : "l"(from)
+                 : "memory");
+    return p;
+}
+
+__device__ __forceinline__ void store_pack(void* to, const Pack& p) {
+    asm volatile("st.global.v4.u32 [%0], {%1,%2,%3,%4};"
+                 :
+                 : "l"(to), "r"(p.word[0]), "r"(p.word[1]), "r"(p.word[2]), "r"(p.word[3])
+                 : "memory");
+}
+
+__device__ __forceinline__ u64 least(u64 a, u64 b) { return a < b ? a : b; }

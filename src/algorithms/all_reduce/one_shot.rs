@@ -1,0 +1,62 @@
+//! `all_reduce/one_shot`: every rank pulls every rank's input. See kernels/all_reduce/one_shot.cu.
+
+use super::{average, entry, plan_name};
+use crate::{
+    algorithms::{Algorithm, THREADS, Target, blocks_for, staging, sync_argument, synchronisation},
+    collective::Collective,
+    contract::Contract,
+    plan::{Arg, BufferSpec, Call, Launch, Op, Plan, Role},
+};
+
+/// Pull everything, reduce in rank order: one trip, (world - 1) x bytes into each rank.
+pub struct OneShot;
+
+const NAME: &str = "one_shot";
+
+impl Algorithm for OneShot {
+    fn collective(&self) -> Collective {
+        Collective::AllReduce
+    }
+
+    fn name(&self) -> &'static str {
+        NAME
+    }
+
+    fn contract(&self, _: &Call) -> Contract {
+        Contract::ORDERED
+    }
+
+    fn supports(&self, _: &Call) -> Result<(), String> {
+        Ok(())
+    }
+
+    fn workspace(&self, _: u32, bytes: u64) -> Vec<BufferSpec> {
+        let mut buffers = synchronisation(NAME);
+        buffers.push(BufferSpec::new(format!("{NAME}.staging"), bytes + 16, Role::Data));
+        buffers
+    }
+
+    fn plan(&self, call: &Call, target: &Target) -> Plan {
+        // In place, results would overwrite what peers still read: they read a copy instead.
+        let input = if call.in_place() { staging(NAME, &call.input) } else { call.input.clone() };
+        let grid = blocks_for(call.bytes().div_ceil(16), target.waiting_blocks);
+        Plan::per_rank(plan_name(NAME, call), call.world(), |rank| {
+            let launch = Op::Launch(Launch {
+                module: "all_reduce/one_shot".into(),
+                entry: entry(NAME, call),
+                build: target.build,
+                grid,
+                block: THREADS,
+                waits_for_peers: true,
+                args: vec![
+                    Arg::Peers(input.clone()),
+                    Arg::Address(call.output.clone()),
+                    Arg::U64(call.count),
+                    average(call),
+                    sync_argument(NAME, rank, call.world()),
+                ],
+            });
+            if call.in_place() { vec![Op::Copy { from: call.input.clone(), to: input.clone() }, launch] } else { vec![launch] }
+        })
+    }
+}

@@ -1,0 +1,58 @@
+//! `all_reduce/two_shot`: every rank reduces its slice and pushes it to all. See kernels/all_reduce/two_shot.cu.
+
+use super::{average, entry, plan_name};
+use crate::{
+    algorithms::{Algorithm, THREADS, Target, blocks_for, sync_argument, synchronisation},
+    collective::Collective,
+    contract::Contract,
+    plan::{Arg, BufferSpec, Call, Launch, Op, Plan},
+};
+
+/// Pull the own slice from all, reduce it in rank order, push it to all: twice (world - 1) / world x bytes over each link.
+pub struct TwoShot;
+
+const NAME: &str = "two_shot";
+
+impl Algorithm for TwoShot {
+    fn collective(&self) -> Collective {
+        Collective::AllReduce
+    }
+
+    fn name(&self) -> &'static str {
+        NAME
+    }
+
+    fn contract(&self, _: &Call) -> Contract {
+        Contract::ORDERED
+    }
+
+    fn supports(&self, _: &Call) -> Result<(), String> {
+        Ok(())
+    }
+
+    fn workspace(&self, _: u32, _: u64) -> Vec<BufferSpec> {
+        synchronisation(NAME)
+    }
+
+    fn plan(&self, call: &Call, target: &Target) -> Plan {
+        let slice = call.bytes().div_ceil(16).div_ceil(u64::from(call.world()));
+        let grid = blocks_for(slice, target.waiting_blocks);
+        Plan::per_rank(plan_name(NAME, call), call.world(), |rank| {
+            vec![Op::Launch(Launch {
+                module: "all_reduce/two_shot".into(),
+                entry: entry(NAME, call),
+                build: target.build,
+                grid,
+                block: THREADS,
+                waits_for_peers: true,
+                args: vec![
+                    Arg::Peers(call.input.clone()),
+                    Arg::Peers(call.output.clone()),
+                    Arg::U64(call.count),
+                    average(call),
+                    sync_argument(NAME, rank, call.world()),
+                ],
+            })]
+        })
+    }
+}

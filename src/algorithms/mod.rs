@@ -1,0 +1,123 @@
+//! Algorithms: ways to do a collective, each with what it promises, what it supports and its plan.
+//!
+//! Nothing here knows which machine it will run on.
+
+pub mod all_reduce;
+
+use crate::{
+    collective::Collective,
+    contract::Contract,
+    plan::{Arg, BufferSpec, Build, Call, MAX_WORLD, Plan, Region, Role},
+};
+
+/// One way to do a collective.
+pub trait Algorithm: Sync {
+    /// The collective it does.
+    fn collective(&self) -> Collective;
+
+    /// Its name, unique within the collective: `two_shot`.
+    fn name(&self) -> &'static str;
+
+    /// What it promises about the numbers of a call.
+    fn contract(&self, call: &Call) -> Contract;
+
+    /// Whether it can do a call at all.
+    ///
+    /// # Errors
+    /// The reason why not, for people.
+    fn supports(&self, call: &Call) -> Result<(), String>;
+
+    /// Buffers that it needs beside the caller's, for calls of up to `bytes` bytes. Their names start with the algorithm's.
+    fn workspace(&self, world: u32, bytes: u64) -> Vec<BufferSpec>;
+
+    /// What all ranks do. A pure function of its arguments. `call` is one that the algorithm supports.
+    fn plan(&self, call: &Call, target: &Target) -> Plan;
+
+    /// Environment variables that the machine's process must have been started with: how a vendor's library is forced onto one path.
+    fn environment(&self) -> &'static [(&'static str, &'static str)] {
+        &[]
+    }
+}
+
+/// What a plan is made for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Target {
+    /// Which build of the kernels.
+    pub build: Build,
+    /// The most blocks of one rank that may wait for blocks of other ranks: they must all be resident at once.
+    pub waiting_blocks: u32,
+}
+
+impl Default for Target {
+    /// The release build on a device of its own.
+    fn default() -> Target {
+        Target { build: Build::Release, waiting_blocks: 128 }
+    }
+}
+
+/// Every algorithm there is.
+pub fn all() -> &'static [&'static dyn Algorithm] {
+    &[
+        &all_reduce::OneShot,
+        &all_reduce::TwoShot,
+        &all_reduce::Nccl::RING,
+        &all_reduce::Nccl::TREE,
+        &all_reduce::Nccl::SYMMETRIC_LL,
+        &all_reduce::Nccl::SYMMETRIC_LD_ST,
+    ]
+}
+
+/// The algorithm called `name` for a collective.
+///
+/// # Errors
+/// Names the algorithms there are.
+pub fn find(collective: Collective, name: &str) -> Result<&'static dyn Algorithm, String> {
+    let of_collective = || all().iter().copied().filter(|a| a.collective() == collective);
+    of_collective().find(|a| a.name() == name).ok_or_else(|| {
+        let names: Vec<&str> = of_collective().map(|a| a.name()).collect();
+        format!("unknown algorithm `{name}` of {collective}: expected one of {}", names.join(", "))
+    })
+}
+
+/// Threads of a block in kernels that synchronise per block.
+const THREADS: u32 = 512;
+
+/// The most blocks that any kernel's signals are laid out for.
+const MAX_BLOCKS: u32 = 128;
+
+/// Buffers of an algorithm whose kernels use kernels/common/signals.cuh: its own signal pad, epochs, stuck report and stall times.
+fn synchronisation(algorithm: &str) -> Vec<BufferSpec> {
+    let words = u64::from(MAX_BLOCKS) * MAX_WORLD as u64;
+    vec![
+        BufferSpec::new(format!("{algorithm}.signals"), words * 4, Role::Signals),
+        BufferSpec::new(format!("{algorithm}.epochs"), u64::from(MAX_BLOCKS) * 4, Role::State),
+        BufferSpec::new(format!("{algorithm}.stuck"), 64 + words * 16, Role::StuckReport),
+        BufferSpec::new(format!("{algorithm}.stalls"), 32, Role::Stalls),
+    ]
+}
+
+/// The `Sync` struct of kernels/common/signals.cuh.
+fn sync_argument(algorithm: &str, rank: u32, world: u32) -> Arg {
+    let buffers = synchronisation(algorithm);
+    let [signals, epochs, stuck, stalls] = &buffers[..] else { unreachable!("four buffers synchronise") };
+    Arg::Struct(vec![
+        Arg::Peers(signals.whole()),
+        Arg::Address(epochs.whole()),
+        Arg::Address(stuck.whole()),
+        Arg::Address(stalls.whole()),
+        Arg::WaitLimit,
+        Arg::U32(rank),
+        Arg::U32(world),
+    ])
+}
+
+/// Blocks for `units` of work at one unit a thread, at least one: a call of zero elements still meets its peers.
+fn blocks_for(units: u64, most: u32) -> u32 {
+    units.div_ceil(u64::from(THREADS)).clamp(1, u64::from(most.min(MAX_BLOCKS))) as u32
+}
+
+/// Where an algorithm keeps a copy of `region` that peers may read while the region itself is overwritten. It keeps the region's
+/// distance from a 16-byte boundary, so that packs stay packs.
+fn staging(algorithm: &str, region: &Region) -> Region {
+    Region::new(format!("{algorithm}.staging"), region.offset % 16, region.bytes)
+}

@@ -1,0 +1,255 @@
+//! Reduction operators and what a reduction ought to give: the reference of one order, and the bound that any order must keep.
+
+use std::{fmt, str::FromStr};
+
+use serde::{Deserialize, Serialize};
+
+use super::dtype::{DType, Element, from_name};
+
+/// How the ranks' elements are combined.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum ReduceOp {
+    /// The sum.
+    Sum,
+    /// The smallest; NaN only where all are NaN.
+    Min,
+    /// The largest; NaN only where all are NaN.
+    Max,
+    /// The sum divided by the world size; integers truncate toward zero.
+    Avg,
+}
+
+impl ReduceOp {
+    /// Every operator, in the order of reports.
+    pub const ALL: [ReduceOp; 4] = [ReduceOp::Sum, ReduceOp::Min, ReduceOp::Max, ReduceOp::Avg];
+
+    /// The name in case ids, kernel entries and reports.
+    pub const fn name(self) -> &'static str {
+        match self {
+            ReduceOp::Sum => "sum",
+            ReduceOp::Min => "min",
+            ReduceOp::Max => "max",
+            ReduceOp::Avg => "avg",
+        }
+    }
+
+    /// Whether elements are added, so that order and rounding matter.
+    pub const fn adds(self) -> bool {
+        matches!(self, ReduceOp::Sum | ReduceOp::Avg)
+    }
+}
+
+impl fmt::Display for ReduceOp {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.name())
+    }
+}
+
+impl FromStr for ReduceOp {
+    type Err = String;
+    fn from_str(name: &str) -> Result<ReduceOp, String> {
+        from_name(&ReduceOp::ALL, name, "reduction", |op| op.name())
+    }
+}
+
+/// Reduces `values` in the order given, in the accumulator's type, and rounds once.
+///
+/// # Panics
+/// If `values` is empty: a group has at least one rank.
+pub fn reduce_in_order<T: Element>(op: ReduceOp, values: &[T]) -> T {
+    let combine = match op {
+        ReduceOp::Sum | ReduceOp::Avg => T::add,
+        ReduceOp::Min => T::min,
+        ReduceOp::Max => T::max,
+    };
+    let acc = values.iter().map(|value| value.widen()).reduce(combine).expect("a group has at least one rank");
+    T::narrow(if op == ReduceOp::Avg { T::divide(acc, values.len() as u32) } else { acc })
+}
+
+/// Reduces `values` in the order given, rounding to the element type at every addition, as a ring in the element type does.
+/// The average is divided at the end.
+pub fn reduce_per_hop<T: Element>(op: ReduceOp, values: &[T]) -> T {
+    if !op.adds() {
+        return reduce_in_order(op, values);
+    }
+    let sum = values.iter().copied().reduce(|a, b| T::narrow(T::add(a.widen(), b.widen()))).expect("a group has at least one rank");
+    if op == ReduceOp::Avg { T::narrow(T::divide(sum.widen(), values.len() as u32)) } else { sum }
+}
+
+/// Where additions round.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Roundings {
+    /// Accumulated in a wider type, rounded to the element type once.
+    Once,
+    /// Rounded to the element type at each addition.
+    PerHop,
+}
+
+/// The exact result of a reduction and how far a conforming one may be from it.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Bounded {
+    /// The exact value, to about 106 bits before it is stored here.
+    pub exact: f64,
+    /// The largest allowed `|got - exact|`; zero where the result is exact in any order.
+    pub bound: f64,
+}
+
+/// The exact result over `values` and the a-priori bound on the error of a reduction in any order.
+///
+/// Sums of `W` elements, with `u` the unit roundoff of the element type, `A` the sum of magnitudes, `eta` the smallest subnormal:
+/// rounding per hop errs by at most `(W-1) u A` (Lange and Rump, BIT 57, 2017, 927-941); accumulating in f32 and rounding once by at most
+/// `u |s| + (1+u)(W-1) 2^-24 A + eta/2`. The average adds the error of the division (or of a multiplication by the rounded inverse, which
+/// libraries do before or after the sum). Returns `None` where no bound holds: a NaN or an infinity among the inputs, or magnitudes
+/// that can overflow on the way.
+pub fn bounded<T: Element>(op: ReduceOp, roundings: Roundings, values: &[T]) -> Option<Bounded> {
+    if values.iter().any(|v| !v.to_f64().is_finite()) {
+        return None;
+    }
+    if !op.adds() || !T::DTYPE.is_float() {
+        return Some(Bounded { exact: reduce_in_order(op, values).to_f64(), bound: 0.0 });
+    }
+    let world = values.len() as f64;
+    let magnitudes: f64 = values.iter().map(|v| v.to_f64().abs()).sum();
+    if magnitudes >= largest(T::DTYPE) {
+        return None;
+    }
+    let unit = unit_roundoff(T::DTYPE);
+    let acc_unit = if T::DTYPE == DType::F64 { unit } else { unit_roundoff(DType::F32) };
+    let sum = sum_twice(values.iter().map(|v| v.to_f64()));
+    let hops = world - 1.0;
+    let (exact, magnitudes) = if op == ReduceOp::Avg { (sum / world, magnitudes / world) } else { (sum, magnitudes) };
+    let mut bound = match roundings {
+        Roundings::PerHop => hops * unit * magnitudes,
+        Roundings::Once => unit * exact.abs() + (1.0 + unit) * hops * acc_unit * magnitudes,
+    };
+    if op == ReduceOp::Avg {
+        // The division, or W products with an inverse that is itself rounded: at most three more roundings of relative size.
+        bound += match roundings {
+            Roundings::PerHop => 3.0 * unit * magnitudes,
+            Roundings::Once => 3.0 * acc_unit * magnitudes,
+        };
+    }
+    // Gradual underflow: each rounding to the element type may lose half of the smallest subnormal.
+    let roundings_to_type = match roundings {
+        Roundings::Once => 1.0,
+        Roundings::PerHop => 2.0 * world,
+    };
+    let own_error = 4.0 * f64::EPSILON * f64::EPSILON * magnitudes + exact.abs() * f64::EPSILON * 0.5;
+    let own_error = if T::DTYPE == DType::F64 { own_error } else { exact.abs() * f64::EPSILON };
+    Some(Bounded { exact, bound: bound + roundings_to_type * smallest_subnormal(T::DTYPE) * 0.5 + own_error })
+}
+
+/// Half of the distance between 1 and the next number.
+pub fn unit_roundoff(dtype: DType) -> f64 {
+    (-f64::from(dtype.precision())).exp2()
+}
+
+/// The smallest positive number of the type; 0 for integers.
+pub fn smallest_subnormal(dtype: DType) -> f64 {
+    match dtype {
+        DType::F32 => f64::from(f32::from_bits(1)),
+        DType::F16 => half::f16::from_bits(1).to_f64(),
+        DType::BF16 => half::bf16::from_bits(1).to_f64(),
+        DType::F64 => f64::from_bits(1),
+        DType::I32 => 0.0,
+    }
+}
+
+/// The largest finite number of the type.
+pub fn largest(dtype: DType) -> f64 {
+    match dtype {
+        DType::F32 => f64::from(f32::MAX),
+        DType::F16 => half::f16::MAX.to_f64(),
+        DType::BF16 => half::bf16::MAX.to_f64(),
+        DType::F64 => f64::MAX,
+        DType::I32 => f64::from(i32::MAX),
+    }
+}
+
+/// The sum as if computed in twice the precision of f64 and rounded once (Ogita, Rump, Oishi: Sum2).
+fn sum_twice(values: impl Iterator<Item = f64>) -> f64 {
+    let (mut sum, mut lost) = (0.0f64, 0.0f64);
+    for value in values {
+        let next = sum + value;
+        let back = next - sum;
+        lost += (sum - (next - back)) + (value - back);
+        sum = next;
+    }
+    sum + lost
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use approx::assert_relative_eq;
+    use half::bf16;
+    use proptest::prelude::*;
+    use rstest::rstest;
+
+    #[test]
+    fn order_decides_what_a_large_pair_swallows() {
+        let probe = [2f32.powi(30), 1.0, -(2f32.powi(30)), 2.0];
+        assert_eq!(reduce_in_order(ReduceOp::Sum, &probe), 2.0);
+        assert_eq!(reduce_in_order(ReduceOp::Sum, &[probe[0], probe[2], probe[1], probe[3]]), 3.0);
+    }
+
+    #[test]
+    fn sixteen_bit_floats_round_once() {
+        // 256 + 1 + 1: each 1 is lost when the sum is rounded to bf16 (8 bits) at every hop.
+        let values = [256.0, 1.0, 1.0].map(bf16::from_f32);
+        assert_eq!(reduce_in_order(ReduceOp::Sum, &values).to_f32(), 258.0);
+        assert_eq!(reduce_per_hop(ReduceOp::Sum, &values).to_f32(), 256.0);
+    }
+
+    #[rstest]
+    #[case::all_negative_zero(&[-0.0, -0.0], -0.0)]
+    #[case::one_positive_zero(&[-0.0, 0.0], 0.0)]
+    fn sums_keep_the_sign_of_zero(#[case] values: &[f32], #[case] sum: f32) {
+        assert_eq!(reduce_in_order(ReduceOp::Sum, values).to_bits(), sum.to_bits());
+    }
+
+    #[test]
+    fn exact_sum_keeps_what_f64_addition_loses() {
+        assert_relative_eq!(sum_twice([1e16, 1.0, 1.0, -1e16].into_iter()), 2.0);
+    }
+
+    #[test]
+    fn no_bound_where_the_result_may_overflow() {
+        assert_eq!(bounded(ReduceOp::Sum, Roundings::Once, &[f32::MAX, f32::MAX]), None);
+        assert_eq!(bounded(ReduceOp::Sum, Roundings::Once, &[f32::NAN, 1.0]), None);
+    }
+
+    fn keeps_its_bound<T: Element>(op: ReduceOp, values: &[T], orders: &[usize]) -> Result<(), TestCaseError> {
+        let shuffled: Vec<T> = orders.iter().map(|&i| values[i]).collect();
+        for (roundings, got) in [(Roundings::Once, reduce_in_order(op, &shuffled)), (Roundings::PerHop, reduce_per_hop(op, &shuffled))] {
+            if let Some(bounded) = bounded(op, roundings, values) {
+                let error = (got.to_f64() - bounded.exact).abs();
+                prop_assert!(error <= bounded.bound, "{op} {roundings:?} {shuffled:?}: error {error:e}, bound {:e}", bounded.bound);
+            }
+        }
+        Ok(())
+    }
+
+    proptest! {
+        /// A bound that a conforming reduction can exceed would raise false alarms.
+        #[test]
+        fn conforming_reductions_keep_their_bounds(
+            raw in proptest::collection::vec(any::<u64>(), 1..=8),
+            op in proptest::sample::select(&ReduceOp::ALL[..]),
+            seed in any::<u64>(),
+        ) {
+            let mut orders: Vec<usize> = (0..raw.len()).collect();
+            orders.sort_by_key(|&i| (i as u64).wrapping_mul(seed | 1));
+            let floats: Vec<f64> = raw.iter().map(|&bits| f64::from_bits(bits & !(0x7 << 60)) * if bits & 1 == 0 { 1.0 } else { 1e3 }).collect();
+            keeps_its_bound(op, &floats, &orders)?;
+            let narrow: Vec<bf16> = raw.iter().map(|&bits| bf16::from_bits(bits as u16)).collect();
+            keeps_its_bound(op, &narrow, &orders)?;
+            let half: Vec<half::f16> = raw.iter().map(|&bits| half::f16::from_bits(bits as u16)).collect();
+            keeps_its_bound(op, &half, &orders)?;
+            let single: Vec<f32> = raw.iter().map(|&bits| f32::from_bits(bits as u32)).collect();
+            keeps_its_bound(op, &single, &orders)?;
+        }
+    }
+}

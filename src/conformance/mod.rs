@@ -1,0 +1,7 @@
+//! Conformance: cases, the inputs they run on, what must hold of the results, and what is said when it does not.
+//!
+//! This layer sees machines through [`crate::machine::Machine`] only.
+
+mod verdict;
+
+pub use verdict::{Finding, Status, Verdict};

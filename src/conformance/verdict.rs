@@ -1,0 +1,117 @@
+//! Verdicts: what became of a case.
+
+use std::fmt;
+
+use serde::{Deserialize, Serialize};
+
+/// What became of a case. The order is by severity: the worst of several is their maximum.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Status {
+    /// Every property that applies holds.
+    Pass,
+    /// The machine or the contender cannot do this case; says why, and is never a pass.
+    NotSupported,
+    /// It was never started; says why.
+    NotRun,
+    /// A known finding, waived with an owner and an expiry date.
+    Waived,
+    /// A waived finding that no longer appears: the waiver is stale.
+    UnexpectedPass,
+    /// The harness or the machine failed, not the kernel; never a pass, never a finding.
+    InfraError,
+    /// A property does not hold.
+    Fail,
+    /// Ranks did not finish in time.
+    Hang,
+    /// The process died or a device reported a fault.
+    Crash,
+}
+
+impl Status {
+    /// Every status, in the order of reports.
+    pub const ALL: [Status; 9] = [
+        Status::Pass,
+        Status::Fail,
+        Status::Hang,
+        Status::Crash,
+        Status::NotSupported,
+        Status::NotRun,
+        Status::Waived,
+        Status::UnexpectedPass,
+        Status::InfraError,
+    ];
+
+    /// The name in reports and JSON.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Status::Pass => "pass",
+            Status::NotSupported => "not_supported",
+            Status::NotRun => "not_run",
+            Status::Waived => "waived",
+            Status::UnexpectedPass => "unexpected_pass",
+            Status::InfraError => "infra_error",
+            Status::Fail => "fail",
+            Status::Hang => "hang",
+            Status::Crash => "crash",
+        }
+    }
+
+    /// Whether something is wrong with what was tested, so that the command exits 1.
+    pub const fn is_finding(self) -> bool {
+        matches!(self, Status::Fail | Status::Hang | Status::Crash | Status::UnexpectedPass)
+    }
+}
+
+impl fmt::Display for Status {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.name())
+    }
+}
+
+/// One thing that a check has to say.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Finding {
+    /// The property that does not hold: `reference`, `ranks_agree`, `canaries`, ...
+    pub property: String,
+    /// Which call of the script, counted from 0, where it is about one.
+    pub call: Option<usize>,
+    /// One line.
+    pub summary: String,
+    /// The report for people, several lines; empty where the summary says it all.
+    pub details: String,
+}
+
+/// What became of one case.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Verdict {
+    /// The case's id: a query that selects just this case.
+    pub case: String,
+    /// The worst of its findings.
+    pub status: Status,
+    /// Why it was not run, or what the machine said; empty for a pass.
+    pub reason: String,
+    /// Properties that were checked and hold.
+    pub held: Vec<String>,
+    /// Properties that do not apply, with the reason.
+    pub not_applicable: Vec<(String, String)>,
+    /// What does not hold.
+    pub findings: Vec<Finding>,
+    /// Wall time in milliseconds.
+    pub milliseconds: f64,
+}
+
+impl Verdict {
+    /// A verdict without checks: the case was not supported, not run, hung or crashed.
+    pub fn without_checks(case: impl Into<String>, status: Status, reason: impl Into<String>) -> Verdict {
+        Verdict {
+            case: case.into(),
+            status,
+            reason: reason.into(),
+            held: Vec::new(),
+            not_applicable: Vec::new(),
+            findings: Vec::new(),
+            milliseconds: 0.0,
+        }
+    }
+}

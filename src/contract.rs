@@ -1,0 +1,50 @@
+//! What an algorithm promises about its numbers. The harness tests exactly that, never a hand-picked tolerance.
+
+use serde::{Deserialize, Serialize};
+
+use crate::collective::Roundings;
+
+/// The numerical contract of one algorithm for one call.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Contract {
+    /// In which order the ranks' elements are combined.
+    pub order: Order,
+    /// Where sums round.
+    pub roundings: Roundings,
+    /// Whether all ranks get the same bits.
+    pub equal_across_ranks: bool,
+    /// Whether the same call on the same inputs gives the same bits again: in another run, after other calls, at other addresses.
+    pub equal_run_to_run: bool,
+    /// Whether a captured and replayed call gives the bits of an eager one.
+    pub graph_equals_eager: bool,
+    /// Whether in-place and out-of-place calls give the same bits.
+    pub in_place_equals_out_of_place: bool,
+    /// Whether NaN, infinities, signed zeros, subnormals and overflow come out as the reference of the same order has them.
+    /// NaN payloads are never promised.
+    pub special_values: bool,
+}
+
+/// The order in which the ranks' elements are combined.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Order {
+    /// `((r0 + r1) + r2) + ...` for every element.
+    RankAscending,
+    /// Starts at the rank that owns the element and goes round: any of the W rotations, constant over an owner's slice.
+    AnyRotation,
+    /// Any order and any tree.
+    Any,
+}
+
+impl Contract {
+    /// Rank-ascending, accumulated wide, rounded once, equal in every respect: what our algorithms promise.
+    pub const ORDERED: Contract = Contract {
+        order: Order::RankAscending,
+        roundings: Roundings::Once,
+        equal_across_ranks: true,
+        equal_run_to_run: true,
+        graph_equals_eager: true,
+        in_place_equals_out_of_place: true,
+        special_values: true,
+    };
+}

@@ -1,0 +1,84 @@
+//! The compiled kernels, embedded: what is validated is what ships. `cargo xtask kernels` writes them.
+
+use std::{borrow::Cow, collections::BTreeMap};
+
+use crate::plan::{Build, Launch};
+
+/// Kernel modules, by path under kernels/: `all_reduce/two_shot`. One line a module; `cargo xtask kernels` compiles the same list.
+pub const MODULES: &[Module] = &[
+    Module::of_both_builds(
+        "all_reduce/one_shot",
+        include_str!("../kernels/ptx/all_reduce/one_shot.ptx"),
+        include_str!("../kernels/ptx/all_reduce/one_shot.checked.ptx"),
+    ),
+    Module::of_both_builds(
+        "all_reduce/two_shot",
+        include_str!("../kernels/ptx/all_reduce/two_shot.ptx"),
+        include_str!("../kernels/ptx/all_reduce/two_shot.checked.ptx"),
+    ),
+];
+
+/// One source file under kernels/ and what it compiles to.
+pub struct Module {
+    /// Path under kernels/ without extension.
+    pub name: &'static str,
+    /// PTX of the release build.
+    pub release: &'static str,
+    /// PTX of the checked build, where the module synchronises.
+    pub checked: Option<&'static str>,
+}
+
+impl Module {
+    const fn of_both_builds(name: &'static str, release: &'static str, checked: &'static str) -> Module {
+        Module { name, release, checked: Some(checked) }
+    }
+}
+
+/// The PTX that launches refer to: the embedded modules, of which some may be replaced, as by a mutant.
+#[derive(Clone, Default)]
+pub struct Library {
+    replaced: BTreeMap<(String, Build), Cow<'static, str>>,
+}
+
+impl Library {
+    /// Replaces one module's PTX.
+    pub fn replace(&mut self, module: &str, build: Build, ptx: impl Into<Cow<'static, str>>) {
+        self.replaced.insert((module.into(), build), ptx.into());
+    }
+
+    /// The PTX of a module.
+    ///
+    /// # Errors
+    /// Names the modules there are.
+    pub fn ptx(&self, module: &str, build: Build) -> Result<&str, String> {
+        if let Some(ptx) = self.replaced.get(&(module.to_owned(), build)) {
+            return Ok(ptx);
+        }
+        let found = MODULES.iter().find(|m| m.name == module).ok_or_else(|| {
+            let names: Vec<&str> = MODULES.iter().map(|m| m.name).collect();
+            format!("unknown kernel module `{module}`: expected one of {}", names.join(", "))
+        })?;
+        match build {
+            Build::Release => Ok(found.release),
+            Build::Checked => found.checked.ok_or_else(|| format!("kernel module `{module}` has no checked build")),
+        }
+    }
+
+    /// Checks that a launch's entry is in its module.
+    ///
+    /// # Errors
+    /// Names the module and the entries it has.
+    pub fn check(&self, launch: &Launch) -> Result<(), String> {
+        let ptx = self.ptx(&launch.module, launch.build)?;
+        if entries(ptx).any(|entry| entry == launch.entry) {
+            return Ok(());
+        }
+        let known: Vec<&str> = entries(ptx).collect();
+        Err(format!("kernel `{}` is not in the PTX of `{}`, which has {}", launch.entry, launch.module, known.join(", ")))
+    }
+}
+
+/// Names of the entry points of a PTX text.
+pub fn entries(ptx: &str) -> impl Iterator<Item = &str> {
+    ptx.lines().filter_map(|line| line.split_once(".entry ").map(|(_, rest)| rest.split(['(', ' ']).next().unwrap_or(rest)))
+}

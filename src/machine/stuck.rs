@@ -1,0 +1,109 @@
+//! Stuck reports: what a wait that gave up leaves behind. Mirrors `StuckEntry` of kernels/common/signals.cuh.
+
+use std::fmt;
+
+use serde::{Deserialize, Serialize};
+
+use crate::plan::MAX_WORLD;
+
+/// Byte offset of the first entry of a stuck report; entries of 16 bytes follow, one for each (block, peer).
+pub const STUCK_ENTRIES: usize = 64;
+
+/// Where a kernel synchronises. The discriminants index a group's stall times.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Site {
+    /// The kernel's first instruction.
+    Enter = 1,
+    /// The start barrier.
+    Start = 2,
+    /// The end barrier, before arriving.
+    End = 3,
+    /// After the end barrier.
+    Leave = 4,
+}
+
+impl Site {
+    /// Every site.
+    pub const ALL: [Site; 4] = [Site::Enter, Site::Start, Site::End, Site::Leave];
+
+    /// The name in case ids and reports.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Site::Enter => "enter",
+            Site::Start => "start",
+            Site::End => "end",
+            Site::Leave => "leave",
+        }
+    }
+}
+
+/// A wait that gave up.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Stuck {
+    /// Buffer that the report was in, which names the algorithm: `two_shot.stuck`.
+    pub report: String,
+    /// The rank that waited.
+    pub rank: usize,
+    /// The rank it waited for.
+    pub peer: usize,
+    /// The block that waited.
+    pub block: usize,
+    /// Where.
+    pub site: Site,
+    /// The epoch it waited for.
+    pub want: u32,
+    /// The epoch it saw last.
+    pub saw: u32,
+}
+
+impl fmt::Display for Stuck {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let algorithm = self.report.split('.').next().unwrap_or_default();
+        write!(
+            f,
+            "rank {} block {} of {algorithm} waited for rank {} at its {} barrier: wanted epoch {}, saw {}",
+            self.rank,
+            self.block,
+            self.peer,
+            self.site.name(),
+            self.want,
+            self.saw
+        )
+    }
+}
+
+/// Reads what rank `rank` left in the report `name`. Entries that no wait wrote are passed over.
+pub fn decode_stuck_report(name: &str, rank: usize, bytes: &[u8]) -> Vec<Stuck> {
+    let word = |at: usize| u32::from_le_bytes(bytes[at..at + 4].try_into().expect("four bytes"));
+    if bytes.len() < STUCK_ENTRIES || word(0) == 0 {
+        return Vec::new();
+    }
+    (0..(bytes.len() - STUCK_ENTRIES) / 16)
+        .filter_map(|entry| {
+            let at = STUCK_ENTRIES + 16 * entry;
+            let site = Site::ALL.into_iter().find(|&s| s as u32 == word(at))?;
+            let (want, saw) = (word(at + 4), word(at + 8));
+            Some(Stuck { report: name.into(), rank, peer: entry % MAX_WORLD, block: entry / MAX_WORLD, site, want, saw })
+        })
+        .collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn decodes_what_a_kernel_wrote() {
+        let mut bytes = vec![0; STUCK_ENTRIES + 16 * 2 * MAX_WORLD];
+        assert_eq!(decode_stuck_report("two_shot.stuck", 3, &bytes), []);
+        bytes[0] = 1;
+        let at = STUCK_ENTRIES + 16 * (MAX_WORLD + 5);
+        for (i, value) in [3u32, 18, 17, 0].into_iter().enumerate() {
+            bytes[at + 4 * i..at + 4 * i + 4].copy_from_slice(&value.to_le_bytes());
+        }
+        let stuck = decode_stuck_report("two_shot.stuck", 3, &bytes);
+        assert_eq!(stuck.len(), 1);
+        assert_eq!(stuck[0].to_string(), "rank 3 block 1 of two_shot waited for rank 5 at its end barrier: wanted epoch 18, saw 17");
+    }
+}

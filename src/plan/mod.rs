@@ -1,0 +1,193 @@
+//! Plans: what every rank does for one collective call, as data.
+//!
+//! A plan holds no address and no handle. It can be printed, compared, run on GPUs (eagerly or captured into a graph) and interpreted.
+//! This layer imports `collective` only.
+
+mod call;
+mod region;
+mod script;
+
+use std::fmt;
+
+use serde::{Deserialize, Serialize};
+
+pub use call::{Call, CallError, RankCall};
+pub use region::{BufferSpec, Region, Role};
+pub use script::{Script, Step};
+
+use crate::collective::{Collective, DType, ReduceOp};
+
+/// The largest world size that kernels can address; `MAX_WORLD` of kernels/common/types.cuh.
+pub const MAX_WORLD: usize = 16;
+
+/// What all ranks do for one call.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Plan {
+    /// What it is, for reports: `all_reduce/two_shot bf16 sum 1040`.
+    pub name: String,
+    /// For each rank, its operations in stream order.
+    pub ranks: Vec<Vec<Op>>,
+}
+
+impl Plan {
+    /// The same operations on every rank but for what depends on the rank.
+    pub fn per_rank(name: impl Into<String>, world: u32, ops: impl Fn(u32) -> Vec<Op>) -> Plan {
+        Plan { name: name.into(), ranks: (0..world).map(ops).collect() }
+    }
+
+    /// Number of ranks.
+    pub fn world(&self) -> usize {
+        self.ranks.len()
+    }
+}
+
+/// One operation on a rank's stream. It starts when the one before it on that stream is done.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(tag = "op", rename_all = "snake_case")]
+pub enum Op {
+    /// Starts a kernel.
+    Launch(Launch),
+    /// Copies within this rank's memory. Both regions have the same length.
+    Copy {
+        /// Source.
+        from: Region,
+        /// Destination.
+        to: Region,
+    },
+    /// Sets every byte of a region.
+    Fill {
+        /// What is set.
+        region: Region,
+        /// To which value.
+        byte: u8,
+    },
+    /// Writes one 32-bit word in stream order.
+    WriteValue {
+        /// Four bytes, aligned to four.
+        to: Region,
+        /// What is written.
+        value: u32,
+    },
+    /// A call of the vendor's library; machines without it do what the reference does.
+    Nccl(NcclCall),
+}
+
+/// A kernel launch.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Launch {
+    /// Module that holds the kernel: its path under kernels/ without extension.
+    pub module: String,
+    /// Entry point.
+    pub entry: String,
+    /// Which of the module's builds.
+    pub build: Build,
+    /// Blocks.
+    pub grid: u32,
+    /// Threads of a block.
+    pub block: u32,
+    /// Whether blocks wait for blocks of other ranks, so that all of them must be resident at once.
+    pub waits_for_peers: bool,
+    /// Arguments in the kernel's order.
+    pub args: Vec<Arg>,
+}
+
+/// How a kernel module was compiled.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Build {
+    /// What ships.
+    #[default]
+    Release,
+    /// With hooks that can lose time at each synchronisation site.
+    Checked,
+}
+
+/// A kernel argument.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Arg {
+    /// Address of this rank's region: 8 bytes.
+    Address(Region),
+    /// Addresses of a region on every rank, by value: [`MAX_WORLD`] x 8 bytes, null past the world size.
+    Peers(Region),
+    /// A 32-bit value.
+    U32(u32),
+    /// A 64-bit value.
+    U64(u64),
+    /// The machine's limit for one wait in nanoseconds: 8 bytes.
+    WaitLimit,
+    /// The fields of a struct passed by value, laid out as C does.
+    Struct(Vec<Arg>),
+}
+
+/// An operation of NCCL, or of the reference where there is no NCCL.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct NcclCall {
+    /// Which operation.
+    pub collective: Collective,
+    /// Type of the elements.
+    pub dtype: DType,
+    /// How they are combined.
+    pub op: ReduceOp,
+    /// Elements of the input.
+    pub count: u64,
+    /// Source.
+    pub input: Region,
+    /// Destination; equal to `input` in place.
+    pub output: Region,
+    /// Whether both buffers are registered as symmetric windows.
+    pub windows: bool,
+}
+
+impl fmt::Display for Plan {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        writeln!(f, "{}", self.name)?;
+        for (rank, ops) in self.ranks.iter().enumerate() {
+            for op in ops {
+                writeln!(f, "  rank {rank}: {op}")?;
+            }
+        }
+        Ok(())
+    }
+}
+
+impl fmt::Display for Op {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Op::Launch(launch) => {
+                let checked = if launch.build == Build::Checked { " (checked)" } else { "" };
+                write!(f, "launch {}{checked}<<<{}, {}>>>(", launch.entry, launch.grid, launch.block)?;
+                write_args(f, &launch.args)?;
+                f.write_str(")")
+            }
+            Op::Copy { from, to } => write!(f, "copy {from} -> {to}"),
+            Op::Fill { region, byte } => write!(f, "fill {region} with {byte:#04x}"),
+            Op::WriteValue { to, value } => write!(f, "write {value} -> {to}"),
+            Op::Nccl(call) => {
+                let windows = if call.windows { ", windows" } else { "" };
+                write!(f, "nccl {} {} {} {} {} -> {}{windows}", call.collective, call.dtype, call.op, call.count, call.input, call.output)
+            }
+        }
+    }
+}
+
+fn write_args(f: &mut fmt::Formatter<'_>, args: &[Arg]) -> fmt::Result {
+    for (i, arg) in args.iter().enumerate() {
+        if i > 0 {
+            f.write_str(", ")?;
+        }
+        match arg {
+            Arg::Address(region) => write!(f, "&{region}")?,
+            Arg::Peers(region) => write!(f, "peers {region}")?,
+            Arg::U32(value) => write!(f, "{value}")?,
+            Arg::U64(value) => write!(f, "{value}u64")?,
+            Arg::WaitLimit => f.write_str("wait limit")?,
+            Arg::Struct(fields) => {
+                f.write_str("{")?;
+                write_args(f, fields)?;
+                f.write_str("}")?;
+            }
+        }
+    }
+    Ok(())
+}

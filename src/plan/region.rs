@@ -1,0 +1,73 @@
+//! Named buffers and parts of them: how plans speak of memory without addresses.
+
+use std::fmt;
+
+use serde::{Deserialize, Serialize};
+
+/// Part of a named buffer. Every rank of a group owns one buffer of each name, all of the same size.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+pub struct Region {
+    /// Name of the buffer, unique in its group: `input`, `output`, `two_shot.signals`.
+    pub buffer: String,
+    /// Distance from the start of the buffer, in bytes.
+    pub offset: u64,
+    /// Length in bytes.
+    pub bytes: u64,
+}
+
+impl Region {
+    /// `bytes` bytes at `offset` of `buffer`.
+    pub fn new(buffer: impl Into<String>, offset: u64, bytes: u64) -> Region {
+        Region { buffer: buffer.into(), offset, bytes }
+    }
+
+    /// Whether the two share a byte of the same rank's memory.
+    pub fn overlaps(&self, other: &Region) -> bool {
+        self.buffer == other.buffer && self.offset < other.offset + other.bytes && other.offset < self.offset + self.bytes
+    }
+}
+
+impl fmt::Display for Region {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}[{}..{}]", self.buffer, self.offset, u128::from(self.offset) + u128::from(self.bytes))
+    }
+}
+
+/// What a buffer is for. Machines treat roles differently only where they must: pads start at zero, a stuck report is read after a run.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Role {
+    /// Payload: inputs, outputs, staging. Its initial bytes are nobody's promise.
+    Data,
+    /// Words that peers write to signal, zero when the group opens. They belong to one group and one algorithm.
+    Signals,
+    /// State that kernels keep from one launch to the next, zero when the group opens.
+    State,
+    /// Where a wait that gave up says so (`machine::stuck`), zero when the group opens.
+    StuckReport,
+    /// Nanoseconds to lose at each synchronisation site of a checked build, zero when the group opens.
+    Stalls,
+}
+
+/// A buffer that every rank of a group gets, in symmetric memory: all ranks can address it on all ranks.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct BufferSpec {
+    /// The name that regions use.
+    pub name: String,
+    /// Size in bytes on each rank.
+    pub bytes: u64,
+    /// What it is for.
+    pub role: Role,
+}
+
+impl BufferSpec {
+    /// A buffer of `bytes` bytes.
+    pub fn new(name: impl Into<String>, bytes: u64, role: Role) -> BufferSpec {
+        BufferSpec { name: name.into(), bytes, role }
+    }
+
+    /// All of the buffer.
+    pub fn whole(&self) -> Region {
+        Region::new(self.name.clone(), 0, self.bytes)
+    }
+}

@@ -1,0 +1,57 @@
+//! Scripts: sequences of plans on one or more groups. Most real bugs live between calls.
+
+use std::sync::Arc;
+
+use super::Plan;
+
+/// What all ranks do, step by step. Ranks do not wait for each other between steps, nor for their streams: only what the plans
+/// themselves synchronise is synchronised.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Script {
+    /// In the order in which every rank goes through them.
+    pub steps: Vec<Step>,
+}
+
+/// One step of a script. Groups are numbered as the machine opened them, graphs by the script.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Step {
+    /// Enqueues a plan.
+    Enqueue {
+        /// Whose buffers the regions are in.
+        group: usize,
+        /// Which of the ranks' streams.
+        stream: usize,
+        /// What.
+        plan: Arc<Plan>,
+    },
+    /// Captures plans, in order, into graph number `graph`; enqueues nothing.
+    Capture {
+        /// Number of the graph, new in this script.
+        graph: usize,
+        /// Whose buffers the regions are in.
+        group: usize,
+        /// What.
+        plans: Vec<Arc<Plan>>,
+    },
+    /// Enqueues a captured graph.
+    Replay {
+        /// Number of the graph.
+        graph: usize,
+        /// Which of the ranks' streams.
+        stream: usize,
+    },
+    /// The host of one rank sleeps before it goes on.
+    Delay {
+        /// Which rank.
+        rank: usize,
+        /// How long.
+        microseconds: u64,
+    },
+    /// One rank takes no part in the steps that follow: it never arrives.
+    Leave {
+        /// Which rank.
+        rank: usize,
+    },
+    /// Every rank notes the time on stream 0: the run reports microseconds between consecutive marks.
+    Mark,
+}
