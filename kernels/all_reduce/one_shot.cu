@@ -2,9 +2,10 @@
 //
 // Over the link: (world - 1) x bytes into each rank, in one trip between two barriers. Good while latency, not bandwidth, decides.
 //
-//   start: peer's st.release.sys of its epoch -> our ld.acquire.sys. Publishes its input, written before its launch.
-//   end:   our bar.sync, st.release.sys -> peer's ld.acquire.sys. Says that our reads of its input are over, so that whatever follows
-//          on its stream may overwrite it. All blocks of the peer wait, and all of our blocks together read all of its input.
+//   start (relaxed): peer's epoch -> our poll. Its input, written before its launch, may be read.
+//   end   (relaxed): our reads, bar.sync, our epoch -> peer's poll. Our reads of its input are over, so that whatever follows on its
+//         stream may overwrite it. All blocks of the peer wait, and all of our blocks together read all of its input. Nothing that we
+//         wrote is for others to read.
 //
 // The output must not overlap the input that peers are reading: in place, the plan copies the input aside first.
 #include "../common/reduce.cuh"
@@ -28,7 +29,7 @@ __device__ __forceinline__ void one_shot(const Peers& input, u64 output, u64 cou
         *(Stored*)(output + offset) = reduce_element<T, Op>(input, offset, sync.world, average);
     }
 
-    end_barrier(sync, epoch);
+    end_barrier<RELAXED>(sync, epoch);
 }
 
 // Sum with `average` != 0 divides by the world size before the rounding.

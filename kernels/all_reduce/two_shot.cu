@@ -3,10 +3,10 @@
 //
 // Over the link: (world - 1) / world x bytes in and as many out of each rank. Two barriers, no scratch memory.
 //
-//   start: peer's st.release.sys of its epoch -> our ld.acquire.sys. Publishes its input, and says that its output may be overwritten.
-//   end:   our bar.sync, st.release.sys after the pushes -> peer's ld.acquire.sys. Publishes our slice of its output, and says that our
-//          reads of its input are over. The blocks of one index cover the same part of every slice, so a block of the peer that passes has
-//          all that these blocks wrote; the kernel's end gathers its blocks.
+//   start (relaxed): peer's epoch -> our poll. Its input, written before its launch, may be read; its output may be overwritten.
+//   end   (release, acquire): our pushes, bar.sync, our epoch -> peer's poll. Our slice of its output is there, and our reads of its input
+//         are over. Blocks of one index cover the same part of every slice, so a block of the peer that passes has all that these blocks
+//         wrote; the end of its kernel gathers its blocks.
 //
 // In place is sound without a copy: only the slice's owner reads it (on any rank) and only the owner writes it, each thread its own
 // elements, after it has read them from all ranks.
@@ -42,7 +42,7 @@ __device__ __forceinline__ void two_shot(const Peers& input, const Peers& output
         for (u32 peer = 0; peer < sync.world; peer++) *(Stored*)(output.address[peer] + offset) = sum;
     }
 
-    end_barrier(sync, epoch);
+    end_barrier<RELEASE_ACQUIRE>(sync, epoch);
 }
 
 // Sum with `average` != 0 divides by the world size before the rounding.
