@@ -2,6 +2,9 @@
 //!
 //! This layer sees machines through [`crate::machine::Machine`] only.
 
+mod mutants;
+pub mod report;
 mod verdict;
 
+pub use mutants::{Edit, MUTANTS, Mutant, MutantKind};
 pub use verdict::{Finding, Status, Verdict};
