@@ -4,7 +4,9 @@
 
 mod mutants;
 pub mod report;
+pub mod supervisor;
 mod verdict;
+pub mod worker;
 
 pub use mutants::{Edit, MUTANTS, Mutant, MutantKind};
 pub use verdict::{Finding, Status, Verdict};

@@ -29,8 +29,11 @@ impl Test {
     pub(crate) fn run(self, sh: &Shell) -> anyhow::Result<ExitCode> {
         project::enter(sh)?;
         let nextest = cmd!(sh, "cargo nextest --version").quiet().ignore_stdout().ignore_stderr().run().is_ok();
-        let tests =
-            if nextest { cmd!(sh, "cargo nextest run --workspace --no-fail-fast") } else { cmd!(sh, "cargo test --workspace --all-targets") };
+        let tests = if nextest {
+            cmd!(sh, "cargo nextest run --workspace --no-fail-fast")
+        } else {
+            cmd!(sh, "cargo test --workspace --all-targets")
+        };
         let passed = step("formatting", || succeeds(cmd!(sh, "cargo fmt --all --check")))?
             && step("lints", || succeeds(cmd!(sh, "cargo clippy --workspace --all-targets -- -D warnings")))?
             && step("tests", || succeeds(tests))?

@@ -84,14 +84,7 @@ impl Nvrtc {
         let mut program = Compilation { functions: &self.functions, program: ptr::null_mut() };
         // SAFETY: all are C strings that outlive the call, and there are as many headers as names.
         let code = unsafe {
-            (self.functions.create)(
-                &mut program.program,
-                text.as_ptr(),
-                name.as_ptr(),
-                headers.len(),
-                headers.as_ptr(),
-                names.as_ptr(),
-            )
+            (self.functions.create)(&mut program.program, text.as_ptr(), name.as_ptr(), headers.len(), headers.as_ptr(), names.as_ptr())
         };
         self.expect(code, "nvrtcCreateProgram")?;
         // SAFETY: the program is one that was just made, and the options are as many C strings as are announced.
