@@ -5,6 +5,7 @@ use std::{borrow::Cow, collections::BTreeMap};
 use crate::plan::{Build, Launch};
 
 /// Kernel modules, by path under kernels/: `all_reduce/two_shot`. One line a module; `cargo xtask kernels` compiles the same list.
+/// A new module starts with empty files under kernels/ptx/, so that the command that fills them can be built.
 pub const MODULES: &[Module] = &[
     Module::of_both_builds(
         "all_reduce/one_shot",
@@ -76,6 +77,27 @@ impl Library {
         let known: Vec<&str> = entries(ptx).collect();
         Err(format!("kernel `{}` is not in the PTX of `{}`, which has {}", launch.entry, launch.module, known.join(", ")))
     }
+}
+
+/// 64-bit FNV-1a: the hash of sources and kernels in generated files and records. It tells versions apart, not attackers.
+///
+/// ```
+/// assert_eq!(passmuster::kernels::fnv1a64(b"a"), 0xaf63dc4c8601ec8c);
+/// ```
+pub fn fnv1a64(bytes: &[u8]) -> u64 {
+    bytes.iter().fold(0xcbf2_9ce4_8422_2325, |hash, &byte| (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3))
+}
+
+/// Hash of all embedded kernels, names included: `fnv1a64:` and 16 hexadecimal digits.
+pub fn ptx_hash() -> String {
+    let mut all = String::new();
+    for Module { name, release, checked } in MODULES {
+        for part in [*name, *release, checked.unwrap_or_default()] {
+            all.push_str(part);
+            all.push('\0');
+        }
+    }
+    format!("fnv1a64:{:016x}", fnv1a64(all.as_bytes()))
 }
 
 /// Names of the entry points of a PTX text.

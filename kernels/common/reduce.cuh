@@ -28,7 +28,7 @@ __device__ __forceinline__ double divide(double a, u32 world) { return __ddiv_rn
 __device__ __forceinline__ u32 divide(u32 a, u32 world) { return (u32)((i32)a / (i32)world); }
 
 // Peers whose loads are in flight together. Worlds above it take another turn of the loop.
-constexpr u32 FLIGHT = 8;
+enum : u32 { FLIGHT = 8 };
 
 // Reduces the pack at byte `offset` of every rank.
 template <typename T, typename Op>

@@ -25,7 +25,7 @@ struct StuckEntry {
     u32 saw;
     u32 ranks;  // this rank in the low half, the group's size in the high half
 };
-constexpr u32 STUCK_ENTRIES = 64;  // byte offset of the entries
+enum : u32 { STUCK_ENTRIES = 64 };  // byte offset of the entries
 
 // Where a kernel synchronises. Mirrors machine::Site.
 enum Site : u32 { SITE_ENTER = 1, SITE_START = 2, SITE_END = 3, SITE_LEAVE = 4 };

@@ -11,7 +11,8 @@ typedef long long i64;
 
 // Ranks of one group that a kernel can address: their pointers travel by value in constant memory, so that no kernel starts with
 // a dependent load. src/plan mirrors it.
-constexpr u32 MAX_WORLD = 16;
+// Constants are enumerators: NVRTC makes a .global of the PTX of every constexpr at namespace scope.
+enum : u32 { MAX_WORLD = 16 };
 
 // One region on every rank, this rank's own included, in rank order. Entries at and past the world size are null.
 struct Peers {

@@ -2,6 +2,11 @@
 //!
 //! This layer sees machines through [`crate::machine::Machine`] only.
 
+mod mutants;
+pub mod report;
+pub mod supervisor;
 mod verdict;
+pub mod worker;
 
+pub use mutants::{Edit, MUTANTS, Mutant, MutantKind};
 pub use verdict::{Finding, Status, Verdict};

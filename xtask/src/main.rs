@@ -1,1 +1,63 @@
-fn main() {}
+//! The commands of passmuster. `cargo xtask --help` teaches them; one file a command.
+//!
+//! `cargo xtask bundle` copies this same binary to machines without Rust, where it is called `passmuster`.
+
+mod bundle;
+mod kernels;
+mod project;
+mod test;
+
+use std::process::ExitCode;
+
+use clap::{CommandFactory, FromArgMatches, Parser, Subcommand};
+use xshell::Shell;
+
+/// Write a kernel, say what it promises, and hold it to that.
+///
+/// Exit status of every command: 0 all passed, 1 a finding, 2 wrong usage or an error of the command itself, 3 this machine
+/// could not run it (no GPU, no NCCL). 3 is never a pass.
+#[derive(Parser)]
+#[command(version, after_long_help = EXAMPLES)]
+struct CommandLine {
+    #[command(subcommand)]
+    command: Command,
+}
+
+const EXAMPLES: &str = "\
+Examples:
+  cargo xtask test                 everything that needs no GPU: what CI runs
+  cargo xtask kernels              compile kernels/**/*.cu after an edit
+  cargo xtask kernels --check      is the checked-in PTX what the sources compile to?
+  cargo xtask bundle               one folder to carry to a GPU machine that has no Rust";
+
+#[derive(Subcommand)]
+enum Command {
+    Test(test::Test),
+    Kernels(kernels::Kernels),
+    Bundle(bundle::Bundle),
+}
+
+/// Exit status of a command that has a finding.
+const FINDING: u8 = 1;
+/// Exit status of wrong usage, and of a command that failed by itself.
+const USAGE: u8 = 2;
+
+fn main() -> ExitCode {
+    let usage = CommandLine::command().name("passmuster").bin_name(project::invocation());
+    let line = CommandLine::from_arg_matches(&usage.get_matches()).unwrap_or_else(|error| error.exit());
+    match Shell::new().map_err(anyhow::Error::from).and_then(|sh| run(line.command, &sh)) {
+        Ok(code) => code,
+        Err(error) => {
+            eprintln!("error: {error:#}");
+            ExitCode::from(USAGE)
+        }
+    }
+}
+
+fn run(command: Command, sh: &Shell) -> anyhow::Result<ExitCode> {
+    match command {
+        Command::Test(command) => command.run(sh),
+        Command::Kernels(command) => command.run(sh),
+        Command::Bundle(command) => command.run(sh),
+    }
+}

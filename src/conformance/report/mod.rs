@@ -1,0 +1,8 @@
+//! What is said when all cases are judged: records for machines and the archive, JUnit for CI, one table for people.
+
+mod junit;
+mod record;
+pub mod table;
+
+pub use junit::junit;
+pub use record::{Record, Source, Summary};

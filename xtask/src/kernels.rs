@@ -1,0 +1,247 @@
+//! `cargo xtask kernels`: CUDA C++ to the PTX that is checked in, validated and shipped.
+
+mod mutants;
+mod nvrtc;
+mod registers;
+mod toolkit;
+mod unit;
+
+use std::{
+    collections::BTreeSet,
+    env, fs,
+    path::{Path, PathBuf},
+    process::ExitCode,
+};
+
+use anyhow::{Context, bail};
+use passmuster::{kernels::MODULES, plan::Build};
+use xshell::Shell;
+
+use self::{nvrtc::Nvrtc, toolkit::Toolkit, unit::Unit};
+use crate::project;
+
+/// Compile the kernels to the PTX that is checked in, and say what registers they take.
+///
+/// Compiles every module of passmuster::kernels::MODULES, kernels/NAME.cu, to kernels/ptx/NAME.ptx (and NAME.checked.ptx where the
+/// module has a checked build), and the kernels with planted bugs that fixtures/mutants/*.toml describe. A file that would not change
+/// is not written.
+///
+/// The compiler is NVRTC 13.0 and no other, so that the PTX is the same on every machine. It is looked for in $CUDA_HOME/lib64,
+/// in the Python environment (a PyTorch for CUDA 13.0 brings it), and in target/cuda, where it is otherwise installed by pip from
+/// hash-pinned wheels (xtask/cuda-requirements.txt). No GPU is needed.
+///
+/// A kernel is compiled for compute_80 unless it has a line `// target: compute_90a`.
+#[derive(clap::Args)]
+#[command(after_long_help = EXAMPLES)]
+pub(crate) struct Kernels {
+    /// Writes nothing; exits 1 if a checked-in file is not what its source compiles to.
+    ///
+    /// Where NVRTC cannot be had, the sources' hashes are still compared with those that the PTX names, and the rest is reported as
+    /// not run; with CI set in the environment that is a failure.
+    #[arg(long)]
+    pub(crate) check: bool,
+}
+
+const EXAMPLES: &str = "\
+Examples:
+  cargo xtask kernels                            after an edit of a .cu, .cuh or mutant
+  cargo xtask kernels --check                    before a commit; CI does the same
+  CUDA_HOME=/usr/local/cuda-13.0 cargo xtask kernels
+
+A new kernel: write kernels/all_reduce/mine.cu, add its line to MODULES in src/kernels.rs, then
+  touch kernels/ptx/all_reduce/mine.ptx kernels/ptx/all_reduce/mine.checked.ptx
+  cargo xtask kernels
+(the library embeds the PTX, so the files must be there, empty, for this command to be built at all).";
+
+/// One PTX file and what it is made from.
+struct Product {
+    /// Path under the root: `kernels/ptx/all_reduce/two_shot.ptx`.
+    path: String,
+    /// What people edit: `kernels/all_reduce/two_shot.cu`, or a mutant's description.
+    source: String,
+    /// What the compiler gets.
+    unit: Unit,
+}
+
+impl Kernels {
+    pub(crate) fn run(self, sh: &Shell) -> anyhow::Result<ExitCode> {
+        let root = project::enter(sh)?;
+        check_that_every_kernel_is_listed(&root)?;
+        let mutants = mutants::load(&root)?;
+        let products = products(&root, &mutants)?;
+        let index = mutants::index(&mutants);
+        if self.check { check(sh, &root, &products, &index) } else { write(sh, &root, &products, &index) }
+    }
+}
+
+fn write(sh: &Shell, root: &Path, products: &[Product], index: &str) -> anyhow::Result<ExitCode> {
+    let toolkit = toolkit::find(sh, root)?;
+    let nvrtc = Nvrtc::open(&toolkit)?;
+    println!("NVRTC {} of {}", nvrtc.version(), toolkit.origin);
+    for product in products {
+        let ptx = compile(&nvrtc, product)?;
+        write_if_changed(&root.join(&product.path), &ptx)?;
+    }
+    write_if_changed(&root.join(mutants::INDEX), index)?;
+    for path in strays(root, products)? {
+        fs::remove_file(root.join(&path)).with_context(|| format!("cannot remove {path}"))?;
+        println!("removed  {path}: no source compiles to it");
+    }
+    match &toolkit.ptxas {
+        Some(ptxas) => registers::print(sh, root, ptxas, products),
+        None => {
+            println!("NotRun: registers and spills: no ptxas beside NVRTC ({}) nor on PATH", toolkit.origin);
+            Ok(ExitCode::SUCCESS)
+        }
+    }
+}
+
+fn check(sh: &Shell, root: &Path, products: &[Product], index: &str) -> anyhow::Result<ExitCode> {
+    let compiler = toolkit::find(sh, root).and_then(|toolkit| Nvrtc::open(&toolkit));
+    let mut drifted: Vec<String> = Vec::new();
+    for product in products {
+        let found = fs::read_to_string(root.join(&product.path)).unwrap_or_default();
+        let drift = match &compiler {
+            Ok(nvrtc) => differs(&found, &compile(nvrtc, product)?),
+            Err(_) => (!found.starts_with(&heading(product))).then(|| "is not of these sources".to_owned()),
+        };
+        drifted.extend(drift.map(|how| format!("{} {how} ({})", product.path, product.source)));
+    }
+    if fs::read_to_string(root.join(mutants::INDEX)).unwrap_or_default() != index {
+        drifted.push(format!("{} is not what fixtures/mutants/*.toml say", mutants::INDEX));
+    }
+    drifted.extend(strays(root, products)?.into_iter().map(|path| format!("{path} has no source")));
+    for line in &drifted {
+        println!("drift: {line}");
+    }
+    if !drifted.is_empty() {
+        println!("{} of {} files drifted: run `cargo xtask kernels` and commit what it writes", drifted.len(), products.len() + 1);
+        return Ok(ExitCode::from(crate::FINDING));
+    }
+    match compiler {
+        Ok(nvrtc) => println!("{} files are what NVRTC {} makes of their sources", products.len(), nvrtc.version()),
+        Err(reason) => {
+            println!("{} files name the hash of their sources", products.len());
+            println!("NotRun: whether NVRTC 13.0 makes the same PTX of them: {reason:#}");
+            if env::var_os("CI").is_some() {
+                println!("CI is set, so that is a failure");
+                return Ok(ExitCode::from(crate::FINDING));
+            }
+        }
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+/// How a checked-in file differs from what was compiled; none when it is the same.
+fn differs(found: &str, compiled: &str) -> Option<String> {
+    if found == compiled {
+        return None;
+    }
+    let compiler = |ptx: &str| ptx.lines().find_map(|line| line.strip_prefix("// Cuda compilation tools, ").map(str::to_owned));
+    Some(match (compiler(found), compiler(compiled)) {
+        (None, _) => "was never generated".into(),
+        (Some(then), Some(now)) if then != now => format!("was made by {then}, this is {now}"),
+        _ => "is not what its source compiles to".into(),
+    })
+}
+
+fn compile(nvrtc: &Nvrtc, product: &Product) -> anyhow::Result<String> {
+    let ptx = nvrtc.compile(&product.unit).with_context(|| format!("{} does not compile", product.source))?;
+    Ok(heading(product) + &ptx)
+}
+
+/// What opens a generated file. The hash is over everything the compiler gets, so that drift shows where there is no compiler.
+fn heading(product: &Product) -> String {
+    format!("// Generated by cargo xtask kernels from {}. Do not edit.\n// source: fnv1a64:{:016x}\n", product.source, product.unit.hash())
+}
+
+fn products(root: &Path, mutants: &[mutants::Described]) -> anyhow::Result<Vec<Product>> {
+    let mut products = Vec::new();
+    for module in MODULES {
+        let builds: &[Build] = if module.checked.is_some() { &[Build::Release, Build::Checked] } else { &[Build::Release] };
+        for &build in builds {
+            let source = format!("kernels/{}.cu", module.name);
+            let unit = Unit::read(root, &source, &[], defines(build))?;
+            products.push(Product { path: ptx_path(module.name, build), source, unit });
+        }
+    }
+    for mutant in mutants {
+        products.push(mutant.product(root)?);
+    }
+    Ok(products)
+}
+
+fn defines(build: Build) -> Vec<String> {
+    match build {
+        Build::Release => Vec::new(),
+        Build::Checked => vec!["-DPASSMUSTER_CHECKED".into()],
+    }
+}
+
+fn ptx_path(module: &str, build: Build) -> String {
+    match build {
+        Build::Release => format!("kernels/ptx/{module}.ptx"),
+        Build::Checked => format!("kernels/ptx/{module}.checked.ptx"),
+    }
+}
+
+/// A kernel that is in no module would never be compiled, and nobody would notice.
+fn check_that_every_kernel_is_listed(root: &Path) -> anyhow::Result<()> {
+    for path in files(root, "kernels", "cu")? {
+        let name = path.trim_start_matches("kernels/").trim_end_matches(".cu");
+        if !MODULES.iter().any(|module| module.name == name) {
+            bail!(
+                "{path} is in no line of MODULES in src/kernels.rs: add one, `touch {} {}`, and run this again",
+                ptx_path(name, Build::Release),
+                ptx_path(name, Build::Checked)
+            );
+        }
+    }
+    Ok(())
+}
+
+/// Generated files that nothing generates any more.
+fn strays(root: &Path, products: &[Product]) -> anyhow::Result<Vec<String>> {
+    let known: BTreeSet<&str> = products.iter().map(|product| product.path.as_str()).collect();
+    let mut found = files(root, "kernels/ptx", "ptx")?;
+    found.extend(files(root, "fixtures/mutants/ptx", "ptx")?);
+    found.retain(|path| !known.contains(path.as_str()));
+    Ok(found)
+}
+
+/// Files under `folder` with an extension, as sorted paths under the root. None where there is no such folder.
+fn files(root: &Path, folder: &str, extension: &str) -> anyhow::Result<Vec<String>> {
+    let mut found = Vec::new();
+    let mut folders: Vec<PathBuf> = vec![root.join(folder)];
+    while let Some(folder) = folders.pop() {
+        if !folder.is_dir() {
+            continue;
+        }
+        for entry in fs::read_dir(&folder).with_context(|| format!("cannot list {}", folder.display()))? {
+            let path = entry?.path();
+            if path.is_dir() {
+                folders.push(path);
+            } else if path.extension().is_some_and(|e| e == extension) {
+                found.push(path.strip_prefix(root).expect("listed under the root").to_string_lossy().into_owned());
+            }
+        }
+    }
+    found.sort();
+    Ok(found)
+}
+
+/// Leaves a file that is as it should be alone: cargo rebuilds what embeds it whenever it is written.
+fn write_if_changed(path: &Path, text: &str) -> anyhow::Result<()> {
+    if fs::read_to_string(path).is_ok_and(|found| found == text) {
+        return Ok(());
+    }
+    let folder = path.parent().expect("a file has a folder");
+    fs::create_dir_all(folder).and_then(|()| fs::write(path, text)).with_context(|| format!("cannot write {}", path.display()))?;
+    println!("wrote  {}", path.display());
+    Ok(())
+}
+
+/// The toolkit's folder of headers, for kernels that include CUDA's own.
+fn include_option(toolkit: &Toolkit) -> Option<String> {
+    toolkit.include.as_ref().map(|folder| format!("-I{}", folder.display()))
+}

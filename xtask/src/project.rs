@@ -1,0 +1,59 @@
+//! Where this binary stands: called by cargo in a checkout, or carried to a machine that has neither.
+
+use std::{
+    env,
+    path::{Path, PathBuf},
+};
+
+use anyhow::Context;
+use passmuster::conformance::report::Source;
+use xshell::{Shell, cmd};
+
+/// What people type before a command's name: `cargo xtask`, or the binary's own name where cargo did not start it.
+pub(crate) fn invocation() -> String {
+    if run_by_cargo() {
+        return "cargo xtask".into();
+    }
+    let name = env::args_os().next().map(PathBuf::from).and_then(|path| Some(path.file_name()?.to_string_lossy().into_owned()));
+    name.map_or_else(|| "passmuster".into(), |name| format!("./{name}"))
+}
+
+/// Goes to the root of the source tree and returns it.
+///
+/// # Errors
+/// Outside a checkout, where a command that needs the sources cannot work.
+pub(crate) fn enter(sh: &Shell) -> anyhow::Result<PathBuf> {
+    let root = source_tree().context("this command needs passmuster's source tree: run it in a checkout, as `cargo xtask ...`")?;
+    sh.change_dir(&root);
+    Ok(root)
+}
+
+/// The commit this binary is built from and the PTX it carries, for records. A bundle knows its commit from the time it was built.
+#[expect(dead_code, reason = "the commands that write records come with the runner")]
+pub(crate) fn source(sh: &Shell) -> Source {
+    let baked = option_env!("PASSMUSTER_COMMIT").map(|commit| (commit.to_owned(), option_env!("PASSMUSTER_DIRTY") == Some("true")));
+    let (commit, dirty) = baked.or_else(|| commit(sh).ok()).unwrap_or_else(|| ("unknown".into(), true));
+    Source { commit, dirty, ptx_hash: passmuster::kernels::ptx_hash() }
+}
+
+/// The checkout's commit, and whether tracked files differ from it.
+pub(crate) fn commit(sh: &Shell) -> anyhow::Result<(String, bool)> {
+    let _in_root = sh.push_dir(source_tree().context("not in a checkout")?);
+    let commit = cmd!(sh, "git rev-parse HEAD").quiet().ignore_stderr().read()?;
+    let changes = cmd!(sh, "git status --porcelain --untracked-files=no").quiet().ignore_stderr().read()?;
+    Ok((commit, !changes.is_empty()))
+}
+
+fn run_by_cargo() -> bool {
+    env::var_os("CARGO_MANIFEST_DIR").is_some() && env::var_os("CARGO").is_some()
+}
+
+/// The checkout that cargo runs us in, or the one around the current folder. Never the folder of the build: a bundle is carried away.
+fn source_tree() -> Option<PathBuf> {
+    let start = match env::var_os("CARGO_MANIFEST_DIR") {
+        Some(manifest) => PathBuf::from(manifest),
+        None => env::current_dir().ok()?,
+    };
+    let is_root = |dir: &&Path| dir.join("xtask/cuda-requirements.txt").is_file() && dir.join("kernels").is_dir();
+    start.ancestors().find(is_root).map(Path::to_owned)
+}

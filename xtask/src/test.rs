@@ -1,0 +1,116 @@
+//! `cargo xtask test`: what CI runs.
+
+use std::{fs, process::ExitCode, time::Instant};
+
+use anyhow::Context;
+use xshell::{Cmd, Shell, cmd};
+
+use crate::{FINDING, kernels::Kernels, project};
+
+/// Everything that needs no GPU: formatting, lints, tests, documentation examples, PTX drift, tidiness.
+///
+/// Runs the steps in this order and stops at the first that fails, with exit status 1. Tests run under cargo-nextest where it is
+/// installed. CI runs this command and nothing else (.ci/run).
+#[derive(clap::Args)]
+#[command(after_long_help = EXAMPLES)]
+pub(crate) struct Test {}
+
+const EXAMPLES: &str = "\
+Examples:
+  cargo xtask test                 before every push
+  CI=true cargo xtask test         as CI does: a missing NVRTC is a failure, not a remark";
+
+/// Bytes that one tracked file may have.
+const MAX_FILE: u64 = 2 << 20;
+/// Bytes that kernels/ptx/ may have.
+const MAX_PTX: u64 = 10 << 20;
+
+impl Test {
+    pub(crate) fn run(self, sh: &Shell) -> anyhow::Result<ExitCode> {
+        project::enter(sh)?;
+        let nextest = cmd!(sh, "cargo nextest --version").quiet().ignore_stdout().ignore_stderr().run().is_ok();
+        let tests = if nextest {
+            cmd!(sh, "cargo nextest run --workspace --no-fail-fast")
+        } else {
+            cmd!(sh, "cargo test --workspace --all-targets")
+        };
+        let passed = step("formatting", || succeeds(cmd!(sh, "cargo fmt --all --check")))?
+            && step("lints", || succeeds(cmd!(sh, "cargo clippy --workspace --all-targets -- -D warnings")))?
+            && step("tests", || succeeds(tests))?
+            && step("documentation examples", || succeeds(cmd!(sh, "cargo test --workspace --doc")))?
+            && step("PTX drift", || Ok(Kernels { check: true }.run(sh)? == ExitCode::SUCCESS))?
+            && step("tidiness", || tidy(sh))?;
+        println!("\n{}", if passed { "all steps passed; nothing here ran on a GPU: that is `cargo xtask test-gpu`" } else { "FAILED" });
+        Ok(if passed { ExitCode::SUCCESS } else { ExitCode::from(FINDING) })
+    }
+}
+
+fn step(name: &str, run: impl FnOnce() -> anyhow::Result<bool>) -> anyhow::Result<bool> {
+    println!("\n==> {name}");
+    let start = Instant::now();
+    let passed = run().with_context(|| name.to_owned())?;
+    println!("==> {name}: {} ({:.1} s)", if passed { "ok" } else { "FAILED" }, start.elapsed().as_secs_f64());
+    Ok(passed)
+}
+
+/// Whether a command exits 0. Its output goes to the terminal.
+fn succeeds(command: Cmd<'_>) -> anyhow::Result<bool> {
+    println!("$ {command}");
+    let status = std::process::Command::from(command.quiet().ignore_status()).stdin(std::process::Stdio::null()).status()?;
+    Ok(status.success())
+}
+
+/// Sizes of tracked files, and no path of somebody's machine in them.
+fn tidy(sh: &Shell) -> anyhow::Result<bool> {
+    let mut complaints = Vec::new();
+    let mut ptx_bytes = 0;
+    for path in cmd!(sh, "git ls-files -z").quiet().read()?.split('\0').filter(|path| !path.is_empty()) {
+        // A tracked file that is deleted and not yet committed has nothing to complain about.
+        let Ok(bytes) = fs::read(sh.current_dir().join(path)) else { continue };
+        let size = bytes.len() as u64;
+        if size > MAX_FILE {
+            complaints.push(format!("{path} has {size} bytes, a file may have {MAX_FILE}"));
+        }
+        if path.starts_with("kernels/ptx/") {
+            ptx_bytes += size;
+        }
+        if let Ok(text) = std::str::from_utf8(&bytes) {
+            complaints.extend(home_path(text).map(|line| format!("{path}:{line} has an absolute path of somebody's machine")));
+        }
+    }
+    if ptx_bytes > MAX_PTX {
+        complaints.push(format!("kernels/ptx has {ptx_bytes} bytes, it may have {MAX_PTX}: fewer entries, or more of them generic"));
+    }
+    for complaint in &complaints {
+        println!("{complaint}");
+    }
+    println!("kernels/ptx: {ptx_bytes} of {MAX_PTX} bytes");
+    Ok(complaints.is_empty())
+}
+
+/// The first line, counted from 1, with a path in a home directory.
+fn home_path(text: &str) -> Option<usize> {
+    // In two pieces, or this file would complain of itself.
+    const HOMES: [&str; 3] = [concat!("/ho", "me/"), concat!("/Us", "ers/"), concat!("/ro", "ot/")];
+    let starts_a_path = |line: &str, home: &str| {
+        line.match_indices(home).any(|(at, _)| {
+            let before = line[..at].chars().next_back();
+            let after = line[at + home.len()..].chars().next();
+            !before.is_some_and(|c| c.is_alphanumeric() || c == '.' || c == '_' || c == '}') && after.is_some_and(char::is_alphanumeric)
+        })
+    };
+    text.lines().position(|line| HOMES.iter().any(|home| starts_a_path(line, home))).map(|index| index + 1)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn home_paths_are_seen_and_addresses_are_not() {
+        let home = concat!("/ho", "me/");
+        assert_eq!(home_path(&format!("a\nread {home}someone/passmuster/x.cu")), Some(2));
+        assert_eq!(home_path(&format!("include_str!(\"{home}someone\")")), Some(1));
+        assert_eq!(home_path(&format!("https://example.org{home}page and {home}$USER")), None);
+    }
+}
