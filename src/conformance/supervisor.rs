@@ -188,22 +188,22 @@ impl Supervisor {
 
         let Some(worker) = self.worker.take() else { unreachable!("a worker was started") };
         match end {
-            End::Verdict(verdict) if !voids_device(verdict.status) => {
+            Ok(verdict) if !voids_device(verdict.status) => {
                 self.worker = Some(worker);
                 verdict
             }
-            End::Verdict(verdict) => {
+            Ok(verdict) => {
                 self.kill(worker);
                 verdict
             }
-            End::Nonsense(reason) => {
+            Err(End::Nonsense(reason)) => {
                 let log = worker.log();
                 self.kill(worker);
                 let mut verdict = Verdict::without_checks(&request.case, Status::InfraError, reason);
                 verdict.findings.extend(log_finding("worker", &log));
                 verdict
             }
-            End::Timeout => {
+            Err(End::Timeout) => {
                 let reason = format!(
                     "no answer after {:.1} s (deadline {:.1} s and {:.1} s of grace), worker {} killed; {}",
                     asked.elapsed().as_secs_f64(),
@@ -218,7 +218,7 @@ impl Supervisor {
                 verdict.findings.push(Finding { property: "finishes".into(), call: None, summary: reason, details: log });
                 verdict
             }
-            End::Death => {
+            Err(End::Death) => {
                 let mut worker = worker;
                 let how = worker.process.wait(REAP).map_or_else(|| "closed its output but did not end".into(), ending);
                 worker.drain_log();
@@ -295,9 +295,8 @@ fn ending(status: ExitStatus) -> String {
     }
 }
 
-/// How the wait for a verdict ended.
+/// Why the wait for an answer ended without one.
 enum End {
-    Verdict(Verdict),
     /// The worker said something that it must not say.
     Nonsense(String),
     Timeout,
@@ -381,7 +380,7 @@ impl Worker {
                     let reason = format!("not ready after {:.1} s; {}{}", limit.as_secs_f64(), worker.last_progress(), worker.said());
                     return Err(StartError::Failed { reason });
                 }
-                Err(End::Death | End::Verdict(_)) => {
+                Err(End::Death) => {
                     let status = worker.process.wait(REAP);
                     worker.drain_log();
                     let said = worker.said();
@@ -402,16 +401,17 @@ impl Worker {
         input.write_all(line.as_bytes())
     }
 
-    fn wait_for_verdict(&mut self, request: &Request, deadline: Instant) -> End {
+    fn wait_for_verdict(&mut self, request: &Request, deadline: Instant) -> Result<Verdict, End> {
         loop {
             match self.next(deadline) {
-                Ok(Answer::Verdict(verdict)) if verdict.case == request.case => return End::Verdict(verdict),
+                Ok(Answer::Verdict(verdict)) if verdict.case == request.case => return Ok(verdict),
                 Ok(Answer::Verdict(verdict)) => {
-                    return End::Nonsense(format!("the worker was asked for {} and judged {}", request.case, verdict.case));
+                    let reason = format!("the worker was asked for {} and judged {}", request.case, verdict.case);
+                    return Err(End::Nonsense(reason));
                 }
                 Ok(Answer::Progress(line)) => self.progress = Some((line, Instant::now())),
-                Ok(Answer::Ready(_)) => return End::Nonsense("the worker says a second time that it is ready".into()),
-                Err(end) => return end,
+                Ok(Answer::Ready(_)) => return Err(End::Nonsense("the worker says a second time that it is ready".into())),
+                Err(end) => return Err(end),
             }
         }
     }

@@ -18,9 +18,9 @@ use crate::project;
 #[derive(clap::Args)]
 #[command(after_long_help = EXAMPLES)]
 pub(crate) struct Bundle {
-    /// The folder; it is made if need be.
-    #[arg(long, value_name = "DIR", default_value = "target/bundle")]
-    out: PathBuf,
+    /// The folder, made if need be; target/bundle where none is given.
+    #[arg(long, value_name = "DIR")]
+    out: Option<PathBuf>,
 }
 
 const EXAMPLES: &str = "\
@@ -48,9 +48,9 @@ Exit status: 0 all passed, 1 a finding, 2 wrong usage, 3 this machine could not 
 impl Bundle {
     pub(crate) fn run(self, sh: &Shell) -> anyhow::Result<ExitCode> {
         // A relative folder is meant from where the command was typed, which is not where it works.
-        let out = sh.current_dir().join(&self.out);
+        let typed_in = sh.current_dir();
         let root = project::enter(sh)?;
-        let out = if self.out == PathBuf::from("target/bundle") { root.join(&self.out) } else { out };
+        let out = self.out.map_or_else(|| root.join("target/bundle"), |out| typed_in.join(out));
         let built = build(sh)?;
 
         fs::create_dir_all(&out).with_context(|| format!("cannot make {}", out.display()))?;

@@ -121,6 +121,16 @@ mod tests {
         let source = Source { commit: "0".into(), dirty: false, ptx_hash: "0".into() };
         let mut record = Record::of_verdicts("validate", MachineInfo::default(), source, verdicts);
         record.date = "2026-01-02T03:04:05Z".into();
-        insta::assert_snapshot!(junit(&record), @"");
+        insta::assert_snapshot!(junit(&record), @r#"
+        <?xml version="1.0" encoding="UTF-8"?>
+        <testsuites>
+        <testsuite name="passmuster validate" timestamp="2026-01-02T03:04:05Z" tests="4" failures="1" errors="1" skipped="1" time="1.500">
+        <testcase classname="all_reduce.one_shot" name="all_reduce/one_shot:f32,sum:w=2:n=1" time="0.000"/>
+        <testcase classname="all_reduce.two_shot" name="all_reduce/two_shot:bf16,sum:w=8:n=1040" time="1.500"><failure type="fail" message="reference: 8 of 1040 elements are wrong: got &lt; expected &amp; &quot;late&quot;">reference: 8 of 1040 elements are wrong: got &lt; expected &amp; &quot;late&quot;&#10;i&#9;expected&#10;�</failure></testcase>
+        <testcase classname="all_reduce.one_shot" name="all_reduce/one_shot:f32,sum:w=16:n=1" time="0.000"><skipped message="needs 16 GPUs, found 8"></skipped></testcase>
+        <testcase classname="all_reduce.one_shot" name="all_reduce/one_shot:f32,sum:w=4:n=1" time="0.000"><error type="infra_error" message="the worker did not start"></error></testcase>
+        </testsuite>
+        </testsuites>
+        "#);
     }
 }

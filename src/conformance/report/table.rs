@@ -123,7 +123,13 @@ mod tests {
         cases.push(case("two_shot", "bf16", 16, Status::NotSupported));
         cases.push(case("two_shot", "f32", 2, Status::Hang));
         cases.push(case("one_shot", "f32", 16, Status::Pass));
-        insta::assert_snapshot!(outcomes(cases), @"");
+        insta::assert_snapshot!(outcomes(cases), @r"
+        algorithm            dtype     w=2       w=16
+        all_reduce/one_shot  f32         -          1
+        all_reduce/two_shot  bf16       96  3/5 F1 s1
+                             f32    0/1 H1          -
+        passed/cases; F fail, H hang, s not_supported
+        ");
     }
 
     #[test]
