@@ -110,8 +110,19 @@ pub trait Element: Copy + Send + Sync + PartialEq + fmt::Debug + 'static {
     fn max(a: Self::Acc, b: Self::Acc) -> Self::Acc;
     /// `a / world`, rounded to the accumulator's type; integers truncate toward zero.
     fn divide(a: Self::Acc, world: u32) -> Self::Acc;
-    /// The accumulator's sign bit and order as PTX sees them are irrelevant here: the value as f64, exact for every type.
-    fn to_f64(self) -> f64;
+    /// `value` in the accumulator's type, rounded to nearest, ties to even; integers wrap.
+    fn from_i64(value: i64) -> Self::Acc;
+    /// `a * 2^exponent`, rounded to the accumulator's type. Floats allow the exponents of normal numbers (-126 to 127 in f32); integers
+    /// take the exponent modulo 32 and wrap.
+    fn scale(a: Self::Acc, exponent: i32) -> Self::Acc;
+    /// The other sign: floats flip the sign bit, of NaN and zero too; integers wrap.
+    fn negate(self) -> Self;
+    /// The accumulator as f64, exact for every type.
+    fn acc_to_f64(acc: Self::Acc) -> f64;
+    /// The value as f64, exact for every type.
+    fn to_f64(self) -> f64 {
+        Self::acc_to_f64(self.widen())
+    }
     /// Whether this is a NaN; never for integers.
     fn is_nan(self) -> bool {
         self.to_f64().is_nan()
@@ -119,7 +130,7 @@ pub trait Element: Copy + Send + Sync + PartialEq + fmt::Debug + 'static {
 }
 
 macro_rules! float_element {
-    ($type:ty, $acc:ty, $dtype:expr, $bits:ty, $widen:expr, $narrow:expr, $to_f64:expr) => {
+    ($type:ty, $acc:ty, $acc_bits:ty, $dtype:expr, $bits:ty, $widen:expr, $narrow:expr) => {
         impl Element for $type {
             type Acc = $acc;
             const DTYPE: DType = $dtype;
@@ -151,17 +162,28 @@ macro_rules! float_element {
             fn divide(a: $acc, world: u32) -> $acc {
                 a / world as $acc
             }
-            fn to_f64(self) -> f64 {
-                $to_f64(self)
+            fn from_i64(value: i64) -> $acc {
+                value as $acc
+            }
+            fn scale(a: $acc, exponent: i32) -> $acc {
+                let bias = <$acc>::MAX_EXP - 1;
+                debug_assert!((1 - bias..=bias).contains(&exponent), "2^{exponent} is no normal number");
+                a * <$acc>::from_bits(((bias + exponent) as $acc_bits) << (<$acc>::MANTISSA_DIGITS - 1))
+            }
+            fn negate(self) -> Self {
+                Self::of_bits(self.bits() ^ 1 << (8 * size_of::<Self>() - 1))
+            }
+            fn acc_to_f64(acc: $acc) -> f64 {
+                f64::from(acc)
             }
         }
     };
 }
 
-float_element!(f32, f32, DType::F32, u32, |x| x, |x| x, f64::from);
-float_element!(f16, f32, DType::F16, u16, f16::to_f32, f16::from_f32, f16::to_f64);
-float_element!(bf16, f32, DType::BF16, u16, bf16::to_f32, bf16::from_f32, bf16::to_f64);
-float_element!(f64, f64, DType::F64, u64, |x| x, |x| x, |x| x);
+float_element!(f32, f32, u32, DType::F32, u32, |x| x, |x| x);
+float_element!(f16, f32, u32, DType::F16, u16, f16::to_f32, f16::from_f32);
+float_element!(bf16, f32, u32, DType::BF16, u16, bf16::to_f32, bf16::from_f32);
+float_element!(f64, f64, u64, DType::F64, u64, |x| x, |x| x);
 
 impl Element for i32 {
     type Acc = i32;
@@ -193,8 +215,17 @@ impl Element for i32 {
     fn divide(a: i32, world: u32) -> i32 {
         a.wrapping_div(world as i32)
     }
-    fn to_f64(self) -> f64 {
-        f64::from(self)
+    fn from_i64(value: i64) -> i32 {
+        value as i32
+    }
+    fn scale(a: i32, exponent: i32) -> i32 {
+        a.wrapping_shl(exponent as u32)
+    }
+    fn negate(self) -> i32 {
+        self.wrapping_neg()
+    }
+    fn acc_to_f64(acc: i32) -> f64 {
+        f64::from(acc)
     }
 }
 

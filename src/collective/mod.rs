@@ -9,6 +9,7 @@ use std::{fmt, str::FromStr};
 
 use serde::{Deserialize, Serialize};
 
+pub(crate) use dtype::from_name;
 pub use dtype::{DType, Element};
 pub use reduction::{Bounded, ReduceOp, Roundings, bounded, largest, reduce_in_order, reduce_per_hop, smallest_subnormal, unit_roundoff};
 

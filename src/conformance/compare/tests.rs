@@ -1,0 +1,165 @@
+use half::bf16;
+use rstest::rstest;
+
+use super::*;
+use crate::{
+    collective::{Roundings, reduce_in_order, reduce_per_hop},
+    conformance::{InputClass, Transform},
+    contract::Order,
+};
+
+fn payload(class: InputClass, dtype: DType, world: u32) -> Payload {
+    Payload { class, dtype, world, seed: 7, call: 1, transform: Transform::None }
+}
+
+/// The result that `reduce` gives, on all ranks.
+fn outputs<T: Element>(payload: &Payload, count: u64, reduce: impl Fn(u64, &[T]) -> T) -> Vec<Vec<u8>> {
+    let output: Vec<u8> = (0..count)
+        .flat_map(|index| {
+            let inputs: Vec<T> = (0..payload.world).map(|rank| payload.element(rank, index)).collect();
+            reduce(index, &inputs).bits().to_le_bytes()[..size_of::<T>()].to_vec()
+        })
+        .collect();
+    vec![output; payload.world as usize]
+}
+
+const NCCL_RING: Contract = Contract { order: Order::Any, roundings: Roundings::PerHop, special_values: false, ..Contract::ORDERED };
+const ROTATED: Contract = Contract { order: Order::AnyRotation, special_values: false, ..Contract::ORDERED };
+
+/// A false alarm on a conforming result would make every report worthless.
+#[rstest]
+fn conforming_results_pass(
+    #[values(DType::F32, DType::F16, DType::BF16, DType::F64, DType::I32)] dtype: DType,
+    #[values(ReduceOp::Sum, ReduceOp::Min, ReduceOp::Max, ReduceOp::Avg)] op: ReduceOp,
+    #[values(1, 2, 3, 8)] world: u32,
+) {
+    for class in InputClass::ALL {
+        for transform in [Transform::None, Transform::Negate, Transform::Scale(2), Transform::Plus(5)] {
+            let payload = Payload { transform, ..payload(class, dtype, world) };
+            with_element!(dtype, T => {
+                let ordered = outputs::<T>(&payload, 400, |_, x| reduce_in_order(op, x));
+                assert_eq!(compare(&Contract::ORDERED, op, &payload, 400, &ordered), None, "{class} ordered");
+                assert_eq!(compare(&ROTATED, op, &payload, 400, &ordered), None, "{class} first rotation");
+                let rotated = outputs::<T>(&payload, 400, |index, x| {
+                    let mut x = x.to_vec();
+                    x.rotate_left(index as usize % world as usize);
+                    reduce_in_order(op, &x)
+                });
+                assert_eq!(compare(&ROTATED, op, &payload, 400, &rotated), None, "{class} rotated");
+                let per_hop = outputs::<T>(&payload, 400, |_, x| reduce_per_hop(op, x));
+                assert_eq!(compare(&NCCL_RING, op, &payload, 400, &per_hop), None, "{class} per hop");
+            });
+        }
+    }
+}
+
+#[rstest]
+#[case::rounding_per_hop_breaks_one_rounding(ROTATED, InputClass::Natural, true)]
+#[case::tagged_sums_hide_it(ROTATED, InputClass::Tagged, false)]
+#[case::a_ring_may(NCCL_RING, InputClass::Natural, false)]
+fn contracts_decide_what_is_wrong(#[case] contract: Contract, #[case] class: InputClass, #[case] caught: bool) {
+    let payload = payload(class, DType::BF16, 8);
+    let outputs = outputs::<bf16>(&payload, 2000, |_, x| reduce_per_hop(ReduceOp::Sum, x));
+    assert_eq!(compare(&contract, ReduceOp::Sum, &payload, 2000, &outputs).is_some(), caught);
+}
+
+#[test]
+fn a_report_says_where_what_and_why() {
+    let payload = payload(InputClass::Tagged, DType::BF16, 8);
+    let outputs = outputs::<bf16>(&payload, 1040, |index, x| {
+        let missing = if index >= 1032 { x[3] } else { bf16::ZERO };
+        bf16::from_f32(reduce_in_order(ReduceOp::Sum, x).to_f32() - missing.to_f32())
+    });
+    let mismatch = compare(&Contract::ORDERED, ReduceOp::Sum, &payload, 1040, &outputs).expect("wrong");
+    insta::assert_snapshot!(mismatch);
+    let json = serde_json::to_string(&mismatch).expect("serializable");
+    let read: Mismatch = serde_json::from_str(&json).expect("what was written");
+    assert_eq!(read.to_string(), mismatch.to_string());
+}
+
+/// Values that JSON has no numbers for must not break a record.
+#[test]
+fn reports_of_special_values_survive_json() {
+    let payload = payload(InputClass::Special, DType::F32, 4);
+    let outputs = outputs::<f32>(&payload, 300, |_, _| f32::NAN);
+    let mismatch = compare(&Contract::ORDERED, ReduceOp::Sum, &payload, 300, &outputs).expect("wrong");
+    let json = serde_json::to_string(&mismatch).expect("serializable");
+    assert_eq!(serde_json::from_str::<Mismatch>(&json).expect("what was written").to_string(), mismatch.to_string());
+}
+
+#[test]
+fn ranks_that_differ_are_named() {
+    let payload = payload(InputClass::Natural, DType::F32, 4);
+    let mut outputs = outputs::<f32>(&payload, 100, |_, x| reduce_in_order(ReduceOp::Sum, x));
+    assert_eq!(ranks_disagree(&outputs, DType::F32), None);
+    outputs[2][4 * 60] ^= 1;
+    let mismatch = compare(&Contract::ORDERED, ReduceOp::Sum, &payload, 100, &outputs).expect("wrong");
+    assert_eq!((mismatch.wrong, &mismatch.ranks[..], mismatch.ranks_agree), (1, &[2][..], false));
+    assert_eq!(mismatch.first, Place { index: 60, byte: 240, pack: 15, lane: 0, owner: 2 });
+    let difference = ranks_disagree(&outputs, DType::F32).expect("different");
+    assert_eq!((difference.wrong, &difference.ranks[..], difference.first), (1, &[2][..], mismatch.first));
+    insta::assert_snapshot!(difference.to_string().lines().next().expect("a line"),
+        @"  1 of 100 elements differ on ranks 2 from rank 0; required: all ranks have the same bits");
+}
+
+/// Threads must neither lose nor repeat an element.
+#[test]
+fn large_outputs_are_scanned_whole() {
+    let payload = payload(InputClass::Tagged, DType::I32, 2);
+    let count = THREADING_PAYS + 5;
+    let mut outputs = outputs::<i32>(&payload, count, |_, x| reduce_in_order(ReduceOp::Sum, x));
+    assert_eq!(compare(&Contract::ORDERED, ReduceOp::Sum, &payload, count, &outputs), None);
+    for index in (0..count as usize).step_by(100) {
+        outputs.iter_mut().for_each(|output| output[4 * index] ^= 0x10);
+    }
+    let mismatch = compare(&Contract::ORDERED, ReduceOp::Sum, &payload, count, &outputs).expect("wrong");
+    assert_eq!((mismatch.wrong, mismatch.last.index), (count.div_ceil(100), count / 100 * 100));
+    assert_eq!(mismatch.samples.iter().map(|s| s.index).collect::<Vec<_>>(), (0..8).map(|i| i * 100).collect::<Vec<_>>());
+    assert_eq!((mismatch.diagnosis[0].explanation.as_str(), mismatch.diagnosis[0].coverage), ("one bit is flipped", 1.0));
+}
+
+fn bytes(values: &[f32]) -> Vec<u8> {
+    values.iter().flat_map(|x| x.to_le_bytes()).collect()
+}
+
+#[rstest]
+#[case::equal(Relation::Equal, &[1.0, f32::NAN], &[1.0, -f32::NAN], None)]
+#[case::zeros_differ(Relation::Equal, &[0.0], &[-0.0], Some(0))]
+#[case::free_element(Relation::EqualBut(1), &[1.0, 2.0], &[1.0, 5.0], None)]
+#[case::other_element(Relation::EqualBut(0), &[1.0, 2.0], &[1.0, 5.0], Some(1))]
+#[case::negated(Relation::Negated, &[1.0, 0.0], &[-1.0, 0.0], None)]
+#[case::not_negated(Relation::Negated, &[1.0, 2.0], &[-1.0, 2.0], Some(1))]
+#[case::scaled(Relation::Scaled(3), &[1.5, f32::INFINITY], &[12.0, f32::INFINITY], None)]
+#[case::scaled_wrong(Relation::Scaled(3), &[1.5], &[12.000001], Some(0))]
+#[case::scaled_overflow(Relation::Scaled(3), &[f32::MAX], &[f32::MAX], None)]
+#[case::scaled_subnormal(Relation::Scaled(1), &[f32::from_bits(3)], &[f32::from_bits(7)], None)]
+#[case::scaled_subnormal_wrong(Relation::Scaled(1), &[f32::from_bits(3)], &[f32::from_bits(9)], Some(0))]
+fn relations(#[case] relation: Relation<'_>, #[case] base: &[f32], #[case] other: &[f32], #[case] first: Option<u64>) {
+    let broken = relation_broken(relation, DType::F32, &bytes(base), &bytes(other));
+    assert_eq!(broken.map(|difference| difference.first.index), first);
+}
+
+/// Properties P4 and P5 must hold of what a conforming algorithm gives, or they raise false alarms.
+#[rstest]
+fn relations_hold_of_the_reference(#[values(DType::F32, DType::F16, DType::BF16, DType::F64)] dtype: DType) {
+    with_element!(dtype, T => {
+        let result = |class, transform, call| {
+            let payload = Payload { transform, call, ..payload(class, dtype, 6) };
+            outputs::<T>(&payload, 3000, |_, x| reduce_in_order(ReduceOp::Avg, x)).swap_remove(0)
+        };
+        for class in [InputClass::Tagged, InputClass::Natural, InputClass::Probe] {
+            let base = result(class, Transform::None, 1);
+            assert_eq!(relation_broken(Relation::Negated, dtype, &base, &result(class, Transform::Negate, 1)), None, "{class}");
+            assert_eq!(relation_broken(Relation::Scaled(2), dtype, &base, &result(class, Transform::Scale(2), 1)), None, "{class}");
+            let flipped = result(class, Transform::Flip { rank: 3, index: 1234 }, 1);
+            assert_eq!(relation_broken(Relation::EqualBut(1234), dtype, &base, &flipped), None, "{class}");
+        }
+        let sum = |transform, call| {
+            let payload = Payload { transform, call, ..payload(InputClass::Tagged, dtype, 6) };
+            outputs::<T>(&payload, 500, |_, x| reduce_in_order(ReduceOp::Sum, x)).swap_remove(0)
+        };
+        let (x, y, both) = (sum(Transform::None, 1), sum(Transform::None, 2), sum(Transform::Plus(2), 1));
+        assert_eq!(relation_broken(Relation::Plus(&y), dtype, &x, &both), None);
+        assert!(relation_broken(Relation::Plus(&x), dtype, &x, &both).is_some());
+    });
+}
