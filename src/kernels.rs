@@ -17,6 +17,7 @@ pub const MODULES: &[Module] = &[
         include_str!("../kernels/ptx/all_reduce/two_shot.ptx"),
         include_str!("../kernels/ptx/all_reduce/two_shot.checked.ptx"),
     ),
+    Module { name: "conformance/faults", release: include_str!("../kernels/ptx/conformance/faults.ptx"), checked: None },
     Module { name: "conformance/fill", release: include_str!("../kernels/ptx/conformance/fill.ptx"), checked: None },
 ];
 

@@ -4,9 +4,11 @@
 //! [`machine::Machine`] runs it, and `conformance` judges the result against the algorithm's [`contract::Contract`].
 
 pub mod algorithms;
+pub mod bench;
 pub mod collective;
 pub mod conformance;
 pub mod contract;
+//pub mod cuda;
 pub mod kernels;
 pub mod machine;
 pub mod plan;

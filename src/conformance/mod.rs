@@ -2,19 +2,28 @@
 //!
 //! This layer sees machines through [`crate::machine::Machine`] only.
 
+mod case;
 mod compare;
 mod diagnosis;
+pub mod generate;
 mod inputs;
+mod lists;
 mod mutants;
 mod oracle;
 pub mod report;
+pub mod runner;
+pub mod scenario;
+#[cfg(test)]
+mod simulated;
 pub mod supervisor;
 mod verdict;
 pub mod worker;
 
+pub use case::{Case, CaseError, Fault, Graph, Item, Query, Shot, Skew};
 pub use compare::{Difference, Mismatch, Place, Relation, Sample, Shown, compare, ranks_disagree, relation_broken};
 pub use diagnosis::Diagnosis;
 pub use inputs::{InputClass, Payload, Transform};
+pub use lists::List;
 pub use mutants::{Edit, MUTANTS, Mutant, MutantKind};
 pub use oracle::{Expected, Oracle, Rule, oracle};
 pub use verdict::{Finding, Status, Verdict};

@@ -31,8 +31,6 @@ pub struct Mutant {
     pub op: ReduceOp,
     /// What was edited.
     pub edits: &'static [Edit],
-    /// Which check catches it and when, for people.
-    pub caught_by: &'static str,
     /// What it compiles to.
     #[serde(skip)]
     pub ptx: &'static str,

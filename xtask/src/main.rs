@@ -2,10 +2,14 @@
 //!
 //! `cargo xtask bundle` copies this same binary to machines without Rust, where it is called `passmuster`.
 
+mod bench;
 mod bundle;
+mod conform;
 mod kernels;
+mod mutants;
 mod project;
 mod test;
+mod worker;
 
 use std::process::ExitCode;
 
@@ -25,6 +29,10 @@ struct CommandLine {
 
 const EXAMPLES: &str = "\
 Examples:
+  cargo xtask validate             the main job: hold the algorithms against their contracts
+  cargo xtask test-gpu merge       the same on this machine's GPUs, against NCCL: what must pass before a merge
+  cargo xtask bench                times beside NCCL
+  cargo xtask mutants              kernels with planted bugs: is each of them caught?
   cargo xtask test                 everything that needs no GPU: what CI runs
   cargo xtask kernels              compile kernels/**/*.cu after an edit
   cargo xtask kernels --check      is the checked-in PTX what the sources compile to?
@@ -32,15 +40,25 @@ Examples:
 
 #[derive(Subcommand)]
 enum Command {
+    Validate(conform::Validate),
     Test(test::Test),
+    TestGpu(conform::TestGpu),
+    Bench(bench::Bench),
+    Mutants(mutants::Mutants),
     Kernels(kernels::Kernels),
     Bundle(bundle::Bundle),
+    #[command(hide = true)]
+    Worker(worker::Worker),
+    #[command(hide = true)]
+    BenchWorker(bench::BenchWorker),
 }
 
 /// Exit status of a command that has a finding.
 const FINDING: u8 = 1;
 /// Exit status of wrong usage, and of a command that failed by itself.
 const USAGE: u8 = 2;
+/// Exit status where this machine cannot run it.
+const CANNOT_RUN: u8 = passmuster::conformance::worker::CANNOT_RUN as u8;
 
 fn main() -> ExitCode {
     let usage = CommandLine::command().name("passmuster").bin_name(project::invocation());
@@ -56,7 +74,13 @@ fn main() -> ExitCode {
 
 fn run(command: Command, sh: &Shell) -> anyhow::Result<ExitCode> {
     match command {
+        Command::Validate(command) => command.run(sh),
         Command::Test(command) => command.run(sh),
+        Command::TestGpu(command) => command.run(sh),
+        Command::Bench(command) => command.run(sh),
+        Command::Mutants(command) => command.run(sh),
+        Command::Worker(command) => command.run(),
+        Command::BenchWorker(command) => command.run(),
         Command::Kernels(command) => command.run(sh),
         Command::Bundle(command) => command.run(sh),
     }

@@ -29,7 +29,6 @@ pub(crate) fn enter(sh: &Shell) -> anyhow::Result<PathBuf> {
 }
 
 /// The commit this binary is built from and the PTX it carries, for records. A bundle knows its commit from the time it was built.
-#[expect(dead_code, reason = "the commands that write records come with the runner")]
 pub(crate) fn source(sh: &Shell) -> Source {
     let baked = option_env!("PASSMUSTER_COMMIT").map(|commit| (commit.to_owned(), option_env!("PASSMUSTER_DIRTY") == Some("true")));
     let (commit, dirty) = baked.or_else(|| commit(sh).ok()).unwrap_or_else(|| ("unknown".into(), true));

@@ -39,6 +39,12 @@ impl fmt::Display for Mismatch {
 }
 
 impl Mismatch {
+    /// One line: how much is wrong, and the best explanation.
+    pub fn summary(&self) -> String {
+        let cause = self.diagnosis.first().map(|diagnosis| format!(": {diagnosis}")).unwrap_or_default();
+        format!("{} of {} elements wrong on ranks {}{cause}", self.wrong, self.total, spans(&self.ranks))
+    }
+
     /// What the first and the last wrong element have in common.
     fn extent(&self) -> String {
         let contiguous = self.last.index - self.first.index + 1 == self.wrong && self.wrong > 1;

@@ -1,0 +1,529 @@
+//! Cases: points of the test space, each with an id that reproduces it on one line.
+//!
+//! `all_reduce/two_shot:bf16,sum:w=8:n=1040:in_place:graph=3x5:inputs=probe:skew=r2+20us@end:seed=9f3c`
+//!
+//! Keys may come in any order; one that has its default is left out. `docs/case-ids.md` has the grammar.
+
+use std::{collections::BTreeMap, fmt, str::FromStr};
+
+use super::inputs::InputClass;
+use crate::{
+    algorithms::{self, Algorithm},
+    collective::{Collective, DType, ReduceOp},
+    machine::Site,
+    plan::MAX_WORLD,
+};
+
+/// One point of the test space.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct Case {
+    /// The collective under test.
+    pub collective: Collective,
+    /// The algorithm under test; for a sequence of calls, the one that reports count it under.
+    pub algorithm: String,
+    /// Type of the elements.
+    pub dtype: DType,
+    /// How they are combined.
+    pub op: ReduceOp,
+    /// Ranks.
+    pub world: u32,
+    /// Elements of each call; of a sequence, the largest count is given by its calls and this is 0.
+    pub count: u64,
+    /// Elements between the start of a buffer and of its region.
+    pub offset: u64,
+    /// Whether the output takes the input's place.
+    pub in_place: bool,
+    /// Which inputs.
+    pub inputs: InputClass,
+    /// Calls captured into one graph and how often it is replayed.
+    pub graph: Graph,
+    /// A peer that makes the same call on the same inputs.
+    pub peer: Option<String>,
+    /// One rank that is late.
+    pub skew: Option<Skew>,
+    /// A sequence of calls in place of the standard script.
+    pub calls: Vec<Item>,
+    /// A fault to inject, after which the harness must name it.
+    pub fault: Option<Fault>,
+    /// Seed of the inputs.
+    pub seed: u64,
+}
+
+/// A captured graph: `calls` calls in it, replayed `replays` times with inputs changed in place between replays.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct Graph {
+    /// Calls in the graph.
+    pub calls: u32,
+    /// Launches of the graph.
+    pub replays: u32,
+}
+
+impl Default for Graph {
+    /// An odd number of calls and an even one of launches: what double buffering gets wrong first.
+    fn default() -> Graph {
+        Graph { calls: 1, replays: 2 }
+    }
+}
+
+/// One rank that is late.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct Skew {
+    /// Which.
+    pub rank: u32,
+    /// By how much.
+    pub microseconds: u32,
+    /// Inside the kernel at this site (checked build), or on the host before it enqueues.
+    pub site: Option<Site>,
+}
+
+/// A step of a sequence of calls.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub enum Item {
+    /// An eager call.
+    Eager(Shot),
+    /// Calls captured into one graph that is launched `replays` times, with fresh inputs each time.
+    Graph {
+        /// The captured calls.
+        calls: Vec<Shot>,
+        /// Launches.
+        replays: u32,
+    },
+}
+
+/// One call of a sequence.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct Shot {
+    /// Algorithm.
+    pub algorithm: String,
+    /// Elements.
+    pub count: u64,
+    /// Elements between the start of the buffer and of the region.
+    pub offset: u64,
+    /// Whether the output takes the input's place.
+    pub in_place: bool,
+    /// Which of the groups, all of the same ranks; each has a stream of its own.
+    pub group: u32,
+}
+
+/// A fault to inject.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Fault {
+    /// This rank never enqueues the second call.
+    Absent(u32),
+    /// A kernel of this rank writes to an address that is not mapped.
+    IllegalAddress(u32),
+    /// The process of the ranks is killed while a call runs.
+    Killed,
+}
+
+/// Why a text is no case, or a case that cannot be.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{problem} in case id `{id}`")]
+pub struct CaseError {
+    id: String,
+    problem: String,
+}
+
+impl Case {
+    /// A case with every default: tagged inputs, no offset, out of place, seed 0.
+    pub fn new(collective: Collective, algorithm: &str, dtype: DType, op: ReduceOp, world: u32, count: u64) -> Case {
+        Case {
+            collective,
+            algorithm: algorithm.into(),
+            dtype,
+            op,
+            world,
+            count,
+            offset: 0,
+            in_place: false,
+            inputs: InputClass::Tagged,
+            graph: Graph::default(),
+            peer: None,
+            skew: None,
+            calls: Vec::new(),
+            fault: None,
+            seed: 0,
+        }
+    }
+
+    /// The algorithms that the case runs, the peer included, each once.
+    ///
+    /// # Errors
+    /// An unknown algorithm, with the names there are.
+    pub fn algorithms(&self) -> Result<Vec<&'static dyn Algorithm>, String> {
+        let mut names: Vec<&str> = if self.calls.is_empty() { vec![&self.algorithm] } else { Vec::new() };
+        names.extend(self.shots().map(|shot| shot.algorithm.as_str()));
+        names.extend(self.peer.as_deref());
+        names.sort_unstable();
+        names.dedup();
+        names.into_iter().map(|name| algorithms::find(self.collective, name)).collect()
+    }
+
+    /// Environment variables that the machine's process needs for this case.
+    pub fn environment(&self) -> BTreeMap<&'static str, &'static str> {
+        self.algorithms().unwrap_or_default().iter().flat_map(|a| a.environment().iter().copied()).collect()
+    }
+
+    /// All calls of a sequence.
+    pub fn shots(&self) -> impl Iterator<Item = &Shot> {
+        self.calls.iter().flat_map(|item| match item {
+            Item::Eager(shot) => std::slice::from_ref(shot),
+            Item::Graph { calls, .. } => calls,
+        })
+    }
+
+    /// Groups that the case opens.
+    pub fn groups(&self) -> u32 {
+        self.shots().map(|shot| shot.group + 1).max().unwrap_or(1)
+    }
+
+    /// The fields of the id, in order, without those that have their defaults.
+    fn fields(&self) -> Vec<(&'static str, String)> {
+        let mut fields = vec![("w", self.world.to_string())];
+        if self.calls.is_empty() {
+            fields.push(("n", self.count.to_string()));
+        }
+        let mut push = |key, given: bool, value: String| given.then(|| fields.push((key, value)));
+        push("off", self.offset != 0, self.offset.to_string());
+        push("in_place", self.in_place, String::new());
+        push("graph", self.graph != Graph::default(), format!("{}x{}", self.graph.calls, self.graph.replays));
+        push("inputs", self.inputs != InputClass::Tagged, self.inputs.to_string());
+        push("peer", self.peer.is_some(), self.peer.clone().unwrap_or_default());
+        push("skew", self.skew.is_some(), self.skew.map(|s| s.to_string()).unwrap_or_default());
+        push("calls", !self.calls.is_empty(), self.calls.iter().map(Item::to_string).collect::<Vec<_>>().join("+"));
+        push("fault", self.fault.is_some(), self.fault.map(|f| f.to_string()).unwrap_or_default());
+        push("seed", self.seed != 0, format!("{:x}", self.seed));
+        fields
+    }
+
+    fn check(&self) -> Result<(), String> {
+        if self.world == 0 || self.world as usize > MAX_WORLD {
+            return Err(format!("w={}: a group has 1 to {MAX_WORLD} ranks", self.world));
+        }
+        let ranks = [self.skew.map(|s| s.rank), self.fault.and_then(Fault::rank)];
+        if let Some(rank) = ranks.into_iter().flatten().find(|&rank| rank >= self.world) {
+            return Err(format!("rank {rank} of {}: ranks are 0 to {}", self.world, self.world - 1));
+        }
+        self.algorithms()?;
+        algorithms::find(self.collective, &self.algorithm)?;
+        Ok(())
+    }
+}
+
+impl fmt::Display for Case {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}/{}:{},{}", self.collective, self.algorithm, self.dtype, self.op)?;
+        for (key, value) in self.fields() {
+            if value.is_empty() { write!(f, ":{key}")? } else { write!(f, ":{key}={value}")? }
+        }
+        Ok(())
+    }
+}
+
+impl fmt::Display for Skew {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "r{}+{}us", self.rank, self.microseconds)?;
+        self.site.map_or(Ok(()), |site| write!(f, "@{}", site.name()))
+    }
+}
+
+impl fmt::Display for Item {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Item::Eager(shot) => shot.fmt(f),
+            Item::Graph { calls, replays } => {
+                let calls: Vec<String> = calls.iter().map(Shot::to_string).collect();
+                write!(f, "[{}]x{replays}", calls.join("+"))
+            }
+        }
+    }
+}
+
+impl fmt::Display for Shot {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}.{}", self.algorithm, self.count)?;
+        if self.offset != 0 {
+            write!(f, ".off{}", self.offset)?;
+        }
+        if self.in_place {
+            f.write_str(".in_place")?;
+        }
+        if self.group != 0 {
+            write!(f, ".g{}", self.group)?;
+        }
+        Ok(())
+    }
+}
+
+impl Fault {
+    /// The rank that the fault befalls, where it is one rank's.
+    pub fn rank(self) -> Option<u32> {
+        match self {
+            Fault::Absent(rank) | Fault::IllegalAddress(rank) => Some(rank),
+            Fault::Killed => None,
+        }
+    }
+}
+
+impl fmt::Display for Fault {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Fault::Absent(rank) => write!(f, "absent@r{rank}"),
+            Fault::IllegalAddress(rank) => write!(f, "illegal_address@r{rank}"),
+            Fault::Killed => f.write_str("killed"),
+        }
+    }
+}
+
+impl FromStr for Case {
+    type Err = CaseError;
+
+    fn from_str(id: &str) -> Result<Case, CaseError> {
+        parse(id).map_err(|problem| CaseError { id: id.into(), problem })
+    }
+}
+
+fn parse(id: &str) -> Result<Case, String> {
+    let mut parts = id.split(':');
+    let path = parts.next().unwrap_or_default();
+    let (collective, algorithm) = path.split_once('/').ok_or_else(|| format!("`{path}` is not COLLECTIVE/ALGORITHM"))?;
+    let types = parts.next().ok_or("no DTYPE,OP")?;
+    let (dtype, op) = types.split_once(',').ok_or_else(|| format!("`{types}` is not DTYPE,OP"))?;
+    let mut case = Case::new(collective.parse()?, algorithm, dtype.parse()?, op.parse()?, 0, 0);
+    let mut seen: Vec<&str> = Vec::new();
+    for part in parts {
+        let (key, value) = part.split_once('=').unwrap_or((part, ""));
+        if seen.contains(&key) {
+            return Err(format!("`{key}` given twice"));
+        }
+        seen.push(key);
+        match key {
+            "w" => case.world = number(key, value)?,
+            "n" => case.count = number(key, value)?,
+            "off" => case.offset = number(key, value)?,
+            "in_place" if value.is_empty() => case.in_place = true,
+            "graph" => case.graph = graph(value)?,
+            "inputs" => case.inputs = value.parse()?,
+            "peer" => case.peer = Some(value.into()),
+            "skew" => case.skew = Some(skew(value)?),
+            "calls" => case.calls = split_outside_brackets(value).into_iter().map(item).collect::<Result<_, _>>()?,
+            "fault" => case.fault = Some(fault(value)?),
+            "seed" => case.seed = u64::from_str_radix(value, 16).map_err(|_| format!("seed={value} is not hexadecimal"))?,
+            _ => {
+                return Err(format!(
+                    "unknown key `{part}`: expected w=, n=, off=, in_place, graph=, inputs=, peer=, skew=, calls=, fault= or seed="
+                ));
+            }
+        }
+    }
+    if !seen.contains(&"w") {
+        return Err("no world size (w=)".into());
+    }
+    if seen.contains(&"n") == seen.contains(&"calls") {
+        return Err("exactly one of n= and calls= must be given".into());
+    }
+    case.check()?;
+    Ok(case)
+}
+
+fn number<T: FromStr>(key: &str, value: &str) -> Result<T, String> {
+    value.parse().map_err(|_| format!("{key}={value} is not a number that fits"))
+}
+
+fn graph(value: &str) -> Result<Graph, String> {
+    let (calls, replays) = value.split_once('x').ok_or_else(|| format!("graph={value} is not CALLSxREPLAYS"))?;
+    let graph = Graph { calls: number("graph", calls)?, replays: number("graph", replays)? };
+    if graph.calls == 0 || graph.calls > 16 || graph.replays > 1000 {
+        return Err(format!("graph={value}: a graph has 1 to 16 calls and at most 1000 replays"));
+    }
+    Ok(graph)
+}
+
+fn skew(value: &str) -> Result<Skew, String> {
+    let form = || format!("skew={value} is not rRANK+MICROSECONDSus or rRANK+MICROSECONDSus@SITE");
+    let (late, site) = value.split_once('@').map_or((value, None), |(late, site)| (late, Some(site)));
+    let (rank, time) = late.strip_prefix('r').and_then(|l| l.split_once('+')).ok_or_else(form)?;
+    let microseconds = number("skew", time.strip_suffix("us").ok_or_else(form)?)?;
+    let site = site
+        .map(|name| {
+            Site::ALL
+                .into_iter()
+                .find(|s| s.name() == name)
+                .ok_or_else(|| format!("unknown site `{name}`: expected enter, start, end or leave"))
+        })
+        .transpose()?;
+    Ok(Skew { rank: number("skew", rank)?, microseconds, site })
+}
+
+fn fault(value: &str) -> Result<Fault, String> {
+    let rank = |rank: &str| number("fault", rank);
+    match value.split_once("@r") {
+        Some(("absent", r)) => Ok(Fault::Absent(rank(r)?)),
+        Some(("illegal_address", r)) => Ok(Fault::IllegalAddress(rank(r)?)),
+        None if value == "killed" => Ok(Fault::Killed),
+        _ => Err(format!("unknown fault `{value}`: expected absent@rRANK, illegal_address@rRANK or killed")),
+    }
+}
+
+fn split_outside_brackets(value: &str) -> Vec<&str> {
+    let mut inside = false;
+    value
+        .split(|c| {
+            inside = if c == '[' {
+                true
+            } else if c == ']' {
+                false
+            } else {
+                inside
+            };
+            c == '+' && !inside
+        })
+        .collect()
+}
+
+fn item(text: &str) -> Result<Item, String> {
+    let Some(rest) = text.strip_prefix('[') else { return Ok(Item::Eager(shot(text)?)) };
+    let (calls, replays) = rest.split_once("]x").ok_or_else(|| format!("`{text}` is not [CALL+CALL]xREPLAYS"))?;
+    Ok(Item::Graph { calls: calls.split('+').map(shot).collect::<Result<_, _>>()?, replays: number("calls", replays)? })
+}
+
+fn shot(text: &str) -> Result<Shot, String> {
+    let mut parts = text.split('.');
+    let algorithm = parts.next().unwrap_or_default().to_owned();
+    let count = number("calls", parts.next().ok_or_else(|| format!("`{text}` is not ALGORITHM.COUNT"))?)?;
+    let mut shot = Shot { algorithm, count, offset: 0, in_place: false, group: 0 };
+    for part in parts {
+        match part {
+            "in_place" => shot.in_place = true,
+            _ => match (part.strip_prefix("off"), part.strip_prefix('g')) {
+                (Some(offset), _) => shot.offset = number("off", offset)?,
+                (_, Some(group)) => shot.group = number("g", group)?,
+                _ => return Err(format!("unknown `.{part}` in call `{text}`: expected .offN, .in_place or .gN")),
+            },
+        }
+    }
+    Ok(shot)
+}
+
+/// Selects cases: an id in which every part may be `*`, a list or left out.
+///
+/// `all_reduce/*:bf16,*:w=3,5,7` matches bf16 cases of any all-reduce at three world sizes. Lists are separated by commas; in the path
+/// and in DTYPE,OP, where the comma is taken, by `|`. A key that is not given matches any value; a flag must be set.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Query {
+    text: String,
+}
+
+impl Query {
+    /// Reads a query.
+    ///
+    /// # Errors
+    /// A key that no case has.
+    pub fn new(text: &str) -> Result<Query, String> {
+        for part in text.split(':').skip(2) {
+            let key = part.split('=').next().unwrap_or_default();
+            if !["w", "n", "off", "in_place", "graph", "inputs", "peer", "skew", "calls", "fault", "seed"].contains(&key) {
+                return Err(format!(
+                    "unknown key `{key}` in query `{text}`: expected w, n, off, in_place, graph, inputs, peer, skew, calls, fault or seed"
+                ));
+            }
+        }
+        Ok(Query { text: text.into() })
+    }
+
+    /// Whether the query selects the case.
+    pub fn matches(&self, case: &Case) -> bool {
+        let mut parts = self.text.split(':');
+        let path = parts.next().unwrap_or("*");
+        let types = parts.next().unwrap_or("*,*");
+        let (dtype, op) = types.split_once(',').unwrap_or((types, "*"));
+        let fields: BTreeMap<&str, String> = case.fields().into_iter().collect();
+        let any = |patterns: &str, separator, value: &str| patterns.split(separator).any(|p| glob(p, value));
+        any(path, '|', &format!("{}/{}", case.collective, case.algorithm))
+            && any(dtype, '|', case.dtype.name())
+            && any(op, '|', case.op.name())
+            && parts.all(|part| match part.split_once('=') {
+                None => fields.contains_key(part),
+                Some((key, patterns)) => any(patterns, ',', fields.get(key).map_or(default_of(key), String::as_str)),
+            })
+    }
+}
+
+/// What a key that the id leaves out stands for.
+fn default_of(key: &str) -> &'static str {
+    match key {
+        "off" | "seed" => "0",
+        "inputs" => "tagged",
+        "graph" => "1x2",
+        _ => "",
+    }
+}
+
+/// Whether `value` matches `pattern`, in which `*` stands for any text.
+fn glob(pattern: &str, value: &str) -> bool {
+    match pattern.split_once('*') {
+        None => pattern == value,
+        Some((before, rest)) => value
+            .strip_prefix(before)
+            .is_some_and(|tail| (0..=tail.len()).filter(|&i| tail.is_char_boundary(i)).any(|i| glob(rest, &tail[i..]))),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use rstest::rstest;
+
+    #[rstest]
+    #[case("all_reduce/two_shot:bf16,sum:w=8:n=1040")]
+    #[case("all_reduce/two_shot:bf16,sum:w=8:n=1040:off=3:in_place:graph=3x5:inputs=probe:peer=nccl_ring:skew=r2+20us@end:seed=9f3c")]
+    #[case("all_reduce/one_shot:i32,max:w=3:calls=one_shot.7+[two_shot.9.off1+one_shot.0.in_place]x4+two_shot.33.g1:skew=r0+5us")]
+    #[case("all_reduce/one_shot:f64,avg:w=2:n=5:fault=illegal_address@r1")]
+    fn ids_are_read_and_written(#[case] id: &str) {
+        assert_eq!(id.parse::<Case>().unwrap().to_string(), id);
+    }
+
+    #[test]
+    fn keys_come_in_any_order() {
+        let a: Case = "all_reduce/two_shot:bf16,sum:n=5:in_place:w=8".parse().unwrap();
+        assert_eq!(a.to_string(), "all_reduce/two_shot:bf16,sum:w=8:n=5:in_place");
+    }
+
+    #[rstest]
+    #[case("all_reduce", "`all_reduce` is not COLLECTIVE/ALGORITHM")]
+    #[case("all_redcue/x:bf16,sum:w=2:n=1", "unknown collective `all_redcue`: expected one of all_reduce")]
+    #[case("all_reduce/tow_shot:bf16,sum:w=2:n=1", "unknown algorithm `tow_shot` of all_reduce: expected one of one_shot, two_shot")]
+    #[case("all_reduce/two_shot:bf16,sum:n=1", "no world size (w=)")]
+    #[case("all_reduce/two_shot:bf16,sum:w=2", "exactly one of n= and calls= must be given")]
+    #[case("all_reduce/two_shot:bf16,sum:w=17:n=1", "w=17: a group has 1 to 16 ranks")]
+    #[case("all_reduce/two_shot:bf16,sum:w=2:n=99999999999999999999", "n=99999999999999999999 is not a number that fits")]
+    #[case("all_reduce/two_shot:bf16,sum:w=2:n=1:fault=absent@r2", "rank 2 of 2: ranks are 0 to 1")]
+    #[case("all_reduce/two_shot:bf16,sum:w=2:n=1:w=3", "`w` given twice")]
+    #[case("all_reduce/two_shot:bf16,sum:w=2:n=1:of=3", "unknown key `of=3`")]
+    fn errors_say_what_was_expected(#[case] id: &str, #[case] start: &str) {
+        let error = id.parse::<Case>().unwrap_err().to_string();
+        assert!(error.starts_with(start) && error.ends_with(&format!("in case id `{id}`")), "{error}");
+    }
+
+    #[rstest]
+    #[case("*", true)]
+    #[case("all_reduce/*", true)]
+    #[case("all_reduce/one_shot|two_shot:bf16,*:w=3,5,8", true)]
+    #[case("all_reduce/two_shot:f16|bf16,sum:inputs=tagged", true)]
+    #[case("*:*,*:in_place", false)]
+    #[case("*:*,*:w=3,5,7", false)]
+    #[case("*:*,*:off=0:n=10*", true)]
+    #[case("*:*,max", false)]
+    #[case("*:*,*:peer=*", true)]
+    #[case("*:*,*:peer=nccl*", false)]
+    fn queries_select(#[case] query: &str, #[case] selected: bool) {
+        let case: Case = "all_reduce/two_shot:bf16,sum:w=8:n=1040".parse().unwrap();
+        assert_eq!(Query::new(query).unwrap().matches(&case), selected);
+    }
+
+    #[test]
+    fn an_id_selects_its_case() {
+        let id = "all_reduce/two_shot:bf16,sum:w=8:n=1040:off=3:in_place";
+        assert!(Query::new(id).unwrap().matches(&id.parse().unwrap()));
+    }
+}

@@ -1,0 +1,294 @@
+//! The way of a case: scenario, run, checks, verdict.
+
+use std::time::{Duration, Instant};
+
+use super::{
+    case::{Case, Fault},
+    compare::{self, compare, ranks_disagree, relation_broken},
+    scenario::{self, Options, Recorded, Relation, RelationKind, Scenario},
+    verdict::{Finding, Status, Verdict},
+};
+use crate::{
+    machine::{Machine, MachineError},
+    plan::Region,
+};
+
+/// Judges one case on a machine, which gets `deadline` for the run. After a verdict of hang or crash the machine must not be used again.
+/// `shared_pads` plants a bug: see [`scenario::Options`].
+pub fn judge(case: &Case, machine: &mut dyn Machine, deadline: Duration, shared_pads: bool) -> Verdict {
+    let start = Instant::now();
+    let mut verdict = try_judge(case, machine, deadline, shared_pads).unwrap_or_else(|error| refused(case, error));
+    verdict.milliseconds = start.elapsed().as_secs_f64() * 1e3;
+    verdict
+}
+
+/// What a machine's refusal or failure makes of a case.
+fn refused(case: &Case, error: MachineError) -> Verdict {
+    let status = match error {
+        MachineError::NotSupported { .. } => Status::NotSupported,
+        MachineError::Invalid { .. } => Status::InfraError,
+        MachineError::Hang { .. } => Status::Hang,
+        MachineError::Fault { .. } => Status::Crash,
+    };
+    let mut verdict = Verdict::without_checks(case.to_string(), status, error.to_string());
+    if let MachineError::Hang { stuck, .. } = &error {
+        let details: Vec<String> = stuck.iter().map(|s| s.to_string()).collect();
+        verdict.findings.push(Finding { property: "progress".into(), call: None, summary: error.to_string(), details: details.join("\n") });
+    }
+    verdict
+}
+
+fn try_judge(case: &Case, machine: &mut dyn Machine, deadline: Duration, shared_pads: bool) -> Result<Verdict, MachineError> {
+    machine.close_groups();
+    let waiting_blocks = machine.waiting_blocks(case.world as usize, case.groups() as usize);
+    let scenario =
+        scenario::build(case, &Options { waiting_blocks, shared_pads }).map_err(|reason| MachineError::NotSupported { reason })?;
+    for buffers in &scenario.groups {
+        machine.open_group(case.world as usize, buffers)?;
+    }
+    if case.fault == Some(Fault::Killed) {
+        kill_this_process_soon();
+    }
+    machine.run(&scenario.script, deadline)?;
+    check(case, &scenario, machine)
+}
+
+/// Prints what a case would do: its buffers, its steps and the plan of each call.
+///
+/// # Errors
+/// Why the case is not supported.
+pub fn describe(case: &Case, waiting_blocks: u32) -> Result<String, String> {
+    use crate::plan::Step;
+    use std::fmt::Write;
+    let scenario = scenario::build(case, &Options { waiting_blocks, shared_pads: false })?;
+    let mut text = format!("{case}\n");
+    for (group, buffers) in scenario.groups.iter().enumerate() {
+        for buffer in buffers {
+            let _ = writeln!(text, "group {group} buffer {}: {} bytes, {:?}", buffer.name, buffer.bytes, buffer.role);
+        }
+    }
+    for step in &scenario.script.steps {
+        let _ = match step {
+            Step::Enqueue { group, plan, .. } => write!(text, "group {group}: {plan}"),
+            Step::Capture { graph, group, plans } => {
+                let _ = writeln!(text, "group {group}: capture graph {graph} of {} plans", plans.len());
+                plans.iter().try_for_each(|plan| write!(text, "  {plan}"))
+            }
+            Step::Replay { graph, .. } => writeln!(text, "launch graph {graph}"),
+            Step::Delay { rank, microseconds } => writeln!(text, "rank {rank} sleeps {microseconds} us"),
+            Step::Leave { rank } => writeln!(text, "rank {rank} leaves"),
+            Step::Mark => writeln!(text, "mark"),
+        };
+    }
+    Ok(text)
+}
+
+/// The fault of a rank's process dying while its kernels run.
+fn kill_this_process_soon() {
+    std::thread::spawn(|| {
+        std::thread::sleep(Duration::from_micros(300));
+        let _ = rustix::process::kill_process(rustix::process::getpid(), rustix::process::Signal::KILL);
+    });
+}
+
+/// Checks everything that must hold after the run.
+fn check(case: &Case, scenario: &Scenario, machine: &mut dyn Machine) -> Result<Verdict, MachineError> {
+    let mut checks = Checks { not_applicable: scenario.not_applicable.clone(), ..Checks::default() };
+    for group in 0..scenario.groups.len() {
+        let broken = machine.broken_canary(group)?.map(|(rank, buffer, at)| {
+            let place = if at < 0 { format!("{} bytes before", -at) } else { format!("at byte {at} from the start of") };
+            (format!("rank {rank}: a byte {place} buffer {buffer} was overwritten"), String::new())
+        });
+        checks.note("canaries", None, broken);
+    }
+    let mut outputs = Vec::with_capacity(scenario.calls.len());
+    for (index, recorded) in scenario.calls.iter().enumerate() {
+        let kept = read_all(machine, recorded.group, case.world, &recorded.output)?;
+        checks.call(index, recorded, &kept);
+        outputs.push(kept);
+    }
+    for relation in &scenario.relations {
+        checks.relation(relation, case, &outputs);
+    }
+    for (group, region, payload) in &scenario.inputs {
+        for rank in 0..case.world {
+            let now = machine.read(*group, rank as usize, region)?;
+            let sent = payload.bytes(rank, 0..region.bytes / case.dtype.size());
+            let changed = relation_broken(compare::Relation::Equal, case.dtype, &sent, &now);
+            checks.note("input_unchanged", None, changed.map(|d| (format!("rank {rank}: input {region} was overwritten"), d.to_string())));
+        }
+    }
+    Ok(checks.verdict(case))
+}
+
+fn read_all(machine: &mut dyn Machine, group: usize, world: u32, region: &Region) -> Result<Vec<Vec<u8>>, MachineError> {
+    (0..world as usize).map(|rank| machine.read(group, rank, region)).collect()
+}
+
+/// What was found so far.
+#[derive(Default)]
+struct Checks {
+    held: Vec<String>,
+    not_applicable: Vec<(String, String)>,
+    findings: Vec<Finding>,
+}
+
+impl Checks {
+    /// Notes one check of a property: it holds, or what was found in a line and at length.
+    fn note(&mut self, property: &str, call: Option<usize>, found: Option<(String, String)>) {
+        match found {
+            Some((summary, details)) => self.findings.push(Finding { property: property.into(), call, summary, details }),
+            None if self.held.iter().any(|held| held == property) => {}
+            None => self.held.push(property.into()),
+        }
+    }
+
+    /// One call against its contract, and the ranks against each other.
+    fn call(&mut self, index: usize, recorded: &Recorded, outputs: &[Vec<u8>]) {
+        let Recorded { call, contract, payload, .. } = recorded;
+        let (reference, ranks_agree) = if recorded.by_peer { ("peer_reference", "peer_ranks_agree") } else { ("reference", "ranks_agree") };
+        let mismatch = compare(contract, call.op, payload, call.count, outputs);
+        self.note(reference, Some(index), mismatch.map(|m| (m.summary(), m.to_string())));
+        if contract.equal_across_ranks {
+            let difference = ranks_disagree(outputs, call.dtype);
+            self.note(ranks_agree, Some(index), difference.map(|d| (format!("ranks {:?} differ from rank 0", d.ranks), d.to_string())));
+        }
+    }
+
+    fn relation(&mut self, relation: &Relation, case: &Case, outputs: &[Vec<Vec<u8>>]) {
+        for rank in 0..case.world as usize {
+            let kind = match relation.kind {
+                RelationKind::Equal => compare::Relation::Equal,
+                RelationKind::EqualExcept(index) => compare::Relation::EqualBut(index),
+                RelationKind::Negated => compare::Relation::Negated,
+                RelationKind::Scaled(exponent) => compare::Relation::Scaled(exponent),
+                RelationKind::SumWith(third) => compare::Relation::Plus(&outputs[third][rank]),
+            };
+            let broken = relation_broken(kind, case.dtype, &outputs[relation.base][rank], &outputs[relation.other][rank]);
+            let found = broken.map(|d| {
+                let summary = format!("rank {rank}: {} of {} elements are not {} of call {}", d.wrong, d.total, d.relation, relation.base);
+                (summary, d.to_string())
+            });
+            let failed = found.is_some();
+            self.note(relation.property, Some(relation.other), found);
+            if failed {
+                return;
+            }
+        }
+    }
+
+    fn verdict(mut self, case: &Case) -> Verdict {
+        self.held.retain(|held| !self.findings.iter().any(|finding| finding.property == *held));
+        let status = if self.findings.is_empty() { Status::Pass } else { Status::Fail };
+        let reason = self.findings.first().map(|finding| finding.summary.clone()).unwrap_or_default();
+        let mut verdict = Verdict::without_checks(case.to_string(), status, reason);
+        (verdict.held, verdict.not_applicable, verdict.findings) = (self.held, self.not_applicable, self.findings);
+        verdict
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::conformance::{
+        List,
+        simulated::{Bug, Observed, Simulated},
+    };
+    use rstest::rstest;
+
+    fn judged(id: &str, bug: Bug) -> Verdict {
+        judge(&id.parse().unwrap(), &mut Simulated::with_bug(bug), Duration::from_secs(1), false)
+    }
+
+    #[test]
+    fn correct_ranks_pass_the_smoke_list() {
+        let mut machine = Simulated::correct();
+        for case in List::Smoke.cases(0).iter().filter(|case| case.count < 5000) {
+            let verdict = judge(case, &mut machine, Duration::from_secs(1), false);
+            assert_eq!(verdict.status, Status::Pass, "{verdict:#?}");
+            assert!(verdict.held.contains(&"reference".into()), "{verdict:#?}");
+        }
+    }
+
+    #[test]
+    fn every_property_is_checked_or_says_why_not() {
+        let verdict = judged("all_reduce/two_shot:bf16,sum:w=3:n=100:peer=nccl_ring", |_, _| {});
+        assert_eq!(verdict.status, Status::Pass, "{verdict:#?}");
+        let mut names = verdict.held.clone();
+        names.extend(verdict.not_applicable.iter().map(|(name, _)| name.clone()));
+        names.sort();
+        let expected = [
+            "additivity",
+            "canaries",
+            "equals_peer",
+            "graph",
+            "history",
+            "in_place",
+            "independence",
+            "input_unchanged",
+            "negation",
+            "peer_ranks_agree",
+            "peer_reference",
+            "ranks_agree",
+            "reference",
+            "repeat",
+            "scaling",
+        ];
+        assert_eq!(names, expected);
+    }
+
+    fn element(bytes: &mut [u8], index: usize) -> &mut [u8] {
+        &mut bytes[2 * index..2 * index + 2]
+    }
+
+    fn flip_one_bit_on_rank_2(seen: Observed<'_>, result: &mut [u8]) {
+        if seen.rank == 2 {
+            element(result, 7)[0] ^= 1;
+        }
+    }
+
+    fn wrong_in_later_calls(seen: Observed<'_>, result: &mut [u8]) {
+        if seen.call == 2 {
+            element(result, 0)[1] ^= 0x40;
+        }
+    }
+
+    fn last_element_not_written(_: Observed<'_>, result: &mut [u8]) {
+        let last = result.len() / 2 - 1;
+        element(result, last).fill(0xff);
+    }
+
+    /// What only relations between calls see: consistent with the reference of each call's inputs it is not, but a relation says why.
+    fn depends_on_a_neighbour(seen: Observed<'_>, result: &mut [u8]) {
+        if seen.inputs[0][0] & 1 == 1 {
+            element(result, 3)[0] ^= 1;
+        }
+    }
+
+    #[rstest]
+    #[case::rank(flip_one_bit_on_rank_2, "ranks_agree")]
+    #[case::history(wrong_in_later_calls, "history")]
+    #[case::unwritten(last_element_not_written, "reference")]
+    #[case::neighbour(depends_on_a_neighbour, "reference")]
+    fn planted_bugs_are_findings(#[case] bug: Bug, #[case] property: &str) {
+        let verdict = judged("all_reduce/two_shot:bf16,sum:w=3:n=100:seed=5", bug);
+        assert_eq!(verdict.status, Status::Fail);
+        assert!(verdict.findings.iter().any(|f| f.property == property), "{verdict:#?}");
+        assert!(!verdict.held.contains(&property.to_owned()), "{verdict:#?}");
+    }
+
+    #[test]
+    fn a_sequence_is_judged_call_by_call() {
+        let id = "all_reduce/one_shot:bf16,sum:w=4:calls=one_shot.7+[two_shot.9+one_shot.33.in_place]x2+two_shot.5.off3.g1";
+        assert_eq!(judged(id, |_, _| {}).status, Status::Pass);
+        let verdict = judged(id, wrong_in_later_calls);
+        assert_eq!(verdict.findings.iter().map(|f| f.call).collect::<Vec<_>>(), [Some(2)]);
+    }
+
+    #[test]
+    fn what_a_peer_cannot_do_is_not_supported_with_the_reason() {
+        let verdict = judged("all_reduce/two_shot:f64,sum:w=2:n=4:peer=nccl_symmetric_ll", |_, _| {});
+        assert_eq!(verdict.status, Status::NotSupported);
+        assert!(verdict.reason.contains("symmetric kernels do sums of f32, f16 and bf16"), "{}", verdict.reason);
+    }
+}

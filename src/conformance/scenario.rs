@@ -1,0 +1,560 @@
+//! Scenarios: what a case does to the machine, and what is known of the results beforehand.
+//!
+//! A case does not make one call but a script of them, back to back on free-running ranks: a fill kernel produces each call's input in
+//! stream order just before it, the output is poisoned, and a copy takes the result away just after. So a late read meets the next
+//! input, an early one the previous, and nothing has to be waited for in between.
+
+use std::{collections::BTreeMap, sync::Arc};
+
+use super::{
+    case::{Case, Fault, Graph, Item, Shot, Skew},
+    inputs::{InputClass, Payload, Transform},
+};
+use crate::{
+    algorithms::{self, Algorithm, Target},
+    collective::ReduceOp,
+    contract::Contract,
+    plan::{Arg, BufferSpec, Build, Call, Launch, Op, Plan, RankCall, Region, Role, Script, Step},
+};
+
+/// A case made ready to run.
+pub struct Scenario {
+    /// Buffers of each group.
+    pub groups: Vec<Vec<BufferSpec>>,
+    /// What the ranks do.
+    pub script: Script,
+    /// Every call whose output was kept, in the order of the script.
+    pub calls: Vec<Recorded>,
+    /// What must hold between two calls.
+    pub relations: Vec<Relation>,
+    /// Inputs that must still be what they were: group, region, payload.
+    pub inputs: Vec<(usize, Region, Payload)>,
+    /// Properties that do not apply, with the reason.
+    pub not_applicable: Vec<(String, String)>,
+}
+
+/// A call whose output was kept.
+pub struct Recorded {
+    /// Which group made it.
+    pub group: usize,
+    /// The call.
+    pub call: Call,
+    /// What the algorithm promises about it.
+    pub contract: Contract,
+    /// Its inputs.
+    pub payload: Payload,
+    /// Where its output was kept.
+    pub output: Region,
+    /// Whether it is the peer's call rather than that of the algorithm under test.
+    pub by_peer: bool,
+}
+
+/// What must hold between the outputs of two calls.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Relation {
+    /// Name of the property.
+    pub property: &'static str,
+    /// The call that it starts from.
+    pub base: usize,
+    /// The call that it speaks of.
+    pub other: usize,
+    /// What must hold.
+    pub kind: RelationKind,
+}
+
+/// The relation of one output to another.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum RelationKind {
+    /// The same bits.
+    Equal,
+    /// The same bits but for this element.
+    EqualExcept(u64),
+    /// The negated value; zeros of either sign.
+    Negated,
+    /// The value times two to this power.
+    Scaled(i32),
+    /// The base's value plus that of a third call.
+    SumWith(usize),
+}
+
+/// Payloads above this size are judged by a single call whose output is read in place: no log, no relations.
+const LARGE_BYTES: u64 = 64 << 20;
+
+/// What outputs are overwritten with before each call, in turn: NaN in every float type, and a large number.
+const POISON: [u8; 2] = [0xff, 0x7b];
+
+/// Exponent of the scaling property: small enough that no input class overflows.
+const SCALE: i32 = 2;
+
+/// One call to make.
+#[derive(Clone)]
+struct Planned {
+    algorithm: &'static dyn Algorithm,
+    shot: Shot,
+    /// Which of the buffers of its kind: calls of one graph have buffers of their own.
+    slot: usize,
+    payload: Payload,
+    by_peer: bool,
+}
+
+enum Stage {
+    Eager(Planned),
+    /// The calls of each launch; all launches have the same calls but for the payload.
+    Graph(Vec<Vec<Planned>>),
+}
+
+/// How a case is made ready.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Options {
+    /// Blocks of a rank that the machine lets wait for peers.
+    pub waiting_blocks: u32,
+    /// A planted bug: groups of the same ranks use one signal pad instead of one each.
+    pub shared_pads: bool,
+}
+
+/// Makes a case ready to run.
+///
+/// # Errors
+/// Why the case is not supported: the algorithm's own reason.
+pub fn build(case: &Case, options: &Options) -> Result<Scenario, String> {
+    let mut stages = Stages { case, stages: Vec::new(), recorded: 0, fresh: 0, relations: Vec::new(), not_applicable: Vec::new() };
+    if case.calls.is_empty() {
+        stages.standard()?;
+    } else {
+        stages.sequence()?;
+    }
+    let Stages { stages, recorded, relations, not_applicable, .. } = stages;
+    let mut emitter = Emitter::new(case, options, &stages, recorded)?;
+    for stage in stages {
+        emitter.emit(stage)?;
+    }
+    Ok(Scenario {
+        groups: emitter.groups,
+        script: emitter.script,
+        calls: emitter.calls,
+        relations,
+        inputs: emitter.inputs.into_iter().map(|((group, _), (region, payload))| (group, region, payload)).collect(),
+        not_applicable,
+    })
+}
+
+/// Collects the calls of a case.
+struct Stages<'a> {
+    case: &'a Case,
+    stages: Vec<Stage>,
+    /// Outputs kept so far: the number of the next.
+    recorded: usize,
+    /// The next payload that no call has had.
+    fresh: u32,
+    relations: Vec<Relation>,
+    not_applicable: Vec<(String, String)>,
+}
+
+impl Stages<'_> {
+    fn payload(&self, call: u32, transform: Transform) -> Payload {
+        let Case { inputs: class, dtype, world, seed, .. } = *self.case;
+        Payload { class, dtype, world, seed, call, transform }
+    }
+
+    fn fresh_payload(&mut self) -> Payload {
+        self.fresh += 1;
+        self.payload(self.fresh - 1, Transform::None)
+    }
+
+    fn plan(&self, algorithm: &str, shot: Shot, slot: usize, payload: Payload) -> Result<Planned, String> {
+        Ok(Planned { algorithm: algorithms::find(self.case.collective, algorithm)?, shot, slot, payload, by_peer: false })
+    }
+
+    /// Adds an eager call and returns its number.
+    fn eager(&mut self, planned: Planned) -> usize {
+        self.stages.push(Stage::Eager(planned));
+        self.recorded += 1;
+        self.recorded - 1
+    }
+
+    /// Adds a graph of `shots`, launched `replays` times with fresh payloads; the first launch's first call has `first`.
+    fn graph(&mut self, shots: &[Shot], replays: u32, first: Option<Payload>) -> Result<usize, String> {
+        let start = self.recorded;
+        let mut first = first;
+        let mut launches = Vec::new();
+        for _ in 0..replays {
+            let mut launch = Vec::new();
+            for (slot, shot) in shots.iter().enumerate() {
+                let payload = first.take().unwrap_or_else(|| self.fresh_payload());
+                launch.push(self.plan(&shot.algorithm, shot.clone(), slot, payload)?);
+            }
+            self.recorded += launch.len();
+            launches.push(launch);
+        }
+        self.stages.push(Stage::Graph(launches));
+        Ok(start)
+    }
+
+    fn sequence(&mut self) -> Result<(), String> {
+        for item in &self.case.calls {
+            match item {
+                Item::Eager(shot) => {
+                    let payload = self.fresh_payload();
+                    let planned = self.plan(&shot.algorithm, shot.clone(), 0, payload)?;
+                    self.eager(planned);
+                }
+                Item::Graph { calls, replays } => {
+                    self.graph(calls, *replays, None)?;
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// The calls that let every property be tested on one configuration.
+    fn standard(&mut self) -> Result<(), String> {
+        let case = self.case;
+        let shot = Shot { algorithm: case.algorithm.clone(), count: case.count, offset: case.offset, in_place: case.in_place, group: 0 };
+        let first = self.fresh_payload();
+        let planned = self.plan(&case.algorithm, shot.clone(), 0, first)?;
+        let contract = planned.algorithm.contract(&call(case, &shot, 0, &buffers_of(case, &shot, 0)?)?);
+        self.eager(planned.clone());
+        let bytes = case.count.checked_mul(case.dtype.size()).ok_or("count x size overflows 64 bits")?;
+        if bytes > LARGE_BYTES {
+            let reason = format!("payloads above {} MiB are judged by one call", LARGE_BYTES >> 20);
+            for property in ["history", "repeat", "negation", "scaling", "additivity", "independence", "in_place", "graph"] {
+                self.not_applicable.push((property.into(), reason.clone()));
+            }
+            return Ok(());
+        }
+        let second = self.fresh_payload();
+        let fresh = self.eager(Planned { payload: second, ..planned.clone() });
+
+        let promised = |yes: bool| if yes { Ok(()) } else { Err("the contract does not promise it") };
+        let repeats = promised(contract.equal_run_to_run);
+        let same = planned;
+        let changed = |transform| Planned { payload: Payload { transform, ..first }, ..same.clone() };
+
+        self.relate("history", repeats, RelationKind::Equal, same.clone());
+        self.relate("repeat", repeats, RelationKind::Equal, same.clone());
+        self.relate("negation", negation_applies(case, &contract), RelationKind::Negated, changed(Transform::Negate));
+        self.relate("scaling", scaling_applies(case), RelationKind::Scaled(SCALE), changed(Transform::Scale(SCALE)));
+        let sum = changed(Transform::Plus(second.call));
+        self.relate("additivity", additivity_applies(case), RelationKind::SumWith(fresh), sum);
+        let independence = if case.count == 0 { Err("there is no element") } else { repeats };
+        let index = (case.seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 3) % case.count.max(1);
+        let rank = (case.seed >> 1) as u32 % case.world;
+        self.relate("independence", independence, RelationKind::EqualExcept(index), changed(Transform::Flip { rank, index }));
+        let elsewhere = Planned { shot: Shot { in_place: !case.in_place, ..shot.clone() }, ..same.clone() };
+        self.relate("in_place", promised(contract.in_place_equals_out_of_place), RelationKind::Equal, elsewhere);
+
+        let Graph { calls, replays } = case.graph;
+        if replays == 0 {
+            self.not_applicable.push(("graph".into(), "the case asks for no replay".into()));
+        } else {
+            let other = self.graph(&vec![shot.clone(); calls as usize], replays, Some(first))?;
+            self.hold("graph", promised(contract.graph_equals_eager), RelationKind::Equal, other);
+        }
+        if let Some(peer) = &case.peer {
+            let shot = Shot { algorithm: peer.clone(), ..shot };
+            let other = self.eager(Planned { by_peer: true, ..self.plan(peer, shot, 0, first)? });
+            let exact = !case.op.adds() || !case.dtype.is_float() || (case.op == ReduceOp::Sum && case.inputs == InputClass::Tagged);
+            let applies = if exact && case.inputs != InputClass::Special {
+                Ok(())
+            } else {
+                Err("each is held against its own contract: no order gives the same bits")
+            };
+            self.hold("equals_peer", applies, RelationKind::Equal, other);
+        }
+        Ok(())
+    }
+
+    /// Makes a call of which something must hold in relation to the first.
+    fn relate(&mut self, property: &'static str, applies: Result<(), &str>, kind: RelationKind, planned: Planned) {
+        let other = self.recorded;
+        if applies.is_ok() {
+            self.eager(planned);
+        }
+        self.hold(property, applies, kind, other);
+    }
+
+    /// Notes what must hold of a call in relation to the first, or why it need not.
+    fn hold(&mut self, property: &'static str, applies: Result<(), &str>, kind: RelationKind, other: usize) {
+        match applies {
+            Ok(()) => self.relations.push(Relation { property, base: 0, other, kind }),
+            Err(reason) => self.not_applicable.push((property.into(), reason.into())),
+        }
+    }
+}
+
+fn negation_applies(case: &Case, contract: &Contract) -> Result<(), &'static str> {
+    if !case.op.adds() {
+        return Err("min of negated inputs is max");
+    }
+    if case.inputs == InputClass::Special && !contract.special_values {
+        return Err("the contract does not promise it for special values");
+    }
+    if !case.dtype.is_float() && case.op == ReduceOp::Avg && case.inputs != InputClass::Tagged {
+        return Err("wrapped sums do not average symmetrically");
+    }
+    if !contract.equal_run_to_run { Err("the contract does not promise it") } else { Ok(()) }
+}
+
+fn scaling_applies(case: &Case) -> Result<(), &'static str> {
+    if case.inputs == InputClass::Special {
+        return Err("special values overflow and underflow when scaled");
+    }
+    if !case.dtype.is_float() && (case.inputs != InputClass::Tagged || case.op == ReduceOp::Avg) {
+        return Err("scaled integers wrap or truncate");
+    }
+    Ok(())
+}
+
+fn additivity_applies(case: &Case) -> Result<(), &'static str> {
+    if case.inputs != InputClass::Tagged {
+        return Err("only tagged inputs add up exactly");
+    }
+    if case.op != ReduceOp::Sum { Err("only sums are additive") } else { Ok(()) }
+}
+
+/// Names of the input and output buffers that a shot uses in a slot. In-place calls have buffers of their own, so that inputs of the
+/// others stay to be looked at.
+fn buffer_names(shot: &Shot, slot: usize) -> (String, String) {
+    if shot.in_place {
+        (format!("in_place.{slot}"), format!("in_place.{slot}"))
+    } else {
+        (format!("input.{slot}"), format!("output.{slot}"))
+    }
+}
+
+/// The input and output buffers that a shot needs.
+fn buffers_of(case: &Case, shot: &Shot, slot: usize) -> Result<Vec<BufferSpec>, String> {
+    let elements = shot.offset.checked_add(shot.count).ok_or("offset + count overflows 64 bits")?;
+    let bytes = elements.checked_mul(case.dtype.size()).ok_or("count x size overflows 64 bits")?;
+    let (input, output) = buffer_names(shot, slot);
+    let mut buffers = vec![BufferSpec::new(input, bytes, Role::Data), BufferSpec::new(output, bytes, Role::Data)];
+    buffers.dedup();
+    Ok(buffers)
+}
+
+/// The call that all ranks agree on for a shot.
+fn call(case: &Case, shot: &Shot, slot: usize, buffers: &[BufferSpec]) -> Result<Call, String> {
+    let size = case.dtype.size();
+    let (input, output) = buffer_names(shot, slot);
+    let region = |name: String| Region::new(name, shot.offset * size, shot.count * size);
+    let call = RankCall {
+        collective: case.collective,
+        dtype: case.dtype,
+        op: case.op,
+        count: shot.count,
+        input: region(input),
+        output: region(output),
+    };
+    Call::agree(&vec![call; case.world as usize], buffers).map_err(|error| error.to_string())
+}
+
+/// Which of the machine's groups makes a call, and which of that group's buffers it uses.
+fn place(planned: &Planned, shared_pads: bool) -> (usize, usize) {
+    let group = planned.shot.group as usize;
+    if shared_pads { (0, planned.slot + SLOTS * group) } else { (group, planned.slot) }
+}
+
+/// Turns stages into buffers and steps.
+struct Emitter<'a> {
+    case: &'a Case,
+    target: Target,
+    groups: Vec<Vec<BufferSpec>>,
+    script: Script,
+    calls: Vec<Recorded>,
+    /// The last payload of every input region that calls leave alone, by group and buffer.
+    inputs: BTreeMap<(usize, String), (Region, Payload)>,
+    /// Where in each group's log the next output goes; `None` for calls too large to log.
+    log: Option<Vec<u64>>,
+    graphs: usize,
+    shared_pads: bool,
+}
+
+/// Buffers of a group that shares another's pads: past all slots that a graph can have.
+const SLOTS: usize = 64;
+
+const LOG: &str = "log";
+
+impl<'a> Emitter<'a> {
+    fn new(case: &'a Case, options: &Options, stages: &[Stage], recorded: usize) -> Result<Emitter<'a>, String> {
+        let mut sizes: Vec<BTreeMap<String, BufferSpec>> =
+            vec![BTreeMap::new(); if options.shared_pads { 1 } else { case.groups() as usize }];
+        let mut log = vec![0; sizes.len()];
+        let planned = stages.iter().flat_map(|stage| match stage {
+            Stage::Eager(planned) => std::slice::from_ref(planned).iter().collect::<Vec<_>>(),
+            Stage::Graph(launches) => launches.iter().flatten().collect(),
+        });
+        for planned in planned {
+            let (group, slot) = place(planned, options.shared_pads);
+            let own = buffers_of(case, &planned.shot, slot)?;
+            let bytes = own[0].bytes;
+            for buffer in own.into_iter().chain(planned.algorithm.workspace(case.world, bytes)) {
+                let known = sizes[group].entry(buffer.name.clone()).or_insert_with(|| buffer.clone());
+                known.bytes = known.bytes.max(buffer.bytes);
+            }
+            log[group] += bytes.next_multiple_of(16);
+        }
+        let logged = recorded > 1 || log.iter().all(|&bytes| bytes <= LARGE_BYTES);
+        let groups = sizes
+            .into_iter()
+            .zip(&log)
+            .map(|(buffers, &bytes)| {
+                let log = logged.then(|| BufferSpec::new(LOG, bytes, Role::Data));
+                buffers.into_values().chain(log).collect()
+            })
+            .collect::<Vec<_>>();
+        let build = if case.skew.is_some_and(|skew| skew.site.is_some()) { Build::Checked } else { Build::Release };
+        Ok(Emitter {
+            case,
+            target: Target { build, waiting_blocks: options.waiting_blocks },
+            shared_pads: options.shared_pads,
+            log: logged.then(|| vec![0; groups.len()]),
+            groups,
+            script: Script::default(),
+            calls: Vec::with_capacity(recorded),
+            inputs: BTreeMap::new(),
+            graphs: 0,
+        })
+    }
+
+    fn emit(&mut self, stage: Stage) -> Result<(), String> {
+        match stage {
+            Stage::Eager(planned) => {
+                let call = self.call(&planned)?;
+                let plan = planned.algorithm.plan(&call, &self.target);
+                self.inject_fault(&planned);
+                let late = self.late();
+                self.produce(&planned, &call);
+                self.stall(&planned, late, true);
+                self.enqueue(&planned, plan);
+                self.stall(&planned, late, false);
+                self.keep(planned, call);
+            }
+            Stage::Graph(launches) => {
+                let Some(first) = launches.first() else { return Ok(()) };
+                let (group, stream) = (self.group(&first[0]), first[0].shot.group as usize);
+                let plans = first
+                    .iter()
+                    .map(|planned| Ok(Arc::new(planned.algorithm.plan(&self.call(planned)?, &self.target))))
+                    .collect::<Result<_, String>>()?;
+                let graph = self.graphs;
+                self.graphs += 1;
+                self.script.steps.push(Step::Capture { graph, group, plans });
+                for launch in launches {
+                    let late = self.late();
+                    let calls = launch.iter().map(|planned| self.call(planned)).collect::<Result<Vec<_>, _>>()?;
+                    for (planned, call) in launch.iter().zip(&calls) {
+                        self.produce(planned, call);
+                    }
+                    self.stall(&launch[0], late, true);
+                    self.script.steps.push(Step::Replay { graph, stream });
+                    self.stall(&launch[0], late, false);
+                    for (planned, call) in launch.into_iter().zip(calls) {
+                        self.keep(planned, call);
+                    }
+                }
+            }
+        }
+        Ok(())
+    }
+
+    fn group(&self, planned: &Planned) -> usize {
+        place(planned, self.shared_pads).0
+    }
+
+    fn call(&self, planned: &Planned) -> Result<Call, String> {
+        let (group, slot) = place(planned, self.shared_pads);
+        let call = call(self.case, &planned.shot, slot, &self.groups[group])?;
+        planned.algorithm.supports(&call)?;
+        Ok(call)
+    }
+
+    /// Every group of a case has a stream of its own, so that groups run at once.
+    fn enqueue(&mut self, planned: &Planned, plan: Plan) {
+        let group = self.group(planned);
+        self.script.steps.push(Step::Enqueue { group, stream: planned.shot.group as usize, plan: Arc::new(plan) });
+    }
+
+    /// The late rank of the call that comes next: every second call has one, so that calls with and without follow each other.
+    fn late(&self) -> Option<Skew> {
+        self.case.skew.filter(|_| self.calls.len() % 2 == 1)
+    }
+
+    /// Has every rank write its input and spoil its output, in stream order.
+    fn produce(&mut self, planned: &Planned, call: &Call) {
+        if let Some(Skew { rank, microseconds, site: None }) = self.late() {
+            self.script.steps.push(Step::Delay { rank: rank as usize, microseconds: microseconds.into() });
+        }
+        let byte = POISON[self.calls.len() % POISON.len()];
+        let plan = Plan::per_rank("produce", call.world(), |rank| {
+            let fill = planned.payload.fill(rank, call.input.clone(), call.count);
+            let poison = Op::Fill { region: call.output.clone(), byte };
+            if call.count == 0 {
+                Vec::new()
+            } else if call.in_place() {
+                vec![fill]
+            } else {
+                vec![fill, poison]
+            }
+        });
+        self.enqueue(planned, plan);
+        if !call.in_place() {
+            let group = self.group(planned);
+            self.inputs.insert((group, call.input.buffer.clone()), (call.input.clone(), planned.payload));
+        }
+    }
+
+    /// Arms or disarms the stall hook of the late rank.
+    fn stall(&mut self, planned: &Planned, late: Option<Skew>, on: bool) {
+        let Some(Skew { rank: late, microseconds, site: Some(site) }) = late else { return };
+        let stalls = format!("{}.stalls", planned.algorithm.name());
+        if !self.groups[self.group(planned)].iter().any(|buffer| buffer.name == stalls) {
+            return;
+        }
+        let to = Region::new(stalls, site as u64 * 4, 4);
+        let value = if on { microseconds.saturating_mul(1000) } else { 0 };
+        let write = Op::WriteValue { to, value };
+        self.enqueue(planned, Plan::per_rank("stall", self.case.world, |rank| if rank == late { vec![write.clone()] } else { vec![] }));
+    }
+
+    /// Has every rank take its output away, in stream order.
+    fn keep(&mut self, planned: Planned, call: Call) {
+        let group = self.group(&planned);
+        let mut output = call.output.clone();
+        if let Some(log) = &mut self.log {
+            output = Region::new(LOG, log[group], call.output.bytes);
+            log[group] += output.bytes.next_multiple_of(16);
+            if call.count > 0 {
+                let copy = Op::Copy { from: call.output.clone(), to: output.clone() };
+                self.enqueue(&planned, Plan::per_rank("keep", call.world(), |_| vec![copy.clone()]));
+            }
+        }
+        let contract = planned.algorithm.contract(&call);
+        self.calls.push(Recorded { group, call, contract, payload: planned.payload, output, by_peer: planned.by_peer });
+    }
+
+    /// The fault strikes before the second call, when the first has shown that all is well.
+    fn inject_fault(&mut self, planned: &Planned) {
+        if self.calls.len() != 1 {
+            return;
+        }
+        match self.case.fault {
+            Some(Fault::Absent(rank)) => self.script.steps.push(Step::Leave { rank: rank as usize }),
+            Some(Fault::IllegalAddress(struck)) => {
+                let launch = Launch {
+                    module: "conformance/faults".into(),
+                    entry: "illegal_address".into(),
+                    build: Build::Release,
+                    grid: 1,
+                    block: 1,
+                    waits_for_peers: false,
+                    args: vec![Arg::U64(16)],
+                };
+                let plan =
+                    Plan::per_rank("fault", self.case.world, |rank| if rank == struck { vec![Op::Launch(launch.clone())] } else { vec![] });
+                self.enqueue(planned, plan);
+            }
+            // Whoever runs the scenario kills itself: it is no part of the script.
+            Some(Fault::Killed) | None => {}
+        }
+    }
+}

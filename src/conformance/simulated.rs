@@ -1,0 +1,195 @@
+//! A machine for testing the harness itself: ranks in lockstep, kernels by what they mean, with room for a planted bug. It knows no
+//! schedules and no PTX; it lets `cargo test` run whole cases on a laptop and see that checks catch what they should.
+
+use std::time::Duration;
+
+use super::inputs::{InputClass, Payload, Transform};
+use crate::{
+    collective::{DType, Element, ReduceOp, reduce_in_order},
+    machine::{CANARY, Machine, MachineError, MachineInfo, Run},
+    plan::{Arg, BufferSpec, Launch, Op, Plan, Region, Role, Script, Step},
+    with_element,
+};
+
+/// What a simulated kernel does to a rank's result: gets the call's number, the rank, all ranks' inputs and the right result, as bytes.
+pub(super) type Bug = fn(Observed<'_>, &mut [u8]);
+
+/// What a planted bug sees.
+pub(super) struct Observed<'a> {
+    pub(super) call: usize,
+    pub(super) rank: usize,
+    pub(super) dtype: DType,
+    pub(super) inputs: &'a [Vec<u8>],
+}
+
+/// Ranks in lockstep.
+pub(super) struct Simulated {
+    /// For each group: its buffers, and the bytes of each rank's.
+    groups: Vec<(Vec<BufferSpec>, Vec<Vec<Vec<u8>>>)>,
+    bug: Bug,
+    calls: usize,
+}
+
+impl Simulated {
+    /// A machine without bugs.
+    pub(super) fn correct() -> Simulated {
+        Simulated::with_bug(|_, _| {})
+    }
+
+    /// A machine whose kernels have a bug.
+    pub(super) fn with_bug(bug: Bug) -> Simulated {
+        Simulated { groups: Vec::new(), bug, calls: 0 }
+    }
+
+    fn bytes(&mut self, group: usize, rank: usize, region: &Region) -> &mut [u8] {
+        let (buffers, memory) = &mut self.groups[group];
+        let index = buffers.iter().position(|b| b.name == region.buffer).expect("a known buffer");
+        &mut memory[rank][index][region.offset as usize..(region.offset + region.bytes) as usize]
+    }
+
+    /// Runs a plan: operation by operation, all ranks together where they have the same number of them.
+    fn enqueue(&mut self, group: usize, plan: &Plan, gone: &[usize]) {
+        let longest = plan.ranks.iter().map(Vec::len).max().unwrap_or(0);
+        for step in 0..longest {
+            let mut collective = None;
+            for (rank, ops) in plan.ranks.iter().enumerate().filter(|(rank, _)| !gone.contains(rank)) {
+                match ops.get(step) {
+                    Some(Op::Launch(launch)) if launch.module == "conformance/fill" => self.fill(group, rank, launch),
+                    Some(Op::Launch(launch)) => collective = Some((arguments(launch), launch.entry.clone())),
+                    Some(Op::Nccl(call)) => {
+                        let average = u32::from(call.op == ReduceOp::Avg);
+                        let op = if call.op == ReduceOp::Avg { ReduceOp::Sum } else { call.op };
+                        collective = Some(((call.input.clone(), call.output.clone(), average), format!("{}_{op}", call.dtype)));
+                    }
+                    Some(Op::Copy { from, to }) => {
+                        let bytes = self.bytes(group, rank, from).to_vec();
+                        self.bytes(group, rank, to).copy_from_slice(&bytes);
+                    }
+                    Some(Op::Fill { region, byte }) => self.bytes(group, rank, region).fill(*byte),
+                    Some(Op::WriteValue { to, value }) => self.bytes(group, rank, to).copy_from_slice(&value.to_le_bytes()),
+                    None => {}
+                }
+            }
+            if let Some(((input, output, average), entry)) = collective {
+                self.all_reduce(group, &entry, &input, &output, average);
+            }
+        }
+    }
+
+    fn fill(&mut self, group: usize, rank: usize, launch: &Launch) {
+        let [
+            Arg::Address(region),
+            Arg::U64(count),
+            Arg::U64(seed),
+            Arg::U32(class),
+            Arg::U32(_),
+            Arg::U32(world),
+            Arg::U32(call),
+            Arg::U32(kind),
+            Arg::U64(argument),
+        ] = &launch.args[..]
+        else {
+            panic!("the fill kernel's arguments: {:?}", launch.args)
+        };
+        let transform = match kind {
+            0 => Transform::None,
+            1 => Transform::Negate,
+            2 => Transform::Scale(*argument as i64 as i32),
+            3 => Transform::Plus(*argument as u32),
+            _ => Transform::Flip { rank: rank as u32, index: *argument },
+        };
+        let dtype = launch.entry.strip_prefix("fill_").and_then(|name| name.parse().ok()).expect("fill_DTYPE");
+        let payload = Payload { class: InputClass::ALL[*class as usize], dtype, world: *world, seed: *seed, call: *call, transform };
+        let bytes = payload.bytes(rank as u32, 0..*count);
+        self.bytes(group, rank, region).copy_from_slice(&bytes);
+    }
+
+    fn all_reduce(&mut self, group: usize, entry: &str, input: &Region, output: &Region, average: u32) {
+        let mut parts = entry.rsplit('_');
+        let op: ReduceOp = parts.next().and_then(|op| op.parse().ok()).expect("an operator");
+        let dtype: DType = parts.next().and_then(|dtype| dtype.parse().ok()).expect("a type");
+        let op = if average != 0 { ReduceOp::Avg } else { op };
+        let world = self.groups[group].1.len();
+        let inputs: Vec<Vec<u8>> = (0..world).map(|rank| self.bytes(group, rank, input).to_vec()).collect();
+        let size = dtype.size() as usize;
+        let right: Vec<u8> = with_element!(dtype, T => {
+            (0..inputs[0].len() / size)
+                .flat_map(|i| {
+                    let values: Vec<T> = inputs.iter().map(|bytes| T::from_bytes(&bytes[i * size..(i + 1) * size])).collect();
+                    reduce_in_order(op, &values).bits().to_le_bytes()[..size].to_vec()
+                })
+                .collect()
+        });
+        for rank in 0..world {
+            let mut result = right.clone();
+            (self.bug)(Observed { call: self.calls, rank, dtype, inputs: &inputs }, &mut result);
+            self.bytes(group, rank, output).copy_from_slice(&result);
+        }
+        self.calls += 1;
+    }
+}
+
+/// Input, output and divisor flag of an all-reduce kernel.
+fn arguments(launch: &Launch) -> (Region, Region, u32) {
+    match &launch.args[..] {
+        [Arg::Peers(input), Arg::Address(output) | Arg::Peers(output), Arg::U64(_), Arg::U32(average), _] => {
+            (input.clone(), output.clone(), *average)
+        }
+        other => panic!("an all-reduce kernel's arguments: {other:?}"),
+    }
+}
+
+impl Machine for Simulated {
+    fn info(&self) -> MachineInfo {
+        MachineInfo { kind: "simulated".into(), ..MachineInfo::default() }
+    }
+
+    fn max_world(&self) -> usize {
+        16
+    }
+
+    fn waiting_blocks(&self, _: usize, _: usize) -> u32 {
+        16
+    }
+
+    fn open_group(&mut self, world: usize, buffers: &[BufferSpec]) -> Result<usize, MachineError> {
+        let fresh = |b: &BufferSpec| vec![if b.role == Role::Data { CANARY } else { 0 }; b.bytes as usize];
+        self.groups.push((buffers.to_vec(), vec![buffers.iter().map(fresh).collect(); world]));
+        Ok(self.groups.len() - 1)
+    }
+
+    fn close_groups(&mut self) {
+        self.groups.clear();
+    }
+
+    fn read(&mut self, group: usize, rank: usize, region: &Region) -> Result<Vec<u8>, MachineError> {
+        Ok(self.bytes(group, rank, region).to_vec())
+    }
+
+    fn write(&mut self, group: usize, rank: usize, region: &Region, bytes: &[u8]) -> Result<(), MachineError> {
+        self.bytes(group, rank, region).copy_from_slice(bytes);
+        Ok(())
+    }
+
+    fn broken_canary(&mut self, _: usize) -> Result<Option<(usize, String, i64)>, MachineError> {
+        Ok(None)
+    }
+
+    fn run(&mut self, script: &Script, _: Duration) -> Result<Run, MachineError> {
+        let mut graphs: Vec<(usize, Vec<std::sync::Arc<Plan>>)> = Vec::new();
+        let mut gone = Vec::new();
+        for step in &script.steps {
+            match step {
+                Step::Enqueue { group, plan, .. } => self.enqueue(*group, plan, &gone),
+                Step::Capture { group, plans, .. } => graphs.push((*group, plans.clone())),
+                Step::Replay { graph, .. } => {
+                    let (group, plans) = graphs[*graph].clone();
+                    plans.iter().for_each(|plan| self.enqueue(group, plan, &gone));
+                }
+                Step::Leave { rank } => gone.push(*rank),
+                Step::Delay { .. } | Step::Mark => {}
+            }
+        }
+        Ok(Run::default())
+    }
+}

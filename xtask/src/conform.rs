@@ -1,0 +1,329 @@
+//! `test-gpu` and `validate`: selected cases, judged one after the other in worker processes.
+
+use std::{
+    collections::BTreeMap,
+    fs,
+    io::IsTerminal,
+    path::PathBuf,
+    process::ExitCode,
+    time::{Duration, Instant},
+};
+
+use anyhow::{Context, bail};
+use indicatif::{ProgressBar, ProgressStyle};
+use passmuster::{
+    conformance::{
+        Case, Fault, List, Query, Status, Verdict, generate,
+        report::{Record, junit, table},
+        runner,
+        supervisor::{StartError, Supervisor, WorkerCommand},
+        worker::Request,
+    },
+    machine::MachineInfo,
+};
+use xshell::Shell;
+
+use crate::{CANNOT_RUN, FINDING, project, worker::Machine};
+
+/// Hold algorithms against their contracts and against NCCL on this machine's GPUs.
+///
+/// QUERY is a list (smoke, merge, faults), a case id, or a pattern over the ids of the merge list: any part may be `*`, a list or left
+/// out, as in 'all_reduce/*:bf16,*:w=3,5,7'. Every case makes a script of calls back to back, and every property that applies to it is
+/// checked on the results. Without a GPU this exits 3 and says what it looked for.
+#[derive(clap::Args)]
+#[command(after_long_help = EXAMPLES)]
+pub(crate) struct TestGpu {
+    #[command(flatten)]
+    cases: Cases,
+}
+
+/// Judge an algorithm: the conformance of the selected cases.
+///
+/// QUERY is as for test-gpu. The emulator that will make this the command for machines without a GPU is not there yet: until then it
+/// runs on GPUs, and exits 3 where there are none.
+#[derive(clap::Args)]
+#[command(after_long_help = EXAMPLES)]
+pub(crate) struct Validate {
+    #[command(flatten)]
+    cases: Cases,
+}
+
+const EXAMPLES: &str = "\
+Examples:
+  cargo xtask test-gpu                                     the smoke list
+  cargo xtask test-gpu merge --json merge.json             what must pass before a merge
+  cargo xtask test-gpu 'all_reduce/two_shot:bf16,*:w=3,5'  a selection of the merge list
+  cargo xtask test-gpu faults                              does the harness name what it should?
+  cargo xtask test-gpu --replay 'all_reduce/two_shot:bf16,sum:w=8:n=1040:seed=9f3c'
+  cargo xtask test-gpu --plan 'all_reduce/two_shot:bf16,sum:w=2:n=1040'";
+
+#[derive(clap::Args)]
+struct Cases {
+    /// A list, a case id or a pattern.
+    #[arg(default_value = "smoke")]
+    query: String,
+    /// Run exactly this case, whether or not a list has it.
+    #[arg(long, value_name = "ID", conflicts_with = "query")]
+    replay: Option<String>,
+    /// Seed of the lists: other inputs, other choices, other sequences.
+    #[arg(long, default_value_t = 0)]
+    seed: u64,
+    /// Print the ids of the selected cases and stop.
+    #[arg(long)]
+    list: bool,
+    /// Print what the selected cases do (buffers, steps, plans) and stop.
+    #[arg(long)]
+    plan: bool,
+    /// At most this many of the selected cases.
+    #[arg(long, value_name = "N")]
+    limit: Option<usize>,
+    /// Seconds that one case may run on the machine.
+    #[arg(long, default_value_t = 10)]
+    deadline: u64,
+    /// Seconds to look for a smaller case for each of the first three findings; 0 to leave them as they are.
+    #[arg(long, default_value_t = 20)]
+    shrink: u64,
+    /// Write the record of the run (docs/record-schema.md).
+    #[arg(long, value_name = "FILE")]
+    json: Option<PathBuf>,
+    /// Write the results as JUnit XML.
+    #[arg(long, value_name = "FILE")]
+    junit: Option<PathBuf>,
+    #[command(flatten)]
+    machine: Machine,
+}
+
+impl TestGpu {
+    pub(crate) fn run(self, sh: &Shell) -> anyhow::Result<ExitCode> {
+        self.cases.run("test-gpu", sh)
+    }
+}
+
+impl Validate {
+    pub(crate) fn run(self, sh: &Shell) -> anyhow::Result<ExitCode> {
+        self.cases.run("validate", sh)
+    }
+}
+
+/// Findings for which a smaller case is looked for.
+const SHRUNK_FINDINGS: usize = 3;
+
+impl Cases {
+    fn run(self, kind: &str, sh: &Shell) -> anyhow::Result<ExitCode> {
+        let cases = self.select()?;
+        if self.list {
+            cases.iter().for_each(|case| println!("{case}"));
+            return Ok(ExitCode::SUCCESS);
+        }
+        if self.plan {
+            for case in &cases {
+                match runner::describe(case, passmuster::algorithms::Target::default().waiting_blocks) {
+                    Ok(text) => println!("{text}"),
+                    Err(reason) => println!("{case}\nnot supported: {reason}\n"),
+                }
+            }
+            return Ok(ExitCode::SUCCESS);
+        }
+        let start = Instant::now();
+        let mut judge = Judge::new(&self.machine, &[], Duration::from_secs(self.deadline));
+        let (machine, verdicts) = match judge.all(&cases) {
+            Ok(done) => done,
+            Err(StartError::CannotRun { said }) => {
+                eprintln!("{kind} cannot run on this machine: {said}");
+                return Ok(ExitCode::from(CANNOT_RUN));
+            }
+            Err(error) => bail!(error),
+        };
+        let seconds = start.elapsed().as_secs_f64();
+        let mut smaller = Vec::new();
+        for (case, verdict) in cases.iter().zip(&verdicts).filter(|(_, v)| v.status.is_finding()).take(SHRUNK_FINDINGS) {
+            smaller.push((verdict.case.clone(), judge.shrink(case, verdict, Duration::from_secs(self.shrink))));
+        }
+        drop(judge);
+
+        for verdict in verdicts.iter().filter(|v| v.status.is_finding() || v.status == Status::InfraError) {
+            let smaller = smaller.iter().find(|(id, _)| *id == verdict.case).and_then(|(_, text)| text.as_deref());
+            print!("{}", explain(verdict, smaller));
+        }
+        println!("{}", table::outcomes(verdicts.iter().filter_map(table::Outcome::of)));
+        let mut record = Record::of_verdicts(kind, machine, project::source(sh), verdicts);
+        record.notes.push(format!(
+            "{} cases in {seconds:.1} s, query {}, seed {}",
+            cases.len(),
+            self.replay.as_ref().unwrap_or(&self.query),
+            self.seed
+        ));
+        record.notes.push("NVLink multicast was not used: multimem is out of scope of this record".into());
+        for (path, text) in [(&self.json, serde_json::to_string(&record)?), (&self.junit, junit(&record))] {
+            if let Some(path) = path {
+                // The verdicts have been printed; a file that cannot be written must not take them back.
+                if let Err(error) = fs::write(path, text) {
+                    eprintln!("cannot write {}: {error}", path.display());
+                }
+            }
+        }
+        println!("{} cases in {seconds:.1} s", cases.len());
+        Ok(if record.summary.has_findings() { ExitCode::from(FINDING) } else { ExitCode::SUCCESS })
+    }
+
+    fn select(&self) -> anyhow::Result<Vec<Case>> {
+        let exact = self.replay.as_deref().or_else(|| self.query.parse::<Case>().is_ok().then_some(&self.query));
+        let mut cases = if let Some(id) = exact {
+            vec![id.parse::<Case>()?]
+        } else if let Some(list) = List::ALL.into_iter().find(|list| list.name() == self.query) {
+            list.cases(self.seed)
+        } else {
+            let query = Query::new(&self.query).map_err(anyhow::Error::msg)?;
+            List::Merge.cases(self.seed).into_iter().filter(|case| query.matches(case)).collect()
+        };
+        if cases.is_empty() {
+            let lists: Vec<&str> = List::ALL.iter().map(|list| list.name()).collect();
+            bail!(
+                "`{}` selects no case: expected a list ({}), a case id, or a pattern such as 'all_reduce/*:bf16,*:w=3,5'",
+                self.query,
+                lists.join(", ")
+            );
+        }
+        cases.truncate(self.limit.unwrap_or(usize::MAX));
+        Ok(cases)
+    }
+}
+
+/// Judges cases in worker processes: one for each environment that cases ask for, one at a time.
+pub(crate) struct Judge {
+    arguments: Vec<String>,
+    deadline: Duration,
+    supervisor: Option<(BTreeMap<&'static str, &'static str>, Supervisor)>,
+}
+
+impl Judge {
+    /// `extra` are further arguments of the worker.
+    pub(crate) fn new(machine: &Machine, extra: &[String], deadline: Duration) -> Judge {
+        let arguments = std::iter::once("worker".into()).chain(machine.arguments()).chain(extra.iter().cloned()).collect();
+        Judge { arguments, deadline, supervisor: None }
+    }
+
+    /// The machine of the cases that need no particular environment.
+    ///
+    /// # Errors
+    /// Where no worker starts at all.
+    pub(crate) fn machine(&mut self) -> Result<MachineInfo, StartError> {
+        self.supervisor(&BTreeMap::new())?.machine()
+    }
+
+    /// Judges all cases, with a progress bar, and returns the verdicts in the order of the cases.
+    ///
+    /// # Errors
+    /// Where no worker starts at all.
+    pub(crate) fn all(&mut self, cases: &[Case]) -> Result<(MachineInfo, Vec<Verdict>), StartError> {
+        let mut by_environment: BTreeMap<_, Vec<usize>> = BTreeMap::new();
+        for (index, case) in cases.iter().enumerate() {
+            by_environment.entry(case.environment()).or_default().push(index);
+        }
+        let bar = progress_bar(cases.len());
+        let mut machine = None;
+        let mut verdicts: Vec<Option<Verdict>> = vec![None; cases.len()];
+        for (environment, indices) in by_environment {
+            let info = self.supervisor(&environment)?.machine()?;
+            for index in indices {
+                let verdict = self.one(&cases[index])?;
+                if verdict.status.is_finding() {
+                    bar.suspend(|| eprintln!("{} {}: {}", verdict.status, verdict.case, verdict.reason));
+                }
+                bar.inc(1);
+                verdicts[index] = Some(verdict);
+            }
+            // The machine of the last environment has loaded what the others have, and NCCL besides.
+            machine = Some(info);
+        }
+        bar.finish_and_clear();
+        Ok((machine.unwrap_or_default(), verdicts.into_iter().flatten().collect()))
+    }
+
+    /// Judges one case. An injected fault that was named as it should is a pass.
+    ///
+    /// # Errors
+    /// Where no worker starts at all.
+    pub(crate) fn one(&mut self, case: &Case) -> Result<Verdict, StartError> {
+        let request = Request::new(case.to_string(), self.deadline);
+        let verdict = self.supervisor(&case.environment())?.judge(&request);
+        Ok(case.fault.map_or(verdict.clone(), |fault| named(fault, verdict)))
+    }
+
+    fn supervisor(&mut self, environment: &BTreeMap<&'static str, &'static str>) -> Result<&mut Supervisor, StartError> {
+        if self.supervisor.as_ref().is_none_or(|(current, _)| current != environment) {
+            self.supervisor = None;
+            let command = WorkerCommand::of_this_program(&self.arguments)
+                .map_err(|error| StartError::Failed { how: error.to_string() })?
+                .with_environment(environment);
+            self.supervisor = Some((environment.clone(), Supervisor::new(command)));
+        }
+        Ok(&mut self.supervisor.as_mut().expect("it was just made").1)
+    }
+
+    /// Looks for a smaller case that fails too, and says what was found.
+    fn shrink(&mut self, case: &Case, verdict: &Verdict, budget: Duration) -> Option<String> {
+        if budget.is_zero() || verdict.case != case.to_string() {
+            return None;
+        }
+        let start = Instant::now();
+        let shrunk = generate::shrink(case, verdict.reason.clone(), budget, |candidate| {
+            self.one(candidate).ok().filter(|v| v.status.is_finding()).map(|v| v.reason)
+        });
+        (shrunk.case != *case)
+            .then(|| format!("{}  ({} tried in {:.1} s): {}", shrunk.case, shrunk.tried, start.elapsed().as_secs_f64(), shrunk.failure))
+    }
+}
+
+/// What becomes of a case with an injected fault: a pass where the harness named it.
+fn named(fault: Fault, verdict: Verdict) -> Verdict {
+    let (status, words) = match fault {
+        Fault::Absent(rank) => (Status::Hang, format!("waited for rank {rank} ")),
+        Fault::IllegalAddress(rank) => (Status::Crash, format!("rank {rank}: ")),
+        Fault::Killed => (Status::Crash, "signal 9".into()),
+    };
+    if verdict.status == Status::NotSupported {
+        return verdict;
+    }
+    let was_named = verdict.status == status && verdict.reason.contains(&words);
+    let reason = if was_named {
+        format!("named as {}: {}", verdict.status, verdict.reason)
+    } else {
+        format!("the fault {fault} was to be a {status} that says `{words}`, but was a {}: {}", verdict.status, verdict.reason)
+    };
+    Verdict { status: if was_named { Status::Pass } else { Status::Fail }, reason, ..verdict }
+}
+
+/// A finding for people.
+fn explain(verdict: &Verdict, smaller: Option<&str>) -> String {
+    let mut text = format!("{} {}\n", verdict.status.name().to_uppercase(), verdict.case);
+    if verdict.findings.is_empty() {
+        text += &format!("  {}\n", verdict.reason);
+    }
+    for finding in verdict.findings.iter().take(4) {
+        let call = finding.call.map(|call| format!(" call {call}")).unwrap_or_default();
+        text += &format!("  {}{call}: {}\n", finding.property, finding.summary);
+        for line in finding.details.lines() {
+            text += &format!("    {line}\n");
+        }
+    }
+    if verdict.findings.len() > 4 {
+        text += &format!("  and {} more findings\n", verdict.findings.len() - 4);
+    }
+    if let Some(smaller) = smaller {
+        text += &format!("  shrunk to  {smaller}\n");
+    }
+    text += &format!("  repro      {} test-gpu --replay '{}'\n\n", project::invocation(), verdict.case);
+    text
+}
+
+fn progress_bar(cases: usize) -> ProgressBar {
+    let bar = if std::io::stderr().is_terminal() { ProgressBar::new(cases as u64) } else { ProgressBar::hidden() };
+    bar.set_style(ProgressStyle::with_template("{elapsed_precise} {bar:40} {pos}/{len} {eta} left").expect("a valid template"));
+    bar
+}
+
+/// Writes a record, or says why it cannot.
+pub(crate) fn write_record<C: serde::Serialize>(path: &std::path::Path, record: &Record<C>) -> anyhow::Result<()> {
+    fs::write(path, serde_json::to_string(record)?).with_context(|| format!("cannot write {}", path.display()))
+}

@@ -1,0 +1,90 @@
+//! `worker`: the process that cases run in. Started by the other commands, not by people.
+
+use std::{path::PathBuf, process::ExitCode, time::Duration};
+
+use anyhow::anyhow;
+use passmuster::{
+    conformance::{Case, Status, Verdict, mutants::MUTANTS, runner, worker},
+    cuda::{CudaMachine, CudaOptions, OpenError},
+    kernels::Library,
+    machine::Machine as _,
+};
+
+use crate::CANNOT_RUN;
+
+/// Which GPUs and which NCCL.
+#[derive(clap::Args, Clone)]
+pub(crate) struct Machine {
+    /// GPUs to use, by number, as in 0,1,2; ranks beyond their number share them.
+    #[arg(long, value_delimiter = ',', value_name = "LIST")]
+    pub(crate) gpus: Option<Vec<usize>>,
+    /// NCCL to load, instead of the one found.
+    #[arg(long, value_name = "FILE")]
+    pub(crate) nccl_lib: Option<PathBuf>,
+    /// Milliseconds after which a wait inside a kernel gives up.
+    #[arg(long, value_name = "MS", default_value_t = 2000)]
+    pub(crate) wait_limit: u64,
+}
+
+impl Machine {
+    /// The same as arguments.
+    pub(crate) fn arguments(&self) -> Vec<String> {
+        let mut arguments = vec![format!("--wait-limit={}", self.wait_limit)];
+        if let Some(gpus) = &self.gpus {
+            let gpus: Vec<String> = gpus.iter().map(usize::to_string).collect();
+            arguments.push(format!("--gpus={}", gpus.join(",")));
+        }
+        if let Some(lib) = &self.nccl_lib {
+            arguments.push(format!("--nccl-lib={}", lib.display()));
+        }
+        arguments
+    }
+
+    /// Opens it.
+    ///
+    /// # Errors
+    /// As [`CudaMachine::open`].
+    pub(crate) fn open(&self, library: Library) -> Result<CudaMachine, OpenError> {
+        CudaMachine::open(CudaOptions {
+            gpus: self.gpus.clone(),
+            nccl_lib: self.nccl_lib.clone(),
+            library,
+            wait_limit: Duration::from_millis(self.wait_limit),
+        })
+    }
+}
+
+/// Judge cases from standard input (started by the other commands).
+#[derive(clap::Args)]
+pub(crate) struct Worker {
+    /// Kernels with a planted bug in place of the real ones.
+    #[arg(long, value_name = "NAME")]
+    mutant: Option<String>,
+    /// A planted bug: groups of the same ranks use one signal pad.
+    #[arg(long)]
+    shared_pads: bool,
+    #[command(flatten)]
+    machine: Machine,
+}
+
+impl Worker {
+    pub(crate) fn run(self) -> anyhow::Result<ExitCode> {
+        let library = match &self.mutant {
+            None => Library::default(),
+            Some(name) => MUTANTS.iter().find(|m| m.name == name).ok_or_else(|| anyhow!("unknown mutant `{name}`"))?.library(),
+        };
+        let mut machine = match self.machine.open(library) {
+            Ok(machine) => machine,
+            Err(error) => {
+                eprintln!("{error}");
+                return Ok(ExitCode::from(CANNOT_RUN));
+            }
+        };
+        worker::serve(machine.info(), |request| match request.case.parse::<Case>() {
+            Ok(case) => runner::judge(&case, &mut machine, request.deadline(), self.shared_pads),
+            Err(error) => Verdict::without_checks(&request.case, Status::InfraError, error.to_string()),
+        });
+        // Standard input has ended. Destructors of a driver that may be wedged have nothing to add.
+        std::process::exit(0)
+    }
+}
