@@ -10,14 +10,25 @@ constexpr u64 GOLDEN = 0x9e3779b97f4a7c15ull;
 constexpr u32 COMMON = 0xffffffffu;   // in a rank's place: what all ranks draw alike
 constexpr u32 OTHER_CALL = 0x80000000u;  // added to the call where a flipped element comes from
 
-// What a type's bits mean: PRECISION is the significand with its implicit bit, WIDTH all of it. Tagged sums stay below 2^TAG_BITS.
-// A probe's large value is 2^LARGE, its small ones are (1 to SMALL_COUNT) x 2^SMALL.
-template <typename T> struct Format;
-template <> struct Format<F32> { static constexpr u32 PRECISION = 24, WIDTH = 32, TAG_BITS = 24, SMALL_COUNT = 8; static constexpr i32 LARGE = 30, SMALL = 0; };
-template <> struct Format<F16> { static constexpr u32 PRECISION = 11, WIDTH = 16, TAG_BITS = 11, SMALL_COUNT = 3; static constexpr i32 LARGE = 12, SMALL = -14; };
-template <> struct Format<BF16> { static constexpr u32 PRECISION = 8, WIDTH = 16, TAG_BITS = 8, SMALL_COUNT = 8; static constexpr i32 LARGE = 30, SMALL = 0; };
-template <> struct Format<F64> { static constexpr u32 PRECISION = 53, WIDTH = 64, TAG_BITS = 52, SMALL_COUNT = 8; static constexpr i32 LARGE = 60, SMALL = 0; };
-template <> struct Format<I32> { static constexpr u32 PRECISION = 0, WIDTH = 32, TAG_BITS = 28, SMALL_COUNT = 0; static constexpr i32 LARGE = 0, SMALL = 0; };
+// What a type's bits mean: PRECISION is the significand with its implicit bit (0: an integer), WIDTH all of it. Tagged sums stay below
+// 2^TAG_BITS. A probe's large value is 2^LARGE, its small ones are (1 to SMALL_COUNT) x 2^SMALL.
+template <u32 Precision, u32 Width, u32 TagBits, u32 SmallCount, i32 Large, i32 Small>
+struct FormatOf {
+    static constexpr u32 PRECISION = Precision, WIDTH = Width, TAG_BITS = TagBits, SMALL_COUNT = SmallCount;
+    static constexpr i32 LARGE = Large, SMALL = Small;
+};
+template <typename T>
+struct Format;
+template <>
+struct Format<F32> : FormatOf<24, 32, 24, 8, 30, 0> {};
+template <>
+struct Format<F16> : FormatOf<11, 16, 11, 3, 12, -14> {};
+template <>
+struct Format<BF16> : FormatOf<8, 16, 8, 8, 30, 0> {};
+template <>
+struct Format<F64> : FormatOf<53, 64, 52, 8, 60, 0> {};
+template <>
+struct Format<I32> : FormatOf<0, 32, 28, 1, 0, 0> {};
 
 // An integer, to nearest even; times a power of two; a sum.
 __device__ __forceinline__ void convert(float& to, i64 v) { to = __ll2float_rn(v); }
@@ -95,7 +106,7 @@ __device__ __forceinline__ typename T::Stored probe(const Source& s, u64 index) 
     }
     u64 w = word(s.common, index, 1);
     u32 turn = (s.rank * ((u32)(w >> 3) | 1) + (u32)w) & 7;  // an odd stride: eight ranks in a row differ
-    return integer<T>(1 + turn % (Format<T>::SMALL_COUNT ? Format<T>::SMALL_COUNT : 1), Format<T>::SMALL);
+    return integer<T>(1 + turn % Format<T>::SMALL_COUNT, Format<T>::SMALL);
 }
 
 template <typename T>

@@ -1,7 +1,7 @@
 //! What cases run on: payload = f(seed, rank, index, call), by one integer hash that kernels/conformance/inputs.cuh repeats on devices to
 //! the bit. Nothing is stored: whoever checks a result, or says what is wrong with it, draws the inputs again.
 //!
-//! No class suffices alone (reference/conformance.md, 2.3): tagged sums are exact and show misplaced data but hide rounding, natural data
+//! No class suffices alone: tagged sums are exact and show misplaced data but hide rounding, natural data
 //! shows roundings but hides order, probes show order, special values show what is done to NaN, -0, infinities and subnormals. Every call
 //! has a payload of its own, since stale data that repeats is bit for bit the right data.
 
@@ -297,7 +297,7 @@ impl Source {
 
     fn tagged<T: Element>(&self, index: u64) -> T {
         let reach = tagged_reach(T::DTYPE, self.world);
-        let drawn = (u128::from(word(self.own, index, 0)) * u128::from(2 * reach + 1) >> 64) as i64;
+        let drawn = ((u128::from(word(self.own, index, 0)) * u128::from(2 * reach + 1)) >> 64) as i64;
         T::narrow(T::from_i64(drawn - reach as i64))
     }
 
@@ -388,8 +388,8 @@ impl Source {
 /// Two different ranks from a common word; the same one twice where there is only one.
 fn pick(common: u64, world: u32) -> (u32, u32) {
     let world = u64::from(world);
-    let first = (common >> 32) * world >> 32;
-    let second = first + 1 + ((common & 0xffff_ffff) * (world - 1) >> 32);
+    let first = ((common >> 32) * world) >> 32;
+    let second = first + 1 + (((common & 0xffff_ffff) * (world - 1)) >> 32);
     (first as u32, (if second >= world { second - world } else { second }) as u32)
 }
 

@@ -1,4 +1,5 @@
 use half::bf16;
+use proptest::prelude::*;
 use rstest::rstest;
 
 use super::*;
@@ -162,4 +163,38 @@ fn relations_hold_of_the_reference(#[values(DType::F32, DType::F16, DType::BF16,
         assert_eq!(relation_broken(Relation::Plus(&y), dtype, &x, &both), None);
         assert!(relation_broken(Relation::Plus(&x), dtype, &x, &both).is_some());
     });
+}
+
+proptest! {
+    /// Any bit of any rank's result counts, where the contract decides the bits.
+    #[test]
+    fn every_flipped_bit_is_noticed(
+        class in proptest::sample::select(&InputClass::ALL[..]),
+        dtype in proptest::sample::select(&DType::ALL[..]),
+        op in proptest::sample::select(&ReduceOp::ALL[..]),
+        (rank, index, bit, everywhere) in (0usize..5, 0u64..40, 0u64..64, any::<bool>()),
+    ) {
+        let payload = payload(class, dtype, 5);
+        let at = index * dtype.size() + bit / 8 % dtype.size();
+        let (was_nan, is_nan, outputs) = with_element!(dtype, T => {
+            let mut outputs = outputs::<T>(&payload, 40, |_, x| reduce_in_order(op, x));
+            let was_nan = read::<T>(&outputs[rank], index).is_nan();
+            for (other, output) in outputs.iter_mut().enumerate() {
+                if everywhere || other == rank {
+                    output[at as usize] ^= 1 << (bit % 8);
+                }
+            }
+            (was_nan, read::<T>(&outputs[rank], index).is_nan(), outputs)
+        });
+        let mismatch = compare(&Contract::ORDERED, op, &payload, 40, &outputs);
+        // The payload of a NaN is nobody's promise.
+        if was_nan && is_nan {
+            prop_assert_eq!(mismatch, None);
+        } else {
+            let mismatch = mismatch.expect("a flipped bit");
+            prop_assert_eq!((mismatch.wrong, mismatch.first.index, mismatch.first.byte), (1, index, index * dtype.size()));
+            let ranks: Vec<u32> = if everywhere { (0..5).collect() } else { vec![rank as u32] };
+            prop_assert_eq!(mismatch.ranks, ranks);
+        }
+    }
 }

@@ -1,4 +1,5 @@
-//! The eighteen value bugs of reference/conformance.md, 2.3, applied to the reference: what notices them, and what is said about them.
+//! Eighteen value bugs, as a study of other suites' inputs and tolerances had them, applied to the reference: what notices them, and
+//! what is said about them.
 
 use half::bf16;
 use rstest::rstest;
@@ -132,7 +133,7 @@ fn result<T: Element<Acc = f32>>(bug: Bug, payload: &Payload, index: u64) -> T {
             sum(&inputs)
         }
         Saturated if right.bits() & !sign == infinity && inputs.iter().all(|x| x.to_f64().is_finite()) => {
-            T::of_bits(infinity - 1 | right.bits() & sign)
+            T::of_bits((infinity - 1) | right.bits() & sign)
         }
         Saturated => right,
     }
@@ -206,6 +207,39 @@ fn shifts_and_roundings_are_named_per_type() {
     }
     let mismatch = judge(Some(RoundedPerHop), InputClass::Natural, DType::BF16, 42).expect("noticed");
     assert_eq!(mismatch.diagnosis[0].explanation, "rounded to the element type at every addition, in rank order");
+}
+
+/// Bugs that leave ranks with different results.
+#[rstest]
+#[case::own_input(|payload: &Payload, rank, _: &[u8]| payload.bytes(rank, 0..COUNT), "each rank's own input, not reduced")]
+#[case::one_rank_alone(|payload: &Payload, _, _: &[u8]| payload.bytes(6, 0..COUNT), "rank 6's input alone")]
+#[case::not_written(
+    |_: &Payload, rank, right: &[u8]| if rank == 2 { vec![CANARY; right.len()] } else { right.to_vec() },
+    "not written: the canary byte 0xc5 is still there"
+)]
+#[case::poisoned(
+    |_: &Payload, rank, right: &[u8]| if rank == 2 { vec![0x7b; right.len()] } else { right.to_vec() },
+    "not written: the poison byte 0x7b is still there"
+)]
+#[case::previous_result(
+    |payload: &Payload, rank, right: &[u8]| if rank == 2 { reference(&payload.of_call(2)) } else { right.to_vec() },
+    "the result of call 2, the one before"
+)]
+fn ranks_that_miss_the_result_are_explained(#[case] output: fn(&Payload, u32, &[u8]) -> Vec<u8>, #[case] cause: &str) {
+    let payload = Payload { class: InputClass::Natural, dtype: DType::F32, world: WORLD, seed: 1, call: 3, transform: Transform::None };
+    let right = reference(&payload);
+    let outputs: Vec<Vec<u8>> = (0..WORLD).map(|rank| output(&payload, rank, &right)).collect();
+    let mismatch = compare(&Contract::ORDERED, ReduceOp::Sum, &payload, COUNT, &outputs).expect("noticed");
+    assert_eq!((mismatch.diagnosis[0].explanation.as_str(), mismatch.diagnosis[0].coverage), (cause, 1.0), "{mismatch}");
+}
+
+fn reference(payload: &Payload) -> Vec<u8> {
+    (0..COUNT)
+        .flat_map(|index| {
+            let inputs: Vec<f32> = (0..WORLD).map(|rank| payload.element(rank, index)).collect();
+            reduce_in_order(ReduceOp::Sum, &inputs).to_le_bytes()
+        })
+        .collect()
 }
 
 /// What does not fit is said, so that nobody looks there.
