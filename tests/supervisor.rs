@@ -4,7 +4,9 @@
 
 use std::{
     env, fs,
-    process::{self, Command},
+    io::Write,
+    os::unix::process::{CommandExt, ExitStatusExt},
+    process::{self, Command, Stdio},
     thread,
     time::{Duration, Instant},
 };
@@ -43,6 +45,7 @@ fn main() {
         trial("a_death_between_cases_is_a_note", a_death_between_cases_is_a_note),
         trial("starts_that_fail_are_told_from_machines_that_cannot", starts_that_fail_are_told_from_machines_that_cannot),
         trial("nothing_is_left_running", nothing_is_left_running),
+        trial("a_hung_worker_does_not_outlive_its_supervisor", a_hung_worker_does_not_outlive_its_supervisor),
         trial("the_environment_reaches_the_worker", the_environment_reaches_the_worker),
     ];
     libtest_mimic::run(&Arguments::from_args(), trials).exit();
@@ -259,6 +262,29 @@ fn nothing_is_left_running() {
     let id = stopped.worker_id().unwrap();
     drop(stopped);
     assert!(is_gone(id));
+}
+
+/// As after the supervisor was killed: its end of the worker's input is closed, and nobody kills the worker.
+fn a_hung_worker_does_not_outlive_its_supervisor() {
+    let mut worker = Command::new(env::current_exe().unwrap())
+        .env(ROLE, "ready")
+        .stdin(Stdio::piped())
+        .stdout(Stdio::null())
+        .stderr(Stdio::null())
+        .process_group(0)
+        .spawn()
+        .unwrap();
+    let request = serde_json::to_string(&Request::new("sleep", Duration::from_secs(600))).unwrap();
+    worker.stdin.take().unwrap().write_all(format!("{request}\n").as_bytes()).unwrap();
+    let deadline = Instant::now() + worker::FAREWELL * 2;
+    let status = loop {
+        match worker.try_wait().unwrap() {
+            Some(status) => break status,
+            None => assert!(Instant::now() < deadline, "worker {} is still there", worker.id()),
+        }
+        thread::sleep(Duration::from_millis(20));
+    };
+    assert_eq!(status.signal(), Some(9));
 }
 
 fn the_environment_reaches_the_worker() {

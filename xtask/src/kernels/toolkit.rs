@@ -49,7 +49,7 @@ pub(crate) fn find(sh: &Shell, root: &Path) -> anyhow::Result<Toolkit> {
         "python3 -m pip install --quiet --no-input --disable-pip-version-check --no-deps --only-binary=:all: --require-hashes --upgrade
          --target {installed} -r {requirements}"
     );
-    pip.quiet().run().with_context(|| {
+    pip.env("PIP_ROOT_USER_ACTION", "ignore").quiet().run().with_context(|| {
         let searched: Vec<String> = places.iter().map(|(folder, _)| folder.display().to_string()).collect();
         format!("no NVRTC 13.0 ({BUILTINS}) in {}, and pip could not install it", searched.join(", "))
     })?;

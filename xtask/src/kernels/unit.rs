@@ -123,7 +123,7 @@ fn resolve(file: &str, name: &str) -> String {
 mod tests {
     use super::*;
 
-    fn root() -> PathBuf {
+    fn root() -> std::path::PathBuf {
         Path::new(env!("CARGO_MANIFEST_DIR")).parent().expect("xtask lies in the root").to_owned()
     }
 
