@@ -435,11 +435,13 @@ impl Query {
     pub fn matches(&self, case: &Case) -> bool {
         let mut parts = self.text.split(':');
         let path = parts.next().unwrap_or("*");
+        let (collective, algorithm) = path.split_once('/').unwrap_or((path, "*"));
         let types = parts.next().unwrap_or("*,*");
         let (dtype, op) = types.split_once(',').unwrap_or((types, "*"));
         let fields: BTreeMap<&str, String> = case.fields().into_iter().collect();
         let any = |patterns: &str, separator, value: &str| patterns.split(separator).any(|p| glob(p, value));
-        any(path, '|', &format!("{}/{}", case.collective, case.algorithm))
+        any(collective, '|', case.collective.name())
+            && any(algorithm, '|', &case.algorithm)
             && any(dtype, '|', case.dtype.name())
             && any(op, '|', case.op.name())
             && parts.all(|part| match part.split_once('=') {
@@ -477,7 +479,7 @@ mod tests {
     #[rstest]
     #[case("all_reduce/two_shot:bf16,sum:w=8:n=1040")]
     #[case("all_reduce/two_shot:bf16,sum:w=8:n=1040:off=3:in_place:graph=3x5:inputs=probe:peer=nccl_ring:skew=r2+20us@end:seed=9f3c")]
-    #[case("all_reduce/one_shot:i32,max:w=3:calls=one_shot.7+[two_shot.9.off1+one_shot.0.in_place]x4+two_shot.33.g1:skew=r0+5us")]
+    #[case("all_reduce/one_shot:i32,max:w=3:skew=r0+5us:calls=one_shot.7+[two_shot.9.off1+one_shot.0.in_place]x4+two_shot.33.g1")]
     #[case("all_reduce/one_shot:f64,avg:w=2:n=5:fault=illegal_address@r1")]
     fn ids_are_read_and_written(#[case] id: &str) {
         assert_eq!(id.parse::<Case>().unwrap().to_string(), id);

@@ -128,8 +128,8 @@ impl Cases {
         let mut judge = Judge::new(&self.machine, &[], Duration::from_secs(self.deadline));
         let (machine, verdicts) = match judge.all(&cases) {
             Ok(done) => done,
-            Err(StartError::CannotRun { said }) => {
-                eprintln!("{kind} cannot run on this machine: {said}");
+            Err(StartError::CannotRun { reason }) => {
+                eprintln!("{kind} cannot run on this machine: {reason}");
                 return Ok(ExitCode::from(CANNOT_RUN));
             }
             Err(error) => bail!(error),
@@ -254,7 +254,7 @@ impl Judge {
         if self.supervisor.as_ref().is_none_or(|(current, _)| current != environment) {
             self.supervisor = None;
             let command = WorkerCommand::of_this_program(&self.arguments)
-                .map_err(|error| StartError::Failed { how: error.to_string() })?
+                .map_err(|error| StartError::Failed { reason: error.to_string() })?
                 .with_environment(environment);
             self.supervisor = Some((environment.clone(), Supervisor::new(command)));
         }

@@ -5,8 +5,7 @@ use std::{path::PathBuf, process::ExitCode, time::Duration};
 use anyhow::bail;
 use passmuster::{
     conformance::{
-        Case, List, Status, Verdict,
-        mutants::{MUTANTS, Mutant, MutantKind},
+        Case, List, MUTANTS, Mutant, MutantKind, Status, Verdict,
         report::{Record, Summary, table},
         supervisor::StartError,
     },
@@ -126,8 +125,8 @@ impl Mutants {
                     machine = info;
                     outcomes.push(outcome);
                 }
-                Err(StartError::CannotRun { said }) => {
-                    eprintln!("mutants cannot run on this machine: {said}");
+                Err(StartError::CannotRun { reason }) => {
+                    eprintln!("mutants cannot run on this machine: {reason}");
                     return Ok(ExitCode::from(CANNOT_RUN));
                 }
                 Err(error) => bail!(error),

@@ -4,7 +4,7 @@ use std::{path::PathBuf, process::ExitCode, time::Duration};
 
 use anyhow::anyhow;
 use passmuster::{
-    conformance::{Case, Status, Verdict, mutants::MUTANTS, runner, worker},
+    conformance::{Case, MUTANTS, Status, Verdict, runner, worker},
     cuda::{CudaMachine, CudaOptions, OpenError},
     kernels::Library,
     machine::Machine as _,
