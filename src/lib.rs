@@ -8,7 +8,7 @@ pub mod bench;
 pub mod collective;
 pub mod conformance;
 pub mod contract;
-//pub mod cuda;
+pub mod cuda;
 pub mod kernels;
 pub mod machine;
 pub mod plan;

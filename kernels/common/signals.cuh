@@ -90,11 +90,13 @@ __device__ __forceinline__ void wait_at_least(const Sync& sync, const u32* flag,
         if (waited > sync.limit || (waited > 1000000 && *(volatile u32*)sync.stuck)) break;
     }
     StuckEntry* entry = (StuckEntry*)((u8*)sync.stuck + STUCK_ENTRIES) + (u64)blockIdx.x * MAX_WORLD + peer;
+    *(volatile u32*)sync.stuck = 1;
+    // The first wait that gave up is the one to tell of: those after it are its consequences.
+    if (*(volatile u32*)&entry->site) return;
     *(volatile u32*)&entry->want = want;
     *(volatile u32*)&entry->saw = saw;
     *(volatile u32*)&entry->ranks = sync.rank | sync.world << 16;
     *(volatile u32*)&entry->site = site;
-    *(volatile u32*)sync.stuck = 1;
 }
 
 // Arrives at barrier number `epoch` of this block and waits for the same block of every peer.

@@ -1,0 +1,101 @@
+//! Devices: one GPU each, with its primary context and a stream for what is no rank's own.
+
+use std::{
+    ffi::{CStr, c_char, c_int},
+    ptr::null_mut,
+    sync::Mutex,
+};
+
+use cudarc::driver::sys::{CUcontext, CUdevice, CUdevice_attribute};
+
+use super::{
+    driver::{CudaError, Driver, call},
+    stream::{Pinned, Stream},
+};
+
+/// Bytes of pinned memory for reading stuck reports: more than the largest report of kernels/common/signals.cuh.
+const PINNED_BYTES: usize = 64 << 10;
+
+/// One GPU.
+pub(super) struct Device {
+    pub(super) driver: &'static Driver,
+    /// Number of the GPU, as CUDA counts those that the process may see.
+    pub(super) ordinal: usize,
+    pub(super) raw: CUdevice,
+    context: CUcontext,
+    /// The driver's name for it.
+    pub(super) name: String,
+    /// Streaming multiprocessors.
+    pub(super) multiprocessors: u32,
+    /// Compute capability.
+    pub(super) capability: (i32, i32),
+    /// For setting up, reading and writing. Ranks' work never runs here, so it moves while theirs hangs.
+    pub(super) service: Stream,
+    /// Where reads go that must not hold up the host. Allocated here, for allocating waits for the device.
+    pub(super) pinned: Mutex<Pinned>,
+}
+
+// SAFETY: the driver's functions may be called on a context from any thread.
+unsafe impl Send for Device {}
+// SAFETY: as above, and from several at once.
+unsafe impl Sync for Device {}
+
+impl Device {
+    /// Opens GPU number `ordinal`, which exists, and makes its primary context current. The context is never released: other libraries
+    /// of the process share it.
+    pub(super) fn open(driver: &'static Driver, ordinal: usize) -> Result<Device, CudaError> {
+        let mut raw: CUdevice = 0;
+        call!(driver, cuDeviceGet(&mut raw, ordinal as c_int))?;
+        let mut name: [c_char; 256] = [0; 256];
+        call!(driver, cuDeviceGetName(name.as_mut_ptr(), name.len() as c_int - 1, raw))?;
+        // SAFETY: the last byte is zero whatever the driver wrote before it.
+        let name = unsafe { CStr::from_ptr(name.as_ptr()) }.to_string_lossy().into_owned();
+        let attribute = |which| attribute(driver, raw, which);
+        let multiprocessors = attribute(CUdevice_attribute::CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT)?.max(0) as u32;
+        let capability = (
+            attribute(CUdevice_attribute::CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR)?,
+            attribute(CUdevice_attribute::CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MINOR)?,
+        );
+        let mut context: CUcontext = null_mut();
+        call!(driver, cuDevicePrimaryCtxRetain(&mut context, raw)).map_err(|error| error.during(format!("GPU {ordinal}")))?;
+        call!(driver, cuCtxSetCurrent(context))?;
+        let service = Stream::new(driver)?;
+        let pinned = Mutex::new(Pinned::new(driver, PINNED_BYTES)?);
+        Ok(Device { driver, ordinal, raw, context, name, multiprocessors, capability, service, pinned })
+    }
+
+    /// Makes its context the calling thread's current one.
+    pub(super) fn make_current(&self) -> Result<(), CudaError> {
+        call!(self.driver, cuCtxSetCurrent(self.context))
+    }
+
+    /// Whether it has the VMM API and can share what it allocates by file descriptor.
+    pub(super) fn has_symmetric_memory(&self) -> Result<bool, CudaError> {
+        let has = |which| attribute(self.driver, self.raw, which).map(|value| value != 0);
+        Ok(has(CUdevice_attribute::CU_DEVICE_ATTRIBUTE_VIRTUAL_MEMORY_MANAGEMENT_SUPPORTED)?
+            && has(CUdevice_attribute::CU_DEVICE_ATTRIBUTE_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR_SUPPORTED)?)
+    }
+
+    /// Whether it can address memory of `peer`; always its own.
+    pub(super) fn can_access(&self, peer: &Device) -> Result<bool, CudaError> {
+        if self.ordinal == peer.ordinal {
+            return Ok(true);
+        }
+        let mut can = 0;
+        call!(self.driver, cuDeviceCanAccessPeer(&mut can, self.raw, peer.raw))?;
+        Ok(can != 0)
+    }
+}
+
+impl Drop for Device {
+    /// What it holds is freed in its context.
+    fn drop(&mut self) {
+        let _ = self.make_current();
+    }
+}
+
+fn attribute(driver: &Driver, device: CUdevice, which: CUdevice_attribute) -> Result<c_int, CudaError> {
+    let mut value = 0;
+    call!(driver, cuDeviceGetAttribute(&mut value, which, device))?;
+    Ok(value)
+}

@@ -1,0 +1,256 @@
+//! Execution: programs carried out on all ranks at once, until they are done or the deadline passes.
+
+use std::{
+    sync::{
+        Arc, OnceLock,
+        atomic::{AtomicBool, AtomicUsize, Ordering},
+        mpsc::RecvTimeoutError,
+    },
+    time::{Duration, Instant},
+};
+
+use super::{
+    program::{Action, Failure, Program},
+    ranks,
+    stream::{Event, Graph, Stream},
+};
+
+/// How long all ranks may take to capture their graphs.
+const PREPARATION_LIMIT: Duration = Duration::from_secs(60);
+
+/// How long after the deadline a thread may still answer before it counts as held by a library.
+const GRACE: Duration = Duration::from_secs(1);
+
+/// How long a thread asks its streams without pause; after that it sleeps in between.
+const EAGER: Duration = Duration::from_micros(200);
+
+/// Delays up to this are spun: a sleep is late by tens of microseconds.
+const SPUN_DELAY: Duration = Duration::from_millis(2);
+
+/// Why programs did not get to their end.
+#[derive(Debug)]
+pub(super) enum Stopped {
+    /// A call failed on a rank.
+    Failed { rank: usize, failure: Failure },
+    /// Ranks were not done by the deadline.
+    Unfinished { ranks: Vec<usize>, after: Duration },
+}
+
+/// How one rank ended.
+enum Outcome {
+    /// Microseconds between its marks.
+    Done(Vec<f64>),
+    Failed(Failure),
+    Unfinished,
+    /// It stopped because another one failed.
+    Abandoned,
+}
+
+/// Where ranks meet before they start, and hear that they may stop waiting.
+struct Start {
+    world: usize,
+    arrived: AtomicUsize,
+    released: OnceLock<Instant>,
+    abandoned: AtomicBool,
+}
+
+impl Start {
+    fn new(world: usize) -> Start {
+        Start { world, arrived: AtomicUsize::new(0), released: OnceLock::new(), abandoned: AtomicBool::new(false) }
+    }
+
+    /// Waits for all ranks; the time at which the last arrived, or `None` when one will not. Spins: waking up sleepers takes longer than
+    /// many a collective.
+    fn meet(&self) -> Option<Instant> {
+        if self.arrived.fetch_add(1, Ordering::AcqRel) + 1 == self.world {
+            let _ = self.released.set(Instant::now());
+        }
+        loop {
+            match self.released.get() {
+                Some(at) => return Some(*at),
+                None if self.is_abandoned() => return None,
+                None => std::thread::yield_now(),
+            }
+        }
+    }
+
+    fn abandon(&self) {
+        self.abandoned.store(true, Ordering::Release);
+    }
+
+    fn is_abandoned(&self) -> bool {
+        self.abandoned.load(Ordering::Acquire)
+    }
+}
+
+/// Carries out the programs, one a rank, and returns the microseconds between marks of each rank.
+///
+/// # Errors
+/// The failure that was seen first, else who was not done `deadline` after the start.
+pub(super) fn execute(programs: Vec<Program>, deadline: Duration) -> Result<Vec<Vec<f64>>, Stopped> {
+    let world = programs.len();
+    let begin = Instant::now();
+    let start = Arc::new(Start::new(world));
+    let answers = {
+        let start = start.clone();
+        ranks::spawn(world, move |rank| {
+            let outcome = carry_out(&programs[rank], &start, deadline);
+            if matches!(outcome, Outcome::Failed(_)) {
+                // Whoever has not started need not; whoever waits for this rank would do so until the deadline.
+                start.abandon();
+            }
+            outcome
+        })
+    };
+    let mut marks: Vec<Option<Vec<f64>>> = vec![None; world];
+    let mut unfinished = false;
+    let mut open = world;
+    while open > 0 {
+        let limit = start.released.get().map_or(begin + PREPARATION_LIMIT, |at| *at + deadline + GRACE);
+        let patience = limit.saturating_duration_since(Instant::now()).min(Duration::from_millis(20));
+        match answers.recv_timeout(patience) {
+            Ok((rank, Outcome::Failed(failure))) => return Err(Stopped::Failed { rank, failure }),
+            Ok((rank, Outcome::Done(of_rank))) => marks[rank] = Some(of_rank),
+            Ok((_, Outcome::Unfinished | Outcome::Abandoned)) => unfinished = true,
+            Err(RecvTimeoutError::Timeout) if Instant::now() < limit => continue,
+            Err(_) => {
+                unfinished = true;
+                break;
+            }
+        }
+        open -= 1;
+    }
+    if unfinished {
+        let ranks = marks.iter().enumerate().filter(|(_, done)| done.is_none()).map(|(rank, _)| rank).collect();
+        return Err(Stopped::Unfinished { ranks, after: begin.elapsed() });
+    }
+    Ok(marks.into_iter().flatten().collect())
+}
+
+/// One rank's thread.
+fn carry_out(program: &Program, start: &Start, deadline: Duration) -> Outcome {
+    let (graphs, events) = match prepare(program) {
+        Ok(prepared) => prepared,
+        Err(failure) => return Outcome::Failed(failure),
+    };
+    let outcome = match start.meet() {
+        Some(at) => enqueue(program, &graphs, &events)
+            .and_then(|()| wait(program, start, at + deadline))
+            .and_then(|ended| match ended {
+                Some(outcome) => Ok(outcome),
+                None => finish(program, &events).map(Outcome::Done),
+            })
+            .unwrap_or_else(Outcome::Failed),
+        None => Outcome::Abandoned,
+    };
+    if !matches!(outcome, Outcome::Done(_)) {
+        // Destroying what a device still uses may wait for it. The process is about to end anyway.
+        std::mem::forget((graphs, events));
+    }
+    outcome
+}
+
+/// Captures the graphs and makes an event for each mark.
+fn prepare(program: &Program) -> Result<(Vec<Graph>, Vec<Event>), Failure> {
+    program.device.make_current()?;
+    let Some(stream) = program.streams.first() else { return Ok((Vec::new(), Vec::new())) };
+    // Captured on a stream of the rank's: one of its own would take one of the device's few connections.
+    let capture = |plans: &Vec<_>| stream.capture(|| plans.iter().try_for_each(|commands| enqueue_all(commands, stream)));
+    let graphs = program.graphs.iter().map(capture).collect::<Result<_, Failure>>()?;
+    let marks = program.actions.iter().filter(|action| matches!(action, Action::Mark)).count();
+    let events = (0..marks).map(|_| Event::new(program.device.driver)).collect::<Result<_, _>>()?;
+    Ok((graphs, events))
+}
+
+fn enqueue_all(commands: &Arc<[super::program::Command]>, stream: &Stream) -> Result<(), Failure> {
+    commands.iter().try_for_each(|command| command.enqueue(stream))
+}
+
+/// Goes through the actions without waiting for any other rank.
+fn enqueue(program: &Program, graphs: &[Graph], events: &[Event]) -> Result<(), Failure> {
+    let mut events = events.iter();
+    for action in &program.actions {
+        match action {
+            Action::Enqueue { stream, commands } => enqueue_all(commands, &program.streams[*stream])?,
+            Action::Replay { stream, graph } => program.streams[*stream].replay(&graphs[*graph])?,
+            Action::Sleep(time) if *time > SPUN_DELAY => std::thread::sleep(*time),
+            Action::Sleep(time) => {
+                let begin = Instant::now();
+                while begin.elapsed() < *time {
+                    std::hint::spin_loop();
+                }
+            }
+            Action::Mark => program.streams[0].record(events.next().expect("an event for each mark"))?,
+        }
+    }
+    Ok(())
+}
+
+/// Waits until all streams are done: `None`, or how it ended instead.
+fn wait(program: &Program, start: &Start, until: Instant) -> Result<Option<Outcome>, Failure> {
+    let begin = Instant::now();
+    let mut pending: Vec<&Arc<Stream>> = program.streams.iter().collect();
+    loop {
+        let mut still = Vec::new();
+        for stream in pending {
+            if !stream.is_done()? {
+                still.push(stream);
+            }
+        }
+        pending = still;
+        if pending.is_empty() {
+            return Ok(None);
+        }
+        if Instant::now() > until {
+            program.communicators.iter().try_for_each(|communicator| communicator.asynchronous_error())?;
+            return Ok(Some(Outcome::Unfinished));
+        }
+        if start.is_abandoned() {
+            return Ok(Some(Outcome::Abandoned));
+        }
+        if begin.elapsed() < EAGER {
+            std::thread::yield_now();
+        } else {
+            std::thread::sleep(Duration::from_micros(20));
+        }
+    }
+}
+
+/// Errors that streams do not show, and the times between marks.
+fn finish(program: &Program, events: &[Event]) -> Result<Vec<f64>, Failure> {
+    program.communicators.iter().try_for_each(|communicator| communicator.asynchronous_error())?;
+    Ok(events.windows(2).map(|pair| pair[0].microseconds_until(&pair[1])).collect::<Result<_, _>>()?)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn ranks_start_when_the_last_has_arrived() {
+        let start = Arc::new(Start::new(3));
+        let begin = Instant::now();
+        let late = Duration::from_millis(30);
+        let met = ranks::on_all(3, Duration::from_secs(10), move |rank| {
+            if rank == 2 {
+                std::thread::sleep(late);
+            }
+            start.meet()
+        });
+        assert!(met.iter().flatten().flatten().all(|at| *at >= begin + late), "{met:?}");
+        assert_eq!(met.iter().flatten().flatten().count(), 3);
+    }
+
+    #[test]
+    fn nobody_waits_for_a_rank_that_failed() {
+        let start = Arc::new(Start::new(2));
+        let met = ranks::on_all(2, Duration::from_secs(10), move |rank| {
+            if rank == 1 {
+                start.abandon();
+                return None;
+            }
+            start.meet()
+        });
+        assert_eq!(met, [Some(None), Some(None)]);
+    }
+}

@@ -1,0 +1,486 @@
+//! The machine: ranks on real GPUs behind the [`Machine`] trait.
+
+use std::{
+    collections::BTreeMap,
+    mem::ManuallyDrop,
+    path::PathBuf,
+    sync::Arc,
+    time::{Duration, Instant},
+};
+
+use super::{
+    communicators::Communicators,
+    device::Device,
+    driver::{CudaError, Driver},
+    execution::{self, Stopped},
+    group::Group,
+    kernel::Kernels,
+    layout::Layout,
+    loader::LoadError,
+    memory::Arena,
+    nccl::Communicator,
+    program::Compiler,
+    reports,
+    stream::Stream,
+    validation::{self, Needs},
+};
+use crate::{
+    kernels::Library,
+    machine::{CANARY, GUARD, Machine, MachineError, MachineInfo, Run},
+    plan::{BufferSpec, MAX_WORLD, Region, Role, Script},
+};
+
+/// The most blocks that a rank's kernels are ever laid out for.
+const MOST_BLOCKS: u32 = 128;
+
+/// No run takes longer, whatever its deadline.
+const LONGEST_RUN: Duration = Duration::from_secs(24 * 60 * 60);
+
+/// How many streams of one GPU make progress independently, at most and unless the environment says less.
+const MOST_CONNECTIONS: usize = 32;
+const CONNECTIONS_VARIABLE: &str = "CUDA_DEVICE_MAX_CONNECTIONS";
+
+/// Variables of the environment that change what NCCL does and therefore belong to a record.
+const RECORDED_VARIABLES: [&str; 4] = ["NCCL_ALGO", "NCCL_PROTO", "NCCL_SYM_KERNEL", "NCCL_NVLS_ENABLE"];
+
+/// What a [`CudaMachine`] is opened with.
+#[derive(Clone)]
+pub struct CudaOptions {
+    /// The GPUs to use, by CUDA's numbers; all of them by default. Rank `r` runs on `gpus[r % gpus.len()]`.
+    pub gpus: Option<Vec<usize>>,
+    /// The NCCL to load. By default `PASSMUSTER_NCCL_LIB`, else the one on the library path, else one in a Python environment.
+    pub nccl_lib: Option<PathBuf>,
+    /// The kernels that launches refer to.
+    pub library: Library,
+    /// After which time a wait in a kernel gives up.
+    pub wait_limit: Duration,
+}
+
+impl Default for CudaOptions {
+    fn default() -> CudaOptions {
+        CudaOptions { gpus: None, nccl_lib: None, library: Library::default(), wait_limit: Duration::from_secs(2) }
+    }
+}
+
+/// Why there is no [`CudaMachine`].
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum OpenError {
+    /// There is no CUDA driver.
+    #[error("no CUDA driver: {0}")]
+    NoDriver(LoadError),
+    /// There is a driver, but no GPU that it can use.
+    #[error("no GPU: {reason}")]
+    NoGpu {
+        /// What the driver said.
+        reason: String,
+    },
+    /// A GPU was asked for that there is not.
+    #[error("GPU {asked} was asked for, there are {count}, numbered from 0")]
+    UnknownGpu {
+        /// The number that was asked for.
+        asked: usize,
+        /// How many GPUs there are.
+        count: usize,
+    },
+    /// A list of GPUs with none in it.
+    #[error("the list of GPUs is empty")]
+    NoneAsked,
+    /// A GPU lacks what symmetric memory needs.
+    #[error("GPU {gpu} ({name}) has no virtual memory management with file descriptors, which symmetric memory needs")]
+    NoSymmetricMemory {
+        /// Its number.
+        gpu: usize,
+        /// Its name.
+        name: String,
+    },
+    /// The driver failed.
+    #[error(transparent)]
+    Cuda(#[from] CudaError),
+}
+
+impl OpenError {
+    /// Whether this host lacks what it takes, as opposed to having been asked for something wrong.
+    pub fn is_absence(&self) -> bool {
+        !matches!(self, OpenError::UnknownGpu { .. } | OpenError::NoneAsked)
+    }
+}
+
+/// Ranks on GPUs of this process.
+///
+/// Rank `r` runs on `gpus[r % gpus.len()]`: one rank a GPU up to as many ranks as GPUs, then several share one, in one context and with
+/// memory of their own. That makes worlds larger than the machine testable; it says nothing about their speed, and NCCL refuses it.
+///
+/// After a hang or a fault the machine refuses everything, and frees nothing when it is dropped: the process is expected to end.
+pub struct CudaMachine {
+    driver: &'static Driver,
+    library: Library,
+    wait_limit: Duration,
+    /// Devices of the ranks, up to [`MAX_WORLD`]: one that several share is there several times.
+    of_rank: Vec<Arc<Device>>,
+    /// Every device once.
+    devices: Vec<Arc<Device>>,
+    groups: Vec<Group>,
+    /// Whether a run hung or faulted.
+    lost: bool,
+    held: ManuallyDrop<Held>,
+}
+
+/// What is given back in this order when the machine is dropped.
+struct Held {
+    communicators: Communicators,
+    kernels: Kernels,
+    streams: Vec<Vec<Arc<Stream>>>,
+    arena: Arena,
+}
+
+impl CudaMachine {
+    /// Opens the GPUs. Call it before the process has other threads that read or write environment variables: it sets
+    /// `NCCL_NVLS_ENABLE=0` where that is unset, for multicast can harm machines that are shared, and `CUDA_DEVICE_MAX_CONNECTIONS=32`
+    /// where that is unset, for streams that share a connection wait for each other.
+    ///
+    /// # Errors
+    /// See [`OpenError`].
+    pub fn open(options: CudaOptions) -> Result<CudaMachine, OpenError> {
+        for (name, value) in [("NCCL_NVLS_ENABLE", "0"), (CONNECTIONS_VARIABLE, "32")] {
+            if std::env::var_os(name).is_none() {
+                // SAFETY: this function's documentation asks for no other thread that uses the environment.
+                unsafe { std::env::set_var(name, value) };
+            }
+        }
+        let driver = Driver::get().map_err(OpenError::NoDriver)?;
+        let count = driver.initialise().and_then(|()| driver.device_count()).map_err(|error| match error.is_no_device() {
+            true => OpenError::NoGpu { reason: error.to_string() },
+            false => OpenError::Cuda(error),
+        })?;
+        if count == 0 {
+            return Err(OpenError::NoGpu { reason: "the driver counts 0".into() });
+        }
+        let gpus = options.gpus.unwrap_or_else(|| (0..count).collect());
+        if gpus.is_empty() {
+            return Err(OpenError::NoneAsked);
+        }
+        let mut opened: BTreeMap<usize, Arc<Device>> = BTreeMap::new();
+        for &gpu in &gpus {
+            if gpu >= count {
+                return Err(OpenError::UnknownGpu { asked: gpu, count });
+            }
+            if opened.contains_key(&gpu) {
+                continue;
+            }
+            let device = Device::open(driver, gpu)?;
+            if !device.has_symmetric_memory()? {
+                return Err(OpenError::NoSymmetricMemory { gpu, name: device.name.clone() });
+            }
+            opened.insert(gpu, Arc::new(device));
+        }
+        Ok(CudaMachine {
+            driver,
+            library: options.library,
+            wait_limit: options.wait_limit,
+            of_rank: (0..MAX_WORLD).map(|rank| opened[&gpus[rank % gpus.len()]].clone()).collect(),
+            devices: opened.into_values().collect(),
+            groups: Vec::new(),
+            lost: false,
+            held: ManuallyDrop::new(Held {
+                communicators: Communicators::new(options.nccl_lib),
+                kernels: Kernels::default(),
+                streams: vec![Vec::new(); MAX_WORLD],
+                arena: Arena::default(),
+            }),
+        })
+    }
+
+    /// Ranks on the device that has most of them in a world of `world`.
+    fn ranks_on_busiest(&self, world: usize) -> usize {
+        let of_rank = &self.of_rank[..world.min(MAX_WORLD)];
+        let on = |device: &Arc<Device>| of_rank.iter().filter(|other| other.ordinal == device.ordinal).count();
+        self.devices.iter().map(on).max().unwrap_or(0)
+    }
+
+    fn still_good(&self) -> Result<(), MachineError> {
+        if self.lost { invalid("the machine hung or faulted before and must not be used again") } else { Ok(()) }
+    }
+
+    fn group(&self, number: usize) -> Result<&Group, MachineError> {
+        let reason = || format!("group {number} is not open: there are {}", self.groups.len());
+        self.groups.get(number).ok_or_else(|| MachineError::Invalid { reason: reason() })
+    }
+
+    /// The device and the address of a rank's region, the device's context current.
+    fn locate(&self, group: usize, rank: usize, region: &Region) -> Result<(&Device, u64), MachineError> {
+        self.still_good()?;
+        let of_group = self.group(group)?;
+        if rank >= of_group.world {
+            return invalid(format!("rank {rank}: group {group} has {}", of_group.world));
+        }
+        let address = of_group.address(rank, region).map_err(|reason| MachineError::Invalid { reason })?;
+        let device = &self.of_rank[rank];
+        device.make_current().map_err(fault(rank))?;
+        Ok((device, address))
+    }
+
+    /// Sets fresh buffers and what is between them.
+    fn initialise(&self, group: &Group) -> Result<(), MachineError> {
+        let of_rank = || self.of_rank.iter().zip(&group.place.bases).enumerate();
+        for (rank, (device, &base)) in of_rank() {
+            let fill = || {
+                device.make_current()?;
+                device.service.fill(base, CANARY, group.layout.bytes())?;
+                // The driver loads its own kernels on first use, which may wait for the device: not when ranks wait for each other.
+                device.service.copy(base, base + GUARD / 2, GUARD / 2)?;
+                let zeroed = group.layout.buffers().filter(|(spec, _)| spec.role != Role::Data);
+                zeroed.into_iter().try_for_each(|(spec, offset)| device.service.fill(base + offset, 0, spec.bytes))
+            };
+            fill().map_err(fault(rank))?;
+        }
+        of_rank().try_for_each(|(rank, (device, _))| device.service.synchronise().map_err(fault(rank)))
+    }
+
+    /// Makes the streams that a script needs.
+    fn make_streams(&mut self, needs: &Needs) -> Result<(), MachineError> {
+        let (connections, sharing) = (connections(), self.ranks_on_busiest(needs.world));
+        if sharing * needs.streams > connections {
+            let reason = format!(
+                "{sharing} ranks with {} streams each on one GPU need as many connections, {CONNECTIONS_VARIABLE} allows {connections}",
+                needs.streams
+            );
+            return Err(MachineError::NotSupported { reason });
+        }
+        // Streams that exist hold a connection even where this script does not use them.
+        let wanted = |rank: usize| if rank < needs.world { needs.streams } else { 0 };
+        let crowded = self.devices.iter().any(|device| {
+            let ranks = self.of_rank.iter().enumerate().filter(|(_, other)| other.ordinal == device.ordinal);
+            ranks.map(|(rank, _)| self.held.streams[rank].len().max(wanted(rank))).sum::<usize>() > connections
+        });
+        if crowded {
+            self.held.streams.iter_mut().for_each(Vec::clear);
+        }
+        for (rank, device) in self.of_rank.iter().enumerate().take(needs.world) {
+            let streams = &mut self.held.streams[rank];
+            while streams.len() < needs.streams {
+                let made = device.make_current().and_then(|()| Stream::new(self.driver));
+                streams.push(Arc::new(made.map_err(fault(rank))?));
+            }
+        }
+        Ok(())
+    }
+
+    /// Makes the communicators and windows that a script needs.
+    fn join(&mut self, needs: &Needs) -> Result<BTreeMap<usize, Vec<Arc<Communicator>>>, MachineError> {
+        let mut of_group = BTreeMap::new();
+        for (&number, &windows) in &needs.nccl {
+            let group = &self.groups[number];
+            let devices = &self.of_rank[..group.world];
+            let Held { communicators, arena, .. } = &mut *self.held;
+            of_group.insert(number, communicators.join(devices)?);
+            if windows {
+                communicators.register(devices, arena, group.place.chunk)?;
+            }
+        }
+        Ok(of_group)
+    }
+
+    fn run_valid(&mut self, script: &Script, needs: &Needs, deadline: Duration) -> Result<Run, MachineError> {
+        self.make_streams(needs)?;
+        let communicators = self.join(needs)?;
+        let devices = self.of_rank[..needs.world].to_vec();
+        let streams: Vec<Vec<Arc<Stream>>> =
+            self.held.streams[..needs.world].iter().map(|streams| streams[..needs.streams].to_vec()).collect();
+        let programs = Compiler {
+            groups: &self.groups,
+            library: &self.library,
+            kernels: &mut self.held.kernels,
+            devices: &devices,
+            streams: &streams,
+            communicators: &communicators,
+            wait_limit: u64::try_from(self.wait_limit.as_nanos()).unwrap_or(u64::MAX),
+        }
+        .compile(script)?;
+
+        let reports: Vec<_> = needs.groups.iter().flat_map(|&number| reports::of_group(&self.groups[number], &devices)).collect();
+        let begin = Instant::now();
+        let hang = |after: Duration, unfinished| MachineError::Hang {
+            after_ms: after.as_millis() as u64,
+            stuck: reports::collect(&reports),
+            unfinished,
+        };
+        match execution::execute(programs, deadline.min(LONGEST_RUN)) {
+            Ok(of_rank) => match reports::any(&reports) {
+                Ok(false) => Ok(Run { marks: intervals(&of_rank) }),
+                Ok(true) => Err(hang(begin.elapsed(), Vec::new())),
+                Err((rank, error)) => Err(fault(rank)(error)),
+            },
+            Err(Stopped::Failed { rank, failure }) => Err(MachineError::Fault { rank, what: failure.what, code: failure.code }),
+            Err(Stopped::Unfinished { ranks, after }) => Err(hang(after, ranks)),
+        }
+    }
+}
+
+impl Machine for CudaMachine {
+    fn info(&self) -> MachineInfo {
+        let mut notes = Vec::new();
+        let mut note = |name: &str, value: String| notes.push((name.to_owned(), value));
+        let device = &self.of_rank[0];
+        note("compute_capability", format!("{}.{}", device.capability.0, device.capability.1));
+        note("multiprocessors", device.multiprocessors.to_string());
+        let gpus: Vec<String> = self.devices.iter().map(|device| format!("{} {}", device.ordinal, device.name)).collect();
+        note("gpu_list", gpus.join(", "));
+        if let Some(version) = kernel_driver_version() {
+            note("driver_version", version);
+        }
+        let nccl = self.held.communicators.nccl();
+        if let Some(nccl) = nccl {
+            note("nccl_path", nccl.path.clone());
+        }
+        for name in RECORDED_VARIABLES {
+            if let Ok(value) = std::env::var(name) {
+                note(name, value);
+            }
+        }
+        MachineInfo {
+            kind: "cuda".into(),
+            gpu: device.name.clone(),
+            gpus: self.devices.len(),
+            driver: self.driver.version().map(|version| version.to_string()).unwrap_or_default(),
+            nccl: nccl.map(|nccl| nccl.version.to_string()).unwrap_or_default(),
+            notes,
+        }
+    }
+
+    /// [`MAX_WORLD`] on any number of GPUs: ranks share them.
+    fn max_world(&self) -> usize {
+        MAX_WORLD
+    }
+
+    /// One block a multiprocessor: kernels of 512 threads that want all registers are not resident twice.
+    fn waiting_blocks(&self, world: usize, groups: usize) -> u32 {
+        let smallest = self.devices.iter().map(|device| device.multiprocessors).min().unwrap_or(1);
+        (smallest / (self.ranks_on_busiest(world) * groups).max(1) as u32).clamp(1, MOST_BLOCKS)
+    }
+
+    fn open_group(&mut self, world: usize, buffers: &[BufferSpec]) -> Result<usize, MachineError> {
+        self.still_good()?;
+        if !(1..=MAX_WORLD).contains(&world) {
+            return invalid(format!("world size {world}: a group has 1 to {MAX_WORLD} ranks"));
+        }
+        let layout = Layout::of(buffers).map_err(|reason| MachineError::Invalid { reason })?;
+        let not_supported = |reason: String| MachineError::NotSupported { reason };
+        let devices = &self.of_rank[..world];
+        for (rank, device) in devices.iter().enumerate() {
+            for peer in devices {
+                if !device.can_access(peer).map_err(fault(rank))? {
+                    return Err(not_supported(format!("GPU {} cannot address memory of GPU {}", device.ordinal, peer.ordinal)));
+                }
+            }
+        }
+        let place = self.held.arena.place(devices, &self.devices, layout.bytes()).map_err(|error| match error.is_out_of_memory() {
+            true => not_supported(format!("{} bytes for each of {world} ranks: {error}", layout.bytes())),
+            false => fault(0)(error),
+        })?;
+        let group = Group { world, layout, place };
+        self.initialise(&group)?;
+        self.groups.push(group);
+        Ok(self.groups.len() - 1)
+    }
+
+    fn close_groups(&mut self) {
+        self.groups.clear();
+        self.held.arena.reset();
+    }
+
+    fn read(&mut self, group: usize, rank: usize, region: &Region) -> Result<Vec<u8>, MachineError> {
+        let (device, address) = self.locate(group, rank, region)?;
+        let mut bytes = vec![0; region.bytes as usize];
+        device.service.read(address, &mut bytes).map_err(fault(rank))?;
+        Ok(bytes)
+    }
+
+    fn write(&mut self, group: usize, rank: usize, region: &Region, bytes: &[u8]) -> Result<(), MachineError> {
+        let (device, address) = self.locate(group, rank, region)?;
+        if bytes.len() as u64 != region.bytes {
+            return invalid(format!("{} bytes for region {region}", bytes.len()));
+        }
+        device.service.write(bytes, address).map_err(fault(rank))
+    }
+
+    fn broken_canary(&mut self, group: usize) -> Result<Option<(usize, String, i64)>, MachineError> {
+        self.still_good()?;
+        let of_group = self.group(group)?;
+        for (rank, &base) in of_group.place.bases.iter().enumerate() {
+            let device = &self.of_rank[rank];
+            device.make_current().map_err(fault(rank))?;
+            for (start, bytes) in of_group.layout.gaps() {
+                let mut gap = vec![0; bytes as usize];
+                device.service.read(base + start, &mut gap).map_err(fault(rank))?;
+                if let Some(at) = gap.iter().position(|&byte| byte != CANARY) {
+                    let (buffer, distance) = of_group.layout.beside(start + at as u64).unwrap_or(("", at as i64));
+                    return Ok(Some((rank, buffer.to_owned(), distance)));
+                }
+            }
+        }
+        Ok(None)
+    }
+
+    fn run(&mut self, script: &Script, deadline: Duration) -> Result<Run, MachineError> {
+        self.still_good()?;
+        let needs = validation::validate(script, &self.groups, &self.library).map_err(|reason| MachineError::Invalid { reason })?;
+        let run = self.run_valid(script, &needs, deadline);
+        self.lost = matches!(run, Err(MachineError::Hang { .. } | MachineError::Fault { .. }));
+        run
+    }
+}
+
+impl Drop for CudaMachine {
+    fn drop(&mut self) {
+        if self.lost || !self.held.communicators.leave(&self.of_rank) {
+            // Kernels may be running on it, and every call that frees may wait for them: the devices' streams and memory stay as well.
+            std::mem::forget(self.devices.clone());
+            return;
+        }
+        // SAFETY: `held` is not touched again.
+        unsafe { ManuallyDrop::drop(&mut self.held) };
+    }
+}
+
+fn invalid<T>(reason: impl Into<String>) -> Result<T, MachineError> {
+    Err(MachineError::Invalid { reason: reason.into() })
+}
+
+fn fault(rank: usize) -> impl Fn(CudaError) -> MachineError {
+    move |error| MachineError::Fault { rank, what: error.what, code: error.name }
+}
+
+/// Times by interval and rank from times by rank and interval. A rank that left before a mark has no number there.
+fn intervals(of_rank: &[Vec<f64>]) -> Vec<Vec<f64>> {
+    let most = of_rank.iter().map(Vec::len).max().unwrap_or(0);
+    (0..most).map(|interval| of_rank.iter().map(|times| times.get(interval).copied().unwrap_or(f64::NAN)).collect()).collect()
+}
+
+/// Connections of each GPU, as the driver reads them from the environment.
+fn connections() -> usize {
+    let set = std::env::var(CONNECTIONS_VARIABLE).ok().and_then(|value| value.trim().parse::<usize>().ok());
+    set.unwrap_or(MOST_CONNECTIONS).clamp(1, MOST_CONNECTIONS)
+}
+
+/// The kernel driver's version, `580.65.06`, where the system tells it.
+fn kernel_driver_version() -> Option<String> {
+    if let Ok(version) = std::fs::read_to_string("/sys/module/nvidia/version") {
+        return Some(version.trim().to_owned());
+    }
+    let text = std::fs::read_to_string("/proc/driver/nvidia/version").ok()?;
+    let is_version = |word: &&str| word.contains('.') && word.split('.').all(|part| part.parse::<u32>().is_ok());
+    text.split_whitespace().find(is_version).map(str::to_owned)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn ranks_that_left_have_no_times() {
+        let marks = intervals(&[vec![1.0, 2.0], vec![3.0]]);
+        assert_eq!(marks[0], [1.0, 3.0]);
+        assert!(marks[1][0] == 2.0 && marks[1][1].is_nan());
+        assert!(intervals(&[]).is_empty());
+    }
+}

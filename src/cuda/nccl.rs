@@ -1,0 +1,295 @@
+//! NCCL: its functions, communicators and errors with names.
+
+use std::{
+    ffi::{CStr, c_char, c_int, c_void},
+    fmt,
+    path::Path,
+    ptr::null_mut,
+    sync::Arc,
+};
+
+use cudarc::{
+    driver::sys::CUstream,
+    nccl::sys::{self, cudaStream_t, ncclComm_t, ncclConfig_t, ncclDataType_t, ncclUniqueId, ncclWindow_t},
+};
+
+use super::{
+    driver::CudaError,
+    loader::{self, LoadError, function_table},
+};
+use crate::collective::{DType, ReduceOp};
+
+function_table! {
+    /// What is used of libnccl. Results and reduction operators are integers: NCCL has more of both than the bindings' enums know.
+    struct Functions;
+    bindings sys::ncclResult_t {
+        fn ncclGetVersion(*mut c_int);
+        fn ncclGetUniqueId(*mut ncclUniqueId);
+        fn ncclCommInitRankConfig(*mut ncclComm_t, c_int, ncclUniqueId, c_int, *mut ncclConfig_t);
+        fn ncclCommDestroy(ncclComm_t);
+    }
+    own {
+        fn ncclAllReduce(*const c_void, *mut c_void, usize, ncclDataType_t, u32, ncclComm_t, cudaStream_t) -> u32;
+        fn ncclCommGetAsyncError(ncclComm_t, *mut u32) -> u32;
+        fn ncclGetErrorString(u32) -> *const c_char;
+        fn ncclGetLastError(ncclComm_t) -> *const c_char;
+    }
+    optional {
+        fn ncclCommWindowRegister(ncclComm_t, *mut c_void, usize, *mut ncclWindow_t, c_int);
+        fn ncclCommWindowDeregister(ncclComm_t, ncclWindow_t);
+    }
+}
+
+/// `NCCL_WIN_COLL_SYMMETRIC` of nccl.h.
+const WIN_COLL_SYMMETRIC: c_int = 1;
+
+/// `NCCL_CONFIG_INITIALIZER` of nccl.h 2.28.9. A library that knows fewer fields reads as many as it knows.
+const CONFIG: ncclConfig_t = {
+    const UNDEFINED: c_int = c_int::MIN;
+    ncclConfig_t {
+        size: size_of::<ncclConfig_t>(),
+        magic: 0xcafe_beef,
+        version: 22809,
+        blocking: UNDEFINED,
+        cgaClusterSize: UNDEFINED,
+        minCTAs: UNDEFINED,
+        maxCTAs: UNDEFINED,
+        netName: std::ptr::null(),
+        splitShare: UNDEFINED,
+        trafficClass: UNDEFINED,
+        commName: std::ptr::null(),
+        collnetEnable: UNDEFINED,
+        CTAPolicy: UNDEFINED,
+        shrinkShare: UNDEFINED,
+        nvlsCTAs: UNDEFINED,
+        nChannelsPerNetPeer: UNDEFINED,
+        nvlinkCentricSched: UNDEFINED,
+    }
+};
+
+/// The oldest NCCL with symmetric windows.
+const WINDOWS_SINCE: Version = Version(22700);
+
+/// A version as `ncclGetVersion` gives it: 22809 for 2.28.9.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) struct Version(i32);
+
+impl fmt::Display for Version {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        // Up to 2.8 the minor version had one digit less.
+        let major_unit = if self.0 < 10000 { 1000 } else { 10000 };
+        write!(f, "{}.{}.{}", self.0 / major_unit, self.0 % major_unit / 100, self.0 % 100)
+    }
+}
+
+/// A call of NCCL that failed.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct NcclError {
+    /// The function.
+    pub(super) what: String,
+    /// NCCL's description, its number for the error, and what it logged last.
+    pub(super) code: String,
+}
+
+impl fmt::Display for NcclError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} failed: {}", self.what, self.code)
+    }
+}
+
+impl From<CudaError> for NcclError {
+    fn from(error: CudaError) -> NcclError {
+        NcclError { what: error.what, code: error.name }
+    }
+}
+
+/// A loaded NCCL.
+pub(super) struct Nccl {
+    functions: Functions,
+    /// Its version.
+    pub(super) version: Version,
+    /// The file it came from.
+    pub(super) path: String,
+}
+
+impl Nccl {
+    /// Finds and loads NCCL.
+    ///
+    /// # Errors
+    /// When there is none where it was searched, or what is there is no NCCL.
+    pub(super) fn load(explicit: Option<&Path>) -> Result<Nccl, LoadError> {
+        let (functions, path) = loader::load_nccl(explicit, Functions::resolve)?;
+        let mut version = 0;
+        // SAFETY: the pointer is to a live integer.
+        let code = unsafe { (functions.ncclGetVersion)(&mut version) };
+        let nccl = Nccl { functions, version: Version(version), path };
+        nccl.check("ncclGetVersion", code, null_mut()).map_err(|error| LoadError {
+            library: "libnccl.so.2".into(),
+            searched: vec![nccl.path.clone()],
+            cause: error.to_string(),
+        })?;
+        Ok(nccl)
+    }
+
+    /// An identifier for a new communicator, to be given to all its ranks.
+    pub(super) fn unique_id(&self) -> Result<ncclUniqueId, NcclError> {
+        let mut id = ncclUniqueId { internal: [0; 128] };
+        // SAFETY: the pointer is to a live identifier.
+        let code = unsafe { (self.functions.ncclGetUniqueId)(&mut id) };
+        self.check("ncclGetUniqueId", code, null_mut())?;
+        Ok(id)
+    }
+
+    /// Whether it has symmetric windows.
+    ///
+    /// # Errors
+    /// Names the version there is and the one that is needed.
+    pub(super) fn has_windows(&self) -> Result<(), String> {
+        if self.version >= WINDOWS_SINCE && self.functions.ncclCommWindowRegister.is_some() {
+            return Ok(());
+        }
+        Err(format!("symmetric windows need NCCL {WINDOWS_SINCE} or newer, {} is {}", self.path, self.version))
+    }
+
+    fn check(&self, what: &str, code: u32, communicator: ncclComm_t) -> Result<(), NcclError> {
+        if code == 0 {
+            return Ok(());
+        }
+        let text = |text: *const c_char| {
+            // SAFETY: NCCL returns a string of its own that lives as long as the library, or null.
+            if text.is_null() { String::new() } else { unsafe { CStr::from_ptr(text) }.to_string_lossy().trim().to_owned() }
+        };
+        // SAFETY: any code is allowed; so is a null communicator.
+        let (name, last) =
+            unsafe { (text((self.functions.ncclGetErrorString)(code)), text((self.functions.ncclGetLastError)(communicator))) };
+        let last = if last.is_empty() { last } else { format!(": {last}") };
+        Err(NcclError { what: what.into(), code: format!("{name} ({code}){last}") })
+    }
+}
+
+/// One rank's part in a communicator.
+pub(super) struct Communicator {
+    nccl: Arc<Nccl>,
+    raw: ncclComm_t,
+}
+
+// SAFETY: a communicator may be used from any thread, one at a time: each rank's is used by that rank's thread only while a run goes on,
+// and by the machine's when none does.
+unsafe impl Send for Communicator {}
+// SAFETY: as above.
+unsafe impl Sync for Communicator {}
+
+/// Memory that is registered with a communicator.
+pub(super) struct Window(ncclWindow_t);
+
+// SAFETY: a handle that only NCCL looks into.
+unsafe impl Send for Window {}
+// SAFETY: as above.
+unsafe impl Sync for Window {}
+
+impl Communicator {
+    /// Joins a communicator of `world` ranks as `rank`, on the current context's device. Waits for all other ranks to join.
+    pub(super) fn join(nccl: Arc<Nccl>, id: ncclUniqueId, world: usize, rank: usize) -> Result<Communicator, NcclError> {
+        let mut config = CONFIG;
+        let mut raw = null_mut();
+        // SAFETY: the pointers are to live values of the types that NCCL declares.
+        let code = unsafe { (nccl.functions.ncclCommInitRankConfig)(&mut raw, world as c_int, id, rank as c_int, &mut config) };
+        nccl.check("ncclCommInitRankConfig", code, null_mut())?;
+        Ok(Communicator { nccl, raw })
+    }
+
+    /// Enqueues an all-reduce of `count` elements.
+    pub(super) fn all_reduce(
+        &self,
+        (from, to): (u64, u64),
+        count: u64,
+        dtype: DType,
+        op: ReduceOp,
+        stream: CUstream,
+    ) -> Result<(), NcclError> {
+        let [from, to] = [from, to].map(|address| std::ptr::without_provenance_mut::<c_void>(address as usize));
+        // SAFETY: the addresses are device memory, which the host does not touch; communicator and stream are alive.
+        let code = unsafe {
+            (self.nccl.functions.ncclAllReduce)(from, to, count as usize, data_type(dtype), operator(op), self.raw, stream.cast())
+        };
+        self.nccl.check("ncclAllReduce", code, self.raw)
+    }
+
+    /// Registers symmetric memory, which is of the same size on all ranks. Waits for all other ranks to do so.
+    pub(super) fn register(&self, address: u64, bytes: u64) -> Result<Window, NcclError> {
+        const WHAT: &str = "ncclCommWindowRegister";
+        let refused = |code: &str| NcclError { what: WHAT.into(), code: code.into() };
+        let register = self.nccl.functions.ncclCommWindowRegister.ok_or_else(|| refused("this NCCL has no windows"))?;
+        let mut window = null_mut();
+        let memory = std::ptr::without_provenance_mut(address as usize);
+        // SAFETY: the address is device memory; the pointer is to a live handle.
+        let code = unsafe { register(self.raw, memory, bytes as usize, &mut window, WIN_COLL_SYMMETRIC) };
+        self.nccl.check(WHAT, code, self.raw)?;
+        if window.is_null() {
+            return Err(refused(
+                "it succeeded without a window: this communicator has no symmetric memory (NCCL_WIN_ENABLE, NCCL_CUMEM_ENABLE, \
+                 or GPUs that do not reach each other)",
+            ));
+        }
+        Ok(Window(window))
+    }
+
+    /// An error that NCCL met behind the stream's back.
+    pub(super) fn asynchronous_error(&self) -> Result<(), NcclError> {
+        let mut code = 0;
+        // SAFETY: the pointer is to a live integer.
+        let asked = unsafe { (self.nccl.functions.ncclCommGetAsyncError)(self.raw, &mut code) };
+        self.nccl.check("ncclCommGetAsyncError", asked, self.raw)?;
+        self.nccl.check("NCCL, asynchronously,", code, self.raw)
+    }
+
+    /// Gives up windows and communicator. Waits for all other ranks to do so.
+    pub(super) fn leave(&self, windows: &[Window]) {
+        for window in windows {
+            if let Some(deregister) = self.nccl.functions.ncclCommWindowDeregister {
+                // SAFETY: the window is registered with this communicator and is not used again.
+                unsafe { deregister(self.raw, window.0) };
+            }
+        }
+        // SAFETY: the communicator is not used again.
+        unsafe { (self.nccl.functions.ncclCommDestroy)(self.raw) };
+    }
+}
+
+fn data_type(dtype: DType) -> ncclDataType_t {
+    match dtype {
+        DType::F32 => ncclDataType_t::ncclFloat32,
+        DType::F16 => ncclDataType_t::ncclFloat16,
+        DType::BF16 => ncclDataType_t::ncclBfloat16,
+        DType::F64 => ncclDataType_t::ncclFloat64,
+        DType::I32 => ncclDataType_t::ncclInt32,
+    }
+}
+
+fn operator(op: ReduceOp) -> u32 {
+    match op {
+        ReduceOp::Sum => sys::ncclRedOp_t::ncclSum as u32,
+        ReduceOp::Min => sys::ncclRedOp_t::ncclMin as u32,
+        ReduceOp::Max => sys::ncclRedOp_t::ncclMax as u32,
+        ReduceOp::Avg => sys::ncclRedOp_t::ncclAvg as u32,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn versions_read_as_nccl_writes_them() {
+        assert_eq!(Version(22809).to_string(), "2.28.9");
+        assert_eq!(Version(22703).to_string(), "2.27.3");
+        assert_eq!(Version(2708).to_string(), "2.7.8");
+    }
+
+    /// nccl.h 2.28.9 says 80; NCCL refuses another magic number.
+    #[test]
+    fn the_configuration_is_as_nccl_h_initialises_it() {
+        assert_eq!((CONFIG.size, CONFIG.magic), (80, 0xcafebeef));
+        assert!([CONFIG.blocking, CONFIG.CTAPolicy, CONFIG.nvlinkCentricSched].iter().all(|&field| field == i32::MIN));
+    }
+}

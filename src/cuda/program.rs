@@ -1,0 +1,268 @@
+//! Programs: a script as one rank's thread carries it out, with every address, kernel and communicator resolved.
+//!
+//! Enqueuing a command is one call of the driver, so that ranks start as close together and as fast as the host allows.
+
+use std::{
+    collections::{BTreeMap, HashMap},
+    sync::Arc,
+    time::Duration,
+};
+
+use super::{
+    arguments::{Addresses, Arguments},
+    device::Device,
+    driver::CudaError,
+    group::Group,
+    kernel::{Kernel, Kernels},
+    nccl::{Communicator, NcclError},
+    stream::Stream,
+};
+use crate::{
+    collective::{Collective, DType, ReduceOp},
+    kernels::Library,
+    machine::MachineError,
+    plan::{Launch, NcclCall, Op, Plan, Script, Step},
+};
+
+/// One operation on a stream.
+pub(super) enum Command {
+    Launch { kernel: Kernel, grid: u32, block: u32, arguments: Arguments },
+    Copy { from: u64, to: u64, bytes: u64 },
+    Fill { at: u64, byte: u8, bytes: u64 },
+    WriteValue { at: u64, value: u32 },
+    AllReduce { communicator: Arc<Communicator>, input: u64, output: u64, count: u64, dtype: DType, op: ReduceOp },
+}
+
+/// What a rank's thread does next.
+pub(super) enum Action {
+    Enqueue { stream: usize, commands: Arc<[Command]> },
+    Replay { stream: usize, graph: usize },
+    Sleep(Duration),
+    Mark,
+}
+
+/// All that one rank does in a script.
+pub(super) struct Program {
+    pub(super) device: Arc<Device>,
+    pub(super) streams: Vec<Arc<Stream>>,
+    /// What each graph captures. Capturing enqueues nothing, so it is done before the ranks start together.
+    pub(super) graphs: Vec<Vec<Arc<[Command]>>>,
+    pub(super) actions: Vec<Action>,
+    /// Communicators it uses, to ask for errors.
+    pub(super) communicators: Vec<Arc<Communicator>>,
+}
+
+/// A call that failed on a rank.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Failure {
+    pub(super) what: String,
+    pub(super) code: String,
+}
+
+impl From<CudaError> for Failure {
+    fn from(error: CudaError) -> Failure {
+        Failure { what: error.what, code: error.name }
+    }
+}
+
+impl From<NcclError> for Failure {
+    fn from(error: NcclError) -> Failure {
+        Failure { what: error.what, code: error.code }
+    }
+}
+
+impl Command {
+    /// Enqueues it.
+    pub(super) fn enqueue(&self, stream: &Stream) -> Result<(), Failure> {
+        match self {
+            Command::Launch { kernel, grid, block, arguments } => stream.launch(kernel, *grid, *block, arguments)?,
+            Command::Copy { from, to, bytes } => stream.copy(*from, *to, *bytes)?,
+            Command::Fill { at, byte, bytes } => stream.fill(*at, *byte, *bytes)?,
+            Command::WriteValue { at, value } => stream.write_value(*at, *value)?,
+            Command::AllReduce { communicator, input, output, count, dtype, op } => {
+                communicator.all_reduce((*input, *output), *count, *dtype, *op, stream.raw())?;
+            }
+        }
+        Ok(())
+    }
+}
+
+/// What programs are made from.
+pub(super) struct Compiler<'a> {
+    pub(super) groups: &'a [Group],
+    pub(super) library: &'a Library,
+    pub(super) kernels: &'a mut Kernels,
+    /// The device of each rank of the script.
+    pub(super) devices: &'a [Arc<Device>],
+    /// The streams of each rank of the script.
+    pub(super) streams: &'a [Vec<Arc<Stream>>],
+    /// Communicators of the groups that use NCCL.
+    pub(super) communicators: &'a BTreeMap<usize, Vec<Arc<Communicator>>>,
+    /// Limit for one wait, in nanoseconds.
+    pub(super) wait_limit: u64,
+}
+
+/// A plan's commands for each rank, and how many multiprocessors its largest waiting launch fills there.
+struct Compiled {
+    commands: Vec<Arc<[Command]>>,
+    waiting: Vec<u32>,
+}
+
+impl Compiler<'_> {
+    /// Makes the programs of all ranks of a script that was found valid.
+    ///
+    /// # Errors
+    /// `NotSupported` when the driver does not take a kernel or blocks that wait for each other do not fit on a device together,
+    /// `Invalid` when arguments are not what a kernel takes.
+    pub(super) fn compile(&mut self, script: &Script) -> Result<Vec<Program>, MachineError> {
+        let mut programs: Vec<Program> = (self.devices.iter().zip(self.streams))
+            .map(|(device, streams)| Program {
+                device: device.clone(),
+                streams: streams.clone(),
+                graphs: Vec::new(),
+                actions: Vec::new(),
+                communicators: Vec::new(),
+            })
+            .collect();
+        for (rank, program) in programs.iter_mut().enumerate() {
+            program.communicators = self.communicators.values().filter_map(|ranks| ranks.get(rank).cloned()).collect();
+        }
+        let mut plans: HashMap<(usize, *const Plan), Compiled> = HashMap::new();
+        // Of each graph: its index, and the multiprocessors that its waiting launches fill on each rank.
+        let mut graphs: BTreeMap<usize, (usize, Vec<u32>)> = BTreeMap::new();
+        let mut waiting = vec![vec![0u32; self.streams.first().map_or(0, Vec::len)]; programs.len()];
+        let mut left = vec![false; programs.len()];
+        for step in &script.steps {
+            match step {
+                Step::Enqueue { group, stream, plan } => {
+                    let compiled = self.plan(&mut plans, *group, plan)?;
+                    for (rank, commands) in compiled.commands.iter().enumerate().filter(|&(rank, _)| !left[rank]) {
+                        programs[rank].actions.push(Action::Enqueue { stream: *stream, commands: commands.clone() });
+                        raise(&mut waiting[rank][*stream], compiled.waiting[rank]);
+                    }
+                }
+                Step::Capture { graph, group, plans: captured } => {
+                    let index = graphs.len();
+                    let mut fills = vec![0; programs.len()];
+                    programs.iter_mut().for_each(|program| program.graphs.push(Vec::new()));
+                    for plan in captured {
+                        let compiled = self.plan(&mut plans, *group, plan)?;
+                        for (rank, commands) in compiled.commands.iter().enumerate() {
+                            programs[rank].graphs[index].push(commands.clone());
+                            raise(&mut fills[rank], compiled.waiting[rank]);
+                        }
+                    }
+                    graphs.insert(*graph, (index, fills));
+                }
+                Step::Replay { graph, stream } => {
+                    let (index, fills) = &graphs[graph];
+                    for (rank, program) in programs.iter_mut().enumerate().filter(|&(rank, _)| !left[rank]) {
+                        program.actions.push(Action::Replay { stream: *stream, graph: *index });
+                        raise(&mut waiting[rank][*stream], fills[rank]);
+                    }
+                }
+                Step::Delay { rank, microseconds } if !left[*rank] => {
+                    programs[*rank].actions.push(Action::Sleep(Duration::from_micros(*microseconds)));
+                }
+                Step::Delay { .. } => {}
+                Step::Leave { rank } => left[*rank] = true,
+                Step::Mark => {
+                    let present = programs.iter_mut().enumerate().filter(|&(rank, _)| !left[rank]);
+                    present.for_each(|(_, program)| program.actions.push(Action::Mark));
+                }
+            }
+        }
+        self.fits_together(&waiting)?;
+        Ok(programs)
+    }
+
+    /// Compiles a plan the first time it is met.
+    fn plan<'p>(
+        &mut self,
+        plans: &'p mut HashMap<(usize, *const Plan), Compiled>,
+        group: usize,
+        plan: &Arc<Plan>,
+    ) -> Result<&'p Compiled, MachineError> {
+        match plans.entry((group, Arc::as_ptr(plan))) {
+            std::collections::hash_map::Entry::Occupied(entry) => Ok(entry.into_mut()),
+            std::collections::hash_map::Entry::Vacant(entry) => {
+                let mut compiled = Compiled { commands: Vec::new(), waiting: Vec::new() };
+                for (rank, ops) in plan.ranks.iter().enumerate() {
+                    self.devices[rank].make_current().map_err(|error| fault(rank, error))?;
+                    let mut waiting = 0;
+                    let commands =
+                        ops.iter().map(|op| self.command(group, rank, op, &mut waiting)).collect::<Result<Vec<Command>, MachineError>>()?;
+                    compiled.commands.push(commands.into());
+                    compiled.waiting.push(waiting);
+                }
+                Ok(entry.insert(compiled))
+            }
+        }
+    }
+
+    fn command(&mut self, group: usize, rank: usize, op: &Op, waiting: &mut u32) -> Result<Command, MachineError> {
+        let invalid = |reason| MachineError::Invalid { reason };
+        let of_group = &self.groups[group];
+        let address = |region| of_group.address(rank, region).map_err(invalid);
+        Ok(match op {
+            Op::Launch(launch) => return self.launch(group, rank, launch, waiting),
+            Op::Copy { from, to } => Command::Copy { from: address(from)?, to: address(to)?, bytes: from.bytes },
+            Op::Fill { region, byte } => Command::Fill { at: address(region)?, byte: *byte, bytes: region.bytes },
+            Op::WriteValue { to, value } => Command::WriteValue { at: address(to)?, value: *value },
+            Op::Nccl(NcclCall { collective: Collective::AllReduce, dtype, op, count, input, output, .. }) => Command::AllReduce {
+                communicator: self.communicators[&group][rank].clone(),
+                input: address(input)?,
+                output: address(output)?,
+                count: *count,
+                dtype: *dtype,
+                op: *op,
+            },
+        })
+    }
+
+    fn launch(&mut self, group: usize, rank: usize, launch: &Launch, waiting: &mut u32) -> Result<Command, MachineError> {
+        let not_supported = |reason: String| MachineError::NotSupported { reason };
+        let device = &self.devices[rank];
+        let kernel = self.kernels.get(device, self.library, launch).map_err(|why| not_supported(format!("rank {rank}: {why}")))?;
+        let of_group = &self.groups[group];
+        let of = |region: &_| of_group.addresses(region).expect("validation has found every region");
+        let arguments = Arguments::lay_out(&launch.args, &Addresses { rank, of: &of, wait_limit: self.wait_limit });
+        kernel.check(&arguments).map_err(|reason| MachineError::Invalid { reason })?;
+        let resident = kernel.blocks_per_multiprocessor(launch.block).map_err(|error| fault(rank, error))?;
+        if resident == 0 {
+            return Err(not_supported(format!("kernel `{}` does not fit on GPU {}: {}", launch.entry, device.ordinal, device.name)));
+        }
+        if launch.waits_for_peers {
+            raise(waiting, launch.grid.div_ceil(resident));
+        }
+        Ok(Command::Launch { kernel, grid: launch.grid, block: launch.block, arguments })
+    }
+
+    /// Blocks that wait for other ranks' blocks must all be resident at once, or those that are wait for ever.
+    fn fits_together(&self, waiting: &[Vec<u32>]) -> Result<(), MachineError> {
+        let mut filled: BTreeMap<usize, u32> = BTreeMap::new();
+        for (device, streams) in self.devices.iter().zip(waiting) {
+            *filled.entry(device.ordinal).or_default() += streams.iter().sum::<u32>();
+        }
+        for device in self.devices {
+            let needed = filled[&device.ordinal];
+            if needed > device.multiprocessors {
+                let ranks = self.devices.iter().filter(|other| other.ordinal == device.ordinal).count();
+                let reason = format!(
+                    "blocks that wait for each other fill {needed} multiprocessors of GPU {}, on which {ranks} ranks run: it has {}",
+                    device.ordinal, device.multiprocessors
+                );
+                return Err(MachineError::NotSupported { reason });
+            }
+        }
+        Ok(())
+    }
+}
+
+fn raise(most: &mut u32, to: u32) {
+    *most = to.max(*most);
+}
+
+fn fault(rank: usize, error: CudaError) -> MachineError {
+    MachineError::Fault { rank, what: error.what, code: error.name }
+}

@@ -1,0 +1,238 @@
+//! Streams, events and graphs of a device.
+
+use std::{
+    ffi::c_void,
+    ptr::null_mut,
+    time::{Duration, Instant},
+};
+
+use cudarc::driver::sys::{CUevent, CUevent_flags, CUgraph, CUgraphExec, CUstream, CUstream_flags, CUstreamCaptureMode};
+
+use super::{
+    arguments::Arguments,
+    driver::{CudaError, Driver, call},
+    kernel::Kernel,
+};
+
+/// A stream that does not wait for the legacy default stream.
+pub(super) struct Stream {
+    driver: &'static Driver,
+    raw: CUstream,
+}
+
+// SAFETY: the driver's functions may be called on a stream from any thread.
+unsafe impl Send for Stream {}
+// SAFETY: as above, and from several at once.
+unsafe impl Sync for Stream {}
+
+impl Stream {
+    /// A stream of the current context.
+    pub(super) fn new(driver: &'static Driver) -> Result<Stream, CudaError> {
+        let mut raw = null_mut();
+        call!(driver, cuStreamCreate(&mut raw, CUstream_flags::CU_STREAM_NON_BLOCKING as u32))?;
+        Ok(Stream { driver, raw })
+    }
+
+    /// The handle, for NCCL.
+    pub(super) fn raw(&self) -> CUstream {
+        self.raw
+    }
+
+    /// Whether all that was enqueued is done.
+    pub(super) fn is_done(&self) -> Result<bool, CudaError> {
+        match call!(self.driver, cuStreamQuery(self.raw)) {
+            Ok(()) => Ok(true),
+            Err(error) if error.is_not_ready() => Ok(false),
+            Err(error) => Err(error),
+        }
+    }
+
+    /// Waits for all that was enqueued, at most for `limit`; whether it got done.
+    pub(super) fn wait(&self, limit: Duration) -> Result<bool, CudaError> {
+        let start = Instant::now();
+        while !self.is_done()? {
+            if start.elapsed() > limit {
+                return Ok(false);
+            }
+            std::thread::yield_now();
+        }
+        Ok(true)
+    }
+
+    /// Waits without limit: only for work that nothing can hold up.
+    pub(super) fn synchronise(&self) -> Result<(), CudaError> {
+        call!(self.driver, cuStreamSynchronize(self.raw))
+    }
+
+    /// Sets `bytes` bytes.
+    pub(super) fn fill(&self, address: u64, byte: u8, bytes: u64) -> Result<(), CudaError> {
+        if bytes == 0 {
+            return Ok(());
+        }
+        call!(self.driver, cuMemsetD8Async(address, byte, bytes as usize, self.raw))
+    }
+
+    /// Copies within device memory.
+    pub(super) fn copy(&self, from: u64, to: u64, bytes: u64) -> Result<(), CudaError> {
+        if bytes == 0 {
+            return Ok(());
+        }
+        call!(self.driver, cuMemcpyDtoDAsync_v2(to, from, bytes as usize, self.raw))
+    }
+
+    /// Copies device memory to the host and waits for it, without limit.
+    pub(super) fn read(&self, from: u64, to: &mut [u8]) -> Result<(), CudaError> {
+        if to.is_empty() {
+            return Ok(());
+        }
+        call!(self.driver, cuMemcpyDtoHAsync_v2(to.as_mut_ptr().cast(), from, to.len(), self.raw))?;
+        self.synchronise()
+    }
+
+    /// Copies device memory into pinned host memory, waiting at most for `limit`; whether it got done. If not, `to` must not be used again.
+    pub(super) fn read_pinned(&self, from: u64, to: &mut Pinned, bytes: usize, limit: Duration) -> Result<bool, CudaError> {
+        call!(self.driver, cuMemcpyDtoHAsync_v2(to.raw, from, bytes.min(to.bytes), self.raw))?;
+        self.wait(limit)
+    }
+
+    /// Copies host memory to the device and waits until it is there: a copy from pageable memory may otherwise return before, and other
+    /// streams would read what was there.
+    pub(super) fn write(&self, from: &[u8], to: u64) -> Result<(), CudaError> {
+        if from.is_empty() {
+            return Ok(());
+        }
+        call!(self.driver, cuMemcpyHtoDAsync_v2(to, from.as_ptr().cast(), from.len(), self.raw))?;
+        self.synchronise()
+    }
+
+    /// Writes a 32-bit word in stream order; writes before it are visible when it is.
+    pub(super) fn write_value(&self, address: u64, value: u32) -> Result<(), CudaError> {
+        call!(self.driver, cuStreamWriteValue32_v2(self.raw, address, value, 0))
+    }
+
+    /// Launches a kernel. `arguments` have the sizes that [`Kernel::check`] accepted.
+    pub(super) fn launch(&self, kernel: &Kernel, grid: u32, block: u32, arguments: &Arguments) -> Result<(), CudaError> {
+        let mut pointers = arguments.pointers();
+        call!(
+            self.driver,
+            cuLaunchKernel(kernel.raw(), grid, 1, 1, block, 1, 1, 0, self.raw, pointers.as_mut_ptr(), null_mut::<*mut c_void>())
+        )
+    }
+
+    /// Notes the time when all before it is done.
+    pub(super) fn record(&self, event: &Event) -> Result<(), CudaError> {
+        call!(self.driver, cuEventRecord(event.raw, self.raw))
+    }
+
+    /// Captures what `enqueue` enqueues on this stream, and makes it ready to be launched.
+    ///
+    /// # Errors
+    /// What `enqueue` returned; else what the capture did.
+    pub(super) fn capture<E: From<CudaError>>(&self, enqueue: impl FnOnce() -> Result<(), E>) -> Result<Graph, E> {
+        // Other ranks' threads may allocate meanwhile: only this thread is held to what a capture allows.
+        call!(self.driver, cuStreamBeginCapture_v2(self.raw, CUstreamCaptureMode::CU_STREAM_CAPTURE_MODE_THREAD_LOCAL))?;
+        let enqueued = enqueue();
+        let mut graph: CUgraph = null_mut();
+        let ended = call!(self.driver, cuStreamEndCapture(self.raw, &mut graph));
+        let mut raw: CUgraphExec = null_mut();
+        let made = enqueued.and_then(|()| {
+            ended?;
+            call!(self.driver, cuGraphInstantiateWithFlags(&mut raw, graph, 0))?;
+            Ok(Graph { driver: self.driver, raw })
+        });
+        if !graph.is_null() {
+            let _ = call!(self.driver, cuGraphDestroy(graph));
+        }
+        let made = made?;
+        // The first launch would otherwise allocate, which may wait for kernels that wait for this rank.
+        call!(self.driver, cuGraphUpload(made.raw, self.raw))?;
+        self.synchronise()?;
+        Ok(made)
+    }
+
+    /// Launches a captured graph.
+    pub(super) fn replay(&self, graph: &Graph) -> Result<(), CudaError> {
+        call!(self.driver, cuGraphLaunch(graph.raw, self.raw))
+    }
+}
+
+impl Drop for Stream {
+    /// Returns at once; work that is still under way goes on.
+    fn drop(&mut self) {
+        let _ = call!(self.driver, cuStreamDestroy_v2(self.raw));
+    }
+}
+
+/// A point in a stream whose time is noted.
+pub(super) struct Event {
+    driver: &'static Driver,
+    raw: CUevent,
+}
+
+impl Event {
+    /// An event of the current context.
+    pub(super) fn new(driver: &'static Driver) -> Result<Event, CudaError> {
+        let mut raw = null_mut();
+        call!(driver, cuEventCreate(&mut raw, CUevent_flags::CU_EVENT_DEFAULT as u32))?;
+        Ok(Event { driver, raw })
+    }
+
+    /// Microseconds from `self` to `later`, both of which the device has reached.
+    pub(super) fn microseconds_until(&self, later: &Event) -> Result<f64, CudaError> {
+        let mut milliseconds = 0.0f32;
+        call!(self.driver, cuEventElapsedTime_v2(&mut milliseconds, self.raw, later.raw))?;
+        Ok(f64::from(milliseconds) * 1e3)
+    }
+}
+
+impl Drop for Event {
+    fn drop(&mut self) {
+        let _ = call!(self.driver, cuEventDestroy_v2(self.raw));
+    }
+}
+
+/// A captured graph, ready to be launched.
+pub(super) struct Graph {
+    driver: &'static Driver,
+    raw: CUgraphExec,
+}
+
+impl Drop for Graph {
+    /// A launch that is under way goes on.
+    fn drop(&mut self) {
+        let _ = call!(self.driver, cuGraphExecDestroy(self.raw));
+    }
+}
+
+/// Page-locked host memory: copies into it do not hold up the thread that asks for them.
+pub(super) struct Pinned {
+    driver: &'static Driver,
+    raw: *mut c_void,
+    bytes: usize,
+}
+
+// SAFETY: it is plain host memory that belongs to this value.
+unsafe impl Send for Pinned {}
+
+impl Pinned {
+    /// `bytes` bytes, zeroed.
+    pub(super) fn new(driver: &'static Driver, bytes: usize) -> Result<Pinned, CudaError> {
+        let mut raw = null_mut();
+        call!(driver, cuMemHostAlloc(&mut raw, bytes, 0))?;
+        // SAFETY: the driver has just allocated this many bytes for us.
+        unsafe { raw.cast::<u8>().write_bytes(0, bytes) };
+        Ok(Pinned { driver, raw, bytes })
+    }
+
+    /// Its contents, when no copy into it is under way.
+    pub(super) fn bytes(&self) -> &[u8] {
+        // SAFETY: allocated and initialised in `new`.
+        unsafe { std::slice::from_raw_parts(self.raw.cast(), self.bytes) }
+    }
+}
+
+impl Drop for Pinned {
+    fn drop(&mut self) {
+        let _ = call!(self.driver, cuMemFreeHost(self.raw));
+    }
+}

@@ -1,0 +1,241 @@
+//! Whether a script makes sense for the groups it names: everything that can be said without asking a device.
+
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    sync::Arc,
+};
+
+use super::group::Group;
+use crate::{
+    kernels::Library,
+    plan::{Arg, Launch, NcclCall, Op, Plan, Region, Script, Step},
+};
+
+/// More streams of a rank than any device runs at once.
+const MOST_STREAMS: usize = 32;
+
+/// What a script needs of the machine.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(super) struct Needs {
+    /// Ranks that take part: those of the largest group.
+    pub(super) world: usize,
+    /// Streams of each rank.
+    pub(super) streams: usize,
+    /// Groups it runs on.
+    pub(super) groups: BTreeSet<usize>,
+    /// Groups that NCCL is called on, and whether with windows.
+    pub(super) nccl: BTreeMap<usize, bool>,
+}
+
+/// Checks a script and says what it needs.
+///
+/// # Errors
+/// The first thing that contradicts the groups, the kernels or itself.
+pub(super) fn validate(script: &Script, groups: &[Group], library: &Library) -> Result<Needs, String> {
+    let mut needs = Needs { streams: 1, ..Needs::default() };
+    let mut graphs = BTreeSet::new();
+    let mut seen = BTreeSet::new();
+    for step in &script.steps {
+        let (group, stream, plans): (_, _, &[Arc<Plan>]) = match step {
+            Step::Enqueue { group, stream, plan } => (Some(*group), *stream, std::slice::from_ref(plan)),
+            Step::Capture { graph, group, plans } => {
+                if !graphs.insert(*graph) {
+                    return Err(format!("graph {graph} is captured twice"));
+                }
+                (Some(*group), 0, plans)
+            }
+            Step::Replay { graph, stream } => {
+                if !graphs.contains(graph) {
+                    return Err(format!("graph {graph} is replayed before it is captured"));
+                }
+                (None, *stream, &[])
+            }
+            Step::Delay { .. } | Step::Leave { .. } | Step::Mark => continue,
+        };
+        if stream >= MOST_STREAMS {
+            return Err(format!("stream {stream}: a rank has streams 0 to {}", MOST_STREAMS - 1));
+        }
+        needs.streams = needs.streams.max(stream + 1);
+        let Some(number) = group else { continue };
+        let group = groups.get(number).ok_or_else(|| format!("group {number} is not open: there are {}", groups.len()))?;
+        needs.world = needs.world.max(group.world);
+        needs.groups.insert(number);
+        for plan in plans {
+            if seen.insert((number, Arc::as_ptr(plan))) {
+                check_plan(plan, group, library).map_err(|why| format!("plan `{}` on group {number}: {why}", plan.name))?;
+                for call in nccl_calls(plan) {
+                    *needs.nccl.entry(number).or_default() |= call.windows;
+                }
+            }
+        }
+    }
+    for step in &script.steps {
+        if let Step::Delay { rank, .. } | Step::Leave { rank } = step
+            && *rank >= needs.world
+        {
+            return Err(format!("rank {rank} takes no part: the script's groups have ranks 0 to {}", needs.world as i64 - 1));
+        }
+    }
+    Ok(needs)
+}
+
+fn nccl_calls(plan: &Plan) -> impl Iterator<Item = &NcclCall> {
+    plan.ranks.iter().flatten().filter_map(|op| match op {
+        Op::Nccl(call) => Some(call),
+        _ => None,
+    })
+}
+
+fn check_plan(plan: &Plan, group: &Group, library: &Library) -> Result<(), String> {
+    if plan.world() != group.world {
+        return Err(format!("it is for {} ranks, the group has {}", plan.world(), group.world));
+    }
+    for (rank, ops) in plan.ranks.iter().enumerate() {
+        for op in ops {
+            check_op(op, group, library).map_err(|why| format!("rank {rank}: {why}"))?;
+        }
+    }
+    Ok(())
+}
+
+fn check_op(op: &Op, group: &Group, library: &Library) -> Result<(), String> {
+    let known = |region: &Region| group.layout.find(region).map(|_| ());
+    match op {
+        Op::Launch(launch) => {
+            library.check(launch)?;
+            let Launch { grid, block, entry, .. } = launch;
+            if *grid == 0 || !(1..=1024).contains(block) {
+                return Err(format!("launch of `{entry}` with {grid} blocks of {block} threads: at least 1 of 1 to 1024"));
+            }
+            launch.args.iter().try_for_each(|arg| check_arg(arg, &known))
+        }
+        Op::Copy { from, to } => {
+            known(from)?;
+            known(to)?;
+            if from.bytes != to.bytes {
+                return Err(format!("copy {from} -> {to}: {} bytes to {}", from.bytes, to.bytes));
+            }
+            if from.overlaps(to) {
+                return Err(format!("copy {from} -> {to}: they overlap"));
+            }
+            Ok(())
+        }
+        Op::Fill { region, .. } => known(region),
+        Op::WriteValue { to, .. } => {
+            known(to)?;
+            if to.bytes != 4 || !to.offset.is_multiple_of(4) {
+                return Err(format!("write to {to}: it must be 4 bytes at a multiple of 4"));
+            }
+            Ok(())
+        }
+        Op::Nccl(call) => {
+            let needed = call.count.checked_mul(call.dtype.size()).ok_or_else(|| format!("count {} overflows", call.count))?;
+            for region in [&call.input, &call.output] {
+                known(region)?;
+                if region.bytes != needed {
+                    return Err(format!("{region} has {} bytes, {} elements of {} need {needed}", region.bytes, call.count, call.dtype));
+                }
+            }
+            Ok(())
+        }
+    }
+}
+
+fn check_arg(arg: &Arg, known: &impl Fn(&Region) -> Result<(), String>) -> Result<(), String> {
+    match arg {
+        Arg::Address(region) | Arg::Peers(region) => known(region),
+        Arg::Struct(fields) => fields.iter().try_for_each(|field| check_arg(field, known)),
+        Arg::U32(_) | Arg::U64(_) | Arg::WaitLimit => Ok(()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{
+        cuda::{layout::Layout, memory::Place},
+        plan::{BufferSpec, Build, Role},
+    };
+    use rstest::rstest;
+
+    fn groups() -> Vec<Group> {
+        let layout = Layout::of(&[BufferSpec::new("a", 64, Role::Data), BufferSpec::new("b", 64, Role::Data)]).unwrap();
+        vec![Group { world: 2, layout, place: Place { chunk: 0, bases: vec![0x1000, 0x9000] } }]
+    }
+
+    fn enqueue(group: usize, stream: usize, world: u32, op: Op) -> Step {
+        Step::Enqueue { group, stream, plan: Arc::new(Plan::per_rank("p", world, |_| vec![op.clone()])) }
+    }
+
+    fn fill() -> Op {
+        Op::Fill { region: Region::new("a", 0, 64), byte: 1 }
+    }
+
+    fn copy(from: Region, to: Region) -> Op {
+        Op::Copy { from, to }
+    }
+
+    fn launch(entry: &str, grid: u32, args: Vec<Arg>) -> Op {
+        let (module, build) = ("all_reduce/two_shot".into(), Build::Release);
+        Op::Launch(Launch { module, entry: entry.into(), build, grid, block: 512, waits_for_peers: true, args })
+    }
+
+    fn refusal(steps: Vec<Step>) -> String {
+        validate(&Script { steps }, &groups(), &Library::default()).unwrap_err()
+    }
+
+    #[test]
+    fn needs_are_the_union_of_all_steps() {
+        let capture = Step::Capture { graph: 7, group: 0, plans: vec![Arc::new(Plan::per_rank("p", 2, |_| vec![fill()]))] };
+        let steps = vec![Step::Mark, enqueue(0, 1, 2, fill()), capture, Step::Replay { graph: 7, stream: 2 }, Step::Leave { rank: 1 }];
+        let needs = validate(&Script { steps }, &groups(), &Library::default()).unwrap();
+        assert_eq!(needs, Needs { world: 2, streams: 3, groups: [0].into(), nccl: BTreeMap::new() });
+    }
+
+    #[rstest]
+    #[case::group(enqueue(3, 0, 2, fill()), "group 3 is not open: there are 1")]
+    #[case::world(enqueue(0, 0, 3, fill()), "plan `p` on group 0: it is for 3 ranks, the group has 2")]
+    #[case::stream(enqueue(0, 32, 2, fill()), "stream 32: a rank has streams 0 to 31")]
+    #[case::replay(Step::Replay { graph: 1, stream: 0 }, "graph 1 is replayed before it is captured")]
+    #[case::range(
+        enqueue(0, 0, 2, copy(Region::new("a", 32, 64), Region::new("b", 0, 64))),
+        "plan `p` on group 0: rank 0: region a[32..96] ends past its buffer of 64 bytes"
+    )]
+    #[case::length(
+        enqueue(0, 0, 2, copy(Region::new("a", 0, 32), Region::new("b", 0, 16))),
+        "plan `p` on group 0: rank 0: copy a[0..32] -> b[0..16]: 32 bytes to 16"
+    )]
+    #[case::overlap(
+        enqueue(0, 0, 2, copy(Region::new("a", 0, 32), Region::new("a", 16, 32))),
+        "plan `p` on group 0: rank 0: copy a[0..32] -> a[16..48]: they overlap"
+    )]
+    #[case::word(
+        enqueue(0, 0, 2, Op::WriteValue { to: Region::new("a", 2, 4), value: 1 }),
+        "plan `p` on group 0: rank 0: write to a[2..6]: it must be 4 bytes at a multiple of 4"
+    )]
+    #[case::blocks(
+        enqueue(0, 0, 2, launch("all_reduce_two_shot_f32_sum", 0, vec![])),
+        "plan `p` on group 0: rank 0: launch of `all_reduce_two_shot_f32_sum` with 0 blocks of 512 threads: at least 1 of 1 to 1024"
+    )]
+    #[case::nested(
+        enqueue(0, 0, 2, launch("all_reduce_two_shot_f32_sum", 1, vec![Arg::Struct(vec![Arg::Peers(Region::new("c", 0, 1))])])),
+        "plan `p` on group 0: rank 0: region c[0..1] names no buffer of the group, which has a, b"
+    )]
+    fn contradictions_are_refused(#[case] step: Step, #[case] reason: &str) {
+        assert_eq!(refusal(vec![step]), reason);
+    }
+
+    #[test]
+    fn unknown_kernels_name_those_there_are() {
+        let reason = refusal(vec![enqueue(0, 0, 2, launch("nothing", 1, vec![]))]);
+        assert!(reason.contains("kernel `nothing` is not in the PTX of `all_reduce/two_shot`, which has all_reduce_"), "{reason}");
+    }
+
+    #[test]
+    fn graphs_are_captured_once_and_ranks_exist() {
+        let capture = || Step::Capture { graph: 0, group: 0, plans: vec![] };
+        assert_eq!(refusal(vec![capture(), capture()]), "graph 0 is captured twice");
+        let steps = vec![Step::Delay { rank: 2, microseconds: 1 }, enqueue(0, 0, 2, fill())];
+        assert_eq!(refusal(steps), "rank 2 takes no part: the script's groups have ranks 0 to 1");
+    }
+}

@@ -1,0 +1,200 @@
+//! The CUDA machine on real GPUs: what a script leaves in memory, that a rank that stays away is found out, and NCCL beside our kernels.
+//!
+//! All but the first test need a GPU: `cargo test --test cuda_machine -- --include-ignored --test-threads 1`. Each test opens a machine
+//! of its own; one that hangs or faults leaves what it held behind.
+
+use std::{sync::Arc, time::Duration};
+
+use passmuster::{
+    algorithms::{self, Target},
+    collective::{Collective, DType, ReduceOp, reduce_in_order},
+    cuda::{CudaMachine, CudaOptions, OpenError},
+    machine::{Machine, MachineError},
+    plan::{BufferSpec, Call, Op, Plan, RankCall, Region, Role, Script, Step},
+};
+
+const COUNT: u64 = 10_007;
+const DEADLINE: Duration = Duration::from_secs(20);
+
+fn open(gpus: Option<Vec<usize>>) -> CudaMachine {
+    CudaMachine::open(CudaOptions { gpus, ..CudaOptions::default() }).expect("these tests need a GPU")
+}
+
+/// A group with an input, an output and what the algorithm needs, its inputs written, and the plan of one call.
+fn set_up(machine: &mut CudaMachine, algorithm: &str, world: usize, in_place: bool) -> (usize, Arc<Plan>) {
+    let algorithm = algorithms::find(Collective::AllReduce, algorithm).unwrap();
+    let bytes = COUNT * 4;
+    let mut buffers = vec![BufferSpec::new("input", bytes, Role::Data), BufferSpec::new("output", bytes, Role::Data)];
+    let (input, output) = (buffers[0].whole(), buffers[usize::from(!in_place)].whole());
+    buffers.extend(algorithm.workspace(world as u32, bytes));
+    let rank =
+        RankCall { collective: Collective::AllReduce, dtype: DType::F32, op: ReduceOp::Sum, count: COUNT, input: input.clone(), output };
+    let call = Call::agree(&vec![rank; world], &buffers).unwrap();
+    let target = Target { waiting_blocks: machine.waiting_blocks(world, 1), ..Target::default() };
+    let group = machine.open_group(world, &buffers).unwrap();
+    for rank in 0..world {
+        let values: Vec<u8> = (0..COUNT).flat_map(|i| value(rank, i).to_le_bytes()).collect();
+        machine.write(group, rank, &input, &values).unwrap();
+    }
+    (group, Arc::new(algorithm.plan(&call, &target)))
+}
+
+/// Small integers: their sums are exact in any order.
+fn value(rank: usize, i: u64) -> f32 {
+    ((i * 31 + rank as u64 * 17) % 97) as f32
+}
+
+fn check(machine: &mut CudaMachine, group: usize, world: usize, buffer: &str) {
+    for rank in 0..world {
+        let bytes = machine.read(group, rank, &Region::new(buffer, 0, COUNT * 4)).unwrap();
+        for (i, word) in bytes.chunks_exact(4).enumerate() {
+            let got = f32::from_le_bytes(word.try_into().unwrap());
+            let inputs: Vec<f32> = (0..world).map(|rank| value(rank, i as u64)).collect();
+            assert_eq!(got, reduce_in_order(ReduceOp::Sum, &inputs), "rank {rank} element {i}");
+        }
+    }
+    assert_eq!(machine.broken_canary(group).unwrap(), None);
+}
+
+fn enqueue(group: usize, plan: &Arc<Plan>) -> Step {
+    Step::Enqueue { group, stream: 0, plan: plan.clone() }
+}
+
+/// Without a GPU, callers must learn that this host cannot do it; with one, that the GPU asked for is not there.
+#[test]
+fn opening_what_is_not_there_is_an_error_that_says_so() {
+    let error = CudaMachine::open(CudaOptions { gpus: Some(vec![4711]), ..CudaOptions::default() }).err().unwrap();
+    match &error {
+        OpenError::UnknownGpu { asked: 4711, .. } => assert!(!error.is_absence()),
+        _ => assert!(error.is_absence() && !error.to_string().is_empty(), "{error}"),
+    }
+}
+
+#[test]
+#[ignore = "needs a GPU"]
+fn ranks_that_share_a_gpu_reduce_eagerly() {
+    let mut machine = open(Some(vec![0]));
+    for world in [1, 2, 3, 8, 16] {
+        for algorithm in ["one_shot", "two_shot"] {
+            let (group, plan) = set_up(&mut machine, algorithm, world, false);
+            let steps = vec![Step::Mark, enqueue(group, &plan), enqueue(group, &plan), Step::Mark];
+            let run = machine.run(&Script { steps }, DEADLINE).unwrap_or_else(|error| panic!("{algorithm} w={world}: {error}"));
+            assert_eq!((run.marks.len(), run.marks[0].len()), (1, world));
+            assert!(run.marks[0].iter().all(|time| (0.0..1e6).contains(time)), "{:?}", run.marks);
+            check(&mut machine, group, world, "output");
+            machine.close_groups();
+        }
+    }
+}
+
+#[test]
+#[ignore = "needs a GPU"]
+fn ranks_on_all_gpus_reduce_in_place_and_from_a_graph() {
+    let mut machine = open(None);
+    let world = machine.info().gpus.max(2);
+    for algorithm in ["one_shot", "two_shot"] {
+        let (group, plan) = set_up(&mut machine, algorithm, world, false);
+        let capture = Step::Capture { graph: 0, group, plans: vec![plan.clone(), plan.clone()] };
+        let replay = || Step::Replay { graph: 0, stream: 0 };
+        machine.run(&Script { steps: vec![capture, replay(), replay(), replay()] }, DEADLINE).unwrap();
+        check(&mut machine, group, world, "output");
+        machine.close_groups();
+
+        let (group, plan) = set_up(&mut machine, algorithm, world, true);
+        machine.run(&Script { steps: vec![enqueue(group, &plan)] }, DEADLINE).unwrap();
+        check(&mut machine, group, world, "input");
+        machine.close_groups();
+    }
+}
+
+#[test]
+#[ignore = "needs a GPU"]
+fn fills_copies_and_words_go_where_they_belong() {
+    let mut machine = open(Some(vec![0]));
+    let buffers = [BufferSpec::new("a", 1000, Role::Data), BufferSpec::new("b", 1000, Role::State)];
+    let group = machine.open_group(2, &buffers).unwrap();
+    assert_eq!(machine.read(group, 1, &buffers[0].whole()).unwrap(), [passmuster::machine::CANARY; 1000]);
+    assert_eq!(machine.read(group, 1, &buffers[1].whole()).unwrap(), [0; 1000]);
+    let plan = Plan::per_rank("p", 2, |rank| {
+        vec![
+            Op::Fill { region: Region::new("a", 3, 10), byte: rank as u8 + 1 },
+            Op::Copy { from: Region::new("a", 3, 10), to: Region::new("b", 990, 10) },
+            Op::WriteValue { to: Region::new("b", 0, 4), value: 0x0403_0201 },
+        ]
+    });
+    machine.run(&Script { steps: vec![enqueue(group, &Arc::new(plan))] }, DEADLINE).unwrap();
+    let b = machine.read(group, 1, &buffers[1].whole()).unwrap();
+    assert_eq!((&b[..6], &b[988..]), (&[1, 2, 3, 4, 0, 0][..], &[0, 0, 2, 2, 2, 2, 2, 2, 2, 2, 2, 2][..]));
+    assert_eq!(machine.broken_canary(group).unwrap(), None);
+}
+
+#[test]
+#[ignore = "needs a GPU"]
+fn a_rank_that_stays_away_is_named_by_those_that_wait() {
+    let options = CudaOptions { gpus: Some(vec![0]), wait_limit: Duration::from_millis(300), ..CudaOptions::default() };
+    let mut machine = CudaMachine::open(options).unwrap();
+    let (group, plan) = set_up(&mut machine, "two_shot", 3, false);
+    let steps = vec![enqueue(group, &plan), Step::Leave { rank: 1 }, enqueue(group, &plan)];
+    let error = machine.run(&Script { steps }, DEADLINE).unwrap_err();
+    let MachineError::Hang { stuck, unfinished, after_ms } = &error else { panic!("{error}") };
+    assert!(unfinished.is_empty() && *after_ms >= 300, "{error}");
+    // The two that are left may give each other up as well, later.
+    assert!(stuck.iter().any(|entry| entry.peer == 1) && stuck.iter().all(|entry| entry.rank != 1), "{error}");
+    assert!(matches!(machine.open_group(1, &[]), Err(MachineError::Invalid { .. })), "a machine that hung is not used again");
+}
+
+#[test]
+#[ignore = "needs a GPU"]
+fn a_deadline_holds_while_kernels_wait() {
+    let options = CudaOptions { gpus: Some(vec![0]), wait_limit: Duration::from_secs(10), ..CudaOptions::default() };
+    let mut machine = CudaMachine::open(options).unwrap();
+    let (group, plan) = set_up(&mut machine, "one_shot", 2, false);
+    let steps = vec![Step::Leave { rank: 1 }, enqueue(group, &plan)];
+    let begin = std::time::Instant::now();
+    let error = machine.run(&Script { steps }, Duration::from_secs(1)).unwrap_err();
+    assert!(begin.elapsed() < Duration::from_secs(5), "{:?}", begin.elapsed());
+    let MachineError::Hang { unfinished, .. } = &error else { panic!("{error}") };
+    assert_eq!(unfinished, &[0]);
+}
+
+#[test]
+#[ignore = "needs a GPU"]
+fn too_many_waiting_blocks_are_refused() {
+    let mut machine = open(Some(vec![0]));
+    let (group, plan) = set_up(&mut machine, "one_shot", 2, false);
+    let mut crowded = (*plan).clone();
+    for op in crowded.ranks.iter_mut().flatten() {
+        if let Op::Launch(launch) = op {
+            launch.grid = 100_000;
+        }
+    }
+    let error = machine.run(&Script { steps: vec![enqueue(group, &Arc::new(crowded))] }, DEADLINE).unwrap_err();
+    assert!(matches!(&error, MachineError::NotSupported { reason } if reason.contains("blocks that wait for each other")), "{error}");
+    machine.run(&Script { steps: vec![enqueue(group, &plan)] }, DEADLINE).expect("a refusal leaves the machine as it was");
+}
+
+#[test]
+#[ignore = "needs a GPU"]
+fn nccl_wants_a_gpu_for_each_rank() {
+    let mut machine = open(Some(vec![0]));
+    let (group, plan) = set_up(&mut machine, "nccl_ring", 2, false);
+    let error = machine.run(&Script { steps: vec![enqueue(group, &plan)] }, DEADLINE).unwrap_err();
+    assert_eq!(error, MachineError::NotSupported { reason: "world 2 needs 2 GPUs for NCCL, 1 given".into() });
+}
+
+#[test]
+#[ignore = "needs two GPUs and NCCL"]
+fn nccl_reduces_with_and_without_windows_and_from_a_graph() {
+    let mut machine = open(None);
+    let world = machine.info().gpus;
+    for algorithm in ["nccl_ring", "nccl_symmetric_ll"] {
+        let (group, plan) = set_up(&mut machine, algorithm, world, false);
+        let capture = Step::Capture { graph: 0, group, plans: vec![plan.clone()] };
+        let replay = || Step::Replay { graph: 0, stream: 0 };
+        let steps = vec![enqueue(group, &plan), capture, replay(), replay()];
+        machine.run(&Script { steps }, DEADLINE).unwrap_or_else(|error| panic!("{algorithm}: {error}"));
+        check(&mut machine, group, world, "output");
+        machine.close_groups();
+    }
+    assert!(machine.info().nccl.starts_with("2."), "{:?}", machine.info());
+}
