@@ -1,4 +1,4 @@
-//! What each collective means: element types, reductions, exact results, and the arguments of one call.
+//! What each collective means: element types, reductions and exact results.
 //!
 //! This layer imports nothing of passmuster's but itself. It knows neither kernels nor machines.
 

@@ -14,7 +14,7 @@ use crate::{
 /// A named list of cases.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum List {
-    /// Under a minute: bf16 and f32 sums at two world sizes, every input class, a few sequences.
+    /// Under a minute: bf16 and f32 sums at five world sizes, every input class, a few sequences.
     Smoke,
     /// What must pass before a kernel is merged: every algorithm, dtype, operator, world size and input class, the sizes at which
     /// kernels go wrong, every peer, sequences of calls.

@@ -5,6 +5,8 @@
 mod case;
 mod compare;
 mod diagnosis;
+#[cfg(test)]
+mod documented;
 pub mod generate;
 mod inputs;
 mod lists;

@@ -140,7 +140,7 @@ fn relations(#[case] relation: Relation<'_>, #[case] base: &[f32], #[case] other
     assert_eq!(broken.map(|difference| difference.first.index), first);
 }
 
-/// Properties P4 and P5 must hold of what a conforming algorithm gives, or they raise false alarms.
+/// Negation, scaling, independence and additivity must hold of what a conforming algorithm gives, or they raise false alarms.
 #[rstest]
 fn relations_hold_of_the_reference(#[values(DType::F32, DType::F16, DType::BF16, DType::F64)] dtype: DType) {
     with_element!(dtype, T => {

@@ -1,0 +1,76 @@
+//! docs/case-ids.md mentions everything that an id, a query or a verdict can say.
+
+use std::{collections::BTreeSet, time::Duration};
+
+use super::{Case, Fault, InputClass, List, Query, Status, runner, simulated::Simulated};
+use crate::machine::Site;
+
+const DOCUMENT: &str = include_str!("../../docs/case-ids.md");
+
+#[track_caller]
+fn assert_row(name: &str, what: &str) {
+    assert!(DOCUMENT.contains(&format!("| `{name}` |")), "docs/case-ids.md has no row for {what} `{name}`");
+}
+
+/// Properties that the script of `id` leads to, whether they hold, do not apply or are broken.
+fn properties(id: &str) -> BTreeSet<String> {
+    let verdict = runner::judge(&id.parse::<Case>().unwrap(), &mut Simulated::correct(), Duration::from_secs(1), false);
+    assert_eq!(verdict.status, Status::Pass, "{verdict:?}");
+    verdict.held.into_iter().chain(verdict.not_applicable.into_iter().map(|(name, _)| name)).collect()
+}
+
+#[test]
+fn the_document_has_a_row_for_every_key() {
+    // Keys are listed in the message that refuses one there is not, and nowhere else as data.
+    let message = Query::new("*:*:nonsense").unwrap_err();
+    let (_, keys) = message.rsplit_once("expected ").unwrap();
+    let keys: Vec<&str> = keys.split([',', ' ']).filter(|key| !key.is_empty() && *key != "or").collect();
+    assert!(keys.contains(&"w") && keys.contains(&"seed"), "{keys:?}");
+    for key in keys {
+        assert_row(key, "key");
+    }
+}
+
+#[test]
+fn the_document_has_a_row_for_every_property() {
+    let mut names = properties("all_reduce/two_shot:bf16,sum:w=3:n=100:peer=nccl_ring");
+    // What is said of a process that hung or died: no property of results, so that no simulated run has them.
+    names.extend(["progress", "finishes", "survives", "worker"].map(str::to_owned));
+    assert!(names.len() >= 19, "{names:?}");
+    for name in names {
+        assert_row(&name, "property");
+    }
+}
+
+#[test]
+fn the_document_has_a_row_for_every_name() {
+    let lists = List::ALL.map(|list| ("list", list.name()));
+    let statuses = Status::ALL.map(|status| ("status", status.name()));
+    let classes = InputClass::ALL.map(|class| ("input class", class.name()));
+    let sites = Site::ALL.map(|site| ("site", site.name()));
+    for (what, name) in lists.into_iter().chain(statuses).chain(classes).chain(sites) {
+        assert_row(name, what);
+    }
+    for fault in [Fault::Absent(1), Fault::IllegalAddress(1), Fault::Killed] {
+        assert_row(&fault.to_string().replace("r1", "rRANK"), "fault");
+    }
+}
+
+#[test]
+fn ids_in_the_document_are_ids_and_queries_are_queries() {
+    let mut ids = 0;
+    for block in DOCUMENT.split("```").skip(1).step_by(2) {
+        for line in block.lines().skip(1).filter(|line| line.starts_with("all_reduce/") || line.starts_with('*')) {
+            let text = line.split("  ").next().unwrap();
+            let query = Query::new(text).unwrap_or_else(|error| panic!("{error}"));
+            if text.contains(['*', '|']) || !text.contains(":w=") {
+                assert!(List::Merge.cases(0).iter().any(|case| query.matches(case)), "`{text}` selects nothing");
+            } else {
+                let case = text.parse::<Case>().unwrap_or_else(|error| panic!("{error}"));
+                assert_eq!(case.to_string(), text, "not the form that the harness prints");
+                ids += 1;
+            }
+        }
+    }
+    assert!(ids > 5, "{ids}");
+}

@@ -1,0 +1,246 @@
+//! Plans as data: what a few calls are turned into, to be read in the diff, and what holds of every plan of every algorithm.
+//!
+//! If one of these failed, a machine would be handed an address outside a buffer, a kernel that does not exist, or blocks that wait for
+//! blocks that are never resident; or a plan would depend on something besides its arguments, and a replayed graph would not be the call.
+
+use std::collections::BTreeSet;
+
+use passmuster::{
+    algorithms::{self, Target},
+    collective::{Collective, DType, ReduceOp},
+    kernels::Library,
+    plan::{Arg, BufferSpec, Build, Call, Launch, MAX_WORLD, Op, Plan, RankCall, Region, Role},
+};
+use proptest::prelude::*;
+
+/// What varies from call to call.
+#[derive(Clone, Copy, Debug)]
+struct Shape {
+    dtype: DType,
+    op: ReduceOp,
+    world: u32,
+    /// Elements.
+    count: u64,
+    /// Elements before the region in its buffer.
+    offset: u64,
+    in_place: bool,
+}
+
+impl Shape {
+    const fn new(dtype: DType, op: ReduceOp, world: u32, count: u64) -> Shape {
+        Shape { dtype, op, world, count, offset: 0, in_place: false }
+    }
+
+    const fn in_place(self) -> Shape {
+        Shape { in_place: true, ..self }
+    }
+
+    const fn at(self, offset: u64) -> Shape {
+        Shape { offset, ..self }
+    }
+
+    /// The caller's buffers and the call that all ranks agree on.
+    fn call(&self) -> (Vec<BufferSpec>, Call) {
+        let Shape { dtype, op, world, count, offset, in_place } = *self;
+        let size = dtype.size();
+        let buffer = |name: &str| BufferSpec::new(name, (offset + count) * size, Role::Data);
+        let buffers = vec![buffer("input"), buffer("output")];
+        let region = |name: &str| Region::new(name, offset * size, count * size);
+        let output = region(if in_place { "input" } else { "output" });
+        let call = RankCall { collective: Collective::AllReduce, dtype, op, count, input: region("input"), output };
+        let call = Call::agree(&vec![call; world as usize], &buffers).expect("a call that fits its buffers");
+        (buffers, call)
+    }
+}
+
+#[test]
+fn plans_of_a_few_calls() {
+    const BF16: DType = DType::BF16;
+    const SUM: ReduceOp = ReduceOp::Sum;
+    let table: [(&str, Shape); 12] = [
+        ("one_shot", Shape::new(BF16, SUM, 2, 1040)),
+        ("one_shot", Shape::new(BF16, SUM, 2, 1040).in_place()),
+        ("one_shot", Shape::new(BF16, SUM, 3, 1037).at(3).in_place()),
+        ("one_shot", Shape::new(BF16, SUM, 2, 0)),
+        ("one_shot", Shape::new(DType::F32, ReduceOp::Avg, 2, 16384)),
+        ("two_shot", Shape::new(BF16, SUM, 2, 1040)),
+        ("two_shot", Shape::new(BF16, SUM, 3, 1037).at(3).in_place()),
+        ("two_shot", Shape::new(BF16, SUM, 2, 0)),
+        ("two_shot", Shape::new(DType::I32, ReduceOp::Avg, 3, 1 << 20)),
+        ("nccl_ring", Shape::new(BF16, SUM, 2, 1040)),
+        ("nccl_ring", Shape::new(DType::F64, ReduceOp::Max, 2, 5).in_place()),
+        ("nccl_symmetric_ld_st", Shape::new(BF16, SUM, 3, 1037)),
+    ];
+    let mut text = String::new();
+    for (name, shape) in table {
+        let algorithm = algorithms::find(Collective::AllReduce, name).expect("a known algorithm");
+        let (_, call) = shape.call();
+        text += &format!("{}\n", algorithm.plan(&call, &Target::default()));
+    }
+    insta::assert_snapshot!(text);
+}
+
+/// A checked build differs from the release build in nothing but the kernel, or a stall would be tested on another plan than what ships.
+#[test]
+fn builds_differ_in_the_kernel_only() {
+    for algorithm in algorithms::all() {
+        let (_, call) = Shape::new(DType::BF16, ReduceOp::Sum, 4, 4099).call();
+        let mut checked = algorithm.plan(&call, &Target { build: Build::Checked, ..Target::default() });
+        for op in checked.ranks.iter_mut().flatten() {
+            if let Op::Launch(launch) = op {
+                assert_eq!(launch.build, Build::Checked, "{}", algorithm.name());
+                launch.build = Build::Release;
+            }
+        }
+        assert_eq!(checked, algorithm.plan(&call, &Target::default()), "{}", algorithm.name());
+    }
+}
+
+/// An entry that is missing from the embedded PTX would be found only on a GPU, by whoever first asks for that combination.
+#[test]
+fn every_entry_is_in_the_embedded_kernels() {
+    let library = Library::default();
+    for algorithm in algorithms::all() {
+        let mut planned = 0;
+        for dtype in DType::ALL {
+            for op in ReduceOp::ALL {
+                for build in [Build::Release, Build::Checked] {
+                    let (_, call) = Shape::new(dtype, op, 4, 100).call();
+                    if algorithm.supports(&call).is_ok() {
+                        let plan = algorithm.plan(&call, &Target { build, ..Target::default() });
+                        launches(&plan).for_each(|launch| assert_eq!(library.check(launch), Ok(()), "{dtype} {op} {build:?}"));
+                        planned += 1;
+                    }
+                }
+            }
+        }
+        assert!(planned > 0, "{} supports nothing", algorithm.name());
+    }
+}
+
+#[test]
+fn names_are_unique_and_workspaces_carry_them() {
+    let mut names = BTreeSet::new();
+    for algorithm in algorithms::all() {
+        assert!(names.insert((algorithm.collective(), algorithm.name())), "two algorithms are called {}", algorithm.name());
+        let mut buffers = BTreeSet::new();
+        for buffer in algorithm.workspace(8, 4096) {
+            assert!(buffer.name.starts_with(&format!("{}.", algorithm.name())), "{} of {}", buffer.name, algorithm.name());
+            assert!(buffers.insert(buffer.name.clone()), "two buffers are called {}", buffer.name);
+        }
+    }
+}
+
+proptest! {
+    /// Every region lies in a buffer that the group has, every entry is in the kernels, and all ranks launch alike.
+    #[test]
+    fn plans_stay_within_what_they_are_given(name in algorithm(), shape in shape(), target in target()) {
+        let algorithm = algorithms::find(Collective::AllReduce, name).expect("a known algorithm");
+        let (mut buffers, call) = shape.call();
+        if algorithm.supports(&call).is_err() {
+            return Ok(());
+        }
+        buffers.extend(algorithm.workspace(shape.world, call.bytes()));
+        let plan = algorithm.plan(&call, &target);
+        prop_assert_eq!(plan.world(), shape.world as usize);
+        for op in plan.ranks.iter().flatten() {
+            for region in regions(op) {
+                let buffer = buffers.iter().find(|buffer| buffer.name == region.buffer);
+                prop_assert!(buffer.is_some(), "{}: no buffer of {}", op, region);
+                let size = buffer.map_or(0, |buffer| buffer.bytes);
+                prop_assert!(region.offset + region.bytes <= size, "{}: {} ends past {} bytes", op, region, size);
+            }
+            match op {
+                Op::Copy { from, to } => prop_assert_eq!(from.bytes, to.bytes, "{}", op),
+                Op::WriteValue { to, .. } => prop_assert_eq!((to.bytes, to.offset % 4), (4, 0), "{}", op),
+                Op::Launch(_) | Op::Fill { .. } | Op::Nccl(_) => {}
+            }
+        }
+        let library = Library::default();
+        for launch in launches(&plan) {
+            prop_assert_eq!(launch.build, target.build);
+            prop_assert_eq!(library.check(launch), Ok(()));
+            prop_assert!((1..=1024).contains(&launch.block) && launch.grid >= 1, "{:?}", launch);
+            // A block that waits for one that is not resident waits for ever.
+            prop_assert!(!launch.waits_for_peers || launch.grid <= target.waiting_blocks, "{:?}", launch);
+        }
+        // Barriers are between blocks of one index: a rank with fewer of them would be waited for in vain.
+        let of_ranks: BTreeSet<Vec<(u32, u32)>> = plan.ranks.iter().map(|ops| grids(ops)).collect();
+        prop_assert_eq!(of_ranks.len(), 1, "ranks launch differently: {}", plan);
+        prop_assert_eq!(&plan, &algorithm.plan(&call, &target), "a plan is a pure function of its arguments");
+    }
+
+    /// A copy that moved the input to another distance from a 16-byte boundary would leave kernels no packs, only single elements.
+    #[test]
+    fn copies_keep_the_alignment_of_the_input(name in algorithm(), shape in shape()) {
+        let algorithm = algorithms::find(Collective::AllReduce, name).expect("a known algorithm");
+        let (_, call) = shape.in_place().call();
+        if algorithm.supports(&call).is_err() {
+            return Ok(());
+        }
+        for op in algorithm.plan(&call, &Target::default()).ranks.iter().flatten() {
+            if let Op::Copy { from, to } = op {
+                prop_assert_eq!(from.offset % 16, to.offset % 16, "{}", op);
+            }
+        }
+    }
+}
+
+/// The name of an algorithm: the trait has no Debug form for proptest to show.
+fn algorithm() -> impl Strategy<Value = &'static str> {
+    proptest::sample::select(algorithms::all().iter().map(|algorithm| algorithm.name()).collect::<Vec<_>>())
+}
+
+fn shape() -> impl Strategy<Value = Shape> {
+    let count = prop_oneof![0..40u64, 0..200_000u64, proptest::sample::select(vec![1u64 << 24, (1 << 31) + 9, 1 << 40])];
+    let kind = (proptest::sample::select(&DType::ALL[..]), proptest::sample::select(&ReduceOp::ALL[..]), 1..=MAX_WORLD as u32);
+    (kind, count, 0..20u64, any::<bool>()).prop_map(|((dtype, op, world), count, offset, in_place)| Shape {
+        dtype,
+        op,
+        world,
+        count,
+        offset,
+        in_place,
+    })
+}
+
+fn target() -> impl Strategy<Value = Target> {
+    (proptest::sample::select(vec![Build::Release, Build::Checked]), 1..=300u32)
+        .prop_map(|(build, waiting_blocks)| Target { build, waiting_blocks })
+}
+
+fn launches(plan: &Plan) -> impl Iterator<Item = &Launch> {
+    plan.ranks.iter().flatten().filter_map(|op| match op {
+        Op::Launch(launch) => Some(launch),
+        Op::Copy { .. } | Op::Fill { .. } | Op::WriteValue { .. } | Op::Nccl(_) => None,
+    })
+}
+
+/// Grid and block of each launch.
+fn grids(ops: &[Op]) -> Vec<(u32, u32)> {
+    ops.iter()
+        .filter_map(|op| match op {
+            Op::Launch(launch) => Some((launch.grid, launch.block)),
+            _ => None,
+        })
+        .collect()
+}
+
+/// Every region that an operation speaks of.
+fn regions(op: &Op) -> Vec<&Region> {
+    match op {
+        Op::Launch(launch) => launch.args.iter().flat_map(regions_of_argument).collect(),
+        Op::Copy { from, to } => vec![from, to],
+        Op::Fill { region, .. } => vec![region],
+        Op::WriteValue { to, .. } => vec![to],
+        Op::Nccl(call) => vec![&call.input, &call.output],
+    }
+}
+
+fn regions_of_argument(arg: &Arg) -> Vec<&Region> {
+    match arg {
+        Arg::Address(region) | Arg::Peers(region) => vec![region],
+        Arg::Struct(fields) => fields.iter().flat_map(regions_of_argument).collect(),
+        Arg::U32(_) | Arg::U64(_) | Arg::WaitLimit => Vec::new(),
+    }
+}
