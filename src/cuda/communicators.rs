@@ -130,7 +130,11 @@ impl Communicators {
         all
     }
 
-    fn load(&mut self) -> Result<Arc<Nccl>, MachineError> {
+    /// Loads NCCL, if that was not done.
+    ///
+    /// # Errors
+    /// `NotSupported` when there is none.
+    pub(super) fn load(&mut self) -> Result<Arc<Nccl>, MachineError> {
         if let Some(nccl) = &self.nccl {
             return Ok(nccl.clone());
         }
@@ -155,11 +159,12 @@ fn warm_up(device: &Device, communicator: &Communicator) -> Result<(), NcclError
 }
 
 fn fault(rank: usize, error: &NcclError) -> MachineError {
-    MachineError::Fault { rank, what: error.what.clone(), code: error.code.clone() }
+    MachineError::Fault { ranks: vec![rank], what: error.what.clone(), code: error.code.clone() }
 }
 
 /// What all ranks answered, or a fault that names the first that did not.
 fn collect<T>(what: &str, answers: Vec<Option<T>>) -> Result<Vec<T>, MachineError> {
-    let missing = |rank| MachineError::Fault { rank, what: what.into(), code: format!("no answer in {} s", JOIN_LIMIT.as_secs()) };
+    let missing =
+        |rank| MachineError::Fault { ranks: vec![rank], what: what.into(), code: format!("no answer in {} s", JOIN_LIMIT.as_secs()) };
     answers.into_iter().enumerate().map(|(rank, answer)| answer.ok_or_else(|| missing(rank))).collect()
 }

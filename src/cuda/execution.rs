@@ -21,6 +21,9 @@ const PREPARATION_LIMIT: Duration = Duration::from_secs(60);
 /// How long after the deadline a thread may still answer before it counts as held by a library.
 const GRACE: Duration = Duration::from_secs(1);
 
+/// How long after one rank's failure that of another counts as the same.
+const ECHO: Duration = Duration::from_millis(100);
+
 /// How long a thread asks its streams without pause; after that it sleeps in between.
 const EAGER: Duration = Duration::from_micros(200);
 
@@ -30,8 +33,8 @@ const SPUN_DELAY: Duration = Duration::from_millis(2);
 /// Why programs did not get to their end.
 #[derive(Debug)]
 pub(super) enum Stopped {
-    /// A call failed on a rank.
-    Failed { rank: usize, failure: Failure },
+    /// A call failed: the ranks that saw it, in the order in which they did, and what the first of them saw.
+    Failed { ranks: Vec<usize>, failure: Failure },
     /// Ranks were not done by the deadline.
     Unfinished { ranks: Vec<usize>, after: Duration },
 }
@@ -109,7 +112,13 @@ pub(super) fn execute(programs: Vec<Program>, deadline: Duration) -> Result<Vec<
         let limit = start.released.get().map_or(begin + PREPARATION_LIMIT, |at| *at + deadline + GRACE);
         let patience = limit.saturating_duration_since(Instant::now()).min(Duration::from_millis(20));
         match answers.recv_timeout(patience) {
-            Ok((rank, Outcome::Failed(failure))) => return Err(Stopped::Failed { rank, failure }),
+            Ok((rank, Outcome::Failed(failure))) => {
+                let mut ranks = vec![rank];
+                while let Ok((rank, outcome)) = answers.recv_timeout(ECHO) {
+                    ranks.extend(matches!(outcome, Outcome::Failed(_)).then_some(rank));
+                }
+                return Err(Stopped::Failed { ranks, failure });
+            }
             Ok((rank, Outcome::Done(of_rank))) => marks[rank] = Some(of_rank),
             Ok((_, Outcome::Unfinished | Outcome::Abandoned)) => unfinished = true,
             Err(RecvTimeoutError::Timeout) if Instant::now() < limit => continue,

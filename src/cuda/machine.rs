@@ -190,6 +190,14 @@ impl CudaMachine {
         })
     }
 
+    /// Loads NCCL now rather than at its first call, so that [`Machine::info`] can tell its version.
+    ///
+    /// # Errors
+    /// `NotSupported` when there is none, with what was searched.
+    pub fn load_nccl(&mut self) -> Result<(), MachineError> {
+        self.held.communicators.load().map(drop)
+    }
+
     /// Ranks on the device that has most of them in a world of `world`.
     fn ranks_on_busiest(&self, world: usize) -> usize {
         let of_rank = &self.of_rank[..world.min(MAX_WORLD)];
@@ -310,7 +318,7 @@ impl CudaMachine {
                 Ok(true) => Err(hang(begin.elapsed(), Vec::new())),
                 Err((rank, error)) => Err(fault(rank)(error)),
             },
-            Err(Stopped::Failed { rank, failure }) => Err(MachineError::Fault { rank, what: failure.what, code: failure.code }),
+            Err(Stopped::Failed { ranks, failure }) => Err(MachineError::Fault { ranks, what: failure.what, code: failure.code }),
             Err(Stopped::Unfinished { ranks, after }) => Err(hang(after, ranks)),
         }
     }
@@ -447,7 +455,7 @@ fn invalid<T>(reason: impl Into<String>) -> Result<T, MachineError> {
 }
 
 fn fault(rank: usize) -> impl Fn(CudaError) -> MachineError {
-    move |error| MachineError::Fault { rank, what: error.what, code: error.name }
+    move |error| MachineError::Fault { ranks: vec![rank], what: error.what, code: error.name }
 }
 
 /// Times by interval and rank from times by rank and interval. A rank that left before a mark has no number there.

@@ -264,5 +264,5 @@ fn raise(most: &mut u32, to: u32) {
 }
 
 fn fault(rank: usize, error: CudaError) -> MachineError {
-    MachineError::Fault { rank, what: error.what, code: error.name }
+    MachineError::Fault { ranks: vec![rank], what: error.what, code: error.name }
 }

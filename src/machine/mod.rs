@@ -56,10 +56,11 @@ pub enum MachineError {
         unfinished: Vec<usize>,
     },
     /// A device reported a fault. The machine must not be used again.
-    #[error("rank {rank}: {what} failed: {code}")]
+    #[error("ranks {ranks:?}: {what} failed: {code}")]
     Fault {
-        /// The rank that saw it first.
-        rank: usize,
+        /// The ranks that saw it, the first to see it first. The devices of one process take each other down, so the first is often but
+        /// not always the one whose kernel was at fault.
+        ranks: Vec<usize>,
         /// The call that failed.
         what: String,
         /// The library's name for the error.

@@ -132,7 +132,9 @@ impl Bench {
         }
         if let Some(path) = &self.json {
             let counts = Counts::of(timings.iter().map(|t| t.status));
-            let record = Record::new("bench", machine.unwrap_or_default(), project::source(sh), counts, timings);
+            let mut machine = machine.unwrap_or_default();
+            machine.notes.extend(project::gpu_settings(sh));
+            let record = Record::new("bench", machine, project::source(sh), counts, timings);
             write_record(path, &record)?;
         }
         Ok(ExitCode::SUCCESS)

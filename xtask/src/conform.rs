@@ -3,7 +3,7 @@
 use std::{
     collections::BTreeMap,
     fs,
-    io::IsTerminal,
+    io::{IsTerminal, Write},
     path::PathBuf,
     process::ExitCode,
     time::{Duration, Instant},
@@ -112,7 +112,8 @@ impl Cases {
     fn run(self, kind: &str, sh: &Shell) -> anyhow::Result<ExitCode> {
         let cases = self.select()?;
         if self.list {
-            cases.iter().for_each(|case| println!("{case}"));
+            // A reader such as `head` may go before the end.
+            let _ = cases.iter().try_for_each(|case| writeln!(std::io::stdout(), "{case}"));
             return Ok(ExitCode::SUCCESS);
         }
         if self.plan {
@@ -146,6 +147,8 @@ impl Cases {
             print!("{}", explain(verdict, smaller));
         }
         println!("{}", table::outcomes(verdicts.iter().filter_map(table::Outcome::of)));
+        let mut machine = machine;
+        machine.notes.extend(project::gpu_settings(sh));
         let mut record = Record::of_verdicts(kind, machine, project::source(sh), verdicts);
         record.notes.push(format!(
             "{} cases in {seconds:.1} s, query {}, seed {}",
@@ -263,7 +266,7 @@ impl Judge {
 
     /// Looks for a smaller case that fails too, and says what was found.
     fn shrink(&mut self, case: &Case, verdict: &Verdict, budget: Duration) -> Option<String> {
-        if budget.is_zero() || verdict.case != case.to_string() {
+        if budget.is_zero() || case.fault.is_some() {
             return None;
         }
         let start = Instant::now();
@@ -279,7 +282,7 @@ impl Judge {
 fn named(fault: Fault, verdict: Verdict) -> Verdict {
     let (status, words) = match fault {
         Fault::Absent(rank) => (Status::Hang, format!("waited for rank {rank} ")),
-        Fault::IllegalAddress(rank) => (Status::Crash, format!("rank {rank}: ")),
+        Fault::IllegalAddress(_) => (Status::Crash, "CUDA_ERROR_ILLEGAL_ADDRESS".into()),
         Fault::Killed => (Status::Crash, "signal 9".into()),
     };
     if verdict.status == Status::NotSupported {

@@ -138,6 +138,7 @@ impl Mutants {
         println!("{caught} of {} caught", outcomes.len());
         if let Some(path) = &self.json {
             let statuses = outcomes.iter().map(|o| if o.caught { Status::Pass } else { Status::Fail });
+            machine.notes.extend(project::gpu_settings(sh));
             let mut summary = Summary::of(statuses);
             summary.caught = Some(caught);
             write_record(path, &Record::new("mutants", machine, project::source(sh), summary, outcomes))?;

@@ -35,6 +35,13 @@ pub(crate) fn source(sh: &Shell) -> Source {
     Source { commit, dirty, ptx_hash: passmuster::kernels::ptx_hash() }
 }
 
+/// What the GPUs are set to, for records: power limit, clocks and reasons for throttling, where nvidia-smi tells.
+pub(crate) fn gpu_settings(sh: &Shell) -> Option<(String, String)> {
+    let query = "power.limit,clocks.sm,clocks.max.sm,clocks.mem,clocks_event_reasons.active";
+    let answer = cmd!(sh, "nvidia-smi --query-gpu={query} --format=csv,noheader").quiet().ignore_stderr().read().ok()?;
+    Some((query.into(), answer.lines().collect::<Vec<_>>().join("; ")))
+}
+
 /// The checkout's commit, and whether tracked files differ from it.
 pub(crate) fn commit(sh: &Shell) -> anyhow::Result<(String, bool)> {
     let _in_root = sh.push_dir(source_tree().context("not in a checkout")?);

@@ -4,6 +4,7 @@ use std::{path::PathBuf, process::ExitCode, time::Duration};
 
 use anyhow::anyhow;
 use passmuster::{
+    algorithms,
     conformance::{Case, MUTANTS, Status, Verdict, runner, worker},
     cuda::{CudaMachine, CudaOptions, OpenError},
     kernels::Library,
@@ -80,6 +81,11 @@ impl Worker {
                 return Ok(ExitCode::from(CANNOT_RUN));
             }
         };
+        let wants_nccl = algorithms::all().iter().flat_map(|a| a.environment()).any(|(name, _)| std::env::var_os(name).is_some());
+        if wants_nccl && let Err(error) = machine.load_nccl() {
+            // The cases that need it say so, each by itself.
+            eprintln!("{error}");
+        }
         worker::serve(machine.info(), |request| match request.case.parse::<Case>() {
             Ok(case) => runner::judge(&case, &mut machine, request.deadline(), self.shared_pads),
             Err(error) => Verdict::without_checks(&request.case, Status::InfraError, error.to_string()),
