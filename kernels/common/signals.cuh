@@ -117,6 +117,7 @@ __device__ __forceinline__ u32 start_barrier(const Sync& sync) {
     u32 epoch = sync.epochs[blockIdx.x] + 1;
     meet<RELAXED>(sync, epoch, SITE_START);
     __syncthreads();
+    stall(sync, SITE_START);
     return epoch;
 }
 

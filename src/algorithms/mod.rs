@@ -33,6 +33,11 @@ pub trait Algorithm: Sync {
     /// What all ranks do. A pure function of its arguments. `call` is one that the algorithm supports.
     fn plan(&self, call: &Call, target: &Target) -> Plan;
 
+    /// Whether it is somebody else's, here to be compared with.
+    fn is_peer(&self) -> bool {
+        false
+    }
+
     /// Environment variables that the machine's process must have been started with: how a vendor's library is forced onto one path.
     fn environment(&self) -> &'static [(&'static str, &'static str)] {
         &[]

@@ -27,7 +27,7 @@ pub struct Case {
     pub op: ReduceOp,
     /// Ranks.
     pub world: u32,
-    /// Elements of each call; of a sequence, the largest count is given by its calls and this is 0.
+    /// Elements of the call; 0 for a sequence, whose calls have counts of their own.
     pub count: u64,
     /// Elements between the start of a buffer and of its region.
     pub offset: u64,
@@ -275,6 +275,14 @@ impl fmt::Display for Fault {
     }
 }
 
+/// The keys of an id, in the order in which they are written.
+pub(super) const KEYS: [&str; 11] = ["w", "n", "off", "in_place", "graph", "inputs", "peer", "skew", "calls", "fault", "seed"];
+
+/// The most calls in one graph, launches of it, and groups.
+const MOST_CALLS: u32 = 16;
+const MOST_REPLAYS: u32 = 1000;
+const MOST_GROUPS: u32 = 8;
+
 impl FromStr for Case {
     type Err = CaseError;
 
@@ -310,9 +318,7 @@ fn parse(id: &str) -> Result<Case, String> {
             "fault" => case.fault = Some(fault(value)?),
             "seed" => case.seed = u64::from_str_radix(value, 16).map_err(|_| format!("seed={value} is not hexadecimal"))?,
             _ => {
-                return Err(format!(
-                    "unknown key `{part}`: expected w=, n=, off=, in_place, graph=, inputs=, peer=, skew=, calls=, fault= or seed="
-                ));
+                return Err(format!("unknown key `{part}`: expected one of {}", KEYS.join(", ")));
             }
         }
     }
@@ -333,10 +339,15 @@ fn number<T: FromStr>(key: &str, value: &str) -> Result<T, String> {
 fn graph(value: &str) -> Result<Graph, String> {
     let (calls, replays) = value.split_once('x').ok_or_else(|| format!("graph={value} is not CALLSxREPLAYS"))?;
     let graph = Graph { calls: number("graph", calls)?, replays: number("graph", replays)? };
-    if graph.calls == 0 || graph.calls > 16 || graph.replays > 1000 {
-        return Err(format!("graph={value}: a graph has 1 to 16 calls and at most 1000 replays"));
-    }
+    check_graph(graph.calls as usize, graph.replays, value)?;
     Ok(graph)
+}
+
+fn check_graph(calls: usize, replays: u32, text: &str) -> Result<(), String> {
+    if calls == 0 || calls > MOST_CALLS as usize || replays > MOST_REPLAYS {
+        return Err(format!("`{text}`: a graph has 1 to {MOST_CALLS} calls and at most {MOST_REPLAYS} replays"));
+    }
+    Ok(())
 }
 
 fn skew(value: &str) -> Result<Skew, String> {
@@ -384,7 +395,12 @@ fn split_outside_brackets(value: &str) -> Vec<&str> {
 fn item(text: &str) -> Result<Item, String> {
     let Some(rest) = text.strip_prefix('[') else { return Ok(Item::Eager(shot(text)?)) };
     let (calls, replays) = rest.split_once("]x").ok_or_else(|| format!("`{text}` is not [CALL+CALL]xREPLAYS"))?;
-    Ok(Item::Graph { calls: calls.split('+').map(shot).collect::<Result<_, _>>()?, replays: number("calls", replays)? })
+    let (calls, replays) = (calls.split('+').map(shot).collect::<Result<Vec<_>, _>>()?, number("calls", replays)?);
+    check_graph(calls.len(), replays, text)?;
+    if calls.iter().any(|shot| shot.group != calls[0].group) {
+        return Err(format!("`{text}`: the calls of one graph are of one group"));
+    }
+    Ok(Item::Graph { calls, replays })
 }
 
 fn shot(text: &str) -> Result<Shot, String> {
@@ -397,7 +413,12 @@ fn shot(text: &str) -> Result<Shot, String> {
             "in_place" => shot.in_place = true,
             _ => match (part.strip_prefix("off"), part.strip_prefix('g')) {
                 (Some(offset), _) => shot.offset = number("off", offset)?,
-                (_, Some(group)) => shot.group = number("g", group)?,
+                (_, Some(group)) => {
+                    shot.group = number("g", group)?;
+                    if shot.group >= MOST_GROUPS {
+                        return Err(format!("`.{part}` in call `{text}`: groups are 0 to {}", MOST_GROUPS - 1));
+                    }
+                }
                 _ => return Err(format!("unknown `.{part}` in call `{text}`: expected .offN, .in_place or .gN")),
             },
         }
@@ -422,10 +443,8 @@ impl Query {
     pub fn new(text: &str) -> Result<Query, String> {
         for part in text.split(':').skip(2) {
             let key = part.split('=').next().unwrap_or_default();
-            if !["w", "n", "off", "in_place", "graph", "inputs", "peer", "skew", "calls", "fault", "seed"].contains(&key) {
-                return Err(format!(
-                    "unknown key `{key}` in query `{text}`: expected w, n, off, in_place, graph, inputs, peer, skew, calls, fault or seed"
-                ));
+            if !KEYS.contains(&key) {
+                return Err(format!("unknown key `{key}` in query `{text}`: expected one of {}", KEYS.join(", ")));
             }
         }
         Ok(Query { text: text.into() })

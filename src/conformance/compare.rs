@@ -217,9 +217,10 @@ fn ulp(dtype: DType, value: f64) -> f64 {
     (2.0 * unit_roundoff(dtype) * f64::from(exponent).exp2()).max(smallest_subnormal(dtype))
 }
 
-/// What holds between the outputs of two calls, `base` and `other`. NaN are equal to each other throughout.
+/// What holds between the outputs of two calls, `base` and `other`. NaN are equal to each other throughout. `Third` is a third call's
+/// output, or stands for it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Relation<'a> {
+pub enum Relation<Third> {
     /// Equal to the bit.
     Equal,
     /// Equal to the bit but for the element at this index, whatever that is.
@@ -230,7 +231,7 @@ pub enum Relation<'a> {
     /// the bit: the former to within half of the smallest subnormal, scaled; the latter not at all.
     Scaled(i32),
     /// `other = base + this`, rounded once: exact for tagged payloads.
-    Plus(&'a [u8]),
+    Plus(Third),
 }
 
 /// How outputs that ought to be related are not.
@@ -280,7 +281,7 @@ pub fn ranks_disagree(outputs: &[Vec<u8>], dtype: DType) -> Option<Difference> {
 ///
 /// # Panics
 /// If outputs differ in length.
-pub fn relation_broken(relation: Relation<'_>, dtype: DType, base: &[u8], other: &[u8]) -> Option<Difference> {
+pub fn relation_broken(relation: Relation<&[u8]>, dtype: DType, base: &[u8], other: &[u8]) -> Option<Difference> {
     assert_eq!(base.len(), other.len(), "outputs differ in length");
     if relation == Relation::Equal && base == other {
         return None;
@@ -297,7 +298,20 @@ pub fn relation_broken(relation: Relation<'_>, dtype: DType, base: &[u8], other:
     })
 }
 
-impl Relation<'_> {
+impl<Third> Relation<Third> {
+    /// The same relation with the third call's output, where it has one, found by `find`.
+    pub fn with_third<Found>(self, find: impl FnOnce(Third) -> Found) -> Relation<Found> {
+        match self {
+            Relation::Equal => Relation::Equal,
+            Relation::EqualBut(index) => Relation::EqualBut(index),
+            Relation::Negated => Relation::Negated,
+            Relation::Scaled(exponent) => Relation::Scaled(exponent),
+            Relation::Plus(third) => Relation::Plus(find(third)),
+        }
+    }
+}
+
+impl Relation<&[u8]> {
     /// What the other call's element ought to be.
     fn of<T: Element>(&self, index: u64, base: T) -> T {
         match *self {
@@ -319,7 +333,7 @@ impl Relation<'_> {
     }
 }
 
-fn related<T: Element>(relation: Relation<'_>, index: u64, base: T, other: T) -> bool {
+fn related<T: Element>(relation: Relation<&[u8]>, index: u64, base: T, other: T) -> bool {
     let want = relation.of(index, base);
     match relation {
         Relation::EqualBut(free) if index == free => true,

@@ -14,7 +14,7 @@ use proptest::{
 use super::{
     case::{Case, Graph, Item, Shot, Skew},
     inputs::InputClass,
-    lists::boundary_counts,
+    lists::{boundary_counts, contenders},
 };
 use crate::{
     collective::{Collective, DType, ReduceOp},
@@ -66,7 +66,7 @@ fn item(dtype: DType, world: u32, groups: u32) -> impl Strategy<Value = Item> {
 }
 
 fn shot(dtype: DType, world: u32) -> impl Strategy<Value = Shot> {
-    let algorithm = proptest::sample::select(vec!["one_shot", "two_shot"]);
+    let algorithm = proptest::sample::select(contenders());
     let count = proptest::sample::select(boundary_counts(dtype, world.into()));
     (algorithm, count, proptest::sample::select(vec![0u64, 0, 0, 1, 5]), proptest::bool::weighted(0.3))
         .prop_map(|(algorithm, count, offset, in_place)| Shot { algorithm: algorithm.into(), count, offset, in_place, group: 0 })

@@ -3,12 +3,13 @@
 use super::{
     case::{Case, Fault, Graph, Skew},
     generate,
-    inputs::InputClass,
+    inputs::{InputClass, mix},
 };
 use crate::{
     algorithms,
     collective::{Collective, DType, ReduceOp},
     machine::Site,
+    plan::{BufferSpec, Call, RankCall, Region, Role},
 };
 
 /// A named list of cases.
@@ -46,20 +47,19 @@ impl List {
     }
 }
 
-/// The algorithms under test: those that are not a vendor's.
-fn contenders() -> impl Iterator<Item = &'static str> {
-    algorithms::all().iter().filter(|a| a.environment().is_empty()).map(|a| a.name())
+/// The algorithms under test: those that are not somebody else's.
+pub(super) fn contenders() -> Vec<&'static str> {
+    algorithms::all().iter().filter(|a| !a.is_peer()).map(|a| a.name()).collect()
 }
 
-/// The vendor's modes that can be asked for a sum of this type.
+/// The peers that do such a call.
 fn peers(dtype: DType, op: ReduceOp) -> Vec<&'static str> {
-    let windows = op.adds() && dtype.is_float() && dtype != DType::F64;
-    algorithms::all()
-        .iter()
-        .filter(|a| !a.environment().is_empty())
-        .map(|a| a.name())
-        .filter(|name| windows || !name.contains("symmetric"))
-        .collect()
+    let bytes = dtype.size();
+    let region = |name: &str| Region::new(name, 0, bytes);
+    let call = RankCall { collective: Collective::AllReduce, dtype, op, count: 1, input: region("input"), output: region("output") };
+    let buffers = ["input", "output"].map(|name| BufferSpec::new(name, bytes, Role::Data));
+    let call = Call::agree(&[call.clone(), call], &buffers).expect("one element fits");
+    algorithms::all().iter().filter(|a| a.is_peer() && a.supports(&call).is_ok()).map(|a| a.name()).collect()
 }
 
 /// Counts at which kernels go wrong: around packs, blocks of packs, slices of the world, and nothing at all.
@@ -82,9 +82,7 @@ struct Choice(u64);
 impl Choice {
     fn next(&mut self) -> u64 {
         self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let z = (self.0 ^ (self.0 >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        let z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-        z ^ (z >> 31)
+        mix(self.0)
     }
 
     fn of<T: Copy>(&mut self, all: &[T]) -> T {
@@ -162,7 +160,7 @@ fn merge(seed: u64) -> Vec<Case> {
         huge.seed = seed;
         cases.push(huge);
     }
-    cases.extend(generate::sequences(240, seed));
+    cases.extend(generate::sequences(600, seed));
     cases
 }
 

@@ -19,6 +19,7 @@ pub mod scenario;
 mod simulated;
 pub mod supervisor;
 mod verdict;
+pub mod waivers;
 pub mod worker;
 
 pub use case::{Case, CaseError, Fault, Graph, Item, Query, Shot, Skew};

@@ -4,8 +4,8 @@ use std::time::{Duration, Instant};
 
 use super::{
     case::{Case, Fault},
-    compare::{self, compare, ranks_disagree, relation_broken},
-    scenario::{self, Options, Recorded, Relation, RelationKind, Scenario},
+    compare::{Relation, compare, ranks_disagree, relation_broken},
+    scenario::{self, Options, Recorded, Related, Scenario},
     verdict::{Finding, Status, Verdict},
 };
 use crate::{
@@ -13,11 +13,21 @@ use crate::{
     plan::Region,
 };
 
-/// Judges one case on a machine, which gets `deadline` for the run. After a verdict of hang or crash the machine must not be used again.
-/// `shared_pads` plants a bug: see [`scenario::Options`].
-pub fn judge(case: &Case, machine: &mut dyn Machine, deadline: Duration, shared_pads: bool) -> Verdict {
+/// How cases are judged.
+#[derive(Clone, Copy)]
+pub struct Settings<'a> {
+    /// The time that a run on the machine gets.
+    pub deadline: Duration,
+    /// A planted bug: see [`Options::shared_pads`].
+    pub shared_pads: bool,
+    /// Is told how far the case is.
+    pub progress: &'a dyn Fn(&str),
+}
+
+/// Judges one case on a machine. After a verdict of hang or crash the machine must not be used again.
+pub fn judge(case: &Case, machine: &mut dyn Machine, settings: &Settings<'_>) -> Verdict {
     let start = Instant::now();
-    let mut verdict = try_judge(case, machine, deadline, shared_pads).unwrap_or_else(|error| refused(case, error));
+    let mut verdict = try_judge(case, machine, settings).unwrap_or_else(|error| refused(case, error));
     verdict.milliseconds = start.elapsed().as_secs_f64() * 1e3;
     verdict
 }
@@ -31,25 +41,31 @@ fn refused(case: &Case, error: MachineError) -> Verdict {
         MachineError::Fault { .. } => Status::Crash,
     };
     let mut verdict = Verdict::without_checks(case.to_string(), status, error.to_string());
-    if let MachineError::Hang { stuck, .. } = &error {
-        let details: Vec<String> = stuck.iter().map(|s| s.to_string()).collect();
-        verdict.findings.push(Finding { property: "progress".into(), call: None, summary: error.to_string(), details: details.join("\n") });
-    }
+    let found = match &error {
+        MachineError::Hang { stuck, .. } => Some(("finishes", stuck.iter().map(|s| s.to_string()).collect::<Vec<_>>().join("\n"))),
+        MachineError::Fault { .. } => Some(("survives", String::new())),
+        MachineError::NotSupported { .. } | MachineError::Invalid { .. } => None,
+    };
+    let finding = |(property, details)| Finding { property: String::from(property), call: None, summary: error.to_string(), details };
+    verdict.findings.extend(found.map(finding));
     verdict
 }
 
-fn try_judge(case: &Case, machine: &mut dyn Machine, deadline: Duration, shared_pads: bool) -> Result<Verdict, MachineError> {
+fn try_judge(case: &Case, machine: &mut dyn Machine, settings: &Settings<'_>) -> Result<Verdict, MachineError> {
     machine.close_groups();
     let waiting_blocks = machine.waiting_blocks(case.world as usize, case.groups() as usize);
-    let scenario =
-        scenario::build(case, &Options { waiting_blocks, shared_pads }).map_err(|reason| MachineError::NotSupported { reason })?;
+    let scenario = scenario::build(case, &Options { waiting_blocks, shared_pads: settings.shared_pads })
+        .map_err(|reason| MachineError::NotSupported { reason })?;
+    (settings.progress)("opening groups");
     for buffers in &scenario.groups {
         machine.open_group(case.world as usize, buffers)?;
     }
     if case.fault == Some(Fault::Killed) {
         kill_this_process_soon();
     }
-    machine.run(&scenario.script, deadline)?;
+    (settings.progress)("running");
+    machine.run(&scenario.script, settings.deadline)?;
+    (settings.progress)("checking");
     check(case, &scenario, machine)
 }
 
@@ -72,7 +88,10 @@ pub fn describe(case: &Case, waiting_blocks: u32) -> Result<String, String> {
             Step::Enqueue { group, plan, .. } => write!(text, "group {group}: {plan}"),
             Step::Capture { graph, group, plans } => {
                 let _ = writeln!(text, "group {group}: capture graph {graph} of {} plans", plans.len());
-                plans.iter().try_for_each(|plan| write!(text, "  {plan}"))
+                plans
+                    .iter()
+                    .flat_map(|plan| plan.to_string().lines().map(str::to_owned).collect::<Vec<_>>())
+                    .try_for_each(|line| writeln!(text, "  {line}"))
             }
             Step::Replay { graph, .. } => writeln!(text, "launch graph {graph}"),
             Step::Delay { rank, microseconds } => writeln!(text, "rank {rank} sleeps {microseconds} us"),
@@ -107,14 +126,14 @@ fn check(case: &Case, scenario: &Scenario, machine: &mut dyn Machine) -> Result<
         checks.call(index, recorded, &kept);
         outputs.push(kept);
     }
-    for relation in &scenario.relations {
-        checks.relation(relation, case, &outputs);
+    for related in &scenario.relations {
+        checks.related(related, case, &outputs);
     }
     for (group, region, payload) in &scenario.inputs {
         for rank in 0..case.world {
             let now = machine.read(*group, rank as usize, region)?;
             let sent = payload.bytes(rank, 0..region.bytes / case.dtype.size());
-            let changed = relation_broken(compare::Relation::Equal, case.dtype, &sent, &now);
+            let changed = relation_broken(Relation::Equal, case.dtype, &sent, &now);
             checks.note("input_unchanged", None, changed.map(|d| (format!("rank {rank}: input {region} was overwritten"), d.to_string())));
         }
     }
@@ -155,26 +174,18 @@ impl Checks {
         }
     }
 
-    fn relation(&mut self, relation: &Relation, case: &Case, outputs: &[Vec<Vec<u8>>]) {
-        for rank in 0..case.world as usize {
-            let kind = match relation.kind {
-                RelationKind::Equal => compare::Relation::Equal,
-                RelationKind::EqualExcept(index) => compare::Relation::EqualBut(index),
-                RelationKind::Negated => compare::Relation::Negated,
-                RelationKind::Scaled(exponent) => compare::Relation::Scaled(exponent),
-                RelationKind::SumWith(third) => compare::Relation::Plus(&outputs[third][rank]),
-            };
-            let broken = relation_broken(kind, case.dtype, &outputs[relation.base][rank], &outputs[relation.other][rank]);
-            let found = broken.map(|d| {
-                let summary = format!("rank {rank}: {} of {} elements are not {} of call {}", d.wrong, d.total, d.relation, relation.base);
-                (summary, d.to_string())
-            });
-            let failed = found.is_some();
-            self.note(relation.property, Some(relation.other), found);
-            if failed {
-                return;
-            }
-        }
+    /// One call against another, on every rank.
+    fn related(&mut self, related: &Related, case: &Case, outputs: &[Vec<Vec<u8>>]) {
+        let Related { property, base, other, relation } = *related;
+        let broken = outputs[base].iter().zip(&outputs[other]).enumerate().find_map(|(rank, (base, other))| {
+            let relation = relation.with_third(|third| &outputs[third][rank][..]);
+            relation_broken(relation, case.dtype, base, other).map(|difference| (rank, difference))
+        });
+        let found = broken.map(|(rank, d)| {
+            let summary = format!("rank {rank}: {} of {} elements are not {} of call {base}", d.wrong, d.total, d.relation);
+            (summary, d.to_string())
+        });
+        self.note(property, Some(other), found);
     }
 
     fn verdict(mut self, case: &Case) -> Verdict {
@@ -188,7 +199,7 @@ impl Checks {
 }
 
 #[cfg(test)]
-mod tests {
+pub(super) mod tests {
     use super::*;
     use crate::conformance::{
         List,
@@ -196,15 +207,19 @@ mod tests {
     };
     use rstest::rstest;
 
+    /// For simulated machines, which never hang.
+    pub(in super::super) const SETTINGS: Settings<'_> =
+        Settings { deadline: Duration::from_secs(1), shared_pads: false, progress: &|_| {} };
+
     fn judged(id: &str, bug: Bug) -> Verdict {
-        judge(&id.parse().unwrap(), &mut Simulated::with_bug(bug), Duration::from_secs(1), false)
+        judge(&id.parse().unwrap(), &mut Simulated::with_bug(bug), &SETTINGS)
     }
 
     #[test]
     fn correct_ranks_pass_the_smoke_list() {
         let mut machine = Simulated::correct();
         for case in List::Smoke.cases(0).iter().filter(|case| case.count < 5000) {
-            let verdict = judge(case, &mut machine, Duration::from_secs(1), false);
+            let verdict = judge(case, &mut machine, &SETTINGS);
             assert_eq!(verdict.status, Status::Pass, "{verdict:#?}");
             assert!(verdict.held.contains(&"reference".into()), "{verdict:#?}");
         }

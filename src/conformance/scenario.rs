@@ -8,6 +8,7 @@ use std::{collections::BTreeMap, sync::Arc};
 
 use super::{
     case::{Case, Fault, Graph, Item, Shot, Skew},
+    compare::Relation,
     inputs::{InputClass, Payload, Transform},
 };
 use crate::{
@@ -26,7 +27,7 @@ pub struct Scenario {
     /// Every call whose output was kept, in the order of the script.
     pub calls: Vec<Recorded>,
     /// What must hold between two calls.
-    pub relations: Vec<Relation>,
+    pub relations: Vec<Related>,
     /// Inputs that must still be what they were: group, region, payload.
     pub inputs: Vec<(usize, Region, Payload)>,
     /// Properties that do not apply, with the reason.
@@ -49,9 +50,9 @@ pub struct Recorded {
     pub by_peer: bool,
 }
 
-/// What must hold between the outputs of two calls.
+/// What must hold between the outputs of two calls, by their numbers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Relation {
+pub struct Related {
     /// Name of the property.
     pub property: &'static str,
     /// The call that it starts from.
@@ -59,22 +60,7 @@ pub struct Relation {
     /// The call that it speaks of.
     pub other: usize,
     /// What must hold.
-    pub kind: RelationKind,
-}
-
-/// The relation of one output to another.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum RelationKind {
-    /// The same bits.
-    Equal,
-    /// The same bits but for this element.
-    EqualExcept(u64),
-    /// The negated value; zeros of either sign.
-    Negated,
-    /// The value times two to this power.
-    Scaled(i32),
-    /// The base's value plus that of a third call.
-    SumWith(usize),
+    pub relation: Relation<usize>,
 }
 
 /// Payloads above this size are judged by a single call whose output is read in place: no log, no relations.
@@ -104,7 +90,7 @@ enum Stage {
 }
 
 /// How a case is made ready.
-#[derive(Clone, Copy, Debug, Default)]
+#[derive(Clone, Copy, Debug)]
 pub struct Options {
     /// Blocks of a rank that the machine lets wait for peers.
     pub waiting_blocks: u32,
@@ -146,7 +132,7 @@ struct Stages<'a> {
     recorded: usize,
     /// The next payload that no call has had.
     fresh: u32,
-    relations: Vec<Relation>,
+    relations: Vec<Related>,
     not_applicable: Vec<(String, String)>,
 }
 
@@ -217,7 +203,7 @@ impl Stages<'_> {
         let bytes = case.count.checked_mul(case.dtype.size()).ok_or("count x size overflows 64 bits")?;
         if bytes > LARGE_BYTES {
             let reason = format!("payloads above {} MiB are judged by one call", LARGE_BYTES >> 20);
-            for property in ["history", "repeat", "negation", "scaling", "additivity", "independence", "in_place", "graph"] {
+            for property in ["history", "repeat", "negation", "scaling", "additivity", "independence", "in_place", "graph", "equals_peer"] {
                 self.not_applicable.push((property.into(), reason.clone()));
             }
             return Ok(());
@@ -230,25 +216,29 @@ impl Stages<'_> {
         let same = planned;
         let changed = |transform| Planned { payload: Payload { transform, ..first }, ..same.clone() };
 
-        self.relate("history", repeats, RelationKind::Equal, same.clone());
-        self.relate("repeat", repeats, RelationKind::Equal, same.clone());
-        self.relate("negation", negation_applies(case, &contract), RelationKind::Negated, changed(Transform::Negate));
-        self.relate("scaling", scaling_applies(case), RelationKind::Scaled(SCALE), changed(Transform::Scale(SCALE)));
+        self.relate("history", repeats, Relation::Equal, same.clone());
+        self.relate("repeat", repeats, Relation::Equal, same.clone());
+        self.relate("negation", negation_applies(case, &contract), Relation::Negated, changed(Transform::Negate));
+        self.relate("scaling", scaling_applies(case), Relation::Scaled(SCALE), changed(Transform::Scale(SCALE)));
         let sum = changed(Transform::Plus(second.call));
-        self.relate("additivity", additivity_applies(case), RelationKind::SumWith(fresh), sum);
+        self.relate("additivity", additivity_applies(case), Relation::Plus(fresh), sum);
         let independence = if case.count == 0 { Err("there is no element") } else { repeats };
         let index = (case.seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 3) % case.count.max(1);
         let rank = (case.seed >> 1) as u32 % case.world;
-        self.relate("independence", independence, RelationKind::EqualExcept(index), changed(Transform::Flip { rank, index }));
-        let elsewhere = Planned { shot: Shot { in_place: !case.in_place, ..shot.clone() }, ..same.clone() };
-        self.relate("in_place", promised(contract.in_place_equals_out_of_place), RelationKind::Equal, elsewhere);
+        self.relate("independence", independence, Relation::EqualBut(index), changed(Transform::Flip { rank, index }));
+        let elsewhere = Shot { in_place: !case.in_place, ..shot.clone() };
+        let applies = match same.algorithm.supports(&call(case, &elsewhere, 0, &buffers_of(case, &elsewhere, 0)?)?) {
+            Ok(()) => promised(contract.in_place_equals_out_of_place),
+            Err(_) => Err("the algorithm does only one of the two"),
+        };
+        self.relate("in_place", applies, Relation::Equal, Planned { shot: elsewhere, ..same.clone() });
 
         let Graph { calls, replays } = case.graph;
         if replays == 0 {
             self.not_applicable.push(("graph".into(), "the case asks for no replay".into()));
         } else {
             let other = self.graph(&vec![shot.clone(); calls as usize], replays, Some(first))?;
-            self.hold("graph", promised(contract.graph_equals_eager), RelationKind::Equal, other);
+            self.hold("graph", promised(contract.graph_equals_eager), Relation::Equal, other);
         }
         if let Some(peer) = &case.peer {
             let shot = Shot { algorithm: peer.clone(), ..shot };
@@ -259,24 +249,24 @@ impl Stages<'_> {
             } else {
                 Err("each is held against its own contract: no order gives the same bits")
             };
-            self.hold("equals_peer", applies, RelationKind::Equal, other);
+            self.hold("equals_peer", applies, Relation::Equal, other);
         }
         Ok(())
     }
 
     /// Makes a call of which something must hold in relation to the first.
-    fn relate(&mut self, property: &'static str, applies: Result<(), &str>, kind: RelationKind, planned: Planned) {
+    fn relate(&mut self, property: &'static str, applies: Result<(), &str>, relation: Relation<usize>, planned: Planned) {
         let other = self.recorded;
         if applies.is_ok() {
             self.eager(planned);
         }
-        self.hold(property, applies, kind, other);
+        self.hold(property, applies, relation, other);
     }
 
     /// Notes what must hold of a call in relation to the first, or why it need not.
-    fn hold(&mut self, property: &'static str, applies: Result<(), &str>, kind: RelationKind, other: usize) {
+    fn hold(&mut self, property: &'static str, applies: Result<(), &str>, relation: Relation<usize>, other: usize) {
         match applies {
-            Ok(()) => self.relations.push(Relation { property, base: 0, other, kind }),
+            Ok(()) => self.relations.push(Related { property, base: 0, other, relation }),
             Err(reason) => self.not_applicable.push((property.into(), reason.into())),
         }
     }

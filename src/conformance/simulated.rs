@@ -18,14 +18,18 @@ pub(super) type Bug = fn(Observed<'_>, &mut [u8]);
 pub(super) struct Observed<'a> {
     pub(super) call: usize,
     pub(super) rank: usize,
-    pub(super) dtype: DType,
     pub(super) inputs: &'a [Vec<u8>],
+}
+
+/// The buffers of a group, and for each rank the bytes of each.
+struct Group {
+    buffers: Vec<BufferSpec>,
+    ranks: Vec<Vec<Vec<u8>>>,
 }
 
 /// Ranks in lockstep.
 pub(super) struct Simulated {
-    /// For each group: its buffers, and the bytes of each rank's.
-    groups: Vec<(Vec<BufferSpec>, Vec<Vec<Vec<u8>>>)>,
+    groups: Vec<Group>,
     bug: Bug,
     calls: usize,
 }
@@ -42,9 +46,9 @@ impl Simulated {
     }
 
     fn bytes(&mut self, group: usize, rank: usize, region: &Region) -> &mut [u8] {
-        let (buffers, memory) = &mut self.groups[group];
+        let Group { buffers, ranks } = &mut self.groups[group];
         let index = buffers.iter().position(|b| b.name == region.buffer).expect("a known buffer");
-        &mut memory[rank][index][region.offset as usize..(region.offset + region.bytes) as usize]
+        &mut ranks[rank][index][region.offset as usize..(region.offset + region.bytes) as usize]
     }
 
     /// Runs a plan: operation by operation, all ranks together where they have the same number of them.
@@ -109,7 +113,7 @@ impl Simulated {
         let op: ReduceOp = parts.next().and_then(|op| op.parse().ok()).expect("an operator");
         let dtype: DType = parts.next().and_then(|dtype| dtype.parse().ok()).expect("a type");
         let op = if average != 0 { ReduceOp::Avg } else { op };
-        let world = self.groups[group].1.len();
+        let world = self.groups[group].ranks.len();
         let inputs: Vec<Vec<u8>> = (0..world).map(|rank| self.bytes(group, rank, input).to_vec()).collect();
         let size = dtype.size() as usize;
         let right: Vec<u8> = with_element!(dtype, T => {
@@ -122,7 +126,7 @@ impl Simulated {
         });
         for rank in 0..world {
             let mut result = right.clone();
-            (self.bug)(Observed { call: self.calls, rank, dtype, inputs: &inputs }, &mut result);
+            (self.bug)(Observed { call: self.calls, rank, inputs: &inputs }, &mut result);
             self.bytes(group, rank, output).copy_from_slice(&result);
         }
         self.calls += 1;
@@ -154,7 +158,7 @@ impl Machine for Simulated {
 
     fn open_group(&mut self, world: usize, buffers: &[BufferSpec]) -> Result<usize, MachineError> {
         let fresh = |b: &BufferSpec| vec![if b.role == Role::Data { CANARY } else { 0 }; b.bytes as usize];
-        self.groups.push((buffers.to_vec(), vec![buffers.iter().map(fresh).collect(); world]));
+        self.groups.push(Group { buffers: buffers.to_vec(), ranks: vec![buffers.iter().map(fresh).collect(); world] });
         Ok(self.groups.len() - 1)
     }
 

@@ -35,15 +35,12 @@ pub struct Request {
     pub case: String,
     /// Milliseconds after which the worker itself should say that the case hangs.
     pub deadline_ms: u64,
-    /// A fault to be injected, in the case's own syntax.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub fault: Option<String>,
 }
 
 impl Request {
-    /// A case without a fault.
+    /// A case and the time it has.
     pub fn new(case: impl Into<String>, deadline: Duration) -> Request {
-        Request { case: case.into(), deadline_ms: deadline.as_millis() as u64, fault: None }
+        Request { case: case.into(), deadline_ms: deadline.as_millis() as u64 }
     }
 
     /// The time that the case has.

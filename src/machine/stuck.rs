@@ -15,9 +15,9 @@ pub const STUCK_ENTRIES: usize = 64;
 pub enum Site {
     /// The kernel's first instruction.
     Enter = 1,
-    /// The start barrier.
+    /// The start barrier; stalls come after it, before the work.
     Start = 2,
-    /// The end barrier, before arriving.
+    /// The end barrier; stalls come before it, after the work.
     End = 3,
     /// After the end barrier.
     Leave = 4,

@@ -4,10 +4,12 @@ use std::{
     io::{BufRead, BufReader},
     path::PathBuf,
     process::{Command, ExitCode, Stdio},
+    sync::mpsc::{self, RecvTimeoutError},
+    thread,
     time::Duration,
 };
 
-use anyhow::{Context, anyhow, bail};
+use anyhow::{Context, anyhow};
 use passmuster::{
     algorithms::{self, Algorithm},
     bench::{Method, Summary, Workload, bandwidths, measure, summarize},
@@ -17,12 +19,12 @@ use passmuster::{
         report::{Record, Summary as Counts, table},
     },
     kernels::Library,
-    machine::{Machine as _, MachineInfo},
+    machine::{Machine as _, MachineError, MachineInfo},
 };
 use serde::{Deserialize, Serialize};
 use xshell::Shell;
 
-use crate::{CANNOT_RUN, conform::write_record, project, worker::Machine};
+use crate::{CANNOT_RUN, FINDING, conform::write_record, project, worker::Machine};
 
 /// Time all-reduce algorithms beside NCCL.
 ///
@@ -90,8 +92,11 @@ enum Line {
     Timing(Timing),
 }
 
-/// Seconds that one measurement may take.
+/// How long one measurement may take.
 const DEADLINE: Duration = Duration::from_secs(20);
+
+/// After how long without a word a bench worker is killed: NCCL's start included.
+const SILENCE: Duration = Duration::from_secs(60);
 
 fn size(text: &str) -> Result<u64, String> {
     let digits = text.trim_end_matches(['K', 'M', 'G']);
@@ -130,14 +135,18 @@ impl Bench {
             println!("\nall_reduce bf16 sum, w={world}: microseconds a call, median (p95)");
             println!("{}", self.rows(world, &contenders, &timings));
         }
+        let counts = Counts::of(timings.iter().map(|t| t.status));
+        let code = if counts.has_findings() { ExitCode::from(FINDING) } else { ExitCode::SUCCESS };
+        for timing in timings.iter().filter(|t| t.status.is_finding()) {
+            eprintln!("{} {}: {}", timing.status, timing.contender, timing.reason);
+        }
         if let Some(path) = &self.json {
-            let counts = Counts::of(timings.iter().map(|t| t.status));
             let mut machine = machine.unwrap_or_default();
             machine.notes.extend(project::gpu_settings(sh));
             let record = Record::new("bench", machine, project::source(sh), counts, timings);
             write_record(path, &record)?;
         }
-        Ok(ExitCode::SUCCESS)
+        Ok(code)
     }
 
     /// Has a process of its own time one contender. `None` where this machine cannot.
@@ -151,14 +160,23 @@ impl Bench {
             .stdout(Stdio::piped())
             .spawn()
             .context("cannot start the bench worker")?;
+        let (sender, lines) = mpsc::channel();
+        let output = BufReader::new(child.stdout.take().expect("it is piped"));
+        thread::spawn(move || output.lines().map_while(Result::ok).try_for_each(|line| sender.send(line)));
         let mut machine = None;
         let mut timings = Vec::new();
-        for line in BufReader::new(child.stdout.take().expect("it is piped")).lines() {
+        loop {
             // Libraries print on standard output too.
-            match serde_json::from_str(&line?) {
-                Ok(Line::Machine(info)) => machine = Some(info),
-                Ok(Line::Timing(timing)) => timings.push(timing),
-                Err(_) => {}
+            match lines.recv_timeout(SILENCE).map(|line| serde_json::from_str(&line)) {
+                Ok(Ok(Line::Machine(info))) => machine = Some(info),
+                Ok(Ok(Line::Timing(timing))) => timings.push(timing),
+                Ok(Err(_)) => {}
+                Err(RecvTimeoutError::Disconnected) => break,
+                Err(RecvTimeoutError::Timeout) => {
+                    eprintln!("the bench worker of {} said nothing for {} s and was killed", contender.name(), SILENCE.as_secs());
+                    child.kill()?;
+                    break;
+                }
             }
         }
         let status = child.wait()?;
@@ -212,7 +230,6 @@ impl BenchWorker {
                     microseconds: None,
                     algbw_busbw: None,
                 };
-                use passmuster::machine::MachineError;
                 match measure(&mut machine, contender, &workload, &method, DEADLINE) {
                     Ok(samples) => {
                         timing.microseconds = summarize(&samples);
@@ -221,12 +238,20 @@ impl BenchWorker {
                     Err(error @ MachineError::NotSupported { .. }) => {
                         (timing.status, timing.reason) = (Status::NotSupported, error.to_string());
                     }
-                    Err(error) => bail!("{} at w={world}, {bytes} bytes: {error}", self.contender),
+                    Err(error) => {
+                        let status = if matches!(error, MachineError::Hang { .. }) { Status::Hang } else { Status::Crash };
+                        (timing.status, timing.reason) = (status, error.to_string());
+                    }
                 }
+                let lost = matches!(timing.status, Status::Hang | Status::Crash);
+                // Each time: NCCL's version is known once it was used, and what comes after may not be heard.
+                println!("{}", serde_json::to_string(&Line::Machine(machine.info()))?);
                 println!("{}", serde_json::to_string(&Line::Timing(timing))?);
+                if lost {
+                    std::process::exit(1)
+                }
             }
         }
-        println!("{}", serde_json::to_string(&Line::Machine(machine.info()))?);
         std::process::exit(0)
     }
 }

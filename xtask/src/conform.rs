@@ -14,16 +14,17 @@ use indicatif::{ProgressBar, ProgressStyle};
 use passmuster::{
     conformance::{
         Case, Fault, List, Query, Status, Verdict, generate,
-        report::{Record, junit, table},
+        report::{Record, junit, table, today},
         runner,
         supervisor::{StartError, Supervisor, WorkerCommand},
+        waivers,
         worker::Request,
     },
     machine::MachineInfo,
 };
 use xshell::Shell;
 
-use crate::{CANNOT_RUN, FINDING, project, worker::Machine};
+use crate::{CANNOT_RUN, FINDING, USAGE, project, worker::Machine};
 
 /// Hold algorithms against their contracts and against NCCL on this machine's GPUs.
 ///
@@ -127,7 +128,7 @@ impl Cases {
         }
         let start = Instant::now();
         let mut judge = Judge::new(&self.machine, &[], Duration::from_secs(self.deadline));
-        let (machine, verdicts) = match judge.all(&cases) {
+        let (mut machine, mut verdicts) = match judge.all(&cases) {
             Ok(done) => done,
             Err(StartError::CannotRun { reason }) => {
                 eprintln!("{kind} cannot run on this machine: {reason}");
@@ -136,6 +137,8 @@ impl Cases {
             Err(error) => bail!(error),
         };
         let seconds = start.elapsed().as_secs_f64();
+        let waivers = waivers::in_force(&machine, &today()).map_err(anyhow::Error::msg)?;
+        waivers::apply(&waivers, &cases, &mut verdicts);
         let mut smaller = Vec::new();
         for (case, verdict) in cases.iter().zip(&verdicts).filter(|(_, v)| v.status.is_finding()).take(SHRUNK_FINDINGS) {
             smaller.push((verdict.case.clone(), judge.shrink(case, verdict, Duration::from_secs(self.shrink))));
@@ -144,10 +147,9 @@ impl Cases {
 
         for verdict in verdicts.iter().filter(|v| v.status.is_finding() || v.status == Status::InfraError) {
             let smaller = smaller.iter().find(|(id, _)| *id == verdict.case).and_then(|(_, text)| text.as_deref());
-            print!("{}", explain(verdict, smaller));
+            print!("{}", explain(kind, verdict, smaller));
         }
         println!("{}", table::outcomes(verdicts.iter().filter_map(table::Outcome::of)));
-        let mut machine = machine;
         machine.notes.extend(project::gpu_settings(sh));
         let mut record = Record::of_verdicts(kind, machine, project::source(sh), verdicts);
         record.notes.push(format!(
@@ -156,7 +158,7 @@ impl Cases {
             self.replay.as_ref().unwrap_or(&self.query),
             self.seed
         ));
-        record.notes.push("NVLink multicast was not used: multimem is out of scope of this record".into());
+        record.notes.push("no algorithm of this version uses NVLink multicast; NCCL ran with NCCL_NVLS_ENABLE=0".into());
         for (path, text) in [(&self.json, serde_json::to_string(&record)?), (&self.junit, junit(&record))] {
             if let Some(path) = path {
                 // The verdicts have been printed; a file that cannot be written must not take them back.
@@ -166,7 +168,16 @@ impl Cases {
             }
         }
         println!("{} cases in {seconds:.1} s", cases.len());
-        Ok(if record.summary.has_findings() { ExitCode::from(FINDING) } else { ExitCode::SUCCESS })
+        let of = |status| record.summary.by_status.get(&status).copied().unwrap_or(0);
+        Ok(if record.summary.has_findings() {
+            ExitCode::from(FINDING)
+        } else if of(Status::InfraError) > 0 {
+            ExitCode::from(USAGE)
+        } else if of(Status::Pass) + of(Status::Waived) == 0 {
+            ExitCode::from(CANNOT_RUN)
+        } else {
+            ExitCode::SUCCESS
+        })
     }
 
     fn select(&self) -> anyhow::Result<Vec<Case>> {
@@ -248,7 +259,7 @@ impl Judge {
     /// # Errors
     /// Where no worker starts at all.
     pub(crate) fn one(&mut self, case: &Case) -> Result<Verdict, StartError> {
-        let request = Request::new(case.to_string(), self.deadline);
+        let request = Request::new(case.to_string(), self.deadline + large_case_extra(case));
         let verdict = self.supervisor(&case.environment())?.judge(&request);
         Ok(case.fault.map_or(verdict.clone(), |fault| named(fault, verdict)))
     }
@@ -278,6 +289,12 @@ impl Judge {
     }
 }
 
+/// More time for payloads that are seconds of copying and comparing: a second for each 128 MiB of all ranks' inputs.
+fn large_case_extra(case: &Case) -> Duration {
+    let bytes = case.count.saturating_mul(case.dtype.size()).saturating_mul(case.world.into());
+    Duration::from_secs((bytes >> 27).min(600))
+}
+
 /// What becomes of a case with an injected fault: a pass where the harness named it.
 fn named(fault: Fault, verdict: Verdict) -> Verdict {
     let (status, words) = match fault {
@@ -298,7 +315,7 @@ fn named(fault: Fault, verdict: Verdict) -> Verdict {
 }
 
 /// A finding for people.
-fn explain(verdict: &Verdict, smaller: Option<&str>) -> String {
+fn explain(kind: &str, verdict: &Verdict, smaller: Option<&str>) -> String {
     let mut text = format!("{} {}\n", verdict.status.name().to_uppercase(), verdict.case);
     if verdict.findings.is_empty() {
         text += &format!("  {}\n", verdict.reason);
@@ -316,7 +333,7 @@ fn explain(verdict: &Verdict, smaller: Option<&str>) -> String {
     if let Some(smaller) = smaller {
         text += &format!("  shrunk to  {smaller}\n");
     }
-    text += &format!("  repro      {} test-gpu --replay '{}'\n\n", project::invocation(), verdict.case);
+    text += &format!("  repro      {} {kind} --replay '{}'\n\n", project::invocation(), verdict.case);
     text
 }
 

@@ -5,7 +5,11 @@ use std::{path::PathBuf, process::ExitCode, time::Duration};
 use anyhow::anyhow;
 use passmuster::{
     algorithms,
-    conformance::{Case, MUTANTS, Status, Verdict, runner, worker},
+    conformance::{
+        Case, MUTANTS, Status, Verdict,
+        runner::{self, Settings},
+        worker,
+    },
     cuda::{CudaMachine, CudaOptions, OpenError},
     kernels::Library,
     machine::Machine as _,
@@ -87,7 +91,11 @@ impl Worker {
             eprintln!("{error}");
         }
         worker::serve(machine.info(), |request| match request.case.parse::<Case>() {
-            Ok(case) => runner::judge(&case, &mut machine, request.deadline(), self.shared_pads),
+            Ok(case) => {
+                let settings =
+                    Settings { deadline: request.deadline(), shared_pads: self.shared_pads, progress: &|line| worker::progress(line) };
+                runner::judge(&case, &mut machine, &settings)
+            }
             Err(error) => Verdict::without_checks(&request.case, Status::InfraError, error.to_string()),
         });
         // Standard input has ended. Destructors of a driver that may be wedged have nothing to add.

@@ -52,11 +52,12 @@ impl Algorithm for Nccl {
         self.name
     }
 
-    /// NCCL promises nothing about order, and scales averages before or after the sum as it likes: there, only the bound is tested.
+    /// NCCL promises nothing about order. Averages it scales before the sum, by an inverse that is rounded to the element type: there, only
+    /// the bound with a rounding at each step is tested.
     fn contract(&self, call: &Call) -> Contract {
         Contract {
             order: if call.op == ReduceOp::Avg { Order::Any } else { self.order },
-            roundings: self.roundings,
+            roundings: if call.op == ReduceOp::Avg { Roundings::PerHop } else { self.roundings },
             equal_across_ranks: true,
             equal_run_to_run: true,
             graph_equals_eager: false,
@@ -88,6 +89,10 @@ impl Algorithm for Nccl {
                 windows: self.windows,
             })]
         })
+    }
+
+    fn is_peer(&self) -> bool {
+        true
     }
 
     fn environment(&self) -> &'static [(&'static str, &'static str)] {

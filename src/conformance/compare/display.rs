@@ -42,7 +42,8 @@ impl Mismatch {
     /// One line: how much is wrong, and the best explanation.
     pub fn summary(&self) -> String {
         let cause = self.diagnosis.first().map(|diagnosis| format!(": {diagnosis}")).unwrap_or_default();
-        format!("{} of {} elements wrong on ranks {}{cause}", self.wrong, self.total, spans(&self.ranks))
+        let ranks = if self.ranks.len() == 1 { "rank" } else { "ranks" };
+        format!("{} of {} elements wrong on {ranks} {}{cause}", self.wrong, self.total, spans(&self.ranks))
     }
 
     /// What the first and the last wrong element have in common.

@@ -135,7 +135,7 @@ fn bytes(values: &[f32]) -> Vec<u8> {
 #[case::scaled_overflow(Relation::Scaled(3), &[f32::MAX], &[f32::MAX], None)]
 #[case::scaled_subnormal(Relation::Scaled(1), &[f32::from_bits(3)], &[f32::from_bits(7)], None)]
 #[case::scaled_subnormal_wrong(Relation::Scaled(1), &[f32::from_bits(3)], &[f32::from_bits(9)], Some(0))]
-fn relations(#[case] relation: Relation<'_>, #[case] base: &[f32], #[case] other: &[f32], #[case] first: Option<u64>) {
+fn relations(#[case] relation: Relation<&[u8]>, #[case] base: &[f32], #[case] other: &[f32], #[case] first: Option<u64>) {
     let broken = relation_broken(relation, DType::F32, &bytes(base), &bytes(other));
     assert_eq!(broken.map(|difference| difference.first.index), first);
 }

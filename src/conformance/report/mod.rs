@@ -5,4 +5,4 @@ mod record;
 pub mod table;
 
 pub use junit::junit;
-pub use record::{Record, Source, Summary};
+pub use record::{Record, Source, Summary, today};

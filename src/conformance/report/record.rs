@@ -102,6 +102,11 @@ impl std::fmt::Display for Summary {
     }
 }
 
+/// The day in UTC: YYYY-MM-DD.
+pub fn today() -> String {
+    now()[..10].to_owned()
+}
+
 /// The present second.
 fn now() -> String {
     jiff::Timestamp::from_second(jiff::Timestamp::now().as_second()).expect("the clock shows a time that can be written").to_string()
