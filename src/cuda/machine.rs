@@ -338,7 +338,10 @@ impl Machine for CudaMachine {
         }
         let nccl = self.held.communicators.nccl();
         if let Some(nccl) = nccl {
-            note("nccl_path", nccl.path.clone());
+            // Which of the installed ones, without the host's folders: records are published.
+            let place =
+                nccl.path.find("/nvidia/").map_or_else(|| nccl.path.rsplit('/').next().unwrap_or_default(), |at| &nccl.path[at + 1..]);
+            note("nccl_library", place.to_owned());
         }
         for name in RECORDED_VARIABLES {
             if let Ok(value) = std::env::var(name) {
