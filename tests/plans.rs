@@ -233,7 +233,7 @@ fn regions(op: &Op) -> Vec<&Region> {
         Op::Copy { from, to } => vec![from, to],
         Op::Fill { region, .. } => vec![region],
         Op::WriteValue { to, .. } => vec![to],
-        Op::Nccl(call) => vec![&call.input, &call.output],
+        Op::Nccl(nccl) => vec![&nccl.call.input, &nccl.call.output],
     }
 }
 

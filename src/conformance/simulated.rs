@@ -7,7 +7,7 @@ use super::inputs::{InputClass, Payload, Transform};
 use crate::{
     collective::{DType, Element, ReduceOp, reduce_in_order},
     machine::{CANARY, Machine, MachineError, MachineInfo, Run},
-    plan::{Arg, BufferSpec, Launch, Op, Plan, Region, Role, Script, Step},
+    plan::{Arg, BufferSpec, Launch, NcclCall, Op, Plan, Region, Role, Script, Step},
     with_element,
 };
 
@@ -60,7 +60,7 @@ impl Simulated {
                 match ops.get(step) {
                     Some(Op::Launch(launch)) if launch.module == "conformance/fill" => self.fill(group, rank, launch),
                     Some(Op::Launch(launch)) => collective = Some((arguments(launch), launch.entry.clone())),
-                    Some(Op::Nccl(call)) => {
+                    Some(Op::Nccl(NcclCall { call, .. })) => {
                         let average = u32::from(call.op == ReduceOp::Avg);
                         let op = if call.op == ReduceOp::Avg { ReduceOp::Sum } else { call.op };
                         collective = Some(((call.input.clone(), call.output.clone(), average), format!("{}_{op}", call.dtype)));

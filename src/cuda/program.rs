@@ -21,7 +21,7 @@ use crate::{
     collective::{Collective, DType, ReduceOp},
     kernels::Library,
     machine::MachineError,
-    plan::{Launch, NcclCall, Op, Plan, Script, Step},
+    plan::{Launch, NcclCall, Op, Plan, RankCall, Script, Step},
 };
 
 /// One operation on a stream.
@@ -209,14 +209,16 @@ impl Compiler<'_> {
             Op::Copy { from, to } => Command::Copy { from: address(from)?, to: address(to)?, bytes: from.bytes },
             Op::Fill { region, byte } => Command::Fill { at: address(region)?, byte: *byte, bytes: region.bytes },
             Op::WriteValue { to, value } => Command::WriteValue { at: address(to)?, value: *value },
-            Op::Nccl(NcclCall { collective: Collective::AllReduce, dtype, op, count, input, output, .. }) => Command::AllReduce {
-                communicator: self.communicators[&group][rank].clone(),
-                input: address(input)?,
-                output: address(output)?,
-                count: *count,
-                dtype: *dtype,
-                op: *op,
-            },
+            Op::Nccl(NcclCall { call: RankCall { collective: Collective::AllReduce, dtype, op, count, input, output }, .. }) => {
+                Command::AllReduce {
+                    communicator: self.communicators[&group][rank].clone(),
+                    input: address(input)?,
+                    output: address(output)?,
+                    count: *count,
+                    dtype: *dtype,
+                    op: *op,
+                }
+            }
         })
     }
 

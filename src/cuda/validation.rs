@@ -128,7 +128,7 @@ fn check_op(op: &Op, group: &Group, library: &Library) -> Result<(), String> {
             }
             Ok(())
         }
-        Op::Nccl(call) => {
+        Op::Nccl(NcclCall { call, .. }) => {
             let needed = call.count.checked_mul(call.dtype.size()).ok_or_else(|| format!("count {} overflows", call.count))?;
             for region in [&call.input, &call.output] {
                 known(region)?;

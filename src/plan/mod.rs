@@ -123,18 +123,9 @@ pub enum Arg {
 /// An operation of NCCL, or of the reference where there is no NCCL.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct NcclCall {
-    /// Which operation.
-    pub collective: Collective,
-    /// Type of the elements.
-    pub dtype: DType,
-    /// How they are combined.
-    pub op: ReduceOp,
-    /// Elements of the input.
-    pub count: u64,
-    /// Source.
-    pub input: Region,
-    /// Destination; equal to `input` in place.
-    pub output: Region,
+    /// What this rank passes.
+    #[serde(flatten)]
+    pub call: RankCall,
     /// Whether both buffers are registered as symmetric windows.
     pub windows: bool,
 }
@@ -163,8 +154,8 @@ impl fmt::Display for Op {
             Op::Copy { from, to } => write!(f, "copy {from} -> {to}"),
             Op::Fill { region, byte } => write!(f, "fill {region} with {byte:#04x}"),
             Op::WriteValue { to, value } => write!(f, "write {value} -> {to}"),
-            Op::Nccl(call) => {
-                let windows = if call.windows { ", windows" } else { "" };
+            Op::Nccl(NcclCall { call, windows }) => {
+                let windows = if *windows { ", windows" } else { "" };
                 write!(f, "nccl {} {} {} {} {} -> {}{windows}", call.collective, call.dtype, call.op, call.count, call.input, call.output)
             }
         }

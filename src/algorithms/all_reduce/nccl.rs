@@ -5,7 +5,7 @@ use crate::{
     algorithms::{Algorithm, Target},
     collective::{Collective, DType, ReduceOp, Roundings},
     contract::{Contract, Order},
-    plan::{BufferSpec, Call, NcclCall, Op, Plan},
+    plan::{BufferSpec, Call, NcclCall, Op, Plan, RankCall},
 };
 
 /// One way in which NCCL can be made to do it.
@@ -79,15 +79,7 @@ impl Algorithm for Nccl {
 
     fn plan(&self, call: &Call, _: &Target) -> Plan {
         Plan::per_rank(plan_name(self.name, call), call.world(), |_| {
-            vec![Op::Nccl(NcclCall {
-                collective: call.collective,
-                dtype: call.dtype,
-                op: call.op,
-                count: call.count,
-                input: call.input.clone(),
-                output: call.output.clone(),
-                windows: self.windows,
-            })]
+            vec![Op::Nccl(NcclCall { call: RankCall::clone(call), windows: self.windows })]
         })
     }
 
