@@ -211,9 +211,7 @@ impl Memory {
         match kind {
             Kind::Freed => AccessError::UseAfterFree { buffer, rank: owner.rank, offset },
             Kind::Multicast(_) => AccessError::MulticastUsedAsUnicast { window: buffer, offset },
-            Kind::Unicast if !has(*ranks, rank) => {
-                AccessError::NotMappedOnRank { buffer, rank: owner.rank, accessing: rank, offset }
-            }
+            Kind::Unicast if !has(*ranks, rank) => AccessError::NotMappedOnRank { buffer, rank: owner.rank, accessing: rank, offset },
             Kind::Unicast => self.out_of_bounds(id, offset, bytes),
         }
     }

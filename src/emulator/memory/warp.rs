@@ -63,7 +63,10 @@ impl Memory {
         let first = addresses[0];
         let in_order = lanes == u32::MAX
             && first.is_multiple_of(N as u64)
-            && addresses.iter().enumerate().fold(true, |so_far, (lane, &address)| so_far & (address == first.wrapping_add((lane * N) as u64)));
+            && addresses
+                .iter()
+                .enumerate()
+                .fold(true, |so_far, (lane, &address)| so_far & (address == first.wrapping_add((lane * N) as u64)));
         if in_order { self.resolve(Address(first), (N * WARP) as u64, rank).ok() } else { None }
     }
 }

@@ -215,9 +215,7 @@ macro_rules! float {
             #[inline]
             fn fma(a: $bits, b: $bits, c: $bits, mode: Mode) -> $bits {
                 let c = Self::operand(c, mode);
-                Self::binary(a, b, mode, |a, b| $fma(a, b, c), |a, b, round| {
-                    a.mul_add_r(b, <$exact>::from_bits(c.into()), round).value
-                })
+                Self::binary(a, b, mode, |a, b| $fma(a, b, c), |a, b, round| a.mul_add_r(b, <$exact>::from_bits(c.into()), round).value)
             }
             #[inline(always)]
             fn min(a: $bits, b: $bits, nan: bool, mode: Mode) -> $bits {
