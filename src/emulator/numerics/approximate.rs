@@ -23,7 +23,8 @@ pub enum Approximation {
 }
 
 impl Approximation {
-    /// How far hardware may be from the exact result, as the ISA words it.
+    /// How far hardware may be from the exact result: the ISA's bounds, noted from memory and to be held against its text before a result is
+    /// judged by them.
     pub const fn bound(self) -> &'static str {
         match self {
             Approximation::Rcp => "1 ulp",
@@ -83,11 +84,11 @@ fn power_of_two(a: u32) -> u32 {
             // No bit of x is below 2^-49, so this is exact.
             let fixed = (f64::from(x) * f64::from_bits(0x43f0_0000_0000_0000)) as i128;
             let (whole, fraction) = ((fixed >> 64) as i32, fixed as u64);
-            let power = u128::from(fraction) * LN_2 >> 64;
+            let power = (u128::from(fraction) * LN_2) >> 64;
             let mut term = 1u128 << 64;
             let mut sum = term;
             for i in 1..=24 {
-                term = (term * power >> 64) / i;
+                term = ((term * power) >> 64) / i;
                 sum += term;
             }
             Format::F32.round(false, sum, whole - 64, fraction != 0, Rounding::Nearest) as u32
@@ -116,8 +117,8 @@ fn logarithm(a: u32) -> u32 {
     let places = 62 + sum.ilog2() - difference.ilog2();
     let quotient = (u128::from(difference) << places) / u128::from(sum);
     let square = (quotient * quotient).checked_shr(2 * places - 64).unwrap_or(0);
-    let series = (0..16).rev().fold(0u128, |series, k| (1 << 62) / (2 * k + 1) + (series * square >> 64));
-    let product = quotient * (series * TWO_OVER_LN_2 >> 62);
+    let series = (0..16).rev().fold(0u128, |series, k| (1 << 62) / (2 * k + 1) + ((series * square) >> 64));
+    let product = quotient * ((series * TWO_OVER_LN_2) >> 62);
     if whole == 0 {
         return Format::F32.round(negative, product, -(places as i32 + 62), true, Rounding::Nearest) as u32;
     }

@@ -102,7 +102,7 @@ fn eight_bit_formats_agree_with_float8() {
             assert!(got.to_bits() == value.to_bits() || (got.is_nan() && value.is_nan()), "{bits:#x} {format:?}: {got} for {value}");
         }
     }
-    let all_f16 = (0..=u16::MAX).map(|bits| f16_to_f32(bits));
+    let all_f16 = (0..=u16::MAX).map(f16_to_f32);
     for bits in all_f16.chain(lattice(Format::F32).into_iter().map(|bits| bits as u32)) {
         agree_with_float8(bits);
     }

@@ -18,7 +18,7 @@ fn lattice(format: Format) -> Vec<u64> {
         .chain([one - normal, one - 1, one, one + 1, one + normal / 2, one + normal / 2 + 1, one + normal - 1, one + normal])
         .chain([one.saturating_sub(format.fraction as u64 * normal).max(1), one + format.fraction as u64 * normal])
         .chain(integers)
-        .chain([infinity - normal, infinity - 2, infinity - 1, infinity, infinity + 1, infinity | normal / 2, infinity | (normal - 1)]);
+        .chain([infinity - normal, infinity - 2, infinity - 1, infinity, infinity + 1, infinity | (normal / 2), infinity | (normal - 1)]);
     let mut lattice: Vec<u64> = magnitudes.flat_map(|bits| [bits, bits | format.sign()]).collect();
     lattice.sort_unstable();
     lattice.dedup();
