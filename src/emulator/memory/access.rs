@@ -1,0 +1,255 @@
+//! Resolving addresses, and access to single values and to stretches of bytes.
+
+use super::{AccessError, Address, Allocation, AllocationId, Kind, Memory, Place};
+
+impl Memory {
+    /// The place of `bytes` bytes at an address that `rank` accesses. Bytes may be zero: then the address may also be the buffer's end.
+    ///
+    /// # Errors
+    /// In this order: `Unmapped`, `UseAfterFree`, `MulticastUsedAsUnicast`, `NotMappedOnRank`, `OutOfBounds`.
+    #[inline]
+    pub fn resolve(&self, address: Address, bytes: u64, rank: usize) -> Result<Place, AccessError> {
+        let index = address.window().wrapping_sub(1);
+        let offset = address.offset();
+        match self.allocations.get(index) {
+            Some(allocation) if allocation.lets(rank) && allocation.holds(offset, bytes) => {
+                Ok(Place { allocation: AllocationId::of_index(index), offset })
+            }
+            _ => Err(self.refusal(address, bytes, rank)),
+        }
+    }
+
+    /// The place of an instruction's access of `bytes` bytes, a power of two, to which it must be aligned.
+    ///
+    /// # Errors
+    /// As [`Memory::resolve`], then `Misaligned`.
+    #[inline]
+    pub fn resolve_aligned(&self, address: Address, bytes: u64, rank: usize) -> Result<Place, AccessError> {
+        let place = self.resolve(address, bytes, rank)?;
+        if place.offset & (bytes - 1) == 0 { Ok(place) } else { Err(self.misaligned(place, bytes)) }
+    }
+
+    /// The places that an aligned access to a multicast address stands for, one a replica, in the order in which the window was given them.
+    ///
+    /// # Errors
+    /// `Unmapped`, `UseAfterFree` (also of a replica), `UnicastUsedAsMulticast`, `NotMappedOnRank`, `OutOfBounds`, `Misaligned`.
+    pub fn resolve_multicast(&self, address: Address, bytes: u64, rank: usize) -> Result<impl Iterator<Item = Place>, AccessError> {
+        let id = self.find(address).ok_or_else(|| self.unmapped(address))?;
+        let Allocation { owner, size, ranks, kind, .. } = &self.allocations[id.index()];
+        let (buffer, owned_by, offset) = (owner.name.clone(), owner.rank, address.offset() as i64);
+        let replicas = match kind {
+            Kind::Multicast(replicas) => replicas,
+            Kind::Freed => return Err(AccessError::UseAfterFree { buffer, rank: owned_by, offset }),
+            Kind::Unicast => return Err(AccessError::UnicastUsedAsMulticast { buffer, rank: owned_by, offset }),
+        };
+        if !has(*ranks, rank) {
+            return Err(AccessError::NotMappedOnRank { buffer, rank: owned_by, accessing: rank, offset });
+        }
+        if !fits(*size, address.offset(), bytes) {
+            return Err(self.out_of_bounds(id, offset, bytes));
+        }
+        if offset as u64 & (bytes - 1) != 0 {
+            return Err(self.misaligned(Place { allocation: id, offset: offset as u64 }, bytes));
+        }
+        for replica in replicas {
+            let Allocation { owner, kind, .. } = &self.allocations[replica.index()];
+            if matches!(kind, Kind::Freed) {
+                return Err(AccessError::UseAfterFree { buffer: owner.name.clone(), rank: owner.rank, offset });
+            }
+        }
+        Ok(replicas.iter().map(move |&allocation| Place { allocation, offset: offset as u64 }))
+    }
+
+    /// The place `offset` bytes into a buffer that is known otherwise than by a 64-bit address, as shared memory is.
+    ///
+    /// # Errors
+    /// `UseAfterFree`, `MulticastUsedAsUnicast`, `OutOfBounds`.
+    pub fn place(&self, allocation: AllocationId, offset: u64, bytes: u64) -> Result<Place, AccessError> {
+        let Allocation { owner, size, kind, .. } = &self.allocations[allocation.index()];
+        match kind {
+            Kind::Unicast if fits(*size, offset, bytes) => Ok(Place { allocation, offset }),
+            Kind::Unicast => Err(self.out_of_bounds(allocation, offset as i64, bytes)),
+            Kind::Multicast(_) => Err(AccessError::MulticastUsedAsUnicast { window: owner.name.clone(), offset: offset as i64 }),
+            Kind::Freed => Err(AccessError::UseAfterFree { buffer: owner.name.clone(), rank: owner.rank, offset: offset as i64 }),
+        }
+    }
+
+    /// Reads `N` bytes (1, 2, 4, 8 or 16), which must be aligned to `N`.
+    ///
+    /// # Errors
+    /// As [`Memory::resolve_aligned`], then `Uninitialised`.
+    #[inline]
+    pub fn load<const N: usize>(&self, address: Address, rank: usize) -> Result<[u8; N], AccessError> {
+        const { assert!(N.is_power_of_two() && N <= 16) };
+        let place = self.resolve_aligned(address, N as u64, rank)?;
+        if let Some(written) = &self.allocations[place.allocation.index()].written
+            && !written.has::<N>(place.offset)
+        {
+            return Err(self.uninitialised(place, N as u64));
+        }
+        Ok(self.peek(place))
+    }
+
+    /// Writes `N` bytes (1, 2, 4, 8 or 16), which must be aligned to `N`.
+    ///
+    /// # Errors
+    /// As [`Memory::resolve_aligned`].
+    #[inline]
+    pub fn store<const N: usize>(&mut self, address: Address, rank: usize, value: [u8; N]) -> Result<(), AccessError> {
+        const { assert!(N.is_power_of_two() && N <= 16) };
+        let place = self.resolve_aligned(address, N as u64, rank)?;
+        self.put(place, value);
+        Ok(())
+    }
+
+    /// The `N` bytes at a place that was resolved for as many, written or not.
+    ///
+    /// # Panics
+    /// When they are not there, because the place was resolved for fewer or the buffer was freed since.
+    #[inline(always)]
+    pub fn peek<const N: usize>(&self, place: Place) -> [u8; N] {
+        let from = place.offset as usize;
+        let bytes = &self.allocations[place.allocation.index()].bytes[from..from + N];
+        bytes.try_into().expect("a slice of this length")
+    }
+
+    /// Sets the `N` bytes at a place that was resolved for as many and is aligned to `N`.
+    ///
+    /// # Panics
+    /// As [`Memory::peek`].
+    #[inline(always)]
+    pub fn put<const N: usize>(&mut self, place: Place, value: [u8; N]) {
+        debug_assert!(place.offset.is_multiple_of(N as u64));
+        let from = place.offset as usize;
+        let allocation = &mut self.allocations[place.allocation.index()];
+        allocation.bytes[from..from + N].copy_from_slice(&value);
+        if let Some(written) = &mut allocation.written {
+            written.set::<N>(place.offset);
+        }
+    }
+
+    /// Reads a stretch of any length and alignment.
+    ///
+    /// # Errors
+    /// As [`Memory::resolve`], then `Uninitialised`.
+    pub fn read(&self, address: Address, bytes: u64, rank: usize) -> Result<&[u8], AccessError> {
+        let place = self.resolve(address, bytes, rank)?;
+        let allocation = &self.allocations[place.allocation.index()];
+        match &allocation.written {
+            Some(written) if written.first_missing(place.offset, bytes).is_some() => Err(self.uninitialised(place, bytes)),
+            _ => Ok(&allocation.bytes[place.offset as usize..][..bytes as usize]),
+        }
+    }
+
+    /// The bytes of a stretch, written or not.
+    ///
+    /// # Errors
+    /// As [`Memory::resolve`].
+    pub fn peek_all(&self, address: Address, bytes: u64, rank: usize) -> Result<&[u8], AccessError> {
+        let place = self.resolve(address, bytes, rank)?;
+        Ok(&self.allocations[place.allocation.index()].bytes[place.offset as usize..][..bytes as usize])
+    }
+
+    /// Writes a stretch of any length and alignment.
+    ///
+    /// # Errors
+    /// As [`Memory::resolve`].
+    pub fn write(&mut self, address: Address, rank: usize, bytes: &[u8]) -> Result<(), AccessError> {
+        let target = self.target(address, bytes.len() as u64, rank)?;
+        target.copy_from_slice(bytes);
+        Ok(())
+    }
+
+    /// Sets every byte of a stretch.
+    ///
+    /// # Errors
+    /// As [`Memory::resolve`].
+    pub fn fill(&mut self, address: Address, bytes: u64, rank: usize, byte: u8) -> Result<(), AccessError> {
+        self.target(address, bytes, rank)?.fill(byte);
+        Ok(())
+    }
+
+    /// Copies a stretch, as if all of it were read before any is written. Bytes that were never written stay so at the destination.
+    ///
+    /// # Errors
+    /// As [`Memory::resolve`], of the source first. Nothing is copied then.
+    pub fn copy(&mut self, from: Address, to: Address, bytes: u64, rank: usize) -> Result<(), AccessError> {
+        let source = self.resolve(from, bytes, rank)?;
+        self.resolve(to, bytes, rank)?;
+        let origin = &self.allocations[source.allocation.index()];
+        let values = origin.bytes[source.offset as usize..][..bytes as usize].to_vec();
+        let missing: Vec<u64> = match &origin.written {
+            Some(written) if written.first_missing(source.offset, bytes).is_some() => {
+                (0..bytes).filter(|byte| !written.get(source.offset + byte)).collect()
+            }
+            _ => Vec::new(),
+        };
+        let place = self.resolve(to, bytes, rank)?;
+        self.target(to, bytes, rank)?.copy_from_slice(&values);
+        if let Some(written) = &mut self.allocations[place.allocation.index()].written {
+            missing.iter().for_each(|byte| written.put(place.offset + byte, false));
+        }
+        Ok(())
+    }
+
+    /// A stretch that is about to be overwritten, noted as written.
+    fn target(&mut self, address: Address, bytes: u64, rank: usize) -> Result<&mut [u8], AccessError> {
+        let place = self.resolve(address, bytes, rank)?;
+        let allocation = &mut self.allocations[place.allocation.index()];
+        if let Some(written) = &mut allocation.written {
+            written.set_all(place.offset, bytes);
+        }
+        Ok(&mut allocation.bytes[place.offset as usize..][..bytes as usize])
+    }
+
+    /// Why [`Memory::resolve`] refuses.
+    #[cold]
+    fn refusal(&self, address: Address, bytes: u64, rank: usize) -> AccessError {
+        let Some(id) = self.find(address) else { return self.unmapped(address) };
+        let Allocation { owner, ranks, kind, .. } = &self.allocations[id.index()];
+        let (buffer, offset) = (owner.name.clone(), address.offset() as i64);
+        match kind {
+            Kind::Freed => AccessError::UseAfterFree { buffer, rank: owner.rank, offset },
+            Kind::Multicast(_) => AccessError::MulticastUsedAsUnicast { window: buffer, offset },
+            Kind::Unicast if !has(*ranks, rank) => AccessError::NotMappedOnRank { buffer, rank: owner.rank, accessing: rank, offset },
+            Kind::Unicast => self.out_of_bounds(id, offset, bytes),
+        }
+    }
+
+    #[cold]
+    fn misaligned(&self, place: Place, bytes: u64) -> AccessError {
+        let owner = self.owner(place.allocation);
+        AccessError::Misaligned { buffer: owner.name.clone(), rank: owner.rank, offset: place.offset as i64, bytes }
+    }
+
+    #[cold]
+    pub(super) fn uninitialised(&self, place: Place, bytes: u64) -> AccessError {
+        let Allocation { owner, written, .. } = &self.allocations[place.allocation.index()];
+        let first = written.as_ref().and_then(|written| written.first_missing(place.offset, bytes)).unwrap_or(place.offset);
+        AccessError::Uninitialised { buffer: owner.name.clone(), rank: owner.rank, offset: place.offset as i64, bytes, first }
+    }
+}
+
+impl Allocation {
+    /// Whether a rank may access it by unicast addresses: it is live and mapped there.
+    #[inline(always)]
+    fn lets(&self, rank: usize) -> bool {
+        matches!(self.kind, Kind::Unicast) && has(self.ranks, rank)
+    }
+
+    #[inline(always)]
+    fn holds(&self, offset: u64, bytes: u64) -> bool {
+        fits(self.size, offset, bytes)
+    }
+}
+
+#[inline(always)]
+fn has(ranks: u64, rank: usize) -> bool {
+    rank < super::MAX_RANKS && ranks >> rank & 1 == 1
+}
+
+/// Whether `bytes` bytes at `offset`, which may have wrapped below zero, lie within `size`.
+#[inline(always)]
+fn fits(size: u64, offset: u64, bytes: u64) -> bool {
+    offset <= size && bytes <= size - offset
+}

@@ -1,0 +1,150 @@
+//! One line a sentence of the ISA, or a reading of it.
+
+use rstest::rstest;
+
+use super::*;
+
+const SAT: Mode = Mode { sat: true, ..Mode::NEAREST };
+const RELU: Mode = Mode { relu: true, ..Mode::NEAREST };
+const SATFINITE: Mode = Mode { satfinite: true, ..Mode::NEAREST };
+const FTZ: Mode = Mode::NEAREST.with_ftz();
+
+#[rstest]
+#[case::nan_is_zero(0x7fc0_0001, 0)]
+#[case::negative_is_zero(0xbf80_0000, 0)]
+#[case::negative_zero_is_zero(0x8000_0000, 0)]
+#[case::above_one_is_one(0x7f80_0000, 0x3f80_0000)]
+#[case::between_stays(0x3f00_0000, 0x3f00_0000)]
+fn sat_clamps_to_zero_and_one(#[case] a: u32, #[case] result: u32) {
+    assert_eq!(F32::add(a, 0x8000_0000, SAT), result);
+    assert_eq!(float_to_float::<F32, F32>(a, SAT), result);
+}
+
+#[rstest]
+#[case::inputs(0x0000_0001, 0x3f80_0000, 0)]
+#[case::inputs_keep_their_sign(0x8000_0001, 0x3f80_0000, 0x8000_0000)]
+#[case::results(0x0080_0000, 0x3f00_0000, 0)]
+#[case::results_keep_their_sign(0x8080_0000, 0x3f00_0000, 0x8000_0000)]
+#[case::normal_results_stay(0x0080_0000, 0x3f80_0000, 0x0080_0000)]
+fn ftz_flushes(#[case] a: u32, #[case] b: u32, #[case] product: u32) {
+    assert_eq!(F32::mul(a, b, FTZ), product);
+    assert_eq!(F32::fma(a, b, 0x8000_0000, FTZ) & 0x7fff_ffff, product & 0x7fff_ffff);
+}
+
+#[test]
+fn ftz_reaches_every_operation() {
+    let subnormal = 0x8000_0001;
+    assert_eq!(F32::min(subnormal, 0, false, FTZ), 0x8000_0000);
+    assert_eq!(F32::neg(subnormal, FTZ), 0);
+    assert_eq!(F32::abs(subnormal, FTZ), 0);
+    assert!(compare::<F32>(Comparison::Eq, subnormal, 0, FTZ) && !compare::<F32>(Comparison::Eq, subnormal, 0, Mode::NEAREST));
+    assert_eq!(F32::rcp(subnormal, FTZ), 0xff80_0000);
+    assert_eq!(F32::sqrt(1, FTZ), 0);
+    assert_eq!(F16::add(0x0001, 0x0001, FTZ), 0);
+    assert_eq!(approximate(Approximation::Rsqrt, 1, FTZ), 0x7f80_0000);
+    assert_eq!(approximate(Approximation::Ex2, (-127f32).to_bits(), FTZ), 0);
+}
+
+#[test]
+fn ftz_of_conversions_is_for_f32_alone() {
+    assert_eq!(float_to_float::<F32, F64>(0x8000_0001, FTZ), 0x8000_0000_0000_0000);
+    assert_eq!(float_to_float::<F64, F32>(f64::from_bits(0x3800_0000_0000_0000).to_bits(), FTZ), 0, "2^-127 is subnormal in f32");
+    assert_eq!(float_to_float::<F16, F32>(0x0001, FTZ), 0x3380_0000, "an f16 subnormal is none in f32");
+    assert_eq!(float_to_float::<F32, F16>(0x3380_0000, FTZ), 0x0001);
+    let up = Mode::rounded(Rounding::Up);
+    assert_eq!(float_to_integer::<F32>(1, Integer::S32, up), 1);
+    assert_eq!(float_to_integer::<F32>(1, Integer::S32, up.with_ftz()), 0);
+    assert_eq!(round_to_integral::<F32>(1, up), 0x3f80_0000);
+    assert_eq!(round_to_integral::<F32>(1, up.with_ftz()), 0);
+}
+
+#[rstest]
+#[case::f32_to_s32(Integer::S32, 0, 1 << 31)]
+#[case::f32_to_u32(Integer::U32, 0, 1 << 31)]
+#[case::f32_to_s16(Integer::S16, 0, 1 << 15)]
+#[case::f32_to_s64(Integer::S64, 1 << 63, 1 << 63)]
+#[case::f32_to_u64(Integer::U64, 1 << 63, 1 << 63)]
+fn nan_to_integers(#[case] to: Integer, #[case] from_f32: u64, #[case] from_f64: u64) {
+    for nan in [0x7fc0_0000, 0xffff_ffff, 0x7f80_0001] {
+        assert_eq!(float_to_integer::<F32>(nan, to, Mode::NEAREST), from_f32);
+    }
+    assert_eq!(float_to_integer::<F16>(0x7e00, to, Mode::NEAREST), from_f32);
+    assert_eq!(float_to_integer::<Bf16>(0x7fc0, to, Mode::NEAREST), from_f32);
+    assert_eq!(float_to_integer::<F64>(0x7ff8_0000_0000_0000, to, Mode::NEAREST), from_f64);
+}
+
+#[test]
+fn nan_results_are_canonical() {
+    assert_eq!(F32::add(0xffc1_2345, 0x3f80_0000, Mode::NEAREST), 0x7fff_ffff);
+    assert_eq!(F32::sub(0x7f80_0000, 0x7f80_0000, Mode::NEAREST), 0x7fff_ffff, "infinity less infinity");
+    assert_eq!(F32::mul(0, 0xff80_0000, Mode::rounded(Rounding::Down)), 0x7fff_ffff);
+    assert_eq!(F32::div(0, 0, Mode::NEAREST), 0x7fff_ffff);
+    assert_eq!(F32::sqrt(0xbf80_0000, Mode::NEAREST), 0x7fff_ffff);
+    assert_eq!(F32::neg(0x7fc0_0000, Mode::NEAREST), 0x7fff_ffff);
+    assert_eq!(F32::abs(0xffc0_0000, Mode::NEAREST), 0x7fff_ffff);
+    assert_eq!(F64::neg(0xfff8_0000_0000_1234, Mode::NEAREST), 0xfff8_0000_0000_1234, "f64 passes it through");
+    assert_eq!(F64::add(0xfff8_0000_0000_1234, 0, Mode::NEAREST), 0x7ff8_0000_0000_0000);
+    assert_eq!(F16::mul(0xfe01, 0x3c00, Mode::NEAREST), 0x7fff);
+    assert_eq!(Bf16::fma(0x7f80, 0, 0, Mode::NEAREST), 0x7fff);
+    assert_eq!(f32_to_f16(0xff80_0001), 0x7fff);
+    assert_eq!(f32_to_bf16(0xff80_0001), 0x7fff);
+    assert_eq!(float_to_float::<Bf16, F32>(0xffc1, Mode::NEAREST), 0xffc1_0000, "a shift");
+    assert_eq!(float_to_float::<Bf16, F32>(0xffc1, SAT), 0);
+}
+
+#[test]
+fn relu_and_satfinite() {
+    assert_eq!(F16::fma(0xbc00, 0x3c00, 0, RELU), 0, "-1 * 1 + 0");
+    assert_eq!(F16::fma(0x7e00, 0x3c00, 0, RELU), 0x7fff);
+    assert_eq!(float_to_float::<F32, Bf16>(0x8000_0000, RELU), 0);
+    assert_eq!(float_to_float::<F32, F16>(0x7f80_0000, SATFINITE), 0x7bff);
+    assert_eq!(float_to_float::<F32, F16>(0xc780_0000, SATFINITE), 0xfbff, "-65536");
+    assert_eq!(float_to_float::<F32, Bf16>(0xff80_0000, SATFINITE), 0xff7f);
+    assert_eq!(float_to_float::<F32, F16>(0x7fc0_0000, SATFINITE), 0x7fff);
+    assert_eq!(f32x2_to_fp8x2(0xff80_0000, 0xff80_0000, Fp8::E4m3, true), 0);
+    assert_eq!(fp8x2_to_f16x2(0xfc81, Fp8::E5m2, true), 0, "-infinity and a negative subnormal");
+}
+
+#[rstest]
+#[case::e4m3_nan(Fp8::E4m3, 0xffc0_0000, 0x7f)]
+#[case::e5m2_nan(Fp8::E5m2, 0x7f80_0001, 0x7f)]
+#[case::e4m3_infinity(Fp8::E4m3, 0x7f80_0000, 0x7e)]
+#[case::e5m2_infinity(Fp8::E5m2, 0xff80_0000, 0xfb)]
+#[case::e4m3_above(Fp8::E4m3, 0x43e8_0000, 0x7e)]
+#[case::e5m2_above(Fp8::E5m2, 0x4780_0000, 0x7b)]
+#[case::e4m3_smallest(Fp8::E4m3, 0x3b00_0000, 0x01)]
+#[case::e4m3_tie_to_zero(Fp8::E4m3, 0xba80_0000, 0x80)]
+fn eight_bit_special_cases(#[case] to: Fp8, #[case] a: u32, #[case] result: u16) {
+    assert_eq!(f32x2_to_fp8x2(0, a, to, false), result);
+}
+
+#[rstest]
+#[case::rcp_zero(Approximation::Rcp, 0x8000_0000, 0xff80_0000)]
+#[case::rsqrt_negative_zero(Approximation::Rsqrt, 0x8000_0000, 0xff80_0000)]
+#[case::rsqrt_negative(Approximation::Rsqrt, 0xbf80_0000, 0x7fff_ffff)]
+#[case::rsqrt_infinity(Approximation::Rsqrt, 0x7f80_0000, 0)]
+#[case::sqrt_negative_zero(Approximation::Sqrt, 0x8000_0000, 0x8000_0000)]
+#[case::ex2_of_minus_infinity(Approximation::Ex2, 0xff80_0000, 0)]
+#[case::ex2_of_infinity(Approximation::Ex2, 0x7f80_0000, 0x7f80_0000)]
+#[case::ex2_of_zero(Approximation::Ex2, 0x8000_0000, 0x3f80_0000)]
+#[case::ex2_smallest(Approximation::Ex2, 0xc315_0000, 1)]
+#[case::lg2_of_zero(Approximation::Lg2, 0x8000_0000, 0xff80_0000)]
+#[case::lg2_of_one(Approximation::Lg2, 0x3f80_0000, 0)]
+#[case::lg2_negative(Approximation::Lg2, 0xbf80_0000, 0x7fff_ffff)]
+#[case::lg2_of_the_smallest(Approximation::Lg2, 1, 0xc315_0000)]
+fn approximation_special_cases(#[case] function: Approximation, #[case] a: u32, #[case] result: u32) {
+    assert_eq!(approximate(function, a, Mode::NEAREST), result);
+}
+
+#[test]
+fn directed_sums_that_cancel_have_the_zero_of_their_rounding() {
+    assert_eq!(F32::add(0x3f80_0000, 0xbf80_0000, Mode::NEAREST), 0);
+    assert_eq!(F32::add(0x3f80_0000, 0xbf80_0000, Mode::rounded(Rounding::Down)), 0x8000_0000);
+}
+
+#[test]
+fn packed_operations_work_on_both_halves() {
+    assert_eq!(lanes(0x3c00_4000, 0x3c00_3c00, |a, b| F16::add(a, b, Mode::NEAREST)), 0x4000_4200);
+    assert_eq!(lanes_of_one(0x3f80_bf80, |a| Bf16::neg(a, Mode::NEAREST)), 0xbf80_3f80);
+    assert_eq!(lanes_of_three(0x3f80_4000, 0x4000_4000, 0x3f80_0000, |a, b, c| Bf16::fma(a, b, c, Mode::NEAREST)), 0x4040_4080);
+}
