@@ -9,6 +9,7 @@ pub mod collective;
 pub mod conformance;
 pub mod contract;
 pub mod cuda;
+pub mod emulator;
 pub mod kernels;
 pub mod machine;
 pub mod plan;
