@@ -15,8 +15,6 @@ pub use call::{Call, CallError, RankCall};
 pub use region::{BufferSpec, Region, Role};
 pub use script::{Script, Step};
 
-use crate::collective::{Collective, DType, ReduceOp};
-
 /// The largest world size that kernels can address; `MAX_WORLD` of kernels/common/types.cuh.
 pub const MAX_WORLD: usize = 16;
 

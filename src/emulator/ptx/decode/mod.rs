@@ -1,0 +1,339 @@
+//! A module as written to a decoded one.
+
+mod arithmetic;
+mod data;
+mod threads;
+
+use std::collections::HashMap;
+
+use super::error::{Position, PtxError, shortened};
+use super::form::{Form, immediate};
+use super::instruction::{Base, BitOp, Condition, Instruction, Operation, SourceLine, UnaryOp};
+use super::module::{Function, LaunchBounds, Module, Parameter, ParameterPlace, Relocation, Variable};
+use super::names::{Layout, Names, Symbol, extent};
+use super::registers::{RegisterCounts, compact};
+use super::syntax::{self, Initial, Statement, Storage};
+use super::types::{BooleanOp, Space};
+
+/// Decodes a module.
+///
+/// # Errors
+/// At the first name, instruction, modifier or operand that is not known.
+pub(super) fn module(written: &syntax::Module<'_>) -> Result<Module, PtxError> {
+    let mut decoder = Decoder { variables: Vec::new(), symbols: HashMap::new(), shared: Layout::default() };
+    for variable in &written.variables {
+        let symbol = decoder.declare(variable, None)?;
+        if decoder.symbols.insert(variable.name, symbol).is_some() && !variable.external {
+            return Err(PtxError::redeclared(variable.at, variable.name));
+        }
+    }
+    let mut names = Vec::new();
+    let mut functions = Vec::new();
+    for function in &written.functions {
+        let (signature, scope) = signature(function)?;
+        let twice = |other: &Function| other.name == signature.name && !other.external && !signature.external;
+        if functions.iter().any(twice) {
+            return Err(PtxError::redeclared(function.at, function.name));
+        }
+        functions.push(signature);
+        names.push(scope);
+    }
+    // Calls to a function that was declared first and defined later go to the definition.
+    let defined: HashMap<String, usize> =
+        functions.iter().enumerate().filter(|(_, f)| !f.external).map(|(index, f)| (f.name.clone(), index)).collect();
+    let mut declared_only: Vec<usize> = Vec::new();
+    for (index, function) in functions.iter().enumerate() {
+        if function.external && defined.contains_key(&function.name) {
+            declared_only.push(index);
+        }
+    }
+    for &index in declared_only.iter().rev() {
+        functions.remove(index);
+        names.remove(index);
+    }
+    let bodies: Vec<&syntax::Function<'_>> =
+        written.functions.iter().enumerate().filter(|(index, _)| !declared_only.contains(index)).map(|(_, f)| f).collect();
+    // Functions first: their shared variables come before those of kernels.
+    for entry in [false, true] {
+        for (index, function) in bodies.iter().enumerate().filter(|(_, function)| function.entry == entry) {
+            let decoded = decoder.function(function, &functions, index, &mut names[index])?;
+            functions[index] = decoded;
+        }
+    }
+    Ok(Module {
+        version: written.version,
+        targets: written.targets.iter().map(|&target| target.to_owned()).collect(),
+        files: written.files.iter().map(|&(index, path)| (index, path.to_owned())).collect(),
+        variables: decoder.variables,
+        functions,
+    })
+}
+
+/// A function without its code, and the scopes of its body in which its parameters are declared.
+fn signature<'t>(written: &'t syntax::Function<'t>) -> Result<(Function, Names<'t>), PtxError> {
+    let mut names = Names::of_body(written.body.as_deref().unwrap_or_default())?;
+    let mut layout = Layout::default();
+    let mut parameters = |declared: &'t [syntax::Variable<'t>], names: &mut Names<'t>| -> Result<Vec<Parameter>, PtxError> {
+        declared.iter().map(|variable| parameter(variable, &mut layout, names)).collect::<Result<_, _>>()
+    };
+    let inputs = parameters(&written.inputs, &mut names)?;
+    let input_bytes = inputs.iter().map(end).max().unwrap_or(0);
+    let returns = parameters(&written.returns, &mut names)?;
+    let function = Function {
+        name: written.name.to_owned(),
+        entry: written.entry,
+        external: written.body.is_none(),
+        inputs,
+        returns,
+        input_bytes,
+        param_bytes: layout.bytes as u32,
+        local_bytes: 0,
+        shared_bytes: 0,
+        bounds: bounds(&written.bounds)?,
+        registers: RegisterCounts::default(),
+        declared_registers: RegisterCounts::default(),
+        code: Vec::new(),
+    };
+    Ok((function, names))
+}
+
+fn end(parameter: &Parameter) -> u32 {
+    match parameter.place {
+        ParameterPlace::Offset(offset) => offset + parameter.bytes,
+        ParameterPlace::Register(_) => 0,
+    }
+}
+
+fn parameter<'t>(variable: &'t syntax::Variable<'t>, layout: &mut Layout, names: &mut Names<'t>) -> Result<Parameter, PtxError> {
+    let (bytes, align) = extent(variable)?;
+    let place = match variable.storage {
+        Storage::Memory(Space::Param) => {
+            let (offset, bytes) = layout.place(variable)?;
+            let symbol = Symbol { space: Space::Param, base: Base::Zero, offset, bytes };
+            if variable.name != "_" {
+                names.declare_symbol(variable.name, symbol, variable.at)?;
+            }
+            ParameterPlace::Offset(offset as u32)
+        }
+        Storage::Register if variable.range.is_none() => {
+            names.declare_register(variable)?;
+            let declared = names.register(variable.name, variable.at)?;
+            let declared = declared.ok_or_else(|| PtxError::undeclared(variable.at, variable.name, "register"))?;
+            ParameterPlace::Register(declared.register)
+        }
+        _ => return Err(PtxError::syntax(variable.at, "this parameter", "one of .param or one register")),
+    };
+    Ok(Parameter { name: variable.name.to_owned(), ty: variable.ty, bytes: bytes as u32, align: align as u32, place })
+}
+
+fn bounds(written: &[(&str, Vec<u64>, Position)]) -> Result<LaunchBounds, PtxError> {
+    let mut bounds = LaunchBounds::default();
+    for (name, values, at) in written {
+        let small: Option<Vec<u32>> = values.iter().map(|&value| u32::try_from(value).ok()).collect();
+        let small = small.ok_or_else(|| PtxError::limit(*at, format!("a number of `.{name}`"), u32::MAX.into()))?;
+        let wrong = || PtxError::syntax(*at, format!("`.{name}` with {} numbers", values.len()), "as many as it takes");
+        let axes = match small[..] {
+            [x] => Some([x, 1, 1]),
+            [x, y] => Some([x, y, 1]),
+            [x, y, z] => Some([x, y, z]),
+            _ => None,
+        };
+        let one = if small.len() == 1 { Some(small[0]) } else { None };
+        match *name {
+            "maxntid" => bounds.max_threads = Some(axes.ok_or_else(wrong)?),
+            "reqntid" => bounds.required_threads = Some(axes.ok_or_else(wrong)?),
+            "reqnctapercluster" => bounds.required_cluster = Some(axes.ok_or_else(wrong)?),
+            "minnctapersm" | "maxnctapersm" => bounds.min_blocks_per_sm = Some(one.ok_or_else(wrong)?),
+            "maxnreg" => bounds.max_registers = Some(one.ok_or_else(wrong)?),
+            "maxclusterrank" => bounds.max_cluster = Some(one.ok_or_else(wrong)?),
+            "explicitcluster" => bounds.explicit_cluster = true,
+            _ => bounds.blocks_are_clusters = true,
+        }
+    }
+    Ok(bounds)
+}
+
+struct Decoder<'t> {
+    variables: Vec<Variable>,
+    symbols: HashMap<&'t str, Symbol>,
+    /// Shared variables of the module and of functions.
+    shared: Layout,
+}
+
+impl<'t> Decoder<'t> {
+    /// A variable outside registers, parameters and local memory; `shared` is the layout of the kernel that it stands in.
+    fn declare(&mut self, variable: &syntax::Variable<'t>, shared: Option<&mut Layout>) -> Result<Symbol, PtxError> {
+        let Storage::Memory(space) = variable.storage else {
+            return Err(PtxError::syntax(variable.at, "registers", "a variable in memory"));
+        };
+        let (bytes, align) = extent(variable)?;
+        if space == Space::Shared && (variable.external || variable.elements == Some(None)) {
+            return Ok(Symbol { space, base: Base::DynamicShared { align: align as u32 }, offset: 0, bytes });
+        }
+        if space == Space::Shared {
+            let (offset, bytes) = shared.unwrap_or(&mut self.shared).place(variable)?;
+            return Ok(Symbol { space, base: Base::Zero, offset, bytes });
+        }
+        let base = Base::Variable(self.variables.len() as u32);
+        let (initial, relocations) = self.initial(variable, bytes)?;
+        let (name, external, align) = (variable.name.to_owned(), variable.external, align as u32);
+        self.variables.push(Variable { name, space, bytes, align, external, initial, relocations });
+        Ok(Symbol { space, base, offset: 0, bytes })
+    }
+
+    fn initial(&self, variable: &syntax::Variable<'t>, bytes: u64) -> Result<(Vec<u8>, Vec<Relocation>), PtxError> {
+        let width = variable.ty.bytes() as usize;
+        let (mut initial, mut relocations) = (Vec::new(), Vec::new());
+        for &(element, at) in &variable.initial {
+            if (initial.len() + width) as u64 > bytes {
+                return Err(PtxError::limit(at, "an initial value longer than its variable, in bytes", bytes));
+            }
+            match element {
+                Initial::Number(number) => {
+                    let value = immediate(number, variable.ty);
+                    let value = value.ok_or_else(|| PtxError::syntax(at, "this constant", format!("one of type .{}", variable.ty)))?;
+                    initial.extend_from_slice(&value.to_le_bytes()[..width]);
+                }
+                Initial::Address { name, generic, offset } => {
+                    let symbol = self.symbols.get(name).ok_or_else(|| PtxError::undeclared(at, name, "variable"))?;
+                    let Base::Variable(index) = symbol.base else {
+                        return Err(PtxError::syntax(at, format!("`{}`", shortened(name)), "a variable of .global or .const"));
+                    };
+                    if width != 8 {
+                        return Err(PtxError::syntax(at, format!("an address in .{}", variable.ty), "a type of 64 bits"));
+                    }
+                    relocations.push(Relocation { at: initial.len() as u64, variable: index, generic, offset });
+                    initial.extend_from_slice(&[0; 8]);
+                }
+            }
+        }
+        Ok((initial, relocations))
+    }
+
+    fn function(
+        &mut self,
+        written: &'t syntax::Function<'t>,
+        functions: &[Function],
+        index: usize,
+        names: &mut Names<'t>,
+    ) -> Result<Function, PtxError> {
+        let mut function = functions[index].clone();
+        let Some(body) = &written.body else { return Ok(function) };
+        let mut kernel_shared = self.shared;
+        let (mut local, mut param) = (Layout::default(), Layout { bytes: function.param_bytes.into() });
+        let mut source = None;
+        for statement in body {
+            match statement {
+                Statement::Open => names.open(),
+                Statement::Close => names.close(),
+                Statement::Label(..) | Statement::BranchTargets(..) => {}
+                Statement::Loc([file, line, column]) => source = Some(SourceLine { file: *file, line: *line, column: *column }),
+                Statement::Variable(variable) if variable.storage == Storage::Register => names.declare_register(variable)?,
+                Statement::Variable(variable) => {
+                    let own = match variable.storage {
+                        Storage::Memory(Space::Local) => Some((Space::Local, &mut local)),
+                        Storage::Memory(Space::Param) => Some((Space::Param, &mut param)),
+                        _ => None,
+                    };
+                    let symbol = if let Some((space, layout)) = own {
+                        let (offset, bytes) = layout.place(variable)?;
+                        Symbol { space, base: Base::Zero, offset, bytes }
+                    } else {
+                        self.declare(variable, if written.entry { Some(&mut kernel_shared) } else { None })?
+                    };
+                    names.declare_symbol(variable.name, symbol, variable.at)?;
+                }
+                Statement::Instruction(instruction) => {
+                    let form = Form::new(names, &self.symbols, functions, written.entry, instruction);
+                    let (guard, decoded) = operation(form)?;
+                    function.code.push(Operation { guard, instruction: decoded, at: instruction.at, source });
+                }
+            }
+        }
+        function.code.push(Operation { guard: None, instruction: Instruction::Return {}, at: written.end, source });
+        function.local_bytes = local.bytes as u32;
+        function.param_bytes = param.bytes as u32;
+        function.shared_bytes = if written.entry { kernel_shared.bytes } else { self.shared.bytes } as u32;
+        function.declared_registers = names.counts;
+        let mut passed = function.inputs.iter().chain(&function.returns);
+        // Callers know the slots of parameters that are registers.
+        let fixed = passed.any(|parameter| matches!(parameter.place, ParameterPlace::Register(_)));
+        function.registers = if fixed { names.counts } else { compact(&mut function.code, names.counts) };
+        Ok(function)
+    }
+}
+
+fn operation(mut form: Form<'_, '_>) -> Result<(Option<Condition>, Instruction), PtxError> {
+    let guard = form.guard()?;
+    let instruction = instruction(&mut form)?;
+    form.finish()?;
+    Ok((guard, instruction))
+}
+
+fn instruction(f: &mut Form<'_, '_>) -> Result<Instruction, PtxError> {
+    match f.instruction.opcode {
+        "mov" => data::mov(f),
+        "ld" => data::ld(f),
+        "st" => data::st(f),
+        "cvta" => data::cvta(f),
+        "isspacep" => data::isspacep(f),
+        "cvt" => data::cvt(f),
+        op @ ("add" | "sub" | "mul" | "div" | "rem" | "min" | "max") => arithmetic::binary(f, op),
+        "mad" => arithmetic::mad(f),
+        "fma" => arithmetic::fma_of_any(f),
+        "neg" => arithmetic::sign(f, UnaryOp::Negate),
+        "abs" => arithmetic::sign(f, UnaryOp::Absolute),
+        op @ ("rcp" | "sqrt" | "rsqrt" | "ex2" | "lg2" | "sin" | "cos" | "tanh") => {
+            let op = UnaryOp::ALL.iter().find(|(text, _)| *text == op).map(|&(_, op)| op).ok_or_else(|| f.unknown())?;
+            arithmetic::function(f, op)
+        }
+        "copysign" => arithmetic::copysign(f),
+        "testp" => arithmetic::testp(f),
+        "and" => arithmetic::logic(f, BooleanOp::And),
+        "or" => arithmetic::logic(f, BooleanOp::Or),
+        "xor" => arithmetic::logic(f, BooleanOp::Xor),
+        "lop3" => arithmetic::lop3(f),
+        op @ ("not" | "cnot" | "brev" | "popc" | "clz") => {
+            let op = BitOp::ALL.iter().find(|(text, _)| *text == op).map(|&(_, op)| op).ok_or_else(|| f.unknown())?;
+            arithmetic::bits(f, op)
+        }
+        "bfind" => arithmetic::bfind(f),
+        "shl" => arithmetic::shift(f, true),
+        "shr" => arithmetic::shift(f, false),
+        "shf" => arithmetic::funnel_shift(f),
+        "bfi" => arithmetic::bfi(f),
+        "bfe" => arithmetic::bfe(f),
+        "prmt" => arithmetic::prmt(f),
+        "setp" => arithmetic::setp(f),
+        "set" => arithmetic::set(f),
+        "selp" => arithmetic::selp(f),
+        "slct" => arithmetic::slct(f),
+        "bra" => threads::bra(f),
+        "brx" => threads::brx(f),
+        "call" => threads::call(f),
+        "ret" => {
+            f.take("uni");
+            Ok(Instruction::Return {})
+        }
+        "exit" => Ok(Instruction::Exit {}),
+        "trap" => Ok(Instruction::Trap {}),
+        "bar" => threads::barrier(f, true),
+        "barrier" => threads::barrier(f, false),
+        "fence" => threads::fence(f),
+        "membar" => threads::membar(f),
+        "atom" => threads::atomic(f, true),
+        "red" => threads::atomic(f, false),
+        "multimem" => threads::multimem(f),
+        "shfl" => threads::shfl(f),
+        "vote" => threads::vote(f),
+        "activemask" => threads::activemask(f),
+        "match" => threads::matching(f),
+        "elect" => threads::elect(f),
+        "redux" => threads::redux(f),
+        "nanosleep" => threads::nanosleep(f),
+        "griddepcontrol" => threads::griddepcontrol(f),
+        op @ ("prefetch" | "prefetchu" | "applypriority") => threads::prefetch(f, op),
+        "discard" => threads::discard(f),
+        _ => Err(f.unknown()),
+    }
+}

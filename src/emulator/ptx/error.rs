@@ -1,0 +1,184 @@
+//! What can be wrong with a PTX text.
+
+use std::fmt;
+
+/// A line and a column of the PTX text, both from 1; columns count characters.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct Position {
+    /// Line.
+    pub line: u32,
+    /// Column.
+    pub column: u32,
+}
+
+impl fmt::Display for Position {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}:{}", self.line, self.column)
+    }
+}
+
+/// Where an error is, with the text of that line.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Place {
+    /// Line and column.
+    pub position: Position,
+    /// The line, tabs as spaces, cut after 160 characters.
+    pub excerpt: String,
+}
+
+impl Place {
+    fn quoted(&self) -> String {
+        let Position { line, column } = self.position;
+        if self.excerpt.is_empty() {
+            return String::new();
+        }
+        let caret = " ".repeat((column as usize).saturating_sub(1).min(self.excerpt.chars().count()));
+        format!("\n{line:>6} | {}\n       | {caret}^", self.excerpt)
+    }
+}
+
+impl From<Position> for Place {
+    fn from(position: Position) -> Place {
+        Place { position, excerpt: String::new() }
+    }
+}
+
+/// Why a PTX text was refused. It prints with line, column and the line itself.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum PtxError {
+    /// The text is not PTX there.
+    #[error("{}: found {found}, expected {expected}{}", place.position, place.quoted())]
+    Syntax {
+        /// Where.
+        place: Place,
+        /// What stands there.
+        found: String,
+        /// What could stand there.
+        expected: String,
+    },
+    /// The instruction is not known at all.
+    #[error("{}: unknown instruction `{instruction}`{}", place.position, place.quoted())]
+    UnknownInstruction {
+        /// Where.
+        place: Place,
+        /// Its opcode with all modifiers.
+        instruction: String,
+    },
+    /// The instruction is known, a modifier of it is not, is there twice, or does not go with the others.
+    #[error("{}: modifier `.{modifier}` is unknown, repeated or out of place in `{instruction}`{}", place.position, place.quoted())]
+    UnknownModifier {
+        /// Where.
+        place: Place,
+        /// The modifier, without its dot.
+        modifier: String,
+        /// The opcode with all modifiers.
+        instruction: String,
+    },
+    /// A modifier that the instruction must have is missing, or has a value that the instruction does not take.
+    #[error("{}: `{instruction}` has {found}, expected {expected}{}", place.position, place.quoted())]
+    Combination {
+        /// Where.
+        place: Place,
+        /// The opcode with all modifiers.
+        instruction: String,
+        /// What it has.
+        found: String,
+        /// What it should have.
+        expected: String,
+    },
+    /// An operand does not go with the instruction.
+    #[error("{}: operand {found} of `{instruction}`, expected {expected}{}", place.position, place.quoted())]
+    Operand {
+        /// Where.
+        place: Place,
+        /// The opcode with all modifiers.
+        instruction: String,
+        /// The operand.
+        found: String,
+        /// What could stand there.
+        expected: String,
+    },
+    /// A register, label, variable or function that is not declared.
+    #[error("{}: `{name}` is not declared, expected a {expected}{}", place.position, place.quoted())]
+    Undeclared {
+        /// Where.
+        place: Place,
+        /// The name.
+        name: String,
+        /// What it should be the name of.
+        expected: &'static str,
+    },
+    /// A name that is declared twice in one scope.
+    #[error("{}: `{name}` is already declared in this scope{}", place.position, place.quoted())]
+    Redeclared {
+        /// Where the second declaration is.
+        place: Place,
+        /// The name.
+        name: String,
+    },
+    /// More of something than this front end takes.
+    #[error("{}: {what}, more than the {limit} that are allowed{}", place.position, place.quoted())]
+    Limit {
+        /// Where.
+        place: Place,
+        /// What there is too much of, and how much.
+        what: String,
+        /// How much there may be.
+        limit: u64,
+    },
+}
+
+impl PtxError {
+    /// Where the error is.
+    pub fn place(&self) -> &Place {
+        match self {
+            PtxError::Syntax { place, .. }
+            | PtxError::UnknownInstruction { place, .. }
+            | PtxError::UnknownModifier { place, .. }
+            | PtxError::Combination { place, .. }
+            | PtxError::Operand { place, .. }
+            | PtxError::Undeclared { place, .. }
+            | PtxError::Redeclared { place, .. }
+            | PtxError::Limit { place, .. } => place,
+        }
+    }
+
+    pub(super) fn syntax(at: Position, found: impl fmt::Display, expected: impl fmt::Display) -> PtxError {
+        PtxError::Syntax { place: at.into(), found: found.to_string(), expected: expected.to_string() }
+    }
+
+    pub(super) fn undeclared(at: Position, name: &str, expected: &'static str) -> PtxError {
+        PtxError::Undeclared { place: at.into(), name: shortened(name), expected }
+    }
+
+    pub(super) fn redeclared(at: Position, name: &str) -> PtxError {
+        PtxError::Redeclared { place: at.into(), name: shortened(name) }
+    }
+
+    pub(super) fn limit(at: Position, what: impl fmt::Display, limit: u64) -> PtxError {
+        PtxError::Limit { place: at.into(), what: what.to_string(), limit }
+    }
+
+    /// Adds the line of `text` that the error is on.
+    pub(super) fn with_excerpt(mut self, text: &str) -> PtxError {
+        let place = match &mut self {
+            PtxError::Syntax { place, .. }
+            | PtxError::UnknownInstruction { place, .. }
+            | PtxError::UnknownModifier { place, .. }
+            | PtxError::Combination { place, .. }
+            | PtxError::Operand { place, .. }
+            | PtxError::Undeclared { place, .. }
+            | PtxError::Redeclared { place, .. }
+            | PtxError::Limit { place, .. } => place,
+        };
+        let line = (place.position.line as usize).saturating_sub(1);
+        place.excerpt =
+            text.lines().nth(line).unwrap_or_default().chars().take(160).map(|c| if c.is_control() { ' ' } else { c }).collect();
+        self
+    }
+}
+
+/// A name as messages quote it: at most 80 characters.
+pub(super) fn shortened(name: &str) -> String {
+    if name.chars().count() <= 80 { name.to_owned() } else { name.chars().take(77).chain("...".chars()).collect() }
+}

@@ -1,0 +1,140 @@
+//! A decoded module.
+
+use super::instruction::{Operation, Register};
+use super::registers::RegisterCounts;
+use super::types::{Space, Type};
+
+/// A module of PTX, decoded.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Module {
+    /// Version of the ISA: major, minor.
+    pub version: (u32, u32),
+    /// Targets, such as `sm_90a`.
+    pub targets: Vec<String>,
+    /// Source files that `.loc` refers to: index and path.
+    pub files: Vec<(u32, String)>,
+    /// Variables in global and constant memory. Those of function bodies are here too.
+    pub variables: Vec<Variable>,
+    /// Kernels and functions, in the order of the text.
+    pub functions: Vec<Function>,
+}
+
+impl Module {
+    /// The kernel of this name; `None` if there is none.
+    pub fn entry(&self, name: &str) -> Option<&Function> {
+        self.entries().find(|function| function.name == name)
+    }
+
+    /// All kernels.
+    pub fn entries(&self) -> impl Iterator<Item = &Function> {
+        self.functions.iter().filter(|function| function.entry)
+    }
+}
+
+/// A variable in global or constant memory.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Variable {
+    /// Name, mangled as in the PTX.
+    pub name: String,
+    /// Global or constant.
+    pub space: Space,
+    /// Size in bytes.
+    pub bytes: u64,
+    /// Alignment in bytes.
+    pub align: u32,
+    /// Whether another module defines it.
+    pub external: bool,
+    /// The first bytes; zeros follow up to the size.
+    pub initial: Vec<u8>,
+    /// Addresses that the initial value holds, to be added where memory is laid out.
+    pub relocations: Vec<Relocation>,
+}
+
+/// An address within an initial value.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Relocation {
+    /// Where in the variable, in bytes; 8 bytes wide.
+    pub at: u64,
+    /// Index of the variable whose address it is.
+    pub variable: u32,
+    /// Whether it is the generic address, or that in the variable's space.
+    pub generic: bool,
+    /// Bytes to be added.
+    pub offset: i64,
+}
+
+/// A kernel or a function.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Function {
+    /// Name, mangled as in the PTX.
+    pub name: String,
+    /// Whether it is a kernel.
+    pub entry: bool,
+    /// Whether it is declared and has no body. Its code is empty and must not be run.
+    pub external: bool,
+    /// Parameters.
+    pub inputs: Vec<Parameter>,
+    /// What it returns.
+    pub returns: Vec<Parameter>,
+    /// Bytes of the inputs, laid out as C does: what a launch passes.
+    pub input_bytes: u32,
+    /// Bytes of its parameter space: inputs, then returns, then those that it passes to calls.
+    pub param_bytes: u32,
+    /// Bytes of its local variables, for each thread.
+    pub local_bytes: u32,
+    /// Bytes of static shared memory. The module's own come first, so that functions find them at the same place in all kernels.
+    pub shared_bytes: u32,
+    /// What launches must keep to.
+    pub bounds: LaunchBounds,
+    /// Slots of a frame.
+    pub registers: RegisterCounts,
+    /// How many registers the PTX uses, before those that are never live together were given one slot.
+    pub declared_registers: RegisterCounts,
+    /// Operations. Branches are indices of it; the last one returns.
+    pub code: Vec<Operation>,
+}
+
+/// A parameter.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Parameter {
+    /// Name, mangled as in the PTX.
+    pub name: String,
+    /// Type of its elements.
+    pub ty: Type,
+    /// Size in bytes.
+    pub bytes: u32,
+    /// Alignment in bytes.
+    pub align: u32,
+    /// Where it is.
+    pub place: ParameterPlace,
+}
+
+/// Where a parameter is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ParameterPlace {
+    /// This many bytes into the function's parameter space.
+    Offset(u32),
+    /// In a register; functions only.
+    Register(Register),
+}
+
+/// What launches of a kernel must keep to.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct LaunchBounds {
+    /// `.maxntid`: the most threads of a block. The product counts.
+    pub max_threads: Option<[u32; 3]>,
+    /// `.reqntid`: exactly these threads of a block.
+    pub required_threads: Option<[u32; 3]>,
+    /// `.minnctapersm`
+    pub min_blocks_per_sm: Option<u32>,
+    /// `.maxnreg`
+    pub max_registers: Option<u32>,
+    /// `.reqnctapercluster`
+    pub required_cluster: Option<[u32; 3]>,
+    /// `.maxclusterrank`
+    pub max_cluster: Option<u32>,
+    /// `.explicitcluster`
+    pub explicit_cluster: bool,
+    /// `.blocksareclusters`
+    pub blocks_are_clusters: bool,
+}

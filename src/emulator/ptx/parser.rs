@@ -1,0 +1,519 @@
+//! Tokens to a module as written.
+//!
+//! It has no recursion but for operands, which nest at most twice, and it goes forward with each token, so that its time is linear in
+//! the text and no input exhausts the stack.
+
+use super::error::{Position, PtxError};
+use super::lexer::{Token, TokenKind, tokens};
+use super::syntax::{Function, Initial, Instruction, Module, Number, Operand, OperandKind, Statement, Storage, Variable};
+use super::types::{Space, Type};
+
+/// The most operands, vector elements, parameters or modifiers that one list may have.
+const MAX_LIST: usize = 4096;
+
+/// Reads a module.
+///
+/// # Errors
+/// At the first token that PTX does not have there.
+pub(super) fn module(text: &str) -> Result<Module<'_>, PtxError> {
+    let mut parser = Parser { tokens: tokens(text)?, next: 0 };
+    let mut module = Module { address_size: 64, ..Module::default() };
+    parser.exact("version")?;
+    let at = parser.at();
+    let TokenKind::Decimal(version) = parser.take() else { return Err(parser.refused("a version such as 9.0")) };
+    let parsed = version.split_once('.').and_then(|(major, minor)| Some((major.parse().ok()?, minor.parse().ok()?)));
+    module.version = parsed.ok_or_else(|| PtxError::syntax(at, format!("`{version}`"), "a version such as 9.0"))?;
+    loop {
+        let token = parser.peek().clone();
+        match token {
+            TokenKind::End => return Ok(module),
+            TokenKind::File(index, path) => {
+                parser.take();
+                module.files.push((index, path));
+            }
+            TokenKind::Mark(';') | TokenKind::Loc(_) => {
+                parser.take();
+            }
+            TokenKind::Dotted("target") => {
+                parser.take();
+                parser.list(|p| p.word("a target").map(|name| module.targets.push(name)))?;
+            }
+            TokenKind::Dotted("address_size") => {
+                let at = parser.at();
+                parser.take();
+                module.address_size = parser.integer("an address size")? as u32;
+                if module.address_size != 64 {
+                    return Err(PtxError::syntax(at, format!("address size {}", module.address_size), "64"));
+                }
+            }
+            TokenKind::Dotted("pragma") => parser.pragma()?,
+            TokenKind::Dotted("section") => parser.section()?,
+            TokenKind::Dotted(_) => parser.declaration(&mut module)?,
+            _ => return Err(parser.expected("a directive")),
+        }
+    }
+}
+
+struct Parser<'t> {
+    /// Ends with [`TokenKind::End`], which is never passed.
+    tokens: Vec<Token<'t>>,
+    next: usize,
+}
+
+impl<'t> Parser<'t> {
+    fn at(&self) -> Position {
+        self.tokens[self.next].at
+    }
+
+    fn peek(&self) -> &TokenKind<'t> {
+        &self.tokens[self.next].kind
+    }
+
+    fn ahead(&self) -> &TokenKind<'t> {
+        &self.tokens[(self.next + 1).min(self.tokens.len() - 1)].kind
+    }
+
+    fn take(&mut self) -> TokenKind<'t> {
+        let kind = self.peek().clone();
+        if kind != TokenKind::End {
+            self.next += 1;
+        }
+        kind
+    }
+
+    /// The error that the next token is not what was expected.
+    fn expected(&self, expected: &str) -> PtxError {
+        PtxError::syntax(self.at(), self.peek().described(), expected)
+    }
+
+    /// The error that the token just taken is not what was expected.
+    fn refused(&self, expected: &str) -> PtxError {
+        let token = &self.tokens[if *self.peek() == TokenKind::End { self.next } else { self.next - 1 }];
+        PtxError::syntax(token.at, token.kind.described(), expected)
+    }
+
+    fn accept(&mut self, mark: char) -> bool {
+        let found = *self.peek() == TokenKind::Mark(mark);
+        self.next += usize::from(found);
+        found
+    }
+
+    fn mark(&mut self, mark: char) -> Result<(), PtxError> {
+        if self.accept(mark) { Ok(()) } else { Err(self.expected(&format!("`{mark}`"))) }
+    }
+
+    fn exact(&mut self, directive: &str) -> Result<(), PtxError> {
+        if *self.peek() != TokenKind::Dotted(directive) {
+            return Err(self.expected(&format!("`.{directive}`")));
+        }
+        self.take();
+        Ok(())
+    }
+
+    fn word(&mut self, expected: &str) -> Result<&'t str, PtxError> {
+        let TokenKind::Word(word) = *self.peek() else { return Err(self.expected(expected)) };
+        self.take();
+        Ok(word)
+    }
+
+    fn integer(&mut self, expected: &str) -> Result<u64, PtxError> {
+        let TokenKind::Integer(value) = *self.peek() else { return Err(self.expected(expected)) };
+        self.take();
+        Ok(value)
+    }
+
+    /// One or more items between commas.
+    fn list(&mut self, mut item: impl FnMut(&mut Self) -> Result<(), PtxError>) -> Result<(), PtxError> {
+        for _ in 0..MAX_LIST {
+            item(self)?;
+            if !self.accept(',') {
+                return Ok(());
+            }
+        }
+        Err(PtxError::limit(self.at(), format!("a list of more than {MAX_LIST} items"), MAX_LIST as u64))
+    }
+
+    fn pragma(&mut self) -> Result<(), PtxError> {
+        self.take();
+        self.list(|p| match p.take() {
+            TokenKind::Text(_) => Ok(()),
+            _ => Err(p.refused("a string")),
+        })?;
+        self.mark(';')
+    }
+
+    /// Debug information, which says nothing about what is executed.
+    fn section(&mut self) -> Result<(), PtxError> {
+        while *self.peek() != TokenKind::Mark('{') {
+            if self.take() == TokenKind::End {
+                return Err(self.expected("`{`"));
+            }
+        }
+        loop {
+            match self.take() {
+                TokenKind::Mark('}') => return Ok(()),
+                TokenKind::End => return Err(self.expected("`}` of a section")),
+                _ => {}
+            }
+        }
+    }
+
+    fn declaration(&mut self, module: &mut Module<'t>) -> Result<(), PtxError> {
+        let mut external = false;
+        while let TokenKind::Dotted(linkage @ ("visible" | "extern" | "weak" | "common")) = *self.peek() {
+            external |= linkage == "extern";
+            self.take();
+        }
+        match *self.peek() {
+            TokenKind::Dotted("entry" | "func") => {
+                let function = self.function()?;
+                module.functions.push(function);
+                Ok(())
+            }
+            TokenKind::Dotted("global" | "const" | "shared") => self.variables(external, |variable| module.variables.push(variable)),
+            _ => Err(self.expected("`.entry`, `.func`, `.global`, `.const` or `.shared`")),
+        }
+    }
+
+    fn function(&mut self) -> Result<Function<'t>, PtxError> {
+        let entry = self.take() == TokenKind::Dotted("entry");
+        let mut bounds = Vec::new();
+        self.attributes(&mut bounds)?;
+        let returns = if entry { Vec::new() } else { self.parameters()? };
+        let at = self.at();
+        let name = self.word("a function's name")?;
+        let inputs = self.parameters()?;
+        self.attributes(&mut bounds)?;
+        let mut function = Function { at, entry, name, returns, inputs, bounds, body: None, end: at };
+        if self.accept(';') {
+            return Ok(function);
+        }
+        self.mark('{')?;
+        let mut body = Vec::new();
+        let mut depth = 0_usize;
+        loop {
+            function.end = self.at();
+            if self.accept('}') {
+                if depth == 0 {
+                    break;
+                }
+                depth -= 1;
+                body.push(Statement::Close);
+            } else {
+                depth += usize::from(*self.peek() == TokenKind::Mark('{'));
+                self.statement(&mut body)?;
+            }
+        }
+        function.body = Some(body);
+        Ok(function)
+    }
+
+    fn attributes(&mut self, bounds: &mut Vec<(&'t str, Vec<u64>, Position)>) -> Result<(), PtxError> {
+        loop {
+            let at = self.at();
+            match *self.peek() {
+                TokenKind::Dotted("pragma") => self.pragma()?,
+                TokenKind::Dotted("noreturn") => {
+                    self.take();
+                }
+                TokenKind::Dotted(name @ ("explicitcluster" | "blocksareclusters")) => {
+                    self.take();
+                    bounds.push((name, Vec::new(), at));
+                }
+                TokenKind::Dotted(
+                    name @ ("maxntid" | "reqntid" | "minnctapersm" | "maxnctapersm" | "maxnreg" | "reqnctapercluster" | "maxclusterrank"),
+                ) => {
+                    self.take();
+                    let mut values = Vec::new();
+                    self.list(|p| p.integer("a number").map(|value| values.push(value)))?;
+                    bounds.push((name, values, at));
+                }
+                _ => return Ok(()),
+            }
+        }
+    }
+
+    /// Parameters between parentheses, which may be missing altogether.
+    fn parameters(&mut self) -> Result<Vec<Variable<'t>>, PtxError> {
+        let mut parameters = Vec::new();
+        if !self.accept('(') || self.accept(')') {
+            return Ok(parameters);
+        }
+        self.list(|p| {
+            let base = p.variable_type(false)?;
+            let parameter = p.declarator(&base)?;
+            parameters.push(parameter);
+            Ok(())
+        })?;
+        self.mark(')')?;
+        Ok(parameters)
+    }
+
+    fn variables(&mut self, external: bool, mut found: impl FnMut(Variable<'t>)) -> Result<(), PtxError> {
+        let base = self.variable_type(external)?;
+        self.list(|p| {
+            let mut variable = p.declarator(&base)?;
+            if p.accept('=') {
+                p.initialiser(&mut variable.initial)?;
+            }
+            found(variable);
+            Ok(())
+        })?;
+        self.mark(';')
+    }
+
+    /// Space, alignment and type, up to the name.
+    fn variable_type(&mut self, external: bool) -> Result<Variable<'t>, PtxError> {
+        let (at, mut storage, mut ty) = (self.at(), None, None);
+        let (mut vector, mut align, mut pointer) = (1, None, false);
+        while let TokenKind::Dotted(word) = *self.peek() {
+            let space = Space::ALL.iter().find(|(text, space)| *text == word && *space != Space::Generic).map(|&(_, space)| space);
+            let found = Type::ALL.iter().find(|(text, _)| *text == word).map(|&(_, ty)| ty);
+            match word {
+                "reg" if storage.is_none() => storage = Some(Storage::Register),
+                "align" => {
+                    self.take();
+                    let value = self.integer("an alignment")?;
+                    if !value.is_power_of_two() || value > 1 << 16 {
+                        return Err(self.refused("an alignment that is a power of two, at most 65536"));
+                    }
+                    // A `.ptr`'s alignment is that of what it points to.
+                    if !pointer {
+                        align = Some(value);
+                    }
+                    continue;
+                }
+                "ptr" => pointer = true,
+                "v2" => vector = 2,
+                "v4" => vector = 4,
+                _ if pointer && space.is_some() => {}
+                _ if space.is_some() && storage.is_none() => storage = space.map(Storage::Memory),
+                _ if found.is_some() && ty.is_none() => ty = found,
+                _ => return Err(self.expected("a space, a type, `.align`, `.v2`, `.v4` or `.ptr`")),
+            }
+            self.take();
+        }
+        let (Some(storage), Some(ty)) = (storage, ty) else { return Err(self.expected("a space and a type")) };
+        let initial = Vec::new();
+        Ok(Variable { at, external, storage, ty, vector, align, name: "", range: None, elements: None, initial })
+    }
+
+    fn declarator(&mut self, base: &Variable<'t>) -> Result<Variable<'t>, PtxError> {
+        let mut variable = Variable { at: self.at(), ..base.clone() };
+        variable.name = self.word("a name")?;
+        if self.accept('<') {
+            variable.range = Some(self.integer("a number of registers")?);
+            self.mark('>')?;
+        }
+        while self.accept('[') {
+            let size = if *self.peek() == TokenKind::Mark(']') { None } else { Some(self.integer("a number of elements")?) };
+            variable.elements = Some(match (variable.elements, size) {
+                (None, size) => size,
+                (Some(Some(outer)), Some(inner)) => Some(outer.saturating_mul(inner)),
+                _ => return Err(self.refused("a number of elements")),
+            });
+            self.mark(']')?;
+        }
+        Ok(variable)
+    }
+
+    fn initialiser(&mut self, into: &mut Vec<(Initial<'t>, Position)>) -> Result<(), PtxError> {
+        if !self.accept('{') {
+            into.push(self.initial()?);
+            return Ok(());
+        }
+        loop {
+            into.push(self.initial()?);
+            if !self.accept(',') {
+                return self.mark('}');
+            }
+        }
+    }
+
+    fn initial(&mut self) -> Result<(Initial<'t>, Position), PtxError> {
+        let at = self.at();
+        let TokenKind::Word(word) = *self.peek() else { return Ok((Initial::Number(self.number()?), at)) };
+        self.take();
+        let generic = word == "generic" && self.accept('(');
+        let name = if generic { self.word("a variable")? } else { word };
+        if generic {
+            self.mark(')')?;
+        }
+        let offset = self.offset()?;
+        Ok((Initial::Address { name, generic, offset }, at))
+    }
+
+    fn number(&mut self) -> Result<Number<'t>, PtxError> {
+        let negative = self.accept('-');
+        let number = match *self.peek() {
+            TokenKind::Integer(value) => Number::Integer { value, negative },
+            TokenKind::Decimal(digits) => Number::Decimal { digits, negative },
+            TokenKind::Single(bits) => Number::Single(bits ^ u32::from(negative) << 31),
+            TokenKind::Double(bits) => Number::Double(bits ^ u64::from(negative) << 63),
+            _ => return Err(self.expected("a number")),
+        };
+        self.take();
+        Ok(number)
+    }
+
+    /// `+4`, `-4`, `+-4`, or nothing, which is 0.
+    fn offset(&mut self) -> Result<i64, PtxError> {
+        let plus = self.accept('+');
+        let minus = self.accept('-');
+        if !plus && !minus {
+            return Ok(0);
+        }
+        let value = self.integer("an offset in bytes")?;
+        let value = i64::try_from(value).map_err(|_| self.refused("an offset below 2^63"))?;
+        Ok(if minus { -value } else { value })
+    }
+
+    fn statement(&mut self, body: &mut Vec<Statement<'t>>) -> Result<(), PtxError> {
+        let at = self.at();
+        match *self.peek() {
+            TokenKind::Mark('{') => {
+                self.take();
+                body.push(Statement::Open);
+                Ok(())
+            }
+            TokenKind::Mark(';') | TokenKind::File(..) => {
+                self.take();
+                Ok(())
+            }
+            TokenKind::Loc(loc) => {
+                self.take();
+                body.push(Statement::Loc(loc));
+                Ok(())
+            }
+            TokenKind::Dotted("pragma") => self.pragma(),
+            TokenKind::Dotted("reg" | "local" | "shared" | "param" | "global" | "const") => {
+                self.variables(false, |variable| body.push(Statement::Variable(variable)))
+            }
+            TokenKind::Dotted("extern") => {
+                self.take();
+                self.variables(true, |variable| body.push(Statement::Variable(variable)))
+            }
+            TokenKind::Word(label) if *self.ahead() == TokenKind::Mark(':') => {
+                self.take();
+                self.take();
+                self.label(label, at, body)
+            }
+            TokenKind::Word(_) | TokenKind::Mark('@') => {
+                body.push(Statement::Instruction(self.instruction()?));
+                Ok(())
+            }
+            _ => Err(self.expected("an instruction, a label, a declaration, `{` or `}`")),
+        }
+    }
+
+    fn label(&mut self, label: &'t str, at: Position, body: &mut Vec<Statement<'t>>) -> Result<(), PtxError> {
+        match *self.peek() {
+            TokenKind::Dotted("branchtargets") => {
+                self.take();
+                let mut targets = Vec::new();
+                self.list(|p| {
+                    let at = p.at();
+                    p.word("a label").map(|target| targets.push((target, at)))
+                })?;
+                body.push(Statement::BranchTargets(label, targets));
+                self.mark(';')
+            }
+            // Only indirect calls use these, and those are refused where they stand.
+            TokenKind::Dotted("calltargets" | "callprototype") => loop {
+                match self.take() {
+                    TokenKind::Mark(';') => return Ok(()),
+                    TokenKind::End => return Err(self.expected("`;`")),
+                    _ => {}
+                }
+            },
+            _ => {
+                body.push(Statement::Label(label, at));
+                Ok(())
+            }
+        }
+    }
+
+    fn instruction(&mut self) -> Result<Instruction<'t>, PtxError> {
+        let mut guard = None;
+        if self.accept('@') {
+            let negated = self.accept('!');
+            let at = self.at();
+            guard = Some((self.word("a predicate")?, negated, at));
+        }
+        let at = self.at();
+        let opcode = self.word("an instruction")?;
+        let mut modifiers = Vec::new();
+        while let TokenKind::Dotted(modifier) = *self.peek() {
+            modifiers.push((modifier, self.at()));
+            self.take();
+            if modifiers.len() > 32 {
+                return Err(PtxError::limit(at, "an instruction of more than 32 modifiers", 32));
+            }
+        }
+        let mut operands = Vec::new();
+        if *self.peek() != TokenKind::Mark(';') {
+            self.list(|p| p.operand(2).map(|operand| operands.push(operand)))?;
+        }
+        if !self.accept(';') {
+            return Err(self.expected(if operands.is_empty() { "an operand or `;`" } else { "`,` or `;`" }));
+        }
+        Ok(Instruction { at, guard, opcode, modifiers, operands })
+    }
+
+    /// An operand in which lists and vectors nest at most `depth` deep.
+    fn operand(&mut self, depth: u32) -> Result<Operand<'t>, PtxError> {
+        let at = self.at();
+        let kind = match *self.peek() {
+            TokenKind::Word(name) => {
+                self.take();
+                match *self.peek() {
+                    TokenKind::Dotted(component) => {
+                        self.take();
+                        OperandKind::Name(name, Some(component))
+                    }
+                    TokenKind::Mark('|') => {
+                        self.take();
+                        OperandKind::Pair(name, self.word("a predicate")?)
+                    }
+                    TokenKind::Mark('+' | '-') => OperandKind::NamePlus(name, self.offset()?),
+                    _ => OperandKind::Name(name, None),
+                }
+            }
+            TokenKind::Mark('!') => {
+                self.take();
+                OperandKind::Not(self.word("a predicate")?)
+            }
+            TokenKind::Mark('[') => {
+                self.take();
+                let address = self.address()?;
+                self.mark(']')?;
+                address
+            }
+            TokenKind::Mark(open @ ('{' | '(')) if depth > 0 => {
+                let close = if open == '{' { '}' } else { ')' };
+                self.take();
+                let mut items = Vec::new();
+                if *self.peek() != TokenKind::Mark(close) {
+                    self.list(|p| p.operand(depth - 1).map(|item| items.push(item)))?;
+                }
+                self.mark(close)?;
+                if open == '{' { OperandKind::Vector(items) } else { OperandKind::List(items) }
+            }
+            TokenKind::Mark('-') | TokenKind::Integer(_) | TokenKind::Single(_) | TokenKind::Double(_) | TokenKind::Decimal(_) => {
+                OperandKind::Number(self.number()?)
+            }
+            _ => return Err(self.expected("an operand")),
+        };
+        Ok(Operand { at, kind })
+    }
+
+    fn address(&mut self) -> Result<OperandKind<'t>, PtxError> {
+        if let TokenKind::Word(name) = *self.peek() {
+            self.take();
+            return Ok(OperandKind::Address(Some(name), self.offset()?));
+        }
+        let negative = self.accept('-');
+        let value = self.integer("a name or an address")? as i64;
+        Ok(OperandKind::Address(None, if negative { value.wrapping_neg() } else { value }))
+    }
+}
