@@ -19,6 +19,7 @@ use super::{
     loader::LoadError,
     memory::Arena,
     nccl::Communicator,
+    nccl_log::NcclLog,
     program::Compiler,
     reports,
     stream::Stream,
@@ -122,6 +123,8 @@ pub struct CudaMachine {
     groups: Vec<Group>,
     /// Whether a run hung or faulted.
     lost: bool,
+    /// What NCCL says that it chose; `None` where the user has set up its log.
+    nccl_log: Option<NcclLog>,
     held: ManuallyDrop<Held>,
 }
 
@@ -181,6 +184,7 @@ impl CudaMachine {
             devices: opened.into_values().collect(),
             groups: Vec::new(),
             lost: false,
+            nccl_log: NcclLog::set_up(),
             held: ManuallyDrop::new(Held {
                 communicators: Communicators::new(options.nccl_lib),
                 kernels: Kernels::default(),
@@ -286,6 +290,15 @@ impl CudaMachine {
             }
         }
         Ok(of_group)
+    }
+
+    /// Sees to it that NCCL did what it was made to do, and not silently something else.
+    fn confirm_path(&mut self, needs: &Needs) -> Result<(), MachineError> {
+        let windows = needs.nccl.values().any(|&windows| windows);
+        let log = self.nccl_log.as_mut().filter(|_| !needs.nccl.is_empty());
+        log.and_then(|log| log.other_choice(windows)).map_or(Ok(()), |line| {
+            Err(MachineError::NotSupported { reason: format!("NCCL did not take the path that was asked for: {line}") })
+        })
     }
 
     fn run_valid(&mut self, script: &Script, needs: &Needs, deadline: Duration) -> Result<Run, MachineError> {
@@ -435,7 +448,7 @@ impl Machine for CudaMachine {
     fn run(&mut self, script: &Script, deadline: Duration) -> Result<Run, MachineError> {
         self.still_good()?;
         let needs = validation::validate(script, &self.groups, &self.library).map_err(|reason| MachineError::Invalid { reason })?;
-        let run = self.run_valid(script, &needs, deadline);
+        let run = self.run_valid(script, &needs, deadline).and_then(|run| self.confirm_path(&needs).map(|()| run));
         self.lost = matches!(run, Err(MachineError::Hang { .. } | MachineError::Fault { .. }));
         run
     }

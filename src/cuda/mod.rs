@@ -19,6 +19,7 @@ mod loader;
 mod machine;
 mod memory;
 mod nccl;
+mod nccl_log;
 mod program;
 mod ranks;
 mod reports;

@@ -15,6 +15,7 @@ mod instruction;
 mod lexer;
 mod module;
 mod names;
+mod operations;
 mod parser;
 mod registers;
 mod syntax;
@@ -25,6 +26,7 @@ mod types;
 pub use error::{Place, Position, PtxError};
 pub use instruction::*;
 pub use module::{Function, LaunchBounds, Module, Parameter, ParameterPlace, Relocation, Variable};
+pub use operations::*;
 pub use registers::RegisterCounts;
 pub use types::{BooleanOp, CacheHint, Comparison, IntegerRounding, Rounding, Scope, Semantics, Space, Type};
 

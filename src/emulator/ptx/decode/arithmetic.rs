@@ -2,11 +2,9 @@
 
 use crate::emulator::ptx::error::PtxError;
 use crate::emulator::ptx::form::Form;
-use crate::emulator::ptx::instruction::{
-    BitOp, FloatOp, Instruction, IntegerOp, LogicPredicate, NumberTest, PermuteMode, Precision, UnaryOp,
-};
 use crate::emulator::ptx::types::Type::{self, *};
 use crate::emulator::ptx::types::{BooleanOp, Comparison, Rounding};
+use crate::emulator::ptx::{BitOp, FloatOp, Instruction, IntegerOp, LogicPredicate, NumberTest, PermuteMode, Precision, UnaryOp};
 
 const INTEGERS: &[Type] = &[U16, U32, U64, S16, S32, S64];
 const NUMBERS: &[Type] = &[U16, U32, U64, S16, S32, S64, U16x2, S16x2, F16, F16x2, Bf16, Bf16x2, F32, F64];

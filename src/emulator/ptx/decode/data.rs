@@ -2,11 +2,11 @@
 
 use crate::emulator::ptx::error::{PtxError, shortened};
 use crate::emulator::ptx::form::Form;
-use crate::emulator::ptx::instruction::{Access, Address, Axis, Instruction, Special};
 use crate::emulator::ptx::names::Symbol;
 use crate::emulator::ptx::syntax::OperandKind;
 use crate::emulator::ptx::types::Type::{self, *};
 use crate::emulator::ptx::types::{IntegerRounding, Rounding, Scope, Semantics, Space};
+use crate::emulator::ptx::{Access, Address, Axis, Instruction, Special};
 
 const MEMORY: &[Type] = &[B8, B16, B32, B64, B128, U8, U16, U32, U64, S8, S16, S32, S64, F32, F64];
 
@@ -51,7 +51,7 @@ pub(super) fn mov(f: &mut Form<'_, '_>) -> Result<Instruction, PtxError> {
 fn address_of(
     f: &Form<'_, '_>,
     ty: Type,
-    destination: crate::emulator::ptx::instruction::Register,
+    destination: crate::emulator::ptx::Register,
     symbol: Symbol,
     offset: i64,
 ) -> Result<Instruction, PtxError> {
@@ -185,10 +185,10 @@ pub(super) fn cvta(f: &mut Form<'_, '_>) -> Result<Instruction, PtxError> {
         return Err(f.combination("no space", "one of .global, .shared, .local, .const, .param"));
     }
     let destination = f.destination(ty)?;
-    if let Some(&OperandKind::Name(name, None)) = f.instruction.operands.get(1).map(|operand| &operand.kind) {
-        if f.names.register(name, f.instruction.operands[1].at)?.is_none() {
-            return Err(f.combination(format!("the variable `{}`", shortened(name)), "a register: mov takes its address"));
-        }
+    if let Some(&OperandKind::Name(name, None)) = f.instruction.operands.get(1).map(|operand| &operand.kind)
+        && f.names.register(name, f.instruction.operands[1].at)?.is_none()
+    {
+        return Err(f.combination(format!("the variable `{}`", shortened(name)), "a register: mov takes its address"));
     }
     Ok(Instruction::ConvertAddress { space, to_space, ty, destination, source: f.source(ty)? })
 }

@@ -8,9 +8,10 @@ use std::collections::HashMap;
 
 use super::error::{Position, PtxError, shortened};
 use super::form::{Form, immediate};
-use super::instruction::{Base, BitOp, Condition, Instruction, Operation, SourceLine, UnaryOp};
+use super::instruction::{Base, Condition, Instruction, Operation, SourceLine};
 use super::module::{Function, LaunchBounds, Module, Parameter, ParameterPlace, Relocation, Variable};
 use super::names::{Layout, Names, Symbol, extent};
+use super::operations::{BitOp, UnaryOp};
 use super::registers::{RegisterCounts, compact};
 use super::syntax::{self, Initial, Statement, Storage};
 use super::types::{BooleanOp, Space};

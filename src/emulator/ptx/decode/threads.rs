@@ -2,14 +2,14 @@
 
 use crate::emulator::ptx::error::{PtxError, shortened};
 use crate::emulator::ptx::form::Form;
-use crate::emulator::ptx::instruction::{
-    Access, Address, Argument, AtomicOp, BarrierReduction, Base, ClusterBarrier, Fence, Instruction, MatchMode, Operand, ProxyKind,
-    ShuffleMode, VoteMode,
-};
 use crate::emulator::ptx::module::{Parameter, ParameterPlace};
 use crate::emulator::ptx::syntax::{self, OperandKind};
 use crate::emulator::ptx::types::Type::{self, *};
 use crate::emulator::ptx::types::{Scope, Semantics, Space};
+use crate::emulator::ptx::{
+    Access, Address, Argument, AtomicOp, BarrierReduction, Base, ClusterBarrier, Fence, Instruction, MatchMode, Operand, ProxyKind,
+    ShuffleMode, VoteMode,
+};
 
 use super::data::{ATOMIC_SCOPE, vector};
 
