@@ -325,6 +325,10 @@ impl CudaMachine {
             stuck: reports::collect(&reports),
             unfinished,
         };
+        if let Some(log) = &mut self.nccl_log {
+            // What was said while communicators were joined is of their warm-up.
+            log.skip();
+        }
         match execution::execute(programs, deadline.min(LONGEST_RUN)) {
             Ok(of_rank) => match reports::any(&reports) {
                 Ok(false) => Ok(Run { marks: intervals(&of_rank) }),
