@@ -1,0 +1,90 @@
+//! The README quotes records: every figure under "Measured" is made here from fixtures/records/, and must stand there to the letter.
+
+use std::{collections::BTreeMap, fmt::Write, fs, path::Path};
+
+use serde_json::Value;
+
+fn record(name: &str) -> Value {
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("fixtures/records").join(name);
+    let text = fs::read_to_string(&path).unwrap_or_else(|error| panic!("{}: {error}", path.display()));
+    serde_json::from_str(&text).unwrap_or_else(|error| panic!("{}: {error}", path.display()))
+}
+
+fn machine(record: &Value) -> String {
+    let machine = &record["machine"];
+    let note = |name: &str| {
+        let notes = machine["notes"].as_array().into_iter().flatten();
+        notes.filter(|note| note[0] == name).map(|note| note[1].as_str().unwrap_or_default().to_owned()).next().unwrap_or_default()
+    };
+    format!(
+        "{} x {}, driver {}, NCCL {}, {}",
+        machine["gpus"],
+        machine["gpu"].as_str().unwrap_or_default(),
+        note("driver_version"),
+        machine["nccl"].as_str().unwrap_or_default(),
+        &record["date"].as_str().unwrap_or_default()[..10]
+    )
+}
+
+/// What the merge list gave, in a sentence.
+fn conformance() -> String {
+    let (merge, faults, mutants) = (record("h200x4-merge.json"), record("h200x4-faults.json"), record("h200x4-mutants.json"));
+    let of = |status: &str| merge["summary"][status].as_u64().unwrap_or(0);
+    assert_eq!(of("fail") + of("hang") + of("crash") + of("infra_error"), 0, "a record with findings is not for the README");
+    let note = merge["notes"][0].as_str().unwrap_or_default();
+    let seconds = note.split(" in ").nth(1).and_then(|rest| rest.split(',').next()).unwrap_or_default();
+    format!(
+        "`test-gpu merge` ({}): {} cases in {seconds}; {} passed, {} are waived (bugs of NCCL {}, fixtures/waivers.toml), {} not supported \
+         (NCCL has no path that was asked for, or more ranks than GPUs), none failed. `test-gpu faults`: {} of {} named as they should be. \
+         `mutants`: {} of {} caught.",
+        machine(&merge),
+        merge["summary"]["total"],
+        of("pass"),
+        of("waived"),
+        merge["machine"]["nccl"].as_str().unwrap_or_default(),
+        of("not_supported"),
+        faults["summary"]["pass"],
+        faults["summary"]["total"],
+        mutants["summary"]["caught"],
+        mutants["summary"]["total"],
+    )
+}
+
+/// The times, as a table: ours, NCCL's best in the same run and what it was, and by how much we are ahead.
+fn times() -> String {
+    let bench = record("h200x4-bench.json");
+    let mut rows: BTreeMap<(u64, u64), Vec<(String, f64)>> = BTreeMap::new();
+    for case in bench["cases"].as_array().into_iter().flatten() {
+        let Some(median) = case["microseconds"]["median"].as_f64() else { continue };
+        let workload = &case["workload"];
+        let key = (workload["world"].as_u64().unwrap_or(0), workload["bytes"].as_u64().unwrap_or(0));
+        rows.entry(key).or_default().push((case["contender"].as_str().unwrap_or_default().into(), median));
+    }
+    let mut table = String::from("| ranks | bytes | one_shot | two_shot | NCCL's best | ahead |\n|---|---|---|---|---|---|\n");
+    for ((world, bytes), times) in rows {
+        let of = |name: &str| times.iter().find(|(contender, _)| contender == name).map_or(f64::NAN, |(_, time)| *time);
+        let least = |ours: bool| {
+            let side = times.iter().filter(|(contender, _)| contender.starts_with("nccl_") != ours);
+            side.min_by(|a, b| a.1.total_cmp(&b.1)).cloned().unwrap_or_default()
+        };
+        let ((_, ours), (peer, theirs)) = (least(true), least(false));
+        let size = if bytes >= 1 << 20 { format!("{} MiB", bytes >> 20) } else { format!("{} KiB", bytes >> 10) };
+        let _ = writeln!(
+            table,
+            "| {world} | {size} | {:.2} | {:.2} | {theirs:.2} ({}) | {:.2}x |",
+            of("one_shot"),
+            of("two_shot"),
+            peer.trim_start_matches("nccl_"),
+            theirs / ours
+        );
+    }
+    table
+}
+
+#[test]
+fn the_readme_quotes_the_records() {
+    let readme = include_str!("../README.md");
+    let one_line = |text: &str| text.split_whitespace().collect::<Vec<_>>().join(" ");
+    assert!(one_line(readme).contains(&one_line(&conformance())), "README.md should say:\n{}", conformance());
+    assert!(readme.contains(&times()), "README.md should have this table:\n{}", times());
+}
