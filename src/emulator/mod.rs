@@ -4,6 +4,7 @@
 //! know is an error, nothing is skipped. [`numerics`] is arithmetic as PTX defines it, on bit patterns. [`memory`] is the memory of all
 //! ranks, in which every stray access is exact. None of these knows threads or time.
 
+pub mod execution;
 pub mod memory;
 pub mod numerics;
 pub mod ptx;
