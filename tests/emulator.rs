@@ -295,17 +295,23 @@ fn cases_for(mutant: &Mutant) -> Vec<Case> {
     cases
 }
 
+/// Mutants of a kind that no small case catches.
+fn missed(kind: MutantKind) -> Vec<&'static str> {
+    let is_missed = |mutant: &&Mutant| {
+        let mut machine = emulator_with(mutant.library());
+        !cases_for(mutant).iter().take(120).any(|case| judge(case, &mut machine).status.is_finding())
+    };
+    MUTANTS.iter().filter(|mutant| mutant.kind == kind).filter(is_missed).map(|mutant| mutant.name).collect()
+}
+
 /// If this fails, the checks miss a bug that any run shows.
 #[test]
 fn value_mutants_are_caught() {
-    let missed: Vec<&str> = MUTANTS
-        .iter()
-        .filter(|mutant| mutant.kind == MutantKind::Value)
-        .filter(|mutant| {
-            let mut machine = emulator_with(mutant.library());
-            !cases_for(mutant).iter().take(40).any(|case| judge(case, &mut machine).status == Status::Fail)
-        })
-        .map(|mutant| mutant.name)
-        .collect();
-    assert!(missed.is_empty(), "{missed:?}");
+    assert_eq!(missed(MutantKind::Value), [""; 0]);
+}
+
+/// Known misses: these two are wrong by the memory model only, and memory is sequentially consistent here until races are checked.
+#[test]
+fn synchronisation_mutants_are_caught_by_what_they_do() {
+    assert_eq!(missed(MutantKind::Sync), ["sync_gpu_scope", "sync_relaxed_end"]);
 }
