@@ -145,7 +145,7 @@ fn a_rank_that_stays_away_is_named_by_those_that_wait() {
     let (group, plan) = set_up(&mut machine, "two_shot", 3, false);
     let steps = vec![enqueue(group, &plan), Step::Leave { rank: 1 }, enqueue(group, &plan)];
     let error = machine.run(&Script { steps }, DEADLINE).unwrap_err();
-    let MachineError::Hang { stuck, unfinished, after_ms } = &error else { panic!("{error}") };
+    let MachineError::Hang { stuck, unfinished, after_ms, .. } = &error else { panic!("{error}") };
     assert!(unfinished.is_empty() && *after_ms >= 300, "{error}");
     // The two that are left may give each other up as well, later.
     assert!(stuck.iter().any(|entry| entry.peer == 1) && stuck.iter().all(|entry| entry.rank != 1 && entry.site == Site::Start), "{error}");

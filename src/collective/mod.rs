@@ -11,7 +11,9 @@ use serde::{Deserialize, Serialize};
 
 pub(crate) use dtype::from_name;
 pub use dtype::{DType, Element};
-pub use reduction::{Bounded, ReduceOp, Roundings, bounded, largest, reduce_in_order, reduce_per_hop, smallest_subnormal, unit_roundoff};
+pub use reduction::{
+    Bounded, ReduceOp, Roundings, bounded, largest, reduce_bytes, reduce_in_order, reduce_per_hop, smallest_subnormal, unit_roundoff,
+};
 
 /// An operation that the ranks of a group perform together.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]

@@ -5,6 +5,7 @@ use std::{fmt, str::FromStr};
 use serde::{Deserialize, Serialize};
 
 use super::dtype::{DType, Element, from_name};
+use crate::with_element;
 
 /// How the ranks' elements are combined.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
@@ -65,6 +66,22 @@ pub fn reduce_in_order<T: Element>(op: ReduceOp, values: &[T]) -> T {
     };
     let acc = values.iter().map(|value| value.widen()).reduce(combine).expect("a group has at least one rank");
     T::narrow(if op == ReduceOp::Avg { T::divide(acc, values.len() as u32) } else { acc })
+}
+
+/// Reduces all ranks' inputs element by element, in rank order: the bytes of what every rank gets.
+///
+/// # Panics
+/// If `inputs` is empty, or they differ in length.
+pub fn reduce_bytes(dtype: DType, op: ReduceOp, inputs: &[Vec<u8>]) -> Vec<u8> {
+    let size = dtype.size() as usize;
+    with_element!(dtype, T => {
+        (0..inputs[0].len() / size)
+            .flat_map(|i| {
+                let values: Vec<T> = inputs.iter().map(|bytes| T::from_bytes(&bytes[i * size..(i + 1) * size])).collect();
+                reduce_in_order(op, &values).bits().to_le_bytes().into_iter().take(size)
+            })
+            .collect()
+    })
 }
 
 /// Reduces `values` in the order given, rounding to the element type at every addition, as a ring in the element type does.

@@ -37,17 +37,21 @@ fn refused(case: &Case, error: MachineError) -> Verdict {
     let status = match error {
         MachineError::NotSupported { .. } => Status::NotSupported,
         MachineError::Invalid { .. } => Status::InfraError,
+        MachineError::Finding { .. } => Status::Fail,
         MachineError::Hang { .. } => Status::Hang,
         MachineError::Fault { .. } => Status::Crash,
     };
     let mut verdict = Verdict::without_checks(case.to_string(), status, error.to_string());
-    let found = match &error {
-        MachineError::Hang { stuck, .. } => Some(("finishes", stuck.iter().map(|s| s.to_string()).collect::<Vec<_>>().join("\n"))),
-        MachineError::Fault { .. } => Some(("survives", String::new())),
-        MachineError::NotSupported { .. } | MachineError::Invalid { .. } => None,
+    let finding = |property: &str, summary: String, details: String| Finding { property: property.into(), call: None, summary, details };
+    verdict.findings = match &error {
+        MachineError::Hang { stuck, standing, .. } => {
+            let waits: Vec<String> = stuck.iter().map(|wait| wait.to_string()).chain(standing.iter().cloned()).collect();
+            vec![finding("finishes", error.to_string(), waits.join("\n"))]
+        }
+        MachineError::Fault { .. } => vec![finding("survives", error.to_string(), String::new())],
+        MachineError::Finding { findings } => findings.iter().map(|found| finding("memory", found.clone(), String::new())).collect(),
+        MachineError::NotSupported { .. } | MachineError::Invalid { .. } => Vec::new(),
     };
-    let finding = |(property, details)| Finding { property: String::from(property), call: None, summary: error.to_string(), details };
-    verdict.findings.extend(found.map(finding));
     verdict
 }
 
@@ -56,6 +60,8 @@ fn try_judge(case: &Case, machine: &mut dyn Machine, settings: &Settings<'_>) ->
     let waiting_blocks = machine.waiting_blocks(case.world as usize, case.groups() as usize);
     let scenario = scenario::build(case, &Options { waiting_blocks, shared_pads: settings.shared_pads })
         .map_err(|reason| MachineError::NotSupported { reason })?;
+    let largest = case.shots().map(|shot| shot.count).max().unwrap_or(case.count);
+    machine.affords(largest.saturating_mul(case.world.into()))?;
     (settings.progress)("opening groups");
     for buffers in &scenario.groups {
         machine.open_group(case.world as usize, buffers)?;

@@ -5,10 +5,9 @@ use std::time::Duration;
 
 use super::inputs::{InputClass, Payload, Transform};
 use crate::{
-    collective::{DType, Element, ReduceOp, reduce_in_order},
+    collective::{DType, ReduceOp, reduce_bytes},
     machine::{CANARY, Machine, MachineError, MachineInfo, Run},
     plan::{Arg, BufferSpec, Launch, NcclCall, Op, Plan, Region, Role, Script, Step},
-    with_element,
 };
 
 /// What a simulated kernel does to a rank's result: gets the call's number, the rank, all ranks' inputs and the right result, as bytes.
@@ -115,15 +114,7 @@ impl Simulated {
         let op = if average != 0 { ReduceOp::Avg } else { op };
         let world = self.groups[group].ranks.len();
         let inputs: Vec<Vec<u8>> = (0..world).map(|rank| self.bytes(group, rank, input).to_vec()).collect();
-        let size = dtype.size() as usize;
-        let right: Vec<u8> = with_element!(dtype, T => {
-            (0..inputs[0].len() / size)
-                .flat_map(|i| {
-                    let values: Vec<T> = inputs.iter().map(|bytes| T::from_bytes(&bytes[i * size..(i + 1) * size])).collect();
-                    reduce_in_order(op, &values).bits().to_le_bytes()[..size].to_vec()
-                })
-                .collect()
-        });
+        let right = reduce_bytes(dtype, op, &inputs);
         for rank in 0..world {
             let mut result = right.clone();
             (self.bug)(Observed { call: self.calls, rank, inputs: &inputs }, &mut result);

@@ -79,18 +79,20 @@ pub fn serve(ready: MachineInfo, mut judge: impl FnMut(&Request) -> Verdict) {
     }
     for request in requests {
         let judged = catch_unwind(AssertUnwindSafe(|| judge(&request)));
-        let panicked = judged.is_err();
-        let verdict = judged.unwrap_or_else(|panic| {
-            let reason = format!("the harness panicked: {}", message(panic.as_ref()));
-            Verdict::without_checks(&request.case, Status::InfraError, reason)
-        });
+        let broken = judged.is_err();
+        let verdict = judged.unwrap_or_else(|panic| panicked(&request.case, panic.as_ref()));
         if say(&Answer::Verdict(verdict)).is_err() {
             return;
         }
-        if panicked {
+        if broken {
             process::exit(101);
         }
     }
+}
+
+/// The verdict on a case that made the harness itself panic.
+pub fn panicked(case: &str, panic: &(dyn Any + Send)) -> Verdict {
+    Verdict::without_checks(case, Status::InfraError, format!("the harness panicked: {}", message(panic)))
 }
 
 /// Reads requests on a thread of its own, which notices the end of standard input even while the machine hangs.

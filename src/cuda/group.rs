@@ -1,7 +1,10 @@
 //! Groups: ranks and their buffers in symmetric memory.
 
-use super::{layout::Layout, memory::Place};
-use crate::plan::{MAX_WORLD, Region};
+use super::memory::Place;
+use crate::{
+    machine::{layout::Layout, validation::Members},
+    plan::{MAX_WORLD, Region},
+};
 
 /// An open group.
 pub(super) struct Group {
@@ -11,6 +14,16 @@ pub(super) struct Group {
     pub(super) layout: Layout,
     /// Where the first byte of all that lies.
     pub(super) place: Place,
+}
+
+impl Members for Group {
+    fn world(&self) -> usize {
+        self.world
+    }
+
+    fn layout(&self) -> &Layout {
+        &self.layout
+    }
 }
 
 impl Group {

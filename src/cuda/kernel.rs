@@ -10,12 +10,12 @@ use std::{
 use cudarc::driver::sys::{CUfunction, CUjit_option, CUmodule};
 
 use super::{
-    arguments::Arguments,
     device::Device,
     driver::{CudaError, Driver, call},
 };
 use crate::{
     kernels::Library,
+    machine::arguments::Arguments,
     plan::{Build, Launch},
 };
 

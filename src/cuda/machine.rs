@@ -15,7 +15,6 @@ use super::{
     execution::{self, Stopped},
     group::Group,
     kernel::Kernels,
-    layout::Layout,
     loader::LoadError,
     memory::Arena,
     nccl::Communicator,
@@ -23,11 +22,14 @@ use super::{
     program::Compiler,
     reports,
     stream::Stream,
-    validation::{self, Needs},
 };
 use crate::{
     kernels::Library,
-    machine::{CANARY, GUARD, Machine, MachineError, MachineInfo, Run},
+    machine::{
+        CANARY, GUARD, Machine, MachineError, MachineInfo, Run, intervals,
+        layout::Layout,
+        validation::{self, Needs},
+    },
     plan::{BufferSpec, MAX_WORLD, Region, Role, Script},
 };
 
@@ -326,8 +328,10 @@ impl CudaMachine {
         let begin = Instant::now();
         let hang = |after: Duration, unfinished| MachineError::Hang {
             after_ms: after.as_millis() as u64,
+            cause: String::new(),
             stuck: reports::collect(&reports),
             unfinished,
+            standing: Vec::new(),
         };
         if let Some(log) = &mut self.nccl_log {
             // What was said while communicators were joined is of their warm-up.
@@ -487,12 +491,6 @@ fn fault(rank: usize) -> impl Fn(CudaError) -> MachineError {
     move |error| MachineError::Fault { ranks: vec![rank], what: error.what, code: error.name }
 }
 
-/// Times by interval and rank from times by rank and interval. A rank that left before a mark has no number there.
-fn intervals(of_rank: &[Vec<f64>]) -> Vec<Vec<f64>> {
-    let most = of_rank.iter().map(Vec::len).max().unwrap_or(0);
-    (0..most).map(|interval| of_rank.iter().map(|times| times.get(interval).copied().unwrap_or(f64::NAN)).collect()).collect()
-}
-
 /// Connections of each GPU, as the driver reads them from the environment.
 fn connections() -> usize {
     let set = std::env::var(CONNECTIONS_VARIABLE).ok().and_then(|value| value.trim().parse::<usize>().ok());
@@ -507,17 +505,4 @@ fn kernel_driver_version() -> Option<String> {
     let text = std::fs::read_to_string("/proc/driver/nvidia/version").ok()?;
     let is_version = |word: &&str| word.contains('.') && word.split('.').all(|part| part.parse::<u32>().is_ok());
     text.split_whitespace().find(is_version).map(str::to_owned)
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn ranks_that_left_have_no_times() {
-        let marks = intervals(&[vec![1.0, 2.0], vec![3.0]]);
-        assert_eq!(marks[0], [1.0, 3.0]);
-        assert!(marks[1][0] == 2.0 && marks[1][1].is_nan());
-        assert!(intervals(&[]).is_empty());
-    }
 }

@@ -3,18 +3,16 @@
 //! Every library is opened at run time; one that is missing, too old or no library at all is an error that names what was searched.
 //! Nothing here panics for want of a GPU, and nothing here creates multicast objects.
 //!
-//! A script takes this way: `validation` refuses what contradicts itself, `program` resolves all addresses, kernels and communicators for
+//! A script takes this way: `machine::validation` refuses what contradicts itself, `program` resolves all addresses, kernels and communicators for
 //! each rank, `execution` has one thread a rank enqueue its program and wait for it. Threads that a library does not let go of are left
 //! behind, so that a run ends soon after its deadline whatever the devices do.
 
-mod arguments;
 mod communicators;
 mod device;
 mod driver;
 mod execution;
 mod group;
 mod kernel;
-mod layout;
 mod loader;
 mod machine;
 mod memory;
@@ -24,7 +22,6 @@ mod program;
 mod ranks;
 mod reports;
 mod stream;
-mod validation;
 
 pub use driver::CudaError;
 pub use loader::LoadError;

@@ -9,7 +9,6 @@ use std::{
 };
 
 use super::{
-    arguments::{Addresses, Arguments},
     device::Device,
     driver::CudaError,
     group::Group,
@@ -20,7 +19,10 @@ use super::{
 use crate::{
     collective::{Collective, DType, ReduceOp},
     kernels::Library,
-    machine::MachineError,
+    machine::{
+        MachineError,
+        arguments::{Addresses, Arguments},
+    },
     plan::{Launch, NcclCall, Op, Plan, RankCall, Script, Step},
 };
 

@@ -9,10 +9,10 @@ use std::{
 use cudarc::driver::sys::{CUevent, CUevent_flags, CUgraph, CUgraphExec, CUstream, CUstream_flags, CUstreamCaptureMode};
 
 use super::{
-    arguments::Arguments,
     driver::{CudaError, Driver, call},
     kernel::Kernel,
 };
+use crate::machine::arguments::Arguments;
 
 /// A stream that does not wait for the legacy default stream.
 pub(super) struct Stream {

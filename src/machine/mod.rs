@@ -1,8 +1,12 @@
 //! What plans run on. A machine owns groups of ranks and their buffers, runs scripts in bounded time, and says who is stuck.
 //!
-//! Machines know plans; nothing above knows which machine it has.
+//! Machines know plans; nothing above knows which machine it has. What all of them do alike is here: `validation` refuses scripts that
+//! contradict themselves, `layout` knows the buffers of a group, `arguments` turns a launch's arguments into bytes.
 
+pub(crate) mod arguments;
+pub(crate) mod layout;
 mod stuck;
+pub(crate) mod validation;
 
 use std::time::Duration;
 
@@ -46,14 +50,24 @@ pub enum MachineError {
         reason: String,
     },
     /// Ranks did not get to the end. The machine must not be used again.
-    #[error("hang after {after_ms} ms: {}", describe_stuck(.stuck, .unfinished))]
+    #[error("hang after {after_ms} ms: {}", describe_hang(.cause, .stuck, .unfinished, .standing))]
     Hang {
-        /// Milliseconds from the start of the run until it was given up.
+        /// Milliseconds from the start of the run until it was given up, by the machine's own clock.
         after_ms: u64,
+        /// What the machine knows of why it was given up, in a line; empty where all it knows is that time was up or that waits gave up.
+        cause: String,
         /// Waits that gave up, or words that were never signalled.
         stuck: Vec<Stuck>,
         /// Ranks whose streams did not finish.
         unfinished: Vec<usize>,
+        /// Where the warps and streams that did not finish stand, where the machine can see it.
+        standing: Vec<String>,
+    },
+    /// A kernel or an operation used memory as it must not, in a way that leaves devices as they were. The run ended there.
+    #[error("{}", describe_findings(.findings))]
+    Finding {
+        /// What was done, by which rank and where; at least one.
+        findings: Vec<String>,
     },
     /// A device reported a fault. The machine must not be used again.
     #[error("ranks {ranks:?}: {what} failed: {code}")]
@@ -68,8 +82,14 @@ pub enum MachineError {
     },
 }
 
-fn describe_stuck(stuck: &[Stuck], unfinished: &[usize]) -> String {
+/// Places of warps and streams that the one-line description of a hang names.
+const NAMED_PLACES: usize = 4;
+
+fn describe_hang(cause: &str, stuck: &[Stuck], unfinished: &[usize], standing: &[String]) -> String {
     let mut parts: Vec<String> = Vec::new();
+    if !cause.is_empty() {
+        parts.push(cause.to_owned());
+    }
     if !unfinished.is_empty() {
         parts.push(format!("ranks {unfinished:?} did not finish"));
     }
@@ -79,8 +99,17 @@ fn describe_stuck(stuck: &[Stuck], unfinished: &[usize]) -> String {
     if !culprits.is_empty() {
         parts.push(format!("{} waits gave up, for ranks {culprits:?}", stuck.len()));
     }
-    parts.extend(stuck.iter().take(4).map(Stuck::to_string));
+    parts.extend(stuck.iter().take(NAMED_PLACES).map(Stuck::to_string));
+    parts.extend(standing.iter().take(NAMED_PLACES).cloned());
     parts.join("; ")
+}
+
+fn describe_findings(findings: &[String]) -> String {
+    match findings {
+        [] => "a finding without a description".into(),
+        [one] => one.clone(),
+        [first, others @ ..] => format!("{first}; and {} more", others.len()),
+    }
 }
 
 /// What a finished run leaves besides the contents of the buffers.
@@ -100,6 +129,16 @@ pub trait Machine {
 
     /// The most blocks of one rank that may wait for other ranks' blocks in a group of `world` ranks, `groups` of them at once.
     fn waiting_blocks(&self, world: usize, groups: usize) -> u32;
+
+    /// Whether calls of `elements` elements, those of all ranks' inputs together, are too many for this machine to be worth the time:
+    /// `NotSupported` says why. Most machines take what fits into memory.
+    ///
+    /// # Errors
+    /// `NotSupported`.
+    fn affords(&self, elements: u64) -> Result<(), MachineError> {
+        let _ = elements;
+        Ok(())
+    }
 
     /// Opens a group of `world` ranks with these buffers and returns its number. Data buffers hold the byte [`CANARY`] throughout, all
     /// others zeros; [`GUARD`] bytes of canary lie before and behind each buffer.
@@ -124,7 +163,7 @@ pub trait Machine {
     fn write(&mut self, group: usize, rank: usize, region: &Region, bytes: &[u8]) -> Result<(), MachineError>;
 
     /// The first byte outside any buffer that lost its canary, if any: rank, buffer beside it, and distance in bytes from the buffer's start
-    /// (negative before it).
+    /// (negative before it). `None` also on a machine that refuses every access outside a buffer.
     ///
     /// # Errors
     /// `Fault` when memory cannot be read.
@@ -133,7 +172,8 @@ pub trait Machine {
     /// Runs a script to its end on all ranks at once.
     ///
     /// # Errors
-    /// `Invalid` or `NotSupported` before anything is enqueued; `Hang` when ranks are not done by `deadline` or a wait gave up; `Fault`.
+    /// `Invalid` or `NotSupported` before anything is enqueued; `Hang` when ranks are not done by `deadline` or a wait gave up; `Fault`;
+    /// `Finding` where the machine sees how memory is used.
     fn run(&mut self, script: &Script, deadline: Duration) -> Result<Run, MachineError>;
 }
 
@@ -142,3 +182,22 @@ pub const GUARD: u64 = 512;
 
 /// What canaries and fresh data buffers hold: no zero, and no float's common NaN.
 pub const CANARY: u8 = 0xc5;
+
+/// Times by interval and rank from times by rank and interval. A rank that left before a mark has no number there.
+pub(crate) fn intervals(of_rank: &[Vec<f64>]) -> Vec<Vec<f64>> {
+    let most = of_rank.iter().map(Vec::len).max().unwrap_or(0);
+    (0..most).map(|interval| of_rank.iter().map(|times| times.get(interval).copied().unwrap_or(f64::NAN)).collect()).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn ranks_that_left_have_no_times() {
+        let marks = intervals(&[vec![1.0, 2.0], vec![3.0]]);
+        assert_eq!(marks[0], [1.0, 3.0]);
+        assert!(marks[1][0] == 2.0 && marks[1][1].is_nan());
+        assert!(intervals(&[]).is_empty());
+    }
+}

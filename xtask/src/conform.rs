@@ -1,4 +1,4 @@
-//! `test-gpu` and `validate`: selected cases, judged one after the other in worker processes.
+//! `validate` and `test-gpu`: selected cases, judged on the emulator in this process or on GPUs in worker processes.
 
 use std::{
     collections::BTreeMap,
@@ -20,11 +20,17 @@ use passmuster::{
         waivers,
         worker::Request,
     },
+    kernels::Library,
     machine::MachineInfo,
 };
 use xshell::Shell;
 
-use crate::{CANNOT_RUN, FINDING, USAGE, project, worker::Machine};
+use crate::{
+    CANNOT_RUN, FINDING, USAGE,
+    emulated::Emulated,
+    project,
+    worker::{Machine, On},
+};
 
 /// Hold algorithms against their contracts and against NCCL on this machine's GPUs.
 ///
@@ -38,16 +44,27 @@ pub(crate) struct TestGpu {
     cases: Cases,
 }
 
-/// Judge an algorithm: the conformance of the selected cases.
+/// Judge an algorithm: the conformance of the selected cases, on the emulator.
 ///
-/// QUERY is as for test-gpu. The emulator that will make this the command for machines without a GPU is not there yet: until then it
-/// runs on GPUs, and exits 3 where there are none.
+/// QUERY is as for test-gpu. The emulator runs the kernels' PTX on the CPU under a schedule that the seed decides; the library calls of
+/// peers do what the reference does. Races are not looked for yet: a kernel whose numbers are right under this schedule passes.
 #[derive(clap::Args)]
-#[command(after_long_help = EXAMPLES)]
+#[command(after_long_help = VALIDATE_EXAMPLES)]
 pub(crate) struct Validate {
     #[command(flatten)]
     cases: Cases,
+    /// What the cases run on.
+    #[arg(long = "machine", value_enum, default_value_t = On::Emulator)]
+    on: On,
 }
+
+const VALIDATE_EXAMPLES: &str = "\
+Examples:
+  cargo xtask validate                                     the smoke list, on the CPU
+  cargo xtask validate 'all_reduce/two_shot:bf16,*:w=3,5'  a selection of the merge list
+  cargo xtask validate --seed 7                            other inputs, other sequences, another schedule
+  cargo xtask validate --machine cuda                      the same on this machine's GPUs
+  cargo xtask validate --replay 'all_reduce/two_shot:bf16,sum:w=8:n=1040:seed=9f3c'";
 
 const EXAMPLES: &str = "\
 Examples:
@@ -66,7 +83,7 @@ struct Cases {
     /// Run exactly this case, whether or not a list has it.
     #[arg(long, value_name = "ID", conflicts_with = "query")]
     replay: Option<String>,
-    /// Seed of the lists: other inputs, other choices, other sequences.
+    /// Seed of the lists and of the emulator's schedules: other inputs, other choices, other sequences.
     #[arg(long, default_value_t = 0)]
     seed: u64,
     /// Print the ids of the selected cases and stop.
@@ -78,9 +95,9 @@ struct Cases {
     /// At most this many of the selected cases.
     #[arg(long, value_name = "N")]
     limit: Option<usize>,
-    /// Seconds that one case may run on the machine.
-    #[arg(long, default_value_t = 10)]
-    deadline: u64,
+    /// Seconds that one case may run on the machine; 10 by default, 60 on the emulator.
+    #[arg(long, value_name = "SECONDS")]
+    deadline: Option<u64>,
     /// Seconds to look for a smaller case for each of the first three findings; 0 to leave them as they are.
     #[arg(long, default_value_t = 20)]
     shrink: u64,
@@ -96,13 +113,13 @@ struct Cases {
 
 impl TestGpu {
     pub(crate) fn run(self, sh: &Shell) -> anyhow::Result<ExitCode> {
-        self.cases.run("test-gpu", sh)
+        self.cases.run("test-gpu", On::Cuda, sh)
     }
 }
 
 impl Validate {
     pub(crate) fn run(self, sh: &Shell) -> anyhow::Result<ExitCode> {
-        self.cases.run("validate", sh)
+        self.cases.run("validate", self.on, sh)
     }
 }
 
@@ -110,7 +127,7 @@ impl Validate {
 const SHRUNK_FINDINGS: usize = 3;
 
 impl Cases {
-    fn run(self, kind: &str, sh: &Shell) -> anyhow::Result<ExitCode> {
+    fn run(self, kind: &str, on: On, sh: &Shell) -> anyhow::Result<ExitCode> {
         let cases = self.select()?;
         if self.list {
             // A reader such as `head` may go before the end.
@@ -127,7 +144,7 @@ impl Cases {
             return Ok(ExitCode::SUCCESS);
         }
         let start = Instant::now();
-        let mut judge = Judge::new(&self.machine, &[], Duration::from_secs(self.deadline));
+        let mut judge = self.judge(on)?;
         let (mut machine, mut verdicts) = match judge.all(&cases) {
             Ok(done) => done,
             Err(StartError::CannotRun { reason }) => {
@@ -141,16 +158,18 @@ impl Cases {
         waivers::apply(&waivers, &cases, &mut verdicts);
         let mut smaller = Vec::new();
         for (case, verdict) in cases.iter().zip(&verdicts).filter(|(_, v)| v.status.is_finding()).take(SHRUNK_FINDINGS) {
-            smaller.push((verdict.case.clone(), judge.shrink(case, verdict, Duration::from_secs(self.shrink))));
+            smaller.push((verdict.case.clone(), shrink(&mut *judge, case, verdict, Duration::from_secs(self.shrink))));
         }
         drop(judge);
 
         for verdict in verdicts.iter().filter(|v| v.status.is_finding() || v.status == Status::InfraError) {
             let smaller = smaller.iter().find(|(id, _)| *id == verdict.case).and_then(|(_, text)| text.as_deref());
-            print!("{}", explain(kind, verdict, smaller));
+            print!("{}", explain(&self.command(kind, on), verdict, smaller));
         }
         println!("{}", table::outcomes(verdicts.iter().filter_map(table::Outcome::of)));
-        machine.notes.extend(project::gpu_settings(sh));
+        if on == On::Cuda {
+            machine.notes.extend(project::gpu_settings(sh));
+        }
         let mut record = Record::of_verdicts(kind, machine, project::source(sh), verdicts);
         record.notes.push(format!(
             "{} cases in {seconds:.1} s, query {}, seed {}",
@@ -158,7 +177,10 @@ impl Cases {
             self.replay.as_ref().unwrap_or(&self.query),
             self.seed
         ));
-        record.notes.push("no algorithm of this version uses NVLink multicast; NCCL ran with NCCL_NVLS_ENABLE=0".into());
+        record.notes.push(match on {
+            On::Cuda => "no algorithm of this version uses NVLink multicast; NCCL ran with NCCL_NVLS_ENABLE=0".into(),
+            On::Emulator => format!("every case ran under one schedule, that of seed {}; races were not checked", self.seed),
+        });
         for (path, text) in [(&self.json, serde_json::to_string(&record)?), (&self.junit, junit(&record))] {
             if let Some(path) = path {
                 // The verdicts have been printed; a file that cannot be written must not take them back.
@@ -178,6 +200,21 @@ impl Cases {
         } else {
             ExitCode::SUCCESS
         })
+    }
+
+    fn judge(&self, on: On) -> anyhow::Result<Box<dyn Judging>> {
+        let deadline = |default| Duration::from_secs(self.deadline.unwrap_or(default));
+        Ok(match on {
+            On::Cuda => Box::new(Judge::new(&self.machine, &[], deadline(10))),
+            On::Emulator => Box::new(Emulated::new(self.machine.emulator(Library::default(), self.seed)?, deadline(60))),
+        })
+    }
+
+    /// What to type to run a case again as it ran here, before the case.
+    fn command(&self, kind: &str, on: On) -> String {
+        let machine = if kind == "validate" && on == On::Cuda { " --machine cuda" } else { "" };
+        let seed = if on == On::Emulator && self.seed != 0 { format!(" --seed {}", self.seed) } else { String::new() };
+        format!("{} {kind}{machine}{seed}", project::invocation())
     }
 
     fn select(&self) -> anyhow::Result<Vec<Case>> {
@@ -203,6 +240,21 @@ impl Cases {
     }
 }
 
+/// Who judges cases.
+pub(crate) trait Judging {
+    /// Judges all cases, with a progress bar, and returns the machine and the verdicts in the order of the cases.
+    ///
+    /// # Errors
+    /// Where the machine cannot be started at all.
+    fn all(&mut self, cases: &[Case]) -> Result<(MachineInfo, Vec<Verdict>), StartError>;
+
+    /// Judges one case. An injected fault that was named as it should is a pass.
+    ///
+    /// # Errors
+    /// Where the machine cannot be started at all.
+    fn one(&mut self, case: &Case) -> Result<Verdict, StartError>;
+}
+
 /// Judges cases in worker processes: one for each environment that cases ask for, one at a time.
 pub(crate) struct Judge {
     arguments: Vec<String>,
@@ -225,11 +277,20 @@ impl Judge {
         self.supervisor(&BTreeMap::new())?.machine()
     }
 
-    /// Judges all cases, with a progress bar, and returns the verdicts in the order of the cases.
-    ///
-    /// # Errors
-    /// Where no worker starts at all.
-    pub(crate) fn all(&mut self, cases: &[Case]) -> Result<(MachineInfo, Vec<Verdict>), StartError> {
+    fn supervisor(&mut self, environment: &BTreeMap<&'static str, &'static str>) -> Result<&mut Supervisor, StartError> {
+        if self.supervisor.as_ref().is_none_or(|(current, _)| current != environment) {
+            self.supervisor = None;
+            let command = WorkerCommand::of_this_program(&self.arguments)
+                .map_err(|error| StartError::Failed { reason: error.to_string() })?
+                .with_environment(environment);
+            self.supervisor = Some((environment.clone(), Supervisor::new(command)));
+        }
+        Ok(&mut self.supervisor.as_mut().expect("it was just made").1)
+    }
+}
+
+impl Judging for Judge {
+    fn all(&mut self, cases: &[Case]) -> Result<(MachineInfo, Vec<Verdict>), StartError> {
         let mut by_environment: BTreeMap<_, Vec<usize>> = BTreeMap::new();
         for (index, case) in cases.iter().enumerate() {
             by_environment.entry(case.environment()).or_default().push(index);
@@ -254,39 +315,24 @@ impl Judge {
         Ok((machine.unwrap_or_default(), verdicts.into_iter().flatten().collect()))
     }
 
-    /// Judges one case. An injected fault that was named as it should is a pass.
-    ///
-    /// # Errors
-    /// Where no worker starts at all.
-    pub(crate) fn one(&mut self, case: &Case) -> Result<Verdict, StartError> {
+    fn one(&mut self, case: &Case) -> Result<Verdict, StartError> {
         let request = Request::new(case.to_string(), self.deadline + large_case_extra(case));
         let verdict = self.supervisor(&case.environment())?.judge(&request);
         Ok(case.fault.map_or(verdict.clone(), |fault| named(fault, verdict)))
     }
+}
 
-    fn supervisor(&mut self, environment: &BTreeMap<&'static str, &'static str>) -> Result<&mut Supervisor, StartError> {
-        if self.supervisor.as_ref().is_none_or(|(current, _)| current != environment) {
-            self.supervisor = None;
-            let command = WorkerCommand::of_this_program(&self.arguments)
-                .map_err(|error| StartError::Failed { reason: error.to_string() })?
-                .with_environment(environment);
-            self.supervisor = Some((environment.clone(), Supervisor::new(command)));
-        }
-        Ok(&mut self.supervisor.as_mut().expect("it was just made").1)
+/// Looks for a smaller case that fails too, and says what was found.
+fn shrink(judge: &mut dyn Judging, case: &Case, verdict: &Verdict, budget: Duration) -> Option<String> {
+    if budget.is_zero() || case.fault.is_some() {
+        return None;
     }
-
-    /// Looks for a smaller case that fails too, and says what was found.
-    fn shrink(&mut self, case: &Case, verdict: &Verdict, budget: Duration) -> Option<String> {
-        if budget.is_zero() || case.fault.is_some() {
-            return None;
-        }
-        let start = Instant::now();
-        let shrunk = generate::shrink(case, verdict.reason.clone(), budget, |candidate| {
-            self.one(candidate).ok().filter(|v| v.status.is_finding()).map(|v| v.reason)
-        });
-        (shrunk.case != *case)
-            .then(|| format!("{}  ({} tried in {:.1} s): {}", shrunk.case, shrunk.tried, start.elapsed().as_secs_f64(), shrunk.failure))
-    }
+    let start = Instant::now();
+    let shrunk = generate::shrink(case, verdict.reason.clone(), budget, |candidate| {
+        judge.one(candidate).ok().filter(|v| v.status.is_finding()).map(|v| v.reason)
+    });
+    (shrunk.case != *case)
+        .then(|| format!("{}  ({} tried in {:.1} s): {}", shrunk.case, shrunk.tried, start.elapsed().as_secs_f64(), shrunk.failure))
 }
 
 /// More time for payloads that are seconds of copying and comparing: a second for each 128 MiB of all ranks' inputs.
@@ -296,26 +342,30 @@ fn large_case_extra(case: &Case) -> Duration {
 }
 
 /// What becomes of a case with an injected fault: a pass where the harness named it.
-fn named(fault: Fault, verdict: Verdict) -> Verdict {
-    let (status, words) = match fault {
-        Fault::Absent(rank) => (Status::Hang, format!("waited for rank {rank} ")),
-        Fault::IllegalAddress(_) => (Status::Crash, "CUDA_ERROR_ILLEGAL_ADDRESS".into()),
-        Fault::Killed => (Status::Crash, "signal 9".into()),
+pub(crate) fn named(fault: Fault, verdict: Verdict) -> Verdict {
+    // The second of two is the emulator's.
+    let (status, words): (_, &[String]) = match fault {
+        Fault::Absent(rank) => (Status::Hang, &[format!("waited for rank {rank} ")]),
+        Fault::IllegalAddress(rank) => (
+            Status::Crash,
+            &["CUDA_ERROR_ILLEGAL_ADDRESS".into(), format!("ranks [{rank}]: kernel `illegal_address` failed: illegal address")],
+        ),
+        Fault::Killed => (Status::Crash, &["signal 9".into()]),
     };
     if verdict.status == Status::NotSupported {
         return verdict;
     }
-    let was_named = verdict.status == status && verdict.reason.contains(&words);
+    let was_named = verdict.status == status && words.iter().any(|words| verdict.reason.contains(words));
     let reason = if was_named {
         format!("named as {}: {}", verdict.status, verdict.reason)
     } else {
-        format!("the fault {fault} was to be a {status} that says `{words}`, but was a {}: {}", verdict.status, verdict.reason)
+        format!("the fault {fault} was to be a {status} that says `{}`, but was a {}: {}", words[0], verdict.status, verdict.reason)
     };
     Verdict { status: if was_named { Status::Pass } else { Status::Fail }, reason, ..verdict }
 }
 
 /// A finding for people.
-fn explain(kind: &str, verdict: &Verdict, smaller: Option<&str>) -> String {
+fn explain(command: &str, verdict: &Verdict, smaller: Option<&str>) -> String {
     let mut text = format!("{} {}\n", verdict.status.name().to_uppercase(), verdict.case);
     if verdict.findings.is_empty() {
         text += &format!("  {}\n", verdict.reason);
@@ -333,11 +383,11 @@ fn explain(kind: &str, verdict: &Verdict, smaller: Option<&str>) -> String {
     if let Some(smaller) = smaller {
         text += &format!("  shrunk to  {smaller}\n");
     }
-    text += &format!("  repro      {} {kind} --replay '{}'\n\n", project::invocation(), verdict.case);
+    text += &format!("  repro      {command} --replay '{}'\n\n", verdict.case);
     text
 }
 
-fn progress_bar(cases: usize) -> ProgressBar {
+pub(crate) fn progress_bar(cases: usize) -> ProgressBar {
     let bar = if std::io::stderr().is_terminal() { ProgressBar::new(cases as u64) } else { ProgressBar::hidden() };
     bar.set_style(ProgressStyle::with_template("{elapsed_precise} {bar:40} {pos}/{len} {eta} left").expect("a valid template"));
     bar

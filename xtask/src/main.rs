@@ -5,6 +5,7 @@
 mod bench;
 mod bundle;
 mod conform;
+mod emulated;
 mod kernels;
 mod mutants;
 mod project;
@@ -29,7 +30,7 @@ struct CommandLine {
 
 const EXAMPLES: &str = "\
 Examples:
-  cargo xtask validate             the main job: hold the algorithms against their contracts
+  cargo xtask validate             the main job: hold the algorithms against their contracts, without a GPU
   cargo xtask test-gpu merge       the same on this machine's GPUs, against NCCL: what must pass before a merge
   cargo xtask bench                times beside NCCL
   cargo xtask mutants              kernels with planted bugs: is each of them caught?

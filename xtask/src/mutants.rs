@@ -16,9 +16,9 @@ use xshell::Shell;
 
 use crate::{
     CANNOT_RUN, FINDING,
-    conform::{Judge, write_record},
+    conform::{Judge, Judging, write_record},
     project,
-    worker::Machine,
+    worker::{Machine, On},
 };
 
 /// Run kernels with planted bugs: does the merge list catch each of them?
@@ -44,6 +44,9 @@ pub(crate) struct Mutants {
     /// Write the record of the run (docs/record-schema.md).
     #[arg(long, value_name = "FILE")]
     json: Option<PathBuf>,
+    /// What the mutants run on.
+    #[arg(long = "machine", value_enum, default_value_t = On::Cuda)]
+    on: On,
     #[command(flatten)]
     machine: Machine,
 }
@@ -149,7 +152,8 @@ impl Mutants {
     /// Judges cases on a mutant until one catches it.
     fn hunt(&self, subject: &Subject) -> Result<(MachineInfo, Outcome), StartError> {
         let start = std::time::Instant::now();
-        let mut judge = Judge::new(&self.machine, &subject.arguments, Duration::from_secs(10));
+        let arguments: Vec<String> = subject.arguments.iter().cloned().chain([self.on.argument()]).collect();
+        let mut judge = Judge::new(&self.machine, &arguments, Duration::from_secs(10));
         let machine = judge.machine()?;
         let mut tried = 0;
         let mut caught = None;

@@ -2,7 +2,7 @@
 
 use std::{path::PathBuf, process::ExitCode, time::Duration};
 
-use anyhow::anyhow;
+use anyhow::{anyhow, bail};
 use passmuster::{
     algorithms,
     conformance::{
@@ -11,11 +11,31 @@ use passmuster::{
         worker,
     },
     cuda::{CudaMachine, CudaOptions, OpenError},
+    emulator::{Emulator, EmulatorOptions},
     kernels::Library,
-    machine::Machine as _,
+    machine,
 };
 
 use crate::CANNOT_RUN;
+
+/// Which machine cases run on.
+#[derive(clap::ValueEnum, Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum On {
+    /// PTX on the CPU; needs no GPU.
+    Emulator,
+    /// This host's GPUs.
+    Cuda,
+}
+
+impl On {
+    /// The same as an argument.
+    pub(crate) fn argument(self) -> String {
+        match self {
+            On::Emulator => "--machine=emulator".into(),
+            On::Cuda => "--machine=cuda".into(),
+        }
+    }
+}
 
 /// Which GPUs and which NCCL.
 #[derive(clap::Args, Clone)]
@@ -26,7 +46,7 @@ pub(crate) struct Machine {
     /// NCCL to load, instead of the one found.
     #[arg(long, value_name = "FILE")]
     pub(crate) nccl_lib: Option<PathBuf>,
-    /// Milliseconds after which a wait inside a kernel gives up.
+    /// Milliseconds after which a wait inside a kernel gives up; on the emulator, of emulated time.
     #[arg(long, value_name = "MS", default_value_t = 2000)]
     pub(crate) wait_limit: u64,
 }
@@ -57,6 +77,17 @@ impl Machine {
             wait_limit: Duration::from_millis(self.wait_limit),
         })
     }
+
+    /// The same for the emulator.
+    ///
+    /// # Errors
+    /// Where GPUs or NCCL are named, which the emulator does not use.
+    pub(crate) fn emulator(&self, library: Library, seed: u64) -> anyhow::Result<EmulatorOptions> {
+        if self.gpus.is_some() || self.nccl_lib.is_some() {
+            bail!("--gpus and --nccl-lib are for --machine cuda");
+        }
+        Ok(EmulatorOptions { library, seed, wait_limit: Duration::from_millis(self.wait_limit), ..EmulatorOptions::default() })
+    }
 }
 
 /// Judge cases from standard input (started by the other commands).
@@ -68,6 +99,12 @@ pub(crate) struct Worker {
     /// A planted bug: groups of the same ranks use one signal pad.
     #[arg(long)]
     shared_pads: bool,
+    /// What the cases run on.
+    #[arg(long = "machine", value_enum, default_value_t = On::Cuda)]
+    on: On,
+    /// Seed of the emulator's schedules.
+    #[arg(long, default_value_t = 0)]
+    seed: u64,
     #[command(flatten)]
     machine: Machine,
 }
@@ -78,27 +115,38 @@ impl Worker {
             None => Library::default(),
             Some(name) => MUTANTS.iter().find(|m| m.name == name).ok_or_else(|| anyhow!("unknown mutant `{name}`"))?.library(),
         };
-        let mut machine = match self.machine.open(library) {
-            Ok(machine) => machine,
-            Err(error) => {
-                eprintln!("{error}");
-                return Ok(ExitCode::from(CANNOT_RUN));
+        match self.on {
+            On::Emulator => {
+                let mut machine = Emulator::new(self.machine.emulator(library, self.seed)?);
+                self.serve(&mut machine);
             }
-        };
-        let wants_nccl = algorithms::all().iter().flat_map(|a| a.environment()).any(|(name, _)| std::env::var_os(name).is_some());
-        if wants_nccl && let Err(error) = machine.load_nccl() {
-            // The cases that need it say so, each by itself.
-            eprintln!("{error}");
+            On::Cuda => {
+                let mut machine = match self.machine.open(library) {
+                    Ok(machine) => machine,
+                    Err(error) => {
+                        eprintln!("{error}");
+                        return Ok(ExitCode::from(CANNOT_RUN));
+                    }
+                };
+                let wants_nccl = algorithms::all().iter().flat_map(|a| a.environment()).any(|(name, _)| std::env::var_os(name).is_some());
+                if wants_nccl && let Err(error) = machine.load_nccl() {
+                    // The cases that need it say so, each by itself.
+                    eprintln!("{error}");
+                }
+                self.serve(&mut machine);
+            }
         }
+        // Standard input has ended. Destructors of a driver that may be wedged have nothing to add.
+        std::process::exit(0)
+    }
+    fn serve(&self, machine: &mut dyn machine::Machine) {
         worker::serve(machine.info(), |request| match request.case.parse::<Case>() {
             Ok(case) => {
                 let settings =
                     Settings { deadline: request.deadline(), shared_pads: self.shared_pads, progress: &|line| worker::progress(line) };
-                runner::judge(&case, &mut machine, &settings)
+                runner::judge(&case, machine, &settings)
             }
             Err(error) => Verdict::without_checks(&request.case, Status::InfraError, error.to_string()),
         });
-        // Standard input has ended. Destructors of a driver that may be wedged have nothing to add.
-        std::process::exit(0)
     }
 }

@@ -1,10 +1,10 @@
-//! Kernel arguments as bytes, laid out as C lays them out: what `cuLaunchKernel` copies from.
+//! Kernel arguments as bytes, laid out as C lays them out: what launches copy from.
 
 use crate::plan::{Arg, MAX_WORLD, Region};
 
 /// Arguments of one launch on one rank: their bytes, and where each top-level argument starts and how long it is.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Arguments {
+pub(crate) struct Arguments {
     /// Eight-byte words, so that every argument is aligned as its type is.
     words: Vec<u64>,
     /// Offset and size in bytes of each top-level argument.
@@ -12,18 +12,18 @@ pub(super) struct Arguments {
 }
 
 /// What stands behind the names in a plan, for one rank.
-pub(super) struct Addresses<'a> {
+pub(crate) struct Addresses<'a> {
     /// The rank whose arguments these are.
-    pub(super) rank: usize,
+    pub(crate) rank: usize,
     /// Addresses of a region on all ranks, null past the world size.
-    pub(super) of: &'a dyn Fn(&Region) -> [u64; MAX_WORLD],
+    pub(crate) of: &'a dyn Fn(&Region) -> [u64; MAX_WORLD],
     /// The limit for one wait, in nanoseconds.
-    pub(super) wait_limit: u64,
+    pub(crate) wait_limit: u64,
 }
 
 impl Arguments {
     /// Lays out `args`. Structs are padded to their widest member, as in C.
-    pub(super) fn lay_out(args: &[Arg], addresses: &Addresses<'_>) -> Arguments {
+    pub(crate) fn lay_out(args: &[Arg], addresses: &Addresses<'_>) -> Arguments {
         let mut bytes = Vec::new();
         let mut parts = Vec::new();
         for arg in args {
@@ -38,12 +38,18 @@ impl Arguments {
     }
 
     /// Sizes of the top-level arguments in bytes.
-    pub(super) fn sizes(&self) -> impl Iterator<Item = usize> {
+    pub(crate) fn sizes(&self) -> impl Iterator<Item = usize> {
         self.parts.iter().map(|&(_, size)| size)
     }
 
+    /// All arguments, from the first one's first byte to the last one's last.
+    pub(crate) fn bytes(&self) -> Vec<u8> {
+        let end = self.parts.last().map_or(0, |&(offset, size)| offset + size);
+        self.words.iter().flat_map(|word| word.to_ne_bytes()).take(end).collect()
+    }
+
     /// Pointers to the top-level arguments, valid while `self` is neither moved from nor dropped.
-    pub(super) fn pointers(&self) -> Vec<*mut std::ffi::c_void> {
+    pub(crate) fn pointers(&self) -> Vec<*mut std::ffi::c_void> {
         let base = self.words.as_ptr().cast::<u8>();
         self.parts.iter().map(|&(offset, _)| base.wrapping_add(offset).cast_mut().cast()).collect()
     }
@@ -92,10 +98,6 @@ mod tests {
         Region::new("a", offset, 8)
     }
 
-    fn bytes(arguments: &Arguments) -> Vec<u8> {
-        arguments.words.iter().flat_map(|word| word.to_ne_bytes()).collect()
-    }
-
     #[test]
     fn the_sync_struct_is_as_signals_cuh_declares_it() {
         let sync = Arg::Struct(vec![
@@ -111,7 +113,7 @@ mod tests {
         assert_eq!(laid_out.sizes().collect::<Vec<_>>(), [168]);
         assert_eq!(laid_out.words[..3], [0x1000, 0x2000, 0]);
         assert_eq!(laid_out.words[16..20], [0x2010, 0x2020, 0x2030, 77]);
-        assert_eq!(bytes(&laid_out)[160..], [1, 0, 0, 0, 2, 0, 0, 0]);
+        assert_eq!(laid_out.bytes()[160..], [1, 0, 0, 0, 2, 0, 0, 0]);
     }
 
     #[test]

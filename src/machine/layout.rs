@@ -2,10 +2,8 @@
 
 use std::collections::BTreeSet;
 
-use crate::{
-    machine::GUARD,
-    plan::{BufferSpec, Region},
-};
+use super::GUARD;
+use crate::plan::{BufferSpec, Region};
 
 /// Buffers start at multiples of this.
 const ALIGNMENT: u64 = 512;
@@ -15,7 +13,7 @@ const MOST_BYTES: u64 = 1 << 46;
 
 /// The buffers of a group in their order, as distances from the group's first byte.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Layout {
+pub(crate) struct Layout {
     buffers: Vec<(BufferSpec, u64)>,
     bytes: u64,
 }
@@ -25,7 +23,7 @@ impl Layout {
     ///
     /// # Errors
     /// Names a buffer that is there twice, or too large for any device.
-    pub(super) fn of(specs: &[BufferSpec]) -> Result<Layout, String> {
+    pub(crate) fn of(specs: &[BufferSpec]) -> Result<Layout, String> {
         let mut names = BTreeSet::new();
         let mut buffers = Vec::new();
         let mut end = 0u64;
@@ -42,12 +40,12 @@ impl Layout {
     }
 
     /// Bytes from the group's first to its last, guards included.
-    pub(super) fn bytes(&self) -> u64 {
+    pub(crate) fn bytes(&self) -> u64 {
         self.bytes
     }
 
     /// The buffers and where they start.
-    pub(super) fn buffers(&self) -> impl Iterator<Item = (&BufferSpec, u64)> {
+    pub(crate) fn buffers(&self) -> impl Iterator<Item = (&BufferSpec, u64)> {
         self.buffers.iter().map(|(spec, offset)| (spec, *offset))
     }
 
@@ -55,7 +53,7 @@ impl Layout {
     ///
     /// # Errors
     /// When there is no such buffer, or it ends before the region does.
-    pub(super) fn find(&self, region: &Region) -> Result<u64, String> {
+    pub(crate) fn find(&self, region: &Region) -> Result<u64, String> {
         let Some((spec, offset)) = self.buffers.iter().find(|(spec, _)| spec.name == region.buffer) else {
             let known: Vec<&str> = self.buffers.iter().map(|(spec, _)| spec.name.as_str()).collect();
             return Err(format!("region {region} names no buffer of the group, which has {}", known.join(", ")));
@@ -67,7 +65,7 @@ impl Layout {
     }
 
     /// The stretches that belong to no buffer: start and length.
-    pub(super) fn gaps(&self) -> Vec<(u64, u64)> {
+    pub(crate) fn gaps(&self) -> Vec<(u64, u64)> {
         let mut gaps = Vec::new();
         let mut from = 0;
         for (spec, offset) in self.buffers() {
@@ -80,7 +78,7 @@ impl Layout {
 
     /// The buffer beside a byte of a gap, and the byte's distance from that buffer's start: within [`GUARD`] bytes behind a buffer it is
     /// that one's, else it is the next one's, and the distance negative.
-    pub(super) fn beside(&self, position: u64) -> Option<(&str, i64)> {
+    pub(crate) fn beside(&self, position: u64) -> Option<(&str, i64)> {
         let distance = |offset: u64| position as i64 - offset as i64;
         let behind = self.buffers().filter(|(spec, offset)| offset + spec.bytes <= position).last();
         let before = self.buffers().find(|&(_, offset)| offset > position);

@@ -5,7 +5,7 @@ use std::{
     sync::Arc,
 };
 
-use super::group::Group;
+use super::layout::Layout;
 use crate::{
     kernels::Library,
     plan::{Arg, Launch, NcclCall, Op, Plan, Region, Script, Step},
@@ -14,24 +14,33 @@ use crate::{
 /// More streams of a rank than any device runs at once.
 const MOST_STREAMS: usize = 32;
 
+/// What must be known of a group to say whether a script fits it.
+pub(crate) trait Members {
+    /// How many ranks it has.
+    fn world(&self) -> usize;
+
+    /// Its buffers.
+    fn layout(&self) -> &Layout;
+}
+
 /// What a script needs of the machine.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(super) struct Needs {
+pub(crate) struct Needs {
     /// Ranks that take part: those of the largest group.
-    pub(super) world: usize,
+    pub(crate) world: usize,
     /// Streams of each rank.
-    pub(super) streams: usize,
+    pub(crate) streams: usize,
     /// Groups it runs on.
-    pub(super) groups: BTreeSet<usize>,
+    pub(crate) groups: BTreeSet<usize>,
     /// Groups that NCCL is called on, and whether with windows.
-    pub(super) nccl: BTreeMap<usize, bool>,
+    pub(crate) nccl: BTreeMap<usize, bool>,
 }
 
 /// Checks a script and says what it needs.
 ///
 /// # Errors
 /// The first thing that contradicts the groups, the kernels or itself.
-pub(super) fn validate(script: &Script, groups: &[Group], library: &Library) -> Result<Needs, String> {
+pub(crate) fn validate<G: Members>(script: &Script, groups: &[G], library: &Library) -> Result<Needs, String> {
     let mut needs = Needs { streams: 1, ..Needs::default() };
     let mut graphs = BTreeSet::new();
     let mut seen = BTreeSet::new();
@@ -58,7 +67,7 @@ pub(super) fn validate(script: &Script, groups: &[Group], library: &Library) -> 
         needs.streams = needs.streams.max(stream + 1);
         let Some(number) = group else { continue };
         let group = groups.get(number).ok_or_else(|| format!("group {number} is not open: there are {}", groups.len()))?;
-        needs.world = needs.world.max(group.world);
+        needs.world = needs.world.max(group.world());
         needs.groups.insert(number);
         for plan in plans {
             if seen.insert((number, Arc::as_ptr(plan))) {
@@ -86,9 +95,9 @@ fn nccl_calls(plan: &Plan) -> impl Iterator<Item = &NcclCall> {
     })
 }
 
-fn check_plan(plan: &Plan, group: &Group, library: &Library) -> Result<(), String> {
-    if plan.world() != group.world {
-        return Err(format!("it is for {} ranks, the group has {}", plan.world(), group.world));
+fn check_plan(plan: &Plan, group: &impl Members, library: &Library) -> Result<(), String> {
+    if plan.world() != group.world() {
+        return Err(format!("it is for {} ranks, the group has {}", plan.world(), group.world()));
     }
     for (rank, ops) in plan.ranks.iter().enumerate() {
         for op in ops {
@@ -98,8 +107,8 @@ fn check_plan(plan: &Plan, group: &Group, library: &Library) -> Result<(), Strin
     Ok(())
 }
 
-fn check_op(op: &Op, group: &Group, library: &Library) -> Result<(), String> {
-    let known = |region: &Region| group.layout.find(region).map(|_| ());
+fn check_op(op: &Op, group: &impl Members, library: &Library) -> Result<(), String> {
+    let known = |region: &Region| group.layout().find(region).map(|_| ());
     match op {
         Op::Launch(launch) => {
             library.check(launch)?;
@@ -152,15 +161,24 @@ fn check_arg(arg: &Arg, known: &impl Fn(&Region) -> Result<(), String>) -> Resul
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{
-        cuda::{layout::Layout, memory::Place},
-        plan::{BufferSpec, Build, Role},
-    };
+    use crate::plan::{BufferSpec, Build, Role};
     use rstest::rstest;
 
-    fn groups() -> Vec<Group> {
-        let layout = Layout::of(&[BufferSpec::new("a", 64, Role::Data), BufferSpec::new("b", 64, Role::Data)]).unwrap();
-        vec![Group { world: 2, layout, place: Place { chunk: 0, bases: vec![0x1000, 0x9000] } }]
+    /// Two ranks.
+    struct Pair(Layout);
+
+    impl Members for Pair {
+        fn world(&self) -> usize {
+            2
+        }
+
+        fn layout(&self) -> &Layout {
+            &self.0
+        }
+    }
+
+    fn groups() -> Vec<Pair> {
+        vec![Pair(Layout::of(&[BufferSpec::new("a", 64, Role::Data), BufferSpec::new("b", 64, Role::Data)]).unwrap())]
     }
 
     fn enqueue(group: usize, stream: usize, world: u32, op: Op) -> Step {

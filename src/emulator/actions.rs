@@ -1,0 +1,182 @@
+//! Actions: a script as each rank's host goes through it, with every address and kernel resolved.
+
+use std::{
+    collections::{BTreeMap, HashMap, hash_map::Entry},
+    sync::Arc,
+};
+
+use super::{
+    execution::{Program, Shape},
+    group::Group,
+    memory::{Address, Memory},
+    modules::Modules,
+};
+use crate::{
+    machine::{
+        MachineError,
+        arguments::{Addresses, Arguments},
+    },
+    plan::{Launch, NcclCall, Op, Plan, RankCall, Script, Step},
+};
+
+/// One operation on a stream.
+pub(super) enum Command {
+    Launch(Kernel),
+    Copy {
+        from: Address,
+        to: Address,
+        bytes: u64,
+    },
+    Fill {
+        at: Address,
+        byte: u8,
+        bytes: u64,
+    },
+    WriteValue {
+        at: Address,
+        value: u32,
+    },
+    /// A library call, which needs all ranks of the group.
+    Reduce {
+        group: usize,
+        call: RankCall,
+        input: Address,
+        output: Address,
+    },
+    /// Notes the time.
+    Mark,
+}
+
+/// A launch on one rank.
+pub(super) struct Kernel {
+    pub(super) program: Arc<Program>,
+    pub(super) entry: String,
+    pub(super) grid: u32,
+    pub(super) block: u32,
+    pub(super) parameters: Vec<u8>,
+}
+
+impl Kernel {
+    pub(super) fn shape(&self) -> Shape {
+        Shape { grid: [self.grid, 1, 1], block: [self.block, 1, 1], dynamic_shared: 0 }
+    }
+}
+
+/// What a rank's host does next.
+pub(super) enum Action {
+    Enqueue {
+        stream: usize,
+        commands: Arc<[Command]>,
+    },
+    /// Sleeps for nanoseconds.
+    Sleep(u64),
+}
+
+/// What actions are made from.
+pub(super) struct Compiler<'a> {
+    pub(super) groups: &'a [Group],
+    pub(super) modules: &'a mut Modules,
+    pub(super) memory: &'a mut Memory,
+    /// Ranks of the script.
+    pub(super) world: usize,
+    /// Limit for one wait, in nanoseconds.
+    pub(super) wait_limit: u64,
+}
+
+/// A plan's commands for each rank, by group and plan.
+type Plans = HashMap<(usize, *const Plan), Vec<Arc<[Command]>>>;
+
+impl Compiler<'_> {
+    /// Makes the actions of all ranks of a script that was found valid.
+    ///
+    /// # Errors
+    /// `NotSupported` where a module has PTX that the emulator does not know, `Invalid` when arguments are not what a kernel takes.
+    pub(super) fn compile(&mut self, script: &Script) -> Result<Vec<Vec<Action>>, MachineError> {
+        let mut plans = Plans::new();
+        let mut graphs: BTreeMap<usize, (usize, &[Arc<Plan>])> = BTreeMap::new();
+        let mut actions: Vec<Vec<Action>> = (0..self.world).map(|_| Vec::new()).collect();
+        let mut left = vec![false; self.world];
+        let mark: Arc<[Command]> = [Command::Mark].into();
+        for step in &script.steps {
+            match step {
+                Step::Enqueue { group, stream, plan } => {
+                    self.enqueue(&mut plans, *group, *stream, plan, &left, &mut actions)?;
+                }
+                Step::Capture { graph, group, plans } => {
+                    graphs.insert(*graph, (*group, plans));
+                }
+                Step::Replay { graph, stream } => {
+                    let (group, captured) = graphs[graph];
+                    for plan in captured {
+                        self.enqueue(&mut plans, group, *stream, plan, &left, &mut actions)?;
+                    }
+                }
+                Step::Delay { rank, microseconds } if !left[*rank] => {
+                    actions[*rank].push(Action::Sleep(microseconds.saturating_mul(1000)));
+                }
+                Step::Delay { .. } => {}
+                Step::Leave { rank } => left[*rank] = true,
+                Step::Mark => {
+                    let present = actions.iter_mut().zip(&left).filter(|(_, left)| !**left);
+                    present.for_each(|(actions, _)| actions.push(Action::Enqueue { stream: 0, commands: mark.clone() }));
+                }
+            }
+        }
+        Ok(actions)
+    }
+
+    /// Adds a plan's commands to the ranks that are there, compiling it the first time it is met.
+    fn enqueue(
+        &mut self,
+        plans: &mut Plans,
+        group: usize,
+        stream: usize,
+        plan: &Arc<Plan>,
+        left: &[bool],
+        actions: &mut [Vec<Action>],
+    ) -> Result<(), MachineError> {
+        let commands = match plans.entry((group, Arc::as_ptr(plan))) {
+            Entry::Occupied(entry) => entry.into_mut(),
+            Entry::Vacant(entry) => entry.insert(self.plan(group, plan)?),
+        };
+        for (rank, commands) in commands.iter().enumerate().filter(|&(rank, commands)| !left[rank] && !commands.is_empty()) {
+            actions[rank].push(Action::Enqueue { stream, commands: commands.clone() });
+        }
+        Ok(())
+    }
+
+    fn plan(&mut self, group: usize, plan: &Plan) -> Result<Vec<Arc<[Command]>>, MachineError> {
+        let of_rank = |(rank, ops): (usize, &Vec<Op>)| ops.iter().map(|op| self.command(group, rank, op)).collect::<Result<_, _>>();
+        plan.ranks.iter().enumerate().map(of_rank).collect()
+    }
+
+    fn command(&mut self, group: usize, rank: usize, op: &Op) -> Result<Command, MachineError> {
+        let of_group = &self.groups[group];
+        let address = |region| of_group.address(rank, region).map_err(|reason| MachineError::Invalid { reason });
+        Ok(match op {
+            Op::Launch(launch) => Command::Launch(self.launch(group, rank, launch)?),
+            Op::Copy { from, to } => Command::Copy { from: address(from)?, to: address(to)?, bytes: from.bytes },
+            Op::Fill { region, byte } => Command::Fill { at: address(region)?, byte: *byte, bytes: region.bytes },
+            Op::WriteValue { to, value } => Command::WriteValue { at: address(to)?, value: *value },
+            Op::Nccl(NcclCall { call, .. }) => {
+                Command::Reduce { group, input: address(&call.input)?, output: address(&call.output)?, call: call.clone() }
+            }
+        })
+    }
+
+    fn launch(&mut self, group: usize, rank: usize, launch: &Launch) -> Result<Kernel, MachineError> {
+        let invalid = |reason| MachineError::Invalid { reason };
+        let of_group = &self.groups[group];
+        let of = |region: &_| of_group.addresses(region).expect("validation has found every region");
+        let arguments = Arguments::lay_out(&launch.args, &Addresses { rank, of: &of, wait_limit: self.wait_limit });
+        let module = self.modules.parsed(launch)?;
+        let entry = module.entry(&launch.entry).ok_or_else(|| invalid(format!("kernel `{}` is not in its module", launch.entry)))?;
+        let (takes, given): (Vec<usize>, Vec<usize>) =
+            (entry.inputs.iter().map(|parameter| parameter.bytes as usize).collect(), arguments.sizes().collect());
+        if takes != given {
+            return Err(invalid(format!("kernel `{}` takes arguments of {takes:?} bytes, it was given {given:?}", launch.entry)));
+        }
+        let program = self.modules.loaded(launch, rank, self.memory)?;
+        Ok(Kernel { program, entry: launch.entry.clone(), grid: launch.grid, block: launch.block, parameters: arguments.bytes() })
+    }
+}

@@ -1,0 +1,346 @@
+//! One launch: which blocks there are, and whose turn it is.
+
+use std::sync::Arc;
+
+use super::block::{BARRIERS, Block, Common, MOST_WARPS};
+use super::executor::{Event, Executor, place};
+use super::fault::Fault;
+use super::program::Program;
+use super::warp::{Frame, Waiting, Warp};
+use crate::emulator::memory::{Address, Init, Memory, Owner};
+use crate::emulator::ptx::{Function, LaunchBounds, Position, SourceLine};
+
+/// Shape of a launch.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct Shape {
+    /// Blocks along x, y and z.
+    pub grid: [u32; 3],
+    /// Threads of a block along x, y and z; 1024 together at most.
+    pub block: [u32; 3],
+    /// Bytes of dynamic shared memory of each block.
+    pub dynamic_shared: u32,
+}
+
+/// The most shared memory of a block, in bytes: that of sm_90.
+const MOST_SHARED: u64 = 227 * 1024;
+
+/// Threads that are resident at once, as on 132 multiprocessors of 2048. Blocks past it start as others end, in order.
+const RESIDENT_THREADS: u32 = 132 * 2048;
+
+/// What does not change while a launch runs.
+#[derive(Debug)]
+pub(super) struct Launch {
+    pub(super) program: Arc<Program>,
+    pub(super) entry: usize,
+    pub(super) name: Arc<str>,
+    pub(super) shape: Shape,
+    pub(super) parameters: Vec<u8>,
+    /// Generic address of the parameters.
+    pub(super) parameter_address: u64,
+    /// Shared memory of a block, static and dynamic, in bytes.
+    pub(super) shared_bytes: u64,
+    /// Local memory of a thread, in bytes.
+    pub(super) local_bytes: u64,
+}
+
+impl Launch {
+    fn function(&self) -> &Function {
+        &self.program.module.functions[self.entry]
+    }
+
+    /// Bytes of static shared memory.
+    pub(super) fn static_shared(&self) -> u64 {
+        self.function().shared_bytes.into()
+    }
+
+    fn threads(&self) -> u32 {
+        self.shape.block.iter().product()
+    }
+}
+
+/// What a turn did.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Turn {
+    /// Thread instructions: active lanes of each warp instruction.
+    pub instructions: u64,
+    /// Memory that others can see was written.
+    pub wrote: bool,
+    /// It ended early because what could run of the warp polls: it read the same again, with a strong or volatile load or an atomic that
+    /// changed nothing, or it sleeps. Others should run.
+    pub polled: bool,
+    /// `%globaltimer` or `%clock` was read: waiting may end by time alone.
+    pub read_clock: bool,
+}
+
+/// What a group of lanes does.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Doing {
+    /// It waits at a barrier of its block; barrier 16 is that of the cluster.
+    Barrier {
+        /// The barrier.
+        id: u32,
+    },
+    /// It waits for other lanes of its warp, named by a member mask.
+    Lanes,
+    /// It reads the same from this address again and again; of several lanes, the lowest one's.
+    Polling {
+        /// The address.
+        address: u64,
+    },
+    /// It can run.
+    Running,
+}
+
+/// Where lanes of a warp stand.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct Standing {
+    /// Linear index of the block.
+    pub block: u32,
+    /// Warp of the block.
+    pub warp: u32,
+    /// The lanes, as bits.
+    pub lanes: u32,
+    /// What they do.
+    pub what: Doing,
+    /// The operation that they execute next, or wait at; for polling, the one that reads.
+    pub at: Position,
+    /// Its source line, where the PTX tells.
+    pub source: Option<SourceLine>,
+}
+
+/// One launch: its blocks and warps and where each stands.
+#[derive(Debug)]
+pub struct Grid {
+    launch: Launch,
+    /// Resident blocks; ended ones leave a hole, which the next one takes.
+    blocks: Vec<Option<Block>>,
+    /// Blocks that have been started, of all.
+    started: u64,
+    total: u64,
+    /// Warps that can run: slot of the block, and warp.
+    candidates: Vec<(usize, usize)>,
+    /// Resident blocks.
+    live_blocks: usize,
+}
+
+impl Grid {
+    /// A launch of `entry`. `parameters` are the bytes that a launch passes, laid out as in C: the entry's
+    /// [`input_bytes`](Function::input_bytes).
+    ///
+    /// # Errors
+    /// [`Fault::BadLaunch`] for an unknown entry or one that is no kernel, parameters of another size, a shape with a zero, blocks of more
+    /// than 1024 threads or than the entry allows, clusters of more than one block, and more shared memory than there is.
+    pub fn new(program: Arc<Program>, entry: &str, shape: Shape, parameters: &[u8], memory: &mut Memory) -> Result<Grid, Fault> {
+        let index = program.entry(entry)?;
+        let function = &program.module.functions[index];
+        let threads = check(function, shape).map_err(|why| Fault::BadLaunch(format!("{entry}: {why}")))?;
+        let bad = |why: String| Err(Fault::BadLaunch(format!("{entry}: {why}")));
+        if parameters.len() != function.input_bytes as usize {
+            return bad(format!("{} bytes of parameters: expected {}", parameters.len(), function.input_bytes));
+        }
+        let fixed = u64::from(function.shared_bytes).next_multiple_of(u64::from(program.dynamic_align));
+        let shared_bytes = if shape.dynamic_shared > 0 { fixed + u64::from(shape.dynamic_shared) } else { function.shared_bytes.into() };
+        if shared_bytes > MOST_SHARED {
+            return bad(format!("{shared_bytes} bytes of shared memory: at most {MOST_SHARED} are there"));
+        }
+        let rank = program.rank;
+        let owner = Owner::new(rank, 0, format!("parameters of {entry}"));
+        let parameter_address = memory.allocate(owner, parameters.len() as u64, Init::Zero);
+        memory.write(parameter_address, rank, parameters).map_err(|error| Fault::BadLaunch(format!("{entry}: {error}")))?;
+        let launch = Launch {
+            local_bytes: program.local_bytes(index),
+            entry: index,
+            name: entry.into(),
+            shape,
+            parameters: parameters.to_vec(),
+            parameter_address: parameter_address.0,
+            shared_bytes,
+            program,
+        };
+        let total = shape.grid.iter().map(|&size| u64::from(size)).product();
+        let resident = u64::from(RESIDENT_THREADS / threads.next_multiple_of(32)).min(total) as usize;
+        let mut grid = Grid { launch, blocks: Vec::new(), started: 0, total, candidates: Vec::new(), live_blocks: 0 };
+        for slot in 0..resident {
+            grid.blocks.push(None);
+            grid.start_block(slot, memory);
+        }
+        Ok(grid)
+    }
+
+    fn start_block(&mut self, slot: usize, memory: &mut Memory) {
+        let launch = &self.launch;
+        let index = self.started;
+        let [width, height, _] = launch.shape.grid.map(u64::from);
+        let at = [index % width, index / width % height, index / (width * height)].map(|at| at as u32);
+        let shared = match launch.shared_bytes {
+            0 => 0,
+            bytes => {
+                let name = format!("shared memory of {} block {index}", launch.name);
+                memory.allocate(Owner::new(launch.program.rank, 0, name), bytes, Init::Uninitialised).0
+            }
+        };
+        let threads = launch.threads();
+        let warps = (0..threads.div_ceil(32)).map(|warp| Warp::new(&launch.program.module, launch.entry, (threads - warp * 32).min(32)));
+        let block = Block { common: Common::new(index as u32, at, shared), warps: warps.collect() };
+        self.candidates.extend((0..block.warps.len()).map(|warp| (slot, warp)));
+        self.blocks[slot] = Some(block);
+        self.started += 1;
+        self.live_blocks += 1;
+    }
+
+    /// Lets one warp that can run execute up to `quantum` warp instructions. `pick(n)` chooses among `n` that can, by their place in a list
+    /// whose order is a function of what was chosen before. Within the warp, the lanes that go first are a matter of
+    /// rule, not of choice. `now` is what `%globaltimer` and `%clock` show, in nanoseconds.
+    ///
+    /// Without any warp that can run, nothing is done and nothing is asked.
+    ///
+    /// # Errors
+    /// What stops the launch. It must not be run on then.
+    ///
+    /// # Panics
+    /// If `pick(n)` is not below `n`.
+    pub fn turn(&mut self, memory: &mut Memory, now: u64, quantum: u32, pick: &mut dyn FnMut(usize) -> usize) -> Result<Turn, Fault> {
+        let mut turn = Turn::default();
+        if self.candidates.is_empty() {
+            return Ok(turn);
+        }
+        let chosen = pick(self.candidates.len());
+        let (slot, index) = self.candidates[chosen];
+        let launch = &self.launch;
+        let Some(block) = &mut self.blocks[slot] else { return Ok(turn) };
+        block.warps[index].begin_turn();
+        let mut left = quantum;
+        let candidates = &mut self.candidates;
+        loop {
+            let Block { common, warps } = &mut *block;
+            let mut executor = Executor {
+                memory: &mut *memory,
+                launch,
+                block: common,
+                warp: &mut warps[index],
+                warp_index: index,
+                now,
+                turn: &mut turn,
+                frame: Frame::default(),
+                pc: 0,
+                polled: None,
+            };
+            let event = executor.run(&mut left)?;
+            let mut wake = |warp: usize| {
+                if warp != index && !candidates.contains(&(slot, warp)) {
+                    candidates.push((slot, warp));
+                }
+            };
+            match event {
+                Event::Spent => {
+                    turn.polled = false;
+                    break;
+                }
+                Event::Idle => break,
+                Event::Barrier(id) => complete(block, launch, id, &mut wake)?,
+                Event::Cluster => block.complete_cluster(&mut wake),
+                Event::Ended => {
+                    for id in 0..BARRIERS as u32 {
+                        complete(block, launch, id, &mut wake)?;
+                    }
+                    block.complete_cluster(&mut wake);
+                }
+            }
+        }
+        if !block.warps[index].is_runnable() {
+            self.candidates.swap_remove(chosen);
+        }
+        if block.warps.iter().all(|warp| warp.live == 0) {
+            self.end_block(slot, memory);
+        }
+        Ok(turn)
+    }
+
+    fn end_block(&mut self, slot: usize, memory: &mut Memory) {
+        if let Some(block) = self.blocks[slot].take() {
+            self.live_blocks -= 1;
+            free(&block, memory);
+        }
+        if self.started < self.total {
+            self.start_block(slot, memory);
+        }
+    }
+
+    /// Whether all threads have ended.
+    pub fn is_done(&self) -> bool {
+        self.live_blocks == 0
+    }
+
+    /// Where every warp that has not ended stands: for reports of hangs. Blocks that have not started are not among them.
+    pub fn standing(&self) -> Vec<Standing> {
+        let mut standing = Vec::new();
+        for block in self.blocks.iter().flatten() {
+            for (warp, Warp { groups, .. }) in block.warps.iter().enumerate() {
+                for group in groups {
+                    let (what, pc) = match (group.waiting, group.polled) {
+                        (Waiting::Barrier(id), _) => (Doing::Barrier { id }, group.pc),
+                        (Waiting::Cluster, _) => (Doing::Barrier { id: BARRIERS as u32 }, group.pc),
+                        (Waiting::Lanes, _) => (Doing::Lanes, group.pc),
+                        (Waiting::No, Some(address)) => (Doing::Polling { address }, group.pc.saturating_sub(1)),
+                        (Waiting::No, None) => (Doing::Running, group.pc),
+                    };
+                    let operation = &self.launch.program.module.functions[group.frame.function].code[pc];
+                    let (block, warp, lanes) = (block.common.index, warp as u32, group.lanes);
+                    standing.push(Standing { block, warp, lanes, what, at: operation.at, source: operation.source });
+                }
+            }
+        }
+        standing
+    }
+
+    /// Frees what the launch allocated: parameters, shared and local memory.
+    pub fn finish(self, memory: &mut Memory) {
+        self.blocks.iter().flatten().for_each(|block| free(block, memory));
+        release(self.launch.parameter_address, memory);
+    }
+}
+
+/// Completes a barrier if all are there.
+fn complete(block: &mut Block, launch: &Launch, id: u32, wake: &mut dyn FnMut(usize)) -> Result<(), Fault> {
+    let index = block.common.index;
+    let completed = block.complete(id, &launch.program.module, wake);
+    completed.map_err(|(warp, operation, trouble)| trouble.at(place(launch, index, warp, operation)))
+}
+
+fn release(address: u64, memory: &mut Memory) {
+    // What the launch allocated, nobody else frees.
+    let freed = memory.free(Address(address));
+    debug_assert!(freed.is_ok(), "{freed:?}");
+}
+
+/// Frees the shared and local memory of a block.
+fn free(block: &Block, memory: &mut Memory) {
+    if block.common.shared != 0 {
+        release(block.common.shared, memory);
+    }
+    let locals = block.warps.iter().filter_map(|warp| warp.local.as_deref());
+    locals.flatten().filter(|address| **address != 0).for_each(|&address| release(address, memory));
+}
+
+/// Checks a shape against what an entry allows; returns threads of a block.
+fn check(function: &Function, shape: Shape) -> Result<u32, String> {
+    let Shape { grid, block, .. } = shape;
+    let product = |sizes: [u32; 3]| sizes.iter().try_fold(1_u32, |product, &size| product.checked_mul(size));
+    let most = 32 * MOST_WARPS as u32;
+    let threads = match product(block) {
+        Some(threads @ 1..) if threads <= most => threads,
+        _ => return Err(format!("blocks of {block:?} threads: expected 1 to {most} together")),
+    };
+    if product(grid).is_none_or(|blocks| blocks == 0) {
+        return Err(format!("a grid of {grid:?} blocks: expected 1 to {} together", u32::MAX));
+    }
+    let LaunchBounds { max_threads, required_threads, required_cluster, .. } = function.bounds;
+    match (max_threads.and_then(product), required_threads, required_cluster) {
+        (Some(max), _, _) if threads > max => Err(format!("blocks of {threads} threads: the kernel allows {max} (.maxntid)")),
+        (_, Some(required), _) if required != block => {
+            Err(format!("blocks of {block:?} threads: the kernel requires {required:?} (.reqntid)"))
+        }
+        (_, _, Some(cluster)) if cluster != [1, 1, 1] => Err(format!("clusters of {cluster:?} blocks are not emulated")),
+        _ => Ok(threads),
+    }
+}

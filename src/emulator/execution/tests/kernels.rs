@@ -1,0 +1,167 @@
+//! The project's kernels against its host references.
+
+use std::time::Instant;
+
+use rstest::rstest;
+
+use super::*;
+use crate::collective::{DType, ReduceOp, reduce_in_order};
+use crate::conformance::{InputClass, Payload, Transform};
+use crate::kernels::Library;
+use crate::plan::{Build, MAX_WORLD};
+
+fn fill(program: &Arc<Program>, payload: &Payload, rank: u32, to: Address, count: u64, memory: &mut Memory) -> u64 {
+    let (transform, argument) = match payload.transform {
+        Transform::None => (0_u32, 0_u64),
+        Transform::Negate => (1, 0),
+        Transform::Scale(exponent) => (2, i64::from(exponent) as u64),
+        Transform::Plus(call) => (3, call.into()),
+        Transform::Flip { index, .. } => (4, index),
+    };
+    let mut parameters: Vec<u8> = [to.0, count, payload.seed].iter().flat_map(|word| word.to_le_bytes()).collect();
+    for word in [payload.class as u32, rank, payload.world, payload.call, transform, 0] {
+        parameters.extend(word.to_le_bytes());
+    }
+    parameters.extend(argument.to_le_bytes());
+    let entry = format!("fill_{}", payload.dtype);
+    let size = program.module().entry(&entry).unwrap().input_bytes as usize;
+    assert_eq!(size, parameters.len());
+    let grid = Grid::new(program.clone(), &entry, shape(count.div_ceil(256).min(1024) as u32, 256), &parameters, memory).unwrap();
+    finish(grid, memory).unwrap().expect("no waiting")
+}
+
+#[rstest]
+fn filling_on_the_emulator_gives_the_host_s_bits(#[values(DType::F32, DType::F16, DType::BF16, DType::F64, DType::I32)] dtype: DType) {
+    let text = Library::default().ptx("conformance/fill", Build::Release).unwrap().to_owned();
+    let (count, world) = (1000, 4);
+    let mut memory = Memory::new();
+    let program = program(&text, 1, &mut memory);
+    for class in InputClass::ALL {
+        let flip = Transform::Flip { rank: 2, index: 77 };
+        for transform in [Transform::None, Transform::Negate, Transform::Scale(-3), Transform::Plus(9), flip] {
+            for rank in 0..world {
+                if matches!(transform, Transform::Flip { rank: flipped, .. } if flipped != rank) {
+                    continue;
+                }
+                let payload = Payload { class, dtype, world, seed: 0x5eed, call: 3, transform };
+                let bytes = count * dtype.size();
+                let to = memory.allocate(Owner::new(1, 0, "to"), bytes, Init::Uninitialised);
+                fill(&program, &payload, rank, to, count, &mut memory);
+                let got = memory.read(to, bytes, 1).unwrap();
+                let same = got == payload.bytes(rank, 0..count);
+                assert!(same, "{dtype} {class} {transform:?} rank {rank}");
+                memory.free(to).unwrap();
+            }
+        }
+    }
+}
+
+/// One rank's side of a group whose structs are laid out by hand.
+struct Group {
+    memory: Memory,
+    input: Vec<Address>,
+    output: Vec<Address>,
+    parameters: Vec<Vec<u8>>,
+    programs: Vec<Arc<Program>>,
+}
+
+fn group(module: &str, build: Build, two_shot: bool, payload: &Payload, count: u64) -> Group {
+    let text = Library::default().ptx(module, build).unwrap().to_owned();
+    let world = payload.world as usize;
+    let mut memory = Memory::new();
+    let programs = (0..world).map(|rank| program(&text, rank, &mut memory)).collect();
+    let mut allocate = |name: &str, bytes: u64, init: Init, shared: bool| -> Vec<Address> {
+        let make = |rank: usize| {
+            let address = memory.allocate(Owner::new(rank, 0, name), bytes, init);
+            (0..world).filter(|_| shared).for_each(|peer| memory.map(address, peer, true).unwrap());
+            address
+        };
+        (0..world).map(make).collect()
+    };
+    let bytes = count * payload.dtype.size();
+    let input = allocate("input", bytes, Init::Uninitialised, true);
+    let output = allocate("output", bytes, Init::Uninitialised, true);
+    let pads = allocate("pads", 64 * 16 * 4, Init::Zero, true);
+    let epochs = allocate("epochs", 64 * 4, Init::Zero, false);
+    let stuck = allocate("stuck", 64 + 64 * 16 * 16, Init::Zero, false);
+    let stalls = allocate("stalls", 64, Init::Zero, false);
+    let peers = |addresses: &[Address]| -> Vec<u8> {
+        (0..MAX_WORLD).flat_map(|rank| addresses.get(rank).map_or(0, |address| address.0).to_le_bytes()).collect()
+    };
+    let mut parameters = Vec::new();
+    for rank in 0..world {
+        memory.write(input[rank], rank, &payload.bytes(rank as u32, 0..count)).unwrap();
+        let mut bytes = peers(&input);
+        bytes.extend(if two_shot { peers(&output) } else { output[rank].0.to_le_bytes().to_vec() });
+        bytes.extend(count.to_le_bytes());
+        bytes.extend([0; 8]); // average, and padding
+        bytes.extend(peers(&pads));
+        for word in [epochs[rank].0, stuck[rank].0, stalls[rank].0, u64::MAX] {
+            bytes.extend(word.to_le_bytes());
+        }
+        bytes.extend([rank as u32, world as u32].iter().flat_map(|word| word.to_le_bytes()));
+        parameters.push(bytes);
+    }
+    Group { memory, input, output, parameters, programs }
+}
+
+/// Runs all ranks, one turn each in turn, and returns thread instructions.
+fn all_reduce(group: &mut Group, entry: &str, blocks: u32, quantum: u32) -> u64 {
+    let Group { memory, programs, parameters, .. } = group;
+    let launch = |(program, parameters): (&Arc<Program>, &Vec<u8>)| {
+        Grid::new(program.clone(), entry, shape(blocks, 512), parameters, memory).unwrap()
+    };
+    let mut grids: Vec<Grid> = programs.iter().zip(&*parameters).map(launch).collect();
+    let (mut pick, mut instructions, mut turns) = (around_picker(), 0, 0_u64);
+    while grids.iter().any(|grid| !grid.is_done()) {
+        for grid in &mut grids {
+            instructions += grid.turn(memory, turns, quantum, &mut pick).unwrap_or_else(|fault| panic!("{fault}")).instructions;
+            turns += 1;
+            assert!(turns < 50_000_000, "{:?}", grid.standing());
+        }
+    }
+    grids.into_iter().for_each(|grid| grid.finish(memory));
+    instructions
+}
+
+#[rstest]
+fn all_reduces_of_two_ranks_give_the_reference(
+    #[values("one_shot", "two_shot")] algorithm: &str,
+    #[values(Build::Release, Build::Checked)] build: Build,
+    #[values(1, 1037)] count: u64,
+    #[values(7, 256)] quantum: u32,
+) {
+    let payload = Payload { class: InputClass::Natural, dtype: DType::BF16, world: 2, seed: 11, call: 0, transform: Transform::None };
+    let mut group = group(&format!("all_reduce/{algorithm}"), build, algorithm == "two_shot", &payload, count);
+    all_reduce(&mut group, &format!("all_reduce_{algorithm}_bf16_sum"), 2, quantum);
+    let [first, second] = [0, 1].map(|rank| payload.elements::<half::bf16>(rank, 0..count));
+    let sum = |(a, b): (&half::bf16, &half::bf16)| reduce_in_order(ReduceOp::Sum, &[*a, *b]).to_le_bytes();
+    let expected: Vec<u8> = first.iter().zip(&second).flat_map(sum).collect();
+    for rank in 0..2 {
+        assert!(group.memory.read(group.output[rank], count * 2, rank).unwrap() == expected, "rank {rank}");
+        assert_eq!(group.memory.read(group.input[rank], count * 2, rank).unwrap(), payload.bytes(rank as u32, 0..count));
+    }
+}
+
+#[test]
+#[ignore = "a measurement: run it in release with --nocapture"]
+fn speed() {
+    let payload = Payload { class: InputClass::Natural, dtype: DType::BF16, world: 8, seed: 1, call: 0, transform: Transform::None };
+    let text = Library::default().ptx("conformance/fill", Build::Release).unwrap().to_owned();
+    let mut memory = Memory::new();
+    let program = program(&text, 0, &mut memory);
+    let to = memory.allocate(Owner::new(0, 0, "to"), 1 << 20, Init::Uninitialised);
+    let start = Instant::now();
+    let instructions = fill(&program, &payload, 0, to, 1 << 19, &mut memory);
+    let tell = |name: &str, instructions: u64, start: Instant| {
+        let seconds = start.elapsed().as_secs_f64();
+        println!("{name}: {instructions} in {:.1} ms, {:.0} M/s", seconds * 1e3, instructions as f64 / seconds / 1e6);
+    };
+    tell("fill", instructions, start);
+    for (algorithm, two_shot) in [("one_shot", false), ("two_shot", true)] {
+        let mut group = group(&format!("all_reduce/{algorithm}"), Build::Release, two_shot, &payload, 32768);
+        let start = Instant::now();
+        let instructions = all_reduce(&mut group, &format!("all_reduce_{algorithm}_bf16_sum"), 8, 256);
+        tell(algorithm, instructions, start);
+    }
+}

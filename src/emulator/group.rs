@@ -1,0 +1,71 @@
+//! Groups of the emulator: every buffer of every rank is an allocation of its own, mapped on all ranks of the group.
+
+use super::memory::{AccessError, Address, Init, Memory, Owner};
+use crate::{
+    machine::{layout::Layout, validation::Members},
+    plan::{BufferSpec, MAX_WORLD, Region, Role},
+};
+
+/// An open group.
+pub(super) struct Group {
+    world: usize,
+    layout: Layout,
+    /// For each rank, where each buffer starts, in the layout's order.
+    starts: Vec<Vec<Address>>,
+}
+
+impl Group {
+    /// Allocates the buffers of group number `number` on all its ranks. Data holds what was never written, all else zeros.
+    ///
+    /// # Errors
+    /// Of mapping, which a fresh allocation does not have.
+    pub(super) fn open(number: usize, world: usize, layout: Layout, memory: &mut Memory) -> Result<Group, AccessError> {
+        let mut starts = vec![Vec::new(); world];
+        for (rank, starts) in starts.iter_mut().enumerate() {
+            for (spec, _) in layout.buffers() {
+                let init = if spec.role == Role::Data { Init::Uninitialised } else { Init::Zero };
+                let start = memory.allocate(Owner::new(rank, number, spec.name.as_str()), spec.bytes, init);
+                (0..world).try_for_each(|peer| memory.map(start, peer, true))?;
+                starts.push(start);
+            }
+        }
+        Ok(Group { world, layout, starts })
+    }
+
+    /// Address of a region on one rank.
+    ///
+    /// # Errors
+    /// When the group has no such region.
+    pub(super) fn address(&self, rank: usize, region: &Region) -> Result<Address, String> {
+        self.layout.find(region)?;
+        let index = self.layout.buffers().position(|(spec, _)| spec.name == region.buffer).expect("the layout has just found it");
+        Ok(self.starts[rank][index].plus(region.offset))
+    }
+
+    /// Addresses of a region on all ranks, null past the world size.
+    ///
+    /// # Errors
+    /// When the group has no such region.
+    pub(super) fn addresses(&self, region: &Region) -> Result<[u64; MAX_WORLD], String> {
+        let mut addresses = [0; MAX_WORLD];
+        for (rank, address) in addresses.iter_mut().enumerate().take(self.world) {
+            *address = self.address(rank, region)?.0;
+        }
+        Ok(addresses)
+    }
+
+    /// Its buffers of a role.
+    pub(super) fn buffers_of(&self, role: Role) -> impl Iterator<Item = &BufferSpec> {
+        self.layout.buffers().map(|(spec, _)| spec).filter(move |spec| spec.role == role)
+    }
+}
+
+impl Members for Group {
+    fn world(&self) -> usize {
+        self.world
+    }
+
+    fn layout(&self) -> &Layout {
+        &self.layout
+    }
+}

@@ -1,0 +1,460 @@
+//! The schedule of a run: what advances next, and when nothing does any more.
+//!
+//! One thing advances at a time: a rank's host by a step, a stream by starting its first command, or a running kernel by a turn of one of its
+//! warps. A [`Choice`] picks among all that can, so a seed is a schedule. Now and then all of one rank is held back for a while: bugs of
+//! synchronisation need a rank that lags, which evenly mixed turns never give.
+//!
+//! # Time
+//! Emulated time goes on by a nanosecond for every 32 warp instructions of the whole machine: it orders, it does not measure. It jumps when nothing
+//! happens but waiting. Where no host and no stream can do anything and turn after turn writes nothing, every warp of every kernel gets one more,
+//! long enough to look at what it waits for. If each of them polls, reads the clock or cannot run, nothing will change but the clock: where a
+//! host sleeps or a warp reads the clock it jumps, at most to where the first host wakes up, by a millisecond or an eighth of the time that was
+//! waited so.
+//!
+//! # Deadlock
+//! Where nobody sleeps and nobody reads the clock, all that could write stands at barriers or polls what nobody is left to write. After
+//! a few more rounds that is called a deadlock. It is one, but for waits that count how often they look: those are hangs for so long.
+
+use std::{
+    collections::BTreeMap,
+    time::{Duration, Instant},
+};
+
+use super::{
+    actions::{Action, Command, Kernel},
+    choice::Choice,
+    execution::{Doing, Fault, Grid, Standing, Turn},
+    memory::{AccessError, Address, Memory},
+    streams::{Head, Meeting, Rank, Running, Stream},
+};
+use crate::collective::reduce_bytes;
+
+/// Thread instructions in a nanosecond of emulated time: 32 of full warps.
+const INSTRUCTIONS_IN_A_NANOSECOND: u64 = 1024;
+
+/// Warp instructions of a turn are drawn from 1, 2, 4, ... up to this.
+const LONGEST_TURN: usize = 9;
+
+/// Turns in a row without effect, for each thing that can advance, after which somebody is released or everybody is asked.
+const PATIENCE: usize = 8;
+
+/// Warp instructions in which a polling warp surely looks at its word, when it is to be known whether looking helps.
+const LOOK: u32 = 4096;
+
+/// How often every warp must have looked in vain before it is a deadlock. Only a wait that counts its looks could end by itself.
+const LOOKS: u32 = 64;
+
+/// How far the clock jumps at least.
+const JUMP: u64 = 1_000_000;
+
+/// How many things advance before it is drawn anew which rank is held back.
+const SHORTEST_HOLD: usize = 128;
+const LONGEST_HOLD: usize = 8192;
+
+/// How many things advance between two looks at the host's clock.
+const WALL_CLOCK_PERIOD: u64 = 1024;
+
+/// What a run may take.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Limits {
+    /// Wall time.
+    pub(super) deadline: Duration,
+    /// Thread instructions.
+    pub(super) instructions: u64,
+}
+
+/// Why a run did not get to its end.
+pub(super) enum Stopped {
+    /// Ranks do not finish: why, and where their warps and streams stand.
+    Hang { cause: String, standing: Vec<String> },
+    /// A kernel did what it must not.
+    Fault { rank: usize, entry: String, fault: Fault },
+    /// An operation of a stream did.
+    Misuse { rank: usize, what: String, error: AccessError },
+    /// Ranks pass different arguments to one library call.
+    Disagreement(String),
+}
+
+/// What can advance.
+#[derive(Clone, Copy)]
+enum Candidate {
+    Host(usize),
+    Start(usize, usize),
+    Turn(usize, usize),
+}
+
+impl Candidate {
+    fn rank(self) -> usize {
+        match self {
+            Candidate::Host(rank) | Candidate::Start(rank, _) | Candidate::Turn(rank, _) => rank,
+        }
+    }
+}
+
+/// A run that goes on.
+pub(super) struct Schedule<'a> {
+    memory: &'a mut Memory,
+    /// World size of each group.
+    worlds: Vec<usize>,
+    ranks: Vec<Rank>,
+    choice: Choice,
+    limits: Limits,
+    begin: Instant,
+    /// Emulated nanoseconds.
+    now: u64,
+    /// Thread instructions since the start.
+    instructions: u64,
+    /// Turns in a row that wrote nothing.
+    idle: u32,
+    /// Times in a row that every warp had a turn and nothing came of it, not even a look at the clock.
+    looked: u32,
+    /// Since when nothing happened but waiting and jumps of the clock.
+    idle_since: Option<u64>,
+    /// Who is held back, and how many things advance until that is drawn anew.
+    held: Option<usize>,
+    hold_left: usize,
+    /// Ranks that have come to a library call that is not complete.
+    meetings: BTreeMap<Meeting, Vec<Option<usize>>>,
+}
+
+impl<'a> Schedule<'a> {
+    /// A run of these actions, one list a rank, before its start.
+    pub(super) fn new(
+        memory: &'a mut Memory,
+        worlds: Vec<usize>,
+        actions: Vec<Vec<Action>>,
+        streams: usize,
+        seed: u64,
+        limits: Limits,
+    ) -> Schedule<'a> {
+        Schedule {
+            memory,
+            worlds,
+            ranks: actions.into_iter().map(|actions| Rank::new(actions, streams)).collect(),
+            choice: Choice::of_seed(seed),
+            limits,
+            begin: Instant::now(),
+            now: 0,
+            instructions: 0,
+            idle: 0,
+            looked: 0,
+            idle_since: None,
+            held: None,
+            hold_left: 0,
+            meetings: BTreeMap::new(),
+        }
+    }
+
+    /// Emulated nanoseconds since the start.
+    pub(super) fn now(&self) -> u64 {
+        self.now
+    }
+
+    /// Ranks that are not done.
+    pub(super) fn unfinished(&self) -> Vec<usize> {
+        self.ranks.iter().enumerate().filter(|(_, rank)| !rank.is_done()).map(|(rank, _)| rank).collect()
+    }
+
+    /// Microseconds between the marks of each rank.
+    pub(super) fn marks(&self) -> Vec<Vec<f64>> {
+        let between = |rank: &Rank| rank.marks.windows(2).map(|pair| (pair[1] - pair[0]) as f64 / 1e3).collect();
+        self.ranks.iter().map(between).collect()
+    }
+
+    /// Runs to the end.
+    ///
+    /// # Errors
+    /// See [`Stopped`].
+    pub(super) fn run(&mut self) -> Result<(), Stopped> {
+        let mut candidates = Vec::new();
+        for advanced in 1u64.. {
+            self.candidates(&mut candidates);
+            if candidates.is_empty() {
+                match self.first_to_wake() {
+                    Some(at) => self.now = at,
+                    None if self.ranks.iter().all(Rank::is_done) => return Ok(()),
+                    None => return Err(self.hang("deadlock: ranks wait in a library call for ranks that do not come".into())),
+                }
+                continue;
+            }
+            let only_turns = candidates.iter().all(|candidate| matches!(candidate, Candidate::Turn(..)));
+            match self.pick(&candidates) {
+                Candidate::Host(rank) => {
+                    self.ranks[rank].host_step(self.now);
+                    self.progress();
+                }
+                Candidate::Start(rank, stream) => {
+                    self.start(rank, stream)?;
+                    self.progress();
+                }
+                Candidate::Turn(rank, stream) => self.any_turn(rank, stream)?,
+            }
+            if self.idle as usize >= PATIENCE * (candidates.len() + 1) {
+                if self.held.take().is_some() {
+                    self.idle = 0;
+                } else if only_turns {
+                    self.look_around()?;
+                }
+            }
+            self.check_limits(advanced)?;
+        }
+        unreachable!("a run ends before 2^64 things have advanced")
+    }
+
+    fn candidates(&self, into: &mut Vec<Candidate>) {
+        into.clear();
+        for (rank, of_rank) in self.ranks.iter().enumerate() {
+            if of_rank.host_is_ready(self.now) {
+                into.push(Candidate::Host(rank));
+            }
+            for (stream, of_stream) in of_rank.streams.iter().enumerate() {
+                match of_stream.head {
+                    Head::Running(_) => into.push(Candidate::Turn(rank, stream)),
+                    Head::Waiting if of_stream.can_start() => into.push(Candidate::Start(rank, stream)),
+                    Head::Waiting | Head::Meeting(_) => {}
+                }
+            }
+        }
+    }
+
+    /// One of the candidates, of a rank that is not held back where there is one.
+    fn pick(&mut self, candidates: &[Candidate]) -> Candidate {
+        if self.hold_left == 0 {
+            self.hold_left = SHORTEST_HOLD + self.choice.below(LONGEST_HOLD - SHORTEST_HOLD);
+            self.held = (self.choice.below(2) == 0).then(|| self.choice.below(self.ranks.len()));
+        }
+        self.hold_left -= 1;
+        let free = candidates.iter().filter(|candidate| Some(candidate.rank()) != self.held).count();
+        if free == 0 {
+            return candidates[self.choice.below(candidates.len())];
+        }
+        let nth = self.choice.below(free);
+        *candidates.iter().filter(|candidate| Some(candidate.rank()) != self.held).nth(nth).expect("fewer than there are")
+    }
+
+    fn progress(&mut self) {
+        self.idle = 0;
+        self.looked = 0;
+        self.idle_since = None;
+    }
+
+    /// A turn of a warp that the choice picks.
+    fn any_turn(&mut self, rank: usize, stream: usize) -> Result<(), Stopped> {
+        let quantum = 1 << self.choice.below(LONGEST_TURN);
+        let mut choice = self.choice.clone();
+        let (turn, ended) = self.turn(rank, stream, quantum, &mut |n| choice.below(n))?;
+        self.choice = choice;
+        // What only waits is not told from what computes by a short turn: that is seen when all are asked.
+        if turn.wrote || ended {
+            self.progress();
+        } else {
+            self.idle += 1;
+        }
+        Ok(())
+    }
+
+    /// A turn of a kernel, and whether the kernel ended with it.
+    fn turn(&mut self, rank: usize, stream: usize, quantum: u32, pick: &mut dyn FnMut(usize) -> usize) -> Result<(Turn, bool), Stopped> {
+        let of_stream = &mut self.ranks[rank].streams[stream];
+        let Head::Running(running) = &mut of_stream.head else { unreachable!("only what runs has turns") };
+        let turn = running.grid.turn(self.memory, self.now, quantum, pick).map_err(|fault| Stopped::Fault {
+            rank,
+            entry: running.entry.clone(),
+            fault,
+        })?;
+        let before = self.instructions;
+        self.instructions += turn.instructions;
+        self.now += self.instructions / INSTRUCTIONS_IN_A_NANOSECOND - before / INSTRUCTIONS_IN_A_NANOSECOND;
+        let ended = running.grid.is_done();
+        if ended {
+            if let Head::Running(running) = std::mem::take(&mut of_stream.head) {
+                running.grid.finish(self.memory);
+            }
+            of_stream.finish();
+        }
+        Ok((turn, ended))
+    }
+
+    /// Gives every warp a turn. If nothing comes of it, the clock jumps, or it is a deadlock.
+    fn look_around(&mut self) -> Result<(), Stopped> {
+        let mut reads_clock = false;
+        for (rank, stream) in self.running() {
+            let mut warps = 1;
+            let mut warp = 0;
+            while warp < warps {
+                let (turn, ended) = self.turn(rank, stream, LOOK, &mut |n| {
+                    warps = n;
+                    warp.min(n - 1)
+                })?;
+                if !is_idle(&turn) || ended {
+                    self.progress();
+                    return Ok(());
+                }
+                reads_clock |= turn.read_clock;
+                warp += 1;
+            }
+        }
+        let wakes = self.first_to_wake();
+        if reads_clock {
+            let since = *self.idle_since.get_or_insert(self.now);
+            let jump = JUMP.max((self.now - since) / 8);
+            self.now = wakes.map_or(self.now + jump, |at| at.min(self.now + jump));
+        } else if let Some(at) = wakes {
+            self.now = at;
+        } else if self.nobody_goes_on() {
+            self.looked += 1;
+            if self.looked == LOOKS {
+                let cause = format!(
+                    "deadlock: every warp that is left stands at a barrier or polls, and has looked {LOOKS} times at what nobody writes"
+                );
+                return Err(self.hang(cause));
+            }
+        } else {
+            self.idle = 0;
+        }
+        Ok(())
+    }
+
+    /// Whether all warps stand at barriers or poll.
+    fn nobody_goes_on(&self) -> bool {
+        self.streams().all(|(_, _, stream)| match &stream.head {
+            Head::Running(running) => running.grid.standing().iter().all(|warp| warp.what != Doing::Running),
+            Head::Waiting | Head::Meeting(_) => true,
+        })
+    }
+
+    fn first_to_wake(&self) -> Option<u64> {
+        self.ranks.iter().filter_map(|rank| rank.sleeps_until(self.now)).min()
+    }
+
+    fn streams(&self) -> impl Iterator<Item = (usize, usize, &Stream)> {
+        let of_rank = |(rank, of_rank): (usize, &'_ Rank)| (rank, of_rank.streams.len());
+        let places = self.ranks.iter().enumerate().map(of_rank).flat_map(|(rank, streams)| (0..streams).map(move |stream| (rank, stream)));
+        places.map(|(rank, stream)| (rank, stream, &self.ranks[rank].streams[stream]))
+    }
+
+    fn running(&self) -> Vec<(usize, usize)> {
+        let runs = self.streams().filter(|(_, _, stream)| matches!(stream.head, Head::Running(_)));
+        runs.map(|(rank, stream, _)| (rank, stream)).collect()
+    }
+
+    fn check_limits(&self, advanced: u64) -> Result<(), Stopped> {
+        if self.instructions > self.limits.instructions {
+            return Err(self.hang(format!("gave up after {} thread instructions", self.instructions)));
+        }
+        if advanced.is_multiple_of(WALL_CLOCK_PERIOD) && self.begin.elapsed() > self.limits.deadline {
+            return Err(self.hang(format!("not finished after {} s of wall time", self.limits.deadline.as_secs_f64())));
+        }
+        Ok(())
+    }
+
+    /// Starts the first command of a stream. All but kernels and library calls are done at once.
+    fn start(&mut self, rank: usize, stream: usize) -> Result<(), Stopped> {
+        let (commands, index, meeting) = self.ranks[rank].streams[stream].first();
+        let misuse = |what: &str, error| Stopped::Misuse { rank, what: what.into(), error };
+        match &commands[index] {
+            Command::Launch(kernel) => {
+                let grid = self.grid(kernel).map_err(|fault| Stopped::Fault { rank, entry: kernel.entry.clone(), fault })?;
+                let running = Running { entry: kernel.entry.clone(), grid };
+                self.ranks[rank].streams[stream].head = Head::Running(Box::new(running));
+                return Ok(());
+            }
+            Command::Reduce { .. } => {
+                let meeting = meeting.expect("a library call has a meeting");
+                return self.arrive(rank, stream, meeting);
+            }
+            Command::Copy { from, to, bytes } => self.memory.copy(*from, *to, *bytes, rank).map_err(|error| misuse("copy", error))?,
+            Command::Fill { at, byte, bytes } => self.memory.fill(*at, *bytes, rank, *byte).map_err(|error| misuse("fill", error))?,
+            Command::WriteValue { at, value } => {
+                self.memory.write(*at, rank, &value.to_le_bytes()).map_err(|error| misuse("write of a word", error))?;
+            }
+            Command::Mark => self.ranks[rank].marks.push(self.now),
+        }
+        self.ranks[rank].streams[stream].finish();
+        Ok(())
+    }
+
+    fn grid(&mut self, kernel: &Kernel) -> Result<Grid, Fault> {
+        Grid::new(kernel.program.clone(), &kernel.entry, kernel.shape(), &kernel.parameters, self.memory)
+    }
+
+    /// A rank comes to a library call; the last one to come carries it out for all.
+    fn arrive(&mut self, rank: usize, stream: usize, meeting: Meeting) -> Result<(), Stopped> {
+        let world = self.worlds[meeting.0];
+        self.ranks[rank].streams[stream].head = Head::Meeting(meeting);
+        let present = self.meetings.entry(meeting).or_insert_with(|| vec![None; world]);
+        present[rank] = Some(stream);
+        let Some(streams) = present.iter().copied().collect::<Option<Vec<usize>>>() else { return Ok(()) };
+        self.meetings.remove(&meeting);
+        self.reduce(&streams)?;
+        for (rank, &stream) in streams.iter().enumerate() {
+            self.ranks[rank].streams[stream].finish();
+        }
+        Ok(())
+    }
+
+    /// What the library does: the reference's reduction, in rank order. `streams` has the stream of each rank.
+    fn reduce(&mut self, streams: &[usize]) -> Result<(), Stopped> {
+        let misuse = |rank, error| Stopped::Misuse { rank, what: "library call".into(), error };
+        let mut inputs = Vec::with_capacity(streams.len());
+        let mut outputs = Vec::with_capacity(streams.len());
+        let mut first = None;
+        for (rank, &stream) in streams.iter().enumerate() {
+            let (commands, index, _) = self.ranks[rank].streams[stream].first();
+            let Command::Reduce { call, input, output, .. } = &commands[index] else { unreachable!("ranks meet in library calls") };
+            let arguments = (call.collective, call.dtype, call.op, call.count);
+            let expected = *first.get_or_insert(arguments);
+            if arguments != expected {
+                let reason =
+                    format!("rank {rank} passes {arguments:?} to a library call, rank 0 {expected:?}: all ranks must pass the same");
+                return Err(Stopped::Disagreement(reason));
+            }
+            inputs.push(self.memory.read(*input, call.input.bytes, rank).map_err(|error| misuse(rank, error))?.to_vec());
+            outputs.push(*output);
+        }
+        let Some((_, dtype, op, _)) = first else { return Ok(()) };
+        let result = reduce_bytes(dtype, op, &inputs);
+        for (rank, output) in outputs.into_iter().enumerate() {
+            self.memory.write(output, rank, &result).map_err(|error| misuse(rank, error))?;
+        }
+        Ok(())
+    }
+
+    fn hang(&self, cause: String) -> Stopped {
+        let mut standing = Vec::new();
+        for (rank, index, stream) in self.streams() {
+            match &stream.head {
+                Head::Running(running) => {
+                    let of_grid = running.grid.standing();
+                    standing.extend(of_grid.iter().map(|at| format!("rank {rank} stream {index} `{}` {}", running.entry, self.place(at))));
+                }
+                Head::Meeting(meeting) => {
+                    let present = &self.meetings[meeting];
+                    let absent: Vec<usize> = (0..present.len()).filter(|&rank| present[rank].is_none()).collect();
+                    let (group, number) = meeting;
+                    standing
+                        .push(format!("rank {rank} stream {index} in library call {number} of group {group} waits for ranks {absent:?}"));
+                }
+                Head::Waiting => {}
+            }
+        }
+        Stopped::Hang { cause, standing }
+    }
+
+    /// Where lanes of a warp stand, for people.
+    fn place(&self, standing: &Standing) -> String {
+        let Standing { block, warp, lanes, what, at, .. } = standing;
+        let what = match what {
+            Doing::Barrier { id } => format!("waits at barrier {id}"),
+            Doing::Lanes => "waits for other lanes".into(),
+            Doing::Polling { address } => format!("polls {}", self.memory.describe(Address(*address))),
+            Doing::Running => "runs".into(),
+        };
+        format!("block {block} warp {warp} lanes {lanes:#010x} {what} at PTX {at}")
+    }
+}
+
+/// Whether a turn did nothing but wait. One in which no warp could run did not even that.
+fn is_idle(turn: &Turn) -> bool {
+    !turn.wrote && (turn.polled || turn.read_clock || turn.instructions == 0)
+}
