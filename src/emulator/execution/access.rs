@@ -50,7 +50,8 @@ impl Executor<'_> {
             let mut addresses = [0; LANES];
             for lane in lanes_of(live) {
                 let thread = *warp_index * LANES + lane;
-                let owner = Owner::new(launch.program.rank, 0, format!("local memory of block {} thread {thread}", block.index));
+                let owner =
+                    Owner::new(launch.program.rank, 0, format!("local memory ({}, block {}, thread {thread})", launch.name, block.index));
                 addresses[lane] = memory.allocate(owner, launch.local_bytes, Init::Uninitialised).0;
             }
             Box::new(addresses)

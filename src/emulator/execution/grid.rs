@@ -144,7 +144,7 @@ impl Grid {
             return bad(format!("{shared_bytes} bytes of shared memory: at most {MOST_SHARED} are there"));
         }
         let rank = program.rank;
-        let owner = Owner::new(rank, 0, format!("parameters of {entry}"));
+        let owner = Owner::new(rank, 0, format!("parameters ({entry})"));
         let parameter_address = memory.allocate(owner, parameters.len() as u64, Init::Zero);
         memory.write(parameter_address, rank, parameters).map_err(|error| Fault::BadLaunch(format!("{entry}: {error}")))?;
         let launch = Launch {
@@ -175,7 +175,7 @@ impl Grid {
         let shared = match launch.shared_bytes {
             0 => 0,
             bytes => {
-                let name = format!("shared memory of {} block {index}", launch.name);
+                let name = format!("shared memory ({}, block {index})", launch.name);
                 memory.allocate(Owner::new(launch.program.rank, 0, name), bytes, Init::Uninitialised).0
             }
         };
