@@ -190,7 +190,7 @@ impl Grid {
 
     /// Lets one warp that can run execute up to `quantum` warp instructions. `pick(n)` chooses among `n` that can, by their place in a list
     /// whose order is a function of what was chosen before. Within the warp, the lanes that go first are a matter of
-    /// rule, not of choice. `now` is what `%globaltimer` and `%clock` show, in nanoseconds.
+    /// rule, not of choice. A `pick` that never takes some of them may let others poll for ever. `now` is what `%globaltimer` and `%clock` show, in nanoseconds.
     ///
     /// Without any warp that can run, nothing is done and nothing is asked.
     ///
