@@ -50,7 +50,8 @@ impl Executor<'_> {
             let mut addresses = [0; LANES];
             for lane in lanes_of(live) {
                 let thread = *warp_index * LANES + lane;
-                let owner = Owner::new(launch.program.rank, 0, format!("local memory of block {} thread {thread}", block.index));
+                let owner =
+                    Owner::new(launch.program.rank, 0, format!("local memory ({}, block {}, thread {thread})", launch.name, block.index));
                 addresses[lane] = memory.allocate(owner, launch.local_bytes, Init::Uninitialised).0;
             }
             Box::new(addresses)
@@ -66,7 +67,7 @@ impl Executor<'_> {
             for (address, start) in addresses.iter_mut().zip(&starts) {
                 // Far offsets would reach other windows.
                 let near = (*address as i64).unsigned_abs() < WINDOW;
-                *address = start.wrapping_add(if near { *address } else { WINDOW - 1 & !u64::from(bytes - 1) });
+                *address = start.wrapping_add(if near { *address } else { (WINDOW - 1) & !u64::from(bytes - 1) });
             }
             if space == Space::Shared && self.block.shared == 0 {
                 let lane = lanes.trailing_zeros();
@@ -280,11 +281,9 @@ impl Executor<'_> {
                 continue;
             }
             let aligned = offsets[lane].is_multiple_of(bytes.into());
-            for at in 0..width {
-                values[lane][at] = self
-                    .parameter_byte(offsets[lane].wrapping_add(at as u64), lane)
-                    .filter(|_| aligned)
-                    .ok_or_else(|| self.stray_parameter(offsets[lane], bytes, lane))?;
+            for (at, value) in (0_u64..).zip(&mut values[lane][..width]) {
+                let byte = self.parameter_byte(offsets[lane].wrapping_add(at), lane).filter(|_| aligned);
+                *value = byte.ok_or_else(|| self.stray_parameter(offsets[lane], bytes, lane))?;
             }
         }
         self.spread(lanes, ty, destinations, &values);
@@ -349,8 +348,7 @@ impl Executor<'_> {
     pub(super) fn atomic(
         &mut self,
         lanes: u32,
-        op: AtomicOp,
-        ty: Type,
+        (op, ty): (AtomicOp, Type),
         access: &Access,
         destinations: Option<&[Option<Register>]>,
         address: Address,

@@ -252,7 +252,7 @@ impl Executor<'_> {
             I::Fence { .. } | I::GridDependency { .. } | I::Prefetch { .. } => {}
             I::Discard { space, address } => self.discard(lanes, space, address)?,
             I::Atomic { op, ty, ref access, ref destinations, address, ref values } => {
-                if self.atomic(lanes, op, ty, access, destinations.as_deref(), address, values)? {
+                if self.atomic(lanes, (op, ty), access, destinations.as_deref(), address, values)? {
                     return Ok(self.hold_back(group));
                 }
             }

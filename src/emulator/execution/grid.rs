@@ -144,7 +144,7 @@ impl Grid {
             return bad(format!("{shared_bytes} bytes of shared memory: at most {MOST_SHARED} are there"));
         }
         let rank = program.rank;
-        let owner = Owner::new(rank, 0, format!("parameters of {entry}"));
+        let owner = Owner::new(rank, 0, format!("parameters ({entry})"));
         let parameter_address = memory.allocate(owner, parameters.len() as u64, Init::Zero);
         memory.write(parameter_address, rank, parameters).map_err(|error| Fault::BadLaunch(format!("{entry}: {error}")))?;
         let launch = Launch {
@@ -175,7 +175,7 @@ impl Grid {
         let shared = match launch.shared_bytes {
             0 => 0,
             bytes => {
-                let name = format!("shared memory of {} block {index}", launch.name);
+                let name = format!("shared memory ({}, block {index})", launch.name);
                 memory.allocate(Owner::new(launch.program.rank, 0, name), bytes, Init::Uninitialised).0
             }
         };
@@ -190,7 +190,7 @@ impl Grid {
 
     /// Lets one warp that can run execute up to `quantum` warp instructions. `pick(n)` chooses among `n` that can, by their place in a list
     /// whose order is a function of what was chosen before. Within the warp, the lanes that go first are a matter of
-    /// rule, not of choice. `now` is what `%globaltimer` and `%clock` show, in nanoseconds.
+    /// rule, not of choice. A `pick` that never takes some of them may let others poll for ever. `now` is what `%globaltimer` and `%clock` show, in nanoseconds.
     ///
     /// Without any warp that can run, nothing is done and nothing is asked.
     ///
