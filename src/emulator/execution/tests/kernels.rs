@@ -197,26 +197,3 @@ fn every_mutant_runs() {
     }
     assert!(ran >= 20, "only {ran} mutants");
 }
-
-#[test]
-#[ignore = "a measurement: run it in release with --nocapture"]
-fn speed() {
-    let payload = Payload { class: InputClass::Natural, dtype: DType::BF16, world: 8, seed: 1, call: 0, transform: Transform::None };
-    let text = Library::default().ptx("conformance/fill", Build::Release).unwrap().to_owned();
-    let mut memory = Memory::new();
-    let program = program(&text, 0, &mut memory);
-    let to = memory.allocate(Owner::new(0, 0, "to"), 1 << 20, Init::Uninitialised);
-    let start = Instant::now();
-    let instructions = fill(&program, &payload, 0, to, 1 << 19, &mut memory);
-    let tell = |name: &str, instructions: u64, start: Instant| {
-        let seconds = start.elapsed().as_secs_f64();
-        println!("{name}: {instructions} in {:.1} ms, {:.0} M/s", seconds * 1e3, instructions as f64 / seconds / 1e6);
-    };
-    tell("fill", instructions, start);
-    for (algorithm, two_shot) in [("one_shot", false), ("two_shot", true)] {
-        let mut group = group(&module(&format!("all_reduce/{algorithm}"), Build::Release), two_shot, &payload, 32768);
-        let start = Instant::now();
-        let instructions = all_reduce(&mut group, &format!("all_reduce_{algorithm}_bf16_sum"), 8, 256);
-        tell(algorithm, instructions, start);
-    }
-}
