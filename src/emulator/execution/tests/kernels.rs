@@ -1,7 +1,5 @@
 //! The project's kernels against its host references.
 
-use std::time::Instant;
-
 use rstest::rstest;
 
 use super::*;
