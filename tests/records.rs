@@ -50,6 +50,20 @@ fn conformance() -> String {
     )
 }
 
+/// What the merge list gave on the emulator, in a sentence.
+fn emulated() -> String {
+    let record = record("emulator-merge.json");
+    let of = |status: &str| record["summary"][status].as_u64().unwrap_or(0);
+    assert_eq!(of("fail") + of("hang") + of("crash") + of("infra_error"), 0, "a record with findings is not for the README");
+    format!(
+        "`validate merge` on the emulator, every rank's PTX on the CPU under one schedule, races not checked: {} of {} cases passed, {} are too \
+         large for it, none failed.",
+        of("pass"),
+        record["summary"]["total"],
+        of("not_supported"),
+    )
+}
+
 /// The times, as a table: ours, NCCL's best in the same run and what it was, and by how much we are ahead.
 fn times() -> String {
     let bench = record("h200x4-bench.json");
@@ -86,5 +100,6 @@ fn the_readme_quotes_the_records() {
     let readme = include_str!("../README.md");
     let one_line = |text: &str| text.split_whitespace().collect::<Vec<_>>().join(" ");
     assert!(one_line(readme).contains(&one_line(&conformance())), "README.md should say:\n{}", conformance());
+    assert!(one_line(readme).contains(&one_line(&emulated())), "README.md should say:\n{}", emulated());
     assert!(readme.contains(&times()), "README.md should have this table:\n{}", times());
 }
