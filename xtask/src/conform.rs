@@ -155,7 +155,8 @@ impl Cases {
         };
         let seconds = start.elapsed().as_secs_f64();
         let waivers = waivers::in_force(&machine, &today()).map_err(anyhow::Error::msg)?;
-        waivers::apply(&waivers, &cases, &mut verdicts);
+        let whole = self.replay.is_none() && self.limit.is_none() && self.query == List::Merge.name();
+        waivers::apply(&waivers, &cases, &mut verdicts, whole);
         let mut smaller = Vec::new();
         for (case, verdict) in cases.iter().zip(&verdicts).filter(|(_, v)| v.status.is_finding()).take(SHRUNK_FINDINGS) {
             smaller.push((verdict.case.clone(), shrink(&mut *judge, case, verdict, Duration::from_secs(self.shrink))));
