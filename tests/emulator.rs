@@ -222,6 +222,14 @@ fn a_loop_without_end_is_given_up_and_not_called_a_deadlock() {
     assert!(cause.starts_with("gave up after 1"), "{error}");
 }
 
+/// A wait that looks a limited number of times: no state comes again, and it ends.
+#[test]
+fn a_wait_that_counts_its_looks_is_no_deadlock() {
+    let body = "mov.u32 %r2, 0;\nagain:\nld.volatile.global.u32 %r1, [%rd1];\nadd.u32 %r2, %r2, 1;\n\
+                setp.eq.u32 %p1, %r1, 1;\n@%p1 bra done;\nsetp.lt.u32 %p2, %r2, 3000;\n@%p2 bra again;\ndone:";
+    run_kernel(&mut emulator_with(kernel(body)), Role::Signals, &[0]).expect("it gives up by itself");
+}
+
 #[rstest]
 #[case::never_written(Role::Data, "ld.global.u32 %r1, [%rd1+4];", "rank 0 flag+4 were read, of which the one at 4 was never written")]
 #[case::behind(Role::State, "ld.global.u32 %r1, [%rd1+8];", "rank 0 flag+8 are out of bounds: the buffer has 8 bytes")]

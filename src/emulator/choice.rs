@@ -10,6 +10,14 @@ impl Choice {
         Choice(seed)
     }
 
+    /// The `n`th number, from 0, of those that [`Choice::below`] is made from.
+    pub(super) fn nth(mut self, n: usize) -> u64 {
+        for _ in 0..n {
+            self.next();
+        }
+        self.next()
+    }
+
     fn next(&mut self) -> u64 {
         self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
         let mut mixed = self.0;

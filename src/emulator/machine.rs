@@ -9,6 +9,7 @@ use super::{
     memory::{AccessError, Memory},
     modules::Modules,
     schedule::{Limits, Schedule, Stopped},
+    strategy::{Interleaving, Strategy},
 };
 use crate::{
     kernels::Library,
@@ -31,7 +32,9 @@ const MOST_ELEMENTS: u64 = 4 << 20;
 pub struct EmulatorOptions {
     /// The kernels that launches refer to.
     pub library: Library,
-    /// The schedule: which of all that can advance does so next.
+    /// How what advances next is picked, and the seed of that: together they are the schedule.
+    pub strategy: Strategy,
+    /// The seed.
     pub seed: u64,
     /// After which emulated time a wait in a kernel gives up.
     pub wait_limit: Duration,
@@ -43,7 +46,26 @@ pub struct EmulatorOptions {
 
 impl Default for EmulatorOptions {
     fn default() -> EmulatorOptions {
-        EmulatorOptions { library: Library::default(), seed: 0, wait_limit: Duration::from_secs(2), memory_budget: 8 << 30, steps: 1 << 36 }
+        EmulatorOptions {
+            library: Library::default(),
+            strategy: Strategy::Random,
+            seed: 0,
+            wait_limit: Duration::from_secs(2),
+            memory_budget: 8 << 30,
+            steps: 1 << 34,
+        }
+    }
+}
+
+impl EmulatorOptions {
+    /// The schedule.
+    pub fn interleaving(&self) -> Interleaving {
+        Interleaving { strategy: self.strategy, seed: self.seed }
+    }
+
+    /// The same with another schedule.
+    pub fn with(&self, interleaving: Interleaving) -> EmulatorOptions {
+        EmulatorOptions { strategy: interleaving.strategy, seed: interleaving.seed, ..self.clone() }
     }
 }
 
@@ -128,7 +150,7 @@ impl Emulator {
         .compile(script)?;
         let worlds = self.groups.iter().map(Group::world).collect();
         let limits = Limits { deadline, instructions: self.options.steps };
-        let mut schedule = Schedule::new(&mut self.memory, worlds, actions, needs.streams, self.options.seed, limits);
+        let mut schedule = Schedule::new(&mut self.memory, worlds, actions, needs.streams, self.options.interleaving(), limits);
         let stopped = schedule.run().err();
         let (after_ms, unfinished, marks) = (schedule.now() / 1_000_000, schedule.unfinished(), schedule.marks());
         let hang = |cause, stuck, standing| MachineError::Hang { after_ms, cause, stuck, unfinished, standing };
@@ -151,8 +173,7 @@ impl Machine for Emulator {
             kind: "emulator".into(),
             gpu: "PTX on the CPU".into(),
             notes: vec![
-                note("seed", self.options.seed.to_string()),
-                note("schedule", "one a run: random turns from the seed, with a rank held back now and then".into()),
+                note("schedule", self.options.interleaving().to_string()),
                 note("profile", "none: races are not checked yet".into()),
             ],
             ..MachineInfo::default()

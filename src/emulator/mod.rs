@@ -19,6 +19,8 @@ mod modules;
 pub mod numerics;
 pub mod ptx;
 mod schedule;
+mod strategy;
 mod streams;
 
 pub use machine::{Emulator, EmulatorOptions};
+pub use strategy::{Interleaving, Strategy};

@@ -1,8 +1,7 @@
 //! The schedule of a run: what advances next, and when nothing does any more.
 //!
 //! One thing advances at a time: a rank's host by a step, a stream by starting its first command, or a running kernel by a turn of one of its
-//! warps. A [`Choice`] picks among all that can, so a seed is a schedule. Now and then all of one rank is held back for a while: bugs of
-//! synchronisation need a rank that lags, which evenly mixed turns never give.
+//! warps. A [`Picker`] picks among all that can, by a strategy and a seed, which together are the schedule.
 //!
 //! # Time
 //! Emulated time goes on by a nanosecond for every 32 warp instructions of the whole machine: it orders, it does not measure. It jumps when nothing
@@ -12,19 +11,21 @@
 //! waited so.
 //!
 //! # Deadlock
-//! Where nobody sleeps and nobody reads the clock, all that could write stands at barriers or polls what nobody is left to write. After
-//! a few more rounds that is called a deadlock. It is one, but for waits that count how often they look: those are hangs for so long.
+//! Where nobody sleeps and nobody reads the clock, all that could write stands at barriers or polls. If then the state of every warp, which is its
+//! registers and where its lanes are, comes again after each had a turn and nothing was written in between, it will come again for ever: that is a
+//! deadlock, proved. A wait that counts how often it looks has a new state each time, and may end by itself: it is given up after a
+//! number of instructions, and so is one that keeps its state in local memory, or that looks at a clock for an hour of emulated time.
 
 use std::{
-    collections::BTreeMap,
+    collections::{BTreeMap, BTreeSet},
     time::{Duration, Instant},
 };
 
 use super::{
     actions::{Action, Command, Kernel},
-    choice::Choice,
     execution::{Doing, Fault, Grid, Standing, Turn},
     memory::{AccessError, Address, Memory},
+    strategy::{Candidate, Interleaving, Picker},
     streams::{Head, Meeting, Rank, Running, Stream},
 };
 use crate::collective::reduce_bytes;
@@ -32,24 +33,18 @@ use crate::collective::reduce_bytes;
 /// Thread instructions in a nanosecond of emulated time: 32 of full warps.
 const INSTRUCTIONS_IN_A_NANOSECOND: u64 = 1024;
 
-/// Warp instructions of a turn are drawn from 1, 2, 4, ... up to this.
-const LONGEST_TURN: usize = 9;
-
 /// Turns in a row without effect, for each thing that can advance, after which somebody is released or everybody is asked.
 const PATIENCE: usize = 8;
 
 /// Warp instructions in which a polling warp surely looks at its word, when it is to be known whether looking helps.
 const LOOK: u32 = 4096;
 
-/// How often every warp must have looked in vain before it is a deadlock. Only a wait that counts its looks could end by itself.
-const LOOKS: u32 = 64;
+/// Thread instructions without a write, and emulated time of waiting that looks at a clock, after which a run is given up.
+const MOST_VAIN_INSTRUCTIONS: u64 = 1 << 32;
+const LONGEST_WAIT: u64 = 3_600_000_000_000;
 
 /// How far the clock jumps at least.
 const JUMP: u64 = 1_000_000;
-
-/// How many things advance before it is drawn anew which rank is held back.
-const SHORTEST_HOLD: usize = 128;
-const LONGEST_HOLD: usize = 8192;
 
 /// How many things advance between two looks at the host's clock.
 const WALL_CLOCK_PERIOD: u64 = 1024;
@@ -75,29 +70,13 @@ pub(super) enum Stopped {
     Disagreement(String),
 }
 
-/// What can advance.
-#[derive(Clone, Copy)]
-enum Candidate {
-    Host(usize),
-    Start(usize, usize),
-    Turn(usize, usize),
-}
-
-impl Candidate {
-    fn rank(self) -> usize {
-        match self {
-            Candidate::Host(rank) | Candidate::Start(rank, _) | Candidate::Turn(rank, _) => rank,
-        }
-    }
-}
-
 /// A run that goes on.
 pub(super) struct Schedule<'a> {
     memory: &'a mut Memory,
     /// World size of each group.
     worlds: Vec<usize>,
     ranks: Vec<Rank>,
-    choice: Choice,
+    picker: Picker,
     limits: Limits,
     begin: Instant,
     /// Emulated nanoseconds.
@@ -106,13 +85,11 @@ pub(super) struct Schedule<'a> {
     instructions: u64,
     /// Turns in a row that wrote nothing.
     idle: u32,
-    /// Times in a row that every warp had a turn and nothing came of it, not even a look at the clock.
-    looked: u32,
-    /// Since when nothing happened but waiting and jumps of the clock.
+    /// Digests of the states in which nobody goes on, since something was written or a clock was read.
+    states: BTreeSet<u64>,
+    /// Since when nothing happened but waiting: emulated time where a clock was read, and instructions.
     idle_since: Option<u64>,
-    /// Who is held back, and how many things advance until that is drawn anew.
-    held: Option<usize>,
-    hold_left: usize,
+    wrote_at: u64,
     /// Ranks that have come to a library call that is not complete.
     meetings: BTreeMap<Meeting, Vec<Option<usize>>>,
 }
@@ -124,23 +101,23 @@ impl<'a> Schedule<'a> {
         worlds: Vec<usize>,
         actions: Vec<Vec<Action>>,
         streams: usize,
-        seed: u64,
+        interleaving: Interleaving,
         limits: Limits,
     ) -> Schedule<'a> {
+        let picker = Picker::new(interleaving, actions.len());
         Schedule {
             memory,
             worlds,
             ranks: actions.into_iter().map(|actions| Rank::new(actions, streams)).collect(),
-            choice: Choice::of_seed(seed),
+            picker,
             limits,
             begin: Instant::now(),
             now: 0,
             instructions: 0,
             idle: 0,
-            looked: 0,
+            states: BTreeSet::new(),
             idle_since: None,
-            held: None,
-            hold_left: 0,
+            wrote_at: 0,
             meetings: BTreeMap::new(),
         }
     }
@@ -178,7 +155,7 @@ impl<'a> Schedule<'a> {
                 continue;
             }
             let only_turns = candidates.iter().all(|candidate| matches!(candidate, Candidate::Turn(..)));
-            match self.pick(&candidates) {
+            match self.picker.pick(&candidates) {
                 Candidate::Host(rank) => {
                     self.ranks[rank].host_step(self.now);
                     self.progress();
@@ -190,7 +167,7 @@ impl<'a> Schedule<'a> {
                 Candidate::Turn(rank, stream) => self.any_turn(rank, stream)?,
             }
             if self.idle as usize >= PATIENCE * (candidates.len() + 1) {
-                if self.held.take().is_some() {
+                if self.picker.in_vain() {
                     self.idle = 0;
                 } else if only_turns {
                     self.look_around()?;
@@ -217,33 +194,24 @@ impl<'a> Schedule<'a> {
         }
     }
 
-    /// One of the candidates, of a rank that is not held back where there is one.
-    fn pick(&mut self, candidates: &[Candidate]) -> Candidate {
-        if self.hold_left == 0 {
-            self.hold_left = SHORTEST_HOLD + self.choice.below(LONGEST_HOLD - SHORTEST_HOLD);
-            self.held = (self.choice.below(2) == 0).then(|| self.choice.below(self.ranks.len()));
-        }
-        self.hold_left -= 1;
-        let free = candidates.iter().filter(|candidate| Some(candidate.rank()) != self.held).count();
-        if free == 0 {
-            return candidates[self.choice.below(candidates.len())];
-        }
-        let nth = self.choice.below(free);
-        *candidates.iter().filter(|candidate| Some(candidate.rank()) != self.held).nth(nth).expect("fewer than there are")
-    }
-
     fn progress(&mut self) {
         self.idle = 0;
-        self.looked = 0;
+        self.states.clear();
         self.idle_since = None;
+        self.wrote_at = self.instructions;
     }
 
     /// A turn of a warp that the choice picks.
     fn any_turn(&mut self, rank: usize, stream: usize) -> Result<(), Stopped> {
-        let quantum = 1 << self.choice.below(LONGEST_TURN);
-        let mut choice = self.choice.clone();
-        let (turn, ended) = self.turn(rank, stream, quantum, &mut |n| choice.below(n))?;
-        self.choice = choice;
+        let quantum = self.picker.turn_length();
+        let Head::Running(running) = &self.ranks[rank].streams[stream].head else { unreachable!("only what runs has turns") };
+        let able = running.grid.able();
+        let chosen = self.picker.warp(rank, stream, able);
+        let warp = able.get(chosen).copied();
+        let (turn, ended) = self.turn(rank, stream, quantum, &mut |_| chosen)?;
+        if turn.polled {
+            self.picker.waited(rank, stream, warp);
+        }
         // What only waits is not told from what computes by a short turn: that is seen when all are asked.
         if turn.wrote || ended {
             self.progress();
@@ -262,6 +230,10 @@ impl<'a> Schedule<'a> {
             entry: running.entry.clone(),
             fault,
         })?;
+        if turn.read_clock || turn.wrote_local {
+            // What comes again is then not all that decides what happens next.
+            self.states.clear();
+        }
         let before = self.instructions;
         self.instructions += turn.instructions;
         self.now += self.instructions / INSTRUCTIONS_IN_A_NANOSECOND - before / INSTRUCTIONS_IN_A_NANOSECOND;
@@ -297,22 +269,35 @@ impl<'a> Schedule<'a> {
         let wakes = self.first_to_wake();
         if reads_clock {
             let since = *self.idle_since.get_or_insert(self.now);
-            let jump = JUMP.max((self.now - since) / 8);
+            let waited = self.now - since;
+            if waited > LONGEST_WAIT {
+                return Err(self.hang(format!("gave up after {} s of emulated time in which nobody wrote", waited / 1_000_000_000)));
+            }
+            let jump = JUMP.max(waited / 8);
             self.now = wakes.map_or(self.now + jump, |at| at.min(self.now + jump));
         } else if let Some(at) = wakes {
             self.now = at;
         } else if self.nobody_goes_on() {
-            self.looked += 1;
-            if self.looked == LOOKS {
-                let cause = format!(
-                    "deadlock: every warp that is left stands at a barrier or polls, and has looked {LOOKS} times at what nobody writes"
-                );
-                return Err(self.hang(cause));
+            if !self.states.insert(self.digest()) {
+                let cause = "deadlock: every warp that is left stands at a barrier or polls what nobody is left to write";
+                return Err(self.hang(cause.into()));
             }
         } else {
             self.idle = 0;
         }
+        let vain = self.instructions - self.wrote_at;
+        if vain > MOST_VAIN_INSTRUCTIONS {
+            return Err(self.hang(format!("gave up after {vain} thread instructions in which nobody wrote")));
+        }
         Ok(())
+    }
+
+    /// A digest of the state of all warps.
+    fn digest(&self) -> u64 {
+        self.running().into_iter().fold(0, |digest, (rank, stream)| match &self.ranks[rank].streams[stream].head {
+            Head::Running(running) => running.grid.digest(digest),
+            Head::Waiting | Head::Meeting(_) => digest,
+        })
     }
 
     /// Whether all warps stand at barriers or poll.

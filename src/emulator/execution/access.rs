@@ -244,7 +244,10 @@ impl Executor<'_> {
             return self.store_parameter(lanes, ty, address, sources, bytes);
         }
         let addresses = self.addresses(access.space, address, lanes, bytes)?;
-        self.turn.wrote |= access.space != Space::Local;
+        match access.space {
+            Space::Local => self.turn.wrote_local = true,
+            _ => self.turn.wrote = true,
+        }
         match bytes {
             1 => self.store_bytes::<1>(lanes, ty, sources, &addresses),
             2 => self.store_bytes::<2>(lanes, ty, sources, &addresses),

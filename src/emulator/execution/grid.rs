@@ -1,5 +1,6 @@
 //! One launch: which blocks there are, and whose turn it is.
 
+use std::hash::{Hash, Hasher};
 use std::sync::Arc;
 
 use super::block::{BARRIERS, Block, Common, MOST_WARPS};
@@ -65,6 +66,8 @@ pub struct Turn {
     pub instructions: u64,
     /// Memory that others can see was written.
     pub wrote: bool,
+    /// Local memory was written.
+    pub wrote_local: bool,
     /// It ended early because what could run of the warp polls: it read the same again, with a strong or volatile load or an atomic that
     /// changed nothing, or it sleeps. Others should run.
     pub polled: bool,
@@ -188,6 +191,24 @@ impl Grid {
         self.live_blocks += 1;
     }
 
+    /// Warps that can run: slot of the block, and warp of the block. [`Grid::turn`] picks one of these.
+    pub fn able(&self) -> &[(usize, usize)] {
+        &self.candidates
+    }
+
+    /// A digest of the state of all warps, which is what they will do next as long as nobody writes memory and no clock is read. Local memory is not
+    /// in it.
+    pub fn digest(&self, seed: u64) -> u64 {
+        let mut hasher = Digest(seed);
+        for (slot, block) in self.blocks.iter().enumerate() {
+            for (index, warp) in block.iter().flat_map(|block| block.warps.iter().enumerate()) {
+                (slot, index).hash(&mut hasher);
+                warp.hash_state(&mut hasher);
+            }
+        }
+        hasher.finish()
+    }
+
     /// Lets one warp that can run execute up to `quantum` warp instructions. `pick(n)` chooses among `n` that can, by their place in a list
     /// whose order is a function of what was chosen before. Within the warp, the lanes that go first are a matter of
     /// rule, not of choice. A `pick` that never takes some of them may let others poll for ever. `now` is what `%globaltimer` and `%clock` show, in nanoseconds.
@@ -297,6 +318,22 @@ impl Grid {
     pub fn finish(self, memory: &mut Memory) {
         self.blocks.iter().flatten().for_each(|block| free(block, memory));
         release(self.launch.parameter_address, memory);
+    }
+}
+
+/// A hash that is the same on every host.
+struct Digest(u64);
+
+impl Hasher for Digest {
+    fn finish(&self) -> u64 {
+        self.0
+    }
+
+    fn write(&mut self, bytes: &[u8]) {
+        for chunk in bytes.chunks(8) {
+            let word = chunk.iter().rev().fold(0, |word, &byte| word << 8 | u64::from(byte));
+            self.0 = (self.0 ^ word).wrapping_mul(0x9e37_79b9_7f4a_7c15).rotate_left(23);
+        }
     }
 }
 

@@ -12,7 +12,7 @@ pub(super) const LANES: usize = 32;
 pub(super) type Row<T> = [T; LANES];
 
 /// Where a frame's slots start.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub(super) struct Bases {
     pub(super) predicates: usize,
     pub(super) words: usize,
@@ -33,7 +33,7 @@ impl Bases {
 }
 
 /// All slots of a warp, of all frames, and which frame is executed.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Debug, Default, Hash)]
 pub(super) struct Registers {
     pub(super) bases: Bases,
     predicates: Vec<u32>,

@@ -5,12 +5,14 @@
 //! program counter, goes first: with code as compilers lay it out, lanes meet again at the end of what divided them. A group that polls
 //! is held back until the others have had their turn, so that lanes of one warp may wait for one another.
 
+use std::hash::{Hash, Hasher};
+
 use crate::emulator::ptx::Module;
 
 use super::registers::{Bases, Registers, Row};
 
 /// A function's frame: its slots, its parameter space and its local memory, each within the warp's.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub(super) struct Frame {
     pub(super) function: usize,
     pub(super) bases: Bases,
@@ -19,14 +21,14 @@ pub(super) struct Frame {
 }
 
 /// A call that has not returned: the caller's frame, and the call's operation.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(super) struct Caller {
     pub(super) frame: Frame,
     pub(super) pc: usize,
 }
 
 /// What a group waits for, at the operation of its program counter.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(super) enum Waiting {
     /// Nothing.
     No,
@@ -108,6 +110,15 @@ impl Warp {
         let parameters =
             if function.param_bytes > function.input_bytes { vec![[0; 32]; function.param_bytes as usize] } else { Vec::new() };
         Warp { registers, groups: vec![group], live, parameters, local: None, polls: Default::default(), next_poll: 0, cut_short: 0 }
+    }
+
+    /// What decides what it does next, as long as memory stays as it is.
+    pub(super) fn hash_state(&self, hasher: &mut impl Hasher) {
+        self.registers.hash(hasher);
+        self.parameters.hash(hasher);
+        for group in &self.groups {
+            (group.lanes, group.pc, group.frame, &group.callers, group.waiting).hash(hasher);
+        }
     }
 
     /// Whether a group waits for nothing.
