@@ -9,7 +9,7 @@ use passmuster::{
         Case, Fault, List, MUTANTS, Mutant, MutantKind, Status, Verdict,
         runner::{self, Settings},
     },
-    emulator::{Emulator, EmulatorOptions},
+    emulator::{Emulator, EmulatorOptions, Interleaving},
     kernels::Library,
     machine::{CANARY, Machine, MachineError, Run, Site},
     plan::{Arg, BufferSpec, Build, Call, Launch, Op, Plan, RankCall, Region, Role, Script, Step},
@@ -322,4 +322,36 @@ fn value_mutants_are_caught() {
 #[test]
 fn synchronisation_mutants_are_caught_by_what_they_do() {
     assert_eq!(missed(MutantKind::Sync), ["sync_gpu_scope", "sync_relaxed_end"]);
+}
+
+/// If this fails, bugs that need a rank that lags or a warp that runs ahead are met by luck only, or correct kernels do not finish under such schedules.
+#[rstest]
+fn cases_pass_under_every_strategy(#[values("one_shot", "two_shot")] algorithm: &str, #[values(2, 3)] world: u32) {
+    let mut machine = emulator(0);
+    let case: Case = format!("all_reduce/{algorithm}:bf16,sum:w={world}:n=1040").parse().unwrap();
+    for n in 0..9 {
+        machine.set_interleaving(Interleaving::nth(5, n));
+        let verdict = judge(&case, &mut machine);
+        assert_eq!(verdict.status, Status::Pass, "{}: {verdict:#?}", Interleaving::nth(5, n));
+    }
+}
+
+/// If this fails, people look at a picture of something else than what ran.
+#[test]
+fn a_trace_has_every_rank_stream_block_and_wait() {
+    let options = EmulatorOptions { trace: true, ..EmulatorOptions::default() };
+    let mut machine = Emulator::new(options);
+    let (group, plan) = set_up(&mut machine, "two_shot", 3, None);
+    run(&mut machine, vec![enqueue(group, 0, &plan)]).unwrap();
+    let trace: serde_json::Value = serde_json::from_str(&machine.take_trace().unwrap().json().unwrap()).unwrap();
+    let events = trace["traceEvents"].as_array().unwrap();
+    let named = |rank: usize, name: &str| {
+        events.iter().any(|event| event["pid"] == rank && event["ph"] == "X" && event["name"].as_str().unwrap().contains(name))
+    };
+    for rank in 0..3 {
+        assert!(named(rank, "all_reduce_two_shot_f32_sum") && named(rank, "block 0") && named(rank, "barrier 0"), "{events:#?}");
+    }
+    assert!((0..3).any(|rank| named(rank, "two_shot.signals")), "nobody waits for anybody");
+    assert!(events.iter().filter(|event| event["ph"] == "X").all(|event| event["dur"].as_f64().unwrap() >= 0.0));
+    assert!(machine.take_trace().is_none());
 }

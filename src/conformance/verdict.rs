@@ -97,6 +97,9 @@ pub struct Verdict {
     pub not_applicable: Vec<(String, String)>,
     /// What does not hold.
     pub findings: Vec<Finding>,
+    /// The schedule under which something was found, where the machine has schedules: with it, the same is found again.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub schedule: Option<String>,
     /// Wall time in milliseconds.
     pub milliseconds: f64,
 }
@@ -111,6 +114,7 @@ impl Verdict {
             held: Vec::new(),
             not_applicable: Vec::new(),
             findings: Vec::new(),
+            schedule: None,
             milliseconds: 0.0,
         }
     }

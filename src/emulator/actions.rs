@@ -47,6 +47,20 @@ pub(super) enum Command {
     Mark,
 }
 
+impl Command {
+    /// What it is, for people.
+    pub(super) fn name(&self) -> &str {
+        match self {
+            Command::Launch(kernel) => &kernel.entry,
+            Command::Copy { .. } => "copy",
+            Command::Fill { .. } => "fill",
+            Command::WriteValue { .. } => "write of a word",
+            Command::Reduce { .. } => "library call",
+            Command::Mark => "mark",
+        }
+    }
+}
+
 /// A launch on one rank.
 pub(super) struct Kernel {
     pub(super) program: Arc<Program>,

@@ -10,6 +10,7 @@ use super::{
     modules::Modules,
     schedule::{Limits, Schedule, Stopped},
     strategy::{Interleaving, Strategy},
+    trace::Trace,
 };
 use crate::{
     kernels::Library,
@@ -42,6 +43,8 @@ pub struct EmulatorOptions {
     pub memory_budget: u64,
     /// The most thread instructions of one run.
     pub steps: u64,
+    /// Whether what happens in a run is kept for [`Emulator::take_trace`]. Runs are slower then.
+    pub trace: bool,
 }
 
 impl Default for EmulatorOptions {
@@ -53,6 +56,7 @@ impl Default for EmulatorOptions {
             wait_limit: Duration::from_secs(2),
             memory_budget: 8 << 30,
             steps: 1 << 34,
+            trace: false,
         }
     }
 }
@@ -101,13 +105,24 @@ pub struct Emulator {
     groups: Vec<Group>,
     /// Bytes of all open groups on all ranks.
     used: u64,
+    trace: Option<Trace>,
 }
 
 impl Emulator {
     /// A machine without groups.
     pub fn new(options: EmulatorOptions) -> Emulator {
         let modules = Modules::new(options.library.clone());
-        Emulator { options, modules, memory: Memory::new(), groups: Vec::new(), used: 0 }
+        Emulator { options, modules, memory: Memory::new(), groups: Vec::new(), used: 0, trace: None }
+    }
+
+    /// Runs scripts under this schedule from now on.
+    pub fn set_interleaving(&mut self, interleaving: Interleaving) {
+        self.options = self.options.with(interleaving);
+    }
+
+    /// What happened in the last run, where the options say that it is to be kept.
+    pub fn take_trace(&mut self) -> Option<Trace> {
+        self.trace.take()
     }
 
     fn group(&self, number: usize) -> Result<&Group, MachineError> {
@@ -151,7 +166,11 @@ impl Emulator {
         let worlds = self.groups.iter().map(Group::world).collect();
         let limits = Limits { deadline, instructions: self.options.steps };
         let mut schedule = Schedule::new(&mut self.memory, worlds, actions, needs.streams, self.options.interleaving(), limits);
+        if self.options.trace {
+            schedule.keep_trace();
+        }
         let stopped = schedule.run().err();
+        self.trace = schedule.take_trace();
         let (after_ms, unfinished, marks) = (schedule.now() / 1_000_000, schedule.unfinished(), schedule.marks());
         let hang = |cause, stuck, standing| MachineError::Hang { after_ms, cause, stuck, unfinished, standing };
         let stuck = self.stuck(needs)?;

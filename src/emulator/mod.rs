@@ -21,6 +21,8 @@ pub mod ptx;
 mod schedule;
 mod strategy;
 mod streams;
+mod trace;
 
 pub use machine::{Emulator, EmulatorOptions};
 pub use strategy::{Interleaving, Strategy};
+pub use trace::Trace;

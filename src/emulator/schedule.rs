@@ -27,6 +27,7 @@ use super::{
     memory::{AccessError, Address, Memory},
     strategy::{Candidate, Interleaving, Picker},
     streams::{Head, Meeting, Rank, Running, Stream},
+    trace::Trace,
 };
 use crate::collective::reduce_bytes;
 
@@ -92,6 +93,8 @@ pub(super) struct Schedule<'a> {
     wrote_at: u64,
     /// Ranks that have come to a library call that is not complete.
     meetings: BTreeMap<Meeting, Vec<Option<usize>>>,
+    /// What happened, if that is to be kept.
+    trace: Option<Trace>,
 }
 
 impl<'a> Schedule<'a> {
@@ -119,7 +122,27 @@ impl<'a> Schedule<'a> {
             idle_since: None,
             wrote_at: 0,
             meetings: BTreeMap::new(),
+            trace: None,
         }
+    }
+
+    /// Keeps what happens from now on.
+    pub(super) fn keep_trace(&mut self) {
+        self.trace = Some(Trace::default());
+    }
+
+    /// What happened, if it was kept.
+    pub(super) fn take_trace(&mut self) -> Option<Trace> {
+        let now = self.microseconds();
+        let mut trace = self.trace.take();
+        trace.iter_mut().for_each(|trace| trace.finish(now));
+        trace
+    }
+
+    /// Emulated microseconds, finer than [`Schedule::now`].
+    fn microseconds(&self) -> f64 {
+        let fraction = (self.instructions % INSTRUCTIONS_IN_A_NANOSECOND) as f64 / INSTRUCTIONS_IN_A_NANOSECOND as f64;
+        (self.now as f64 + fraction) / 1e3
     }
 
     /// Emulated nanoseconds since the start.
@@ -223,8 +246,7 @@ impl<'a> Schedule<'a> {
 
     /// A turn of a kernel, and whether the kernel ended with it.
     fn turn(&mut self, rank: usize, stream: usize, quantum: u32, pick: &mut dyn FnMut(usize) -> usize) -> Result<(Turn, bool), Stopped> {
-        let of_stream = &mut self.ranks[rank].streams[stream];
-        let Head::Running(running) = &mut of_stream.head else { unreachable!("only what runs has turns") };
+        let Head::Running(running) = &mut self.ranks[rank].streams[stream].head else { unreachable!("only what runs has turns") };
         let turn = running.grid.turn(self.memory, self.now, quantum, pick).map_err(|fault| Stopped::Fault {
             rank,
             entry: running.entry.clone(),
@@ -238,7 +260,14 @@ impl<'a> Schedule<'a> {
         self.instructions += turn.instructions;
         self.now += self.instructions / INSTRUCTIONS_IN_A_NANOSECOND - before / INSTRUCTIONS_IN_A_NANOSECOND;
         let ended = running.grid.is_done();
+        let standing = self.trace.is_some().then(|| running.grid.standing());
+        let at = self.microseconds();
+        if let (Some(trace), Some(standing)) = (&mut self.trace, standing) {
+            trace.sample(rank, stream, &standing, self.memory, at);
+        }
         if ended {
+            self.trace.iter_mut().for_each(|trace| trace.end(rank, stream, at));
+            let of_stream = &mut self.ranks[rank].streams[stream];
             if let Head::Running(running) = std::mem::take(&mut of_stream.head) {
                 running.grid.finish(self.memory);
             }
@@ -337,6 +366,8 @@ impl<'a> Schedule<'a> {
     fn start(&mut self, rank: usize, stream: usize) -> Result<(), Stopped> {
         let (commands, index, meeting) = self.ranks[rank].streams[stream].first();
         let misuse = |what: &str, error| Stopped::Misuse { rank, what: what.into(), error };
+        let at = self.microseconds();
+        self.trace.iter_mut().for_each(|trace| trace.begin(rank, stream, commands[index].name(), at));
         match &commands[index] {
             Command::Launch(kernel) => {
                 let grid = self.grid(kernel).map_err(|fault| Stopped::Fault { rank, entry: kernel.entry.clone(), fault })?;
@@ -355,6 +386,7 @@ impl<'a> Schedule<'a> {
             }
             Command::Mark => self.ranks[rank].marks.push(self.now),
         }
+        self.trace.iter_mut().for_each(|trace| trace.end(rank, stream, at));
         self.ranks[rank].streams[stream].finish();
         Ok(())
     }
@@ -372,7 +404,9 @@ impl<'a> Schedule<'a> {
         let Some(streams) = present.iter().copied().collect::<Option<Vec<usize>>>() else { return Ok(()) };
         self.meetings.remove(&meeting);
         self.reduce(&streams)?;
+        let at = self.microseconds();
         for (rank, &stream) in streams.iter().enumerate() {
+            self.trace.iter_mut().for_each(|trace| trace.end(rank, stream, at));
             self.ranks[rank].streams[stream].finish();
         }
         Ok(())

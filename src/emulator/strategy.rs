@@ -84,7 +84,8 @@ impl FromStr for Interleaving {
             let strategy = Strategy::ALL.into_iter().find(|strategy| strategy.name() == name)?;
             Some(Interleaving { strategy, seed: u64::from_str_radix(seed, 16).ok()? })
         });
-        parsed.ok_or_else(|| format!("schedule `{text}`: expected one of {} and a seed in hexadecimal, as in random-9f3c", names.join(", ")))
+        parsed
+            .ok_or_else(|| format!("schedule `{text}`: expected one of {} and a seed in hexadecimal, as in random-9f3c", names.join(", ")))
     }
 }
 
@@ -234,9 +235,7 @@ impl Picker {
 
     fn highest(&mut self, candidates: &[Candidate]) -> Candidate {
         let Picker { priorities, choice, .. } = self;
-        let mut priority = |candidate: &Candidate| {
-            *priorities.entry(candidate.actor()).or_insert_with(|| 1 + choice.below(1 << 30) as i64)
-        };
+        let mut priority = |candidate: &Candidate| *priorities.entry(candidate.actor()).or_insert_with(|| 1 + choice.below(1 << 30) as i64);
         let mut best = (priority(&candidates[0]), candidates[0]);
         for candidate in &candidates[1..] {
             best = best.max((priority(candidate), *candidate));
@@ -289,7 +288,9 @@ mod tests {
         assert!((0..5000).all(|_| picker.pick(&candidates).rank() != stalled));
         assert!(picker.in_vain());
         assert!((0..200).any(|_| picker.pick(&candidates).rank() == stalled));
-        (0..1 << LONGEST_RELEASE).for_each(|_| drop(picker.pick(&candidates)));
+        for _ in 0..1 << LONGEST_RELEASE {
+            picker.pick(&candidates);
+        }
         assert!((0..5000).all(|_| picker.pick(&candidates).rank() != stalled));
     }
 

@@ -6,6 +6,7 @@ use std::{
     io::{IsTerminal, Write},
     path::PathBuf,
     process::ExitCode,
+    str::FromStr,
     time::{Duration, Instant},
 };
 
@@ -20,6 +21,7 @@ use passmuster::{
         waivers,
         worker::Request,
     },
+    emulator::Interleaving,
     kernels::Library,
     machine::MachineInfo,
 };
@@ -56,6 +58,19 @@ pub(crate) struct Validate {
     /// What the cases run on.
     #[arg(long = "machine", value_enum, default_value_t = On::Emulator)]
     on: On,
+    /// On the emulator, judge each case under this many schedules, until one finds something: random turns, one rank that lags, changing priorities.
+    #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..))]
+    schedules: u32,
+    /// Write what ranks, streams, blocks and waits of one case did, for ui.perfetto.dev or chrome://tracing; the times are emulated. Under several
+    /// schedules, that of the last one, which is the one that found something.
+    #[arg(long, value_name = "FILE")]
+    trace: Option<PathBuf>,
+}
+
+/// What only the emulator can do.
+struct Emulation {
+    schedules: u32,
+    trace: Option<PathBuf>,
 }
 
 const VALIDATE_EXAMPLES: &str = "\
@@ -63,8 +78,10 @@ Examples:
   cargo xtask validate                                     the smoke list, on the CPU
   cargo xtask validate 'all_reduce/two_shot:bf16,*:w=3,5'  a selection of the merge list
   cargo xtask validate --seed 7                            other inputs, other sequences, another schedule
+  cargo xtask validate --schedules 20                      each case under twenty schedules
   cargo xtask validate --machine cuda                      the same on this machine's GPUs
-  cargo xtask validate --replay 'all_reduce/two_shot:bf16,sum:w=8:n=1040:seed=9f3c'";
+  cargo xtask validate 'all_reduce/two_shot:bf16,sum:w=4:n=1040' --trace two_shot.json
+  cargo xtask validate --replay 'all_reduce/two_shot:bf16,sum:w=8:n=1040:seed=9f3c@stalled-5f'";
 
 const EXAMPLES: &str = "\
 Examples:
@@ -80,9 +97,9 @@ struct Cases {
     /// A list, a case id or a pattern.
     #[arg(default_value = "smoke")]
     query: String,
-    /// Run exactly this case, whether or not a list has it.
-    #[arg(long, value_name = "ID", conflicts_with = "query")]
-    replay: Option<String>,
+    /// Run exactly this case, whether or not a list has it; on the emulator also ID@SCHEDULE, as reports have it: exactly this run.
+    #[arg(long, value_name = "TOKEN", conflicts_with = "query")]
+    replay: Option<Replay>,
     /// Seed of the lists and of the emulator's schedules: other inputs, other choices, other sequences.
     #[arg(long, default_value_t = 0)]
     seed: u64,
@@ -111,15 +128,31 @@ struct Cases {
     machine: Machine,
 }
 
+/// What a replay token says: a case, and on the emulator a schedule.
+#[derive(Clone)]
+struct Replay {
+    case: Case,
+    schedule: Option<Interleaving>,
+}
+
+impl FromStr for Replay {
+    type Err = anyhow::Error;
+
+    fn from_str(text: &str) -> anyhow::Result<Replay> {
+        let (case, schedule) = text.split_once('@').map_or((text, None), |(case, schedule)| (case, Some(schedule)));
+        Ok(Replay { case: case.parse()?, schedule: schedule.map(str::parse).transpose().map_err(anyhow::Error::msg)? })
+    }
+}
+
 impl TestGpu {
     pub(crate) fn run(self, sh: &Shell) -> anyhow::Result<ExitCode> {
-        self.cases.run("test-gpu", On::Cuda, sh)
+        self.cases.run("test-gpu", On::Cuda, Emulation { schedules: 1, trace: None }, sh)
     }
 }
 
 impl Validate {
     pub(crate) fn run(self, sh: &Shell) -> anyhow::Result<ExitCode> {
-        self.cases.run("validate", self.on, sh)
+        self.cases.run("validate", self.on, Emulation { schedules: self.schedules, trace: self.trace }, sh)
     }
 }
 
@@ -127,7 +160,7 @@ impl Validate {
 const SHRUNK_FINDINGS: usize = 3;
 
 impl Cases {
-    fn run(self, kind: &str, on: On, sh: &Shell) -> anyhow::Result<ExitCode> {
+    fn run(self, kind: &str, on: On, emulation: Emulation, sh: &Shell) -> anyhow::Result<ExitCode> {
         let cases = self.select()?;
         if self.list {
             // A reader such as `head` may go before the end.
@@ -144,7 +177,11 @@ impl Cases {
             return Ok(ExitCode::SUCCESS);
         }
         let start = Instant::now();
-        let mut judge = self.judge(on)?;
+        let schedules = self.schedules(emulation.schedules);
+        if emulation.trace.is_some() && cases.len() != 1 {
+            bail!("--trace is for one case: `{}` selects {}", self.query, cases.len());
+        }
+        let mut judge = self.judge(on, &schedules, emulation.trace)?;
         let (mut machine, mut verdicts) = match judge.all(&cases) {
             Ok(done) => done,
             Err(StartError::CannotRun { reason }) => {
@@ -175,12 +212,12 @@ impl Cases {
         record.notes.push(format!(
             "{} cases in {seconds:.1} s, query {}, seed {}",
             cases.len(),
-            self.replay.as_ref().unwrap_or(&self.query),
+            self.replay.as_ref().map_or(self.query.clone(), |replay| replay.case.to_string()),
             self.seed
         ));
         record.notes.push(match on {
             On::Cuda => "no algorithm of this version uses NVLink multicast; NCCL ran with NCCL_NVLS_ENABLE=0".into(),
-            On::Emulator => format!("every case ran under one schedule, that of seed {}; races were not checked", self.seed),
+            On::Emulator => format!("every case ran under {}; races were not checked", named_schedules(&schedules)),
         });
         for (path, text) in [(&self.json, serde_json::to_string(&record)?), (&self.junit, junit(&record))] {
             if let Some(path) = path {
@@ -203,25 +240,43 @@ impl Cases {
         })
     }
 
-    fn judge(&self, on: On) -> anyhow::Result<Box<dyn Judging>> {
+    /// The emulator's schedules.
+    fn schedules(&self, number: u32) -> Vec<Interleaving> {
+        match self.replay {
+            Some(Replay { schedule: Some(schedule), .. }) => vec![schedule],
+            _ => (0..number as usize).map(|n| Interleaving::nth(self.seed, n)).collect(),
+        }
+    }
+
+    fn judge(&self, on: On, schedules: &[Interleaving], trace: Option<PathBuf>) -> anyhow::Result<Box<dyn Judging>> {
         let deadline = |default| Duration::from_secs(self.deadline.unwrap_or(default));
         Ok(match on {
+            On::Cuda if self.replay.as_ref().is_some_and(|replay| replay.schedule.is_some()) || schedules.len() != 1 => {
+                bail!("GPUs have no schedules: --schedules and a token's @SCHEDULE are for the emulator")
+            }
+            On::Cuda if trace.is_some() => bail!("--trace is for the emulator"),
             On::Cuda => Box::new(Judge::new(&self.machine, &[], deadline(10))),
-            On::Emulator => Box::new(Emulated::new(self.machine.emulator(Library::default(), self.seed)?, deadline(60))),
+            On::Emulator => {
+                let options = self.machine.emulator(Library::default(), self.seed)?;
+                let emulated = Emulated::new(options, schedules.to_vec(), deadline(60));
+                Box::new(match trace {
+                    Some(path) => emulated.traced(path),
+                    None => emulated,
+                })
+            }
         })
     }
 
     /// What to type to run a case again as it ran here, before the case.
     fn command(&self, kind: &str, on: On) -> String {
         let machine = if kind == "validate" && on == On::Cuda { " --machine cuda" } else { "" };
-        let seed = if on == On::Emulator && self.seed != 0 { format!(" --seed {}", self.seed) } else { String::new() };
-        format!("{} {kind}{machine}{seed}", project::invocation())
+        format!("{} {kind}{machine}", project::invocation())
     }
 
     fn select(&self) -> anyhow::Result<Vec<Case>> {
-        let exact = self.replay.as_deref().or_else(|| self.query.parse::<Case>().is_ok().then_some(&self.query));
-        let mut cases = if let Some(id) = exact {
-            vec![id.parse::<Case>()?]
+        let exact = self.replay.as_ref().map(|replay| replay.case.clone()).or_else(|| self.query.parse().ok());
+        let mut cases = if let Some(case) = exact {
+            vec![case]
         } else if let Some(list) = List::ALL.into_iter().find(|list| list.name() == self.query) {
             list.cases(self.seed)
         } else {
@@ -323,6 +378,15 @@ impl Judging for Judge {
     }
 }
 
+/// Schedules, for people.
+fn named_schedules(schedules: &[Interleaving]) -> String {
+    match schedules {
+        [only] => format!("one schedule, {only}"),
+        [first, .., last] => format!("{} schedules, {first} to {last}", schedules.len()),
+        [] => "no schedule".into(),
+    }
+}
+
 /// Looks for a smaller case that fails too, and says what was found.
 fn shrink(judge: &mut dyn Judging, case: &Case, verdict: &Verdict, budget: Duration) -> Option<String> {
     if budget.is_zero() || case.fault.is_some() {
@@ -384,7 +448,8 @@ fn explain(command: &str, verdict: &Verdict, smaller: Option<&str>) -> String {
     if let Some(smaller) = smaller {
         text += &format!("  shrunk to  {smaller}\n");
     }
-    text += &format!("  repro      {command} --replay '{}'\n\n", verdict.case);
+    let schedule = verdict.schedule.as_ref().map(|schedule| format!("@{schedule}")).unwrap_or_default();
+    text += &format!("  repro      {command} --replay '{}{schedule}'\n\n", verdict.case);
     text
 }
 

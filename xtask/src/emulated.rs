@@ -2,6 +2,7 @@
 
 use std::{
     panic::{AssertUnwindSafe, catch_unwind},
+    path::PathBuf,
     sync::{
         Mutex,
         atomic::{AtomicUsize, Ordering},
@@ -17,23 +18,42 @@ use passmuster::{
         supervisor::StartError,
         worker,
     },
-    emulator::{Emulator, EmulatorOptions},
+    emulator::{Emulator, EmulatorOptions, Interleaving},
     machine::{Machine, MachineInfo},
 };
 
 use crate::conform::{Judging, named, progress_bar};
 
-/// Judges cases on emulators of its own.
+/// Judges cases on emulators of its own, each under every schedule until one finds something.
 pub(crate) struct Emulated {
-    options: EmulatorOptions,
-    deadline: Duration,
+    how: How,
     /// For cases that come one by one.
     machine: Emulator,
 }
 
+/// How cases are judged.
+struct How {
+    options: EmulatorOptions,
+    /// At least one; that of the options is not used.
+    schedules: Vec<Interleaving>,
+    /// Of one schedule, in wall time.
+    deadline: Duration,
+    /// Where the trace of the last run goes.
+    trace: Option<PathBuf>,
+}
+
 impl Emulated {
-    pub(crate) fn new(options: EmulatorOptions, deadline: Duration) -> Emulated {
-        Emulated { machine: Emulator::new(options.clone()), options, deadline }
+    /// Judges under all of `schedules`, of which there is at least one. `deadline` is the wall time of one.
+    pub(crate) fn new(options: EmulatorOptions, schedules: Vec<Interleaving>, deadline: Duration) -> Emulated {
+        Emulated { machine: Emulator::new(options.clone()), how: How { options, schedules, deadline, trace: None } }
+    }
+
+    /// Writes the trace of the last schedule of the one case that is judged.
+    pub(crate) fn traced(mut self, to: PathBuf) -> Emulated {
+        self.how.options.trace = true;
+        self.how.trace = Some(to);
+        self.machine = Emulator::new(self.how.options.clone());
+        self
     }
 }
 
@@ -43,9 +63,9 @@ impl Judging for Emulated {
         let verdicts = Mutex::new(vec![None; cases.len()]);
         let next = AtomicUsize::new(0);
         let work = || {
-            let mut machine = Emulator::new(self.options.clone());
+            let mut machine = Emulator::new(self.how.options.clone());
             while let Some((index, case)) = Some(next.fetch_add(1, Ordering::Relaxed)).and_then(|at| Some((at, cases.get(at)?))) {
-                let verdict = judge(case, &mut machine, &self.options, self.deadline);
+                let verdict = judge_under_all(case, &mut machine, &self.how);
                 if verdict.status.is_finding() {
                     bar.suspend(|| eprintln!("{} {}: {}", verdict.status, verdict.case, verdict.reason));
                 }
@@ -61,8 +81,30 @@ impl Judging for Emulated {
     }
 
     fn one(&mut self, case: &Case) -> Result<Verdict, StartError> {
-        Ok(judge(case, &mut self.machine, &self.options, self.deadline))
+        Ok(judge_under_all(case, &mut self.machine, &self.how))
     }
+}
+
+/// One case under every schedule, up to the first that finds something or cannot run it.
+fn judge_under_all(case: &Case, machine: &mut Emulator, how: &How) -> Verdict {
+    let mut milliseconds = 0.0;
+    for (index, &schedule) in how.schedules.iter().enumerate() {
+        machine.set_interleaving(schedule);
+        let mut verdict = judge(case, machine, &how.options, how.deadline);
+        milliseconds += verdict.milliseconds;
+        if verdict.status != Status::Pass || index + 1 == how.schedules.len() {
+            if let Some(path) = &how.trace
+                && let Some(trace) = machine.take_trace()
+            {
+                let written = trace.json().map_err(std::io::Error::from).and_then(|text| std::fs::write(path, text));
+                written.unwrap_or_else(|error| eprintln!("cannot write {}: {error}", path.display()));
+            }
+            verdict.milliseconds = milliseconds;
+            verdict.schedule = verdict.status.is_finding().then(|| schedule.to_string());
+            return verdict;
+        }
+    }
+    Verdict::without_checks(case.to_string(), Status::InfraError, "no schedule was asked for")
 }
 
 /// One case; after a panic `machine` is a new one.
