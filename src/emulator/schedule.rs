@@ -25,7 +25,7 @@ use super::{
     actions::{Action, Command, Kernel},
     execution::{Doing, Fault, Grid, Standing, Turn},
     memory::{AccessError, Address, Memory},
-    strategy::{Candidate, Interleaving, Picker},
+    strategy::{Candidate, Interleaving, Picker, Strategy},
     streams::{Head, Meeting, Rank, Running, Stream},
     trace::Trace,
 };
@@ -108,6 +108,7 @@ impl<'a> Schedule<'a> {
         limits: Limits,
     ) -> Schedule<'a> {
         let picker = Picker::new(interleaving, actions.len());
+        memory.delay_stores(interleaving.strategy == Strategy::Late);
         Schedule {
             memory,
             worlds,
@@ -278,6 +279,10 @@ impl<'a> Schedule<'a> {
 
     /// Gives every warp a turn. If nothing comes of it, the clock jumps, or it is a deadlock.
     fn look_around(&mut self) -> Result<(), Stopped> {
+        if self.memory.publish_all() {
+            self.progress();
+            return Ok(());
+        }
         let mut reads_clock = false;
         for (rank, stream) in self.running() {
             let mut warps = 1;
@@ -428,7 +433,7 @@ impl<'a> Schedule<'a> {
                     format!("rank {rank} passes {arguments:?} to a library call, rank 0 {expected:?}: all ranks must pass the same");
                 return Err(Stopped::Disagreement(reason));
             }
-            inputs.push(self.memory.read(*input, call.input.bytes, rank).map_err(|error| misuse(rank, error))?.to_vec());
+            inputs.push(self.memory.read_seen(*input, call.input.bytes, rank).map_err(|error| misuse(rank, error))?);
             outputs.push(*output);
         }
         let Some((_, dtype, op, _)) = first else { return Ok(()) };

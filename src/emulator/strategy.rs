@@ -8,6 +8,7 @@
 //! - **priorities**: who has the highest priority goes on alone. Priorities are drawn, and fall to the lowest where a wait looks in vain and at
 //!   drawn moments: the way of PCT (Burckhardt, Kothari, Musuvathi, Nagarakatte, ASPLOS 2010), without its bound on the probability of a miss,
 //!   since here the moments are spread over scales of time rather than over a known number of steps.
+//! - **late**: as random, but other ranks see a weak store only when something orders it (`memory/late.rs`): what relies on luck gets wrong numbers.
 
 use std::{collections::BTreeMap, fmt, str::FromStr};
 
@@ -23,11 +24,13 @@ pub enum Strategy {
     Stalled,
     /// Drawn priorities that change at drawn moments.
     Priorities,
+    /// As random, and stores that nothing orders are seen late by other ranks.
+    Late,
 }
 
 impl Strategy {
     /// Every strategy, in the order in which several schedules of a case use them.
-    pub const ALL: [Strategy; 3] = [Strategy::Random, Strategy::Stalled, Strategy::Priorities];
+    pub const ALL: [Strategy; 4] = [Strategy::Random, Strategy::Stalled, Strategy::Priorities, Strategy::Late];
 
     /// The name in tokens.
     pub const fn name(self) -> &'static str {
@@ -35,6 +38,7 @@ impl Strategy {
             Strategy::Random => "random",
             Strategy::Stalled => "stalled",
             Strategy::Priorities => "priorities",
+            Strategy::Late => "late",
         }
     }
 }
@@ -175,7 +179,7 @@ impl Picker {
 
     fn begin_period(&mut self, candidates: &[Candidate]) {
         match self.strategy {
-            Strategy::Random => {
+            Strategy::Random | Strategy::Late => {
                 self.left = SHORTEST_HOLD + self.choice.below(LONGEST_HOLD - SHORTEST_HOLD);
                 self.held = (self.choice.below(2) == 0).then(|| self.choice.below(self.ranks));
             }
@@ -256,7 +260,7 @@ mod tests {
         }
         for text in ["", "random", "random-", "random-xyz", "fair-1", "stalled 1"] {
             let error = text.parse::<Interleaving>().unwrap_err();
-            assert!(error.contains("random, stalled, priorities"), "{error}");
+            assert!(error.contains("random, stalled, priorities, late"), "{error}");
         }
     }
 
@@ -270,7 +274,7 @@ mod tests {
         let candidates = [0, 1, 2].map(|rank| Candidate::Turn(rank, 0));
         let mut picker = Picker::new(Interleaving { strategy, seed }, 3);
         let mut picked = Vec::new();
-        for _ in 0..2000 {
+        for _ in 0..20_000 {
             let candidate = picker.pick(&candidates);
             if waits {
                 picker.waited(candidate.rank(), 0, None);
@@ -286,8 +290,8 @@ mod tests {
         let mut picker = Picker::new(Interleaving { strategy: Strategy::Stalled, seed: 5 }, 3);
         let stalled = picker.stalled;
         assert!((0..5000).all(|_| picker.pick(&candidates).rank() != stalled));
-        assert!(picker.in_vain());
-        assert!((0..200).any(|_| picker.pick(&candidates).rank() == stalled));
+        let let_go = |picker: &mut Picker| picker.in_vain() && (0..100).any(|_| picker.pick(&candidates).rank() == stalled);
+        assert!((0..50).any(|_| let_go(&mut picker)));
         for _ in 0..1 << LONGEST_RELEASE {
             picker.pick(&candidates);
         }
@@ -298,9 +302,9 @@ mod tests {
     fn priorities_let_one_go_on_until_it_waits() {
         let alone = picks(Strategy::Priorities, 1, false);
         let changes = alone.windows(2).filter(|pair| pair[0] != pair[1]).count();
-        assert!((1..100).contains(&changes), "{changes}");
+        assert!((1..1000).contains(&changes), "{changes}");
         let waiting = picks(Strategy::Priorities, 1, true);
-        assert!((0..3).all(|rank| waiting.iter().filter(|&&picked| picked == rank).count() > 500));
+        assert!((0..3).all(|rank| waiting.iter().filter(|&&picked| picked == rank).count() > 5000));
     }
 
     #[test]

@@ -7,9 +7,9 @@ use super::executor::Executor;
 use super::fault::Trouble;
 use super::registers::{LANES, Row, lanes_of};
 use super::warp::Poll;
-use crate::emulator::memory::{self, Init, Owner};
+use crate::emulator::memory::{self, Author, Init, Owner, Reach};
 use crate::emulator::numerics::{Bf16, F16, F32, F64, Float, Mode};
-use crate::emulator::ptx::{Access, Address, AtomicOp, Base, Class, Operand, Register, Semantics, Space, Type};
+use crate::emulator::ptx::{Access, Address, AtomicOp, Base, Class, Operand, Register, Scope, Semantics, Space, Type};
 
 /// The largest offset that is a place in a window.
 const WINDOW: u64 = 1 << 35;
@@ -249,20 +249,64 @@ impl Executor<'_> {
             _ => self.turn.wrote = true,
         }
         match bytes {
-            1 => self.store_bytes::<1>(lanes, ty, sources, &addresses),
-            2 => self.store_bytes::<2>(lanes, ty, sources, &addresses),
-            4 => self.store_bytes::<4>(lanes, ty, sources, &addresses),
-            8 => self.store_bytes::<8>(lanes, ty, sources, &addresses),
-            16 => self.store_bytes::<16>(lanes, ty, sources, &addresses),
+            1 => self.store_bytes::<1>(lanes, ty, sources, &addresses, access),
+            2 => self.store_bytes::<2>(lanes, ty, sources, &addresses, access),
+            4 => self.store_bytes::<4>(lanes, ty, sources, &addresses, access),
+            8 => self.store_bytes::<8>(lanes, ty, sources, &addresses, access),
+            16 => self.store_bytes::<16>(lanes, ty, sources, &addresses, access),
             _ => Err(Trouble::unsupported(format!("an access of {bytes} bytes"))),
         }
     }
 
     #[inline(always)]
-    fn store_bytes<const N: usize>(&mut self, lanes: u32, ty: Type, sources: &[Operand], addresses: &Row<u64>) -> Result<(), Trouble> {
+    fn store_bytes<const N: usize>(
+        &mut self,
+        lanes: u32,
+        ty: Type,
+        sources: &[Operand],
+        addresses: &Row<u64>,
+        access: &Access,
+    ) -> Result<(), Trouble> {
         let values = self.gather::<N>(ty, sources);
+        if self.memory.delays_stores() && matches!(access.space, Space::Global | Space::Generic) {
+            if access.semantics == Semantics::Weak {
+                self.memory.store_warp_late(addresses, lanes, self.author(), &values)?;
+                return Ok(());
+            }
+            self.publish_before(lanes, addresses, access)?;
+        }
         self.memory.store_warp(addresses, lanes, self.launch.program.rank, &values)?;
         Ok(())
+    }
+
+    /// This warp, as one that stores.
+    fn author(&self) -> Author {
+        Author {
+            rank: self.rank(),
+            launch: self.launch.parameter_address,
+            block: self.block.index,
+            warp: self.warp_index as u32,
+            barriers: self.block.completed,
+        }
+    }
+
+    /// Publishes what a strong store or an atomic is preceded by: all that it releases, and what is at its addresses.
+    fn publish_before(&mut self, lanes: u32, addresses: &Row<u64>, access: &Access) -> Result<(), Trouble> {
+        self.release(access.semantics, access.scope);
+        for lane in lanes_of(lanes) {
+            let published = self.memory.publish_at(memory::Address(addresses[lane]), self.rank());
+            published.map_err(|error| Trouble::Access(Some(lane as u32), error))?;
+        }
+        Ok(())
+    }
+
+    /// Where stores are delayed, publishes what an operation of these semantics releases.
+    pub(super) fn release(&mut self, semantics: Semantics, scope: Option<Scope>) {
+        let releases = matches!(semantics, Semantics::Release | Semantics::AcquireRelease | Semantics::SequentiallyConsistent);
+        if releases && self.memory.delays_stores() {
+            let to = if scope == Some(Scope::Sys) { Reach::System } else { Reach::Rank };
+            self.memory.publish(self.author(), to);
+        }
     }
 
     /// `ld.param`: of the launch, or of calls to and from this function.
@@ -360,6 +404,9 @@ impl Executor<'_> {
         let parts = if op == AtomicOp::CompareAndSwap { 1 } else { values.len() };
         let bytes = ty.bytes() * parts as u32;
         let addresses = self.addresses(access.space, address, lanes, bytes)?;
+        if self.memory.delays_stores() {
+            self.publish_before(lanes, &addresses, access)?;
+        }
         match bytes {
             2 => self.atomic_bytes::<2>(lanes, (op, ty, parts), destinations, &addresses, values),
             4 => self.atomic_bytes::<4>(lanes, (op, ty, parts), destinations, &addresses, values),

@@ -38,6 +38,8 @@ pub(super) struct Common {
     /// Generic address of its shared memory, or 0.
     pub(super) shared: u64,
     barriers: [Barrier; BARRIERS],
+    /// Barriers that were completed.
+    pub(super) completed: u32,
     cluster_arrived: Threads,
     /// Threads whose arrival at the cluster's barrier is completed and which have not waited for it.
     cluster_passed: Threads,
@@ -46,7 +48,15 @@ pub(super) struct Common {
 impl Common {
     pub(super) fn new(index: u32, at: [u32; 3], shared: u64) -> Common {
         let threads = [0; MOST_WARPS];
-        Common { index, at, shared, barriers: [Barrier::default(); BARRIERS], cluster_arrived: threads, cluster_passed: threads }
+        Common {
+            index,
+            at,
+            shared,
+            barriers: [Barrier::default(); BARRIERS],
+            completed: 0,
+            cluster_arrived: threads,
+            cluster_passed: threads,
+        }
     }
 
     /// Lanes of a warp arrive; `holding` are those whose predicate holds.
@@ -109,6 +119,7 @@ impl Block {
             return Ok(());
         }
         self.common.barriers[id as usize] = Barrier::default();
+        self.common.completed += 1;
         let holding: u32 = barrier.holding.iter().map(|lanes| lanes.count_ones()).sum();
         let arrived: u32 = barrier.arrived.iter().map(|lanes| lanes.count_ones()).sum();
         for (index, warp) in self.warps.iter_mut().enumerate() {
@@ -159,11 +170,12 @@ impl Block {
 
     /// Completes the barrier of the cluster if all have arrived.
     pub(super) fn complete_cluster(&mut self, woken: &mut dyn FnMut(usize)) {
-        let Common { cluster_arrived: arrived, cluster_passed: passed, .. } = &mut self.common;
+        let Common { cluster_arrived: arrived, cluster_passed: passed, completed, .. } = &mut self.common;
         let none = arrived.iter().all(|lanes| *lanes == 0);
         if none || !self.warps.iter().zip(&*arrived).all(|(warp, arrived)| warp.live & !arrived == 0) {
             return;
         }
+        *completed += 1;
         passed.iter_mut().zip(&*arrived).for_each(|(passed, arrived)| *passed |= arrived);
         *arrived = [0; MOST_WARPS];
         for (index, warp) in self.warps.iter_mut().enumerate() {

@@ -8,7 +8,7 @@ use super::registers::{LANES, lanes_of};
 use super::warp::{Caller, Frame, Waiting, Warp};
 use crate::emulator::memory::Memory;
 use crate::emulator::numerics::Mode;
-use crate::emulator::ptx::{Argument, ClusterBarrier, Instruction, Operand, Operation, Register, Type};
+use crate::emulator::ptx::{Argument, ClusterBarrier, Fence, Instruction, Operand, Operation, Register, Type};
 
 /// Turns that may be cut short in the middle of one of several groups before the others go first.
 const CUTS: u32 = 16;
@@ -249,6 +249,7 @@ impl Executor<'_> {
                     return Ok(Flow::Moved);
                 }
             }
+            I::Fence { fence: Fence::Memory(semantics, scope) } => self.release(semantics, Some(scope)),
             I::Fence { .. } | I::GridDependency { .. } | I::Prefetch { .. } => {}
             I::Discard { space, address } => self.discard(lanes, space, address)?,
             I::Atomic { op, ty, ref access, ref destinations, address, ref values } => {

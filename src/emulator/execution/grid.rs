@@ -314,8 +314,9 @@ impl Grid {
         standing
     }
 
-    /// Frees what the launch allocated: parameters, shared and local memory.
+    /// Frees what the launch allocated: parameters, shared and local memory. All that it stored is seen by everybody from now on.
     pub fn finish(self, memory: &mut Memory) {
+        memory.publish_launch(self.launch.parameter_address);
         self.blocks.iter().flatten().for_each(|block| free(block, memory));
         release(self.launch.parameter_address, memory);
     }

@@ -87,7 +87,7 @@ impl Memory {
         {
             return Err(self.uninitialised(place, N as u64));
         }
-        Ok(self.peek(place))
+        Ok(self.seen(place, rank, self.peek(place)))
     }
 
     /// Writes `N` bytes (1, 2, 4, 8 or 16), which must be aligned to `N`.
@@ -177,7 +177,8 @@ impl Memory {
         let source = self.resolve(from, bytes, rank)?;
         self.resolve(to, bytes, rank)?;
         let origin = &self.allocations[source.allocation.index()];
-        let values = origin.bytes[source.offset as usize..][..bytes as usize].to_vec();
+        let mut values = origin.bytes[source.offset as usize..][..bytes as usize].to_vec();
+        self.seen_stretch(source, rank, &mut values);
         let missing: Vec<u64> = match &origin.written {
             Some(written) if written.first_missing(source.offset, bytes).is_some() => {
                 (0..bytes).filter(|byte| !written.get(source.offset + byte)).collect()

@@ -16,6 +16,7 @@
 mod access;
 mod address;
 mod error;
+mod late;
 #[cfg(test)]
 mod tests;
 mod warp;
@@ -25,9 +26,11 @@ use std::sync::Arc;
 
 pub use address::{Address, AllocationId, MOST_BYTES, Place};
 pub use error::{AccessError, LaneError};
+pub use late::{Author, Reach};
 pub use warp::WARP;
 
 use crate::machine::CANARY;
+use late::Late;
 use written::Written;
 
 /// The most ranks that one memory knows; their rights are a 64-bit set.
@@ -66,6 +69,8 @@ pub enum Init {
 #[derive(Clone, Debug, Default)]
 pub struct Memory {
     allocations: Vec<Allocation>,
+    /// Stores that other ranks do not see yet, where stores are delayed.
+    late: Option<Late>,
 }
 
 #[derive(Clone, Debug)]

@@ -20,7 +20,9 @@ impl Memory {
         rank: usize,
         values: &mut [[u8; N]; WARP],
     ) -> Result<(), LaneError> {
-        if let Some(place) = self.contiguous::<N>(addresses, lanes, rank) {
+        if !self.delays_stores()
+            && let Some(place) = self.contiguous::<N>(addresses, lanes, rank)
+        {
             let allocation = &self.allocations[place.allocation.index()];
             let bytes = (N * WARP) as u64;
             if allocation.written.as_ref().is_none_or(|written| written.first_missing(place.offset, bytes).is_none()) {
