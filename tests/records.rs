@@ -103,3 +103,27 @@ fn the_readme_quotes_the_records() {
     assert!(one_line(readme).contains(&one_line(&emulated())), "README.md should say:\n{}", emulated());
     assert!(readme.contains(&times()), "README.md should have this table:\n{}", times());
 }
+
+/// If this fails, the emulator computes something else than the GPUs that ran the same PTX.
+#[test]
+fn the_emulator_and_the_gpus_give_the_same_bits() {
+    let outputs = |name: &str| -> BTreeMap<String, String> {
+        let record = record(name);
+        let cases = record["cases"].as_array().unwrap().iter();
+        let hashed = cases.filter_map(|case| Some((case["case"].as_str()?.to_owned(), case["outputs"].as_str()?.to_owned())));
+        hashed.collect()
+    };
+    let (emulated, ran) = (outputs("emulator-merge.json"), outputs("h200x4-merge.json"));
+    let both: Vec<&String> = emulated.keys().filter(|case| ran.contains_key(*case)).collect();
+    let differ: Vec<&&String> = both.iter().filter(|case| emulated[**case] != ran[**case]).collect();
+    assert!(differ.is_empty(), "{} of {} cases differ: {differ:#?}", differ.len(), both.len());
+    for algorithm in ["one_shot", "two_shot"] {
+        for world in 1..=8 {
+            for dtype in ["f32", "f16", "bf16", "f64", "i32"] {
+                let prefix = format!("all_reduce/{algorithm}:{dtype},");
+                let compared = both.iter().any(|case| case.starts_with(&prefix) && case.contains(&format!(":w={world}:")));
+                assert!(compared, "no case of {algorithm} {dtype} at world {world} ran on both");
+            }
+        }
+    }
+}

@@ -9,6 +9,7 @@ use super::{
     verdict::{Finding, Status, Verdict},
 };
 use crate::{
+    contract::Order,
     machine::{Machine, MachineError},
     plan::Region,
 };
@@ -130,6 +131,9 @@ fn check(case: &Case, scenario: &Scenario, machine: &mut dyn Machine) -> Result<
     for (index, recorded) in scenario.calls.iter().enumerate() {
         let kept = read_all(machine, recorded.group, case.world, &recorded.output)?;
         checks.call(index, recorded, &kept);
+        if !recorded.by_peer && recorded.contract.order == Order::RankAscending {
+            kept.iter().for_each(|output| checks.outputs.add(output));
+        }
         outputs.push(kept);
     }
     for related in &scenario.relations {
@@ -156,6 +160,30 @@ struct Checks {
     held: Vec<String>,
     not_applicable: Vec<(String, String)>,
     findings: Vec<Finding>,
+    outputs: Digest,
+}
+
+/// A hash of outputs: rotate and multiply, word by word.
+#[derive(Default)]
+struct Digest {
+    state: u64,
+    any: bool,
+}
+
+impl Digest {
+    fn add(&mut self, bytes: &[u8]) {
+        self.any = true;
+        let (words, rest) = bytes.as_chunks::<8>();
+        let mut last = [0; 8];
+        last[..rest.len()].copy_from_slice(rest);
+        let words = words.iter().chain([&last]).map(|word| u64::from_le_bytes(*word)).chain([bytes.len() as u64]);
+        self.state = words.fold(self.state, |state, word| (state.rotate_left(23) ^ word).wrapping_mul(0x9e37_79b9_7f4a_7c15));
+    }
+
+    /// 16 hexadecimal digits, if there was anything.
+    fn text(&self) -> Option<String> {
+        self.any.then(|| format!("{:016x}", self.state))
+    }
 }
 
 impl Checks {
@@ -199,6 +227,7 @@ impl Checks {
         let status = if self.findings.is_empty() { Status::Pass } else { Status::Fail };
         let reason = self.findings.first().map(|finding| finding.summary.clone()).unwrap_or_default();
         let mut verdict = Verdict::without_checks(case.to_string(), status, reason);
+        verdict.outputs = self.outputs.text();
         (verdict.held, verdict.not_applicable, verdict.findings) = (self.held, self.not_applicable, self.findings);
         verdict
     }

@@ -97,6 +97,9 @@ pub struct Verdict {
     pub not_applicable: Vec<(String, String)>,
     /// What does not hold.
     pub findings: Vec<Finding>,
+    /// A hash of the outputs of all calls whose order of summation is declared, of all ranks: 16 hexadecimal digits. The same on every machine.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub outputs: Option<String>,
     /// The schedule under which something was found, where the machine has schedules: with it, the same is found again.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub schedule: Option<String>,
@@ -114,6 +117,7 @@ impl Verdict {
             held: Vec::new(),
             not_applicable: Vec::new(),
             findings: Vec::new(),
+            outputs: None,
             schedule: None,
             milliseconds: 0.0,
         }

@@ -145,7 +145,7 @@ impl Memory {
                 let first = (place.offset % CELL) as usize;
                 let mut old = [0; CELL as usize];
                 old[first..first + N].copy_from_slice(&before);
-                let mask = ((1_u32 << N) - 1 << first) as u16;
+                let mask = (((1_u32 << N) - 1) << first) as u16;
                 late.remember((place.allocation.index(), place.offset / CELL), Pending { author, on_rank: false, old, mask });
             }
             self.put(place, values[lane]);
