@@ -1,0 +1,82 @@
+//! Synchronisation mutants that are made by rule, on the emulator: a sample of those that `cargo xtask mutants` runs.
+
+use std::time::Duration;
+
+use passmuster::{
+    conformance::{
+        Case, Status,
+        mutants::{self, Defect, Derived},
+        runner::{self, Settings},
+    },
+    emulator::{Emulator, EmulatorOptions, ptx},
+    kernels::Library,
+};
+
+/// Schedules that a mutant gets: as many as `cargo xtask mutants` gives.
+const SCHEDULES: u64 = 8;
+
+/// How many mutants are tried here.
+const SAMPLE: usize = 24;
+
+/// Whether what goes wrong is order between memory operations alone. Memory is sequentially consistent on the emulator until races are
+/// checked, so these are missed.
+fn is_seen_by_races_only(defect: Defect) -> bool {
+    matches!(defect, Defect::Order | Defect::Strength | Defect::Scope)
+}
+
+fn judge(case: &Case, library: &Library, schedule: u64) -> passmuster::conformance::Verdict {
+    let mut machine = Emulator::new(EmulatorOptions { library: library.clone(), seed: schedule, ..EmulatorOptions::default() });
+    runner::judge(case, &mut machine, &Settings { deadline: Duration::from_secs(120), shared_pads: false, progress: &|_| {} })
+}
+
+fn is_caught(mutant: &Derived) -> bool {
+    let library = mutant.library();
+    mutants::hunt(&mutant.cases(), SCHEDULES, |case, schedule| judge(case, &library, schedule)).1.is_some()
+}
+
+/// If this fails, a mutant is caught for not being PTX, and its score says nothing.
+#[test]
+fn every_mutant_is_ptx() {
+    for mutant in mutants::derived() {
+        if let Err(error) = ptx::parse(&mutant.ptx) {
+            panic!("{}: {error}", mutant.name);
+        }
+    }
+}
+
+/// If this fails, mutants are caught for what the kernels do without them.
+#[test]
+fn kernels_pass_the_cases_of_their_mutants() {
+    for (module, _) in mutants::subjects() {
+        for case in mutants::sync_cases(module.rsplit('/').next().unwrap_or(module)) {
+            for schedule in 0..SCHEDULES {
+                let verdict = judge(&case, &Library::default(), schedule);
+                assert_eq!(verdict.status, Status::Pass, "{verdict:#?}");
+            }
+        }
+    }
+}
+
+/// If this fails, a bug of synchronisation that is no mere race goes unseen.
+#[test]
+fn a_sample_of_the_mutants_is_caught() {
+    let equivalents = mutants::equivalents().unwrap();
+    let mut all = mutants::derived();
+    all.retain(|mutant| !is_seen_by_races_only(mutant.defect) && equivalents.iter().all(|known| known.name != mutant.name));
+    let missed: Vec<String> =
+        mutants::sample(all, SAMPLE).into_iter().filter(|mutant| !is_caught(mutant)).map(|mutant| mutant.name).collect();
+    assert!(missed.is_empty(), "{missed:#?}");
+}
+
+/// If this fails, somebody's reason why a mutant does nothing wrong is not one.
+#[test]
+fn equivalent_mutants_are_not_caught() {
+    let equivalents = mutants::equivalents().unwrap();
+    let caught: Vec<String> = mutants::derived()
+        .into_iter()
+        .filter(|mutant| equivalents.iter().any(|known| known.name == mutant.name))
+        .filter(is_caught)
+        .map(|mutant| mutant.name)
+        .collect();
+    assert!(caught.is_empty(), "{caught:#?}");
+}
