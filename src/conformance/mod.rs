@@ -10,7 +10,7 @@ mod documented;
 pub mod generate;
 mod inputs;
 mod lists;
-mod mutants;
+pub mod mutants;
 mod oracle;
 pub mod report;
 pub mod runner;
@@ -27,6 +27,6 @@ pub use compare::{Difference, Mismatch, Place, Relation, Sample, Shown, compare,
 pub use diagnosis::Diagnosis;
 pub use inputs::{InputClass, Payload, Transform};
 pub use lists::List;
-pub use mutants::{Edit, MUTANTS, Mutant, MutantKind};
+pub use mutants::{MUTANTS, Mutant, MutantKind};
 pub use oracle::{Expected, Oracle, Rule, oracle};
 pub use verdict::{Finding, Status, Verdict};

@@ -1,8 +1,18 @@
-//! Mutants: kernels with planted bugs, each of which the checks must catch. What is described in fixtures/mutants/ is compiled by
-//! `cargo xtask kernels` and embedded here, so that a binary without the source tree carries them.
+//! Mutants: kernels with planted bugs, each of which the checks must catch.
+//!
+//! Those that people describe in fixtures/mutants/ are compiled by `cargo xtask kernels` and embedded here, so that a binary without the
+//! source tree carries them ([`MUTANTS`]). Those of synchronisation are besides made by rule from the kernels' PTX ([`derived`]). What of the
+//! latter does nothing wrong stands in fixtures/mutants/equivalent.toml, each with the reason.
+
+mod derived;
+mod lines;
+mod sites;
+
+pub use derived::{Defect, Derived, derived, subjects, sync_cases};
 
 use serde::{Deserialize, Serialize};
 
+use super::{Case, Verdict};
 use crate::{
     collective::{DType, ReduceOp},
     kernels::Library,
@@ -64,12 +74,131 @@ impl Mutant {
         library.replace(self.module, self.build, self.ptx);
         library
     }
+
+    /// The algorithm whose kernel has the bug.
+    pub fn algorithm(&self) -> &'static str {
+        self.module.rsplit('/').next().unwrap_or(self.module)
+    }
+
+    /// Whether all that a case runs is this kernel.
+    pub fn is_reached_by(&self, case: &Case) -> bool {
+        (case.dtype, case.op) == (self.dtype, self.op)
+            && case.peer.is_none()
+            && case.skew.is_none_or(|skew| skew.site.is_none())
+            && match case.calls.is_empty() {
+                true => case.algorithm == self.algorithm(),
+                false => case.shots().all(|shot| shot.algorithm == self.algorithm()),
+            }
+    }
+}
+
+/// Those of `cases` that the emulator runs in milliseconds, the ones with most ranks first.
+pub fn small(mut cases: Vec<Case>) -> Vec<Case> {
+    cases.retain(|case| {
+        let largest = case.shots().map(|shot| shot.count).max().unwrap_or(case.count);
+        case.world <= 4 && largest * u64::from(case.world) < 60_000
+    });
+    cases.sort_by_key(|case| std::cmp::Reverse(case.world));
+    cases
+}
+
+/// `number` of the mutants, spread evenly over all: the same ones each time.
+pub fn sample(all: Vec<Derived>, number: usize) -> Vec<Derived> {
+    let total = all.len();
+    let chosen = |index: &usize| (0..number).any(|nth| nth * total / number == *index);
+    all.into_iter().enumerate().filter(|(index, _)| chosen(index)).map(|(_, mutant)| mutant).collect()
+}
+
+/// The verdict that catches a mutant.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Caught {
+    /// The number of the schedule, counted from 0.
+    pub schedule: u64,
+    /// What was found.
+    pub verdict: Verdict,
+}
+
+/// Has cases judged, each under schedule 0, then each under schedule 1, and so on, until a verdict is a finding. Returns how many were
+/// judged, and the finding.
+pub fn hunt(cases: &[Case], schedules: u64, mut judge: impl FnMut(&Case, u64) -> Verdict) -> (usize, Option<Caught>) {
+    let mut tried = 0;
+    for schedule in 0..schedules {
+        for case in cases {
+            tried += 1;
+            let verdict = judge(case, schedule);
+            if verdict.status.is_finding() {
+                return (tried, Some(Caught { schedule, verdict }));
+            }
+        }
+    }
+    (tried, None)
+}
+
+/// A derived mutant that does nothing wrong.
+#[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Equivalent {
+    /// The name of the mutant.
+    pub name: String,
+    /// Why no schedule can show a difference, argued from the kernel.
+    pub reason: String,
+}
+
+/// The derived mutants that do nothing wrong: fixtures/mutants/equivalent.toml.
+///
+/// # Errors
+/// What is wrong with the file, and where.
+pub fn equivalents() -> Result<Vec<Equivalent>, String> {
+    #[derive(Deserialize)]
+    #[serde(deny_unknown_fields)]
+    struct File {
+        #[serde(default)]
+        equivalent: Vec<Equivalent>,
+    }
+    let file: File = toml::from_str(include_str!("../../fixtures/mutants/equivalent.toml"))
+        .map_err(|error| format!("fixtures/mutants/equivalent.toml: {error}"))?;
+    Ok(file.equivalent)
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::kernels::entries;
+    use crate::{conformance::Status, kernels::entries};
+
+    /// If this fails, a reason is given for a mutant that is no longer made: the kernel has changed, and the argument with it.
+    #[test]
+    fn every_equivalent_mutant_exists_and_has_a_reason() {
+        let mutants = derived();
+        for equivalent in equivalents().expect("the file can be read") {
+            assert!(mutants.iter().any(|mutant| mutant.name == equivalent.name), "no mutant `{}`", equivalent.name);
+            assert!(!equivalent.reason.is_empty(), "{}", equivalent.name);
+        }
+    }
+
+    #[test]
+    fn a_sample_is_spread_over_all() {
+        let all = derived();
+        let chosen = sample(all.clone(), 10);
+        assert_eq!(chosen.len(), 10);
+        assert_eq!(chosen[0], all[0]);
+        assert_eq!(chosen[9], all[9 * all.len() / 10]);
+        assert_eq!(sample(all.clone(), all.len() + 5), all, "more than there are is all");
+    }
+
+    #[test]
+    fn a_hunt_ends_at_the_first_finding() {
+        let cases = sync_cases("two_shot");
+        let mut judged = Vec::new();
+        let (tried, caught) = hunt(&cases, 8, |case, schedule| {
+            judged.push((case.to_string(), schedule));
+            let found = schedule == 2 && *case == cases[1];
+            Verdict::without_checks(case.to_string(), if found { Status::Hang } else { Status::Pass }, "")
+        });
+        assert_eq!(tried, 2 * cases.len() + 2);
+        assert_eq!(judged.last(), Some(&(cases[1].to_string(), 2)));
+        assert_eq!(caught.map(|caught| (caught.schedule, caught.verdict.case)), Some((2, cases[1].to_string())));
+        assert_eq!(hunt(&cases, 0, |_, _| unreachable!()), (0, None));
+    }
 
     #[test]
     fn every_mutant_has_its_one_entry_and_differs_from_its_module() {

@@ -11,6 +11,7 @@ use std::{
     time::Duration,
 };
 
+use indicatif::ProgressBar;
 use passmuster::{
     conformance::{
         Case, Fault, Status, Verdict,
@@ -59,25 +60,18 @@ impl Emulated {
 
 impl Judging for Emulated {
     fn all(&mut self, cases: &[Case]) -> Result<(MachineInfo, Vec<Verdict>), StartError> {
-        let bar = progress_bar(cases.len());
-        let verdicts = Mutex::new(vec![None; cases.len()]);
-        let next = AtomicUsize::new(0);
-        let work = || {
-            let mut machine = Emulator::new(self.how.options.clone());
-            while let Some((index, case)) = Some(next.fetch_add(1, Ordering::Relaxed)).and_then(|at| Some((at, cases.get(at)?))) {
-                let verdict = judge_under_all(case, &mut machine, &self.how);
+        let verdicts = in_parallel(
+            cases,
+            || Emulator::new(self.how.options.clone()),
+            |machine, case, bar| {
+                let verdict = judge_under_all(case, machine, &self.how);
                 if verdict.status.is_finding() {
                     bar.suspend(|| eprintln!("{} {}: {}", verdict.status, verdict.case, verdict.reason));
                 }
-                bar.inc(1);
-                verdicts.lock().expect("no thread panics with it")[index] = Some(verdict);
-            }
-        };
-        let threads = thread::available_parallelism().map_or(1, |threads| threads.get()).min(cases.len());
-        thread::scope(|scope| (0..threads).for_each(|_| drop(scope.spawn(work))));
-        bar.finish_and_clear();
-        let verdicts = verdicts.into_inner().expect("no thread panics with it");
-        Ok((self.machine.info(), verdicts.into_iter().flatten().collect()))
+                verdict
+            },
+        );
+        Ok((self.machine.info(), verdicts))
     }
 
     fn one(&mut self, case: &Case) -> Result<Verdict, StartError> {
@@ -90,7 +84,7 @@ fn judge_under_all(case: &Case, machine: &mut Emulator, how: &How) -> Verdict {
     let mut milliseconds = 0.0;
     for (index, &schedule) in how.schedules.iter().enumerate() {
         machine.set_interleaving(schedule);
-        let mut verdict = judge(case, machine, &how.options, how.deadline);
+        let mut verdict = judge(case, machine, &how.options, how.deadline, false);
         milliseconds += verdict.milliseconds;
         if verdict.status != Status::Pass || index + 1 == how.schedules.len() {
             if let Some(path) = &how.trace
@@ -107,13 +101,37 @@ fn judge_under_all(case: &Case, machine: &mut Emulator, how: &How) -> Verdict {
     Verdict::without_checks(case.to_string(), Status::InfraError, "no schedule was asked for")
 }
 
-/// One case; after a panic `machine` is a new one.
-fn judge(case: &Case, machine: &mut Emulator, options: &EmulatorOptions, deadline: Duration) -> Verdict {
+/// Does something with each item, as many at once as there are processors, with a progress bar. Each thread has a state of its own; the results
+/// are in the order of the items.
+pub(crate) fn in_parallel<T: Sync, S, R: Send>(
+    items: &[T],
+    state: impl Fn() -> S + Sync,
+    one: impl Fn(&mut S, &T, &ProgressBar) -> R + Sync,
+) -> Vec<R> {
+    let bar = progress_bar(items.len());
+    let results: Mutex<Vec<Option<R>>> = Mutex::new(items.iter().map(|_| None).collect());
+    let next = AtomicUsize::new(0);
+    let work = || {
+        let mut state = state();
+        while let Some((index, item)) = Some(next.fetch_add(1, Ordering::Relaxed)).and_then(|at| Some((at, items.get(at)?))) {
+            let result = one(&mut state, item, &bar);
+            bar.inc(1);
+            results.lock().expect("no thread panics with it")[index] = Some(result);
+        }
+    };
+    let threads = thread::available_parallelism().map_or(1, |threads| threads.get()).min(items.len());
+    thread::scope(|scope| (0..threads).for_each(|_| drop(scope.spawn(work))));
+    bar.finish_and_clear();
+    results.into_inner().expect("no thread panics with it").into_iter().flatten().collect()
+}
+
+/// One case, on groups of the same ranks that use one signal pad where `shared_pads` says so. After a panic `machine` is a new one.
+pub(crate) fn judge(case: &Case, machine: &mut Emulator, options: &EmulatorOptions, deadline: Duration, shared_pads: bool) -> Verdict {
     if case.fault == Some(Fault::Killed) {
         let reason = "the emulator has no process of its own that could be killed";
         return Verdict::without_checks(case.to_string(), Status::NotSupported, reason);
     }
-    let settings = Settings { deadline, shared_pads: false, progress: &|_| {} };
+    let settings = Settings { deadline, shared_pads, progress: &|_| {} };
     let judged = catch_unwind(AssertUnwindSafe(|| runner::judge(case, machine, &settings)));
     let verdict = judged.unwrap_or_else(|panic| {
         *machine = Emulator::new(options.clone());

@@ -1,15 +1,18 @@
-//! `mutants`: kernels with planted bugs, each of which the merge list must catch.
+//! `mutants`: kernels with planted bugs, each of which the checks must catch.
 
-use std::{path::PathBuf, process::ExitCode, time::Duration};
+use std::{collections::BTreeMap, path::PathBuf, process::ExitCode, time::Duration};
 
-use anyhow::bail;
+use anyhow::{anyhow, bail};
 use passmuster::{
     conformance::{
         Case, List, MUTANTS, Mutant, MutantKind, Status, Verdict,
+        mutants::{self, Caught, Defect, Derived, Equivalent},
         report::{Record, Summary, table},
         supervisor::StartError,
     },
-    machine::MachineInfo,
+    emulator::{Emulator, EmulatorOptions, Interleaving},
+    kernels::Library,
+    machine::{Machine as _, MachineInfo},
 };
 use serde::Serialize;
 use xshell::Shell;
@@ -17,49 +20,75 @@ use xshell::Shell;
 use crate::{
     CANNOT_RUN, FINDING,
     conform::{Judge, Judging, write_record},
-    project,
+    emulated, project,
     worker::{Machine, On},
 };
 
-/// Run kernels with planted bugs: does the merge list catch each of them?
+/// Run kernels with planted bugs: is each of them caught?
 ///
-/// Prints what caught each and the score. Value bugs must all be caught; a synchronisation bug that one machine's timing hides may be
-/// missed on GPUs, and the record says which. Exits 1 where a value bug was missed.
+/// There are those that people planted, in values and in synchronisation, and those that are made by rule at every place where a kernel
+/// synchronises. On the emulator each is judged on short cases under a few schedules until one is a finding; on GPUs the planted ones are, on
+/// the merge list. Prints what caught each, and the score. Exits 1 where a value bug was missed, or where a mutant was caught that
+/// fixtures/mutants/equivalent.toml says does nothing wrong; a synchronisation bug may be missed, and the record says which.
 #[derive(clap::Args)]
 #[command(after_long_help = "\
 Examples:
-  cargo xtask mutants                       all of them
+  cargo xtask mutants                       all of them, on the emulator
   cargo xtask mutants --only value_06       those whose names contain this
+  cargo xtask mutants --only two_shot/      those made by rule from a kernel
+  cargo xtask mutants --sample 20           of those made by rule, twenty
+  cargo xtask mutants --machine cuda        the planted ones on this machine's GPUs
   cargo xtask mutants --json mutants.json")]
 pub(crate) struct Mutants {
     /// Only mutants whose names contain this.
     #[arg(long, value_name = "TEXT")]
     only: Option<String>,
-    /// Cases of the merge list to try on each mutant at most, those of the mutant's dtype and operator first.
+    /// Of the mutants made by rule only so many, spread over all.
+    #[arg(long, value_name = "N")]
+    sample: Option<usize>,
+    /// Schedules of the emulator under which a mutant is tried.
+    #[arg(long, value_name = "N", default_value_t = 8)]
+    schedules: u64,
+    /// On GPUs: cases of the merge list to try on each mutant at most.
     #[arg(long, value_name = "N", default_value_t = 400)]
     limit: usize,
-    /// Seconds that one mutant may take.
+    /// On GPUs: seconds that one mutant may take.
     #[arg(long, value_name = "SECONDS", default_value_t = 60)]
     budget: u64,
     /// Write the record of the run (docs/record-schema.md).
     #[arg(long, value_name = "FILE")]
     json: Option<PathBuf>,
     /// What the mutants run on.
-    #[arg(long = "machine", value_enum, default_value_t = On::Cuda)]
+    #[arg(long = "machine", value_enum, default_value_t = On::Emulator)]
     on: On,
     #[command(flatten)]
     machine: Machine,
 }
+
+/// Cases of the merge list that a value mutant is judged on, on the emulator.
+const VALUE_CASES: usize = 120;
+
+/// The wall time that one run on the emulator gets.
+const DEADLINE: Duration = Duration::from_secs(60);
 
 /// What became of one mutant.
 #[derive(Serialize)]
 struct Outcome {
     mutant: String,
     kind: &'static str,
+    /// What the rule does, for those made by rule.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    defect: Option<&'static str>,
     description: String,
     caught: bool,
     /// Cases judged until it was caught, or all.
     tried: usize,
+    /// The schedule under which it was caught, counted from 0.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    schedule: Option<u64>,
+    /// Why it does nothing wrong, where it is known to.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    equivalent: Option<String>,
     /// The verdict that caught it.
     #[serde(skip_serializing_if = "Option::is_none")]
     verdict: Option<Verdict>,
@@ -69,111 +98,186 @@ struct Outcome {
 struct Subject {
     name: String,
     kind: MutantKind,
+    defect: Option<Defect>,
     description: String,
+    equivalent: Option<String>,
+    library: Library,
+    shared_pads: bool,
+    /// What makes a worker run it.
     arguments: Vec<String>,
     cases: Vec<Case>,
 }
 
 impl Subject {
-    fn of(mutant: &Mutant, merge: &[Case]) -> Subject {
-        let algorithm = mutant.module.rsplit('/').next().unwrap_or_default();
-        let reaches = |case: &&Case| {
-            (case.dtype, case.op) == (mutant.dtype, mutant.op)
-                && case.peer.is_none()
-                && case.skew.is_none_or(|skew| skew.site.is_none())
-                && match case.calls.is_empty() {
-                    true => case.algorithm == algorithm,
-                    false => case.shots().all(|shot| shot.algorithm == algorithm),
-                }
+    fn of(mutant: &Mutant, merge: &[Case], on: On) -> Subject {
+        let reached = || merge.iter().filter(|case| mutant.is_reached_by(case)).cloned().collect();
+        let cases = match (on, mutant.kind) {
+            (On::Cuda, _) => reached(),
+            (On::Emulator, MutantKind::Value) => mutants::small(reached()).into_iter().take(VALUE_CASES).collect(),
+            (On::Emulator, MutantKind::Sync) => mutants::sync_cases(mutant.algorithm()),
         };
         Subject {
             name: mutant.name.into(),
             kind: mutant.kind,
+            defect: None,
             description: mutant.description.into(),
+            equivalent: None,
+            library: mutant.library(),
+            shared_pads: false,
             arguments: vec![format!("--mutant={}", mutant.name)],
-            cases: merge.iter().filter(reaches).cloned().collect(),
+            cases,
         }
     }
 
     /// Two groups of the same ranks on one signal pad: a bug of plans, not of kernels.
-    fn shared_pads(merge: &[Case]) -> Subject {
+    fn shared_pads(merge: &[Case], on: On) -> Subject {
+        let cases: Vec<Case> = merge.iter().filter(|case| case.groups() > 1).cloned().collect();
         Subject {
             name: "sync_two_groups_on_one_pad".into(),
             kind: MutantKind::Sync,
+            defect: None,
             description: "Two groups of the same ranks use one signal pad, each on a stream of its own".into(),
+            equivalent: None,
+            library: Library::default(),
+            shared_pads: true,
             arguments: vec!["--shared-pads".into()],
-            cases: merge.iter().filter(|case| case.groups() > 1).cloned().collect(),
+            cases: if on == On::Emulator { mutants::small(cases) } else { cases },
+        }
+    }
+
+    fn made_by_rule(mutant: &Derived, equivalents: &[Equivalent]) -> Subject {
+        Subject {
+            name: mutant.name.clone(),
+            kind: MutantKind::Sync,
+            defect: Some(mutant.defect),
+            description: format!("{} ==> {}", mutant.original, if mutant.mutated.is_empty() { "nothing" } else { &mutant.mutated }),
+            equivalent: equivalents.iter().find(|known| known.name == mutant.name).map(|known| known.reason.clone()),
+            library: mutant.library(),
+            shared_pads: false,
+            arguments: Vec::new(),
+            cases: mutant.cases(),
+        }
+    }
+
+    fn outcome(&self, tried: usize, caught: Option<Caught>) -> Outcome {
+        let kind = match self.kind {
+            MutantKind::Value => "value",
+            MutantKind::Sync => "sync",
+        };
+        let (schedule, verdict) = caught.map(|caught| (caught.schedule, caught.verdict)).unzip();
+        Outcome {
+            mutant: self.name.clone(),
+            kind,
+            defect: self.defect.map(Defect::name),
+            description: self.description.clone(),
+            caught: verdict.is_some(),
+            tried,
+            schedule,
+            equivalent: self.equivalent.clone(),
+            verdict,
         }
     }
 }
 
 impl Mutants {
     pub(crate) fn run(self, sh: &Shell) -> anyhow::Result<ExitCode> {
-        let merge = List::Merge.cases(0);
-        let mut subjects: Vec<Subject> = MUTANTS.iter().map(|mutant| Subject::of(mutant, &merge)).collect();
-        subjects.push(Subject::shared_pads(&merge));
-        if let Some(text) = &self.only {
-            subjects.retain(|subject| subject.name.contains(text.as_str()));
-        }
-        if subjects.is_empty() {
-            bail!("no mutant's name contains `{}`", self.only.unwrap_or_default());
-        }
-        let mut machine = MachineInfo::default();
-        let mut outcomes = Vec::new();
-        for subject in subjects {
-            match self.hunt(&subject) {
-                Ok((info, outcome)) => {
-                    let by = outcome.verdict.as_ref().map_or_else(|| "missed".into(), |v| format!("{} {}: {}", v.status, v.case, v.reason));
-                    eprintln!("{}: {by} ({} tried)", outcome.mutant, outcome.tried);
-                    machine = info;
-                    outcomes.push(outcome);
-                }
+        let subjects = self.subjects()?;
+        let (mut machine, outcomes) = match self.on {
+            On::Emulator => self.emulated(&subjects)?,
+            On::Cuda => match self.on_gpus(&subjects) {
+                Ok(judged) => judged,
                 Err(StartError::CannotRun { reason }) => {
                     eprintln!("mutants cannot run on this machine: {reason}");
                     return Ok(ExitCode::from(CANNOT_RUN));
                 }
                 Err(error) => bail!(error),
-            }
-        }
-        println!("{}", rows(&outcomes));
-        let caught = outcomes.iter().filter(|o| o.caught).count();
-        let missed_value = outcomes.iter().any(|o| o.kind == "value" && !o.caught);
-        println!("{caught} of {} caught", outcomes.len());
+            },
+        };
+        println!("{}\n\n{}", rows(&outcomes), score(&outcomes));
         if let Some(path) = &self.json {
             let statuses = outcomes.iter().map(|o| if o.caught { Status::Pass } else { Status::Fail });
-            machine.notes.extend(project::gpu_settings(sh));
+            if self.on == On::Cuda {
+                machine.notes.extend(project::gpu_settings(sh));
+            }
             let mut summary = Summary::of(statuses);
-            summary.caught = Some(caught);
-            write_record(path, &Record::new("mutants", machine, project::source(sh), summary, outcomes))?;
+            summary.caught = Some(outcomes.iter().filter(|o| o.caught).count());
+            let mut record = Record::new("mutants", machine, project::source(sh), summary, outcomes.iter().collect());
+            record.notes = score(&outcomes).lines().map(str::to_owned).collect();
+            write_record(path, &record)?;
         }
-        Ok(if missed_value { ExitCode::from(FINDING) } else { ExitCode::SUCCESS })
+        let wrong = |o: &Outcome| (o.kind == "value" && !o.caught) || (o.equivalent.is_some() && o.caught);
+        Ok(if outcomes.iter().any(wrong) { ExitCode::from(FINDING) } else { ExitCode::SUCCESS })
     }
 
-    /// Judges cases on a mutant until one catches it.
-    fn hunt(&self, subject: &Subject) -> Result<(MachineInfo, Outcome), StartError> {
-        let start = std::time::Instant::now();
-        let arguments: Vec<String> = subject.arguments.iter().cloned().chain([self.on.argument()]).collect();
-        let mut judge = Judge::new(&self.machine, &arguments, Duration::from_secs(10));
-        let machine = judge.machine()?;
-        let mut tried = 0;
-        let mut caught = None;
-        for case in subject.cases.iter().take(self.limit) {
-            if start.elapsed() > Duration::from_secs(self.budget) {
-                break;
+    fn subjects(&self) -> anyhow::Result<Vec<Subject>> {
+        let merge = List::Merge.cases(0);
+        let mut subjects: Vec<Subject> = MUTANTS.iter().map(|mutant| Subject::of(mutant, &merge, self.on)).collect();
+        subjects.push(Subject::shared_pads(&merge, self.on));
+        // Only the emulator bounds what these do to memory: one of them signals a rank that is not there.
+        if self.on == On::Emulator {
+            let equivalents = mutants::equivalents().map_err(|error| anyhow!(error))?;
+            let mut derived = mutants::derived();
+            if let Some(number) = self.sample {
+                derived = mutants::sample(derived, number);
             }
-            tried += 1;
-            let verdict = judge.one(case)?;
-            if verdict.status.is_finding() {
-                caught = Some(verdict);
-                break;
-            }
+            subjects.extend(derived.iter().map(|mutant| Subject::made_by_rule(mutant, &equivalents)));
         }
-        let kind = match subject.kind {
-            MutantKind::Value => "value",
-            MutantKind::Sync => "sync",
-        };
-        let (mutant, description) = (subject.name.clone(), subject.description.clone());
-        Ok((machine, Outcome { mutant, kind, description, caught: caught.is_some(), tried, verdict: caught }))
+        if let Some(text) = &self.only {
+            subjects.retain(|subject| subject.name.contains(text.as_str()));
+        }
+        if subjects.is_empty() {
+            bail!("no mutant's name contains `{}`", self.only.as_deref().unwrap_or_default());
+        }
+        Ok(subjects)
+    }
+
+    /// Judges all subjects in this process.
+    fn emulated(&self, subjects: &[Subject]) -> anyhow::Result<(MachineInfo, Vec<Outcome>)> {
+        let unchanged = self.machine.emulator(Library::default(), 0)?;
+        let outcomes = emulated::in_parallel(
+            subjects,
+            || (),
+            |(), subject, _| {
+                let options = EmulatorOptions { library: subject.library.clone(), ..unchanged.clone() };
+                let mut machine = Emulator::new(options.clone());
+                let (tried, caught) = mutants::hunt(&subject.cases, self.schedules, |case, schedule| {
+                    machine.set_interleaving(Interleaving::nth(0, schedule as usize));
+                    emulated::judge(case, &mut machine, &options, DEADLINE, subject.shared_pads)
+                });
+                subject.outcome(tried, caught)
+            },
+        );
+        Ok((Emulator::new(unchanged).info(), outcomes))
+    }
+
+    /// Judges all subjects in workers, one after the other.
+    fn on_gpus(&self, subjects: &[Subject]) -> Result<(MachineInfo, Vec<Outcome>), StartError> {
+        let mut machine = MachineInfo::default();
+        let mut outcomes = Vec::new();
+        for subject in subjects {
+            let start = std::time::Instant::now();
+            let arguments: Vec<String> = subject.arguments.iter().cloned().chain([self.on.argument()]).collect();
+            let mut judge = Judge::new(&self.machine, &arguments, Duration::from_secs(10));
+            machine = judge.machine()?;
+            let mut tried = 0;
+            let mut caught = None;
+            for case in subject.cases.iter().take(self.limit) {
+                if start.elapsed() > Duration::from_secs(self.budget) {
+                    break;
+                }
+                tried += 1;
+                let verdict = judge.one(case)?;
+                if verdict.status.is_finding() {
+                    caught = Some(Caught { schedule: 0, verdict });
+                    break;
+                }
+            }
+            let outcome = Outcome { schedule: None, ..subject.outcome(tried, caught) };
+            let by = outcome.verdict.as_ref().map_or_else(|| "missed".into(), |v| format!("{} {}: {}", v.status, v.case, v.reason));
+            eprintln!("{}: {by} ({tried} tried)", outcome.mutant);
+            outcomes.push(outcome);
+        }
+        Ok((machine, outcomes))
     }
 }
 
@@ -182,11 +286,39 @@ fn rows(outcomes: &[Outcome]) -> String {
         .iter()
         .map(|o| {
             let by = match &o.verdict {
+                None if o.equivalent.is_some() => "equivalent".into(),
                 None => "missed".into(),
                 Some(v) => v.findings.first().map_or_else(|| v.status.to_string(), |f| f.property.clone()),
             };
-            vec![o.mutant.clone(), by, o.tried.to_string(), o.description.clone()]
+            let schedule = o.schedule.map(|schedule| schedule.to_string()).unwrap_or_default();
+            // A name of those made by rule says all; the lines stand in the record.
+            let bug = if o.defect.is_some() { String::new() } else { o.description.clone() };
+            vec![o.mutant.clone(), o.defect.unwrap_or_default().into(), by, schedule, o.tried.to_string(), bug]
         })
         .collect();
-    table::aligned(&["mutant", "caught by", "cases", "bug"], 4, &rows)
+    table::aligned(&["mutant", "defect", "caught by", "schedule", "cases", "bug"], 3, &rows)
+}
+
+/// How many of each kind were caught. The equivalent ones do not count.
+fn score(outcomes: &[Outcome]) -> String {
+    let of = |wanted: &dyn Fn(&&Outcome) -> bool| {
+        let counted: Vec<&Outcome> = outcomes.iter().filter(|o| o.equivalent.is_none()).filter(wanted).collect();
+        (counted.iter().filter(|o| o.caught).count(), counted.len())
+    };
+    let mut lines = Vec::new();
+    let mut line = |what: &str, (caught, all): (usize, usize)| {
+        if all > 0 {
+            lines.push(format!("{what}: {caught} of {all} caught ({:.1} %)", 100.0 * caught as f64 / all as f64));
+        }
+    };
+    line("value mutants", of(&|o| o.kind == "value"));
+    line("synchronisation mutants that people planted", of(&|o| o.kind == "sync" && o.defect.is_none()));
+    let by_defect: BTreeMap<Defect, _> = Defect::ALL.into_iter().map(|defect| (defect, of(&|o| o.defect == Some(defect.name())))).collect();
+    for (defect, counts) in by_defect {
+        line(&format!("synchronisation mutants made by rule, {}", defect.name()), counts);
+    }
+    line("synchronisation mutants", of(&|o| o.kind == "sync"));
+    let equivalent = outcomes.iter().filter(|o| o.equivalent.is_some()).count();
+    lines.push(format!("{equivalent} equivalent ones are not counted (fixtures/mutants/equivalent.toml)"));
+    lines.join("\n")
 }

@@ -347,8 +347,10 @@ impl Executor<'_> {
             return self.launch.parameters.get(offset as usize).copied();
         }
         let function = &self.launch.program.module.functions[self.frame.function];
-        let row = self.warp.parameters.get(self.frame.parameters + offset as usize)?;
-        (offset < function.param_bytes.into()).then_some(row[lane])
+        // An offset may be any number of 64 bits.
+        let within = offset < function.param_bytes.into();
+        let row = self.warp.parameters.get(self.frame.parameters + usize::try_from(offset).ok().filter(|_| within)?)?;
+        Some(row[lane])
     }
 
     /// The error of an access outside the parameter space.

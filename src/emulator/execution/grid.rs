@@ -25,6 +25,9 @@ pub struct Shape {
 /// The most shared memory of a block, in bytes: that of sm_90.
 const MOST_SHARED: u64 = 227 * 1024;
 
+/// The most local memory of a thread, in bytes, of all frames that its calls may have: that of compute capability 5.0 and later.
+const MOST_LOCAL: u64 = 512 * 1024;
+
 /// Threads that are resident at once, as on 132 multiprocessors of 2048. Blocks past it start as others end, in order.
 const RESIDENT_THREADS: u32 = 132 * 2048;
 
@@ -132,7 +135,7 @@ impl Grid {
     ///
     /// # Errors
     /// [`Fault::BadLaunch`] for an unknown entry or one that is no kernel, parameters of another size, a shape with a zero, blocks of more
-    /// than 1024 threads or than the entry allows, clusters of more than one block, and more shared memory than there is.
+    /// than 1024 threads or than the entry allows, clusters of more than one block, and more shared or local memory than there is.
     pub fn new(program: Arc<Program>, entry: &str, shape: Shape, parameters: &[u8], memory: &mut Memory) -> Result<Grid, Fault> {
         let index = program.entry(entry)?;
         let function = &program.module.functions[index];
@@ -146,12 +149,16 @@ impl Grid {
         if shared_bytes > MOST_SHARED {
             return bad(format!("{shared_bytes} bytes of shared memory: at most {MOST_SHARED} are there"));
         }
+        let local_bytes = program.local_bytes(index);
+        if local_bytes > MOST_LOCAL {
+            return bad(format!("{local_bytes} bytes of local memory of a thread: at most {MOST_LOCAL} are there"));
+        }
         let rank = program.rank;
         let owner = Owner::new(rank, 0, format!("parameters ({entry})"));
         let parameter_address = memory.allocate(owner, parameters.len() as u64, Init::Zero);
         memory.write(parameter_address, rank, parameters).map_err(|error| Fault::BadLaunch(format!("{entry}: {error}")))?;
         let launch = Launch {
-            local_bytes: program.local_bytes(index),
+            local_bytes,
             entry: index,
             name: entry.into(),
             shape,

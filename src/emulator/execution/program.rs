@@ -6,6 +6,9 @@ use super::fault::Fault;
 use crate::emulator::memory::{Address, Init, Memory, Owner};
 use crate::emulator::ptx::{self, Base, Instruction, Module, Space};
 
+/// The most bytes that a module's global and constant variables have together.
+const MOST_VARIABLES: u64 = 1 << 30;
+
 /// A module laid out in one rank's memory: its global and constant variables have addresses.
 #[derive(Clone, Debug)]
 pub struct Program {
@@ -21,10 +24,14 @@ impl Program {
     /// Gives the module's variables memory on `rank`, with their initial values. Variables that have none are zero, as PTX says.
     ///
     /// # Errors
-    /// [`Fault::BadLaunch`] for a variable that another module defines.
+    /// [`Fault::BadLaunch`] for a variable that another module defines, and for more than 1 GiB of variables.
     pub fn load(module: Arc<Module>, rank: usize, memory: &mut Memory) -> Result<Program, Fault> {
         if let Some(missing) = module.variables.iter().find(|variable| variable.external) {
             return Err(Fault::BadLaunch(format!("variable `{}` is defined in another module", missing.name)));
+        }
+        let bytes = module.variables.iter().fold(0_u64, |sum, variable| sum.saturating_add(variable.bytes));
+        if bytes > MOST_VARIABLES {
+            return Err(Fault::BadLaunch(format!("{bytes} bytes of variables in a module: at most {MOST_VARIABLES} are there")));
         }
         let allocate =
             |variable: &ptx::Variable| memory.allocate(Owner::new(rank, 0, variable.name.as_str()), variable.bytes, Init::Zero).0;

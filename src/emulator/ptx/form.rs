@@ -15,6 +15,8 @@ pub(super) struct Form<'f, 't> {
     pub(super) names: &'f mut Names<'t>,
     /// Variables of the module.
     globals: &'f HashMap<&'t str, Symbol>,
+    /// Its functions that are no kernels.
+    pub(super) callable: &'f HashMap<&'t str, usize>,
     /// The module's functions as far as calls need them, by index.
     pub(super) functions: &'f [Function],
     /// Whether it stands in a kernel.
@@ -27,12 +29,12 @@ pub(super) struct Form<'f, 't> {
 impl<'f, 't> Form<'f, 't> {
     pub(super) fn new(
         names: &'f mut Names<'t>,
-        globals: &'f HashMap<&'t str, Symbol>,
+        (globals, callable): (&'f HashMap<&'t str, Symbol>, &'f HashMap<&'t str, usize>),
         functions: &'f [Function],
         in_entry: bool,
         instruction: &'f syntax::Instruction<'t>,
     ) -> Form<'f, 't> {
-        Form { names, globals, functions, in_entry, instruction, taken: 0, next: 0 }
+        Form { names, globals, callable, functions, in_entry, instruction, taken: 0, next: 0 }
     }
 
     /// The opcode with all modifiers, as written.

@@ -5,11 +5,17 @@ use std::collections::HashMap;
 use super::error::{Position, PtxError};
 use super::instruction::{Base, Class, Register};
 use super::registers::RegisterCounts;
-use super::syntax::{Statement, Variable};
+use super::syntax::{Statement, Storage, Variable};
 use super::types::{Space, Type};
 
 /// The most bytes of one space that a function may have.
 const MAX_SPACE: u64 = 1 << 24;
+
+/// The most bytes of parameters of a function, its calls' included: a warp keeps them for each of its lanes. The ISA allows a kernel 32764.
+const MAX_PARAMETERS: u64 = 1 << 18;
+
+/// The most labels of all branch tables that a function's instructions use.
+const MAX_TABLES: usize = 1 << 20;
 
 /// What a name of memory means.
 #[derive(Clone, Copy, Debug)]
@@ -31,8 +37,9 @@ impl Layout {
     pub(super) fn place(&mut self, variable: &Variable<'_>) -> Result<(u64, u64), PtxError> {
         let (bytes, align) = extent(variable)?;
         let offset = self.bytes.next_multiple_of(align);
-        if bytes > MAX_SPACE || offset + bytes > MAX_SPACE {
-            return Err(PtxError::limit(variable.at, format!("{} bytes of one space", offset.saturating_add(bytes)), MAX_SPACE));
+        let most = if variable.storage == Storage::Memory(Space::Param) { MAX_PARAMETERS } else { MAX_SPACE };
+        if bytes > most || offset + bytes > most {
+            return Err(PtxError::limit(variable.at, format!("{} bytes of one space", offset.saturating_add(bytes)), most));
         }
         self.bytes = offset + bytes;
         Ok((offset, bytes))
@@ -93,6 +100,8 @@ pub(super) struct Names<'t> {
     current: usize,
     /// How many scopes were entered so far; they are numbered in the order of the text.
     entered: usize,
+    /// Labels of the branch tables that were used so far.
+    table_labels: usize,
     pub(super) counts: RegisterCounts,
 }
 
@@ -120,7 +129,7 @@ impl<'t> Names<'t> {
                 Statement::Variable(_) | Statement::Loc(_) => {}
             }
         }
-        Ok(Names { scopes, current: 0, entered: 0, counts: RegisterCounts::default() })
+        Ok(Names { scopes, current: 0, entered: 0, table_labels: 0, counts: RegisterCounts::default() })
     }
 
     pub(super) fn open(&mut self) {
@@ -184,9 +193,13 @@ impl<'t> Names<'t> {
         found.ok_or_else(|| PtxError::undeclared(at, name, "label"))
     }
 
-    pub(super) fn table(&self, name: &str, at: Position) -> Result<Box<[usize]>, PtxError> {
+    pub(super) fn table(&mut self, name: &str, at: Position) -> Result<Box<[usize]>, PtxError> {
         let found = self.visible().find_map(|scope| self.scopes[scope].tables.get(name)).copied();
         let targets = found.ok_or_else(|| PtxError::undeclared(at, name, "list of branch targets"))?;
+        self.table_labels += targets.len();
+        if self.table_labels > MAX_TABLES {
+            return Err(PtxError::limit(at, "a branch by a table too many: labels of all tables", MAX_TABLES as u64));
+        }
         targets.iter().map(|(label, at)| self.label(label, *at)).collect()
     }
 }

@@ -8,6 +8,9 @@ use super::lexer::{Token, TokenKind, tokens};
 use super::syntax::{Function, Initial, Instruction, Module, Number, Operand, OperandKind, Statement, Storage, Variable};
 use super::types::{Space, Type};
 
+/// The most scopes that stand within one another: what a name means is looked for in each of them.
+const MAX_DEPTH: usize = 64;
+
 /// The most operands, vector elements, parameters or modifiers that one list may have.
 const MAX_LIST: usize = 4096;
 
@@ -201,6 +204,9 @@ impl<'t> Parser<'t> {
                 body.push(Statement::Close);
             } else {
                 depth += usize::from(*self.peek() == TokenKind::Mark('{'));
+                if depth > MAX_DEPTH {
+                    return Err(PtxError::limit(self.at(), "a scope too deep", MAX_DEPTH as u64));
+                }
                 self.statement(&mut body)?;
             }
         }

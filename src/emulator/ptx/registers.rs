@@ -144,6 +144,9 @@ fn successors(operation: &Operation, index: usize, each: &mut dyn FnMut(usize)) 
 /// The most bits of liveness that one function may take; past it, its registers stay as they are.
 const MAX_LIVENESS: usize = 1 << 28;
 
+/// The most words of liveness that are computed, again and again until nothing changes; past it, the same.
+const MAX_LIVENESS_WORK: usize = 1 << 27;
+
 /// Gives registers that are never live at the same operation one slot, and returns how many slots there are then.
 ///
 /// The interval of a register goes from the first to the last operation that it is live at or named by. Sources and destinations of
@@ -181,8 +184,14 @@ pub(super) fn compact(code: &mut [Operation], declared: RegisterCounts) -> Regis
     let mut live = vec![0_u64; words * code.len()];
     let mut row = vec![0_u64; words];
     let mut changed = true;
+    let mut work = 0;
     while changed {
         changed = false;
+        // A pass carries liveness over one branch backwards; code may be made of those.
+        work += live.len() + code.len();
+        if work > MAX_LIVENESS_WORK {
+            return declared;
+        }
         for at in (0..code.len()).rev() {
             row.fill(0);
             successors(&code[at], at, &mut |next| {

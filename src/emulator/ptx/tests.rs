@@ -223,8 +223,10 @@ fn memory_is_laid_out_as_c_does() {
 
 #[test]
 fn deep_nesting_is_no_depth_of_recursion() {
-    let deep = format!("{}{}", "{".repeat(100_000), "}".repeat(100_000));
-    decoded(&deep);
+    let deep = |depth: usize| format!("{}{}", "{".repeat(depth), "}".repeat(depth));
+    decoded(&deep(64));
+    let error = parse(&around(&deep(100_000))).unwrap_err().to_string();
+    assert!(error.contains("a scope too deep, more than the 64 that are allowed"), "{error}");
     assert!(parse(&around(&format!("mov.b64 %d1, {};", "{".repeat(100_000)))).is_err());
 }
 

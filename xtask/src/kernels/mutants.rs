@@ -51,7 +51,8 @@ struct Edit {
 /// Names the file and what is wrong with it.
 pub(super) fn load(root: &Path) -> anyhow::Result<Vec<Described>> {
     let mut mutants = Vec::new();
-    for path in files(root, "fixtures/mutants", "toml")? {
+    // One of the files is no description: it is about the mutants that are made by rule.
+    for path in files(root, "fixtures/mutants", "toml")?.into_iter().filter(|path| !path.ends_with("/equivalent.toml")) {
         let read = || -> anyhow::Result<Described> {
             let mutant: Described = toml::from_str(&fs::read_to_string(root.join(&path))?)?;
             if path != mutant.path() {

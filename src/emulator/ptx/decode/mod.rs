@@ -4,7 +4,7 @@ mod arithmetic;
 mod data;
 mod threads;
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 
 use super::error::{Position, PtxError, shortened};
 use super::form::{Form, immediate};
@@ -21,39 +21,33 @@ use super::types::{BooleanOp, Space};
 /// # Errors
 /// At the first name, instruction, modifier or operand that is not known.
 pub(super) fn module(written: &syntax::Module<'_>) -> Result<Module, PtxError> {
-    let mut decoder = Decoder { variables: Vec::new(), symbols: HashMap::new(), shared: Layout::default() };
+    let mut decoder = Decoder { variables: Vec::new(), symbols: HashMap::new(), callable: HashMap::new(), shared: Layout::default() };
     for variable in &written.variables {
         let symbol = decoder.declare(variable, None)?;
         if decoder.symbols.insert(variable.name, symbol).is_some() && !variable.external {
             return Err(PtxError::redeclared(variable.at, variable.name));
         }
     }
-    let mut names = Vec::new();
-    let mut functions = Vec::new();
-    for function in &written.functions {
-        let (signature, scope) = signature(function)?;
-        let twice = |other: &Function| other.name == signature.name && !other.external && !signature.external;
-        if functions.iter().any(twice) {
+    let mut defined = HashSet::new();
+    for function in written.functions.iter().filter(|function| function.body.is_some()) {
+        if !defined.insert(function.name) {
             return Err(PtxError::redeclared(function.at, function.name));
         }
-        functions.push(signature);
-        names.push(scope);
     }
-    // Calls to a function that was declared first and defined later go to the definition.
-    let defined: HashMap<String, usize> =
-        functions.iter().enumerate().filter(|(_, f)| !f.external).map(|(index, f)| (f.name.clone(), index)).collect();
-    let mut declared_only: Vec<usize> = Vec::new();
-    for (index, function) in functions.iter().enumerate() {
-        if function.external && defined.contains_key(&function.name) {
-            declared_only.push(index);
+    let (mut bodies, mut names, mut functions) = (Vec::new(), Vec::new(), Vec::new());
+    for function in &written.functions {
+        let (signature, scope) = signature(function)?;
+        // Calls to a function that was declared first and defined later go to the definition.
+        if function.body.is_some() || !defined.contains(function.name) {
+            bodies.push(function);
+            names.push(scope);
+            functions.push(signature);
         }
     }
-    for &index in declared_only.iter().rev() {
-        functions.remove(index);
-        names.remove(index);
+    // Of several declarations the first.
+    for (index, function) in bodies.iter().enumerate().rev().filter(|(_, function)| !function.entry) {
+        decoder.callable.insert(function.name, index);
     }
-    let bodies: Vec<&syntax::Function<'_>> =
-        written.functions.iter().enumerate().filter(|(index, _)| !declared_only.contains(index)).map(|(_, f)| f).collect();
     // Functions first: their shared variables come before those of kernels.
     for entry in [false, true] {
         for (index, function) in bodies.iter().enumerate().filter(|(_, function)| function.entry == entry) {
@@ -157,6 +151,8 @@ fn bounds(written: &[(&str, Vec<u64>, Position)]) -> Result<LaunchBounds, PtxErr
 struct Decoder<'t> {
     variables: Vec<Variable>,
     symbols: HashMap<&'t str, Symbol>,
+    /// Functions that are no kernels, by name.
+    callable: HashMap<&'t str, usize>,
     /// Shared variables of the module and of functions.
     shared: Layout,
 }
@@ -245,7 +241,7 @@ impl<'t> Decoder<'t> {
                     names.declare_symbol(variable.name, symbol, variable.at)?;
                 }
                 Statement::Instruction(instruction) => {
-                    let form = Form::new(names, &self.symbols, functions, written.entry, instruction);
+                    let form = Form::new(names, (&self.symbols, &self.callable), functions, written.entry, instruction);
                     let (guard, decoded) = operation(form)?;
                     function.code.push(Operation { guard, instruction: decoded, at: instruction.at, source });
                 }

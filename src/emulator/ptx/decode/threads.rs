@@ -40,8 +40,11 @@ pub(super) fn call<'t>(f: &mut Form<'_, 't>) -> Result<Instruction, PtxError> {
     let results = if starts { items(f)? } else { &[] };
     let operand = f.operand("a function")?;
     let OperandKind::Name(name, None) = operand.kind else { return Err(f.combination("no function", "a function's name")) };
-    let found = f.functions.iter().position(|function| function.name == name && !function.entry);
-    let function = found.ok_or_else(|| PtxError::undeclared(operand.at, name, "function; calls through registers are not known"))?;
+    let function = f
+        .callable
+        .get(name)
+        .copied()
+        .ok_or_else(|| PtxError::undeclared(operand.at, name, "function; calls through registers are not known"))?;
     let arguments = if lists > usize::from(starts) { items(f)? } else { &[] };
     let callee = &f.functions[function];
     let results = pass(f, results, &callee.returns, true)?;

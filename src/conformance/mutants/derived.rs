@@ -1,0 +1,393 @@
+//! Mutants made by rule: at every place where a kernel synchronises, everything that one line can get wrong.
+//!
+//! They are derived from the PTX that ships, for every module that synchronises, so a new kernel has its mutants without a line of code. Some
+//! rules take a line or two more than the one they change, for a register of their own.
+
+use serde::{Deserialize, Serialize};
+
+use super::{
+    lines::{EntryText, Instruction},
+    sites::{Branch, Door, Sites},
+};
+use crate::{
+    conformance::Case,
+    kernels::{Library, MODULES},
+    plan::{Build, MAX_WORLD},
+};
+
+/// What a rule does to a place.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Defect {
+    /// A barrier of the block is left out.
+    Barrier,
+    /// A release or an acquire is relaxed, or a fence left out.
+    Order,
+    /// A strong operation is weak.
+    Strength,
+    /// System scope is that of a GPU or of a block.
+    Scope,
+    /// A signal is not sent, or sent before the block's barrier.
+    Signal,
+    /// A wait does not wait, or waits for the opposite.
+    Wait,
+    /// The count of barriers is not read, not kept, or one too low.
+    Epoch,
+    /// A barrier is without a rank, or has one too many.
+    Peers,
+    /// A signal goes to another's slot, or another's is looked at.
+    Slot,
+}
+
+impl Defect {
+    /// Every defect.
+    pub const ALL: [Defect; 9] = [
+        Defect::Barrier,
+        Defect::Order,
+        Defect::Strength,
+        Defect::Scope,
+        Defect::Signal,
+        Defect::Wait,
+        Defect::Epoch,
+        Defect::Peers,
+        Defect::Slot,
+    ];
+
+    /// The name in reports and JSON.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Defect::Barrier => "barrier",
+            Defect::Order => "order",
+            Defect::Strength => "strength",
+            Defect::Scope => "scope",
+            Defect::Signal => "signal",
+            Defect::Wait => "wait",
+            Defect::Epoch => "epoch",
+            Defect::Peers => "peers",
+            Defect::Slot => "slot",
+        }
+    }
+}
+
+/// A kernel with one place of its synchronisation changed.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct Derived {
+    /// Kernel, line from the head of its entry (1 is the line with its name), and what is changed: `two_shot/L49 st.relaxed.sys dropped`.
+    pub name: String,
+    /// What kind of change it is.
+    pub defect: Defect,
+    /// The module: `all_reduce/two_shot`.
+    pub module: &'static str,
+    /// The line as it was.
+    pub original: String,
+    /// What stands there now, some lines apart by ` `; empty where it is dropped.
+    pub mutated: String,
+    /// The module with this one entry.
+    #[serde(skip)]
+    pub ptx: String,
+}
+
+impl Derived {
+    /// The kernels with this mutant in its module's place.
+    pub fn library(&self) -> Library {
+        let mut library = Library::default();
+        library.replace(self.module, Build::Release, self.ptx.clone());
+        library
+    }
+
+    /// What it is judged on: see [`sync_cases`].
+    pub fn cases(&self) -> Vec<Case> {
+        sync_cases(kernel(self.module))
+    }
+}
+
+/// Short cases of an algorithm's bf16 sum that its synchronisation matters in: few elements, two to four ranks, calls back to back on the same
+/// buffers, so that ranks come to be a launch apart; one with several blocks; eager and as graphs.
+pub fn sync_cases(algorithm: &str) -> Vec<Case> {
+    let ids = [
+        format!("w=3:calls={algorithm}.40+{algorithm}.40+{algorithm}.17.in_place+{algorithm}.40"),
+        format!("w=2:calls=[{algorithm}.33+{algorithm}.70.off1]x3:seed=1"),
+        format!("w=4:calls={algorithm}.100.in_place+[{algorithm}.9]x3+{algorithm}.100:inputs=natural:seed=2"),
+        format!("w=2:calls={algorithm}.9000+{algorithm}.9000+{algorithm}.9000.in_place:seed=3"),
+    ];
+    ids.iter().map(|id| format!("all_reduce/{algorithm}:bf16,sum:{id}").parse().expect("an id of this module's own")).collect()
+}
+
+/// Every module that synchronises, which those with a checked build are, and the entry that its mutants are made of.
+pub fn subjects() -> impl Iterator<Item = (&'static str, String)> {
+    MODULES
+        .iter()
+        .filter(|module| module.checked.is_some())
+        .map(|module| (module.name, format!("{}_bf16_sum", module.name.replace('/', "_"))))
+}
+
+/// The mutants of all [`subjects`], in the order of their modules and lines.
+pub fn derived() -> Vec<Derived> {
+    let of_module = |(module, entry): (&'static str, String)| {
+        let ptx = MODULES.iter().find(|found| found.name == module).map(|found| found.release).unwrap_or_default();
+        derive(module, ptx, &entry)
+    };
+    subjects().flat_map(of_module).collect()
+}
+
+/// The algorithm that a module is the kernel of.
+fn kernel(module: &str) -> &str {
+    module.rsplit('/').next().unwrap_or(module)
+}
+
+/// The mutants of one entry of a module's text.
+fn derive(module: &'static str, ptx: &str, entry: &str) -> Vec<Derived> {
+    let Some(entry) = EntryText::of(ptx, entry) else { return Vec::new() };
+    let sites = Sites::of(&entry);
+    let mut rules = Rules { module, entry: &entry, mutants: Vec::new() };
+    for &(line, found) in &sites.barriers {
+        rules.drop(line, Defect::Barrier, &short(&found));
+    }
+    for &(line, found) in &sites.fences {
+        rules.drop(line, Defect::Order, &short(&found));
+        rules.scopes(line, &found);
+    }
+    for &(line, found) in &sites.signals {
+        rules.weaken(line, &found);
+        rules.drop(line, Defect::Signal, &short(&found));
+        rules.before_barrier(line, &found, &sites);
+        rules.slots(line, &found, 0);
+    }
+    for look in &sites.looks {
+        rules.weaken(look.line, &look.load);
+        rules.slots(look.line, &look.load, 1);
+        if let Some(branch) = &look.branch {
+            rules.wait(branch, &look.load);
+        }
+    }
+    for door in &sites.doors {
+        let exit = sites.looks.iter().find(|look| look.line > door.signal).and_then(|look| look.branch.as_ref());
+        rules.peers(door, exit);
+    }
+    rules.epoch(&sites);
+    rules.mutants.sort_by_key(|(line, _)| *line);
+    rules.mutants.into_iter().map(|(_, mutant)| mutant).collect()
+}
+
+/// An opcode without space and type.
+fn short(instruction: &Instruction<'_>) -> String {
+    instruction.opcode.split(".global").next().unwrap_or_default().to_owned()
+}
+
+/// An opcode with one modifier replaced by others, or by none.
+fn respelled(opcode: &str, modifier: &str, by: &str) -> String {
+    let parts = opcode.split('.').map(|part| if part == modifier { by } else { part });
+    parts.filter(|part| !part.is_empty()).collect::<Vec<_>>().join(".")
+}
+
+/// Registers of the mutants' own.
+const REGISTERS: &str = "\t.reg .b32 \t%mutant_index;\n\t.reg .pred \t%mutant_takes_part;\n";
+
+struct Rules<'a, 't> {
+    module: &'static str,
+    entry: &'a EntryText<'t>,
+    /// With their lines.
+    mutants: Vec<(usize, Derived)>,
+}
+
+impl Rules<'_, '_> {
+    /// Adds the mutant with `replacement` in the place of a line, and, before other lines, what `before` says.
+    fn add(&mut self, line: usize, defect: Defect, change: &str, replacement: &str, before: &[(usize, String)]) {
+        let ptx = self.entry.with(|number, original, into| {
+            before.iter().filter(|(at, _)| *at == number).for_each(|(_, text)| *into += text);
+            match (number == line, replacement) {
+                (true, "") => {}
+                (true, _) => *into += &format!("\t{replacement}\n"),
+                (false, _) => *into += &format!("{original}\n"),
+            }
+            if original.trim() == "{" && (replacement.contains("%mutant_") || before.iter().any(|(_, text)| text.contains("%mutant_"))) {
+                *into += REGISTERS;
+            }
+        });
+        let name = format!("{}/L{} {change}", kernel(self.module), line + 1);
+        let original = self.entry.lines[line].trim().to_owned();
+        let inserted = before.iter().flat_map(|(_, text)| text.lines()).chain(replacement.lines());
+        let mutated = inserted.map(str::trim).collect::<Vec<_>>().join(" ");
+        self.mutants.push((line, Derived { name, defect, module: self.module, original, mutated, ptx }));
+    }
+
+    fn drop(&mut self, line: usize, defect: Defect, what: &str) {
+        self.add(line, defect, &format!("{what} dropped"), "", &[]);
+    }
+
+    /// The same line with another opcode.
+    fn respell(&mut self, line: usize, defect: Defect, found: &Instruction<'_>, opcode: &str) {
+        let now = Instruction { opcode, ..*found };
+        let text = [now.guard, now.opcode, now.operands].into_iter().filter(|part| !part.is_empty()).collect::<Vec<_>>().join(" ");
+        self.add(line, defect, &format!("{} -> {}", short(found), short(&now)), &format!("{text};"), &[]);
+    }
+
+    /// Less order, less strength, less scope.
+    fn weaken(&mut self, line: usize, found: &Instruction<'_>) {
+        for semantics in ["release", "acquire", "acq_rel"].into_iter().filter(|semantics| found.has(semantics)) {
+            self.respell(line, Defect::Order, found, &respelled(found.opcode, semantics, "relaxed"));
+        }
+        // Only loads and stores can be weak.
+        if found.has("relaxed") && (found.opcode.starts_with("ld.") || found.opcode.starts_with("st.")) {
+            let opcode = respelled(&respelled(found.opcode, "relaxed", "weak"), "sys", "");
+            self.respell(line, Defect::Strength, found, &opcode);
+        }
+        self.scopes(line, found);
+    }
+
+    fn scopes(&mut self, line: usize, found: &Instruction<'_>) {
+        for scope in ["gpu", "cta"].into_iter().filter(|_| found.has("sys")) {
+            self.respell(line, Defect::Scope, found, &respelled(found.opcode, "sys", scope));
+        }
+    }
+
+    /// The signal, with all that leads to it, before the barrier that it comes after.
+    fn before_barrier(&mut self, line: usize, found: &Instruction<'_>, sites: &Sites<'_>) {
+        const LABEL: &str = "$mutant_after_signal";
+        let Some(&(barrier, ref stands)) = sites.barriers.iter().rev().find(|(barrier, _)| *barrier < line) else { return };
+        // Beyond a label the way to the signal is not this one alone.
+        if (barrier..line).any(|between| self.entry.label_of(between).is_some()) {
+            return;
+        }
+        let mut moved = String::new();
+        for between in barrier + 1..=line {
+            match self.entry.instruction(between) {
+                Some(jump) if jump.opcode.starts_with("bra") => moved += &format!("\t{} {} {LABEL};\n", jump.guard, jump.opcode),
+                Some(_) => moved += &format!("{}\n", self.entry.lines[between]),
+                None => {}
+            }
+        }
+        moved += &format!("{LABEL}:\n");
+        self.add(line, Defect::Signal, &format!("{} before {}", short(found), short(stands)), "", &[(barrier, moved)]);
+    }
+
+    /// The slot of the next rank, and of the next block.
+    fn slots(&mut self, line: usize, found: &Instruction<'_>, operand: usize) {
+        let address = found.operand(operand).trim_matches(['[', ']']);
+        let (register, offset) = match address.split_once('+') {
+            None => (address, Some(0)),
+            Some((register, offset)) => (register, offset.parse::<i64>().ok()),
+        };
+        let Some(offset) = offset else { return };
+        for (bytes, whose) in [(4, "rank"), (4 * MAX_WORLD as i64, "block")] {
+            let text = self.entry.lines[line].trim().replace(&format!("[{address}]"), &format!("[{register}+{}]", offset + bytes));
+            self.add(line, Defect::Slot, &format!("{} at the next {whose}'s slot", short(found)), &text, &[]);
+        }
+    }
+
+    /// A wait that is left at once, and one that is left when it should go on.
+    fn wait(&mut self, branch: &Branch<'_>, look: &Instruction<'_>) {
+        let Instruction { guard, opcode, operands } = branch.instruction;
+        let leave = if branch.leaves_if_taken { format!("{opcode} {operands};") } else { String::new() };
+        self.add(branch.line, Defect::Wait, &format!("{} not waited for", short(look)), &leave, &[]);
+        let inverted = match guard.strip_prefix("@!") {
+            Some(predicate) => format!("@{predicate}"),
+            None => format!("@!{}", guard.trim_start_matches('@')),
+        };
+        self.add(
+            branch.line,
+            Defect::Wait,
+            &format!("{} waited for in reverse", short(look)),
+            &format!("{inverted} {opcode} {operands};"),
+            &[],
+        );
+    }
+
+    /// A barrier without the last rank, without the first, without any, with one too many, and with the last for one half of it only.
+    fn peers(&mut self, door: &Door<'_>, exit: Option<&Branch<'_>>) {
+        let Door { line, comparison, signal } = door;
+        let (predicate, thread, world) = (comparison.operand(0), comparison.operand(1), comparison.operand(2));
+        let opens = comparison.has("lt");
+        let (opcode, with_last, both) = match opens {
+            true => (comparison.opcode, "setp.le.u32", "setp.lt.and.u32"),
+            false => (comparison.opcode, "setp.gt.u32", "setp.ge.or.u32"),
+        };
+        let mut add = |change: &str, text: String| self.add(*line, Defect::Peers, change, &text, &[]);
+        add(
+            "barrier without the last rank",
+            format!("add.s32 %mutant_index, {thread}, 1;\n\t{opcode} {predicate}, %mutant_index, {world};"),
+        );
+        add("barrier with a rank too many", format!("{with_last} {predicate}, {thread}, {world};"));
+        add("barrier without any rank", format!("{opcode} {predicate}, {thread}, 0;"));
+        let first = if opens { "setp.ne.u32" } else { "setp.eq.u32" };
+        add(
+            "barrier without rank 0",
+            format!("{first} %mutant_takes_part, {thread}, 0;\n\t{both} {predicate}, {thread}, {world}, %mutant_takes_part;"),
+        );
+        let last = format!("\tadd.s32 %mutant_index, {thread}, 1;\n\tsetp.ne.u32 %mutant_takes_part, %mutant_index, {world};\n");
+        let sends = self.entry.lines[*signal].trim();
+        if !sends.starts_with('@') {
+            let guarded = format!("@%mutant_takes_part {sends}");
+            self.add(*signal, Defect::Peers, "last rank not signalled", &guarded, &[(*signal, last.clone())]);
+            if let Some(exit) = exit.filter(|exit| exit.leaves_if_taken) {
+                let text = format!("{sends}\n\t@!%mutant_takes_part bra {};", exit.instruction.operands);
+                self.add(*signal, Defect::Peers, "last rank not waited for", &text, &[(*signal, last)]);
+            }
+        }
+    }
+
+    fn epoch(&mut self, sites: &Sites<'_>) {
+        let Some(epoch) = &sites.epoch else { return };
+        let (line, load) = epoch.load;
+        self.add(line, Defect::Epoch, "epoch not read", &format!("mov.u32 {}, 0;", load.operand(0)), &[]);
+        for (line, sum) in &epoch.additions {
+            let Ok(added) = sum.operand(2).parse::<i64>() else { continue };
+            let text = format!("{} {}, {}, {};", sum.opcode, sum.operand(0), sum.operand(1), added - 1);
+            self.add(*line, Defect::Epoch, &format!("epoch + {added} -> epoch + {}", added - 1), &text, &[]);
+        }
+        self.add(epoch.store.0, Defect::Epoch, "epoch not kept", "", &[]);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::collections::{BTreeMap, BTreeSet};
+
+    /// If this fails, a kernel has places whose mutants are not made, or the names that fixtures/mutants/equivalent.toml uses are ambiguous.
+    #[test]
+    fn every_kernel_has_mutants_of_every_kind() {
+        let mutants = derived();
+        let names: BTreeSet<&str> = mutants.iter().map(|mutant| mutant.name.as_str()).collect();
+        assert_eq!(names.len(), mutants.len());
+        for (module, _) in subjects() {
+            let of_module: Vec<&Derived> = mutants.iter().filter(|mutant| mutant.module == module).collect();
+            let mut counts = BTreeMap::<Defect, usize>::new();
+            of_module.iter().for_each(|mutant| *counts.entry(mutant.defect).or_default() += 1);
+            assert!(of_module.len() >= 30, "{module}: {counts:?}");
+            let publishes = MODULES.iter().any(|found| found.name == module && found.release.contains(".release.sys"));
+            for defect in Defect::ALL.into_iter().filter(|defect| publishes || *defect != Defect::Order) {
+                assert!(counts.contains_key(&defect), "{module} has no mutant of {}: {counts:?}", defect.name());
+            }
+        }
+        assert!(mutants.len() >= 60);
+    }
+
+    #[test]
+    fn every_mutant_differs_from_its_kernel_in_its_line() {
+        for mutant in derived() {
+            let (module, entry) = subjects().find(|(module, _)| *module == mutant.module).unwrap();
+            let original = MODULES.iter().find(|found| found.name == module).unwrap().release;
+            let unchanged = EntryText::of(original, &entry).unwrap().with(|_, line, into| *into += &format!("{line}\n"));
+            assert_ne!(mutant.ptx, unchanged, "{}", mutant.name);
+            assert_ne!(mutant.original, mutant.mutated, "{}", mutant.name);
+            assert!(unchanged.contains(&mutant.original), "{}", mutant.name);
+        }
+    }
+
+    #[test]
+    fn rules_say_what_they_do() {
+        let mutants = derived();
+        let of = |name: &str| mutants.iter().find(|mutant| mutant.name.contains(name)).unwrap_or_else(|| panic!("no {name}"));
+        assert_eq!(of("two_shot/L2").module, "all_reduce/two_shot");
+        assert!(of("st.release.sys -> st.relaxed.sys").mutated.starts_with("st.relaxed.sys.global.u32 [%rd"));
+        assert!(of("ld.relaxed.sys -> ld.weak").mutated.starts_with("ld.weak.global.u32 %r"));
+        assert!(of("st.relaxed.sys -> st.relaxed.cta").mutated.starts_with("st.relaxed.cta.global.u32"));
+        assert!(of("ld.acquire.sys not waited for").mutated.starts_with("bra $L"));
+        assert!(of("ld.acquire.sys waited for in reverse").mutated.starts_with("@!%p"));
+        assert!(of("next block's slot").mutated.contains("+64]"));
+        let moved = of("st.release.sys before bar.sync");
+        let at = |text: &str| moved.ptx.find(text).unwrap();
+        assert!(at("st.release.sys") < moved.ptx.rfind("bar.sync").unwrap() && moved.ptx.matches("st.release.sys").count() == 1);
+    }
+}

@@ -1,0 +1,145 @@
+//! Where a kernel synchronises, read off the text of its entry.
+//!
+//! Signals and looks at them are the strong operations of system scope (kernels/common/signals.cuh): integers of one word, where data
+//! goes in vectors or by `volatile`. The epoch is the word that is loaded, added to and stored back without any strength.
+
+use std::collections::BTreeSet;
+
+use super::lines::{EntryText, Instruction};
+
+/// How far from an instruction, in lines, those that belong to it are looked for.
+const NEAR: usize = 64;
+
+/// A load that polls, and the branch that decides by what it saw.
+pub(super) struct Look<'t> {
+    pub(super) line: usize,
+    pub(super) load: Instruction<'t>,
+    /// The branch, where one side of it leaves the wait and the other looks again.
+    pub(super) branch: Option<Branch<'t>>,
+}
+
+/// The branch after a look.
+pub(super) struct Branch<'t> {
+    pub(super) line: usize,
+    pub(super) instruction: Instruction<'t>,
+    /// Whether the wait is over where the branch is taken.
+    pub(super) leaves_if_taken: bool,
+}
+
+/// A block's count of barriers: read, added to, kept.
+pub(super) struct Epoch<'t> {
+    pub(super) load: (usize, Instruction<'t>),
+    pub(super) store: (usize, Instruction<'t>),
+    /// The additions whose sums are signalled or kept.
+    pub(super) additions: Vec<(usize, Instruction<'t>)>,
+}
+
+/// The comparison of a thread's index with the world size that lets it take part in a barrier.
+pub(super) struct Door<'t> {
+    pub(super) line: usize,
+    pub(super) comparison: Instruction<'t>,
+    /// The signal behind it.
+    pub(super) signal: usize,
+}
+
+/// Every place of one entry.
+pub(super) struct Sites<'t> {
+    pub(super) barriers: Vec<(usize, Instruction<'t>)>,
+    pub(super) fences: Vec<(usize, Instruction<'t>)>,
+    pub(super) signals: Vec<(usize, Instruction<'t>)>,
+    pub(super) looks: Vec<Look<'t>>,
+    pub(super) epoch: Option<Epoch<'t>>,
+    pub(super) doors: Vec<Door<'t>>,
+}
+
+impl<'t> Sites<'t> {
+    pub(super) fn of(entry: &EntryText<'t>) -> Sites<'t> {
+        let those = |wanted: fn(&Instruction<'_>) -> bool| entry.instructions().filter(|(_, found)| wanted(found)).collect::<Vec<_>>();
+        let signals = those(is_signal);
+        let looks = those(is_look);
+        let lines: BTreeSet<usize> = looks.iter().map(|&(line, _)| line).collect();
+        Sites {
+            barriers: those(is_barrier),
+            fences: those(|found| found.opcode.starts_with("fence.") || found.opcode.starts_with("membar.")),
+            looks: looks.into_iter().map(|(line, load)| Look { line, load, branch: branch(entry, line, &load, &lines) }).collect(),
+            epoch: epoch(entry, &signals),
+            doors: doors(entry, &signals),
+            signals,
+        }
+    }
+}
+
+pub(super) fn is_barrier(instruction: &Instruction<'_>) -> bool {
+    ["bar.sync", "barrier.sync", "barrier.cta.sync"].iter().any(|barrier| instruction.opcode.starts_with(barrier))
+}
+
+/// Whether it is a strong operation of system scope on one integer.
+fn is_word_of_system(instruction: &Instruction<'_>) -> bool {
+    let strong = ["relaxed", "acquire", "release", "acq_rel"].iter().any(|semantics| instruction.has(semantics));
+    let integer = ["u32", "s32", "b32", "u64", "s64", "b64"].iter().any(|ty| instruction.has(ty));
+    strong && instruction.has("sys") && integer && !instruction.has("v2") && !instruction.has("v4")
+}
+
+fn is_signal(instruction: &Instruction<'_>) -> bool {
+    let writes = ["st.", "red.", "atom.", "multimem.st.", "multimem.red."].iter().any(|start| instruction.opcode.starts_with(start));
+    writes && is_word_of_system(instruction)
+}
+
+fn is_look(instruction: &Instruction<'_>) -> bool {
+    instruction.opcode.starts_with("ld.") && is_word_of_system(instruction)
+}
+
+/// The branch that decides by what a look saw: the first guarded by what is computed from it.
+fn branch<'t>(entry: &EntryText<'t>, look: usize, load: &Instruction<'t>, looks: &BTreeSet<usize>) -> Option<Branch<'t>> {
+    let mut computed = vec![load.operand(0)];
+    for line in look + 1..look + NEAR {
+        if entry.label_of(line).is_some() {
+            return None;
+        }
+        let Some(instruction) = entry.instruction(line) else { continue };
+        if instruction.opcode.starts_with("bra") {
+            let guard = instruction.guard.trim_start_matches(['@', '!']);
+            if !computed.contains(&guard) {
+                return None;
+            }
+            let looks_again = |from| entry.reachable(from, is_barrier).intersection(looks).next().is_some();
+            let taken = looks_again(entry.target(&instruction)?);
+            let otherwise = looks_again(line + 1);
+            return (taken != otherwise).then_some(Branch { line, instruction, leaves_if_taken: otherwise });
+        }
+        if instruction.list().skip(1).any(|operand| computed.contains(&operand)) {
+            computed.push(instruction.operand(0));
+        }
+    }
+    None
+}
+
+fn epoch<'t>(entry: &EntryText<'t>, signals: &[(usize, Instruction<'t>)]) -> Option<Epoch<'t>> {
+    let stores = entry.instructions().filter(|(_, found)| found.opcode == "st.global.u32");
+    let kept = stores.filter_map(|(line, store)| {
+        let (at, sum) = entry.definition(store.operand(1), line).filter(|(_, found)| found.opcode == "add.s32")?;
+        let load = entry.definition(sum.operand(1), at).filter(|(_, found)| found.opcode == "ld.global.u32")?;
+        Some((load, (line, store), sum.operand(1)))
+    });
+    let (load, store, count) = kept.last()?;
+    let used: BTreeSet<usize> = signals
+        .iter()
+        .chain([&store])
+        .filter_map(|(line, found)| entry.definition(found.operand(1), *line).map(|(at, _)| at))
+        .filter(|&at| entry.instruction(at).is_some_and(|sum| sum.opcode == "add.s32" && sum.operand(1) == count))
+        .collect();
+    let additions = used.into_iter().filter_map(|line| Some((line, entry.instruction(line)?))).collect();
+    Some(Epoch { load, store, additions })
+}
+
+fn doors<'t>(entry: &EntryText<'t>, signals: &[(usize, Instruction<'t>)]) -> Vec<Door<'t>> {
+    let door = |&(signal, _): &(usize, Instruction<'t>)| {
+        let (line, comparison) = (signal.saturating_sub(NEAR)..signal).rev().find_map(|line| {
+            let found = entry.instruction(line).filter(|found| matches!(found.opcode, "setp.lt.u32" | "setp.ge.u32"))?;
+            let (_, index) = entry.definition(found.operand(1), line)?;
+            (index.operand(1) == "%tid.x").then_some((line, found))
+        })?;
+        Some(Door { line, comparison, signal })
+    };
+    signals.iter().filter_map(door).collect()
+}
