@@ -5,7 +5,7 @@
 pub mod all_reduce;
 
 use crate::{
-    collective::Collective,
+    collective::{Collective, DType},
     contract::Contract,
     plan::{Arg, BufferSpec, Build, Call, MAX_WORLD, Plan, Region, Role},
 };
@@ -27,8 +27,9 @@ pub trait Algorithm: Sync {
     /// The reason why not, for people.
     fn supports(&self, call: &Call) -> Result<(), String>;
 
-    /// Buffers that it needs beside the caller's, for calls of up to `bytes` bytes. Their names start with the algorithm's.
-    fn workspace(&self, world: u32, bytes: u64) -> Vec<BufferSpec>;
+    /// Buffers that it needs beside the caller's, for calls of up to `bytes` bytes of `dtype` elements. Their names start with the
+    /// algorithm's.
+    fn workspace(&self, dtype: DType, world: u32, bytes: u64) -> Vec<BufferSpec>;
 
     /// What all ranks do. A pure function of its arguments. `call` is one that the algorithm supports.
     fn plan(&self, call: &Call, target: &Target) -> Plan;

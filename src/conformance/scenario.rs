@@ -377,7 +377,7 @@ impl<'a> Emitter<'a> {
             let (group, slot) = place(planned, options.shared_pads);
             let own = buffers_of(case, &planned.shot, slot)?;
             let bytes = own[0].bytes;
-            for buffer in own.into_iter().chain(planned.algorithm.workspace(case.world, bytes)) {
+            for buffer in own.into_iter().chain(planned.algorithm.workspace(case.dtype, case.world, bytes)) {
                 let known = sizes[group].entry(buffer.name.clone()).or_insert_with(|| buffer.clone());
                 known.bytes = known.bytes.max(buffer.bytes);
             }
@@ -536,6 +536,7 @@ impl<'a> Emitter<'a> {
                     build: Build::Release,
                     grid: 1,
                     block: 1,
+                    dynamic_shared: 0,
                     waits_for_peers: false,
                     args: vec![Arg::U64(16)],
                 };

@@ -1,6 +1,6 @@
 //! The machine: ranks on the CPU behind the [`Machine`] trait.
 
-use std::time::Duration;
+use std::{collections::HashMap, time::Duration};
 
 use super::{
     actions::Compiler,
@@ -124,6 +124,7 @@ impl Emulator {
             memory: &mut self.memory,
             world: needs.world,
             wait_limit: u64::try_from(self.options.wait_limit.as_nanos()).unwrap_or(u64::MAX),
+            tables: HashMap::new(),
         }
         .compile(script)?;
         let worlds = self.groups.iter().map(Group::world).collect();
