@@ -6,7 +6,7 @@ use super::{
     actions::Compiler,
     execution::Fault,
     group::Group,
-    memory::{AccessError, Memory},
+    memory::{AccessError, MOST_BYTES, Memory},
     modules::Modules,
     schedule::{Limits, Schedule, Stopped},
 };
@@ -186,6 +186,10 @@ impl Machine for Emulator {
         let (used, budget) = (self.used.saturating_add(bytes), self.options.memory_budget);
         if used > budget {
             let reason = format!("{used} bytes of buffers on all ranks of all groups: the emulator's memory budget is {budget}");
+            return Err(MachineError::NotSupported { reason });
+        }
+        if let Some(spec) = buffers.iter().find(|spec| spec.bytes > MOST_BYTES) {
+            let reason = format!("buffer `{}` of {} bytes: the emulator has {MOST_BYTES} at most in one", spec.name, spec.bytes);
             return Err(MachineError::NotSupported { reason });
         }
         let group = Group::open(self.groups.len(), world, layout, &mut self.memory).map_err(unexpected)?;

@@ -22,3 +22,4 @@ mod schedule;
 mod streams;
 
 pub use machine::{Emulator, EmulatorOptions};
+pub use modules::accepts;

@@ -12,6 +12,7 @@ use std::{
 use anyhow::{Context, bail};
 use indicatif::{ProgressBar, ProgressStyle};
 use passmuster::{
+    algorithms::Foreign,
     conformance::{
         Case, Fault, List, Query, Status, Verdict, generate,
         report::{Record, junit, table, today},
@@ -28,6 +29,7 @@ use xshell::Shell;
 use crate::{
     CANNOT_RUN, FINDING, USAGE,
     emulated::Emulated,
+    foreign::{Elsewhere, Known},
     project,
     worker::{Machine, On},
 };
@@ -56,6 +58,11 @@ pub(crate) struct Validate {
     /// What the cases run on.
     #[arg(long = "machine", value_enum, default_value_t = On::Emulator)]
     on: On,
+    #[command(flatten)]
+    elsewhere: Elsewhere,
+    /// The most bytes of buffers of all ranks together on the emulator; 8 GiB by default.
+    #[arg(long, value_name = "BYTES")]
+    memory: Option<u64>,
 }
 
 const VALIDATE_EXAMPLES: &str = "\
@@ -64,6 +71,7 @@ Examples:
   cargo xtask validate 'all_reduce/two_shot:bf16,*:w=3,5'  a selection of the merge list
   cargo xtask validate --seed 7                            other inputs, other sequences, another schedule
   cargo xtask validate --machine cuda                      the same on this machine's GPUs
+  cargo xtask validate --ptx mine.ptx --spec mine.toml     a kernel from elsewhere (docs/foreign-kernels.md)
   cargo xtask validate --replay 'all_reduce/two_shot:bf16,sum:w=8:n=1040:seed=9f3c'";
 
 const EXAMPLES: &str = "\
@@ -113,22 +121,42 @@ struct Cases {
 
 impl TestGpu {
     pub(crate) fn run(self, sh: &Shell) -> anyhow::Result<ExitCode> {
-        self.cases.run("test-gpu", On::Cuda, sh)
+        let run = Run { kind: "test-gpu", on: On::Cuda, library: Library::default(), elsewhere: Vec::new(), known: None, memory: None };
+        self.cases.run(&run, sh)
     }
 }
 
 impl Validate {
     pub(crate) fn run(self, sh: &Shell) -> anyhow::Result<ExitCode> {
-        self.cases.run("validate", self.on, sh)
+        if self.memory.is_some() && self.on == On::Cuda {
+            bail!("--memory is for --machine emulator");
+        }
+        let mut library = Library::default();
+        let known = self.elsewhere.register(&mut library, self.on)?;
+        let (elsewhere, memory) = (self.elsewhere.arguments(), self.memory);
+        self.cases.run(&Run { kind: "validate", on: self.on, library, elsewhere, known, memory }, sh)
     }
+}
+
+/// What a command adds to the cases.
+struct Run {
+    /// Its name.
+    kind: &'static str,
+    on: On,
+    library: Library,
+    /// The options that name a kernel from elsewhere, again.
+    elsewhere: Vec<String>,
+    known: Option<Known>,
+    memory: Option<u64>,
 }
 
 /// Findings for which a smaller case is looked for.
 const SHRUNK_FINDINGS: usize = 3;
 
 impl Cases {
-    fn run(self, kind: &str, on: On, sh: &Shell) -> anyhow::Result<ExitCode> {
-        let cases = self.select()?;
+    fn run(self, run: &Run, sh: &Shell) -> anyhow::Result<ExitCode> {
+        let &Run { kind, on, .. } = run;
+        let cases = self.select(run.known.as_ref().map(|known| known.foreign))?;
         if self.list {
             // A reader such as `head` may go before the end.
             let _ = cases.iter().try_for_each(|case| writeln!(std::io::stdout(), "{case}"));
@@ -144,7 +172,7 @@ impl Cases {
             return Ok(ExitCode::SUCCESS);
         }
         let start = Instant::now();
-        let mut judge = self.judge(on)?;
+        let mut judge = self.judge(run)?;
         let (mut machine, mut verdicts) = match judge.all(&cases) {
             Ok(done) => done,
             Err(StartError::CannotRun { reason }) => {
@@ -165,7 +193,7 @@ impl Cases {
 
         for verdict in verdicts.iter().filter(|v| v.status.is_finding() || v.status == Status::InfraError) {
             let smaller = smaller.iter().find(|(id, _)| *id == verdict.case).and_then(|(_, text)| text.as_deref());
-            print!("{}", explain(&self.command(kind, on), verdict, smaller));
+            print!("{}", explain(&self.command(run), verdict, smaller));
         }
         println!("{}", table::outcomes(verdicts.iter().filter_map(table::Outcome::of)));
         if on == On::Cuda {
@@ -178,6 +206,7 @@ impl Cases {
             self.replay.as_ref().unwrap_or(&self.query),
             self.seed
         ));
+        record.notes.extend(run.known.iter().map(|known| known.note.clone()));
         record.notes.push(match on {
             On::Cuda => "no algorithm of this version uses NVLink multicast; NCCL ran with NCCL_NVLS_ENABLE=0".into(),
             On::Emulator => format!("every case ran under one schedule, that of seed {}; races were not checked", self.seed),
@@ -203,30 +232,39 @@ impl Cases {
         })
     }
 
-    fn judge(&self, on: On) -> anyhow::Result<Box<dyn Judging>> {
+    fn judge(&self, run: &Run) -> anyhow::Result<Box<dyn Judging>> {
         let deadline = |default| Duration::from_secs(self.deadline.unwrap_or(default));
-        Ok(match on {
-            On::Cuda => Box::new(Judge::new(&self.machine, &[], deadline(10))),
-            On::Emulator => Box::new(Emulated::new(self.machine.emulator(Library::default(), self.seed)?, deadline(60))),
+        Ok(match run.on {
+            On::Cuda => Box::new(Judge::new(&self.machine, &run.elsewhere, deadline(10))),
+            On::Emulator => {
+                let mut options = self.machine.emulator(run.library.clone(), self.seed)?;
+                options.memory_budget = run.memory.unwrap_or(options.memory_budget);
+                Box::new(Emulated::new(options, deadline(60)))
+            }
         })
     }
 
     /// What to type to run a case again as it ran here, before the case.
-    fn command(&self, kind: &str, on: On) -> String {
+    fn command(&self, run: &Run) -> String {
+        let &Run { kind, on, memory, .. } = run;
         let machine = if kind == "validate" && on == On::Cuda { " --machine cuda" } else { "" };
         let seed = if on == On::Emulator && self.seed != 0 { format!(" --seed {}", self.seed) } else { String::new() };
-        format!("{} {kind}{machine}{seed}", project::invocation())
+        let memory = memory.map(|bytes| format!(" --memory {bytes}")).unwrap_or_default();
+        let elsewhere: String = run.elsewhere.iter().map(|option| format!(" {}", quoted(option))).collect();
+        format!("{} {kind}{machine}{elsewhere}{memory}{seed}", project::invocation())
     }
 
-    fn select(&self) -> anyhow::Result<Vec<Case>> {
+    /// The cases that are asked for; with a kernel from elsewhere, lists and patterns are of its cases.
+    fn select(&self, foreign: Option<&Foreign>) -> anyhow::Result<Vec<Case>> {
+        let of_list = |list: List| foreign.map_or_else(|| list.cases(self.seed), |foreign| list.cases_of(foreign, self.seed));
         let exact = self.replay.as_deref().or_else(|| self.query.parse::<Case>().is_ok().then_some(&self.query));
         let mut cases = if let Some(id) = exact {
             vec![id.parse::<Case>()?]
         } else if let Some(list) = List::ALL.into_iter().find(|list| list.name() == self.query) {
-            list.cases(self.seed)
+            of_list(list)
         } else {
             let query = Query::new(&self.query).map_err(anyhow::Error::msg)?;
-            List::Merge.cases(self.seed).into_iter().filter(|case| query.matches(case)).collect()
+            of_list(List::Merge).into_iter().filter(|case| query.matches(case)).collect()
         };
         if cases.is_empty() {
             let lists: Vec<&str> = List::ALL.iter().map(|list| list.name()).collect();
@@ -363,6 +401,12 @@ pub(crate) fn named(fault: Fault, verdict: Verdict) -> Verdict {
         format!("the fault {fault} was to be a {status} that says `{}`, but was a {}: {}", words[0], verdict.status, verdict.reason)
     };
     Verdict { status: if was_named { Status::Pass } else { Status::Fail }, reason, ..verdict }
+}
+
+/// An option as a shell takes it.
+fn quoted(option: &str) -> String {
+    let plain = |c: char| c.is_ascii_alphanumeric() || "-_=./,:@".contains(c);
+    if option.chars().all(plain) { option.to_owned() } else { format!("'{}'", option.replace('\'', "'\\''")) }
 }
 
 /// A finding for people.
