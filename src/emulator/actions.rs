@@ -187,7 +187,14 @@ impl Compiler<'_> {
             }
         }
         let program = self.modules.loaded(launch, rank, self.memory)?;
-        Ok(Kernel { program, entry: launch.entry.clone(), grid: launch.grid, block: launch.block, dynamic_shared: launch.dynamic_shared, parameters })
+        Ok(Kernel {
+            program,
+            entry: launch.entry.clone(),
+            grid: launch.grid,
+            block: launch.block,
+            dynamic_shared: launch.dynamic_shared,
+            parameters,
+        })
     }
 
     /// Makes the table of a region's addresses in a rank's memory, once.

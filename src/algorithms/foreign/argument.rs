@@ -80,7 +80,11 @@ pub(super) struct Place {
 /// One argument, or a field of one.
 pub(super) enum Argument {
     Fixed(Arg),
-    Integer { quantity: Quantity, bits: u32, most: u64 },
+    Integer {
+        quantity: Quantity,
+        bits: u32,
+        most: u64,
+    },
     Float(Quantity),
     Pointer(Place),
     /// Peers' addresses by value, as many as there are ranks or as is given.

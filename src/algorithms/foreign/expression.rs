@@ -301,8 +301,7 @@ mod tests {
     use super::*;
     use rstest::rstest;
 
-    const VALUES: Values =
-        Values { count: 1040, world: 8, element_size: 2, bytes: 2080, rank: 3, waiting_blocks: 4, grid: 1, block: 512 };
+    const VALUES: Values = Values { count: 1040, world: 8, element_size: 2, bytes: 2080, rank: 3, waiting_blocks: 4, grid: 1, block: 512 };
 
     #[rstest]
     #[case("7", 7)]

@@ -208,13 +208,7 @@ impl Foreign {
 }
 
 fn values_of(call: &Call) -> Values {
-    Values {
-        count: call.count,
-        world: call.world().into(),
-        element_size: call.dtype.size(),
-        bytes: call.bytes(),
-        ..Values::default()
-    }
+    Values { count: call.count, world: call.world().into(), element_size: call.dtype.size(), bytes: call.bytes(), ..Values::default() }
 }
 
 impl Algorithm for Foreign {

@@ -345,7 +345,8 @@ impl Reader<'_> {
         if let Some(length) = length {
             let most = worlds.iter().copied().max().unwrap_or(1);
             if *length.get_ref() < most || *length.get_ref() as usize > MAX_WORLD {
-                return self.refuse(length, format!("length {}: at least the largest world, {most}, and at most {MAX_WORLD}", length.get_ref()));
+                return self
+                    .refuse(length, format!("length {}: at least the largest world, {most}, and at most {MAX_WORLD}", length.get_ref()));
             }
         }
         Ok(Argument::Peers(place, length.as_ref().map(|length| *length.get_ref())))

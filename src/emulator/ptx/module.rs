@@ -43,7 +43,11 @@ impl Module {
         let given: Vec<usize> = sizes.into_iter().collect();
         let takes: Vec<usize> = function.inputs.iter().map(|parameter| parameter.bytes as usize).collect();
         if takes.len() != given.len() {
-            return Err(format!("kernel `{entry}` takes {} arguments of {takes:?} bytes, it was given {} of {given:?}", takes.len(), given.len()));
+            return Err(format!(
+                "kernel `{entry}` takes {} arguments of {takes:?} bytes, it was given {} of {given:?}",
+                takes.len(),
+                given.len()
+            ));
         }
         match takes.iter().zip(&given).position(|(takes, given)| takes != given) {
             Some(at) => Err(format!("argument {at} of kernel `{entry}` has {} bytes, its parameter {}", given[at], takes[at])),
