@@ -113,7 +113,7 @@ fn examples_pass_their_smoke_lists(#[values("one_shot_by_value", "two_shot_by_ta
 
 #[rstest]
 #[case::value("one_shot_by_value_bug:bf16,sum:w=4:n=1040", Status::Fail, "rank 3's contribution is missing (100 % of wrong elements fit)")]
-#[case::hang("two_shot_by_table_bug:f32,sum:w=2:n=1040:in_place", Status::Hang, "nobody can go on")]
+#[case::hang("two_shot_by_table_bug:f32,sum:w=2:n=1040:in_place", Status::Hang, "deadlock: every warp that is left")]
 #[case::bounds("one_shot_triton_bug:bf16,sum:w=2:n=1000", Status::Fail, "kernel.py:60")]
 fn planted_bugs_are_named(#[case] id: &str, #[case] status: Status, #[case] named: &str) {
     let verdict = judged(&format!("all_reduce/{id}"));
@@ -139,7 +139,7 @@ fn what_a_specification_excludes_is_not_supported_with_the_reason() {
 
 /// Kernels without end are hangs or faults, in bounded time.
 #[rstest]
-#[case::signal("never_signalled", Status::Hang, "nobody can go on")]
+#[case::signal("never_signalled", Status::Hang, "deadlock: every warp that is left")]
 #[case::spin("spins", Status::Hang, "thread instructions")]
 #[case::recursion("recurses", Status::Crash, "calls")]
 fn kernels_without_end_are_findings(#[case] name: &str, #[case] status: Status, #[case] named: &str) {

@@ -195,6 +195,11 @@ impl Cases {
             let smaller = smaller.iter().find(|(id, _)| *id == verdict.case).and_then(|(_, text)| text.as_deref());
             print!("{}", explain(&self.command(run), verdict, smaller));
         }
+        if verdicts.iter().all(|v| v.status == Status::NotSupported)
+            && let Some(first) = verdicts.first()
+        {
+            eprintln!("no case could run; {}: {}", first.case, first.reason);
+        }
         println!("{}", table::outcomes(verdicts.iter().filter_map(table::Outcome::of)));
         if on == On::Cuda {
             machine.notes.extend(project::gpu_settings(sh));
