@@ -84,7 +84,7 @@ fn unknown_words_are_refused_where_they_stand() {
 }
 
 #[rstest]
-#[case::toml("worlds = [2, 4]", "worlds = [2, 4", "6:")]
+#[case::toml("worlds = [2, 4]", "worlds = [2, 4", "8:1: missing comma between array elements")]
 #[case::key("in_place = true", "in_palce = true", "10:1: unknown field `in_palce`, expected one of")]
 #[case::dtype("\"bf16\"]", "\"bf61\"]", "4:18: unknown variant `bf61`, expected one of `f32`, ")]
 #[case::name("\"mine\"", "\"mi:ne\"", "1:8: name `mi:ne`: 1 to 64 of a-z, 0-9 and _")]
@@ -95,17 +95,17 @@ fn unknown_words_are_refused_where_they_stand() {
 #[case::buffer(
     "peer_table = \"input\"",
     "peer_table = \"inputs\"",
-    "32:14: unknown buffer `inputs`: expected one of input, output, pads, own"
+    "33:14: unknown buffer `inputs`: expected one of input, output, pads, own"
 )]
-#[case::local("peer_table = \"input\"", "peer_table = \"own\"", "32:14: buffer `own` is local: peers have no address of it")]
-#[case::multicast("peer_table = \"input\"", "multicast = \"pads\"", "32:13: multicast addresses are not supported yet")]
-#[case::kinds("peer_table = \"input\"", "peer_table = \"input\"\nu32 = 1", "31:1: an argument has exactly one of")]
-#[case::length("length = 8", "length = 3", "29:37: length 3: at least the largest world, 4, and at most 16")]
-#[case::sign("u64 = \"grid * block\"", "u64 = -5", "39:7: -5 does not fit u64")]
-#[case::stray("pointer = \"own\"", "u32 = 1", "36:10: offset goes with a buffer")]
+#[case::local("peer_table = \"input\"", "peer_table = \"own\"", "33:14: buffer `own` is local: peers have no address of it")]
+#[case::multicast("peer_table = \"input\"", "multicast = \"pads\"", "33:13: multicast addresses are not supported yet")]
+#[case::kinds("peer_table = \"input\"", "peer_table = \"input\"\nu32 = 1", "32:1: an argument has exactly one of")]
+#[case::length("length = 8", "length = 3", "30:38: length 3: at least the largest world, 4, and at most 16")]
+#[case::sign("u64 = \"grid * block\"", "u64 = -5", "40:7: -5 does not fit u64")]
+#[case::stray("pointer = \"own\"", "u32 = 1", "37:10: offset goes with a buffer")]
 #[case::same("name = \"own\"", "name = \"pads\"", "23:8: a second buffer `pads`")]
 #[case::fill("fill = 0x5a", "fill = 256", "27:8: fill: expected \"zero\", \"uninitialised\" or a byte from 0 to 255")]
-#[case::syntax("\"world * 64\"", "\"world * (64\"", "20:20: the end where `)` is expected in bytes of buffer `pads`")]
+#[case::syntax("\"world * 64\"", "\"world * (64\"", "20:21: the end where `)` is expected in bytes of buffer `pads`")]
 #[case::zero(
     "\"world * 64\"",
     "\"64 / (world - world)\"",
@@ -117,7 +117,7 @@ fn unknown_words_are_refused_where_they_stand() {
     "0",
     "1:1: no call of `mine` can be made: grid `0` is 0: expected 1 to"
 )]
-#[case::fits("u64 = \"grid * block\"", "u32 = \"1 << 2\"", "39:10: `<` is not expected here in u32")]
+#[case::fits("u64 = \"grid * block\"", "u32 = \"1 << 2\"", "40:10: `<` is not expected here in u32")]
 #[case::range(
     "u64 = \"grid * block\"",
     "i32 = \"2147483648\"",
