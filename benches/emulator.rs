@@ -19,7 +19,7 @@ const BYTES: u64 = 64 << 10;
 fn set_up(name: &str) -> (Emulator, Script) {
     let algorithm = algorithms::find(Collective::AllReduce, name).expect("an algorithm");
     let mut buffers = vec![BufferSpec::new("input", BYTES, Role::Data), BufferSpec::new("output", BYTES, Role::Data)];
-    buffers.extend(algorithm.workspace(WORLD, BYTES));
+    buffers.extend(algorithm.workspace(DType::BF16, WORLD, BYTES));
     let region = |name: &str| Region::new(name, 0, BYTES);
     let (dtype, count) = (DType::BF16, BYTES / DType::BF16.size());
     let call =

@@ -44,7 +44,7 @@ pub struct Library {
 }
 
 impl Library {
-    /// Replaces one module's PTX.
+    /// Replaces one module's PTX, or adds a module.
     pub fn replace(&mut self, module: &str, build: Build, ptx: impl Into<Cow<'static, str>>) {
         self.replaced.insert((module.into(), build), ptx.into());
     }

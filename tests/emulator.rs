@@ -38,7 +38,7 @@ fn set_up(machine: &mut Emulator, algorithm: &str, world: usize, without: Option
     let bytes = COUNT * 4;
     let mut buffers = vec![BufferSpec::new("input", bytes, Role::Data), BufferSpec::new("output", bytes, Role::Data)];
     let (input, output) = (buffers[0].whole(), buffers[1].whole());
-    buffers.extend(algorithm.workspace(world as u32, bytes));
+    buffers.extend(algorithm.workspace(DType::F32, world as u32, bytes));
     let rank =
         RankCall { collective: Collective::AllReduce, dtype: DType::F32, op: ReduceOp::Sum, count: COUNT, input: input.clone(), output };
     let call = Call::agree(&vec![rank; world], &buffers).unwrap();
@@ -88,6 +88,7 @@ fn run_kernel(machine: &mut Emulator, role: Role, ranks: &[u32]) -> Result<Run, 
         build: Build::Release,
         grid: 1,
         block: 64,
+        dynamic_shared: 0,
         waits_for_peers: true,
         args: vec![Arg::Address(buffer.whole())],
     });
@@ -263,6 +264,7 @@ fn streams_of_a_rank_are_in_order_and_independent() {
         build: Build::Release,
         grid: 1,
         block: 32,
+        dynamic_shared: 0,
         waits_for_peers: false,
         args: vec![Arg::Address(flag.whole())],
     };

@@ -124,7 +124,7 @@ fn names_are_unique_and_workspaces_carry_them() {
     for algorithm in algorithms::all() {
         assert!(names.insert((algorithm.collective(), algorithm.name())), "two algorithms are called {}", algorithm.name());
         let mut buffers = BTreeSet::new();
-        for buffer in algorithm.workspace(8, 4096) {
+        for buffer in algorithm.workspace(DType::F32, 8, 4096) {
             assert!(buffer.name.starts_with(&format!("{}.", algorithm.name())), "{} of {}", buffer.name, algorithm.name());
             assert!(buffers.insert(buffer.name.clone()), "two buffers are called {}", buffer.name);
         }
@@ -140,7 +140,7 @@ proptest! {
         if algorithm.supports(&call).is_err() {
             return Ok(());
         }
-        buffers.extend(algorithm.workspace(shape.world, call.bytes()));
+        buffers.extend(algorithm.workspace(shape.dtype, shape.world, call.bytes()));
         let plan = algorithm.plan(&call, &target);
         prop_assert_eq!(plan.world(), shape.world as usize);
         for op in plan.ranks.iter().flatten() {
@@ -239,7 +239,7 @@ fn regions(op: &Op) -> Vec<&Region> {
 
 fn regions_of_argument(arg: &Arg) -> Vec<&Region> {
     match arg {
-        Arg::Address(region) | Arg::Peers(region) => vec![region],
+        Arg::Address(region) | Arg::Peers(region) | Arg::PeerTable(region) | Arg::PeerArray { region, .. } => vec![region],
         Arg::Struct(fields) => fields.iter().flat_map(regions_of_argument).collect(),
         Arg::U32(_) | Arg::U64(_) | Arg::WaitLimit => Vec::new(),
     }

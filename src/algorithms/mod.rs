@@ -3,9 +3,14 @@
 //! Nothing here knows which machine it will run on.
 
 pub mod all_reduce;
+mod foreign;
+
+use std::sync::OnceLock;
+
+pub use foreign::{Foreign, SpecError};
 
 use crate::{
-    collective::Collective,
+    collective::{Collective, DType},
     contract::Contract,
     plan::{Arg, BufferSpec, Build, Call, MAX_WORLD, Plan, Region, Role},
 };
@@ -27,8 +32,9 @@ pub trait Algorithm: Sync {
     /// The reason why not, for people.
     fn supports(&self, call: &Call) -> Result<(), String>;
 
-    /// Buffers that it needs beside the caller's, for calls of up to `bytes` bytes. Their names start with the algorithm's.
-    fn workspace(&self, world: u32, bytes: u64) -> Vec<BufferSpec>;
+    /// Buffers that it needs beside the caller's, for calls of up to `bytes` bytes of `dtype` elements. Their names start with the
+    /// algorithm's.
+    fn workspace(&self, dtype: DType, world: u32, bytes: u64) -> Vec<BufferSpec>;
 
     /// What all ranks do. A pure function of its arguments. `call` is one that the algorithm supports.
     fn plan(&self, call: &Call, target: &Target) -> Plan;
@@ -60,7 +66,7 @@ impl Default for Target {
     }
 }
 
-/// Every algorithm there is.
+/// Every algorithm of passmuster's own, and the peers.
 pub fn all() -> &'static [&'static dyn Algorithm] {
     &[
         &all_reduce::OneShot,
@@ -72,12 +78,36 @@ pub fn all() -> &'static [&'static dyn Algorithm] {
     ]
 }
 
+/// Kernels from elsewhere, once they were made known.
+static FOREIGN: OnceLock<Vec<&'static dyn Algorithm>> = OnceLock::new();
+
+fn foreign() -> &'static [&'static dyn Algorithm] {
+    FOREIGN.get().map_or(&[], Vec::as_slice)
+}
+
+/// Makes algorithms from elsewhere known to [`find`], and so to case ids, once in the life of the process. They live as long as it does.
+///
+/// # Errors
+/// A name that is taken, or a second call of this function.
+pub fn register(algorithms: Vec<Foreign>) -> Result<Vec<&'static Foreign>, String> {
+    for (at, algorithm) in algorithms.iter().enumerate() {
+        let same = |name: &str, collective| name == algorithm.name() && collective == algorithm.collective();
+        if all().iter().any(|a| same(a.name(), a.collective())) || algorithms[..at].iter().any(|a| same(a.name(), a.collective())) {
+            return Err(format!("there is an algorithm `{}` of {} already", algorithm.name(), algorithm.collective()));
+        }
+    }
+    let registered: Vec<&'static Foreign> = algorithms.into_iter().map(|algorithm| &*Box::leak(Box::new(algorithm))).collect();
+    let known = registered.iter().map(|&algorithm| algorithm as &dyn Algorithm).collect();
+    FOREIGN.set(known).map_err(|_| "algorithms from elsewhere are registered once".to_owned())?;
+    Ok(registered)
+}
+
 /// The algorithm called `name` for a collective.
 ///
 /// # Errors
 /// Names the algorithms there are.
 pub fn find(collective: Collective, name: &str) -> Result<&'static dyn Algorithm, String> {
-    let of_collective = || all().iter().copied().filter(|a| a.collective() == collective);
+    let of_collective = || all().iter().chain(foreign()).copied().filter(|a| a.collective() == collective);
     of_collective().find(|a| a.name() == name).ok_or_else(|| {
         let names: Vec<&str> = of_collective().map(|a| a.name()).collect();
         format!("unknown algorithm `{name}` of {collective}: expected one of {}", names.join(", "))

@@ -62,7 +62,7 @@ pub fn measure(
 ) -> Result<Vec<f64>, MachineError> {
     let Workload { collective, dtype, op, world, bytes } = *workload;
     let mut buffers = vec![BufferSpec::new("input", bytes, Role::Data), BufferSpec::new("output", bytes, Role::Data)];
-    buffers.extend(algorithm.workspace(world, bytes));
+    buffers.extend(algorithm.workspace(dtype, world, bytes));
     let region = |name: &str| Region::new(name, 0, bytes);
     let call = RankCall { collective, dtype, op, count: bytes / dtype.size(), input: region("input"), output: region("output") };
     let call = Call::agree(&vec![call; world as usize], &buffers).map_err(|error| MachineError::Invalid { reason: error.to_string() })?;

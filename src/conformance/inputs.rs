@@ -174,6 +174,7 @@ impl Payload {
             build: Build::Release,
             grid: count.div_ceil(u64::from(FILL_THREADS)).clamp(1, 1024) as u32,
             block: FILL_THREADS,
+            dynamic_shared: 0,
             waits_for_peers: false,
             args: vec![
                 Arg::Address(region),

@@ -1,12 +1,13 @@
 //! Lists of cases: what `smoke`, `merge` and `faults` stand for.
 
 use super::{
-    case::{Case, Fault, Graph, Skew},
+    case::{Case, Fault, Graph, Item, Shot, Skew},
     generate,
     inputs::{InputClass, mix},
+    scenario::supports,
 };
 use crate::{
-    algorithms,
+    algorithms::{self, Algorithm, Foreign},
     collective::{Collective, DType, ReduceOp},
     machine::Site,
     plan::{BufferSpec, Call, RankCall, Region, Role},
@@ -45,7 +46,21 @@ impl List {
             List::Faults => faults(),
         }
     }
+
+    /// The same for a kernel from elsewhere, which must be [registered](algorithms::register): what its specification names, and within
+    /// that what the list looks for. Smoke has at most 60 cases, merge some hundreds; without an answer to faults, there are none.
+    pub fn cases_of(self, foreign: &Foreign, seed: u64) -> Vec<Case> {
+        match self {
+            List::Smoke => of_foreign(foreign, &[false], SMOKE_OF_FOREIGN, seed),
+            List::Merge => of_foreign(foreign, &[false, true], MERGE_OF_FOREIGN, seed),
+            List::Faults => Vec::new(),
+        }
+    }
 }
+
+/// The most cases of a kernel from elsewhere, sequences not counted.
+const SMOKE_OF_FOREIGN: usize = 56;
+const MERGE_OF_FOREIGN: usize = 600;
 
 /// The algorithms under test: those that are not somebody else's.
 pub(super) fn contenders() -> Vec<&'static str> {
@@ -162,6 +177,68 @@ fn merge(seed: u64) -> Vec<Case> {
     }
     cases.extend(generate::sequences(600, seed));
     cases
+}
+
+/// Counts of `boundary_counts` that are multiples of `multiple`, or next to those that are not.
+fn multiples(counts: Vec<u64>, multiple: u64) -> Vec<u64> {
+    let mut counts: Vec<u64> = counts.into_iter().flat_map(|count| [count / multiple, count.div_ceil(multiple)]).collect();
+    counts.iter_mut().for_each(|count| *count = count.saturating_mul(multiple));
+    counts.sort_unstable();
+    counts.dedup();
+    counts
+}
+
+/// Every combination that a specification names with every input class, and sequences of calls; evenly thinned out to `most`.
+fn of_foreign(foreign: &Foreign, peered: &[bool], most: usize, seed: u64) -> Vec<Case> {
+    let mut choice = Choice(seed);
+    let (mut cases, mut sequences) = (Vec::new(), Vec::new());
+    for (&dtype, &op) in foreign.dtypes().iter().flat_map(|dtype| foreign.ops().iter().map(move |op| (dtype, op))) {
+        for &world in foreign.worlds() {
+            let Some(multiple) = foreign.count_multiple(dtype, world) else { continue };
+            let mut case = Case::new(foreign.collective(), foreign.name(), dtype, op, world, 0);
+            case.seed = seed;
+            let counts: Vec<u64> = multiples(boundary_counts(dtype, world.into()), multiple)
+                .into_iter()
+                .filter(|&count| [false, true].iter().any(|&in_place| supports(&Case { count, in_place, ..case.clone() }).is_ok()))
+                .collect();
+            if counts.is_empty() {
+                continue;
+            }
+            for (inputs, &peered) in InputClass::ALL.into_iter().flat_map(|inputs| peered.iter().map(move |peer| (inputs, peer))) {
+                let mut case = Case { count: choice.of(&counts), inputs, ..case.clone() };
+                let peers = peers(dtype, op);
+                case.peer = (peered && world > 1 && !peers.is_empty()).then(|| choice.of(&peers).to_owned());
+                vary(&mut case, &mut choice);
+                // Only a checked build of our own kernels can be late inside.
+                case.skew = case.skew.map(|skew| Skew { site: None, ..skew });
+                cases.push(as_supported(case));
+            }
+            case.in_place = supports(&Case { count: counts[0], ..case.clone() }).is_err();
+            sequences.push(sequence_of_foreign(&case, &counts, &mut choice));
+        }
+    }
+    let thinned = |cases: Vec<Case>, most: usize| {
+        let every = cases.len().div_ceil(most).max(1);
+        cases.into_iter().step_by(every).collect::<Vec<_>>()
+    };
+    let mut all = thinned(cases, most);
+    all.extend(thinned(sequences, most.div_ceil(16)));
+    all
+}
+
+/// The case, with placement that the specification allows.
+fn as_supported(case: Case) -> Case {
+    let placements = [(case.offset, case.in_place), (case.offset, !case.in_place), (8, case.in_place), (0, case.in_place)];
+    let placed = placements.into_iter().map(|(offset, in_place)| Case { offset, in_place, ..case.clone() });
+    placed.into_iter().find(|case| supports(case).is_ok()).unwrap_or(Case { offset: 0, in_place: !case.in_place, ..case })
+}
+
+/// Eager calls and a graph whose counts, and so grids, change from call to call, on two groups.
+fn sequence_of_foreign(case: &Case, counts: &[u64], choice: &mut Choice) -> Case {
+    let mut shot = |group| Shot { algorithm: case.algorithm.clone(), count: choice.of(counts), offset: 0, in_place: case.in_place, group };
+    let graph = Item::Graph { calls: vec![shot(0), shot(0)], replays: 3 };
+    let calls = vec![Item::Eager(shot(0)), Item::Eager(shot(0)), graph, Item::Eager(shot(1)), Item::Eager(shot(0))];
+    Case { calls, in_place: false, ..case.clone() }
 }
 
 /// Placement, graph shape and skew, for a case that has the rest.

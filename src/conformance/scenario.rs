@@ -338,6 +338,16 @@ fn call(case: &Case, shot: &Shot, slot: usize, buffers: &[BufferSpec]) -> Result
     Call::agree(&vec![call; case.world as usize], buffers).map_err(|error| error.to_string())
 }
 
+/// Whether the algorithm under test supports the standard call of a case.
+///
+/// # Errors
+/// Why not.
+pub(super) fn supports(case: &Case) -> Result<(), String> {
+    let shot = Shot { algorithm: case.algorithm.clone(), count: case.count, offset: case.offset, in_place: case.in_place, group: 0 };
+    let call = call(case, &shot, 0, &buffers_of(case, &shot, 0)?)?;
+    algorithms::find(case.collective, &case.algorithm)?.supports(&call)
+}
+
 /// Which of the machine's groups makes a call, and which of that group's buffers it uses.
 fn place(planned: &Planned, shared_pads: bool) -> (usize, usize) {
     let group = planned.shot.group as usize;
@@ -377,7 +387,7 @@ impl<'a> Emitter<'a> {
             let (group, slot) = place(planned, options.shared_pads);
             let own = buffers_of(case, &planned.shot, slot)?;
             let bytes = own[0].bytes;
-            for buffer in own.into_iter().chain(planned.algorithm.workspace(case.world, bytes)) {
+            for buffer in own.into_iter().chain(planned.algorithm.workspace(case.dtype, case.world, bytes)) {
                 let known = sizes[group].entry(buffer.name.clone()).or_insert_with(|| buffer.clone());
                 known.bytes = known.bytes.max(buffer.bytes);
             }
@@ -536,6 +546,7 @@ impl<'a> Emitter<'a> {
                     build: Build::Release,
                     grid: 1,
                     block: 1,
+                    dynamic_shared: 0,
                     waits_for_peers: false,
                     args: vec![Arg::U64(16)],
                 };

@@ -7,7 +7,7 @@ use super::inputs::{InputClass, Payload, Transform};
 use crate::{
     collective::{DType, ReduceOp, reduce_bytes},
     machine::{CANARY, Machine, MachineError, MachineInfo, Run},
-    plan::{Arg, BufferSpec, Launch, NcclCall, Op, Plan, Region, Role, Script, Step},
+    plan::{Arg, BufferSpec, Fill, Launch, NcclCall, Op, Plan, Region, Script, Step},
 };
 
 /// What a simulated kernel does to a rank's result: gets the call's number, the rank, all ranks' inputs and the right result, as bytes.
@@ -148,7 +148,10 @@ impl Machine for Simulated {
     }
 
     fn open_group(&mut self, world: usize, buffers: &[BufferSpec]) -> Result<usize, MachineError> {
-        let fresh = |b: &BufferSpec| vec![if b.role == Role::Data { CANARY } else { 0 }; b.bytes as usize];
+        let fresh = |b: &BufferSpec| {
+            let byte = if let Fill::Byte(byte) = b.fill { byte } else { CANARY };
+            vec![byte; b.bytes as usize]
+        };
         self.groups.push(Group { buffers: buffers.to_vec(), ranks: vec![buffers.iter().map(fresh).collect(); world] });
         Ok(self.groups.len() - 1)
     }

@@ -8,8 +8,9 @@ use std::{
 };
 
 use cudarc::driver::sys::{
-    self, CUcontext, CUdevice, CUdevice_attribute, CUdeviceptr, CUevent, CUfunction, CUgraph, CUgraphExec, CUjit_option, CUmemAccessDesc,
-    CUmemAllocationGranularity_flags, CUmemAllocationProp, CUmemGenericAllocationHandle, CUmodule, CUstream, CUstreamCaptureMode,
+    self, CUcontext, CUdevice, CUdevice_attribute, CUdeviceptr, CUevent, CUfunction, CUfunction_attribute, CUgraph, CUgraphExec,
+    CUjit_option, CUmemAccessDesc, CUmemAllocationGranularity_flags, CUmemAllocationProp, CUmemGenericAllocationHandle, CUmodule, CUstream,
+    CUstreamCaptureMode,
 };
 
 use super::loader::{self, LoadError, function_table};
@@ -47,6 +48,7 @@ function_table! {
         fn cuModuleUnload(CUmodule);
         fn cuModuleGetFunction(*mut CUfunction, CUmodule, *const c_char);
         fn cuFuncLoad(CUfunction);
+        fn cuFuncSetAttribute(CUfunction, CUfunction_attribute, c_int);
         fn cuFuncGetParamInfo(CUfunction, usize, *mut usize, *mut usize);
         fn cuOccupancyMaxActiveBlocksPerMultiprocessor(*mut c_int, CUfunction, c_int, usize);
         fn cuLaunchKernel(

@@ -7,7 +7,7 @@ use std::{
     sync::Arc,
 };
 
-use cudarc::driver::sys::{CUfunction, CUjit_option, CUmodule};
+use cudarc::driver::sys::{CUfunction, CUfunction_attribute, CUjit_option, CUmodule};
 
 use super::{
     device::Device,
@@ -18,6 +18,9 @@ use crate::{
     machine::arguments::Arguments,
     plan::{Build, Launch},
 };
+
+/// Bytes of shared memory that a block may have without the kernel's saying so.
+const UNASKED_SHARED: u32 = 48 << 10;
 
 /// Bytes for what the driver's compiler has to say.
 const LOG_BYTES: usize = 16 << 10;
@@ -98,10 +101,16 @@ impl Kernel {
         self.raw
     }
 
-    /// Blocks of `threads` threads that one multiprocessor holds at once, in the current context.
-    pub(super) fn blocks_per_multiprocessor(&self, threads: u32) -> Result<u32, CudaError> {
+    /// Blocks of `threads` threads and so many bytes of dynamic shared memory that one multiprocessor holds at once, in the current
+    /// context. A kernel may be launched with that much afterwards.
+    pub(super) fn blocks_per_multiprocessor(&self, threads: u32, dynamic_shared: u32) -> Result<u32, CudaError> {
+        if dynamic_shared > UNASKED_SHARED {
+            let attribute = CUfunction_attribute::CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES;
+            call!(self.driver, cuFuncSetAttribute(self.raw, attribute, dynamic_shared as i32))
+                .map_err(|error| error.during(format!("{}: {dynamic_shared} bytes of dynamic shared memory", self.entry)))?;
+        }
         let mut blocks = 0;
-        call!(self.driver, cuOccupancyMaxActiveBlocksPerMultiprocessor(&mut blocks, self.raw, threads as i32, 0))
+        call!(self.driver, cuOccupancyMaxActiveBlocksPerMultiprocessor(&mut blocks, self.raw, threads as i32, dynamic_shared as usize))
             .map_err(|error| error.during(&self.entry))?;
         Ok(blocks.max(0) as u32)
     }

@@ -19,7 +19,7 @@ use super::{
     memory::Arena,
     nccl::Communicator,
     nccl_log::NcclLog,
-    program::Compiler,
+    program::{Compiler, Tables},
     reports,
     stream::Stream,
 };
@@ -30,7 +30,7 @@ use crate::{
         layout::Layout,
         validation::{self, Needs},
     },
-    plan::{BufferSpec, MAX_WORLD, Region, Role, Script},
+    plan::{BufferSpec, Fill, MAX_WORLD, Region, Script},
 };
 
 /// The most blocks that a rank's kernels are ever laid out for.
@@ -138,6 +138,7 @@ pub struct CudaMachine {
 struct Held {
     communicators: Communicators,
     kernels: Kernels,
+    tables: Tables,
     streams: Vec<Vec<Arc<Stream>>>,
     arena: Arena,
 }
@@ -194,6 +195,7 @@ impl CudaMachine {
             held: ManuallyDrop::new(Held {
                 communicators: Communicators::new(options.nccl_lib),
                 kernels: Kernels::default(),
+                tables: Tables::new(),
                 streams: vec![Vec::new(); MAX_WORLD],
                 arena: Arena::default(),
             }),
@@ -246,8 +248,10 @@ impl CudaMachine {
                 device.service.fill(base, CANARY, group.layout.bytes())?;
                 // The driver loads its own kernels on first use, which may wait for the device: not when ranks wait for each other.
                 device.service.copy(base, base + GUARD / 2, GUARD / 2)?;
-                let zeroed = group.layout.buffers().filter(|(spec, _)| spec.role != Role::Data);
-                zeroed.into_iter().try_for_each(|(spec, offset)| device.service.fill(base + offset, 0, spec.bytes))
+                group.layout.buffers().try_for_each(|(spec, offset)| match spec.fill {
+                    Fill::Byte(byte) => device.service.fill(base + offset, byte, spec.bytes),
+                    Fill::Uninitialised => Ok(()),
+                })
             };
             fill().map_err(fault(rank))?;
         }
@@ -313,10 +317,12 @@ impl CudaMachine {
         let devices = self.of_rank[..needs.world].to_vec();
         let streams: Vec<Vec<Arc<Stream>>> =
             self.held.streams[..needs.world].iter().map(|streams| streams[..needs.streams].to_vec()).collect();
+        let Held { kernels, tables, .. } = &mut *self.held;
         let programs = Compiler {
             groups: &self.groups,
             library: &self.library,
-            kernels: &mut self.held.kernels,
+            kernels,
+            tables,
             devices: &devices,
             streams: &streams,
             communicators: &communicators,
@@ -426,6 +432,7 @@ impl Machine for CudaMachine {
 
     fn close_groups(&mut self) {
         self.groups.clear();
+        self.held.tables.clear();
         self.held.arena.reset();
     }
 

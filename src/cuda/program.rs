@@ -3,7 +3,7 @@
 //! Enqueuing a command is one call of the driver, so that ranks start as close together and as fast as the host allows.
 
 use std::{
-    collections::{BTreeMap, HashMap},
+    collections::{BTreeMap, HashMap, hash_map::Entry},
     sync::Arc,
     time::Duration,
 };
@@ -13,6 +13,7 @@ use super::{
     driver::CudaError,
     group::Group,
     kernel::{Kernel, Kernels},
+    memory::Scratch,
     nccl::{Communicator, NcclError},
     stream::Stream,
 };
@@ -21,14 +22,14 @@ use crate::{
     kernels::Library,
     machine::{
         MachineError,
-        arguments::{Addresses, Arguments},
+        arguments::{Addresses, Arguments, table_bytes, tables},
     },
-    plan::{Launch, NcclCall, Op, Plan, RankCall, Script, Step},
+    plan::{Launch, NcclCall, Op, Plan, RankCall, Region, Script, Step},
 };
 
 /// One operation on a stream.
 pub(super) enum Command {
-    Launch { kernel: Kernel, grid: u32, block: u32, arguments: Arguments },
+    Launch { kernel: Kernel, grid: u32, block: u32, dynamic_shared: u32, arguments: Arguments },
     Copy { from: u64, to: u64, bytes: u64 },
     Fill { at: u64, byte: u8, bytes: u64 },
     WriteValue { at: u64, value: u32 },
@@ -77,7 +78,9 @@ impl Command {
     /// Enqueues it.
     pub(super) fn enqueue(&self, stream: &Stream) -> Result<(), Failure> {
         match self {
-            Command::Launch { kernel, grid, block, arguments } => stream.launch(kernel, *grid, *block, arguments)?,
+            Command::Launch { kernel, grid, block, dynamic_shared, arguments } => {
+                stream.launch(kernel, *grid, *block, *dynamic_shared, arguments)?;
+            }
             Command::Copy { from, to, bytes } => stream.copy(*from, *to, *bytes)?,
             Command::Fill { at, byte, bytes } => stream.fill(*at, *byte, *bytes)?,
             Command::WriteValue { at, value } => stream.write_value(*at, *value)?,
@@ -89,11 +92,16 @@ impl Command {
     }
 }
 
+/// Tables of peers' addresses, by group, rank and region.
+pub(super) type Tables = HashMap<(usize, usize, Region), Scratch>;
+
 /// What programs are made from.
 pub(super) struct Compiler<'a> {
     pub(super) groups: &'a [Group],
     pub(super) library: &'a Library,
     pub(super) kernels: &'a mut Kernels,
+    /// The tables made for the open groups so far.
+    pub(super) tables: &'a mut Tables,
     /// The device of each rank of the script.
     pub(super) devices: &'a [Arc<Device>],
     /// The streams of each rank of the script.
@@ -186,8 +194,8 @@ impl Compiler<'_> {
         plan: &Arc<Plan>,
     ) -> Result<&'p Compiled, MachineError> {
         match plans.entry((group, Arc::as_ptr(plan))) {
-            std::collections::hash_map::Entry::Occupied(entry) => Ok(entry.into_mut()),
-            std::collections::hash_map::Entry::Vacant(entry) => {
+            Entry::Occupied(entry) => Ok(entry.into_mut()),
+            Entry::Vacant(entry) => {
                 let mut compiled = Compiled { commands: Vec::new(), waiting: Vec::new() };
                 for (rank, ops) in plan.ranks.iter().enumerate() {
                     self.devices[rank].make_current().map_err(|error| fault(rank, error))?;
@@ -228,18 +236,35 @@ impl Compiler<'_> {
         let not_supported = |reason: String| MachineError::NotSupported { reason };
         let device = &self.devices[rank];
         let kernel = self.kernels.get(device, self.library, launch).map_err(|why| not_supported(format!("rank {rank}: {why}")))?;
+        for region in tables(&launch.args) {
+            self.table(group, rank, region)?;
+        }
         let of_group = &self.groups[group];
         let of = |region: &_| of_group.addresses(region).expect("validation has found every region");
-        let arguments = Arguments::lay_out(&launch.args, &Addresses { rank, of: &of, wait_limit: self.wait_limit });
+        let table = |region: &Region| self.tables[&(group, rank, region.clone())].address;
+        let arguments = Arguments::lay_out(&launch.args, &Addresses { rank, of: &of, table: &table, wait_limit: self.wait_limit });
         kernel.check(&arguments).map_err(|reason| MachineError::Invalid { reason })?;
-        let resident = kernel.blocks_per_multiprocessor(launch.block).map_err(|error| fault(rank, error))?;
+        let resident = kernel.blocks_per_multiprocessor(launch.block, launch.dynamic_shared).map_err(|error| fault(rank, error))?;
         if resident == 0 {
             return Err(not_supported(format!("kernel `{}` does not fit on GPU {}: {}", launch.entry, device.ordinal, device.name)));
         }
         if launch.waits_for_peers {
             raise(waiting, launch.grid.div_ceil(resident));
         }
-        Ok(Command::Launch { kernel, grid: launch.grid, block: launch.block, arguments })
+        let Launch { grid, block, dynamic_shared, .. } = *launch;
+        Ok(Command::Launch { kernel, grid, block, dynamic_shared, arguments })
+    }
+
+    /// Makes the table of a region's addresses in memory of the rank's device, whose context is current, once.
+    fn table(&mut self, group: usize, rank: usize, region: &Region) -> Result<(), MachineError> {
+        if let Entry::Vacant(entry) = self.tables.entry((group, rank, region.clone())) {
+            let addresses = self.groups[group].addresses(region).map_err(|reason| MachineError::Invalid { reason })?;
+            let (bytes, device) = (table_bytes(&addresses), &self.devices[rank]);
+            let made = Scratch::new(device.driver, bytes.len());
+            let made = made.and_then(|made| device.service.write(&bytes, made.address).map(|()| made));
+            entry.insert(made.map_err(|error| fault(rank, error))?);
+        }
+        Ok(())
     }
 
     /// Blocks that wait for other ranks' blocks must all be resident at once, or those that are wait for ever.

@@ -111,11 +111,30 @@ impl Stream {
     }
 
     /// Launches a kernel. `arguments` have the sizes that [`Kernel::check`] accepted.
-    pub(super) fn launch(&self, kernel: &Kernel, grid: u32, block: u32, arguments: &Arguments) -> Result<(), CudaError> {
+    pub(super) fn launch(
+        &self,
+        kernel: &Kernel,
+        grid: u32,
+        block: u32,
+        dynamic_shared: u32,
+        arguments: &Arguments,
+    ) -> Result<(), CudaError> {
         let mut pointers = arguments.pointers();
         call!(
             self.driver,
-            cuLaunchKernel(kernel.raw(), grid, 1, 1, block, 1, 1, 0, self.raw, pointers.as_mut_ptr(), null_mut::<*mut c_void>())
+            cuLaunchKernel(
+                kernel.raw(),
+                grid,
+                1,
+                1,
+                block,
+                1,
+                1,
+                dynamic_shared,
+                self.raw,
+                pointers.as_mut_ptr(),
+                null_mut::<*mut c_void>()
+            )
         )
     }
 

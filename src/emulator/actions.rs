@@ -8,15 +8,16 @@ use std::{
 use super::{
     execution::{Program, Shape},
     group::Group,
-    memory::{Address, Memory},
+    memory::{Address, Init, Memory, Owner},
     modules::Modules,
+    ptx::ParameterPlace,
 };
 use crate::{
     machine::{
         MachineError,
-        arguments::{Addresses, Arguments},
+        arguments::{Addresses, Arguments, table_bytes, tables},
     },
-    plan::{Launch, NcclCall, Op, Plan, RankCall, Script, Step},
+    plan::{Launch, NcclCall, Op, Plan, RankCall, Region, Script, Step},
 };
 
 /// One operation on a stream.
@@ -67,12 +68,13 @@ pub(super) struct Kernel {
     pub(super) entry: String,
     pub(super) grid: u32,
     pub(super) block: u32,
+    pub(super) dynamic_shared: u32,
     pub(super) parameters: Vec<u8>,
 }
 
 impl Kernel {
     pub(super) fn shape(&self) -> Shape {
-        Shape { grid: [self.grid, 1, 1], block: [self.block, 1, 1], dynamic_shared: 0 }
+        Shape { grid: [self.grid, 1, 1], block: [self.block, 1, 1], dynamic_shared: self.dynamic_shared }
     }
 }
 
@@ -95,6 +97,8 @@ pub(super) struct Compiler<'a> {
     pub(super) world: usize,
     /// Limit for one wait, in nanoseconds.
     pub(super) wait_limit: u64,
+    /// The tables of peers' addresses made so far, by group, rank and region.
+    pub(super) tables: HashMap<(usize, usize, Region), Address>,
 }
 
 /// A plan's commands for each rank, by group and plan.
@@ -180,17 +184,43 @@ impl Compiler<'_> {
 
     fn launch(&mut self, group: usize, rank: usize, launch: &Launch) -> Result<Kernel, MachineError> {
         let invalid = |reason| MachineError::Invalid { reason };
+        for region in tables(&launch.args) {
+            self.table(group, rank, region)?;
+        }
         let of_group = &self.groups[group];
         let of = |region: &_| of_group.addresses(region).expect("validation has found every region");
-        let arguments = Arguments::lay_out(&launch.args, &Addresses { rank, of: &of, wait_limit: self.wait_limit });
+        let table = |region: &Region| self.tables[&(group, rank, region.clone())].0;
+        let arguments = Arguments::lay_out(&launch.args, &Addresses { rank, of: &of, table: &table, wait_limit: self.wait_limit });
         let module = self.modules.parsed(launch)?;
-        let entry = module.entry(&launch.entry).ok_or_else(|| invalid(format!("kernel `{}` is not in its module", launch.entry)))?;
-        let (takes, given): (Vec<usize>, Vec<usize>) =
-            (entry.inputs.iter().map(|parameter| parameter.bytes as usize).collect(), arguments.sizes().collect());
-        if takes != given {
-            return Err(invalid(format!("kernel `{}` takes arguments of {takes:?} bytes, it was given {given:?}", launch.entry)));
+        let entry = module.accepts(&launch.entry, arguments.sizes()).map_err(invalid)?;
+        // A parameter may be aligned to more than its fields are.
+        let mut parameters = vec![0; entry.input_bytes as usize];
+        for (parameter, bytes) in entry.inputs.iter().zip(arguments.parts()) {
+            if let ParameterPlace::Offset(offset) = parameter.place {
+                parameters[offset as usize..][..bytes.len()].copy_from_slice(&bytes);
+            }
         }
         let program = self.modules.loaded(launch, rank, self.memory)?;
-        Ok(Kernel { program, entry: launch.entry.clone(), grid: launch.grid, block: launch.block, parameters: arguments.bytes() })
+        Ok(Kernel {
+            program,
+            entry: launch.entry.clone(),
+            grid: launch.grid,
+            block: launch.block,
+            dynamic_shared: launch.dynamic_shared,
+            parameters,
+        })
+    }
+
+    /// Makes the table of a region's addresses in a rank's memory, once.
+    fn table(&mut self, group: usize, rank: usize, region: &Region) -> Result<(), MachineError> {
+        if let Entry::Vacant(entry) = self.tables.entry((group, rank, region.clone())) {
+            let invalid = |reason| MachineError::Invalid { reason };
+            let bytes = table_bytes(&self.groups[group].addresses(region).map_err(invalid)?);
+            let owner = Owner::new(rank, group, format!("peers of {}", region.buffer));
+            let address = self.memory.allocate(owner, bytes.len() as u64, Init::Zero);
+            self.memory.write(address, rank, &bytes).map_err(|error| invalid(error.to_string()))?;
+            entry.insert(address);
+        }
+        Ok(())
     }
 }

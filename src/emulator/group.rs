@@ -3,7 +3,7 @@
 use super::memory::{AccessError, Address, Init, Memory, Owner};
 use crate::{
     machine::{layout::Layout, validation::Members},
-    plan::{BufferSpec, MAX_WORLD, Region, Role},
+    plan::{BufferSpec, Fill, MAX_WORLD, Region, Role},
 };
 
 /// An open group.
@@ -15,17 +15,22 @@ pub(super) struct Group {
 }
 
 impl Group {
-    /// Allocates the buffers of group number `number` on all its ranks. Data holds what was never written, all else zeros.
+    /// Allocates the buffers of group number `number` on all its ranks. Each holds its fill; local ones only their own rank may access.
     ///
     /// # Errors
-    /// Of mapping, which a fresh allocation does not have.
+    /// Of mapping and filling, which a fresh allocation does not have.
     pub(super) fn open(number: usize, world: usize, layout: Layout, memory: &mut Memory) -> Result<Group, AccessError> {
         let mut starts = vec![Vec::new(); world];
         for (rank, starts) in starts.iter_mut().enumerate() {
             for (spec, _) in layout.buffers() {
-                let init = if spec.role == Role::Data { Init::Uninitialised } else { Init::Zero };
+                let init = if spec.fill == Fill::Uninitialised { Init::Uninitialised } else { Init::Zero };
                 let start = memory.allocate(Owner::new(rank, number, spec.name.as_str()), spec.bytes, init);
-                (0..world).try_for_each(|peer| memory.map(start, peer, true))?;
+                if let Fill::Byte(byte @ 1..) = spec.fill {
+                    memory.write(start, rank, &vec![byte; spec.bytes as usize])?;
+                }
+                if !spec.local {
+                    (0..world).try_for_each(|peer| memory.map(start, peer, true))?;
+                }
                 starts.push(start);
             }
         }

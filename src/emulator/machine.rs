@@ -1,12 +1,12 @@
 //! The machine: ranks on the CPU behind the [`Machine`] trait.
 
-use std::time::Duration;
+use std::{collections::HashMap, time::Duration};
 
 use super::{
     actions::Compiler,
     execution::Fault,
     group::Group,
-    memory::{AccessError, Memory},
+    memory::{AccessError, MOST_BYTES, Memory},
     modules::Modules,
     schedule::{Limits, Schedule, Stopped},
     strategy::{Interleaving, Strategy},
@@ -161,6 +161,7 @@ impl Emulator {
             memory: &mut self.memory,
             world: needs.world,
             wait_limit: u64::try_from(self.options.wait_limit.as_nanos()).unwrap_or(u64::MAX),
+            tables: HashMap::new(),
         }
         .compile(script)?;
         let worlds = self.groups.iter().map(Group::world).collect();
@@ -225,6 +226,10 @@ impl Machine for Emulator {
         let (used, budget) = (self.used.saturating_add(bytes), self.options.memory_budget);
         if used > budget {
             let reason = format!("{used} bytes of buffers on all ranks of all groups: the emulator's memory budget is {budget}");
+            return Err(MachineError::NotSupported { reason });
+        }
+        if let Some(spec) = buffers.iter().find(|spec| spec.bytes > MOST_BYTES) {
+            let reason = format!("buffer `{}` of {} bytes: the emulator has {MOST_BYTES} at most in one", spec.name, spec.bytes);
             return Err(MachineError::NotSupported { reason });
         }
         let group = Group::open(self.groups.len(), world, layout, &mut self.memory).map_err(unexpected)?;

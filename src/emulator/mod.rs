@@ -24,5 +24,6 @@ mod streams;
 mod trace;
 
 pub use machine::{Emulator, EmulatorOptions};
+pub use modules::accepts;
 pub use strategy::{Interleaving, Strategy};
 pub use trace::Trace;

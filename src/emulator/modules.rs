@@ -5,8 +5,11 @@ use std::{collections::HashMap, sync::Arc};
 use super::{execution::Program, memory::Memory, ptx};
 use crate::{
     kernels::Library,
-    machine::MachineError,
-    plan::{Build, Launch},
+    machine::{
+        MachineError,
+        arguments::{Addresses, Arguments},
+    },
+    plan::{Build, Launch, MAX_WORLD},
 };
 
 /// A module's name and build.
@@ -65,6 +68,15 @@ impl Modules {
         })?;
         Ok(self.loaded.entry(key).or_insert(Arc::new(program)).clone())
     }
+}
+
+/// Checks a launch against PTX before anything runs: that the kernel is there, and that it takes arguments of these sizes.
+///
+/// # Errors
+/// Names the kernels there are, or the first argument that differs.
+pub fn accepts(module: &ptx::Module, launch: &Launch) -> Result<(), String> {
+    let nowhere = Addresses { rank: 0, of: &|_| [0; MAX_WORLD], table: &|_| 0, wait_limit: 0 };
+    module.accepts(&launch.entry, Arguments::lay_out(&launch.args, &nowhere).sizes()).map(drop)
 }
 
 fn key(launch: &Launch) -> Key {

@@ -17,6 +17,8 @@ pub(crate) struct Addresses<'a> {
     pub(crate) rank: usize,
     /// Addresses of a region on all ranks, null past the world size.
     pub(crate) of: &'a dyn Fn(&Region) -> [u64; MAX_WORLD],
+    /// Address of a table of those addresses in the rank's memory.
+    pub(crate) table: &'a dyn Fn(&Region) -> u64,
     /// The limit for one wait, in nanoseconds.
     pub(crate) wait_limit: u64,
 }
@@ -42,10 +44,10 @@ impl Arguments {
         self.parts.iter().map(|&(_, size)| size)
     }
 
-    /// All arguments, from the first one's first byte to the last one's last.
-    pub(crate) fn bytes(&self) -> Vec<u8> {
-        let end = self.parts.last().map_or(0, |&(offset, size)| offset + size);
-        self.words.iter().flat_map(|word| word.to_ne_bytes()).take(end).collect()
+    /// The bytes of each top-level argument.
+    pub(crate) fn parts(&self) -> impl Iterator<Item = Vec<u8>> {
+        let bytes: Vec<u8> = self.words.iter().flat_map(|word| word.to_ne_bytes()).collect();
+        self.parts.iter().map(move |&(offset, size)| bytes[offset..offset + size].to_vec())
     }
 
     /// Pointers to the top-level arguments, valid while `self` is neither moved from nor dropped.
@@ -55,10 +57,27 @@ impl Arguments {
     }
 }
 
+/// The regions that a launch's arguments want tables of peers' addresses of.
+pub(crate) fn tables(args: &[Arg]) -> Vec<&Region> {
+    fn of_arg(arg: &Arg) -> Vec<&Region> {
+        match arg {
+            Arg::PeerTable(region) => vec![region],
+            Arg::Struct(fields) => tables(fields),
+            _ => Vec::new(),
+        }
+    }
+    args.iter().flat_map(of_arg).collect()
+}
+
+/// The bytes of a table of addresses.
+pub(crate) fn table_bytes(addresses: &[u64; MAX_WORLD]) -> Vec<u8> {
+    addresses.iter().flat_map(|address| address.to_ne_bytes()).collect()
+}
+
 fn alignment(arg: &Arg) -> usize {
     match arg {
         Arg::U32(_) => 4,
-        Arg::Address(_) | Arg::Peers(_) | Arg::U64(_) | Arg::WaitLimit => 8,
+        Arg::Address(_) | Arg::Peers(_) | Arg::PeerArray { .. } | Arg::PeerTable(_) | Arg::U64(_) | Arg::WaitLimit => 8,
         Arg::Struct(fields) => fields.iter().map(alignment).max().unwrap_or(1),
     }
 }
@@ -72,6 +91,10 @@ fn append(bytes: &mut Vec<u8>, arg: &Arg, addresses: &Addresses<'_>) {
     match arg {
         Arg::Address(region) => bytes.extend((addresses.of)(region)[addresses.rank].to_ne_bytes()),
         Arg::Peers(region) => (addresses.of)(region).iter().for_each(|address| bytes.extend(address.to_ne_bytes())),
+        Arg::PeerArray { region, length } => {
+            (addresses.of)(region).iter().take(*length as usize).for_each(|address| bytes.extend(address.to_ne_bytes()));
+        }
+        Arg::PeerTable(region) => bytes.extend((addresses.table)(region).to_ne_bytes()),
         Arg::U32(value) => bytes.extend(value.to_ne_bytes()),
         Arg::U64(value) => bytes.extend(value.to_ne_bytes()),
         Arg::WaitLimit => bytes.extend(addresses.wait_limit.to_ne_bytes()),
@@ -91,7 +114,7 @@ mod tests {
 
     fn lay_out(args: &[Arg]) -> Arguments {
         let of = |region: &Region| std::array::from_fn(|rank| if rank < 2 { 0x1000 * (rank as u64 + 1) + region.offset } else { 0 });
-        Arguments::lay_out(args, &Addresses { rank: 1, of: &of, wait_limit: 77 })
+        Arguments::lay_out(args, &Addresses { rank: 1, of: &of, table: &|region| 0x7000 + region.offset, wait_limit: 77 })
     }
 
     fn region(offset: u64) -> Region {
@@ -113,7 +136,15 @@ mod tests {
         assert_eq!(laid_out.sizes().collect::<Vec<_>>(), [168]);
         assert_eq!(laid_out.words[..3], [0x1000, 0x2000, 0]);
         assert_eq!(laid_out.words[16..20], [0x2010, 0x2020, 0x2030, 77]);
-        assert_eq!(laid_out.bytes()[160..], [1, 0, 0, 0, 2, 0, 0, 0]);
+        assert_eq!(laid_out.parts().next().unwrap()[160..], [1, 0, 0, 0, 2, 0, 0, 0]);
+    }
+
+    #[test]
+    fn peers_come_as_arrays_of_any_length_and_as_tables() {
+        let array = Arg::PeerArray { region: region(8), length: 3 };
+        let laid_out = lay_out(&[Arg::U32(1), array, Arg::PeerTable(region(0x20))]);
+        assert_eq!(laid_out.parts, [(0, 4), (8, 24), (32, 8)]);
+        assert_eq!(laid_out.words, [1, 0x1008, 0x2008, 0, 0x7020]);
     }
 
     #[test]

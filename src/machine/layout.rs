@@ -64,6 +64,11 @@ impl Layout {
         }
     }
 
+    /// Whether peers may not address a buffer.
+    pub(crate) fn is_local(&self, buffer: &str) -> bool {
+        self.buffers.iter().any(|(spec, _)| spec.name == buffer && spec.local)
+    }
+
     /// The stretches that belong to no buffer: start and length.
     pub(crate) fn gaps(&self) -> Vec<(u64, u64)> {
         let mut gaps = Vec::new();

@@ -140,8 +140,8 @@ pub trait Machine {
         Ok(())
     }
 
-    /// Opens a group of `world` ranks with these buffers and returns its number. Data buffers hold the byte [`CANARY`] throughout, all
-    /// others zeros; [`GUARD`] bytes of canary lie before and behind each buffer.
+    /// Opens a group of `world` ranks with these buffers and returns its number. Each holds its fill, [`CANARY`] where that is nobody's
+    /// promise; [`GUARD`] bytes of canary lie before and behind each buffer.
     ///
     /// # Errors
     /// `NotSupported` when there are too few devices or too little memory.

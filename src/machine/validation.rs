@@ -8,8 +8,11 @@ use std::{
 use super::layout::Layout;
 use crate::{
     kernels::Library,
-    plan::{Arg, Launch, NcclCall, Op, Plan, Region, Script, Step},
+    plan::{Arg, Launch, MAX_WORLD, NcclCall, Op, Plan, Region, Script, Step},
 };
+
+/// The most shared memory that a block can have, in bytes: that of sm_90 and sm_100.
+const MOST_SHARED: u32 = 227 * 1024;
 
 /// More streams of a rank than any device runs at once.
 const MOST_STREAMS: usize = 32;
@@ -112,11 +115,14 @@ fn check_op(op: &Op, group: &impl Members, library: &Library) -> Result<(), Stri
     match op {
         Op::Launch(launch) => {
             library.check(launch)?;
-            let Launch { grid, block, entry, .. } = launch;
+            let Launch { grid, block, entry, dynamic_shared, .. } = launch;
             if *grid == 0 || !(1..=1024).contains(block) {
                 return Err(format!("launch of `{entry}` with {grid} blocks of {block} threads: at least 1 of 1 to 1024"));
             }
-            launch.args.iter().try_for_each(|arg| check_arg(arg, &known))
+            if *dynamic_shared > MOST_SHARED {
+                return Err(format!("launch of `{entry}` with {dynamic_shared} bytes of dynamic shared memory: at most {MOST_SHARED}"));
+            }
+            launch.args.iter().try_for_each(|arg| check_arg(arg, group, &known))
         }
         Op::Copy { from, to } => {
             known(from)?;
@@ -150,10 +156,17 @@ fn check_op(op: &Op, group: &impl Members, library: &Library) -> Result<(), Stri
     }
 }
 
-fn check_arg(arg: &Arg, known: &impl Fn(&Region) -> Result<(), String>) -> Result<(), String> {
+fn check_arg(arg: &Arg, group: &impl Members, known: &impl Fn(&Region) -> Result<(), String>) -> Result<(), String> {
     match arg {
-        Arg::Address(region) | Arg::Peers(region) => known(region),
-        Arg::Struct(fields) => fields.iter().try_for_each(|field| check_arg(field, known)),
+        Arg::Address(region) => known(region),
+        Arg::Peers(region) | Arg::PeerTable(region) | Arg::PeerArray { region, .. } if group.layout().is_local(&region.buffer) => {
+            Err(format!("peers' addresses of {region}: the buffer is local to each rank"))
+        }
+        Arg::PeerArray { region, length } if !(1..=MAX_WORLD).contains(&(*length as usize)) => {
+            Err(format!("{length} peers' addresses of {region}: 1 to {MAX_WORLD} fit"))
+        }
+        Arg::Peers(region) | Arg::PeerTable(region) | Arg::PeerArray { region, .. } => known(region),
+        Arg::Struct(fields) => fields.iter().try_for_each(|field| check_arg(field, group, known)),
         Arg::U32(_) | Arg::U64(_) | Arg::WaitLimit => Ok(()),
     }
 }
@@ -195,7 +208,7 @@ mod tests {
 
     fn launch(entry: &str, grid: u32, args: Vec<Arg>) -> Op {
         let (module, build) = ("all_reduce/two_shot".into(), Build::Release);
-        Op::Launch(Launch { module, entry: entry.into(), build, grid, block: 512, waits_for_peers: true, args })
+        Op::Launch(Launch { module, entry: entry.into(), build, grid, block: 512, dynamic_shared: 0, waits_for_peers: true, args })
     }
 
     fn refusal(steps: Vec<Step>) -> String {

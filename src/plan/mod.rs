@@ -12,7 +12,7 @@ use std::fmt;
 use serde::{Deserialize, Serialize};
 
 pub use call::{Call, CallError, RankCall};
-pub use region::{BufferSpec, Region, Role};
+pub use region::{BufferSpec, Fill, Region, Role};
 pub use script::{Script, Step};
 
 /// The largest world size that kernels can address; `MAX_WORLD` of kernels/common/types.cuh.
@@ -83,6 +83,8 @@ pub struct Launch {
     pub grid: u32,
     /// Threads of a block.
     pub block: u32,
+    /// Bytes of dynamic shared memory of each block.
+    pub dynamic_shared: u32,
     /// Whether blocks wait for blocks of other ranks, so that all of them must be resident at once.
     pub waits_for_peers: bool,
     /// Arguments in the kernel's order.
@@ -108,6 +110,16 @@ pub enum Arg {
     Address(Region),
     /// Addresses of a region on every rank, by value: [`MAX_WORLD`] x 8 bytes, null past the world size.
     Peers(Region),
+    /// Addresses of a region on the first `length` ranks, by value: `length` x 8 bytes, null past the world size.
+    PeerArray {
+        /// The region.
+        region: Region,
+        /// Addresses, at most [`MAX_WORLD`].
+        length: u32,
+    },
+    /// Address of a table, in memory of this rank, of the region's addresses on every rank: 8 bytes. The table has [`MAX_WORLD`] x 8 bytes,
+    /// null past the world size; the machine makes it and nothing writes it.
+    PeerTable(Region),
     /// A 32-bit value.
     U32(u32),
     /// A 64-bit value.
@@ -145,7 +157,8 @@ impl fmt::Display for Op {
         match self {
             Op::Launch(launch) => {
                 let checked = if launch.build == Build::Checked { " (checked)" } else { "" };
-                write!(f, "launch {}{checked}<<<{}, {}>>>(", launch.entry, launch.grid, launch.block)?;
+                let shared = if launch.dynamic_shared > 0 { format!(", {}", launch.dynamic_shared) } else { String::new() };
+                write!(f, "launch {}{checked}<<<{}, {}{shared}>>>(", launch.entry, launch.grid, launch.block)?;
                 write_args(f, &launch.args)?;
                 f.write_str(")")
             }
@@ -168,6 +181,8 @@ fn write_args(f: &mut fmt::Formatter<'_>, args: &[Arg]) -> fmt::Result {
         match arg {
             Arg::Address(region) => write!(f, "&{region}")?,
             Arg::Peers(region) => write!(f, "peers {region}")?,
+            Arg::PeerArray { region, length } => write!(f, "{length} peers {region}")?,
+            Arg::PeerTable(region) => write!(f, "table of peers {region}")?,
             Arg::U32(value) => write!(f, "{value}")?,
             Arg::U64(value) => write!(f, "{value}u64")?,
             Arg::WaitLimit => f.write_str("wait limit")?,

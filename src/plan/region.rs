@@ -33,7 +33,7 @@ impl fmt::Display for Region {
     }
 }
 
-/// What a buffer is for. Machines treat roles differently only where they must: pads start at zero, a stuck report is read after a run.
+/// What a buffer is for. Machines treat roles differently only where they must: a stuck report is read after a run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Role {
@@ -49,7 +49,7 @@ pub enum Role {
     Stalls,
 }
 
-/// A buffer that every rank of a group gets, in symmetric memory: all ranks can address it on all ranks.
+/// A buffer that every rank of a group gets, in symmetric memory: all ranks can address it on all ranks, unless it is local.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct BufferSpec {
     /// The name that regions use.
@@ -58,12 +58,27 @@ pub struct BufferSpec {
     pub bytes: u64,
     /// What it is for.
     pub role: Role,
+    /// What it holds when the group opens.
+    pub fill: Fill,
+    /// Whether only its own rank uses it: no peer gets its address, and where the machine can tell, none may touch it.
+    pub local: bool,
+}
+
+/// What a fresh buffer holds.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Fill {
+    /// Nobody's promise: to read it before it is written is a bug.
+    Uninitialised,
+    /// This byte throughout.
+    Byte(u8),
 }
 
 impl BufferSpec {
-    /// A buffer of `bytes` bytes.
+    /// A buffer of `bytes` bytes that peers can address: data uninitialised, all else zero.
     pub fn new(name: impl Into<String>, bytes: u64, role: Role) -> BufferSpec {
-        BufferSpec { name: name.into(), bytes, role }
+        let fill = if role == Role::Data { Fill::Uninitialised } else { Fill::Byte(0) };
+        BufferSpec { name: name.into(), bytes, role, fill, local: false }
     }
 
     /// All of the buffer.

@@ -13,6 +13,7 @@ use std::{
 use anyhow::{Context, bail};
 use indicatif::{ProgressBar, ProgressStyle};
 use passmuster::{
+    algorithms::Foreign,
     conformance::{
         Case, Fault, List, Query, Status, Verdict, generate,
         report::{Record, junit, table, today},
@@ -30,6 +31,7 @@ use xshell::Shell;
 use crate::{
     CANNOT_RUN, FINDING, USAGE,
     emulated::Emulated,
+    foreign::{Elsewhere, Known},
     project,
     worker::{Machine, On},
 };
@@ -65,12 +67,11 @@ pub(crate) struct Validate {
     /// schedules, that of the last one, which is the one that found something.
     #[arg(long, value_name = "FILE")]
     trace: Option<PathBuf>,
-}
-
-/// What only the emulator can do.
-struct Emulation {
-    schedules: u32,
-    trace: Option<PathBuf>,
+    #[command(flatten)]
+    elsewhere: Elsewhere,
+    /// The most bytes of buffers of all ranks together on the emulator; 8 GiB by default.
+    #[arg(long, value_name = "BYTES")]
+    memory: Option<u64>,
 }
 
 const VALIDATE_EXAMPLES: &str = "\
@@ -81,6 +82,7 @@ Examples:
   cargo xtask validate --schedules 20                      each case under twenty schedules
   cargo xtask validate --machine cuda                      the same on this machine's GPUs
   cargo xtask validate 'all_reduce/two_shot:bf16,sum:w=4:n=1040' --trace two_shot.json
+  cargo xtask validate --ptx mine.ptx --spec mine.toml     a kernel from elsewhere (docs/foreign-kernels.md)
   cargo xtask validate --replay 'all_reduce/two_shot:bf16,sum:w=8:n=1040:seed=9f3c@stalled-5f'";
 
 const EXAMPLES: &str = "\
@@ -99,7 +101,7 @@ struct Cases {
     query: String,
     /// Run exactly this case, whether or not a list has it; on the emulator also ID@SCHEDULE, as reports have it: exactly this run.
     #[arg(long, value_name = "TOKEN", conflicts_with = "query")]
-    replay: Option<Replay>,
+    replay: Option<String>,
     /// Seed of the lists and of the emulator's schedules: other inputs, other choices, other sequences.
     #[arg(long, default_value_t = 0)]
     seed: u64,
@@ -146,13 +148,42 @@ impl FromStr for Replay {
 
 impl TestGpu {
     pub(crate) fn run(self, sh: &Shell) -> anyhow::Result<ExitCode> {
-        self.cases.run("test-gpu", On::Cuda, Emulation { schedules: 1, trace: None }, sh)
+        self.cases.run(&Run::plain("test-gpu", On::Cuda), sh)
     }
 }
 
 impl Validate {
     pub(crate) fn run(self, sh: &Shell) -> anyhow::Result<ExitCode> {
-        self.cases.run("validate", self.on, Emulation { schedules: self.schedules, trace: self.trace }, sh)
+        let Validate { cases, on, schedules, trace, elsewhere, memory } = self;
+        if (memory.is_some() || trace.is_some()) && on == On::Cuda {
+            bail!("--memory and --trace are for --machine emulator");
+        }
+        let mut run = Run { memory, schedules, trace, ..Run::plain("validate", on) };
+        run.known = elsewhere.register(&mut run.library, on)?;
+        run.elsewhere = elsewhere.arguments();
+        cases.run(&run, sh)
+    }
+}
+
+/// What a command adds to the cases.
+struct Run {
+    /// Its name.
+    kind: &'static str,
+    on: On,
+    library: Library,
+    /// The options that name a kernel from elsewhere, again.
+    elsewhere: Vec<String>,
+    known: Option<Known>,
+    memory: Option<u64>,
+    /// The emulator's schedules of each case.
+    schedules: u32,
+    trace: Option<PathBuf>,
+}
+
+impl Run {
+    /// Nothing but the command and its machine.
+    fn plain(kind: &'static str, on: On) -> Run {
+        Run { kind, on, library: Library::default(), elsewhere: Vec::new(), known: None, memory: None, schedules: 1, trace: None }
     }
 }
 
@@ -160,8 +191,10 @@ impl Validate {
 const SHRUNK_FINDINGS: usize = 3;
 
 impl Cases {
-    fn run(self, kind: &str, on: On, emulation: Emulation, sh: &Shell) -> anyhow::Result<ExitCode> {
-        let cases = self.select()?;
+    fn run(self, run: &Run, sh: &Shell) -> anyhow::Result<ExitCode> {
+        let &Run { kind, on, .. } = run;
+        let replay = self.replay.as_deref().map(str::parse::<Replay>).transpose()?;
+        let cases = self.select(replay.as_ref(), run.known.as_ref().map(|known| known.foreign))?;
         if self.list {
             // A reader such as `head` may go before the end.
             let _ = cases.iter().try_for_each(|case| writeln!(std::io::stdout(), "{case}"));
@@ -177,11 +210,11 @@ impl Cases {
             return Ok(ExitCode::SUCCESS);
         }
         let start = Instant::now();
-        let schedules = self.schedules(emulation.schedules);
-        if emulation.trace.is_some() && cases.len() != 1 {
+        if run.trace.is_some() && cases.len() != 1 {
             bail!("--trace is for one case: `{}` selects {}", self.query, cases.len());
         }
-        let mut judge = self.judge(on, &schedules, emulation.trace)?;
+        let schedules = self.schedules(replay.as_ref(), run)?;
+        let mut judge = self.judge(run, &schedules)?;
         let (mut machine, mut verdicts) = match judge.all(&cases) {
             Ok(done) => done,
             Err(StartError::CannotRun { reason }) => {
@@ -202,7 +235,12 @@ impl Cases {
 
         for verdict in verdicts.iter().filter(|v| v.status.is_finding() || v.status == Status::InfraError) {
             let smaller = smaller.iter().find(|(id, _)| *id == verdict.case).and_then(|(_, text)| text.as_deref());
-            print!("{}", explain(&self.command(kind, on), verdict, smaller));
+            print!("{}", explain(&self.command(run), verdict, smaller));
+        }
+        if verdicts.iter().all(|v| v.status == Status::NotSupported)
+            && let Some(first) = verdicts.first()
+        {
+            eprintln!("no case could run; {}: {}", first.case, first.reason);
         }
         println!("{}", table::outcomes(verdicts.iter().filter_map(table::Outcome::of)));
         if on == On::Cuda {
@@ -212,9 +250,10 @@ impl Cases {
         record.notes.push(format!(
             "{} cases in {seconds:.1} s, query {}, seed {}",
             cases.len(),
-            self.replay.as_ref().map_or(self.query.clone(), |replay| replay.case.to_string()),
+            self.replay.as_ref().unwrap_or(&self.query),
             self.seed
         ));
+        record.notes.extend(run.known.iter().map(|known| known.note.clone()));
         record.notes.push(match on {
             On::Cuda => "no algorithm of this version uses NVLink multicast; NCCL ran with NCCL_NVLS_ENABLE=0".into(),
             On::Emulator => format!("every case ran under {}; races were not checked", named_schedules(&schedules)),
@@ -241,26 +280,27 @@ impl Cases {
     }
 
     /// The emulator's schedules.
-    fn schedules(&self, number: u32) -> Vec<Interleaving> {
-        match self.replay {
-            Some(Replay { schedule: Some(schedule), .. }) => vec![schedule],
-            _ => (0..number as usize).map(|n| Interleaving::nth(self.seed, n)).collect(),
+    fn schedules(&self, replay: Option<&Replay>, run: &Run) -> anyhow::Result<Vec<Interleaving>> {
+        let replayed = replay.and_then(|replay| replay.schedule);
+        if run.on == On::Cuda && (replayed.is_some() || run.schedules != 1) {
+            bail!("GPUs have no schedules: --schedules and a token's @SCHEDULE are for the emulator");
         }
+        Ok(match replayed {
+            Some(schedule) => vec![schedule],
+            None => (0..run.schedules as usize).map(|n| Interleaving::nth(self.seed, n)).collect(),
+        })
     }
 
-    fn judge(&self, on: On, schedules: &[Interleaving], trace: Option<PathBuf>) -> anyhow::Result<Box<dyn Judging>> {
+    fn judge(&self, run: &Run, schedules: &[Interleaving]) -> anyhow::Result<Box<dyn Judging>> {
         let deadline = |default| Duration::from_secs(self.deadline.unwrap_or(default));
-        Ok(match on {
-            On::Cuda if self.replay.as_ref().is_some_and(|replay| replay.schedule.is_some()) || schedules.len() != 1 => {
-                bail!("GPUs have no schedules: --schedules and a token's @SCHEDULE are for the emulator")
-            }
-            On::Cuda if trace.is_some() => bail!("--trace is for the emulator"),
-            On::Cuda => Box::new(Judge::new(&self.machine, &[], deadline(10))),
+        Ok(match run.on {
+            On::Cuda => Box::new(Judge::new(&self.machine, &run.elsewhere, deadline(10))),
             On::Emulator => {
-                let options = self.machine.emulator(Library::default(), self.seed)?;
+                let mut options = self.machine.emulator(run.library.clone(), self.seed)?;
+                options.memory_budget = run.memory.unwrap_or(options.memory_budget);
                 let emulated = Emulated::new(options, schedules.to_vec(), deadline(60));
-                Box::new(match trace {
-                    Some(path) => emulated.traced(path),
+                Box::new(match &run.trace {
+                    Some(path) => emulated.traced(path.clone()),
                     None => emulated,
                 })
             }
@@ -268,20 +308,25 @@ impl Cases {
     }
 
     /// What to type to run a case again as it ran here, before the case.
-    fn command(&self, kind: &str, on: On) -> String {
+    fn command(&self, run: &Run) -> String {
+        let &Run { kind, on, memory, .. } = run;
         let machine = if kind == "validate" && on == On::Cuda { " --machine cuda" } else { "" };
-        format!("{} {kind}{machine}", project::invocation())
+        let memory = memory.map(|bytes| format!(" --memory {bytes}")).unwrap_or_default();
+        let elsewhere: String = run.elsewhere.iter().map(|option| format!(" {}", quoted(option))).collect();
+        format!("{} {kind}{machine}{elsewhere}{memory}", project::invocation())
     }
 
-    fn select(&self) -> anyhow::Result<Vec<Case>> {
-        let exact = self.replay.as_ref().map(|replay| replay.case.clone()).or_else(|| self.query.parse().ok());
+    /// The cases that are asked for; with a kernel from elsewhere, lists and patterns are of its cases.
+    fn select(&self, replay: Option<&Replay>, foreign: Option<&Foreign>) -> anyhow::Result<Vec<Case>> {
+        let of_list = |list: List| foreign.map_or_else(|| list.cases(self.seed), |foreign| list.cases_of(foreign, self.seed));
+        let exact = replay.map(|replay| replay.case.clone()).or_else(|| self.query.parse().ok());
         let mut cases = if let Some(case) = exact {
             vec![case]
         } else if let Some(list) = List::ALL.into_iter().find(|list| list.name() == self.query) {
-            list.cases(self.seed)
+            of_list(list)
         } else {
             let query = Query::new(&self.query).map_err(anyhow::Error::msg)?;
-            List::Merge.cases(self.seed).into_iter().filter(|case| query.matches(case)).collect()
+            of_list(List::Merge).into_iter().filter(|case| query.matches(case)).collect()
         };
         if cases.is_empty() {
             let lists: Vec<&str> = List::ALL.iter().map(|list| list.name()).collect();
@@ -427,6 +472,12 @@ pub(crate) fn named(fault: Fault, verdict: Verdict) -> Verdict {
         format!("the fault {fault} was to be a {status} that says `{}`, but was a {}: {}", words[0], verdict.status, verdict.reason)
     };
     Verdict { status: if was_named { Status::Pass } else { Status::Fail }, reason, ..verdict }
+}
+
+/// An option as a shell takes it.
+fn quoted(option: &str) -> String {
+    let plain = |c: char| c.is_ascii_alphanumeric() || "-_=./,:@".contains(c);
+    if option.chars().all(plain) { option.to_owned() } else { format!("'{}'", option.replace('\'', "'\\''")) }
 }
 
 /// A finding for people.

@@ -23,8 +23,8 @@ use crate::project;
 /// Compile the kernels to the PTX that is checked in, and say what registers they take.
 ///
 /// Compiles every module of passmuster::kernels::MODULES, kernels/NAME.cu, to kernels/ptx/NAME.ptx (and NAME.checked.ptx where the
-/// module has a checked build), and the kernels with planted bugs that fixtures/mutants/*.toml describe. A file that would not change
-/// is not written.
+/// module has a checked build), the kernels with planted bugs that fixtures/mutants/*.toml describe, and the kernels under
+/// examples/foreign. A file that would not change is not written.
 ///
 /// The compiler is NVRTC 13.0 and no other, so that the PTX is the same on every machine. It is looked for in $CUDA_HOME/lib64,
 /// in the Python environment (a PyTorch for CUDA 13.0 brings it), and in target/cuda, where it is otherwise installed by pip from
@@ -52,6 +52,9 @@ A new kernel: write kernels/all_reduce/mine.cu, add its line to MODULES in src/k
   touch kernels/ptx/all_reduce/mine.ptx kernels/ptx/all_reduce/mine.checked.ptx
   cargo xtask kernels
 (the library embeds the PTX, so the files must be there, empty, for this command to be built at all).";
+
+/// Kernels that docs/foreign-kernels.md shows, each compiled as it is and with its planted bug.
+const EXAMPLES_OF_FOREIGN: &str = "examples/foreign";
 
 /// One PTX file and what it is made from.
 struct Product {
@@ -167,6 +170,12 @@ fn products(root: &Path, mutants: &[mutants::Described]) -> anyhow::Result<Vec<P
     }
     for mutant in mutants {
         products.push(mutant.product(root)?);
+    }
+    for source in files(root, EXAMPLES_OF_FOREIGN, "cu")? {
+        for (extension, defines) in [("ptx", vec![]), ("bug.ptx", vec!["-DPLANTED_BUG".into()])] {
+            let path = Path::new(&source).with_extension(extension).to_string_lossy().into_owned();
+            products.push(Product { path, unit: Unit::read(root, &source, &[], defines)?, source: source.clone() });
+        }
     }
     Ok(products)
 }

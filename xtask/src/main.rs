@@ -6,6 +6,7 @@ mod bench;
 mod bundle;
 mod conform;
 mod emulated;
+mod foreign;
 mod kernels;
 mod mutants;
 mod project;

@@ -16,7 +16,7 @@ use passmuster::{
     machine,
 };
 
-use crate::CANNOT_RUN;
+use crate::{CANNOT_RUN, foreign::Elsewhere};
 
 /// Which machine cases run on.
 #[derive(clap::ValueEnum, Clone, Copy, Debug, PartialEq, Eq)]
@@ -106,15 +106,18 @@ pub(crate) struct Worker {
     #[arg(long, default_value_t = 0)]
     seed: u64,
     #[command(flatten)]
+    elsewhere: Elsewhere,
+    #[command(flatten)]
     machine: Machine,
 }
 
 impl Worker {
     pub(crate) fn run(self) -> anyhow::Result<ExitCode> {
-        let library = match &self.mutant {
+        let mut library = match &self.mutant {
             None => Library::default(),
             Some(name) => MUTANTS.iter().find(|m| m.name == name).ok_or_else(|| anyhow!("unknown mutant `{name}`"))?.library(),
         };
+        self.elsewhere.register(&mut library, self.on)?;
         match self.on {
             On::Emulator => {
                 let mut machine = Emulator::new(self.machine.emulator(library, self.seed)?);

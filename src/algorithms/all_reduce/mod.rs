@@ -25,7 +25,7 @@ fn average(call: &Call) -> Arg {
 }
 
 /// A plan's name for reports.
-fn plan_name(algorithm: &str, call: &Call) -> String {
+pub(super) fn plan_name(algorithm: &str, call: &Call) -> String {
     let place = if call.in_place() { " in place" } else { "" };
     format!("all_reduce/{algorithm} {} {} w={} n={}{place}", call.dtype, call.op, call.world(), call.count)
 }

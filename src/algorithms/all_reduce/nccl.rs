@@ -73,7 +73,7 @@ impl Algorithm for Nccl {
         Ok(())
     }
 
-    fn workspace(&self, _: u32, _: u64) -> Vec<BufferSpec> {
+    fn workspace(&self, _: DType, _: u32, _: u64) -> Vec<BufferSpec> {
         Vec::new()
     }
 

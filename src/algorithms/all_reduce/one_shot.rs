@@ -3,7 +3,7 @@
 use super::{average, entry, plan_name};
 use crate::{
     algorithms::{Algorithm, THREADS, Target, blocks_for, staging, sync_argument, synchronisation},
-    collective::Collective,
+    collective::{Collective, DType},
     contract::Contract,
     plan::{Arg, BufferSpec, Call, Launch, Op, Plan, Role},
 };
@@ -30,7 +30,7 @@ impl Algorithm for OneShot {
         Ok(())
     }
 
-    fn workspace(&self, _: u32, bytes: u64) -> Vec<BufferSpec> {
+    fn workspace(&self, _: DType, _: u32, bytes: u64) -> Vec<BufferSpec> {
         let mut buffers = synchronisation(NAME);
         buffers.push(BufferSpec::new(format!("{NAME}.staging"), bytes + 16, Role::Data));
         buffers
@@ -47,6 +47,7 @@ impl Algorithm for OneShot {
                 build: target.build,
                 grid,
                 block: THREADS,
+                dynamic_shared: 0,
                 waits_for_peers: true,
                 args: vec![
                     Arg::Peers(input.clone()),

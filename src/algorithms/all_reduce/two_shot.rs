@@ -3,7 +3,7 @@
 use super::{average, entry, plan_name};
 use crate::{
     algorithms::{Algorithm, THREADS, Target, blocks_for, sync_argument, synchronisation},
-    collective::Collective,
+    collective::{Collective, DType},
     contract::Contract,
     plan::{Arg, BufferSpec, Call, Launch, Op, Plan},
 };
@@ -30,7 +30,7 @@ impl Algorithm for TwoShot {
         Ok(())
     }
 
-    fn workspace(&self, _: u32, _: u64) -> Vec<BufferSpec> {
+    fn workspace(&self, _: DType, _: u32, _: u64) -> Vec<BufferSpec> {
         synchronisation(NAME)
     }
 
@@ -44,6 +44,7 @@ impl Algorithm for TwoShot {
                 build: target.build,
                 grid,
                 block: THREADS,
+                dynamic_shared: 0,
                 waits_for_peers: true,
                 args: vec![
                     Arg::Peers(call.input.clone()),

@@ -29,6 +29,31 @@ impl Module {
     pub fn entries(&self) -> impl Iterator<Item = &Function> {
         self.functions.iter().filter(|function| function.entry)
     }
+
+    /// Checks that there is a kernel of this name with a body, and that it takes arguments of these sizes in bytes; returns it.
+    ///
+    /// # Errors
+    /// Names the kernels there are, or the first argument that differs.
+    pub fn accepts(&self, entry: &str, sizes: impl IntoIterator<Item = usize>) -> Result<&Function, String> {
+        let Some(function) = self.entry(entry).filter(|function| !function.external) else {
+            let known: Vec<&str> = self.entries().map(|entry| entry.name.as_str()).collect();
+            let known = if known.is_empty() { "no kernel".into() } else { known.join(", ") };
+            return Err(format!("kernel `{entry}` is not in the PTX, which has {known}"));
+        };
+        let given: Vec<usize> = sizes.into_iter().collect();
+        let takes: Vec<usize> = function.inputs.iter().map(|parameter| parameter.bytes as usize).collect();
+        if takes.len() != given.len() {
+            return Err(format!(
+                "kernel `{entry}` takes {} arguments of {takes:?} bytes, it was given {} of {given:?}",
+                takes.len(),
+                given.len()
+            ));
+        }
+        match takes.iter().zip(&given).position(|(takes, given)| takes != given) {
+            Some(at) => Err(format!("argument {at} of kernel `{entry}` has {} bytes, its parameter {}", given[at], takes[at])),
+            None => Ok(function),
+        }
+    }
 }
 
 /// A variable in global or constant memory.
