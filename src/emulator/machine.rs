@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use super::{
     actions::Compiler,
-    execution::Fault,
+    execution::{Fault, MultimemReduction},
     group::Group,
     memory::{AccessError, Memory},
     modules::Modules,
@@ -39,11 +39,20 @@ pub struct EmulatorOptions {
     pub memory_budget: u64,
     /// The most thread instructions of one run.
     pub steps: u64,
+    /// How `multimem.ld_reduce` adds floating-point numbers, which the PTX ISA leaves open.
+    pub multimem: MultimemReduction,
 }
 
 impl Default for EmulatorOptions {
     fn default() -> EmulatorOptions {
-        EmulatorOptions { library: Library::default(), seed: 0, wait_limit: Duration::from_secs(2), memory_budget: 8 << 30, steps: 1 << 36 }
+        EmulatorOptions {
+            library: Library::default(),
+            seed: 0,
+            wait_limit: Duration::from_secs(2),
+            memory_budget: 8 << 30,
+            steps: 1 << 36,
+            multimem: MultimemReduction::default(),
+        }
     }
 }
 
@@ -128,7 +137,8 @@ impl Emulator {
         .compile(script)?;
         let worlds = self.groups.iter().map(Group::world).collect();
         let limits = Limits { deadline, instructions: self.options.steps };
-        let mut schedule = Schedule::new(&mut self.memory, worlds, actions, needs.streams, self.options.seed, limits);
+        let choices = (self.options.seed, self.options.multimem);
+        let mut schedule = Schedule::new(&mut self.memory, worlds, actions, needs.streams, choices, limits);
         let stopped = schedule.run().err();
         let (after_ms, unfinished, marks) = (schedule.now() / 1_000_000, schedule.unfinished(), schedule.marks());
         let hang = |cause, stuck, standing| MachineError::Hang { after_ms, cause, stuck, unfinished, standing };
@@ -153,6 +163,7 @@ impl Machine for Emulator {
             notes: vec![
                 note("seed", self.options.seed.to_string()),
                 note("schedule", "one a run: random turns from the seed, with a rank held back now and then".into()),
+                note("multimem", format!("sums are {}", self.options.multimem.name())),
                 note("profile", "none: races are not checked yet".into()),
             ],
             ..MachineInfo::default()

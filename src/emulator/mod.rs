@@ -21,4 +21,5 @@ pub mod ptx;
 mod schedule;
 mod streams;
 
+pub use execution::MultimemReduction;
 pub use machine::{Emulator, EmulatorOptions};

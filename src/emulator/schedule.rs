@@ -23,7 +23,7 @@ use std::{
 use super::{
     actions::{Action, Command, Kernel},
     choice::Choice,
-    execution::{Doing, Fault, Grid, Standing, Turn},
+    execution::{Doing, Fault, Grid, MultimemReduction, Standing, Turn},
     memory::{AccessError, Address, Memory},
     streams::{Head, Meeting, Rank, Running, Stream},
 };
@@ -63,6 +63,9 @@ pub(super) struct Limits {
     pub(super) instructions: u64,
 }
 
+/// Sets the choices of multimem reductions apart from those of the schedule: with them or without, a seed is the same schedule.
+const REDUCTIONS: u64 = 0x6d75_6c74_696d_656d;
+
 /// Why a run did not get to its end.
 pub(super) enum Stopped {
     /// Ranks do not finish: why, and where their warps and streams stand.
@@ -98,6 +101,9 @@ pub(super) struct Schedule<'a> {
     worlds: Vec<usize>,
     ranks: Vec<Rank>,
     choice: Choice,
+    multimem: MultimemReduction,
+    /// What each launch's reductions draw from.
+    reductions: Choice,
     limits: Limits,
     begin: Instant,
     /// Emulated nanoseconds.
@@ -124,7 +130,7 @@ impl<'a> Schedule<'a> {
         worlds: Vec<usize>,
         actions: Vec<Vec<Action>>,
         streams: usize,
-        seed: u64,
+        (seed, multimem): (u64, MultimemReduction),
         limits: Limits,
     ) -> Schedule<'a> {
         Schedule {
@@ -132,6 +138,8 @@ impl<'a> Schedule<'a> {
             worlds,
             ranks: actions.into_iter().map(|actions| Rank::new(actions, streams)).collect(),
             choice: Choice::of_seed(seed),
+            multimem,
+            reductions: Choice::of_seed(seed ^ REDUCTIONS),
             limits,
             begin: Instant::now(),
             now: 0,
@@ -375,7 +383,8 @@ impl<'a> Schedule<'a> {
     }
 
     fn grid(&mut self, kernel: &Kernel) -> Result<Grid, Fault> {
-        Grid::new(kernel.program.clone(), &kernel.entry, kernel.shape(), &kernel.parameters, self.memory)
+        let grid = Grid::new(kernel.program.clone(), &kernel.entry, kernel.shape(), &kernel.parameters, self.memory)?;
+        Ok(grid.reducing(self.multimem, self.reductions.next()))
     }
 
     /// A rank comes to a library call; the last one to come carries it out for all.

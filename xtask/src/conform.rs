@@ -20,6 +20,7 @@ use passmuster::{
         waivers,
         worker::Request,
     },
+    emulator::MultimemReduction,
     kernels::Library,
     machine::MachineInfo,
 };
@@ -179,8 +180,14 @@ impl Cases {
             self.seed
         ));
         record.notes.push(match on {
-            On::Cuda => "no algorithm of this version uses NVLink multicast; NCCL ran with NCCL_NVLS_ENABLE=0".into(),
-            On::Emulator => format!("every case ran under one schedule, that of seed {}; races were not checked", self.seed),
+            On::Cuda => "multimem is validated on the emulator only: nothing here creates NVLink multicast objects, and NCCL ran with \
+                         NCCL_NVLS_ENABLE=0"
+                .into(),
+            On::Emulator => format!(
+                "every case ran under one schedule, that of seed {}; races were not checked; multimem sums were {}, and no hardware was asked",
+                self.seed,
+                self.machine.multimem.name()
+            ),
         });
         for (path, text) in [(&self.json, serde_json::to_string(&record)?), (&self.junit, junit(&record))] {
             if let Some(path) = path {
@@ -215,7 +222,10 @@ impl Cases {
     fn command(&self, kind: &str, on: On) -> String {
         let machine = if kind == "validate" && on == On::Cuda { " --machine cuda" } else { "" };
         let seed = if on == On::Emulator && self.seed != 0 { format!(" --seed {}", self.seed) } else { String::new() };
-        format!("{} {kind}{machine}{seed}", project::invocation())
+        let mode = self.machine.multimem;
+        let multimem =
+            if on == On::Emulator && mode != MultimemReduction::default() { format!(" --multimem {}", mode.name()) } else { String::new() };
+        format!("{} {kind}{machine}{seed}{multimem}", project::invocation())
     }
 
     fn select(&self) -> anyhow::Result<Vec<Case>> {
