@@ -239,7 +239,7 @@ fn regions(op: &Op) -> Vec<&Region> {
 
 fn regions_of_argument(arg: &Arg) -> Vec<&Region> {
     match arg {
-        Arg::Address(region) | Arg::Peers(region) => vec![region],
+        Arg::Address(region) | Arg::Peers(region) | Arg::Multicast(region) => vec![region],
         Arg::Struct(fields) => fields.iter().flat_map(regions_of_argument).collect(),
         Arg::U32(_) | Arg::U64(_) | Arg::WaitLimit => Vec::new(),
     }

@@ -23,7 +23,7 @@ use crate::{
         MachineError,
         arguments::{Addresses, Arguments},
     },
-    plan::{Launch, NcclCall, Op, Plan, RankCall, Script, Step},
+    plan::{Launch, NcclCall, Op, Plan, RankCall, Region, Script, Step},
 };
 
 /// One operation on a stream.
@@ -230,7 +230,8 @@ impl Compiler<'_> {
         let kernel = self.kernels.get(device, self.library, launch).map_err(|why| not_supported(format!("rank {rank}: {why}")))?;
         let of_group = &self.groups[group];
         let of = |region: &_| of_group.addresses(region).expect("validation has found every region");
-        let arguments = Arguments::lay_out(&launch.args, &Addresses { rank, of: &of, wait_limit: self.wait_limit });
+        let multicast = |region: &Region| unreachable!("{region}: scripts with multicast addresses are refused before they are compiled");
+        let arguments = Arguments::lay_out(&launch.args, &Addresses { rank, of: &of, multicast: &multicast, wait_limit: self.wait_limit });
         kernel.check(&arguments).map_err(|reason| MachineError::Invalid { reason })?;
         let resident = kernel.blocks_per_multiprocessor(launch.block).map_err(|error| fault(rank, error))?;
         if resident == 0 {

@@ -168,7 +168,8 @@ impl Compiler<'_> {
         let invalid = |reason| MachineError::Invalid { reason };
         let of_group = &self.groups[group];
         let of = |region: &_| of_group.addresses(region).expect("validation has found every region");
-        let arguments = Arguments::lay_out(&launch.args, &Addresses { rank, of: &of, wait_limit: self.wait_limit });
+        let multicast = |region: &_| of_group.multicast(rank, region).expect("validation has found every region").0;
+        let arguments = Arguments::lay_out(&launch.args, &Addresses { rank, of: &of, multicast: &multicast, wait_limit: self.wait_limit });
         let module = self.modules.parsed(launch)?;
         let entry = module.entry(&launch.entry).ok_or_else(|| invalid(format!("kernel `{}` is not in its module", launch.entry)))?;
         let (takes, given): (Vec<usize>, Vec<usize>) =

@@ -17,6 +17,8 @@ pub(crate) struct Addresses<'a> {
     pub(crate) rank: usize,
     /// Addresses of a region on all ranks, null past the world size.
     pub(crate) of: &'a dyn Fn(&Region) -> [u64; MAX_WORLD],
+    /// Multicast address of a region, on a machine that has them.
+    pub(crate) multicast: &'a dyn Fn(&Region) -> u64,
     /// The limit for one wait, in nanoseconds.
     pub(crate) wait_limit: u64,
 }
@@ -58,7 +60,7 @@ impl Arguments {
 fn alignment(arg: &Arg) -> usize {
     match arg {
         Arg::U32(_) => 4,
-        Arg::Address(_) | Arg::Peers(_) | Arg::U64(_) | Arg::WaitLimit => 8,
+        Arg::Address(_) | Arg::Peers(_) | Arg::Multicast(_) | Arg::U64(_) | Arg::WaitLimit => 8,
         Arg::Struct(fields) => fields.iter().map(alignment).max().unwrap_or(1),
     }
 }
@@ -72,6 +74,7 @@ fn append(bytes: &mut Vec<u8>, arg: &Arg, addresses: &Addresses<'_>) {
     match arg {
         Arg::Address(region) => bytes.extend((addresses.of)(region)[addresses.rank].to_ne_bytes()),
         Arg::Peers(region) => (addresses.of)(region).iter().for_each(|address| bytes.extend(address.to_ne_bytes())),
+        Arg::Multicast(region) => bytes.extend((addresses.multicast)(region).to_ne_bytes()),
         Arg::U32(value) => bytes.extend(value.to_ne_bytes()),
         Arg::U64(value) => bytes.extend(value.to_ne_bytes()),
         Arg::WaitLimit => bytes.extend(addresses.wait_limit.to_ne_bytes()),
@@ -91,7 +94,8 @@ mod tests {
 
     fn lay_out(args: &[Arg]) -> Arguments {
         let of = |region: &Region| std::array::from_fn(|rank| if rank < 2 { 0x1000 * (rank as u64 + 1) + region.offset } else { 0 });
-        Arguments::lay_out(args, &Addresses { rank: 1, of: &of, wait_limit: 77 })
+        let multicast = |region: &Region| 0x9000 + region.offset;
+        Arguments::lay_out(args, &Addresses { rank: 1, of: &of, multicast: &multicast, wait_limit: 77 })
     }
 
     fn region(offset: u64) -> Region {
@@ -114,6 +118,13 @@ mod tests {
         assert_eq!(laid_out.words[..3], [0x1000, 0x2000, 0]);
         assert_eq!(laid_out.words[16..20], [0x2010, 0x2020, 0x2030, 77]);
         assert_eq!(laid_out.bytes()[160..], [1, 0, 0, 0, 2, 0, 0, 0]);
+    }
+
+    #[test]
+    fn a_multicast_address_is_one_word() {
+        let laid_out = lay_out(&[Arg::U32(1), Arg::Multicast(region(0x10)), Arg::Address(region(0x10))]);
+        assert_eq!(laid_out.parts, [(0, 4), (8, 8), (16, 8)]);
+        assert_eq!(laid_out.words, [1, 0x9010, 0x2010]);
     }
 
     #[test]

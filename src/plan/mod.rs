@@ -108,6 +108,8 @@ pub enum Arg {
     Address(Region),
     /// Addresses of a region on every rank, by value: [`MAX_WORLD`] x 8 bytes, null past the world size.
     Peers(Region),
+    /// Multicast address of a region over all ranks of the group: 8 bytes. Only `multimem` instructions may use it.
+    Multicast(Region),
     /// A 32-bit value.
     U32(u32),
     /// A 64-bit value.
@@ -168,6 +170,7 @@ fn write_args(f: &mut fmt::Formatter<'_>, args: &[Arg]) -> fmt::Result {
         match arg {
             Arg::Address(region) => write!(f, "&{region}")?,
             Arg::Peers(region) => write!(f, "peers {region}")?,
+            Arg::Multicast(region) => write!(f, "multicast {region}")?,
             Arg::U32(value) => write!(f, "{value}")?,
             Arg::U64(value) => write!(f, "{value}u64")?,
             Arg::WaitLimit => f.write_str("wait limit")?,
