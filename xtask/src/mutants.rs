@@ -4,6 +4,7 @@ use std::{path::PathBuf, process::ExitCode, time::Duration};
 
 use anyhow::bail;
 use passmuster::{
+    algorithms,
     conformance::{
         Case, List, MUTANTS, Mutant, MutantKind, Status, Verdict,
         report::{Record, Summary, table},
@@ -68,6 +69,8 @@ struct Outcome {
 /// Something with a bug in it: a kernel, or a plan.
 struct Subject {
     name: String,
+    /// Whether its kernel takes multicast addresses, which only the emulator has.
+    uses_multicast: bool,
     kind: MutantKind,
     description: String,
     arguments: Vec<String>,
@@ -86,8 +89,10 @@ impl Subject {
                     false => case.shots().all(|shot| shot.algorithm == algorithm),
                 }
         };
+        let uses_multicast = algorithms::all().iter().any(|of_project| of_project.name() == algorithm && of_project.uses_multicast());
         Subject {
             name: mutant.name.into(),
+            uses_multicast,
             kind: mutant.kind,
             description: mutant.description.into(),
             arguments: vec![format!("--mutant={}", mutant.name)],
@@ -99,6 +104,7 @@ impl Subject {
     fn shared_pads(merge: &[Case]) -> Subject {
         Subject {
             name: "sync_two_groups_on_one_pad".into(),
+            uses_multicast: false,
             kind: MutantKind::Sync,
             description: "Two groups of the same ranks use one signal pad, each on a stream of its own".into(),
             arguments: vec!["--shared-pads".into()],
@@ -114,6 +120,11 @@ impl Mutants {
         subjects.push(Subject::shared_pads(&merge));
         if let Some(text) = &self.only {
             subjects.retain(|subject| subject.name.contains(text.as_str()));
+        }
+        if self.on == On::Cuda {
+            for subject in subjects.extract_if(.., |subject| subject.uses_multicast) {
+                println!("NotRun: {}: multimem runs on the emulator only (--machine emulator)", subject.name);
+            }
         }
         if subjects.is_empty() {
             bail!("no mutant's name contains `{}`", self.only.unwrap_or_default());
