@@ -17,6 +17,16 @@ pub const MODULES: &[Module] = &[
         include_str!("../kernels/ptx/all_reduce/two_shot.ptx"),
         include_str!("../kernels/ptx/all_reduce/two_shot.checked.ptx"),
     ),
+    Module::of_both_builds(
+        "all_reduce/multimem",
+        include_str!("../kernels/ptx/all_reduce/multimem.ptx"),
+        include_str!("../kernels/ptx/all_reduce/multimem.checked.ptx"),
+    ),
+    Module::of_both_builds(
+        "all_reduce/multimem_one_shot",
+        include_str!("../kernels/ptx/all_reduce/multimem_one_shot.ptx"),
+        include_str!("../kernels/ptx/all_reduce/multimem_one_shot.checked.ptx"),
+    ),
     Module { name: "conformance/faults", release: include_str!("../kernels/ptx/conformance/faults.ptx"), checked: None },
     Module { name: "conformance/fill", release: include_str!("../kernels/ptx/conformance/fill.ptx"), checked: None },
 ];

@@ -29,6 +29,7 @@ fn main() {
         trial("ranks_on_all_gpus_reduce_in_place_and_from_a_graph", 1, ranks_on_all_gpus_reduce_in_place_and_from_a_graph),
         trial("fills_copies_and_words_go_where_they_belong", 1, fills_copies_and_words_go_where_they_belong),
         trial("too_many_waiting_blocks_are_refused", 1, too_many_waiting_blocks_are_refused),
+        trial("multicast_addresses_are_refused", 1, multicast_addresses_are_refused),
         trial("nccl_wants_a_gpu_for_each_rank", 1, nccl_wants_a_gpu_for_each_rank),
         trial("nccl_reduces_with_and_without_windows_and_from_a_graph", 2, nccl_reduces_with_and_without_windows_and_from_a_graph),
         trial("a_rank_that_stays_away_is_named_by_those_that_wait", 1, a_rank_that_stays_away_is_named_by_those_that_wait),
@@ -176,6 +177,16 @@ fn too_many_waiting_blocks_are_refused() {
     let error = machine.run(&Script { steps: vec![enqueue(group, &Arc::new(crowded))] }, DEADLINE).unwrap_err();
     assert!(matches!(&error, MachineError::NotSupported { reason } if reason.contains("blocks that wait for each other")), "{error}");
     machine.run(&Script { steps: vec![enqueue(group, &plan)] }, DEADLINE).expect("a refusal leaves the machine as it was");
+}
+
+fn multicast_addresses_are_refused() {
+    let mut machine = open(None);
+    let (group, plan) = set_up(&mut machine, "multimem", 2, false);
+    let before = machine.read(group, 0, &Region::new("output", 0, COUNT * 4)).unwrap();
+    let error = machine.run(&Script { steps: vec![enqueue(group, &plan)] }, DEADLINE).unwrap_err();
+    let MachineError::NotSupported { reason } = &error else { panic!("{error}") };
+    assert!(reason.contains("this version creates no multicast objects"), "{reason}");
+    assert!(machine.read(group, 0, &Region::new("output", 0, COUNT * 4)).unwrap() == before, "nothing was enqueued");
 }
 
 fn nccl_wants_a_gpu_for_each_rank() {

@@ -9,7 +9,7 @@ use passmuster::{
         Case, Fault, List, MUTANTS, Mutant, MutantKind, Status, Verdict,
         runner::{self, Settings},
     },
-    emulator::{Emulator, EmulatorOptions, Interleaving, Strategy},
+    emulator::{Emulator, EmulatorOptions, Interleaving, MultimemReduction, Strategy},
     kernels::Library,
     machine::{CANARY, Machine, MachineError, Run, Site},
     plan::{Arg, BufferSpec, Build, Call, Launch, Op, Plan, RankCall, Region, Role, Script, Step},
@@ -70,7 +70,7 @@ fn run(machine: &mut Emulator, steps: Vec<Step>) -> Result<Run, MachineError> {
 /// A library with one kernel of its own under the name of the fault kernels' module.
 fn kernel(body: &str) -> Library {
     let text = format!(
-        ".version 9.0\n.target sm_80\n.address_size 64\n.visible .entry own(.param .u64 own_param_0)\n{{\n\
+        ".version 9.0\n.target sm_90\n.address_size 64\n.visible .entry own(.param .u64 own_param_0)\n{{\n\
          .reg .pred %p<4>;\n.reg .b32 %r<8>;\n.reg .b64 %rd<4>;\nld.param.u64 %rd1, [own_param_0];\n{body}\nret;\n}}\n"
     );
     let mut library = Library::default();
@@ -78,11 +78,9 @@ fn kernel(body: &str) -> Library {
     library
 }
 
-/// That kernel on a buffer of eight bytes in a group of two, on the ranks named.
-fn run_kernel(machine: &mut Emulator, role: Role, ranks: &[u32]) -> Result<Run, MachineError> {
-    let buffer = BufferSpec::new("flag", 8, role);
-    let group = machine.open_group(2, std::slice::from_ref(&buffer))?;
-    let launch = Op::Launch(Launch {
+/// A launch of that kernel, but for its arguments.
+fn own() -> Launch {
+    Launch {
         module: "conformance/faults".into(),
         entry: "own".into(),
         build: Build::Release,
@@ -90,8 +88,15 @@ fn run_kernel(machine: &mut Emulator, role: Role, ranks: &[u32]) -> Result<Run, 
         block: 64,
         dynamic_shared: 0,
         waits_for_peers: true,
-        args: vec![Arg::Address(buffer.whole())],
-    });
+        args: Vec::new(),
+    }
+}
+
+/// That kernel on a buffer of eight bytes in a group of two, on the ranks named.
+fn run_kernel(machine: &mut Emulator, role: Role, ranks: &[u32]) -> Result<Run, MachineError> {
+    let buffer = BufferSpec::new("flag", 8, role);
+    let group = machine.open_group(2, std::slice::from_ref(&buffer))?;
+    let launch = Op::Launch(Launch { args: vec![Arg::Address(buffer.whole())], ..own() });
     let plan = Arc::new(Plan::per_rank("own", 2, |rank| if ranks.contains(&rank) { vec![launch.clone()] } else { vec![] }));
     run(machine, vec![enqueue(group, 0, &plan)])
 }
@@ -109,6 +114,82 @@ fn the_smoke_list_passes(#[values("one_shot", "two_shot")] algorithm: &str, #[va
         let verdict = judge(case, &mut machine);
         assert_eq!(verdict.status, Status::Pass, "{verdict:#?}");
         assert!(verdict.held.contains(&"reference".into()), "{verdict:#?}");
+    }
+}
+
+/// Small cases of the merge list, no sequences.
+fn merged(algorithm: &str, world: u32) -> Vec<Case> {
+    let mut cases = List::Merge.cases(0);
+    cases
+        .retain(|case| case.algorithm == algorithm && case.world == world && case.calls.is_empty() && case.count * u64::from(world) < 5000);
+    cases
+}
+
+/// In every way in which the switch may add: if this fails, a kernel or its contract relies on what PTX does not promise.
+#[rstest]
+fn multimem_passes(#[values("multimem", "multimem_one_shot")] algorithm: &str, #[values(2, 3, 4, 6, 8, 16)] world: u32) {
+    for multimem in MultimemReduction::ALL {
+        let mut machine = Emulator::new(EmulatorOptions { multimem, seed: 3, ..EmulatorOptions::default() });
+        let cases = merged(algorithm, world);
+        for (dtype, op) in
+            [(DType::F32, ReduceOp::Sum), (DType::F16, ReduceOp::Sum), (DType::BF16, ReduceOp::Sum), (DType::BF16, ReduceOp::Min)]
+        {
+            let sample: Vec<&Case> = cases.iter().filter(|case| (case.dtype, case.op) == (dtype, op)).take(2).collect();
+            assert!(!sample.is_empty(), "{dtype} {op}");
+            for case in sample {
+                let verdict = judge(case, &mut machine);
+                assert_eq!(verdict.status, Status::Pass, "{multimem:?} {verdict:#?}");
+                assert!(verdict.held.contains(&"reference".into()), "{verdict:#?}");
+            }
+        }
+    }
+}
+
+/// The largest world goes round the loop of loads twice.
+#[rstest]
+fn sixteen_ranks_pass(#[values("one_shot", "two_shot")] algorithm: &str) {
+    let cases = merged(algorithm, 16);
+    assert!(!cases.is_empty());
+    for case in cases.iter().take(3) {
+        let verdict = judge(case, &mut emulator(0));
+        assert_eq!(verdict.status, Status::Pass, "{verdict:#?}");
+    }
+}
+
+#[rstest]
+#[case("all_reduce/multimem:bf16,avg:w=4:n=8", "rounded twice")]
+#[case("all_reduce/multimem:f32,max:w=4:n=8", "not max of f32")]
+#[case("all_reduce/multimem_one_shot:i32,sum:w=4:n=8", "not sum of i32")]
+#[case("all_reduce/multimem_one_shot:f32,sum:w=1:n=8", "2 ranks or more")]
+fn what_multimem_does_not_do_says_why(#[case] id: &str, #[case] why: &str) {
+    let verdict = judge(&id.parse().unwrap(), &mut emulator(0));
+    assert_eq!(verdict.status, Status::NotSupported);
+    assert!(verdict.reason.contains(why), "{}", verdict.reason);
+}
+
+/// What kernels are given is a multicast address of all ranks' regions, and of nothing else.
+#[test]
+fn multicast_arguments_reach_the_region_on_every_rank() {
+    let body = "mov.u32 %r1, 7;\nmultimem.st.global.u32 [%rd1], %r1;";
+    let buffer = BufferSpec::new("flag", 8, Role::State);
+    for (arg, what) in [
+        (Arg::Multicast(Region::new("flag", 4, 4)), None),
+        (Arg::Address(Region::new("flag", 4, 4)), Some("rank 0 flag+4 is no multicast address")),
+    ] {
+        let mut machine = emulator_with(kernel(body));
+        let group = machine.open_group(3, std::slice::from_ref(&buffer)).unwrap();
+        let launch = Op::Launch(Launch { args: vec![arg], block: 1, ..own() });
+        let plan = Arc::new(Plan::per_rank("own", 3, |rank| if rank == 0 { vec![launch.clone()] } else { vec![] }));
+        let result = run(&mut machine, vec![enqueue(group, 0, &plan)]);
+        match what {
+            None => {
+                result.unwrap();
+                for rank in 0..3 {
+                    assert_eq!(machine.read(group, rank, &buffer.whole()).unwrap(), [0, 0, 0, 0, 7, 0, 0, 0], "rank {rank}");
+                }
+            }
+            Some(what) => assert!(result.unwrap_err().to_string().contains(what)),
+        }
     }
 }
 
@@ -258,16 +339,7 @@ fn streams_of_a_rank_are_in_order_and_independent() {
     let mut machine = emulator_with(kernel(WAITS_FOR_EVER));
     let flag = BufferSpec::new("flag", 8, Role::Signals);
     let group = machine.open_group(1, std::slice::from_ref(&flag)).unwrap();
-    let launch = Launch {
-        module: "conformance/faults".into(),
-        entry: "own".into(),
-        build: Build::Release,
-        grid: 1,
-        block: 32,
-        dynamic_shared: 0,
-        waits_for_peers: false,
-        args: vec![Arg::Address(flag.whole())],
-    };
+    let launch = Launch { block: 32, waits_for_peers: false, args: vec![Arg::Address(flag.whole())], ..own() };
     let write = |offset, value| Op::WriteValue { to: Region::new("flag", offset, 4), value };
     let of = |ops: Vec<Op>| Arc::new(Plan::per_rank("p", 1, |_| ops.clone()));
     let waits = of(vec![Op::Launch(launch), write(4, 2)]);

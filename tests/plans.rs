@@ -57,7 +57,7 @@ impl Shape {
 fn plans_of_a_few_calls() {
     const BF16: DType = DType::BF16;
     const SUM: ReduceOp = ReduceOp::Sum;
-    let table: [(&str, Shape); 12] = [
+    let table: [(&str, Shape); 16] = [
         ("one_shot", Shape::new(BF16, SUM, 2, 1040)),
         ("one_shot", Shape::new(BF16, SUM, 2, 1040).in_place()),
         ("one_shot", Shape::new(BF16, SUM, 3, 1037).at(3).in_place()),
@@ -67,6 +67,10 @@ fn plans_of_a_few_calls() {
         ("two_shot", Shape::new(BF16, SUM, 3, 1037).at(3).in_place()),
         ("two_shot", Shape::new(BF16, SUM, 2, 0)),
         ("two_shot", Shape::new(DType::I32, ReduceOp::Avg, 3, 1 << 20)),
+        ("multimem", Shape::new(BF16, SUM, 2, 1040)),
+        ("multimem", Shape::new(DType::F16, ReduceOp::Max, 3, 1037).at(3).in_place()),
+        ("multimem_one_shot", Shape::new(DType::F32, SUM, 2, 1040)),
+        ("multimem_one_shot", Shape::new(BF16, SUM, 3, 1037).at(3).in_place()),
         ("nccl_ring", Shape::new(BF16, SUM, 2, 1040)),
         ("nccl_ring", Shape::new(DType::F64, ReduceOp::Max, 2, 5).in_place()),
         ("nccl_symmetric_ld_st", Shape::new(BF16, SUM, 3, 1037)),
@@ -239,7 +243,9 @@ fn regions(op: &Op) -> Vec<&Region> {
 
 fn regions_of_argument(arg: &Arg) -> Vec<&Region> {
     match arg {
-        Arg::Address(region) | Arg::Peers(region) | Arg::PeerTable(region) | Arg::PeerArray { region, .. } => vec![region],
+        Arg::Address(region) | Arg::Peers(region) | Arg::PeerTable(region) | Arg::PeerArray { region, .. } | Arg::Multicast(region) => {
+            vec![region]
+        }
         Arg::Struct(fields) => fields.iter().flat_map(regions_of_argument).collect(),
         Arg::U32(_) | Arg::U64(_) | Arg::WaitLimit => Vec::new(),
     }

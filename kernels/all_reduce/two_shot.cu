@@ -12,12 +12,7 @@
 // elements, after it has read them from all ranks.
 #include "../common/reduce.cuh"
 #include "../common/signals.cuh"
-
-// The part of `total` units that `rank` owns. The last ranks may own less, or nothing.
-__device__ __forceinline__ u64 slice_begin(u64 total, u32 rank, u32 world) {
-    u64 each = (total + world - 1) / world;
-    return least(total, each * rank);
-}
+#include "../common/slices.cuh"
 
 template <typename T, typename Op>
 __device__ __forceinline__ void two_shot(const Peers& input, const Peers& output, u64 count, u32 average, const Sync& sync) {

@@ -44,6 +44,11 @@ pub trait Algorithm: Sync {
         false
     }
 
+    /// Whether its kernels take multicast addresses, which not every machine has.
+    fn uses_multicast(&self) -> bool {
+        false
+    }
+
     /// Environment variables that the machine's process must have been started with: how a vendor's library is forced onto one path.
     fn environment(&self) -> &'static [(&'static str, &'static str)] {
         &[]
@@ -71,6 +76,8 @@ pub fn all() -> &'static [&'static dyn Algorithm] {
     &[
         &all_reduce::OneShot,
         &all_reduce::TwoShot,
+        &all_reduce::Multimem,
+        &all_reduce::MultimemOneShot,
         &all_reduce::Nccl::RING,
         &all_reduce::Nccl::TREE,
         &all_reduce::Nccl::SYMMETRIC_LL,

@@ -100,6 +100,8 @@ pub fn reduce_per_hop<T: Element>(op: ReduceOp, values: &[T]) -> T {
 pub enum Roundings {
     /// Accumulated in a wider type, rounded to the element type once.
     Once,
+    /// The same, but each addition and the rounding to the element type may go to either of the two neighbours, not only to the nearest.
+    OnceToNeighbour,
     /// Rounded to the element type at each addition.
     PerHop,
 }
@@ -117,7 +119,7 @@ pub struct Bounded {
 ///
 /// Sums of `W` elements, with `u` the unit roundoff of the element type, `A` the sum of magnitudes, `eta` the smallest subnormal:
 /// rounding per hop errs by at most `(W-1) u A` (Lange and Rump, BIT 57, 2017, 927-941); accumulating in f32 and rounding once by at most
-/// `u |s| + (1+u)(W-1) 2^-24 A + eta/2`. The average adds the error of the division (or of a multiplication by the rounded inverse, which
+/// `u |s| + (1+u)(W-1) 2^-24 A + eta/2`, where each unit is twice as large if roundings may go to either neighbour. The average adds the error of the division (or of a multiplication by the rounded inverse, which
 /// libraries do before or after the sum). Returns `None` where no bound holds: a NaN or an infinity among the inputs, or magnitudes
 /// that can overflow on the way.
 pub fn bounded<T: Element>(op: ReduceOp, roundings: Roundings, values: &[T]) -> Option<Bounded> {
@@ -132,25 +134,27 @@ pub fn bounded<T: Element>(op: ReduceOp, roundings: Roundings, values: &[T]) -> 
     if magnitudes >= largest(T::DTYPE) {
         return None;
     }
-    let unit = unit_roundoff(T::DTYPE);
-    let acc_unit = if T::DTYPE == DType::F64 { unit } else { unit_roundoff(DType::F32) };
+    let either = if roundings == Roundings::OnceToNeighbour { 2.0 } else { 1.0 };
+    let unit = either * unit_roundoff(T::DTYPE);
+    let acc_unit = if T::DTYPE == DType::F64 { unit } else { either * unit_roundoff(DType::F32) };
     let sum = sum_twice(values.iter().map(|v| v.to_f64()));
     let hops = world - 1.0;
     let (exact, magnitudes) = if op == ReduceOp::Avg { (sum / world, magnitudes / world) } else { (sum, magnitudes) };
     let mut bound = match roundings {
         Roundings::PerHop => hops * unit * magnitudes,
-        Roundings::Once => unit * exact.abs() + (1.0 + unit) * hops * acc_unit * magnitudes,
+        Roundings::Once | Roundings::OnceToNeighbour => unit * exact.abs() + (1.0 + unit) * hops * acc_unit * magnitudes,
     };
     if op == ReduceOp::Avg {
         // The division, or W products with an inverse that is itself rounded: at most three more roundings of relative size.
         bound += match roundings {
             Roundings::PerHop => 3.0 * unit * magnitudes,
-            Roundings::Once => 3.0 * acc_unit * magnitudes,
+            Roundings::Once | Roundings::OnceToNeighbour => 3.0 * acc_unit * magnitudes,
         };
     }
     // Gradual underflow: each rounding to the element type may lose half of the smallest subnormal.
     let roundings_to_type = match roundings {
         Roundings::Once => 1.0,
+        Roundings::OnceToNeighbour => 2.0,
         Roundings::PerHop => 2.0 * world,
     };
     let own_error = 4.0 * f64::EPSILON * f64::EPSILON * magnitudes + exact.abs() * f64::EPSILON * 0.5;

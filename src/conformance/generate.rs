@@ -14,7 +14,7 @@ use proptest::{
 use super::{
     case::{Case, Graph, Item, Shot, Skew},
     inputs::InputClass,
-    lists::{boundary_counts, contenders},
+    lists::{boundary_counts, contenders, over_multicast},
 };
 use crate::{
     collective::{Collective, DType, ReduceOp},
@@ -23,27 +23,41 @@ use crate::{
 
 /// `number` sequences of calls, the same for the same seed.
 pub fn sequences(number: usize, seed: u64) -> Vec<Case> {
+    drawn(sequence(), number, seed)
+}
+
+/// `number` sequences in which algorithms that use multicast addresses take turns with those that do not: apart from the others, for a
+/// machine without such addresses can do nothing of a sequence that has one.
+pub(super) fn sequences_over_multicast(number: usize, seed: u64) -> Vec<Case> {
+    let algorithms = [over_multicast(), contenders()].concat();
+    drawn(sequence_of(algorithms, &[DType::F32, DType::F16, DType::BF16], &[ReduceOp::Sum]), number, seed)
+}
+
+fn drawn(strategy: impl Strategy<Value = Case>, number: usize, seed: u64) -> Vec<Case> {
     let mut bytes = [0; 32];
     bytes[..8].copy_from_slice(&seed.to_le_bytes());
     let rng = TestRng::from_seed(RngAlgorithm::ChaCha, &bytes);
     let mut runner = TestRunner::new_with_rng(Config::default(), rng);
-    let strategy = sequence();
     (0..number).map(|_| strategy.new_tree(&mut runner).expect("the strategy rejects nothing").current()).collect()
 }
 
 /// Sequences of calls on one or two groups: algorithms, counts, offsets and places change from call to call, some calls are captured
 /// and replayed, one rank may be late.
 pub fn sequence() -> impl Strategy<Value = Case> {
+    sequence_of(contenders(), &DType::ALL, &ReduceOp::ALL)
+}
+
+fn sequence_of(algorithms: Vec<&'static str>, dtypes: &'static [DType], ops: &'static [ReduceOp]) -> impl Strategy<Value = Case> {
     let kind = (
-        proptest::sample::select(&DType::ALL[..]),
-        proptest::sample::select(&ReduceOp::ALL[..]),
+        proptest::sample::select(dtypes),
+        proptest::sample::select(ops),
         2..=8u32,
         1..=2u32,
         proptest::sample::select(&InputClass::ALL[..]),
         1..=0xffffu64,
     );
-    kind.prop_flat_map(|(dtype, op, world, groups, inputs, seed)| {
-        let items = proptest::collection::vec(item(dtype, world, groups), 3..12);
+    kind.prop_flat_map(move |(dtype, op, world, groups, inputs, seed)| {
+        let items = proptest::collection::vec(item(&algorithms, dtype, world, groups), 3..12);
         (items, proptest::option::of(skew(world))).prop_map(move |(calls, skew)| {
             let mut case = Case::new(Collective::AllReduce, "one_shot", dtype, op, world, 0);
             // Reports count a sequence under the algorithm that it calls first.
@@ -58,15 +72,16 @@ pub fn sequence() -> impl Strategy<Value = Case> {
     })
 }
 
-fn item(dtype: DType, world: u32, groups: u32) -> impl Strategy<Value = Item> {
-    let eager = (shot(dtype, world), 0..groups).prop_map(|(shot, group)| Item::Eager(Shot { group, ..shot }));
-    let graph = (proptest::collection::vec(shot(dtype, world), 1..4), 1..5u32, 0..groups)
+fn item(algorithms: &[&'static str], dtype: DType, world: u32, groups: u32) -> impl Strategy<Value = Item> + use<> {
+    let shot = shot(algorithms, dtype, world).boxed();
+    let eager = (shot.clone(), 0..groups).prop_map(|(shot, group)| Item::Eager(Shot { group, ..shot }));
+    let graph = (proptest::collection::vec(shot, 1..4), 1..5u32, 0..groups)
         .prop_map(|(calls, replays, group)| Item::Graph { calls: calls.into_iter().map(|shot| Shot { group, ..shot }).collect(), replays });
     prop_oneof![3 => eager, 1 => graph]
 }
 
-fn shot(dtype: DType, world: u32) -> impl Strategy<Value = Shot> {
-    let algorithm = proptest::sample::select(contenders());
+fn shot(algorithms: &[&'static str], dtype: DType, world: u32) -> impl Strategy<Value = Shot> + use<> {
+    let algorithm = proptest::sample::select(algorithms.to_vec());
     let count = proptest::sample::select(boundary_counts(dtype, world.into()));
     (algorithm, count, proptest::sample::select(vec![0u64, 0, 0, 1, 5]), proptest::bool::weighted(0.3))
         .prop_map(|(algorithm, count, offset, in_place)| Shot { algorithm: algorithm.into(), count, offset, in_place, group: 0 })
@@ -268,7 +283,7 @@ mod tests {
 
     #[test]
     fn generated_sequences_read_back() {
-        for case in sequences(50, 3) {
+        for case in sequences(50, 3).into_iter().chain(sequences_over_multicast(20, 3)) {
             assert_eq!(case.to_string().parse::<Case>().as_ref(), Ok(&case));
         }
     }

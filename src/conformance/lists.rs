@@ -10,7 +10,7 @@ use crate::{
     algorithms::{self, Algorithm, Foreign},
     collective::{Collective, DType, ReduceOp},
     machine::Site,
-    plan::{BufferSpec, Call, RankCall, Region, Role},
+    plan::{BufferSpec, Call, MAX_WORLD, RankCall, Region, Role},
 };
 
 /// A named list of cases.
@@ -62,19 +62,36 @@ impl List {
 const SMOKE_OF_FOREIGN: usize = 56;
 const MERGE_OF_FOREIGN: usize = 600;
 
-/// The algorithms under test: those that are not somebody else's.
+/// The algorithms under test that every machine can run: those that are not somebody else's and use no multicast addresses.
 pub(super) fn contenders() -> Vec<&'static str> {
-    algorithms::all().iter().filter(|a| !a.is_peer()).map(|a| a.name()).collect()
+    algorithms::all().iter().filter(|a| !a.is_peer() && !a.uses_multicast()).map(|a| a.name()).collect()
 }
 
-/// The peers that do such a call.
-fn peers(dtype: DType, op: ReduceOp) -> Vec<&'static str> {
+/// The algorithms under test that use multicast addresses.
+pub(super) fn over_multicast() -> Vec<&'static str> {
+    algorithms::all().iter().filter(|a| !a.is_peer() && a.uses_multicast()).map(|a| a.name()).collect()
+}
+
+/// A call of one element on two ranks: what algorithms are asked whether they do a type and an operator.
+fn sample(dtype: DType, op: ReduceOp) -> Call {
     let bytes = dtype.size();
     let region = |name: &str| Region::new(name, 0, bytes);
     let call = RankCall { collective: Collective::AllReduce, dtype, op, count: 1, input: region("input"), output: region("output") };
     let buffers = ["input", "output"].map(|name| BufferSpec::new(name, bytes, Role::Data));
-    let call = Call::agree(&[call.clone(), call], &buffers).expect("one element fits");
+    Call::agree(&[call.clone(), call], &buffers).expect("one element fits")
+}
+
+/// The peers that do such a call.
+fn peers(dtype: DType, op: ReduceOp) -> Vec<&'static str> {
+    let call = sample(dtype, op);
     algorithms::all().iter().filter(|a| a.is_peer() && a.supports(&call).is_ok()).map(|a| a.name()).collect()
+}
+
+/// Types and operators that an algorithm does.
+fn reductions_of(algorithm: &str) -> Vec<(DType, ReduceOp)> {
+    let algorithm = algorithms::find(Collective::AllReduce, algorithm).expect("a name from the list");
+    let all = DType::ALL.into_iter().flat_map(|dtype| ReduceOp::ALL.map(|op| (dtype, op)));
+    all.filter(|&(dtype, op)| algorithm.supports(&sample(dtype, op)).is_ok()).collect()
 }
 
 /// Counts at which kernels go wrong: around packs, blocks of packs, slices of the world, and nothing at all.
@@ -127,6 +144,14 @@ fn smoke(seed: u64) -> Vec<Case> {
         }
     }
     cases.extend(generate::sequences(16, seed));
+    for (number, algorithm) in over_multicast().into_iter().enumerate() {
+        for dtype in [DType::BF16, DType::F32] {
+            for (turn, world) in [2, 3, 4, 8].into_iter().enumerate() {
+                let inputs = InputClass::ALL[(number + turn) % InputClass::ALL.len()];
+                cases.push(modest(algorithm, (dtype, ReduceOp::Sum), world, inputs, seed, &mut choice));
+            }
+        }
+    }
     cases
 }
 
@@ -176,6 +201,18 @@ fn merge(seed: u64) -> Vec<Case> {
         cases.push(huge);
     }
     cases.extend(generate::sequences(600, seed));
+    for algorithm in contenders() {
+        for dtype in DType::ALL {
+            for (turn, op) in ReduceOp::ALL.into_iter().enumerate() {
+                let inputs = InputClass::ALL[turn % InputClass::ALL.len()];
+                cases.push(modest(algorithm, (dtype, op), LARGEST_WORLD, inputs, seed, &mut choice));
+            }
+        }
+        for inputs in InputClass::ALL {
+            cases.push(modest(algorithm, (DType::BF16, ReduceOp::Sum), LARGEST_WORLD, inputs, seed, &mut choice));
+        }
+    }
+    cases.extend(merge_over_multicast(seed, &mut choice));
     cases
 }
 
@@ -239,6 +276,48 @@ fn sequence_of_foreign(case: &Case, counts: &[u64], choice: &mut Choice) -> Case
     let graph = Item::Graph { calls: vec![shot(0), shot(0)], replays: 3 };
     let calls = vec![Item::Eager(shot(0)), Item::Eager(shot(0)), graph, Item::Eager(shot(1)), Item::Eager(shot(0))];
     Case { calls, in_place: false, ..case.clone() }
+}
+
+/// What multimem algorithms are merged by: fewer cases than the others, for it is the switch that adds.
+fn merge_over_multicast(seed: u64, choice: &mut Choice) -> Vec<Case> {
+    let mut cases = Vec::new();
+    for algorithm in over_multicast() {
+        for reduction in reductions_of(algorithm) {
+            for world in [2, 3, 4, 6, 8, LARGEST_WORLD] {
+                for inputs in InputClass::ALL {
+                    cases.push(modest(algorithm, reduction, world, inputs, seed, choice));
+                }
+            }
+        }
+        for dtype in [DType::BF16, DType::F32] {
+            for count in boundary_counts(dtype, 3) {
+                let mut case = Case::new(Collective::AllReduce, algorithm, dtype, ReduceOp::Sum, 3, count);
+                case.inputs = InputClass::Natural;
+                case.offset = choice.of(&[0, 0, 1]);
+                case.seed = seed;
+                cases.push(case);
+            }
+        }
+    }
+    cases.extend(generate::sequences_over_multicast(24, seed));
+    cases
+}
+
+/// The largest world that kernels can address.
+const LARGEST_WORLD: u32 = MAX_WORLD as u32;
+
+/// Elements of all ranks' inputs up to which a case is modest.
+const MODEST_ELEMENTS: u64 = 40_000;
+
+/// A case of a boundary count that is small for all ranks together.
+fn modest(algorithm: &str, (dtype, op): (DType, ReduceOp), world: u32, inputs: InputClass, seed: u64, choice: &mut Choice) -> Case {
+    let mut counts = boundary_counts(dtype, world.into());
+    counts.retain(|count| count * u64::from(world) <= MODEST_ELEMENTS);
+    let mut case = Case::new(Collective::AllReduce, algorithm, dtype, op, world, choice.of(&counts));
+    case.inputs = inputs;
+    case.seed = seed.wrapping_add(choice.next() % 0xffff);
+    vary(&mut case, choice);
+    case
 }
 
 /// Placement, graph shape and skew, for a case that has the rest.
@@ -308,9 +387,42 @@ mod tests {
                             );
                         }
                     }
+                    assert!(
+                        seen.iter().any(|case| (&*case.0, case.1, case.2, case.3) == (algorithm, dtype, op, 16)),
+                        "{algorithm} {dtype} {op}"
+                    );
                 }
             }
         }
+        let of_multimem = [
+            (DType::F32, ReduceOp::Sum),
+            (DType::F16, ReduceOp::Sum),
+            (DType::F16, ReduceOp::Min),
+            (DType::F16, ReduceOp::Max),
+            (DType::BF16, ReduceOp::Sum),
+            (DType::BF16, ReduceOp::Min),
+            (DType::BF16, ReduceOp::Max),
+        ];
+        for algorithm in ["multimem", "multimem_one_shot"] {
+            for (dtype, op) in of_multimem {
+                for world in [2, 3, 4, 6, 8, 16] {
+                    for inputs in InputClass::ALL {
+                        assert!(seen.contains(&(algorithm.into(), dtype, op, world, inputs)), "{algorithm} {dtype} {op} {world} {inputs}");
+                    }
+                }
+            }
+        }
+    }
+
+    /// A sequence that a machine without multicast addresses cannot do would be lost there as a whole.
+    #[test]
+    fn multicast_is_kept_apart_from_what_every_machine_runs() {
+        let cases = List::Merge.cases(0);
+        let uses = |case: &Case| case.shots().any(|shot| shot.algorithm.starts_with("multimem"));
+        let sequences: Vec<&Case> = cases.iter().filter(|case| !case.calls.is_empty()).collect();
+        assert_eq!(sequences.iter().filter(|case| !uses(case)).count(), 600);
+        assert!(sequences.iter().filter(|case| uses(case)).count() > 15);
+        assert!(!List::Faults.cases(0).iter().any(|case| case.algorithm.starts_with("multimem")));
     }
 
     #[test]

@@ -125,7 +125,7 @@ fn nonfinite_sum<T: Element>(op: ReduceOp, inputs: &[T]) -> Expected<T> {
 
 fn reduce<T: Element>(op: ReduceOp, roundings: Roundings, inputs: &[T]) -> T {
     match roundings {
-        Roundings::Once => reduce_in_order(op, inputs),
+        Roundings::Once | Roundings::OnceToNeighbour => reduce_in_order(op, inputs),
         Roundings::PerHop => reduce_per_hop(op, inputs),
     }
 }
@@ -191,6 +191,7 @@ impl fmt::Display for Oracle {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let rounded = |roundings| match roundings {
             Roundings::Once => "rounded once",
+            Roundings::OnceToNeighbour => "rounded once to a neighbour",
             Roundings::PerHop => "rounded at every addition",
         };
         match self.rule {

@@ -219,7 +219,7 @@ impl Stages<'_> {
         self.relate("history", repeats, Relation::Equal, same.clone());
         self.relate("repeat", repeats, Relation::Equal, same.clone());
         self.relate("negation", negation_applies(case, &contract), Relation::Negated, changed(Transform::Negate));
-        self.relate("scaling", scaling_applies(case), Relation::Scaled(SCALE), changed(Transform::Scale(SCALE)));
+        self.relate("scaling", scaling_applies(case, &contract), Relation::Scaled(SCALE), changed(Transform::Scale(SCALE)));
         let sum = changed(Transform::Plus(second.call));
         self.relate("additivity", additivity_applies(case), Relation::Plus(fresh), sum);
         let independence = if case.count == 0 { Err("there is no element") } else { repeats };
@@ -285,14 +285,14 @@ fn negation_applies(case: &Case, contract: &Contract) -> Result<(), &'static str
     if !contract.equal_run_to_run { Err("the contract does not promise it") } else { Ok(()) }
 }
 
-fn scaling_applies(case: &Case) -> Result<(), &'static str> {
+fn scaling_applies(case: &Case, contract: &Contract) -> Result<(), &'static str> {
     if case.inputs == InputClass::Special {
         return Err("special values overflow and underflow when scaled");
     }
     if !case.dtype.is_float() && (case.inputs != InputClass::Tagged || case.op == ReduceOp::Avg) {
         return Err("scaled integers wrap or truncate");
     }
-    Ok(())
+    if !contract.equal_run_to_run { Err("the contract does not promise it") } else { Ok(()) }
 }
 
 fn additivity_applies(case: &Case) -> Result<(), &'static str> {

@@ -472,6 +472,11 @@ impl Machine for CudaMachine {
     fn run(&mut self, script: &Script, deadline: Duration) -> Result<Run, MachineError> {
         self.still_good()?;
         let needs = validation::validate(script, &self.groups, &self.library).map_err(|reason| MachineError::Invalid { reason })?;
+        if needs.multicast {
+            let reason =
+                "kernels take multicast addresses, and this version creates no multicast objects: multimem runs on the emulator only";
+            return Err(MachineError::NotSupported { reason: reason.into() });
+        }
         let run = self.run_valid(script, &needs, deadline).and_then(|run| self.confirm_path(&needs).map(|()| run));
         self.lost = matches!(run, Err(MachineError::Hang { .. } | MachineError::Fault { .. }));
         run

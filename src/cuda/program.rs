@@ -242,7 +242,9 @@ impl Compiler<'_> {
         let of_group = &self.groups[group];
         let of = |region: &_| of_group.addresses(region).expect("validation has found every region");
         let table = |region: &Region| self.tables[&(group, rank, region.clone())].address;
-        let arguments = Arguments::lay_out(&launch.args, &Addresses { rank, of: &of, table: &table, wait_limit: self.wait_limit });
+        let multicast = |region: &Region| unreachable!("{region}: scripts with multicast addresses are refused before they are compiled");
+        let addresses = Addresses { rank, of: &of, table: &table, multicast: &multicast, wait_limit: self.wait_limit };
+        let arguments = Arguments::lay_out(&launch.args, &addresses);
         kernel.check(&arguments).map_err(|reason| MachineError::Invalid { reason })?;
         let resident = kernel.blocks_per_multiprocessor(launch.block, launch.dynamic_shared).map_err(|error| fault(rank, error))?;
         if resident == 0 {

@@ -190,7 +190,9 @@ impl Compiler<'_> {
         let of_group = &self.groups[group];
         let of = |region: &_| of_group.addresses(region).expect("validation has found every region");
         let table = |region: &Region| self.tables[&(group, rank, region.clone())].0;
-        let arguments = Arguments::lay_out(&launch.args, &Addresses { rank, of: &of, table: &table, wait_limit: self.wait_limit });
+        let multicast = |region: &_| of_group.multicast(rank, region).expect("validation has found every region").0;
+        let addresses = Addresses { rank, of: &of, table: &table, multicast: &multicast, wait_limit: self.wait_limit };
+        let arguments = Arguments::lay_out(&launch.args, &addresses);
         let module = self.modules.parsed(launch)?;
         let entry = module.accepts(&launch.entry, arguments.sizes()).map_err(invalid)?;
         // A parameter may be aligned to more than its fields are.

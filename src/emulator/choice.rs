@@ -10,7 +10,7 @@ impl Choice {
         Choice(seed)
     }
 
-    /// The `n`th number, from 0, of those that [`Choice::below`] is made from.
+    /// The `n`th number, from 0, of the sequence.
     pub(super) fn nth(mut self, n: usize) -> u64 {
         for _ in 0..n {
             self.next();
@@ -18,7 +18,8 @@ impl Choice {
         self.next()
     }
 
-    fn next(&mut self) -> u64 {
+    /// The next of the sequence: 64 bits.
+    pub(super) fn next(&mut self) -> u64 {
         self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
         let mut mixed = self.0;
         mixed = (mixed ^ (mixed >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);

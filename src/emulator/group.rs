@@ -1,4 +1,5 @@
-//! Groups of the emulator: every buffer of every rank is an allocation of its own, mapped on all ranks of the group.
+//! Groups of the emulator: every buffer of every rank is an allocation of its own, mapped on all ranks of the group. Every rank has a
+//! multicast window over each buffer of all ranks, in rank order.
 
 use super::memory::{AccessError, Address, Init, Memory, Owner};
 use crate::{
@@ -12,13 +13,15 @@ pub(super) struct Group {
     layout: Layout,
     /// For each rank, where each buffer starts, in the layout's order.
     starts: Vec<Vec<Address>>,
+    /// The same of the multicast windows.
+    windows: Vec<Vec<Address>>,
 }
 
 impl Group {
     /// Allocates the buffers of group number `number` on all its ranks. Each holds its fill; local ones only their own rank may access.
     ///
     /// # Errors
-    /// Of mapping and filling, which a fresh allocation does not have.
+    /// Of mapping, of filling and of windows, which fresh allocations do not have.
     pub(super) fn open(number: usize, world: usize, layout: Layout, memory: &mut Memory) -> Result<Group, AccessError> {
         let mut starts = vec![Vec::new(); world];
         for (rank, starts) in starts.iter_mut().enumerate() {
@@ -34,7 +37,14 @@ impl Group {
                 starts.push(start);
             }
         }
-        Ok(Group { world, layout, starts })
+        let mut windows = vec![Vec::new(); world];
+        for (rank, windows) in windows.iter_mut().enumerate() {
+            for (index, (spec, _)) in layout.buffers().enumerate() {
+                let replicas: Vec<Address> = starts.iter().map(|of_rank| of_rank[index]).collect();
+                windows.push(memory.multicast(Owner::new(rank, number, spec.name.as_str()), spec.bytes, &replicas)?);
+            }
+        }
+        Ok(Group { world, layout, starts, windows })
     }
 
     /// Address of a region on one rank.
@@ -42,9 +52,21 @@ impl Group {
     /// # Errors
     /// When the group has no such region.
     pub(super) fn address(&self, rank: usize, region: &Region) -> Result<Address, String> {
+        Ok(self.starts[rank][self.index(region)?].plus(region.offset))
+    }
+
+    /// Multicast address of a region over all ranks, for one of them to use.
+    ///
+    /// # Errors
+    /// When the group has no such region.
+    pub(super) fn multicast(&self, rank: usize, region: &Region) -> Result<Address, String> {
+        Ok(self.windows[rank][self.index(region)?].plus(region.offset))
+    }
+
+    /// Which buffer a region lies in, in the layout's order.
+    fn index(&self, region: &Region) -> Result<usize, String> {
         self.layout.find(region)?;
-        let index = self.layout.buffers().position(|(spec, _)| spec.name == region.buffer).expect("the layout has just found it");
-        Ok(self.starts[rank][index].plus(region.offset))
+        Ok(self.layout.buffers().position(|(spec, _)| spec.name == region.buffer).expect("the layout has just found it"))
     }
 
     /// Addresses of a region on all ranks, null past the world size.

@@ -4,7 +4,7 @@ use std::{collections::HashMap, time::Duration};
 
 use super::{
     actions::Compiler,
-    execution::Fault,
+    execution::{Fault, MultimemReduction},
     group::Group,
     memory::{AccessError, MOST_BYTES, Memory},
     modules::Modules,
@@ -45,6 +45,8 @@ pub struct EmulatorOptions {
     pub steps: u64,
     /// Whether what happens in a run is kept for [`Emulator::take_trace`]. Runs are slower then.
     pub trace: bool,
+    /// How `multimem.ld_reduce` adds floating-point numbers, which the PTX ISA leaves open.
+    pub multimem: MultimemReduction,
 }
 
 impl Default for EmulatorOptions {
@@ -57,6 +59,7 @@ impl Default for EmulatorOptions {
             memory_budget: 8 << 30,
             steps: 1 << 34,
             trace: false,
+            multimem: MultimemReduction::default(),
         }
     }
 }
@@ -166,7 +169,8 @@ impl Emulator {
         .compile(script)?;
         let worlds = self.groups.iter().map(Group::world).collect();
         let limits = Limits { deadline, instructions: self.options.steps };
-        let mut schedule = Schedule::new(&mut self.memory, worlds, actions, needs.streams, self.options.interleaving(), limits);
+        let choices = (self.options.interleaving(), self.options.multimem);
+        let mut schedule = Schedule::new(&mut self.memory, worlds, actions, needs.streams, choices, limits);
         if self.options.trace {
             schedule.keep_trace();
         }
@@ -194,6 +198,7 @@ impl Machine for Emulator {
             gpu: "PTX on the CPU".into(),
             notes: vec![
                 note("schedule", self.options.interleaving().to_string()),
+                note("multimem", format!("sums are {}", self.options.multimem.name())),
                 note("profile", "none: races are not checked yet".into()),
             ],
             ..MachineInfo::default()

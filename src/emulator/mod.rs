@@ -23,6 +23,7 @@ mod strategy;
 mod streams;
 mod trace;
 
+pub use execution::MultimemReduction;
 pub use machine::{Emulator, EmulatorOptions};
 pub use modules::accepts;
 pub use strategy::{Interleaving, Strategy};

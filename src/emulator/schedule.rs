@@ -23,7 +23,8 @@ use std::{
 
 use super::{
     actions::{Action, Command, Kernel},
-    execution::{Doing, Fault, Grid, Standing, Turn},
+    choice::Choice,
+    execution::{Doing, Fault, Grid, MultimemReduction, Standing, Turn},
     memory::{AccessError, Address, Memory},
     strategy::{Candidate, Interleaving, Picker, Strategy},
     streams::{Head, Meeting, Rank, Running, Stream},
@@ -59,6 +60,9 @@ pub(super) struct Limits {
     pub(super) instructions: u64,
 }
 
+/// Sets the choices of multimem reductions apart from those of the schedule: with them or without, a seed is the same schedule.
+const REDUCTIONS: u64 = 0x6d75_6c74_696d_656d;
+
 /// Why a run did not get to its end.
 pub(super) enum Stopped {
     /// Ranks do not finish: why, and where their warps and streams stand.
@@ -78,6 +82,9 @@ pub(super) struct Schedule<'a> {
     worlds: Vec<usize>,
     ranks: Vec<Rank>,
     picker: Picker,
+    multimem: MultimemReduction,
+    /// What each launch's reductions draw from.
+    reductions: Choice,
     limits: Limits,
     begin: Instant,
     /// Emulated nanoseconds.
@@ -104,7 +111,7 @@ impl<'a> Schedule<'a> {
         worlds: Vec<usize>,
         actions: Vec<Vec<Action>>,
         streams: usize,
-        interleaving: Interleaving,
+        (interleaving, multimem): (Interleaving, MultimemReduction),
         limits: Limits,
     ) -> Schedule<'a> {
         let picker = Picker::new(interleaving, actions.len());
@@ -114,6 +121,8 @@ impl<'a> Schedule<'a> {
             worlds,
             ranks: actions.into_iter().map(|actions| Rank::new(actions, streams)).collect(),
             picker,
+            multimem,
+            reductions: Choice::of_seed(interleaving.seed ^ REDUCTIONS),
             limits,
             begin: Instant::now(),
             now: 0,
@@ -397,7 +406,8 @@ impl<'a> Schedule<'a> {
     }
 
     fn grid(&mut self, kernel: &Kernel) -> Result<Grid, Fault> {
-        Grid::new(kernel.program.clone(), &kernel.entry, kernel.shape(), &kernel.parameters, self.memory)
+        let grid = Grid::new(kernel.program.clone(), &kernel.entry, kernel.shape(), &kernel.parameters, self.memory)?;
+        Ok(grid.reducing(self.multimem, self.reductions.next()))
     }
 
     /// A rank comes to a library call; the last one to come carries it out for all.

@@ -19,6 +19,8 @@ pub(crate) struct Addresses<'a> {
     pub(crate) of: &'a dyn Fn(&Region) -> [u64; MAX_WORLD],
     /// Address of a table of those addresses in the rank's memory.
     pub(crate) table: &'a dyn Fn(&Region) -> u64,
+    /// Multicast address of a region, on a machine that has them.
+    pub(crate) multicast: &'a dyn Fn(&Region) -> u64,
     /// The limit for one wait, in nanoseconds.
     pub(crate) wait_limit: u64,
 }
@@ -77,7 +79,7 @@ pub(crate) fn table_bytes(addresses: &[u64; MAX_WORLD]) -> Vec<u8> {
 fn alignment(arg: &Arg) -> usize {
     match arg {
         Arg::U32(_) => 4,
-        Arg::Address(_) | Arg::Peers(_) | Arg::PeerArray { .. } | Arg::PeerTable(_) | Arg::U64(_) | Arg::WaitLimit => 8,
+        Arg::Address(_) | Arg::Peers(_) | Arg::PeerArray { .. } | Arg::PeerTable(_) | Arg::Multicast(_) | Arg::U64(_) | Arg::WaitLimit => 8,
         Arg::Struct(fields) => fields.iter().map(alignment).max().unwrap_or(1),
     }
 }
@@ -95,6 +97,7 @@ fn append(bytes: &mut Vec<u8>, arg: &Arg, addresses: &Addresses<'_>) {
             (addresses.of)(region).iter().take(*length as usize).for_each(|address| bytes.extend(address.to_ne_bytes()));
         }
         Arg::PeerTable(region) => bytes.extend((addresses.table)(region).to_ne_bytes()),
+        Arg::Multicast(region) => bytes.extend((addresses.multicast)(region).to_ne_bytes()),
         Arg::U32(value) => bytes.extend(value.to_ne_bytes()),
         Arg::U64(value) => bytes.extend(value.to_ne_bytes()),
         Arg::WaitLimit => bytes.extend(addresses.wait_limit.to_ne_bytes()),
@@ -114,7 +117,8 @@ mod tests {
 
     fn lay_out(args: &[Arg]) -> Arguments {
         let of = |region: &Region| std::array::from_fn(|rank| if rank < 2 { 0x1000 * (rank as u64 + 1) + region.offset } else { 0 });
-        Arguments::lay_out(args, &Addresses { rank: 1, of: &of, table: &|region| 0x7000 + region.offset, wait_limit: 77 })
+        let (table, multicast) = (|region: &Region| 0x7000 + region.offset, |region: &Region| 0x9000 + region.offset);
+        Arguments::lay_out(args, &Addresses { rank: 1, of: &of, table: &table, multicast: &multicast, wait_limit: 77 })
     }
 
     fn region(offset: u64) -> Region {
@@ -145,6 +149,13 @@ mod tests {
         let laid_out = lay_out(&[Arg::U32(1), array, Arg::PeerTable(region(0x20))]);
         assert_eq!(laid_out.parts, [(0, 4), (8, 24), (32, 8)]);
         assert_eq!(laid_out.words, [1, 0x1008, 0x2008, 0, 0x7020]);
+    }
+
+    #[test]
+    fn a_multicast_address_is_one_word() {
+        let laid_out = lay_out(&[Arg::U32(1), Arg::Multicast(region(0x10)), Arg::Address(region(0x10))]);
+        assert_eq!(laid_out.parts, [(0, 4), (8, 8), (16, 8)]);
+        assert_eq!(laid_out.words, [1, 0x9010, 0x2010]);
     }
 
     #[test]

@@ -37,6 +37,8 @@ pub(crate) struct Needs {
     pub(crate) groups: BTreeSet<usize>,
     /// Groups that NCCL is called on, and whether with windows.
     pub(crate) nccl: BTreeMap<usize, bool>,
+    /// Whether kernels take multicast addresses.
+    pub(crate) multicast: bool,
 }
 
 /// Checks a script and says what it needs.
@@ -75,6 +77,7 @@ pub(crate) fn validate<G: Members>(script: &Script, groups: &[G], library: &Libr
         for plan in plans {
             if seen.insert((number, Arc::as_ptr(plan))) {
                 check_plan(plan, group, library).map_err(|why| format!("plan `{}` on group {number}: {why}", plan.name))?;
+                needs.multicast |= takes_multicast(plan);
                 for call in nccl_calls(plan) {
                     *needs.nccl.entry(number).or_default() |= call.windows;
                 }
@@ -89,6 +92,17 @@ pub(crate) fn validate<G: Members>(script: &Script, groups: &[G], library: &Libr
         }
     }
     Ok(needs)
+}
+
+fn takes_multicast(plan: &Plan) -> bool {
+    fn is_one(arg: &Arg) -> bool {
+        match arg {
+            Arg::Multicast(_) => true,
+            Arg::Struct(fields) => fields.iter().any(is_one),
+            _ => false,
+        }
+    }
+    plan.ranks.iter().flatten().any(|op| matches!(op, Op::Launch(launch) if launch.args.iter().any(is_one)))
 }
 
 fn nccl_calls(plan: &Plan) -> impl Iterator<Item = &NcclCall> {
@@ -159,13 +173,15 @@ fn check_op(op: &Op, group: &impl Members, library: &Library) -> Result<(), Stri
 fn check_arg(arg: &Arg, group: &impl Members, known: &impl Fn(&Region) -> Result<(), String>) -> Result<(), String> {
     match arg {
         Arg::Address(region) => known(region),
-        Arg::Peers(region) | Arg::PeerTable(region) | Arg::PeerArray { region, .. } if group.layout().is_local(&region.buffer) => {
+        Arg::Peers(region) | Arg::PeerTable(region) | Arg::PeerArray { region, .. } | Arg::Multicast(region)
+            if group.layout().is_local(&region.buffer) =>
+        {
             Err(format!("peers' addresses of {region}: the buffer is local to each rank"))
         }
         Arg::PeerArray { region, length } if !(1..=MAX_WORLD).contains(&(*length as usize)) => {
             Err(format!("{length} peers' addresses of {region}: 1 to {MAX_WORLD} fit"))
         }
-        Arg::Peers(region) | Arg::PeerTable(region) | Arg::PeerArray { region, .. } => known(region),
+        Arg::Peers(region) | Arg::PeerTable(region) | Arg::PeerArray { region, .. } | Arg::Multicast(region) => known(region),
         Arg::Struct(fields) => fields.iter().try_for_each(|field| check_arg(field, group, known)),
         Arg::U32(_) | Arg::U64(_) | Arg::WaitLimit => Ok(()),
     }
@@ -220,7 +236,16 @@ mod tests {
         let capture = Step::Capture { graph: 7, group: 0, plans: vec![Arc::new(Plan::per_rank("p", 2, |_| vec![fill()]))] };
         let steps = vec![Step::Mark, enqueue(0, 1, 2, fill()), capture, Step::Replay { graph: 7, stream: 2 }, Step::Leave { rank: 1 }];
         let needs = validate(&Script { steps }, &groups(), &Library::default()).unwrap();
-        assert_eq!(needs, Needs { world: 2, streams: 3, groups: [0].into(), nccl: BTreeMap::new() });
+        assert_eq!(needs, Needs { world: 2, streams: 3, groups: [0].into(), nccl: BTreeMap::new(), multicast: false });
+    }
+
+    #[test]
+    fn multicast_addresses_are_a_need_wherever_they_are() {
+        let entry = "all_reduce_two_shot_f32_sum";
+        for arg in [Arg::Multicast(Region::new("a", 0, 8)), Arg::Struct(vec![Arg::U32(1), Arg::Multicast(Region::new("a", 0, 8))])] {
+            let script = Script { steps: vec![enqueue(0, 0, 2, launch(entry, 1, vec![arg]))] };
+            assert!(validate(&script, &groups(), &Library::default()).unwrap().multicast);
+        }
     }
 
     #[rstest]
@@ -251,6 +276,10 @@ mod tests {
     #[case::nested(
         enqueue(0, 0, 2, launch("all_reduce_two_shot_f32_sum", 1, vec![Arg::Struct(vec![Arg::Peers(Region::new("c", 0, 1))])])),
         "plan `p` on group 0: rank 0: region c[0..1] names no buffer of the group, which has a, b"
+    )]
+    #[case::multicast(
+        enqueue(0, 0, 2, launch("all_reduce_two_shot_f32_sum", 1, vec![Arg::Multicast(Region::new("a", 60, 8))])),
+        "plan `p` on group 0: rank 0: region a[60..68] ends past its buffer of 64 bytes"
     )]
     fn contradictions_are_refused(#[case] step: Step, #[case] reason: &str) {
         assert_eq!(refusal(vec![step]), reason);

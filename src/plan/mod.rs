@@ -120,6 +120,8 @@ pub enum Arg {
     /// Address of a table, in memory of this rank, of the region's addresses on every rank: 8 bytes. The table has [`MAX_WORLD`] x 8 bytes,
     /// null past the world size; the machine makes it and nothing writes it.
     PeerTable(Region),
+    /// Multicast address of a region over all ranks of the group: 8 bytes. Only `multimem` instructions may use it.
+    Multicast(Region),
     /// A 32-bit value.
     U32(u32),
     /// A 64-bit value.
@@ -183,6 +185,7 @@ fn write_args(f: &mut fmt::Formatter<'_>, args: &[Arg]) -> fmt::Result {
             Arg::Peers(region) => write!(f, "peers {region}")?,
             Arg::PeerArray { region, length } => write!(f, "{length} peers {region}")?,
             Arg::PeerTable(region) => write!(f, "table of peers {region}")?,
+            Arg::Multicast(region) => write!(f, "multicast {region}")?,
             Arg::U32(value) => write!(f, "{value}")?,
             Arg::U64(value) => write!(f, "{value}u64")?,
             Arg::WaitLimit => f.write_str("wait limit")?,

@@ -42,7 +42,7 @@ pub(crate) struct Bench {
     /// Sizes in bytes of each rank's input: 8K, 1M, ...
     #[arg(long, value_delimiter = ',', value_parser = size, default_value = "8K,64K,256K,1M,4M,16M,64M,256M")]
     sizes: Vec<u64>,
-    /// Algorithms, by name; all when left out.
+    /// Algorithms, by name; when left out, all but those that need multicast addresses.
     #[arg(long, value_delimiter = ',')]
     contenders: Option<Vec<String>>,
     /// Write the record of the run (docs/record-schema.md).
@@ -113,7 +113,7 @@ fn size(text: &str) -> Result<u64, String> {
 impl Bench {
     pub(crate) fn run(self, sh: &Shell) -> anyhow::Result<ExitCode> {
         let contenders: Vec<&'static dyn Algorithm> = match &self.contenders {
-            None => algorithms::all().to_vec(),
+            None => algorithms::all().iter().copied().filter(|algorithm| !algorithm.uses_multicast()).collect(),
             Some(names) => names
                 .iter()
                 .map(|name| algorithms::find(Collective::AllReduce, name).map_err(anyhow::Error::msg))

@@ -22,7 +22,7 @@ use passmuster::{
         waivers,
         worker::Request,
     },
-    emulator::Interleaving,
+    emulator::{Interleaving, MultimemReduction},
     kernels::Library,
     machine::MachineInfo,
 };
@@ -255,8 +255,14 @@ impl Cases {
         ));
         record.notes.extend(run.known.iter().map(|known| known.note.clone()));
         record.notes.push(match on {
-            On::Cuda => "no algorithm of this version uses NVLink multicast; NCCL ran with NCCL_NVLS_ENABLE=0".into(),
-            On::Emulator => format!("every case ran under {}; races were not checked", named_schedules(&schedules)),
+            On::Cuda => "multimem is validated on the emulator only: nothing here creates NVLink multicast objects, and NCCL ran with \
+                         NCCL_NVLS_ENABLE=0"
+                .into(),
+            On::Emulator => format!(
+                "every case ran under {}; races were not checked; multimem sums were {}, and no hardware was asked",
+                named_schedules(&schedules),
+                self.machine.multimem.name()
+            ),
         });
         for (path, text) in [(&self.json, serde_json::to_string(&record)?), (&self.junit, junit(&record))] {
             if let Some(path) = path {
@@ -313,7 +319,10 @@ impl Cases {
         let machine = if kind == "validate" && on == On::Cuda { " --machine cuda" } else { "" };
         let memory = memory.map(|bytes| format!(" --memory {bytes}")).unwrap_or_default();
         let elsewhere: String = run.elsewhere.iter().map(|option| format!(" {}", quoted(option))).collect();
-        format!("{} {kind}{machine}{elsewhere}{memory}", project::invocation())
+        let mode = self.machine.multimem;
+        let multimem =
+            if on == On::Emulator && mode != MultimemReduction::default() { format!(" --multimem {}", mode.name()) } else { String::new() };
+        format!("{} {kind}{machine}{elsewhere}{memory}{multimem}", project::invocation())
     }
 
     /// The cases that are asked for; with a kernel from elsewhere, lists and patterns are of its cases.

@@ -4,6 +4,7 @@ use std::{collections::BTreeMap, path::PathBuf, process::ExitCode, time::Duratio
 
 use anyhow::{anyhow, bail};
 use passmuster::{
+    algorithms,
     conformance::{
         Case, List, MUTANTS, Mutant, MutantKind, Status, Verdict,
         mutants::{self, Caught, Defect, Derived, Equivalent},
@@ -97,6 +98,8 @@ struct Outcome {
 /// Something with a bug in it: a kernel, or a plan.
 struct Subject {
     name: String,
+    /// Whether its kernel takes multicast addresses, which only the emulator has.
+    uses_multicast: bool,
     kind: MutantKind,
     defect: Option<Defect>,
     description: String,
@@ -116,8 +119,10 @@ impl Subject {
             (On::Emulator, MutantKind::Value) => mutants::small(reached()).into_iter().take(VALUE_CASES).collect(),
             (On::Emulator, MutantKind::Sync) => mutants::sync_cases(mutant.algorithm()),
         };
+        let uses_multicast = algorithms::all().iter().any(|own| own.name() == mutant.algorithm() && own.uses_multicast());
         Subject {
             name: mutant.name.into(),
+            uses_multicast,
             kind: mutant.kind,
             defect: None,
             description: mutant.description.into(),
@@ -134,6 +139,7 @@ impl Subject {
         let cases: Vec<Case> = merge.iter().filter(|case| case.groups() > 1).cloned().collect();
         Subject {
             name: "sync_two_groups_on_one_pad".into(),
+            uses_multicast: false,
             kind: MutantKind::Sync,
             defect: None,
             description: "Two groups of the same ranks use one signal pad, each on a stream of its own".into(),
@@ -148,6 +154,8 @@ impl Subject {
     fn made_by_rule(mutant: &Derived, equivalents: &[Equivalent]) -> Subject {
         Subject {
             name: mutant.name.clone(),
+            // These run on the emulator only, whatever they use.
+            uses_multicast: false,
             kind: MutantKind::Sync,
             defect: Some(mutant.defect),
             description: format!("{} ==> {}", mutant.original, if mutant.mutated.is_empty() { "nothing" } else { &mutant.mutated }),
@@ -224,6 +232,11 @@ impl Mutants {
         }
         if let Some(text) = &self.only {
             subjects.retain(|subject| subject.name.contains(text.as_str()));
+        }
+        if self.on == On::Cuda {
+            for subject in subjects.extract_if(.., |subject| subject.uses_multicast) {
+                println!("NotRun: {}: multimem runs on the emulator only (--machine emulator)", subject.name);
+            }
         }
         if subjects.is_empty() {
             bail!("no mutant's name contains `{}`", self.only.as_deref().unwrap_or_default());

@@ -11,7 +11,7 @@ use passmuster::{
         worker,
     },
     cuda::{CudaMachine, CudaOptions, OpenError},
-    emulator::{Emulator, EmulatorOptions},
+    emulator::{Emulator, EmulatorOptions, MultimemReduction},
     kernels::Library,
     machine,
 };
@@ -49,12 +49,15 @@ pub(crate) struct Machine {
     /// Milliseconds after which a wait inside a kernel gives up; on the emulator, of emulated time.
     #[arg(long, value_name = "MS", default_value_t = 2000)]
     pub(crate) wait_limit: u64,
+    /// How multimem adds on the emulator, which PTX leaves open: rank_ascending, exact_once or bound.
+    #[arg(long, value_name = "MODE", default_value = MultimemReduction::RankAscending.name())]
+    pub(crate) multimem: MultimemReduction,
 }
 
 impl Machine {
     /// The same as arguments.
     pub(crate) fn arguments(&self) -> Vec<String> {
-        let mut arguments = vec![format!("--wait-limit={}", self.wait_limit)];
+        let mut arguments = vec![format!("--wait-limit={}", self.wait_limit), format!("--multimem={}", self.multimem.name())];
         if let Some(gpus) = &self.gpus {
             let gpus: Vec<String> = gpus.iter().map(usize::to_string).collect();
             arguments.push(format!("--gpus={}", gpus.join(",")));
@@ -86,7 +89,8 @@ impl Machine {
         if self.gpus.is_some() || self.nccl_lib.is_some() {
             bail!("--gpus and --nccl-lib are for --machine cuda");
         }
-        Ok(EmulatorOptions { library, seed, wait_limit: Duration::from_millis(self.wait_limit), ..EmulatorOptions::default() })
+        let wait_limit = Duration::from_millis(self.wait_limit);
+        Ok(EmulatorOptions { library, seed, wait_limit, multimem: self.multimem, ..EmulatorOptions::default() })
     }
 }
 

@@ -15,7 +15,7 @@ use crate::emulator::ptx::{Access, Address, AtomicOp, Base, Class, Operand, Regi
 const WINDOW: u64 = 1 << 35;
 
 impl Executor<'_> {
-    fn rank(&self) -> usize {
+    pub(super) fn rank(&self) -> usize {
         self.launch.program.rank
     }
 
@@ -60,7 +60,7 @@ impl Executor<'_> {
 
     /// Generic addresses of an access of `bytes` bytes.
     #[inline(always)]
-    fn addresses(&mut self, space: Space, address: Address, lanes: u32, bytes: u32) -> Result<Row<u64>, Trouble> {
+    pub(super) fn addresses(&mut self, space: Space, address: Address, lanes: u32, bytes: u32) -> Result<Row<u64>, Trouble> {
         let mut addresses = self.in_space(space, address);
         if !matches!(space, Space::Global | Space::Const | Space::Generic) {
             let starts = self.start_of(space);
@@ -165,7 +165,7 @@ impl Executor<'_> {
     }
 
     /// Whether lanes read the same as last time here.
-    fn polls<const N: usize>(&mut self, lanes: u32, addresses: &Row<u64>, values: &[[u8; N]; LANES]) -> bool {
+    pub(super) fn polls<const N: usize>(&mut self, lanes: u32, addresses: &Row<u64>, values: &[[u8; N]; LANES]) -> bool {
         let mut digest = 0_u64;
         for lane in lanes_of(lanes) {
             let mut bytes = [0; 16];
@@ -185,7 +185,7 @@ impl Executor<'_> {
 
     /// Parts of what was read to the registers that they are for.
     #[inline(always)]
-    fn spread<const N: usize>(&mut self, lanes: u32, ty: Type, destinations: &[Option<Register>], values: &[[u8; N]; LANES]) {
+    pub(super) fn spread<const N: usize>(&mut self, lanes: u32, ty: Type, destinations: &[Option<Register>], values: &[[u8; N]; LANES]) {
         let width = ty.bytes() as usize;
         let registers = &mut self.warp.registers;
         for (part, destination) in destinations.iter().enumerate() {
@@ -215,7 +215,7 @@ impl Executor<'_> {
 
     /// Parts of what is to be stored, from their registers.
     #[inline(always)]
-    fn gather<const N: usize>(&self, ty: Type, sources: &[Operand]) -> [[u8; N]; LANES] {
+    pub(super) fn gather<const N: usize>(&self, ty: Type, sources: &[Operand]) -> [[u8; N]; LANES] {
         let width = ty.bytes() as usize;
         let mut values = [[0; N]; LANES];
         for (part, &source) in sources.iter().enumerate() {
@@ -280,7 +280,7 @@ impl Executor<'_> {
     }
 
     /// This warp, as one that stores.
-    fn author(&self) -> Author {
+    pub(super) fn author(&self) -> Author {
         Author {
             rank: self.rank(),
             launch: self.launch.parameter_address,

@@ -4,6 +4,7 @@ use super::block::Common;
 use super::fault::{Fault, Place, Trouble};
 use super::float::{Binary, Conversion, direction};
 use super::grid::{Launch, Turn};
+use super::multimem::Reducer;
 use super::registers::{LANES, lanes_of};
 use super::warp::{Caller, Frame, Waiting, Warp};
 use crate::emulator::memory::Memory;
@@ -45,6 +46,7 @@ pub(super) struct Executor<'a> {
     pub(super) memory: &'a mut Memory,
     pub(super) launch: &'a Launch,
     pub(super) block: &'a mut Common,
+    pub(super) reducer: &'a mut Reducer,
     pub(super) warp: &'a mut Warp,
     pub(super) warp_index: usize,
     pub(super) now: u64,
@@ -265,9 +267,15 @@ impl Executor<'_> {
             | I::Match { mask, .. }
             | I::Elect { mask, .. }
             | I::WarpReduce { mask, .. } => return self.together(group, lanes, mask, instruction),
-            I::MultimemLoadReduce { .. } => return Err(Trouble::unsupported("multimem.ld_reduce")),
-            I::MultimemStore { .. } => return Err(Trouble::unsupported("multimem.st")),
-            I::MultimemReduce { .. } => return Err(Trouble::unsupported("multimem.red")),
+            I::MultimemLoadReduce { op, ty, wide, ref access, ref destinations, address } => {
+                if self.multimem_load_reduce(lanes, (op, ty, wide), access, destinations, address)? {
+                    return Ok(self.hold_back(group));
+                }
+            }
+            I::MultimemStore { ty, ref access, address, ref values } => self.multimem_store(lanes, ty, access, address, values)?,
+            I::MultimemReduce { op, ty, ref access, address, ref values } => {
+                self.multimem_reduce(lanes, (op, ty), access, address, values)?;
+            }
             _ => return Err(Trouble::unsupported(instruction.family())),
         }
         Ok(Flow::Next)

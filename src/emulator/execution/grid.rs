@@ -6,6 +6,7 @@ use std::sync::Arc;
 use super::block::{BARRIERS, Block, Common, MOST_WARPS};
 use super::executor::{Event, Executor, place};
 use super::fault::Fault;
+use super::multimem::{MultimemReduction, Reducer};
 use super::program::Program;
 use super::warp::{Frame, Waiting, Warp};
 use crate::emulator::memory::{Address, Init, Memory, Owner};
@@ -118,6 +119,7 @@ pub struct Standing {
 #[derive(Debug)]
 pub struct Grid {
     launch: Launch,
+    reducer: Reducer,
     /// Resident blocks; ended ones leave a hole, which the next one takes.
     blocks: Vec<Option<Block>>,
     /// Blocks that have been started, of all.
@@ -169,12 +171,19 @@ impl Grid {
         };
         let total = shape.grid.iter().map(|&size| u64::from(size)).product();
         let resident = u64::from(RESIDENT_THREADS / threads.next_multiple_of(32)).min(total) as usize;
-        let mut grid = Grid { launch, blocks: Vec::new(), started: 0, total, candidates: Vec::new(), live_blocks: 0 };
+        let mut grid =
+            Grid { launch, reducer: Reducer::default(), blocks: Vec::new(), started: 0, total, candidates: Vec::new(), live_blocks: 0 };
         for slot in 0..resident {
             grid.blocks.push(None);
             grid.start_block(slot, memory);
         }
         Ok(grid)
+    }
+
+    /// The same launch, with `multimem.ld_reduce` adding as `reduction` says; `seed` is of what that leaves open. A new launch adds in
+    /// ascending order of replicas.
+    pub fn reducing(self, reduction: MultimemReduction, seed: u64) -> Grid {
+        Grid { reducer: Reducer::new(reduction, seed), ..self }
     }
 
     fn start_block(&mut self, slot: usize, memory: &mut Memory) {
@@ -245,6 +254,7 @@ impl Grid {
                 memory: &mut *memory,
                 launch,
                 block: common,
+                reducer: &mut self.reducer,
                 warp: &mut warps[index],
                 warp_index: index,
                 now,

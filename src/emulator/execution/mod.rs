@@ -24,9 +24,12 @@
 //! Where a lane group reads the same values from the same addresses twice in a row at one instruction, with a strong or volatile load or an
 //! atomic that changes nothing, its turn ends. It is a hint for scheduling, not proof that the group would do so forever: it may be counting.
 //!
+//! # multimem
+//! What the ISA leaves open of it, and how that was read, is at the head of [`multimem`].
+//!
 //! # Not here
-//! multimem, clusters of more than one block, approximations that have no reference (sin, cos, tanh, those in f64 and in halves). They
-//! are [`Fault::UnsupportedInstruction`] when executed, or [`Fault::BadLaunch`].
+//! Clusters of more than one block, multimem of 8-bit formats, approximations that have no reference (sin, cos, tanh, those in f64 and in
+//! halves). They are [`Fault::UnsupportedInstruction`] when executed, or [`Fault::BadLaunch`].
 
 mod access;
 mod block;
@@ -37,6 +40,7 @@ mod float;
 mod grid;
 mod integer;
 mod lanes;
+mod multimem;
 mod program;
 mod registers;
 #[cfg(test)]
@@ -45,6 +49,7 @@ mod warp;
 
 pub use fault::{Fault, Place};
 pub use grid::{Doing, Grid, Shape, Standing, Turn};
+pub use multimem::MultimemReduction;
 pub use program::Program;
 
 /// Frames of calls that a thread may have.

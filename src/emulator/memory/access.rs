@@ -81,7 +81,18 @@ impl Memory {
     #[inline]
     pub fn load<const N: usize>(&self, address: Address, rank: usize) -> Result<[u8; N], AccessError> {
         const { assert!(N.is_power_of_two() && N <= 16) };
-        let place = self.resolve_aligned(address, N as u64, rank)?;
+        self.load_at(self.resolve_aligned(address, N as u64, rank)?, rank)
+    }
+
+    /// Reads, as `rank` sees them, the `N` bytes at a place that was resolved for as many and is aligned to `N`.
+    ///
+    /// # Errors
+    /// `Uninitialised`.
+    ///
+    /// # Panics
+    /// As [`Memory::peek`].
+    #[inline(always)]
+    pub fn load_at<const N: usize>(&self, place: Place, rank: usize) -> Result<[u8; N], AccessError> {
         if let Some(written) = &self.allocations[place.allocation.index()].written
             && !written.has::<N>(place.offset)
         {

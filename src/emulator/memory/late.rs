@@ -140,17 +140,22 @@ impl Memory {
             let failed = |error| LaneError { lane, error };
             let address = Address(addresses[lane]);
             let place = self.resolve_aligned(address, N as u64, author.rank).map_err(failed)?;
-            let before: [u8; N] = self.peek(place);
-            if let Some(late) = &mut self.late {
-                let first = (place.offset % CELL) as usize;
-                let mut old = [0; CELL as usize];
-                old[first..first + N].copy_from_slice(&before);
-                let mask = (((1_u32 << N) - 1) << first) as u16;
-                late.remember((place.allocation.index(), place.offset / CELL), Pending { author, on_rank: false, old, mask });
-            }
-            self.put(place, values[lane]);
+            self.put_late(place, author, values[lane]);
         }
         Ok(())
+    }
+
+    /// As [`Memory::put`], for a weak store, which is delayed where stores are.
+    pub fn put_late<const N: usize>(&mut self, place: Place, author: Author, value: [u8; N]) {
+        let before: [u8; N] = self.peek(place);
+        if let Some(late) = &mut self.late {
+            let first = (place.offset % CELL) as usize;
+            let mut old = [0; CELL as usize];
+            old[first..first + N].copy_from_slice(&before);
+            let mask = (((1_u32 << N) - 1) << first) as u16;
+            late.remember((place.allocation.index(), place.offset / CELL), Pending { author, on_rank: false, old, mask });
+        }
+        self.put(place, value);
     }
 
     /// A release by a thread: publishes what it orders, `to` whom it says.
@@ -191,11 +196,16 @@ impl Memory {
     /// # Errors
     /// As [`Memory::resolve`].
     pub fn publish_at(&mut self, address: Address, rank: usize) -> Result<(), AccessError> {
-        let Place { allocation, offset } = self.resolve(address, 1, rank)?;
-        if let Some(late) = &mut self.late {
-            late.cells.remove(&(allocation.index(), offset / CELL));
-        }
+        let place = self.resolve(address, 1, rank)?;
+        self.publish_place(place);
         Ok(())
+    }
+
+    /// The same for the cell of a place.
+    pub fn publish_place(&mut self, place: Place) {
+        if let Some(late) = &mut self.late {
+            late.cells.remove(&(place.allocation.index(), place.offset / CELL));
+        }
     }
 
     /// What `rank` sees of a value that memory holds.

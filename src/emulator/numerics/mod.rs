@@ -32,6 +32,7 @@
 mod approximate;
 mod compare;
 mod convert;
+mod exact;
 mod float;
 mod format;
 mod narrow;
@@ -41,6 +42,7 @@ mod tests;
 pub use approximate::{Approximation, approximate};
 pub use compare::{Comparison, compare};
 pub use convert::{Integer, float_to_float, float_to_integer, integer_to_float, integer_to_integer, round_to_integral};
+pub use exact::exact_sum;
 pub use float::{Bf16, Divide, F16, F32, F64, Float, Mode, lanes, lanes_of_one, lanes_of_three};
 pub use format::{Format, Rounding};
 pub use narrow::{

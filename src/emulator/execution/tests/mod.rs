@@ -6,6 +6,7 @@ use crate::emulator::ptx;
 
 mod instructions;
 mod kernels;
+mod multimem;
 mod threads;
 
 /// A program on a rank.

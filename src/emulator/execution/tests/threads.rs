@@ -135,7 +135,6 @@ fn faults_tell_who_and_where() {
     insta::assert_snapshot!(fault("bar.sync 17;", 32), @"rank 0 k, block 0 warp 0, BarrierSync at PTX 15:1: barrier 17: there are 0 to 15");
     insta::assert_snapshot!(fault("shfl.sync.bfly.b32 %r0, %t, 1, 31, 1;", 32), @"rank 0 k, block 0 warp 0 lane 1, Shuffle at PTX 15:1: the lane is not in its own member mask 0x00000001");
     insta::assert_snapshot!(fault("call (%r0), deep, (100);", 1), @"rank 0 k, block 0 warp 0, Call at PTX 6:20: calls are nested more than 64 deep");
-    insta::assert_snapshot!(fault("multimem.st.weak.global.u32 [%d1], %t;", 1), @"rank 0 k, block 0 warp 0, MultimemStore at PTX 15:1: multimem.st is not emulated");
     insta::assert_snapshot!(fault("sin.approx.f32 %f0, %f1;", 1), @"rank 0 k, block 0 warp 0, FloatUnary at PTX 15:1: .sin of .f32, Approximate is not emulated");
 }
 

@@ -15,6 +15,9 @@ fn agree<F: Float, A: Oracle>(a: u64, b: u64) {
         };
         let (left, right) = (F::lower(a), F::lower(b));
         check("add", F::add(left, right, mode), x.add_r(y, round).value);
+        // An exact sum of zero is +0.
+        let sum = x.add_r(y, round).value;
+        check("exact sum", exact_sum::<F>([left, right], rounding), if sum.is_zero() { A::ZERO } else { sum });
         check("sub", F::sub(left, right, mode), x.sub_r(y, round).value);
         check("mul", F::mul(left, right, mode), x.mul_r(y, round).value);
     }
@@ -166,4 +169,20 @@ proptest! {
             prop_assert_eq!(F32::fma(a as u32, b as u32, c as u32, Mode::rounded(rounding)), want);
         }
     }
+}
+
+/// Terms that swallow one another in every order of additions.
+#[test]
+fn exact_sums_lose_nothing() {
+    let sum = |terms: &[f64]| f64::from_bits(exact_sum::<F64>(terms.iter().map(|term| term.to_bits()), Rounding::Nearest));
+    let (most, least) = (f64::MAX, f64::from_bits(1));
+    assert_eq!(sum(&[most, least, most, 3.0, -most, -3.0, -most, least]), f64::from_bits(2));
+    assert_eq!(sum(&[1.0, most, 1e-30, -most, -1.0]), 1e-30);
+    assert_eq!(sum(&[most, most, -most]), most);
+    assert_eq!(sum(&[most; 64]), f64::INFINITY);
+    assert_eq!(sum(&[1.0, 2f64.powi(-53), least]), 1.0 + f64::EPSILON, "just above the tie");
+    assert_eq!(sum(&[-1.0, -(2f64.powi(-53))]), -1.0, "a tie, to even");
+    assert!(sum(&[f64::INFINITY, 1.0, -f64::INFINITY]).is_nan());
+    assert_eq!(sum(&[f64::NEG_INFINITY, most]), f64::NEG_INFINITY);
+    assert_eq!(sum(&[-0.0, -0.0]).to_bits(), 0);
 }

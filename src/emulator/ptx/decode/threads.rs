@@ -252,6 +252,9 @@ pub(super) fn multimem(f: &mut Form<'_, '_>) -> Result<Instruction, PtxError> {
     }
     let op = f.required(&AtomicOp::ALL[..6])?;
     let types: &[Type] = match op {
+        // Of floating-point types red has sums only, and none of 8 bits.
+        AtomicOp::Add if kind == 2 => &[U32, S32, U64, S64, F16, F16x2, Bf16, Bf16x2, F32, F64],
+        AtomicOp::Minimum | AtomicOp::Maximum if kind == 2 => &[U32, S32, U64, S64],
         AtomicOp::Add => &[U32, S32, U64, S64, F16, F16x2, Bf16, Bf16x2, F32, F64, E4m3, E4m3x2, E4m3x4, E5m2, E5m2x2, E5m2x4],
         AtomicOp::Minimum | AtomicOp::Maximum => {
             &[U32, S32, U64, S64, F16, F16x2, Bf16, Bf16x2, E4m3, E4m3x2, E4m3x4, E5m2, E5m2x2, E5m2x4]

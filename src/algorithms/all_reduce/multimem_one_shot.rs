@@ -1,0 +1,68 @@
+//! `all_reduce/multimem_one_shot`: every rank has the switch reduce all of the input. See kernels/all_reduce/multimem_one_shot.cu.
+
+use super::{entry, multimem, plan_name};
+use crate::{
+    algorithms::{Algorithm, THREADS, Target, blocks_for, staging, sync_argument, synchronisation},
+    collective::{Collective, DType},
+    contract::Contract,
+    plan::{Arg, BufferSpec, Call, Launch, Op, Plan, Role},
+};
+
+/// Load everything reduced by the switch: one trip, bytes into each rank and world x bytes out of it.
+pub struct MultimemOneShot;
+
+const NAME: &str = "multimem_one_shot";
+
+impl Algorithm for MultimemOneShot {
+    fn collective(&self) -> Collective {
+        Collective::AllReduce
+    }
+
+    fn name(&self) -> &'static str {
+        NAME
+    }
+
+    /// Every rank computes each element for itself: sums may differ from rank to rank.
+    fn contract(&self, call: &Call) -> Contract {
+        multimem::contract(call)
+    }
+
+    fn supports(&self, call: &Call) -> Result<(), String> {
+        multimem::supports(call)
+    }
+
+    fn workspace(&self, _: DType, _: u32, bytes: u64) -> Vec<BufferSpec> {
+        let mut buffers = synchronisation(NAME);
+        buffers.push(BufferSpec::new(format!("{NAME}.staging"), bytes + 16, Role::Data));
+        buffers
+    }
+
+    fn plan(&self, call: &Call, target: &Target) -> Plan {
+        // In place, results would overwrite what peers still read: they read a copy instead.
+        let input = if call.in_place() { staging(NAME, &call.input) } else { call.input.clone() };
+        let grid = blocks_for(call.bytes().div_ceil(16), target.waiting_blocks);
+        Plan::per_rank(plan_name(NAME, call), call.world(), |rank| {
+            let launch = Op::Launch(Launch {
+                module: "all_reduce/multimem_one_shot".into(),
+                entry: entry(NAME, call),
+                build: target.build,
+                grid,
+                block: THREADS,
+                dynamic_shared: 0,
+                waits_for_peers: true,
+                args: vec![
+                    Arg::Multicast(input.clone()),
+                    Arg::Peers(input.clone()),
+                    Arg::Address(call.output.clone()),
+                    Arg::U64(call.count),
+                    sync_argument(NAME, rank, call.world()),
+                ],
+            });
+            if call.in_place() { vec![Op::Copy { from: call.input.clone(), to: input.clone() }, launch] } else { vec![launch] }
+        })
+    }
+
+    fn uses_multicast(&self) -> bool {
+        true
+    }
+}
