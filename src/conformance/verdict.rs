@@ -4,6 +4,8 @@ use std::fmt;
 
 use serde::{Deserialize, Serialize};
 
+use crate::machine::Waived;
+
 /// What became of a case. The order is by severity: the worst of several is their maximum.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
@@ -97,6 +99,9 @@ pub struct Verdict {
     pub not_applicable: Vec<(String, String)>,
     /// What does not hold.
     pub findings: Vec<Finding>,
+    /// What the machine found and waives, each with the assumption that it rests on.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub waived: Vec<Waived>,
     /// Wall time in milliseconds.
     pub milliseconds: f64,
 }
@@ -111,6 +116,7 @@ impl Verdict {
             held: Vec::new(),
             not_applicable: Vec::new(),
             findings: Vec::new(),
+            waived: Vec::new(),
             milliseconds: 0.0,
         }
     }

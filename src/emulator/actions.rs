@@ -50,6 +50,8 @@ pub(super) enum Command {
 /// A launch on one rank.
 pub(super) struct Kernel {
     pub(super) program: Arc<Program>,
+    /// Name of the module.
+    pub(super) module: String,
     pub(super) entry: String,
     pub(super) grid: u32,
     pub(super) block: u32,
@@ -177,6 +179,14 @@ impl Compiler<'_> {
             return Err(invalid(format!("kernel `{}` takes arguments of {takes:?} bytes, it was given {given:?}", launch.entry)));
         }
         let program = self.modules.loaded(launch, rank, self.memory)?;
-        Ok(Kernel { program, entry: launch.entry.clone(), grid: launch.grid, block: launch.block, parameters: arguments.bytes() })
+        let name = launch.module.clone();
+        Ok(Kernel {
+            program,
+            module: name,
+            entry: launch.entry.clone(),
+            grid: launch.grid,
+            block: launch.block,
+            parameters: arguments.bytes(),
+        })
     }
 }

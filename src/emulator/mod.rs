@@ -18,7 +18,9 @@ pub mod memory;
 mod modules;
 pub mod numerics;
 pub mod ptx;
+mod races;
 mod schedule;
 mod streams;
 
 pub use machine::{Emulator, EmulatorOptions};
+pub use races::Profile;

@@ -20,6 +20,7 @@ use passmuster::{
         waivers,
         worker::Request,
     },
+    emulator::Profile,
     kernels::Library,
     machine::MachineInfo,
 };
@@ -47,7 +48,8 @@ pub(crate) struct TestGpu {
 /// Judge an algorithm: the conformance of the selected cases, on the emulator.
 ///
 /// QUERY is as for test-gpu. The emulator runs the kernels' PTX on the CPU under a schedule that the seed decides; the library calls of
-/// peers do what the reference does. Races are not looked for yet: a kernel whose numbers are right under this schedule passes.
+/// peers do what the reference does. Races are judged on the paths that this schedule takes, by the PTX memory model and the profile's
+/// assumptions about the hardware; what these waive is listed.
 #[derive(clap::Args)]
 #[command(after_long_help = VALIDATE_EXAMPLES)]
 pub(crate) struct Validate {
@@ -167,6 +169,8 @@ impl Cases {
             let smaller = smaller.iter().find(|(id, _)| *id == verdict.case).and_then(|(_, text)| text.as_deref());
             print!("{}", explain(&self.command(kind, on), verdict, smaller));
         }
+        let waived = races_waived(&verdicts);
+        waived.iter().for_each(|line| println!("{line}"));
         println!("{}", table::outcomes(verdicts.iter().filter_map(table::Outcome::of)));
         if on == On::Cuda {
             machine.notes.extend(project::gpu_settings(sh));
@@ -178,9 +182,14 @@ impl Cases {
             self.replay.as_ref().unwrap_or(&self.query),
             self.seed
         ));
+        record.notes.extend(waived);
         record.notes.push(match on {
             On::Cuda => "no algorithm of this version uses NVLink multicast; NCCL ran with NCCL_NVLS_ENABLE=0".into(),
-            On::Emulator => format!("every case ran under one schedule, that of seed {}; races were not checked", self.seed),
+            On::Emulator => format!(
+                "every case ran under one schedule, that of seed {}; races were judged in profile {}",
+                self.seed,
+                Profile::from(self.machine.profile)
+            ),
         });
         for (path, text) in [(&self.json, serde_json::to_string(&record)?), (&self.junit, junit(&record))] {
             if let Some(path) = path {
@@ -363,6 +372,18 @@ pub(crate) fn named(fault: Fault, verdict: Verdict) -> Verdict {
         format!("the fault {fault} was to be a {status} that says `{}`, but was a {}: {}", words[0], verdict.status, verdict.reason)
     };
     Verdict { status: if was_named { Status::Pass } else { Status::Fail }, reason, ..verdict }
+}
+
+/// A line for each thing that cases were waived, with its assumption and how often it was seen.
+fn races_waived(verdicts: &[Verdict]) -> Vec<String> {
+    let mut all: BTreeMap<(&str, &str), (usize, u64)> = BTreeMap::new();
+    for waived in verdicts.iter().flat_map(|verdict| &verdict.waived) {
+        let (cases, times) = all.entry((&waived.assumption, &waived.what)).or_default();
+        *cases += 1;
+        *times += waived.times;
+    }
+    let line = |((assumption, what), (cases, times))| format!("waived by `{assumption}`: {what} ({times} times in {cases} cases)");
+    all.into_iter().map(line).collect()
 }
 
 /// A finding for people.

@@ -11,7 +11,7 @@ use passmuster::{
         worker,
     },
     cuda::{CudaMachine, CudaOptions, OpenError},
-    emulator::{Emulator, EmulatorOptions},
+    emulator::{Emulator, EmulatorOptions, Profile},
     kernels::Library,
     machine,
 };
@@ -37,6 +37,27 @@ impl On {
     }
 }
 
+/// What the emulator's race check takes for granted.
+#[derive(clap::ValueEnum, Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum RaceProfile {
+    /// Nothing but the PTX memory model.
+    Ptx,
+    /// Also how Hopper behaves; what only that orders is listed as waived.
+    Hopper,
+    /// Races are not looked for.
+    Off,
+}
+
+impl From<RaceProfile> for Profile {
+    fn from(profile: RaceProfile) -> Profile {
+        match profile {
+            RaceProfile::Ptx => Profile::Ptx,
+            RaceProfile::Hopper => Profile::Hopper,
+            RaceProfile::Off => Profile::Off,
+        }
+    }
+}
+
 /// Which GPUs and which NCCL.
 #[derive(clap::Args, Clone)]
 pub(crate) struct Machine {
@@ -49,12 +70,16 @@ pub(crate) struct Machine {
     /// Milliseconds after which a wait inside a kernel gives up; on the emulator, of emulated time.
     #[arg(long, value_name = "MS", default_value_t = 2000)]
     pub(crate) wait_limit: u64,
+    /// What the emulator's race check takes for granted.
+    #[arg(long, value_enum, default_value_t = RaceProfile::Hopper)]
+    pub(crate) profile: RaceProfile,
 }
 
 impl Machine {
     /// The same as arguments.
     pub(crate) fn arguments(&self) -> Vec<String> {
-        let mut arguments = vec![format!("--wait-limit={}", self.wait_limit)];
+        let profile = format!("--profile={}", Profile::from(self.profile));
+        let mut arguments = vec![format!("--wait-limit={}", self.wait_limit), profile];
         if let Some(gpus) = &self.gpus {
             let gpus: Vec<String> = gpus.iter().map(usize::to_string).collect();
             arguments.push(format!("--gpus={}", gpus.join(",")));
@@ -86,7 +111,8 @@ impl Machine {
         if self.gpus.is_some() || self.nccl_lib.is_some() {
             bail!("--gpus and --nccl-lib are for --machine cuda");
         }
-        Ok(EmulatorOptions { library, seed, wait_limit: Duration::from_millis(self.wait_limit), ..EmulatorOptions::default() })
+        let (wait_limit, profile) = (Duration::from_millis(self.wait_limit), self.profile.into());
+        Ok(EmulatorOptions { library, seed, wait_limit, profile, ..EmulatorOptions::default() })
     }
 }
 
