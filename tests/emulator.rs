@@ -123,7 +123,7 @@ fn peers_do_what_the_reference_does() {
     let mut machine = emulator(0);
     let (group, plan) = set_up(&mut machine, "nccl_ring", 3, None);
     let capture = Step::Capture { graph: 0, group, plans: vec![plan.clone(), plan.clone()] };
-    run(&mut machine, vec![enqueue(group, 0, &plan), capture, Step::Replay { graph: 0, stream: 1 }]).unwrap();
+    run(&mut machine, vec![enqueue(group, 0, &plan), capture, Step::Replay { graph: 0, stream: 0 }]).unwrap();
     let expected: Vec<u8> =
         (0..COUNT).flat_map(|i| reduce_in_order(ReduceOp::Sum, &[value(0, i), value(1, i), value(2, i)]).to_le_bytes()).collect();
     for rank in 0..3 {
@@ -349,7 +349,7 @@ fn streams_that_share_memory_race() {
     let of = |op: Op| Arc::new(Plan::per_rank("p", 1, |_| vec![op.clone()]));
     let (fill, copy) = (
         of(Op::Fill { region: Region::new("shared", 0, 32), byte: 1 }),
-        of(Op::Copy { from: Region::new("shared", 16, 32), to: Region::new("shared", 32, 32) }),
+        of(Op::Copy { from: Region::new("shared", 16, 16), to: Region::new("shared", 32, 16) }),
     );
     run(&mut machine, vec![enqueue(group, 0, &fill), enqueue(group, 0, &copy)]).expect("a stream is in order");
     let error = run(&mut machine, vec![enqueue(group, 0, &fill), enqueue(group, 1, &copy)]).unwrap_err();

@@ -388,7 +388,6 @@ impl Executor<'_> {
     }
 
     /// Returns whether it polls, and the lanes that wrote.
-
     fn atomic_bytes<const N: usize>(
         &mut self,
         lanes: u32,
