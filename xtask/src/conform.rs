@@ -169,7 +169,7 @@ impl Cases {
             let smaller = smaller.iter().find(|(id, _)| *id == verdict.case).and_then(|(_, text)| text.as_deref());
             print!("{}", explain(&self.command(kind, on), verdict, smaller));
         }
-        let waived = races_waived(&verdicts);
+        let waived = races_waived(&mut verdicts);
         waived.iter().for_each(|line| println!("{line}"));
         println!("{}", table::outcomes(verdicts.iter().filter_map(table::Outcome::of)));
         if on == On::Cuda {
@@ -374,11 +374,14 @@ pub(crate) fn named(fault: Fault, verdict: Verdict) -> Verdict {
     Verdict { status: if was_named { Status::Pass } else { Status::Fail }, reason, ..verdict }
 }
 
-/// A line for each thing that cases were waived, with its assumption and how often it was seen.
-fn races_waived(verdicts: &[Verdict]) -> Vec<String> {
-    let mut all: BTreeMap<(&str, &str), (usize, u64)> = BTreeMap::new();
-    for waived in verdicts.iter().flat_map(|verdict| &verdict.waived) {
-        let (cases, times) = all.entry((&waived.assumption, &waived.what)).or_default();
+/// A line for each thing that cases were waived, with its assumption and how often it was seen. Only the first case keeps its full text.
+fn races_waived(verdicts: &mut [Verdict]) -> Vec<String> {
+    let mut all: BTreeMap<(String, String), (usize, u64)> = BTreeMap::new();
+    for waived in verdicts.iter_mut().flat_map(|verdict| &mut verdict.waived) {
+        let (cases, times) = all.entry((waived.assumption.clone(), waived.what.clone())).or_default();
+        if *cases > 0 {
+            waived.first.clear();
+        }
         *cases += 1;
         *times += waived.times;
     }
