@@ -1,4 +1,5 @@
-//! How fast the emulator runs an all-reduce of 64 KiB on 8 ranks: `cargo bench --bench emulator`. One core, no race check.
+//! How fast the emulator runs an all-reduce of 64 KiB on 8 ranks: `cargo bench --bench emulator`. One core, with the race check
+//! and without.
 
 use std::{hint::black_box, sync::Arc, time::Duration};
 
@@ -7,7 +8,7 @@ use passmuster::{
     algorithms::{self, Target},
     collective::{Collective, DType, ReduceOp},
     conformance::{InputClass, Payload, Transform},
-    emulator::{Emulator, EmulatorOptions},
+    emulator::{Emulator, EmulatorOptions, Profile},
     machine::Machine,
     plan::{BufferSpec, Build, Call, RankCall, Region, Role, Script, Step},
 };
@@ -16,7 +17,7 @@ const WORLD: u32 = 8;
 const BYTES: u64 = 64 << 10;
 
 /// A machine with inputs written, and a script of one call.
-fn set_up(name: &str) -> (Emulator, Script) {
+fn set_up(name: &str, profile: Profile) -> (Emulator, Script) {
     let algorithm = algorithms::find(Collective::AllReduce, name).expect("an algorithm");
     let mut buffers = vec![BufferSpec::new("input", BYTES, Role::Data), BufferSpec::new("output", BYTES, Role::Data)];
     buffers.extend(algorithm.workspace(DType::BF16, WORLD, BYTES));
@@ -26,7 +27,7 @@ fn set_up(name: &str) -> (Emulator, Script) {
         RankCall { collective: Collective::AllReduce, dtype, op: ReduceOp::Sum, count, input: region("input"), output: region("output") };
     let call = Call::agree(&vec![call; WORLD as usize], &buffers).expect("the call fits its buffers");
 
-    let mut machine = Emulator::new(EmulatorOptions::default());
+    let mut machine = Emulator::new(EmulatorOptions { profile, ..EmulatorOptions::default() });
     let group = machine.open_group(WORLD as usize, &buffers).expect("the group fits");
     let payload = Payload { class: InputClass::Natural, dtype, world: WORLD, seed: 1, call: 0, transform: Transform::None };
     for rank in 0..WORLD {
@@ -39,10 +40,12 @@ fn set_up(name: &str) -> (Emulator, Script) {
 
 fn all_reduce(criterion: &mut Criterion) {
     for name in ["one_shot", "two_shot"] {
-        let (mut machine, script) = set_up(name);
-        criterion.bench_function(&format!("all_reduce/{name} bf16 64 KiB x 8 ranks"), |bencher| {
-            bencher.iter(|| black_box(machine.run(&script, Duration::from_secs(60)).expect("a correct kernel")));
-        });
+        for profile in [Profile::Off, Profile::Hopper] {
+            let (mut machine, script) = set_up(name, profile);
+            criterion.bench_function(&format!("all_reduce/{name} bf16 64 KiB x 8 ranks, races {profile}"), |bencher| {
+                bencher.iter(|| black_box(machine.run(&script, Duration::from_secs(60)).expect("a correct kernel")));
+            });
+        }
     }
 }
 

@@ -35,25 +35,40 @@ pub fn judge(case: &Case, machine: &mut dyn Machine, settings: &Settings<'_>) ->
 
 /// What a machine's refusal or failure makes of a case.
 fn refused(case: &Case, error: MachineError) -> Verdict {
-    let status = match error {
+    let mut verdict = Verdict::without_checks(case.to_string(), status_of(&error), error.to_string());
+    verdict.findings = findings_of(&error);
+    if let MachineError::Races { waived, .. } = error {
+        verdict.waived = waived;
+    }
+    verdict
+}
+
+fn status_of(error: &MachineError) -> Status {
+    match error {
         MachineError::NotSupported { .. } => Status::NotSupported,
         MachineError::Invalid { .. } => Status::InfraError,
         MachineError::Finding { .. } => Status::Fail,
+        MachineError::Races { ended, .. } => ended.as_deref().map_or(Status::Fail, status_of),
         MachineError::Hang { .. } => Status::Hang,
         MachineError::Fault { .. } => Status::Crash,
-    };
-    let mut verdict = Verdict::without_checks(case.to_string(), status, error.to_string());
+    }
+}
+
+fn findings_of(error: &MachineError) -> Vec<Finding> {
     let finding = |property: &str, summary: String, details: String| Finding { property: property.into(), call: None, summary, details };
-    verdict.findings = match &error {
+    match error {
         MachineError::Hang { stuck, standing, .. } => {
             let waits: Vec<String> = stuck.iter().map(|wait| wait.to_string()).chain(standing.iter().cloned()).collect();
             vec![finding("finishes", error.to_string(), waits.join("\n"))]
         }
         MachineError::Fault { .. } => vec![finding("survives", error.to_string(), String::new())],
         MachineError::Finding { findings } => findings.iter().map(|found| finding("memory", found.clone(), String::new())).collect(),
+        MachineError::Races { findings, ended, .. } => {
+            let ended = ended.as_deref().map_or_else(Vec::new, findings_of);
+            ended.into_iter().chain(findings.iter().map(|found| finding("races", found.clone(), String::new()))).collect()
+        }
         MachineError::NotSupported { .. } | MachineError::Invalid { .. } => Vec::new(),
-    };
-    verdict
+    }
 }
 
 fn try_judge(case: &Case, machine: &mut dyn Machine, settings: &Settings<'_>) -> Result<Verdict, MachineError> {
@@ -71,9 +86,11 @@ fn try_judge(case: &Case, machine: &mut dyn Machine, settings: &Settings<'_>) ->
         kill_this_process_soon();
     }
     (settings.progress)("running");
-    machine.run(&scenario.script, settings.deadline)?;
+    let run = machine.run(&scenario.script, settings.deadline)?;
     (settings.progress)("checking");
-    check(case, &scenario, machine)
+    let mut verdict = check(case, &scenario, machine)?;
+    verdict.waived = run.waived;
+    Ok(verdict)
 }
 
 /// Prints what a case would do: its buffers, its steps and the plan of each call.

@@ -4,6 +4,8 @@ use std::fmt;
 
 use serde::{Deserialize, Serialize};
 
+use crate::machine::Waived;
+
 /// What became of a case. The order is by severity: the worst of several is their maximum.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
@@ -103,6 +105,9 @@ pub struct Verdict {
     /// The schedule under which something was found, where the machine has schedules: with it, the same is found again.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub schedule: Option<String>,
+    /// What the machine found and waives, each with the assumption that it rests on.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub waived: Vec<Waived>,
     /// Wall time in milliseconds.
     pub milliseconds: f64,
 }
@@ -119,6 +124,7 @@ impl Verdict {
             findings: Vec::new(),
             outputs: None,
             schedule: None,
+            waived: Vec::new(),
             milliseconds: 0.0,
         }
     }

@@ -354,7 +354,7 @@ impl CudaMachine {
         }
         match execution::execute(programs, deadline.min(LONGEST_RUN)) {
             Ok(of_rank) => match reports::any(&reports) {
-                Ok(false) => Ok(Run { marks: intervals(&of_rank) }),
+                Ok(false) => Ok(Run { marks: intervals(&of_rank), ..Run::default() }),
                 Ok(true) => Err(hang(begin.elapsed(), Vec::new())),
                 Err((rank, error)) => Err(fault(rank)(error)),
             },

@@ -65,6 +65,8 @@ impl Command {
 /// A launch on one rank.
 pub(super) struct Kernel {
     pub(super) program: Arc<Program>,
+    /// Name of the module.
+    pub(super) module: String,
     pub(super) entry: String,
     pub(super) grid: u32,
     pub(super) block: u32,
@@ -205,6 +207,7 @@ impl Compiler<'_> {
         let program = self.modules.loaded(launch, rank, self.memory)?;
         Ok(Kernel {
             program,
+            module: launch.module.clone(),
             entry: launch.entry.clone(),
             grid: launch.grid,
             block: launch.block,

@@ -6,8 +6,9 @@ use super::{
     actions::Compiler,
     execution::{Fault, MultimemReduction},
     group::Group,
-    memory::{AccessError, MOST_BYTES, Memory},
+    memory::{AccessError, AllocationId, MOST_BYTES, Memory},
     modules::Modules,
+    races::{Profile, Races, Report},
     schedule::{Limits, Schedule, Stopped},
     strategy::{Interleaving, Strategy},
     trace::Trace,
@@ -15,7 +16,7 @@ use super::{
 use crate::{
     kernels::Library,
     machine::{
-        Machine, MachineError, MachineInfo, Run, Stuck, decode_stuck_report, intervals,
+        Machine, MachineError, MachineInfo, Run, Stuck, Waived, decode_stuck_report, intervals,
         layout::Layout,
         validation::{self, Members, Needs},
     },
@@ -47,6 +48,8 @@ pub struct EmulatorOptions {
     pub trace: bool,
     /// How `multimem.ld_reduce` adds floating-point numbers, which the PTX ISA leaves open.
     pub multimem: MultimemReduction,
+    /// What the race check takes for granted.
+    pub profile: Profile,
 }
 
 impl Default for EmulatorOptions {
@@ -60,6 +63,7 @@ impl Default for EmulatorOptions {
             steps: 1 << 34,
             trace: false,
             multimem: MultimemReduction::default(),
+            profile: Profile::default(),
         }
     }
 }
@@ -79,8 +83,8 @@ impl EmulatorOptions {
 /// Ranks on the CPU, each with streams and memory of its own, that run the PTX of their kernels.
 ///
 /// A run is a function of the script, the groups' contents and the seed: the same ones give the same bytes, the same times and the same
-/// findings, on every host. Exact are accesses outside buffers, to memory that was not mapped and of bytes that were never written, and deadlocks.
-/// Races are not looked for: a kernel without the synchronisation it needs is found only where the schedule makes its numbers wrong.
+/// findings, on every host. Exact are accesses outside buffers, to memory that was not mapped and of bytes that were never written, deadlocks,
+/// and races on the paths that the run takes: by the PTX memory model, and in [`Profile::Hopper`] with three assumptions about the hardware more.
 ///
 /// Every run ends: a hang, a fault or a finding leaves nothing behind, and once its groups are closed the machine is as good as new.
 ///
@@ -157,6 +161,18 @@ impl Emulator {
         Ok(stuck)
     }
 
+    /// Where waits that give up tell of it.
+    fn stuck_reports(&self, needs: &Needs) -> Result<Vec<AllocationId>, MachineError> {
+        let mut reports = Vec::new();
+        for &number in &needs.groups {
+            let group = &self.groups[number];
+            for (spec, rank) in group.buffers_of(Role::StuckReport).flat_map(|spec| (0..group.world()).map(move |rank| (spec, rank))) {
+                reports.extend(self.memory.find(self.locate(number, rank, &spec.whole())?));
+            }
+        }
+        Ok(reports)
+    }
+
     fn run_valid(&mut self, script: &Script, needs: &Needs, deadline: Duration) -> Result<Run, MachineError> {
         let actions = Compiler {
             groups: &self.groups,
@@ -169,23 +185,32 @@ impl Emulator {
         .compile(script)?;
         let worlds = self.groups.iter().map(Group::world).collect();
         let limits = Limits { deadline, instructions: self.options.steps };
+        let reports = self.stuck_reports(needs)?;
+        let races = Races::new(self.options.profile, needs.world, needs.streams, reports);
         let choices = (self.options.interleaving(), self.options.multimem);
-        let mut schedule = Schedule::new(&mut self.memory, worlds, actions, needs.streams, choices, limits);
+        let mut schedule = Schedule::new(&mut self.memory, races, worlds, actions, needs.streams, choices, limits);
         if self.options.trace {
             schedule.keep_trace();
         }
         let stopped = schedule.run().err();
         self.trace = schedule.take_trace();
         let (after_ms, unfinished, marks) = (schedule.now() / 1_000_000, schedule.unfinished(), schedule.marks());
+        let reports = schedule.races();
+        let (races, waived) = told(reports, &self.options.interleaving().to_string());
         let hang = |cause, stuck, standing| MachineError::Hang { after_ms, cause, stuck, unfinished, standing };
         let stuck = self.stuck(needs)?;
-        match stopped {
-            Some(Stopped::Hang { cause, standing }) => Err(hang(cause, stuck, standing)),
+        let ended = match stopped {
+            Some(Stopped::Hang { cause, standing }) => Some(hang(cause, stuck, standing)),
             // A kernel whose wait gave up goes on with what is not there: what it does then is no finding of its own.
-            Some(stopped) if !stuck.is_empty() => Err(hang(String::new(), stuck, vec![of_stopped(stopped).to_string()])),
-            Some(stopped) => Err(of_stopped(stopped)),
-            None if stuck.is_empty() => Ok(Run { marks: intervals(&marks) }),
-            None => Err(hang(String::new(), stuck, Vec::new())),
+            Some(stopped) if !stuck.is_empty() => Some(hang(String::new(), stuck, vec![of_stopped(stopped).to_string()])),
+            Some(stopped) => Some(of_stopped(stopped)),
+            None if stuck.is_empty() => None,
+            None => Some(hang(String::new(), stuck, Vec::new())),
+        };
+        match ended {
+            ended if !races.is_empty() => Err(MachineError::Races { findings: races, waived, ended: ended.map(Box::new) }),
+            Some(ended) => Err(ended),
+            None => Ok(Run { marks: intervals(&marks), waived }),
         }
     }
 }
@@ -199,7 +224,16 @@ impl Machine for Emulator {
             notes: vec![
                 note("schedule", self.options.interleaving().to_string()),
                 note("multimem", format!("sums are {}", self.options.multimem.name())),
-                note("profile", "none: races are not checked yet".into()),
+                note(
+                    "profile",
+                    match self.options.profile {
+                        Profile::Ptx => "ptx: races are judged by the PTX memory model alone".into(),
+                        Profile::Hopper => {
+                            "hopper: races that only the assumptions boundary, retired, vector and alias exclude are waived".into()
+                        }
+                        Profile::Off => "off: races are not looked for".into(),
+                    },
+                ),
             ],
             ..MachineInfo::default()
         }
@@ -276,6 +310,24 @@ impl Machine for Emulator {
             validation::validate(script, &self.groups, self.modules.library()).map_err(|reason| MachineError::Invalid { reason })?;
         self.run_valid(script, &needs, deadline)
     }
+}
+
+/// What the race check found: findings in full, and what is waived, in general.
+fn told(reports: Vec<Report>, token: &str) -> (Vec<String>, Vec<Waived>) {
+    let replay = format!("replay: {token}");
+    let (mut findings, mut waived) = (Vec::new(), Vec::<Waived>::new());
+    for Report { assumption, what, text, times } in reports {
+        let first = format!("{text}; {replay}");
+        let Some(assumption) = assumption else {
+            findings.push(first);
+            continue;
+        };
+        match waived.iter_mut().find(|known| known.assumption == assumption && known.what == what) {
+            Some(known) => known.times += times,
+            None => waived.push(Waived { assumption: assumption.into(), what, first, times }),
+        }
+    }
+    (findings, waived)
 }
 
 fn invalid<T>(reason: impl Into<String>) -> Result<T, MachineError> {

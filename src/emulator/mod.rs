@@ -3,7 +3,7 @@
 //! [`ptx`] is the front end: it turns PTX text into a decoded form that is run without looking at a string again; what it does not
 //! know is an error, nothing is skipped. [`numerics`] is arithmetic as PTX defines it, on bit patterns. [`memory`] is the memory of all
 //! ranks, in which every stray access is exact. None of these knows threads or time.
-//! [`execution`] runs the warps of one launch.
+//! [`execution`] runs the warps of one launch, and tells `races` of what they do: happens-before by the PTX memory model, and what lacks it.
 //!
 //! [`Emulator`] is the machine. A script takes this way: `machine::validation` refuses what contradicts itself, `actions` resolves addresses
 //! and kernels for each rank, `streams` has what every rank's host and streams have before them, and `schedule` picks what advances
@@ -18,6 +18,7 @@ pub mod memory;
 mod modules;
 pub mod numerics;
 pub mod ptx;
+mod races;
 mod schedule;
 mod strategy;
 mod streams;
@@ -26,5 +27,6 @@ mod trace;
 pub use execution::MultimemReduction;
 pub use machine::{Emulator, EmulatorOptions};
 pub use modules::accepts;
+pub use races::Profile;
 pub use strategy::{Interleaving, Strategy};
 pub use trace::Trace;

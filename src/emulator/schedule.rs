@@ -26,6 +26,7 @@ use super::{
     choice::Choice,
     execution::{Doing, Fault, Grid, MultimemReduction, Standing, Turn},
     memory::{AccessError, Address, Memory},
+    races::{Races, Report},
     strategy::{Candidate, Interleaving, Picker, Strategy},
     streams::{Head, Meeting, Rank, Running, Stream},
     trace::Trace,
@@ -78,6 +79,7 @@ pub(super) enum Stopped {
 /// A run that goes on.
 pub(super) struct Schedule<'a> {
     memory: &'a mut Memory,
+    races: Option<Races>,
     /// World size of each group.
     worlds: Vec<usize>,
     ranks: Vec<Rank>,
@@ -108,6 +110,7 @@ impl<'a> Schedule<'a> {
     /// A run of these actions, one list a rank, before its start.
     pub(super) fn new(
         memory: &'a mut Memory,
+        races: Option<Races>,
         worlds: Vec<usize>,
         actions: Vec<Vec<Action>>,
         streams: usize,
@@ -118,6 +121,7 @@ impl<'a> Schedule<'a> {
         memory.delay_stores(interleaving.strategy == Strategy::Late);
         Schedule {
             memory,
+            races,
             worlds,
             ranks: actions.into_iter().map(|actions| Rank::new(actions, streams)).collect(),
             picker,
@@ -158,6 +162,11 @@ impl<'a> Schedule<'a> {
     /// Emulated nanoseconds since the start.
     pub(super) fn now(&self) -> u64 {
         self.now
+    }
+
+    /// What the race check has found so far.
+    pub(super) fn races(&self) -> Vec<Report> {
+        self.races.as_ref().map_or_else(Vec::new, |races| races.reports(self.memory))
     }
 
     /// Ranks that are not done.
@@ -257,11 +266,10 @@ impl<'a> Schedule<'a> {
     /// A turn of a kernel, and whether the kernel ended with it.
     fn turn(&mut self, rank: usize, stream: usize, quantum: u32, pick: &mut dyn FnMut(usize) -> usize) -> Result<(Turn, bool), Stopped> {
         let Head::Running(running) = &mut self.ranks[rank].streams[stream].head else { unreachable!("only what runs has turns") };
-        let turn = running.grid.turn(self.memory, self.now, quantum, pick).map_err(|fault| Stopped::Fault {
-            rank,
-            entry: running.entry.clone(),
-            fault,
-        })?;
+        let turn = running
+            .grid
+            .watched_turn(self.memory, self.races.as_mut(), self.now, quantum, pick)
+            .map_err(|fault| Stopped::Fault { rank, entry: running.entry.clone(), fault })?;
         if turn.read_clock || turn.wrote_local {
             // What comes again is then not all that decides what happens next.
             self.states.clear();
@@ -279,6 +287,9 @@ impl<'a> Schedule<'a> {
             self.trace.iter_mut().for_each(|trace| trace.end(rank, stream, at));
             let of_stream = &mut self.ranks[rank].streams[stream];
             if let Head::Running(running) = std::mem::take(&mut of_stream.head) {
+                if let (Some(races), Some(launch)) = (&mut self.races, running.grid.operation()) {
+                    races.end_launch(launch);
+                }
                 running.grid.finish(self.memory);
             }
             of_stream.finish();
@@ -384,7 +395,10 @@ impl<'a> Schedule<'a> {
         self.trace.iter_mut().for_each(|trace| trace.begin(rank, stream, commands[index].name(), at));
         match &commands[index] {
             Command::Launch(kernel) => {
-                let grid = self.grid(kernel).map_err(|fault| Stopped::Fault { rank, entry: kernel.entry.clone(), fault })?;
+                let mut grid = self.grid(kernel).map_err(|fault| Stopped::Fault { rank, entry: kernel.entry.clone(), fault })?;
+                if let Some(races) = &mut self.races {
+                    grid.watch_as(races.begin_launch(rank, stream, kernel.program.shared_module(), &kernel.module, &kernel.entry));
+                }
                 let running = Running { entry: kernel.entry.clone(), grid };
                 self.ranks[rank].streams[stream].head = Head::Running(Box::new(running));
                 return Ok(());
@@ -393,10 +407,26 @@ impl<'a> Schedule<'a> {
                 let meeting = meeting.expect("a library call has a meeting");
                 return self.arrive(rank, stream, meeting);
             }
-            Command::Copy { from, to, bytes } => self.memory.copy(*from, *to, *bytes, rank).map_err(|error| misuse("copy", error))?,
-            Command::Fill { at, byte, bytes } => self.memory.fill(*at, *bytes, rank, *byte).map_err(|error| misuse("fill", error))?,
+            Command::Copy { from, to, bytes } => {
+                self.memory.copy(*from, *to, *bytes, rank).map_err(|error| misuse("copy", error))?;
+                if let Some(races) = &mut self.races {
+                    let place = |address| self.memory.resolve(address, *bytes, rank).map_err(|error| misuse("copy", error));
+                    races.copy(rank, stream, place(*from)?, place(*to)?, *bytes);
+                }
+            }
+            Command::Fill { at, byte, bytes } => {
+                self.memory.fill(*at, *bytes, rank, *byte).map_err(|error| misuse("fill", error))?;
+                if let Some(races) = &mut self.races {
+                    let at = self.memory.resolve(*at, *bytes, rank).map_err(|error| misuse("fill", error))?;
+                    races.fill(rank, stream, at, *bytes);
+                }
+            }
             Command::WriteValue { at, value } => {
                 self.memory.write(*at, rank, &value.to_le_bytes()).map_err(|error| misuse("write of a word", error))?;
+                if let Some(races) = &mut self.races {
+                    let at = self.memory.resolve(*at, 4, rank).map_err(|error| misuse("write of a word", error))?;
+                    races.write_value(rank, stream, at);
+                }
             }
             Command::Mark => self.ranks[rank].marks.push(self.now),
         }
@@ -432,6 +462,8 @@ impl<'a> Schedule<'a> {
         let misuse = |rank, error| Stopped::Misuse { rank, what: "library call".into(), error };
         let mut inputs = Vec::with_capacity(streams.len());
         let mut outputs = Vec::with_capacity(streams.len());
+        let mut read = Vec::with_capacity(streams.len());
+        let mut written = Vec::with_capacity(streams.len());
         let mut first = None;
         for (rank, &stream) in streams.iter().enumerate() {
             let (commands, index, _) = self.ranks[rank].streams[stream].first();
@@ -443,6 +475,7 @@ impl<'a> Schedule<'a> {
                     format!("rank {rank} passes {arguments:?} to a library call, rank 0 {expected:?}: all ranks must pass the same");
                 return Err(Stopped::Disagreement(reason));
             }
+            read.push((self.memory.resolve(*input, call.input.bytes, rank).map_err(|error| misuse(rank, error))?, call.input.bytes));
             inputs.push(self.memory.read_seen(*input, call.input.bytes, rank).map_err(|error| misuse(rank, error))?);
             outputs.push(*output);
         }
@@ -450,6 +483,11 @@ impl<'a> Schedule<'a> {
         let result = reduce_bytes(dtype, op, &inputs);
         for (rank, output) in outputs.into_iter().enumerate() {
             self.memory.write(output, rank, &result).map_err(|error| misuse(rank, error))?;
+            let bytes = result.len() as u64;
+            written.push((self.memory.resolve(output, bytes, rank).map_err(|error| misuse(rank, error))?, bytes));
+        }
+        if let Some(races) = &mut self.races {
+            races.library_call(streams, &read, &written);
         }
         Ok(())
     }

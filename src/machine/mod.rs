@@ -69,6 +69,16 @@ pub enum MachineError {
         /// What was done, by which rank and where; at least one.
         findings: Vec<String>,
     },
+    /// Accesses race. The run went on, to its end or to what ended it.
+    #[error("{}{}", .ended.as_ref().map(|ended| format!("{ended}; besides, ")).unwrap_or_default(), describe_findings(.findings))]
+    Races {
+        /// Both accesses and what would have ordered them; at least one.
+        findings: Vec<String>,
+        /// What was found and is waived.
+        waived: Vec<Waived>,
+        /// What ended the run before its end.
+        ended: Option<Box<MachineError>>,
+    },
     /// A device reported a fault. The machine must not be used again.
     #[error("ranks {ranks:?}: {what} failed: {code}")]
     Fault {
@@ -117,6 +127,22 @@ fn describe_findings(findings: &[String]) -> String {
 pub struct Run {
     /// Device microseconds between consecutive marks of the script: `marks[interval][rank]`.
     pub marks: Vec<Vec<f64>>,
+    /// What the machine found and waives, each with the assumption that it rests on.
+    pub waived: Vec<Waived>,
+}
+
+/// A finding that an assumption about the hardware waives.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Waived {
+    /// Name of the assumption.
+    pub assumption: String,
+    /// What is waived, in general: findings of other runs may be the same.
+    pub what: String,
+    /// The first of it in full; empty where an earlier case of a record tells.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub first: String,
+    /// How often it was seen.
+    pub times: u64,
 }
 
 /// Ranks, their memory, and the means to run scripts on them.
@@ -173,7 +199,7 @@ pub trait Machine {
     ///
     /// # Errors
     /// `Invalid` or `NotSupported` before anything is enqueued; `Hang` when ranks are not done by `deadline` or a wait gave up; `Fault`;
-    /// `Finding` where the machine sees how memory is used.
+    /// `Finding` and `Races` where the machine sees how memory is used.
     fn run(&mut self, script: &Script, deadline: Duration) -> Result<Run, MachineError>;
 }
 

@@ -22,7 +22,7 @@ use passmuster::{
         waivers,
         worker::Request,
     },
-    emulator::{Interleaving, MultimemReduction},
+    emulator::{Interleaving, MultimemReduction, Profile},
     kernels::Library,
     machine::MachineInfo,
 };
@@ -51,7 +51,8 @@ pub(crate) struct TestGpu {
 /// Judge an algorithm: the conformance of the selected cases, on the emulator.
 ///
 /// QUERY is as for test-gpu. The emulator runs the kernels' PTX on the CPU under a schedule that the seed decides; the library calls of
-/// peers do what the reference does. Races are not looked for yet: a kernel whose numbers are right under this schedule passes.
+/// peers do what the reference does. Races are judged on the paths that this schedule takes, by the PTX memory model and the profile's
+/// assumptions about the hardware; what these waive is listed.
 #[derive(clap::Args)]
 #[command(after_long_help = VALIDATE_EXAMPLES)]
 pub(crate) struct Validate {
@@ -242,6 +243,8 @@ impl Cases {
         {
             eprintln!("no case could run; {}: {}", first.case, first.reason);
         }
+        let waived = races_waived(&mut verdicts);
+        waived.iter().for_each(|line| println!("{line}"));
         println!("{}", table::outcomes(verdicts.iter().filter_map(table::Outcome::of)));
         if on == On::Cuda {
             machine.notes.extend(project::gpu_settings(sh));
@@ -254,13 +257,15 @@ impl Cases {
             self.seed
         ));
         record.notes.extend(run.known.iter().map(|known| known.note.clone()));
+        record.notes.extend(waived);
         record.notes.push(match on {
             On::Cuda => "multimem is validated on the emulator only: nothing here creates NVLink multicast objects, and NCCL ran with \
                          NCCL_NVLS_ENABLE=0"
                 .into(),
             On::Emulator => format!(
-                "every case ran under {}; races were not checked; multimem sums were {}, and no hardware was asked",
+                "every case ran under {}; races were judged in profile {}; multimem sums were {}, and no hardware was asked",
                 named_schedules(&schedules),
+                Profile::from(self.machine.profile),
                 self.machine.multimem.name()
             ),
         });
@@ -487,6 +492,21 @@ pub(crate) fn named(fault: Fault, verdict: Verdict) -> Verdict {
 fn quoted(option: &str) -> String {
     let plain = |c: char| c.is_ascii_alphanumeric() || "-_=./,:@".contains(c);
     if option.chars().all(plain) { option.to_owned() } else { format!("'{}'", option.replace('\'', "'\\''")) }
+}
+
+/// A line for each thing that cases were waived, with its assumption and how often it was seen. Only the first case keeps its full text.
+fn races_waived(verdicts: &mut [Verdict]) -> Vec<String> {
+    let mut all: BTreeMap<(String, String), (usize, u64)> = BTreeMap::new();
+    for waived in verdicts.iter_mut().flat_map(|verdict| &mut verdict.waived) {
+        let (cases, times) = all.entry((waived.assumption.clone(), waived.what.clone())).or_default();
+        if *cases > 0 {
+            waived.first.clear();
+        }
+        *cases += 1;
+        *times += waived.times;
+    }
+    let line = |((assumption, what), (cases, times))| format!("waived by `{assumption}`: {what} ({times} times in {cases} cases)");
+    all.into_iter().map(line).collect()
 }
 
 /// A finding for people.

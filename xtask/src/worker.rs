@@ -11,7 +11,7 @@ use passmuster::{
         worker,
     },
     cuda::{CudaMachine, CudaOptions, OpenError},
-    emulator::{Emulator, EmulatorOptions, MultimemReduction},
+    emulator::{Emulator, EmulatorOptions, MultimemReduction, Profile},
     kernels::Library,
     machine,
 };
@@ -37,6 +37,27 @@ impl On {
     }
 }
 
+/// What the emulator's race check takes for granted.
+#[derive(clap::ValueEnum, Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum RaceProfile {
+    /// Nothing but the PTX memory model.
+    Ptx,
+    /// Also how Hopper behaves; what only that orders is listed as waived.
+    Hopper,
+    /// Races are not looked for.
+    Off,
+}
+
+impl From<RaceProfile> for Profile {
+    fn from(profile: RaceProfile) -> Profile {
+        match profile {
+            RaceProfile::Ptx => Profile::Ptx,
+            RaceProfile::Hopper => Profile::Hopper,
+            RaceProfile::Off => Profile::Off,
+        }
+    }
+}
+
 /// Which GPUs and which NCCL.
 #[derive(clap::Args, Clone)]
 pub(crate) struct Machine {
@@ -52,12 +73,16 @@ pub(crate) struct Machine {
     /// How multimem adds on the emulator, which PTX leaves open: rank_ascending, exact_once or bound.
     #[arg(long, value_name = "MODE", default_value = MultimemReduction::RankAscending.name())]
     pub(crate) multimem: MultimemReduction,
+    /// What the emulator's race check takes for granted.
+    #[arg(long, value_enum, default_value_t = RaceProfile::Hopper)]
+    pub(crate) profile: RaceProfile,
 }
 
 impl Machine {
     /// The same as arguments.
     pub(crate) fn arguments(&self) -> Vec<String> {
-        let mut arguments = vec![format!("--wait-limit={}", self.wait_limit), format!("--multimem={}", self.multimem.name())];
+        let profile = format!("--profile={}", Profile::from(self.profile));
+        let mut arguments = vec![format!("--wait-limit={}", self.wait_limit), format!("--multimem={}", self.multimem.name()), profile];
         if let Some(gpus) = &self.gpus {
             let gpus: Vec<String> = gpus.iter().map(usize::to_string).collect();
             arguments.push(format!("--gpus={}", gpus.join(",")));
@@ -89,8 +114,8 @@ impl Machine {
         if self.gpus.is_some() || self.nccl_lib.is_some() {
             bail!("--gpus and --nccl-lib are for --machine cuda");
         }
-        let wait_limit = Duration::from_millis(self.wait_limit);
-        Ok(EmulatorOptions { library, seed, wait_limit, multimem: self.multimem, ..EmulatorOptions::default() })
+        let (wait_limit, profile) = (Duration::from_millis(self.wait_limit), self.profile.into());
+        Ok(EmulatorOptions { library, seed, wait_limit, multimem: self.multimem, profile, ..EmulatorOptions::default() })
     }
 }
 

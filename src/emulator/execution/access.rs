@@ -10,6 +10,7 @@ use super::warp::Poll;
 use crate::emulator::memory::{self, Author, Init, Owner, Reach};
 use crate::emulator::numerics::{Bf16, F16, F32, F64, Float, Mode};
 use crate::emulator::ptx::{Access, Address, AtomicOp, Base, Class, Operand, Register, Scope, Semantics, Space, Type};
+use crate::emulator::races::{At, Effect, Touch};
 
 /// The largest offset that is a place in a window.
 const WINDOW: u64 = 1 << 35;
@@ -139,13 +140,34 @@ impl Executor<'_> {
         }
         let addresses = self.addresses(access.space, address, lanes, bytes)?;
         let strong = !matches!(access.semantics, Semantics::Weak | Semantics::NonCoherent);
-        match bytes {
+        let polls = match bytes {
             1 => self.load_bytes::<1>(lanes, ty, destinations, &addresses, strong),
             2 => self.load_bytes::<2>(lanes, ty, destinations, &addresses, strong),
             4 => self.load_bytes::<4>(lanes, ty, destinations, &addresses, strong),
             8 => self.load_bytes::<8>(lanes, ty, destinations, &addresses, strong),
             16 => self.load_bytes::<16>(lanes, ty, destinations, &addresses, strong),
             _ => Err(Trouble::unsupported(format!("an access of {bytes} bytes"))),
+        }?;
+        self.touched(lanes, access, (ty, bytes, false), &addresses, Effect::Load);
+        Ok(polls)
+    }
+
+    /// Tells the race check of an access that memory has let through.
+    #[inline(always)]
+    pub(super) fn touched(
+        &mut self,
+        lanes: u32,
+        access: &Access,
+        (ty, bytes, multicast): (Type, u32, bool),
+        addresses: &Row<u64>,
+        effect: Effect,
+    ) {
+        if let (Some(races), Some(actor)) = (self.races.as_deref_mut(), self.block.actor)
+            && access.space != Space::Local
+        {
+            let at = At { actor, warp: self.warp_index, function: self.frame.function, pc: self.pc };
+            let touch = Touch { effect, access, element: ty.bytes(), bytes, multicast };
+            races.access(self.memory, at, lanes, &touch, addresses);
         }
     }
 
@@ -255,7 +277,9 @@ impl Executor<'_> {
             8 => self.store_bytes::<8>(lanes, ty, sources, &addresses, access),
             16 => self.store_bytes::<16>(lanes, ty, sources, &addresses, access),
             _ => Err(Trouble::unsupported(format!("an access of {bytes} bytes"))),
-        }
+        }?;
+        self.touched(lanes, access, (ty, bytes, false), &addresses, Effect::Store);
+        Ok(())
     }
 
     #[inline(always)]
@@ -389,6 +413,8 @@ impl Executor<'_> {
             let filled = self.memory.fill(memory::Address(addresses[lane]), 128, self.launch.program.rank, crate::machine::CANARY);
             filled.map_err(|error| Trouble::Access(Some(lane as u32), error))?;
         }
+        let weak = Access { space, semantics: Semantics::Weak, scope: None, hints: Box::default() };
+        self.touched(lanes, &weak, (Type::B8, 128, false), &addresses, Effect::Store);
         self.turn.wrote = true;
         Ok(())
     }
@@ -409,15 +435,18 @@ impl Executor<'_> {
         if self.memory.delays_stores() {
             self.publish_before(lanes, &addresses, access)?;
         }
-        match bytes {
+        let (polls, wrote) = match bytes {
             2 => self.atomic_bytes::<2>(lanes, (op, ty, parts), destinations, &addresses, values),
             4 => self.atomic_bytes::<4>(lanes, (op, ty, parts), destinations, &addresses, values),
             8 => self.atomic_bytes::<8>(lanes, (op, ty, parts), destinations, &addresses, values),
             16 => self.atomic_bytes::<16>(lanes, (op, ty, parts), destinations, &addresses, values),
             _ => Err(Trouble::unsupported(format!("an access of {bytes} bytes"))),
-        }
+        }?;
+        self.touched(lanes, access, (ty, bytes, false), &addresses, Effect::Atomic { wrote, returns: destinations.is_some() });
+        Ok(polls)
     }
 
+    /// Returns whether it polls, and the lanes that wrote.
     fn atomic_bytes<const N: usize>(
         &mut self,
         lanes: u32,
@@ -425,12 +454,12 @@ impl Executor<'_> {
         destinations: Option<&[Option<Register>]>,
         addresses: &Row<u64>,
         values: &[Operand],
-    ) -> Result<bool, Trouble> {
+    ) -> Result<(bool, u32), Trouble> {
         let operands = self.gather::<N>(ty, &values[..parts]);
         let swapped = if op == AtomicOp::CompareAndSwap { self.gather::<N>(ty, &values[1..]) } else { [[0; N]; LANES] };
         let (rank, width) = (self.rank(), ty.bytes() as usize);
         let mut old = [[0; N]; LANES];
-        let mut changed = false;
+        let (mut changed, mut wrote) = (false, 0);
         for lane in lanes_of(lanes) {
             let address = memory::Address(addresses[lane]);
             // In shared memory, f32 keeps subnormals; in global memory it flushes them (PTX ISA atom).
@@ -446,7 +475,10 @@ impl Executor<'_> {
                     u128::from_le_bytes(wide)
                 };
                 let result = match op {
-                    AtomicOp::CompareAndSwap if number(&old[lane]) == number(&operands[lane]) => number(&swapped[lane]),
+                    AtomicOp::CompareAndSwap if number(&old[lane]) == number(&operands[lane]) => {
+                        wrote |= 1 << lane;
+                        number(&swapped[lane])
+                    }
                     AtomicOp::CompareAndSwap => number(&old[lane]),
                     AtomicOp::Exchange => number(&operands[lane]),
                     _ => combined(op, ty, number(&old[lane]) as u64, number(&operands[lane]) as u64, ftz)?.into(),
@@ -456,13 +488,14 @@ impl Executor<'_> {
             if op != AtomicOp::CompareAndSwap || new != old[lane] {
                 self.memory.store(address, rank, new).map_err(failed)?;
             }
+            wrote |= u32::from(op != AtomicOp::CompareAndSwap) << lane;
             changed |= new != old[lane];
         }
         self.turn.wrote |= changed;
         if let Some(destinations) = destinations {
             self.spread(lanes, ty, destinations, &old);
         }
-        Ok(!changed && destinations.is_some() && self.polls(lanes, addresses, &old))
+        Ok((!changed && destinations.is_some() && self.polls(lanes, addresses, &old), wrote))
     }
 }
 

@@ -7,6 +7,7 @@
 use super::fault::Trouble;
 use super::warp::{Waiting, Warp};
 use crate::emulator::ptx::{BarrierReduction, Instruction, Module, Operation};
+use crate::emulator::races::ActorId;
 
 /// Barriers of a block.
 pub(super) const BARRIERS: usize = 16;
@@ -15,7 +16,7 @@ pub(super) const BARRIERS: usize = 16;
 pub(super) const MOST_WARPS: usize = 32;
 
 /// A set of a block's threads.
-type Threads = [u32; MOST_WARPS];
+pub(super) type Threads = [u32; MOST_WARPS];
 
 /// One barrier between two completions.
 #[derive(Clone, Copy, Debug, Default)]
@@ -37,6 +38,8 @@ pub(super) struct Common {
     pub(super) at: [u32; 3],
     /// Generic address of its shared memory, or 0.
     pub(super) shared: u64,
+    /// Who it is to the race check, where there is one.
+    pub(super) actor: Option<ActorId>,
     barriers: [Barrier; BARRIERS],
     /// Barriers that were completed.
     pub(super) completed: u32,
@@ -52,6 +55,7 @@ impl Common {
             index,
             at,
             shared,
+            actor: None,
             barriers: [Barrier::default(); BARRIERS],
             completed: 0,
             cluster_arrived: threads,
@@ -104,7 +108,7 @@ pub(super) struct Block {
 }
 
 impl Block {
-    /// Completes a barrier if all are there. Calls `woken` for the warps that go on.
+    /// Completes a barrier if all are there. Calls `woken` for the warps that go on, and returns the threads that waited.
     ///
     /// # Errors
     /// The warp and the operation at which the barrier was misused.
@@ -113,11 +117,12 @@ impl Block {
         id: u32,
         module: &'m Module,
         woken: &mut dyn FnMut(usize),
-    ) -> Result<(), (usize, &'m Operation, Trouble)> {
+    ) -> Result<Option<Threads>, (usize, &'m Operation, Trouble)> {
         let barrier = self.common.barriers[id as usize];
         if !barrier.busy || !self.is_complete(&barrier) {
-            return Ok(());
+            return Ok(None);
         }
+        let mut waited = [0; MOST_WARPS];
         self.common.barriers[id as usize] = Barrier::default();
         self.common.completed += 1;
         let holding: u32 = barrier.holding.iter().map(|lanes| lanes.count_ones()).sum();
@@ -149,13 +154,14 @@ impl Block {
                 }
                 group.waiting = Waiting::No;
                 group.pc += 1;
+                waited[index] |= group.lanes;
                 wakes = true;
             }
             if wakes {
                 woken(index);
             }
         }
-        Ok(())
+        Ok(Some(waited))
     }
 
     fn is_complete(&self, barrier: &Barrier) -> bool {
@@ -168,12 +174,12 @@ impl Block {
         }
     }
 
-    /// Completes the barrier of the cluster if all have arrived.
-    pub(super) fn complete_cluster(&mut self, woken: &mut dyn FnMut(usize)) {
+    /// Completes the barrier of the cluster if all have arrived; returns whether they have.
+    pub(super) fn complete_cluster(&mut self, woken: &mut dyn FnMut(usize)) -> bool {
         let Common { cluster_arrived: arrived, cluster_passed: passed, completed, .. } = &mut self.common;
         let none = arrived.iter().all(|lanes| *lanes == 0);
         if none || !self.warps.iter().zip(&*arrived).all(|(warp, arrived)| warp.live & !arrived == 0) {
-            return;
+            return false;
         }
         *completed += 1;
         passed.iter_mut().zip(&*arrived).for_each(|(passed, arrived)| *passed |= arrived);
@@ -185,5 +191,6 @@ impl Block {
                 woken(index);
             }
         }
+        true
     }
 }

@@ -9,7 +9,8 @@ use super::registers::{LANES, lanes_of};
 use super::warp::{Caller, Frame, Waiting, Warp};
 use crate::emulator::memory::Memory;
 use crate::emulator::numerics::Mode;
-use crate::emulator::ptx::{Argument, ClusterBarrier, Fence, Instruction, Operand, Operation, Register, Type};
+use crate::emulator::ptx::{Argument, ClusterBarrier, Fence, Instruction, Operand, Operation, Register, Semantics, Type};
+use crate::emulator::races::{ActorId, At, Races};
 
 /// Turns that may be cut short in the middle of one of several groups before the others go first.
 const CUTS: u32 = 16;
@@ -44,6 +45,7 @@ enum Flow {
 /// What executes a warp.
 pub(super) struct Executor<'a> {
     pub(super) memory: &'a mut Memory,
+    pub(super) races: Option<&'a mut Races>,
     pub(super) launch: &'a Launch,
     pub(super) block: &'a mut Common,
     pub(super) reducer: &'a mut Reducer,
@@ -112,6 +114,30 @@ impl Executor<'_> {
                     self.warp.groups[group].pc = self.pc;
                     break;
                 }
+            }
+        }
+    }
+
+    /// The race check and who this block is to it.
+    #[inline(always)]
+    pub(super) fn watch(&mut self) -> Option<(&mut Races, ActorId)> {
+        self.races.as_deref_mut().zip(self.block.actor)
+    }
+
+    /// The operation that runs, for the race check.
+    #[inline(always)]
+    pub(super) fn at(&self, actor: ActorId) -> At {
+        At { actor, warp: self.warp_index, function: self.frame.function, pc: self.pc }
+    }
+
+    fn fence(&mut self, lanes: u32, fence: Fence) {
+        if let Fence::Memory(semantics, scope) = fence {
+            self.release(semantics, Some(scope));
+        }
+        if let Some(actor) = self.block.actor {
+            let at = self.at(actor);
+            if let Some(races) = self.races.as_deref_mut() {
+                races.fence(at, lanes, fence);
             }
         }
     }
@@ -239,8 +265,12 @@ impl Executor<'_> {
                 return self.barrier(group, lanes, holding, barrier, threads, true);
             }
             I::BarrierArrive { barrier, threads, .. } => return self.barrier(group, lanes, 0, barrier, Some(threads), false),
-            I::BarrierCluster { kind: ClusterBarrier::Arrive(_), .. } => {
+            I::BarrierCluster { kind: ClusterBarrier::Arrive(semantics), .. } => {
                 self.block.arrive_at_cluster(self.warp_index, lanes);
+                let warp = self.warp_index;
+                if let Some((races, actor)) = self.watch() {
+                    races.arrive_at_cluster(actor, warp, lanes, semantics == Semantics::Release);
+                }
                 self.warp.groups[group].pc = self.pc + 1;
                 return Ok(Flow::Stop(Event::Cluster));
             }
@@ -250,9 +280,13 @@ impl Executor<'_> {
                     self.warp.groups[waiting].waiting = Waiting::Cluster;
                     return Ok(Flow::Moved);
                 }
+                let warp = self.warp_index;
+                if let Some((races, actor)) = self.watch() {
+                    races.pass_cluster(actor, warp, lanes);
+                }
             }
-            I::Fence { fence: Fence::Memory(semantics, scope) } => self.release(semantics, Some(scope)),
-            I::Fence { .. } | I::GridDependency { .. } | I::Prefetch { .. } => {}
+            I::Fence { fence } => self.fence(lanes, fence),
+            I::GridDependency { .. } | I::Prefetch { .. } => {}
             I::Discard { space, address } => self.discard(lanes, space, address)?,
             I::Atomic { op, ty, ref access, ref destinations, address, ref values } => {
                 if self.atomic(lanes, (op, ty), access, destinations.as_deref(), address, values)? {
@@ -360,6 +394,10 @@ impl Executor<'_> {
             lanes_of(lanes).filter(|&lane| ids[lane] == ids[first] && count(lane) == count(first)).fold(0, |bits, lane| bits | 1 << lane);
         let id = ids[first] as u32;
         self.block.arrive(id, self.warp_index, same, holding, count(first))?;
+        let warp = self.warp_index;
+        if let Some((races, actor)) = self.watch().filter(|_| !waits) {
+            races.arrive(actor, id, warp, same);
+        }
         let here = self.split_off(group, lanes);
         let own = self.warp.split(here, same);
         match waits {
@@ -384,6 +422,10 @@ impl Executor<'_> {
             }
             if mask & self.warp.live & !same == 0 {
                 self.of_lanes(same, instruction)?;
+                let warp = self.warp_index;
+                if let (Instruction::WarpSync { .. }, Some((races, actor))) = (instruction, self.watch()) {
+                    races.meet_in_warp(actor, warp, same);
+                }
                 complete |= same;
             }
         }

@@ -11,6 +11,7 @@ use super::program::Program;
 use super::warp::{Frame, Waiting, Warp};
 use crate::emulator::memory::{Address, Init, Memory, Owner};
 use crate::emulator::ptx::{Function, LaunchBounds, Position, SourceLine};
+use crate::emulator::races::{OperationId, Races};
 
 /// Shape of a launch.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -129,6 +130,8 @@ pub struct Grid {
     candidates: Vec<(usize, usize)>,
     /// Resident blocks.
     live_blocks: usize,
+    /// What the launch is to the race check, where there is one.
+    operation: Option<OperationId>,
 }
 
 impl Grid {
@@ -171,8 +174,8 @@ impl Grid {
         };
         let total = shape.grid.iter().map(|&size| u64::from(size)).product();
         let resident = u64::from(RESIDENT_THREADS / threads.next_multiple_of(32)).min(total) as usize;
-        let mut grid =
-            Grid { launch, reducer: Reducer::default(), blocks: Vec::new(), started: 0, total, candidates: Vec::new(), live_blocks: 0 };
+        let (reducer, blocks, candidates) = (Reducer::default(), Vec::new(), Vec::new());
+        let mut grid = Grid { launch, reducer, blocks, started: 0, total, candidates, live_blocks: 0, operation: None };
         for slot in 0..resident {
             grid.blocks.push(None);
             grid.start_block(slot, memory);
@@ -237,6 +240,28 @@ impl Grid {
     /// # Panics
     /// If `pick(n)` is not below `n`.
     pub fn turn(&mut self, memory: &mut Memory, now: u64, quantum: u32, pick: &mut dyn FnMut(usize) -> usize) -> Result<Turn, Fault> {
+        self.watched_turn(memory, None, now, quantum, pick)
+    }
+
+    /// Has the race check told of what the launch does, as operation `operation` of its stream, from its first turn on.
+    pub(in crate::emulator) fn watch_as(&mut self, operation: OperationId) {
+        self.operation = Some(operation);
+    }
+
+    /// What the launch is to the race check.
+    pub(in crate::emulator) fn operation(&self) -> Option<OperationId> {
+        self.operation
+    }
+
+    /// A [`turn`](Grid::turn) that the race check is told of.
+    pub(in crate::emulator) fn watched_turn(
+        &mut self,
+        memory: &mut Memory,
+        mut races: Option<&mut Races>,
+        now: u64,
+        quantum: u32,
+        pick: &mut dyn FnMut(usize) -> usize,
+    ) -> Result<Turn, Fault> {
         let mut turn = Turn::default();
         if self.candidates.is_empty() {
             return Ok(turn);
@@ -246,12 +271,16 @@ impl Grid {
         let launch = &self.launch;
         let Some(block) = &mut self.blocks[slot] else { return Ok(turn) };
         block.warps[index].begin_turn();
+        if let (None, Some(races), Some(operation)) = (block.common.actor, races.as_deref_mut(), self.operation) {
+            block.common.actor = Some(races.begin_block(operation, block.common.index, launch.threads() as usize));
+        }
         let mut left = quantum;
         let candidates = &mut self.candidates;
         loop {
             let Block { common, warps } = &mut *block;
             let mut executor = Executor {
                 memory: &mut *memory,
+                races: races.as_deref_mut(),
                 launch,
                 block: common,
                 reducer: &mut self.reducer,
@@ -275,13 +304,13 @@ impl Grid {
                     break;
                 }
                 Event::Idle => break,
-                Event::Barrier(id) => complete(block, launch, id, &mut wake)?,
-                Event::Cluster => block.complete_cluster(&mut wake),
+                Event::Barrier(id) => complete(block, launch, id, races.as_deref_mut(), &mut wake)?,
+                Event::Cluster => complete_cluster(block, races.as_deref_mut(), &mut wake),
                 Event::Ended => {
                     for id in 0..BARRIERS as u32 {
-                        complete(block, launch, id, &mut wake)?;
+                        complete(block, launch, id, races.as_deref_mut(), &mut wake)?;
                     }
-                    block.complete_cluster(&mut wake);
+                    complete_cluster(block, races.as_deref_mut(), &mut wake);
                 }
             }
         }
@@ -289,14 +318,18 @@ impl Grid {
             self.candidates.swap_remove(chosen);
         }
         if block.warps.iter().all(|warp| warp.live == 0) {
-            self.end_block(slot, memory);
+            self.end_block(slot, memory, races);
         }
         Ok(turn)
     }
 
-    fn end_block(&mut self, slot: usize, memory: &mut Memory) {
+    fn end_block(&mut self, slot: usize, memory: &mut Memory, races: Option<&mut Races>) {
         if let Some(block) = self.blocks[slot].take() {
             self.live_blocks -= 1;
+            if let (Some(races), Some(actor)) = (races, block.common.actor) {
+                races.end_block(actor);
+                memory.find(Address(block.common.shared)).into_iter().for_each(|shared| races.forget(shared));
+            }
             free(&block, memory);
         }
         if self.started < self.total {
@@ -356,10 +389,22 @@ impl Hasher for Digest {
 }
 
 /// Completes a barrier if all are there.
-fn complete(block: &mut Block, launch: &Launch, id: u32, wake: &mut dyn FnMut(usize)) -> Result<(), Fault> {
+fn complete(block: &mut Block, launch: &Launch, id: u32, races: Option<&mut Races>, wake: &mut dyn FnMut(usize)) -> Result<(), Fault> {
     let index = block.common.index;
     let completed = block.complete(id, &launch.program.module, wake);
-    completed.map_err(|(warp, operation, trouble)| trouble.at(place(launch, index, warp, operation)))
+    let waited = completed.map_err(|(warp, operation, trouble)| trouble.at(place(launch, index, warp, operation)))?;
+    if let (Some(waited), Some(races), Some(actor)) = (waited, races, block.common.actor) {
+        let all = block.warps.iter().zip(&waited).all(|(warp, waited)| warp.live & !waited == 0);
+        races.barrier(actor, id, &waited, all);
+    }
+    Ok(())
+}
+
+/// The same for the barrier of the cluster.
+fn complete_cluster(block: &mut Block, races: Option<&mut Races>, wake: &mut dyn FnMut(usize)) {
+    if let (true, Some(races), Some(actor)) = (block.complete_cluster(wake), races, block.common.actor) {
+        races.complete_cluster(actor);
+    }
 }
 
 fn release(address: u64, memory: &mut Memory) {

@@ -3,7 +3,7 @@
 //! A [`Program`] is a module in a rank's memory, a [`Grid`] a launch of one of its kernels. Whoever runs it gives it turns: in each, one
 //! warp executes up to so many instructions. Between turns nothing is in flight, so that any interleaving of warps, launches and ranks
 //! is a sequence of turns. Memory is sequentially consistent at the granularity of one instruction of one warp; what orders and
-//! what races is for others to judge.
+//! what races is for the race check to judge, which is told of each access where there is one.
 //!
 //! # Spaces
 //! A generic address is one of [`Memory`](crate::emulator::memory::Memory), and so is one in global or constant memory. Addresses in shared,

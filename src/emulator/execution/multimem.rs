@@ -28,6 +28,7 @@ use crate::emulator::choice::Choice;
 use crate::emulator::memory::{self, Place};
 use crate::emulator::numerics::{Bf16, F16, F32, F64, Float, Mode, Rounding, exact_sum, float_to_float};
 use crate::emulator::ptx::{Access, Address, AtomicOp, Operand, Register, Semantics, Type};
+use crate::emulator::races::Effect;
 
 /// How `multimem.ld_reduce` adds floating-point numbers, which the PTX ISA leaves to the hardware. Integers, minima and maxima are the same in
 /// every mode.
@@ -165,6 +166,33 @@ impl Executor<'_> {
         Ok(places.map_err(|error| Trouble::Access(Some(lane as u32), error))?.collect())
     }
 
+    /// Tells the race check of an access: one a replica.
+    fn touched_replicas(
+        &mut self,
+        lanes: u32,
+        access: &Access,
+        (ty, bytes): (Type, u32),
+        addresses: &Row<u64>,
+        effect: Effect,
+    ) -> Result<(), Trouble> {
+        if self.races.is_none() {
+            return Ok(());
+        }
+        let mut of_replicas: Vec<Row<u64>> = Vec::new();
+        for lane in lanes_of(lanes) {
+            for (replica, place) in self.replicas(lane, addresses[lane], bytes as usize)?.into_iter().enumerate() {
+                if of_replicas.len() <= replica {
+                    of_replicas.push([0; LANES]);
+                }
+                of_replicas[replica][lane] = place.allocation.address().plus(place.offset).0;
+            }
+        }
+        for addresses in of_replicas {
+            self.touched(lanes, access, (ty, bytes, true), &addresses, effect);
+        }
+        Ok(())
+    }
+
     /// `multimem.ld_reduce`. Returns whether it polls.
     pub(super) fn multimem_load_reduce(
         &mut self,
@@ -177,12 +205,14 @@ impl Executor<'_> {
         let bytes = form.1.bytes() * destinations.len() as u32;
         let addresses = self.addresses(access.space, address, lanes, bytes)?;
         let strong = access.semantics != Semantics::Weak;
-        match bytes {
+        let polls = match bytes {
             4 => self.load_reduce_bytes::<4>(lanes, form, destinations, &addresses, strong),
             8 => self.load_reduce_bytes::<8>(lanes, form, destinations, &addresses, strong),
             16 => self.load_reduce_bytes::<16>(lanes, form, destinations, &addresses, strong),
             _ => Err(Trouble::unsupported(format!("an access of {bytes} bytes"))),
-        }
+        }?;
+        self.touched_replicas(lanes, access, (form.1, bytes), &addresses, Effect::Load)?;
+        Ok(polls)
     }
 
     fn load_reduce_bytes<const N: usize>(
@@ -226,7 +256,8 @@ impl Executor<'_> {
             8 => self.multimem_store_bytes::<8>(lanes, ty, access, sources, &addresses),
             16 => self.multimem_store_bytes::<16>(lanes, ty, access, sources, &addresses),
             _ => Err(Trouble::unsupported(format!("an access of {bytes} bytes"))),
-        }
+        }?;
+        self.touched_replicas(lanes, access, (ty, bytes), &addresses, Effect::Store)
     }
 
     fn multimem_store_bytes<const N: usize>(
@@ -271,7 +302,8 @@ impl Executor<'_> {
             8 => self.multimem_reduce_bytes::<8>(lanes, form, sources, &addresses),
             16 => self.multimem_reduce_bytes::<16>(lanes, form, sources, &addresses),
             _ => Err(Trouble::unsupported(format!("an access of {bytes} bytes"))),
-        }
+        }?;
+        self.touched_replicas(lanes, access, (form.1, bytes), &addresses, Effect::Atomic { wrote: lanes, returns: false })
     }
 
     fn multimem_reduce_bytes<const N: usize>(

@@ -51,6 +51,11 @@ impl Program {
         Ok(Program { module, rank, variables, dynamic_align })
     }
 
+    /// The module, as it is shared by the programs of all ranks.
+    pub(in crate::emulator) fn shared_module(&self) -> &Arc<Module> {
+        &self.module
+    }
+
     /// The module.
     pub fn module(&self) -> &Module {
         &self.module

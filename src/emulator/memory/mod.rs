@@ -210,8 +210,8 @@ impl Memory {
         id.address()
     }
 
-    /// The allocation in whose window an address lies, live or not.
-    fn find(&self, address: Address) -> Option<AllocationId> {
+    /// The allocation in whose window an address lies, live or not; `None` where it lies in none.
+    pub fn find(&self, address: Address) -> Option<AllocationId> {
         let index = address.window().checked_sub(1)?;
         (index < self.allocations.len()).then(|| AllocationId::of_index(index))
     }

@@ -1,0 +1,196 @@
+//! Who acts: operations of streams, the blocks of launches, and what their threads know.
+
+use std::sync::Arc;
+
+use super::{
+    clock::{Clock, Place},
+    release::Level,
+    views::Views,
+};
+
+/// A block of a launch, or an operation of a stream that is no launch. Numbers are dense.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(in crate::emulator) struct ActorId(pub(super) u32);
+
+/// An operation of a stream.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(in crate::emulator) struct OperationId(pub(super) u32);
+
+/// What an operation of a stream is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) enum Kind {
+    /// A launch of the kernel that this index of the known ones names.
+    Launch(u32),
+    Copy,
+    Fill,
+    WriteValue,
+    LibraryCall,
+}
+
+#[derive(Debug)]
+pub(super) struct Operation {
+    pub(super) rank: usize,
+    pub(super) stream: usize,
+    pub(super) place: Place,
+    pub(super) kind: Kind,
+    /// What is known where it starts.
+    pub(super) start: Arc<Views>,
+    /// What blocks of it knew where they ended.
+    pub(super) end: Arc<Views>,
+}
+
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Actor {
+    pub(super) operation: u32,
+    /// Index in the grid; 0 for what is no launch.
+    pub(super) block: u32,
+    pub(super) rank: u16,
+    pub(super) place: Place,
+}
+
+/// Lanes of each of a block's warps.
+pub(in crate::emulator) type Lanes = [u32; 32];
+
+/// A block that runs.
+#[derive(Debug)]
+pub(super) struct Block {
+    pub(super) actor: u32,
+    pub(super) place: Place,
+    /// Goes on where a thread publishes what it knows, and where barriers complete.
+    pub(super) time: u32,
+    /// What all threads know but for those that have views of their own: what was known at the last barrier of all.
+    pub(super) views: Arc<Views>,
+    /// How many threads it has.
+    pub(super) count: u16,
+    /// Threads that have something of their own.
+    pub(super) threads: Vec<Option<Box<Thread>>>,
+    /// Lanes that have views of their own.
+    pub(super) own: Lanes,
+    /// What was published by arrivals at each barrier that is not complete.
+    pub(super) arrived: [Option<Arc<Views>>; 16],
+    /// The same for the cluster's barrier, before and after its completion.
+    pub(super) cluster: [Option<Arc<Views>>; 2],
+}
+
+/// What a thread has that its block has not.
+#[derive(Debug, Default)]
+pub(super) struct Thread {
+    /// What it knows, where that is not what the block knows.
+    pub(super) views: Option<Arc<Views>>,
+    /// What it knew at a barrier of some threads, since the last one of all.
+    pub(super) barrier: Option<Arc<Views>>,
+    /// What it knew at fences, which its strong writes publish, with the fences' scopes.
+    pub(super) fences: Vec<(Level, Arc<Views>)>,
+    /// What strong reads saw that did not acquire, by the scope that a fence needs to acquire it.
+    pub(super) pending: [Option<Arc<Views>>; Level::COUNT],
+    pub(super) seen: Seen,
+}
+
+/// The last state of a location that a thread has read: to read it again brings nothing.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Seen {
+    pub(super) state: u64,
+    pub(super) scope: Level,
+    pub(super) acquired: bool,
+}
+
+impl Seen {
+    pub(super) fn includes(self, other: Seen) -> bool {
+        self.state == other.state && self.scope >= other.scope && self.acquired >= other.acquired
+    }
+}
+
+impl Block {
+    pub(super) fn new(actor: u32, place: Place, threads: usize, views: Arc<Views>) -> Block {
+        let none = || std::array::from_fn(|_| None);
+        let mut of_threads = Vec::new();
+        of_threads.resize_with(threads.next_multiple_of(32), || None);
+        Block {
+            actor,
+            place,
+            time: 1,
+            views,
+            count: threads as u16,
+            threads: of_threads,
+            own: [0; 32],
+            arrived: none(),
+            cluster: [None, None],
+        }
+    }
+
+    /// What a thread knows.
+    #[inline(always)]
+    pub(super) fn known(&self, thread: usize) -> &Arc<Views> {
+        match &self.threads[thread] {
+            Some(of_thread) => of_thread.views.as_ref().unwrap_or(&self.views),
+            None => &self.views,
+        }
+    }
+
+    pub(super) fn thread(&mut self, thread: usize) -> &mut Thread {
+        self.threads[thread].get_or_insert_default()
+    }
+
+    /// Sets what a thread knows by itself.
+    pub(super) fn set_known(&mut self, thread: usize, views: Arc<Views>) {
+        self.own[thread / 32] |= 1 << (thread % 32);
+        self.thread(thread).views = Some(views);
+    }
+
+    /// What a thread publishes now: what it knows and what it did.
+    pub(super) fn published(&self, thread: usize) -> Views {
+        let (actor, place, time) = (self.actor, self.place, self.time);
+        self.known(thread).with(|clock| clock.add_threads(actor, place, thread as u16..thread as u16 + 1, time))
+    }
+
+    /// What threads publish together. Those that have nothing of their own cost nothing but their names.
+    pub(super) fn published_by(&self, lanes: &Lanes) -> Arc<Views> {
+        let mut joined: Option<Arc<Views>> = None;
+        let mut runs: Vec<std::ops::Range<u16>> = Vec::new();
+        let mut shared = false;
+        for thread in threads_of(lanes) {
+            match runs.last_mut() {
+                Some(last) if last.end == thread as u16 => last.end += 1,
+                _ => runs.push(thread as u16..thread as u16 + 1),
+            }
+            let known = self.known(thread);
+            if Arc::ptr_eq(known, &self.views) && std::mem::replace(&mut shared, true) {
+                continue;
+            }
+            joined = Some(joined.map_or_else(|| known.clone(), |joined| Views::join(&joined, known)));
+        }
+        let joined = joined.unwrap_or_else(|| self.views.clone());
+        let (actor, place, time) = (self.actor, self.place, self.time);
+        let change = |clock: &mut Clock| match &runs[..] {
+            [all] if *all == (0..self.count) => clock.add_block(actor, place, time),
+            runs => runs.iter().for_each(|run| clock.add_threads(actor, place, run.clone(), time)),
+        };
+        Arc::new(joined.with(change))
+    }
+
+    /// A barrier of these threads is complete; `all` where none of the block's others goes on.
+    pub(super) fn meet(&mut self, lanes: &Lanes, all: bool, arrived: Option<&Arc<Views>>) {
+        let mut joined = self.published_by(lanes);
+        if let Some(arrived) = arrived {
+            joined = Views::join(&joined, arrived);
+        }
+        self.time += 1;
+        if all {
+            self.views = joined;
+            self.own = [0; 32];
+            for thread in self.threads.iter_mut().flatten() {
+                (thread.views, thread.barrier) = (None, None);
+            }
+            return;
+        }
+        for thread in threads_of(lanes) {
+            self.thread(thread).barrier = Some(joined.clone());
+            self.set_known(thread, joined.clone());
+        }
+    }
+}
+
+/// Threads of sets of lanes, ascending.
+pub(super) fn threads_of(lanes: &Lanes) -> impl Iterator<Item = usize> {
+    lanes.iter().enumerate().flat_map(|(warp, &lanes)| (0..32).filter(move |lane| lanes >> lane & 1 == 1).map(move |lane| warp * 32 + lane))
+}

@@ -1,0 +1,221 @@
+//! What is known to have happened before a moment: a vector clock whose elements are operations of streams and threads of their blocks.
+
+use std::sync::Arc;
+
+/// Where an actor's operation stands: its stream, and the how manieth operation of that stream it is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Place {
+    /// Number of the stream among those of all ranks.
+    pub(super) stream: u16,
+    /// From zero.
+    pub(super) index: u32,
+}
+
+/// Threads `from..to` of a block up to a time.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Threads {
+    from: u16,
+    to: u16,
+    time: u32,
+}
+
+/// What is known of an actor whose operation is not wholly known.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Partial {
+    actor: u32,
+    place: Place,
+    /// All threads up to this time.
+    base: u32,
+    /// Further threads, beyond `base`; ascending, disjoint.
+    threads: Vec<Threads>,
+}
+
+impl Partial {
+    fn time_of(&self, thread: u16) -> u32 {
+        let found = self.threads.iter().find(|threads| (threads.from..threads.to).contains(&thread));
+        found.map_or(self.base, |threads| threads.time)
+    }
+
+    /// Whether all of a block's threads are known up to the same time.
+    pub(super) fn is_uniform(&self) -> bool {
+        self.threads.is_empty()
+    }
+
+    fn includes(&self, other: &Partial) -> bool {
+        // Between the edges of both, times are constant.
+        let edges = self.threads.iter().chain(&other.threads).flat_map(|threads| [threads.from, threads.to]);
+        self.base >= other.base && edges.into_iter().all(|edge| self.time_of(edge) >= other.time_of(edge))
+    }
+
+    /// The later of both, thread by thread.
+    fn merge(&mut self, other: &Partial) {
+        let base = self.base.max(other.base);
+        if self.threads.is_empty() && other.threads.is_empty() {
+            self.base = base;
+            return;
+        }
+        let mut edges: Vec<u16> = self.threads.iter().chain(&other.threads).flat_map(|threads| [threads.from, threads.to]).collect();
+        edges.sort_unstable();
+        edges.dedup();
+        let mut merged: Vec<Threads> = Vec::with_capacity(edges.len());
+        for pair in edges.windows(2) {
+            let (from, to) = (pair[0], pair[1]);
+            let time = self.time_of(from).max(other.time_of(from));
+            if time <= base {
+                continue;
+            }
+            match merged.last_mut() {
+                Some(last) if last.to == from && last.time == time => last.to = to,
+                _ => merged.push(Threads { from, to, time }),
+            }
+        }
+        (self.base, self.threads) = (base, merged);
+    }
+}
+
+/// What is known.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(super) struct Clock {
+    /// For each stream, how many of its operations are wholly known, from the first on.
+    operations: Vec<u32>,
+    /// Actors of other operations, ascending.
+    partial: Vec<Partial>,
+}
+
+impl Clock {
+    /// Whether an operation is wholly known.
+    #[inline(always)]
+    pub(super) fn knows_all_of(&self, place: Place) -> bool {
+        self.operations.get(place.stream as usize).is_some_and(|&known| known > place.index)
+    }
+
+    /// What is known of an actor whose operation is not wholly known.
+    #[inline(always)]
+    pub(super) fn partial(&self, actor: u32) -> Option<&Partial> {
+        let at = self.partial.binary_search_by_key(&actor, |partial| partial.actor).ok()?;
+        Some(&self.partial[at])
+    }
+
+    /// Whether all threads of an actor are known up to a time.
+    #[inline(always)]
+    pub(super) fn knows_block(&self, actor: u32, place: Place, time: u32) -> bool {
+        self.knows_all_of(place) || self.partial(actor).is_some_and(|partial| partial.base >= time)
+    }
+
+    /// Whether a thread of an actor is known up to a time.
+    pub(super) fn knows(&self, actor: u32, place: Place, thread: u16, time: u32) -> bool {
+        self.knows_all_of(place) || self.partial(actor).is_some_and(|partial| partial.time_of(thread) >= time)
+    }
+
+    /// With threads `from..to` of an actor up to a time.
+    pub(super) fn add_threads(&mut self, actor: u32, place: Place, threads: std::ops::Range<u16>, time: u32) {
+        let own = Threads { from: threads.start, to: threads.end, time };
+        self.add(Partial { actor, place, base: 0, threads: vec![own] });
+    }
+
+    /// With all threads of an actor up to a time.
+    pub(super) fn add_block(&mut self, actor: u32, place: Place, time: u32) {
+        self.add(Partial { actor, place, base: time, threads: Vec::new() });
+    }
+
+    fn add(&mut self, partial: Partial) {
+        if self.knows_all_of(partial.place) {
+            return;
+        }
+        match self.partial.binary_search_by_key(&partial.actor, |known| known.actor) {
+            Ok(at) => self.partial[at].merge(&partial),
+            Err(at) => self.partial.insert(at, partial),
+        }
+    }
+
+    /// With all of a stream up to an operation.
+    pub(super) fn add_operation(&mut self, place: Place) {
+        let stream = place.stream as usize;
+        if self.operations.len() <= stream {
+            self.operations.resize(stream + 1, 0);
+        }
+        self.operations[stream] = self.operations[stream].max(place.index + 1);
+        self.prune();
+    }
+
+    fn prune(&mut self) {
+        let operations = &self.operations;
+        self.partial.retain(|partial| operations.get(partial.place.stream as usize).is_none_or(|&known| known <= partial.place.index));
+    }
+
+    fn includes(&self, other: &Clock) -> bool {
+        let of_streams = other.operations.iter().enumerate().all(|(stream, &known)| self.operations.get(stream).unwrap_or(&0) >= &known);
+        of_streams
+            && other
+                .partial
+                .iter()
+                .all(|partial| self.knows_all_of(partial.place) || self.partial(partial.actor).is_some_and(|own| own.includes(partial)))
+    }
+
+    /// What either knows. Where one knows all of the other, it is shared.
+    pub(super) fn join(a: &Arc<Clock>, b: &Arc<Clock>) -> Arc<Clock> {
+        if Arc::ptr_eq(a, b) || a.includes(b) {
+            return a.clone();
+        }
+        if b.includes(a) {
+            return b.clone();
+        }
+        let mut joined = Clock::clone(a);
+        if joined.operations.len() < b.operations.len() {
+            joined.operations.resize(b.operations.len(), 0);
+        }
+        joined.operations.iter_mut().zip(&b.operations).for_each(|(own, other)| *own = (*own).max(*other));
+        b.partial.iter().for_each(|partial| joined.add(partial.clone()));
+        joined.prune();
+        Arc::new(joined)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const HERE: Place = Place { stream: 1, index: 4 };
+
+    fn clock(parts: &[(std::ops::Range<u16>, u32)]) -> Clock {
+        let mut clock = Clock::default();
+        parts.iter().for_each(|(threads, time)| clock.add_threads(7, HERE, threads.clone(), *time));
+        clock
+    }
+
+    #[test]
+    fn threads_are_known_each_up_to_its_own_time() {
+        let joined = Clock::join(&Arc::new(clock(&[(0..8, 3), (4..6, 9)])), &Arc::new(clock(&[(5..20, 5)])));
+        let time = |thread: u16| (0..20).rev().find(|&time| joined.knows(7, HERE, thread, time)).unwrap_or(0);
+        let expected: Vec<u32> = vec![3, 3, 3, 3, 9, 9, 5, 5];
+        assert_eq!((0..8).map(time).collect::<Vec<_>>(), expected);
+        assert!(!joined.knows(7, HERE, 20, 1) && !joined.knows(8, HERE, 5, 1));
+        assert!(!joined.knows_block(7, HERE, 1));
+    }
+
+    #[test]
+    fn a_clock_that_knows_the_other_is_shared() {
+        let (large, small) = (Arc::new(clock(&[(0..32, 4)])), Arc::new(clock(&[(3..4, 4)])));
+        assert!(Arc::ptr_eq(&Clock::join(&large, &small), &large));
+        assert!(Arc::ptr_eq(&Clock::join(&small, &large), &large));
+        let block = {
+            let mut clock = Clock::default();
+            clock.add_block(7, HERE, 4);
+            Arc::new(clock)
+        };
+        assert!(Arc::ptr_eq(&Clock::join(&block, &large), &block));
+    }
+
+    #[test]
+    fn what_is_wholly_known_is_kept_as_a_number() {
+        let mut clock = clock(&[(0..1, 1)]);
+        clock.add_operation(Place { index: 3, ..HERE });
+        assert!(clock.knows(7, HERE, 0, 1) && !clock.knows(7, HERE, 1, 1));
+        clock.add_operation(HERE);
+        assert!(clock.knows(7, HERE, 1, 99) && clock.partial.is_empty());
+        let mut later = Clock::default();
+        later.add_threads(9, Place { index: 5, ..HERE }, 0..1, 2);
+        let joined = Clock::join(&Arc::new(clock), &Arc::new(later));
+        assert!(joined.knows(9, Place { index: 5, ..HERE }, 0, 2) && joined.knows_all_of(HERE));
+    }
+}

@@ -1,0 +1,215 @@
+//! Memory instructions of warps: which bytes which lanes access, and what that releases and acquires.
+
+use std::sync::Arc;
+
+use super::{
+    ActorId, Races,
+    actors::{Kind, Seen},
+    check::{Accessor, Span},
+    release::{Level, Reader, Taken, Who, component, of_fence},
+    shadow::{Mode, PAGE, Record},
+    views::{View, Views},
+};
+use crate::emulator::{
+    memory::{Address, Memory},
+    ptx::{Access, Semantics},
+};
+
+/// Who executes an instruction, and which.
+#[derive(Clone, Copy, Debug)]
+pub(in crate::emulator) struct At {
+    pub(in crate::emulator) actor: ActorId,
+    pub(in crate::emulator) warp: usize,
+    pub(in crate::emulator) function: usize,
+    pub(in crate::emulator) pc: usize,
+}
+
+/// What a memory instruction does.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(in crate::emulator) enum Effect {
+    Load,
+    Store,
+    /// Lanes of `wrote` read and write, the others only read; without `returns`, nobody sees what was read.
+    Atomic {
+        wrote: u32,
+        returns: bool,
+    },
+}
+
+/// A memory instruction's access.
+#[derive(Clone, Copy, Debug)]
+pub(in crate::emulator) struct Touch<'a> {
+    pub(in crate::emulator) effect: Effect,
+    pub(in crate::emulator) access: &'a Access,
+    /// Bytes of an element, and of each lane's access.
+    pub(in crate::emulator) element: u32,
+    pub(in crate::emulator) bytes: u32,
+    /// The addresses are of places that a multicast address stands for.
+    pub(in crate::emulator) multicast: bool,
+}
+
+impl Races {
+    /// Lanes access memory, each at its address, which the executing rank may.
+    pub(in crate::emulator) fn access(&mut self, memory: &Memory, at: At, lanes: u32, touch: &Touch<'_>, addresses: &[u64; 32]) {
+        if self.ended || lanes == 0 {
+            return;
+        }
+        let writers = match touch.effect {
+            Effect::Load => 0,
+            Effect::Store => lanes,
+            Effect::Atomic { wrote, .. } => wrote & lanes,
+        };
+        for (lanes, writes) in [(lanes & !writers, false), (writers, true)] {
+            if lanes != 0 {
+                self.check(memory, at, lanes, touch, addresses, writes);
+            }
+        }
+        if let (Some(scope), false) = (strong(touch), self.ended) {
+            let places = self.places(memory, at, lanes, addresses, touch.bytes);
+            if touch.effect == Effect::Load || matches!(touch.effect, Effect::Atomic { returns: true, .. }) {
+                lanes_of(lanes).for_each(|lane| self.read(at, lane, touch, scope, places[lane]));
+            }
+            if writers != 0 {
+                lanes_of(writers).for_each(|lane| self.write(at, lane, touch, scope, places[lane]));
+                if let Some(block) = self.block(at.actor) {
+                    block.time += 1;
+                }
+            }
+        }
+    }
+
+    /// Checks accesses of lanes, in stretches as long as they come in order.
+    fn check(&mut self, memory: &Memory, at: At, lanes: u32, touch: &Touch<'_>, addresses: &[u64; 32], writes: bool) {
+        let strong = strong(touch);
+        let Some(block) = self.blocks[at.actor.0 as usize].as_deref() else { return };
+        let operation = self.operation_of(at.actor.0);
+        let Kind::Launch(code) = operation.kind else { return };
+        let (rank, start) = (operation.rank, operation.start.clone());
+        let non_coherent = touch.access.semantics == Semantics::NonCoherent;
+        let vector = touch.bytes > touch.element;
+        let mode = Mode { writes, strong, multicast: touch.multicast, vector, non_coherent, element: touch.element as u8 };
+        let point = self.codes[code as usize].functions[at.function] + at.pc as u32;
+        let like = Record { from: 0, to: 0, origin: 0, width: 0, mode, thread: 0, lanes: 0, actor: at.actor.0, time: block.time, point };
+        let own = block.own[at.warp] & lanes != 0;
+        let views: [Option<Arc<Views>>; 32] = match own {
+            false => std::array::from_fn(|_| None),
+            true => std::array::from_fn(|lane| (lanes >> lane & 1 == 1).then(|| block.known(at.warp * 32 + lane).clone())),
+        };
+        let shared = block.views.clone();
+        let known = |lane: usize| views[lane].as_ref().unwrap_or(&shared);
+        let bytes = u64::from(touch.bytes);
+        let mut rest: u32 = lanes;
+        while rest != 0 {
+            let first = rest.trailing_zeros() as usize;
+            let same = |lane: usize| rest >> lane & 1 == 1 && (!own || Arc::ptr_eq(known(lane), known(first)));
+            // Weak writes of two lanes to one place are a race of their own.
+            let together = |lane: &usize| same(*lane) && addresses[*lane] == addresses[first];
+            let all = if writes && strong.is_none() { 0 } else { (first..32).filter(together).fold(0_u32, |all, lane| all | 1 << lane) };
+            let (mut width, mut thread, mut lanes) = (0, (at.warp * 32 + first) as u16, 1);
+            let length = if all.count_ones() > 1 {
+                (thread, lanes) = ((at.warp * 32) as u16, all);
+                rest &= !all;
+                bytes
+            } else {
+                let follows = |lane: usize| same(lane) && addresses[lane] == addresses[first].wrapping_add((lane - first) as u64 * bytes);
+                let end = (first + 1..32).find(|&lane| !follows(lane)).unwrap_or(32);
+                width = touch.bytes as u8;
+                rest &= !((u32::MAX >> (32 - (end - first))) << first);
+                (end - first) as u64 * bytes
+            };
+            // Memory has let all of it be accessed just now.
+            let Ok(place) = memory.resolve(Address(addresses[first]), length, rank) else { continue };
+            let span = Span { allocation: place.allocation, from: place.offset, to: place.offset + length, width, thread, lanes };
+            if writes && self.ends_with.contains(&place.allocation) {
+                self.ended = true;
+                return;
+            }
+            self.touch(span, like, &Accessor { views: known(first), start: &start });
+        }
+    }
+
+    /// Allocation and offset of each lane's access.
+    fn places(&self, memory: &Memory, at: At, lanes: u32, addresses: &[u64; 32], bytes: u32) -> [Option<(usize, u64)>; 32] {
+        let rank = self.operation_of(at.actor.0).rank;
+        std::array::from_fn(|lane| {
+            let place = (lanes >> lane & 1 == 1).then(|| memory.resolve(Address(addresses[lane]), bytes.into(), rank).ok())??;
+            Some((place.allocation.index(), place.offset))
+        })
+    }
+
+    fn who(&self, at: At, lane: usize) -> Who {
+        Who { rank: self.actors[at.actor.0 as usize].rank, actor: at.actor.0, thread: (at.warp * 32 + lane) as u16 }
+    }
+
+    /// A lane's strong read takes what is there to be taken.
+    fn read(&mut self, at: At, lane: usize, touch: &Touch<'_>, scope: Level, place: Option<(usize, u64)>) {
+        let Some((allocation, offset)) = place else { return };
+        let who = self.who(at, lane);
+        let acquires = matches!(touch.access.semantics, Semantics::Acquire | Semantics::AcquireRelease);
+        let Races { shadow, blocks, .. } = self;
+        let Some(block) = blocks[at.actor.0 as usize].as_deref_mut() else { return };
+        let thread = who.thread as usize;
+        let mut taken = Taken::default();
+        let mut seen = None;
+        for part in (0..touch.bytes).step_by(touch.element as usize) {
+            let offset = offset + u64::from(part);
+            let Some(page) = shadow.touched(allocation, offset) else { continue };
+            let Some(location) = page.location((offset % PAGE) as u16, touch.element as u8) else { continue };
+            let now = Seen { state: location.state, scope, acquired: acquires };
+            if block.threads[thread].as_ref().is_some_and(|of_thread| of_thread.seen.includes(now)) {
+                continue;
+            }
+            seen = Some(now);
+            location.take(Reader { who, scope, acquires }, &mut taken);
+        }
+        let Some(seen) = seen else { return };
+        block.thread(thread).seen = seen;
+        for (level, view, clock) in taken.pending {
+            let pending = &mut block.thread(thread).pending[level as usize];
+            let mut views = pending.as_deref().cloned().unwrap_or_default();
+            views.learn(view, &clock);
+            *pending = Some(Arc::new(views));
+        }
+        if !taken.now.is_empty() {
+            let mut views = Views::clone(block.known(thread));
+            taken.now.iter().for_each(|(view, clock)| views.learn(*view, clock));
+            let unchanged = View::ALL.iter().all(|&view| Arc::ptr_eq(views.of(view), block.known(thread).of(view)));
+            if !unchanged {
+                block.set_known(thread, Arc::new(views));
+            }
+        }
+    }
+
+    /// A lane's strong write leaves what it publishes.
+    fn write(&mut self, at: At, lane: usize, touch: &Touch<'_>, scope: Level, place: Option<(usize, u64)>) {
+        let Some((allocation, offset)) = place else { return };
+        let who = self.who(at, lane);
+        let releases = matches!(touch.access.semantics, Semantics::Release | Semantics::AcquireRelease);
+        let start = self.operation_of(at.actor.0).start.of(View::Boundary).clone();
+        let Some(block) = self.blocks[at.actor.0 as usize].as_deref() else { return };
+        let published = block.published(who.thread as usize);
+        let of_thread = block.threads[who.thread as usize].as_deref();
+        let barrier = of_thread.and_then(|thread| thread.barrier.as_ref()).unwrap_or(&block.views).of(View::Retired).clone();
+        let fences = of_thread.map_or_else(Vec::new, |thread| thread.fences.clone());
+        let atomic = matches!(touch.effect, Effect::Atomic { .. });
+        for part in (0..touch.bytes).step_by(touch.element as usize) {
+            let at = offset + u64::from(part);
+            let own = component(who, scope, releases, &published, || [start.clone(), barrier.clone()]);
+            let of_fences = fences.iter().map(|(level, views)| of_fence(who, *level, views));
+            self.release_at(allocation, at, (touch.element as u8, atomic), who, scope, std::iter::once(own).chain(of_fences));
+        }
+    }
+}
+
+/// The scope of a strong access.
+fn strong(touch: &Touch<'_>) -> Option<Level> {
+    match touch.access.semantics {
+        Semantics::Weak | Semantics::NonCoherent => None,
+        Semantics::Volatile | Semantics::Mmio => Some(Level::System),
+        _ => touch.access.scope.map(Level::of),
+    }
+}
+
+fn lanes_of(lanes: u32) -> impl Iterator<Item = usize> {
+    (0..32).filter(move |lane| lanes >> lane & 1 == 1)
+}

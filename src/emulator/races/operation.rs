@@ -1,0 +1,172 @@
+//! Operations of streams: launches and their blocks, copies, fills, writes of a word, library calls.
+
+use std::sync::Arc;
+
+use super::{
+    ActorId, Code, OperationId, Races,
+    actors::{Actor, Block, Kind, Operation},
+    check::{Accessor, Span},
+    clock::Place,
+    release::{Level, Who, component},
+    shadow::{Mode, Record},
+    views::{View, Views},
+};
+use crate::emulator::{memory, ptx::Module};
+
+/// What an operation that is no launch does with memory.
+#[derive(Clone, Copy, Debug)]
+struct Whole {
+    at: memory::Place,
+    bytes: u64,
+    writes: bool,
+    strong: Option<Level>,
+}
+
+impl Races {
+    fn stream(&self, rank: usize, stream: usize) -> usize {
+        rank * self.streams_of_rank + stream
+    }
+
+    fn begin(&mut self, rank: usize, stream: usize, kind: Kind) -> OperationId {
+        let number = self.stream(rank, stream);
+        let place = Place { stream: number as u16, index: self.started[number] };
+        self.started[number] += 1;
+        let start = self.streams[number].clone();
+        self.operations.push(Operation { rank, stream, place, kind, end: start.clone(), start });
+        OperationId(self.operations.len() as u32 - 1)
+    }
+
+    fn actor(&mut self, operation: OperationId, block: u32) -> u32 {
+        let Operation { rank, place, .. } = self.operations[operation.0 as usize];
+        self.actors.push(Actor { operation: operation.0, block, rank: rank as u16, place });
+        self.blocks.push(None);
+        self.actors.len() as u32 - 1
+    }
+
+    /// An operation is done: its stream knows all that it knew, and all of it.
+    fn finish(&mut self, operation: OperationId) {
+        let Operation { place, ref end, .. } = self.operations[operation.0 as usize];
+        let stream = &mut self.streams[place.stream as usize];
+        let known = Views::join(stream, end).with(|clock| clock.add_operation(place));
+        *stream = Arc::new(known.across_proxies());
+        let operation = &mut self.operations[operation.0 as usize];
+        // Accesses of it may be checked against, but what it knew is of no use any more.
+        operation.start = self.streams[place.stream as usize].clone();
+        operation.end = operation.start.clone();
+    }
+
+    /// A launch begins on a stream. `name` is the module's.
+    pub(in crate::emulator) fn begin_launch(
+        &mut self,
+        rank: usize,
+        stream: usize,
+        module: &Arc<Module>,
+        name: &str,
+        entry: &str,
+    ) -> OperationId {
+        let code = self.codes.iter().position(|code| Arc::ptr_eq(&code.module, module) && *code.entry == *entry);
+        let code = code.unwrap_or_else(|| {
+            let mut functions = Vec::with_capacity(module.functions.len());
+            for function in &module.functions {
+                functions.push(self.points);
+                self.points += function.code.len() as u32;
+            }
+            self.codes.push(Code { module: module.clone(), name: name.into(), entry: entry.into(), functions });
+            self.codes.len() - 1
+        });
+        self.begin(rank, stream, Kind::Launch(code as u32))
+    }
+
+    /// A block of a launch begins.
+    pub(in crate::emulator) fn begin_block(&mut self, launch: OperationId, block: u32, threads: usize) -> ActorId {
+        let actor = self.actor(launch, block);
+        let Operation { place, ref start, .. } = self.operations[launch.0 as usize];
+        self.blocks[actor as usize] = Some(Box::new(Block::new(actor, place, threads, start.clone())));
+        ActorId(actor)
+    }
+
+    /// A block has ended.
+    pub(in crate::emulator) fn end_block(&mut self, actor: ActorId) {
+        let Some(block) = self.blocks[actor.0 as usize].take() else { return };
+        let operation = &mut self.operations[self.actors[actor.0 as usize].operation as usize];
+        operation.end = Views::join(&operation.end, &block.views);
+        for views in block.threads.iter().flatten().filter_map(|thread| thread.views.as_ref()) {
+            operation.end = Views::join(&operation.end, views);
+        }
+    }
+
+    /// All blocks of a launch have ended.
+    pub(in crate::emulator) fn end_launch(&mut self, launch: OperationId) {
+        self.finish(launch);
+    }
+
+    /// Memory was freed.
+    pub(in crate::emulator) fn forget(&mut self, allocation: memory::AllocationId) {
+        self.shadow.forget(allocation.index());
+    }
+
+    fn touch_whole(&mut self, actor: u32, whole: Whole, views: &Arc<Views>) {
+        if whole.bytes == 0 || self.ended {
+            return;
+        }
+        let element = if whole.strong.is_some() { whole.bytes as u8 } else { 1 };
+        let mode = Mode { writes: whole.writes, strong: whole.strong, multicast: false, vector: false, non_coherent: false, element };
+        let (allocation, from) = (whole.at.allocation, whole.at.offset);
+        let span = Span { allocation, from, to: from + whole.bytes, width: 0, thread: 0, lanes: 1 };
+        let like = Record { from: 0, to: 0, origin: 0, width: 0, mode, thread: 0, lanes: 1, actor, time: 1, point: u32::MAX };
+        self.touch(span, like, &Accessor { views, start: views });
+    }
+
+    fn operate(&mut self, rank: usize, stream: usize, kind: Kind, accesses: &[Whole]) {
+        let operation = self.begin(rank, stream, kind);
+        let actor = self.actor(operation, 0);
+        let views = self.operations[operation.0 as usize].start.clone();
+        accesses.iter().for_each(|&access| self.touch_whole(actor, access, &views));
+        self.finish(operation);
+    }
+
+    /// A copy of a stream.
+    pub(in crate::emulator) fn copy(&mut self, rank: usize, stream: usize, from: memory::Place, to: memory::Place, bytes: u64) {
+        let whole = |at, writes| Whole { at, bytes, writes, strong: None };
+        self.operate(rank, stream, Kind::Copy, &[whole(from, false), whole(to, true)]);
+    }
+
+    /// A fill of a stream.
+    pub(in crate::emulator) fn fill(&mut self, rank: usize, stream: usize, at: memory::Place, bytes: u64) {
+        self.operate(rank, stream, Kind::Fill, &[Whole { at, bytes, writes: true, strong: None }]);
+    }
+
+    /// A stream writes a word of four bytes: a release at `.sys` of all that it did.
+    pub(in crate::emulator) fn write_value(&mut self, rank: usize, stream: usize, at: memory::Place) {
+        let write = Whole { at, bytes: 4, writes: true, strong: Some(Level::System) };
+        self.operate(rank, stream, Kind::WriteValue, &[write]);
+        let actor = self.actors.len() as u32 - 1;
+        let who = Who { rank: rank as u16, actor, thread: 0 };
+        let views = self.streams[self.stream(rank, stream)].clone();
+        let released = component(who, Level::System, true, &views, || [View::Boundary, View::Retired].map(|view| views.of(view).clone()));
+        self.release_at(at.allocation.index(), at.offset, (4, false), who, Level::System, [released]);
+    }
+
+    /// A library call on the streams of all its ranks, in rank order, with what each reads and writes: place and bytes.
+    pub(in crate::emulator) fn library_call(
+        &mut self,
+        streams: &[usize],
+        inputs: &[(memory::Place, u64)],
+        outputs: &[(memory::Place, u64)],
+    ) {
+        let numbers: Vec<usize> = streams.iter().enumerate().map(|(rank, &stream)| self.stream(rank, stream)).collect();
+        self.meet(&numbers);
+        for (rank, &stream) in streams.iter().enumerate() {
+            let whole = |(at, bytes), writes| Whole { at, bytes, writes, strong: None };
+            self.operate(rank, stream, Kind::LibraryCall, &[whole(inputs[rank], false), whole(outputs[rank], true)]);
+        }
+        self.meet(&numbers);
+    }
+
+    /// All of these streams know what each of them knows.
+    fn meet(&mut self, streams: &[usize]) {
+        let nothing = Arc::<Views>::default();
+        let joined = streams.iter().fold(nothing, |joined, &stream| Views::join(&joined, &self.streams[stream]));
+        streams.iter().for_each(|&stream| self.streams[stream] = joined.clone());
+    }
+}

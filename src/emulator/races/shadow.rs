@@ -1,0 +1,248 @@
+//! Who accessed each byte last: records beside the memory.
+//!
+//! A [`Record`] is one stretch of bytes that lanes of one warp accessed with one instruction: one after the other, each `width` bytes,
+//! or all of them the same bytes. So a warp's access of 512 bytes in order is one record, and still every byte has its thread. Records are
+//! kept by pages of 512 bytes, made when they are first touched.
+
+use super::release::{Level, Location};
+
+/// Bytes of a page.
+pub(super) const PAGE: u64 = 512;
+
+/// How memory is accessed, as far as races are concerned.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Mode {
+    pub(super) writes: bool,
+    /// Of a strong operation, its scope.
+    pub(super) strong: Option<Level>,
+    /// By a multicast address.
+    pub(super) multicast: bool,
+    /// More than one element a lane.
+    pub(super) vector: bool,
+    pub(super) non_coherent: bool,
+    /// Bytes of an element; 1 where the operation is no instruction.
+    pub(super) element: u8,
+}
+
+impl Mode {
+    /// Whether whatever races with an access of the mode `other` to the same bytes races with this one too, but for its direction.
+    fn covers(&self, other: &Mode) -> bool {
+        let comparable = self.multicast == other.multicast;
+        comparable && (self.strong.is_none() || Mode { writes: self.writes, ..*other } == *self)
+    }
+}
+
+/// Bytes of a page, who accessed them and how.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Record {
+    /// Bytes of the page.
+    pub(super) from: u16,
+    pub(super) to: u16,
+    /// Where in the page thread `thread` begins, which may be before the page.
+    pub(super) origin: i16,
+    /// Bytes of each thread; 0 where all threads of `lanes` accessed all of it.
+    pub(super) width: u8,
+    pub(super) mode: Mode,
+    pub(super) thread: u16,
+    pub(super) lanes: u32,
+    pub(super) actor: u32,
+    pub(super) time: u32,
+    /// The instruction.
+    pub(super) point: u32,
+}
+
+impl Record {
+    #[inline(always)]
+    pub(super) fn overlaps(&self, other: &Record) -> bool {
+        self.from < other.to && other.from < self.to
+    }
+
+    /// Whether each byte of both is accessed by the same thread.
+    #[inline(always)]
+    pub(super) fn same_threads(&self, other: &Record) -> bool {
+        self.actor == other.actor
+            && self.width == other.width
+            && if self.width == 0 {
+                self.thread == other.thread && self.lanes == other.lanes && self.lanes.is_power_of_two()
+            } else {
+                (i32::from(self.origin) - i32::from(other.origin))
+                    == (i32::from(self.thread) - i32::from(other.thread)) * i32::from(self.width)
+            }
+    }
+
+    /// Whether both are of the same threads, which all access all of it.
+    #[inline(always)]
+    pub(super) fn same_lanes(&self, other: &Record) -> bool {
+        (self.actor, self.width, self.thread, self.lanes) == (other.actor, 0, other.thread, other.lanes) && other.width == 0
+    }
+
+    /// The threads that access a byte, and where the bytes that just these access end.
+    pub(super) fn threads_at(&self, byte: u16) -> (impl Iterator<Item = u16> + Clone + use<>, u16) {
+        let (first, lanes, end) = match self.width {
+            0 => (self.thread, self.lanes, self.to),
+            width => {
+                let lane = (i32::from(byte) - i32::from(self.origin)) / i32::from(width);
+                let end = i32::from(self.origin) + (lane + 1) * i32::from(width);
+                (self.thread + lane as u16, 1, end.min(i32::from(self.to)) as u16)
+            }
+        };
+        ((0..32).filter(move |lane| lanes >> lane & 1 == 1).map(move |lane| first + lane), end)
+    }
+}
+
+/// A page.
+#[derive(Debug, Default)]
+pub(super) struct Page {
+    pub(super) reads: Vec<Record>,
+    pub(super) writes: Vec<Record>,
+    /// Where strong operations have written; ascending, disjoint.
+    pub(super) locations: Vec<Location>,
+}
+
+impl Page {
+    /// Notes an access, in place of those it makes superfluous: `known` says of an earlier one whether it is ordered before. Where it is not
+    /// and the two race, that has been seen by now.
+    pub(super) fn note(&mut self, record: Record, known: impl Fn(&Record) -> bool) {
+        let superfluous = |earlier: &Record| {
+            let race = record.mode.writes && (record.mode.strong.is_none() || earlier.mode.strong.is_none());
+            record.mode.covers(&earlier.mode) && (race || known(earlier))
+        };
+        let own = if record.mode.writes {
+            replace(&mut self.reads, &record, superfluous);
+            &mut self.writes
+        } else {
+            &mut self.reads
+        };
+        replace(own, &record, superfluous);
+        own.push(record);
+    }
+
+    /// The location of exactly these bytes.
+    pub(super) fn location(&self, offset: u16, bytes: u8) -> Option<&Location> {
+        let at = self.locations.binary_search_by_key(&offset, |location| location.offset).ok()?;
+        Some(&self.locations[at]).filter(|location| location.bytes == bytes)
+    }
+
+    /// Forgets the locations that overlap bytes, but for one of exactly these; returns where that is or belongs.
+    pub(super) fn clear(&mut self, from: u16, to: u16, except: Option<(u16, u8)>) -> Result<usize, usize> {
+        if !self.locations.is_empty() {
+            self.locations.retain(|location| {
+                let apart = location.offset >= to || location.offset + u16::from(location.bytes) <= from;
+                apart || except == Some((location.offset, location.bytes))
+            });
+        }
+        self.locations.binary_search_by_key(&from, |location| location.offset)
+    }
+}
+
+/// Removes from records what another one covers, where it is superfluous.
+fn replace(records: &mut Vec<Record>, by: &Record, superfluous: impl Fn(&Record) -> bool) {
+    let mut at = 0;
+    while at < records.len() {
+        let record = records[at];
+        if !record.overlaps(by) || !superfluous(&record) {
+            at += 1;
+            continue;
+        }
+        let (before, after) = (record.from < by.from, by.to < record.to);
+        match (before, after) {
+            (false, false) => {
+                records.swap_remove(at);
+                continue;
+            }
+            (true, _) => records[at].to = by.from,
+            (false, true) => records[at].from = by.to,
+        }
+        if before && after {
+            records.push(Record { from: by.to, ..record });
+        }
+        at += 1;
+    }
+}
+
+/// Pages of all allocations.
+#[derive(Debug, Default)]
+pub(super) struct Shadow {
+    allocations: Vec<Vec<Page>>,
+}
+
+impl Shadow {
+    /// The page of a byte of an allocation.
+    #[inline(always)]
+    pub(super) fn page(&mut self, allocation: usize, offset: u64) -> &mut Page {
+        let page = (offset / PAGE) as usize;
+        if self.allocations.len() <= allocation {
+            self.allocations.resize_with(allocation + 1, Vec::new);
+        }
+        let pages = &mut self.allocations[allocation];
+        if pages.len() <= page {
+            pages.resize_with(page + 1, Page::default);
+        }
+        &mut pages[page]
+    }
+
+    /// The page, where it was touched.
+    pub(super) fn touched(&self, allocation: usize, offset: u64) -> Option<&Page> {
+        self.allocations.get(allocation)?.get((offset / PAGE) as usize)
+    }
+
+    /// Forgets an allocation.
+    pub(super) fn forget(&mut self, allocation: usize) {
+        if let Some(pages) = self.allocations.get_mut(allocation) {
+            *pages = Vec::new();
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn record(from: u16, to: u16, writes: bool, strong: bool) -> Record {
+        let strong = strong.then_some(Level::System);
+        let mode = Mode { writes, strong, multicast: false, vector: false, non_coherent: false, element: 4 };
+        Record { from, to, origin: from as i16, width: 4, mode, thread: 0, lanes: 0, actor: 1, time: 1, point: 0 }
+    }
+
+    fn spans(records: &[Record]) -> Vec<(u16, u16)> {
+        let mut spans: Vec<_> = records.iter().map(|record| (record.from, record.to)).collect();
+        spans.sort_unstable();
+        spans
+    }
+
+    #[test]
+    fn a_write_takes_the_place_of_what_it_covers() {
+        let mut page = Page::default();
+        page.note(record(0, 128, false, false), |_| true);
+        page.note(record(100, 200, true, false), |_| true);
+        page.note(record(40, 60, true, false), |_| true);
+        assert_eq!(spans(&page.reads), [(0, 40), (60, 100)]);
+        page.note(record(120, 140, true, false), |_| true);
+        assert_eq!(spans(&page.writes), [(40, 60), (100, 120), (120, 140), (140, 200)]);
+        let split = page.writes.iter().find(|record| record.from == 140).unwrap();
+        assert_eq!(split.threads_at(140).0.collect::<Vec<_>>(), [10]);
+    }
+
+    #[test]
+    fn what_is_unordered_or_races_with_more_stays() {
+        let mut page = Page::default();
+        page.note(record(0, 4, true, false), |_| true);
+        page.note(record(0, 4, true, true), |_| true);
+        assert_eq!(page.writes.len(), 2, "a strong write does not race with what a weak one races with");
+        page.note(record(0, 4, false, false), |_| false);
+        page.note(record(0, 4, false, false), |_| false);
+        assert_eq!(page.reads.len(), 2);
+        page.note(record(0, 4, true, false), |_| true);
+        assert_eq!((page.reads.len(), page.writes.len()), (0, 1));
+    }
+
+    #[test]
+    fn bytes_are_of_the_lane_that_accessed_them() {
+        let record = Record { from: 0, to: 20, origin: -12, ..record(0, 20, false, false) };
+        let (threads, end) = record.threads_at(1);
+        assert_eq!((threads.collect::<Vec<_>>(), end), (vec![3], 4));
+        let all = Record { width: 0, lanes: 0b1010, thread: 32, ..record };
+        assert_eq!(all.threads_at(7).0.collect::<Vec<_>>(), [33, 35]);
+        assert!(!all.same_threads(&all) && record.same_threads(&Record { origin: 0, thread: 3, ..record }));
+    }
+}

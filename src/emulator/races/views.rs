@@ -1,0 +1,117 @@
+//! Clocks side by side: the memory model's own, and those that know more because something is assumed or granted.
+
+use std::sync::Arc;
+
+use super::clock::Clock;
+
+/// A way to decide what is ordered. Each has a clock of its own, which is handed on along the same paths as the others.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum View {
+    /// Causality order of the PTX ISA.
+    Strict,
+    /// And what a stream did before a kernel is published by strong `.sys` writes of that kernel.
+    Boundary,
+    /// And what came before a barrier of the block is published by strong `.sys` writes after it. Only for writes after reads.
+    Retired,
+    /// As if all scopes were `.sys`.
+    AnyScope,
+    /// As if every strong write released.
+    EveryRelease,
+    /// As if every strong read acquired.
+    EveryAcquire,
+    /// All three.
+    Everything,
+    /// Only paths with a `fence.proxy.alias`, or across a kernel's boundary.
+    Alias,
+}
+
+impl View {
+    pub(super) const COUNT: usize = 8;
+
+    pub(super) const ALL: [View; View::COUNT] = [
+        View::Strict,
+        View::Boundary,
+        View::Retired,
+        View::AnyScope,
+        View::EveryRelease,
+        View::EveryAcquire,
+        View::Everything,
+        View::Alias,
+    ];
+
+    pub(super) fn ignores_scopes(self) -> bool {
+        matches!(self, View::AnyScope | View::Everything)
+    }
+
+    pub(super) fn releases_always(self) -> bool {
+        matches!(self, View::EveryRelease | View::Everything)
+    }
+
+    pub(super) fn acquires_always(self) -> bool {
+        matches!(self, View::EveryAcquire | View::Everything)
+    }
+}
+
+/// What is known in each view.
+#[derive(Clone, Debug)]
+pub(super) struct Views([Arc<Clock>; View::COUNT]);
+
+impl Default for Views {
+    fn default() -> Views {
+        let nothing = Arc::<Clock>::default();
+        Views(std::array::from_fn(|_| nothing.clone()))
+    }
+}
+
+impl Views {
+    #[inline(always)]
+    pub(super) fn of(&self, view: View) -> &Arc<Clock> {
+        &self.0[view as usize]
+    }
+
+    /// Adds what a clock has to one view.
+    pub(super) fn learn(&mut self, view: View, clock: &Arc<Clock>) {
+        self.0[view as usize] = Clock::join(&self.0[view as usize], clock);
+    }
+
+    /// What either knows. Views that are equal in both stay shared.
+    pub(super) fn join(a: &Arc<Views>, b: &Arc<Views>) -> Arc<Views> {
+        if Arc::ptr_eq(a, b) {
+            return a.clone();
+        }
+        let mut joined = Views::clone(a);
+        for view in 0..View::COUNT {
+            let same = (0..view).find(|&other| Arc::ptr_eq(&a.0[view], &a.0[other]) && Arc::ptr_eq(&b.0[view], &b.0[other]));
+            joined.0[view] = same.map_or_else(|| Clock::join(&a.0[view], &b.0[view]), |other| joined.0[other].clone());
+        }
+        let unchanged = |from: &Views| joined.0.iter().zip(&from.0).all(|(joined, from)| Arc::ptr_eq(joined, from));
+        if unchanged(a) {
+            return a.clone();
+        }
+        if unchanged(b) { b.clone() } else { Arc::new(joined) }
+    }
+
+    /// With a change to all views but that of aliases, which fences alone extend.
+    pub(super) fn with(&self, change: impl Fn(&mut Clock)) -> Views {
+        let mut changed = self.clone();
+        for view in (0..View::COUNT).filter(|&view| view != View::Alias as usize) {
+            let same = (0..view).find(|&other| Arc::ptr_eq(&self.0[view], &self.0[other]));
+            changed.0[view] = same.map_or_else(
+                || {
+                    let mut clock = Clock::clone(&self.0[view]);
+                    change(&mut clock);
+                    Arc::new(clock)
+                },
+                |other| changed.0[other].clone(),
+            );
+        }
+        changed
+    }
+
+    /// A fence between aliases, or a kernel's boundary: all that is known in order is known to other proxies too.
+    pub(super) fn across_proxies(mut self) -> Views {
+        let strict = self.of(View::Strict).clone();
+        self.learn(View::Alias, &strict);
+        self
+    }
+}
