@@ -38,7 +38,7 @@ mod narrow;
 #[cfg(test)]
 mod tests;
 
-pub use approximate::{Approximation, approximate};
+pub use approximate::{Approximation, Bound, approximate};
 pub use compare::{Comparison, compare};
 pub use convert::{Integer, float_to_float, float_to_integer, integer_to_float, integer_to_integer, round_to_integral};
 pub use float::{Bf16, Divide, F16, F32, F64, Float, Mode, lanes, lanes_of_one, lanes_of_three};
