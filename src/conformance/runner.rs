@@ -1,6 +1,9 @@
 //! The way of a case: scenario, run, checks, verdict.
 
-use std::time::{Duration, Instant};
+use std::{
+    collections::BTreeSet,
+    time::{Duration, Instant},
+};
 
 use super::{
     case::{Case, Fault},
@@ -10,7 +13,7 @@ use super::{
 };
 use crate::{
     machine::{Machine, MachineError},
-    plan::Region,
+    plan::{Build, Op, Region, Step},
 };
 
 /// How cases are judged.
@@ -75,12 +78,30 @@ fn try_judge(case: &Case, machine: &mut dyn Machine, settings: &Settings<'_>) ->
     check(case, &scenario, machine)
 }
 
+/// The kernel modules that cases launch, with their builds. A case that is not supported launches nothing.
+pub fn modules<'c>(cases: impl IntoIterator<Item = &'c Case>, waiting_blocks: u32) -> BTreeSet<(String, Build)> {
+    let mut modules = BTreeSet::new();
+    for case in cases {
+        let Ok(scenario) = scenario::build(case, &Options { waiting_blocks, shared_pads: false }) else { continue };
+        let plans = scenario.script.steps.iter().flat_map(|step| match step {
+            Step::Enqueue { plan, .. } => std::slice::from_ref(plan),
+            Step::Capture { plans, .. } => plans,
+            _ => &[],
+        });
+        for op in plans.flat_map(|plan| plan.ranks.iter().flatten()) {
+            if let Op::Launch(launch) = op {
+                modules.insert((launch.module.clone(), launch.build));
+            }
+        }
+    }
+    modules
+}
+
 /// Prints what a case would do: its buffers, its steps and the plan of each call.
 ///
 /// # Errors
 /// Why the case is not supported.
 pub fn describe(case: &Case, waiting_blocks: u32) -> Result<String, String> {
-    use crate::plan::Step;
     use std::fmt::Write;
     let scenario = scenario::build(case, &Options { waiting_blocks, shared_pads: false })?;
     let mut text = format!("{case}\n");

@@ -27,7 +27,7 @@ use xshell::Shell;
 
 use crate::{
     CANNOT_RUN, FINDING, USAGE,
-    emulated::Emulated,
+    emulated::{self, Emulated},
     project,
     worker::{Machine, On},
 };
@@ -182,6 +182,10 @@ impl Cases {
             On::Cuda => "no algorithm of this version uses NVLink multicast; NCCL ran with NCCL_NVLS_ENABLE=0".into(),
             On::Emulator => format!("every case ran under one schedule, that of seed {}; races were not checked", self.seed),
         });
+        if let Some(note) = (on == On::Emulator).then(|| emulated::not_compared(&cases)).flatten() {
+            println!("{note}");
+            record.notes.push(note);
+        }
         for (path, text) in [(&self.json, serde_json::to_string(&record)?), (&self.junit, junit(&record))] {
             if let Some(path) = path {
                 // The verdicts have been printed; a file that cannot be written must not take them back.

@@ -1,6 +1,7 @@
 //! Atomic operations (PTX ISA 9.7.13, atom and red): what memory holds afterwards, and what was there before.
 //!
-//! Every thread has a place of its own, so that no order decides a result. Vectors are not compared.
+//! Every thread has a place of its own, so that no order decides a result. Vectors are not compared, and so no
+//! minimum or maximum of halves, which have no other form.
 
 use super::{Form, value};
 use crate::emulator::ptx::Type::{self, *};
@@ -28,7 +29,7 @@ pub(super) fn forms() -> Vec<Form> {
 }
 
 fn operations() -> [(&'static str, &'static [Type]); 10] {
-    const EXTREMA: &[Type] = &[U32, S32, U64, S64, F16, F16x2, Bf16, Bf16x2];
+    const EXTREMA: &[Type] = &[U32, S32, U64, S64];
     [
         ("add", &[U32, S32, U64, F16, F16x2, Bf16, Bf16x2, F32, F64]),
         ("min", EXTREMA),

@@ -16,7 +16,8 @@ pub(super) fn forms() -> Vec<Form> {
         for (_, comparison) in Comparison::ALL.iter().filter(|(_, comparison)| has(ty, *comparison)) {
             for ftz in BOTH.into_iter().filter(|ftz| flushes || !ftz) {
                 forms.push(predicates(*comparison, ty, ftz));
-                forms.extend(destinations(ty).iter().map(|&to| values(*comparison, to, ty, ftz)));
+                let destinations = destinations(ty).iter().filter(|to| !ftz || **to != Bf16);
+                forms.extend(destinations.map(|&to| values(*comparison, to, ty, ftz)));
             }
         }
     }
@@ -52,11 +53,13 @@ fn combinations() -> impl Iterator<Item = (String, &'static str)> {
 
 fn predicates(comparison: Comparison, ty: Type, ftz: bool) -> Form {
     let rest = format!("{}.{ty}", flag(ftz, "ftz"));
-    let one = |(op, operand)| {
-        format!(
+    // A comparison of one half has one predicate (PTX ISA 9.7.7, setp).
+    let one = |(op, operand)| match ty {
+        F16 | Bf16 => format!("setp.{comparison}{op}{rest} %p, %a, %b{operand};\nselp.b32 %x, 1, 0, %p;"),
+        _ => format!(
             "setp.{comparison}{op}{rest} %p|%q, %a, %b{operand};\n\
              selp.b32 %x, 1, 0, %p;\nselp.b32 %y, 2, 0, %q;\nor.b32 %x, %x, %y;"
-        )
+        ),
     };
     Form::new(format!("setp.{comparison}{rest}"), &[value(ty), value(ty), TRUTH], U32).with_code(combinations().map(one).collect())
 }

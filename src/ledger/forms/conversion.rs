@@ -12,12 +12,14 @@ pub(super) fn forms() -> Vec<Form> {
     let mut forms = Vec::new();
     for from in INTEGERS {
         for to in INTEGERS {
-            forms.extend(BOTH.map(|sat| one(&flag(sat, "sat"), to, from)));
+            // ptxas takes .sat only where a value may be out of range.
+            forms.extend(BOTH.into_iter().filter(|sat| !sat || !fits(from, to)).map(|sat| one(&flag(sat, "sat"), to, from)));
         }
     }
-    for (integer, float) in INTEGERS.into_iter().flat_map(|integer| FLOATS.map(|float| (integer, float))) {
+    let pairs = INTEGERS.into_iter().flat_map(|integer| FLOATS.map(|float| (integer, float)));
+    for (integer, float) in pairs.filter(|(integer, float)| *float != Bf16 || integer.bits() > 8) {
         for rounding in TO_INTEGRAL {
-            for (ftz, sat) in flushes_and_saturates(float == F32, true) {
+            for (ftz, sat) in flushes_and_saturates(float == F32, float != Bf16) {
                 forms.push(one(&format!(".{rounding}{ftz}{sat}"), integer, float));
             }
         }
@@ -32,6 +34,15 @@ pub(super) fn forms() -> Vec<Form> {
     }
     packed(&mut forms);
     forms
+}
+
+/// Whether one integer type has all values of another.
+fn fits(from: Type, to: Type) -> bool {
+    match (from.is_signed(), to.is_signed()) {
+        (true, false) => false,
+        (false, true) => to.bits() > from.bits(),
+        _ => to.bits() >= from.bits(),
+    }
 }
 
 fn one(modifiers: &str, to: Type, from: Type) -> Form {
