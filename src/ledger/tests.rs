@@ -165,3 +165,21 @@ fn spellings_of_one_form_have_one_name() {
     }
     assert_eq!(name("mov.b32 %r, %r;"), None);
 }
+
+#[test]
+fn the_schema_names_every_field_of_a_row() {
+    let schema = include_str!("../../docs/record-schema.md");
+    let of = |name: &str, expected: u64, got: u64| {
+        let form = form(name);
+        Row::compare(&form, &Inputs { planes: vec![vec![0]; form.operands.len()] }, &[expected], &[got])
+    };
+    let mut row = of("ex2.approx.f32", 0x3f80_0000, 0x7fff_ffff);
+    row.first_open = of("add.rn.f64", 0x7ff8_0000_0000_0000, 0xfff8_0000_0000_0000).first_open;
+    (row.open, row.nan_mismatches, row.reason) = (1, 1, "refused".into());
+    let row = serde_json::to_value(row).unwrap();
+    let fields: Vec<&String> = row.as_object().unwrap().keys().collect();
+    assert_eq!(fields.len(), 11, "{fields:?}");
+    for field in fields {
+        assert!(schema.contains(&format!("| `cases[].{field}` |")), "docs/record-schema.md does not say what `cases[].{field}` is");
+    }
+}

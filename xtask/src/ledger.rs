@@ -86,7 +86,7 @@ impl Ledger {
         }
         let library = ledger::generate::library(&forms);
         // One rank: the first of the GPUs, unless told.
-        self.machine.gpus.get_or_insert_with(|| if self.on == On::Cuda { vec![0] } else { Vec::new() });
+        self.machine.gpus.get_or_insert_with(|| vec![0]);
         let mut expecting = Emulator::new(EmulatorOptions { library: library.clone(), ..EmulatorOptions::default() });
         let start = Instant::now();
         let (machine, rows) = match self.on {

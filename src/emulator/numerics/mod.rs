@@ -6,7 +6,7 @@
 //! `.approx` instructions are in [`approximate`], and only there.
 //!
 //! # Readings of the PTX ISA
-//! Where the ISA is silent or leaves a choice, this is what was chosen. Only a GPU can say whether hardware agrees.
+//! Where the ISA is silent or leaves a choice, this is what was chosen. Only a GPU can say whether hardware agrees: see docs/ledger.md.
 //!
 //! | matter | reading | source |
 //! |---|---|---|
