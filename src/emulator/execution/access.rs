@@ -381,8 +381,7 @@ impl Executor<'_> {
         let mut changed = false;
         for lane in lanes_of(lanes) {
             let address = memory::Address(addresses[lane]);
-            // In shared memory, f32 keeps subnormals; in global memory it flushes them (PTX ISA atom).
-            let ftz = ty == Type::F32 && !(self.block.shared != 0 && addresses[lane] >> 36 == self.block.shared >> 36);
+            let global = !(self.block.shared != 0 && addresses[lane] >> 36 == self.block.shared >> 36);
             let failed = |error| Trouble::Access(Some(lane as u32), error);
             old[lane] = self.memory.load(address, rank).map_err(failed)?;
             let mut new = old[lane];
@@ -397,7 +396,7 @@ impl Executor<'_> {
                     AtomicOp::CompareAndSwap if number(&old[lane]) == number(&operands[lane]) => number(&swapped[lane]),
                     AtomicOp::CompareAndSwap => number(&old[lane]),
                     AtomicOp::Exchange => number(&operands[lane]),
-                    _ => combined(op, ty, number(&old[lane]) as u64, number(&operands[lane]) as u64, ftz)?.into(),
+                    _ => combined(op, ty, number(&old[lane]) as u64, number(&operands[lane]) as u64, global)?.into(),
                 };
                 new[at].copy_from_slice(&result.to_le_bytes()[..width]);
             }
@@ -414,9 +413,16 @@ impl Executor<'_> {
     }
 }
 
-/// What two values make, in the low bits.
-pub(super) fn combined(op: AtomicOp, ty: Type, a: u64, b: u64, ftz: bool) -> Result<u64, Trouble> {
-    let mode = Mode { ftz, ..Mode::NEAREST };
+/// What two values make, in the low bits. In `global` memory f32 is flushed of subnormals (PTX ISA atom), and a sum in f64 is an operand that
+/// is NaN as it stands, the second before the first, which hardware shows.
+pub(super) fn combined(op: AtomicOp, ty: Type, a: u64, b: u64, global: bool) -> Result<u64, Trouble> {
+    let mode = Mode { ftz: global && ty == Type::F32, ..Mode::NEAREST };
+    if global
+        && (op, ty) == (AtomicOp::Add, Type::F64)
+        && let Some(nan) = [b, a].into_iter().find(|&operand| F64::is_nan(operand))
+    {
+        return Ok(nan);
+    }
     macro_rules! float {
         ($format:ty, $a:expr, $b:expr) => {{
             let (a, b) = (<$format>::lower($a), <$format>::lower($b));
