@@ -84,9 +84,9 @@ fn tuple(form: &Form, edges: &[Vec<u64>], index: usize, count: usize, choice: &m
     values
 }
 
-/// Whether an operand has the type of the one before it.
+/// Whether an operand has the type of the one before it, and may be beside it: a field's neighbours may be past its range.
 fn same_type(form: &Form, place: usize) -> bool {
-    place > 0 && form.operands[place - 1] == form.operands[place]
+    place > 0 && form.operands[place - 1] == form.operands[place] && form.operands[place].role != Role::Field
 }
 
 fn mask(ty: Type) -> u64 {
@@ -96,6 +96,7 @@ fn mask(ty: Type) -> u64 {
 fn random(operand: Operand, choice: &mut Choice) -> u64 {
     match operand.role {
         Role::Truth => choice.next() & 1,
+        Role::Field => choice.next() & 0xff,
         Role::Amount | Role::Value => choice.next() & mask(operand.ty),
     }
 }
@@ -117,7 +118,7 @@ pub(super) fn elements(ty: Type) -> Option<(Format, u32)> {
 
 /// A value whose magnitude is about that of the tuple's others; `product` where it is about that of the product of two.
 fn near_value(operand: Operand, scale: u64, product: bool, choice: &mut Choice) -> u64 {
-    if operand.role == Role::Amount {
+    if matches!(operand.role, Role::Amount | Role::Field) {
         return choice.next() % 72;
     }
     if operand.role == Role::Truth {
@@ -158,14 +159,18 @@ fn near_integer(bits: u32, scale: u64, choice: &mut Choice) -> u64 {
     if choice.one_in(2) { ended.wrapping_neg() } else { ended }
 }
 
+/// Amounts around the widths of registers, up to 255.
+const AROUND_WIDTHS: [u64; 25] = [0, 1, 2, 7, 8, 15, 16, 17, 24, 31, 32, 33, 40, 47, 48, 62, 63, 64, 65, 96, 127, 128, 129, 254, 255];
+
 /// The edges of an operand.
 fn edges_of(operand: Operand) -> Vec<u64> {
     match operand.role {
         Role::Truth => return vec![0, 1],
         Role::Amount => {
-            let far = [127, 128, 129, 254, 255, 256, 257, 288, 0xffff, 1 << 31, 0xffff_ffe1, 0xffff_ffff];
-            return [0, 1, 2, 7, 8, 15, 16, 17, 24, 31, 32, 33, 40, 47, 48, 62, 63, 64, 65, 96].into_iter().chain(far).collect();
+            let far = [256, 257, 288, 0xffff, 1 << 31, 0xffff_ffe1, 0xffff_ffff];
+            return AROUND_WIDTHS.into_iter().chain(far).collect();
         }
+        Role::Field => return AROUND_WIDTHS.into(),
         Role::Value => {}
     }
     let Some((format, count)) = elements(operand.ty) else { return integer_edges(operand.ty.bits()) };
@@ -212,6 +217,7 @@ fn float_edges(format: Format) -> Vec<u64> {
         normal + 1,
         normal << 1,
         one - normal,
+        one - 2, // Times `normal + 1` it is tiny by less than full precision can say.
         one - 1,
         one,
         one + 1,
@@ -232,6 +238,11 @@ fn float_edges(format: Format) -> Vec<u64> {
     for power in integers.filter(|power| power + bias < 2 * bias) {
         let value = (power + bias) << format.fraction;
         edges.extend([value - 1, value, value + 1]);
+    }
+    if format == Format::F64 {
+        // Half, a quarter and an eighth of a unit below the smallest normal number of f32: there `.ftz` decides what is tiny.
+        let (smallest, unit) = ((bias - 126) << format.fraction, normal >> Format::F32.fraction << 1);
+        edges.extend([2, 4, 8].map(|part| smallest - unit / part));
     }
     let sign = format.sign();
     let negative: Vec<u64> = edges.iter().map(|edge| edge | sign).collect();
@@ -254,6 +265,8 @@ mod tests {
             let count = inputs.count();
             assert!(count.is_multiple_of(BLOCK) && (BLOCK..=65536).contains(&count), "{}: {count}", form.name);
             assert_eq!(inputs.planes.len(), form.operands.len());
+            let fields = form.operands.iter().zip(&inputs.planes).filter(|(operand, _)| operand.role == Role::Field);
+            assert!(fields.flat_map(|(_, plane)| plane).all(|&amount| amount <= 255), "{}: past what the ISA defines", form.name);
             for (operand, plane) in form.operands.iter().zip(&inputs.planes) {
                 let edges = edges_of(*operand);
                 let seen = edges.iter().filter(|edge| plane.contains(edge)).count();

@@ -45,6 +45,12 @@ pub struct Row {
     /// The first difference that is open.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub first_open: Option<Difference>,
+    /// Mismatches, evenly from all of them; where examples were asked for.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub examples: Vec<Difference>,
+    /// The same of open differences.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub open_examples: Vec<Difference>,
     /// Why the machine did not run it.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub reason: String,
@@ -86,44 +92,58 @@ impl Row {
             max_ulps: form.bound.map(|_| 0),
             first: None,
             first_open: None,
+            examples: Vec::new(),
+            open_examples: Vec::new(),
             reason: String::new(),
         }
     }
 
-    /// Compares what a machine gave with what the emulator expects, both for each instruction of the form in turn over all tuples.
-    pub fn compare(form: &Form, inputs: &Inputs, expected: &[u64], got: &[u64]) -> Row {
+    /// Compares what a machine gave with what the emulator expects, both for each instruction of the form in turn over all tuples. Where more
+    /// than one of `examples` is asked for, the row has up to so many mismatches and so many open differences.
+    pub fn compare(form: &Form, inputs: &Inputs, expected: &[u64], got: &[u64], examples: usize) -> Row {
         let count = inputs.count();
         let mut row = Row::of(form, count);
+        let (mut mismatches, mut open) = (Vec::new(), Vec::new());
         for (index, (&expected, &got)) in expected.iter().zip(got).enumerate().filter(|(_, (expected, got))| expected != got) {
-            let operands = inputs.tuple(index % count);
-            let difference = || Difference {
-                operands: operands
-                    .iter()
-                    .zip(&form.operands)
-                    .map(|(bits, operand)| hexadecimal(*bits, operand.ty))
-                    .collect::<Vec<_>>()
-                    .join(" "),
-                expected: hexadecimal(expected, form.result),
-                got: hexadecimal(got, form.result),
-                instruction: if form.code.len() > 1 { form.code[index / count].replace('\n', " ") } else { String::new() },
-            };
-            match judge(form, &operands, expected, got) {
+            match judge(form, &inputs.tuple(index % count), expected, got) {
                 Judgement::Within(ulps) => row.max_ulps = row.max_ulps.max(Some(ulps)),
-                Judgement::Open => {
-                    row.open += 1;
-                    row.first_open.get_or_insert_with(difference);
-                }
+                Judgement::Open => open.push(index),
                 Judgement::Mismatch { nan } => {
-                    row.mismatches += 1;
                     row.nan_mismatches += usize::from(nan);
-                    row.first.get_or_insert_with(difference);
+                    mismatches.push(index);
                 }
             }
+        }
+        (row.mismatches, row.open) = (mismatches.len(), open.len());
+        let difference = |index: usize| difference(form, inputs, index, expected[index], got[index]);
+        row.first = mismatches.first().copied().map(difference);
+        row.first_open = open.first().copied().map(difference);
+        if examples > 1 {
+            row.examples = spread(&mismatches, examples).map(difference).collect();
+            row.open_examples = spread(&open, examples).map(difference).collect();
         }
         if row.mismatches > 0 || expected.len() != got.len() {
             row.status = Status::Fail;
         }
         row
+    }
+}
+
+/// At most `most` of the values, the first among them: neighbours are much alike.
+fn spread(values: &[usize], most: usize) -> impl Iterator<Item = usize> {
+    let most = most.min(values.len());
+    (0..most).map(move |number| values[number * values.len() / most])
+}
+
+/// Result number `index`, as people read it.
+fn difference(form: &Form, inputs: &Inputs, index: usize, expected: u64, got: u64) -> Difference {
+    let count = inputs.count();
+    let operands = inputs.tuple(index % count);
+    Difference {
+        operands: operands.iter().zip(&form.operands).map(|(bits, operand)| hexadecimal(*bits, operand.ty)).collect::<Vec<_>>().join(" "),
+        expected: hexadecimal(expected, form.result),
+        got: hexadecimal(got, form.result),
+        instruction: if form.code.len() > 1 { form.code[index / count].replace('\n', " ") } else { String::new() },
     }
 }
 

@@ -60,7 +60,7 @@ fn every_form_of_the_checked_in_ptx_is_in_the_list() {
 /// Results computed by hand from the ISA's words, so that a table of the emulator against itself is not all there is.
 #[test]
 fn kernels_hand_operands_over_as_the_instruction_names_them() {
-    let cases: [(&str, &[u64], &[u64]); 12] = [
+    let cases: [(&str, &[u64], &[u64]); 14] = [
         ("sub.s32", &[5, 7], &[0xffff_fffe]),
         ("div.rn.f32", &[0x3f80_0000, 0x4040_0000], &[0x3eaa_aaab]),
         ("fma.rn.f64", &[0x4000_0000_0000_0000, 0x4008_0000_0000_0000, 0x3ff0_0000_0000_0000], &[0x401c_0000_0000_0000]),
@@ -71,6 +71,8 @@ fn kernels_hand_operands_over_as_the_instruction_names_them() {
         ("cvt.s32.s8", &[0xabcd_ef80], &[0xffff_ff80]),
         ("setp.lt.s32", &[0xffff_ffff, 0, 0], &[1, 0, 1, 1]),
         ("selp.b64", &[7, 9, 1], &[7]),
+        ("testp.normal.f32", &[0x8000_0000], &[1]),
+        ("set.eq.u32.f16x2", &[0x3c00_3c00, 0x3c00_4000, 0], &[0xffff_0000, 0, 0xffff_0000, 0xffff_0000]),
         ("atom.shared.add.u32", &[40, 2], &[42, 40]),
         ("red.global.max.s32", &[0xffff_ffff, 3], &[3]),
     ];
@@ -88,10 +90,10 @@ fn a_wrong_bit_is_a_mismatch_with_its_operands() {
     let inputs = Inputs::of(&form);
     let expected = run(&form, &inputs);
     let mut got = expected.clone();
-    assert_eq!(Row::compare(&form, &inputs, &expected, &got).status, Status::Pass);
+    assert_eq!(Row::compare(&form, &inputs, &expected, &got, 1).status, Status::Pass);
     let planted = expected.iter().position(|&bits| bits == 0x4000_0000).expect("2 is a product of edges");
     got[planted] += 1;
-    let row = Row::compare(&form, &inputs, &expected, &got);
+    let row = Row::compare(&form, &inputs, &expected, &got, 1);
     assert_eq!((row.status, row.mismatches, row.nan_mismatches), (Status::Fail, 1, 0));
     let first = row.first.unwrap();
     let operands: Vec<String> = inputs.tuple(planted).iter().map(|bits| format!("{bits:#010x}")).collect();
@@ -99,11 +101,22 @@ fn a_wrong_bit_is_a_mismatch_with_its_operands() {
 }
 
 #[test]
+fn examples_are_spread_over_all_differences() {
+    let form = form("add.u32");
+    let inputs = Inputs { planes: vec![(0..100).collect(), vec![0; 100]] };
+    let row = |examples| Row::compare(&form, &inputs, &[0; 100], &[1; 100], examples);
+    assert!(row(1).examples.is_empty(), "the first is enough");
+    let operands: Vec<String> = row(4).examples.into_iter().map(|example| example.operands).collect();
+    assert_eq!(operands, [0, 25, 50, 75].map(|first| format!("{first:#010x} 0x00000000")));
+    assert_eq!(row(1000).examples.len(), 100);
+}
+
+#[test]
 fn nans_must_be_canonical_where_the_isa_says_so() {
     let compare = |name: &str, expected: u64, got: u64| {
         let form = form(name);
         let inputs = Inputs { planes: vec![vec![0]; form.operands.len()] };
-        Row::compare(&form, &inputs, &[expected], &[got])
+        Row::compare(&form, &inputs, &[expected], &[got], 1)
     };
     let single = compare("add.rn.f32", 0x7fff_ffff, 0x7fc0_0000);
     assert_eq!((single.mismatches, single.nan_mismatches, single.open), (1, 1, 0));
@@ -119,7 +132,7 @@ fn nans_must_be_canonical_where_the_isa_says_so() {
 fn an_approximate_form_is_held_to_its_bound() {
     let form = form("ex2.approx.ftz.f32");
     let inputs = Inputs { planes: vec![vec![0x3f00_0000]] };
-    let row = |got| Row::compare(&form, &inputs, &[0x3fb5_04f3], &[got]);
+    let row = |got| Row::compare(&form, &inputs, &[0x3fb5_04f3], &[got], 1);
     assert_eq!((row(0x3fb5_04f1).status, row(0x3fb5_04f1).max_ulps), (Status::Pass, Some(2)));
     assert_eq!(row(0x3fb5_04f0).status, Status::Fail);
     assert_eq!(row(0x7fff_ffff).status, Status::Fail);
@@ -128,7 +141,7 @@ fn an_approximate_form_is_held_to_its_bound() {
 #[test]
 fn quotients_by_zero_are_open_and_others_are_not() {
     let form = form("div.u32");
-    let row = |divisor| Row::compare(&form, &Inputs { planes: vec![vec![5], vec![divisor]] }, &[1], &[2]);
+    let row = |divisor| Row::compare(&form, &Inputs { planes: vec![vec![5], vec![divisor]] }, &[1], &[2], 1);
     assert_eq!((row(0).status, row(0).open), (Status::Pass, 1));
     assert_eq!((row(3).status, row(3).open), (Status::Fail, 0));
 }
@@ -171,14 +184,16 @@ fn the_schema_names_every_field_of_a_row() {
     let schema = include_str!("../../docs/record-schema.md");
     let of = |name: &str, expected: u64, got: u64| {
         let form = form(name);
-        Row::compare(&form, &Inputs { planes: vec![vec![0]; form.operands.len()] }, &[expected], &[got])
+        Row::compare(&form, &Inputs { planes: vec![vec![0]; form.operands.len()] }, &[expected], &[got], 1)
     };
     let mut row = of("ex2.approx.f32", 0x3f80_0000, 0x7fff_ffff);
     row.first_open = of("add.rn.f64", 0x7ff8_0000_0000_0000, 0xfff8_0000_0000_0000).first_open;
+    row.examples = row.first.iter().cloned().collect();
+    row.open_examples = row.first_open.iter().cloned().collect();
     (row.open, row.nan_mismatches, row.reason) = (1, 1, "refused".into());
     let row = serde_json::to_value(row).unwrap();
     let fields: Vec<&String> = row.as_object().unwrap().keys().collect();
-    assert_eq!(fields.len(), 11, "{fields:?}");
+    assert_eq!(fields.len(), 13, "{fields:?}");
     for field in fields {
         assert!(schema.contains(&format!("| `cases[].{field}` |")), "docs/record-schema.md does not say what `cases[].{field}` is");
     }

@@ -15,7 +15,7 @@ use passmuster::{
         report::{Record, Summary, table},
     },
     emulator::{Emulator, EmulatorOptions},
-    ledger::{self, Form, Inputs, Row, Session},
+    ledger::{self, Difference, Form, Inputs, Row, Session},
     machine::{self, MachineError},
 };
 use xshell::Shell;
@@ -47,6 +47,9 @@ pub(crate) struct Ledger {
     /// Print every form, not only those with something to say.
     #[arg(long)]
     all: bool,
+    /// Differences that are shown of each form, and of each kind, where there are more; with 1 the first.
+    #[arg(long, value_name = "N", default_value_t = 1)]
+    examples: usize,
     /// Write the kernels' PTX into this folder and stop.
     #[arg(long, value_name = "DIR")]
     ptx: Option<PathBuf>,
@@ -91,7 +94,7 @@ impl Ledger {
         let start = Instant::now();
         let (machine, rows) = match self.on {
             On::Cuda => match self.machine.open(library) {
-                Ok(mut machine) => (machine::Machine::info(&machine), compare(&forms, &mut machine, &mut expecting)?),
+                Ok(mut machine) => (machine::Machine::info(&machine), self.compare(&forms, &mut machine, &mut expecting)?),
                 Err(error) => {
                     eprintln!("ledger cannot run on this machine: {error}");
                     return Ok(ExitCode::from(CANNOT_RUN));
@@ -99,11 +102,31 @@ impl Ledger {
             },
             On::Emulator => {
                 let mut machine = Emulator::new(EmulatorOptions { library, seed: OTHER_SEED, ..EmulatorOptions::default() });
-                (machine::Machine::info(&machine), compare(&forms, &mut machine, &mut expecting)?)
+                (machine::Machine::info(&machine), self.compare(&forms, &mut machine, &mut expecting)?)
             }
         };
         let seconds = start.elapsed().as_secs_f64();
         self.report(machine, rows, seconds, sh)
+    }
+
+    /// A row for each form.
+    fn compare(&self, forms: &[Form], machine: &mut dyn machine::Machine, expecting: &mut Emulator) -> anyhow::Result<Vec<Row>> {
+        let mut machine = Session::open(machine, DEADLINE).context("the group of one rank")?;
+        let mut expecting = Session::open(expecting, DEADLINE).context("the emulator's group of one rank")?;
+        let bar = progress_bar(forms.len());
+        let mut rows = Vec::new();
+        for (index, form) in forms.iter().enumerate() {
+            let inputs = Inputs::of(form);
+            let expected = expecting.results(form, index, &inputs).with_context(|| format!("`{}` on the emulator", form.name))?;
+            rows.push(match machine.results(form, index, &inputs) {
+                Ok(got) => Row::compare(form, &inputs, &expected, &got, self.examples),
+                Err(error @ (MachineError::NotSupported { .. } | MachineError::Invalid { .. })) => Row::refused(form, error.to_string()),
+                Err(error) => bail!("`{}`: {error}", form.name),
+            });
+            bar.inc(1);
+        }
+        bar.finish_and_clear();
+        Ok(rows)
     }
 
     fn report(&self, machine: machine::MachineInfo, rows: Vec<Row>, seconds: f64, sh: &Shell) -> anyhow::Result<ExitCode> {
@@ -138,24 +161,9 @@ impl Ledger {
     }
 }
 
-/// A row for each form.
-fn compare(forms: &[Form], machine: &mut dyn machine::Machine, expecting: &mut Emulator) -> anyhow::Result<Vec<Row>> {
-    let mut machine = Session::open(machine, DEADLINE).context("the group of one rank")?;
-    let mut expecting = Session::open(expecting, DEADLINE).context("the emulator's group of one rank")?;
-    let bar = progress_bar(forms.len());
-    let mut rows = Vec::new();
-    for (index, form) in forms.iter().enumerate() {
-        let inputs = Inputs::of(form);
-        let expected = expecting.results(form, index, &inputs).with_context(|| format!("`{}` on the emulator", form.name))?;
-        rows.push(match machine.results(form, index, &inputs) {
-            Ok(got) => Row::compare(form, &inputs, &expected, &got),
-            Err(error @ (MachineError::NotSupported { .. } | MachineError::Invalid { .. })) => Row::refused(form, error.to_string()),
-            Err(error) => bail!("`{}`: {error}", form.name),
-        });
-        bar.inc(1);
-    }
-    bar.finish_and_clear();
-    Ok(rows)
+/// A difference on one line.
+fn shown(difference: &Difference) -> String {
+    format!("{} -> {}, got {}  {}", difference.operands, difference.expected, difference.got, difference.instruction)
 }
 
 /// The forms with a mismatch, an open difference or a bound; or all.
@@ -165,19 +173,22 @@ fn table_of(rows: &[Row], all: bool) -> String {
         .iter()
         .filter(|row| row.status != Status::NotSupported)
         .filter(speaks)
-        .map(|row| {
-            let shown = row.first.as_ref().or(row.first_open.as_ref());
-            let first = shown.map(|first| format!("{} -> {}, got {}  {}", first.operands, first.expected, first.got, first.instruction));
-            vec![
+        .flat_map(|row| {
+            let first = row.first.as_ref().or(row.first_open.as_ref());
+            let line = vec![
                 row.form.clone(),
-                first.unwrap_or_default(),
+                first.map(shown).unwrap_or_default(),
                 row.bound.clone().unwrap_or_default(),
                 row.max_ulps.map(|ulps| ulps.to_string()).unwrap_or_default(),
                 row.tuples.to_string(),
                 row.mismatches.to_string(),
                 row.nan_mismatches.to_string(),
                 row.open.to_string(),
-            ]
+            ];
+            // Below it what there is besides.
+            let others = row.examples.iter().chain(&row.open_examples).filter(|example| Some(*example) != first);
+            let below = others.map(|example| vec![String::new(), shown(example)]);
+            std::iter::once(line).chain(below).collect::<Vec<Vec<String>>>()
         })
         .collect();
     if lines.is_empty() {

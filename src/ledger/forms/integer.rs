@@ -1,6 +1,6 @@
 //! Integers and bits (PTX ISA 9.7.1, 9.7.8), and the reductions of a warp.
 
-use super::{AMOUNT, Form, TRUTH, flag, value};
+use super::{AMOUNT, FIELD, Form, TRUTH, flag, value};
 use crate::emulator::ptx::Type::{self, *};
 use crate::emulator::ptx::{BooleanOp, PermuteMode};
 
@@ -71,9 +71,9 @@ fn bits() -> Vec<Form> {
     }
     for ty in [U32, U64, S32, S64] {
         forms.extend(["bfind", "bfind.shiftamt"].map(|op| Form::new(format!("{op}.{ty}"), &[value(ty)], U32)));
-        forms.push(Form::new(format!("bfe.{ty}"), &[value(ty), AMOUNT, AMOUNT], ty));
+        forms.push(Form::new(format!("bfe.{ty}"), &[value(ty), FIELD, FIELD], ty));
     }
-    forms.extend([B32, B64].map(|ty| Form::new(format!("bfi.{ty}"), &[value(ty), value(ty), AMOUNT, AMOUNT], ty)));
+    forms.extend([B32, B64].map(|ty| Form::new(format!("bfi.{ty}"), &[value(ty), value(ty), FIELD, FIELD], ty)));
     for (_, mode) in PermuteMode::ALL {
         let index = *mode == PermuteMode::Index;
         forms.push(Form::new(format!("prmt.b32{}", flag(!index, &mode.to_string())), &[value(B32); 3], B32));

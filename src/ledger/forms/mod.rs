@@ -17,8 +17,10 @@ use crate::emulator::{numerics::Bound, ptx::Type};
 pub enum Role {
     /// A number or bits of the operand's type.
     Value,
-    /// A shift amount, a position or a length: values around the width, and far past it.
+    /// A shift amount: values around the width, and far past it.
     Amount,
+    /// The position or the length of a bit field: 0 to 255, beyond which the ISA does not define `bfe` and `bfi` (9.7.1).
+    Field,
     /// A predicate: the lowest bit.
     Truth,
 }
@@ -94,6 +96,7 @@ fn value(ty: Type) -> Operand {
 }
 
 const AMOUNT: Operand = Operand { ty: Type::U32, role: Role::Amount };
+const FIELD: Operand = Operand { ty: Type::U32, role: Role::Field };
 const TRUTH: Operand = Operand { ty: Type::Pred, role: Role::Truth };
 
 /// Predicates are stored as words.
