@@ -47,14 +47,14 @@ impl Module {
     }
 }
 
-/// The PTX that launches refer to: the embedded modules, of which some may be replaced, as by a mutant.
+/// The PTX that launches refer to: the embedded modules, of which some may be replaced, as by a mutant, and others added.
 #[derive(Clone, Default)]
 pub struct Library {
     replaced: BTreeMap<(String, Build), Cow<'static, str>>,
 }
 
 impl Library {
-    /// Replaces one module's PTX, or adds a module.
+    /// Replaces one module's PTX, or adds a module where there is none of that name.
     pub fn replace(&mut self, module: &str, build: Build, ptx: impl Into<Cow<'static, str>>) {
         self.replaced.insert((module.into(), build), ptx.into());
     }

@@ -11,5 +11,6 @@ pub mod contract;
 pub mod cuda;
 pub mod emulator;
 pub mod kernels;
+pub mod ledger;
 pub mod machine;
 pub mod plan;

@@ -5,7 +5,7 @@ use std::time::Duration;
 use passmuster::{
     conformance::{
         Case, Status, Verdict,
-        mutants::{self, Defect, Derived},
+        mutants::{self, Derived},
         runner::{self, Settings},
     },
     emulator::{Emulator, EmulatorOptions, Interleaving, ptx},
@@ -18,17 +18,10 @@ const SCHEDULES: u64 = 8;
 /// How many mutants are tried here.
 const SAMPLE: usize = 24;
 
-/// Whether what goes wrong is order between memory operations alone. Memory is sequentially consistent on the emulator until races are
-/// checked, so these are missed.
-fn is_seen_by_races_only(defect: Defect) -> bool {
-    matches!(defect, Defect::Order | Defect::Strength | Defect::Scope)
-}
-
-/// Known misses: one_shot's end barrier keeps reads of a rank's input before what overwrites it, and it takes a rarer schedule than these to see
-/// a read that comes too late.
-fn is_a_late_read(mutant: &Derived) -> bool {
-    ["one_shot/L825 ", "one_shot/L844 ", "one_shot/L853 ", "one_shot/L863 "].iter().any(|place| mutant.name.starts_with(place))
-        && matches!(mutant.defect, Defect::Barrier | Defect::Signal | Defect::Slot)
+/// Known misses: a fence between aliases, where profile `hopper` waives what it orders and a kernel's boundary is one in our reading; and the look
+/// at the end barrier that is taken only when the first two were in vain, which few schedules come to.
+fn is_missed(mutant: &Derived) -> bool {
+    mutant.original.contains("fence.proxy.alias") || mutant.name == "multimem/L390 ld.acquire.sys -> ld.relaxed.sys"
 }
 
 fn emulator(library: Library) -> Emulator {
@@ -69,15 +62,12 @@ fn kernels_pass_the_cases_of_their_mutants() {
     }
 }
 
-/// If this fails, a bug of synchronisation that is no mere race goes unseen.
+/// If this fails, a bug of synchronisation goes unseen.
 #[test]
 fn a_sample_of_the_mutants_is_caught() {
     let equivalents = mutants::equivalents().unwrap();
     let mut all = mutants::derived();
-    all.retain(|mutant| {
-        let is_equivalent = equivalents.iter().any(|known| known.name == mutant.name);
-        !is_equivalent && !is_seen_by_races_only(mutant.defect) && !is_a_late_read(mutant)
-    });
+    all.retain(|mutant| !is_missed(mutant) && !equivalents.iter().any(|known| known.name == mutant.name));
     let missed: Vec<String> =
         mutants::sample(all, SAMPLE).into_iter().filter(|mutant| !is_caught(mutant)).map(|mutant| mutant.name).collect();
     assert!(missed.is_empty(), "{missed:#?}");

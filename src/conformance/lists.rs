@@ -109,19 +109,19 @@ pub(super) fn boundary_counts(dtype: DType, world: u64) -> Vec<u64> {
 }
 
 /// A deterministic choice: the same list on every machine.
-struct Choice(u64);
+pub(crate) struct Choice(pub(crate) u64);
 
 impl Choice {
-    fn next(&mut self) -> u64 {
+    pub(crate) fn next(&mut self) -> u64 {
         self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
         mix(self.0)
     }
 
-    fn of<T: Copy>(&mut self, all: &[T]) -> T {
+    pub(crate) fn of<T: Copy>(&mut self, all: &[T]) -> T {
         all[(self.next() % all.len() as u64) as usize]
     }
 
-    fn one_in(&mut self, n: u64) -> bool {
+    pub(crate) fn one_in(&mut self, n: u64) -> bool {
         self.next().is_multiple_of(n)
     }
 }

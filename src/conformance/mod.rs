@@ -9,7 +9,7 @@ mod diagnosis;
 mod documented;
 pub mod generate;
 mod inputs;
-mod lists;
+pub(crate) mod lists;
 pub mod mutants;
 mod oracle;
 pub mod report;

@@ -1,6 +1,9 @@
 //! The way of a case: scenario, run, checks, verdict.
 
-use std::time::{Duration, Instant};
+use std::{
+    collections::BTreeSet,
+    time::{Duration, Instant},
+};
 
 use super::{
     case::{Case, Fault},
@@ -11,7 +14,7 @@ use super::{
 use crate::{
     contract::Order,
     machine::{Machine, MachineError},
-    plan::Region,
+    plan::{Build, Op, Region, Step},
 };
 
 /// How cases are judged.
@@ -86,11 +89,41 @@ fn try_judge(case: &Case, machine: &mut dyn Machine, settings: &Settings<'_>) ->
         kill_this_process_soon();
     }
     (settings.progress)("running");
-    let run = machine.run(&scenario.script, settings.deadline)?;
+    let (races, waived) = match machine.run(&scenario.script, settings.deadline) {
+        Ok(run) => (None, run.waived),
+        // The ranks came to the end: what the races did to the numbers is worth telling beside them.
+        Err(MachineError::Races { findings, waived, ended: None }) => {
+            (Some(MachineError::Races { findings, waived: Vec::new(), ended: None }), waived)
+        }
+        Err(error) => return Err(error),
+    };
     (settings.progress)("checking");
     let mut verdict = check(case, &scenario, machine)?;
-    verdict.waived = run.waived;
+    verdict.waived = waived;
+    if let Some(races) = races {
+        (verdict.status, verdict.reason) = (status_of(&races), races.to_string());
+        verdict.findings.splice(0..0, findings_of(&races));
+    }
     Ok(verdict)
+}
+
+/// The kernel modules that cases launch, with their builds. A case that is not supported launches nothing.
+pub fn modules<'c>(cases: impl IntoIterator<Item = &'c Case>, waiting_blocks: u32) -> BTreeSet<(String, Build)> {
+    let mut modules = BTreeSet::new();
+    for case in cases {
+        let Ok(scenario) = scenario::build(case, &Options { waiting_blocks, shared_pads: false }) else { continue };
+        let plans = scenario.script.steps.iter().flat_map(|step| match step {
+            Step::Enqueue { plan, .. } => std::slice::from_ref(plan),
+            Step::Capture { plans, .. } => plans,
+            _ => &[],
+        });
+        for op in plans.flat_map(|plan| plan.ranks.iter().flatten()) {
+            if let Op::Launch(launch) = op {
+                modules.insert((launch.module.clone(), launch.build));
+            }
+        }
+    }
+    modules
 }
 
 /// Prints what a case would do: its buffers, its steps and the plan of each call.
@@ -98,7 +131,6 @@ fn try_judge(case: &Case, machine: &mut dyn Machine, settings: &Settings<'_>) ->
 /// # Errors
 /// Why the case is not supported.
 pub fn describe(case: &Case, waiting_blocks: u32) -> Result<String, String> {
-    use crate::plan::Step;
     use std::fmt::Write;
     let scenario = scenario::build(case, &Options { waiting_blocks, shared_pads: false })?;
     let mut text = format!("{case}\n");

@@ -30,7 +30,7 @@ use xshell::Shell;
 
 use crate::{
     CANNOT_RUN, FINDING, USAGE,
-    emulated::Emulated,
+    emulated::{self, Emulated},
     foreign::{Elsewhere, Known},
     project,
     worker::{Machine, On},
@@ -269,6 +269,10 @@ impl Cases {
                 self.machine.multimem.name()
             ),
         });
+        if let Some(note) = (on == On::Emulator).then(|| emulated::not_compared(&cases)).flatten() {
+            println!("{note}");
+            record.notes.push(note);
+        }
         for (path, text) in [(&self.json, serde_json::to_string(&record)?), (&self.junit, junit(&record))] {
             if let Some(path) = path {
                 // The verdicts have been printed; a file that cannot be written must not take them back.

@@ -1,6 +1,7 @@
 //! Cases on the emulator: in this process, as many at once as there are processors. Nothing that a kernel does there can hang or crash it.
 
 use std::{
+    collections::BTreeSet,
     panic::{AssertUnwindSafe, catch_unwind},
     path::PathBuf,
     sync::{
@@ -13,6 +14,7 @@ use std::{
 
 use indicatif::ProgressBar;
 use passmuster::{
+    algorithms::Target,
     conformance::{
         Case, Fault, Status, Verdict,
         runner::{self, Settings},
@@ -20,6 +22,8 @@ use passmuster::{
         worker,
     },
     emulator::{Emulator, EmulatorOptions, Interleaving},
+    kernels::Library,
+    ledger,
     machine::{Machine, MachineInfo},
 };
 
@@ -141,4 +145,16 @@ pub(crate) fn judge(case: &Case, machine: &mut Emulator, options: &EmulatorOptio
         Some(fault) => named(fault, verdict),
         None => verdict,
     }
+}
+
+/// The forms that these cases' kernels have and that were not compared with hardware, in a sentence; none where all were.
+pub(crate) fn not_compared(cases: &[Case]) -> Option<String> {
+    let library = Library::default();
+    let mut forms = BTreeSet::new();
+    for (module, build) in runner::modules(cases, Target::default().waiting_blocks) {
+        // What the emulator cannot read has not run there, and the cases' verdicts say so.
+        forms.extend(library.ptx(&module, build).ok().and_then(|ptx| ledger::not_compared(ptx).ok()).into_iter().flatten());
+    }
+    let list = forms.into_iter().collect::<Vec<_>>().join(", ");
+    (!list.is_empty()).then(|| format!("forms not compared with hardware: {list}"))
 }

@@ -8,6 +8,7 @@ mod conform;
 mod emulated;
 mod foreign;
 mod kernels;
+mod ledger;
 mod mutants;
 mod project;
 mod test;
@@ -35,6 +36,7 @@ Examples:
   cargo xtask test-gpu merge       the same on this machine's GPUs, against NCCL: what must pass before a merge
   cargo xtask bench                times beside NCCL
   cargo xtask mutants              kernels with planted bugs: is each of them caught?
+  cargo xtask ledger               the emulator's arithmetic against the GPU's, instruction by instruction
   cargo xtask test                 everything that needs no GPU: what CI runs
   cargo xtask kernels              compile kernels/**/*.cu after an edit
   cargo xtask kernels --check      is the checked-in PTX what the sources compile to?
@@ -47,6 +49,7 @@ enum Command {
     TestGpu(conform::TestGpu),
     Bench(bench::Bench),
     Mutants(mutants::Mutants),
+    Ledger(ledger::Ledger),
     Kernels(kernels::Kernels),
     Bundle(bundle::Bundle),
     #[command(hide = true)]
@@ -81,6 +84,7 @@ fn run(command: Command, sh: &Shell) -> anyhow::Result<ExitCode> {
         Command::TestGpu(command) => command.run(sh),
         Command::Bench(command) => command.run(sh),
         Command::Mutants(command) => command.run(sh),
+        Command::Ledger(command) => command.run(sh),
         Command::Worker(command) => command.run(),
         Command::BenchWorker(command) => command.run(),
         Command::Kernels(command) => command.run(sh),

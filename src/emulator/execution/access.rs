@@ -462,8 +462,7 @@ impl Executor<'_> {
         let (mut changed, mut wrote) = (false, 0);
         for lane in lanes_of(lanes) {
             let address = memory::Address(addresses[lane]);
-            // In shared memory, f32 keeps subnormals; in global memory it flushes them (PTX ISA atom).
-            let ftz = ty == Type::F32 && !(self.block.shared != 0 && addresses[lane] >> 36 == self.block.shared >> 36);
+            let global = !(self.block.shared != 0 && addresses[lane] >> 36 == self.block.shared >> 36);
             let failed = |error| Trouble::Access(Some(lane as u32), error);
             old[lane] = self.memory.load(address, rank).map_err(failed)?;
             let mut new = old[lane];
@@ -481,7 +480,12 @@ impl Executor<'_> {
                     }
                     AtomicOp::CompareAndSwap => number(&old[lane]),
                     AtomicOp::Exchange => number(&operands[lane]),
-                    _ => combined(op, ty, number(&old[lane]) as u64, number(&operands[lane]) as u64, ftz)?.into(),
+                    _ => {
+                        let (held, given) = (number(&old[lane]) as u64, number(&operands[lane]) as u64);
+                        // Of two NaNs, shared memory keeps its own (H200).
+                        let (a, b) = if op == AtomicOp::Add && !global { (given, held) } else { (held, given) };
+                        combined(op, ty, a, b, global)?.into()
+                    }
                 };
                 new[at].copy_from_slice(&result.to_le_bytes()[..width]);
             }
@@ -499,9 +503,16 @@ impl Executor<'_> {
     }
 }
 
-/// What two values make, in the low bits.
-pub(super) fn combined(op: AtomicOp, ty: Type, a: u64, b: u64, ftz: bool) -> Result<u64, Trouble> {
-    let mode = Mode { ftz, ..Mode::NEAREST };
+/// What two values make, in the low bits. In `global` memory f32 is flushed of subnormals (PTX ISA atom), and a sum in f64 is an operand that
+/// is NaN as it stands, the second before the first, which hardware shows.
+pub(super) fn combined(op: AtomicOp, ty: Type, a: u64, b: u64, global: bool) -> Result<u64, Trouble> {
+    let mode = Mode { ftz: global && ty == Type::F32, ..Mode::NEAREST };
+    if global
+        && (op, ty) == (AtomicOp::Add, Type::F64)
+        && let Some(nan) = [b, a].into_iter().find(|&operand| F64::is_nan(operand))
+    {
+        return Ok(nan);
+    }
     macro_rules! float {
         ($format:ty, $a:expr, $b:expr) => {{
             let (a, b) = (<$format>::lower($a), <$format>::lower($b));

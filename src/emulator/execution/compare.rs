@@ -109,6 +109,8 @@ impl Registers {
         let (low, high) = self.compare(comparison, ty, ftz, ab)?;
         let (low, high) = (self.combined(low, combination), high.map(|high| self.combined(high, combination)));
         let one: u32 = match to {
+            // Of a packed comparison each half has its own truth.
+            Type::U32 | Type::S32 if high.is_some() => 0xffff,
             Type::U16 | Type::S16 => 0xffff,
             Type::U32 | Type::S32 => u32::MAX,
             Type::F32 => 0x3f80_0000,

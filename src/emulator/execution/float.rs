@@ -315,7 +315,8 @@ fn number_is<F: Held>(test: NumberTest, bits: F::Bits) -> bool {
         NumberTest::Infinite => magnitude == infinity,
         NumberTest::Number => magnitude <= infinity,
         NumberTest::NotANumber => magnitude > infinity,
-        NumberTest::Normal => (normal..infinity).contains(&magnitude),
+        // A zero counts as normal (PTX ISA 9.7.3, testp).
+        NumberTest::Normal => magnitude == 0 || (normal..infinity).contains(&magnitude),
         NumberTest::Subnormal => (1..normal).contains(&magnitude),
     }
 }

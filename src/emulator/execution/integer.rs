@@ -70,7 +70,8 @@ macro_rules! number {
             }
             #[inline(always)]
             fn remainder(self, other: $ty) -> $ty {
-                if other == 0 { self } else { self.wrapping_rem(other) }
+                // By zero the ISA leaves it open; hardware gives all ones, as for the quotient.
+                if other == 0 { !0 } else { self.wrapping_rem(other) }
             }
             #[inline(always)]
             fn positive_part(self) -> $ty {

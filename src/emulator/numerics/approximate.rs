@@ -23,15 +23,84 @@ pub enum Approximation {
 }
 
 impl Approximation {
-    /// How far hardware may be from the exact result: the ISA's bounds, noted from memory and to be held against its text before a result is
-    /// judged by them.
-    pub const fn bound(self) -> &'static str {
+    /// How far hardware may be from the exact result.
+    pub const fn bound(self) -> Bound {
         match self {
-            Approximation::Rcp => "1 ulp",
-            Approximation::Rsqrt => "relative error 2^-22.9",
-            Approximation::Sqrt => "relative error 2^-23",
-            Approximation::Ex2 => "2 ulp",
-            Approximation::Lg2 => "absolute error 2^-22 from 0.5 to 2, relative error 2^-22 elsewhere",
+            Approximation::Rcp => Bound::Ulps(1),
+            Approximation::Rsqrt => Bound::Relative { error: 1.277_653_5e-7, written: "2^-22.9" },
+            Approximation::Sqrt => Bound::Relative { error: 1.192_092_9e-7, written: "2^-23" },
+            Approximation::Ex2 => Bound::Ulps(2),
+            Approximation::Lg2 => Bound::Logarithm,
+        }
+    }
+}
+
+/// How far the result of an approximate instruction may be from the exact one: the ISA's bounds (9.7.3, of each instruction), noted from
+/// memory.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum Bound {
+    /// Units in the last place.
+    Ulps(u32),
+    /// Error over the exact result.
+    Relative {
+        /// The largest.
+        error: f64,
+        /// The same as a power.
+        written: &'static str,
+    },
+    /// `lg2.approx`: absolute error 2^-22 for operands from 0.5 to 2, relative error 2^-22 elsewhere.
+    Logarithm,
+    /// `div.approx`: 2 ulp for divisors from 2^-126 to 2^126 in magnitude. Beyond, the ISA gives the result; below, it says nothing.
+    Quotient,
+}
+
+impl Bound {
+    /// Of `div.approx.f32`.
+    pub const DIVIDE_APPROXIMATELY: Bound = Bound::Quotient;
+    /// Of `div.full.f32`.
+    pub const DIVIDE_FULL_RANGE: Bound = Bound::Ulps(2);
+
+    /// Whether `got` keeps the bound, where `nearest` is the exact result rounded to nearest. What `nearest` has of its own rounding is
+    /// allowed for. `last` is the instruction's last operand: the number, or the divisor. No NaN keeps a bound.
+    ///
+    /// ```
+    /// use passmuster::emulator::numerics::Bound;
+    /// let two_ulps = |got: u32| Bound::Ulps(2).holds(0, 0x3f80_0000, got);
+    /// assert!(two_ulps(0x3f80_0002) && two_ulps(0x3f7f_fffe) && !two_ulps(0x3f80_0003));
+    /// ```
+    pub fn holds(self, last: u32, nearest: u32, got: u32) -> bool {
+        let (exact, value) = (f64::from(f32::from_bits(nearest)), f64::from(f32::from_bits(got)));
+        if nearest == got || exact.is_nan() || value.is_nan() {
+            return nearest == got && !exact.is_nan();
+        }
+        let half_ulp = f64::from(f32::from_bits((nearest & 0x7f80_0000).max(0x0080_0000))) / f64::from(1 << 24);
+        let absolute = |error: f64| exact.is_finite() && (value - exact).abs() <= error + half_ulp;
+        let ulps = |most: u32| (nearest ^ got) >> 31 == 0 && nearest.abs_diff(got) <= most;
+        let operand = f32::from_bits(last);
+        match self {
+            Bound::Ulps(most) => ulps(most),
+            Bound::Relative { error, .. } => exact != 0.0 && absolute(error * exact.abs()),
+            Bound::Logarithm if operand > 0.5 && operand < 2.0 => absolute(TWO_TO_MINUS_22),
+            Bound::Logarithm => absolute(TWO_TO_MINUS_22 * exact.abs()),
+            Bound::Quotient => (last & 0x7fff_ffff) <= 0x7e80_0000 && ulps(2),
+        }
+    }
+
+    /// Whether the ISA says nothing of the result for this last operand.
+    pub fn says_nothing(self, last: u32) -> bool {
+        self == Bound::Quotient && (1..0x0080_0000).contains(&(last & 0x7fff_ffff))
+    }
+}
+
+const TWO_TO_MINUS_22: f64 = 1.0 / 4_194_304.0;
+
+impl std::fmt::Display for Bound {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Bound::Ulps(most) => write!(f, "{most} ulp"),
+            Bound::Relative { written, .. } => write!(f, "relative {written}"),
+            Bound::Logarithm => f.write_str("2^-22, relative outside 0.5 to 2"),
+            Bound::Quotient => f.write_str("2 ulp for normal divisors"),
         }
     }
 }

@@ -102,6 +102,9 @@ fn integral(negative: bool, significand: u64, exponent: i32, rounding: Rounding)
 #[inline]
 pub fn round_to_integral<F: Float>(bits: F::Bits, mode: Mode) -> F::Bits {
     let bits = flush_single::<F>(bits, mode);
+    if F::PAYLOADS && F::is_nan(bits) {
+        return if mode.sat { F::lower(0) } else { F::quiet(bits) };
+    }
     let rounded = match F::FORMAT.parts(F::raise(bits)) {
         Parts::Finite { negative, significand, exponent } if exponent < 0 => {
             let value = integral(negative, significand, exponent, mode.rounding);
@@ -112,21 +115,60 @@ pub fn round_to_integral<F: Float>(bits: F::Bits, mode: Mode) -> F::Bits {
     finish_single::<F>(rounded, mode)
 }
 
-/// `cvt` from one float format to another, or within one; `.ftz` touches operands and results in f32 only.
+/// `cvt` from one float format to another, or within one. `.ftz` touches operands and results in f32 only, but no operand of a conversion to
+/// f16.
 #[inline(always)]
 pub fn float_to_float<From: Float, To: Float>(bits: From::Bits, mode: Mode) -> To::Bits {
-    let bits = flush_single::<From>(bits, mode);
+    if From::is_nan(bits)
+        && !mode.sat
+        && let Some(nan) = converted_nan::<From, To>(bits, mode)
+    {
+        return nan;
+    }
+    let bits = if To::FORMAT == Format::F16 { bits } else { flush_single::<From>(bits, mode) };
     let raised = From::raise(bits);
-    let nearest = mode.rounding == Rounding::Nearest;
+    let converted = rounded::<From, To>(raised, mode.rounding);
+    // Tiny as arithmetic has it: twice the number is rounded to full precision.
+    let smallest = 1 << To::FORMAT.fraction;
+    let magnitude = |bits: To::Bits| To::raise(bits) & (To::FORMAT.sign() - 1);
+    let raised_to_normal = From::FORMAT == Format::F64
+        && To::FORMAT == Format::F32
+        && mode.ftz
+        && magnitude(converted) == smallest
+        && magnitude(rounded::<From, To>(raised + (1 << From::FORMAT.fraction), mode.rounding)) < 2 * smallest;
+    let converted = if raised_to_normal { To::lower(To::raise(converted) & To::FORMAT.sign()) } else { converted };
+    finish_single::<To>(converted, mode)
+}
+
+/// What a NaN becomes where that is not the destination's canonical NaN: see the readings in [the module](super).
+#[inline(always)]
+fn converted_nan<From: Float, To: Float>(nan: From::Bits, mode: Mode) -> Option<To::Bits> {
+    let raised = From::raise(nan);
+    if From::FORMAT == To::FORMAT && matches!(From::FORMAT, Format::F32 | Format::F64) && !mode.ftz {
+        return Some(To::lower(raised));
+    }
+    if From::FORMAT == Format::BF16 && To::FORMAT == Format::F32 && !mode.ftz {
+        return Some(To::lower(bf16_to_f32(raised as u16).into()));
+    }
+    if !From::PAYLOADS && !To::PAYLOADS {
+        return None;
+    }
+    let nan = if mode.ftz && From::FORMAT == Format::F32 { From::raise(From::NAN) } else { raised };
+    let sign = if nan & From::FORMAT.sign() != 0 { To::FORMAT.sign() } else { 0 };
+    let (from, to) = (From::FORMAT.fraction, To::FORMAT.fraction);
+    let payload = (nan & ((1 << from) - 1)) << (64 - from) >> (64 - to);
+    Some(To::quiet(To::lower(sign | To::FORMAT.above_largest() | payload)))
+}
+
+/// The conversion without modifiers but the rounding.
+#[inline(always)]
+fn rounded<From: Float, To: Float>(raised: u64, rounding: Rounding) -> To::Bits {
+    let nearest = rounding == Rounding::Nearest;
     // Constant conditions: of this chain one arm is left in each instance.
-    let converted = if From::FORMAT == To::FORMAT {
+    if From::FORMAT == To::FORMAT {
         To::lower(raised)
     } else if From::FORMAT == Format::BF16 && To::FORMAT == Format::F32 {
-        let wide = To::lower(bf16_to_f32(raised as u16).into());
-        match To::is_nan(wide) && !mode.sat {
-            true => return wide,
-            false => wide,
-        }
+        To::lower(bf16_to_f32(raised as u16).into())
     } else if From::FORMAT == Format::F16 && To::FORMAT == Format::F32 {
         To::lower(f16_to_f32(raised as u16).into())
     } else if From::FORMAT == Format::F32 && To::FORMAT == Format::F16 && nearest {
@@ -138,9 +180,8 @@ pub fn float_to_float<From: Float, To: Float>(bits: From::Bits, mode: Mode) -> T
     } else if From::FORMAT == Format::F64 && To::FORMAT == Format::F32 && nearest {
         To::lower((f64::from_bits(raised) as f32).to_bits().into())
     } else {
-        convert_any::<From, To>(raised, mode.rounding)
-    };
-    finish_single::<To>(converted, mode)
+        convert_any::<From, To>(raised, rounding)
+    }
 }
 
 fn convert_any<From: Float, To: Float>(bits: u64, rounding: Rounding) -> To::Bits {

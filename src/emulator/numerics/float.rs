@@ -12,7 +12,7 @@ use super::narrow::{bf16_to_f32, f16_to_f32, f32_to_bf16, f32_to_f16};
 pub struct Mode {
     /// `.rn`, `.rz`, `.rm`, `.rp`.
     pub rounding: Rounding,
-    /// `.ftz`: subnormal operands and results are zeros of their sign.
+    /// `.ftz`: subnormal operands and results that are tiny are zeros of their sign.
     pub ftz: bool,
     /// `.sat`: the result is clamped to `[+0, 1]`, NaN is +0.
     pub sat: bool,
@@ -37,14 +37,17 @@ impl Mode {
     }
 }
 
-/// Arithmetic of one format, on bits. Every NaN that an operation returns is [`Float::NAN`], unless it says otherwise.
+/// Arithmetic of one format, on bits. Every NaN that an operation returns is [`Float::NAN`], except in f64, where a NaN operand goes through:
+/// see the readings in [the module](super).
 pub trait Float: 'static {
     /// The unsigned integer of the format's width.
     type Bits: Copy + Eq + Debug;
     /// What the bits mean.
     const FORMAT: Format;
-    /// What NVIDIA hardware returns for NaN: 0x7fff, 0x7fffffff; for f64 see the readings in [the module](super).
+    /// What NVIDIA hardware returns for NaN: 0x7fff, 0x7fffffff; in f64 where no operand is NaN.
     const NAN: Self::Bits;
+    /// Whether the sign and the payload of a NaN operand are kept, which is then quiet: f64.
+    const PAYLOADS: bool;
 
     /// The bits, zero-extended.
     fn raise(bits: Self::Bits) -> u64;
@@ -52,6 +55,8 @@ pub trait Float: 'static {
     fn lower(bits: u64) -> Self::Bits;
     /// Whether the bits are a NaN's.
     fn is_nan(bits: Self::Bits) -> bool;
+    /// A NaN made quiet.
+    fn quiet(nan: Self::Bits) -> Self::Bits;
     /// A subnormal becomes the zero of its sign, all else stays.
     fn flush(bits: Self::Bits) -> Self::Bits;
     /// What the modifiers make of a result: canonical NaN, `.ftz`, `.satfinite`, `.sat`, `.relu`.
@@ -106,7 +111,7 @@ pub(super) fn apfloat_round(rounding: Rounding) -> Round {
 }
 
 macro_rules! float {
-    ($name:ident, $bits:ty, $signed:ty, $exact:ty, $format:expr, $nan:expr, $nan_sign:expr, $widen:expr, $narrow:expr, $fma:expr) => {
+    ($name:ident, $bits:ty, $signed:ty, $exact:ty, $format:expr, $nan:expr, $payloads:expr, $widen:expr, $narrow:expr, $fma:expr) => {
         impl $name {
             const SIGN: $bits = $format.sign() as $bits;
             const INFINITY: $bits = $format.above_largest() as $bits;
@@ -119,22 +124,48 @@ macro_rules! float {
             }
 
             #[inline(always)]
-            fn binary(
+            fn rounded(
                 a: $bits,
                 b: $bits,
-                mode: Mode,
+                rounding: Rounding,
                 nearest: impl Fn($bits, $bits) -> $bits,
                 exact: impl Fn($exact, $exact, Round) -> $exact,
             ) -> $bits {
-                let (a, b) = (Self::operand(a, mode), Self::operand(b, mode));
-                let result = match mode.rounding {
+                match rounding {
                     Rounding::Nearest => nearest(a, b),
                     rounding => {
                         let (a, b) = (<$exact>::from_bits(a.into()), <$exact>::from_bits(b.into()));
                         exact(a, b, apfloat_round(rounding)).to_bits() as $bits
                     }
-                };
-                Self::finish(result, mode)
+                }
+            }
+
+            /// A result with its modifiers; of NaN operands the first in `operands` counts.
+            #[inline(always)]
+            fn result<const N: usize>(bits: $bits, operands: [$bits; N], mode: Mode) -> $bits {
+                if $payloads && Self::is_nan(bits) {
+                    let operand = operands.into_iter().find(|&operand| Self::is_nan(operand));
+                    return operand.map_or($nan, Self::quiet);
+                }
+                Self::finish(bits, mode)
+            }
+
+            /// Twice a number that is not subnormal.
+            #[inline(always)]
+            fn doubled(bits: $bits) -> $bits {
+                if bits & !Self::SIGN == 0 { bits } else { bits.wrapping_add(Self::SMALLEST_NORMAL) }
+            }
+
+            /// A result of `operation`, which doubles where both its operands do, with `.ftz`: zero where it is tiny. It is tiny if rounding
+            /// to full precision, as if exponents had no lower end, leaves it below the smallest normal number; the subnormals' coarser
+            /// rounding may have raised it to that. Twice the number is rounded to full precision.
+            #[inline(always)]
+            fn without_tiny(a: $bits, c: $bits, mode: Mode, operation: impl Fn($bits, $bits) -> $bits) -> $bits {
+                let result = operation(a, c);
+                let raised = mode.ftz
+                    && result & !Self::SIGN == Self::SMALLEST_NORMAL
+                    && operation(Self::doubled(a), Self::doubled(c)) & !Self::SIGN < 2 * Self::SMALLEST_NORMAL;
+                if raised { result & Self::SIGN } else { result }
             }
 
             /// Bits in an order in which signed integers compare as the numbers do, -0 below +0.
@@ -152,15 +183,14 @@ macro_rules! float {
                     (false, false) => b,
                     (false, true) if !nan => a,
                     (true, false) if !nan => b,
-                    _ => $nan,
+                    _ => Self::result($nan, [b, a], mode),
                 }
             }
 
             #[inline(always)]
             fn with_sign(a: $bits, mode: Mode, set: impl Fn($bits) -> $bits) -> $bits {
                 match Self::is_nan(a) {
-                    true if $nan_sign => a,
-                    true => $nan,
+                    true => Self::result($nan, [a], mode),
                     false => set(Self::operand(a, mode)),
                 }
             }
@@ -170,6 +200,7 @@ macro_rules! float {
             type Bits = $bits;
             const FORMAT: Format = $format;
             const NAN: $bits = $nan;
+            const PAYLOADS: bool = $payloads;
 
             #[inline(always)]
             fn raise(bits: $bits) -> u64 {
@@ -182,6 +213,10 @@ macro_rules! float {
             #[inline(always)]
             fn is_nan(bits: $bits) -> bool {
                 bits & !Self::SIGN > Self::INFINITY
+            }
+            #[inline(always)]
+            fn quiet(nan: $bits) -> $bits {
+                nan | Self::SMALLEST_NORMAL >> 1
             }
             #[inline(always)]
             fn flush(bits: $bits) -> $bits {
@@ -202,20 +237,33 @@ macro_rules! float {
             }
             #[inline(always)]
             fn add(a: $bits, b: $bits, mode: Mode) -> $bits {
-                Self::binary(a, b, mode, |a, b| $narrow($widen(a) + $widen(b)), |a, b, round| a.add_r(b, round).value)
+                let (a, b) = (Self::operand(a, mode), Self::operand(b, mode));
+                // What is below the smallest normal number is exact: nothing is raised to it.
+                let nearest = |a, b| $narrow($widen(a) + $widen(b));
+                Self::result(Self::rounded(a, b, mode.rounding, nearest, |a, b, round| a.add_r(b, round).value), [b, a], mode)
             }
             #[inline(always)]
             fn sub(a: $bits, b: $bits, mode: Mode) -> $bits {
-                Self::binary(a, b, mode, |a, b| $narrow($widen(a) - $widen(b)), |a, b, round| a.sub_r(b, round).value)
+                let (a, b) = (Self::operand(a, mode), Self::operand(b, mode));
+                // What is below the smallest normal number is exact: nothing is raised to it.
+                let nearest = |a, b| $narrow($widen(a) - $widen(b));
+                Self::result(Self::rounded(a, b, mode.rounding, nearest, |a, b, round| a.sub_r(b, round).value), [b, a], mode)
             }
             #[inline(always)]
             fn mul(a: $bits, b: $bits, mode: Mode) -> $bits {
-                Self::binary(a, b, mode, |a, b| $narrow($widen(a) * $widen(b)), |a, b, round| a.mul_r(b, round).value)
+                let (a, b) = (Self::operand(a, mode), Self::operand(b, mode));
+                let nearest = |a, b| $narrow($widen(a) * $widen(b));
+                let product = |a, _| Self::rounded(a, b, mode.rounding, nearest, |a, b, round| a.mul_r(b, round).value);
+                Self::result(Self::without_tiny(a, 0, mode, product), [b, a], mode)
             }
             #[inline]
             fn fma(a: $bits, b: $bits, c: $bits, mode: Mode) -> $bits {
-                let c = Self::operand(c, mode);
-                Self::binary(a, b, mode, |a, b| $fma(a, b, c), |a, b, round| a.mul_add_r(b, <$exact>::from_bits(c.into()), round).value)
+                let (a, b, c) = (Self::operand(a, mode), Self::operand(b, mode), Self::operand(c, mode));
+                let sum = |a, c: $bits| {
+                    let exact = |a: $exact, b, round| a.mul_add_r(b, <$exact>::from_bits(c.into()), round).value;
+                    Self::rounded(a, b, mode.rounding, |a, b| $fma(a, b, c), exact)
+                };
+                Self::result(Self::without_tiny(a, c, mode, sum), [b, c, a], mode)
             }
             #[inline(always)]
             fn min(a: $bits, b: $bits, nan: bool, mode: Mode) -> $bits {
@@ -239,7 +287,7 @@ macro_rules! float {
 
 // The 16-bit formats compute in f32 and round again: two roundings are one where the wider format has 2p + 2 bits (Figueroa, 1995).
 float!(F32, u32, i32, ieee::Single, Format::F32, 0x7fff_ffff, false, f32::from_bits, f32::to_bits, fma_f32);
-float!(F64, u64, i64, ieee::Double, Format::F64, 0x7ff8_0000_0000_0000, true, f64::from_bits, f64::to_bits, fma_f64);
+float!(F64, u64, i64, ieee::Double, Format::F64, 0xfff8_0000_0000_0000, true, f64::from_bits, f64::to_bits, fma_f64);
 float!(F16, u16, i16, ieee::Half, Format::F16, 0x7fff, false, widen_f16, narrow_f16, fma_f16);
 float!(Bf16, u16, i16, ieee::BFloat, Format::BF16, 0x7fff, false, widen_bf16, narrow_bf16, fma_bf16);
 
@@ -248,8 +296,10 @@ macro_rules! divide {
         impl Divide for $name {
             #[inline(always)]
             fn div(a: $bits, b: $bits, mode: Mode) -> $bits {
+                let (a, b) = (Self::operand(a, mode), Self::operand(b, mode));
                 let nearest = |a, b| (<$host>::from_bits(a) / <$host>::from_bits(b)).to_bits();
-                Self::binary(a, b, mode, nearest, |a, b, round| a.div_r(b, round).value)
+                let quotient = |a, _| Self::rounded(a, b, mode.rounding, nearest, |a, b, round| a.div_r(b, round).value);
+                Self::result(Self::without_tiny(a, 0, mode, quotient), [a, b], mode)
             }
             #[inline]
             fn sqrt(a: $bits, mode: Mode) -> $bits {
@@ -258,7 +308,7 @@ macro_rules! divide {
                     Rounding::Nearest => <$host>::from_bits(a).sqrt().to_bits(),
                     rounding => square_root(Self::FORMAT, a.into(), rounding).map_or(Self::NAN, |bits| bits as $bits),
                 };
-                Self::finish(result, mode)
+                Self::result(result, [a], mode)
             }
         }
     };

@@ -6,17 +6,21 @@
 //! `.approx` instructions are in [`approximate`], and only there.
 //!
 //! # Readings of the PTX ISA
-//! Where the ISA is silent or leaves a choice, this is what was chosen. Only a GPU can say whether hardware agrees.
+//! Where the ISA is silent or leaves a choice, this is what was chosen. Only a GPU can say whether hardware agrees: see docs/ledger.md.
+//! "H200" is what its runs showed.
 //!
 //! | matter | reading | source |
 //! |---|---|---|
-//! | NaN results | one canonical NaN a format ([`Float::NAN`]); input payloads are lost | f32: CUDA guide, "Floating-Point Standard"; f16, bf16: ISA, "canonical NaN" |
-//! | NaN results in f64 | 0x7ff8000000000000; hardware may keep payloads or return the negative one | unsettled |
-//! | neg, abs of NaN | f64: unchanged; others: canonical ("unspecified NaN" in the ISA) | CUDA guide; ISA neg, abs |
-//! | cvt.f32.bf16 of NaN | payload kept: it is a shift by 16 | unsettled |
-//! | cvt of NaN between other float formats | canonical NaN of the destination | unsettled |
-//! | .ftz | subnormal inputs, and results that are subnormal after rounding, become zeros of their sign | ISA 9.7.3; "after rounding" unsettled |
-//! | .ftz in cvt | applies to operands and results in f32 only | ISA cvt |
+//! | NaN results | f32, f16, bf16: one canonical NaN a format ([`Float::NAN`]); payloads are lost | CUDA guide, "Floating-Point Standard"; ISA, "canonical NaN" |
+//! | NaN results in f64 | an operand that is NaN, made quiet: the last of add, sub, mul, min and max, the first of b, c, a of fma, the first of div; without one 0xfff8000000000000 | H200; min and max of two NaNs unsettled |
+//! | neg, abs of NaN | f64: made quiet, sign unchanged; others: canonical ("unspecified NaN" in the ISA) | H200 |
+//! | cvt of NaN from or to f64 | sign and top payload bits kept, quiet; cvt.ftz.f64.f32 makes it canonical first | H200; signs unsettled |
+//! | cvt of NaN, no rounding and no .ftz | f32 and f64 to themselves: unchanged; f32 from bf16: a shift by 16 | H200 |
+//! | cvt of NaN otherwise | canonical NaN of the destination | H200 |
+//! | atomic add of NaN in f64 | global memory: the last NaN, not made quiet; shared memory: as add | H200 |
+//! | .ftz | subnormal inputs, and results that are tiny after rounding, become zeros of their sign | ISA 9.7.3 |
+//! | tiny | below the smallest normal number when rounded to full precision with an exponent that has no lower end (IEEE 754, "after rounding") | H200 in f16; f32 and cvt.ftz.f32.f64 as f16, unsettled |
+//! | .ftz in cvt | applies to operands and results in f32 only; not to the operand of cvt.f16.f32 | ISA cvt; the latter H200 |
 //! | .sat of floats | NaN and everything up to -0 give +0, above 1 gives 1 | ISA add, cvt; -0 unsettled |
 //! | min, max | -0 below +0; NaN only if both are, or if either is with .NaN; always canonical | ISA min, max |
 //! | float to integer | rounds, then clamps to the destination's range, with or without .sat | ISA cvt; CUDA guide |
@@ -39,7 +43,7 @@ mod narrow;
 #[cfg(test)]
 mod tests;
 
-pub use approximate::{Approximation, approximate};
+pub use approximate::{Approximation, Bound, approximate};
 pub use compare::{Comparison, compare};
 pub use convert::{Integer, float_to_float, float_to_integer, integer_to_float, integer_to_integer, round_to_integral};
 pub use exact::exact_sum;

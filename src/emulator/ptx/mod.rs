@@ -22,6 +22,7 @@ mod syntax;
 #[cfg(test)]
 mod tests;
 mod types;
+mod value_form;
 
 pub use error::{Place, Position, PtxError};
 pub use instruction::*;

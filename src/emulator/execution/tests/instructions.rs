@@ -16,6 +16,7 @@ use super::*;
 #[case("mov.u16 %h0, 65535; mov.u16 %h1, 2; mul.wide.s16 %r0, %h0, %h1;", 0xffff_fffe)]
 #[case("div.s32 %r0, -7, 2;", 0xffff_fffd)]
 #[case("rem.s32 %r0, -7, 2;", 0xffff_ffff)]
+#[case("rem.u32 %r0, 7, 0;", 0xffff_ffff)]
 #[case("div.s32 %r0, -2147483648, -1;", 0x8000_0000)]
 #[case("min.s32 %r0, -1, 1;", 0xffff_ffff)]
 #[case("max.u32 %r0, -1, 1;", 0xffff_ffff)]

@@ -10,12 +10,13 @@ fn agree<F: Float, A: Oracle + FloatConvert<B>, G: Float, B: Oracle>(bits: u64) 
     let x = exact::<A>(bits);
     for rounding in Rounding::ALL {
         let (mode, round) = (Mode::rounded(rounding), apfloat_round(rounding));
-        if !(x.is_nan() && F::FORMAT == Format::BF16) {
+        // Payloads that are kept are tested apart.
+        if !x.is_nan() || (F::FORMAT != Format::BF16 && F::FORMAT != G::FORMAT && !F::PAYLOADS && !G::PAYLOADS) {
             let got = G::raise(float_to_float::<F, G>(F::lower(bits), mode));
             let want = canonical::<G, B>(x.convert_r(round, &mut false).value);
             assert_eq!(got, want, "{bits:#x} {rounding:?}: {got:#x} for {want:#x}");
         }
-        let integral = F::raise(round_to_integral::<F>(F::lower(bits), mode));
+        let integral = without_payload::<F>(round_to_integral::<F>(F::lower(bits), mode));
         assert_eq!(integral, canonical::<F, A>(x.round_to_integral(round).value), "{bits:#x} {rounding:?} to integral");
         for to in Integer::ALL {
             let got = float_to_integer::<F>(F::lower(bits), to, mode);

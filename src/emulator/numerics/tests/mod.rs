@@ -25,6 +25,11 @@ fn lattice(format: Format) -> Vec<u64> {
     lattice
 }
 
+/// A result in which every NaN of f64 is the one that no operand gave: which operand's payload is kept is tested apart.
+fn without_payload<F: Float>(bits: F::Bits) -> u64 {
+    F::raise(if F::PAYLOADS && F::is_nan(bits) { F::NAN } else { bits })
+}
+
 /// An oracle's result with our NaN.
 fn canonical<F: Float, A: Oracle>(value: A) -> u64 {
     if value.is_nan() { F::raise(F::NAN) } else { value.to_bits() as u64 }

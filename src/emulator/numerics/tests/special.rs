@@ -51,6 +51,9 @@ fn ftz_of_conversions_is_for_f32_alone() {
     assert_eq!(float_to_float::<F64, F32>(f64::from_bits(0x3800_0000_0000_0000).to_bits(), FTZ), 0, "2^-127 is subnormal in f32");
     assert_eq!(float_to_float::<F16, F32>(0x0001, FTZ), 0x3380_0000, "an f16 subnormal is none in f32");
     assert_eq!(float_to_float::<F32, F16>(0x3380_0000, FTZ), 0x0001);
+    let down = Mode::rounded(Rounding::Down).with_ftz();
+    assert_eq!(float_to_float::<F32, F16>(0x8000_0001, down), 0x8001, "no operand of a conversion to f16 is flushed");
+    assert_eq!(float_to_float::<F32, Bf16>(0x8000_0001, down), 0x8000);
     let up = Mode::rounded(Rounding::Up);
     assert_eq!(float_to_integer::<F32>(1, Integer::S32, up), 1);
     assert_eq!(float_to_integer::<F32>(1, Integer::S32, up.with_ftz()), 0);
@@ -82,14 +85,98 @@ fn nan_results_are_canonical() {
     assert_eq!(F32::sqrt(0xbf80_0000, Mode::NEAREST), 0x7fff_ffff);
     assert_eq!(F32::neg(0x7fc0_0000, Mode::NEAREST), 0x7fff_ffff);
     assert_eq!(F32::abs(0xffc0_0000, Mode::NEAREST), 0x7fff_ffff);
-    assert_eq!(F64::neg(0xfff8_0000_0000_1234, Mode::NEAREST), 0xfff8_0000_0000_1234, "f64 passes it through");
-    assert_eq!(F64::add(0xfff8_0000_0000_1234, 0, Mode::NEAREST), 0x7ff8_0000_0000_0000);
     assert_eq!(F16::mul(0xfe01, 0x3c00, Mode::NEAREST), 0x7fff);
     assert_eq!(Bf16::fma(0x7f80, 0, 0, Mode::NEAREST), 0x7fff);
     assert_eq!(f32_to_f16(0xff80_0001), 0x7fff);
     assert_eq!(f32_to_bf16(0xff80_0001), 0x7fff);
+}
+
+const ONE: u64 = 0x3ff0_0000_0000_0000;
+/// Signalling, with the lowest bit as payload.
+const SIGNALLING: u64 = 0x7ff0_0000_0000_0001;
+const QUIETED: u64 = 0x7ff8_0000_0000_0001;
+const OTHER: u64 = 0xfff8_0000_0000_1234;
+
+#[test]
+fn nan_operands_go_through_arithmetic_in_f64() {
+    for rounding in Rounding::ALL {
+        let mode = Mode::rounded(rounding);
+        assert_eq!(F64::add(SIGNALLING, 0, mode), QUIETED);
+        assert_eq!(F64::sub(SIGNALLING, OTHER, mode), OTHER, "the last, with its own sign");
+        assert_eq!(F64::mul(0, 0x7ff0_0000_0000_0000, mode), 0xfff8_0000_0000_0000, "none to go through");
+        assert_eq!(F64::mul(OTHER, SIGNALLING, mode), QUIETED);
+        assert_eq!(F64::div(OTHER, SIGNALLING, mode), OTHER, "the first");
+        assert_eq!(F64::div(0, 0, mode), 0xfff8_0000_0000_0000);
+        assert_eq!(F64::fma(OTHER, ONE, SIGNALLING, mode), QUIETED);
+        assert_eq!(F64::fma(SIGNALLING, OTHER, SIGNALLING, mode), OTHER);
+        assert_eq!(F64::rcp(SIGNALLING, mode), QUIETED);
+        assert_eq!(F64::sqrt(SIGNALLING, mode), QUIETED);
+        assert_eq!(F64::sqrt(ONE | 1 << 63, mode), 0xfff8_0000_0000_0000);
+    }
+    assert_eq!(F64::neg(SIGNALLING, Mode::NEAREST), QUIETED, "the sign stays");
+    assert_eq!(F64::abs(OTHER, Mode::NEAREST), OTHER, "the sign stays");
+    assert_eq!(F64::min(SIGNALLING, SIGNALLING, false, Mode::NEAREST), QUIETED);
+    assert_eq!(F64::max(SIGNALLING, ONE, false, Mode::NEAREST), ONE);
+}
+
+#[test]
+fn conversions_of_nan_from_and_to_f64_keep_what_fits() {
+    assert_eq!(float_to_float::<F64, F16>(SIGNALLING, Mode::NEAREST), 0x7e00);
+    assert_eq!(float_to_float::<F64, Bf16>(SIGNALLING, Mode::NEAREST), 0x7fc0);
+    assert_eq!(float_to_float::<F64, F32>(SIGNALLING, FTZ), 0x7fc0_0000);
+    assert_eq!(float_to_float::<F64, F32>(0xfff0_0000_2000_0000, Mode::NEAREST), 0xffc0_0001);
+    assert_eq!(float_to_float::<F64, F32>(SIGNALLING, SAT), 0);
+    assert_eq!(float_to_float::<F64, F64>(SIGNALLING, Mode::NEAREST), SIGNALLING, "a move");
+    assert_eq!(round_to_integral::<F64>(SIGNALLING, Mode::NEAREST), QUIETED);
+    assert_eq!(round_to_integral::<F64>(SIGNALLING, SAT), 0);
+    assert_eq!(float_to_float::<F16, F64>(0x7c01, Mode::NEAREST), 0x7ff8_0400_0000_0000);
+    assert_eq!(float_to_float::<Bf16, F64>(0x7f81, Mode::NEAREST), 0x7ff8_2000_0000_0000);
+    assert_eq!(float_to_float::<F32, F64>(0x7f80_0001, Mode::NEAREST), 0x7ff8_0000_2000_0000);
+    assert_eq!(float_to_float::<F32, F64>(0x7f80_0001, FTZ), 0x7fff_ffff_e000_0000, "canonical in f32 first");
+}
+
+#[test]
+fn conversions_of_nan_that_are_moves_keep_it() {
     assert_eq!(float_to_float::<Bf16, F32>(0xffc1, Mode::NEAREST), 0xffc1_0000, "a shift");
+    assert_eq!(float_to_float::<Bf16, F32>(0x7f81, FTZ), 0x7fff_ffff);
     assert_eq!(float_to_float::<Bf16, F32>(0xffc1, SAT), 0);
+    assert_eq!(float_to_float::<F32, F32>(0x7f80_0001, Mode::NEAREST), 0x7f80_0001);
+    assert_eq!(float_to_float::<F32, F32>(0x7f80_0001, FTZ), 0x7fff_ffff);
+}
+
+/// What is tiny when rounded to full precision is flushed, though the subnormals' rounding would raise it to the smallest normal number.
+#[rstest]
+#[case::nearest(Rounding::Nearest, 0x3f7f_ffff, 0x0080_0000, 0)]
+#[case::down(Rounding::Down, 0xbf7f_ffff, 0x0080_0000, 0x8000_0000)]
+#[case::up(Rounding::Up, 0x3f7f_ffff, 0x0080_0000, 0)]
+#[case::nearer_than_full_precision_can_say(Rounding::Nearest, 0x3f7f_fffe, 0x0080_0001, 0x0080_0000)]
+fn ftz_of_products_raised_to_the_smallest_normal(#[case] rounding: Rounding, #[case] a: u32, #[case] b: u32, #[case] product: u32) {
+    let mode = Mode::rounded(rounding);
+    assert_eq!(F32::mul(a, b, mode.with_ftz()), product);
+    assert_eq!(F32::mul(a, b, mode), 0x0080_0000 | (a ^ b) & 0x8000_0000);
+    assert_eq!(F32::fma(a, b, (a ^ b) & 0x8000_0000, mode.with_ftz()), product);
+}
+
+#[test]
+fn ftz_of_other_results_raised_to_the_smallest_normal() {
+    let directed = |rounding| Mode::rounded(rounding).with_ftz();
+    assert_eq!(F32::fma(0x3f7f_ffff, 0x8080_0000, 0x807f_ffff, directed(Rounding::Down)), 0x8000_0000);
+    assert_eq!(F32::div(0x3fff_ffff, 0xff00_0000, FTZ), 0x8000_0000);
+    assert_eq!(F32::div(0x8080_0000, 0x3f80_0001, directed(Rounding::Down)), 0x8000_0000);
+    assert_eq!(F32::div(0x0080_0000, 0x3f80_0001, directed(Rounding::Up)), 0);
+    assert_eq!(F16::mul(0x3bff, 0x0400, FTZ), 0);
+    assert_eq!(F16::mul(0x3bff, 0x0400, Mode { sat: true, ..FTZ }), 0);
+    assert_eq!(F16::fma(0x3bff, 0x0400, 0x8001, FTZ), 0);
+    assert_eq!(F16::fma(0x8400, 0xbbff, 0x8002, Mode { sat: true, ..FTZ }), 0);
+    assert_eq!(F16::fma(0x0400, 0x3bff, 0x83ff, Mode { relu: true, ..FTZ }), 0);
+    // Nearer to it than half a unit of full precision: not tiny.
+    assert_eq!(F16::fma(0x8400, 0x0400, 0x0400, FTZ), 0x0400);
+    // A sum that is the smallest normal number exactly.
+    assert_eq!(F32::add(0x0100_0000, 0x8080_0000, FTZ), 0x0080_0000);
+    assert_eq!(F32::fma(0x4000_0000, 0x0080_0000, 0x8080_0000, FTZ), 0x0080_0000);
+    // From 2^-126 - 2^-150, and from nearer.
+    assert_eq!(float_to_float::<F64, F32>(0x380f_ffff_e000_0000, FTZ), 0);
+    assert_eq!(float_to_float::<F64, F32>(0x380f_ffff_f800_0000, FTZ), 0x0080_0000);
 }
 
 #[test]

@@ -1,0 +1,18 @@
+//! The opcode ledger: every arithmetic, logic, comparison, conversion and atomic form that the emulator executes, held against a GPU.
+//!
+//! [`forms`] lists the forms, [`inputs`] has what each is tried on, [`generate`] makes a kernel of each, [`session`] runs it on a machine,
+//! and [`rows`] compares two machines' results and knows what the committed ledger says. Of the emulator this layer uses the front end
+//! and the number formats; the machines come from whoever calls it.
+
+pub mod forms;
+pub mod generate;
+pub mod inputs;
+pub mod rows;
+pub mod session;
+#[cfg(test)]
+mod tests;
+
+pub use forms::Form;
+pub use inputs::Inputs;
+pub use rows::{Difference, Row, forms_of, not_compared};
+pub use session::Session;

@@ -1,0 +1,220 @@
+//! `ledger`: every arithmetic and conversion form of the emulator, held against a GPU.
+
+use std::{
+    collections::BTreeSet,
+    fs,
+    path::{Path, PathBuf},
+    process::ExitCode,
+    time::{Duration, Instant},
+};
+
+use anyhow::{Context, bail};
+use passmuster::{
+    conformance::{
+        Status,
+        report::{Record, Summary, table},
+    },
+    emulator::{Emulator, EmulatorOptions},
+    ledger::{self, Difference, Form, Inputs, Row, Session},
+    machine::{self, MachineError},
+};
+use xshell::Shell;
+
+use crate::{
+    CANNOT_RUN, FINDING, USAGE,
+    conform::{progress_bar, write_record},
+    project,
+    worker::{Machine, On},
+};
+
+/// Compare every arithmetic and conversion form of the emulator with the GPU, bit for bit.
+///
+/// Each form is a kernel of one instruction, which is run over edge values and random bits on the machine and on the emulator. Forms that
+/// are `.approx` are held to their documented bound. A difference is a mismatch, except where the ISA leaves the result open, which is
+/// counted by itself. Without a GPU this exits 3. docs/ledger.md says what the columns mean.
+#[derive(clap::Args)]
+#[command(after_long_help = EXAMPLES)]
+pub(crate) struct Ledger {
+    /// What the emulator is compared with. `emulator` is another schedule of itself: it shows that the kernels run, and no more.
+    #[arg(long = "machine", value_enum, default_value_t = On::Cuda)]
+    on: On,
+    /// Only forms whose name contains this.
+    #[arg(long, value_name = "TEXT")]
+    only: Option<String>,
+    /// Print the forms and stop.
+    #[arg(long)]
+    list: bool,
+    /// Print every form, not only those with something to say.
+    #[arg(long)]
+    all: bool,
+    /// Differences that are shown of each form, and of each kind, where there are more; with 1 the first.
+    #[arg(long, value_name = "N", default_value_t = 1)]
+    examples: usize,
+    /// Write the kernels' PTX into this folder and stop.
+    #[arg(long, value_name = "DIR")]
+    ptx: Option<PathBuf>,
+    /// Write the record of the run (docs/record-schema.md).
+    #[arg(long, value_name = "FILE")]
+    json: Option<PathBuf>,
+    #[command(flatten)]
+    machine: Machine,
+}
+
+const EXAMPLES: &str = "\
+Examples:
+  cargo xtask ledger --json ledger.json        all forms on the first GPU; the record is fixtures/records/ledger.json
+  cargo xtask ledger --only cvt. --all         the conversions, those that agree too
+  cargo xtask ledger --only add.rn.ftz.f32     one form
+  cargo xtask ledger --machine emulator        do the kernels run? No GPU needed
+  cargo xtask ledger --only lop3 --ptx kernels the PTX, to look at or to assemble by hand";
+
+/// The time that one kernel may take, the driver's compilation of its module included.
+const DEADLINE: Duration = Duration::from_secs(60);
+/// Seed of the emulator's schedule where it is compared with itself.
+const OTHER_SEED: u64 = 1;
+
+impl Ledger {
+    pub(crate) fn run(mut self, sh: &Shell) -> anyhow::Result<ExitCode> {
+        let only = self.only.clone().unwrap_or_default();
+        let forms: Vec<Form> = ledger::forms::all().into_iter().filter(|form| form.name.contains(&only)).collect();
+        if forms.is_empty() {
+            bail!("`{only}` is in the name of no form: `{} ledger --list` prints them", project::invocation());
+        }
+        if self.list {
+            forms.iter().for_each(|form| println!("{}", form.name));
+            return Ok(ExitCode::SUCCESS);
+        }
+        if let Some(folder) = &self.ptx {
+            return write_ptx(&forms, folder);
+        }
+        let library = ledger::generate::library(&forms);
+        // One rank: the first of the GPUs, unless told.
+        self.machine.gpus.get_or_insert_with(|| vec![0]);
+        let mut expecting = Emulator::new(EmulatorOptions { library: library.clone(), ..EmulatorOptions::default() });
+        let start = Instant::now();
+        let (machine, rows) = match self.on {
+            On::Cuda => match self.machine.open(library) {
+                Ok(mut machine) => (machine::Machine::info(&machine), self.compare(&forms, &mut machine, &mut expecting)?),
+                Err(error) => {
+                    eprintln!("ledger cannot run on this machine: {error}");
+                    return Ok(ExitCode::from(CANNOT_RUN));
+                }
+            },
+            On::Emulator => {
+                let mut machine = Emulator::new(EmulatorOptions { library, seed: OTHER_SEED, ..EmulatorOptions::default() });
+                (machine::Machine::info(&machine), self.compare(&forms, &mut machine, &mut expecting)?)
+            }
+        };
+        let seconds = start.elapsed().as_secs_f64();
+        self.report(machine, rows, seconds, sh)
+    }
+
+    /// A row for each form.
+    fn compare(&self, forms: &[Form], machine: &mut dyn machine::Machine, expecting: &mut Emulator) -> anyhow::Result<Vec<Row>> {
+        let mut machine = Session::open(machine, DEADLINE).context("the group of one rank")?;
+        let mut expecting = Session::open(expecting, DEADLINE).context("the emulator's group of one rank")?;
+        let bar = progress_bar(forms.len());
+        let mut rows = Vec::new();
+        for (index, form) in forms.iter().enumerate() {
+            let inputs = Inputs::of(form);
+            let expected = expecting.results(form, index, &inputs).with_context(|| format!("`{}` on the emulator", form.name))?;
+            rows.push(match machine.results(form, index, &inputs) {
+                Ok(got) => Row::compare(form, &inputs, &expected, &got, self.examples),
+                Err(error @ (MachineError::NotSupported { .. } | MachineError::Invalid { .. })) => Row::refused(form, error.to_string()),
+                Err(error) => bail!("`{}`: {error}", form.name),
+            });
+            bar.inc(1);
+        }
+        bar.finish_and_clear();
+        Ok(rows)
+    }
+
+    fn report(&self, machine: machine::MachineInfo, rows: Vec<Row>, seconds: f64, sh: &Shell) -> anyhow::Result<ExitCode> {
+        println!("{}", table_of(&rows, self.all));
+        refusals(&rows);
+        let summary = Summary::of(rows.iter().map(|row| row.status));
+        let sum = |count: fn(&Row) -> usize| rows.iter().map(count).sum::<usize>();
+        let totals = format!(
+            "{} forms in {seconds:.1} s: {} tuples, {} mismatches ({} of them NaNs), {} differences where the ISA leaves the result open",
+            rows.len(),
+            sum(|row| row.tuples),
+            sum(|row| row.mismatches),
+            sum(|row| row.nan_mismatches),
+            sum(|row| row.open)
+        );
+        println!("{totals}; {summary}");
+        let findings = summary.has_findings();
+        let refused = summary.by_status.get(&Status::NotSupported).copied().unwrap_or(0);
+        let mut record = Record::new("ledger", machine, project::source(sh), summary, rows);
+        record.notes.push(totals);
+        if let Some(only) = &self.only {
+            record.notes.push(format!("only forms whose name contains `{only}`"));
+        }
+        if let Some(path) = &self.json {
+            write_record(path, &record)?;
+        }
+        Ok(match (findings, refused) {
+            (true, _) => ExitCode::from(FINDING),
+            (false, 0) => ExitCode::SUCCESS,
+            (false, _) => ExitCode::from(USAGE),
+        })
+    }
+}
+
+/// A difference on one line.
+fn shown(difference: &Difference) -> String {
+    format!("{} -> {}, got {}  {}", difference.operands, difference.expected, difference.got, difference.instruction)
+}
+
+/// The forms with a mismatch, an open difference or a bound; or all.
+fn table_of(rows: &[Row], all: bool) -> String {
+    let speaks = |row: &&Row| all || row.mismatches + row.open > 0 || row.bound.is_some();
+    let lines: Vec<Vec<String>> = rows
+        .iter()
+        .filter(|row| row.status != Status::NotSupported)
+        .filter(speaks)
+        .flat_map(|row| {
+            let first = row.first.as_ref().or(row.first_open.as_ref());
+            let line = vec![
+                row.form.clone(),
+                first.map(shown).unwrap_or_default(),
+                row.bound.clone().unwrap_or_default(),
+                row.max_ulps.map(|ulps| ulps.to_string()).unwrap_or_default(),
+                row.tuples.to_string(),
+                row.mismatches.to_string(),
+                row.nan_mismatches.to_string(),
+                row.open.to_string(),
+            ];
+            // Below it what there is besides.
+            let others = row.examples.iter().chain(&row.open_examples).filter(|example| Some(*example) != first);
+            let below = others.map(|example| vec![String::new(), shown(example)]);
+            std::iter::once(line).chain(below).collect::<Vec<Vec<String>>>()
+        })
+        .collect();
+    if lines.is_empty() {
+        return "every form agrees to the bit".into();
+    }
+    table::aligned(&["form", "first difference", "bound", "max ulp", "tuples", "mismatches", "of NaNs", "open"], 3, &lines)
+}
+
+/// Prints why forms were refused, each reason once.
+fn refusals(rows: &[Row]) {
+    let refused = rows.iter().filter(|row| row.status == Status::NotSupported);
+    let mut seen = BTreeSet::new();
+    for row in refused {
+        if seen.insert(&row.reason) {
+            eprintln!("{}: {}", row.form, row.reason);
+        }
+    }
+}
+
+fn write_ptx(forms: &[Form], folder: &Path) -> anyhow::Result<ExitCode> {
+    fs::create_dir_all(folder).with_context(|| format!("cannot make {}", folder.display()))?;
+    for form in forms {
+        let path = folder.join(format!("{}.ptx", form.name));
+        fs::write(&path, ledger::generate::module(std::slice::from_ref(form)))
+            .with_context(|| format!("cannot write {}", path.display()))?;
+    }
+    println!("{} modules in {}", forms.len(), folder.display());
+    Ok(ExitCode::SUCCESS)
+}
