@@ -145,6 +145,18 @@ pub struct Waived {
     pub times: u64,
 }
 
+impl Waived {
+    /// Adds what another run waived to a list: the same findings are counted together.
+    pub fn add(all: &mut Vec<Waived>, more: Vec<Waived>) {
+        for waived in more {
+            match all.iter_mut().find(|known| (&known.assumption, &known.what) == (&waived.assumption, &waived.what)) {
+                Some(known) => known.times += waived.times,
+                None => all.push(waived),
+            }
+        }
+    }
+}
+
 /// Ranks, their memory, and the means to run scripts on them.
 pub trait Machine {
     /// What it is.

@@ -331,7 +331,9 @@ impl Cases {
         let mode = self.machine.multimem;
         let multimem =
             if on == On::Emulator && mode != MultimemReduction::default() { format!(" --multimem {}", mode.name()) } else { String::new() };
-        format!("{} {kind}{machine}{elsewhere}{memory}{multimem}", project::invocation())
+        let profile = Profile::from(self.machine.profile);
+        let profile = if on == On::Emulator && profile != Profile::default() { format!(" --profile {profile}") } else { String::new() };
+        format!("{} {kind}{machine}{elsewhere}{memory}{multimem}{profile}", project::invocation())
     }
 
     /// The cases that are asked for; with a kernel from elsewhere, lists and patterns are of its cases.

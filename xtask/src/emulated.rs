@@ -24,7 +24,7 @@ use passmuster::{
     emulator::{Emulator, EmulatorOptions, Interleaving},
     kernels::Library,
     ledger,
-    machine::{Machine, MachineInfo},
+    machine::{Machine, MachineInfo, Waived},
 };
 
 use crate::conform::{Judging, named, progress_bar};
@@ -85,11 +85,12 @@ impl Judging for Emulated {
 
 /// One case under every schedule, up to the first that finds something or cannot run it.
 fn judge_under_all(case: &Case, machine: &mut Emulator, how: &How) -> Verdict {
-    let mut milliseconds = 0.0;
+    let (mut milliseconds, mut waived) = (0.0, Vec::new());
     for (index, &schedule) in how.schedules.iter().enumerate() {
         machine.set_interleaving(schedule);
         let mut verdict = judge(case, machine, &how.options, how.deadline, false);
         milliseconds += verdict.milliseconds;
+        Waived::add(&mut waived, std::mem::take(&mut verdict.waived));
         if verdict.status != Status::Pass || index + 1 == how.schedules.len() {
             if let Some(path) = &how.trace
                 && let Some(trace) = machine.take_trace()
@@ -97,7 +98,7 @@ fn judge_under_all(case: &Case, machine: &mut Emulator, how: &How) -> Verdict {
                 let written = trace.json().map_err(std::io::Error::from).and_then(|text| std::fs::write(path, text));
                 written.unwrap_or_else(|error| eprintln!("cannot write {}: {error}", path.display()));
             }
-            verdict.milliseconds = milliseconds;
+            (verdict.milliseconds, verdict.waived) = (milliseconds, waived);
             verdict.schedule = verdict.status.is_finding().then(|| schedule.to_string());
             return verdict;
         }

@@ -90,6 +90,7 @@ pub(super) enum Argument {
     /// Peers' addresses by value, as many as there are ranks or as is given.
     Peers(Place, Option<u32>),
     PeerTable(Place),
+    Multicast(Place),
     Struct(Vec<Argument>),
 }
 
@@ -138,6 +139,7 @@ impl Argument {
                 Arg::PeerArray { region: context.region(place)?, length: length.unwrap_or(context.call.world()) }
             }
             Argument::PeerTable(place) => Arg::PeerTable(context.region(place)?),
+            Argument::Multicast(place) => Arg::Multicast(context.region(place)?),
             Argument::Struct(fields) => Arg::Struct(fields.iter().map(|field| field.made(context)).collect::<Result<_, _>>()?),
         })
     }
@@ -147,7 +149,9 @@ impl Argument {
         match self {
             Argument::Fixed(_) => false,
             Argument::Integer { quantity, .. } | Argument::Float(quantity) => quantity.expression.mentions(word),
-            Argument::Pointer(place) | Argument::Peers(place, _) | Argument::PeerTable(place) => place.offset.expression.mentions(word),
+            Argument::Pointer(place) | Argument::Peers(place, _) | Argument::PeerTable(place) | Argument::Multicast(place) => {
+                place.offset.expression.mentions(word)
+            }
             Argument::Struct(fields) => fields.iter().any(|field| field.mentions(word)),
         }
     }

@@ -339,8 +339,7 @@ impl Reader<'_> {
             return Ok(Argument::PeerTable(place));
         }
         if multicast.is_some() {
-            // Once plans know multicast addresses: `return Ok(Argument::Multicast(place))`.
-            return self.refuse(buffer, "multicast addresses are not supported yet");
+            return Ok(Argument::Multicast(place));
         }
         if let Some(length) = length {
             let most = worlds.iter().copied().max().unwrap_or(1);

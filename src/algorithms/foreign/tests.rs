@@ -98,7 +98,7 @@ fn unknown_words_are_refused_where_they_stand() {
     "33:14: unknown buffer `inputs`: expected one of input, output, pads, own"
 )]
 #[case::local("peer_table = \"input\"", "peer_table = \"own\"", "33:14: buffer `own` is local: peers have no address of it")]
-#[case::multicast("peer_table = \"input\"", "multicast = \"pads\"", "33:13: multicast addresses are not supported yet")]
+#[case::multicast("peer_table = \"input\"", "multicast = \"own\"", "33:13: buffer `own` is local: peers have no address of it")]
 #[case::kinds("peer_table = \"input\"", "peer_table = \"input\"\nu32 = 1", "32:1: an argument has exactly one of")]
 #[case::length("length = 8", "length = 3", "30:38: length 3: at least the largest world, 4, and at most 16")]
 #[case::sign("u64 = \"grid * block\"", "u64 = -5", "40:7: -5 does not fit u64")]

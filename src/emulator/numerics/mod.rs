@@ -12,16 +12,16 @@
 //! | matter | reading | source |
 //! |---|---|---|
 //! | NaN results | f32, f16, bf16: one canonical NaN a format ([`Float::NAN`]); payloads are lost | CUDA guide, "Floating-Point Standard"; ISA, "canonical NaN" |
-//! | NaN results in f64 | an operand that is NaN, made quiet: the last of add, sub, mul, min and max, the first of b, c, a of fma, the first of div; without one 0xfff8000000000000 | H200; min and max of two NaNs unsettled |
+//! | NaN results in f64 | an operand that is NaN, made quiet: the last of add, sub, mul, min and max, the first of b, c, a of fma, the first of div; without one 0xfff8000000000000 | H200 |
 //! | neg, abs of NaN | f64: made quiet, sign unchanged; others: canonical ("unspecified NaN" in the ISA) | H200 |
-//! | cvt of NaN from or to f64 | sign and top payload bits kept, quiet; cvt.ftz.f64.f32 makes it canonical first | H200; signs unsettled |
+//! | cvt of NaN from or to f64 | sign and top payload bits kept, quiet; cvt.ftz.f64.f32 makes it canonical first | H200 |
 //! | cvt of NaN, no rounding and no .ftz | f32 and f64 to themselves: unchanged; f32 from bf16: a shift by 16 | H200 |
 //! | cvt of NaN otherwise | canonical NaN of the destination | H200 |
-//! | atomic add of NaN in f64 | global memory: the last NaN, not made quiet; shared memory: as add | H200 |
+//! | atomic add of NaN in f64 | global memory: the last NaN, not made quiet; shared memory: its own NaN before the operand's | H200 |
 //! | .ftz | subnormal inputs, and results that are tiny after rounding, become zeros of their sign | ISA 9.7.3 |
-//! | tiny | below the smallest normal number when rounded to full precision with an exponent that has no lower end (IEEE 754, "after rounding") | H200 in f16; f32 and cvt.ftz.f32.f64 as f16, unsettled |
+//! | tiny | below the smallest normal number when rounded to full precision with an exponent that has no lower end (IEEE 754, "after rounding") | H200 |
 //! | .ftz in cvt | applies to operands and results in f32 only; not to the operand of cvt.f16.f32 | ISA cvt; the latter H200 |
-//! | .sat of floats | NaN and everything up to -0 give +0, above 1 gives 1 | ISA add, cvt; -0 unsettled |
+//! | .sat of floats | NaN and everything up to -0 give +0, above 1 gives 1 | ISA add, cvt; -0 H200 |
 //! | min, max | -0 below +0; NaN only if both are, or if either is with .NaN; always canonical | ISA min, max |
 //! | float to integer | rounds, then clamps to the destination's range, with or without .sat | ISA cvt; CUDA guide |
 //! | NaN to integer | 0 from f16, bf16, f32 to at most 32 bits; else the destination's top bit alone | ISA 9.0 cvt (before: always 0) |
@@ -29,7 +29,7 @@
 //! | overflow of cvt in float formats | IEEE: infinity or the largest finite number, by the rounding | ISA cvt |
 //! | .satfinite | magnitudes above the largest, infinities too, become the largest of their sign; NaN stays NaN | ISA cvt |
 //! | e4m3, e5m2 NaN | 0x7f in both | ISA cvt, "canonical NaN" |
-//! | .relu | negative results, -0 too, become +0; NaN canonical | ISA cvt, fma; -0 unsettled |
+//! | .relu | negative results, -0 too, become +0; NaN canonical | ISA cvt, fma; -0 H200 |
 //! | .rni and its like between floats | zeros keep the operand's sign | IEEE 754 |
 //! | .approx | the correctly rounded result, which every documented bound allows | ISA 9.7.3 |
 
