@@ -34,7 +34,41 @@ buffer = [{ name = "flag", role = "signals", bytes = 8 }]
 argument = [{ pointer = "flag" }]
 "#;
 
-/// A kernel of that kind.
+/// Our own multimem kernel, as one from elsewhere.
+const OVER_MULTICAST: &str = r#"
+name = "over_multicast"
+collective = "all_reduce"
+entry = "all_reduce_multimem_one_shot_bf16_sum"
+dtypes = ["bf16"]
+ops = ["sum"]
+worlds = [2, 3]
+call = { in_place = false }
+launch = { grid = 2, block = 512, waits_for_peers = true }
+contract = { order = "any", roundings = "per_hop" }
+buffer = [
+    { name = "signals", role = "signals", bytes = "2 * 16 * 4" },
+    { name = "epochs", role = "state", bytes = 8 },
+    { name = "stuck", role = "state", bytes = "64 + 2 * 16 * 16" },
+    { name = "stalls", role = "state", bytes = 32 },
+]
+argument = [
+    { multicast = "input" },
+    { struct = [{ peers = "input", length = 16 }] },
+    { pointer = "output" },
+    { u64 = "count" },
+    { struct = [
+        { struct = [{ peers = "signals", length = 16 }] },
+        { pointer = "epochs" },
+        { pointer = "stuck" },
+        { pointer = "stalls" },
+        { u64 = 1000000000 },
+        { u32 = "rank" },
+        { u32 = "world" },
+    ] },
+]
+"#;
+
+/// A kernel of one argument, the address of eight bytes.
 fn kernel(name: &str, body: &str) -> String {
     format!(
         ".version 9.0\n.target sm_80\n.address_size 64\n.visible .entry {name}(.param .u64 {name}_param_0)\n{{\n\
@@ -73,6 +107,7 @@ static REGISTERED: LazyLock<Registered> = LazyLock::new(|| {
     for (name, body) in [("never_signalled", NEVER_SIGNALLED), ("spins", SPINS)] {
         add(OF_ONE_POINTER.replace("NAME", name), None, kernel(name, body));
     }
+    add(OVER_MULTICAST.into(), None, Library::default().ptx("all_reduce/multimem_one_shot", Build::Release).unwrap().into());
     let function = ".func down() { call down, (); ret; }\n.visible .entry recurses";
     add(OF_ONE_POINTER.replace("NAME", "recurses"), None, kernel("recurses", RECURSES).replace(".visible .entry recurses", function));
     add(OF_ONE_POINTER.replace("NAME", "huge").replace("bytes = 8", "bytes = \"1024 * 1024 * 1024 * world\""), None, kernel("huge", ""));
@@ -106,6 +141,16 @@ fn examples_pass_their_smoke_lists(#[values("one_shot_by_value", "two_shot_by_ta
     for case in &cases {
         assert_eq!(case.to_string().parse::<Case>().as_ref(), Ok(case), "ids of registered algorithms read back");
         let verdict = judge(case, options());
+        assert_eq!(verdict.status, Status::Pass, "{verdict:#?}");
+        assert!(verdict.held.contains(&"reference".into()), "{verdict:#?}");
+    }
+}
+
+/// If this fails, a kernel with multimem instructions cannot be brought.
+#[test]
+fn kernels_take_multicast_addresses() {
+    for id in ["w=2:n=1040", "w=3:n=77"] {
+        let verdict = judged(&format!("all_reduce/over_multicast:bf16,sum:{id}"));
         assert_eq!(verdict.status, Status::Pass, "{verdict:#?}");
         assert!(verdict.held.contains(&"reference".into()), "{verdict:#?}");
     }
