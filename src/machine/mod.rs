@@ -138,8 +138,7 @@ pub struct Waived {
     pub assumption: String,
     /// What is waived, in general: findings of other runs may be the same.
     pub what: String,
-    /// The first of it in full; empty where an earlier case of a record tells.
-    #[serde(default, skip_serializing_if = "String::is_empty")]
+    /// The first of it in full.
     pub first: String,
     /// How often it was seen.
     pub times: u64,

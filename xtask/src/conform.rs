@@ -500,16 +500,16 @@ fn quoted(option: &str) -> String {
     if option.chars().all(plain) { option.to_owned() } else { format!("'{}'", option.replace('\'', "'\\''")) }
 }
 
-/// A line for each thing that cases were waived, with its assumption and how often it was seen. Only the first case keeps its full text.
+/// A line for each thing that cases were waived, with its assumption and how often it was seen. Only the first case of each keeps it, in full.
 fn races_waived(verdicts: &mut [Verdict]) -> Vec<String> {
     let mut all: BTreeMap<(String, String), (usize, u64)> = BTreeMap::new();
-    for waived in verdicts.iter_mut().flat_map(|verdict| &mut verdict.waived) {
-        let (cases, times) = all.entry((waived.assumption.clone(), waived.what.clone())).or_default();
-        if *cases > 0 {
-            waived.first.clear();
-        }
-        *cases += 1;
-        *times += waived.times;
+    for verdict in verdicts {
+        verdict.waived.retain(|waived| {
+            let (cases, times) = all.entry((waived.assumption.clone(), waived.what.clone())).or_default();
+            *cases += 1;
+            *times += waived.times;
+            *cases == 1
+        });
     }
     let line = |((assumption, what), (cases, times))| format!("waived by `{assumption}`: {what} ({times} times in {cases} cases)");
     all.into_iter().map(line).collect()
