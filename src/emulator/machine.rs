@@ -84,7 +84,7 @@ impl EmulatorOptions {
 ///
 /// A run is a function of the script, the groups' contents and the seed: the same ones give the same bytes, the same times and the same
 /// findings, on every host. Exact are accesses outside buffers, to memory that was not mapped and of bytes that were never written, deadlocks,
-/// and races on the paths that the run takes: by the PTX memory model, and in [`Profile::Hopper`] with three assumptions about the hardware more.
+/// and races on the paths that the run takes: by the PTX memory model, and in [`Profile::Hopper`] with named assumptions about the hardware more.
 ///
 /// Every run ends: a hang, a fault or a finding leaves nothing behind, and once its groups are closed the machine is as good as new.
 ///
@@ -315,17 +315,14 @@ impl Machine for Emulator {
 /// What the race check found: findings in full, and what is waived, in general.
 fn told(reports: Vec<Report>, token: &str) -> (Vec<String>, Vec<Waived>) {
     let replay = format!("replay: {token}");
-    let (mut findings, mut waived) = (Vec::new(), Vec::<Waived>::new());
+    let (mut findings, mut waived) = (Vec::new(), Vec::new());
     for Report { assumption, what, text, times } in reports {
         let first = format!("{text}; {replay}");
         let Some(assumption) = assumption else {
             findings.push(first);
             continue;
         };
-        match waived.iter_mut().find(|known| known.assumption == assumption && known.what == what) {
-            Some(known) => known.times += times,
-            None => waived.push(Waived { assumption: assumption.into(), what, first, times }),
-        }
+        Waived::add(&mut waived, vec![Waived { assumption: assumption.into(), what, first, times }]);
     }
     (findings, waived)
 }

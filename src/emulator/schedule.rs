@@ -97,8 +97,9 @@ pub(super) struct Schedule<'a> {
     idle: u32,
     /// Digests of the states in which nobody goes on, since something was written or a clock was read.
     states: BTreeSet<u64>,
-    /// Since when nothing happened but waiting: emulated time where a clock was read, and instructions.
+    /// Since when, in emulated time, nothing happened but waiting and jumps of the clock.
     idle_since: Option<u64>,
+    /// Thread instructions when something was written last.
     wrote_at: u64,
     /// Ranks that have come to a library call that is not complete.
     meetings: BTreeMap<Meeting, Vec<Option<usize>>>,

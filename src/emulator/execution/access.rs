@@ -10,7 +10,7 @@ use super::warp::Poll;
 use crate::emulator::memory::{self, Author, Init, Owner, Reach};
 use crate::emulator::numerics::{Bf16, F16, F32, F64, Float, Mode};
 use crate::emulator::ptx::{Access, Address, AtomicOp, Base, Class, Operand, Register, Scope, Semantics, Space, Type};
-use crate::emulator::races::{At, Effect, Touch};
+use crate::emulator::races::{Effect, Touch};
 
 /// The largest offset that is a place in a window.
 const WINDOW: u64 = 1 << 35;
@@ -162,10 +162,9 @@ impl Executor<'_> {
         addresses: &Row<u64>,
         effect: Effect,
     ) {
-        if let (Some(races), Some(actor)) = (self.races.as_deref_mut(), self.block.actor)
-            && access.space != Space::Local
-        {
-            let at = At { actor, warp: self.warp_index, function: self.frame.function, pc: self.pc };
+        let Some(actor) = self.block.actor.filter(|_| access.space != Space::Local) else { return };
+        let at = self.at(actor);
+        if let Some(races) = self.races.as_deref_mut() {
             let touch = Touch { effect, access, element: ty.bytes(), bytes, multicast };
             races.access(self.memory, at, lanes, &touch, addresses);
         }
