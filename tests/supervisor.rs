@@ -4,7 +4,7 @@
 
 use std::{
     env, fs,
-    io::Write,
+    io::{self, Write},
     os::unix::process::{CommandExt, ExitStatusExt},
     process::{self, Command, Stdio},
     thread,
@@ -16,7 +16,7 @@ use passmuster::{
     conformance::{
         Status, Verdict,
         supervisor::{StartError, Supervisor, WorkerCommand},
-        worker::{self, Request},
+        worker::{self, Answer, PREFIX, Request},
     },
     machine::MachineInfo,
 };
@@ -43,6 +43,8 @@ fn main() {
         trial("a_worker_that_says_hang_is_not_used_again", a_worker_that_says_hang_is_not_used_again),
         trial("an_answer_to_another_question_is_no_verdict", an_answer_to_another_question_is_no_verdict),
         trial("a_death_between_cases_is_a_note", a_death_between_cases_is_a_note),
+        trial("a_death_before_a_case_is_taken_up_is_not_the_case_s", a_death_before_a_case_is_taken_up_is_not_the_case_s),
+        trial("a_case_that_no_worker_survives_is_a_crash", a_case_that_no_worker_survives_is_a_crash),
         trial("starts_that_fail_are_told_from_machines_that_cannot", starts_that_fail_are_told_from_machines_that_cannot),
         trial("nothing_is_left_running", nothing_is_left_running),
         trial("a_hung_worker_does_not_outlive_its_supervisor", a_hung_worker_does_not_outlive_its_supervisor),
@@ -62,6 +64,8 @@ fn act(role: &str) {
             eprintln!("libnccl.so.2: cannot open shared object file");
             process::exit(127);
         }
+        "dies_when_asked" => die_when_asked(0),
+        "dies_when_asked_again" => die_when_asked(1),
         "slow" => thread::sleep(Duration::from_secs(600)),
         _ => {}
     }
@@ -96,6 +100,19 @@ fn act(role: &str) {
         let reason = format!("{} {} {}", process::id(), request.deadline_ms, env::var("PASSMUSTER_TEST_MODE").unwrap_or_default());
         Verdict::without_checks(&request.case, Status::Pass, reason)
     });
+}
+
+/// A worker that judges `cases`, and dies of the next request before it takes it up.
+fn die_when_asked(cases: usize) -> ! {
+    let say = |answer: Answer| println!("{PREFIX}{}", serde_json::to_string(&answer).expect("an answer is plain data"));
+    say(Answer::Ready(MachineInfo::default()));
+    for line in io::stdin().lines().take(cases) {
+        let request: Request = serde_json::from_str(&line.expect("a line")).expect("a request");
+        say(Answer::Began(request.case.clone()));
+        say(Answer::Verdict(Verdict::without_checks(request.case, Status::Pass, "")));
+    }
+    io::stdin().lines().next();
+    process::exit(7);
 }
 
 fn supervisor(role: &str) -> Supervisor {
@@ -221,6 +238,22 @@ fn a_death_between_cases_is_a_note() {
     }
     assert_next_runs_afresh(&mut supervisor, id);
     assert_eq!(supervisor.notes(), [format!("worker {id} exited with code 7 after its last verdict")]);
+}
+
+fn a_death_before_a_case_is_taken_up_is_not_the_case_s() {
+    let mut supervisor = supervisor("dies_when_asked_again");
+    assert_eq!(ask(&mut supervisor, "pass").status, Status::Pass);
+    let id = supervisor.worker_id().unwrap();
+    assert_next_runs_afresh(&mut supervisor, id);
+    assert_eq!(supervisor.notes(), [format!("worker {id} exited with code 7 after its last verdict")]);
+}
+
+fn a_case_that_no_worker_survives_is_a_crash() {
+    let mut supervisor = supervisor("dies_when_asked");
+    let verdict = ask(&mut supervisor, "pass");
+    assert_eq!(verdict.status, Status::Crash, "{verdict:?}");
+    assert!(verdict.reason.ends_with("exited with code 7; it reported no progress"), "{}", verdict.reason);
+    assert_eq!(supervisor.notes().len(), 1, "{:?}", supervisor.notes());
 }
 
 fn starts_that_fail_are_told_from_machines_that_cannot() {

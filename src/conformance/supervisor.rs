@@ -47,6 +47,9 @@ const LAST_WORDS: Duration = Duration::from_millis(500);
 /// How often the end of a worker is looked for: something that it started may hold its output open.
 const LOOK: Duration = Duration::from_millis(100);
 
+/// Times that one case is asked for where workers die before they take it up.
+const ASKED: u32 = 2;
+
 /// Workers in a row that do not start before no more is tried.
 const MAX_FAILED_STARTS: u32 = 3;
 
@@ -176,17 +179,33 @@ impl Supervisor {
 
     fn judge_untimed(&mut self, request: &Request) -> Verdict {
         let limit = request.deadline() + self.grace;
-        let worker = match self.started() {
-            Ok(worker) => worker,
-            Err(error) => return Verdict::without_checks(&request.case, error.status(), error.to_string()),
-        };
-        worker.begin(&request.case);
-        let asked = Instant::now();
-        // A worker that dies just now closes the pipe: the wait below sees its end and says how.
-        let _ = worker.ask(request);
-        let end = worker.wait_for_verdict(request, asked + limit);
+        let mut times = 0;
+        loop {
+            times += 1;
+            let worker = match self.started() {
+                Ok(worker) => worker,
+                Err(error) => return Verdict::without_checks(&request.case, error.status(), error.to_string()),
+            };
+            worker.begin(&request.case);
+            let asked = Instant::now();
+            // A worker that dies just now closes the pipe: the wait below sees its end and says how.
+            let _ = worker.ask(request);
+            let end = worker.wait_for_verdict(request, asked + limit);
 
-        let Some(worker) = self.worker.take() else { unreachable!("a worker was started") };
+            let Some(mut worker) = self.worker.take() else { unreachable!("a worker was started") };
+            if matches!(end, Err(End::Death)) && !worker.began && times < ASKED {
+                // It was dying of an earlier case, too late for the look in `started`.
+                let how = worker.process.wait(REAP).map_or_else(|| "closed its output".into(), ending);
+                self.notes.push(format!("worker {} {how} after its last verdict", worker.process.child.id()));
+                self.kill(worker);
+                continue;
+            }
+            return self.verdict_of(request, asked, worker, end);
+        }
+    }
+
+    /// What the end of a wait says of the case. The worker is kept where nothing has harmed it.
+    fn verdict_of(&mut self, request: &Request, asked: Instant, mut worker: Worker, end: Result<Verdict, End>) -> Verdict {
         match end {
             Ok(verdict) if !voids_device(verdict.status) => {
                 self.worker = Some(worker);
@@ -219,7 +238,6 @@ impl Supervisor {
                 verdict
             }
             Err(End::Death) => {
-                let mut worker = worker;
                 let how = worker.process.wait(REAP).map_or_else(|| "closed its output but did not end".into(), ending);
                 worker.drain_log();
                 let reason = format!("worker {} {how}; {}", worker.process.child.id(), worker.last_progress());
@@ -326,6 +344,8 @@ struct Worker {
     input: Option<ChildStdin>,
     events: Receiver<Event>,
     machine: MachineInfo,
+    /// Whether it has taken up the case that it was asked for last.
+    began: bool,
     progress: Option<(String, Instant)>,
     log: VecDeque<String>,
     /// Whether more may come on standard output.
@@ -360,6 +380,7 @@ impl Worker {
             input,
             events,
             machine: MachineInfo::default(),
+            began: false,
             progress: None,
             log: VecDeque::new(),
             output_open: true,
@@ -374,6 +395,9 @@ impl Worker {
                 Ok(Answer::Progress(line)) => worker.progress = Some((line, Instant::now())),
                 Ok(Answer::Verdict(verdict)) => {
                     return Err(StartError::Failed { reason: format!("it judged {} before it was ready", verdict.case) });
+                }
+                Ok(Answer::Began(case)) => {
+                    return Err(StartError::Failed { reason: format!("it took up {case} before it was ready") });
                 }
                 Err(End::Nonsense(reason)) => return Err(StartError::Failed { reason }),
                 Err(End::Timeout) => {
@@ -409,6 +433,8 @@ impl Worker {
                     let reason = format!("the worker was asked for {} and judged {}", request.case, verdict.case);
                     return Err(End::Nonsense(reason));
                 }
+                // A case of another name is told by its verdict.
+                Ok(Answer::Began(_)) => self.began = true,
                 Ok(Answer::Progress(line)) => self.progress = Some((line, Instant::now())),
                 Ok(Answer::Ready(_)) => return Err(End::Nonsense("the worker says a second time that it is ready".into())),
                 Err(end) => return Err(end),
@@ -423,6 +449,7 @@ impl Worker {
         }
         self.keep(Event::Log(format!("-- asked for {case}")));
         self.progress = None;
+        self.began = false;
     }
 
     /// The next answer. Log lines on the way are kept.

@@ -55,6 +55,8 @@ impl Request {
 pub enum Answer {
     /// It has started, on this machine.
     Ready(MachineInfo),
+    /// It has taken this case up. A death before that is not the case's.
+    Began(String),
     /// How far it is, for the report in case it gets no further.
     Progress(String),
     /// What became of the case.
@@ -78,6 +80,9 @@ pub fn serve(ready: MachineInfo, mut judge: impl FnMut(&Request) -> Verdict) {
         return;
     }
     for request in requests {
+        if say(&Answer::Began(request.case.clone())).is_err() {
+            return;
+        }
         let judged = catch_unwind(AssertUnwindSafe(|| judge(&request)));
         let broken = judged.is_err();
         let verdict = judged.unwrap_or_else(|panic| panicked(&request.case, panic.as_ref()));
