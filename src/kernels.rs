@@ -18,6 +18,11 @@ pub const MODULES: &[Module] = &[
         include_str!("../kernels/ptx/all_reduce/two_shot.checked.ptx"),
     ),
     Module::of_both_builds(
+        "all_reduce/one_shot_push",
+        include_str!("../kernels/ptx/all_reduce/one_shot_push.ptx"),
+        include_str!("../kernels/ptx/all_reduce/one_shot_push.checked.ptx"),
+    ),
+    Module::of_both_builds(
         "all_reduce/multimem",
         include_str!("../kernels/ptx/all_reduce/multimem.ptx"),
         include_str!("../kernels/ptx/all_reduce/multimem.checked.ptx"),

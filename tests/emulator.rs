@@ -45,10 +45,20 @@ fn set_up(machine: &mut Emulator, algorithm: &str, world: usize, without: Option
     let target = Target { waiting_blocks: machine.waiting_blocks(world, 1), ..Target::default() };
     let group = machine.open_group(world, &buffers).unwrap();
     for rank in (0..world).filter(|&rank| Some(rank) != without) {
-        let values: Vec<u8> = (0..COUNT).flat_map(|i| value(rank, i).to_le_bytes()).collect();
-        machine.write(group, rank, &input, &values).unwrap();
+        write_input(machine, group, rank, 0);
     }
     (group, Arc::new(algorithm.plan(&call, &target)))
+}
+
+/// Writes a rank's input, another one for each call.
+fn write_input(machine: &mut Emulator, group: usize, rank: usize, call: u64) {
+    let values: Vec<u8> = (call..call + COUNT).flat_map(|i| value(rank, i).to_le_bytes()).collect();
+    machine.write(group, rank, &Region::new("input", 0, COUNT * 4), &values).unwrap();
+}
+
+/// What an all-reduce of three ranks gives.
+fn expected(call: u64) -> Vec<u8> {
+    (call..call + COUNT).flat_map(|i| reduce_in_order(ReduceOp::Sum, &[value(0, i), value(1, i), value(2, i)]).to_le_bytes()).collect()
 }
 
 fn value(rank: usize, i: u64) -> f32 {
@@ -103,7 +113,7 @@ fn run_kernel(machine: &mut Emulator, role: Role, ranks: &[u32]) -> Result<Run, 
 
 /// If this fails, kernels that pass on GPUs do not pass here, or the other way round.
 #[rstest]
-fn the_smoke_list_passes(#[values("one_shot", "two_shot")] algorithm: &str, #[values(1, 2, 3, 4, 8)] world: u32) {
+fn the_smoke_list_passes(#[values("one_shot", "two_shot", "one_shot_push")] algorithm: &str, #[values(1, 2, 3, 4, 8)] world: u32) {
     let mut machine = emulator(0);
     let cases = List::Smoke.cases(0);
     let small =
@@ -147,7 +157,7 @@ fn multimem_passes(#[values("multimem", "multimem_one_shot")] algorithm: &str, #
 
 /// The largest world goes round the loop of loads twice.
 #[rstest]
-fn sixteen_ranks_pass(#[values("one_shot", "two_shot")] algorithm: &str) {
+fn sixteen_ranks_pass(#[values("one_shot", "two_shot", "one_shot_push")] algorithm: &str) {
     let cases = merged(algorithm, 16);
     assert!(!cases.is_empty());
     for case in cases.iter().take(3) {
@@ -206,10 +216,8 @@ fn peers_do_what_the_reference_does() {
     let (group, plan) = set_up(&mut machine, "nccl_ring", 3, None);
     let capture = Step::Capture { graph: 0, group, plans: vec![plan.clone(), plan.clone()] };
     run(&mut machine, vec![enqueue(group, 0, &plan), capture, Step::Replay { graph: 0, stream: 0 }]).unwrap();
-    let expected: Vec<u8> =
-        (0..COUNT).flat_map(|i| reduce_in_order(ReduceOp::Sum, &[value(0, i), value(1, i), value(2, i)]).to_le_bytes()).collect();
     for rank in 0..3 {
-        assert!(output(&mut machine, group, rank) == expected, "rank {rank}");
+        assert!(output(&mut machine, group, rank) == expected(0), "rank {rank}");
     }
 }
 
@@ -325,7 +333,7 @@ fn memory_that_a_kernel_must_not_use_is_a_finding(#[case] role: Role, #[case] bo
 
 #[test]
 fn inputs_that_were_never_written_are_findings_where_they_are_used() {
-    for algorithm in ["one_shot", "two_shot", "nccl_ring"] {
+    for algorithm in ["one_shot", "two_shot", "one_shot_push", "nccl_ring"] {
         let mut machine = emulator(1);
         let (group, plan) = set_up(&mut machine, algorithm, 3, Some(2));
         assert_eq!(machine.read(group, 2, &Region::new("input", 8, 4)).unwrap(), [CANARY; 4]);
@@ -484,7 +492,7 @@ fn what_nothing_orders_is_seen_late(#[values("sync_gpu_scope", "sync_relaxed_end
 
 /// If this fails, bugs that need a rank that lags or a warp that runs ahead are met by luck only, or correct kernels do not finish under such schedules.
 #[rstest]
-fn cases_pass_under_every_strategy(#[values("one_shot", "two_shot")] algorithm: &str, #[values(2, 3)] world: u32) {
+fn cases_pass_under_every_strategy(#[values("one_shot", "two_shot", "one_shot_push")] algorithm: &str, #[values(2, 3)] world: u32) {
     let mut machine = emulator(0);
     let case: Case = format!("all_reduce/{algorithm}:bf16,sum:w={world}:n=1040").parse().unwrap();
     for n in 0..9 {
@@ -492,6 +500,75 @@ fn cases_pass_under_every_strategy(#[values("one_shot", "two_shot")] algorithm: 
         let verdict = judge(&case, &mut machine);
         assert_eq!(verdict.status, Status::Pass, "{}: {verdict:#?}", Interleaving::nth(5, n));
     }
+}
+
+/// If this fails, a job dies or goes wrong after 2^32 calls.
+#[test]
+fn counts_of_lines_wrap_around() {
+    let mut machine = emulator(2);
+    let (group, plan) = set_up(&mut machine, "one_shot_push", 3, None);
+    let counts = Region::new("one_shot_push.epochs", 0, COUNT.div_ceil(2) * 4);
+    let before = (u32::MAX - 3).to_le_bytes().repeat(counts.bytes as usize / 4);
+    (0..3).for_each(|rank| machine.write(group, rank, &counts, &before).unwrap());
+    for call in 0..7 {
+        (0..3).for_each(|rank| write_input(&mut machine, group, rank, call));
+        run(&mut machine, vec![enqueue(group, 0, &plan)]).unwrap_or_else(|error| panic!("call {call}: {error}"));
+        for rank in 0..3 {
+            assert!(output(&mut machine, group, rank) == expected(call), "call {call} rank {rank}");
+        }
+    }
+    let after = machine.read(group, 1, &counts).unwrap();
+    assert!(after.chunks(4).all(|count| count == 3u32.to_le_bytes()), "{after:?}");
+}
+
+/// If the kernel fails, two parities are not enough for a rank that is a call ahead; if the mutant with one passes, no rank ever is.
+#[test]
+fn a_rank_may_be_a_call_ahead() {
+    let fails = |library: Library| {
+        let mut machine = emulator_with(library);
+        let calls = "one_shot_push.40+one_shot_push.9000+[one_shot_push.40.in_place+one_shot_push.17.off1]x3+one_shot_push.9000";
+        let case: Case = format!("all_reduce/one_shot_push:bf16,sum:w=3:calls={calls}").parse().unwrap();
+        let schedules = (0..9).map(|n| Interleaving::nth(0, n));
+        let failed: Vec<String> = schedules
+            .filter(|interleaving| {
+                machine.set_interleaving(*interleaving);
+                judge(&case, &mut machine).status != Status::Pass
+            })
+            .map(|interleaving| interleaving.to_string())
+            .collect();
+        failed
+    };
+    assert_eq!(fails(Library::default()), [""; 0]);
+    let one_parity = MUTANTS.iter().find(|mutant| mutant.name == "sync_push_one_parity").unwrap();
+    assert_ne!(fails(one_parity.library()), [""; 0]);
+}
+
+/// If this fails, a rank that is late between its line and its looks, or before either, meets lines of another call.
+#[rstest]
+fn a_late_rank_is_waited_for_at_every_site(#[values("enter", "start", "end", "leave")] site: &str) {
+    let id = format!("all_reduce/one_shot_push:f16,avg:w=4:n=301:off=1:in_place:skew=r2+20us@{site}");
+    let verdict = judge(&id.parse().unwrap(), &mut emulator(0));
+    assert_eq!(verdict.status, Status::Pass, "{verdict:#?}");
+}
+
+/// If this fails, a rank that stays away is not named, or by one thread's count and another's flag.
+#[test]
+fn lines_that_do_not_come_are_told_of() {
+    let mut machine = emulator(0);
+    let (group, plan) = set_up(&mut machine, "one_shot_push", 3, None);
+    let error = run(&mut machine, vec![enqueue(group, 0, &plan), Step::Leave { rank: 1 }, enqueue(group, 0, &plan)]).unwrap_err();
+    let MachineError::Hang { stuck, .. } = &error else { panic!("{error}") };
+    let Op::Launch(launch) = &plan.ranks[0][0] else { panic!("{plan}") };
+    assert_eq!(stuck.len(), 2 * launch.grid as usize, "one of each block that waits: {error}");
+    let alike = stuck.iter().all(|entry| entry.rank != 1 && (entry.peer, entry.want, entry.saw, entry.site) == (1, 2, 0, Site::End));
+    assert!(alike, "{error}");
+}
+
+#[test]
+fn a_message_too_large_for_lines_is_refused() {
+    let verdict = judge(&"all_reduce/one_shot_push:bf16,sum:w=2:n=262145".parse().unwrap(), &mut emulator(0));
+    assert_eq!(verdict.status, Status::NotSupported);
+    assert!(verdict.reason.contains("up to 524288 bytes, not of 524290"), "{}", verdict.reason);
 }
 
 /// If this fails, people look at a picture of something else than what ran.

@@ -57,7 +57,7 @@ impl Shape {
 fn plans_of_a_few_calls() {
     const BF16: DType = DType::BF16;
     const SUM: ReduceOp = ReduceOp::Sum;
-    let table: [(&str, Shape); 16] = [
+    let table: [(&str, Shape); 20] = [
         ("one_shot", Shape::new(BF16, SUM, 2, 1040)),
         ("one_shot", Shape::new(BF16, SUM, 2, 1040).in_place()),
         ("one_shot", Shape::new(BF16, SUM, 3, 1037).at(3).in_place()),
@@ -67,6 +67,10 @@ fn plans_of_a_few_calls() {
         ("two_shot", Shape::new(BF16, SUM, 3, 1037).at(3).in_place()),
         ("two_shot", Shape::new(BF16, SUM, 2, 0)),
         ("two_shot", Shape::new(DType::I32, ReduceOp::Avg, 3, 1 << 20)),
+        ("one_shot_push", Shape::new(BF16, SUM, 2, 1040)),
+        ("one_shot_push", Shape::new(BF16, SUM, 3, 1037).at(3).in_place()),
+        ("one_shot_push", Shape::new(BF16, SUM, 2, 0)),
+        ("one_shot_push", Shape::new(DType::F64, ReduceOp::Avg, 2, 1 << 16)),
         ("multimem", Shape::new(BF16, SUM, 2, 1040)),
         ("multimem", Shape::new(DType::F16, ReduceOp::Max, 3, 1037).at(3).in_place()),
         ("multimem_one_shot", Shape::new(DType::F32, SUM, 2, 1040)),

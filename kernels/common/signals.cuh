@@ -78,6 +78,22 @@ __device__ __forceinline__ void stall(const Sync& sync, Site site) {
 #endif
 }
 
+// Where a block tells of a wait for `peer` that it gave up.
+__device__ __forceinline__ StuckEntry* stuck_entry(const Sync& sync, u32 peer) {
+    return (StuckEntry*)((u8*)sync.stuck + STUCK_ENTRIES) + (u64)blockIdx.x * MAX_WORLD + peer;
+}
+
+__device__ __forceinline__ void report_stuck(const Sync& sync, u32 want, u32 saw, u32 peer, Site site) {
+    StuckEntry* entry = stuck_entry(sync, peer);
+    *(volatile u32*)sync.stuck = 1;
+    // The first wait that gave up is the one to tell of: those after it are its consequences.
+    if (*(volatile u32*)&entry->site) return;
+    *(volatile u32*)&entry->want = want;
+    *(volatile u32*)&entry->saw = saw;
+    *(volatile u32*)&entry->ranks = sync.rank | sync.world << 16;
+    *(volatile u32*)&entry->site = site;
+}
+
 template <Ordering ORDERING>
 __device__ __forceinline__ void wait_at_least(const Sync& sync, const u32* flag, u32 want, u32 peer, Site site) {
     u32 saw = load_signal<ORDERING>(flag);
@@ -89,14 +105,7 @@ __device__ __forceinline__ void wait_at_least(const Sync& sync, const u32* flag,
         u64 waited = nanoseconds() - start;
         if (waited > sync.limit || (waited > 1000000 && *(volatile u32*)sync.stuck)) break;
     }
-    StuckEntry* entry = (StuckEntry*)((u8*)sync.stuck + STUCK_ENTRIES) + (u64)blockIdx.x * MAX_WORLD + peer;
-    *(volatile u32*)sync.stuck = 1;
-    // The first wait that gave up is the one to tell of: those after it are its consequences.
-    if (*(volatile u32*)&entry->site) return;
-    *(volatile u32*)&entry->want = want;
-    *(volatile u32*)&entry->saw = saw;
-    *(volatile u32*)&entry->ranks = sync.rank | sync.world << 16;
-    *(volatile u32*)&entry->site = site;
+    report_stuck(sync, want, saw, peer, site);
 }
 
 // Arrives at barrier number `epoch` of this block and waits for the same block of every peer.

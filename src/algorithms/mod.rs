@@ -76,6 +76,7 @@ pub fn all() -> &'static [&'static dyn Algorithm] {
     &[
         &all_reduce::OneShot,
         &all_reduce::TwoShot,
+        &all_reduce::OneShotPush,
         &all_reduce::Multimem,
         &all_reduce::MultimemOneShot,
         &all_reduce::Nccl::RING,
@@ -129,19 +130,30 @@ const MAX_BLOCKS: u32 = 128;
 
 /// Buffers of an algorithm whose kernels use kernels/common/signals.cuh: its own signal pad, epochs, stuck report and stall times.
 fn synchronisation(algorithm: &str) -> Vec<BufferSpec> {
-    let words = u64::from(MAX_BLOCKS) * MAX_WORLD as u64;
+    synchronisation_with(algorithm, ENTRIES * 4, u64::from(MAX_BLOCKS) * 4)
+}
+
+/// One entry for each (block, peer).
+const ENTRIES: u64 = MAX_BLOCKS as u64 * MAX_WORLD as u64;
+
+/// The same with a signal pad and epochs of these sizes in bytes.
+fn synchronisation_with(algorithm: &str, signals: u64, epochs: u64) -> Vec<BufferSpec> {
     vec![
-        BufferSpec::new(format!("{algorithm}.signals"), words * 4, Role::Signals),
-        BufferSpec::new(format!("{algorithm}.epochs"), u64::from(MAX_BLOCKS) * 4, Role::State),
-        BufferSpec::new(format!("{algorithm}.stuck"), 64 + words * 16, Role::StuckReport),
+        BufferSpec::new(format!("{algorithm}.signals"), signals, Role::Signals),
+        BufferSpec::new(format!("{algorithm}.epochs"), epochs, Role::State),
+        BufferSpec::new(format!("{algorithm}.stuck"), 64 + ENTRIES * 16, Role::StuckReport),
         BufferSpec::new(format!("{algorithm}.stalls"), 32, Role::Stalls),
     ]
 }
 
 /// The `Sync` struct of kernels/common/signals.cuh.
 fn sync_argument(algorithm: &str, rank: u32, world: u32) -> Arg {
-    let buffers = synchronisation(algorithm);
-    let [signals, epochs, stuck, stalls] = &buffers[..] else { unreachable!("four buffers synchronise") };
+    sync_argument_of(&synchronisation(algorithm), rank, world)
+}
+
+/// The same for the buffers of [`synchronisation_with`].
+fn sync_argument_of(buffers: &[BufferSpec], rank: u32, world: u32) -> Arg {
+    let [signals, epochs, stuck, stalls] = buffers else { unreachable!("four buffers synchronise") };
     Arg::Struct(vec![
         Arg::Peers(signals.whole()),
         Arg::Address(epochs.whole()),

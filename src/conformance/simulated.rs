@@ -130,6 +130,7 @@ fn arguments(launch: &Launch) -> (Region, Region, u32) {
         [Arg::Peers(input), Arg::Address(output) | Arg::Peers(output), Arg::U64(_), Arg::U32(average), _] => {
             (input.clone(), output.clone(), *average)
         }
+        [Arg::Address(input), Arg::Address(output), Arg::U32(_), Arg::U32(average), _] => (input.clone(), output.clone(), *average),
         [Arg::Multicast(input), Arg::Peers(_), Arg::Address(output) | Arg::Multicast(output), ..] => (input.clone(), output.clone(), 0),
         other => panic!("an all-reduce kernel's arguments: {other:?}"),
     }

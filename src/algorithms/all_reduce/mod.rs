@@ -4,12 +4,14 @@ mod multimem;
 mod multimem_one_shot;
 mod nccl;
 mod one_shot;
+mod one_shot_push;
 mod two_shot;
 
 pub use multimem::Multimem;
 pub use multimem_one_shot::MultimemOneShot;
 pub use nccl::Nccl;
 pub use one_shot::OneShot;
+pub use one_shot_push::OneShotPush;
 pub use two_shot::TwoShot;
 
 use crate::{

@@ -1,7 +1,11 @@
 //! Where a kernel synchronises, read off the text of its entry.
 //!
-//! Signals and looks at them are the strong operations of system scope (kernels/common/signals.cuh): integers of one word, where data
-//! goes in vectors or by `volatile`. The epoch is the word that is loaded, added to and stored back without any strength.
+//! Signals and looks at them are the strong operations of system scope: integers of one word (kernels/common/signals.cuh), or vectors that carry
+//! their flag beside the data (kernels/common/lines.cuh). Other data goes weakly or by `volatile`. The epoch is the word that is loaded, added to
+//! and stored back without any strength.
+//!
+//! Many looks at lines decide one branch together, and it leads into another round of looks either way. So they have no branch of their own here: what
+//! waits for lines can get wrong is planted by people (fixtures/mutants/sync_push_*.toml).
 
 use std::collections::BTreeSet;
 
@@ -73,20 +77,20 @@ pub(super) fn is_barrier(instruction: &Instruction<'_>) -> bool {
     ["bar.sync", "barrier.sync", "barrier.cta.sync"].iter().any(|barrier| instruction.opcode.starts_with(barrier))
 }
 
-/// Whether it is a strong operation of system scope on one integer.
-fn is_word_of_system(instruction: &Instruction<'_>) -> bool {
+/// Whether it is a strong operation of system scope on integers.
+fn is_strong_for_system(instruction: &Instruction<'_>) -> bool {
     let strong = ["relaxed", "acquire", "release", "acq_rel"].iter().any(|semantics| instruction.has(semantics));
     let integer = ["u32", "s32", "b32", "u64", "s64", "b64"].iter().any(|ty| instruction.has(ty));
-    strong && instruction.has("sys") && integer && !instruction.has("v2") && !instruction.has("v4")
+    strong && instruction.has("sys") && integer
 }
 
 fn is_signal(instruction: &Instruction<'_>) -> bool {
     let writes = ["st.", "red.", "atom.", "multimem.st.", "multimem.red."].iter().any(|start| instruction.opcode.starts_with(start));
-    writes && is_word_of_system(instruction)
+    writes && is_strong_for_system(instruction)
 }
 
 fn is_look(instruction: &Instruction<'_>) -> bool {
-    instruction.opcode.starts_with("ld.") && is_word_of_system(instruction)
+    instruction.opcode.starts_with("ld.") && is_strong_for_system(instruction)
 }
 
 /// The branch that decides by what a look saw: the first guarded by what is computed from it.

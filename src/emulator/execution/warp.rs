@@ -78,8 +78,8 @@ pub(super) struct Poll {
     pub(super) digest: u64,
 }
 
-/// How many operations polling is recognised at.
-const POLLS: usize = 4;
+/// How many operations polling is recognised at: a loop may look at a word of every peer in turn.
+const POLLS: usize = 16;
 
 /// A warp.
 #[derive(Clone, Debug)]
