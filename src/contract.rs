@@ -11,7 +11,7 @@ pub struct Contract {
     pub order: Order,
     /// Where sums round.
     pub roundings: Roundings,
-    /// Whether all ranks get the same bits.
+    /// Whether all ranks get the same bits, where they get the same elements at all.
     pub equal_across_ranks: bool,
     /// Whether the same call on the same inputs gives the same bits again: in another run, after other calls, at other addresses.
     pub equal_run_to_run: bool,
@@ -20,7 +20,7 @@ pub struct Contract {
     /// Whether in-place and out-of-place calls give the same bits.
     pub in_place_equals_out_of_place: bool,
     /// Whether NaN, infinities, signed zeros, subnormals and overflow come out as the reference of the same order has them.
-    /// NaN payloads are never promised.
+    /// NaN payloads are promised by copies only.
     pub special_values: bool,
 }
 
@@ -34,6 +34,8 @@ pub enum Order {
     AnyRotation,
     /// Any order and any tree.
     Any,
+    /// There is nothing to combine: each element is one rank's, bit by bit, payloads of NaN included.
+    Copied,
 }
 
 impl Contract {
@@ -47,4 +49,7 @@ impl Contract {
         in_place_equals_out_of_place: true,
         special_values: true,
     };
+
+    /// Every element is the right rank's element to the bit: what any collective that only moves data must do.
+    pub const COPIED: Contract = Contract { order: Order::Copied, ..Contract::ORDERED };
 }

@@ -32,6 +32,16 @@ pub const MODULES: &[Module] = &[
         include_str!("../kernels/ptx/all_reduce/multimem_one_shot.ptx"),
         include_str!("../kernels/ptx/all_reduce/multimem_one_shot.checked.ptx"),
     ),
+    Module::of_both_builds(
+        "all_gather/push",
+        include_str!("../kernels/ptx/all_gather/push.ptx"),
+        include_str!("../kernels/ptx/all_gather/push.checked.ptx"),
+    ),
+    Module::of_both_builds(
+        "reduce_scatter/pull",
+        include_str!("../kernels/ptx/reduce_scatter/pull.ptx"),
+        include_str!("../kernels/ptx/reduce_scatter/pull.checked.ptx"),
+    ),
     Module { name: "conformance/faults", release: include_str!("../kernels/ptx/conformance/faults.ptx"), checked: None },
     Module { name: "conformance/fill", release: include_str!("../kernels/ptx/conformance/fill.ptx"), checked: None },
 ];

@@ -53,7 +53,7 @@ fn every_mutant_is_ptx() {
 fn kernels_pass_the_cases_of_their_mutants() {
     let mut machine = emulator(Library::default());
     for (module, _) in mutants::subjects() {
-        for case in mutants::sync_cases(module.rsplit('/').next().unwrap_or(module)) {
+        for case in mutants::sync_cases(module) {
             for schedule in 0..SCHEDULES {
                 let verdict = judge(&case, &mut machine, schedule);
                 assert_eq!(verdict.status, Status::Pass, "{verdict:#?}");

@@ -7,7 +7,7 @@ use std::collections::BTreeSet;
 
 use passmuster::{
     algorithms::{self, Target},
-    collective::{Collective, DType, ReduceOp},
+    collective::{self, Collective, DType, ReduceOp},
     kernels::Library,
     plan::{Arg, BufferSpec, Build, Call, Launch, MAX_WORLD, Op, Plan, RankCall, Region, Role},
 };
@@ -16,10 +16,11 @@ use proptest::prelude::*;
 /// What varies from call to call.
 #[derive(Clone, Copy, Debug)]
 struct Shape {
+    collective: Collective,
     dtype: DType,
     op: ReduceOp,
     world: u32,
-    /// Elements.
+    /// Elements of a slot.
     count: u64,
     /// Elements before the region in its buffer.
     offset: u64,
@@ -28,7 +29,14 @@ struct Shape {
 
 impl Shape {
     const fn new(dtype: DType, op: ReduceOp, world: u32, count: u64) -> Shape {
-        Shape { dtype, op, world, count, offset: 0, in_place: false }
+        Shape { collective: Collective::AllReduce, dtype, op, world, count, offset: 0, in_place: false }
+    }
+
+    /// The same of another collective, with an operator that it has.
+    fn of(self, collective: Collective) -> Shape {
+        let operators = collective.operators();
+        let op = if operators.contains(&self.op) { self.op } else { operators[0] };
+        Shape { collective, op, ..self }
     }
 
     const fn in_place(self) -> Shape {
@@ -41,14 +49,17 @@ impl Shape {
 
     /// The caller's buffers and the call that all ranks agree on.
     fn call(&self) -> (Vec<BufferSpec>, Call) {
-        let Shape { dtype, op, world, count, offset, in_place } = *self;
+        let Shape { collective, dtype, op, world, count, offset, in_place } = *self;
         let size = dtype.size();
-        let buffer = |name: &str| BufferSpec::new(name, (offset + count) * size, Role::Data);
-        let buffers = vec![buffer("input"), buffer("output")];
-        let region = |name: &str| Region::new(name, offset * size, count * size);
-        let output = region(if in_place { "input" } else { "output" });
-        let call = RankCall { collective: Collective::AllReduce, dtype, op, count, input: region("input"), output };
-        let call = Call::agree(&vec![call; world as usize], &buffers).expect("a call that fits its buffers");
+        let elements = collective::Shape::new(collective, world, count);
+        let buffer = |name: &str, elements: u64| BufferSpec::new(name, (offset + elements) * size, Role::Data);
+        let region = |name: &str, elements: u64| Region::new(name, offset * size, elements * size);
+        let larger = if elements.output() > elements.input() { "output" } else { "input" };
+        let (input, output) = if in_place { (larger, larger) } else { ("input", "output") };
+        let buffers = vec![buffer("input", elements.input()), buffer("output", elements.output())];
+        let (input, output) = (region(input, elements.input()), region(output, elements.output()));
+        let call = RankCall { collective, dtype, op, count, input, output };
+        let call = Call::of_all_ranks(&call, world, &buffers).expect("a call that fits its buffers");
         (buffers, call)
     }
 }
@@ -57,7 +68,9 @@ impl Shape {
 fn plans_of_a_few_calls() {
     const BF16: DType = DType::BF16;
     const SUM: ReduceOp = ReduceOp::Sum;
-    let table: [(&str, Shape); 20] = [
+    const GATHER: Collective = Collective::AllGather;
+    const SCATTER: Collective = Collective::ReduceScatter;
+    let table: [(&str, Shape); 27] = [
         ("one_shot", Shape::new(BF16, SUM, 2, 1040)),
         ("one_shot", Shape::new(BF16, SUM, 2, 1040).in_place()),
         ("one_shot", Shape::new(BF16, SUM, 3, 1037).at(3).in_place()),
@@ -78,10 +91,17 @@ fn plans_of_a_few_calls() {
         ("nccl_ring", Shape::new(BF16, SUM, 2, 1040)),
         ("nccl_ring", Shape::new(DType::F64, ReduceOp::Max, 2, 5).in_place()),
         ("nccl_symmetric_ld_st", Shape::new(BF16, SUM, 3, 1037)),
+        ("push", Shape::new(BF16, SUM, 2, 1040).of(GATHER)),
+        ("push", Shape::new(DType::F64, SUM, 3, 1037).at(3).in_place().of(GATHER)),
+        ("push", Shape::new(BF16, SUM, 2, 0).of(GATHER)),
+        ("nccl_ring", Shape::new(BF16, SUM, 2, 1040).in_place().of(GATHER)),
+        ("pull", Shape::new(BF16, SUM, 2, 1040).of(SCATTER)),
+        ("pull", Shape::new(DType::I32, ReduceOp::Avg, 3, 1037).at(3).in_place().of(SCATTER)),
+        ("nccl_ring", Shape::new(BF16, SUM, 2, 1040).in_place().of(SCATTER)),
     ];
     let mut text = String::new();
     for (name, shape) in table {
-        let algorithm = algorithms::find(Collective::AllReduce, name).expect("a known algorithm");
+        let algorithm = algorithms::find(shape.collective, name).expect("a known algorithm");
         let (_, call) = shape.call();
         text += &format!("{}\n", algorithm.plan(&call, &Target::default()));
     }
@@ -92,7 +112,7 @@ fn plans_of_a_few_calls() {
 #[test]
 fn builds_differ_in_the_kernel_only() {
     for algorithm in algorithms::all() {
-        let (_, call) = Shape::new(DType::BF16, ReduceOp::Sum, 4, 4099).call();
+        let (_, call) = Shape::new(DType::BF16, ReduceOp::Sum, 4, 4099).of(algorithm.collective()).call();
         let mut checked = algorithm.plan(&call, &Target { build: Build::Checked, ..Target::default() });
         for op in checked.ranks.iter_mut().flatten() {
             if let Op::Launch(launch) = op {
@@ -111,9 +131,9 @@ fn every_entry_is_in_the_embedded_kernels() {
     for algorithm in algorithms::all() {
         let mut planned = 0;
         for dtype in DType::ALL {
-            for op in ReduceOp::ALL {
+            for &op in algorithm.collective().operators() {
                 for build in [Build::Release, Build::Checked] {
-                    let (_, call) = Shape::new(dtype, op, 4, 100).call();
+                    let (_, call) = Shape::new(dtype, op, 4, 100).of(algorithm.collective()).call();
                     if algorithm.supports(&call).is_ok() {
                         let plan = algorithm.plan(&call, &Target { build, ..Target::default() });
                         launches(&plan).for_each(|launch| assert_eq!(library.check(launch), Ok(()), "{dtype} {op} {build:?}"));
@@ -142,8 +162,9 @@ fn names_are_unique_and_workspaces_carry_them() {
 proptest! {
     /// Every region lies in a buffer that the group has, every entry is in the kernels, and all ranks launch alike.
     #[test]
-    fn plans_stay_within_what_they_are_given(name in algorithm(), shape in shape(), target in target()) {
-        let algorithm = algorithms::find(Collective::AllReduce, name).expect("a known algorithm");
+    fn plans_stay_within_what_they_are_given((collective, name) in algorithm(), shape in shape(), target in target()) {
+        let algorithm = algorithms::find(collective, name).expect("a known algorithm");
+        let shape = shape.of(collective);
         let (mut buffers, call) = shape.call();
         if algorithm.supports(&call).is_err() {
             return Ok(());
@@ -180,9 +201,9 @@ proptest! {
 
     /// A copy that moved the input to another distance from a 16-byte boundary would leave kernels no packs, only single elements.
     #[test]
-    fn copies_keep_the_alignment_of_the_input(name in algorithm(), shape in shape()) {
-        let algorithm = algorithms::find(Collective::AllReduce, name).expect("a known algorithm");
-        let (_, call) = shape.in_place().call();
+    fn copies_keep_the_alignment_of_the_input((collective, name) in algorithm(), shape in shape()) {
+        let algorithm = algorithms::find(collective, name).expect("a known algorithm");
+        let (_, call) = shape.of(collective).in_place().call();
         if algorithm.supports(&call).is_err() {
             return Ok(());
         }
@@ -195,14 +216,15 @@ proptest! {
 }
 
 /// The name of an algorithm: the trait has no Debug form for proptest to show.
-fn algorithm() -> impl Strategy<Value = &'static str> {
-    proptest::sample::select(algorithms::all().iter().map(|algorithm| algorithm.name()).collect::<Vec<_>>())
+fn algorithm() -> impl Strategy<Value = (Collective, &'static str)> {
+    proptest::sample::select(algorithms::all().iter().map(|algorithm| (algorithm.collective(), algorithm.name())).collect::<Vec<_>>())
 }
 
 fn shape() -> impl Strategy<Value = Shape> {
     let count = prop_oneof![0..40u64, 0..200_000u64, proptest::sample::select(vec![1u64 << 24, (1 << 31) + 9, 1 << 40])];
     let kind = (proptest::sample::select(&DType::ALL[..]), proptest::sample::select(&ReduceOp::ALL[..]), 1..=MAX_WORLD as u32);
     (kind, count, 0..20u64, any::<bool>()).prop_map(|((dtype, op, world), count, offset, in_place)| Shape {
+        collective: Collective::AllReduce,
         dtype,
         op,
         world,

@@ -2,15 +2,19 @@
 //!
 //! Nothing here knows which machine it will run on.
 
+pub mod all_gather;
 pub mod all_reduce;
 mod foreign;
+mod nccl;
+pub mod reduce_scatter;
 
 use std::sync::OnceLock;
 
 pub use foreign::{Foreign, SpecError};
+pub use nccl::Nccl;
 
 use crate::{
-    collective::{Collective, DType},
+    collective::{Collective, DType, ReduceOp},
     contract::Contract,
     plan::{Arg, BufferSpec, Build, Call, MAX_WORLD, Plan, Region, Role},
 };
@@ -32,8 +36,8 @@ pub trait Algorithm: Sync {
     /// The reason why not, for people.
     fn supports(&self, call: &Call) -> Result<(), String>;
 
-    /// Buffers that it needs beside the caller's, for calls of up to `bytes` bytes of `dtype` elements. Their names start with the
-    /// algorithm's.
+    /// Buffers that it needs beside the caller's, for calls with up to `bytes` bytes of input of `dtype` elements. Their names start with
+    /// the algorithm's.
     fn workspace(&self, dtype: DType, world: u32, bytes: u64) -> Vec<BufferSpec>;
 
     /// What all ranks do. A pure function of its arguments. `call` is one that the algorithm supports.
@@ -79,10 +83,16 @@ pub fn all() -> &'static [&'static dyn Algorithm] {
         &all_reduce::OneShotPush,
         &all_reduce::Multimem,
         &all_reduce::MultimemOneShot,
-        &all_reduce::Nccl::RING,
-        &all_reduce::Nccl::TREE,
-        &all_reduce::Nccl::SYMMETRIC_LL,
-        &all_reduce::Nccl::SYMMETRIC_LD_ST,
+        &Nccl::RING,
+        &Nccl::TREE,
+        &Nccl::SYMMETRIC_LL,
+        &Nccl::SYMMETRIC_LD_ST,
+        &all_gather::Push,
+        &Nccl::ALL_GATHER_RING,
+        &Nccl::ALL_GATHER_SYMMETRIC_ST,
+        &reduce_scatter::Pull,
+        &Nccl::REDUCE_SCATTER_RING,
+        &Nccl::REDUCE_SCATTER_SYMMETRIC_LD,
     ]
 }
 
@@ -120,6 +130,28 @@ pub fn find(collective: Collective, name: &str) -> Result<&'static dyn Algorithm
         let names: Vec<&str> = of_collective().map(|a| a.name()).collect();
         format!("unknown algorithm `{name}` of {collective}: expected one of {}", names.join(", "))
     })
+}
+
+/// The entry point of a module's kernel for a type and an operator: `all_reduce_two_shot_bf16_sum`. The average is the sum's kernel with a
+/// divisor; copies know elements by their width in bits alone: `all_gather_push_b16`.
+pub fn entry(module: &str, dtype: DType, op: ReduceOp) -> String {
+    let module = module.replace('/', "_");
+    match op {
+        ReduceOp::Copy => format!("{module}_b{}", 8 * dtype.size()),
+        ReduceOp::Avg => format!("{module}_{dtype}_{}", ReduceOp::Sum),
+        ReduceOp::Sum | ReduceOp::Min | ReduceOp::Max => format!("{module}_{dtype}_{op}"),
+    }
+}
+
+/// The `average` argument of kernels that reduce.
+fn average(call: &Call) -> Arg {
+    Arg::U32(u32::from(call.op == ReduceOp::Avg))
+}
+
+/// A plan's name for reports.
+fn plan_name(algorithm: &str, call: &Call) -> String {
+    let place = if call.in_place() { " in place" } else { "" };
+    format!("{}/{algorithm} {} {} w={} n={}{place}", call.collective, call.dtype, call.op, call.world(), call.count)
 }
 
 /// Threads of a block in kernels that synchronise per block.

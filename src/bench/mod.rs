@@ -10,7 +10,7 @@ pub use statistics::{Summary, summarize};
 
 use crate::{
     algorithms::{Algorithm, Target},
-    collective::{Collective, DType, ReduceOp},
+    collective::{Collective, DType, ReduceOp, Shape},
     machine::{Machine, MachineError},
     plan::{BufferSpec, Build, Call, RankCall, Region, Role, Script, Step},
 };
@@ -26,7 +26,7 @@ pub struct Workload {
     pub op: ReduceOp,
     /// Ranks.
     pub world: u32,
-    /// Bytes of each rank's input.
+    /// Bytes of each rank's input or output, whichever is larger: what nccl-tests calls the size.
     pub bytes: u64,
 }
 
@@ -61,11 +61,14 @@ pub fn measure(
     deadline: Duration,
 ) -> Result<Vec<f64>, MachineError> {
     let Workload { collective, dtype, op, world, bytes } = *workload;
-    let mut buffers = vec![BufferSpec::new("input", bytes, Role::Data), BufferSpec::new("output", bytes, Role::Data)];
-    buffers.extend(algorithm.workspace(dtype, world, bytes));
-    let region = |name: &str| Region::new(name, 0, bytes);
-    let call = RankCall { collective, dtype, op, count: bytes / dtype.size(), input: region("input"), output: region("output") };
-    let call = Call::agree(&vec![call; world as usize], &buffers).map_err(|error| MachineError::Invalid { reason: error.to_string() })?;
+    let slots = Shape::new(collective, world, 1).larger();
+    let shape = Shape::new(collective, world, bytes / slots / dtype.size());
+    let region = |name: &str, elements: u64| Region::new(name, 0, elements * dtype.size());
+    let (input, output) = (region("input", shape.input()), region("output", shape.output()));
+    let mut buffers = [&input, &output].map(|region| BufferSpec::new(region.buffer.clone(), region.bytes, Role::Data)).to_vec();
+    buffers.extend(algorithm.workspace(dtype, world, input.bytes));
+    let call = RankCall { collective, dtype, op, count: shape.count, input, output };
+    let call = Call::of_all_ranks(&call, world, &buffers).map_err(|error| MachineError::Invalid { reason: error.to_string() })?;
     algorithm.supports(&call).map_err(|reason| MachineError::NotSupported { reason })?;
 
     machine.close_groups();
@@ -90,6 +93,7 @@ pub fn bandwidths(workload: &Workload, microseconds: f64) -> (f64, f64) {
     let world = f64::from(workload.world);
     let factor = match workload.collective {
         Collective::AllReduce => 2.0 * (world - 1.0) / world,
+        Collective::AllGather | Collective::ReduceScatter => (world - 1.0) / world,
     };
     (algorithm, algorithm * factor)
 }
@@ -98,12 +102,22 @@ pub fn bandwidths(workload: &Workload, microseconds: f64) -> (f64, f64) {
 mod tests {
     use super::*;
     use approx::assert_relative_eq;
+    use rstest::rstest;
 
-    #[test]
-    fn bus_bandwidth_is_that_of_nccl_tests() {
-        let workload = Workload { collective: Collective::AllReduce, dtype: DType::BF16, op: ReduceOp::Sum, world: 8, bytes: 256 << 20 };
-        let (algorithm, bus) = bandwidths(&workload, 1355.0);
-        assert_relative_eq!(algorithm, 198.1, epsilon = 0.1);
-        assert_relative_eq!(bus, 346.7, epsilon = 0.1);
+    #[rstest]
+    #[case::all_reduce(Collective::AllReduce, ReduceOp::Sum, 1355.0, 198.1, 346.7)]
+    #[case::all_gather(Collective::AllGather, ReduceOp::Copy, 699.0, 384.0, 336.0)]
+    #[case::reduce_scatter(Collective::ReduceScatter, ReduceOp::Sum, 753.0, 356.5, 311.9)]
+    fn bus_bandwidth_is_that_of_nccl_tests(
+        #[case] collective: Collective,
+        #[case] op: ReduceOp,
+        #[case] microseconds: f64,
+        #[case] algbw: f64,
+        #[case] busbw: f64,
+    ) {
+        let workload = Workload { collective, dtype: DType::BF16, op, world: 8, bytes: 256 << 20 };
+        let (algorithm, bus) = bandwidths(&workload, microseconds);
+        assert_relative_eq!(algorithm, algbw, epsilon = 0.1);
+        assert_relative_eq!(bus, busbw, epsilon = 0.1);
     }
 }

@@ -4,6 +4,7 @@
 
 mod dtype;
 mod reduction;
+mod shape;
 
 use std::{fmt, str::FromStr};
 
@@ -11,9 +12,8 @@ use serde::{Deserialize, Serialize};
 
 pub(crate) use dtype::from_name;
 pub use dtype::{DType, Element};
-pub use reduction::{
-    Bounded, ReduceOp, Roundings, bounded, largest, reduce_bytes, reduce_in_order, reduce_per_hop, smallest_subnormal, unit_roundoff,
-};
+pub use reduction::{Bounded, ReduceOp, Roundings, bounded, largest, reduce_in_order, reduce_per_hop, smallest_subnormal, unit_roundoff};
+pub use shape::{Destination, Shape, Sources};
 
 /// An operation that the ranks of a group perform together.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
@@ -21,16 +21,40 @@ pub use reduction::{
 pub enum Collective {
     /// Every rank gets the element-wise reduction of all ranks' inputs. Input and output: `count` elements each.
     AllReduce,
+    /// Every rank gets all ranks' inputs, one after the other. Input: `count` elements; output: world x `count`, in which slot r, elements
+    /// r x `count` and on, is rank r's input.
+    AllGather,
+    /// Rank r gets the element-wise reduction of slot r of all ranks' inputs. Input: world x `count` elements, one slot a rank; output:
+    /// `count`.
+    ReduceScatter,
 }
 
 impl Collective {
     /// Every collective, in the order of reports.
-    pub const ALL: [Collective; 1] = [Collective::AllReduce];
+    pub const ALL: [Collective; 3] = [Collective::AllReduce, Collective::AllGather, Collective::ReduceScatter];
 
     /// The name in case ids, paths and reports.
     pub const fn name(self) -> &'static str {
         match self {
             Collective::AllReduce => "all_reduce",
+            Collective::AllGather => "all_gather",
+            Collective::ReduceScatter => "reduce_scatter",
+        }
+    }
+
+    /// The operators that its calls may have: those that reduce, or the copy alone.
+    pub const fn operators(self) -> &'static [ReduceOp] {
+        match self {
+            Collective::AllReduce | Collective::ReduceScatter => &ReduceOp::ALL,
+            Collective::AllGather => &[ReduceOp::Copy],
+        }
+    }
+
+    /// Whether all ranks' outputs are the same elements.
+    pub const fn gives_all_ranks_the_same(self) -> bool {
+        match self {
+            Collective::AllReduce | Collective::AllGather => true,
+            Collective::ReduceScatter => false,
         }
     }
 }

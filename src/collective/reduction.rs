@@ -5,7 +5,6 @@ use std::{fmt, str::FromStr};
 use serde::{Deserialize, Serialize};
 
 use super::dtype::{DType, Element, from_name};
-use crate::with_element;
 
 /// How the ranks' elements are combined.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
@@ -19,10 +18,13 @@ pub enum ReduceOp {
     Max,
     /// The sum divided by the world size; integers truncate toward zero.
     Avg,
+    /// Nothing is combined: elements of one rank are passed on bit by bit. The operator of the collectives that only move data, and of
+    /// no other.
+    Copy,
 }
 
 impl ReduceOp {
-    /// Every operator, in the order of reports.
+    /// Every operator that reduces, in the order of reports.
     pub const ALL: [ReduceOp; 4] = [ReduceOp::Sum, ReduceOp::Min, ReduceOp::Max, ReduceOp::Avg];
 
     /// The name in case ids, kernel entries and reports.
@@ -32,7 +34,13 @@ impl ReduceOp {
             ReduceOp::Min => "min",
             ReduceOp::Max => "max",
             ReduceOp::Avg => "avg",
+            ReduceOp::Copy => "copy",
         }
+    }
+
+    /// Whether elements of several ranks become one.
+    pub const fn reduces(self) -> bool {
+        !matches!(self, ReduceOp::Copy)
     }
 
     /// Whether elements are added, so that order and rounding matter.
@@ -50,11 +58,12 @@ impl fmt::Display for ReduceOp {
 impl FromStr for ReduceOp {
     type Err = String;
     fn from_str(name: &str) -> Result<ReduceOp, String> {
-        from_name(&ReduceOp::ALL, name, "reduction", |op| op.name())
+        const NAMED: [ReduceOp; 5] = [ReduceOp::Sum, ReduceOp::Min, ReduceOp::Max, ReduceOp::Avg, ReduceOp::Copy];
+        from_name(&NAMED, name, "operator", |op| op.name())
     }
 }
 
-/// Reduces `values` in the order given, in the accumulator's type, and rounds once.
+/// Reduces `values` in the order given, in the accumulator's type, and rounds once. A copy is the first of them, as it is.
 ///
 /// # Panics
 /// If `values` is empty: a group has at least one rank.
@@ -63,25 +72,10 @@ pub fn reduce_in_order<T: Element>(op: ReduceOp, values: &[T]) -> T {
         ReduceOp::Sum | ReduceOp::Avg => T::add,
         ReduceOp::Min => T::min,
         ReduceOp::Max => T::max,
+        ReduceOp::Copy => return *values.first().expect("a group has at least one rank"),
     };
     let acc = values.iter().map(|value| value.widen()).reduce(combine).expect("a group has at least one rank");
     T::narrow(if op == ReduceOp::Avg { T::divide(acc, values.len() as u32) } else { acc })
-}
-
-/// Reduces all ranks' inputs element by element, in rank order: the bytes of what every rank gets.
-///
-/// # Panics
-/// If `inputs` is empty, or they differ in length.
-pub fn reduce_bytes(dtype: DType, op: ReduceOp, inputs: &[Vec<u8>]) -> Vec<u8> {
-    let size = dtype.size() as usize;
-    with_element!(dtype, T => {
-        (0..inputs[0].len() / size)
-            .flat_map(|i| {
-                let values: Vec<T> = inputs.iter().map(|bytes| T::from_bytes(&bytes[i * size..(i + 1) * size])).collect();
-                reduce_in_order(op, &values).bits().to_le_bytes().into_iter().take(size)
-            })
-            .collect()
-    })
 }
 
 /// Reduces `values` in the order given, rounding to the element type at every addition, as a ring in the element type does.

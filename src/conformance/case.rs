@@ -9,7 +9,7 @@ use std::{collections::BTreeMap, fmt, str::FromStr};
 use super::inputs::InputClass;
 use crate::{
     algorithms::{self, Algorithm},
-    collective::{Collective, DType, ReduceOp},
+    collective::{Collective, DType, ReduceOp, Shape},
     machine::Site,
     plan::MAX_WORLD,
 };
@@ -27,7 +27,7 @@ pub struct Case {
     pub op: ReduceOp,
     /// Ranks.
     pub world: u32,
-    /// Elements of the call; 0 for a sequence, whose calls have counts of their own.
+    /// Elements of a slot of the call; 0 for a sequence, whose calls have counts of their own.
     pub count: u64,
     /// Elements between the start of a buffer and of its region.
     pub offset: u64,
@@ -164,6 +164,11 @@ impl Case {
         self.algorithms().unwrap_or_default().iter().flat_map(|a| a.environment().iter().copied()).collect()
     }
 
+    /// What a call of `count` elements a slot is about.
+    pub fn shape(&self, count: u64) -> Shape {
+        Shape::new(self.collective, self.world, count)
+    }
+
     /// All calls of a sequence.
     pub fn shots(&self) -> impl Iterator<Item = &Shot> {
         self.calls.iter().flat_map(|item| match item {
@@ -203,6 +208,10 @@ impl Case {
         let ranks = [self.skew.map(|s| s.rank), self.fault.and_then(Fault::rank)];
         if let Some(rank) = ranks.into_iter().flatten().find(|&rank| rank >= self.world) {
             return Err(format!("rank {rank} of {}: ranks are 0 to {}", self.world, self.world - 1));
+        }
+        if !self.collective.operators().contains(&self.op) {
+            let allowed: Vec<&str> = self.collective.operators().iter().map(|op| op.name()).collect();
+            return Err(format!("operator {} of {}: expected one of {}", self.op, self.collective, allowed.join(", ")));
         }
         self.algorithms()?;
         algorithms::find(self.collective, &self.algorithm)?;
@@ -500,6 +509,8 @@ mod tests {
     #[case("all_reduce/two_shot:bf16,sum:w=8:n=1040:off=3:in_place:graph=3x5:inputs=probe:peer=nccl_ring:skew=r2+20us@end:seed=9f3c")]
     #[case("all_reduce/one_shot:i32,max:w=3:skew=r0+5us:calls=one_shot.7+[two_shot.9.off1+one_shot.0.in_place]x4+two_shot.33.g1")]
     #[case("all_reduce/one_shot:f64,avg:w=2:n=5:fault=illegal_address@r1")]
+    #[case("all_gather/push:bf16,copy:w=4:n=1040:in_place:peer=nccl_ring")]
+    #[case("reduce_scatter/pull:f32,avg:w=5:calls=pull.7.in_place+[pull.33.off1]x2")]
     fn ids_are_read_and_written(#[case] id: &str) {
         assert_eq!(id.parse::<Case>().unwrap().to_string(), id);
     }
@@ -512,7 +523,9 @@ mod tests {
 
     #[rstest]
     #[case("all_reduce", "`all_reduce` is not COLLECTIVE/ALGORITHM")]
-    #[case("all_redcue/x:bf16,sum:w=2:n=1", "unknown collective `all_redcue`: expected one of all_reduce")]
+    #[case("all_redcue/x:bf16,sum:w=2:n=1", "unknown collective `all_redcue`: expected one of all_reduce, all_gather, reduce_scatter")]
+    #[case("all_gather/push:bf16,sum:w=2:n=1", "operator sum of all_gather: expected one of copy")]
+    #[case("all_reduce/two_shot:bf16,copy:w=2:n=1", "operator copy of all_reduce: expected one of sum, min, max, avg")]
     #[case("all_reduce/tow_shot:bf16,sum:w=2:n=1", "unknown algorithm `tow_shot` of all_reduce: expected one of one_shot, two_shot")]
     #[case("all_reduce/two_shot:bf16,sum:n=1", "no world size (w=)")]
     #[case("all_reduce/two_shot:bf16,sum:w=2", "exactly one of n= and calls= must be given")]

@@ -13,7 +13,7 @@ use super::{
     oracle::{Expected, oracle, same_bits, same_value},
 };
 use crate::{
-    collective::{DType, Element, ReduceOp, smallest_subnormal, unit_roundoff},
+    collective::{DType, Destination, Element, ReduceOp, Shape, Sources, smallest_subnormal, unit_roundoff},
     contract::Contract,
     with_element,
 };
@@ -61,15 +61,22 @@ pub struct Place {
     pub pack: u64,
     /// Element within the pack.
     pub lane: u64,
-    /// The rank that owns it where the elements are cut into one slice a rank, all but the last ones of `ceil(total / world)`.
-    pub owner: u64,
+    /// The rank that owns it where the elements are cut into one slice a rank, all but the last ones of `ceil(total / world)`. None in a
+    /// collective of which each rank gets a part of its own.
+    pub owner: Option<u64>,
 }
 
 impl Place {
-    fn new(index: u64, dtype: DType, total: u64, world: u64) -> Place {
+    /// The place of element `index` where each rank owns `slice` elements, if it does.
+    fn new(index: u64, dtype: DType, slice: Option<u64>) -> Place {
         let byte = index * dtype.size();
-        Place { index, byte, pack: byte / 16, lane: byte % 16 / dtype.size(), owner: index / total.div_ceil(world).max(1) }
+        Place { index, byte, pack: byte / 16, lane: byte % 16 / dtype.size(), owner: slice.map(|slice| index / slice) }
     }
+}
+
+/// Elements of a rank's slice where `total` are cut into one slice a rank.
+pub(super) fn slice_of(total: u64, world: u64) -> u64 {
+    total.div_ceil(world).max(1)
 }
 
 /// One wrong element.
@@ -91,6 +98,8 @@ pub struct Sample {
     pub bound: f64,
     /// What the ranks contributed, in rank order.
     pub inputs: Vec<String>,
+    /// The first of those ranks: not 0 where elements of one rank are copied.
+    pub from: u32,
 }
 
 /// An element for people and for programs.
@@ -133,69 +142,89 @@ pub(super) fn short(value: f64) -> String {
     }
 }
 
-/// Compares the outputs of all ranks, `count` elements each, little endian, with what the contract allows for the payload.
+/// Compares the outputs of all ranks, little endian, with what the contract allows for the payload in a call of this shape.
 /// Returns `None` where all conform.
 ///
 /// # Panics
-/// If there is not one output of `count` elements for each rank of the payload.
-pub fn compare(contract: &Contract, op: ReduceOp, payload: &Payload, count: u64, outputs: &[Vec<u8>]) -> Option<Mismatch> {
-    assert_eq!(outputs.len(), payload.world as usize, "one output a rank");
+/// If there is not one output of [`Shape::output`] elements for each rank of the payload.
+pub fn compare(contract: &Contract, op: ReduceOp, payload: &Payload, shape: &Shape, outputs: &[Vec<u8>]) -> Option<Mismatch> {
+    assert_eq!((outputs.len(), shape.world), (payload.world as usize, payload.world), "one output a rank");
     for (rank, output) in outputs.iter().enumerate() {
-        assert_eq!(output.len() as u64, count * payload.dtype.size(), "bytes of rank {rank}'s output");
+        assert_eq!(output.len() as u64, shape.output() * payload.dtype.size(), "bytes of rank {rank}'s output");
     }
-    with_element!(payload.dtype, T => compare_elements::<T>(contract, op, payload, count, outputs))
+    with_element!(payload.dtype, T => compare_elements::<T>(contract, op, payload, shape, outputs))
 }
 
-fn compare_elements<T: Element>(contract: &Contract, op: ReduceOp, payload: &Payload, count: u64, outputs: &[Vec<u8>]) -> Option<Mismatch> {
+fn compare_elements<T: Element>(
+    contract: &Contract,
+    op: ReduceOp,
+    payload: &Payload,
+    shape: &Shape,
+    outputs: &[Vec<u8>],
+) -> Option<Mismatch> {
     let oracle = oracle(contract, op, payload.dtype, payload.class);
-    let world = outputs.len();
     let ranks: Vec<RankPayload> = (0..payload.world).map(|rank| payload.rank(rank)).collect();
-    let ranks_agree = outputs.iter().all(|output| *output == outputs[0]);
+    let all_alike = shape.collective.gives_all_ranks_the_same();
+    let ranks_agree = all_alike && outputs.iter().all(|output| *output == outputs[0]);
     let judged = if ranks_agree { &outputs[..1] } else { outputs };
-    let tally = scan(count, |range, tally| {
-        let mut inputs = vec![T::of_bits(0); world];
+    let tally = scan(shape.output(), |range, tally| {
+        let mut inputs = Vec::with_capacity(ranks.len());
         for index in range {
-            for (input, rank) in inputs.iter_mut().zip(&ranks) {
-                *input = rank.element(index);
+            let mut wrong = 0;
+            // Ranks that are to have the same are held against one answer.
+            for (group, outputs) in judged.chunks(if all_alike { judged.len() } else { 1 }).enumerate() {
+                inputs.clear();
+                contribute(shape, &ranks, group as u32, index, &mut inputs);
+                let expected = oracle.expect(&inputs);
+                for (rank, output) in (group..).zip(outputs) {
+                    wrong |= u64::from(!expected.accepts(read::<T>(output, index))) << rank;
+                }
             }
-            let expected = oracle.expect(&inputs);
-            let wrong = |rank: usize| u64::from(!expected.accepts(read::<T>(&judged[rank], index))) << rank;
-            tally.add(index, (0..judged.len()).fold(0, |mask, rank| mask | wrong(rank)));
+            tally.add(index, wrong);
         }
     });
     let first = tally.first?;
-    let evidence = Evidence::<T>::new(&oracle, op, payload, count, outputs);
+    let evidence = Evidence::<T>::new(&oracle, op, payload, shape, outputs);
     let places: Vec<(u64, u32)> = tally.places.iter().flat_map(|&(index, mask)| ranks_in(mask).map(move |rank| (index, rank))).collect();
     let (diagnosis, ruled_out) = diagnose(&evidence, &places);
+    let slice = all_alike.then(|| slice_of(shape.output(), shape.world.into()));
     Some(Mismatch {
-        total: count,
+        total: shape.output(),
         wrong: tally.wrong,
         ranks: if ranks_agree { (0..payload.world).collect() } else { ranks_in(tally.ranks).collect() },
         ranks_agree,
         judged: oracle.to_string(),
-        first: Place::new(first, payload.dtype, count, world as u64),
-        last: Place::new(tally.last, payload.dtype, count, world as u64),
+        first: Place::new(first, payload.dtype, slice),
+        last: Place::new(tally.last, payload.dtype, slice),
         samples: samples(&tally.head, |index, rank| {
-            let inputs: Vec<T> = ranks.iter().map(|rank| rank.element(index)).collect();
-            sample(index, rank, &inputs, oracle.expect(&inputs), read(&outputs[rank as usize], index))
+            let mut inputs: Vec<T> = Vec::new();
+            contribute(shape, &ranks, rank, index, &mut inputs);
+            let from = shape.sources(rank, index).ranks.start;
+            sample((index, rank), (from, &inputs), oracle.expect(&inputs), read(&outputs[rank as usize], index))
         }),
         diagnosis,
         ruled_out,
     })
 }
 
+/// What element `index` of `rank`'s output is made of, one element for each rank that it comes from.
+pub(super) fn contribute<T: Element>(shape: &Shape, ranks: &[RankPayload], rank: u32, index: u64, to: &mut Vec<T>) {
+    let Sources { ranks: from, index } = shape.sources(rank, index);
+    to.extend(from.map(|from| ranks[from as usize].element::<T>(index)));
+}
+
 fn samples<S>(head: &[(u64, u64)], sample: impl Fn(u64, u32) -> S) -> Vec<S> {
     head.iter().map(|&(index, mask)| sample(index, mask.trailing_zeros())).collect()
 }
 
-fn sample<T: Element>(index: u64, rank: u32, inputs: &[T], expected: Expected<T>, got: T) -> Sample {
+fn sample<T: Element>((index, rank): (u64, u32), (from, inputs): (u32, &[T]), expected: Expected<T>, got: T) -> Sample {
     let bounded = expected.shown().expect("nothing is wrong where nothing is promised");
     let error = (got.to_f64() - bounded.exact).abs();
     Sample {
         index,
         rank,
         expected: match expected {
-            Expected::Bits(want) | Expected::Value(want) => Shown::of(want),
+            Expected::Copy(want) | Expected::Bits(want) | Expected::Value(want) => Shown::of(want),
             Expected::OneOf { values, .. } => Shown::of(values[0]),
             Expected::Within(_) | Expected::Anything(_) => Shown { bits: String::new(), value: decimal(DType::F64, bounded.exact) },
         },
@@ -204,6 +233,7 @@ fn sample<T: Element>(index: u64, rank: u32, inputs: &[T], expected: Expected<T>
         ulps: error.is_finite().then(|| error / ulp(T::DTYPE, bounded.exact)),
         bound: bounded.bound,
         inputs: inputs.iter().map(|x| decimal(T::DTYPE, x.to_f64())).collect(),
+        from,
     }
 }
 
@@ -223,8 +253,8 @@ fn ulp(dtype: DType, value: f64) -> f64 {
 pub enum Relation<Third> {
     /// Equal to the bit.
     Equal,
-    /// Equal to the bit but for the element at this index, whatever that is.
-    EqualBut(u64),
+    /// Equal to the bit but for this element of this rank, or of every rank, whatever that is.
+    EqualBut(Destination),
     /// `other = -base`. Signs of zeros are not compared.
     Negated,
     /// `other = base * 2^k`, as [`super::Transform::Scale`]. Elements that are subnormal, or overflow, on either side are not compared to
@@ -245,7 +275,7 @@ pub struct Difference {
     pub wrong: u64,
     /// Where ranks are compared: those that differ from rank 0. Empty otherwise.
     pub ranks: Vec<u32>,
-    /// The first element that differs; its owner is counted for as many ranks as were compared.
+    /// The first element that differs; it has an owner where ranks were compared.
     pub first: Place,
     /// The last element that differs.
     pub last: Place,
@@ -272,7 +302,8 @@ pub fn ranks_disagree(outputs: &[Vec<u8>], dtype: DType) -> Option<Difference> {
             }
         });
         let shown = |index, rank| (index, Shown::of(read::<T>(base, index)), Shown::of(read::<T>(&outputs[rank as usize], index)));
-        difference("all ranks have the same bits", &tally, shown, elements(base, dtype), dtype, outputs.len() as u64)
+        let slice = slice_of(elements(base, dtype), outputs.len() as u64);
+        difference("all ranks have the same bits", &tally, shown, elements(base, dtype), dtype, Some(slice))
             .map(|found| Difference { ranks: ranks_in(tally.ranks).collect(), ..found })
     })
 }
@@ -294,16 +325,24 @@ pub fn relation_broken(relation: Relation<&[u8]>, dtype: DType, base: &[u8], oth
             }
         });
         let shown = |index, _| (index, Shown::of(relation.of::<T>(index, read(base, index))), Shown::of(read::<T>(other, index)));
-        difference(&relation.name(), &tally, shown, count, dtype, 1)
+        difference(&relation.name(), &tally, shown, count, dtype, None)
     })
 }
 
 impl<Third> Relation<Third> {
+    /// What it comes to on one rank.
+    pub fn on(self, rank: u32) -> Relation<Third> {
+        match self {
+            Relation::EqualBut(Destination { rank: Some(only), .. }) if only != rank => Relation::Equal,
+            other => other,
+        }
+    }
+
     /// The same relation with the third call's output, where it has one, found by `find`.
     pub fn with_third<Found>(self, find: impl FnOnce(Third) -> Found) -> Relation<Found> {
         match self {
             Relation::Equal => Relation::Equal,
-            Relation::EqualBut(index) => Relation::EqualBut(index),
+            Relation::EqualBut(element) => Relation::EqualBut(element),
             Relation::Negated => Relation::Negated,
             Relation::Scaled(exponent) => Relation::Scaled(exponent),
             Relation::Plus(third) => Relation::Plus(find(third)),
@@ -325,7 +364,7 @@ impl Relation<&[u8]> {
     fn name(&self) -> String {
         match self {
             Relation::Equal => "equal to the bit".into(),
-            Relation::EqualBut(index) => format!("equal to the bit but for element {index}"),
+            Relation::EqualBut(Destination { index, .. }) => format!("equal to the bit but for element {index}"),
             Relation::Negated => "the negated result".into(),
             Relation::Scaled(exponent) => format!("the result times 2^{exponent}"),
             Relation::Plus(_) => "the sum of the two results".into(),
@@ -336,7 +375,7 @@ impl Relation<&[u8]> {
 fn related<T: Element>(relation: Relation<&[u8]>, index: u64, base: T, other: T) -> bool {
     let want = relation.of(index, base);
     match relation {
-        Relation::EqualBut(free) if index == free => true,
+        Relation::EqualBut(free) if index == free.index => true,
         Relation::Equal | Relation::EqualBut(_) => same_bits(other, want),
         Relation::Negated | Relation::Plus(_) => same_value(other, want),
         Relation::Scaled(exponent) if T::DTYPE.is_float() => {
@@ -360,15 +399,15 @@ fn difference(
     shown: impl Fn(u64, u32) -> (u64, Shown, Shown),
     total: u64,
     dtype: DType,
-    world: u64,
+    slice: Option<u64>,
 ) -> Option<Difference> {
     Some(Difference {
         relation: relation.to_owned(),
         total,
         wrong: tally.wrong,
         ranks: Vec::new(),
-        first: Place::new(tally.first?, dtype, total, world),
-        last: Place::new(tally.last, dtype, total, world),
+        first: Place::new(tally.first?, dtype, slice),
+        last: Place::new(tally.last, dtype, slice),
         samples: samples(&tally.head, shown),
     })
 }

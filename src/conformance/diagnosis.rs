@@ -6,12 +6,12 @@ use std::collections::BTreeSet;
 use serde::{Deserialize, Serialize};
 
 use super::{
-    compare::{read, short},
+    compare::{contribute, read, short, slice_of},
     inputs::{Format, InputClass, Payload, RankPayload},
     oracle::{Expected, Oracle, same_bits, same_value},
 };
 use crate::{
-    collective::{Element, ReduceOp, largest, reduce_in_order, reduce_per_hop, unit_roundoff},
+    collective::{Element, ReduceOp, Shape, largest, reduce_in_order, reduce_per_hop, unit_roundoff},
     machine::CANARY,
 };
 
@@ -42,7 +42,7 @@ pub(super) struct Evidence<'a, T> {
     oracle: &'a Oracle,
     op: ReduceOp,
     payload: &'a Payload,
-    count: u64,
+    shape: &'a Shape,
     outputs: &'a [Vec<u8>],
     ranks: Vec<RankPayload>,
     previous: Option<Vec<RankPayload>>,
@@ -104,13 +104,13 @@ pub(super) fn diagnose<T: Element>(evidence: &Evidence<'_, T>, places: &[(u64, u
 }
 
 impl<'a, T: Element> Evidence<'a, T> {
-    pub(super) fn new(oracle: &'a Oracle, op: ReduceOp, payload: &'a Payload, count: u64, outputs: &'a [Vec<u8>]) -> Evidence<'a, T> {
+    pub(super) fn new(oracle: &'a Oracle, op: ReduceOp, payload: &'a Payload, shape: &'a Shape, outputs: &'a [Vec<u8>]) -> Evidence<'a, T> {
         let ranks_of = |payload: &Payload| (0..payload.world).map(|rank| payload.rank(rank)).collect::<Vec<_>>();
         Evidence {
             oracle,
             op,
             payload,
-            count,
+            shape,
             outputs,
             ranks: ranks_of(payload),
             previous: payload.call.checked_sub(1).map(|call| ranks_of(&payload.of_call(call))),
@@ -119,13 +119,26 @@ impl<'a, T: Element> Evidence<'a, T> {
     }
 
     fn site(&self, index: u64, rank: u32) -> Site<T> {
-        let inputs = self.inputs(index);
+        let inputs = self.inputs(rank, index);
         let reference = reduce_in_order(self.op, &inputs);
         Site { index, rank, got: read(&self.outputs[rank as usize], index), inputs, reference }
     }
 
-    fn inputs(&self, index: u64) -> Vec<T> {
-        self.ranks.iter().map(|rank| rank.element(index)).collect()
+    /// What element `index` of `rank`'s output is made of.
+    fn inputs(&self, rank: u32, index: u64) -> Vec<T> {
+        self.inputs_of(&self.ranks, rank, index)
+    }
+
+    /// The same of another call's payload.
+    fn inputs_of(&self, ranks: &[RankPayload], rank: u32, index: u64) -> Vec<T> {
+        let mut inputs = Vec::with_capacity(ranks.len());
+        contribute(self.shape, ranks, rank, index, &mut inputs);
+        inputs
+    }
+
+    /// What `from` would contribute to an element if it were one of those that it is made of: its element of the same index.
+    fn contribution(&self, ranks: &[RankPayload], from: usize, rank: u32, index: u64) -> T {
+        ranks[from].element(self.shape.sources(rank, index).index)
     }
 
     /// Whether `got` is what the contract allows for other inputs.
@@ -138,22 +151,28 @@ impl<'a, T: Element> Evidence<'a, T> {
 
     /// Elements of a rank's slice where there is one slice a rank.
     fn slice(&self) -> u64 {
-        self.count.div_ceil(self.ranks.len() as u64).max(1)
+        slice_of(self.shape.output(), self.ranks.len() as u64)
     }
 
     /// The index `distance` further, if there is such an element.
     fn moved(&self, index: u64, distance: i64) -> Option<u64> {
-        index.checked_add_signed(distance).filter(|moved| *moved < self.count)
+        index.checked_add_signed(distance).filter(|moved| *moved < self.shape.output())
     }
 
     fn hypotheses(&'a self, sites: &[Site<T>]) -> Vec<Hypothesis<'a, T>> {
         let mut all = Hypotheses(Vec::new());
         self.specials(&mut all);
-        self.misplaced_ranks(&mut all);
+        self.slots(&mut all);
+        if self.op.reduces() {
+            self.misplaced_ranks(&mut all);
+        }
         self.stale(&mut all);
         self.misplaced_elements(&mut all);
-        self.never_reduced(&mut all);
-        self.arithmetic(&mut all, sites);
+        self.not_written(&mut all);
+        if self.op.reduces() {
+            self.never_reduced(&mut all);
+            self.arithmetic(&mut all, sites);
+        }
         self.bits(&mut all);
         all.0
     }
@@ -172,9 +191,31 @@ impl<'a, T: Element> Evidence<'a, T> {
         });
         all.add("sign of zero", "-0 became +0", move |site| site.got.bits() == 0 && site.reference.bits() == sign);
         all.add("NaN lost", "a NaN was lost", |site| site.reference.is_nan() && !site.got.is_nan());
+        if !op.reduces() {
+            all.add("NaN payload", "a NaN has another payload", |site| site.reference.is_nan() && site.got.is_nan());
+        }
         all.add("saturation", "the largest finite number instead of an infinity", move |site| {
             site.reference.bits() & !sign == infinity && site.got.to_f64().abs() == largest(T::DTYPE)
         });
+    }
+
+    /// Where ranks have slots: one was taken for another.
+    fn slots(&'a self, all: &mut Hypotheses<'a, T>) {
+        if self.shape.slots() == (1, 1) {
+            return;
+        }
+        for k in 0..self.ranks.len() {
+            if !self.op.reduces() {
+                all.add("wrong slot", format!("rank {k}'s input stands there"), move |site| {
+                    site.got.bits() == self.contribution(&self.ranks, k, site.rank, site.index).bits()
+                });
+            }
+            if !self.shape.collective.gives_all_ranks_the_same() {
+                all.add("wrong slot", format!("the result that rank {k} should have"), move |site| {
+                    self.allows(&self.inputs(k as u32, site.index), site.got)
+                });
+            }
+        }
     }
 
     fn misplaced_ranks(&'a self, all: &mut Hypotheses<'a, T>) {
@@ -217,13 +258,15 @@ impl<'a, T: Element> Evidence<'a, T> {
     fn stale(&'a self, all: &mut Hypotheses<'a, T>) {
         let (Some(previous), Some(call)) = (&self.previous, self.payload.call.checked_sub(1)) else { return };
         all.add("stale call", format!("the result of call {call}, the one before"), move |site| {
-            let inputs: Vec<T> = previous.iter().map(|rank| rank.element(site.index)).collect();
-            self.allows(&inputs, site.got)
+            self.allows(&self.inputs_of(previous, site.rank, site.index), site.got)
         });
-        for (k, rank) in previous.iter().enumerate() {
+        if !self.op.reduces() {
+            return;
+        }
+        for k in 0..previous.len() {
             all.add("stale call", format!("rank {k}'s data is that of call {call}, the one before"), move |site| {
                 let mut inputs = site.inputs.clone();
-                inputs[k] = rank.element(site.index);
+                inputs[k] = self.contribution(previous, k, site.rank, site.index);
                 self.allows(&inputs, site.got)
             });
         }
@@ -234,41 +277,45 @@ impl<'a, T: Element> Evidence<'a, T> {
         let distances: BTreeSet<i64> = [1, lanes as i64, TILE, slice as i64].into_iter().flat_map(|d| [d, -d]).collect();
         for &distance in &distances {
             all.add("shift", format!("element i holds the result of element i{distance:+}"), move |site| {
-                self.moved(site.index, distance).is_some_and(|from| self.allows(&self.inputs(from), site.got))
+                self.moved(site.index, distance).is_some_and(|from| self.allows(&self.inputs(site.rank, from), site.got))
             });
-            for (k, rank) in self.ranks.iter().enumerate() {
+            for k in (0..self.ranks.len()).filter(|_| self.op.reduces()) {
                 all.add("shift", format!("element i has rank {k}'s element i{distance:+}"), move |site| {
                     let Some(from) = self.moved(site.index, distance) else { return false };
                     let mut inputs = site.inputs.clone();
-                    inputs[k] = rank.element(from);
+                    inputs[k] = self.contribution(&self.ranks, k, site.rank, from);
                     self.allows(&inputs, site.got)
                 });
             }
         }
-        for a in 0..world {
+        let with_slices = if self.shape.collective.gives_all_ranks_the_same() { world } else { 0 };
+        for a in 0..with_slices {
             for b in a + 1..world {
                 all.add("swapped slices", format!("the slices of ranks {a} and {b} are swapped"), move |site| {
                     let owner = site.index / slice;
                     let other = if owner == a { b } else { a };
                     let from = other * slice + site.index % slice;
-                    (owner == a || owner == b) && from < self.count && self.allows(&self.inputs(from), site.got)
+                    (owner == a || owner == b) && from < self.shape.output() && self.allows(&self.inputs(site.rank, from), site.got)
                 });
             }
         }
         all.add("lanes", "the result of another lane of the 16-byte pack", move |site| {
             let pack = site.index / lanes * lanes;
-            let others = (pack..self.count.min(pack + lanes)).filter(|other| *other != site.index);
-            others.into_iter().any(|other| self.allows(&self.inputs(other), site.got))
+            let others = (pack..self.shape.output().min(pack + lanes)).filter(|other| *other != site.index);
+            others.into_iter().any(|other| self.allows(&self.inputs(site.rank, other), site.got))
         });
     }
 
-    fn never_reduced(&'a self, all: &mut Hypotheses<'a, T>) {
+    fn not_written(&'a self, all: &mut Hypotheses<'a, T>) {
         for (byte, what) in [(CANARY, "canary"), (0xff, "poison"), (0x7b, "poison")] {
             let pattern = T::from_bytes(&[byte; 8][..size_of::<T>()]);
             let explanation = format!("not written: the {what} byte {byte:#04x} is still there");
             all.add("not written", explanation, move |site| site.got.bits() == pattern.bits());
         }
         all.add("zero", "zero", |site| site.got.bits() == 0 && site.reference.to_f64() != 0.0);
+    }
+
+    fn never_reduced(&'a self, all: &mut Hypotheses<'a, T>) {
         if self.ranks.len() < 2 {
             return;
         }

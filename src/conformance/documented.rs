@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 
 use super::{Case, Fault, InputClass, List, Query, Status, case::KEYS, runner, simulated::Simulated};
-use crate::machine::Site;
+use crate::{collective::Collective, machine::Site};
 
 const DOCUMENT: &str = include_str!("../../docs/case-ids.md");
 
@@ -46,16 +46,24 @@ fn the_document_has_a_row_for_every_name() {
     for (what, name) in lists.into_iter().chain(statuses).chain(classes).chain(sites) {
         assert_row(name, what);
     }
+    for collective in Collective::ALL {
+        assert_row(collective.name(), "collective");
+    }
     for fault in [Fault::Absent(1), Fault::IllegalAddress(1), Fault::Killed] {
         assert_row(&fault.to_string().replace("r1", "rRANK"), "fault");
     }
+}
+
+/// Whether a line of a listing is an id or a query.
+fn is_case(line: &str) -> bool {
+    line.starts_with('*') || Collective::ALL.iter().any(|collective| line.starts_with(&format!("{collective}/")))
 }
 
 #[test]
 fn ids_in_the_document_are_ids_and_queries_are_queries() {
     let mut ids = 0;
     for block in DOCUMENT.split("```").skip(1).step_by(2) {
-        for line in block.lines().skip(1).filter(|line| line.starts_with("all_reduce/") || line.starts_with('*')) {
+        for line in block.lines().skip(1).filter(|line| is_case(line)) {
             let text = line.split("  ").next().unwrap();
             let query = Query::new(text).unwrap_or_else(|error| panic!("{error}"));
             if text.contains(['*', '|']) || !text.contains(":w=") {

@@ -14,7 +14,7 @@ use proptest::{
 use super::{
     case::{Case, Graph, Item, Shot, Skew},
     inputs::InputClass,
-    lists::{boundary_counts, contenders, over_multicast},
+    lists::{boundary_counts, contenders, counts_in_sequences, over_multicast},
 };
 use crate::{
     collective::{Collective, DType, ReduceOp},
@@ -26,11 +26,17 @@ pub fn sequences(number: usize, seed: u64) -> Vec<Case> {
     drawn(sequence(), number, seed)
 }
 
+/// `number` sequences of a collective's calls.
+pub(super) fn sequences_of(collective: Collective, number: usize, seed: u64) -> Vec<Case> {
+    drawn(sequence_of(collective, contenders(collective), &DType::ALL, collective.operators()), number, seed)
+}
+
 /// `number` sequences in which algorithms that use multicast addresses take turns with those that do not: apart from the others, for a
 /// machine without such addresses can do nothing of a sequence that has one.
 pub(super) fn sequences_over_multicast(number: usize, seed: u64) -> Vec<Case> {
-    let algorithms = [over_multicast(), contenders()].concat();
-    drawn(sequence_of(algorithms, &[DType::F32, DType::F16, DType::BF16], &[ReduceOp::Sum]), number, seed)
+    let collective = Collective::AllReduce;
+    let algorithms = [over_multicast(collective), contenders(collective)].concat();
+    drawn(sequence_of(collective, algorithms, &[DType::F32, DType::F16, DType::BF16], &[ReduceOp::Sum]), number, seed)
 }
 
 fn drawn(strategy: impl Strategy<Value = Case>, number: usize, seed: u64) -> Vec<Case> {
@@ -44,10 +50,16 @@ fn drawn(strategy: impl Strategy<Value = Case>, number: usize, seed: u64) -> Vec
 /// Sequences of calls on one or two groups: algorithms, counts, offsets and places change from call to call, some calls are captured
 /// and replayed, one rank may be late.
 pub fn sequence() -> impl Strategy<Value = Case> {
-    sequence_of(contenders(), &DType::ALL, &ReduceOp::ALL)
+    let collective = Collective::AllReduce;
+    sequence_of(collective, contenders(collective), &DType::ALL, collective.operators())
 }
 
-fn sequence_of(algorithms: Vec<&'static str>, dtypes: &'static [DType], ops: &'static [ReduceOp]) -> impl Strategy<Value = Case> {
+fn sequence_of(
+    collective: Collective,
+    algorithms: Vec<&'static str>,
+    dtypes: &'static [DType],
+    ops: &'static [ReduceOp],
+) -> impl Strategy<Value = Case> {
     let kind = (
         proptest::sample::select(dtypes),
         proptest::sample::select(ops),
@@ -57,9 +69,9 @@ fn sequence_of(algorithms: Vec<&'static str>, dtypes: &'static [DType], ops: &'s
         1..=0xffffu64,
     );
     kind.prop_flat_map(move |(dtype, op, world, groups, inputs, seed)| {
-        let items = proptest::collection::vec(item(&algorithms, dtype, world, groups), 3..12);
+        let items = proptest::collection::vec(item((collective, &algorithms), dtype, world, groups), 3..12);
         (items, proptest::option::of(skew(world))).prop_map(move |(calls, skew)| {
-            let mut case = Case::new(Collective::AllReduce, "one_shot", dtype, op, world, 0);
+            let mut case = Case::new(collective, "", dtype, op, world, 0);
             // Reports count a sequence under the algorithm that it calls first.
             case.calls = calls;
             let first = case.shots().next().map(|shot| shot.algorithm.clone());
@@ -72,17 +84,17 @@ fn sequence_of(algorithms: Vec<&'static str>, dtypes: &'static [DType], ops: &'s
     })
 }
 
-fn item(algorithms: &[&'static str], dtype: DType, world: u32, groups: u32) -> impl Strategy<Value = Item> + use<> {
-    let shot = shot(algorithms, dtype, world).boxed();
+fn item(of: (Collective, &[&'static str]), dtype: DType, world: u32, groups: u32) -> impl Strategy<Value = Item> + use<> {
+    let shot = shot(of, dtype, world).boxed();
     let eager = (shot.clone(), 0..groups).prop_map(|(shot, group)| Item::Eager(Shot { group, ..shot }));
     let graph = (proptest::collection::vec(shot, 1..4), 1..5u32, 0..groups)
         .prop_map(|(calls, replays, group)| Item::Graph { calls: calls.into_iter().map(|shot| Shot { group, ..shot }).collect(), replays });
     prop_oneof![3 => eager, 1 => graph]
 }
 
-fn shot(algorithms: &[&'static str], dtype: DType, world: u32) -> impl Strategy<Value = Shot> + use<> {
+fn shot((collective, algorithms): (Collective, &[&'static str]), dtype: DType, world: u32) -> impl Strategy<Value = Shot> + use<> {
     let algorithm = proptest::sample::select(algorithms.to_vec());
-    let count = proptest::sample::select(boundary_counts(dtype, world.into()));
+    let count = proptest::sample::select(counts_in_sequences(collective, dtype, world));
     (algorithm, count, proptest::sample::select(vec![0u64, 0, 0, 1, 5]), proptest::bool::weighted(0.3))
         .prop_map(|(algorithm, count, offset, in_place)| Shot { algorithm: algorithm.into(), count, offset, in_place, group: 0 })
 }
@@ -283,7 +295,8 @@ mod tests {
 
     #[test]
     fn generated_sequences_read_back() {
-        for case in sequences(50, 3).into_iter().chain(sequences_over_multicast(20, 3)) {
+        let of_others = [Collective::AllGather, Collective::ReduceScatter].map(|collective| sequences_of(collective, 20, 3)).concat();
+        for case in sequences(50, 3).into_iter().chain(sequences_over_multicast(20, 3)).chain(of_others) {
             assert_eq!(case.to_string().parse::<Case>().as_ref(), Ok(&case));
         }
     }

@@ -1,5 +1,7 @@
 //! Lists of cases: what `smoke`, `merge` and `faults` stand for.
 
+mod slotted;
+
 use super::{
     case::{Case, Fault, Graph, Item, Shot, Skew},
     generate,
@@ -8,7 +10,7 @@ use super::{
 };
 use crate::{
     algorithms::{self, Algorithm, Foreign},
-    collective::{Collective, DType, ReduceOp},
+    collective::{Collective, DType, ReduceOp, Shape},
     machine::Site,
     plan::{BufferSpec, Call, MAX_WORLD, RankCall, Region, Role},
 };
@@ -62,36 +64,43 @@ impl List {
 const SMOKE_OF_FOREIGN: usize = 56;
 const MERGE_OF_FOREIGN: usize = 600;
 
-/// The algorithms under test that every machine can run: those that are not somebody else's and use no multicast addresses.
-pub(super) fn contenders() -> Vec<&'static str> {
-    algorithms::all().iter().filter(|a| !a.is_peer() && !a.uses_multicast()).map(|a| a.name()).collect()
+/// The algorithms of a collective that are under test, which are those that are not somebody else's.
+fn under_test(collective: Collective) -> impl Iterator<Item = &'static dyn Algorithm> {
+    algorithms::all().iter().copied().filter(move |a| a.collective() == collective && !a.is_peer())
+}
+
+/// The algorithms under test that every machine can run: they use no multicast addresses.
+pub(super) fn contenders(collective: Collective) -> Vec<&'static str> {
+    under_test(collective).filter(|a| !a.uses_multicast()).map(|a| a.name()).collect()
 }
 
 /// The algorithms under test that use multicast addresses.
-pub(super) fn over_multicast() -> Vec<&'static str> {
-    algorithms::all().iter().filter(|a| !a.is_peer() && a.uses_multicast()).map(|a| a.name()).collect()
+pub(super) fn over_multicast(collective: Collective) -> Vec<&'static str> {
+    under_test(collective).filter(|a| a.uses_multicast()).map(|a| a.name()).collect()
 }
 
-/// A call of one element on two ranks: what algorithms are asked whether they do a type and an operator.
-fn sample(dtype: DType, op: ReduceOp) -> Call {
-    let bytes = dtype.size();
-    let region = |name: &str| Region::new(name, 0, bytes);
-    let call = RankCall { collective: Collective::AllReduce, dtype, op, count: 1, input: region("input"), output: region("output") };
-    let buffers = ["input", "output"].map(|name| BufferSpec::new(name, bytes, Role::Data));
-    Call::agree(&[call.clone(), call], &buffers).expect("one element fits")
+/// A call of one element a slot on two ranks: what algorithms are asked whether they do a type and an operator.
+fn sample(collective: Collective, dtype: DType, op: ReduceOp) -> Call {
+    let shape = Shape::new(collective, 2, 1);
+    let region = |name: &str, elements: u64| Region::new(name, 0, elements * dtype.size());
+    let (input, output) = (region("input", shape.input()), region("output", shape.output()));
+    let buffers = [&input, &output].map(|region| BufferSpec::new(region.buffer.clone(), region.bytes, Role::Data));
+    let call = RankCall { collective, dtype, op, count: 1, input, output };
+    Call::of_all_ranks(&call, 2, &buffers).expect("one element fits")
 }
 
 /// The peers that do such a call.
-fn peers(dtype: DType, op: ReduceOp) -> Vec<&'static str> {
-    let call = sample(dtype, op);
-    algorithms::all().iter().filter(|a| a.is_peer() && a.supports(&call).is_ok()).map(|a| a.name()).collect()
+fn peers(collective: Collective, dtype: DType, op: ReduceOp) -> Vec<&'static str> {
+    let call = sample(collective, dtype, op);
+    let of_collective = algorithms::all().iter().filter(|a| a.collective() == collective);
+    of_collective.filter(|a| a.is_peer() && a.supports(&call).is_ok()).map(|a| a.name()).collect()
 }
 
 /// Types and operators that an algorithm does.
 fn reductions_of(algorithm: &str) -> Vec<(DType, ReduceOp)> {
     let algorithm = algorithms::find(Collective::AllReduce, algorithm).expect("a name from the list");
     let all = DType::ALL.into_iter().flat_map(|dtype| ReduceOp::ALL.map(|op| (dtype, op)));
-    all.filter(|&(dtype, op)| algorithm.supports(&sample(dtype, op)).is_ok()).collect()
+    all.filter(|&(dtype, op)| algorithm.supports(&sample(Collective::AllReduce, dtype, op)).is_ok()).collect()
 }
 
 /// Counts at which kernels go wrong: around packs, blocks of packs, slices of the world, and nothing at all.
@@ -129,7 +138,7 @@ impl Choice {
 fn smoke(seed: u64) -> Vec<Case> {
     let mut choice = Choice(seed);
     let mut cases = Vec::new();
-    for algorithm in contenders() {
+    for algorithm in contenders(Collective::AllReduce) {
         for dtype in [DType::BF16, DType::F32] {
             for world in [1, 2, 3, 4, 8] {
                 for inputs in InputClass::ALL {
@@ -144,21 +153,22 @@ fn smoke(seed: u64) -> Vec<Case> {
         }
     }
     cases.extend(generate::sequences(16, seed));
-    for (number, algorithm) in over_multicast().into_iter().enumerate() {
+    for (number, algorithm) in over_multicast(Collective::AllReduce).into_iter().enumerate() {
         for dtype in [DType::BF16, DType::F32] {
             for (turn, world) in [2, 3, 4, 8].into_iter().enumerate() {
                 let inputs = InputClass::ALL[(number + turn) % InputClass::ALL.len()];
-                cases.push(modest(algorithm, (dtype, ReduceOp::Sum), world, inputs, seed, &mut choice));
+                cases.push(modest((Collective::AllReduce, algorithm), (dtype, ReduceOp::Sum), world, inputs, seed, &mut choice));
             }
         }
     }
+    cases.extend(slotted::smoke(seed));
     cases
 }
 
 fn merge(seed: u64) -> Vec<Case> {
     let mut choice = Choice(seed);
     let mut cases = Vec::new();
-    for algorithm in contenders() {
+    for algorithm in contenders(Collective::AllReduce) {
         for dtype in DType::ALL {
             for op in ReduceOp::ALL {
                 for world in 1..=8 {
@@ -169,7 +179,7 @@ fn merge(seed: u64) -> Vec<Case> {
                             case.count = choice.of(&boundary_counts(dtype, world.into()));
                             case.inputs = inputs;
                             case.seed = seed.wrapping_add(choice.next() % 0xffff);
-                            case.peer = peer.then(|| choice.of(&peers(dtype, op)).to_owned());
+                            case.peer = peer.then(|| choice.of(&peers(Collective::AllReduce, dtype, op)).to_owned());
                             vary(&mut case, &mut choice);
                             cases.push(case);
                         }
@@ -191,7 +201,7 @@ fn merge(seed: u64) -> Vec<Case> {
                 let mut case = Case::new(Collective::AllReduce, algorithm, DType::BF16, ReduceOp::Sum, world, count);
                 case.inputs = InputClass::Natural;
                 case.seed = seed;
-                case.peer = (world > 1).then(|| choice.of(&peers(DType::BF16, ReduceOp::Sum)).to_owned());
+                case.peer = (world > 1).then(|| choice.of(&peers(Collective::AllReduce, DType::BF16, ReduceOp::Sum)).to_owned());
                 cases.extend(supported(case));
             }
         }
@@ -201,18 +211,19 @@ fn merge(seed: u64) -> Vec<Case> {
         cases.extend(supported(huge));
     }
     cases.extend(generate::sequences(600, seed));
-    for algorithm in contenders() {
+    for algorithm in contenders(Collective::AllReduce) {
         for dtype in DType::ALL {
             for (turn, op) in ReduceOp::ALL.into_iter().enumerate() {
                 let inputs = InputClass::ALL[turn % InputClass::ALL.len()];
-                cases.push(modest(algorithm, (dtype, op), LARGEST_WORLD, inputs, seed, &mut choice));
+                cases.push(modest((Collective::AllReduce, algorithm), (dtype, op), LARGEST_WORLD, inputs, seed, &mut choice));
             }
         }
         for inputs in InputClass::ALL {
-            cases.push(modest(algorithm, (DType::BF16, ReduceOp::Sum), LARGEST_WORLD, inputs, seed, &mut choice));
+            cases.push(modest((Collective::AllReduce, algorithm), (DType::BF16, ReduceOp::Sum), LARGEST_WORLD, inputs, seed, &mut choice));
         }
     }
     cases.extend(merge_over_multicast(seed, &mut choice));
+    cases.extend(slotted::merge(seed));
     cases
 }
 
@@ -248,7 +259,7 @@ fn of_foreign(foreign: &Foreign, peered: &[bool], most: usize, seed: u64) -> Vec
             }
             for (inputs, &peered) in InputClass::ALL.into_iter().flat_map(|inputs| peered.iter().map(move |peer| (inputs, peer))) {
                 let mut case = Case { count: choice.of(&counts), inputs, ..case.clone() };
-                let peers = peers(dtype, op);
+                let peers = peers(Collective::AllReduce, dtype, op);
                 case.peer = (peered && world > 1 && !peers.is_empty()).then(|| choice.of(&peers).to_owned());
                 vary(&mut case, &mut choice);
                 // Only a checked build of our own kernels can be late inside.
@@ -286,11 +297,11 @@ fn sequence_of_foreign(case: &Case, counts: &[u64], choice: &mut Choice) -> Case
 /// What multimem algorithms are merged by: fewer cases than the others, for it is the switch that adds.
 fn merge_over_multicast(seed: u64, choice: &mut Choice) -> Vec<Case> {
     let mut cases = Vec::new();
-    for algorithm in over_multicast() {
+    for algorithm in over_multicast(Collective::AllReduce) {
         for reduction in reductions_of(algorithm) {
             for world in [2, 3, 4, 6, 8, LARGEST_WORLD] {
                 for inputs in InputClass::ALL {
-                    cases.push(modest(algorithm, reduction, world, inputs, seed, choice));
+                    cases.push(modest((Collective::AllReduce, algorithm), reduction, world, inputs, seed, choice));
                 }
             }
         }
@@ -311,14 +322,36 @@ fn merge_over_multicast(seed: u64, choice: &mut Choice) -> Vec<Case> {
 /// The largest world that kernels can address.
 const LARGEST_WORLD: u32 = MAX_WORLD as u32;
 
-/// Elements of all ranks' inputs up to which a case is modest.
+/// Elements of all ranks together, of the larger of input and output, up to which a case is modest.
 const MODEST_ELEMENTS: u64 = 40_000;
 
-/// A case of a boundary count that is small for all ranks together.
-fn modest(algorithm: &str, (dtype, op): (DType, ReduceOp), world: u32, inputs: InputClass, seed: u64, choice: &mut Choice) -> Case {
+/// Boundary counts of a collective of which all ranks together have at most so many elements.
+fn modest_counts(collective: Collective, dtype: DType, world: u32, most: u64) -> Vec<u64> {
     let mut counts = boundary_counts(dtype, world.into());
-    counts.retain(|count| count * u64::from(world) <= MODEST_ELEMENTS);
-    let mut case = Case::new(Collective::AllReduce, algorithm, dtype, op, world, choice.of(&counts));
+    counts.retain(|&count| Shape::new(collective, world, count).larger() * u64::from(world) <= most);
+    counts
+}
+
+/// Counts for the calls of sequences.
+pub(super) fn counts_in_sequences(collective: Collective, dtype: DType, world: u32) -> Vec<u64> {
+    match collective {
+        Collective::AllReduce => boundary_counts(dtype, world.into()),
+        // A slot for each rank: the same counts would be as many times the elements.
+        Collective::AllGather | Collective::ReduceScatter => modest_counts(collective, dtype, world, MODEST_ELEMENTS),
+    }
+}
+
+/// A case of a boundary count that is small for all ranks together.
+fn modest(
+    (collective, algorithm): (Collective, &str),
+    (dtype, op): (DType, ReduceOp),
+    world: u32,
+    inputs: InputClass,
+    seed: u64,
+    choice: &mut Choice,
+) -> Case {
+    let counts = modest_counts(collective, dtype, world, MODEST_ELEMENTS);
+    let mut case = Case::new(collective, algorithm, dtype, op, world, choice.of(&counts));
     case.inputs = inputs;
     case.seed = seed.wrapping_add(choice.next() % 0xffff);
     vary(&mut case, choice);
@@ -341,7 +374,7 @@ fn vary(case: &mut Case, choice: &mut Choice) {
 
 fn faults() -> Vec<Case> {
     let mut cases = Vec::new();
-    for algorithm in contenders() {
+    for algorithm in contenders(Collective::AllReduce) {
         for (world, fault) in
             [(2, Fault::Absent(1)), (4, Fault::Absent(3)), (2, Fault::IllegalAddress(0)), (4, Fault::IllegalAddress(2)), (2, Fault::Killed)]
         {
@@ -419,12 +452,38 @@ mod tests {
         }
     }
 
+    /// A new collective's cases come after those that there were, which stay as they are.
+    #[test]
+    fn merge_covers_the_other_collectives() {
+        let cases = List::Merge.cases(0);
+        let first = cases.iter().position(|case| case.collective != Collective::AllReduce).unwrap();
+        assert!(cases[first..].iter().all(|case| case.collective != Collective::AllReduce));
+        for (collective, algorithm) in [(Collective::AllGather, "push"), (Collective::ReduceScatter, "pull")] {
+            let own: Vec<&Case> = cases.iter().filter(|case| case.collective == collective).collect();
+            assert!((300..900).contains(&own.len()), "{}", own.len());
+            let any = |is: &dyn Fn(&Case) -> bool| own.iter().any(|case| is(case));
+            for dtype in DType::ALL {
+                for inputs in InputClass::ALL {
+                    for world in (1..=8).chain([16]) {
+                        assert!(any(&|c| (c.dtype, c.inputs, c.world) == (dtype, inputs, world)), "{algorithm} {dtype} {inputs} {world}");
+                    }
+                    for &op in collective.operators() {
+                        assert!(any(&|c| (c.dtype, c.inputs, c.op) == (dtype, inputs, op)), "{algorithm} {dtype} {inputs} {op}");
+                    }
+                }
+            }
+            assert!(any(&|c| c.in_place && c.peer.is_some()) && any(&|c| c.skew.is_some()) && any(&|c| c.calls.len() > 2));
+            assert!(own.iter().all(|case| case.shots().all(|shot| shot.algorithm == algorithm)));
+        }
+    }
+
     /// A sequence that a machine without multicast addresses cannot do would be lost there as a whole.
     #[test]
     fn multicast_is_kept_apart_from_what_every_machine_runs() {
         let cases = List::Merge.cases(0);
         let uses = |case: &Case| case.shots().any(|shot| shot.algorithm.starts_with("multimem"));
-        let sequences: Vec<&Case> = cases.iter().filter(|case| !case.calls.is_empty()).collect();
+        let of_all_reduce = |case: &&Case| case.collective == Collective::AllReduce && !case.calls.is_empty();
+        let sequences: Vec<&Case> = cases.iter().filter(of_all_reduce).collect();
         assert_eq!(sequences.iter().filter(|case| !uses(case)).count(), 600);
         assert!(sequences.iter().filter(|case| uses(case)).count() > 15);
         assert!(!List::Faults.cases(0).iter().any(|case| case.algorithm.starts_with("multimem")));

@@ -83,6 +83,7 @@ impl Mutant {
     /// Whether all that a case runs is this kernel.
     pub fn is_reached_by(&self, case: &Case) -> bool {
         (case.dtype, case.op) == (self.dtype, self.op)
+            && self.module.split_once('/').is_some_and(|(collective, _)| collective == case.collective.name())
             && case.peer.is_none()
             && case.skew.is_none_or(|skew| skew.site.is_none())
             && match case.calls.is_empty() {
@@ -95,7 +96,7 @@ impl Mutant {
 /// Those of `cases` that the emulator runs in milliseconds, the ones with most ranks first.
 pub fn small(mut cases: Vec<Case>) -> Vec<Case> {
     cases.retain(|case| {
-        let largest = case.shots().map(|shot| shot.count).max().unwrap_or(case.count);
+        let largest = case.shape(case.shots().map(|shot| shot.count).max().unwrap_or(case.count)).larger();
         case.world <= 4 && largest * u64::from(case.world) < 60_000
     });
     cases.sort_by_key(|case| std::cmp::Reverse(case.world));
@@ -163,7 +164,7 @@ pub fn equivalents() -> Result<Vec<Equivalent>, String> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{conformance::Status, kernels::entries};
+    use crate::{algorithms, conformance::Status, kernels::entries};
 
     /// If this fails, a reason is given for a mutant that is no longer made: the kernel has changed, and the argument with it.
     #[test]
@@ -187,7 +188,7 @@ mod tests {
 
     #[test]
     fn a_hunt_ends_at_the_first_finding() {
-        let cases = sync_cases("two_shot");
+        let cases = sync_cases("all_reduce/two_shot");
         let mut judged = Vec::new();
         let (tried, caught) = hunt(&cases, 8, |case, schedule| {
             judged.push((case.to_string(), schedule));
@@ -204,7 +205,7 @@ mod tests {
     fn every_mutant_has_its_one_entry_and_differs_from_its_module() {
         assert!(!MUTANTS.is_empty());
         for mutant in MUTANTS {
-            let expected = format!("{}_{}_{}", mutant.module.replace('/', "_"), mutant.dtype, mutant.op);
+            let expected = algorithms::entry(mutant.module, mutant.dtype, mutant.op);
             assert_eq!(entries(mutant.ptx).collect::<Vec<_>>(), [expected.as_str()], "{}", mutant.name);
             let library = mutant.library();
             let original = Library::default();

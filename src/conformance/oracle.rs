@@ -21,6 +21,8 @@ pub struct Oracle {
 /// What a conforming element is measured by.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Rule {
+    /// The bits of the one element that is copied, payloads of NaN included.
+    Copied,
     /// The bits of the rank-ascending reference.
     Ordered(Roundings),
     /// The value of the rank-ascending reference: every order gives it. Zeros of either sign are equal.
@@ -50,6 +52,7 @@ pub fn oracle(contract: &Contract, op: ReduceOp, dtype: DType, class: InputClass
     };
     let exact = !op.adds() || !dtype.is_float() || (op == ReduceOp::Sum && class == InputClass::Tagged);
     let rule = match contract.order {
+        Order::Copied => Rule::Copied,
         _ if specials == Specials::Open => Rule::Bound(contract.roundings),
         Order::RankAscending => Rule::Ordered(contract.roundings),
         _ if exact => Rule::Exact,
@@ -71,6 +74,7 @@ impl Oracle {
     /// If there is no input, or more than [`MAX_WORLD`].
     pub fn expect<T: Element>(&self, inputs: &[T]) -> Expected<T> {
         match self.rule {
+            Rule::Copied => Expected::Copy(inputs[0]),
             Rule::Ordered(roundings) => Expected::Bits(reduce(self.op, roundings, inputs)),
             Rule::Exact => Expected::Value(reduce_in_order(self.op, inputs)),
             Rule::Rotations(roundings) => {
@@ -137,6 +141,8 @@ fn smallest_normal<T: Element>() -> f64 {
 /// What one element may be.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Expected<T> {
+    /// These bits and no others.
+    Copy(T),
     /// These bits, or any NaN for a NaN.
     Bits(T),
     /// This value: zeros of either sign are equal, and all NaN.
@@ -158,6 +164,7 @@ impl<T: Element> Expected<T> {
     /// Whether `got` conforms.
     pub fn accepts(&self, got: T) -> bool {
         match self {
+            Expected::Copy(want) => got.bits() == want.bits(),
             Expected::Bits(want) => same_bits(got, *want),
             Expected::Value(want) => same_value(got, *want),
             Expected::OneOf { values, count } => values[..*count].iter().any(|want| same_value(got, *want)),
@@ -169,7 +176,7 @@ impl<T: Element> Expected<T> {
     /// The one value that reports show, and how far `got` may be from it: 0 for equality. None where nothing is promised.
     pub fn shown(&self) -> Option<Bounded> {
         match self {
-            Expected::Bits(want) | Expected::Value(want) => Some(Bounded { exact: want.to_f64(), bound: 0.0 }),
+            Expected::Copy(want) | Expected::Bits(want) | Expected::Value(want) => Some(Bounded { exact: want.to_f64(), bound: 0.0 }),
             Expected::OneOf { values, .. } => Some(Bounded { exact: values[0].to_f64(), bound: 0.0 }),
             Expected::Within(within) => Some(*within),
             Expected::Anything(_) => None,
@@ -195,6 +202,7 @@ impl fmt::Display for Oracle {
             Roundings::PerHop => "rounded at every addition",
         };
         match self.rule {
+            Rule::Copied => f.write_str("equal to the bit to the element that is copied"),
             Rule::Ordered(r) => write!(f, "equal to the bit to the {} in rank order, {}", self.op, rounded(r)),
             Rule::Exact => write!(f, "equal to the exact {}", self.op),
             Rule::Rotations(r) => write!(f, "equal to the {} in one of the rotated rank orders, {}", self.op, rounded(r)),
@@ -223,6 +231,7 @@ mod tests {
     #[case::integers_are_exact(NCCL_LIKE, ReduceOp::Avg, DType::I32, InputClass::Special, Rule::Exact)]
     #[case::any_order(NCCL_LIKE, ReduceOp::Sum, DType::F32, InputClass::Natural, Rule::Bound(Roundings::PerHop))]
     #[case::rotations(ROTATED, ReduceOp::Sum, DType::F32, InputClass::Probe, Rule::Rotations(Roundings::Once))]
+    #[case::copies(Contract::COPIED, ReduceOp::Copy, DType::F32, InputClass::Special, Rule::Copied)]
     #[case::specials_not_promised(ROTATED, ReduceOp::Min, DType::F32, InputClass::Special, Rule::Bound(Roundings::Once))]
     #[case::specials_in_any_order(HARDWARE, ReduceOp::Sum, DType::F32, InputClass::Special, Rule::Bound(Roundings::Once))]
     fn the_sharpest_rule_is_chosen(
@@ -256,6 +265,13 @@ mod tests {
     fn special_values_follow_the_contract(#[case] contract: Contract, #[case] inputs: &[f32], #[case] got: f32, #[case] accepted: bool) {
         let expected = oracle(&contract, ReduceOp::Sum, DType::F32, InputClass::Special).expect(inputs);
         assert_eq!(expected.accepts(got), accepted, "{expected:?}");
+    }
+
+    #[test]
+    fn copies_keep_the_payload_of_a_nan() {
+        let payload = f32::from_bits(0x7fc0_1234);
+        let expected = oracle(&Contract::COPIED, ReduceOp::Copy, DType::F32, InputClass::Special).expect(&[payload]);
+        assert!(expected.accepts(payload) && !expected.accepts(f32::NAN));
     }
 
     #[test]

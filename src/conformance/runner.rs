@@ -14,7 +14,7 @@ use super::{
 use crate::{
     contract::Order,
     machine::{Machine, MachineError},
-    plan::{Build, Op, Region, Step},
+    plan::{Build, Op, Step},
 };
 
 /// How cases are judged.
@@ -79,7 +79,7 @@ fn try_judge(case: &Case, machine: &mut dyn Machine, settings: &Settings<'_>) ->
     let waiting_blocks = machine.waiting_blocks(case.world as usize, case.groups() as usize);
     let scenario = scenario::build(case, &Options { waiting_blocks, shared_pads: settings.shared_pads })
         .map_err(|reason| MachineError::NotSupported { reason })?;
-    let largest = case.shots().map(|shot| shot.count).max().unwrap_or(case.count);
+    let largest = case.shape(case.shots().map(|shot| shot.count).max().unwrap_or(case.count)).larger();
     machine.affords(largest.saturating_mul(case.world.into()))?;
     (settings.progress)("opening groups");
     for buffers in &scenario.groups {
@@ -178,9 +178,9 @@ fn check(case: &Case, scenario: &Scenario, machine: &mut dyn Machine) -> Result<
     }
     let mut outputs = Vec::with_capacity(scenario.calls.len());
     for (index, recorded) in scenario.calls.iter().enumerate() {
-        let kept = read_all(machine, recorded.group, case.world, &recorded.output)?;
+        let kept = read_all(machine, recorded)?;
         checks.call(index, recorded, &kept);
-        if !recorded.by_peer && recorded.contract.order == Order::RankAscending {
+        if !recorded.by_peer && matches!(recorded.contract.order, Order::RankAscending | Order::Copied) {
             kept.iter().for_each(|output| checks.outputs.add(output));
         }
         outputs.push(kept);
@@ -199,8 +199,9 @@ fn check(case: &Case, scenario: &Scenario, machine: &mut dyn Machine) -> Result<
     Ok(checks.verdict(case))
 }
 
-fn read_all(machine: &mut dyn Machine, group: usize, world: u32, region: &Region) -> Result<Vec<Vec<u8>>, MachineError> {
-    (0..world as usize).map(|rank| machine.read(group, rank, region)).collect()
+/// What each rank got.
+fn read_all(machine: &mut dyn Machine, recorded: &Recorded) -> Result<Vec<Vec<u8>>, MachineError> {
+    recorded.outputs.iter().enumerate().map(|(rank, region)| machine.read(recorded.group, rank, region)).collect()
 }
 
 /// What was found so far.
@@ -249,9 +250,9 @@ impl Checks {
     fn call(&mut self, index: usize, recorded: &Recorded, outputs: &[Vec<u8>]) {
         let Recorded { call, contract, payload, .. } = recorded;
         let (reference, ranks_agree) = if recorded.by_peer { ("peer_reference", "peer_ranks_agree") } else { ("reference", "ranks_agree") };
-        let mismatch = compare(contract, call.op, payload, call.count, outputs);
+        let mismatch = compare(contract, call.op, payload, &call.shape(), outputs);
         self.note(reference, Some(index), mismatch.map(|m| (m.summary(), m.to_string())));
-        if contract.equal_across_ranks {
+        if contract.equal_across_ranks && call.collective.gives_all_ranks_the_same() {
             let difference = ranks_disagree(outputs, call.dtype);
             self.note(ranks_agree, Some(index), difference.map(|d| (format!("ranks {:?} differ from rank 0", d.ranks), d.to_string())));
         }
@@ -261,7 +262,7 @@ impl Checks {
     fn related(&mut self, related: &Related, case: &Case, outputs: &[Vec<Vec<u8>>]) {
         let Related { property, base, other, relation } = *related;
         let broken = outputs[base].iter().zip(&outputs[other]).enumerate().find_map(|(rank, (base, other))| {
-            let relation = relation.with_third(|third| &outputs[third][rank][..]);
+            let relation = relation.on(rank as u32).with_third(|third| &outputs[third][rank][..]);
             relation_broken(relation, case.dtype, base, other).map(|difference| (rank, difference))
         });
         let found = broken.map(|(rank, d)| {

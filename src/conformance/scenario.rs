@@ -13,7 +13,7 @@ use super::{
 };
 use crate::{
     algorithms::{self, Algorithm, Target},
-    collective::ReduceOp,
+    collective::{Destination, ReduceOp},
     contract::Contract,
     plan::{Arg, BufferSpec, Build, Call, Launch, Op, Plan, RankCall, Region, Role, Script, Step},
 };
@@ -44,8 +44,8 @@ pub struct Recorded {
     pub contract: Contract,
     /// Its inputs.
     pub payload: Payload,
-    /// Where its output was kept.
-    pub output: Region,
+    /// For each rank, where its output was kept.
+    pub outputs: Vec<Region>,
     /// Whether it is the peer's call rather than that of the algorithm under test.
     pub by_peer: bool,
 }
@@ -200,7 +200,12 @@ impl Stages<'_> {
         let planned = self.plan(&case.algorithm, shot.clone(), 0, first)?;
         let contract = planned.algorithm.contract(&call(case, &shot, 0, &buffers_of(case, &shot, 0)?)?);
         self.eager(planned.clone());
-        let bytes = case.count.checked_mul(case.dtype.size()).ok_or("count x size overflows 64 bits")?;
+        if !case.collective.gives_all_ranks_the_same() {
+            let reasons = [Some("ranks_agree"), case.peer.as_ref().map(|_| "peer_ranks_agree")];
+            let note = |property: &str| (property.to_owned(), "each rank gets a part of its own".to_owned());
+            self.not_applicable.extend(reasons.into_iter().flatten().map(note));
+        }
+        let bytes = case.shape(case.count).larger().checked_mul(case.dtype.size()).ok_or("count x size overflows 64 bits")?;
         if bytes > LARGE_BYTES {
             let reason = format!("payloads above {} MiB are judged by one call", LARGE_BYTES >> 20);
             for property in ["history", "repeat", "negation", "scaling", "additivity", "independence", "in_place", "graph", "equals_peer"] {
@@ -223,9 +228,11 @@ impl Stages<'_> {
         let sum = changed(Transform::Plus(second.call));
         self.relate("additivity", additivity_applies(case), Relation::Plus(fresh), sum);
         let independence = if case.count == 0 { Err("there is no element") } else { repeats };
-        let index = (case.seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 3) % case.count.max(1);
+        let index = (case.seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 3) % case.shape(case.count).input().max(1);
         let rank = (case.seed >> 1) as u32 % case.world;
-        self.relate("independence", independence, Relation::EqualBut(index), changed(Transform::Flip { rank, index }));
+        let flipped = changed(Transform::Flip { rank, index });
+        let to = if case.count == 0 { Destination { rank: None, index } } else { case.shape(case.count).destination(rank, index) };
+        self.relate("independence", independence, Relation::EqualBut(to), flipped);
         let elsewhere = Shot { in_place: !case.in_place, ..shot.clone() };
         let applies = match same.algorithm.supports(&call(case, &elsewhere, 0, &buffers_of(case, &elsewhere, 0)?)?) {
             Ok(()) => promised(contract.in_place_equals_out_of_place),
@@ -244,7 +251,7 @@ impl Stages<'_> {
             let shot = Shot { algorithm: peer.clone(), ..shot };
             let other = self.eager(Planned { by_peer: true, ..self.plan(peer, shot, 0, first)? });
             let exact = !case.op.adds() || !case.dtype.is_float() || (case.op == ReduceOp::Sum && case.inputs == InputClass::Tagged);
-            let applies = if exact && case.inputs != InputClass::Special {
+            let applies = if exact && (case.inputs != InputClass::Special || !case.op.reduces()) {
                 Ok(())
             } else {
                 Err("each is held against its own contract: no order gives the same bits")
@@ -272,7 +279,13 @@ impl Stages<'_> {
     }
 }
 
+/// Why what is true of numbers is not asked of copies, whose every bit is compared.
+const NO_ARITHMETIC: &str = "copies do no arithmetic";
+
 fn negation_applies(case: &Case, contract: &Contract) -> Result<(), &'static str> {
+    if !case.op.reduces() {
+        return Err(NO_ARITHMETIC);
+    }
     if !case.op.adds() {
         return Err("min of negated inputs is max");
     }
@@ -286,6 +299,9 @@ fn negation_applies(case: &Case, contract: &Contract) -> Result<(), &'static str
 }
 
 fn scaling_applies(case: &Case, contract: &Contract) -> Result<(), &'static str> {
+    if !case.op.reduces() {
+        return Err(NO_ARITHMETIC);
+    }
     if case.inputs == InputClass::Special {
         return Err("special values overflow and underflow when scaled");
     }
@@ -312,30 +328,36 @@ fn buffer_names(shot: &Shot, slot: usize) -> (String, String) {
     }
 }
 
-/// The input and output buffers that a shot needs.
+/// The input and output buffers that a shot needs; one for both where it is in place.
 fn buffers_of(case: &Case, shot: &Shot, slot: usize) -> Result<Vec<BufferSpec>, String> {
-    let elements = shot.offset.checked_add(shot.count).ok_or("offset + count overflows 64 bits")?;
-    let bytes = elements.checked_mul(case.dtype.size()).ok_or("count x size overflows 64 bits")?;
+    let shape = case.shape(shot.count);
     let (input, output) = buffer_names(shot, slot);
-    let mut buffers = vec![BufferSpec::new(input, bytes, Role::Data), BufferSpec::new(output, bytes, Role::Data)];
-    buffers.dedup();
-    Ok(buffers)
+    let buffer = |name, elements: u64| {
+        let elements = shot.offset.checked_add(elements).ok_or("offset + count overflows 64 bits")?;
+        let bytes = elements.checked_mul(case.dtype.size()).ok_or("count x size overflows 64 bits")?;
+        Ok::<_, String>(BufferSpec::new(name, bytes, Role::Data))
+    };
+    if shot.in_place {
+        return Ok(vec![buffer(input, shape.larger())?]);
+    }
+    Ok(vec![buffer(input, shape.input())?, buffer(output, shape.output())?])
 }
 
 /// The call that all ranks agree on for a shot.
 fn call(case: &Case, shot: &Shot, slot: usize, buffers: &[BufferSpec]) -> Result<Call, String> {
-    let size = case.dtype.size();
+    let (size, shape) = (case.dtype.size(), case.shape(shot.count));
     let (input, output) = buffer_names(shot, slot);
-    let region = |name: String| Region::new(name, shot.offset * size, shot.count * size);
+    // What overflows here was refused with its buffers.
+    let region = |name: String, elements: u64| Region::new(name, shot.offset * size, elements * size);
     let call = RankCall {
         collective: case.collective,
         dtype: case.dtype,
         op: case.op,
         count: shot.count,
-        input: region(input),
-        output: region(output),
+        input: region(input, shape.input()),
+        output: region(output, shape.output()),
     };
-    Call::agree(&vec![call; case.world as usize], buffers).map_err(|error| error.to_string())
+    Call::of_all_ranks(&call, case.world, buffers).map_err(|error| error.to_string())
 }
 
 /// Whether the algorithm under test supports the standard call of a case.
@@ -386,12 +408,12 @@ impl<'a> Emitter<'a> {
         for planned in planned {
             let (group, slot) = place(planned, options.shared_pads);
             let own = buffers_of(case, &planned.shot, slot)?;
-            let bytes = own[0].bytes;
-            for buffer in own.into_iter().chain(planned.algorithm.workspace(case.dtype, case.world, bytes)) {
+            let call = call(case, &planned.shot, slot, &own)?;
+            for buffer in own.into_iter().chain(planned.algorithm.workspace(case.dtype, case.world, call.input.offset + call.bytes())) {
                 let known = sizes[group].entry(buffer.name.clone()).or_insert_with(|| buffer.clone());
                 known.bytes = known.bytes.max(buffer.bytes);
             }
-            log[group] += bytes.next_multiple_of(16);
+            log[group] += call.output.bytes.next_multiple_of(16);
         }
         let logged = recorded > 1 || log.iter().all(|&bytes| bytes <= LARGE_BYTES);
         let groups = sizes
@@ -486,14 +508,17 @@ impl<'a> Emitter<'a> {
         }
         let byte = POISON[self.calls.len() % POISON.len()];
         let plan = Plan::per_rank("produce", call.world(), |rank| {
-            let fill = planned.payload.fill(rank, call.input.clone(), call.count);
-            let poison = Op::Fill { region: call.output.clone(), byte };
+            let fill = planned.payload.fill(rank, call.input_of(rank), call.shape().input());
+            let poison = Op::Fill { region: call.output_of(rank), byte };
             if call.count == 0 {
                 Vec::new()
-            } else if call.in_place() {
-                vec![fill]
-            } else {
+            } else if !call.in_place() {
                 vec![fill, poison]
+            } else if call.output.bytes > call.bytes() {
+                // The input is a slot of the output.
+                vec![poison, fill]
+            } else {
+                vec![fill]
             }
         });
         self.enqueue(planned, plan);
@@ -519,17 +544,18 @@ impl<'a> Emitter<'a> {
     /// Has every rank take its output away, in stream order.
     fn keep(&mut self, planned: Planned, call: Call) {
         let group = self.group(&planned);
-        let mut output = call.output.clone();
+        let mut outputs: Vec<Region> = (0..call.world()).map(|rank| call.output_of(rank)).collect();
         if let Some(log) = &mut self.log {
-            output = Region::new(LOG, log[group], call.output.bytes);
-            log[group] += output.bytes.next_multiple_of(16);
+            let kept = Region::new(LOG, log[group], call.output.bytes);
+            log[group] += kept.bytes.next_multiple_of(16);
             if call.count > 0 {
-                let copy = Op::Copy { from: call.output.clone(), to: output.clone() };
-                self.enqueue(&planned, Plan::per_rank("keep", call.world(), |_| vec![copy.clone()]));
+                let copy = |rank: u32| Op::Copy { from: outputs[rank as usize].clone(), to: kept.clone() };
+                self.enqueue(&planned, Plan::per_rank("keep", call.world(), |rank| vec![copy(rank)]));
             }
+            outputs.fill(kept);
         }
         let contract = planned.algorithm.contract(&call);
-        self.calls.push(Recorded { group, call, contract, payload: planned.payload, output, by_peer: planned.by_peer });
+        self.calls.push(Recorded { group, call, contract, payload: planned.payload, outputs, by_peer: planned.by_peer });
     }
 
     /// The fault strikes before the second call, when the first has shown that all is well.

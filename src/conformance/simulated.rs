@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use super::inputs::{InputClass, Payload, Transform};
 use crate::{
-    collective::{DType, ReduceOp, reduce_bytes},
+    collective::{Collective, DType, ReduceOp, Shape},
     machine::{CANARY, Machine, MachineError, MachineInfo, Run},
     plan::{Arg, BufferSpec, Fill, Launch, NcclCall, Op, Plan, Region, Script, Step},
 };
@@ -24,6 +24,14 @@ pub(super) struct Observed<'a> {
 struct Group {
     buffers: Vec<BufferSpec>,
     ranks: Vec<Vec<Vec<u8>>>,
+}
+
+/// A collective call under way: what it is, and each rank's input and output.
+struct Collected {
+    shape: Shape,
+    dtype: DType,
+    op: ReduceOp,
+    ranks: Vec<(Region, Region)>,
 }
 
 /// Ranks in lockstep.
@@ -54,15 +62,18 @@ impl Simulated {
     fn enqueue(&mut self, group: usize, plan: &Plan, gone: &[usize]) {
         let longest = plan.ranks.iter().map(Vec::len).max().unwrap_or(0);
         for step in 0..longest {
-            let mut collective = None;
+            let mut collected: Option<Collected> = None;
             for (rank, ops) in plan.ranks.iter().enumerate().filter(|(rank, _)| !gone.contains(rank)) {
                 match ops.get(step) {
                     Some(Op::Launch(launch)) if launch.module == "conformance/fill" => self.fill(group, rank, launch),
-                    Some(Op::Launch(launch)) => collective = Some((arguments(launch), launch.entry.clone())),
+                    Some(Op::Launch(launch)) => {
+                        let (call, place) = launched(launch, plan.world() as u32);
+                        collected.get_or_insert(call).ranks.push(place);
+                    }
                     Some(Op::Nccl(NcclCall { call, .. })) => {
-                        let average = u32::from(call.op == ReduceOp::Avg);
-                        let op = if call.op == ReduceOp::Avg { ReduceOp::Sum } else { call.op };
-                        collective = Some(((call.input.clone(), call.output.clone(), average), format!("{}_{op}", call.dtype)));
+                        let shape = call.shape(plan.world() as u32);
+                        let fresh = Collected { shape, dtype: call.dtype, op: call.op, ranks: Vec::new() };
+                        collected.get_or_insert(fresh).ranks.push((call.input.clone(), call.output.clone()));
                     }
                     Some(Op::Copy { from, to }) => {
                         let bytes = self.bytes(group, rank, from).to_vec();
@@ -73,8 +84,8 @@ impl Simulated {
                     None => {}
                 }
             }
-            if let Some(((input, output, average), entry)) = collective {
-                self.all_reduce(group, &entry, &input, &output, average);
+            if let Some(collected) = collected {
+                self.carry_out(group, &collected);
             }
         }
     }
@@ -107,16 +118,10 @@ impl Simulated {
         self.bytes(group, rank, region).copy_from_slice(&bytes);
     }
 
-    fn all_reduce(&mut self, group: usize, entry: &str, input: &Region, output: &Region, average: u32) {
-        let mut parts = entry.rsplit('_');
-        let op: ReduceOp = parts.next().and_then(|op| op.parse().ok()).expect("an operator");
-        let dtype: DType = parts.next().and_then(|dtype| dtype.parse().ok()).expect("a type");
-        let op = if average != 0 { ReduceOp::Avg } else { op };
-        let world = self.groups[group].ranks.len();
-        let inputs: Vec<Vec<u8>> = (0..world).map(|rank| self.bytes(group, rank, input).to_vec()).collect();
-        let right = reduce_bytes(dtype, op, &inputs);
-        for rank in 0..world {
-            let mut result = right.clone();
+    fn carry_out(&mut self, group: usize, Collected { shape, dtype, op, ranks }: &Collected) {
+        let inputs: Vec<Vec<u8>> = ranks.iter().enumerate().map(|(rank, (input, _))| self.bytes(group, rank, input).to_vec()).collect();
+        let results = shape.results(*dtype, *op, &inputs);
+        for (rank, (mut result, (_, output))) in results.into_iter().zip(ranks).enumerate() {
             (self.bug)(Observed { call: self.calls, rank, inputs: &inputs }, &mut result);
             self.bytes(group, rank, output).copy_from_slice(&result);
         }
@@ -124,16 +129,40 @@ impl Simulated {
     }
 }
 
-/// Input, output and divisor flag of an all-reduce kernel.
-fn arguments(launch: &Launch) -> (Region, Region, u32) {
-    match &launch.args[..] {
-        [Arg::Peers(input), Arg::Address(output) | Arg::Peers(output), Arg::U64(_), Arg::U32(average), _] => {
-            (input.clone(), output.clone(), *average)
+/// What a kernel does, by its module, its entry and its arguments, and where one rank's input and output are.
+fn launched(launch: &Launch, world: u32) -> (Collected, (Region, Region)) {
+    let (collective, _) = launch.module.split_once('/').expect("COLLECTIVE/ALGORITHM");
+    let collective: Collective = collective.parse().expect("a collective");
+    let (input, output, count, average) = match &launch.args[..] {
+        [Arg::Address(input) | Arg::Peers(input), Arg::Address(output) | Arg::Peers(output), Arg::U64(count), rest @ ..] => {
+            (input, output, *count, matches!(rest, [Arg::U32(1), ..]))
         }
-        [Arg::Address(input), Arg::Address(output), Arg::U32(_), Arg::U32(average), _] => (input.clone(), output.clone(), *average),
-        [Arg::Multicast(input), Arg::Peers(_), Arg::Address(output) | Arg::Multicast(output), ..] => (input.clone(), output.clone(), 0),
-        other => panic!("an all-reduce kernel's arguments: {other:?}"),
-    }
+        [Arg::Address(input), Arg::Address(output), Arg::U32(count), Arg::U32(average), _] => {
+            (input, output, u64::from(*count), *average == 1)
+        }
+        [Arg::Multicast(input), Arg::Peers(_), Arg::Address(output), Arg::U64(count), ..]
+        | [Arg::Multicast(input), Arg::Peers(_), Arg::Multicast(output), Arg::Peers(_), Arg::U64(count), ..] => {
+            (input, output, *count, false)
+        }
+        other => panic!("a kernel's arguments: {other:?}"),
+    };
+    let (dtype, op) = match launch.entry.rsplit('_').next() {
+        // Of copies the width is known only: any type of it does.
+        Some("b16") => (DType::BF16, ReduceOp::Copy),
+        Some("b32") => (DType::I32, ReduceOp::Copy),
+        Some("b64") => (DType::F64, ReduceOp::Copy),
+        _ => reduction(&launch.entry),
+    };
+    let op = if average { ReduceOp::Avg } else { op };
+    let shape = Shape::new(collective, world, count);
+    (Collected { shape, dtype, op, ranks: Vec::new() }, (input.clone(), output.clone()))
+}
+
+/// Type and operator that an entry's name ends with.
+fn reduction(entry: &str) -> (DType, ReduceOp) {
+    let mut parts = entry.rsplit('_');
+    let op = parts.next().and_then(|op| op.parse().ok()).expect("an operator");
+    (parts.next().and_then(|dtype| dtype.parse().ok()).expect("a type"), op)
 }
 
 impl Machine for Simulated {

@@ -5,11 +5,11 @@ use std::{collections::BTreeMap, path::PathBuf, sync::Arc, time::Duration};
 use super::{
     device::Device,
     memory::{Arena, Scratch},
-    nccl::{Communicator, Nccl, NcclError, Window},
+    nccl::{Communicator, LibraryCall, Nccl, NcclError, Window},
     ranks,
 };
 use crate::{
-    collective::{DType, ReduceOp},
+    collective::{Collective, DType, ReduceOp},
     machine::MachineError,
 };
 
@@ -149,7 +149,8 @@ fn warm_up(device: &Device, communicator: &Communicator) -> Result<(), NcclError
     let scratch = Scratch::new(device.driver, 256)?;
     device.service.fill(scratch.address, 0, 256)?;
     let place = (scratch.address, scratch.address);
-    communicator.all_reduce(place, 1, DType::F32, ReduceOp::Sum, device.service.raw())?;
+    let call = LibraryCall { collective: Collective::AllReduce, dtype: DType::F32, op: ReduceOp::Sum, count: 1 };
+    communicator.enqueue(&call, place, device.service.raw())?;
     if device.service.wait(JOIN_LIMIT)? {
         return Ok(());
     }

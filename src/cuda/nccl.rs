@@ -17,7 +17,7 @@ use super::{
     driver::CudaError,
     loader::{self, LoadError, function_table},
 };
-use crate::collective::{DType, ReduceOp};
+use crate::collective::{Collective, DType, ReduceOp};
 
 function_table! {
     /// What is used of libnccl. Results and reduction operators are integers: NCCL has more of both than the bindings' enums know.
@@ -30,6 +30,8 @@ function_table! {
     }
     own {
         fn ncclAllReduce(*const c_void, *mut c_void, usize, ncclDataType_t, u32, ncclComm_t, cudaStream_t) -> u32;
+        fn ncclAllGather(*const c_void, *mut c_void, usize, ncclDataType_t, ncclComm_t, cudaStream_t) -> u32;
+        fn ncclReduceScatter(*const c_void, *mut c_void, usize, ncclDataType_t, u32, ncclComm_t, cudaStream_t) -> u32;
         fn ncclCommGetAsyncError(ncclComm_t, *mut u32) -> u32;
         fn ncclGetErrorString(u32) -> *const c_char;
         fn ncclGetLastError(ncclComm_t) -> *const c_char;
@@ -167,6 +169,16 @@ impl Nccl {
     }
 }
 
+/// What NCCL is asked to do, apart from where.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct LibraryCall {
+    pub(super) collective: Collective,
+    pub(super) dtype: DType,
+    pub(super) op: ReduceOp,
+    /// Elements of a slot.
+    pub(super) count: u64,
+}
+
 /// One rank's part in a communicator.
 pub(super) struct Communicator {
     nccl: Arc<Nccl>,
@@ -198,21 +210,24 @@ impl Communicator {
         Ok(Communicator { nccl, raw })
     }
 
-    /// Enqueues an all-reduce of `count` elements.
-    pub(super) fn all_reduce(
-        &self,
-        (from, to): (u64, u64),
-        count: u64,
-        dtype: DType,
-        op: ReduceOp,
-        stream: CUstream,
-    ) -> Result<(), NcclError> {
+    /// Enqueues a collective of `count` elements a slot, from one address to another.
+    pub(super) fn enqueue(&self, call: &LibraryCall, (from, to): (u64, u64), stream: CUstream) -> Result<(), NcclError> {
+        let LibraryCall { collective, dtype, op, count } = *call;
         let [from, to] = [from, to].map(|address| std::ptr::without_provenance_mut::<c_void>(address as usize));
+        let (count, dtype, stream, functions) = (count as usize, data_type(dtype), stream.cast(), &self.nccl.functions);
         // SAFETY: the addresses are device memory, which the host does not touch; communicator and stream are alive.
-        let code = unsafe {
-            (self.nccl.functions.ncclAllReduce)(from, to, count as usize, data_type(dtype), operator(op), self.raw, stream.cast())
+        let (what, code) = unsafe {
+            match collective {
+                Collective::AllReduce => {
+                    ("ncclAllReduce", (functions.ncclAllReduce)(from, to, count, dtype, operator(op), self.raw, stream))
+                }
+                Collective::AllGather => ("ncclAllGather", (functions.ncclAllGather)(from, to, count, dtype, self.raw, stream)),
+                Collective::ReduceScatter => {
+                    ("ncclReduceScatter", (functions.ncclReduceScatter)(from, to, count, dtype, operator(op), self.raw, stream))
+                }
+            }
         };
-        self.nccl.check("ncclAllReduce", code, self.raw)
+        self.nccl.check(what, code, self.raw)
     }
 
     /// Registers symmetric memory, which is of the same size on all ranks. Waits for all other ranks to do so.
@@ -268,7 +283,8 @@ fn data_type(dtype: DType) -> ncclDataType_t {
 
 fn operator(op: ReduceOp) -> u32 {
     match op {
-        ReduceOp::Sum => sys::ncclRedOp_t::ncclSum as u32,
+        // Collectives that copy take no operator.
+        ReduceOp::Sum | ReduceOp::Copy => sys::ncclRedOp_t::ncclSum as u32,
         ReduceOp::Min => sys::ncclRedOp_t::ncclMin as u32,
         ReduceOp::Max => sys::ncclRedOp_t::ncclMax as u32,
         ReduceOp::Avg => sys::ncclRedOp_t::ncclAvg as u32,

@@ -14,11 +14,10 @@ use super::{
     group::Group,
     kernel::{Kernel, Kernels},
     memory::Scratch,
-    nccl::{Communicator, NcclError},
+    nccl::{Communicator, LibraryCall, NcclError},
     stream::Stream,
 };
 use crate::{
-    collective::{Collective, DType, ReduceOp},
     kernels::Library,
     machine::{
         MachineError,
@@ -33,7 +32,7 @@ pub(super) enum Command {
     Copy { from: u64, to: u64, bytes: u64 },
     Fill { at: u64, byte: u8, bytes: u64 },
     WriteValue { at: u64, value: u32 },
-    AllReduce { communicator: Arc<Communicator>, input: u64, output: u64, count: u64, dtype: DType, op: ReduceOp },
+    Nccl { communicator: Arc<Communicator>, call: LibraryCall, input: u64, output: u64 },
 }
 
 /// What a rank's thread does next.
@@ -84,9 +83,7 @@ impl Command {
             Command::Copy { from, to, bytes } => stream.copy(*from, *to, *bytes)?,
             Command::Fill { at, byte, bytes } => stream.fill(*at, *byte, *bytes)?,
             Command::WriteValue { at, value } => stream.write_value(*at, *value)?,
-            Command::AllReduce { communicator, input, output, count, dtype, op } => {
-                communicator.all_reduce((*input, *output), *count, *dtype, *op, stream.raw())?;
-            }
+            Command::Nccl { communicator, call, input, output } => communicator.enqueue(call, (*input, *output), stream.raw())?,
         }
         Ok(())
     }
@@ -219,14 +216,13 @@ impl Compiler<'_> {
             Op::Copy { from, to } => Command::Copy { from: address(from)?, to: address(to)?, bytes: from.bytes },
             Op::Fill { region, byte } => Command::Fill { at: address(region)?, byte: *byte, bytes: region.bytes },
             Op::WriteValue { to, value } => Command::WriteValue { at: address(to)?, value: *value },
-            Op::Nccl(NcclCall { call: RankCall { collective: Collective::AllReduce, dtype, op, count, input, output }, .. }) => {
-                Command::AllReduce {
+            Op::Nccl(NcclCall { call, .. }) => {
+                let RankCall { collective, dtype, op, count, ref input, ref output } = *call;
+                Command::Nccl {
                     communicator: self.communicators[&group][rank].clone(),
+                    call: LibraryCall { collective, dtype, op, count },
                     input: address(input)?,
                     output: address(output)?,
-                    count: *count,
-                    dtype: *dtype,
-                    op: *op,
                 }
             }
         })

@@ -31,7 +31,7 @@ use super::{
     streams::{Head, Meeting, Rank, Running, Stream},
     trace::Trace,
 };
-use crate::collective::reduce_bytes;
+use crate::collective::Shape as CallShape;
 
 /// Thread instructions in a nanosecond of emulated time: 32 of full warps.
 const INSTRUCTIONS_IN_A_NANOSECOND: u64 = 1024;
@@ -458,7 +458,7 @@ impl<'a> Schedule<'a> {
         Ok(())
     }
 
-    /// What the library does: the reference's reduction, in rank order. `streams` has the stream of each rank.
+    /// What the library does: what the reference does. `streams` has the stream of each rank.
     fn reduce(&mut self, streams: &[usize]) -> Result<(), Stopped> {
         let misuse = |rank, error| Stopped::Misuse { rank, what: "library call".into(), error };
         let mut inputs = Vec::with_capacity(streams.len());
@@ -480,10 +480,10 @@ impl<'a> Schedule<'a> {
             inputs.push(self.memory.read_seen(*input, call.input.bytes, rank).map_err(|error| misuse(rank, error))?);
             outputs.push(*output);
         }
-        let Some((_, dtype, op, _)) = first else { return Ok(()) };
-        let result = reduce_bytes(dtype, op, &inputs);
-        for (rank, output) in outputs.into_iter().enumerate() {
-            self.memory.write(output, rank, &result).map_err(|error| misuse(rank, error))?;
+        let Some((collective, dtype, op, count)) = first else { return Ok(()) };
+        let results = CallShape::new(collective, streams.len() as u32, count).results(dtype, op, &inputs);
+        for (rank, (output, result)) in outputs.into_iter().zip(&results).enumerate() {
+            self.memory.write(output, rank, result).map_err(|error| misuse(rank, error))?;
             let bytes = result.len() as u64;
             written.push((self.memory.resolve(output, bytes, rank).map_err(|error| misuse(rank, error))?, bytes));
         }

@@ -158,11 +158,12 @@ fn check_op(op: &Op, group: &impl Members, library: &Library) -> Result<(), Stri
             Ok(())
         }
         Op::Nccl(NcclCall { call, .. }) => {
-            let needed = call.count.checked_mul(call.dtype.size()).ok_or_else(|| format!("count {} overflows", call.count))?;
-            for region in [&call.input, &call.output] {
+            let shape = call.shape(group.world() as u32);
+            for (region, elements) in [(&call.input, shape.input()), (&call.output, shape.output())] {
                 known(region)?;
+                let needed = elements.checked_mul(call.dtype.size()).ok_or_else(|| format!("count {} overflows", call.count))?;
                 if region.bytes != needed {
-                    return Err(format!("{region} has {} bytes, {} elements of {} need {needed}", region.bytes, call.count, call.dtype));
+                    return Err(format!("{region} has {} bytes, {elements} elements of {} need {needed}", region.bytes, call.dtype));
                 }
             }
             Ok(())

@@ -1,9 +1,11 @@
 //! The arguments of one collective call, and the agreement of all ranks on them.
 
+use std::cmp::Ordering;
+
 use serde::{Deserialize, Serialize};
 
 use super::{BufferSpec, MAX_WORLD, Region};
-use crate::collective::{Collective, DType, ReduceOp};
+use crate::collective::{Collective, DType, ReduceOp, Shape};
 
 /// What one rank passes to a collective.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -12,23 +14,48 @@ pub struct RankCall {
     pub collective: Collective,
     /// Type of the elements.
     pub dtype: DType,
-    /// How elements are combined.
+    /// How elements are combined; [`ReduceOp::Copy`] where the collective only moves them.
     pub op: ReduceOp,
-    /// Elements of the input.
+    /// Elements of a slot, as [`Shape`] has it.
     pub count: u64,
     /// Where this rank's input is.
     pub input: Region,
-    /// Where this rank's output goes; equal to `input` for an in-place call.
+    /// Where this rank's output goes. A call is in place if the smaller of the two is the rank's slot of the larger; of equal size, they
+    /// are the same.
     pub output: Region,
 }
 
-/// A call that all ranks agree on and that fits its buffers: what algorithms plan.
+impl RankCall {
+    /// What it is about among `world` ranks, in elements.
+    pub fn shape(&self, world: u32) -> Shape {
+        Shape::new(self.collective, world, self.count)
+    }
+
+    /// The same call as `rank` passes it, on the regions of rank 0 if `in_place` says so.
+    fn of_rank(&self, rank: u32, in_place: bool) -> RankCall {
+        let mut call = self.clone();
+        if in_place {
+            let distance = u64::from(rank).saturating_mul(self.count).saturating_mul(self.dtype.size());
+            let slot = match self.input.bytes.cmp(&self.output.bytes) {
+                Ordering::Less => &mut call.input,
+                Ordering::Greater => &mut call.output,
+                Ordering::Equal => return call,
+            };
+            slot.offset = slot.offset.saturating_add(distance);
+        }
+        call
+    }
+}
+
+/// A call that all ranks agree on and that fits its buffers: what algorithms plan. It reads as what rank 0 passes; in place, the regions
+/// of other ranks may lie elsewhere ([`Call::input_of`], [`Call::output_of`]).
 ///
 /// Made by [`Call::agree`] only, so that whoever holds one need not check again.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Call {
     arguments: RankCall,
     world: u32,
+    in_place: bool,
 }
 
 /// Why a call was refused. Nothing was enqueued on any rank.
@@ -52,7 +79,29 @@ pub enum CallError {
         /// What rank 0 passed.
         expected: String,
     },
-    /// `count` elements do not fit into 64 bits of bytes.
+    /// A rank's part of an in-place call is not its slot.
+    #[error("rank {rank} passed {argument} = {got}: in place, its slot is {expected}")]
+    Slot {
+        /// The first rank of which that is so.
+        rank: usize,
+        /// Name of the argument.
+        argument: &'static str,
+        /// What that rank passed.
+        got: Region,
+        /// Its slot.
+        expected: Region,
+    },
+    /// The collective has no such operator.
+    #[error("op {op}: {collective} has {allowed}")]
+    Operator {
+        /// The operation.
+        collective: Collective,
+        /// What was passed.
+        op: ReduceOp,
+        /// The operators it has.
+        allowed: String,
+    },
+    /// `count` elements, or a slot of so many for each rank, do not fit into 64 bits of bytes.
     #[error("count {count} x {size} bytes of {dtype} overflows 64 bits")]
     Overflow {
         /// Elements.
@@ -72,7 +121,7 @@ pub enum CallError {
         /// The names there are.
         known: String,
     },
-    /// A region is not as long as `count` elements.
+    /// A region is not as long as its elements.
     #[error("{argument} {region} has {bytes} bytes, {count} elements of {dtype} need {needed}")]
     Length {
         /// Name of the argument.
@@ -129,28 +178,37 @@ impl Call {
         let Some(first) = calls.first().filter(|_| calls.len() <= MAX_WORLD) else {
             return Err(CallError::World { world: calls.len() });
         };
+        let RankCall { collective, dtype, op, count, .. } = *first;
+        let shape = first.shape(calls.len() as u32);
+        let in_place = is_in_place(first);
         for (rank, call) in calls.iter().enumerate() {
-            let pairs: [(&'static str, String, String); 6] = [
-                ("collective", call.collective.to_string(), first.collective.to_string()),
-                ("dtype", call.dtype.to_string(), first.dtype.to_string()),
-                ("op", call.op.to_string(), first.op.to_string()),
-                ("count", call.count.to_string(), first.count.to_string()),
-                ("input", call.input.to_string(), first.input.to_string()),
-                ("output", call.output.to_string(), first.output.to_string()),
+            let pairs: [(&'static str, String, String); 4] = [
+                ("collective", call.collective.to_string(), collective.to_string()),
+                ("dtype", call.dtype.to_string(), dtype.to_string()),
+                ("op", call.op.to_string(), op.to_string()),
+                ("count", call.count.to_string(), count.to_string()),
             ];
             if let Some((argument, got, expected)) = pairs.into_iter().find(|(_, got, expected)| got != expected) {
                 return Err(CallError::Mismatch { rank, argument, got, expected });
             }
         }
-        let RankCall { dtype, count, .. } = *first;
+        if !collective.operators().contains(&op) {
+            let allowed: Vec<&str> = collective.operators().iter().map(|op| op.name()).collect();
+            return Err(CallError::Operator { collective, op, allowed: allowed.join(", ") });
+        }
         let size = dtype.size();
-        let needed = count.checked_mul(size).ok_or(CallError::Overflow { count, dtype, size })?;
-        for (argument, region) in [("input", &first.input), ("output", &first.output)] {
+        let overflow = CallError::Overflow { count, dtype, size };
+        if count.checked_mul(size).and_then(|bytes| bytes.checked_mul(shape.slots().0.max(shape.slots().1))).is_none() {
+            return Err(overflow);
+        }
+        for (argument, region, elements) in [("input", &first.input, shape.input()), ("output", &first.output, shape.output())] {
+            let needed = elements * size;
             let Some(buffer) = buffers.iter().find(|b| b.name == region.buffer) else {
                 let known: Vec<&str> = buffers.iter().map(|b| b.name.as_str()).collect();
                 return Err(CallError::UnknownBuffer { argument, buffer: region.buffer.clone(), known: known.join(", ") });
             };
             if region.bytes != needed {
+                let count = elements;
                 return Err(CallError::Length { argument, region: region.clone(), bytes: region.bytes, count, dtype, needed });
             }
             if region.offset.checked_add(needed).is_none_or(|end| end > buffer.bytes) {
@@ -160,10 +218,33 @@ impl Call {
                 return Err(CallError::Misaligned { argument, region: region.clone(), dtype, size });
             }
         }
-        if first.input != first.output && first.input.overlaps(&first.output) {
+        if !in_place && first.input.overlaps(&first.output) {
             return Err(CallError::Overlap { input: first.input.clone(), output: first.output.clone() });
         }
-        Ok(Call { arguments: first.clone(), world: calls.len() as u32 })
+        for (rank, call) in calls.iter().enumerate() {
+            let expected = first.of_rank(rank as u32, in_place);
+            for (argument, got, expected) in [("input", &call.input, expected.input), ("output", &call.output, expected.output)] {
+                if *got == expected {
+                    continue;
+                }
+                let got = got.clone();
+                return Err(match in_place {
+                    true => CallError::Slot { rank, argument, got, expected },
+                    false => CallError::Mismatch { rank, argument, got: got.to_string(), expected: expected.to_string() },
+                });
+            }
+        }
+        Ok(Call { arguments: first.clone(), world: calls.len() as u32, in_place })
+    }
+
+    /// The call that every rank of a group makes whose rank 0 passes `first`: in place, each rank passes its slot.
+    ///
+    /// # Errors
+    /// As [`Call::agree`].
+    pub fn of_all_ranks(first: &RankCall, world: u32, buffers: &[BufferSpec]) -> Result<Call, CallError> {
+        let in_place = is_in_place(first);
+        let calls: Vec<RankCall> = (0..world).map(|rank| first.of_rank(rank, in_place)).collect();
+        Call::agree(&calls, buffers)
     }
 
     /// Ranks of the group.
@@ -171,15 +252,45 @@ impl Call {
         self.world
     }
 
-    /// Bytes of the input.
+    /// What it is about, in elements.
+    pub fn shape(&self) -> Shape {
+        self.arguments.shape(self.world)
+    }
+
+    /// Bytes of each rank's input.
     pub fn bytes(&self) -> u64 {
         self.arguments.input.bytes
     }
 
-    /// Whether the output takes the input's place.
-    pub fn in_place(&self) -> bool {
-        self.arguments.input == self.arguments.output
+    /// Bytes of a slot: of `count` elements.
+    pub fn slot_bytes(&self) -> u64 {
+        self.count * self.dtype.size()
     }
+
+    /// Whether the output takes the input's place: the smaller of the two is the rank's slot of the larger.
+    pub fn in_place(&self) -> bool {
+        self.in_place
+    }
+
+    /// What `rank` passes.
+    pub fn of_rank(&self, rank: u32) -> RankCall {
+        self.arguments.of_rank(rank, self.in_place)
+    }
+
+    /// Where `rank`'s input is.
+    pub fn input_of(&self, rank: u32) -> Region {
+        self.of_rank(rank).input
+    }
+
+    /// Where `rank`'s output goes.
+    pub fn output_of(&self, rank: u32) -> Region {
+        self.of_rank(rank).output
+    }
+}
+
+/// Whether rank 0 asks for a call in place: its slot is the first.
+fn is_in_place(first: &RankCall) -> bool {
+    first.input.buffer == first.output.buffer && first.input.offset == first.output.offset
 }
 
 impl std::ops::Deref for Call {
@@ -235,6 +346,51 @@ mod tests {
     )]
     fn refusals_name_argument_value_and_limit(#[case] call: RankCall, #[case] message: &str) {
         assert_eq!(Call::agree(&[call], &buffers()).unwrap_err().to_string(), message);
+    }
+
+    /// What rank 0 passes for 4 elements a slot on a group of two, whose larger buffer has 8.
+    fn slots(collective: Collective, input: (&str, u64), output: (&str, u64)) -> RankCall {
+        let (to_slots, from_slots) = Shape::new(collective, 2, 4).slots();
+        let input = Region::new(input.0, input.1, to_slots * 16);
+        RankCall { collective, op: collective.operators()[0], ..call(4, input, Region::new(output.0, output.1, from_slots * 16)) }
+    }
+
+    #[test]
+    fn in_place_is_the_rank_s_slot() {
+        let gather = Call::of_all_ranks(&slots(Collective::AllGather, ("output", 8), ("output", 8)), 2, &buffers()).unwrap();
+        assert!(gather.in_place());
+        assert_eq!((gather.input_of(1), gather.output_of(1)), (Region::new("output", 24, 16), Region::new("output", 8, 32)));
+        let scatter = Call::of_all_ranks(&slots(Collective::ReduceScatter, ("input", 8), ("input", 8)), 2, &buffers()).unwrap();
+        assert_eq!((scatter.input_of(1), scatter.output_of(1)), (Region::new("input", 8, 32), Region::new("input", 24, 16)));
+        let apart = Call::of_all_ranks(&slots(Collective::AllGather, ("input", 8), ("output", 8)), 2, &buffers()).unwrap();
+        assert!(!apart.in_place());
+        assert_eq!(apart.input_of(1), apart.input_of(0));
+    }
+
+    #[test]
+    fn a_rank_that_passes_another_slot_is_named() {
+        let one = slots(Collective::AllGather, ("output", 0), ("output", 0));
+        let error = Call::agree(&[one.clone(), one], &buffers()).unwrap_err();
+        assert_eq!(error.to_string(), "rank 1 passed input = output[0..16]: in place, its slot is output[16..32]");
+        let second = slots(Collective::AllGather, ("output", 16), ("output", 0));
+        let error = Call::of_all_ranks(&second, 2, &buffers()).unwrap_err();
+        assert_eq!(
+            error.to_string(),
+            "input output[16..32] and output output[0..32] overlap in part: they must be equal (in place) or apart"
+        );
+    }
+
+    #[test]
+    fn lengths_and_operators_are_those_of_the_collective() {
+        let gather = slots(Collective::AllGather, ("input", 0), ("output", 0));
+        let short = RankCall { output: Region::new("output", 0, 16), ..gather.clone() };
+        let error = Call::of_all_ranks(&short, 2, &buffers()).unwrap_err();
+        assert_eq!(error.to_string(), "output output[0..16] has 16 bytes, 8 elements of f32 need 32");
+        let error = Call::of_all_ranks(&RankCall { op: ReduceOp::Sum, ..gather }, 2, &buffers()).unwrap_err();
+        assert_eq!(error.to_string(), "op sum: all_gather has copy");
+        let copy = RankCall { op: ReduceOp::Copy, ..slots(Collective::ReduceScatter, ("input", 0), ("output", 0)) };
+        let error = Call::of_all_ranks(&copy, 2, &buffers()).unwrap_err();
+        assert_eq!(error.to_string(), "op copy: reduce_scatter has sum, min, max, avg");
     }
 
     #[test]

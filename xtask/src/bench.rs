@@ -113,7 +113,10 @@ fn size(text: &str) -> Result<u64, String> {
 impl Bench {
     pub(crate) fn run(self, sh: &Shell) -> anyhow::Result<ExitCode> {
         let contenders: Vec<&'static dyn Algorithm> = match &self.contenders {
-            None => algorithms::all().iter().copied().filter(|algorithm| !algorithm.uses_multicast()).collect(),
+            None => {
+                let timed = |algorithm: &dyn Algorithm| algorithm.collective() == Collective::AllReduce && !algorithm.uses_multicast();
+                algorithms::all().iter().copied().filter(|&algorithm| timed(algorithm)).collect()
+            }
             Some(names) => names
                 .iter()
                 .map(|name| algorithms::find(Collective::AllReduce, name).map_err(anyhow::Error::msg))

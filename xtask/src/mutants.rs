@@ -4,7 +4,7 @@ use std::{collections::BTreeMap, path::PathBuf, process::ExitCode, time::Duratio
 
 use anyhow::{anyhow, bail};
 use passmuster::{
-    algorithms,
+    algorithms::{self, Algorithm},
     conformance::{
         Case, List, MUTANTS, Mutant, MutantKind, Status, Verdict,
         mutants::{self, Caught, Defect, Derived, Equivalent},
@@ -117,9 +117,10 @@ impl Subject {
         let cases = match (on, mutant.kind) {
             (On::Cuda, _) => reached(),
             (On::Emulator, MutantKind::Value) => mutants::small(reached()).into_iter().take(VALUE_CASES).collect(),
-            (On::Emulator, MutantKind::Sync) => mutants::sync_cases(mutant.algorithm()),
+            (On::Emulator, MutantKind::Sync) => mutants::sync_cases(mutant.module),
         };
-        let uses_multicast = algorithms::all().iter().any(|own| own.name() == mutant.algorithm() && own.uses_multicast());
+        let is_its_own = |own: &dyn Algorithm| format!("{}/{}", own.collective(), own.name()) == mutant.module;
+        let uses_multicast = algorithms::all().iter().any(|&own| is_its_own(own) && own.uses_multicast());
         Subject {
             name: mutant.name.into(),
             uses_multicast,

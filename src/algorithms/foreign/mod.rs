@@ -15,7 +15,7 @@ use self::{
     expression::{Values, Word},
     specification::Specification,
 };
-use super::{Algorithm, MAX_BLOCKS, Target, all_reduce::plan_name};
+use super::{Algorithm, MAX_BLOCKS, Target, plan_name};
 use crate::{
     collective::{Collective, DType, ReduceOp},
     contract::Contract,

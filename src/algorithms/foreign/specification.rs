@@ -109,6 +109,12 @@ impl Reader<'_> {
         self.distinct("dtypes", dtypes)?;
         self.distinct("ops", ops)?;
         self.distinct("worlds", worlds)?;
+        if *collective != Collective::AllReduce {
+            return self.refuse(name, format!("collective {collective}: kernels from elsewhere are of all_reduce so far"));
+        }
+        if let Some(op) = ops.get_ref().iter().find(|op| !collective.operators().contains(op)) {
+            return self.refuse(ops, format!("operator {op}: {collective} has none of that name"));
+        }
         if let Some(world) = worlds.get_ref().iter().find(|&&world| world == 0 || world as usize > MAX_WORLD) {
             return self.refuse(worlds, format!("world size {world}: a group has 1 to {MAX_WORLD} ranks"));
         }

@@ -6,7 +6,8 @@ use super::{Difference, Mismatch, Place, Sample, short};
 
 impl fmt::Display for Place {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "i={} (byte {}, pack {} lane {}, owner rank {})", self.index, self.byte, self.pack, self.lane, self.owner)
+        let owner = self.owner.map(|owner| format!(", owner rank {owner}")).unwrap_or_default();
+        write!(f, "i={} (byte {}, pack {} lane {}{owner})", self.index, self.byte, self.pack, self.lane)
     }
 }
 
@@ -53,8 +54,8 @@ impl Mismatch {
             return String::new();
         } else if self.first.pack == self.last.pack {
             format!("all in pack {}", self.first.pack)
-        } else if self.first.owner == self.last.owner {
-            format!("all in rank {}'s slice", self.first.owner)
+        } else if let (Some(owner), true) = (self.first.owner, self.first.owner == self.last.owner) {
+            format!("all in rank {owner}'s slice")
         } else if contiguous {
             return "   contiguous".into();
         } else {
@@ -65,15 +66,22 @@ impl Mismatch {
 
     fn sample_rows(&self) -> Vec<Vec<String>> {
         let last = self.samples.first().map_or(0, |sample| sample.inputs.len().saturating_sub(1));
-        let inputs = if last == 0 { "input r0".into() } else { format!("inputs r0..r{last}") };
+        let copied = self.samples.iter().any(|sample| sample.from > 0);
+        let inputs = match last {
+            0 if copied => "input".into(),
+            0 => "input r0".into(),
+            _ => format!("inputs r0..r{last}"),
+        };
         let header = ["i", "rank", "expected", "", "got", "", "err", "err/bound"].map(str::to_owned);
         let mut rows = vec![header.into_iter().chain([inputs]).collect()];
-        rows.extend(self.samples.iter().map(sample_row));
+        rows.extend(self.samples.iter().map(|sample| sample_row(sample, copied)));
         rows
     }
 }
 
-fn sample_row(sample: &Sample) -> Vec<String> {
+/// A row of the table. Where elements are `copied`, it says whose.
+fn sample_row(sample: &Sample, copied: bool) -> Vec<String> {
+    let whose = if copied { format!("r{}: ", sample.from) } else { String::new() };
     let error = match (sample.error, sample.ulps) {
         (Some(error), Some(ulps)) => format!("{} ({} ulp)", short(error), short(ulps)),
         _ => "-".into(),
@@ -92,7 +100,7 @@ fn sample_row(sample: &Sample) -> Vec<String> {
         sample.got.value.clone(),
         error,
         ratio,
-        sample.inputs.join(" "),
+        whose + &sample.inputs.join(" "),
     ]
 }
 

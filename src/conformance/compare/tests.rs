@@ -4,13 +4,17 @@ use rstest::rstest;
 
 use super::*;
 use crate::{
-    collective::{Roundings, reduce_in_order, reduce_per_hop},
+    collective::{Collective, Roundings, reduce_in_order, reduce_per_hop},
     conformance::{InputClass, Transform},
     contract::Order,
 };
 
 fn payload(class: InputClass, dtype: DType, world: u32) -> Payload {
     Payload { class, dtype, world, seed: 7, call: 1, transform: Transform::None }
+}
+
+fn shape(payload: &Payload, count: u64) -> Shape {
+    Shape::new(Collective::AllReduce, payload.world, count)
 }
 
 /// The result that `reduce` gives, on all ranks.
@@ -39,16 +43,16 @@ fn conforming_results_pass(
             let payload = Payload { transform, ..payload(class, dtype, world) };
             with_element!(dtype, T => {
                 let ordered = outputs::<T>(&payload, 400, |_, x| reduce_in_order(op, x));
-                assert_eq!(compare(&Contract::ORDERED, op, &payload, 400, &ordered), None, "{class} ordered");
-                assert_eq!(compare(&ROTATED, op, &payload, 400, &ordered), None, "{class} first rotation");
+                assert_eq!(compare(&Contract::ORDERED, op, &payload, &shape(&payload, 400), &ordered), None, "{class} ordered");
+                assert_eq!(compare(&ROTATED, op, &payload, &shape(&payload, 400), &ordered), None, "{class} first rotation");
                 let rotated = outputs::<T>(&payload, 400, |index, x| {
                     let mut x = x.to_vec();
                     x.rotate_left(index as usize % world as usize);
                     reduce_in_order(op, &x)
                 });
-                assert_eq!(compare(&ROTATED, op, &payload, 400, &rotated), None, "{class} rotated");
+                assert_eq!(compare(&ROTATED, op, &payload, &shape(&payload, 400), &rotated), None, "{class} rotated");
                 let per_hop = outputs::<T>(&payload, 400, |_, x| reduce_per_hop(op, x));
-                assert_eq!(compare(&NCCL_RING, op, &payload, 400, &per_hop), None, "{class} per hop");
+                assert_eq!(compare(&NCCL_RING, op, &payload, &shape(&payload, 400), &per_hop), None, "{class} per hop");
             });
         }
     }
@@ -61,7 +65,7 @@ fn conforming_results_pass(
 fn contracts_decide_what_is_wrong(#[case] contract: Contract, #[case] class: InputClass, #[case] caught: bool) {
     let payload = payload(class, DType::BF16, 8);
     let outputs = outputs::<bf16>(&payload, 2000, |_, x| reduce_per_hop(ReduceOp::Sum, x));
-    assert_eq!(compare(&contract, ReduceOp::Sum, &payload, 2000, &outputs).is_some(), caught);
+    assert_eq!(compare(&contract, ReduceOp::Sum, &payload, &shape(&payload, 2000), &outputs).is_some(), caught);
 }
 
 #[test]
@@ -71,7 +75,7 @@ fn a_report_says_where_what_and_why() {
         let missing = if index >= 1032 { x[3] } else { bf16::ZERO };
         bf16::from_f32(reduce_in_order(ReduceOp::Sum, x).to_f32() - missing.to_f32())
     });
-    let mismatch = compare(&Contract::ORDERED, ReduceOp::Sum, &payload, 1040, &outputs).expect("wrong");
+    let mismatch = compare(&Contract::ORDERED, ReduceOp::Sum, &payload, &shape(&payload, 1040), &outputs).expect("wrong");
     insta::assert_snapshot!(mismatch);
     let json = serde_json::to_string(&mismatch).expect("serializable");
     let read: Mismatch = serde_json::from_str(&json).expect("what was written");
@@ -83,7 +87,7 @@ fn a_report_says_where_what_and_why() {
 fn reports_of_special_values_survive_json() {
     let payload = payload(InputClass::Special, DType::F32, 4);
     let outputs = outputs::<f32>(&payload, 300, |_, _| f32::NAN);
-    let mismatch = compare(&Contract::ORDERED, ReduceOp::Sum, &payload, 300, &outputs).expect("wrong");
+    let mismatch = compare(&Contract::ORDERED, ReduceOp::Sum, &payload, &shape(&payload, 300), &outputs).expect("wrong");
     let json = serde_json::to_string(&mismatch).expect("serializable");
     assert_eq!(serde_json::from_str::<Mismatch>(&json).expect("what was written").to_string(), mismatch.to_string());
 }
@@ -94,13 +98,60 @@ fn ranks_that_differ_are_named() {
     let mut outputs = outputs::<f32>(&payload, 100, |_, x| reduce_in_order(ReduceOp::Sum, x));
     assert_eq!(ranks_disagree(&outputs, DType::F32), None);
     outputs[2][4 * 60] ^= 1;
-    let mismatch = compare(&Contract::ORDERED, ReduceOp::Sum, &payload, 100, &outputs).expect("wrong");
+    let mismatch = compare(&Contract::ORDERED, ReduceOp::Sum, &payload, &shape(&payload, 100), &outputs).expect("wrong");
     assert_eq!((mismatch.wrong, &mismatch.ranks[..], mismatch.ranks_agree), (1, &[2][..], false));
-    assert_eq!(mismatch.first, Place { index: 60, byte: 240, pack: 15, lane: 0, owner: 2 });
+    assert_eq!(mismatch.first, Place { index: 60, byte: 240, pack: 15, lane: 0, owner: Some(2) });
     let difference = ranks_disagree(&outputs, DType::F32).expect("different");
     assert_eq!((difference.wrong, &difference.ranks[..], difference.first), (1, &[2][..], mismatch.first));
     insta::assert_snapshot!(difference.to_string().lines().next().expect("a line"),
         @"  1 of 100 elements differ on ranks 2 from rank 0; required: all ranks have the same bits");
+}
+
+/// What the collectives with slots give, from the reference: it passes, and every flipped bit is noticed on its rank alone.
+#[rstest]
+#[case(Collective::AllGather, ReduceOp::Copy, Contract::COPIED)]
+#[case(Collective::ReduceScatter, ReduceOp::Avg, Contract::ORDERED)]
+#[case(Collective::ReduceScatter, ReduceOp::Max, Contract::ORDERED)]
+fn collectives_with_slots_are_judged_rank_by_rank(#[case] collective: Collective, #[case] op: ReduceOp, #[case] contract: Contract) {
+    for class in InputClass::ALL {
+        let (payload, shape) = (payload(class, DType::BF16, 3), Shape::new(collective, 3, 50));
+        let inputs: Vec<Vec<u8>> = (0..3).map(|rank| payload.bytes(rank, 0..shape.input())).collect();
+        let mut outputs = shape.results(DType::BF16, op, &inputs);
+        assert_eq!(compare(&contract, op, &payload, &shape, &outputs), None, "{class}");
+        outputs[1][2 * 20] ^= 1;
+        if bf16::from_bytes(&outputs[1][40..42]).is_nan() && op.reduces() {
+            continue;
+        }
+        let mismatch = compare(&contract, op, &payload, &shape, &outputs).expect("wrong");
+        assert_eq!((mismatch.wrong, mismatch.first.index, &mismatch.ranks[..]), (1, 20, &[1][..]), "{class}");
+        assert_eq!(mismatch.first.owner.is_some(), collective.gives_all_ranks_the_same());
+    }
+}
+
+/// A report that says whose element stands where another's should.
+#[test]
+fn a_wrong_slot_is_named() {
+    let explained = |collective, op, contract: &Contract, wrong: &dyn Fn(&mut Vec<Vec<u8>>)| {
+        let (payload, shape) = (payload(InputClass::Natural, DType::F32, 4), Shape::new(collective, 4, 40));
+        let inputs: Vec<Vec<u8>> = (0..4).map(|rank| payload.bytes(rank, 0..shape.input())).collect();
+        let mut outputs = shape.results(DType::F32, op, &inputs);
+        wrong(&mut outputs);
+        compare(contract, op, &payload, &shape, &outputs).expect("wrong").to_string()
+    };
+    let gathered = explained(Collective::AllGather, ReduceOp::Copy, &Contract::COPIED, &|outputs| {
+        outputs.iter_mut().for_each(|output| output.copy_within(160..320, 480));
+    });
+    assert!(gathered.contains("diagnosis   rank 1's input stands there (100 %"), "{gathered}");
+    assert!(gathered.contains("owner rank 3") && gathered.contains("  r3: "), "{gathered}");
+    let scattered = explained(Collective::ReduceScatter, ReduceOp::Sum, &Contract::ORDERED, &|outputs| outputs[2] = outputs[0].clone());
+    assert!(scattered.contains("diagnosis   the result that rank 0 should have (100 %"), "{scattered}");
+    assert!(scattered.contains("wrong on rank 2\n") && !scattered.contains("owner"), "{scattered}");
+}
+
+#[test]
+fn a_changed_element_of_one_rank_binds_all_others() {
+    let relation: Relation<()> = Relation::EqualBut(Destination { rank: Some(1), index: 7 });
+    assert_eq!((relation.on(1), relation.on(0)), (relation, Relation::Equal));
 }
 
 /// Threads must neither lose nor repeat an element.
@@ -109,11 +160,11 @@ fn large_outputs_are_scanned_whole() {
     let payload = payload(InputClass::Tagged, DType::I32, 2);
     let count = THREADING_PAYS + 5;
     let mut outputs = outputs::<i32>(&payload, count, |_, x| reduce_in_order(ReduceOp::Sum, x));
-    assert_eq!(compare(&Contract::ORDERED, ReduceOp::Sum, &payload, count, &outputs), None);
+    assert_eq!(compare(&Contract::ORDERED, ReduceOp::Sum, &payload, &shape(&payload, count), &outputs), None);
     for index in (0..count as usize).step_by(100) {
         outputs.iter_mut().for_each(|output| output[4 * index] ^= 0x10);
     }
-    let mismatch = compare(&Contract::ORDERED, ReduceOp::Sum, &payload, count, &outputs).expect("wrong");
+    let mismatch = compare(&Contract::ORDERED, ReduceOp::Sum, &payload, &shape(&payload, count), &outputs).expect("wrong");
     assert_eq!((mismatch.wrong, mismatch.last.index), (count.div_ceil(100), count / 100 * 100));
     assert_eq!(mismatch.samples.iter().map(|s| s.index).collect::<Vec<_>>(), (0..8).map(|i| i * 100).collect::<Vec<_>>());
     assert_eq!((mismatch.diagnosis[0].explanation.as_str(), mismatch.diagnosis[0].coverage), ("one bit is flipped", 1.0));
@@ -123,11 +174,15 @@ fn bytes(values: &[f32]) -> Vec<u8> {
     values.iter().flat_map(|x| x.to_le_bytes()).collect()
 }
 
+const fn everywhere(index: u64) -> Destination {
+    Destination { rank: None, index }
+}
+
 #[rstest]
 #[case::equal(Relation::Equal, &[1.0, f32::NAN], &[1.0, -f32::NAN], None)]
 #[case::zeros_differ(Relation::Equal, &[0.0], &[-0.0], Some(0))]
-#[case::free_element(Relation::EqualBut(1), &[1.0, 2.0], &[1.0, 5.0], None)]
-#[case::other_element(Relation::EqualBut(0), &[1.0, 2.0], &[1.0, 5.0], Some(1))]
+#[case::free_element(Relation::EqualBut(everywhere(1)), &[1.0, 2.0], &[1.0, 5.0], None)]
+#[case::other_element(Relation::EqualBut(everywhere(0)), &[1.0, 2.0], &[1.0, 5.0], Some(1))]
 #[case::negated(Relation::Negated, &[1.0, 0.0], &[-1.0, 0.0], None)]
 #[case::not_negated(Relation::Negated, &[1.0, 2.0], &[-1.0, 2.0], Some(1))]
 #[case::scaled(Relation::Scaled(3), &[1.5, f32::INFINITY], &[12.0, f32::INFINITY], None)]
@@ -153,7 +208,7 @@ fn relations_hold_of_the_reference(#[values(DType::F32, DType::F16, DType::BF16,
             assert_eq!(relation_broken(Relation::Negated, dtype, &base, &result(class, Transform::Negate, 1)), None, "{class}");
             assert_eq!(relation_broken(Relation::Scaled(2), dtype, &base, &result(class, Transform::Scale(2), 1)), None, "{class}");
             let flipped = result(class, Transform::Flip { rank: 3, index: 1234 }, 1);
-            assert_eq!(relation_broken(Relation::EqualBut(1234), dtype, &base, &flipped), None, "{class}");
+            assert_eq!(relation_broken(Relation::EqualBut(everywhere(1234)), dtype, &base, &flipped), None, "{class}");
         }
         let sum = |transform, call| {
             let payload = Payload { transform, call, ..payload(InputClass::Tagged, dtype, 6) };
@@ -186,7 +241,7 @@ proptest! {
             }
             (was_nan, read::<T>(&outputs[rank], index).is_nan(), outputs)
         });
-        let mismatch = compare(&Contract::ORDERED, op, &payload, 40, &outputs);
+        let mismatch = compare(&Contract::ORDERED, op, &payload, &shape(&payload, 40), &outputs);
         // The payload of a NaN is nobody's promise.
         if was_nan && is_nan {
             prop_assert_eq!(mismatch, None);

@@ -6,7 +6,7 @@ use rstest::rstest;
 
 use super::*;
 use crate::{
-    collective::DType,
+    collective::{Collective, DType},
     conformance::{Mismatch, Transform, compare},
     contract::Contract,
     with_element,
@@ -14,6 +14,7 @@ use crate::{
 
 const WORLD: u32 = 8;
 const COUNT: u64 = 16_384;
+const SHAPE: Shape = Shape::new(Collective::AllReduce, WORLD, COUNT);
 const SLICE: u64 = COUNT / WORLD as u64;
 
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -153,7 +154,7 @@ fn judge(bug: Option<Bug>, class: InputClass, dtype: DType, seed: u64) -> Option
         }
     };
     let output: Vec<u8> = (0..COUNT).flat_map(|index| element(index).to_le_bytes().into_iter().take(dtype.size() as usize)).collect();
-    compare(&Contract::ORDERED, ReduceOp::Sum, &payload, COUNT, &vec![output; WORLD as usize])
+    compare(&Contract::ORDERED, ReduceOp::Sum, &payload, &SHAPE, &vec![output; WORLD as usize])
 }
 
 /// Which of the four classes notice each bug. If a column loses a cross, a class has become blind; a row without one is a bug that
@@ -229,7 +230,7 @@ fn ranks_that_miss_the_result_are_explained(#[case] output: fn(&Payload, u32, &[
     let payload = Payload { class: InputClass::Natural, dtype: DType::F32, world: WORLD, seed: 1, call: 3, transform: Transform::None };
     let right = reference(&payload);
     let outputs: Vec<Vec<u8>> = (0..WORLD).map(|rank| output(&payload, rank, &right)).collect();
-    let mismatch = compare(&Contract::ORDERED, ReduceOp::Sum, &payload, COUNT, &outputs).expect("noticed");
+    let mismatch = compare(&Contract::ORDERED, ReduceOp::Sum, &payload, &SHAPE, &outputs).expect("noticed");
     assert_eq!((mismatch.diagnosis[0].explanation.as_str(), mismatch.diagnosis[0].coverage), (cause, 1.0), "{mismatch}");
 }
 

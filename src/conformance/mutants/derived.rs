@@ -10,6 +10,8 @@ use super::{
     sites::{Branch, Door, Sites},
 };
 use crate::{
+    algorithms::entry,
+    collective::{Collective, DType},
     conformance::Case,
     kernels::{Library, MODULES},
     plan::{Build, MAX_WORLD},
@@ -97,14 +99,16 @@ impl Derived {
 
     /// What it is judged on: see [`sync_cases`].
     pub fn cases(&self) -> Vec<Case> {
-        sync_cases(kernel(self.module))
+        sync_cases(self.module)
     }
 }
 
-/// Short cases of an algorithm's bf16 sum that its synchronisation matters in: few elements, few ranks, calls back to back on the same
-/// buffers, so that ranks come to be a launch apart; one with several blocks; one with more ranks than there are loads in flight together; eager
-/// and as graphs.
-pub fn sync_cases(algorithm: &str) -> Vec<Case> {
+/// Short cases of the bf16 sum, or copy, of the algorithm that a module is of, in which its synchronisation matters: few elements, few ranks,
+/// calls back to back on the same buffers, so that ranks come to be a launch apart; one with several blocks; one with more ranks than there are
+/// loads in flight together; eager and as graphs.
+pub fn sync_cases(module: &str) -> Vec<Case> {
+    let (collective, algorithm) = of_module(module);
+    let op = collective.operators()[0];
     let ids = [
         format!("w=3:calls={algorithm}.40+{algorithm}.40+{algorithm}.17.in_place+{algorithm}.40"),
         format!("w=2:calls=[{algorithm}.33+{algorithm}.70.off1]x3:seed=1"),
@@ -112,7 +116,7 @@ pub fn sync_cases(algorithm: &str) -> Vec<Case> {
         format!("w=2:calls={algorithm}.9000+{algorithm}.9000+{algorithm}.9000.in_place:seed=3"),
         format!("w=9:calls={algorithm}.40+[{algorithm}.40]x2:seed=4"),
     ];
-    ids.iter().map(|id| format!("all_reduce/{algorithm}:bf16,sum:{id}").parse().expect("an id of this module's own")).collect()
+    ids.iter().map(|id| format!("{module}:bf16,{op}:{id}").parse().expect("an id of this module's own")).collect()
 }
 
 /// Every module that synchronises, which those with a checked build are, and the entry that its mutants are made of.
@@ -120,7 +124,7 @@ pub fn subjects() -> impl Iterator<Item = (&'static str, String)> {
     MODULES
         .iter()
         .filter(|module| module.checked.is_some())
-        .map(|module| (module.name, format!("{}_bf16_sum", module.name.replace('/', "_"))))
+        .map(|module| (module.name, entry(module.name, DType::BF16, of_module(module.name).0.operators()[0])))
 }
 
 /// The mutants of all [`subjects`], in the order of their modules and lines.
@@ -136,9 +140,15 @@ pub fn derived() -> Vec<Derived> {
 const LINE: i64 = 16;
 const ROW: i64 = 32 * LINE;
 
-/// The algorithm that a module is the kernel of.
+/// The collective and the algorithm that a module is the kernel of.
+fn of_module(module: &str) -> (Collective, &str) {
+    let (collective, algorithm) = module.split_once('/').expect("modules are COLLECTIVE/ALGORITHM");
+    (collective.parse().expect("modules that synchronise are of a collective"), algorithm)
+}
+
+/// What mutants of a module are called after: its algorithm, with the collective where that is not all_reduce.
 fn kernel(module: &str) -> &str {
-    module.rsplit('/').next().unwrap_or(module)
+    module.strip_prefix("all_reduce/").unwrap_or(module)
 }
 
 /// The mutants of one entry of a module's text.

@@ -78,9 +78,14 @@ impl Described {
         let edits: Vec<unit::Edit<'_>> =
             self.edits.iter().map(|edit| unit::Edit { file: &edit.file, find: &edit.find, replace: &edit.replace }).collect();
         let Only { dtype, op } = self.only;
-        let (element, operator) = (dtype.name().to_uppercase(), capitalised(op.name()));
         let mut options = defines(self.build);
-        options.push(format!("-DPASSMUSTER_ONLY(E)=E({dtype}_{op},{element},{operator})"));
+        options.push(if op.reduces() {
+            let (element, operator) = (dtype.name().to_uppercase(), capitalised(op.name()));
+            format!("-DPASSMUSTER_ONLY(E)=E({dtype}_{op},{element},{operator})")
+        } else {
+            let bits = 8 * dtype.size();
+            format!("-DPASSMUSTER_ONLY(E)=E(b{bits},B{bits})")
+        });
         let unit = unit::Unit::read(root, &source, &edits, options).with_context(|| format!("mutant {}", self.name))?;
         Ok(Product { path: format!("fixtures/mutants/ptx/{}.ptx", self.name), source: self.path(), unit })
     }

@@ -1,15 +1,16 @@
-//! NCCL's all-reduce, forced onto one of its paths: the peer that everything is held against.
+//! NCCL's collectives, each forced onto one of its paths: the peers that everything is held against.
 
 use super::plan_name;
 use crate::{
     algorithms::{Algorithm, Target},
     collective::{Collective, DType, ReduceOp, Roundings},
     contract::{Contract, Order},
-    plan::{BufferSpec, Call, NcclCall, Op, Plan, RankCall},
+    plan::{BufferSpec, Call, NcclCall, Op, Plan},
 };
 
-/// One way in which NCCL can be made to do it.
+/// One way in which NCCL can be made to do a collective.
 pub struct Nccl {
+    collective: Collective,
     name: &'static str,
     environment: &'static [(&'static str, &'static str)],
     /// Buffers are registered as symmetric windows.
@@ -20,11 +21,16 @@ pub struct Nccl {
 
 impl Nccl {
     /// The legacy ring: each chunk goes round the ranks and rounds to the element type at every hop.
-    pub const RING: Nccl =
-        Nccl { name: "nccl_ring", environment: &[("NCCL_ALGO", "Ring")], windows: false, order: Order::Any, roundings: Roundings::PerHop };
+    pub const RING: Nccl = Nccl {
+        collective: Collective::AllReduce,
+        name: "nccl_ring",
+        environment: &[("NCCL_ALGO", "Ring")],
+        windows: false,
+        order: Order::Any,
+        roundings: Roundings::PerHop,
+    };
     /// The legacy tree.
-    pub const TREE: Nccl =
-        Nccl { name: "nccl_tree", environment: &[("NCCL_ALGO", "Tree")], windows: false, order: Order::Any, roundings: Roundings::PerHop };
+    pub const TREE: Nccl = Nccl { name: "nccl_tree", environment: &[("NCCL_ALGO", "Tree")], ..Nccl::RING };
     /// Symmetric windows, one-shot with flags in the data (`AllReduce_AGxLL_R`).
     pub const SYMMETRIC_LL: Nccl = Nccl {
         name: "nccl_symmetric_ll",
@@ -32,29 +38,51 @@ impl Nccl {
         windows: true,
         order: Order::RankAscending,
         roundings: Roundings::Once,
+        ..Nccl::RING
     };
     /// Symmetric windows, two-shot by loads and stores (`AllReduce_RSxLD_AGxST`).
     pub const SYMMETRIC_LD_ST: Nccl = Nccl {
         name: "nccl_symmetric_ld_st",
         environment: &[("NCCL_SYM_KERNEL", "AllReduce_RSxLD_AGxST")],
-        windows: true,
         order: Order::AnyRotation,
-        roundings: Roundings::Once,
+        ..Nccl::SYMMETRIC_LL
+    };
+    /// All-gather by the legacy ring.
+    pub const ALL_GATHER_RING: Nccl = Nccl { collective: Collective::AllGather, order: Order::Copied, ..Nccl::RING };
+    /// All-gather by stores to symmetric windows (`AllGather_ST`).
+    pub const ALL_GATHER_SYMMETRIC_ST: Nccl = Nccl {
+        collective: Collective::AllGather,
+        name: "nccl_symmetric_st",
+        environment: &[("NCCL_SYM_KERNEL", "AllGather_ST")],
+        order: Order::Copied,
+        ..Nccl::SYMMETRIC_LL
+    };
+    /// Reduce-scatter by the legacy ring.
+    pub const REDUCE_SCATTER_RING: Nccl = Nccl { collective: Collective::ReduceScatter, ..Nccl::RING };
+    /// Reduce-scatter by loads from symmetric windows (`ReduceScatter_LD`).
+    pub const REDUCE_SCATTER_SYMMETRIC_LD: Nccl = Nccl {
+        collective: Collective::ReduceScatter,
+        name: "nccl_symmetric_ld",
+        environment: &[("NCCL_SYM_KERNEL", "ReduceScatter_LD")],
+        ..Nccl::SYMMETRIC_LD_ST
     };
 }
 
 impl Algorithm for Nccl {
     fn collective(&self) -> Collective {
-        Collective::AllReduce
+        self.collective
     }
 
     fn name(&self) -> &'static str {
         self.name
     }
 
-    /// NCCL promises nothing about order. Averages it scales before the sum, by an inverse that is rounded to the element type: there, only
+    /// Copies are copies. NCCL promises nothing about order. Averages it scales before the sum, by an inverse that is rounded to the element type: there, only
     /// the bound with a rounding at each step is tested.
     fn contract(&self, call: &Call) -> Contract {
+        if !call.op.reduces() {
+            return Contract::COPIED;
+        }
         Contract {
             order: if call.op == ReduceOp::Avg { Order::Any } else { self.order },
             roundings: if call.op == ReduceOp::Avg { Roundings::PerHop } else { self.roundings },
@@ -67,7 +95,7 @@ impl Algorithm for Nccl {
     }
 
     fn supports(&self, call: &Call) -> Result<(), String> {
-        if self.windows && (!call.op.adds() || call.dtype == DType::F64 || !call.dtype.is_float()) {
+        if self.windows && call.op.reduces() && (!call.op.adds() || call.dtype == DType::F64 || !call.dtype.is_float()) {
             return Err(format!("NCCL's symmetric kernels do sums of f32, f16 and bf16, not {} of {}", call.op, call.dtype));
         }
         Ok(())
@@ -78,8 +106,8 @@ impl Algorithm for Nccl {
     }
 
     fn plan(&self, call: &Call, _: &Target) -> Plan {
-        Plan::per_rank(plan_name(self.name, call), call.world(), |_| {
-            vec![Op::Nccl(NcclCall { call: RankCall::clone(call), windows: self.windows })]
+        Plan::per_rank(plan_name(self.name, call), call.world(), |rank| {
+            vec![Op::Nccl(NcclCall { call: call.of_rank(rank), windows: self.windows })]
         })
     }
 

@@ -1,0 +1,58 @@
+//! `reduce_scatter/pull`: every rank reduces its slot of all inputs. See kernels/reduce_scatter/pull.cu.
+
+use crate::{
+    algorithms::{Algorithm, THREADS, Target, average, blocks_for, entry, plan_name, sync_argument, synchronisation},
+    collective::{Collective, DType},
+    contract::Contract,
+    plan::{Arg, BufferSpec, Call, Launch, Op, Plan},
+};
+
+/// Pull the own slot from all, reduce it in rank order: (world - 1) slots into each rank and out of it, one trip between two barriers.
+pub struct Pull;
+
+const NAME: &str = "pull";
+const MODULE: &str = "reduce_scatter/pull";
+
+impl Algorithm for Pull {
+    fn collective(&self) -> Collective {
+        Collective::ReduceScatter
+    }
+
+    fn name(&self) -> &'static str {
+        NAME
+    }
+
+    fn contract(&self, _: &Call) -> Contract {
+        Contract::ORDERED
+    }
+
+    fn supports(&self, _: &Call) -> Result<(), String> {
+        Ok(())
+    }
+
+    fn workspace(&self, _: DType, _: u32, _: u64) -> Vec<BufferSpec> {
+        synchronisation(NAME)
+    }
+
+    fn plan(&self, call: &Call, target: &Target) -> Plan {
+        let grid = blocks_for(call.slot_bytes().div_ceil(16), target.waiting_blocks);
+        Plan::per_rank(plan_name(NAME, call), call.world(), |rank| {
+            vec![Op::Launch(Launch {
+                module: MODULE.into(),
+                entry: entry(MODULE, call.dtype, call.op),
+                build: target.build,
+                grid,
+                block: THREADS,
+                dynamic_shared: 0,
+                waits_for_peers: true,
+                args: vec![
+                    Arg::Peers(call.input.clone()),
+                    Arg::Address(call.output_of(rank)),
+                    Arg::U64(call.count),
+                    average(call),
+                    sync_argument(NAME, rank, call.world()),
+                ],
+            })]
+        })
+    }
+}

@@ -1,0 +1,179 @@
+//! Shapes: how many elements the ranks of one call pass and get, which of them belong together, and the result.
+
+use std::{fmt, ops::Range};
+
+use serde::{Deserialize, Serialize};
+
+use super::{
+    Collective,
+    dtype::{DType, Element},
+    reduction::{ReduceOp, reduce_in_order},
+};
+use crate::with_element;
+
+/// What one call is about, in elements: `count` elements a slot, and one slot or one for each rank in inputs and outputs.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+pub struct Shape {
+    /// The operation.
+    pub collective: Collective,
+    /// Ranks of the group.
+    pub world: u32,
+    /// Elements of a slot: what NCCL calls the count of the call.
+    pub count: u64,
+}
+
+/// The elements that one element of an output is made of: the same element of each of these ranks' inputs.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Sources {
+    /// Whose.
+    pub ranks: Range<u32>,
+    /// Index in their inputs.
+    pub index: u64,
+}
+
+/// Where an element of an input ends up.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Destination {
+    /// In whose output; in every rank's where it is none's in particular.
+    pub rank: Option<u32>,
+    /// Index in that output.
+    pub index: u64,
+}
+
+impl Shape {
+    /// A call of `count` elements a slot among `world` ranks.
+    pub const fn new(collective: Collective, world: u32, count: u64) -> Shape {
+        Shape { collective, world, count }
+    }
+
+    /// Slots of each rank's input and of each rank's output: 1, or one for each rank.
+    pub const fn slots(&self) -> (u64, u64) {
+        let world = self.world as u64;
+        match self.collective {
+            Collective::AllReduce => (1, 1),
+            Collective::AllGather => (1, world),
+            Collective::ReduceScatter => (world, 1),
+        }
+    }
+
+    /// Elements of each rank's input. As many as 64 bits have where there are more.
+    pub const fn input(&self) -> u64 {
+        self.count.saturating_mul(self.slots().0)
+    }
+
+    /// Elements of each rank's output. As many as 64 bits have where there are more.
+    pub const fn output(&self) -> u64 {
+        self.count.saturating_mul(self.slots().1)
+    }
+
+    /// Elements of the larger of input and output. As many as 64 bits have where there are more.
+    pub fn larger(&self) -> u64 {
+        self.input().max(self.output())
+    }
+
+    /// What element `index` of `rank`'s output is made of.
+    pub const fn sources(&self, rank: u32, index: u64) -> Sources {
+        match self.collective {
+            Collective::AllReduce => Sources { ranks: 0..self.world, index },
+            Collective::AllGather => {
+                let from = (index / self.count) as u32;
+                Sources { ranks: from..from + 1, index: index % self.count }
+            }
+            Collective::ReduceScatter => Sources { ranks: 0..self.world, index: rank as u64 * self.count + index },
+        }
+    }
+
+    /// Where element `index` of `rank`'s input ends up.
+    pub const fn destination(&self, rank: u32, index: u64) -> Destination {
+        match self.collective {
+            Collective::AllReduce => Destination { rank: None, index },
+            Collective::AllGather => Destination { rank: None, index: rank as u64 * self.count + index },
+            Collective::ReduceScatter => Destination { rank: Some((index / self.count) as u32), index: index % self.count },
+        }
+    }
+
+    /// The reference: the bytes of each rank's output, elements of several ranks reduced in rank order and rounded once.
+    ///
+    /// # Panics
+    /// If there is not one input of [`Shape::input`] elements for each rank.
+    pub fn results(&self, dtype: DType, op: ReduceOp, inputs: &[Vec<u8>]) -> Vec<Vec<u8>> {
+        assert_eq!(inputs.len(), self.world as usize, "one input a rank");
+        if self.collective.gives_all_ranks_the_same() {
+            return vec![self.result(dtype, op, inputs, 0); inputs.len()];
+        }
+        (0..self.world).map(|rank| self.result(dtype, op, inputs, rank)).collect()
+    }
+
+    fn result(&self, dtype: DType, op: ReduceOp, inputs: &[Vec<u8>], rank: u32) -> Vec<u8> {
+        let size = dtype.size() as usize;
+        let mut output = Vec::with_capacity(self.output() as usize * size);
+        with_element!(dtype, T => {
+            let mut values: Vec<T> = Vec::with_capacity(inputs.len());
+            for index in 0..self.output() {
+                let Sources { ranks, index } = self.sources(rank, index);
+                let at = index as usize * size..(index as usize + 1) * size;
+                values.clear();
+                values.extend(ranks.map(|from| T::from_bytes(&inputs[from as usize][at.clone()])));
+                output.extend_from_slice(&reduce_in_order(op, &values).bits().to_le_bytes()[..size]);
+            }
+        });
+        output
+    }
+}
+
+impl fmt::Display for Shape {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} of {} elements among {} ranks", self.collective, self.count, self.world)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use rstest::rstest;
+
+    /// The results on two ranks whose inputs are 1, 2, ... and 10, 20, ...
+    #[rstest]
+    #[case(Collective::AllReduce, ReduceOp::Sum, 2, [&[11, 22][..], &[11, 22]])]
+    #[case(Collective::AllGather, ReduceOp::Copy, 2, [&[1, 2, 10, 20][..], &[1, 2, 10, 20]])]
+    #[case(Collective::ReduceScatter, ReduceOp::Sum, 2, [&[11, 22][..], &[33, 44]])]
+    #[case(Collective::ReduceScatter, ReduceOp::Max, 1, [&[10][..], &[20]])]
+    fn results_are_those_of_the_definition(
+        #[case] collective: Collective,
+        #[case] op: ReduceOp,
+        #[case] count: u64,
+        #[case] expected: [&[i32]; 2],
+    ) {
+        let shape = Shape::new(collective, 2, count);
+        let bytes = |values: &[i32]| values.iter().flat_map(|value| value.to_le_bytes()).collect::<Vec<u8>>();
+        let input = |step: i32| bytes(&(1..=shape.input() as i32).map(|i| i * step).collect::<Vec<_>>());
+        assert_eq!(shape.results(DType::I32, op, &[input(1), input(10)]), expected.map(bytes));
+    }
+
+    /// A NaN loses its payload in arithmetic, not in a copy.
+    #[test]
+    fn copies_keep_every_bit() {
+        let signalling = 0x7f80_0001u32.to_le_bytes().to_vec();
+        let results = Shape::new(Collective::AllGather, 1, 1).results(DType::F32, ReduceOp::Copy, std::slice::from_ref(&signalling));
+        assert_eq!(results, [signalling]);
+    }
+
+    #[rstest]
+    fn sources_and_destinations_are_each_others_inverse(
+        #[values(Collective::AllReduce, Collective::AllGather, Collective::ReduceScatter)] collective: Collective,
+        #[values(1, 3)] world: u32,
+    ) {
+        let shape = Shape::new(collective, world, 5);
+        for rank in 0..world {
+            for index in 0..shape.output() {
+                let sources = shape.sources(rank, index);
+                assert!(sources.index < shape.input() && sources.ranks.end <= world, "{shape}: {sources:?}");
+                for from in sources.ranks {
+                    let destination = shape.destination(from, sources.index);
+                    assert_eq!(destination.index, index, "{shape}");
+                    assert!(destination.rank.is_none_or(|to| to == rank), "{shape}");
+                }
+            }
+        }
+    }
+}

@@ -1,0 +1,94 @@
+//! What the lists have of the collectives in which ranks have slots: fewer cases than of all-reduce, whose kernels they share parts of.
+
+use super::{
+    super::{case::Case, generate, inputs::InputClass},
+    Choice, LARGEST_WORLD, contenders, modest, modest_counts, peers,
+};
+use crate::collective::{Collective, DType};
+
+/// The collectives of this module.
+const COLLECTIVES: [Collective; 2] = [Collective::AllGather, Collective::ReduceScatter];
+
+/// Elements of all ranks together, of the larger of input and output, up to which each boundary count has a case.
+const TILED_ELEMENTS: u64 = 250_000;
+
+/// A stream of choices of their own: what other lists choose stays as it is when a collective is added.
+fn choice(seed: u64) -> Choice {
+    Choice(seed ^ 0x517_cc1b_7272_20a9)
+}
+
+/// bf16 and f32 at five world sizes, with the input classes in turn, and a few sequences.
+pub(super) fn smoke(seed: u64) -> Vec<Case> {
+    let mut choice = choice(seed);
+    let mut cases = Vec::new();
+    for (collective, algorithm) in algorithms() {
+        let op = collective.operators()[0];
+        for (number, dtype) in [DType::BF16, DType::F32].into_iter().enumerate() {
+            for (turn, world) in [1, 2, 3, 4, 8].into_iter().enumerate() {
+                let inputs = InputClass::ALL[(number + turn) % InputClass::ALL.len()];
+                cases.push(modest((collective, algorithm), (dtype, op), world, inputs, seed, &mut choice));
+            }
+        }
+        cases.extend(generate::sequences_of(collective, 2, seed));
+    }
+    cases
+}
+
+/// Every element type, operator, input class and world size, though not each with each; the counts at which kernels go wrong; large payloads;
+/// sequences.
+pub(super) fn merge(seed: u64) -> Vec<Case> {
+    let mut choice = choice(seed);
+    let mut cases = Vec::new();
+    for (collective, algorithm) in algorithms() {
+        let operators = collective.operators();
+        for dtype in DType::ALL {
+            for world in (1..=8).chain([LARGEST_WORLD]) {
+                for (turn, inputs) in InputClass::ALL.into_iter().enumerate() {
+                    // With a single operator each input class comes with a peer and without, otherwise with two operators.
+                    for (number, peered) in [false, true].into_iter().enumerate() {
+                        let op = operators[(turn + 2 * number + world as usize) % operators.len()];
+                        let mut case = modest((collective, algorithm), (dtype, op), world, inputs, seed, &mut choice);
+                        let peers = peers(collective, dtype, op);
+                        case.peer = (peered && world > 1).then(|| choice.of(&peers).to_owned());
+                        cases.push(case);
+                    }
+                }
+            }
+        }
+        cases.extend(boundaries(collective, algorithm, seed, &mut choice));
+        cases.extend(generate::sequences_of(collective, 32, seed));
+    }
+    cases
+}
+
+/// Every boundary count on a few ranks, and counts for GPUs alone.
+fn boundaries(collective: Collective, algorithm: &str, seed: u64, choice: &mut Choice) -> Vec<Case> {
+    let op = collective.operators()[0];
+    let mut cases = Vec::new();
+    for world in [1, 2, 3, 4, 8] {
+        for count in modest_counts(collective, DType::BF16, world, TILED_ELEMENTS) {
+            let mut case = Case::new(collective, algorithm, DType::BF16, op, world, count);
+            case.inputs = InputClass::Natural;
+            case.offset = choice.of(&[0, 0, 1]);
+            case.seed = seed;
+            cases.push(case);
+        }
+    }
+    // One rank sends nothing, and would take the emulator a minute.
+    for world in [2, 3, 4, 8] {
+        let mut large = Case::new(collective, algorithm, DType::BF16, op, world, (1 << 20) + 3);
+        large.inputs = InputClass::Natural;
+        large.seed = seed;
+        large.peer = Some(choice.of(&peers(collective, DType::BF16, op)).to_owned());
+        cases.push(large);
+    }
+    // More than 2^31 elements in all slots together: 32-bit indices would wrap.
+    let mut huge = Case::new(collective, algorithm, DType::BF16, op, 2, (1 << 30) + 9);
+    huge.seed = seed;
+    cases.push(huge);
+    cases
+}
+
+fn algorithms() -> impl Iterator<Item = (Collective, &'static str)> {
+    COLLECTIVES.into_iter().flat_map(|collective| contenders(collective).into_iter().map(move |algorithm| (collective, algorithm)))
+}
