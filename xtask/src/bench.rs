@@ -13,7 +13,7 @@ use anyhow::{Context, anyhow};
 use passmuster::{
     algorithms::{self, Algorithm},
     bench::{Method, Summary, Workload, bandwidths, measure, summarize},
-    collective::{Collective, DType, ReduceOp},
+    collective::{Collective, DType},
     conformance::{
         Status,
         report::{Record, Summary as Counts, table},
@@ -26,20 +26,23 @@ use xshell::Shell;
 
 use crate::{CANNOT_RUN, FINDING, conform::write_record, project, worker::Machine};
 
-/// Time all-reduce algorithms beside NCCL.
+/// Time the algorithms of a collective beside NCCL.
 ///
-/// Microseconds of one call in a captured graph of several, the slowest rank, median over replays. Registered buffers, out of place, bf16
-/// sums, the same buffers each time (so small ones stay in L2, for all contenders alike).
+/// Microseconds of one call in a captured graph of several, the slowest rank, median over replays. Registered buffers, out of place, bf16,
+/// sums where the collective reduces, the same buffers each time (so small ones stay in L2, for all contenders alike).
 #[derive(clap::Args)]
 #[command(after_long_help = "\
 Examples:
   cargo xtask bench --worlds 2,4,8 --json bench.json
-  cargo xtask bench --worlds 8 --sizes 8K,1M --contenders one_shot,nccl_ring")]
+  cargo xtask bench all_gather --worlds 8 --sizes 8K,1M --contenders push,nccl_ring")]
 pub(crate) struct Bench {
+    /// The collective: all_reduce, all_gather, ...
+    #[arg(default_value_t = Collective::AllReduce)]
+    collective: Collective,
     /// World sizes.
     #[arg(long, value_delimiter = ',', default_values_t = [2, 4, 8])]
     worlds: Vec<u32>,
-    /// Sizes in bytes of each rank's input: 8K, 1M, ...
+    /// Sizes in bytes of each rank's input or output, whichever is larger: 8K, 1M, ...
     #[arg(long, value_delimiter = ',', value_parser = size, default_value = "8K,64K,256K,1M,4M,16M,64M,256M")]
     sizes: Vec<u64>,
     /// Algorithms, by name; when left out, all but those that need multicast addresses.
@@ -55,6 +58,7 @@ pub(crate) struct Bench {
 /// Time one contender (started by bench).
 #[derive(clap::Args)]
 pub(crate) struct BenchWorker {
+    collective: Collective,
     /// The algorithm.
     #[arg(long)]
     contender: String,
@@ -114,12 +118,12 @@ impl Bench {
     pub(crate) fn run(self, sh: &Shell) -> anyhow::Result<ExitCode> {
         let contenders: Vec<&'static dyn Algorithm> = match &self.contenders {
             None => {
-                let timed = |algorithm: &dyn Algorithm| algorithm.collective() == Collective::AllReduce && !algorithm.uses_multicast();
+                let timed = |algorithm: &dyn Algorithm| algorithm.collective() == self.collective && !algorithm.uses_multicast();
                 algorithms::all().iter().copied().filter(|&algorithm| timed(algorithm)).collect()
             }
             Some(names) => names
                 .iter()
-                .map(|name| algorithms::find(Collective::AllReduce, name).map_err(anyhow::Error::msg))
+                .map(|name| algorithms::find(self.collective, name).map_err(anyhow::Error::msg))
                 .collect::<Result<_, _>>()?,
         };
         let mut machine = None;
@@ -135,7 +139,7 @@ impl Bench {
             }
         }
         for &world in &self.worlds {
-            println!("\nall_reduce bf16 sum, w={world}: microseconds a call, median (p95)");
+            println!("\n{} bf16 {}, w={world}: microseconds a call, median (p95)", self.collective, self.collective.operators()[0]);
             println!("{}", self.rows(world, &contenders, &timings));
         }
         let counts = Counts::of(timings.iter().map(|t| t.status));
@@ -157,7 +161,7 @@ impl Bench {
         let list = |values: &[u64]| values.iter().map(u64::to_string).collect::<Vec<_>>().join(",");
         let worlds: Vec<u64> = self.worlds.iter().map(|&w| w.into()).collect();
         let mut child = Command::new(std::env::current_exe()?)
-            .args(["bench-worker", "--contender", contender.name(), "--worlds", &list(&worlds), "--sizes", &list(&self.sizes)])
+            .args(["bench-worker", self.collective.name(), "--contender", contender.name(), "--worlds", &list(&worlds), "--sizes", &list(&self.sizes)])
             .args(self.machine.arguments())
             .envs(contender.environment().iter().copied())
             .stdout(Stdio::piped())
@@ -212,7 +216,8 @@ impl Bench {
 
 impl BenchWorker {
     pub(crate) fn run(self) -> anyhow::Result<ExitCode> {
-        let contender = algorithms::find(Collective::AllReduce, &self.contender).map_err(anyhow::Error::msg)?;
+        let collective = self.collective;
+        let contender = algorithms::find(collective, &self.contender).map_err(anyhow::Error::msg)?;
         let mut machine = match self.machine.open(Library::default()) {
             Ok(machine) => machine,
             Err(error) => {
@@ -222,7 +227,7 @@ impl BenchWorker {
         };
         for &world in &self.worlds {
             for &bytes in &self.sizes {
-                let workload = Workload { collective: Collective::AllReduce, dtype: DType::BF16, op: ReduceOp::Sum, world, bytes };
+                let workload = Workload { collective, dtype: DType::BF16, op: collective.operators()[0], world, bytes };
                 let method = Method::for_bytes(bytes);
                 let mut timing = Timing {
                     contender: self.contender.clone(),
