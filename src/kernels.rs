@@ -38,9 +38,19 @@ pub const MODULES: &[Module] = &[
         include_str!("../kernels/ptx/all_gather/push.checked.ptx"),
     ),
     Module::of_both_builds(
+        "all_gather/ll",
+        include_str!("../kernels/ptx/all_gather/ll.ptx"),
+        include_str!("../kernels/ptx/all_gather/ll.checked.ptx"),
+    ),
+    Module::of_both_builds(
         "reduce_scatter/pull",
         include_str!("../kernels/ptx/reduce_scatter/pull.ptx"),
         include_str!("../kernels/ptx/reduce_scatter/pull.checked.ptx"),
+    ),
+    Module::of_both_builds(
+        "reduce_scatter/ll",
+        include_str!("../kernels/ptx/reduce_scatter/ll.ptx"),
+        include_str!("../kernels/ptx/reduce_scatter/ll.checked.ptx"),
     ),
     Module { name: "conformance/faults", release: include_str!("../kernels/ptx/conformance/faults.ptx"), checked: None },
     Module { name: "conformance/fill", release: include_str!("../kernels/ptx/conformance/fill.ptx"), checked: None },

@@ -12,12 +12,6 @@
 #include "../common/copies.cuh"
 #include "../common/signals.cuh"
 
-// The rank that comes `step` ranks after this one, going round.
-__device__ __forceinline__ u32 rank_after(const Sync& sync, u32 step) {
-    u32 rank = sync.rank + step;
-    return rank < sync.world ? rank : rank - sync.world;
-}
-
 template <typename T>
 __device__ __forceinline__ void push(u64 input, const Peers& output, u64 count, const Sync& sync) {
     using Stored = typename T::Stored;

@@ -58,6 +58,7 @@ constexpr u32 LANES = 16 / sizeof(typename T::Stored);
 // Lane i of a pack; i is a compile-time constant after unrolling, so both compile to register moves.
 template <typename T>
 __device__ __forceinline__ typename T::Stored lane(const Pack& p, u32 i) {
+    if constexpr (sizeof(typename T::Stored) == 1) return (u8)(p.word[i / 4] >> (8 * (i % 4)));
     if constexpr (sizeof(typename T::Stored) == 2) return (u16)(p.word[i / 2] >> (16 * (i % 2)));
     if constexpr (sizeof(typename T::Stored) == 4) return p.word[i];
     if constexpr (sizeof(typename T::Stored) == 8) return (u64)p.word[2 * i] | ((u64)p.word[2 * i + 1] << 32);
@@ -65,9 +66,10 @@ __device__ __forceinline__ typename T::Stored lane(const Pack& p, u32 i) {
 
 template <typename T>
 __device__ __forceinline__ void set_lane(Pack& p, u32 i, typename T::Stored s) {
-    if constexpr (sizeof(typename T::Stored) == 2) {
-        u32 shift = 16 * (i % 2);
-        p.word[i / 2] = (p.word[i / 2] & ~(0xffffu << shift)) | ((u32)s << shift);
+    if constexpr (sizeof(typename T::Stored) < 4) {
+        constexpr u32 BITS = 8 * sizeof(typename T::Stored), MASK = (1u << BITS) - 1, IN_WORD = 32 / BITS;
+        u32 shift = BITS * (i % IN_WORD);
+        p.word[i / IN_WORD] = (p.word[i / IN_WORD] & ~(MASK << shift)) | ((u32)s << shift);
     }
     if constexpr (sizeof(typename T::Stored) == 4) p.word[i] = s;
     if constexpr (sizeof(typename T::Stored) == 8) {

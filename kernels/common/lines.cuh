@@ -7,17 +7,40 @@
 // unspecified order (PTX ISA 8.2.2), and then a flag says nothing of the word beside it. That aligned eight-byte halves of a vector are
 // not torn is what hardware does and what this rests on. That whole lines are not torn is not needed: both flags are looked at.
 //
+// The protocol, for kernels in which thread i of every rank sends line i to all peers and takes line i of all peers: a line knows nothing of
+// other lines, blocks or grids. It has a count of its own, the number of calls that had this line, which is the flag. It is kept on the
+// device, so that a captured launch replays, and read and written by the line's one thread. All ranks make the same calls, so it is the same on all.
+//
+//   line (relaxed): our data and count -> slot (count's parity, our rank) of the line in the peer's pad -> peer's poll for exactly this count.
+//        It is data that the poll has seen. Nothing else is for others to read: inputs and outputs are the rank's own, so that whatever
+//        follows on its stream may overwrite them, in place or not.
+//
+// Why two parities are enough: we store with count c + 2 into a slot only after we have had the peer's line of count c + 1. The peer sent it
+// in a launch after the one in which it polled that slot for c, on the same stream, and that launch ended with the poll's success. So
+// a rank may be a call ahead of a peer that still reads, which is the other parity, and never two. A slot that is polled for c holds c,
+// c - 2 or, before its first use, 0. So exactly c is waited for, and a count that wraps to 0 after 2^32 calls is one like any other:
+// by then the slot holds 2^32 - 2.
+//
+// A call with fewer lines leaves the others' counts and slots alone, on all ranks alike. Lines are taken in ascending order by every thread, so
+// there is a least line that some rank waits for, and no rank has anything before it to wait for: grids need not even be the same.
+//
 // A pad of lines has a slot for each (line, parity, source), in tiles of a warp's width: pad[tile][parity][source][line of the tile]. So a
 // warp's store fills 512 bytes side by side, and where a slot lies does not depend on how many lines there are.
 #pragma once
-#include "dtype.cuh"
+#include "reduce.cuh"
 #include "signals.cuh"
 
 // Elements of T in one line.
 template <typename T>
 constexpr u32 LINE_LANES = 8 / sizeof(typename T::Stored);
 
-// Lines of one tile. Mirrored by src/algorithms/all_reduce/one_shot_push.rs.
+// Lines of so many elements.
+template <typename T>
+__device__ __forceinline__ u32 lines_of(u32 elements) {
+    return (elements + LINE_LANES<T> - 1) / LINE_LANES<T>;
+}
+
+// Lines of one tile. Mirrored by src/algorithms/lines.rs.
 enum : u32 { TILE = 32, ROW = TILE * sizeof(Pack) };
 
 // Byte offset in a pad of the slot of `line` for source 0; those of the next sources follow at distances of ROW.
@@ -97,4 +120,77 @@ __device__ __forceinline__ void report_missing(const Sync& sync, u64 slots, u32 
                      : "memory");
         if (before == 0) report_stuck(sync, flag, saw, peer, site);
     }
+}
+
+// Sends a line to every peer, the next rank first, so that not all ranks write to the same one at a time. `payload(peer)` is what that peer is
+// sent.
+template <typename F>
+__device__ __forceinline__ void send_lines(const Sync& sync, u64 slot, u32 flag, F payload) {
+#pragma unroll 1
+    for (u32 base = 0; base < sync.world; base += FLIGHT) {
+        Pack flight[FLIGHT];
+#pragma unroll
+        for (u32 i = 0; i < FLIGHT; i++) {
+            u32 step = base + i;
+            if (step == 0 || step >= sync.world) continue;
+            flight[i] = payload(rank_after(sync, step));
+        }
+#pragma unroll
+        for (u32 i = 0; i < FLIGHT; i++) {
+            u32 step = base + i;
+            if (step == 0 || step >= sync.world) continue;
+            store_line(sync.pads.address[rank_after(sync, step)] + slot + sync.rank * ROW, flight[i], flag);
+        }
+    }
+}
+
+// Waits for the line of every peer and calls `take(rank, is_first, payload)` for each rank in ascending order, with `own` for this one. `slots`
+// is the address of the line's slot of rank 0. FLIGHT ranks at a time are waited for together.
+template <typename F>
+__device__ __forceinline__ void receive_lines(const Sync& sync, u64 slots, const Pack& own, u32 flag, F take) {
+#pragma unroll 1
+    for (u32 base = 0; base < sync.world; base += FLIGHT) {
+        Pack flight[FLIGHT];
+        u64 start = 0;
+        while (true) {
+#pragma unroll
+            for (u32 i = 0; i < FLIGHT; i++)
+                if (base + i < sync.world && base + i != sync.rank) flight[i] = load_line(slots + (base + i) * ROW);
+            // The clock is read while the loads are under way, and costs nothing.
+            u64 now = nanoseconds();
+            u32 not_here = 0;
+#pragma unroll
+            for (u32 i = 0; i < FLIGHT; i++)
+                if (base + i < sync.world && base + i != sync.rank) not_here |= missing(flight[i], flag);
+            if (!not_here) break;
+            if (!start) start = now;
+            if (is_given_up(sync, now - start)) {
+                report_missing(sync, slots, flag, base, (u32)least(base + FLIGHT, sync.world), SITE_END);
+                break;
+            }
+        }
+#pragma unroll
+        for (u32 i = 0; i < FLIGHT; i++)
+            if (base + i < sync.world) {
+                bool is_own = base + i == sync.rank;
+                take(base + i, i == 0 && base == 0, Pack{{is_own ? own.word[0] : flight[i].word[0], is_own ? own.word[1] : flight[i].word[2], 0, 0}});
+            }
+    }
+}
+
+// Waits for the line of every peer and reduces them and our own in ascending rank order.
+template <typename T, typename Op>
+__device__ __forceinline__ Pack reduce_lines(const Sync& sync, u64 slots, const Pack& own, u32 count, bool average) {
+    typename T::Acc acc[LINE_LANES<T>];
+    receive_lines(sync, slots, own, count, [&](u32, bool is_first, const Pack& payload) {
+#pragma unroll
+        for (u32 j = 0; j < LINE_LANES<T>; j++) {
+            typename T::Acc x = T::widen(lane<T>(payload, j));
+            acc[j] = is_first ? x : Op::apply(acc[j], x);
+        }
+    });
+    Pack sum = {{0, 0, 0, 0}};
+#pragma unroll
+    for (u32 j = 0; j < LINE_LANES<T>; j++) set_lane<T>(sum, j, T::narrow(average ? divide(acc[j], sync.world) : acc[j]));
+    return sum;
 }

@@ -40,6 +40,12 @@ struct Sync {
     u32 world;
 };
 
+// The rank that comes `step` ranks after this one, going round.
+__device__ __forceinline__ u32 rank_after(const Sync& sync, u32 step) {
+    u32 rank = sync.rank + step;
+    return rank < sync.world ? rank : rank - sync.world;
+}
+
 __device__ __forceinline__ u64 nanoseconds() {
     u64 t;
     asm volatile("mov.u64 %0, %%globaltimer;" : "=l"(t));

@@ -5,6 +5,7 @@
 pub mod all_gather;
 pub mod all_reduce;
 mod foreign;
+mod lines;
 mod nccl;
 pub mod reduce_scatter;
 
@@ -88,9 +89,11 @@ pub fn all() -> &'static [&'static dyn Algorithm] {
         &Nccl::SYMMETRIC_LL,
         &Nccl::SYMMETRIC_LD_ST,
         &all_gather::Push,
+        &all_gather::Ll,
         &Nccl::ALL_GATHER_RING,
         &Nccl::ALL_GATHER_SYMMETRIC_ST,
         &reduce_scatter::Pull,
+        &reduce_scatter::Ll,
         &Nccl::REDUCE_SCATTER_RING,
         &Nccl::REDUCE_SCATTER_SYMMETRIC_LD,
     ]

@@ -2,7 +2,7 @@
 
 use super::{
     super::{case::Case, generate, inputs::InputClass},
-    Choice, LARGEST_WORLD, contenders, modest, modest_counts, peers,
+    Choice, LARGEST_WORLD, contenders, modest, modest_counts, peers, supported,
 };
 use crate::collective::{Collective, DType};
 
@@ -80,12 +80,12 @@ fn boundaries(collective: Collective, algorithm: &str, seed: u64, choice: &mut C
         large.inputs = InputClass::Natural;
         large.seed = seed;
         large.peer = Some(choice.of(&peers(collective, DType::BF16, op)).to_owned());
-        cases.push(large);
+        cases.extend(supported(large));
     }
     // More than 2^31 elements in all slots together: 32-bit indices would wrap.
     let mut huge = Case::new(collective, algorithm, DType::BF16, op, 2, (1 << 30) + 9);
     huge.seed = seed;
-    cases.push(huge);
+    cases.extend(supported(huge));
     cases
 }
 
