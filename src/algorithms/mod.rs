@@ -4,13 +4,16 @@
 
 pub mod all_gather;
 pub mod all_reduce;
+pub mod auto;
 mod foreign;
 mod lines;
 mod nccl;
 pub mod reduce_scatter;
+pub mod tuning;
 
 use std::sync::OnceLock;
 
+pub use auto::Auto;
 pub use foreign::{Foreign, SpecError};
 pub use nccl::Nccl;
 
@@ -76,7 +79,7 @@ impl Default for Target {
     }
 }
 
-/// Every algorithm of passmuster's own, and the peers.
+/// Every algorithm of passmuster's own, and the peers. [`Auto`], which is one of them by turns, is found by name only.
 pub fn all() -> &'static [&'static dyn Algorithm] {
     &[
         &all_reduce::OneShot,
@@ -128,7 +131,7 @@ pub fn register(algorithms: Vec<Foreign>) -> Result<Vec<&'static Foreign>, Strin
 /// # Errors
 /// Names the algorithms there are.
 pub fn find(collective: Collective, name: &str) -> Result<&'static dyn Algorithm, String> {
-    let of_collective = || all().iter().chain(foreign()).copied().filter(|a| a.collective() == collective);
+    let of_collective = || all().iter().chain(&Auto::ALL).chain(foreign()).copied().filter(|a| a.collective() == collective);
     of_collective().find(|a| a.name() == name).ok_or_else(|| {
         let names: Vec<&str> = of_collective().map(|a| a.name()).collect();
         format!("unknown algorithm `{name}` of {collective}: expected one of {}", names.join(", "))

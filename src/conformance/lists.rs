@@ -1,5 +1,6 @@
 //! Lists of cases: what `smoke`, `merge` and `faults` stand for.
 
+mod chosen;
 mod slotted;
 
 use super::{
@@ -224,6 +225,7 @@ fn merge(seed: u64) -> Vec<Case> {
     }
     cases.extend(merge_over_multicast(seed, &mut choice));
     cases.extend(slotted::merge(seed));
+    cases.extend(chosen::merge(seed));
     cases
 }
 

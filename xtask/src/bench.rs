@@ -72,17 +72,17 @@ pub(crate) struct BenchWorker {
 
 /// One cell of the table.
 #[derive(Clone, Debug, Serialize, Deserialize)]
-struct Timing {
+pub(crate) struct Timing {
     contender: String,
-    workload: Workload,
+    pub(crate) workload: Workload,
     method: Method,
-    status: Status,
+    pub(crate) status: Status,
     /// Why there is no time.
     #[serde(default, skip_serializing_if = "String::is_empty")]
-    reason: String,
+    pub(crate) reason: String,
     /// Microseconds a call, over the replays.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    microseconds: Option<Summary>,
+    pub(crate) microseconds: Option<Summary>,
     /// GB/s, as nccl-tests defines them.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     algbw_busbw: Option<(f64, f64)>,
@@ -102,7 +102,7 @@ const DEADLINE: Duration = Duration::from_secs(20);
 /// After how long without a word a bench worker is killed: NCCL's start included.
 const SILENCE: Duration = Duration::from_secs(60);
 
-fn size(text: &str) -> Result<u64, String> {
+pub(crate) fn size(text: &str) -> Result<u64, String> {
     let digits = text.trim_end_matches(['K', 'M', 'G']);
     let unit = match &text[digits.len()..] {
         "" => 1,
@@ -121,16 +121,15 @@ impl Bench {
                 let timed = |algorithm: &dyn Algorithm| algorithm.collective() == self.collective && !algorithm.uses_multicast();
                 algorithms::all().iter().copied().filter(|&algorithm| timed(algorithm)).collect()
             }
-            Some(names) => names
-                .iter()
-                .map(|name| algorithms::find(self.collective, name).map_err(anyhow::Error::msg))
-                .collect::<Result<_, _>>()?,
+            Some(names) => {
+                names.iter().map(|name| algorithms::find(self.collective, name).map_err(anyhow::Error::msg)).collect::<Result<_, _>>()?
+            }
         };
         let mut machine = None;
         let mut timings = Vec::new();
         for contender in &contenders {
             eprintln!("timing {}", contender.name());
-            match self.time(*contender)? {
+            match time(&self.machine, *contender, &self.worlds, &self.sizes)? {
                 Some((info, times)) => {
                     machine = Some(info);
                     timings.extend(times);
@@ -156,44 +155,6 @@ impl Bench {
         Ok(code)
     }
 
-    /// Has a process of its own time one contender. `None` where this machine cannot.
-    fn time(&self, contender: &dyn Algorithm) -> anyhow::Result<Option<(MachineInfo, Vec<Timing>)>> {
-        let list = |values: &[u64]| values.iter().map(u64::to_string).collect::<Vec<_>>().join(",");
-        let worlds: Vec<u64> = self.worlds.iter().map(|&w| w.into()).collect();
-        let mut child = Command::new(std::env::current_exe()?)
-            .args(["bench-worker", self.collective.name(), "--contender", contender.name(), "--worlds", &list(&worlds), "--sizes", &list(&self.sizes)])
-            .args(self.machine.arguments())
-            .envs(contender.environment().iter().copied())
-            .stdout(Stdio::piped())
-            .spawn()
-            .context("cannot start the bench worker")?;
-        let (sender, lines) = mpsc::channel();
-        let output = BufReader::new(child.stdout.take().expect("it is piped"));
-        thread::spawn(move || output.lines().map_while(Result::ok).try_for_each(|line| sender.send(line)));
-        let mut machine = None;
-        let mut timings = Vec::new();
-        loop {
-            // Libraries print on standard output too.
-            match lines.recv_timeout(SILENCE).map(|line| serde_json::from_str(&line)) {
-                Ok(Ok(Line::Machine(info))) => machine = Some(info),
-                Ok(Ok(Line::Timing(timing))) => timings.push(timing),
-                Ok(Err(_)) => {}
-                Err(RecvTimeoutError::Disconnected) => break,
-                Err(RecvTimeoutError::Timeout) => {
-                    eprintln!("the bench worker of {} said nothing for {} s and was killed", contender.name(), SILENCE.as_secs());
-                    child.kill()?;
-                    break;
-                }
-            }
-        }
-        let status = child.wait()?;
-        if status.code() == Some(i32::from(CANNOT_RUN)) {
-            return Ok(None);
-        }
-        let machine = machine.ok_or_else(|| anyhow!("the bench worker of {} ended early: {status}", contender.name()))?;
-        Ok(Some((machine, timings)))
-    }
-
     fn rows(&self, world: u32, contenders: &[&dyn Algorithm], timings: &[Timing]) -> String {
         let header: Vec<&str> = std::iter::once("bytes").chain(contenders.iter().map(|c| c.name())).collect();
         let rows: Vec<Vec<String>> = self
@@ -212,6 +173,58 @@ impl Bench {
             .collect();
         table::aligned(&header, 0, &rows)
     }
+}
+
+/// Has a process of its own time one contender. `None` where this machine cannot.
+pub(crate) fn time(
+    machine: &Machine,
+    contender: &dyn Algorithm,
+    worlds: &[u32],
+    sizes: &[u64],
+) -> anyhow::Result<Option<(MachineInfo, Vec<Timing>)>> {
+    let list = |values: &[u64]| values.iter().map(u64::to_string).collect::<Vec<_>>().join(",");
+    let worlds: Vec<u64> = worlds.iter().map(|&w| w.into()).collect();
+    let mut child = Command::new(std::env::current_exe()?)
+        .args([
+            "bench-worker",
+            contender.collective().name(),
+            "--contender",
+            contender.name(),
+            "--worlds",
+            &list(&worlds),
+            "--sizes",
+            &list(sizes),
+        ])
+        .args(machine.arguments())
+        .envs(contender.environment().iter().copied())
+        .stdout(Stdio::piped())
+        .spawn()
+        .context("cannot start the bench worker")?;
+    let (sender, lines) = mpsc::channel();
+    let output = BufReader::new(child.stdout.take().expect("it is piped"));
+    thread::spawn(move || output.lines().map_while(Result::ok).try_for_each(|line| sender.send(line)));
+    let mut info = None;
+    let mut timings = Vec::new();
+    loop {
+        // Libraries print on standard output too.
+        match lines.recv_timeout(SILENCE).map(|line| serde_json::from_str(&line)) {
+            Ok(Ok(Line::Machine(found))) => info = Some(found),
+            Ok(Ok(Line::Timing(timing))) => timings.push(timing),
+            Ok(Err(_)) => {}
+            Err(RecvTimeoutError::Disconnected) => break,
+            Err(RecvTimeoutError::Timeout) => {
+                eprintln!("the bench worker of {} said nothing for {} s and was killed", contender.name(), SILENCE.as_secs());
+                child.kill()?;
+                break;
+            }
+        }
+    }
+    let status = child.wait()?;
+    if status.code() == Some(i32::from(CANNOT_RUN)) {
+        return Ok(None);
+    }
+    let info = info.ok_or_else(|| anyhow!("the bench worker of {} ended early: {status}", contender.name()))?;
+    Ok(Some((info, timings)))
 }
 
 impl BenchWorker {

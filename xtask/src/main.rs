@@ -12,6 +12,7 @@ mod ledger;
 mod mutants;
 mod project;
 mod test;
+mod tune;
 mod worker;
 
 use std::process::ExitCode;
@@ -35,6 +36,7 @@ Examples:
   cargo xtask validate             the main job: hold the algorithms against their contracts, without a GPU
   cargo xtask test-gpu merge       the same on this machine's GPUs, against NCCL: what must pass before a merge
   cargo xtask bench                times beside NCCL
+  cargo xtask choose all_reduce    which algorithm `auto` takes at which size, and why
   cargo xtask mutants              kernels with planted bugs: is each of them caught?
   cargo xtask ledger               the emulator's arithmetic against the GPU's, instruction by instruction
   cargo xtask test                 everything that needs no GPU: what CI runs
@@ -48,6 +50,8 @@ enum Command {
     Test(test::Test),
     TestGpu(conform::TestGpu),
     Bench(bench::Bench),
+    Tune(tune::Tune),
+    Choose(tune::Choose),
     Mutants(mutants::Mutants),
     Ledger(ledger::Ledger),
     Kernels(kernels::Kernels),
@@ -83,6 +87,8 @@ fn run(command: Command, sh: &Shell) -> anyhow::Result<ExitCode> {
         Command::Test(command) => command.run(sh),
         Command::TestGpu(command) => command.run(sh),
         Command::Bench(command) => command.run(sh),
+        Command::Tune(command) => command.run(),
+        Command::Choose(command) => command.run(),
         Command::Mutants(command) => command.run(sh),
         Command::Ledger(command) => command.run(sh),
         Command::Worker(command) => command.run(),

@@ -1,0 +1,154 @@
+//! `auto`: of the algorithms of a collective, the one that was the fastest at a call's size where somebody measured.
+
+use std::sync::LazyLock;
+
+use super::tuning::{Row, Tuning};
+use crate::{
+    algorithms::{self, Algorithm, Target},
+    collective::{Collective, DType, Shape},
+    contract::Contract,
+    plan::{BufferSpec, Call, Plan},
+};
+
+/// The algorithm that the tuning table names for a call's collective, world size and bytes.
+pub struct Auto {
+    collective: Collective,
+}
+
+/// The name.
+pub const NAME: &str = "auto";
+
+/// The default table, of H200.
+static TABLE: LazyLock<Tuning> = LazyLock::new(|| {
+    serde_json::from_str(include_str!("../../fixtures/tuning/h200.json")).expect("a test reads fixtures/tuning/h200.json")
+});
+
+/// What `auto` does with a call, and why.
+pub struct Choice {
+    /// The algorithm.
+    pub algorithm: &'static dyn Algorithm,
+    /// Which measurement says so, for people.
+    pub reason: String,
+}
+
+impl Auto {
+    /// `auto` of every collective that has a table.
+    pub const ALL: [&dyn Algorithm; 3] = [
+        &Auto { collective: Collective::AllReduce },
+        &Auto { collective: Collective::AllGather },
+        &Auto { collective: Collective::ReduceScatter },
+    ];
+
+    /// The table that is chosen by.
+    pub fn table() -> &'static Tuning {
+        &TABLE
+    }
+
+    fn row(&self, world: u32) -> Option<&'static Row> {
+        TABLE.row(self.collective, world)
+    }
+}
+
+/// What `auto` does with a call.
+///
+/// # Errors
+/// Where no algorithm of the table does such a call, or the collective has no table.
+pub fn choose(call: &Call) -> Result<Choice, String> {
+    let (collective, world) = (call.collective, call.world());
+    let row = TABLE.row(collective, world).ok_or_else(|| format!("{collective} is in no tuning table"))?;
+    let bytes = call.shape().larger() * call.dtype.size();
+    let at = row.step_of(bytes);
+    // What does not do the call gives way to the algorithms of larger calls, which are the more general.
+    let order = (at..row.steps.len()).chain((0..at).rev());
+    let mut refusals = Vec::new();
+    for step in order.map(|index| &row.steps[index]) {
+        let algorithm = algorithms::find(collective, &step.algorithm)?;
+        match algorithm.supports(call) {
+            Ok(()) => {
+                let why = if refusals.is_empty() { String::new() } else { format!("; {}", refusals.join("; ")) };
+                return Ok(Choice { algorithm, reason: format!("{}{why}", row.reason(bytes, world)) });
+            }
+            Err(refusal) => refusals.push(refusal),
+        }
+    }
+    Err(refusals.join("; "))
+}
+
+impl Algorithm for Auto {
+    fn collective(&self) -> Collective {
+        self.collective
+    }
+
+    fn name(&self) -> &'static str {
+        NAME
+    }
+
+    fn contract(&self, call: &Call) -> Contract {
+        choose(call).map_or(Contract::ORDERED, |choice| choice.algorithm.contract(call))
+    }
+
+    fn supports(&self, call: &Call) -> Result<(), String> {
+        choose(call).map(|_| ())
+    }
+
+    /// What all algorithms of the table's row need: which is chosen depends on the call.
+    fn workspace(&self, dtype: DType, world: u32, bytes: u64) -> Vec<BufferSpec> {
+        let mut buffers: Vec<BufferSpec> = Vec::new();
+        let steps = self.row(world).map_or(&[][..], |row| &row.steps);
+        for algorithm in steps.iter().filter_map(|step| algorithms::find(self.collective, &step.algorithm).ok()) {
+            for buffer in algorithm.workspace(dtype, world, bytes) {
+                if buffers.iter().all(|known| known.name != buffer.name) {
+                    buffers.push(buffer);
+                }
+            }
+        }
+        buffers
+    }
+
+    fn plan(&self, call: &Call, target: &Target) -> Plan {
+        let choice = choose(call).expect("a call that is supported");
+        let plan = choice.algorithm.plan(call, target);
+        Plan { name: format!("{NAME}: {}", plan.name), ..plan }
+    }
+}
+
+/// Bytes of the larger of input and output at which the choice changes, for a world size: the last at which each step holds.
+pub fn thresholds(collective: Collective, world: u32) -> Vec<u64> {
+    TABLE.row(collective, world).map_or_else(Vec::new, |row| row.steps.iter().filter_map(|step| step.up_to).collect())
+}
+
+/// A call of so many bytes, of the larger of input and output, of bf16: what [`choose`] is asked about where there is no call yet.
+///
+/// # Errors
+/// As [`Call::of_all_ranks`].
+pub fn sample_call(collective: Collective, world: u32, bytes: u64) -> Result<Call, String> {
+    use crate::plan::{RankCall, Region, Role};
+    let dtype = DType::BF16;
+    let per_slot = Shape::new(collective, world, 1).larger() * dtype.size();
+    let shape = Shape::new(collective, world, bytes.div_ceil(per_slot));
+    let region = |name: &str, elements: u64| Region::new(name, 0, elements * dtype.size());
+    let (input, output) = (region("input", shape.input()), region("output", shape.output()));
+    let buffers = [&input, &output].map(|region| BufferSpec::new(region.buffer.clone(), region.bytes, Role::Data));
+    let call = RankCall { collective, dtype, op: collective.operators()[0], count: shape.count, input, output };
+    Call::of_all_ranks(&call, world, &buffers).map_err(|error| error.to_string())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// If this fails, some calls of the collective have no algorithm: the table's largest step is for everything.
+    #[test]
+    fn every_call_has_an_algorithm() {
+        for auto in Auto::ALL {
+            for world in 1..=16 {
+                for bytes in [0, 1, 1 << 10, 1 << 20, 1 << 30] {
+                    let call = sample_call(auto.collective(), world, bytes).unwrap();
+                    let choice = choose(&call).unwrap_or_else(|reason| panic!("{} w={world} {bytes}: {reason}", auto.collective()));
+                    assert!(!choice.algorithm.is_peer() && !choice.algorithm.uses_multicast(), "{}", choice.algorithm.name());
+                    assert!(choice.reason.contains("bytes"), "{}", choice.reason);
+                }
+            }
+        }
+    }
+}

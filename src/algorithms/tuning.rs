@@ -1,0 +1,140 @@
+//! Tuning tables: which algorithm was the fastest at which size, as measured on one machine. `cargo xtask tune` writes them.
+
+use serde::{Deserialize, Serialize};
+
+use crate::collective::Collective;
+
+/// The measurement of one machine.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Tuning {
+    /// The machine: GPUs, driver.
+    pub machine: String,
+    /// Day of the measurement.
+    pub date: String,
+    /// One for each collective and world size that was measured.
+    pub rows: Vec<Row>,
+}
+
+/// What is chosen for one collective and world size.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Row {
+    /// The collective.
+    pub collective: Collective,
+    /// Ranks.
+    pub world: u32,
+    /// Ranks that shared a GPU. Above 1, links carried less of the traffic than they would among as many GPUs.
+    pub ranks_a_gpu: u32,
+    /// By size, ascending; the last has no end.
+    pub steps: Vec<Step>,
+}
+
+/// The algorithm for a range of sizes.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Step {
+    /// The last size in bytes, of the larger of input and output; none for the last step.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub up_to: Option<u64>,
+    /// Name of the algorithm.
+    pub algorithm: String,
+}
+
+impl Tuning {
+    /// The row of a world size, or that of the nearest that was measured, the smaller of two.
+    pub fn row(&self, collective: Collective, world: u32) -> Option<&Row> {
+        let of_collective = self.rows.iter().filter(|row| row.collective == collective);
+        of_collective.min_by_key(|row| (row.world.abs_diff(world), row.world))
+    }
+}
+
+impl Row {
+    /// The index of the step that so many bytes fall into.
+    ///
+    /// # Panics
+    /// If the row has no step without an end.
+    pub fn step_of(&self, bytes: u64) -> usize {
+        self.steps.iter().position(|step| step.up_to.is_none_or(|last| bytes <= last)).expect("the last step has no end")
+    }
+
+    /// Why so many bytes among `world` ranks fall into their step.
+    pub fn reason(&self, bytes: u64, world: u32) -> String {
+        let at = self.step_of(bytes);
+        let from = at.checked_sub(1).and_then(|before| self.steps[before].up_to).map_or(0, |last| last + 1);
+        let to = self.steps[at].up_to.map_or_else(|| "on".into(), |last| format!("to {last} bytes"));
+        let nearest = if world == self.world { String::new() } else { format!(", the nearest to w={world} that was measured") };
+        let shared = if self.ranks_a_gpu > 1 { format!(" ({} ranks a GPU)", self.ranks_a_gpu) } else { String::new() };
+        format!("{bytes} bytes: {} was the fastest from {from} {to} at w={}{shared}{nearest}", self.steps[at].algorithm, self.world)
+    }
+}
+
+/// How much slower than the fastest an algorithm may be to stay the choice from one size to the next: less is noise.
+pub const MARGIN: f64 = 1.02;
+
+/// Steps from measured times: for each contender its name and its microseconds at each of `sizes`, ascending, where it does the call.
+/// A contender stays the choice while it is within [`MARGIN`] of the fastest; the choice changes half-way, on a logarithmic scale,
+/// between two sizes.
+///
+/// # Errors
+/// A size that no contender does.
+pub fn steps(sizes: &[u64], contenders: &[(String, Vec<Option<f64>>)]) -> Result<Vec<Step>, String> {
+    let mut steps: Vec<Step> = Vec::new();
+    for (at, &bytes) in sizes.iter().enumerate() {
+        let times = || contenders.iter().filter_map(|(name, times)| times[at].map(|time| (name, time)));
+        let Some((fastest, least)) = times().min_by(|a, b| a.1.total_cmp(&b.1)) else {
+            return Err(format!("no algorithm has a time at {bytes} bytes"));
+        };
+        let current = steps.last().and_then(|step| times().find(|(name, _)| **name == step.algorithm));
+        if current.is_some_and(|(_, time)| time <= least * MARGIN) {
+            continue;
+        }
+        if let Some(last) = steps.last_mut() {
+            last.up_to = Some(((sizes[at - 1] as f64) * (bytes as f64)).sqrt() as u64);
+        }
+        steps.push(Step { up_to: None, algorithm: fastest.clone() });
+    }
+    Ok(steps)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn step(up_to: Option<u64>, algorithm: &str) -> Step {
+        Step { up_to, algorithm: algorithm.into() }
+    }
+
+    #[test]
+    fn the_fastest_is_chosen_and_noise_changes_nothing() {
+        let push = ("push".to_owned(), vec![Some(2.0), Some(3.02), Some(5.0), None]);
+        let pull = ("pull".to_owned(), vec![Some(4.0), Some(3.0), Some(4.0), Some(9.0)]);
+        let steps = steps(&[1024, 4096, 16384, 65536], &[push, pull]).unwrap();
+        assert_eq!(steps, [step(Some(8192), "push"), step(None, "pull")]);
+    }
+
+    #[test]
+    fn a_size_that_nobody_does_is_an_error() {
+        let error = steps(&[8, 16], &[("ll".into(), vec![Some(1.0), None])]).unwrap_err();
+        assert_eq!(error, "no algorithm has a time at 16 bytes");
+    }
+
+    #[test]
+    fn worlds_that_were_not_measured_go_by_the_nearest() {
+        let row = |world, ranks_a_gpu| Row {
+            collective: Collective::AllReduce,
+            world,
+            ranks_a_gpu,
+            steps: vec![step(Some(8192), "one_shot"), step(None, "two_shot")],
+        };
+        let table = Tuning { machine: String::new(), date: String::new(), rows: vec![row(2, 1), row(4, 1), row(8, 2)] };
+        let reason = |world, bytes| table.row(Collective::AllReduce, world).unwrap().reason(bytes, world);
+        assert_eq!(
+            reason(3, 8192),
+            "8192 bytes: one_shot was the fastest from 0 to 8192 bytes at w=2, the nearest to w=3 that was measured"
+        );
+        assert_eq!(reason(4, 8193), "8193 bytes: two_shot was the fastest from 8193 on at w=4");
+        assert_eq!(
+            reason(16, 1 << 20),
+            "1048576 bytes: two_shot was the fastest from 8193 on at w=8 (2 ranks a GPU), the nearest to w=16 that was measured"
+        );
+        assert!(table.row(Collective::AllGather, 2).is_none());
+    }
+}

@@ -1,0 +1,54 @@
+//! What the lists have of `auto`: calls on both sides of each size at which its choice changes, and sequences that change it call by call.
+
+use super::{
+    super::{
+        case::{Case, Item, Shot},
+        inputs::InputClass,
+    },
+    Choice, LARGEST_WORLD, vary,
+};
+use crate::{
+    algorithms::{
+        Auto,
+        auto::{self, thresholds},
+    },
+    collective::{Collective, DType, Shape},
+};
+
+/// Bytes of the larger of input and output up to which there are cases: more would take the emulator seconds each.
+const MOST: u64 = 600 << 10;
+
+/// The counts on both sides of a threshold.
+fn around(collective: Collective, dtype: DType, world: u32, threshold: u64) -> [u64; 2] {
+    let last = threshold / (Shape::new(collective, world, 1).larger() * dtype.size());
+    [last, last + 1]
+}
+
+/// Cases at every threshold of every collective on 1 to 8 and 16 ranks.
+pub(super) fn merge(seed: u64) -> Vec<Case> {
+    let mut choice = Choice(seed ^ 0xa070);
+    let mut cases = Vec::new();
+    for collective in Auto::ALL.map(|auto| auto.collective()) {
+        let op = collective.operators()[0];
+        for world in (1..=8).chain([LARGEST_WORLD]) {
+            let dtype = choice.of(&[DType::BF16, DType::BF16, DType::F32, DType::F64]);
+            let new = |dtype, count| Case { seed, ..Case::new(collective, auto::NAME, dtype, op, world, count) };
+            let counts: Vec<u64> = thresholds(collective, world)
+                .into_iter()
+                .filter(|&threshold| threshold <= MOST)
+                .flat_map(|threshold| around(collective, dtype, world, threshold))
+                .chain([0, 33])
+                .collect();
+            for &count in &counts {
+                let mut case = Case { inputs: choice.of(&InputClass::ALL), ..new(dtype, count) };
+                vary(&mut case, &mut choice);
+                cases.push(case);
+            }
+            let mut shot = |in_place| Shot { algorithm: auto::NAME.into(), count: choice.of(&counts), offset: 0, in_place, group: 0 };
+            let graph = Item::Graph { calls: vec![shot(false), shot(false)], replays: 3 };
+            let calls = vec![Item::Eager(shot(false)), Item::Eager(shot(true)), graph, Item::Eager(shot(false)), Item::Eager(shot(false))];
+            cases.push(Case { calls, ..new(dtype, 0) });
+        }
+    }
+    cases
+}

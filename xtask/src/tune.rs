@@ -1,0 +1,136 @@
+//! `tune`: measures which algorithm is the fastest at which size, and writes the table that `auto` goes by. `choose` prints what it says.
+
+use std::{fs, path::PathBuf, process::ExitCode};
+
+use anyhow::{Context, ensure};
+use passmuster::{
+    algorithms::{
+        self, Auto,
+        auto::{choose, sample_call},
+        tuning::{Row, Tuning, steps},
+    },
+    collective::Collective,
+    conformance::report::{table, today},
+};
+
+use crate::{CANNOT_RUN, bench, worker::Machine};
+
+/// Measure which algorithm is the fastest at which size, and write the table that `auto` goes by.
+///
+/// Times passmuster's own algorithms of every collective as `bench` does: captured graph, registered buffers, bf16. An algorithm stays the
+/// choice while it is within 2 % of the fastest; the choice changes half-way between two sizes.
+#[derive(clap::Args)]
+#[command(after_long_help = "\
+Examples:
+  cargo xtask tune --worlds 2,4 --out fixtures/tuning/h200.json    the table that is built in
+  cargo xtask choose all_reduce --world 8                           what it says")]
+pub(crate) struct Tune {
+    /// World sizes.
+    #[arg(long, value_delimiter = ',', default_values_t = [2, 3, 4, 8])]
+    worlds: Vec<u32>,
+    /// Sizes in bytes of each rank's input or output, whichever is larger, ascending.
+    #[arg(
+        long,
+        value_delimiter = ',',
+        value_parser = bench::size,
+        default_value = "1K,4K,8K,16K,32K,64K,128K,256K,512K,1M,2M,4M,8M,16M,64M,256M"
+    )]
+    sizes: Vec<u64>,
+    /// Where the table goes.
+    #[arg(long, value_name = "FILE")]
+    out: PathBuf,
+    #[command(flatten)]
+    machine: Machine,
+}
+
+/// Print which algorithm `auto` takes, and which measurement says so.
+#[derive(clap::Args)]
+#[command(after_long_help = "\
+Examples:
+  cargo xtask choose all_gather
+  cargo xtask choose all_reduce --world 8 --bytes 64K")]
+pub(crate) struct Choose {
+    /// The collective.
+    collective: Collective,
+    /// World size; when left out, all that were measured.
+    #[arg(long)]
+    world: Option<u32>,
+    /// Bytes of each rank's input or output, whichever is larger; when left out, every size at which the choice changes.
+    #[arg(long, value_parser = bench::size)]
+    bytes: Option<u64>,
+}
+
+impl Tune {
+    pub(crate) fn run(self) -> anyhow::Result<ExitCode> {
+        ensure!(self.sizes.is_sorted() && !self.sizes.is_empty(), "--sizes must ascend");
+        let mut tuning = Tuning { machine: String::new(), date: today(), rows: Vec::new() };
+        for collective in Auto::ALL.map(|auto| auto.collective()) {
+            let of_collective = algorithms::all().iter().copied().filter(|a| a.collective() == collective);
+            let contenders: Vec<_> = of_collective.filter(|a| !a.is_peer() && !a.uses_multicast()).collect();
+            let mut times = Vec::new();
+            let mut gpus = 1;
+            for contender in contenders {
+                eprintln!("timing {collective}/{}", contender.name());
+                let Some((machine, timings)) = bench::time(&self.machine, contender, &self.worlds, &self.sizes)? else {
+                    return Ok(ExitCode::from(CANNOT_RUN));
+                };
+                if let Some(lost) = timings.iter().find(|timing| timing.status.is_finding()) {
+                    anyhow::bail!("{collective}/{} w={}: {}", contender.name(), lost.workload.world, lost.reason);
+                }
+                gpus = machine.gpus as u32;
+                tuning.machine = format!("{} x {}, driver {}", machine.gpus, machine.gpu, machine.driver);
+                times.push((contender.name().to_owned(), timings));
+            }
+            for &world in &self.worlds {
+                let at = |timings: &[bench::Timing], bytes| {
+                    let found = timings.iter().find(|timing| timing.workload.world == world && timing.workload.bytes == bytes);
+                    found.and_then(|timing| timing.microseconds).map(|times| times.median)
+                };
+                let of_world: Vec<(String, Vec<Option<f64>>)> = times
+                    .iter()
+                    .map(|(name, timings)| (name.clone(), self.sizes.iter().map(|&bytes| at(timings, bytes)).collect()))
+                    .collect();
+                print_times(collective, world, &self.sizes, &of_world);
+                let steps = steps(&self.sizes, &of_world).map_err(anyhow::Error::msg).with_context(|| format!("{collective} w={world}"))?;
+                tuning.rows.push(Row { collective, world, ranks_a_gpu: world.div_ceil(gpus), steps });
+            }
+        }
+        let text = serde_json::to_string_pretty(&tuning).expect("a table is plain data") + "\n";
+        if let Err(error) = fs::write(&self.out, &text) {
+            println!("{text}");
+            return Err(error).with_context(|| format!("cannot write {}; the table is above", self.out.display()));
+        }
+        Ok(ExitCode::SUCCESS)
+    }
+}
+
+fn print_times(collective: Collective, world: u32, sizes: &[u64], times: &[(String, Vec<Option<f64>>)]) {
+    println!("\n{collective} bf16, w={world}: microseconds a call, median");
+    let header: Vec<&str> = std::iter::once("bytes").chain(times.iter().map(|(name, _)| name.as_str())).collect();
+    let cell = |time: Option<f64>| time.map_or_else(|| "-".into(), |time| format!("{time:.2}"));
+    let row =
+        |(at, bytes): (usize, &u64)| std::iter::once(bytes.to_string()).chain(times.iter().map(|(_, times)| cell(times[at]))).collect();
+    let rows: Vec<Vec<String>> = sizes.iter().enumerate().map(row).collect();
+    println!("{}", table::aligned(&header, 0, &rows));
+}
+
+impl Choose {
+    pub(crate) fn run(self) -> anyhow::Result<ExitCode> {
+        let measured = Auto::table().rows.iter().filter(|row| row.collective == self.collective);
+        let worlds: Vec<u32> = self.world.map_or_else(|| measured.map(|row| row.world).collect(), |world| vec![world]);
+        ensure!(!worlds.is_empty(), "{} is in no tuning table", self.collective);
+        let mut rows = Vec::new();
+        for world in worlds {
+            let row = Auto::table().row(self.collective, world).context("no row for this collective")?;
+            let of_steps = || row.steps.iter().map(|step| step.up_to.unwrap_or(1 << 30)).collect();
+            for bytes in self.bytes.map_or_else(of_steps, |bytes| vec![bytes]) {
+                let call = sample_call(self.collective, world, bytes).map_err(anyhow::Error::msg)?;
+                let choice = choose(&call).map_err(anyhow::Error::msg)?;
+                rows.push(vec![world.to_string(), choice.algorithm.name().to_owned(), choice.reason]);
+            }
+        }
+        println!("{}: {}, {}", self.collective, Auto::table().machine, Auto::table().date);
+        println!("{}", table::aligned(&["w", "algorithm", "reason"], 3, &rows));
+        Ok(ExitCode::SUCCESS)
+    }
+}
