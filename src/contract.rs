@@ -1,5 +1,7 @@
 //! What an algorithm promises about its numbers. The harness tests exactly that, never a hand-picked tolerance.
 
+use std::fmt;
+
 use serde::{Deserialize, Serialize};
 
 use crate::collective::Roundings;
@@ -36,6 +38,17 @@ pub enum Order {
     Any,
     /// There is nothing to combine: each element is one rank's, bit by bit, payloads of NaN included.
     Copied,
+}
+
+impl fmt::Display for Order {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Order::RankAscending => "ascending ranks",
+            Order::AnyRotation => "any rotation of ascending ranks",
+            Order::Any => "any order",
+            Order::Copied => "copies",
+        })
+    }
 }
 
 impl Contract {

@@ -12,6 +12,7 @@ mod inputs;
 pub(crate) mod lists;
 pub mod mutants;
 mod oracle;
+pub mod order;
 pub mod report;
 pub mod runner;
 pub mod scenario;

@@ -11,6 +11,7 @@ mod kernels;
 mod ledger;
 mod mutants;
 mod project;
+mod reveal;
 mod test;
 mod tune;
 mod worker;
@@ -38,6 +39,7 @@ Examples:
   cargo xtask bench                times beside NCCL
   cargo xtask choose all_reduce    which algorithm `auto` takes at which size, and why
   cargo xtask mutants              kernels with planted bugs: is each of them caught?
+  cargo xtask reveal-order all_reduce/two_shot   in which order are the ranks' elements added?
   cargo xtask ledger               the emulator's arithmetic against the GPU's, instruction by instruction
   cargo xtask test                 everything that needs no GPU: what CI runs
   cargo xtask kernels              compile kernels/**/*.cu after an edit
@@ -50,6 +52,7 @@ enum Command {
     Test(test::Test),
     TestGpu(conform::TestGpu),
     Bench(bench::Bench),
+    RevealOrder(reveal::Reveal),
     Tune(tune::Tune),
     Choose(tune::Choose),
     Mutants(mutants::Mutants),
@@ -87,6 +90,7 @@ fn run(command: Command, sh: &Shell) -> anyhow::Result<ExitCode> {
         Command::Test(command) => command.run(sh),
         Command::TestGpu(command) => command.run(sh),
         Command::Bench(command) => command.run(sh),
+        Command::RevealOrder(command) => command.run(),
         Command::Tune(command) => command.run(),
         Command::Choose(command) => command.run(),
         Command::Mutants(command) => command.run(sh),

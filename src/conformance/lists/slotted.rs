@@ -29,8 +29,8 @@ pub(super) fn smoke(seed: u64) -> Vec<Case> {
                 cases.push(modest((collective, algorithm), (dtype, op), world, inputs, seed, &mut choice));
             }
         }
-        cases.extend(generate::sequences_of(collective, 2, seed));
     }
+    cases.extend(sequences(2, seed));
     cases
 }
 
@@ -56,8 +56,8 @@ pub(super) fn merge(seed: u64) -> Vec<Case> {
             }
         }
         cases.extend(boundaries(collective, algorithm, seed, &mut choice));
-        cases.extend(generate::sequences_of(collective, 32, seed));
     }
+    cases.extend(sequences(32, seed));
     cases
 }
 
@@ -89,6 +89,11 @@ fn boundaries(collective: Collective, algorithm: &str, seed: u64, choice: &mut C
     cases
 }
 
-fn algorithms() -> impl Iterator<Item = (Collective, &'static str)> {
+/// Sequences of calls of each collective, its algorithms mixed.
+fn sequences(of_each: usize, seed: u64) -> impl Iterator<Item = Case> {
+    COLLECTIVES.into_iter().flat_map(move |collective| generate::sequences_of(collective, of_each, seed))
+}
+
+pub(super) fn algorithms() -> impl Iterator<Item = (Collective, &'static str)> {
     COLLECTIVES.into_iter().flat_map(|collective| contenders(collective).into_iter().map(move |algorithm| (collective, algorithm)))
 }

@@ -1,0 +1,129 @@
+//! `reveal-order`: the summation tree of an algorithm, from probes.
+
+use std::{
+    process::{Command, ExitCode},
+    time::Duration,
+};
+
+use anyhow::{Context, bail};
+use passmuster::{
+    algorithms::{self, Algorithm},
+    collective::{Collective, DType},
+    conformance::{
+        order::{Orders, Revealed, Run, reveal},
+        report::table,
+    },
+    emulator::Emulator,
+    kernels::Library,
+    machine,
+};
+
+use crate::{
+    CANNOT_RUN, FINDING,
+    worker::{Machine, On},
+};
+
+/// Print the order in which an algorithm adds the ranks' elements, recovered from probes.
+///
+/// For each pair of ranks, one call in which one of them holds M, the other -M and all others a unit that is lost beside M: the result
+/// tells how many ranks are added after these two have met (FPRev, arXiv 2411.00442). Exits 1 where the order is not the one that the
+/// algorithm's contract promises.
+#[derive(clap::Args)]
+#[command(after_long_help = "\
+Examples:
+  cargo xtask reveal-order all_reduce/two_shot --world 8
+  cargo xtask reveal-order all_reduce/nccl_ring --world 4 --dtype f32 --count 4096 --machine cuda")]
+pub(crate) struct Reveal {
+    /// COLLECTIVE/ALGORITHM
+    #[arg(value_name = "ALGORITHM")]
+    algorithm: String,
+    /// Ranks.
+    #[arg(long, default_value_t = 4)]
+    world: u32,
+    /// Type of the elements.
+    #[arg(long, default_value_t = DType::F32)]
+    dtype: DType,
+    /// Elements of a slot. Each is looked at by itself.
+    #[arg(long, default_value_t = 1040)]
+    count: u64,
+    /// What it runs on.
+    #[arg(long = "machine", value_enum, default_value_t = On::Emulator)]
+    on: On,
+    #[command(flatten)]
+    machine: Machine,
+}
+
+/// How long one call may take.
+const DEADLINE: Duration = Duration::from_secs(20);
+
+/// Runs of one order that are printed.
+const PRINTED: usize = 4;
+
+impl Reveal {
+    pub(crate) fn run(self) -> anyhow::Result<ExitCode> {
+        let (collective, name) = self.algorithm.split_once('/').context("expected COLLECTIVE/ALGORITHM, as in all_reduce/two_shot")?;
+        let collective: Collective = collective.parse().map_err(anyhow::Error::msg)?;
+        let algorithm = algorithms::find(collective, name).map_err(anyhow::Error::msg)?;
+        match self.on {
+            On::Emulator if algorithm.is_peer() => {
+                bail!(
+                    "the emulator does what the reference does in place of {}: its order shows on GPUs only (--machine cuda)",
+                    self.algorithm
+                )
+            }
+            On::Emulator => {
+                let mut emulator = Emulator::new(self.machine.emulator(Library::default(), 0)?);
+                self.print(&mut emulator, algorithm)
+            }
+            On::Cuda => {
+                let missing = |&&(name, value): &&(&str, &str)| std::env::var(name).ok().as_deref() != Some(value);
+                if algorithm.environment().iter().any(|variable| missing(&variable)) {
+                    // NCCL reads its environment once, at its start.
+                    let again = Command::new(std::env::current_exe()?)
+                        .args(std::env::args_os().skip(1))
+                        .envs(algorithm.environment().iter().copied())
+                        .status()?;
+                    return Ok(again.code().map_or(ExitCode::FAILURE, |code| ExitCode::from(code as u8)));
+                }
+                match self.machine.open(Library::default()) {
+                    Ok(mut machine) => self.print(&mut machine, algorithm),
+                    Err(error) => {
+                        eprintln!("{error}");
+                        Ok(ExitCode::from(CANNOT_RUN))
+                    }
+                }
+            }
+        }
+    }
+
+    fn print(&self, machine: &mut dyn machine::Machine, algorithm: &dyn Algorithm) -> anyhow::Result<ExitCode> {
+        let Orders { promised, ranks: revealed } = reveal(machine, algorithm, (self.dtype, self.world, self.count), DEADLINE)?;
+        println!("{} {} sum, w={}, n={}; its contract says {promised}", self.algorithm, self.dtype, self.world, self.count);
+        let same = revealed.iter().all(|of_rank| *of_rank == revealed[0]);
+        let ranks = if same { 1 } else { revealed.len() };
+        let mut rows = Vec::new();
+        let mut kept = true;
+        for (rank, of_rank) in revealed.iter().enumerate().take(ranks) {
+            let mut orders: Vec<(&Revealed, Vec<&Run>)> = Vec::new();
+            for run in of_rank {
+                match orders.iter_mut().find(|(order, _)| **order == run.revealed) {
+                    Some((_, runs)) => runs.push(run),
+                    None => orders.push((&run.revealed, vec![run])),
+                }
+            }
+            for (found, runs) in orders {
+                let keeps = found.keeps(promised, self.world);
+                kept &= keeps;
+                let total: u64 = runs.iter().map(|run| run.elements.end - run.elements.start).sum();
+                let mut at: Vec<String> =
+                    runs.iter().take(PRINTED).map(|run| format!("{}-{}", run.elements.start, run.elements.end - 1)).collect();
+                at.extend((runs.len() > PRINTED).then(|| "...".to_owned()));
+                let rank = if same { "every".to_owned() } else { rank.to_string() };
+                let verdict = if keeps { "" } else { "not as promised" };
+                rows.push(vec![rank, at.join(" "), total.to_string(), found.to_string(), verdict.to_owned()]);
+            }
+        }
+        println!("{}", table::aligned(&["rank", "elements of its output", "number", "order", ""], 5, &rows));
+        Ok(if kept { ExitCode::SUCCESS } else { ExitCode::from(FINDING) })
+    }
+}
