@@ -42,34 +42,71 @@ impl Partial {
     }
 
     fn includes(&self, other: &Partial) -> bool {
-        // Between the edges of both, times are constant.
-        let edges = self.threads.iter().chain(&other.threads).flat_map(|threads| [threads.from, threads.to]);
-        self.base >= other.base && edges.into_iter().all(|edge| self.time_of(edge) >= other.time_of(edge))
+        let mut own = self.threads.iter().peekable();
+        // Each stretch of the other's, cut where ours change, must be known for as long.
+        let within = |threads: &Threads| {
+            let mut from = threads.from;
+            while from < threads.to {
+                while own.next_if(|own| own.to <= from).is_some() {}
+                let (to, time) = match own.peek() {
+                    Some(own) if own.from <= from => (own.to, own.time),
+                    Some(own) => (own.from, self.base),
+                    None => (threads.to, self.base),
+                };
+                if time < threads.time {
+                    return false;
+                }
+                from = to;
+            }
+            true
+        };
+        // Threads that have a time of their own have one beyond the base.
+        self.base >= other.base && other.threads.iter().all(within)
     }
 
     /// The later of both, thread by thread.
     fn merge(&mut self, other: &Partial) {
         let base = self.base.max(other.base);
-        if self.threads.is_empty() && other.threads.is_empty() {
-            self.base = base;
-            return;
-        }
-        let mut edges: Vec<u16> = self.threads.iter().chain(&other.threads).flat_map(|threads| [threads.from, threads.to]).collect();
-        edges.sort_unstable();
-        edges.dedup();
-        let mut merged: Vec<Threads> = Vec::with_capacity(edges.len());
-        for pair in edges.windows(2) {
-            let (from, to) = (pair[0], pair[1]);
-            let time = self.time_of(from).max(other.time_of(from));
-            if time <= base {
-                continue;
-            }
+        let (mut left, mut right) = (Stretches::of(self), Stretches::of(other));
+        let mut merged: Vec<Threads> = Vec::with_capacity(self.threads.len() + other.threads.len());
+        let mut from = 0;
+        while let Some(to) = left.end(from).into_iter().chain(right.end(from)).min() {
+            let time = left.time(from).max(right.time(from));
             match merged.last_mut() {
+                _ if time <= base => {}
                 Some(last) if last.to == from && last.time == time => last.to = to,
                 _ => merged.push(Threads { from, to, time }),
             }
+            from = to;
         }
         (self.base, self.threads) = (base, merged);
+    }
+}
+
+/// Threads of an actor, ascending, in stretches of one time.
+struct Stretches<'a> {
+    rest: &'a [Threads],
+    base: u32,
+}
+
+impl Stretches<'_> {
+    fn of(partial: &Partial) -> Stretches<'_> {
+        Stretches { rest: &partial.threads, base: partial.base }
+    }
+
+    /// Where the stretch of a thread ends, which no later call may be before; `None` where all further ones have the base's time.
+    fn end(&mut self, thread: u16) -> Option<u16> {
+        while let [first, rest @ ..] = self.rest
+            && first.to <= thread
+        {
+            self.rest = rest;
+        }
+        self.rest.first().map(|first| if first.from <= thread { first.to } else { first.from })
+    }
+
+    /// The time of a thread whose stretch was asked for.
+    fn time(&self, thread: u16) -> u32 {
+        self.rest.first().filter(|first| first.from <= thread).map_or(self.base, |first| first.time)
     }
 }
 

@@ -117,21 +117,50 @@ impl Page {
         own.push(record);
     }
 
-    /// The location of exactly these bytes.
+    /// The locations of which an element is exactly these bytes.
     pub(super) fn location(&self, offset: u16, bytes: u8) -> Option<&Location> {
-        let at = self.locations.binary_search_by_key(&offset, |location| location.offset).ok()?;
-        Some(&self.locations[at]).filter(|location| location.bytes == bytes)
+        let at = self.locations.partition_point(|location| location.end() <= offset);
+        let is_element = |location: &&Location| {
+            location.offset <= offset && location.bytes == bytes && (offset - location.offset).is_multiple_of(bytes.into())
+        };
+        self.locations.get(at).filter(is_element)
     }
 
-    /// Forgets the locations that overlap bytes, but for one of exactly these; returns where that is or belongs.
-    pub(super) fn clear(&mut self, from: u16, to: u16, except: Option<(u16, u8)>) -> Result<usize, usize> {
-        if !self.locations.is_empty() {
-            self.locations.retain(|location| {
-                let apart = location.offset >= to || location.offset + u16::from(location.bytes) <= from;
-                apart || except == Some((location.offset, location.bytes))
-            });
+    /// Forgets the locations that overlap bytes; returns where those of these bytes belong.
+    pub(super) fn clear(&mut self, from: u16, to: u16) -> usize {
+        let first = self.locations.partition_point(|location| location.end() <= from);
+        let overlapping = self.locations[first..].iter().take_while(|location| location.offset < to).count();
+        let (before, after) = match &self.locations[first..first + overlapping] {
+            [] => return first,
+            all @ [one, ..] => (one.up_to(from), all[overlapping - 1].starting_at(to)),
+        };
+        let index = first + usize::from(before.is_some());
+        self.locations.splice(first..first + overlapping, before.into_iter().chain(after));
+        index
+    }
+
+    /// The locations of elements that a strong write writes, as they were where `keeps` says so of them, otherwise as `fresh` one.
+    pub(super) fn written(&mut self, fresh: Location, keeps: impl Fn(&Location) -> bool) -> &mut [Location] {
+        let (from, bytes, to) = (fresh.offset, fresh.bytes, fresh.end());
+        let first = self.locations.partition_point(|location| location.end() <= from);
+        let same = |location: &Location| (location.offset, location.bytes, location.elements) == (from, bytes, fresh.elements);
+        if self.locations.get(first).is_some_and(same) {
+            return &mut self.locations[first..=first];
         }
-        self.locations.binary_search_by_key(&from, |location| location.offset)
+        if !self.locations[first..].iter().take_while(|location| location.offset < to).any(keeps) {
+            let at = self.clear(from, to);
+            self.locations.insert(at, fresh);
+            return &mut self.locations[at..=at];
+        }
+        let elements = usize::from(fresh.elements);
+        for offset in (from..to).step_by(bytes.into()) {
+            let fresh = Location { offset, elements: 1, ..fresh.clone() };
+            let element = self.location(offset, bytes).map_or(fresh, |known| Location { offset, elements: 1, ..known.clone() });
+            let at = self.clear(offset, offset + u16::from(bytes));
+            self.locations.insert(at, element);
+        }
+        let first = self.locations.partition_point(|location| location.end() <= from);
+        &mut self.locations[first..first + elements]
     }
 }
 
