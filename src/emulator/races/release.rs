@@ -137,20 +137,24 @@ impl Component {
 
     /// Puts what the releasing thread did into the clocks.
     fn settle(&mut self) {
-        let clocks = View::ALL.map(|view| self.released(view).map(|released| released.join(&Arc::default())));
+        let clocks = View::ALL.map(|view| self.released(view).map(|released| released.alone()));
         (self.released, self.own) = (clocks, None);
     }
 }
 
 impl Released<'_> {
-    /// With what another clock knows.
-    pub(super) fn join(&self, clock: &Arc<Clock>) -> Arc<Clock> {
-        let mut joined = Clock::join(clock, self.clock);
-        if let Some(Deeds { actor, place, thread, time }) = self.own.filter(|own| !joined.knows(own.actor, own.place, own.thread, own.time))
+    pub(super) fn add_to(&self, clock: &mut Arc<Clock>) {
+        Clock::extend(clock, self.clock);
+        if let Some(Deeds { actor, place, thread, time }) = self.own.filter(|own| !clock.knows(own.actor, own.place, own.thread, own.time))
         {
-            Arc::make_mut(&mut joined).add_threads(actor, place, thread..thread + 1, time);
+            Arc::make_mut(clock).add_threads(actor, place, thread..thread + 1, time);
         }
-        joined
+    }
+
+    fn alone(&self) -> Arc<Clock> {
+        let mut clock = Arc::default();
+        self.add_to(&mut clock);
+        clock
     }
 
     fn knows(&self, deeds: Deeds) -> bool {
@@ -191,7 +195,7 @@ impl Sight {
         views.learn(View::ALL.map(|view| self.brings(view).filter(|(needs, _)| *needs == fence).map(|(_, released)| released)));
         if let (None, Some(assumed)) = (fence, self.assumed()) {
             for (view, released) in assumed {
-                views.set(view, released.join(views.of(view)));
+                views.learn_in(view, released);
             }
         }
     }

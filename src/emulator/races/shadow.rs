@@ -225,7 +225,7 @@ impl Shadow {
 
 #[cfg(test)]
 mod tests {
-    use super::*;
+    use super::{super::release::Who, *};
 
     fn record(from: u16, to: u16, writes: bool, strong: bool) -> Record {
         let strong = strong.then_some(Level::System);
@@ -263,6 +263,27 @@ mod tests {
         assert_eq!(page.reads.len(), 2);
         page.note(record(0, 4, true, false), |_| true);
         assert_eq!((page.reads.len(), page.writes.len()), (0, 1));
+    }
+
+    #[test]
+    fn a_vector_is_one_location_until_it_is_written_apart() {
+        let who = |thread| Who { rank: 0, actor: 1, thread };
+        let fresh =
+            |offset, elements, state| Location { offset, bytes: 4, elements, state, last: (who(0), Level::System), components: Vec::new() };
+        let states = |page: &Page| (0..8).map(|at| page.location(at * 4, 4).map_or(0, |location| location.state)).collect::<Vec<_>>();
+        let mut page = Page::default();
+        assert_eq!(page.written(fresh(0, 4, 1), |_| false).len(), 1);
+        assert_eq!(page.written(fresh(16, 4, 2), |_| false).len(), 1);
+        assert_eq!(page.written(fresh(0, 4, 3), |_| true)[0].state, 1, "a location of these very elements stays");
+        page.written(fresh(4, 1, 4), |_| false);
+        assert_eq!(states(&page), [1, 4, 1, 1, 2, 2, 2, 2]);
+        page.written(fresh(8, 4, 5), |_| false);
+        assert_eq!(states(&page), [1, 4, 5, 5, 5, 5, 2, 2]);
+        let kept: Vec<u64> = page.written(fresh(0, 4, 6), |location| location.state == 4).iter().map(|location| location.state).collect();
+        assert_eq!(kept, [1, 4, 5, 5], "what is kept of one is kept of each");
+        page.clear(6, 14);
+        assert_eq!(states(&page), [1, 0, 0, 0, 5, 5, 2, 2]);
+        assert!(page.location(2, 4).is_none() && page.location(16, 8).is_none());
     }
 
     #[test]

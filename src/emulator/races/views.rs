@@ -88,13 +88,20 @@ impl Views {
 
     /// Adds what is handed on in each view. Views that are equal in both stay shared.
     pub(super) fn learn(&mut self, released: [Option<Released<'_>>; View::COUNT]) {
-        let before = self.clone();
+        let before = self.0.each_ref().map(Arc::as_ptr);
         for view in 0..View::COUNT {
             let Some(brought) = released[view] else { continue };
             let shares = |other: Released<'_>| Arc::ptr_eq(other.clock, brought.clock) && other.own == brought.own;
-            let same = (0..view).find(|&other| Arc::ptr_eq(&before.0[view], &before.0[other]) && released[other].is_some_and(shares));
-            self.0[view] = same.map_or_else(|| brought.join(&self.0[view]), |other| self.0[other].clone());
+            match (0..view).find(|&other| before[view] == before[other] && released[other].is_some_and(shares)) {
+                Some(other) => self.0[view] = self.0[other].clone(),
+                None => brought.add_to(&mut self.0[view]),
+            }
         }
+    }
+
+    /// Adds what is handed on in one view.
+    pub(super) fn learn_in(&mut self, view: View, released: Released<'_>) {
+        released.add_to(&mut self.0[view as usize]);
     }
 
     /// What either knows. Views that are equal in both stay shared.
