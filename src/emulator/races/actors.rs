@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use super::{
     clock::{Clock, Place},
-    release::Level,
+    release::{Level, Sight},
     views::Views,
 };
 
@@ -83,20 +83,39 @@ pub(super) struct Thread {
     pub(super) fences: Vec<(Level, Arc<Views>)>,
     /// What strong reads saw that did not acquire, by the scope that a fence needs to acquire it.
     pub(super) pending: [Option<Arc<Views>>; Level::COUNT],
+    /// What its strong reads saw since it was last asked what it knows. Most threads that poll are never asked: adding to clocks can wait.
+    pub(super) sights: Vec<Sight>,
     pub(super) seen: Seen,
 }
 
-/// The last state of a location that a thread has read: to read it again brings nothing.
+/// Sights that a thread may put off.
+const MOST_SIGHTS: usize = 64;
+
+/// A strong read of a state of a location.
 #[derive(Clone, Copy, Debug, Default)]
-pub(super) struct Seen {
+pub(super) struct Look {
     pub(super) state: u64,
     pub(super) scope: Level,
     pub(super) acquired: bool,
 }
 
+/// A thread's last looks, as many as it may poll in turn.
+#[derive(Debug, Default)]
+pub(super) struct Seen {
+    looks: [Look; 8],
+    oldest: u8,
+}
+
 impl Seen {
-    pub(super) fn includes(self, other: Seen) -> bool {
-        self.state == other.state && self.scope >= other.scope && self.acquired >= other.acquired
+    /// Whether one like this, or one that brought more, is not among them. If so it is now.
+    pub(super) fn note(&mut self, look: Look) -> bool {
+        let includes = |known: &Look| known.state == look.state && known.scope >= look.scope && known.acquired >= look.acquired;
+        if self.looks.iter().any(includes) {
+            return false;
+        }
+        self.looks[self.oldest as usize] = look;
+        self.oldest = (self.oldest + 1) % self.looks.len() as u8;
+        true
     }
 }
 
@@ -118,7 +137,7 @@ impl Block {
         }
     }
 
-    /// What a thread knows.
+    /// What a thread knows, but for its sights.
     #[inline(always)]
     pub(super) fn known(&self, thread: usize) -> &Arc<Views> {
         match &self.threads[thread] {
@@ -137,14 +156,47 @@ impl Block {
         self.thread(thread).views = Some(views);
     }
 
+    /// Adds what a thread has seen to what it knows and to what fences let it know.
+    pub(super) fn settle(&mut self, thread: usize) {
+        let Some(of_thread) = self.threads[thread].as_deref_mut().filter(|of_thread| !of_thread.sights.is_empty()) else { return };
+        let mut sights = std::mem::take(&mut of_thread.sights);
+        for level in Level::ALL {
+            let pending = &mut of_thread.pending[level as usize];
+            let mut views: Option<Views> = None;
+            for sight in sights.iter().filter(|sight| sight.may_need(level)) {
+                sight.teach(Some(level), views.get_or_insert_with(|| pending.as_deref().cloned().unwrap_or_default()));
+            }
+            *pending = views.map(Arc::new).or_else(|| pending.take());
+        }
+        let known = self.known(thread).clone();
+        let mut views = Views::clone(&known);
+        sights.iter().for_each(|sight| sight.teach(None, &mut views));
+        if !views.are(&known) {
+            self.set_known(thread, Arc::new(views));
+        }
+        sights.clear();
+        self.thread(thread).sights = sights;
+    }
+
+    /// A thread's strong read saw something.
+    pub(super) fn see(&mut self, thread: usize, sight: Sight) {
+        let sights = &mut self.thread(thread).sights;
+        sights.push(sight);
+        if sights.len() == MOST_SIGHTS {
+            self.settle(thread);
+        }
+    }
+
     /// What a thread publishes now: what it knows and what it did.
-    pub(super) fn published(&self, thread: usize) -> Views {
+    pub(super) fn published(&mut self, thread: usize) -> Views {
+        self.settle(thread);
         let (actor, place, time) = (self.actor, self.place, self.time);
         self.known(thread).with(|clock| clock.add_threads(actor, place, thread as u16..thread as u16 + 1, time))
     }
 
     /// What threads publish together. Those that have nothing of their own cost nothing but their names.
-    pub(super) fn published_by(&self, lanes: &Lanes) -> Arc<Views> {
+    pub(super) fn published_by(&mut self, lanes: &Lanes) -> Arc<Views> {
+        threads_of(lanes).for_each(|thread| self.settle(thread));
         let mut joined: Option<Arc<Views>> = None;
         let mut runs: Vec<std::ops::Range<u16>> = Vec::new();
         let mut shared = false;
@@ -166,6 +218,18 @@ impl Block {
             runs => runs.iter().for_each(|run| clock.add_threads(actor, place, run.clone(), time)),
         };
         Arc::new(joined.with(change))
+    }
+
+    /// With what its threads know where it ends.
+    pub(super) fn end(&self, known: &Arc<Views>) -> Arc<Views> {
+        let mut joined = Views::join(known, &self.views);
+        for views in self.threads.iter().flatten().filter_map(|thread| thread.views.as_ref()) {
+            joined = Views::join(&joined, views);
+        }
+        let mut views = Views::clone(&joined);
+        let sights = self.threads.iter().flatten().flat_map(|thread| &thread.sights);
+        sights.for_each(|sight| sight.teach(None, &mut views));
+        if views.are(&joined) { joined } else { Arc::new(views) }
     }
 
     /// A barrier of these threads is complete; `all` where none of the block's others goes on.

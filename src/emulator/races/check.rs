@@ -5,8 +5,9 @@ use std::sync::Arc;
 use super::{
     Profile, Races,
     actors::Actor,
+    clock::Clock,
     finding::{Assumption, Class, Found, Key, Missing, Side},
-    release::{Level, Who},
+    release::{Deeds, Level, Sight, Who},
     shadow::{PAGE, Record},
     views::{View, Views},
 };
@@ -25,11 +26,25 @@ pub(super) struct Span {
     pub(super) lanes: u32,
 }
 
-/// Who accesses, and what is known there.
+/// What is known where an access is made, in the views that decide whether it conflicts. All its threads share them.
 pub(super) struct Accessor<'a> {
-    pub(super) views: &'a Arc<Views>,
+    pub(super) strict: &'a Arc<Clock>,
+    pub(super) alias: &'a Arc<Clock>,
     /// What was known where the operation started.
-    pub(super) start: &'a Arc<Views>,
+    pub(super) start: &'a Arc<Clock>,
+}
+
+/// What one thread knows, in all views.
+struct Knowledge<'a> {
+    views: &'a Views,
+    sights: &'a [Sight],
+}
+
+impl Knowledge<'_> {
+    fn has(&self, view: View, deeds: Deeds) -> bool {
+        let Deeds { actor, place, thread, time } = deeds;
+        self.views.of(view).knows(actor, place, thread, time) || self.sights.iter().any(|sight| sight.tells(view, deeds))
+    }
 }
 
 /// What is wrong with a pair of accesses.
@@ -53,11 +68,10 @@ impl Races {
     fn touch_page(&mut self, allocation: AllocationId, page_start: u64, record: Record, accessor: &Accessor<'_>) {
         let Races { shadow, actors, conflicts, .. } = self;
         let page = shadow.page(allocation.index(), page_start);
-        let strict = accessor.views.of(View::Strict);
         let known = |earlier: &Record| {
             record.same_threads(earlier)
                 || record.same_lanes(earlier)
-                || strict.knows_block(earlier.actor, actors[earlier.actor as usize].place, earlier.time)
+                || accessor.strict.knows_block(earlier.actor, actors[earlier.actor as usize].place, earlier.time)
         };
         let reads: &[Record] = if record.mode.writes { &page.reads } else { &[] };
         let suspects = page.writes.iter().chain(reads);
@@ -66,7 +80,7 @@ impl Races {
         page.note(record, known);
         if record.mode.writes && record.mode.strong.is_none() {
             // What a weak write left there, nobody released.
-            let _ = page.clear(record.from, record.to, None);
+            page.clear(record.from, record.to);
         }
         let conflicts = std::mem::take(&mut self.conflicts);
         for earlier in &conflicts {
@@ -78,8 +92,7 @@ impl Races {
     /// Looks at each pair of threads in which two records overlap.
     #[cold]
     fn pair(&mut self, allocation: AllocationId, page_start: u64, earlier: &Record, later: &Record, accessor: &Accessor<'_>) {
-        let uniform = earlier.actor != later.actor
-            && View::ALL.iter().all(|&view| accessor.views.of(view).partial(earlier.actor).is_none_or(|partial| partial.is_uniform()));
+        let uniform = earlier.actor != later.actor && self.shared(later).is_some_and(|views| views.are_uniform(earlier.actor));
         let mut seen: Vec<Wrong> = Vec::new();
         let end = earlier.to.min(later.to);
         let mut byte = earlier.from.max(later.from);
@@ -100,6 +113,10 @@ impl Races {
                 let (from, to) = (page_start + u64::from(byte), page_start + u64::from(next));
                 let sides = [side(earlier, first), side(later, second)];
                 self.findings.add(Found { key, sides, allocation, from, to, times: 1 });
+                if class == Class::Tearing {
+                    // That follows from how both access, which is the same for all lanes, and so does what waives it.
+                    return;
+                }
             }
             if uniform {
                 break;
@@ -108,26 +125,46 @@ impl Races {
         }
     }
 
+    /// What all threads of an access know, if none has anything of its own.
+    fn shared(&self, record: &Record) -> Option<&Views> {
+        let Some(block) = self.blocks[record.actor as usize].as_deref() else { return Some(&self.operation_of(record.actor).start) };
+        let warp = usize::from(record.thread) / 32;
+        let alike = block.own[warp] == 0 && block.threads[warp * 32..][..32].iter().flatten().all(|thread| thread.sights.is_empty());
+        alike.then_some(&block.views)
+    }
+
+    fn knowledge(&self, actor: u32, thread: u16) -> Knowledge<'_> {
+        let thread = usize::from(thread);
+        match self.blocks[actor as usize].as_deref() {
+            Some(block) => {
+                let sights = block.threads[thread].as_ref().map_or(&[][..], |of_thread| &of_thread.sights);
+                Knowledge { views: block.known(thread), sights }
+            }
+            None => Knowledge { views: &self.operation_of(actor).start, sights: &[] },
+        }
+    }
+
     /// What is wrong with one thread's access after another's, if anything is.
     fn judge(&self, earlier: &Record, first: u16, later: &Record, second: u16, bytes: u16, accessor: &Accessor<'_>) -> Option<Wrong> {
-        let actor = &self.actors[earlier.actor as usize];
-        let knows = |views: &Views, view: View| views.of(view).knows(earlier.actor, actor.place, first, earlier.time);
+        let place = self.actors[earlier.actor as usize].place;
+        let deeds = Deeds { actor: earlier.actor, place, thread: first, time: earlier.time };
+        let known = self.knowledge(later.actor, second);
         let same_thread = earlier.actor == later.actor && first == second;
-        let ordered = same_thread || knows(accessor.views, View::Strict);
+        let ordered = same_thread || known.has(View::Strict, deeds);
         let apart = apart(earlier, later, &self.actors);
         let strong = mutually_strong(earlier, later, apart);
         let waived = |assumption| (self.profile == Profile::Hopper).then_some(assumption);
-        if later.mode.non_coherent && !same_thread && !knows(accessor.start, View::Strict) {
+        if later.mode.non_coherent && !same_thread && !accessor.start.knows(deeds.actor, place, first, earlier.time) {
             return Some((Class::NonCoherent, Missing::KernelBoundary, None));
         }
         if earlier.mode.multicast != later.mode.multicast && (strong || ordered) {
-            let fenced = strong || knows(accessor.views, View::Alias);
+            let fenced = strong || known.has(View::Alias, deeds);
             return (!fenced).then(|| (Class::Alias, Missing::AliasFence, waived(Assumption::Alias)));
         }
         if ordered {
             return None;
         }
-        let missing = self.missing(earlier, later, |view| knows(accessor.views, view));
+        let missing = self.missing(earlier, later, |view| known.has(view, deeds));
         if strong && earlier.mode.element == later.mode.element {
             let torn = (earlier.mode.vector || later.mode.vector) && bytes > u16::from(later.mode.element);
             return torn.then(|| (Class::Tearing, missing, waived(Assumption::Vector)));
@@ -135,8 +172,8 @@ impl Races {
         let class = if strong { Class::MixedSize } else { Class::Race };
         let after_read = later.mode.writes && !earlier.mode.writes;
         let assumption = match () {
-            () if knows(accessor.views, View::Boundary) => waived(Assumption::Boundary),
-            () if after_read && knows(accessor.views, View::Retired) => waived(Assumption::Retired),
+            () if known.has(View::Boundary, deeds) => waived(Assumption::Boundary),
+            () if after_read && known.has(View::Retired, deeds) => waived(Assumption::Retired),
             () => None,
         };
         Some((class, missing, assumption))
@@ -183,7 +220,7 @@ fn is_fine(later: &Record, earlier: &Record, actors: &[Actor], accessor: &Access
     let (before, after) = (&earlier.mode, &later.mode);
     let place = actors[earlier.actor as usize].place;
     if before.multicast != after.multicast {
-        return accessor.views.of(View::Alias).knows_block(earlier.actor, place, earlier.time);
+        return accessor.alias.knows_block(earlier.actor, place, earlier.time);
     }
     if later.same_threads(earlier) {
         return true;
@@ -196,6 +233,6 @@ fn is_fine(later: &Record, earlier: &Record, actors: &[Actor], accessor: &Access
     {
         return true;
     }
-    let views = if after.non_coherent { accessor.start } else { accessor.views };
-    views.of(View::Strict).knows_block(earlier.actor, place, earlier.time)
+    let strict = if after.non_coherent { accessor.start } else { accessor.strict };
+    strict.knows_block(earlier.actor, place, earlier.time)
 }

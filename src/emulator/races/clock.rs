@@ -42,34 +42,71 @@ impl Partial {
     }
 
     fn includes(&self, other: &Partial) -> bool {
-        // Between the edges of both, times are constant.
-        let edges = self.threads.iter().chain(&other.threads).flat_map(|threads| [threads.from, threads.to]);
-        self.base >= other.base && edges.into_iter().all(|edge| self.time_of(edge) >= other.time_of(edge))
+        let mut own = self.threads.iter().peekable();
+        // Each stretch of the other's, cut where ours change, must be known for as long.
+        let within = |threads: &Threads| {
+            let mut from = threads.from;
+            while from < threads.to {
+                while own.next_if(|own| own.to <= from).is_some() {}
+                let (to, time) = match own.peek() {
+                    Some(own) if own.from <= from => (own.to, own.time),
+                    Some(own) => (own.from, self.base),
+                    None => (threads.to, self.base),
+                };
+                if time < threads.time {
+                    return false;
+                }
+                from = to;
+            }
+            true
+        };
+        // Threads that have a time of their own have one beyond the base.
+        self.base >= other.base && other.threads.iter().all(within)
     }
 
     /// The later of both, thread by thread.
     fn merge(&mut self, other: &Partial) {
         let base = self.base.max(other.base);
-        if self.threads.is_empty() && other.threads.is_empty() {
-            self.base = base;
-            return;
-        }
-        let mut edges: Vec<u16> = self.threads.iter().chain(&other.threads).flat_map(|threads| [threads.from, threads.to]).collect();
-        edges.sort_unstable();
-        edges.dedup();
-        let mut merged: Vec<Threads> = Vec::with_capacity(edges.len());
-        for pair in edges.windows(2) {
-            let (from, to) = (pair[0], pair[1]);
-            let time = self.time_of(from).max(other.time_of(from));
-            if time <= base {
-                continue;
-            }
+        let (mut left, mut right) = (Stretches::of(self), Stretches::of(other));
+        let mut merged: Vec<Threads> = Vec::with_capacity(self.threads.len() + other.threads.len());
+        let mut from = 0;
+        while let Some(to) = left.end(from).into_iter().chain(right.end(from)).min() {
+            let time = left.time(from).max(right.time(from));
             match merged.last_mut() {
+                _ if time <= base => {}
                 Some(last) if last.to == from && last.time == time => last.to = to,
                 _ => merged.push(Threads { from, to, time }),
             }
+            from = to;
         }
         (self.base, self.threads) = (base, merged);
+    }
+}
+
+/// Threads of an actor, ascending, in stretches of one time.
+struct Stretches<'a> {
+    rest: &'a [Threads],
+    base: u32,
+}
+
+impl Stretches<'_> {
+    fn of(partial: &Partial) -> Stretches<'_> {
+        Stretches { rest: &partial.threads, base: partial.base }
+    }
+
+    /// Where the stretch of a thread ends, which no later call may be before; `None` where all further ones have the base's time.
+    fn end(&mut self, thread: u16) -> Option<u16> {
+        while let [first, rest @ ..] = self.rest
+            && first.to <= thread
+        {
+            self.rest = rest;
+        }
+        self.rest.first().map(|first| if first.from <= thread { first.to } else { first.from })
+    }
+
+    /// The time of a thread whose stretch was asked for.
+    fn time(&self, thread: u16) -> u32 {
+        self.rest.first().filter(|first| first.from <= thread).map_or(self.base, |first| first.time)
     }
 }
 
@@ -110,21 +147,21 @@ impl Clock {
     /// With threads `from..to` of an actor up to a time.
     pub(super) fn add_threads(&mut self, actor: u32, place: Place, threads: std::ops::Range<u16>, time: u32) {
         let own = Threads { from: threads.start, to: threads.end, time };
-        self.add(Partial { actor, place, base: 0, threads: vec![own] });
+        self.add(&Partial { actor, place, base: 0, threads: vec![own] });
     }
 
     /// With all threads of an actor up to a time.
     pub(super) fn add_block(&mut self, actor: u32, place: Place, time: u32) {
-        self.add(Partial { actor, place, base: time, threads: Vec::new() });
+        self.add(&Partial { actor, place, base: time, threads: Vec::new() });
     }
 
-    fn add(&mut self, partial: Partial) {
+    fn add(&mut self, partial: &Partial) {
         if self.knows_all_of(partial.place) {
             return;
         }
         match self.partial.binary_search_by_key(&partial.actor, |known| known.actor) {
-            Ok(at) => self.partial[at].merge(&partial),
-            Err(at) => self.partial.insert(at, partial),
+            Ok(at) => self.partial[at].merge(partial),
+            Err(at) => self.partial.insert(at, partial.clone()),
         }
     }
 
@@ -154,20 +191,27 @@ impl Clock {
 
     /// What either knows. Where one knows all of the other, it is shared.
     pub(super) fn join(a: &Arc<Clock>, b: &Arc<Clock>) -> Arc<Clock> {
-        if Arc::ptr_eq(a, b) || a.includes(b) {
-            return a.clone();
+        let mut joined = a.clone();
+        Clock::extend(&mut joined, b);
+        joined
+    }
+
+    /// Adds what another one knows; in place, where nobody shares it. Where the other knows all of it, that is shared.
+    pub(super) fn extend(clock: &mut Arc<Clock>, other: &Arc<Clock>) {
+        if Arc::ptr_eq(clock, other) || clock.includes(other) {
+            return;
         }
-        if b.includes(a) {
-            return b.clone();
+        if other.includes(clock) {
+            *clock = other.clone();
+            return;
         }
-        let mut joined = Clock::clone(a);
-        if joined.operations.len() < b.operations.len() {
-            joined.operations.resize(b.operations.len(), 0);
+        let joined = Arc::make_mut(clock);
+        if joined.operations.len() < other.operations.len() {
+            joined.operations.resize(other.operations.len(), 0);
         }
-        joined.operations.iter_mut().zip(&b.operations).for_each(|(own, other)| *own = (*own).max(*other));
-        b.partial.iter().for_each(|partial| joined.add(partial.clone()));
+        joined.operations.iter_mut().zip(&other.operations).for_each(|(own, other)| *own = (*own).max(*other));
+        other.partial.iter().for_each(|partial| joined.add(partial));
         joined.prune();
-        Arc::new(joined)
     }
 }
 
@@ -204,6 +248,29 @@ mod tests {
             Arc::new(clock)
         };
         assert!(Arc::ptr_eq(&Clock::join(&block, &large), &block));
+    }
+
+    /// Of all pairs of clocks with two stretches among eight threads: the join and the comparison say of each thread what it is.
+    #[test]
+    fn comparisons_and_joins_are_thread_by_thread() {
+        let stretches = [(0..8, 1), (0..3, 2), (2..5, 3), (4..6, 2), (5..8, 3), (7..8, 1)];
+        let mut clocks = vec![Clock::default()];
+        for first in &stretches {
+            clocks.extend(stretches.iter().map(|second| clock(&[first.clone(), second.clone()])));
+        }
+        for base in [1, 2] {
+            let mut with_base = clock(&[(1..4, 3)]);
+            with_base.add_block(7, HERE, base);
+            clocks.push(with_base);
+        }
+        let times =
+            |clock: &Clock| std::array::from_fn(|thread| (0..4).rev().find(|&time| clock.knows(7, HERE, thread as u16, time)).unwrap_or(0));
+        for (a, b) in clocks.iter().flat_map(|a| clocks.iter().map(move |b| (a, b))) {
+            let (of_a, of_b): ([u32; 9], [u32; 9]) = (times(a), times(b));
+            assert_eq!(a.includes(b), of_a.iter().zip(&of_b).all(|(a, b)| a >= b), "{a:?} and {b:?}");
+            let joined = Clock::join(&Arc::new(a.clone()), &Arc::new(b.clone()));
+            assert_eq!(times(&joined), std::array::from_fn(|thread| of_a[thread].max(of_b[thread])), "{a:?} and {b:?}");
+        }
     }
 
     #[test]

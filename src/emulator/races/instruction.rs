@@ -4,9 +4,10 @@ use std::sync::Arc;
 
 use super::{
     ActorId, Races,
-    actors::{Kind, Seen},
+    actors::{Kind, Look},
     check::{Accessor, Span},
-    release::{Level, Reader, Taken, Who, component, of_fence},
+    clock::Clock,
+    release::{Component, Deeds, Level, Reader, Who, component, of_fence},
     shadow::{Mode, PAGE, Record},
     views::{View, Views},
 };
@@ -90,18 +91,30 @@ impl Races {
         let mode = Mode { writes, strong, multicast: touch.multicast, vector, non_coherent, element: touch.element as u8 };
         let point = self.codes[code as usize].functions[at.function] + at.pc as u32;
         let like = Record { from: 0, to: 0, origin: 0, width: 0, mode, thread: 0, lanes: 0, actor: at.actor.0, time: block.time, point };
+        // Whether there is a conflict follows from these two; what else lanes know is asked where there is one.
         let own = block.own[at.warp] & lanes != 0;
-        let views: [Option<Arc<Views>>; 32] = match own {
-            false => std::array::from_fn(|_| None),
-            true => std::array::from_fn(|lane| (lanes >> lane & 1 == 1).then(|| block.known(at.warp * 32 + lane).clone())),
-        };
-        let shared = block.views.clone();
-        let known = |lane: usize| views[lane].as_ref().unwrap_or(&shared);
+        let decisive = |views: &Views| [View::Strict, View::Alias].map(|view| views.of(view).clone());
+        let mut known: Vec<(u32, [Arc<Clock>; 2])> = Vec::new();
+        if own {
+            for lane in lanes_of(lanes) {
+                let views = block.known(at.warp * 32 + lane);
+                let alike = |(_, known): &&mut (u32, [Arc<Clock>; 2])| {
+                    Arc::ptr_eq(&known[0], views.of(View::Strict)) && Arc::ptr_eq(&known[1], views.of(View::Alias))
+                };
+                match known.iter_mut().find(alike) {
+                    Some((all, _)) => *all |= 1 << lane,
+                    None => known.push((1 << lane, decisive(views))),
+                }
+            }
+        } else {
+            known.push((lanes, decisive(&block.views)));
+        }
         let bytes = u64::from(touch.bytes);
         let mut rest: u32 = lanes;
         while rest != 0 {
             let first = rest.trailing_zeros() as usize;
-            let same = |lane: usize| rest >> lane & 1 == 1 && (!own || Arc::ptr_eq(known(lane), known(first)));
+            let Some((alike, [strict, alias])) = known.iter().find(|(alike, _)| alike >> first & 1 == 1) else { return };
+            let same = |lane: usize| (rest & alike) >> lane & 1 == 1;
             // Weak writes of two lanes to one place are a race of their own.
             let together = |lane: &usize| same(*lane) && addresses[*lane] == addresses[first];
             let all = if writes && strong.is_none() { 0 } else { (first..32).filter(together).fold(0_u32, |all, lane| all | 1 << lane) };
@@ -124,7 +137,7 @@ impl Races {
                 self.ended = true;
                 return;
             }
-            self.touch(span, like, &Accessor { views: known(first), start: &start });
+            self.touch(span, like, &Accessor { strict, alias, start: start.of(View::Strict) });
         }
     }
 
@@ -149,34 +162,21 @@ impl Races {
         let Races { shadow, blocks, .. } = self;
         let Some(block) = blocks[at.actor.0 as usize].as_deref_mut() else { return };
         let thread = who.thread as usize;
-        let mut taken = Taken::default();
-        let mut seen = None;
-        for part in (0..touch.bytes).step_by(touch.element as usize) {
-            let offset = offset + u64::from(part);
-            let Some(page) = shadow.touched(allocation, offset) else { continue };
-            let Some(location) = page.location((offset % PAGE) as u16, touch.element as u8) else { continue };
-            let now = Seen { state: location.state, scope, acquired: acquires };
-            if block.threads[thread].as_ref().is_some_and(|of_thread| of_thread.seen.includes(now)) {
+        let end = offset + u64::from(touch.bytes);
+        let mut element = offset;
+        while element < end {
+            let page = shadow.touched(allocation, element);
+            let Some(location) = page.and_then(|page| page.location((element % PAGE) as u16, touch.element as u8)) else {
+                element += u64::from(touch.element);
                 continue;
+            };
+            element = element / PAGE * PAGE + u64::from(location.end());
+            if block.thread(thread).seen.note(Look { state: location.state, scope, acquired: acquires }) {
+                location.sights(Reader { who, scope, acquires }).for_each(|sight| block.see(thread, sight));
             }
-            seen = Some(now);
-            location.take(Reader { who, scope, acquires }, &mut taken);
         }
-        let Some(seen) = seen else { return };
-        block.thread(thread).seen = seen;
-        for (level, view, clock) in taken.pending {
-            let pending = &mut block.thread(thread).pending[level as usize];
-            let mut views = pending.as_deref().cloned().unwrap_or_default();
-            views.learn(view, &clock);
-            *pending = Some(Arc::new(views));
-        }
-        if !taken.now.is_empty() {
-            let mut views = Views::clone(block.known(thread));
-            taken.now.iter().for_each(|(view, clock)| views.learn(*view, clock));
-            let unchanged = View::ALL.iter().all(|&view| Arc::ptr_eq(views.of(view), block.known(thread).of(view)));
-            if !unchanged {
-                block.set_known(thread, Arc::new(views));
-            }
+        if acquires {
+            block.settle(thread);
         }
     }
 
@@ -186,18 +186,19 @@ impl Races {
         let who = self.who(at, lane);
         let releases = matches!(touch.access.semantics, Semantics::Release | Semantics::AcquireRelease);
         let start = self.operation_of(at.actor.0).start.of(View::Boundary).clone();
-        let Some(block) = self.blocks[at.actor.0 as usize].as_deref() else { return };
-        let published = block.published(who.thread as usize);
-        let of_thread = block.threads[who.thread as usize].as_deref();
-        let barrier = of_thread.and_then(|thread| thread.barrier.as_ref()).unwrap_or(&block.views).of(View::Retired).clone();
-        let fences = of_thread.map_or_else(Vec::new, |thread| thread.fences.clone());
+        let thread = who.thread as usize;
+        let Some(block) = self.block(at.actor) else { return };
+        block.settle(thread);
+        let block = &*block;
+        let own = Deeds { actor: block.actor, place: block.place, thread: who.thread, time: block.time };
+        let of_thread = block.threads[thread].as_deref();
+        let barrier = of_thread.and_then(|thread| thread.barrier.as_ref()).unwrap_or(&block.views).of(View::Retired);
+        let own = component(who, scope, releases, block.known(thread), Some(own), || [start, barrier.clone()]);
+        let of_fences = of_thread.map_or(&[][..], |thread| &thread.fences).iter().map(|(level, views)| of_fence(who, *level, views));
+        let components: Vec<Arc<Component>> = std::iter::once(own).chain(of_fences).map(Arc::new).collect();
+        let elements = (touch.bytes / touch.element) as u8;
         let atomic = matches!(touch.effect, Effect::Atomic { .. });
-        for part in (0..touch.bytes).step_by(touch.element as usize) {
-            let at = offset + u64::from(part);
-            let own = component(who, scope, releases, &published, || [start.clone(), barrier.clone()]);
-            let of_fences = fences.iter().map(|(level, views)| of_fence(who, *level, views));
-            self.release_at(allocation, at, (touch.element as u8, atomic), who, scope, std::iter::once(own).chain(of_fences));
-        }
+        self.release_at(allocation, offset, (touch.element as u8, elements, atomic), who, scope, &components);
     }
 }
 

@@ -89,10 +89,7 @@ impl Races {
     pub(in crate::emulator) fn end_block(&mut self, actor: ActorId) {
         let Some(block) = self.blocks[actor.0 as usize].take() else { return };
         let operation = &mut self.operations[self.actors[actor.0 as usize].operation as usize];
-        operation.end = Views::join(&operation.end, &block.views);
-        for views in block.threads.iter().flatten().filter_map(|thread| thread.views.as_ref()) {
-            operation.end = Views::join(&operation.end, views);
-        }
+        operation.end = block.end(&operation.end);
     }
 
     /// All blocks of a launch have ended.
@@ -114,7 +111,8 @@ impl Races {
         let (allocation, from) = (whole.at.allocation, whole.at.offset);
         let span = Span { allocation, from, to: from + whole.bytes, width: 0, thread: 0, lanes: 1 };
         let like = Record { from: 0, to: 0, origin: 0, width: 0, mode, thread: 0, lanes: 1, actor, time: 1, point: u32::MAX };
-        self.touch(span, like, &Accessor { views, start: views });
+        let strict = views.of(View::Strict);
+        self.touch(span, like, &Accessor { strict, alias: views.of(View::Alias), start: strict });
     }
 
     fn operate(&mut self, rank: usize, stream: usize, kind: Kind, accesses: &[Whole]) {
@@ -143,8 +141,9 @@ impl Races {
         let actor = self.actors.len() as u32 - 1;
         let who = Who { rank: rank as u16, actor, thread: 0 };
         let views = self.streams[self.stream(rank, stream)].clone();
-        let released = component(who, Level::System, true, &views, || [View::Boundary, View::Retired].map(|view| views.of(view).clone()));
-        self.release_at(at.allocation.index(), at.offset, (4, false), who, Level::System, [released]);
+        let assumed = || [View::Boundary, View::Retired].map(|view| views.of(view).clone());
+        let released = component(who, Level::System, true, &views, None, assumed);
+        self.release_at(at.allocation.index(), at.offset, (4, 1, false), who, Level::System, &[Arc::new(released)]);
     }
 
     /// A library call on the streams of all its ranks, in rank order, with what each reads and writes: place and bytes.

@@ -117,21 +117,50 @@ impl Page {
         own.push(record);
     }
 
-    /// The location of exactly these bytes.
+    /// The locations of which an element is exactly these bytes.
     pub(super) fn location(&self, offset: u16, bytes: u8) -> Option<&Location> {
-        let at = self.locations.binary_search_by_key(&offset, |location| location.offset).ok()?;
-        Some(&self.locations[at]).filter(|location| location.bytes == bytes)
+        let at = self.locations.partition_point(|location| location.end() <= offset);
+        let is_element = |location: &&Location| {
+            location.offset <= offset && location.bytes == bytes && (offset - location.offset).is_multiple_of(bytes.into())
+        };
+        self.locations.get(at).filter(is_element)
     }
 
-    /// Forgets the locations that overlap bytes, but for one of exactly these; returns where that is or belongs.
-    pub(super) fn clear(&mut self, from: u16, to: u16, except: Option<(u16, u8)>) -> Result<usize, usize> {
-        if !self.locations.is_empty() {
-            self.locations.retain(|location| {
-                let apart = location.offset >= to || location.offset + u16::from(location.bytes) <= from;
-                apart || except == Some((location.offset, location.bytes))
-            });
+    /// Forgets the locations that overlap bytes; returns where those of these bytes belong.
+    pub(super) fn clear(&mut self, from: u16, to: u16) -> usize {
+        let first = self.locations.partition_point(|location| location.end() <= from);
+        let overlapping = self.locations[first..].iter().take_while(|location| location.offset < to).count();
+        let (before, after) = match &self.locations[first..first + overlapping] {
+            [] => return first,
+            all @ [one, ..] => (one.up_to(from), all[overlapping - 1].starting_at(to)),
+        };
+        let index = first + usize::from(before.is_some());
+        self.locations.splice(first..first + overlapping, before.into_iter().chain(after));
+        index
+    }
+
+    /// The locations of elements that a strong write writes, as they were where `keeps` says so of them, otherwise as `fresh` one.
+    pub(super) fn written(&mut self, fresh: Location, keeps: impl Fn(&Location) -> bool) -> &mut [Location] {
+        let (from, bytes, to) = (fresh.offset, fresh.bytes, fresh.end());
+        let first = self.locations.partition_point(|location| location.end() <= from);
+        let same = |location: &Location| (location.offset, location.bytes, location.elements) == (from, bytes, fresh.elements);
+        if self.locations.get(first).is_some_and(same) {
+            return &mut self.locations[first..=first];
         }
-        self.locations.binary_search_by_key(&from, |location| location.offset)
+        if !self.locations[first..].iter().take_while(|location| location.offset < to).any(keeps) {
+            let at = self.clear(from, to);
+            self.locations.insert(at, fresh);
+            return &mut self.locations[at..=at];
+        }
+        let elements = usize::from(fresh.elements);
+        for offset in (from..to).step_by(bytes.into()) {
+            let fresh = Location { offset, elements: 1, ..fresh.clone() };
+            let element = self.location(offset, bytes).map_or(fresh, |known| Location { offset, elements: 1, ..known.clone() });
+            let at = self.clear(offset, offset + u16::from(bytes));
+            self.locations.insert(at, element);
+        }
+        let first = self.locations.partition_point(|location| location.end() <= from);
+        &mut self.locations[first..first + elements]
     }
 }
 
@@ -196,7 +225,7 @@ impl Shadow {
 
 #[cfg(test)]
 mod tests {
-    use super::*;
+    use super::{super::release::Who, *};
 
     fn record(from: u16, to: u16, writes: bool, strong: bool) -> Record {
         let strong = strong.then_some(Level::System);
@@ -234,6 +263,27 @@ mod tests {
         assert_eq!(page.reads.len(), 2);
         page.note(record(0, 4, true, false), |_| true);
         assert_eq!((page.reads.len(), page.writes.len()), (0, 1));
+    }
+
+    #[test]
+    fn a_vector_is_one_location_until_it_is_written_apart() {
+        let who = |thread| Who { rank: 0, actor: 1, thread };
+        let fresh =
+            |offset, elements, state| Location { offset, bytes: 4, elements, state, last: (who(0), Level::System), components: Vec::new() };
+        let states = |page: &Page| (0..8).map(|at| page.location(at * 4, 4).map_or(0, |location| location.state)).collect::<Vec<_>>();
+        let mut page = Page::default();
+        assert_eq!(page.written(fresh(0, 4, 1), |_| false).len(), 1);
+        assert_eq!(page.written(fresh(16, 4, 2), |_| false).len(), 1);
+        assert_eq!(page.written(fresh(0, 4, 3), |_| true)[0].state, 1, "a location of these very elements stays");
+        page.written(fresh(4, 1, 4), |_| false);
+        assert_eq!(states(&page), [1, 4, 1, 1, 2, 2, 2, 2]);
+        page.written(fresh(8, 4, 5), |_| false);
+        assert_eq!(states(&page), [1, 4, 5, 5, 5, 5, 2, 2]);
+        let kept: Vec<u64> = page.written(fresh(0, 4, 6), |location| location.state == 4).iter().map(|location| location.state).collect();
+        assert_eq!(kept, [1, 4, 5, 5], "what is kept of one is kept of each");
+        page.clear(6, 14);
+        assert_eq!(states(&page), [1, 0, 0, 0, 5, 5, 2, 2]);
+        assert!(page.location(2, 4).is_none() && page.location(16, 8).is_none());
     }
 
     #[test]

@@ -5,6 +5,7 @@ use std::{collections::BTreeMap, sync::Arc};
 use super::{
     ActorId, At, Lanes, Races,
     actors::threads_of,
+    clock::Clock,
     release::{Component, Level, Location, Who},
     shadow::PAGE,
     views::{View, Views},
@@ -64,6 +65,7 @@ impl Races {
         let Races { blocks, sequential, .. } = self;
         let Some(block) = blocks[actor.0 as usize].as_deref_mut() else { return };
         let reached = || Level::ALL.into_iter().filter(|&level| level <= scope);
+        block.settle(thread);
         if semantics != Semantics::Release {
             let pending: Vec<Arc<Views>> = reached().filter_map(|level| block.thread(thread).pending[level as usize].take()).collect();
             for views in pending {
@@ -94,8 +96,9 @@ impl Races {
 
     fn alias_fence(&mut self, actor: ActorId, thread: usize) {
         let Some(block) = self.block(actor) else { return };
+        let published = block.published(thread);
         let mut views = Views::clone(block.known(thread));
-        views.learn(View::Alias, block.published(thread).of(View::Strict));
+        views.set(View::Alias, Clock::join(views.of(View::Alias), published.of(View::Strict)));
         block.set_known(thread, Arc::new(views));
     }
 
@@ -148,32 +151,24 @@ impl Races {
         }
     }
 
-    /// A strong write to `bytes` bytes leaves what it releases there.
+    /// A strong write of elements of `bytes` bytes leaves what it releases there.
     pub(super) fn release_at(
         &mut self,
         allocation: usize,
         offset: u64,
-        (bytes, atomic): (u8, bool),
+        (bytes, elements, atomic): (u8, u8, bool),
         who: Who,
         scope: Level,
-        components: impl IntoIterator<Item = Component>,
+        components: &[Arc<Component>],
     ) {
-        self.states += 1;
-        let state = self.states;
-        let page = self.shadow.page(allocation, offset);
-        let at = (offset % PAGE) as u16;
-        let found = page.clear(at, at + u16::from(bytes), Some((at, bytes)));
-        let location = match found {
-            Ok(index) => {
-                page.locations[index].overwrite(who, scope, atomic);
-                &mut page.locations[index]
-            }
-            Err(index) => {
-                page.locations.insert(index, Location { offset: at, bytes, state, last: (who, scope), components: Vec::new() });
-                &mut page.locations[index]
-            }
-        };
-        location.state = state;
-        components.into_iter().for_each(|component| location.add(component));
+        let Races { shadow, states, .. } = self;
+        let fresh = Location { offset: (offset % PAGE) as u16, bytes, elements, state: 0, last: (who, scope), components: Vec::new() };
+        let keeps = |location: &Location| atomic || location.components.iter().any(|component| component.first == who);
+        for location in shadow.page(allocation, offset).written(fresh, keeps) {
+            *states += 1;
+            location.state = *states;
+            location.overwrite(who, scope, atomic);
+            components.iter().for_each(|component| location.add(component));
+        }
     }
 }

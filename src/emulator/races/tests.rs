@@ -114,6 +114,37 @@ fn messages_between_ranks(#[case] publish: &str, #[case] take: &str, #[case] mis
     assert_eq!(of_data, expected);
 }
 
+/// Rank 0 writes data and relaxed flags, rank 1 polls them, more than it may put off, and tells rank 2, which reads the data: what was seen
+/// reaches whom it is told in every view.
+#[rstest]
+#[case::one("ld.relaxed.sys.global.u32 %r0, [%f];", "a release and an acquire is missing between")]
+#[case::none("ld.relaxed.sys.global.u32 %r0, [%f+8];", "synchronisation between ranks is missing between")]
+#[case::after_many(&format!("ld.relaxed.sys.global.u32 %r0, [%f]; {}", "atom.relaxed.sys.global.add.u32 %r0, [%f+8], 1;".repeat(100)), "a release and an acquire is missing between")]
+#[case::at_a_barrier("ld.relaxed.sys.global.u32 %r0, [%f]; bar.sync 0;", "a release and an acquire is missing between")]
+fn what_was_polled_is_handed_on(#[case] poll: &str, #[case] missing: &str) {
+    let bodies = [
+        "st.global.u32 [%d], 1; st.relaxed.sys.global.u32 [%f], 1;",
+        &format!("{poll} st.relaxed.sys.global.u32 [%f+4], 1;"),
+        "ld.relaxed.sys.global.u32 %r0, [%f+4]; ld.global.u32 %r1, [%d];",
+    ];
+    assert_eq!(of_ranks(Profile::Ptx, &bodies), [format!("race, read after write: {missing}")]);
+}
+
+/// Each element of a vector is a location: what a vector's flag releases is acquired by who reads that element alone, and is gone where that
+/// element was written anew by somebody else.
+#[rstest]
+#[case::read_apart("", "ld.acquire.sys.global.u32 %r0, [%f+4];", true)]
+#[case::another_element_written("st.relaxed.sys.global.u32 [%f], 2;", "ld.acquire.sys.global.u32 %r0, [%f+4];", true)]
+#[case::the_element_written("st.relaxed.sys.global.u32 [%f+4], 2;", "ld.acquire.sys.global.u32 %r0, [%f+4];", false)]
+#[case::another_size("", "ld.acquire.sys.global.u64 %l0, [%f];", false)]
+#[case::added_to("red.relaxed.sys.global.add.u32 [%f+4], 2;", "ld.acquire.sys.global.v2.u32 {%r0, %r1}, [%f];", true)]
+fn elements_of_vectors_release(#[case] between: &str, #[case] take: &str, #[case] ordered: bool) {
+    let bodies =
+        ["st.global.u32 [%d], 1; st.release.sys.global.v2.u32 [%f], {1, 1};", between, &format!("{take} ld.global.u32 %r1, [%d];")];
+    let of_data = of_ranks(Profile::Ptx, &bodies).iter().any(|line| line.starts_with("race, read after write"));
+    assert_eq!(of_data, !ordered);
+}
+
 /// Rank 0 releases, rank 1 does something to the flag, rank 2 acquires and reads.
 #[rstest]
 #[case::atom("atom.relaxed.sys.global.add.u32 %r0, [%f], 1;", true)]

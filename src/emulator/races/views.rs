@@ -2,7 +2,10 @@
 
 use std::sync::Arc;
 
-use super::clock::Clock;
+use super::{
+    clock::{Clock, Partial},
+    release::Released,
+};
 
 /// A way to decide what is ordered. Each has a clock of its own, which is handed on along the same paths as the others.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -69,9 +72,36 @@ impl Views {
         &self.0[view as usize]
     }
 
-    /// Adds what a clock has to one view.
-    pub(super) fn learn(&mut self, view: View, clock: &Arc<Clock>) {
-        self.0[view as usize] = Clock::join(&self.0[view as usize], clock);
+    pub(super) fn set(&mut self, view: View, clock: Arc<Clock>) {
+        self.0[view as usize] = clock;
+    }
+
+    /// Whether both share all clocks.
+    pub(super) fn are(&self, other: &Views) -> bool {
+        self.0.iter().zip(&other.0).all(|(own, other)| Arc::ptr_eq(own, other))
+    }
+
+    /// Whether each view knows all threads of an actor up to one time.
+    pub(super) fn are_uniform(&self, actor: u32) -> bool {
+        self.0.iter().all(|clock| clock.partial(actor).is_none_or(Partial::is_uniform))
+    }
+
+    /// Adds what is handed on in each view. Views that are equal in both stay shared.
+    pub(super) fn learn(&mut self, released: [Option<Released<'_>>; View::COUNT]) {
+        let before = self.0.each_ref().map(Arc::as_ptr);
+        for view in 0..View::COUNT {
+            let Some(brought) = released[view] else { continue };
+            let shares = |other: Released<'_>| Arc::ptr_eq(other.clock, brought.clock) && other.own == brought.own;
+            match (0..view).find(|&other| before[view] == before[other] && released[other].is_some_and(shares)) {
+                Some(other) => self.0[view] = self.0[other].clone(),
+                None => brought.add_to(&mut self.0[view]),
+            }
+        }
+    }
+
+    /// Adds what is handed on in one view.
+    pub(super) fn learn_in(&mut self, view: View, released: Released<'_>) {
+        released.add_to(&mut self.0[view as usize]);
     }
 
     /// What either knows. Views that are equal in both stay shared.
@@ -84,11 +114,11 @@ impl Views {
             let same = (0..view).find(|&other| Arc::ptr_eq(&a.0[view], &a.0[other]) && Arc::ptr_eq(&b.0[view], &b.0[other]));
             joined.0[view] = same.map_or_else(|| Clock::join(&a.0[view], &b.0[view]), |other| joined.0[other].clone());
         }
-        let unchanged = |from: &Views| joined.0.iter().zip(&from.0).all(|(joined, from)| Arc::ptr_eq(joined, from));
-        if unchanged(a) {
-            return a.clone();
+        match () {
+            () if joined.are(a) => a.clone(),
+            () if joined.are(b) => b.clone(),
+            () => Arc::new(joined),
         }
-        if unchanged(b) { b.clone() } else { Arc::new(joined) }
     }
 
     /// With a change to all views but that of aliases, which fences alone extend.
@@ -110,8 +140,7 @@ impl Views {
 
     /// A fence between aliases, or a kernel's boundary: all that is known in order is known to other proxies too.
     pub(super) fn across_proxies(mut self) -> Views {
-        let strict = self.of(View::Strict).clone();
-        self.learn(View::Alias, &strict);
+        self.set(View::Alias, Clock::join(self.of(View::Alias), self.of(View::Strict)));
         self
     }
 }
