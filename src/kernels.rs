@@ -42,6 +42,11 @@ pub const MODULES: &[Module] = &[
         include_str!("../kernels/ptx/reduce_scatter/pull.ptx"),
         include_str!("../kernels/ptx/reduce_scatter/pull.checked.ptx"),
     ),
+    Module::of_both_builds(
+        "all_to_all/push",
+        include_str!("../kernels/ptx/all_to_all/push.ptx"),
+        include_str!("../kernels/ptx/all_to_all/push.checked.ptx"),
+    ),
     Module { name: "conformance/faults", release: include_str!("../kernels/ptx/conformance/faults.ptx"), checked: None },
     Module { name: "conformance/fill", release: include_str!("../kernels/ptx/conformance/fill.ptx"), checked: None },
 ];

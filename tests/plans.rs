@@ -32,11 +32,11 @@ impl Shape {
         Shape { collective: Collective::AllReduce, dtype, op, world, count, offset: 0, in_place: false }
     }
 
-    /// The same of another collective, with an operator that it has.
+    /// The same of another collective, with an operator that it has, and in place if it is ever done so.
     fn of(self, collective: Collective) -> Shape {
         let operators = collective.operators();
         let op = if operators.contains(&self.op) { self.op } else { operators[0] };
-        Shape { collective, op, ..self }
+        Shape { collective, op, in_place: self.in_place && collective.has_in_place(), ..self }
     }
 
     const fn in_place(self) -> Shape {
@@ -70,7 +70,8 @@ fn plans_of_a_few_calls() {
     const SUM: ReduceOp = ReduceOp::Sum;
     const GATHER: Collective = Collective::AllGather;
     const SCATTER: Collective = Collective::ReduceScatter;
-    let table: [(&str, Shape); 27] = [
+    const ALL_TO_ALL: Collective = Collective::AllToAll;
+    let table: [(&str, Shape); 30] = [
         ("one_shot", Shape::new(BF16, SUM, 2, 1040)),
         ("one_shot", Shape::new(BF16, SUM, 2, 1040).in_place()),
         ("one_shot", Shape::new(BF16, SUM, 3, 1037).at(3).in_place()),
@@ -98,6 +99,9 @@ fn plans_of_a_few_calls() {
         ("pull", Shape::new(BF16, SUM, 2, 1040).of(SCATTER)),
         ("pull", Shape::new(DType::I32, ReduceOp::Avg, 3, 1037).at(3).in_place().of(SCATTER)),
         ("nccl_ring", Shape::new(BF16, SUM, 2, 1040).in_place().of(SCATTER)),
+        ("push", Shape::new(BF16, SUM, 2, 1040).of(ALL_TO_ALL)),
+        ("push", Shape::new(DType::F64, SUM, 3, 1037).at(3).of(ALL_TO_ALL)),
+        ("nccl_send_recv", Shape::new(BF16, SUM, 2, 1040).of(ALL_TO_ALL)),
     ];
     let mut text = String::new();
     for (name, shape) in table {
@@ -203,7 +207,7 @@ proptest! {
     #[test]
     fn copies_keep_the_alignment_of_the_input((collective, name) in algorithm(), shape in shape()) {
         let algorithm = algorithms::find(collective, name).expect("a known algorithm");
-        let (_, call) = shape.of(collective).in_place().call();
+        let (_, call) = shape.in_place().of(collective).call();
         if algorithm.supports(&call).is_err() {
             return Ok(());
         }

@@ -10,13 +10,6 @@
 //
 // In place the input is this rank's slot of its own output, where it stays: nobody writes there.
 #include "../common/copies.cuh"
-#include "../common/signals.cuh"
-
-// The rank that comes `step` ranks after this one, going round.
-__device__ __forceinline__ u32 rank_after(const Sync& sync, u32 step) {
-    u32 rank = sync.rank + step;
-    return rank < sync.world ? rank : rank - sync.world;
-}
 
 template <typename T>
 __device__ __forceinline__ void push(u64 input, const Peers& output, u64 count, const Sync& sync) {

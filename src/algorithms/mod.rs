@@ -4,6 +4,7 @@
 
 pub mod all_gather;
 pub mod all_reduce;
+pub mod all_to_all;
 mod foreign;
 mod nccl;
 pub mod reduce_scatter;
@@ -93,6 +94,8 @@ pub fn all() -> &'static [&'static dyn Algorithm] {
         &reduce_scatter::Pull,
         &Nccl::REDUCE_SCATTER_RING,
         &Nccl::REDUCE_SCATTER_SYMMETRIC_LD,
+        &all_to_all::Push,
+        &Nccl::ALL_TO_ALL_SEND_RECV,
     ]
 }
 

@@ -66,6 +66,10 @@ impl Nccl {
         environment: &[("NCCL_SYM_KERNEL", "ReduceScatter_LD")],
         ..Nccl::SYMMETRIC_LD_ST
     };
+    /// All-to-all by sends and receives in one group, as every version of NCCL has it. There is nothing to force: the environment is the
+    /// ring's, so that the two share a process.
+    pub const ALL_TO_ALL_SEND_RECV: Nccl =
+        Nccl { collective: Collective::AllToAll, name: "nccl_send_recv", order: Order::Copied, ..Nccl::RING };
 }
 
 impl Algorithm for Nccl {

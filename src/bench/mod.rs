@@ -93,7 +93,7 @@ pub fn bandwidths(workload: &Workload, microseconds: f64) -> (f64, f64) {
     let world = f64::from(workload.world);
     let factor = match workload.collective {
         Collective::AllReduce => 2.0 * (world - 1.0) / world,
-        Collective::AllGather | Collective::ReduceScatter => (world - 1.0) / world,
+        Collective::AllGather | Collective::ReduceScatter | Collective::AllToAll => (world - 1.0) / world,
     };
     (algorithm, algorithm * factor)
 }
@@ -108,6 +108,7 @@ mod tests {
     #[case::all_reduce(Collective::AllReduce, ReduceOp::Sum, 1355.0, 198.1, 346.7)]
     #[case::all_gather(Collective::AllGather, ReduceOp::Copy, 699.0, 384.0, 336.0)]
     #[case::reduce_scatter(Collective::ReduceScatter, ReduceOp::Sum, 753.0, 356.5, 311.9)]
+    #[case::all_to_all(Collective::AllToAll, ReduceOp::Copy, 699.0, 384.0, 336.0)]
     fn bus_bandwidth_is_that_of_nccl_tests(
         #[case] collective: Collective,
         #[case] op: ReduceOp,

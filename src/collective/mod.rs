@@ -27,11 +27,14 @@ pub enum Collective {
     /// Rank r gets the element-wise reduction of slot r of all ranks' inputs. Input: world x `count` elements, one slot a rank; output:
     /// `count`.
     ReduceScatter,
+    /// Rank r gets slot r of all ranks' inputs, one after the other. Input: world x `count` elements, one slot a rank; output: the same, in
+    /// which slot k is slot r of rank k's input.
+    AllToAll,
 }
 
 impl Collective {
     /// Every collective, in the order of reports.
-    pub const ALL: [Collective; 3] = [Collective::AllReduce, Collective::AllGather, Collective::ReduceScatter];
+    pub const ALL: [Collective; 4] = [Collective::AllReduce, Collective::AllGather, Collective::ReduceScatter, Collective::AllToAll];
 
     /// The name in case ids, paths and reports.
     pub const fn name(self) -> &'static str {
@@ -39,6 +42,7 @@ impl Collective {
             Collective::AllReduce => "all_reduce",
             Collective::AllGather => "all_gather",
             Collective::ReduceScatter => "reduce_scatter",
+            Collective::AllToAll => "all_to_all",
         }
     }
 
@@ -46,7 +50,7 @@ impl Collective {
     pub const fn operators(self) -> &'static [ReduceOp] {
         match self {
             Collective::AllReduce | Collective::ReduceScatter => &ReduceOp::ALL,
-            Collective::AllGather => &[ReduceOp::Copy],
+            Collective::AllGather | Collective::AllToAll => &[ReduceOp::Copy],
         }
     }
 
@@ -54,8 +58,14 @@ impl Collective {
     pub const fn gives_all_ranks_the_same(self) -> bool {
         match self {
             Collective::AllReduce | Collective::AllGather => true,
-            Collective::ReduceScatter => false,
+            Collective::ReduceScatter | Collective::AllToAll => false,
         }
+    }
+
+    /// Whether a call may be in place. An all-to-all may not, nor may NCCL's: each slot of the output would take the place of one that has
+    /// still to go elsewhere.
+    pub const fn has_in_place(self) -> bool {
+        !matches!(self, Collective::AllToAll)
     }
 }
 

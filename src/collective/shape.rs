@@ -53,6 +53,7 @@ impl Shape {
             Collective::AllReduce => (1, 1),
             Collective::AllGather => (1, world),
             Collective::ReduceScatter => (world, 1),
+            Collective::AllToAll => (world, world),
         }
     }
 
@@ -80,6 +81,10 @@ impl Shape {
                 Sources { ranks: from..from + 1, index: index % self.count }
             }
             Collective::ReduceScatter => Sources { ranks: 0..self.world, index: rank as u64 * self.count + index },
+            Collective::AllToAll => {
+                let from = (index / self.count) as u32;
+                Sources { ranks: from..from + 1, index: rank as u64 * self.count + index % self.count }
+            }
         }
     }
 
@@ -89,6 +94,9 @@ impl Shape {
             Collective::AllReduce => Destination { rank: None, index },
             Collective::AllGather => Destination { rank: None, index: rank as u64 * self.count + index },
             Collective::ReduceScatter => Destination { rank: Some((index / self.count) as u32), index: index % self.count },
+            Collective::AllToAll => {
+                Destination { rank: Some((index / self.count) as u32), index: rank as u64 * self.count + index % self.count }
+            }
         }
     }
 
@@ -138,6 +146,7 @@ mod tests {
     #[case(Collective::AllGather, ReduceOp::Copy, 2, [&[1, 2, 10, 20][..], &[1, 2, 10, 20]])]
     #[case(Collective::ReduceScatter, ReduceOp::Sum, 2, [&[11, 22][..], &[33, 44]])]
     #[case(Collective::ReduceScatter, ReduceOp::Max, 1, [&[10][..], &[20]])]
+    #[case(Collective::AllToAll, ReduceOp::Copy, 2, [&[1, 2, 10, 20][..], &[3, 4, 30, 40]])]
     fn results_are_those_of_the_definition(
         #[case] collective: Collective,
         #[case] op: ReduceOp,
@@ -160,7 +169,7 @@ mod tests {
 
     #[rstest]
     fn sources_and_destinations_are_each_others_inverse(
-        #[values(Collective::AllReduce, Collective::AllGather, Collective::ReduceScatter)] collective: Collective,
+        #[values(Collective::AllReduce, Collective::AllGather, Collective::ReduceScatter, Collective::AllToAll)] collective: Collective,
         #[values(1, 3)] world: u32,
     ) {
         let shape = Shape::new(collective, world, 5);

@@ -213,6 +213,9 @@ impl Case {
             let allowed: Vec<&str> = self.collective.operators().iter().map(|op| op.name()).collect();
             return Err(format!("operator {} of {}: expected one of {}", self.op, self.collective, allowed.join(", ")));
         }
+        if !self.collective.has_in_place() && (self.in_place || self.shots().any(|shot| shot.in_place)) {
+            return Err(format!("in_place: {} has no call in place", self.collective));
+        }
         self.algorithms()?;
         algorithms::find(self.collective, &self.algorithm)?;
         Ok(())
@@ -511,6 +514,7 @@ mod tests {
     #[case("all_reduce/one_shot:f64,avg:w=2:n=5:fault=illegal_address@r1")]
     #[case("all_gather/push:bf16,copy:w=4:n=1040:in_place:peer=nccl_ring")]
     #[case("reduce_scatter/pull:f32,avg:w=5:calls=pull.7.in_place+[pull.33.off1]x2")]
+    #[case("all_to_all/push:f64,copy:w=5:n=33:off=1:peer=nccl_send_recv")]
     fn ids_are_read_and_written(#[case] id: &str) {
         assert_eq!(id.parse::<Case>().unwrap().to_string(), id);
     }
@@ -523,8 +527,13 @@ mod tests {
 
     #[rstest]
     #[case("all_reduce", "`all_reduce` is not COLLECTIVE/ALGORITHM")]
-    #[case("all_redcue/x:bf16,sum:w=2:n=1", "unknown collective `all_redcue`: expected one of all_reduce, all_gather, reduce_scatter")]
+    #[case(
+        "all_redcue/x:bf16,sum:w=2:n=1",
+        "unknown collective `all_redcue`: expected one of all_reduce, all_gather, reduce_scatter, all_to_all"
+    )]
     #[case("all_gather/push:bf16,sum:w=2:n=1", "operator sum of all_gather: expected one of copy")]
+    #[case("all_to_all/push:bf16,copy:w=2:n=1:in_place", "in_place: all_to_all has no call in place")]
+    #[case("all_to_all/push:bf16,copy:w=2:calls=push.1+[push.2.in_place]x2", "in_place: all_to_all has no call in place")]
     #[case("all_reduce/two_shot:bf16,copy:w=2:n=1", "operator copy of all_reduce: expected one of sum, min, max, avg")]
     #[case("all_reduce/tow_shot:bf16,sum:w=2:n=1", "unknown algorithm `tow_shot` of all_reduce: expected one of one_shot, two_shot")]
     #[case("all_reduce/two_shot:bf16,sum:n=1", "no world size (w=)")]

@@ -95,8 +95,14 @@ fn item(of: (Collective, &[&'static str]), dtype: DType, world: u32, groups: u32
 fn shot((collective, algorithms): (Collective, &[&'static str]), dtype: DType, world: u32) -> impl Strategy<Value = Shot> + use<> {
     let algorithm = proptest::sample::select(algorithms.to_vec());
     let count = proptest::sample::select(counts_in_sequences(collective, dtype, world));
-    (algorithm, count, proptest::sample::select(vec![0u64, 0, 0, 1, 5]), proptest::bool::weighted(0.3))
-        .prop_map(|(algorithm, count, offset, in_place)| Shot { algorithm: algorithm.into(), count, offset, in_place, group: 0 })
+    let in_place = if collective.has_in_place() { proptest::bool::weighted(0.3).boxed() } else { Just(false).boxed() };
+    (algorithm, count, proptest::sample::select(vec![0u64, 0, 0, 1, 5]), in_place).prop_map(|(algorithm, count, offset, in_place)| Shot {
+        algorithm: algorithm.into(),
+        count,
+        offset,
+        in_place,
+        group: 0,
+    })
 }
 
 fn skew(world: u32) -> impl Strategy<Value = Skew> {
@@ -295,7 +301,7 @@ mod tests {
 
     #[test]
     fn generated_sequences_read_back() {
-        let of_others = [Collective::AllGather, Collective::ReduceScatter].map(|collective| sequences_of(collective, 20, 3)).concat();
+        let of_others: Vec<Case> = Collective::ALL.into_iter().flat_map(|collective| sequences_of(collective, 20, 3)).collect();
         for case in sequences(50, 3).into_iter().chain(sequences_over_multicast(20, 3)).chain(of_others) {
             assert_eq!(case.to_string().parse::<Case>().as_ref(), Ok(&case));
         }

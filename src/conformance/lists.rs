@@ -337,7 +337,9 @@ pub(super) fn counts_in_sequences(collective: Collective, dtype: DType, world: u
     match collective {
         Collective::AllReduce => boundary_counts(dtype, world.into()),
         // A slot for each rank: the same counts would be as many times the elements.
-        Collective::AllGather | Collective::ReduceScatter => modest_counts(collective, dtype, world, MODEST_ELEMENTS),
+        Collective::AllGather | Collective::ReduceScatter | Collective::AllToAll => {
+            modest_counts(collective, dtype, world, MODEST_ELEMENTS)
+        }
     }
 }
 
@@ -360,7 +362,7 @@ fn modest(
 
 /// Placement, graph shape and skew, for a case that has the rest.
 fn vary(case: &mut Case, choice: &mut Choice) {
-    case.in_place = choice.one_in(3);
+    case.in_place = choice.one_in(3) && case.collective.has_in_place();
     case.offset = choice.of(&[0, 0, 0, 1, 3, 8]);
     case.graph = choice.of(&[Graph::default(), Graph { calls: 2, replays: 3 }, Graph { calls: 3, replays: 2 }]);
     if case.world > 1 && choice.one_in(6) {
@@ -458,9 +460,11 @@ mod tests {
         let cases = List::Merge.cases(0);
         let first = cases.iter().position(|case| case.collective != Collective::AllReduce).unwrap();
         assert!(cases[first..].iter().all(|case| case.collective != Collective::AllReduce));
-        for (collective, algorithm) in [(Collective::AllGather, "push"), (Collective::ReduceScatter, "pull")] {
+        for (collective, algorithm) in
+            [(Collective::AllGather, "push"), (Collective::ReduceScatter, "pull"), (Collective::AllToAll, "push")]
+        {
             let own: Vec<&Case> = cases.iter().filter(|case| case.collective == collective).collect();
-            assert!((300..900).contains(&own.len()), "{}", own.len());
+            assert!((250..500).contains(&own.len()), "{}", own.len());
             let any = |is: &dyn Fn(&Case) -> bool| own.iter().any(|case| is(case));
             for dtype in DType::ALL {
                 for inputs in InputClass::ALL {
@@ -472,7 +476,8 @@ mod tests {
                     }
                 }
             }
-            assert!(any(&|c| c.in_place && c.peer.is_some()) && any(&|c| c.skew.is_some()) && any(&|c| c.calls.len() > 2));
+            assert_eq!(any(&|c| c.in_place && c.peer.is_some()), collective.has_in_place(), "{collective}");
+            assert!(any(&|c| c.peer.is_some()) && any(&|c| c.skew.is_some()) && any(&|c| c.calls.len() > 2), "{collective}");
             assert!(own.iter().all(|case| case.shots().all(|shot| shot.algorithm == algorithm)));
         }
     }

@@ -234,9 +234,12 @@ impl Stages<'_> {
         let to = if case.count == 0 { Destination { rank: None, index } } else { case.shape(case.count).destination(rank, index) };
         self.relate("independence", independence, Relation::EqualBut(to), flipped);
         let elsewhere = Shot { in_place: !case.in_place, ..shot.clone() };
-        let applies = match same.algorithm.supports(&call(case, &elsewhere, 0, &buffers_of(case, &elsewhere, 0)?)?) {
-            Ok(()) => promised(contract.in_place_equals_out_of_place),
-            Err(_) => Err("the algorithm does only one of the two"),
+        let applies = if !case.collective.has_in_place() {
+            Err("the collective has no call in place")
+        } else if same.algorithm.supports(&call(case, &elsewhere, 0, &buffers_of(case, &elsewhere, 0)?)?).is_err() {
+            Err("the algorithm does only one of the two")
+        } else {
+            promised(contract.in_place_equals_out_of_place)
         };
         self.relate("in_place", applies, Relation::Equal, Planned { shot: elsewhere, ..same.clone() });
 

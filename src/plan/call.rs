@@ -91,6 +91,14 @@ pub enum CallError {
         /// Its slot.
         expected: Region,
     },
+    /// The collective has no call in place.
+    #[error("input and output are both {region}: {collective} has no call in place, they must be apart")]
+    InPlace {
+        /// The operation.
+        collective: Collective,
+        /// What was passed as both.
+        region: Region,
+    },
     /// The collective has no such operator.
     #[error("op {op}: {collective} has {allowed}")]
     Operator {
@@ -217,6 +225,9 @@ impl Call {
             if !region.offset.is_multiple_of(size) {
                 return Err(CallError::Misaligned { argument, region: region.clone(), dtype, size });
             }
+        }
+        if in_place && !collective.has_in_place() {
+            return Err(CallError::InPlace { collective, region: first.input.clone() });
         }
         if !in_place && first.input.overlaps(&first.output) {
             return Err(CallError::Overlap { input: first.input.clone(), output: first.output.clone() });
@@ -391,6 +402,15 @@ mod tests {
         let copy = RankCall { op: ReduceOp::Copy, ..slots(Collective::ReduceScatter, ("input", 0), ("output", 0)) };
         let error = Call::of_all_ranks(&copy, 2, &buffers()).unwrap_err();
         assert_eq!(error.to_string(), "op copy: reduce_scatter has sum, min, max, avg");
+    }
+
+    #[test]
+    fn an_all_to_all_is_not_done_in_place() {
+        let call = slots(Collective::AllToAll, ("input", 0), ("output", 0));
+        assert!(!Call::of_all_ranks(&call, 2, &buffers()).unwrap().in_place());
+        let in_place = RankCall { output: call.input.clone(), ..call };
+        let error = Call::of_all_ranks(&in_place, 2, &buffers()).unwrap_err();
+        assert_eq!(error.to_string(), "input and output are both input[0..32]: all_to_all has no call in place, they must be apart");
     }
 
     #[test]

@@ -110,6 +110,7 @@ fn ranks_that_differ_are_named() {
 /// What the collectives with slots give, from the reference: it passes, and every flipped bit is noticed on its rank alone.
 #[rstest]
 #[case(Collective::AllGather, ReduceOp::Copy, Contract::COPIED)]
+#[case(Collective::AllToAll, ReduceOp::Copy, Contract::COPIED)]
 #[case(Collective::ReduceScatter, ReduceOp::Avg, Contract::ORDERED)]
 #[case(Collective::ReduceScatter, ReduceOp::Max, Contract::ORDERED)]
 fn collectives_with_slots_are_judged_rank_by_rank(#[case] collective: Collective, #[case] op: ReduceOp, #[case] contract: Contract) {
@@ -146,6 +147,8 @@ fn a_wrong_slot_is_named() {
     let scattered = explained(Collective::ReduceScatter, ReduceOp::Sum, &Contract::ORDERED, &|outputs| outputs[2] = outputs[0].clone());
     assert!(scattered.contains("diagnosis   the result that rank 0 should have (100 %"), "{scattered}");
     assert!(scattered.contains("wrong on rank 2\n") && !scattered.contains("owner"), "{scattered}");
+    let exchanged = explained(Collective::AllToAll, ReduceOp::Copy, &Contract::COPIED, &|outputs| outputs[3] = outputs[1].clone());
+    assert!(exchanged.contains("diagnosis   the result that rank 1 should have (100 %"), "{exchanged}");
 }
 
 #[test]

@@ -7,7 +7,7 @@ use super::{
 use crate::collective::{Collective, DType};
 
 /// The collectives of this module.
-const COLLECTIVES: [Collective; 2] = [Collective::AllGather, Collective::ReduceScatter];
+const COLLECTIVES: [Collective; 3] = [Collective::AllGather, Collective::ReduceScatter, Collective::AllToAll];
 
 /// Elements of all ranks together, of the larger of input and output, up to which each boundary count has a case.
 const TILED_ELEMENTS: u64 = 250_000;
@@ -45,7 +45,8 @@ pub(super) fn merge(seed: u64) -> Vec<Case> {
             for world in (1..=8).chain([LARGEST_WORLD]) {
                 for (turn, inputs) in InputClass::ALL.into_iter().enumerate() {
                     // With a single operator each input class comes with a peer and without, otherwise with two operators.
-                    for (number, peered) in [false, true].into_iter().enumerate() {
+                    let each = [(0, false), (1, true)];
+                    for &(number, peered) in if doubled(collective) { &each[..] } else { &each[(turn + world as usize) % 2..][..1] } {
                         let op = operators[(turn + 2 * number + world as usize) % operators.len()];
                         let mut case = modest((collective, algorithm), (dtype, op), world, inputs, seed, &mut choice);
                         let peers = peers(collective, dtype, op);
@@ -59,6 +60,11 @@ pub(super) fn merge(seed: u64) -> Vec<Case> {
         cases.extend(generate::sequences_of(collective, 32, seed));
     }
     cases
+}
+
+/// Whether a collective has two cases of each combination. The kernels of the others are made of the parts that these try.
+const fn doubled(collective: Collective) -> bool {
+    matches!(collective, Collective::AllGather | Collective::ReduceScatter)
 }
 
 /// Every boundary count on a few ranks, and counts for GPUs alone.
