@@ -5,8 +5,10 @@
 pub mod all_gather;
 pub mod all_reduce;
 pub mod all_to_all;
+pub mod broadcast;
 mod foreign;
 mod nccl;
+pub mod reduce;
 pub mod reduce_scatter;
 
 use std::sync::OnceLock;
@@ -96,6 +98,10 @@ pub fn all() -> &'static [&'static dyn Algorithm] {
         &Nccl::REDUCE_SCATTER_SYMMETRIC_LD,
         &all_to_all::Push,
         &Nccl::ALL_TO_ALL_SEND_RECV,
+        &broadcast::Push,
+        &Nccl::BROADCAST_RING,
+        &reduce::Pull,
+        &Nccl::REDUCE_RING,
     ]
 }
 
@@ -154,7 +160,8 @@ fn average(call: &Call) -> Arg {
 /// A plan's name for reports.
 fn plan_name(algorithm: &str, call: &Call) -> String {
     let place = if call.in_place() { " in place" } else { "" };
-    format!("{}/{algorithm} {} {} w={} n={}{place}", call.collective, call.dtype, call.op, call.world(), call.count)
+    let root = if call.collective.has_root() { format!(" root={}", call.root) } else { String::new() };
+    format!("{}/{algorithm} {} {} w={} n={}{root}{place}", call.collective, call.dtype, call.op, call.world(), call.count)
 }
 
 /// Threads of a block in kernels that synchronise per block.

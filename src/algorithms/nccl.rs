@@ -70,6 +70,10 @@ impl Nccl {
     /// ring's, so that the two share a process.
     pub const ALL_TO_ALL_SEND_RECV: Nccl =
         Nccl { collective: Collective::AllToAll, name: "nccl_send_recv", order: Order::Copied, ..Nccl::RING };
+    /// Broadcast by the legacy ring, a chain from the root.
+    pub const BROADCAST_RING: Nccl = Nccl { collective: Collective::Broadcast, order: Order::Copied, ..Nccl::RING };
+    /// Reduce by the legacy ring, a chain to the root.
+    pub const REDUCE_RING: Nccl = Nccl { collective: Collective::Reduce, ..Nccl::RING };
 }
 
 impl Algorithm for Nccl {

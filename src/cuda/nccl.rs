@@ -27,6 +27,7 @@ function_table! {
         fn ncclGetUniqueId(*mut ncclUniqueId);
         fn ncclCommInitRankConfig(*mut ncclComm_t, c_int, ncclUniqueId, c_int, *mut ncclConfig_t);
         fn ncclCommDestroy(ncclComm_t);
+        fn ncclBroadcast(*const c_void, *mut c_void, usize, ncclDataType_t, c_int, ncclComm_t, cudaStream_t);
         fn ncclSend(*const c_void, usize, ncclDataType_t, c_int, ncclComm_t, cudaStream_t);
         fn ncclRecv(*mut c_void, usize, ncclDataType_t, c_int, ncclComm_t, cudaStream_t);
         fn ncclGroupStart();
@@ -36,6 +37,7 @@ function_table! {
         fn ncclAllReduce(*const c_void, *mut c_void, usize, ncclDataType_t, u32, ncclComm_t, cudaStream_t) -> u32;
         fn ncclAllGather(*const c_void, *mut c_void, usize, ncclDataType_t, ncclComm_t, cudaStream_t) -> u32;
         fn ncclReduceScatter(*const c_void, *mut c_void, usize, ncclDataType_t, u32, ncclComm_t, cudaStream_t) -> u32;
+        fn ncclReduce(*const c_void, *mut c_void, usize, ncclDataType_t, u32, c_int, ncclComm_t, cudaStream_t) -> u32;
         fn ncclCommGetAsyncError(ncclComm_t, *mut u32) -> u32;
         fn ncclGetErrorString(u32) -> *const c_char;
         fn ncclGetLastError(ncclComm_t) -> *const c_char;
@@ -181,6 +183,8 @@ pub(super) struct LibraryCall {
     pub(super) op: ReduceOp,
     /// Elements of a slot.
     pub(super) count: u64,
+    /// 0 where the collective has none.
+    pub(super) root: u32,
 }
 
 /// One rank's part in a communicator.
@@ -217,7 +221,7 @@ impl Communicator {
 
     /// Enqueues a collective of `count` elements a slot, from one address to another.
     pub(super) fn enqueue(&self, call: &LibraryCall, (from, to): (u64, u64), stream: CUstream) -> Result<(), NcclError> {
-        let LibraryCall { collective, dtype, op, count } = *call;
+        let LibraryCall { collective, dtype, op, count, root } = *call;
         let [from, to] = [from, to].map(|address| std::ptr::without_provenance_mut::<c_void>(address as usize));
         let (count, bytes, dtype) = (count as usize, dtype.size() as usize, data_type(dtype));
         let (stream, functions) = (stream.cast(), &self.nccl.functions);
@@ -230,6 +234,12 @@ impl Communicator {
                 Collective::AllGather => ("ncclAllGather", (functions.ncclAllGather)(from, to, count, dtype, self.raw, stream)),
                 Collective::ReduceScatter => {
                     ("ncclReduceScatter", (functions.ncclReduceScatter)(from, to, count, dtype, operator(op), self.raw, stream))
+                }
+                Collective::Broadcast => {
+                    ("ncclBroadcast", (functions.ncclBroadcast)(from, to, count, dtype, root as c_int, self.raw, stream))
+                }
+                Collective::Reduce => {
+                    ("ncclReduce", (functions.ncclReduce)(from, to, count, dtype, operator(op), root as c_int, self.raw, stream))
                 }
                 Collective::AllToAll => return self.all_to_all((count, bytes, dtype), (from, to), stream),
             }
