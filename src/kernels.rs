@@ -52,6 +52,21 @@ pub const MODULES: &[Module] = &[
         include_str!("../kernels/ptx/reduce_scatter/ll.ptx"),
         include_str!("../kernels/ptx/reduce_scatter/ll.checked.ptx"),
     ),
+    Module::of_both_builds(
+        "all_to_all/push",
+        include_str!("../kernels/ptx/all_to_all/push.ptx"),
+        include_str!("../kernels/ptx/all_to_all/push.checked.ptx"),
+    ),
+    Module::of_both_builds(
+        "broadcast/push",
+        include_str!("../kernels/ptx/broadcast/push.ptx"),
+        include_str!("../kernels/ptx/broadcast/push.checked.ptx"),
+    ),
+    Module::of_both_builds(
+        "reduce/pull",
+        include_str!("../kernels/ptx/reduce/pull.ptx"),
+        include_str!("../kernels/ptx/reduce/pull.checked.ptx"),
+    ),
     Module { name: "conformance/faults", release: include_str!("../kernels/ptx/conformance/faults.ptx"), checked: None },
     Module { name: "conformance/fill", release: include_str!("../kernels/ptx/conformance/fill.ptx"), checked: None },
 ];

@@ -39,8 +39,15 @@ fn set_up(machine: &mut Emulator, algorithm: &str, world: usize, without: Option
     let mut buffers = vec![BufferSpec::new("input", bytes, Role::Data), BufferSpec::new("output", bytes, Role::Data)];
     let (input, output) = (buffers[0].whole(), buffers[1].whole());
     buffers.extend(algorithm.workspace(DType::F32, world as u32, bytes));
-    let rank =
-        RankCall { collective: Collective::AllReduce, dtype: DType::F32, op: ReduceOp::Sum, count: COUNT, input: input.clone(), output };
+    let rank = RankCall {
+        collective: Collective::AllReduce,
+        dtype: DType::F32,
+        op: ReduceOp::Sum,
+        count: COUNT,
+        root: 0,
+        input: input.clone(),
+        output,
+    };
     let call = Call::agree(&vec![rank; world], &buffers).unwrap();
     let target = Target { waiting_blocks: machine.waiting_blocks(world, 1), ..Target::default() };
     let group = machine.open_group(world, &buffers).unwrap();

@@ -22,6 +22,7 @@ struct Shape {
     world: u32,
     /// Elements of a slot.
     count: u64,
+    root: u32,
     /// Elements before the region in its buffer.
     offset: u64,
     in_place: bool,
@@ -29,18 +30,23 @@ struct Shape {
 
 impl Shape {
     const fn new(dtype: DType, op: ReduceOp, world: u32, count: u64) -> Shape {
-        Shape { collective: Collective::AllReduce, dtype, op, world, count, offset: 0, in_place: false }
+        Shape { collective: Collective::AllReduce, dtype, op, world, count, root: 0, offset: 0, in_place: false }
     }
 
-    /// The same of another collective, with an operator that it has.
+    /// The same of another collective, with an operator that it has, a root if it has one, and in place if it is ever done so.
     fn of(self, collective: Collective) -> Shape {
         let operators = collective.operators();
         let op = if operators.contains(&self.op) { self.op } else { operators[0] };
-        Shape { collective, op, ..self }
+        let root = if collective.has_root() { self.root % self.world } else { 0 };
+        Shape { collective, op, root, in_place: self.in_place && collective.has_in_place(), ..self }
     }
 
     const fn in_place(self) -> Shape {
         Shape { in_place: true, ..self }
+    }
+
+    const fn from(self, root: u32) -> Shape {
+        Shape { root, ..self }
     }
 
     const fn at(self, offset: u64) -> Shape {
@@ -49,7 +55,7 @@ impl Shape {
 
     /// The caller's buffers and the call that all ranks agree on.
     fn call(&self) -> (Vec<BufferSpec>, Call) {
-        let Shape { collective, dtype, op, world, count, offset, in_place } = *self;
+        let Shape { collective, dtype, op, world, count, root, offset, in_place } = *self;
         let size = dtype.size();
         let elements = collective::Shape::new(collective, world, count);
         let buffer = |name: &str, elements: u64| BufferSpec::new(name, (offset + elements) * size, Role::Data);
@@ -58,7 +64,7 @@ impl Shape {
         let (input, output) = if in_place { (larger, larger) } else { ("input", "output") };
         let buffers = vec![buffer("input", elements.input()), buffer("output", elements.output())];
         let (input, output) = (region(input, elements.input()), region(output, elements.output()));
-        let call = RankCall { collective, dtype, op, count, input, output };
+        let call = RankCall { collective, dtype, op, count, root, input, output };
         let call = Call::of_all_ranks(&call, world, &buffers).expect("a call that fits its buffers");
         (buffers, call)
     }
@@ -70,7 +76,10 @@ fn plans_of_a_few_calls() {
     const SUM: ReduceOp = ReduceOp::Sum;
     const GATHER: Collective = Collective::AllGather;
     const SCATTER: Collective = Collective::ReduceScatter;
-    let table: [(&str, Shape); 27] = [
+    const ALL_TO_ALL: Collective = Collective::AllToAll;
+    const BROADCAST: Collective = Collective::Broadcast;
+    const REDUCE: Collective = Collective::Reduce;
+    let table: [(&str, Shape); 36] = [
         ("one_shot", Shape::new(BF16, SUM, 2, 1040)),
         ("one_shot", Shape::new(BF16, SUM, 2, 1040).in_place()),
         ("one_shot", Shape::new(BF16, SUM, 3, 1037).at(3).in_place()),
@@ -98,6 +107,15 @@ fn plans_of_a_few_calls() {
         ("pull", Shape::new(BF16, SUM, 2, 1040).of(SCATTER)),
         ("pull", Shape::new(DType::I32, ReduceOp::Avg, 3, 1037).at(3).in_place().of(SCATTER)),
         ("nccl_ring", Shape::new(BF16, SUM, 2, 1040).in_place().of(SCATTER)),
+        ("push", Shape::new(BF16, SUM, 2, 1040).of(ALL_TO_ALL)),
+        ("push", Shape::new(DType::F64, SUM, 3, 1037).at(3).of(ALL_TO_ALL)),
+        ("nccl_send_recv", Shape::new(BF16, SUM, 2, 1040).of(ALL_TO_ALL)),
+        ("push", Shape::new(BF16, SUM, 2, 1040).of(BROADCAST)),
+        ("push", Shape::new(DType::F64, SUM, 3, 1037).from(2).at(3).in_place().of(BROADCAST)),
+        ("nccl_ring", Shape::new(BF16, SUM, 2, 1040).from(1).of(BROADCAST)),
+        ("pull", Shape::new(BF16, SUM, 2, 1040).of(REDUCE)),
+        ("pull", Shape::new(DType::I32, ReduceOp::Avg, 3, 1037).from(2).at(3).in_place().of(REDUCE)),
+        ("nccl_ring", Shape::new(BF16, SUM, 2, 1040).from(1).of(REDUCE)),
     ];
     let mut text = String::new();
     for (name, shape) in table {
@@ -203,7 +221,7 @@ proptest! {
     #[test]
     fn copies_keep_the_alignment_of_the_input((collective, name) in algorithm(), shape in shape()) {
         let algorithm = algorithms::find(collective, name).expect("a known algorithm");
-        let (_, call) = shape.of(collective).in_place().call();
+        let (_, call) = shape.in_place().of(collective).call();
         if algorithm.supports(&call).is_err() {
             return Ok(());
         }
@@ -223,12 +241,13 @@ fn algorithm() -> impl Strategy<Value = (Collective, &'static str)> {
 fn shape() -> impl Strategy<Value = Shape> {
     let count = prop_oneof![0..40u64, 0..200_000u64, proptest::sample::select(vec![1u64 << 24, (1 << 31) + 9, 1 << 40])];
     let kind = (proptest::sample::select(&DType::ALL[..]), proptest::sample::select(&ReduceOp::ALL[..]), 1..=MAX_WORLD as u32);
-    (kind, count, 0..20u64, any::<bool>()).prop_map(|((dtype, op, world), count, offset, in_place)| Shape {
+    (kind, count, 0..MAX_WORLD as u32, 0..20u64, any::<bool>()).prop_map(|((dtype, op, world), count, root, offset, in_place)| Shape {
         collective: Collective::AllReduce,
         dtype,
         op,
         world,
         count,
+        root,
         offset,
         in_place,
     })

@@ -10,7 +10,6 @@
 //
 // In place the input is this rank's slot of its own output, where it stays: nobody writes there.
 #include "../common/copies.cuh"
-#include "../common/signals.cuh"
 
 template <typename T>
 __device__ __forceinline__ void push(u64 input, const Peers& output, u64 count, const Sync& sync) {

@@ -1,6 +1,7 @@
 // Elements that are only moved: their width is all that is known of them, and no bit of them changes.
 #pragma once
 #include "reduce.cuh"
+#include "signals.cuh"
 
 struct B8 {
     using Stored = u8;

@@ -40,7 +40,7 @@ struct Sync {
     u32 world;
 };
 
-// The rank that comes `step` ranks after this one, going round.
+// The rank that comes `step` ranks after this one, going round; this one again after as many steps as there are ranks.
 __device__ __forceinline__ u32 rank_after(const Sync& sync, u32 step) {
     u32 rank = sync.rank + step;
     return rank < sync.world ? rank : rank - sync.world;

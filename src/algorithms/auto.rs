@@ -129,7 +129,7 @@ pub fn sample_call(collective: Collective, world: u32, bytes: u64) -> Result<Cal
     let region = |name: &str, elements: u64| Region::new(name, 0, elements * dtype.size());
     let (input, output) = (region("input", shape.input()), region("output", shape.output()));
     let buffers = [&input, &output].map(|region| BufferSpec::new(region.buffer.clone(), region.bytes, Role::Data));
-    let call = RankCall { collective, dtype, op: collective.operators()[0], count: shape.count, input, output };
+    let call = RankCall { collective, dtype, op: collective.operators()[0], root: 0, count: shape.count, input, output };
     Call::of_all_ranks(&call, world, &buffers).map_err(|error| error.to_string())
 }
 

@@ -4,10 +4,13 @@
 
 pub mod all_gather;
 pub mod all_reduce;
+pub mod all_to_all;
 pub mod auto;
+pub mod broadcast;
 mod foreign;
 mod lines;
 mod nccl;
+pub mod reduce;
 pub mod reduce_scatter;
 pub mod tuning;
 
@@ -99,6 +102,12 @@ pub fn all() -> &'static [&'static dyn Algorithm] {
         &reduce_scatter::Ll,
         &Nccl::REDUCE_SCATTER_RING,
         &Nccl::REDUCE_SCATTER_SYMMETRIC_LD,
+        &all_to_all::Push,
+        &Nccl::ALL_TO_ALL_SEND_RECV,
+        &broadcast::Push,
+        &Nccl::BROADCAST_RING,
+        &reduce::Pull,
+        &Nccl::REDUCE_RING,
     ]
 }
 
@@ -157,7 +166,8 @@ fn average(call: &Call) -> Arg {
 /// A plan's name for reports.
 fn plan_name(algorithm: &str, call: &Call) -> String {
     let place = if call.in_place() { " in place" } else { "" };
-    format!("{}/{algorithm} {} {} w={} n={}{place}", call.collective, call.dtype, call.op, call.world(), call.count)
+    let root = if call.collective.has_root() { format!(" root={}", call.root) } else { String::new() };
+    format!("{}/{algorithm} {} {} w={} n={}{root}{place}", call.collective, call.dtype, call.op, call.world(), call.count)
 }
 
 /// Threads of a block in kernels that synchronise per block.

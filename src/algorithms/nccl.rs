@@ -66,6 +66,14 @@ impl Nccl {
         environment: &[("NCCL_SYM_KERNEL", "ReduceScatter_LD")],
         ..Nccl::SYMMETRIC_LD_ST
     };
+    /// All-to-all by sends and receives in one group, as every version of NCCL has it. There is nothing to force: the environment is the
+    /// ring's, so that the two share a process.
+    pub const ALL_TO_ALL_SEND_RECV: Nccl =
+        Nccl { collective: Collective::AllToAll, name: "nccl_send_recv", order: Order::Copied, ..Nccl::RING };
+    /// Broadcast by the legacy ring, a chain from the root.
+    pub const BROADCAST_RING: Nccl = Nccl { collective: Collective::Broadcast, order: Order::Copied, ..Nccl::RING };
+    /// Reduce by the legacy ring, a chain to the root.
+    pub const REDUCE_RING: Nccl = Nccl { collective: Collective::Reduce, ..Nccl::RING };
 }
 
 impl Algorithm for Nccl {

@@ -67,7 +67,7 @@ pub fn measure(
     let (input, output) = (region("input", shape.input()), region("output", shape.output()));
     let mut buffers = [&input, &output].map(|region| BufferSpec::new(region.buffer.clone(), region.bytes, Role::Data)).to_vec();
     buffers.extend(algorithm.workspace(dtype, world, input.bytes));
-    let call = RankCall { collective, dtype, op, count: shape.count, input, output };
+    let call = RankCall { collective, dtype, op, count: shape.count, root: 0, input, output };
     let call = Call::of_all_ranks(&call, world, &buffers).map_err(|error| MachineError::Invalid { reason: error.to_string() })?;
     algorithm.supports(&call).map_err(|reason| MachineError::NotSupported { reason })?;
 
@@ -93,7 +93,8 @@ pub fn bandwidths(workload: &Workload, microseconds: f64) -> (f64, f64) {
     let world = f64::from(workload.world);
     let factor = match workload.collective {
         Collective::AllReduce => 2.0 * (world - 1.0) / world,
-        Collective::AllGather | Collective::ReduceScatter => (world - 1.0) / world,
+        Collective::AllGather | Collective::ReduceScatter | Collective::AllToAll => (world - 1.0) / world,
+        Collective::Broadcast | Collective::Reduce => 1.0,
     };
     (algorithm, algorithm * factor)
 }
@@ -108,6 +109,8 @@ mod tests {
     #[case::all_reduce(Collective::AllReduce, ReduceOp::Sum, 1355.0, 198.1, 346.7)]
     #[case::all_gather(Collective::AllGather, ReduceOp::Copy, 699.0, 384.0, 336.0)]
     #[case::reduce_scatter(Collective::ReduceScatter, ReduceOp::Sum, 753.0, 356.5, 311.9)]
+    #[case::broadcast(Collective::Broadcast, ReduceOp::Copy, 699.0, 384.0, 384.0)]
+    #[case::all_to_all(Collective::AllToAll, ReduceOp::Copy, 699.0, 384.0, 336.0)]
     fn bus_bandwidth_is_that_of_nccl_tests(
         #[case] collective: Collective,
         #[case] op: ReduceOp,

@@ -27,11 +27,26 @@ pub enum Collective {
     /// Rank r gets the element-wise reduction of slot r of all ranks' inputs. Input: world x `count` elements, one slot a rank; output:
     /// `count`.
     ReduceScatter,
+    /// Rank r gets slot r of all ranks' inputs, one after the other. Input: world x `count` elements, one slot a rank; output: the same, in
+    /// which slot k is slot r of rank k's input.
+    AllToAll,
+    /// Every rank gets the root's input. Input and output: `count` elements each; what the other ranks pass as input is not looked at.
+    Broadcast,
+    /// The root gets the element-wise reduction of all ranks' inputs; what lies in the other ranks' outputs stays. Input and output: `count`
+    /// elements each.
+    Reduce,
 }
 
 impl Collective {
     /// Every collective, in the order of reports.
-    pub const ALL: [Collective; 3] = [Collective::AllReduce, Collective::AllGather, Collective::ReduceScatter];
+    pub const ALL: [Collective; 6] = [
+        Collective::AllReduce,
+        Collective::AllGather,
+        Collective::ReduceScatter,
+        Collective::AllToAll,
+        Collective::Broadcast,
+        Collective::Reduce,
+    ];
 
     /// The name in case ids, paths and reports.
     pub const fn name(self) -> &'static str {
@@ -39,23 +54,37 @@ impl Collective {
             Collective::AllReduce => "all_reduce",
             Collective::AllGather => "all_gather",
             Collective::ReduceScatter => "reduce_scatter",
+            Collective::AllToAll => "all_to_all",
+            Collective::Broadcast => "broadcast",
+            Collective::Reduce => "reduce",
         }
     }
 
     /// The operators that its calls may have: those that reduce, or the copy alone.
     pub const fn operators(self) -> &'static [ReduceOp] {
         match self {
-            Collective::AllReduce | Collective::ReduceScatter => &ReduceOp::ALL,
-            Collective::AllGather => &[ReduceOp::Copy],
+            Collective::AllReduce | Collective::ReduceScatter | Collective::Reduce => &ReduceOp::ALL,
+            Collective::AllGather | Collective::AllToAll | Collective::Broadcast => &[ReduceOp::Copy],
         }
     }
 
     /// Whether all ranks' outputs are the same elements.
     pub const fn gives_all_ranks_the_same(self) -> bool {
         match self {
-            Collective::AllReduce | Collective::AllGather => true,
-            Collective::ReduceScatter => false,
+            Collective::AllReduce | Collective::AllGather | Collective::Broadcast => true,
+            Collective::ReduceScatter | Collective::AllToAll | Collective::Reduce => false,
         }
+    }
+
+    /// Whether one rank, the root, has a role of its own.
+    pub const fn has_root(self) -> bool {
+        matches!(self, Collective::Broadcast | Collective::Reduce)
+    }
+
+    /// Whether a call may be in place. An all-to-all may not, nor may NCCL's: each slot of the output would take the place of one that has
+    /// still to go elsewhere.
+    pub const fn has_in_place(self) -> bool {
+        !matches!(self, Collective::AllToAll)
     }
 }
 

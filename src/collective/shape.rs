@@ -20,6 +20,8 @@ pub struct Shape {
     pub world: u32,
     /// Elements of a slot: what NCCL calls the count of the call.
     pub count: u64,
+    /// The root of a collective that has one; 0 otherwise.
+    pub root: u32,
 }
 
 /// The elements that one element of an output is made of: the same element of each of these ranks' inputs.
@@ -41,18 +43,24 @@ pub struct Destination {
 }
 
 impl Shape {
-    /// A call of `count` elements a slot among `world` ranks.
+    /// A call of `count` elements a slot among `world` ranks, of which rank 0 is the root.
     pub const fn new(collective: Collective, world: u32, count: u64) -> Shape {
-        Shape { collective, world, count }
+        Shape { collective, world, count, root: 0 }
+    }
+
+    /// The same with another root.
+    pub const fn with_root(self, root: u32) -> Shape {
+        Shape { root, ..self }
     }
 
     /// Slots of each rank's input and of each rank's output: 1, or one for each rank.
     pub const fn slots(&self) -> (u64, u64) {
         let world = self.world as u64;
         match self.collective {
-            Collective::AllReduce => (1, 1),
+            Collective::AllReduce | Collective::Broadcast | Collective::Reduce => (1, 1),
             Collective::AllGather => (1, world),
             Collective::ReduceScatter => (world, 1),
+            Collective::AllToAll => (world, world),
         }
     }
 
@@ -71,28 +79,48 @@ impl Shape {
         self.input().max(self.output())
     }
 
-    /// What element `index` of `rank`'s output is made of.
+    /// The ranks that get a result. What lies in the outputs of others stays.
+    pub const fn receivers(&self) -> Range<u32> {
+        match self.collective {
+            Collective::Reduce => self.root..self.root + 1,
+            _ => 0..self.world,
+        }
+    }
+
+    /// What element `index` of `rank`'s output is made of, if it is one of the [receivers](Shape::receivers).
     pub const fn sources(&self, rank: u32, index: u64) -> Sources {
         match self.collective {
-            Collective::AllReduce => Sources { ranks: 0..self.world, index },
+            Collective::AllReduce | Collective::Reduce => Sources { ranks: 0..self.world, index },
+            Collective::Broadcast => Sources { ranks: self.root..self.root + 1, index },
             Collective::AllGather => {
                 let from = (index / self.count) as u32;
                 Sources { ranks: from..from + 1, index: index % self.count }
             }
             Collective::ReduceScatter => Sources { ranks: 0..self.world, index: rank as u64 * self.count + index },
+            Collective::AllToAll => {
+                let from = (index / self.count) as u32;
+                Sources { ranks: from..from + 1, index: rank as u64 * self.count + index % self.count }
+            }
         }
     }
 
-    /// Where element `index` of `rank`'s input ends up.
-    pub const fn destination(&self, rank: u32, index: u64) -> Destination {
-        match self.collective {
+    /// Where element `index` of `rank`'s input ends up, if anywhere.
+    pub const fn destination(&self, rank: u32, index: u64) -> Option<Destination> {
+        Some(match self.collective {
             Collective::AllReduce => Destination { rank: None, index },
             Collective::AllGather => Destination { rank: None, index: rank as u64 * self.count + index },
             Collective::ReduceScatter => Destination { rank: Some((index / self.count) as u32), index: index % self.count },
-        }
+            Collective::AllToAll => {
+                Destination { rank: Some((index / self.count) as u32), index: rank as u64 * self.count + index % self.count }
+            }
+            Collective::Broadcast if rank != self.root => return None,
+            Collective::Broadcast => Destination { rank: None, index },
+            Collective::Reduce => Destination { rank: Some(self.root), index },
+        })
     }
 
-    /// The reference: the bytes of each rank's output, elements of several ranks reduced in rank order and rounded once.
+    /// The reference: the bytes of each rank's output, elements of several ranks reduced in rank order and rounded once; none for a rank that
+    /// gets no result.
     ///
     /// # Panics
     /// If there is not one input of [`Shape::input`] elements for each rank.
@@ -101,7 +129,8 @@ impl Shape {
         if self.collective.gives_all_ranks_the_same() {
             return vec![self.result(dtype, op, inputs, 0); inputs.len()];
         }
-        (0..self.world).map(|rank| self.result(dtype, op, inputs, rank)).collect()
+        let receivers = self.receivers();
+        (0..self.world).map(|rank| if receivers.contains(&rank) { self.result(dtype, op, inputs, rank) } else { Vec::new() }).collect()
     }
 
     fn result(&self, dtype: DType, op: ReduceOp, inputs: &[Vec<u8>], rank: u32) -> Vec<u8> {
@@ -138,6 +167,7 @@ mod tests {
     #[case(Collective::AllGather, ReduceOp::Copy, 2, [&[1, 2, 10, 20][..], &[1, 2, 10, 20]])]
     #[case(Collective::ReduceScatter, ReduceOp::Sum, 2, [&[11, 22][..], &[33, 44]])]
     #[case(Collective::ReduceScatter, ReduceOp::Max, 1, [&[10][..], &[20]])]
+    #[case(Collective::AllToAll, ReduceOp::Copy, 2, [&[1, 2, 10, 20][..], &[3, 4, 30, 40]])]
     fn results_are_those_of_the_definition(
         #[case] collective: Collective,
         #[case] op: ReduceOp,
@@ -150,6 +180,15 @@ mod tests {
         assert_eq!(shape.results(DType::I32, op, &[input(1), input(10)]), expected.map(bytes));
     }
 
+    #[test]
+    fn the_root_sends_in_a_broadcast_and_gets_in_a_reduce() {
+        let bytes = |values: &[i32]| values.iter().flat_map(|value| value.to_le_bytes()).collect::<Vec<u8>>();
+        let inputs = [bytes(&[1, 2]), bytes(&[10, 20]), bytes(&[100, 200])];
+        let of = |collective, op| Shape::new(collective, 3, 2).with_root(1).results(DType::I32, op, &inputs);
+        assert_eq!(of(Collective::Broadcast, ReduceOp::Copy), vec![bytes(&[10, 20]); 3]);
+        assert_eq!(of(Collective::Reduce, ReduceOp::Sum), [Vec::new(), bytes(&[111, 222]), Vec::new()]);
+    }
+
     /// A NaN loses its payload in arithmetic, not in a copy.
     #[test]
     fn copies_keep_every_bit() {
@@ -160,20 +199,32 @@ mod tests {
 
     #[rstest]
     fn sources_and_destinations_are_each_others_inverse(
-        #[values(Collective::AllReduce, Collective::AllGather, Collective::ReduceScatter)] collective: Collective,
+        #[values(
+            Collective::AllReduce,
+            Collective::AllGather,
+            Collective::ReduceScatter,
+            Collective::AllToAll,
+            Collective::Broadcast,
+            Collective::Reduce
+        )]
+        collective: Collective,
         #[values(1, 3)] world: u32,
     ) {
-        let shape = Shape::new(collective, world, 5);
-        for rank in 0..world {
+        let shape = Shape::new(collective, world, 5).with_root(world - 1);
+        let mut used = 0;
+        for rank in shape.receivers() {
             for index in 0..shape.output() {
                 let sources = shape.sources(rank, index);
                 assert!(sources.index < shape.input() && sources.ranks.end <= world, "{shape}: {sources:?}");
                 for from in sources.ranks {
-                    let destination = shape.destination(from, sources.index);
+                    let destination = shape.destination(from, sources.index).expect("it is used");
                     assert_eq!(destination.index, index, "{shape}");
                     assert!(destination.rank.is_none_or(|to| to == rank), "{shape}");
+                    used += u64::from(destination.rank.is_some() || rank == shape.receivers().start);
                 }
             }
         }
+        let somewhere = |rank: u32| (0..shape.input()).filter(move |&index| shape.destination(rank, index).is_some()).count() as u64;
+        assert_eq!(used, (0..world).map(somewhere).sum::<u64>(), "{shape}");
     }
 }

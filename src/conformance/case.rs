@@ -29,6 +29,8 @@ pub struct Case {
     pub world: u32,
     /// Elements of a slot of the call; 0 for a sequence, whose calls have counts of their own.
     pub count: u64,
+    /// The root of a collective that has one; 0 otherwise, and for a sequence, whose calls have roots of their own.
+    pub root: u32,
     /// Elements between the start of a buffer and of its region.
     pub offset: u64,
     /// Whether the output takes the input's place.
@@ -90,6 +92,24 @@ pub enum Item {
     },
 }
 
+impl Item {
+    /// Its calls.
+    fn shots(&self) -> &[Shot] {
+        match self {
+            Item::Eager(shot) => std::slice::from_ref(shot),
+            Item::Graph { calls, .. } => calls,
+        }
+    }
+
+    /// The same, to be changed.
+    pub(super) fn shots_mut(&mut self) -> &mut [Shot] {
+        match self {
+            Item::Eager(shot) => std::slice::from_mut(shot),
+            Item::Graph { calls, .. } => calls,
+        }
+    }
+}
+
 /// One call of a sequence.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Shot {
@@ -97,6 +117,8 @@ pub struct Shot {
     pub algorithm: String,
     /// Elements.
     pub count: u64,
+    /// The root of a collective that has one; 0 otherwise.
+    pub root: u32,
     /// Elements between the start of the buffer and of the region.
     pub offset: u64,
     /// Whether the output takes the input's place.
@@ -125,7 +147,7 @@ pub struct CaseError {
 }
 
 impl Case {
-    /// A case with every default: tagged inputs, no offset, out of place, seed 0.
+    /// A case with every default: tagged inputs, rank 0 as root, no offset, out of place, seed 0.
     pub fn new(collective: Collective, algorithm: &str, dtype: DType, op: ReduceOp, world: u32, count: u64) -> Case {
         Case {
             collective,
@@ -134,6 +156,7 @@ impl Case {
             op,
             world,
             count,
+            root: 0,
             offset: 0,
             in_place: false,
             inputs: InputClass::Tagged,
@@ -166,15 +189,12 @@ impl Case {
 
     /// What a call of `count` elements a slot is about.
     pub fn shape(&self, count: u64) -> Shape {
-        Shape::new(self.collective, self.world, count)
+        Shape::new(self.collective, self.world, count).with_root(self.root)
     }
 
     /// All calls of a sequence.
     pub fn shots(&self) -> impl Iterator<Item = &Shot> {
-        self.calls.iter().flat_map(|item| match item {
-            Item::Eager(shot) => std::slice::from_ref(shot),
-            Item::Graph { calls, .. } => calls,
-        })
+        self.calls.iter().flat_map(Item::shots)
     }
 
     /// Groups that the case opens.
@@ -189,6 +209,7 @@ impl Case {
             fields.push(("n", self.count.to_string()));
         }
         let mut push = |key, given: bool, value: String| given.then(|| fields.push((key, value)));
+        push("root", self.root != 0, self.root.to_string());
         push("off", self.offset != 0, self.offset.to_string());
         push("in_place", self.in_place, String::new());
         push("graph", self.graph != Graph::default(), format!("{}x{}", self.graph.calls, self.graph.replays));
@@ -212,6 +233,14 @@ impl Case {
         if !self.collective.operators().contains(&self.op) {
             let allowed: Vec<&str> = self.collective.operators().iter().map(|op| op.name()).collect();
             return Err(format!("operator {} of {}: expected one of {}", self.op, self.collective, allowed.join(", ")));
+        }
+        let roots = if self.collective.has_root() { self.world } else { 1 };
+        if let Some(root) = self.shots().map(|shot| shot.root).chain([self.root]).find(|&root| root >= roots) {
+            let allowed = if self.collective.has_root() { format!("roots are 0 to {}", roots - 1) } else { "it has no root".into() };
+            return Err(format!("root {root} of {}: {allowed}", self.collective));
+        }
+        if !self.collective.has_in_place() && (self.in_place || self.shots().any(|shot| shot.in_place)) {
+            return Err(format!("in_place: {} has no call in place", self.collective));
         }
         self.algorithms()?;
         algorithms::find(self.collective, &self.algorithm)?;
@@ -251,6 +280,9 @@ impl fmt::Display for Item {
 impl fmt::Display for Shot {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}.{}", self.algorithm, self.count)?;
+        if self.root != 0 {
+            write!(f, ".root{}", self.root)?;
+        }
         if self.offset != 0 {
             write!(f, ".off{}", self.offset)?;
         }
@@ -285,7 +317,7 @@ impl fmt::Display for Fault {
 }
 
 /// The keys of an id, in the order in which they are written.
-pub(super) const KEYS: [&str; 11] = ["w", "n", "off", "in_place", "graph", "inputs", "peer", "skew", "calls", "fault", "seed"];
+pub(super) const KEYS: [&str; 12] = ["w", "n", "root", "off", "in_place", "graph", "inputs", "peer", "skew", "calls", "fault", "seed"];
 
 /// The most calls in one graph, launches of it, and groups.
 const MOST_CALLS: u32 = 16;
@@ -317,6 +349,7 @@ fn parse(id: &str) -> Result<Case, String> {
         match key {
             "w" => case.world = number(key, value)?,
             "n" => case.count = number(key, value)?,
+            "root" => case.root = number(key, value)?,
             "off" => case.offset = number(key, value)?,
             "in_place" if value.is_empty() => case.in_place = true,
             "graph" => case.graph = graph(value)?,
@@ -416,19 +449,20 @@ fn shot(text: &str) -> Result<Shot, String> {
     let mut parts = text.split('.');
     let algorithm = parts.next().unwrap_or_default().to_owned();
     let count = number("calls", parts.next().ok_or_else(|| format!("`{text}` is not ALGORITHM.COUNT"))?)?;
-    let mut shot = Shot { algorithm, count, offset: 0, in_place: false, group: 0 };
+    let mut shot = Shot { algorithm, count, root: 0, offset: 0, in_place: false, group: 0 };
     for part in parts {
         match part {
             "in_place" => shot.in_place = true,
-            _ => match (part.strip_prefix("off"), part.strip_prefix('g')) {
-                (Some(offset), _) => shot.offset = number("off", offset)?,
-                (_, Some(group)) => {
+            _ => match (part.strip_prefix("root"), part.strip_prefix("off"), part.strip_prefix('g')) {
+                (Some(root), ..) => shot.root = number("root", root)?,
+                (_, Some(offset), _) => shot.offset = number("off", offset)?,
+                (.., Some(group)) => {
                     shot.group = number("g", group)?;
                     if shot.group >= MOST_GROUPS {
                         return Err(format!("`.{part}` in call `{text}`: groups are 0 to {}", MOST_GROUPS - 1));
                     }
                 }
-                _ => return Err(format!("unknown `.{part}` in call `{text}`: expected .offN, .in_place or .gN")),
+                _ => return Err(format!("unknown `.{part}` in call `{text}`: expected .rootN, .offN, .in_place or .gN")),
             },
         }
     }
@@ -482,7 +516,7 @@ impl Query {
 /// What a key that the id leaves out stands for.
 fn default_of(key: &str) -> &'static str {
     match key {
-        "off" | "seed" => "0",
+        "root" | "off" | "seed" => "0",
         "inputs" => "tagged",
         "graph" => "1x2",
         _ => "",
@@ -511,6 +545,9 @@ mod tests {
     #[case("all_reduce/one_shot:f64,avg:w=2:n=5:fault=illegal_address@r1")]
     #[case("all_gather/push:bf16,copy:w=4:n=1040:in_place:peer=nccl_ring")]
     #[case("reduce_scatter/pull:f32,avg:w=5:calls=pull.7.in_place+[pull.33.off1]x2")]
+    #[case("all_to_all/push:f64,copy:w=5:n=33:off=1:peer=nccl_send_recv")]
+    #[case("broadcast/push:bf16,copy:w=4:n=1040:root=3:in_place:peer=nccl_ring")]
+    #[case("reduce/pull:f32,avg:w=5:calls=pull.7.root4.in_place+[pull.33.root1.off1.g1]x2")]
     fn ids_are_read_and_written(#[case] id: &str) {
         assert_eq!(id.parse::<Case>().unwrap().to_string(), id);
     }
@@ -523,8 +560,16 @@ mod tests {
 
     #[rstest]
     #[case("all_reduce", "`all_reduce` is not COLLECTIVE/ALGORITHM")]
-    #[case("all_redcue/x:bf16,sum:w=2:n=1", "unknown collective `all_redcue`: expected one of all_reduce, all_gather, reduce_scatter")]
+    #[case(
+        "all_redcue/x:bf16,sum:w=2:n=1",
+        "unknown collective `all_redcue`: expected one of all_reduce, all_gather, reduce_scatter, all_to_all, broadcast, reduce"
+    )]
     #[case("all_gather/push:bf16,sum:w=2:n=1", "operator sum of all_gather: expected one of copy")]
+    #[case("reduce/pull:bf16,sum:w=2:n=1:root=2", "root 2 of reduce: roots are 0 to 1")]
+    #[case("reduce/pull:bf16,sum:w=2:calls=pull.1+pull.1.root2", "root 2 of reduce: roots are 0 to 1")]
+    #[case("all_reduce/two_shot:bf16,sum:w=2:n=1:root=1", "root 1 of all_reduce: it has no root")]
+    #[case("all_to_all/push:bf16,copy:w=2:n=1:in_place", "in_place: all_to_all has no call in place")]
+    #[case("all_to_all/push:bf16,copy:w=2:calls=push.1+[push.2.in_place]x2", "in_place: all_to_all has no call in place")]
     #[case("all_reduce/two_shot:bf16,copy:w=2:n=1", "operator copy of all_reduce: expected one of sum, min, max, avg")]
     #[case("all_reduce/tow_shot:bf16,sum:w=2:n=1", "unknown algorithm `tow_shot` of all_reduce: expected one of one_shot, two_shot")]
     #[case("all_reduce/two_shot:bf16,sum:n=1", "no world size (w=)")]

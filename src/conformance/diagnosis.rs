@@ -199,9 +199,9 @@ impl<'a, T: Element> Evidence<'a, T> {
         });
     }
 
-    /// Where ranks have slots: one was taken for another.
+    /// Where ranks have slots, or elements are one rank's: one was taken for another.
     fn slots(&'a self, all: &mut Hypotheses<'a, T>) {
-        if self.shape.slots() == (1, 1) {
+        if self.shape.slots() == (1, 1) && self.op.reduces() {
             return;
         }
         for k in 0..self.ranks.len() {

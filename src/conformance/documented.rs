@@ -29,9 +29,10 @@ fn the_document_has_a_row_for_every_key() {
 #[test]
 fn the_document_has_a_row_for_every_property() {
     let mut names = properties("all_reduce/two_shot:bf16,sum:w=3:n=100:peer=nccl_ring");
+    names.extend(properties("reduce/pull:bf16,sum:w=3:n=100:root=1"));
     // What is said of a process that hung or died: no property of results, so that no simulated run has them.
     names.extend(["finishes", "survives", "worker"].map(str::to_owned));
-    assert!(names.len() >= 18, "{names:?}");
+    assert!(names.len() >= 19, "{names:?}");
     for name in names {
         assert_row(&name, "property");
     }

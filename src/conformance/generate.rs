@@ -95,8 +95,11 @@ fn item(of: (Collective, &[&'static str]), dtype: DType, world: u32, groups: u32
 fn shot((collective, algorithms): (Collective, &[&'static str]), dtype: DType, world: u32) -> impl Strategy<Value = Shot> + use<> {
     let algorithm = proptest::sample::select(algorithms.to_vec());
     let count = proptest::sample::select(counts_in_sequences(collective, dtype, world));
-    (algorithm, count, proptest::sample::select(vec![0u64, 0, 0, 1, 5]), proptest::bool::weighted(0.3))
-        .prop_map(|(algorithm, count, offset, in_place)| Shot { algorithm: algorithm.into(), count, offset, in_place, group: 0 })
+    let root = if collective.has_root() { (0..world).boxed() } else { Just(0).boxed() };
+    let in_place = if collective.has_in_place() { proptest::bool::weighted(0.3).boxed() } else { Just(false).boxed() };
+    (algorithm, count, root, proptest::sample::select(vec![0u64, 0, 0, 1, 5]), in_place).prop_map(
+        |(algorithm, count, root, offset, in_place)| Shot { algorithm: algorithm.into(), count, root, offset, in_place, group: 0 },
+    )
 }
 
 fn skew(world: u32) -> impl Strategy<Value = Skew> {
@@ -202,7 +205,8 @@ fn simpler(case: &Case) -> Vec<Case> {
     };
     if let [Item::Eager(only)] = &case.calls[..] {
         push(&|c| {
-            (c.algorithm, c.count, c.offset, c.in_place) = (only.algorithm.clone(), only.count, only.offset, only.in_place);
+            (c.algorithm, c.count, c.root) = (only.algorithm.clone(), only.count, only.root);
+            (c.offset, c.in_place) = (only.offset, only.in_place);
             c.calls.clear();
         });
     }
@@ -224,6 +228,8 @@ fn simpler(case: &Case) -> Vec<Case> {
         if world >= 2 && world < case.world {
             push(&|c| {
                 c.world = world;
+                c.root = c.root.min(world - 1);
+                c.calls.iter_mut().flat_map(Item::shots_mut).for_each(|shot| shot.root = shot.root.min(world - 1));
                 c.skew = c.skew.map(|s| Skew { rank: s.rank.min(world - 1), ..s });
             });
         }
@@ -233,17 +239,17 @@ fn simpler(case: &Case) -> Vec<Case> {
     }
     for index in 0..case.calls.len() {
         push(&|c| {
-            let shots: &mut [Shot] = match &mut c.calls[index] {
-                Item::Eager(shot) => std::slice::from_mut(shot),
-                Item::Graph { calls, .. } => calls,
-            };
-            for shot in shots {
+            for shot in c.calls[index].shots_mut() {
                 shot.count = counts_below(case, shot.count).first().copied().unwrap_or(shot.count);
                 shot.offset = 0;
                 shot.in_place = false;
             }
         });
     }
+    for index in 0..case.calls.len() {
+        push(&|c| c.calls[index].shots_mut().iter_mut().for_each(|shot| shot.root = 0));
+    }
+    push(&|c| c.root = 0);
     push(&|c| c.offset = 0);
     push(&|c| c.in_place = false);
     push(&|c| c.dtype = DType::F32);
@@ -288,6 +294,14 @@ mod tests {
     }
 
     #[test]
+    fn roots_stay_ranks_of_smaller_worlds() {
+        let id = "reduce/pull:f32,sum:w=8:n=33:root=7";
+        assert_eq!(shrunk(id, |c| c.root > 0), "reduce/pull:f32,sum:w=2:n=1:root=1:graph=1x0");
+        let id = "broadcast/push:f32,copy:w=8:calls=push.7.root5+push.9";
+        assert_eq!(shrunk(id, |c| c.shots().any(|shot| shot.root > 0)), "broadcast/push:f32,copy:w=2:graph=1x0:calls=push.1.root1");
+    }
+
+    #[test]
     fn a_failure_that_does_not_come_back_keeps_its_case() {
         let id = "all_reduce/two_shot:bf16,sum:w=8:n=1040";
         assert_eq!(shrunk(id, |_| false), id);
@@ -295,7 +309,7 @@ mod tests {
 
     #[test]
     fn generated_sequences_read_back() {
-        let of_others = [Collective::AllGather, Collective::ReduceScatter].map(|collective| sequences_of(collective, 20, 3)).concat();
+        let of_others: Vec<Case> = Collective::ALL.into_iter().flat_map(|collective| sequences_of(collective, 20, 3)).collect();
         for case in sequences(50, 3).into_iter().chain(sequences_over_multicast(20, 3)).chain(of_others) {
             assert_eq!(case.to_string().parse::<Case>().as_ref(), Ok(&case));
         }

@@ -1,7 +1,7 @@
 //! Lists of cases: what `smoke`, `merge` and `faults` stand for.
 
 mod chosen;
-mod slotted;
+mod others;
 
 use super::{
     case::{Case, Fault, Graph, Item, Shot, Skew},
@@ -86,7 +86,7 @@ fn sample(collective: Collective, dtype: DType, op: ReduceOp) -> Call {
     let region = |name: &str, elements: u64| Region::new(name, 0, elements * dtype.size());
     let (input, output) = (region("input", shape.input()), region("output", shape.output()));
     let buffers = [&input, &output].map(|region| BufferSpec::new(region.buffer.clone(), region.bytes, Role::Data));
-    let call = RankCall { collective, dtype, op, count: 1, input, output };
+    let call = RankCall { collective, dtype, op, count: 1, root: 0, input, output };
     Call::of_all_ranks(&call, 2, &buffers).expect("one element fits")
 }
 
@@ -162,7 +162,7 @@ fn smoke(seed: u64) -> Vec<Case> {
             }
         }
     }
-    cases.extend(slotted::smoke(seed));
+    cases.extend(others::smoke(seed));
     cases
 }
 
@@ -224,7 +224,7 @@ fn merge(seed: u64) -> Vec<Case> {
         }
     }
     cases.extend(merge_over_multicast(seed, &mut choice));
-    cases.extend(slotted::merge(seed));
+    cases.extend(others::merge(seed));
     cases.extend(chosen::merge(seed));
     cases
 }
@@ -290,7 +290,8 @@ fn as_supported(case: Case) -> Case {
 
 /// Eager calls and a graph whose counts, and so grids, change from call to call, on two groups.
 fn sequence_of_foreign(case: &Case, counts: &[u64], choice: &mut Choice) -> Case {
-    let mut shot = |group| Shot { algorithm: case.algorithm.clone(), count: choice.of(counts), offset: 0, in_place: case.in_place, group };
+    let mut shot =
+        |group| Shot { algorithm: case.algorithm.clone(), count: choice.of(counts), root: 0, offset: 0, in_place: case.in_place, group };
     let graph = Item::Graph { calls: vec![shot(0), shot(0)], replays: 3 };
     let calls = vec![Item::Eager(shot(0)), Item::Eager(shot(0)), graph, Item::Eager(shot(1)), Item::Eager(shot(0))];
     Case { calls, in_place: false, ..case.clone() }
@@ -338,8 +339,8 @@ fn modest_counts(collective: Collective, dtype: DType, world: u32, most: u64) ->
 pub(super) fn counts_in_sequences(collective: Collective, dtype: DType, world: u32) -> Vec<u64> {
     match collective {
         Collective::AllReduce => boundary_counts(dtype, world.into()),
-        // A slot for each rank: the same counts would be as many times the elements.
-        Collective::AllGather | Collective::ReduceScatter => modest_counts(collective, dtype, world, MODEST_ELEMENTS),
+        // With a slot for each rank the same counts would be as many times the elements.
+        _ => modest_counts(collective, dtype, world, MODEST_ELEMENTS),
     }
 }
 
@@ -360,9 +361,10 @@ fn modest(
     case
 }
 
-/// Placement, graph shape and skew, for a case that has the rest.
+/// Root, placement, graph shape and skew, for a case that has the rest.
 fn vary(case: &mut Case, choice: &mut Choice) {
-    case.in_place = choice.one_in(3);
+    case.root = root(case, choice);
+    case.in_place = choice.one_in(3) && case.collective.has_in_place();
     case.offset = choice.of(&[0, 0, 0, 1, 3, 8]);
     case.graph = choice.of(&[Graph::default(), Graph { calls: 2, replays: 3 }, Graph { calls: 3, replays: 2 }]);
     if case.world > 1 && choice.one_in(6) {
@@ -372,6 +374,11 @@ fn vary(case: &mut Case, choice: &mut Choice) {
             site: choice.of(&[None, Some(Site::Enter), Some(Site::End), Some(Site::Leave)]),
         });
     }
+}
+
+/// Any rank where the collective has a root. Elsewhere nothing is chosen, so that what else is stays as it is.
+fn root(case: &Case, choice: &mut Choice) -> u32 {
+    if case.collective.has_root() { choice.next() as u32 % case.world } else { 0 }
 }
 
 fn faults() -> Vec<Case> {
@@ -458,7 +465,7 @@ mod tests {
     #[test]
     fn merge_covers_the_other_collectives() {
         let cases = List::Merge.cases(0);
-        for (collective, algorithm) in slotted::algorithms() {
+        for (collective, algorithm) in others::algorithms() {
             let own: Vec<&Case> = cases.iter().filter(|case| (case.collective, &*case.algorithm) == (collective, algorithm)).collect();
             assert!((250..500).contains(&own.len()), "{}", own.len());
             let any = |is: &dyn Fn(&Case) -> bool| own.iter().any(|case| is(case));
@@ -472,8 +479,14 @@ mod tests {
                     }
                 }
             }
-            assert!(any(&|c| c.in_place && c.peer.is_some()) && any(&|c| c.skew.is_some()));
-            assert!(cases.iter().any(|c| c.collective == collective && c.calls.len() > 2));
+            assert_eq!(any(&|c| c.in_place && c.peer.is_some()), collective.has_in_place(), "{collective}");
+            for root in [1, 7, 15].into_iter().filter(|_| collective.has_root()) {
+                assert!(any(&|c| c.root == root), "{collective} {root}");
+            }
+            assert!(any(&|c| c.peer.is_some()) && any(&|c| c.skew.is_some()), "{collective}");
+            let of_collective = |is: &dyn Fn(&Case) -> bool| cases.iter().any(|c| c.collective == collective && is(c));
+            assert_eq!(of_collective(&|c| c.shots().any(|shot| shot.root > 0)), collective.has_root(), "{collective}");
+            assert!(of_collective(&|c| c.calls.len() > 2), "{collective}");
         }
     }
 

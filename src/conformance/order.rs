@@ -53,8 +53,8 @@ pub struct Run {
 pub struct Orders {
     /// What the algorithm's contract says.
     pub promised: Order,
-    /// For each rank, runs of elements of its output, ascending.
-    pub ranks: Vec<Vec<Run>>,
+    /// For each rank that gets a result, runs of elements of its output, ascending.
+    pub ranks: Vec<(u32, Vec<Run>)>,
 }
 
 /// M and the unit of a type, if its sums round. A unit times the ranks must be lost beside M, in the type and in f32.
@@ -135,7 +135,7 @@ pub fn reveal(
     let (input, output) = (region("input", shape.input()), region("output", shape.output()));
     let mut buffers = [&input, &output].map(|region| BufferSpec::new(region.buffer.clone(), region.bytes, Role::Data)).to_vec();
     buffers.extend(algorithm.workspace(dtype, world, input.bytes));
-    let call = RankCall { collective, dtype, op: ReduceOp::Sum, count, input: input.clone(), output: output.clone() };
+    let call = RankCall { collective, dtype, op: ReduceOp::Sum, root: 0, count, input: input.clone(), output: output.clone() };
     let call = Call::of_all_ranks(&call, world, &buffers).map_err(|error| MachineError::Invalid { reason: error.to_string() })?;
     algorithm.supports(&call).map_err(refused)?;
 
@@ -143,8 +143,8 @@ pub fn reveal(
     let target = Target { build: Build::Release, waiting_blocks: machine.waiting_blocks(world as usize, 1) };
     let group = machine.open_group(world as usize, &buffers)?;
     let script = Script { steps: vec![Step::Enqueue { group, stream: 0, plan: Arc::new(algorithm.plan(&call, &target)) }] };
-    // sizes[rank][element]: one for each pair.
-    let mut sizes = vec![vec![Vec::new(); shape.output() as usize]; world as usize];
+    // For each rank that gets a result, for each of its elements, one for each pair.
+    let mut sizes: Vec<(u32, Vec<Vec<u32>>)> = shape.receivers().map(|rank| (rank, vec![Vec::new(); shape.output() as usize])).collect();
     for (i, j) in pairs(world) {
         for rank in 0..world {
             let value = if rank == i {
@@ -157,8 +157,8 @@ pub fn reveal(
             machine.write(group, rank as usize, &input, &encode(dtype, value).repeat(shape.input() as usize))?;
         }
         machine.run(&script, deadline)?;
-        for (rank, of_rank) in sizes.iter_mut().enumerate() {
-            let bytes = machine.read(group, rank, &output)?;
+        for (rank, of_rank) in &mut sizes {
+            let bytes = machine.read(group, *rank as usize, &output)?;
             for (sizes, element) in of_rank.iter_mut().zip(bytes.chunks_exact(dtype.size() as usize)) {
                 let outside = with_element!(dtype, T => T::from_bytes(element).to_f64()) / unit;
                 // Anything else than a number of ranks stands for no tree: no subtree has no rank.
@@ -167,7 +167,7 @@ pub fn reveal(
             }
         }
     }
-    let ranks = sizes.iter().map(|of_rank| runs(world, of_rank)).collect();
+    let ranks = sizes.iter().map(|(rank, of_rank)| (*rank, runs(world, of_rank))).collect();
     Ok(Orders { promised: algorithm.contract(&call).order, ranks })
 }
 
@@ -335,7 +335,8 @@ mod tests {
             (Collective::AllReduce, "two_shot"),
             (Collective::AllReduce, "one_shot_push"),
             (Collective::ReduceScatter, "pull"),
-            (Collective::ReduceScatter, "ll")
+            (Collective::ReduceScatter, "ll"),
+            (Collective::Reduce, "pull")
         )]
         (collective, name): (Collective, &str),
         #[values(DType::BF16, DType::F16, DType::F64)] dtype: DType,
@@ -344,7 +345,7 @@ mod tests {
         let mut machine = crate::emulator::Emulator::new(crate::emulator::EmulatorOptions::default());
         let revealed = reveal(&mut machine, algorithm, (dtype, 4, 37), Duration::from_secs(20)).unwrap();
         assert_eq!(revealed.promised, Order::RankAscending);
-        for of_rank in revealed.ranks {
+        for (_, of_rank) in revealed.ranks {
             let [run] = &of_rank[..] else { panic!("one order: {of_rank:?}") };
             assert_eq!((run.elements.clone(), run.revealed.to_string()), (0..37, "((r0 + r1) + r2) + r3".to_owned()));
         }

@@ -12,6 +12,7 @@ use super::{
     verdict::{Finding, Status, Verdict},
 };
 use crate::{
+    collective::Shape,
     contract::Order,
     machine::{Machine, MachineError},
     plan::{Build, Op, Step},
@@ -180,13 +181,14 @@ fn check(case: &Case, scenario: &Scenario, machine: &mut dyn Machine) -> Result<
     for (index, recorded) in scenario.calls.iter().enumerate() {
         let kept = read_all(machine, recorded)?;
         checks.call(index, recorded, &kept);
+        checks.untouched(index, recorded, &kept);
         if !recorded.by_peer && matches!(recorded.contract.order, Order::RankAscending | Order::Copied) {
             kept.iter().for_each(|output| checks.outputs.add(output));
         }
         outputs.push(kept);
     }
     for related in &scenario.relations {
-        checks.related(related, case, &outputs);
+        checks.related(related, case, &scenario.calls[related.base].call.shape(), &outputs);
     }
     for (group, region, payload) in &scenario.inputs {
         for rank in 0..case.world {
@@ -258,10 +260,24 @@ impl Checks {
         }
     }
 
-    /// One call against another, on every rank.
-    fn related(&mut self, related: &Related, case: &Case, outputs: &[Vec<Vec<u8>>]) {
+    /// The outputs of ranks that get no result, which must be what they were. Peers promise nothing about them.
+    fn untouched(&mut self, index: usize, recorded: &Recorded, outputs: &[Vec<u8>]) {
+        let Recorded { call, poison, payload, by_peer, .. } = recorded;
+        let receivers = call.shape().receivers();
+        for (rank, output) in (0..).zip(outputs).filter(|(rank, _)| !by_peer && !receivers.contains(rank)) {
+            let before = if call.in_place() { payload.bytes(rank, 0..call.count) } else { vec![*poison; output.len()] };
+            let first = before.iter().zip(output).position(|(before, now)| before != now);
+            let found = first.map(|at| format!("rank {rank} gets no result, but byte {at} of its output was overwritten"));
+            self.note("untouched", Some(index), found.map(|summary| (summary, String::new())));
+        }
+    }
+
+    /// One call of a shape against another, on every rank that gets a result.
+    fn related(&mut self, related: &Related, case: &Case, shape: &Shape, outputs: &[Vec<Vec<u8>>]) {
         let Related { property, base, other, relation } = *related;
-        let broken = outputs[base].iter().zip(&outputs[other]).enumerate().find_map(|(rank, (base, other))| {
+        let receivers = shape.receivers();
+        let pairs = outputs[base].iter().zip(&outputs[other]).enumerate().filter(|(rank, _)| receivers.contains(&(*rank as u32)));
+        let broken = pairs.into_iter().find_map(|(rank, (base, other))| {
             let relation = relation.on(rank as u32).with_third(|third| &outputs[third][rank][..]);
             relation_broken(relation, case.dtype, base, other).map(|difference| (rank, difference))
         });
@@ -345,6 +361,25 @@ pub(super) mod tests {
         if seen.rank == 2 {
             element(result, 7)[0] ^= 1;
         }
+    }
+
+    fn written_on_rank_2(seen: Observed<'_>, result: &mut [u8]) {
+        if seen.rank == 2 {
+            element(result, 9)[1] ^= 1;
+        }
+    }
+
+    /// If this fails, a reduce may spoil the outputs of ranks that get no result.
+    #[rstest]
+    #[case("reduce/pull:bf16,sum:w=3:n=100:root=1:peer=nccl_ring")]
+    #[case("reduce/pull:bf16,sum:w=3:n=100:in_place")]
+    #[case("reduce/pull:bf16,sum:w=3:calls=pull.100+[pull.50.root1+pull.70]x3")]
+    fn ranks_that_get_no_result_keep_what_they_have(#[case] id: &str) {
+        let verdict = judged(id, |_, _| {});
+        assert!(verdict.status == Status::Pass && verdict.held.contains(&"untouched".into()), "{verdict:#?}");
+        let verdict = judged(id, written_on_rank_2);
+        assert!(!verdict.findings.is_empty() && verdict.findings.iter().all(|found| found.property == "untouched"), "{verdict:#?}");
+        assert_eq!(verdict.reason, "rank 2 gets no result, but byte 19 of its output was overwritten");
     }
 
     fn wrong_in_later_calls(seen: Observed<'_>, result: &mut [u8]) {

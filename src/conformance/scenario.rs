@@ -13,7 +13,7 @@ use super::{
 };
 use crate::{
     algorithms::{self, Algorithm, Target},
-    collective::{Destination, ReduceOp},
+    collective::ReduceOp,
     contract::Contract,
     plan::{Arg, BufferSpec, Build, Call, Launch, Op, Plan, RankCall, Region, Role, Script, Step},
 };
@@ -40,6 +40,8 @@ pub struct Recorded {
     pub group: usize,
     /// The call.
     pub call: Call,
+    /// What lay in outputs that are no inputs before it.
+    pub poison: u8,
     /// What the algorithm promises about it.
     pub contract: Contract,
     /// Its inputs.
@@ -68,6 +70,11 @@ const LARGE_BYTES: u64 = 64 << 20;
 
 /// What outputs are overwritten with before each call, in turn: NaN in every float type, and a large number.
 const POISON: [u8; 2] = [0xff, 0x7b];
+
+/// What outputs are overwritten with before call `number`.
+fn poison(number: usize) -> u8 {
+    POISON[number % POISON.len()]
+}
 
 /// Exponent of the scaling property: small enough that no input class overflows.
 const SCALE: i32 = 2;
@@ -195,14 +202,16 @@ impl Stages<'_> {
     /// The calls that let every property be tested on one configuration.
     fn standard(&mut self) -> Result<(), String> {
         let case = self.case;
-        let shot = Shot { algorithm: case.algorithm.clone(), count: case.count, offset: case.offset, in_place: case.in_place, group: 0 };
+        let shot = standard_shot(case);
         let first = self.fresh_payload();
         let planned = self.plan(&case.algorithm, shot.clone(), 0, first)?;
         let contract = planned.algorithm.contract(&call(case, &shot, 0, &buffers_of(case, &shot, 0)?)?);
         self.eager(planned.clone());
         if !case.collective.gives_all_ranks_the_same() {
             let reasons = [Some("ranks_agree"), case.peer.as_ref().map(|_| "peer_ranks_agree")];
-            let note = |property: &str| (property.to_owned(), "each rank gets a part of its own".to_owned());
+            let all_receive = case.shape(case.count).receivers().len() == case.world as usize;
+            let reason = if all_receive { "each rank gets a part of its own" } else { "the root alone gets a result" };
+            let note = |property: &str| (property.to_owned(), reason.to_owned());
             self.not_applicable.extend(reasons.into_iter().flatten().map(note));
         }
         let bytes = case.shape(case.count).larger().checked_mul(case.dtype.size()).ok_or("count x size overflows 64 bits")?;
@@ -231,12 +240,15 @@ impl Stages<'_> {
         let index = (case.seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 3) % case.shape(case.count).input().max(1);
         let rank = (case.seed >> 1) as u32 % case.world;
         let flipped = changed(Transform::Flip { rank, index });
-        let to = if case.count == 0 { Destination { rank: None, index } } else { case.shape(case.count).destination(rank, index) };
-        self.relate("independence", independence, Relation::EqualBut(to), flipped);
+        let to = if case.count == 0 { None } else { case.shape(case.count).destination(rank, index) };
+        self.relate("independence", independence, to.map_or(Relation::Equal, Relation::EqualBut), flipped);
         let elsewhere = Shot { in_place: !case.in_place, ..shot.clone() };
-        let applies = match same.algorithm.supports(&call(case, &elsewhere, 0, &buffers_of(case, &elsewhere, 0)?)?) {
-            Ok(()) => promised(contract.in_place_equals_out_of_place),
-            Err(_) => Err("the algorithm does only one of the two"),
+        let applies = if !case.collective.has_in_place() {
+            Err("the collective has no call in place")
+        } else if same.algorithm.supports(&call(case, &elsewhere, 0, &buffers_of(case, &elsewhere, 0)?)?).is_err() {
+            Err("the algorithm does only one of the two")
+        } else {
+            promised(contract.in_place_equals_out_of_place)
         };
         self.relate("in_place", applies, Relation::Equal, Planned { shot: elsewhere, ..same.clone() });
 
@@ -277,6 +289,12 @@ impl Stages<'_> {
             Err(reason) => self.not_applicable.push((property.into(), reason.into())),
         }
     }
+}
+
+/// The call that a case which is no sequence makes over and over.
+fn standard_shot(case: &Case) -> Shot {
+    let Case { count, root, offset, in_place, .. } = *case;
+    Shot { algorithm: case.algorithm.clone(), count, root, offset, in_place, group: 0 }
 }
 
 /// Why what is true of numbers is not asked of copies, whose every bit is compared.
@@ -354,6 +372,7 @@ fn call(case: &Case, shot: &Shot, slot: usize, buffers: &[BufferSpec]) -> Result
         dtype: case.dtype,
         op: case.op,
         count: shot.count,
+        root: shot.root,
         input: region(input, shape.input()),
         output: region(output, shape.output()),
     };
@@ -365,7 +384,7 @@ fn call(case: &Case, shot: &Shot, slot: usize, buffers: &[BufferSpec]) -> Result
 /// # Errors
 /// Why not.
 pub(super) fn supports(case: &Case) -> Result<(), String> {
-    let shot = Shot { algorithm: case.algorithm.clone(), count: case.count, offset: case.offset, in_place: case.in_place, group: 0 };
+    let shot = standard_shot(case);
     let call = call(case, &shot, 0, &buffers_of(case, &shot, 0)?)?;
     algorithms::find(case.collective, &case.algorithm)?.supports(&call)
 }
@@ -445,7 +464,7 @@ impl<'a> Emitter<'a> {
                 let plan = planned.algorithm.plan(&call, &self.target);
                 self.inject_fault(&planned);
                 let late = self.late();
-                self.produce(&planned, &call);
+                self.produce(&planned, &call, self.calls.len());
                 self.stall(&planned, late, true);
                 self.enqueue(&planned, plan);
                 self.stall(&planned, late, false);
@@ -464,8 +483,8 @@ impl<'a> Emitter<'a> {
                 for launch in launches {
                     let late = self.late();
                     let calls = launch.iter().map(|planned| self.call(planned)).collect::<Result<Vec<_>, _>>()?;
-                    for (planned, call) in launch.iter().zip(&calls) {
-                        self.produce(planned, call);
+                    for (number, (planned, call)) in (self.calls.len()..).zip(launch.iter().zip(&calls)) {
+                        self.produce(planned, call, number);
                     }
                     self.stall(&launch[0], late, true);
                     self.script.steps.push(Step::Replay { graph, stream });
@@ -501,12 +520,12 @@ impl<'a> Emitter<'a> {
         self.case.skew.filter(|_| self.calls.len() % 2 == 1)
     }
 
-    /// Has every rank write its input and spoil its output, in stream order.
-    fn produce(&mut self, planned: &Planned, call: &Call) {
+    /// Has every rank write its input of call `number` and spoil its output, in stream order.
+    fn produce(&mut self, planned: &Planned, call: &Call, number: usize) {
         if let Some(Skew { rank, microseconds, site: None }) = self.late() {
             self.script.steps.push(Step::Delay { rank: rank as usize, microseconds: microseconds.into() });
         }
-        let byte = POISON[self.calls.len() % POISON.len()];
+        let byte = poison(number);
         let plan = Plan::per_rank("produce", call.world(), |rank| {
             let fill = planned.payload.fill(rank, call.input_of(rank), call.shape().input());
             let poison = Op::Fill { region: call.output_of(rank), byte };
@@ -555,7 +574,8 @@ impl<'a> Emitter<'a> {
             outputs.fill(kept);
         }
         let contract = planned.algorithm.contract(&call);
-        self.calls.push(Recorded { group, call, contract, payload: planned.payload, outputs, by_peer: planned.by_peer });
+        let poison = poison(self.calls.len());
+        self.calls.push(Recorded { group, call, poison, contract, payload: planned.payload, outputs, by_peer: planned.by_peer });
     }
 
     /// The fault strikes before the second call, when the first has shown that all is well.

@@ -122,6 +122,9 @@ impl Simulated {
         let inputs: Vec<Vec<u8>> = ranks.iter().enumerate().map(|(rank, (input, _))| self.bytes(group, rank, input).to_vec()).collect();
         let results = shape.results(*dtype, *op, &inputs);
         for (rank, (mut result, (_, output))) in results.into_iter().zip(ranks).enumerate() {
+            if !shape.receivers().contains(&(rank as u32)) {
+                result = self.bytes(group, rank, output).to_vec();
+            }
             (self.bug)(Observed { call: self.calls, rank, inputs: &inputs }, &mut result);
             self.bytes(group, rank, output).copy_from_slice(&result);
         }
@@ -133,16 +136,23 @@ impl Simulated {
 fn launched(launch: &Launch, world: u32) -> (Collected, (Region, Region)) {
     let (collective, _) = launch.module.split_once('/').expect("COLLECTIVE/ALGORITHM");
     let collective: Collective = collective.parse().expect("a collective");
-    let (input, output, count, average) = match &launch.args[..] {
+    let (input, output, count, average, root) = match &launch.args[..] {
         [Arg::Address(input) | Arg::Peers(input), Arg::Address(output) | Arg::Peers(output), Arg::U64(count), rest @ ..] => {
-            (input, output, *count, matches!(rest, [Arg::U32(1), ..]))
+            let reduces = collective.operators()[0].reduces();
+            let (average, root) = match (rest, collective.has_root()) {
+                ([Arg::U32(average), Arg::U32(root), ..], true) if reduces => (*average, *root),
+                ([Arg::U32(root), ..], true) => (0, *root),
+                ([Arg::U32(average), ..], false) => (*average, 0),
+                _ => (0, 0),
+            };
+            (input, output, *count, average == 1, root)
         }
         [Arg::Address(input), Arg::Address(output), Arg::U32(count), Arg::U32(average), _] => {
-            (input, output, u64::from(*count), *average == 1)
+            (input, output, u64::from(*count), *average == 1, 0)
         }
         [Arg::Multicast(input), Arg::Peers(_), Arg::Address(output), Arg::U64(count), ..]
         | [Arg::Multicast(input), Arg::Peers(_), Arg::Multicast(output), Arg::Peers(_), Arg::U64(count), ..] => {
-            (input, output, *count, false)
+            (input, output, *count, false, 0)
         }
         other => panic!("a kernel's arguments: {other:?}"),
     };
@@ -154,7 +164,7 @@ fn launched(launch: &Launch, world: u32) -> (Collected, (Region, Region)) {
         _ => reduction(&launch.entry),
     };
     let op = if average { ReduceOp::Avg } else { op };
-    let shape = Shape::new(collective, world, count);
+    let shape = Shape::new(collective, world, count).with_root(root);
     (Collected { shape, dtype, op, ranks: Vec::new() }, (input.clone(), output.clone()))
 }
 

@@ -149,7 +149,7 @@ fn warm_up(device: &Device, communicator: &Communicator) -> Result<(), NcclError
     let scratch = Scratch::new(device.driver, 256)?;
     device.service.fill(scratch.address, 0, 256)?;
     let place = (scratch.address, scratch.address);
-    let call = LibraryCall { collective: Collective::AllReduce, dtype: DType::F32, op: ReduceOp::Sum, count: 1 };
+    let call = LibraryCall { collective: Collective::AllReduce, dtype: DType::F32, op: ReduceOp::Sum, count: 1, root: 0 };
     communicator.enqueue(&call, place, device.service.raw())?;
     if device.service.wait(JOIN_LIMIT)? {
         return Ok(());

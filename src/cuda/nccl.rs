@@ -27,11 +27,17 @@ function_table! {
         fn ncclGetUniqueId(*mut ncclUniqueId);
         fn ncclCommInitRankConfig(*mut ncclComm_t, c_int, ncclUniqueId, c_int, *mut ncclConfig_t);
         fn ncclCommDestroy(ncclComm_t);
+        fn ncclBroadcast(*const c_void, *mut c_void, usize, ncclDataType_t, c_int, ncclComm_t, cudaStream_t);
+        fn ncclSend(*const c_void, usize, ncclDataType_t, c_int, ncclComm_t, cudaStream_t);
+        fn ncclRecv(*mut c_void, usize, ncclDataType_t, c_int, ncclComm_t, cudaStream_t);
+        fn ncclGroupStart();
+        fn ncclGroupEnd();
     }
     own {
         fn ncclAllReduce(*const c_void, *mut c_void, usize, ncclDataType_t, u32, ncclComm_t, cudaStream_t) -> u32;
         fn ncclAllGather(*const c_void, *mut c_void, usize, ncclDataType_t, ncclComm_t, cudaStream_t) -> u32;
         fn ncclReduceScatter(*const c_void, *mut c_void, usize, ncclDataType_t, u32, ncclComm_t, cudaStream_t) -> u32;
+        fn ncclReduce(*const c_void, *mut c_void, usize, ncclDataType_t, u32, c_int, ncclComm_t, cudaStream_t) -> u32;
         fn ncclCommGetAsyncError(ncclComm_t, *mut u32) -> u32;
         fn ncclGetErrorString(u32) -> *const c_char;
         fn ncclGetLastError(ncclComm_t) -> *const c_char;
@@ -177,12 +183,15 @@ pub(super) struct LibraryCall {
     pub(super) op: ReduceOp,
     /// Elements of a slot.
     pub(super) count: u64,
+    /// 0 where the collective has none.
+    pub(super) root: u32,
 }
 
 /// One rank's part in a communicator.
 pub(super) struct Communicator {
     nccl: Arc<Nccl>,
     raw: ncclComm_t,
+    world: usize,
 }
 
 // SAFETY: a communicator may be used from any thread, one at a time: each rank's is used by that rank's thread only while a run goes on,
@@ -207,14 +216,15 @@ impl Communicator {
         // SAFETY: the pointers are to live values of the types that NCCL declares.
         let code = unsafe { (nccl.functions.ncclCommInitRankConfig)(&mut raw, world as c_int, id, rank as c_int, &mut config) };
         nccl.check("ncclCommInitRankConfig", code, null_mut())?;
-        Ok(Communicator { nccl, raw })
+        Ok(Communicator { nccl, raw, world })
     }
 
     /// Enqueues a collective of `count` elements a slot, from one address to another.
     pub(super) fn enqueue(&self, call: &LibraryCall, (from, to): (u64, u64), stream: CUstream) -> Result<(), NcclError> {
-        let LibraryCall { collective, dtype, op, count } = *call;
+        let LibraryCall { collective, dtype, op, count, root } = *call;
         let [from, to] = [from, to].map(|address| std::ptr::without_provenance_mut::<c_void>(address as usize));
-        let (count, dtype, stream, functions) = (count as usize, data_type(dtype), stream.cast(), &self.nccl.functions);
+        let (count, bytes, dtype) = (count as usize, dtype.size() as usize, data_type(dtype));
+        let (stream, functions) = (stream.cast(), &self.nccl.functions);
         // SAFETY: the addresses are device memory, which the host does not touch; communicator and stream are alive.
         let (what, code) = unsafe {
             match collective {
@@ -225,9 +235,43 @@ impl Communicator {
                 Collective::ReduceScatter => {
                     ("ncclReduceScatter", (functions.ncclReduceScatter)(from, to, count, dtype, operator(op), self.raw, stream))
                 }
+                Collective::Broadcast => {
+                    ("ncclBroadcast", (functions.ncclBroadcast)(from, to, count, dtype, root as c_int, self.raw, stream))
+                }
+                Collective::Reduce => {
+                    ("ncclReduce", (functions.ncclReduce)(from, to, count, dtype, operator(op), root as c_int, self.raw, stream))
+                }
+                Collective::AllToAll => return self.all_to_all((count, bytes, dtype), (from, to), stream),
             }
         };
         self.nccl.check(what, code, self.raw)
+    }
+
+    /// Sends each rank its slot of `slot` elements of `bytes` bytes and receives one from each, in one group: ranks that did so one after the
+    /// other would wait for each other.
+    fn all_to_all(
+        &self,
+        (slot, bytes, dtype): (usize, usize, ncclDataType_t),
+        (from, to): (*const c_void, *mut c_void),
+        stream: cudaStream_t,
+    ) -> Result<(), NcclError> {
+        let functions = &self.nccl.functions;
+        let exchange = |peer: usize| {
+            let (rank, distance) = (peer as c_int, peer * slot * bytes);
+            // SAFETY: the addresses are slots of device memory, which the host does not touch; communicator and stream are alive.
+            let sent = unsafe { (functions.ncclSend)(from.wrapping_byte_add(distance), slot, dtype, rank, self.raw, stream) };
+            self.nccl.check("ncclSend", sent, self.raw)?;
+            // SAFETY: as above.
+            let received = unsafe { (functions.ncclRecv)(to.wrapping_byte_add(distance), slot, dtype, rank, self.raw, stream) };
+            self.nccl.check("ncclRecv", received, self.raw)
+        };
+        // SAFETY: a group of this thread's own, which is closed below, also where a call in it fails.
+        let started = unsafe { (functions.ncclGroupStart)() };
+        self.nccl.check("ncclGroupStart", started, self.raw)?;
+        let exchanged = (0..self.world).try_for_each(exchange);
+        // SAFETY: as above.
+        let ended = unsafe { (functions.ncclGroupEnd)() };
+        exchanged.and_then(|()| self.nccl.check("ncclGroupEnd", ended, self.raw))
     }
 
     /// Registers symmetric memory, which is of the same size on all ranks. Waits for all other ranks to do so.

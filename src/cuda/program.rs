@@ -217,10 +217,10 @@ impl Compiler<'_> {
             Op::Fill { region, byte } => Command::Fill { at: address(region)?, byte: *byte, bytes: region.bytes },
             Op::WriteValue { to, value } => Command::WriteValue { at: address(to)?, value: *value },
             Op::Nccl(NcclCall { call, .. }) => {
-                let RankCall { collective, dtype, op, count, ref input, ref output } = *call;
+                let RankCall { collective, dtype, op, count, root, ref input, ref output } = *call;
                 Command::Nccl {
                     communicator: self.communicators[&group][rank].clone(),
-                    call: LibraryCall { collective, dtype, op, count },
+                    call: LibraryCall { collective, dtype, op, count, root },
                     input: address(input)?,
                     output: address(output)?,
                 }

@@ -469,7 +469,7 @@ impl<'a> Schedule<'a> {
         for (rank, &stream) in streams.iter().enumerate() {
             let (commands, index, _) = self.ranks[rank].streams[stream].first();
             let Command::Reduce { call, input, output, .. } = &commands[index] else { unreachable!("ranks meet in library calls") };
-            let arguments = (call.collective, call.dtype, call.op, call.count);
+            let arguments = (call.collective, call.dtype, call.op, call.count, call.root);
             let expected = *first.get_or_insert(arguments);
             if arguments != expected {
                 let reason =
@@ -480,8 +480,8 @@ impl<'a> Schedule<'a> {
             inputs.push(self.memory.read_seen(*input, call.input.bytes, rank).map_err(|error| misuse(rank, error))?);
             outputs.push(*output);
         }
-        let Some((collective, dtype, op, count)) = first else { return Ok(()) };
-        let results = CallShape::new(collective, streams.len() as u32, count).results(dtype, op, &inputs);
+        let Some((collective, dtype, op, count, root)) = first else { return Ok(()) };
+        let results = CallShape::new(collective, streams.len() as u32, count).with_root(root).results(dtype, op, &inputs);
         for (rank, (output, result)) in outputs.into_iter().zip(&results).enumerate() {
             self.memory.write(output, rank, result).map_err(|error| misuse(rank, error))?;
             let bytes = result.len() as u64;

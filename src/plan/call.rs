@@ -18,6 +18,8 @@ pub struct RankCall {
     pub op: ReduceOp,
     /// Elements of a slot, as [`Shape`] has it.
     pub count: u64,
+    /// The root of a collective that has one; 0 otherwise.
+    pub root: u32,
     /// Where this rank's input is.
     pub input: Region,
     /// Where this rank's output goes. A call is in place if the smaller of the two is the rank's slot of the larger; of equal size, they
@@ -28,7 +30,7 @@ pub struct RankCall {
 impl RankCall {
     /// What it is about among `world` ranks, in elements.
     pub fn shape(&self, world: u32) -> Shape {
-        Shape::new(self.collective, world, self.count)
+        Shape::new(self.collective, world, self.count).with_root(self.root)
     }
 
     /// The same call as `rank` passes it, on the regions of rank 0 if `in_place` says so.
@@ -90,6 +92,28 @@ pub enum CallError {
         got: Region,
         /// Its slot.
         expected: Region,
+    },
+    /// The root is no rank, or the collective has none.
+    #[error("rank {rank} passed root = {root}: {collective} among {world} ranks has {allowed}")]
+    Root {
+        /// The first rank of which that is so.
+        rank: usize,
+        /// What it passed.
+        root: u32,
+        /// The operation.
+        collective: Collective,
+        /// Ranks of the group.
+        world: usize,
+        /// What it may be.
+        allowed: String,
+    },
+    /// The collective has no call in place.
+    #[error("input and output are both {region}: {collective} has no call in place, they must be apart")]
+    InPlace {
+        /// The operation.
+        collective: Collective,
+        /// What was passed as both.
+        region: Region,
     },
     /// The collective has no such operator.
     #[error("op {op}: {collective} has {allowed}")]
@@ -178,15 +202,16 @@ impl Call {
         let Some(first) = calls.first().filter(|_| calls.len() <= MAX_WORLD) else {
             return Err(CallError::World { world: calls.len() });
         };
-        let RankCall { collective, dtype, op, count, .. } = *first;
+        let RankCall { collective, dtype, op, count, root, .. } = *first;
         let shape = first.shape(calls.len() as u32);
         let in_place = is_in_place(first);
         for (rank, call) in calls.iter().enumerate() {
-            let pairs: [(&'static str, String, String); 4] = [
+            let pairs: [(&'static str, String, String); 5] = [
                 ("collective", call.collective.to_string(), collective.to_string()),
                 ("dtype", call.dtype.to_string(), dtype.to_string()),
                 ("op", call.op.to_string(), op.to_string()),
                 ("count", call.count.to_string(), count.to_string()),
+                ("root", call.root.to_string(), root.to_string()),
             ];
             if let Some((argument, got, expected)) = pairs.into_iter().find(|(_, got, expected)| got != expected) {
                 return Err(CallError::Mismatch { rank, argument, got, expected });
@@ -195,6 +220,11 @@ impl Call {
         if !collective.operators().contains(&op) {
             let allowed: Vec<&str> = collective.operators().iter().map(|op| op.name()).collect();
             return Err(CallError::Operator { collective, op, allowed: allowed.join(", ") });
+        }
+        let roots = if collective.has_root() { calls.len() } else { 1 };
+        if root as usize >= roots {
+            let allowed = if collective.has_root() { format!("roots 0 to {}", roots - 1) } else { "no root, which is 0".into() };
+            return Err(CallError::Root { rank: 0, root, collective, world: calls.len(), allowed });
         }
         let size = dtype.size();
         let overflow = CallError::Overflow { count, dtype, size };
@@ -217,6 +247,9 @@ impl Call {
             if !region.offset.is_multiple_of(size) {
                 return Err(CallError::Misaligned { argument, region: region.clone(), dtype, size });
             }
+        }
+        if in_place && !collective.has_in_place() {
+            return Err(CallError::InPlace { collective, region: first.input.clone() });
         }
         if !in_place && first.input.overlaps(&first.output) {
             return Err(CallError::Overlap { input: first.input.clone(), output: first.output.clone() });
@@ -311,7 +344,7 @@ mod tests {
     }
 
     fn call(count: u64, input: Region, output: Region) -> RankCall {
-        RankCall { collective: Collective::AllReduce, dtype: DType::F32, op: ReduceOp::Sum, count, input, output }
+        RankCall { collective: Collective::AllReduce, dtype: DType::F32, op: ReduceOp::Sum, count, root: 0, input, output }
     }
 
     #[test]
@@ -391,6 +424,29 @@ mod tests {
         let copy = RankCall { op: ReduceOp::Copy, ..slots(Collective::ReduceScatter, ("input", 0), ("output", 0)) };
         let error = Call::of_all_ranks(&copy, 2, &buffers()).unwrap_err();
         assert_eq!(error.to_string(), "op copy: reduce_scatter has sum, min, max, avg");
+    }
+
+    #[test]
+    fn an_all_to_all_is_not_done_in_place() {
+        let call = slots(Collective::AllToAll, ("input", 0), ("output", 0));
+        assert!(!Call::of_all_ranks(&call, 2, &buffers()).unwrap().in_place());
+        let in_place = RankCall { output: call.input.clone(), ..call };
+        let error = Call::of_all_ranks(&in_place, 2, &buffers()).unwrap_err();
+        assert_eq!(error.to_string(), "input and output are both input[0..32]: all_to_all has no call in place, they must be apart");
+    }
+
+    #[test]
+    fn roots_are_ranks_of_collectives_that_have_one() {
+        let broadcast = RankCall { root: 1, ..slots(Collective::Broadcast, ("input", 0), ("output", 0)) };
+        assert_eq!(Call::of_all_ranks(&broadcast, 2, &buffers()).unwrap().root, 1);
+        let other = RankCall { root: 0, ..broadcast.clone() };
+        let error = Call::agree(&[broadcast.clone(), other], &buffers()).unwrap_err();
+        assert_eq!(error.to_string(), "rank 1 passed root = 0, rank 0 passed 1: all ranks must pass the same");
+        let error = Call::of_all_ranks(&RankCall { root: 2, ..broadcast }, 2, &buffers()).unwrap_err();
+        assert_eq!(error.to_string(), "rank 0 passed root = 2: broadcast among 2 ranks has roots 0 to 1");
+        let gather = RankCall { root: 1, ..slots(Collective::AllGather, ("input", 0), ("output", 0)) };
+        let error = Call::of_all_ranks(&gather, 2, &buffers()).unwrap_err();
+        assert_eq!(error.to_string(), "rank 0 passed root = 1: all_gather among 2 ranks has no root, which is 0");
     }
 
     #[test]

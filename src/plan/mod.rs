@@ -169,7 +169,9 @@ impl fmt::Display for Op {
             Op::WriteValue { to, value } => write!(f, "write {value} -> {to}"),
             Op::Nccl(NcclCall { call, windows }) => {
                 let windows = if *windows { ", windows" } else { "" };
-                write!(f, "nccl {} {} {} {} {} -> {}{windows}", call.collective, call.dtype, call.op, call.count, call.input, call.output)
+                let RankCall { collective, dtype, op, count, root, ref input, ref output } = *call;
+                let root = if collective.has_root() { format!(" root {root}") } else { String::new() };
+                write!(f, "nccl {collective} {dtype} {op} {count}{root} {input} -> {output}{windows}")
             }
         }
     }

@@ -99,11 +99,11 @@ impl Reveal {
     fn print(&self, machine: &mut dyn machine::Machine, algorithm: &dyn Algorithm) -> anyhow::Result<ExitCode> {
         let Orders { promised, ranks: revealed } = reveal(machine, algorithm, (self.dtype, self.world, self.count), DEADLINE)?;
         println!("{} {} sum, w={}, n={}; its contract says {promised}", self.algorithm, self.dtype, self.world, self.count);
-        let same = revealed.iter().all(|of_rank| *of_rank == revealed[0]);
+        let same = revealed.len() > 1 && revealed.iter().all(|(_, of_rank)| *of_rank == revealed[0].1);
         let ranks = if same { 1 } else { revealed.len() };
         let mut rows = Vec::new();
         let mut kept = true;
-        for (rank, of_rank) in revealed.iter().enumerate().take(ranks) {
+        for (rank, of_rank) in revealed.iter().take(ranks) {
             let mut orders: Vec<(&Revealed, Vec<&Run>)> = Vec::new();
             for run in of_rank {
                 match orders.iter_mut().find(|(order, _)| **order == run.revealed) {

@@ -54,7 +54,7 @@ fn refusal(text: &str) -> String {
 fn call(dtype: DType, op: ReduceOp, world: u32, count: u64) -> Call {
     let bytes = count * dtype.size();
     let region = |name: &str| Region::new(name, 0, bytes);
-    let call = RankCall { collective: Collective::AllReduce, dtype, op, count, input: region("input"), output: region("output") };
+    let call = RankCall { collective: Collective::AllReduce, dtype, op, count, root: 0, input: region("input"), output: region("output") };
     let buffers = ["input", "output"].map(|name| BufferSpec::new(name, bytes, Role::Data));
     Call::agree(&vec![call; world as usize], &buffers).unwrap()
 }

@@ -110,6 +110,7 @@ fn ranks_that_differ_are_named() {
 /// What the collectives with slots give, from the reference: it passes, and every flipped bit is noticed on its rank alone.
 #[rstest]
 #[case(Collective::AllGather, ReduceOp::Copy, Contract::COPIED)]
+#[case(Collective::AllToAll, ReduceOp::Copy, Contract::COPIED)]
 #[case(Collective::ReduceScatter, ReduceOp::Avg, Contract::ORDERED)]
 #[case(Collective::ReduceScatter, ReduceOp::Max, Contract::ORDERED)]
 fn collectives_with_slots_are_judged_rank_by_rank(#[case] collective: Collective, #[case] op: ReduceOp, #[case] contract: Contract) {
@@ -126,6 +127,22 @@ fn collectives_with_slots_are_judged_rank_by_rank(#[case] collective: Collective
         assert_eq!((mismatch.wrong, mismatch.first.index, &mismatch.ranks[..]), (1, 20, &[1][..]), "{class}");
         assert_eq!(mismatch.first.owner.is_some(), collective.gives_all_ranks_the_same());
     }
+}
+
+/// If this fails, ranks that get no result are judged, or the one that gets it is not.
+#[test]
+fn only_the_root_of_a_reduce_is_judged() {
+    let (payload, shape) = (payload(InputClass::Natural, DType::F32, 3), Shape::new(Collective::Reduce, 3, 50).with_root(1));
+    let inputs: Vec<Vec<u8>> = (0..3).map(|rank| payload.bytes(rank, 0..50)).collect();
+    let mut outputs = shape.results(DType::F32, ReduceOp::Sum, &inputs);
+    for rank in [0, 2] {
+        outputs[rank] = vec![0x7b; 200];
+    }
+    assert_eq!(compare(&Contract::ORDERED, ReduceOp::Sum, &payload, &shape, &outputs), None);
+    outputs.swap(1, 2);
+    let mismatch = compare(&Contract::ORDERED, ReduceOp::Sum, &payload, &shape, &outputs).expect("wrong");
+    assert_eq!((mismatch.wrong, &mismatch.ranks[..]), (50, &[1][..]));
+    assert!(mismatch.to_string().contains("diagnosis   not written: the poison byte 0x7b is still there"), "{mismatch}");
 }
 
 /// A report that says whose element stands where another's should.
@@ -146,6 +163,13 @@ fn a_wrong_slot_is_named() {
     let scattered = explained(Collective::ReduceScatter, ReduceOp::Sum, &Contract::ORDERED, &|outputs| outputs[2] = outputs[0].clone());
     assert!(scattered.contains("diagnosis   the result that rank 0 should have (100 %"), "{scattered}");
     assert!(scattered.contains("wrong on rank 2\n") && !scattered.contains("owner"), "{scattered}");
+    let broadcast = explained(Collective::Broadcast, ReduceOp::Copy, &Contract::COPIED, &|outputs| {
+        let of_rank_2 = payload(InputClass::Natural, DType::F32, 4).bytes(2, 0..40);
+        outputs.fill(of_rank_2);
+    });
+    assert!(broadcast.contains("diagnosis   rank 2's input stands there (100 %"), "{broadcast}");
+    let exchanged = explained(Collective::AllToAll, ReduceOp::Copy, &Contract::COPIED, &|outputs| outputs[3] = outputs[1].clone());
+    assert!(exchanged.contains("diagnosis   the result that rank 1 should have (100 %"), "{exchanged}");
 }
 
 #[test]

@@ -109,12 +109,16 @@ impl Derived {
 pub fn sync_cases(module: &str) -> Vec<Case> {
     let (collective, algorithm) = of_module(module);
     let op = collective.operators()[0];
+    let in_place = if collective.has_in_place() { ".in_place" } else { "" };
+    // What a barrier orders of a rooted collective is between the root and each other rank: first and last ranks take turns.
+    let root = |rank: u32| if collective.has_root() { format!(".root{rank}") } else { String::new() };
+    let [first, second, third, last] = [1, 2, 3, 8].map(root);
     let ids = [
-        format!("w=3:calls={algorithm}.40+{algorithm}.40+{algorithm}.17.in_place+{algorithm}.40"),
-        format!("w=2:calls=[{algorithm}.33+{algorithm}.70.off1]x3:seed=1"),
-        format!("w=4:calls={algorithm}.100.in_place+[{algorithm}.9]x3+{algorithm}.100:inputs=natural:seed=2"),
-        format!("w=2:calls={algorithm}.9000+{algorithm}.9000+{algorithm}.9000.in_place:seed=3"),
-        format!("w=9:calls={algorithm}.40+[{algorithm}.40]x2:seed=4"),
+        format!("w=3:calls={algorithm}.40+{algorithm}.40{second}+{algorithm}.17{first}{in_place}+{algorithm}.40"),
+        format!("w=2:calls=[{algorithm}.33+{algorithm}.70{first}.off1]x3:seed=1"),
+        format!("w=4:calls={algorithm}.100{third}{in_place}+[{algorithm}.9]x3+{algorithm}.100:inputs=natural:seed=2"),
+        format!("w=2:calls={algorithm}.9000+{algorithm}.9000{first}+{algorithm}.9000{in_place}:seed=3"),
+        format!("w=9:calls={algorithm}.40+[{algorithm}.40{last}]x2:seed=4"),
     ];
     ids.iter().map(|id| format!("{module}:bf16,{op}:{id}").parse().expect("an id of this module's own")).collect()
 }

@@ -1,13 +1,14 @@
-//! What the lists have of the collectives in which ranks have slots: fewer cases than of all-reduce, whose kernels they share parts of.
+//! What the lists have of the collectives other than all-reduce: fewer cases than of that, whose kernels they share parts of.
 
 use super::{
     super::{case::Case, generate, inputs::InputClass},
-    Choice, LARGEST_WORLD, contenders, modest, modest_counts, peers, supported,
+    Choice, LARGEST_WORLD, contenders, modest, modest_counts, peers, root, supported,
 };
-use crate::collective::{Collective, DType};
+use crate::collective::{Collective, DType, Shape};
 
 /// The collectives of this module.
-const COLLECTIVES: [Collective; 2] = [Collective::AllGather, Collective::ReduceScatter];
+const COLLECTIVES: [Collective; 5] =
+    [Collective::AllGather, Collective::ReduceScatter, Collective::AllToAll, Collective::Broadcast, Collective::Reduce];
 
 /// Elements of all ranks together, of the larger of input and output, up to which each boundary count has a case.
 const TILED_ELEMENTS: u64 = 250_000;
@@ -45,7 +46,8 @@ pub(super) fn merge(seed: u64) -> Vec<Case> {
             for world in (1..=8).chain([LARGEST_WORLD]) {
                 for (turn, inputs) in InputClass::ALL.into_iter().enumerate() {
                     // With a single operator each input class comes with a peer and without, otherwise with two operators.
-                    for (number, peered) in [false, true].into_iter().enumerate() {
+                    let each = [(0, false), (1, true)];
+                    for &(number, peered) in if doubled(collective) { &each[..] } else { &each[(turn + world as usize) % 2..][..1] } {
                         let op = operators[(turn + 2 * number + world as usize) % operators.len()];
                         let mut case = modest((collective, algorithm), (dtype, op), world, inputs, seed, &mut choice);
                         let peers = peers(collective, dtype, op);
@@ -61,29 +63,39 @@ pub(super) fn merge(seed: u64) -> Vec<Case> {
     cases
 }
 
+/// Whether a collective has two cases of each combination. The kernels of the others are made of the parts that these try.
+const fn doubled(collective: Collective) -> bool {
+    matches!(collective, Collective::AllGather | Collective::ReduceScatter)
+}
+
 /// Every boundary count on a few ranks, and counts for GPUs alone.
 fn boundaries(collective: Collective, algorithm: &str, seed: u64, choice: &mut Choice) -> Vec<Case> {
     let op = collective.operators()[0];
     let mut cases = Vec::new();
     for world in [1, 2, 3, 4, 8] {
-        for count in modest_counts(collective, DType::BF16, world, TILED_ELEMENTS) {
+        for (number, count) in modest_counts(collective, DType::BF16, world, TILED_ELEMENTS).into_iter().enumerate() {
             let mut case = Case::new(collective, algorithm, DType::BF16, op, world, count);
-            case.inputs = InputClass::Natural;
+            // Probes show the order of addition, for which those with half the combinations have too few other cases.
+            let probed = !doubled(collective) && number % 2 == 1;
+            case.inputs = if probed { InputClass::Probe } else { InputClass::Natural };
             case.offset = choice.of(&[0, 0, 1]);
+            case.root = root(&case, choice);
             case.seed = seed;
             cases.push(case);
         }
     }
-    // One rank sends nothing, and would take the emulator a minute.
+    // More than the emulator takes, to which they would be a minute each. One rank sends nothing.
+    let slots = Shape::new(collective, 2, 1).larger();
+    let elements = if slots == 1 { (4 << 20) + 3 } else { (1 << 20) + 3 };
     for world in [2, 3, 4, 8] {
-        let mut large = Case::new(collective, algorithm, DType::BF16, op, world, (1 << 20) + 3);
+        let mut large = Case::new(collective, algorithm, DType::BF16, op, world, elements);
         large.inputs = InputClass::Natural;
         large.seed = seed;
         large.peer = Some(choice.of(&peers(collective, DType::BF16, op)).to_owned());
         cases.extend(supported(large));
     }
     // More than 2^31 elements in all slots together: 32-bit indices would wrap.
-    let mut huge = Case::new(collective, algorithm, DType::BF16, op, 2, (1 << 30) + 9);
+    let mut huge = Case::new(collective, algorithm, DType::BF16, op, 2, (1 << 31) / slots + 9);
     huge.seed = seed;
     cases.extend(supported(huge));
     cases

@@ -1,0 +1,57 @@
+//! `all_to_all/push`: every rank writes its slot for each rank into that rank's output. See kernels/all_to_all/push.cu.
+
+use crate::{
+    algorithms::{Algorithm, THREADS, Target, blocks_for, entry, plan_name, sync_argument, synchronisation},
+    collective::{Collective, DType},
+    contract::Contract,
+    plan::{Arg, BufferSpec, Call, Launch, Op, Plan},
+};
+
+/// Store to each rank what is its: (world - 1) slots out of each rank and into it, one trip between two barriers.
+pub struct Push;
+
+const NAME: &str = "push";
+const MODULE: &str = "all_to_all/push";
+
+impl Algorithm for Push {
+    fn collective(&self) -> Collective {
+        Collective::AllToAll
+    }
+
+    fn name(&self) -> &'static str {
+        NAME
+    }
+
+    fn contract(&self, _: &Call) -> Contract {
+        Contract::COPIED
+    }
+
+    fn supports(&self, _: &Call) -> Result<(), String> {
+        Ok(())
+    }
+
+    fn workspace(&self, _: DType, _: u32, _: u64) -> Vec<BufferSpec> {
+        synchronisation(NAME)
+    }
+
+    fn plan(&self, call: &Call, target: &Target) -> Plan {
+        let grid = blocks_for(call.slot_bytes().div_ceil(16), target.waiting_blocks);
+        Plan::per_rank(plan_name(NAME, call), call.world(), |rank| {
+            vec![Op::Launch(Launch {
+                module: MODULE.into(),
+                entry: entry(MODULE, call.dtype, call.op),
+                build: target.build,
+                grid,
+                block: THREADS,
+                dynamic_shared: 0,
+                waits_for_peers: true,
+                args: vec![
+                    Arg::Address(call.input.clone()),
+                    Arg::Peers(call.output.clone()),
+                    Arg::U64(call.count),
+                    sync_argument(NAME, rank, call.world()),
+                ],
+            })]
+        })
+    }
+}

@@ -1,0 +1,58 @@
+//! `broadcast/push`: the root writes its input into every rank's output. See kernels/broadcast/push.cu.
+
+use crate::{
+    algorithms::{Algorithm, THREADS, Target, blocks_for, entry, plan_name, sync_argument, synchronisation},
+    collective::{Collective, DType},
+    contract::Contract,
+    plan::{Arg, BufferSpec, Call, Launch, Op, Plan},
+};
+
+/// Read the root's input once, store it to all: (world - 1) x bytes out of the root, one trip between two barriers.
+pub struct Push;
+
+const NAME: &str = "push";
+const MODULE: &str = "broadcast/push";
+
+impl Algorithm for Push {
+    fn collective(&self) -> Collective {
+        Collective::Broadcast
+    }
+
+    fn name(&self) -> &'static str {
+        NAME
+    }
+
+    fn contract(&self, _: &Call) -> Contract {
+        Contract::COPIED
+    }
+
+    fn supports(&self, _: &Call) -> Result<(), String> {
+        Ok(())
+    }
+
+    fn workspace(&self, _: DType, _: u32, _: u64) -> Vec<BufferSpec> {
+        synchronisation(NAME)
+    }
+
+    fn plan(&self, call: &Call, target: &Target) -> Plan {
+        let grid = blocks_for(call.bytes().div_ceil(16), target.waiting_blocks);
+        Plan::per_rank(plan_name(NAME, call), call.world(), |rank| {
+            vec![Op::Launch(Launch {
+                module: MODULE.into(),
+                entry: entry(MODULE, call.dtype, call.op),
+                build: target.build,
+                grid,
+                block: THREADS,
+                dynamic_shared: 0,
+                waits_for_peers: true,
+                args: vec![
+                    Arg::Address(call.input.clone()),
+                    Arg::Peers(call.output.clone()),
+                    Arg::U64(call.count),
+                    Arg::U32(call.root),
+                    sync_argument(NAME, rank, call.world()),
+                ],
+            })]
+        })
+    }
+}

@@ -1,0 +1,5 @@
+//! Reduce: the root gets the reduction of all inputs.
+
+mod pull;
+
+pub use pull::Pull;

@@ -1,0 +1,59 @@
+//! `reduce/pull`: the root reduces all inputs. See kernels/reduce/pull.cu.
+
+use crate::{
+    algorithms::{Algorithm, THREADS, Target, average, blocks_for, entry, plan_name, sync_argument, synchronisation},
+    collective::{Collective, DType},
+    contract::Contract,
+    plan::{Arg, BufferSpec, Call, Launch, Op, Plan},
+};
+
+/// Pull all inputs to the root, reduce them in rank order: (world - 1) x bytes into the root, one trip between two barriers.
+pub struct Pull;
+
+const NAME: &str = "pull";
+const MODULE: &str = "reduce/pull";
+
+impl Algorithm for Pull {
+    fn collective(&self) -> Collective {
+        Collective::Reduce
+    }
+
+    fn name(&self) -> &'static str {
+        NAME
+    }
+
+    fn contract(&self, _: &Call) -> Contract {
+        Contract::ORDERED
+    }
+
+    fn supports(&self, _: &Call) -> Result<(), String> {
+        Ok(())
+    }
+
+    fn workspace(&self, _: DType, _: u32, _: u64) -> Vec<BufferSpec> {
+        synchronisation(NAME)
+    }
+
+    fn plan(&self, call: &Call, target: &Target) -> Plan {
+        let grid = blocks_for(call.bytes().div_ceil(16), target.waiting_blocks);
+        Plan::per_rank(plan_name(NAME, call), call.world(), |rank| {
+            vec![Op::Launch(Launch {
+                module: MODULE.into(),
+                entry: entry(MODULE, call.dtype, call.op),
+                build: target.build,
+                grid,
+                block: THREADS,
+                dynamic_shared: 0,
+                waits_for_peers: true,
+                args: vec![
+                    Arg::Peers(call.input.clone()),
+                    Arg::Address(call.output.clone()),
+                    Arg::U64(call.count),
+                    average(call),
+                    Arg::U32(call.root),
+                    sync_argument(NAME, rank, call.world()),
+                ],
+            })]
+        })
+    }
+}
