@@ -180,8 +180,8 @@ proptest! {
                 prop_assert!(region.offset + region.bytes <= size, "{}: {} ends past {} bytes", op, region, size);
             }
             match op {
-                Op::Copy { from, to } => prop_assert_eq!(from.bytes, to.bytes, "{}", op),
-                Op::WriteValue { to, .. } => prop_assert_eq!((to.bytes, to.offset % 4), (4, 0), "{}", op),
+                Op::Copy { from, to, .. } => prop_assert_eq!(from.bytes, to.bytes, "{}", op),
+                Op::WriteValue { to: word, .. } | Op::WaitValue { at: word, .. } => prop_assert_eq!((word.bytes, word.offset % 4), (4, 0), "{}", op),
                 Op::Launch(_) | Op::Fill { .. } | Op::Nccl(_) => {}
             }
         }
@@ -208,7 +208,7 @@ proptest! {
             return Ok(());
         }
         for op in algorithm.plan(&call, &Target::default()).ranks.iter().flatten() {
-            if let Op::Copy { from, to } = op {
+            if let Op::Copy { from, to, .. } = op {
                 prop_assert_eq!(from.offset % 16, to.offset % 16, "{}", op);
             }
         }
@@ -242,7 +242,7 @@ fn target() -> impl Strategy<Value = Target> {
 fn launches(plan: &Plan) -> impl Iterator<Item = &Launch> {
     plan.ranks.iter().flatten().filter_map(|op| match op {
         Op::Launch(launch) => Some(launch),
-        Op::Copy { .. } | Op::Fill { .. } | Op::WriteValue { .. } | Op::Nccl(_) => None,
+        Op::Copy { .. } | Op::Fill { .. } | Op::WriteValue { .. } | Op::WaitValue { .. } | Op::Nccl(_) => None,
     })
 }
 
@@ -260,9 +260,9 @@ fn grids(ops: &[Op]) -> Vec<(u32, u32)> {
 fn regions(op: &Op) -> Vec<&Region> {
     match op {
         Op::Launch(launch) => launch.args.iter().flat_map(regions_of_argument).collect(),
-        Op::Copy { from, to } => vec![from, to],
+        Op::Copy { from, to, .. } => vec![from, to],
         Op::Fill { region, .. } => vec![region],
-        Op::WriteValue { to, .. } => vec![to],
+        Op::WriteValue { to: word, .. } | Op::WaitValue { at: word, .. } => vec![word],
         Op::Nccl(nccl) => vec![&nccl.call.input, &nccl.call.output],
     }
 }

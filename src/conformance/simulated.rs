@@ -75,12 +75,16 @@ impl Simulated {
                         let fresh = Collected { shape, dtype: call.dtype, op: call.op, ranks: Vec::new() };
                         collected.get_or_insert(fresh).ranks.push((call.input.clone(), call.output.clone()));
                     }
-                    Some(Op::Copy { from, to }) => {
+                    Some(Op::Copy { from, to, to_rank }) => {
                         let bytes = self.bytes(group, rank, from).to_vec();
-                        self.bytes(group, rank, to).copy_from_slice(&bytes);
+                        self.bytes(group, target(rank, *to_rank), to).copy_from_slice(&bytes);
                     }
                     Some(Op::Fill { region, byte }) => self.bytes(group, rank, region).fill(*byte),
-                    Some(Op::WriteValue { to, value }) => self.bytes(group, rank, to).copy_from_slice(&value.to_le_bytes()),
+                    Some(Op::WriteValue { to, value, to_rank }) => {
+                        self.bytes(group, target(rank, *to_rank), to).copy_from_slice(&value.to_le_bytes());
+                    }
+                    // In lockstep, everything that is waited for has happened.
+                    Some(Op::WaitValue { at, value }) => assert_eq!(self.bytes(group, rank, at), value.to_le_bytes()),
                     None => {}
                 }
             }
@@ -127,6 +131,11 @@ impl Simulated {
         }
         self.calls += 1;
     }
+}
+
+/// Whose memory an operation of `rank` goes to.
+fn target(rank: usize, to_rank: Option<u32>) -> usize {
+    to_rank.map_or(rank, |rank| rank as usize)
 }
 
 /// What a kernel does, by its module, its entry and its arguments, and where one rank's input and output are.
