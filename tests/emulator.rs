@@ -113,12 +113,15 @@ fn run_kernel(machine: &mut Emulator, role: Role, ranks: &[u32]) -> Result<Run, 
 
 /// If this fails, kernels that pass on GPUs do not pass here, or the other way round.
 #[rstest]
-fn the_smoke_list_passes(#[values("one_shot", "two_shot", "one_shot_push")] algorithm: &str, #[values(1, 2, 3, 4, 8)] world: u32) {
+fn the_smoke_list_passes(
+    #[values("one_shot", "two_shot", "one_shot_push", "copy_engine")] algorithm: &str,
+    #[values(1, 2, 3, 4, 8)] world: u32,
+) {
     let mut machine = emulator(0);
     let cases = List::Smoke.cases(0);
     let small =
         cases.iter().filter(|case| case.algorithm == algorithm && case.world == world && case.calls.is_empty() && case.count < 2500);
-    let sample: Vec<&Case> = small.take(3).collect();
+    let sample: Vec<&Case> = small.take(4).collect();
     assert!(!sample.is_empty());
     for case in sample {
         let verdict = judge(case, &mut machine);
@@ -157,7 +160,7 @@ fn multimem_passes(#[values("multimem", "multimem_one_shot")] algorithm: &str, #
 
 /// The largest world goes round the loop of loads twice.
 #[rstest]
-fn sixteen_ranks_pass(#[values("one_shot", "two_shot", "one_shot_push")] algorithm: &str) {
+fn sixteen_ranks_pass(#[values("one_shot", "two_shot", "one_shot_push", "copy_engine")] algorithm: &str) {
     let cases = merged(algorithm, 16);
     assert!(!cases.is_empty());
     for case in cases.iter().take(3) {
@@ -608,7 +611,10 @@ fn what_nothing_orders_is_seen_late(#[values("sync_gpu_scope", "sync_relaxed_end
 
 /// If this fails, bugs that need a rank that lags or a warp that runs ahead are met by luck only, or correct kernels do not finish under such schedules.
 #[rstest]
-fn cases_pass_under_every_strategy(#[values("one_shot", "two_shot", "one_shot_push")] algorithm: &str, #[values(2, 3)] world: u32) {
+fn cases_pass_under_every_strategy(
+    #[values("one_shot", "two_shot", "one_shot_push", "copy_engine")] algorithm: &str,
+    #[values(2, 3)] world: u32,
+) {
     let mut machine = emulator(0);
     let case: Case = format!("all_reduce/{algorithm}:bf16,sum:w={world}:n=1040").parse().unwrap();
     for n in 0..9 {
@@ -678,6 +684,57 @@ fn lines_that_do_not_come_are_told_of() {
     assert_eq!(stuck.len(), 2 * launch.grid as usize, "one of each block that waits: {error}");
     let alike = stuck.iter().all(|entry| entry.rank != 1 && (entry.peer, entry.want, entry.saw, entry.site) == (1, 2, 0, Site::End));
     assert!(alike, "{error}");
+}
+
+/// If this fails, a rank that is late, a call ahead or in two groups at once meets the words of another call, or of another group.
+#[rstest]
+#[case::sequence(
+    "all_gather/copy_engine:bf16,copy:w=4:calls=copy_engine.9+[copy_engine.40.in_place+push.7]x3+copy_engine.5.off3.g1+copy_engine.33"
+)]
+#[case::late("all_gather/copy_engine:f64,copy:w=3:n=301:off=1:in_place:skew=r2+20us")]
+#[case::late_reduction("all_reduce/copy_engine:f16,avg:w=5:n=301:off=1:in_place:skew=r2+20us")]
+#[case::of_both(
+    "all_reduce/copy_engine:bf16,sum:w=3:calls=copy_engine.70+[two_shot.9+copy_engine.33.in_place]x2+copy_engine.5.off3.g1+one_shot.7"
+)]
+fn copy_engines_keep_calls_apart(#[case] id: &str) {
+    let mut machine = emulator(0);
+    for n in 0..5 {
+        machine.set_interleaving(Interleaving::nth(7, n));
+        let verdict = judge(&id.parse().unwrap(), &mut machine);
+        assert_eq!(verdict.status, Status::Pass, "{verdict:#?}");
+        assert!(verdict.waived.iter().all(|waived| !waived.what.contains("a copy")), "{verdict:#?}");
+    }
+}
+
+/// If this fails, copy engines rely on more than that words release and acquire.
+#[rstest]
+fn copy_engines_keep_to_the_letter(#[values("all_gather/copy_engine:bf16,copy", "all_reduce/copy_engine:bf16,sum")] of: &str) {
+    let mut machine = in_profile(Profile::Ptx, 0);
+    for n in 0..6 {
+        machine.set_interleaving(Interleaving::nth(2, n));
+        let verdict = judge(&format!("{of}:w=3:n=1040").parse().unwrap(), &mut machine);
+        assert_eq!(verdict.status, Status::Pass, "{verdict:#?}");
+        assert!(verdict.waived.is_empty(), "{verdict:#?}");
+    }
+}
+
+/// If this fails, nobody learns which rank the streams of the others wait for.
+#[rstest]
+fn a_rank_that_stays_away_from_copy_engines_is_named(#[values("all_gather", "all_reduce")] collective: &str) {
+    let op = if collective == "all_gather" { "copy" } else { "sum" };
+    let id = format!("{collective}/copy_engine:bf16,{op}:w=4:n=500:fault=absent@r3");
+    let verdict = judge(&id.parse().unwrap(), &mut emulator(0));
+    assert_eq!(verdict.status, Status::Hang, "{verdict:#?}");
+    let details = &verdict.findings[0].details;
+    assert!(details.lines().count() == 3 && details.lines().all(|line| line.ends_with("it is 0, and ranks [3] write 1")), "{details}");
+}
+
+/// If this fails, an all-gather of copy engines needs a multiprocessor.
+#[test]
+fn copy_engines_gather_without_a_kernel() {
+    let verdict = |id: &str| runner::modules([&id.parse().unwrap()], 4).into_iter().map(|(module, _)| module).collect::<Vec<_>>();
+    assert_eq!(verdict("all_gather/copy_engine:bf16,copy:w=4:n=500"), ["conformance/fill"]);
+    assert_eq!(verdict("all_reduce/copy_engine:bf16,sum:w=4:n=500"), ["all_reduce/copy_engine", "conformance/fill"]);
 }
 
 #[test]

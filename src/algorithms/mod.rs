@@ -4,6 +4,7 @@
 
 pub mod all_gather;
 pub mod all_reduce;
+mod copy_engine;
 mod foreign;
 mod nccl;
 pub mod reduce_scatter;
@@ -81,6 +82,7 @@ pub fn all() -> &'static [&'static dyn Algorithm] {
         &all_reduce::OneShot,
         &all_reduce::TwoShot,
         &all_reduce::OneShotPush,
+        &all_reduce::CopyEngine,
         &all_reduce::Multimem,
         &all_reduce::MultimemOneShot,
         &Nccl::RING,
@@ -88,6 +90,7 @@ pub fn all() -> &'static [&'static dyn Algorithm] {
         &Nccl::SYMMETRIC_LL,
         &Nccl::SYMMETRIC_LD_ST,
         &all_gather::Push,
+        &all_gather::CopyEngine,
         &Nccl::ALL_GATHER_RING,
         &Nccl::ALL_GATHER_SYMMETRIC_ST,
         &reduce_scatter::Pull,

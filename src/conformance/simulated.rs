@@ -66,6 +66,7 @@ impl Simulated {
             for (rank, ops) in plan.ranks.iter().enumerate().filter(|(rank, _)| !gone.contains(rank)) {
                 match ops.get(step) {
                     Some(Op::Launch(launch)) if launch.module == "conformance/fill" => self.fill(group, rank, launch),
+                    Some(Op::Launch(launch)) if launch.module == "all_reduce/copy_engine" => self.reduce(group, rank, launch),
                     Some(Op::Launch(launch)) => {
                         let (call, place) = launched(launch, plan.world() as u32);
                         collected.get_or_insert(call).ranks.push(place);
@@ -120,6 +121,19 @@ impl Simulated {
         let payload = Payload { class: InputClass::ALL[*class as usize], dtype, world: *world, seed: *seed, call: *call, transform };
         let bytes = payload.bytes(rank as u32, 0..*count);
         self.bytes(group, rank, region).copy_from_slice(&bytes);
+    }
+
+    /// What lies in one rank's memory.
+    fn reduce(&mut self, group: usize, rank: usize, launch: &Launch) {
+        let [Arg::Struct(slices), Arg::U64(count), Arg::Address(output), Arg::U32(average), Arg::U32(world)] = &launch.args[..] else {
+            panic!("the arguments of a reduction within one rank: {:?}", launch.args)
+        };
+        let regions = slices.iter().filter_map(|slice| if let Arg::Address(region) = slice { Some(region) } else { None });
+        let inputs: Vec<Vec<u8>> = regions.map(|region| self.bytes(group, rank, region).to_vec()).collect();
+        let (dtype, op) = reduction(&launch.entry);
+        let op = if *average == 1 { ReduceOp::Avg } else { op };
+        let results = Shape::new(Collective::AllReduce, *world, *count).results(dtype, op, &inputs);
+        self.bytes(group, rank, output).copy_from_slice(&results[0]);
     }
 
     fn carry_out(&mut self, group: usize, Collected { shape, dtype, op, ranks }: &Collected) {
