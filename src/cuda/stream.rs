@@ -312,3 +312,21 @@ impl Drop for Pinned {
         let _ = call!(self.driver, cuMemFreeHost(self.raw));
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// If this fails, a stream goes on at the wrong value, or sees less than what its peers wrote before the word.
+    #[test]
+    fn waits_are_for_equality_and_flush_where_the_device_can() {
+        for (flush, flags) in [(false, 1), (true, 1 | 1 << 30)] {
+            let parameters = Word::Wait { at: 0x1000, value: 7, flush }.parameters();
+            // SAFETY: all of the union was set, and this is what a wait is.
+            let wait = unsafe { parameters.waitValue };
+            assert_eq!((wait.operation as u32, wait.address, wait.flags), (1, 0x1000, flags));
+            // SAFETY: as above.
+            assert_eq!(unsafe { wait.__bindgen_anon_1.value }, 7);
+        }
+    }
+}
