@@ -22,6 +22,7 @@ pub const MODULES: &[Module] = &[
         include_str!("../kernels/ptx/all_reduce/one_shot_push.ptx"),
         include_str!("../kernels/ptx/all_reduce/one_shot_push.checked.ptx"),
     ),
+    Module { name: "all_reduce/copy_engine", release: include_str!("../kernels/ptx/all_reduce/copy_engine.ptx"), checked: None },
     Module::of_both_builds(
         "all_reduce/multimem",
         include_str!("../kernels/ptx/all_reduce/multimem.ptx"),

@@ -28,12 +28,14 @@ fn main() {
         trial("ranks_that_share_a_gpu_reduce_eagerly", 1, ranks_that_share_a_gpu_reduce_eagerly),
         trial("ranks_on_all_gpus_reduce_in_place_and_from_a_graph", 1, ranks_on_all_gpus_reduce_in_place_and_from_a_graph),
         trial("fills_copies_and_words_go_where_they_belong", 1, fills_copies_and_words_go_where_they_belong),
+        trial("ranks_meet_by_words_eagerly_and_from_a_graph", 1, ranks_meet_by_words_eagerly_and_from_a_graph),
         trial("too_many_waiting_blocks_are_refused", 1, too_many_waiting_blocks_are_refused),
         trial("multicast_addresses_are_refused", 1, multicast_addresses_are_refused),
         trial("nccl_wants_a_gpu_for_each_rank", 1, nccl_wants_a_gpu_for_each_rank),
         trial("nccl_reduces_with_and_without_windows_and_from_a_graph", 2, nccl_reduces_with_and_without_windows_and_from_a_graph),
         trial("a_rank_that_stays_away_is_named_by_those_that_wait", 1, a_rank_that_stays_away_is_named_by_those_that_wait),
         trial("a_deadline_holds_while_kernels_wait", 1, a_deadline_holds_while_kernels_wait),
+        trial("a_word_that_nobody_writes_is_named_and_let_go", 1, a_word_that_nobody_writes_is_named_and_let_go),
     ];
     // One at a time: machines share the GPUs.
     libtest_mimic::run(&Arguments { test_threads: Some(1), ..Arguments::from_args() }, trials).exit();
@@ -137,8 +139,8 @@ fn fills_copies_and_words_go_where_they_belong() {
     let plan = Plan::per_rank("p", 2, |rank| {
         vec![
             Op::Fill { region: Region::new("a", 3, 10), byte: rank as u8 + 1 },
-            Op::Copy { from: Region::new("a", 3, 10), to: Region::new("b", 990, 10) },
-            Op::WriteValue { to: Region::new("b", 0, 4), value: 0x0403_0201 },
+            Op::Copy { from: Region::new("a", 3, 10), to: Region::new("b", 990, 10), to_rank: None },
+            Op::WriteValue { to: Region::new("b", 0, 4), value: 0x0403_0201, to_rank: None },
         ]
     });
     machine.run(&Script { steps: vec![enqueue(group, &Arc::new(plan))] }, DEADLINE).unwrap();
@@ -170,6 +172,47 @@ fn a_deadline_holds_while_kernels_wait() {
     assert!(begin.elapsed() < Duration::from_secs(5), "{:?}", begin.elapsed());
     let MachineError::Hang { unfinished, .. } = &error else { panic!("{error}") };
     assert_eq!(unfinished, &[0]);
+}
+
+/// Each rank's byte in the next rank's buffer, when that one is ready for it: by writes and waits that leave the words at 0.
+fn by_words(world: u32) -> Arc<Plan> {
+    let word = |at| Region::new("words", at, 4);
+    Arc::new(Plan::per_rank("by words", world, |rank| {
+        let (next, previous) = ((rank + 1) % world, (rank + world - 1) % world);
+        let write = |to_rank, at, value| Op::WriteValue { to: word(at), value, to_rank };
+        let wait = |at| Op::WaitValue { at: word(at), value: 1 };
+        vec![
+            Op::Fill { region: Region::new("mine", 0, 4096), byte: rank as u8 + 1 },
+            write(Some(previous), 0, 1),
+            wait(0),
+            write(None, 0, 0),
+            Op::Copy { from: Region::new("mine", 0, 4096), to: Region::new("theirs", 0, 4096), to_rank: Some(next) },
+            write(Some(next), 4, 1),
+            wait(4),
+            write(None, 4, 0),
+        ]
+    }))
+}
+
+fn open_for_words(machine: &mut CudaMachine, world: u32) -> usize {
+    let data = ["mine", "theirs"].map(|name| BufferSpec::new(name, 4096, Role::Data));
+    machine.open_group(world as usize, &[&data[..], &[BufferSpec::new("words", 8, Role::Signals)]].concat()).unwrap()
+}
+
+fn ranks_meet_by_words_eagerly_and_from_a_graph() {
+    let mut machine = open(None);
+    let world = machine.info().gpus.max(2) as u32;
+    let group = open_for_words(&mut machine, world);
+    let plan = by_words(world);
+    let capture = Step::Capture { graph: 0, group, plans: vec![plan.clone(), plan.clone()] };
+    let replay = || Step::Replay { graph: 0, stream: 0 };
+    machine.run(&Script { steps: vec![capture, enqueue(group, &plan), replay(), enqueue(group, &plan), replay()] }, DEADLINE).unwrap();
+    for rank in 0..world {
+        let previous = (rank + world - 1) % world;
+        let theirs = machine.read(group, rank as usize, &Region::new("theirs", 0, 4096)).unwrap();
+        assert!(theirs.iter().all(|&byte| byte == previous as u8 + 1), "rank {rank}");
+        assert_eq!(machine.read(group, rank as usize, &Region::new("words", 0, 8)).unwrap(), [0; 8], "rank {rank}");
+    }
 }
 
 fn too_many_waiting_blocks_are_refused() {
@@ -216,4 +259,17 @@ fn nccl_reduces_with_and_without_windows_and_from_a_graph() {
         machine.close_groups();
     }
     assert!(machine.info().nccl.starts_with("2."), "{:?}", machine.info());
+}
+
+/// If this fails, a stream that waits holds its GPU until the process is killed, or nobody learns which word it waited for.
+fn a_word_that_nobody_writes_is_named_and_let_go() {
+    let mut machine = open(None);
+    let group = open_for_words(&mut machine, 2);
+    let steps = vec![Step::Leave { rank: 1 }, enqueue(group, &by_words(2)), enqueue(group, &by_words(2))];
+    let start = std::time::Instant::now();
+    let error = machine.run(&Script { steps }, Duration::from_secs(1)).unwrap_err();
+    assert!(start.elapsed() < Duration::from_secs(8), "{:?}", start.elapsed());
+    let MachineError::Hang { unfinished, standing, .. } = &error else { panic!("{error}") };
+    assert_eq!(unfinished, &[0]);
+    assert_eq!(standing[0], "rank 0 may wait until words[0..4] is 1: it is 0, and ranks [1] write 1");
 }

@@ -7,6 +7,7 @@ pub mod all_reduce;
 pub mod all_to_all;
 pub mod auto;
 pub mod broadcast;
+mod copy_engine;
 mod foreign;
 mod lines;
 mod nccl;
@@ -88,6 +89,7 @@ pub fn all() -> &'static [&'static dyn Algorithm] {
         &all_reduce::OneShot,
         &all_reduce::TwoShot,
         &all_reduce::OneShotPush,
+        &all_reduce::CopyEngine,
         &all_reduce::Multimem,
         &all_reduce::MultimemOneShot,
         &Nccl::RING,
@@ -96,6 +98,7 @@ pub fn all() -> &'static [&'static dyn Algorithm] {
         &Nccl::SYMMETRIC_LD_ST,
         &all_gather::Push,
         &all_gather::Ll,
+        &all_gather::CopyEngine,
         &Nccl::ALL_GATHER_RING,
         &Nccl::ALL_GATHER_SYMMETRIC_ST,
         &reduce_scatter::Pull,

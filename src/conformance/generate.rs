@@ -14,7 +14,7 @@ use proptest::{
 use super::{
     case::{Case, Graph, Item, Shot, Skew},
     inputs::InputClass,
-    lists::{boundary_counts, contenders, counts_in_sequences, over_multicast},
+    lists::{COPY_ENGINE, boundary_counts, contenders, counts_in_sequences, over_multicast},
 };
 use crate::{
     collective::{Collective, DType, ReduceOp},
@@ -29,6 +29,13 @@ pub fn sequences(number: usize, seed: u64) -> Vec<Case> {
 /// `number` sequences of a collective's calls.
 pub(super) fn sequences_of(collective: Collective, number: usize, seed: u64) -> Vec<Case> {
     drawn(sequence_of(collective, contenders(collective), &DType::ALL, collective.operators()), number, seed)
+}
+
+/// `number` sequences in which kernels take turns with copy engines, which make every second call.
+pub(super) fn sequences_by_copy_engine(collective: Collective, number: usize, seed: u64) -> Vec<Case> {
+    let kernels = contenders(collective);
+    let algorithms = [vec![COPY_ENGINE; kernels.len()], kernels].concat();
+    drawn(sequence_of(collective, algorithms, &DType::ALL, collective.operators()), number, seed)
 }
 
 /// `number` sequences in which algorithms that use multicast addresses take turns with those that do not: apart from the others, for a

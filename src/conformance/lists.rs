@@ -1,5 +1,6 @@
 //! Lists of cases: what `smoke`, `merge` and `faults` stand for.
 
+mod by_copy_engine;
 mod chosen;
 mod others;
 
@@ -70,10 +71,13 @@ fn under_test(collective: Collective) -> impl Iterator<Item = &'static dyn Algor
     algorithms::all().iter().copied().filter(move |a| a.collective() == collective && !a.is_peer())
 }
 
-/// The algorithms under test that every machine can run: they use no multicast addresses.
+/// The algorithms under test that every machine can run, for they use no multicast addresses, and whose kernels synchronise.
 pub(super) fn contenders(collective: Collective) -> Vec<&'static str> {
-    under_test(collective).filter(|a| !a.uses_multicast()).map(|a| a.name()).collect()
+    under_test(collective).filter(|a| !a.uses_multicast() && a.name() != COPY_ENGINE).map(|a| a.name()).collect()
 }
+
+/// The algorithm of a collective whose data copy engines move.
+pub(super) const COPY_ENGINE: &str = "copy_engine";
 
 /// The algorithms under test that use multicast addresses.
 pub(super) fn over_multicast(collective: Collective) -> Vec<&'static str> {
@@ -163,6 +167,7 @@ fn smoke(seed: u64) -> Vec<Case> {
         }
     }
     cases.extend(others::smoke(seed));
+    cases.extend([Collective::AllReduce, Collective::AllGather].into_iter().flat_map(|of| by_copy_engine::smoke(of, seed)));
     cases
 }
 
@@ -224,7 +229,9 @@ fn merge(seed: u64) -> Vec<Case> {
         }
     }
     cases.extend(merge_over_multicast(seed, &mut choice));
+    cases.extend(by_copy_engine::merge(Collective::AllReduce, seed));
     cases.extend(others::merge(seed));
+    cases.extend(by_copy_engine::merge(Collective::AllGather, seed));
     cases.extend(chosen::merge(seed));
     cases
 }
@@ -462,6 +469,30 @@ mod tests {
         }
     }
 
+    fn by_copy_engine(case: &Case) -> bool {
+        case.algorithm == COPY_ENGINE || case.shots().any(|shot| shot.algorithm == COPY_ENGINE)
+    }
+
+    #[test]
+    fn merge_covers_copy_engines() {
+        let cases = List::Merge.cases(0);
+        let all: Vec<&Case> = cases.iter().filter(|case| by_copy_engine(case)).collect();
+        assert!((250..=400).contains(&all.len()), "{}", all.len());
+        for collective in [Collective::AllReduce, Collective::AllGather] {
+            let any = |is: &dyn Fn(&Case) -> bool| all.iter().any(|case| case.collective == collective && is(case));
+            for world in (1..=8).chain([16]) {
+                for dtype in DType::ALL {
+                    assert!(any(&|c| (c.dtype, c.world) == (dtype, world)), "{collective} {dtype} {world}");
+                }
+                assert!(any(&|c| c.world == world && c.graph.replays > 0) && any(&|c| c.world == world && c.in_place), "{world}");
+            }
+            for inputs in InputClass::ALL {
+                assert!(collective.operators().iter().all(|&op| any(&|c| (c.op, c.inputs) == (op, inputs))), "{collective} {inputs}");
+            }
+            assert!(any(&|c| c.peer.is_some()) && any(&|c| c.skew.is_some()) && any(&|c| c.groups() > 1) && any(&|c| c.count > 1 << 29));
+        }
+    }
+
     #[test]
     fn merge_covers_the_other_collectives() {
         let cases = List::Merge.cases(0);
@@ -496,7 +527,8 @@ mod tests {
         let cases = List::Merge.cases(0);
         let uses = |case: &Case| case.shots().any(|shot| shot.algorithm.starts_with("multimem"));
         let of_all_reduce = |case: &&Case| {
-            case.collective == Collective::AllReduce && !case.calls.is_empty() && case.shots().all(|shot| shot.algorithm != auto::NAME)
+            let is_chosen = case.shots().any(|shot| shot.algorithm == auto::NAME);
+            case.collective == Collective::AllReduce && !case.calls.is_empty() && !by_copy_engine(case) && !is_chosen
         };
         let sequences: Vec<&Case> = cases.iter().filter(of_all_reduce).collect();
         assert_eq!(sequences.iter().filter(|case| !uses(case)).count(), 600);

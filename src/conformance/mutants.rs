@@ -2,13 +2,16 @@
 //!
 //! Those that people describe in fixtures/mutants/ are compiled by `cargo xtask kernels` and embedded here, so that a binary without the
 //! source tree carries them ([`MUTANTS`]). Those of synchronisation are besides made by rule from the kernels' PTX ([`derived`]). What of the
-//! latter does nothing wrong stands in fixtures/mutants/equivalent.toml, each with the reason.
+//! latter does nothing wrong stands in fixtures/mutants/equivalent.toml, each with the reason. Of plans in which streams synchronise, mutants
+//! are made by rule too ([`of_plan`]).
 
 mod derived;
 mod lines;
+mod plans;
 mod sites;
 
 pub use derived::{Defect, Derived, derived, subjects, sync_cases};
+pub use plans::of_plan;
 
 use serde::{Deserialize, Serialize};
 

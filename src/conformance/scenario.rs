@@ -556,7 +556,7 @@ impl<'a> Emitter<'a> {
         }
         let to = Region::new(stalls, site as u64 * 4, 4);
         let value = if on { microseconds.saturating_mul(1000) } else { 0 };
-        let write = Op::WriteValue { to, value };
+        let write = Op::WriteValue { to, value, to_rank: None };
         self.enqueue(planned, Plan::per_rank("stall", self.case.world, |rank| if rank == late { vec![write.clone()] } else { vec![] }));
     }
 
@@ -568,7 +568,7 @@ impl<'a> Emitter<'a> {
             let kept = Region::new(LOG, log[group], call.output.bytes);
             log[group] += kept.bytes.next_multiple_of(16);
             if call.count > 0 {
-                let copy = |rank: u32| Op::Copy { from: outputs[rank as usize].clone(), to: kept.clone() };
+                let copy = |rank: u32| Op::Copy { from: outputs[rank as usize].clone(), to: kept.clone(), to_rank: None };
                 self.enqueue(&planned, Plan::per_rank("keep", call.world(), |rank| vec![copy(rank)]));
             }
             outputs.fill(kept);

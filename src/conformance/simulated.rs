@@ -66,6 +66,7 @@ impl Simulated {
             for (rank, ops) in plan.ranks.iter().enumerate().filter(|(rank, _)| !gone.contains(rank)) {
                 match ops.get(step) {
                     Some(Op::Launch(launch)) if launch.module == "conformance/fill" => self.fill(group, rank, launch),
+                    Some(Op::Launch(launch)) if launch.module == "all_reduce/copy_engine" => self.reduce(group, rank, launch),
                     Some(Op::Launch(launch)) => {
                         let (call, place) = launched(launch, plan.world() as u32);
                         collected.get_or_insert(call).ranks.push(place);
@@ -75,12 +76,16 @@ impl Simulated {
                         let fresh = Collected { shape, dtype: call.dtype, op: call.op, ranks: Vec::new() };
                         collected.get_or_insert(fresh).ranks.push((call.input.clone(), call.output.clone()));
                     }
-                    Some(Op::Copy { from, to }) => {
+                    Some(Op::Copy { from, to, to_rank }) => {
                         let bytes = self.bytes(group, rank, from).to_vec();
-                        self.bytes(group, rank, to).copy_from_slice(&bytes);
+                        self.bytes(group, target(rank, *to_rank), to).copy_from_slice(&bytes);
                     }
                     Some(Op::Fill { region, byte }) => self.bytes(group, rank, region).fill(*byte),
-                    Some(Op::WriteValue { to, value }) => self.bytes(group, rank, to).copy_from_slice(&value.to_le_bytes()),
+                    Some(Op::WriteValue { to, value, to_rank }) => {
+                        self.bytes(group, target(rank, *to_rank), to).copy_from_slice(&value.to_le_bytes());
+                    }
+                    // In lockstep, everything that is waited for has happened.
+                    Some(Op::WaitValue { at, value }) => assert_eq!(self.bytes(group, rank, at), value.to_le_bytes()),
                     None => {}
                 }
             }
@@ -118,6 +123,19 @@ impl Simulated {
         self.bytes(group, rank, region).copy_from_slice(&bytes);
     }
 
+    /// What lies in one rank's memory.
+    fn reduce(&mut self, group: usize, rank: usize, launch: &Launch) {
+        let [Arg::Struct(slices), Arg::U64(count), Arg::Address(output), Arg::U32(average), Arg::U32(world)] = &launch.args[..] else {
+            panic!("the arguments of a reduction within one rank: {:?}", launch.args)
+        };
+        let regions = slices.iter().filter_map(|slice| if let Arg::Address(region) = slice { Some(region) } else { None });
+        let inputs: Vec<Vec<u8>> = regions.map(|region| self.bytes(group, rank, region).to_vec()).collect();
+        let (dtype, op) = reduction(&launch.entry);
+        let op = if *average == 1 { ReduceOp::Avg } else { op };
+        let results = Shape::new(Collective::AllReduce, *world, *count).results(dtype, op, &inputs);
+        self.bytes(group, rank, output).copy_from_slice(&results[0]);
+    }
+
     fn carry_out(&mut self, group: usize, Collected { shape, dtype, op, ranks }: &Collected) {
         let inputs: Vec<Vec<u8>> = ranks.iter().enumerate().map(|(rank, (input, _))| self.bytes(group, rank, input).to_vec()).collect();
         let results = shape.results(*dtype, *op, &inputs);
@@ -130,6 +148,11 @@ impl Simulated {
         }
         self.calls += 1;
     }
+}
+
+/// Whose memory an operation of `rank` goes to.
+fn target(rank: usize, to_rank: Option<u32>) -> usize {
+    to_rank.map_or(rank, |rank| rank as usize)
 }
 
 /// What a kernel does, by its module, its entry and its arguments, and where one rank's input and output are.

@@ -23,6 +23,8 @@ pub(super) struct Device {
     pub(super) ordinal: usize,
     pub(super) raw: CUdevice,
     context: CUcontext,
+    /// Whether a stream's wait for a word can flush what peers wrote before it, as devices that reorder such writes must.
+    pub(super) flushes_remote_writes: bool,
     /// The driver's name for it.
     pub(super) name: String,
     /// Streaming multiprocessors.
@@ -56,12 +58,13 @@ impl Device {
             attribute(CUdevice_attribute::CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR)?,
             attribute(CUdevice_attribute::CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MINOR)?,
         );
+        let flushes_remote_writes = attribute(CUdevice_attribute::CU_DEVICE_ATTRIBUTE_CAN_FLUSH_REMOTE_WRITES)? != 0;
         let mut context: CUcontext = null_mut();
         call!(driver, cuDevicePrimaryCtxRetain(&mut context, raw)).map_err(|error| error.during(format!("GPU {ordinal}")))?;
         call!(driver, cuCtxSetCurrent(context))?;
         let service = Stream::new(driver)?;
         let pinned = Mutex::new(Pinned::new(driver, PINNED_BYTES)?);
-        Ok(Device { driver, ordinal, raw, context, name, multiprocessors, capability, service, pinned })
+        Ok(Device { driver, ordinal, raw, context, flushes_remote_writes, name, multiprocessors, capability, service, pinned })
     }
 
     /// Makes its context the calling thread's current one.

@@ -10,7 +10,7 @@ use std::{
 use cudarc::driver::sys::{
     self, CUcontext, CUdevice, CUdevice_attribute, CUdeviceptr, CUevent, CUfunction, CUfunction_attribute, CUgraph, CUgraphExec,
     CUjit_option, CUmemAccessDesc, CUmemAllocationGranularity_flags, CUmemAllocationProp, CUmemGenericAllocationHandle, CUmodule, CUstream,
-    CUstreamCaptureMode,
+    CUstreamBatchMemOpParams, CUstreamCaptureMode,
 };
 
 use super::loader::{self, LoadError, function_table};
@@ -32,7 +32,7 @@ function_table! {
         fn cuStreamDestroy_v2(CUstream);
         fn cuStreamQuery(CUstream);
         fn cuStreamSynchronize(CUstream);
-        fn cuStreamWriteValue32_v2(CUstream, CUdeviceptr, u32, c_uint);
+        fn cuStreamBatchMemOp_v2(CUstream, c_uint, *mut CUstreamBatchMemOpParams, c_uint);
         fn cuStreamBeginCapture_v2(CUstream, CUstreamCaptureMode);
         fn cuStreamEndCapture(CUstream, *mut CUgraph);
         fn cuGraphInstantiateWithFlags(*mut CUgraphExec, CUgraph, c_ulonglong);

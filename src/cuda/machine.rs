@@ -22,6 +22,7 @@ use super::{
     program::{Compiler, Tables},
     reports,
     stream::Stream,
+    words,
 };
 use crate::{
     kernels::Library,
@@ -346,7 +347,8 @@ impl CudaMachine {
             cause: String::new(),
             stuck: reports::collect(&reports),
             unfinished,
-            standing: Vec::new(),
+            // Last: what is let go goes on.
+            standing: words::let_go(script, &self.groups, &devices, &streams),
         };
         if let Some(log) = &mut self.nccl_log {
             // What was said while communicators were joined is of their warm-up.
@@ -358,7 +360,10 @@ impl CudaMachine {
                 Ok(true) => Err(hang(begin.elapsed(), Vec::new())),
                 Err((rank, error)) => Err(fault(rank)(error)),
             },
-            Err(Stopped::Failed { ranks, failure }) => Err(MachineError::Fault { ranks, what: failure.what, code: failure.code }),
+            Err(Stopped::Failed { ranks, failure }) => {
+                words::let_go(script, &self.groups, &devices, &streams);
+                Err(MachineError::Fault { ranks, what: failure.what, code: failure.code })
+            }
             Err(Stopped::Unfinished { ranks, after }) => Err(hang(after, ranks)),
         }
     }

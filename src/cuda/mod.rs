@@ -22,6 +22,7 @@ mod program;
 mod ranks;
 mod reports;
 mod stream;
+mod words;
 
 pub use driver::CudaError;
 pub use loader::LoadError;

@@ -15,7 +15,7 @@ use super::{
     kernel::{Kernel, Kernels},
     memory::Scratch,
     nccl::{Communicator, LibraryCall, NcclError},
-    stream::Stream,
+    stream::{Stream, Word},
 };
 use crate::{
     kernels::Library,
@@ -28,11 +28,31 @@ use crate::{
 
 /// One operation on a stream.
 pub(super) enum Command {
-    Launch { kernel: Kernel, grid: u32, block: u32, dynamic_shared: u32, arguments: Arguments },
-    Copy { from: u64, to: u64, bytes: u64 },
-    Fill { at: u64, byte: u8, bytes: u64 },
-    WriteValue { at: u64, value: u32 },
-    Nccl { communicator: Arc<Communicator>, call: LibraryCall, input: u64, output: u64 },
+    Launch {
+        kernel: Kernel,
+        grid: u32,
+        block: u32,
+        dynamic_shared: u32,
+        arguments: Arguments,
+    },
+    Copy {
+        from: u64,
+        to: u64,
+        bytes: u64,
+    },
+    Fill {
+        at: u64,
+        byte: u8,
+        bytes: u64,
+    },
+    /// Writes of words and waits for them that follow each other, which the driver takes as one.
+    Words(Vec<Word>),
+    Nccl {
+        communicator: Arc<Communicator>,
+        call: LibraryCall,
+        input: u64,
+        output: u64,
+    },
 }
 
 /// What a rank's thread does next.
@@ -82,7 +102,7 @@ impl Command {
             }
             Command::Copy { from, to, bytes } => stream.copy(*from, *to, *bytes)?,
             Command::Fill { at, byte, bytes } => stream.fill(*at, *byte, *bytes)?,
-            Command::WriteValue { at, value } => stream.write_value(*at, *value)?,
+            Command::Words(words) => stream.words(words)?,
             Command::Nccl { communicator, call, input, output } => communicator.enqueue(call, (*input, *output), stream.raw())?,
         }
         Ok(())
@@ -197,8 +217,13 @@ impl Compiler<'_> {
                 for (rank, ops) in plan.ranks.iter().enumerate() {
                     self.devices[rank].make_current().map_err(|error| fault(rank, error))?;
                     let mut waiting = 0;
-                    let commands =
-                        ops.iter().map(|op| self.command(group, rank, op, &mut waiting)).collect::<Result<Vec<Command>, MachineError>>()?;
+                    let mut commands = Vec::with_capacity(ops.len());
+                    for op in ops {
+                        match (commands.last_mut(), self.command(group, rank, op, &mut waiting)?) {
+                            (Some(Command::Words(words)), Command::Words(more)) => words.extend(more),
+                            (_, command) => commands.push(command),
+                        }
+                    }
                     compiled.commands.push(commands.into());
                     compiled.waiting.push(waiting);
                 }
@@ -211,11 +236,16 @@ impl Compiler<'_> {
         let invalid = |reason| MachineError::Invalid { reason };
         let of_group = &self.groups[group];
         let address = |region| of_group.address(rank, region).map_err(invalid);
+        let target = |to_rank: Option<u32>, region| of_group.address(to_rank.map_or(rank, |rank| rank as usize), region).map_err(invalid);
         Ok(match op {
             Op::Launch(launch) => return self.launch(group, rank, launch, waiting),
-            Op::Copy { from, to } => Command::Copy { from: address(from)?, to: address(to)?, bytes: from.bytes },
+            Op::Copy { from, to, to_rank } => Command::Copy { from: address(from)?, to: target(*to_rank, to)?, bytes: from.bytes },
             Op::Fill { region, byte } => Command::Fill { at: address(region)?, byte: *byte, bytes: region.bytes },
-            Op::WriteValue { to, value } => Command::WriteValue { at: address(to)?, value: *value },
+            Op::WriteValue { to, value, to_rank } => Command::Words(vec![Word::Write { at: target(*to_rank, to)?, value: *value }]),
+            Op::WaitValue { at, value } => {
+                let flush = self.devices[rank].flushes_remote_writes;
+                Command::Words(vec![Word::Wait { at: address(at)?, value: *value, flush }])
+            }
             Op::Nccl(NcclCall { call, .. }) => {
                 let RankCall { collective, dtype, op, count, root, ref input, ref output } = *call;
                 Command::Nccl {

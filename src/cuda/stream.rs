@@ -6,13 +6,66 @@ use std::{
     time::{Duration, Instant},
 };
 
-use cudarc::driver::sys::{CUevent, CUevent_flags, CUgraph, CUgraphExec, CUstream, CUstream_flags, CUstreamCaptureMode};
+use cudarc::driver::sys::{
+    CUevent, CUevent_flags, CUgraph, CUgraphExec, CUstream, CUstream_flags, CUstreamBatchMemOpParams,
+    CUstreamBatchMemOpParams_union_CUstreamMemOpWaitValueParams_st as WaitValueParameters,
+    CUstreamBatchMemOpParams_union_CUstreamMemOpWaitValueParams_st__bindgen_ty_1 as WaitValue,
+    CUstreamBatchMemOpParams_union_CUstreamMemOpWriteValueParams_st as WriteValueParameters,
+    CUstreamBatchMemOpParams_union_CUstreamMemOpWriteValueParams_st__bindgen_ty_1 as WriteValue, CUstreamBatchMemOpType,
+    CUstreamCaptureMode, CUstreamWaitValue_flags, CUstreamWriteValue_flags,
+};
 
 use super::{
     driver::{CudaError, Driver, call},
     kernel::Kernel,
 };
 use crate::machine::arguments::Arguments;
+
+/// The driver takes fewer than 256 operations on words in one call.
+const MOST_WORDS: usize = 255;
+
+/// An operation on a 32-bit word of device memory.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Word {
+    /// Sets it.
+    Write { at: u64, value: u32 },
+    /// Holds the stream until it has the value.
+    Wait {
+        at: u64,
+        value: u32,
+        /// Whether what peers wrote before it is flushed, so that it is visible to what follows: only some devices can, and need to.
+        flush: bool,
+    },
+}
+
+impl Word {
+    /// What the driver calls it. All of the union is set.
+    fn parameters(&self) -> CUstreamBatchMemOpParams {
+        let mut parameters = CUstreamBatchMemOpParams { pad: [0; 6] };
+        match *self {
+            Word::Write { at, value } => {
+                parameters.writeValue = WriteValueParameters {
+                    operation: CUstreamBatchMemOpType::CU_STREAM_MEM_OP_WRITE_VALUE_32,
+                    address: at,
+                    __bindgen_anon_1: WriteValue { value64: value.into() },
+                    flags: CUstreamWriteValue_flags::CU_STREAM_WRITE_VALUE_DEFAULT as u32,
+                    alias: 0,
+                };
+            }
+            Word::Wait { at, value, flush } => {
+                let flush = if flush { CUstreamWaitValue_flags::CU_STREAM_WAIT_VALUE_FLUSH as u32 } else { 0 };
+                parameters.waitValue = WaitValueParameters {
+                    operation: CUstreamBatchMemOpType::CU_STREAM_MEM_OP_WAIT_VALUE_32,
+                    address: at,
+                    __bindgen_anon_1: WaitValue { value64: value.into() },
+                    flags: CUstreamWaitValue_flags::CU_STREAM_WAIT_VALUE_EQ as u32 | flush,
+                    alias: 0,
+                };
+            }
+        }
+        parameters
+    }
+}
 
 /// A stream that does not wait for the legacy default stream.
 pub(super) struct Stream {
@@ -72,7 +125,7 @@ impl Stream {
         call!(self.driver, cuMemsetD8Async(address, byte, bytes as usize, self.raw))
     }
 
-    /// Copies within device memory.
+    /// Copies from device memory to device memory, a peer's too.
     pub(super) fn copy(&self, from: u64, to: u64, bytes: u64) -> Result<(), CudaError> {
         if bytes == 0 {
             return Ok(());
@@ -105,9 +158,13 @@ impl Stream {
         self.synchronise()
     }
 
-    /// Writes a 32-bit word in stream order; writes before it are visible when it is.
-    pub(super) fn write_value(&self, address: u64, value: u32) -> Result<(), CudaError> {
-        call!(self.driver, cuStreamWriteValue32_v2(self.raw, address, value, 0))
+    /// Writes 32-bit words and waits for them, in this order. Writes before a word are visible when it is.
+    pub(super) fn words(&self, words: &[Word]) -> Result<(), CudaError> {
+        for some in words.chunks(MOST_WORDS) {
+            let mut operations: Vec<CUstreamBatchMemOpParams> = some.iter().map(Word::parameters).collect();
+            call!(self.driver, cuStreamBatchMemOp_v2(self.raw, operations.len() as u32, operations.as_mut_ptr(), 0))?;
+        }
+        Ok(())
     }
 
     /// Launches a kernel. `arguments` have the sizes that [`Kernel::check`] accepted.
@@ -253,5 +310,23 @@ impl Pinned {
 impl Drop for Pinned {
     fn drop(&mut self) {
         let _ = call!(self.driver, cuMemFreeHost(self.raw));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// If this fails, a stream goes on at the wrong value, or sees less than what its peers wrote before the word.
+    #[test]
+    fn waits_are_for_equality_and_flush_where_the_device_can() {
+        for (flush, flags) in [(false, 1), (true, 1 | 1 << 30)] {
+            let parameters = Word::Wait { at: 0x1000, value: 7, flush }.parameters();
+            // SAFETY: all of the union was set, and this is what a wait is.
+            let wait = unsafe { parameters.waitValue };
+            assert_eq!((wait.operation as u32, wait.address, wait.flags), (1, 0x1000, flags));
+            // SAFETY: as above.
+            assert_eq!(unsafe { wait.__bindgen_anon_1.value }, 7);
+        }
     }
 }

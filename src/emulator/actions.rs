@@ -37,6 +37,7 @@ pub(super) enum Command {
         at: Address,
         value: u32,
     },
+    WaitValue(Wait),
     /// A library call, which needs all ranks of the group.
     Reduce {
         group: usize,
@@ -56,10 +57,19 @@ impl Command {
             Command::Copy { .. } => "copy",
             Command::Fill { .. } => "fill",
             Command::WriteValue { .. } => "write of a word",
+            Command::WaitValue(_) => "wait for a word",
             Command::Reduce { .. } => "library call",
             Command::Mark => "mark",
         }
     }
+}
+
+/// A stream's wait for a word.
+pub(super) struct Wait {
+    pub(super) at: Address,
+    pub(super) value: u32,
+    /// The ranks whose plan has them write it.
+    pub(super) writers: Vec<usize>,
 }
 
 /// A launch on one rank.
@@ -166,18 +176,23 @@ impl Compiler<'_> {
     }
 
     fn plan(&mut self, group: usize, plan: &Plan) -> Result<Vec<Arc<[Command]>>, MachineError> {
-        let of_rank = |(rank, ops): (usize, &Vec<Op>)| ops.iter().map(|op| self.command(group, rank, op)).collect::<Result<_, _>>();
+        let of_rank = |(rank, ops): (usize, &Vec<Op>)| ops.iter().map(|op| self.command(group, plan, rank, op)).collect::<Result<_, _>>();
         plan.ranks.iter().enumerate().map(of_rank).collect()
     }
 
-    fn command(&mut self, group: usize, rank: usize, op: &Op) -> Result<Command, MachineError> {
+    fn command(&mut self, group: usize, plan: &Plan, rank: usize, op: &Op) -> Result<Command, MachineError> {
         let of_group = &self.groups[group];
-        let address = |region| of_group.address(rank, region).map_err(|reason| MachineError::Invalid { reason });
+        let address_on = |rank, region| of_group.address(rank, region).map_err(|reason| MachineError::Invalid { reason });
+        let address = |region| address_on(rank, region);
+        let target = |to_rank: Option<u32>, region| address_on(to_rank.map_or(rank, |rank| rank as usize), region);
         Ok(match op {
             Op::Launch(launch) => Command::Launch(self.launch(group, rank, launch)?),
-            Op::Copy { from, to } => Command::Copy { from: address(from)?, to: address(to)?, bytes: from.bytes },
+            Op::Copy { from, to, to_rank } => Command::Copy { from: address(from)?, to: target(*to_rank, to)?, bytes: from.bytes },
             Op::Fill { region, byte } => Command::Fill { at: address(region)?, byte: *byte, bytes: region.bytes },
-            Op::WriteValue { to, value } => Command::WriteValue { at: address(to)?, value: *value },
+            Op::WriteValue { to, value, to_rank } => Command::WriteValue { at: target(*to_rank, to)?, value: *value },
+            Op::WaitValue { at, value } => {
+                Command::WaitValue(Wait { at: address(at)?, value: *value, writers: plan.writers(rank, at, *value) })
+            }
             Op::Nccl(NcclCall { call, .. }) => {
                 Command::Reduce { group, input: address(&call.input)?, output: address(&call.output)?, call: call.clone() }
             }

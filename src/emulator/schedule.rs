@@ -22,7 +22,7 @@ use std::{
 };
 
 use super::{
-    actions::{Action, Command, Kernel},
+    actions::{Action, Command, Kernel, Wait},
     choice::Choice,
     execution::{Doing, Fault, Grid, MultimemReduction, Standing, Turn},
     memory::{AccessError, Address, Memory},
@@ -193,7 +193,7 @@ impl<'a> Schedule<'a> {
                 match self.first_to_wake() {
                     Some(at) => self.now = at,
                     None if self.ranks.iter().all(Rank::is_done) => return Ok(()),
-                    None => return Err(self.hang("deadlock: ranks wait in a library call for ranks that do not come".into())),
+                    None => return Err(self.hang(self.deadlock_of_streams().into())),
                 }
                 continue;
             }
@@ -231,7 +231,10 @@ impl<'a> Schedule<'a> {
                 match of_stream.head {
                     Head::Running(_) => into.push(Candidate::Turn(rank, stream)),
                     Head::Waiting if of_stream.can_start() => into.push(Candidate::Start(rank, stream)),
-                    Head::Waiting | Head::Meeting(_) => {}
+                    Head::Word(at, value) if self.memory.load(at, rank) == Ok(value.to_le_bytes()) => {
+                        into.push(Candidate::Start(rank, stream));
+                    }
+                    Head::Waiting | Head::Word(..) | Head::Meeting(_) => {}
                 }
             }
         }
@@ -351,7 +354,7 @@ impl<'a> Schedule<'a> {
     fn digest(&self) -> u64 {
         self.running().into_iter().fold(0, |digest, (rank, stream)| match &self.ranks[rank].streams[stream].head {
             Head::Running(running) => running.grid.digest(digest),
-            Head::Waiting | Head::Meeting(_) => digest,
+            Head::Waiting | Head::Word(..) | Head::Meeting(_) => digest,
         })
     }
 
@@ -359,7 +362,7 @@ impl<'a> Schedule<'a> {
     fn nobody_goes_on(&self) -> bool {
         self.streams().all(|(_, _, stream)| match &stream.head {
             Head::Running(running) => running.grid.standing().iter().all(|warp| warp.what != Doing::Running),
-            Head::Waiting | Head::Meeting(_) => true,
+            Head::Waiting | Head::Word(..) | Head::Meeting(_) => true,
         })
     }
 
@@ -388,12 +391,19 @@ impl<'a> Schedule<'a> {
         Ok(())
     }
 
-    /// Starts the first command of a stream. All but kernels and library calls are done at once.
+    /// Starts the first command of a stream, or goes on with it when the word has come that it waits for. All but kernels, library calls and
+    /// such waits are done at once.
     fn start(&mut self, rank: usize, stream: usize) -> Result<(), Stopped> {
         let (commands, index, meeting) = self.ranks[rank].streams[stream].first();
         let misuse = |what: &str, error| Stopped::Misuse { rank, what: what.into(), error };
         let at = self.microseconds();
-        self.trace.iter_mut().for_each(|trace| trace.begin(rank, stream, commands[index].name(), at));
+        if let Some(trace) = &mut self.trace {
+            let name = match &commands[index] {
+                Command::WaitValue(wait) => &format!("waits for {}", self.memory.describe(wait.at)),
+                command => command.name(),
+            };
+            trace.begin(rank, stream, name, at);
+        }
         match &commands[index] {
             Command::Launch(kernel) => {
                 let mut grid = self.grid(kernel).map_err(|fault| Stopped::Fault { rank, entry: kernel.entry.clone(), fault })?;
@@ -427,6 +437,17 @@ impl<'a> Schedule<'a> {
                 if let Some(races) = &mut self.races {
                     let at = self.memory.resolve(*at, 4, rank).map_err(|error| misuse("write of a word", error))?;
                     races.write_value(rank, stream, at);
+                }
+            }
+            Command::WaitValue(Wait { at, value, .. }) => {
+                let word = self.memory.load(*at, rank).map_err(|error| misuse("wait for a word", error))?;
+                if word != value.to_le_bytes() {
+                    self.ranks[rank].streams[stream].head = Head::Word(*at, *value);
+                    return Ok(());
+                }
+                if let Some(races) = &mut self.races {
+                    let at = self.memory.resolve(*at, 4, rank).map_err(|error| misuse("wait for a word", error))?;
+                    races.wait_value(rank, stream, at);
                 }
             }
             Command::Mark => self.ranks[rank].marks.push(self.now),
@@ -508,10 +529,28 @@ impl<'a> Schedule<'a> {
                     standing
                         .push(format!("rank {rank} stream {index} in library call {number} of group {group} waits for ranks {absent:?}"));
                 }
+                Head::Word(..) => standing.extend(self.waits_for_word(rank, index)),
                 Head::Waiting => {}
             }
         }
         Stopped::Hang { cause, standing }
+    }
+
+    /// Why no stream goes on where none runs a kernel.
+    fn deadlock_of_streams(&self) -> &'static str {
+        if self.streams().any(|(_, _, stream)| matches!(stream.head, Head::Word(..))) {
+            return "deadlock: streams wait for words that nobody is left to write";
+        }
+        "deadlock: ranks wait in a library call for ranks that do not come"
+    }
+
+    /// What a stream waits for that waits for a word, for people.
+    fn waits_for_word(&self, rank: usize, stream: usize) -> Option<String> {
+        let (commands, index, _) = self.ranks[rank].streams[stream].first();
+        let Command::WaitValue(Wait { at, value, writers }) = &commands[index] else { return None };
+        let word = self.memory.load(*at, rank).map_or(0, u32::from_le_bytes);
+        let place = self.memory.describe(*at);
+        Some(format!("rank {rank} stream {stream} waits until {place} is {value}: it is {word}, and ranks {writers:?} write {value}"))
     }
 
     /// Where lanes of a warp stand, for people.

@@ -8,6 +8,7 @@ use std::{
 use super::{
     actions::{Action, Command},
     execution::Grid,
+    memory::Address,
 };
 
 /// A call of the library: which group, and the how manieth on it.
@@ -48,6 +49,8 @@ pub(super) enum Head {
     Waiting,
     /// A kernel runs.
     Running(Box<Running>),
+    /// It waits for a word to have a value.
+    Word(Address, u32),
     /// It waits for the other ranks of a library call.
     Meeting(Meeting),
 }

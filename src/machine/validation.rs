@@ -118,13 +118,13 @@ fn check_plan(plan: &Plan, group: &impl Members, library: &Library) -> Result<()
     }
     for (rank, ops) in plan.ranks.iter().enumerate() {
         for op in ops {
-            check_op(op, group, library).map_err(|why| format!("rank {rank}: {why}"))?;
+            check_op(op, rank, group, library).map_err(|why| format!("rank {rank}: {why}"))?;
         }
     }
     Ok(())
 }
 
-fn check_op(op: &Op, group: &impl Members, library: &Library) -> Result<(), String> {
+fn check_op(op: &Op, rank: usize, group: &impl Members, library: &Library) -> Result<(), String> {
     let known = |region: &Region| group.layout().find(region).map(|_| ());
     match op {
         Op::Launch(launch) => {
@@ -138,25 +138,25 @@ fn check_op(op: &Op, group: &impl Members, library: &Library) -> Result<(), Stri
             }
             launch.args.iter().try_for_each(|arg| check_arg(arg, group, &known))
         }
-        Op::Copy { from, to } => {
+        Op::Copy { from, to, to_rank } => {
             known(from)?;
             known(to)?;
+            let to_peer = goes_to_peer(op, to, rank, *to_rank, group)?;
             if from.bytes != to.bytes {
                 return Err(format!("copy {from} -> {to}: {} bytes to {}", from.bytes, to.bytes));
             }
-            if from.overlaps(to) {
+            if !to_peer && from.overlaps(to) {
                 return Err(format!("copy {from} -> {to}: they overlap"));
             }
             Ok(())
         }
         Op::Fill { region, .. } => known(region),
-        Op::WriteValue { to, .. } => {
+        Op::WriteValue { to, to_rank, .. } => {
             known(to)?;
-            if to.bytes != 4 || !to.offset.is_multiple_of(4) {
-                return Err(format!("write to {to}: it must be 4 bytes at a multiple of 4"));
-            }
-            Ok(())
+            goes_to_peer(op, to, rank, *to_rank, group)?;
+            is_word(op, to)
         }
+        Op::WaitValue { at, .. } => known(at).and_then(|()| is_word(op, at)),
         Op::Nccl(NcclCall { call, .. }) => {
             let shape = call.shape(group.world() as u32);
             for (region, elements) in [(&call.input, shape.input()), (&call.output, shape.output())] {
@@ -169,6 +169,25 @@ fn check_op(op: &Op, group: &impl Members, library: &Library) -> Result<(), Stri
             Ok(())
         }
     }
+}
+
+/// Whether an operation of `rank` goes to a peer's memory, which there must be.
+fn goes_to_peer(op: &Op, to: &Region, rank: usize, to_rank: Option<u32>, group: &impl Members) -> Result<bool, String> {
+    let Some(peer) = to_rank.map(|rank| rank as usize).filter(|&peer| peer != rank) else { return Ok(false) };
+    if peer >= group.world() {
+        return Err(format!("{op}: the group has ranks 0 to {}", group.world() - 1));
+    }
+    if group.layout().is_local(&to.buffer) {
+        return Err(format!("{op}: the buffer is local to each rank"));
+    }
+    Ok(true)
+}
+
+fn is_word(op: &Op, region: &Region) -> Result<(), String> {
+    if region.bytes != 4 || !region.offset.is_multiple_of(4) {
+        return Err(format!("{op}: a word is 4 bytes at a multiple of 4"));
+    }
+    Ok(())
 }
 
 fn check_arg(arg: &Arg, group: &impl Members, known: &impl Fn(&Region) -> Result<(), String>) -> Result<(), String> {
@@ -220,7 +239,7 @@ mod tests {
     }
 
     fn copy(from: Region, to: Region) -> Op {
-        Op::Copy { from, to }
+        Op::Copy { from, to, to_rank: None }
     }
 
     fn launch(entry: &str, grid: u32, args: Vec<Arg>) -> Op {
@@ -267,8 +286,20 @@ mod tests {
         "plan `p` on group 0: rank 0: copy a[0..32] -> a[16..48]: they overlap"
     )]
     #[case::word(
-        enqueue(0, 0, 2, Op::WriteValue { to: Region::new("a", 2, 4), value: 1 }),
-        "plan `p` on group 0: rank 0: write to a[2..6]: it must be 4 bytes at a multiple of 4"
+        enqueue(0, 0, 2, Op::WriteValue { to: Region::new("a", 2, 4), value: 1, to_rank: None }),
+        "plan `p` on group 0: rank 0: write 1 -> a[2..6]: a word is 4 bytes at a multiple of 4"
+    )]
+    #[case::awaited_word(
+        enqueue(0, 0, 2, Op::WaitValue { at: Region::new("a", 4, 8), value: 1 }),
+        "plan `p` on group 0: rank 0: wait until a[4..12] is 1: a word is 4 bytes at a multiple of 4"
+    )]
+    #[case::written_rank(
+        enqueue(0, 0, 2, Op::WriteValue { to: Region::new("a", 4, 4), value: 1, to_rank: Some(2) }),
+        "plan `p` on group 0: rank 0: write 1 -> a[4..8] of rank 2: the group has ranks 0 to 1"
+    )]
+    #[case::copied_rank(
+        enqueue(0, 0, 2, Op::Copy { from: Region::new("a", 0, 4), to: Region::new("b", 0, 4), to_rank: Some(7) }),
+        "plan `p` on group 0: rank 0: copy a[0..4] -> b[0..4] of rank 7: the group has ranks 0 to 1"
     )]
     #[case::blocks(
         enqueue(0, 0, 2, launch("all_reduce_two_shot_f32_sum", 0, vec![])),
@@ -290,6 +321,22 @@ mod tests {
     fn unknown_kernels_name_those_there_are() {
         let reason = refusal(vec![enqueue(0, 0, 2, launch("nothing", 1, vec![]))]);
         assert!(reason.contains("kernel `nothing` is not in the PTX of `all_reduce/two_shot`, which has all_reduce_"), "{reason}");
+    }
+
+    #[test]
+    fn copies_to_peers_take_the_same_bytes_elsewhere_and_no_local_buffer() {
+        let local = BufferSpec { local: true, ..BufferSpec::new("own", 64, Role::Data) };
+        let groups = [Pair(Layout::of(&[BufferSpec::new("a", 64, Role::Data), local]).unwrap())];
+        let to_peer = |buffer: &str| {
+            let region = Region::new(buffer, 0, 16);
+            let of_rank = |rank: u32| vec![Op::Copy { from: region.clone(), to: region.clone(), to_rank: Some(1 - rank) }];
+            let plan = Arc::new(Plan::per_rank("p", 2, of_rank));
+            let script = Script { steps: vec![Step::Enqueue { group: 0, stream: 0, plan }] };
+            validate(&script, &groups, &Library::default()).map(|_| ())
+        };
+        assert_eq!(to_peer("a"), Ok(()));
+        let reason = "plan `p` on group 0: rank 0: copy own[0..16] -> own[0..16] of rank 1: the buffer is local to each rank";
+        assert_eq!(to_peer("own"), Err(reason.into()));
     }
 
     #[test]

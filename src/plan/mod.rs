@@ -33,6 +33,17 @@ impl Plan {
         Plan { name: name.into(), ranks: (0..world).map(ops).collect() }
     }
 
+    /// The ranks that write a value to a rank's word: those that whoever waits for it there waits for.
+    pub fn writers(&self, rank: usize, word: &Region, value: u32) -> Vec<usize> {
+        let writes = |from: usize, op: &Op| match op {
+            Op::WriteValue { to, value: written, to_rank } => {
+                (to, *written, to_rank.map_or(from, |rank| rank as usize)) == (word, value, rank)
+            }
+            _ => false,
+        };
+        (0..self.world()).filter(|&from| self.ranks[from].iter().any(|op| writes(from, op))).collect()
+    }
+
     /// Number of ranks.
     pub fn world(&self) -> usize {
         self.ranks.len()
@@ -45,12 +56,15 @@ impl Plan {
 pub enum Op {
     /// Starts a kernel.
     Launch(Launch),
-    /// Copies within this rank's memory. Both regions have the same length.
+    /// Copies from this rank's memory to its own or to a peer's. Both regions have the same length.
     Copy {
         /// Source.
         from: Region,
         /// Destination.
         to: Region,
+        /// Whose memory that is in; this rank's own where it is none's.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        to_rank: Option<u32>,
     },
     /// Sets every byte of a region.
     Fill {
@@ -59,11 +73,22 @@ pub enum Op {
         /// To which value.
         byte: u8,
     },
-    /// Writes one 32-bit word in stream order.
+    /// Writes one 32-bit word in stream order, when all before it can be seen by every rank.
     WriteValue {
         /// Four bytes, aligned to four.
         to: Region,
         /// What is written.
+        value: u32,
+        /// Whose memory that is in; this rank's own where it is none's.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        to_rank: Option<u32>,
+    },
+    /// Holds the stream until a 32-bit word of this rank has a value. Nothing but a write of that value ends the wait: it has no limit of
+    /// its own, and occupies no multiprocessor.
+    WaitValue {
+        /// Four bytes, aligned to four.
+        at: Region,
+        /// What is waited for.
         value: u32,
     },
     /// A call of the vendor's library; machines without it do what the reference does.
@@ -164,9 +189,10 @@ impl fmt::Display for Op {
                 write_args(f, &launch.args)?;
                 f.write_str(")")
             }
-            Op::Copy { from, to } => write!(f, "copy {from} -> {to}"),
+            Op::Copy { from, to, to_rank } => write!(f, "copy {from} -> {to}{}", OfRank(*to_rank)),
             Op::Fill { region, byte } => write!(f, "fill {region} with {byte:#04x}"),
-            Op::WriteValue { to, value } => write!(f, "write {value} -> {to}"),
+            Op::WriteValue { to, value, to_rank } => write!(f, "write {value} -> {to}{}", OfRank(*to_rank)),
+            Op::WaitValue { at, value } => write!(f, "wait until {at} is {value}"),
             Op::Nccl(NcclCall { call, windows }) => {
                 let windows = if *windows { ", windows" } else { "" };
                 let RankCall { collective, dtype, op, count, root, ref input, ref output } = *call;
@@ -174,6 +200,15 @@ impl fmt::Display for Op {
                 write!(f, "nccl {collective} {dtype} {op} {count}{root} {input} -> {output}{windows}")
             }
         }
+    }
+}
+
+/// Whose region it is, where it is a peer's.
+struct OfRank(Option<u32>);
+
+impl fmt::Display for OfRank {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.map_or(Ok(()), |rank| write!(f, " of rank {rank}"))
     }
 }
 

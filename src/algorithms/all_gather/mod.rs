@@ -1,7 +1,9 @@
 //! All-gather: every rank gets all inputs, one after the other.
 
+mod copy_engine;
 mod ll;
 mod push;
 
+pub use copy_engine::CopyEngine;
 pub use ll::Ll;
 pub use push::Push;

@@ -1,11 +1,13 @@
 //! All-reduce: every rank gets the reduction of all inputs.
 
+mod copy_engine;
 mod multimem;
 mod multimem_one_shot;
 mod one_shot;
 mod one_shot_push;
 mod two_shot;
 
+pub use copy_engine::CopyEngine;
 pub use multimem::Multimem;
 pub use multimem_one_shot::MultimemOneShot;
 pub use one_shot::OneShot;

@@ -57,7 +57,11 @@ impl Algorithm for OneShot {
                     sync_argument(NAME, rank, call.world()),
                 ],
             });
-            if call.in_place() { vec![Op::Copy { from: call.input.clone(), to: input.clone() }, launch] } else { vec![launch] }
+            if call.in_place() {
+                vec![Op::Copy { from: call.input.clone(), to: input.clone(), to_rank: None }, launch]
+            } else {
+                vec![launch]
+            }
         })
     }
 }

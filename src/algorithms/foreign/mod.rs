@@ -164,7 +164,7 @@ impl Foreign {
             if bytes < call.bytes() {
                 return Err(format!("buffer `{buffer}` of {bytes} bytes, to which {} bytes of input are to be copied", call.bytes()));
             }
-            operations.push(Op::Copy { from: call.input.clone(), to: Region::new(buffer, 0, call.bytes()) });
+            operations.push(Op::Copy { from: call.input.clone(), to: Region::new(buffer, 0, call.bytes()), to_rank: None });
         }
         operations.push(Op::Launch(self.launch(call, target, rank)?));
         Ok(operations)

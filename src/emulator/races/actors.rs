@@ -24,6 +24,7 @@ pub(super) enum Kind {
     Copy,
     Fill,
     WriteValue,
+    WaitValue,
     LibraryCall,
 }
 

@@ -33,6 +33,7 @@
 //! | library calls | none | all ranks' streams are ordered before and after the call |
 //! | copies, fills | none | weak, generic proxy, ordered by their stream |
 //! | a stream's write of a word | none | a release at `.sys` of all that the stream did |
+//! | a stream's wait for a word | none | an acquire at `.sys` by all that follows on the stream; on GPUs that takes the flush of remote writes |
 //! | clusters | 8.5 | each block is a cluster of its own |
 //! | two lanes of one instruction | 8.2, 8.9.2 | threads as any other; neither acquires what the other releases |
 //! | `shfl`, `vote`, `match`, `redux`, `elect` | 9.7 | order nothing |

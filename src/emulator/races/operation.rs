@@ -1,4 +1,4 @@
-//! Operations of streams: launches and their blocks, copies, fills, writes of a word, library calls.
+//! Operations of streams: launches and their blocks, copies, fills, writes of a word and waits for one, library calls.
 
 use std::sync::Arc;
 
@@ -7,8 +7,8 @@ use super::{
     actors::{Actor, Block, Kind, Operation},
     check::{Accessor, Span},
     clock::Place,
-    release::{Level, Who, component},
-    shadow::{Mode, Record},
+    release::{Level, Reader, Who, component},
+    shadow::{Mode, PAGE, Record},
     views::{View, Views},
 };
 use crate::emulator::{memory, ptx::Module};
@@ -144,6 +144,19 @@ impl Races {
         let assumed = || [View::Boundary, View::Retired].map(|view| views.of(view).clone());
         let released = component(who, Level::System, true, &views, None, assumed);
         self.release_at(at.allocation.index(), at.offset, (4, 1, false), who, Level::System, &[Arc::new(released)]);
+    }
+
+    /// A stream has waited for a word of four bytes: an acquire at `.sys` of what was released there.
+    pub(in crate::emulator) fn wait_value(&mut self, rank: usize, stream: usize, at: memory::Place) {
+        self.operate(rank, stream, Kind::WaitValue, &[Whole { at, bytes: 4, writes: false, strong: Some(Level::System) }]);
+        let who = Who { rank: rank as u16, actor: self.actors.len() as u32 - 1, thread: 0 };
+        let page = self.shadow.touched(at.allocation.index(), at.offset);
+        let Some(location) = page.and_then(|page| page.location((at.offset % PAGE) as u16, 4)) else { return };
+        let sights = location.sights(Reader { who, scope: Level::System, acquires: true });
+        let number = self.stream(rank, stream);
+        let mut views = Views::clone(&self.streams[number]);
+        sights.for_each(|sight| sight.teach(None, &mut views));
+        self.streams[number] = Arc::new(views.across_proxies());
     }
 
     /// A library call on the streams of all its ranks, in rank order, with what each reads and writes: place and bytes.

@@ -61,6 +61,7 @@ impl Races {
             Kind::Copy => "a copy".into(),
             Kind::Fill => "a fill".into(),
             Kind::WriteValue => "a write of a word".into(),
+            Kind::WaitValue => "a wait for a word".into(),
             Kind::LibraryCall => "a library call".into(),
         }
     }

@@ -1,0 +1,120 @@
+//! `all_reduce/copy_engine`: copy engines bring slices together, each rank reduces its own, copy engines bring it to all. See
+//! kernels/all_reduce/copy_engine.cu.
+
+use super::{average, entry, plan_name};
+use crate::{
+    algorithms::{
+        Algorithm, MAX_BLOCKS, THREADS, Target, blocks_for,
+        copy_engine::{announce, gather, peers, words},
+    },
+    collective::{Collective, DType},
+    contract::Contract,
+    plan::{Arg, BufferSpec, Build, Call, Launch, MAX_WORLD, Op, Plan, Region, Role},
+};
+
+/// Two shots without a multiprocessor on the wire: twice (world - 1) / world x bytes over each link by copy engines, and between them a kernel
+/// that reduces what lies in its own rank's memory.
+///
+/// - brought: our copies of slices of our input, our word -> peer's wait. It may reduce. It may write our output, too: we have come to the call,
+///   and in place we have no more need of what it overwrites.
+/// - done: our copies of our slice of the result, our word -> peer's wait. Its output is whole. Our slots hold nothing that we still need: it
+///   may write them in the next call, without asking first.
+pub struct CopyEngine;
+
+const NAME: &str = "copy_engine";
+const BROUGHT: u64 = 0;
+const DONE: u64 = 1;
+
+/// Bytes of a 16-byte pack.
+const PACK: u64 = 16;
+
+/// How inputs of so many bytes are cut: whole packs, of which each rank has as many but for the last ones.
+struct Slices {
+    bytes: u64,
+    each: u64,
+}
+
+impl Slices {
+    fn new(bytes: u64, world: u32) -> Slices {
+        Slices { bytes, each: bytes.div_ceil(PACK).div_ceil(world.into()) * PACK }
+    }
+
+    /// A rank's slice of a region.
+    fn of(&self, region: &Region, rank: u32) -> Region {
+        let begin = self.each.saturating_mul(rank.into()).min(self.bytes);
+        let end = begin.saturating_add(self.each).min(self.bytes);
+        Region::new(region.buffer.clone(), region.offset + begin, end - begin)
+    }
+
+    /// Where a rank takes in the slice of `from`, at the same distance from a pack's start as in `input`.
+    fn slot(&self, input: &Region, of: u32, from: u32) -> Region {
+        let Region { offset, bytes, .. } = self.of(input, of);
+        Region::new(format!("{NAME}.slots"), u64::from(from) * (self.each + PACK) + offset % PACK, bytes)
+    }
+}
+
+impl Algorithm for CopyEngine {
+    fn collective(&self) -> Collective {
+        Collective::AllReduce
+    }
+
+    fn name(&self) -> &'static str {
+        NAME
+    }
+
+    fn contract(&self, _: &Call) -> Contract {
+        Contract::ORDERED
+    }
+
+    fn supports(&self, _: &Call) -> Result<(), String> {
+        Ok(())
+    }
+
+    fn workspace(&self, _: DType, world: u32, bytes: u64) -> Vec<BufferSpec> {
+        let slots = (Slices::new(bytes, world).each + PACK).saturating_mul(world.into());
+        vec![words(NAME, 2), BufferSpec::new(format!("{NAME}.slots"), slots, Role::Data)]
+    }
+
+    fn plan(&self, call: &Call, _: &Target) -> Plan {
+        let world = call.world();
+        let slices = Slices::new(call.bytes(), world);
+        Plan::per_rank(plan_name(NAME, call), world, |rank| {
+            let bring = |peer| {
+                let (from, to) = (slices.of(&call.input, peer), slices.slot(&call.input, peer, rank));
+                Op::Copy { from, to, to_rank: Some(peer) }
+            };
+            let mut ops: Vec<Op> = peers(rank, world).map(bring).collect();
+            ops.extend(announce(NAME, BROUGHT, rank, world).chain(gather(NAME, BROUGHT, rank, world)));
+            ops.push(reduce(call, &slices, rank));
+            let result = slices.of(&call.output, rank);
+            ops.extend(peers(rank, world).map(|peer| Op::Copy { from: result.clone(), to: result.clone(), to_rank: Some(peer) }));
+            ops.extend(announce(NAME, DONE, rank, world).chain(gather(NAME, DONE, rank, world)));
+            ops
+        })
+    }
+}
+
+/// Reduces a rank's slice: that of its own input, and what peers brought.
+fn reduce(call: &Call, slices: &Slices, rank: u32) -> Op {
+    let slice = |from: u32| if from == rank { slices.of(&call.input, rank) } else { slices.slot(&call.input, rank, from) };
+    let mut addresses: Vec<Arg> = (0..call.world()).map(|from| Arg::Address(slice(from))).collect();
+    addresses.resize(MAX_WORLD, Arg::U64(0));
+    let output = slices.of(&call.output, rank);
+    Op::Launch(Launch {
+        module: "all_reduce/copy_engine".into(),
+        entry: entry(NAME, call),
+        // It waits for nobody: there is nothing that a checked build could delay.
+        build: Build::Release,
+        grid: blocks_for(slices.each / PACK, MAX_BLOCKS),
+        block: THREADS,
+        dynamic_shared: 0,
+        waits_for_peers: false,
+        args: vec![
+            Arg::Struct(addresses),
+            Arg::U64(output.bytes / call.dtype.size()),
+            Arg::Address(output),
+            average(call),
+            Arg::U32(call.world()),
+        ],
+    })
+}

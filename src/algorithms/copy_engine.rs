@@ -1,0 +1,47 @@
+//! Meetings of ranks by words that their streams write and wait for: what algorithms have in common whose data is moved by copy engines, so
+//! that no multiprocessor waits or copies.
+//!
+//! A call has several meetings, each with a row of words on every rank, one for each peer, all 0 at rest. In a meeting rank r
+//! writes 1 to word r of every peer p ([`announce`]); then it waits until its own word p is 1 and sets it back to 0, for every p
+//! ([`gather`]). All values are constants, so a captured call replays.
+//!
+//! # Why words can be used again
+//! Word r of a row on rank p is set by r alone and set back by p alone. When r sets it in the next call, r has gathered the meeting before
+//! that one, for which p wrote its word after it had set back the row of the last call: p's stream is in order, and there are two meetings a
+//! call or more. So no word is set before it was set back, and no wait takes the word of another call. With a single
+//! meeting a call, r could set the word again before p has set it back, and p would wait for ever.
+//!
+//! # What they order
+//! The write of a word comes when all that its stream did before can be seen, and what follows a wait sees all that came before the write.
+
+use crate::plan::{BufferSpec, MAX_WORLD, Op, Region, Role};
+
+/// Bytes of a row.
+const ROW: u64 = MAX_WORLD as u64 * 4;
+
+/// The words of an algorithm that has so many meetings in a call.
+pub(super) fn words(algorithm: &str, meetings: u64) -> BufferSpec {
+    BufferSpec::new(format!("{algorithm}.words"), meetings * ROW, Role::Signals)
+}
+
+/// The word that `peer` writes in a meeting.
+fn word(algorithm: &str, meeting: u64, peer: u32) -> Region {
+    Region::new(format!("{algorithm}.words"), meeting * ROW + u64::from(peer) * 4, 4)
+}
+
+/// The peers of a rank from the next one on: ranks that go through them at once never go to one rank together.
+pub(super) fn peers(rank: u32, world: u32) -> impl Iterator<Item = u32> {
+    (1..world).map(move |distance| (rank + distance) % world)
+}
+
+/// Tells all peers that the rank has come to a meeting.
+pub(super) fn announce(algorithm: &str, meeting: u64, rank: u32, world: u32) -> impl Iterator<Item = Op> {
+    peers(rank, world).map(move |peer| Op::WriteValue { to: word(algorithm, meeting, rank), value: 1, to_rank: Some(peer) })
+}
+
+/// Waits until all peers have come to a meeting, and sets their words back.
+pub(super) fn gather(algorithm: &str, meeting: u64, rank: u32, world: u32) -> impl Iterator<Item = Op> {
+    let waits = peers(rank, world).map(move |peer| Op::WaitValue { at: word(algorithm, meeting, peer), value: 1 });
+    let back = peers(rank, world).map(move |peer| Op::WriteValue { to: word(algorithm, meeting, peer), value: 0, to_rank: None });
+    waits.chain(back)
+}
