@@ -1,10 +1,10 @@
 //! Who acts: operations of streams, the blocks of launches, and what their threads know.
 
-use std::sync::Arc;
+use std::{collections::BTreeSet, sync::Arc};
 
 use super::{
     clock::{Clock, Place},
-    release::{Level, Sight},
+    release::{Level, Released, Sight},
     views::Views,
 };
 
@@ -228,8 +228,14 @@ impl Block {
             joined = Views::join(&joined, views);
         }
         let mut views = Views::clone(&joined);
+        // Large clocks that many threads have seen, each with something of its own besides.
+        let nothing = Arc::default();
+        let mut learnt: BTreeSet<(usize, *const Clock)> = BTreeSet::new();
         let sights = self.threads.iter().flatten().flat_map(|thread| &thread.sights);
-        sights.for_each(|sight| sight.teach(None, &mut views));
+        for (view, released) in sights.flat_map(Sight::at_once) {
+            let is_new = learnt.insert((view as usize, Arc::as_ptr(released.clock)));
+            views.learn_in(view, if is_new { released } else { Released { clock: &nothing, ..released } });
+        }
         if views.are(&joined) { joined } else { Arc::new(views) }
     }
 

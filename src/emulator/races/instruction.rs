@@ -94,6 +94,7 @@ impl Races {
         // Whether there is a conflict follows from these two; what else lanes know is asked where there is one.
         let own = block.own[at.warp] & lanes != 0;
         let decisive = |views: &Views| [View::Strict, View::Alias].map(|view| views.of(view).clone());
+        let shared = decisive(&block.views);
         let mut known: Vec<(u32, [Arc<Clock>; 2])> = Vec::new();
         if own {
             for lane in lanes_of(lanes) {
@@ -106,14 +107,13 @@ impl Races {
                     None => known.push((1 << lane, decisive(views))),
                 }
             }
-        } else {
-            known.push((lanes, decisive(&block.views)));
         }
         let bytes = u64::from(touch.bytes);
         let mut rest: u32 = lanes;
         while rest != 0 {
             let first = rest.trailing_zeros() as usize;
-            let Some((alike, [strict, alias])) = known.iter().find(|(alike, _)| alike >> first & 1 == 1) else { return };
+            let alike = known.iter().find(|(alike, _)| alike >> first & 1 == 1);
+            let (alike, [strict, alias]) = alike.map_or((lanes, &shared), |(alike, decisive)| (*alike, decisive));
             let same = |lane: usize| (rest & alike) >> lane & 1 == 1;
             // Weak writes of two lanes to one place are a race of their own.
             let together = |lane: &usize| same(*lane) && addresses[*lane] == addresses[first];

@@ -185,6 +185,12 @@ impl Sight {
         Some([(View::Boundary, of(boundary)), (View::Retired, of(retired))])
     }
 
+    /// What it brings without a fence.
+    pub(super) fn at_once(&self) -> impl Iterator<Item = (View, Released<'_>)> {
+        let brings = |view| self.brings(view).filter(|(needs, _)| needs.is_none()).map(move |(_, released)| (view, released));
+        View::ALL.into_iter().filter_map(brings).chain(self.assumed().into_iter().flatten())
+    }
+
     /// Whether it may bring something to those who fence with a scope.
     pub(super) fn may_need(&self, level: Level) -> bool {
         !self.acquires && (level == Level::Block || level == self.apart)
