@@ -6,7 +6,7 @@
 use std::collections::BTreeSet;
 
 use passmuster::{
-    algorithms::{self, Target},
+    algorithms::{self, Target, auto},
     collective::{self, Collective, DType, ReduceOp},
     kernels::{Library, MODULES},
     plan::{Arg, BufferSpec, Build, Call, Launch, MAX_WORLD, Op, Plan, RankCall, Region, Role},
@@ -79,7 +79,10 @@ fn plans_of_a_few_calls() {
     const ALL_TO_ALL: Collective = Collective::AllToAll;
     const BROADCAST: Collective = Collective::Broadcast;
     const REDUCE: Collective = Collective::Reduce;
-    let table: [(&str, Shape); 42] = [
+    // The last size at which `auto` takes what it takes first, in elements of bf16.
+    let last = auto::thresholds(Collective::AllReduce, 2)[0] / 2;
+    let last_gathered = auto::thresholds(GATHER, 2)[0] / 4;
+    let table: &[(&str, Shape)] = &[
         ("one_shot", Shape::new(BF16, SUM, 2, 1040)),
         ("one_shot", Shape::new(BF16, SUM, 2, 1040).in_place()),
         ("one_shot", Shape::new(BF16, SUM, 3, 1037).at(3).in_place()),
@@ -100,18 +103,27 @@ fn plans_of_a_few_calls() {
         ("multimem", Shape::new(DType::F16, ReduceOp::Max, 3, 1037).at(3).in_place()),
         ("multimem_one_shot", Shape::new(DType::F32, SUM, 2, 1040)),
         ("multimem_one_shot", Shape::new(BF16, SUM, 3, 1037).at(3).in_place()),
+        ("auto", Shape::new(BF16, SUM, 2, last)),
+        ("auto", Shape::new(BF16, SUM, 2, last + 1)),
         ("nccl_ring", Shape::new(BF16, SUM, 2, 1040)),
         ("nccl_ring", Shape::new(DType::F64, ReduceOp::Max, 2, 5).in_place()),
         ("nccl_symmetric_ld_st", Shape::new(BF16, SUM, 3, 1037)),
         ("push", Shape::new(BF16, SUM, 2, 1040).of(GATHER)),
         ("push", Shape::new(DType::F64, SUM, 3, 1037).at(3).in_place().of(GATHER)),
         ("push", Shape::new(BF16, SUM, 2, 0).of(GATHER)),
+        ("ll", Shape::new(BF16, SUM, 2, 1040).of(GATHER)),
+        ("ll", Shape::new(DType::F64, SUM, 3, 1037).at(3).in_place().of(GATHER)),
+        ("ll", Shape::new(BF16, SUM, 2, 0).of(GATHER)),
         ("copy_engine", Shape::new(BF16, SUM, 3, 1040).of(GATHER)),
         ("copy_engine", Shape::new(DType::F64, SUM, 2, 1037).at(3).in_place().of(GATHER)),
         ("copy_engine", Shape::new(BF16, SUM, 1, 7).of(GATHER)),
+        ("auto", Shape::new(BF16, SUM, 2, last_gathered).of(GATHER)),
+        ("auto", Shape::new(BF16, SUM, 2, last_gathered + 1).of(GATHER)),
         ("nccl_ring", Shape::new(BF16, SUM, 2, 1040).in_place().of(GATHER)),
         ("pull", Shape::new(BF16, SUM, 2, 1040).of(SCATTER)),
         ("pull", Shape::new(DType::I32, ReduceOp::Avg, 3, 1037).at(3).in_place().of(SCATTER)),
+        ("ll", Shape::new(BF16, SUM, 2, 1040).of(SCATTER)),
+        ("ll", Shape::new(DType::I32, ReduceOp::Avg, 3, 1037).at(3).in_place().of(SCATTER)),
         ("nccl_ring", Shape::new(BF16, SUM, 2, 1040).in_place().of(SCATTER)),
         ("push", Shape::new(BF16, SUM, 2, 1040).of(ALL_TO_ALL)),
         ("push", Shape::new(DType::F64, SUM, 3, 1037).at(3).of(ALL_TO_ALL)),

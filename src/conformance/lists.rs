@@ -525,8 +525,8 @@ mod tests {
                 }
             }
             assert_eq!(any(&|c| c.in_place && c.peer.is_some()), collective.has_in_place(), "{collective}");
-            for root in [1, 7, 15].into_iter().filter(|_| collective.has_root()) {
-                assert!(any(&|c| c.root == root), "{collective} {root}");
+            for world in (1..=8).chain([16]).filter(|_| collective.has_root()) {
+                assert!((0..world).all(|root| any(&|c| (c.world, c.root) == (world, root))), "{collective} {world}");
             }
             assert!(any(&|c| c.peer.is_some()) && any(&|c| c.skew.is_some()), "{collective}");
             let of_collective = |is: &dyn Fn(&Case) -> bool| cases.iter().any(|c| c.collective == collective && is(c));

@@ -173,6 +173,7 @@ fn launched(launch: &Launch, world: u32) -> (Collected, (Region, Region)) {
         [Arg::Address(input), Arg::Address(output), Arg::U32(count), Arg::U32(average), _] => {
             (input, output, u64::from(*count), *average == 1, 0)
         }
+        [Arg::Address(input), Arg::Address(output), Arg::U32(count), Arg::Struct(_)] => (input, output, u64::from(*count), false, 0),
         [Arg::Multicast(input), Arg::Peers(_), Arg::Address(output), Arg::U64(count), ..]
         | [Arg::Multicast(input), Arg::Peers(_), Arg::Multicast(output), Arg::Peers(_), Arg::U64(count), ..] => {
             (input, output, *count, false, 0)

@@ -42,7 +42,7 @@ pub(super) fn merge(seed: u64) -> Vec<Case> {
     let mut cases = Vec::new();
     for (collective, algorithm) in algorithms() {
         let operators = collective.operators();
-        for dtype in DType::ALL {
+        for (row, dtype) in DType::ALL.into_iter().enumerate() {
             for world in (1..=8).chain([LARGEST_WORLD]) {
                 for (turn, inputs) in InputClass::ALL.into_iter().enumerate() {
                     // With a single operator each input class comes with a peer and without, otherwise with two operators.
@@ -51,6 +51,10 @@ pub(super) fn merge(seed: u64) -> Vec<Case> {
                         let op = operators[(turn + 2 * number + world as usize) % operators.len()];
                         let mut case = modest((collective, algorithm), (dtype, op), world, inputs, seed, &mut choice);
                         let peers = peers(collective, dtype, op);
+                        if collective.has_root() {
+                            // In turn: by choice some rank of many might never be the root.
+                            case.root = (row * InputClass::ALL.len() + turn) as u32 % world;
+                        }
                         case.peer = (peered && world > 1).then(|| choice.of(&peers).to_owned());
                         cases.push(case);
                     }
