@@ -59,6 +59,11 @@ pub const MODULES: &[Module] = &[
         include_str!("../kernels/ptx/all_to_all/push.checked.ptx"),
     ),
     Module::of_both_builds(
+        "all_to_all/ll",
+        include_str!("../kernels/ptx/all_to_all/ll.ptx"),
+        include_str!("../kernels/ptx/all_to_all/ll.checked.ptx"),
+    ),
+    Module::of_both_builds(
         "broadcast/push",
         include_str!("../kernels/ptx/broadcast/push.ptx"),
         include_str!("../kernels/ptx/broadcast/push.checked.ptx"),

@@ -82,6 +82,7 @@ fn plans_of_a_few_calls() {
     // The last size at which `auto` takes what it takes first, in elements of bf16.
     let last = auto::thresholds(Collective::AllReduce, 2)[0] / 2;
     let last_gathered = auto::thresholds(GATHER, 2)[0] / 4;
+    let last_exchanged = auto::thresholds(ALL_TO_ALL, 2)[0] / 4;
     let table: &[(&str, Shape)] = &[
         ("one_shot", Shape::new(BF16, SUM, 2, 1040)),
         ("one_shot", Shape::new(BF16, SUM, 2, 1040).in_place()),
@@ -127,6 +128,10 @@ fn plans_of_a_few_calls() {
         ("nccl_ring", Shape::new(BF16, SUM, 2, 1040).in_place().of(SCATTER)),
         ("push", Shape::new(BF16, SUM, 2, 1040).of(ALL_TO_ALL)),
         ("push", Shape::new(DType::F64, SUM, 3, 1037).at(3).of(ALL_TO_ALL)),
+        ("ll", Shape::new(BF16, SUM, 2, 1040).of(ALL_TO_ALL)),
+        ("ll", Shape::new(DType::F64, SUM, 3, 1037).at(3).of(ALL_TO_ALL)),
+        ("auto", Shape::new(BF16, SUM, 2, last_exchanged).of(ALL_TO_ALL)),
+        ("auto", Shape::new(BF16, SUM, 2, last_exchanged + 1).of(ALL_TO_ALL)),
         ("nccl_send_recv", Shape::new(BF16, SUM, 2, 1040).of(ALL_TO_ALL)),
         ("push", Shape::new(BF16, SUM, 2, 1040).of(BROADCAST)),
         ("push", Shape::new(DType::F64, SUM, 3, 1037).from(2).at(3).in_place().of(BROADCAST)),

@@ -33,10 +33,11 @@ pub struct Choice {
 
 impl Auto {
     /// `auto` of every collective that has a table.
-    pub const ALL: [&dyn Algorithm; 3] = [
+    pub const ALL: [&dyn Algorithm; 4] = [
         &Auto { collective: Collective::AllReduce },
         &Auto { collective: Collective::AllGather },
         &Auto { collective: Collective::ReduceScatter },
+        &Auto { collective: Collective::AllToAll },
     ];
 
     /// The table that is chosen by.

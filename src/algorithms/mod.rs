@@ -106,6 +106,7 @@ pub fn all() -> &'static [&'static dyn Algorithm] {
         &Nccl::REDUCE_SCATTER_RING,
         &Nccl::REDUCE_SCATTER_SYMMETRIC_LD,
         &all_to_all::Push,
+        &all_to_all::Ll,
         &Nccl::ALL_TO_ALL_SEND_RECV,
         &broadcast::Push,
         &Nccl::BROADCAST_RING,

@@ -44,8 +44,10 @@ pub(super) fn merge(seed: u64) -> Vec<Case> {
                 vary(&mut case, &mut choice);
                 cases.push(case);
             }
-            let mut shot =
-                |in_place| Shot { algorithm: auto::NAME.into(), count: choice.of(&counts), offset: 0, in_place, group: 0, root: 0 };
+            let mut shot = |in_place| {
+                let in_place = in_place && collective.has_in_place();
+                Shot { algorithm: auto::NAME.into(), count: choice.of(&counts), offset: 0, in_place, group: 0, root: 0 }
+            };
             let graph = Item::Graph { calls: vec![shot(false), shot(false)], replays: 3 };
             let calls = vec![Item::Eager(shot(false)), Item::Eager(shot(true)), graph, Item::Eager(shot(false)), Item::Eager(shot(false))];
             cases.push(Case { calls, ..new(dtype, 0) });

@@ -1,0 +1,61 @@
+//! `all_to_all/ll`: every rank pushes each peer its slot in lines that carry their flag. See kernels/all_to_all/ll.cu.
+
+use crate::{
+    algorithms::{Algorithm, Target, entry, lines, plan_name, sync_argument_of},
+    collective::{Collective, DType},
+    contract::Contract,
+    plan::{Arg, BufferSpec, Call, Launch, Op, Plan},
+};
+
+/// Push the slots to their ranks, store what the peers have pushed: one trip and no barrier, 2 x (world - 1) slots into each rank.
+pub struct Ll;
+
+const NAME: &str = "ll";
+const MODULE: &str = "all_to_all/ll";
+
+/// The largest slot in bytes. Flags double what crosses the link, so it is no use long before that.
+const MAX_SLOT: u64 = 256 << 10;
+
+impl Algorithm for Ll {
+    fn collective(&self) -> Collective {
+        Collective::AllToAll
+    }
+
+    fn name(&self) -> &'static str {
+        NAME
+    }
+
+    fn contract(&self, _: &Call) -> Contract {
+        Contract::COPIED
+    }
+
+    fn supports(&self, call: &Call) -> Result<(), String> {
+        lines::fits(NAME, "slots", call.slot_bytes(), MAX_SLOT)
+    }
+
+    fn workspace(&self, _: DType, world: u32, bytes: u64) -> Vec<BufferSpec> {
+        lines::buffers(NAME, world, (bytes / u64::from(world)).min(MAX_SLOT))
+    }
+
+    fn plan(&self, call: &Call, target: &Target) -> Plan {
+        let (grid, block) = lines::grid(call.slot_bytes(), target.waiting_blocks);
+        let buffers = lines::buffers(NAME, call.world(), call.slot_bytes());
+        Plan::per_rank(plan_name(NAME, call), call.world(), |rank| {
+            vec![Op::Launch(Launch {
+                module: MODULE.into(),
+                entry: entry(MODULE, call.dtype, call.op),
+                build: target.build,
+                grid,
+                block,
+                dynamic_shared: 0,
+                waits_for_peers: true,
+                args: vec![
+                    Arg::Address(call.input.clone()),
+                    Arg::Address(call.output.clone()),
+                    Arg::U32(call.count as u32),
+                    sync_argument_of(&buffers, rank, call.world()),
+                ],
+            })]
+        })
+    }
+}
