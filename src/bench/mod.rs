@@ -62,7 +62,9 @@ pub fn measure(
 ) -> Result<Vec<f64>, MachineError> {
     let Workload { collective, dtype, op, world, bytes } = *workload;
     let slots = Shape::new(collective, world, 1).larger();
-    let shape = Shape::new(collective, world, bytes / slots / dtype.size());
+    // As nccl-tests does: slots are whole packs where they are not less than one.
+    let (elements, pack) = (bytes / slots / dtype.size(), 16 / dtype.size());
+    let shape = Shape::new(collective, world, if elements > pack { elements / pack * pack } else { elements });
     let region = |name: &str, elements: u64| Region::new(name, 0, elements * dtype.size());
     let (input, output) = (region("input", shape.input()), region("output", shape.output()));
     let mut buffers = [&input, &output].map(|region| BufferSpec::new(region.buffer.clone(), region.bytes, Role::Data)).to_vec();

@@ -148,7 +148,7 @@ fn smoke(seed: u64) -> Vec<Case> {
             for world in [1, 2, 3, 4, 8] {
                 for inputs in InputClass::ALL {
                     let mut case = Case::new(Collective::AllReduce, algorithm, dtype, ReduceOp::Sum, world, 0);
-                    case.count = choice.of(&boundary_counts(dtype, world.into()));
+                    case.count = choice.of(&moderate_counts(algorithm, dtype, world));
                     case.inputs = inputs;
                     case.seed = seed;
                     vary(&mut case, &mut choice);
@@ -182,7 +182,7 @@ fn merge(seed: u64) -> Vec<Case> {
                         // One with a peer, one without: where the machine has no peer for a world size, the kernel is tested all the same.
                         for peer in [false, true] {
                             let mut case = Case::new(Collective::AllReduce, algorithm, dtype, op, world, 0);
-                            case.count = choice.of(&boundary_counts(dtype, world.into()));
+                            case.count = choice.of(&moderate_counts(algorithm, dtype, world));
                             case.inputs = inputs;
                             case.seed = seed.wrapping_add(choice.next() % 0xffff);
                             case.peer = peer.then(|| choice.of(&peers(Collective::AllReduce, dtype, op)).to_owned());
@@ -195,7 +195,11 @@ fn merge(seed: u64) -> Vec<Case> {
         }
         for world in 1..=8 {
             for dtype in [DType::BF16, DType::F32] {
-                for count in boundary_counts(dtype, world.into()) {
+                let counts = match polls_lines(algorithm) {
+                    true => moderate_counts(algorithm, dtype, world),
+                    false => boundary_counts(dtype, world.into()),
+                };
+                for count in counts {
                     let mut case = Case::new(Collective::AllReduce, algorithm, dtype, ReduceOp::Sum, world, count);
                     case.inputs = InputClass::Natural;
                     case.offset = choice.of(&[0, 0, 1]);
@@ -335,6 +339,20 @@ const LARGEST_WORLD: u32 = MAX_WORLD as u32;
 /// Elements of all ranks together, of the larger of input and output, up to which a case is modest.
 const MODEST_ELEMENTS: u64 = 40_000;
 
+/// Elements of all ranks together up to which a case is moderate: above it, one takes the emulator seconds.
+const MODERATE_ELEMENTS: u64 = 100_000;
+
+/// Whether ranks poll every line of every peer: of those, large calls differ from modest ones in time only.
+fn polls_lines(algorithm: &str) -> bool {
+    algorithm == "one_shot_push"
+}
+
+/// Boundary counts of an all-reduce of which all ranks together have a moderate number of elements.
+fn moderate_counts(algorithm: &str, dtype: DType, world: u32) -> Vec<u64> {
+    let most = if polls_lines(algorithm) { MODEST_ELEMENTS } else { MODERATE_ELEMENTS };
+    modest_counts(Collective::AllReduce, dtype, world, most)
+}
+
 /// Boundary counts of a collective of which all ranks together have at most so many elements.
 fn modest_counts(collective: Collective, dtype: DType, world: u32, most: u64) -> Vec<u64> {
     let mut counts = boundary_counts(dtype, world.into());
@@ -344,11 +362,7 @@ fn modest_counts(collective: Collective, dtype: DType, world: u32, most: u64) ->
 
 /// Counts for the calls of sequences.
 pub(super) fn counts_in_sequences(collective: Collective, dtype: DType, world: u32) -> Vec<u64> {
-    match collective {
-        Collective::AllReduce => boundary_counts(dtype, world.into()),
-        // With a slot for each rank the same counts would be as many times the elements.
-        _ => modest_counts(collective, dtype, world, MODEST_ELEMENTS),
-    }
+    modest_counts(collective, dtype, world, MODEST_ELEMENTS)
 }
 
 /// A case of a boundary count that is small for all ranks together.

@@ -11,6 +11,7 @@ use super::{
 use crate::{
     collective::{Collective, DType, ReduceOp},
     machine::MachineError,
+    plan::MAX_WORLD,
 };
 
 /// How long all ranks may take to join a communicator or to register memory.
@@ -143,20 +144,23 @@ impl Communicators {
     }
 }
 
-/// Does one all-reduce of one element. NCCL connects ranks on first use, for seconds, which must count neither against a run's deadline
-/// nor in its times.
+/// Does one all-reduce and one all-to-all of an element for each rank. NCCL connects ranks on first use, collectives and sends each in their own
+/// way, for seconds, which must count neither against a run's deadline nor in its times, and which a stream that is captured does not allow.
 fn warm_up(device: &Device, communicator: &Communicator) -> Result<(), NcclError> {
-    let scratch = Scratch::new(device.driver, 256)?;
-    device.service.fill(scratch.address, 0, 256)?;
-    let place = (scratch.address, scratch.address);
-    let call = LibraryCall { collective: Collective::AllReduce, dtype: DType::F32, op: ReduceOp::Sum, count: 1, root: 0 };
-    communicator.enqueue(&call, place, device.service.raw())?;
+    const HALF: usize = 4 * MAX_WORLD;
+    let scratch = Scratch::new(device.driver, 2 * HALF)?;
+    device.service.fill(scratch.address, 0, 2 * HALF as u64)?;
+    let place = (scratch.address, scratch.address + HALF as u64);
+    for (collective, op) in [(Collective::AllReduce, ReduceOp::Sum), (Collective::AllToAll, ReduceOp::Copy)] {
+        let call = LibraryCall { collective, dtype: DType::F32, op, count: 1, root: 0 };
+        communicator.enqueue(&call, place, device.service.raw())?;
+    }
     if device.service.wait(JOIN_LIMIT)? {
         return Ok(());
     }
     // Freeing would wait for NCCL's kernel.
     std::mem::forget(scratch);
-    Err(NcclError { what: "the first ncclAllReduce".into(), code: format!("not done after {} s", JOIN_LIMIT.as_secs()) })
+    Err(NcclError { what: "the first ncclAllReduce and ncclSend".into(), code: format!("not done after {} s", JOIN_LIMIT.as_secs()) })
 }
 
 fn fault(rank: usize, error: &NcclError) -> MachineError {

@@ -90,7 +90,7 @@ pub(super) struct Thread {
 }
 
 /// Sights that a thread may put off.
-const MOST_SIGHTS: usize = 64;
+const MOST_SIGHTS: usize = 96;
 
 /// A strong read of a state of a location.
 #[derive(Clone, Copy, Debug, Default)]

@@ -188,7 +188,11 @@ impl Races {
         let start = self.operation_of(at.actor.0).start.of(View::Boundary).clone();
         let thread = who.thread as usize;
         let Some(block) = self.block(at.actor) else { return };
-        block.settle(thread);
+        if releases {
+            // What others hand on by relaxed writes is not what this write would hand on, had it released: a chain of flags, each relaxed,
+            // has more missing than one release, and to carry it from thread to thread costs more than all else in kernels that poll data.
+            block.settle(thread);
+        }
         let block = &*block;
         let own = Deeds { actor: block.actor, place: block.place, thread: who.thread, time: block.time };
         let of_thread = block.threads[thread].as_deref();
