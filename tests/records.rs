@@ -1,6 +1,11 @@
 //! The README quotes records: every figure under "Measured" is made here from fixtures/records/, and must stand there to the letter.
 
-use std::{collections::BTreeMap, fmt::Write, fs, path::Path};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    fmt::Write,
+    fs,
+    path::Path,
+};
 
 use serde_json::Value;
 
@@ -89,37 +94,67 @@ fn on_both() -> (Vec<String>, Vec<String>) {
     (both, differ)
 }
 
-/// The times, as a table: ours, NCCL's best in the same run and what it was, and by how much we are ahead.
-fn times() -> String {
-    let bench = record("h200x4-bench.json");
-    let mut rows: BTreeMap<(u64, u64), Vec<(String, f64)>> = BTreeMap::new();
+/// Collectives and algorithms that came after the merge list's record: what became of their part of the list, one record each.
+const SINCE: [&str; 5] =
+    ["all_reduce-one_shot_push", "all_gather-push", "reduce_scatter-pull", "all_gather-copy_engine", "all_reduce-copy_engine"];
+
+/// What those gave, in a sentence.
+fn since() -> String {
+    let sentence = |name: &&str| {
+        let record = record(&format!("h200x2-{name}.json"));
+        let of = |status: &str| record["summary"][status].as_u64().unwrap_or(0);
+        assert_eq!(of("fail") + of("hang") + of("crash") + of("infra_error"), 0, "a record with findings is not for the README");
+        format!(
+            "{}: {} of {} passed, {} not supported",
+            name.replacen('-', "/", 1),
+            of("pass"),
+            record["summary"]["total"],
+            of("not_supported")
+        )
+    };
+    let all: Vec<String> = SINCE.iter().map(sentence).collect();
+    format!("`test-gpu` of later algorithms ({}): {}; none failed.", machine(&record(&format!("h200x2-{}.json", SINCE[0]))), all.join("; "))
+}
+
+/// Median microseconds of contenders, by world and bytes.
+type Times = BTreeMap<(u64, u64), Vec<(String, f64)>>;
+
+/// The times of one record, as a table: our best and NCCL's best in the same run, which they were, and by how much we are ahead.
+fn times(collective: &str, name: &str) -> String {
+    let bench = record(name);
+    let mut cells = Times::new();
     for case in bench["cases"].as_array().into_iter().flatten() {
         let Some(median) = case["microseconds"]["median"].as_f64() else { continue };
         let workload = &case["workload"];
+        assert_eq!(workload["collective"], collective);
         let key = (workload["world"].as_u64().unwrap_or(0), workload["bytes"].as_u64().unwrap_or(0));
-        rows.entry(key).or_default().push((case["contender"].as_str().unwrap_or_default().into(), median));
+        cells.entry(key).or_default().push((case["contender"].as_str().unwrap_or_default().into(), median));
     }
-    let mut table = String::from("| ranks | bytes | one_shot | two_shot | NCCL's best | ahead |\n|---|---|---|---|---|---|\n");
     // Where ranks share GPUs there are no peers to be compared with.
-    rows.retain(|_, times| times.iter().any(|(contender, _)| contender.starts_with("nccl_")));
-    for ((world, bytes), times) in rows {
-        let of = |name: &str| times.iter().find(|(contender, _)| contender == name).map_or(f64::NAN, |(_, time)| *time);
-        let least = |ours: bool| {
-            let side = times.iter().filter(|(contender, _)| contender.starts_with("nccl_") != ours);
-            side.min_by(|a, b| a.1.total_cmp(&b.1)).cloned().unwrap_or_default()
-        };
-        let ((_, ours), (peer, theirs)) = (least(true), least(false));
+    cells.retain(|_, times| times.iter().any(|(contender, _)| contender.starts_with("nccl_")));
+    let worlds: Vec<u64> = cells.keys().map(|(world, _)| *world).collect::<BTreeSet<_>>().into_iter().collect();
+    let sizes: BTreeSet<u64> = cells.keys().map(|(_, bytes)| *bytes).collect();
+    let mut table = format!("| {collective} |");
+    worlds.iter().for_each(|world| _ = write!(table, " ours, w={world} | NCCL's best | ahead |"));
+    let _ = write!(table, "\n|---|{}\n", "---|".repeat(3 * worlds.len()));
+    let mut ahead: Vec<f64> = Vec::new();
+    for bytes in sizes {
         let size = if bytes >= 1 << 20 { format!("{} MiB", bytes >> 20) } else { format!("{} KiB", bytes >> 10) };
-        let _ = writeln!(
-            table,
-            "| {world} | {size} | {:.2} | {:.2} | {theirs:.2} ({}) | {:.2}x |",
-            of("one_shot"),
-            of("two_shot"),
-            peer.trim_start_matches("nccl_"),
-            theirs / ours
-        );
+        let _ = write!(table, "| {size} |");
+        for &world in &worlds {
+            let least = |ours: bool| {
+                let side = cells[&(world, bytes)].iter().filter(|(contender, _)| contender.starts_with("nccl_") != ours);
+                side.min_by(|a, b| a.1.total_cmp(&b.1)).cloned().unwrap_or_default()
+            };
+            let ((own, ours), (peer, theirs)) = (least(true), least(false));
+            ahead.push(theirs / ours);
+            let _ = write!(table, " {ours:.2} ({own}) | {theirs:.2} ({}) | {:.2}x |", peer.trim_start_matches("nccl_"), theirs / ours);
+        }
+        table.push('\n');
     }
-    table
+    let mean = (ahead.iter().map(|ratio| ratio.ln()).sum::<f64>() / ahead.len() as f64).exp();
+    let least = ahead.iter().copied().fold(f64::INFINITY, f64::min);
+    format!("{table}\nGeometric mean {mean:.2}x, least {least:.2}x.")
 }
 
 #[test]
@@ -127,7 +162,16 @@ fn the_readme_quotes_the_records() {
     let readme = include_str!("../README.md");
     let one_line = |text: &str| text.split_whitespace().collect::<Vec<_>>().join(" ");
     let stands = |text: &str| one_line(readme).contains(&one_line(text));
-    let all = [conformance(), emulated(), times()];
+    let of = |collective| times(collective, &format!("h200x4-bench-{collective}.json"));
+    let all = [
+        conformance(),
+        since(),
+        emulated(),
+        times("all_reduce", "h200x4-bench.json"),
+        of("all_gather"),
+        of("reduce_scatter"),
+        of("all_to_all"),
+    ];
     assert!(all.iter().all(|text| stands(text)), "README.md should say:\n{}", all.join("\n\n"));
 }
 
