@@ -138,6 +138,18 @@ pub fn sample_call(collective: Collective, world: u32, bytes: u64) -> Result<Cal
 mod tests {
     use super::*;
 
+    /// If this fails, the table names an algorithm for sizes that it does not do, and `auto` would quietly take another.
+    #[test]
+    fn every_step_s_algorithm_does_the_step_s_largest_call() {
+        for row in &Auto::table().rows {
+            for step in &row.steps {
+                let call = sample_call(row.collective, row.world, step.up_to.unwrap_or(1 << 30)).unwrap();
+                let choice = choose(&call).unwrap();
+                assert_eq!(choice.algorithm.name(), step.algorithm, "{} w={}: {}", row.collective, row.world, choice.reason);
+            }
+        }
+    }
+
     /// If this fails, some calls of the collective have no algorithm: the table's largest step is for everything.
     #[test]
     fn every_call_has_an_algorithm() {

@@ -71,7 +71,7 @@ pub const MARGIN: f64 = 1.02;
 
 /// Steps from measured times: for each contender its name and its microseconds at each of `sizes`, ascending, where it does the call.
 /// A contender stays the choice while it is within [`MARGIN`] of the fastest; the choice changes half-way, on a logarithmic scale,
-/// between two sizes.
+/// between two sizes, or after the last size that the contender does.
 ///
 /// # Errors
 /// A size that no contender does.
@@ -87,7 +87,8 @@ pub fn steps(sizes: &[u64], contenders: &[(String, Vec<Option<f64>>)]) -> Result
             continue;
         }
         if let Some(last) = steps.last_mut() {
-            last.up_to = Some(((sizes[at - 1] as f64) * (bytes as f64)).sqrt() as u64);
+            let before = sizes[at - 1];
+            last.up_to = Some(if current.is_some() { ((before as f64) * (bytes as f64)).sqrt() as u64 } else { before });
         }
         steps.push(Step { up_to: None, algorithm: fastest.clone() });
     }
@@ -108,6 +109,14 @@ mod tests {
         let pull = ("pull".to_owned(), vec![Some(4.0), Some(3.0), Some(4.0), Some(9.0)]);
         let steps = steps(&[1024, 4096, 16384, 65536], &[push, pull]).unwrap();
         assert_eq!(steps, [step(Some(8192), "push"), step(None, "pull")]);
+    }
+
+    /// Half-way to the next size, it might do no call.
+    #[test]
+    fn a_contender_is_chosen_up_to_the_last_size_that_it_does() {
+        let ll = ("ll".to_owned(), vec![Some(2.0), Some(3.0), None]);
+        let push = ("push".to_owned(), vec![Some(4.0), Some(4.0), Some(4.0)]);
+        assert_eq!(steps(&[1024, 4096, 16384], &[ll, push]).unwrap(), [step(Some(4096), "ll"), step(None, "push")]);
     }
 
     #[test]
