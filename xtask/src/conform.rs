@@ -115,6 +115,10 @@ struct Cases {
     /// At most this many of the selected cases.
     #[arg(long, value_name = "N")]
     limit: Option<usize>,
+    /// One part of several of the selected cases, which take turns: 2/3 is the second of three. For a machine that is lent for less time than a
+    /// list takes.
+    #[arg(long, value_name = "K/N")]
+    part: Option<Part>,
     /// Seconds that one case may run on the machine; 10 by default, 60 on the emulator.
     #[arg(long, value_name = "SECONDS")]
     deadline: Option<u64>,
@@ -129,6 +133,31 @@ struct Cases {
     junit: Option<PathBuf>,
     #[command(flatten)]
     machine: Machine,
+}
+
+/// One part of a list of cases.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Part {
+    /// From one.
+    number: usize,
+    of: usize,
+}
+
+impl FromStr for Part {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Part, String> {
+        let parts = text.split_once('/').and_then(|(number, of)| Some(Part { number: number.parse().ok()?, of: of.parse().ok()? }));
+        parts
+            .filter(|part| (1..=part.of).contains(&part.number))
+            .ok_or_else(|| format!("`{text}` is no part: expected K/N with K from 1 to N"))
+    }
+}
+
+impl Part {
+    fn take<T>(self, all: Vec<T>) -> Vec<T> {
+        all.into_iter().skip(self.number - 1).step_by(self.of).collect()
+    }
 }
 
 /// What a replay token says: a case, and on the emulator a schedule.
@@ -226,7 +255,7 @@ impl Cases {
         };
         let seconds = start.elapsed().as_secs_f64();
         let waivers = waivers::in_force(&machine, &today()).map_err(anyhow::Error::msg)?;
-        let whole = self.replay.is_none() && self.limit.is_none() && self.query == List::Merge.name();
+        let whole = self.replay.is_none() && self.limit.is_none() && self.part.is_none() && self.query == List::Merge.name();
         waivers::apply(&waivers, &cases, &mut verdicts, whole);
         let mut smaller = Vec::new();
         for (case, verdict) in cases.iter().zip(&verdicts).filter(|(_, v)| v.status.is_finding()).take(SHRUNK_FINDINGS) {
@@ -251,9 +280,10 @@ impl Cases {
         }
         let mut record = Record::of_verdicts(kind, machine, project::source(sh), verdicts);
         record.notes.push(format!(
-            "{} cases in {seconds:.1} s, query {}, seed {}",
+            "{} cases in {seconds:.1} s, query {}{}, seed {}",
             cases.len(),
             self.replay.as_ref().unwrap_or(&self.query),
+            self.part.map(|part| format!(", part {}/{}", part.number, part.of)).unwrap_or_default(),
             self.seed
         ));
         record.notes.extend(run.known.iter().map(|known| known.note.clone()));
@@ -355,6 +385,9 @@ impl Cases {
                 self.query,
                 lists.join(", ")
             );
+        }
+        if let Some(part) = self.part {
+            cases = part.take(cases);
         }
         cases.truncate(self.limit.unwrap_or(usize::MAX));
         Ok(cases)
@@ -548,4 +581,24 @@ pub(crate) fn progress_bar(cases: usize) -> ProgressBar {
 /// Writes a record, or says why it cannot.
 pub(crate) fn write_record<C: serde::Serialize>(path: &std::path::Path, record: &Record<C>) -> anyhow::Result<()> {
     fs::write(path, serde_json::to_string(record)?).with_context(|| format!("cannot write {}", path.display()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// If this fails, a list that is judged in parts loses cases.
+    #[test]
+    fn parts_make_up_the_whole() {
+        let part = |text: &str| text.parse::<Part>().unwrap().take((0..8).collect());
+        assert_eq!([part("1/3"), part("2/3"), part("3/3")], [vec![0, 3, 6], vec![1, 4, 7], vec![2, 5]]);
+        assert_eq!(part("1/1"), (0..8).collect::<Vec<_>>());
+    }
+
+    #[test]
+    fn what_is_no_part_is_refused() {
+        for text in ["0/3", "4/3", "2", "a/b", "1/"] {
+            assert_eq!(text.parse::<Part>().unwrap_err(), format!("`{text}` is no part: expected K/N with K from 1 to N"));
+        }
+    }
 }
