@@ -23,8 +23,15 @@ fn set_up(name: &str, profile: Profile) -> (Emulator, Script) {
     buffers.extend(algorithm.workspace(DType::BF16, WORLD, BYTES));
     let region = |name: &str| Region::new(name, 0, BYTES);
     let (dtype, count) = (DType::BF16, BYTES / DType::BF16.size());
-    let call =
-        RankCall { collective: Collective::AllReduce, dtype, op: ReduceOp::Sum, count, input: region("input"), output: region("output") };
+    let call = RankCall {
+        collective: Collective::AllReduce,
+        dtype,
+        op: ReduceOp::Sum,
+        root: 0,
+        count,
+        input: region("input"),
+        output: region("output"),
+    };
     let call = Call::agree(&vec![call; WORLD as usize], &buffers).expect("the call fits its buffers");
 
     let mut machine = Emulator::new(EmulatorOptions { profile, ..EmulatorOptions::default() });
