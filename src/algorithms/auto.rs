@@ -118,7 +118,7 @@ pub fn thresholds(collective: Collective, world: u32) -> Vec<u64> {
     TABLE.row(collective, world).map_or_else(Vec::new, |row| row.steps.iter().filter_map(|step| step.up_to).collect())
 }
 
-/// A call of so many bytes, of the larger of input and output, of bf16: what [`choose`] is asked about where there is no call yet.
+/// A call of so many bytes at most, of the larger of input and output, of bf16: what [`choose`] is asked about where there is no call yet.
 ///
 /// # Errors
 /// As [`Call::of_all_ranks`].
@@ -126,7 +126,7 @@ pub fn sample_call(collective: Collective, world: u32, bytes: u64) -> Result<Cal
     use crate::plan::{RankCall, Region, Role};
     let dtype = DType::BF16;
     let per_slot = Shape::new(collective, world, 1).larger() * dtype.size();
-    let shape = Shape::new(collective, world, bytes.div_ceil(per_slot));
+    let shape = Shape::new(collective, world, bytes / per_slot);
     let region = |name: &str, elements: u64| Region::new(name, 0, elements * dtype.size());
     let (input, output) = (region("input", shape.input()), region("output", shape.output()));
     let buffers = [&input, &output].map(|region| BufferSpec::new(region.buffer.clone(), region.bytes, Role::Data));

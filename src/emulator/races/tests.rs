@@ -114,10 +114,10 @@ fn messages_between_ranks(#[case] publish: &str, #[case] take: &str, #[case] mis
     assert_eq!(of_data, expected);
 }
 
-/// Rank 0 writes data and relaxed flags, rank 1 polls them, more than it may put off, and tells rank 2, which reads the data: what was seen
-/// reaches whom it is told in every view.
+/// Rank 0 writes data and relaxed flags, rank 1 polls them, more than it may put off, and tells rank 2, which reads the data. What was seen
+/// goes on with a barrier, or where there is too much to put off; what one thread's relaxed flags might have carried on is not followed.
 #[rstest]
-#[case::one("ld.relaxed.sys.global.u32 %r0, [%f];", "a release and an acquire is missing between")]
+#[case::one("ld.relaxed.sys.global.u32 %r0, [%f];", "synchronisation between ranks is missing between")]
 #[case::none("ld.relaxed.sys.global.u32 %r0, [%f+8];", "synchronisation between ranks is missing between")]
 #[case::after_many(&format!("ld.relaxed.sys.global.u32 %r0, [%f]; {}", "atom.relaxed.sys.global.add.u32 %r0, [%f+8], 1;".repeat(100)), "a release and an acquire is missing between")]
 #[case::at_a_barrier("ld.relaxed.sys.global.u32 %r0, [%f]; bar.sync 0;", "a release and an acquire is missing between")]
