@@ -123,15 +123,10 @@ pub fn thresholds(collective: Collective, world: u32) -> Vec<u64> {
 /// # Errors
 /// As [`Call::of_all_ranks`].
 pub fn sample_call(collective: Collective, world: u32, bytes: u64) -> Result<Call, String> {
-    use crate::plan::{RankCall, Region, Role};
     let dtype = DType::BF16;
     let per_slot = Shape::new(collective, world, 1).larger() * dtype.size();
     let shape = Shape::new(collective, world, bytes / per_slot);
-    let region = |name: &str, elements: u64| Region::new(name, 0, elements * dtype.size());
-    let (input, output) = (region("input", shape.input()), region("output", shape.output()));
-    let buffers = [&input, &output].map(|region| BufferSpec::new(region.buffer.clone(), region.bytes, Role::Data));
-    let call = RankCall { collective, dtype, op: collective.operators()[0], root: 0, count: shape.count, input, output };
-    Call::of_all_ranks(&call, world, &buffers).map_err(|error| error.to_string())
+    Call::on_its_own(shape, dtype, collective.operators()[0]).map(|(call, _)| call).map_err(|error| error.to_string())
 }
 
 #[cfg(test)]

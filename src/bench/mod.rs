@@ -12,7 +12,7 @@ use crate::{
     algorithms::{Algorithm, Target},
     collective::{Collective, DType, ReduceOp, Shape},
     machine::{Machine, MachineError},
-    plan::{BufferSpec, Build, Call, RankCall, Region, Role, Script, Step},
+    plan::{Build, Call, Script, Step},
 };
 
 /// What is timed.
@@ -65,12 +65,9 @@ pub fn measure(
     // As nccl-tests does: slots are whole packs where they are not less than one.
     let (elements, pack) = (bytes / slots / dtype.size(), 16 / dtype.size());
     let shape = Shape::new(collective, world, if elements > pack { elements / pack * pack } else { elements });
-    let region = |name: &str, elements: u64| Region::new(name, 0, elements * dtype.size());
-    let (input, output) = (region("input", shape.input()), region("output", shape.output()));
-    let mut buffers = [&input, &output].map(|region| BufferSpec::new(region.buffer.clone(), region.bytes, Role::Data)).to_vec();
-    buffers.extend(algorithm.workspace(dtype, world, input.bytes));
-    let call = RankCall { collective, dtype, op, count: shape.count, root: 0, input, output };
-    let call = Call::of_all_ranks(&call, world, &buffers).map_err(|error| MachineError::Invalid { reason: error.to_string() })?;
+    let (call, buffers) = Call::on_its_own(shape, dtype, op).map_err(|error| MachineError::Invalid { reason: error.to_string() })?;
+    let mut buffers = buffers.to_vec();
+    buffers.extend(algorithm.workspace(dtype, world, call.bytes()));
     algorithm.supports(&call).map_err(|reason| MachineError::NotSupported { reason })?;
 
     machine.close_groups();

@@ -14,7 +14,7 @@ use crate::{
     algorithms::{self, Algorithm, Foreign},
     collective::{Collective, DType, ReduceOp, Shape},
     machine::Site,
-    plan::{BufferSpec, Call, MAX_WORLD, RankCall, Region, Role},
+    plan::{Call, MAX_WORLD},
 };
 
 /// A named list of cases.
@@ -86,12 +86,7 @@ pub(super) fn over_multicast(collective: Collective) -> Vec<&'static str> {
 
 /// A call of one element a slot on two ranks: what algorithms are asked whether they do a type and an operator.
 fn sample(collective: Collective, dtype: DType, op: ReduceOp) -> Call {
-    let shape = Shape::new(collective, 2, 1);
-    let region = |name: &str, elements: u64| Region::new(name, 0, elements * dtype.size());
-    let (input, output) = (region("input", shape.input()), region("output", shape.output()));
-    let buffers = [&input, &output].map(|region| BufferSpec::new(region.buffer.clone(), region.bytes, Role::Data));
-    let call = RankCall { collective, dtype, op, count: 1, root: 0, input, output };
-    Call::of_all_ranks(&call, 2, &buffers).expect("one element fits")
+    Call::on_its_own(Shape::new(collective, 2, 1), dtype, op).expect("one element fits").0
 }
 
 /// The peers that do such a call.
@@ -532,6 +527,35 @@ mod tests {
             let of_collective = |is: &dyn Fn(&Case) -> bool| cases.iter().any(|c| c.collective == collective && is(c));
             assert_eq!(of_collective(&|c| c.shots().any(|shot| shot.root > 0)), collective.has_root(), "{collective}");
             assert!(of_collective(&|c| c.calls.len() > 2), "{collective}");
+        }
+    }
+
+    /// If this fails, nothing judges what `auto` does where its choice changes.
+    #[test]
+    fn merge_has_calls_on_both_sides_of_every_choice() {
+        let cases = List::Merge.cases(0);
+        for collective in algorithms::Auto::ALL.map(|auto| auto.collective()) {
+            for world in [2, 4, 8] {
+                let of = |case: &&Case| (case.collective, &*case.algorithm, case.world) == (collective, auto::NAME, world);
+                let calls: Vec<u64> = cases
+                    .iter()
+                    .filter(of)
+                    .filter(|case| case.calls.is_empty())
+                    .map(|case| Shape::new(collective, world, case.count).larger() * case.dtype.size())
+                    .collect();
+                let slot = Shape::new(collective, world, 1).larger() * 8;
+                for threshold in auto::thresholds(collective, world) {
+                    assert!(
+                        calls.iter().any(|&bytes| bytes <= threshold && bytes + slot > threshold),
+                        "{collective} w={world} {threshold}"
+                    );
+                    assert!(
+                        calls.iter().any(|&bytes| bytes > threshold && bytes <= threshold + slot),
+                        "{collective} w={world} {threshold}"
+                    );
+                }
+                assert!(cases.iter().filter(of).any(|case| case.calls.len() > 2), "{collective} w={world}");
+            }
         }
     }
 

@@ -15,7 +15,7 @@ use crate::{
     collective::{DType, Element as _, ReduceOp, Shape},
     contract::Order,
     machine::{Machine, MachineError},
-    plan::{BufferSpec, Build, Call, RankCall, Region, Role, Script, Step},
+    plan::{Build, Call, Script, Step},
     with_element,
 };
 
@@ -131,12 +131,10 @@ pub fn reveal(
     }
     let (large, unit) = probe(dtype).ok_or_else(|| refused(format!("sums of {dtype} are exact in any order")))?;
     let shape = Shape::new(collective, world, count);
-    let region = |name: &str, elements: u64| Region::new(name, 0, elements * dtype.size());
-    let (input, output) = (region("input", shape.input()), region("output", shape.output()));
-    let mut buffers = [&input, &output].map(|region| BufferSpec::new(region.buffer.clone(), region.bytes, Role::Data)).to_vec();
-    buffers.extend(algorithm.workspace(dtype, world, input.bytes));
-    let call = RankCall { collective, dtype, op: ReduceOp::Sum, root: 0, count, input: input.clone(), output: output.clone() };
-    let call = Call::of_all_ranks(&call, world, &buffers).map_err(|error| MachineError::Invalid { reason: error.to_string() })?;
+    let (call, buffers) =
+        Call::on_its_own(shape, dtype, ReduceOp::Sum).map_err(|error| MachineError::Invalid { reason: error.to_string() })?;
+    let mut buffers = buffers.to_vec();
+    buffers.extend(algorithm.workspace(dtype, world, call.bytes()));
     algorithm.supports(&call).map_err(refused)?;
 
     machine.close_groups();
@@ -154,11 +152,11 @@ pub fn reveal(
             } else {
                 unit
             };
-            machine.write(group, rank as usize, &input, &encode(dtype, value).repeat(shape.input() as usize))?;
+            machine.write(group, rank as usize, &call.input, &encode(dtype, value).repeat(shape.input() as usize))?;
         }
         machine.run(&script, deadline)?;
         for (rank, of_rank) in &mut sizes {
-            let bytes = machine.read(group, *rank as usize, &output)?;
+            let bytes = machine.read(group, *rank as usize, &call.output)?;
             for (sizes, element) in of_rank.iter_mut().zip(bytes.chunks_exact(dtype.size() as usize)) {
                 let outside = with_element!(dtype, T => T::from_bytes(element).to_f64()) / unit;
                 // Anything else than a number of ranks stands for no tree: no subtree has no rank.

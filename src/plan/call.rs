@@ -4,7 +4,7 @@ use std::cmp::Ordering;
 
 use serde::{Deserialize, Serialize};
 
-use super::{BufferSpec, MAX_WORLD, Region};
+use super::{BufferSpec, MAX_WORLD, Region, Role};
 use crate::collective::{Collective, DType, ReduceOp, Shape};
 
 /// What one rank passes to a collective.
@@ -280,6 +280,18 @@ impl Call {
         Call::agree(&calls, buffers)
     }
 
+    /// A call out of place with root 0, on buffers `input` and `output` that hold its regions and nothing else; and these buffers.
+    ///
+    /// # Errors
+    /// As [`Call::agree`].
+    pub fn on_its_own(shape: Shape, dtype: DType, op: ReduceOp) -> Result<(Call, [BufferSpec; 2]), CallError> {
+        let region = |name: &str, elements: u64| Region::new(name, 0, elements.saturating_mul(dtype.size()));
+        let (input, output) = (region("input", shape.input()), region("output", shape.output()));
+        let buffers = [&input, &output].map(|region| BufferSpec::new(region.buffer.clone(), region.bytes, Role::Data));
+        let first = RankCall { collective: shape.collective, dtype, op, count: shape.count, root: 0, input, output };
+        Ok((Call::of_all_ranks(&first, shape.world, &buffers)?, buffers))
+    }
+
     /// Ranks of the group.
     pub fn world(&self) -> u32 {
         self.world
@@ -336,7 +348,6 @@ impl std::ops::Deref for Call {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::plan::Role;
     use rstest::rstest;
 
     fn buffers() -> Vec<BufferSpec> {
