@@ -174,8 +174,7 @@ fn merge(seed: u64) -> Vec<Case> {
             for op in ReduceOp::ALL {
                 for world in 1..=8 {
                     for inputs in InputClass::ALL {
-                        // One with a peer, one without: where the machine has no peer for a world size, the kernel is tested all the same.
-                        for peer in [false, true] {
+                        for peer in with_and_without_peer(algorithm, &mut choice) {
                             let mut case = Case::new(Collective::AllReduce, algorithm, dtype, op, world, 0);
                             case.count = choice.of(&moderate_counts(algorithm, dtype, world));
                             case.inputs = inputs;
@@ -190,11 +189,8 @@ fn merge(seed: u64) -> Vec<Case> {
         }
         for world in 1..=8 {
             for dtype in [DType::BF16, DType::F32] {
-                let counts = match polls_lines(algorithm) {
-                    true => moderate_counts(algorithm, dtype, world),
-                    false => boundary_counts(dtype, world.into()),
-                };
-                for count in counts {
+                let most = if polls_lines(algorithm) { MODEST_ELEMENTS } else { SWEPT_ELEMENTS };
+                for count in modest_counts(Collective::AllReduce, dtype, world, most) {
                     let mut case = Case::new(Collective::AllReduce, algorithm, dtype, ReduceOp::Sum, world, count);
                     case.inputs = InputClass::Natural;
                     case.offset = choice.of(&[0, 0, 1]);
@@ -202,7 +198,7 @@ fn merge(seed: u64) -> Vec<Case> {
                     cases.push(case);
                 }
             }
-            for count in [1 << 20, (4 << 20) + 3] {
+            for count in large_counts(world) {
                 let mut case = Case::new(Collective::AllReduce, algorithm, DType::BF16, ReduceOp::Sum, world, count);
                 case.inputs = InputClass::Natural;
                 case.seed = seed;
@@ -233,6 +229,23 @@ fn merge(seed: u64) -> Vec<Case> {
     cases.extend(by_copy_engine::merge(Collective::AllGather, seed));
     cases.extend(chosen::merge(seed));
     cases
+}
+
+/// Counts of which blocks have several tiles. The emulator takes most of a minute for a million elements on each of four ranks, so there are
+/// fewer where it would run them; beyond that it refuses, and they are for GPUs.
+fn large_counts(world: u32) -> Vec<u64> {
+    match world {
+        1 => vec![1 << 20, (4 << 20) + 3],
+        2 | 3 => vec![(1 << 18) + 1, (4 << 20) + 3],
+        4 => vec![(4 << 20) + 3],
+        _ => vec![1 << 20, (4 << 20) + 3],
+    }
+}
+
+/// A case with a peer and one without: where the machine has no peer for a world size, the kernel is tested all the same. One of the two
+/// where ranks poll lines, which takes the emulator long.
+fn with_and_without_peer(algorithm: &str, choice: &mut Choice) -> Vec<bool> {
+    if polls_lines(algorithm) { vec![choice.one_in(2)] } else { vec![false, true] }
 }
 
 /// The case, where its algorithm does such a call.
@@ -334,8 +347,11 @@ const LARGEST_WORLD: u32 = MAX_WORLD as u32;
 /// Elements of all ranks together, of the larger of input and output, up to which a case is modest.
 const MODEST_ELEMENTS: u64 = 40_000;
 
+/// The same for a sweep over all boundary counts.
+const SWEPT_ELEMENTS: u64 = 150_000;
+
 /// Elements of all ranks together up to which a case is moderate: above it, one takes the emulator seconds.
-const MODERATE_ELEMENTS: u64 = 100_000;
+const MODERATE_ELEMENTS: u64 = 60_000;
 
 /// Whether ranks poll every line of every peer: of those, large calls differ from modest ones in time only.
 fn polls_lines(algorithm: &str) -> bool {
@@ -532,8 +548,11 @@ mod tests {
 
     /// If this fails, nothing judges what `auto` does where its choice changes.
     #[test]
-    fn merge_has_calls_on_both_sides_of_every_choice() {
+    fn merge_has_calls_on_both_sides_of_choices() {
         let cases = List::Merge.cases(0);
+        for collective in algorithms::Auto::ALL.map(|auto| auto.collective()) {
+            assert!((2..=8).any(|world| chosen::tried(collective, world).next().is_some()), "{collective}");
+        }
         for collective in algorithms::Auto::ALL.map(|auto| auto.collective()) {
             for world in [2, 4, 8] {
                 let of = |case: &&Case| (case.collective, &*case.algorithm, case.world) == (collective, auto::NAME, world);
@@ -544,7 +563,7 @@ mod tests {
                     .map(|case| Shape::new(collective, world, case.count).larger() * case.dtype.size())
                     .collect();
                 let slot = Shape::new(collective, world, 1).larger() * 8;
-                for threshold in auto::thresholds(collective, world) {
+                for threshold in chosen::tried(collective, world) {
                     assert!(
                         calls.iter().any(|&bytes| bytes <= threshold && bytes + slot > threshold),
                         "{collective} w={world} {threshold}"

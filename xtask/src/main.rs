@@ -19,7 +19,12 @@ mod worker;
 use std::process::ExitCode;
 
 use clap::{CommandFactory, FromArgMatches, Parser, Subcommand};
+use mimalloc::MiMalloc;
 use xshell::Shell;
+
+/// The emulator's race check makes and drops small clocks all the time.
+#[global_allocator]
+static ALLOCATOR: MiMalloc = MiMalloc;
 
 /// Write a kernel, say what it promises, and hold it to that.
 ///

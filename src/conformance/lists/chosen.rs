@@ -15,8 +15,13 @@ use crate::{
     collective::{Collective, DType, Shape},
 };
 
-/// Bytes of the larger of input and output up to which there are cases: more would take the emulator seconds each.
-const MOST: u64 = 600 << 10;
+/// Bytes of the larger of input and output, of all ranks together, up to which there are cases: more would take the emulator seconds each.
+const MOST: u64 = 1 << 20;
+
+/// The sizes at which the choice changes and that have cases.
+pub(super) fn tried(collective: Collective, world: u32) -> impl Iterator<Item = u64> {
+    thresholds(collective, world).into_iter().filter(move |&threshold| threshold * u64::from(world) <= MOST)
+}
 
 /// The counts on both sides of a threshold.
 fn around(collective: Collective, dtype: DType, world: u32, threshold: u64) -> [u64; 2] {
@@ -31,15 +36,13 @@ pub(super) fn merge(seed: u64) -> Vec<Case> {
     for collective in Auto::ALL.map(|auto| auto.collective()) {
         let op = collective.operators()[0];
         for world in (1..=8).chain([LARGEST_WORLD]) {
-            let dtype = choice.of(&[DType::BF16, DType::BF16, DType::F32, DType::F64]);
+            // The choice is made by bytes: the largest type has the fewest elements of them.
+            let dtype = DType::F64;
             let new = |dtype, count| Case { seed, ..Case::new(collective, auto::NAME, dtype, op, world, count) };
-            let counts: Vec<u64> = thresholds(collective, world)
-                .into_iter()
-                .filter(|&threshold| threshold <= MOST)
-                .flat_map(|threshold| around(collective, dtype, world, threshold))
-                .chain([0, 33])
-                .collect();
+            let counts: Vec<u64> =
+                tried(collective, world).flat_map(|threshold| around(collective, dtype, world, threshold)).chain([0, 33]).collect();
             for &count in &counts {
+                let dtype = if count > 33 { dtype } else { choice.of(&[DType::BF16, DType::F32]) };
                 let mut case = Case { inputs: choice.of(&InputClass::ALL), ..new(dtype, count) };
                 vary(&mut case, &mut choice);
                 cases.push(case);

@@ -2,6 +2,8 @@
 
 use std::sync::Arc;
 
+use smallvec::{SmallVec, smallvec};
+
 /// Where an actor's operation stands: its stream, and the how manieth operation of that stream it is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Place {
@@ -27,7 +29,7 @@ pub(super) struct Partial {
     /// All threads up to this time.
     base: u32,
     /// Further threads, beyond `base`; ascending, disjoint.
-    threads: Vec<Threads>,
+    threads: SmallVec<[Threads; 2]>,
 }
 
 impl Partial {
@@ -68,7 +70,7 @@ impl Partial {
     fn merge(&mut self, other: &Partial) {
         let base = self.base.max(other.base);
         let (mut left, mut right) = (Stretches::of(self), Stretches::of(other));
-        let mut merged: Vec<Threads> = Vec::with_capacity(self.threads.len() + other.threads.len());
+        let mut merged: SmallVec<[Threads; 2]> = SmallVec::new();
         let mut from = 0;
         while let Some(to) = left.end(from).into_iter().chain(right.end(from)).min() {
             let time = left.time(from).max(right.time(from));
@@ -147,12 +149,12 @@ impl Clock {
     /// With threads `from..to` of an actor up to a time.
     pub(super) fn add_threads(&mut self, actor: u32, place: Place, threads: std::ops::Range<u16>, time: u32) {
         let own = Threads { from: threads.start, to: threads.end, time };
-        self.add(&Partial { actor, place, base: 0, threads: vec![own] });
+        self.add(&Partial { actor, place, base: 0, threads: smallvec![own] });
     }
 
     /// With all threads of an actor up to a time.
     pub(super) fn add_block(&mut self, actor: u32, place: Place, time: u32) {
-        self.add(&Partial { actor, place, base: time, threads: Vec::new() });
+        self.add(&Partial { actor, place, base: time, threads: SmallVec::new() });
     }
 
     fn add(&mut self, partial: &Partial) {
