@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use serde::{Deserialize, Serialize};
+use serde::{Deserialize, Serialize, Serializer};
 
 use crate::machine::Waived;
 
@@ -92,12 +92,16 @@ pub struct Verdict {
     /// The worst of its findings.
     pub status: Status,
     /// Why it was not run, or what the machine said; empty for a pass.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
     pub reason: String,
     /// Properties that were checked and hold.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub held: Vec<String>,
     /// Properties that do not apply, with the reason.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub not_applicable: Vec<(String, String)>,
     /// What does not hold.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub findings: Vec<Finding>,
     /// A hash of the outputs of all calls whose order of summation is declared, of all ranks: 16 hexadecimal digits. The same on every machine.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -109,7 +113,13 @@ pub struct Verdict {
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub waived: Vec<Waived>,
     /// Wall time in milliseconds.
+    #[serde(serialize_with = "to_a_tenth")]
     pub milliseconds: f64,
+}
+
+/// More digits say nothing and make records large.
+fn to_a_tenth<S: Serializer>(milliseconds: &f64, serializer: S) -> Result<S::Ok, S::Error> {
+    serializer.serialize_f64((milliseconds * 10.0).round() / 10.0)
 }
 
 impl Verdict {
