@@ -31,22 +31,36 @@ fn machine(record: &Value) -> String {
     )
 }
 
+/// The merge list, which is recorded in two parts.
+fn merged(machine: &str) -> [Value; 2] {
+    [1, 2].map(|part| record(&format!("{machine}-merge-{part}of2.json")))
+}
+
+/// How many cases of both parts came to something. A record with findings is not for the README.
+fn counts(parts: &[Value; 2]) -> impl Fn(&str) -> u64 {
+    let of = |status: &str| parts.iter().map(|part| part["summary"][status].as_u64().unwrap_or(0)).sum::<u64>();
+    assert_eq!(of("fail") + of("hang") + of("crash") + of("infra_error"), 0, "a record with findings is not for the README");
+    of
+}
+
 /// What the merge list gave, in a sentence.
 fn conformance() -> String {
-    let (merge, faults, mutants) = (record("h200x4-merge.json"), record("h200x4-faults.json"), record("h200x4-mutants.json"));
-    let of = |status: &str| merge["summary"][status].as_u64().unwrap_or(0);
-    assert_eq!(of("fail") + of("hang") + of("crash") + of("infra_error"), 0, "a record with findings is not for the README");
-    let note = merge["notes"][0].as_str().unwrap_or_default();
-    let seconds = note.split(" in ").nth(1).and_then(|rest| rest.split(',').next()).unwrap_or_default();
+    let (merge, faults, mutants) = (merged("h200x4"), record("h200x4-faults.json"), record("h200x4-mutants.json"));
+    let of = counts(&merge);
+    let seconds = |part: &Value| -> f64 {
+        let note = part["notes"][0].as_str().unwrap_or_default();
+        note.split(" in ").nth(1).and_then(|rest| rest.split(" s,").next()?.parse().ok()).expect("the first note has the time")
+    };
     format!(
-        "`test-gpu merge` ({}): {} cases in {seconds}; {} passed, {} are waived (bugs of NCCL {}, fixtures/waivers.toml), {} not supported \
-         (NCCL has no path that was asked for, or more ranks than GPUs), none failed. `test-gpu faults`: {} of {} named as they should be. \
-         `mutants`: {} of {} caught.",
-        machine(&merge),
-        merge["summary"]["total"],
+        "`test-gpu merge` ({}): {} cases in {:.0} s; {} passed, {} are waived (bugs of NCCL {}, fixtures/waivers.toml), {} not supported \
+         (multicast, NCCL has no path that was asked for, or more ranks than GPUs), none failed. `test-gpu faults`: {} of {} named as they \
+         should be. `mutants`: {} of {} caught.",
+        machine(&merge[0]),
+        of("total"),
+        merge.iter().map(seconds).sum::<f64>(),
         of("pass"),
         of("waived"),
-        merge["machine"]["nccl"].as_str().unwrap_or_default(),
+        merge[0]["machine"]["nccl"].as_str().unwrap_or_default(),
         of("not_supported"),
         faults["summary"]["pass"],
         faults["summary"]["total"],
@@ -57,19 +71,19 @@ fn conformance() -> String {
 
 /// What the merge list gave on the emulator, in a sentence.
 fn emulated() -> String {
-    let (record, mutants, ledger) = (record("emulator-merge.json"), record("emulator-mutants.json"), record("ledger.json"));
+    let (mutants, ledger) = (record("emulator-mutants.json"), record("ledger.json"));
     let score = |kind: &str| {
         let notes = mutants["notes"].as_array().into_iter().flatten().filter_map(Value::as_str);
         notes.filter_map(|note| note.strip_prefix(&format!("{kind}: "))).map(|score| format!("{kind} {score}")).next().unwrap_or_default()
     };
-    let of = |status: &str| record["summary"][status].as_u64().unwrap_or(0);
-    assert_eq!(of("fail") + of("hang") + of("crash") + of("infra_error"), 0, "a record with findings is not for the README");
+    let parts = merged("emulator");
+    let of = counts(&parts);
     format!(
         "`validate merge` on the emulator, every rank's PTX on the CPU under one schedule, races judged in profile hopper: {} of {} cases passed, \
          {} are too large for it, none failed. Of them {} also ran on the GPUs above: their outputs are equal to the bit. `mutants`: {}; {}. \
          `ledger` ({}): {} instruction forms, {} differ.",
         of("pass"),
-        record["summary"]["total"],
+        of("total"),
         of("not_supported"),
         on_both().0.len(),
         score("value mutants"),
@@ -82,38 +96,16 @@ fn emulated() -> String {
 
 /// Cases that ran on the emulator and on GPUs, and those of them whose outputs differ.
 fn on_both() -> (Vec<String>, Vec<String>) {
-    let outputs = |name: &str| -> BTreeMap<String, String> {
-        let record = record(name);
-        let cases = record["cases"].as_array().unwrap().iter();
+    let outputs = |machine: &str| -> BTreeMap<String, String> {
+        let parts = merged(machine);
+        let cases = parts.iter().flat_map(|part| part["cases"].as_array().unwrap());
         let hashed = cases.filter_map(|case| Some((case["case"].as_str()?.to_owned(), case["outputs"].as_str()?.to_owned())));
         hashed.collect()
     };
-    let (emulated, ran) = (outputs("emulator-merge.json"), outputs("h200x4-merge.json"));
+    let (emulated, ran) = (outputs("emulator"), outputs("h200x4"));
     let both: Vec<String> = emulated.keys().filter(|case| ran.contains_key(*case)).cloned().collect();
     let differ = both.iter().filter(|case| emulated[*case] != ran[*case]).cloned().collect();
     (both, differ)
-}
-
-/// Collectives and algorithms that came after the merge list's record: what became of their part of the list, one record each.
-const SINCE: [&str; 5] =
-    ["all_reduce-one_shot_push", "all_gather-push", "reduce_scatter-pull", "all_gather-copy_engine", "all_reduce-copy_engine"];
-
-/// What those gave, in a sentence.
-fn since() -> String {
-    let sentence = |name: &&str| {
-        let record = record(&format!("h200x2-{name}.json"));
-        let of = |status: &str| record["summary"][status].as_u64().unwrap_or(0);
-        assert_eq!(of("fail") + of("hang") + of("crash") + of("infra_error"), 0, "a record with findings is not for the README");
-        format!(
-            "{}: {} of {} passed, {} not supported",
-            name.replacen('-', "/", 1),
-            of("pass"),
-            record["summary"]["total"],
-            of("not_supported")
-        )
-    };
-    let all: Vec<String> = SINCE.iter().map(sentence).collect();
-    format!("`test-gpu` of later algorithms ({}): {}; none failed.", machine(&record(&format!("h200x2-{}.json", SINCE[0]))), all.join("; "))
 }
 
 /// Median microseconds of contenders, by world and bytes.
@@ -163,15 +155,8 @@ fn the_readme_quotes_the_records() {
     let one_line = |text: &str| text.split_whitespace().collect::<Vec<_>>().join(" ");
     let stands = |text: &str| one_line(readme).contains(&one_line(text));
     let of = |collective| times(collective, &format!("h200x4-bench-{collective}.json"));
-    let all = [
-        conformance(),
-        since(),
-        emulated(),
-        times("all_reduce", "h200x4-bench.json"),
-        of("all_gather"),
-        of("reduce_scatter"),
-        of("all_to_all"),
-    ];
+    let all =
+        [conformance(), emulated(), times("all_reduce", "h200x4-bench.json"), of("all_gather"), of("reduce_scatter"), of("all_to_all")];
     assert!(all.iter().all(|text| stands(text)), "README.md should say:\n{}", all.join("\n\n"));
 }
 
@@ -180,10 +165,12 @@ fn the_readme_quotes_the_records() {
 fn the_emulator_and_the_gpus_give_the_same_bits() {
     let (both, differ) = on_both();
     assert!(differ.is_empty(), "{} of {} cases differ: {differ:#?}", differ.len(), both.len());
-    for algorithm in ["one_shot", "two_shot"] {
+    let algorithms = "all_reduce/one_shot all_reduce/two_shot all_reduce/one_shot_push all_gather/push all_gather/ll reduce_scatter/pull \
+                      reduce_scatter/ll all_to_all/push all_to_all/ll broadcast/push reduce/pull";
+    for algorithm in algorithms.split_whitespace() {
         for world in 1..=8 {
             for dtype in ["f32", "f16", "bf16", "f64", "i32"] {
-                let prefix = format!("all_reduce/{algorithm}:{dtype},");
+                let prefix = format!("{algorithm}:{dtype},");
                 let compared = both.iter().any(|case| case.starts_with(&prefix) && case.contains(&format!(":w={world}:")));
                 assert!(compared, "no case of {algorithm} {dtype} at world {world} ran on both");
             }
