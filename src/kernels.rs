@@ -44,6 +44,11 @@ pub const MODULES: &[Module] = &[
         include_str!("../kernels/ptx/all_gather/ll.checked.ptx"),
     ),
     Module::of_both_builds(
+        "all_gather/multimem",
+        include_str!("../kernels/ptx/all_gather/multimem.ptx"),
+        include_str!("../kernels/ptx/all_gather/multimem.checked.ptx"),
+    ),
+    Module::of_both_builds(
         "reduce_scatter/pull",
         include_str!("../kernels/ptx/reduce_scatter/pull.ptx"),
         include_str!("../kernels/ptx/reduce_scatter/pull.checked.ptx"),
@@ -52,6 +57,11 @@ pub const MODULES: &[Module] = &[
         "reduce_scatter/ll",
         include_str!("../kernels/ptx/reduce_scatter/ll.ptx"),
         include_str!("../kernels/ptx/reduce_scatter/ll.checked.ptx"),
+    ),
+    Module::of_both_builds(
+        "reduce_scatter/multimem",
+        include_str!("../kernels/ptx/reduce_scatter/multimem.ptx"),
+        include_str!("../kernels/ptx/reduce_scatter/multimem.checked.ptx"),
     ),
     Module::of_both_builds(
         "all_to_all/push",
@@ -67,6 +77,11 @@ pub const MODULES: &[Module] = &[
         "broadcast/push",
         include_str!("../kernels/ptx/broadcast/push.ptx"),
         include_str!("../kernels/ptx/broadcast/push.checked.ptx"),
+    ),
+    Module::of_both_builds(
+        "broadcast/multimem",
+        include_str!("../kernels/ptx/broadcast/multimem.ptx"),
+        include_str!("../kernels/ptx/broadcast/multimem.checked.ptx"),
     ),
     Module::of_both_builds(
         "reduce/pull",

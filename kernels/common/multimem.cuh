@@ -57,7 +57,9 @@ __device__ __forceinline__ typename T::Stored load_reduced_element(u64 input, co
 // Writes the element at byte `offset` on every rank.
 template <typename T>
 __device__ __forceinline__ void store_element_to_all(u64 output, const Peers& outputs, u64 offset, u32 world, typename T::Stored s) {
-    if constexpr (sizeof(typename T::Stored) == 4) {
+    if constexpr (sizeof(typename T::Stored) == 8) {
+        asm volatile("multimem.st.global.v2.f32 [%0], {%1,%2};" : : "l"(output + offset), "r"((u32)s), "r"((u32)(s >> 32)) : "memory");
+    } else if constexpr (sizeof(typename T::Stored) == 4) {
         asm volatile("multimem.st.global.f32 [%0], %1;" : : "l"(output + offset), "r"(s) : "memory");
     } else {
         for (u32 peer = 0; peer < world; peer++) *(typename T::Stored*)(outputs.address[peer] + offset) = s;

@@ -10,6 +10,7 @@ pub mod broadcast;
 mod copy_engine;
 mod foreign;
 mod lines;
+mod multimem;
 mod nccl;
 pub mod reduce;
 pub mod reduce_scatter;
@@ -99,16 +100,20 @@ pub fn all() -> &'static [&'static dyn Algorithm] {
         &all_gather::Push,
         &all_gather::Ll,
         &all_gather::CopyEngine,
+        &all_gather::Multimem,
         &Nccl::ALL_GATHER_RING,
         &Nccl::ALL_GATHER_SYMMETRIC_ST,
         &reduce_scatter::Pull,
         &reduce_scatter::Ll,
+        &reduce_scatter::Multimem,
         &Nccl::REDUCE_SCATTER_RING,
         &Nccl::REDUCE_SCATTER_SYMMETRIC_LD,
         &all_to_all::Push,
         &all_to_all::Ll,
+        &all_to_all::CopyEngine,
         &Nccl::ALL_TO_ALL_SEND_RECV,
         &broadcast::Push,
+        &broadcast::Multimem,
         &Nccl::BROADCAST_RING,
         &reduce::Pull,
         &Nccl::REDUCE_RING,

@@ -14,7 +14,7 @@ use proptest::{
 use super::{
     case::{Case, Graph, Item, Shot, Skew},
     inputs::InputClass,
-    lists::{COPY_ENGINE, boundary_counts, contenders, counts_in_sequences, over_multicast},
+    lists::{COPY_ENGINE, boundary_counts, contenders, contenders_over_multicast, counts_in_sequences},
 };
 use crate::{
     collective::{Collective, DType, ReduceOp},
@@ -42,7 +42,7 @@ pub(super) fn sequences_by_copy_engine(collective: Collective, number: usize, se
 /// machine without such addresses can do nothing of a sequence that has one.
 pub(super) fn sequences_over_multicast(number: usize, seed: u64) -> Vec<Case> {
     let collective = Collective::AllReduce;
-    let algorithms = [over_multicast(collective), contenders(collective)].concat();
+    let algorithms = [contenders_over_multicast(collective), contenders(collective)].concat();
     drawn(sequence_of(collective, algorithms, &[DType::F32, DType::F16, DType::BF16], &[ReduceOp::Sum]), number, seed)
 }
 

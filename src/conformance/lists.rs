@@ -3,6 +3,7 @@
 mod by_copy_engine;
 mod chosen;
 mod others;
+mod over_multicast;
 
 use super::{
     case::{Case, Fault, Graph, Item, Shot, Skew},
@@ -80,7 +81,7 @@ pub(super) fn contenders(collective: Collective) -> Vec<&'static str> {
 pub(super) const COPY_ENGINE: &str = "copy_engine";
 
 /// The algorithms under test that use multicast addresses.
-pub(super) fn over_multicast(collective: Collective) -> Vec<&'static str> {
+pub(super) fn contenders_over_multicast(collective: Collective) -> Vec<&'static str> {
     under_test(collective).filter(|a| a.uses_multicast()).map(|a| a.name()).collect()
 }
 
@@ -94,13 +95,6 @@ fn peers(collective: Collective, dtype: DType, op: ReduceOp) -> Vec<&'static str
     let call = sample(collective, dtype, op);
     let of_collective = algorithms::all().iter().filter(|a| a.collective() == collective);
     of_collective.filter(|a| a.is_peer() && a.supports(&call).is_ok()).map(|a| a.name()).collect()
-}
-
-/// Types and operators that an algorithm does.
-fn reductions_of(algorithm: &str) -> Vec<(DType, ReduceOp)> {
-    let algorithm = algorithms::find(Collective::AllReduce, algorithm).expect("a name from the list");
-    let all = DType::ALL.into_iter().flat_map(|dtype| ReduceOp::ALL.map(|op| (dtype, op)));
-    all.filter(|&(dtype, op)| algorithm.supports(&sample(Collective::AllReduce, dtype, op)).is_ok()).collect()
 }
 
 /// Counts at which kernels go wrong: around packs, blocks of packs, slices of the world, and nothing at all.
@@ -153,16 +147,9 @@ fn smoke(seed: u64) -> Vec<Case> {
         }
     }
     cases.extend(generate::sequences(16, seed));
-    for (number, algorithm) in over_multicast(Collective::AllReduce).into_iter().enumerate() {
-        for dtype in [DType::BF16, DType::F32] {
-            for (turn, world) in [2, 3, 4, 8].into_iter().enumerate() {
-                let inputs = InputClass::ALL[(number + turn) % InputClass::ALL.len()];
-                cases.push(modest((Collective::AllReduce, algorithm), (dtype, ReduceOp::Sum), world, inputs, seed, &mut choice));
-            }
-        }
-    }
+    cases.extend(over_multicast::smoke(seed));
     cases.extend(others::smoke(seed));
-    cases.extend([Collective::AllReduce, Collective::AllGather].into_iter().flat_map(|of| by_copy_engine::smoke(of, seed)));
+    cases.extend(by_copy_engine::COLLECTIVES.into_iter().flat_map(|of| by_copy_engine::smoke(of, seed)));
     cases
 }
 
@@ -223,10 +210,10 @@ fn merge(seed: u64) -> Vec<Case> {
             cases.push(modest((Collective::AllReduce, algorithm), (DType::BF16, ReduceOp::Sum), LARGEST_WORLD, inputs, seed, &mut choice));
         }
     }
-    cases.extend(merge_over_multicast(seed, &mut choice));
-    cases.extend(by_copy_engine::merge(Collective::AllReduce, seed));
+    cases.extend(over_multicast::merge(Collective::AllReduce, seed, &mut choice));
     cases.extend(others::merge(seed));
-    cases.extend(by_copy_engine::merge(Collective::AllGather, seed));
+    cases.extend(over_multicast::OTHERS.into_iter().flat_map(|of| over_multicast::merge(of, seed, &mut choice)));
+    cases.extend(by_copy_engine::COLLECTIVES.into_iter().flat_map(|of| by_copy_engine::merge(of, seed)));
     cases.extend(chosen::merge(seed));
     cases
 }
@@ -314,31 +301,6 @@ fn sequence_of_foreign(case: &Case, counts: &[u64], choice: &mut Choice) -> Case
     let graph = Item::Graph { calls: vec![shot(0), shot(0)], replays: 3 };
     let calls = vec![Item::Eager(shot(0)), Item::Eager(shot(0)), graph, Item::Eager(shot(1)), Item::Eager(shot(0))];
     Case { calls, in_place: false, ..case.clone() }
-}
-
-/// What multimem algorithms are merged by: fewer cases than the others, for it is the switch that adds.
-fn merge_over_multicast(seed: u64, choice: &mut Choice) -> Vec<Case> {
-    let mut cases = Vec::new();
-    for algorithm in over_multicast(Collective::AllReduce) {
-        for reduction in reductions_of(algorithm) {
-            for world in [2, 3, 4, 6, 8, LARGEST_WORLD] {
-                for inputs in InputClass::ALL {
-                    cases.push(modest((Collective::AllReduce, algorithm), reduction, world, inputs, seed, choice));
-                }
-            }
-        }
-        for dtype in [DType::BF16, DType::F32] {
-            for count in boundary_counts(dtype, 3) {
-                let mut case = Case::new(Collective::AllReduce, algorithm, dtype, ReduceOp::Sum, 3, count);
-                case.inputs = InputClass::Natural;
-                case.offset = choice.of(&[0, 0, 1]);
-                case.seed = seed;
-                cases.push(case);
-            }
-        }
-    }
-    cases.extend(generate::sequences_over_multicast(24, seed));
-    cases
 }
 
 /// The largest world that kernels can address.
@@ -494,6 +456,23 @@ mod tests {
         }
     }
 
+    #[test]
+    fn merge_covers_the_other_collectives_over_multicast() {
+        let cases = List::Merge.cases(0);
+        for collective in over_multicast::OTHERS {
+            let any = |is: &dyn Fn(&Case) -> bool| cases.iter().any(|c| (c.collective, &*c.algorithm) == (collective, "multimem") && is(c));
+            for world in [2, 3, 4, 6, 8, 16] {
+                for inputs in InputClass::ALL {
+                    assert!(any(&|c| (c.world, c.inputs) == (world, inputs)), "{collective} {world} {inputs}");
+                }
+            }
+            let reduces = collective.operators()[0].reduces();
+            let dtypes = if reduces { vec![DType::F32, DType::F16, DType::BF16] } else { DType::ALL.to_vec() };
+            assert!(dtypes.into_iter().all(|dtype| any(&|c| c.dtype == dtype)), "{collective}");
+            assert!(any(&|c| c.in_place) && any(&|c| c.graph.replays > 0) && any(&|c| c.skew.is_some()), "{collective}");
+        }
+    }
+
     fn by_copy_engine(case: &Case) -> bool {
         case.algorithm == COPY_ENGINE || case.shots().any(|shot| shot.algorithm == COPY_ENGINE)
     }
@@ -502,14 +481,15 @@ mod tests {
     fn merge_covers_copy_engines() {
         let cases = List::Merge.cases(0);
         let all: Vec<&Case> = cases.iter().filter(|case| by_copy_engine(case)).collect();
-        assert!((250..=400).contains(&all.len()), "{}", all.len());
-        for collective in [Collective::AllReduce, Collective::AllGather] {
+        assert!((250..=500).contains(&all.len()), "{}", all.len());
+        for collective in by_copy_engine::COLLECTIVES {
             let any = |is: &dyn Fn(&Case) -> bool| all.iter().any(|case| case.collective == collective && is(case));
             for world in (1..=8).chain([16]) {
                 for dtype in DType::ALL {
                     assert!(any(&|c| (c.dtype, c.world) == (dtype, world)), "{collective} {dtype} {world}");
                 }
-                assert!(any(&|c| c.world == world && c.graph.replays > 0) && any(&|c| c.world == world && c.in_place), "{world}");
+                assert!(any(&|c| c.world == world && c.graph.replays > 0), "{world}");
+                assert_eq!(any(&|c| c.world == world && c.in_place), collective.has_in_place(), "{collective} {world}");
             }
             for inputs in InputClass::ALL {
                 assert!(collective.operators().iter().all(|&op| any(&|c| (c.op, c.inputs) == (op, inputs))), "{collective} {inputs}");

@@ -159,7 +159,10 @@ fn target(rank: usize, to_rank: Option<u32>) -> usize {
 fn launched(launch: &Launch, world: u32) -> (Collected, (Region, Region)) {
     let (collective, _) = launch.module.split_once('/').expect("COLLECTIVE/ALGORITHM");
     let collective: Collective = collective.parse().expect("a collective");
-    let (input, output, count, average, root) = match &launch.args[..] {
+    // A multicast address comes with the ranks' own of the same region, which say as much.
+    let is_multicast = |at: usize| matches!(launch.args[at], Arg::Multicast(_));
+    let args: Vec<Arg> = (0..launch.args.len()).filter(|&at| !is_multicast(at)).map(|at| launch.args[at].clone()).collect();
+    let (input, output, count, average, root) = match &args[..] {
         [Arg::Address(input) | Arg::Peers(input), Arg::Address(output) | Arg::Peers(output), Arg::U64(count), rest @ ..] => {
             let reduces = collective.operators()[0].reduces();
             let (average, root) = match (rest, collective.has_root()) {
@@ -174,10 +177,6 @@ fn launched(launch: &Launch, world: u32) -> (Collected, (Region, Region)) {
             (input, output, u64::from(*count), *average == 1, 0)
         }
         [Arg::Address(input), Arg::Address(output), Arg::U32(count), Arg::Struct(_)] => (input, output, u64::from(*count), false, 0),
-        [Arg::Multicast(input), Arg::Peers(_), Arg::Address(output), Arg::U64(count), ..]
-        | [Arg::Multicast(input), Arg::Peers(_), Arg::Multicast(output), Arg::Peers(_), Arg::U64(count), ..] => {
-            (input, output, *count, false, 0)
-        }
         other => panic!("a kernel's arguments: {other:?}"),
     };
     let (dtype, op) = match launch.entry.rsplit('_').next() {

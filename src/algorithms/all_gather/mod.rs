@@ -2,8 +2,10 @@
 
 mod copy_engine;
 mod ll;
+mod multimem;
 mod push;
 
 pub use copy_engine::CopyEngine;
 pub use ll::Ll;
+pub use multimem::Multimem;
 pub use push::Push;

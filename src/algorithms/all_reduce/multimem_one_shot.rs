@@ -1,8 +1,8 @@
 //! `all_reduce/multimem_one_shot`: every rank has the switch reduce all of the input. See kernels/all_reduce/multimem_one_shot.cu.
 
-use super::{entry, multimem, plan_name};
+use super::{entry, plan_name};
 use crate::{
-    algorithms::{Algorithm, THREADS, Target, blocks_for, staging, sync_argument, synchronisation},
+    algorithms::{Algorithm, THREADS, Target, blocks_for, multimem, staging, sync_argument, synchronisation},
     collective::{Collective, DType},
     contract::Contract,
     plan::{Arg, BufferSpec, Call, Launch, Op, Plan, Role},
@@ -28,7 +28,7 @@ impl Algorithm for MultimemOneShot {
     }
 
     fn supports(&self, call: &Call) -> Result<(), String> {
-        multimem::supports(call)
+        multimem::reduces(call)
     }
 
     fn workspace(&self, _: DType, _: u32, bytes: u64) -> Vec<BufferSpec> {

@@ -6,6 +6,9 @@ use super::{
 };
 use crate::collective::{Collective, DType};
 
+/// The collectives that have an algorithm of this name.
+pub(super) const COLLECTIVES: [Collective; 3] = [Collective::AllReduce, Collective::AllGather, Collective::AllToAll];
+
 /// Elements of all ranks together, of the larger of input and output, up to which each boundary count has a case.
 const TILED_ELEMENTS: u64 = 250_000;
 

@@ -1,0 +1,63 @@
+//! `broadcast/multimem`: the root has the switch write its input into every rank's output. See kernels/broadcast/multimem.cu.
+
+use crate::{
+    algorithms::{Algorithm, THREADS, Target, blocks_for, entry, multimem, plan_name, sync_argument, synchronisation},
+    collective::{Collective, DType},
+    contract::Contract,
+    plan::{Arg, BufferSpec, Call, Launch, Op, Plan},
+};
+
+/// Read the input once, store it to all by the switch: bytes out of the root and into each rank, one trip between two barriers.
+pub struct Multimem;
+
+const NAME: &str = "multimem";
+const MODULE: &str = "broadcast/multimem";
+
+impl Algorithm for Multimem {
+    fn collective(&self) -> Collective {
+        Collective::Broadcast
+    }
+
+    fn name(&self) -> &'static str {
+        NAME
+    }
+
+    fn contract(&self, _: &Call) -> Contract {
+        Contract::COPIED
+    }
+
+    fn supports(&self, call: &Call) -> Result<(), String> {
+        multimem::has_ranks(call)
+    }
+
+    fn workspace(&self, _: DType, _: u32, _: u64) -> Vec<BufferSpec> {
+        synchronisation(NAME)
+    }
+
+    fn plan(&self, call: &Call, target: &Target) -> Plan {
+        let grid = blocks_for(call.bytes().div_ceil(16), target.waiting_blocks);
+        Plan::per_rank(plan_name(NAME, call), call.world(), |rank| {
+            vec![Op::Launch(Launch {
+                module: MODULE.into(),
+                entry: entry(MODULE, call.dtype, call.op),
+                build: target.build,
+                grid,
+                block: THREADS,
+                dynamic_shared: 0,
+                waits_for_peers: true,
+                args: vec![
+                    Arg::Address(call.input.clone()),
+                    Arg::Multicast(call.output.clone()),
+                    Arg::Peers(call.output.clone()),
+                    Arg::U64(call.count),
+                    Arg::U32(call.root),
+                    sync_argument(NAME, rank, call.world()),
+                ],
+            })]
+        })
+    }
+
+    fn uses_multicast(&self) -> bool {
+        true
+    }
+}
