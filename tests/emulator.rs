@@ -140,7 +140,7 @@ fn the_smoke_list_passes(
 /// Small cases of the merge list, no sequences.
 fn merged(collective: Collective, algorithm: &str, world: u32) -> Vec<Case> {
     let mut cases = List::Merge.cases(0);
-    let is_small = |case: &Case| case.calls.is_empty() && case.count * u64::from(world) < 10_000;
+    let is_small = |case: &Case| case.calls.is_empty() && case.count * u64::from(world) < 20_000;
     cases.retain(|case| (case.collective, &*case.algorithm, case.world) == (collective, algorithm, world) && is_small(case));
     cases
 }
