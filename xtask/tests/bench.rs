@@ -75,6 +75,7 @@ fn a_rehearsal_judges_times_and_records() {
         record.notes[0].contains("bench all_reduce --worlds 2,3 --sizes 256,1024 --contenders two_shot,one_shot_push,nccl_ring --rounds 6")
     );
     assert!(out.contains("all_reduce bf16 sum, w=3: microseconds a call, eager"), "{out}");
+    assert!(out.starts_with("rounds: 6, samples of each: 2 after 2, calls of each: 2, copies of the buffers: 2; L2 cold"), "{out}");
     assert!(folder.read("run.csv").lines().count() > 12);
     assert!(folder.read("run.html").contains("</html>"));
     assert!(folder.read("plots/all_reduce-w2-time.svg").contains("two_shot"));
@@ -157,6 +158,10 @@ fn bad_input_is_said() {
     assert!(text(&missing.stderr).contains("cannot read /nowhere/run.json"), "{}", text(&missing.stderr));
     let other = run(&["report", &record("h200x4-faults.json")]);
     assert_eq!(other.status.code(), Some(2), "{}", text(&other.stderr));
+    let twice = run(&["report", &record("h200x4-bench.json"), &record("h200x4-bench.json")]);
+    assert_eq!(twice.status.code(), Some(2));
+    let said = text(&twice.stderr);
+    assert!(said.contains("one_shot w=2 8192 bytes is in two of the records: --baseline compares runs"), "{said}");
     let unknown = run(&["bench", "--contenders", "three_shot"]);
     assert_eq!(unknown.status.code(), Some(2));
     let said = text(&unknown.stderr);

@@ -7,7 +7,7 @@ use std::{
 
 use anyhow::{Context, bail};
 use passmuster::{
-    bench::{Timing, baseline, csv, nccl_tests, page, plots, sections, tables},
+    bench::{Method, Timing, baseline, csv, nccl_tests, page, plots, sections, tables},
     conformance::report::Record,
     machine::MachineInfo,
 };
@@ -91,6 +91,13 @@ impl Output {
             }
             tables.push(table.clone());
             comparison = Some(table);
+        }
+        let mut methods: Vec<Method> = Vec::new();
+        for timing in &record.cases {
+            if !methods.contains(&timing.method) {
+                println!("{}", timing.method);
+                methods.push(timing.method);
+            }
         }
         for table in &tables {
             println!("\n{}", table.aligned());

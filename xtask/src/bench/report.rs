@@ -2,6 +2,9 @@
 
 use std::{path::PathBuf, process::ExitCode};
 
+use anyhow::bail;
+use passmuster::{bench::Timing, conformance::report::Summary};
+
 use super::output::{Output, read};
 use crate::{FINDING, USAGE};
 
@@ -31,9 +34,21 @@ impl Report {
         let mut together = records.next().expect("clap asks for one");
         for record in records {
             self.output.comparable(&together.machine, &record)?;
+            let known = |timing: &&Timing| {
+                together.cases.iter().any(|other| (&other.contender, other.workload) == (&timing.contender, timing.workload))
+            };
+            if let Some(twice) = record.cases.iter().find(known) {
+                bail!(
+                    "{} w={} {} bytes is in two of the records: --baseline compares runs",
+                    twice.contender,
+                    twice.workload.world,
+                    twice.workload.bytes
+                );
+            }
             together.cases.extend(record.cases);
             together.notes.extend(record.notes);
         }
+        together.summary = Summary::of(together.cases.iter().map(|timing| timing.status));
         let baseline = self.output.baseline()?;
         if let Some(baseline) = &baseline {
             self.output.comparable(&together.machine, baseline)?;
