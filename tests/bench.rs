@@ -3,15 +3,16 @@
 use std::{fs, path::Path, time::Duration};
 
 use passmuster::{
-    algorithms::{self, Algorithm},
+    algorithms::{self, Algorithm, Target},
     bench::{
-        Check, Estimate, Late, Launching, Method, Plot, Span, Summary, Timer, Timing, Workload, baseline, csv, link_limit, nccl_tests,
-        page, plots, sections, tables, trace,
+        Check, Estimate, Late, Launching, Method, Plot, Span, Summary, Timer, Timing, Workload, bandwidths, baseline, csv, link_limit,
+        nccl_tests, page, plots, sections, tables, trace,
     },
     collective::{Collective, DType},
     conformance::{Status, report::Record},
     emulator::{Emulator, EmulatorOptions},
     machine::{MachineError, MachineInfo},
+    plan::{Call, Op},
 };
 
 const DEADLINE: Duration = Duration::from_secs(60);
@@ -102,6 +103,35 @@ fn small_calls_go_round_copies_until_l2_is_full() {
     assert_eq!([8 << 10, 1 << 20, 8 << 20, 64 << 20, 1 << 30].map(|bytes| Method::for_bytes(bytes).copies), [20, 20, 16, 2, 1]);
     let warm = Method::for_bytes(8192).warm();
     assert_eq!((warm.copies, warm.flush), (1, 0));
+}
+
+/// If this fails, an algorithm says that it takes other bytes over the links than its lines, shots and copies come to. What nccl-tests counts is the
+/// least that a collective of its kind needs.
+#[test]
+fn links_carry_what_algorithms_say() {
+    let world = 4;
+    for &algorithm in algorithms::all().iter().filter(|algorithm| !algorithm.is_peer() && !algorithm.uses_multicast()) {
+        let of = workload(algorithm.collective(), world, 64 << 10);
+        let (call, _) = Call::on_its_own(of.shape(), of.dtype, of.op).unwrap();
+        // In a microsecond, GB/s are thousands of bytes.
+        let least = 1000.0 * bandwidths(&of, 1.0).1;
+        let times = match (of.collective, algorithm.name()) {
+            (_, "ll") => 2.0,
+            (Collective::AllReduce, "one_shot") => 2.0,
+            (Collective::AllReduce, "one_shot_push") => 4.0,
+            (Collective::Broadcast | Collective::Reduce, _) => 3.0,
+            _ => 1.0,
+        };
+        let said = algorithm.link_bytes(&call).unwrap_or_else(|| panic!("{} does not say", algorithm.name()));
+        assert_eq!(said as f64, times * least, "{}/{}", of.collective, algorithm.name());
+        if algorithm.name() == "copy_engine" {
+            let copied = |op: &Op| match op {
+                Op::Copy { to, to_rank: Some(peer), .. } if *peer != 0 => to.bytes,
+                _ => 0,
+            };
+            assert_eq!(algorithm.plan(&call, &Target::default()).ranks[0].iter().map(copied).sum::<u64>(), said);
+        }
+    }
 }
 
 fn recorded(name: &str) -> Record<Timing> {
