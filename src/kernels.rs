@@ -88,6 +88,7 @@ pub const MODULES: &[Module] = &[
         include_str!("../kernels/ptx/reduce/pull.ptx"),
         include_str!("../kernels/ptx/reduce/pull.checked.ptx"),
     ),
+    Module { name: "bench/late", release: include_str!("../kernels/ptx/bench/late.ptx"), checked: None },
     Module { name: "conformance/faults", release: include_str!("../kernels/ptx/conformance/faults.ptx"), checked: None },
     Module { name: "conformance/fill", release: include_str!("../kernels/ptx/conformance/fill.ptx"), checked: None },
 ];

@@ -7,6 +7,10 @@ use std::{
     path::Path,
 };
 
+use passmuster::{
+    bench::{Timing, plots, sections},
+    conformance::report::Record,
+};
 use serde_json::Value;
 
 fn record(name: &str) -> Value {
@@ -147,6 +151,18 @@ fn times(collective: &str, name: &str) -> String {
     let mean = (ahead.iter().map(|ratio| ratio.ln()).sum::<f64>() / ahead.len() as f64).exp();
     let least = ahead.iter().copied().fold(f64::INFINITY, f64::min);
     format!("{table}\nGeometric mean {mean:.2}x, least {least:.2}x.")
+}
+
+/// If this fails, the plot in the README is not of the record. `cargo xtask report fixtures/records/h200x4-bench.json --plot DIR` draws it again.
+#[test]
+fn the_readme_s_plot_is_of_the_record() {
+    let path = "docs/plots/all_reduce-w4-busbw.svg";
+    assert!(include_str!("../README.md").contains(path));
+    let record: Record<Timing> = serde_json::from_value(record("h200x4-bench.json")).unwrap();
+    let all = sections(&record.cases).into_iter().flat_map(|section| plots(&section, &record.machine));
+    let drawn = all.into_iter().find(|plot| path.ends_with(&format!("/{}.svg", plot.name))).unwrap();
+    let committed = fs::read_to_string(Path::new(env!("CARGO_MANIFEST_DIR")).join(path)).unwrap_or_default();
+    assert!(committed.trim_end() == drawn.svg().unwrap().trim_end(), "{path} is not what the record gives");
 }
 
 #[test]

@@ -92,6 +92,10 @@ impl Algorithm for Auto {
         choose(call).map(|_| ())
     }
 
+    fn link_bytes(&self, call: &Call) -> Option<u64> {
+        choose(call).ok()?.algorithm.link_bytes(call)
+    }
+
     /// What all algorithms of the table's row need: which is chosen depends on the call.
     fn workspace(&self, dtype: DType, world: u32, bytes: u64) -> Vec<BufferSpec> {
         let mut buffers: Vec<BufferSpec> = Vec::new();

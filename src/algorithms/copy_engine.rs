@@ -14,7 +14,7 @@
 //! # What they order
 //! The write of a word comes when all that its stream did before can be seen, and what follows a wait sees all that came before the write.
 
-use crate::plan::{BufferSpec, MAX_WORLD, Op, Region, Role};
+use crate::plan::{BufferSpec, MAX_WORLD, Op, Plan, Region, Role};
 
 /// Bytes of a row.
 const ROW: u64 = MAX_WORLD as u64 * 4;
@@ -44,4 +44,18 @@ pub(super) fn gather(algorithm: &str, meeting: u64, rank: u32, world: u32) -> im
     let waits = peers(rank, world).map(move |peer| Op::WaitValue { at: word(algorithm, meeting, peer), value: 1 });
     let back = peers(rank, world).map(move |peer| Op::WriteValue { to: word(algorithm, meeting, peer), value: 0, to_rank: None });
     waits.chain(back)
+}
+
+/// Name of the gate, and of its words.
+const GATE: &str = "gate";
+
+/// A plan that holds every rank's stream until all have come to it, on the device and without a multiprocessor, and the buffer that it needs.
+/// Ranks leave it together but for the time that a word takes between them, about a microsecond. It can be enqueued and captured any number
+/// of times.
+pub fn gate(world: u32) -> (BufferSpec, Plan) {
+    let plan = Plan::per_rank(GATE, world, |rank| {
+        let meet = |meeting| announce(GATE, meeting, rank, world).chain(gather(GATE, meeting, rank, world));
+        (0..2).flat_map(meet).collect()
+    });
+    (words(GATE, 2), plan)
 }

@@ -19,6 +19,7 @@ pub mod tuning;
 use std::sync::OnceLock;
 
 pub use auto::Auto;
+pub use copy_engine::gate;
 pub use foreign::{Foreign, SpecError};
 pub use nccl::Nccl;
 
@@ -51,6 +52,13 @@ pub trait Algorithm: Sync {
 
     /// What all ranks do. A pure function of its arguments. `call` is one that the algorithm supports.
     fn plan(&self, call: &Call, target: &Target) -> Plan;
+
+    /// Bytes that one call takes over the links of the rank that has most of them, in the busier direction, flags included; `None` where
+    /// nobody says.
+    fn link_bytes(&self, call: &Call) -> Option<u64> {
+        let _ = call;
+        None
+    }
 
     /// Whether it is somebody else's, here to be compared with.
     fn is_peer(&self) -> bool {

@@ -39,23 +39,12 @@ pub fn judge(case: &Case, machine: &mut dyn Machine, settings: &Settings<'_>) ->
 
 /// What a machine's refusal or failure makes of a case.
 fn refused(case: &Case, error: MachineError) -> Verdict {
-    let mut verdict = Verdict::without_checks(case.to_string(), status_of(&error), error.to_string());
+    let mut verdict = Verdict::without_checks(case.to_string(), Status::of(&error), error.to_string());
     verdict.findings = findings_of(&error);
     if let MachineError::Races { waived, .. } = error {
         verdict.waived = waived;
     }
     verdict
-}
-
-fn status_of(error: &MachineError) -> Status {
-    match error {
-        MachineError::NotSupported { .. } => Status::NotSupported,
-        MachineError::Invalid { .. } => Status::InfraError,
-        MachineError::Finding { .. } => Status::Fail,
-        MachineError::Races { ended, .. } => ended.as_deref().map_or(Status::Fail, status_of),
-        MachineError::Hang { .. } => Status::Hang,
-        MachineError::Fault { .. } => Status::Crash,
-    }
 }
 
 fn findings_of(error: &MachineError) -> Vec<Finding> {
@@ -102,7 +91,7 @@ fn try_judge(case: &Case, machine: &mut dyn Machine, settings: &Settings<'_>) ->
     let mut verdict = check(case, &scenario, machine)?;
     verdict.waived = waived;
     if let Some(races) = races {
-        (verdict.status, verdict.reason) = (status_of(&races), races.to_string());
+        (verdict.status, verdict.reason) = (Status::of(&races), races.to_string());
         verdict.findings.splice(0..0, findings_of(&races));
     }
     Ok(verdict)

@@ -207,7 +207,7 @@ impl Supervisor {
     /// What the end of a wait says of the case. The worker is kept where nothing has harmed it.
     fn verdict_of(&mut self, request: &Request, asked: Instant, mut worker: Worker, end: Result<Verdict, End>) -> Verdict {
         match end {
-            Ok(verdict) if !voids_device(verdict.status) => {
+            Ok(verdict) if !verdict.status.voids_device() => {
                 self.worker = Some(worker);
                 verdict
             }
@@ -289,11 +289,6 @@ impl Drop for Supervisor {
     fn drop(&mut self) {
         self.stop();
     }
-}
-
-/// Whether a device may be left in a state that no other case should see.
-fn voids_device(status: Status) -> bool {
-    matches!(status, Status::Hang | Status::Crash | Status::InfraError)
 }
 
 fn log_finding(property: &str, log: &str) -> Option<Finding> {

@@ -4,7 +4,7 @@ use std::fmt;
 
 use serde::{Deserialize, Serialize, Serializer};
 
-use crate::machine::Waived;
+use crate::machine::{MachineError, Waived};
 
 /// What became of a case. The order is by severity: the worst of several is their maximum.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
@@ -43,6 +43,23 @@ impl Status {
         Status::UnexpectedPass,
         Status::InfraError,
     ];
+
+    /// What a machine's refusal or failure makes of a case.
+    pub fn of(error: &MachineError) -> Status {
+        match error {
+            MachineError::NotSupported { .. } => Status::NotSupported,
+            MachineError::Invalid { .. } => Status::InfraError,
+            MachineError::Finding { .. } => Status::Fail,
+            MachineError::Races { ended, .. } => ended.as_deref().map_or(Status::Fail, Status::of),
+            MachineError::Hang { .. } => Status::Hang,
+            MachineError::Fault { .. } => Status::Crash,
+        }
+    }
+
+    /// Whether a device may be left in a state that no other case should see.
+    pub const fn voids_device(self) -> bool {
+        matches!(self, Status::Hang | Status::Crash | Status::InfraError)
+    }
 
     /// The name in reports and JSON.
     pub const fn name(self) -> &'static str {

@@ -27,6 +27,8 @@ pub(super) struct Device {
     pub(super) flushes_remote_writes: bool,
     /// The driver's name for it.
     pub(super) name: String,
+    /// Where on the bus it is: `0000:04:00.0`.
+    pub(super) bus_id: String,
     /// Streaming multiprocessors.
     pub(super) multiprocessors: u32,
     /// Compute capability.
@@ -48,10 +50,8 @@ impl Device {
     pub(super) fn open(driver: &'static Driver, ordinal: usize) -> Result<Device, CudaError> {
         let mut raw: CUdevice = 0;
         call!(driver, cuDeviceGet(&mut raw, ordinal as c_int))?;
-        let mut name: [c_char; 256] = [0; 256];
-        call!(driver, cuDeviceGetName(name.as_mut_ptr(), name.len() as c_int - 1, raw))?;
-        // SAFETY: the last byte is zero whatever the driver wrote before it.
-        let name = unsafe { CStr::from_ptr(name.as_ptr()) }.to_string_lossy().into_owned();
+        let name = text(|at, length| call!(driver, cuDeviceGetName(at, length, raw)))?;
+        let bus_id = text(|at, length| call!(driver, cuDeviceGetPCIBusId(at, length, raw)))?;
         let attribute = |which| attribute(driver, raw, which);
         let multiprocessors = attribute(CUdevice_attribute::CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT)?.max(0) as u32;
         let capability = (
@@ -64,7 +64,7 @@ impl Device {
         call!(driver, cuCtxSetCurrent(context))?;
         let service = Stream::new(driver)?;
         let pinned = Mutex::new(Pinned::new(driver, PINNED_BYTES)?);
-        Ok(Device { driver, ordinal, raw, context, flushes_remote_writes, name, multiprocessors, capability, service, pinned })
+        Ok(Device { driver, ordinal, raw, context, flushes_remote_writes, name, bus_id, multiprocessors, capability, service, pinned })
     }
 
     /// Makes its context the calling thread's current one.
@@ -95,6 +95,14 @@ impl Drop for Device {
     fn drop(&mut self) {
         let _ = self.make_current();
     }
+}
+
+/// A text that the driver writes.
+fn text(write: impl FnOnce(*mut c_char, c_int) -> Result<(), CudaError>) -> Result<String, CudaError> {
+    let mut text: [c_char; 256] = [0; 256];
+    write(text.as_mut_ptr(), text.len() as c_int - 1)?;
+    // SAFETY: the last byte is zero whatever the driver wrote before it.
+    Ok(unsafe { CStr::from_ptr(text.as_ptr()) }.to_string_lossy().into_owned())
 }
 
 fn attribute(driver: &Driver, device: CUdevice, which: CUdevice_attribute) -> Result<c_int, CudaError> {

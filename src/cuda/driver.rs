@@ -24,6 +24,7 @@ function_table! {
         fn cuDeviceGetCount(*mut c_int);
         fn cuDeviceGet(*mut CUdevice, c_int);
         fn cuDeviceGetName(*mut c_char, c_int, CUdevice);
+        fn cuDeviceGetPCIBusId(*mut c_char, c_int, CUdevice);
         fn cuDeviceGetAttribute(*mut c_int, CUdevice_attribute, CUdevice);
         fn cuDeviceCanAccessPeer(*mut c_int, CUdevice, CUdevice);
         fn cuDevicePrimaryCtxRetain(*mut CUcontext, CUdevice);

@@ -1,4 +1,4 @@
-//! Opening libcuda and libnccl at run time, and tables of their functions.
+//! Opening libcuda, libnccl and libnvidia-ml at run time, and tables of their functions.
 //!
 //! cudarc's own loader panics where a library or a symbol is missing and never looks for `libnccl.so.2`, the only name in NCCL's wheel.
 //! Its bindings also return closed enums, for which an error code newer than they are is undefined behaviour. The tables here are
@@ -36,6 +36,7 @@ pub(super) const NCCL_VARIABLE: &str = "PASSMUSTER_NCCL_LIB";
 
 const LIBCUDA: &str = "libcuda.so.1";
 const LIBNCCL: &str = "libnccl.so.2";
+const LIBNVML: &str = "libnvidia-ml.so.1";
 
 /// Opens the CUDA driver and resolves its functions.
 ///
@@ -43,6 +44,14 @@ const LIBNCCL: &str = "libnccl.so.2";
 /// When there is no driver, or one that lacks a function.
 pub(super) fn load_cuda<T>(resolve: impl FnOnce(&Library) -> Result<T, String>) -> Result<T, LoadError> {
     load(LIBCUDA, &[PathBuf::from(LIBCUDA)], resolve).map(|(table, _)| table)
+}
+
+/// Opens NVML, which comes with the driver, and resolves its functions.
+///
+/// # Errors
+/// As [`load_cuda`].
+pub(super) fn load_nvml<T>(resolve: impl FnOnce(&Library) -> Result<T, String>) -> Result<T, LoadError> {
+    load(LIBNVML, &[PathBuf::from(LIBNVML)], resolve).map(|(table, _)| table)
 }
 
 /// Opens NCCL and resolves its functions. Returns the table and the file it came from.

@@ -19,6 +19,7 @@ use super::{
     memory::Arena,
     nccl::Communicator,
     nccl_log::NcclLog,
+    nvml::Nvml,
     program::{Compiler, Tables},
     reports,
     stream::Stream,
@@ -27,7 +28,7 @@ use super::{
 use crate::{
     kernels::Library,
     machine::{
-        CANARY, GUARD, Machine, MachineError, MachineInfo, Run, intervals,
+        CANARY, Condition, GUARD, Machine, MachineError, MachineInfo, Run, intervals,
         layout::Layout,
         validation::{self, Needs},
     },
@@ -378,6 +379,14 @@ impl Machine for CudaMachine {
         note("multiprocessors", device.multiprocessors.to_string());
         let gpus: Vec<String> = self.devices.iter().map(|device| format!("{} {}", device.ordinal, device.name)).collect();
         note("gpu_list", gpus.join(", "));
+        let nvml = Nvml::get().and_then(|nvml| nvml.gpu(&device.bus_id));
+        let links = nvml.as_ref().and_then(|gpu| gpu.links());
+        if let Some((links, gbps)) = links {
+            note("nvlink", format!("{links} x {gbps:.3} GB/s in each direction"));
+        }
+        if let Some(watts) = nvml.and_then(|gpu| gpu.power_limit()) {
+            note("power_limit", format!("{watts:.0} W"));
+        }
         if let Some(version) = kernel_driver_version() {
             note("driver_version", version);
         }
@@ -399,8 +408,14 @@ impl Machine for CudaMachine {
             gpus: self.devices.len(),
             driver: self.driver.version().map(|version| version.to_string()).unwrap_or_default(),
             nccl: nccl.map(|nccl| nccl.version.to_string()).unwrap_or_default(),
+            link_gbps: links.map(|(links, gbps)| f64::from(links) * gbps),
             notes,
         }
+    }
+
+    fn conditions(&self) -> Vec<Condition> {
+        let of = |(gpu, device): (usize, &Arc<Device>)| Nvml::get()?.gpu(&device.bus_id)?.condition(gpu);
+        self.devices.iter().enumerate().filter_map(of).collect()
     }
 
     /// Four ranks on each GPU, up to [`MAX_WORLD`].

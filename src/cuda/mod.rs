@@ -18,6 +18,7 @@ mod machine;
 mod memory;
 mod nccl;
 mod nccl_log;
+mod nvml;
 mod program;
 mod ranks;
 mod reports;

@@ -1,17 +1,15 @@
-//! Traces: what ranks, streams, blocks and warps did in a run, as Chrome's trace events, which Perfetto and chrome://tracing show.
+//! Traces: what ranks, streams, blocks and warps did in a run, as `machine::trace` writes it down.
 //!
 //! One process a rank, one row a stream with its operations, one row a block with its time from start to end, and one row a warp that waited, with its
 //! waits at barriers and on words of memory. Times are emulated: they order, they do not measure.
-//! (Trace Event Format, Google, 2016: complete events `X` and metadata `M`.)
 
 use std::collections::BTreeMap;
-
-use serde::Serialize;
 
 use super::{
     execution::{Doing, Standing},
     memory::{Address, Memory},
 };
+use crate::machine::trace::Events;
 
 /// A row: rank, stream, and there a block and a warp of it, or neither.
 type Row = (usize, usize, Option<(u32, Option<u32>)>);
@@ -40,21 +38,6 @@ struct Event {
     row: Row,
     open: Open,
     until: f64,
-}
-
-/// An event as the format has it.
-#[derive(Serialize)]
-#[serde(untagged)]
-enum Record<'a> {
-    Complete { name: &'a str, ph: &'static str, pid: usize, tid: u64, ts: f64, dur: f64, args: BTreeMap<&'static str, &'a str> },
-    Metadata { name: &'static str, ph: &'static str, pid: usize, tid: u64, args: BTreeMap<&'static str, String> },
-}
-
-#[derive(Serialize)]
-#[serde(rename_all = "camelCase")]
-struct File<'a> {
-    trace_events: Vec<Record<'a>>,
-    display_time_unit: &'static str,
 }
 
 impl Trace {
@@ -125,20 +108,14 @@ impl Trace {
     /// # Errors
     /// Those of `serde_json`, which plain numbers and texts do not have.
     pub fn json(&self) -> serde_json::Result<String> {
+        let mut events = Events::default();
         let ranks: BTreeMap<usize, ()> = self.rows.keys().map(|row| (row.0, ())).collect();
-        let metadata = |name, row: Row, args| Record::Metadata { name, ph: "M", pid: row.0, tid: number(row), args };
-        let mut records = Vec::new();
-        for &rank in ranks.keys() {
-            records.push(metadata("process_name", (rank, 0, None), [("name", format!("rank {rank}"))].into()));
+        ranks.into_keys().for_each(|rank| events.name_rank(rank));
+        self.rows.keys().for_each(|&row| events.name_row(row.0, number(row), title(row)));
+        for Event { row, open, until } in &self.events {
+            events.span((row.0, number(*row)), &open.name, (open.since, *until), &open.details);
         }
-        for &row in self.rows.keys() {
-            records.push(metadata("thread_name", row, [("name", title(row))].into()));
-        }
-        records.extend(self.events.iter().map(|Event { row, open, until }| {
-            let args = if open.details.is_empty() { BTreeMap::new() } else { [("at", open.details.as_str())].into() };
-            Record::Complete { name: &open.name, ph: "X", pid: row.0, tid: number(*row), ts: open.since, dur: until - open.since, args }
-        }));
-        serde_json::to_string(&File { trace_events: records, display_time_unit: "ns" })
+        events.json()
     }
 }
 

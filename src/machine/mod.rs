@@ -1,11 +1,13 @@
 //! What plans run on. A machine owns groups of ranks and their buffers, runs scripts in bounded time, and says who is stuck.
 //!
 //! Machines know plans; nothing above knows which machine it has. What all of them do alike is here: `validation` refuses scripts that
-//! contradict themselves, `layout` knows the buffers of a group, `arguments` turns a launch's arguments into bytes.
+//! contradict themselves, `layout` knows the buffers of a group, `arguments` turns a launch's arguments into bytes,
+//! `trace` writes down what happened when.
 
 pub(crate) mod arguments;
 pub(crate) mod layout;
 mod stuck;
+pub(crate) mod trace;
 pub(crate) mod validation;
 
 use std::time::Duration;
@@ -29,8 +31,28 @@ pub struct MachineInfo {
     pub driver: String,
     /// Version of NCCL, empty where none was loaded.
     pub nccl: String,
+    /// GB/s that the links of one GPU carry in one direction, all together; absent where the machine does not tell.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub link_gbps: Option<f64>,
     /// Everything else worth recording, as name and value.
     pub notes: Vec<(String, String)>,
+}
+
+/// How a device fares at one moment.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Condition {
+    /// Which of the machine's devices.
+    pub gpu: usize,
+    /// Clock of the multiprocessors, in MHz.
+    pub sm_mhz: u32,
+    /// Clock of the memory, in MHz.
+    pub memory_mhz: u32,
+    /// What it draws, in watts.
+    pub watts: f64,
+    /// How hot it is, in degrees Celsius.
+    pub celsius: u32,
+    /// Why its clocks are held down, in NVML's words: `sw_power_cap`; empty where they are not.
+    pub throttled: Vec<String>,
 }
 
 /// Why a machine did not do what it was asked.
@@ -160,6 +182,11 @@ impl Waived {
 pub trait Machine {
     /// What it is.
     fn info(&self) -> MachineInfo;
+
+    /// How its devices fare just now; empty where it cannot tell.
+    fn conditions(&self) -> Vec<Condition> {
+        Vec::new()
+    }
 
     /// The largest world size it can open.
     fn max_world(&self) -> usize;

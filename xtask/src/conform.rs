@@ -574,7 +574,7 @@ fn explain(command: &str, verdict: &Verdict, smaller: Option<&str>) -> String {
 
 pub(crate) fn progress_bar(cases: usize) -> ProgressBar {
     let bar = if std::io::stderr().is_terminal() { ProgressBar::new(cases as u64) } else { ProgressBar::hidden() };
-    bar.set_style(ProgressStyle::with_template("{elapsed_precise} {bar:40} {pos}/{len} {eta} left").expect("a valid template"));
+    bar.set_style(ProgressStyle::with_template("{elapsed_precise} {bar:40} {pos}/{len} {eta} left {msg}").expect("a valid template"));
     bar
 }
 

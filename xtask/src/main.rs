@@ -42,6 +42,7 @@ Examples:
   cargo xtask validate             the main job: hold the algorithms against their contracts, without a GPU
   cargo xtask test-gpu merge       the same on this machine's GPUs, against NCCL: what must pass before a merge
   cargo xtask bench                times beside NCCL
+  cargo xtask report RECORD        what bench has recorded, as tables, plots or a page; without a GPU
   cargo xtask choose all_reduce    which algorithm `auto` takes at which size, and why
   cargo xtask mutants              kernels with planted bugs: is each of them caught?
   cargo xtask reveal-order all_reduce/two_shot   in which order are the ranks' elements added?
@@ -57,6 +58,7 @@ enum Command {
     Test(test::Test),
     TestGpu(conform::TestGpu),
     Bench(bench::Bench),
+    Report(bench::Report),
     RevealOrder(reveal::Reveal),
     Tune(tune::Tune),
     Choose(tune::Choose),
@@ -95,6 +97,7 @@ fn run(command: Command, sh: &Shell) -> anyhow::Result<ExitCode> {
         Command::Test(command) => command.run(sh),
         Command::TestGpu(command) => command.run(sh),
         Command::Bench(command) => command.run(sh),
+        Command::Report(command) => command.run(),
         Command::RevealOrder(command) => command.run(),
         Command::Tune(command) => command.run(),
         Command::Choose(command) => command.run(),

@@ -2,22 +2,28 @@
 
 use std::{fs, path::PathBuf, process::ExitCode};
 
-use anyhow::{Context, ensure};
+use anyhow::{Context, bail, ensure};
 use passmuster::{
     algorithms::{
-        self, Auto,
+        self, Algorithm, Auto,
         auto::{choose, sample_call},
         tuning::{Row, Tuning, steps},
     },
+    bench::{Method, Timing, Workload},
     collective::Collective,
     conformance::report::{table, today},
 };
 
-use crate::{CANNOT_RUN, bench, worker::Machine};
+use crate::{
+    CANNOT_RUN,
+    bench::{self, Workers},
+    conform::progress_bar,
+    worker::Machine,
+};
 
 /// Measure which algorithm is the fastest at which size, and write the table that `auto` goes by.
 ///
-/// Times passmuster's own algorithms of every collective as `bench` does: captured graph, registered buffers, bf16. An algorithm stays the
+/// Judges and times passmuster's own algorithms of every collective as `bench` does: captured graph, cold, registered buffers, bf16. An algorithm stays the
 /// choice while it is within 2 % of the fastest; the choice changes half-way between two sizes.
 #[derive(clap::Args)]
 #[command(after_long_help = "\
@@ -39,6 +45,9 @@ pub(crate) struct Tune {
     /// Where the table goes.
     #[arg(long, value_name = "FILE")]
     out: PathBuf,
+    /// Leave L2 as it is and use the same buffers each time, as bench --warm does.
+    #[arg(long)]
+    warm: bool,
     #[command(flatten)]
     machine: Machine,
 }
@@ -63,33 +72,34 @@ pub(crate) struct Choose {
 impl Tune {
     pub(crate) fn run(self) -> anyhow::Result<ExitCode> {
         ensure!(self.sizes.is_sorted() && !self.sizes.is_empty(), "--sizes must ascend");
-        let mut tuning = Tuning { machine: String::new(), date: today(), rows: Vec::new() };
+        let mut workers = Workers::new(&self.machine, false);
+        let Some(machine) = workers.machine(algorithms::all()[0])? else { return Ok(ExitCode::from(CANNOT_RUN)) };
+        let gpus = machine.gpus as u32;
+        let machine = format!("{} x {}, driver {}", machine.gpus, machine.gpu, machine.driver);
+        let mut tuning = Tuning { machine, date: today(), rows: Vec::new() };
         for collective in Auto::ALL.map(|auto| auto.collective()) {
             let of_collective = algorithms::all().iter().copied().filter(|a| a.collective() == collective);
             let contenders: Vec<_> = of_collective.filter(|a| !a.is_peer() && !a.uses_multicast()).collect();
-            let mut times = Vec::new();
-            let mut gpus = 1;
-            for contender in contenders {
-                eprintln!("timing {collective}/{}", contender.name());
-                let Some((machine, timings)) = bench::time(&self.machine, contender, &self.worlds, &self.sizes)? else {
-                    return Ok(ExitCode::from(CANNOT_RUN));
-                };
-                if let Some(lost) = timings.iter().find(|timing| timing.status.is_finding()) {
-                    anyhow::bail!("{collective}/{} w={}: {}", contender.name(), lost.workload.world, lost.reason);
-                }
-                gpus = machine.gpus as u32;
-                tuning.machine = format!("{} x {}, driver {}", machine.gpus, machine.gpu, machine.driver);
-                times.push((contender.name().to_owned(), timings));
+            let pairs = self.worlds.iter().flat_map(|&world| self.sizes.iter().map(move |&bytes| (world, bytes)));
+            let workloads: Vec<(Workload, Method)> =
+                pairs.map(|(world, bytes)| (bench::workload(collective, world, bytes), self.method(bytes))).collect();
+            let bar = progress_bar(contenders.len() * workloads.iter().map(|(_, method)| method.rounds as usize).sum::<usize>());
+            let timings = bench::take(&mut workers, &contenders, &workloads, &bar)?;
+            bar.finish_and_clear();
+            if let Some(lost) = timings.iter().find(|timing| timing.status.is_finding()) {
+                bail!("{collective}/{} w={}: {}", lost.contender, lost.workload.world, lost.reason);
             }
             for &world in &self.worlds {
-                let at = |timings: &[bench::Timing], bytes| {
-                    let found = timings.iter().find(|timing| timing.workload.world == world && timing.workload.bytes == bytes);
-                    found.and_then(|timing| timing.microseconds).map(|times| times.median)
+                let at = |contender: &str, bytes| {
+                    let same = |timing: &&Timing| {
+                        (timing.workload.world, timing.workload.bytes, timing.contender.as_str()) == (world, bytes, contender)
+                    };
+                    timings.iter().find(same).and_then(|timing| timing.microseconds.as_ref()).map(|times| times.median)
                 };
-                let of_world: Vec<(String, Vec<Option<f64>>)> = times
-                    .iter()
-                    .map(|(name, timings)| (name.clone(), self.sizes.iter().map(|&bytes| at(timings, bytes)).collect()))
-                    .collect();
+                let of = |contender: &&dyn Algorithm| {
+                    (contender.name().to_owned(), self.sizes.iter().map(|&bytes| at(contender.name(), bytes)).collect())
+                };
+                let of_world: Vec<(String, Vec<Option<f64>>)> = contenders.iter().map(of).collect();
                 print_times(collective, world, &self.sizes, &of_world);
                 let steps = steps(&self.sizes, &of_world).map_err(anyhow::Error::msg).with_context(|| format!("{collective} w={world}"))?;
                 tuning.rows.push(Row { collective, world, ranks_a_gpu: world.div_ceil(gpus), steps });
@@ -101,6 +111,13 @@ impl Tune {
             return Err(error).with_context(|| format!("cannot write {}; the table is above", self.out.display()));
         }
         Ok(ExitCode::SUCCESS)
+    }
+}
+
+impl Tune {
+    fn method(&self, bytes: u64) -> Method {
+        let method = Method::for_bytes(bytes);
+        if self.warm { method.warm() } else { method }
     }
 }
 

@@ -75,6 +75,10 @@ impl Algorithm for CopyEngine {
         vec![words(NAME, 2), BufferSpec::new(format!("{NAME}.slots"), slots, Role::Data)]
     }
 
+    fn link_bytes(&self, call: &Call) -> Option<u64> {
+        Some(2 * u64::from(call.world() - 1) * call.bytes() / u64::from(call.world()))
+    }
+
     fn plan(&self, call: &Call, _: &Target) -> Plan {
         let world = call.world();
         let slices = Slices::new(call.bytes(), world);

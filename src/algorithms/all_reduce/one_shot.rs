@@ -36,6 +36,10 @@ impl Algorithm for OneShot {
         buffers
     }
 
+    fn link_bytes(&self, call: &Call) -> Option<u64> {
+        Some(u64::from(call.world() - 1) * call.bytes())
+    }
+
     fn plan(&self, call: &Call, target: &Target) -> Plan {
         // In place, results would overwrite what peers still read: they read a copy instead.
         let input = if call.in_place() { staging(NAME, &call.input) } else { call.input.clone() };

@@ -37,6 +37,10 @@ impl Algorithm for OneShotPush {
         lines::buffers(NAME, world, bytes.min(MAX_BYTES))
     }
 
+    fn link_bytes(&self, call: &Call) -> Option<u64> {
+        Some(2 * u64::from(call.world() - 1) * call.bytes())
+    }
+
     fn plan(&self, call: &Call, target: &Target) -> Plan {
         let (grid, block) = lines::grid(call.bytes(), target.waiting_blocks);
         let buffers = lines::buffers(NAME, call.world(), call.bytes());

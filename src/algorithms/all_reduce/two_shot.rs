@@ -34,6 +34,10 @@ impl Algorithm for TwoShot {
         synchronisation(NAME)
     }
 
+    fn link_bytes(&self, call: &Call) -> Option<u64> {
+        Some(2 * u64::from(call.world() - 1) * call.bytes() / u64::from(call.world()))
+    }
+
     fn plan(&self, call: &Call, target: &Target) -> Plan {
         let slice = call.bytes().div_ceil(16).div_ceil(u64::from(call.world()));
         let grid = blocks_for(slice, target.waiting_blocks);

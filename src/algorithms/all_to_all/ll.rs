@@ -37,6 +37,10 @@ impl Algorithm for Ll {
         lines::buffers(NAME, world, (bytes / u64::from(world)).min(MAX_SLOT))
     }
 
+    fn link_bytes(&self, call: &Call) -> Option<u64> {
+        Some(2 * u64::from(call.world() - 1) * call.slot_bytes())
+    }
+
     fn plan(&self, call: &Call, target: &Target) -> Plan {
         let (grid, block) = lines::grid(call.slot_bytes(), target.waiting_blocks);
         let buffers = lines::buffers(NAME, call.world(), call.slot_bytes());

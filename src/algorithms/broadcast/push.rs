@@ -34,6 +34,10 @@ impl Algorithm for Push {
         synchronisation(NAME)
     }
 
+    fn link_bytes(&self, call: &Call) -> Option<u64> {
+        Some(u64::from(call.world() - 1) * call.bytes())
+    }
+
     fn plan(&self, call: &Call, target: &Target) -> Plan {
         let grid = blocks_for(call.bytes().div_ceil(16), target.waiting_blocks);
         Plan::per_rank(plan_name(NAME, call), call.world(), |rank| {

@@ -1,0 +1,65 @@
+//! `report`: renders records of `bench`, without a GPU.
+
+use std::{path::PathBuf, process::ExitCode};
+
+use anyhow::bail;
+use passmuster::{bench::Timing, conformance::report::Summary};
+
+use super::output::{Output, read};
+use crate::{FINDING, USAGE};
+
+/// Render records of bench, without a GPU.
+///
+/// Prints the tables that bench prints, and writes what it writes. Several records are shown one after the other; what goes to files is of all of
+/// them together, under the machine of the first.
+#[derive(clap::Args)]
+#[command(after_long_help = "\
+Examples:
+  cargo xtask report fixtures/records/h200x4-bench.json --html report.html
+  cargo xtask report after.json --baseline before.json")]
+pub(crate) struct Report {
+    /// Records of bench.
+    #[arg(required = true, value_name = "RECORD")]
+    records: Vec<PathBuf>,
+    /// Show sizes as rows of so many elements.
+    #[arg(long, value_name = "ELEMENTS", value_parser = clap::value_parser!(u64).range(1..))]
+    hidden: Option<u64>,
+    #[command(flatten)]
+    output: Output,
+}
+
+impl Report {
+    pub(crate) fn run(self) -> anyhow::Result<ExitCode> {
+        let mut records = self.records.iter().map(|path| read(path)).collect::<anyhow::Result<Vec<_>>>()?.into_iter();
+        let mut together = records.next().expect("clap asks for one");
+        for record in records {
+            self.output.comparable(&together.machine, &record)?;
+            let known = |timing: &&Timing| {
+                together.cases.iter().any(|other| (&other.contender, other.workload) == (&timing.contender, timing.workload))
+            };
+            if let Some(twice) = record.cases.iter().find(known) {
+                bail!(
+                    "{} w={} {} bytes is in two of the records: --baseline compares runs",
+                    twice.contender,
+                    twice.workload.world,
+                    twice.workload.bytes
+                );
+            }
+            together.cases.extend(record.cases);
+            together.notes.extend(record.notes);
+        }
+        together.summary = Summary::of(together.cases.iter().map(|timing| timing.status));
+        let baseline = self.output.baseline()?;
+        if let Some(baseline) = &baseline {
+            self.output.comparable(&together.machine, baseline)?;
+        }
+        let shown = self.output.show(&together, self.hidden, baseline.as_ref())?;
+        Ok(ExitCode::from(if shown.regressed {
+            FINDING
+        } else if shown.unwritten {
+            USAGE
+        } else {
+            0
+        }))
+    }
+}

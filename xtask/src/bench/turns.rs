@@ -1,0 +1,184 @@
+//! Turns: what `bench` and `tune` ask the workers for, in which order.
+
+use std::{collections::BTreeMap, fmt};
+
+use indicatif::ProgressBar;
+use passmuster::{
+    algorithms::Algorithm,
+    bench::{Check, Conditions, Method, Round, Span, Timing, Workload},
+    collective::{Collective, DType},
+    conformance::{Case, Status},
+    machine::Condition,
+    plan::Call,
+};
+
+use super::{
+    worker::{Answer, Request},
+    workers::{Silence, Workers},
+};
+
+/// The largest workload that is judged, in bytes: judging takes a second for each 128 MiB of all ranks' inputs. Larger ones go by this one.
+const MOST_JUDGED: u64 = 16 << 20;
+
+/// What is timed, of bf16 and the collective's first operator.
+pub(crate) fn workload(collective: Collective, world: u32, bytes: u64) -> Workload {
+    Workload { collective, dtype: DType::BF16, op: collective.operators()[0], world, bytes }
+}
+
+/// The case that is judged before a contender is timed.
+fn case(contender: &dyn Algorithm, workload: &Workload) -> Case {
+    let judged = Workload { bytes: workload.bytes.min(MOST_JUDGED), ..*workload };
+    let Workload { collective, dtype, op, world, .. } = judged;
+    Case::new(collective, contender.name(), dtype, op, world, judged.shape().count)
+}
+
+/// Judges and times all contenders at all workloads: at each, first every contender is judged, then they take turns, A B A B. One that hangs or
+/// dies is not timed again.
+///
+/// # Errors
+/// Where no process can be started, or the machine cannot run any.
+pub(crate) fn take(
+    workers: &mut Workers<'_>,
+    contenders: &[&'static dyn Algorithm],
+    workloads: &[(Workload, Method)],
+    bar: &ProgressBar,
+) -> anyhow::Result<Vec<Timing>> {
+    let mut checks: BTreeMap<String, (Check, String)> = BTreeMap::new();
+    let mut lost: BTreeMap<&str, String> = BTreeMap::new();
+    let mut timings = Vec::new();
+    for (workload, method) in workloads {
+        bar.set_message(format!("{} w={} {} bytes", workload.collective, workload.world, workload.bytes));
+        let mut runners = Vec::new();
+        for &contender in contenders {
+            let mut runner = Runner::new(contender, Timing::new(contender.name(), *workload, *method));
+            match lost.get(contender.name()) {
+                Some(how) => runner.timing.reason = format!("not timed after {how}"),
+                None => {
+                    let case = case(contender, workload).to_string();
+                    if !checks.contains_key(&case) {
+                        checks.insert(case.clone(), judge(workers, contender, &case)?);
+                    }
+                    let (check, reason) = checks[&case].clone();
+                    runner.judged(check, reason);
+                }
+            }
+            runners.push(runner);
+        }
+        for _ in 0..method.rounds {
+            for runner in &mut runners {
+                if runner.runs {
+                    runner.round(workers)?;
+                }
+                bar.inc(1);
+            }
+        }
+        for runner in runners {
+            let timing = runner.done();
+            if timing.status.voids_device() && !lost.contains_key(timing.contender.as_str()) {
+                let name = contenders.iter().find(|contender| contender.name() == timing.contender).map_or("", |found| found.name());
+                lost.insert(name, format!("a {} at w={}, {} bytes", timing.status, workload.world, workload.bytes));
+            }
+            timings.push(timing);
+        }
+    }
+    Ok(timings)
+}
+
+/// What the operations of one call took, for each timing that has a time and whose contender still answers.
+///
+/// # Errors
+/// Where no process can be started.
+pub(super) fn spans(
+    workers: &mut Workers<'_>,
+    contenders: &[&'static dyn Algorithm],
+    timings: &[Timing],
+) -> anyhow::Result<Vec<(Timing, Vec<Vec<Span>>)>> {
+    let mut spans = Vec::new();
+    for timing in timings.iter().filter(|timing| timing.microseconds.is_some()) {
+        let Some(&contender) = contenders.iter().find(|contender| contender.name() == timing.contender) else { continue };
+        let Timing { contender: name, workload, method, .. } = timing;
+        let request = Request::Spans { contender: name.clone(), workload: *workload, method: *method };
+        match workers.ask(contender, &request)? {
+            Ok(Answer::Spans(Ok(ranks))) => spans.push((timing.clone(), ranks)),
+            Ok(Answer::Spans(Err(error))) => eprintln!("no trace of {name} at w={}, {} bytes: {error}", workload.world, workload.bytes),
+            Ok(_) => eprintln!("no trace of {name}: the bench worker answered something else"),
+            Err(silence) => eprintln!("no trace of {name}: {silence}"),
+        }
+    }
+    Ok(spans)
+}
+
+/// Judges a case, and says why it did not pass.
+fn judge(workers: &mut Workers<'_>, contender: &dyn Algorithm, case: &str) -> anyhow::Result<(Check, String)> {
+    let (status, reason) = match workers.ask(contender, &Request::Judge { case: case.into() })? {
+        Ok(Answer::Verdict(verdict)) => {
+            let found = verdict.findings.first().map(|finding| format!("{}: {}", finding.property, finding.summary));
+            (verdict.status, if verdict.reason.is_empty() { found.unwrap_or_default() } else { verdict.reason })
+        }
+        Ok(_) => (Status::InfraError, "the bench worker answered something else".into()),
+        Err(silence) => (Status::Crash, silence.to_string()),
+    };
+    Ok((Check { case: case.into(), status }, reason))
+}
+
+/// A contender at one workload.
+struct Runner {
+    contender: &'static dyn Algorithm,
+    timing: Timing,
+    runs: bool,
+    graph: Vec<Vec<f64>>,
+    eager: Vec<Vec<f64>>,
+    conditions: Vec<Condition>,
+}
+
+impl Runner {
+    fn new(contender: &'static dyn Algorithm, timing: Timing) -> Runner {
+        Runner { contender, timing, runs: false, graph: Vec::new(), eager: Vec::new(), conditions: Vec::new() }
+    }
+
+    /// What does not give the right result is timed all the same, but its status says so.
+    fn judged(&mut self, check: Check, reason: String) {
+        self.runs = matches!(check.status, Status::Pass | Status::Waived | Status::UnexpectedPass | Status::Fail);
+        self.timing.status = if check.status == Status::Waived { Status::Pass } else { check.status };
+        self.timing.reason = reason;
+        self.timing.check = Some(check);
+    }
+
+    fn round(&mut self, workers: &mut Workers<'_>) -> anyhow::Result<()> {
+        let Timing { contender, workload, method, .. } = &self.timing;
+        let request = Request::Round { contender: contender.clone(), workload: *workload, method: *method };
+        let (status, reason) = match workers.ask(self.contender, &request)? {
+            Ok(Answer::Round(Ok(Round { graph, eager, conditions }))) => {
+                self.graph.push(graph);
+                self.eager.push(eager);
+                self.conditions.extend(conditions);
+                return Ok(());
+            }
+            Ok(Answer::Round(Err(error))) => (Status::of(&error), error.to_string()),
+            Ok(_) => (Status::InfraError, "the bench worker answered something else".into()),
+            Err(silence) => (Status::Crash, silence.to_string()),
+        };
+        (self.timing.status, self.timing.reason, self.runs) = (status, reason, false);
+        Ok(())
+    }
+
+    fn done(self) -> Timing {
+        let Runner { contender, mut timing, runs, graph, eager, conditions } = self;
+        if runs {
+            let Workload { dtype, op, .. } = timing.workload;
+            let call = Call::on_its_own(timing.workload.shape(), dtype, op).ok();
+            timing.enter(&graph, &eager, call.and_then(|(call, _)| contender.link_bytes(&call)));
+            timing.conditions = Conditions::of(&conditions);
+        }
+        timing
+    }
+}
+
+impl fmt::Display for Silence {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Silence::CannotRun => f.write_str("this machine cannot run it"),
+            Silence::Lost(how) => write!(f, "the bench worker was lost: {how}"),
+        }
+    }
+}

@@ -1,0 +1,101 @@
+//! The worker of `bench`: a process that owns the machine, judges cases and times rounds as it is asked. Requests are JSON lines on its
+//! standard input; answers on its standard output, where libraries print too.
+
+use std::{
+    io::{self, BufRead, Write},
+    process::ExitCode,
+    time::Duration,
+};
+
+use passmuster::{
+    algorithms,
+    bench::{Method, Round, Span, Timer, Workload},
+    conformance::{
+        Case, Status, Verdict,
+        runner::{self, Settings},
+        worker::PREFIX,
+    },
+    emulator::Emulator,
+    kernels::Library,
+    machine::{MachineError, MachineInfo},
+};
+use serde::{Deserialize, Serialize};
+
+use crate::{CANNOT_RUN, worker::Machine};
+
+/// Judge and time as it is told (started by bench).
+#[derive(clap::Args)]
+pub(crate) struct BenchWorker {
+    /// On the emulator.
+    #[arg(long)]
+    rehearse: bool,
+    #[command(flatten)]
+    machine: Machine,
+}
+
+/// What a worker is asked.
+#[derive(Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub(super) enum Request {
+    /// What the machine is.
+    Machine,
+    /// To judge a case.
+    Judge { case: String },
+    /// To time one round.
+    Round { contender: String, workload: Workload, method: Method },
+    /// What the operations of one call take.
+    Spans { contender: String, workload: Workload, method: Method },
+}
+
+/// What it answers. After a hang or a fault it must not be asked again.
+#[derive(Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub(super) enum Answer {
+    Machine(MachineInfo),
+    Verdict(Verdict),
+    Round(Result<Round, MachineError>),
+    Spans(Result<Vec<Vec<Span>>, MachineError>),
+}
+
+/// How long one run of the machine may take.
+pub(super) const DEADLINE: Duration = Duration::from_secs(20);
+
+impl BenchWorker {
+    pub(crate) fn run(self) -> anyhow::Result<ExitCode> {
+        let mut machine: Box<dyn passmuster::machine::Machine> = match self.rehearse {
+            true => Box::new(Emulator::new(self.machine.emulator(Library::default(), 0)?)),
+            false => match self.machine.open(Library::default()) {
+                Ok(machine) => Box::new(machine),
+                Err(error) => {
+                    eprintln!("{error}");
+                    return Ok(ExitCode::from(CANNOT_RUN));
+                }
+            },
+        };
+        let mut timer = Timer::new(&mut *machine, DEADLINE);
+        for line in io::stdin().lock().lines() {
+            let answer = answer(&mut timer, serde_json::from_str(&line?)?)?;
+            let mut out = io::stdout().lock();
+            writeln!(out, "{PREFIX}{}", serde_json::to_string(&answer)?)?;
+            out.flush()?;
+        }
+        // Destructors of a driver that may be wedged have nothing to add.
+        std::process::exit(0)
+    }
+}
+
+fn answer(timer: &mut Timer<'_>, request: Request) -> anyhow::Result<Answer> {
+    let find = |workload: &Workload, contender: &str| algorithms::find(workload.collective, contender).map_err(anyhow::Error::msg);
+    Ok(match request {
+        Request::Machine => Answer::Machine(timer.machine().info()),
+        Request::Judge { case } => {
+            let settings = Settings { deadline: DEADLINE, shared_pads: false, progress: &|_| {} };
+            Answer::Verdict(match case.parse::<Case>() {
+                Ok(parsed) => runner::judge(&parsed, timer.machine(), &settings),
+                Err(error) => Verdict::without_checks(case, Status::InfraError, error.to_string()),
+            })
+        }
+        Request::Round { contender, workload, method } => Answer::Round(timer.round(find(&workload, &contender)?, &workload, &method)),
+        Request::Spans { contender, workload, method } => Answer::Spans(timer.spans(find(&workload, &contender)?, &workload, &method)),
+    })
+}

@@ -1,0 +1,169 @@
+//! `bench` and `report` as commands: their exit codes, files and errors. What is timed is a rehearsal on the emulator.
+
+use std::{
+    fs,
+    path::{Path, PathBuf},
+    process::{Command, Output},
+};
+
+use passmuster::{
+    bench::Timing,
+    conformance::{Status, report::Record},
+};
+use serde_json::Value;
+
+fn run(arguments: &[&str]) -> Output {
+    Command::new(env!("CARGO_BIN_EXE_xtask")).args(arguments).output().expect("it starts")
+}
+
+fn text(bytes: &[u8]) -> String {
+    String::from_utf8_lossy(bytes).into_owned()
+}
+
+fn record(name: &str) -> String {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("../fixtures/records").join(name).display().to_string()
+}
+
+/// A folder of a test's own, gone with it.
+struct Folder(PathBuf);
+
+impl Folder {
+    fn new(name: &str) -> Folder {
+        let path = std::env::temp_dir().join(format!("passmuster-{name}-{}", std::process::id()));
+        fs::create_dir_all(&path).unwrap();
+        Folder(path)
+    }
+
+    fn file(&self, name: &str) -> String {
+        self.0.join(name).display().to_string()
+    }
+
+    fn read(&self, name: &str) -> String {
+        fs::read_to_string(self.0.join(name)).unwrap_or_else(|error| panic!("{name}: {error}"))
+    }
+}
+
+impl Drop for Folder {
+    fn drop(&mut self) {
+        let _ = fs::remove_dir_all(&self.0);
+    }
+}
+
+/// If this fails, some way from the command line through the workers to the files is broken.
+#[test]
+fn a_rehearsal_judges_times_and_records() {
+    let folder = Folder::new("rehearsal");
+    let [json, csv, html, plots, nccl, trace] =
+        ["run.json", "run.csv", "run.html", "plots", "nccl", "trace.json"].map(|name| folder.file(name));
+    let contenders = "two_shot,one_shot_push,nccl_ring";
+    let mut line =
+        vec!["bench", "all_reduce", "--rehearse", "--worlds", "2,3", "--sizes", "256,1K", "--rounds", "6", "--contenders", contenders];
+    line.extend(["--json", &json, "--csv", &csv, "--html", &html, "--plot", &plots, "--nccl-tests", &nccl, "--trace", &trace]);
+    let output = run(&line);
+    let (out, error) = (text(&output.stdout), text(&output.stderr));
+    assert_eq!(output.status.code(), Some(0), "{out}\n{error}");
+    assert!(error.contains("its times order and do not measure"), "{error}");
+
+    let record: Record<Timing> = serde_json::from_str(&folder.read("run.json")).unwrap();
+    assert_eq!((record.kind.as_str(), record.machine.kind.as_str(), record.cases.len()), ("bench", "emulator", 12));
+    for timing in &record.cases {
+        assert!(timing.status == Status::Pass && timing.is_judged(), "{timing:?}");
+        assert!([&timing.microseconds, &timing.eager].iter().all(|times| times.as_ref().is_some_and(|times| times.rounds.len() == 6)));
+        assert_eq!(timing.wire.is_some(), !timing.is_peer());
+    }
+    assert!(
+        record.notes[0].contains("bench all_reduce --worlds 2,3 --sizes 256,1024 --contenders two_shot,one_shot_push,nccl_ring --rounds 6")
+    );
+    assert!(out.contains("all_reduce bf16 sum, w=3: microseconds a call, eager"), "{out}");
+    assert!(out.starts_with("rounds: 6, samples of each: 2 after 2, calls of each: 2, copies of the buffers: 2; L2 cold"), "{out}");
+    assert!(folder.read("run.csv").lines().count() > 12);
+    assert!(folder.read("run.html").contains("</html>"));
+    assert!(folder.read("plots/all_reduce-w2-time.svg").contains("two_shot"));
+    assert!(fs::metadata(folder.file("plots/all_reduce-w3-busbw.png")).unwrap().len() > 1000);
+    let document: Value = serde_json::from_str(&folder.read("nccl/all_reduce-w2-two_shot.json")).unwrap();
+    assert_eq!(document["results"].as_array().unwrap().len(), 2);
+    let trace: Value = serde_json::from_str(&folder.read("trace.json")).unwrap();
+    let launches = trace["traceEvents"].as_array().unwrap().iter().filter(|event| event["ph"] == "X").count();
+    assert_eq!(launches, 3 * 2 * (2 + 3), "one operation a rank of each call");
+
+    // The same machine, the same method: nothing has become slower, for emulated times are always the same.
+    let again = run(&["report", &json, "--baseline", &json]);
+    assert_eq!(again.status.code(), Some(0), "{}", text(&again.stderr));
+    assert!(text(&again.stdout).contains("against the baseline: 0 slower, 0 faster"), "{}", text(&again.stdout));
+}
+
+/// If this fails, a contender that cannot do a call is called timed, or a run without a single time is called good.
+#[test]
+fn what_cannot_be_done_has_no_time() {
+    let output = run(&["bench", "--rehearse", "--worlds", "2", "--sizes", "1M", "--contenders", "one_shot_push"]);
+    assert_eq!(output.status.code(), Some(3), "{}", text(&output.stdout));
+    assert!(text(&output.stderr).contains("one_shot_push takes inputs of up to 524288 bytes, not of 1048576"), "{}", text(&output.stderr));
+}
+
+#[test]
+fn a_regression_exits_1() {
+    let folder = Folder::new("regression");
+    let json = folder.file("run.json");
+    let output = run(&["bench", "--rehearse", "--worlds", "2", "--sizes", "1K", "--contenders", "two_shot", "--save", &json]);
+    assert_eq!(output.status.code(), Some(0), "{}", text(&output.stderr));
+    let mut slower: Record<Timing> = serde_json::from_str(&folder.read("run.json")).unwrap();
+    for times in slower.cases[0].microseconds.iter_mut() {
+        times.rounds.iter_mut().for_each(|time| *time *= 1.5);
+    }
+    let later = folder.file("later.json");
+    fs::write(&later, serde_json::to_string(&slower).unwrap()).unwrap();
+    let output = run(&["report", &later, "--baseline", &json]);
+    assert_eq!(output.status.code(), Some(1), "{}", text(&output.stdout));
+    assert!(text(&output.stdout).contains("SLOWER"));
+    let lenient = run(&["report", &later, "--baseline", &json, "--threshold", "60"]);
+    assert_eq!(lenient.status.code(), Some(0));
+}
+
+#[test]
+fn a_baseline_of_another_machine_is_refused() {
+    let folder = Folder::new("other-machine");
+    let mut other: Record<Timing> = serde_json::from_str(&fs::read_to_string(record("h200x4-bench.json")).unwrap()).unwrap();
+    other.machine.gpus = 8;
+    let path = folder.file("other.json");
+    fs::write(&path, serde_json::to_string(&other).unwrap()).unwrap();
+    let here = record("h200x4-bench.json");
+    let refused = run(&["report", &here, "--baseline", &path]);
+    assert_eq!(refused.status.code(), Some(2));
+    assert!(
+        text(&refused.stderr).contains("the baseline is of another machine: number of GPUs 8, here 4; --force"),
+        "{}",
+        text(&refused.stderr)
+    );
+    let forced = run(&["report", &here, "--baseline", &path, "--force"]);
+    assert_eq!(forced.status.code(), Some(0), "{}", text(&forced.stderr));
+}
+
+#[test]
+fn what_cannot_be_written_is_still_printed() {
+    let folder = Folder::new("unwritable");
+    fs::write(folder.file("file"), "").unwrap();
+    // A file is no folder, whoever asks.
+    let (csv, markdown) = (folder.file("file/run.csv"), folder.file("run.md"));
+    let output = run(&["report", &record("h200x4-bench.json"), "--csv", &csv, "--markdown", &markdown]);
+    assert_eq!(output.status.code(), Some(2));
+    assert!(text(&output.stdout).contains("all_reduce bf16 sum, w=4: microseconds a call, in a graph"));
+    assert!(text(&output.stderr).contains(&format!("cannot write {csv}")), "{}", text(&output.stderr));
+    assert!(folder.read("run.md").contains("| 8 KiB |"), "one file that fails takes no other with it");
+}
+
+#[test]
+fn bad_input_is_said() {
+    let missing = run(&["report", "/nowhere/run.json"]);
+    assert_eq!(missing.status.code(), Some(2));
+    assert!(text(&missing.stderr).contains("cannot read /nowhere/run.json"), "{}", text(&missing.stderr));
+    let other = run(&["report", &record("h200x4-faults.json")]);
+    assert_eq!(other.status.code(), Some(2), "{}", text(&other.stderr));
+    let twice = run(&["report", &record("h200x4-bench.json"), &record("h200x4-bench.json")]);
+    assert_eq!(twice.status.code(), Some(2));
+    let said = text(&twice.stderr);
+    assert!(said.contains("one_shot w=2 8192 bytes is in two of the records: --baseline compares runs"), "{said}");
+    let unknown = run(&["bench", "--contenders", "three_shot"]);
+    assert_eq!(unknown.status.code(), Some(2));
+    let said = text(&unknown.stderr);
+    assert!(said.contains("unknown algorithm `three_shot` of all_reduce: expected one of one_shot, two_shot"), "{said}");
+}
