@@ -3,6 +3,7 @@
 mod by_copy_engine;
 mod chosen;
 mod others;
+mod types;
 
 use super::{
     case::{Case, Fault, Graph, Item, Shot, Skew},
@@ -99,7 +100,7 @@ fn peers(collective: Collective, dtype: DType, op: ReduceOp) -> Vec<&'static str
 /// Types and operators that an algorithm does.
 fn reductions_of(algorithm: &str) -> Vec<(DType, ReduceOp)> {
     let algorithm = algorithms::find(Collective::AllReduce, algorithm).expect("a name from the list");
-    let all = DType::ALL.into_iter().flat_map(|dtype| ReduceOp::ALL.map(|op| (dtype, op)));
+    let all = DType::COMMON.into_iter().flat_map(|dtype| ReduceOp::COMMON.map(|op| (dtype, op)));
     all.filter(|&(dtype, op)| algorithm.supports(&sample(Collective::AllReduce, dtype, op)).is_ok()).collect()
 }
 
@@ -163,6 +164,7 @@ fn smoke(seed: u64) -> Vec<Case> {
     }
     cases.extend(others::smoke(seed));
     cases.extend([Collective::AllReduce, Collective::AllGather].into_iter().flat_map(|of| by_copy_engine::smoke(of, seed)));
+    cases.extend(types::smoke(seed));
     cases
 }
 
@@ -170,8 +172,8 @@ fn merge(seed: u64) -> Vec<Case> {
     let mut choice = Choice(seed);
     let mut cases = Vec::new();
     for algorithm in contenders(Collective::AllReduce) {
-        for dtype in DType::ALL {
-            for op in ReduceOp::ALL {
+        for dtype in DType::COMMON {
+            for op in ReduceOp::COMMON {
                 for world in 1..=8 {
                     for inputs in InputClass::ALL {
                         // One with a peer, one without: where the machine has no peer for a world size, the kernel is tested all the same.
@@ -217,8 +219,8 @@ fn merge(seed: u64) -> Vec<Case> {
     }
     cases.extend(generate::sequences(600, seed));
     for algorithm in contenders(Collective::AllReduce) {
-        for dtype in DType::ALL {
-            for (turn, op) in ReduceOp::ALL.into_iter().enumerate() {
+        for dtype in DType::COMMON {
+            for (turn, op) in ReduceOp::COMMON.into_iter().enumerate() {
                 let inputs = InputClass::ALL[turn % InputClass::ALL.len()];
                 cases.push(modest((Collective::AllReduce, algorithm), (dtype, op), LARGEST_WORLD, inputs, seed, &mut choice));
             }
@@ -232,6 +234,7 @@ fn merge(seed: u64) -> Vec<Case> {
     cases.extend(others::merge(seed));
     cases.extend(by_copy_engine::merge(Collective::AllGather, seed));
     cases.extend(chosen::merge(seed));
+    cases.extend(types::merge(seed));
     cases
 }
 
@@ -441,8 +444,8 @@ mod tests {
             seen.insert((case.algorithm.clone(), case.dtype, case.op, case.world, case.inputs));
         }
         for algorithm in ["one_shot", "two_shot", "one_shot_push"] {
-            for dtype in DType::ALL {
-                for op in ReduceOp::ALL {
+            for dtype in DType::COMMON {
+                for op in ReduceOp::COMMON {
                     for world in 1..=8 {
                         for inputs in InputClass::ALL {
                             assert!(
@@ -490,13 +493,16 @@ mod tests {
         for collective in [Collective::AllReduce, Collective::AllGather] {
             let any = |is: &dyn Fn(&Case) -> bool| all.iter().any(|case| case.collective == collective && is(case));
             for world in (1..=8).chain([16]) {
-                for dtype in DType::ALL {
+                for dtype in DType::COMMON {
                     assert!(any(&|c| (c.dtype, c.world) == (dtype, world)), "{collective} {dtype} {world}");
                 }
                 assert!(any(&|c| c.world == world && c.graph.replays > 0) && any(&|c| c.world == world && c.in_place), "{world}");
             }
             for inputs in InputClass::ALL {
-                assert!(collective.operators().iter().all(|&op| any(&|c| (c.op, c.inputs) == (op, inputs))), "{collective} {inputs}");
+                assert!(
+                    collective.common_operators().iter().all(|&op| any(&|c| (c.op, c.inputs) == (op, inputs))),
+                    "{collective} {inputs}"
+                );
             }
             assert!(any(&|c| c.peer.is_some()) && any(&|c| c.skew.is_some()) && any(&|c| c.groups() > 1) && any(&|c| c.count > 1 << 29));
         }
@@ -507,14 +513,14 @@ mod tests {
         let cases = List::Merge.cases(0);
         for (collective, algorithm) in others::algorithms() {
             let own: Vec<&Case> = cases.iter().filter(|case| (case.collective, &*case.algorithm) == (collective, algorithm)).collect();
-            assert!((250..500).contains(&own.len()), "{}", own.len());
+            assert!((250..550).contains(&own.len()), "{}", own.len());
             let any = |is: &dyn Fn(&Case) -> bool| own.iter().any(|case| is(case));
-            for dtype in DType::ALL {
+            for dtype in DType::COMMON {
                 for inputs in InputClass::ALL {
                     for world in (1..=8).chain([16]) {
                         assert!(any(&|c| (c.dtype, c.inputs, c.world) == (dtype, inputs, world)), "{algorithm} {dtype} {inputs} {world}");
                     }
-                    for &op in collective.operators() {
+                    for &op in collective.common_operators() {
                         assert!(any(&|c| (c.dtype, c.inputs, c.op) == (dtype, inputs, op)), "{algorithm} {dtype} {inputs} {op}");
                     }
                 }
