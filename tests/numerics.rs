@@ -28,10 +28,11 @@ fn combinations() -> Vec<(DType, ReduceOp, u32, InputClass)> {
     for dtype in DType::ALL {
         all.extend(InputClass::ALL.map(|class| (dtype, SUM, 8, class)));
     }
-    for op in [ReduceOp::Avg, ReduceOp::Min, ReduceOp::Max] {
+    for op in [ReduceOp::Avg, ReduceOp::Min, ReduceOp::Max, ReduceOp::Prod] {
         all.extend(DType::ALL.map(|dtype| (dtype, op, 3, InputClass::Special)));
     }
     all.extend([1, 2, 5, 16].map(|world| (DType::BF16, SUM, world, InputClass::Probe)));
+    all.extend(DType::ALL.map(|dtype| (dtype, ReduceOp::Prod, 5, InputClass::Natural)));
     all.extend([2, 16].map(|world| (DType::F32, ReduceOp::Avg, world, InputClass::Natural)));
     all
 }
@@ -59,7 +60,9 @@ fn quiet_nan(dtype: DType) -> u64 {
         DType::F16 => 0x7e00,
         DType::BF16 => 0x7fc0,
         DType::F64 => 0x7ff8_0000_0000_0000,
-        DType::I32 => unreachable!("integers have no NaN"),
+        DType::E4M3 => 0x7f,
+        DType::E5M2 => 0x7e,
+        _ => unreachable!("integers have no NaN"),
     }
 }
 

@@ -143,6 +143,10 @@ fn plans_of_a_few_calls() {
         ("pull", Shape::new(BF16, SUM, 2, 1040).of(REDUCE)),
         ("pull", Shape::new(DType::I32, ReduceOp::Avg, 3, 1037).from(2).at(3).in_place().of(REDUCE)),
         ("nccl_ring", Shape::new(BF16, SUM, 2, 1040).from(1).of(REDUCE)),
+        ("two_shot", Shape::new(DType::E4M3, SUM, 2, 1040)),
+        ("one_shot_push", Shape::new(BF16, ReduceOp::Prod, 2, 1040)),
+        ("pull", Shape::new(DType::I64, ReduceOp::Avg, 2, 1037).at(3).of(SCATTER)),
+        ("push", Shape::new(DType::E5M2, SUM, 2, 1040).of(GATHER)),
     ];
     let mut text = String::new();
     for (name, shape) in table {

@@ -20,7 +20,8 @@ __device__ __forceinline__ void copy_engine(const Peers& slices, u64 count, u64 
     }
     for (u64 i = thread; i < part.head + part.tail; i += threads) {
         u64 offset = (i < part.head ? i : i + part.packs * LANES<T>) * sizeof(Stored);
-        *(Stored*)(output + offset) = reduce_element<T, Op>(slices, offset, world, average);
+        auto element = reduce_element<T, Op>(slices, offset, world, average);
+        store_element(output + offset, element);
     }
 }
 
@@ -28,6 +29,6 @@ __device__ __forceinline__ void copy_engine(const Peers& slices, u64 count, u64 
 #define ENTRY(NAME, T, OP)                                                                                                            \
     extern "C" __global__ void __launch_bounds__(512, 1)                                                                              \
         all_reduce_copy_engine_##NAME(const __grid_constant__ Peers slices, u64 count, u64 output, u32 average, u32 world) {          \
-        copy_engine<T, OP>(slices, count, output, average, world);                                                                    \
+        copy_engine<T, OP>(slices, units<T>(count, average), output, average, world);                                                 \
     }
 #include "../common/entries.cuh"

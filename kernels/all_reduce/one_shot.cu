@@ -26,7 +26,7 @@ __device__ __forceinline__ void one_shot(const Peers& input, u64 output, u64 cou
     }
     for (u64 i = thread; i < part.head + part.tail; i += threads) {
         u64 offset = (i < part.head ? i : i + part.packs * LANES<T>) * sizeof(Stored);
-        *(Stored*)(output + offset) = reduce_element<T, Op>(input, offset, sync.world, average);
+        store_element(output + offset, reduce_element<T, Op>(input, offset, sync.world, average));
     }
 
     end_barrier<RELAXED>(sync, epoch);
@@ -37,6 +37,6 @@ __device__ __forceinline__ void one_shot(const Peers& input, u64 output, u64 cou
     extern "C" __global__ void __launch_bounds__(512, 1)                                                                              \
         all_reduce_one_shot_##NAME(const __grid_constant__ Peers input, u64 output, u64 count, u32 average,                           \
                                    const __grid_constant__ Sync sync) {                                                               \
-        one_shot<T, OP>(input, output, count, average, sync);                                                                         \
+        one_shot<T, OP>(input, output, units<T>(count, average), average, sync);                                                      \
     }
 #include "../common/entries.cuh"

@@ -34,6 +34,6 @@ __device__ __forceinline__ void one_shot_push(u64 input, u64 output, u32 element
 #define ENTRY(NAME, T, OP)                                                                                                            \
     extern "C" __global__ void __launch_bounds__(512, 1)                                                                              \
         all_reduce_one_shot_push_##NAME(u64 input, u64 output, u32 elements, u32 average, const __grid_constant__ Sync sync) {        \
-        one_shot_push<T, OP>(input, output, elements, average, sync);                                                                 \
+        one_shot_push<T, OP>(input, output, units<T>(elements, average), average, sync);                                              \
     }
 #include "../common/entries.cuh"

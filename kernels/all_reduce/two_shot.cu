@@ -33,8 +33,8 @@ __device__ __forceinline__ void two_shot(const Peers& input, const Peers& output
     u64 edge_end = slice_begin(edge, sync.rank + 1, sync.world);
     for (u64 i = slice_begin(edge, sync.rank, sync.world) + thread; i < edge_end; i += threads) {
         u64 offset = (i < part.head ? i : i + part.packs * LANES<T>) * sizeof(Stored);
-        Stored sum = reduce_element<T, Op>(input, offset, sync.world, average);
-        for (u32 peer = 0; peer < sync.world; peer++) *(Stored*)(output.address[peer] + offset) = sum;
+        auto sum = reduce_element<T, Op>(input, offset, sync.world, average);
+        for (u32 peer = 0; peer < sync.world; peer++) store_element(output.address[peer] + offset, sum);
     }
 
     end_barrier<RELEASE_ACQUIRE>(sync, epoch);
@@ -45,6 +45,6 @@ __device__ __forceinline__ void two_shot(const Peers& input, const Peers& output
     extern "C" __global__ void __launch_bounds__(512, 1)                                                                              \
         all_reduce_two_shot_##NAME(const __grid_constant__ Peers input, const __grid_constant__ Peers output, u64 count,              \
                                    u32 average, const __grid_constant__ Sync sync) {                                                  \
-        two_shot<T, OP>(input, output, count, average, sync);                                                                         \
+        two_shot<T, OP>(input, output, units<T>(count, average), average, sync);                                                      \
     }
 #include "../common/entries.cuh"

@@ -43,12 +43,58 @@ struct F64 {
     static __device__ __forceinline__ Stored narrow(Acc a) { return (u64)__double_as_longlong(a); }
 };
 
-// Accumulated unsigned: two's complement sums are the same bits, and signed overflow is undefined in C++.
-struct I32 {
-    using Stored = u32;
-    using Acc = u32;
-    static __device__ __forceinline__ Acc widen(Stored s) { return s; }
-    static __device__ __forceinline__ Stored narrow(Acc a) { return a; }
+// Integers are accumulated as such of 32 or 64 bits, which are cut to their width: operators wrap.
+template <typename S, typename A>
+struct Integer {
+    using Stored = S;
+    using Acc = A;
+    static __device__ __forceinline__ Acc widen(Stored s) { return (Acc)s; }
+    static __device__ __forceinline__ Stored narrow(Acc a) { return (Stored)a; }
+};
+struct I32 : Integer<u32, i32> {};
+struct U8 : Integer<u8, u32> {};
+struct U32 : Integer<u32, u32> {};
+struct I64 : Integer<u64, i64> {};
+struct U64 : Integer<u64, u64> {};
+struct I8 : Integer<u8, i32> {
+    static __device__ __forceinline__ Acc widen(Stored s) { return (signed char)s; }
+};
+
+// An 8-bit float from f32: to nearest, ties to even, and to the largest number what is beyond it, as `cvt.rn.satfinite` does. In arithmetic that
+// every GPU has: that instruction asks for sm_89, and each element is rounded once, so the links take longer. FRACTION is the bits of the
+// fraction, BIAS the exponent's, LARGEST the bits of the largest number.
+template <u32 FRACTION, u32 BIAS, u32 LARGEST>
+__device__ __forceinline__ u8 narrow_to_8_bits(float a) {
+    constexpr u32 CUT = 23 - FRACTION, REBIAS = (127 - BIAS) << 23, LEAST_NORMAL = REBIAS + (1u << 23);
+    u32 bits = (u32)__float_as_int(a), magnitude = bits & 0x7fffffff, sign = bits >> 24 & 0x80;
+    if (magnitude > 0x7f800000) return 0x7f;
+    if (magnitude >= (LARGEST << CUT) + REBIAS) return sign | LARGEST;
+    // Beside this number, the last place of f32 is that of the subnormals: the sum rounds to it.
+    constexpr u32 BESIDE = (127 + 24 - BIAS - FRACTION) << 23;
+    u32 subnormal = (u32)__float_as_int(__fadd_rn(__int_as_float((int)magnitude), __int_as_float((int)BESIDE))) - BESIDE;
+    u32 normal = (magnitude - REBIAS + (1u << (CUT - 1)) - 1 + (magnitude >> CUT & 1)) >> CUT;
+    return sign | (magnitude < LEAST_NORMAL ? subnormal : normal);
+}
+
+struct E4M3 {
+    using Stored = u8;
+    using Acc = float;
+    // Its fields at the place of f32's are 2^-120 of the number, whether it is normal or not. One pattern of each sign is NaN.
+    static __device__ __forceinline__ Acc widen(Stored s) {
+        u32 magnitude = s & 0x7f;
+        float scaled = __fmul_rn(__int_as_float((int)(magnitude << 20)), __int_as_float((127 + 120) << 23));
+        u32 bits = magnitude == 0x7f ? 0x7fffffff : (u32)__float_as_int(scaled);
+        return __int_as_float((int)(bits | (u32)(s & 0x80) << 24));
+    }
+    static __device__ __forceinline__ Stored narrow(Acc a) { return narrow_to_8_bits<3, 7, 0x7e>(a); }
+};
+
+// The upper half of an f16.
+struct E5M2 {
+    using Stored = u8;
+    using Acc = float;
+    static __device__ __forceinline__ Acc widen(Stored s) { return F16::widen((u16)(s << 8)); }
+    static __device__ __forceinline__ Stored narrow(Acc a) { return narrow_to_8_bits<2, 15, 0x7b>(a); }
 };
 
 // Elements of T in one 16-byte pack.

@@ -27,7 +27,7 @@
 // A pad of lines has a slot for each (line, parity, source), in tiles of a warp's width: pad[tile][parity][source][line of the tile]. So a
 // warp's store fills 512 bytes side by side, and where a slot lies does not depend on how many lines there are.
 #pragma once
-#include "reduce.cuh"
+#include "any.cuh"
 #include "signals.cuh"
 
 // Elements of T in one line.
@@ -145,32 +145,32 @@ __device__ __forceinline__ void send_lines(const Sync& sync, u64 slot, u32 flag,
 }
 
 // Waits for the line of every peer and calls `take(rank, is_first, payload)` for each rank in ascending order, with `own` for this one. `slots`
-// is the address of the line's slot of rank 0. FLIGHT ranks at a time are waited for together.
-template <typename F>
+// is the address of the line's slot of rank 0. N ranks at a time are waited for together.
+template <u32 N = FLIGHT, typename F>
 __device__ __forceinline__ void receive_lines(const Sync& sync, u64 slots, const Pack& own, u32 flag, F take) {
 #pragma unroll 1
-    for (u32 base = 0; base < sync.world; base += FLIGHT) {
-        Pack flight[FLIGHT];
+    for (u32 base = 0; base < sync.world; base += N) {
+        Pack flight[N];
         u64 start = 0;
         while (true) {
 #pragma unroll
-            for (u32 i = 0; i < FLIGHT; i++)
+            for (u32 i = 0; i < N; i++)
                 if (base + i < sync.world && base + i != sync.rank) flight[i] = load_line(slots + (base + i) * ROW);
             // The clock is read while the loads are under way, and costs nothing.
             u64 now = nanoseconds();
             u32 not_here = 0;
 #pragma unroll
-            for (u32 i = 0; i < FLIGHT; i++)
+            for (u32 i = 0; i < N; i++)
                 if (base + i < sync.world && base + i != sync.rank) not_here |= missing(flight[i], flag);
             if (!not_here) break;
             if (!start) start = now;
             if (is_given_up(sync, now - start)) {
-                report_missing(sync, slots, flag, base, (u32)least(base + FLIGHT, sync.world), SITE_END);
+                report_missing(sync, slots, flag, base, (u32)least(base + N, sync.world), SITE_END);
                 break;
             }
         }
 #pragma unroll
-        for (u32 i = 0; i < FLIGHT; i++)
+        for (u32 i = 0; i < N; i++)
             if (base + i < sync.world) {
                 bool is_own = base + i == sync.rank;
                 take(base + i, i == 0 && base == 0, Pack{{is_own ? own.word[0] : flight[i].word[0], is_own ? own.word[1] : flight[i].word[2], 0, 0}});
@@ -180,7 +180,7 @@ __device__ __forceinline__ void receive_lines(const Sync& sync, u64 slots, const
 
 // Waits for the line of every peer and reduces them and our own in ascending rank order.
 template <typename T, typename Op>
-__device__ __forceinline__ Pack reduce_lines(const Sync& sync, u64 slots, const Pack& own, u32 count, bool average) {
+__device__ __forceinline__ Pack reduce_lines(const Sync& sync, u64 slots, const Pack& own, u32 count, u32 average) {
     typename T::Acc acc[LINE_LANES<T>];
     receive_lines(sync, slots, own, count, [&](u32, bool is_first, const Pack& payload) {
 #pragma unroll
@@ -193,4 +193,32 @@ __device__ __forceinline__ Pack reduce_lines(const Sync& sync, u64 slots, const 
 #pragma unroll
     for (u32 j = 0; j < LINE_LANES<T>; j++) set_lane<T>(sum, j, T::narrow(average ? divide(acc[j], sync.world) : acc[j]));
     return sum;
+}
+
+struct OneLine {
+    const Sync& sync;
+    u64 slots;
+    const Pack& own;
+    u32 count, how;
+
+    template <typename T, typename Combine>
+    __device__ __forceinline__ Pack operator()(T, const Combine& combine) const {
+        typename T::Acc acc[LINE_LANES<T>];
+        receive_lines<IN_FLIGHT>(sync, slots, own, count, [&](u32, bool first, const Pack& payload) {
+            typename T::Acc x[LINE_LANES<T>];
+            widen_lanes<T>(x, payload);
+            if (first) {
+#pragma unroll
+                for (u32 j = 0; j < LINE_LANES<T>; j++) acc[j] = x[j];
+            } else {
+                combine(acc, x);
+            }
+        });
+        return finish_lanes<T>(acc, sync.world, how);
+    }
+};
+
+template <>
+__device__ __forceinline__ Pack reduce_lines<Any, Any>(const Sync& sync, u64 slots, const Pack& own, u32 count, u32 how) {
+    return with_reduction(how, OneLine{sync, slots, own, count, how});
 }

@@ -1,7 +1,7 @@
 // The inputs of conformance cases: payload = f(seed, rank, index, call), the same bits as src/conformance/inputs.rs makes on the host.
 // Only integer operations and correctly rounded ones, so that there is one answer. The Rust side says what each class is for.
 #pragma once
-#include "../common/dtype.cuh"
+#include "../common/reduce.cuh"
 
 enum Class : u32 { TAGGED, NATURAL, PROBE, SPECIAL };
 enum Transform : u32 { NONE, NEGATE, SCALE, PLUS, FLIP };
@@ -16,6 +16,7 @@ template <u32 Precision, u32 Width, u32 TagBits, u32 SmallCount, i32 Large, i32 
 struct FormatOf {
     static constexpr u32 PRECISION = Precision, WIDTH = Width, TAG_BITS = TagBits, SMALL_COUNT = SmallCount;
     static constexpr i32 LARGE = Large, SMALL = Small;
+    static constexpr bool SIGNED = true;
 };
 template <typename T>
 struct Format;
@@ -28,18 +29,37 @@ struct Format<BF16> : FormatOf<8, 16, 8, 8, 30, 0> {};
 template <>
 struct Format<F64> : FormatOf<53, 64, 52, 8, 60, 0> {};
 template <>
-struct Format<I32> : FormatOf<0, 32, 28, 1, 0, 0> {};
+struct Format<E4M3> : FormatOf<4, 8, 4, 3, 6, -7> {};
+template <>
+struct Format<E5M2> : FormatOf<3, 8, 3, 3, 13, -14> {};
+template <u32 Width, u32 TagBits, bool Signed>
+struct FormatOfInteger : FormatOf<0, Width, TagBits, 1, 0, 0> {
+    static constexpr bool SIGNED = Signed;
+};
+template <>
+struct Format<I8> : FormatOfInteger<8, 5, true> {};
+template <>
+struct Format<U8> : FormatOfInteger<8, 5, false> {};
+template <>
+struct Format<I32> : FormatOfInteger<32, 28, true> {};
+template <>
+struct Format<U32> : FormatOfInteger<32, 28, false> {};
+template <>
+struct Format<I64> : FormatOfInteger<64, 50, true> {};
+template <>
+struct Format<U64> : FormatOfInteger<64, 50, false> {};
 
-// An integer, to nearest even; times a power of two; a sum.
+// An integer, to nearest even; times a power of two, for integers modulo their width; a sum.
 __device__ __forceinline__ void convert(float& to, i64 v) { to = __ll2float_rn(v); }
 __device__ __forceinline__ void convert(double& to, i64 v) { to = __ll2double_rn(v); }
-__device__ __forceinline__ void convert(u32& to, i64 v) { to = (u32)v; }
+template <typename A>
+__device__ __forceinline__ void convert(A& to, i64 v) { to = (A)v; }
+template <typename T>
 __device__ __forceinline__ float scale(float a, i32 k) { return __fmul_rn(a, __int_as_float((127 + k) << 23)); }
+template <typename T>
 __device__ __forceinline__ double scale(double a, i32 k) { return __dmul_rn(a, __longlong_as_double((i64)(1023 + k) << 52)); }
-__device__ __forceinline__ u32 scale(u32 a, i32 k) { return a << (k & 31); }
-__device__ __forceinline__ float plus(float a, float b) { return __fadd_rn(a, b); }
-__device__ __forceinline__ double plus(double a, double b) { return __dadd_rn(a, b); }
-__device__ __forceinline__ u32 plus(u32 a, u32 b) { return a + b; }
+template <typename T, typename A>
+__device__ __forceinline__ A scale(A a, i32 k) { return (A)(as_unsigned(a) << (k & (Format<T>::WIDTH - 1))); }
 
 // The finaliser of splitmix64.
 __device__ __forceinline__ u64 mix(u64 z) {
@@ -67,19 +87,30 @@ template <typename T>
 __device__ __forceinline__ typename T::Stored integer(i64 value, i32 exponent) {
     typename T::Acc acc;
     convert(acc, value);
-    return T::narrow(scale(acc, exponent));
+    return T::narrow(scale<T>(acc, exponent));
 }
 
 template <typename T>
 __device__ __forceinline__ typename T::Stored tagged(const Source& s, u64 index) {
-    u64 reach = (1ull << Format<T>::TAG_BITS) / (2 * s.world);
-    return integer<T>((i64)__umul64hi(word(s.own, index, 0), 2 * reach + 1) - (i64)reach, 0);
+    constexpr u64 HALF = (1ull << Format<T>::TAG_BITS) / 2;
+    u64 reach = HALF / s.world;
+    if constexpr (HALF < MAX_WORLD) {
+        if (reach == 0) reach = 1;
+        u64 holders = HALF / reach;
+        if (holders < s.world && (s.rank + word(s.common, index, 0)) % s.world >= holders) return 0;
+    }
+    i64 drawn = (i64)__umul64hi(word(s.own, index, 0), 2 * reach + 1);
+    return integer<T>(Format<T>::SIGNED ? drawn - (i64)reach : drawn, 0);
 }
+
+// The highest bits of a drawn word, as many as the type has.
+template <typename T>
+__device__ __forceinline__ typename T::Stored high_bits(u64 w) { return (typename T::Stored)(w >> (64 - Format<T>::WIDTH)); }
 
 template <typename T>
 __device__ __forceinline__ typename T::Stored natural(const Source& s, u64 index) {
     u64 w = word(s.own, index, 0);
-    if constexpr (Format<T>::PRECISION == 0) return (typename T::Stored)(w >> 32);
+    if constexpr (Format<T>::PRECISION == 0) return high_bits<T>(w);
     u64 high = (w & 0xffff) + (w >> 16 & 0xffff) + (w >> 32 & 0xffff) + (w >> 48);
     i64 sum = (i64)((high << 44) + (word(s.own, index, 1) >> 20)) - ((131070ll << 44) + (1ll << 43));
     return integer<T>(sum, -59);
@@ -112,16 +143,21 @@ __device__ __forceinline__ typename T::Stored probe(const Source& s, u64 index) 
 template <typename T>
 __device__ __forceinline__ u64 special_float(const Source& s, u64 index) {
     constexpr u32 P = Format<T>::PRECISION, W = Format<T>::WIDTH;
-    constexpr u64 SIGN = 1ull << (W - 1), INF = ((1ull << (W - P)) - 1) << (P - 1), NORMAL = 1ull << (P - 1), QUIET = 1ull << (P - 2);
+    constexpr u64 SIGN = 1ull << (W - 1), NORMAL = 1ull << (P - 1);
     constexpr u64 BIAS = (1ull << (W - P - 1)) - 1, ONE = BIAS << (P - 1), HALF_ULP = (BIAS - P) << (P - 1);
+    // In e4m3 only the last pattern is no number, and its largest number takes the place of infinities.
+    constexpr bool HAS_INF = W != 8 || P != 4;
+    constexpr u64 INF = HAS_INF ? SIGN - NORMAL : SIGN - 2, LARGEST = HAS_INF ? INF - 1 : INF;
+    constexpr u64 QUIET = HAS_INF ? INF | NORMAL >> 1 : SIGN - 1, PAYLOAD = HAS_INF ? (NORMAL >> 1) - 1 : 0;
+    constexpr u64 SMALLS = NORMAL - 1 < 7 ? NORMAL - 1 : 7;
     u64 common = word(s.common, index, 0), own = word(s.own, index, 0);
     Pair pair = pick(common, s.world);
     bool first = s.rank == pair.first, second = s.rank == pair.second;
-    u64 sign = common & 1 ? SIGN : 0, small = 1 + own % 7;
-    u64 nan = INF | QUIET | (own & (QUIET - 1));
+    u64 sign = common & 1 ? SIGN : 0, small = 1 + own % SMALLS;
+    u64 nan = QUIET | (own & PAYLOAD);
     u32 turn = s.rank >= pair.first ? s.rank - pair.first : s.rank + s.world - pair.first;
-    // Neighbours share a situation, so that reserved 32-bit words appear in 16-bit types too.
-    switch ((u32)(word(s.common, index >> 1, 1) >> 60)) {
+    // Neighbours share a situation, so that reserved 32-bit words appear in narrower types too.
+    switch ((u32)(word(s.common, index >> (W == 8 ? 2 : 1), 1) >> 60)) {
         case 0: return SIGN;
         case 1: return first ? 0 : SIGN;
         case 2: if (first) return nan; break;
@@ -129,12 +165,14 @@ __device__ __forceinline__ u64 special_float(const Source& s, u64 index) {
         case 4: if (first) return INF; break;
         case 5: if (first) return INF | SIGN; break;
         case 6: if (first) return INF; if (second) return INF | SIGN; break;
-        case 7: return (INF - 1) | sign;
-        case 8: return turn < 2 ? INF - 1 : turn == 2 ? (INF - 1) | SIGN : 0;
+        case 7: return LARGEST | sign;
+        case 8: return turn < 2 ? LARGEST : turn == 2 ? LARGEST | SIGN : 0;
         case 9: return small | sign;
-        case 10: return first ? NORMAL : small | SIGN;
-        case 11: if (first) return W == 16 ? (index & 1) << 15 : W == 32 ? 0x80000000ull : 0x8000000080000000ull; break;
-        case 12: if (first) return 0xfffafffafffafffaull; break;
+        case 10: return first ? NORMAL : (W == 8 ? 1 : small) | SIGN;
+        case 11:
+            if (first) return W == 8 ? (u64)((index & 3) == 3) << 7 : W == 16 ? (index & 1) << 15 : W == 32 ? 0x80000000ull : 0x8000000080000000ull;
+            break;
+        case 12: if (first) return 0xfffafffafffafffaull >> (W == 8 ? 8 * (index & 1) : 0); break;
         case 13: return first ? ONE : second ? HALF_ULP : 0;
         case 14: return first ? ONE + 1 : second ? HALF_ULP : 0;
     }
@@ -143,20 +181,22 @@ __device__ __forceinline__ u64 special_float(const Source& s, u64 index) {
 
 template <typename T>
 __device__ __forceinline__ typename T::Stored special(const Source& s, u64 index) {
+    using Stored = typename T::Stored;
     if constexpr (Format<T>::PRECISION == 0) {
+        constexpr u64 TOP = 1ull << (Format<T>::WIDTH - 1);
         u64 w = word(s.own, index, 0);
         switch (w & 7) {
-            case 0: return 0x80000000u;
-            case 1: return 0x7fffffffu;
-            case 2: return 0xffffffffu;
+            case 0: return (Stored)TOP;
+            case 1: return (Stored)(TOP - 1);
+            case 2: return (Stored)~0ull;
             case 3: return 0;
             case 4: return 1;
-            case 5: return 0x80000001u;
-            case 6: return 0x7ffffffeu;
+            case 5: return (Stored)(TOP | 1);
+            case 6: return (Stored)(TOP - 2);
         }
-        return (typename T::Stored)(w >> 32);
+        return high_bits<T>(w);
     } else {
-        return (typename T::Stored)special_float<T>(s, index);
+        return (Stored)special_float<T>(s, index);
     }
 }
 
@@ -177,7 +217,7 @@ __device__ __forceinline__ typename T::Stored element(const Source& base, const 
     Stored x = draw<T>(base, kind, index);
     if (transform == NEGATE) return Format<T>::PRECISION == 0 ? (Stored)(0 - x) : (Stored)(x ^ (Stored)(1ull << (Format<T>::WIDTH - 1)));
     if (kind == SPECIAL) return x;
-    if (transform == SCALE) return T::narrow(scale(T::widen(x), (i32)argument));
-    if (transform == PLUS) return T::narrow(plus(T::widen(x), T::widen(draw<T>(other, kind, index))));
+    if (transform == SCALE) return T::narrow(scale<T>(T::widen(x), (i32)argument));
+    if (transform == PLUS) return T::narrow(Sum::apply(T::widen(x), T::widen(draw<T>(other, kind, index))));
     return x;
 }

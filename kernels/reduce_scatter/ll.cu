@@ -31,6 +31,6 @@ __device__ __forceinline__ void ll(u64 input, u64 output, u32 elements, u32 aver
 #define ENTRY(NAME, T, OP)                                                                                                            \
     extern "C" __global__ void __launch_bounds__(512, 1)                                                                              \
         reduce_scatter_ll_##NAME(u64 input, u64 output, u32 elements, u32 average, const __grid_constant__ Sync sync) {               \
-        ll<T, OP>(input, output, elements, average, sync);                                                                            \
+        ll<T, OP>(input, output, units<T>(elements, average), average, sync);                                                         \
     }
 #include "../common/entries.cuh"

@@ -28,7 +28,7 @@ __device__ __forceinline__ void pull(const Peers& input, u64 output, u64 count, 
     }
     for (u64 i = thread; i < part.head + part.tail; i += threads) {
         u64 offset = (i < part.head ? i : i + part.packs * LANES<T>) * sizeof(Stored);
-        *(Stored*)(output + offset) = reduce_element<T, Op>(input, slot + offset, sync.world, average);
+        store_element(output + offset, reduce_element<T, Op>(input, slot + offset, sync.world, average));
     }
 
     end_barrier<RELAXED>(sync, epoch);
@@ -39,6 +39,6 @@ __device__ __forceinline__ void pull(const Peers& input, u64 output, u64 count, 
     extern "C" __global__ void __launch_bounds__(512, 1)                                                                              \
         reduce_scatter_pull_##NAME(const __grid_constant__ Peers input, u64 output, u64 count, u32 average,                           \
                                    const __grid_constant__ Sync sync) {                                                               \
-        pull<T, OP>(input, output, count, average, sync);                                                                             \
+        pull<T, OP>(input, output, units<T>(count, average), average, sync);                                                          \
     }
 #include "../common/entries.cuh"

@@ -14,6 +14,7 @@ mod multimem;
 mod nccl;
 pub mod reduce;
 pub mod reduce_scatter;
+pub(crate) mod reduction;
 pub mod tuning;
 
 use std::sync::OnceLock;
@@ -22,9 +23,11 @@ pub use auto::Auto;
 pub use copy_engine::gate;
 pub use foreign::{Foreign, SpecError};
 pub use nccl::Nccl;
+pub use reduction::entry;
+use reduction::reduction;
 
 use crate::{
-    collective::{Collective, DType, ReduceOp},
+    collective::{Collective, DType},
     contract::Contract,
     plan::{Arg, BufferSpec, Build, Call, MAX_WORLD, Plan, Region, Role},
 };
@@ -162,22 +165,6 @@ pub fn find(collective: Collective, name: &str) -> Result<&'static dyn Algorithm
         let names: Vec<&str> = of_collective().map(|a| a.name()).collect();
         format!("unknown algorithm `{name}` of {collective}: expected one of {}", names.join(", "))
     })
-}
-
-/// The entry point of a module's kernel for a type and an operator: `all_reduce_two_shot_bf16_sum`. The average is the sum's kernel with a
-/// divisor; copies know elements by their width in bits alone: `all_gather_push_b16`.
-pub fn entry(module: &str, dtype: DType, op: ReduceOp) -> String {
-    let module = module.replace('/', "_");
-    match op {
-        ReduceOp::Copy => format!("{module}_b{}", 8 * dtype.size()),
-        ReduceOp::Avg => format!("{module}_{dtype}_{}", ReduceOp::Sum),
-        ReduceOp::Sum | ReduceOp::Min | ReduceOp::Max => format!("{module}_{dtype}_{op}"),
-    }
-}
-
-/// The `average` argument of kernels that reduce.
-fn average(call: &Call) -> Arg {
-    Arg::U32(u32::from(call.op == ReduceOp::Avg))
 }
 
 /// A plan's name for reports.

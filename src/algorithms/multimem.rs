@@ -42,7 +42,9 @@ pub(super) fn reduces(call: &Call) -> Result<(), String> {
     has_ranks(call)?;
     match (call.dtype, call.op) {
         (_, ReduceOp::Avg) => Err("the average of sums that multimem has rounded to the element type would be rounded twice".into()),
+        (_, ReduceOp::Prod) => Err("multimem has no products".into()),
         (DType::F32, ReduceOp::Sum) | (DType::F16 | DType::BF16, _) => Ok(()),
+        (DType::E4M3 | DType::E5M2, op) => Err(format!("multimem {op} of {} needs sm_100a; these kernels are for sm_90", call.dtype)),
         (dtype, op) => Err(format!("multimem does sums of f32, and sums, minima and maxima of f16 and bf16, not {op} of {dtype}")),
     }
 }

@@ -20,7 +20,8 @@ pub struct Nccl {
 }
 
 impl Nccl {
-    /// The legacy ring: each chunk goes round the ranks and rounds to the element type at every hop.
+    /// The legacy ring: each chunk goes round the ranks and rounds to the element type at every hop. 8-bit floats are added and multiplied in
+    /// f16, and rounded from there with saturation, at every hop too.
     pub const RING: Nccl = Nccl {
         collective: Collective::AllReduce,
         name: "nccl_ring",
@@ -104,7 +105,7 @@ impl Algorithm for Nccl {
 
     fn supports(&self, call: &Call) -> Result<(), String> {
         if self.windows && call.op.reduces() && (!call.op.adds() || call.dtype == DType::F64 || !call.dtype.is_float()) {
-            return Err(format!("NCCL's symmetric kernels do sums of f32, f16 and bf16, not {} of {}", call.op, call.dtype));
+            return Err(format!("NCCL's symmetric kernels do sums of f32, f16, bf16, e4m3 and e5m2, not {} of {}", call.op, call.dtype));
         }
         Ok(())
     }

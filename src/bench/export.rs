@@ -196,7 +196,14 @@ fn type_name(dtype: DType) -> &'static str {
         DType::F16 => "half",
         DType::BF16 => "bfloat16",
         DType::F64 => "double",
+        DType::E4M3 => "f8e4m3",
+        DType::E5M2 => "f8e5m2",
+        DType::I8 => "int8",
+        DType::U8 => "uint8",
         DType::I32 => "int32",
+        DType::U32 => "uint32",
+        DType::I64 => "int64",
+        DType::U64 => "uint64",
     }
 }
 

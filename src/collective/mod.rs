@@ -3,6 +3,7 @@
 //! This layer imports nothing of passmuster's but itself. It knows neither kernels nor machines.
 
 mod dtype;
+mod element;
 mod reduction;
 mod shape;
 
@@ -10,8 +11,9 @@ use std::{fmt, str::FromStr};
 
 use serde::{Deserialize, Serialize};
 
+pub use dtype::DType;
 pub(crate) use dtype::from_name;
-pub use dtype::{DType, Element};
+pub use element::{E4M3, E5M2, Element};
 pub use reduction::{Bounded, ReduceOp, Roundings, bounded, largest, reduce_in_order, reduce_per_hop, smallest_subnormal, unit_roundoff};
 pub use shape::{Destination, Shape, Sources};
 
@@ -65,6 +67,14 @@ impl Collective {
         match self {
             Collective::AllReduce | Collective::ReduceScatter | Collective::Reduce => &ReduceOp::ALL,
             Collective::AllGather | Collective::AllToAll | Collective::Broadcast => &[ReduceOp::Copy],
+        }
+    }
+
+    /// Those of them that kernels specialise: [`ReduceOp::COMMON`] of those that reduce.
+    pub const fn common_operators(self) -> &'static [ReduceOp] {
+        match self {
+            Collective::AllReduce | Collective::ReduceScatter | Collective::Reduce => &ReduceOp::COMMON,
+            Collective::AllGather | Collective::AllToAll | Collective::Broadcast => self.operators(),
         }
     }
 

@@ -4,7 +4,10 @@ use std::{fmt, str::FromStr};
 
 use serde::{Deserialize, Serialize};
 
-use super::dtype::{DType, Element, from_name};
+use super::{
+    dtype::{DType, from_name},
+    element::Element,
+};
 
 /// How the ranks' elements are combined.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
@@ -16,8 +19,10 @@ pub enum ReduceOp {
     Min,
     /// The largest; NaN only where all are NaN.
     Max,
-    /// The sum divided by the world size; integers truncate toward zero.
+    /// The sum divided by the world size; integers truncate toward zero, after a sum that wraps.
     Avg,
+    /// The product.
+    Prod,
     /// Nothing is combined: elements of one rank are passed on bit by bit. The operator of the collectives that only move data, and of
     /// no other.
     Copy,
@@ -25,7 +30,10 @@ pub enum ReduceOp {
 
 impl ReduceOp {
     /// Every operator that reduces, in the order of reports.
-    pub const ALL: [ReduceOp; 4] = [ReduceOp::Sum, ReduceOp::Min, ReduceOp::Max, ReduceOp::Avg];
+    pub const ALL: [ReduceOp; 5] = [ReduceOp::Sum, ReduceOp::Min, ReduceOp::Max, ReduceOp::Avg, ReduceOp::Prod];
+
+    /// Those with entries of their own in kernels that reduce, for every type of [`DType::COMMON`].
+    pub const COMMON: [ReduceOp; 4] = [ReduceOp::Sum, ReduceOp::Min, ReduceOp::Max, ReduceOp::Avg];
 
     /// The name in case ids, kernel entries and reports.
     pub const fn name(self) -> &'static str {
@@ -34,6 +42,7 @@ impl ReduceOp {
             ReduceOp::Min => "min",
             ReduceOp::Max => "max",
             ReduceOp::Avg => "avg",
+            ReduceOp::Prod => "prod",
             ReduceOp::Copy => "copy",
         }
     }
@@ -43,9 +52,14 @@ impl ReduceOp {
         !matches!(self, ReduceOp::Copy)
     }
 
-    /// Whether elements are added, so that order and rounding matter.
+    /// Whether elements are added, so that the result is linear in them.
     pub const fn adds(self) -> bool {
         matches!(self, ReduceOp::Sum | ReduceOp::Avg)
+    }
+
+    /// Whether floats are rounded when they are combined, so that the order matters.
+    pub const fn rounds(self) -> bool {
+        self.adds() || matches!(self, ReduceOp::Prod)
     }
 }
 
@@ -58,8 +72,8 @@ impl fmt::Display for ReduceOp {
 impl FromStr for ReduceOp {
     type Err = String;
     fn from_str(name: &str) -> Result<ReduceOp, String> {
-        const NAMED: [ReduceOp; 5] = [ReduceOp::Sum, ReduceOp::Min, ReduceOp::Max, ReduceOp::Avg, ReduceOp::Copy];
-        from_name(&NAMED, name, "operator", |op| op.name())
+        let all: Vec<ReduceOp> = ReduceOp::ALL.into_iter().chain([ReduceOp::Copy]).collect();
+        from_name(&all, name, "operator", |op| op.name())
     }
 }
 
@@ -70,6 +84,7 @@ impl FromStr for ReduceOp {
 pub fn reduce_in_order<T: Element>(op: ReduceOp, values: &[T]) -> T {
     let combine = match op {
         ReduceOp::Sum | ReduceOp::Avg => T::add,
+        ReduceOp::Prod => T::multiply,
         ReduceOp::Min => T::min,
         ReduceOp::Max => T::max,
         ReduceOp::Copy => return *values.first().expect("a group has at least one rank"),
@@ -78,25 +93,26 @@ pub fn reduce_in_order<T: Element>(op: ReduceOp, values: &[T]) -> T {
     T::narrow(if op == ReduceOp::Avg { T::divide(acc, values.len() as u32) } else { acc })
 }
 
-/// Reduces `values` in the order given, rounding to the element type at every addition, as a ring in the element type does.
+/// Reduces `values` in the order given, rounding to the element type at every step, as a ring in the element type does.
 /// The average is divided at the end.
 pub fn reduce_per_hop<T: Element>(op: ReduceOp, values: &[T]) -> T {
-    if !op.adds() {
+    if !op.rounds() {
         return reduce_in_order(op, values);
     }
-    let sum = values.iter().copied().reduce(|a, b| T::narrow(T::add(a.widen(), b.widen()))).expect("a group has at least one rank");
-    if op == ReduceOp::Avg { T::narrow(T::divide(sum.widen(), values.len() as u32)) } else { sum }
+    let combine = if op == ReduceOp::Prod { T::multiply } else { T::add };
+    let reduced = values.iter().copied().reduce(|a, b| T::narrow(combine(a.widen(), b.widen()))).expect("a group has at least one rank");
+    if op == ReduceOp::Avg { T::narrow(T::divide(reduced.widen(), values.len() as u32)) } else { reduced }
 }
 
-/// Where additions round.
+/// Where sums and products round.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Roundings {
     /// Accumulated in a wider type, rounded to the element type once.
     Once,
-    /// The same, but each addition and the rounding to the element type may go to either of the two neighbours, not only to the nearest.
+    /// The same, but each step and the rounding to the element type may go to either of the two neighbours, not only to the nearest.
     OnceToNeighbour,
-    /// Rounded to the element type at each addition.
+    /// Rounded to the element type at each step.
     PerHop,
 }
 
@@ -114,14 +130,17 @@ pub struct Bounded {
 /// Sums of `W` elements, with `u` the unit roundoff of the element type, `A` the sum of magnitudes, `eta` the smallest subnormal:
 /// rounding per hop errs by at most `(W-1) u A` (Lange and Rump, BIT 57, 2017, 927-941); accumulating in f32 and rounding once by at most
 /// `u |s| + (1+u)(W-1) 2^-24 A + eta/2`, where each unit is twice as large if roundings may go to either neighbour. The average adds the error of the division (or of a multiplication by the rounded inverse, which
-/// libraries do before or after the sum). Returns `None` where no bound holds: a NaN or an infinity among the inputs, or magnitudes
+/// libraries do before or after the sum). Products: see `bounded_product`. Returns `None` where no bound holds: a NaN or an infinity among the inputs, or magnitudes
 /// that can overflow on the way.
 pub fn bounded<T: Element>(op: ReduceOp, roundings: Roundings, values: &[T]) -> Option<Bounded> {
     if values.iter().any(|v| !v.to_f64().is_finite()) {
         return None;
     }
-    if !op.adds() || !T::DTYPE.is_float() {
+    if !op.rounds() || !T::DTYPE.is_float() {
         return Some(Bounded { exact: reduce_in_order(op, values).to_f64(), bound: 0.0 });
+    }
+    if op == ReduceOp::Prod {
+        return bounded_product(roundings, values);
     }
     let world = values.len() as f64;
     let magnitudes: f64 = values.iter().map(|v| v.to_f64().abs()).sum();
@@ -156,6 +175,35 @@ pub fn bounded<T: Element>(op: ReduceOp, roundings: Roundings, values: &[T]) -> 
     Some(Bounded { exact, bound: bound + roundings_to_type * smallest_subnormal(T::DTYPE) * 0.5 + own_error })
 }
 
+/// The same for a product. With `n` roundings of unit `u` on the way, and `P` the product of the magnitudes above 1, which no partial product
+/// exceeds: each rounding errs by `u` of the partial product or, below the normal numbers, by `eta/2`, and the factors that are still to come make
+/// at most `P` of that. So the error is at most `((1+u)^n - 1) |exact| + n (1+u)^n P eta/2`.
+fn bounded_product<T: Element>(roundings: Roundings, values: &[T]) -> Option<Bounded> {
+    let (unit, eta) = (unit_roundoff(T::DTYPE), smallest_subnormal(T::DTYPE));
+    let hops = values.len() as f64 - 1.0;
+    let (acc_unit, acc_eta) = match T::DTYPE {
+        DType::F64 => (unit, eta),
+        _ => (unit_roundoff(DType::F32), smallest_subnormal(DType::F32)),
+    };
+    let either = if roundings == Roundings::OnceToNeighbour { 2.0 } else { 1.0 };
+    let (unit, acc_unit) = (either * unit, either * acc_unit);
+    // What one step may add relatively and absolutely, and what the rounding to the element type does at the end.
+    let (step, step_eta, end, end_eta) = match roundings {
+        Roundings::PerHop => (unit, eta, 0.0, 0.0),
+        Roundings::Once | Roundings::OnceToNeighbour => (acc_unit, acc_eta, unit, eta),
+    };
+    let growth = (hops * step.ln_1p() + end.ln_1p()).exp();
+    let above_one: f64 = values.iter().map(|v| v.to_f64().abs().max(1.0)).product();
+    if above_one * growth >= largest(T::DTYPE) {
+        return None;
+    }
+    let exact: f64 = values.iter().map(|v| v.to_f64()).product();
+    let absolute = either * 0.5 * growth * (hops * above_one * step_eta + end_eta);
+    // The product in f64 errs as well; so does one that libraries form in a type between the two.
+    let own_error = values.len() as f64 * (f64::EPSILON * exact.abs() + f64::from_bits(1) * above_one);
+    Some(Bounded { exact, bound: (growth - 1.0) * exact.abs() + absolute + own_error })
+}
+
 /// Half of the distance between 1 and the next number.
 pub fn unit_roundoff(dtype: DType) -> f64 {
     (-f64::from(dtype.precision())).exp2()
@@ -168,18 +216,27 @@ pub fn smallest_subnormal(dtype: DType) -> f64 {
         DType::F16 => half::f16::from_bits(1).to_f64(),
         DType::BF16 => half::bf16::from_bits(1).to_f64(),
         DType::F64 => f64::from_bits(1),
-        DType::I32 => 0.0,
+        DType::E4M3 => (-9f64).exp2(),
+        DType::E5M2 => (-16f64).exp2(),
+        DType::I8 | DType::U8 | DType::I32 | DType::U32 | DType::I64 | DType::U64 => 0.0,
     }
 }
 
-/// The largest finite number of the type.
+/// The largest finite number of the type; of 64-bit integers, as near as f64 comes to it.
 pub fn largest(dtype: DType) -> f64 {
     match dtype {
         DType::F32 => f64::from(f32::MAX),
         DType::F16 => half::f16::MAX.to_f64(),
         DType::BF16 => half::bf16::MAX.to_f64(),
         DType::F64 => f64::MAX,
+        DType::E4M3 => 448.0,
+        DType::E5M2 => 57344.0,
+        DType::I8 => f64::from(i8::MAX),
+        DType::U8 => f64::from(u8::MAX),
         DType::I32 => f64::from(i32::MAX),
+        DType::U32 => f64::from(u32::MAX),
+        DType::I64 => i64::MAX as f64,
+        DType::U64 => u64::MAX as f64,
     }
 }
 
@@ -198,6 +255,7 @@ fn sum_twice(values: impl Iterator<Item = f64>) -> f64 {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::collective::{E4M3, E5M2};
     use approx::assert_relative_eq;
     use half::bf16;
     use proptest::prelude::*;
@@ -265,6 +323,10 @@ mod tests {
             keeps_its_bound(op, &half, &orders)?;
             let single: Vec<f32> = raw.iter().map(|&bits| f32::from_bits(bits as u32)).collect();
             keeps_its_bound(op, &single, &orders)?;
+            let e4m3: Vec<E4M3> = raw.iter().map(|&bits| E4M3::from_bits(bits as u8)).collect();
+            keeps_its_bound(op, &e4m3, &orders)?;
+            let e5m2: Vec<E5M2> = raw.iter().map(|&bits| E5M2::from_bits(bits as u8)).collect();
+            keeps_its_bound(op, &e5m2, &orders)?;
         }
     }
 }

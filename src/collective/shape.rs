@@ -6,7 +6,8 @@ use serde::{Deserialize, Serialize};
 
 use super::{
     Collective,
-    dtype::{DType, Element},
+    dtype::DType,
+    element::Element,
     reduction::{ReduceOp, reduce_in_order},
 };
 use crate::with_element;

@@ -570,7 +570,7 @@ mod tests {
     #[case("all_reduce/two_shot:bf16,sum:w=2:n=1:root=1", "root 1 of all_reduce: it has no root")]
     #[case("all_to_all/push:bf16,copy:w=2:n=1:in_place", "in_place: all_to_all has no call in place")]
     #[case("all_to_all/push:bf16,copy:w=2:calls=push.1+[push.2.in_place]x2", "in_place: all_to_all has no call in place")]
-    #[case("all_reduce/two_shot:bf16,copy:w=2:n=1", "operator copy of all_reduce: expected one of sum, min, max, avg")]
+    #[case("all_reduce/two_shot:bf16,copy:w=2:n=1", "operator copy of all_reduce: expected one of sum, min, max, avg, prod")]
     #[case("all_reduce/tow_shot:bf16,sum:w=2:n=1", "unknown algorithm `tow_shot` of all_reduce: expected one of one_shot, two_shot")]
     #[case("all_reduce/two_shot:bf16,sum:n=1", "no world size (w=)")]
     #[case("all_reduce/two_shot:bf16,sum:w=2", "exactly one of n= and calls= must be given")]

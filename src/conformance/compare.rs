@@ -13,7 +13,7 @@ use super::{
     oracle::{Expected, oracle, same_bits, same_value},
 };
 use crate::{
-    collective::{DType, Destination, Element, ReduceOp, Shape, Sources, smallest_subnormal, unit_roundoff},
+    collective::{DType, Destination, Element, ReduceOp, Shape, Sources, largest, smallest_subnormal, unit_roundoff},
     contract::Contract,
     with_element,
 };
@@ -113,8 +113,20 @@ pub struct Shown {
 
 impl Shown {
     fn of<T: Element>(element: T) -> Shown {
-        Shown { bits: format!("{:#01$x}", element.bits(), 2 + 2 * size_of::<T>()), value: decimal(T::DTYPE, element.to_f64()) }
+        Shown { bits: format!("{:#01$x}", element.bits(), 2 + 2 * size_of::<T>()), value: text(element) }
     }
+}
+
+/// An element as a decimal number: all digits of an integer, the shortest that names a float.
+fn text<T: Element>(element: T) -> String {
+    if T::DTYPE.is_float() { decimal(T::DTYPE, element.to_f64()) } else { integer(element).to_string() }
+}
+
+/// The value of an integer.
+fn integer<T: Element>(element: T) -> i128 {
+    let above = 128 - 8 * T::DTYPE.size();
+    let shifted = i128::from(element.bits()) << above;
+    if T::DTYPE.is_signed() { shifted >> above } else { i128::from(element.bits()) }
 }
 
 /// The shortest decimal that is nearer to `value` than to its neighbours in the type.
@@ -223,7 +235,13 @@ fn samples<S>(head: &[(u64, u64)], sample: impl Fn(u64, u32) -> S) -> Vec<S> {
 
 fn sample<T: Element>((index, rank): (u64, u32), (from, inputs): (u32, &[T]), expected: Expected<T>, got: T) -> Sample {
     let bounded = expected.shown().expect("nothing is wrong where nothing is promised");
-    let error = (got.to_f64() - bounded.exact).abs();
+    let error = match expected {
+        // f64 does not tell all integers of 64 bits apart.
+        Expected::Copy(want) | Expected::Bits(want) | Expected::Value(want) if !T::DTYPE.is_float() => {
+            integer(got).abs_diff(integer(want)) as f64
+        }
+        _ => (got.to_f64() - bounded.exact).abs(),
+    };
     Sample {
         index,
         rank,
@@ -236,7 +254,7 @@ fn sample<T: Element>((index, rank): (u64, u32), (from, inputs): (u32, &[T]), ex
         error: error.is_finite().then_some(error),
         ulps: error.is_finite().then(|| error / ulp(T::DTYPE, bounded.exact)),
         bound: bounded.bound,
-        inputs: inputs.iter().map(|x| decimal(T::DTYPE, x.to_f64())).collect(),
+        inputs: inputs.iter().map(|x| text(*x)).collect(),
         from,
     }
 }
@@ -261,8 +279,8 @@ pub enum Relation<Third> {
     EqualBut(Destination),
     /// `other = -base`. Signs of zeros are not compared.
     Negated,
-    /// `other = base * 2^k`, as [`super::Transform::Scale`]. Elements that are subnormal, or overflow, on either side are not compared to
-    /// the bit: the former to within half of the smallest subnormal, scaled; the latter not at all.
+    /// `other = base * 2^k`, as [`super::Transform::Scale`]. Elements that are subnormal or were so before they were rounded, or overflow, on
+    /// either side are not compared to the bit: the former to within half of the smallest subnormal, scaled; the latter not at all.
     Scaled(i32),
     /// `other = base + this`, rounded once: exact for tagged payloads.
     Plus(Third),
@@ -385,9 +403,10 @@ fn related<T: Element>(relation: Relation<&[u8]>, index: u64, base: T, other: T)
         Relation::Scaled(exponent) if T::DTYPE.is_float() => {
             let normal = T::of_bits(super::inputs::Format::of(T::DTYPE).normal).to_f64();
             let eta = smallest_subnormal(T::DTYPE);
-            if [base, other, want].iter().any(|x| x.to_f64().is_infinite()) {
+            let overflowed = |x: &T| x.to_f64().is_infinite() || (T::DTYPE.saturates() && x.to_f64().abs() == largest(T::DTYPE));
+            if [base, other, want].iter().any(overflowed) {
                 true
-            } else if base.to_f64().abs() < normal || want.to_f64().abs() < normal {
+            } else if base.to_f64().abs() <= normal || want.to_f64().abs() <= normal {
                 (other.to_f64() - want.to_f64()).abs() <= 0.5 * eta * f64::from(exponent).exp2() + eta
             } else {
                 same_bits(other, want)

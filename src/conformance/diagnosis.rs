@@ -194,9 +194,15 @@ impl<'a, T: Element> Evidence<'a, T> {
         if !op.reduces() {
             all.add("NaN payload", "a NaN has another payload", |site| site.reference.is_nan() && site.got.is_nan());
         }
-        all.add("saturation", "the largest finite number instead of an infinity", move |site| {
-            site.reference.bits() & !sign == infinity && site.got.to_f64().abs() == largest(T::DTYPE)
-        });
+        if T::DTYPE.saturates() {
+            all.add("saturation", "an infinity or a NaN instead of the largest finite number", |site| {
+                site.reference.to_f64().abs() == largest(T::DTYPE) && !site.got.to_f64().is_finite()
+            });
+        } else {
+            all.add("saturation", "the largest finite number instead of an infinity", move |site| {
+                Some(site.reference.bits() & !sign) == infinity && site.got.to_f64().abs() == largest(T::DTYPE)
+            });
+        }
     }
 
     /// Where ranks have slots, or elements are one rank's: one was taken for another.
@@ -235,7 +241,7 @@ impl<'a, T: Element> Evidence<'a, T> {
                 self.allows(&inputs, site.got)
             });
         }
-        if !self.op.adds() {
+        if !self.op.rounds() {
             return;
         }
         for k in 0..world {
@@ -250,7 +256,7 @@ impl<'a, T: Element> Evidence<'a, T> {
             all.add("duplicate rank", format!("rank {k} is counted twice"), move |site| {
                 let mut inputs = site.inputs.clone();
                 inputs.push(inputs[k]);
-                inputs.len() <= crate::plan::MAX_WORLD && self.op == ReduceOp::Sum && self.allows(&inputs, site.got)
+                inputs.len() <= crate::plan::MAX_WORLD && self.op != ReduceOp::Avg && self.allows(&inputs, site.got)
             });
         }
     }
@@ -391,7 +397,7 @@ fn common_factor<T: Element>(sites: &[Site<T>]) -> Option<f64> {
     (sites.len() >= 4 && factor.is_finite() && factor != 0.0).then_some(factor)
 }
 
-/// The sum in rank order, rounded toward zero: the 16-bit types once, from f32 sums rounded to nearest; the others at every addition.
+/// The sum in rank order, rounded toward zero: the 8- and 16-bit types once, from f32 sums rounded to nearest; the others at every addition.
 fn sum_truncated<T: Element>(inputs: &[T]) -> T {
     if size_of::<T>() < 4 {
         let sum = inputs.iter().map(|x| x.widen()).reduce(T::add).expect("a group has at least one rank");

@@ -28,14 +28,14 @@ pub fn sequences(number: usize, seed: u64) -> Vec<Case> {
 
 /// `number` sequences of a collective's calls.
 pub(super) fn sequences_of(collective: Collective, number: usize, seed: u64) -> Vec<Case> {
-    drawn(sequence_of(collective, contenders(collective), &DType::ALL, collective.operators()), number, seed)
+    drawn(sequence_of(collective, contenders(collective), &DType::COMMON, collective.common_operators()), number, seed)
 }
 
 /// `number` sequences in which kernels take turns with copy engines, which make every second call.
 pub(super) fn sequences_by_copy_engine(collective: Collective, number: usize, seed: u64) -> Vec<Case> {
     let kernels = contenders(collective);
     let algorithms = [vec![COPY_ENGINE; kernels.len()], kernels].concat();
-    drawn(sequence_of(collective, algorithms, &DType::ALL, collective.operators()), number, seed)
+    drawn(sequence_of(collective, algorithms, &DType::COMMON, collective.common_operators()), number, seed)
 }
 
 /// `number` sequences in which algorithms that use multicast addresses take turns with those that do not: apart from the others, for a
@@ -58,7 +58,7 @@ fn drawn(strategy: impl Strategy<Value = Case>, number: usize, seed: u64) -> Vec
 /// and replayed, one rank may be late.
 pub fn sequence() -> impl Strategy<Value = Case> {
     let collective = Collective::AllReduce;
-    sequence_of(collective, contenders(collective), &DType::ALL, collective.operators())
+    sequence_of(collective, contenders(collective), &DType::COMMON, collective.common_operators())
 }
 
 fn sequence_of(

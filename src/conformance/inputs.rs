@@ -19,12 +19,14 @@ use crate::{
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum InputClass {
-    /// Integers so small that sums, and sums of two payloads' sums, are exact in every order.
+    /// Integers so small that sums, and sums of two payloads' sums, are exact in every order. Of types that hold too few of them for all ranks,
+    /// some ranks have zeros, in turn.
     Tagged,
-    /// Sums of four uniform numbers: mean 0, standard deviation 1.155, within -4 to 4. Integers: all 32 bits, so that sums wrap.
+    /// Sums of four uniform numbers: mean 0, standard deviation 1.155, within -4 to 4. Integers: all bits, so that sums wrap.
     Natural,
     /// One rank holds a large value, another its opposite, the others small ones: what is added between the two is lost, so the
-    /// result tells the order. All small for fewer than three ranks. Integers: all 32 bits.
+    /// result tells the order. All small for fewer than three ranks. Sums of `e4m3` are exact in f32, and tell a sum in f16. Integers: all
+    /// bits.
     Probe,
     /// NaN, infinities, signed zeros, subnormals, overflow, ties, and the bit patterns that kernels reserve. Integers: the extremes.
     Special,
@@ -72,7 +74,7 @@ pub enum Transform {
     None,
     /// Every element with the other sign: the sign bit flipped, integers wrapping.
     Negate,
-    /// Every element times this power of two, -126 to 127; integers modulo 32, wrapping. Special values stay as they are.
+    /// Every element times this power of two, -126 to 127; integers modulo their width, wrapping. Special values stay as they are.
     Scale(i32),
     /// Plus the payload of this other call, element by element, rounded to the element type: exact for tagged payloads. Special values
     /// stay as they are.
@@ -258,20 +260,28 @@ struct Source {
     world: u32,
 }
 
-/// Bits below which tagged sums stay, large and small values of a probe: those are `(1..=count) * 2^exponent`.
+/// Bits below which tagged sums stay, large and small values of a probe: those are `(1..=count) * 2^exponent`. Scaled by the harness, neither
+/// overflows.
 const fn scales(dtype: DType) -> (u32, i32, u32, i32) {
     match dtype {
         DType::F32 => (24, 30, 8, 0),
         DType::F16 => (11, 12, 3, -14),
         DType::BF16 => (8, 30, 8, 0),
         DType::F64 => (52, 60, 8, 0),
-        DType::I32 => (28, 0, 0, 0),
+        DType::E4M3 => (4, 6, 3, -7),
+        DType::E5M2 => (3, 13, 3, -14),
+        DType::I8 | DType::U8 => (5, 0, 0, 0),
+        DType::I32 | DType::U32 => (28, 0, 0, 0),
+        DType::I64 | DType::U64 => (50, 0, 0, 0),
     }
 }
 
-/// The largest magnitude of a tagged element: two sums of `world` such elements add up exactly.
-pub(super) fn tagged_reach(dtype: DType, world: u32) -> u64 {
-    (1 << scales(dtype).0) / (2 * u64::from(world))
+/// The largest magnitude of a tagged element, and how many of `world` ranks have others than zero: two sums of so many such elements add up
+/// exactly.
+pub(super) fn tagged_reach(dtype: DType, world: u32) -> (u64, u32) {
+    let half = (1u64 << scales(dtype).0) / 2;
+    let reach = (half / u64::from(world)).max(1);
+    (reach, u64::from(world).min(half / reach) as u32)
 }
 
 impl Source {
@@ -289,23 +299,29 @@ impl Source {
         match (self.class, T::DTYPE) {
             (InputClass::Tagged, _) => self.tagged(index),
             (InputClass::Natural, _) => self.natural(index),
-            (InputClass::Probe, DType::I32) => T::of_bits(word(self.own, index, 0) & 0xffff_ffff),
-            (InputClass::Probe, _) => self.probe(index),
-            (InputClass::Special, DType::I32) => self.special_integer(index),
-            (InputClass::Special, _) => self.special_bits(T::DTYPE, index).map_or_else(|| self.natural(index), T::of_bits),
+            (InputClass::Probe, dtype) if dtype.is_float() => self.probe(index),
+            (InputClass::Probe, _) => T::of_bits(word(self.own, index, 0)),
+            (InputClass::Special, dtype) if dtype.is_float() => {
+                self.special_bits(dtype, index).map_or_else(|| self.natural(index), T::of_bits)
+            }
+            (InputClass::Special, _) => self.special_integer(index),
         }
     }
 
     fn tagged<T: Element>(&self, index: u64) -> T {
-        let reach = tagged_reach(T::DTYPE, self.world);
+        let (reach, holders) = tagged_reach(T::DTYPE, self.world);
+        let turn = (u64::from(self.rank) + word(self.common, index, 0)) % u64::from(self.world);
+        if holders < self.world && turn >= u64::from(holders) {
+            return T::of_bits(0);
+        }
         let drawn = ((u128::from(word(self.own, index, 0)) * u128::from(2 * reach + 1)) >> 64) as i64;
-        T::narrow(T::from_i64(drawn - reach as i64))
+        T::narrow(T::from_i64(if T::DTYPE.is_signed() { drawn - reach as i64 } else { drawn }))
     }
 
     fn natural<T: Element>(&self, index: u64) -> T {
         let word_0 = word(self.own, index, 0);
         if !T::DTYPE.is_float() {
-            return T::of_bits(word_0 >> 32);
+            return T::of_bits(high_bits(T::DTYPE, word_0));
         }
         let high = (word_0 & 0xffff) + (word_0 >> 16 & 0xffff) + (word_0 >> 32 & 0xffff) + (word_0 >> 48);
         let sum = ((high << 44) + (word(self.own, index, 1) >> 20)) as i64 - ((131_070 << 44) + (1 << 43));
@@ -330,18 +346,20 @@ impl Source {
         times_two_to(i64::from(1 + turn % count), small)
     }
 
-    /// The bits of a special element, or none where it is natural.
+    /// The bits of a special element, or none where it is natural. Where a type has no infinity its largest number takes the place.
     fn special_bits(&self, dtype: DType, index: u64) -> Option<u64> {
-        let Format { sign, infinity, normal, quiet, one, half_ulp, width } = Format::of(dtype);
+        let format = Format::of(dtype);
+        let Format { sign, largest, normal, one, half_ulp, width, .. } = format;
+        let infinity = format.infinity.unwrap_or(largest);
         let (common, own) = (word(self.common, index, 0), word(self.own, index, 0));
         let (first, second) = pick(common, self.world);
         let (is_first, is_second) = (self.rank == first, self.rank == second);
         let common_sign = if common & 1 == 1 { sign } else { 0 };
-        let small = 1 + own % 7;
-        let nan = infinity | quiet | own & (quiet - 1);
-        let largest = infinity - 1;
-        // Neighbours share a situation, so that reserved 32-bit words appear in 16-bit types too.
-        match word(self.common, index >> 1, 1) >> 60 {
+        let small = 1 + own % (normal - 1).min(7);
+        let nan = format.nan(own);
+        // Neighbours share a situation, so that reserved 32-bit words appear in narrower types too.
+        let shared = if width == 8 { 2 } else { 1 };
+        match word(self.common, index >> shared, 1) >> 60 {
             0 => Some(sign),
             1 => Some(if is_first { 0 } else { sign }),
             2 => is_first.then_some(nan),
@@ -357,13 +375,17 @@ impl Source {
                 _ => 0,
             }),
             9 => Some(small | common_sign),
-            10 => Some(if is_first { normal } else { small | sign }),
+            // In 8 bits, ranks with more than the smallest would soon have more than the first.
+            10 if is_first => Some(normal),
+            10 if width == 8 => Some(sign | 1),
+            10 => Some(sign | small),
             11 => is_first.then_some(match width {
+                8 => u64::from(index & 3 == 3) << 7,
                 16 => (index & 1) << 15,
                 32 => 0x8000_0000,
                 _ => 0x8000_0000_8000_0000,
             }),
-            12 => is_first.then_some(0xfffa_fffa_fffa_fffa & u64::MAX >> (64 - width)),
+            12 => is_first.then_some(0xfffa_fffa_fffa_fffa >> if width == 8 { 8 * (index & 1) } else { 0 } & u64::MAX >> (64 - width)),
             13 if is_first => Some(one),
             14 if is_first => Some(one + 1),
             13 | 14 => Some(if is_second { half_ulp } else { 0 }),
@@ -372,18 +394,23 @@ impl Source {
     }
 
     fn special_integer<T: Element>(&self, index: u64) -> T {
-        let drawn = word(self.own, index, 0);
+        let (drawn, top) = (word(self.own, index, 0), 1u64 << (8 * T::DTYPE.size() - 1));
         T::of_bits(match drawn & 7 {
-            0 => 0x8000_0000,
-            1 => 0x7fff_ffff,
-            2 => 0xffff_ffff,
+            0 => top,
+            1 => top - 1,
+            2 => u64::MAX,
             3 => 0,
             4 => 1,
-            5 => 0x8000_0001,
-            6 => 0x7fff_fffe,
-            _ => drawn >> 32,
+            5 => top | 1,
+            6 => top - 2,
+            _ => high_bits(T::DTYPE, drawn),
         })
     }
+}
+
+/// The highest bits of a drawn word, as many as the type has.
+fn high_bits(dtype: DType, drawn: u64) -> u64 {
+    drawn >> (64 - 8 * dtype.size())
 }
 
 /// Two different ranks from a common word; the same one twice where there is only one.
@@ -397,11 +424,15 @@ fn pick(common: u64, world: u32) -> (u32, u32) {
 /// Bit patterns of a float type.
 pub(super) struct Format {
     pub(super) sign: u64,
-    pub(super) infinity: u64,
+    /// `e4m3` has none.
+    pub(super) infinity: Option<u64>,
+    /// The largest finite number.
+    pub(super) largest: u64,
     /// The smallest normal number.
     pub(super) normal: u64,
-    /// The bit of a NaN that makes it quiet.
+    /// A quiet NaN, and the bits that its payload may have besides.
     quiet: u64,
+    payload: u64,
     one: u64,
     /// Half of the distance between one and the next number.
     half_ulp: u64,
@@ -412,14 +443,27 @@ impl Format {
     pub(super) const fn of(dtype: DType) -> Format {
         let (width, precision) = (8 * dtype.size() as u32, dtype.precision());
         let bias = (1u64 << (width - precision - 1)) - 1;
-        Format {
-            sign: 1 << (width - 1),
-            infinity: ((1 << (width - precision)) - 1) << (precision - 1),
-            normal: 1 << (precision - 1),
-            quiet: 1 << (precision - 2),
-            one: bias << (precision - 1),
-            half_ulp: (bias - precision as u64) << (precision - 1),
-            width,
+        let (sign, normal) = (1 << (width - 1), 1 << (precision - 1));
+        let infinity = sign - normal;
+        // In e4m3 only the last pattern is no number.
+        let (infinity, largest, quiet, payload) = match dtype {
+            DType::E4M3 => (None, sign - 2, sign - 1, 0),
+            _ => (Some(infinity), infinity - 1, infinity | normal >> 1, (normal >> 1) - 1),
+        };
+        let (one, half_ulp) = (bias << (precision - 1), (bias - precision as u64) << (precision - 1));
+        Format { sign, infinity, largest, normal, quiet, payload, one, half_ulp, width }
+    }
+
+    /// A quiet NaN, with what it may have of this payload.
+    pub(super) const fn nan(&self, payload: u64) -> u64 {
+        self.quiet | payload & self.payload
+    }
+
+    /// What overflows: an infinity, or the largest number of a type that saturates.
+    pub(super) const fn overflow(&self, dtype: DType) -> u64 {
+        match self.infinity {
+            Some(infinity) if !dtype.saturates() => infinity,
+            _ => self.largest,
         }
     }
 }

@@ -4,6 +4,7 @@ mod by_copy_engine;
 mod chosen;
 mod others;
 mod over_multicast;
+mod types;
 
 use super::{
     case::{Case, Fault, Graph, Item, Shot, Skew},
@@ -150,6 +151,7 @@ fn smoke(seed: u64) -> Vec<Case> {
     cases.extend(over_multicast::smoke(seed));
     cases.extend(others::smoke(seed));
     cases.extend(by_copy_engine::COLLECTIVES.into_iter().flat_map(|of| by_copy_engine::smoke(of, seed)));
+    cases.extend(types::smoke(seed));
     cases
 }
 
@@ -157,8 +159,8 @@ fn merge(seed: u64) -> Vec<Case> {
     let mut choice = Choice(seed);
     let mut cases = Vec::new();
     for algorithm in contenders(Collective::AllReduce) {
-        for dtype in DType::ALL {
-            for op in ReduceOp::ALL {
+        for dtype in DType::COMMON {
+            for op in ReduceOp::COMMON {
                 for world in 1..=8 {
                     for inputs in InputClass::ALL {
                         for peer in with_and_without_peer(algorithm, &mut choice) {
@@ -200,8 +202,8 @@ fn merge(seed: u64) -> Vec<Case> {
     }
     cases.extend(generate::sequences(600, seed));
     for algorithm in contenders(Collective::AllReduce) {
-        for dtype in DType::ALL {
-            for (turn, op) in ReduceOp::ALL.into_iter().enumerate() {
+        for dtype in DType::COMMON {
+            for (turn, op) in ReduceOp::COMMON.into_iter().enumerate() {
                 let inputs = InputClass::ALL[turn % InputClass::ALL.len()];
                 cases.push(modest((Collective::AllReduce, algorithm), (dtype, op), LARGEST_WORLD, inputs, seed, &mut choice));
             }
@@ -215,6 +217,7 @@ fn merge(seed: u64) -> Vec<Case> {
     cases.extend(over_multicast::OTHERS.into_iter().flat_map(|of| over_multicast::merge(of, seed, &mut choice)));
     cases.extend(by_copy_engine::COLLECTIVES.into_iter().flat_map(|of| by_copy_engine::merge(of, seed)));
     cases.extend(chosen::merge(seed));
+    cases.extend(types::merge(seed));
     cases
 }
 
@@ -419,8 +422,8 @@ mod tests {
             seen.insert((case.algorithm.clone(), case.dtype, case.op, case.world, case.inputs));
         }
         for algorithm in ["one_shot", "two_shot", "one_shot_push"] {
-            for dtype in DType::ALL {
-                for op in ReduceOp::ALL {
+            for dtype in DType::COMMON {
+                for op in ReduceOp::COMMON {
                     for world in 1..=8 {
                         for inputs in InputClass::ALL {
                             assert!(
@@ -467,7 +470,7 @@ mod tests {
                 }
             }
             let reduces = collective.operators()[0].reduces();
-            let dtypes = if reduces { vec![DType::F32, DType::F16, DType::BF16] } else { DType::ALL.to_vec() };
+            let dtypes = if reduces { vec![DType::F32, DType::F16, DType::BF16] } else { DType::COMMON.to_vec() };
             assert!(dtypes.into_iter().all(|dtype| any(&|c| c.dtype == dtype)), "{collective}");
             assert!(any(&|c| c.in_place) && any(&|c| c.graph.replays > 0) && any(&|c| c.skew.is_some()), "{collective}");
         }
@@ -485,14 +488,17 @@ mod tests {
         for collective in by_copy_engine::COLLECTIVES {
             let any = |is: &dyn Fn(&Case) -> bool| all.iter().any(|case| case.collective == collective && is(case));
             for world in (1..=8).chain([16]) {
-                for dtype in DType::ALL {
+                for dtype in DType::COMMON {
                     assert!(any(&|c| (c.dtype, c.world) == (dtype, world)), "{collective} {dtype} {world}");
                 }
                 assert!(any(&|c| c.world == world && c.graph.replays > 0), "{world}");
                 assert_eq!(any(&|c| c.world == world && c.in_place), collective.has_in_place(), "{collective} {world}");
             }
             for inputs in InputClass::ALL {
-                assert!(collective.operators().iter().all(|&op| any(&|c| (c.op, c.inputs) == (op, inputs))), "{collective} {inputs}");
+                assert!(
+                    collective.common_operators().iter().all(|&op| any(&|c| (c.op, c.inputs) == (op, inputs))),
+                    "{collective} {inputs}"
+                );
             }
             assert!(any(&|c| c.peer.is_some()) && any(&|c| c.skew.is_some()) && any(&|c| c.groups() > 1) && any(&|c| c.count > 1 << 29));
         }
@@ -503,14 +509,14 @@ mod tests {
         let cases = List::Merge.cases(0);
         for (collective, algorithm) in others::algorithms() {
             let own: Vec<&Case> = cases.iter().filter(|case| (case.collective, &*case.algorithm) == (collective, algorithm)).collect();
-            assert!((250..500).contains(&own.len()), "{}", own.len());
+            assert!((250..550).contains(&own.len()), "{}", own.len());
             let any = |is: &dyn Fn(&Case) -> bool| own.iter().any(|case| is(case));
-            for dtype in DType::ALL {
+            for dtype in DType::COMMON {
                 for inputs in InputClass::ALL {
                     for world in (1..=8).chain([16]) {
                         assert!(any(&|c| (c.dtype, c.inputs, c.world) == (dtype, inputs, world)), "{algorithm} {dtype} {inputs} {world}");
                     }
-                    for &op in collective.operators() {
+                    for &op in collective.common_operators() {
                         assert!(any(&|c| (c.dtype, c.inputs, c.op) == (dtype, inputs, op)), "{algorithm} {dtype} {inputs} {op}");
                     }
                 }

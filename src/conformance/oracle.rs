@@ -42,7 +42,7 @@ enum Specials {
 
 /// Chooses the sharpest rule that the contract supports for a class of inputs.
 ///
-/// Minima, maxima, integers and tagged sums are exact in every order. Where the contract promises nothing about special values, elements
+/// Where [every order gives the same](is_exact), that is the rule. Where the contract promises nothing about special values, elements
 /// whose inputs are finite and cannot overflow are held to the bound, with subnormals possibly flushed; the rest is not judged.
 pub fn oracle(contract: &Contract, op: ReduceOp, dtype: DType, class: InputClass) -> Oracle {
     let specials = match class {
@@ -50,7 +50,7 @@ pub fn oracle(contract: &Contract, op: ReduceOp, dtype: DType, class: InputClass
         InputClass::Special if dtype.is_float() => Specials::Open,
         _ => Specials::Absent,
     };
-    let exact = !op.adds() || !dtype.is_float() || (op == ReduceOp::Sum && class == InputClass::Tagged);
+    let exact = is_exact(op, dtype, class);
     let rule = match contract.order {
         Order::Copied => Rule::Copied,
         _ if specials == Specials::Open => Rule::Bound(contract.roundings),
@@ -60,6 +60,11 @@ pub fn oracle(contract: &Contract, op: ReduceOp, dtype: DType, class: InputClass
         Order::Any => Rule::Bound(contract.roundings),
     };
     Oracle { op, rule, specials }
+}
+
+/// Whether reductions come out the same in every order: minima, maxima, integers and tagged sums.
+pub(super) fn is_exact(op: ReduceOp, dtype: DType, class: InputClass) -> bool {
+    !op.rounds() || !dtype.is_float() || (op == ReduceOp::Sum && class == InputClass::Tagged)
 }
 
 impl Oracle {
@@ -103,6 +108,9 @@ impl Oracle {
         if self.specials == Specials::Open {
             return Expected::Anything("the contract says nothing about special values");
         }
+        if self.op == ReduceOp::Prod {
+            return Expected::Anything("whether partial products overflow depends on the order");
+        }
         nonfinite_sum(self.op, inputs)
     }
 }
@@ -111,9 +119,9 @@ impl Oracle {
 fn nonfinite_sum<T: Element>(op: ReduceOp, inputs: &[T]) -> Expected<T> {
     let any = |is: fn(f64) -> bool| inputs.iter().any(|x| is(x.to_f64()));
     let (up, down) = (any(|x| x == f64::INFINITY), any(|x| x == f64::NEG_INFINITY));
-    let infinity = Format::of(T::DTYPE).infinity;
+    let format = Format::of(T::DTYPE);
     if any(f64::is_nan) || (up && down) {
-        return Expected::Value(T::of_bits(infinity | 1));
+        return Expected::Value(T::of_bits(format.nan(0)));
     }
     let finite = inputs.iter().map(|x| x.to_f64()).filter(|x| x.is_finite());
     let magnitudes: f64 = finite.clone().map(f64::abs).sum();
@@ -121,7 +129,7 @@ fn nonfinite_sum<T: Element>(op: ReduceOp, inputs: &[T]) -> Expected<T> {
     let overflows = op == ReduceOp::Sum && finite.clone().map(|x| x / largest(T::DTYPE)).sum::<f64>().abs() >= 2.0;
     // A finite part that may overflow could meet the infinity with the other sign.
     if (up || down) && (one_sign || magnitudes < largest(T::DTYPE)) || one_sign && overflows {
-        let value = T::of_bits(infinity);
+        let value = T::of_bits(format.overflow(T::DTYPE));
         return Expected::Value(if any(|x| x < 0.0) && !up { value.negate() } else { value });
     }
     Expected::Anything("whether partial sums overflow depends on the order")

@@ -57,23 +57,24 @@ pub struct Orders {
     pub ranks: Vec<(u32, Vec<Run>)>,
 }
 
-/// M and the unit of a type, if its sums round. A unit times the ranks must be lost beside M, in the type and in f32.
+/// M and the unit of a type, if its sums round and can count the ranks. A unit times the ranks must be lost beside M, in the type and in f32.
 fn probe(dtype: DType) -> Option<(f64, f64)> {
     match dtype {
         DType::F32 | DType::BF16 => Some((f64::from(1u32 << 30), 1.0)),
         DType::F16 => Some((f64::from(1u32 << 15), 1.0 / f64::from(1u32 << 14))),
         DType::F64 => Some(((1u64 << 60) as f64, 1.0)),
-        DType::I32 => None,
+        // Sums of e4m3 in f32 are exact as integers' are, and e5m2 counts no more than eight units.
+        DType::E4M3 | DType::E5M2 | DType::I8 | DType::U8 | DType::I32 | DType::U32 | DType::I64 | DType::U64 => None,
     }
 }
 
 fn encode(dtype: DType, value: f64) -> Vec<u8> {
     match dtype {
-        DType::F32 => (value as f32).to_le_bytes().to_vec(),
         DType::F16 => f16::from_f64(value).to_le_bytes().to_vec(),
         DType::BF16 => bf16::from_f64(value).to_le_bytes().to_vec(),
         DType::F64 => value.to_le_bytes().to_vec(),
-        DType::I32 => (value as i32).to_le_bytes().to_vec(),
+        DType::F32 => (value as f32).to_le_bytes().to_vec(),
+        _ => unreachable!("no probe of {dtype}"),
     }
 }
 
@@ -129,7 +130,8 @@ pub fn reveal(
     if !collective.operators().contains(&ReduceOp::Sum) {
         return Err(refused(format!("{collective} adds nothing")));
     }
-    let (large, unit) = probe(dtype).ok_or_else(|| refused(format!("sums of {dtype} are exact in any order")))?;
+    let why_not = if dtype == DType::E5M2 { "cannot count the ranks" } else { "are exact in any order" };
+    let (large, unit) = probe(dtype).ok_or_else(|| refused(format!("sums of {dtype} {why_not}")))?;
     let shape = Shape::new(collective, world, count);
     let (call, buffers) =
         Call::on_its_own(shape, dtype, ReduceOp::Sum).map_err(|error| MachineError::Invalid { reason: error.to_string() })?;

@@ -413,6 +413,10 @@ pub(super) mod tests {
     fn what_a_peer_cannot_do_is_not_supported_with_the_reason() {
         let verdict = judged("all_reduce/two_shot:f64,sum:w=2:n=4:peer=nccl_symmetric_ll", |_, _| {});
         assert_eq!(verdict.status, Status::NotSupported);
-        assert!(verdict.reason.contains("symmetric kernels do sums of f32, f16 and bf16"), "{}", verdict.reason);
+        assert!(
+            verdict.reason.contains("symmetric kernels do sums of f32, f16, bf16, e4m3 and e5m2, not sum of f64"),
+            "{}",
+            verdict.reason
+        );
     }
 }

@@ -10,6 +10,7 @@ use super::{
     case::{Case, Fault, Graph, Item, Shot, Skew},
     compare::Relation,
     inputs::{InputClass, Payload, Transform},
+    oracle::is_exact,
 };
 use crate::{
     algorithms::{self, Algorithm, Target},
@@ -262,8 +263,7 @@ impl Stages<'_> {
         if let Some(peer) = &case.peer {
             let shot = Shot { algorithm: peer.clone(), ..shot };
             let other = self.eager(Planned { by_peer: true, ..self.plan(peer, shot, 0, first)? });
-            let exact = !case.op.adds() || !case.dtype.is_float() || (case.op == ReduceOp::Sum && case.inputs == InputClass::Tagged);
-            let applies = if exact && (case.inputs != InputClass::Special || !case.op.reduces()) {
+            let applies = if is_exact(case.op, case.dtype, case.inputs) && (case.inputs != InputClass::Special || !case.op.reduces()) {
                 Ok(())
             } else {
                 Err("each is held against its own contract: no order gives the same bits")
@@ -304,13 +304,16 @@ fn negation_applies(case: &Case, contract: &Contract) -> Result<(), &'static str
     if !case.op.reduces() {
         return Err(NO_ARITHMETIC);
     }
-    if !case.op.adds() {
-        return Err("min of negated inputs is max");
+    match case.op {
+        ReduceOp::Min | ReduceOp::Max => return Err("min of negated inputs is max"),
+        ReduceOp::Prod => return Err("as many signs as ranks are multiplied"),
+        ReduceOp::Sum | ReduceOp::Avg | ReduceOp::Copy => {}
     }
     if case.inputs == InputClass::Special && !contract.special_values {
         return Err("the contract does not promise it for special values");
     }
-    if !case.dtype.is_float() && case.op == ReduceOp::Avg && case.inputs != InputClass::Tagged {
+    let wraps = !case.dtype.is_float() && (case.inputs != InputClass::Tagged || !case.dtype.is_signed());
+    if case.op == ReduceOp::Avg && wraps {
         return Err("wrapped sums do not average symmetrically");
     }
     if !contract.equal_run_to_run { Err("the contract does not promise it") } else { Ok(()) }
@@ -322,6 +325,9 @@ fn scaling_applies(case: &Case, contract: &Contract) -> Result<(), &'static str>
     }
     if case.inputs == InputClass::Special {
         return Err("special values overflow and underflow when scaled");
+    }
+    if case.op == ReduceOp::Prod {
+        return Err("as many factors as ranks are multiplied");
     }
     if !case.dtype.is_float() && (case.inputs != InputClass::Tagged || case.op == ReduceOp::Avg) {
         return Err("scaled integers wrap or truncate");

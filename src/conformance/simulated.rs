@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use super::inputs::{InputClass, Payload, Transform};
 use crate::{
+    algorithms::reduction::of_argument,
     collective::{Collective, DType, ReduceOp, Shape},
     machine::{CANARY, Machine, MachineError, MachineInfo, Run},
     plan::{Arg, BufferSpec, Fill, Launch, NcclCall, Op, Plan, Region, Script, Step},
@@ -130,8 +131,7 @@ impl Simulated {
         };
         let regions = slices.iter().filter_map(|slice| if let Arg::Address(region) = slice { Some(region) } else { None });
         let inputs: Vec<Vec<u8>> = regions.map(|region| self.bytes(group, rank, region).to_vec()).collect();
-        let (dtype, op) = reduction(&launch.entry);
-        let op = if *average == 1 { ReduceOp::Avg } else { op };
+        let (dtype, op) = reduction(&launch.entry, *average);
         let results = Shape::new(Collective::AllReduce, *world, *count).results(dtype, op, &inputs);
         self.bytes(group, rank, output).copy_from_slice(&results[0]);
     }
@@ -171,30 +171,34 @@ fn launched(launch: &Launch, world: u32) -> (Collected, (Region, Region)) {
                 ([Arg::U32(average), ..], false) => (*average, 0),
                 _ => (0, 0),
             };
-            (input, output, *count, average == 1, root)
+            (input, output, *count, average, root)
         }
         [Arg::Address(input), Arg::Address(output), Arg::U32(count), Arg::U32(average), _] => {
-            (input, output, u64::from(*count), *average == 1, 0)
+            (input, output, u64::from(*count), *average, 0)
         }
-        [Arg::Address(input), Arg::Address(output), Arg::U32(count), Arg::Struct(_)] => (input, output, u64::from(*count), false, 0),
+        [Arg::Address(input), Arg::Address(output), Arg::U32(count), Arg::Struct(_)] => (input, output, u64::from(*count), 0, 0),
         other => panic!("a kernel's arguments: {other:?}"),
     };
     let (dtype, op) = match launch.entry.rsplit('_').next() {
         // Of copies the width is known only: any type of it does.
+        Some("b8") => (DType::U8, ReduceOp::Copy),
         Some("b16") => (DType::BF16, ReduceOp::Copy),
         Some("b32") => (DType::I32, ReduceOp::Copy),
         Some("b64") => (DType::F64, ReduceOp::Copy),
-        _ => reduction(&launch.entry),
+        _ => reduction(&launch.entry, average),
     };
-    let op = if average { ReduceOp::Avg } else { op };
     let shape = Shape::new(collective, world, count).with_root(root);
     (Collected { shape, dtype, op, ranks: Vec::new() }, (input.clone(), output.clone()))
 }
 
-/// Type and operator that an entry's name ends with.
-fn reduction(entry: &str) -> (DType, ReduceOp) {
+/// Type and operator that an entry's name ends with, or its `average` argument says.
+fn reduction(entry: &str, average: u32) -> (DType, ReduceOp) {
     let mut parts = entry.rsplit('_');
-    let op = parts.next().and_then(|op| op.parse().ok()).expect("an operator");
+    let last = parts.next().unwrap_or_default();
+    if last == "any" {
+        return of_argument(average);
+    }
+    let op = if average == 1 { ReduceOp::Avg } else { last.parse().expect("an operator") };
     (parts.next().and_then(|dtype| dtype.parse().ok()).expect("a type"), op)
 }
 

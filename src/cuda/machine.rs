@@ -51,6 +51,9 @@ const MOST_STREAMS_OF_SHARING_RANKS: usize = 4;
 const MOST_CONNECTIONS: usize = 32;
 const CONNECTIONS_VARIABLE: &str = "CUDA_DEVICE_MAX_CONNECTIONS";
 
+/// The least compute capability on which NCCL reduces 8-bit floats.
+const NCCL_REDUCES_EIGHT_BITS_SINCE: (i32, i32) = (9, 0);
+
 /// Variables of the environment that change what NCCL does and therefore belong to a record.
 const RECORDED_VARIABLES: [&str; 4] = ["NCCL_ALGO", "NCCL_PROTO", "NCCL_SYM_KERNEL", "NCCL_NVLS_ENABLE"];
 
@@ -505,6 +508,12 @@ impl Machine for CudaMachine {
             let reason =
                 "kernels take multicast addresses, and this version creates no multicast objects: multimem runs on the emulator only";
             return Err(MachineError::NotSupported { reason: reason.into() });
+        }
+        let oldest = self.of_rank[..needs.world].iter().map(|device| device.capability).min();
+        if needs.nccl_of_eight_bits && oldest < Some(NCCL_REDUCES_EIGHT_BITS_SINCE) {
+            return Err(MachineError::NotSupported {
+                reason: "NCCL reduces 8-bit floats on GPUs of compute capability 9.0 and newer".into(),
+            });
         }
         let run = self.run_valid(script, &needs, deadline).and_then(|run| self.confirm_path(&needs).map(|()| run));
         self.lost = matches!(run, Err(MachineError::Hang { .. } | MachineError::Fault { .. }));

@@ -322,6 +322,13 @@ fn data_type(dtype: DType) -> ncclDataType_t {
         DType::BF16 => ncclDataType_t::ncclBfloat16,
         DType::F64 => ncclDataType_t::ncclFloat64,
         DType::I32 => ncclDataType_t::ncclInt32,
+        DType::E4M3 => ncclDataType_t::ncclFloat8e4m3,
+        DType::E5M2 => ncclDataType_t::ncclFloat8e5m2,
+        DType::I8 => ncclDataType_t::ncclInt8,
+        DType::U8 => ncclDataType_t::ncclUint8,
+        DType::U32 => ncclDataType_t::ncclUint32,
+        DType::I64 => ncclDataType_t::ncclInt64,
+        DType::U64 => ncclDataType_t::ncclUint64,
     }
 }
 
@@ -332,6 +339,7 @@ fn operator(op: ReduceOp) -> u32 {
         ReduceOp::Min => sys::ncclRedOp_t::ncclMin as u32,
         ReduceOp::Max => sys::ncclRedOp_t::ncclMax as u32,
         ReduceOp::Avg => sys::ncclRedOp_t::ncclAvg as u32,
+        ReduceOp::Prod => sys::ncclRedOp_t::ncclProd as u32,
     }
 }
 

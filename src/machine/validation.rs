@@ -37,6 +37,8 @@ pub(crate) struct Needs {
     pub(crate) groups: BTreeSet<usize>,
     /// Groups that NCCL is called on, and whether with windows.
     pub(crate) nccl: BTreeMap<usize, bool>,
+    /// Whether NCCL is to reduce 8-bit floats.
+    pub(crate) nccl_of_eight_bits: bool,
     /// Whether kernels take multicast addresses.
     pub(crate) multicast: bool,
 }
@@ -80,6 +82,8 @@ pub(crate) fn validate<G: Members>(script: &Script, groups: &[G], library: &Libr
                 needs.multicast |= takes_multicast(plan);
                 for call in nccl_calls(plan) {
                     *needs.nccl.entry(number).or_default() |= call.windows;
+                    let (dtype, op) = (call.call.dtype, call.call.op);
+                    needs.nccl_of_eight_bits |= dtype.is_float() && dtype.size() == 1 && op.reduces();
                 }
             }
         }
@@ -210,7 +214,10 @@ fn check_arg(arg: &Arg, group: &impl Members, known: &impl Fn(&Region) -> Result
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::plan::{BufferSpec, Build, Role};
+    use crate::{
+        collective::{Collective, DType, ReduceOp},
+        plan::{BufferSpec, Build, RankCall, Role},
+    };
     use rstest::rstest;
 
     /// Two ranks.
@@ -256,7 +263,27 @@ mod tests {
         let capture = Step::Capture { graph: 7, group: 0, plans: vec![Arc::new(Plan::per_rank("p", 2, |_| vec![fill()]))] };
         let steps = vec![Step::Mark, enqueue(0, 1, 2, fill()), capture, Step::Replay { graph: 7, stream: 2 }, Step::Leave { rank: 1 }];
         let needs = validate(&Script { steps }, &groups(), &Library::default()).unwrap();
-        assert_eq!(needs, Needs { world: 2, streams: 3, groups: [0].into(), nccl: BTreeMap::new(), multicast: false });
+        assert_eq!(
+            needs,
+            Needs { world: 2, streams: 3, groups: [0].into(), nccl: BTreeMap::new(), nccl_of_eight_bits: false, multicast: false }
+        );
+    }
+
+    /// If this fails, a GPU that NCCL reduces no 8-bit floats on is taken for broken, or is spared copies of them.
+    #[rstest]
+    #[case(Collective::AllReduce, DType::E4M3, ReduceOp::Sum, true)]
+    #[case(Collective::Broadcast, DType::E5M2, ReduceOp::Copy, false)]
+    #[case(Collective::AllReduce, DType::I8, ReduceOp::Sum, false)]
+    fn eight_bit_floats_are_a_need_where_nccl_reduces_them(
+        #[case] collective: Collective,
+        #[case] dtype: DType,
+        #[case] op: ReduceOp,
+        #[case] needed: bool,
+    ) {
+        let (input, output) = (Region::new("a", 0, 8), Region::new("a", 8, 8));
+        let call = RankCall { collective, dtype, op, count: 8, root: 0, input, output };
+        let script = Script { steps: vec![enqueue(0, 0, 2, Op::Nccl(NcclCall { call, windows: false }))] };
+        assert_eq!(validate(&script, &groups(), &Library::default()).unwrap().nccl_of_eight_bits, needed);
     }
 
     #[test]

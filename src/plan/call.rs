@@ -434,7 +434,7 @@ mod tests {
         assert_eq!(error.to_string(), "op sum: all_gather has copy");
         let copy = RankCall { op: ReduceOp::Copy, ..slots(Collective::ReduceScatter, ("input", 0), ("output", 0)) };
         let error = Call::of_all_ranks(&copy, 2, &buffers()).unwrap_err();
-        assert_eq!(error.to_string(), "op copy: reduce_scatter has sum, min, max, avg");
+        assert_eq!(error.to_string(), "op copy: reduce_scatter has sum, min, max, avg, prod");
     }
 
     #[test]

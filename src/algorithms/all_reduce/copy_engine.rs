@@ -1,7 +1,7 @@
 //! `all_reduce/copy_engine`: copy engines bring slices together, each rank reduces its own, copy engines bring it to all. See
 //! kernels/all_reduce/copy_engine.cu.
 
-use super::{average, entry, plan_name};
+use super::{entry, plan_name, reduction};
 use crate::{
     algorithms::{
         Algorithm, MAX_BLOCKS, THREADS, Target, blocks_for,
@@ -117,7 +117,7 @@ fn reduce(call: &Call, slices: &Slices, rank: u32) -> Op {
             Arg::Struct(addresses),
             Arg::U64(output.bytes / call.dtype.size()),
             Arg::Address(output),
-            average(call),
+            reduction(call),
             Arg::U32(call.world()),
         ],
     })

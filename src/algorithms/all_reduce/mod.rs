@@ -14,7 +14,7 @@ pub use one_shot::OneShot;
 pub use one_shot_push::OneShotPush;
 pub use two_shot::TwoShot;
 
-use super::{average, plan_name};
+use super::{plan_name, reduction};
 use crate::plan::Call;
 
 /// The entry point for a call: `all_reduce_two_shot_bf16_sum`.

@@ -1,6 +1,6 @@
 //! `all_reduce/one_shot`: every rank pulls every rank's input. See kernels/all_reduce/one_shot.cu.
 
-use super::{average, entry, plan_name};
+use super::{entry, plan_name, reduction};
 use crate::{
     algorithms::{Algorithm, THREADS, Target, blocks_for, staging, sync_argument, synchronisation},
     collective::{Collective, DType},
@@ -57,7 +57,7 @@ impl Algorithm for OneShot {
                     Arg::Peers(input.clone()),
                     Arg::Address(call.output.clone()),
                     Arg::U64(call.count),
-                    average(call),
+                    reduction(call),
                     sync_argument(NAME, rank, call.world()),
                 ],
             });

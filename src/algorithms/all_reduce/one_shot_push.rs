@@ -1,6 +1,6 @@
 //! `all_reduce/one_shot_push`: every rank pushes its input to all in lines that carry their flag. See kernels/all_reduce/one_shot_push.cu.
 
-use super::{average, entry, plan_name};
+use super::{entry, plan_name, reduction};
 use crate::{
     algorithms::{Algorithm, Target, lines, sync_argument_of},
     collective::{Collective, DType},
@@ -57,7 +57,7 @@ impl Algorithm for OneShotPush {
                     Arg::Address(call.input.clone()),
                     Arg::Address(call.output.clone()),
                     Arg::U32(call.count as u32),
-                    average(call),
+                    reduction(call),
                     sync_argument_of(&buffers, rank, call.world()),
                 ],
             })]

@@ -1,6 +1,6 @@
 //! `all_reduce/two_shot`: every rank reduces its slice and pushes it to all. See kernels/all_reduce/two_shot.cu.
 
-use super::{average, entry, plan_name};
+use super::{entry, plan_name, reduction};
 use crate::{
     algorithms::{Algorithm, THREADS, Target, blocks_for, sync_argument, synchronisation},
     collective::{Collective, DType},
@@ -54,7 +54,7 @@ impl Algorithm for TwoShot {
                     Arg::Peers(call.input.clone()),
                     Arg::Peers(call.output.clone()),
                     Arg::U64(call.count),
-                    average(call),
+                    reduction(call),
                     sync_argument(NAME, rank, call.world()),
                 ],
             })]

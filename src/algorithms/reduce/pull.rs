@@ -1,7 +1,7 @@
 //! `reduce/pull`: the root reduces all inputs. See kernels/reduce/pull.cu.
 
 use crate::{
-    algorithms::{Algorithm, THREADS, Target, average, blocks_for, entry, plan_name, sync_argument, synchronisation},
+    algorithms::{Algorithm, THREADS, Target, blocks_for, entry, plan_name, reduction, sync_argument, synchronisation},
     collective::{Collective, DType},
     contract::Contract,
     plan::{Arg, BufferSpec, Call, Launch, Op, Plan},
@@ -53,7 +53,7 @@ impl Algorithm for Pull {
                     Arg::Peers(call.input.clone()),
                     Arg::Address(call.output.clone()),
                     Arg::U64(call.count),
-                    average(call),
+                    reduction(call),
                     Arg::U32(call.root),
                     sync_argument(NAME, rank, call.world()),
                 ],

@@ -1,7 +1,7 @@
 //! `reduce_scatter/ll`: every rank pushes each peer its slot in lines that carry their flag. See kernels/reduce_scatter/ll.cu.
 
 use crate::{
-    algorithms::{Algorithm, Target, average, entry, lines, plan_name, sync_argument_of},
+    algorithms::{Algorithm, Target, entry, lines, plan_name, reduction, sync_argument_of},
     collective::{Collective, DType},
     contract::Contract,
     plan::{Arg, BufferSpec, Call, Launch, Op, Plan},
@@ -57,7 +57,7 @@ impl Algorithm for Ll {
                     Arg::Address(call.input.clone()),
                     Arg::Address(call.output_of(rank)),
                     Arg::U32(call.count as u32),
-                    average(call),
+                    reduction(call),
                     sync_argument_of(&buffers, rank, call.world()),
                 ],
             })]

@@ -1,7 +1,7 @@
 //! `reduce_scatter/pull`: every rank reduces its slot of all inputs. See kernels/reduce_scatter/pull.cu.
 
 use crate::{
-    algorithms::{Algorithm, THREADS, Target, average, blocks_for, entry, plan_name, sync_argument, synchronisation},
+    algorithms::{Algorithm, THREADS, Target, blocks_for, entry, plan_name, reduction, sync_argument, synchronisation},
     collective::{Collective, DType},
     contract::Contract,
     plan::{Arg, BufferSpec, Call, Launch, Op, Plan},
@@ -53,7 +53,7 @@ impl Algorithm for Pull {
                     Arg::Peers(call.input.clone()),
                     Arg::Address(call.output_of(rank)),
                     Arg::U64(call.count),
-                    average(call),
+                    reduction(call),
                     sync_argument(NAME, rank, call.world()),
                 ],
             })]

@@ -4,7 +4,7 @@ use rstest::rstest;
 
 use super::*;
 use crate::{
-    collective::{Collective, Roundings, reduce_in_order, reduce_per_hop},
+    collective::{Collective, E4M3, E5M2, Roundings, reduce_in_order, reduce_per_hop},
     conformance::{InputClass, Transform},
     contract::Order,
 };
@@ -33,29 +33,79 @@ const ROTATED: Contract = Contract { order: Order::AnyRotation, special_values: 
 
 /// A false alarm on a conforming result would make every report worthless.
 #[rstest]
-fn conforming_results_pass(
-    #[values(DType::F32, DType::F16, DType::BF16, DType::F64, DType::I32)] dtype: DType,
-    #[values(ReduceOp::Sum, ReduceOp::Min, ReduceOp::Max, ReduceOp::Avg)] op: ReduceOp,
-    #[values(1, 2, 3, 8)] world: u32,
-) {
+fn conforming_results_pass(#[values(1, 2, 3, 8, 16)] world: u32) {
+    for (dtype, op) in DType::ALL.into_iter().flat_map(|dtype| ReduceOp::ALL.map(|op| (dtype, op))) {
+        conforming_reductions_pass(dtype, op, world);
+    }
+}
+
+fn conforming_reductions_pass(dtype: DType, op: ReduceOp, world: u32) {
     for class in InputClass::ALL {
         for transform in [Transform::None, Transform::Negate, Transform::Scale(2), Transform::Plus(5)] {
             let payload = Payload { transform, ..payload(class, dtype, world) };
             with_element!(dtype, T => {
                 let ordered = outputs::<T>(&payload, 400, |_, x| reduce_in_order(op, x));
-                assert_eq!(compare(&Contract::ORDERED, op, &payload, &shape(&payload, 400), &ordered), None, "{class} ordered");
-                assert_eq!(compare(&ROTATED, op, &payload, &shape(&payload, 400), &ordered), None, "{class} first rotation");
+                assert_eq!(compare(&Contract::ORDERED, op, &payload, &shape(&payload, 400), &ordered), None, "{dtype} {op} {class} ordered");
+                assert_eq!(compare(&ROTATED, op, &payload, &shape(&payload, 400), &ordered), None, "{dtype} {op} {class} first rotation");
                 let rotated = outputs::<T>(&payload, 400, |index, x| {
                     let mut x = x.to_vec();
                     x.rotate_left(index as usize % world as usize);
                     reduce_in_order(op, &x)
                 });
-                assert_eq!(compare(&ROTATED, op, &payload, &shape(&payload, 400), &rotated), None, "{class} rotated");
+                assert_eq!(compare(&ROTATED, op, &payload, &shape(&payload, 400), &rotated), None, "{dtype} {op} {class} rotated");
                 let per_hop = outputs::<T>(&payload, 400, |_, x| reduce_per_hop(op, x));
-                assert_eq!(compare(&NCCL_RING, op, &payload, &shape(&payload, 400), &per_hop), None, "{class} per hop");
+                assert_eq!(compare(&NCCL_RING, op, &payload, &shape(&payload, 400), &per_hop), None, "{dtype} {op} {class} per hop");
             });
         }
     }
+}
+
+/// Beyond 2^53, neighbours are one number in f64.
+#[test]
+fn integers_of_64_bits_are_shown_to_the_last_digit() {
+    let payload = payload(InputClass::Natural, DType::I64, 2);
+    let results = outputs::<i64>(&payload, 40, |index, x| reduce_in_order(ReduceOp::Max, x) - i64::from(index == 7));
+    let mismatch = compare(&Contract::ORDERED, ReduceOp::Max, &payload, &shape(&payload, 40), &results).expect("wrong");
+    let sample = &mismatch.samples[0];
+    let [expected, got] = [&sample.expected, &sample.got].map(|shown| shown.value.parse::<i64>().expect("an integer"));
+    assert_eq!((mismatch.wrong, expected - got, sample.error), (1, 1, Some(1.0)));
+    assert!(sample.inputs.contains(&sample.expected.value));
+}
+
+/// NCCL combines 8-bit floats in f16 and rounds from there, at every hop; averages it scales before or after.
+fn ring_in_f16<T: Element<Acc = f32>>(op: ReduceOp, inputs: &[T]) -> T {
+    let round = |x: f32| T::narrow(half::f16::from_f32(x).to_f32());
+    let world = inputs.len() as f32;
+    let scaled = inputs.iter().map(|x| if op == ReduceOp::Avg { round(x.widen() / world) } else { *x });
+    let combine = |a: T, b: T| round(if op == ReduceOp::Prod { a.widen() * b.widen() } else { a.widen() + b.widen() });
+    scaled.reduce(combine).expect("a group has at least one rank")
+}
+
+#[rstest]
+fn rings_of_eight_bit_floats_in_f16_pass(
+    #[values(ReduceOp::Sum, ReduceOp::Prod, ReduceOp::Avg)] op: ReduceOp,
+    #[values(2, 3, 8, 16)] world: u32,
+) {
+    for class in InputClass::ALL {
+        let e4m3 = payload(class, DType::E4M3, world);
+        let results = outputs::<E4M3>(&e4m3, 1000, |_, x| ring_in_f16(op, x));
+        assert_eq!(compare(&NCCL_RING, op, &e4m3, &shape(&e4m3, 1000), &results), None, "e4m3 {class}");
+        let e5m2 = payload(class, DType::E5M2, world);
+        let results = outputs::<E5M2>(&e5m2, 1000, |_, x| ring_in_f16(op, x));
+        assert_eq!(compare(&NCCL_RING, op, &e5m2, &shape(&e5m2, 1000), &results), None, "e5m2 {class}");
+    }
+}
+
+/// PyTorch's conversions do not saturate: a kernel that rounds as they do is told so.
+#[test]
+fn overflow_that_does_not_saturate_is_named() {
+    let payload = payload(InputClass::Special, DType::E4M3, 4);
+    let results = outputs::<E4M3>(&payload, 1000, |_, x| {
+        let sum: f32 = x.iter().map(|x| x.to_f32()).sum();
+        if sum.abs() > 464.0 { E4M3::from_bits(0x7f) } else { E4M3::from_f32(sum) }
+    });
+    let mismatch = compare(&Contract::ORDERED, ReduceOp::Sum, &payload, &shape(&payload, 1000), &results).expect("wrong");
+    assert_eq!(mismatch.diagnosis[0].explanation, "an infinity or a NaN instead of the largest finite number");
 }
 
 #[rstest]
@@ -213,6 +263,7 @@ const fn everywhere(index: u64) -> Destination {
 #[case::scaled_wrong(Relation::Scaled(3), &[1.5], &[12.000001], Some(0))]
 #[case::scaled_overflow(Relation::Scaled(3), &[f32::MAX], &[f32::MAX], None)]
 #[case::scaled_subnormal(Relation::Scaled(1), &[f32::from_bits(3)], &[f32::from_bits(7)], None)]
+#[case::scaled_rounded_up_to_normal(Relation::Scaled(1), &[f32::MIN_POSITIVE], &[(2.0 * f32::MIN_POSITIVE).next_down()], None)]
 #[case::scaled_subnormal_wrong(Relation::Scaled(1), &[f32::from_bits(3)], &[f32::from_bits(9)], Some(0))]
 fn relations(#[case] relation: Relation<&[u8]>, #[case] base: &[f32], #[case] other: &[f32], #[case] first: Option<u64>) {
     let broken = relation_broken(relation, DType::F32, &bytes(base), &bytes(other));
@@ -221,7 +272,7 @@ fn relations(#[case] relation: Relation<&[u8]>, #[case] base: &[f32], #[case] ot
 
 /// Negation, scaling, independence and additivity must hold of what a conforming algorithm gives, or they raise false alarms.
 #[rstest]
-fn relations_hold_of_the_reference(#[values(DType::F32, DType::F16, DType::BF16, DType::F64)] dtype: DType) {
+fn relations_hold_of_the_reference(#[values(DType::F32, DType::F16, DType::BF16, DType::F64, DType::E4M3, DType::E5M2)] dtype: DType) {
     with_element!(dtype, T => {
         let result = |class, transform, call| {
             let payload = Payload { transform, call, ..payload(class, dtype, 6) };

@@ -73,7 +73,7 @@ fn result<T: Element<Acc = f32>>(bug: Bug, payload: &Payload, index: u64) -> T {
     let previous = |rank: u32| payload.of_call(payload.call - 1).element::<T>(rank, index);
     let mut inputs = at(index);
     let right = sum(&inputs);
-    let Format { sign, infinity, normal, .. } = Format::of(T::DTYPE);
+    let Format { sign, infinity, largest, normal, .. } = Format::of(T::DTYPE);
     let flush = |x: T| if x.bits() & !sign < normal { T::of_bits(x.bits() & sign) } else { x };
     match bug {
         RankDroppedInOnePack if index / lanes != 700 => right,
@@ -133,8 +133,8 @@ fn result<T: Element<Acc = f32>>(bug: Bug, payload: &Payload, index: u64) -> T {
             inputs.iter_mut().filter(|x| x.bits() == sign).for_each(|x| *x = T::of_bits(0));
             sum(&inputs)
         }
-        Saturated if right.bits() & !sign == infinity && inputs.iter().all(|x| x.to_f64().is_finite()) => {
-            T::of_bits((infinity - 1) | right.bits() & sign)
+        Saturated if Some(right.bits() & !sign) == infinity && inputs.iter().all(|x| x.to_f64().is_finite()) => {
+            T::of_bits(largest | right.bits() & sign)
         }
         Saturated => right,
     }

@@ -53,7 +53,12 @@ proptest! {
     fn tagged_sums_are_exact_in_every_order(seed: u64, world in 1u32..=16, index: u64, other in 0u32..100, turn in 0usize..16) {
         for dtype in DType::ALL {
             for transform in [Transform::None, Transform::Negate, Transform::Scale(2), Transform::Plus(other)] {
-                if !dtype.is_float() && matches!(transform, Transform::Scale(_)) {
+                let wraps = match transform {
+                    Transform::Scale(_) => !dtype.is_float(),
+                    Transform::Negate => !dtype.is_signed(),
+                    _ => false,
+                };
+                if wraps {
                     continue;
                 }
                 let payload = Payload { seed, transform, ..payload(InputClass::Tagged, dtype, world) };
@@ -93,22 +98,35 @@ fn threads_make_the_same_bytes() {
 }
 
 /// A payload that repeats would let stale data pass.
-#[rstest]
-fn every_call_and_rank_has_its_own_payload(#[values(DType::F32, DType::BF16, DType::F16, DType::F64, DType::I32)] dtype: DType) {
-    for class in InputClass::ALL {
+#[test]
+fn every_call_and_rank_has_its_own_payload() {
+    for (dtype, class) in DType::ALL.into_iter().flat_map(|dtype| InputClass::ALL.map(|class| (dtype, class))) {
         let mut seen = HashSet::new();
         for call in 0..16 {
             let payload = payload(class, dtype, 8).of_call(call);
             // Probes give all but two ranks one of few values, so all ranks together are what must be fresh.
-            assert!(seen.insert((0..8).flat_map(|rank| payload.bytes(rank, 0..64)).collect::<Vec<u8>>()), "{class} call {call}");
+            assert!(seen.insert((0..8).flat_map(|rank| payload.bytes(rank, 0..64)).collect::<Vec<u8>>()), "{dtype} {class} call {call}");
+        }
+        let ranks: HashSet<Vec<u8>> = (0..16).map(|rank| payload(InputClass::Tagged, dtype, 16).bytes(rank, 0..64)).collect();
+        assert_eq!(ranks.len(), 16, "{dtype}");
+    }
+}
+
+/// A rank that held zeros only could be left out of every sum.
+#[test]
+fn every_rank_tags_elements_of_every_type() {
+    for (dtype, world) in DType::ALL.into_iter().flat_map(|dtype| [1, 2, 5, 8, 16].map(|world| (dtype, world))) {
+        let payload = payload(InputClass::Tagged, dtype, world);
+        let (_, holders) = tagged_reach(dtype, world);
+        for rank in 0..world {
+            let tags = payload.bytes(rank, 0..800).chunks(dtype.size() as usize).filter(|e| e.iter().any(|byte| *byte != 0)).count() as u32;
+            assert!(tags > 300 * holders / world, "{dtype} rank {rank} of {world}: {tags}");
         }
     }
-    let ranks: HashSet<Vec<u8>> = (0..16).map(|rank| payload(InputClass::Tagged, dtype, 16).bytes(rank, 0..64)).collect();
-    assert_eq!(ranks.len(), 16);
 }
 
 #[rstest]
-fn natural_data_is_about_normal(#[values(DType::F32, DType::BF16, DType::F16, DType::F64)] dtype: DType) {
+fn natural_data_is_about_normal(#[values(DType::F32, DType::BF16, DType::F16, DType::F64, DType::E4M3, DType::E5M2)] dtype: DType) {
     let payload = payload(InputClass::Natural, dtype, 8);
     with_element!(dtype, T => {
         let values: Vec<f64> = payload.elements::<T>(5, 0..40_000).iter().map(|x| x.to_f64()).collect();
@@ -121,7 +139,10 @@ fn natural_data_is_about_normal(#[values(DType::F32, DType::BF16, DType::F16, DT
 }
 
 #[rstest]
-fn probes_tell_the_order(#[values(3, 4, 5, 8, 16)] world: u32, #[values(DType::F32, DType::BF16, DType::F16, DType::F64)] dtype: DType) {
+fn probes_tell_the_order(
+    #[values(3, 4, 5, 8, 16)] world: u32,
+    #[values(DType::F32, DType::BF16, DType::F16, DType::F64, DType::E5M2)] dtype: DType,
+) {
     let payload = payload(InputClass::Probe, dtype, world);
     let differing = with_element!(dtype, T => (0..1000)
         .filter(|&index| {
@@ -154,21 +175,26 @@ fn probes_pick_every_pair_alike(#[values(3, 4, 7, 16)] world: u32) {
 
 /// Every situation that the class is for must appear, or the properties that rest on it are checked on nothing.
 #[rstest]
-fn special_values_appear(#[values(DType::F32, DType::BF16, DType::F16, DType::F64)] dtype: DType) {
+fn special_values_appear(#[values(DType::F32, DType::BF16, DType::F16, DType::F64, DType::E4M3, DType::E5M2)] dtype: DType) {
     let payload = payload(InputClass::Special, dtype, 8);
-    let Format { sign, infinity, normal, .. } = Format::of(dtype);
+    let format = Format::of(dtype);
+    let Format { sign, infinity, normal, .. } = format;
     with_element!(dtype, T => {
-        let all: Vec<Vec<T>> = (0..2000).map(|index| at::<T>(&payload, index)).collect();
+        // In 8 bits, twice as many neighbours share a situation.
+        let elements = if dtype.size() == 1 { 8000 } else { 2000 };
+        let all: Vec<Vec<T>> = (0..elements).map(|index| at::<T>(&payload, index)).collect();
         let count = |holds: &dyn Fn(&[T]) -> bool| all.iter().filter(|values| holds(values)).count();
         let sum = |values: &[T]| reduce_in_order(ReduceOp::Sum, values);
         assert!(count(&|v| v.iter().all(|x| x.bits() == sign)) > 50, "all -0");
         assert!(count(&|v| v.iter().filter(|x| x.bits() == 0).count() == 1 && sum(v).bits() == 0) > 50, "one +0");
         assert!(count(&|v| v.iter().filter(|x| x.is_nan()).count() == 1) > 100, "one NaN");
         assert!(count(&|v| v.iter().all(|x| x.is_nan())) > 50, "all NaN");
-        assert!(count(&|v| sum(v).bits() & !sign == infinity && v.iter().all(|x| x.to_f64().is_finite())) > 50, "overflow");
-        assert!(count(&|v| sum(v).is_nan() && !v.iter().any(|x| x.is_nan())) > 50, "infinities that cancel");
+        let overflows = |v: &[T]| sum(v).bits() & !sign == format.overflow(dtype) && v.iter().all(|x| x.to_f64().is_finite());
+        assert!(count(&overflows) > 50, "overflow");
+        let cancelled = count(&|v| sum(v).is_nan() && !v.iter().any(|x| x.is_nan()));
+        assert!(if infinity.is_some() { cancelled > 50 } else { cancelled == 0 }, "infinities that cancel");
         assert!(count(&|v| v.iter().all(|x| x.bits() & !sign < normal && x.bits() & !sign != 0)) > 50, "subnormals");
-        assert!(count(&|v| v.iter().any(|x| x.bits() == normal) && sum(v).bits() < normal) > 50, "a subnormal difference");
+        assert!(count(&|v| v.iter().any(|x| x.bits() == normal) && sum(v).bits() & !sign < normal) > 50, "a subnormal difference");
         assert!(count(&|v| v.iter().any(|x| x.bits() == 0xfffa_fffa_fffa_fffa & u64::MAX >> (64 - 8 * dtype.size()))) > 50, "a sentinel");
         let one_and_half_ulp = |v: &[T]| v.iter().map(|x| x.to_f64()).sum::<f64>() == 1.0 + crate::collective::unit_roundoff(dtype);
         // In f64 the tie cannot be told from its rounding.
@@ -176,9 +202,9 @@ fn special_values_appear(#[values(DType::F32, DType::BF16, DType::F16, DType::F6
     });
 }
 
-#[test]
-fn sentinels_of_32_bits_appear_in_16_bit_types() {
-    let payload = payload(InputClass::Special, DType::BF16, 2);
+#[rstest]
+fn sentinels_of_32_bits_appear_in_narrower_types(#[values(DType::BF16, DType::E4M3, DType::E5M2)] dtype: DType) {
+    let payload = payload(InputClass::Special, dtype, 2);
     let words: Vec<u32> = payload.bytes(0, 0..4000).chunks(4).map(|b| u32::from_le_bytes(b.try_into().expect("four bytes"))).collect();
     assert!(words.contains(&0x8000_0000) && words.contains(&0xfffa_fffa));
 }
@@ -219,6 +245,19 @@ fn integers_negate_and_scale_by_wrapping() {
     for index in 0..100 {
         assert_eq!(negated.element::<i32>(0, index), base.element::<i32>(0, index).wrapping_neg());
         assert_eq!(scaled.element::<i32>(0, index), natural.element::<i32>(0, index).wrapping_mul(4));
+    }
+}
+
+/// Each width has its own extremes, and unsigned types theirs.
+#[test]
+fn special_integers_are_the_extremes_of_their_type() {
+    for dtype in DType::ALL.into_iter().filter(|dtype| !dtype.is_float()) {
+        let payload = payload(InputClass::Special, dtype, 2);
+        let top = 1u64 << (8 * dtype.size() - 1);
+        let drawn: HashSet<u64> = with_element!(dtype, T => payload.elements::<T>(1, 0..400).iter().map(|x| x.bits()).collect());
+        for extreme in [0, 1, top - 1, top, top | 1, top - 2, top | (top - 1)] {
+            assert!(drawn.contains(&extreme), "{dtype} {extreme:#x}");
+        }
     }
 }
 

@@ -35,14 +35,14 @@ pub(super) fn smoke(seed: u64) -> Vec<Case> {
     cases
 }
 
-/// Every element type, operator, input class and world size, though not each with each; the counts at which kernels go wrong; large payloads;
+/// Every common element type, operator, input class and world size, though not each with each; the counts at which kernels go wrong; large payloads;
 /// sequences.
 pub(super) fn merge(seed: u64) -> Vec<Case> {
     let mut choice = choice(seed);
     let mut cases = Vec::new();
     for (collective, algorithm) in algorithms() {
-        let operators = collective.operators();
-        for (row, dtype) in DType::ALL.into_iter().enumerate() {
+        let operators = collective.common_operators();
+        for (row, dtype) in DType::COMMON.into_iter().enumerate() {
             for world in (1..=8).chain([LARGEST_WORLD]) {
                 for (turn, inputs) in InputClass::ALL.into_iter().enumerate() {
                     // With a single operator each input class comes with a peer and without, otherwise with two operators.

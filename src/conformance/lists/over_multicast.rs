@@ -64,6 +64,6 @@ pub(super) fn merge(collective: Collective, seed: u64, choice: &mut Choice) -> V
 /// Types and operators that an algorithm does.
 fn reductions_of(collective: Collective, algorithm: &str) -> Vec<(DType, ReduceOp)> {
     let algorithm = algorithms::find(collective, algorithm).expect("a name from the list");
-    let all = DType::ALL.into_iter().flat_map(|dtype| collective.operators().iter().map(move |&op| (dtype, op)));
+    let all = DType::COMMON.into_iter().flat_map(|dtype| collective.common_operators().iter().map(move |&op| (dtype, op)));
     all.filter(|&(dtype, op)| algorithm.supports(&sample(collective, dtype, op)).is_ok()).collect()
 }

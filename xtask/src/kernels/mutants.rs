@@ -4,6 +4,7 @@ use std::{fmt::Write, fs, path::Path};
 
 use anyhow::{Context, bail};
 use passmuster::{
+    algorithms::entry,
     collective::{DType, ReduceOp},
     conformance::MutantKind,
     plan::Build,
@@ -61,7 +62,7 @@ pub(super) fn load(root: &Path) -> anyhow::Result<Vec<Described>> {
             if mutant.edits.is_empty() {
                 bail!("it edits nothing: a mutant differs from its module");
             }
-            if mutant.only.op == ReduceOp::Avg {
+            if mutant.only.op == ReduceOp::Avg && !mutant.is_of_any() {
                 bail!("only.op is avg, which is an argument of the sum's entry: say sum");
             }
             Ok(mutant)
@@ -79,7 +80,9 @@ impl Described {
             self.edits.iter().map(|edit| unit::Edit { file: &edit.file, find: &edit.find, replace: &edit.replace }).collect();
         let Only { dtype, op } = self.only;
         let mut options = defines(self.build);
-        options.push(if op.reduces() {
+        options.push(if self.is_of_any() {
+            "-DPASSMUSTER_ONLY(E)=E(any,Any,Any)".into()
+        } else if op.reduces() {
             let (element, operator) = (dtype.name().to_uppercase(), capitalised(op.name()));
             format!("-DPASSMUSTER_ONLY(E)=E({dtype}_{op},{element},{operator})")
         } else {
@@ -88,6 +91,11 @@ impl Described {
         });
         let unit = unit::Unit::read(root, &source, &edits, options).with_context(|| format!("mutant {}", self.name))?;
         Ok(Product { path: format!("fixtures/mutants/ptx/{}.ptx", self.name), source: self.path(), unit })
+    }
+
+    /// Whether it is a mutant of the entry that does what has no entry of its own.
+    fn is_of_any(&self) -> bool {
+        entry(&self.module, self.only.dtype, self.only.op).ends_with("_any")
     }
 
     fn path(&self) -> String {

@@ -3,6 +3,7 @@
 use rstest::rstest;
 
 use super::*;
+use crate::algorithms::{entry, reduction};
 use crate::collective::{DType, Element, ReduceOp, reduce_in_order};
 use crate::conformance::{InputClass, Payload, Transform};
 use crate::kernels::Library;
@@ -29,8 +30,12 @@ fn fill(program: &Arc<Program>, payload: &Payload, rank: u32, to: Address, count
     finish(grid, memory).unwrap().expect("no waiting")
 }
 
-#[rstest]
-fn filling_on_the_emulator_gives_the_host_s_bits(#[values(DType::F32, DType::F16, DType::BF16, DType::F64, DType::I32)] dtype: DType) {
+#[test]
+fn filling_on_the_emulator_gives_the_host_s_bits() {
+    DType::ALL.into_iter().for_each(filling_gives_the_host_s_bits);
+}
+
+fn filling_gives_the_host_s_bits(dtype: DType) {
     let text = Library::default().ptx("conformance/fill", Build::Release).unwrap().to_owned();
     let (count, world) = (1000, 4);
     let mut memory = Memory::new();
@@ -71,7 +76,7 @@ fn module(name: &str, build: Build) -> Arc<ptx::Module> {
     Arc::new(ptx::parse(Library::default().ptx(name, build).unwrap()).unwrap())
 }
 
-fn group(module: &Arc<ptx::Module>, two_shot: bool, payload: &Payload, count: u64) -> Group {
+fn group(module: &Arc<ptx::Module>, two_shot: bool, payload: &Payload, count: u64, reduction: u32) -> Group {
     let world = payload.world as usize;
     let mut memory = Memory::new();
     let load = |rank| Arc::new(Program::load(module.clone(), rank, &mut memory).unwrap());
@@ -100,7 +105,7 @@ fn group(module: &Arc<ptx::Module>, two_shot: bool, payload: &Payload, count: u6
         let mut bytes = peers(&input);
         bytes.extend(if two_shot { peers(&output) } else { output[rank].0.to_le_bytes().to_vec() });
         bytes.extend(count.to_le_bytes());
-        bytes.extend([0; 8]); // average, and padding
+        bytes.extend(u64::from(reduction).to_le_bytes()); // `average`, and padding
         bytes.extend(peers(&pads));
         for word in [epochs[rank].0, stuck[rank].0, stalls[rank].0, WAIT_LIMIT] {
             bytes.extend(word.to_le_bytes());
@@ -140,7 +145,7 @@ fn all_reduces_of_two_ranks_give_the_reference(
     #[values(7, 256)] quantum: u32,
 ) {
     let payload = Payload { class: InputClass::Natural, dtype: DType::BF16, world: 2, seed: 11, call: 0, transform: Transform::None };
-    let mut group = group(&module(&format!("all_reduce/{algorithm}"), build), algorithm == "two_shot", &payload, count);
+    let mut group = group(&module(&format!("all_reduce/{algorithm}"), build), algorithm == "two_shot", &payload, count, 0);
     all_reduce(&mut group, &format!("all_reduce_{algorithm}_bf16_sum"), 2, quantum);
     let [first, second] = [0, 1].map(|rank| payload.elements::<half::bf16>(rank, 0..count));
     let sum = |(a, b): (&half::bf16, &half::bf16)| reduce_in_order(ReduceOp::Sum, &[*a, *b]).to_le_bytes();
@@ -157,11 +162,10 @@ fn every_entry_gives_the_reference(
     #[values(InputClass::Natural, InputClass::Special)] class: InputClass,
 ) {
     let (module, count) = (module(&format!("all_reduce/{algorithm}"), Build::Release), 83);
-    let ops = [ReduceOp::Sum, ReduceOp::Min, ReduceOp::Max];
-    for (dtype, op) in DType::ALL.into_iter().flat_map(|dtype| ops.map(|op| (dtype, op))) {
+    for (dtype, op) in DType::ALL.into_iter().flat_map(|dtype| ReduceOp::ALL.map(|op| (dtype, op))) {
         let payload = Payload { class, dtype, world: 3, seed: 5, call: 1, transform: Transform::None };
-        let mut group = group(&module, algorithm == "two_shot", &payload, count);
-        all_reduce(&mut group, &format!("all_reduce_{algorithm}_{dtype}_{op}"), 1, 256);
+        let mut group = group(&module, algorithm == "two_shot", &payload, count, reduction::argument(dtype, op));
+        all_reduce(&mut group, &entry(&format!("all_reduce/{algorithm}"), dtype, op), 1, 256);
         with_element!(dtype, T => {
             let inputs: Vec<Vec<T>> = (0..3).map(|rank| payload.elements::<T>(rank, 0..count)).collect();
             for rank in 0..3 {
@@ -185,13 +189,13 @@ fn every_mutant_runs() {
     for found in std::fs::read_dir(folder).unwrap() {
         let module = Arc::new(ptx::parse(&std::fs::read_to_string(found.unwrap().path()).unwrap()).unwrap());
         let entries = module.entries().map(|entry| entry.name.clone());
-        // Those of multimem, of pushes and of other collectives take other arguments; whole cases run them.
-        let others = |entry: &String| ["multimem", "push"].iter().any(|name| entry.contains(name));
+        // Those of multimem, of pushes and of other collectives, and the entries `any`, take other arguments; whole cases run them.
+        let others = |entry: &String| ["multimem", "push", "any"].iter().any(|name| entry.contains(name));
         let entries: Vec<String> = entries.filter(|entry| entry.starts_with("all_reduce") && !others(entry)).collect();
         for entry in entries {
             let dtype = DType::ALL.into_iter().find(|dtype| entry.contains(&format!("_{dtype}_"))).unwrap();
             let payload = Payload { class: InputClass::Natural, dtype, world: 2, seed: 5, call: 1, transform: Transform::None };
-            let mut group = group(&module, entry.contains("two_shot"), &payload, 83);
+            let mut group = group(&module, entry.contains("two_shot"), &payload, 83, 0);
             all_reduce(&mut group, &entry, 1, 256);
             ran += 1;
         }
