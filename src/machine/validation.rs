@@ -5,7 +5,7 @@ use std::{
     sync::Arc,
 };
 
-use super::layout::Layout;
+use super::{arguments::tensor_maps, layout::Layout};
 use crate::{
     kernels::Library,
     plan::{Arg, Launch, MAX_WORLD, NcclCall, Op, Plan, Region, Script, Step},
@@ -39,6 +39,8 @@ pub(crate) struct Needs {
     pub(crate) nccl: BTreeMap<usize, bool>,
     /// Whether kernels take multicast addresses.
     pub(crate) multicast: bool,
+    /// Whether kernels take tensor maps.
+    pub(crate) tensor_maps: bool,
 }
 
 /// Checks a script and says what it needs.
@@ -78,6 +80,7 @@ pub(crate) fn validate<G: Members>(script: &Script, groups: &[G], library: &Libr
             if seen.insert((number, Arc::as_ptr(plan))) {
                 check_plan(plan, group, library).map_err(|why| format!("plan `{}` on group {number}: {why}", plan.name))?;
                 needs.multicast |= takes_multicast(plan);
+                needs.tensor_maps |= takes_tensor_maps(plan);
                 for call in nccl_calls(plan) {
                     *needs.nccl.entry(number).or_default() |= call.windows;
                 }
@@ -103,6 +106,10 @@ fn takes_multicast(plan: &Plan) -> bool {
         }
     }
     plan.ranks.iter().flatten().any(|op| matches!(op, Op::Launch(launch) if launch.args.iter().any(is_one)))
+}
+
+fn takes_tensor_maps(plan: &Plan) -> bool {
+    plan.ranks.iter().flatten().any(|op| matches!(op, Op::Launch(launch) if !tensor_maps(&launch.args).is_empty()))
 }
 
 fn nccl_calls(plan: &Plan) -> impl Iterator<Item = &NcclCall> {
@@ -202,6 +209,7 @@ fn check_arg(arg: &Arg, group: &impl Members, known: &impl Fn(&Region) -> Result
             Err(format!("{length} peers' addresses of {region}: 1 to {MAX_WORLD} fit"))
         }
         Arg::Peers(region) | Arg::PeerTable(region) | Arg::PeerArray { region, .. } | Arg::Multicast(region) => known(region),
+        Arg::TensorMap(map) => known(&map.region).and_then(|()| map.check()),
         Arg::Struct(fields) => fields.iter().try_for_each(|field| check_arg(field, group, known)),
         Arg::U32(_) | Arg::U64(_) | Arg::WaitLimit => Ok(()),
     }
@@ -210,7 +218,10 @@ fn check_arg(arg: &Arg, group: &impl Members, known: &impl Fn(&Region) -> Result
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::plan::{BufferSpec, Build, Role};
+    use crate::{
+        collective::DType,
+        plan::{BufferSpec, Build, Role, TensorMap},
+    };
     use rstest::rstest;
 
     /// Two ranks.
@@ -256,7 +267,21 @@ mod tests {
         let capture = Step::Capture { graph: 7, group: 0, plans: vec![Arc::new(Plan::per_rank("p", 2, |_| vec![fill()]))] };
         let steps = vec![Step::Mark, enqueue(0, 1, 2, fill()), capture, Step::Replay { graph: 7, stream: 2 }, Step::Leave { rank: 1 }];
         let needs = validate(&Script { steps }, &groups(), &Library::default()).unwrap();
-        assert_eq!(needs, Needs { world: 2, streams: 3, groups: [0].into(), nccl: BTreeMap::new(), multicast: false });
+        assert_eq!(needs, Needs { world: 2, streams: 3, groups: [0].into(), nccl: BTreeMap::new(), multicast: false, tensor_maps: false });
+    }
+
+    /// Three rows of four elements of f32.
+    fn tensor_map(offset: u64, bytes: u64) -> Arg {
+        let (extents, tile) = (vec![4, 3], vec![4, 2]);
+        Arg::TensorMap(TensorMap { region: Region::new("a", offset, bytes), dtype: DType::F32, extents, tile, swizzle: 32 })
+    }
+
+    #[test]
+    fn tensor_maps_are_a_need_wherever_they_are() {
+        for arg in [tensor_map(0, 48), Arg::Struct(vec![Arg::U32(1), tensor_map(16, 48)])] {
+            let script = Script { steps: vec![enqueue(0, 0, 2, launch("all_reduce_two_shot_f32_sum", 1, vec![arg]))] };
+            assert!(validate(&script, &groups(), &Library::default()).unwrap().tensor_maps);
+        }
     }
 
     #[test]
@@ -312,6 +337,14 @@ mod tests {
     #[case::multicast(
         enqueue(0, 0, 2, launch("all_reduce_two_shot_f32_sum", 1, vec![Arg::Multicast(Region::new("a", 60, 8))])),
         "plan `p` on group 0: rank 0: region a[60..68] ends past its buffer of 64 bytes"
+    )]
+    #[case::tensor_map(
+        enqueue(0, 0, 2, launch("all_reduce_two_shot_f32_sum", 1, vec![tensor_map(8, 48)])),
+        "plan `p` on group 0: rank 0: tensor map of a[8..56]: it starts at byte 8, TMA needs a multiple of 16"
+    )]
+    #[case::tensor_map_of(
+        enqueue(0, 0, 2, launch("all_reduce_two_shot_f32_sum", 1, vec![tensor_map(32, 48)])),
+        "plan `p` on group 0: rank 0: region a[32..80] ends past its buffer of 64 bytes"
     )]
     fn contradictions_are_refused(#[case] step: Step, #[case] reason: &str) {
         assert_eq!(refusal(vec![step]), reason);
