@@ -12,7 +12,7 @@ use passmuster::{
     emulator::{Emulator, EmulatorOptions, Interleaving, MultimemReduction, Profile, Strategy},
     kernels::Library,
     machine::{CANARY, Machine, MachineError, Run, Site},
-    plan::{Arg, BufferSpec, Build, Call, Launch, Op, Plan, RankCall, Region, Role, Script, Step},
+    plan::{Arg, BufferSpec, Build, Call, Launch, Op, Plan, RankCall, Region, Role, Script, Step, TensorMap},
 };
 use rstest::rstest;
 
@@ -202,6 +202,22 @@ fn what_multimem_does_not_do_says_why(#[case] id: &str, #[case] why: &str) {
     let verdict = judge(&id.parse().unwrap(), &mut emulator(0));
     assert_eq!(verdict.status, Status::NotSupported);
     assert!(verdict.reason.contains(why), "{}", verdict.reason);
+}
+
+/// Nothing is enqueued of a script whose kernels copy by TMA: the machine is as good as before.
+#[test]
+fn tensor_maps_are_for_gpus() {
+    let mut machine = emulator_with(kernel("mov.u32 %r1, 7;\nst.global.u32 [%rd1], %r1;"));
+    let buffer = BufferSpec::new("flag", 64, Role::State);
+    let group = machine.open_group(1, std::slice::from_ref(&buffer)).unwrap();
+    let map = TensorMap { region: buffer.whole(), dtype: DType::F32, extents: vec![4, 4], tile: vec![4, 4], swizzle: 32 };
+    let plan = |arg: Arg| Arc::new(Plan::per_rank("own", 1, |_| vec![Op::Launch(Launch { args: vec![arg.clone()], block: 1, ..own() })]));
+    let (mapped, addressed) = (plan(Arg::TensorMap(map)), plan(Arg::Address(buffer.whole())));
+    let error = run(&mut machine, vec![enqueue(group, 0, &addressed), enqueue(group, 0, &mapped)]).unwrap_err();
+    assert!(matches!(&error, MachineError::NotSupported { reason } if reason.contains("tensor maps")), "{error}");
+    assert_eq!(machine.read(group, 0, &buffer.whole()).unwrap(), [0; 64]);
+    run(&mut machine, vec![enqueue(group, 0, &addressed)]).unwrap();
+    assert_eq!(machine.read(group, 0, &buffer.whole()).unwrap()[..4], [7, 0, 0, 0]);
 }
 
 /// What kernels are given is a multicast address of all ranks' regions, and of nothing else.

@@ -330,6 +330,7 @@ fn regions_of_argument(arg: &Arg) -> Vec<&Region> {
         Arg::Address(region) | Arg::Peers(region) | Arg::PeerTable(region) | Arg::PeerArray { region, .. } | Arg::Multicast(region) => {
             vec![region]
         }
+        Arg::TensorMap(map) => vec![&map.region],
         Arg::Struct(fields) => fields.iter().flat_map(regions_of_argument).collect(),
         Arg::U32(_) | Arg::U64(_) | Arg::WaitLimit => Vec::new(),
     }

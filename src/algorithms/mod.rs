@@ -10,6 +10,7 @@ pub mod broadcast;
 mod copy_engine;
 mod foreign;
 mod lines;
+pub mod matmul;
 mod multimem;
 mod nccl;
 pub mod reduce;

@@ -10,7 +10,8 @@ use std::{
 use cudarc::driver::sys::{
     self, CUcontext, CUdevice, CUdevice_attribute, CUdeviceptr, CUevent, CUfunction, CUfunction_attribute, CUgraph, CUgraphExec,
     CUjit_option, CUmemAccessDesc, CUmemAllocationGranularity_flags, CUmemAllocationProp, CUmemGenericAllocationHandle, CUmodule, CUstream,
-    CUstreamBatchMemOpParams, CUstreamCaptureMode,
+    CUstreamBatchMemOpParams, CUstreamCaptureMode, CUtensorMap, CUtensorMapDataType, CUtensorMapFloatOOBfill, CUtensorMapInterleave,
+    CUtensorMapL2promotion, CUtensorMapSwizzle,
 };
 
 use super::loader::{self, LoadError, function_table};
@@ -70,6 +71,10 @@ function_table! {
         fn cuMemAddressFree(CUdeviceptr, usize);
         fn cuMemMap(CUdeviceptr, usize, usize, CUmemGenericAllocationHandle, c_ulonglong);
         fn cuMemUnmap(CUdeviceptr, usize);
+        fn cuTensorMapEncodeTiled(
+            *mut CUtensorMap, CUtensorMapDataType, c_uint, *mut c_void, *const c_ulonglong, *const c_ulonglong, *const c_uint, *const c_uint,
+            CUtensorMapInterleave, CUtensorMapSwizzle, CUtensorMapL2promotion, CUtensorMapFloatOOBfill,
+        );
         fn cuMemSetAccess(CUdeviceptr, usize, *const CUmemAccessDesc, usize);
     }
     own {

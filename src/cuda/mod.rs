@@ -23,6 +23,7 @@ mod program;
 mod ranks;
 mod reports;
 mod stream;
+mod tensor_map;
 mod words;
 
 pub use driver::CudaError;

@@ -16,14 +16,15 @@ use super::{
     memory::Scratch,
     nccl::{Communicator, LibraryCall, NcclError},
     stream::{Stream, Word},
+    tensor_map,
 };
 use crate::{
     kernels::Library,
     machine::{
         MachineError,
-        arguments::{Addresses, Arguments, table_bytes, tables},
+        arguments::{Addresses, Arguments, table_bytes, tables, tensor_maps},
     },
-    plan::{Launch, NcclCall, Op, Plan, RankCall, Region, Script, Step},
+    plan::{Launch, NcclCall, Op, Plan, RankCall, Region, Script, Step, TensorMap},
 };
 
 /// One operation on a stream.
@@ -269,7 +270,14 @@ impl Compiler<'_> {
         let of = |region: &_| of_group.addresses(region).expect("validation has found every region");
         let table = |region: &Region| self.tables[&(group, rank, region.clone())].address;
         let multicast = |region: &Region| unreachable!("{region}: scripts with multicast addresses are refused before they are compiled");
-        let addresses = Addresses { rank, of: &of, table: &table, multicast: &multicast, wait_limit: self.wait_limit };
+        let mut encoded: Vec<(&TensorMap, [u64; 16])> = Vec::new();
+        for map in tensor_maps(&launch.args) {
+            let address = of_group.address(rank, &map.region).map_err(|reason| MachineError::Invalid { reason })?;
+            encoded.push((map, tensor_map::encode(device.driver, map, address).map_err(|error| fault(rank, error))?));
+        }
+        let tensor_map = |map: &TensorMap| encoded.iter().find(|(known, _)| *known == map).expect("all were encoded").1;
+        let wait_limit = self.wait_limit;
+        let addresses = Addresses { rank, of: &of, table: &table, multicast: &multicast, tensor_map: &tensor_map, wait_limit };
         let arguments = Arguments::lay_out(&launch.args, &addresses);
         kernel.check(&arguments).map_err(|reason| MachineError::Invalid { reason })?;
         let resident = kernel.blocks_per_multiprocessor(launch.block, launch.dynamic_shared).map_err(|error| fault(rank, error))?;

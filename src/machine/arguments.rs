@@ -1,6 +1,6 @@
 //! Kernel arguments as bytes, laid out as C lays them out: what launches copy from.
 
-use crate::plan::{Arg, MAX_WORLD, Region};
+use crate::plan::{Arg, MAX_WORLD, Region, TensorMap};
 
 /// Arguments of one launch on one rank: their bytes, and where each top-level argument starts and how long it is.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -21,6 +21,8 @@ pub(crate) struct Addresses<'a> {
     pub(crate) table: &'a dyn Fn(&Region) -> u64,
     /// Multicast address of a region, on a machine that has them.
     pub(crate) multicast: &'a dyn Fn(&Region) -> u64,
+    /// The driver's form of a tensor map, on a machine that has TMA.
+    pub(crate) tensor_map: &'a dyn Fn(&TensorMap) -> [u64; 16],
     /// The limit for one wait, in nanoseconds.
     pub(crate) wait_limit: u64,
 }
@@ -71,6 +73,18 @@ pub(crate) fn tables(args: &[Arg]) -> Vec<&Region> {
     args.iter().flat_map(of_arg).collect()
 }
 
+/// The tensor maps among a launch's arguments.
+pub(crate) fn tensor_maps(args: &[Arg]) -> Vec<&TensorMap> {
+    fn of_arg(arg: &Arg) -> Vec<&TensorMap> {
+        match arg {
+            Arg::TensorMap(map) => vec![map],
+            Arg::Struct(fields) => tensor_maps(fields),
+            _ => Vec::new(),
+        }
+    }
+    args.iter().flat_map(of_arg).collect()
+}
+
 /// The bytes of a table of addresses.
 pub(crate) fn table_bytes(addresses: &[u64; MAX_WORLD]) -> Vec<u8> {
     addresses.iter().flat_map(|address| address.to_ne_bytes()).collect()
@@ -80,6 +94,7 @@ fn alignment(arg: &Arg) -> usize {
     match arg {
         Arg::U32(_) => 4,
         Arg::Address(_) | Arg::Peers(_) | Arg::PeerArray { .. } | Arg::PeerTable(_) | Arg::Multicast(_) | Arg::U64(_) | Arg::WaitLimit => 8,
+        Arg::TensorMap(_) => 64,
         Arg::Struct(fields) => fields.iter().map(alignment).max().unwrap_or(1),
     }
 }
@@ -98,6 +113,7 @@ fn append(bytes: &mut Vec<u8>, arg: &Arg, addresses: &Addresses<'_>) {
         }
         Arg::PeerTable(region) => bytes.extend((addresses.table)(region).to_ne_bytes()),
         Arg::Multicast(region) => bytes.extend((addresses.multicast)(region).to_ne_bytes()),
+        Arg::TensorMap(map) => (addresses.tensor_map)(map).iter().for_each(|word| bytes.extend(word.to_ne_bytes())),
         Arg::U32(value) => bytes.extend(value.to_ne_bytes()),
         Arg::U64(value) => bytes.extend(value.to_ne_bytes()),
         Arg::WaitLimit => bytes.extend(addresses.wait_limit.to_ne_bytes()),
@@ -118,7 +134,17 @@ mod tests {
     fn lay_out(args: &[Arg]) -> Arguments {
         let of = |region: &Region| std::array::from_fn(|rank| if rank < 2 { 0x1000 * (rank as u64 + 1) + region.offset } else { 0 });
         let (table, multicast) = (|region: &Region| 0x7000 + region.offset, |region: &Region| 0x9000 + region.offset);
-        Arguments::lay_out(args, &Addresses { rank: 1, of: &of, table: &table, multicast: &multicast, wait_limit: 77 })
+        Arguments::lay_out(
+            args,
+            &Addresses {
+                rank: 1,
+                of: &of,
+                table: &table,
+                multicast: &multicast,
+                tensor_map: &|map| [map.region.offset; 16],
+                wait_limit: 77,
+            },
+        )
     }
 
     fn region(offset: u64) -> Region {
@@ -172,6 +198,14 @@ mod tests {
         let laid_out = lay_out(&[Arg::U32(9), outer]);
         assert_eq!(laid_out.parts, [(0, 4), (8, 32)]);
         assert_eq!(laid_out.words, [9, 1 | 2 << 32, 3, 4, 5]);
+    }
+
+    #[test]
+    fn a_tensor_map_is_128_bytes_at_a_multiple_of_64() {
+        let map = TensorMap { region: region(0x40), dtype: crate::collective::DType::F16, extents: vec![4], tile: vec![4], swizzle: 32 };
+        let laid_out = lay_out(&[Arg::U32(1), Arg::TensorMap(map), Arg::U32(2)]);
+        assert_eq!(laid_out.parts, [(0, 4), (64, 128), (192, 4)]);
+        assert_eq!(laid_out.words[8..24], [0x40; 16]);
     }
 
     #[test]

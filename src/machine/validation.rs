@@ -5,7 +5,7 @@ use std::{
     sync::Arc,
 };
 
-use super::layout::Layout;
+use super::{arguments::tensor_maps, layout::Layout};
 use crate::{
     kernels::Library,
     plan::{Arg, Launch, MAX_WORLD, NcclCall, Op, Plan, Region, Script, Step},
@@ -41,6 +41,8 @@ pub(crate) struct Needs {
     pub(crate) nccl_of_eight_bits: bool,
     /// Whether kernels take multicast addresses.
     pub(crate) multicast: bool,
+    /// Whether kernels take tensor maps.
+    pub(crate) tensor_maps: bool,
 }
 
 /// Checks a script and says what it needs.
@@ -80,6 +82,7 @@ pub(crate) fn validate<G: Members>(script: &Script, groups: &[G], library: &Libr
             if seen.insert((number, Arc::as_ptr(plan))) {
                 check_plan(plan, group, library).map_err(|why| format!("plan `{}` on group {number}: {why}", plan.name))?;
                 needs.multicast |= takes_multicast(plan);
+                needs.tensor_maps |= takes_tensor_maps(plan);
                 for call in nccl_calls(plan) {
                     *needs.nccl.entry(number).or_default() |= call.windows;
                     let (dtype, op) = (call.call.dtype, call.call.op);
@@ -107,6 +110,10 @@ fn takes_multicast(plan: &Plan) -> bool {
         }
     }
     plan.ranks.iter().flatten().any(|op| matches!(op, Op::Launch(launch) if launch.args.iter().any(is_one)))
+}
+
+fn takes_tensor_maps(plan: &Plan) -> bool {
+    plan.ranks.iter().flatten().any(|op| matches!(op, Op::Launch(launch) if !tensor_maps(&launch.args).is_empty()))
 }
 
 fn nccl_calls(plan: &Plan) -> impl Iterator<Item = &NcclCall> {
@@ -206,6 +213,7 @@ fn check_arg(arg: &Arg, group: &impl Members, known: &impl Fn(&Region) -> Result
             Err(format!("{length} peers' addresses of {region}: 1 to {MAX_WORLD} fit"))
         }
         Arg::Peers(region) | Arg::PeerTable(region) | Arg::PeerArray { region, .. } | Arg::Multicast(region) => known(region),
+        Arg::TensorMap(map) => known(&map.region).and_then(|()| map.check()),
         Arg::Struct(fields) => fields.iter().try_for_each(|field| check_arg(field, group, known)),
         Arg::U32(_) | Arg::U64(_) | Arg::WaitLimit => Ok(()),
     }
@@ -216,7 +224,7 @@ mod tests {
     use super::*;
     use crate::{
         collective::{Collective, DType, ReduceOp},
-        plan::{BufferSpec, Build, RankCall, Role},
+        plan::{BufferSpec, Build, RankCall, Role, TensorMap},
     };
     use rstest::rstest;
 
@@ -265,7 +273,15 @@ mod tests {
         let needs = validate(&Script { steps }, &groups(), &Library::default()).unwrap();
         assert_eq!(
             needs,
-            Needs { world: 2, streams: 3, groups: [0].into(), nccl: BTreeMap::new(), nccl_of_eight_bits: false, multicast: false }
+            Needs {
+                world: 2,
+                streams: 3,
+                groups: [0].into(),
+                nccl: BTreeMap::new(),
+                nccl_of_eight_bits: false,
+                multicast: false,
+                tensor_maps: false
+            }
         );
     }
 
@@ -284,6 +300,20 @@ mod tests {
         let call = RankCall { collective, dtype, op, count: 8, root: 0, input, output };
         let script = Script { steps: vec![enqueue(0, 0, 2, Op::Nccl(NcclCall { call, windows: false }))] };
         assert_eq!(validate(&script, &groups(), &Library::default()).unwrap().nccl_of_eight_bits, needed);
+    }
+
+    /// Three rows of four elements of f32.
+    fn tensor_map(offset: u64, bytes: u64) -> Arg {
+        let (extents, tile) = (vec![4, 3], vec![4, 2]);
+        Arg::TensorMap(TensorMap { region: Region::new("a", offset, bytes), dtype: DType::F32, extents, tile, swizzle: 32 })
+    }
+
+    #[test]
+    fn tensor_maps_are_a_need_wherever_they_are() {
+        for arg in [tensor_map(0, 48), Arg::Struct(vec![Arg::U32(1), tensor_map(16, 48)])] {
+            let script = Script { steps: vec![enqueue(0, 0, 2, launch("all_reduce_two_shot_f32_sum", 1, vec![arg]))] };
+            assert!(validate(&script, &groups(), &Library::default()).unwrap().tensor_maps);
+        }
     }
 
     #[test]
@@ -339,6 +369,14 @@ mod tests {
     #[case::multicast(
         enqueue(0, 0, 2, launch("all_reduce_two_shot_f32_sum", 1, vec![Arg::Multicast(Region::new("a", 60, 8))])),
         "plan `p` on group 0: rank 0: region a[60..68] ends past its buffer of 64 bytes"
+    )]
+    #[case::tensor_map(
+        enqueue(0, 0, 2, launch("all_reduce_two_shot_f32_sum", 1, vec![tensor_map(8, 48)])),
+        "plan `p` on group 0: rank 0: tensor map of a[8..56]: it starts at byte 8, TMA needs a multiple of 16"
+    )]
+    #[case::tensor_map_of(
+        enqueue(0, 0, 2, launch("all_reduce_two_shot_f32_sum", 1, vec![tensor_map(32, 48)])),
+        "plan `p` on group 0: rank 0: region a[32..80] ends past its buffer of 64 bytes"
     )]
     fn contradictions_are_refused(#[case] step: Step, #[case] reason: &str) {
         assert_eq!(refusal(vec![step]), reason);

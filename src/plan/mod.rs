@@ -6,6 +6,7 @@
 mod call;
 mod region;
 mod script;
+mod tensor_map;
 
 use std::fmt;
 
@@ -14,6 +15,7 @@ use serde::{Deserialize, Serialize};
 pub use call::{Call, CallError, RankCall};
 pub use region::{BufferSpec, Fill, Region, Role};
 pub use script::{Script, Step};
+pub use tensor_map::TensorMap;
 
 /// The largest world size that kernels can address; `MAX_WORLD` of kernels/common/types.cuh.
 pub const MAX_WORLD: usize = 16;
@@ -147,6 +149,8 @@ pub enum Arg {
     PeerTable(Region),
     /// Multicast address of a region over all ranks of the group: 8 bytes. Only `multimem` instructions may use it.
     Multicast(Region),
+    /// A tensor map by value: 128 bytes, aligned to 64. Only a machine that has TMA makes one.
+    TensorMap(TensorMap),
     /// A 32-bit value.
     U32(u32),
     /// A 64-bit value.
@@ -223,6 +227,7 @@ fn write_args(f: &mut fmt::Formatter<'_>, args: &[Arg]) -> fmt::Result {
             Arg::PeerArray { region, length } => write!(f, "{length} peers {region}")?,
             Arg::PeerTable(region) => write!(f, "table of peers {region}")?,
             Arg::Multicast(region) => write!(f, "multicast {region}")?,
+            Arg::TensorMap(map) => write!(f, "{map}")?,
             Arg::U32(value) => write!(f, "{value}")?,
             Arg::U64(value) => write!(f, "{value}u64")?,
             Arg::WaitLimit => f.write_str("wait limit")?,
