@@ -129,9 +129,9 @@ pub struct Bounded {
 ///
 /// Sums of `W` elements, with `u` the unit roundoff of the element type, `A` the sum of magnitudes, `eta` the smallest subnormal:
 /// rounding per hop errs by at most `(W-1) u A` (Lange and Rump, BIT 57, 2017, 927-941); accumulating in f32 and rounding once by at most
-/// `u |s| + (1+u)(W-1) 2^-24 A + eta/2`, where each unit is twice as large if roundings may go to either neighbour. The average adds the error of the division (or of a multiplication by the rounded inverse, which
-/// libraries do before or after the sum). Products: see `bounded_product`. Returns `None` where no bound holds: a NaN or an infinity among the inputs, or magnitudes
-/// that can overflow on the way.
+/// `u |s| + (1+u)(W-1) 2^-24 A + eta/2`, where each unit is twice as large if roundings may go to either neighbour. The average adds the error
+/// of the division (or of a multiplication by the rounded inverse, which libraries do before or after the sum). Products have a bound of their
+/// own. Returns `None` where no bound holds: a NaN or an infinity among the inputs, or magnitudes that can overflow on the way.
 pub fn bounded<T: Element>(op: ReduceOp, roundings: Roundings, values: &[T]) -> Option<Bounded> {
     if values.iter().any(|v| !v.to_f64().is_finite()) {
         return None;
@@ -175,7 +175,7 @@ pub fn bounded<T: Element>(op: ReduceOp, roundings: Roundings, values: &[T]) -> 
     Some(Bounded { exact, bound: bound + roundings_to_type * smallest_subnormal(T::DTYPE) * 0.5 + own_error })
 }
 
-/// The same for a product. With `n` roundings of unit `u` on the way, and `P` the product of the magnitudes above 1, which no partial product
+/// The same for a product of finite numbers. With `n` roundings of unit `u` on the way, and `P` the product of the magnitudes above 1, which no partial product
 /// exceeds: each rounding errs by `u` of the partial product or, below the normal numbers, by `eta/2`, and the factors that are still to come make
 /// at most `P` of that. So the error is at most `((1+u)^n - 1) |exact| + n (1+u)^n P eta/2`.
 fn bounded_product<T: Element>(roundings: Roundings, values: &[T]) -> Option<Bounded> {
