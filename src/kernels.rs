@@ -22,7 +22,7 @@ pub const MODULES: &[Module] = &[
         include_str!("../kernels/ptx/all_reduce/one_shot_push.ptx"),
         include_str!("../kernels/ptx/all_reduce/one_shot_push.checked.ptx"),
     ),
-    Module { name: "all_reduce/copy_engine", release: include_str!("../kernels/ptx/all_reduce/copy_engine.ptx"), checked: None },
+    Module::of_one_build("all_reduce/copy_engine", include_str!("../kernels/ptx/all_reduce/copy_engine.ptx")),
     Module::of_both_builds(
         "all_reduce/multimem",
         include_str!("../kernels/ptx/all_reduce/multimem.ptx"),
@@ -73,8 +73,10 @@ pub const MODULES: &[Module] = &[
         include_str!("../kernels/ptx/reduce/pull.ptx"),
         include_str!("../kernels/ptx/reduce/pull.checked.ptx"),
     ),
-    Module { name: "conformance/faults", release: include_str!("../kernels/ptx/conformance/faults.ptx"), checked: None },
-    Module { name: "conformance/fill", release: include_str!("../kernels/ptx/conformance/fill.ptx"), checked: None },
+    Module::for_gpus("matmul/matmul", include_str!("../kernels/ptx/matmul/matmul.ptx")),
+    Module::for_gpus("all_gather_matmul/pull", include_str!("../kernels/ptx/all_gather_matmul/pull.ptx")),
+    Module::of_one_build("conformance/faults", include_str!("../kernels/ptx/conformance/faults.ptx")),
+    Module::of_one_build("conformance/fill", include_str!("../kernels/ptx/conformance/fill.ptx")),
 ];
 
 /// One source file under kernels/ and what it compiles to.
@@ -85,11 +87,21 @@ pub struct Module {
     pub release: &'static str,
     /// PTX of the checked build, where the module synchronises.
     pub checked: Option<&'static str>,
+    /// Whether the emulator knows its instructions: it knows neither TMA nor wgmma.
+    pub emulated: bool,
 }
 
 impl Module {
     const fn of_both_builds(name: &'static str, release: &'static str, checked: &'static str) -> Module {
-        Module { name, release, checked: Some(checked) }
+        Module { name, release, checked: Some(checked), emulated: true }
+    }
+
+    const fn of_one_build(name: &'static str, release: &'static str) -> Module {
+        Module { name, release, checked: None, emulated: true }
+    }
+
+    const fn for_gpus(name: &'static str, release: &'static str) -> Module {
+        Module { name, release, checked: None, emulated: false }
     }
 }
 
@@ -149,7 +161,7 @@ pub fn fnv1a64(bytes: &[u8]) -> u64 {
 /// Hash of all embedded kernels, names included: `fnv1a64:` and 16 hexadecimal digits.
 pub fn ptx_hash() -> String {
     let mut all = String::new();
-    for Module { name, release, checked } in MODULES {
+    for Module { name, release, checked, .. } in MODULES {
         for part in [*name, *release, checked.unwrap_or_default()] {
             all.push_str(part);
             all.push('\0');

@@ -10,6 +10,7 @@ pub mod broadcast;
 mod copy_engine;
 mod foreign;
 mod lines;
+pub mod matmul;
 mod nccl;
 pub mod reduce;
 pub mod reduce_scatter;

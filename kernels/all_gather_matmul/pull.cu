@@ -1,0 +1,151 @@
+// all_gather_matmul/pull: C = gather(A) x B, in one kernel. Three warps of each block that neither load nor multiply pull the peers' parts of
+// A into `gathered`, all blocks together one row of tiles after the other, in the order in which the product needs them. The own
+// part is read in place, and the product starts with it.
+//
+//   start (relaxed): peer's epoch -> our pullers' poll. Its part of A, written before its launch, may be read.
+//   rows:            a piece of a row of tiles, barrier of the warp, fence, count -> ld.acquire of the thread that loads by TMA, then
+//                    fence.proxy.async: its loads see all pieces.
+//   end (relaxed):   our reads, barrier of the pullers, our epoch -> peer's poll. Our reads of its part are over. The pullers wait for it
+//                    while the product goes on.
+//
+// The last block to end sets the counts back, so that a captured launch replays.
+//
+// Measured with 4 H200 on the shapes of matmul.cuh, M in all: 0.97 to 1.31 of the time of cuBLAS by torch.mm alone. Copy engines that bring the
+// parts while the same product polls words are no faster but for some of the largest shapes, and 1.2 to 1.4 times slower where N is 1792 and M up to
+// 8192: there their copies take 1.03 to 1.22 times as long as NCCL's gather. Tiles of 128 columns beat wider ones there by 4 to 10 %: what is left
+// to do when the last rows came spreads better over the blocks.
+// target: compute_90a
+#include "../common/signals.cuh"
+#include "../matmul/matmul.cuh"
+
+enum : u32 { PULLERS = 3, PACKS = 8, PIECE_BYTES = PACKS * 32 * 16, PULLERS_BARRIER = 3 };
+
+__device__ __forceinline__ u32 load_count(const u32* from) {
+    u32 value;
+    asm volatile("ld.acquire.gpu.global.u32 %0, [%1];" : "=r"(value) : "l"(from) : "memory");
+    return value;
+}
+
+// One more piece is there for whoever acquires the count.
+__device__ __forceinline__ void add_to_count(u32* to) {
+    asm volatile("fence.acq_rel.gpu;\nred.relaxed.gpu.global.add.u32 [%0], 1;" : : "l"(to) : "memory");
+}
+
+// The source of A of a product: its chunks are the ranks' parts.
+struct Pulled {
+    const TensorMap& own;  // this rank's part, one matrix
+    const TensorMap& all;  // gathered A, one matrix a rank
+    const Peers& input;
+    u64 gathered;
+    u64 part_bytes;
+    u64 row_bytes;  // of a row of tiles; the last of a part may have less
+    u32* counts;    // pieces that came, for each row of tiles
+    const Raster& raster;
+    const Sync& sync;
+    u32 passed = 0xffffffff;
+
+    __device__ __forceinline__ void prefetch_maps() const {
+        prefetch(own);
+        prefetch(all);
+    }
+
+    __device__ __forceinline__ u32 pieces_of_row() const { return (u32)((row_bytes + PIECE_BYTES - 1) / PIECE_BYTES); }
+
+    __device__ __forceinline__ const TensorMap& rows(const Position& at, u32& chunk) {
+        chunk = 0;
+        if (at.chunk == sync.rank) return own;
+        chunk = at.chunk;
+        u32 row = at.chunk * raster.rows + at.row;
+        if (row != passed) {
+            wait_for_row(counts + row);
+            asm volatile("fence.proxy.async.global;" : : : "memory");
+            passed = row;
+        }
+        return all;
+    }
+
+    // The pullers of this GPU count on even when they gave up waiting for a peer, which they report: this bound is for blocks that never ran.
+    __device__ __forceinline__ void wait_for_row(const u32* count) const {
+        u32 wanted = pieces_of_row();
+        if (load_count(count) == wanted) return;
+        u64 start = nanoseconds();
+        while (load_count(count) != wanted) {
+            if (nanoseconds() - start > 2 * sync.limit) {
+                *(volatile u32*)sync.stuck = 1;
+                return;
+            }
+        }
+    }
+
+    __device__ __forceinline__ void meet_peers(u32 epoch, Site site) const {
+        named_barrier(PULLERS_BARRIER, PULLERS * 32);
+        u32 peer = threadIdx.x - 32;
+        if (peer < sync.world) {
+            u64 row = (u64)blockIdx.x * MAX_WORLD;
+            store_signal<RELAXED>((u32*)sync.pads.address[peer] + row + sync.rank, epoch);
+            wait_at_least<RELAXED>(sync, (const u32*)sync.pads.address[sync.rank] + row + peer, epoch, peer, site);
+        }
+        named_barrier(PULLERS_BARRIER, PULLERS * 32);
+    }
+
+    __device__ __forceinline__ void pull_piece(u32 rank, u64 offset, u64 end) const {
+        const u8* from = (const u8*)input.address[rank] + offset;
+        u8* to = (u8*)gathered + rank * part_bytes + offset;
+        u32 lane = threadIdx.x % 32 * 16;
+        if (offset + PIECE_BYTES <= end) {
+            Pack packs[PACKS];
+#pragma unroll
+            for (u32 i = 0; i < PACKS; i++) packs[i] = load_pack(from + lane + i * 512);
+#pragma unroll
+            for (u32 i = 0; i < PACKS; i++) store_pack(to + lane + i * 512, packs[i]);
+        } else {
+            for (u64 at = lane; offset + at < end; at += 512) store_pack(to + at, load_pack(from + at));
+        }
+    }
+
+    __device__ __forceinline__ void assist() const {
+        u32 epoch = sync.epochs[blockIdx.x] + 1;
+        meet_peers(epoch, SITE_START);
+        u32 pieces = pieces_of_row(), of_part = raster.rows * pieces;
+        u32 puller = blockIdx.x * PULLERS + threadIdx.x / 32 - 1;
+        for (u32 piece = puller; piece < (sync.world - 1) * of_part; piece += gridDim.x * PULLERS) {
+            u32 rank = rank_after(sync, 1 + piece / of_part), row = piece % of_part / pieces;
+            u64 end = least((row + 1) * row_bytes, part_bytes);
+            pull_piece(rank, row * row_bytes + (u64)(piece % pieces) * PIECE_BYTES, end);
+            __syncwarp();
+            if (threadIdx.x % 32 == 0) add_to_count(counts + rank * raster.rows + row);
+        }
+        meet_peers(epoch + 1, SITE_END);
+        if (threadIdx.x == 32) sync.epochs[blockIdx.x] = epoch + 1;
+    }
+};
+
+// `ended`: blocks that ended, 0 before and after.
+template <class T, class Tile>
+__device__ __forceinline__ void pull(const Pulled& source, const TensorMap& b, const TensorMap& c, u32 depth, u32* ended) {
+    matmul<T, Tile>(source, b, c, source.raster, depth);
+    // Nobody waits for a count any more when all blocks are here, and nobody counts.
+    __syncthreads();
+    bool last = false;
+    if (threadIdx.x == 0) {
+        u32 before;
+        asm volatile("atom.acq_rel.gpu.global.add.u32 %0, [%1], 1;" : "=r"(before) : "l"(ended) : "memory");
+        last = before == gridDim.x - 1;
+        if (last) *ended = 0;
+    }
+    last = __syncthreads_or(last);
+    if (last)
+        for (u32 i = threadIdx.x; i < source.raster.chunks * source.raster.rows; i += MATMUL_THREADS) source.counts[i] = 0;
+}
+
+#define ENTRY(NAME, T, N, CLUSTER, B_ALONG_N)                                                                                \
+    extern "C" __global__ void __launch_bounds__(MATMUL_THREADS, 1) __cluster_dims__(CLUSTER, 1, 1)                           \
+        all_gather_matmul_pull_##NAME(const __grid_constant__ TensorMap own, const __grid_constant__ TensorMap all,          \
+                                      const __grid_constant__ TensorMap b, const __grid_constant__ TensorMap c,              \
+                                      const __grid_constant__ Raster raster, u32 depth, const __grid_constant__ Peers input, \
+                                      u64 gathered, u64 part_bytes, u64 row_bytes, u32* counts, u32* ended,                  \
+                                      const __grid_constant__ Sync sync) {                                                   \
+        pull<T, Tile<N, CLUSTER, B_ALONG_N>>(Pulled{own, all, input, gathered, part_bytes, row_bytes, counts, raster, sync}, b, c, \
+                                             depth, ended);                                                                  \
+    }
+#include "../matmul/entries.cuh"
