@@ -292,7 +292,7 @@ fn a_rank_that_stays_away_is_named() {
     let product = fused_products()[1];
     let pull = Pull::new(product, 3, BLOCKS).unwrap();
     let (group, _, plan) = open_fused(&mut machine, &pull, &product, 3, Numbers::Integers);
-    let steps = vec![enqueue(group, &plan), Step::Leave { rank: 1 }, enqueue(group, &plan)];
+    let steps = vec![Step::Leave { rank: 1 }, enqueue(group, &plan)];
     let error = machine.run(&Script { steps }, DEADLINE).unwrap_err();
     let MachineError::Hang { stuck, unfinished, .. } = &error else { panic!("{error}") };
     assert!(unfinished.is_empty(), "{error}");
