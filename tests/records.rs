@@ -112,6 +112,25 @@ fn on_both() -> (Vec<String>, Vec<String>) {
     (both, differ)
 }
 
+/// What came after the merge list's record: what became of its part of the list on GPUs, one record each.
+const SINCE: [(&str, &str); 3] = [
+    ("h200x2-types.json", "`*:e4m3|e5m2|i8|u8|u32|i64|u64,*`"),
+    ("h200x2-prod.json", "`*:*,prod`"),
+    ("h200x2-all_to_all-copy_engine.json", "`all_to_all/copy_engine`"),
+];
+
+/// What those gave, in a sentence.
+fn since() -> String {
+    let sentence = |(name, query): &(&str, &str)| {
+        let record = record(name);
+        let of = |status: &str| record["summary"][status].as_u64().unwrap_or(0);
+        assert_eq!(of("fail") + of("hang") + of("crash") + of("infra_error"), 0, "a record with findings is not for the README");
+        format!("{query}: {} of {} passed, {} not supported", of("pass"), record["summary"]["total"], of("not_supported"))
+    };
+    let all: Vec<String> = SINCE.iter().map(sentence).collect();
+    format!("`test-gpu` of what came later ({}): {}; none failed.", machine(&record(SINCE[0].0)), all.join("; "))
+}
+
 /// Median microseconds of contenders, by world and bytes.
 type Times = BTreeMap<(u64, u64), Vec<(String, f64)>>;
 
@@ -171,8 +190,15 @@ fn the_readme_quotes_the_records() {
     let one_line = |text: &str| text.split_whitespace().collect::<Vec<_>>().join(" ");
     let stands = |text: &str| one_line(readme).contains(&one_line(text));
     let of = |collective| times(collective, &format!("h200x4-bench-{collective}.json"));
-    let all =
-        [conformance(), emulated(), times("all_reduce", "h200x4-bench.json"), of("all_gather"), of("reduce_scatter"), of("all_to_all")];
+    let all = [
+        conformance(),
+        since(),
+        emulated(),
+        times("all_reduce", "h200x4-bench.json"),
+        of("all_gather"),
+        of("reduce_scatter"),
+        of("all_to_all"),
+    ];
     assert!(all.iter().all(|text| stands(text)), "README.md should say:\n{}", all.join("\n\n"));
 }
 
