@@ -6,7 +6,7 @@ use crate::plan::{Build, Launch};
 
 /// Kernel modules, by path under kernels/: `all_reduce/two_shot`. One line a module; `cargo xtask kernels` compiles the same list.
 /// A new module starts with empty files under kernels/ptx/, so that the command that fills them can be built.
-pub const MODULES: &[Module] = &[
+pub static MODULES: &[Module] = &[
     Module::of_both_builds(
         "all_reduce/one_shot",
         include_str!("../kernels/ptx/all_reduce/one_shot.ptx"),

@@ -22,8 +22,8 @@ use crate::{
     plan::Build,
 };
 
-/// Every mutant, by name.
-pub const MUTANTS: &[Mutant] = include!("../../fixtures/mutants/index.rs");
+/// Every mutant, by name. A static, as is [`MODULES`](crate::kernels::MODULES): constants of this size are copied to wherever they are named.
+pub static MUTANTS: &[Mutant] = include!("../../fixtures/mutants/index.rs");
 
 /// A kernel with a planted bug.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
