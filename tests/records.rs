@@ -198,6 +198,7 @@ fn the_readme_quotes_the_records() {
         of("all_gather"),
         of("reduce_scatter"),
         of("all_to_all"),
+        times("all_gather", "h200x2-bench-all_gather.json"),
     ];
     assert!(all.iter().all(|text| stands(text)), "README.md should say:\n{}", all.join("\n\n"));
 }

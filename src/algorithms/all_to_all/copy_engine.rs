@@ -43,6 +43,10 @@ impl Algorithm for CopyEngine {
         vec![words(NAME, 2)]
     }
 
+    fn link_bytes(&self, call: &Call) -> Option<u64> {
+        Some(u64::from(call.world() - 1) * call.slot_bytes())
+    }
+
     fn plan(&self, call: &Call, _: &Target) -> Plan {
         let (world, bytes) = (call.world(), call.slot_bytes());
         let slot = |of: &Region, rank: u32| Region::new(of.buffer.clone(), of.offset + u64::from(rank) * bytes, bytes);
