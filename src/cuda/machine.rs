@@ -43,7 +43,8 @@ const LONGEST_RUN: Duration = Duration::from_secs(24 * 60 * 60);
 
 /// The most ranks that share one GPU, and the most streams of ranks that do. Four make progress together. Of eight on one H200 with driver 580,
 /// whether of eight ranks or of four with two streams, some do not start now and then while the others wait for them: in one of fifteen runs of the smoke
-/// list, with 8, 10, 16 and 32 connections and with modules loaded beforehand. Why is not established.
+/// list, with 8, 10, 16 and 32 connections and with modules loaded beforehand. The same was seen of three ranks where each had two calls of
+/// `all_gather_matmul/pull` enqueued, whose blocks take a whole multiprocessor, in three of five runs. Why is not established.
 const MOST_RANKS_ON_A_GPU: usize = 4;
 const MOST_STREAMS_OF_SHARING_RANKS: usize = 4;
 
