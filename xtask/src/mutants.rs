@@ -6,7 +6,7 @@ use anyhow::{anyhow, bail};
 use passmuster::{
     algorithms::{self, Algorithm},
     conformance::{
-        Case, List, MUTANTS, Mutant, MutantKind, Status, Verdict,
+        Case, Finding, List, MUTANTS, Mutant, MutantKind, Status, Verdict,
         mutants::{self, Caught, Defect, Derived, Equivalent},
         report::{Record, Summary, table},
         supervisor::StartError,
@@ -90,9 +90,15 @@ struct Outcome {
     /// Why it does nothing wrong, where it is known to.
     #[serde(skip_serializing_if = "Option::is_none")]
     equivalent: Option<String>,
-    /// The verdict that caught it.
+    /// The verdict that caught it, with the first of its findings.
     #[serde(skip_serializing_if = "Option::is_none")]
     verdict: Option<Verdict>,
+}
+
+/// The verdict with the first of its findings, in one line: of more than a thousand mutants, a record of all would be megabytes.
+fn in_short(verdict: Verdict) -> Verdict {
+    let first = verdict.findings.into_iter().take(1).map(|finding| Finding { details: String::new(), ..finding });
+    Verdict { findings: first.collect(), held: Vec::new(), not_applicable: Vec::new(), waived: Vec::new(), ..verdict }
 }
 
 /// Something with a bug in it: a kernel, or a plan.
@@ -173,7 +179,7 @@ impl Subject {
             MutantKind::Value => "value",
             MutantKind::Sync => "sync",
         };
-        let (schedule, verdict) = caught.map(|caught| (caught.schedule, caught.verdict)).unzip();
+        let (schedule, verdict) = caught.map(|caught| (caught.schedule, in_short(caught.verdict))).unzip();
         Outcome {
             mutant: self.name.clone(),
             kind,
