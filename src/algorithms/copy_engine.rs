@@ -14,7 +14,10 @@
 //! # What they order
 //! The write of a word comes when all that its stream did before can be seen, and what follows a wait sees all that came before the write.
 
-use crate::plan::{BufferSpec, MAX_WORLD, Op, Plan, Region, Role};
+use crate::{
+    algorithms::plan_name,
+    plan::{BufferSpec, Call, MAX_WORLD, Op, Plan, Region, Role},
+};
 
 /// Bytes of a row.
 const ROW: u64 = MAX_WORLD as u64 * 4;
@@ -27,6 +30,42 @@ pub(super) fn words(algorithm: &str, meetings: u64) -> BufferSpec {
 /// The word that `peer` writes in a meeting.
 fn word(algorithm: &str, meeting: u64, peer: u32) -> Region {
     Region::new(format!("{algorithm}.words"), meeting * ROW + u64::from(peer) * 4, 4)
+}
+
+/// The slot of a rank in a region of slots of so many bytes.
+pub(super) fn slot(of: &Region, rank: u32, bytes: u64) -> Region {
+    Region::new(of.buffer.clone(), of.offset + u64::from(rank) * bytes, bytes)
+}
+
+/// Meetings of [`exchange`].
+const READY: u64 = 0;
+const DONE: u64 = 1;
+
+/// Words of [`exchange`].
+pub(super) fn words_of_exchange(algorithm: &str) -> BufferSpec {
+    words(algorithm, 2)
+}
+
+/// A call in which every rank brings each rank one part; out of place itself, too. `part(sender, receiver)` is where it lies at the sender, and
+/// where it goes at the receiver.
+///
+/// - ready: peer's stream, in order -> our wait. Its output may be written.
+/// - done: our copies, our word -> peer's wait. Its output holds our part.
+pub(super) fn exchange(algorithm: &str, call: &Call, part: impl Fn(u32, u32) -> (Region, Region)) -> Plan {
+    let world = call.world();
+    Plan::per_rank(plan_name(algorithm, call), world, |rank| {
+        let copy = |receiver: u32, to_rank| {
+            let (from, to) = part(rank, receiver);
+            Op::Copy { from, to, to_rank }
+        };
+        let mut ops: Vec<Op> = announce(algorithm, READY, rank, world).chain(gather(algorithm, READY, rank, world)).collect();
+        ops.extend(peers(rank, world).map(|peer| copy(peer, Some(peer))));
+        ops.extend(announce(algorithm, DONE, rank, world));
+        // While the peers' last copies are under way.
+        ops.extend((!call.in_place()).then(|| copy(rank, None)));
+        ops.extend(gather(algorithm, DONE, rank, world));
+        ops
+    })
 }
 
 /// The peers of a rank from the next one on: ranks that go through them at once never go to one rank together.

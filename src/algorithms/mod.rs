@@ -30,7 +30,7 @@ use reduction::reduction;
 use crate::{
     collective::{Collective, DType},
     contract::Contract,
-    plan::{Arg, BufferSpec, Build, Call, MAX_WORLD, Plan, Region, Role},
+    plan::{Arg, BufferSpec, Build, Call, Launch, MAX_WORLD, Op, Plan, Region, Role},
 };
 
 /// One way to do a collective.
@@ -173,6 +173,20 @@ fn plan_name(algorithm: &str, call: &Call) -> String {
     let place = if call.in_place() { " in place" } else { "" };
     let root = if call.collective.has_root() { format!(" root={}", call.root) } else { String::new() };
     format!("{}/{algorithm} {} {} w={} n={}{root}{place}", call.collective, call.dtype, call.op, call.world(), call.count)
+}
+
+/// A launch of the kernel that `module` has for the call's type and operator, with so many blocks and threads of one, which waits for peers.
+fn launch(module: &str, call: &Call, target: &Target, (grid, block): (u32, u32), args: Vec<Arg>) -> Op {
+    Op::Launch(Launch {
+        module: module.into(),
+        entry: entry(module, call.dtype, call.op),
+        build: target.build,
+        grid,
+        block,
+        dynamic_shared: 0,
+        waits_for_peers: true,
+        args,
+    })
 }
 
 /// Threads of a block in kernels that synchronise per block.

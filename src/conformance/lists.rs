@@ -316,6 +316,9 @@ const MODEST_ELEMENTS: u64 = 40_000;
 /// The same for a sweep over all boundary counts.
 const SWEPT_ELEMENTS: u64 = 150_000;
 
+/// The same for a sweep on few world sizes.
+const TILED_ELEMENTS: u64 = 250_000;
+
 /// Elements of all ranks together up to which a case is moderate: above it, one takes the emulator seconds.
 const MODERATE_ELEMENTS: u64 = 60_000;
 
@@ -421,6 +424,20 @@ mod tests {
         let mut seen = HashSet::new();
         for case in &cases {
             seen.insert((case.algorithm.clone(), case.dtype, case.op, case.world, case.inputs));
+        }
+        let any = |is: &dyn Fn(&Case) -> bool| cases.iter().any(|case| case.collective == Collective::AllReduce && is(case));
+        for algorithm in ["one_shot", "two_shot", "one_shot_push"] {
+            for world in 1..=8 {
+                for peered in [false, true] {
+                    assert!(any(&|c| (&*c.algorithm, c.world, c.peer.is_some()) == (algorithm, world, peered)), "{algorithm} {world}");
+                }
+            }
+        }
+        // Blocks have several tiles, on GPUs at every world size, and where the emulator runs it.
+        for algorithm in ["one_shot", "two_shot"] {
+            let large =
+                |world: u32, most: u64| any(&|c| (&*c.algorithm, c.world) == (algorithm, world) && (1 << 18..most).contains(&c.count));
+            assert!((1..=8).all(|world| large(world, u64::MAX)) && [2, 3].into_iter().all(|world| large(world, 1 << 20)), "{algorithm}");
         }
         for algorithm in ["one_shot", "two_shot", "one_shot_push"] {
             for dtype in DType::COMMON {

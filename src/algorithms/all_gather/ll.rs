@@ -1,10 +1,10 @@
 //! `all_gather/ll`: every rank pushes its input to all in lines that carry their flag. See kernels/all_gather/ll.cu.
 
 use crate::{
-    algorithms::{Algorithm, Target, entry, lines, plan_name, sync_argument_of},
+    algorithms::{Algorithm, Target, launch, lines, plan_name, sync_argument_of},
     collective::{Collective, DType},
     contract::Contract,
-    plan::{Arg, BufferSpec, Call, Launch, Op, Plan},
+    plan::{Arg, BufferSpec, Call, Plan},
 };
 
 /// Push the own input to all, store what the peers have pushed: one trip and no barrier, 2 x (world - 1) slots into each rank.
@@ -45,21 +45,13 @@ impl Algorithm for Ll {
         let (grid, block) = lines::grid(call.slot_bytes(), target.waiting_blocks);
         let buffers = lines::buffers(NAME, call.world(), call.slot_bytes());
         Plan::per_rank(plan_name(NAME, call), call.world(), |rank| {
-            vec![Op::Launch(Launch {
-                module: MODULE.into(),
-                entry: entry(MODULE, call.dtype, call.op),
-                build: target.build,
-                grid,
-                block,
-                dynamic_shared: 0,
-                waits_for_peers: true,
-                args: vec![
-                    Arg::Address(call.input_of(rank)),
-                    Arg::Address(call.output.clone()),
-                    Arg::U32(call.count as u32),
-                    sync_argument_of(&buffers, rank, call.world()),
-                ],
-            })]
+            let args = vec![
+                Arg::Address(call.input_of(rank)),
+                Arg::Address(call.output.clone()),
+                Arg::U32(call.count as u32),
+                sync_argument_of(&buffers, rank, call.world()),
+            ];
+            vec![launch(MODULE, call, target, (grid, block), args)]
         })
     }
 }

@@ -1,11 +1,11 @@
 //! `all_reduce/copy_engine`: copy engines bring slices together, each rank reduces its own, copy engines bring it to all. See
 //! kernels/all_reduce/copy_engine.cu.
 
-use super::{entry, plan_name, reduction};
 use crate::{
     algorithms::{
         Algorithm, MAX_BLOCKS, THREADS, Target, blocks_for,
         copy_engine::{announce, gather, peers, words},
+        entry, plan_name, reduction,
     },
     collective::{Collective, DType},
     contract::Contract,
@@ -22,6 +22,7 @@ use crate::{
 pub struct CopyEngine;
 
 const NAME: &str = "copy_engine";
+const MODULE: &str = "all_reduce/copy_engine";
 const BROUGHT: u64 = 0;
 const DONE: u64 = 1;
 
@@ -105,8 +106,8 @@ fn reduce(call: &Call, slices: &Slices, rank: u32) -> Op {
     addresses.resize(MAX_WORLD, Arg::U64(0));
     let output = slices.of(&call.output, rank);
     Op::Launch(Launch {
-        module: "all_reduce/copy_engine".into(),
-        entry: entry(NAME, call),
+        module: MODULE.into(),
+        entry: entry(MODULE, call.dtype, call.op),
         // It waits for nobody: there is nothing that a checked build could delay.
         build: Build::Release,
         grid: blocks_for(slices.each / PACK, MAX_BLOCKS),

@@ -13,11 +13,3 @@ pub use multimem_one_shot::MultimemOneShot;
 pub use one_shot::OneShot;
 pub use one_shot_push::OneShotPush;
 pub use two_shot::TwoShot;
-
-use super::{plan_name, reduction};
-use crate::plan::Call;
-
-/// The entry point for a call: `all_reduce_two_shot_bf16_sum`.
-fn entry(algorithm: &str, call: &Call) -> String {
-    super::entry(&format!("all_reduce/{algorithm}"), call.dtype, call.op)
-}

@@ -1,17 +1,17 @@
 //! `all_reduce/multimem`: every rank has the switch reduce its slice and write it to all. See kernels/all_reduce/multimem.cu.
 
-use super::{entry, plan_name};
 use crate::{
-    algorithms::{Algorithm, THREADS, Target, blocks_for, multimem, sync_argument, synchronisation},
+    algorithms::{Algorithm, THREADS, Target, blocks_for, launch, multimem, plan_name, sync_argument, synchronisation},
     collective::{Collective, DType},
     contract::Contract,
-    plan::{Arg, BufferSpec, Call, Launch, Op, Plan},
+    plan::{Arg, BufferSpec, Call, Plan},
 };
 
 /// Load the own slice reduced by the switch, store it to all: (1 + 1 / world) x bytes each way over each rank's link.
 pub struct Multimem;
 
 const NAME: &str = "multimem";
+const MODULE: &str = "all_reduce/multimem";
 
 impl Algorithm for Multimem {
     fn collective(&self) -> Collective {
@@ -39,23 +39,15 @@ impl Algorithm for Multimem {
         let slice = call.bytes().div_ceil(16).div_ceil(u64::from(call.world()));
         let grid = blocks_for(slice, target.waiting_blocks);
         Plan::per_rank(plan_name(NAME, call), call.world(), |rank| {
-            vec![Op::Launch(Launch {
-                module: "all_reduce/multimem".into(),
-                entry: entry(NAME, call),
-                build: target.build,
-                grid,
-                block: THREADS,
-                dynamic_shared: 0,
-                waits_for_peers: true,
-                args: vec![
-                    Arg::Multicast(call.input.clone()),
-                    Arg::Peers(call.input.clone()),
-                    Arg::Multicast(call.output.clone()),
-                    Arg::Peers(call.output.clone()),
-                    Arg::U64(call.count),
-                    sync_argument(NAME, rank, call.world()),
-                ],
-            })]
+            let args = vec![
+                Arg::Multicast(call.input.clone()),
+                Arg::Peers(call.input.clone()),
+                Arg::Multicast(call.output.clone()),
+                Arg::Peers(call.output.clone()),
+                Arg::U64(call.count),
+                sync_argument(NAME, rank, call.world()),
+            ];
+            vec![launch(MODULE, call, target, (grid, THREADS), args)]
         })
     }
 

@@ -1,17 +1,17 @@
 //! `all_reduce/multimem_one_shot`: every rank has the switch reduce all of the input. See kernels/all_reduce/multimem_one_shot.cu.
 
-use super::{entry, plan_name};
 use crate::{
-    algorithms::{Algorithm, THREADS, Target, blocks_for, multimem, staging, sync_argument, synchronisation},
+    algorithms::{Algorithm, THREADS, Target, blocks_for, launch, multimem, plan_name, staging, sync_argument, synchronisation},
     collective::{Collective, DType},
     contract::Contract,
-    plan::{Arg, BufferSpec, Call, Launch, Op, Plan, Role},
+    plan::{Arg, BufferSpec, Call, Op, Plan, Role},
 };
 
 /// Load everything reduced by the switch: one trip, bytes into each rank and world x bytes out of it.
 pub struct MultimemOneShot;
 
 const NAME: &str = "multimem_one_shot";
+const MODULE: &str = "all_reduce/multimem_one_shot";
 
 impl Algorithm for MultimemOneShot {
     fn collective(&self) -> Collective {
@@ -42,22 +42,14 @@ impl Algorithm for MultimemOneShot {
         let input = if call.in_place() { staging(NAME, &call.input) } else { call.input.clone() };
         let grid = blocks_for(call.bytes().div_ceil(16), target.waiting_blocks);
         Plan::per_rank(plan_name(NAME, call), call.world(), |rank| {
-            let launch = Op::Launch(Launch {
-                module: "all_reduce/multimem_one_shot".into(),
-                entry: entry(NAME, call),
-                build: target.build,
-                grid,
-                block: THREADS,
-                dynamic_shared: 0,
-                waits_for_peers: true,
-                args: vec![
-                    Arg::Multicast(input.clone()),
-                    Arg::Peers(input.clone()),
-                    Arg::Address(call.output.clone()),
-                    Arg::U64(call.count),
-                    sync_argument(NAME, rank, call.world()),
-                ],
-            });
+            let args = vec![
+                Arg::Multicast(input.clone()),
+                Arg::Peers(input.clone()),
+                Arg::Address(call.output.clone()),
+                Arg::U64(call.count),
+                sync_argument(NAME, rank, call.world()),
+            ];
+            let launch = launch(MODULE, call, target, (grid, THREADS), args);
             if call.in_place() {
                 vec![Op::Copy { from: call.input.clone(), to: input.clone(), to_rank: None }, launch]
             } else {

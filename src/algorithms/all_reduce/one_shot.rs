@@ -1,17 +1,17 @@
 //! `all_reduce/one_shot`: every rank pulls every rank's input. See kernels/all_reduce/one_shot.cu.
 
-use super::{entry, plan_name, reduction};
 use crate::{
-    algorithms::{Algorithm, THREADS, Target, blocks_for, staging, sync_argument, synchronisation},
+    algorithms::{Algorithm, THREADS, Target, blocks_for, launch, plan_name, reduction, staging, sync_argument, synchronisation},
     collective::{Collective, DType},
     contract::Contract,
-    plan::{Arg, BufferSpec, Call, Launch, Op, Plan, Role},
+    plan::{Arg, BufferSpec, Call, Op, Plan, Role},
 };
 
 /// Pull everything, reduce in rank order: one trip, (world - 1) x bytes into each rank.
 pub struct OneShot;
 
 const NAME: &str = "one_shot";
+const MODULE: &str = "all_reduce/one_shot";
 
 impl Algorithm for OneShot {
     fn collective(&self) -> Collective {
@@ -45,22 +45,14 @@ impl Algorithm for OneShot {
         let input = if call.in_place() { staging(NAME, &call.input) } else { call.input.clone() };
         let grid = blocks_for(call.bytes().div_ceil(16), target.waiting_blocks);
         Plan::per_rank(plan_name(NAME, call), call.world(), |rank| {
-            let launch = Op::Launch(Launch {
-                module: "all_reduce/one_shot".into(),
-                entry: entry(NAME, call),
-                build: target.build,
-                grid,
-                block: THREADS,
-                dynamic_shared: 0,
-                waits_for_peers: true,
-                args: vec![
-                    Arg::Peers(input.clone()),
-                    Arg::Address(call.output.clone()),
-                    Arg::U64(call.count),
-                    reduction(call),
-                    sync_argument(NAME, rank, call.world()),
-                ],
-            });
+            let args = vec![
+                Arg::Peers(input.clone()),
+                Arg::Address(call.output.clone()),
+                Arg::U64(call.count),
+                reduction(call),
+                sync_argument(NAME, rank, call.world()),
+            ];
+            let launch = launch(MODULE, call, target, (grid, THREADS), args);
             if call.in_place() {
                 vec![Op::Copy { from: call.input.clone(), to: input.clone(), to_rank: None }, launch]
             } else {

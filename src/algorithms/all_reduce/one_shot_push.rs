@@ -1,17 +1,17 @@
 //! `all_reduce/one_shot_push`: every rank pushes its input to all in lines that carry their flag. See kernels/all_reduce/one_shot_push.cu.
 
-use super::{entry, plan_name, reduction};
 use crate::{
-    algorithms::{Algorithm, Target, lines, sync_argument_of},
+    algorithms::{Algorithm, Target, launch, lines, plan_name, reduction, sync_argument_of},
     collective::{Collective, DType},
     contract::Contract,
-    plan::{Arg, BufferSpec, Call, Launch, Op, Plan},
+    plan::{Arg, BufferSpec, Call, Plan},
 };
 
 /// Push everything to all, reduce in rank order what the peers have pushed: one trip and no barrier, 2 x (world - 1) x bytes into each rank.
 pub struct OneShotPush;
 
 const NAME: &str = "one_shot_push";
+const MODULE: &str = "all_reduce/one_shot_push";
 
 /// The largest input in bytes. Flags double what crosses the link, so it is no use long before that.
 const MAX_BYTES: u64 = 512 << 10;
@@ -45,22 +45,14 @@ impl Algorithm for OneShotPush {
         let (grid, block) = lines::grid(call.bytes(), target.waiting_blocks);
         let buffers = lines::buffers(NAME, call.world(), call.bytes());
         Plan::per_rank(plan_name(NAME, call), call.world(), |rank| {
-            vec![Op::Launch(Launch {
-                module: "all_reduce/one_shot_push".into(),
-                entry: entry(NAME, call),
-                build: target.build,
-                grid,
-                block,
-                dynamic_shared: 0,
-                waits_for_peers: true,
-                args: vec![
-                    Arg::Address(call.input.clone()),
-                    Arg::Address(call.output.clone()),
-                    Arg::U32(call.count as u32),
-                    reduction(call),
-                    sync_argument_of(&buffers, rank, call.world()),
-                ],
-            })]
+            let args = vec![
+                Arg::Address(call.input.clone()),
+                Arg::Address(call.output.clone()),
+                Arg::U32(call.count as u32),
+                reduction(call),
+                sync_argument_of(&buffers, rank, call.world()),
+            ];
+            vec![launch(MODULE, call, target, (grid, block), args)]
         })
     }
 }

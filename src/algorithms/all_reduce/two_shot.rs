@@ -1,17 +1,17 @@
 //! `all_reduce/two_shot`: every rank reduces its slice and pushes it to all. See kernels/all_reduce/two_shot.cu.
 
-use super::{entry, plan_name, reduction};
 use crate::{
-    algorithms::{Algorithm, THREADS, Target, blocks_for, sync_argument, synchronisation},
+    algorithms::{Algorithm, THREADS, Target, blocks_for, launch, plan_name, reduction, sync_argument, synchronisation},
     collective::{Collective, DType},
     contract::Contract,
-    plan::{Arg, BufferSpec, Call, Launch, Op, Plan},
+    plan::{Arg, BufferSpec, Call, Plan},
 };
 
 /// Pull the own slice from all, reduce it in rank order, push it to all: twice (world - 1) / world x bytes over each link.
 pub struct TwoShot;
 
 const NAME: &str = "two_shot";
+const MODULE: &str = "all_reduce/two_shot";
 
 impl Algorithm for TwoShot {
     fn collective(&self) -> Collective {
@@ -42,22 +42,14 @@ impl Algorithm for TwoShot {
         let slice = call.bytes().div_ceil(16).div_ceil(u64::from(call.world()));
         let grid = blocks_for(slice, target.waiting_blocks);
         Plan::per_rank(plan_name(NAME, call), call.world(), |rank| {
-            vec![Op::Launch(Launch {
-                module: "all_reduce/two_shot".into(),
-                entry: entry(NAME, call),
-                build: target.build,
-                grid,
-                block: THREADS,
-                dynamic_shared: 0,
-                waits_for_peers: true,
-                args: vec![
-                    Arg::Peers(call.input.clone()),
-                    Arg::Peers(call.output.clone()),
-                    Arg::U64(call.count),
-                    reduction(call),
-                    sync_argument(NAME, rank, call.world()),
-                ],
-            })]
+            let args = vec![
+                Arg::Peers(call.input.clone()),
+                Arg::Peers(call.output.clone()),
+                Arg::U64(call.count),
+                reduction(call),
+                sync_argument(NAME, rank, call.world()),
+            ];
+            vec![launch(MODULE, call, target, (grid, THREADS), args)]
         })
     }
 }

@@ -1,10 +1,10 @@
 //! `broadcast/multimem`: the root has the switch write its input into every rank's output. See kernels/broadcast/multimem.cu.
 
 use crate::{
-    algorithms::{Algorithm, THREADS, Target, blocks_for, entry, multimem, plan_name, sync_argument, synchronisation},
+    algorithms::{Algorithm, THREADS, Target, blocks_for, launch, multimem, plan_name, sync_argument, synchronisation},
     collective::{Collective, DType},
     contract::Contract,
-    plan::{Arg, BufferSpec, Call, Launch, Op, Plan},
+    plan::{Arg, BufferSpec, Call, Plan},
 };
 
 /// Read the input once, store it to all by the switch: bytes out of the root and into each rank, one trip between two barriers.
@@ -37,23 +37,15 @@ impl Algorithm for Multimem {
     fn plan(&self, call: &Call, target: &Target) -> Plan {
         let grid = blocks_for(call.bytes().div_ceil(16), target.waiting_blocks);
         Plan::per_rank(plan_name(NAME, call), call.world(), |rank| {
-            vec![Op::Launch(Launch {
-                module: MODULE.into(),
-                entry: entry(MODULE, call.dtype, call.op),
-                build: target.build,
-                grid,
-                block: THREADS,
-                dynamic_shared: 0,
-                waits_for_peers: true,
-                args: vec![
-                    Arg::Address(call.input.clone()),
-                    Arg::Multicast(call.output.clone()),
-                    Arg::Peers(call.output.clone()),
-                    Arg::U64(call.count),
-                    Arg::U32(call.root),
-                    sync_argument(NAME, rank, call.world()),
-                ],
-            })]
+            let args = vec![
+                Arg::Address(call.input.clone()),
+                Arg::Multicast(call.output.clone()),
+                Arg::Peers(call.output.clone()),
+                Arg::U64(call.count),
+                Arg::U32(call.root),
+                sync_argument(NAME, rank, call.world()),
+            ];
+            vec![launch(MODULE, call, target, (grid, THREADS), args)]
         })
     }
 

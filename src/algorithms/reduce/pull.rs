@@ -1,10 +1,10 @@
 //! `reduce/pull`: the root reduces all inputs. See kernels/reduce/pull.cu.
 
 use crate::{
-    algorithms::{Algorithm, THREADS, Target, blocks_for, entry, plan_name, reduction, sync_argument, synchronisation},
+    algorithms::{Algorithm, THREADS, Target, blocks_for, launch, plan_name, reduction, sync_argument, synchronisation},
     collective::{Collective, DType},
     contract::Contract,
-    plan::{Arg, BufferSpec, Call, Launch, Op, Plan},
+    plan::{Arg, BufferSpec, Call, Plan},
 };
 
 /// Pull all inputs to the root, reduce them in rank order: (world - 1) x bytes into the root, one trip between two barriers.
@@ -41,23 +41,15 @@ impl Algorithm for Pull {
     fn plan(&self, call: &Call, target: &Target) -> Plan {
         let grid = blocks_for(call.bytes().div_ceil(16), target.waiting_blocks);
         Plan::per_rank(plan_name(NAME, call), call.world(), |rank| {
-            vec![Op::Launch(Launch {
-                module: MODULE.into(),
-                entry: entry(MODULE, call.dtype, call.op),
-                build: target.build,
-                grid,
-                block: THREADS,
-                dynamic_shared: 0,
-                waits_for_peers: true,
-                args: vec![
-                    Arg::Peers(call.input.clone()),
-                    Arg::Address(call.output.clone()),
-                    Arg::U64(call.count),
-                    reduction(call),
-                    Arg::U32(call.root),
-                    sync_argument(NAME, rank, call.world()),
-                ],
-            })]
+            let args = vec![
+                Arg::Peers(call.input.clone()),
+                Arg::Address(call.output.clone()),
+                Arg::U64(call.count),
+                reduction(call),
+                Arg::U32(call.root),
+                sync_argument(NAME, rank, call.world()),
+            ];
+            vec![launch(MODULE, call, target, (grid, THREADS), args)]
         })
     }
 }

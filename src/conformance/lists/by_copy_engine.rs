@@ -2,15 +2,12 @@
 
 use super::{
     super::{case::Case, case::Skew, generate, inputs::InputClass},
-    COPY_ENGINE, Choice, LARGEST_WORLD, modest, modest_counts, peers,
+    COPY_ENGINE, Choice, LARGEST_WORLD, TILED_ELEMENTS, modest, modest_counts, peers,
 };
 use crate::collective::{Collective, DType};
 
 /// The collectives that have an algorithm of this name.
 pub(super) const COLLECTIVES: [Collective; 3] = [Collective::AllReduce, Collective::AllGather, Collective::AllToAll];
-
-/// Elements of all ranks together, of the larger of input and output, up to which each boundary count has a case.
-const TILED_ELEMENTS: u64 = 250_000;
 
 fn choice(collective: Collective, seed: u64) -> Choice {
     Choice(seed ^ 0x6370_795f_656e_6769 ^ collective as u64)

@@ -2,16 +2,13 @@
 
 use super::{
     super::{case::Case, generate, inputs::InputClass},
-    Choice, LARGEST_WORLD, contenders, modest, modest_counts, peers, root, supported,
+    Choice, LARGEST_WORLD, TILED_ELEMENTS, contenders, modest, modest_counts, peers, root, supported,
 };
 use crate::collective::{Collective, DType, Shape};
 
 /// The collectives of this module.
 const COLLECTIVES: [Collective; 5] =
     [Collective::AllGather, Collective::ReduceScatter, Collective::AllToAll, Collective::Broadcast, Collective::Reduce];
-
-/// Elements of all ranks together, of the larger of input and output, up to which each boundary count has a case.
-const TILED_ELEMENTS: u64 = 250_000;
 
 /// A stream of choices of their own: what other lists choose stays as it is when a collective is added.
 fn choice(seed: u64) -> Choice {
