@@ -9,11 +9,11 @@ use std::{sync::Arc, time::Duration};
 use half::{bf16, f16};
 use libtest_mimic::{Arguments, Failed, Trial};
 use passmuster::{
-    algorithms::matmul::{Layout, Operands, Product, Pull, Tile},
-    collective::DType,
+    algorithms::matmul::{Pull, Tile},
+    collective::{DType, Layout, Product},
     cuda::{CudaMachine, CudaOptions},
     machine::{Machine, MachineError, Site},
-    plan::{BufferSpec, Plan, Role, Script, Step},
+    plan::{BufferSpec, Operands, Plan, Role, Script, Step},
 };
 
 fn main() {

@@ -231,7 +231,7 @@ proptest! {
             match op {
                 Op::Copy { from, to, .. } => prop_assert_eq!(from.bytes, to.bytes, "{}", op),
                 Op::WriteValue { to: word, .. } | Op::WaitValue { at: word, .. } => prop_assert_eq!((word.bytes, word.offset % 4), (4, 0), "{}", op),
-                Op::Launch(_) | Op::Fill { .. } | Op::Nccl(_) => {}
+                Op::Launch(_) | Op::Fill { .. } | Op::Nccl(_) | Op::Matmul(_) | Op::Fork { .. } | Op::Join { .. } | Op::Mark => {}
             }
         }
         let library = Library::default();
@@ -300,7 +300,7 @@ fn build(launch: &Launch, asked: Build) -> Build {
 fn launches(plan: &Plan) -> impl Iterator<Item = &Launch> {
     plan.ranks.iter().flatten().filter_map(|op| match op {
         Op::Launch(launch) => Some(launch),
-        Op::Copy { .. } | Op::Fill { .. } | Op::WriteValue { .. } | Op::WaitValue { .. } | Op::Nccl(_) => None,
+        _ => None,
     })
 }
 
@@ -322,6 +322,9 @@ fn regions(op: &Op) -> Vec<&Region> {
         Op::Fill { region, .. } => vec![region],
         Op::WriteValue { to: word, .. } | Op::WaitValue { at: word, .. } => vec![word],
         Op::Nccl(nccl) => vec![&nccl.call.input, &nccl.call.output],
+        Op::Matmul(call) => vec![&call.operands.a, &call.operands.b, &call.operands.c, &call.workspace],
+        Op::Fork { ops, .. } => ops.iter().flat_map(regions).collect(),
+        Op::Join { .. } | Op::Mark => vec![],
     }
 }
 

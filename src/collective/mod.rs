@@ -4,6 +4,7 @@
 
 mod dtype;
 mod element;
+mod product;
 mod reduction;
 mod shape;
 
@@ -14,6 +15,7 @@ use serde::{Deserialize, Serialize};
 pub use dtype::DType;
 pub(crate) use dtype::from_name;
 pub use element::{E4M3, E5M2, Element};
+pub use product::{Layout, Product};
 pub use reduction::{Bounded, ReduceOp, Roundings, bounded, largest, reduce_in_order, reduce_per_hop, smallest_subnormal, unit_roundoff};
 pub use shape::{Destination, Shape, Sources};
 

@@ -87,6 +87,7 @@ impl Simulated {
                     }
                     // In lockstep, everything that is waited for has happened.
                     Some(Op::WaitValue { at, value }) => assert_eq!(self.bytes(group, rank, at), value.to_le_bytes()),
+                    Some(Op::Matmul(_) | Op::Fork { .. } | Op::Join { .. } | Op::Mark) => unreachable!("cases have none"),
                     None => {}
                 }
             }

@@ -10,9 +10,9 @@ use std::{
 };
 
 use super::{
-    program::{Action, Failure, Program},
+    program::{Action, Command, Events, Failure, Program},
     ranks,
-    stream::{Event, Graph, Stream},
+    stream::{Graph, Stream},
 };
 
 /// How long all ranks may take to capture their graphs.
@@ -138,12 +138,12 @@ pub(super) fn execute(programs: Vec<Program>, deadline: Duration) -> Result<Vec<
 
 /// One rank's thread.
 fn carry_out(program: &Program, start: &Start, deadline: Duration) -> Outcome {
-    let (graphs, events) = match prepare(program) {
+    let (graphs, mut events) = match prepare(program) {
         Ok(prepared) => prepared,
         Err(failure) => return Outcome::Failed(failure),
     };
     let outcome = match start.meet() {
-        Some(at) => enqueue(program, &graphs, &events)
+        Some(at) => enqueue(program, &graphs, &mut events)
             .and_then(|()| wait(program, start, at + deadline))
             .and_then(|ended| match ended {
                 Some(outcome) => Ok(outcome),
@@ -159,28 +159,23 @@ fn carry_out(program: &Program, start: &Start, deadline: Duration) -> Outcome {
     outcome
 }
 
-/// Captures the graphs and makes an event for each mark.
-fn prepare(program: &Program) -> Result<(Vec<Graph>, Vec<Event>), Failure> {
+/// Captures the graphs and makes the events.
+fn prepare(program: &Program) -> Result<(Vec<Graph>, Events), Failure> {
     program.device.make_current()?;
-    let Some(stream) = program.streams.first() else { return Ok((Vec::new(), Vec::new())) };
+    let mut events = Events::of(program)?;
+    let Some(stream) = program.streams.first() else { return Ok((Vec::new(), events)) };
     // Captured on a stream of the rank's: one of its own would take one of the device's few connections.
-    let capture = |plans: &Vec<_>| stream.capture(|| plans.iter().try_for_each(|commands| enqueue_all(commands, stream)));
+    let capture =
+        |plans: &Vec<Arc<[Command]>>| stream.capture(|| plans.iter().try_for_each(|commands| program.enqueue(0, commands, &mut events)));
     let graphs = program.graphs.iter().map(capture).collect::<Result<_, Failure>>()?;
-    let marks = program.actions.iter().filter(|action| matches!(action, Action::Mark)).count();
-    let events = (0..marks).map(|_| Event::new(program.device.driver)).collect::<Result<_, _>>()?;
     Ok((graphs, events))
 }
 
-fn enqueue_all(commands: &Arc<[super::program::Command]>, stream: &Stream) -> Result<(), Failure> {
-    commands.iter().try_for_each(|command| command.enqueue(stream))
-}
-
 /// Goes through the actions without waiting for any other rank.
-fn enqueue(program: &Program, graphs: &[Graph], events: &[Event]) -> Result<(), Failure> {
-    let mut events = events.iter();
+fn enqueue(program: &Program, graphs: &[Graph], events: &mut Events) -> Result<(), Failure> {
     for action in &program.actions {
         match action {
-            Action::Enqueue { stream, commands } => enqueue_all(commands, &program.streams[*stream])?,
+            Action::Enqueue { stream, commands } => program.enqueue(*stream, commands, events)?,
             Action::Replay { stream, graph } => program.streams[*stream].replay(&graphs[*graph])?,
             Action::Sleep(time) if *time > SPUN_DELAY => std::thread::sleep(*time),
             Action::Sleep(time) => {
@@ -189,7 +184,7 @@ fn enqueue(program: &Program, graphs: &[Graph], events: &[Event]) -> Result<(), 
                     std::hint::spin_loop();
                 }
             }
-            Action::Mark => program.streams[0].record(events.next().expect("an event for each mark"))?,
+            Action::Mark => events.mark(&program.streams[0])?,
         }
     }
     Ok(())
@@ -226,9 +221,9 @@ fn wait(program: &Program, start: &Start, until: Instant) -> Result<Option<Outco
 }
 
 /// Errors that streams do not show, and the times between marks.
-fn finish(program: &Program, events: &[Event]) -> Result<Vec<f64>, Failure> {
+fn finish(program: &Program, events: &Events) -> Result<Vec<f64>, Failure> {
     program.communicators.iter().try_for_each(|communicator| communicator.asynchronous_error())?;
-    Ok(events.windows(2).map(|pair| pair[0].microseconds_until(&pair[1])).collect::<Result<_, _>>()?)
+    Ok(events.intervals()?)
 }
 
 #[cfg(test)]

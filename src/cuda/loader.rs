@@ -1,4 +1,4 @@
-//! Opening libcuda, libnccl and libnvidia-ml at run time, and tables of their functions.
+//! Opening libcuda, libnccl, libcublasLt and libnvidia-ml at run time, and tables of their functions.
 //!
 //! cudarc's own loader panics where a library or a symbol is missing and never looks for `libnccl.so.2`, the only name in NCCL's wheel.
 //! Its bindings also return closed enums, for which an error code newer than they are is undefined behaviour. The tables here are
@@ -31,11 +31,26 @@ impl fmt::Display for LoadError {
 
 impl std::error::Error for LoadError {}
 
-/// Names the file that takes the place of the search for NCCL.
+/// Name the file that takes the place of a search.
 pub(super) const NCCL_VARIABLE: &str = "PASSMUSTER_NCCL_LIB";
+pub(super) const CUBLASLT_VARIABLE: &str = "PASSMUSTER_CUBLASLT_LIB";
+
+/// A library that comes in a wheel of Python's.
+struct Wheel {
+    /// Its file.
+    library: &'static str,
+    /// Names the file that takes the place of the search.
+    variable: &'static str,
+    /// Where below site-packages it is.
+    folder: &'static str,
+}
+
+const NCCL: Wheel = Wheel { library: LIBNCCL, variable: NCCL_VARIABLE, folder: "nvidia/nccl/lib" };
+const CUBLASLT: Wheel = Wheel { library: LIBCUBLASLT, variable: CUBLASLT_VARIABLE, folder: "nvidia/cu13/lib" };
 
 const LIBCUDA: &str = "libcuda.so.1";
 const LIBNCCL: &str = "libnccl.so.2";
+const LIBCUBLASLT: &str = "libcublasLt.so.13";
 const LIBNVML: &str = "libnvidia-ml.so.1";
 
 /// Opens the CUDA driver and resolves its functions.
@@ -59,7 +74,18 @@ pub(super) fn load_nvml<T>(resolve: impl FnOnce(&Library) -> Result<T, String>) 
 /// # Errors
 /// When nothing that was searched is NCCL, or it lacks a function.
 pub(super) fn load_nccl<T>(explicit: Option<&Path>, resolve: impl FnOnce(&Library) -> Result<T, String>) -> Result<(T, String), LoadError> {
-    load(LIBNCCL, &nccl_candidates(explicit, |name| std::env::var_os(name)), resolve)
+    load(LIBNCCL, &candidates(&NCCL, explicit, |name| std::env::var_os(name)), resolve)
+}
+
+/// Opens cuBLASLt and resolves its functions. Returns the table and the file it came from.
+///
+/// # Errors
+/// When nothing that was searched is cuBLASLt, or it lacks a function.
+pub(super) fn load_cublas_lt<T>(
+    explicit: Option<&Path>,
+    resolve: impl FnOnce(&Library) -> Result<T, String>,
+) -> Result<(T, String), LoadError> {
+    load(LIBCUBLASLT, &candidates(&CUBLASLT, explicit, |name| std::env::var_os(name)), resolve)
 }
 
 /// Opens the first of `candidates` that can be opened and resolves its functions. The library is never closed: both keep threads and
@@ -101,11 +127,11 @@ fn with_source(error: &libloading::Error) -> String {
     }
 }
 
-/// Where NCCL may be, best first. A path that was given, by argument or by environment, has no fallback: whoever named a version wants
+/// Where a library may be, best first. A path that was given, by argument or by environment, has no fallback: whoever named a version wants
 /// that one.
-fn nccl_candidates(explicit: Option<&Path>, environment: impl Fn(&str) -> Option<OsString>) -> Vec<PathBuf> {
+fn candidates(wheel: &Wheel, explicit: Option<&Path>, environment: impl Fn(&str) -> Option<OsString>) -> Vec<PathBuf> {
     let set = |name: &str| environment(name).filter(|value| !value.is_empty());
-    if let Some(path) = explicit.map(Path::to_path_buf).or_else(|| set(NCCL_VARIABLE).map(PathBuf::from)) {
+    if let Some(path) = explicit.map(Path::to_path_buf).or_else(|| set(wheel.variable).map(PathBuf::from)) {
         // A bare file name would be looked up on the library path: here it means a file.
         return vec![if path.components().count() == 1 { Path::new(".").join(path) } else { path }];
     }
@@ -119,13 +145,13 @@ fn nccl_candidates(explicit: Option<&Path>, environment: impl Fn(&str) -> Option
     if prefixes.iter().any(|p| p == Path::new("/usr")) {
         prefixes.push("/usr/local".into());
     }
-    let mut candidates = vec![PathBuf::from(LIBNCCL)];
+    let mut candidates = vec![PathBuf::from(wheel.library)];
     for prefix in prefixes {
-        let found = wheels(&prefix);
-        let none = || vec![prefix.join("lib/python3*/site-packages/nvidia/nccl/lib").join(LIBNCCL)];
+        let found = wheels(&prefix, wheel);
+        let none = || vec![prefix.join("lib/python3*/site-packages").join(wheel.folder).join(wheel.library)];
         candidates.extend(if found.is_empty() { none() } else { found });
     }
-    candidates.extend(["/usr/local/cuda/lib64", "/usr/lib/x86_64-linux-gnu"].map(|dir| Path::new(dir).join(LIBNCCL)));
+    candidates.extend(["/usr/local/cuda/lib64", "/usr/lib/x86_64-linux-gnu"].map(|dir| Path::new(dir).join(wheel.library)));
     let mut seen = std::collections::BTreeSet::new();
     candidates.retain(|candidate| seen.insert(candidate.clone()));
     candidates
@@ -136,8 +162,8 @@ fn prefix(python: &Path) -> Option<PathBuf> {
     python.parent()?.parent().map(Path::to_path_buf)
 }
 
-/// NCCL's wheel below a Python prefix; Debian calls the folder `dist-packages`.
-fn wheels(prefix: &Path) -> Vec<PathBuf> {
+/// A wheel's library below a Python prefix; Debian calls the folder `dist-packages`.
+fn wheels(prefix: &Path, wheel: &Wheel) -> Vec<PathBuf> {
     let Ok(entries) = prefix.join("lib").read_dir() else { return Vec::new() };
     let mut pythons: Vec<PathBuf> = entries
         .filter_map(|entry| entry.ok().map(|e| e.path()))
@@ -146,7 +172,7 @@ fn wheels(prefix: &Path) -> Vec<PathBuf> {
     pythons.sort();
     pythons
         .iter()
-        .flat_map(|python| ["site-packages", "dist-packages"].map(|packages| python.join(packages).join("nvidia/nccl/lib").join(LIBNCCL)))
+        .flat_map(|python| ["site-packages", "dist-packages"].map(|packages| python.join(packages).join(wheel.folder).join(wheel.library)))
         .filter(|path| path.exists())
         .collect()
 }
@@ -230,9 +256,9 @@ mod tests {
     #[test]
     fn a_path_that_was_given_has_no_fallback() {
         let given = |name: &str| (name == NCCL_VARIABLE).then(|| OsString::from("/a/libnccl.so.2"));
-        assert_eq!(nccl_candidates(None, given), [PathBuf::from("/a/libnccl.so.2")]);
-        assert_eq!(nccl_candidates(Some(Path::new("/b/nccl.so")), given), [PathBuf::from("/b/nccl.so")]);
-        assert_eq!(nccl_candidates(Some(Path::new("nccl.so")), nothing), [PathBuf::from("./nccl.so")]);
+        assert_eq!(candidates(&NCCL, None, given), [PathBuf::from("/a/libnccl.so.2")]);
+        assert_eq!(candidates(&NCCL, Some(Path::new("/b/nccl.so")), given), [PathBuf::from("/b/nccl.so")]);
+        assert_eq!(candidates(&NCCL, Some(Path::new("nccl.so")), nothing), [PathBuf::from("./nccl.so")]);
     }
 
     #[test]
@@ -244,7 +270,7 @@ mod tests {
         std::fs::write(lib.join(LIBNCCL), "").unwrap();
         std::os::unix::fs::symlink("/bin/sh", bin.join("python3")).unwrap();
         let path = bin.clone().into_os_string();
-        let found = nccl_candidates(None, |name| (name == "PATH").then(|| path.clone()));
+        let found = candidates(&NCCL, None, |name| (name == "PATH").then(|| path.clone()));
         std::fs::remove_dir_all(&root).unwrap();
         assert_eq!(found[0], Path::new(LIBNCCL));
         assert_eq!(found[1], lib.join(LIBNCCL));

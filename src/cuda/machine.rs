@@ -20,6 +20,7 @@ use super::{
     nccl::Communicator,
     nccl_log::NcclLog,
     nvml::Nvml,
+    products::Products,
     program::{Compiler, Tables},
     reports,
     stream::Stream,
@@ -65,6 +66,8 @@ pub struct CudaOptions {
     pub gpus: Option<Vec<usize>>,
     /// The NCCL to load. By default `PASSMUSTER_NCCL_LIB`, else the one on the library path, else one in a Python environment.
     pub nccl_lib: Option<PathBuf>,
+    /// The cuBLASLt to load. By default `PASSMUSTER_CUBLASLT_LIB`, else the one on the library path, else one in a Python environment.
+    pub cublas_lt_lib: Option<PathBuf>,
     /// The kernels that launches refer to.
     pub library: Library,
     /// After which time a wait in a kernel gives up.
@@ -73,7 +76,7 @@ pub struct CudaOptions {
 
 impl Default for CudaOptions {
     fn default() -> CudaOptions {
-        CudaOptions { gpus: None, nccl_lib: None, library: Library::default(), wait_limit: Duration::from_secs(2) }
+        CudaOptions { gpus: None, nccl_lib: None, cublas_lt_lib: None, library: Library::default(), wait_limit: Duration::from_secs(2) }
     }
 }
 
@@ -145,6 +148,7 @@ pub struct CudaMachine {
 /// What is given back in this order when the machine is dropped.
 struct Held {
     communicators: Communicators,
+    products: Products,
     kernels: Kernels,
     tables: Tables,
     streams: Vec<Vec<Arc<Stream>>>,
@@ -202,6 +206,7 @@ impl CudaMachine {
             nccl_log: NcclLog::set_up(),
             held: ManuallyDrop::new(Held {
                 communicators: Communicators::new(options.nccl_lib),
+                products: Products::new(options.cublas_lt_lib),
                 kernels: Kernels::default(),
                 tables: Tables::new(),
                 streams: vec![Vec::new(); MAX_WORLD],
@@ -216,6 +221,14 @@ impl CudaMachine {
     /// `NotSupported` when there is none, with what was searched.
     pub fn load_nccl(&mut self) -> Result<(), MachineError> {
         self.held.communicators.load().map(drop)
+    }
+
+    /// Loads cuBLASLt now rather than at its first product.
+    ///
+    /// # Errors
+    /// `NotSupported` when there is none, with what was searched.
+    pub fn load_cublas_lt(&mut self) -> Result<(), MachineError> {
+        self.held.products.load().map(drop)
     }
 
     /// Ranks on the device that has most of them in a world of `world`.
@@ -269,22 +282,21 @@ impl CudaMachine {
     /// Makes the streams that a script needs.
     fn make_streams(&mut self, needs: &Needs) -> Result<(), MachineError> {
         let (connections, sharing) = (connections(), self.ranks_on_busiest(needs.world));
-        if sharing * needs.streams > connections {
+        let streams = needs.all_streams();
+        if sharing * streams > connections {
             let reason = format!(
-                "{sharing} ranks with {} streams each on one GPU need as many connections, {CONNECTIONS_VARIABLE} allows {connections}",
-                needs.streams
+                "{sharing} ranks with {streams} streams each on one GPU need as many connections, {CONNECTIONS_VARIABLE} allows {connections}"
             );
             return Err(MachineError::NotSupported { reason });
         }
-        if sharing > 1 && sharing * needs.streams > MOST_STREAMS_OF_SHARING_RANKS {
+        if sharing > 1 && sharing * streams > MOST_STREAMS_OF_SHARING_RANKS {
             let reason = format!(
-                "{sharing} ranks with {} streams each share one GPU: at most {MOST_STREAMS_OF_SHARING_RANKS} such streams make progress together",
-                needs.streams
+                "{sharing} ranks with {streams} streams each share one GPU: at most {MOST_STREAMS_OF_SHARING_RANKS} such streams make progress together"
             );
             return Err(MachineError::NotSupported { reason });
         }
         // Streams that exist hold a connection even where this script does not use them.
-        let wanted = |rank: usize| if rank < needs.world { needs.streams } else { 0 };
+        let wanted = |rank: usize| if rank < needs.world { needs.all_streams() } else { 0 };
         let crowded = self.devices.iter().any(|device| {
             let ranks = self.of_rank.iter().enumerate().filter(|(_, other)| other.ordinal == device.ordinal);
             ranks.map(|(rank, _)| self.held.streams[rank].len().max(wanted(rank))).sum::<usize>() > connections
@@ -294,7 +306,7 @@ impl CudaMachine {
         }
         for (rank, device) in self.of_rank.iter().enumerate().take(needs.world) {
             let streams = &mut self.held.streams[rank];
-            while streams.len() < needs.streams {
+            while streams.len() < needs.all_streams() {
                 let made = device.make_current().and_then(|()| Stream::new(self.driver));
                 streams.push(Arc::new(made.map_err(fault(rank))?));
             }
@@ -331,8 +343,8 @@ impl CudaMachine {
         let communicators = self.join(needs)?;
         let devices = self.of_rank[..needs.world].to_vec();
         let streams: Vec<Vec<Arc<Stream>>> =
-            self.held.streams[..needs.world].iter().map(|streams| streams[..needs.streams].to_vec()).collect();
-        let Held { kernels, tables, .. } = &mut *self.held;
+            self.held.streams[..needs.world].iter().map(|streams| streams[..needs.all_streams()].to_vec()).collect();
+        let Held { kernels, tables, products, .. } = &mut *self.held;
         let programs = Compiler {
             groups: &self.groups,
             library: &self.library,
@@ -340,6 +352,8 @@ impl CudaMachine {
             tables,
             devices: &devices,
             streams: &streams,
+            numbers: (needs.streams, needs.sides),
+            products,
             communicators: &communicators,
             wait_limit: u64::try_from(self.wait_limit.as_nanos()).unwrap_or(u64::MAX),
         }
@@ -396,10 +410,11 @@ impl Machine for CudaMachine {
         }
         let nccl = self.held.communicators.nccl();
         if let Some(nccl) = nccl {
-            // Which of the installed ones, without the host's folders: records are published.
-            let place =
-                nccl.path.find("/nvidia/").map_or_else(|| nccl.path.rsplit('/').next().unwrap_or_default(), |at| &nccl.path[at + 1..]);
-            note("nccl_library", place.to_owned());
+            note("nccl_library", installed(&nccl.path).to_owned());
+        }
+        if let Some(library) = self.held.products.library() {
+            note("cublas_lt", library.version.clone());
+            note("cublas_lt_library", installed(&library.path).to_owned());
         }
         for name in RECORDED_VARIABLES {
             if let Ok(value) = std::env::var(name) {
@@ -540,6 +555,11 @@ fn invalid<T>(reason: impl Into<String>) -> Result<T, MachineError> {
 
 fn fault(rank: usize) -> impl Fn(CudaError) -> MachineError {
     move |error| MachineError::Fault { ranks: vec![rank], what: error.what, code: error.name }
+}
+
+/// Which of the installed libraries it is, without the host's folders: records are published.
+fn installed(path: &str) -> &str {
+    path.find("/nvidia/").map_or_else(|| path.rsplit('/').next().unwrap_or_default(), |at| &path[at + 1..])
 }
 
 /// Connections of each GPU, as the driver reads them from the environment.

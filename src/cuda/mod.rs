@@ -1,4 +1,4 @@
-//! Real GPUs: one process, a thread a rank, symmetric memory through the VMM API, CUDA graphs and NCCL.
+//! Real GPUs: one process, a thread a rank, symmetric memory through the VMM API, CUDA graphs, NCCL and cuBLASLt.
 //!
 //! Every library is opened at run time; one that is missing, too old or no library at all is an error that names what was searched.
 //! Nothing here panics for want of a GPU, and nothing here creates multicast objects.
@@ -8,6 +8,7 @@
 //! behind, so that a run ends soon after its deadline whatever the devices do.
 
 mod communicators;
+mod cublas_lt;
 mod device;
 mod driver;
 mod execution;
@@ -19,6 +20,7 @@ mod memory;
 mod nccl;
 mod nccl_log;
 mod nvml;
+mod products;
 mod program;
 mod ranks;
 mod reports;

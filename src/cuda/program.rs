@@ -9,13 +9,15 @@ use std::{
 };
 
 use super::{
+    cublas_lt::{CublasError, Matmul},
     device::Device,
     driver::CudaError,
     group::Group,
     kernel::{Kernel, Kernels},
     memory::Scratch,
     nccl::{Communicator, LibraryCall, NcclError},
-    stream::{Stream, Word},
+    products::Products,
+    stream::{Event, Stream, Word},
     tensor_map,
 };
 use crate::{
@@ -23,8 +25,9 @@ use crate::{
     machine::{
         MachineError,
         arguments::{Addresses, Arguments, table_bytes, tables, tensor_maps},
+        validation::side_stream,
     },
-    plan::{Launch, NcclCall, Op, Plan, RankCall, Region, Script, Step, TensorMap},
+    plan::{Launch, MAX_SIDES, MatmulCall, NcclCall, Op, Plan, RankCall, Region, Script, Step, TensorMap},
 };
 
 /// One operation on a stream.
@@ -54,6 +57,20 @@ pub(super) enum Command {
         input: u64,
         output: u64,
     },
+    Matmul {
+        matmul: Matmul,
+        operands: [u64; 3],
+        /// Address and bytes.
+        workspace: (u64, u64),
+    },
+    Fork {
+        side: usize,
+        commands: Vec<Command>,
+    },
+    Join {
+        side: usize,
+    },
+    Mark,
 }
 
 /// What a rank's thread does next.
@@ -67,7 +84,10 @@ pub(super) enum Action {
 /// All that one rank does in a script.
 pub(super) struct Program {
     pub(super) device: Arc<Device>,
+    /// Those that the script names, then the side streams of each.
     pub(super) streams: Vec<Arc<Stream>>,
+    /// How many streams the script names, and how many side streams each has.
+    pub(super) numbers: (usize, usize),
     /// What each graph captures. Capturing enqueues nothing, so it is done before the ranks start together.
     pub(super) graphs: Vec<Vec<Arc<[Command]>>>,
     pub(super) actions: Vec<Action>,
@@ -94,10 +114,82 @@ impl From<NcclError> for Failure {
     }
 }
 
+impl From<CublasError> for Failure {
+    fn from(error: CublasError) -> Failure {
+        Failure { what: error.what, code: error.code }
+    }
+}
+
+/// Events of one rank.
+pub(super) struct Events {
+    /// Orders streams.
+    order: Event,
+    /// One for each mark.
+    marks: Vec<Event>,
+    /// Marks that were enqueued.
+    marked: usize,
+}
+
+impl Events {
+    /// For a program, on the device whose context is current.
+    pub(super) fn of(program: &Program) -> Result<Events, CudaError> {
+        let driver = program.device.driver;
+        let marks = program.actions.iter().map(|action| match action {
+            Action::Enqueue { commands, .. } => commands.iter().map(Command::marks).sum(),
+            Action::Mark => 1,
+            Action::Replay { .. } | Action::Sleep(_) => 0,
+        });
+        let marks = (0..marks.sum()).map(|_| Event::new(driver)).collect::<Result<_, _>>()?;
+        Ok(Events { order: Event::without_time(driver)?, marks, marked: 0 })
+    }
+
+    /// Notes the time on a stream.
+    pub(super) fn mark(&mut self, stream: &Stream) -> Result<(), CudaError> {
+        self.marked += 1;
+        stream.record(&self.marks[self.marked - 1])
+    }
+
+    /// Microseconds from each mark to the next, when all were passed.
+    pub(super) fn intervals(&self) -> Result<Vec<f64>, CudaError> {
+        self.marks.windows(2).map(|pair| pair[0].microseconds_until(&pair[1])).collect()
+    }
+}
+
+impl Program {
+    /// Enqueues commands on a stream and its sides.
+    pub(super) fn enqueue(&self, stream: usize, commands: &[Command], events: &mut Events) -> Result<(), Failure> {
+        let on = &self.streams[stream];
+        for command in commands {
+            match command {
+                Command::Fork { side, commands } => {
+                    let side = side_stream(self.numbers, stream, *side);
+                    self.streams[side].follow(on, &events.order)?;
+                    self.enqueue(side, commands, events)?;
+                }
+                Command::Join { side } => on.follow(&self.streams[side_stream(self.numbers, stream, *side)], &events.order)?,
+                Command::Mark => events.mark(on)?,
+                command => command.enqueue(on)?,
+            }
+        }
+        Ok(())
+    }
+}
+
 impl Command {
-    /// Enqueues it.
-    pub(super) fn enqueue(&self, stream: &Stream) -> Result<(), Failure> {
+    /// How many marks it has.
+    fn marks(&self) -> usize {
         match self {
+            Command::Mark => 1,
+            Command::Fork { commands, .. } => commands.iter().map(Command::marks).sum(),
+            _ => 0,
+        }
+    }
+
+    /// Enqueues what needs one stream and no event.
+    fn enqueue(&self, stream: &Stream) -> Result<(), Failure> {
+        match self {
+            Command::Matmul { matmul, operands, workspace } => matmul.enqueue(*operands, *workspace, stream.raw())?,
+            Command::Fork { .. } | Command::Join { .. } | Command::Mark => unreachable!("the program enqueues them"),
             Command::Launch { kernel, grid, block, dynamic_shared, arguments } => {
                 stream.launch(kernel, *grid, *block, *dynamic_shared, arguments)?;
             }
@@ -124,6 +216,9 @@ pub(super) struct Compiler<'a> {
     pub(super) devices: &'a [Arc<Device>],
     /// The streams of each rank of the script.
     pub(super) streams: &'a [Vec<Arc<Stream>>],
+    /// How many of them the script names, and how many side streams each of these has.
+    pub(super) numbers: (usize, usize),
+    pub(super) products: &'a mut Products,
     /// Communicators of the groups that use NCCL.
     pub(super) communicators: &'a BTreeMap<usize, Vec<Arc<Communicator>>>,
     /// Limit for one wait, in nanoseconds.
@@ -147,6 +242,7 @@ impl Compiler<'_> {
             .map(|(device, streams)| Program {
                 device: device.clone(),
                 streams: streams.clone(),
+                numbers: self.numbers,
                 graphs: Vec::new(),
                 actions: Vec::new(),
                 communicators: Vec::new(),
@@ -217,20 +313,38 @@ impl Compiler<'_> {
                 let mut compiled = Compiled { commands: Vec::new(), waiting: Vec::new() };
                 for (rank, ops) in plan.ranks.iter().enumerate() {
                     self.devices[rank].make_current().map_err(|error| fault(rank, error))?;
-                    let mut waiting = 0;
-                    let mut commands = Vec::with_capacity(ops.len());
-                    for op in ops {
-                        match (commands.last_mut(), self.command(group, rank, op, &mut waiting)?) {
-                            (Some(Command::Words(words)), Command::Words(more)) => words.extend(more),
-                            (_, command) => commands.push(command),
-                        }
-                    }
+                    // The largest of each stream: those of the plan's own, then of its sides.
+                    let mut waiting = [0; 1 + MAX_SIDES];
+                    let commands = self.commands(group, rank, ops, (&mut waiting, 0))?;
                     compiled.commands.push(commands.into());
-                    compiled.waiting.push(waiting);
+                    compiled.waiting.push(waiting.iter().sum());
                 }
                 Ok(entry.insert(compiled))
             }
         }
+    }
+
+    fn commands(
+        &mut self,
+        group: usize,
+        rank: usize,
+        ops: &[Op],
+        (waiting, stream): (&mut [u32; 1 + MAX_SIDES], usize),
+    ) -> Result<Vec<Command>, MachineError> {
+        let mut commands = Vec::with_capacity(ops.len());
+        for op in ops {
+            let command = match op {
+                Op::Fork { stream, ops } => {
+                    Command::Fork { side: *stream, commands: self.commands(group, rank, ops, (&mut *waiting, *stream))? }
+                }
+                op => self.command(group, rank, op, &mut waiting[stream])?,
+            };
+            match (commands.last_mut(), command) {
+                (Some(Command::Words(words)), Command::Words(more)) => words.extend(more),
+                (_, command) => commands.push(command),
+            }
+        }
+        Ok(commands)
     }
 
     fn command(&mut self, group: usize, rank: usize, op: &Op, waiting: &mut u32) -> Result<Command, MachineError> {
@@ -256,6 +370,17 @@ impl Compiler<'_> {
                     output: address(output)?,
                 }
             }
+            Op::Matmul(call) => {
+                let MatmulCall { operands, workspace, .. } = call;
+                Command::Matmul {
+                    operands: [address(&operands.a)?, address(&operands.b)?, address(&operands.c)?],
+                    workspace: (address(workspace)?, workspace.bytes),
+                    matmul: self.products.prepare(rank, &self.devices[rank], call)?,
+                }
+            }
+            Op::Fork { .. } => unreachable!("the commands of a fork are compiled with it"),
+            Op::Join { stream } => Command::Join { side: *stream },
+            Op::Mark => Command::Mark,
         })
     }
 

@@ -200,6 +200,12 @@ impl Stream {
         call!(self.driver, cuEventRecord(event.raw, self.raw))
     }
 
+    /// What is enqueued here from now on waits for all that was enqueued on another stream of the device so far. `event` may be used again at once.
+    pub(super) fn follow(&self, other: &Stream, event: &Event) -> Result<(), CudaError> {
+        other.record(event)?;
+        call!(self.driver, cuStreamWaitEvent(self.raw, event.raw, 0))
+    }
+
     /// Captures what `enqueue` enqueues on this stream, and makes it ready to be launched.
     ///
     /// # Errors
@@ -248,8 +254,17 @@ pub(super) struct Event {
 impl Event {
     /// An event of the current context.
     pub(super) fn new(driver: &'static Driver) -> Result<Event, CudaError> {
+        Event::with(driver, CUevent_flags::CU_EVENT_DEFAULT)
+    }
+
+    /// One that orders streams only, which costs less.
+    pub(super) fn without_time(driver: &'static Driver) -> Result<Event, CudaError> {
+        Event::with(driver, CUevent_flags::CU_EVENT_DISABLE_TIMING)
+    }
+
+    fn with(driver: &'static Driver, flags: CUevent_flags) -> Result<Event, CudaError> {
         let mut raw = null_mut();
-        call!(driver, cuEventCreate(&mut raw, CUevent_flags::CU_EVENT_DEFAULT as u32))?;
+        call!(driver, cuEventCreate(&mut raw, flags as u32))?;
         Ok(Event { driver, raw })
     }
 

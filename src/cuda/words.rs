@@ -73,8 +73,8 @@ fn awaited(script: &Script, groups: &[Group]) -> Vec<Awaited> {
 
 /// The waits of a plan: rank, word and value.
 fn waits(plan: &Plan) -> impl Iterator<Item = (usize, &Region, u32)> {
-    plan.ranks.iter().enumerate().flat_map(|(rank, ops)| {
-        ops.iter().filter_map(move |op| match op {
+    (0..plan.world()).flat_map(|rank| {
+        plan.operations(rank).filter_map(move |op| match op {
             Op::WaitValue { at, value } => Some((rank, at, *value)),
             _ => None,
         })

@@ -13,11 +13,12 @@ use super::{
     ptx::ParameterPlace,
 };
 use crate::{
+    collective::Product,
     machine::{
         MachineError,
         arguments::{Addresses, Arguments, table_bytes, tables},
     },
-    plan::{Launch, NcclCall, Op, Plan, RankCall, Region, Script, Step, TensorMap},
+    plan::{Launch, MatmulCall, NcclCall, Op, Plan, RankCall, Region, Script, Step, TensorMap},
 };
 
 /// One operation on a stream.
@@ -45,6 +46,22 @@ pub(super) enum Command {
         input: Address,
         output: Address,
     },
+    /// A product.
+    Matmul {
+        product: Product,
+        a: Address,
+        b: Address,
+        c: Address,
+    },
+    /// Hands commands to a side stream.
+    Fork {
+        side: usize,
+        commands: Arc<[Command]>,
+    },
+    /// Waits for a side stream.
+    Join {
+        side: usize,
+    },
     /// Notes the time.
     Mark,
 }
@@ -59,6 +76,9 @@ impl Command {
             Command::WriteValue { .. } => "write of a word",
             Command::WaitValue(_) => "wait for a word",
             Command::Reduce { .. } => "library call",
+            Command::Matmul { .. } => "matmul",
+            Command::Fork { .. } => "fork",
+            Command::Join { .. } => "join",
             Command::Mark => "mark",
         }
     }
@@ -176,11 +196,17 @@ impl Compiler<'_> {
     }
 
     fn plan(&mut self, group: usize, plan: &Plan) -> Result<Vec<Arc<[Command]>>, MachineError> {
-        let of_rank = |(rank, ops): (usize, &Vec<Op>)| ops.iter().map(|op| self.command(group, plan, rank, op)).collect::<Result<_, _>>();
-        plan.ranks.iter().enumerate().map(of_rank).collect()
+        plan.ranks.iter().enumerate().map(|(rank, ops)| self.commands(group, plan, rank, ops)).collect()
+    }
+
+    fn commands(&mut self, group: usize, plan: &Plan, rank: usize, ops: &[Op]) -> Result<Arc<[Command]>, MachineError> {
+        ops.iter().map(|op| self.command(group, plan, rank, op)).collect()
     }
 
     fn command(&mut self, group: usize, plan: &Plan, rank: usize, op: &Op) -> Result<Command, MachineError> {
+        if let Op::Fork { stream, ops } = op {
+            return Ok(Command::Fork { side: *stream, commands: self.commands(group, plan, rank, ops)? });
+        }
         let of_group = &self.groups[group];
         let address_on = |rank, region| of_group.address(rank, region).map_err(|reason| MachineError::Invalid { reason });
         let address = |region| address_on(rank, region);
@@ -196,6 +222,13 @@ impl Compiler<'_> {
             Op::Nccl(NcclCall { call, .. }) => {
                 Command::Reduce { group, input: address(&call.input)?, output: address(&call.output)?, call: call.clone() }
             }
+            Op::Matmul(MatmulCall { product, operands, .. }) => {
+                let (a, b, c) = (address(&operands.a)?, address(&operands.b)?, address(&operands.c)?);
+                Command::Matmul { product: *product, a, b, c }
+            }
+            Op::Fork { .. } => unreachable!("forks are compiled above"),
+            Op::Join { stream } => Command::Join { side: *stream },
+            Op::Mark => Command::Mark,
         })
     }
 

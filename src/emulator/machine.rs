@@ -186,9 +186,9 @@ impl Emulator {
         let worlds = self.groups.iter().map(Group::world).collect();
         let limits = Limits { deadline, instructions: self.options.steps };
         let reports = self.stuck_reports(needs)?;
-        let races = Races::new(self.options.profile, needs.world, needs.streams, reports);
+        let races = Races::new(self.options.profile, needs.world, needs.all_streams(), reports);
         let choices = (self.options.interleaving(), self.options.multimem);
-        let mut schedule = Schedule::new(&mut self.memory, races, worlds, actions, needs.streams, choices, limits);
+        let mut schedule = Schedule::new(&mut self.memory, races, worlds, actions, (needs.streams, needs.sides), choices, limits);
         if self.options.trace {
             schedule.keep_trace();
         }

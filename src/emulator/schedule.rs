@@ -31,7 +31,7 @@ use super::{
     streams::{Head, Meeting, Rank, Running, Stream},
     trace::Trace,
 };
-use crate::collective::Shape as CallShape;
+use crate::collective::{Product, Shape as CallShape};
 
 /// Thread instructions in a nanosecond of emulated time: 32 of full warps.
 const INSTRUCTIONS_IN_A_NANOSECOND: u64 = 1024;
@@ -108,13 +108,13 @@ pub(super) struct Schedule<'a> {
 }
 
 impl<'a> Schedule<'a> {
-    /// A run of these actions, one list a rank, before its start.
+    /// A run of these actions, one list a rank, before its start. Ranks have so many streams, and side streams of each.
     pub(super) fn new(
         memory: &'a mut Memory,
         races: Option<Races>,
         worlds: Vec<usize>,
         actions: Vec<Vec<Action>>,
-        streams: usize,
+        streams: (usize, usize),
         (interleaving, multimem): (Interleaving, MultimemReduction),
         limits: Limits,
     ) -> Schedule<'a> {
@@ -234,7 +234,8 @@ impl<'a> Schedule<'a> {
                     Head::Word(at, value) if self.memory.load(at, rank) == Ok(value.to_le_bytes()) => {
                         into.push(Candidate::Start(rank, stream));
                     }
-                    Head::Waiting | Head::Word(..) | Head::Meeting(_) => {}
+                    Head::Join(side) if of_rank.streams[side].is_empty() => into.push(Candidate::Start(rank, stream)),
+                    Head::Waiting | Head::Word(..) | Head::Meeting(_) | Head::Join(_) => {}
                 }
             }
         }
@@ -354,7 +355,7 @@ impl<'a> Schedule<'a> {
     fn digest(&self) -> u64 {
         self.running().into_iter().fold(0, |digest, (rank, stream)| match &self.ranks[rank].streams[stream].head {
             Head::Running(running) => running.grid.digest(digest),
-            Head::Waiting | Head::Word(..) | Head::Meeting(_) => digest,
+            Head::Waiting | Head::Word(..) | Head::Meeting(_) | Head::Join(_) => digest,
         })
     }
 
@@ -362,7 +363,7 @@ impl<'a> Schedule<'a> {
     fn nobody_goes_on(&self) -> bool {
         self.streams().all(|(_, _, stream)| match &stream.head {
             Head::Running(running) => running.grid.standing().iter().all(|warp| warp.what != Doing::Running),
-            Head::Waiting | Head::Word(..) | Head::Meeting(_) => true,
+            Head::Waiting | Head::Word(..) | Head::Meeting(_) | Head::Join(_) => true,
         })
     }
 
@@ -397,6 +398,9 @@ impl<'a> Schedule<'a> {
         let (commands, index, meeting) = self.ranks[rank].streams[stream].first();
         let misuse = |what: &str, error| Stopped::Misuse { rank, what: what.into(), error };
         let at = self.microseconds();
+        if let (Some(known), Some(races)) = (self.ranks[rank].streams[stream].forked_knowing(), &mut self.races) {
+            races.learn(rank, stream, &known);
+        }
         if let Some(trace) = &mut self.trace {
             let name = match &commands[index] {
                 Command::WaitValue(wait) => &format!("waits for {}", self.memory.describe(wait.at)),
@@ -450,7 +454,22 @@ impl<'a> Schedule<'a> {
                     races.wait_value(rank, stream, at);
                 }
             }
-            Command::Mark => self.ranks[rank].marks.push(self.now),
+            Command::Matmul { product, a, b, c } => self.multiply(rank, stream, product, [*a, *b, *c])?,
+            Command::Fork { .. } => {
+                let known = self.races.as_ref().map(|races| races.known(rank, stream));
+                self.ranks[rank].fork(stream, known);
+            }
+            Command::Join { side } => {
+                let side = self.ranks[rank].side(stream, *side);
+                if !self.ranks[rank].streams[side].is_empty() {
+                    self.ranks[rank].streams[stream].head = Head::Join(side);
+                    return Ok(());
+                }
+                if let Some(races) = &mut self.races {
+                    races.learn(rank, stream, &races.known(rank, side));
+                }
+            }
+            Command::Mark => self.ranks[rank].mark(stream, self.now),
         }
         self.trace.iter_mut().for_each(|trace| trace.end(rank, stream, at));
         self.ranks[rank].streams[stream].finish();
@@ -514,6 +533,21 @@ impl<'a> Schedule<'a> {
         Ok(())
     }
 
+    /// A product, as the reference does it.
+    fn multiply(&mut self, rank: usize, stream: usize, product: &Product, [a, b, c]: [Address; 3]) -> Result<(), Stopped> {
+        let misuse = |error| Stopped::Misuse { rank, what: "matmul".into(), error };
+        let size = product.dtype.size();
+        let inputs = [(a, product.a() * size), (b, product.b() * size)];
+        let read = |(at, bytes)| self.memory.read_seen(at, bytes, rank).map_err(misuse);
+        let result = product.reference(&read(inputs[0])?, &read(inputs[1])?);
+        self.memory.write(c, rank, &result).map_err(misuse)?;
+        if let Some(races) = &mut self.races {
+            let place = |(at, bytes)| Ok((self.memory.resolve(at, bytes, rank).map_err(misuse)?, bytes));
+            races.multiply(rank, stream, [place(inputs[0])?, place(inputs[1])?], place((c, result.len() as u64))?);
+        }
+        Ok(())
+    }
+
     fn hang(&self, cause: String) -> Stopped {
         let mut standing = Vec::new();
         for (rank, index, stream) in self.streams() {
@@ -530,6 +564,7 @@ impl<'a> Schedule<'a> {
                         .push(format!("rank {rank} stream {index} in library call {number} of group {group} waits for ranks {absent:?}"));
                 }
                 Head::Word(..) => standing.extend(self.waits_for_word(rank, index)),
+                Head::Join(side) => standing.push(format!("rank {rank} stream {index} waits for its side stream {side}")),
                 Head::Waiting => {}
             }
         }

@@ -9,7 +9,9 @@ use super::{
     actions::{Action, Command},
     execution::Grid,
     memory::Address,
+    races::Known,
 };
+use crate::machine::validation::side_stream;
 
 /// A call of the library: which group, and the how manieth on it.
 pub(super) type Meeting = (usize, usize);
@@ -20,9 +22,11 @@ pub(super) struct Rank {
     /// When the host goes on, in emulated nanoseconds.
     wakes: u64,
     pub(super) streams: Vec<Stream>,
+    /// Streams that the script names, and side streams of each.
+    numbers: (usize, usize),
     /// Library calls that the host has enqueued, by group: ranks meet in this order.
     called: BTreeMap<usize, usize>,
-    /// When its marks were passed, in emulated nanoseconds.
+    /// When its marks were passed, in emulated nanoseconds, in the order in which the host enqueued them.
     pub(super) marks: Vec<u64>,
 }
 
@@ -34,11 +38,18 @@ pub(super) struct Stream {
 }
 
 /// Commands that were enqueued together.
+#[derive(Default)]
 struct Enqueued {
     commands: Arc<[Command]>,
     next: usize,
     /// The library calls among those that are left.
     meetings: VecDeque<Meeting>,
+    /// The numbers of the marks among them.
+    marks: VecDeque<usize>,
+    /// What those hand to side streams, with the stream.
+    forks: VecDeque<(usize, Enqueued)>,
+    /// What the stream knew that forked them, until they start.
+    known: Option<Known>,
 }
 
 /// How far a stream's first command is.
@@ -53,6 +64,8 @@ pub(super) enum Head {
     Word(Address, u32),
     /// It waits for the other ranks of a library call.
     Meeting(Meeting),
+    /// It waits for all that was handed to another stream of the rank.
+    Join(usize),
 }
 
 /// A kernel that runs.
@@ -62,11 +75,13 @@ pub(super) struct Running {
 }
 
 impl Rank {
-    pub(super) fn new(actions: Vec<Action>, streams: usize) -> Rank {
+    /// With so many streams, and side streams of each.
+    pub(super) fn new(actions: Vec<Action>, (streams, sides): (usize, usize)) -> Rank {
         Rank {
             actions: actions.into(),
             wakes: 0,
-            streams: (0..streams).map(|_| Stream::default()).collect(),
+            streams: (0..streams * (1 + sides)).map(|_| Stream::default()).collect(),
+            numbers: (streams, sides),
             called: BTreeMap::new(),
             marks: Vec::new(),
         }
@@ -86,20 +101,54 @@ impl Rank {
     pub(super) fn host_step(&mut self, now: u64) {
         match self.actions.pop_front() {
             Some(Action::Enqueue { stream, commands }) => {
-                let meetings = commands.iter().filter_map(|command| match command {
-                    Command::Reduce { group, .. } => {
-                        let called = self.called.entry(*group).or_default();
-                        *called += 1;
-                        Some((*group, *called - 1))
-                    }
-                    _ => None,
-                });
-                let meetings = meetings.collect();
-                self.streams[stream].queue.push_back(Enqueued { commands, next: 0, meetings });
+                let enqueued = self.enqueued(stream, commands);
+                self.streams[stream].queue.push_back(enqueued);
             }
             Some(Action::Sleep(nanoseconds)) => self.wakes = now.saturating_add(nanoseconds),
             None => {}
         }
+    }
+
+    /// Commands with what the order of enqueuing says about them.
+    fn enqueued(&mut self, stream: usize, commands: Arc<[Command]>) -> Enqueued {
+        let mut enqueued = Enqueued { commands: commands.clone(), ..Enqueued::default() };
+        for command in commands.iter() {
+            match command {
+                Command::Reduce { group, .. } => {
+                    let called = self.called.entry(*group).or_default();
+                    enqueued.meetings.push_back((*group, *called));
+                    *called += 1;
+                }
+                Command::Mark => {
+                    enqueued.marks.push_back(self.marks.len());
+                    self.marks.push(0);
+                }
+                Command::Fork { side, commands } => {
+                    let forked = self.enqueued(stream, commands.clone());
+                    enqueued.forks.push_back((side_stream(self.numbers, stream, *side), forked));
+                }
+                _ => {}
+            }
+        }
+        enqueued
+    }
+
+    /// What the first command of a stream forks goes to its side stream, with what the stream knows.
+    pub(super) fn fork(&mut self, stream: usize, known: Option<Known>) {
+        let forked = self.streams[stream].queue.front_mut().and_then(|enqueued| enqueued.forks.pop_front());
+        let (side, forked) = forked.expect("a fork has what it forks");
+        self.streams[side].queue.push_back(Enqueued { known, ..forked });
+    }
+
+    /// Number of a side stream of a stream.
+    pub(super) fn side(&self, stream: usize, side: usize) -> usize {
+        side_stream(self.numbers, stream, side)
+    }
+
+    /// The first command of a stream is a mark, passed now.
+    pub(super) fn mark(&mut self, stream: usize, now: u64) {
+        let number = self.streams[stream].queue.front_mut().and_then(|enqueued| enqueued.marks.pop_front());
+        self.marks[number.expect("a mark has a number")] = now;
     }
 
     /// Whether host and streams are at their end.
@@ -109,6 +158,16 @@ impl Rank {
 }
 
 impl Stream {
+    /// What the stream knew that forked what comes first, once.
+    pub(super) fn forked_knowing(&mut self) -> Option<Known> {
+        self.queue.front_mut().and_then(|enqueued| enqueued.known.take())
+    }
+
+    /// Whether nothing is left on it.
+    pub(super) fn is_empty(&self) -> bool {
+        self.queue.is_empty()
+    }
+
     /// Whether its first command can start.
     pub(super) fn can_start(&self) -> bool {
         matches!(self.head, Head::Waiting) && !self.queue.is_empty()

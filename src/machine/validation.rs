@@ -8,7 +8,7 @@ use std::{
 use super::{arguments::tensor_maps, layout::Layout};
 use crate::{
     kernels::Library,
-    plan::{Arg, Launch, MAX_WORLD, NcclCall, Op, Plan, Region, Script, Step},
+    plan::{Arg, Launch, MAX_SIDES, MAX_WORLD, NcclCall, Op, Plan, Region, Script, Step},
 };
 
 /// The most shared memory that a block can have, in bytes: that of sm_90 and sm_100.
@@ -31,8 +31,10 @@ pub(crate) trait Members {
 pub(crate) struct Needs {
     /// Ranks that take part: those of the largest group.
     pub(crate) world: usize,
-    /// Streams of each rank.
+    /// Streams of each rank that the script names.
     pub(crate) streams: usize,
+    /// Side streams of each of these.
+    pub(crate) sides: usize,
     /// Groups it runs on.
     pub(crate) groups: BTreeSet<usize>,
     /// Groups that NCCL is called on, and whether with windows.
@@ -43,6 +45,20 @@ pub(crate) struct Needs {
     pub(crate) multicast: bool,
     /// Whether kernels take tensor maps.
     pub(crate) tensor_maps: bool,
+    /// Whether the library multiplies matrices.
+    pub(crate) matmul: bool,
+}
+
+impl Needs {
+    /// Streams of each rank, with those at the side.
+    pub(crate) fn all_streams(&self) -> usize {
+        self.streams * (1 + self.sides)
+    }
+}
+
+/// The number of a side stream among all of a rank's, of which the script names the first `streams`: `side` is from 1 on.
+pub(crate) fn side_stream((streams, sides): (usize, usize), stream: usize, side: usize) -> usize {
+    streams + stream * sides + side - 1
 }
 
 /// Checks a script and says what it needs.
@@ -80,16 +96,21 @@ pub(crate) fn validate<G: Members>(script: &Script, groups: &[G], library: &Libr
         needs.groups.insert(number);
         for plan in plans {
             if seen.insert((number, Arc::as_ptr(plan))) {
-                check_plan(plan, group, library).map_err(|why| format!("plan `{}` on group {number}: {why}", plan.name))?;
-                needs.multicast |= takes_multicast(plan);
-                needs.tensor_maps |= takes_tensor_maps(plan);
-                for call in nccl_calls(plan) {
-                    *needs.nccl.entry(number).or_default() |= call.windows;
-                    let (dtype, op) = (call.call.dtype, call.call.op);
-                    needs.nccl_of_eight_bits |= dtype.is_float() && dtype.size() == 1 && op.reduces();
+                let within = |why| format!("plan `{}` on group {number}: {why}", plan.name);
+                check_plan(plan, group, library).map_err(within)?;
+                let captured = matches!(step, Step::Capture { .. });
+                for op in (0..plan.world()).flat_map(|rank| plan.operations(rank)) {
+                    needs.add(number, op);
+                    if captured && *op == Op::Mark {
+                        return Err(within("a mark is captured: times are noted in what is enqueued".into()));
+                    }
                 }
             }
         }
+    }
+    if needs.all_streams() > MOST_STREAMS {
+        let (streams, sides) = (needs.streams, needs.sides);
+        return Err(format!("{streams} streams with {sides} side streams each: a rank has {MOST_STREAMS} at most"));
     }
     for step in &script.steps {
         if let Step::Delay { rank, .. } | Step::Leave { rank } = step
@@ -101,26 +122,31 @@ pub(crate) fn validate<G: Members>(script: &Script, groups: &[G], library: &Libr
     Ok(needs)
 }
 
-fn takes_multicast(plan: &Plan) -> bool {
-    fn is_one(arg: &Arg) -> bool {
-        match arg {
-            Arg::Multicast(_) => true,
-            Arg::Struct(fields) => fields.iter().any(is_one),
-            _ => false,
+impl Needs {
+    /// What an operation on a group needs.
+    fn add(&mut self, group: usize, op: &Op) {
+        match op {
+            Op::Launch(launch) => {
+                self.multicast |= launch.args.iter().any(is_multicast);
+                self.tensor_maps |= !tensor_maps(&launch.args).is_empty();
+            }
+            Op::Nccl(NcclCall { call, windows }) => {
+                *self.nccl.entry(group).or_default() |= windows;
+                self.nccl_of_eight_bits |= call.dtype.is_float() && call.dtype.size() == 1 && call.op.reduces();
+            }
+            Op::Matmul(_) => self.matmul = true,
+            Op::Fork { stream, .. } => self.sides = self.sides.max(*stream),
+            Op::Copy { .. } | Op::Fill { .. } | Op::WriteValue { .. } | Op::WaitValue { .. } | Op::Join { .. } | Op::Mark => {}
         }
     }
-    plan.ranks.iter().flatten().any(|op| matches!(op, Op::Launch(launch) if launch.args.iter().any(is_one)))
 }
 
-fn takes_tensor_maps(plan: &Plan) -> bool {
-    plan.ranks.iter().flatten().any(|op| matches!(op, Op::Launch(launch) if !tensor_maps(&launch.args).is_empty()))
-}
-
-fn nccl_calls(plan: &Plan) -> impl Iterator<Item = &NcclCall> {
-    plan.ranks.iter().flatten().filter_map(|op| match op {
-        Op::Nccl(call) => Some(call),
-        _ => None,
-    })
+fn is_multicast(arg: &Arg) -> bool {
+    match arg {
+        Arg::Multicast(_) => true,
+        Arg::Struct(fields) => fields.iter().any(is_multicast),
+        _ => false,
+    }
 }
 
 fn check_plan(plan: &Plan, group: &impl Members, library: &Library) -> Result<(), String> {
@@ -128,11 +154,34 @@ fn check_plan(plan: &Plan, group: &impl Members, library: &Library) -> Result<()
         return Err(format!("it is for {} ranks, the group has {}", plan.world(), group.world()));
     }
     for (rank, ops) in plan.ranks.iter().enumerate() {
-        for op in ops {
-            check_op(op, rank, group, library).map_err(|why| format!("rank {rank}: {why}"))?;
-        }
+        plan.operations(rank)
+            .try_for_each(|op| check_op(op, rank, group, library))
+            .and_then(|()| check_sides(ops))
+            .map_err(|why| format!("rank {rank}: {why}"))?;
     }
     Ok(())
+}
+
+/// Whether a rank joins whatever it forks.
+fn check_sides(ops: &[Op]) -> Result<(), String> {
+    let mut open = BTreeSet::new();
+    for op in ops {
+        match op {
+            Op::Fork { stream, .. } | Op::Join { stream } if !(1..=MAX_SIDES).contains(stream) => {
+                return Err(format!("{op}: side streams are 1 to {MAX_SIDES}"));
+            }
+            Op::Fork { ops, .. } if ops.is_empty() => return Err(format!("{op}: nothing is forked")),
+            Op::Fork { stream, ops } => {
+                if let Some(inner) = ops.iter().find(|op| matches!(op, Op::Fork { .. } | Op::Join { .. })) {
+                    return Err(format!("{op}: {inner}: a side stream neither forks nor joins"));
+                }
+                open.insert(*stream);
+            }
+            Op::Join { stream } if !open.remove(stream) => return Err(format!("{op}: nothing was forked to it since it was joined")),
+            _ => {}
+        }
+    }
+    open.first().map_or(Ok(()), |stream| Err(format!("side stream {stream} is forked to and not joined")))
 }
 
 fn check_op(op: &Op, rank: usize, group: &impl Members, library: &Library) -> Result<(), String> {
@@ -168,6 +217,12 @@ fn check_op(op: &Op, rank: usize, group: &impl Members, library: &Library) -> Re
             is_word(op, to)
         }
         Op::WaitValue { at, .. } => known(at).and_then(|()| is_word(op, at)),
+        Op::Matmul(call) => {
+            let operands = &call.operands;
+            [&operands.a, &operands.b, &operands.c, &call.workspace].into_iter().try_for_each(known)?;
+            call.check().map_err(|why| format!("{call}: {why}"))
+        }
+        Op::Fork { .. } | Op::Join { .. } | Op::Mark => Ok(()),
         Op::Nccl(NcclCall { call, .. }) => {
             let shape = call.shape(group.world() as u32);
             for (region, elements) in [(&call.input, shape.input()), (&call.output, shape.output())] {
@@ -276,11 +331,13 @@ mod tests {
             Needs {
                 world: 2,
                 streams: 3,
+                sides: 0,
                 groups: [0].into(),
                 nccl: BTreeMap::new(),
                 nccl_of_eight_bits: false,
                 multicast: false,
-                tensor_maps: false
+                tensor_maps: false,
+                matmul: false
             }
         );
     }

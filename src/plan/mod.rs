@@ -4,6 +4,7 @@
 //! This layer imports `collective` only.
 
 mod call;
+mod matmul;
 mod region;
 mod script;
 mod tensor_map;
@@ -13,12 +14,16 @@ use std::fmt;
 use serde::{Deserialize, Serialize};
 
 pub use call::{Call, CallError, RankCall};
+pub use matmul::{MatmulCall, Operands};
 pub use region::{BufferSpec, Fill, Region, Role};
 pub use script::{Script, Step};
 pub use tensor_map::TensorMap;
 
 /// The largest world size that kernels can address; `MAX_WORLD` of kernels/common/types.cuh.
 pub const MAX_WORLD: usize = 16;
+
+/// Side streams of a plan at most.
+pub const MAX_SIDES: usize = 3;
 
 /// What all ranks do for one call.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -43,7 +48,12 @@ impl Plan {
             }
             _ => false,
         };
-        (0..self.world()).filter(|&from| self.ranks[from].iter().any(|op| writes(from, op))).collect()
+        (0..self.world()).filter(|&from| self.operations(from).any(|op| writes(from, op))).collect()
+    }
+
+    /// All operations of a rank in the order in which its host enqueues them: a fork, then what it forks.
+    pub fn operations(&self, rank: usize) -> impl Iterator<Item = &Op> {
+        self.ranks[rank].iter().flat_map(|op| std::iter::once(op).chain(op.forked()))
     }
 
     /// Number of ranks.
@@ -53,6 +63,9 @@ impl Plan {
 }
 
 /// One operation on a rank's stream. It starts when the one before it on that stream is done.
+///
+/// Dependencies between streams of a plan are forks and joins rather than events of their own: whatever is forked is joined, so that every plan
+/// can be captured and none leaves work behind.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "op", rename_all = "snake_case")]
 pub enum Op {
@@ -95,6 +108,34 @@ pub enum Op {
     },
     /// A call of the vendor's library; machines without it do what the reference does.
     Nccl(NcclCall),
+    /// A product by the vendor's library; machines without it do what the reference does.
+    Matmul(MatmulCall),
+    /// Hands operations to a side stream of the plan. They start when all before this one is done, and what was handed to that stream before;
+    /// what follows here goes on beside them.
+    Fork {
+        /// Which of the plan's side streams: 1 to [`MAX_SIDES`].
+        stream: usize,
+        /// What. No forks, and no joins.
+        ops: Vec<Op>,
+    },
+    /// Waits for all that was handed to a side stream. A plan joins whatever it forks.
+    Join {
+        /// Which.
+        stream: usize,
+    },
+    /// Notes the time at this point of its stream: the run reports microseconds from each mark to the next in the order of enqueuing, steps of
+    /// the script included. Not in what is captured.
+    Mark,
+}
+
+impl Op {
+    /// What it hands to a side stream.
+    pub fn forked(&self) -> &[Op] {
+        match self {
+            Op::Fork { ops, .. } => ops,
+            _ => &[],
+        }
+    }
 }
 
 /// A kernel launch.
@@ -177,6 +218,9 @@ impl fmt::Display for Plan {
         for (rank, ops) in self.ranks.iter().enumerate() {
             for op in ops {
                 writeln!(f, "  rank {rank}: {op}")?;
+                for forked in op.forked() {
+                    writeln!(f, "  rank {rank}:   {forked}")?;
+                }
             }
         }
         Ok(())
@@ -203,6 +247,10 @@ impl fmt::Display for Op {
                 let root = if collective.has_root() { format!(" root {root}") } else { String::new() };
                 write!(f, "nccl {collective} {dtype} {op} {count}{root} {input} -> {output}{windows}")
             }
+            Op::Matmul(call) => write!(f, "{call}"),
+            Op::Fork { stream, .. } => write!(f, "fork to side stream {stream}"),
+            Op::Join { stream } => write!(f, "join side stream {stream}"),
+            Op::Mark => f.write_str("mark"),
         }
     }
 }

@@ -8,70 +8,15 @@
 mod pull;
 mod tile;
 
-use serde::{Deserialize, Serialize};
-
 pub use pull::Pull;
 pub use tile::Tile;
 
 use crate::{
-    collective::DType,
-    plan::{Arg, Build, Launch, Op, Plan, Region, TensorMap},
+    collective::{DType, Layout, Product},
+    plan::{Arg, Build, Launch, Op, Operands, Plan, Region, TensorMap},
 };
 
-/// How the second operand lies.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub enum Layout {
-    /// Columns x depth, depth contiguous: as weights lie in torch.
-    Nk,
-    /// Depth x columns, columns contiguous.
-    Kn,
-}
-
-/// A product of matrices: of each rank's rows of A, one rank's below the other's, times the rank's own B.
-///
-/// All are row-major and contiguous. Sums are made in f32 in the order of the tensor cores, and rounded once.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
-pub struct Product {
-    /// Type of the elements: bf16 or f16.
-    pub dtype: DType,
-    /// Rows of each rank's part of A.
-    pub rows: u64,
-    /// Columns of B and C.
-    pub columns: u64,
-    /// Columns of A, rows of B: terms of a sum.
-    pub depth: u64,
-    /// How B lies.
-    pub layout: Layout,
-}
-
-/// Where the operands of a product are on every rank.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Operands {
-    /// The rank's part of A: rows x depth.
-    pub a: Region,
-    /// B.
-    pub b: Region,
-    /// C: world x rows x columns.
-    pub c: Region,
-}
-
 impl Product {
-    /// Elements of one rank's part of A.
-    pub fn a(&self) -> u64 {
-        self.rows * self.depth
-    }
-
-    /// Elements of B.
-    pub fn b(&self) -> u64 {
-        self.columns * self.depth
-    }
-
-    /// Elements of C among `world` ranks.
-    pub fn c(&self, world: u32) -> u64 {
-        u64::from(world) * self.rows * self.columns
-    }
-
     /// Whether the kernels can do it.
     ///
     /// # Errors

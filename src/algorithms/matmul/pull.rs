@@ -1,9 +1,10 @@
 //! All-gather and product in one kernel. See kernels/all_gather_matmul/pull.cu.
 
-use super::{Operands, Product, THREADS, Tile};
+use super::{THREADS, Tile};
 use crate::{
     algorithms::{sync_argument_of, synchronisation_with},
-    plan::{Arg, BufferSpec, Build, Launch, MAX_WORLD, Op, Plan, Role},
+    collective::Product,
+    plan::{Arg, BufferSpec, Build, Launch, MAX_WORLD, Op, Operands, Plan, Role},
 };
 
 /// C = gather(A) x B: warps that have nothing to do in the product pull the peers' parts of A while it goes on with the own one.
@@ -101,7 +102,10 @@ impl Pull {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{algorithms::matmul::Layout, collective::DType, plan::Region};
+    use crate::{
+        collective::{DType, Layout},
+        plan::Region,
+    };
 
     #[test]
     fn a_plan_starts_at_the_own_part_and_has_a_workspace_for_all() {

@@ -1,6 +1,6 @@
 //! Tiles of a product: which shapes the kernels have, and which fits a product best.
 
-use super::Product;
+use crate::collective::Product;
 
 /// What one block computes at a time: 128 rows of C by so many columns.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -63,7 +63,7 @@ impl Tile {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{algorithms::matmul::Layout, collective::DType};
+    use crate::collective::{DType, Layout};
     use rstest::rstest;
 
     /// What was the fastest of all on an H200 with its 132 multiprocessors, or within the noise of it.

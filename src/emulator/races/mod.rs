@@ -29,7 +29,8 @@
 //! | of | the ISA (section) | read as |
 //! |---|---|---|
 //! | boundaries of kernels, stream order | not in chapter 8 | they synchronise, for all threads and all proxies |
-//! | streams of a rank, hosts | not in chapter 8 | no order but by memory; a host's delay orders nothing; all before the run is known to all |
+//! | forks and joins of a plan | not in chapter 8 | what follows them on the one stream comes after what was done on the other |
+//! | streams of a rank, hosts | not in chapter 8 | else no order but by memory; a host's delay orders nothing; all before the run is known to all |
 //! | library calls | none | all ranks' streams are ordered before and after the call |
 //! | copies, fills | none | weak, generic proxy, ordered by their stream |
 //! | a stream's write of a word | none | a release at `.sys` of all that the stream did |
@@ -69,6 +70,7 @@ use std::sync::Arc;
 
 pub(in crate::emulator) use actors::{ActorId, Lanes, OperationId};
 pub(in crate::emulator) use instruction::{At, Effect, Touch};
+pub(in crate::emulator) use operation::Known;
 pub(in crate::emulator) use report::Report;
 
 use actors::{Actor, Block, Operation};

@@ -22,6 +22,10 @@ struct Whole {
     strong: Option<Level>,
 }
 
+/// What a stream knew at some time.
+#[derive(Clone, Debug)]
+pub(in crate::emulator) struct Known(Arc<Views>);
+
 impl Races {
     fn stream(&self, rank: usize, stream: usize) -> usize {
         rank * self.streams_of_rank + stream
@@ -132,6 +136,29 @@ impl Races {
     /// A fill of a stream.
     pub(in crate::emulator) fn fill(&mut self, rank: usize, stream: usize, at: memory::Place, bytes: u64) {
         self.operate(rank, stream, Kind::Fill, &[Whole { at, bytes, writes: true, strong: None }]);
+    }
+
+    /// A product of two operands.
+    pub(in crate::emulator) fn multiply(
+        &mut self,
+        rank: usize,
+        stream: usize,
+        inputs: [(memory::Place, u64); 2],
+        output: (memory::Place, u64),
+    ) {
+        let whole = |(at, bytes), writes| Whole { at, bytes, writes, strong: None };
+        self.operate(rank, stream, Kind::LibraryCall, &[whole(inputs[0], false), whole(inputs[1], false), whole(output, true)]);
+    }
+
+    /// What a stream knows now.
+    pub(in crate::emulator) fn known(&self, rank: usize, stream: usize) -> Known {
+        Known(self.streams[self.stream(rank, stream)].clone())
+    }
+
+    /// What follows on a stream comes after what another knew at some time.
+    pub(in crate::emulator) fn learn(&mut self, rank: usize, stream: usize, known: &Known) {
+        let stream = self.stream(rank, stream);
+        self.streams[stream] = Views::join(&self.streams[stream], &known.0);
     }
 
     /// A stream writes a word of four bytes: a release at `.sys` of all that it did.
