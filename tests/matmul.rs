@@ -276,8 +276,12 @@ impl Gathered<'_> {
     }
 }
 
-/// World sizes: those with a GPU for each rank where `alone` says that several may not share one, else up to four.
-fn worlds(machine: &CudaMachine, alone: bool) -> std::ops::RangeInclusive<u32> {
+/// World sizes up to four. Ranks have GPUs of their own where NCCL is called, and where plans have side streams: too many of ranks that share a GPU
+/// do not make progress together, and a copy within one may need the multiprocessors that the fused kernel holds.
+fn worlds(machine: &CudaMachine, algorithm: &dyn AllGatherMatmul) -> std::ops::RangeInclusive<u32> {
+    let product = products()[0];
+    let plan = algorithm.plan(&product, &buffers(&product, 2).1, 2, BLOCKS);
+    let alone = algorithm.is_peer() || plan.ranks[0].iter().any(|op| matches!(op, Op::Fork { .. }));
     1..=if alone { machine.info().gpus.min(4) as u32 } else { 4 }
 }
 
@@ -287,8 +291,7 @@ fn gathered_integers_are_exact_call_after_call() {
     let pulls = tiles.iter().map(|fused| fused as &dyn AllGatherMatmul);
     for algorithm in all_gather_matmul::all().iter().copied().chain(pulls) {
         for product in products() {
-            // NCCL wants GPUs of their own for its ranks; a copy within one GPU may need the multiprocessors that the fused kernel holds.
-            for world in worlds(&machine, algorithm.is_peer() || algorithm.name() == "fused") {
+            for world in worlds(&machine, algorithm) {
                 let gathered = Gathered::open(&mut machine, algorithm, &product, world, Numbers::Integers);
                 for call in 0..3 {
                     let (_, a) = gathered.refresh(&mut machine, call, Numbers::Integers);
@@ -319,7 +322,7 @@ fn gathered_integers_are_exact_call_after_call() {
 fn fused_equals_plain_to_the_bit_whoever_is_late() {
     let mut machine = CudaMachine::open(CudaOptions::default()).unwrap();
     for fused in [Fused::PULL.with_tile(Tile::ALL[1]), Fused::COPY_ENGINE.with_tile(Tile::ALL[1])] {
-        let world = *worlds(&machine, fused.name() == "fused").end().min(&3);
+        let world = *worlds(&machine, &fused).end().min(&3);
         for product in products() {
             for late in 0..world as usize {
                 let gathered = Gathered::open(&mut machine, &fused, &product, world, Numbers::Fractions);

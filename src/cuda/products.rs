@@ -1,7 +1,7 @@
-//! cuBLASLt of a machine: loaded when first used, with a handle for each device.
+//! cuBLASLt of a machine: loaded when first used, with a handle for each device and every product made ready once.
 
 use std::{
-    collections::{BTreeMap, btree_map::Entry},
+    collections::{BTreeMap, HashMap, btree_map, hash_map},
     path::PathBuf,
     sync::Arc,
 };
@@ -9,8 +9,10 @@ use std::{
 use super::{
     cublas_lt::{CublasError, CublasLt, Handle, Matmul},
     device::Device,
+    driver::CudaError,
+    memory::Scratch,
 };
-use crate::{machine::MachineError, plan::MatmulCall};
+use crate::{collective::Product, machine::MachineError, plan::MatmulCall};
 
 #[derive(Default)]
 pub(super) struct Products {
@@ -18,6 +20,8 @@ pub(super) struct Products {
     library: Option<Arc<CublasLt>>,
     /// By the device's number.
     handles: BTreeMap<usize, Arc<Handle>>,
+    /// By the device's number and what the library is told: bytes of workspace and multiprocessors.
+    ready: HashMap<(usize, Product, u64, Option<u32>), Arc<Matmul>>,
 }
 
 impl Products {
@@ -43,17 +47,36 @@ impl Products {
         Ok(self.library.insert(Arc::new(library)).clone())
     }
 
-    /// Makes a product ready for a rank's device, whose context is current.
+    /// Makes a product ready for a rank's device, whose context is current and on which nothing runs. `a` and `b` are the addresses of operands, and
+    /// `workspace` that of as many bytes as the call has.
     ///
     /// # Errors
-    /// `NotSupported` where there is no library, or none that knows the product; `Fault` where the library fails.
-    pub(super) fn prepare(&mut self, rank: usize, device: &Device, call: &MatmulCall) -> Result<Matmul, MachineError> {
+    /// `NotSupported` where there is no library, or none that knows the product; `Fault` where the library or the driver fails.
+    pub(super) fn prepare(
+        &mut self,
+        rank: usize,
+        device: &Device,
+        call: &MatmulCall,
+        (a, b, workspace): (u64, u64, u64),
+    ) -> Result<Arc<Matmul>, MachineError> {
         let library = self.load()?;
         let fault = |CublasError { what, code }| MachineError::Fault { ranks: vec![rank], what, code };
         let handle = match self.handles.entry(device.ordinal) {
-            Entry::Occupied(entry) => entry.into_mut(),
-            Entry::Vacant(entry) => entry.insert(Arc::new(Handle::new(library).map_err(fault)?)),
+            btree_map::Entry::Occupied(entry) => entry.into_mut(),
+            btree_map::Entry::Vacant(entry) => entry.insert(Arc::new(Handle::new(library).map_err(fault)?)),
         };
-        Matmul::prepare(handle.clone(), call).map_err(|error| MachineError::NotSupported { reason: error.to_string() })
+        match self.ready.entry((device.ordinal, call.product, call.workspace.bytes, call.multiprocessors)) {
+            hash_map::Entry::Occupied(entry) => Ok(entry.get().clone()),
+            hash_map::Entry::Vacant(entry) => {
+                let prepared = Matmul::prepare(handle.clone(), call);
+                let matmul = prepared.map_err(|error| MachineError::NotSupported { reason: error.to_string() })?;
+                // The library loads a kernel at its first launch, which may wait for the device: not when streams wait for each other.
+                let of_driver = |CudaError { what, name, .. }| fault(CublasError { what, code: name });
+                let c = Scratch::new(device.driver, call.operands.c.bytes as usize).map_err(of_driver)?;
+                matmul.enqueue([a, b, c.address], (workspace, call.workspace.bytes), device.service.raw()).map_err(fault)?;
+                device.service.synchronise().map_err(of_driver)?;
+                Ok(entry.insert(Arc::new(matmul)).clone())
+            }
+        }
     }
 }

@@ -58,7 +58,7 @@ pub(super) enum Command {
         output: u64,
     },
     Matmul {
-        matmul: Matmul,
+        matmul: Arc<Matmul>,
         operands: [u64; 3],
         /// Address and bytes.
         workspace: (u64, u64),
@@ -372,11 +372,9 @@ impl Compiler<'_> {
             }
             Op::Matmul(call) => {
                 let MatmulCall { operands, workspace, .. } = call;
-                Command::Matmul {
-                    operands: [address(&operands.a)?, address(&operands.b)?, address(&operands.c)?],
-                    workspace: (address(workspace)?, workspace.bytes),
-                    matmul: self.products.prepare(rank, &self.devices[rank], call)?,
-                }
+                let (a, b, c, space) = (address(&operands.a)?, address(&operands.b)?, address(&operands.c)?, address(workspace)?);
+                let matmul = self.products.prepare(rank, &self.devices[rank], call, (a, b, space))?;
+                Command::Matmul { matmul, operands: [a, b, c], workspace: (space, workspace.bytes) }
             }
             Op::Fork { .. } => unreachable!("the commands of a fork are compiled with it"),
             Op::Join { stream } => Command::Join { side: *stream },

@@ -46,14 +46,13 @@ impl AllGatherMatmul for Chunked {
                 lanes[lane].extend(copy_engine::hear(NAME, ARRIVED, peer));
                 lanes[lane].push(multiply(part(&gathered, peer, world), peer, lane as u32));
             }
-            let [mut ops, beside] = lanes;
+            let [own, beside] = lanes;
+            // Forks first, for they wait for all that is enqueued before them; that of the copies before that of what waits for them, for a host may be
+            // held up at its first product until its device is idle.
             let sides = [(COPIES, copies(NAME, &operands.a, &gathered, rank, world)), (PRODUCTS, beside)];
-            // Before everything else: what is forked waits for all that is enqueued before it.
-            for (stream, forked) in sides.into_iter().filter(|(_, forked)| !forked.is_empty()) {
-                ops.insert(0, Op::Fork { stream, ops: forked });
-                ops.push(Op::Join { stream });
-            }
-            ops
+            let sides = sides.into_iter().filter(|(_, ops)| !ops.is_empty());
+            let (forks, joins): (Vec<Op>, Vec<Op>) = sides.map(|(stream, ops)| (Op::Fork { stream, ops }, Op::Join { stream })).unzip();
+            forks.into_iter().chain(own).chain(joins).collect()
         })
     }
 }
