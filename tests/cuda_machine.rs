@@ -4,6 +4,7 @@
 //! and come last.
 
 mod occupancy;
+mod rounds;
 
 use std::{sync::Arc, time::Duration};
 
@@ -16,6 +17,7 @@ use passmuster::{
     machine::{Machine, MachineError, Site},
     plan::{BufferSpec, Call, Op, Plan, RankCall, Region, Role, Script, Step},
 };
+use rounds::Counting;
 
 fn main() {
     let gpus = CudaMachine::open(CudaOptions::default()).map_or(0, |machine| machine.info().gpus);
@@ -36,6 +38,7 @@ fn main() {
         trial("multicast_addresses_are_refused", 1, multicast_addresses_are_refused),
         trial("nccl_wants_a_gpu_for_each_rank", 1, nccl_wants_a_gpu_for_each_rank),
         trial("nccl_reduces_with_and_without_windows_and_from_a_graph", 2, nccl_reduces_with_and_without_windows_and_from_a_graph),
+        trial("memory_of_a_pool_is_used_again_without_another_rendezvous", 4, memory_of_a_pool_is_used_again_without_another_rendezvous),
         trial("an_all_gather_by_copy_engines_uses_no_multiprocessor", 2, an_all_gather_by_copy_engines_uses_no_multiprocessor),
         trial("an_all_to_all_by_copy_engines_uses_no_multiprocessor", 2, an_all_to_all_by_copy_engines_uses_no_multiprocessor),
         trial("an_all_gather_by_a_kernel_waits_for_a_multiprocessor", 2, an_all_gather_by_a_kernel_waits_for_a_multiprocessor),
@@ -153,6 +156,14 @@ fn fills_copies_and_words_go_where_they_belong() {
     let b = machine.read(group, 1, &buffers[1].whole()).unwrap();
     assert_eq!((&b[..6], &b[988..]), (&[1, 2, 3, 4, 0, 0][..], &[0, 0, 2, 2, 2, 2, 2, 2, 2, 2, 2, 2][..]));
     assert_eq!(machine.broken_canary(group).unwrap(), None);
+}
+
+fn memory_of_a_pool_is_used_again_without_another_rendezvous() {
+    let mut machine = Counting { machine: open(None), rendezvous: 0 };
+    let mut pool = rounds::open(&mut machine);
+    (0..20).for_each(|number| rounds::round(&mut machine, &mut pool, number));
+    assert_eq!(machine.rendezvous, 1);
+    assert_eq!(machine.broken_canary(pool.group()).unwrap(), None);
 }
 
 /// The shared memory of a block that no other shares a multiprocessor with, from compute capability 9.0 on: all there is but the KiB that each

@@ -5,6 +5,7 @@
 
 mod call;
 mod region;
+mod regions;
 mod script;
 mod tensor_map;
 
