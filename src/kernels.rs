@@ -79,6 +79,11 @@ pub static MODULES: &[Module] = &[
         include_str!("../kernels/ptx/broadcast/push.checked.ptx"),
     ),
     Module::of_both_builds(
+        "broadcast/pull",
+        include_str!("../kernels/ptx/broadcast/pull.ptx"),
+        include_str!("../kernels/ptx/broadcast/pull.checked.ptx"),
+    ),
+    Module::of_both_builds(
         "broadcast/multimem",
         include_str!("../kernels/ptx/broadcast/multimem.ptx"),
         include_str!("../kernels/ptx/broadcast/multimem.checked.ptx"),
@@ -87,6 +92,11 @@ pub static MODULES: &[Module] = &[
         "reduce/pull",
         include_str!("../kernels/ptx/reduce/pull.ptx"),
         include_str!("../kernels/ptx/reduce/pull.checked.ptx"),
+    ),
+    Module::of_both_builds(
+        "reduce/push",
+        include_str!("../kernels/ptx/reduce/push.ptx"),
+        include_str!("../kernels/ptx/reduce/push.checked.ptx"),
     ),
     Module::for_gpus("matmul/matmul", include_str!("../kernels/ptx/matmul/matmul.ptx")),
     Module::for_gpus("all_gather_matmul/pull", include_str!("../kernels/ptx/all_gather_matmul/pull.ptx")),
