@@ -79,6 +79,11 @@ pub static MODULES: &[Module] = &[
         include_str!("../kernels/ptx/broadcast/push.checked.ptx"),
     ),
     Module::of_both_builds(
+        "broadcast/pull",
+        include_str!("../kernels/ptx/broadcast/pull.ptx"),
+        include_str!("../kernels/ptx/broadcast/pull.checked.ptx"),
+    ),
+    Module::of_both_builds(
         "broadcast/multimem",
         include_str!("../kernels/ptx/broadcast/multimem.ptx"),
         include_str!("../kernels/ptx/broadcast/multimem.checked.ptx"),
@@ -88,11 +93,17 @@ pub static MODULES: &[Module] = &[
         include_str!("../kernels/ptx/reduce/pull.ptx"),
         include_str!("../kernels/ptx/reduce/pull.checked.ptx"),
     ),
+    Module::of_both_builds(
+        "reduce/push",
+        include_str!("../kernels/ptx/reduce/push.ptx"),
+        include_str!("../kernels/ptx/reduce/push.checked.ptx"),
+    ),
     Module::for_gpus("matmul/matmul", include_str!("../kernels/ptx/matmul/matmul.ptx")),
     Module::for_gpus("all_gather_matmul/fused", include_str!("../kernels/ptx/all_gather_matmul/fused.ptx")),
     Module::of_one_build("bench/late", include_str!("../kernels/ptx/bench/late.ptx")),
     Module::of_one_build("conformance/faults", include_str!("../kernels/ptx/conformance/faults.ptx")),
     Module::of_one_build("conformance/fill", include_str!("../kernels/ptx/conformance/fill.ptx")),
+    Module::of_one_build("conformance/hold", include_str!("../kernels/ptx/conformance/hold.ptx")),
 ];
 
 /// One source file under kernels/ and what it compiles to.

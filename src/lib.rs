@@ -14,3 +14,4 @@ pub mod kernels;
 pub mod ledger;
 pub mod machine;
 pub mod plan;
+pub mod pool;

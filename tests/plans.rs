@@ -139,9 +139,13 @@ fn plans_of_a_few_calls() {
         ("nccl_send_recv", Shape::new(BF16, SUM, 2, 1040).of(ALL_TO_ALL)),
         ("push", Shape::new(BF16, SUM, 2, 1040).of(BROADCAST)),
         ("push", Shape::new(DType::F64, SUM, 3, 1037).from(2).at(3).in_place().of(BROADCAST)),
+        ("pull", Shape::new(BF16, SUM, 2, 1040).of(BROADCAST)),
+        ("pull", Shape::new(DType::F64, SUM, 3, 1037).from(2).at(3).in_place().of(BROADCAST)),
         ("nccl_ring", Shape::new(BF16, SUM, 2, 1040).from(1).of(BROADCAST)),
         ("pull", Shape::new(BF16, SUM, 2, 1040).of(REDUCE)),
         ("pull", Shape::new(DType::I32, ReduceOp::Avg, 3, 1037).from(2).at(3).in_place().of(REDUCE)),
+        ("push", Shape::new(BF16, SUM, 2, 1040).of(REDUCE)),
+        ("push", Shape::new(DType::I32, ReduceOp::Avg, 3, 1037).from(2).at(3).in_place().of(REDUCE)),
         ("nccl_ring", Shape::new(BF16, SUM, 2, 1040).from(1).of(REDUCE)),
         ("two_shot", Shape::new(DType::E4M3, SUM, 2, 1040)),
         ("one_shot_push", Shape::new(BF16, ReduceOp::Prod, 2, 1040)),
@@ -209,7 +213,7 @@ fn names_are_unique_and_workspaces_carry_them() {
 }
 
 proptest! {
-    /// Every region lies in a buffer that the group has, every entry is in the kernels, and all ranks launch alike.
+    /// Every region lies in a buffer that the group has, every entry is in the kernels, and all ranks launch alike what waits for peers.
     #[test]
     fn plans_stay_within_what_they_are_given((collective, name) in algorithm(), shape in shape(), target in target()) {
         let algorithm = algorithms::find(collective, name).expect("a known algorithm");
@@ -304,11 +308,11 @@ fn launches(plan: &Plan) -> impl Iterator<Item = &Launch> {
     })
 }
 
-/// Grid and block of each launch.
+/// Grid and block of each launch whose blocks wait for peers.
 fn grids(ops: &[Op]) -> Vec<(u32, u32)> {
     ops.iter()
         .filter_map(|op| match op {
-            Op::Launch(launch) => Some((launch.grid, launch.block)),
+            Op::Launch(launch) if launch.waits_for_peers => Some((launch.grid, launch.block)),
             _ => None,
         })
         .collect()

@@ -126,9 +126,11 @@ pub fn all() -> &'static [&'static dyn Algorithm] {
         &all_to_all::CopyEngine,
         &Nccl::ALL_TO_ALL_SEND_RECV,
         &broadcast::Push,
+        &broadcast::Pull,
         &broadcast::Multimem,
         &Nccl::BROADCAST_RING,
         &reduce::Pull,
+        &reduce::Push,
         &Nccl::REDUCE_RING,
     ]
 }

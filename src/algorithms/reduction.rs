@@ -5,16 +5,21 @@ use crate::{
     plan::{Arg, Call},
 };
 
+/// Modules of collectives that reduce whose kernels only bring bytes together; another module's reduce them.
+const MOVERS: [&str; 1] = ["reduce/push"];
+
 /// Whether kernels have an entry for this type and operator. The others are done by the entry `any`: see kernels/common/any.cuh.
 fn has_own_entry(dtype: DType, op: ReduceOp) -> bool {
     DType::COMMON.contains(&dtype) && ReduceOp::COMMON.contains(&op)
 }
 
 /// The entry point of a module's kernel for a type and an operator: `all_reduce_two_shot_bf16_sum`. The average is the sum's kernel with a
-/// divisor; copies know elements by their width in bits alone: `all_gather_push_b16`.
+/// divisor; copies know elements by their width in bits alone: `all_gather_push_b16`. Bytes that another module reduces are moved as such.
 pub fn entry(module: &str, dtype: DType, op: ReduceOp) -> String {
+    let moves = MOVERS.contains(&module);
     let module = module.replace('/', "_");
     match op {
+        _ if moves => format!("{module}_b8"),
         ReduceOp::Copy => format!("{module}_b{}", 8 * dtype.size()),
         _ if !has_own_entry(dtype, op) => format!("{module}_any"),
         ReduceOp::Avg => format!("{module}_{dtype}_{}", ReduceOp::Sum),
@@ -87,5 +92,6 @@ mod tests {
         assert_eq!(entry("all_reduce/two_shot", DType::BF16, ReduceOp::Prod), "all_reduce_two_shot_any");
         assert_eq!(entry("reduce/pull", DType::E4M3, ReduceOp::Sum), "reduce_pull_any");
         assert_eq!(entry("all_gather/push", DType::E4M3, ReduceOp::Copy), "all_gather_push_b8");
+        assert_eq!(entry("reduce/push", DType::F64, ReduceOp::Sum), "reduce_push_b8");
     }
 }

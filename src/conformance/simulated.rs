@@ -68,6 +68,7 @@ impl Simulated {
                 match ops.get(step) {
                     Some(Op::Launch(launch)) if launch.module == "conformance/fill" => self.fill(group, rank, launch),
                     Some(Op::Launch(launch)) if launch.module == "all_reduce/copy_engine" => self.reduce(group, rank, launch),
+                    Some(Op::Launch(launch)) if launch.module == "reduce/push" => self.push(group, rank, launch),
                     Some(Op::Launch(launch)) => {
                         let (call, place) = launched(launch, plan.world() as u32);
                         collected.get_or_insert(call).ranks.push(place);
@@ -135,6 +136,17 @@ impl Simulated {
         let (dtype, op) = reduction(&launch.entry, *average);
         let results = Shape::new(Collective::AllReduce, *world, *count).results(dtype, op, &inputs);
         self.bytes(group, rank, output).copy_from_slice(&results[0]);
+    }
+
+    /// One rank's input goes to its slot at the root.
+    fn push(&mut self, group: usize, rank: usize, launch: &Launch) {
+        let [Arg::Address(input), Arg::Peers(slot), Arg::U64(_), Arg::U32(root), Arg::Struct(_)] = &launch.args[..] else {
+            panic!("the arguments of a push to the root: {:?}", launch.args)
+        };
+        if rank != *root as usize {
+            let bytes = self.bytes(group, rank, input).to_vec();
+            self.bytes(group, *root as usize, slot).copy_from_slice(&bytes);
+        }
     }
 
     fn carry_out(&mut self, group: usize, Collected { shape, dtype, op, ranks }: &Collected) {

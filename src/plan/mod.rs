@@ -6,6 +6,7 @@
 mod call;
 mod matmul;
 mod region;
+mod regions;
 mod script;
 mod tensor_map;
 

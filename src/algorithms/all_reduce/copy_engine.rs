@@ -90,8 +90,9 @@ impl Algorithm for CopyEngine {
             };
             let mut ops: Vec<Op> = peers(rank, world).map(bring).collect();
             ops.extend(announce(NAME, BROUGHT, rank, world).chain(gather(NAME, BROUGHT, rank, world)));
-            ops.push(reduce(call, &slices, rank));
             let result = slices.of(&call.output, rank);
+            let input = |from| if from == rank { slices.of(&call.input, rank) } else { slices.slot(&call.input, rank, from) };
+            ops.push(reduce(call, (0..world).map(input), result.clone()));
             ops.extend(peers(rank, world).map(|peer| Op::Copy { from: result.clone(), to: result.clone(), to_rank: Some(peer) }));
             ops.extend(announce(NAME, DONE, rank, world).chain(gather(NAME, DONE, rank, world)));
             ops
@@ -99,18 +100,16 @@ impl Algorithm for CopyEngine {
     }
 }
 
-/// Reduces a rank's slice: that of its own input, and what peers brought.
-fn reduce(call: &Call, slices: &Slices, rank: u32) -> Op {
-    let slice = |from: u32| if from == rank { slices.of(&call.input, rank) } else { slices.slot(&call.input, rank, from) };
-    let mut addresses: Vec<Arg> = (0..call.world()).map(|from| Arg::Address(slice(from))).collect();
+/// Reduces inputs of all ranks that lie in a rank's own memory, each at the same distance from a pack's start, in rank order.
+pub(in crate::algorithms) fn reduce(call: &Call, inputs: impl Iterator<Item = Region>, output: Region) -> Op {
+    let mut addresses: Vec<Arg> = inputs.map(Arg::Address).collect();
     addresses.resize(MAX_WORLD, Arg::U64(0));
-    let output = slices.of(&call.output, rank);
     Op::Launch(Launch {
         module: MODULE.into(),
         entry: entry(MODULE, call.dtype, call.op),
         // It waits for nobody: there is nothing that a checked build could delay.
         build: Build::Release,
-        grid: blocks_for(slices.each / PACK, MAX_BLOCKS),
+        grid: blocks_for(output.bytes.div_ceil(PACK), MAX_BLOCKS),
         block: THREADS,
         dynamic_shared: 0,
         waits_for_peers: false,

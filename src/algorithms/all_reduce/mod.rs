@@ -1,6 +1,6 @@
 //! All-reduce: every rank gets the reduction of all inputs.
 
-mod copy_engine;
+pub(super) mod copy_engine;
 mod multimem;
 mod multimem_one_shot;
 mod one_shot;

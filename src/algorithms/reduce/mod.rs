@@ -1,5 +1,7 @@
 //! Reduce: the root gets the reduction of all inputs.
 
 mod pull;
+mod push;
 
 pub use pull::Pull;
+pub use push::Push;
