@@ -103,6 +103,7 @@ impl Machine {
             nccl_lib: self.nccl_lib.clone(),
             library,
             wait_limit: Duration::from_millis(self.wait_limit),
+            ..CudaOptions::default()
         })
     }
 
