@@ -4,6 +4,7 @@ use std::{sync::Arc, time::Duration};
 
 use half::bf16;
 use passmuster::{
+    algorithms::all_gather_matmul::{self, AllGatherMatmul},
     collective::{Collective, DType, Layout, Product, ReduceOp},
     emulator::{Emulator, EmulatorOptions, Interleaving, Profile},
     machine::{Machine, MachineError, Run},
@@ -177,4 +178,65 @@ fn a_product_with_an_operand_of_another_size_is_refused(#[case] name: &str, #[ca
     assert_eq!(call.check(), Err(why.to_owned()));
     let other = MatmulCall { product: Product { dtype: DType::F32, ..product }, ..call };
     assert_eq!(other.check(), Err("dtype f32: products have bf16 and f16".to_owned()));
+}
+
+/// The ways to gather A and multiply it that need no tensor maps, on the emulator.
+fn by_the_library() -> impl Iterator<Item = &'static dyn AllGatherMatmul> {
+    all_gather_matmul::all().iter().copied().filter(|algorithm| !["pull", "fused"].contains(&algorithm.name()))
+}
+
+/// Three calls back to back of every rank, A and B of small integers, in a schedule; A of each rank, B of each rank and C of each rank.
+fn gather_and_multiply(
+    algorithm: &dyn AllGatherMatmul,
+    product: &Product,
+    world: u32,
+    schedule: usize,
+) -> Result<Vec<Vec<Vec<u8>>>, MachineError> {
+    let mut machine = Emulator::new(EmulatorOptions { profile: Profile::Hopper, ..EmulatorOptions::default() });
+    machine.set_interleaving(Interleaving::nth(1, schedule));
+    let of = |name: &str, elements: u64| BufferSpec::new(name, 2 * elements, Role::Data);
+    let specs = [of("a", product.a()), of("b", product.b()), of("c", product.c(world))];
+    algorithm.supports(product, world, 4).unwrap();
+    let group = machine.open_group(world as usize, &[&specs[..], &algorithm.workspace(product, world, 4)].concat())?;
+    let operands = Operands { a: specs[0].whole(), b: specs[1].whole(), c: specs[2].whole() };
+    for rank in 0..world as usize {
+        for (region, seed) in [(&operands.a, rank), (&operands.b, 31 + rank)] {
+            let integers =
+                (0..region.bytes / 2).flat_map(|i| bf16::from_f32(((i * 7 + seed as u64) % 9) as f32 - 4.0).to_bits().to_le_bytes());
+            machine.write(group, rank, region, &integers.collect::<Vec<u8>>())?;
+        }
+    }
+    let plan = Arc::new(algorithm.plan(product, &operands, world, 4));
+    let calls = (0..3).map(|_| Step::Enqueue { group, stream: 0, plan: plan.clone() }).collect();
+    machine.run(&Script { steps: calls }, DEADLINE)?;
+    let mut read = |region: &Region| (0..world as usize).map(|rank| machine.read(group, rank, region)).collect();
+    [&operands.a, &operands.b, &operands.c].into_iter().map(&mut read).collect()
+}
+
+/// If this fails, copies, words and products of a gather are not ordered as they must be, or parts lie where they do not belong.
+#[test]
+fn gathers_by_streams_and_libraries_are_exact_and_do_not_race() {
+    let product = Product { dtype: DType::BF16, rows: 5, columns: 8, depth: 16, layout: Layout::Nk };
+    for algorithm in by_the_library() {
+        for world in 1..=4 {
+            for schedule in 0..3 {
+                let [a, b, c]: [Vec<Vec<u8>>; 3] = gather_and_multiply(algorithm, &product, world, schedule)
+                    .unwrap_or_else(|error| panic!("{} w={world}: {error}", algorithm.name()))
+                    .try_into()
+                    .unwrap();
+                for rank in 0..world as usize {
+                    assert!(c[rank] == product.reference(&a.concat(), &b[rank]), "{} w={world} rank {rank}", algorithm.name());
+                }
+            }
+        }
+    }
+}
+
+#[test]
+fn kernels_with_tensor_maps_are_refused_here() {
+    let product = Product { dtype: DType::BF16, rows: 5, columns: 8, depth: 16, layout: Layout::Nk };
+    for name in ["pull", "fused"] {
+        let error = gather_and_multiply(all_gather_matmul::find(name).unwrap(), &product, 2, 0).unwrap_err();
+        assert!(error.to_string().contains("neither TMA nor wgmma"), "{error}");
+    }
 }

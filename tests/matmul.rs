@@ -9,11 +9,14 @@ use std::{sync::Arc, time::Duration};
 use half::{bf16, f16};
 use libtest_mimic::{Arguments, Failed, Trial};
 use passmuster::{
-    algorithms::matmul::{Pull, Tile},
+    algorithms::{
+        all_gather_matmul::{self, AllGatherMatmul, Fused},
+        matmul::{self, Tile},
+    },
     collective::{DType, Layout, Product},
     cuda::{CudaMachine, CudaOptions},
     machine::{Machine, MachineError, Site},
-    plan::{BufferSpec, Operands, Plan, Role, Script, Step},
+    plan::{BufferSpec, MatmulCall, Op, Operands, Plan, Role, Script, Step},
 };
 
 fn main() {
@@ -29,7 +32,8 @@ fn main() {
     let trials = vec![
         trial("every_kernel_multiplies_integers_to_the_bit", every_kernel_multiplies_integers_to_the_bit),
         trial("random_numbers_keep_the_bound_of_a_sum", random_numbers_keep_the_bound_of_a_sum),
-        trial("fused_integers_are_exact_call_after_call", fused_integers_are_exact_call_after_call),
+        trial("the_library_multiplies_integers_to_the_bit", the_library_multiplies_integers_to_the_bit),
+        trial("gathered_integers_are_exact_call_after_call", gathered_integers_are_exact_call_after_call),
         trial("fused_equals_plain_to_the_bit_whoever_is_late", fused_equals_plain_to_the_bit_whoever_is_late),
         trial("a_rank_that_stays_away_is_named", a_rank_that_stays_away_is_named),
     ];
@@ -134,13 +138,24 @@ fn open() -> CudaMachine {
     CudaMachine::open(CudaOptions { gpus: Some(vec![0]), ..CudaOptions::default() }).expect("these tests need a GPU")
 }
 
-/// C of A and B on one rank.
-fn multiply(machine: &mut CudaMachine, product: &Product, tile: Tile, a: &[u8], b: &[u8]) -> Vec<u8> {
+/// C of A and B on one rank, by the kernel with these tiles or by the library.
+fn multiply(machine: &mut CudaMachine, product: &Product, tile: Option<Tile>, a: &[u8], b: &[u8]) -> Vec<u8> {
     let (specs, operands) = buffers(product, 1);
-    let group = machine.open_group(1, &specs).unwrap();
+    let space = BufferSpec::new("space", MatmulCall::WORKSPACE, Role::Data);
+    let group = machine.open_group(1, &[&specs[..], std::slice::from_ref(&space)].concat()).unwrap();
     machine.write(group, 0, &operands.a, a).unwrap();
     machine.write(group, 0, &operands.b, b).unwrap();
-    let plan = Arc::new(product.plan_with(&operands, tile, 132));
+    let op = match tile {
+        Some(tile) => matmul::multiply_with(product, &operands, tile, 132),
+        None => Op::Matmul(MatmulCall {
+            product: *product,
+            operands: operands.clone(),
+            workspace: space.whole(),
+            // Fewer than there are: what the library does with it is no matter of what it multiplies.
+            multiprocessors: product.rows.is_multiple_of(2).then_some(100),
+        }),
+    };
+    let plan = Arc::new(Plan::per_rank("product", 1, |_| vec![op.clone()]));
     machine.run(&Script { steps: vec![enqueue(group, &plan)] }, DEADLINE).unwrap_or_else(|error| panic!("{product:?} {tile:?}: {error}"));
     assert_eq!(machine.broken_canary(group).unwrap(), None, "{product:?} {tile:?}");
     let c = machine.read(group, 0, &operands.c).unwrap();
@@ -178,13 +193,29 @@ fn judge_all_kernels(numbers: Numbers) {
     of_all_kernels(|product, tile| {
         let (a, a_values) = draw(numbers, product.dtype, 1 + product.rows, product.a());
         let (b, b_values) = draw(numbers, product.dtype, 2 + product.depth, product.b());
-        let c = multiply(&mut machine, product, tile, &a, &b);
+        let c = multiply(&mut machine, product, Some(tile), &a, &b);
         judge(product, numbers, &c, &exact(product, &a_values, &b_values), &format!("{tile:?}"));
     });
 }
 
-/// What a fused call is tried on: rows of a rank's part less than a tile, no multiple of it, and several.
-fn fused_products() -> Vec<Product> {
+/// If this fails, the library's matrices lie otherwise than ours.
+fn the_library_multiplies_integers_to_the_bit() {
+    let mut machine = open();
+    for dtype in [DType::BF16, DType::F16] {
+        for layout in [Layout::Nk, Layout::Kn] {
+            for (rows, columns, depth) in SHAPES {
+                let product = Product { dtype, rows, columns, depth, layout };
+                let (a, a_values) = draw(Numbers::Integers, dtype, 1 + rows, product.a());
+                let (b, b_values) = draw(Numbers::Integers, dtype, 2 + depth, product.b());
+                let c = multiply(&mut machine, &product, None, &a, &b);
+                judge(&product, Numbers::Integers, &c, &exact(&product, &a_values, &b_values), "the library");
+            }
+        }
+    }
+}
+
+/// What gathered products are tried on: rows of a rank's part less than a tile, no multiple of it, and several.
+fn products() -> Vec<Product> {
     let shapes = [(8, 64, 72), (200, 256, 200), (300, 520, 64), (513, 208, 136)];
     let product = |(rows, columns, depth)| Product { dtype: DType::BF16, rows, columns, depth, layout: Layout::Nk };
     let mut products: Vec<Product> = shapes.map(product).into();
@@ -192,66 +223,90 @@ fn fused_products() -> Vec<Product> {
     products
 }
 
-/// A group for fused calls with its B written, and the plan.
-fn open_fused(machine: &mut CudaMachine, pull: &Pull, product: &Product, world: u32, numbers: Numbers) -> (usize, Operands, Arc<Plan>) {
-    let (specs, operands) = buffers(product, world);
-    let group = machine.open_group(world as usize, &[&specs[..], &pull.workspace()].concat()).unwrap();
-    for rank in 0..world {
-        let (b, _) = draw(numbers, product.dtype, 1000 + u64::from(rank), product.b());
-        machine.write(group, rank as usize, &operands.b, &b).unwrap();
-    }
-    let plan = Arc::new(pull.plan(&operands));
-    (group, operands, plan)
-}
-
-/// Fresh A on every rank, and NaN where it will be gathered and where C will be; the gathered A.
-fn refresh(
-    machine: &mut CudaMachine,
-    group: usize,
-    operands: &Operands,
-    pull: &Pull,
-    product: &Product,
+/// A group with the operands of a gathered product and what its algorithm needs, B written, and the plan.
+struct Gathered<'a> {
+    algorithm: &'a dyn AllGatherMatmul,
+    product: Product,
     world: u32,
-    call: (u64, Numbers),
-) -> (Vec<u8>, Vec<f64>) {
-    let gathered = pull.workspace().into_iter().find(|buffer| buffer.name == "pull.gathered").unwrap();
-    let (mut bytes, mut values) = (Vec::new(), Vec::new());
-    for rank in 0..world {
-        let (a, a_values) = draw(call.1, product.dtype, 1 + 17 * call.0 + u64::from(rank), product.a());
-        machine.write(group, rank as usize, &operands.a, &a).unwrap();
-        for region in [gathered.whole(), operands.c.clone()] {
-            machine.write(group, rank as usize, &region, &vec![0xff; region.bytes as usize]).unwrap();
-        }
-        bytes.extend(a);
-        values.extend(a_values);
-    }
-    (bytes, values)
+    group: usize,
+    operands: Operands,
+    plan: Arc<Plan>,
 }
 
-fn fused_integers_are_exact_call_after_call() {
-    let mut machine = open();
-    for product in fused_products() {
-        for world in 1..=4 {
-            for tile in [Tile::ALL[0], Tile::ALL[2], Tile::ALL[4]] {
-                let pull = Pull::new(product, world, BLOCKS).unwrap().with_tile(tile);
-                let (group, operands, plan) = open_fused(&mut machine, &pull, &product, world, Numbers::Integers);
+impl Gathered<'_> {
+    fn open<'a>(
+        machine: &mut CudaMachine,
+        algorithm: &'a dyn AllGatherMatmul,
+        product: &Product,
+        world: u32,
+        numbers: Numbers,
+    ) -> Gathered<'a> {
+        algorithm.supports(product, world, BLOCKS).unwrap();
+        let (specs, operands) = buffers(product, world);
+        let workspace = algorithm.workspace(product, world, BLOCKS);
+        let group = machine.open_group(world as usize, &[&specs[..], &workspace].concat()).unwrap();
+        for rank in 0..world {
+            let (b, _) = draw(numbers, product.dtype, 1000 + u64::from(rank), product.b());
+            machine.write(group, rank as usize, &operands.b, &b).unwrap();
+        }
+        let plan = Arc::new(algorithm.plan(product, &operands, world, BLOCKS));
+        Gathered { algorithm, product: *product, world, group, operands, plan }
+    }
+
+    /// Fresh A on every rank, and NaN where it will be gathered and where C will be; the gathered A.
+    fn refresh(&self, machine: &mut CudaMachine, call: u64, numbers: Numbers) -> (Vec<u8>, Vec<f64>) {
+        let workspace = self.algorithm.workspace(&self.product, self.world, BLOCKS);
+        let gathered = workspace.into_iter().find(|buffer| buffer.name.ends_with(".gathered")).unwrap();
+        let (mut bytes, mut values) = (Vec::new(), Vec::new());
+        for rank in 0..self.world {
+            let (a, a_values) = draw(numbers, self.product.dtype, 1 + 17 * call + u64::from(rank), self.product.a());
+            machine.write(self.group, rank as usize, &self.operands.a, &a).unwrap();
+            for region in [gathered.whole(), self.operands.c.clone()] {
+                machine.write(self.group, rank as usize, &region, &vec![0xff; region.bytes as usize]).unwrap();
+            }
+            bytes.extend(a);
+            values.extend(a_values);
+        }
+        (bytes, values)
+    }
+
+    fn run(&self, machine: &mut CudaMachine, steps: Vec<Step>) {
+        machine.run(&Script { steps }, DEADLINE).unwrap_or_else(|error| panic!("{}: {error}", self.plan.name));
+        assert_eq!(machine.broken_canary(self.group).unwrap(), None, "{}", self.plan.name);
+    }
+}
+
+/// World sizes: those with a GPU for each rank where `alone` says that several may not share one, else up to four.
+fn worlds(machine: &CudaMachine, alone: bool) -> std::ops::RangeInclusive<u32> {
+    1..=if alone { machine.info().gpus.min(4) as u32 } else { 4 }
+}
+
+fn gathered_integers_are_exact_call_after_call() {
+    let mut machine = CudaMachine::open(CudaOptions::default()).unwrap();
+    let tiles = [Tile::ALL[0], Tile::ALL[2], Tile::ALL[4]].map(|tile| Fused::PULL.with_tile(tile));
+    let pulls = tiles.iter().map(|fused| fused as &dyn AllGatherMatmul);
+    for algorithm in all_gather_matmul::all().iter().copied().chain(pulls) {
+        for product in products() {
+            // NCCL wants GPUs of their own for its ranks; a copy within one GPU may need the multiprocessors that the fused kernel holds.
+            for world in worlds(&machine, algorithm.is_peer() || algorithm.name() == "fused") {
+                let gathered = Gathered::open(&mut machine, algorithm, &product, world, Numbers::Integers);
                 for call in 0..3 {
-                    let (_, a) = refresh(&mut machine, group, &operands, &pull, &product, world, (call, Numbers::Integers));
+                    let (_, a) = gathered.refresh(&mut machine, call, Numbers::Integers);
                     // The last call is the second replay of a graph of two: what a call leaves behind must serve the next.
+                    let (group, plan) = (gathered.group, &gathered.plan);
                     let steps = match call {
                         2 => vec![
                             Step::Capture { graph: 0, group, plans: vec![plan.clone(), plan.clone()] },
                             Step::Replay { graph: 0, stream: 0 },
                             Step::Replay { graph: 0, stream: 0 },
                         ],
-                        _ => vec![enqueue(group, &plan)],
+                        _ => vec![enqueue(group, plan)],
                     };
-                    machine.run(&Script { steps }, DEADLINE).unwrap_or_else(|error| panic!("{}: {error}", plan.name));
-                    assert_eq!(machine.broken_canary(group).unwrap(), None, "{}", plan.name);
+                    gathered.run(&mut machine, steps);
                     for rank in 0..world {
                         let (_, b) = draw(Numbers::Integers, product.dtype, 1000 + u64::from(rank), product.b());
-                        let c = machine.read(group, rank as usize, &operands.c).unwrap();
-                        let what = format!("w={world} {tile:?} call {call} rank {rank}");
+                        let c = machine.read(group, rank as usize, &gathered.operands.c).unwrap();
+                        let what = format!("{} call {call} rank {rank}", plan.name);
                         judge(&product, Numbers::Integers, &c, &exact(&product, &a, &b), &what);
                     }
                 }
@@ -262,25 +317,26 @@ fn fused_integers_are_exact_call_after_call() {
 }
 
 fn fused_equals_plain_to_the_bit_whoever_is_late() {
-    let mut machine = open();
-    let world = 3;
-    for product in fused_products() {
-        let pull = Pull::new(product, world, BLOCKS).unwrap().with_tile(Tile::ALL[1]);
-        for late in 0..world as usize {
-            let (group, operands, plan) = open_fused(&mut machine, &pull, &product, world, Numbers::Fractions);
-            let mut a = Vec::new();
-            for call in 0..2 {
-                (a, _) = refresh(&mut machine, group, &operands, &pull, &product, world, (call, Numbers::Fractions));
-                let steps = vec![Step::Delay { rank: (late + call as usize) % world as usize, microseconds: 2000 }, enqueue(group, &plan)];
-                machine.run(&Script { steps }, DEADLINE).unwrap_or_else(|error| panic!("{}: {error}", plan.name));
-            }
-            let fused: Vec<Vec<u8>> = (0..world as usize).map(|rank| machine.read(group, rank, &operands.c).unwrap()).collect();
-            machine.close_groups();
-            for (rank, fused) in fused.into_iter().enumerate() {
-                let (b, _) = draw(Numbers::Fractions, product.dtype, 1000 + rank as u64, product.b());
-                let gathered = Product { rows: u64::from(world) * product.rows, ..product };
-                let plain = multiply(&mut machine, &gathered, Tile::ALL[0], &a, &b);
-                assert!(fused == plain, "{}: rank {rank} differs from the plain product", plan.name);
+    let mut machine = CudaMachine::open(CudaOptions::default()).unwrap();
+    for fused in [Fused::PULL.with_tile(Tile::ALL[1]), Fused::COPY_ENGINE.with_tile(Tile::ALL[1])] {
+        let world = *worlds(&machine, fused.name() == "fused").end().min(&3);
+        for product in products() {
+            for late in 0..world as usize {
+                let gathered = Gathered::open(&mut machine, &fused, &product, world, Numbers::Fractions);
+                let mut a = Vec::new();
+                for call in 0..2 {
+                    (a, _) = gathered.refresh(&mut machine, call, Numbers::Fractions);
+                    let rank = (late + call as usize) % world as usize;
+                    gathered.run(&mut machine, vec![Step::Delay { rank, microseconds: 2000 }, enqueue(gathered.group, &gathered.plan)]);
+                }
+                let read = |rank| machine.read(gathered.group, rank, &gathered.operands.c).unwrap();
+                let fused: Vec<Vec<u8>> = (0..world as usize).map(read).collect();
+                machine.close_groups();
+                for (rank, fused) in fused.into_iter().enumerate() {
+                    let (b, _) = draw(Numbers::Fractions, product.dtype, 1000 + rank as u64, product.b());
+                    let plain = multiply(&mut machine, &product.gathered(world), Some(Tile::ALL[0]), &a, &b);
+                    assert!(fused == plain, "{}: rank {rank} differs from the plain product", gathered.plan.name);
+                }
             }
         }
     }
@@ -289,10 +345,8 @@ fn fused_equals_plain_to_the_bit_whoever_is_late() {
 fn a_rank_that_stays_away_is_named() {
     let options = CudaOptions { gpus: Some(vec![0]), wait_limit: Duration::from_millis(300), ..CudaOptions::default() };
     let mut machine = CudaMachine::open(options).unwrap();
-    let product = fused_products()[1];
-    let pull = Pull::new(product, 3, BLOCKS).unwrap();
-    let (group, _, plan) = open_fused(&mut machine, &pull, &product, 3, Numbers::Integers);
-    let steps = vec![Step::Leave { rank: 1 }, enqueue(group, &plan)];
+    let gathered = Gathered::open(&mut machine, &Fused::PULL, &products()[1], 3, Numbers::Integers);
+    let steps = vec![Step::Leave { rank: 1 }, enqueue(gathered.group, &gathered.plan)];
     let error = machine.run(&Script { steps }, DEADLINE).unwrap_err();
     let MachineError::Hang { stuck, unfinished, .. } = &error else { panic!("{error}") };
     assert!(unfinished.is_empty(), "{error}");

@@ -73,16 +73,35 @@ pub(super) fn peers(rank: u32, world: u32) -> impl Iterator<Item = u32> {
     (1..world).map(move |distance| (rank + distance) % world)
 }
 
+/// Tells a peer that the rank has come to a meeting.
+pub(super) fn tell(algorithm: &str, meeting: u64, rank: u32, peer: u32) -> Op {
+    Op::WriteValue { to: word(algorithm, meeting, rank), value: 1, to_rank: Some(peer) }
+}
+
+/// Waits until a peer has come to a meeting, and sets its word back.
+pub(super) fn hear(algorithm: &str, meeting: u64, peer: u32) -> [Op; 2] {
+    [Op::WaitValue { at: word(algorithm, meeting, peer), value: 1 }, set_back(algorithm, meeting, peer)]
+}
+
+/// Sets a peer's word of a meeting back, which has come.
+pub(super) fn set_back(algorithm: &str, meeting: u64, peer: u32) -> Op {
+    Op::WriteValue { to: word(algorithm, meeting, peer), value: 0, to_rank: None }
+}
+
+/// All words of a meeting: one a rank.
+pub(super) fn words_of(algorithm: &str, meeting: u64) -> Region {
+    Region { bytes: ROW, ..word(algorithm, meeting, 0) }
+}
+
 /// Tells all peers that the rank has come to a meeting.
 pub(super) fn announce(algorithm: &str, meeting: u64, rank: u32, world: u32) -> impl Iterator<Item = Op> {
-    peers(rank, world).map(move |peer| Op::WriteValue { to: word(algorithm, meeting, rank), value: 1, to_rank: Some(peer) })
+    peers(rank, world).map(move |peer| tell(algorithm, meeting, rank, peer))
 }
 
 /// Waits until all peers have come to a meeting, and sets their words back.
 pub(super) fn gather(algorithm: &str, meeting: u64, rank: u32, world: u32) -> impl Iterator<Item = Op> {
     let waits = peers(rank, world).map(move |peer| Op::WaitValue { at: word(algorithm, meeting, peer), value: 1 });
-    let back = peers(rank, world).map(move |peer| Op::WriteValue { to: word(algorithm, meeting, peer), value: 0, to_rank: None });
-    waits.chain(back)
+    waits.chain(peers(rank, world).map(move |peer| set_back(algorithm, meeting, peer)))
 }
 
 /// Name of the gate, and of its words.

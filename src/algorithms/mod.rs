@@ -3,6 +3,7 @@
 //! Nothing here knows which machine it will run on.
 
 pub mod all_gather;
+pub mod all_gather_matmul;
 pub mod all_reduce;
 pub mod all_to_all;
 pub mod auto;

@@ -67,6 +67,9 @@ pub(crate) struct Machine {
     /// NCCL to load, instead of the one found.
     #[arg(long, value_name = "FILE")]
     pub(crate) nccl_lib: Option<PathBuf>,
+    /// cuBLASLt to load, instead of the one found.
+    #[arg(long, value_name = "FILE")]
+    pub(crate) cublas_lt_lib: Option<PathBuf>,
     /// Milliseconds after which a wait inside a kernel gives up; on the emulator, of emulated time.
     #[arg(long, value_name = "MS", default_value_t = 2000)]
     pub(crate) wait_limit: u64,
@@ -90,6 +93,9 @@ impl Machine {
         if let Some(lib) = &self.nccl_lib {
             arguments.push(format!("--nccl-lib={}", lib.display()));
         }
+        if let Some(lib) = &self.cublas_lt_lib {
+            arguments.push(format!("--cublas-lt-lib={}", lib.display()));
+        }
         arguments
     }
 
@@ -101,6 +107,7 @@ impl Machine {
         CudaMachine::open(CudaOptions {
             gpus: self.gpus.clone(),
             nccl_lib: self.nccl_lib.clone(),
+            cublas_lt_lib: self.cublas_lt_lib.clone(),
             library,
             wait_limit: Duration::from_millis(self.wait_limit),
             ..CudaOptions::default()
@@ -112,8 +119,8 @@ impl Machine {
     /// # Errors
     /// Where GPUs or NCCL are named, which the emulator does not use.
     pub(crate) fn emulator(&self, library: Library, seed: u64) -> anyhow::Result<EmulatorOptions> {
-        if self.gpus.is_some() || self.nccl_lib.is_some() {
-            bail!("--gpus and --nccl-lib are for --machine cuda");
+        if self.gpus.is_some() || self.nccl_lib.is_some() || self.cublas_lt_lib.is_some() {
+            bail!("--gpus, --nccl-lib and --cublas-lt-lib are for --machine cuda");
         }
         let (wait_limit, profile) = (Duration::from_millis(self.wait_limit), self.profile.into());
         Ok(EmulatorOptions { library, seed, wait_limit, multimem: self.multimem, profile, ..EmulatorOptions::default() })

@@ -1,120 +1,104 @@
-//! Matrix products, plain and fused with the all-gather of A. See kernels/matmul/matmul.cuh.
+//! Matrix products on tensor cores. See kernels/matmul/matmul.cuh.
 //!
-//! They are no [`Collective`](crate::collective::Collective) yet, so no case ids name them: tests/matmul.rs holds them on GPUs against exact
-//! products. The emulator knows neither TMA nor wgmma and refuses their plans.
+//! tests/matmul.rs holds them on GPUs against exact products. The emulator knows neither TMA nor wgmma and refuses their plans.
 //!
 //! Times at the heads of the kernels were taken beside torch.mm with scripts that are not in this repository; no command times products yet.
 
-mod pull;
 mod tile;
 
-pub use pull::Pull;
 pub use tile::Tile;
 
 use crate::{
     collective::{DType, Layout, Product},
-    plan::{Arg, Build, Launch, Op, Operands, Plan, Region, TensorMap},
+    plan::{Arg, Build, Launch, MAX_WORLD, Op, Operands, Region, TensorMap},
 };
 
-impl Product {
-    /// Whether the kernels can do it.
-    ///
-    /// # Errors
-    /// The argument, its value and what is allowed.
-    pub fn check(&self, world: u32) -> Result<(), String> {
-        let Product { dtype, rows, columns, depth, .. } = *self;
-        if ![DType::BF16, DType::F16].contains(&dtype) {
-            return Err(format!("dtype {dtype}: products have bf16 and f16"));
+/// Whether the kernels can do it among `world` ranks.
+///
+/// # Errors
+/// The argument, its value and what is allowed.
+pub fn supports(product: &Product, world: u32) -> Result<(), String> {
+    let Product { dtype, rows, columns, depth, .. } = *product;
+    if ![DType::BF16, DType::F16].contains(&dtype) {
+        return Err(format!("dtype {dtype}: products have bf16 and f16"));
+    }
+    // Coordinates of TMA are signed words; numbers of tiles and of what is pulled are words, too.
+    let most = 1 << 24;
+    for (argument, value) in [("rows", rows), ("columns", columns), ("depth", depth)] {
+        if value == 0 || value > most {
+            return Err(format!("{argument} = {value}: 1 to {most}"));
         }
-        // Coordinates of TMA are signed words; numbers of tiles and of what is pulled are words, too.
-        let most = 1 << 24;
-        for (argument, value) in [("rows", rows), ("columns", columns), ("depth", depth)] {
-            if value == 0 || value > most {
-                return Err(format!("{argument} = {value}: 1 to {most}"));
-            }
+    }
+    for (argument, value) in [("columns", columns), ("depth", depth)] {
+        if !value.is_multiple_of(8) {
+            return Err(format!("{argument} = {value}: rows of {} bytes, TMA needs a multiple of 16", value * dtype.size()));
         }
-        for (argument, value) in [("columns", columns), ("depth", depth)] {
-            if !value.is_multiple_of(8) {
-                return Err(format!("{argument} = {value}: rows of {} bytes, TMA needs a multiple of 16", value * dtype.size()));
-            }
+    }
+    let most = 1u64 << 40;
+    for (matrix, elements) in [("gathered A", u64::from(world) * product.a()), ("B", product.b()), ("C", product.c(world))] {
+        if elements > most {
+            return Err(format!("{matrix} of {elements} elements: at most {most}"));
         }
-        let most = 1u64 << 40;
-        for (matrix, elements) in [("gathered A", u64::from(world) * self.a()), ("B", self.b()), ("C", self.c(world))] {
-            if elements > most {
-                return Err(format!("{matrix} of {elements} elements: at most {most}"));
-            }
-        }
-        if world == 0 || world as usize > crate::plan::MAX_WORLD {
-            return Err(format!("world size {world}: 1 to {}", crate::plan::MAX_WORLD));
-        }
-        Ok(())
     }
+    if world == 0 || world as usize > MAX_WORLD {
+        return Err(format!("world size {world}: 1 to {MAX_WORLD}"));
+    }
+    Ok(())
+}
 
-    /// The plan of C = A x B on one rank, in `blocks` blocks, as many as the device has multiprocessors.
-    ///
-    /// # Errors
-    /// As [`Product::check`].
-    pub fn plan(&self, operands: &Operands, blocks: u32) -> Result<Plan, String> {
-        self.check(1)?;
-        let tile = Tile::best(self, 1, blocks);
-        Ok(self.plan_with(operands, tile, blocks))
-    }
+/// What a rank does for C = A x B, in `blocks` blocks, as many as the device has multiprocessors, with the tiles that suit it best.
+pub fn multiply(product: &Product, operands: &Operands, blocks: u32) -> Op {
+    multiply_with(product, operands, Tile::best(product, 1, blocks), blocks)
+}
 
-    /// The same with tiles of this shape.
-    pub fn plan_with(&self, operands: &Operands, tile: Tile, blocks: u32) -> Plan {
-        let mut args = vec![Arg::TensorMap(self.map_of_a(&operands.a, 1))];
-        args.extend(self.other_args(operands, tile, 1, 0));
-        let launch = Launch {
-            module: "matmul/matmul".into(),
-            entry: self.entry("matmul", tile),
-            build: Build::Release,
-            grid: tile.grid(self, 1, blocks),
-            block: THREADS,
-            dynamic_shared: tile.shared_bytes(),
-            waits_for_peers: false,
-            args,
-        };
-        Plan { name: self.name("matmul", 1), ranks: vec![vec![Op::Launch(launch)]] }
-    }
+/// The same with tiles of this shape.
+pub fn multiply_with(product: &Product, operands: &Operands, tile: Tile, blocks: u32) -> Op {
+    let mut args = vec![Arg::TensorMap(map_of_a(product, &operands.a, 1))];
+    args.extend(other_args(product, operands, tile, 1, 0));
+    Op::Launch(Launch {
+        module: "matmul/matmul".into(),
+        entry: entry_of(product, "matmul", tile),
+        build: Build::Release,
+        grid: tile.grid(product, 1, blocks),
+        block: THREADS,
+        dynamic_shared: tile.shared_bytes(),
+        waits_for_peers: false,
+        args,
+    })
+}
 
-    /// A as `parts` matrices below each other.
-    fn map_of_a(&self, region: &Region, parts: u32) -> TensorMap {
-        let extents = vec![self.depth, self.rows, u64::from(parts)];
-        TensorMap { region: region.clone(), dtype: self.dtype, extents, tile: vec![DEPTH, Tile::ROWS, 1], swizzle: 128 }
-    }
+/// A as `parts` matrices below each other.
+pub(super) fn map_of_a(product: &Product, region: &Region, parts: u32) -> TensorMap {
+    let extents = vec![product.depth, product.rows, u64::from(parts)];
+    TensorMap { region: region.clone(), dtype: product.dtype, extents, tile: vec![DEPTH, Tile::ROWS, 1], swizzle: 128 }
+}
 
-    /// What kernels take after A: B, C, the raster and the number of stages of a tile.
-    fn other_args(&self, operands: &Operands, tile: Tile, world: u32, first: u32) -> Vec<Arg> {
-        let (b_extents, b_tile) = match self.layout {
-            Layout::Nk => (vec![self.depth, self.columns], vec![DEPTH, tile.columns / tile.cluster]),
-            Layout::Kn => (vec![self.columns, self.depth], vec![64, DEPTH / tile.cluster]),
-        };
-        let c_extents = vec![self.columns, self.rows, u64::from(world)];
-        let (dtype, c_columns) = (self.dtype, tile.box_columns());
-        let b = TensorMap { region: operands.b.clone(), dtype, extents: b_extents, tile: b_tile, swizzle: 128 };
-        let c = TensorMap { region: operands.c.clone(), dtype, extents: c_extents, tile: vec![c_columns, 64, 1], swizzle: 2 * c_columns };
-        let (rows, columns) = tile.counts(self);
-        let group = GROUP / tile.cluster;
-        let raster = [world, first, rows as u32, columns as u32, group].map(Arg::U32).to_vec();
-        vec![Arg::TensorMap(b), Arg::TensorMap(c), Arg::Struct(raster), Arg::U32(self.depth.div_ceil(u64::from(DEPTH)) as u32)]
-    }
+/// What kernels take after A: B, C, the raster and the number of stages of a tile.
+pub(super) fn other_args(product: &Product, operands: &Operands, tile: Tile, world: u32, first: u32) -> Vec<Arg> {
+    let Product { dtype, rows, columns, depth, layout } = *product;
+    let (b_extents, b_tile) = match layout {
+        Layout::Nk => (vec![depth, columns], vec![DEPTH, tile.columns / tile.cluster]),
+        Layout::Kn => (vec![columns, depth], vec![64, DEPTH / tile.cluster]),
+    };
+    let (c_extents, c_columns) = (vec![columns, rows, u64::from(world)], tile.box_columns());
+    let b = TensorMap { region: operands.b.clone(), dtype, extents: b_extents, tile: b_tile, swizzle: 128 };
+    let c = TensorMap { region: operands.c.clone(), dtype, extents: c_extents, tile: vec![c_columns, 64, 1], swizzle: 2 * c_columns };
+    let (rows, columns) = tile.counts(product);
+    let group = GROUP / tile.cluster;
+    let raster = [world, first, rows as u32, columns as u32, group].map(Arg::U32).to_vec();
+    vec![Arg::TensorMap(b), Arg::TensorMap(c), Arg::Struct(raster), Arg::U32(depth.div_ceil(u64::from(DEPTH)) as u32)]
+}
 
-    fn entry(&self, module: &str, tile: Tile) -> String {
-        let layout = match self.layout {
-            Layout::Nk => "nk",
-            Layout::Kn => "kn",
-        };
-        format!("{module}_{}_{layout}_{}x{}", self.dtype, tile.columns, tile.cluster)
-    }
-
-    fn name(&self, algorithm: &str, world: u32) -> String {
-        let Product { dtype, rows, columns, depth, .. } = self;
-        format!("{algorithm} {dtype} w={world} {rows}x{columns}x{depth}")
-    }
+pub(super) fn entry_of(product: &Product, module: &str, tile: Tile) -> String {
+    let layout = match product.layout {
+        Layout::Nk => "nk",
+        Layout::Kn => "kn",
+    };
+    format!("{module}_{}_{layout}_{}x{}", product.dtype, tile.columns, tile.cluster)
 }
 
 /// Threads of a block: `MATMUL_THREADS` of kernels/matmul/matmul.cuh.
-const THREADS: u32 = 384;
+pub(super) const THREADS: u32 = 384;
 /// Terms of a sum that a stage holds: `Tile::K` there.
 const DEPTH: u32 = 64;
 /// Rows of tiles that are gone through together, so that what runs at a time finds A and B in the L2.
@@ -136,14 +120,14 @@ mod tests {
     #[case(product(1 << 20, 1 << 20, 8), "C of 2199023255552 elements: at most 1099511627776")]
     #[case(Product { dtype: DType::F32, ..product(1, 8, 8) }, "dtype f32: products have bf16 and f16")]
     fn what_cannot_be_addressed_is_refused(#[case] product: Product, #[case] why: &str) {
-        assert_eq!(product.check(2), Err(why.into()));
+        assert_eq!(supports(&product, 2), Err(why.into()));
     }
 
     #[test]
-    fn a_plan_speaks_of_regions() {
+    fn a_launch_speaks_of_regions() {
         let product = Product { layout: Layout::Kn, ..product(300, 1000, 520) };
         let region = |name: &str, elements: u64| Region::new(name, 0, 2 * elements);
         let operands = Operands { a: region("a", product.a()), b: region("b", product.b()), c: region("c", product.c(1)) };
-        insta::assert_snapshot!(product.plan(&operands, 132).unwrap());
+        insta::assert_snapshot!(multiply(&product, &operands, 132));
     }
 }

@@ -37,24 +37,24 @@ impl Tile {
     }
 
     /// Rows and columns of tiles of one rank's part of C, a row being as high as a cluster.
-    pub(super) fn counts(self, product: &Product) -> (u64, u64) {
+    pub(in crate::algorithms) fn counts(self, product: &Product) -> (u64, u64) {
         (product.rows.div_ceil(u64::from(Tile::ROWS * self.cluster)), product.columns.div_ceil(u64::from(self.columns)))
     }
 
     /// Blocks of a launch: no more than there are tiles.
-    pub(super) fn grid(self, product: &Product, world: u32, blocks: u32) -> u32 {
+    pub(in crate::algorithms) fn grid(self, product: &Product, world: u32, blocks: u32) -> u32 {
         let (rows, columns) = self.counts(product);
         let clusters = u64::from((blocks / self.cluster).max(1)).min(u64::from(world) * rows * columns);
         clusters as u32 * self.cluster
     }
 
     /// Columns of one box of C: `Tile::COLUMNS` of kernels/matmul/matmul.cuh.
-    pub(super) fn box_columns(self) -> u32 {
+    pub(in crate::algorithms) fn box_columns(self) -> u32 {
         [64, 32].into_iter().find(|&columns| self.columns.is_multiple_of(columns)).unwrap_or(16)
     }
 
     /// Bytes of shared memory of a block: `Tile::SHARED_BYTES` there.
-    pub(super) fn shared_bytes(self) -> u32 {
+    pub(in crate::algorithms) fn shared_bytes(self) -> u32 {
         let stages = if self.columns <= 128 { 6 } else { 4 };
         224 * 1024 + 2 * stages * 8
     }

@@ -1,6 +1,8 @@
-// all_gather_matmul/pull: C = gather(A) x B, in one kernel. Three warps of each block that neither load nor multiply pull the peers' parts of
-// A into `gathered`, all blocks together one row of tiles after the other, in the order in which the product needs them. The own
-// part is read in place, and the product starts with it.
+// all_gather_matmul/{pull, fused}: C = gather(A) x B. The product starts with the own part of A, read in place, and goes on with the peers' in
+// `gathered` as they come. Who brings them:
+//
+// pull: three warps of each block that neither load nor multiply pull them, all blocks together one row of tiles after the other, in the order in
+// which the product needs them.
 //
 //   start (relaxed): peer's epoch -> our pullers' poll. Its part of A, written before its launch, may be read.
 //   rows:            a piece of a row of tiles, barrier of the warp, fence, count -> ld.acquire of the thread that loads by TMA, then
@@ -10,7 +12,12 @@
 //
 // The last block to end sets the counts back, so that a captured launch replays.
 //
-// Measured with 4 H200 on the shapes of matmul.cuh, M in all: 0.97 to 1.31 of the time of cuBLAS by torch.mm alone. Copy engines that bring the
+// fused: copy engines, at a side stream of every rank (algorithms/all_gather_matmul/fused.rs).
+//
+//   arrived: peer's copy, its stream's word -> ld.acquire.sys of the thread that loads by TMA, then fence.proxy.async. The stream sets the words
+//            back behind the kernel.
+//
+// Measured with 4 H200 on the shapes of matmul.cuh, M in all, pull: 0.97 to 1.31 of the time of cuBLAS by torch.mm alone. Copy engines that bring the
 // parts while the same product polls words are no faster but for some of the largest shapes, and 1.2 to 1.4 times slower where N is 1792 and M up to
 // 8192: there their copies take 1.03 to 1.22 times as long as NCCL's gather. Tiles of 128 columns beat wider ones there by 4 to 10 %: what is left
 // to do when the last rows came spreads better over the blocks.
@@ -32,14 +39,14 @@ __device__ __forceinline__ void add_to_count(u32* to) {
 }
 
 // The source of A of a product: its chunks are the ranks' parts.
-struct Pulled {
+struct Gathered {
     const TensorMap& own;  // this rank's part, one matrix
     const TensorMap& all;  // gathered A, one matrix a rank
     const Peers& input;
     u64 gathered;
     u64 part_bytes;
-    u64 row_bytes;  // of a row of tiles; the last of a part may have less
-    u32* counts;    // pieces that came, for each row of tiles
+    u64 row_bytes;  // of a row of tiles; the last of a part may have less. 0 where streams bring the parts
+    u32* counts;    // pieces that came, for each row of tiles; else words that are 1 when a rank's part came
     const Raster& raster;
     const Sync& sync;
     u32 passed = 0xffffffff;
@@ -49,15 +56,19 @@ struct Pulled {
         prefetch(all);
     }
 
+    __device__ __forceinline__ bool pulls() const { return row_bytes > 0; }
     __device__ __forceinline__ u32 pieces_of_row() const { return (u32)((row_bytes + PIECE_BYTES - 1) / PIECE_BYTES); }
 
     __device__ __forceinline__ const TensorMap& rows(const Position& at, u32& chunk) {
         chunk = 0;
         if (at.chunk == sync.rank) return own;
         chunk = at.chunk;
-        u32 row = at.chunk * raster.rows + at.row;
+        u32 row = pulls() ? at.chunk * raster.rows + at.row : at.chunk;
         if (row != passed) {
-            wait_for_row(counts + row);
+            if (pulls())
+                wait_for_row(counts + row);
+            else
+                wait_at_least<RELEASE_ACQUIRE>(sync, counts + row, 1, at.chunk, SITE_START);
             asm volatile("fence.proxy.async.global;" : : : "memory");
             passed = row;
         }
@@ -104,6 +115,7 @@ struct Pulled {
     }
 
     __device__ __forceinline__ void assist() const {
+        if (!pulls()) return;
         u32 epoch = sync.epochs[blockIdx.x] + 1;
         meet_peers(epoch, SITE_START);
         u32 pieces = pieces_of_row(), of_part = raster.rows * pieces;
@@ -122,8 +134,9 @@ struct Pulled {
 
 // `ended`: blocks that ended, 0 before and after.
 template <class T, class Tile>
-__device__ __forceinline__ void pull(const Pulled& source, const TensorMap& b, const TensorMap& c, u32 depth, u32* ended) {
+__device__ __forceinline__ void fused(const Gathered& source, const TensorMap& b, const TensorMap& c, u32 depth, u32* ended) {
     matmul<T, Tile>(source, b, c, source.raster, depth);
+    if (!source.pulls()) return;
     // Nobody waits for a count any more when all blocks are here, and nobody counts.
     __syncthreads();
     bool last = false;
@@ -140,12 +153,12 @@ __device__ __forceinline__ void pull(const Pulled& source, const TensorMap& b, c
 
 #define ENTRY(NAME, T, N, CLUSTER, B_ALONG_N)                                                                                \
     extern "C" __global__ void __launch_bounds__(MATMUL_THREADS, 1) __cluster_dims__(CLUSTER, 1, 1)                           \
-        all_gather_matmul_pull_##NAME(const __grid_constant__ TensorMap own, const __grid_constant__ TensorMap all,          \
+        all_gather_matmul_fused_##NAME(const __grid_constant__ TensorMap own, const __grid_constant__ TensorMap all,          \
                                       const __grid_constant__ TensorMap b, const __grid_constant__ TensorMap c,              \
                                       const __grid_constant__ Raster raster, u32 depth, const __grid_constant__ Peers input, \
                                       u64 gathered, u64 part_bytes, u64 row_bytes, u32* counts, u32* ended,                  \
                                       const __grid_constant__ Sync sync) {                                                   \
-        pull<T, Tile<N, CLUSTER, B_ALONG_N>>(Pulled{own, all, input, gathered, part_bytes, row_bytes, counts, raster, sync}, b, c, \
+        fused<T, Tile<N, CLUSTER, B_ALONG_N>>(Gathered{own, all, input, gathered, part_bytes, row_bytes, counts, raster, sync}, b, c, \
                                              depth, ended);                                                                  \
     }
 #include "../matmul/entries.cuh"

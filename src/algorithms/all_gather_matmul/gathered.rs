@@ -1,0 +1,86 @@
+//! Gather first, then multiply: what fused algorithms are held against.
+
+use super::{AllGatherMatmul, gathered, library_workspace, plan_name};
+use crate::{
+    algorithms::{self, Algorithm, Target, matmul},
+    collective::{Collective, Product, ReduceOp},
+    plan::{BufferSpec, Build, Call, MatmulCall, Op, Operands, Plan, RankCall, Region, Role},
+};
+
+/// An all-gather of A, then one product by cuBLASLt.
+pub struct Gathered {
+    name: &'static str,
+    gather: &'static str,
+}
+
+impl Gathered {
+    /// By NCCL's ring.
+    pub const NCCL_RING: Gathered = Gathered { name: "nccl_ring+matmul", gather: "nccl_ring" };
+    /// By NCCL's stores to symmetric windows.
+    pub const NCCL_SYMMETRIC_ST: Gathered = Gathered { name: "nccl_symmetric_st+matmul", gather: "nccl_symmetric_st" };
+    /// By our stores.
+    pub const PUSH: Gathered = Gathered { name: "push+matmul", gather: "push" };
+    /// By copy engines.
+    pub const COPY_ENGINE: Gathered = Gathered { name: "copy_engine+matmul", gather: "copy_engine" };
+
+    fn gather(&self) -> &'static dyn Algorithm {
+        algorithms::find(Collective::AllGather, self.gather).expect("it is in the list of all")
+    }
+
+    /// The all-gather of A.
+    fn call(&self, product: &Product, a: &Region, into: Region, world: u32) -> Result<Call, String> {
+        let buffers = [a, &into].map(|region| BufferSpec::new(region.buffer.clone(), region.offset + region.bytes, Role::Data));
+        let first = RankCall {
+            collective: Collective::AllGather,
+            dtype: product.dtype,
+            op: ReduceOp::Copy,
+            count: product.a(),
+            root: 0,
+            input: a.clone(),
+            output: into,
+        };
+        Call::of_all_ranks(&first, world, &buffers).map_err(|error| error.to_string())
+    }
+
+    fn gathered(&self, product: &Product, world: u32) -> BufferSpec {
+        gathered(self.name, product, world, false)
+    }
+}
+
+impl AllGatherMatmul for Gathered {
+    fn name(&self) -> &'static str {
+        self.name
+    }
+
+    fn supports(&self, product: &Product, world: u32, _: u32) -> Result<(), String> {
+        matmul::supports(product, world)?;
+        let a = Region::new("a", 0, product.a() * product.dtype.size());
+        self.gather().supports(&self.call(product, &a, self.gathered(product, world).whole(), world)?)
+    }
+
+    fn workspace(&self, product: &Product, world: u32, _: u32) -> Vec<BufferSpec> {
+        let mut buffers = self.gather().workspace(product.dtype, world, product.a() * product.dtype.size());
+        buffers.extend([self.gathered(product, world), library_workspace(self.name, 1)]);
+        buffers
+    }
+
+    fn plan(&self, product: &Product, operands: &Operands, world: u32, blocks: u32) -> Plan {
+        let gathered = self.gathered(product, world).whole();
+        let call = self.call(product, &operands.a, gathered.clone(), world).expect("it is supported");
+        let mut plan = self.gather().plan(&call, &Target { build: Build::Release, waiting_blocks: blocks });
+        plan.name = plan_name(self.name, product, world);
+        let operands = Operands { a: gathered, ..operands.clone() };
+        let workspace = library_workspace(self.name, 1).whole();
+        let multiply = Op::Matmul(MatmulCall { product: product.gathered(world), operands, workspace, multiprocessors: None });
+        plan.ranks.iter_mut().for_each(|ops| ops.push(multiply.clone()));
+        plan
+    }
+
+    fn is_peer(&self) -> bool {
+        self.gather().is_peer()
+    }
+
+    fn environment(&self) -> &'static [(&'static str, &'static str)] {
+        self.gather().environment()
+    }
+}
