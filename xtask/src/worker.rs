@@ -110,7 +110,6 @@ impl Machine {
             cublas_lt_lib: self.cublas_lt_lib.clone(),
             library,
             wait_limit: Duration::from_millis(self.wait_limit),
-            ..CudaOptions::default()
         })
     }
 

@@ -4,12 +4,15 @@ use std::str::FromStr;
 
 use super::{operands, workspace};
 use crate::{
+    algorithms::{
+        all_gather_matmul::{self, AllGatherMatmul},
+        matmul,
+    },
     bench::{
         MatmulWorkload,
         contender::{Devices, Environment},
         job::{Job, Promise},
     },
-    collective::Product,
     plan::{MatmulCall, Op, Operands, Plan},
 };
 
@@ -20,12 +23,15 @@ pub enum Multiplier {
     CublasLt,
     /// The kernel of the fused ones alone, on ranks that hold all of A.
     Matmul,
+    /// On ranks that hold parts of A.
+    Gathering(&'static dyn AllGatherMatmul),
 }
 
 impl Multiplier {
     /// All, the products alone first.
     pub fn all() -> Vec<Multiplier> {
-        vec![Multiplier::CublasLt, Multiplier::Matmul]
+        let gathering = all_gather_matmul::all().iter().copied().map(Multiplier::Gathering);
+        [Multiplier::CublasLt, Multiplier::Matmul].into_iter().chain(gathering).collect()
     }
 
     pub(super) fn find(name: &str) -> Result<Multiplier, String> {
@@ -33,15 +39,19 @@ impl Multiplier {
     }
 
     /// Its name.
-    pub const fn name(self) -> &'static str {
+    pub fn name(self) -> &'static str {
         match self {
             Multiplier::CublasLt => "cublas_lt",
             Multiplier::Matmul => "matmul",
+            Multiplier::Gathering(algorithm) => algorithm.name(),
         }
     }
 
     pub(in crate::bench) fn environment(self) -> Environment {
-        &[]
+        match self {
+            Multiplier::CublasLt | Multiplier::Matmul => &[],
+            Multiplier::Gathering(algorithm) => algorithm.environment(),
+        }
     }
 
     pub(in crate::bench) fn job(self, of: &MatmulWorkload, copies: u32, devices: &Devices) -> Result<Job, String> {
@@ -49,34 +59,40 @@ impl Multiplier {
         if part.rows * u64::from(of.world) != of.m {
             return Err(format!("M = {} does not divide by {} ranks", of.m, of.world));
         }
-        let whole = Product { rows: of.m, ..part };
-        let (mut buffers, contents, of_copy) = operands(of, of.m, copies);
-        let (spec, workspace) = workspace();
-        buffers.push(spec);
-        let plan = |operands: &Operands| -> Result<Plan, String> {
-            Ok(match self {
-                Multiplier::CublasLt => {
-                    let call =
-                        MatmulCall { product: whole, operands: operands.clone(), workspace: workspace.clone(), multiprocessors: None };
-                    call.check()?;
-                    Plan::per_rank(format!("{} {}", self.name(), of.m), of.world, |_| vec![Op::Matmul(call.clone())])
-                }
-                Multiplier::Matmul => {
-                    let plan = whole.plan(operands, devices.multiprocessors)?;
-                    Plan::per_rank(plan.name.clone(), of.world, |_| plan.ranks[0].clone())
-                }
-            })
-        };
+        let (whole, world, blocks) = (part.gathered(of.world), of.world, devices.multiprocessors);
+        let gathers = matches!(self, Multiplier::Gathering(_));
+        let (mut buffers, contents, of_copy) = operands(of, if gathers { part.rows } else { of.m }, copies);
         let copies: Vec<Operands> = (0..copies).map(of_copy).collect();
-        let promise = |operands: &Operands| Promise::Product { product: whole, operands: operands.clone(), gathers: false };
-        Ok(Job {
-            world: of.world,
-            buffers,
-            contents,
-            plans: copies.iter().map(plan).collect::<Result<_, _>>()?,
-            notes_products: false,
-            promises: copies.iter().map(promise).collect(),
-        })
+        let alone = |op: &dyn Fn(&Operands) -> Op| {
+            let plan = |operands| Plan::per_rank(format!("{} {whole:?}", self.name()), world, |_| vec![op(operands)]);
+            copies.iter().map(plan).collect()
+        };
+        let plans: Vec<Plan> = match self {
+            Multiplier::CublasLt => {
+                let (spec, workspace) = workspace();
+                buffers.push(spec);
+                let call = |operands: &Operands| MatmulCall {
+                    product: whole,
+                    operands: operands.clone(),
+                    workspace: workspace.clone(),
+                    multiprocessors: None,
+                };
+                call(&copies[0]).check()?;
+                alone(&|operands| Op::Matmul(call(operands)))
+            }
+            Multiplier::Matmul => {
+                matmul::supports(&whole, 1)?;
+                alone(&|operands| matmul::multiply(&whole, operands, blocks))
+            }
+            Multiplier::Gathering(algorithm) => {
+                algorithm.supports(&part, world, blocks)?;
+                buffers.extend(algorithm.workspace(&part, world, blocks));
+                copies.iter().map(|operands| algorithm.plan(&part, operands, world, blocks)).collect()
+            }
+        };
+        let product = if gathers { part } else { whole };
+        let promises = copies.into_iter().map(|operands| Promise::Product { product, operands, gathers }).collect();
+        Ok(Job { world, buffers, contents, plans, notes_products: false, promises })
     }
 }
 
