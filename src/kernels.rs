@@ -94,6 +94,7 @@ pub static MODULES: &[Module] = &[
     Module::of_one_build("bench/numbers", include_str!("../kernels/ptx/bench/numbers.ptx")),
     Module::of_one_build("conformance/faults", include_str!("../kernels/ptx/conformance/faults.ptx")),
     Module::of_one_build("conformance/fill", include_str!("../kernels/ptx/conformance/fill.ptx")),
+    Module::of_one_build("conformance/hold", include_str!("../kernels/ptx/conformance/hold.ptx")),
 ];
 
 /// One source file under kernels/ and what it compiles to.

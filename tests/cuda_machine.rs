@@ -3,9 +3,12 @@
 //! Without a GPU these are ignored, and their names say so. Each opens a machine of its own; those that hang leave what they held behind
 //! and come last.
 
+mod occupancy;
+
 use std::{sync::Arc, time::Duration};
 
 use libtest_mimic::{Arguments, Failed, Trial};
+use occupancy::{GAVE_UP, Holders, TOLD};
 use passmuster::{
     algorithms::{self, Target},
     collective::{Collective, DType, ReduceOp, reduce_in_order},
@@ -33,6 +36,9 @@ fn main() {
         trial("multicast_addresses_are_refused", 1, multicast_addresses_are_refused),
         trial("nccl_wants_a_gpu_for_each_rank", 1, nccl_wants_a_gpu_for_each_rank),
         trial("nccl_reduces_with_and_without_windows_and_from_a_graph", 2, nccl_reduces_with_and_without_windows_and_from_a_graph),
+        trial("an_all_gather_by_copy_engines_uses_no_multiprocessor", 2, an_all_gather_by_copy_engines_uses_no_multiprocessor),
+        trial("an_all_to_all_by_copy_engines_uses_no_multiprocessor", 2, an_all_to_all_by_copy_engines_uses_no_multiprocessor),
+        trial("an_all_gather_by_a_kernel_waits_for_a_multiprocessor", 2, an_all_gather_by_a_kernel_waits_for_a_multiprocessor),
         trial("a_rank_that_stays_away_is_named_by_those_that_wait", 1, a_rank_that_stays_away_is_named_by_those_that_wait),
         trial("a_deadline_holds_while_kernels_wait", 1, a_deadline_holds_while_kernels_wait),
         trial("a_word_that_nobody_writes_is_named_and_let_go", 1, a_word_that_nobody_writes_is_named_and_let_go),
@@ -147,6 +153,44 @@ fn fills_copies_and_words_go_where_they_belong() {
     let b = machine.read(group, 1, &buffers[1].whole()).unwrap();
     assert_eq!((&b[..6], &b[988..]), (&[1, 2, 3, 4, 0, 0][..], &[0, 0, 2, 2, 2, 2, 2, 2, 2, 2, 2, 2][..]));
     assert_eq!(machine.broken_canary(group).unwrap(), None);
+}
+
+/// The shared memory of a block that no other shares a multiprocessor with, from compute capability 9.0 on: all there is but the KiB that each
+/// block is charged besides.
+const ALL_SHARED: u32 = 227 << 10;
+
+/// A collective of all GPUs while every multiprocessor of each is held, at most for so long: how the blocks that held came to go.
+fn outcomes_while_all_is_held(collective: Collective, algorithm: &str, limit: Duration) -> Vec<Vec<u32>> {
+    let mut machine = open(None);
+    let info = machine.info();
+    let note = |wanted: &str| info.notes.iter().find(|(name, _)| name == wanted).map(|(_, value)| value.as_str()).unwrap();
+    let capability: f64 = note("compute_capability").parse().unwrap();
+    assert!(capability >= 9.0, "a block of {ALL_SHARED} bytes of shared memory needs compute capability 9.0, this is {capability}");
+    let holders = Holders { blocks: note("multiprocessors").parse().unwrap(), shared: ALL_SHARED, limit };
+    let algorithm = algorithms::find(collective, algorithm).unwrap();
+    holders.outcomes(&mut machine, algorithm, (info.gpus as u32, 1 << 19), true)
+}
+
+/// Long enough for any collective, short enough for a test that fails.
+const HELD: Duration = Duration::from_secs(4);
+
+/// If this fails, an all-gather in place by copy engines takes multiprocessors from what runs beside it.
+fn an_all_gather_by_copy_engines_uses_no_multiprocessor() {
+    let outcomes = outcomes_while_all_is_held(Collective::AllGather, "copy_engine", HELD);
+    assert!(outcomes.iter().flatten().all(|&outcome| outcome == TOLD), "{outcomes:?}");
+}
+
+/// The same of an all-to-all, in which every rank copies a slot within its own memory as well.
+fn an_all_to_all_by_copy_engines_uses_no_multiprocessor() {
+    let outcomes = outcomes_while_all_is_held(Collective::AllToAll, "copy_engine", HELD);
+    assert!(outcomes.iter().flatten().all(|&outcome| outcome == TOLD), "{outcomes:?}");
+}
+
+/// If this fails, there is room beside the blocks that hold, and the two above prove nothing. The first block that gives up makes room, so that
+/// the others may be told.
+fn an_all_gather_by_a_kernel_waits_for_a_multiprocessor() {
+    let outcomes = outcomes_while_all_is_held(Collective::AllGather, "push", Duration::from_millis(500));
+    assert!(outcomes.iter().all(|of_rank| of_rank.contains(&GAVE_UP)), "{outcomes:?}");
 }
 
 fn a_rank_that_stays_away_is_named_by_those_that_wait() {

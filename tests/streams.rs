@@ -1,9 +1,14 @@
 //! Streams that synchronise by words, on the emulator: what a wait orders, what is said of one that nobody ends, and the algorithms whose ranks meet
 //! that way.
 
+mod occupancy;
+
 use std::{sync::Arc, time::Duration};
 
+use occupancy::{GAVE_UP, Holders, TOLD};
 use passmuster::{
+    algorithms,
+    collective::Collective,
     conformance::{
         Case, Status, Verdict,
         runner::{self, Settings},
@@ -182,4 +187,23 @@ fn copy_engines_gather_without_a_kernel() {
     let verdict = |id: &str| runner::modules([&id.parse().unwrap()], 4).into_iter().map(|(module, _)| module).collect::<Vec<_>>();
     assert_eq!(verdict("all_gather/copy_engine:bf16,copy:w=4:n=500"), ["conformance/fill"]);
     assert_eq!(verdict("all_reduce/copy_engine:bf16,sum:w=4:n=500"), ["all_reduce/copy_engine", "conformance/fill"]);
+}
+
+/// If this fails, blocks that hold do not come, do not go when they are told to, or do so before; then what tests/cuda_machine.rs says of copy
+/// engines means nothing.
+#[rstest]
+fn blocks_hold_until_they_are_told_or_give_up(
+    #[values(Profile::Hopper, Profile::Ptx)] profile: Profile,
+    #[values(Collective::AllGather, Collective::AllToAll)] collective: Collective,
+) {
+    let algorithm = algorithms::find(collective, "copy_engine").unwrap();
+    for (limit, tells, outcome) in [(Duration::from_secs(10), true, TOLD), (Duration::from_micros(200), false, GAVE_UP)] {
+        for n in 0..4 {
+            let mut machine = in_profile(profile);
+            machine.set_interleaving(Interleaving::nth(5, n));
+            let holders = Holders { blocks: 5, shared: 64 << 10, limit };
+            let outcomes = holders.outcomes(&mut machine, algorithm, (3, 50), tells);
+            assert_eq!(outcomes, vec![vec![outcome; 5]; 3]);
+        }
+    }
 }

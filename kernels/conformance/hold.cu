@@ -1,0 +1,24 @@
+// conformance/hold: blocks that keep the multiprocessors they run on until a word tells them to go, or until they have had enough of it. What
+// ends while they still hold, with as many as a device takes, has run without a multiprocessor.
+//
+//   come (release):  a block's add to `holding` -> the stream that waits until it counts all. No block goes before it is told or gives up, so all of
+//                    them are resident then.
+//   told (relaxed):  the stream's write of `told` -> our poll. Nothing is read after it.
+#include "../common/signals.cuh"
+
+// Mirrors tests/occupancy/mod.rs.
+enum Outcome : u32 { TOLD = 1, GAVE_UP = 2 };
+
+// One thread of each block; `limit` in nanoseconds, from the block's start.
+extern "C" __global__ void hold(u32* holding, const u32* told, u32* outcomes, u64 limit) {
+    if (threadIdx.x != 0) return;
+    u64 begin = nanoseconds();
+    asm volatile("red.release.sys.global.add.u32 [%0], 1;" : : "l"(holding) : "memory");
+    u32 outcome = 0;
+    while (outcome == 0) {
+        u64 now = nanoseconds();
+        if (load_signal<RELAXED>(told)) outcome = TOLD;
+        else if (now - begin > limit) outcome = GAVE_UP;
+    }
+    outcomes[blockIdx.x] = outcome;
+}
