@@ -101,6 +101,7 @@ pub static MODULES: &[Module] = &[
     Module::for_gpus("matmul/matmul", include_str!("../kernels/ptx/matmul/matmul.ptx")),
     Module::for_gpus("all_gather_matmul/fused", include_str!("../kernels/ptx/all_gather_matmul/fused.ptx")),
     Module::of_one_build("bench/late", include_str!("../kernels/ptx/bench/late.ptx")),
+    Module::of_one_build("bench/numbers", include_str!("../kernels/ptx/bench/numbers.ptx")),
     Module::of_one_build("conformance/faults", include_str!("../kernels/ptx/conformance/faults.ptx")),
     Module::of_one_build("conformance/fill", include_str!("../kernels/ptx/conformance/fill.ptx")),
     Module::of_one_build("conformance/hold", include_str!("../kernels/ptx/conformance/hold.ptx")),

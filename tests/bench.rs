@@ -5,8 +5,8 @@ use std::{fs, path::Path, time::Duration};
 use passmuster::{
     algorithms::{self, Algorithm, Target},
     bench::{
-        Check, Estimate, Late, Launching, Method, Plot, Span, Summary, Timer, Timing, Workload, bandwidths, baseline, csv, link_limit,
-        nccl_tests, page, plots, sections, tables, trace,
+        Arm, Check, CollectiveWorkload, Contender, Estimate, How, Late, Launching, MatmulWorkload, Method, Multiplier, Plot, Scenario,
+        Span, Summary, Timer, Timing, Workload, baseline, csv, link_limit, nccl_tests, page, plots, sections, tables, trace,
     },
     collective::{Collective, DType},
     conformance::{Status, report::Record},
@@ -17,8 +17,8 @@ use passmuster::{
 
 const DEADLINE: Duration = Duration::from_secs(60);
 
-fn workload(collective: Collective, world: u32, bytes: u64) -> Workload {
-    Workload { collective, dtype: DType::BF16, op: collective.operators()[0], world, bytes }
+fn workload(collective: Collective, world: u32, bytes: u64) -> CollectiveWorkload {
+    CollectiveWorkload { collective, dtype: DType::BF16, op: collective.operators()[0], world, bytes }
 }
 
 /// Small, with everything that a large one has.
@@ -30,7 +30,7 @@ fn every_contender_can_be_timed_on_the_emulator() {
     let mut machine = Emulator::new(EmulatorOptions::default());
     let mut timer = Timer::new(&mut machine, DEADLINE);
     for &algorithm in algorithms::all() {
-        let round = timer.round(algorithm, &workload(algorithm.collective(), 3, 960), &METHOD);
+        let round = timer.round(&algorithm.into(), &workload(algorithm.collective(), 3, 960).into(), &METHOD);
         let round = round.unwrap_or_else(|error| panic!("{}/{}: {error}", algorithm.collective(), algorithm.name()));
         for samples in [&round.graph, &round.eager] {
             assert_eq!(samples.len(), METHOD.replays as usize, "{}", algorithm.name());
@@ -40,21 +40,50 @@ fn every_contender_can_be_timed_on_the_emulator() {
     }
 }
 
+fn product(scenario: Scenario, gathered: u64) -> Workload {
+    MatmulWorkload { scenario, dtype: DType::BF16, world: 2, n: 24, k: 40, m: 16, gathered }.into()
+}
+
+/// If this fails, what the scenarios have machines do races, deadlocks or leaves its buffers, or its results are wrong.
+#[test]
+fn every_contender_of_products_can_be_checked_and_timed() {
+    let multipliers =
+        Multiplier::all().into_iter().map(|multiplier| (Contender::Multiplier(multiplier), product(Scenario::AllGatherMatmul, 0)));
+    let arms = Arm::all(&[100]).into_iter().map(|arm| (Contender::Arm(arm), product(Scenario::Overlap, 4096)));
+    let mut machine = Emulator::new(EmulatorOptions::default());
+    let mut timer = Timer::new(&mut machine, DEADLINE);
+    for (contender, workload) in multipliers.chain(arms) {
+        let name = contender.name();
+        let checked = timer.check(&contender, &workload);
+        if ["matmul", "pull", "fused"].contains(&&*name) && matches!(contender, Contender::Multiplier(_)) {
+            // The emulator knows no wgmma.
+            assert!(matches!(checked, Err(MachineError::NotSupported { .. })), "{name}: {checked:?}");
+            continue;
+        }
+        let (looked, wrong) = checked.unwrap_or_else(|error| panic!("{name}: {error}"));
+        assert!(wrong.is_none() && looked.starts_with("integers, "), "{name}: {looked}, {wrong:?}");
+        let round = timer.round(&contender, &workload, &METHOD).unwrap_or_else(|error| panic!("{name}: {error}"));
+        assert_eq!((round.graph.len(), round.eager.len()), (2, 2), "{name}");
+        let multiplies = matches!(contender, Contender::Arm(arm) if arm.how != How::Gather);
+        assert_eq!(round.products.len(), if multiplies { 2 } else { 0 }, "{name}");
+    }
+}
+
 #[test]
 fn a_late_rank_holds_up_every_call() {
     let mut machine = Emulator::new(EmulatorOptions::default());
     let mut timer = Timer::new(&mut machine, DEADLINE);
-    let algorithm = algorithms::find(Collective::AllReduce, "two_shot").unwrap();
+    let two_shot = &Contender::from(algorithms::find(Collective::AllReduce, "two_shot").unwrap());
+    let of = &Workload::from(workload(Collective::AllReduce, 2, 256));
     let mut slowest = |late| {
-        let round = timer.round(algorithm, &workload(Collective::AllReduce, 2, 256), &Method { late, ..METHOD }).unwrap();
+        let round = timer.round(two_shot, of, &Method { late, ..METHOD }).unwrap();
         round.graph.iter().chain(&round.eager).copied().fold(f64::INFINITY, f64::min)
     };
     let late = Late { rank: 1, microseconds: 200 };
     let (on_time, held_up) = (slowest(None), slowest(Some(late)));
     assert!(on_time < 200.0 && held_up >= 200.0, "{on_time} us, and {held_up} us with a rank that is 200 us late");
 
-    let nobody =
-        timer.round(algorithm, &workload(Collective::AllReduce, 2, 256), &Method { late: Some(Late { rank: 2, ..late }), ..METHOD });
+    let nobody = timer.round(two_shot, of, &Method { late: Some(Late { rank: 2, ..late }), ..METHOD });
     let Err(MachineError::Invalid { reason }) = nobody else { panic!("{nobody:?}") };
     assert_eq!(reason, "rank 2 cannot be late: there are ranks 0 to 1");
     assert_eq!("1+200".parse::<Late>(), Ok(late));
@@ -65,7 +94,7 @@ fn a_late_rank_holds_up_every_call() {
 fn what_an_algorithm_does_not_do_is_not_timed() {
     let mut machine = Emulator::new(EmulatorOptions::default());
     let push = algorithms::find(Collective::AllReduce, "one_shot_push").unwrap();
-    let refused = Timer::new(&mut machine, DEADLINE).round(push, &workload(Collective::AllReduce, 2, 1 << 20), &METHOD);
+    let refused = Timer::new(&mut machine, DEADLINE).round(&push.into(), &workload(Collective::AllReduce, 2, 1 << 20).into(), &METHOD);
     assert!(matches!(refused, Err(MachineError::NotSupported { .. })), "{refused:?}");
 }
 
@@ -74,8 +103,8 @@ fn what_an_algorithm_does_not_do_is_not_timed() {
 fn a_trace_has_every_operation_of_every_rank() {
     let mut machine = Emulator::new(EmulatorOptions::default());
     let algorithm: &'static dyn Algorithm = algorithms::find(Collective::AllReduce, "copy_engine").unwrap();
-    let of = workload(Collective::AllReduce, 3, 960);
-    let spans = Timer::new(&mut machine, DEADLINE).spans(algorithm, &of, &METHOD).unwrap();
+    let of = workload(Collective::AllReduce, 3, 960).into();
+    let spans = Timer::new(&mut machine, DEADLINE).spans(&algorithm.into(), &of, &METHOD).unwrap();
     assert_eq!(spans.len(), 3);
     for ops in &spans {
         assert!(ops.windows(2).all(|pair| pair[0].begin <= pair[0].end && pair[0].end <= pair[1].begin), "{ops:?}");
@@ -92,8 +121,8 @@ fn a_trace_has_every_operation_of_every_rank() {
 
 #[test]
 fn calls_in_a_trace_come_one_after_the_other() {
-    let call = |end| vec![vec![Span { name: "launch".into(), begin: 0.0, end }]];
-    let of = workload(Collective::AllReduce, 1, 8192);
+    let call = |end| vec![vec![Span { name: "launch".into(), stream: 0, begin: 0.0, end }]];
+    let of = workload(Collective::AllReduce, 1, 8192).into();
     insta::assert_snapshot!(trace(&[("one_shot", of, call(5.0)), ("two_shot", of, call(7.5))]).unwrap());
 }
 
@@ -114,7 +143,7 @@ fn links_carry_what_algorithms_say() {
         let of = workload(algorithm.collective(), world, 64 << 10);
         let (call, _) = Call::on_its_own(of.shape(), of.dtype, of.op).unwrap();
         // In a microsecond, GB/s are thousands of bytes.
-        let least = 1000.0 * bandwidths(&of, 1.0).1;
+        let least = 1000.0 * of.bandwidths(1.0).1;
         let times = match (of.collective, algorithm.name()) {
             (_, "ll") => 2.0,
             (Collective::AllReduce, "one_shot") => 2.0,
@@ -217,7 +246,7 @@ fn nccl_tests_json_has_its_fields() {
     let names: Vec<&str> = documents.iter().map(|(name, _)| name.as_str()).collect();
     assert_eq!(names, ["all_reduce-w8-one_shot.json", "all_reduce-w8-two_shot.json", "all_reduce-w8-nccl_ring.json"]);
     insta::assert_json_snapshot!(documents[1].1);
-    let broadcast = Timing { workload: workload(Collective::Broadcast, 8, 8192), ..record.cases[0].clone() };
+    let broadcast = Timing { workload: workload(Collective::Broadcast, 8, 8192).into(), ..record.cases[0].clone() };
     let (_, document) = nccl_tests(&record_of(vec![broadcast])).remove(0);
     assert_eq!((&document["results"][0]["root"], &document["results"][0]["redop"]), (&"     0".into(), &"none".into()));
 }
@@ -283,7 +312,7 @@ fn shapes(svg: &str, kind: &str) -> usize {
 fn plots_show_every_contender_and_the_limit() {
     let timings = made_up(1.0);
     let section = &sections(&timings)[0];
-    let [time, busbw]: [Plot; 2] = plots(section, &h200());
+    let [time, busbw]: [Plot; 2] = plots(section, &h200()).try_into().unwrap();
     let (time, busbw) = (time.svg().unwrap(), busbw.svg().unwrap());
     for svg in [&time, &busbw] {
         assert!(svg.starts_with("<svg ") && svg.trim_end().ends_with("</svg>"));

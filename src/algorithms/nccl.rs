@@ -58,6 +58,15 @@ impl Nccl {
         order: Order::Copied,
         ..Nccl::SYMMETRIC_LL
     };
+    /// All-gather by copy engines: symmetric windows and no multiprocessors to be used (`NCCL_CTA_POLICY_ZERO`). In none of the lists: NCCL goes
+    /// another way without a word where it cannot, so that whoever uses it must see for himself.
+    pub const ALL_GATHER_COPY_ENGINE: Nccl = Nccl {
+        collective: Collective::AllGather,
+        name: "nccl_copy_engine",
+        environment: &[("NCCL_CTA_POLICY", "2")],
+        order: Order::Copied,
+        ..Nccl::SYMMETRIC_LL
+    };
     /// Reduce-scatter by the legacy ring.
     pub const REDUCE_SCATTER_RING: Nccl = Nccl { collective: Collective::ReduceScatter, ..Nccl::RING };
     /// Reduce-scatter by loads from symmetric windows (`ReduceScatter_LD`).

@@ -1,6 +1,6 @@
 //! Baselines: the timings of one run held against those of an earlier one.
 
-use super::{Estimate, Launching, Table, Timing, Workload, tables::size};
+use super::{Estimate, Launching, Side, Table, Timing, Workload, side};
 use crate::machine::MachineInfo;
 
 /// What became of one figure since the baseline.
@@ -81,7 +81,7 @@ pub fn compare<'a>(now: &'a [Timing], then: &[Timing], threshold: f64) -> (Vec<C
 /// The changes that mean something, and those of which nobody can say.
 pub fn changed(changes: &[Change<'_>]) -> Table {
     let row = |change: &Change<'_>| {
-        let Workload { collective, world, bytes, .. } = change.workload;
+        let (subject, world, size) = (change.workload.subject(), change.workload.world(), change.workload.size_name());
         let percent = |ratio: f64| format!("{:+.1} %", 100.0 * (ratio - 1.0));
         let noise =
             change.ratio.interval.map_or_else(|| "too few rounds".into(), |(low, high)| format!("[{}, {}]", percent(low), percent(high)));
@@ -91,8 +91,8 @@ pub fn changed(changes: &[Change<'_>]) -> Table {
             Drift::Same => "same",
             Drift::Unknown => "unknown",
         };
-        let of = format!("{collective}/{}", change.contender);
-        vec![of, change.launching.name().into(), world.to_string(), size(bytes), percent(change.ratio.value), noise, verdict.into()]
+        let of = format!("{subject}/{}", change.contender);
+        vec![of, change.launching.name().into(), world.to_string(), size, percent(change.ratio.value), noise, verdict.into()]
     };
     let rows: Vec<Vec<String>> = changes.iter().filter(|change| change.verdict != Drift::Same).map(row).collect();
     let count = |verdict| changes.iter().filter(|change| change.verdict == verdict).count();
@@ -103,11 +103,11 @@ pub fn changed(changes: &[Change<'_>]) -> Table {
         count(Drift::Same),
         count(Drift::Unknown)
     );
-    let header = ["algorithm", "launching", "w", "bytes", "change", "95 %", ""].map(str::to_owned).to_vec();
+    let header = ["algorithm", "launching", "w", "size", "change", "95 %", ""].map(str::to_owned).to_vec();
     Table { title, header, left: 2, rows }
 }
 
 /// Whether one of our own algorithms is slower. A peer that is says something of the machine, not of what is under test.
 pub fn has_regressed(changes: &[Change<'_>]) -> bool {
-    changes.iter().any(|change| change.verdict == Drift::Slower && !change.contender.starts_with("nccl_"))
+    changes.iter().any(|change| change.verdict == Drift::Slower && side(&change.workload, change.contender) == Side::Ours)
 }

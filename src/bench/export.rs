@@ -4,19 +4,23 @@ use std::collections::BTreeSet;
 
 use serde_json::{Value, json};
 
-use super::{Launching, Section, Summary, Timing, Workload, sections};
+use super::{CollectiveWorkload, Launching, Section, Summary, Timing, Workload, sections};
 use crate::{
     collective::{Collective, DType, ReduceOp},
     conformance::report::Record,
 };
 
-/// Columns of the CSV. Times are microseconds of a call, bandwidths GB/s; what is not known is empty.
-const COLUMNS: [&str; 28] = [
+/// Columns of the CSV. Times are microseconds of a call, bandwidths GB/s; what is not known, or is not of a workload, is empty. `products` is the
+/// median time of the products within a call.
+const COLUMNS: [&str; 32] = [
     "collective",
     "dtype",
     "op",
     "world",
     "bytes",
+    "m",
+    "n",
+    "k",
     "contender",
     "launching",
     "status",
@@ -28,6 +32,7 @@ const COLUMNS: [&str; 28] = [
     "p99",
     "min",
     "max",
+    "products",
     "algbw",
     "busbw",
     "link_bytes",
@@ -62,7 +67,12 @@ pub fn csv(timings: &[Timing]) -> String {
 }
 
 fn line(timing: &Timing, launching: Launching, times: Option<&Summary>) -> [String; COLUMNS.len()] {
-    let Workload { collective, dtype, op, world, bytes } = timing.workload;
+    let workload = &timing.workload;
+    let (op, bytes, [m, n, k]) = match workload {
+        Workload::Collective(of) => (of.op.to_string(), of.bytes.to_string(), [0; 3]),
+        Workload::Matmul(of) => (String::new(), if of.gathered > 0 { of.gathered.to_string() } else { String::new() }, [of.m, of.n, of.k]),
+    };
+    let [m, n, k] = [m, n, k].map(|extent| if extent > 0 { extent.to_string() } else { String::new() });
     let number = |value: Option<f64>| value.map(|value| format!("{value:.4}")).unwrap_or_default();
     let interval = times.and_then(|times| times.estimate().interval);
     // Bandwidths and what goes over the links are told of graphs.
@@ -72,11 +82,14 @@ fn line(timing: &Timing, launching: Launching, times: Option<&Summary>) -> [Stri
     let conditions = timing.conditions.as_ref();
     let check = timing.check.as_ref();
     [
-        collective.to_string(),
-        dtype.to_string(),
-        op.to_string(),
-        world.to_string(),
-        bytes.to_string(),
+        workload.subject().into(),
+        workload.dtype().to_string(),
+        op,
+        workload.world().to_string(),
+        bytes,
+        m,
+        n,
+        k,
         timing.contender.clone(),
         if in_graph { "graph".into() } else { "eager".into() },
         timing.status.to_string(),
@@ -88,6 +101,7 @@ fn line(timing: &Timing, launching: Launching, times: Option<&Summary>) -> [Stri
         number(times.and_then(|times| times.p99)),
         number(times.map(|times| times.min)),
         number(times.map(|times| times.max)),
+        number(timing.products.as_ref().filter(|_| !in_graph).map(|times| times.median)),
         number(bandwidths.map(|(algbw, _)| algbw)),
         number(bandwidths.map(|(_, busbw)| busbw)),
         wire.map(|wire| wire.bytes.to_string()).unwrap_or_default(),
@@ -106,11 +120,11 @@ fn line(timing: &Timing, launching: Launching, times: Option<&Summary>) -> [Stri
 /// The version of nccl-tests' JSON that this is.
 const NCCL_TESTS_VERSION: u32 = 2;
 
-/// What nccl-tests' `-J FILE` writes, one document for each collective, world size and contender, with a name for its file:
+/// What nccl-tests' `-J FILE` writes of collectives, one document for each collective, world size and contender, with a name for its file:
 /// `all_reduce-w8-two_shot.json`. Times are those in a graph; `nwrong` is 0 where the case was judged in the same run and is right, else null.
 pub fn nccl_tests(record: &Record<Timing>) -> Vec<(String, Value)> {
     let documents = |section: Section<'_>| {
-        let Workload { collective, world, .. } = section.workload;
+        let Some(CollectiveWorkload { collective, world, .. }) = section.workload.collective() else { return Vec::new() };
         let of = |&contender: &&str| (format!("{collective}-w{world}-{contender}.json"), document(record, &section, contender));
         section.contenders.iter().map(of).collect::<Vec<_>>()
     };
@@ -121,7 +135,7 @@ fn document(record: &Record<Timing>, section: &Section<'_>, contender: &str) -> 
     let timings: Vec<&Timing> = section.sizes().filter_map(|bytes| section.at(bytes, contender)).collect();
     let results: Vec<Value> = timings.iter().filter_map(|timing| result(timing)).collect();
     let buses: Vec<f64> = timings.iter().filter_map(|timing| timing.algbw_busbw).map(|(_, busbw)| busbw).collect();
-    let world = section.workload.world;
+    let world = section.workload.world();
     let time = record.date.replace('T', " ").trim_end_matches('Z').to_owned();
     let device = |rank: u32| {
         let (device, info) = (rank as usize % record.machine.gpus.max(1), &record.machine.gpu);
@@ -149,7 +163,7 @@ fn document(record: &Record<Timing>, section: &Section<'_>, contender: &str) -> 
     json!({
         "version": NCCL_TESTS_VERSION,
         "start_time": time,
-        "args": [format!("passmuster bench {}", section.workload.collective), format!("--contenders {contender}")],
+        "args": [format!("passmuster bench {}", section.workload.subject()), format!("--contenders {contender}")],
         "env": [],
         "nccl_version": nccl_version(&record.machine.nccl),
         "config": config,
@@ -163,12 +177,13 @@ fn document(record: &Record<Timing>, section: &Section<'_>, contender: &str) -> 
 
 /// One size; none where there is no time.
 fn result(timing: &Timing) -> Option<Value> {
-    let Workload { collective, dtype, op, bytes, .. } = timing.workload;
+    let of = timing.workload.collective()?;
+    let CollectiveWorkload { collective, dtype, op, bytes, .. } = of;
     let (times, (algbw, busbw)) = (timing.microseconds.as_ref()?, timing.algbw_busbw?);
     let wrong = if timing.is_judged() { json!(0.0) } else { Value::Null };
     Some(json!({
         "size": bytes,
-        "count": timing.workload.shape().count,
+        "count": of.shape().count,
         "type": type_name(dtype),
         "redop": if op == ReduceOp::Copy { "none" } else { op.name() },
         "root": format!("{:6}", if collective.has_root() { 0 } else { -1 }),

@@ -11,11 +11,17 @@ use std::{collections::BTreeMap, fmt, str::FromStr, sync::Arc, time::Duration};
 
 use serde::{Deserialize, Serialize};
 
-use super::Workload;
+use super::{
+    Contender, Workload,
+    check::look,
+    contender::Devices,
+    job::{Job, Numbers},
+    notes::{Noted, Span},
+};
 use crate::{
-    algorithms::{Algorithm, Target, gate},
+    algorithms::gate,
     machine::{Condition, Machine, MachineError},
-    plan::{Arg, BufferSpec, Build, Call, Launch, Op, Plan, RankCall, Region, Role, Script, Step},
+    plan::{Arg, BufferSpec, Build, Launch, Op, Plan, Role, Script, Step},
 };
 
 /// How calls are timed. Fields that older records lack say how those were taken.
@@ -75,9 +81,6 @@ impl FromStr for Late {
     }
 }
 
-/// Byte of which inputs consist: small in every type, and no sum of it overflows.
-const SOME_NUMBER: u8 = 0x3c;
-
 /// More than any device's L2 holds, twice over.
 const FLUSH: u64 = 256 << 20;
 
@@ -118,6 +121,9 @@ pub struct Round {
     pub graph: Vec<f64>,
     /// Enqueued by the host.
     pub eager: Vec<f64>,
+    /// The products within calls that the host enqueued, where these are of interest.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub products: Vec<f64>,
     /// How the devices fared at its end.
     pub conditions: Vec<Condition>,
 }
@@ -127,7 +133,7 @@ pub struct Timer<'m> {
     machine: &'m mut dyn Machine,
     deadline: Duration,
     of: Option<(Workload, Method)>,
-    prepared: BTreeMap<&'static str, Prepared>,
+    prepared: BTreeMap<String, Prepared>,
 }
 
 /// A contender made ready.
@@ -135,6 +141,8 @@ struct Prepared {
     group: usize,
     /// One for each call of a sample.
     plans: Vec<Arc<Plan>>,
+    /// The same with notes of the times of products, where these are of interest.
+    noted: Vec<Arc<Noted>>,
     gate: Arc<Plan>,
     flush: Option<Arc<Plan>>,
 }
@@ -157,18 +165,18 @@ impl<'m> Timer<'m> {
         self.of = None;
     }
 
-    /// Times one round. All elements of all inputs are the same small number; conformance is judged elsewhere.
+    /// Times one round. Whether results are right is asked of [`Timer::check`], or of conformance.
     ///
     /// # Errors
-    /// `NotSupported` where the algorithm cannot do the call, otherwise as [`Machine::run`].
-    pub fn round(&mut self, algorithm: &'static dyn Algorithm, workload: &Workload, method: &Method) -> Result<Round, MachineError> {
-        self.prepare(algorithm, workload, method)?;
-        let prepared = &self.prepared[algorithm.name()];
+    /// `NotSupported` where the contender cannot do the workload, otherwise as [`Machine::run`].
+    pub fn round(&mut self, contender: &Contender, workload: &Workload, method: &Method) -> Result<Round, MachineError> {
+        let name = self.prepare(contender, workload, method)?;
+        let prepared = &self.prepared[&name];
         let marks = self.machine.run(&prepared.in_graph(method), self.deadline)?.marks;
         // Every other interval lies between two samples.
         let graph = marks.iter().step_by(2).map(|ranks| a_call(ranks, method)).collect();
         let conditions = self.machine.conditions();
-        let mut eager = Vec::new();
+        let (mut eager, mut products) = (Vec::new(), Vec::new());
         for sample in 0..method.warm_up + method.replays {
             if let Some(flush) = &prepared.flush {
                 let flush = Step::Enqueue { group: prepared.group, stream: 0, plan: flush.clone() };
@@ -176,103 +184,102 @@ impl<'m> Timer<'m> {
             }
             let marks = self.machine.run(&prepared.eagerly(), self.deadline)?.marks;
             if sample >= method.warm_up {
-                eager.extend(marks.iter().map(|ranks| a_call(ranks, method)));
+                let (calls, within) = prepared.eager_times(&marks, workload.world() as usize);
+                eager.push(a_call(&calls, method));
+                products.extend(within.map(|within| a_call(&within, method)));
             }
         }
-        Ok(Round { graph, eager, conditions })
+        Ok(Round { graph, eager, products, conditions })
     }
 
-    /// What each operation of one call took on each rank, one after the other as the host enqueues them: for a trace. `spans[rank]` are names
-    /// and times in microseconds from the moment at which all ranks have met.
+    /// Whether a contender's results are right, on integers, called eagerly and from a graph: what was looked at, and what is wrong.
     ///
     /// # Errors
     /// As [`Timer::round`].
-    pub fn spans(
-        &mut self,
-        algorithm: &'static dyn Algorithm,
-        workload: &Workload,
-        method: &Method,
-    ) -> Result<Vec<Vec<Span>>, MachineError> {
-        self.prepare(algorithm, workload, method)?;
-        let prepared = &self.prepared[algorithm.name()];
-        let plan = &prepared.plans[0];
-        let enqueue = |plan: &Arc<Plan>| Step::Enqueue { group: prepared.group, stream: 0, plan: plan.clone() };
-        let single = |at: usize| Plan {
-            name: plan.name.clone(),
-            ranks: plan.ranks.iter().map(|ops| ops.get(at).cloned().into_iter().collect()).collect(),
-        };
-        let longest = plan.ranks.iter().map(Vec::len).max().unwrap_or(0);
-        // Once before: what is loaded at first use is not what is looked at.
-        let mut steps = vec![enqueue(plan), enqueue(&prepared.gate), Step::Mark];
-        for at in 0..longest {
-            steps.extend([enqueue(&Arc::new(single(at))), Step::Mark]);
-        }
-        let marks = self.machine.run(&Script { steps }, self.deadline)?.marks;
-        let of_rank = |(rank, ops): (usize, &Vec<Op>)| {
-            let mut now = 0.0;
-            let mut spans = Vec::with_capacity(ops.len());
-            for (op, ranks) in ops.iter().zip(&marks) {
-                let took = ranks.get(rank).copied().unwrap_or_default();
-                spans.push(Span { name: op.to_string(), begin: now, end: now + took });
-                now += took;
+    pub fn check(&mut self, contender: &Contender, workload: &Workload) -> Result<(String, Option<String>), MachineError> {
+        self.close();
+        let devices = Devices::of(self.machine, workload.world());
+        let Job { world, buffers, plans, promises, .. } = &contender.job(workload, 1, &devices)?;
+        let contents = Arc::new(contender.job(workload, 1, &devices)?.fill(Numbers::Integers));
+        let group = self.machine.open_group(*world as usize, buffers)?;
+        let plans: Vec<Arc<Plan>> = plans.iter().cloned().map(Arc::new).collect();
+        let enqueue = |plan: &Arc<Plan>| Step::Enqueue { group, stream: 0, plan: plan.clone() };
+        let eager: Vec<Step> = plans.iter().map(enqueue).collect();
+        let graph = vec![Step::Capture { graph: 0, group, plans: plans.clone() }, Step::Replay { graph: 0, stream: 0 }];
+        let mut elements = 0;
+        for (launching, steps) in [("eager", eager), ("in a graph", graph)] {
+            self.machine.run(&Script { steps: vec![enqueue(&contents)] }, self.deadline)?;
+            self.machine.run(&Script { steps }, self.deadline)?;
+            let looked = look(self.machine, group, *world, promises)?;
+            elements += looked.elements;
+            if let Some(wrong) = looked.wrong {
+                return Ok((format!("integers, {launching}"), Some(wrong)));
             }
-            spans
-        };
-        Ok(plan.ranks.iter().enumerate().map(of_rank).collect())
+        }
+        Ok((format!("integers, {elements} elements of results, eager and in a graph"), None))
     }
 
-    fn prepare(&mut self, algorithm: &'static dyn Algorithm, workload: &Workload, method: &Method) -> Result<(), MachineError> {
+    /// What each operation of one call took on each rank, enqueued by the host at once: for a trace. `spans[rank]` are names and times in
+    /// microseconds from the moment at which all ranks have met.
+    ///
+    /// # Errors
+    /// As [`Timer::round`].
+    pub fn spans(&mut self, contender: &Contender, workload: &Workload, method: &Method) -> Result<Vec<Vec<Span>>, MachineError> {
+        let name = self.prepare(contender, workload, method)?;
+        let prepared = &self.prepared[&name];
+        let plan = &prepared.plans[0];
+        let noted = Noted::new(plan, |op| !matches!(op, Op::Join { .. }));
+        let enqueue = |plan: &Arc<Plan>| Step::Enqueue { group: prepared.group, stream: 0, plan: plan.clone() };
+        // Once before: what is loaded at first use is not what is looked at.
+        let steps = vec![enqueue(plan), enqueue(&prepared.gate), Step::Mark, enqueue(&noted.plan)];
+        let marks = self.machine.run(&Script { steps }, self.deadline)?.marks;
+        Ok((0..plan.world()).map(|rank| noted.spans(rank, &of_rank(&marks, rank))).collect())
+    }
+
+    fn prepare(&mut self, contender: &Contender, workload: &Workload, method: &Method) -> Result<String, MachineError> {
         if self.of != Some((*workload, *method)) {
             self.close();
             self.of = Some((*workload, *method));
         }
-        if self.prepared.contains_key(algorithm.name()) {
-            return Ok(());
+        let name = contender.name();
+        if self.prepared.contains_key(&name) {
+            return Ok(name);
         }
-        let invalid = |reason: String| MachineError::Invalid { reason };
-        if let Some(late) = method.late.filter(|late| late.rank >= workload.world) {
-            return Err(invalid(format!("rank {} cannot be late: there are ranks 0 to {}", late.rank, workload.world - 1)));
+        let world = workload.world();
+        if let Some(late) = method.late.filter(|late| late.rank >= world) {
+            let reason = format!("rank {} cannot be late: there are ranks 0 to {}", late.rank, world - 1);
+            return Err(MachineError::Invalid { reason });
         }
-        let copies = method.copies.clamp(1, method.calls);
-        let (calls, mut buffers) = calls(workload, copies).map_err(invalid)?;
-        algorithm.supports(&calls[0]).map_err(|reason| MachineError::NotSupported { reason })?;
-        buffers.extend(algorithm.workspace(workload.dtype, workload.world, calls[0].bytes()));
-        let (words, gate) = gate(workload.world);
-        buffers.push(words);
+        let mut job = contender.job(workload, method.copies.clamp(1, method.calls), &Devices::of(self.machine, world))?;
+        let contents = job.fill(Numbers::Normal);
+        let (words, gate) = gate(world);
+        job.buffers.push(words);
         let flush = (method.flush > 0).then(|| {
             let spec = BufferSpec { local: true, ..BufferSpec::new("flush", method.flush, Role::Data) };
-            let plan = Plan::per_rank("flush", workload.world, |_| vec![Op::Fill { region: spec.whole(), byte: 0 }]);
-            buffers.push(spec);
+            let plan = Plan::per_rank("flush", world, |_| vec![Op::Fill { region: spec.whole(), byte: 0 }]);
+            job.buffers.push(spec);
             Arc::new(plan)
         });
-        let target = Target { build: Build::Release, waiting_blocks: self.machine.waiting_blocks(workload.world as usize, 1) };
-        let plan = |call| {
-            let mut plan = algorithm.plan(call, &target);
-            if let Some(late) = method.late {
-                plan.ranks[late.rank as usize].insert(0, delay(late));
-            }
-            Arc::new(plan)
+        if let Some(late) = method.late {
+            job.plans.iter_mut().for_each(|plan| plan.ranks[late.rank as usize].insert(0, delay(late)));
+        }
+        let group = self.machine.open_group(world as usize, &job.buffers)?;
+        let contents = Step::Enqueue { group, stream: 0, plan: Arc::new(contents) };
+        self.machine.run(&Script { steps: vec![contents] }, self.deadline)?;
+        let product = |op: &Op| job.notes_products && matches!(op, Op::Matmul(_));
+        let noted: Vec<Arc<Noted>> = job.plans.iter().map(|plan| Arc::new(Noted::new(plan, product))).collect();
+        let plans: Vec<Arc<Plan>> = job.plans.into_iter().map(Arc::new).collect();
+        let calls = method.calls as usize;
+        let prepared = Prepared {
+            group,
+            plans: plans.iter().cycle().take(calls).cloned().collect(),
+            noted: noted.iter().cycle().take(calls).cloned().collect(),
+            gate: Arc::new(gate),
+            flush,
         };
-        let of_copies: Vec<Arc<Plan>> = calls.iter().map(plan).collect();
-        let plans = of_copies.iter().cycle().take(method.calls as usize).cloned().collect();
-        let group = self.machine.open_group(workload.world as usize, &buffers)?;
-        let numbers = Plan::per_rank("numbers", workload.world, |_| vec![Op::Fill { region: buffers[0].whole(), byte: SOME_NUMBER }]);
-        let numbers = Step::Enqueue { group, stream: 0, plan: Arc::new(numbers) };
-        self.machine.run(&Script { steps: vec![numbers] }, self.deadline)?;
-        self.prepared.insert(algorithm.name(), Prepared { group, plans, gate: Arc::new(gate), flush });
-        Ok(())
+        self.prepared.insert(name.clone(), prepared);
+        Ok(name)
     }
-}
-
-/// One operation of a rank, in microseconds.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-pub struct Span {
-    /// What it is.
-    pub name: String,
-    /// When it began.
-    pub begin: f64,
-    /// When it was done.
-    pub end: f64,
 }
 
 impl Prepared {
@@ -290,31 +297,40 @@ impl Prepared {
 
     fn eagerly(&self) -> Script {
         let mut steps = vec![Step::Mark];
-        steps.extend(self.plans.iter().map(|plan| Step::Enqueue { group: self.group, stream: 0, plan: plan.clone() }));
+        steps.extend(self.noted.iter().map(|noted| Step::Enqueue { group: self.group, stream: 0, plan: noted.plan.clone() }));
         steps.push(Step::Mark);
         Script { steps }
     }
+
+    /// What all calls of an eager sample took on each rank, and the products within them, where they are noted.
+    fn eager_times(&self, marks: &[Vec<f64>], world: usize) -> (Vec<f64>, Option<Vec<f64>>) {
+        let mut calls = Vec::with_capacity(world);
+        let mut products = None;
+        for rank in 0..world {
+            let intervals = of_rank(marks, rank);
+            calls.push(intervals.iter().sum());
+            let mut before = 0;
+            for noted in &self.noted {
+                let spans = noted.spans(rank, &intervals[before.min(intervals.len())..]);
+                if !spans.is_empty() {
+                    let of_ranks: &mut Vec<f64> = products.get_or_insert_with(|| vec![0.0; world]);
+                    of_ranks[rank] += spans.iter().map(|span| span.end - span.begin).sum::<f64>();
+                }
+                before += noted.marks(rank);
+            }
+        }
+        (calls, products)
+    }
+}
+
+/// One rank's intervals: another may have more of them.
+fn of_rank(marks: &[Vec<f64>], rank: usize) -> Vec<f64> {
+    marks.iter().filter_map(|ranks| ranks.get(rank).copied()).filter(|interval| !interval.is_nan()).collect()
 }
 
 /// Time of one call, of the slowest rank.
 fn a_call(ranks: &[f64], method: &Method) -> f64 {
     ranks.iter().copied().fold(0.0, f64::max) / f64::from(method.calls)
-}
-
-/// Calls out of place on each of so many copies of their buffers, and these.
-fn calls(workload: &Workload, copies: u32) -> Result<(Vec<Call>, Vec<BufferSpec>), String> {
-    let Workload { collective, dtype, op, world, .. } = *workload;
-    let shape = workload.shape();
-    let sizes = [("input", shape.input()), ("output", shape.output())].map(|(name, elements)| (name, elements * dtype.size()));
-    // Every copy starts where an allocation could.
-    let stride = |bytes: u64| bytes.next_multiple_of(512);
-    let buffers = sizes.map(|(name, bytes)| BufferSpec::new(name, u64::from(copies) * stride(bytes), Role::Data));
-    let call = |copy: u64| {
-        let [input, output] = sizes.map(|(name, bytes)| Region::new(name, copy * stride(bytes), bytes));
-        let first = RankCall { collective, dtype, op, count: shape.count, root: 0, input, output };
-        Call::of_all_ranks(&first, world, &buffers).map_err(|error| error.to_string())
-    };
-    Ok(((0..copies.into()).map(call).collect::<Result<_, _>>()?, buffers.to_vec()))
 }
 
 /// What makes a rank late.

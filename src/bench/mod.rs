@@ -4,20 +4,30 @@
 //! GPU: `tables`, `export` (CSV, nccl-tests' JSON), `baseline`, `plots`, `page` (HTML), `trace`.
 
 pub mod baseline;
+mod check;
+mod contender;
 mod export;
+mod job;
 mod method;
+mod notes;
 mod page;
 mod plots;
+mod scenarios;
 mod statistics;
 mod tables;
 mod timing;
 mod trace;
+mod workload;
 
+pub use contender::{Contender, Environment};
 pub use export::{csv, nccl_tests};
-pub use method::{Late, Method, Round, Span, Timer};
+pub use method::{Late, Method, Round, Timer};
+pub use notes::Span;
 pub use page::page;
 pub use plots::{Plot, PlotError, plots};
+pub use scenarios::{Arm, How, Multiplier};
 pub use statistics::{Estimate, Summary, median, median_interval};
 pub use tables::{Launching, LinkLimit, Section, Table, link_limit, sections, size, tables};
-pub use timing::{Check, Conditions, Timing, Wire, Workload, bandwidths};
+pub use timing::{Check, Conditions, Side, Timing, Wire, side};
 pub use trace::trace;
+pub use workload::{CollectiveWorkload, MatmulWorkload, Scenario, Workload};

@@ -2,7 +2,7 @@
 
 use maud::{DOCTYPE, Markup, PreEscaped, html};
 
-use super::{Launching, Method, Section, Table, Timing, plots, sections, size, tables};
+use super::{Launching, Method, Section, Table, Timing, Workload, plots, sections, tables};
 use crate::conformance::report::Record;
 
 const STYLE: &str = "
@@ -62,12 +62,12 @@ fn machine(record: &Record<Timing>) -> Markup {
     ];
     lines.extend(tables::link_limit(machine).map(|limit| ("links of a GPU, one direction".to_owned(), limit.name())));
     lines.extend(machine.notes.iter().cloned());
-    let mut methods: Vec<(Method, Vec<u64>)> = Vec::new();
+    let mut methods: Vec<(Method, Vec<Workload>)> = Vec::new();
     for timing in &record.cases {
         match methods.iter_mut().find(|(method, _)| *method == timing.method) {
-            Some((_, sizes)) if !sizes.contains(&timing.workload.bytes) => sizes.push(timing.workload.bytes),
+            Some((_, sizes)) if !sizes.iter().any(|known| known.size_name() == timing.workload.size_name()) => sizes.push(timing.workload),
             Some(_) => {}
-            None => methods.push((timing.method, vec![timing.workload.bytes])),
+            None => methods.push((timing.method, vec![timing.workload])),
         }
     }
     html! {
@@ -78,7 +78,7 @@ fn machine(record: &Record<Timing>) -> Markup {
         div.scroll { table {
             caption { "Method" }
             @for (method, sizes) in &methods {
-                tr { th.left { (sizes.iter().map(|&bytes| size(bytes)).collect::<Vec<_>>().join(", ")) } td.wide { (method) } }
+                tr { th.left { (sizes.iter().map(Workload::size_name).collect::<Vec<_>>().join(", ")) } td.wide { (method) } }
             }
         } }
     }
@@ -92,7 +92,7 @@ fn repro(record: &Record<Timing>, sections: &[Section<'_>]) -> Vec<String> {
     let line = |section: &Section<'_>| {
         let sizes: Vec<String> = section.sizes().map(|bytes| bytes.to_string()).collect();
         let (of, contenders) = (section.workload, section.contenders.join(","));
-        format!("cargo xtask bench {} --worlds {} --sizes {} --contenders {contenders}", of.collective, of.world, sizes.join(","))
+        format!("cargo xtask bench {} --worlds {} --sizes {} --contenders {contenders}", of.subject(), of.world(), sizes.join(","))
     };
     sections.iter().map(line).collect()
 }
@@ -104,7 +104,7 @@ fn of_section(section: &Section<'_>, record: &Record<Timing>, hidden: Option<u64
         h2 { (section.name()) }
         @for figure in figures.iter().filter_map(|plot| plot.svg().ok()) { figure { (PreEscaped(figure)) } }
         @for table in &times { (table_of(table)) }
-        (table_of(&section.bandwidths(hidden)))
+        (table_of(&section.rates(hidden)))
         @if let Some(wire) = section.wire(&record.machine, hidden) { (table_of(&wire)) }
         details { summary { "Percentiles, checks and clocks" } (table_of(&details(section))) }
     }
@@ -112,14 +112,13 @@ fn of_section(section: &Section<'_>, record: &Record<Timing>, hidden: Option<u64
 
 /// All that is known of each figure.
 fn details(section: &Section<'_>) -> Table {
-    let header =
-        ["bytes", "contender", "launching", "median", "p5", "p95", "p99", "min", "max", "judged", "SM MHz", "W", "°C", "held down"];
+    let header = ["size", "contender", "launching", "median", "p5", "p95", "p99", "min", "max", "judged", "SM MHz", "W", "°C", "held down"];
     let mut rows = Vec::new();
     for (bytes, contender) in section.sizes().flat_map(|bytes| section.contenders.iter().map(move |contender| (bytes, contender))) {
         let Some(timing) = section.at(bytes, contender) else { continue };
         for launching in Launching::ALL {
             let Some(times) = launching.of(timing) else { continue };
-            let mut row = vec![size(bytes), (*contender).to_owned(), launching.name().to_owned()];
+            let mut row = vec![timing.workload.size_name(), (*contender).to_owned(), launching.name().to_owned()];
             let figures = [Some(times.median), Some(times.p5), Some(times.p95), times.p99, Some(times.min), Some(times.max)];
             row.extend(figures.map(|figure| figure.map_or_else(|| "-".into(), |figure| format!("{figure:.2}"))));
             row.push(timing.check.as_ref().map_or_else(|| "not in this run".into(), |check| format!("{} ({})", check.status, check.case)));
@@ -148,9 +147,9 @@ fn troubles(timings: &[Timing]) -> Markup {
             div.scroll { table {
                 @for timing in of {
                     tr {
-                        td.left { (timing.workload.collective) "/" (timing.contender) }
-                        td { "w=" (timing.workload.world) }
-                        td { (size(timing.workload.bytes)) }
+                        td.left { (timing.workload.subject()) "/" (timing.contender) }
+                        td { "w=" (timing.workload.world()) }
+                        td { (timing.workload.size_name()) }
                         td.left { (timing.status) }
                         td.wide { (timing.reason) }
                     }

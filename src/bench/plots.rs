@@ -1,4 +1,4 @@
-//! Plots: time and bus bandwidth over size, one line a contender, with what the links can carry.
+//! Plots: time and rate over size, one line a contender, with what the links can carry.
 
 use std::{path::Path, sync::Once};
 
@@ -11,7 +11,7 @@ use plotters::{
     style::register_font,
 };
 
-use super::{Launching, Section, bandwidths, link_limit, size};
+use super::{CollectiveWorkload, Launching, MatmulWorkload, Scenario, Section, Side, Workload, link_limit, side};
 use crate::machine::MachineInfo;
 
 /// Width and height in pixels.
@@ -29,12 +29,14 @@ const COLOURS: [RGBColor; 8] = [
     RGBColor(0, 0, 0),
 ];
 
-/// A plot of some quantity over sizes in bytes.
+/// A plot of some quantity over sizes.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Plot {
     /// For its file: `all_reduce-w8-busbw`.
     pub name: String,
     title: String,
+    /// What the sizes are of.
+    of: Workload,
     unit: &'static str,
     lines: Vec<Line>,
     /// What it cannot exceed, and what that is.
@@ -52,7 +54,7 @@ struct Line {
 
 #[derive(Clone, Copy, Debug, PartialEq)]
 struct Point {
-    bytes: f64,
+    size: f64,
     value: f64,
     noise: Option<(f64, f64)>,
 }
@@ -65,8 +67,8 @@ pub struct PlotError {
     reason: String,
 }
 
-/// Time and bus bandwidth of one world size, in a graph. Contenders without times have no line.
-pub fn plots(section: &Section<'_>, machine: &MachineInfo) -> [Plot; 2] {
+/// Time of one world size in a graph; of collectives bus bandwidth as well, of products what each rank computes. Contenders without times have no line.
+pub fn plots(section: &Section<'_>, machine: &MachineInfo) -> Vec<Plot> {
     let line = |value: &dyn Fn(u64, f64) -> f64| {
         let of = |&contender: &&str| {
             let point = |bytes| {
@@ -76,25 +78,37 @@ pub fn plots(section: &Section<'_>, machine: &MachineInfo) -> [Plot; 2] {
                 // A time of 0, as the emulator has it, is on no logarithmic axis and no bandwidth.
                 let shown = |value: f64| value > 0.0 && value.is_finite();
                 let noise = noise.filter(|&(low, high)| shown(low) && shown(high));
-                Some(Point { bytes: bytes as f64, value: value(bytes, estimate.value), noise }).filter(|point| shown(point.value))
+                Some(Point { size: bytes as f64, value: value(bytes, estimate.value), noise }).filter(|point| shown(point.value))
             };
             let points: Vec<Point> = section.sizes().filter_map(point).collect();
-            let peer = contender.starts_with("nccl_");
+            let peer = side(&section.workload, contender) != Side::Ours;
             (!points.is_empty()).then(|| Line { contender: contender.to_owned(), peer, points })
         };
         section.contenders.iter().filter_map(of).collect()
     };
-    let busbw = |bytes, time| bandwidths(&super::Workload { bytes, ..section.workload }, time).1;
     let plot = |what: &str, unit, lines, limit, logarithmic| Plot {
-        name: format!("{}-w{}-{what}", section.workload.collective, section.workload.world),
+        name: format!("{}-{what}", section.workload.file_name()),
         title: format!("{}, in a graph", section.name()),
+        of: section.workload,
         unit,
         lines,
         limit,
         logarithmic,
     };
-    let limit = link_limit(machine).map(|limit| (limit.gbps, format!("links: {}", limit.name())));
-    [plot("time", "microseconds a call", line(&|_, time| time), None, true), plot("busbw", "busbw, GB/s", line(&busbw), limit, false)]
+    let mut plots = vec![plot("time", "microseconds a call", line(&|_, time| time), None, true)];
+    match section.workload {
+        Workload::Collective(of) => {
+            let limit = link_limit(machine).map(|limit| (limit.gbps, format!("links: {}", limit.name())));
+            let busbw = |bytes, time| CollectiveWorkload { bytes, ..of }.bandwidths(time).1;
+            plots.push(plot("busbw", "busbw, GB/s", line(&busbw), limit, false));
+        }
+        Workload::Matmul(of) if of.scenario == Scenario::AllGatherMatmul => {
+            let rate = |m, time| MatmulWorkload { m, ..of }.teraflops(time);
+            plots.push(plot("rate", "TFLOP/s a GPU", line(&rate), None, false));
+        }
+        Workload::Matmul(_) => {}
+    }
+    plots
 }
 
 impl Plot {
@@ -130,7 +144,7 @@ impl Plot {
             return Err(self.error("no contender has a time"));
         }
         // A line of one point is drawn in the middle.
-        let sizes = (least(&|point| point.bytes) / 1.5)..(most(&|point| point.bytes) * 1.5);
+        let sizes = (least(&|point| point.size) / 1.5)..(most(&|point| point.size) * 1.5);
         let (low, high) = (
             least(&|point| point.noise.map_or(point.value, |noise| noise.0)),
             most(&|point| point.noise.map_or(point.value, |noise| noise.1)),
@@ -161,10 +175,10 @@ impl Plot {
             .map_err(text)?;
         chart
             .configure_mesh()
-            .x_desc("bytes of the larger of input and output")
+            .x_desc(self.of.axis())
             .y_desc(self.unit)
             .x_labels(16)
-            .x_label_formatter(&|bytes| size(bytes.round() as u64))
+            .x_label_formatter(&|size| self.of.with_size(size.round() as u64).size_name())
             .y_label_formatter(&|value| if *value < 10.0 && value.fract() > 0.0 { format!("{value:.1}") } else { format!("{value:.0}") })
             .light_line_style(WHITE)
             .bold_line_style(BLACK.mix(0.12))
@@ -179,7 +193,7 @@ impl Plot {
         }
         for (line, colour) in self.lines.iter().zip(COLOURS.into_iter().cycle()) {
             let style = colour.stroke_width(2);
-            let path = || line.points.iter().map(|point| (point.bytes, point.value));
+            let path = || line.points.iter().map(|point| (point.size, point.value));
             let drawn = match line.peer {
                 true => chart.draw_series(DashedLineSeries::new(path(), 14, 8, style)),
                 false => chart.draw_series(LineSeries::new(path(), style)),
@@ -191,7 +205,7 @@ impl Plot {
                 EmptyElement::at(at) + PathElement::new([(0, 0), (end, 0)], style) + PathElement::new([(begin, 0), (24, 0)], style)
             });
             chart.draw_series(path().map(|at| Circle::new(at, 3, colour.filled()))).map_err(text)?;
-            let noise = line.points.iter().filter_map(|point| Some((point.bytes, point.noise?)));
+            let noise = line.points.iter().filter_map(|point| Some((point.size, point.noise?)));
             chart
                 .draw_series(noise.map(|(bytes, (low, high))| PathElement::new([(bytes, low), (bytes, high)], colour.stroke_width(1))))
                 .map_err(text)?;

@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use super::{Estimate, Summary, Timing, Workload};
+use super::{Estimate, Side, Summary, Timing, Workload};
 use crate::{
     conformance::{Status, report::table},
     machine::MachineInfo,
@@ -71,7 +71,7 @@ impl Table {
 
 /// The timings of one world size, and what goes with them. Borrowed from a record.
 pub struct Section<'a> {
-    /// What all of them have in common; `bytes` is 0.
+    /// What all of them have in common; its size is 0.
     pub workload: Workload,
     /// Names of the contenders in the order in which they come.
     pub contenders: Vec<&'a str>,
@@ -81,7 +81,7 @@ pub struct Section<'a> {
 
 /// Timings by what they have in common but for size and contender, in the order of collectives and world sizes.
 pub fn sections(timings: &[Timing]) -> Vec<Section<'_>> {
-    let of = |timing: &Timing| Workload { bytes: 0, ..timing.workload };
+    let of = |timing: &Timing| timing.workload.with_size(0);
     let keys: BTreeSet<Workload> = timings.iter().map(of).collect();
     let section = |workload| {
         let mut section = Section { workload, contenders: Vec::new(), cells: BTreeMap::new() };
@@ -89,7 +89,7 @@ pub fn sections(timings: &[Timing]) -> Vec<Section<'_>> {
             if !section.contenders.contains(&timing.contender.as_str()) {
                 section.contenders.push(&timing.contender);
             }
-            section.cells.entry(timing.workload.bytes).or_default().insert(&timing.contender, timing);
+            section.cells.entry(timing.workload.size()).or_default().insert(&timing.contender, timing);
         }
         section
     };
@@ -99,12 +99,10 @@ pub fn sections(timings: &[Timing]) -> Vec<Section<'_>> {
 impl<'a> Section<'a> {
     /// `all_reduce bf16 sum, w=8`.
     pub fn name(&self) -> String {
-        let Workload { collective, dtype, op, world, .. } = self.workload;
-        let op = if op.reduces() { format!(" {op}") } else { String::new() };
-        format!("{collective} {dtype}{op}, w={world}")
+        self.workload.title()
     }
 
-    /// Sizes in bytes, ascending.
+    /// Sizes, ascending.
     pub fn sizes(&self) -> impl Iterator<Item = u64> + '_ {
         self.cells.keys().copied()
     }
@@ -114,9 +112,9 @@ impl<'a> Section<'a> {
         self.cells.get(&bytes)?.get(contender).copied()
     }
 
-    /// The fastest of ours, or of the peers, at a size.
-    pub fn best(&self, bytes: u64, peers: bool, launching: Launching) -> Option<(&'a Timing, &'a Summary)> {
-        let of_side = self.cells.get(&bytes)?.values().filter(|timing| timing.is_peer() == peers);
+    /// The fastest of one side at a size.
+    pub fn best(&self, size: u64, side: Side, launching: Launching) -> Option<(&'a Timing, &'a Summary)> {
+        let of_side = self.cells.get(&size)?.values().filter(|timing| timing.side() == side);
         let timed = of_side.filter_map(|&timing| Some((timing, launching.of(timing)?)));
         timed.min_by(|a, b| a.1.median.total_cmp(&b.1.median))
     }
@@ -135,10 +133,21 @@ impl<'a> Section<'a> {
         })
     }
 
-    /// Bandwidths of every contender as nccl-tests defines them, in a graph.
-    pub fn bandwidths(&self, hidden: Option<u64>) -> Table {
-        let cell = |timing: &Timing| timing.algbw_busbw.map_or_else(|| "-".into(), |(alg, bus)| format!("{alg:.1} / {bus:.1}"));
-        self.table("algbw / busbw, GB/s, in a graph".into(), hidden, cell)
+    /// Rates of every contender in a graph: of collectives the bandwidths as nccl-tests defines them, of products what each rank computes.
+    pub fn rates(&self, hidden: Option<u64>) -> Table {
+        match self.workload {
+            Workload::Collective(_) => {
+                let cell = |timing: &Timing| timing.algbw_busbw.map_or_else(|| "-".into(), |(alg, bus)| format!("{alg:.1} / {bus:.1}"));
+                self.table("algbw / busbw, GB/s, in a graph".into(), hidden, cell)
+            }
+            Workload::Matmul(_) => {
+                let cell = |timing: &Timing| match (&timing.workload, &timing.microseconds) {
+                    (Workload::Matmul(of), Some(times)) if times.median > 0.0 => format!("{:.0}", of.teraflops(times.median)),
+                    _ => "-".into(),
+                };
+                self.table("TFLOP/s a GPU, in a graph".into(), hidden, cell)
+            }
+        }
     }
 
     /// What crosses the links, of contenders that say, in a graph.
@@ -156,14 +165,14 @@ impl<'a> Section<'a> {
 
     fn table(&self, what: String, hidden: Option<u64>, cell: impl Fn(&Timing) -> String) -> Table {
         let first = hidden.map(|hidden| format!("(tokens, {hidden})"));
-        let labels = first.into_iter().chain(["bytes".to_owned()]);
+        let labels = first.into_iter().chain([self.workload.unit().to_owned()]);
         let row = |(&bytes, cells): (&u64, &BTreeMap<&str, &Timing>)| {
-            let shape = hidden.map(|hidden| match hidden * self.workload.dtype.size() {
+            let shape = hidden.map(|hidden| match hidden * self.workload.dtype().size() {
                 row if bytes.is_multiple_of(row) => format!("({}, {hidden})", bytes / row),
                 _ => "-".into(),
             });
             let of = |name: &&str| cells.get(name).map_or_else(|| "-".into(), |timing| cell(timing));
-            shape.into_iter().chain([size(bytes)]).chain(self.contenders.iter().map(of)).collect()
+            shape.into_iter().chain([self.workload.with_size(bytes).size_name()]).chain(self.contenders.iter().map(of)).collect()
         };
         Table {
             title: format!("{}: {what}", self.name()),
@@ -175,8 +184,8 @@ impl<'a> Section<'a> {
 
     /// How our best stands to NCCL's best. A speed-up stands there only where both were judged in the same run.
     fn standing(&self, bytes: u64, launching: Launching) -> String {
-        let Some((ours, own)) = self.best(bytes, false, launching) else { return "-".into() };
-        let Some((peer, theirs)) = self.best(bytes, true, launching) else { return ours.contender.clone() };
+        let Some((ours, own)) = self.best(bytes, Side::Ours, launching) else { return "-".into() };
+        let Some((peer, theirs)) = self.best(bytes, Side::Peer, launching) else { return ours.contender.clone() };
         if !(ours.is_judged() && peer.is_judged()) {
             return format!("{} (not judged)", ours.contender);
         }
@@ -190,7 +199,7 @@ impl<'a> Section<'a> {
 pub fn tables(timings: &[Timing], machine: &MachineInfo, hidden: Option<u64>) -> Vec<Table> {
     let of = |section: Section<'_>| {
         let times = Launching::ALL.into_iter().filter_map(|launching| section.times(launching, hidden));
-        times.chain([section.bandwidths(hidden)]).chain(section.wire(machine, hidden)).collect::<Vec<_>>()
+        times.chain([section.rates(hidden)]).chain(section.wire(machine, hidden)).collect::<Vec<_>>()
     };
     sections(timings).into_iter().flat_map(of).collect()
 }

@@ -4,36 +4,8 @@ use std::collections::BTreeSet;
 
 use serde::{Deserialize, Serialize};
 
-use super::{Method, Summary};
-use crate::{
-    collective::{Collective, DType, ReduceOp, Shape},
-    conformance::Status,
-    machine::Condition,
-};
-
-/// What is timed.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
-pub struct Workload {
-    /// The collective.
-    pub collective: Collective,
-    /// Type of the elements.
-    pub dtype: DType,
-    /// How they are combined.
-    pub op: ReduceOp,
-    /// Ranks.
-    pub world: u32,
-    /// Bytes of each rank's input or output, whichever is larger: what nccl-tests calls the size.
-    pub bytes: u64,
-}
-
-impl Workload {
-    /// The call in elements. As nccl-tests does: slots are whole packs of 16 bytes where they are not less than one.
-    pub fn shape(&self) -> Shape {
-        let slots = Shape::new(self.collective, self.world, 1).larger();
-        let (elements, pack) = (self.bytes / slots / self.dtype.size(), 16 / self.dtype.size());
-        Shape::new(self.collective, self.world, if elements > pack { elements / pack * pack } else { elements })
-    }
-}
+use super::{Method, Summary, Workload};
+use crate::{conformance::Status, machine::Condition};
 
 /// One contender at one workload.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -55,18 +27,46 @@ pub struct Timing {
     /// Microseconds of a call that the host enqueues, its launch included.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub eager: Option<Summary>,
-    /// GB/s at the median in a graph, as nccl-tests defines them.
+    /// Microseconds of the products within a call that the host enqueues, where these are of interest.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub products: Option<Summary>,
+    /// GB/s at the median in a graph, as nccl-tests defines them; of collectives.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub algbw_busbw: Option<(f64, f64)>,
     /// What crosses the links.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub wire: Option<Wire>,
-    /// The case that was judged before, in the same run.
+    /// What was judged before, in the same run.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub check: Option<Check>,
     /// How the GPUs fared meanwhile.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub conditions: Option<Conditions>,
+}
+
+/// Whose a contender is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Side {
+    /// Passmuster's own.
+    Ours,
+    /// Somebody else's.
+    Peer,
+    /// Nobody's in the contest: part of the work only, which the others are held against.
+    Part,
+}
+
+/// Whose the contender of a name is.
+pub fn side(workload: &Workload, contender: &str) -> Side {
+    let peer = ["nccl_", "torch_"].iter().any(|peer| contender.rsplit('/').next().is_some_and(|name| name.starts_with(peer)));
+    let part = match workload {
+        Workload::Collective(_) => false,
+        Workload::Matmul(of) => of.is_part(contender),
+    };
+    match (part, peer) {
+        (true, _) => Side::Part,
+        (false, true) => Side::Peer,
+        (false, false) => Side::Ours,
+    }
 }
 
 /// What a call takes over the links of the rank that has most of them, in the busier direction.
@@ -78,10 +78,11 @@ pub struct Wire {
     pub gbps: f64,
 }
 
-/// A case that was judged in the same run as the times were taken.
+/// What was judged in the same run as the times were taken.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Check {
-    /// Its id. For sizes above those that are worth judging again, a case of the same algorithm at the largest that is.
+    /// The id of a case, or what was looked at. For sizes above those that are worth judging again, a case of the same algorithm at the largest
+    /// that is.
     pub case: String,
     /// What became of it.
     pub status: Status,
@@ -118,15 +119,16 @@ impl Conditions {
 
 impl Timing {
     /// A contender that has not been timed.
-    pub fn new(contender: impl Into<String>, workload: Workload, method: Method) -> Timing {
+    pub fn new(contender: impl Into<String>, workload: impl Into<Workload>, method: Method) -> Timing {
         Timing {
             contender: contender.into(),
-            workload,
+            workload: workload.into(),
             method,
             status: Status::NotRun,
             reason: String::new(),
             microseconds: None,
             eager: None,
+            products: None,
             algbw_busbw: None,
             wire: None,
             check: None,
@@ -139,13 +141,18 @@ impl Timing {
         (self.microseconds, self.eager) = (Summary::of(graph), Summary::of(eager));
         // A time of 0, as the emulator has it, is no bandwidth.
         let Some(median) = self.microseconds.as_ref().map(|times| times.median).filter(|&median| median > 0.0) else { return };
-        self.algbw_busbw = Some(bandwidths(&self.workload, median));
+        self.algbw_busbw = self.workload.collective().map(|of| of.bandwidths(median));
         self.wire = link_bytes.map(|bytes| Wire { bytes, gbps: bytes as f64 / median / 1e3 });
+    }
+
+    /// Whose it is.
+    pub fn side(&self) -> Side {
+        side(&self.workload, &self.contender)
     }
 
     /// Whether it is a peer's.
     pub fn is_peer(&self) -> bool {
-        self.contender.starts_with("nccl_")
+        self.side() == Side::Peer
     }
 
     /// Whether its results were judged in the same run and are right.
@@ -154,42 +161,9 @@ impl Timing {
     }
 }
 
-/// Bytes over the time, in GB/s, times what of them crosses the slowest link: nccl-tests' algbw and busbw.
-pub fn bandwidths(workload: &Workload, microseconds: f64) -> (f64, f64) {
-    let algorithm = workload.bytes as f64 / microseconds / 1e3;
-    let world = f64::from(workload.world);
-    let factor = match workload.collective {
-        Collective::AllReduce => 2.0 * (world - 1.0) / world,
-        Collective::AllGather | Collective::ReduceScatter | Collective::AllToAll => (world - 1.0) / world,
-        Collective::Broadcast | Collective::Reduce => 1.0,
-    };
-    (algorithm, algorithm * factor)
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-    use approx::assert_relative_eq;
-    use rstest::rstest;
-
-    #[rstest]
-    #[case::all_reduce(Collective::AllReduce, ReduceOp::Sum, 1355.0, 198.1, 346.7)]
-    #[case::all_gather(Collective::AllGather, ReduceOp::Copy, 699.0, 384.0, 336.0)]
-    #[case::reduce_scatter(Collective::ReduceScatter, ReduceOp::Sum, 753.0, 356.5, 311.9)]
-    #[case::broadcast(Collective::Broadcast, ReduceOp::Copy, 699.0, 384.0, 384.0)]
-    #[case::all_to_all(Collective::AllToAll, ReduceOp::Copy, 699.0, 384.0, 336.0)]
-    fn bus_bandwidth_is_that_of_nccl_tests(
-        #[case] collective: Collective,
-        #[case] op: ReduceOp,
-        #[case] microseconds: f64,
-        #[case] algbw: f64,
-        #[case] busbw: f64,
-    ) {
-        let workload = Workload { collective, dtype: DType::BF16, op, world: 8, bytes: 256 << 20 };
-        let (algorithm, bus) = bandwidths(&workload, microseconds);
-        assert_relative_eq!(algorithm, algbw, epsilon = 0.1);
-        assert_relative_eq!(bus, busbw, epsilon = 0.1);
-    }
 
     #[test]
     fn conditions_are_the_extremes() {

@@ -1,6 +1,8 @@
 //! Traces of timed calls, from the times of the devices' events.
 
-use super::{Span, Workload, size};
+use std::collections::BTreeSet;
+
+use super::{Span, Workload};
 use crate::machine::trace::Events;
 
 /// Microseconds between one call and the next: calls were made one at a time, and are shown one after the other.
@@ -16,14 +18,15 @@ pub fn trace(calls: &[(&str, Workload, Vec<Vec<Span>>)]) -> serde_json::Result<S
     let world = calls.iter().map(|(_, _, ranks)| ranks.len()).max().unwrap_or(0);
     for rank in 0..world {
         events.name_rank(rank);
-        events.name_row(rank, 0, "stream 0".into());
+        let streams: BTreeSet<usize> = calls.iter().filter_map(|(_, _, ranks)| ranks.get(rank)).flatten().map(|span| span.stream).collect();
+        streams.into_iter().for_each(|stream| events.name_row(rank, stream as u64, format!("stream {stream}")));
     }
     let mut now = 0.0;
     for (contender, workload, ranks) in calls {
         let end = ranks.iter().flatten().map(|span| span.end).fold(0.0, f64::max);
-        let of = format!("{}/{contender} w={} {}", workload.collective, workload.world, size(workload.bytes));
+        let of = format!("{}/{contender} w={} {}", workload.subject(), workload.world(), workload.size_name());
         for (rank, spans) in ranks.iter().enumerate() {
-            spans.iter().for_each(|span| events.span((rank, 0), &span.name, (now + span.begin, now + span.end), &of));
+            spans.iter().for_each(|span| events.span((rank, span.stream as u64), &span.name, (now + span.begin, now + span.end), &of));
         }
         now += end + GAP;
     }

@@ -9,7 +9,7 @@ use passmuster::{
         auto::{choose, sample_call},
         tuning::{Row, Tuning, steps},
     },
-    bench::{Method, Timing, Workload},
+    bench::{Contender, Method, Timing, Workload},
     collective::Collective,
     conformance::report::{table, today},
 };
@@ -73,7 +73,7 @@ impl Tune {
     pub(crate) fn run(self) -> anyhow::Result<ExitCode> {
         ensure!(self.sizes.is_sorted() && !self.sizes.is_empty(), "--sizes must ascend");
         let mut workers = Workers::new(&self.machine, false);
-        let Some(machine) = workers.machine(algorithms::all()[0])? else { return Ok(ExitCode::from(CANNOT_RUN)) };
+        let Some(machine) = workers.machine(&[])? else { return Ok(ExitCode::from(CANNOT_RUN)) };
         let gpus = machine.gpus as u32;
         let machine = format!("{} x {}, driver {}", machine.gpus, machine.gpu, machine.driver);
         let mut tuning = Tuning { machine, date: today(), rows: Vec::new() };
@@ -82,17 +82,18 @@ impl Tune {
             let contenders: Vec<_> = of_collective.filter(|a| !a.is_peer() && !a.uses_multicast()).collect();
             let pairs = self.worlds.iter().flat_map(|&world| self.sizes.iter().map(move |&bytes| (world, bytes)));
             let workloads: Vec<(Workload, Method)> =
-                pairs.map(|(world, bytes)| (bench::workload(collective, world, bytes), self.method(bytes))).collect();
+                pairs.map(|(world, bytes)| (bench::workload(collective, world, bytes).into(), self.method(bytes))).collect();
             let bar = progress_bar(contenders.len() * workloads.iter().map(|(_, method)| method.rounds as usize).sum::<usize>());
-            let timings = bench::take(&mut workers, &contenders, &workloads, &bar)?;
+            let of_all: Vec<Contender> = contenders.iter().map(|&contender| contender.into()).collect();
+            let timings = bench::take(&mut workers, &of_all, &workloads, &bar)?;
             bar.finish_and_clear();
             if let Some(lost) = timings.iter().find(|timing| timing.status.is_finding()) {
-                bail!("{collective}/{} w={}: {}", lost.contender, lost.workload.world, lost.reason);
+                bail!("{collective}/{} w={}: {}", lost.contender, lost.workload.world(), lost.reason);
             }
             for &world in &self.worlds {
                 let at = |contender: &str, bytes| {
                     let same = |timing: &&Timing| {
-                        (timing.workload.world, timing.workload.bytes, timing.contender.as_str()) == (world, bytes, contender)
+                        (timing.workload.world(), timing.workload.size(), timing.contender.as_str()) == (world, bytes, contender)
                     };
                     timings.iter().find(same).and_then(|timing| timing.microseconds.as_ref()).map(|times| times.median)
                 };

@@ -39,10 +39,10 @@ impl Report {
             };
             if let Some(twice) = record.cases.iter().find(known) {
                 bail!(
-                    "{} w={} {} bytes is in two of the records: --baseline compares runs",
+                    "{} of {}, {} is in two of the records: --baseline compares runs",
                     twice.contender,
-                    twice.workload.world,
-                    twice.workload.bytes
+                    twice.workload.title(),
+                    twice.workload.size_name()
                 );
             }
             together.cases.extend(record.cases);

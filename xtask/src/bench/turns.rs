@@ -5,7 +5,7 @@ use std::{collections::BTreeMap, fmt};
 use indicatif::ProgressBar;
 use passmuster::{
     algorithms::Algorithm,
-    bench::{Check, Conditions, Method, Round, Span, Timing, Workload},
+    bench::{Check, CollectiveWorkload, Conditions, Contender, Method, Round, Span, Summary, Timing, Workload},
     collective::{Collective, DType},
     conformance::{Case, Status},
     machine::Condition,
@@ -21,14 +21,14 @@ use super::{
 const MOST_JUDGED: u64 = 16 << 20;
 
 /// What is timed, of bf16 and the collective's first operator.
-pub(crate) fn workload(collective: Collective, world: u32, bytes: u64) -> Workload {
-    Workload { collective, dtype: DType::BF16, op: collective.operators()[0], world, bytes }
+pub(crate) fn workload(collective: Collective, world: u32, bytes: u64) -> CollectiveWorkload {
+    CollectiveWorkload { collective, dtype: DType::BF16, op: collective.operators()[0], world, bytes }
 }
 
-/// The case that is judged before a contender is timed.
-fn case(contender: &dyn Algorithm, workload: &Workload) -> Case {
-    let judged = Workload { bytes: workload.bytes.min(MOST_JUDGED), ..*workload };
-    let Workload { collective, dtype, op, world, .. } = judged;
+/// The case that is judged before an algorithm is timed.
+fn case(contender: &dyn Algorithm, workload: &CollectiveWorkload) -> Case {
+    let judged = CollectiveWorkload { bytes: workload.bytes.min(MOST_JUDGED), ..*workload };
+    let CollectiveWorkload { collective, dtype, op, world, .. } = judged;
     Case::new(collective, contender.name(), dtype, op, world, judged.shape().count)
 }
 
@@ -39,26 +39,32 @@ fn case(contender: &dyn Algorithm, workload: &Workload) -> Case {
 /// Where no process can be started, or the machine cannot run any.
 pub(crate) fn take(
     workers: &mut Workers<'_>,
-    contenders: &[&'static dyn Algorithm],
+    contenders: &[Contender],
     workloads: &[(Workload, Method)],
     bar: &ProgressBar,
 ) -> anyhow::Result<Vec<Timing>> {
     let mut checks: BTreeMap<String, (Check, String)> = BTreeMap::new();
-    let mut lost: BTreeMap<&str, String> = BTreeMap::new();
+    let mut lost: BTreeMap<String, String> = BTreeMap::new();
     let mut timings = Vec::new();
     for (workload, method) in workloads {
-        bar.set_message(format!("{} w={} {} bytes", workload.collective, workload.world, workload.bytes));
+        bar.set_message(format!("{} {}", workload.title(), workload.size_name()));
         let mut runners = Vec::new();
         for &contender in contenders {
-            let mut runner = Runner::new(contender, Timing::new(contender.name(), *workload, *method));
-            match lost.get(contender.name()) {
+            let name = contender.name();
+            let mut runner = Runner::new(contender, Timing::new(name.clone(), *workload, *method));
+            match lost.get(&name) {
                 Some(how) => runner.timing.reason = format!("not timed after {how}"),
                 None => {
-                    let case = case(contender, workload).to_string();
-                    if !checks.contains_key(&case) {
-                        checks.insert(case.clone(), judge(workers, contender, &case)?);
-                    }
-                    let (check, reason) = checks[&case].clone();
+                    let (check, reason) = match (&contender, workload) {
+                        (Contender::Algorithm(algorithm), Workload::Collective(of)) => {
+                            let case = case(*algorithm, of).to_string();
+                            if !checks.contains_key(&case) {
+                                checks.insert(case.clone(), judge(workers, &contender, &case)?);
+                            }
+                            checks[&case].clone()
+                        }
+                        _ => look(workers, &contender, workload)?,
+                    };
                     runner.judged(check, reason);
                 }
             }
@@ -73,10 +79,10 @@ pub(crate) fn take(
             }
         }
         for runner in runners {
+            let name = runner.contender.name();
             let timing = runner.done();
-            if timing.status.voids_device() && !lost.contains_key(timing.contender.as_str()) {
-                let name = contenders.iter().find(|contender| contender.name() == timing.contender).map_or("", |found| found.name());
-                lost.insert(name, format!("a {} at w={}, {} bytes", timing.status, workload.world, workload.bytes));
+            if timing.status.voids_device() && !lost.contains_key(&name) {
+                lost.insert(name, format!("a {} at {} {}", timing.status, workload.title(), workload.size_name()));
             }
             timings.push(timing);
         }
@@ -90,17 +96,17 @@ pub(crate) fn take(
 /// Where no process can be started.
 pub(super) fn spans(
     workers: &mut Workers<'_>,
-    contenders: &[&'static dyn Algorithm],
+    contenders: &[Contender],
     timings: &[Timing],
 ) -> anyhow::Result<Vec<(Timing, Vec<Vec<Span>>)>> {
     let mut spans = Vec::new();
     for timing in timings.iter().filter(|timing| timing.microseconds.is_some()) {
-        let Some(&contender) = contenders.iter().find(|contender| contender.name() == timing.contender) else { continue };
+        let Some(contender) = contenders.iter().find(|contender| contender.name() == timing.contender) else { continue };
         let Timing { contender: name, workload, method, .. } = timing;
         let request = Request::Spans { contender: name.clone(), workload: *workload, method: *method };
-        match workers.ask(contender, &request)? {
+        match workers.ask(contender.environment(), &request)? {
             Ok(Answer::Spans(Ok(ranks))) => spans.push((timing.clone(), ranks)),
-            Ok(Answer::Spans(Err(error))) => eprintln!("no trace of {name} at w={}, {} bytes: {error}", workload.world, workload.bytes),
+            Ok(Answer::Spans(Err(error))) => eprintln!("no trace of {name} at {} {}: {error}", workload.title(), workload.size_name()),
             Ok(_) => eprintln!("no trace of {name}: the bench worker answered something else"),
             Err(silence) => eprintln!("no trace of {name}: {silence}"),
         }
@@ -109,8 +115,8 @@ pub(super) fn spans(
 }
 
 /// Judges a case, and says why it did not pass.
-fn judge(workers: &mut Workers<'_>, contender: &dyn Algorithm, case: &str) -> anyhow::Result<(Check, String)> {
-    let (status, reason) = match workers.ask(contender, &Request::Judge { case: case.into() })? {
+fn judge(workers: &mut Workers<'_>, contender: &Contender, case: &str) -> anyhow::Result<(Check, String)> {
+    let (status, reason) = match workers.ask(contender.environment(), &Request::Judge { case: case.into() })? {
         Ok(Answer::Verdict(verdict)) => {
             let found = verdict.findings.first().map(|finding| format!("{}: {}", finding.property, finding.summary));
             (verdict.status, if verdict.reason.is_empty() { found.unwrap_or_default() } else { verdict.reason })
@@ -121,19 +127,33 @@ fn judge(workers: &mut Workers<'_>, contender: &dyn Algorithm, case: &str) -> an
     Ok((Check { case: case.into(), status }, reason))
 }
 
+/// Has a contender's results looked at, and says what is wrong with them.
+fn look(workers: &mut Workers<'_>, contender: &Contender, workload: &Workload) -> anyhow::Result<(Check, String)> {
+    let request = Request::Check { contender: contender.name(), workload: *workload };
+    let (case, status, reason) = match workers.ask(contender.environment(), &request)? {
+        Ok(Answer::Checked(Ok((looked, None)))) => (looked, Status::Pass, String::new()),
+        Ok(Answer::Checked(Ok((looked, Some(wrong))))) => (looked, Status::Fail, wrong),
+        Ok(Answer::Checked(Err(error))) => ("none".into(), Status::of(&error), error.to_string()),
+        Ok(_) => ("none".into(), Status::InfraError, "the bench worker answered something else".into()),
+        Err(silence) => ("none".into(), Status::Crash, silence.to_string()),
+    };
+    Ok((Check { case, status }, reason))
+}
+
 /// A contender at one workload.
 struct Runner {
-    contender: &'static dyn Algorithm,
+    contender: Contender,
     timing: Timing,
     runs: bool,
     graph: Vec<Vec<f64>>,
     eager: Vec<Vec<f64>>,
+    products: Vec<Vec<f64>>,
     conditions: Vec<Condition>,
 }
 
 impl Runner {
-    fn new(contender: &'static dyn Algorithm, timing: Timing) -> Runner {
-        Runner { contender, timing, runs: false, graph: Vec::new(), eager: Vec::new(), conditions: Vec::new() }
+    fn new(contender: Contender, timing: Timing) -> Runner {
+        Runner { contender, timing, runs: false, graph: Vec::new(), eager: Vec::new(), products: Vec::new(), conditions: Vec::new() }
     }
 
     /// What does not give the right result is timed all the same, but its status says so.
@@ -147,8 +167,9 @@ impl Runner {
     fn round(&mut self, workers: &mut Workers<'_>) -> anyhow::Result<()> {
         let Timing { contender, workload, method, .. } = &self.timing;
         let request = Request::Round { contender: contender.clone(), workload: *workload, method: *method };
-        let (status, reason) = match workers.ask(self.contender, &request)? {
-            Ok(Answer::Round(Ok(Round { graph, eager, conditions }))) => {
+        let (status, reason) = match workers.ask(self.contender.environment(), &request)? {
+            Ok(Answer::Round(Ok(Round { graph, eager, products, conditions }))) => {
+                self.products.push(products);
                 self.graph.push(graph);
                 self.eager.push(eager);
                 self.conditions.extend(conditions);
@@ -163,15 +184,21 @@ impl Runner {
     }
 
     fn done(self) -> Timing {
-        let Runner { contender, mut timing, runs, graph, eager, conditions } = self;
+        let Runner { contender, mut timing, runs, graph, eager, products, conditions } = self;
         if runs {
-            let Workload { dtype, op, .. } = timing.workload;
-            let call = Call::on_its_own(timing.workload.shape(), dtype, op).ok();
-            timing.enter(&graph, &eager, call.and_then(|(call, _)| contender.link_bytes(&call)));
+            timing.enter(&graph, &eager, link_bytes(&contender, &timing.workload));
+            timing.products = Summary::of(&products);
             timing.conditions = Conditions::of(&conditions);
         }
         timing
     }
+}
+
+/// Bytes that a call of a collective takes over the links, where its algorithm says.
+fn link_bytes(contender: &Contender, workload: &Workload) -> Option<u64> {
+    let (Contender::Algorithm(algorithm), Workload::Collective(of)) = (contender, workload) else { return None };
+    let (call, _) = Call::on_its_own(of.shape(), of.dtype, of.op).ok()?;
+    algorithm.link_bytes(&call)
 }
 
 impl fmt::Display for Silence {

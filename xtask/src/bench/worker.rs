@@ -8,8 +8,7 @@ use std::{
 };
 
 use passmuster::{
-    algorithms,
-    bench::{Method, Round, Span, Timer, Workload},
+    bench::{Contender, Method, Round, Span, Timer, Workload},
     conformance::{
         Case, Status, Verdict,
         runner::{self, Settings},
@@ -41,6 +40,8 @@ pub(super) enum Request {
     Machine,
     /// To judge a case.
     Judge { case: String },
+    /// To look whether what a contender leaves is right.
+    Check { contender: String, workload: Workload },
     /// To time one round.
     Round { contender: String, workload: Workload, method: Method },
     /// What the operations of one call take.
@@ -53,6 +54,8 @@ pub(super) enum Request {
 pub(super) enum Answer {
     Machine(MachineInfo),
     Verdict(Verdict),
+    /// What was looked at, and what is wrong.
+    Checked(Result<(String, Option<String>), MachineError>),
     Round(Result<Round, MachineError>),
     Spans(Result<Vec<Vec<Span>>, MachineError>),
 }
@@ -85,7 +88,7 @@ impl BenchWorker {
 }
 
 fn answer(timer: &mut Timer<'_>, request: Request) -> anyhow::Result<Answer> {
-    let find = |workload: &Workload, contender: &str| algorithms::find(workload.collective, contender).map_err(anyhow::Error::msg);
+    let find = |workload: &Workload, contender: &str| Contender::find(workload, contender).map_err(anyhow::Error::msg);
     Ok(match request {
         Request::Machine => Answer::Machine(timer.machine().info()),
         Request::Judge { case } => {
@@ -95,7 +98,8 @@ fn answer(timer: &mut Timer<'_>, request: Request) -> anyhow::Result<Answer> {
                 Err(error) => Verdict::without_checks(case, Status::InfraError, error.to_string()),
             })
         }
-        Request::Round { contender, workload, method } => Answer::Round(timer.round(find(&workload, &contender)?, &workload, &method)),
-        Request::Spans { contender, workload, method } => Answer::Spans(timer.spans(find(&workload, &contender)?, &workload, &method)),
+        Request::Check { contender, workload } => Answer::Checked(timer.check(&find(&workload, &contender)?, &workload)),
+        Request::Round { contender, workload, method } => Answer::Round(timer.round(&find(&workload, &contender)?, &workload, &method)),
+        Request::Spans { contender, workload, method } => Answer::Spans(timer.spans(&find(&workload, &contender)?, &workload, &method)),
     })
 }

@@ -11,7 +11,7 @@ use std::{
 
 use anyhow::{Context, bail};
 use passmuster::{
-    algorithms::Algorithm,
+    bench::Environment,
     conformance::worker::{CANNOT_RUN, FAREWELL, PREFIX},
     machine::{MachineError, MachineInfo},
 };
@@ -21,9 +21,6 @@ use crate::worker::Machine;
 
 /// After how long without an answer a worker is killed: NCCL's start included.
 const SILENCE: Duration = Duration::from_secs(90);
-
-/// What a contender's process must have been started with.
-type Environment = &'static [(&'static str, &'static str)];
 
 /// Processes that judge and time.
 pub(crate) struct Workers<'a> {
@@ -55,12 +52,12 @@ impl<'a> Workers<'a> {
         Workers { machine, rehearse, live: BTreeMap::new() }
     }
 
-    /// The machine, as the worker of a contender knows it. `None` where this machine cannot run any.
+    /// The machine, as the worker of an environment knows it. `None` where this machine cannot run any.
     ///
     /// # Errors
     /// Where the worker ends in another way.
-    pub(crate) fn machine(&mut self, contender: &dyn Algorithm) -> anyhow::Result<Option<MachineInfo>> {
-        match self.ask(contender, &Request::Machine)? {
+    pub(crate) fn machine(&mut self, environment: Environment) -> anyhow::Result<Option<MachineInfo>> {
+        match self.ask(environment, &Request::Machine)? {
             Ok(Answer::Machine(info)) => Ok(Some(info)),
             Err(Silence::CannotRun) => Ok(None),
             Ok(_) => bail!("the bench worker answered something else"),
@@ -82,19 +79,18 @@ impl<'a> Workers<'a> {
         together.unwrap_or_default()
     }
 
-    /// Asks the worker with the contender's environment, which is started where there is none.
+    /// Asks the worker with an environment, which is started where there is none.
     ///
     /// # Errors
     /// Where no process can be started. One that gives no answer is no error of ours.
-    pub(super) fn ask(&mut self, contender: &dyn Algorithm, request: &Request) -> anyhow::Result<Result<Answer, Silence>> {
-        let environment = contender.environment();
+    pub(super) fn ask(&mut self, environment: Environment, request: &Request) -> anyhow::Result<Result<Answer, Silence>> {
         if !self.live.contains_key(environment) {
             self.live.insert(environment, Worker::start(self.machine, self.rehearse, environment)?);
         }
         let worker = self.live.get_mut(environment).expect("it is there");
         let answer = worker.ask(request);
         let lost = match &answer {
-            Ok(Answer::Round(Err(error)) | Answer::Spans(Err(error))) => {
+            Ok(Answer::Round(Err(error)) | Answer::Spans(Err(error)) | Answer::Checked(Err(error))) => {
                 matches!(error, MachineError::Hang { .. } | MachineError::Fault { .. })
             }
             Ok(Answer::Verdict(verdict)) => verdict.status.voids_device(),

@@ -1,0 +1,98 @@
+//! Contenders: who is timed on a workload, by name.
+
+use super::{
+    Workload,
+    job::Job,
+    scenarios::{Arm, Multiplier},
+};
+use crate::{
+    algorithms::{self, Algorithm, Target},
+    machine::{Machine, MachineError},
+    plan::Build,
+};
+
+/// Environment variables that a process must have been started with.
+pub type Environment = &'static [(&'static str, &'static str)];
+
+/// One way to do a workload.
+#[derive(Clone, Copy)]
+pub enum Contender {
+    /// A collective.
+    Algorithm(&'static dyn Algorithm),
+    /// A product of a gathered matrix.
+    Multiplier(Multiplier),
+    /// A product and a gather that have nothing to do with each other.
+    Arm(Arm),
+}
+
+impl From<&'static dyn Algorithm> for Contender {
+    fn from(algorithm: &'static dyn Algorithm) -> Contender {
+        Contender::Algorithm(algorithm)
+    }
+}
+
+/// What plans are made for.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Devices {
+    pub(super) target: Target,
+    /// Multiprocessors of each.
+    pub(super) multiprocessors: u32,
+}
+
+/// Multiprocessors of a machine that does not tell: a product's plan has as many blocks.
+const SOME_MULTIPROCESSORS: u32 = 132;
+
+impl Devices {
+    /// Those of a machine on which a world of ranks runs.
+    pub(super) fn of(machine: &dyn Machine, world: u32) -> Devices {
+        let target = Target { build: Build::Release, waiting_blocks: machine.waiting_blocks(world as usize, 1) };
+        let notes = machine.info().notes;
+        let told = notes.iter().find(|(name, _)| name == "multiprocessors").and_then(|(_, value)| value.parse().ok());
+        Devices { target, multiprocessors: told.unwrap_or(SOME_MULTIPROCESSORS) }
+    }
+}
+
+impl Contender {
+    /// The contender of a name for workloads of a kind.
+    ///
+    /// # Errors
+    /// Names those there are.
+    pub fn find(workload: &Workload, name: &str) -> Result<Contender, String> {
+        match workload {
+            Workload::Collective(of) => algorithms::find(of.collective, name).map(Contender::Algorithm),
+            Workload::Matmul(of) => of.contender(name),
+        }
+    }
+
+    /// Its name, unique among the contenders of a workload.
+    pub fn name(&self) -> String {
+        match self {
+            Contender::Algorithm(algorithm) => algorithm.name().into(),
+            Contender::Multiplier(multiplier) => multiplier.name().into(),
+            Contender::Arm(arm) => arm.name(),
+        }
+    }
+
+    /// What its process must have been started with.
+    pub fn environment(&self) -> Environment {
+        match self {
+            Contender::Algorithm(algorithm) => algorithm.environment(),
+            Contender::Multiplier(multiplier) => multiplier.environment(),
+            Contender::Arm(arm) => arm.environment(),
+        }
+    }
+
+    /// What it does for a workload, with so many copies of the buffers.
+    ///
+    /// # Errors
+    /// `NotSupported` where it does not do it, `Invalid` where the workload is not one of its kind.
+    pub(super) fn job(&self, workload: &Workload, copies: u32, devices: &Devices) -> Result<Job, MachineError> {
+        let job = match (self, workload) {
+            (Contender::Algorithm(algorithm), Workload::Collective(of)) => Job::of_collective(*algorithm, of, copies, &devices.target),
+            (Contender::Multiplier(multiplier), Workload::Matmul(of)) => multiplier.job(of, copies, devices),
+            (Contender::Arm(arm), Workload::Matmul(of)) => arm.job(of, copies, devices),
+            _ => return Err(MachineError::Invalid { reason: format!("{} is no contender for {}", self.name(), workload.title()) }),
+        };
+        job.map_err(|reason| MachineError::NotSupported { reason })
+    }
+}

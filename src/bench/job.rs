@@ -1,0 +1,138 @@
+//! Jobs: what a machine is given to time, whatever the scenario.
+
+use super::CollectiveWorkload;
+use crate::{
+    algorithms::{Algorithm, Target},
+    collective::{DType, Product},
+    plan::{Arg, BufferSpec, Build, Call, Launch, Op, Operands, Plan, RankCall, Region, Role},
+};
+
+/// What one contender does for one workload.
+pub(super) struct Job {
+    /// Ranks.
+    pub world: u32,
+    /// All that the plans use.
+    pub buffers: Vec<BufferSpec>,
+    /// What data buffers hold before the first call. Calls leave it as it is but for what they promise.
+    pub contents: Vec<Content>,
+    /// A call on each copy of the buffers: the calls of a sample go round them.
+    pub plans: Vec<Plan>,
+    /// Whether the times of products within a call are of interest.
+    pub notes_products: bool,
+    /// What a call of each copy leaves, as far as that is judged here. That of collectives is judged by conformance.
+    pub promises: Vec<Promise>,
+}
+
+/// What a region holds on every rank.
+#[derive(Clone, Debug, PartialEq)]
+pub(super) enum Content {
+    /// This byte throughout.
+    Byte(Region, u8),
+    /// Numbers of a type, other ones in each region and on each rank. A rank's region may be its own.
+    Numbers(Vec<Region>, DType),
+}
+
+/// What a call leaves.
+#[derive(Clone, Debug, PartialEq)]
+pub(super) enum Promise {
+    /// C is the product of A and the rank's own B: of its own A, or of all ranks' As below each other.
+    Product {
+        /// What each rank has: its part of A.
+        product: Product,
+        /// Where.
+        operands: Operands,
+        /// Whether the As of all ranks are multiplied.
+        gathers: bool,
+    },
+    /// Every rank holds what each has sent, in the order of ranks.
+    Gathered {
+        /// Where each rank has what it sends.
+        sent: Vec<Region>,
+        /// Where all of it arrives.
+        all: Region,
+    },
+}
+
+/// Which numbers data buffers hold.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Numbers {
+    /// About N(0, 1): what a multiprocessor draws depends on the bits that toggle.
+    Normal,
+    /// From -4 to 4: any order of additions gives exactly what they come to.
+    Integers,
+}
+
+/// Byte of which inputs of collectives consist: small in every type, and no sum of it overflows.
+const SOME_NUMBER: u8 = 0x3c;
+
+/// Threads of a block of `bench/numbers`.
+const THREADS: u32 = 256;
+
+/// Bytes between the starts of copies: each starts where an allocation could.
+const fn stride(bytes: u64) -> u64 {
+    bytes.next_multiple_of(512)
+}
+
+/// A buffer that holds so many copies of so many bytes.
+pub(super) fn copied(name: &str, bytes: u64, copies: u32) -> BufferSpec {
+    BufferSpec::new(name, u64::from(copies) * stride(bytes), Role::Data)
+}
+
+/// One of the copies.
+pub(super) fn copy(name: &str, bytes: u64, number: u32) -> Region {
+    Region::new(name, u64::from(number) * stride(bytes), bytes)
+}
+
+impl Job {
+    /// A call of a collective out of place.
+    ///
+    /// # Errors
+    /// Why the algorithm cannot do it, or what is wrong with the call.
+    pub(super) fn of_collective(
+        algorithm: &dyn Algorithm,
+        workload: &CollectiveWorkload,
+        copies: u32,
+        target: &Target,
+    ) -> Result<Job, String> {
+        let CollectiveWorkload { collective, dtype, op, world, .. } = *workload;
+        let shape = workload.shape();
+        let sizes = [("input", shape.input()), ("output", shape.output())].map(|(name, elements)| (name, elements * dtype.size()));
+        let mut buffers = sizes.map(|(name, bytes)| copied(name, bytes, copies)).to_vec();
+        let call = |number| {
+            let [input, output] = sizes.map(|(name, bytes)| copy(name, bytes, number));
+            let first = RankCall { collective, dtype, op, count: shape.count, root: 0, input, output };
+            let call = Call::of_all_ranks(&first, world, &buffers).map_err(|error| error.to_string())?;
+            algorithm.supports(&call).map(|()| call)
+        };
+        let calls = (0..copies).map(call).collect::<Result<Vec<_>, _>>()?;
+        let contents = vec![Content::Byte(buffers[0].whole(), SOME_NUMBER)];
+        buffers.extend(algorithm.workspace(dtype, world, calls[0].bytes()));
+        let plans = calls.iter().map(|call| algorithm.plan(call, target)).collect();
+        Ok(Job { world, buffers, contents, plans, notes_products: false, promises: Vec::new() })
+    }
+
+    /// The plan by which all contents are written.
+    pub(super) fn fill(&self, numbers: Numbers) -> Plan {
+        Plan::per_rank("contents", self.world, |rank| {
+            let of = |(number, content): (usize, &Content)| match content {
+                Content::Byte(region, byte) => Op::Fill { region: region.clone(), byte: *byte },
+                Content::Numbers(regions, dtype) => {
+                    let region = regions[rank as usize % regions.len()].clone();
+                    let count = region.bytes / dtype.size();
+                    let seed = number as u64 * u64::from(self.world) + u64::from(rank);
+                    Op::Launch(Launch {
+                        module: "bench/numbers".into(),
+                        entry: format!("numbers_{dtype}"),
+                        build: Build::Release,
+                        grid: count.div_ceil(u64::from(THREADS)).clamp(1, 1024) as u32,
+                        block: THREADS,
+                        dynamic_shared: 0,
+                        waits_for_peers: false,
+                        args: vec![Arg::Address(region), Arg::U64(count), Arg::U64(seed), Arg::U32((numbers == Numbers::Integers).into())],
+                    })
+                }
+            };
+            self.contents.iter().enumerate().map(of).collect()
+        })
+    }
+}

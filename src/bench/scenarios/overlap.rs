@@ -1,0 +1,198 @@
+//! `overlap`: a product, and an all-gather that has nothing to do with it, one after the other or at once. After PyTorch's
+//! bench_overlapped_matmul_allgather, but that the gather is in place, as that of FSDP's parameters is: a copy within a device may take
+//! multiprocessors.
+
+use std::{fmt, str::FromStr};
+
+use super::{operands, workspace};
+use crate::{
+    algorithms::{Algorithm, Nccl, all_gather},
+    bench::{
+        MatmulWorkload,
+        contender::{Devices, Environment},
+        job::{Content, Job, Promise, copied, copy},
+    },
+    collective::{Collective, ReduceOp},
+    plan::{Call, MatmulCall, Op, Operands, Plan, RankCall, Region},
+};
+
+/// Which of the two, when, and by whom.
+#[derive(Clone, Copy)]
+pub struct Arm {
+    /// When.
+    pub how: How,
+    /// Who gathers; nobody in [`How::Matmul`].
+    pub gather: Option<&'static dyn Algorithm>,
+    /// How many multiprocessors the product is planned for; all of the device by default.
+    pub multiprocessors: Option<u32>,
+}
+
+/// What of product and gather is done, and when.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum How {
+    /// The product alone.
+    Matmul,
+    /// The gather alone.
+    Gather,
+    /// The product, then the gather, on one stream.
+    Sequential,
+    /// The gather on a side stream, enqueued first, beside the product.
+    Overlap,
+}
+
+impl How {
+    const ALL: [How; 4] = [How::Matmul, How::Gather, How::Sequential, How::Overlap];
+
+    /// For names.
+    pub const fn name(self) -> &'static str {
+        match self {
+            How::Matmul => "matmul",
+            How::Gather => "gather",
+            How::Sequential => "sequential",
+            How::Overlap => "overlap",
+        }
+    }
+
+    const fn multiplies(self) -> bool {
+        !matches!(self, How::Gather)
+    }
+}
+
+/// The gathers: NCCL's kernels, its copy engines, and ours.
+const GATHERS: [&dyn Algorithm; 5] =
+    [&Nccl::ALL_GATHER_RING, &Nccl::ALL_GATHER_SYMMETRIC_ST, &Nccl::ALL_GATHER_COPY_ENGINE, &all_gather::CopyEngine, &all_gather::Push];
+
+impl Arm {
+    /// All arms, overlapped also with the product planned for so many multiprocessors. Without a gather that is told, all are taken.
+    pub fn all(targets: &[u32]) -> Vec<Arm> {
+        let alone = |multiprocessors| Arm { how: How::Matmul, gather: None, multiprocessors };
+        let targets = || std::iter::once(None).chain(targets.iter().copied().map(Some));
+        let mut arms: Vec<Arm> = targets().map(alone).collect();
+        for gather in GATHERS.map(Some) {
+            arms.extend([How::Gather, How::Sequential].map(|how| Arm { how, gather, multiprocessors: None }));
+            arms.extend(targets().map(|multiprocessors| Arm { how: How::Overlap, gather, multiprocessors }));
+        }
+        arms
+    }
+
+    /// Its name: `overlap/copy_engine`, `overlap/nccl_ring@116`.
+    pub fn name(&self) -> String {
+        self.to_string()
+    }
+
+    pub(in crate::bench) fn environment(&self) -> Environment {
+        self.gather.map_or(&[], |gather| gather.environment())
+    }
+
+    pub(in crate::bench) fn job(&self, of: &MatmulWorkload, copies: u32, devices: &Devices) -> Result<Job, String> {
+        let Arm { how, gather, multiprocessors } = *self;
+        if let Some(asked) = multiprocessors.filter(|&asked| asked > devices.multiprocessors) {
+            return Err(format!("{asked} multiprocessors to plan for: the device has {}", devices.multiprocessors));
+        }
+        let product = of.product();
+        let (mut buffers, mut contents, of_copy) = operands(of, of.m, copies);
+        let (spec, workspace) = workspace();
+        buffers.push(spec);
+        let (count, all) = (of.gathered / of.dtype.size(), of.gathered * u64::from(of.world));
+        buffers.push(copied("gathered", all, copies));
+        let gathers = gather.map(|algorithm| gathers(algorithm, of, count, copies, &buffers)).transpose()?.unwrap_or_default();
+        if let Some(algorithm) = gather {
+            buffers.extend(algorithm.workspace(of.dtype, of.world, of.gathered));
+        }
+        let (mut plans, mut promises) = (Vec::new(), Vec::new());
+        for number in 0..copies {
+            let operands: Operands = of_copy(number);
+            let call = MatmulCall { product, operands: operands.clone(), workspace: workspace.clone(), multiprocessors };
+            call.check()?;
+            let gather = gather.zip(gathers.get(number as usize));
+            let gathering = gather.map(|(algorithm, call)| algorithm.plan(call, &devices.target));
+            plans.push(Plan::per_rank(format!("{self} {of:?}"), of.world, |rank| {
+                let gathering = gathering.as_ref().map_or(Vec::new(), |plan| plan.ranks[rank as usize].clone());
+                let multiply = Op::Matmul(call.clone());
+                match how {
+                    How::Matmul => vec![multiply],
+                    How::Gather => gathering,
+                    How::Sequential => std::iter::once(multiply).chain(gathering).collect(),
+                    How::Overlap => vec![Op::Fork { stream: 1, ops: gathering }, multiply, Op::Join { stream: 1 }],
+                }
+            }));
+            promises.extend(how.multiplies().then(|| Promise::Product { product, operands, gathers: false }));
+            if let Some((_, call)) = gather {
+                let sent: Vec<Region> = (0..of.world).map(|rank| call.input_of(rank)).collect();
+                contents.push(Content::Byte(call.output.clone(), 0xff));
+                contents.push(Content::Numbers(sent.clone(), of.dtype));
+                promises.push(Promise::Gathered { sent, all: call.output.clone() });
+            }
+        }
+        Ok(Job { world: of.world, buffers, contents, plans, notes_products: how.multiplies(), promises })
+    }
+}
+
+/// Calls in place on each copy.
+fn gathers(
+    algorithm: &dyn Algorithm,
+    of: &MatmulWorkload,
+    count: u64,
+    copies: u32,
+    buffers: &[crate::plan::BufferSpec],
+) -> Result<Vec<Call>, String> {
+    let call = |number| {
+        let output = copy("gathered", of.gathered * u64::from(of.world), number);
+        let input = Region { bytes: of.gathered, ..output.clone() };
+        let (collective, op) = (Collective::AllGather, ReduceOp::Copy);
+        let first = RankCall { collective, dtype: of.dtype, op, count, root: 0, input, output };
+        let call = Call::of_all_ranks(&first, of.world, buffers).map_err(|error| error.to_string())?;
+        algorithm.supports(&call).map(|()| call)
+    };
+    (0..copies).map(call).collect()
+}
+
+impl fmt::Display for Arm {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.how.name())?;
+        self.gather.map_or(Ok(()), |gather| write!(f, "/{}", gather.name()))?;
+        self.multiprocessors.map_or(Ok(()), |count| write!(f, "@{count}"))
+    }
+}
+
+impl FromStr for Arm {
+    type Err = String;
+
+    fn from_str(name: &str) -> Result<Arm, String> {
+        let parse = || {
+            let (rest, multiprocessors) = match name.split_once('@') {
+                Some((rest, count)) => (rest, Some(count.parse().ok().filter(|&count| count > 0)?)),
+                None => (name, None),
+            };
+            let (how, gather) = match rest.split_once('/') {
+                Some((how, gather)) => (how, Some(*GATHERS.iter().find(|known| known.name() == gather)?)),
+                None => (rest, None),
+            };
+            let how = How::ALL.into_iter().find(|known| known.name() == how)?;
+            let possible = gather.is_some() != (how == How::Matmul) && (how.multiplies() || multiprocessors.is_none());
+            possible.then_some(Arm { how, gather, multiprocessors })
+        };
+        parse().ok_or_else(|| {
+            let gathers = GATHERS.map(|gather| gather.name()).join(", ");
+            format!(
+                "unknown contender `{name}` of overlap: expected matmul, gather/NAME, sequential/NAME or overlap/NAME, with @COUNT behind for \
+                 a product planned for so many multiprocessors; NAME is one of {gathers}"
+            )
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_read_back() {
+        for arm in Arm::all(&[116]) {
+            assert_eq!(arm.name().parse::<Arm>().map(|arm| arm.name()), Ok(arm.name()));
+        }
+        for wrong in ["overlap", "matmul/push", "gather/push@4", "overlap/push@0", "overlap/ring", ""] {
+            assert!(wrong.parse::<Arm>().is_err(), "{wrong}");
+        }
+    }
+}

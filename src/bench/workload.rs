@@ -1,0 +1,300 @@
+//! Workloads: what contenders are timed on, and how a report calls it.
+
+use serde::{Deserialize, Serialize};
+
+use super::size;
+use crate::collective::{Collective, DType, Layout, Product, ReduceOp, Shape};
+
+/// What is timed. Workloads that differ in their size only are rows of one table.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(untagged)]
+pub enum Workload {
+    /// A call of a collective. Its size is in bytes.
+    Collective(CollectiveWorkload),
+    /// A product of matrices with an all-gather. Its size is that of [`MatmulWorkload::size`].
+    Matmul(MatmulWorkload),
+}
+
+/// A call of a collective.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
+pub struct CollectiveWorkload {
+    /// The collective.
+    pub collective: Collective,
+    /// Type of the elements.
+    pub dtype: DType,
+    /// How they are combined.
+    pub op: ReduceOp,
+    /// Ranks.
+    pub world: u32,
+    /// Bytes of each rank's input or output, whichever is larger: what nccl-tests calls the size.
+    pub bytes: u64,
+}
+
+/// A product of matrices with an all-gather: of its first operand, or beside it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
+pub struct MatmulWorkload {
+    /// What of.
+    pub scenario: Scenario,
+    /// Type of the elements: bf16 or f16.
+    pub dtype: DType,
+    /// Ranks.
+    pub world: u32,
+    /// Columns of B and C.
+    pub n: u64,
+    /// Columns of A.
+    pub k: u64,
+    /// Rows of A: those of all ranks together where it is gathered.
+    pub m: u64,
+    /// Bytes that each rank gives to a gather beside the product; 0 where A is what is gathered.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub gathered: u64,
+}
+
+/// What an all-gather has to do with the product.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Scenario {
+    /// Gathers A: each rank has a part of its rows. B is n x k, as weights lie in torch.
+    AllGatherMatmul,
+    /// Gathers something else meanwhile. B is k x n, as in torch.matmul.
+    Overlap,
+}
+
+fn is_zero(bytes: &u64) -> bool {
+    *bytes == 0
+}
+
+impl From<CollectiveWorkload> for Workload {
+    fn from(workload: CollectiveWorkload) -> Workload {
+        Workload::Collective(workload)
+    }
+}
+
+impl From<MatmulWorkload> for Workload {
+    fn from(workload: MatmulWorkload) -> Workload {
+        Workload::Matmul(workload)
+    }
+}
+
+impl Workload {
+    /// Ranks.
+    pub const fn world(&self) -> u32 {
+        match self {
+            Workload::Collective(of) => of.world,
+            Workload::Matmul(of) => of.world,
+        }
+    }
+
+    /// Type of the elements.
+    pub const fn dtype(&self) -> DType {
+        match self {
+            Workload::Collective(of) => of.dtype,
+            Workload::Matmul(of) => of.dtype,
+        }
+    }
+
+    /// What tables have a line and plots a point for: bytes, or rows of A.
+    pub const fn size(&self) -> u64 {
+        match self {
+            Workload::Collective(of) => of.bytes,
+            Workload::Matmul(of) => of.size(),
+        }
+    }
+
+    /// The same of another size.
+    pub const fn with_size(self, size: u64) -> Workload {
+        match self {
+            Workload::Collective(of) => Workload::Collective(CollectiveWorkload { bytes: size, ..of }),
+            Workload::Matmul(of) => Workload::Matmul(match of.scenario {
+                Scenario::AllGatherMatmul => MatmulWorkload { m: size, ..of },
+                Scenario::Overlap => MatmulWorkload { gathered: size, ..of },
+            }),
+        }
+    }
+
+    /// The call, where it is one of a collective.
+    pub const fn collective(&self) -> Option<CollectiveWorkload> {
+        match self {
+            Workload::Collective(of) => Some(*of),
+            Workload::Matmul(_) => None,
+        }
+    }
+
+    /// `all_reduce`, or the scenario.
+    pub const fn subject(&self) -> &'static str {
+        match self {
+            Workload::Collective(of) => of.collective.name(),
+            Workload::Matmul(of) => of.scenario.name(),
+        }
+    }
+
+    /// All but the size: `all_reduce bf16 sum, w=8`.
+    pub fn title(&self) -> String {
+        let subject = self.subject();
+        match self {
+            Workload::Collective(CollectiveWorkload { dtype, op, world, .. }) => {
+                let op = if op.reduces() { format!(" {op}") } else { String::new() };
+                format!("{subject} {dtype}{op}, w={world}")
+            }
+            Workload::Matmul(MatmulWorkload { scenario: Scenario::AllGatherMatmul, dtype, world, n, k, .. }) => {
+                format!("{subject} {dtype} N={n} K={k}, w={world}")
+            }
+            Workload::Matmul(MatmulWorkload { dtype, world, n, k, m, .. }) => format!("{subject} {dtype} {m}x{n}x{k}, w={world}"),
+        }
+    }
+
+    /// The same for the name of a file: `all_reduce-w8`.
+    pub fn file_name(&self) -> String {
+        let (subject, world) = (self.subject(), self.world());
+        match self {
+            Workload::Collective(_) => format!("{subject}-w{world}"),
+            Workload::Matmul(MatmulWorkload { scenario: Scenario::AllGatherMatmul, n, k, .. }) => format!("{subject}-n{n}-k{k}-w{world}"),
+            Workload::Matmul(MatmulWorkload { n, k, m, .. }) => format!("{subject}-m{m}-n{n}-k{k}-w{world}"),
+        }
+    }
+
+    /// Its size for people: `8 KiB`, or a number of rows.
+    pub fn size_name(&self) -> String {
+        if self.is_sized_in_rows() { self.size().to_string() } else { size(self.size()) }
+    }
+
+    /// What its size is, in a word.
+    pub const fn unit(&self) -> &'static str {
+        if self.is_sized_in_rows() { "M" } else { "bytes" }
+    }
+
+    /// What its size is, for an axis.
+    pub const fn axis(&self) -> &'static str {
+        match self {
+            Workload::Collective(_) => "bytes of the larger of input and output",
+            Workload::Matmul(MatmulWorkload { scenario: Scenario::AllGatherMatmul, .. }) => "M: rows of A, those of all ranks together",
+            Workload::Matmul(_) => "bytes that each rank gives to the gather",
+        }
+    }
+
+    const fn is_sized_in_rows(&self) -> bool {
+        matches!(self, Workload::Matmul(MatmulWorkload { scenario: Scenario::AllGatherMatmul, .. }))
+    }
+
+    /// Bytes that a call goes over on a rank, about: the larger of input and output, or all operands together.
+    pub fn bytes(&self) -> u64 {
+        match self {
+            Workload::Collective(of) => of.bytes,
+            Workload::Matmul(MatmulWorkload { dtype, n, k, m, gathered, world, .. }) => {
+                (m * k + n * k + m * n) * dtype.size() + u64::from(*world) * gathered
+            }
+        }
+    }
+}
+
+impl CollectiveWorkload {
+    /// The call in elements. As nccl-tests does: slots are whole packs of 16 bytes where they are not less than one.
+    pub fn shape(&self) -> Shape {
+        let slots = Shape::new(self.collective, self.world, 1).larger();
+        let (elements, pack) = (self.bytes / slots / self.dtype.size(), 16 / self.dtype.size());
+        Shape::new(self.collective, self.world, if elements > pack { elements / pack * pack } else { elements })
+    }
+
+    /// Bytes over the time, in GB/s, times what of them crosses the slowest link: nccl-tests' algbw and busbw.
+    pub fn bandwidths(&self, microseconds: f64) -> (f64, f64) {
+        let algorithm = self.bytes as f64 / microseconds / 1e3;
+        let world = f64::from(self.world);
+        let factor = match self.collective {
+            Collective::AllReduce => 2.0 * (world - 1.0) / world,
+            Collective::AllGather | Collective::ReduceScatter | Collective::AllToAll => (world - 1.0) / world,
+            Collective::Broadcast | Collective::Reduce => 1.0,
+        };
+        (algorithm, algorithm * factor)
+    }
+}
+
+impl Scenario {
+    /// As commands and records name it.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Scenario::AllGatherMatmul => "all_gather_matmul",
+            Scenario::Overlap => "overlap",
+        }
+    }
+}
+
+impl MatmulWorkload {
+    /// Rows of A where A is gathered, else the bytes that each rank gives to the gather.
+    pub const fn size(&self) -> u64 {
+        match self.scenario {
+            Scenario::AllGatherMatmul => self.m,
+            Scenario::Overlap => self.gathered,
+        }
+    }
+
+    /// What each rank multiplies: with its part of the rows where A is gathered, with all of them elsewhere.
+    pub const fn product(&self) -> Product {
+        let (rows, layout) = match self.scenario {
+            Scenario::AllGatherMatmul => (self.m / self.world as u64, Layout::Nk),
+            Scenario::Overlap => (self.m, Layout::Kn),
+        };
+        Product { dtype: self.dtype, rows, columns: self.n, depth: self.k, layout }
+    }
+
+    /// Whether a contender does part of the work only: the product, or the gather.
+    pub(super) fn is_part(&self, contender: &str) -> bool {
+        match self.scenario {
+            Scenario::AllGatherMatmul => ["cublas_lt", "matmul"].contains(&contender),
+            Scenario::Overlap => ["matmul", "gather/"].iter().any(|part| contender.starts_with(part)),
+        }
+    }
+
+    /// Floating-point operations of each rank over the time, in TFLOP/s.
+    pub fn teraflops(&self, microseconds: f64) -> f64 {
+        2.0 * self.m as f64 * self.n as f64 * self.k as f64 / microseconds / 1e6
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use approx::assert_relative_eq;
+    use rstest::rstest;
+
+    #[rstest]
+    #[case::all_reduce(Collective::AllReduce, ReduceOp::Sum, 1355.0, 198.1, 346.7)]
+    #[case::all_gather(Collective::AllGather, ReduceOp::Copy, 699.0, 384.0, 336.0)]
+    #[case::reduce_scatter(Collective::ReduceScatter, ReduceOp::Sum, 753.0, 356.5, 311.9)]
+    #[case::broadcast(Collective::Broadcast, ReduceOp::Copy, 699.0, 384.0, 384.0)]
+    #[case::all_to_all(Collective::AllToAll, ReduceOp::Copy, 699.0, 384.0, 336.0)]
+    fn bus_bandwidth_is_that_of_nccl_tests(
+        #[case] collective: Collective,
+        #[case] op: ReduceOp,
+        #[case] microseconds: f64,
+        #[case] algbw: f64,
+        #[case] busbw: f64,
+    ) {
+        let workload = CollectiveWorkload { collective, dtype: DType::BF16, op, world: 8, bytes: 256 << 20 };
+        let (algorithm, bus) = workload.bandwidths(microseconds);
+        assert_relative_eq!(algorithm, algbw, epsilon = 0.1);
+        assert_relative_eq!(bus, busbw, epsilon = 0.1);
+    }
+
+    /// If this fails, records of one kind of workload are read as another, or older ones not at all.
+    #[test]
+    fn records_tell_workloads_apart() {
+        let old = r#"{"collective":"all_reduce","dtype":"bf16","op":"sum","world":2,"bytes":8192}"#;
+        let collective = serde_json::from_str::<Workload>(old).unwrap();
+        assert_eq!((collective.size(), serde_json::to_string(&collective).unwrap()), (8192, old.to_owned()));
+        let (scenario, dtype) = (Scenario::AllGatherMatmul, DType::BF16);
+        let matmul = Workload::from(MatmulWorkload { scenario, dtype, world: 8, n: 1792, k: 4096, m: 16384, gathered: 0 });
+        let text = r#"{"scenario":"all_gather_matmul","dtype":"bf16","world":8,"n":1792,"k":4096,"m":16384}"#;
+        assert_eq!((serde_json::to_string(&matmul).unwrap(), serde_json::from_str(text).unwrap()), (text.to_owned(), matmul));
+        assert_eq!((matmul.title(), matmul.size_name()), ("all_gather_matmul bf16 N=1792 K=4096, w=8".into(), "16384".into()));
+        assert_eq!(matmul.with_size(4096).size(), 4096);
+    }
+
+    /// cuBLAS's 1502 us at 16384 x 3584 x 8192 are 641 TFLOP/s (symm-mem-recipes).
+    #[test]
+    fn a_rate_is_of_each_rank() {
+        let (scenario, dtype) = (Scenario::AllGatherMatmul, DType::BF16);
+        let workload = MatmulWorkload { scenario, dtype, world: 8, n: 3584, k: 8192, m: 16384, gathered: 0 };
+        assert_relative_eq!(workload.teraflops(1502.0), 640.6, epsilon = 0.1);
+        assert_eq!(workload.product().rows, 2048);
+    }
+}

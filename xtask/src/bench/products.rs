@@ -1,0 +1,201 @@
+//! `bench all_gather_matmul` and `bench overlap`: products of matrices with all-gathers.
+
+use std::process::ExitCode;
+
+use anyhow::{anyhow, ensure};
+use passmuster::{
+    bench::{Arm, Contender, MatmulWorkload, Method, Multiplier, Scenario, Workload},
+    collective::DType,
+    machine::MachineInfo,
+};
+use xshell::Shell;
+
+use super::session::{Session, Task, list};
+
+/// N and K of Llama-3 8B, 70B and 105B among eight ranks, and rows of A: the table of symm-mem-recipes.
+const WEIGHTS: [(u64, u64); 3] = [(1792, 4096), (3584, 8192), (6656, 16384)];
+const ROWS: [u64; 3] = [4096, 8192, 16384];
+
+/// Time products of a gathered matrix, beside cuBLASLt alone and cuBLASLt behind NCCL.
+///
+/// Ranks hold M/W rows of A (M x K) and each its own B (N x K, depth contiguous, as weights lie in torch); each computes gather(A) x B. By default the nine
+/// shapes of symm-mem-recipes. Inputs are about N(0, 1). Before a contender is timed, its results on integers are looked at, at the same shape. How it
+/// is timed: as collectives are.
+#[derive(clap::Args)]
+pub(super) struct AllGatherMatmul {
+    /// Rows of A, those of all ranks together.
+    #[arg(long, value_delimiter = ',', value_parser = clap::value_parser!(u64).range(1..))]
+    m: Vec<u64>,
+    /// Columns of B and C.
+    #[arg(long, requires = "k", value_parser = clap::value_parser!(u64).range(1..))]
+    n: Option<u64>,
+    /// Columns of A.
+    #[arg(long, requires = "n", value_parser = clap::value_parser!(u64).range(1..))]
+    k: Option<u64>,
+    /// Type of the elements: bf16 or f16.
+    #[arg(long, default_value = "bf16", value_parser = float)]
+    dtype: DType,
+    /// Ranks; when left out, as many as this machine has GPUs.
+    #[arg(long)]
+    world: Option<u32>,
+    /// Contenders, by name; when left out, all.
+    #[arg(long, value_delimiter = ',')]
+    contenders: Option<Vec<String>>,
+    #[command(flatten)]
+    session: Session,
+}
+
+/// Time a product and an all-gather that have nothing to do with each other, one after the other and at once.
+///
+/// As PyTorch's bench_overlapped_matmul_allgather, but that the gather is in place: A (M x K) times B (K x N) by cuBLASLt on every rank, and --ag-mb MiB of
+/// each rank gathered by NCCL's kernels, its copy engines, and ours. Besides each alone: ideal is the longer of the two, and how far from it the
+/// two at once end is what there is to see. The product inside the overlap is timed, too, and overlapped with the product planned for fewer
+/// multiprocessors (--matmul-sms).
+#[derive(clap::Args)]
+pub(super) struct Overlap {
+    /// Rows of A, on every rank.
+    #[arg(long, default_value_t = 8192, value_parser = clap::value_parser!(u64).range(1..))]
+    m: u64,
+    /// Columns of B.
+    #[arg(long, default_value_t = 8192, value_parser = clap::value_parser!(u64).range(1..))]
+    n: u64,
+    /// Columns of A, rows of B.
+    #[arg(long, default_value_t = 8192, value_parser = clap::value_parser!(u64).range(1..))]
+    k: u64,
+    /// MiB that each rank gives to the gather.
+    #[arg(long, value_delimiter = ',', default_value = "64", value_parser = mebibytes)]
+    ag_mb: Vec<u64>,
+    /// Type of the elements: fp16 or bf16.
+    #[arg(long, default_value = "fp16", value_parser = float)]
+    dtype: DType,
+    /// Samples of each arm, in all rounds together.
+    #[arg(long, default_value_t = 200, value_parser = clap::value_parser!(u32).range(1..))]
+    iters: u32,
+    /// Samples before the first that counts, in all rounds together.
+    #[arg(long, default_value_t = 50)]
+    warmup: u32,
+    /// Of NCCL's ways, only that by copy engines (NCCL_CTA_POLICY_ZERO).
+    #[arg(long)]
+    cta_policy_zero: bool,
+    /// Multiprocessors that the product is planned for in arms of their own.
+    #[arg(long, value_delimiter = ',', value_name = "COUNT", default_value = "116")]
+    matmul_sms: Vec<u32>,
+    /// Ranks; when left out, as many as this machine has GPUs.
+    #[arg(long)]
+    world: Option<u32>,
+    /// Arms, by name, as `overlap/copy_engine`; when left out, all.
+    #[arg(long, value_delimiter = ',')]
+    contenders: Option<Vec<String>>,
+    #[command(flatten)]
+    session: Session,
+}
+
+const MIB: f64 = (1 << 20) as f64;
+
+/// Bytes of so many MiB, which may be a fraction.
+fn mebibytes(text: &str) -> Result<u64, String> {
+    let bytes = text.parse::<f64>().map(|mib| mib * MIB).ok();
+    let whole = bytes.filter(|bytes| (16.0..=4096.0 * MIB).contains(bytes) && bytes % 16.0 == 0.0);
+    whole.map(|bytes| bytes as u64).ok_or_else(|| format!("`{text}` MiB: a multiple of 16 bytes, 4096 at most"))
+}
+
+/// bf16 or f16, also as torch calls it.
+fn float(text: &str) -> Result<DType, String> {
+    match text {
+        "fp16" | "f16" => Ok(DType::F16),
+        "bf16" => Ok(DType::BF16),
+        other => Err(format!("`{other}`: products have fp16 and bf16")),
+    }
+}
+
+/// The world that was asked for, or all GPUs.
+fn world(session: &Session, asked: Option<u32>, machine: &MachineInfo) -> anyhow::Result<u32> {
+    let usual: Vec<u32> = (2..=16).rev().collect();
+    Ok(session.fitting(&asked.into_iter().collect::<Vec<_>>(), &usual, machine)?[0])
+}
+
+/// The contenders of these names.
+fn found(names: &[String], workload: &Workload) -> anyhow::Result<Vec<Contender>> {
+    names.iter().map(|name| Contender::find(workload, name).map_err(|error| anyhow!(error))).collect()
+}
+
+impl AllGatherMatmul {
+    pub(super) fn run(self, sh: &Shell) -> anyhow::Result<ExitCode> {
+        let rows = if self.m.is_empty() { ROWS.to_vec() } else { self.m.clone() };
+        let weights = self.n.zip(self.k).map_or_else(|| WEIGHTS.to_vec(), |weights| vec![weights]);
+        let shape =
+            |world, (n, k), m| MatmulWorkload { scenario: Scenario::AllGatherMatmul, dtype: self.dtype, world, n, k, m, gathered: 0 };
+        let contenders = match &self.contenders {
+            None => Multiplier::all().into_iter().map(Contender::Multiplier).collect(),
+            Some(names) => found(names, &shape(1, weights[0], rows[0]).into())?,
+        };
+        self.session.run(sh, |machine| {
+            let world = world(&self.session, self.world, machine)?;
+            if let Some(m) = rows.iter().find(|m| !m.is_multiple_of(world.into())) {
+                ensure!(!self.m.is_empty(), "--world {world}: M = {m} does not divide by it; --m chooses others");
+                anyhow::bail!("--m {m} does not divide by {world} ranks");
+            }
+            let of = |weights, m| {
+                let workload = Workload::from(shape(world, weights, m));
+                (workload, self.session.method(Method::for_bytes(workload.bytes())))
+            };
+            let chosen = match (self.n, self.k) {
+                (Some(n), Some(k)) => format!(" --n {n} --k {k}"),
+                _ => String::new(),
+            };
+            let names: Vec<String> = contenders.iter().map(Contender::name).collect();
+            Ok(Task {
+                workloads: weights.iter().flat_map(|&weights| rows.iter().map(move |&m| of(weights, m))).collect(),
+                line: format!(
+                    "all_gather_matmul --world {world} --m {}{chosen} --dtype {} --contenders {}",
+                    list(&rows),
+                    self.dtype,
+                    list(&names)
+                ),
+                contenders: contenders.clone(),
+                hidden: None,
+                tells: true,
+            })
+        })
+    }
+}
+
+impl Overlap {
+    pub(super) fn run(self, sh: &Shell) -> anyhow::Result<ExitCode> {
+        let Overlap { m, n, k, dtype, .. } = self;
+        let shape = |world, gathered| MatmulWorkload { scenario: Scenario::Overlap, dtype, world, n, k, m, gathered };
+        let contenders = match &self.contenders {
+            None => self.arms(),
+            Some(names) => found(names, &shape(1, 1).into())?,
+        };
+        let each = |all: u32| all.div_ceil(self.session.rounds);
+        // A product of this size leaves nothing in L2, and so do as many bytes of a gather: a call a sample, as PyTorch's benchmark has it.
+        let method = Method { calls: 1, copies: 1, replays: each(self.iters), warm_up: each(self.warmup), ..Method::for_bytes(u64::MAX) };
+        self.session.run(sh, |machine| {
+            let world = world(&self.session, self.world, machine)?;
+            let of = |&bytes: &u64| (shape(world, bytes).into(), self.session.method(method));
+            let names: Vec<String> = contenders.iter().map(Contender::name).collect();
+            Ok(Task {
+                workloads: self.ag_mb.iter().map(of).collect(),
+                line: format!(
+                    "overlap --world {world} --m {m} --n {n} --k {k} --ag-mb {} --dtype {dtype} --iters {} --warmup {} --contenders {}",
+                    list(&self.ag_mb.iter().map(|&bytes| bytes as f64 / MIB).collect::<Vec<_>>()),
+                    self.iters,
+                    self.warmup,
+                    list(&names)
+                ),
+                contenders: contenders.clone(),
+                hidden: None,
+                tells: true,
+            })
+        })
+    }
+
+    fn arms(&self) -> Vec<Contender> {
+        let kept = |arm: &Arm| {
+            let nccl = arm.gather.is_some_and(|gather| gather.is_peer());
+            !(self.cta_policy_zero && nccl && arm.gather.is_some_and(|gather| gather.name() != "nccl_copy_engine"))
+        };
+        Arm::all(&self.matmul_sms).into_iter().filter(kept).map(Contender::Arm).collect()
+    }
+}

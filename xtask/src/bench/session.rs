@@ -1,0 +1,152 @@
+//! What all scenarios of `bench` have in common: options, workers, and what becomes of the timings.
+
+use std::{path::PathBuf, process::ExitCode};
+
+use anyhow::{bail, ensure};
+use passmuster::{
+    bench::{Contender, Late, Method, Timing, Workload, trace},
+    conformance::{
+        Status,
+        report::{Record, Summary as Counts},
+    },
+    machine::MachineInfo,
+};
+use xshell::Shell;
+
+use super::{
+    output::{Output, written},
+    turns::{spans, take},
+    workers::Workers,
+};
+use crate::{CANNOT_RUN, FINDING, USAGE, conform::progress_bar, project, worker::Machine};
+
+/// How anything is timed, and where it goes.
+#[derive(clap::Args)]
+pub(super) struct Session {
+    /// Turns that each contender has at each size: with fewer than 6 nothing is said of noise.
+    #[arg(long, default_value_t = 6, value_parser = clap::value_parser!(u32).range(1..=100))]
+    pub(super) rounds: u32,
+    /// Leave L2 as it is and use the same buffers each time, so that small ones are found there.
+    #[arg(long)]
+    warm: bool,
+    /// Have one rank come late to every call by so many microseconds.
+    #[arg(long, value_name = "RANK+US")]
+    late_rank: Option<Late>,
+    /// Also time worlds of more ranks than GPUs, of which several share one. Says little about their speed.
+    #[arg(long)]
+    share_gpus: bool,
+    /// Go through all of it on the emulator, to see that it works. What it prints are no times.
+    #[arg(long, hide = true)]
+    pub(super) rehearse: bool,
+    /// Write what the operations of one call of each contender took at each size, for https://ui.perfetto.dev.
+    #[arg(long, value_name = "FILE")]
+    trace: Option<PathBuf>,
+    #[command(flatten)]
+    output: Output,
+    #[command(flatten)]
+    machine: Machine,
+}
+
+/// What is to be timed.
+pub(super) struct Task {
+    pub(super) contenders: Vec<Contender>,
+    pub(super) workloads: Vec<(Workload, Method)>,
+    /// The command line that times the same again, without files and what the session adds.
+    pub(super) line: String,
+    /// Elements of a row, where sizes are rows of tokens.
+    pub(super) hidden: Option<u64>,
+    /// Whether it is of interest why a contender cannot do a workload.
+    pub(super) tells: bool,
+}
+
+impl Session {
+    /// Times what `task` says for the machine, and shows it.
+    ///
+    /// # Errors
+    /// Wrong usage, or where no process can be started.
+    pub(super) fn run(&self, sh: &Shell, task: impl FnOnce(&MachineInfo) -> anyhow::Result<Task>) -> anyhow::Result<ExitCode> {
+        let baseline = self.output.baseline()?;
+        let mut workers = Workers::new(&self.machine, self.rehearse);
+        let Some(machine) = workers.machine(&[])? else { return Ok(ExitCode::from(CANNOT_RUN)) };
+        if let Some(baseline) = &baseline {
+            self.output.comparable(&machine, baseline)?;
+        }
+        let Task { contenders, workloads, line, hidden, tells } = task(&machine)?;
+        ensure!(!contenders.is_empty(), "no contender");
+        let bar = progress_bar(contenders.len() * workloads.iter().map(|(_, method)| method.rounds as usize).sum::<usize>());
+        let timings = take(&mut workers, &contenders, &workloads, &bar)?;
+        bar.finish_and_clear();
+        // Before what is timed is shown, while the workers live.
+        let spans = if self.trace.is_some() { spans(&mut workers, &contenders, &timings)? } else { Vec::new() };
+        let mut machine = workers.together();
+        machine.notes.extend(project::gpu_settings(sh));
+        let counts = Counts::of(timings.iter().map(|timing| timing.status));
+        let mut record = Record::new("bench", machine, project::source(sh), counts, timings);
+        record.notes.push(format!("{} bench {line}{}", project::invocation(), self.arguments()));
+
+        // What a contender does not do is no news, unless nothing was done.
+        let nothing = record.cases.iter().all(|timing| timing.microseconds.is_none());
+        let told = |timing: &&Timing| timing.status != Status::Pass && (nothing || tells || timing.status != Status::NotSupported);
+        for timing in record.cases.iter().filter(told) {
+            let Timing { status, contender, workload, reason, .. } = timing;
+            eprintln!("{status} {contender} {}, {}: {reason}", workload.title(), workload.size_name());
+        }
+        if self.rehearse {
+            eprintln!("a rehearsal on the emulator: its times order and do not measure");
+        }
+        let shown = self.output.show(&record, hidden, baseline.as_ref())?;
+        let traced = written(self.trace.as_deref(), || {
+            let calls: Vec<_> = spans.iter().map(|(timing, spans)| (timing.contender.as_str(), timing.workload, spans.clone())).collect();
+            Ok(trace(&calls)?)
+        });
+        let failed = record.cases.iter().any(|timing| timing.status == Status::InfraError);
+        Ok(if record.summary.has_findings() || shown.regressed {
+            ExitCode::from(FINDING)
+        } else if shown.unwritten || !traced || failed {
+            ExitCode::from(USAGE)
+        } else if nothing {
+            ExitCode::from(CANNOT_RUN)
+        } else {
+            ExitCode::SUCCESS
+        })
+    }
+
+    /// The world sizes that were asked for, or those of `usual` that fit.
+    ///
+    /// # Errors
+    /// One that does not fit, where several ranks may not share a GPU.
+    pub(super) fn fitting(&self, asked: &[u32], usual: &[u32], machine: &MachineInfo) -> anyhow::Result<Vec<u32>> {
+        let (gpus, name) = (machine.gpus as u32, &machine.gpu);
+        if asked.is_empty() {
+            let fitting: Vec<u32> = usual.iter().copied().filter(|&world| world <= gpus).collect();
+            ensure!(!fitting.is_empty(), "this machine has {gpus} x {name}: a world of 2 needs two GPUs, or --worlds 2 --share-gpus");
+            return Ok(fitting);
+        }
+        if let Some(world) = asked.iter().find(|&&world| world == 0 || world > gpus && !self.share_gpus && !self.rehearse) {
+            bail!(
+                "--worlds {world}: this machine has {gpus} x {name}, so worlds of 1 to {gpus}; with --share-gpus several ranks share one"
+            );
+        }
+        Ok(asked.to_vec())
+    }
+
+    /// A method as the options have it.
+    pub(super) fn method(&self, usual: Method) -> Method {
+        let timed = Method { rounds: self.rounds, late: self.late_rank, ..usual };
+        // The emulator has no L2.
+        let method = if self.rehearse { Method { calls: timed.calls.min(2), replays: 2, copies: 2, flush: 4096, ..timed } } else { timed };
+        if self.warm { method.warm() } else { method }
+    }
+
+    fn arguments(&self) -> String {
+        let mut line = format!(" --rounds {}", self.rounds);
+        line += &self.late_rank.map(|late| format!(" --late-rank {late}")).unwrap_or_default();
+        line += if self.warm { " --warm" } else { "" };
+        line + if self.share_gpus { " --share-gpus" } else { "" }
+    }
+}
+
+/// `1,2,3`.
+pub(super) fn list<T: ToString>(values: &[T]) -> String {
+    values.iter().map(T::to_string).collect::<Vec<_>>().join(",")
+}
