@@ -1,7 +1,7 @@
 //! Contenders: who is timed on a workload, by name.
 
 use super::{
-    Workload,
+    Torch, Workload,
     job::Job,
     scenarios::{Arm, Multiplier},
 };
@@ -23,6 +23,17 @@ pub enum Contender {
     Multiplier(Multiplier),
     /// A product and a gather that have nothing to do with each other.
     Arm(Arm),
+    /// PyTorch's.
+    Torch(Torch),
+}
+
+/// The process that a contender runs in.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Place {
+    /// One of ours, which holds all GPUs.
+    Machine(Environment),
+    /// Ranks of Python's, so many.
+    Python(u32),
 }
 
 impl From<&'static dyn Algorithm> for Contender {
@@ -58,6 +69,9 @@ impl Contender {
     /// # Errors
     /// Names those there are.
     pub fn find(workload: &Workload, name: &str) -> Result<Contender, String> {
+        if let Some(torch) = Torch::of(workload).iter().find(|torch| torch.name() == name) {
+            return Ok(Contender::Torch(*torch));
+        }
         match workload {
             Workload::Collective(of) => algorithms::find(of.collective, name).map(Contender::Algorithm),
             Workload::Matmul(of) => of.contender(name),
@@ -70,15 +84,17 @@ impl Contender {
             Contender::Algorithm(algorithm) => algorithm.name().into(),
             Contender::Multiplier(multiplier) => multiplier.name().into(),
             Contender::Arm(arm) => arm.name(),
+            Contender::Torch(torch) => torch.name().into(),
         }
     }
 
-    /// What its process must have been started with.
-    pub fn environment(&self) -> Environment {
+    /// Where it runs a workload.
+    pub fn place(&self, workload: &Workload) -> Place {
         match self {
-            Contender::Algorithm(algorithm) => algorithm.environment(),
-            Contender::Multiplier(multiplier) => multiplier.environment(),
-            Contender::Arm(arm) => arm.environment(),
+            Contender::Algorithm(algorithm) => Place::Machine(algorithm.environment()),
+            Contender::Multiplier(multiplier) => Place::Machine(multiplier.environment()),
+            Contender::Arm(arm) => Place::Machine(arm.environment()),
+            Contender::Torch(_) => Place::Python(workload.world()),
         }
     }
 
@@ -91,6 +107,7 @@ impl Contender {
             (Contender::Algorithm(algorithm), Workload::Collective(of)) => Job::of_collective(*algorithm, of, copies, &devices.target),
             (Contender::Multiplier(multiplier), Workload::Matmul(of)) => multiplier.job(of, copies, devices),
             (Contender::Arm(arm), Workload::Matmul(of)) => arm.job(of, copies, devices),
+            (Contender::Torch(torch), _) => Err(format!("{} runs in Python", torch.name())),
             _ => return Err(MachineError::Invalid { reason: format!("{} is no contender for {}", self.name(), workload.title()) }),
         };
         job.map_err(|reason| MachineError::NotSupported { reason })

@@ -12,9 +12,10 @@ use std::{collections::BTreeMap, fmt, str::FromStr, sync::Arc, time::Duration};
 use serde::{Deserialize, Serialize};
 
 use super::{
-    Contender, Workload,
+    Contender, Held, Workload,
     check::look,
     contender::Devices,
+    held::Holders,
     job::{Job, Numbers},
     notes::{Noted, Span},
 };
@@ -217,6 +218,26 @@ impl<'m> Timer<'m> {
             }
         }
         Ok((format!("integers, {elements} elements of results, eager and in a graph"), None))
+    }
+
+    /// Whether what an arm gathers gets done while blocks hold every multiprocessor; `None` where there is nothing to hold, or nobody gathers
+    /// alone.
+    ///
+    /// # Errors
+    /// As [`Timer::round`].
+    pub fn held(&mut self, contender: &Contender, workload: &Workload) -> Result<Option<Held>, MachineError> {
+        let (Contender::Arm(arm), Workload::Matmul(of)) = (contender, workload) else { return Ok(None) };
+        // The emulator has as many multiprocessors as it takes.
+        if arm.gather.is_none() || self.machine.info().kind != "cuda" {
+            return Ok(None);
+        }
+        let devices = Devices::of(self.machine, of.world);
+        let mut see = |in_place| {
+            self.close();
+            let job = arm.gather(of, in_place, &devices).map_err(|reason| MachineError::NotSupported { reason })?;
+            Holders::of_all(devices.multiprocessors).see(self.machine, &job, self.deadline)
+        };
+        Ok(Some(Held { in_place: see(true)?, out_of_place: see(false)? }))
     }
 
     /// What each operation of one call took on each rank, enqueued by the host at once: for a trace. `spans[rank]` are names and times in

@@ -99,13 +99,10 @@ fn repro(record: &Record<Timing>, sections: &[Section<'_>]) -> Vec<String> {
 
 fn of_section(section: &Section<'_>, record: &Record<Timing>, hidden: Option<u64>) -> Markup {
     let figures = plots::plots(section, &record.machine);
-    let times: Vec<Table> = Launching::ALL.into_iter().filter_map(|launching| section.times(launching, hidden)).collect();
     html! {
         h2 { (section.name()) }
         @for figure in figures.iter().filter_map(|plot| plot.svg().ok()) { figure { (PreEscaped(figure)) } }
-        @for table in &times { (table_of(table)) }
-        (table_of(&section.rates(hidden)))
-        @if let Some(wire) = section.wire(&record.machine, hidden) { (table_of(&wire)) }
+        @for table in section.tables(&record.machine, hidden) { (table_of(&table)) }
         details { summary { "Percentiles, checks and clocks" } (table_of(&details(section))) }
     }
 }

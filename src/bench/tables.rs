@@ -123,7 +123,7 @@ impl<'a> Section<'a> {
     pub fn times(&self, launching: Launching, hidden: Option<u64>) -> Option<Table> {
         let any = self.cells.values().flat_map(BTreeMap::values).any(|timing| launching.of(timing).is_some());
         any.then(|| {
-            let cell = |timing: &Timing| launching.of(timing).map_or_else(|| no_time(timing), |times| time(timing, times));
+            let cell = |timing: &Timing| time_of(timing, launching);
             let mut table = self.table(format!("microseconds a call, {}", launching.name()), hidden, cell);
             table.header.push("best of ours".into());
             for (row, bytes) in table.rows.iter_mut().zip(self.sizes()) {
@@ -133,21 +133,24 @@ impl<'a> Section<'a> {
         })
     }
 
-    /// Rates of every contender in a graph: of collectives the bandwidths as nccl-tests defines them, of products what each rank computes.
-    pub fn rates(&self, hidden: Option<u64>) -> Table {
-        match self.workload {
-            Workload::Collective(_) => {
-                let cell = |timing: &Timing| timing.algbw_busbw.map_or_else(|| "-".into(), |(alg, bus)| format!("{alg:.1} / {bus:.1}"));
-                self.table("algbw / busbw, GB/s, in a graph".into(), hidden, cell)
-            }
-            Workload::Matmul(_) => {
-                let cell = |timing: &Timing| match (&timing.workload, &timing.microseconds) {
-                    (Workload::Matmul(of), Some(times)) if times.median > 0.0 => format!("{:.0}", of.teraflops(times.median)),
-                    _ => "-".into(),
-                };
-                self.table("TFLOP/s a GPU, in a graph".into(), hidden, cell)
-            }
+    /// All tables of the section.
+    pub fn tables(&self, machine: &MachineInfo, hidden: Option<u64>) -> Vec<Table> {
+        let of_launching = |launching| match self.workload {
+            Workload::Collective(_) => self.times(launching, hidden),
+            Workload::Matmul(of) => self.of_products(&of, launching),
+        };
+        let mut tables: Vec<Table> = Launching::ALL.into_iter().filter_map(of_launching).collect();
+        if let Workload::Collective(_) = self.workload {
+            tables.push(self.bandwidths(hidden));
+            tables.extend(self.wire(machine, hidden));
         }
+        tables
+    }
+
+    /// Bandwidths of every contender as nccl-tests defines them, in a graph.
+    pub fn bandwidths(&self, hidden: Option<u64>) -> Table {
+        let cell = |timing: &Timing| timing.algbw_busbw.map_or_else(|| "-".into(), |(alg, bus)| format!("{alg:.1} / {bus:.1}"));
+        self.table("algbw / busbw, GB/s, in a graph".into(), hidden, cell)
     }
 
     /// What crosses the links, of contenders that say, in a graph.
@@ -197,11 +200,12 @@ impl<'a> Section<'a> {
 
 /// All tables of some timings, as the terminal has them.
 pub fn tables(timings: &[Timing], machine: &MachineInfo, hidden: Option<u64>) -> Vec<Table> {
-    let of = |section: Section<'_>| {
-        let times = Launching::ALL.into_iter().filter_map(|launching| section.times(launching, hidden));
-        times.chain([section.rates(hidden)]).chain(section.wire(machine, hidden)).collect::<Vec<_>>()
-    };
-    sections(timings).into_iter().flat_map(of).collect()
+    sections(timings).iter().flat_map(|section| section.tables(machine, hidden)).collect()
+}
+
+/// A time of one way of launching, or why there is none.
+pub(super) fn time_of(timing: &Timing, launching: Launching) -> String {
+    launching.of(timing).map_or_else(|| no_time(timing), |times| time(timing, times))
 }
 
 /// A time with its noise: the farther end of the interval.

@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 
 use serde::{Deserialize, Serialize};
 
-use super::{Method, Summary, Workload};
+use super::{Held, Method, Summary, Workload};
 use crate::{conformance::Status, machine::Condition};
 
 /// One contender at one workload.
@@ -30,6 +30,9 @@ pub struct Timing {
     /// Microseconds of the products within a call that the host enqueues, where these are of interest.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub products: Option<Summary>,
+    /// Whether a gather gets done while blocks hold every multiprocessor; of gathers beside products.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub held: Option<Held>,
     /// GB/s at the median in a graph, as nccl-tests defines them; of collectives.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub algbw_busbw: Option<(f64, f64)>,
@@ -129,6 +132,7 @@ impl Timing {
             microseconds: None,
             eager: None,
             products: None,
+            held: None,
             algbw_busbw: None,
             wire: None,
             check: None,

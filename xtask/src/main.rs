@@ -57,7 +57,7 @@ enum Command {
     Validate(conform::Validate),
     Test(test::Test),
     TestGpu(conform::TestGpu),
-    Bench(bench::Bench),
+    Bench(Box<bench::Bench>),
     Report(bench::Report),
     RevealOrder(reveal::Reveal),
     Tune(tune::Tune),

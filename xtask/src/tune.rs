@@ -73,7 +73,7 @@ impl Tune {
     pub(crate) fn run(self) -> anyhow::Result<ExitCode> {
         ensure!(self.sizes.is_sorted() && !self.sizes.is_empty(), "--sizes must ascend");
         let mut workers = Workers::new(&self.machine, false);
-        let Some(machine) = workers.machine(&[])? else { return Ok(ExitCode::from(CANNOT_RUN)) };
+        let Some(machine) = workers.machine()? else { return Ok(ExitCode::from(CANNOT_RUN)) };
         let gpus = machine.gpus as u32;
         let machine = format!("{} x {}, driver {}", machine.gpus, machine.gpu, machine.driver);
         let mut tuning = Tuning { machine, date: today(), rows: Vec::new() };

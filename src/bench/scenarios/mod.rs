@@ -2,6 +2,7 @@
 
 mod multiplier;
 mod overlap;
+mod tables;
 
 pub use multiplier::Multiplier;
 pub use overlap::{Arm, How};

@@ -13,7 +13,7 @@ use crate::{
         job::{Content, Job, Promise, copied, copy},
     },
     collective::{Collective, ReduceOp},
-    plan::{Call, MatmulCall, Op, Operands, Plan, RankCall, Region},
+    plan::{BufferSpec, Call, MatmulCall, Op, Operands, Plan, RankCall, Region, Role},
 };
 
 /// Which of the two, when, and by whom.
@@ -63,7 +63,7 @@ const GATHERS: [&dyn Algorithm; 5] =
     [&Nccl::ALL_GATHER_RING, &Nccl::ALL_GATHER_SYMMETRIC_ST, &Nccl::ALL_GATHER_COPY_ENGINE, &all_gather::CopyEngine, &all_gather::Push];
 
 impl Arm {
-    /// All arms, overlapped also with the product planned for so many multiprocessors. Without a gather that is told, all are taken.
+    /// All arms, overlapped also with the product planned for so many multiprocessors.
     pub fn all(targets: &[u32]) -> Vec<Arm> {
         let alone = |multiprocessors| Arm { how: How::Matmul, gather: None, multiprocessors };
         let targets = || std::iter::once(None).chain(targets.iter().copied().map(Some));
@@ -93,9 +93,11 @@ impl Arm {
         let (mut buffers, mut contents, of_copy) = operands(of, of.m, copies);
         let (spec, workspace) = workspace();
         buffers.push(spec);
-        let (count, all) = (of.gathered / of.dtype.size(), of.gathered * u64::from(of.world));
-        buffers.push(copied("gathered", all, copies));
-        let gathers = gather.map(|algorithm| gathers(algorithm, of, count, copies, &buffers)).transpose()?.unwrap_or_default();
+        buffers.push(copied("gathered", of.gathered * u64::from(of.world), copies));
+        let gathers = match gather {
+            Some(algorithm) => (0..copies).map(|number| call(algorithm, of, number, true)).collect::<Result<_, _>>()?,
+            None => Vec::new(),
+        };
         if let Some(algorithm) = gather {
             buffers.extend(algorithm.workspace(of.dtype, of.world, of.gathered));
         }
@@ -116,7 +118,7 @@ impl Arm {
                     How::Overlap => vec![Op::Fork { stream: 1, ops: gathering }, multiply, Op::Join { stream: 1 }],
                 }
             }));
-            promises.extend(how.multiplies().then(|| Promise::Product { product, operands, gathers: false }));
+            promises.extend(how.multiplies().then_some(Promise::Product { product, operands, gathers: false }));
             if let Some((_, call)) = gather {
                 let sent: Vec<Region> = (0..of.world).map(|rank| call.input_of(rank)).collect();
                 contents.push(Content::Byte(call.output.clone(), 0xff));
@@ -126,25 +128,30 @@ impl Arm {
         }
         Ok(Job { world: of.world, buffers, contents, plans, notes_products: how.multiplies(), promises })
     }
+
+    /// The gather alone, in place or out of it.
+    pub(in crate::bench) fn gather(&self, of: &MatmulWorkload, in_place: bool, devices: &Devices) -> Result<Job, String> {
+        let algorithm = self.gather.ok_or("nothing is gathered")?;
+        let call = call(algorithm, of, 0, in_place)?;
+        let mut buffers = vec![copied("gathered", of.gathered * u64::from(of.world), 1), copied("sent", of.gathered, 1)];
+        buffers.extend(algorithm.workspace(of.dtype, of.world, of.gathered));
+        let sent: Vec<Region> = (0..of.world).map(|rank| call.input_of(rank)).collect();
+        let contents = vec![Content::Byte(call.output.clone(), 0xff), Content::Numbers(sent.clone(), of.dtype)];
+        let promises = vec![Promise::Gathered { sent, all: call.output.clone() }];
+        Ok(Job { world: of.world, buffers, contents, plans: vec![algorithm.plan(&call, &devices.target)], notes_products: false, promises })
+    }
 }
 
-/// Calls in place on each copy.
-fn gathers(
-    algorithm: &dyn Algorithm,
-    of: &MatmulWorkload,
-    count: u64,
-    copies: u32,
-    buffers: &[crate::plan::BufferSpec],
-) -> Result<Vec<Call>, String> {
-    let call = |number| {
-        let output = copy("gathered", of.gathered * u64::from(of.world), number);
-        let input = Region { bytes: of.gathered, ..output.clone() };
-        let (collective, op) = (Collective::AllGather, ReduceOp::Copy);
-        let first = RankCall { collective, dtype: of.dtype, op, count, root: 0, input, output };
-        let call = Call::of_all_ranks(&first, of.world, buffers).map_err(|error| error.to_string())?;
-        algorithm.supports(&call).map(|()| call)
-    };
-    (0..copies).map(call).collect()
+/// The gather on one of the copies.
+fn call(algorithm: &dyn Algorithm, of: &MatmulWorkload, number: u32, in_place: bool) -> Result<Call, String> {
+    let output = copy("gathered", of.gathered * u64::from(of.world), number);
+    let input = if in_place { Region { bytes: of.gathered, ..output.clone() } } else { Region::new("sent", 0, of.gathered) };
+    let buffers = [&input, &output].map(|region| BufferSpec::new(region.buffer.clone(), region.offset + region.bytes, Role::Data));
+    let buffers = if in_place { &buffers[1..] } else { &buffers[..] };
+    let (collective, op, count) = (Collective::AllGather, ReduceOp::Copy, of.gathered / of.dtype.size());
+    let first = RankCall { collective, dtype: of.dtype, op, count, root: 0, input, output };
+    let call = Call::of_all_ranks(&first, of.world, buffers).map_err(|error| error.to_string())?;
+    algorithm.supports(&call).map(|()| call)
 }
 
 impl fmt::Display for Arm {

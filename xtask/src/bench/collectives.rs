@@ -4,7 +4,7 @@ use std::process::ExitCode;
 
 use passmuster::{
     algorithms::{self, Algorithm},
-    bench::{Contender, Method, Workload},
+    bench::{Contender, Method, Torch, Workload},
     collective::Collective,
 };
 use xshell::Shell;
@@ -45,13 +45,13 @@ impl Collectives {
         let contenders = self.contenders()?;
         self.session.run(sh, |machine| {
             let worlds = self.session.fitting(&self.worlds, &[2, 4, 6, 8], machine)?;
-            let names: Vec<&str> = contenders.iter().map(|contender| contender.name()).collect();
+            let names: Vec<String> = contenders.iter().map(Contender::name).collect();
             let sizes = match self.hidden() {
                 Some(hidden) => format!("--rows {} --hidden {hidden}", list(&self.rows)),
                 None => format!("--sizes {}", list(&self.sizes)),
             };
             Ok(Task {
-                contenders: contenders.iter().map(|&contender| Contender::from(contender)).collect(),
+                contenders,
                 workloads: self.workloads(&worlds),
                 line: format!("{} --worlds {} {sizes} --contenders {}", self.collective, list(&worlds), names.join(",")),
                 hidden: self.hidden(),
@@ -60,11 +60,17 @@ impl Collectives {
         })
     }
 
-    fn contenders(&self) -> anyhow::Result<Vec<&'static dyn Algorithm>> {
-        let find = |name: &String| algorithms::find(self.collective, name).map_err(anyhow::Error::msg);
+    fn contenders(&self) -> anyhow::Result<Vec<Contender>> {
+        let any = Workload::from(workload(self.collective, 1, 0));
+        let find = |name: &String| Contender::find(&any, name).map_err(anyhow::Error::msg);
         let timed = |algorithm: &dyn Algorithm| algorithm.collective() == self.collective && !algorithm.uses_multicast();
         match &self.contenders {
-            None => Ok(algorithms::all().iter().copied().filter(|&algorithm| timed(algorithm)).collect()),
+            None => {
+                let own = algorithms::all().iter().copied().filter(|&algorithm| timed(algorithm)).map(Contender::from);
+                // A rehearsal has no PyTorch.
+                let torch = Torch::of(&any).iter().filter(|_| !self.session.rehearse).copied().map(Contender::Torch);
+                Ok(own.chain(torch).collect())
+            }
             Some(names) => names.iter().map(find).collect(),
         }
     }

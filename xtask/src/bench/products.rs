@@ -4,7 +4,7 @@ use std::process::ExitCode;
 
 use anyhow::{anyhow, ensure};
 use passmuster::{
-    bench::{Arm, Contender, MatmulWorkload, Method, Multiplier, Scenario, Workload},
+    bench::{Arm, Contender, MatmulWorkload, Method, Multiplier, Scenario, Torch, Workload},
     collective::DType,
     machine::MachineInfo,
 };
@@ -125,9 +125,13 @@ impl AllGatherMatmul {
         let weights = self.n.zip(self.k).map_or_else(|| WEIGHTS.to_vec(), |weights| vec![weights]);
         let shape =
             |world, (n, k), m| MatmulWorkload { scenario: Scenario::AllGatherMatmul, dtype: self.dtype, world, n, k, m, gathered: 0 };
+        let any = Workload::from(shape(1, weights[0], rows[0]));
         let contenders = match &self.contenders {
-            None => Multiplier::all().into_iter().map(Contender::Multiplier).collect(),
-            Some(names) => found(names, &shape(1, weights[0], rows[0]).into())?,
+            None => {
+                let torch = Torch::of(&any).iter().filter(|_| !self.session.rehearse).copied().map(Contender::Torch);
+                Multiplier::all().into_iter().map(Contender::Multiplier).chain(torch).collect()
+            }
+            Some(names) => found(names, &any)?,
         };
         self.session.run(sh, |machine| {
             let world = world(&self.session, self.world, machine)?;

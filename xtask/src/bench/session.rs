@@ -67,7 +67,7 @@ impl Session {
     pub(super) fn run(&self, sh: &Shell, task: impl FnOnce(&MachineInfo) -> anyhow::Result<Task>) -> anyhow::Result<ExitCode> {
         let baseline = self.output.baseline()?;
         let mut workers = Workers::new(&self.machine, self.rehearse);
-        let Some(machine) = workers.machine(&[])? else { return Ok(ExitCode::from(CANNOT_RUN)) };
+        let Some(machine) = workers.machine()? else { return Ok(ExitCode::from(CANNOT_RUN)) };
         if let Some(baseline) = &baseline {
             self.output.comparable(&machine, baseline)?;
         }

@@ -5,7 +5,7 @@ use std::{collections::BTreeMap, fmt};
 use indicatif::ProgressBar;
 use passmuster::{
     algorithms::Algorithm,
-    bench::{Check, CollectiveWorkload, Conditions, Contender, Method, Round, Span, Summary, Timing, Workload},
+    bench::{Check, CollectiveWorkload, Conditions, Contender, How, Method, Place, Round, Span, Summary, Timing, Workload},
     collective::{Collective, DType},
     conformance::{Case, Status},
     machine::Condition,
@@ -59,13 +59,14 @@ pub(crate) fn take(
                         (Contender::Algorithm(algorithm), Workload::Collective(of)) => {
                             let case = case(*algorithm, of).to_string();
                             if !checks.contains_key(&case) {
-                                checks.insert(case.clone(), judge(workers, &contender, &case)?);
+                                checks.insert(case.clone(), judge(workers, *algorithm, &case)?);
                             }
                             checks[&case].clone()
                         }
                         _ => look(workers, &contender, workload)?,
                     };
                     runner.judged(check, reason);
+                    runner.hold(workers)?;
                 }
             }
             runners.push(runner);
@@ -104,7 +105,7 @@ pub(super) fn spans(
         let Some(contender) = contenders.iter().find(|contender| contender.name() == timing.contender) else { continue };
         let Timing { contender: name, workload, method, .. } = timing;
         let request = Request::Spans { contender: name.clone(), workload: *workload, method: *method };
-        match workers.ask(contender.environment(), &request)? {
+        match workers.ask(contender.place(workload), &request)? {
             Ok(Answer::Spans(Ok(ranks))) => spans.push((timing.clone(), ranks)),
             Ok(Answer::Spans(Err(error))) => eprintln!("no trace of {name} at {} {}: {error}", workload.title(), workload.size_name()),
             Ok(_) => eprintln!("no trace of {name}: the bench worker answered something else"),
@@ -115,8 +116,8 @@ pub(super) fn spans(
 }
 
 /// Judges a case, and says why it did not pass.
-fn judge(workers: &mut Workers<'_>, contender: &Contender, case: &str) -> anyhow::Result<(Check, String)> {
-    let (status, reason) = match workers.ask(contender.environment(), &Request::Judge { case: case.into() })? {
+fn judge(workers: &mut Workers<'_>, contender: &dyn Algorithm, case: &str) -> anyhow::Result<(Check, String)> {
+    let (status, reason) = match workers.ask(Place::Machine(contender.environment()), &Request::Judge { case: case.into() })? {
         Ok(Answer::Verdict(verdict)) => {
             let found = verdict.findings.first().map(|finding| format!("{}: {}", finding.property, finding.summary));
             (verdict.status, if verdict.reason.is_empty() { found.unwrap_or_default() } else { verdict.reason })
@@ -130,7 +131,7 @@ fn judge(workers: &mut Workers<'_>, contender: &Contender, case: &str) -> anyhow
 /// Has a contender's results looked at, and says what is wrong with them.
 fn look(workers: &mut Workers<'_>, contender: &Contender, workload: &Workload) -> anyhow::Result<(Check, String)> {
     let request = Request::Check { contender: contender.name(), workload: *workload };
-    let (case, status, reason) = match workers.ask(contender.environment(), &request)? {
+    let (case, status, reason) = match workers.ask(contender.place(workload), &request)? {
         Ok(Answer::Checked(Ok((looked, None)))) => (looked, Status::Pass, String::new()),
         Ok(Answer::Checked(Ok((looked, Some(wrong))))) => (looked, Status::Fail, wrong),
         Ok(Answer::Checked(Err(error))) => ("none".into(), Status::of(&error), error.to_string()),
@@ -164,10 +165,39 @@ impl Runner {
         self.timing.check = Some(check);
     }
 
+    /// Sees whether its gather needs multiprocessors. What goes by the name of copy engines and does is not timed under it.
+    fn hold(&mut self, workers: &mut Workers<'_>) -> anyhow::Result<()> {
+        let Contender::Arm(arm) = self.contender else { return Ok(()) };
+        let by_copy_engines = arm.gather.is_some_and(|gather| gather.name() == "nccl_copy_engine");
+        if !self.runs || (arm.how != How::Gather && !by_copy_engines) {
+            return Ok(());
+        }
+        let request = Request::Held { contender: arm.name(), workload: self.timing.workload };
+        match workers.ask(self.contender.place(&self.timing.workload), &request)? {
+            Ok(Answer::Held(Ok(held))) => {
+                self.timing.held = held;
+                if by_copy_engines && held.is_some_and(|held| !held.in_place) {
+                    self.stop(
+                        Status::NotSupported,
+                        "NCCL gathers by a kernel: it did not get done while blocks held all multiprocessors".into(),
+                    );
+                }
+            }
+            Ok(Answer::Held(Err(error))) => self.stop(Status::of(&error), error.to_string()),
+            Ok(_) => self.stop(Status::InfraError, "the bench worker answered something else".into()),
+            Err(silence) => self.stop(Status::Crash, silence.to_string()),
+        }
+        Ok(())
+    }
+
+    fn stop(&mut self, status: Status, reason: String) {
+        (self.timing.status, self.timing.reason, self.runs) = (status, reason, false);
+    }
+
     fn round(&mut self, workers: &mut Workers<'_>) -> anyhow::Result<()> {
         let Timing { contender, workload, method, .. } = &self.timing;
         let request = Request::Round { contender: contender.clone(), workload: *workload, method: *method };
-        let (status, reason) = match workers.ask(self.contender.environment(), &request)? {
+        let (status, reason) = match workers.ask(self.contender.place(&self.timing.workload), &request)? {
             Ok(Answer::Round(Ok(Round { graph, eager, products, conditions }))) => {
                 self.products.push(products);
                 self.graph.push(graph);
@@ -179,7 +209,7 @@ impl Runner {
             Ok(_) => (Status::InfraError, "the bench worker answered something else".into()),
             Err(silence) => (Status::Crash, silence.to_string()),
         };
-        (self.timing.status, self.timing.reason, self.runs) = (status, reason, false);
+        self.stop(status, reason);
         Ok(())
     }
 

@@ -8,7 +8,7 @@ use std::{
 };
 
 use passmuster::{
-    bench::{Contender, Method, Round, Span, Timer, Workload},
+    bench::{Contender, Held, Method, Round, Span, Timer, Workload},
     conformance::{
         Case, Status, Verdict,
         runner::{self, Settings},
@@ -42,6 +42,8 @@ pub(super) enum Request {
     Judge { case: String },
     /// To look whether what a contender leaves is right.
     Check { contender: String, workload: Workload },
+    /// Whether a gather gets done while blocks hold every multiprocessor.
+    Held { contender: String, workload: Workload },
     /// To time one round.
     Round { contender: String, workload: Workload, method: Method },
     /// What the operations of one call take.
@@ -56,6 +58,7 @@ pub(super) enum Answer {
     Verdict(Verdict),
     /// What was looked at, and what is wrong.
     Checked(Result<(String, Option<String>), MachineError>),
+    Held(Result<Option<Held>, MachineError>),
     Round(Result<Round, MachineError>),
     Spans(Result<Vec<Vec<Span>>, MachineError>),
 }
@@ -99,6 +102,7 @@ fn answer(timer: &mut Timer<'_>, request: Request) -> anyhow::Result<Answer> {
             })
         }
         Request::Check { contender, workload } => Answer::Checked(timer.check(&find(&workload, &contender)?, &workload)),
+        Request::Held { contender, workload } => Answer::Held(timer.held(&find(&workload, &contender)?, &workload)),
         Request::Round { contender, workload, method } => Answer::Round(timer.round(&find(&workload, &contender)?, &workload, &method)),
         Request::Spans { contender, workload, method } => Answer::Spans(timer.spans(&find(&workload, &contender)?, &workload, &method)),
     })

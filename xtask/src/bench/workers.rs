@@ -1,9 +1,12 @@
-//! The workers of `bench`: one live process for each environment that contenders need, of which one works at a time.
+//! The workers of `bench`: one live process for each place that contenders run in, of which one works at a time. Those of PyTorch's operations are
+//! ranks of a script of ours (`ranks.py`), which speaks as the others do.
 
 use std::{
-    collections::BTreeMap,
+    collections::{BTreeMap, btree_map::Entry},
+    env, fs,
     io::{BufRead, BufReader, Write},
-    process::{Child, ChildStdin, Command, Stdio},
+    path::PathBuf,
+    process::{self, Child, ChildStdin, Command, Stdio},
     sync::mpsc::{self, Receiver, RecvTimeoutError},
     thread,
     time::{Duration, Instant},
@@ -11,7 +14,7 @@ use std::{
 
 use anyhow::{Context, bail};
 use passmuster::{
-    bench::Environment,
+    bench::{Place, WITHOUT_MULTICAST},
     conformance::worker::{CANNOT_RUN, FAREWELL, PREFIX},
     machine::{MachineError, MachineInfo},
 };
@@ -22,12 +25,15 @@ use crate::worker::Machine;
 /// After how long without an answer a worker is killed: NCCL's start included.
 const SILENCE: Duration = Duration::from_secs(90);
 
+/// The script of PyTorch's ranks.
+const RANKS: &str = include_str!("ranks.py");
+
 /// Processes that judge and time.
 pub(crate) struct Workers<'a> {
     machine: &'a Machine,
     /// On the emulator.
     rehearse: bool,
-    live: BTreeMap<Environment, Worker>,
+    live: BTreeMap<Place, Worker>,
 }
 
 struct Worker {
@@ -52,12 +58,12 @@ impl<'a> Workers<'a> {
         Workers { machine, rehearse, live: BTreeMap::new() }
     }
 
-    /// The machine, as the worker of an environment knows it. `None` where this machine cannot run any.
+    /// The machine, as a worker without an environment of its own knows it. `None` where this machine cannot run any.
     ///
     /// # Errors
     /// Where the worker ends in another way.
-    pub(crate) fn machine(&mut self, environment: Environment) -> anyhow::Result<Option<MachineInfo>> {
-        match self.ask(environment, &Request::Machine)? {
+    pub(crate) fn machine(&mut self) -> anyhow::Result<Option<MachineInfo>> {
+        match self.ask(Place::Machine(&[]), &Request::Machine)? {
             Ok(Answer::Machine(info)) => Ok(Some(info)),
             Err(Silence::CannotRun) => Ok(None),
             Ok(_) => bail!("the bench worker answered something else"),
@@ -68,29 +74,33 @@ impl<'a> Workers<'a> {
     /// The machine, as all that live know it together: NCCL is known to those that have used it.
     pub(crate) fn together(&mut self) -> MachineInfo {
         let mut together: Option<MachineInfo> = None;
-        for worker in self.live.values_mut() {
+        for (place, worker) in &mut self.live {
             let Ok(Answer::Machine(info)) = worker.ask(&Request::Machine) else { continue };
             let known = together.get_or_insert_with(|| info.clone());
             if known.nccl.is_empty() && !info.nccl.is_empty() {
                 known.nccl = info.nccl;
-                known.notes.extend(info.notes.into_iter().filter(|(name, _)| name == "nccl_library"));
+                known.notes.extend(info.notes.iter().filter(|(name, _)| name == "nccl_library").cloned());
+            }
+            if let Place::Python(_) = place {
+                let news: Vec<_> = info.notes.into_iter().filter(|note| !known.notes.contains(note)).collect();
+                known.notes.extend(news);
             }
         }
         together.unwrap_or_default()
     }
 
-    /// Asks the worker with an environment, which is started where there is none.
+    /// Asks the worker of a place, which is started where there is none.
     ///
     /// # Errors
     /// Where no process can be started. One that gives no answer is no error of ours.
-    pub(super) fn ask(&mut self, environment: Environment, request: &Request) -> anyhow::Result<Result<Answer, Silence>> {
-        if !self.live.contains_key(environment) {
-            self.live.insert(environment, Worker::start(self.machine, self.rehearse, environment)?);
-        }
-        let worker = self.live.get_mut(environment).expect("it is there");
+    pub(super) fn ask(&mut self, place: Place, request: &Request) -> anyhow::Result<Result<Answer, Silence>> {
+        let worker = match self.live.entry(place) {
+            Entry::Occupied(entry) => entry.into_mut(),
+            Entry::Vacant(entry) => entry.insert(Worker::start(command(self.machine, self.rehearse, place)?)?),
+        };
         let answer = worker.ask(request);
         let lost = match &answer {
-            Ok(Answer::Round(Err(error)) | Answer::Spans(Err(error)) | Answer::Checked(Err(error))) => {
+            Ok(Answer::Round(Err(error)) | Answer::Spans(Err(error)) | Answer::Checked(Err(error)) | Answer::Held(Err(error))) => {
                 matches!(error, MachineError::Hang { .. } | MachineError::Fault { .. })
             }
             Ok(Answer::Verdict(verdict)) => verdict.status.voids_device(),
@@ -98,23 +108,46 @@ impl<'a> Workers<'a> {
             Err(_) => true,
         };
         if lost {
-            self.live.remove(environment);
+            self.live.remove(&place);
         }
         Ok(answer)
     }
 }
 
+/// What starts the worker of a place.
+fn command(machine: &Machine, rehearse: bool, place: Place) -> anyhow::Result<Command> {
+    Ok(match place {
+        Place::Machine(environment) => {
+            let mut command = Command::new(env::current_exe()?);
+            command.arg("bench-worker").args(rehearse.then_some("--rehearse")).args(machine.arguments());
+            command.envs(environment.iter().copied());
+            command
+        }
+        Place::Python(world) => {
+            let script = script();
+            fs::write(&script, RANKS).with_context(|| format!("cannot write {}", script.display()))?;
+            let mut command = Command::new("python3");
+            command.arg(script).arg(format!("--world={world}")).envs(WITHOUT_MULTICAST.iter().copied());
+            command
+        }
+    })
+}
+
+impl Drop for Workers<'_> {
+    fn drop(&mut self) {
+        self.live.clear();
+        let _ = fs::remove_file(script());
+    }
+}
+
+/// Where the script of PyTorch's ranks is written.
+fn script() -> PathBuf {
+    env::temp_dir().join(format!("passmuster-ranks-{}.py", process::id()))
+}
+
 impl Worker {
-    fn start(machine: &Machine, rehearse: bool, environment: Environment) -> anyhow::Result<Worker> {
-        let mut child = Command::new(std::env::current_exe()?)
-            .arg("bench-worker")
-            .args(rehearse.then_some("--rehearse"))
-            .args(machine.arguments())
-            .envs(environment.iter().copied())
-            .stdin(Stdio::piped())
-            .stdout(Stdio::piped())
-            .spawn()
-            .context("cannot start the bench worker")?;
+    fn start(mut command: Command) -> anyhow::Result<Worker> {
+        let mut child = command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().context("cannot start the bench worker")?;
         let requests = child.stdin.take();
         let output = BufReader::new(child.stdout.take().expect("it is piped"));
         let (sender, answers) = mpsc::channel();

@@ -1,0 +1,122 @@
+//! Tables of products with all-gathers: a line for each contender, with what it is held against.
+
+use crate::bench::{Estimate, How, Launching, MatmulWorkload, Scenario, Section, Side, Summary, Table, Timing, size, tables::time_of};
+
+impl Section<'_> {
+    /// The table of one way of launching; none where nothing was timed in it.
+    pub(in crate::bench) fn of_products(&self, of: &MatmulWorkload, launching: Launching) -> Option<Table> {
+        let timed =
+            |size: &u64| self.contenders.iter().any(|name| self.at(*size, name).is_some_and(|timing| launching.of(timing).is_some()));
+        self.sizes().any(|size| timed(&size)).then(|| match of.scenario {
+            Scenario::AllGatherMatmul => self.gathering(of, launching),
+            Scenario::Overlap => self.overlapping(launching),
+        })
+    }
+
+    /// Time, over the best of the peers, over the product alone, and rate.
+    fn gathering(&self, of: &MatmulWorkload, launching: Launching) -> Table {
+        let mut rows = Vec::new();
+        for size in self.sizes() {
+            let peer = self.best(size, Side::Peer, launching);
+            let floor = self.at(size, "cublas_lt").and_then(|timing| Some((timing, launching.of(timing)?)));
+            for timing in self.contenders.iter().filter_map(|name| self.at(size, name)) {
+                let times = launching.of(timing).map(|times| (timing, times));
+                let ahead = times.zip(peer).filter(|(ours, _)| ours.0.side() != Side::Part).map(|(ours, peer)| ratio(peer, ours));
+                let over = times.zip(floor).map(|(ours, floor)| ratio(ours, floor));
+                let rate = times.filter(|(_, times)| times.median > 0.0);
+                rows.push(vec![
+                    timing.contender.clone(),
+                    size.to_string(),
+                    time_of(timing, launching),
+                    ahead.unwrap_or_else(nothing),
+                    over.unwrap_or_else(nothing),
+                    rate.map_or_else(nothing, |(_, times)| format!("{:.0}", MatmulWorkload { m: size, ..*of }.teraflops(times.median))),
+                ]);
+            }
+        }
+        let header = ["contender", "M", "us", "ahead of cuBLASLt + NCCL's best", "over cuBLASLt alone", "TFLOP/s"];
+        self.titled(format!("microseconds a call, {}", launching.name()), &header, rows)
+    }
+
+    /// Each alone, one after the other, at once, and how far that is from the longer of the two.
+    fn overlapping(&self, launching: Launching) -> Table {
+        let mut rows = Vec::new();
+        for bytes in self.sizes() {
+            let cell = |name: &str| self.at(bytes, name).map_or_else(nothing, |timing| time_of(timing, launching));
+            for timing in self.contenders.iter().filter_map(|name| self.at(bytes, name)) {
+                let Some(name) = timing.contender.strip_prefix("overlap/") else { continue };
+                let gather = name.split('@').next().unwrap_or_default();
+                let [alone, sequential] = [How::Gather, How::Sequential].map(|how| format!("{}/{gather}", how.name()));
+                let parts = [self.at(bytes, &alone), self.at(bytes, How::Matmul.name())];
+                let ideal = match parts {
+                    [Some(gather), Some(product)] => launching.of(gather).zip(launching.of(product)).and_then(|(a, b)| longer(a, b)),
+                    _ => None,
+                };
+                let judged = timing.is_judged() && parts.into_iter().flatten().all(Timing::is_judged);
+                let both = ideal.as_ref().zip(launching.of(timing));
+                let distance = both.and_then(|(ideal, at_once)| ideal.speed_up_over(at_once).filter(|_| judged && ideal.median > 0.0));
+                let inside = timing.products.as_ref().filter(|_| launching == Launching::Eager);
+                let held = self.at(bytes, &alone).and_then(|timing| timing.held);
+                let yes = |held: bool| if held { "yes" } else { "no" };
+                rows.push(vec![
+                    name.to_owned(),
+                    size(bytes),
+                    cell(&alone),
+                    cell(How::Matmul.name()),
+                    cell(&sequential),
+                    time_of(timing, launching),
+                    inside.map_or_else(nothing, |times| format!("{:.1}", times.median)),
+                    ideal.as_ref().map_or_else(nothing, |ideal| format!("{:.1}", ideal.median)),
+                    distance.map_or_else(nothing, percent),
+                    held.map_or_else(nothing, |held| format!("{} / {}", yes(held.in_place), yes(held.out_of_place))),
+                ]);
+            }
+        }
+        let header = [
+            "gather",
+            "of each rank",
+            "gather alone",
+            "matmul alone",
+            "sequential",
+            "at once",
+            "matmul inside",
+            "ideal",
+            "over ideal",
+            "done while all SMs are held, in / out of place",
+        ];
+        self.titled(format!("microseconds, {}", launching.name()), &header, rows)
+    }
+
+    fn titled(&self, what: String, header: &[&str], rows: Vec<Vec<String>>) -> Table {
+        let header = header.iter().map(|&name| name.to_owned()).collect();
+        Table { title: format!("{}: {what}", self.name()), header, left: 1, rows }
+    }
+}
+
+fn nothing() -> String {
+    "-".into()
+}
+
+/// The longer of the two in each round.
+fn longer(a: &Summary, b: &Summary) -> Option<Summary> {
+    let rounds: Vec<Vec<f64>> = a.rounds.iter().zip(&b.rounds).map(|(a, b)| vec![a.max(*b)]).collect();
+    Summary::of(&rounds)
+}
+
+/// How many times as long the first took as the second. Of what was not judged in the same run it is not said.
+fn ratio((long, theirs): (&Timing, &Summary), (short, ours): (&Timing, &Summary)) -> String {
+    if !(long.is_judged() && short.is_judged()) {
+        return "not judged".into();
+    }
+    let Estimate { value, interval } =
+        ours.speed_up_over(theirs).unwrap_or(Estimate { value: theirs.median / ours.median, interval: None });
+    let noise = interval.map(|(low, high)| format!(" [{low:.2}, {high:.2}]")).unwrap_or_default();
+    format!("{value:.2}x{noise}")
+}
+
+/// By how much a ratio is above 1.
+fn percent(ratio: Estimate) -> String {
+    let of = |ratio: f64| format!("{:+.1} %", 100.0 * (ratio - 1.0));
+    let noise = ratio.interval.map(|(low, high)| format!(" [{}, {}]", of(low), of(high))).unwrap_or_default();
+    format!("{}{noise}", of(ratio.value))
+}
