@@ -5,8 +5,8 @@ use std::{fs, path::Path, time::Duration};
 use passmuster::{
     algorithms::{self, Algorithm, Target},
     bench::{
-        Arm, Check, CollectiveWorkload, Contender, Estimate, How, Late, Launching, MatmulWorkload, Method, Multiplier, Plot, Scenario,
-        Span, Summary, Timer, Timing, Workload, baseline, csv, link_limit, nccl_tests, page, plots, sections, tables, trace,
+        Arm, Check, CollectiveWorkload, Contender, Estimate, Held, How, Late, Launching, MatmulWorkload, Method, Multiplier, Plot,
+        Scenario, Span, Summary, Timer, Timing, Workload, baseline, csv, link_limit, nccl_tests, page, plots, sections, tables, trace,
     },
     collective::{Collective, DType},
     conformance::{Status, report::Record},
@@ -207,6 +207,43 @@ fn tables_are_for_people() {
     insta::assert_snapshot!("tables", text_of(&made_up(1.0), None));
     let markdown: Vec<String> = tables(&made_up(1.0), &h200(), Some(8192)).iter().map(|table| table.markdown()).collect();
     insta::assert_snapshot!("markdown", markdown.join("\n"));
+}
+
+/// Timings of a product's contenders, made up: microseconds of each.
+fn made_up_products(workload: Workload, times: &[(&str, f64)]) -> Vec<Timing> {
+    let drift = [1.00, 1.01, 1.02, 0.99, 0.98, 1.00];
+    let of = |&(contender, time): &(&str, f64)| {
+        let mut timing = Timing::new(contender, workload, Method { calls: 1, ..METHOD });
+        let rounds = |times: f64| drift.map(|drift| vec![times * drift; 10]).to_vec();
+        timing.enter(&rounds(time), &rounds(time + 5.0), None);
+        timing.status = Status::Pass;
+        timing.check = Some(Check { case: "integers, 1024 elements of results, eager and in a graph".into(), status: Status::Pass });
+        timing
+    };
+    times.iter().map(of).collect()
+}
+
+#[test]
+fn products_are_held_against_what_they_could_be() {
+    let h200s = |scenario, m, n, k, gathered| MatmulWorkload { scenario, dtype: DType::BF16, world: 8, n, k, m, gathered }.into();
+    let shape = h200s(Scenario::AllGatherMatmul, 16384, 3584, 8192, 0);
+    let mut timings = made_up_products(
+        shape,
+        &[("cublas_lt", 1211.0), ("matmul", 1250.0), ("nccl_ring+matmul", 1944.0), ("chunked", 1500.0), ("fused", 1280.0)],
+    );
+    timings.extend(made_up_products(shape.with_size(4096), &[("cublas_lt", 325.0), ("nccl_ring+matmul", 562.0), ("fused", 360.0)]));
+    // What was not judged is held against nothing.
+    timings.last_mut().unwrap().check = None;
+    let shape = h200s(Scenario::Overlap, 8192, 8192, 8192, 64 << 20);
+    let arms = [("matmul", 1460.0), ("gather/copy_engine", 1320.0), ("sequential/copy_engine", 2790.0), ("overlap/copy_engine", 1510.0)];
+    let mut overlap = made_up_products(shape, &arms);
+    overlap[1].held = Some(Held { in_place: true, out_of_place: false });
+    overlap[3].products = Summary::of(&[vec![1490.0]]);
+    overlap.push(Timing { status: Status::NotSupported, ..Timing::new("overlap/nccl_copy_engine", shape, METHOD) });
+    timings.extend(overlap);
+    insta::assert_snapshot!(text_of(&timings, None));
+    let page = page(&record_of(timings), None, &[]);
+    assert!(page.contains("done while all SMs are held") && page.contains("M: rows of A, those of all ranks together"), "{page}");
 }
 
 #[test]

@@ -100,6 +100,64 @@ fn what_cannot_be_done_has_no_time() {
     assert!(text(&output.stderr).contains("one_shot_push takes inputs of up to 524288 bytes, not of 1048576"), "{}", text(&output.stderr));
 }
 
+/// If this fails, some way from the command line to the tables of products is broken.
+#[test]
+fn products_are_rehearsed_judged_and_shown() {
+    let folder = Folder::new("products");
+    let [json, html, csv] = ["run.json", "run.html", "run.csv"].map(|name| folder.file(name));
+    let shape = ["--rehearse", "--world", "2", "--m", "16", "--n", "24", "--k", "40", "--rounds", "2"];
+    let mut line = [&["bench", "all_gather_matmul"], &shape[..]].concat();
+    line.extend(["--contenders", "cublas_lt,matmul,nccl_ring+matmul,chunked", "--json", &json, "--html", &html, "--csv", &csv]);
+    let output = run(&line);
+    let (out, error) = (text(&output.stdout), text(&output.stderr));
+    assert_eq!(output.status.code(), Some(0), "{out}\n{error}");
+    assert!(out.contains("all_gather_matmul bf16 N=24 K=40, w=2: microseconds a call, in a graph"), "{out}");
+    // What the emulator does not know is said, and is no pass.
+    assert!(error.contains("not_supported matmul all_gather_matmul bf16 N=24 K=40, w=2, 16: "), "{error}");
+    let record: Record<Timing> = serde_json::from_str(&folder.read("run.json")).unwrap();
+    let statuses: Vec<(Status, bool)> = record.cases.iter().map(|timing| (timing.status, timing.is_judged())).collect();
+    let done = (Status::Pass, true);
+    assert_eq!(statuses, [done, (Status::NotSupported, false), done, done]);
+    assert!(record.cases[3].check.as_ref().unwrap().case.starts_with("integers, "), "{:?}", record.cases[3]);
+    assert!(folder.read("run.html").contains("ahead of cuBLASLt + NCCL"));
+    let refused = run(&["bench", "all_gather_matmul", "--contenders", "cublas"]);
+    assert!(text(&refused.stderr).contains("unknown contender `cublas` of all_gather_matmul: expected one of cublas_lt, matmul, "));
+    let odd = run(&["bench", "all_gather_matmul", "--rehearse", "--world", "3", "--m", "16"]);
+    assert!(text(&odd.stderr).contains("--m 16 does not divide by 3 ranks"), "{}", text(&odd.stderr));
+}
+
+/// If this fails, some way from the command line to the table and trace of overlaps is broken.
+#[test]
+fn overlaps_are_rehearsed_judged_and_traced() {
+    let folder = Folder::new("overlap");
+    let [json, trace] = ["run.json", "trace.json"].map(|name| folder.file(name));
+    let mut line = vec!["bench", "overlap", "--rehearse", "--world", "2", "--m", "16", "--n", "24", "--k", "40", "--dtype", "bf16"];
+    line.extend(["--ag-mb", "0.00390625", "--iters", "4", "--warmup", "2", "--rounds", "2", "--json", &json, "--trace", &trace]);
+    line.extend(["--contenders", "matmul,gather/copy_engine,sequential/copy_engine,overlap/copy_engine,overlap/copy_engine@100"]);
+    let output = run(&line);
+    let (out, error) = (text(&output.stdout), text(&output.stderr));
+    assert_eq!(output.status.code(), Some(0), "{out}\n{error}");
+    assert!(out.contains("overlap bf16 16x24x40, w=2: microseconds, eager") && out.contains("copy_engine@100"), "{out}");
+    let record: Record<Timing> = serde_json::from_str(&folder.read("run.json")).unwrap();
+    assert!(record.cases.iter().all(|timing| timing.status == Status::Pass && timing.is_judged()));
+    let noted: Vec<bool> = record.cases.iter().map(|timing| timing.products.is_some()).collect();
+    assert_eq!(noted, [true, false, true, true, true]);
+    let trace: Value = serde_json::from_str(&folder.read("trace.json")).unwrap();
+    let rows = trace["traceEvents"].as_array().unwrap().iter().filter(|event| event["name"] == "thread_name");
+    let rows: Vec<&str> = rows.map(|event| event["args"]["name"].as_str().unwrap()).collect();
+    assert_eq!(rows, ["stream 0", "stream 1", "stream 0", "stream 1"], "a row for each stream of each rank");
+    let unknown = run(&["bench", "overlap", "--contenders", "overlap/ring"]);
+    assert!(text(&unknown.stderr).contains("unknown contender `overlap/ring` of overlap: expected matmul, gather/NAME"));
+}
+
+/// Where Python has no PyTorch, or that no GPU: if this fails, that is an error, or a time.
+#[test]
+fn without_pytorch_its_operations_are_not_supported() {
+    let output = run(&["bench", "--rehearse", "--worlds", "9", "--sizes", "1K", "--contenders", "torch_one_shot"]);
+    assert_eq!(output.status.code(), Some(3), "{}", text(&output.stderr));
+    assert!(text(&output.stderr).contains("not_supported torch_one_shot all_reduce bf16 sum, w=9, 1 KiB: "), "{}", text(&output.stderr));
+}
+
 #[test]
 fn a_regression_exits_1() {
     let folder = Folder::new("regression");
@@ -161,7 +219,7 @@ fn bad_input_is_said() {
     let twice = run(&["report", &record("h200x4-bench.json"), &record("h200x4-bench.json")]);
     assert_eq!(twice.status.code(), Some(2));
     let said = text(&twice.stderr);
-    assert!(said.contains("one_shot w=2 8192 bytes is in two of the records: --baseline compares runs"), "{said}");
+    assert!(said.contains("one_shot of all_reduce bf16 sum, w=2, 8 KiB is in two of the records: --baseline compares runs"), "{said}");
     let unknown = run(&["bench", "--contenders", "three_shot"]);
     assert_eq!(unknown.status.code(), Some(2));
     let said = text(&unknown.stderr);

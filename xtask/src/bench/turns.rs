@@ -136,7 +136,7 @@ fn look(workers: &mut Workers<'_>, contender: &Contender, workload: &Workload) -
         Ok(Answer::Checked(Ok((looked, Some(wrong))))) => (looked, Status::Fail, wrong),
         Ok(Answer::Checked(Err(error))) => ("none".into(), Status::of(&error), error.to_string()),
         Ok(_) => ("none".into(), Status::InfraError, "the bench worker answered something else".into()),
-        Err(silence) => ("none".into(), Status::Crash, silence.to_string()),
+        Err(silence) => ("none".into(), silence.status(), silence.to_string()),
     };
     Ok((Check { case, status }, reason))
 }
@@ -185,7 +185,7 @@ impl Runner {
             }
             Ok(Answer::Held(Err(error))) => self.stop(Status::of(&error), error.to_string()),
             Ok(_) => self.stop(Status::InfraError, "the bench worker answered something else".into()),
-            Err(silence) => self.stop(Status::Crash, silence.to_string()),
+            Err(silence) => self.stop(silence.status(), silence.to_string()),
         }
         Ok(())
     }
@@ -207,7 +207,7 @@ impl Runner {
             }
             Ok(Answer::Round(Err(error))) => (Status::of(&error), error.to_string()),
             Ok(_) => (Status::InfraError, "the bench worker answered something else".into()),
-            Err(silence) => (Status::Crash, silence.to_string()),
+            Err(silence) => (silence.status(), silence.to_string()),
         };
         self.stop(status, reason);
         Ok(())
@@ -231,10 +231,20 @@ fn link_bytes(contender: &Contender, workload: &Workload) -> Option<u64> {
     algorithm.link_bytes(&call)
 }
 
+impl Silence {
+    fn status(&self) -> Status {
+        match self {
+            Silence::CannotRun | Silence::NoPython(_) => Status::NotSupported,
+            Silence::Lost(_) => Status::Crash,
+        }
+    }
+}
+
 impl fmt::Display for Silence {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Silence::CannotRun => f.write_str("this machine cannot run it"),
+            Silence::NoPython(why) => f.write_str(why),
             Silence::Lost(how) => write!(f, "the bench worker was lost: {how}"),
         }
     }

@@ -48,6 +48,8 @@ struct Worker {
 pub(super) enum Silence {
     /// This machine cannot run it at all.
     CannotRun,
+    /// There is no Python here that could be started, for people.
+    NoPython(String),
     /// The worker died or was killed, for people.
     Lost(String),
 }
@@ -67,7 +69,7 @@ impl<'a> Workers<'a> {
             Ok(Answer::Machine(info)) => Ok(Some(info)),
             Err(Silence::CannotRun) => Ok(None),
             Ok(_) => bail!("the bench worker answered something else"),
-            Err(Silence::Lost(how)) => bail!("the bench worker did not start: {how}"),
+            Err(Silence::Lost(how) | Silence::NoPython(how)) => bail!("the bench worker did not start: {how}"),
         }
     }
 
@@ -96,7 +98,11 @@ impl<'a> Workers<'a> {
     pub(super) fn ask(&mut self, place: Place, request: &Request) -> anyhow::Result<Result<Answer, Silence>> {
         let worker = match self.live.entry(place) {
             Entry::Occupied(entry) => entry.into_mut(),
-            Entry::Vacant(entry) => entry.insert(Worker::start(command(self.machine, self.rehearse, place)?)?),
+            Entry::Vacant(entry) => match (Worker::start(command(self.machine, self.rehearse, place)?), place) {
+                (Ok(worker), _) => entry.insert(worker),
+                (Err(error), Place::Python(_)) => return Ok(Err(Silence::NoPython(format!("{error:#}")))),
+                (Err(error), Place::Machine(_)) => return Err(error),
+            },
         };
         let answer = worker.ask(request);
         let lost = match &answer {
