@@ -136,3 +136,50 @@ impl Job {
         })
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::{sync::Arc, time::Duration};
+
+    use half::bf16;
+
+    use super::*;
+    use crate::{
+        emulator::{Emulator, EmulatorOptions},
+        machine::Machine,
+        plan::{Script, Step},
+    };
+
+    /// What each of two ranks gets.
+    fn drawn(numbers: Numbers) -> Vec<Vec<f64>> {
+        let buffer = copied("a", 8192, 1);
+        let contents = vec![Content::Numbers(vec![buffer.whole()], DType::BF16)];
+        let job = Job { world: 2, buffers: vec![buffer.clone()], contents, plans: Vec::new(), notes_products: false, promises: Vec::new() };
+        let mut machine = Emulator::new(EmulatorOptions::default());
+        let group = machine.open_group(2, &job.buffers).unwrap();
+        let fill = Step::Enqueue { group, stream: 0, plan: Arc::new(job.fill(numbers)) };
+        machine.run(&Script { steps: vec![fill] }, Duration::from_secs(60)).unwrap();
+        let values = |bytes: Vec<u8>| bytes.chunks_exact(2).map(|pair| bf16::from_le_bytes([pair[0], pair[1]]).to_f64()).collect();
+        (0..2).map(|rank| values(machine.read(group, rank, &buffer.whole()).unwrap())).collect()
+    }
+
+    /// If this fails, products are timed on numbers that draw less power, or judged on numbers of which a wrong one is like a right one.
+    #[test]
+    fn numbers_are_normal_or_small_integers_and_other_ones_on_each_rank() {
+        let ranks = drawn(Numbers::Normal);
+        assert!(ranks[0] != ranks[1]);
+        for values in &ranks {
+            let mean = |of: &dyn Fn(f64) -> f64| values.iter().map(|&value| of(value)).sum::<f64>() / values.len() as f64;
+            let (first, second) = (mean(&|value| value), mean(&|value| value * value));
+            assert!(first.abs() < 0.06 && (second - 1.0).abs() < 0.08, "mean {first}, of squares {second}");
+            let within = mean(&|value| f64::from(u8::from(value.abs() < 1.0)));
+            assert!((within - 0.68).abs() < 0.03, "{within} within one standard deviation");
+        }
+        let ranks = drawn(Numbers::Integers);
+        assert!(ranks[0] != ranks[1]);
+        for wanted in -4..=4 {
+            let count = ranks.concat().iter().filter(|&&value| value == f64::from(wanted)).count();
+            assert!((800..1030).contains(&count), "{count} of 8192 are {wanted}");
+        }
+    }
+}

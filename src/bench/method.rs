@@ -355,7 +355,7 @@ fn a_call(ranks: &[f64], method: &Method) -> f64 {
 }
 
 /// What makes a rank late.
-fn delay(late: Late) -> Op {
+pub(super) fn delay(late: Late) -> Op {
     Op::Launch(Launch {
         module: "bench/late".into(),
         entry: "late".into(),
