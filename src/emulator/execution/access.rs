@@ -5,7 +5,7 @@
 
 use super::executor::Executor;
 use super::fault::Trouble;
-use super::registers::{LANES, Row, lanes_of};
+use super::registers::{LANES, Row, lanes_of, row_of};
 use super::warp::Poll;
 use crate::emulator::memory::{self, Author, Init, Owner, Reach};
 use crate::emulator::numerics::{Bf16, F16, F32, F64, Float, Mode};
@@ -14,6 +14,14 @@ use crate::emulator::races::{Effect, Touch};
 
 /// The largest offset that is a place in a window.
 const WINDOW: u64 = 1 << 35;
+
+/// The bits of a value as a register has them, of its bytes and zeros after them.
+#[inline(always)]
+fn extended(ty: Type, bytes: [u8; 16]) -> u128 {
+    let value = u128::from_le_bytes(bytes);
+    let unused = 128 - ty.bits();
+    if ty.is_signed() { ((value << unused) as i128 >> unused) as u128 } else { value }
+}
 
 impl Executor<'_> {
     pub(super) fn rank(&self) -> usize {
@@ -214,19 +222,17 @@ impl Executor<'_> {
             let from = part * width;
             match (destination.class, width) {
                 (Class::Word, 4) if from + 4 <= N => {
-                    let row = std::array::from_fn(|lane| {
+                    let row = row_of(|lane| {
                         let value = &values[lane];
                         u32::from_le_bytes([value[from], value[from + 1], value[from + 2], value[from + 3]])
                     });
                     registers.write::<u32>(destination, lanes, &row);
                 }
                 _ => {
-                    let row = std::array::from_fn(|lane| {
+                    let row = row_of(|lane| {
                         let mut bytes = [0; 16];
                         bytes[..width].copy_from_slice(&values[lane][from..from + width]);
-                        let value = u128::from_le_bytes(bytes);
-                        let unused = 128 - 8 * width as u32;
-                        if ty.is_signed() { ((value << unused) as i128 >> unused) as u128 } else { value }
+                        extended(ty, bytes)
                     });
                     registers.write_wide_bits(destination, lanes, &row);
                 }
@@ -341,15 +347,24 @@ impl Executor<'_> {
         address: Address,
         bytes: u32,
     ) -> Result<(), Trouble> {
+        let width = bytes as usize;
+        if address.base == Base::Zero
+            && self.is_launch_parameter(address.offset as u64)
+            && (address.offset as u64).is_multiple_of(bytes.into())
+            && let Some(value) = self.launch.parameters[address.offset as usize..].get(..width)
+        {
+            // The same for all lanes.
+            for (destination, part) in destinations.iter().zip(value.chunks(ty.bytes() as usize)) {
+                let Some(destination) = *destination else { continue };
+                let mut bytes = [0; 16];
+                bytes[..part.len()].copy_from_slice(part);
+                self.warp.registers.fill(destination, lanes, extended(ty, bytes));
+            }
+            return Ok(());
+        }
         let offsets = self.in_space(Space::Param, address);
         let mut values = [[0; 16]; LANES];
-        let uniform = address.base == Base::Zero;
-        let (first, width) = (lanes.trailing_zeros() as usize, bytes as usize);
         for lane in lanes_of(lanes) {
-            if uniform && lane != first && self.is_launch_parameter(offsets[first]) {
-                values[lane] = values[first];
-                continue;
-            }
             let aligned = offsets[lane].is_multiple_of(bytes.into());
             for (at, value) in (0_u64..).zip(&mut values[lane][..width]) {
                 let byte = self.parameter_byte(offsets[lane].wrapping_add(at), lane).filter(|_| aligned);

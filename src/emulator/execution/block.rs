@@ -105,6 +105,8 @@ impl Common {
 pub(super) struct Block {
     pub(super) common: Common,
     pub(super) warps: Vec<Warp>,
+    /// Those that can run, as bits.
+    pub(super) able: u32,
 }
 
 impl Block {
@@ -118,12 +120,12 @@ impl Block {
         module: &'m Module,
         woken: &mut dyn FnMut(usize),
     ) -> Result<Option<Threads>, (usize, &'m Operation, Trouble)> {
-        let barrier = self.common.barriers[id as usize];
-        if !barrier.busy || !self.is_complete(&barrier) {
+        let barrier = &self.common.barriers[id as usize];
+        if !barrier.busy || !self.is_complete(barrier) {
             return Ok(None);
         }
         let mut waited = [0; MOST_WARPS];
-        self.common.barriers[id as usize] = Barrier::default();
+        let barrier = std::mem::take(&mut self.common.barriers[id as usize]);
         self.common.completed += 1;
         let holding: u32 = barrier.holding.iter().map(|lanes| lanes.count_ones()).sum();
         let arrived: u32 = barrier.arrived.iter().map(|lanes| lanes.count_ones()).sum();

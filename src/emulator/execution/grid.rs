@@ -203,7 +203,8 @@ impl Grid {
         };
         let threads = launch.threads();
         let warps = (0..threads.div_ceil(32)).map(|warp| Warp::new(&launch.program.module, launch.entry, (threads - warp * 32).min(32)));
-        let block = Block { common: Common::new(index as u32, at, shared), warps: warps.collect() };
+        let able = u32::MAX >> (32 - threads.div_ceil(32).min(32));
+        let block = Block { common: Common::new(index as u32, at, shared), warps: warps.collect(), able };
         self.candidates.extend((0..block.warps.len()).map(|warp| (slot, warp)));
         self.blocks[slot] = Some(block);
         self.started += 1;
@@ -275,9 +276,11 @@ impl Grid {
             block.common.actor = Some(races.begin_block(operation, block.common.index, launch.threads() as usize));
         }
         let mut left = quantum;
+        let mut ended = false;
+        let mut able = block.able;
         let candidates = &mut self.candidates;
         loop {
-            let Block { common, warps } = &mut *block;
+            let Block { common, warps, .. } = &mut *block;
             let mut executor = Executor {
                 memory: &mut *memory,
                 races: races.as_deref_mut(),
@@ -294,7 +297,8 @@ impl Grid {
             };
             let event = executor.run(&mut left)?;
             let mut wake = |warp: usize| {
-                if warp != index && !candidates.contains(&(slot, warp)) {
+                if able >> warp & 1 == 0 {
+                    able |= 1 << warp;
                     candidates.push((slot, warp));
                 }
             };
@@ -307,6 +311,7 @@ impl Grid {
                 Event::Barrier(id) => complete(block, launch, id, races.as_deref_mut(), &mut wake)?,
                 Event::Cluster => complete_cluster(block, races.as_deref_mut(), &mut wake),
                 Event::Ended => {
+                    ended = true;
                     for id in 0..BARRIERS as u32 {
                         complete(block, launch, id, races.as_deref_mut(), &mut wake)?;
                     }
@@ -316,8 +321,10 @@ impl Grid {
         }
         if !block.warps[index].is_runnable() {
             self.candidates.swap_remove(chosen);
+            able &= !(1 << index);
         }
-        if block.warps.iter().all(|warp| warp.live == 0) {
+        block.able = able;
+        if ended && block.warps.iter().all(|warp| warp.live == 0) {
             self.end_block(slot, memory, races);
         }
         Ok(turn)
