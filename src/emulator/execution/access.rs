@@ -44,7 +44,7 @@ impl Executor<'_> {
     /// Where a space starts in each lane's generic addresses.
     fn start_of(&mut self, space: Space) -> Row<u64> {
         match space {
-            Space::Shared => [self.block.shared; LANES],
+            Space::Shared | Space::SharedCluster => [self.block.shared; LANES],
             Space::Param => [self.launch.parameter_address; LANES],
             Space::Local => *self.local(),
             Space::Global | Space::Const | Space::Generic => [0; LANES],
@@ -72,13 +72,17 @@ impl Executor<'_> {
     pub(super) fn addresses(&mut self, space: Space, address: Address, lanes: u32, bytes: u32) -> Result<Row<u64>, Trouble> {
         let mut addresses = self.in_space(space, address);
         if !matches!(space, Space::Global | Space::Const | Space::Generic) {
-            let starts = self.start_of(space);
-            for (address, start) in addresses.iter_mut().zip(&starts) {
-                // Far offsets would reach other windows.
-                let near = (*address as i64).unsigned_abs() < WINDOW;
-                *address = start.wrapping_add(if near { *address } else { (WINDOW - 1) & !u64::from(bytes - 1) });
+            if space == Space::SharedCluster {
+                addresses = addresses.map(|address| self.block.member.generic(address));
+            } else {
+                let starts = self.start_of(space);
+                for (address, start) in addresses.iter_mut().zip(&starts) {
+                    // Far offsets would reach other windows.
+                    let near = (*address as i64).unsigned_abs() < WINDOW;
+                    *address = start.wrapping_add(if near { *address } else { (WINDOW - 1) & !u64::from(bytes - 1) });
+                }
             }
-            if space == Space::Shared && self.block.shared == 0 {
+            if matches!(space, Space::Shared | Space::SharedCluster) && self.block.shared == 0 {
                 let lane = lanes.trailing_zeros();
                 let error = self.memory.load::<1>(memory::Address(addresses[lane as usize]), self.launch.program.rank);
                 return Err(Trouble::Access(Some(lane), error.err().ok_or_else(|| Trouble::unsupported("shared memory of no bytes"))?));
@@ -97,10 +101,60 @@ impl Executor<'_> {
     pub(super) fn convert_address(&mut self, lanes: u32, space: Space, to_space: bool, d: Register, a: Operand) {
         let starts = self.start_of(space);
         let mut values = self.warp.registers.bits(a);
+        let member = &self.block.member;
         for (value, start) in values.iter_mut().zip(starts) {
-            *value = if to_space { value.wrapping_sub(start) } else { value.wrapping_add(start) };
+            *value = match (space, to_space) {
+                (Space::SharedCluster, false) => member.generic(*value),
+                (Space::SharedCluster, true) => match member.place(*value) {
+                    Some((rank, offset)) if rank != member.rank => member.address(rank, offset),
+                    _ => value.wrapping_sub(start),
+                },
+                (_, true) => value.wrapping_sub(start),
+                (_, false) => value.wrapping_add(start),
+            };
         }
         self.warp.registers.write_bits(d, lanes, &values);
+    }
+
+    /// `mapa`.
+    pub(super) fn map_to_block(&mut self, lanes: u32, space: Space, d: Register, address: Address, rank: Operand) -> Result<(), Trouble> {
+        let places = self.places_in_cluster(lanes, space, address)?;
+        let ranks = self.warp.registers.bits(rank);
+        let member = &self.block.member;
+        let mut values = [0; LANES];
+        for lane in lanes_of(lanes) {
+            let (rank, offset) = (ranks[lane] as u32, places[lane].1);
+            let Some(start) = member.shared.get(rank as usize) else {
+                let why = format!("block {rank} of the cluster: it has {}", member.shared.len());
+                return Err(Trouble::Cluster { lane: lane as u32, why });
+            };
+            values[lane] = if space == Space::Generic { start + offset } else { member.address(rank, offset) };
+        }
+        self.warp.registers.write_bits(d, lanes, &values);
+        Ok(())
+    }
+
+    /// `getctarank`.
+    pub(super) fn block_of_address(&mut self, lanes: u32, space: Space, d: Register, address: Address) -> Result<(), Trouble> {
+        let places = self.places_in_cluster(lanes, space, address)?;
+        self.warp.registers.write::<u32>(d, lanes, &places.map(|(rank, _)| rank));
+        Ok(())
+    }
+
+    /// Rank of the block and offset in its shared memory of each lane's address.
+    fn places_in_cluster(&self, lanes: u32, space: Space, address: Address) -> Result<Row<(u32, u64)>, Trouble> {
+        let addresses = self.in_space(space, address);
+        let member = &self.block.member;
+        let mut places = [(0, 0); LANES];
+        for lane in lanes_of(lanes) {
+            let generic = if space == Space::Generic { addresses[lane] } else { member.generic(addresses[lane]) };
+            let none = || Trouble::Cluster {
+                lane: lane as u32,
+                why: format!("{} is in no shared memory of the cluster", memory::Address(generic)),
+            };
+            places[lane] = member.place(generic).ok_or_else(none)?;
+        }
+        Ok(places)
     }
 
     /// `isspacep`.
@@ -116,14 +170,15 @@ impl Executor<'_> {
                 variables.into_iter().any(|(variable, &start)| variable.space == Space::Const && is(start))
             };
             let local = self.warp.local.as_ref().is_some_and(|local| is(local[lane]));
-            let (shared, param) = (is(self.block.shared), is(self.launch.parameter_address));
+            let (shared, param) = (self.block.member.place(address), is(self.launch.parameter_address));
             let found = match space {
-                Space::Shared => shared,
+                Space::Shared => shared.is_some_and(|(rank, _)| rank == self.block.member.rank),
+                Space::SharedCluster => shared.is_some(),
                 Space::Param => param,
                 Space::Local => local,
                 Space::Const => constant(),
                 Space::Global | Space::Generic => {
-                    !shared && !param && !local && !constant() && self.memory.resolve(memory::Address(address), 0, rank).is_ok()
+                    shared.is_none() && !param && !local && !constant() && self.memory.resolve(memory::Address(address), 0, rank).is_ok()
                 }
             };
             holds |= u32::from(found) << lane;
@@ -476,7 +531,7 @@ impl Executor<'_> {
         let (mut changed, mut wrote) = (false, 0);
         for lane in lanes_of(lanes) {
             let address = memory::Address(addresses[lane]);
-            let global = !(self.block.shared != 0 && addresses[lane] >> 36 == self.block.shared >> 36);
+            let global = self.block.member.place(addresses[lane]).is_none();
             let failed = |error| Trouble::Access(Some(lane as u32), error);
             old[lane] = self.memory.load(address, rank).map_err(failed)?;
             let mut new = old[lane];

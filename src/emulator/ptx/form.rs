@@ -134,6 +134,7 @@ impl<'f, 't> Form<'f, 't> {
             ("local", Space::Local),
             ("shared", Space::Shared),
             ("shared::cta", Space::Shared),
+            ("shared::cluster", Space::SharedCluster),
         ];
         self.one_of(&spellings).unwrap_or(Space::Generic)
     }
@@ -304,7 +305,7 @@ impl<'f, 't> Form<'f, 't> {
         if let Some(declared) = self.names.register(name, operand.at)? {
             // A 32-bit register reaches what is small; elsewhere addresses have 64 bits.
             let bits = declared.ty.bits();
-            let small = matches!(space, Space::Shared | Space::Local | Space::Param | Space::Const);
+            let small = matches!(space, Space::Shared | Space::SharedCluster | Space::Local | Space::Param | Space::Const);
             if bits == 64 || (bits == 32 && small) {
                 return Ok(Address { base: Base::Register(declared.register), offset });
             }
@@ -313,10 +314,32 @@ impl<'f, 't> Form<'f, 't> {
             return Err(PtxError::Operand { place: operand.at.into(), instruction: self.written(), found, expected });
         }
         let symbol = self.symbol(name, operand.at)?;
-        if symbol.space != space {
+        // What is a block's own is also of its cluster.
+        let of_cluster = (symbol.space, space) == (Space::Shared, Space::SharedCluster);
+        if symbol.space != space && !of_cluster {
             let found = format!("`{}` of space .{}", shortened(name), symbol.space);
             let expected = format!("one of space .{space}");
             return Err(PtxError::Operand { place: operand.at.into(), instruction: self.written(), found, expected });
+        }
+        Ok(Address { base: symbol.base, offset: offset.wrapping_add(symbol.offset as i64) })
+    }
+
+    /// A place in shared memory, without brackets: a register of type `ty`, or a variable where `variables` says so.
+    pub(super) fn place(&mut self, ty: Type, variables: bool) -> Result<Address, PtxError> {
+        let operand = self.operand("an address")?;
+        let (name, offset) = match operand.kind {
+            OperandKind::Name(name, None) => (name, 0),
+            OperandKind::NamePlus(name, offset) => (name, offset),
+            _ => return Err(self.operand_error(operand, "a register or a variable in shared memory")),
+        };
+        if self.names.register(name, operand.at)?.is_some() && offset == 0 {
+            return Ok(Address { base: Base::Register(self.register_of(operand, name, ty, false)?), offset: 0 });
+        }
+        let symbol = self.symbol(name, operand.at)?;
+        if symbol.space != Space::Shared || !variables {
+            return Err(
+                self.operand_error(operand, format!("a register{}", if variables { " or a variable in shared memory" } else { "" }))
+            );
         }
         Ok(Address { base: symbol.base, offset: offset.wrapping_add(symbol.offset as i64) })
     }

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use super::{
     clock::{Clock, Place},
-    release::{Level, Sight},
+    release::{Level, Sight, Who},
     views::Views,
 };
 
@@ -45,8 +45,17 @@ pub(super) struct Actor {
     pub(super) operation: u32,
     /// Index in the grid; 0 for what is no launch.
     pub(super) block: u32,
+    /// Number of its cluster among those of the operation.
+    pub(super) cluster: u32,
     pub(super) rank: u16,
     pub(super) place: Place,
+}
+
+impl Actor {
+    /// The actor of this number as a thread.
+    pub(super) fn who(&self, actor: u32, thread: u16) -> Who {
+        Who { rank: self.rank, actor, cluster: (self.operation, self.cluster), thread }
+    }
 }
 
 /// Lanes of each of a block's warps.

@@ -7,7 +7,7 @@ use super::{
     actors::Actor,
     clock::Clock,
     finding::{Assumption, Class, Found, Key, Missing, Side},
-    release::{Deeds, Level, Sight, Who},
+    release::{Deeds, Level, Sight},
     shadow::{PAGE, Record},
     views::{View, Views},
 };
@@ -214,7 +214,7 @@ impl Races {
 
 /// How far the scopes of two accesses must reach.
 fn apart(earlier: &Record, later: &Record, actors: &[Actor]) -> Level {
-    let who = |record: &Record| Who { rank: actors[record.actor as usize].rank, actor: record.actor, thread: 0 };
+    let who = |record: &Record| actors[record.actor as usize].who(record.actor, 0);
     who(earlier).apart(who(later))
 }
 

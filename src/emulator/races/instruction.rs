@@ -155,7 +155,7 @@ impl Races {
     }
 
     fn who(&self, at: At, lane: usize) -> Who {
-        Who { rank: self.actors[at.actor.0 as usize].rank, actor: at.actor.0, thread: (at.warp * 32 + lane) as u16 }
+        self.actors[at.actor.0 as usize].who(at.actor.0, (at.warp * 32 + lane) as u16)
     }
 
     /// A lane's strong read takes what is there to be taken.

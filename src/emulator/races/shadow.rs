@@ -286,7 +286,7 @@ mod tests {
 
     #[test]
     fn a_vector_is_one_location_until_it_is_written_apart() {
-        let who = |thread| Who { rank: 0, actor: 1, thread };
+        let who = |thread| Who { rank: 0, actor: 1, cluster: (0, 0), thread };
         let fresh =
             |offset, elements, state| Location { offset, bytes: 4, elements, state, last: (who(0), Level::System), components: Vec::new() };
         let states = |page: &Page| (0..8).map(|at| page.location(at * 4, 4).map_or(0, |location| location.state)).collect::<Vec<_>>();

@@ -4,6 +4,7 @@ use super::*;
 use crate::emulator::memory::{Address, Init, Memory, Owner};
 use crate::emulator::ptx;
 
+mod clusters;
 mod instructions;
 mod kernels;
 mod multimem;

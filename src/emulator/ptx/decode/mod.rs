@@ -274,6 +274,8 @@ fn instruction(f: &mut Form<'_, '_>) -> Result<Instruction, PtxError> {
         "st" => data::st(f),
         "cvta" => data::cvta(f),
         "isspacep" => data::isspacep(f),
+        "mapa" => data::mapa(f),
+        "getctarank" => data::getctarank(f),
         "cvt" => data::cvt(f),
         op @ ("add" | "sub" | "mul" | "div" | "rem" | "min" | "max") => arithmetic::binary(f, op),
         "mad" => arithmetic::mad(f),

@@ -205,7 +205,7 @@ pub(super) fn atomic(f: &mut Form<'_, '_>, returns: bool) -> Result<Instruction,
     use Semantics::*;
     let semantics: &[Semantics] = if returns { &[Relaxed, Acquire, Release, AcquireRelease] } else { &[Relaxed, Release] };
     let access = f.access(semantics, ATOMIC_SCOPE)?;
-    if !matches!(access.space, Space::Global | Space::Shared | Space::Generic) {
+    if !matches!(access.space, Space::Global | Space::Shared | Space::SharedCluster | Space::Generic) {
         return Err(f.combination(format!("space .{}", access.space), "one of .global, .shared"));
     }
     let op = f.required(AtomicOp::ALL)?;
