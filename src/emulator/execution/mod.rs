@@ -33,7 +33,7 @@
 //! What the ISA leaves open of it, and how that was read, is at the head of [`multimem`].
 //!
 //! # Not here
-//! Clusters whose size a launch chooses, what crosses them asynchronously (mbarriers, bulk copies, multicast), multimem of 8-bit formats, approximations that have no reference (sin, cos, tanh, those in f64 and in
+//! Clusters whose size a launch chooses, what crosses them asynchronously (mbarriers, bulk copies, multicast), approximations that have no reference (sin, cos, tanh, those in f64 and in
 //! halves). They are [`Fault::UnsupportedInstruction`] when executed, or [`Fault::BadLaunch`].
 
 mod access;

@@ -19,6 +19,8 @@ pub(super) struct Form<'f, 't> {
     pub(super) callable: &'f HashMap<&'t str, usize>,
     /// The module's functions as far as calls need them, by index.
     pub(super) functions: &'f [Function],
+    /// What the module is for.
+    targets: &'f [&'t str],
     /// Whether it stands in a kernel.
     pub(super) in_entry: bool,
     pub(super) instruction: &'f syntax::Instruction<'t>,
@@ -29,12 +31,12 @@ pub(super) struct Form<'f, 't> {
 impl<'f, 't> Form<'f, 't> {
     pub(super) fn new(
         names: &'f mut Names<'t>,
-        (globals, callable): (&'f HashMap<&'t str, Symbol>, &'f HashMap<&'t str, usize>),
+        (globals, callable, targets): (&'f HashMap<&'t str, Symbol>, &'f HashMap<&'t str, usize>, &'f [&'t str]),
         functions: &'f [Function],
         in_entry: bool,
         instruction: &'f syntax::Instruction<'t>,
     ) -> Form<'f, 't> {
-        Form { names, globals, callable, functions, in_entry, instruction, taken: 0, next: 0 }
+        Form { names, globals, callable, functions, targets, in_entry, instruction, taken: 0, next: 0 }
     }
 
     /// The opcode with all modifiers, as written.
@@ -74,6 +76,15 @@ impl<'f, 't> Form<'f, 't> {
             OperandKind::Pair(a, b) => format!("`{}|{}`", shortened(a), shortened(b)),
         };
         PtxError::Operand { place: operand.at.into(), instruction: self.written(), found, expected: expected.to_string() }
+    }
+
+    /// That the module is for one of these targets. `what` needs one of them.
+    pub(super) fn needs_target(&self, what: impl ToString, allowed: &[&str]) -> Result<(), PtxError> {
+        if self.targets.iter().any(|target| allowed.contains(target)) {
+            return Ok(());
+        }
+        let found = format!("{} for target {}", what.to_string(), shortened(&self.targets.join(", ")));
+        Err(self.combination(found, format!("one of {}", allowed.join(", "))))
     }
 
     /// Ends the decoding: nothing may be left.

@@ -200,7 +200,7 @@ fn a_compiled_kernel_passes_on_its_neighbours_memory() {
         .map(|at| {
             let (block, thread) = (at / 32, at % 32);
             let total = if block % 2 == 0 { 64 << 16 } else { 0 };
-            ((block ^ 1) * 32 + 31 - thread) * 3 + total + (1 << 24) + ((block % 2 ^ 1) << 28)
+            ((block ^ 1) * 32 + 31 - thread) * 3 + total + (1 << 24) + (((block % 2) ^ 1) << 28)
         })
         .collect();
     assert_eq!(compiled(text).unwrap(), (expected, 0));
