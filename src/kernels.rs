@@ -1,6 +1,10 @@
 //! The compiled kernels, embedded: what is validated is what ships. `cargo xtask kernels` writes them.
 
-use std::{borrow::Cow, collections::BTreeMap};
+use std::{
+    borrow::Cow,
+    collections::{BTreeMap, HashSet},
+    sync::{Arc, LazyLock, OnceLock},
+};
 
 use crate::plan::{Build, Launch};
 
@@ -133,16 +137,28 @@ impl Module {
     }
 }
 
+/// Entries of each embedded module's release and checked build, found when first asked for: every launch of every script is held against them.
+static ENTRIES: LazyLock<Vec<[OnceLock<HashSet<&'static str>>; 2]>> =
+    LazyLock::new(|| MODULES.iter().map(|_| Default::default()).collect());
+
 /// The PTX that launches refer to: the embedded modules, of which some may be replaced, as by a mutant, and others added.
 #[derive(Clone, Default)]
 pub struct Library {
-    replaced: BTreeMap<(String, Build), Cow<'static, str>>,
+    replaced: BTreeMap<(String, Build), Arc<Replaced>>,
+}
+
+/// What stands in a module's place.
+struct Replaced {
+    ptx: Cow<'static, str>,
+    entries: HashSet<String>,
 }
 
 impl Library {
     /// Replaces one module's PTX, or adds a module where there is none of that name.
     pub fn replace(&mut self, module: &str, build: Build, ptx: impl Into<Cow<'static, str>>) {
-        self.replaced.insert((module.into(), build), ptx.into());
+        let ptx = ptx.into();
+        let entries = entries(&ptx).map(str::to_owned).collect();
+        self.replaced.insert((module.into(), build), Arc::new(Replaced { ptx, entries }));
     }
 
     /// The PTX of a module.
@@ -150,16 +166,9 @@ impl Library {
     /// # Errors
     /// Names the modules there are.
     pub fn ptx(&self, module: &str, build: Build) -> Result<&str, String> {
-        if let Some(ptx) = self.replaced.get(&(module.to_owned(), build)) {
-            return Ok(ptx);
-        }
-        let found = MODULES.iter().find(|m| m.name == module).ok_or_else(|| {
-            let names: Vec<&str> = MODULES.iter().map(|m| m.name).collect();
-            format!("unknown kernel module `{module}`: expected one of {}", names.join(", "))
-        })?;
-        match build {
-            Build::Release => Ok(found.release),
-            Build::Checked => found.checked.ok_or_else(|| format!("kernel module `{module}` has no checked build")),
+        match self.replaced(module, build) {
+            Some(replaced) => Ok(&replaced.ptx),
+            None => embedded(module, build).map(|(_, ptx)| ptx),
         }
     }
 
@@ -168,12 +177,39 @@ impl Library {
     /// # Errors
     /// Names the module and the entries it has.
     pub fn check(&self, launch: &Launch) -> Result<(), String> {
-        let ptx = self.ptx(&launch.module, launch.build)?;
-        if entries(ptx).any(|entry| entry == launch.entry) {
+        let Launch { module, build, entry, .. } = launch;
+        let is_there = match self.replaced(module, *build) {
+            Some(replaced) => replaced.entries.contains(entry),
+            None => {
+                let (index, ptx) = embedded(module, *build)?;
+                let known = &ENTRIES[index][usize::from(*build == Build::Checked)];
+                known.get_or_init(|| entries(ptx).collect()).contains(entry.as_str())
+            }
+        };
+        if is_there {
             return Ok(());
         }
-        let known: Vec<&str> = entries(ptx).collect();
-        Err(format!("kernel `{}` is not in the PTX of `{}`, which has {}", launch.entry, launch.module, known.join(", ")))
+        let known: Vec<&str> = entries(self.ptx(module, *build)?).collect();
+        Err(format!("kernel `{entry}` is not in the PTX of `{module}`, which has {}", known.join(", ")))
+    }
+
+    fn replaced(&self, module: &str, build: Build) -> Option<&Replaced> {
+        // Most libraries replace nothing.
+        let replaced = if self.replaced.is_empty() { None } else { self.replaced.get(&(module.to_owned(), build)) };
+        replaced.map(Arc::as_ref)
+    }
+}
+
+/// An embedded module's place in [`MODULES`], and its PTX.
+fn embedded(module: &str, build: Build) -> Result<(usize, &'static str), String> {
+    let index = MODULES.iter().position(|m| m.name == module).ok_or_else(|| {
+        let names: Vec<&str> = MODULES.iter().map(|m| m.name).collect();
+        format!("unknown kernel module `{module}`: expected one of {}", names.join(", "))
+    })?;
+    let Module { release, checked, .. } = MODULES[index];
+    match build {
+        Build::Release => Ok((index, release)),
+        Build::Checked => checked.map(|ptx| (index, ptx)).ok_or_else(|| format!("kernel module `{module}` has no checked build")),
     }
 }
 

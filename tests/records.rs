@@ -172,6 +172,48 @@ fn times(collective: &str, name: &str) -> String {
     format!("{table}\nGeometric mean {mean:.2}x, least {least:.2}x.")
 }
 
+/// The times of products with the all-gather of A, as a table: cuBLASLt alone on the gathered A, our plain product, the best of NCCL's all-gathers before
+/// cuBLASLt, and our best, in one run.
+fn products(name: &str) -> String {
+    let bench = record(name);
+    let mut shapes: BTreeMap<(u64, u64, u64), Vec<(String, f64)>> = BTreeMap::new();
+    for case in bench["cases"].as_array().into_iter().flatten() {
+        let Some(median) = case["microseconds"]["median"].as_f64() else { continue };
+        let [n, k, m] = ["n", "k", "m"].map(|key| case["workload"][key].as_u64().unwrap());
+        shapes.entry((n, k, m)).or_default().push((case["contender"].as_str().unwrap_or_default().into(), median));
+    }
+    let mut table =
+        String::from("| N, K | M | cuBLASLt alone | our product alone | NCCL, then cuBLASLt | ours | ahead | over cuBLASLt alone |\n");
+    table.push_str("|---|---|---|---|---|---|---|---|\n");
+    let (mut ahead, mut plain) = (Vec::new(), Vec::new());
+    for ((n, k, m), times) in shapes {
+        let of = |name: &str| times.iter().find(|(contender, _)| contender == name).expect("it was timed").1;
+        let least = |is: &dyn Fn(&str) -> bool| {
+            times.iter().filter(|(contender, _)| is(contender)).min_by(|a, b| a.1.total_cmp(&b.1)).cloned().unwrap_or_default()
+        };
+        let (library, own) = (of("cublas_lt"), of("matmul"));
+        let (_, theirs) = least(&|name| name.starts_with("nccl_"));
+        let (name, ours) = least(&|name| !name.starts_with("nccl_") && !["cublas_lt", "matmul"].contains(&name));
+        ahead.push(theirs / ours);
+        plain.push(library / own);
+        let _ = writeln!(
+            table,
+            "| {n}, {k} | {m} | {library:.0} | {own:.0} | {theirs:.0} | {ours:.0} ({name}) | {:.2}x | {:.2} |",
+            theirs / ours,
+            ours / library
+        );
+    }
+    let mean = |ratios: &[f64]| (ratios.iter().map(|ratio| ratio.ln()).sum::<f64>() / ratios.len() as f64).exp();
+    let least = |ratios: &[f64]| ratios.iter().copied().fold(f64::INFINITY, f64::min);
+    format!(
+        "{table}\nAhead: geometric mean {:.2}x, least {:.2}x. Our product alone is {:.2}x as fast as cuBLASLt's as a geometric mean, {:.2}x at least.",
+        mean(&ahead),
+        least(&ahead),
+        mean(&plain),
+        least(&plain)
+    )
+}
+
 /// If this fails, the plot in the README is not of the record. `cargo xtask report fixtures/records/h200x4-bench.json --plot DIR` draws it again.
 #[test]
 fn the_readme_s_plot_is_of_the_record() {
@@ -199,6 +241,7 @@ fn the_readme_quotes_the_records() {
         of("reduce_scatter"),
         of("all_to_all"),
         times("all_gather", "h200x2-bench-all_gather.json"),
+        products("h200x2-bench-all_gather_matmul.json"),
     ];
     assert!(all.iter().all(|text| stands(text)), "README.md should say:\n{}", all.join("\n\n"));
 }

@@ -592,6 +592,7 @@ impl<'a> Schedule<'a> {
     fn place(&self, standing: &Standing) -> String {
         let Standing { block, warp, lanes, what, at, .. } = standing;
         let what = match what {
+            Doing::Barrier { id: Doing::CLUSTER } => "waits at the barrier of its cluster".into(),
             Doing::Barrier { id } => format!("waits at barrier {id}"),
             Doing::Lanes => "waits for other lanes".into(),
             Doing::Polling { address } => format!("polls {}", self.memory.describe(Address(*address))),

@@ -5,7 +5,7 @@
 
 use super::executor::Executor;
 use super::fault::Trouble;
-use super::registers::{LANES, Row, lanes_of};
+use super::registers::{LANES, Row, lanes_of, row_of};
 use super::warp::Poll;
 use crate::emulator::memory::{self, Author, Init, Owner, Reach};
 use crate::emulator::numerics::{Bf16, F16, F32, F64, Float, Mode};
@@ -14,6 +14,14 @@ use crate::emulator::races::{Effect, Touch};
 
 /// The largest offset that is a place in a window.
 const WINDOW: u64 = 1 << 35;
+
+/// The bits of a value as a register has them, of its bytes and zeros after them.
+#[inline(always)]
+fn extended(ty: Type, bytes: [u8; 16]) -> u128 {
+    let value = u128::from_le_bytes(bytes);
+    let unused = 128 - ty.bits();
+    if ty.is_signed() { ((value << unused) as i128 >> unused) as u128 } else { value }
+}
 
 impl Executor<'_> {
     pub(super) fn rank(&self) -> usize {
@@ -36,7 +44,7 @@ impl Executor<'_> {
     /// Where a space starts in each lane's generic addresses.
     fn start_of(&mut self, space: Space) -> Row<u64> {
         match space {
-            Space::Shared => [self.block.shared; LANES],
+            Space::Shared | Space::SharedCluster => [self.block.shared; LANES],
             Space::Param => [self.launch.parameter_address; LANES],
             Space::Local => *self.local(),
             Space::Global | Space::Const | Space::Generic => [0; LANES],
@@ -64,13 +72,17 @@ impl Executor<'_> {
     pub(super) fn addresses(&mut self, space: Space, address: Address, lanes: u32, bytes: u32) -> Result<Row<u64>, Trouble> {
         let mut addresses = self.in_space(space, address);
         if !matches!(space, Space::Global | Space::Const | Space::Generic) {
-            let starts = self.start_of(space);
-            for (address, start) in addresses.iter_mut().zip(&starts) {
-                // Far offsets would reach other windows.
-                let near = (*address as i64).unsigned_abs() < WINDOW;
-                *address = start.wrapping_add(if near { *address } else { (WINDOW - 1) & !u64::from(bytes - 1) });
+            if space == Space::SharedCluster {
+                addresses = addresses.map(|address| self.block.member.generic(address));
+            } else {
+                let starts = self.start_of(space);
+                for (address, start) in addresses.iter_mut().zip(&starts) {
+                    // Far offsets would reach other windows.
+                    let near = (*address as i64).unsigned_abs() < WINDOW;
+                    *address = start.wrapping_add(if near { *address } else { (WINDOW - 1) & !u64::from(bytes - 1) });
+                }
             }
-            if space == Space::Shared && self.block.shared == 0 {
+            if matches!(space, Space::Shared | Space::SharedCluster) && self.block.shared == 0 {
                 let lane = lanes.trailing_zeros();
                 let error = self.memory.load::<1>(memory::Address(addresses[lane as usize]), self.launch.program.rank);
                 return Err(Trouble::Access(Some(lane), error.err().ok_or_else(|| Trouble::unsupported("shared memory of no bytes"))?));
@@ -89,10 +101,60 @@ impl Executor<'_> {
     pub(super) fn convert_address(&mut self, lanes: u32, space: Space, to_space: bool, d: Register, a: Operand) {
         let starts = self.start_of(space);
         let mut values = self.warp.registers.bits(a);
+        let member = &self.block.member;
         for (value, start) in values.iter_mut().zip(starts) {
-            *value = if to_space { value.wrapping_sub(start) } else { value.wrapping_add(start) };
+            *value = match (space, to_space) {
+                (Space::SharedCluster, false) => member.generic(*value),
+                (Space::SharedCluster, true) => match member.place(*value) {
+                    Some((rank, offset)) if rank != member.rank => member.address(rank, offset),
+                    _ => value.wrapping_sub(start),
+                },
+                (_, true) => value.wrapping_sub(start),
+                (_, false) => value.wrapping_add(start),
+            };
         }
         self.warp.registers.write_bits(d, lanes, &values);
+    }
+
+    /// `mapa`.
+    pub(super) fn map_to_block(&mut self, lanes: u32, space: Space, d: Register, address: Address, rank: Operand) -> Result<(), Trouble> {
+        let places = self.places_in_cluster(lanes, space, address)?;
+        let ranks = self.warp.registers.bits(rank);
+        let member = &self.block.member;
+        let mut values = [0; LANES];
+        for lane in lanes_of(lanes) {
+            let (rank, offset) = (ranks[lane] as u32, places[lane].1);
+            let Some(start) = member.shared.get(rank as usize) else {
+                let why = format!("block {rank} of the cluster: it has {}", member.shared.len());
+                return Err(Trouble::Cluster { lane: lane as u32, why });
+            };
+            values[lane] = if space == Space::Generic { start + offset } else { member.address(rank, offset) };
+        }
+        self.warp.registers.write_bits(d, lanes, &values);
+        Ok(())
+    }
+
+    /// `getctarank`.
+    pub(super) fn block_of_address(&mut self, lanes: u32, space: Space, d: Register, address: Address) -> Result<(), Trouble> {
+        let places = self.places_in_cluster(lanes, space, address)?;
+        self.warp.registers.write::<u32>(d, lanes, &places.map(|(rank, _)| rank));
+        Ok(())
+    }
+
+    /// Rank of the block and offset in its shared memory of each lane's address.
+    fn places_in_cluster(&self, lanes: u32, space: Space, address: Address) -> Result<Row<(u32, u64)>, Trouble> {
+        let addresses = self.in_space(space, address);
+        let member = &self.block.member;
+        let mut places = [(0, 0); LANES];
+        for lane in lanes_of(lanes) {
+            let generic = if space == Space::Generic { addresses[lane] } else { member.generic(addresses[lane]) };
+            let none = || Trouble::Cluster {
+                lane: lane as u32,
+                why: format!("{} is in no shared memory of the cluster", memory::Address(generic)),
+            };
+            places[lane] = member.place(generic).ok_or_else(none)?;
+        }
+        Ok(places)
     }
 
     /// `isspacep`.
@@ -108,14 +170,15 @@ impl Executor<'_> {
                 variables.into_iter().any(|(variable, &start)| variable.space == Space::Const && is(start))
             };
             let local = self.warp.local.as_ref().is_some_and(|local| is(local[lane]));
-            let (shared, param) = (is(self.block.shared), is(self.launch.parameter_address));
+            let (shared, param) = (self.block.member.place(address), is(self.launch.parameter_address));
             let found = match space {
-                Space::Shared => shared,
+                Space::Shared => shared.is_some_and(|(rank, _)| rank == self.block.member.rank),
+                Space::SharedCluster => shared.is_some(),
                 Space::Param => param,
                 Space::Local => local,
                 Space::Const => constant(),
                 Space::Global | Space::Generic => {
-                    !shared && !param && !local && !constant() && self.memory.resolve(memory::Address(address), 0, rank).is_ok()
+                    shared.is_none() && !param && !local && !constant() && self.memory.resolve(memory::Address(address), 0, rank).is_ok()
                 }
             };
             holds |= u32::from(found) << lane;
@@ -214,19 +277,17 @@ impl Executor<'_> {
             let from = part * width;
             match (destination.class, width) {
                 (Class::Word, 4) if from + 4 <= N => {
-                    let row = std::array::from_fn(|lane| {
+                    let row = row_of(|lane| {
                         let value = &values[lane];
                         u32::from_le_bytes([value[from], value[from + 1], value[from + 2], value[from + 3]])
                     });
                     registers.write::<u32>(destination, lanes, &row);
                 }
                 _ => {
-                    let row = std::array::from_fn(|lane| {
+                    let row = row_of(|lane| {
                         let mut bytes = [0; 16];
                         bytes[..width].copy_from_slice(&values[lane][from..from + width]);
-                        let value = u128::from_le_bytes(bytes);
-                        let unused = 128 - 8 * width as u32;
-                        if ty.is_signed() { ((value << unused) as i128 >> unused) as u128 } else { value }
+                        extended(ty, bytes)
                     });
                     registers.write_wide_bits(destination, lanes, &row);
                 }
@@ -341,15 +402,24 @@ impl Executor<'_> {
         address: Address,
         bytes: u32,
     ) -> Result<(), Trouble> {
+        let width = bytes as usize;
+        if address.base == Base::Zero
+            && self.is_launch_parameter(address.offset as u64)
+            && (address.offset as u64).is_multiple_of(bytes.into())
+            && let Some(value) = self.launch.parameters[address.offset as usize..].get(..width)
+        {
+            // The same for all lanes.
+            for (destination, part) in destinations.iter().zip(value.chunks(ty.bytes() as usize)) {
+                let Some(destination) = *destination else { continue };
+                let mut bytes = [0; 16];
+                bytes[..part.len()].copy_from_slice(part);
+                self.warp.registers.fill(destination, lanes, extended(ty, bytes));
+            }
+            return Ok(());
+        }
         let offsets = self.in_space(Space::Param, address);
         let mut values = [[0; 16]; LANES];
-        let uniform = address.base == Base::Zero;
-        let (first, width) = (lanes.trailing_zeros() as usize, bytes as usize);
         for lane in lanes_of(lanes) {
-            if uniform && lane != first && self.is_launch_parameter(offsets[first]) {
-                values[lane] = values[first];
-                continue;
-            }
             let aligned = offsets[lane].is_multiple_of(bytes.into());
             for (at, value) in (0_u64..).zip(&mut values[lane][..width]) {
                 let byte = self.parameter_byte(offsets[lane].wrapping_add(at), lane).filter(|_| aligned);
@@ -461,7 +531,7 @@ impl Executor<'_> {
         let (mut changed, mut wrote) = (false, 0);
         for lane in lanes_of(lanes) {
             let address = memory::Address(addresses[lane]);
-            let global = !(self.block.shared != 0 && addresses[lane] >> 36 == self.block.shared >> 36);
+            let global = self.block.member.place(addresses[lane]).is_none();
             let failed = |error| Trouble::Access(Some(lane as u32), error);
             old[lane] = self.memory.load(address, rank).map_err(failed)?;
             let mut new = old[lane];

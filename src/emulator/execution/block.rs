@@ -1,8 +1,13 @@
 //! A block: its warps, its shared memory and its barriers.
 //!
+//! Blocks of a cluster start together, and each knows where the shared memory of the others is ([`Member`]). The cluster's barrier is for all
+//! threads of it that have not ended.
+//!
 //! Barriers count threads. A barrier of all threads is complete when all that have not ended are there: as on hardware, threads that ended
 //! do not count. One of a given number counts the lanes that are there, and with each warp that is there its lanes that have ended or
 //! never were, as the ISA counts whole warps.
+
+use std::sync::Arc;
 
 use super::fault::Trouble;
 use super::warp::{Waiting, Warp};
@@ -29,6 +34,40 @@ struct Barrier {
     busy: bool,
 }
 
+/// In addresses of `.shared::cluster`, where the rank of the block is, with one added: a block's own offsets, which are such addresses too, have
+/// zero there.
+const RANK: u32 = 24;
+
+/// A block's place in its cluster.
+#[derive(Clone, Debug)]
+pub(super) struct Member {
+    /// Its rank: `%cluster_ctarank`.
+    pub(super) rank: u32,
+    /// Generic address of the shared memory of each block by rank, or 0.
+    pub(super) shared: Arc<[u64]>,
+}
+
+impl Member {
+    /// The generic address of one of `.shared::cluster`. What is of no block of the cluster is beyond the end of this block's memory.
+    pub(super) fn generic(&self, address: u64) -> u64 {
+        let block = (address >> RANK).checked_sub(1).and_then(|rank| self.shared.get(usize::try_from(rank).ok()?));
+        let own = || self.shared[self.rank as usize].wrapping_add(if address >> 32 == 0 { address } else { u32::MAX.into() });
+        block.map_or_else(own, |start| start + (address & ((1 << RANK) - 1)))
+    }
+
+    /// The rank of the block whose shared memory a generic address is in, and the offset.
+    pub(super) fn place(&self, generic: u64) -> Option<(u32, u64)> {
+        let within = |start: u64| start != 0 && generic.checked_sub(start).is_some_and(|offset| offset < 1 << RANK);
+        let rank = self.shared.iter().position(|&start| within(start))?;
+        Some((rank as u32, generic - self.shared[rank]))
+    }
+
+    /// The address in `.shared::cluster` of an offset of a block.
+    pub(super) fn address(&self, rank: u32, offset: u64) -> u64 {
+        u64::from(rank + 1) << RANK | offset
+    }
+}
+
 /// What a block has besides warps.
 #[derive(Debug)]
 pub(super) struct Common {
@@ -36,8 +75,11 @@ pub(super) struct Common {
     pub(super) index: u32,
     /// Its coordinates.
     pub(super) at: [u32; 3],
+    /// Number of its cluster.
+    pub(super) cluster: u32,
     /// Generic address of its shared memory, or 0.
     pub(super) shared: u64,
+    pub(super) member: Member,
     /// Who it is to the race check, where there is one.
     pub(super) actor: Option<ActorId>,
     barriers: [Barrier; BARRIERS],
@@ -49,12 +91,14 @@ pub(super) struct Common {
 }
 
 impl Common {
-    pub(super) fn new(index: u32, at: [u32; 3], shared: u64) -> Common {
+    pub(super) fn new(index: u32, at: [u32; 3], cluster: u32, member: Member) -> Common {
         let threads = [0; MOST_WARPS];
         Common {
             index,
             at,
-            shared,
+            cluster,
+            shared: member.shared[member.rank as usize],
+            member,
             actor: None,
             barriers: [Barrier::default(); BARRIERS],
             completed: 0,
@@ -85,9 +129,13 @@ impl Common {
         Ok(())
     }
 
-    /// Lanes arrive at the barrier of the cluster, which has this block alone.
-    pub(super) fn arrive_at_cluster(&mut self, warp: usize, lanes: u32) {
+    /// Lanes arrive at the barrier of the cluster. Once they have, they must wait before they arrive again.
+    pub(super) fn arrive_at_cluster(&mut self, warp: usize, lanes: u32) -> Result<(), Trouble> {
+        if (self.cluster_arrived[warp] | self.cluster_passed[warp]) & lanes != 0 {
+            return Err(Trouble::BarrierOperands("a thread arrives at the cluster's barrier again and has not waited there".into()));
+        }
         self.cluster_arrived[warp] |= lanes;
+        Ok(())
     }
 
     /// Whether lanes may pass the barrier of the cluster, and lets them.
@@ -105,31 +153,27 @@ impl Common {
 pub(super) struct Block {
     pub(super) common: Common,
     pub(super) warps: Vec<Warp>,
+    /// Those that can run, as bits.
+    pub(super) able: u32,
 }
 
 impl Block {
-    /// Completes a barrier if all are there. Calls `woken` for the warps that go on, and returns the threads that waited.
+    /// Completes a barrier if all are there, and returns the threads that waited and now go on.
     ///
     /// # Errors
     /// The warp and the operation at which the barrier was misused.
-    pub(super) fn complete<'m>(
-        &mut self,
-        id: u32,
-        module: &'m Module,
-        woken: &mut dyn FnMut(usize),
-    ) -> Result<Option<Threads>, (usize, &'m Operation, Trouble)> {
-        let barrier = self.common.barriers[id as usize];
-        if !barrier.busy || !self.is_complete(&barrier) {
+    pub(super) fn complete<'m>(&mut self, id: u32, module: &'m Module) -> Result<Option<Threads>, (usize, &'m Operation, Trouble)> {
+        let barrier = &self.common.barriers[id as usize];
+        if !barrier.busy || !self.is_complete(barrier) {
             return Ok(None);
         }
         let mut waited = [0; MOST_WARPS];
-        self.common.barriers[id as usize] = Barrier::default();
+        let barrier = std::mem::take(&mut self.common.barriers[id as usize]);
         self.common.completed += 1;
         let holding: u32 = barrier.holding.iter().map(|lanes| lanes.count_ones()).sum();
         let arrived: u32 = barrier.arrived.iter().map(|lanes| lanes.count_ones()).sum();
         for (index, warp) in self.warps.iter_mut().enumerate() {
             let mut aligned_at = None;
-            let mut wakes = false;
             for group in 0..warp.groups.len() {
                 let Warp { groups, registers, .. } = warp;
                 let group = &mut groups[group];
@@ -155,10 +199,6 @@ impl Block {
                 group.waiting = Waiting::No;
                 group.pc += 1;
                 waited[index] |= group.lanes;
-                wakes = true;
-            }
-            if wakes {
-                woken(index);
             }
         }
         Ok(Some(waited))
@@ -174,23 +214,29 @@ impl Block {
         }
     }
 
-    /// Completes the barrier of the cluster if all have arrived; returns whether they have.
-    pub(super) fn complete_cluster(&mut self, woken: &mut dyn FnMut(usize)) -> bool {
+    /// Whether all threads that have not ended have arrived at the barrier of the cluster, and whether any has.
+    pub(super) fn at_cluster(&self) -> (bool, bool) {
+        let arrived = &self.common.cluster_arrived;
+        let all = self.warps.iter().zip(arrived).all(|(warp, arrived)| warp.live & !arrived == 0);
+        (all, arrived.iter().any(|lanes| *lanes != 0))
+    }
+
+    /// The barrier of the cluster is complete: returns the warps that waited and now go on, as bits.
+    pub(super) fn complete_cluster(&mut self) -> u32 {
         let Common { cluster_arrived: arrived, cluster_passed: passed, completed, .. } = &mut self.common;
-        let none = arrived.iter().all(|lanes| *lanes == 0);
-        if none || !self.warps.iter().zip(&*arrived).all(|(warp, arrived)| warp.live & !arrived == 0) {
-            return false;
-        }
         *completed += 1;
         passed.iter_mut().zip(&*arrived).for_each(|(passed, arrived)| *passed |= arrived);
         *arrived = [0; MOST_WARPS];
-        for (index, warp) in self.warps.iter_mut().enumerate() {
-            let mut waiting = warp.groups.iter_mut().filter(|group| group.waiting == Waiting::Cluster).peekable();
-            if waiting.peek().is_some() {
-                waiting.for_each(|group| group.waiting = Waiting::No);
-                woken(index);
+        let mut woken = 0;
+        for (index, group) in
+            self.warps.iter_mut().enumerate().flat_map(|(index, warp)| warp.groups.iter_mut().map(move |group| (index, group)))
+        {
+            // Who waits there and has not arrived goes on waiting.
+            if group.waiting == Waiting::Cluster && passed[index] & group.lanes == group.lanes {
+                group.waiting = Waiting::No;
+                woken |= 1 << index;
             }
         }
-        true
+        woken
     }
 }

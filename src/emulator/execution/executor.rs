@@ -225,6 +225,8 @@ impl Executor<'_> {
                 self.convert_address(lanes, space, to_space, destination, source);
             }
             I::IsSpace { space, destination, source } => self.is_space(lanes, space, destination, source),
+            I::MapToBlock { space, destination, address, rank } => self.map_to_block(lanes, space, destination, address, rank)?,
+            I::BlockOfAddress { space, destination, address } => self.block_of_address(lanes, space, destination, address)?,
             I::IntegerUnary { op, ty, destination, a } => registers.integer_unary(lanes, op, ty, destination, a)?,
             I::FloatUnary { op, ty, precision, ftz, destination, a } => {
                 registers.float_unary(lanes, (op, ty, precision, ftz), destination, a)?;
@@ -266,7 +268,7 @@ impl Executor<'_> {
             }
             I::BarrierArrive { barrier, threads, .. } => return self.barrier(group, lanes, 0, barrier, Some(threads), false),
             I::BarrierCluster { kind: ClusterBarrier::Arrive(semantics), .. } => {
-                self.block.arrive_at_cluster(self.warp_index, lanes);
+                self.block.arrive_at_cluster(self.warp_index, lanes)?;
                 let warp = self.warp_index;
                 if let Some((races, actor)) = self.watch() {
                     races.arrive_at_cluster(actor, warp, lanes, semantics == Semantics::Release);

@@ -75,6 +75,14 @@ pub enum Fault {
         /// What is wrong with them.
         why: String,
     },
+    /// Shared memory of a block that the cluster does not have, or an address of none of its blocks.
+    #[error("{place}: {why}")]
+    Cluster {
+        /// Where.
+        place: Box<Place>,
+        /// What is wrong.
+        why: String,
+    },
     /// A lane executes an operation of a warp with a member mask that it is not in.
     #[error("{place}: the lane is not in its own member mask {mask:#010x}")]
     NotInMask {
@@ -121,6 +129,7 @@ pub(super) enum Trouble {
     Trap(u32),
     DivergentBarrier(u32),
     BarrierOperands(String),
+    Cluster { lane: u32, why: String },
     NotInMask { lane: u32, mask: u32 },
     BranchIndex { lane: u32, index: u32, targets: usize },
     StackOverflow,
@@ -149,6 +158,7 @@ impl Trouble {
             Trouble::Trap(lane) => Fault::Trap { place: of(Some(lane)) },
             Trouble::DivergentBarrier(barrier) => Fault::DivergentBarrier { place: of(None), barrier },
             Trouble::BarrierOperands(why) => Fault::BarrierOperands { place: of(None), why },
+            Trouble::Cluster { lane, why } => Fault::Cluster { place: of(Some(lane)), why },
             Trouble::NotInMask { lane, mask } => Fault::NotInMask { place: of(Some(lane)), mask },
             Trouble::BranchIndex { lane, index, targets } => Fault::BranchIndex { place: of(Some(lane)), index, targets },
             Trouble::StackOverflow => Fault::StackOverflow { place: of(None) },

@@ -3,7 +3,7 @@
 use std::hash::{Hash, Hasher};
 use std::sync::Arc;
 
-use super::block::{BARRIERS, Block, Common, MOST_WARPS};
+use super::block::{BARRIERS, Block, Common, MOST_WARPS, Member};
 use super::executor::{Event, Executor, place};
 use super::fault::Fault;
 use super::multimem::{MultimemReduction, Reducer};
@@ -11,7 +11,7 @@ use super::program::Program;
 use super::warp::{Frame, Waiting, Warp};
 use crate::emulator::memory::{Address, Init, Memory, Owner};
 use crate::emulator::ptx::{Function, LaunchBounds, Position, SourceLine};
-use crate::emulator::races::{OperationId, Races};
+use crate::emulator::races::{ActorId, OperationId, Races};
 
 /// Shape of a launch.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -30,6 +30,9 @@ const MOST_SHARED: u64 = 227 * 1024;
 /// The most local memory of a thread, in bytes, of all frames that its calls may have: that of compute capability 5.0 and later.
 const MOST_LOCAL: u64 = 512 * 1024;
 
+/// The most blocks of a cluster of a launch that does not ask for more, as none here does.
+const MOST_IN_CLUSTER: u32 = 8;
+
 /// Threads that are resident at once, as on 132 multiprocessors of 2048. Blocks past it start as others end, in order.
 const RESIDENT_THREADS: u32 = 132 * 2048;
 
@@ -40,6 +43,8 @@ pub(super) struct Launch {
     pub(super) entry: usize,
     pub(super) name: Arc<str>,
     pub(super) shape: Shape,
+    /// Blocks of a cluster along x, y and z.
+    pub(super) cluster: [u32; 3],
     pub(super) parameters: Vec<u8>,
     /// Generic address of the parameters.
     pub(super) parameter_address: u64,
@@ -57,6 +62,16 @@ impl Launch {
     /// Bytes of static shared memory.
     pub(super) fn static_shared(&self) -> u64 {
         self.function().shared_bytes.into()
+    }
+
+    /// Whether clusters were asked for: here, by the kernel itself.
+    pub(super) fn is_explicit_cluster(&self) -> bool {
+        self.function().bounds.required_cluster.is_some()
+    }
+
+    /// Blocks of a cluster.
+    fn members(&self) -> usize {
+        self.cluster.iter().product::<u32>() as usize
     }
 
     fn threads(&self) -> u32 {
@@ -83,7 +98,7 @@ pub struct Turn {
 /// What a group of lanes does.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Doing {
-    /// It waits at a barrier of its block; barrier 16 is that of the cluster.
+    /// It waits at a barrier of its block, or of its cluster, which is barrier [`Doing::CLUSTER`].
     Barrier {
         /// The barrier.
         id: u32,
@@ -97,6 +112,11 @@ pub enum Doing {
     },
     /// It can run.
     Running,
+}
+
+impl Doing {
+    /// The barrier of the cluster.
+    pub const CLUSTER: u32 = BARRIERS as u32;
 }
 
 /// Where lanes of a warp stand.
@@ -121,9 +141,9 @@ pub struct Standing {
 pub struct Grid {
     launch: Launch,
     reducer: Reducer,
-    /// Resident blocks; ended ones leave a hole, which the next one takes.
+    /// Resident blocks, cluster by cluster; ended ones leave a hole. Where a whole cluster has ended, the next one takes its place.
     blocks: Vec<Option<Block>>,
-    /// Blocks that have been started, of all.
+    /// Clusters that have been started, of all.
     started: u64,
     total: u64,
     /// Warps that can run: slot of the block, and warp.
@@ -140,11 +160,11 @@ impl Grid {
     ///
     /// # Errors
     /// [`Fault::BadLaunch`] for an unknown entry or one that is no kernel, parameters of another size, a shape with a zero, blocks of more
-    /// than 1024 threads or than the entry allows, clusters of more than one block, and more shared or local memory than there is.
+    /// than 1024 threads or than the entry allows, a grid that the entry's clusters do not divide, clusters of more than eight blocks, and more shared or local memory than there is.
     pub fn new(program: Arc<Program>, entry: &str, shape: Shape, parameters: &[u8], memory: &mut Memory) -> Result<Grid, Fault> {
         let index = program.entry(entry)?;
         let function = &program.module.functions[index];
-        let threads = check(function, shape).map_err(|why| Fault::BadLaunch(format!("{entry}: {why}")))?;
+        let (threads, cluster) = check(function, shape).map_err(|why| Fault::BadLaunch(format!("{entry}: {why}")))?;
         let bad = |why: String| Err(Fault::BadLaunch(format!("{entry}: {why}")));
         if parameters.len() != function.input_bytes as usize {
             return bad(format!("{} bytes of parameters: expected {}", parameters.len(), function.input_bytes));
@@ -167,18 +187,20 @@ impl Grid {
             entry: index,
             name: entry.into(),
             shape,
+            cluster,
             parameters: parameters.to_vec(),
             parameter_address: parameter_address.0,
             shared_bytes,
             program,
         };
-        let total = shape.grid.iter().map(|&size| u64::from(size)).product();
-        let resident = u64::from(RESIDENT_THREADS / threads.next_multiple_of(32)).min(total) as usize;
+        let members = launch.members();
+        let total = shape.grid.iter().map(|&size| u64::from(size)).product::<u64>() / members as u64;
+        let resident = (u64::from(RESIDENT_THREADS / threads.next_multiple_of(32)) / members as u64).min(total) as usize;
         let (reducer, blocks, candidates) = (Reducer::default(), Vec::new(), Vec::new());
         let mut grid = Grid { launch, reducer, blocks, started: 0, total, candidates, live_blocks: 0, operation: None };
-        for slot in 0..resident {
-            grid.blocks.push(None);
-            grid.start_block(slot, memory);
+        grid.blocks.resize_with(resident * members, || None);
+        for place in 0..resident {
+            grid.start_cluster(place * members, memory);
         }
         Ok(grid)
     }
@@ -189,25 +211,37 @@ impl Grid {
         Grid { reducer: Reducer::new(reduction, seed), ..self }
     }
 
-    fn start_block(&mut self, slot: usize, memory: &mut Memory) {
+    /// Starts the next cluster, with its first block in this slot.
+    fn start_cluster(&mut self, first: usize, memory: &mut Memory) {
         let launch = &self.launch;
-        let index = self.started;
+        let clusters = [0, 1, 2].map(|axis| launch.shape.grid[axis] / launch.cluster[axis]);
+        let corner = coordinates(self.started, clusters);
         let [width, height, _] = launch.shape.grid.map(u64::from);
-        let at = [index % width, index / width % height, index / (width * height)].map(|at| at as u32);
-        let shared = match launch.shared_bytes {
+        let members = (0..launch.members() as u64).map(|rank| {
+            let within = coordinates(rank, launch.cluster);
+            let at = [0, 1, 2].map(|axis| corner[axis] * launch.cluster[axis] + within[axis]);
+            (at, (u64::from(at[0]) + width * (u64::from(at[1]) + height * u64::from(at[2]))) as u32)
+        });
+        let members: Vec<([u32; 3], u32)> = members.collect();
+        let shared = members.iter().map(|(_, index)| match launch.shared_bytes {
             0 => 0,
             bytes => {
                 let name = format!("shared memory ({}, block {index})", launch.name);
                 memory.allocate(Owner::new(launch.program.rank, 0, name), bytes, Init::Uninitialised).0
             }
-        };
+        });
+        let shared: Arc<[u64]> = shared.collect();
         let threads = launch.threads();
-        let warps = (0..threads.div_ceil(32)).map(|warp| Warp::new(&launch.program.module, launch.entry, (threads - warp * 32).min(32)));
-        let block = Block { common: Common::new(index as u32, at, shared), warps: warps.collect() };
-        self.candidates.extend((0..block.warps.len()).map(|warp| (slot, warp)));
-        self.blocks[slot] = Some(block);
+        for (rank, (at, index)) in members.into_iter().enumerate() {
+            let warps =
+                (0..threads.div_ceil(32)).map(|warp| Warp::new(&launch.program.module, launch.entry, (threads - warp * 32).min(32)));
+            let common = Common::new(index, at, self.started as u32, Member { rank: rank as u32, shared: shared.clone() });
+            let block = Block { common, warps: warps.collect(), able: u32::MAX >> (32 - threads.div_ceil(32).min(32)) };
+            self.candidates.extend((0..block.warps.len()).map(|warp| (first + rank, warp)));
+            self.blocks[first + rank] = Some(block);
+            self.live_blocks += 1;
+        }
         self.started += 1;
-        self.live_blocks += 1;
     }
 
     /// Warps that can run: slot of the block, and warp of the block. [`Grid::turn`] picks one of these.
@@ -268,22 +302,26 @@ impl Grid {
         }
         let chosen = pick(self.candidates.len());
         let (slot, index) = self.candidates[chosen];
-        let launch = &self.launch;
-        let Some(block) = &mut self.blocks[slot] else { return Ok(turn) };
+        let Grid { launch, reducer, blocks, candidates, .. } = self;
+        let launch = &*launch;
+        let of_cluster = slot / launch.members() * launch.members();
+        let of_cluster = of_cluster..of_cluster + launch.members();
+        let Some(block) = &mut blocks[slot] else { return Ok(turn) };
         block.warps[index].begin_turn();
         if let (None, Some(races), Some(operation)) = (block.common.actor, races.as_deref_mut(), self.operation) {
-            block.common.actor = Some(races.begin_block(operation, block.common.index, launch.threads() as usize));
+            let Common { index, cluster, .. } = block.common;
+            block.common.actor = Some(races.begin_block(operation, index, cluster, launch.threads() as usize));
         }
         let mut left = quantum;
-        let candidates = &mut self.candidates;
-        loop {
-            let Block { common, warps } = &mut *block;
+        let mut ended = false;
+        while let Some(block) = &mut blocks[slot] {
+            let Block { common, warps, .. } = &mut *block;
             let mut executor = Executor {
                 memory: &mut *memory,
                 races: races.as_deref_mut(),
                 launch,
                 block: common,
-                reducer: &mut self.reducer,
+                reducer,
                 warp: &mut warps[index],
                 warp_index: index,
                 now,
@@ -292,32 +330,33 @@ impl Grid {
                 pc: 0,
                 polled: None,
             };
-            let event = executor.run(&mut left)?;
-            let mut wake = |warp: usize| {
-                if warp != index && !candidates.contains(&(slot, warp)) {
-                    candidates.push((slot, warp));
-                }
-            };
-            match event {
+            match executor.run(&mut left)? {
                 Event::Spent => {
                     turn.polled = false;
                     break;
                 }
                 Event::Idle => break,
-                Event::Barrier(id) => complete(block, launch, id, races.as_deref_mut(), &mut wake)?,
-                Event::Cluster => complete_cluster(block, races.as_deref_mut(), &mut wake),
+                Event::Barrier(id) => {
+                    let woken = complete(block, launch, id, races.as_deref_mut())?;
+                    wake(block, slot, woken, candidates);
+                }
+                Event::Cluster => complete_cluster(&mut blocks[of_cluster.clone()], of_cluster.start, races.as_deref_mut(), candidates),
                 Event::Ended => {
+                    ended = true;
                     for id in 0..BARRIERS as u32 {
-                        complete(block, launch, id, races.as_deref_mut(), &mut wake)?;
+                        let woken = complete(block, launch, id, races.as_deref_mut())?;
+                        wake(block, slot, woken, candidates);
                     }
-                    complete_cluster(block, races.as_deref_mut(), &mut wake);
+                    complete_cluster(&mut blocks[of_cluster.clone()], of_cluster.start, races.as_deref_mut(), candidates);
                 }
             }
         }
+        let Some(block) = &mut blocks[slot] else { return Ok(turn) };
         if !block.warps[index].is_runnable() {
-            self.candidates.swap_remove(chosen);
+            candidates.swap_remove(chosen);
+            block.able &= !(1 << index);
         }
-        if block.warps.iter().all(|warp| warp.live == 0) {
+        if ended && block.warps.iter().all(|warp| warp.live == 0) {
             self.end_block(slot, memory, races);
         }
         Ok(turn)
@@ -332,8 +371,10 @@ impl Grid {
             }
             free(&block, memory);
         }
-        if self.started < self.total {
-            self.start_block(slot, memory);
+        let members = self.launch.members();
+        let first = slot / members * members;
+        if self.started < self.total && self.blocks[first..first + members].iter().all(Option::is_none) {
+            self.start_cluster(first, memory);
         }
     }
 
@@ -350,7 +391,7 @@ impl Grid {
                 for group in groups {
                     let (what, pc) = match (group.waiting, group.polled) {
                         (Waiting::Barrier(id), _) => (Doing::Barrier { id }, group.pc),
-                        (Waiting::Cluster, _) => (Doing::Barrier { id: BARRIERS as u32 }, group.pc),
+                        (Waiting::Cluster, _) => (Doing::Barrier { id: Doing::CLUSTER }, group.pc),
                         (Waiting::Lanes, _) => (Doing::Lanes, group.pc),
                         (Waiting::No, Some(address)) => (Doing::Polling { address }, group.pc.saturating_sub(1)),
                         (Waiting::No, None) => (Doing::Running, group.pc),
@@ -388,23 +429,48 @@ impl Hasher for Digest {
     }
 }
 
-/// Completes a barrier if all are there.
-fn complete(block: &mut Block, launch: &Launch, id: u32, races: Option<&mut Races>, wake: &mut dyn FnMut(usize)) -> Result<(), Fault> {
+/// Completes a barrier if all are there; returns the warps that go on, as bits.
+fn complete(block: &mut Block, launch: &Launch, id: u32, races: Option<&mut Races>) -> Result<u32, Fault> {
     let index = block.common.index;
-    let completed = block.complete(id, &launch.program.module, wake);
+    let completed = block.complete(id, &launch.program.module);
     let waited = completed.map_err(|(warp, operation, trouble)| trouble.at(place(launch, index, warp, operation)))?;
     if let (Some(waited), Some(races), Some(actor)) = (waited, races, block.common.actor) {
         let all = block.warps.iter().zip(&waited).all(|(warp, waited)| warp.live & !waited == 0);
         races.barrier(actor, id, &waited, all);
     }
-    Ok(())
+    let woken = waited.iter().flatten().enumerate().filter(|(_, lanes)| **lanes != 0);
+    Ok(woken.fold(0, |woken, (warp, _)| woken | 1 << warp))
 }
 
-/// The same for the barrier of the cluster.
-fn complete_cluster(block: &mut Block, races: Option<&mut Races>, wake: &mut dyn FnMut(usize)) {
-    if let (true, Some(races), Some(actor)) = (block.complete_cluster(wake), races, block.common.actor) {
-        races.complete_cluster(actor);
+/// The same for the barrier of the cluster of these blocks, of which the first is in slot `first`.
+fn complete_cluster(blocks: &mut [Option<Block>], first: usize, races: Option<&mut Races>, candidates: &mut Vec<(usize, usize)>) {
+    let (all, any) = blocks.iter().flatten().map(Block::at_cluster).fold((true, false), |so_far, of| (so_far.0 & of.0, so_far.1 | of.1));
+    if !all || !any {
+        return;
     }
+    if let Some(races) = races {
+        let actors: Vec<ActorId> = blocks.iter().flatten().filter_map(|block| block.common.actor).collect();
+        races.complete_cluster(&actors);
+    }
+    for (rank, block) in blocks.iter_mut().enumerate() {
+        if let Some(block) = block {
+            let woken = block.complete_cluster();
+            wake(block, first + rank, woken, candidates);
+        }
+    }
+}
+
+/// Lets warps of the block in a slot run.
+fn wake(block: &mut Block, slot: usize, warps: u32, candidates: &mut Vec<(usize, usize)>) {
+    let woken = warps & !block.able;
+    block.able |= woken;
+    candidates.extend((0..MOST_WARPS).filter(|warp| woken >> warp & 1 == 1).map(|warp| (slot, warp)));
+}
+
+/// Coordinates of the element of an index.
+fn coordinates(index: u64, [width, height, _]: [u32; 3]) -> [u32; 3] {
+    let (width, height) = (u64::from(width), u64::from(height));
+    [index % width, index / width % height, index / (width * height)].map(|at| at as u32)
 }
 
 fn release(address: u64, memory: &mut Memory) {
@@ -422,8 +488,8 @@ fn free(block: &Block, memory: &mut Memory) {
     locals.flatten().filter(|address| **address != 0).for_each(|&address| release(address, memory));
 }
 
-/// Checks a shape against what an entry allows; returns threads of a block.
-fn check(function: &Function, shape: Shape) -> Result<u32, String> {
+/// Checks a shape against what an entry allows; returns threads of a block, and blocks of a cluster along each axis.
+fn check(function: &Function, shape: Shape) -> Result<(u32, [u32; 3]), String> {
     let Shape { grid, block, .. } = shape;
     let product = |sizes: [u32; 3]| sizes.iter().try_fold(1_u32, |product, &size| product.checked_mul(size));
     let most = 32 * MOST_WARPS as u32;
@@ -434,13 +500,28 @@ fn check(function: &Function, shape: Shape) -> Result<u32, String> {
     if product(grid).is_none_or(|blocks| blocks == 0) {
         return Err(format!("a grid of {grid:?} blocks: expected 1 to {} together", u32::MAX));
     }
-    let LaunchBounds { max_threads, required_threads, required_cluster, .. } = function.bounds;
-    match (max_threads.and_then(product), required_threads, required_cluster) {
-        (Some(max), _, _) if threads > max => Err(format!("blocks of {threads} threads: the kernel allows {max} (.maxntid)")),
-        (_, Some(required), _) if required != block => {
-            Err(format!("blocks of {block:?} threads: the kernel requires {required:?} (.reqntid)"))
+    let LaunchBounds { max_threads, required_threads, required_cluster, max_cluster, explicit_cluster, blocks_are_clusters, .. } =
+        function.bounds;
+    let cluster = required_cluster.unwrap_or([1; 3]);
+    let members = product(cluster).unwrap_or(u32::MAX);
+    let why = match (max_threads.and_then(product), required_threads) {
+        (Some(max), _) if threads > max => format!("blocks of {threads} threads: the kernel allows {max} (.maxntid)"),
+        (_, Some(required)) if required != block => format!("blocks of {block:?} threads: the kernel requires {required:?} (.reqntid)"),
+        _ if blocks_are_clusters => "a grid that counts clusters (.blocksareclusters) is not emulated".into(),
+        _ if explicit_cluster && required_cluster.is_none() => {
+            "the kernel requires a launch that says what a cluster is (.explicitcluster): here only the kernel says so (.reqnctapercluster)"
+                .into()
         }
-        (_, _, Some(cluster)) if cluster != [1, 1, 1] => Err(format!("clusters of {cluster:?} blocks are not emulated")),
-        _ => Ok(threads),
-    }
+        _ if !(1..=MOST_IN_CLUSTER).contains(&members) => {
+            format!("clusters of {cluster:?} blocks: expected 1 to {MOST_IN_CLUSTER} together")
+        }
+        _ if max_cluster.is_some_and(|max| members > max) => {
+            format!("clusters of {members} blocks: the kernel allows {} (.maxclusterrank)", max_cluster.unwrap_or_default())
+        }
+        _ if (0..3).any(|axis| !grid[axis].is_multiple_of(cluster[axis])) => {
+            format!("a grid of {grid:?} blocks is no multiple of clusters of {cluster:?} (.reqnctapercluster)")
+        }
+        _ => return Ok((threads, cluster)),
+    };
+    Err(why)
 }

@@ -101,9 +101,9 @@ impl Executor<'_> {
         }
     }
 
-    /// `mov` from a special register. Clocks count nanoseconds; the block is a cluster of its own.
+    /// `mov` from a special register. Clocks count nanoseconds.
     pub(super) fn read_special(&mut self, lanes: u32, d: Register, special: Special) -> Result<(), Trouble> {
-        let shape = &self.launch.shape;
+        let (shape, cluster) = (&self.launch.shape, self.launch.cluster);
         let linear = |lane: usize| (self.warp_index * LANES + lane) as u32;
         let axis = |axis: Axis| axis as usize;
         let [width, height, _] = shape.block;
@@ -118,11 +118,15 @@ impl Executor<'_> {
         let values: Row<u64> = match special {
             Special::ThreadId(of) => std::array::from_fn(|lane| thread(lane)[axis(of)].into()),
             Special::BlockSize(of) => [shape.block[axis(of)].into(); LANES],
-            Special::BlockId(of) | Special::ClusterId(of) => [self.block.at[axis(of)].into(); LANES],
-            Special::GridSize(of) | Special::ClusterCount(of) => [shape.grid[axis(of)].into(); LANES],
-            Special::ClusterBlockId(_) | Special::ClusterBlockRank => [0; LANES],
-            Special::ClusterSize(_) | Special::ClusterBlockCount => [1; LANES],
-            Special::IsExplicitCluster => [0; LANES],
+            Special::BlockId(of) => [self.block.at[axis(of)].into(); LANES],
+            Special::GridSize(of) => [shape.grid[axis(of)].into(); LANES],
+            Special::ClusterId(of) => [(self.block.at[axis(of)] / cluster[axis(of)]).into(); LANES],
+            Special::ClusterCount(of) => [(shape.grid[axis(of)] / cluster[axis(of)]).into(); LANES],
+            Special::ClusterBlockId(of) => [(self.block.at[axis(of)] % cluster[axis(of)]).into(); LANES],
+            Special::ClusterBlockRank => [self.block.member.rank.into(); LANES],
+            Special::ClusterSize(of) => [cluster[axis(of)].into(); LANES],
+            Special::ClusterBlockCount => [self.block.member.shared.len() as u64; LANES],
+            Special::IsExplicitCluster => [self.launch.is_explicit_cluster().into(); LANES],
             Special::LaneId => of_lane(|lane| lane),
             Special::WarpId => [self.warp_index as u64; LANES],
             Special::WarpCount => [threads.div_ceil(32).into(); LANES],

@@ -10,7 +10,12 @@
 //! local and parameter memory are offsets: of the block's allocation, of the thread's, of the launch's parameters; `cvta` adds or
 //! subtracts where that allocation starts. So a stray generic address to shared memory is recognised, also one into the next
 //! variable's block. Within one thread's local memory, frames of calls are not told apart. Constant memory may be written through generic
-//! addresses, and one block's shared memory may be reached by another's: that is not recognised.
+//! addresses, and one block's shared memory may be reached by another's of another cluster: that is not recognised.
+//!
+//! # Clusters
+//! A launch has clusters where the kernel requires them (`.reqnctapercluster`), of up to eight blocks, which start together. An address of
+//! `.shared::cluster` is a block's own offset or what `mapa` gives, which says the block: the two differ also where they are of the same place.
+//! Shared memory ends with its block, and whoever reaches for it then is told so.
 //!
 //! # Lanes
 //! Lanes have program counters of their own ([`warp`]), and may wait for one another. Instructions of a member mask wait until all its
@@ -28,7 +33,7 @@
 //! What the ISA leaves open of it, and how that was read, is at the head of [`multimem`].
 //!
 //! # Not here
-//! Clusters of more than one block, multimem of 8-bit formats, approximations that have no reference (sin, cos, tanh, those in f64 and in
+//! Clusters whose size a launch chooses, what crosses them asynchronously (mbarriers, bulk copies, multicast), approximations that have no reference (sin, cos, tanh, those in f64 and in
 //! halves). They are [`Fault::UnsupportedInstruction`] when executed, or [`Fault::BadLaunch`].
 
 mod access;

@@ -11,7 +11,9 @@
 //! | order and rounding of sums | a mode of the machine: [`MultimemReduction`] | ISA multimem: order and rounding unspecified |
 //! | precision of a sum without `.acc` | every addition rounds to the type of the data | ISA multimem, "intermediate accumulation" |
 //! | `.acc::f32` | additions in f32, then one conversion to the type | the same; the conversion's rounding is open |
-//! | minima and maxima of f16 and bf16 | as min and max without `.NaN`: NaN loses, -0 below +0 | ISA silent |
+//! | `.acc::f16` of e4m3 and e5m2 | additions in f16, then one conversion to the type | the same |
+//! | 8-bit results beyond the largest finite number | become that, as with `cvt.satfinite` | ISA silent |
+//! | minima and maxima of f16, bf16, e4m3 and e5m2 | as min and max without `.NaN`: NaN loses, -0 below +0 | ISA silent |
 //! | subnormals of f32 | kept, in `multimem.red` too, though `red` flushes them in global memory | ISA silent |
 //! | overflow of integer sums | wraps | ISA silent, as atom |
 //! | atomicity | one access a replica; all together are no single transaction | ISA 8.3 names no class of operation |
@@ -26,7 +28,7 @@ use super::registers::{LANES, Row, lanes_of};
 use crate::collective::from_name;
 use crate::emulator::choice::Choice;
 use crate::emulator::memory::{self, Place};
-use crate::emulator::numerics::{Bf16, F16, F32, F64, Float, Mode, Rounding, exact_sum, float_to_float};
+use crate::emulator::numerics::{Bf16, F16, F32, F64, Float, Fp8, Mode, Rounding, exact_sum, float_to_float};
 use crate::emulator::ptx::{Access, Address, AtomicOp, Operand, Register, Semantics, Type};
 use crate::emulator::races::Effect;
 
@@ -128,8 +130,58 @@ impl Way {
         F::raise(sum.map_or(F::lower(0), |sum| float_to_float::<A, F>(sum, Mode::rounded(rounding))))
     }
 
-    /// One element of all replicas, reduced; `wide` is `.acc::f32`.
+    /// The sum of 8-bit numbers, added in f16 where `wide` says so. Sums of two are exact in f64, in which they are computed, and so are those
+    /// of all ranks.
+    fn sum_of_fp8(&self, format: Fp8, wide: bool, terms: impl Iterator<Item = u8>) -> u8 {
+        let widen = |half: u16| float_to_float::<F16, F64>(half, Mode::NEAREST);
+        let exactly = |a, b| F64::add(a, b, Mode::NEAREST);
+        let mut parts: Vec<u64> = terms.map(|term| widen(format.widened(term))).collect();
+        let add = |a, b, rounding| match wide {
+            true => widen(float_to_float::<F64, F16>(exactly(a, b), Mode::rounded(rounding))),
+            false => widen(format.widened(format.rounded::<F64>(exactly(a, b), rounding))),
+        };
+        let (sum, rounding) = match self {
+            // A sum of zero is +0.
+            Way::Exact(rounding) => (Some(parts.into_iter().fold(0, exactly)), *rounding),
+            Way::Ascending => (parts.into_iter().reduce(|a, b| add(a, b, Rounding::Nearest)), Rounding::Nearest),
+            Way::Tree(choice, rounding) => {
+                let mut choice = choice.clone();
+                while parts.len() > 1 {
+                    let part = parts.swap_remove(choice.below(parts.len()));
+                    let other = choice.below(parts.len());
+                    parts[other] = add(part, parts[other], *rounding);
+                }
+                (parts.pop(), *rounding)
+            }
+        };
+        format.rounded::<F64>(sum.unwrap_or(0), rounding)
+    }
+
+    /// Each byte of an element of all replicas, reduced.
+    fn reduce_fp8(&self, op: AtomicOp, (format, bytes): (Fp8, u32), wide: bool, terms: &[u64]) -> Result<u64, Trouble> {
+        let mut reduced = 0;
+        for at in (0..8 * bytes).step_by(8) {
+            let bytes = terms.iter().map(|term| (term >> at) as u8);
+            let byte = match op {
+                AtomicOp::Add => self.sum_of_fp8(format, wide, bytes),
+                _ => {
+                    let halves = bytes.map(|byte| Ok(u64::from(format.widened(byte))));
+                    let chosen = halves.reduce(|a, b| combined(op, Type::F16, a?, b?, false)).unwrap_or(Ok(0))?;
+                    format.rounded::<F16>(chosen as u16, Rounding::Nearest)
+                }
+            };
+            reduced |= u64::from(byte) << at;
+        }
+        Ok(reduced)
+    }
+
+    /// One element of all replicas, reduced; `wide` is `.acc::f32`, or of 8-bit types `.acc::f16`.
     fn reduce(&self, (op, ty, wide): (AtomicOp, Type, bool), terms: &[u64]) -> Result<u64, Trouble> {
+        match ty {
+            Type::E4m3 | Type::E4m3x2 | Type::E4m3x4 => return self.reduce_fp8(op, (Fp8::E4m3, ty.bytes()), wide, terms),
+            Type::E5m2 | Type::E5m2x2 | Type::E5m2x4 => return self.reduce_fp8(op, (Fp8::E5m2, ty.bytes()), wide, terms),
+            _ => {}
+        }
         let half = match (ty, wide) {
             (Type::F16 | Type::F16x2, false) => Way::sum::<F16, F16>,
             (Type::F16 | Type::F16x2, true) => Way::sum::<F16, F32>,

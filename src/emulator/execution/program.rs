@@ -107,6 +107,7 @@ fn dynamic_align(instruction: &Instruction) -> u32 {
     let address = match instruction {
         Instruction::AddressOf { space: Space::Shared, address, .. } | Instruction::Load { address, .. } => address,
         Instruction::Store { address, .. } | Instruction::Atomic { address, .. } => address,
+        Instruction::MapToBlock { address, .. } | Instruction::BlockOfAddress { address, .. } => address,
         Instruction::Prefetch { address, .. } | Instruction::Discard { address, .. } => address,
         _ => return 0,
     };

@@ -81,6 +81,16 @@ pub(super) fn lanes_of(mut lanes: u32) -> impl Iterator<Item = usize> {
     })
 }
 
+/// A value of each lane. Unlike [`std::array::from_fn`] it is always inlined, and the loop over lanes becomes one of vectors.
+#[inline(always)]
+pub(super) fn row_of<T: Copy + Default>(f: impl Fn(usize) -> T) -> Row<T> {
+    let mut row = [T::default(); LANES];
+    for (lane, value) in row.iter_mut().enumerate() {
+        *value = f(lane);
+    }
+    row
+}
+
 /// A source's row, or its constant in every lane. The last name is a place for the latter.
 macro_rules! source {
     ($registers:expr, $operand:expr, $ty:ty, $splat:ident) => {
@@ -149,7 +159,7 @@ impl Registers {
     pub(super) fn map<A: Slot, D: Slot>(&mut self, lanes: u32, destination: Register, a: Operand, f: impl Fn(A) -> D) {
         let x;
         let a = source!(self, a, A, x);
-        let result = std::array::from_fn(|lane| f(a[lane]));
+        let result = row_of(|lane| f(a[lane]));
         self.write(destination, lanes, &result);
     }
 
@@ -164,7 +174,7 @@ impl Registers {
     ) {
         let (x, y);
         let (a, b) = (source!(self, a, A, x), source!(self, b, B, y));
-        let result = std::array::from_fn(|lane| f(a[lane], b[lane]));
+        let result = row_of(|lane| f(a[lane], b[lane]));
         self.write(destination, lanes, &result);
     }
 
@@ -179,7 +189,7 @@ impl Registers {
     ) {
         let (x, y, z);
         let (a, b, c) = (source!(self, a, A, x), source!(self, b, B, y), source!(self, c, C, z));
-        let result = std::array::from_fn(|lane| f(a[lane], b[lane], c[lane]));
+        let result = row_of(|lane| f(a[lane], b[lane], c[lane]));
         self.write(destination, lanes, &result);
     }
 
@@ -224,7 +234,7 @@ impl Registers {
     pub(super) fn test2<T: Slot>(&self, [a, b]: [Operand; 2], f: impl Fn(T, T) -> bool) -> u32 {
         let (x, y);
         let (a, b) = (source!(self, a, T, x), source!(self, b, T, y));
-        let holds: Row<u32> = std::array::from_fn(|lane| u32::from(f(a[lane], b[lane])) << lane);
+        let holds: Row<u32> = row_of(|lane| u32::from(f(a[lane], b[lane])) << lane);
         holds.iter().fold(0, |bits, bit| bits | bit)
     }
 
@@ -235,7 +245,7 @@ impl Registers {
             Operand::Register(register) => match register.class {
                 Class::Predicate => {
                     let holds = self.predicate(register);
-                    std::array::from_fn(|lane| u64::from(holds >> lane & 1))
+                    row_of(|lane| u64::from(holds >> lane & 1))
                 }
                 Class::Word => u32::row(self, register.index).map(u64::from),
                 Class::Long => *u64::row(self, register.index),
@@ -262,6 +272,16 @@ impl Registers {
             Class::Word => self.write(register, lanes, &values.map(|value| value as u32)),
             Class::Long => self.write(register, lanes, values),
             Class::Quad => self.write(register, lanes, &values.map(u128::from)),
+        }
+    }
+
+    /// Sets a register of any class to the low bits of one value.
+    pub(super) fn fill(&mut self, register: Register, lanes: u32, value: u128) {
+        match register.class {
+            Class::Predicate => self.set_predicate(register, lanes, if value & 1 == 1 { u32::MAX } else { 0 }),
+            Class::Word => self.write(register, lanes, &[value as u32; LANES]),
+            Class::Long => self.write(register, lanes, &[value as u64; LANES]),
+            Class::Quad => self.write(register, lanes, &[value; LANES]),
         }
     }
 

@@ -79,21 +79,28 @@ impl Fp8 {
 
     /// Rounds to nearest even with `.satfinite`, which PTX demands.
     fn narrow<F: Float>(self, bits: F::Bits, relu: bool) -> u8 {
+        let narrowed = self.rounded::<F>(bits, Rounding::Nearest);
+        if relu && narrowed & 0x80 != 0 { 0 } else { narrowed }
+    }
+
+    /// Rounds in a direction; what is beyond the largest finite number becomes that.
+    pub fn rounded<F: Float>(self, bits: F::Bits, rounding: Rounding) -> u8 {
         let format = self.format();
         let (negative, magnitude) = match F::FORMAT.parts(F::raise(bits)) {
             Parts::Nan => return Fp8::NAN,
             Parts::Infinite { negative } => (negative, format.largest()),
             Parts::Zero { negative } => (negative, 0),
             Parts::Finite { negative, significand, exponent } => {
-                let rounded = format.round(false, significand.into(), exponent, false, Rounding::Nearest);
+                let rounded = format.round(negative, significand.into(), exponent, false, rounding) & !format.sign();
                 (negative, rounded.min(format.largest()))
             }
         };
-        match (negative, relu) {
-            (true, true) => 0,
-            (true, false) => (magnitude | format.sign()) as u8,
-            (false, _) => magnitude as u8,
-        }
+        (if negative { magnitude | format.sign() } else { magnitude }) as u8
+    }
+
+    /// Exact, as f16; NaN is canonical.
+    pub fn widened(self, bits: u8) -> u16 {
+        self.widen(bits, false)
     }
 
     /// Exact; NaN is canonical.

@@ -19,6 +19,8 @@ pub(super) struct Form<'f, 't> {
     pub(super) callable: &'f HashMap<&'t str, usize>,
     /// The module's functions as far as calls need them, by index.
     pub(super) functions: &'f [Function],
+    /// What the module is for.
+    targets: &'f [&'t str],
     /// Whether it stands in a kernel.
     pub(super) in_entry: bool,
     pub(super) instruction: &'f syntax::Instruction<'t>,
@@ -29,12 +31,12 @@ pub(super) struct Form<'f, 't> {
 impl<'f, 't> Form<'f, 't> {
     pub(super) fn new(
         names: &'f mut Names<'t>,
-        (globals, callable): (&'f HashMap<&'t str, Symbol>, &'f HashMap<&'t str, usize>),
+        (globals, callable, targets): (&'f HashMap<&'t str, Symbol>, &'f HashMap<&'t str, usize>, &'f [&'t str]),
         functions: &'f [Function],
         in_entry: bool,
         instruction: &'f syntax::Instruction<'t>,
     ) -> Form<'f, 't> {
-        Form { names, globals, callable, functions, in_entry, instruction, taken: 0, next: 0 }
+        Form { names, globals, callable, functions, targets, in_entry, instruction, taken: 0, next: 0 }
     }
 
     /// The opcode with all modifiers, as written.
@@ -74,6 +76,15 @@ impl<'f, 't> Form<'f, 't> {
             OperandKind::Pair(a, b) => format!("`{}|{}`", shortened(a), shortened(b)),
         };
         PtxError::Operand { place: operand.at.into(), instruction: self.written(), found, expected: expected.to_string() }
+    }
+
+    /// That the module is for one of these targets. `what` needs one of them.
+    pub(super) fn needs_target(&self, what: impl ToString, allowed: &[&str]) -> Result<(), PtxError> {
+        if self.targets.iter().any(|target| allowed.contains(target)) {
+            return Ok(());
+        }
+        let found = format!("{} for target {}", what.to_string(), shortened(&self.targets.join(", ")));
+        Err(self.combination(found, format!("one of {}", allowed.join(", "))))
     }
 
     /// Ends the decoding: nothing may be left.
@@ -134,6 +145,7 @@ impl<'f, 't> Form<'f, 't> {
             ("local", Space::Local),
             ("shared", Space::Shared),
             ("shared::cta", Space::Shared),
+            ("shared::cluster", Space::SharedCluster),
         ];
         self.one_of(&spellings).unwrap_or(Space::Generic)
     }
@@ -304,7 +316,7 @@ impl<'f, 't> Form<'f, 't> {
         if let Some(declared) = self.names.register(name, operand.at)? {
             // A 32-bit register reaches what is small; elsewhere addresses have 64 bits.
             let bits = declared.ty.bits();
-            let small = matches!(space, Space::Shared | Space::Local | Space::Param | Space::Const);
+            let small = matches!(space, Space::Shared | Space::SharedCluster | Space::Local | Space::Param | Space::Const);
             if bits == 64 || (bits == 32 && small) {
                 return Ok(Address { base: Base::Register(declared.register), offset });
             }
@@ -313,10 +325,32 @@ impl<'f, 't> Form<'f, 't> {
             return Err(PtxError::Operand { place: operand.at.into(), instruction: self.written(), found, expected });
         }
         let symbol = self.symbol(name, operand.at)?;
-        if symbol.space != space {
+        // What is a block's own is also of its cluster.
+        let of_cluster = (symbol.space, space) == (Space::Shared, Space::SharedCluster);
+        if symbol.space != space && !of_cluster {
             let found = format!("`{}` of space .{}", shortened(name), symbol.space);
             let expected = format!("one of space .{space}");
             return Err(PtxError::Operand { place: operand.at.into(), instruction: self.written(), found, expected });
+        }
+        Ok(Address { base: symbol.base, offset: offset.wrapping_add(symbol.offset as i64) })
+    }
+
+    /// A place in shared memory, without brackets: a register of type `ty`, or a variable where `variables` says so.
+    pub(super) fn place(&mut self, ty: Type, variables: bool) -> Result<Address, PtxError> {
+        let operand = self.operand("an address")?;
+        let (name, offset) = match operand.kind {
+            OperandKind::Name(name, None) => (name, 0),
+            OperandKind::NamePlus(name, offset) => (name, offset),
+            _ => return Err(self.operand_error(operand, "a register or a variable in shared memory")),
+        };
+        if self.names.register(name, operand.at)?.is_some() && offset == 0 {
+            return Ok(Address { base: Base::Register(self.register_of(operand, name, ty, false)?), offset: 0 });
+        }
+        let symbol = self.symbol(name, operand.at)?;
+        if symbol.space != Space::Shared || !variables {
+            return Err(
+                self.operand_error(operand, format!("a register{}", if variables { " or a variable in shared memory" } else { "" }))
+            );
         }
         Ok(Address { base: symbol.base, offset: offset.wrapping_add(symbol.offset as i64) })
     }

@@ -293,6 +293,10 @@ instructions! {
     ConvertAddress { plain space: Space, plain to_space: bool, plain ty: Type, out destination: Register, read source: Operand, }
     /// `isspacep`
     IsSpace { plain space: Space, out destination: Register, read source: Operand, }
+    /// `mapa`: the address that this one has in the shared memory of the block of a rank in the cluster.
+    MapToBlock { plain space: Space, out destination: Register, read address: Address, read rank: Operand, }
+    /// `getctarank`: the rank in the cluster of the block in whose shared memory an address is.
+    BlockOfAddress { plain space: Space, out destination: Register, read address: Address, }
     /// Integer arithmetic of two operands; `saturate` clamps sums and differences of s32, `relu` a minimum or maximum to zero.
     Integer { plain op: IntegerOp, plain ty: Type, plain saturate: bool, plain relu: bool, out destination: Register, read a: Operand, read b: Operand, }
     /// `mad`: `op` is one of the products, and `c` and the result are twice as wide where it is the whole one.

@@ -139,8 +139,10 @@ modifiers! {
         Const = "const",
         /// A thread's own memory.
         Local = "local",
-        /// A block's, or with a generic address a cluster's, shared memory.
+        /// A block's shared memory.
         Shared = "shared",
+        /// The shared memory of all blocks of a cluster.
+        SharedCluster = "shared::cluster",
         /// Generic addresses: what no modifier means.
         Generic = "generic",
     }

@@ -1,10 +1,10 @@
 //! Who acts: operations of streams, the blocks of launches, and what their threads know.
 
-use std::{collections::BTreeSet, sync::Arc};
+use std::sync::Arc;
 
 use super::{
     clock::{Clock, Place},
-    release::{Level, Released, Sight},
+    release::{Level, Sight, Who},
     views::Views,
 };
 
@@ -45,8 +45,17 @@ pub(super) struct Actor {
     pub(super) operation: u32,
     /// Index in the grid; 0 for what is no launch.
     pub(super) block: u32,
+    /// Number of its cluster among those of the operation.
+    pub(super) cluster: u32,
     pub(super) rank: u16,
     pub(super) place: Place,
+}
+
+impl Actor {
+    /// The actor of this number as a thread.
+    pub(super) fn who(&self, actor: u32, thread: u16) -> Who {
+        Who { rank: self.rank, actor, cluster: (self.operation, self.cluster), thread }
+    }
 }
 
 /// Lanes of each of a block's warps.
@@ -227,16 +236,8 @@ impl Block {
         for views in self.threads.iter().flatten().filter_map(|thread| thread.views.as_ref()) {
             joined = Views::join(&joined, views);
         }
-        let mut views = Views::clone(&joined);
-        // Large clocks that many threads have seen, each with something of its own besides.
-        let nothing = Arc::default();
-        let mut learnt: BTreeSet<(usize, *const Clock)> = BTreeSet::new();
         let sights = self.threads.iter().flatten().flat_map(|thread| &thread.sights);
-        for (view, released) in sights.flat_map(Sight::at_once) {
-            let is_new = learnt.insert((view as usize, Arc::as_ptr(released.clock)));
-            views.learn_in(view, if is_new { released } else { Released { clock: &nothing, ..released } });
-        }
-        if views.are(&joined) { joined } else { Arc::new(views) }
+        joined.with_all(sights.flat_map(Sight::at_once))
     }
 
     /// A barrier of these threads is complete; `all` where none of the block's others goes on.

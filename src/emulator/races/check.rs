@@ -7,7 +7,7 @@ use super::{
     actors::Actor,
     clock::Clock,
     finding::{Assumption, Class, Found, Key, Missing, Side},
-    release::{Deeds, Level, Sight, Who},
+    release::{Deeds, Level, Sight},
     shadow::{PAGE, Record},
     views::{View, Views},
 };
@@ -51,8 +51,9 @@ impl Knowledge<'_> {
 type Wrong = (Class, Missing, Option<Assumption>);
 
 impl Races {
-    /// Checks an access of a span, and notes it. `like` has all that does not follow from the span.
-    pub(super) fn touch(&mut self, span: Span, like: Record, accessor: &Accessor<'_>) {
+    /// Checks an access of a span, and notes it; whether any of that is new. `like` has all that does not follow from the span.
+    pub(super) fn touch(&mut self, span: Span, like: Record, accessor: &Accessor<'_>) -> bool {
+        let mut is_new = false;
         let mut page_start = span.from / PAGE * PAGE;
         while page_start < span.to {
             let (from, to) = (span.from.max(page_start) - page_start, span.to.min(page_start + PAGE) - page_start);
@@ -60,14 +61,18 @@ impl Races {
             let origin = if span.width == 0 { 0 } else { (span.from as i64 - page_start as i64) as i16 };
             let (width, thread, lanes) = (span.width, span.thread, span.lanes);
             let record = Record { from: from as u16, to: to as u16, origin, width, thread, lanes, ..like };
-            self.touch_page(span.allocation, page_start, record, accessor);
+            is_new |= self.touch_page(span.allocation, page_start, record, accessor);
             page_start += PAGE;
         }
+        is_new
     }
 
-    fn touch_page(&mut self, allocation: AllocationId, page_start: u64, record: Record, accessor: &Accessor<'_>) {
+    fn touch_page(&mut self, allocation: AllocationId, page_start: u64, record: Record, accessor: &Accessor<'_>) -> bool {
         let Races { shadow, actors, conflicts, .. } = self;
         let page = shadow.page(allocation.index(), page_start);
+        if page.is_last(&record) {
+            return false;
+        }
         let known = |earlier: &Record| {
             record.same_threads(earlier)
                 || record.same_lanes(earlier)
@@ -87,12 +92,16 @@ impl Races {
             self.pair(allocation, page_start, earlier, &record, accessor);
         }
         self.conflicts = conflicts;
+        true
     }
 
     /// Looks at each pair of threads in which two records overlap.
     #[cold]
     fn pair(&mut self, allocation: AllocationId, page_start: u64, earlier: &Record, later: &Record, accessor: &Accessor<'_>) {
-        let uniform = earlier.actor != later.actor && self.shared(later).is_some_and(|views| views.are_uniform(earlier.actor));
+        let Record { actor, time, .. } = *earlier;
+        let uniform = actor != later.actor
+            && accessor.start.agrees_on(actor, time)
+            && self.shared(later).is_some_and(|views| views.agree_on(actor, time));
         let mut seen: Vec<Wrong> = Vec::new();
         let end = earlier.to.min(later.to);
         let mut byte = earlier.from.max(later.from);
@@ -205,7 +214,7 @@ impl Races {
 
 /// How far the scopes of two accesses must reach.
 fn apart(earlier: &Record, later: &Record, actors: &[Actor]) -> Level {
-    let who = |record: &Record| Who { rank: actors[record.actor as usize].rank, actor: record.actor, thread: 0 };
+    let who = |record: &Record| actors[record.actor as usize].who(record.actor, 0);
     who(earlier).apart(who(later))
 }
 

@@ -1,8 +1,10 @@
 //! What is known to have happened before a moment: a vector clock whose elements are operations of streams and threads of their blocks.
 
-use std::sync::Arc;
+use std::{cmp::Reverse, sync::Arc};
 
 use smallvec::{SmallVec, smallvec};
+
+use super::release::Deeds;
 
 /// Where an actor's operation stands: its stream, and the how manieth operation of that stream it is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -23,7 +25,7 @@ struct Threads {
 
 /// What is known of an actor whose operation is not wholly known.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Partial {
+struct Partial {
     actor: u32,
     place: Place,
     /// All threads up to this time.
@@ -38,9 +40,8 @@ impl Partial {
         found.map_or(self.base, |threads| threads.time)
     }
 
-    /// Whether all of a block's threads are known up to the same time.
-    pub(super) fn is_uniform(&self) -> bool {
-        self.threads.is_empty()
+    fn agrees_on(&self, time: u32) -> bool {
+        self.base >= time || self.threads.iter().all(|threads| threads.time < time)
     }
 
     fn includes(&self, other: &Partial) -> bool {
@@ -130,7 +131,7 @@ impl Clock {
 
     /// What is known of an actor whose operation is not wholly known.
     #[inline(always)]
-    pub(super) fn partial(&self, actor: u32) -> Option<&Partial> {
+    fn partial(&self, actor: u32) -> Option<&Partial> {
         let at = self.partial.binary_search_by_key(&actor, |partial| partial.actor).ok()?;
         Some(&self.partial[at])
     }
@@ -144,6 +145,11 @@ impl Clock {
     /// Whether a thread of an actor is known up to a time.
     pub(super) fn knows(&self, actor: u32, place: Place, thread: u16, time: u32) -> bool {
         self.knows_all_of(place) || self.partial(actor).is_some_and(|partial| partial.time_of(thread) >= time)
+    }
+
+    /// Whether all threads of an actor are known up to a time, or none is.
+    pub(super) fn agrees_on(&self, actor: u32, time: u32) -> bool {
+        self.partial(actor).is_none_or(|partial| partial.agrees_on(time))
     }
 
     /// With threads `from..to` of an actor up to a time.
@@ -215,6 +221,29 @@ impl Clock {
         other.partial.iter().for_each(|partial| joined.add(partial));
         joined.prune();
     }
+
+    /// Adds what threads did.
+    pub(super) fn extend_by(clock: &mut Arc<Clock>, deeds: &[Deeds]) {
+        let news = |own: &&Deeds| !clock.knows(own.actor, own.place, own.thread, own.time);
+        let mut news: Vec<Deeds> = deeds.iter().filter(news).copied().collect();
+        if news.is_empty() {
+            return;
+        }
+        // Of a thread's, the latest.
+        news.sort_unstable_by_key(|own| (own.actor, own.thread, Reverse(own.time)));
+        news.dedup_by_key(|own| (own.actor, own.thread));
+        let clock = Arc::make_mut(clock);
+        for of_actor in news.chunk_by(|a, b| a.actor == b.actor) {
+            let mut partial = Partial { actor: of_actor[0].actor, place: of_actor[0].place, base: 0, threads: SmallVec::new() };
+            for &Deeds { thread, time, .. } in of_actor {
+                match partial.threads.last_mut() {
+                    Some(last) if last.to == thread && last.time == time => last.to += 1,
+                    _ => partial.threads.push(Threads { from: thread, to: thread + 1, time }),
+                }
+            }
+            clock.add(&partial);
+        }
+    }
 }
 
 #[cfg(test)]
@@ -273,6 +302,29 @@ mod tests {
             let joined = Clock::join(&Arc::new(a.clone()), &Arc::new(b.clone()));
             assert_eq!(times(&joined), std::array::from_fn(|thread| of_a[thread].max(of_b[thread])), "{a:?} and {b:?}");
         }
+    }
+
+    #[test]
+    fn deeds_of_many_threads_are_added_as_one_by_one() {
+        let deeds: Vec<Deeds> = [(7, 3, 5), (8, 0, 2), (7, 4, 5), (7, 3, 9), (7, 12, 1), (8, 1, 2), (7, 5, 5)]
+            .map(|(actor, thread, time)| Deeds { actor, place: HERE, thread, time })
+            .into();
+        let mut together = Arc::new(clock(&[(0..4, 4)]));
+        let mut apart = Clock::clone(&together);
+        Clock::extend_by(&mut together, &deeds);
+        deeds.iter().for_each(|own| apart.add_threads(own.actor, own.place, own.thread..own.thread + 1, own.time));
+        assert_eq!(*together, apart);
+        let before = together.clone();
+        Clock::extend_by(&mut together, &deeds);
+        assert!(Arc::ptr_eq(&before, &together), "nothing is copied where nothing is new");
+    }
+
+    #[test]
+    fn threads_agree_where_all_or_none_are_known() {
+        let mut clock = clock(&[(2..4, 6)]);
+        clock.add_block(7, HERE, 3);
+        assert_eq!([3, 4, 6, 7].map(|time| clock.agrees_on(7, time)), [true, false, false, true]);
+        assert!(clock.agrees_on(8, 1));
     }
 
     #[test]

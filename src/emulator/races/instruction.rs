@@ -60,12 +60,14 @@ impl Races {
             Effect::Store => lanes,
             Effect::Atomic { wrote, .. } => wrote & lanes,
         };
+        let mut is_new = false;
         for (lanes, writes) in [(lanes & !writers, false), (writers, true)] {
             if lanes != 0 {
-                self.check(memory, at, lanes, touch, addresses, writes);
+                is_new |= self.check(memory, at, lanes, touch, addresses, writes);
             }
         }
-        if let (Some(scope), false) = (strong(touch), self.ended) {
+        // Where nobody has been since the same read, there is nothing more to take.
+        if let (Some(scope), false, true) = (strong(touch), self.ended, is_new) {
             let places = self.places(memory, at, lanes, addresses, touch.bytes);
             if touch.effect == Effect::Load || matches!(touch.effect, Effect::Atomic { returns: true, .. }) {
                 lanes_of(lanes).for_each(|lane| self.read(at, lane, touch, scope, places[lane]));
@@ -79,12 +81,13 @@ impl Races {
         }
     }
 
-    /// Checks accesses of lanes, in stretches as long as they come in order.
-    fn check(&mut self, memory: &Memory, at: At, lanes: u32, touch: &Touch<'_>, addresses: &[u64; 32], writes: bool) {
+    /// Checks accesses of lanes, in stretches as long as they come in order; whether any of that is new.
+    fn check(&mut self, memory: &Memory, at: At, lanes: u32, touch: &Touch<'_>, addresses: &[u64; 32], writes: bool) -> bool {
         let strong = strong(touch);
-        let Some(block) = self.blocks[at.actor.0 as usize].as_deref() else { return };
+        let Some(block) = self.blocks[at.actor.0 as usize].as_deref() else { return false };
         let operation = self.operation_of(at.actor.0);
-        let Kind::Launch(code) = operation.kind else { return };
+        let Kind::Launch(code) = operation.kind else { return false };
+        let mut is_new = writes;
         let (rank, start) = (operation.rank, operation.start.clone());
         let non_coherent = touch.access.semantics == Semantics::NonCoherent;
         let vector = touch.bytes > touch.element;
@@ -135,10 +138,11 @@ impl Races {
             let span = Span { allocation: place.allocation, from: place.offset, to: place.offset + length, width, thread, lanes };
             if writes && self.ends_with.contains(&place.allocation) {
                 self.ended = true;
-                return;
+                return false;
             }
-            self.touch(span, like, &Accessor { strict, alias, start: start.of(View::Strict) });
+            is_new |= self.touch(span, like, &Accessor { strict, alias, start: start.of(View::Strict) });
         }
+        is_new
     }
 
     /// Allocation and offset of each lane's access.
@@ -151,7 +155,7 @@ impl Races {
     }
 
     fn who(&self, at: At, lane: usize) -> Who {
-        Who { rank: self.actors[at.actor.0 as usize].rank, actor: at.actor.0, thread: (at.warp * 32 + lane) as u16 }
+        self.actors[at.actor.0 as usize].who(at.actor.0, (at.warp * 32 + lane) as u16)
     }
 
     /// A lane's strong read takes what is there to be taken.

@@ -35,7 +35,7 @@
 //! | copies, fills | none | weak, generic proxy, ordered by their stream |
 //! | a stream's write of a word | none | a release at `.sys` of all that the stream did |
 //! | a stream's wait for a word | none | an acquire at `.sys` by all that follows on the stream; on GPUs that takes the flush of remote writes |
-//! | clusters | 8.5 | each block is a cluster of its own |
+//! | clusters | 8.5, 9.7.13 | scope `.cluster` is the blocks of one; `barrier.cluster` orders what came before an arrival that releases before what comes after a wait; threads that have ended take no part |
 //! | two lanes of one instruction | 8.2, 8.9.2 | threads as any other; neither acquires what the other releases |
 //! | `shfl`, `vote`, `match`, `redux`, `elect` | 9.7 | order nothing |
 //! | `bar.sync`, `bar.red`, `bar.warp.sync` | 9.7.13 | order all participants; `bar.arrive` is a source only; threads that have ended take no part |
@@ -48,7 +48,7 @@
 //! | strong operations on one place by different proxies | 8.6, 8.9.5 | coherent, so flags work; data needs `fence.proxy.alias` anywhere between, a kernel's boundary counts |
 //!
 //! # Not here
-//! Local memory and parameters, which are a thread's own. The asynchronous proxy, mbarriers, and clusters of several blocks, which are not executed.
+//! Local memory and parameters, which are a thread's own. The asynchronous proxy and mbarriers, which are not executed.
 //! Fences between other proxies than aliases. Where threads of one block release on one location with one scope, whoever acquires takes what all
 //! of them released there.
 

@@ -7,7 +7,7 @@ use super::{
     actors::{Actor, Block, Kind, Operation},
     check::{Accessor, Span},
     clock::Place,
-    release::{Level, Reader, Who, component},
+    release::{Level, Reader, component},
     shadow::{Mode, PAGE, Record},
     views::{View, Views},
 };
@@ -40,9 +40,9 @@ impl Races {
         OperationId(self.operations.len() as u32 - 1)
     }
 
-    fn actor(&mut self, operation: OperationId, block: u32) -> u32 {
+    fn actor(&mut self, operation: OperationId, block: u32, cluster: u32) -> u32 {
         let Operation { rank, place, .. } = self.operations[operation.0 as usize];
-        self.actors.push(Actor { operation: operation.0, block, rank: rank as u16, place });
+        self.actors.push(Actor { operation: operation.0, block, cluster, rank: rank as u16, place });
         self.blocks.push(None);
         self.actors.len() as u32 - 1
     }
@@ -81,9 +81,9 @@ impl Races {
         self.begin(rank, stream, Kind::Launch(code as u32))
     }
 
-    /// A block of a launch begins.
-    pub(in crate::emulator) fn begin_block(&mut self, launch: OperationId, block: u32, threads: usize) -> ActorId {
-        let actor = self.actor(launch, block);
+    /// A block of a launch begins, in the cluster of this number.
+    pub(in crate::emulator) fn begin_block(&mut self, launch: OperationId, block: u32, cluster: u32, threads: usize) -> ActorId {
+        let actor = self.actor(launch, block, cluster);
         let Operation { place, ref start, .. } = self.operations[launch.0 as usize];
         self.blocks[actor as usize] = Some(Box::new(Block::new(actor, place, threads, start.clone())));
         ActorId(actor)
@@ -121,7 +121,7 @@ impl Races {
 
     fn operate(&mut self, rank: usize, stream: usize, kind: Kind, accesses: &[Whole]) {
         let operation = self.begin(rank, stream, kind);
-        let actor = self.actor(operation, 0);
+        let actor = self.actor(operation, 0, 0);
         let views = self.operations[operation.0 as usize].start.clone();
         accesses.iter().for_each(|&access| self.touch_whole(actor, access, &views));
         self.finish(operation);
@@ -166,7 +166,7 @@ impl Races {
         let write = Whole { at, bytes: 4, writes: true, strong: Some(Level::System) };
         self.operate(rank, stream, Kind::WriteValue, &[write]);
         let actor = self.actors.len() as u32 - 1;
-        let who = Who { rank: rank as u16, actor, thread: 0 };
+        let who = self.actors[actor as usize].who(actor, 0);
         let views = self.streams[self.stream(rank, stream)].clone();
         let assumed = || [View::Boundary, View::Retired].map(|view| views.of(view).clone());
         let released = component(who, Level::System, true, &views, None, assumed);
@@ -176,7 +176,8 @@ impl Races {
     /// A stream has waited for a word of four bytes: an acquire at `.sys` of what was released there.
     pub(in crate::emulator) fn wait_value(&mut self, rank: usize, stream: usize, at: memory::Place) {
         self.operate(rank, stream, Kind::WaitValue, &[Whole { at, bytes: 4, writes: false, strong: Some(Level::System) }]);
-        let who = Who { rank: rank as u16, actor: self.actors.len() as u32 - 1, thread: 0 };
+        let actor = self.actors.len() as u32 - 1;
+        let who = self.actors[actor as usize].who(actor, 0);
         let page = self.shadow.touched(at.allocation.index(), at.offset);
         let Some(location) = page.and_then(|page| page.location((at.offset % PAGE) as u16, 4)) else { return };
         let sights = location.sights(Reader { who, scope: Level::System, acquires: true });

@@ -12,22 +12,24 @@ use super::{
 };
 use crate::emulator::ptx::Scope;
 
-/// How far a scope reaches, or must reach. A cluster is one block here.
+/// How far a scope reaches, or must reach.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Level {
     #[default]
     Block,
+    Cluster,
     Rank,
     System,
 }
 
 impl Level {
-    pub(super) const COUNT: usize = 3;
-    pub(super) const ALL: [Level; Level::COUNT] = [Level::Block, Level::Rank, Level::System];
+    pub(super) const COUNT: usize = 4;
+    pub(super) const ALL: [Level; Level::COUNT] = [Level::Block, Level::Cluster, Level::Rank, Level::System];
 
     pub(super) fn of(scope: Scope) -> Level {
         match scope {
-            Scope::Cta | Scope::Cluster => Level::Block,
+            Scope::Cta => Level::Block,
+            Scope::Cluster => Level::Cluster,
             Scope::Gpu => Level::Rank,
             Scope::Sys => Level::System,
         }
@@ -36,17 +38,22 @@ impl Level {
     pub(super) fn scope(self) -> &'static str {
         match self {
             Level::Block => "cta",
+            Level::Cluster => "cluster",
             Level::Rank => "gpu",
             Level::System => "sys",
         }
     }
 }
 
+/// A cluster: the operation, and which of its clusters.
+pub(super) type Cluster = (u32, u32);
+
 /// A thread, as scopes see it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Who {
     pub(super) rank: u16,
     pub(super) actor: u32,
+    pub(super) cluster: Cluster,
     pub(super) thread: u16,
 }
 
@@ -55,6 +62,7 @@ impl Who {
     pub(super) fn apart(self, other: Who) -> Level {
         match () {
             () if self.actor == other.actor => Level::Block,
+            () if self.cluster == other.cluster => Level::Cluster,
             () if self.rank == other.rank => Level::Rank,
             () => Level::System,
         }

@@ -33,7 +33,7 @@ impl Mode {
 }
 
 /// Bytes of a page, who accessed them and how.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Record {
     /// Bytes of the page.
     pub(super) from: u16,
@@ -97,9 +97,16 @@ pub(super) struct Page {
     pub(super) writes: Vec<Record>,
     /// Where strong operations have written; ascending, disjoint.
     pub(super) locations: Vec<Location>,
+    /// The last access that was noted.
+    last: Option<Record>,
 }
 
 impl Page {
+    /// Whether nothing has happened here since this very access: then all that follows from it is known. Who polls comes back again and again.
+    pub(super) fn is_last(&self, record: &Record) -> bool {
+        self.last.as_ref() == Some(record)
+    }
+
     /// Notes an access, in place of those it makes superfluous: `known` says of an earlier one whether it is ordered before. Where it is not
     /// and the two race, that has been seen by now.
     pub(super) fn note(&mut self, record: Record, known: impl Fn(&Record) -> bool) {
@@ -115,6 +122,7 @@ impl Page {
         };
         replace(own, &record, superfluous);
         own.push(record);
+        self.last = Some(record);
     }
 
     /// The locations of which an element is exactly these bytes.
@@ -253,6 +261,17 @@ mod tests {
     }
 
     #[test]
+    fn an_access_is_the_last_one_until_there_is_another() {
+        let (poll, write) = (record(0, 4, false, true), record(0, 4, true, true));
+        let mut page = Page::default();
+        assert!(!page.is_last(&poll));
+        page.note(poll, |_| false);
+        assert!(page.is_last(&poll) && !page.is_last(&Record { time: 2, ..poll }));
+        page.note(write, |_| false);
+        assert!(!page.is_last(&poll));
+    }
+
+    #[test]
     fn what_is_unordered_or_races_with_more_stays() {
         let mut page = Page::default();
         page.note(record(0, 4, true, false), |_| true);
@@ -267,7 +286,7 @@ mod tests {
 
     #[test]
     fn a_vector_is_one_location_until_it_is_written_apart() {
-        let who = |thread| Who { rank: 0, actor: 1, thread };
+        let who = |thread| Who { rank: 0, actor: 1, cluster: (0, 0), thread };
         let fresh =
             |offset, elements, state| Location { offset, bytes: 4, elements, state, last: (who(0), Level::System), components: Vec::new() };
         let states = |page: &Page| (0..8).map(|at| page.location(at * 4, 4).map_or(0, |location| location.state)).collect::<Vec<_>>();

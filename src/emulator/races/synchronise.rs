@@ -6,7 +6,7 @@ use super::{
     ActorId, At, Lanes, Races,
     actors::threads_of,
     clock::Clock,
-    release::{Component, Level, Location, Who},
+    release::{Cluster, Component, Level, Location, Who},
     shadow::PAGE,
     views::{View, Views},
 };
@@ -16,6 +16,7 @@ use crate::emulator::ptx::{Fence, ProxyKind, Semantics};
 #[derive(Debug)]
 pub(super) struct Sequential {
     of_blocks: BTreeMap<u32, Arc<Views>>,
+    of_clusters: BTreeMap<Cluster, Arc<Views>>,
     of_ranks: Vec<Arc<Views>>,
     of_system: Arc<Views>,
 }
@@ -23,12 +24,13 @@ pub(super) struct Sequential {
 impl Sequential {
     pub(super) fn new(ranks: usize) -> Sequential {
         let nothing = Arc::<Views>::default();
-        Sequential { of_blocks: BTreeMap::new(), of_ranks: vec![nothing.clone(); ranks], of_system: nothing }
+        Sequential { of_blocks: BTreeMap::new(), of_clusters: BTreeMap::new(), of_ranks: vec![nothing.clone(); ranks], of_system: nothing }
     }
 
     fn of(&mut self, level: Level, who: Who) -> &mut Arc<Views> {
         match level {
             Level::Block => self.of_blocks.entry(who.actor).or_default(),
+            Level::Cluster => self.of_clusters.entry(who.cluster).or_default(),
             Level::Rank => &mut self.of_ranks[who.rank as usize],
             Level::System => &mut self.of_system,
         }
@@ -60,8 +62,7 @@ impl Races {
     }
 
     fn memory_fence(&mut self, actor: ActorId, thread: usize, semantics: Semantics, scope: Level) {
-        let rank = self.actors[actor.0 as usize].rank;
-        let who = Who { rank, actor: actor.0, thread: thread as u16 };
+        let who = self.actors[actor.0 as usize].who(actor.0, thread as u16);
         let Races { blocks, sequential, .. } = self;
         let Some(block) = blocks[actor.0 as usize].as_deref_mut() else { return };
         let reached = || Level::ALL.into_iter().filter(|&level| level <= scope);
@@ -134,10 +135,14 @@ impl Races {
         *arrived = Some(arrived.as_ref().map_or_else(|| published.clone(), |arrived| Views::join(arrived, &published)));
     }
 
-    /// The barrier of the cluster is complete.
-    pub(in crate::emulator) fn complete_cluster(&mut self, actor: ActorId) {
-        if let Some(block) = self.block(actor) {
-            block.cluster[1] = block.cluster[0].take();
+    /// The barrier of the cluster of these blocks is complete.
+    pub(in crate::emulator) fn complete_cluster(&mut self, actors: &[ActorId]) {
+        let arrived: Vec<Arc<Views>> = actors.iter().filter_map(|&actor| self.block(actor)?.cluster[0].take()).collect();
+        let all = arrived.into_iter().reduce(|all, arrived| Views::join(&all, &arrived));
+        for &actor in actors {
+            if let Some(block) = self.block(actor) {
+                block.cluster[1] = all.clone();
+            }
         }
     }
 

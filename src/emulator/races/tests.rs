@@ -14,10 +14,14 @@ use crate::emulator::{
 /// A launch: rank, stream, blocks, threads, body.
 type Launch<'a> = (usize, usize, u32, u32, &'a str);
 
+/// What a body starts with whose kernel has clusters of two blocks.
+const IN_PAIRS: &str = " .reqnctapercluster 2, 1, 1\n";
+
 /// A kernel with `data` in `%d`, `flag` in `%f`, both on rank 0, the thread in `%t` and `data + 4 * thread` in `%dt`.
 fn module(body: &str) -> Arc<ptx::Module> {
+    let (bounds, body) = body.strip_prefix(IN_PAIRS).map_or(("", body), |body| (IN_PAIRS, body));
     let text = format!(
-        ".version 9.0\n.target sm_90a\n.address_size 64\n.visible .entry k(.param .u64 data, .param .u64 flag)\n{{\n\
+        ".version 9.0\n.target sm_90a\n.address_size 64\n.visible .entry k(.param .u64 data, .param .u64 flag){bounds}\n{{\n\
          .reg .pred %p<8>; .reg .b32 %r<16>; .reg .b32 %t; .reg .b64 %d; .reg .b64 %f; .reg .b64 %dt; .reg .b64 %l<4>;\n\
          .shared .align 16 .b8 block[512];\n\
          ld.param.u64 %d, [data]; ld.param.u64 %f, [flag]; mov.u32 %t, %tid.x; mad.wide.u32 %dt, %t, 4, %d;\n{body}\nret;\n}}\n"
@@ -74,6 +78,48 @@ fn lines(reports: Vec<Report>) -> Vec<String> {
     let mut lines: Vec<String> = reports.into_iter().map(line).collect();
     lines.dedup();
     lines
+}
+
+/// What is found where four blocks in two clusters, each of one thread, run one after the other: `first` in block 0, `second` in block `in_block`.
+fn found_between(in_block: u32, first: &str, second: &str) -> Vec<String> {
+    let body = format!(
+        "{IN_PAIRS}mov.u32 %r15, %ctaid.x; setp.eq.u32 %p7, %r15, 0; @!%p7 bra OTHER;\n{first}\nret;\n\
+         OTHER: setp.ne.u32 %p7, %r15, {in_block}; @%p7 ret;\n{second}"
+    );
+    found(Profile::Ptx, &[(0, 0, 4, 1, &body)])
+}
+
+/// What orders the blocks of a cluster, and whether the same orders those of another one.
+#[rstest]
+#[case::scope_cluster("st.release.cluster.global.u32 [%f], 1;", "ld.acquire.cluster.global.u32 %r0, [%f];", true, false)]
+#[case::scope_cta("st.release.cta.global.u32 [%f], 1;", "ld.acquire.cta.global.u32 %r0, [%f];", false, false)]
+#[case::one_scope_cta("st.release.cluster.global.u32 [%f], 1;", "ld.acquire.cta.global.u32 %r0, [%f];", false, false)]
+#[case::scope_gpu("st.release.gpu.global.u32 [%f], 1;", "ld.acquire.gpu.global.u32 %r0, [%f];", true, true)]
+#[case::fences(
+    "fence.acq_rel.cluster; st.relaxed.gpu.global.u32 [%f], 1;",
+    "ld.relaxed.gpu.global.u32 %r0, [%f]; fence.acq_rel.cluster;",
+    true,
+    false
+)]
+#[case::sequential_fences("fence.sc.cluster;", "fence.sc.cluster;", true, false)]
+#[case::nothing("", "", false, false)]
+fn scopes_and_clusters(#[case] publish: &str, #[case] take: &str, #[case] within: bool, #[case] across: bool) {
+    for (in_block, ordered) in [(1, within), (2, across)] {
+        let found = found_between(in_block, &format!("{WRITE} {publish}"), &format!("{take} {READ}"));
+        assert_eq!(found.is_empty(), ordered, "block {in_block}: {found:?}");
+    }
+}
+
+/// A block's shared memory, which its neighbour reads by its own address for it.
+#[rstest]
+#[case("barrier.cluster.arrive; barrier.cluster.wait;", &[])]
+#[case("barrier.cluster.arrive.release; barrier.cluster.wait.acquire;", &[])]
+#[case("barrier.cluster.arrive.relaxed; barrier.cluster.wait;", &["race, read after write: synchronisation between blocks is missing between"])]
+#[case("fence.acq_rel.cluster; barrier.cluster.arrive.relaxed; barrier.cluster.wait; fence.acq_rel.cluster;", &["race, read after write: synchronisation between blocks is missing between"])]
+fn the_barrier_of_a_cluster_orders_shared_memory(#[case] meet: &str, #[case] expected: &[&str]) {
+    let end = "barrier.cluster.arrive; barrier.cluster.wait;";
+    let read = format!("{meet} mapa.shared::cluster.u32 %r1, block, 0; ld.shared::cluster.u32 %r0, [%r1]; {end}");
+    assert_eq!(found_between(1, &format!("st.shared.u32 [block], 1; {meet} {end}"), &read), expected);
 }
 
 /// One launch of one thread for each rank.
@@ -325,7 +371,7 @@ fn aliases_need_a_fence(#[case] fence: Option<Fence>, #[case] expected: &[&str])
     let data = buffer(&mut memory, "data", 64, 1);
     let mut races = Races::new(Profile::Hopper, 1, 1, Vec::new()).unwrap();
     let launch = races.begin_launch(0, 0, &module(WRITE), "m", "k");
-    let at = At { actor: races.begin_block(launch, 0, 32), warp: 0, function: 0, pc: 0 };
+    let at = At { actor: races.begin_block(launch, 0, 0, 32), warp: 0, function: 0, pc: 0 };
     let weak = Access { space: Space::Global, semantics: Semantics::Weak, scope: None, hints: Box::default() };
     let access = |races: &mut Races, effect, multicast| {
         races.access(&memory, at, 1, &Touch { effect, access: &weak, element: 4, bytes: 4, multicast }, &[data.0; 32]);

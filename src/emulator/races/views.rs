@@ -1,10 +1,10 @@
 //! Clocks side by side: the memory model's own, and those that know more because something is assumed or granted.
 
-use std::sync::Arc;
+use std::{collections::HashSet, sync::Arc};
 
 use super::{
-    clock::{Clock, Partial},
-    release::Released,
+    clock::Clock,
+    release::{Deeds, Released},
 };
 
 /// A way to decide what is ordered. Each has a clock of its own, which is handed on along the same paths as the others.
@@ -81,9 +81,9 @@ impl Views {
         self.0.iter().zip(&other.0).all(|(own, other)| Arc::ptr_eq(own, other))
     }
 
-    /// Whether each view knows all threads of an actor up to one time.
-    pub(super) fn are_uniform(&self, actor: u32) -> bool {
-        self.0.iter().all(|clock| clock.partial(actor).is_none_or(Partial::is_uniform))
+    /// Whether each view knows all threads of an actor up to a time, or none of them.
+    pub(super) fn agree_on(&self, actor: u32, time: u32) -> bool {
+        self.0.iter().all(|clock| clock.agrees_on(actor, time))
     }
 
     /// Adds what is handed on in each view. Views that are equal in both stay shared.
@@ -102,6 +102,37 @@ impl Views {
     /// Adds what is handed on in one view.
     pub(super) fn learn_in(&mut self, view: View, released: Released<'_>) {
         released.add_to(&mut self.0[view as usize]);
+    }
+
+    /// With much that is handed on, each in one view: many threads have seen the same clocks, each with something of its own besides. Views
+    /// that are equal and are told the same stay shared.
+    pub(super) fn with_all<'r>(self: &Arc<Views>, all: impl Iterator<Item = (View, Released<'r>)>) -> Arc<Views> {
+        let mut clocks: [Vec<&Arc<Clock>>; View::COUNT] = Default::default();
+        let mut deeds: [Vec<Deeds>; View::COUNT] = Default::default();
+        let mut known = HashSet::new();
+        for (view, released) in all {
+            let clocks = &mut clocks[view as usize];
+            let again = clocks.last().is_some_and(|last| Arc::ptr_eq(last, released.clock));
+            if !again && known.insert((view as usize, Arc::as_ptr(released.clock))) {
+                clocks.push(released.clock);
+            }
+            deeds[view as usize].extend(released.own);
+        }
+        let mut views = Views::clone(self);
+        for view in 0..View::COUNT {
+            let alike = |other: &usize| {
+                let same = |(own, other): (&&Arc<Clock>, &&Arc<Clock>)| Arc::ptr_eq(own, other);
+                let clocks = clocks[view].len() == clocks[*other].len() && clocks[view].iter().zip(&clocks[*other]).all(same);
+                Arc::ptr_eq(&self.0[view], &self.0[*other]) && clocks && deeds[view] == deeds[*other]
+            };
+            if let Some(other) = (0..view).find(alike) {
+                views.0[view] = views.0[other].clone();
+                continue;
+            }
+            clocks[view].iter().for_each(|clock| Clock::extend(&mut views.0[view], clock));
+            Clock::extend_by(&mut views.0[view], &deeds[view]);
+        }
+        if views.are(self) { self.clone() } else { Arc::new(views) }
     }
 
     /// What either knows. Views that are equal in both stay shared.

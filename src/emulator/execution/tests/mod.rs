@@ -4,6 +4,7 @@ use super::*;
 use crate::emulator::memory::{Address, Init, Memory, Owner};
 use crate::emulator::ptx;
 
+mod clusters;
 mod instructions;
 mod kernels;
 mod multimem;
@@ -18,7 +19,7 @@ fn program(text: &str, rank: usize, memory: &mut Memory) -> Arc<Program> {
 /// A kernel `k` with parameters `out` and `in`, addresses in `%d0` and `%d1`, the thread in `%t`, and `out + 4 * thread` in `%d2`.
 fn around(body: &str) -> String {
     format!(
-        ".version 9.0\n.target sm_90a\n.address_size 64\n\
+        ".version 9.0\n.target sm_100a\n.address_size 64\n\
          .func (.param .b32 r) triple(.param .b32 x) {{ .reg .b32 %a; ld.param.b32 %a, [x]; mul.lo.u32 %a, %a, 3; st.param.b32 [r], %a; ret; }}\n\
          .func (.reg .b32 %o) deep(.reg .b32 %n) {{ .reg .pred %p; .reg .b32 %m; setp.eq.u32 %p, %n, 0; mov.u32 %o, 0; @%p ret;\n\
          sub.u32 %m, %n, 1; call (%o), deep, (%m); add.u32 %o, %o, %n; ret; }}\n\

@@ -170,7 +170,7 @@ pub(super) fn st(f: &mut Form<'_, '_>) -> Result<Instruction, PtxError> {
 
 /// Strong accesses are of memory that threads share.
 fn plausible(f: &Form<'_, '_>, access: &Access) -> Result<(), PtxError> {
-    let shared = matches!(access.space, Space::Global | Space::Shared | Space::Generic);
+    let shared = matches!(access.space, Space::Global | Space::Shared | Space::SharedCluster | Space::Generic);
     if shared || matches!(access.semantics, Semantics::Weak | Semantics::Volatile) {
         return Ok(());
     }
@@ -199,6 +199,35 @@ pub(super) fn isspacep(f: &mut Form<'_, '_>) -> Result<Instruction, PtxError> {
         return Err(f.combination("no space", "one of .global, .shared, .local, .const, .param"));
     }
     Ok(Instruction::IsSpace { space, destination: f.destination(Pred)?, source: f.source(U64)? })
+}
+
+/// The space of `mapa` and `getctarank`: that of a cluster, or generic.
+fn cluster_space(f: &mut Form<'_, '_>) -> Result<Space, PtxError> {
+    match f.space() {
+        space @ (Space::SharedCluster | Space::Generic) => Ok(space),
+        space => Err(f.combination(format!("space .{space}"), ".shared::cluster, or generic")),
+    }
+}
+
+pub(super) fn mapa(f: &mut Form<'_, '_>) -> Result<Instruction, PtxError> {
+    let space = cluster_space(f)?;
+    let ty = f.ty(&[U32, U64])?;
+    if space == Space::Generic && ty == U32 {
+        return Err(f.combination("a generic address of 32 bits", "type .u64"));
+    }
+    let destination = f.destination(ty)?;
+    let address = f.place(ty, space == Space::SharedCluster)?;
+    Ok(Instruction::MapToBlock { space, destination, address, rank: f.source(U32)? })
+}
+
+pub(super) fn getctarank(f: &mut Form<'_, '_>) -> Result<Instruction, PtxError> {
+    let space = cluster_space(f)?;
+    let ty = f.ty(&[U32, U64])?;
+    if space == Space::Generic && ty == U32 {
+        return Err(f.combination("a generic address of 32 bits", "type .u64"));
+    }
+    let destination = f.destination(U32)?;
+    Ok(Instruction::BlockOfAddress { space, destination, address: f.place(ty, space == Space::SharedCluster)? })
 }
 
 const CONVERTED: &[Type] = &[U8, U16, U32, U64, S8, S16, S32, S64, F16, Bf16, F32, F64, F16x2, Bf16x2, E4m3x2, E5m2x2];

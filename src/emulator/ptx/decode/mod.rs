@@ -20,8 +20,14 @@ use super::types::{BooleanOp, Space};
 ///
 /// # Errors
 /// At the first name, instruction, modifier or operand that is not known.
-pub(super) fn module(written: &syntax::Module<'_>) -> Result<Module, PtxError> {
-    let mut decoder = Decoder { variables: Vec::new(), symbols: HashMap::new(), callable: HashMap::new(), shared: Layout::default() };
+pub(super) fn module<'t>(written: &'t syntax::Module<'t>) -> Result<Module, PtxError> {
+    let mut decoder = Decoder {
+        targets: &written.targets,
+        variables: Vec::new(),
+        symbols: HashMap::new(),
+        callable: HashMap::new(),
+        shared: Layout::default(),
+    };
     for variable in &written.variables {
         let symbol = decoder.declare(variable, None)?;
         if decoder.symbols.insert(variable.name, symbol).is_some() && !variable.external {
@@ -149,6 +155,7 @@ fn bounds(written: &[(&str, Vec<u64>, Position)]) -> Result<LaunchBounds, PtxErr
 }
 
 struct Decoder<'t> {
+    targets: &'t [&'t str],
     variables: Vec<Variable>,
     symbols: HashMap<&'t str, Symbol>,
     /// Functions that are no kernels, by name.
@@ -241,7 +248,7 @@ impl<'t> Decoder<'t> {
                     names.declare_symbol(variable.name, symbol, variable.at)?;
                 }
                 Statement::Instruction(instruction) => {
-                    let form = Form::new(names, (&self.symbols, &self.callable), functions, written.entry, instruction);
+                    let form = Form::new(names, (&self.symbols, &self.callable, self.targets), functions, written.entry, instruction);
                     let (guard, decoded) = operation(form)?;
                     function.code.push(Operation { guard, instruction: decoded, at: instruction.at, source });
                 }
@@ -274,6 +281,8 @@ fn instruction(f: &mut Form<'_, '_>) -> Result<Instruction, PtxError> {
         "st" => data::st(f),
         "cvta" => data::cvta(f),
         "isspacep" => data::isspacep(f),
+        "mapa" => data::mapa(f),
+        "getctarank" => data::getctarank(f),
         "cvt" => data::cvt(f),
         op @ ("add" | "sub" | "mul" | "div" | "rem" | "min" | "max") => arithmetic::binary(f, op),
         "mad" => arithmetic::mad(f),

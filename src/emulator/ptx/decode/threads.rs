@@ -205,7 +205,7 @@ pub(super) fn atomic(f: &mut Form<'_, '_>, returns: bool) -> Result<Instruction,
     use Semantics::*;
     let semantics: &[Semantics] = if returns { &[Relaxed, Acquire, Release, AcquireRelease] } else { &[Relaxed, Release] };
     let access = f.access(semantics, ATOMIC_SCOPE)?;
-    if !matches!(access.space, Space::Global | Space::Shared | Space::Generic) {
+    if !matches!(access.space, Space::Global | Space::Shared | Space::SharedCluster | Space::Generic) {
         return Err(f.combination(format!("space .{}", access.space), "one of .global, .shared"));
     }
     let op = f.required(AtomicOp::ALL)?;
@@ -233,6 +233,10 @@ pub(super) fn atomic(f: &mut Form<'_, '_>, returns: bool) -> Result<Instruction,
     Ok(Instruction::Atomic { op, ty, access, destinations, address, values: values.into() })
 }
 
+/// Targets whose multimem operations take 8-bit types (PTX ISA 9.7.9.14).
+const MULTIMEM_OF_FP8: &[&str] =
+    &["sm_100a", "sm_100f", "sm_101a", "sm_101f", "sm_103a", "sm_103f", "sm_110a", "sm_110f", "sm_120a", "sm_121a"];
+
 pub(super) fn multimem(f: &mut Form<'_, '_>) -> Result<Instruction, PtxError> {
     use Semantics::*;
     let kind = f.required(&[("ld_reduce", 0), ("st", 1), ("red", 2)])?;
@@ -247,6 +251,7 @@ pub(super) fn multimem(f: &mut Form<'_, '_>) -> Result<Instruction, PtxError> {
     }
     if kind == 1 {
         let ty = f.ty(&[B32, B64, U32, U64, S32, S64, F16, F16x2, Bf16, Bf16x2, F32, F64, E4m3, E4m3x2, E4m3x4, E5m2, E5m2x2, E5m2x4])?;
+        multimem_target(f, ty)?;
         let count = multimem_vector(f, ty)?;
         return Ok(Instruction::MultimemStore { ty, address: multimem_address(f, &access)?, access, values: f.sources(count, ty, true)? });
     }
@@ -262,6 +267,7 @@ pub(super) fn multimem(f: &mut Form<'_, '_>) -> Result<Instruction, PtxError> {
         _ => &[B32, B64],
     };
     let ty = f.ty(types)?;
+    multimem_target(f, ty)?;
     let count = multimem_vector(f, ty)?;
     if kind == 2 {
         let address = multimem_address(f, &access)?;
@@ -272,6 +278,10 @@ pub(super) fn multimem(f: &mut Form<'_, '_>) -> Result<Instruction, PtxError> {
     let wide = widened && f.take(accumulator);
     let destinations = f.destinations(count, ty, true)?;
     Ok(Instruction::MultimemLoadReduce { op, ty, wide, address: multimem_address(f, &access)?, access, destinations })
+}
+
+fn multimem_target(f: &Form<'_, '_>, ty: Type) -> Result<(), PtxError> {
+    if ty.is_fp8() { f.needs_target(format!("type .{ty}"), MULTIMEM_OF_FP8) } else { Ok(()) }
 }
 
 fn multimem_address(f: &mut Form<'_, '_>, access: &Access) -> Result<Address, PtxError> {
