@@ -400,7 +400,8 @@ fn plots_are_pictures_too() {
 fn the_report_is_one_page_without_a_network() {
     let all = ["h200x4-bench.json", "h200x4-bench-all_gather.json", "h200x4-bench-reduce_scatter.json", "h200x4-bench-all_to_all.json"];
     let mut record = recorded(all[0]);
-    all[1..].iter().for_each(|name| record.cases.extend(recorded(name).cases));
+    let products = ["h200x2-bench-all_gather_matmul.json", "h200x2-bench-overlap.json"];
+    all[1..].iter().chain(&products).for_each(|name| record.cases.extend(recorded(name).cases));
     record.cases[0].reason = "<script>alert(1)</script>".into();
     let text = page(&record, None, &[]);
     assert!(text.len() < 2 << 20, "{} bytes", text.len());
@@ -408,7 +409,9 @@ fn the_report_is_one_page_without_a_network() {
         let allowed = if word == "http://" { text.matches("http://www.w3.org/2000/svg").count() } else { 0 };
         assert_eq!(text.matches(word).count(), allowed, "{word}");
     }
-    assert_eq!(text.matches("<svg ").count(), 2 * sections(&record.cases).len());
+    let drawn: usize = sections(&record.cases).iter().map(|section| plots(section, &record.machine).len()).sum();
+    // Two of each collective and of each pair of weights, one of overlaps.
+    assert_eq!((text.matches("<svg ").count(), drawn), (drawn, 2 * (sections(&record.cases).len() - 1) + 1));
     for section in sections(&record.cases) {
         assert!(text.contains(&format!("<h2>{}</h2>", section.name())), "{}", section.name());
     }

@@ -10,7 +10,7 @@ use std::{
 
 use libtest_mimic::{Arguments, Failed, Trial};
 use passmuster::{
-    bench::{Timing, page, sections},
+    bench::{Timing, page, plots, sections},
     conformance::report::Record,
 };
 
@@ -38,8 +38,9 @@ fn browser() -> Option<PathBuf> {
 }
 
 fn the_report_opens(browser: &Path) -> Result<(), Failed> {
-    let text = fs::read_to_string(Path::new(env!("CARGO_MANIFEST_DIR")).join("fixtures/records/h200x4-bench.json"))?;
-    let record: Record<Timing> = serde_json::from_str(&text)?;
+    let mut record = recorded("h200x4-bench.json")?;
+    record.cases.extend(recorded("h200x2-bench-all_gather_matmul.json")?.cases);
+    record.cases.extend(recorded("h200x2-bench-overlap.json")?.cases);
     let folder = env::temp_dir().join(format!("passmuster-browser-{}", std::process::id()));
     fs::create_dir_all(&folder)?;
     let (file, picture) = (folder.join("report.html"), folder.join("report.png"));
@@ -62,11 +63,16 @@ fn the_report_opens(browser: &Path) -> Result<(), Failed> {
     // The colour of the first contender's line, which nothing else on the page has. Each plot has a stretch of lines with it.
     let rows: Vec<bool> = pixels.chunks((3 * width) as usize).map(|row| row.chunks(3).any(|pixel| pixel == [0, 114, 178])).collect();
     let seen = rows.iter().filter(|row| **row).count();
-    let plots = 2 * sections(&record.cases).len();
+    let plots: usize = sections(&record.cases).iter().map(|section| plots(section, &record.machine).len()).sum();
     if seen < 100 * plots / 2 {
         return Err(format!("{plots} plots, and a contender's line is seen on {seen} lines of the picture only").into());
     }
     Ok(())
+}
+
+fn recorded(name: &str) -> Result<Record<Timing>, Failed> {
+    let text = fs::read_to_string(Path::new(env!("CARGO_MANIFEST_DIR")).join("fixtures/records").join(name))?;
+    Ok(serde_json::from_str(&text)?)
 }
 
 /// The picture's pixels, three bytes each.
