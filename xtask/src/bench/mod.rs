@@ -26,12 +26,13 @@ pub(crate) use self::{
     workers::Workers,
 };
 
-/// Time the algorithms of a collective, or a scenario, beside NCCL.
+/// Time the algorithms of a collective, or a scenario, beside NCCL and PyTorch.
 ///
 /// Microseconds of one call, the slowest rank, in a captured graph and as the host launches it: the median of the rounds' medians, with where it lies
 /// at 95 % confidence. Contenders take turns (A B A B). Registered buffers, out of place, bf16, sums where the collective reduces. Ranks meet on
 /// their devices before each sample in a graph. L2 is cold: memory larger than it is overwritten before each sample, and its calls go round copies
-/// of the buffers. Before a contender is timed, a case of the same call is judged; a speed-up over NCCL is printed only where it passes.
+/// of the buffers. Before a contender is timed, a case of the same call is judged; a speed-up over the best peer, NCCL's or PyTorch's, is printed only
+/// where both pass. PyTorch's operations are timed by ranks of python3, where that has them.
 ///
 /// The emulator cannot be timed.
 #[derive(clap::Args)]

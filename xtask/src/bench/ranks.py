@@ -133,9 +133,16 @@ class Ranks:
 
     def check(self, name, workload):
         calls, right = self.prepare(name, workload, 1, integers=True)
-        result = calls[0]()
-        self.torch.cuda.synchronize()
-        return bool(right(result)), result.numel()
+        # A sum that is rounded in parts is cuBLAS's leave to take, and no error of the operation: not while integers are to be exact.
+        matmul = self.torch.backends.cuda.matmul
+        usual = matmul.allow_bf16_reduced_precision_reduction, matmul.allow_fp16_reduced_precision_reduction
+        matmul.allow_bf16_reduced_precision_reduction = matmul.allow_fp16_reduced_precision_reduction = False
+        try:
+            result = calls[0]()
+            self.torch.cuda.synchronize()
+            return bool(right(result)), result.numel()
+        finally:
+            matmul.allow_bf16_reduced_precision_reduction, matmul.allow_fp16_reduced_precision_reduction = usual
 
     def round(self, name, workload, method):
         torch = self.torch
