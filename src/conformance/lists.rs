@@ -311,10 +311,10 @@ fn sequence_of_foreign(case: &Case, counts: &[u64], choice: &mut Choice) -> Case
 const LARGEST_WORLD: u32 = MAX_WORLD as u32;
 
 /// Elements of all ranks together, of the larger of input and output, up to which a case is modest.
-const MODEST_ELEMENTS: u64 = 40_000;
+const MODEST_ELEMENTS: u64 = 32_000;
 
 /// The same for a sweep over all boundary counts.
-const SWEPT_ELEMENTS: u64 = 150_000;
+const SWEPT_ELEMENTS: u64 = 120_000;
 
 /// The same for a sweep on few world sizes.
 const TILED_ELEMENTS: u64 = 250_000;
