@@ -65,9 +65,25 @@ pub(super) fn smoke(seed: u64) -> Vec<Case> {
     cases(15, &[2, 3, 4, 8, 1], false, seed)
 }
 
-/// One case of each combination.
+/// One case of each combination, and those of [`overflowing`].
 pub(super) fn merge(seed: u64) -> Vec<Case> {
-    cases(1, &[1, 2, 3, 4, 5, 6, 7, 8, LARGEST_WORLD], true, seed)
+    let mut cases = cases(1, &[1, 2, 3, 4, 5, 6, 7, 8, LARGEST_WORLD], true, seed);
+    cases.extend(overflowing(seed));
+    cases
+}
+
+/// 8-bit floats of special values on a few ranks, enough for some of their sums and means to overflow: what does saturates, and other inputs do not come
+/// near.
+fn overflowing(seed: u64) -> Vec<Case> {
+    let mut choice = Choice(seed ^ 0x6f76_6572);
+    let overflows = |&&(_, algorithm, dtype, op): &&(_, &str, DType, ReduceOp)| {
+        dtype.is_float() && dtype.size() == 1 && [ReduceOp::Sum, ReduceOp::Avg].contains(&op) && algorithm != COPY_ENGINE
+    };
+    let case = |(turn, &(collective, algorithm, dtype, op))| {
+        let new = Case::new(collective, algorithm, dtype, op, 2 + turn as u32 % 3, 48 + turn as u64 % 8);
+        Case { inputs: InputClass::Special, seed: choice.next() % (1 << 16), ..new }
+    };
+    all().iter().filter(overflows).enumerate().map(case).collect()
 }
 
 #[cfg(test)]
@@ -78,7 +94,7 @@ mod tests {
     #[test]
     fn every_type_and_operator_meets_every_algorithm_world_and_class() {
         let cases = merge(0);
-        assert!((300..=400).contains(&cases.len()), "{}", cases.len());
+        assert!((300..=450).contains(&cases.len()), "{}", cases.len());
         let any = |is: &dyn Fn(&Case) -> bool| cases.iter().any(is);
         for (collective, algorithm, dtype, op) in all() {
             assert!(
@@ -97,6 +113,15 @@ mod tests {
         }
         for world in (2..=8).chain([LARGEST_WORLD]) {
             assert!(any(&|c| (c.op, c.world) == (ReduceOp::Prod, world)), "products of {world} ranks");
+        }
+        for (collective, algorithm, dtype, op) in all() {
+            if [DType::E4M3, DType::E5M2].contains(&dtype) && [ReduceOp::Sum, ReduceOp::Avg].contains(&op) && algorithm != COPY_ENGINE {
+                let overflows = |c: &Case| {
+                    let is = (c.collective, &*c.algorithm, c.dtype, c.op) == (collective, algorithm, dtype, op);
+                    is && c.world > 1 && c.inputs == InputClass::Special
+                };
+                assert!(any(&overflows), "{algorithm} {dtype} {op}");
+            }
         }
     }
 
