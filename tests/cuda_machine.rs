@@ -9,9 +9,8 @@ mod rounds;
 use std::{sync::Arc, time::Duration};
 
 use libtest_mimic::{Arguments, Failed, Trial};
-use occupancy::{GAVE_UP, Holders, TOLD};
 use passmuster::{
-    algorithms::{self, Target},
+    algorithms::{self, Holders, Target},
     collective::{Collective, DType, ReduceOp, reduce_in_order},
     cuda::{CudaMachine, CudaOptions},
     machine::{Machine, MachineError, Site},
@@ -166,20 +165,16 @@ fn memory_of_a_pool_is_used_again_without_another_rendezvous() {
     assert_eq!(machine.broken_canary(pool.group()).unwrap(), None);
 }
 
-/// The shared memory of a block that no other shares a multiprocessor with, from compute capability 9.0 on: all there is but the KiB that each
-/// block is charged besides.
-const ALL_SHARED: u32 = 227 << 10;
-
 /// A collective of all GPUs while every multiprocessor of each is held, at most for so long: how the blocks that held came to go.
 fn outcomes_while_all_is_held(collective: Collective, algorithm: &str, limit: Duration) -> Vec<Vec<u32>> {
     let mut machine = open(None);
     let info = machine.info();
     let note = |wanted: &str| info.notes.iter().find(|(name, _)| name == wanted).map(|(_, value)| value.as_str()).unwrap();
     let capability: f64 = note("compute_capability").parse().unwrap();
-    assert!(capability >= 9.0, "a block of {ALL_SHARED} bytes of shared memory needs compute capability 9.0, this is {capability}");
-    let holders = Holders { blocks: note("multiprocessors").parse().unwrap(), shared: ALL_SHARED, limit };
+    let holders = Holders::of_all(note("multiprocessors").parse().unwrap(), limit);
+    assert!(capability >= 9.0, "a block of {} bytes of shared memory needs compute capability 9.0, this is {capability}", holders.shared);
     let algorithm = algorithms::find(collective, algorithm).unwrap();
-    holders.outcomes(&mut machine, algorithm, (info.gpus as u32, 1 << 19), true)
+    occupancy::outcomes(&holders, &mut machine, algorithm, (info.gpus as u32, 1 << 19), true)
 }
 
 /// Long enough for any collective, short enough for a test that fails.
@@ -188,20 +183,20 @@ const HELD: Duration = Duration::from_secs(4);
 /// If this fails, an all-gather in place by copy engines takes multiprocessors from what runs beside it.
 fn an_all_gather_by_copy_engines_uses_no_multiprocessor() {
     let outcomes = outcomes_while_all_is_held(Collective::AllGather, "copy_engine", HELD);
-    assert!(outcomes.iter().flatten().all(|&outcome| outcome == TOLD), "{outcomes:?}");
+    assert!(outcomes.iter().flatten().all(|&outcome| outcome == Holders::TOLD), "{outcomes:?}");
 }
 
 /// The same of an all-to-all, in which every rank copies a slot within its own memory as well.
 fn an_all_to_all_by_copy_engines_uses_no_multiprocessor() {
     let outcomes = outcomes_while_all_is_held(Collective::AllToAll, "copy_engine", HELD);
-    assert!(outcomes.iter().flatten().all(|&outcome| outcome == TOLD), "{outcomes:?}");
+    assert!(outcomes.iter().flatten().all(|&outcome| outcome == Holders::TOLD), "{outcomes:?}");
 }
 
 /// If this fails, there is room beside the blocks that hold, and the two above prove nothing. The first block that gives up makes room, so that
 /// the others may be told.
 fn an_all_gather_by_a_kernel_waits_for_a_multiprocessor() {
     let outcomes = outcomes_while_all_is_held(Collective::AllGather, "push", Duration::from_millis(500));
-    assert!(outcomes.iter().all(|of_rank| of_rank.contains(&GAVE_UP)), "{outcomes:?}");
+    assert!(outcomes.iter().all(|of_rank| of_rank.contains(&Holders::GAVE_UP)), "{outcomes:?}");
 }
 
 fn a_rank_that_stays_away_is_named_by_those_that_wait() {

@@ -9,7 +9,7 @@ use passmuster::{
     algorithms::{self, Target, auto},
     collective::{self, Collective, DType, ReduceOp},
     kernels::{Library, MODULES},
-    plan::{Arg, BufferSpec, Build, Call, Launch, MAX_WORLD, Op, Plan, RankCall, Region, Role},
+    plan::{BufferSpec, Build, Call, Launch, MAX_WORLD, Op, Plan, RankCall, Region, Role},
 };
 use proptest::prelude::*;
 
@@ -225,13 +225,13 @@ proptest! {
         buffers.extend(algorithm.workspace(shape.dtype, shape.world, call.bytes()));
         let plan = algorithm.plan(&call, &target);
         prop_assert_eq!(plan.world(), shape.world as usize);
+        for region in plan.clone().regions_mut() {
+            let buffer = buffers.iter().find(|buffer| buffer.name == region.buffer);
+            prop_assert!(buffer.is_some(), "{}: no buffer of {}", plan, region);
+            let size = buffer.map_or(0, |buffer| buffer.bytes);
+            prop_assert!(region.offset + region.bytes <= size, "{}: {} ends past {} bytes", plan, region, size);
+        }
         for op in plan.ranks.iter().flatten() {
-            for region in regions(op) {
-                let buffer = buffers.iter().find(|buffer| buffer.name == region.buffer);
-                prop_assert!(buffer.is_some(), "{}: no buffer of {}", op, region);
-                let size = buffer.map_or(0, |buffer| buffer.bytes);
-                prop_assert!(region.offset + region.bytes <= size, "{}: {} ends past {} bytes", op, region, size);
-            }
             match op {
                 Op::Copy { from, to, .. } => prop_assert_eq!(from.bytes, to.bytes, "{}", op),
                 Op::WriteValue { to: word, .. } | Op::WaitValue { at: word, .. } => prop_assert_eq!((word.bytes, word.offset % 4), (4, 0), "{}", op),
@@ -316,29 +316,4 @@ fn grids(ops: &[Op]) -> Vec<(u32, u32)> {
             _ => None,
         })
         .collect()
-}
-
-/// Every region that an operation speaks of.
-fn regions(op: &Op) -> Vec<&Region> {
-    match op {
-        Op::Launch(launch) => launch.args.iter().flat_map(regions_of_argument).collect(),
-        Op::Copy { from, to, .. } => vec![from, to],
-        Op::Fill { region, .. } => vec![region],
-        Op::WriteValue { to: word, .. } | Op::WaitValue { at: word, .. } => vec![word],
-        Op::Nccl(nccl) => vec![&nccl.call.input, &nccl.call.output],
-        Op::Matmul(call) => vec![&call.operands.a, &call.operands.b, &call.operands.c, &call.workspace],
-        Op::Fork { ops, .. } => ops.iter().flat_map(regions).collect(),
-        Op::Join { .. } | Op::Mark => vec![],
-    }
-}
-
-fn regions_of_argument(arg: &Arg) -> Vec<&Region> {
-    match arg {
-        Arg::Address(region) | Arg::Peers(region) | Arg::PeerTable(region) | Arg::PeerArray { region, .. } | Arg::Multicast(region) => {
-            vec![region]
-        }
-        Arg::TensorMap(map) => vec![&map.region],
-        Arg::Struct(fields) => fields.iter().flat_map(regions_of_argument).collect(),
-        Arg::U32(_) | Arg::U64(_) | Arg::WaitLimit => Vec::new(),
-    }
 }

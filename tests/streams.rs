@@ -5,9 +5,8 @@ mod occupancy;
 
 use std::{sync::Arc, time::Duration};
 
-use occupancy::{GAVE_UP, Holders, TOLD};
 use passmuster::{
-    algorithms,
+    algorithms::{self, Holders},
     collective::Collective,
     conformance::{
         Case, Status, Verdict,
@@ -197,12 +196,12 @@ fn blocks_hold_until_they_are_told_or_give_up(
     #[values(Collective::AllGather, Collective::AllToAll)] collective: Collective,
 ) {
     let algorithm = algorithms::find(collective, "copy_engine").unwrap();
-    for (limit, tells, outcome) in [(Duration::from_secs(10), true, TOLD), (Duration::from_micros(200), false, GAVE_UP)] {
+    for (limit, tells, outcome) in [(Duration::from_secs(10), true, Holders::TOLD), (Duration::from_micros(200), false, Holders::GAVE_UP)] {
         for n in 0..4 {
             let mut machine = in_profile(profile);
             machine.set_interleaving(Interleaving::nth(5, n));
             let holders = Holders { blocks: 5, shared: 64 << 10, limit };
-            let outcomes = holders.outcomes(&mut machine, algorithm, (3, 50), tells);
+            let outcomes = occupancy::outcomes(&holders, &mut machine, algorithm, (3, 50), tells);
             assert_eq!(outcomes, vec![vec![outcome; 5]; 3]);
         }
     }

@@ -3,7 +3,7 @@
 
 use super::job::Promise;
 use crate::{
-    collective::{DType, Layout, Product},
+    collective::{DType, Element, Layout, Product},
     machine::{Machine, MachineError},
     plan::{Operands, Region},
 };
@@ -60,30 +60,28 @@ fn look_at_product(
     let size = dtype.size();
     let at = |of: &Region, first: u64, count: u64| Region::new(of.buffer.clone(), of.offset + first * size, count * size);
     let chosen = some(columns, COLUMNS);
-    let mut b = Vec::with_capacity(chosen.len());
+    // The chosen columns of B below each other, depth contiguous.
+    let mut b = Vec::new();
     match layout {
         Layout::Nk => {
             for column in &chosen {
-                b.push(values(dtype, &machine.read(group, rank as usize, &at(&operands.b, column * depth, depth))?));
+                b.extend(machine.read(group, rank as usize, &at(&operands.b, column * depth, depth))?);
             }
         }
         Layout::Kn => {
             let all = machine.read(group, rank as usize, &operands.b)?;
-            let element = |k: u64, column: u64| {
-                let place = ((k * columns + column) * size) as usize;
-                value(dtype, [all[place], all[place + 1]])
-            };
-            b.extend(chosen.iter().map(|&column| (0..depth).map(|k| element(k, column)).collect::<Vec<f64>>()));
+            let element = |column: u64, k: u64| all[((k * columns + column) * size) as usize..][..size as usize].iter().copied();
+            b.extend(chosen.iter().flat_map(|&column| (0..depth).flat_map(move |k| element(column, k))));
         }
     }
+    let sampled = Product { rows: 1, columns: chosen.len() as u64, layout: Layout::Nk, ..*product };
     for (part, &owner) in parts.iter().enumerate() {
         for row in some(rows, ROWS) {
-            let a = values(dtype, &machine.read(group, owner as usize, &at(&operands.a, row * depth, depth))?);
+            let expected = sampled.reference(&machine.read(group, owner as usize, &at(&operands.a, row * depth, depth))?, &b);
             let below = part as u64 * rows + row;
             let c = machine.read(group, rank as usize, &at(&operands.c, below * columns, columns))?;
-            for (&column, b) in chosen.iter().zip(&b) {
-                let sum: f64 = a.iter().zip(b).map(|(a, b)| a * b).sum();
-                let (got, expected) = ([c[2 * column as usize], c[2 * column as usize + 1]], rounded(dtype, sum));
+            for (&column, expected) in chosen.iter().zip(expected.chunks_exact(size as usize)) {
+                let got = &c[(column * size) as usize..][..size as usize];
                 if got != expected {
                     let of = if parts.len() > 1 { format!(" (row {row} of rank {owner}'s)") } else { String::new() };
                     let (got, expected) = (value(dtype, got), value(dtype, expected));
@@ -122,20 +120,8 @@ fn look_at_gathered(
     Ok(None)
 }
 
-fn value(dtype: DType, bytes: [u8; 2]) -> f64 {
-    let bits = u16::from_le_bytes(bytes);
-    if dtype == DType::F16 { half::f16::from_bits(bits).to_f64() } else { half::bf16::from_bits(bits).to_f64() }
-}
-
-fn values(dtype: DType, bytes: &[u8]) -> Vec<f64> {
-    bytes.chunks_exact(2).map(|pair| value(dtype, [pair[0], pair[1]])).collect()
-}
-
-/// The bytes of the nearest element.
-fn rounded(dtype: DType, sum: f64) -> [u8; 2] {
-    // Sums of integers of this size are exact in f32, so that they are rounded once.
-    let sum = sum as f32;
-    if dtype == DType::F16 { half::f16::from_f32(sum).to_le_bytes() } else { half::bf16::from_f32(sum).to_le_bytes() }
+fn value(dtype: DType, bytes: &[u8]) -> f64 {
+    if dtype == DType::F16 { half::f16::from_bytes(bytes).to_f64() } else { half::bf16::from_bytes(bytes).to_f64() }
 }
 
 #[cfg(test)]

@@ -15,12 +15,12 @@ use super::{
     Contender, Held, Workload,
     check::look,
     contender::Devices,
-    held::Holders,
+    held,
     job::{Job, Numbers},
     notes::{Noted, Span},
 };
 use crate::{
-    algorithms::gate,
+    algorithms::{Holders, gate},
     machine::{Condition, Machine, MachineError},
     plan::{Arg, BufferSpec, Build, Launch, Op, Plan, Role, Script, Step},
 };
@@ -235,7 +235,7 @@ impl<'m> Timer<'m> {
         let mut see = |in_place| {
             self.close();
             let job = arm.gather(of, in_place, &devices).map_err(|reason| MachineError::NotSupported { reason })?;
-            Holders::of_all(devices.multiprocessors).see(self.machine, &job, self.deadline)
+            held::gets_done(self.machine, &job, &Holders::of_all(devices.multiprocessors, held::LIMIT), self.deadline)
         };
         Ok(Some(Held { in_place: see(true)?, out_of_place: see(false)? }))
     }

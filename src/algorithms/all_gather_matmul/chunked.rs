@@ -47,8 +47,7 @@ impl AllGatherMatmul for Chunked {
                 lanes[lane].push(multiply(part(&gathered, peer, world), peer, lane as u32));
             }
             let [own, beside] = lanes;
-            // Forks first, for they wait for all that is enqueued before them; that of the copies before that of what waits for them, for a host may be
-            // held up at its first product until its device is idle.
+            // Forks first, for they wait for all that is enqueued before them.
             let sides = [(COPIES, copies(NAME, &operands.a, &gathered, rank, world)), (PRODUCTS, beside)];
             let sides = sides.into_iter().filter(|(_, ops)| !ops.is_empty());
             let (forks, joins): (Vec<Op>, Vec<Op>) = sides.map(|(stream, ops)| (Op::Fork { stream, ops }, Op::Join { stream })).unzip();

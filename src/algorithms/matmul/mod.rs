@@ -2,7 +2,8 @@
 //!
 //! tests/matmul.rs holds them on GPUs against exact products. The emulator knows neither TMA nor wgmma and refuses their plans.
 //!
-//! Times at the heads of the kernels were taken beside torch.mm with scripts that are not in this repository; no command times products yet.
+//! Times at the heads of the kernels were taken beside torch.mm with scripts that are not in this repository; those of `bench all_gather_matmul` are in
+//! fixtures/records/.
 
 mod tile;
 

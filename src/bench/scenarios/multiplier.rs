@@ -34,10 +34,6 @@ impl Multiplier {
         [Multiplier::CublasLt, Multiplier::Matmul].into_iter().chain(gathering).collect()
     }
 
-    pub(super) fn find(name: &str) -> Result<Multiplier, String> {
-        name.parse()
-    }
-
     /// Its name.
     pub fn name(self) -> &'static str {
         match self {

@@ -120,10 +120,9 @@ impl Arm {
             }));
             promises.extend(how.multiplies().then_some(Promise::Product { product, operands, gathers: false }));
             if let Some((_, call)) = gather {
-                let sent: Vec<Region> = (0..of.world).map(|rank| call.input_of(rank)).collect();
-                contents.push(Content::Byte(call.output.clone(), 0xff));
-                contents.push(Content::Numbers(sent.clone(), of.dtype));
-                promises.push(Promise::Gathered { sent, all: call.output.clone() });
+                let (held, promise) = gathered(call);
+                contents.extend(held);
+                promises.push(promise);
             }
         }
         Ok(Job { world: of.world, buffers, contents, plans, notes_products: how.multiplies(), promises })
@@ -135,11 +134,16 @@ impl Arm {
         let call = call(algorithm, of, 0, in_place)?;
         let mut buffers = vec![copied("gathered", of.gathered * u64::from(of.world), 1), copied("sent", of.gathered, 1)];
         buffers.extend(algorithm.workspace(of.dtype, of.world, of.gathered));
-        let sent: Vec<Region> = (0..of.world).map(|rank| call.input_of(rank)).collect();
-        let contents = vec![Content::Byte(call.output.clone(), 0xff), Content::Numbers(sent.clone(), of.dtype)];
-        let promises = vec![Promise::Gathered { sent, all: call.output.clone() }];
-        Ok(Job { world: of.world, buffers, contents, plans: vec![algorithm.plan(&call, &devices.target)], notes_products: false, promises })
+        let (contents, promise) = gathered(&call);
+        let plans = vec![algorithm.plan(&call, &devices.target)];
+        Ok(Job { world: of.world, buffers, contents: contents.into(), plans, notes_products: false, promises: vec![promise] })
     }
+}
+
+/// What a gather's buffers hold before, and what it promises.
+fn gathered(call: &Call) -> ([Content; 2], Promise) {
+    let (sent, all): (Vec<Region>, _) = ((0..call.world()).map(|rank| call.input_of(rank)).collect(), call.output.clone());
+    ([Content::Byte(all.clone(), 0xff), Content::Numbers(sent.clone(), call.dtype)], Promise::Gathered { sent, all })
 }
 
 /// The gather on one of the copies.
