@@ -10,6 +10,7 @@ use std::{
 };
 
 use super::{
+    hosts::Hosts,
     program::{Action, Command, Events, Failure, Program},
     ranks,
     stream::{Graph, Stream},
@@ -86,18 +87,18 @@ impl Start {
     }
 }
 
-/// Carries out the programs, one a rank, and returns the microseconds between marks of each rank.
+/// Carries out the programs, one a rank, and returns the microseconds between marks of each rank. `hosts` is told what they enqueue.
 ///
 /// # Errors
 /// The failure that was seen first, else who was not done `deadline` after the start.
-pub(super) fn execute(programs: Vec<Program>, deadline: Duration) -> Result<Vec<Vec<f64>>, Stopped> {
+pub(super) fn execute(programs: &Arc<[Program]>, hosts: &Arc<Hosts>, deadline: Duration) -> Result<Vec<Vec<f64>>, Stopped> {
     let world = programs.len();
     let begin = Instant::now();
     let start = Arc::new(Start::new(world));
     let answers = {
-        let start = start.clone();
+        let (start, programs, hosts) = (start.clone(), programs.clone(), hosts.clone());
         ranks::spawn(world, move |rank| {
-            let outcome = carry_out(&programs[rank], &start, deadline);
+            let outcome = carry_out(rank, &programs[rank], &start, &hosts, deadline);
             if matches!(outcome, Outcome::Failed(_)) {
                 // Whoever has not started need not; whoever waits for this rank would do so until the deadline.
                 start.abandon();
@@ -137,13 +138,13 @@ pub(super) fn execute(programs: Vec<Program>, deadline: Duration) -> Result<Vec<
 }
 
 /// One rank's thread.
-fn carry_out(program: &Program, start: &Start, deadline: Duration) -> Outcome {
+fn carry_out(rank: usize, program: &Program, start: &Start, hosts: &Hosts, deadline: Duration) -> Outcome {
     let (graphs, mut events) = match prepare(program) {
         Ok(prepared) => prepared,
         Err(failure) => return Outcome::Failed(failure),
     };
     let outcome = match start.meet() {
-        Some(at) => enqueue(program, &graphs, &mut events)
+        Some(at) => enqueue(rank, program, &graphs, &mut events, hosts)
             .and_then(|()| wait(program, start, at + deadline))
             .and_then(|ended| match ended {
                 Some(outcome) => Ok(outcome),
@@ -172,11 +173,11 @@ fn prepare(program: &Program) -> Result<(Vec<Graph>, Events), Failure> {
 }
 
 /// Goes through the actions without waiting for any other rank.
-fn enqueue(program: &Program, graphs: &[Graph], events: &mut Events) -> Result<(), Failure> {
-    for action in &program.actions {
+fn enqueue(rank: usize, program: &Program, graphs: &[Graph], events: &mut Events, hosts: &Hosts) -> Result<(), Failure> {
+    for (at, action) in program.actions.iter().enumerate() {
         match action {
-            Action::Enqueue { stream, commands } => program.enqueue(*stream, commands, events)?,
-            Action::Replay { stream, graph } => program.streams[*stream].replay(&graphs[*graph])?,
+            Action::Enqueue { stream, commands } => hosts.during(rank, at, || program.enqueue(*stream, commands, events))?,
+            Action::Replay { stream, graph } => hosts.during(rank, at, || program.streams[*stream].replay(&graphs[*graph]))?,
             Action::Sleep(time) if *time > SPUN_DELAY => std::thread::sleep(*time),
             Action::Sleep(time) => {
                 let begin = Instant::now();
@@ -184,7 +185,7 @@ fn enqueue(program: &Program, graphs: &[Graph], events: &mut Events) -> Result<(
                     std::hint::spin_loop();
                 }
             }
-            Action::Mark => events.mark(&program.streams[0])?,
+            Action::Mark => hosts.during(rank, at, || events.mark(&program.streams[0]))?,
         }
     }
     Ok(())

@@ -101,6 +101,10 @@ impl Kernel {
         self.raw
     }
 
+    pub(super) fn entry(&self) -> &str {
+        &self.entry
+    }
+
     /// Blocks of `threads` threads and so many bytes of dynamic shared memory that one multiprocessor holds at once, in the current
     /// context. A kernel may be launched with that much afterwards.
     pub(super) fn blocks_per_multiprocessor(&self, threads: u32, dynamic_shared: u32) -> Result<u32, CudaError> {

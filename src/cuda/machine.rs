@@ -14,6 +14,7 @@ use super::{
     driver::{CudaError, Driver},
     execution::{self, Stopped},
     group::Group,
+    hosts::Hosts,
     kernel::Kernels,
     loader::LoadError,
     memory::Arena,
@@ -21,7 +22,7 @@ use super::{
     nccl_log::NcclLog,
     nvml::Nvml,
     products::Products,
-    program::{Compiler, Tables},
+    program::{Compiler, Program, Tables},
     reports,
     stream::Stream,
     words,
@@ -361,20 +362,20 @@ impl CudaMachine {
         .compile(script)?;
 
         let reports: Vec<_> = needs.groups.iter().flat_map(|&number| reports::of_group(&self.groups[number], &devices)).collect();
+        let (programs, hosts) = (Arc::<[Program]>::from(programs), Arc::new(Hosts::new(needs.world)));
         let begin = Instant::now();
-        let hang = |after: Duration, unfinished| MachineError::Hang {
-            after_ms: after.as_millis() as u64,
-            cause: String::new(),
-            stuck: reports::collect(&reports),
-            unfinished,
+        let hang = |after: Duration, unfinished| {
+            let mut standing = hosts.held(|rank, action| programs[rank].actions[action].name());
+            let stuck = reports::collect(&reports);
             // Last: what is let go goes on.
-            standing: words::let_go(script, &self.groups, &devices, &streams),
+            standing.extend(words::let_go(script, &self.groups, &devices, &streams));
+            MachineError::Hang { after_ms: after.as_millis() as u64, cause: String::new(), stuck, unfinished, standing }
         };
         if let Some(log) = &mut self.nccl_log {
             // What was said while communicators were joined is of their warm-up.
             log.skip();
         }
-        match execution::execute(programs, deadline.min(LONGEST_RUN)) {
+        match execution::execute(&programs, &hosts, deadline.min(LONGEST_RUN)) {
             Ok(of_rank) => match reports::any(&reports) {
                 Ok(false) => Ok(Run { marks: intervals(&of_rank), ..Run::default() }),
                 Ok(true) => Err(hang(begin.elapsed(), Vec::new())),

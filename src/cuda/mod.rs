@@ -13,6 +13,7 @@ mod device;
 mod driver;
 mod execution;
 mod group;
+mod hosts;
 mod kernel;
 mod loader;
 mod machine;

@@ -175,7 +175,39 @@ impl Program {
     }
 }
 
+impl Action {
+    /// What it is, in a few words.
+    pub(super) fn name(&self) -> String {
+        match self {
+            Action::Enqueue { stream, commands } => {
+                let names: Vec<String> = commands.iter().map(Command::name).collect();
+                format!("{} on stream {stream}", names.join(", "))
+            }
+            Action::Replay { stream, graph } => format!("a replay of graph {graph} on stream {stream}"),
+            Action::Sleep(time) => format!("a delay of {time:?}"),
+            Action::Mark => "a mark".into(),
+        }
+    }
+}
+
 impl Command {
+    fn name(&self) -> String {
+        match self {
+            Command::Launch { kernel, .. } => format!("`{}`", kernel.entry()),
+            Command::Copy { bytes, .. } => format!("a copy of {bytes} bytes"),
+            Command::Fill { bytes, .. } => format!("a fill of {bytes} bytes"),
+            Command::Words(words) => format!("{} words", words.len()),
+            Command::Nccl { call, .. } => format!("NCCL's {}", call.collective),
+            Command::Matmul { .. } => "cuBLASLt's product".into(),
+            Command::Fork { side, commands } => {
+                let names: Vec<String> = commands.iter().map(Command::name).collect();
+                format!("{} on its side {side}", names.join(", "))
+            }
+            Command::Join { side } => format!("a join of side {side}"),
+            Command::Mark => "a mark".into(),
+        }
+    }
+
     /// How many marks it has.
     fn marks(&self) -> usize {
         match self {
