@@ -47,7 +47,8 @@ const LONGEST_RUN: Duration = Duration::from_secs(24 * 60 * 60);
 /// whether of eight ranks or of four with two streams, some do not start now and then while the others wait for them: in one of fifteen runs of the smoke
 /// list, with 8, 10, 16 and 32 connections and with modules loaded beforehand. The same was seen of three ranks where each had two calls of
 /// `all_gather_matmul/pull` enqueued, whose blocks take a whole multiprocessor, in three of five runs; and, of three ranks on two GPUs with two streams each,
-/// in two of 46 runs of one case. Why is not established: that case did not hang in 49 runs with CUDA_MODULE_LOADING=EAGER, which may be chance.
+/// in four of 210 runs of one case, two of them with CUDA_MODULE_LOADING=EAGER. No thread of the host was held up in those: the driver had
+/// taken the launch, and the device did not start it while the kernels of the other ranks were waiting. Why is not established.
 const MOST_RANKS_ON_A_GPU: usize = 4;
 const MOST_STREAMS_OF_SHARING_RANKS: usize = 4;
 
