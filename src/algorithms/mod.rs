@@ -15,6 +15,7 @@ mod lines;
 pub mod matmul;
 mod multimem;
 mod nccl;
+pub mod plain;
 pub mod reduce;
 pub mod reduce_scatter;
 pub(crate) mod reduction;
@@ -27,6 +28,7 @@ pub use copy_engine::gate;
 pub use foreign::{Foreign, SpecError};
 pub use hold::Holders;
 pub use nccl::Nccl;
+pub use plain::Plain;
 pub use reduction::entry;
 use reduction::reduction;
 
@@ -77,6 +79,11 @@ pub trait Algorithm: Sync {
         false
     }
 
+    /// Whether inputs and outputs may lie in memory that peers cannot address.
+    fn takes_any_memory(&self) -> bool {
+        false
+    }
+
     /// Environment variables that the machine's process must have been started with: how a vendor's library is forced onto one path.
     fn environment(&self) -> &'static [(&'static str, &'static str)] {
         &[]
@@ -99,7 +106,7 @@ impl Default for Target {
     }
 }
 
-/// Every algorithm of passmuster's own, and the peers. [`Auto`], which is one of them by turns, is found by name only.
+/// Every algorithm of passmuster's own, and the peers. [`Auto`], which is one of them by turns, and [`Plain`] around it are found by name only.
 pub fn all() -> &'static [&'static dyn Algorithm] {
     &[
         &all_reduce::OneShot,
@@ -166,7 +173,8 @@ pub fn register(algorithms: Vec<Foreign>) -> Result<Vec<&'static Foreign>, Strin
 /// # Errors
 /// Names the algorithms there are.
 pub fn find(collective: Collective, name: &str) -> Result<&'static dyn Algorithm, String> {
-    let of_collective = || all().iter().chain(&Auto::ALL).chain(foreign()).copied().filter(|a| a.collective() == collective);
+    let of_collective =
+        || all().iter().chain(&Auto::ALL).chain(&Plain::ALL).chain(foreign()).copied().filter(|a| a.collective() == collective);
     of_collective().find(|a| a.name() == name).ok_or_else(|| {
         let names: Vec<&str> = of_collective().map(|a| a.name()).collect();
         format!("unknown algorithm `{name}` of {collective}: expected one of {}", names.join(", "))

@@ -133,6 +133,10 @@ impl Algorithm for Nccl {
         true
     }
 
+    fn takes_any_memory(&self) -> bool {
+        !self.windows
+    }
+
     fn environment(&self) -> &'static [(&'static str, &'static str)] {
         self.environment
     }

@@ -97,7 +97,8 @@ impl Job {
         let CollectiveWorkload { collective, dtype, op, world, .. } = *workload;
         let shape = workload.shape();
         let sizes = [("input", shape.input()), ("output", shape.output())].map(|(name, elements)| (name, elements * dtype.size()));
-        let mut buffers = sizes.map(|(name, bytes)| copied(name, bytes, copies)).to_vec();
+        let local = algorithm.takes_any_memory();
+        let mut buffers = sizes.map(|(name, bytes)| BufferSpec { local, ..copied(name, bytes, copies) }).to_vec();
         let call = |number| {
             let [input, output] = sizes.map(|(name, bytes)| copy(name, bytes, number));
             let first = RankCall { collective, dtype, op, count: shape.count, root: 0, input, output };

@@ -4,6 +4,7 @@ mod by_copy_engine;
 mod chosen;
 mod others;
 mod over_multicast;
+mod plain;
 mod types;
 
 use super::{
@@ -150,6 +151,7 @@ fn smoke(seed: u64) -> Vec<Case> {
     cases.extend(generate::sequences(16, seed));
     cases.extend(over_multicast::smoke(seed));
     cases.extend(others::smoke(seed));
+    cases.extend(plain::smoke(seed));
     cases.extend(by_copy_engine::COLLECTIVES.into_iter().flat_map(|of| by_copy_engine::smoke(of, seed)));
     cases.extend(types::smoke(seed));
     cases
@@ -218,6 +220,7 @@ fn merge(seed: u64) -> Vec<Case> {
     cases.extend(over_multicast::OTHERS.into_iter().flat_map(|of| over_multicast::merge(of, seed, &mut choice)));
     cases.extend(by_copy_engine::COLLECTIVES.into_iter().flat_map(|of| by_copy_engine::merge(of, seed)));
     cases.extend(chosen::merge(seed));
+    cases.extend(plain::merge(seed));
     cases.extend(types::merge(seed));
     cases
 }
@@ -582,13 +585,28 @@ mod tests {
         }
     }
 
+    /// If this fails, nothing shows that memory is staged where peers could not address it.
+    #[test]
+    fn every_collective_is_called_on_memory_of_any_kind() {
+        for list in [List::Smoke, List::Merge] {
+            let cases = list.cases(0);
+            for plain in algorithms::Plain::ALL {
+                let of = |case: &&Case| (case.collective, &*case.algorithm) == (plain.collective(), plain.name());
+                assert!(cases.iter().any(|case| of(&case) && case.world > 1 && case.count > 0), "{}", plain.collective());
+                let is_merge = list == List::Merge;
+                assert_eq!(cases.iter().filter(of).any(|case| case.peer.is_some()), is_merge, "{}", plain.collective());
+                assert_eq!(cases.iter().filter(of).any(|case| case.calls.len() > 2), is_merge, "{}", plain.collective());
+            }
+        }
+    }
+
     /// A sequence that a machine without multicast addresses cannot do would be lost there as a whole.
     #[test]
     fn multicast_is_kept_apart_from_what_every_machine_runs() {
         let cases = List::Merge.cases(0);
         let uses = |case: &Case| case.shots().any(|shot| shot.algorithm.starts_with("multimem"));
         let of_all_reduce = |case: &&Case| {
-            let is_chosen = case.shots().any(|shot| shot.algorithm == auto::NAME);
+            let is_chosen = case.shots().any(|shot| [auto::NAME, algorithms::plain::NAME].contains(&&*shot.algorithm));
             case.collective == Collective::AllReduce && !case.calls.is_empty() && !by_copy_engine(case) && !is_chosen
         };
         let sequences: Vec<&Case> = cases.iter().filter(of_all_reduce).collect();

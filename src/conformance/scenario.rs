@@ -432,11 +432,14 @@ impl<'a> Emitter<'a> {
         });
         for planned in planned {
             let (group, slot) = place(planned, options.shared_pads);
-            let own = buffers_of(case, &planned.shot, slot)?;
+            let mut own = buffers_of(case, &planned.shot, slot)?;
             let call = call(case, &planned.shot, slot, &own)?;
+            // What says that it takes any memory gets memory that no peer can touch.
+            own.iter_mut().for_each(|buffer| buffer.local = planned.algorithm.takes_any_memory());
             for buffer in own.into_iter().chain(planned.algorithm.workspace(case.dtype, case.world, call.input.offset + call.bytes())) {
                 let known = sizes[group].entry(buffer.name.clone()).or_insert_with(|| buffer.clone());
                 known.bytes = known.bytes.max(buffer.bytes);
+                known.local &= buffer.local;
             }
             log[group] += call.output.bytes.next_multiple_of(16);
         }

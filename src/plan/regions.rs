@@ -1,4 +1,6 @@
-//! The regions that a plan speaks of, to be moved elsewhere.
+//! The regions that a plan speaks of: to be moved elsewhere, and those that peers reach.
+
+use std::collections::BTreeSet;
 
 use super::{Arg, MatmulCall, NcclCall, Op, Operands, Plan, Region};
 
@@ -6,6 +8,24 @@ impl Plan {
     /// Every region of every rank's operations.
     pub fn regions_mut(&mut self) -> impl Iterator<Item = &mut Region> {
         self.ranks.iter_mut().flatten().flat_map(of_op)
+    }
+
+    /// The buffers that some rank reads or writes, or could, in another rank's memory. All others may be local to their rank.
+    pub fn reached_by_peers(&self) -> BTreeSet<&str> {
+        let of_op = |op| match op {
+            &Op::Launch(ref launch) => launch.args.iter().flat_map(reached_by_argument).collect(),
+            Op::Copy { to: region, to_rank: Some(_), .. } | Op::WriteValue { to: region, to_rank: Some(_), .. } => vec![&*region.buffer],
+            _ => Vec::new(),
+        };
+        (0..self.world()).flat_map(|rank| self.operations(rank)).flat_map(of_op).collect()
+    }
+}
+
+fn reached_by_argument(arg: &Arg) -> Vec<&str> {
+    match arg {
+        Arg::Peers(region) | Arg::PeerTable(region) | Arg::PeerArray { region, .. } | Arg::Multicast(region) => vec![&region.buffer],
+        Arg::Struct(fields) => fields.iter().flat_map(reached_by_argument).collect(),
+        Arg::Address(_) | Arg::TensorMap(_) | Arg::U32(_) | Arg::U64(_) | Arg::WaitLimit => Vec::new(),
     }
 }
 

@@ -1,0 +1,174 @@
+//! `plain`: inputs and outputs in any device memory, for callers whose buffers peers cannot address.
+//!
+//! What peers read or write is copied into symmetric memory before the collective and out of it after. Which that is, the plan of the wrapped
+//! algorithm says: a pull needs its input staged, a push its output, and one that sends lines which carry their flag needs neither, as its kernels
+//! take them from where they are. A copy and the call are ordered by the stream, and the call's own meetings of ranks keep a peer from the
+//! staged bytes of a call that has not ended.
+
+use super::{Algorithm, Auto, Target, broadcast, reduce};
+use crate::{
+    collective::{Collective, DType, Shape},
+    contract::Contract,
+    plan::{BufferSpec, Call, Op, Plan, RankCall, Region, Role},
+};
+
+/// Another algorithm between a copy in and a copy out.
+pub struct Plain {
+    of: &'static dyn Algorithm,
+}
+
+/// The name.
+pub const NAME: &str = "plain";
+
+/// Alignment that staged regions share with the caller's, so that packs stay packs.
+const PACK: u64 = 16;
+
+impl Plain {
+    /// `plain` of every collective: around `auto` where a tuning table has the collective.
+    pub const ALL: [&dyn Algorithm; 6] = [
+        &Plain { of: Auto::ALL[0] },
+        &Plain { of: Auto::ALL[1] },
+        &Plain { of: Auto::ALL[2] },
+        &Plain { of: Auto::ALL[3] },
+        &Plain { of: &broadcast::Push },
+        &Plain { of: &reduce::Pull },
+    ];
+}
+
+/// Where an argument is staged: at the same distance from `base`, the start of what is staged with it.
+fn staged(name: &str, region: &Region, base: u64) -> Region {
+    Region::new(format!("{NAME}.{name}"), base % PACK + (region.offset - base), region.bytes)
+}
+
+/// The call on staged regions, of which there are those of the buffers that `reaches` names.
+fn staged_call(call: &Call, reaches: impl Fn(&Region) -> bool) -> Call {
+    let RankCall { input, output, .. } = call.of_rank(0);
+    let move_of = |name: &str, region: &Region, base: u64| if reaches(region) { staged(name, region, base) } else { region.clone() };
+    let (input, output) = if call.in_place() {
+        let base = input.offset.min(output.offset);
+        (move_of("output", &input, base), move_of("output", &output, base))
+    } else {
+        (move_of("input", &input, input.offset), move_of("output", &output, output.offset))
+    };
+    let buffers = [&input, &output].map(|region| BufferSpec::new(region.buffer.clone(), u64::MAX, Role::Data));
+    let first = RankCall { input, output, ..call.of_rank(0) };
+    Call::of_all_ranks(&first, call.world(), &buffers).expect("a call that was agreed on, elsewhere")
+}
+
+impl Algorithm for Plain {
+    fn collective(&self) -> Collective {
+        self.of.collective()
+    }
+
+    fn name(&self) -> &'static str {
+        NAME
+    }
+
+    fn contract(&self, call: &Call) -> Contract {
+        self.of.contract(call)
+    }
+
+    fn supports(&self, call: &Call) -> Result<(), String> {
+        self.of.supports(call)
+    }
+
+    fn link_bytes(&self, call: &Call) -> Option<u64> {
+        self.of.link_bytes(call)
+    }
+
+    fn takes_any_memory(&self) -> bool {
+        true
+    }
+
+    /// What the wrapped algorithm needs, and where its input and output are staged; a call in place is staged as one.
+    fn workspace(&self, dtype: DType, world: u32, bytes: u64) -> Vec<BufferSpec> {
+        let (inputs, outputs) = Shape::new(self.collective(), world, 1).slots();
+        let output = bytes.div_ceil(inputs) * inputs.max(outputs);
+        let staging = [("input", bytes), ("output", output)];
+        let staging = staging.map(|(name, bytes)| BufferSpec::new(format!("{NAME}.{name}"), bytes + PACK, Role::Data));
+        self.of.workspace(dtype, world, bytes).into_iter().chain(staging).collect()
+    }
+
+    fn plan(&self, call: &Call, target: &Target) -> Plan {
+        let direct = self.of.plan(call, target);
+        let reached = direct.reached_by_peers();
+        let reaches = |region: &Region| reached.contains(region.buffer.as_str());
+        let staged = staged_call(call, reaches);
+        let mut plan = self.of.plan(&staged, target);
+        plan.name = format!("{NAME}: {}", plan.name);
+        if call.count == 0 {
+            return plan;
+        }
+        let receivers = call.shape().receivers();
+        for (rank, ops) in (0..).zip(&mut plan.ranks) {
+            let copied = |from: Region, to: Region| (from != to).then_some(Op::Copy { from, to, to_rank: None });
+            let sends = call.shape().destination(rank, 0).is_some();
+            let enter = sends.then(|| copied(call.input_of(rank), staged.input_of(rank))).flatten();
+            let leave = receivers.contains(&rank).then(|| copied(staged.output_of(rank), call.output_of(rank))).flatten();
+            ops.splice(0..0, enter);
+            ops.extend(leave);
+        }
+        plan
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use rstest::rstest;
+
+    use super::*;
+    use crate::algorithms;
+
+    /// The copies of a rank between the caller's buffers and staged ones.
+    fn copies(collective: Collective, world: u32, count: u64, rank: usize) -> Vec<String> {
+        let (call, _) = Call::on_its_own(Shape::new(collective, world, count), DType::BF16, collective.operators()[0]).unwrap();
+        let plan = algorithms::find(collective, NAME).unwrap().plan(&call, &Target::default());
+        let of_callers = |region: &Region| ["input", "output"].contains(&&*region.buffer);
+        assert!(plan.reached_by_peers().iter().all(|buffer| !["input", "output"].contains(buffer)), "{plan}");
+        let copy = |op: &Op| match op {
+            Op::Copy { from, to, to_rank: None } if of_callers(from) != of_callers(to) => Some(format!("{from} -> {to}")),
+            _ => None,
+        };
+        plan.ranks[rank].iter().filter_map(copy).collect()
+    }
+
+    /// What more is copied costs time for nothing; what less, and a peer would need an address that there is not.
+    #[rstest]
+    #[case::lines_take_their_input_from_where_it_is(Collective::AllToAll, 64, &[])]
+    #[case::a_push_stores_to_its_peers(Collective::AllGather, 1 << 20, &["plain.output[0..4194304] -> output[0..4194304]"])]
+    #[case::a_pull_loads_from_its_peers(Collective::ReduceScatter, 1 << 20, &["input[0..4194304] -> plain.input[0..4194304]"])]
+    fn what_peers_reach_is_staged(#[case] collective: Collective, #[case] count: u64, #[case] expected: &[&str]) {
+        assert_eq!(copies(collective, 2, count, 1), expected);
+    }
+
+    #[test]
+    fn the_root_alone_sends_or_receives() {
+        let of = |collective| [0, 1].map(|rank| copies(collective, 2, 8, rank));
+        let [root, other] = of(Collective::Broadcast);
+        assert_eq!((&root, &other), (&vec!["plain.output[0..16] -> output[0..16]".into()], &root));
+        let [root, other] = of(Collective::Reduce);
+        assert_eq!((&root, &other), (&vec!["input[0..16] -> plain.input[0..16]".into()], &root));
+    }
+
+    /// In place, the parts that are not the rank's own are the caller's until the result arrives.
+    #[test]
+    fn a_call_in_place_is_staged_as_one() {
+        let (world, bytes) = (4, 16);
+        let buffers = [BufferSpec { local: true, ..BufferSpec::new("both", 4 * bytes + 2, Role::Data) }];
+        let (input, output) = (Region::new("both", 2, bytes), Region::new("both", 2, 4 * bytes));
+        let first = RankCall {
+            collective: Collective::AllGather,
+            dtype: DType::BF16,
+            op: crate::collective::ReduceOp::Copy,
+            count: 8,
+            root: 0,
+            input,
+            output,
+        };
+        let call = Call::of_all_ranks(&first, world, &buffers).unwrap();
+        let staged = staged_call(&call, |_| true);
+        assert!(staged.in_place());
+        assert_eq!(staged.input_of(3), Region::new("plain.output", 2 + 3 * bytes, bytes));
+        assert_eq!(staged.output_of(3), Region::new("plain.output", 2, 4 * bytes));
+    }
+}
