@@ -46,6 +46,13 @@ pub(super) fn words_of_exchange(algorithm: &str) -> BufferSpec {
     words(algorithm, 2)
 }
 
+/// From so many bytes on, a rank's own part is copied beside the peers' parts: two copies of one stream come one after the other, though the links have
+/// no part in this one. Below, a side stream costs about what it saves.
+const BESIDE: u64 = 256 << 10;
+
+/// The side stream that a rank's own part is copied on.
+const OWN: usize = 1;
+
 /// A call in which every rank brings each rank one part; out of place itself, too. `part(sender, receiver)` is where it lies at the sender, and
 /// where it goes at the receiver.
 ///
@@ -58,12 +65,17 @@ pub(super) fn exchange(algorithm: &str, call: &Call, part: impl Fn(u32, u32) -> 
             let (from, to) = part(rank, receiver);
             Op::Copy { from, to, to_rank }
         };
-        let mut ops: Vec<Op> = announce(algorithm, READY, rank, world).chain(gather(algorithm, READY, rank, world)).collect();
+        let (mut own, mut ops) = ((!call.in_place()).then(|| copy(rank, None)), Vec::new());
+        let beside = own.take_if(|_| call.slot_bytes() >= BESIDE && world > 1);
+        let join = beside.as_ref().map(|_| Op::Join { stream: OWN });
+        ops.extend(beside.map(|own| Op::Fork { stream: OWN, ops: vec![own] }));
+        ops.extend(announce(algorithm, READY, rank, world).chain(gather(algorithm, READY, rank, world)));
         ops.extend(peers(rank, world).map(|peer| copy(peer, Some(peer))));
         ops.extend(announce(algorithm, DONE, rank, world));
         // While the peers' last copies are under way.
-        ops.extend((!call.in_place()).then(|| copy(rank, None)));
+        ops.extend(own);
         ops.extend(gather(algorithm, DONE, rank, world));
+        ops.extend(join);
         ops
     })
 }
@@ -116,4 +128,27 @@ pub fn gate(world: u32) -> (BufferSpec, Plan) {
         (0..2).flat_map(meet).collect()
     });
     (words(GATE, 2), plan)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{
+        algorithms::{self, Target},
+        collective::{Collective, DType, ReduceOp, Shape},
+    };
+
+    /// If this fails, large parts are copied one after the other, or small ones pay for a side stream.
+    #[test]
+    fn a_rank_s_own_part_is_copied_beside_the_others_from_a_size_on() {
+        for (count, beside) in [(BESIDE / 4 - 1, 0), (BESIDE / 4, 1)] {
+            let (call, _) = Call::on_its_own(Shape::new(Collective::AllGather, 3, count), DType::F32, ReduceOp::Copy).unwrap();
+            let plan = algorithms::find(Collective::AllGather, "copy_engine").unwrap().plan(&call, &Target::default());
+            for rank in 0..3 {
+                let count = |is: fn(&Op) -> bool| plan.operations(rank).filter(|op| is(op)).count();
+                assert_eq!(count(|op| matches!(op, Op::Copy { .. })), 3);
+                assert_eq!([count(|op| matches!(op, Op::Fork { .. })), count(|op| matches!(op, Op::Join { .. }))], [beside; 2]);
+            }
+        }
+    }
 }
