@@ -10,8 +10,8 @@ use half::{bf16, f16};
 use libtest_mimic::{Arguments, Failed, Trial};
 use passmuster::{
     algorithms::{
-        all_gather_matmul::{self, AllGatherMatmul, Fused},
-        matmul::{self, Tile},
+        all_gather_matmul::{self, Fused},
+        matmul::{self, TensorParallel, Tile},
     },
     collective::{DType, Layout, Product},
     cuda::{CudaMachine, CudaOptions},
@@ -225,7 +225,7 @@ fn products() -> Vec<Product> {
 
 /// A group with the operands of a gathered product and what its algorithm needs, B written, and the plan.
 struct Gathered<'a> {
-    algorithm: &'a dyn AllGatherMatmul,
+    algorithm: &'a dyn TensorParallel,
     product: Product,
     world: u32,
     group: usize,
@@ -236,7 +236,7 @@ struct Gathered<'a> {
 impl Gathered<'_> {
     fn open<'a>(
         machine: &mut CudaMachine,
-        algorithm: &'a dyn AllGatherMatmul,
+        algorithm: &'a dyn TensorParallel,
         product: &Product,
         world: u32,
         numbers: Numbers,
@@ -278,7 +278,7 @@ impl Gathered<'_> {
 
 /// World sizes up to four. Ranks have GPUs of their own where NCCL is called, and where plans have side streams: too many of ranks that share a GPU
 /// do not make progress together, and a copy within one may need the multiprocessors that the fused kernel holds.
-fn worlds(machine: &CudaMachine, algorithm: &dyn AllGatherMatmul) -> std::ops::RangeInclusive<u32> {
+fn worlds(machine: &CudaMachine, algorithm: &dyn TensorParallel) -> std::ops::RangeInclusive<u32> {
     let product = products()[0];
     let plan = algorithm.plan(&product, &buffers(&product, 2).1, 2, BLOCKS);
     let alone = algorithm.is_peer() || plan.ranks[0].iter().any(|op| matches!(op, Op::Fork { .. }));
@@ -288,7 +288,7 @@ fn worlds(machine: &CudaMachine, algorithm: &dyn AllGatherMatmul) -> std::ops::R
 fn gathered_integers_are_exact_call_after_call() {
     let mut machine = CudaMachine::open(CudaOptions::default()).unwrap();
     let tiles = [Tile::ALL[0], Tile::ALL[2], Tile::ALL[4]].map(|tile| Fused::PULL.with_tile(tile));
-    let pulls = tiles.iter().map(|fused| fused as &dyn AllGatherMatmul);
+    let pulls = tiles.iter().map(|fused| fused as &dyn TensorParallel);
     for algorithm in all_gather_matmul::all().iter().copied().chain(pulls) {
         for product in products() {
             for world in worlds(&machine, algorithm) {

@@ -1,13 +1,14 @@
 //! All-gather and product in one kernel. See kernels/all_gather_matmul/fused.cu.
 
-use super::{ARRIVED, AllGatherMatmul, copies, gathered, plan_name, words};
+use super::{ARRIVED, copies, gathered, plan_name, words};
 use crate::{
     algorithms::{
         copy_engine,
-        matmul::{self, THREADS, Tile, entry_of, map_of_a, other_args},
+        matmul::{self, THREADS, TensorParallel, Tile, entry_of, map_of_a, other_args},
         sync_argument_of, synchronisation_with,
     },
     collective::Product,
+    contract::Contract,
     plan::{Arg, BufferSpec, Build, Launch, MAX_WORLD, Op, Operands, Plan, Role},
 };
 
@@ -73,7 +74,7 @@ impl Fused {
     }
 }
 
-impl AllGatherMatmul for Fused {
+impl TensorParallel for Fused {
     fn name(&self) -> &'static str {
         self.name
     }
@@ -85,6 +86,10 @@ impl AllGatherMatmul for Fused {
             return Err(format!("blocks = {blocks}: a cluster has {}", tile.cluster));
         }
         Ok(())
+    }
+
+    fn contract(&self, _: &Product, _: u32) -> Contract {
+        Contract::COPIED
     }
 
     fn workspace(&self, product: &Product, world: u32, blocks: u32) -> Vec<BufferSpec> {

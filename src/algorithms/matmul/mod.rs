@@ -5,8 +5,11 @@
 //! Times at the heads of the kernels were taken beside torch.mm with scripts that are not in this repository; those of `bench all_gather_matmul` are in
 //! fixtures/records/.
 
+mod parallel;
 mod tile;
 
+pub use parallel::TensorParallel;
+pub(super) use parallel::{find, library_workspace, plan_name};
 pub use tile::Tile;
 
 use crate::{

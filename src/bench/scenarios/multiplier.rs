@@ -5,8 +5,8 @@ use std::str::FromStr;
 use super::{operands, workspace};
 use crate::{
     algorithms::{
-        all_gather_matmul::{self, AllGatherMatmul},
-        matmul,
+        all_gather_matmul,
+        matmul::{self, TensorParallel},
     },
     bench::{
         MatmulWorkload,
@@ -24,7 +24,7 @@ pub enum Multiplier {
     /// The kernel of the fused ones alone, on ranks that hold all of A.
     Matmul,
     /// On ranks that hold parts of A.
-    Gathering(&'static dyn AllGatherMatmul),
+    Gathering(&'static dyn TensorParallel),
 }
 
 impl Multiplier {
