@@ -1,8 +1,11 @@
-//! Products of matrices on real GPUs, plain and fused with the all-gather of A: small integers to the bit, random numbers to the bound of
+//! Products of matrices on real GPUs, plain, with the all-gather of A and with the reduce-scatter of C: small integers to the bit, random numbers to the bound of
 //! a sum, and the fused one to the bit of the plain one, whatever is late.
 //!
 //! Without a GPU these are ignored, and their names say so. Ranks share one GPU, each with a part of its multiprocessors, where there are
 //! fewer GPUs than ranks.
+
+#[path = "matmul/scattered.rs"]
+mod scattered;
 
 use std::{sync::Arc, time::Duration};
 
@@ -36,6 +39,10 @@ fn main() {
         trial("gathered_integers_are_exact_call_after_call", gathered_integers_are_exact_call_after_call),
         trial("fused_equals_plain_to_the_bit_whoever_is_late", fused_equals_plain_to_the_bit_whoever_is_late),
         trial("a_rank_that_stays_away_is_named", a_rank_that_stays_away_is_named),
+        trial("scattered_integers_are_exact_call_after_call", scattered::integers_are_exact_call_after_call),
+        trial("scattered_fractions_keep_the_bound_of_a_sum", scattered::fractions_keep_the_bound_of_a_sum),
+        trial("scattered_integers_are_exact_whoever_is_late", scattered::integers_are_exact_whoever_is_late),
+        trial("fused_scatter_equals_plain_to_the_bit_whoever_is_late", scattered::fused_equals_plain_to_the_bit_whoever_is_late),
     ];
     libtest_mimic::run(&Arguments { test_threads: Some(1), ..Arguments::from_args() }, trials).exit();
 }
@@ -271,8 +278,7 @@ impl Gathered<'_> {
     }
 
     fn run(&self, machine: &mut CudaMachine, steps: Vec<Step>) {
-        machine.run(&Script { steps }, DEADLINE).unwrap_or_else(|error| panic!("{}: {error}", self.plan.name));
-        assert_eq!(machine.broken_canary(self.group).unwrap(), None, "{}", self.plan.name);
+        run(machine, self.group, &self.plan, steps);
     }
 }
 
@@ -281,8 +287,16 @@ impl Gathered<'_> {
 fn worlds(machine: &CudaMachine, algorithm: &dyn TensorParallel) -> std::ops::RangeInclusive<u32> {
     let product = products()[0];
     let plan = algorithm.plan(&product, &buffers(&product, 2).1, 2, BLOCKS);
-    let alone = algorithm.is_peer() || plan.ranks[0].iter().any(|op| matches!(op, Op::Fork { .. }));
-    1..=if alone { machine.info().gpus.min(4) as u32 } else { 4 }
+    1..=if alone(algorithm, &plan) { machine.info().gpus.min(4) as u32 } else { 4 }
+}
+
+fn alone(algorithm: &dyn TensorParallel, plan: &Plan) -> bool {
+    algorithm.is_peer() || plan.ranks[0].iter().any(|op| matches!(op, Op::Fork { .. }))
+}
+
+fn run(machine: &mut CudaMachine, group: usize, plan: &Plan, steps: Vec<Step>) {
+    machine.run(&Script { steps }, DEADLINE).unwrap_or_else(|error| panic!("{}: {error}", plan.name));
+    assert_eq!(machine.broken_canary(group).unwrap(), None, "{}", plan.name);
 }
 
 fn gathered_integers_are_exact_call_after_call() {

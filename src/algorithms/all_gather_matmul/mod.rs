@@ -1,10 +1,12 @@
 //! All-gather and product: every rank has rows of A and a B of its own, and gets C = gather(A) x B. Products have the rows of each rank's part of A.
 
 mod chunked;
+mod control;
 mod fused;
 mod gathered;
 
 pub use chunked::Chunked;
+pub use control::Control;
 pub use fused::Fused;
 pub use gathered::Gathered;
 

@@ -1,38 +1,21 @@
 //! `matmul_reduce_scatter/chunked`: a product of the library for each rank's rows, which copy engines bring to their rank while the next is made.
 
-use super::{call, plan_name, products, supports};
+use super::{LANES, READY, call, in_parts, plan_name, products, slots, supports};
 use crate::{
     algorithms::{
         all_reduce,
-        copy_engine::{announce, gather, hear, part, peers, tell, words},
+        copy_engine::{hear, part, words},
         matmul::{TensorParallel, library_workspace},
     },
     collective::Product,
     contract::Contract,
-    plan::{BufferSpec, MatmulCall, Op, Operands, Plan, Role},
+    plan::{BufferSpec, MatmulCall, Op, Operands, Plan},
 };
 
-/// The peers' rows first, the own ones last; then the own rows of all ranks' products are added in rank order, in f32, and rounded once.
-///
-/// - ready: peer's stream, in order -> our wait. It has added what its slots held.
-/// - brought: our copy, our word -> peer's wait. Its slot holds our product of its rows.
-///
-/// Products alternate between the plan's stream and a side stream, each with its copy behind it, so that one stream multiplies while the other copies.
+/// [Parts](super::in_parts), each copied behind its product: one of the two streams multiplies while the other copies.
 pub struct Chunked;
 
 const NAME: &str = "chunked";
-/// Meetings.
-const READY: u64 = 0;
-const BROUGHT: u64 = 1;
-/// The side stream.
-const SIDE: usize = 1;
-/// Streams, with the plan's own.
-const LANES: u64 = 2;
-
-/// What peers bring: a slot for each rank.
-fn slots(product: &Product, world: u32) -> BufferSpec {
-    BufferSpec::new(format!("{NAME}.slots"), product.c(world) * product.dtype.size(), Role::Data)
-}
 
 impl TensorParallel for Chunked {
     fn name(&self) -> &'static str {
@@ -48,12 +31,12 @@ impl TensorParallel for Chunked {
     }
 
     fn workspace(&self, product: &Product, world: u32, _: u32) -> Vec<BufferSpec> {
-        vec![words(NAME, 2), slots(product, world), products(NAME, product, world, true), library_workspace(NAME, LANES)]
+        vec![words(NAME, 2), slots(NAME, product, world), products(NAME, product, world, true), library_workspace(NAME, LANES)]
     }
 
     fn plan(&self, product: &Product, operands: &Operands, world: u32, _: u32) -> Plan {
         let products = products(NAME, product, world, true).whole();
-        let slots = slots(product, world).whole();
+        let slots = slots(NAME, product, world).whole();
         let library = library_workspace(NAME, LANES).whole();
         let call = call(product, products.clone(), &operands.c, world).expect("it is supported");
         let multiply = |of: u32, lane: usize| {
@@ -66,26 +49,15 @@ impl TensorParallel for Chunked {
             })
         };
         Plan::per_rank(plan_name(NAME, product, world), world, |rank| {
-            // The side goes first, for a fork is enqueued before what goes on beside it.
-            let mut lanes = [Vec::new(), Vec::new()];
-            for (n, peer) in peers(rank, world).enumerate() {
-                let lane = n % 2;
-                lanes[lane].push(multiply(peer, lane));
-                lanes[lane].extend(hear(NAME, READY, peer));
-                lanes[lane].push(Op::Copy { from: part(&products, peer, world), to: part(&slots, rank, world), to_rank: Some(peer) });
-                lanes[lane].push(tell(NAME, BROUGHT, rank, peer));
-            }
-            let own = (world - 1) as usize % 2;
-            lanes[own].push(multiply(rank, own));
-            let [side, beside] = lanes;
+            let bring = |peer, lane| {
+                let mut ops = vec![multiply(peer, lane)];
+                ops.extend(hear(NAME, READY, peer));
+                ops.push(Op::Copy { from: part(&products, peer, world), to: part(&slots, rank, world), to_rank: Some(peer) });
+                ops
+            };
             let input = |from| part(if from == rank { &products } else { &slots }, from, world);
-            let mut ops: Vec<Op> = announce(NAME, READY, rank, world).collect();
-            ops.push(Op::Fork { stream: SIDE, ops: side });
-            ops.extend(beside);
-            ops.push(Op::Join { stream: SIDE });
-            ops.extend(gather(NAME, BROUGHT, rank, world));
-            ops.push(all_reduce::copy_engine::reduce(&call, (0..world).map(input), operands.c.clone()));
-            ops
+            let add = all_reduce::copy_engine::reduce(&call, (0..world).map(input), operands.c.clone());
+            in_parts(NAME, (rank, world), bring, |lane| multiply(rank, lane), add)
         })
     }
 }
