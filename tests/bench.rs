@@ -47,15 +47,21 @@ fn product(scenario: Scenario, gathered: u64) -> Workload {
 /// If this fails, what the scenarios have machines do races, deadlocks or leaves its buffers, or its results are wrong.
 #[test]
 fn every_contender_of_products_can_be_checked_and_timed() {
-    let multipliers =
-        Multiplier::all().into_iter().map(|multiplier| (Contender::Multiplier(multiplier), product(Scenario::AllGatherMatmul, 0)));
+    let controls = Multiplier::controls().into_iter().map(|multiplier| (Scenario::AllGatherMatmul, multiplier));
+    let multipliers = [Scenario::AllGatherMatmul, Scenario::MatmulReduceScatter]
+        .into_iter()
+        .flat_map(|scenario| Multiplier::all(scenario).into_iter().map(move |multiplier| (scenario, multiplier)))
+        .chain(controls)
+        .map(|(scenario, multiplier)| (Contender::Multiplier(multiplier), product(scenario, 0)));
     let arms = Arm::all(&[100]).into_iter().map(|arm| (Contender::Arm(arm), product(Scenario::Overlap, 4096)));
     let mut machine = Emulator::new(EmulatorOptions::default());
     let mut timer = Timer::new(&mut machine, DEADLINE);
     for (contender, workload) in multipliers.chain(arms) {
         let name = contender.name();
         let checked = timer.check(&contender, &workload);
-        if ["matmul", "pull", "fused"].contains(&&*name) && matches!(contender, Contender::Multiplier(_)) {
+        if ["matmul", "pull", "fused", "control/flags_set", "control/copies_elsewhere"].contains(&&*name)
+            && matches!(contender, Contender::Multiplier(_))
+        {
             // The emulator knows no wgmma.
             assert!(matches!(checked, Err(MachineError::NotSupported { .. })), "{name}: {checked:?}");
             continue;
@@ -234,6 +240,10 @@ fn products_are_held_against_what_they_could_be() {
     timings.extend(made_up_products(shape.with_size(4096), &[("cublas_lt", 325.0), ("nccl_ring+matmul", 562.0), ("fused", 360.0)]));
     // What was not judged is held against nothing.
     timings.last_mut().unwrap().check = None;
+    let controls = [("control/flags_set", 1262.0), ("control/copies_elsewhere", 1274.0), ("control/copies_alone", 560.0)];
+    timings.extend(made_up_products(shape, &controls));
+    let scattered = [("cublas_lt", 1220.0), ("matmul+nccl_ring", 1990.0), ("torch_fused", 1700.0), ("chunked", 1420.0)];
+    timings.extend(made_up_products(h200s(Scenario::MatmulReduceScatter, 16384, 8192, 3584, 0), &scattered));
     let shape = h200s(Scenario::Overlap, 8192, 8192, 8192, 64 << 20);
     let arms = [("matmul", 1460.0), ("gather/copy_engine", 1320.0), ("sequential/copy_engine", 2790.0), ("overlap/copy_engine", 1510.0)];
     let mut overlap = made_up_products(shape, &arms);

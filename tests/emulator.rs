@@ -210,7 +210,7 @@ fn tensor_maps_are_for_gpus() {
     let mut machine = emulator_with(kernel("mov.u32 %r1, 7;\nst.global.u32 [%rd1], %r1;"));
     let buffer = BufferSpec::new("flag", 64, Role::State);
     let group = machine.open_group(1, std::slice::from_ref(&buffer)).unwrap();
-    let map = TensorMap { region: buffer.whole(), dtype: DType::F32, extents: vec![4, 4], tile: vec![4, 4], swizzle: 32 };
+    let map = TensorMap { region: buffer.whole(), of_rank: None, dtype: DType::F32, extents: vec![4, 4], tile: vec![4, 4], swizzle: 32 };
     let plan = |arg: Arg| Arc::new(Plan::per_rank("own", 1, |_| vec![Op::Launch(Launch { args: vec![arg.clone()], block: 1, ..own() })]));
     let (mapped, addressed) = (plan(Arg::TensorMap(map)), plan(Arg::Address(buffer.whole())));
     let error = run(&mut machine, vec![enqueue(group, 0, &addressed), enqueue(group, 0, &mapped)]).unwrap_err();

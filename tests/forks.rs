@@ -4,11 +4,11 @@ use std::{sync::Arc, time::Duration};
 
 use half::bf16;
 use passmuster::{
-    algorithms::all_gather_matmul::{self, AllGatherMatmul},
-    collective::{Collective, DType, Layout, Product, ReduceOp},
+    algorithms::{all_gather_matmul, matmul::TensorParallel, matmul_reduce_scatter},
+    collective::{Collective, DType, Layout, Product, ReduceOp, Shape},
     emulator::{Emulator, EmulatorOptions, Interleaving, Profile},
     machine::{Machine, MachineError, Run},
-    plan::{BufferSpec, MatmulCall, NcclCall, Op, Operands, Plan, RankCall, Region, Role, Script, Step},
+    plan::{Arg, BufferSpec, Launch, MatmulCall, NcclCall, Op, Operands, Plan, RankCall, Region, Role, Script, Step},
 };
 use rstest::rstest;
 
@@ -180,63 +180,180 @@ fn a_product_with_an_operand_of_another_size_is_refused(#[case] name: &str, #[ca
     assert_eq!(other.check(), Err("dtype f32: products have bf16 and f16".to_owned()));
 }
 
-/// The ways to gather A and multiply it that need no tensor maps, on the emulator.
-fn by_the_library() -> impl Iterator<Item = &'static dyn AllGatherMatmul> {
-    all_gather_matmul::all().iter().copied().filter(|algorithm| !["pull", "fused"].contains(&algorithm.name()))
+/// A product and the collective that goes with it.
+#[derive(Clone, Copy)]
+enum Half {
+    Gather,
+    Scatter,
 }
 
-/// Three calls back to back of every rank, A and B of small integers, in a schedule; A of each rank, B of each rank and C of each rank.
-fn gather_and_multiply(
-    algorithm: &dyn AllGatherMatmul,
-    product: &Product,
-    world: u32,
-    schedule: usize,
-) -> Result<Vec<Vec<Vec<u8>>>, MachineError> {
-    let mut machine = Emulator::new(EmulatorOptions { profile: Profile::Hopper, ..EmulatorOptions::default() });
-    machine.set_interleaving(Interleaving::nth(1, schedule));
-    let of = |name: &str, elements: u64| BufferSpec::new(name, 2 * elements, Role::Data);
-    let specs = [of("a", product.a()), of("b", product.b()), of("c", product.c(world))];
-    algorithm.supports(product, world, 4).unwrap();
-    let group = machine.open_group(world as usize, &[&specs[..], &algorithm.workspace(product, world, 4)].concat())?;
-    let operands = Operands { a: specs[0].whole(), b: specs[1].whole(), c: specs[2].whole() };
-    for rank in 0..world as usize {
-        for (region, seed) in [(&operands.a, rank), (&operands.b, 31 + rank)] {
-            let integers =
-                (0..region.bytes / 2).flat_map(|i| bf16::from_f32(((i * 7 + seed as u64) % 9) as f32 - 4.0).to_bits().to_le_bytes());
-            machine.write(group, rank, region, &integers.collect::<Vec<u8>>())?;
+impl Half {
+    /// The ways that the emulator has, with stand-ins where that is possible: kernels that gather wait for peers themselves.
+    fn algorithms(self) -> impl Iterator<Item = &'static dyn TensorParallel> {
+        let (all, without) = match self {
+            Half::Gather => (all_gather_matmul::all(), &["pull", "fused"][..]),
+            Half::Scatter => (matmul_reduce_scatter::all(), &[][..]),
+        };
+        all.iter().copied().filter(|algorithm| !without.contains(&algorithm.name()))
+    }
+
+    fn find(self, name: &str) -> &'static dyn TensorParallel {
+        self.algorithms().find(|algorithm| algorithm.name() == name).unwrap()
+    }
+
+    fn buffers(self, product: &Product, world: u32) -> [BufferSpec; 3] {
+        let (a, c) = match self {
+            Half::Gather => (product.a(), product.c(world)),
+            Half::Scatter => (u64::from(world) * product.a(), product.c(1)),
+        };
+        [("a", a), ("b", product.b()), ("c", c)].map(|(name, elements)| BufferSpec::new(name, 2 * elements, Role::Data))
+    }
+
+    fn plan(self, algorithm: &dyn TensorParallel, product: &Product, world: u32) -> Plan {
+        algorithm.supports(product, world, 4).unwrap();
+        let [a, b, c] = self.buffers(product, world).map(|buffer| buffer.whole());
+        algorithm.plan(product, &Operands { a, b, c }, world, 4)
+    }
+
+    /// The same with a product of the library and a copy in place of each kernel that takes tensor maps, which the emulator does not know.
+    fn plan_with_stand_ins(self, algorithm: &dyn TensorParallel, product: &Product, world: u32) -> Plan {
+        let mut plan = self.plan(algorithm, product, world);
+        plan.ranks.iter_mut().for_each(|ops| *ops = with_stand_ins(product, ops));
+        plan
+    }
+
+    /// C of each rank, of A and B of each.
+    fn expected(self, product: &Product, world: u32, a: &[Vec<u8>], b: &[Vec<u8>]) -> Vec<Vec<u8>> {
+        match self {
+            Half::Gather => b.iter().map(|b| product.reference(&a.concat(), b)).collect(),
+            Half::Scatter => {
+                let products: Vec<Vec<u8>> = a.iter().zip(b).map(|(a, b)| product.reference(a, b)).collect();
+                Shape::new(Collective::ReduceScatter, world, product.c(1)).results(product.dtype, ReduceOp::Sum, &products)
+            }
         }
     }
-    let plan = Arc::new(algorithm.plan(product, &operands, world, 4));
-    let calls = (0..3).map(|_| Step::Enqueue { group, stream: 0, plan: plan.clone() }).collect();
-    machine.run(&Script { steps: calls }, DEADLINE)?;
-    let mut read = |region: &Region| (0..world as usize).map(|rank| machine.read(group, rank, region)).collect();
-    [&operands.a, &operands.b, &operands.c].into_iter().map(&mut read).collect()
+
+    /// Whether three calls back to back of every rank, on small integers, go well in a schedule; what is wrong.
+    fn run(self, algorithm: &dyn TensorParallel, product: &Product, plan: Plan, schedule: usize) -> Result<(), String> {
+        let (world, said) = (plan.world(), |error: MachineError| error.to_string());
+        let mut machine = Emulator::new(EmulatorOptions { profile: Profile::Hopper, ..EmulatorOptions::default() });
+        machine.set_interleaving(Interleaving::nth(1, schedule));
+        let specs = self.buffers(product, world as u32);
+        let workspace = algorithm.workspace(product, world as u32, 4);
+        let stand_ins = stand_ins(product, world as u32);
+        let group = machine.open_group(world, &[&specs[..], &workspace, &stand_ins].concat()).map_err(said)?;
+        let mut drawn = |region: Region, seed: usize| -> Result<Vec<Vec<u8>>, String> {
+            let of = |rank: usize| {
+                let integer = |i: u64| bf16::from_f32(((i * 7 + (seed + rank) as u64) % 9) as f32 - 4.0).to_bits().to_le_bytes();
+                let bytes: Vec<u8> = (0..region.bytes / 2).flat_map(integer).collect();
+                machine.write(group, rank, &region, &bytes).map_err(said).map(|()| bytes)
+            };
+            (0..world).map(of).collect()
+        };
+        let (a, b) = (drawn(specs[0].whole(), 0)?, drawn(specs[1].whole(), 31)?);
+        let plan = Arc::new(plan);
+        let calls = (0..3).map(|_| Step::Enqueue { group, stream: 0, plan: plan.clone() }).collect();
+        machine.run(&Script { steps: calls }, DEADLINE).map_err(said)?;
+        for (rank, expected) in self.expected(product, world as u32, &a, &b).into_iter().enumerate() {
+            if machine.read(group, rank, &specs[2].whole()).map_err(said)? != expected {
+                return Err(format!("rank {rank}'s C is wrong"));
+            }
+        }
+        Ok(())
+    }
 }
 
-/// If this fails, copies, words and products of a gather are not ordered as they must be, or parts lie where they do not belong.
-#[test]
-fn gathers_by_streams_and_libraries_are_exact_and_do_not_race() {
-    let product = Product { dtype: DType::BF16, rows: 5, columns: 8, depth: 16, layout: Layout::Nk };
-    for algorithm in by_the_library() {
+/// Memory of [`with_stand_ins`]: products, and what the library is given.
+fn stand_ins(product: &Product, world: u32) -> [BufferSpec; 2] {
+    [BufferSpec::new("stand_in", 2 * product.c(world), Role::Data), BufferSpec::new("library", 64, Role::State)]
+}
+
+fn with_stand_ins(product: &Product, ops: &[Op]) -> Vec<Op> {
+    let stand_in = |op: &Op| match op {
+        Op::Launch(Launch { args, .. }) => match &args[..] {
+            [Arg::TensorMap(a), Arg::TensorMap(b), Arg::TensorMap(c), ..] => {
+                let made = Region::new("stand_in", a.region.offset / a.region.bytes * c.region.bytes, c.region.bytes);
+                let operands = Operands { a: a.region.clone(), b: b.region.clone(), c: made.clone() };
+                let call = MatmulCall { product: *product, operands, workspace: Region::new("library", 0, 64), multiprocessors: None };
+                vec![Op::Matmul(call), Op::Copy { from: made, to: c.region.clone(), to_rank: c.of_rank }]
+            }
+            _ => vec![op.clone()],
+        },
+        Op::Fork { stream, ops } => vec![fork(*stream, with_stand_ins(product, ops))],
+        _ => vec![op.clone()],
+    };
+    ops.iter().flat_map(stand_in).collect()
+}
+
+const SMALL: Product = Product { dtype: DType::BF16, rows: 5, columns: 8, depth: 16, layout: Layout::Nk };
+
+/// If this fails, copies, words and products of a gather or a scatter are not ordered as they must be, or parts lie where they do not belong.
+#[rstest]
+#[case::gather(Half::Gather)]
+#[case::scatter(Half::Scatter)]
+fn streams_and_libraries_are_exact_and_do_not_race(#[case] half: Half) {
+    for algorithm in half.algorithms() {
         for world in 1..=4 {
             for schedule in 0..3 {
-                let [a, b, c]: [Vec<Vec<u8>>; 3] = gather_and_multiply(algorithm, &product, world, schedule)
-                    .unwrap_or_else(|error| panic!("{} w={world}: {error}", algorithm.name()))
-                    .try_into()
-                    .unwrap();
-                for rank in 0..world as usize {
-                    assert!(c[rank] == product.reference(&a.concat(), &b[rank]), "{} w={world} rank {rank}", algorithm.name());
-                }
+                let plan = half.plan_with_stand_ins(algorithm, &SMALL, world);
+                let what = plan.name.clone();
+                half.run(algorithm, &SMALL, plan, schedule).unwrap_or_else(|error| panic!("{what}: {error}"));
             }
         }
     }
 }
 
+/// A rank's operations with one part of their synchronisation removed, and what: a word that is not written or not waited for, a word written before
+/// the copy that it tells of, a side stream that is joined too late or not at all.
+fn with_less_synchronisation(ops: &[Op]) -> Vec<(String, Vec<Op>)> {
+    let mut mutants = Vec::new();
+    for (at, op) in ops.iter().enumerate() {
+        let mut without = ops.to_vec();
+        without.remove(at);
+        match op {
+            Op::WaitValue { .. } | Op::WriteValue { .. } | Op::Join { .. } => mutants.push((format!("no {op}"), without.clone())),
+            Op::Copy { .. } if matches!(ops.get(at + 1), Some(Op::WriteValue { .. })) => {
+                let mut early = ops.to_vec();
+                early.swap(at, at + 1);
+                mutants.push((format!("{op} after its word"), early));
+            }
+            Op::Fork { stream, ops: forked } => mutants.extend(with_less_synchronisation(forked).into_iter().map(|(what, forked)| {
+                let mut mutant = ops.to_vec();
+                mutant[at] = Op::Fork { stream: *stream, ops: forked };
+                (what, mutant)
+            })),
+            _ => {}
+        }
+        if matches!(op, Op::Join { .. }) && ops[at..].iter().any(|op| !matches!(op, Op::Join { .. })) {
+            without.push(op.clone());
+            mutants.push((format!("{op} at the end"), without));
+        }
+    }
+    mutants
+}
+
+/// Every wait, word and join of one rank is there for something. If this fails, either it is not, or the emulator does not see its want.
+#[rstest]
+#[case::gather(Half::Gather, "chunked")]
+#[case::scatter(Half::Scatter, "chunked")]
+#[case::fused_scatter(Half::Scatter, "fused")]
+fn less_synchronisation_is_caught(#[case] half: Half, #[case] name: &str) {
+    let algorithm = half.find(name);
+    let plan = half.plan_with_stand_ins(algorithm, &SMALL, 3);
+    let mutants = with_less_synchronisation(&plan.ranks[1]);
+    assert_eq!(mutants.len(), 16);
+    for (what, ops) in mutants {
+        let mut mutant = plan.clone();
+        mutant.ranks[1] = ops;
+        assert!((0..9).any(|schedule| half.run(algorithm, &SMALL, mutant.clone(), schedule).is_err()), "{}: {what}", plan.name);
+    }
+}
+
 #[test]
 fn kernels_with_tensor_maps_are_refused_here() {
-    let product = Product { dtype: DType::BF16, rows: 5, columns: 8, depth: 16, layout: Layout::Nk };
-    for name in ["pull", "fused"] {
-        let error = gather_and_multiply(all_gather_matmul::find(name).unwrap(), &product, 2, 0).unwrap_err();
-        assert!(error.to_string().contains("neither TMA nor wgmma"), "{error}");
+    let gathering = ["pull", "fused"].map(|name| (Half::Gather, all_gather_matmul::find(name).unwrap()));
+    for (half, algorithm) in gathering.into_iter().chain([(Half::Scatter, Half::Scatter.find("fused"))]) {
+        let error = half.run(algorithm, &SMALL, half.plan(algorithm, &SMALL, 2), 0).unwrap_err();
+        assert!(error.contains("neither TMA nor wgmma"), "{error}");
     }
 }

@@ -1,8 +1,11 @@
-//! Products of matrices on real GPUs, plain and fused with the all-gather of A: small integers to the bit, random numbers to the bound of
+//! Products of matrices on real GPUs, plain, with the all-gather of A and with the reduce-scatter of C: small integers to the bit, random numbers to the bound of
 //! a sum, and the fused one to the bit of the plain one, whatever is late.
 //!
 //! Without a GPU these are ignored, and their names say so. Ranks share one GPU, each with a part of its multiprocessors, where there are
 //! fewer GPUs than ranks.
+
+#[path = "matmul/scattered.rs"]
+mod scattered;
 
 use std::{sync::Arc, time::Duration};
 
@@ -10,8 +13,8 @@ use half::{bf16, f16};
 use libtest_mimic::{Arguments, Failed, Trial};
 use passmuster::{
     algorithms::{
-        all_gather_matmul::{self, AllGatherMatmul, Fused},
-        matmul::{self, Tile},
+        all_gather_matmul::{self, Fused},
+        matmul::{self, TensorParallel, Tile},
     },
     collective::{DType, Layout, Product},
     cuda::{CudaMachine, CudaOptions},
@@ -36,6 +39,10 @@ fn main() {
         trial("gathered_integers_are_exact_call_after_call", gathered_integers_are_exact_call_after_call),
         trial("fused_equals_plain_to_the_bit_whoever_is_late", fused_equals_plain_to_the_bit_whoever_is_late),
         trial("a_rank_that_stays_away_is_named", a_rank_that_stays_away_is_named),
+        trial("scattered_integers_are_exact_call_after_call", scattered::integers_are_exact_call_after_call),
+        trial("scattered_fractions_keep_the_bound_of_a_sum", scattered::fractions_keep_the_bound_of_a_sum),
+        trial("scattered_integers_are_exact_whoever_is_late", scattered::integers_are_exact_whoever_is_late),
+        trial("fused_scatter_equals_plain_to_the_bit_whoever_is_late", scattered::fused_equals_plain_to_the_bit_whoever_is_late),
     ];
     libtest_mimic::run(&Arguments { test_threads: Some(1), ..Arguments::from_args() }, trials).exit();
 }
@@ -225,7 +232,7 @@ fn products() -> Vec<Product> {
 
 /// A group with the operands of a gathered product and what its algorithm needs, B written, and the plan.
 struct Gathered<'a> {
-    algorithm: &'a dyn AllGatherMatmul,
+    algorithm: &'a dyn TensorParallel,
     product: Product,
     world: u32,
     group: usize,
@@ -236,7 +243,7 @@ struct Gathered<'a> {
 impl Gathered<'_> {
     fn open<'a>(
         machine: &mut CudaMachine,
-        algorithm: &'a dyn AllGatherMatmul,
+        algorithm: &'a dyn TensorParallel,
         product: &Product,
         world: u32,
         numbers: Numbers,
@@ -271,24 +278,31 @@ impl Gathered<'_> {
     }
 
     fn run(&self, machine: &mut CudaMachine, steps: Vec<Step>) {
-        machine.run(&Script { steps }, DEADLINE).unwrap_or_else(|error| panic!("{}: {error}", self.plan.name));
-        assert_eq!(machine.broken_canary(self.group).unwrap(), None, "{}", self.plan.name);
+        run(machine, self.group, &self.plan, steps);
     }
 }
 
 /// World sizes up to four. Ranks have GPUs of their own where NCCL is called, and where plans have side streams: too many of ranks that share a GPU
 /// do not make progress together, and a copy within one may need the multiprocessors that the fused kernel holds.
-fn worlds(machine: &CudaMachine, algorithm: &dyn AllGatherMatmul) -> std::ops::RangeInclusive<u32> {
+fn worlds(machine: &CudaMachine, algorithm: &dyn TensorParallel) -> std::ops::RangeInclusive<u32> {
     let product = products()[0];
     let plan = algorithm.plan(&product, &buffers(&product, 2).1, 2, BLOCKS);
-    let alone = algorithm.is_peer() || plan.ranks[0].iter().any(|op| matches!(op, Op::Fork { .. }));
-    1..=if alone { machine.info().gpus.min(4) as u32 } else { 4 }
+    1..=if alone(algorithm, &plan) { machine.info().gpus.min(4) as u32 } else { 4 }
+}
+
+fn alone(algorithm: &dyn TensorParallel, plan: &Plan) -> bool {
+    algorithm.is_peer() || plan.ranks[0].iter().any(|op| matches!(op, Op::Fork { .. }))
+}
+
+fn run(machine: &mut CudaMachine, group: usize, plan: &Plan, steps: Vec<Step>) {
+    machine.run(&Script { steps }, DEADLINE).unwrap_or_else(|error| panic!("{}: {error}", plan.name));
+    assert_eq!(machine.broken_canary(group).unwrap(), None, "{}", plan.name);
 }
 
 fn gathered_integers_are_exact_call_after_call() {
     let mut machine = CudaMachine::open(CudaOptions::default()).unwrap();
     let tiles = [Tile::ALL[0], Tile::ALL[2], Tile::ALL[4]].map(|tile| Fused::PULL.with_tile(tile));
-    let pulls = tiles.iter().map(|fused| fused as &dyn AllGatherMatmul);
+    let pulls = tiles.iter().map(|fused| fused as &dyn TensorParallel);
     for algorithm in all_gather_matmul::all().iter().copied().chain(pulls) {
         for product in products() {
             for world in worlds(&machine, algorithm) {

@@ -37,6 +37,11 @@ pub(super) fn slot(of: &Region, rank: u32, bytes: u64) -> Region {
     Region::new(of.buffer.clone(), of.offset + u64::from(rank) * bytes, bytes)
 }
 
+/// Part `rank` of a region of `world` equal ones.
+pub(super) fn part(of: &Region, rank: u32, world: u32) -> Region {
+    slot(of, rank, of.bytes / u64::from(world))
+}
+
 /// Meetings of [`exchange`].
 const READY: u64 = 0;
 const DONE: u64 = 1;

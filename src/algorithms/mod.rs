@@ -13,6 +13,7 @@ mod foreign;
 mod hold;
 mod lines;
 pub mod matmul;
+pub mod matmul_reduce_scatter;
 mod multimem;
 mod nccl;
 pub mod plain;

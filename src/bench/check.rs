@@ -3,7 +3,9 @@
 
 use super::job::Promise;
 use crate::{
-    collective::{DType, Element, Layout, Product},
+    collective::{DType, Element, Layout, Product, ReduceOp},
+    conformance::{InputClass, oracle},
+    contract::Contract,
     machine::{Machine, MachineError},
     plan::{Operands, Region},
 };
@@ -40,6 +42,10 @@ pub(super) fn look(machine: &mut dyn Machine, group: usize, world: u32, promises
                     look_at_product(machine, group, (product, operands), (rank, &parts), &mut looked.elements)?
                 }
                 Promise::Gathered { sent, all } => look_at_gathered(machine, group, rank, (sent, all), &mut looked.elements)?,
+                Promise::Sum { product, operands, contract } => {
+                    let look_at = if product.dtype == DType::F16 { look_at_sum::<half::f16> } else { look_at_sum::<half::bf16> };
+                    look_at(machine, group, (product, operands, contract), (rank, world), &mut looked.elements)?
+                }
             };
             if what.is_some() {
                 return Ok(Looked { wrong: what, ..looked });
@@ -49,6 +55,38 @@ pub(super) fn look(machine: &mut dyn Machine, group: usize, world: u32, promises
     Ok(looked)
 }
 
+/// A matrix by rows of so many elements, of a rank.
+fn row_of(machine: &mut dyn Machine, group: usize, rank: u32, of: &Region, row: u64, bytes: u64) -> Result<Vec<u8>, MachineError> {
+    machine.read(group, rank as usize, &Region::new(of.buffer.clone(), of.offset + row * bytes, bytes))
+}
+
+/// Some columns of a rank's B below each other, depth contiguous.
+fn columns_of_b(
+    machine: &mut dyn Machine,
+    group: usize,
+    rank: u32,
+    product: &Product,
+    b: &Region,
+    chosen: &[u64],
+) -> Result<Vec<u8>, MachineError> {
+    let Product { dtype, columns, depth, layout, .. } = *product;
+    let size = dtype.size();
+    let mut of_columns = Vec::new();
+    match layout {
+        Layout::Nk => {
+            for &column in chosen {
+                of_columns.extend(row_of(machine, group, rank, b, column, depth * size)?);
+            }
+        }
+        Layout::Kn => {
+            let all = machine.read(group, rank as usize, b)?;
+            let element = |column: u64, k: u64| all[((k * columns + column) * size) as usize..][..size as usize].iter().copied();
+            of_columns.extend(chosen.iter().flat_map(|&column| (0..depth).flat_map(move |k| element(column, k))));
+        }
+    }
+    Ok(of_columns)
+}
+
 fn look_at_product(
     machine: &mut dyn Machine,
     group: usize,
@@ -56,30 +94,16 @@ fn look_at_product(
     (rank, parts): (u32, &[u32]),
     elements: &mut u64,
 ) -> Result<Option<String>, MachineError> {
-    let Product { dtype, rows, columns, depth, layout } = *product;
+    let Product { dtype, rows, columns, depth, .. } = *product;
     let size = dtype.size();
-    let at = |of: &Region, first: u64, count: u64| Region::new(of.buffer.clone(), of.offset + first * size, count * size);
     let chosen = some(columns, COLUMNS);
-    // The chosen columns of B below each other, depth contiguous.
-    let mut b = Vec::new();
-    match layout {
-        Layout::Nk => {
-            for column in &chosen {
-                b.extend(machine.read(group, rank as usize, &at(&operands.b, column * depth, depth))?);
-            }
-        }
-        Layout::Kn => {
-            let all = machine.read(group, rank as usize, &operands.b)?;
-            let element = |column: u64, k: u64| all[((k * columns + column) * size) as usize..][..size as usize].iter().copied();
-            b.extend(chosen.iter().flat_map(|&column| (0..depth).flat_map(move |k| element(column, k))));
-        }
-    }
+    let b = columns_of_b(machine, group, rank, product, &operands.b, &chosen)?;
     let sampled = Product { rows: 1, columns: chosen.len() as u64, layout: Layout::Nk, ..*product };
     for (part, &owner) in parts.iter().enumerate() {
         for row in some(rows, ROWS) {
-            let expected = sampled.reference(&machine.read(group, owner as usize, &at(&operands.a, row * depth, depth))?, &b);
+            let expected = sampled.reference(&row_of(machine, group, owner, &operands.a, row, depth * size)?, &b);
             let below = part as u64 * rows + row;
-            let c = machine.read(group, rank as usize, &at(&operands.c, below * columns, columns))?;
+            let c = row_of(machine, group, rank, &operands.c, below, columns * size)?;
             for (&column, expected) in chosen.iter().zip(expected.chunks_exact(size as usize)) {
                 let got = &c[(column * size) as usize..][..size as usize];
                 if got != expected {
@@ -89,6 +113,47 @@ fn look_at_product(
                 }
                 *elements += 1;
             }
+        }
+    }
+    Ok(None)
+}
+
+/// The product of each rank is exact before it is rounded.
+fn look_at_sum<T: Element>(
+    machine: &mut dyn Machine,
+    group: usize,
+    (product, operands, contract): (&Product, &Operands, &Contract),
+    (rank, world): (u32, u32),
+    elements: &mut u64,
+) -> Result<Option<String>, MachineError> {
+    let Product { dtype, rows, columns, depth, .. } = *product;
+    let size = dtype.size();
+    let (chosen_rows, chosen) = (some(rows, ROWS), some(columns, COLUMNS));
+    let sampled = Product { rows: 1, columns: chosen.len() as u64, layout: Layout::Nk, ..*product };
+    // Of each rank, its product at the chosen rows and columns.
+    let mut products: Vec<Vec<T>> = Vec::new();
+    for from in 0..world {
+        let b = columns_of_b(machine, group, from, product, &operands.b, &chosen)?;
+        let mut of_rows = Vec::new();
+        for row in &chosen_rows {
+            let a = row_of(machine, group, from, &operands.a, u64::from(rank) * rows + row, depth * size)?;
+            of_rows.extend(sampled.reference(&a, &b).chunks_exact(size as usize).map(T::from_bytes));
+        }
+        products.push(of_rows);
+    }
+    let oracle = oracle(contract, ReduceOp::Sum, dtype, InputClass::Natural);
+    for (at_row, &row) in chosen_rows.iter().enumerate() {
+        let c = row_of(machine, group, rank, &operands.c, row, columns * size)?;
+        for (at_column, &column) in chosen.iter().enumerate() {
+            let inputs: Vec<T> = products.iter().map(|of_rows| of_rows[at_row * chosen.len() + at_column]).collect();
+            let (expected, got) = (oracle.expect(&inputs), T::from_bytes(&c[(column * size) as usize..][..size as usize]));
+            if !expected.accepts(got) {
+                let (got, inputs) = (got.to_f64(), inputs.iter().map(|product| product.to_f64()).collect::<Vec<_>>());
+                return Ok(Some(format!(
+                    "rank {rank}: C at row {row}, column {column} is {got}, of the ranks' products {inputs:?}: not {oracle}"
+                )));
+            }
+            *elements += 1;
         }
     }
     Ok(None)
@@ -165,6 +230,8 @@ mod tests {
     /// If this fails, a contender whose results are wrong is called right, or one whose results are right is called wrong.
     #[rstest]
     #[case::product(Scenario::AllGatherMatmul, "cublas_lt", "c", 2 * (15 * 24 + 23), "rank 1: C at row 15, column 23 is ")]
+    #[case::sum(Scenario::MatmulReduceScatter, "chunked", "c", 2 * (7 * 24 + 23), "rank 1: C at row 7, column 23 is ")]
+    #[case::elsewhere(Scenario::AllGatherMatmul, "control/copies_alone", "elsewhere", 0, "rank 1: byte 0 of what rank 0 sent is ")]
     #[case::beside(Scenario::Overlap, "overlap/copy_engine", "c", 0, "rank 1: C at row 0, column 0 is ")]
     #[case::own(Scenario::Overlap, "gather/copy_engine", "gathered", 0, "rank 1: byte 0 of what rank 0 sent is ")]
     #[case::last(Scenario::Overlap, "sequential/push", "gathered", 4094, "rank 1: byte 4094 of what rank 0 sent is ")]

@@ -4,6 +4,7 @@ use super::CollectiveWorkload;
 use crate::{
     algorithms::{Algorithm, Target},
     collective::{DType, Product},
+    contract::Contract,
     plan::{Arg, BufferSpec, Build, Call, Launch, Op, Operands, Plan, RankCall, Region, Role},
 };
 
@@ -43,6 +44,15 @@ pub(super) enum Promise {
         operands: Operands,
         /// Whether the As of all ranks are multiplied.
         gathers: bool,
+    },
+    /// C is the own rows of the sum over ranks of A x B, whose contract is this.
+    Sum {
+        /// What each rank has: the rows of its part of C.
+        product: Product,
+        /// Where. A has the rows of all of C.
+        operands: Operands,
+        /// How the ranks' products are added, each rounded to the type before.
+        contract: Contract,
     },
     /// Every rank holds what each has sent, in the order of ranks.
     Gathered {

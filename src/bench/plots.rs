@@ -11,7 +11,7 @@ use plotters::{
     style::register_font,
 };
 
-use super::{CollectiveWorkload, Launching, MatmulWorkload, Scenario, Section, Side, Workload, link_limit, side};
+use super::{CollectiveWorkload, Launching, MatmulWorkload, Section, Side, Workload, link_limit, side};
 use crate::machine::MachineInfo;
 
 /// Width and height in pixels.
@@ -102,7 +102,7 @@ pub fn plots(section: &Section<'_>, machine: &MachineInfo) -> Vec<Plot> {
             let busbw = |bytes, time| CollectiveWorkload { bytes, ..of }.bandwidths(time).1;
             plots.push(plot("busbw", "busbw, GB/s", line(&busbw), limit, false));
         }
-        Workload::Matmul(of) if of.scenario == Scenario::AllGatherMatmul => {
+        Workload::Matmul(of) if of.scenario.is_parallel() => {
             let rate = |m, time| MatmulWorkload { m, ..of }.teraflops(time);
             plots.push(plot("rate", "TFLOP/s a GPU", line(&rate), None, false));
         }

@@ -136,10 +136,10 @@ impl<'a> Section<'a> {
     /// All tables of the section.
     pub fn tables(&self, machine: &MachineInfo, hidden: Option<u64>) -> Vec<Table> {
         let of_launching = |launching| match self.workload {
-            Workload::Collective(_) => self.times(launching, hidden),
+            Workload::Collective(_) => self.times(launching, hidden).into_iter().collect(),
             Workload::Matmul(of) => self.of_products(&of, launching),
         };
-        let mut tables: Vec<Table> = Launching::ALL.into_iter().filter_map(of_launching).collect();
+        let mut tables: Vec<Table> = Launching::ALL.into_iter().flat_map(of_launching).collect();
         if let Workload::Collective(_) = self.workload {
             tables.push(self.bandwidths(hidden));
             tables.extend(self.wire(machine, hidden));

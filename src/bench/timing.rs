@@ -60,7 +60,7 @@ pub enum Side {
 
 /// Whose the contender of a name is.
 pub fn side(workload: &Workload, contender: &str) -> Side {
-    let peer = ["nccl_", "torch_"].iter().any(|peer| contender.rsplit('/').next().is_some_and(|name| name.starts_with(peer)));
+    let peer = contender.split(['/', '+']).any(|name| ["nccl_", "torch_"].iter().any(|peer| name.starts_with(peer)));
     let part = match workload {
         Workload::Collective(_) => false,
         Workload::Matmul(of) => of.is_part(contender),

@@ -12,6 +12,8 @@ pub enum Torch {
     TwoShot,
     /// `fused_all_gather_matmul`: products of parts on alternating streams, behind copies.
     FusedAllGatherMatmul,
+    /// `fused_matmul_reduce_scatter`: products of parts on alternating streams, each with its copy behind it.
+    FusedMatmulReduceScatter,
 }
 
 /// What the ranks' processes must be started with.
@@ -25,6 +27,7 @@ impl Torch {
                 &[Torch::OneShot, Torch::TwoShot]
             }
             Workload::Matmul(MatmulWorkload { scenario: Scenario::AllGatherMatmul, .. }) => &[Torch::FusedAllGatherMatmul],
+            Workload::Matmul(MatmulWorkload { scenario: Scenario::MatmulReduceScatter, .. }) => &[Torch::FusedMatmulReduceScatter],
             _ => &[],
         }
     }
@@ -34,7 +37,7 @@ impl Torch {
         match self {
             Torch::OneShot => "torch_one_shot",
             Torch::TwoShot => "torch_two_shot",
-            Torch::FusedAllGatherMatmul => "torch_fused",
+            Torch::FusedAllGatherMatmul | Torch::FusedMatmulReduceScatter => "torch_fused",
         }
     }
 }

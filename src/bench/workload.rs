@@ -11,7 +11,7 @@ use crate::collective::{Collective, DType, Layout, Product, ReduceOp, Shape};
 pub enum Workload {
     /// A call of a collective. Its size is in bytes.
     Collective(CollectiveWorkload),
-    /// A product of matrices with an all-gather. Its size is that of [`MatmulWorkload::size`].
+    /// A product of matrices with a collective. Its size is that of [`MatmulWorkload::size`].
     Matmul(MatmulWorkload),
 }
 
@@ -30,7 +30,7 @@ pub struct CollectiveWorkload {
     pub bytes: u64,
 }
 
-/// A product of matrices with an all-gather: of its first operand, or beside it.
+/// A product of matrices with a collective: of one of them, or beside it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 pub struct MatmulWorkload {
     /// What of.
@@ -41,7 +41,7 @@ pub struct MatmulWorkload {
     pub world: u32,
     /// Columns of B and C.
     pub n: u64,
-    /// Columns of A.
+    /// Columns of A: those of each rank's part where C is scattered.
     pub k: u64,
     /// Rows of A: those of all ranks together where it is gathered.
     pub m: u64,
@@ -50,12 +50,14 @@ pub struct MatmulWorkload {
     pub gathered: u64,
 }
 
-/// What an all-gather has to do with the product.
+/// What the collective has to do with the product.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Scenario {
     /// Gathers A: each rank has a part of its rows. B is n x k, as weights lie in torch.
     AllGatherMatmul,
+    /// Scatters the sum of the ranks' products: each rank has a part of the columns of A and gets a part of the rows of C. B as above.
+    MatmulReduceScatter,
     /// Gathers something else meanwhile. B is k x n, as in torch.matmul.
     Overlap,
 }
@@ -105,10 +107,8 @@ impl Workload {
     pub const fn with_size(self, size: u64) -> Workload {
         match self {
             Workload::Collective(of) => Workload::Collective(CollectiveWorkload { bytes: size, ..of }),
-            Workload::Matmul(of) => Workload::Matmul(match of.scenario {
-                Scenario::AllGatherMatmul => MatmulWorkload { m: size, ..of },
-                Scenario::Overlap => MatmulWorkload { gathered: size, ..of },
-            }),
+            Workload::Matmul(of) if of.scenario.is_parallel() => Workload::Matmul(MatmulWorkload { m: size, ..of }),
+            Workload::Matmul(of) => Workload::Matmul(MatmulWorkload { gathered: size, ..of }),
         }
     }
 
@@ -136,7 +136,7 @@ impl Workload {
                 let op = if op.reduces() { format!(" {op}") } else { String::new() };
                 format!("{subject} {dtype}{op}, w={world}")
             }
-            Workload::Matmul(MatmulWorkload { scenario: Scenario::AllGatherMatmul, dtype, world, n, k, .. }) => {
+            Workload::Matmul(MatmulWorkload { scenario, dtype, world, n, k, .. }) if scenario.is_parallel() => {
                 format!("{subject} {dtype} N={n} K={k}, w={world}")
             }
             Workload::Matmul(MatmulWorkload { dtype, world, n, k, m, .. }) => format!("{subject} {dtype} {m}x{n}x{k}, w={world}"),
@@ -148,7 +148,7 @@ impl Workload {
         let (subject, world) = (self.subject(), self.world());
         match self {
             Workload::Collective(_) => format!("{subject}-w{world}"),
-            Workload::Matmul(MatmulWorkload { scenario: Scenario::AllGatherMatmul, n, k, .. }) => format!("{subject}-n{n}-k{k}-w{world}"),
+            Workload::Matmul(MatmulWorkload { scenario, n, k, .. }) if scenario.is_parallel() => format!("{subject}-n{n}-k{k}-w{world}"),
             Workload::Matmul(MatmulWorkload { n, k, m, .. }) => format!("{subject}-m{m}-n{n}-k{k}-w{world}"),
         }
     }
@@ -168,12 +168,13 @@ impl Workload {
         match self {
             Workload::Collective(_) => "bytes of the larger of input and output",
             Workload::Matmul(MatmulWorkload { scenario: Scenario::AllGatherMatmul, .. }) => "M: rows of A, those of all ranks together",
+            Workload::Matmul(MatmulWorkload { scenario: Scenario::MatmulReduceScatter, .. }) => "M: rows of A, which every rank has all of",
             Workload::Matmul(_) => "bytes that each rank gives to the gather",
         }
     }
 
     const fn is_sized_in_rows(&self) -> bool {
-        matches!(self, Workload::Matmul(MatmulWorkload { scenario: Scenario::AllGatherMatmul, .. }))
+        matches!(self, Workload::Matmul(MatmulWorkload { scenario, .. }) if scenario.is_parallel())
     }
 
     /// Bytes that a call goes over on a rank, about: the larger of input and output, or all operands together.
@@ -213,33 +214,35 @@ impl Scenario {
     pub const fn name(self) -> &'static str {
         match self {
             Scenario::AllGatherMatmul => "all_gather_matmul",
+            Scenario::MatmulReduceScatter => "matmul_reduce_scatter",
             Scenario::Overlap => "overlap",
         }
+    }
+
+    /// Whether ranks have parts of the matrices, and their products need the collective.
+    pub const fn is_parallel(self) -> bool {
+        !matches!(self, Scenario::Overlap)
     }
 }
 
 impl MatmulWorkload {
-    /// Rows of A where A is gathered, else the bytes that each rank gives to the gather.
+    /// Rows of A where ranks have parts of the matrices, else the bytes that each rank gives to the gather.
     pub const fn size(&self) -> u64 {
-        match self.scenario {
-            Scenario::AllGatherMatmul => self.m,
-            Scenario::Overlap => self.gathered,
-        }
+        if self.scenario.is_parallel() { self.m } else { self.gathered }
     }
 
-    /// What each rank multiplies: with its part of the rows where A is gathered, with all of them elsewhere.
+    /// What each rank multiplies: with a rank's part of the rows where A is gathered or C is scattered, with all of them elsewhere.
     pub const fn product(&self) -> Product {
-        let (rows, layout) = match self.scenario {
-            Scenario::AllGatherMatmul => (self.m / self.world as u64, Layout::Nk),
-            Scenario::Overlap => (self.m, Layout::Kn),
-        };
+        let (rows, layout) = if self.scenario.is_parallel() { (self.m / self.world as u64, Layout::Nk) } else { (self.m, Layout::Kn) };
         Product { dtype: self.dtype, rows, columns: self.n, depth: self.k, layout }
     }
 
-    /// Whether a contender does part of the work only: the product, or the gather.
+    /// Whether a contender does part of the work only: the product, or the collective.
     pub(super) fn is_part(&self, contender: &str) -> bool {
         match self.scenario {
-            Scenario::AllGatherMatmul => ["cublas_lt", "matmul"].contains(&contender),
+            Scenario::AllGatherMatmul | Scenario::MatmulReduceScatter => {
+                ["cublas_lt", "matmul"].contains(&contender) || contender.starts_with("control/")
+            }
             Scenario::Overlap => ["matmul", "gather/"].iter().any(|part| contender.starts_with(part)),
         }
     }

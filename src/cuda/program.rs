@@ -427,7 +427,8 @@ impl Compiler<'_> {
         let multicast = |region: &Region| unreachable!("{region}: scripts with multicast addresses are refused before they are compiled");
         let mut encoded: Vec<(&TensorMap, [u64; 16])> = Vec::new();
         for map in tensor_maps(&launch.args) {
-            let address = of_group.address(rank, &map.region).map_err(|reason| MachineError::Invalid { reason })?;
+            let of_rank = map.of_rank.map_or(rank, |rank| rank as usize);
+            let address = of_group.address(of_rank, &map.region).map_err(|reason| MachineError::Invalid { reason })?;
             encoded.push((map, tensor_map::encode(device.driver, map, address).map_err(|error| fault(rank, error))?));
         }
         let tensor_map = |map: &TensorMap| encoded.iter().find(|(known, _)| *known == map).expect("all were encoded").1;

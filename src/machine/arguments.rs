@@ -202,7 +202,14 @@ mod tests {
 
     #[test]
     fn a_tensor_map_is_128_bytes_at_a_multiple_of_64() {
-        let map = TensorMap { region: region(0x40), dtype: crate::collective::DType::F16, extents: vec![4], tile: vec![4], swizzle: 32 };
+        let map = TensorMap {
+            region: region(0x40),
+            of_rank: None,
+            dtype: crate::collective::DType::F16,
+            extents: vec![4],
+            tile: vec![4],
+            swizzle: 32,
+        };
         let laid_out = lay_out(&[Arg::U32(1), Arg::TensorMap(map), Arg::U32(2)]);
         assert_eq!(laid_out.parts, [(0, 4), (64, 128), (192, 4)]);
         assert_eq!(laid_out.words[8..24], [0x40; 16]);

@@ -2,6 +2,7 @@
 
 use std::{
     collections::{BTreeMap, BTreeSet},
+    fmt,
     sync::Arc,
 };
 
@@ -196,7 +197,7 @@ fn check_op(op: &Op, rank: usize, group: &impl Members, library: &Library) -> Re
             if *dynamic_shared > MOST_SHARED {
                 return Err(format!("launch of `{entry}` with {dynamic_shared} bytes of dynamic shared memory: at most {MOST_SHARED}"));
             }
-            launch.args.iter().try_for_each(|arg| check_arg(arg, group, &known))
+            launch.args.iter().try_for_each(|arg| check_arg(arg, rank, group, &known))
         }
         Op::Copy { from, to, to_rank } => {
             known(from)?;
@@ -237,8 +238,8 @@ fn check_op(op: &Op, rank: usize, group: &impl Members, library: &Library) -> Re
     }
 }
 
-/// Whether an operation of `rank` goes to a peer's memory, which there must be.
-fn goes_to_peer(op: &Op, to: &Region, rank: usize, to_rank: Option<u32>, group: &impl Members) -> Result<bool, String> {
+/// Whether what a `rank` does goes to a peer's memory, which there must be.
+fn goes_to_peer(op: &impl fmt::Display, to: &Region, rank: usize, to_rank: Option<u32>, group: &impl Members) -> Result<bool, String> {
     let Some(peer) = to_rank.map(|rank| rank as usize).filter(|&peer| peer != rank) else { return Ok(false) };
     if peer >= group.world() {
         return Err(format!("{op}: the group has ranks 0 to {}", group.world() - 1));
@@ -256,7 +257,7 @@ fn is_word(op: &Op, region: &Region) -> Result<(), String> {
     Ok(())
 }
 
-fn check_arg(arg: &Arg, group: &impl Members, known: &impl Fn(&Region) -> Result<(), String>) -> Result<(), String> {
+fn check_arg(arg: &Arg, rank: usize, group: &impl Members, known: &impl Fn(&Region) -> Result<(), String>) -> Result<(), String> {
     match arg {
         Arg::Address(region) => known(region),
         Arg::Peers(region) | Arg::PeerTable(region) | Arg::PeerArray { region, .. } | Arg::Multicast(region)
@@ -268,8 +269,12 @@ fn check_arg(arg: &Arg, group: &impl Members, known: &impl Fn(&Region) -> Result
             Err(format!("{length} peers' addresses of {region}: 1 to {MAX_WORLD} fit"))
         }
         Arg::Peers(region) | Arg::PeerTable(region) | Arg::PeerArray { region, .. } | Arg::Multicast(region) => known(region),
-        Arg::TensorMap(map) => known(&map.region).and_then(|()| map.check()),
-        Arg::Struct(fields) => fields.iter().try_for_each(|field| check_arg(field, group, known)),
+        Arg::TensorMap(map) => {
+            known(&map.region)?;
+            map.check()?;
+            goes_to_peer(map, &map.region, rank, map.of_rank, group).map(|_| ())
+        }
+        Arg::Struct(fields) => fields.iter().try_for_each(|field| check_arg(field, rank, group, known)),
         Arg::U32(_) | Arg::U64(_) | Arg::WaitLimit => Ok(()),
     }
 }
@@ -362,7 +367,19 @@ mod tests {
     /// Three rows of four elements of f32.
     fn tensor_map(offset: u64, bytes: u64) -> Arg {
         let (extents, tile) = (vec![4, 3], vec![4, 2]);
-        Arg::TensorMap(TensorMap { region: Region::new("a", offset, bytes), dtype: DType::F32, extents, tile, swizzle: 32 })
+        Arg::TensorMap(TensorMap { region: Region::new("a", offset, bytes), of_rank: None, dtype: DType::F32, extents, tile, swizzle: 32 })
+    }
+
+    #[test]
+    fn a_tensor_of_a_rank_that_there_is_not_is_refused() {
+        let Arg::TensorMap(map) = tensor_map(0, 48) else { unreachable!() };
+        let of_rank = |rank| {
+            let arg = Arg::Struct(vec![Arg::TensorMap(TensorMap { of_rank: Some(rank), ..map.clone() })]);
+            let script = Script { steps: vec![enqueue(0, 0, 2, launch("all_reduce_two_shot_f32_sum", 1, vec![arg]))] };
+            validate(&script, &groups(), &Library::default()).map(|needs| needs.tensor_maps).map_err(|error| error.to_string())
+        };
+        assert_eq!(of_rank(1), Ok(true));
+        assert!(of_rank(2).unwrap_err().ends_with("of a[0..48] of rank 2 in boxes of 4x2 swizzled 32: the group has ranks 0 to 1"));
     }
 
     #[test]

@@ -24,6 +24,7 @@ impl Plan {
 fn reached_by_argument(arg: &Arg) -> Vec<&str> {
     match arg {
         Arg::Peers(region) | Arg::PeerTable(region) | Arg::PeerArray { region, .. } | Arg::Multicast(region) => vec![&region.buffer],
+        Arg::TensorMap(map) if map.of_rank.is_some() => vec![&map.region.buffer],
         Arg::Struct(fields) => fields.iter().flat_map(reached_by_argument).collect(),
         Arg::Address(_) | Arg::TensorMap(_) | Arg::U32(_) | Arg::U64(_) | Arg::WaitLimit => Vec::new(),
     }

@@ -4,14 +4,17 @@ use std::fmt;
 
 use serde::{Deserialize, Serialize};
 
-use super::Region;
+use super::{OfRank, Region};
 use crate::collective::DType;
 
-/// A tensor over a region of this rank, whose elements lie one after the other, and the box of it that one copy moves.
+/// A tensor over a region, whose elements lie one after the other, and the box of it that one copy moves.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct TensorMap {
     /// The memory.
     pub region: Region,
+    /// Whose memory that is in; this rank's own where it is none's.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub of_rank: Option<u32>,
     /// Type of the elements.
     pub dtype: DType,
     /// Elements along each dimension, the contiguous one first: 1 to 5 dimensions.
@@ -38,7 +41,7 @@ impl TensorMap {
     /// # Errors
     /// What it cannot, and what it could.
     pub fn check(&self) -> Result<(), String> {
-        let TensorMap { region, dtype, extents, tile, swizzle } = self;
+        let TensorMap { region, dtype, extents, tile, swizzle, .. } = self;
         let refuse = |why: String| Err(format!("tensor map of {region}: {why}"));
         if !(1..=5).contains(&extents.len()) || tile.len() != extents.len() {
             return refuse(format!("{} extents and a box of {}: 1 to 5, as many of each", extents.len(), tile.len()));
@@ -72,7 +75,8 @@ impl fmt::Display for TensorMap {
         let list = |sides: Vec<String>| sides.join("x");
         let extents = list(self.extents.iter().map(u64::to_string).collect());
         let tile = list(self.tile.iter().map(u32::to_string).collect());
-        write!(f, "tensor {extents} {} of {} in boxes of {tile} swizzled {}", self.dtype, self.region, self.swizzle)
+        let of_rank = OfRank(self.of_rank);
+        write!(f, "tensor {extents} {} of {}{of_rank} in boxes of {tile} swizzled {}", self.dtype, self.region, self.swizzle)
     }
 }
 
@@ -84,7 +88,7 @@ mod tests {
     /// Two matrices of 3 rows of 72 elements.
     fn map() -> TensorMap {
         let (extents, tile) = (vec![72, 3, 2], vec![64, 128, 1]);
-        TensorMap { region: Region::new("a", 16, 864), dtype: DType::BF16, extents, tile, swizzle: 128 }
+        TensorMap { region: Region::new("a", 16, 864), of_rank: None, dtype: DType::BF16, extents, tile, swizzle: 128 }
     }
 
     #[test]
@@ -92,6 +96,7 @@ mod tests {
         assert_eq!(map().check(), Ok(()));
         assert_eq!(map().strides(), [144, 432]);
         assert_eq!(map().to_string(), "tensor 72x3x2 bf16 of a[16..880] in boxes of 64x128x1 swizzled 128");
+        assert!(TensorMap { of_rank: Some(3), ..map() }.to_string().contains("bf16 of a[16..880] of rank 3 in boxes"));
     }
 
     #[rstest]

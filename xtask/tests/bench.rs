@@ -126,6 +126,36 @@ fn products_are_rehearsed_judged_and_shown() {
     assert!(text(&odd.stderr).contains("--m 16 does not divide by 3 ranks"), "{}", text(&odd.stderr));
 }
 
+/// If this fails, some way from the command line to the tables of scattered products and of controls is broken.
+#[test]
+fn scattered_products_and_controls_are_rehearsed_and_judged() {
+    let folder = Folder::new("scattered");
+    let json = folder.file("run.json");
+    let shape = ["--rehearse", "--world", "2", "--m", "16", "--n", "24", "--k", "40", "--rounds", "2", "--json", &json];
+    let output =
+        run(&[&["bench", "matmul_reduce_scatter"], &shape[..], &["--contenders", "cublas_lt,matmul+nccl_ring,matmul+pull,chunked"]]
+            .concat());
+    let (out, error) = (text(&output.stdout), text(&output.stderr));
+    assert_eq!(output.status.code(), Some(0), "{out}\n{error}");
+    assert!(out.contains("matmul_reduce_scatter bf16 N=24 K=40, w=2: microseconds a call, in a graph"), "{out}");
+    let record: Record<Timing> = serde_json::from_str(&folder.read("run.json")).unwrap();
+    assert!(record.cases.len() == 4 && record.cases.iter().all(|timing| timing.status == Status::Pass && timing.is_judged()), "{record:?}");
+    assert!(folder.read("run.json").contains(r#""scenario": "matmul_reduce_scatter""#));
+
+    let output = run(&[&["bench", "all_gather_matmul", "--controls"], &shape[..], &["--contenders", "chunked"]].concat());
+    let (out, error) = (text(&output.stdout), text(&output.stderr));
+    assert_eq!(output.status.code(), Some(0), "{out}\n{error}");
+    assert!(out.contains("microseconds from the plain product to the fused one, in a graph"), "{out}");
+    assert!(error.contains("not_supported control/flags_set all_gather_matmul bf16 N=24 K=40, w=2, 16: "), "{error}");
+    let record: Record<Timing> = serde_json::from_str(&folder.read("run.json")).unwrap();
+    let names: Vec<&str> = record.cases.iter().filter(|timing| timing.is_judged()).map(|timing| timing.contender.as_str()).collect();
+    assert_eq!(names, ["chunked", "control/copies_alone"]);
+    let unknown = run(&["bench", "matmul_reduce_scatter", "--contenders", "control/copies_alone"]);
+    assert!(
+        text(&unknown.stderr).contains("unknown contender `control/copies_alone` of matmul_reduce_scatter: expected one of cublas_lt, ")
+    );
+}
+
 /// If this fails, some way from the command line to the table and trace of overlaps is broken.
 #[test]
 fn overlaps_are_rehearsed_judged_and_traced() {

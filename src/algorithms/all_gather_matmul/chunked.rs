@@ -3,10 +3,14 @@
 //! Copies go on at a side stream. Products alternate between the plan's stream and another side, so that the last blocks of one do not leave the
 //! device empty before the next.
 
-use super::{ARRIVED, AllGatherMatmul, arrivals, copies, gathered, library_workspace, part, plan_name, words};
+use super::{ARRIVED, arrivals, copies, gathered, plan_name, words};
 use crate::{
-    algorithms::{copy_engine, matmul},
+    algorithms::{
+        copy_engine::{self, part},
+        matmul::{self, TensorParallel, library_workspace},
+    },
     collective::Product,
+    contract::Contract,
     plan::{BufferSpec, MatmulCall, Op, Operands, Plan, Region},
 };
 
@@ -18,13 +22,17 @@ const NAME: &str = "chunked";
 const COPIES: usize = 1;
 const PRODUCTS: usize = 2;
 
-impl AllGatherMatmul for Chunked {
+impl TensorParallel for Chunked {
     fn name(&self) -> &'static str {
         NAME
     }
 
     fn supports(&self, product: &Product, world: u32, _: u32) -> Result<(), String> {
         matmul::supports(product, world)
+    }
+
+    fn contract(&self, _: &Product, _: u32) -> Contract {
+        Contract::COPIED
     }
 
     fn workspace(&self, product: &Product, world: u32, _: u32) -> Vec<BufferSpec> {

@@ -1,14 +1,15 @@
 //! All-gather and product in one kernel. See kernels/all_gather_matmul/fused.cu.
 
-use super::{ARRIVED, AllGatherMatmul, copies, gathered, plan_name, words};
+use super::{ARRIVED, copies, gathered, plan_name, words};
 use crate::{
     algorithms::{
         copy_engine,
-        matmul::{self, THREADS, Tile, entry_of, map_of_a, other_args},
+        matmul::{self, THREADS, TensorParallel, Tile, entry_of, map_of_a, map_of_c, other_args},
         sync_argument_of, synchronisation_with,
     },
     collective::Product,
-    plan::{Arg, BufferSpec, Build, Launch, MAX_WORLD, Op, Operands, Plan, Role},
+    contract::Contract,
+    plan::{Arg, BufferSpec, Build, Launch, MAX_WORLD, Op, Operands, Plan, Region, Role},
 };
 
 /// C = gather(A) x B: the product starts with the own part of A and goes on with the peers' as they come.
@@ -26,7 +27,7 @@ pub struct Fused {
 const BALANCED: u64 = 1900;
 
 /// Side stream of the copies.
-const COPIES: usize = 1;
+pub(super) const COPIES: usize = 1;
 
 impl Fused {
     /// Warps that have nothing to do in the product pull the peers' parts.
@@ -71,9 +72,45 @@ impl Fused {
     fn ended(&self) -> BufferSpec {
         self.local("ended", 4)
     }
+
+    /// The kernel of a rank among `world`, which finds the peers' parts in `gathered`.
+    pub(super) fn launch(&self, product: &Product, operands: &Operands, gathered: &Region, (rank, world): (u32, u32), blocks: u32) -> Op {
+        let tile = self.tile(product, world, blocks);
+        let part_bytes = product.a() * product.dtype.size();
+        // What the kernel counts, and bytes of a row of tiles, which it looks at only where it pulls.
+        let (counts, row_bytes) = match self.pulls {
+            true => {
+                (self.counts(product, world, blocks).whole(), u64::from(Tile::ROWS * tile.cluster) * product.depth * product.dtype.size())
+            }
+            false => (copy_engine::words_of(self.name, ARRIVED), 0),
+        };
+        let mut args = vec![Arg::TensorMap(map_of_a(product, &operands.a, 1)), Arg::TensorMap(map_of_a(product, gathered, world))];
+        let c = map_of_c(product, &operands.c, tile, world);
+        args.extend(other_args(product, &operands.b, c, tile, world, rank));
+        args.extend([
+            Arg::Peers(operands.a.clone()),
+            Arg::Address(gathered.clone()),
+            Arg::U64(part_bytes),
+            Arg::U64(row_bytes),
+            Arg::Address(counts),
+            Arg::Address(self.ended().whole()),
+            sync_argument_of(&self.synchronisation(blocks), rank, world),
+        ]);
+        Op::Launch(Launch {
+            module: "all_gather_matmul/fused".into(),
+            entry: entry_of(product, "all_gather_matmul_fused", tile),
+            build: Build::Release,
+            grid: blocks / tile.cluster * tile.cluster,
+            block: THREADS,
+            dynamic_shared: tile.shared_bytes(),
+            // Copy engines ask for no block.
+            waits_for_peers: self.pulls,
+            args,
+        })
+    }
 }
 
-impl AllGatherMatmul for Fused {
+impl TensorParallel for Fused {
     fn name(&self) -> &'static str {
         self.name
     }
@@ -87,6 +124,10 @@ impl AllGatherMatmul for Fused {
         Ok(())
     }
 
+    fn contract(&self, _: &Product, _: u32) -> Contract {
+        Contract::COPIED
+    }
+
     fn workspace(&self, product: &Product, world: u32, blocks: u32) -> Vec<BufferSpec> {
         let mut buffers = self.synchronisation(blocks);
         buffers.extend([gathered(self.name, product, world, self.pulls), self.ended()]);
@@ -95,39 +136,9 @@ impl AllGatherMatmul for Fused {
     }
 
     fn plan(&self, product: &Product, operands: &Operands, world: u32, blocks: u32) -> Plan {
-        let tile = self.tile(product, world, blocks);
-        let part_bytes = product.a() * product.dtype.size();
         let gathered = gathered(self.name, product, world, self.pulls).whole();
-        // What the kernel counts, and bytes of a row of tiles, which it looks at only where it pulls.
-        let (counts, row_bytes) = match self.pulls {
-            true => {
-                (self.counts(product, world, blocks).whole(), u64::from(Tile::ROWS * tile.cluster) * product.depth * product.dtype.size())
-            }
-            false => (copy_engine::words_of(self.name, ARRIVED), 0),
-        };
         Plan::per_rank(plan_name(self.name, product, world), world, |rank| {
-            let mut args = vec![Arg::TensorMap(map_of_a(product, &operands.a, 1)), Arg::TensorMap(map_of_a(product, &gathered, world))];
-            args.extend(other_args(product, operands, tile, world, rank));
-            args.extend([
-                Arg::Peers(operands.a.clone()),
-                Arg::Address(gathered.clone()),
-                Arg::U64(part_bytes),
-                Arg::U64(row_bytes),
-                Arg::Address(counts.clone()),
-                Arg::Address(self.ended().whole()),
-                sync_argument_of(&self.synchronisation(blocks), rank, world),
-            ]);
-            let launch = Op::Launch(Launch {
-                module: "all_gather_matmul/fused".into(),
-                entry: entry_of(product, "all_gather_matmul_fused", tile),
-                build: Build::Release,
-                grid: blocks / tile.cluster * tile.cluster,
-                block: THREADS,
-                dynamic_shared: tile.shared_bytes(),
-                // Copy engines ask for no block.
-                waits_for_peers: self.pulls,
-                args,
-            });
+            let launch = self.launch(product, operands, &gathered, (rank, world), blocks);
             if self.pulls || world == 1 {
                 return vec![launch];
             }
@@ -143,10 +154,7 @@ impl AllGatherMatmul for Fused {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{
-        collective::{DType, Layout},
-        plan::Region,
-    };
+    use crate::collective::{DType, Layout};
     use rstest::rstest;
 
     #[rstest]

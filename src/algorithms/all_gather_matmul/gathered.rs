@@ -1,9 +1,13 @@
 //! Gather first, then multiply: what fused algorithms are held against.
 
-use super::{AllGatherMatmul, gathered, library_workspace, plan_name};
+use super::{gathered, plan_name};
 use crate::{
-    algorithms::{self, Algorithm, Target, matmul},
+    algorithms::{
+        self, Algorithm, Target,
+        matmul::{self, TensorParallel, library_workspace},
+    },
     collective::{Collective, Product, ReduceOp},
+    contract::Contract,
     plan::{BufferSpec, Build, Call, MatmulCall, Op, Operands, Plan, RankCall, Region, Role},
 };
 
@@ -47,7 +51,7 @@ impl Gathered {
     }
 }
 
-impl AllGatherMatmul for Gathered {
+impl TensorParallel for Gathered {
     fn name(&self) -> &'static str {
         self.name
     }
@@ -56,6 +60,10 @@ impl AllGatherMatmul for Gathered {
         matmul::supports(product, world)?;
         let a = Region::new("a", 0, product.a() * product.dtype.size());
         self.gather().supports(&self.call(product, &a, self.gathered(product, world).whole(), world)?)
+    }
+
+    fn contract(&self, _: &Product, _: u32) -> Contract {
+        Contract::COPIED
     }
 
     fn workspace(&self, product: &Product, world: u32, _: u32) -> Vec<BufferSpec> {

@@ -5,8 +5,11 @@
 //! Times at the heads of the kernels were taken beside torch.mm with scripts that are not in this repository; those of `bench all_gather_matmul` are in
 //! fixtures/records/.
 
+mod parallel;
 mod tile;
 
+pub use parallel::TensorParallel;
+pub(super) use parallel::{find, library_workspace, plan_name};
 pub use tile::Tile;
 
 use crate::{
@@ -54,8 +57,14 @@ pub fn multiply(product: &Product, operands: &Operands, blocks: u32) -> Op {
 
 /// The same with tiles of this shape.
 pub fn multiply_with(product: &Product, operands: &Operands, tile: Tile, blocks: u32) -> Op {
+    multiply_to(product, operands, None, tile, blocks)
+}
+
+/// The same with C in the memory of a peer.
+pub(super) fn multiply_to(product: &Product, operands: &Operands, peer: Option<u32>, tile: Tile, blocks: u32) -> Op {
     let mut args = vec![Arg::TensorMap(map_of_a(product, &operands.a, 1))];
-    args.extend(other_args(product, operands, tile, 1, 0));
+    let c = TensorMap { of_rank: peer, ..map_of_c(product, &operands.c, tile, 1) };
+    args.extend(other_args(product, &operands.b, c, tile, 1, 0));
     Op::Launch(Launch {
         module: "matmul/matmul".into(),
         entry: entry_of(product, "matmul", tile),
@@ -71,19 +80,24 @@ pub fn multiply_with(product: &Product, operands: &Operands, tile: Tile, blocks:
 /// A as `parts` matrices below each other.
 pub(super) fn map_of_a(product: &Product, region: &Region, parts: u32) -> TensorMap {
     let extents = vec![product.depth, product.rows, u64::from(parts)];
-    TensorMap { region: region.clone(), dtype: product.dtype, extents, tile: vec![DEPTH, Tile::ROWS, 1], swizzle: 128 }
+    TensorMap { region: region.clone(), of_rank: None, dtype: product.dtype, extents, tile: vec![DEPTH, Tile::ROWS, 1], swizzle: 128 }
+}
+
+/// C in the same way.
+pub(super) fn map_of_c(product: &Product, region: &Region, tile: Tile, parts: u32) -> TensorMap {
+    let Product { dtype, rows, columns, .. } = *product;
+    let (extents, box_columns) = (vec![columns, rows, u64::from(parts)], tile.box_columns());
+    TensorMap { region: region.clone(), of_rank: None, dtype, extents, tile: vec![box_columns, 64, 1], swizzle: 2 * box_columns }
 }
 
 /// What kernels take after A: B, C, the raster and the number of stages of a tile.
-pub(super) fn other_args(product: &Product, operands: &Operands, tile: Tile, world: u32, first: u32) -> Vec<Arg> {
-    let Product { dtype, rows, columns, depth, layout } = *product;
+pub(super) fn other_args(product: &Product, b: &Region, c: TensorMap, tile: Tile, world: u32, first: u32) -> Vec<Arg> {
+    let Product { dtype, columns, depth, layout, .. } = *product;
     let (b_extents, b_tile) = match layout {
         Layout::Nk => (vec![depth, columns], vec![DEPTH, tile.columns / tile.cluster]),
         Layout::Kn => (vec![columns, depth], vec![64, DEPTH / tile.cluster]),
     };
-    let (c_extents, c_columns) = (vec![columns, rows, u64::from(world)], tile.box_columns());
-    let b = TensorMap { region: operands.b.clone(), dtype, extents: b_extents, tile: b_tile, swizzle: 128 };
-    let c = TensorMap { region: operands.c.clone(), dtype, extents: c_extents, tile: vec![c_columns, 64, 1], swizzle: 2 * c_columns };
+    let b = TensorMap { region: b.clone(), of_rank: None, dtype, extents: b_extents, tile: b_tile, swizzle: 128 };
     let (rows, columns) = tile.counts(product);
     let group = GROUP / tile.cluster;
     let raster = [world, first, rows as u32, columns as u32, group].map(Arg::U32).to_vec();

@@ -1,37 +1,63 @@
-//! `all_gather_matmul`: ranks have parts of A, and each the product of all of A and its own B.
-
-use std::str::FromStr;
+//! `all_gather_matmul` and `matmul_reduce_scatter`: products of matrices that ranks have parts of.
 
 use super::{operands, workspace};
 use crate::{
     algorithms::{
-        all_gather_matmul::{self, AllGatherMatmul},
-        matmul,
+        all_gather_matmul::{self, Control},
+        matmul::{self, TensorParallel},
+        matmul_reduce_scatter,
     },
     bench::{
-        MatmulWorkload,
+        MatmulWorkload, Scenario,
         contender::{Devices, Environment},
-        job::{Job, Promise},
+        job::{Content, Job, Promise, copied, copy},
     },
     plan::{MatmulCall, Op, Operands, Plan},
 };
 
-/// Who multiplies a gathered matrix.
+/// Who multiplies matrices that ranks have parts of.
 #[derive(Clone, Copy)]
 pub enum Multiplier {
-    /// cuBLASLt alone, on ranks that hold all of A: what no gather can be faster than with that product.
+    /// cuBLASLt alone, on ranks that hold all of A's rows and need no more of C than their own: what nothing with that product can be faster than.
     CublasLt,
-    /// The kernel of the fused ones alone, on ranks that hold all of A.
+    /// The kernel of the fused ones alone, on the same.
     Matmul,
-    /// On ranks that hold parts of A.
-    Gathering(&'static dyn AllGatherMatmul),
+    /// Product and collective.
+    Parallel(&'static dyn TensorParallel),
+    /// A part of `all_gather_matmul/fused`.
+    Control(Control),
 }
 
 impl Multiplier {
-    /// All, the products alone first.
-    pub fn all() -> Vec<Multiplier> {
-        let gathering = all_gather_matmul::all().iter().copied().map(Multiplier::Gathering);
-        [Multiplier::CublasLt, Multiplier::Matmul].into_iter().chain(gathering).collect()
+    /// All of a scenario but for [controls](Multiplier::controls), the products alone first.
+    pub fn all(scenario: Scenario) -> Vec<Multiplier> {
+        let parallel = match scenario {
+            Scenario::AllGatherMatmul => all_gather_matmul::all(),
+            Scenario::MatmulReduceScatter => matmul_reduce_scatter::all(),
+            Scenario::Overlap => return Vec::new(),
+        };
+        [Multiplier::CublasLt, Multiplier::Matmul].into_iter().chain(parallel.iter().copied().map(Multiplier::Parallel)).collect()
+    }
+
+    /// What explains how much longer `all_gather_matmul/fused` takes than the product alone: both, and what is between them.
+    pub fn controls() -> Vec<Multiplier> {
+        let fused = Multiplier::Parallel(&all_gather_matmul::Fused::COPY_ENGINE);
+        [Multiplier::Matmul, fused].into_iter().chain(Control::ALL.map(Multiplier::Control)).collect()
+    }
+
+    /// The one of this name.
+    ///
+    /// # Errors
+    /// Names those there are.
+    pub fn find(scenario: Scenario, name: &str) -> Result<Multiplier, String> {
+        let mut known = Multiplier::all(scenario);
+        if scenario == Scenario::AllGatherMatmul {
+            known.extend(Control::ALL.map(Multiplier::Control));
+        }
+        known.iter().copied().find(|multiplier| multiplier.name() == name).ok_or_else(|| {
+            let names: Vec<&str> = known.iter().map(|multiplier| multiplier.name()).collect();
+            format!("unknown contender `{name}` of {}: expected one of {}", scenario.name(), names.join(", "))
+        })
     }
 
     /// Its name.
@@ -39,14 +65,15 @@ impl Multiplier {
         match self {
             Multiplier::CublasLt => "cublas_lt",
             Multiplier::Matmul => "matmul",
-            Multiplier::Gathering(algorithm) => algorithm.name(),
+            Multiplier::Parallel(algorithm) => algorithm.name(),
+            Multiplier::Control(control) => control.name(),
         }
     }
 
     pub(in crate::bench) fn environment(self) -> Environment {
         match self {
-            Multiplier::CublasLt | Multiplier::Matmul => &[],
-            Multiplier::Gathering(algorithm) => algorithm.environment(),
+            Multiplier::Parallel(algorithm) => algorithm.environment(),
+            Multiplier::CublasLt | Multiplier::Matmul | Multiplier::Control(_) => &[],
         }
     }
 
@@ -56,14 +83,20 @@ impl Multiplier {
             return Err(format!("M = {} does not divide by {} ranks", of.m, of.world));
         }
         let (whole, world, blocks) = (part.gathered(of.world), of.world, devices.multiprocessors);
-        let gathers = matches!(self, Multiplier::Gathering(_));
-        let (mut buffers, contents, of_copy) = operands(of, if gathers { part.rows } else { of.m }, copies);
+        // Rows of a rank's A and C.
+        let rows = match (self, of.scenario) {
+            (Multiplier::Parallel(_), Scenario::MatmulReduceScatter) => [of.m, part.rows],
+            (Multiplier::Parallel(_), _) => [part.rows, of.m],
+            _ => [of.m, of.m],
+        };
+        let (mut buffers, mut contents, of_copy) = operands(of, rows, copies);
         let copies: Vec<Operands> = (0..copies).map(of_copy).collect();
-        let alone = |op: &dyn Fn(&Operands) -> Op| {
+        let alone = |op: &dyn Fn(&Operands) -> Op| -> Vec<Plan> {
             let plan = |operands| Plan::per_rank(format!("{} {whole:?}", self.name()), world, |_| vec![op(operands)]);
             copies.iter().map(plan).collect()
         };
-        let plans: Vec<Plan> = match self {
+        let product = |product, gathers| move |operands| Promise::Product { product, operands, gathers };
+        let (plans, promises): (Vec<Plan>, Vec<Promise>) = match self {
             Multiplier::CublasLt => {
                 let (spec, workspace) = workspace();
                 buffers.push(spec);
@@ -74,32 +107,42 @@ impl Multiplier {
                     multiprocessors: None,
                 };
                 call(&copies[0]).check()?;
-                alone(&|operands| Op::Matmul(call(operands)))
+                (alone(&|operands| Op::Matmul(call(operands))), copies.into_iter().map(product(whole, false)).collect())
             }
             Multiplier::Matmul => {
                 matmul::supports(&whole, 1)?;
-                alone(&|operands| matmul::multiply(&whole, operands, blocks))
+                (alone(&|operands| matmul::multiply(&whole, operands, blocks)), copies.into_iter().map(product(whole, false)).collect())
             }
-            Multiplier::Gathering(algorithm) => {
+            Multiplier::Parallel(algorithm) => {
                 algorithm.supports(&part, world, blocks)?;
                 buffers.extend(algorithm.workspace(&part, world, blocks));
-                copies.iter().map(|operands| algorithm.plan(&part, operands, world, blocks)).collect()
+                let plans = copies.iter().map(|operands| algorithm.plan(&part, operands, world, blocks)).collect();
+                let contract = algorithm.contract(&part, world);
+                let promise = |operands| match of.scenario {
+                    Scenario::MatmulReduceScatter => Promise::Sum { product: part, operands, contract },
+                    _ => product(part, true)(operands),
+                };
+                (plans, copies.into_iter().map(promise).collect())
+            }
+            Multiplier::Control(control) => {
+                control.supports(&part, world, blocks)?;
+                buffers.extend(control.workspace(&part, world, blocks));
+                // Words that are not 0.
+                contents.push(Content::Byte(Control::flags(), 1));
+                let bytes = whole.a() * of.dtype.size();
+                buffers.push(copied("elsewhere", bytes, copies.len() as u32));
+                let (mut plans, mut promises) = (Vec::new(), Vec::new());
+                for (number, operands) in (0..).zip(copies) {
+                    let elsewhere = copy("elsewhere", bytes, number);
+                    plans.push(control.plan(&part, &operands, &elsewhere, world, blocks));
+                    promises.extend(control.multiplies().then(|| product(whole, false)(operands)));
+                    let sent = super::slots(&elsewhere, world);
+                    contents.extend([Content::Byte(elsewhere.clone(), 0xff), Content::Numbers(sent.clone(), of.dtype)]);
+                    promises.extend(control.copies().then_some(Promise::Gathered { sent, all: elsewhere }));
+                }
+                (plans, promises)
             }
         };
-        let product = if gathers { part } else { whole };
-        let promises = copies.into_iter().map(|operands| Promise::Product { product, operands, gathers }).collect();
         Ok(Job { world, buffers, contents, plans, notes_products: false, promises })
-    }
-}
-
-impl FromStr for Multiplier {
-    type Err = String;
-
-    fn from_str(name: &str) -> Result<Multiplier, String> {
-        let all = Multiplier::all();
-        all.iter().copied().find(|multiplier| multiplier.name() == name).ok_or_else(|| {
-            let names: Vec<&str> = all.iter().map(|multiplier| multiplier.name()).collect();
-            format!("unknown contender `{name}` of all_gather_matmul: expected one of {}", names.join(", "))
-        })
     }
 }

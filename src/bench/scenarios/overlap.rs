@@ -90,7 +90,7 @@ impl Arm {
             return Err(format!("{asked} multiprocessors to plan for: the device has {}", devices.multiprocessors));
         }
         let product = of.product();
-        let (mut buffers, mut contents, of_copy) = operands(of, of.m, copies);
+        let (mut buffers, mut contents, of_copy) = operands(of, [of.m; 2], copies);
         let (spec, workspace) = workspace();
         buffers.push(spec);
         buffers.push(copied("gathered", of.gathered * u64::from(of.world), copies));

@@ -1,24 +1,39 @@
-//! Tables of products with all-gathers: a line for each contender, with what it is held against.
+//! Tables of products with collectives: a line for each contender, with what it is held against.
 
-use crate::bench::{Estimate, How, Launching, MatmulWorkload, Scenario, Section, Side, Summary, Table, Timing, size, tables::time_of};
+use crate::{
+    algorithms::{
+        all_gather_matmul::{Control, Fused},
+        matmul::TensorParallel,
+    },
+    bench::{Estimate, How, Launching, MatmulWorkload, Scenario, Section, Side, Summary, Table, Timing, size, tables::time_of},
+};
 
 impl Section<'_> {
-    /// The table of one way of launching; none where nothing was timed in it.
-    pub(in crate::bench) fn of_products(&self, of: &MatmulWorkload, launching: Launching) -> Option<Table> {
+    /// The tables of one way of launching; none where nothing was timed in it.
+    pub(in crate::bench) fn of_products(&self, of: &MatmulWorkload, launching: Launching) -> Vec<Table> {
         let timed =
             |size: &u64| self.contenders.iter().any(|name| self.at(*size, name).is_some_and(|timing| launching.of(timing).is_some()));
-        self.sizes().any(|size| timed(&size)).then(|| match of.scenario {
-            Scenario::AllGatherMatmul => self.gathering(of, launching),
-            Scenario::Overlap => self.overlapping(launching),
-        })
+        if !self.sizes().any(|size| timed(&size)) {
+            return Vec::new();
+        }
+        match of.scenario {
+            Scenario::AllGatherMatmul | Scenario::MatmulReduceScatter => {
+                std::iter::once(self.parallel(of, launching)).chain(self.explained(launching)).collect()
+            }
+            Scenario::Overlap => vec![self.overlapping(launching)],
+        }
     }
 
     /// Time, over the best of the peers, over the product alone, and rate.
-    fn gathering(&self, of: &MatmulWorkload, launching: Launching) -> Table {
+    fn parallel(&self, of: &MatmulWorkload, launching: Launching) -> Table {
         let mut rows = Vec::new();
         for size in self.sizes() {
             // PyTorch's is a contender like others.
-            let nccl = self.contenders.iter().filter(|name| name.starts_with("nccl_")).filter_map(|name| self.at(size, name));
+            let nccl = self
+                .contenders
+                .iter()
+                .filter(|name| name.split('+').any(|part| part.starts_with("nccl_")))
+                .filter_map(|name| self.at(size, name));
             let nccl = nccl.filter_map(|timing| Some((timing, launching.of(timing)?)));
             let peer = nccl.min_by(|a, b| a.1.median.total_cmp(&b.1.median));
             let floor = self.at(size, "cublas_lt").and_then(|timing| Some((timing, launching.of(timing)?)));
@@ -26,7 +41,8 @@ impl Section<'_> {
                 let times = launching.of(timing).map(|times| (timing, times));
                 let ahead = times.zip(peer).filter(|(ours, _)| ours.0.side() != Side::Part).map(|(ours, peer)| ratio(peer, ours));
                 let over = times.zip(floor).map(|(ours, floor)| ratio(ours, floor));
-                let rate = times.filter(|(_, times)| times.median > 0.0);
+                // What copies alone is not counted by products.
+                let rate = times.filter(|(timing, times)| times.median > 0.0 && timing.contender != Control::CopiesAlone.name());
                 rows.push(vec![
                     timing.contender.clone(),
                     size.to_string(),
@@ -39,6 +55,35 @@ impl Section<'_> {
         }
         let header = ["contender", "M", "us", "ahead of cuBLASLt + NCCL's best", "over cuBLASLt alone", "TFLOP/s"];
         self.titled(format!("microseconds a call, {}", launching.name()), &header, rows)
+    }
+
+    /// What lies between the plain product and the fused one, step by step; none where nobody asked for the controls.
+    fn explained(&self, launching: Launching) -> Option<Table> {
+        let [set, elsewhere, alone] = Control::ALL.map(Control::name);
+        if !Control::ALL.iter().any(|control| self.contenders.contains(&control.name())) {
+            return None;
+        }
+        let (plain, fused) = ("matmul", Fused::COPY_ENGINE.name());
+        let row = |size| {
+            let cell = |name: &str| self.at(size, name).map_or_else(nothing, |timing| time_of(timing, launching));
+            let step = |from: &str, to: &str| {
+                let [Some(from), Some(to)] = [from, to].map(|name| self.at(size, name)) else { return nothing() };
+                let times = launching.of(from).zip(launching.of(to));
+                if times.is_some() && !(from.is_judged() && to.is_judged()) {
+                    return "not judged".into();
+                }
+                times.and_then(|(from, to)| longer_by(from, to)).map_or_else(nothing, difference)
+            };
+            let steps = [(plain, set), (set, elsewhere), (elsewhere, fused), (plain, fused)].map(|(from, to)| step(from, to));
+            [size.to_string(), cell(plain)].into_iter().chain(steps).chain([cell(fused), cell(alone)]).collect()
+        };
+        let header =
+            ["M", "plain product", "order and flags", "copies beside it", "waiting for parts", "all three", "fused", "copies alone"];
+        Some(self.titled(
+            format!("microseconds from the plain product to the fused one, {}", launching.name()),
+            &header,
+            self.sizes().map(row).collect(),
+        ))
     }
 
     /// Each alone, one after the other, at once, and how far that is from the longer of the two.
@@ -104,6 +149,18 @@ fn nothing() -> String {
 fn longer(a: &Summary, b: &Summary) -> Option<Summary> {
     let rounds: Vec<Vec<f64>> = a.rounds.iter().zip(&b.rounds).map(|(a, b)| vec![a.max(*b)]).collect();
     Summary::of(&rounds)
+}
+
+/// By how much the second took longer than the first, round by round.
+fn longer_by(from: &Summary, to: &Summary) -> Option<Estimate> {
+    let rounds: Vec<Vec<f64>> = from.rounds.iter().zip(&to.rounds).map(|(from, to)| vec![to - from]).collect();
+    Summary::of(&rounds).map(|differences| differences.estimate())
+}
+
+/// Microseconds more or less, with their noise.
+fn difference(Estimate { value, interval }: Estimate) -> String {
+    let noise = interval.map(|(low, high)| format!(" ±{:.2}", (high - value).max(value - low))).unwrap_or_default();
+    format!("{value:+.2}{noise}")
 }
 
 /// How many times as long the first took as the second. Of what was not judged in the same run it is not said.

@@ -17,7 +17,7 @@ use xshell::Shell;
 
 use self::{
     collectives::Collectives,
-    products::{AllGatherMatmul, Overlap},
+    products::{AllGatherMatmul, MatmulReduceScatter, Overlap},
 };
 pub(crate) use self::{
     report::Report,
@@ -43,7 +43,8 @@ Examples:
   cargo xtask bench --worlds 2,4,8 --baseline before.json
   cargo xtask bench all_gather --worlds 8 --sizes 8K,1M --contenders push,nccl_ring
   cargo xtask bench --rows 1,32,512,2048 --worlds 8 --html report.html --plot plots
-  cargo xtask bench all_gather_matmul --world 8
+  cargo xtask bench all_gather_matmul --world 8 --controls
+  cargo xtask bench matmul_reduce_scatter --m 8192 --n 4096 --k 1792
   cargo xtask bench overlap --ag-mb 16,64 --trace overlap.json")]
 pub(crate) struct Bench {
     #[command(subcommand)]
@@ -56,6 +57,7 @@ pub(crate) struct Bench {
 #[command(rename_all = "snake_case")]
 enum Scenario {
     AllGatherMatmul(AllGatherMatmul),
+    MatmulReduceScatter(MatmulReduceScatter),
     Overlap(Overlap),
 }
 
@@ -64,6 +66,7 @@ impl Bench {
         match self.scenario {
             None => self.collectives.run(sh),
             Some(Scenario::AllGatherMatmul(scenario)) => scenario.run(sh),
+            Some(Scenario::MatmulReduceScatter(scenario)) => scenario.run(sh),
             Some(Scenario::Overlap(scenario)) => scenario.run(sh),
         }
     }

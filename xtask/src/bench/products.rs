@@ -1,4 +1,4 @@
-//! `bench all_gather_matmul` and `bench overlap`: products of matrices with all-gathers.
+//! `bench all_gather_matmul`, `bench matmul_reduce_scatter` and `bench overlap`: products of matrices with collectives.
 
 use std::process::ExitCode;
 
@@ -23,13 +23,35 @@ const ROWS: [u64; 3] = [4096, 8192, 16384];
 /// is timed: as collectives are.
 #[derive(clap::Args)]
 pub(super) struct AllGatherMatmul {
-    /// Rows of A, those of all ranks together.
+    #[command(flatten)]
+    parallel: Parallel,
+    /// Also time what lies between the plain product and the fused one: the fused kernel with all its flags set, the same beside copies into other
+    /// memory, and those copies alone; and print what each step adds.
+    #[arg(long)]
+    controls: bool,
+}
+
+/// Time products whose sums over ranks are scattered, beside cuBLASLt alone and cuBLASLt before NCCL.
+///
+/// Each rank holds K columns of A (M x K, rows contiguous) and the B that belongs to them (N x K, depth contiguous); it gets its M/W rows of the sum over
+/// ranks of A x B. By default the way back of the layers whose way there all_gather_matmul times: N and K of each rank are exchanged. Results are
+/// looked at and timed as there.
+#[derive(clap::Args)]
+pub(super) struct MatmulReduceScatter {
+    #[command(flatten)]
+    parallel: Parallel,
+}
+
+/// What the two have in common.
+#[derive(clap::Args)]
+struct Parallel {
+    /// Rows of A, those of all ranks together where it is gathered.
     #[arg(long, value_delimiter = ',', value_parser = clap::value_parser!(u64).range(1..))]
     m: Vec<u64>,
     /// Columns of B and C.
     #[arg(long, requires = "k", value_parser = clap::value_parser!(u64).range(1..))]
     n: Option<u64>,
-    /// Columns of A.
+    /// Columns of A, as many as each rank has.
     #[arg(long, requires = "n", value_parser = clap::value_parser!(u64).range(1..))]
     k: Option<u64>,
     /// Type of the elements: bf16 or f16.
@@ -121,18 +143,36 @@ fn found(names: &[String], workload: &Workload) -> anyhow::Result<Vec<Contender>
 
 impl AllGatherMatmul {
     pub(super) fn run(self, sh: &Shell) -> anyhow::Result<ExitCode> {
+        let controls = if self.controls { Multiplier::controls() } else { Vec::new() };
+        self.parallel.run(sh, Scenario::AllGatherMatmul, &WEIGHTS, controls)
+    }
+}
+
+impl MatmulReduceScatter {
+    pub(super) fn run(self, sh: &Shell) -> anyhow::Result<ExitCode> {
+        self.parallel.run(sh, Scenario::MatmulReduceScatter, &WEIGHTS.map(|(n, k)| (k, n)), Vec::new())
+    }
+}
+
+impl Parallel {
+    /// With these contenders besides those that were asked for.
+    fn run(self, sh: &Shell, scenario: Scenario, weights: &[(u64, u64)], besides: Vec<Multiplier>) -> anyhow::Result<ExitCode> {
         let rows = if self.m.is_empty() { ROWS.to_vec() } else { self.m.clone() };
-        let weights = self.n.zip(self.k).map_or_else(|| WEIGHTS.to_vec(), |weights| vec![weights]);
-        let shape =
-            |world, (n, k), m| MatmulWorkload { scenario: Scenario::AllGatherMatmul, dtype: self.dtype, world, n, k, m, gathered: 0 };
+        let weights = self.n.zip(self.k).map_or_else(|| weights.to_vec(), |weights| vec![weights]);
+        let shape = |world, (n, k), m| MatmulWorkload { scenario, dtype: self.dtype, world, n, k, m, gathered: 0 };
         let any = Workload::from(shape(1, weights[0], rows[0]));
-        let contenders = match &self.contenders {
+        let mut contenders: Vec<Contender> = match &self.contenders {
             None => {
                 let torch = Torch::of(&any).iter().filter(|_| !self.session.rehearse).copied().map(Contender::Torch);
-                Multiplier::all().into_iter().map(Contender::Multiplier).chain(torch).collect()
+                Multiplier::all(scenario).into_iter().map(Contender::Multiplier).chain(torch).collect()
             }
             Some(names) => found(names, &any)?,
         };
+        for besides in besides {
+            if contenders.iter().all(|contender| contender.name() != besides.name()) {
+                contenders.push(Contender::Multiplier(besides));
+            }
+        }
         self.session.run(sh, |machine| {
             let world = world(&self.session, self.world, machine)?;
             if let Some(m) = rows.iter().find(|m| !m.is_multiple_of(world.into())) {
@@ -151,7 +191,8 @@ impl AllGatherMatmul {
             Ok(Task {
                 workloads: weights.iter().flat_map(|&weights| rows.iter().map(move |&m| of(weights, m))).collect(),
                 line: format!(
-                    "all_gather_matmul --world {world} --m {}{chosen} --dtype {} --contenders {}",
+                    "{} --world {world} --m {}{chosen} --dtype {} --contenders {}",
+                    scenario.name(),
                     list(&rows),
                     self.dtype,
                     list(&names)

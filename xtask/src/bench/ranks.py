@@ -110,6 +110,29 @@ class Ranks:
             op = ops.one_shot_all_reduce if name == "torch_one_shot" else ops.two_shot_all_reduce_
             calls = [lambda tensor=tensor: op(tensor, "sum", self.group) for tensor in inputs]
             return calls, lambda result: torch.equal(result, expected)
+        if name == "torch_fused" and workload["scenario"] == "matmul_reduce_scatter":
+            m, n, k = workload["m"], workload["n"], workload["k"]
+
+            def numbers(shape, seed):
+                if not integers:
+                    return self.operands(shape, False)
+                # 1 or -1 among many zeros: sums of parts stay below 256, so that no order of additions, each of which may round to bf16, is
+                # told from another.
+                generator = torch.Generator(device=self.device).manual_seed(2 * self.rank + seed)
+                drawn = torch.randint(-9, 10, shape, generator=generator, device=self.device)
+                return (drawn == 9).int() - (drawn == -9).int()
+
+            # As weights lie: N x K, given transposed.
+            pairs = [(numbers((m, k), 0).to(dtype), numbers((n, k), 1).to(dtype).t()) for _ in range(copies)]
+            calls = [lambda a=a, b=b: ops.fused_matmul_reduce_scatter(a, b, "sum", 0, self.group) for a, b in pairs]
+
+            def right(result):
+                a, b = pairs[0]
+                expected = torch.empty((m // self.world, n), dtype=dtype, device=self.device)
+                self.dist.reduce_scatter_tensor(expected, a @ b)
+                return torch.equal(result, expected)
+
+            return calls, right
         if name == "torch_fused":
             rows, n, k = workload["m"] // self.world, workload["n"], workload["k"]
             pairs = []

@@ -1,0 +1,105 @@
+//! Product and reduce-scatter: every rank has columns of A, and the B that belongs to them, and gets its rows of C = the sum over ranks of A x B.
+//!
+//! Products have the rows of each rank's part of C, and the depth of each rank's part of A, which has the rows of all of C. A rank's product is rounded
+//! to the type before ranks add theirs; how they do is the [contract](crate::algorithms::matmul::TensorParallel::contract).
+
+mod chunked;
+mod fused;
+mod scattered;
+
+pub use chunked::Chunked;
+pub use fused::Fused;
+pub use scattered::Scattered;
+
+use super::{
+    copy_engine::{announce, gather, peers, tell},
+    matmul::{self, TensorParallel},
+};
+use crate::{
+    collective::{Collective, Product, ReduceOp},
+    plan::{BufferSpec, Call, Op, RankCall, Region, Role},
+};
+
+/// All of them, the peers first.
+pub fn all() -> &'static [&'static dyn TensorParallel] {
+    &[&Scattered::NCCL_RING, &Scattered::NCCL_SYMMETRIC_LD, &Scattered::PULL, &Chunked, &Fused::BEST]
+}
+
+/// The one of this name.
+///
+/// # Errors
+/// Names those there are.
+pub fn find(name: &str) -> Result<&'static dyn TensorParallel, String> {
+    matmul::find(MATMUL_REDUCE_SCATTER, all(), name)
+}
+
+const MATMUL_REDUCE_SCATTER: &str = "matmul_reduce_scatter";
+
+fn plan_name(name: &str, product: &Product, world: u32) -> String {
+    matmul::plan_name(MATMUL_REDUCE_SCATTER, name, product, world)
+}
+
+/// Whether there are matrices of such sizes: of a rank the rows of all of C, and the columns of its part of A.
+fn supports(product: &Product, world: u32) -> Result<(), String> {
+    matmul::supports(product, world)?;
+    matmul::supports(&product.gathered(world), 1)
+}
+
+/// A rank's product before it is scattered, rows of all ranks below each other. It is local: only what peers read needs another's.
+fn products(name: &str, product: &Product, world: u32, local: bool) -> BufferSpec {
+    BufferSpec { local, ..BufferSpec::new(format!("{name}.products"), product.c(world) * product.dtype.size(), Role::Data) }
+}
+
+/// The reduce-scatter of the ranks' products into C.
+fn call(product: &Product, products: Region, c: &Region, world: u32) -> Result<Call, String> {
+    let buffers = [&products, c].map(|region| BufferSpec::new(region.buffer.clone(), region.offset + region.bytes, Role::Data));
+    let first = RankCall {
+        collective: Collective::ReduceScatter,
+        dtype: product.dtype,
+        op: ReduceOp::Sum,
+        count: product.c(1),
+        root: 0,
+        input: products,
+        output: c.clone(),
+    };
+    Call::of_all_ranks(&first, world, &buffers).map_err(|error| error.to_string())
+}
+
+/// What peers bring: a slot for each rank.
+fn slots(name: &str, product: &Product, world: u32) -> BufferSpec {
+    BufferSpec::new(format!("{name}.slots"), product.c(world) * product.dtype.size(), Role::Data)
+}
+
+/// Meetings of [`in_parts`].
+const READY: u64 = 0;
+const BROUGHT: u64 = 1;
+
+/// Streams of [`in_parts`], of which this is the side.
+const LANES: u64 = 2;
+const SIDE: usize = 1;
+
+/// Products of one rank's rows each, the peers' rows first, the own ones last; then `add`, which adds the own rows of all ranks' products.
+///
+/// - ready: peer's stream, in order -> the wait in `bring`. It has added what its slots held.
+/// - brought: what `bring` does, our word -> peer's wait. Its slot holds our product of its rows.
+///
+/// Products alternate between the plan's stream and a side stream, so that the last blocks of one do not leave the device empty before the next. `bring`
+/// and `own` are asked for the lane's number.
+fn in_parts(name: &str, (rank, world): (u32, u32), bring: impl Fn(u32, usize) -> Vec<Op>, own: impl Fn(usize) -> Op, add: Op) -> Vec<Op> {
+    let mut lanes = [Vec::new(), Vec::new()];
+    for (n, peer) in peers(rank, world).enumerate() {
+        lanes[n % 2].extend(bring(peer, n % 2));
+        lanes[n % 2].push(tell(name, BROUGHT, rank, peer));
+    }
+    let last = (world - 1) as usize % 2;
+    lanes[last].push(own(last));
+    // The side goes first, for a fork is enqueued before what goes on beside it.
+    let [side, beside] = lanes;
+    let mut ops: Vec<Op> = announce(name, READY, rank, world).collect();
+    ops.push(Op::Fork { stream: SIDE, ops: side });
+    ops.extend(beside);
+    ops.push(Op::Join { stream: SIDE });
+    ops.extend(gather(name, BROUGHT, rank, world));
+    ops.push(add);
+    ops
+}

@@ -1,0 +1,83 @@
+//! Multiply first, then scatter: what others are held against.
+
+use super::{call, plan_name, products, supports};
+use crate::{
+    algorithms::{
+        self, Algorithm, Target,
+        matmul::{TensorParallel, library_workspace},
+    },
+    collective::{Collective, Product},
+    contract::Contract,
+    plan::{BufferSpec, Build, Call, MatmulCall, Op, Operands, Plan, Region},
+};
+
+/// One product of all rows by cuBLASLt, then a reduce-scatter, whose contract is that of both.
+pub struct Scattered {
+    name: &'static str,
+    scatter: &'static str,
+}
+
+impl Scattered {
+    /// By NCCL's ring.
+    pub const NCCL_RING: Scattered = Scattered { name: "matmul+nccl_ring", scatter: "nccl_ring" };
+    /// By NCCL's loads from symmetric windows.
+    pub const NCCL_SYMMETRIC_LD: Scattered = Scattered { name: "matmul+nccl_symmetric_ld", scatter: "nccl_symmetric_ld" };
+    /// By our loads.
+    pub const PULL: Scattered = Scattered { name: "matmul+pull", scatter: "pull" };
+
+    fn scatter(&self) -> &'static dyn Algorithm {
+        algorithms::find(Collective::ReduceScatter, self.scatter).expect("it is in the list of all")
+    }
+
+    fn products(&self, product: &Product, world: u32) -> BufferSpec {
+        products(self.name, product, world, false)
+    }
+
+    /// The reduce-scatter into some C.
+    fn any_call(&self, product: &Product, world: u32) -> Result<Call, String> {
+        let c = Region::new("c", 0, product.c(1) * product.dtype.size());
+        call(product, self.products(product, world).whole(), &c, world)
+    }
+}
+
+impl TensorParallel for Scattered {
+    fn name(&self) -> &'static str {
+        self.name
+    }
+
+    fn supports(&self, product: &Product, world: u32, _: u32) -> Result<(), String> {
+        supports(product, world)?;
+        self.scatter().supports(&self.any_call(product, world)?)
+    }
+
+    fn contract(&self, product: &Product, world: u32) -> Contract {
+        self.scatter().contract(&self.any_call(product, world).expect("it is supported"))
+    }
+
+    fn workspace(&self, product: &Product, world: u32, _: u32) -> Vec<BufferSpec> {
+        let products = self.products(product, world);
+        let mut buffers = self.scatter().workspace(product.dtype, world, products.bytes);
+        buffers.extend([products, library_workspace(self.name, 1)]);
+        buffers
+    }
+
+    fn plan(&self, product: &Product, operands: &Operands, world: u32, blocks: u32) -> Plan {
+        let products = self.products(product, world).whole();
+        let call = call(product, products.clone(), &operands.c, world).expect("it is supported");
+        let mut plan = self.scatter().plan(&call, &Target { build: Build::Release, waiting_blocks: blocks });
+        plan.name = plan_name(self.name, product, world);
+        let operands = Operands { c: products, ..operands.clone() };
+        let workspace = library_workspace(self.name, 1).whole();
+        let multiply = Op::Matmul(MatmulCall { product: product.gathered(world), operands, workspace, multiprocessors: None });
+        plan.ranks.iter_mut().for_each(|ops| ops.insert(0, multiply.clone()));
+        plan
+    }
+
+    fn is_peer(&self) -> bool {
+        self.scatter().is_peer()
+    }
+
+    fn environment(&self) -> &'static [(&'static str, &'static str)] {
+        self.scatter().environment()
+    }
+}
