@@ -1,11 +1,13 @@
 //! Whether a job does what it promises: on integers, of which every order of additions gives the same sums, at the shape that is timed. Of
 //! large results a sample is looked at, from the first to the last row of each rank's part.
 
-use super::job::Promise;
+use std::collections::HashMap;
+
+use super::job::{Promise, Rows};
 use crate::{
-    collective::{DType, Element, Layout, Product},
+    collective::{Bounded, DType, Element, Layout, Product, ReduceOp, Roundings, bounded, unit_roundoff},
     machine::{Machine, MachineError},
-    plan::{Operands, Region},
+    plan::Region,
 };
 
 /// Rows of each rank's part, and columns, that are looked at.
@@ -31,93 +33,170 @@ fn some(all: u64, most: u64) -> Vec<u64> {
 
 /// Looks at what a call has left, whose inputs were integers.
 pub(super) fn look(machine: &mut dyn Machine, group: usize, world: u32, promises: &[Promise]) -> Result<Looked, MachineError> {
-    let mut looked = Looked::default();
+    let mut eye = Eye { machine, group, world, elements: 0, columns: HashMap::new() };
     for promise in promises {
         for rank in 0..world {
-            let what = match promise {
-                Promise::Product { product, operands, gathers } => {
-                    let parts = if *gathers { (0..world).collect() } else { vec![rank] };
-                    look_at_product(machine, group, (product, operands), (rank, &parts), &mut looked.elements)?
-                }
-                Promise::Gathered { sent, all } => look_at_gathered(machine, group, rank, (sent, all), &mut looked.elements)?,
+            let wrong = match promise {
+                Promise::Product { product, a, b, c } => eye.product(rank, product, (a, b, c))?,
+                Promise::Scattered { product, a, b, c, roundings } => eye.scattered(rank, product, (a, b, c), *roundings)?,
+                Promise::Gathered { sent, all } => eye.gathered(rank, sent, all)?,
             };
-            if what.is_some() {
-                return Ok(Looked { wrong: what, ..looked });
+            if wrong.is_some() {
+                return Ok(Looked { elements: eye.elements, wrong });
             }
         }
     }
-    Ok(looked)
+    Ok(Looked { elements: eye.elements, wrong: None })
 }
 
-fn look_at_product(
-    machine: &mut dyn Machine,
+/// Looks at a group.
+struct Eye<'m> {
+    machine: &'m mut dyn Machine,
     group: usize,
-    (product, operands): (&Product, &Operands),
-    (rank, parts): (u32, &[u32]),
-    elements: &mut u64,
-) -> Result<Option<String>, MachineError> {
-    let Product { dtype, rows, columns, depth, layout } = *product;
-    let size = dtype.size();
-    let at = |of: &Region, first: u64, count: u64| Region::new(of.buffer.clone(), of.offset + first * size, count * size);
-    let chosen = some(columns, COLUMNS);
-    // The chosen columns of B below each other, depth contiguous.
-    let mut b = Vec::new();
-    match layout {
-        Layout::Nk => {
-            for column in &chosen {
-                b.extend(machine.read(group, rank as usize, &at(&operands.b, column * depth, depth))?);
-            }
-        }
-        Layout::Kn => {
-            let all = machine.read(group, rank as usize, &operands.b)?;
-            let element = |column: u64, k: u64| all[((k * columns + column) * size) as usize..][..size as usize].iter().copied();
-            b.extend(chosen.iter().flat_map(|&column| (0..depth).flat_map(move |k| element(column, k))));
+    world: u32,
+    elements: u64,
+    /// The chosen columns of second operands, which many products may have: by product, region, and the rank that holds it where not all do.
+    columns: HashMap<(Product, Region, Option<u32>), Vec<u8>>,
+}
+
+impl Eye<'_> {
+    fn read(&mut self, rank: u32, of: &Region, offset: u64, bytes: u64) -> Result<Vec<u8>, MachineError> {
+        self.machine.read(self.group, rank as usize, &Region::new(of.buffer.clone(), of.offset + offset, bytes))
+    }
+
+    /// Bytes from some byte on, as `rank` has a matrix or as the ranks have it together. They lie in one rank's part.
+    fn read_rows(&mut self, rank: u32, of: &Rows, offset: u64, bytes: u64) -> Result<Vec<u8>, MachineError> {
+        match of {
+            Rows::Own(region) => self.read(rank, region, offset, bytes),
+            Rows::OfRanks(part) => self.read((offset / part.bytes) as u32, part, offset % part.bytes, bytes),
         }
     }
-    let sampled = Product { rows: 1, columns: chosen.len() as u64, layout: Layout::Nk, ..*product };
-    for (part, &owner) in parts.iter().enumerate() {
-        for row in some(rows, ROWS) {
-            let expected = sampled.reference(&machine.read(group, owner as usize, &at(&operands.a, row * depth, depth))?, &b);
-            let below = part as u64 * rows + row;
-            let c = machine.read(group, rank as usize, &at(&operands.c, below * columns, columns))?;
-            for (&column, expected) in chosen.iter().zip(expected.chunks_exact(size as usize)) {
-                let got = &c[(column * size) as usize..][..size as usize];
+
+    /// The chosen columns of B below each other, depth contiguous.
+    fn columns_of(&mut self, rank: u32, product: &Product, b: &Rows) -> Result<Vec<u8>, MachineError> {
+        let key = match b {
+            Rows::Own(region) => (*product, region.clone(), Some(rank)),
+            Rows::OfRanks(part) => (*product, part.clone(), None),
+        };
+        if let Some(known) = self.columns.get(&key) {
+            return Ok(known.clone());
+        }
+        let Product { dtype, columns, depth, layout, .. } = *product;
+        let size = dtype.size();
+        let chosen = some(columns, COLUMNS);
+        let mut bytes = Vec::new();
+        match layout {
+            Layout::Nk => {
+                for column in chosen {
+                    bytes.extend(self.read_rows(rank, b, column * depth * size, depth * size)?);
+                }
+            }
+            Layout::Kn => {
+                let mut all = Vec::new();
+                while (all.len() as u64) < columns * depth * size {
+                    let part = b.region().bytes;
+                    all.extend(self.read_rows(rank, b, all.len() as u64, part)?);
+                }
+                let element = |column: u64, k: u64| all[((k * columns + column) * size) as usize..][..size as usize].iter().copied();
+                bytes.extend(chosen.iter().flat_map(|&column| (0..depth).flat_map(move |k| element(column, k))));
+            }
+        }
+        self.columns.insert(key, bytes.clone());
+        Ok(bytes)
+    }
+
+    /// What the chosen columns of some row of the product are, as `rank` has its operands.
+    fn expected(&mut self, rank: u32, product: &Product, (a, b): (&Rows, &Rows), row: u64) -> Result<Vec<u8>, MachineError> {
+        let columns = self.columns_of(rank, product, b)?;
+        let bytes = product.depth * product.dtype.size();
+        let sampled = Product { rows: 1, columns: some(product.columns, COLUMNS).len() as u64, layout: Layout::Nk, ..*product };
+        Ok(sampled.reference(&self.read_rows(rank, a, row * bytes, bytes)?, &columns))
+    }
+
+    fn product(&mut self, rank: u32, product: &Product, (a, b, c): (&Rows, &Rows, &Region)) -> Result<Option<String>, MachineError> {
+        let Product { dtype, rows, columns, .. } = *product;
+        let size = dtype.size();
+        let parts = if let Rows::OfRanks(_) = a { u64::from(self.world) } else { 1 };
+        let part = rows / parts;
+        for (owner, row) in (0..parts).flat_map(|owner| some(part, ROWS).into_iter().map(move |row| (owner, row))) {
+            let below = owner * part + row;
+            let expected = self.expected(rank, product, (a, b), below)?;
+            let got = self.read(rank, c, below * columns * size, columns * size)?;
+            for (column, expected) in some(columns, COLUMNS).into_iter().zip(expected.chunks_exact(size as usize)) {
+                let got = &got[(column * size) as usize..][..size as usize];
                 if got != expected {
-                    let of = if parts.len() > 1 { format!(" (row {row} of rank {owner}'s)") } else { String::new() };
+                    let of = if parts > 1 { format!(" (row {row} of rank {owner}'s)") } else { String::new() };
                     let (got, expected) = (value(dtype, got), value(dtype, expected));
                     return Ok(Some(format!("rank {rank}: C at row {below}{of}, column {column} is {got}, exactly {expected}")));
                 }
-                *elements += 1;
+                self.elements += 1;
             }
         }
+        Ok(None)
     }
-    Ok(None)
+
+    fn scattered(
+        &mut self,
+        rank: u32,
+        product: &Product,
+        (a, b, c): (&Region, &Region, &Region),
+        roundings: Roundings,
+    ) -> Result<Option<String>, MachineError> {
+        let Product { dtype, rows, columns, .. } = *product;
+        let size = dtype.size() as usize;
+        let (a, b) = (Rows::Own(a.clone()), Rows::Own(b.clone()));
+        let part = rows / u64::from(self.world);
+        for row in some(part, ROWS) {
+            let of_ranks = (0..self.world)
+                .map(|source| self.expected(source, product, (&a, &b), u64::from(rank) * part + row))
+                .collect::<Result<Vec<_>, _>>()?;
+            let got = self.read(rank, c, row * columns * size as u64, columns * size as u64)?;
+            for (at, column) in some(columns, COLUMNS).into_iter().enumerate() {
+                let terms: Vec<&[u8]> = of_ranks.iter().map(|row| &row[at * size..][..size]).collect();
+                let got = value(dtype, &got[column as usize * size..][..size]);
+                let allowed =
+                    if dtype == DType::F16 { allowed::<half::f16>(&terms, roundings) } else { allowed::<half::bf16>(&terms, roundings) };
+                let Some(Bounded { exact, bound }) = allowed else {
+                    return Ok(Some(format!("the sum of row {row}, column {column} may overflow: nothing can be said of it")));
+                };
+                if got.is_nan() || (got - exact).abs() > bound {
+                    let within = if bound > 0.0 { format!(", within {bound}") } else { ", exactly".into() };
+                    return Ok(Some(format!(
+                        "rank {rank}: row {row}, column {column} of its part of the sum is {got}, not {exact}{within}"
+                    )));
+                }
+                self.elements += 1;
+            }
+        }
+        Ok(None)
+    }
+
+    fn gathered(&mut self, rank: u32, sent: &[Region], all: &Region) -> Result<Option<String>, MachineError> {
+        for (owner, from) in (0..).zip(sent) {
+            let length = from.bytes.min(ENDS);
+            for distance in [0, from.bytes - length] {
+                let expected = self.read(owner, from, distance, length)?;
+                let got = self.read(rank, all, u64::from(owner) * from.bytes + distance, length)?;
+                if let Some(byte) = expected.iter().zip(&got).position(|(expected, got)| expected != got) {
+                    let at = distance + byte as u64;
+                    return Ok(Some(format!(
+                        "rank {rank}: byte {at} of what rank {owner} sent is {:#04x}, not {:#04x}",
+                        got[byte], expected[byte]
+                    )));
+                }
+                self.elements += length / 2;
+            }
+        }
+        Ok(None)
+    }
 }
 
-fn look_at_gathered(
-    machine: &mut dyn Machine,
-    group: usize,
-    rank: u32,
-    (sent, all): (&[Region], &Region),
-    elements: &mut u64,
-) -> Result<Option<String>, MachineError> {
-    for (owner, from) in sent.iter().enumerate() {
-        let length = from.bytes.min(ENDS);
-        for distance in [0, from.bytes - length] {
-            let slot = Region::new(all.buffer.clone(), all.offset + owner as u64 * from.bytes + distance, length);
-            let from = Region::new(from.buffer.clone(), from.offset + distance, length);
-            let (expected, got) = (machine.read(group, owner, &from)?, machine.read(group, rank as usize, &slot)?);
-            if let Some(byte) = expected.iter().zip(&got).position(|(expected, got)| expected != got) {
-                let at = distance + byte as u64;
-                return Ok(Some(format!(
-                    "rank {rank}: byte {at} of what rank {owner} sent is {:#04x}, not {:#04x}",
-                    got[byte], expected[byte]
-                )));
-            }
-            *elements += length / 2;
-        }
-    }
-    Ok(None)
+/// What a sum of integers may be: the one thing in any order where no partial sum is rounded, else within the bound of its roundings.
+fn allowed<E: Element>(terms: &[&[u8]], roundings: Roundings) -> Option<Bounded> {
+    let terms: Vec<E> = terms.iter().map(|bytes| E::from_bytes(bytes)).collect();
+    let magnitudes: f64 = terms.iter().map(|term| term.to_f64().abs()).sum();
+    let allowed = bounded(ReduceOp::Sum, roundings, &terms)?;
+    Some(if magnitudes <= 1.0 / unit_roundoff(E::DTYPE) { Bounded { bound: 0.0, ..allowed } } else { allowed })
 }
 
 fn value(dtype: DType, bytes: &[u8]) -> f64 {
@@ -133,7 +212,7 @@ mod tests {
     use super::*;
     use crate::{
         bench::{
-            Contender, MatmulWorkload, Scenario, Workload,
+            Contender, FsdpWorkload, MatmulWorkload, Scenario, Workload,
             contender::Devices,
             job::{Job, Numbers},
         },
@@ -143,10 +222,18 @@ mod tests {
 
     const DEADLINE: Duration = Duration::from_secs(60);
 
-    /// Does a job as long as `keep` says so of its operations; what is wrong then.
-    fn wrong(scenario: Scenario, name: &str, spoil: Option<Region>) -> Option<String> {
+    fn product(scenario: Scenario) -> Workload {
         let (dtype, gathered) = (DType::BF16, if scenario == Scenario::Overlap { 4096 } else { 0 });
-        let workload = Workload::from(MatmulWorkload { scenario, dtype, world: 2, n: 24, k: 40, m: 16, gathered });
+        MatmulWorkload { scenario, dtype, world: 2, n: 24, k: 40, m: 16, gathered }.into()
+    }
+
+    /// Three layers: the buffers take turns, and do not come out even.
+    fn step() -> Workload {
+        FsdpWorkload { layers: 3, dtype: DType::BF16, world: 2, m: 16, n: 24, k: 40 }.into()
+    }
+
+    /// Does a job, and spoils a bit of a region on rank 1; what is wrong then.
+    fn wrong(workload: Workload, name: &str, spoil: Option<Region>) -> Option<String> {
         let mut machine = Emulator::new(EmulatorOptions::default());
         let devices = Devices::of(&machine, 2);
         let job: Job = Contender::find(&workload, name).unwrap().job(&workload, 1, &devices).unwrap();
@@ -164,13 +251,17 @@ mod tests {
 
     /// If this fails, a contender whose results are wrong is called right, or one whose results are right is called wrong.
     #[rstest]
-    #[case::product(Scenario::AllGatherMatmul, "cublas_lt", "c", 2 * (15 * 24 + 23), "rank 1: C at row 15, column 23 is ")]
-    #[case::beside(Scenario::Overlap, "overlap/copy_engine", "c", 0, "rank 1: C at row 0, column 0 is ")]
-    #[case::own(Scenario::Overlap, "gather/copy_engine", "gathered", 0, "rank 1: byte 0 of what rank 0 sent is ")]
-    #[case::last(Scenario::Overlap, "sequential/push", "gathered", 4094, "rank 1: byte 4094 of what rank 0 sent is ")]
-    fn one_wrong_bit_is_seen(#[case] scenario: Scenario, #[case] name: &str, #[case] buffer: &str, #[case] at: u64, #[case] found: &str) {
-        assert_eq!(wrong(scenario, name, None), None);
-        let said = wrong(scenario, name, Some(Region::new(buffer, at, 2))).unwrap();
+    #[case::product(product(Scenario::AllGatherMatmul), "cublas_lt", "c", 2 * (15 * 24 + 23), "rank 1: C at row 15, column 23 is ")]
+    #[case::beside(product(Scenario::Overlap), "overlap/copy_engine", "c", 0, "rank 1: C at row 0, column 0 is ")]
+    #[case::own(product(Scenario::Overlap), "gather/copy_engine", "gathered", 0, "rank 1: byte 0 of what rank 0 sent is ")]
+    #[case::last(product(Scenario::Overlap), "sequential/push", "gathered", 4094, "rank 1: byte 4094 of what rank 0 sent is ")]
+    #[case::forward(step(), "overlap/copy_engine", "y", 2 * 1024, "rank 1: C at row 0, column 0 is ")]
+    #[case::backward(step(), "sequential/nccl_ring", "dx", 2 * (15 * 40 + 39), "rank 1: C at row 15, column 39 is ")]
+    #[case::scattered(step(), "overlap/push", "pool", 1024, "rank 1: row 0, column 0 of its part of the sum is ")]
+    #[case::alone(step(), "matmul", "y", 0, "rank 1: C at row 0, column 0 is ")]
+    fn one_wrong_bit_is_seen(#[case] workload: Workload, #[case] name: &str, #[case] buffer: &str, #[case] at: u64, #[case] found: &str) {
+        assert_eq!(wrong(workload, name, None), None);
+        let said = wrong(workload, name, Some(Region::new(buffer, at, 2))).unwrap();
         assert!(said.starts_with(found), "{said}");
     }
 

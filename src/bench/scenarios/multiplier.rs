@@ -11,7 +11,7 @@ use crate::{
     bench::{
         MatmulWorkload,
         contender::{Devices, Environment},
-        job::{Job, Promise},
+        job::{Job, Promise, Rows},
     },
     plan::{MatmulCall, Op, Operands, Plan},
 };
@@ -86,8 +86,9 @@ impl Multiplier {
                 copies.iter().map(|operands| algorithm.plan(&part, operands, world, blocks)).collect()
             }
         };
-        let product = if gathers { part } else { whole };
-        let promises = copies.into_iter().map(|operands| Promise::Product { product, operands, gathers }).collect();
+        let rows = if gathers { Rows::OfRanks } else { Rows::Own };
+        let promise = |Operands { a, b, c }| Promise::Product { product: whole, a: rows(a), b: Rows::Own(b), c };
+        let promises = copies.into_iter().map(promise).collect();
         Ok(Job { world, buffers, contents, plans, notes_products: false, promises })
     }
 }

@@ -1,8 +1,9 @@
-//! `bench`: times of algorithms beside their peers. `collectives` and `products` are the scenarios, `session` what they have in common; `turns` says
+//! `bench`: times of algorithms beside their peers. `collectives`, `products` and `fsdp` are the scenarios, `session` what they have in common; `turns` says
 //! who is asked when, `workers` holds the processes, `worker` is what runs in them; `output` is what becomes of the timings, also of recorded
 //! ones (`report`).
 
 mod collectives;
+mod fsdp;
 mod output;
 mod products;
 mod report;
@@ -17,6 +18,7 @@ use xshell::Shell;
 
 use self::{
     collectives::Collectives,
+    fsdp::FsdpSteps,
     products::{AllGatherMatmul, Overlap},
 };
 pub(crate) use self::{
@@ -44,7 +46,8 @@ Examples:
   cargo xtask bench all_gather --worlds 8 --sizes 8K,1M --contenders push,nccl_ring
   cargo xtask bench --rows 1,32,512,2048 --worlds 8 --html report.html --plot plots
   cargo xtask bench all_gather_matmul --world 8
-  cargo xtask bench overlap --ag-mb 16,64 --trace overlap.json")]
+  cargo xtask bench overlap --ag-mb 16,64 --trace overlap.json
+  cargo xtask bench fsdp --layers 8 --m 2048,8192")]
 pub(crate) struct Bench {
     #[command(subcommand)]
     scenario: Option<Scenario>,
@@ -57,6 +60,7 @@ pub(crate) struct Bench {
 enum Scenario {
     AllGatherMatmul(AllGatherMatmul),
     Overlap(Overlap),
+    Fsdp(FsdpSteps),
 }
 
 impl Bench {
@@ -65,6 +69,7 @@ impl Bench {
             None => self.collectives.run(sh),
             Some(Scenario::AllGatherMatmul(scenario)) => scenario.run(sh),
             Some(Scenario::Overlap(scenario)) => scenario.run(sh),
+            Some(Scenario::Fsdp(scenario)) => scenario.run(sh),
         }
     }
 }
