@@ -5,8 +5,9 @@ use std::{fs, path::Path, time::Duration};
 use passmuster::{
     algorithms::{self, Algorithm, Target},
     bench::{
-        Arm, Check, CollectiveWorkload, Contender, Estimate, Held, How, Late, Launching, MatmulWorkload, Method, Multiplier, Plot,
-        Scenario, Span, Summary, Timer, Timing, Workload, baseline, csv, link_limit, nccl_tests, page, plots, sections, tables, trace,
+        Arm, Check, CollectiveWorkload, Contender, Estimate, Fsdp, FsdpWorkload, Held, How, Late, Launching, MatmulWorkload, Method,
+        Multiplier, Plot, Rendezvous, Scenario, Span, Summary, Timer, Timing, Workload, baseline, csv, link_limit, nccl_tests, page, plots,
+        sections, tables, trace,
     },
     collective::{Collective, DType},
     conformance::{Status, report::Record},
@@ -73,6 +74,29 @@ fn every_contender_of_products_can_be_checked_and_timed() {
         let multiplies = matches!(contender, Contender::Arm(arm) if arm.how != How::Gather);
         assert_eq!(round.products.len(), if multiplies { 2 } else { 0 }, "{name}");
     }
+}
+
+/// If this fails, what a training step has machines do races, deadlocks or leaves its buffers, memory is used again before its time, or ranks meet
+/// again for it.
+#[test]
+fn every_contender_of_steps_can_be_checked_and_timed() {
+    let mut machine = Emulator::new(EmulatorOptions::default());
+    let mut timer = Timer::new(&mut machine, DEADLINE);
+    for (layers, contender) in [1, 2, 5].into_iter().flat_map(|layers| Fsdp::all().into_iter().map(move |step| (layers, step))) {
+        let of = Workload::from(FsdpWorkload { layers, dtype: DType::BF16, world: 3, m: 16, n: 24, k: 40 });
+        let (name, contender) = (contender.name(), Contender::Fsdp(contender));
+        assert_eq!(Contender::find(&of, &name).map(|found| found.name()), Ok(name.clone()));
+        let (looked, wrong) = timer.check(&contender, &of).unwrap_or_else(|error| panic!("{name}, {layers} layers: {error}"));
+        assert!(wrong.is_none() && looked.starts_with("integers, "), "{name}, {layers} layers: {looked}, {wrong:?}");
+        for _ in 0..2 {
+            let round = timer.round(&contender, &of, &METHOD).unwrap_or_else(|error| panic!("{name}, {layers} layers: {error}"));
+            assert_eq!((round.graph.len(), round.eager.len(), round.products.len()), (2, 2, 2), "{name}");
+            assert_eq!(round.rendezvous, 1, "{name}: one for all steps of all rounds");
+        }
+    }
+    let odd = Workload::from(FsdpWorkload { layers: 1, dtype: DType::BF16, world: 3, m: 16, n: 32, k: 40 });
+    let refused = timer.round(&Contender::Fsdp(Fsdp::PRODUCTS), &odd, &METHOD);
+    assert!(matches!(&refused, Err(MachineError::NotSupported { reason }) if reason == "N = 32 does not divide by 3 ranks"), "{refused:?}");
 }
 
 #[test]
@@ -254,6 +278,40 @@ fn products_are_held_against_what_they_could_be() {
     insta::assert_snapshot!(text_of(&timings, None));
     let page = page(&record_of(timings), None, &[]);
     assert!(page.contains("done while all SMs are held") && page.contains("M: rows of A, those of all ranks together"), "{page}");
+}
+
+/// If this fails, a step is held against another's, or a speed-up stands where a result was not seen to be right.
+#[test]
+fn steps_are_held_against_their_own_sequence_and_the_peers_best() {
+    let shape = Workload::from(FsdpWorkload { layers: 8, dtype: DType::BF16, world: 8, m: 2048, n: 8192, k: 8192 });
+    let arms = [
+        ("matmul", 9000.0),
+        ("sequential/nccl_ring", 14000.0),
+        ("overlap/nccl_ring", 11000.0),
+        ("sequential/copy_engine", 13500.0),
+        ("overlap/copy_engine", 10000.0),
+        ("overlap/push", 10500.0),
+    ];
+    let mut timings = made_up_products(shape, &arms);
+    timings[4].products = Summary::of(&[vec![9400.0]]);
+    timings[4].rendezvous = Some(Rendezvous { met: 1, steps: 144 });
+    // What was not judged is held against nothing.
+    timings[5].check = None;
+    timings.push(Timing { status: Status::NotSupported, ..Timing::new("overlap/nccl_copy_engine", shape, METHOD) });
+    insta::assert_snapshot!(text_of(&timings, None));
+    let section = &sections(&timings)[0];
+    let names: Vec<String> = plots(section, &h200()).into_iter().map(|plot| plot.name).collect();
+    assert_eq!(names, ["fsdp-l8-n8192-k8192-w8-time", "fsdp-l8-n8192-k8192-w8-rate"]);
+    let record = record_of(timings);
+    let page = page(&record, None, &[]);
+    assert!(page.contains("rendezvous / steps") && page.contains("M: rows of each rank"), "{page}");
+    let schema = include_str!("../docs/record-schema.md");
+    let case = serde_json::to_value(&record.cases[4]).unwrap();
+    for (field, _) in case.as_object().unwrap() {
+        assert!(schema.contains(&format!("| `cases[].{field}` |")), "docs/record-schema.md does not say what `{field}` is");
+    }
+    let lines = csv(&record.cases);
+    assert!(lines.lines().nth(1).unwrap().starts_with("fsdp,bf16,,8,,2048,8192,8192,8,matmul,graph,pass,"), "{lines}");
 }
 
 #[test]

@@ -16,7 +16,6 @@ use passmuster::{
     machine::{Machine, MachineError, Site},
     plan::{BufferSpec, Call, Op, Plan, RankCall, Region, Role, Script, Step},
 };
-use rounds::Counting;
 
 fn main() {
     let gpus = CudaMachine::open(CudaOptions::default()).map_or(0, |machine| machine.info().gpus);
@@ -158,10 +157,10 @@ fn fills_copies_and_words_go_where_they_belong() {
 }
 
 fn memory_of_a_pool_is_used_again_without_another_rendezvous() {
-    let mut machine = Counting { machine: open(None), rendezvous: 0 };
+    let mut machine = open(None);
     let mut pool = rounds::open(&mut machine);
     (0..20).for_each(|number| rounds::round(&mut machine, &mut pool, number));
-    assert_eq!(machine.rendezvous, 1);
+    assert_eq!(machine.rendezvous(), 1);
     assert_eq!(machine.broken_canary(pool.group()).unwrap(), None);
 }
 

@@ -12,10 +12,10 @@ use passmuster::{
     plan::{Op, Plan, Region, Script, Step},
     pool::{Channels, InFlight, PoolError, SymmetricPool},
 };
-use rounds::{Counting, DEADLINE, round, start};
+use rounds::{DEADLINE, round, start};
 
-fn emulator() -> Counting<Emulator> {
-    Counting { machine: Emulator::new(EmulatorOptions::default()), rendezvous: 0 }
+fn emulator() -> Emulator {
+    Emulator::new(EmulatorOptions::default())
 }
 
 /// If this fails, memory that is used again needs another rendezvous, or calls on it meet those that were there before.
@@ -23,14 +23,14 @@ fn emulator() -> Counting<Emulator> {
 fn memory_is_used_again_without_another_rendezvous() {
     for n in 0..6 {
         let mut machine = emulator();
-        machine.machine.set_interleaving(Interleaving::nth(3, n));
+        machine.set_interleaving(Interleaving::nth(3, n));
         let mut pool = rounds::open(&mut machine);
         let all = pool.free_bytes();
         for number in 0..6 {
             round(&mut machine, &mut pool, number);
             assert_eq!((pool.free_bytes(), all.0), (all, all.1), "after round {number}");
         }
-        assert_eq!(machine.rendezvous, 1);
+        assert_eq!(machine.rendezvous(), 1);
         assert_eq!(machine.broken_canary(pool.group()).unwrap(), None);
     }
 }
@@ -84,7 +84,7 @@ fn memory_that_is_used_again_on_another_stream_races() {
 fn refusals_name_what_was_asked_and_what_there_is() {
     let mut machine = emulator();
     let of = |algorithm, world, bytes, count| Channels { algorithm, world, dtype: DType::I32, bytes, count };
-    let open = |machine: &mut Counting<Emulator>, channels: &[Channels]| SymmetricPool::open(machine, 4, 8000, channels);
+    let open = |machine: &mut Emulator, channels: &[Channels]| SymmetricPool::open(machine, 4, 8000, channels);
     for (algorithm, world, reason) in [
         (&all_gather::Ll as &dyn Algorithm, 5, "channels of all_gather/ll for 5 ranks: the pool is of 4"),
         (&all_reduce::Multimem, 2, "channels of all_reduce/multimem for 2 ranks: it reaches all of a group, in a pool of 4"),

@@ -76,6 +76,12 @@ impl Nccl {
         environment: &[("NCCL_SYM_KERNEL", "ReduceScatter_LD")],
         ..Nccl::SYMMETRIC_LD_ST
     };
+    /// All-gather by whichever of its symmetric kernels NCCL takes. For those who have it gather and reduce in one process, of which only one
+    /// can be forced.
+    pub const ALL_GATHER_SYMMETRIC: Nccl = Nccl { name: "nccl_symmetric", environment: &[], ..Nccl::ALL_GATHER_SYMMETRIC_ST };
+    /// Reduce-scatter by whichever of its symmetric kernels NCCL takes.
+    pub const REDUCE_SCATTER_SYMMETRIC: Nccl =
+        Nccl { name: "nccl_symmetric", environment: &[], order: Order::Any, ..Nccl::REDUCE_SCATTER_SYMMETRIC_LD };
     /// All-to-all by sends and receives in one group, as every version of NCCL has it. There is nothing to force: the environment is the
     /// ring's, so that the two share a process.
     pub const ALL_TO_ALL_SEND_RECV: Nccl =

@@ -1,9 +1,9 @@
 //! Contenders: who is timed on a workload, by name.
 
 use super::{
-    Torch, Workload,
+    MatmulWorkload, Scenario, Torch, Workload,
     job::Job,
-    scenarios::{Arm, Multiplier},
+    scenarios::{Arm, Fsdp, How, Multiplier},
 };
 use crate::{
     algorithms::{self, Algorithm, Target},
@@ -23,6 +23,8 @@ pub enum Contender {
     Multiplier(Multiplier),
     /// A product and a gather that have nothing to do with each other.
     Arm(Arm),
+    /// A training step of sharded layers.
+    Fsdp(Fsdp),
     /// PyTorch's.
     Torch(Torch),
 }
@@ -54,6 +56,11 @@ pub(super) struct Devices {
 const SOME_MULTIPROCESSORS: u32 = 132;
 
 impl Devices {
+    /// What plans are made for that are carried out so many at a time.
+    pub(super) fn at_once(&self, plans: u32) -> Target {
+        Target { waiting_blocks: (self.target.waiting_blocks / plans).max(1), ..self.target }
+    }
+
     /// Those of a machine on which a world of ranks runs.
     pub(super) fn of(machine: &dyn Machine, world: u32) -> Devices {
         let target = Target { build: Build::Release, waiting_blocks: machine.waiting_blocks(world as usize, 1) };
@@ -75,6 +82,7 @@ impl Contender {
         match workload {
             Workload::Collective(of) => algorithms::find(of.collective, name).map(Contender::Algorithm),
             Workload::Matmul(of) => of.contender(name),
+            Workload::Fsdp(_) => name.parse().map(Contender::Fsdp),
         }
     }
 
@@ -84,6 +92,7 @@ impl Contender {
             Contender::Algorithm(algorithm) => algorithm.name().into(),
             Contender::Multiplier(multiplier) => multiplier.name().into(),
             Contender::Arm(arm) => arm.name(),
+            Contender::Fsdp(step) => step.name(),
             Contender::Torch(torch) => torch.name().into(),
         }
     }
@@ -94,8 +103,23 @@ impl Contender {
             Contender::Algorithm(algorithm) => Place::Machine(algorithm.environment()),
             Contender::Multiplier(multiplier) => Place::Machine(multiplier.environment()),
             Contender::Arm(arm) => Place::Machine(arm.environment()),
+            Contender::Fsdp(step) => Place::Machine(step.environment()),
             Contender::Torch(_) => Place::Python(workload.world()),
         }
+    }
+
+    /// What it gathers beside products, as a gather alone; none where it does not.
+    pub(super) fn gather(&self, workload: &Workload) -> Option<(Arm, MatmulWorkload)> {
+        let (gather, of) = match (self, workload) {
+            (Contender::Arm(arm), Workload::Matmul(of)) => (arm.gather?, *of),
+            (Contender::Fsdp(step), Workload::Fsdp(of)) => {
+                let gathered = of.shard() * of.dtype.size();
+                let (scenario, dtype, world) = (Scenario::Overlap, of.dtype, of.world);
+                (step.gather()?, MatmulWorkload { scenario, dtype, world, n: of.n, k: of.k, m: of.m, gathered })
+            }
+            _ => return None,
+        };
+        Some((Arm { how: How::Gather, gather: Some(gather), multiprocessors: None }, of))
     }
 
     /// What it does for a workload, with so many copies of the buffers.
@@ -107,6 +131,7 @@ impl Contender {
             (Contender::Algorithm(algorithm), Workload::Collective(of)) => Job::of_collective(*algorithm, of, copies, &devices.target),
             (Contender::Multiplier(multiplier), Workload::Matmul(of)) => multiplier.job(of, copies, devices),
             (Contender::Arm(arm), Workload::Matmul(of)) => arm.job(of, copies, devices),
+            (Contender::Fsdp(step), Workload::Fsdp(of)) => step.job(of, devices),
             (Contender::Torch(torch), _) => Err(format!("{} runs in Python", torch.name())),
             _ => return Err(MachineError::Invalid { reason: format!("{} is no contender for {}", self.name(), workload.title()) }),
         };

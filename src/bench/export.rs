@@ -12,7 +12,7 @@ use crate::{
 
 /// Columns of the CSV. Times are microseconds of a call, bandwidths GB/s; what is not known, or is not of a workload, is empty. `products` is the
 /// median time of the products within a call.
-const COLUMNS: [&str; 32] = [
+const COLUMNS: [&str; 33] = [
     "collective",
     "dtype",
     "op",
@@ -21,6 +21,7 @@ const COLUMNS: [&str; 32] = [
     "m",
     "n",
     "k",
+    "layers",
     "contender",
     "launching",
     "status",
@@ -68,11 +69,12 @@ pub fn csv(timings: &[Timing]) -> String {
 
 fn line(timing: &Timing, launching: Launching, times: Option<&Summary>) -> [String; COLUMNS.len()] {
     let workload = &timing.workload;
-    let (op, bytes, [m, n, k]) = match workload {
-        Workload::Collective(of) => (of.op.to_string(), of.bytes.to_string(), [0; 3]),
-        Workload::Matmul(of) => (String::new(), if of.gathered > 0 { of.gathered.to_string() } else { String::new() }, [of.m, of.n, of.k]),
+    let (op, [bytes, m, n, k, layers]) = match workload {
+        Workload::Collective(of) => (of.op.to_string(), [Some(of.bytes), None, None, None, None]),
+        Workload::Matmul(of) => (String::new(), [Some(of.gathered).filter(|&bytes| bytes > 0), Some(of.m), Some(of.n), Some(of.k), None]),
+        Workload::Fsdp(of) => (String::new(), [None, Some(of.m), Some(of.n), Some(of.k), Some(of.layers.into())]),
     };
-    let [m, n, k] = [m, n, k].map(|extent| if extent > 0 { extent.to_string() } else { String::new() });
+    let [bytes, m, n, k, layers] = [bytes, m, n, k, layers].map(|extent| extent.map(|extent| extent.to_string()).unwrap_or_default());
     let number = |value: Option<f64>| value.map(|value| format!("{value:.4}")).unwrap_or_default();
     let interval = times.and_then(|times| times.estimate().interval);
     // Bandwidths and what goes over the links are told of graphs.
@@ -90,6 +92,7 @@ fn line(timing: &Timing, launching: Launching, times: Option<&Summary>) -> [Stri
         m,
         n,
         k,
+        layers,
         timing.contender.clone(),
         if in_graph { "graph".into() } else { "eager".into() },
         timing.status.to_string(),

@@ -5,7 +5,7 @@ use crate::{
     algorithms::{Algorithm, Target},
     collective::{DType, Product},
     contract::Contract,
-    plan::{Arg, BufferSpec, Build, Call, Launch, Op, Operands, Plan, RankCall, Region, Role},
+    plan::{Arg, BufferSpec, Build, Call, Launch, Op, Plan, RankCall, Region, Role},
 };
 
 /// What one contender does for one workload.
@@ -36,22 +36,28 @@ pub(super) enum Content {
 /// What a call leaves.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) enum Promise {
-    /// C is the product of A and the rank's own B: of its own A, or of all ranks' As below each other.
+    /// C is the product of A and B, all of which the rank has or the ranks have together.
     Product {
-        /// What each rank has: its part of A.
+        /// The product.
         product: Product,
-        /// Where.
-        operands: Operands,
-        /// Whether the As of all ranks are multiplied.
-        gathers: bool,
+        /// A.
+        a: Rows,
+        /// B.
+        b: Rows,
+        /// C, all of it on every rank.
+        c: Region,
     },
-    /// C is the own rows of the sum over ranks of A x B, whose contract is this.
-    Sum {
-        /// What each rank has: the rows of its part of C.
+    /// Each rank holds its part of the rows of the sum of all ranks' products, each of which was rounded.
+    Scattered {
+        /// The product of each rank.
         product: Product,
-        /// Where. A has the rows of all of C.
-        operands: Operands,
-        /// How the ranks' products are added, each rounded to the type before.
+        /// Its A.
+        a: Region,
+        /// Its B.
+        b: Region,
+        /// Its part of the sum.
+        c: Region,
+        /// How the ranks' products are added.
         contract: Contract,
     },
     /// Every rank holds what each has sent, in the order of ranks.
@@ -61,6 +67,24 @@ pub(super) enum Promise {
         /// Where all of it arrives.
         all: Region,
     },
+}
+
+/// Where the rows of a matrix are.
+#[derive(Clone, Debug, PartialEq)]
+pub(super) enum Rows {
+    /// On the rank itself.
+    Own(Region),
+    /// A part on each rank, here, one rank's below the other's.
+    OfRanks(Region),
+}
+
+impl Rows {
+    /// Where a rank has all of them, or its part.
+    pub(super) fn region(&self) -> &Region {
+        match self {
+            Rows::Own(region) | Rows::OfRanks(region) => region,
+        }
+    }
 }
 
 /// Which numbers data buffers hold.

@@ -127,6 +127,9 @@ pub struct Round {
     pub products: Vec<f64>,
     /// How the devices fared at its end.
     pub conditions: Vec<Condition>,
+    /// How often the hosts of all ranks met for the contender since its buffers were opened for the workload, that included.
+    #[serde(default)]
+    pub rendezvous: u64,
 }
 
 /// Times contenders by turns on one machine. What it opened for a workload stays open until it is asked for another.
@@ -146,6 +149,8 @@ struct Prepared {
     noted: Vec<Arc<Noted>>,
     gate: Arc<Plan>,
     flush: Option<Arc<Plan>>,
+    /// How often ranks have met for it.
+    rendezvous: u64,
 }
 
 impl<'m> Timer<'m> {
@@ -172,7 +177,8 @@ impl<'m> Timer<'m> {
     /// `NotSupported` where the contender cannot do the workload, otherwise as [`Machine::run`].
     pub fn round(&mut self, contender: &Contender, workload: &Workload, method: &Method) -> Result<Round, MachineError> {
         let name = self.prepare(contender, workload, method)?;
-        let prepared = &self.prepared[&name];
+        let prepared = self.prepared.get_mut(&name).expect("prepared above");
+        let met = self.machine.rendezvous();
         let marks = self.machine.run(&prepared.in_graph(method), self.deadline)?.marks;
         // Every other interval lies between two samples.
         let graph = marks.iter().step_by(2).map(|ranks| a_call(ranks, method)).collect();
@@ -190,7 +196,8 @@ impl<'m> Timer<'m> {
                 products.extend(within.map(|within| a_call(&within, method)));
             }
         }
-        Ok(Round { graph, eager, products, conditions })
+        prepared.rendezvous += self.machine.rendezvous() - met;
+        Ok(Round { graph, eager, products, conditions, rendezvous: prepared.rendezvous })
     }
 
     /// Whether a contender's results are right, on integers, called eagerly and from a graph: what was looked at, and what is wrong.
@@ -220,21 +227,18 @@ impl<'m> Timer<'m> {
         Ok((format!("integers, {elements} elements of results, eager and in a graph"), None))
     }
 
-    /// Whether what an arm gathers gets done while blocks hold every multiprocessor; `None` where there is nothing to hold, or nobody gathers
+    /// Whether what a contender gathers gets done while blocks hold every multiprocessor; `None` where there is nothing to hold, or nobody gathers
     /// alone.
     ///
     /// # Errors
     /// As [`Timer::round`].
     pub fn held(&mut self, contender: &Contender, workload: &Workload) -> Result<Option<Held>, MachineError> {
-        let (Contender::Arm(arm), Workload::Matmul(of)) = (contender, workload) else { return Ok(None) };
         // The emulator has as many multiprocessors as it takes.
-        if arm.gather.is_none() || self.machine.info().kind != "cuda" {
-            return Ok(None);
-        }
+        let Some((arm, of)) = contender.gather(workload).filter(|_| self.machine.info().kind == "cuda") else { return Ok(None) };
         let devices = Devices::of(self.machine, of.world);
         let mut see = |in_place| {
             self.close();
-            let job = arm.gather(of, in_place, &devices).map_err(|reason| MachineError::NotSupported { reason })?;
+            let job = arm.gather(&of, in_place, &devices).map_err(|reason| MachineError::NotSupported { reason })?;
             held::gets_done(self.machine, &job, &Holders::of_all(devices.multiprocessors, held::LIMIT), self.deadline)
         };
         Ok(Some(Held { in_place: see(true)?, out_of_place: see(false)? }))
@@ -284,6 +288,7 @@ impl<'m> Timer<'m> {
         if let Some(late) = method.late {
             job.plans.iter_mut().for_each(|plan| plan.ranks[late.rank as usize].insert(0, delay(late)));
         }
+        let met = self.machine.rendezvous();
         let group = self.machine.open_group(world as usize, &job.buffers)?;
         let contents = Step::Enqueue { group, stream: 0, plan: Arc::new(contents) };
         self.machine.run(&Script { steps: vec![contents] }, self.deadline)?;
@@ -297,6 +302,7 @@ impl<'m> Timer<'m> {
             noted: noted.iter().cycle().take(calls).cloned().collect(),
             gate: Arc::new(gate),
             flush,
+            rendezvous: self.machine.rendezvous() - met,
         };
         self.prepared.insert(name.clone(), prepared);
         Ok(name)

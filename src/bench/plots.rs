@@ -11,7 +11,7 @@ use plotters::{
     style::register_font,
 };
 
-use super::{CollectiveWorkload, Launching, MatmulWorkload, Section, Side, Workload, link_limit, side};
+use super::{CollectiveWorkload, Launching, MatmulWorkload, Scenario, Section, Side, Workload, link_limit, side};
 use crate::machine::MachineInfo;
 
 /// Width and height in pixels.
@@ -102,11 +102,11 @@ pub fn plots(section: &Section<'_>, machine: &MachineInfo) -> Vec<Plot> {
             let busbw = |bytes, time| CollectiveWorkload { bytes, ..of }.bandwidths(time).1;
             plots.push(plot("busbw", "busbw, GB/s", line(&busbw), limit, false));
         }
-        Workload::Matmul(of) if of.scenario.is_parallel() => {
-            let rate = |m, time| MatmulWorkload { m, ..of }.teraflops(time);
+        Workload::Matmul(MatmulWorkload { scenario: Scenario::Overlap, .. }) => {}
+        of @ (Workload::Matmul(_) | Workload::Fsdp(_)) => {
+            let rate = |size, time| of.with_size(size).teraflops(time).unwrap_or_default();
             plots.push(plot("rate", "TFLOP/s a GPU", line(&rate), None, false));
         }
-        Workload::Matmul(_) => {}
     }
     plots
 }

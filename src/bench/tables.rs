@@ -138,6 +138,7 @@ impl<'a> Section<'a> {
         let of_launching = |launching| match self.workload {
             Workload::Collective(_) => self.times(launching, hidden).into_iter().collect(),
             Workload::Matmul(of) => self.of_products(&of, launching),
+            Workload::Fsdp(_) => self.of_steps(launching).into_iter().collect(),
         };
         let mut tables: Vec<Table> = Launching::ALL.into_iter().flat_map(of_launching).collect();
         if let Workload::Collective(_) = self.workload {

@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 
 use serde::{Deserialize, Serialize};
 
-use super::{Held, Method, Summary, Workload};
+use super::{Fsdp, Held, Method, Summary, Workload};
 use crate::{conformance::Status, machine::Condition};
 
 /// One contender at one workload.
@@ -33,6 +33,9 @@ pub struct Timing {
     /// Whether a gather gets done while blocks hold every multiprocessor; of gathers beside products.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub held: Option<Held>,
+    /// How often ranks met; of training steps.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub rendezvous: Option<Rendezvous>,
     /// GB/s at the median in a graph, as nccl-tests defines them; of collectives.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub algbw_busbw: Option<(f64, f64)>,
@@ -64,6 +67,7 @@ pub fn side(workload: &Workload, contender: &str) -> Side {
     let part = match workload {
         Workload::Collective(_) => false,
         Workload::Matmul(of) => of.is_part(contender),
+        Workload::Fsdp(_) => contender == Fsdp::PRODUCTS.name(),
     };
     match (part, peer) {
         (true, _) => Side::Part,
@@ -79,6 +83,15 @@ pub struct Wire {
     pub bytes: u64,
     /// GB/s at the median in a graph.
     pub gbps: f64,
+}
+
+/// How often the hosts of all ranks met, so that ranks could reach each other's memory, and for how much.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Rendezvous {
+    /// Times: when buffers were opened and, with NCCL, communicators joined and windows registered.
+    pub met: u64,
+    /// Steps that were taken on what that gave.
+    pub steps: u64,
 }
 
 /// What was judged in the same run as the times were taken.
@@ -133,6 +146,7 @@ impl Timing {
             eager: None,
             products: None,
             held: None,
+            rendezvous: None,
             algbw_busbw: None,
             wire: None,
             check: None,

@@ -13,6 +13,8 @@ pub enum Workload {
     Collective(CollectiveWorkload),
     /// A product of matrices with a collective. Its size is that of [`MatmulWorkload::size`].
     Matmul(MatmulWorkload),
+    /// A training step of sharded layers. Its size is the rows of each rank's activations.
+    Fsdp(FsdpWorkload),
 }
 
 /// A call of a collective.
@@ -50,6 +52,23 @@ pub struct MatmulWorkload {
     pub gathered: u64,
 }
 
+/// A training step of layers whose weights are sharded over the ranks.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
+pub struct FsdpWorkload {
+    /// Layers.
+    pub layers: u32,
+    /// Type of the elements: bf16 or f16.
+    pub dtype: DType,
+    /// Ranks, each of which has as many of the rows of every weight.
+    pub world: u32,
+    /// Rows of each rank's activations: tokens.
+    pub m: u64,
+    /// Rows of a weight: what a layer puts out for a token.
+    pub n: u64,
+    /// Columns of a weight: what a layer takes for a token.
+    pub k: u64,
+}
+
 /// What the collective has to do with the product.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
@@ -78,12 +97,19 @@ impl From<MatmulWorkload> for Workload {
     }
 }
 
+impl From<FsdpWorkload> for Workload {
+    fn from(workload: FsdpWorkload) -> Workload {
+        Workload::Fsdp(workload)
+    }
+}
+
 impl Workload {
     /// Ranks.
     pub const fn world(&self) -> u32 {
         match self {
             Workload::Collective(of) => of.world,
             Workload::Matmul(of) => of.world,
+            Workload::Fsdp(of) => of.world,
         }
     }
 
@@ -92,14 +118,16 @@ impl Workload {
         match self {
             Workload::Collective(of) => of.dtype,
             Workload::Matmul(of) => of.dtype,
+            Workload::Fsdp(of) => of.dtype,
         }
     }
 
-    /// What tables have a line and plots a point for: bytes, or rows of A.
+    /// What tables have a line and plots a point for: bytes, or rows of A or of activations.
     pub const fn size(&self) -> u64 {
         match self {
             Workload::Collective(of) => of.bytes,
             Workload::Matmul(of) => of.size(),
+            Workload::Fsdp(of) => of.m,
         }
     }
 
@@ -109,6 +137,7 @@ impl Workload {
             Workload::Collective(of) => Workload::Collective(CollectiveWorkload { bytes: size, ..of }),
             Workload::Matmul(of) if of.scenario.is_parallel() => Workload::Matmul(MatmulWorkload { m: size, ..of }),
             Workload::Matmul(of) => Workload::Matmul(MatmulWorkload { gathered: size, ..of }),
+            Workload::Fsdp(of) => Workload::Fsdp(FsdpWorkload { m: size, ..of }),
         }
     }
 
@@ -116,7 +145,7 @@ impl Workload {
     pub const fn collective(&self) -> Option<CollectiveWorkload> {
         match self {
             Workload::Collective(of) => Some(*of),
-            Workload::Matmul(_) => None,
+            Workload::Matmul(_) | Workload::Fsdp(_) => None,
         }
     }
 
@@ -125,6 +154,7 @@ impl Workload {
         match self {
             Workload::Collective(of) => of.collective.name(),
             Workload::Matmul(of) => of.scenario.name(),
+            Workload::Fsdp(_) => "fsdp",
         }
     }
 
@@ -140,6 +170,9 @@ impl Workload {
                 format!("{subject} {dtype} N={n} K={k}, w={world}")
             }
             Workload::Matmul(MatmulWorkload { dtype, world, n, k, m, .. }) => format!("{subject} {dtype} {m}x{n}x{k}, w={world}"),
+            Workload::Fsdp(FsdpWorkload { layers, dtype, world, n, k, .. }) => {
+                format!("{subject} {dtype} layers={layers} N={n} K={k}, w={world}")
+            }
         }
     }
 
@@ -150,6 +183,7 @@ impl Workload {
             Workload::Collective(_) => format!("{subject}-w{world}"),
             Workload::Matmul(MatmulWorkload { scenario, n, k, .. }) if scenario.is_parallel() => format!("{subject}-n{n}-k{k}-w{world}"),
             Workload::Matmul(MatmulWorkload { n, k, m, .. }) => format!("{subject}-m{m}-n{n}-k{k}-w{world}"),
+            Workload::Fsdp(FsdpWorkload { layers, n, k, .. }) => format!("{subject}-l{layers}-n{n}-k{k}-w{world}"),
         }
     }
 
@@ -170,11 +204,27 @@ impl Workload {
             Workload::Matmul(MatmulWorkload { scenario: Scenario::AllGatherMatmul, .. }) => "M: rows of A, those of all ranks together",
             Workload::Matmul(MatmulWorkload { scenario: Scenario::MatmulReduceScatter, .. }) => "M: rows of A, which every rank has all of",
             Workload::Matmul(_) => "bytes that each rank gives to the gather",
+            Workload::Fsdp(_) => "M: rows of each rank's activations",
         }
     }
 
     const fn is_sized_in_rows(&self) -> bool {
-        matches!(self, Workload::Matmul(MatmulWorkload { scenario, .. }) if scenario.is_parallel())
+        match self {
+            Workload::Collective(_) => false,
+            Workload::Matmul(of) => of.scenario.is_parallel(),
+            Workload::Fsdp(_) => true,
+        }
+    }
+
+    /// Floating-point operations of each rank over the time, in TFLOP/s; of collectives none.
+    pub fn teraflops(&self, microseconds: f64) -> Option<f64> {
+        match self {
+            Workload::Collective(_) => None,
+            Workload::Matmul(of) => Some(of.teraflops(microseconds)),
+            Workload::Fsdp(of) => {
+                Some(of.products().map(|product| product.flop(1)).iter().sum::<f64>() * f64::from(of.layers) / microseconds / 1e6)
+            }
+        }
     }
 
     /// Bytes that a call goes over on a rank, about: the larger of input and output, or all operands together.
@@ -184,6 +234,7 @@ impl Workload {
             Workload::Matmul(MatmulWorkload { dtype, n, k, m, gathered, world, .. }) => {
                 (m * k + n * k + m * n) * dtype.size() + u64::from(*world) * gathered
             }
+            Workload::Fsdp(FsdpWorkload { layers, dtype, n, k, m, .. }) => u64::from(*layers) * (m * k + n * k + m * n) * dtype.size(),
         }
     }
 }
@@ -253,6 +304,24 @@ impl MatmulWorkload {
     }
 }
 
+impl FsdpWorkload {
+    /// What a rank multiplies for each layer: forward X by W, both as torch has them, so that rows of W are columns of the product; backward dY by W, and
+    /// the transpose of dY by X.
+    pub const fn products(&self) -> [Product; 3] {
+        let FsdpWorkload { dtype, m, n, k, .. } = *self;
+        [
+            Product { dtype, rows: m, columns: n, depth: k, layout: Layout::Nk },
+            Product { dtype, rows: m, columns: k, depth: n, layout: Layout::Kn },
+            Product { dtype, rows: n, columns: k, depth: m, layout: Layout::Kn },
+        ]
+    }
+
+    /// Elements of a rank's part of a weight.
+    pub const fn shard(&self) -> u64 {
+        self.n / self.world as u64 * self.k
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -290,6 +359,18 @@ mod tests {
         assert_eq!((serde_json::to_string(&matmul).unwrap(), serde_json::from_str(text).unwrap()), (text.to_owned(), matmul));
         assert_eq!((matmul.title(), matmul.size_name()), ("all_gather_matmul bf16 N=1792 K=4096, w=8".into(), "16384".into()));
         assert_eq!(matmul.with_size(4096).size(), 4096);
+    }
+
+    /// If this fails, records of steps are read as those of products.
+    #[test]
+    fn steps_are_told_by_their_layers() {
+        let step = Workload::from(FsdpWorkload { layers: 8, dtype: DType::BF16, world: 4, m: 2048, n: 8192, k: 4096 });
+        let text = r#"{"layers":8,"dtype":"bf16","world":4,"m":2048,"n":8192,"k":4096}"#;
+        assert_eq!((serde_json::to_string(&step).unwrap(), serde_json::from_str(text).unwrap()), (text.to_owned(), step));
+        assert_eq!((step.title(), step.file_name()), ("fsdp bf16 layers=8 N=8192 K=4096, w=4".into(), "fsdp-l8-n8192-k4096-w4".into()));
+        // Three products of each layer.
+        assert_relative_eq!(step.teraflops(1000.0).unwrap(), 24.0 * 2.0 * 2048.0 * 8192.0 * 4096.0 / 1e9);
+        assert_eq!(step.with_size(4096).size_name(), "4096");
     }
 
     /// cuBLAS's 1502 us at 16384 x 3584 x 8192 are 641 TFLOP/s (symm-mem-recipes).

@@ -40,6 +40,7 @@ pub(super) struct Simulated {
     groups: Vec<Group>,
     bug: Bug,
     calls: usize,
+    rendezvous: u64,
 }
 
 impl Simulated {
@@ -50,7 +51,7 @@ impl Simulated {
 
     /// A machine whose kernels have a bug.
     pub(super) fn with_bug(bug: Bug) -> Simulated {
-        Simulated { groups: Vec::new(), bug, calls: 0 }
+        Simulated { groups: Vec::new(), bug, calls: 0, rendezvous: 0 }
     }
 
     fn bytes(&mut self, group: usize, rank: usize, region: &Region) -> &mut [u8] {
@@ -228,11 +229,16 @@ impl Machine for Simulated {
         16
     }
 
+    fn rendezvous(&self) -> u64 {
+        self.rendezvous
+    }
+
     fn open_group(&mut self, world: usize, buffers: &[BufferSpec]) -> Result<usize, MachineError> {
         let fresh = |b: &BufferSpec| {
             let byte = if let Fill::Byte(byte) = b.fill { byte } else { CANARY };
             vec![byte; b.bytes as usize]
         };
+        self.rendezvous += 1;
         self.groups.push(Group { buffers: buffers.to_vec(), ranks: vec![buffers.iter().map(fresh).collect(); world] });
         Ok(self.groups.len() - 1)
     }

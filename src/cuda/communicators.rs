@@ -33,6 +33,8 @@ pub(super) struct Communicators {
     explicit: Option<PathBuf>,
     nccl: Option<Arc<Nccl>>,
     worlds: BTreeMap<usize, Joined>,
+    /// Communicators that were ever joined, and chunks that were registered.
+    rendezvous: u64,
 }
 
 impl Communicators {
@@ -44,6 +46,11 @@ impl Communicators {
     /// NCCL, if it was loaded.
     pub(super) fn nccl(&self) -> Option<&Nccl> {
         self.nccl.as_deref()
+    }
+
+    /// How often ranks have met here.
+    pub(super) fn rendezvous(&self) -> u64 {
+        self.rendezvous
     }
 
     /// The communicators of a world of `devices`, one a rank.
@@ -76,6 +83,7 @@ impl Communicators {
             .enumerate()
             .map(|(rank, joined)| joined.map_err(|error| fault(rank, &error)))
             .collect::<Result<Vec<_>, _>>()?;
+        self.rendezvous += 1;
         self.worlds.insert(world, Joined { ranks: ranks.clone(), windows: BTreeMap::new() });
         Ok(ranks)
     }
@@ -106,6 +114,7 @@ impl Communicators {
             .map(|(rank, window)| window.map_err(|error| not_supported(format!("rank {rank}: {error}"))))
             .collect::<Result<Vec<_>, _>>()?;
         joined.windows.insert(chunk, windows);
+        self.rendezvous += 1;
         Ok(())
     }
 

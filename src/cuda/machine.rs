@@ -141,6 +141,8 @@ pub struct CudaMachine {
     /// Every device once.
     devices: Vec<Arc<Device>>,
     groups: Vec<Group>,
+    /// Groups that were ever opened.
+    rendezvous: u64,
     /// Whether a run hung or faulted.
     lost: bool,
     /// What NCCL says that it chose; `None` where the user has set up its log.
@@ -205,6 +207,7 @@ impl CudaMachine {
             of_rank: (0..MAX_WORLD).map(|rank| opened[&gpus[rank % gpus.len()]].clone()).collect(),
             devices: opened.into_values().collect(),
             groups: Vec::new(),
+            rendezvous: 0,
             lost: false,
             nccl_log: NcclLog::set_up(),
             held: ManuallyDrop::new(Held {
@@ -334,9 +337,8 @@ impl CudaMachine {
 
     /// Sees to it that NCCL did what it was made to do, and not silently something else.
     fn confirm_path(&mut self, needs: &Needs) -> Result<(), MachineError> {
-        let windows = needs.nccl.values().any(|&windows| windows);
         let log = self.nccl_log.as_mut().filter(|_| !needs.nccl.is_empty());
-        log.and_then(|log| log.other_choice(windows)).map_or(Ok(()), |line| {
+        log.and_then(|log| log.other_choice(&needs.windowed)).map_or(Ok(()), |line| {
             Err(MachineError::NotSupported { reason: format!("NCCL did not take the path that was asked for: {line}") })
         })
     }
@@ -451,6 +453,10 @@ impl Machine for CudaMachine {
         (smallest / (self.ranks_on_busiest(world) * groups).max(1) as u32).clamp(1, MOST_BLOCKS)
     }
 
+    fn rendezvous(&self) -> u64 {
+        self.rendezvous + self.held.communicators.rendezvous()
+    }
+
     fn open_group(&mut self, world: usize, buffers: &[BufferSpec]) -> Result<usize, MachineError> {
         self.still_good()?;
         if !(1..=MAX_WORLD).contains(&world) {
@@ -477,6 +483,7 @@ impl Machine for CudaMachine {
         })?;
         let group = Group { world, layout, place };
         self.initialise(&group)?;
+        self.rendezvous += 1;
         self.groups.push(group);
         Ok(self.groups.len() - 1)
     }

@@ -4,11 +4,14 @@
 //! `AllReduce: 4 Bytes -> Algo RING proto LL channel{Lo..Hi}={0..0}` (seen with 2.28.9), and none of that form for its symmetric kernels.
 
 use std::{
+    collections::BTreeSet,
     env, fs,
     io::{Read, Seek, SeekFrom},
     path::PathBuf,
     process,
 };
+
+use crate::collective::Collective;
 
 /// Where NCCL writes, and how much of it was read.
 #[derive(Debug)]
@@ -49,9 +52,9 @@ impl NcclLog {
     }
 
     /// The first choice since the last look that is not the one asked for, as NCCL wrote it.
-    pub(super) fn other_choice(&mut self, windows: bool) -> Option<String> {
+    pub(super) fn other_choice(&mut self, windowed: &BTreeSet<Collective>) -> Option<String> {
         let algorithm = env::var("NCCL_ALGO").ok();
-        other_choice(&self.fresh(), windows, algorithm.as_deref()).map(str::to_owned)
+        other_choice(&self.fresh(), windowed, algorithm.as_deref()).map(str::to_owned)
     }
 }
 
@@ -61,12 +64,25 @@ impl Drop for NcclLog {
     }
 }
 
-/// The first line that tells of another choice than a symmetric kernel (`windows`) or the legacy algorithm asked for.
-fn other_choice<'a>(log: &'a str, windows: bool, algorithm: Option<&str>) -> Option<&'a str> {
+/// The first line that tells of another choice than a symmetric kernel for collectives with windows, or the legacy algorithm asked for.
+fn other_choice<'a>(log: &'a str, windowed: &BTreeSet<Collective>, algorithm: Option<&str>) -> Option<&'a str> {
     log.lines().filter_map(|line| line.split_once("NCCL INFO ").map(|(_, said)| said)).find(|said| {
         let chosen = said.split_once("-> Algo ").and_then(|(_, rest)| rest.split_whitespace().next());
-        chosen.is_some_and(|chosen| windows || algorithm.is_some_and(|asked| !asked.eq_ignore_ascii_case(chosen)))
+        let has_windows = || said.split_once(':').is_some_and(|(function, _)| windowed.iter().any(|of| nccl_name(*of) == function));
+        chosen.is_some_and(|chosen| has_windows() || algorithm.is_some_and(|asked| !asked.eq_ignore_ascii_case(chosen)))
     })
+}
+
+/// What NCCL calls a collective in its log.
+fn nccl_name(collective: Collective) -> &'static str {
+    match collective {
+        Collective::AllReduce => "AllReduce",
+        Collective::AllGather => "AllGather",
+        Collective::ReduceScatter => "ReduceScatter",
+        Collective::Broadcast => "Broadcast",
+        Collective::Reduce => "Reduce",
+        Collective::AllToAll => "SendRecv",
+    }
 }
 
 #[cfg(test)]
@@ -78,12 +94,13 @@ mod tests {
         host:1:2 [0] NCCL INFO AllReduce: 2080 Bytes -> Algo RING proto LL channel{Lo..Hi}={0..0}\n";
 
     #[rstest]
-    #[case::as_asked(false, Some("Ring"), false)]
-    #[case::tree_asked(false, Some("Tree"), true)]
-    #[case::symmetric_asked(true, None, true)]
-    #[case::nothing_asked(false, None, false)]
-    fn a_choice_that_was_not_asked_for_is_told(#[case] windows: bool, #[case] algorithm: Option<&str>, #[case] other: bool) {
-        let found = other_choice(LOG, windows, algorithm);
+    #[case::as_asked(&[], Some("Ring"), false)]
+    #[case::tree_asked(&[], Some("Tree"), true)]
+    #[case::symmetric_asked(&[Collective::AllReduce], None, true)]
+    #[case::symmetric_asked_of_another(&[Collective::AllGather], None, false)]
+    #[case::nothing_asked(&[], None, false)]
+    fn a_choice_that_was_not_asked_for_is_told(#[case] windowed: &[Collective], #[case] algorithm: Option<&str>, #[case] other: bool) {
+        let found = other_choice(LOG, &windowed.iter().copied().collect(), algorithm);
         assert_eq!(found.is_some(), other, "{found:?}");
         assert!(found.is_none_or(|line| line.starts_with("AllReduce: 2080 Bytes -> Algo RING")));
     }

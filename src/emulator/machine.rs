@@ -112,6 +112,8 @@ pub struct Emulator {
     groups: Vec<Group>,
     /// Bytes of all open groups on all ranks.
     used: u64,
+    /// Groups that were ever opened.
+    rendezvous: u64,
     trace: Option<Trace>,
 }
 
@@ -119,7 +121,7 @@ impl Emulator {
     /// A machine without groups.
     pub fn new(options: EmulatorOptions) -> Emulator {
         let modules = Modules::new(options.library.clone());
-        Emulator { options, modules, memory: Memory::new(), groups: Vec::new(), used: 0, trace: None }
+        Emulator { options, modules, memory: Memory::new(), groups: Vec::new(), used: 0, rendezvous: 0, trace: None }
     }
 
     /// Runs scripts under this schedule from now on.
@@ -248,6 +250,10 @@ impl Machine for Emulator {
         WAITING_BLOCKS
     }
 
+    fn rendezvous(&self) -> u64 {
+        self.rendezvous
+    }
+
     fn affords(&self, elements: u64) -> Result<(), MachineError> {
         if elements <= MOST_ELEMENTS {
             return Ok(());
@@ -273,6 +279,7 @@ impl Machine for Emulator {
         }
         let group = Group::open(self.groups.len(), world, layout, &mut self.memory).map_err(unexpected)?;
         self.used = used;
+        self.rendezvous += 1;
         self.groups.push(group);
         Ok(self.groups.len() - 1)
     }

@@ -194,6 +194,10 @@ pub trait Machine {
     /// The most blocks of one rank that may wait for other ranks' blocks in a group of `world` ranks, `groups` of them at once.
     fn waiting_blocks(&self, world: usize, groups: usize) -> u32;
 
+    /// How often the hosts of its ranks have met so far, so that ranks could reach each other's memory: to open a group and, where the vendor's
+    /// library wants it, to join a communicator or to register memory with one.
+    fn rendezvous(&self) -> u64;
+
     /// Whether calls of `elements` elements, those of all ranks' inputs together, are too many for this machine to be worth the time:
     /// `NotSupported` says why. Most machines take what fits into memory.
     ///

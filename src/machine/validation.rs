@@ -8,6 +8,7 @@ use std::{
 
 use super::{arguments::tensor_maps, layout::Layout};
 use crate::{
+    collective::Collective,
     kernels::Library,
     plan::{Arg, Launch, MAX_SIDES, MAX_WORLD, NcclCall, Op, Plan, Region, Script, Step},
 };
@@ -40,6 +41,8 @@ pub(crate) struct Needs {
     pub(crate) groups: BTreeSet<usize>,
     /// Groups that NCCL is called on, and whether with windows.
     pub(crate) nccl: BTreeMap<usize, bool>,
+    /// Collectives that NCCL is called for with windows.
+    pub(crate) windowed: BTreeSet<Collective>,
     /// Whether NCCL is to reduce 8-bit floats.
     pub(crate) nccl_of_eight_bits: bool,
     /// Whether kernels take multicast addresses.
@@ -133,6 +136,7 @@ impl Needs {
             }
             Op::Nccl(NcclCall { call, windows }) => {
                 *self.nccl.entry(group).or_default() |= windows;
+                self.windowed.extend(windows.then_some(call.collective));
                 self.nccl_of_eight_bits |= call.dtype.is_float() && call.dtype.size() == 1 && call.op.reduces();
             }
             Op::Matmul(_) => self.matmul = true,
@@ -283,7 +287,7 @@ fn check_arg(arg: &Arg, rank: usize, group: &impl Members, known: &impl Fn(&Regi
 mod tests {
     use super::*;
     use crate::{
-        collective::{Collective, DType, ReduceOp},
+        collective::{DType, ReduceOp},
         plan::{BufferSpec, Build, RankCall, Role, TensorMap},
     };
     use rstest::rstest;
@@ -339,6 +343,7 @@ mod tests {
                 sides: 0,
                 groups: [0].into(),
                 nccl: BTreeMap::new(),
+                windowed: BTreeSet::new(),
                 nccl_of_eight_bits: false,
                 multicast: false,
                 tensor_maps: false,

@@ -12,12 +12,15 @@ impl Plan {
 
     /// The buffers that some rank reads or writes, or could, in another rank's memory. All others may be local to their rank.
     pub fn reached_by_peers(&self) -> BTreeSet<&str> {
-        let of_op = |op| match op {
-            &Op::Launch(ref launch) => launch.args.iter().flat_map(reached_by_argument).collect(),
-            Op::Copy { to: region, to_rank: Some(_), .. } | Op::WriteValue { to: region, to_rank: Some(_), .. } => vec![&*region.buffer],
-            _ => Vec::new(),
-        };
-        (0..self.world()).flat_map(|rank| self.operations(rank)).flat_map(of_op).collect()
+        (0..self.world()).flat_map(|rank| self.operations(rank)).flat_map(reached_by_op).collect()
+    }
+}
+
+fn reached_by_op(op: &Op) -> Vec<&str> {
+    match op {
+        Op::Launch(launch) => launch.args.iter().flat_map(reached_by_argument).collect(),
+        Op::Copy { to: region, to_rank: Some(_), .. } | Op::WriteValue { to: region, to_rank: Some(_), .. } => vec![&region.buffer],
+        _ => Vec::new(),
     }
 }
 

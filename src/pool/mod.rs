@@ -81,7 +81,8 @@ pub struct Channels {
 
 /// Memory and channels in a group of a machine, for which its ranks have met once.
 pub struct SymmetricPool {
-    group: usize,
+    /// None until its buffers are opened.
+    group: Option<usize>,
     world: u32,
     memory: FreeList,
     buffers: Vec<BufferSpec>,
@@ -210,6 +211,16 @@ impl SymmetricPool {
         bytes: u64,
         channels: &[Channels],
     ) -> Result<SymmetricPool, MachineError> {
+        let mut pool = SymmetricPool::laid_out(world, bytes, channels)?;
+        pool.group = Some(machine.open_group(world as usize, &pool.buffers)?);
+        Ok(pool)
+    }
+
+    /// A pool for a group that is opened later, with [its buffers](SymmetricPool::buffers) among its own: what is planned without a machine.
+    ///
+    /// # Errors
+    /// `Invalid`, as [`SymmetricPool::open`].
+    pub(crate) fn laid_out(world: u32, bytes: u64, channels: &[Channels]) -> Result<SymmetricPool, MachineError> {
         let too_large = || MachineError::Invalid { reason: format!("a pool of {bytes} bytes is larger than any device") };
         let bytes = bytes.checked_next_multiple_of(ALIGNMENT).ok_or_else(too_large)?;
         let mut opened = Vec::new();
@@ -227,13 +238,17 @@ impl SymmetricPool {
         for (number, channel) in opened.iter().enumerate() {
             buffers.extend(channel.workspace.iter().map(|spec| BufferSpec { name: of_channel(number, &spec.name), ..spec.clone() }));
         }
-        let group = machine.open_group(world as usize, &buffers)?;
-        Ok(SymmetricPool { group, world, memory: FreeList::new(bytes), buffers, channels: opened })
+        Ok(SymmetricPool { group: None, world, memory: FreeList::new(bytes), buffers, channels: opened })
+    }
+
+    /// What its group has: memory and channels.
+    pub(crate) fn buffers(&self) -> &[BufferSpec] {
+        &self.buffers
     }
 
     /// The machine's number of the group that the plans are for, and that the memory is read and written in.
     pub fn group(&self) -> usize {
-        self.group
+        self.group.expect("whoever lays a pool out opens its group")
     }
 
     /// Bytes that are free on each rank: all together, and in the largest piece.

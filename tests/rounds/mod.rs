@@ -6,57 +6,12 @@ use std::{sync::Arc, time::Duration};
 use passmuster::{
     algorithms::{Algorithm, Target, all_gather, reduce_scatter},
     collective::{Collective, DType, ReduceOp},
-    machine::{Machine, MachineError, MachineInfo, Run},
-    plan::{BufferSpec, Op, Plan, RankCall, Region, Script, Step},
+    machine::Machine,
+    plan::{Op, Plan, RankCall, Region, Script, Step},
     pool::{Channels, InFlight, PoolError, SymmetricPool},
 };
 
 pub(crate) const DEADLINE: Duration = Duration::from_secs(60);
-
-/// A machine that counts how often its ranks meet to open a group.
-pub(crate) struct Counting<M> {
-    pub(crate) machine: M,
-    pub(crate) rendezvous: usize,
-}
-
-impl<M: Machine> Machine for Counting<M> {
-    fn info(&self) -> MachineInfo {
-        self.machine.info()
-    }
-
-    fn max_world(&self) -> usize {
-        self.machine.max_world()
-    }
-
-    fn waiting_blocks(&self, world: usize, groups: usize) -> u32 {
-        self.machine.waiting_blocks(world, groups)
-    }
-
-    fn open_group(&mut self, world: usize, buffers: &[BufferSpec]) -> Result<usize, MachineError> {
-        self.rendezvous += 1;
-        self.machine.open_group(world, buffers)
-    }
-
-    fn close_groups(&mut self) {
-        self.machine.close_groups();
-    }
-
-    fn read(&mut self, group: usize, rank: usize, region: &Region) -> Result<Vec<u8>, MachineError> {
-        self.machine.read(group, rank, region)
-    }
-
-    fn write(&mut self, group: usize, rank: usize, region: &Region, bytes: &[u8]) -> Result<(), MachineError> {
-        self.machine.write(group, rank, region, bytes)
-    }
-
-    fn broken_canary(&mut self, group: usize) -> Result<Option<(usize, String, i64)>, MachineError> {
-        self.machine.broken_canary(group)
-    }
-
-    fn run(&mut self, script: &Script, deadline: Duration) -> Result<Run, MachineError> {
-        self.machine.run(script, deadline)
-    }
-}
 
 /// Ranks, and bytes of a shard at most.
 const WORLD: u32 = 4;

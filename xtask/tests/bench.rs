@@ -7,7 +7,7 @@ use std::{
 };
 
 use passmuster::{
-    bench::Timing,
+    bench::{Rendezvous, Timing},
     conformance::{Status, report::Record},
 };
 use serde_json::Value;
@@ -178,6 +178,36 @@ fn overlaps_are_rehearsed_judged_and_traced() {
     assert_eq!(rows, ["stream 0", "stream 1", "stream 0", "stream 1"], "a row for each stream of each rank");
     let unknown = run(&["bench", "overlap", "--contenders", "overlap/ring"]);
     assert!(text(&unknown.stderr).contains("unknown contender `overlap/ring` of overlap: expected matmul, gather/NAME"));
+}
+
+/// If this fails, some way from the command line to the table of training steps is broken.
+#[test]
+fn steps_are_rehearsed_judged_and_shown() {
+    let folder = Folder::new("fsdp");
+    let [json, trace] = ["run.json", "trace.json"].map(|name| folder.file(name));
+    let mut line = vec!["bench", "fsdp", "--rehearse", "--world", "2", "--layers", "3", "--m", "16,32", "--n", "24", "--k", "40"];
+    line.extend(["--rounds", "2", "--json", &json, "--trace", &trace]);
+    line.extend(["--contenders", "matmul,sequential/copy_engine,overlap/copy_engine,overlap/nccl_ring"]);
+    let output = run(&line);
+    let (out, error) = (text(&output.stdout), text(&output.stderr));
+    assert_eq!(output.status.code(), Some(0), "{out}\n{error}");
+    assert!(out.contains("fsdp bf16 layers=3 N=24 K=40, w=2: microseconds a step, eager"), "{out}");
+    let record: Record<Timing> = serde_json::from_str(&folder.read("run.json")).unwrap();
+    assert_eq!(record.cases.len(), 8);
+    for timing in &record.cases {
+        assert!(timing.status == Status::Pass && timing.is_judged() && timing.products.is_some(), "{timing:?}");
+        // Two rounds of two samples after two, in a graph and eagerly.
+        let Some(Rendezvous { met, steps }) = timing.rendezvous else { panic!("{timing:?}") };
+        assert_eq!((met, steps), (1, 16), "{timing:?}");
+    }
+    assert!(record.notes[0].contains("bench fsdp --world 2 --layers 3 --m 16,32 --n 24 --k 40 --dtype bf16 --contenders matmul,"));
+    let trace: Value = serde_json::from_str(&folder.read("trace.json")).unwrap();
+    let rows = trace["traceEvents"].as_array().unwrap().iter().filter(|event| event["name"] == "thread_name");
+    assert_eq!(rows.count(), 2 * 3, "a row for the products, the gathers and the reduce-scatters of each rank");
+    let odd = run(&["bench", "fsdp", "--rehearse", "--world", "3", "--n", "32"]);
+    assert!(text(&odd.stderr).contains("--n 32 does not divide by 3 ranks"), "{}", text(&odd.stderr));
+    let unknown = run(&["bench", "fsdp", "--contenders", "overlap/ring"]);
+    assert!(text(&unknown.stderr).contains("unknown contender `overlap/ring` of fsdp: expected matmul, sequential/NAME or overlap/NAME"));
 }
 
 /// Where Python has no PyTorch, or that no GPU: if this fails, that is an error, or a time.

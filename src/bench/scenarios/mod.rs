@@ -1,9 +1,11 @@
 //! What products and collectives are timed together, and by whom.
 
+mod fsdp;
 mod multiplier;
 mod overlap;
 mod tables;
 
+pub use fsdp::Fsdp;
 pub use multiplier::Multiplier;
 pub use overlap::{Arm, How};
 

@@ -10,9 +10,9 @@ use crate::{
     bench::{
         MatmulWorkload, Scenario,
         contender::{Devices, Environment},
-        job::{Content, Job, Promise, copied, copy},
+        job::{Content, Job, Promise, Rows, copied, copy},
     },
-    plan::{MatmulCall, Op, Operands, Plan},
+    plan::{MatmulCall, Op, Operands, Plan, Region},
 };
 
 /// Who multiplies matrices that ranks have parts of.
@@ -95,7 +95,8 @@ impl Multiplier {
             let plan = |operands| Plan::per_rank(format!("{} {whole:?}", self.name()), world, |_| vec![op(operands)]);
             copies.iter().map(plan).collect()
         };
-        let product = |product, gathers| move |operands| Promise::Product { product, operands, gathers };
+        let product =
+            |rows: fn(Region) -> Rows| move |Operands { a, b, c }| Promise::Product { product: whole, a: rows(a), b: Rows::Own(b), c };
         let (plans, promises): (Vec<Plan>, Vec<Promise>) = match self {
             Multiplier::CublasLt => {
                 let (spec, workspace) = workspace();
@@ -107,20 +108,21 @@ impl Multiplier {
                     multiprocessors: None,
                 };
                 call(&copies[0]).check()?;
-                (alone(&|operands| Op::Matmul(call(operands))), copies.into_iter().map(product(whole, false)).collect())
+                (alone(&|operands| Op::Matmul(call(operands))), copies.into_iter().map(product(Rows::Own)).collect())
             }
             Multiplier::Matmul => {
                 matmul::supports(&whole, 1)?;
-                (alone(&|operands| matmul::multiply(&whole, operands, blocks)), copies.into_iter().map(product(whole, false)).collect())
+                (alone(&|operands| matmul::multiply(&whole, operands, blocks)), copies.into_iter().map(product(Rows::Own)).collect())
             }
             Multiplier::Parallel(algorithm) => {
                 algorithm.supports(&part, world, blocks)?;
                 buffers.extend(algorithm.workspace(&part, world, blocks));
                 let plans = copies.iter().map(|operands| algorithm.plan(&part, operands, world, blocks)).collect();
                 let contract = algorithm.contract(&part, world);
+                let scattered = |Operands { a, b, c }| Promise::Scattered { product: whole, a, b, c, contract };
                 let promise = |operands| match of.scenario {
-                    Scenario::MatmulReduceScatter => Promise::Sum { product: part, operands, contract },
-                    _ => product(part, true)(operands),
+                    Scenario::MatmulReduceScatter => scattered(operands),
+                    _ => product(Rows::OfRanks)(operands),
                 };
                 (plans, copies.into_iter().map(promise).collect())
             }
@@ -135,7 +137,7 @@ impl Multiplier {
                 for (number, operands) in (0..).zip(copies) {
                     let elsewhere = copy("elsewhere", bytes, number);
                     plans.push(control.plan(&part, &operands, &elsewhere, world, blocks));
-                    promises.extend(control.multiplies().then(|| product(whole, false)(operands)));
+                    promises.extend(control.multiplies().then(|| product(Rows::Own)(operands)));
                     let sent = super::slots(&elsewhere, world);
                     contents.extend([Content::Byte(elsewhere.clone(), 0xff), Content::Numbers(sent.clone(), of.dtype)]);
                     promises.extend(control.copies().then_some(Promise::Gathered { sent, all: elsewhere }));

@@ -10,7 +10,7 @@ use crate::{
     bench::{
         MatmulWorkload,
         contender::{Devices, Environment},
-        job::{Content, Job, Promise, copied, copy},
+        job::{Content, Job, Promise, Rows, copied, copy},
     },
     collective::{Collective, ReduceOp},
     plan::{BufferSpec, Call, MatmulCall, Op, Operands, Plan, RankCall, Region, Role},
@@ -118,7 +118,8 @@ impl Arm {
                     How::Overlap => vec![Op::Fork { stream: 1, ops: gathering }, multiply, Op::Join { stream: 1 }],
                 }
             }));
-            promises.extend(how.multiplies().then_some(Promise::Product { product, operands, gathers: false }));
+            let Operands { a, b, c } = operands;
+            promises.extend(how.multiplies().then_some(Promise::Product { product, a: Rows::Own(a), b: Rows::Own(b), c }));
             if let Some((_, call)) = gather {
                 let (held, promise) = gathered(call);
                 contents.extend(held);

@@ -5,7 +5,9 @@ use crate::{
         all_gather_matmul::{Control, Fused},
         matmul::TensorParallel,
     },
-    bench::{Estimate, How, Launching, MatmulWorkload, Scenario, Section, Side, Summary, Table, Timing, size, tables::time_of},
+    bench::{
+        Estimate, Fsdp, How, Launching, MatmulWorkload, Rendezvous, Scenario, Section, Side, Summary, Table, Timing, size, tables::time_of,
+    },
 };
 
 impl Section<'_> {
@@ -133,6 +135,50 @@ impl Section<'_> {
             "done while all SMs are held, in / out of place",
         ];
         self.titled(format!("microseconds, {}", launching.name()), &header, rows)
+    }
+
+    /// Steps with communication between the products and beside them, and how often ranks met for all that was timed.
+    pub(in crate::bench) fn of_steps(&self, launching: Launching) -> Option<Table> {
+        let times = |size, name: &str| self.at(size, name).and_then(|timing| Some((timing, launching.of(timing)?)));
+        self.sizes().any(|size| self.contenders.iter().any(|name| times(size, name).is_some())).then(|| {
+            let mut rows = Vec::new();
+            for size in self.sizes() {
+                let cell = |name: &str| self.at(size, name).map_or_else(nothing, |timing| time_of(timing, launching));
+                let peer = self.best(size, Side::Peer, launching);
+                for timing in self.contenders.iter().filter_map(|name| self.at(size, name)) {
+                    let Some(name) = timing.contender.strip_prefix("overlap/") else { continue };
+                    let sequential = format!("sequential/{name}");
+                    let overlapped = times(size, &timing.contender);
+                    let over =
+                        |other: Option<(&Timing, &Summary)>| other.zip(overlapped).map_or_else(nothing, |(other, own)| ratio(other, own));
+                    let inside = timing.products.as_ref().filter(|_| launching == Launching::Eager);
+                    let met = timing.rendezvous.map(|Rendezvous { met, steps }| format!("{met} / {steps}"));
+                    rows.push(vec![
+                        name.to_owned(),
+                        size.to_string(),
+                        cell(&Fsdp::PRODUCTS.name()),
+                        cell(&sequential),
+                        time_of(timing, launching),
+                        inside.map_or_else(nothing, |times| format!("{:.1}", times.median)),
+                        over(times(size, &sequential)),
+                        over(peer),
+                        met.unwrap_or_else(nothing),
+                    ]);
+                }
+            }
+            let header = [
+                "communication",
+                "M",
+                "products alone",
+                "sequential",
+                "overlapped",
+                "products inside",
+                "over sequential",
+                "over NCCL's best",
+                "rendezvous / steps",
+            ];
+            self.titled(format!("microseconds a step, {}", launching.name()), &header, rows)
+        })
     }
 
     fn titled(&self, what: String, header: &[&str], rows: Vec<Vec<String>>) -> Table {

@@ -1,8 +1,9 @@
-//! `bench`: times of algorithms beside their peers. `collectives` and `products` are the scenarios, `session` what they have in common; `turns` says
+//! `bench`: times of algorithms beside their peers. `collectives`, `products` and `fsdp` are the scenarios, `session` what they have in common; `turns` says
 //! who is asked when, `workers` holds the processes, `worker` is what runs in them; `output` is what becomes of the timings, also of recorded
 //! ones (`report`).
 
 mod collectives;
+mod fsdp;
 mod output;
 mod products;
 mod report;
@@ -17,6 +18,7 @@ use xshell::Shell;
 
 use self::{
     collectives::Collectives,
+    fsdp::FsdpSteps,
     products::{AllGatherMatmul, MatmulReduceScatter, Overlap},
 };
 pub(crate) use self::{
@@ -45,7 +47,8 @@ Examples:
   cargo xtask bench --rows 1,32,512,2048 --worlds 8 --html report.html --plot plots
   cargo xtask bench all_gather_matmul --world 8 --controls
   cargo xtask bench matmul_reduce_scatter --m 8192 --n 4096 --k 1792
-  cargo xtask bench overlap --ag-mb 16,64 --trace overlap.json")]
+  cargo xtask bench overlap --ag-mb 16,64 --trace overlap.json
+  cargo xtask bench fsdp --layers 8 --m 2048,8192")]
 pub(crate) struct Bench {
     #[command(subcommand)]
     scenario: Option<Scenario>,
@@ -59,6 +62,7 @@ enum Scenario {
     AllGatherMatmul(AllGatherMatmul),
     MatmulReduceScatter(MatmulReduceScatter),
     Overlap(Overlap),
+    Fsdp(FsdpSteps),
 }
 
 impl Bench {
@@ -68,6 +72,7 @@ impl Bench {
             Some(Scenario::AllGatherMatmul(scenario)) => scenario.run(sh),
             Some(Scenario::MatmulReduceScatter(scenario)) => scenario.run(sh),
             Some(Scenario::Overlap(scenario)) => scenario.run(sh),
+            Some(Scenario::Fsdp(scenario)) => scenario.run(sh),
         }
     }
 }

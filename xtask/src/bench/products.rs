@@ -122,7 +122,7 @@ fn mebibytes(text: &str) -> Result<u64, String> {
 }
 
 /// bf16 or f16, also as torch calls it.
-fn float(text: &str) -> Result<DType, String> {
+pub(super) fn float(text: &str) -> Result<DType, String> {
     match text {
         "fp16" | "f16" => Ok(DType::F16),
         "bf16" => Ok(DType::BF16),
@@ -131,13 +131,13 @@ fn float(text: &str) -> Result<DType, String> {
 }
 
 /// The world that was asked for, or all GPUs.
-fn world(session: &Session, asked: Option<u32>, machine: &MachineInfo) -> anyhow::Result<u32> {
+pub(super) fn world(session: &Session, asked: Option<u32>, machine: &MachineInfo) -> anyhow::Result<u32> {
     let usual: Vec<u32> = (2..=16).rev().collect();
     Ok(session.fitting(&asked.into_iter().collect::<Vec<_>>(), &usual, machine)?[0])
 }
 
 /// The contenders of these names.
-fn found(names: &[String], workload: &Workload) -> anyhow::Result<Vec<Contender>> {
+pub(super) fn found(names: &[String], workload: &Workload) -> anyhow::Result<Vec<Contender>> {
     names.iter().map(|name| Contender::find(workload, name).map_err(|error| anyhow!(error))).collect()
 }
 

@@ -5,7 +5,7 @@ use std::{collections::BTreeMap, fmt};
 use indicatif::ProgressBar;
 use passmuster::{
     algorithms::Algorithm,
-    bench::{Check, CollectiveWorkload, Conditions, Contender, How, Method, Place, Round, Span, Summary, Timing, Workload},
+    bench::{Check, CollectiveWorkload, Conditions, Contender, How, Method, Place, Rendezvous, Round, Span, Summary, Timing, Workload},
     collective::{Collective, DType},
     conformance::{Case, Status},
     machine::Condition,
@@ -150,11 +150,14 @@ struct Runner {
     eager: Vec<Vec<f64>>,
     products: Vec<Vec<f64>>,
     conditions: Vec<Condition>,
+    /// As the last round told.
+    met: u64,
 }
 
 impl Runner {
     fn new(contender: Contender, timing: Timing) -> Runner {
-        Runner { contender, timing, runs: false, graph: Vec::new(), eager: Vec::new(), products: Vec::new(), conditions: Vec::new() }
+        let (graph, eager, products, conditions) = (Vec::new(), Vec::new(), Vec::new(), Vec::new());
+        Runner { contender, timing, runs: false, graph, eager, products, conditions, met: 0 }
     }
 
     /// What does not give the right result is timed all the same, but its status says so.
@@ -167,16 +170,21 @@ impl Runner {
 
     /// Sees whether its gather needs multiprocessors. What goes by the name of copy engines and does is not timed under it.
     fn hold(&mut self, workers: &mut Workers<'_>) -> anyhow::Result<()> {
-        let Contender::Arm(arm) = self.contender else { return Ok(()) };
-        let by_copy_engines = arm.gather.is_some_and(|gather| gather.name() == "nccl_copy_engine");
-        if !self.runs || (arm.how != How::Gather && !by_copy_engines) {
+        // Steps gather out of place, which copies within a device as well.
+        let (gather, alone, out_of_place) = match self.contender {
+            Contender::Arm(arm) => (arm.gather, arm.how == How::Gather, false),
+            Contender::Fsdp(step) => (step.gather(), false, true),
+            _ => return Ok(()),
+        };
+        let by_copy_engines = gather.is_some_and(|gather| gather.name() == "nccl_copy_engine");
+        if !self.runs || !(alone || by_copy_engines) {
             return Ok(());
         }
-        let request = Request::Held { contender: arm.name(), workload: self.timing.workload };
+        let request = Request::Held { contender: self.contender.name(), workload: self.timing.workload };
         match workers.ask(self.contender.place(&self.timing.workload), &request)? {
             Ok(Answer::Held(Ok(held))) => {
                 self.timing.held = held;
-                if by_copy_engines && held.is_some_and(|held| !held.in_place) {
+                if by_copy_engines && held.is_some_and(|held| if out_of_place { !held.out_of_place } else { !held.in_place }) {
                     self.stop(
                         Status::NotSupported,
                         "NCCL gathers by a kernel: it did not get done while blocks held all multiprocessors".into(),
@@ -198,7 +206,8 @@ impl Runner {
         let Timing { contender, workload, method, .. } = &self.timing;
         let request = Request::Round { contender: contender.clone(), workload: *workload, method: *method };
         let (status, reason) = match workers.ask(self.contender.place(&self.timing.workload), &request)? {
-            Ok(Answer::Round(Ok(Round { graph, eager, products, conditions }))) => {
+            Ok(Answer::Round(Ok(Round { graph, eager, products, conditions, rendezvous }))) => {
+                self.met = rendezvous;
                 self.products.push(products);
                 self.graph.push(graph);
                 self.eager.push(eager);
@@ -214,8 +223,12 @@ impl Runner {
     }
 
     fn done(self) -> Timing {
-        let Runner { contender, mut timing, runs, graph, eager, products, conditions } = self;
+        let Runner { contender, mut timing, runs, graph, eager, products, conditions, met } = self;
         if runs {
+            // In a graph and eagerly.
+            let steps =
+                2 * u64::from(timing.method.rounds) * u64::from(timing.method.calls * (timing.method.replays + timing.method.warm_up));
+            timing.rendezvous = matches!(contender, Contender::Fsdp(_)).then_some(Rendezvous { met, steps });
             timing.enter(&graph, &eager, link_bytes(&contender, &timing.workload));
             timing.products = Summary::of(&products);
             timing.conditions = Conditions::of(&conditions);
