@@ -176,6 +176,9 @@ fn a_product_with_an_operand_of_another_size_is_refused(#[case] name: &str, #[ca
     let operands = Operands { a: region("a", product.a()), b: region("b", product.b()), c: region("c", product.c(1)) };
     let call = MatmulCall { product, operands, workspace: Region::new("space", 0, 64), multiprocessors: None };
     assert_eq!(call.check(), Err(why.to_owned()));
+    let c = Region::new("c", 8, 2 * product.c(1));
+    let misaligned = MatmulCall { operands: Operands { a: region("", product.a()), b: region("", product.b()), c }, ..call.clone() };
+    assert_eq!(misaligned.check(), Err("c c[8..56] starts at byte 8, products need a multiple of 16".to_owned()));
     let other = MatmulCall { product: Product { dtype: DType::F32, ..product }, ..call };
     assert_eq!(other.check(), Err("dtype f32: products have bf16 and f16".to_owned()));
 }

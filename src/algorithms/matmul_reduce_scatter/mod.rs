@@ -103,3 +103,28 @@ fn in_parts(name: &str, (rank, world): (u32, u32), bring: impl Fn(u32, usize) ->
     ops.push(add);
     ops
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::collective::{DType, Layout};
+    use rstest::rstest;
+
+    fn product(rows: u64, columns: u64, depth: u64) -> Product {
+        Product { dtype: DType::BF16, rows, columns, depth, layout: Layout::Nk }
+    }
+
+    /// If this fails, a product is computed wrongly, or ends in an error of the driver, that no kernel or library can address.
+    #[rstest]
+    #[case(product(16, 12, 8), 2, "columns = 12: rows of 24 bytes, TMA needs a multiple of 16")]
+    #[case(product(16, 8, 4), 2, "depth = 4: rows of 8 bytes, TMA needs a multiple of 16")]
+    #[case(product(16, 0, 8), 2, "columns = 0: 1 to 16777216")]
+    #[case(product(16, 8, 0), 2, "depth = 0: 1 to 16777216")]
+    #[case(product(1 << 24, 8, 8), 2, "rows = 33554432: 1 to 16777216")]
+    #[case(product(16, 8, 8), 17, "world size 17: 1 to 16")]
+    fn what_cannot_be_addressed_is_refused_by_all(#[case] product: Product, #[case] world: u32, #[case] why: &str) {
+        for algorithm in all() {
+            assert_eq!(algorithm.supports(&product, world, 132), Err(why.into()), "{}", algorithm.name());
+        }
+    }
+}
