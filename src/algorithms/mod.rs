@@ -15,6 +15,7 @@ mod lines;
 pub mod matmul;
 mod multimem;
 mod nccl;
+pub mod premul_sum;
 pub mod reduce;
 pub mod reduce_scatter;
 pub(crate) mod reduction;
@@ -27,6 +28,7 @@ pub use copy_engine::gate;
 pub use foreign::{Foreign, SpecError};
 pub use hold::Holders;
 pub use nccl::Nccl;
+pub use premul_sum::doing;
 pub use reduction::entry;
 use reduction::reduction;
 

@@ -4,6 +4,7 @@ mod by_copy_engine;
 mod chosen;
 mod others;
 mod over_multicast;
+mod premul_sum;
 mod types;
 
 use super::{
@@ -152,6 +153,7 @@ fn smoke(seed: u64) -> Vec<Case> {
     cases.extend(others::smoke(seed));
     cases.extend(by_copy_engine::COLLECTIVES.into_iter().flat_map(|of| by_copy_engine::smoke(of, seed)));
     cases.extend(types::smoke(seed));
+    cases.extend(premul_sum::smoke(seed));
     cases
 }
 
@@ -219,6 +221,7 @@ fn merge(seed: u64) -> Vec<Case> {
     cases.extend(by_copy_engine::COLLECTIVES.into_iter().flat_map(|of| by_copy_engine::merge(of, seed)));
     cases.extend(chosen::merge(seed));
     cases.extend(types::merge(seed));
+    cases.extend(premul_sum::merge(seed));
     cases
 }
 
@@ -589,7 +592,8 @@ mod tests {
         let uses = |case: &Case| case.shots().any(|shot| shot.algorithm.starts_with("multimem"));
         let of_all_reduce = |case: &&Case| {
             let is_chosen = case.shots().any(|shot| shot.algorithm == auto::NAME);
-            case.collective == Collective::AllReduce && !case.calls.is_empty() && !by_copy_engine(case) && !is_chosen
+            let is_of_it = case.collective == Collective::AllReduce && case.op != ReduceOp::PremulSum;
+            is_of_it && !case.calls.is_empty() && !by_copy_engine(case) && !is_chosen
         };
         let sequences: Vec<&Case> = cases.iter().filter(of_all_reduce).collect();
         assert_eq!(sequences.iter().filter(|case| !uses(case)).count(), 600);
