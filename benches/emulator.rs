@@ -28,6 +28,7 @@ fn set_up(name: &str, profile: Profile) -> (Emulator, Script) {
         dtype,
         op: ReduceOp::Sum,
         root: 0,
+        factor: None,
         count,
         input: region("input"),
         output: region("output"),

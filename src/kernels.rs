@@ -102,6 +102,7 @@ pub static MODULES: &[Module] = &[
         include_str!("../kernels/ptx/reduce/push.ptx"),
         include_str!("../kernels/ptx/reduce/push.checked.ptx"),
     ),
+    Module::of_one_build("premul_sum/products", include_str!("../kernels/ptx/premul_sum/products.ptx")),
     Module::for_gpus("matmul/matmul", include_str!("../kernels/ptx/matmul/matmul.ptx")),
     Module::for_gpus("all_gather_matmul/fused", include_str!("../kernels/ptx/all_gather_matmul/fused.ptx")),
     Module::of_one_build("bench/late", include_str!("../kernels/ptx/bench/late.ptx")),

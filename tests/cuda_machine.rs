@@ -68,6 +68,7 @@ fn set_up(machine: &mut CudaMachine, algorithm: &str, world: usize, in_place: bo
         op: ReduceOp::Sum,
         count: COUNT,
         root: 0,
+        factor: None,
         input: input.clone(),
         output,
     };

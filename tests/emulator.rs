@@ -45,6 +45,7 @@ fn set_up(machine: &mut Emulator, algorithm: &str, world: usize, without: Option
         op: ReduceOp::Sum,
         count: COUNT,
         root: 0,
+        factor: None,
         input: input.clone(),
         output,
     };

@@ -6,7 +6,7 @@
 use std::collections::BTreeSet;
 
 use passmuster::{
-    algorithms::{self, Target, auto},
+    algorithms::{self, Algorithm, Target, auto},
     collective::{self, Collective, DType, ReduceOp},
     kernels::{Library, MODULES},
     plan::{BufferSpec, Build, Call, Launch, MAX_WORLD, Op, Plan, RankCall, Region, Role},
@@ -53,6 +53,11 @@ impl Shape {
         Shape { offset, ..self }
     }
 
+    /// The algorithm of this name that does it.
+    fn algorithm(&self, name: &str) -> &'static dyn Algorithm {
+        algorithms::doing(algorithms::find(self.collective, name).expect("a known algorithm"), self.op)
+    }
+
     /// The caller's buffers and the call that all ranks agree on.
     fn call(&self) -> (Vec<BufferSpec>, Call) {
         let Shape { collective, dtype, op, world, count, root, offset, in_place } = *self;
@@ -64,9 +69,14 @@ impl Shape {
         let (input, output) = if in_place { (larger, larger) } else { ("input", "output") };
         let buffers = vec![buffer("input", elements.input()), buffer("output", elements.output())];
         let (input, output) = (region(input, elements.input()), region(output, elements.output()));
-        let call = RankCall { collective, dtype, op, count, root, input, output };
-        let call = Call::of_all_ranks(&call, world, &buffers).expect("a call that fits its buffers");
-        (buffers, call)
+        let call = RankCall { collective, dtype, op, count, root, factor: None, input, output };
+        // Of every type, the bits of a number or two.
+        let factors: Vec<u64> = (0..u64::from(world)).map(|rank| 0x30 + rank).collect();
+        let call = match op {
+            ReduceOp::PremulSum if collective.operators().contains(&op) => Call::with_factors(&call, &factors, &buffers),
+            _ => Call::of_all_ranks(&call, world, &buffers),
+        };
+        (buffers, call.expect("a call that fits its buffers"))
     }
 }
 
@@ -74,6 +84,7 @@ impl Shape {
 fn plans_of_a_few_calls() {
     const BF16: DType = DType::BF16;
     const SUM: ReduceOp = ReduceOp::Sum;
+    const PREMUL_SUM: ReduceOp = ReduceOp::PremulSum;
     const GATHER: Collective = Collective::AllGather;
     const SCATTER: Collective = Collective::ReduceScatter;
     const ALL_TO_ALL: Collective = Collective::AllToAll;
@@ -151,10 +162,15 @@ fn plans_of_a_few_calls() {
         ("one_shot_push", Shape::new(BF16, ReduceOp::Prod, 2, 1040)),
         ("pull", Shape::new(DType::I64, ReduceOp::Avg, 2, 1037).at(3).of(SCATTER)),
         ("push", Shape::new(DType::E5M2, SUM, 2, 1040).of(GATHER)),
+        ("one_shot", Shape::new(BF16, PREMUL_SUM, 2, 1040)),
+        ("auto", Shape::new(DType::F32, PREMUL_SUM, 2, 1037).at(3).in_place()),
+        ("pull", Shape::new(DType::F64, PREMUL_SUM, 3, 1037).at(3).in_place().of(SCATTER)),
+        ("pull", Shape::new(BF16, PREMUL_SUM, 2, 1040).from(1).in_place().of(REDUCE)),
+        ("nccl_ring", Shape::new(BF16, PREMUL_SUM, 2, 1040)),
     ];
     let mut text = String::new();
     for (name, shape) in table {
-        let algorithm = algorithms::find(shape.collective, name).expect("a known algorithm");
+        let algorithm = shape.algorithm(name);
         let (_, call) = shape.call();
         text += &format!("{}\n", algorithm.plan(&call, &Target::default()));
     }
@@ -185,6 +201,7 @@ fn every_entry_is_in_the_embedded_kernels() {
         let mut planned = 0;
         for dtype in DType::ALL {
             for &op in algorithm.collective().operators() {
+                let algorithm = algorithms::doing(*algorithm, op);
                 for build in [Build::Release, Build::Checked] {
                     let (_, call) = Shape::new(dtype, op, 4, 100).of(algorithm.collective()).call();
                     if algorithm.supports(&call).is_ok() {
@@ -205,7 +222,7 @@ fn names_are_unique_and_workspaces_carry_them() {
     for algorithm in algorithms::all() {
         assert!(names.insert((algorithm.collective(), algorithm.name())), "two algorithms are called {}", algorithm.name());
         let mut buffers = BTreeSet::new();
-        for buffer in algorithm.workspace(DType::F32, 8, 4096) {
+        for buffer in algorithms::doing(*algorithm, ReduceOp::PremulSum).workspace(DType::F32, 8, 4096) {
             assert!(buffer.name.starts_with(&format!("{}.", algorithm.name())), "{} of {}", buffer.name, algorithm.name());
             assert!(buffers.insert(buffer.name.clone()), "two buffers are called {}", buffer.name);
         }
@@ -216,8 +233,8 @@ proptest! {
     /// Every region lies in a buffer that the group has, every entry is in the kernels, and all ranks launch alike what waits for peers.
     #[test]
     fn plans_stay_within_what_they_are_given((collective, name) in algorithm(), shape in shape(), target in target()) {
-        let algorithm = algorithms::find(collective, name).expect("a known algorithm");
         let shape = shape.of(collective);
+        let algorithm = shape.algorithm(name);
         let (mut buffers, call) = shape.call();
         if algorithm.supports(&call).is_err() {
             return Ok(());
@@ -255,8 +272,9 @@ proptest! {
     /// A copy that moved the input to another distance from a 16-byte boundary would leave kernels no packs, only single elements.
     #[test]
     fn copies_keep_the_alignment_of_the_input((collective, name) in algorithm(), shape in shape()) {
-        let algorithm = algorithms::find(collective, name).expect("a known algorithm");
-        let (_, call) = shape.in_place().of(collective).call();
+        let shape = shape.in_place().of(collective);
+        let algorithm = shape.algorithm(name);
+        let (_, call) = shape.call();
         if algorithm.supports(&call).is_err() {
             return Ok(());
         }

@@ -17,6 +17,7 @@ pub mod matmul_reduce_scatter;
 mod multimem;
 mod nccl;
 pub mod plain;
+pub mod premul_sum;
 pub mod reduce;
 pub mod reduce_scatter;
 pub(crate) mod reduction;
@@ -30,6 +31,7 @@ pub use foreign::{Foreign, SpecError};
 pub use hold::Holders;
 pub use nccl::Nccl;
 pub use plain::Plain;
+pub use premul_sum::doing;
 pub use reduction::entry;
 use reduction::reduction;
 

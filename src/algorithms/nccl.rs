@@ -102,14 +102,15 @@ impl Algorithm for Nccl {
     }
 
     /// Copies are copies. NCCL promises nothing about order. Averages it scales before the sum, by an inverse that is rounded to the element type: there, only
-    /// the bound with a rounding at each step is tested.
+    /// the bound with a rounding at each step is tested. So it is of pre-multiplied sums, of whose roundings its documentation says nothing.
     fn contract(&self, call: &Call) -> Contract {
         if !call.op.reduces() {
             return Contract::COPIED;
         }
+        let scales = matches!(call.op, ReduceOp::Avg | ReduceOp::PremulSum);
         Contract {
-            order: if call.op == ReduceOp::Avg { Order::Any } else { self.order },
-            roundings: if call.op == ReduceOp::Avg { Roundings::PerHop } else { self.roundings },
+            order: if scales { Order::Any } else { self.order },
+            roundings: if scales { Roundings::PerHop } else { self.roundings },
             equal_across_ranks: true,
             equal_run_to_run: true,
             graph_equals_eager: false,
@@ -119,7 +120,8 @@ impl Algorithm for Nccl {
     }
 
     fn supports(&self, call: &Call) -> Result<(), String> {
-        if self.windows && call.op.reduces() && (!call.op.adds() || call.dtype == DType::F64 || !call.dtype.is_float()) {
+        let in_kernels = call.op.adds() && call.op != ReduceOp::PremulSum;
+        if self.windows && call.op.reduces() && (!in_kernels || call.dtype == DType::F64 || !call.dtype.is_float()) {
             return Err(format!("NCCL's symmetric kernels do sums of f32, f16, bf16, e4m3 and e5m2, not {} of {}", call.op, call.dtype));
         }
         Ok(())

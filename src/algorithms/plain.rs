@@ -5,9 +5,9 @@
 //! take them from where they are. A copy and the call are ordered by the stream, and the call's own meetings of ranks keep a peer from the
 //! staged bytes of a call that has not ended.
 
-use super::{Algorithm, Auto, Target, broadcast, reduce};
+use super::{Algorithm, Auto, Target, broadcast, doing, reduce};
 use crate::{
-    collective::{Collective, DType, Shape},
+    collective::{Collective, DType, ReduceOp, Shape},
     contract::Contract,
     plan::{BufferSpec, Call, Op, Plan, RankCall, Region, Role},
 };
@@ -23,16 +23,24 @@ pub const NAME: &str = "plain";
 /// Alignment that staged regions share with the caller's, so that packs stay packs.
 const PACK: u64 = 16;
 
+/// What is wrapped: `auto` where a tuning table has the collective.
+const OF: [&dyn Algorithm; 6] = [Auto::ALL[0], Auto::ALL[1], Auto::ALL[2], Auto::ALL[3], &broadcast::Push, &reduce::Pull];
+
 impl Plain {
-    /// `plain` of every collective: around `auto` where a tuning table has the collective.
+    /// `plain` of every collective.
     pub const ALL: [&dyn Algorithm; 6] = [
-        &Plain { of: Auto::ALL[0] },
-        &Plain { of: Auto::ALL[1] },
-        &Plain { of: Auto::ALL[2] },
-        &Plain { of: Auto::ALL[3] },
-        &Plain { of: &broadcast::Push },
-        &Plain { of: &reduce::Pull },
+        &Plain { of: OF[0] },
+        &Plain { of: OF[1] },
+        &Plain { of: OF[2] },
+        &Plain { of: OF[3] },
+        &Plain { of: OF[4] },
+        &Plain { of: OF[5] },
     ];
+
+    /// Those around what an operator asks for.
+    pub(super) fn doing(op: ReduceOp) -> Vec<Plain> {
+        OF.map(|of| Plain { of: doing(of, op) }).into()
+    }
 }
 
 /// Where an argument is staged: at the same distance from `base`, the start of what is staged with it.
@@ -42,17 +50,16 @@ fn staged(name: &str, region: &Region, base: u64) -> Region {
 
 /// The call on staged regions, of which there are those of the buffers that `reaches` names.
 fn staged_call(call: &Call, reaches: impl Fn(&Region) -> bool) -> Call {
-    let RankCall { input, output, .. } = call.of_rank(0);
-    let move_of = |name: &str, region: &Region, base: u64| if reaches(region) { staged(name, region, base) } else { region.clone() };
-    let (input, output) = if call.in_place() {
-        let base = input.offset.min(output.offset);
-        (move_of("output", &input, base), move_of("output", &output, base))
-    } else {
-        (move_of("input", &input, input.offset), move_of("output", &output, output.offset))
+    let base = |region: &Region| if call.in_place() { call.input.offset.min(call.output.offset) } else { region.offset };
+    let name = if call.in_place() { ["output"; 2] } else { ["input", "output"] };
+    let moved = |name, region: Region| if reaches(&region) { staged(name, &region, base(&region)) } else { region };
+    let of_rank = |rank| {
+        let RankCall { input, output, .. } = call.of_rank(rank);
+        RankCall { input: moved(name[0], input), output: moved(name[1], output), ..call.of_rank(rank) }
     };
-    let buffers = [&input, &output].map(|region| BufferSpec::new(region.buffer.clone(), u64::MAX, Role::Data));
-    let first = RankCall { input, output, ..call.of_rank(0) };
-    Call::of_all_ranks(&first, call.world(), &buffers).expect("a call that was agreed on, elsewhere")
+    let calls: Vec<RankCall> = (0..call.world()).map(of_rank).collect();
+    let buffers = [&calls[0].input, &calls[0].output].map(|region| BufferSpec::new(region.buffer.clone(), u64::MAX, Role::Data));
+    Call::agree(&calls, &buffers).expect("a call that was agreed on, elsewhere")
 }
 
 impl Algorithm for Plain {
@@ -159,9 +166,10 @@ mod tests {
         let first = RankCall {
             collective: Collective::AllGather,
             dtype: DType::BF16,
-            op: crate::collective::ReduceOp::Copy,
+            op: ReduceOp::Copy,
             count: 8,
             root: 0,
+            factor: None,
             input,
             output,
         };

@@ -14,12 +14,13 @@ fn has_own_entry(dtype: DType, op: ReduceOp) -> bool {
 }
 
 /// The entry point of a module's kernel for a type and an operator: `all_reduce_two_shot_bf16_sum`. The average is the sum's kernel with a
-/// divisor; copies know elements by their width in bits alone: `all_gather_push_b16`. Bytes that another module reduces are moved as such.
+/// divisor; products are of a type; copies know elements by their width in bits alone: `all_gather_push_b16`. Bytes that another module reduces are moved as such.
 pub fn entry(module: &str, dtype: DType, op: ReduceOp) -> String {
     let moves = MOVERS.contains(&module);
     let module = module.replace('/', "_");
     match op {
         _ if moves => format!("{module}_b8"),
+        ReduceOp::PremulSum => format!("{module}_{dtype}"),
         ReduceOp::Copy => format!("{module}_b{}", 8 * dtype.size()),
         _ if !has_own_entry(dtype, op) => format!("{module}_any"),
         ReduceOp::Avg => format!("{module}_{dtype}_{}", ReduceOp::Sum),
@@ -41,7 +42,7 @@ pub(super) fn reduction(call: &Call) -> Arg {
 /// `Operator` of any.cuh.
 const fn operator(op: ReduceOp) -> u32 {
     match op {
-        ReduceOp::Sum | ReduceOp::Avg | ReduceOp::Copy => 0,
+        ReduceOp::Sum | ReduceOp::Avg | ReduceOp::PremulSum | ReduceOp::Copy => 0,
         ReduceOp::Prod => 1,
         ReduceOp::Min => 2,
         ReduceOp::Max => 3,
@@ -63,7 +64,7 @@ const fn type_code(dtype: DType) -> u32 {
 #[cfg(test)]
 pub(crate) fn of_argument(how: u32) -> (DType, ReduceOp) {
     let reductions = DType::ALL.into_iter().flat_map(|dtype| ReduceOp::ALL.map(|op| (dtype, op)));
-    let mut others = reductions.filter(|&(dtype, op)| !has_own_entry(dtype, op));
+    let mut others = reductions.filter(|&(dtype, op)| !has_own_entry(dtype, op) && op != ReduceOp::PremulSum);
     others.find(|&(dtype, op)| argument(dtype, op) == how).expect("the argument of an entry `any`")
 }
 

@@ -16,7 +16,10 @@ pub use dtype::DType;
 pub(crate) use dtype::from_name;
 pub use element::{E4M3, E5M2, Element};
 pub use product::{Layout, Product};
-pub use reduction::{Bounded, ReduceOp, Roundings, bounded, largest, reduce_in_order, reduce_per_hop, smallest_subnormal, unit_roundoff};
+pub use reduction::{
+    Bounded, ReduceOp, Roundings, bounded, largest, multiplied, premultiply, reduce_in_order, reduce_per_hop, smallest_subnormal,
+    unit_roundoff,
+};
 pub use shape::{Destination, Shape, Sources};
 
 /// An operation that the ranks of a group perform together.

@@ -8,10 +8,11 @@ use super::{
     dtype::{DType, from_name},
     element::Element,
 };
+use crate::with_element;
 
 /// How the ranks' elements are combined.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
-#[serde(rename_all = "lowercase")]
+#[serde(rename_all = "snake_case")]
 pub enum ReduceOp {
     /// The sum.
     Sum,
@@ -23,6 +24,9 @@ pub enum ReduceOp {
     Avg,
     /// The product.
     Prod,
+    /// The sum of every rank's elements times a factor of the rank's own ([`premultiply`]), as NCCL's `ncclRedOpCreatePreMulSum` has it. Where
+    /// values are reduced with it, they are the products.
+    PremulSum,
     /// Nothing is combined: elements of one rank are passed on bit by bit. The operator of the collectives that only move data, and of
     /// no other.
     Copy,
@@ -30,7 +34,7 @@ pub enum ReduceOp {
 
 impl ReduceOp {
     /// Every operator that reduces, in the order of reports.
-    pub const ALL: [ReduceOp; 5] = [ReduceOp::Sum, ReduceOp::Min, ReduceOp::Max, ReduceOp::Avg, ReduceOp::Prod];
+    pub const ALL: [ReduceOp; 6] = [ReduceOp::Sum, ReduceOp::Min, ReduceOp::Max, ReduceOp::Avg, ReduceOp::Prod, ReduceOp::PremulSum];
 
     /// Those with entries of their own in kernels that reduce, for every type of [`DType::COMMON`].
     pub const COMMON: [ReduceOp; 4] = [ReduceOp::Sum, ReduceOp::Min, ReduceOp::Max, ReduceOp::Avg];
@@ -43,6 +47,7 @@ impl ReduceOp {
             ReduceOp::Max => "max",
             ReduceOp::Avg => "avg",
             ReduceOp::Prod => "prod",
+            ReduceOp::PremulSum => "premul_sum",
             ReduceOp::Copy => "copy",
         }
     }
@@ -54,7 +59,7 @@ impl ReduceOp {
 
     /// Whether elements are added, so that the result is linear in them.
     pub const fn adds(self) -> bool {
-        matches!(self, ReduceOp::Sum | ReduceOp::Avg)
+        matches!(self, ReduceOp::Sum | ReduceOp::Avg | ReduceOp::PremulSum)
     }
 
     /// Whether floats are rounded when they are combined, so that the order matters.
@@ -83,7 +88,7 @@ impl FromStr for ReduceOp {
 /// If `values` is empty: a group has at least one rank.
 pub fn reduce_in_order<T: Element>(op: ReduceOp, values: &[T]) -> T {
     let combine = match op {
-        ReduceOp::Sum | ReduceOp::Avg => T::add,
+        ReduceOp::Sum | ReduceOp::Avg | ReduceOp::PremulSum => T::add,
         ReduceOp::Prod => T::multiply,
         ReduceOp::Min => T::min,
         ReduceOp::Max => T::max,
@@ -91,6 +96,20 @@ pub fn reduce_in_order<T: Element>(op: ReduceOp, values: &[T]) -> T {
     };
     let acc = values.iter().map(|value| value.widen()).reduce(combine).expect("a group has at least one rank");
     T::narrow(if op == ReduceOp::Avg { T::divide(acc, values.len() as u32) } else { acc })
+}
+
+/// An element times a factor, multiplied in the accumulator's type and rounded to the element type; integers wrap.
+pub fn multiplied<T: Element>(value: T, factor: T) -> T {
+    T::narrow(T::multiply(value.widen(), factor.widen()))
+}
+
+/// What a rank contributes to a [`ReduceOp::PremulSum`]: its input, little endian, [element by element](multiplied) times the factor whose bits these are.
+pub fn premultiply(dtype: DType, factor: u64, input: &[u8]) -> Vec<u8> {
+    let size = dtype.size() as usize;
+    with_element!(dtype, T => {
+        let products = input.chunks_exact(size).map(|element| multiplied(T::from_bytes(element), T::of_bits(factor)));
+        products.flat_map(|product| product.bits().to_le_bytes().into_iter().take(size)).collect()
+    })
 }
 
 /// Reduces `values` in the order given, rounding to the element type at every step, as a ring in the element type does.
@@ -130,8 +149,9 @@ pub struct Bounded {
 /// Sums of `W` elements, with `u` the unit roundoff of the element type, `A` the sum of magnitudes, `eta` the smallest subnormal:
 /// rounding per hop errs by at most `(W-1) u A` (Lange and Rump, BIT 57, 2017, 927-941); accumulating in f32 and rounding once by at most
 /// `u |s| + (1+u)(W-1) 2^-24 A + eta/2`, where each unit is twice as large if roundings may go to either neighbour. The average adds the error
-/// of the division (or of a multiplication by the rounded inverse, which libraries do before or after the sum). Products have a bound of their
-/// own. Returns `None` where no bound holds: a NaN or an infinity among the inputs, or magnitudes that can overflow on the way.
+/// of the division (or of a multiplication by the rounded inverse, which libraries do before or after the sum). A pre-multiplied sum adds, for each
+/// rank, two roundings of its product: the one that `values` have been through, and the one that the reduction may do instead, or leave out where
+/// it multiplies and adds at once. Products have a bound of their own. Returns `None` where no bound holds: a NaN or an infinity among the inputs, or magnitudes that can overflow on the way.
 pub fn bounded<T: Element>(op: ReduceOp, roundings: Roundings, values: &[T]) -> Option<Bounded> {
     if values.iter().any(|v| !v.to_f64().is_finite()) {
         return None;
@@ -164,12 +184,18 @@ pub fn bounded<T: Element>(op: ReduceOp, roundings: Roundings, values: &[T]) -> 
             Roundings::Once | Roundings::OnceToNeighbour => 3.0 * acc_unit * magnitudes,
         };
     }
+    if op == ReduceOp::PremulSum {
+        // Each product may be larger by a rounding than the one at hand, and what is said above of their sum with it.
+        bound += 2.0 * unit * (1.0 + world * unit) * magnitudes;
+    }
     // Gradual underflow: each rounding to the element type may lose half of the smallest subnormal.
-    let roundings_to_type = match roundings {
-        Roundings::Once => 1.0,
-        Roundings::OnceToNeighbour => 2.0,
-        Roundings::PerHop => 2.0 * world,
-    };
+    let roundings_of_products = if op == ReduceOp::PremulSum { 2.0 * world } else { 0.0 };
+    let roundings_to_type = roundings_of_products
+        + match roundings {
+            Roundings::Once => 1.0,
+            Roundings::OnceToNeighbour => 2.0,
+            Roundings::PerHop => 2.0 * world,
+        };
     let own_error = 4.0 * f64::EPSILON * f64::EPSILON * magnitudes + exact.abs() * f64::EPSILON * 0.5;
     let own_error = if T::DTYPE == DType::F64 { own_error } else { exact.abs() * f64::EPSILON };
     Some(Bounded { exact, bound: bound + roundings_to_type * smallest_subnormal(T::DTYPE) * 0.5 + own_error })

@@ -6,7 +6,7 @@
 
 use std::{collections::BTreeMap, fmt, str::FromStr};
 
-use super::inputs::InputClass;
+use super::inputs::{InputClass, Payload, Transform};
 use crate::{
     algorithms::{self, Algorithm},
     collective::{Collective, DType, ReduceOp, Shape},
@@ -185,6 +185,17 @@ impl Case {
     /// Environment variables that the machine's process needs for this case.
     pub fn environment(&self) -> BTreeMap<&'static str, &'static str> {
         self.algorithms().unwrap_or_default().iter().flat_map(|a| a.environment().iter().copied()).collect()
+    }
+
+    /// The inputs of its call of this number.
+    pub fn payload(&self, call: u32) -> Payload {
+        let Case { inputs: class, dtype, world, seed, .. } = *self;
+        Payload { class, dtype, world, seed, call, transform: Transform::None }
+    }
+
+    /// The bits of each rank's factor in pre-multiplied sums.
+    pub fn factors(&self) -> Vec<u64> {
+        (0..self.world).map(|rank| self.payload(0).factor(rank)).collect()
     }
 
     /// What a call of `count` elements a slot is about.

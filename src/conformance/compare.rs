@@ -175,7 +175,7 @@ fn compare_elements<T: Element>(
     outputs: &[Vec<u8>],
 ) -> Option<Mismatch> {
     let oracle = oracle(contract, op, payload.dtype, payload.class);
-    let ranks: Vec<RankPayload> = (0..payload.world).map(|rank| payload.rank(rank)).collect();
+    let ranks = payload.contributions(op);
     let all_alike = shape.collective.gives_all_ranks_the_same();
     let ranks_agree = all_alike && outputs.iter().all(|output| *output == outputs[0]);
     let judged = if ranks_agree { &outputs[..1] } else { outputs };
@@ -215,8 +215,10 @@ fn compare_elements<T: Element>(
         samples: samples(&tally.head, |index, rank| {
             let mut inputs: Vec<T> = Vec::new();
             contribute(shape, &ranks, rank, index, &mut inputs);
-            let from = shape.sources(rank, index).ranks.start;
-            sample((index, rank), (from, &inputs), oracle.expect(&inputs), read(&outputs[rank as usize], index))
+            let Sources { ranks: of, index: at } = shape.sources(rank, index);
+            let from = of.start;
+            let texts = of.map(|from| contribution_text::<T>(&ranks[from as usize], at)).collect();
+            sample((index, rank), (from, texts), oracle.expect(&inputs), read(&outputs[rank as usize], index))
         }),
         diagnosis,
         ruled_out,
@@ -233,7 +235,13 @@ fn samples<S>(head: &[(u64, u64)], sample: impl Fn(u64, u32) -> S) -> Vec<S> {
     head.iter().map(|&(index, mask)| sample(index, mask.trailing_zeros())).collect()
 }
 
-fn sample<T: Element>((index, rank): (u64, u32), (from, inputs): (u32, &[T]), expected: Expected<T>, got: T) -> Sample {
+/// An input for people, with what it is multiplied by.
+fn contribution_text<T: Element>(rank: &RankPayload, index: u64) -> String {
+    let input = text(rank.input::<T>(index));
+    rank.factor::<T>().map_or(input.clone(), |factor| format!("{input}*{}", text(factor)))
+}
+
+fn sample<T: Element>((index, rank): (u64, u32), (from, inputs): (u32, Vec<String>), expected: Expected<T>, got: T) -> Sample {
     let bounded = expected.shown().expect("nothing is wrong where nothing is promised");
     let error = match expected {
         // f64 does not tell all integers of 64 bits apart.
@@ -254,7 +262,7 @@ fn sample<T: Element>((index, rank): (u64, u32), (from, inputs): (u32, &[T]), ex
         error: error.is_finite().then_some(error),
         ulps: error.is_finite().then(|| error / ulp(T::DTYPE, bounded.exact)),
         bound: bounded.bound,
-        inputs: inputs.iter().map(|x| text(*x)).collect(),
+        inputs,
         from,
     }
 }

@@ -11,7 +11,7 @@ use super::{
     oracle::{Expected, Oracle, same_bits, same_value},
 };
 use crate::{
-    collective::{Element, ReduceOp, Shape, largest, reduce_in_order, reduce_per_hop, unit_roundoff},
+    collective::{Element, ReduceOp, Shape, largest, multiplied, reduce_in_order, reduce_per_hop, unit_roundoff},
     machine::CANARY,
 };
 
@@ -105,7 +105,7 @@ pub(super) fn diagnose<T: Element>(evidence: &Evidence<'_, T>, places: &[(u64, u
 
 impl<'a, T: Element> Evidence<'a, T> {
     pub(super) fn new(oracle: &'a Oracle, op: ReduceOp, payload: &'a Payload, shape: &'a Shape, outputs: &'a [Vec<u8>]) -> Evidence<'a, T> {
-        let ranks_of = |payload: &Payload| (0..payload.world).map(|rank| payload.rank(rank)).collect::<Vec<_>>();
+        let ranks_of = |payload: &Payload| payload.contributions(op);
         Evidence {
             oracle,
             op,
@@ -165,6 +165,9 @@ impl<'a, T: Element> Evidence<'a, T> {
         self.slots(&mut all);
         if self.op.reduces() {
             self.misplaced_ranks(&mut all);
+        }
+        if self.op == ReduceOp::PremulSum {
+            self.factors(&mut all);
         }
         self.stale(&mut all);
         self.misplaced_elements(&mut all);
@@ -258,6 +261,36 @@ impl<'a, T: Element> Evidence<'a, T> {
                 inputs.push(inputs[k]);
                 inputs.len() <= crate::plan::MAX_WORLD && self.op != ReduceOp::Avg && self.allows(&inputs, site.got)
             });
+        }
+    }
+
+    /// Of pre-multiplied sums: a rank, or all, did not multiply, did so twice, or took a factor that is another rank's.
+    fn factors(&'a self, all: &mut Hypotheses<'a, T>) {
+        let world = self.ranks.len();
+        let factor = |rank: usize| self.ranks[rank].factor::<T>().expect("a pre-multiplied sum has a factor a rank");
+        let factors: Vec<T> = (0..world).map(factor).collect();
+        let one = T::narrow(T::from_i64(1));
+        // What the ranks multiply by, once and again.
+        let mut add = |explanation: String, once: Vec<T>, again: Vec<T>| {
+            all.add("factor", explanation, move |site| {
+                let index = self.shape.sources(site.rank, site.index).index;
+                let product = |rank: usize| multiplied(multiplied(self.ranks[rank].input(index), once[rank]), again[rank]);
+                self.allows(&(0..world).map(product).collect::<Vec<T>>(), site.got)
+            });
+        };
+        let nothing = vec![one; world];
+        add("no rank has multiplied".into(), nothing.clone(), nothing.clone());
+        add("every rank has multiplied twice".into(), factors.clone(), factors.clone());
+        let with = |of: &[T], rank: usize, factor: T| (0..world).map(|at| if at == rank { factor } else { of[at] }).collect();
+        for k in 0..world {
+            add(format!("rank {k} has not multiplied"), with(&factors, k, one), nothing.clone());
+            add(format!("rank {k} has multiplied twice"), factors.clone(), with(&nothing, k, factors[k]));
+            if world > 1 {
+                add(format!("every rank has rank {k}'s factor"), vec![factors[k]; world], nothing.clone());
+            }
+            for other in (0..world).filter(|other| *other != k) {
+                add(format!("rank {k} has rank {other}'s factor"), with(&factors, k, factors[other]), nothing.clone());
+            }
         }
     }
 

@@ -10,7 +10,7 @@ use std::{fmt, ops::Range, str::FromStr, thread};
 use serde::{Deserialize, Serialize};
 
 use crate::{
-    collective::{DType, Element, from_name},
+    collective::{DType, Element, ReduceOp, from_name, multiplied},
     plan::{Arg, Build, Launch, Op, Region},
     with_element,
 };
@@ -192,6 +192,24 @@ impl Payload {
         })
     }
 
+    /// The bits of what `rank` multiplies its elements by in a pre-multiplied sum: the same in all calls of a case. At most 1 in magnitude, so that
+    /// products overflow nowhere where elements do not; of integers any number.
+    pub fn factor(&self, rank: u32) -> u64 {
+        let drawn = |rank| Source::new(&Payload { class: InputClass::Natural, ..*self }, rank, FACTORS);
+        with_element!(self.dtype, T => match self.class {
+            _ if !T::DTYPE.is_float() => drawn(rank).natural::<T>(0).bits(),
+            // Exact, and so are sums of such products. None is as good as another, or as none, or as itself twice.
+            InputClass::Tagged => {
+                let turn = (u64::from(rank) + word(drawn(COMMON).own, 0, 0)) % 3;
+                let [halves, sign] = [[1, -1], [1, 1], [2, -1]][turn as usize];
+                T::narrow(T::scale(T::from_i64(halves * sign), -1)).bits()
+            }
+            // All ranks have one, or the large pair of a probe would not cancel.
+            InputClass::Probe => quarter(drawn(COMMON).natural::<T>(0)).bits(),
+            InputClass::Natural | InputClass::Special => quarter(drawn(rank).natural::<T>(0)).bits(),
+        })
+    }
+
     /// The same payload of another call.
     pub fn of_call(&self, call: u32) -> Payload {
         Payload { call, ..*self }
@@ -203,7 +221,14 @@ impl Payload {
             Transform::Plus(call) => call,
             _ => self.call ^ OTHER_CALL,
         };
-        RankPayload { base: Source::new(self, rank, self.call), other: Source::new(self, rank, other), transform: self.transform }
+        let (base, other) = (Source::new(self, rank, self.call), Source::new(self, rank, other));
+        RankPayload { base, other, transform: self.transform, factor: None }
+    }
+
+    /// What each rank contributes to a reduction: in a pre-multiplied sum, its products.
+    pub(super) fn contributions(&self, op: ReduceOp) -> Vec<RankPayload> {
+        let factor = |rank| (op == ReduceOp::PremulSum).then(|| self.factor(rank));
+        (0..self.world).map(|rank| RankPayload { factor: factor(rank), ..self.rank(rank) }).collect()
     }
 }
 
@@ -212,6 +237,8 @@ const FILL_THREADS: u32 = 256;
 /// Where a flipped element comes from: no case has that many calls.
 const OTHER_CALL: u32 = 0x8000_0000;
 const GOLDEN: u64 = 0x9e37_79b9_7f4a_7c15;
+/// In a call's place: what factors are drawn from. No case has that many calls.
+const FACTORS: u32 = 0x7fff_ffff;
 /// In a rank's place: what all ranks draw alike.
 const COMMON: u32 = u32::MAX;
 
@@ -236,10 +263,24 @@ pub(super) struct RankPayload {
     base: Source,
     other: Source,
     transform: Transform,
+    /// What every element is multiplied by, if it is.
+    factor: Option<u64>,
 }
 
 impl RankPayload {
+    /// What it contributes at `index`.
     pub(super) fn element<T: Element>(&self, index: u64) -> T {
+        let input = self.input(index);
+        self.factor.map_or(input, |factor| multiplied(input, T::of_bits(factor)))
+    }
+
+    /// The factor, where there is one.
+    pub(super) fn factor<T: Element>(&self) -> Option<T> {
+        self.factor.map(T::of_bits)
+    }
+
+    /// What its input has at `index`.
+    pub(super) fn input<T: Element>(&self, index: u64) -> T {
         let special = self.base.class == InputClass::Special;
         match self.transform {
             Transform::Negate => self.base.draw::<T>(index).negate(),
@@ -406,6 +447,11 @@ impl Source {
             _ => high_bits(T::DTYPE, drawn),
         })
     }
+}
+
+/// Of a natural number, at most 1 in magnitude.
+fn quarter<T: Element>(natural: T) -> T {
+    T::narrow(T::scale(natural.widen(), -2))
 }
 
 /// The highest bits of a drawn word, as many as the type has.

@@ -5,6 +5,7 @@ mod chosen;
 mod others;
 mod over_multicast;
 mod plain;
+mod premul_sum;
 mod types;
 
 use super::{
@@ -154,6 +155,7 @@ fn smoke(seed: u64) -> Vec<Case> {
     cases.extend(plain::smoke(seed));
     cases.extend(by_copy_engine::COLLECTIVES.into_iter().flat_map(|of| by_copy_engine::smoke(of, seed)));
     cases.extend(types::smoke(seed));
+    cases.extend(premul_sum::smoke(seed));
     cases
 }
 
@@ -222,6 +224,7 @@ fn merge(seed: u64) -> Vec<Case> {
     cases.extend(chosen::merge(seed));
     cases.extend(plain::merge(seed));
     cases.extend(types::merge(seed));
+    cases.extend(premul_sum::merge(seed));
     cases
 }
 
@@ -607,7 +610,8 @@ mod tests {
         let uses = |case: &Case| case.shots().any(|shot| shot.algorithm.starts_with("multimem"));
         let of_all_reduce = |case: &&Case| {
             let is_chosen = case.shots().any(|shot| [auto::NAME, algorithms::plain::NAME].contains(&&*shot.algorithm));
-            case.collective == Collective::AllReduce && !case.calls.is_empty() && !by_copy_engine(case) && !is_chosen
+            let is_of_it = case.collective == Collective::AllReduce && case.op != ReduceOp::PremulSum;
+            is_of_it && !case.calls.is_empty() && !by_copy_engine(case) && !is_chosen
         };
         let sequences: Vec<&Case> = cases.iter().filter(of_all_reduce).collect();
         assert_eq!(sequences.iter().filter(|case| !uses(case)).count(), 600);

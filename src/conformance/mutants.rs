@@ -17,6 +17,7 @@ use serde::{Deserialize, Serialize};
 
 use super::{Case, Verdict};
 use crate::{
+    algorithms::premul_sum,
     collective::{DType, ReduceOp},
     kernels::Library,
     plan::Build,
@@ -83,8 +84,11 @@ impl Mutant {
         self.module.rsplit('/').next().unwrap_or(self.module)
     }
 
-    /// Whether all that a case runs is this kernel.
+    /// Whether all that a case runs is this kernel, or all that it sums comes from it.
     pub fn is_reached_by(&self, case: &Case) -> bool {
+        if self.module == premul_sum::MODULE {
+            return (case.dtype, case.op) == (self.dtype, self.op) && case.peer.is_none();
+        }
         (case.dtype, case.op) == (self.dtype, self.op)
             && self.module.split_once('/').is_some_and(|(collective, _)| collective == case.collective.name())
             && case.peer.is_none()

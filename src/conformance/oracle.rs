@@ -62,9 +62,9 @@ pub fn oracle(contract: &Contract, op: ReduceOp, dtype: DType, class: InputClass
     Oracle { op, rule, specials }
 }
 
-/// Whether reductions come out the same in every order: minima, maxima, integers and tagged sums.
+/// Whether reductions come out the same in every order: minima, maxima, integers and tagged sums, of products too.
 pub(super) fn is_exact(op: ReduceOp, dtype: DType, class: InputClass) -> bool {
-    !op.rounds() || !dtype.is_float() || (op == ReduceOp::Sum && class == InputClass::Tagged)
+    !op.rounds() || !dtype.is_float() || (matches!(op, ReduceOp::Sum | ReduceOp::PremulSum) && class == InputClass::Tagged)
 }
 
 impl Oracle {
@@ -126,7 +126,7 @@ fn nonfinite_sum<T: Element>(op: ReduceOp, inputs: &[T]) -> Expected<T> {
     let finite = inputs.iter().map(|x| x.to_f64()).filter(|x| x.is_finite());
     let magnitudes: f64 = finite.clone().map(f64::abs).sum();
     let one_sign = !(any(|x| x > 0.0) && any(|x| x < 0.0));
-    let overflows = op == ReduceOp::Sum && finite.clone().map(|x| x / largest(T::DTYPE)).sum::<f64>().abs() >= 2.0;
+    let overflows = op != ReduceOp::Avg && finite.clone().map(|x| x / largest(T::DTYPE)).sum::<f64>().abs() >= 2.0;
     // A finite part that may overflow could meet the infinity with the other sign.
     if (up || down) && (one_sign || magnitudes < largest(T::DTYPE)) || one_sign && overflows {
         let value = T::of_bits(format.overflow(T::DTYPE));

@@ -146,8 +146,7 @@ struct Stages<'a> {
 
 impl Stages<'_> {
     fn payload(&self, call: u32, transform: Transform) -> Payload {
-        let Case { inputs: class, dtype, world, seed, .. } = *self.case;
-        Payload { class, dtype, world, seed, call, transform }
+        Payload { transform, ..self.case.payload(call) }
     }
 
     fn fresh_payload(&mut self) -> Payload {
@@ -156,7 +155,7 @@ impl Stages<'_> {
     }
 
     fn plan(&self, algorithm: &str, shot: Shot, slot: usize, payload: Payload) -> Result<Planned, String> {
-        Ok(Planned { algorithm: algorithms::find(self.case.collective, algorithm)?, shot, slot, payload, by_peer: false })
+        Ok(Planned { algorithm: find(self.case, algorithm)?, shot, slot, payload, by_peer: false })
     }
 
     /// Adds an eager call and returns its number.
@@ -307,7 +306,7 @@ fn negation_applies(case: &Case, contract: &Contract) -> Result<(), &'static str
     match case.op {
         ReduceOp::Min | ReduceOp::Max => return Err("min of negated inputs is max"),
         ReduceOp::Prod => return Err("as many signs as ranks are multiplied"),
-        ReduceOp::Sum | ReduceOp::Avg | ReduceOp::Copy => {}
+        ReduceOp::Sum | ReduceOp::Avg | ReduceOp::PremulSum | ReduceOp::Copy => {}
     }
     if case.inputs == InputClass::Special && !contract.special_values {
         return Err("the contract does not promise it for special values");
@@ -332,6 +331,9 @@ fn scaling_applies(case: &Case, contract: &Contract) -> Result<(), &'static str>
     if !case.dtype.is_float() && (case.inputs != InputClass::Tagged || case.op == ReduceOp::Avg) {
         return Err("scaled integers wrap or truncate");
     }
+    if case.op == ReduceOp::PremulSum && case.inputs != InputClass::Tagged {
+        return Err("products that are rounded below the normal numbers do not scale");
+    }
     if !contract.equal_run_to_run { Err("the contract does not promise it") } else { Ok(()) }
 }
 
@@ -339,7 +341,11 @@ fn additivity_applies(case: &Case) -> Result<(), &'static str> {
     if case.inputs != InputClass::Tagged {
         return Err("only tagged inputs add up exactly");
     }
-    if case.op != ReduceOp::Sum { Err("only sums are additive") } else { Ok(()) }
+    match case.op {
+        ReduceOp::Sum => Ok(()),
+        ReduceOp::PremulSum => Err("halves of two payloads do not add up exactly"),
+        _ => Err("only sums are additive"),
+    }
 }
 
 /// Names of the input and output buffers that a shot uses in a slot. In-place calls have buffers of their own, so that inputs of the
@@ -379,10 +385,20 @@ fn call(case: &Case, shot: &Shot, slot: usize, buffers: &[BufferSpec]) -> Result
         op: case.op,
         count: shot.count,
         root: shot.root,
+        factor: None,
         input: region(input, shape.input()),
         output: region(output, shape.output()),
     };
-    Call::of_all_ranks(&call, case.world, buffers).map_err(|error| error.to_string())
+    match case.op {
+        ReduceOp::PremulSum => Call::with_factors(&call, &case.factors(), buffers),
+        _ => Call::of_all_ranks(&call, case.world, buffers),
+    }
+    .map_err(|error| error.to_string())
+}
+
+/// The algorithm of this name as it does the calls of a case.
+fn find(case: &Case, name: &str) -> Result<&'static dyn Algorithm, String> {
+    Ok(algorithms::doing(algorithms::find(case.collective, name)?, case.op))
 }
 
 /// Whether the algorithm under test supports the standard call of a case.
@@ -392,7 +408,7 @@ fn call(case: &Case, shot: &Shot, slot: usize, buffers: &[BufferSpec]) -> Result
 pub(super) fn supports(case: &Case) -> Result<(), String> {
     let shot = standard_shot(case);
     let call = call(case, &shot, 0, &buffers_of(case, &shot, 0)?)?;
-    algorithms::find(case.collective, &case.algorithm)?.supports(&call)
+    find(case, &case.algorithm)?.supports(&call)
 }
 
 /// Which of the machine's groups makes a call, and which of that group's buffers it uses.

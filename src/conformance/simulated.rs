@@ -5,8 +5,8 @@ use std::time::Duration;
 
 use super::inputs::{InputClass, Payload, Transform};
 use crate::{
-    algorithms::reduction::of_argument,
-    collective::{Collective, DType, ReduceOp, Shape},
+    algorithms::{premul_sum, reduction::of_argument},
+    collective::{Collective, DType, ReduceOp, Shape, premultiply},
     machine::{CANARY, Machine, MachineError, MachineInfo, Run},
     plan::{Arg, BufferSpec, Fill, Launch, NcclCall, Op, Plan, Region, Script, Step},
 };
@@ -32,6 +32,8 @@ struct Collected {
     shape: Shape,
     dtype: DType,
     op: ReduceOp,
+    /// What each rank multiplies its input by, if it does.
+    factors: Vec<u64>,
     ranks: Vec<(Region, Region)>,
 }
 
@@ -70,14 +72,17 @@ impl Simulated {
                     Some(Op::Launch(launch)) if launch.module == "conformance/fill" => self.fill(group, rank, launch),
                     Some(Op::Launch(launch)) if launch.module == "all_reduce/copy_engine" => self.reduce(group, rank, launch),
                     Some(Op::Launch(launch)) if launch.module == "reduce/push" => self.push(group, rank, launch),
+                    Some(Op::Launch(launch)) if launch.module == premul_sum::MODULE => self.multiply(group, rank, launch),
                     Some(Op::Launch(launch)) => {
                         let (call, place) = launched(launch, plan.world() as u32);
                         collected.get_or_insert(call).ranks.push(place);
                     }
                     Some(Op::Nccl(NcclCall { call, .. })) => {
                         let shape = call.shape(plan.world() as u32);
-                        let fresh = Collected { shape, dtype: call.dtype, op: call.op, ranks: Vec::new() };
-                        collected.get_or_insert(fresh).ranks.push((call.input.clone(), call.output.clone()));
+                        let fresh = Collected { shape, dtype: call.dtype, op: call.op, factors: Vec::new(), ranks: Vec::new() };
+                        let collected = collected.get_or_insert(fresh);
+                        collected.ranks.push((call.input.clone(), call.output.clone()));
+                        collected.factors.extend(call.factor);
                     }
                     Some(Op::Copy { from, to, to_rank }) => {
                         let bytes = self.bytes(group, rank, from).to_vec();
@@ -139,6 +144,16 @@ impl Simulated {
         self.bytes(group, rank, output).copy_from_slice(&results[0]);
     }
 
+    /// One rank's input becomes its products.
+    fn multiply(&mut self, group: usize, rank: usize, launch: &Launch) {
+        let [Arg::Address(input), Arg::Address(products), Arg::U64(_), Arg::U64(factor)] = &launch.args[..] else {
+            panic!("the arguments of a multiplication: {:?}", launch.args)
+        };
+        let dtype = launch.entry.rsplit('_').next().and_then(|dtype| dtype.parse().ok()).expect("a type");
+        let multiplied = premultiply(dtype, *factor, self.bytes(group, rank, input));
+        self.bytes(group, rank, products).copy_from_slice(&multiplied);
+    }
+
     /// One rank's input goes to its slot at the root.
     fn push(&mut self, group: usize, rank: usize, launch: &Launch) {
         let [Arg::Address(input), Arg::Peers(slot), Arg::U64(_), Arg::U32(root), Arg::Struct(_)] = &launch.args[..] else {
@@ -150,8 +165,11 @@ impl Simulated {
         }
     }
 
-    fn carry_out(&mut self, group: usize, Collected { shape, dtype, op, ranks }: &Collected) {
-        let inputs: Vec<Vec<u8>> = ranks.iter().enumerate().map(|(rank, (input, _))| self.bytes(group, rank, input).to_vec()).collect();
+    fn carry_out(&mut self, group: usize, Collected { shape, dtype, op, factors, ranks }: &Collected) {
+        let mut inputs: Vec<Vec<u8>> = ranks.iter().enumerate().map(|(rank, (input, _))| self.bytes(group, rank, input).to_vec()).collect();
+        for (input, &factor) in inputs.iter_mut().zip(factors) {
+            *input = premultiply(*dtype, factor, input);
+        }
         let results = shape.results(*dtype, *op, &inputs);
         for (rank, (mut result, (_, output))) in results.into_iter().zip(ranks).enumerate() {
             if !shape.receivers().contains(&(rank as u32)) {
@@ -202,7 +220,7 @@ fn launched(launch: &Launch, world: u32) -> (Collected, (Region, Region)) {
         _ => reduction(&launch.entry, average),
     };
     let shape = Shape::new(collective, world, count).with_root(root);
-    (Collected { shape, dtype, op, ranks: Vec::new() }, (input.clone(), output.clone()))
+    (Collected { shape, dtype, op, factors: Vec::new(), ranks: Vec::new() }, (input.clone(), output.clone()))
 }
 
 /// Type and operator that an entry's name ends with, or its `average` argument says.

@@ -38,6 +38,8 @@ function_table! {
         fn ncclAllGather(*const c_void, *mut c_void, usize, ncclDataType_t, ncclComm_t, cudaStream_t) -> u32;
         fn ncclReduceScatter(*const c_void, *mut c_void, usize, ncclDataType_t, u32, ncclComm_t, cudaStream_t) -> u32;
         fn ncclReduce(*const c_void, *mut c_void, usize, ncclDataType_t, u32, c_int, ncclComm_t, cudaStream_t) -> u32;
+        fn ncclRedOpCreatePreMulSum(*mut u32, *mut c_void, ncclDataType_t, u32, ncclComm_t) -> u32;
+        fn ncclRedOpDestroy(u32, ncclComm_t) -> u32;
         fn ncclCommGetAsyncError(ncclComm_t, *mut u32) -> u32;
         fn ncclGetErrorString(u32) -> *const c_char;
         fn ncclGetLastError(ncclComm_t) -> *const c_char;
@@ -47,6 +49,9 @@ function_table! {
         fn ncclCommWindowDeregister(ncclComm_t, ncclWindow_t);
     }
 }
+
+/// `ncclScalarHostImmediate` of nccl.h: the factor is read before `ncclRedOpCreatePreMulSum` returns.
+const SCALAR_HOST_IMMEDIATE: u32 = 1;
 
 /// `NCCL_WIN_COLL_SYMMETRIC` of nccl.h.
 const WIN_COLL_SYMMETRIC: c_int = 1;
@@ -185,6 +190,8 @@ pub(super) struct LibraryCall {
     pub(super) count: u64,
     /// 0 where the collective has none.
     pub(super) root: u32,
+    /// The bits of this rank's factor, where the operator has one.
+    pub(super) factor: Option<u64>,
 }
 
 /// One rank's part in a communicator.
@@ -221,26 +228,51 @@ impl Communicator {
 
     /// Enqueues a collective of `count` elements a slot, from one address to another.
     pub(super) fn enqueue(&self, call: &LibraryCall, (from, to): (u64, u64), stream: CUstream) -> Result<(), NcclError> {
-        let LibraryCall { collective, dtype, op, count, root } = *call;
+        let Some(factor) = call.factor else { return self.enqueue_with(call, operator(call.op), (from, to), stream) };
+        let own = self.premultiplied_sum(call.dtype, factor)?;
+        let enqueued = self.enqueue_with(call, own, (from, to), stream);
+        // Calls that were given it keep what they need of it: it may go as soon as the last of them has returned.
+        // SAFETY: the operator is this communicator's and is not used again.
+        let destroyed = unsafe { (self.nccl.functions.ncclRedOpDestroy)(own, self.raw) };
+        enqueued.and_then(|()| self.nccl.check("ncclRedOpDestroy", destroyed, self.raw))
+    }
+
+    /// Makes an operator of this communicator that multiplies the rank's elements by a factor, whose bits these are, and sums.
+    fn premultiplied_sum(&self, dtype: DType, factor: u64) -> Result<u32, NcclError> {
+        // Little endian: NCCL reads as many of the first bytes as an element has.
+        let mut scalar = factor.to_le_bytes();
+        let mut op = 0;
+        // SAFETY: the pointers are to live values, of which the second is as long as the longest element; the communicator is alive.
+        let code = unsafe {
+            (self.nccl.functions.ncclRedOpCreatePreMulSum)(
+                &mut op,
+                scalar.as_mut_ptr().cast(),
+                data_type(dtype),
+                SCALAR_HOST_IMMEDIATE,
+                self.raw,
+            )
+        };
+        self.nccl.check("ncclRedOpCreatePreMulSum", code, self.raw).map(|()| op)
+    }
+
+    /// The same with an operator as NCCL numbers them.
+    fn enqueue_with(&self, call: &LibraryCall, op: u32, (from, to): (u64, u64), stream: CUstream) -> Result<(), NcclError> {
+        let LibraryCall { collective, dtype, count, root, .. } = *call;
         let [from, to] = [from, to].map(|address| std::ptr::without_provenance_mut::<c_void>(address as usize));
         let (count, bytes, dtype) = (count as usize, dtype.size() as usize, data_type(dtype));
         let (stream, functions) = (stream.cast(), &self.nccl.functions);
         // SAFETY: the addresses are device memory, which the host does not touch; communicator and stream are alive.
         let (what, code) = unsafe {
             match collective {
-                Collective::AllReduce => {
-                    ("ncclAllReduce", (functions.ncclAllReduce)(from, to, count, dtype, operator(op), self.raw, stream))
-                }
+                Collective::AllReduce => ("ncclAllReduce", (functions.ncclAllReduce)(from, to, count, dtype, op, self.raw, stream)),
                 Collective::AllGather => ("ncclAllGather", (functions.ncclAllGather)(from, to, count, dtype, self.raw, stream)),
                 Collective::ReduceScatter => {
-                    ("ncclReduceScatter", (functions.ncclReduceScatter)(from, to, count, dtype, operator(op), self.raw, stream))
+                    ("ncclReduceScatter", (functions.ncclReduceScatter)(from, to, count, dtype, op, self.raw, stream))
                 }
                 Collective::Broadcast => {
                     ("ncclBroadcast", (functions.ncclBroadcast)(from, to, count, dtype, root as c_int, self.raw, stream))
                 }
-                Collective::Reduce => {
-                    ("ncclReduce", (functions.ncclReduce)(from, to, count, dtype, operator(op), root as c_int, self.raw, stream))
-                }
+                Collective::Reduce => ("ncclReduce", (functions.ncclReduce)(from, to, count, dtype, op, root as c_int, self.raw, stream)),
                 Collective::AllToAll => return self.all_to_all((count, bytes, dtype), (from, to), stream),
             }
         };
@@ -334,8 +366,8 @@ fn data_type(dtype: DType) -> ncclDataType_t {
 
 fn operator(op: ReduceOp) -> u32 {
     match op {
-        // Collectives that copy take no operator.
-        ReduceOp::Sum | ReduceOp::Copy => sys::ncclRedOp_t::ncclSum as u32,
+        // Collectives that copy take no operator; of pre-multiplied sums each call has one of its own.
+        ReduceOp::Sum | ReduceOp::PremulSum | ReduceOp::Copy => sys::ncclRedOp_t::ncclSum as u32,
         ReduceOp::Min => sys::ncclRedOp_t::ncclMin as u32,
         ReduceOp::Max => sys::ncclRedOp_t::ncclMax as u32,
         ReduceOp::Avg => sys::ncclRedOp_t::ncclAvg as u32,

@@ -31,7 +31,7 @@ use super::{
     streams::{Head, Meeting, Rank, Running, Stream},
     trace::Trace,
 };
-use crate::collective::{Product, Shape as CallShape};
+use crate::collective::{Product, Shape as CallShape, premultiply};
 
 /// Thread instructions in a nanosecond of emulated time: 32 of full warps.
 const INSTRUCTIONS_IN_A_NANOSECOND: u64 = 1024;
@@ -517,7 +517,11 @@ impl<'a> Schedule<'a> {
                 return Err(Stopped::Disagreement(reason));
             }
             read.push((self.memory.resolve(*input, call.input.bytes, rank).map_err(|error| misuse(rank, error))?, call.input.bytes));
-            inputs.push(self.memory.read_seen(*input, call.input.bytes, rank).map_err(|error| misuse(rank, error))?);
+            let bytes = self.memory.read_seen(*input, call.input.bytes, rank).map_err(|error| misuse(rank, error))?;
+            inputs.push(match call.factor {
+                Some(factor) => premultiply(call.dtype, factor, &bytes),
+                None => bytes,
+            });
             outputs.push(*output);
         }
         let Some((collective, dtype, op, count, root)) = first else { return Ok(()) };

@@ -5,7 +5,10 @@ use std::cmp::Ordering;
 use serde::{Deserialize, Serialize};
 
 use super::{BufferSpec, MAX_WORLD, Region, Role};
-use crate::collective::{Collective, DType, ReduceOp, Shape};
+use crate::{
+    collective::{Collective, DType, Element, ReduceOp, Shape},
+    with_element,
+};
 
 /// What one rank passes to a collective.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -20,6 +23,9 @@ pub struct RankCall {
     pub count: u64,
     /// The root of a collective that has one; 0 otherwise.
     pub root: u32,
+    /// The bits of the element that this rank's input is multiplied by, its own on every rank: of [`ReduceOp::PremulSum`], and of no other.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub factor: Option<u64>,
     /// Where this rank's input is.
     pub input: Region,
     /// Where this rank's output goes. A call is in place if the smaller of the two is the rank's slot of the larger; of equal size, they
@@ -33,10 +39,10 @@ impl RankCall {
         Shape::new(self.collective, world, self.count).with_root(self.root)
     }
 
-    /// The same call as `rank` passes it, on the regions of rank 0 if `in_place` says so.
-    fn of_rank(&self, rank: u32, in_place: bool) -> RankCall {
+    /// The same call as `rank` passes it, on its slot of the larger region if `own_slots` says so.
+    fn of_rank(&self, rank: u32, own_slots: bool) -> RankCall {
         let mut call = self.clone();
-        if in_place {
+        if own_slots {
             let distance = u64::from(rank).saturating_mul(self.count).saturating_mul(self.dtype.size());
             let slot = match self.input.bytes.cmp(&self.output.bytes) {
                 Ordering::Less => &mut call.input,
@@ -58,6 +64,10 @@ pub struct Call {
     arguments: RankCall,
     world: u32,
     in_place: bool,
+    /// Whether the smaller region of each rank is its slot of the larger one: in place, and where only the input was taken elsewhere.
+    own_slots: bool,
+    /// Each rank's factor, where the operator has them.
+    factors: Vec<u64>,
 }
 
 /// Why a call was refused. Nothing was enqueued on any rank.
@@ -123,6 +133,20 @@ pub enum CallError {
         /// What was passed.
         op: ReduceOp,
         /// The operators it has.
+        allowed: String,
+    },
+    /// A factor that the operator does not have, or none where it has, or one that is no element.
+    #[error("rank {rank} passed factor = {got}: {op} of {dtype} has {allowed}")]
+    Factor {
+        /// The first rank of which that is so.
+        rank: usize,
+        /// What it passed.
+        got: String,
+        /// How elements are combined.
+        op: ReduceOp,
+        /// Type of the elements.
+        dtype: DType,
+        /// What it may be.
         allowed: String,
     },
     /// `count` elements, or a slot of so many for each rank, do not fit into 64 bits of bytes.
@@ -227,6 +251,14 @@ impl Call {
             return Err(CallError::Root { rank: 0, root, collective, world: calls.len(), allowed });
         }
         let size = dtype.size();
+        for (rank, call) in calls.iter().enumerate() {
+            let is_allowed = call.factor.map_or(op != ReduceOp::PremulSum, |bits| op == ReduceOp::PremulSum && bits >> (8 * size - 1) <= 1);
+            if !is_allowed {
+                let got = call.factor.map_or("none".into(), |bits| format!("{bits:#x}"));
+                let allowed = if op == ReduceOp::PremulSum { format!("the bits of one element, {size} bytes") } else { "none".into() };
+                return Err(CallError::Factor { rank, got, op, dtype, allowed });
+            }
+        }
         let overflow = CallError::Overflow { count, dtype, size };
         if count.checked_mul(size).and_then(|bytes| bytes.checked_mul(shape.slots().0.max(shape.slots().1))).is_none() {
             return Err(overflow);
@@ -267,7 +299,8 @@ impl Call {
                 });
             }
         }
-        Ok(Call { arguments: first.clone(), world: calls.len() as u32, in_place })
+        let factors = calls.iter().filter_map(|call| call.factor).collect();
+        Ok(Call { arguments: first.clone(), world: calls.len() as u32, in_place, own_slots: in_place, factors })
     }
 
     /// The call that every rank of a group makes whose rank 0 passes `first`: in place, each rank passes its slot.
@@ -280,7 +313,25 @@ impl Call {
         Call::agree(&calls, buffers)
     }
 
-    /// A call out of place with root 0, on buffers `input` and `output` that hold its regions and nothing else; and these buffers.
+    /// The same, each rank with a factor of its own, of which there is one for each rank.
+    ///
+    /// # Errors
+    /// As [`Call::agree`].
+    pub fn with_factors(first: &RankCall, factors: &[u64], buffers: &[BufferSpec]) -> Result<Call, CallError> {
+        let in_place = is_in_place(first);
+        let of_rank = |(rank, &factor)| RankCall { factor: Some(factor), ..first.of_rank(rank, in_place) };
+        let calls: Vec<RankCall> = (0..).zip(factors).map(of_rank).collect();
+        Call::agree(&calls, buffers)
+    }
+
+    /// What is left of a [`ReduceOp::PremulSum`] when every rank has its products in the region `products`: to sum them, out of place.
+    pub fn of_products(&self, products: Region) -> Call {
+        assert_eq!((self.op, products.bytes), (ReduceOp::PremulSum, self.bytes()), "products take the inputs' place");
+        let arguments = RankCall { op: ReduceOp::Sum, factor: None, input: products, ..self.arguments.clone() };
+        Call { arguments, world: self.world, in_place: false, own_slots: self.own_slots, factors: Vec::new() }
+    }
+
+    /// A call out of place with root 0, with factors of 1 where the operator has them, on buffers `input` and `output` that hold its regions and nothing else; and these buffers.
     ///
     /// # Errors
     /// As [`Call::agree`].
@@ -288,7 +339,8 @@ impl Call {
         let region = |name: &str, elements: u64| Region::new(name, 0, elements.saturating_mul(dtype.size()));
         let (input, output) = (region("input", shape.input()), region("output", shape.output()));
         let buffers = [&input, &output].map(|region| BufferSpec::new(region.buffer.clone(), region.bytes, Role::Data));
-        let first = RankCall { collective: shape.collective, dtype, op, count: shape.count, root: 0, input, output };
+        let factor = (op == ReduceOp::PremulSum).then(|| with_element!(dtype, T => T::narrow(T::from_i64(1)).bits()));
+        let first = RankCall { collective: shape.collective, dtype, op, count: shape.count, root: 0, factor, input, output };
         Ok((Call::of_all_ranks(&first, shape.world, &buffers)?, buffers))
     }
 
@@ -319,7 +371,7 @@ impl Call {
 
     /// What `rank` passes.
     pub fn of_rank(&self, rank: u32) -> RankCall {
-        self.arguments.of_rank(rank, self.in_place)
+        RankCall { factor: self.factors.get(rank as usize).copied(), ..self.arguments.of_rank(rank, self.own_slots) }
     }
 
     /// Where `rank`'s input is.
@@ -355,7 +407,7 @@ mod tests {
     }
 
     fn call(count: u64, input: Region, output: Region) -> RankCall {
-        RankCall { collective: Collective::AllReduce, dtype: DType::F32, op: ReduceOp::Sum, count, root: 0, input, output }
+        RankCall { collective: Collective::AllReduce, dtype: DType::F32, op: ReduceOp::Sum, count, root: 0, factor: None, input, output }
     }
 
     #[test]
@@ -434,7 +486,7 @@ mod tests {
         assert_eq!(error.to_string(), "op sum: all_gather has copy");
         let copy = RankCall { op: ReduceOp::Copy, ..slots(Collective::ReduceScatter, ("input", 0), ("output", 0)) };
         let error = Call::of_all_ranks(&copy, 2, &buffers()).unwrap_err();
-        assert_eq!(error.to_string(), "op copy: reduce_scatter has sum, min, max, avg, prod");
+        assert_eq!(error.to_string(), "op copy: reduce_scatter has sum, min, max, avg, prod, premul_sum");
     }
 
     #[test]
@@ -458,6 +510,30 @@ mod tests {
         let gather = RankCall { root: 1, ..slots(Collective::AllGather, ("input", 0), ("output", 0)) };
         let error = Call::of_all_ranks(&gather, 2, &buffers()).unwrap_err();
         assert_eq!(error.to_string(), "rank 0 passed root = 1: all_gather among 2 ranks has no root, which is 0");
+    }
+
+    #[test]
+    fn factors_are_elements_and_belong_to_one_operator() {
+        let sum = RankCall { dtype: DType::BF16, ..call(4, Region::new("input", 0, 8), Region::new("output", 0, 8)) };
+        let premultiplied = RankCall { op: ReduceOp::PremulSum, factor: Some(0x3f80), ..sum.clone() };
+        let agreed = Call::with_factors(&premultiplied, &[0x3f80, 0xbf00], &buffers()).unwrap();
+        assert_eq!([0, 1].map(|rank| agreed.of_rank(rank).factor), [Some(0x3f80), Some(0xbf00)]);
+        let error = Call::with_factors(&premultiplied, &[0x3f80, 0x1_0000], &buffers()).unwrap_err();
+        assert_eq!(error.to_string(), "rank 1 passed factor = 0x10000: premul_sum of bf16 has the bits of one element, 2 bytes");
+        let error = Call::of_all_ranks(&RankCall { factor: None, ..premultiplied }, 2, &buffers()).unwrap_err();
+        assert_eq!(error.to_string(), "rank 0 passed factor = none: premul_sum of bf16 has the bits of one element, 2 bytes");
+        let error = Call::of_all_ranks(&RankCall { factor: Some(1), ..sum }, 2, &buffers()).unwrap_err();
+        assert_eq!(error.to_string(), "rank 0 passed factor = 0x1: sum of bf16 has none");
+    }
+
+    /// If this fails, the sum of products takes them from where the inputs are, or brings it to where another rank's belongs.
+    #[test]
+    fn the_sum_of_products_goes_where_the_call_says() {
+        let scatter = slots(Collective::ReduceScatter, ("input", 8), ("input", 8));
+        let scatter = RankCall { op: ReduceOp::PremulSum, factor: Some(0), ..scatter };
+        let sum = Call::of_all_ranks(&scatter, 2, &buffers()).unwrap().of_products(Region::new("products", 8, 32));
+        assert_eq!((sum.op, sum.in_place(), sum.of_rank(1).factor), (ReduceOp::Sum, false, None));
+        assert_eq!((sum.input_of(1), sum.output_of(1)), (Region::new("products", 8, 32), Region::new("input", 24, 16)));
     }
 
     #[test]

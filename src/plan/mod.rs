@@ -244,9 +244,10 @@ impl fmt::Display for Op {
             Op::WaitValue { at, value } => write!(f, "wait until {at} is {value}"),
             Op::Nccl(NcclCall { call, windows }) => {
                 let windows = if *windows { ", windows" } else { "" };
-                let RankCall { collective, dtype, op, count, root, ref input, ref output } = *call;
+                let RankCall { collective, dtype, op, count, root, factor, ref input, ref output } = *call;
                 let root = if collective.has_root() { format!(" root {root}") } else { String::new() };
-                write!(f, "nccl {collective} {dtype} {op} {count}{root} {input} -> {output}{windows}")
+                let factor = factor.map(|bits| format!(" factor {bits:#x}")).unwrap_or_default();
+                write!(f, "nccl {collective} {dtype} {op} {count}{root}{factor} {input} -> {output}{windows}")
             }
             Op::Matmul(call) => write!(f, "{call}"),
             Op::Fork { stream, .. } => write!(f, "fork to side stream {stream}"),

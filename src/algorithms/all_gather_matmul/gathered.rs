@@ -40,6 +40,7 @@ impl Gathered {
             op: ReduceOp::Copy,
             count: product.a(),
             root: 0,
+            factor: None,
             input: a.clone(),
             output: into,
         };

@@ -115,6 +115,9 @@ impl Reader<'_> {
         if let Some(op) = ops.get_ref().iter().find(|op| !collective.operators().contains(op)) {
             return self.refuse(ops, format!("operator {op}: {collective} has none of that name"));
         }
+        if ops.get_ref().contains(&ReduceOp::PremulSum) {
+            return self.refuse(ops, format!("operator {}: a launch has no argument for a rank's factor", ReduceOp::PremulSum));
+        }
         if let Some(world) = worlds.get_ref().iter().find(|&&world| world == 0 || world as usize > MAX_WORLD) {
             return self.refuse(worlds, format!("world size {world}: a group has 1 to {MAX_WORLD} ranks"));
         }

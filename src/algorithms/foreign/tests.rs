@@ -54,7 +54,16 @@ fn refusal(text: &str) -> String {
 fn call(dtype: DType, op: ReduceOp, world: u32, count: u64) -> Call {
     let bytes = count * dtype.size();
     let region = |name: &str| Region::new(name, 0, bytes);
-    let call = RankCall { collective: Collective::AllReduce, dtype, op, count, root: 0, input: region("input"), output: region("output") };
+    let call = RankCall {
+        collective: Collective::AllReduce,
+        dtype,
+        op,
+        count,
+        root: 0,
+        factor: None,
+        input: region("input"),
+        output: region("output"),
+    };
     let buffers = ["input", "output"].map(|name| BufferSpec::new(name, bytes, Role::Data));
     Call::agree(&vec![call; world as usize], &buffers).unwrap()
 }
@@ -90,6 +99,7 @@ fn unknown_words_are_refused_where_they_stand() {
 #[case::name("\"mine\"", "\"mi:ne\"", "1:8: name `mi:ne`: 1 to 64 of a-z, 0-9 and _")]
 #[case::world("[2, 4]", "[2, 17]", "6:10: world size 17: a group has 1 to 16 ranks")]
 #[case::twice("[2, 4]", "[2, 2]", "6:10: worlds names one twice")]
+#[case::factor("ops = [", "ops = [\"premul_sum\", ", "5:7: operator premul_sum: a launch has no argument for a rank's factor")]
 #[case::pattern("mine_{dtype}_{op}", "mine_{dtype}", "3:9: one kernel `mine_{dtype}` for several of 4 combinations")]
 #[case::placeholder("mine_{dtype}_{op}", "mine_{type}_{op}", "3:9: kernel `mine_{type}_{op}`: only {dtype} and {op} are replaced")]
 #[case::buffer(

@@ -59,6 +59,7 @@ fn call(product: &Product, products: Region, c: &Region, world: u32) -> Result<C
         op: ReduceOp::Sum,
         count: product.c(1),
         root: 0,
+        factor: None,
         input: products,
         output: c.clone(),
     };

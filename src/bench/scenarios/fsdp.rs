@@ -265,7 +265,16 @@ impl<'a> Step<'a> {
     fn passed(&self, algorithm: &dyn Algorithm, input: &Region, output: &Region) -> RankCall {
         let collective = algorithm.collective();
         let op = if collective.operators().contains(&ReduceOp::Sum) { ReduceOp::Sum } else { ReduceOp::Copy };
-        RankCall { collective, dtype: self.of.dtype, op, count: self.of.shard(), root: 0, input: input.clone(), output: output.clone() }
+        RankCall {
+            collective,
+            dtype: self.of.dtype,
+            op,
+            count: self.of.shard(),
+            root: 0,
+            factor: None,
+            input: input.clone(),
+            output: output.clone(),
+        }
     }
 
     fn start(&mut self, side: usize, algorithm: &'static dyn Algorithm, input: Region, output: Region) -> Result<InFlight, String> {

@@ -19,9 +19,15 @@ fn shape(payload: &Payload, count: u64) -> Shape {
 
 /// The result that `reduce` gives, on all ranks.
 fn outputs<T: Element>(payload: &Payload, count: u64, reduce: impl Fn(u64, &[T]) -> T) -> Vec<Vec<u8>> {
+    outputs_of(ReduceOp::Sum, payload, count, reduce)
+}
+
+/// The same of what ranks contribute to this operator.
+fn outputs_of<T: Element>(op: ReduceOp, payload: &Payload, count: u64, reduce: impl Fn(u64, &[T]) -> T) -> Vec<Vec<u8>> {
+    let ranks = payload.contributions(op);
     let output: Vec<u8> = (0..count)
         .flat_map(|index| {
-            let inputs: Vec<T> = (0..payload.world).map(|rank| payload.element(rank, index)).collect();
+            let inputs: Vec<T> = ranks.iter().map(|rank| rank.element(index)).collect();
             reduce(index, &inputs).bits().to_le_bytes()[..size_of::<T>()].to_vec()
         })
         .collect();
@@ -44,16 +50,16 @@ fn conforming_reductions_pass(dtype: DType, op: ReduceOp, world: u32) {
         for transform in [Transform::None, Transform::Negate, Transform::Scale(2), Transform::Plus(5)] {
             let payload = Payload { transform, ..payload(class, dtype, world) };
             with_element!(dtype, T => {
-                let ordered = outputs::<T>(&payload, 400, |_, x| reduce_in_order(op, x));
+                let ordered = outputs_of::<T>(op, &payload, 400, |_, x| reduce_in_order(op, x));
                 assert_eq!(compare(&Contract::ORDERED, op, &payload, &shape(&payload, 400), &ordered), None, "{dtype} {op} {class} ordered");
                 assert_eq!(compare(&ROTATED, op, &payload, &shape(&payload, 400), &ordered), None, "{dtype} {op} {class} first rotation");
-                let rotated = outputs::<T>(&payload, 400, |index, x| {
+                let rotated = outputs_of::<T>(op, &payload, 400, |index, x| {
                     let mut x = x.to_vec();
                     x.rotate_left(index as usize % world as usize);
                     reduce_in_order(op, &x)
                 });
                 assert_eq!(compare(&ROTATED, op, &payload, &shape(&payload, 400), &rotated), None, "{dtype} {op} {class} rotated");
-                let per_hop = outputs::<T>(&payload, 400, |_, x| reduce_per_hop(op, x));
+                let per_hop = outputs_of::<T>(op, &payload, 400, |_, x| reduce_per_hop(op, x));
                 assert_eq!(compare(&NCCL_RING, op, &payload, &shape(&payload, 400), &per_hop), None, "{dtype} {op} {class} per hop");
             });
         }
@@ -94,6 +100,54 @@ fn rings_of_eight_bit_floats_in_f16_pass(
         let results = outputs::<E5M2>(&e5m2, 1000, |_, x| ring_in_f16(op, x));
         assert_eq!(compare(&NCCL_RING, op, &e5m2, &shape(&e5m2, 1000), &results), None, "e5m2 {class}");
     }
+}
+
+/// What a library may do that multiplies and adds at once, or each in its own type: a false alarm on it would make `peer_reference` worthless.
+#[rstest]
+fn rings_that_multiply_on_the_way_pass(#[values(2, 3, 8, 16)] world: u32) {
+    for class in InputClass::ALL {
+        let single = payload(class, DType::F32, world);
+        let fused = |index: u64, _: &[f32]| {
+            let operands = (0..world).map(|rank| (single.element::<f32>(rank, index), f32::of_bits(single.factor(rank))));
+            operands.fold(-0.0, |sum: f32, (x, factor)| x.mul_add(factor, sum))
+        };
+        let results = outputs(&single, 1000, fused);
+        assert_eq!(compare(&NCCL_RING, ReduceOp::PremulSum, &single, &shape(&single, 1000), &results), None, "f32 {class}");
+        let narrow = payload(class, DType::E4M3, world);
+        let in_f16 = |index: u64, _: &[E4M3]| {
+            let product = |rank| {
+                let factor = E4M3::of_bits(narrow.factor(rank)).to_f32();
+                E4M3::from_f32(half::f16::from_f32(narrow.element::<E4M3>(rank, index).to_f32() * factor).to_f32())
+            };
+            ring_in_f16(ReduceOp::Sum, &(0..world).map(product).collect::<Vec<_>>())
+        };
+        let results = outputs(&narrow, 1000, in_f16);
+        assert_eq!(compare(&NCCL_RING, ReduceOp::PremulSum, &narrow, &shape(&narrow, 1000), &results), None, "e4m3 {class}");
+    }
+}
+
+/// If this fails, a kernel that multiplies by a wrong factor, twice or not at all is told nothing, or something else.
+#[rstest]
+#[case::none(|x, _, _, _| x, "no rank has multiplied")]
+#[case::twice(|x, own, _, _| x * own * own, "every rank has multiplied twice")]
+#[case::another_s(|x, own, next, rank| x * if rank == 2 { next } else { own }, "rank 2 has rank 0's factor")]
+#[case::not_multiplied(|x, own, _, rank| if rank == 1 { x } else { x * own }, "rank 1 has not multiplied")]
+fn wrong_factors_are_named(
+    #[case] product: fn(f32, f32, f32, u32) -> f32,
+    #[case] explanation: &str,
+    #[values(InputClass::Tagged, InputClass::Natural)] class: InputClass,
+) {
+    let payload = payload(class, DType::F32, 3);
+    let factor = |rank: u32| f32::of_bits(payload.factor(rank % 3));
+    let results = outputs(&payload, 200, |_, x: &[f32]| {
+        let products: Vec<f32> = (0..3).zip(x).map(|(rank, &x)| product(x, factor(rank), factor(rank + 1), rank)).collect();
+        reduce_in_order(ReduceOp::Sum, &products)
+    });
+    let mismatch = compare(&Contract::ORDERED, ReduceOp::PremulSum, &payload, &shape(&payload, 200), &results).expect("wrong");
+    assert_eq!(mismatch.diagnosis[0].explanation, explanation);
+    let factors: Vec<&str> =
+        mismatch.samples[0].inputs.iter().filter_map(|input| input.split_once('*')).map(|(_, factor)| factor).collect();
+    assert_eq!(factors, [0, 1, 2].map(|rank| text(factor(rank))), "a report shows them");
 }
 
 /// PyTorch's conversions do not saturate: a kernel that rounds as they do is told so.
@@ -307,7 +361,7 @@ proptest! {
         let payload = payload(class, dtype, 5);
         let at = index * dtype.size() + bit / 8 % dtype.size();
         let (was_nan, is_nan, outputs) = with_element!(dtype, T => {
-            let mut outputs = outputs::<T>(&payload, 40, |_, x| reduce_in_order(op, x));
+            let mut outputs = outputs_of::<T>(op, &payload, 40, |_, x| reduce_in_order(op, x));
             let was_nan = read::<T>(&outputs[rank], index).is_nan();
             for (other, output) in outputs.iter_mut().enumerate() {
                 if everywhere || other == rank {

@@ -113,6 +113,25 @@ fn every_call_and_rank_has_its_own_payload() {
 }
 
 /// A rank that held zeros only could be left out of every sum.
+/// If this fails, a rank's factor could be left out, be another's, or be taken twice, and the numbers would be the same.
+#[test]
+fn factors_of_ranks_differ_and_tell_when_they_are_missing() {
+    for dtype in DType::ALL {
+        for class in [InputClass::Tagged, InputClass::Natural] {
+            let payload = payload(class, dtype, 4);
+            let factors: Vec<u64> = (0..4).map(|rank| payload.factor(rank)).collect();
+            assert!(factors.windows(2).all(|pair| pair[0] != pair[1]), "{dtype} {class}: {factors:x?}");
+            with_element!(dtype, T => for bits in factors {
+                let factor = T::of_bits(bits);
+                assert!(multiplied(factor, factor) != factor, "{dtype} {class}: {factor:?} is its own square");
+                assert!(!dtype.is_float() || factor.to_f64().abs() <= 1.0, "{dtype} {class}: {factor:?}");
+            });
+        }
+    }
+    let probe = payload(InputClass::Probe, DType::F32, 4);
+    assert!((1..4).all(|rank| probe.factor(rank) == probe.factor(0)), "the large pair would not cancel");
+}
+
 #[test]
 fn every_rank_tags_elements_of_every_type() {
     for (dtype, world) in DType::ALL.into_iter().flat_map(|dtype| [1, 2, 5, 8, 16].map(|world| (dtype, world))) {

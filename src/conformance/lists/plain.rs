@@ -9,21 +9,24 @@ use super::{
 };
 use crate::{
     algorithms::{self, Plain, plain},
-    collective::{Collective, DType, Shape},
+    collective::{Collective, DType, ReduceOp, Shape},
 };
 
 /// All ranks' elements together, of the larger of input and output.
 const MOST_ELEMENTS: u64 = 20_000;
 
 /// A peer that takes such memory, too.
-fn peer(collective: Collective, dtype: DType, choice: &mut Choice) -> Option<String> {
-    let mut able = peers(collective, dtype, collective.operators()[0]);
+fn peer(collective: Collective, (dtype, op): (DType, ReduceOp), choice: &mut Choice) -> Option<String> {
+    let mut able = peers(collective, dtype, op);
     able.retain(|name| algorithms::find(collective, name).is_ok_and(|peer| peer.takes_any_memory()));
     (!able.is_empty()).then(|| choice.of(&able).to_owned())
 }
 
 fn case(collective: Collective, (dtype, world, count): (DType, u32, u64), seed: u64, choice: &mut Choice) -> Case {
-    let mut case = Case { seed, ..Case::new(collective, plain::NAME, dtype, collective.operators()[0], world, count) };
+    // Of pre-multiplied sums, the products are what peers read.
+    let ops: Vec<ReduceOp> =
+        collective.operators().iter().copied().filter(|op| [ReduceOp::Sum, ReduceOp::PremulSum, ReduceOp::Copy].contains(op)).collect();
+    let mut case = Case { seed, ..Case::new(collective, plain::NAME, dtype, choice.of(&ops), world, count) };
     case.inputs = choice.of(&InputClass::ALL);
     vary(&mut case, choice);
     case
@@ -49,7 +52,7 @@ pub(super) fn merge(seed: u64) -> Vec<Case> {
             let counts: Vec<u64> = above.chain([0, choice.of(&boundaries), choice.of(&boundaries)]).collect();
             for &count in &counts {
                 let mut case = case(collective, (dtype, world, count), seed, &mut choice);
-                case.peer = if choice.one_in(2) { peer(collective, dtype, &mut choice) } else { None };
+                case.peer = if choice.one_in(2) { peer(collective, (dtype, case.op), &mut choice) } else { None };
                 cases.push(case);
             }
             let mut shot = |in_place| Shot {

@@ -10,11 +10,11 @@ use super::{
 };
 use crate::collective::{Collective, DType, ReduceOp};
 
-/// Every combination that is not common.
+/// Every combination that is not common, but for [pre-multiplied sums](premultiplied).
 fn reductions() -> impl Iterator<Item = (DType, ReduceOp)> {
     let is_common = |dtype, op| DType::COMMON.contains(&dtype) && ReduceOp::COMMON.contains(&op);
     let all = DType::ALL.into_iter().flat_map(|dtype| ReduceOp::ALL.map(|op| (dtype, op)));
-    all.filter(move |&(dtype, op)| !is_common(dtype, op))
+    all.filter(move |&(dtype, op)| !is_common(dtype, op) && op != ReduceOp::PremulSum)
 }
 
 /// The types that are not common, copied.

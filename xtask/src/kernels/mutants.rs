@@ -82,6 +82,8 @@ impl Described {
         let mut options = defines(self.build);
         options.push(if self.is_of_any() {
             "-DPASSMUSTER_ONLY(E)=E(any,Any,Any)".into()
+        } else if op == ReduceOp::PremulSum {
+            format!("-DPASSMUSTER_ONLY(E)=E({dtype},{})", dtype.name().to_uppercase())
         } else if op.reduces() {
             let (element, operator) = (dtype.name().to_uppercase(), capitalised(op.name()));
             format!("-DPASSMUSTER_ONLY(E)=E({dtype}_{op},{element},{operator})")

@@ -1,0 +1,110 @@
+//! Pre-multiplied sums: every rank multiplies its input by its factor, then an algorithm sums the products. See kernels/premul_sum/products.cu.
+//!
+//! Only this knows of factors: to the algorithm, it is a sum out of place. In place it is so too, for products lie apart: a rank that gets
+//! no result keeps its input.
+
+use std::sync::LazyLock;
+
+use super::{Algorithm, Auto, MAX_BLOCKS, Plain, THREADS, Target, all, blocks_for, entry, plain};
+use crate::{
+    collective::{Collective, DType, ReduceOp},
+    contract::Contract,
+    plan::{Arg, BufferSpec, Build, Call, Launch, Op, Plan, Region, Role},
+};
+
+/// An algorithm that sums products.
+struct PremulSum(&'static dyn Algorithm);
+
+/// The kernel that multiplies.
+pub const MODULE: &str = "premul_sum/products";
+
+/// The algorithm as it does calls with this operator: of pre-multiplied sums it gets the products, where it cannot multiply itself. NCCL can, and
+/// kernels from elsewhere do as they say.
+pub fn doing(algorithm: &'static dyn Algorithm, op: ReduceOp) -> &'static dyn Algorithm {
+    static ALL: LazyLock<Vec<PremulSum>> = LazyLock::new(|| {
+        let own = all().iter().chain(&Auto::ALL).copied().filter(|algorithm| !algorithm.is_peer());
+        own.filter(|algorithm| algorithm.collective().operators().contains(&ReduceOp::PremulSum)).map(PremulSum).collect()
+    });
+    // What is staged of them is not the input, but what comes of it.
+    static PLAIN: LazyLock<Vec<Plain>> = LazyLock::new(|| Plain::doing(ReduceOp::PremulSum));
+    if op != ReduceOp::PremulSum {
+        return algorithm;
+    }
+    if algorithm.name() == plain::NAME {
+        return PLAIN.iter().find(|plain| plain.collective() == algorithm.collective()).map_or(algorithm, |plain| plain);
+    }
+    let is_it = |of: &&PremulSum| (of.collective(), of.name()) == (algorithm.collective(), algorithm.name());
+    ALL.iter().find(is_it).map_or(algorithm, |of| of)
+}
+
+impl PremulSum {
+    /// Where a rank keeps its products: at the same distance from a pack's start as the input is.
+    fn products(&self, call: &Call) -> Region {
+        Region::new(format!("{}.products", self.name()), call.input.offset % 16, call.bytes())
+    }
+
+    /// What the algorithm is to do when all have multiplied.
+    fn sum(&self, call: &Call) -> Call {
+        call.of_products(self.products(call))
+    }
+}
+
+impl Algorithm for PremulSum {
+    fn collective(&self) -> Collective {
+        self.0.collective()
+    }
+
+    fn name(&self) -> &'static str {
+        self.0.name()
+    }
+
+    fn contract(&self, call: &Call) -> Contract {
+        self.0.contract(&self.sum(call))
+    }
+
+    fn supports(&self, call: &Call) -> Result<(), String> {
+        self.0.supports(&self.sum(call))
+    }
+
+    fn workspace(&self, dtype: DType, world: u32, bytes: u64) -> Vec<BufferSpec> {
+        let mut buffers = self.0.workspace(dtype, world, bytes);
+        buffers.push(BufferSpec::new(format!("{}.products", self.name()), bytes.saturating_add(16), Role::Data));
+        buffers
+    }
+
+    fn plan(&self, call: &Call, target: &Target) -> Plan {
+        let mut plan = self.0.plan(&self.sum(call), target);
+        for (rank, ops) in (0..).zip(&mut plan.ranks) {
+            ops.insert(0, multiply(&call.input_of(rank), self.products(call), call, rank));
+        }
+        Plan { name: format!("{} of products", plan.name), ..plan }
+    }
+
+    fn link_bytes(&self, call: &Call) -> Option<u64> {
+        self.0.link_bytes(&self.sum(call))
+    }
+
+    fn uses_multicast(&self) -> bool {
+        self.0.uses_multicast()
+    }
+
+    fn environment(&self) -> &'static [(&'static str, &'static str)] {
+        self.0.environment()
+    }
+}
+
+/// The launch by which a rank multiplies its input.
+fn multiply(input: &Region, products: Region, call: &Call, rank: u32) -> Op {
+    let factor = call.of_rank(rank).factor.expect("a call that all ranks agree on has their factors");
+    Op::Launch(Launch {
+        module: MODULE.into(),
+        entry: entry(MODULE, call.dtype, call.op),
+        // It waits for nobody: there is nothing that a checked build could delay.
+        build: Build::Release,
+        grid: blocks_for(input.bytes.div_ceil(16), MAX_BLOCKS),
+        block: THREADS,
+        dynamic_shared: 0,
+        waits_for_peers: false,
+        args: vec![Arg::Address(input.clone()), Arg::Address(products), Arg::U64(call.shape().input()), Arg::U64(factor)],
+    })
+}
