@@ -236,7 +236,7 @@ impl Half {
         }
     }
 
-    /// Whether three calls back to back of every rank, on small integers, go well in a schedule; what is wrong.
+    /// Whether three calls back to back of every rank, one eager and two in a graph, on small integers, go well in a schedule; what is wrong.
     fn run(self, algorithm: &dyn TensorParallel, product: &Product, plan: Plan, schedule: usize) -> Result<(), String> {
         let (world, said) = (plan.world(), |error: MachineError| error.to_string());
         let mut machine = Emulator::new(EmulatorOptions { profile: Profile::Hopper, ..EmulatorOptions::default() });
@@ -255,8 +255,10 @@ impl Half {
         };
         let (a, b) = (drawn(specs[0].whole(), 0)?, drawn(specs[1].whole(), 31)?);
         let plan = Arc::new(plan);
-        let calls = (0..3).map(|_| Step::Enqueue { group, stream: 0, plan: plan.clone() }).collect();
-        machine.run(&Script { steps: calls }, DEADLINE).map_err(said)?;
+        let capture = Step::Capture { graph: 0, group, plans: vec![plan.clone()] };
+        let replay = Step::Replay { graph: 0, stream: 0 };
+        let steps = vec![capture, Step::Enqueue { group, stream: 0, plan }, replay.clone(), replay];
+        machine.run(&Script { steps }, DEADLINE).map_err(said)?;
         for (rank, expected) in self.expected(product, world as u32, &a, &b).into_iter().enumerate() {
             if machine.read(group, rank, &specs[2].whole()).map_err(said)? != expected {
                 return Err(format!("rank {rank}'s C is wrong"));

@@ -1,5 +1,5 @@
-//! Products of matrices on real GPUs, plain, with the all-gather of A and with the reduce-scatter of C: small integers to the bit, random numbers to the bound of
-//! a sum, and the fused one to the bit of the plain one, whatever is late.
+//! Products of matrices on real GPUs, plain, with the all-gather of A and with the reduce-scatter of C: small integers to the bit, random numbers to
+//! the bound of a sum, and fused ones to the bit of the plain one, whatever is late.
 //!
 //! Without a GPU these are ignored, and their names say so. Ranks share one GPU, each with a part of its multiprocessors, where there are
 //! fewer GPUs than ranks.

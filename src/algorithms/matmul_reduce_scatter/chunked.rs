@@ -12,7 +12,7 @@ use crate::{
     plan::{BufferSpec, MatmulCall, Op, Operands, Plan},
 };
 
-/// [Parts](super::in_parts), each copied behind its product: one of the two streams multiplies while the other copies.
+/// In parts, each copied behind its product: one of the two streams multiplies while the other copies.
 pub struct Chunked;
 
 const NAME: &str = "chunked";

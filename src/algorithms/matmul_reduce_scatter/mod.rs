@@ -74,7 +74,7 @@ fn slots(name: &str, product: &Product, world: u32) -> BufferSpec {
 const READY: u64 = 0;
 const BROUGHT: u64 = 1;
 
-/// Streams of [`in_parts`], the plan's own the last of them: 2 to 1 + [`MAX_SIDES`](crate::plan::MAX_SIDES).
+/// Streams of [`in_parts`], the plan's own the last of them: at most 1 + [`MAX_SIDES`](crate::plan::MAX_SIDES).
 const LANES: usize = 2;
 
 /// Products of one rank's rows each, the peers' rows first, the own ones last; then `add`, which adds the own rows of all ranks' products.
