@@ -1,5 +1,5 @@
-//! Products of matrices on real GPUs, plain, with the all-gather of A and with the reduce-scatter of C: small integers to the bit, random numbers to the bound of
-//! a sum, and the fused one to the bit of the plain one, whatever is late.
+//! Products of matrices on real GPUs, plain, with the all-gather of A and with the reduce-scatter of C: small integers to the bit, random numbers to
+//! the bound of a sum, and fused ones to the bit of the plain one, whatever is late.
 //!
 //! Without a GPU these are ignored, and their names say so. Ranks share one GPU, each with a part of its multiprocessors, where there are
 //! fewer GPUs than ranks.
@@ -42,6 +42,7 @@ fn main() {
         trial("scattered_integers_are_exact_call_after_call", scattered::integers_are_exact_call_after_call),
         trial("scattered_fractions_keep_the_bound_of_a_sum", scattered::fractions_keep_the_bound_of_a_sum),
         trial("scattered_integers_are_exact_whoever_is_late", scattered::integers_are_exact_whoever_is_late),
+        trial("scatters_of_two_groups_at_once_keep_apart", scattered::two_groups_at_once_keep_apart),
         trial("fused_scatter_equals_plain_to_the_bit_whoever_is_late", scattered::fused_equals_plain_to_the_bit_whoever_is_late),
     ];
     libtest_mimic::run(&Arguments { test_threads: Some(1), ..Arguments::from_args() }, trials).exit();

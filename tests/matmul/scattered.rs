@@ -229,3 +229,22 @@ pub(super) fn fused_equals_plain_to_the_bit_whoever_is_late() {
         }
     }
 }
+
+/// If this fails, calls of two groups share words or memory.
+pub(super) fn two_groups_at_once_keep_apart() {
+    let mut machine = CudaMachine::open(CudaOptions::default()).unwrap();
+    for name in ["chunked", "fused"] {
+        let algorithm = matmul_reduce_scatter::find(name).unwrap();
+        let world = *worlds(&machine, algorithm).end();
+        let [first, second] =
+            [products()[1], products()[3]].map(|product| Scattered::open(&mut machine, algorithm, &product, world, Numbers::Integers));
+        let expected = [&first, &second].map(|scattered| scattered.refresh(&mut machine, 0, Numbers::Integers));
+        let calls = [(&first, 0), (&second, 1), (&second, 1), (&first, 0)];
+        let steps = calls.map(|(scattered, stream)| Step::Enqueue { group: scattered.group, stream, plan: scattered.plan.clone() });
+        first.run(&mut machine, steps.to_vec());
+        for (scattered, expected) in [&first, &second].into_iter().zip(expected) {
+            scattered.judge(&mut machine, Numbers::Integers, &expected, "beside another group");
+        }
+        machine.close_groups();
+    }
+}

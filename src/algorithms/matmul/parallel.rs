@@ -10,7 +10,7 @@ use crate::{
 ///
 /// They are no [`Collective`](crate::collective::Collective), whose calls have one input and one shape: no case ids name them. tests/matmul.rs holds them
 /// on GPUs against exact products and against each other, tests/forks.rs those of streams and library calls on the emulator, which
-/// knows neither TMA nor wgmma and refuses the plans of the others.
+/// knows neither TMA nor wgmma and refuses the plans of the others: of those that meet peers by words it has stand-ins.
 ///
 /// `blocks` are those that a rank may fill its device with, as many as that has multiprocessors.
 pub trait TensorParallel: Sync {

@@ -12,7 +12,7 @@ use crate::{
     plan::{BufferSpec, MatmulCall, Op, Operands, Plan},
 };
 
-/// [Parts](super::in_parts), each copied behind its product: one of the two streams multiplies while the other copies.
+/// In parts, each copied behind its product: one of the two streams multiplies while the other copies.
 pub struct Chunked;
 
 const NAME: &str = "chunked";
@@ -31,13 +31,13 @@ impl TensorParallel for Chunked {
     }
 
     fn workspace(&self, product: &Product, world: u32, _: u32) -> Vec<BufferSpec> {
-        vec![words(NAME, 2), slots(NAME, product, world), products(NAME, product, world, true), library_workspace(NAME, LANES)]
+        vec![words(NAME, 2), slots(NAME, product, world), products(NAME, product, world, true), library_workspace(NAME, LANES as u64)]
     }
 
     fn plan(&self, product: &Product, operands: &Operands, world: u32, _: u32) -> Plan {
         let products = products(NAME, product, world, true).whole();
         let slots = slots(NAME, product, world).whole();
-        let library = library_workspace(NAME, LANES).whole();
+        let library = library_workspace(NAME, LANES as u64).whole();
         let call = call(product, products.clone(), &operands.c, world).expect("it is supported");
         let multiply = |of: u32, lane: usize| {
             let operands = Operands { a: part(&operands.a, of, world), b: operands.b.clone(), c: part(&products, of, world) };

@@ -12,7 +12,7 @@ use crate::{
     plan::{BufferSpec, Operands, Plan},
 };
 
-/// [Parts](super::in_parts), whose tiles go to their owner's slot by TMA when they are made: nothing is copied, and links are busy while products are.
+/// In parts, whose tiles go to their owner's slot by TMA when they are made: nothing is copied, and links are busy while products are.
 ///
 /// Bit for bit what products of the same kernel come to that are added in rank order.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -75,31 +75,31 @@ fn slots(name: &str, product: &Product, world: u32) -> BufferSpec {
 const READY: u64 = 0;
 const BROUGHT: u64 = 1;
 
-/// Streams of [`in_parts`], of which this is the side.
-const LANES: u64 = 2;
-const SIDE: usize = 1;
+/// Streams of [`in_parts`], the plan's own the last of them: at most 1 + [`MAX_SIDES`](crate::plan::MAX_SIDES).
+const LANES: usize = 2;
 
 /// Products of one rank's rows each, the peers' rows first, the own ones last; then `add`, which adds the own rows of all ranks' products.
 ///
 /// - ready: peer's stream, in order -> the wait in `bring`. It has added what its slots held.
 /// - brought: what `bring` does, our word -> peer's wait. Its slot holds our product of its rows.
 ///
-/// Products alternate between the plan's stream and a side stream, so that the last blocks of one do not leave the device empty before the next. `bring`
-/// and `own` are asked for the lane's number.
+/// Products take turns on the lanes, so that the last blocks of one do not leave the device empty before the next. `bring` and `own` are asked for the
+/// lane's number.
 fn in_parts(name: &str, (rank, world): (u32, u32), bring: impl Fn(u32, usize) -> Vec<Op>, own: impl Fn(usize) -> Op, add: Op) -> Vec<Op> {
-    let mut lanes = [Vec::new(), Vec::new()];
+    let mut lanes = [const { Vec::new() }; LANES];
     for (n, peer) in peers(rank, world).enumerate() {
-        lanes[n % 2].extend(bring(peer, n % 2));
-        lanes[n % 2].push(tell(name, BROUGHT, rank, peer));
+        let lane = n % LANES;
+        lanes[lane].extend(bring(peer, lane));
+        lanes[lane].push(tell(name, BROUGHT, rank, peer));
     }
-    let last = (world - 1) as usize % 2;
+    let last = (world - 1) as usize % LANES;
     lanes[last].push(own(last));
-    // The side goes first, for a fork is enqueued before what goes on beside it.
-    let [side, beside] = lanes;
+    // The sides go first, for a fork is enqueued before what goes on beside it.
+    let [sides @ .., beside] = lanes;
+    let sides = (1..).zip(sides).filter(|(_, ops)| !ops.is_empty());
+    let (forks, joins): (Vec<Op>, Vec<Op>) = sides.map(|(stream, ops)| (Op::Fork { stream, ops }, Op::Join { stream })).unzip();
     let mut ops: Vec<Op> = announce(name, READY, rank, world).collect();
-    ops.push(Op::Fork { stream: SIDE, ops: side });
-    ops.extend(beside);
-    ops.push(Op::Join { stream: SIDE });
+    ops.extend(forks.into_iter().chain(beside).chain(joins));
     ops.extend(gather(name, BROUGHT, rank, world));
     ops.push(add);
     ops
