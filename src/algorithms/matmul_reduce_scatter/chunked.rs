@@ -12,7 +12,8 @@ use crate::{
     plan::{BufferSpec, MatmulCall, Op, Operands, Plan},
 };
 
-/// In parts, each copied behind its product: one of the two streams multiplies while the other copies.
+/// The peers' rows first, the own ones last, each part copied behind its product: one of the two streams multiplies while the other copies. The own rows
+/// of all ranks' products are added in rank order, in f32, and rounded once.
 pub struct Chunked;
 
 const NAME: &str = "chunked";

@@ -12,9 +12,10 @@ use crate::{
     plan::{BufferSpec, Operands, Plan},
 };
 
-/// In parts, whose tiles go to their owner's slot by TMA when they are made: nothing is copied, and links are busy while products are.
+/// The peers' rows first, the own ones last, in parts whose tiles go to their owner's slot by TMA when they are made: nothing is copied, and links are busy
+/// while products are. The own rows of all ranks' products are added in rank order, in f32, and rounded once.
 ///
-/// Bit for bit what products of the same kernel come to that are added in rank order.
+/// Bit for bit what products of the same kernel come to that are added so.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Fused {
     tile: Option<Tile>,

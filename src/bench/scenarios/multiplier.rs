@@ -18,11 +18,11 @@ use crate::{
 /// Who multiplies matrices that ranks have parts of.
 #[derive(Clone, Copy)]
 pub enum Multiplier {
-    /// cuBLASLt alone, on ranks that hold all of A's rows and need no more of C than their own: what nothing with that product can be faster than.
+    /// cuBLASLt alone, with all rows on every rank: what nothing that needs a collective besides can be faster than with that product.
     CublasLt,
     /// The kernel of the fused ones alone, on the same.
     Matmul,
-    /// Product and collective.
+    /// Product and collective, on ranks that have parts.
     Parallel(&'static dyn TensorParallel),
     /// A part of `all_gather_matmul/fused`.
     Control(Control),

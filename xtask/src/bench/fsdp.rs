@@ -37,7 +37,7 @@ Examples:
   cargo xtask bench fsdp --m 4096 --contenders matmul,sequential/push,overlap/push,overlap/copy_engine --trace fsdp.json")]
 pub(super) struct FsdpSteps {
     /// Layers, 1 to 128.
-    #[arg(long, default_value_t = 8, value_parser = clap::value_parser!(u32).range(1..=128))]
+    #[arg(long, default_value_t = 4, value_parser = clap::value_parser!(u32).range(1..=128))]
     layers: u32,
     /// Rows of each rank's activations: tokens.
     #[arg(long, value_delimiter = ',', default_values_t = [2048, 8192], value_parser = clap::value_parser!(u64).range(1..))]
