@@ -89,7 +89,7 @@ impl Multiplier {
         let rows = if gathers { Rows::OfRanks } else { Rows::Own };
         let promise = |Operands { a, b, c }| Promise::Product { product: whole, a: rows(a), b: Rows::Own(b), c };
         let promises = copies.into_iter().map(promise).collect();
-        Ok(Job { world, buffers, contents, plans, notes_products: false, promises })
+        Ok(Job { world, buffers, contents, plans, notes_products: false, promises, verdicts: None })
     }
 }
 
