@@ -6,8 +6,8 @@ use passmuster::{
     algorithms::{self, Algorithm, Target},
     bench::{
         Arm, Check, CollectiveWorkload, Contender, Estimate, Fsdp, FsdpWorkload, Held, How, Late, Launching, MatmulWorkload, Method,
-        Multiplier, Plot, Rendezvous, Scenario, Span, Summary, Timer, Timing, Workload, baseline, csv, link_limit, nccl_tests, page, plots,
-        sections, tables, trace,
+        Multiplier, Pipeline, PipelineWorkload, Plot, Rendezvous, Scenario, Span, Summary, Timer, Timing, Waits, Workload, baseline, csv,
+        link_limit, nccl_tests, page, plots, sections, tables, trace,
     },
     collective::{Collective, DType},
     conformance::{Status, report::Record},
@@ -97,6 +97,25 @@ fn every_contender_of_steps_can_be_checked_and_timed() {
     let odd = Workload::from(FsdpWorkload { layers: 1, dtype: DType::BF16, world: 3, m: 16, n: 32, k: 40 });
     let refused = timer.round(&Contender::Fsdp(Fsdp::PRODUCTS), &odd, &METHOD);
     assert!(matches!(&refused, Err(MachineError::NotSupported { reason }) if reason == "N = 32 does not divide by 3 ranks"), "{refused:?}");
+}
+
+/// If this fails, a pipeline races, deadlocks or has its hosts wait for something else.
+#[test]
+fn every_pipeline_can_be_checked_and_timed() {
+    let mut machine = Emulator::new(EmulatorOptions::default());
+    let mut timer = Timer::new(&mut machine, DEADLINE);
+    let of = Workload::from(PipelineWorkload { batches: 4, world: 3, bytes: 960 });
+    for pipeline in Pipeline::all() {
+        let (name, contender) = (pipeline.name(), Contender::Pipeline(pipeline));
+        let checked = timer.check(&contender, &of).unwrap_or_else(|error| panic!("{name}: {error}"));
+        assert_eq!(checked, ("integers, by the device, 4 batches".into(), None), "{name}");
+        let round = timer.round(&contender, &of, &METHOD).unwrap_or_else(|error| panic!("{name}: {error}"));
+        assert_eq!((round.graph.len(), round.eager.len()), (0, 2), "{name}: what hosts are told is in no graph");
+        let hosts = round.hosts.unwrap();
+        // Two samples of four batches on three ranks.
+        assert_eq!((hosts.blocked.len(), hosts.looked), (2, 24), "{name}");
+        assert!(hosts.not_there > 0 && hosts.blocked.iter().all(|&blocked| blocked > 0.0), "{name}: {hosts:?}");
+    }
 }
 
 #[test]
@@ -312,6 +331,24 @@ fn steps_are_held_against_their_own_sequence_and_the_peers_best() {
     }
     let lines = csv(&record.cases);
     assert!(lines.lines().nth(1).unwrap().starts_with("fsdp,bf16,,8,,2048,8192,8192,8,matmul,graph,pass,"), "{lines}");
+}
+
+#[test]
+fn hosts_that_wait_at_the_end_are_held_against_those_that_wait_for_each_batch() {
+    let shape = Workload::from(PipelineWorkload { batches: 16, world: 8, bytes: 16 << 20 });
+    let mut timings = made_up_products(shape, &[("blocking/push", 900.0), ("deferred/push", 600.0)]);
+    for (timing, blocked) in timings.iter_mut().zip([850.0, 40.0]) {
+        timing.microseconds = None;
+        timing.waits = Some(Waits { blocked: Summary::of(&[vec![blocked]]).unwrap(), looked: 1280, not_there: 17 });
+    }
+    timings.push(Timing { status: Status::NotSupported, ..Timing::new("blocking/nccl_send_recv", shape, METHOD) });
+    insta::assert_snapshot!(text_of(&timings, None));
+    let record = record_of(timings);
+    assert!(page(&record, None, &[]).contains("not there when looked for"));
+    let schema = include_str!("../docs/record-schema.md");
+    for (field, _) in serde_json::to_value(&record.cases[0]).unwrap().as_object().unwrap() {
+        assert!(schema.contains(&format!("| `cases[].{field}` |")), "docs/record-schema.md does not say what `{field}` is");
+    }
 }
 
 #[test]

@@ -271,7 +271,7 @@ fn a_seed_is_a_run() {
     let observed = |machine: &mut Emulator| {
         let (group, plan) = set_up(machine, "two_shot", 3, None);
         let delay = Step::Delay { rank: 1, microseconds: 3 };
-        let Run { marks, waived } =
+        let Run { marks, waived, .. } =
             run(machine, vec![Step::Mark, enqueue(group, 0, &plan), delay, enqueue(group, 0, &plan), Step::Mark]).unwrap();
         let outputs: Vec<Vec<u8>> = (0..3).map(|rank| output(machine, group, rank)).collect();
         machine.close_groups();

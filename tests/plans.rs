@@ -252,7 +252,8 @@ proptest! {
             match op {
                 Op::Copy { from, to, .. } => prop_assert_eq!(from.bytes, to.bytes, "{}", op),
                 Op::WriteValue { to: word, .. } | Op::WaitValue { at: word, .. } => prop_assert_eq!((word.bytes, word.offset % 4), (4, 0), "{}", op),
-                Op::Launch(_) | Op::Fill { .. } | Op::Nccl(_) | Op::Matmul(_) | Op::Fork { .. } | Op::Join { .. } | Op::Mark => {}
+                Op::Launch(_) | Op::Fill { .. } | Op::Nccl(_) | Op::Matmul(_) => {}
+                Op::Fork { .. } | Op::Join { .. } | Op::Fetch { .. } | Op::Mark => {}
             }
         }
         let library = Library::default();

@@ -3,7 +3,7 @@
 use super::{
     MatmulWorkload, Scenario, Torch, Workload,
     job::Job,
-    scenarios::{Arm, Fsdp, How, Multiplier},
+    scenarios::{Arm, Fsdp, How, Multiplier, Pipeline},
 };
 use crate::{
     algorithms::{self, Algorithm, Target},
@@ -25,6 +25,8 @@ pub enum Contender {
     Arm(Arm),
     /// A training step of sharded layers.
     Fsdp(Fsdp),
+    /// Batches that are exchanged.
+    Pipeline(Pipeline),
     /// PyTorch's.
     Torch(Torch),
 }
@@ -83,6 +85,7 @@ impl Contender {
             Workload::Collective(of) => algorithms::find(of.collective, name).map(Contender::Algorithm),
             Workload::Matmul(of) => of.contender(name),
             Workload::Fsdp(_) => name.parse().map(Contender::Fsdp),
+            Workload::Pipeline(_) => name.parse().map(Contender::Pipeline),
         }
     }
 
@@ -93,6 +96,7 @@ impl Contender {
             Contender::Multiplier(multiplier) => multiplier.name().into(),
             Contender::Arm(arm) => arm.name(),
             Contender::Fsdp(step) => step.name(),
+            Contender::Pipeline(pipeline) => pipeline.name(),
             Contender::Torch(torch) => torch.name().into(),
         }
     }
@@ -104,6 +108,7 @@ impl Contender {
             Contender::Multiplier(multiplier) => Place::Machine(multiplier.environment()),
             Contender::Arm(arm) => Place::Machine(arm.environment()),
             Contender::Fsdp(step) => Place::Machine(step.environment()),
+            Contender::Pipeline(pipeline) => Place::Machine(pipeline.environment()),
             Contender::Torch(_) => Place::Python(workload.world()),
         }
     }
@@ -132,6 +137,7 @@ impl Contender {
             (Contender::Multiplier(multiplier), Workload::Matmul(of)) => multiplier.job(of, copies, devices),
             (Contender::Arm(arm), Workload::Matmul(of)) => arm.job(of, copies, devices),
             (Contender::Fsdp(step), Workload::Fsdp(of)) => step.job(of, devices),
+            (Contender::Pipeline(pipeline), Workload::Pipeline(of)) => pipeline.job(of, devices),
             (Contender::Torch(torch), _) => Err(format!("{} runs in Python", torch.name())),
             _ => return Err(MachineError::Invalid { reason: format!("{} is no contender for {}", self.name(), workload.title()) }),
         };

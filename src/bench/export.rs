@@ -72,6 +72,7 @@ fn line(timing: &Timing, launching: Launching, times: Option<&Summary>) -> [Stri
     let (op, [bytes, m, n, k, layers]) = match workload {
         Workload::Collective(of) => (of.op.to_string(), [Some(of.bytes), None, None, None, None]),
         Workload::Matmul(of) => (String::new(), [Some(of.gathered).filter(|&bytes| bytes > 0), Some(of.m), Some(of.n), Some(of.k), None]),
+        Workload::Pipeline(of) => (String::new(), [Some(of.bytes), None, None, None, None]),
         Workload::Fsdp(of) => (String::new(), [None, Some(of.m), Some(of.n), Some(of.k), Some(of.layers.into())]),
     };
     let [bytes, m, n, k, layers] = [bytes, m, n, k, layers].map(|extent| extent.map(|extent| extent.to_string()).unwrap_or_default());

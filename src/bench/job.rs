@@ -1,6 +1,6 @@
 //! Jobs: what a machine is given to time, whatever the scenario.
 
-use super::CollectiveWorkload;
+use super::{CollectiveWorkload, verdicts::Verdicts};
 use crate::{
     algorithms::{Algorithm, Target},
     collective::{DType, Product},
@@ -22,6 +22,8 @@ pub(super) struct Job {
     pub notes_products: bool,
     /// What a call of each copy leaves, as far as that is judged here. That of collectives is judged by conformance.
     pub promises: Vec<Promise>,
+    /// What hosts are told while the plans are carried out, which are then parts of one call; inputs are integers, also where it is timed.
+    pub verdicts: Option<Verdicts>,
 }
 
 /// What a region holds on every rank.
@@ -143,7 +145,7 @@ impl Job {
         let contents = vec![Content::Byte(buffers[0].whole(), SOME_NUMBER)];
         buffers.extend(algorithm.workspace(dtype, world, calls[0].bytes()));
         let plans = calls.iter().map(|call| algorithm.plan(call, target)).collect();
-        Ok(Job { world, buffers, contents, plans, notes_products: false, promises: Vec::new() })
+        Ok(Job { world, buffers, contents, plans, notes_products: false, promises: Vec::new(), verdicts: None })
     }
 
     /// The plan by which all contents are written.
@@ -189,7 +191,15 @@ mod tests {
     fn drawn(numbers: Numbers) -> Vec<Vec<f64>> {
         let buffer = copied("a", 8192, 1);
         let contents = vec![Content::Numbers(vec![buffer.whole()], DType::BF16)];
-        let job = Job { world: 2, buffers: vec![buffer.clone()], contents, plans: Vec::new(), notes_products: false, promises: Vec::new() };
+        let job = Job {
+            world: 2,
+            buffers: vec![buffer.clone()],
+            contents,
+            plans: Vec::new(),
+            notes_products: false,
+            promises: Vec::new(),
+            verdicts: None,
+        };
         let mut machine = Emulator::new(EmulatorOptions::default());
         let group = machine.open_group(2, &job.buffers).unwrap();
         let fill = Step::Enqueue { group, stream: 0, plan: Arc::new(job.fill(numbers)) };

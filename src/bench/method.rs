@@ -18,10 +18,11 @@ use super::{
     held,
     job::{Job, Numbers},
     notes::{Noted, Span},
+    verdicts::{Hosts, Verdicts},
 };
 use crate::{
     algorithms::{Holders, gate},
-    machine::{Condition, Machine, MachineError},
+    machine::{Condition, Machine, MachineError, Run},
     plan::{Arg, BufferSpec, Build, Launch, Op, Plan, Role, Script, Step},
 };
 
@@ -130,6 +131,9 @@ pub struct Round {
     /// How often the hosts of all ranks met for the contender since its buffers were opened for the workload, that included.
     #[serde(default)]
     pub rendezvous: u64,
+    /// How hosts came to what they waited for, where they did.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub hosts: Option<Hosts>,
 }
 
 /// Times contenders by turns on one machine. What it opened for a workload stays open until it is asked for another.
@@ -151,6 +155,7 @@ struct Prepared {
     flush: Option<Arc<Plan>>,
     /// How often ranks have met for it.
     rendezvous: u64,
+    verdicts: Option<Verdicts>,
 }
 
 impl<'m> Timer<'m> {
@@ -179,25 +184,35 @@ impl<'m> Timer<'m> {
         let name = self.prepare(contender, workload, method)?;
         let prepared = self.prepared.get_mut(&name).expect("prepared above");
         let met = self.machine.rendezvous();
-        let marks = self.machine.run(&prepared.in_graph(method), self.deadline)?.marks;
+        // What hosts are told is in no graph.
+        let marks = match prepared.verdicts {
+            Some(_) => Vec::new(),
+            None => self.machine.run(&prepared.in_graph(method), self.deadline)?.marks,
+        };
         // Every other interval lies between two samples.
         let graph = marks.iter().step_by(2).map(|ranks| a_call(ranks, method)).collect();
         let conditions = self.machine.conditions();
         let (mut eager, mut products) = (Vec::new(), Vec::new());
+        let mut hosts = prepared.verdicts.map(|_| Hosts::default());
         for sample in 0..method.warm_up + method.replays {
             if let Some(flush) = &prepared.flush {
                 let flush = Step::Enqueue { group: prepared.group, stream: 0, plan: flush.clone() };
                 self.machine.run(&Script { steps: vec![flush] }, self.deadline)?;
             }
-            let marks = self.machine.run(&prepared.eagerly(), self.deadline)?.marks;
+            let Run { marks, fetched, .. } = self.machine.run(&prepared.eagerly(), self.deadline)?;
+            if let Some(wrong) = prepared.verdicts.and_then(|verdicts| verdicts.wrong(&fetched)) {
+                // It was right when it was looked at, before anything was timed.
+                return Err(MachineError::Finding { findings: vec![wrong] });
+            }
             if sample >= method.warm_up {
+                hosts.iter_mut().for_each(|hosts| hosts.add(&fetched));
                 let (calls, within) = prepared.eager_times(&marks, workload.world() as usize);
                 eager.push(a_call(&calls, method));
                 products.extend(within.map(|within| a_call(&within, method)));
             }
         }
         prepared.rendezvous += self.machine.rendezvous() - met;
-        Ok(Round { graph, eager, products, conditions, rendezvous: prepared.rendezvous })
+        Ok(Round { graph, eager, products, conditions, rendezvous: prepared.rendezvous, hosts })
     }
 
     /// Whether a contender's results are right, on integers, called eagerly and from a graph: what was looked at, and what is wrong.
@@ -207,13 +222,20 @@ impl<'m> Timer<'m> {
     pub fn check(&mut self, contender: &Contender, workload: &Workload) -> Result<(String, Option<String>), MachineError> {
         self.close();
         let devices = Devices::of(self.machine, workload.world());
-        let Job { world, buffers, plans, promises, .. } = &contender.job(workload, 1, &devices)?;
-        let contents = Arc::new(contender.job(workload, 1, &devices)?.fill(Numbers::Integers));
+        let job = contender.job(workload, 1, &devices)?;
+        let contents = Arc::new(job.fill(Numbers::Integers));
+        let Job { world, buffers, plans, promises, verdicts, .. } = &job;
         let group = self.machine.open_group(*world as usize, buffers)?;
         let plans: Vec<Arc<Plan>> = plans.iter().cloned().map(Arc::new).collect();
         let enqueue = |plan: &Arc<Plan>| Step::Enqueue { group, stream: 0, plan: plan.clone() };
         let eager: Vec<Step> = plans.iter().map(enqueue).collect();
         let graph = vec![Step::Capture { graph: 0, group, plans: plans.clone() }, Step::Replay { graph: 0, stream: 0 }];
+        if let Some(verdicts) = verdicts {
+            self.machine.run(&Script { steps: vec![enqueue(&contents)] }, self.deadline)?;
+            let fetched = self.machine.run(&Script { steps: verdicts.steps(group, &plans) }, self.deadline)?.fetched;
+            let looked = format!("integers, by the device, {} batches", plans.len());
+            return Ok((looked, verdicts.wrong(&fetched)));
+        }
         let mut elements = 0;
         for (launching, steps) in [("eager", eager), ("in a graph", graph)] {
             self.machine.run(&Script { steps: vec![enqueue(&contents)] }, self.deadline)?;
@@ -276,7 +298,8 @@ impl<'m> Timer<'m> {
             return Err(MachineError::Invalid { reason });
         }
         let mut job = contender.job(workload, method.copies.clamp(1, method.calls), &Devices::of(self.machine, world))?;
-        let contents = job.fill(Numbers::Normal);
+        let contents = job.fill(if job.verdicts.is_some() { Numbers::Integers } else { Numbers::Normal });
+        let verdicts = job.verdicts;
         let (words, gate) = gate(world);
         job.buffers.push(words);
         let flush = (method.flush > 0).then(|| {
@@ -295,7 +318,8 @@ impl<'m> Timer<'m> {
         let product = |op: &Op| job.notes_products && matches!(op, Op::Matmul(_));
         let noted: Vec<Arc<Noted>> = job.plans.iter().map(|plan| Arc::new(Noted::new(plan, product))).collect();
         let plans: Vec<Arc<Plan>> = job.plans.into_iter().map(Arc::new).collect();
-        let calls = method.calls as usize;
+        // Plans with verdicts are one call together.
+        let calls = if verdicts.is_some() { plans.len() } else { method.calls as usize };
         let prepared = Prepared {
             group,
             plans: plans.iter().cycle().take(calls).cloned().collect(),
@@ -303,6 +327,7 @@ impl<'m> Timer<'m> {
             gate: Arc::new(gate),
             flush,
             rendezvous: self.machine.rendezvous() - met,
+            verdicts,
         };
         self.prepared.insert(name.clone(), prepared);
         Ok(name)
@@ -324,6 +349,11 @@ impl Prepared {
 
     fn eagerly(&self) -> Script {
         let mut steps = vec![Step::Mark];
+        if let Some(verdicts) = self.verdicts {
+            steps.extend(verdicts.steps(self.group, &self.plans));
+            steps.push(Step::Mark);
+            return Script { steps };
+        }
         steps.extend(self.noted.iter().map(|noted| Step::Enqueue { group: self.group, stream: 0, plan: noted.plan.clone() }));
         steps.push(Step::Mark);
         Script { steps }

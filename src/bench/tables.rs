@@ -139,6 +139,7 @@ impl<'a> Section<'a> {
             Workload::Collective(_) => self.times(launching, hidden).into_iter().collect(),
             Workload::Matmul(of) => self.of_products(&of, launching),
             Workload::Fsdp(_) => self.of_steps(launching).into_iter().collect(),
+            Workload::Pipeline(_) => self.of_pipelines(launching).into_iter().collect(),
         };
         let mut tables: Vec<Table> = Launching::ALL.into_iter().flat_map(of_launching).collect();
         if let Workload::Collective(_) = self.workload {
@@ -211,9 +212,14 @@ pub(super) fn time_of(timing: &Timing, launching: Launching) -> String {
 
 /// A time with its noise: the farther end of the interval.
 fn time(timing: &Timing, times: &Summary) -> String {
+    format!("{}{}", with_noise(times), if timing.status.is_finding() { format!(" {}", no_time(timing)) } else { String::new() })
+}
+
+/// A figure, and the farther end of its interval.
+pub(super) fn with_noise(times: &Summary) -> String {
     let Estimate { value, interval } = times.estimate();
     let noise = interval.map(|(low, high)| format!(" ±{:.2}", (high - value).max(value - low))).unwrap_or_default();
-    format!("{value:.2}{noise}{}", if timing.status.is_finding() { format!(" {}", no_time(timing)) } else { String::new() })
+    format!("{value:.2}{noise}")
 }
 
 /// Why there is no time, in a word.

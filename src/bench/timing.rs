@@ -36,6 +36,9 @@ pub struct Timing {
     /// How often ranks met; of training steps.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub rendezvous: Option<Rendezvous>,
+    /// How hosts came to what they waited for; of pipelines.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub waits: Option<Waits>,
     /// GB/s at the median in a graph, as nccl-tests defines them; of collectives.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub algbw_busbw: Option<(f64, f64)>,
@@ -67,6 +70,7 @@ pub fn side(workload: &Workload, contender: &str) -> Side {
     let part = match workload {
         Workload::Collective(_) => false,
         Workload::Matmul(of) => of.is_part(contender),
+        Workload::Pipeline(_) => false,
         Workload::Fsdp(_) => contender == Fsdp::PRODUCTS.name(),
     };
     match (part, peer) {
@@ -92,6 +96,17 @@ pub struct Rendezvous {
     pub met: u64,
     /// Steps that were taken on what that gave.
     pub steps: u64,
+}
+
+/// How hosts came to what they waited for.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Waits {
+    /// Microseconds for which the host of a rank waited in one call, all its waits together: of the rank whose host waited longest.
+    pub blocked: Summary,
+    /// How often a host looked for something before it waited, in all rounds.
+    pub looked: u64,
+    /// How often it was not there yet.
+    pub not_there: u64,
 }
 
 /// What was judged in the same run as the times were taken.
@@ -147,6 +162,7 @@ impl Timing {
             products: None,
             held: None,
             rendezvous: None,
+            waits: None,
             algbw_busbw: None,
             wire: None,
             check: None,

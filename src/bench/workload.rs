@@ -15,6 +15,8 @@ pub enum Workload {
     Matmul(MatmulWorkload),
     /// A training step of sharded layers. Its size is the rows of each rank's activations.
     Fsdp(FsdpWorkload),
+    /// Batches that are exchanged. Its size is in bytes, of one of them.
+    Pipeline(PipelineWorkload),
 }
 
 /// A call of a collective.
@@ -69,6 +71,17 @@ pub struct FsdpWorkload {
     pub k: u64,
 }
 
+/// All-to-alls of several batches of bf16, of each of which hosts are told.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
+pub struct PipelineWorkload {
+    /// Batches.
+    pub batches: u32,
+    /// Ranks.
+    pub world: u32,
+    /// Bytes of each rank's input of a batch.
+    pub bytes: u64,
+}
+
 /// What the collective has to do with the product.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
@@ -103,6 +116,12 @@ impl From<FsdpWorkload> for Workload {
     }
 }
 
+impl From<PipelineWorkload> for Workload {
+    fn from(workload: PipelineWorkload) -> Workload {
+        Workload::Pipeline(workload)
+    }
+}
+
 impl Workload {
     /// Ranks.
     pub const fn world(&self) -> u32 {
@@ -110,6 +129,7 @@ impl Workload {
             Workload::Collective(of) => of.world,
             Workload::Matmul(of) => of.world,
             Workload::Fsdp(of) => of.world,
+            Workload::Pipeline(of) => of.world,
         }
     }
 
@@ -119,6 +139,7 @@ impl Workload {
             Workload::Collective(of) => of.dtype,
             Workload::Matmul(of) => of.dtype,
             Workload::Fsdp(of) => of.dtype,
+            Workload::Pipeline(_) => DType::BF16,
         }
     }
 
@@ -128,6 +149,7 @@ impl Workload {
             Workload::Collective(of) => of.bytes,
             Workload::Matmul(of) => of.size(),
             Workload::Fsdp(of) => of.m,
+            Workload::Pipeline(of) => of.bytes,
         }
     }
 
@@ -138,6 +160,7 @@ impl Workload {
             Workload::Matmul(of) if of.scenario.is_parallel() => Workload::Matmul(MatmulWorkload { m: size, ..of }),
             Workload::Matmul(of) => Workload::Matmul(MatmulWorkload { gathered: size, ..of }),
             Workload::Fsdp(of) => Workload::Fsdp(FsdpWorkload { m: size, ..of }),
+            Workload::Pipeline(of) => Workload::Pipeline(PipelineWorkload { bytes: size, ..of }),
         }
     }
 
@@ -145,7 +168,7 @@ impl Workload {
     pub const fn collective(&self) -> Option<CollectiveWorkload> {
         match self {
             Workload::Collective(of) => Some(*of),
-            Workload::Matmul(_) | Workload::Fsdp(_) => None,
+            Workload::Matmul(_) | Workload::Fsdp(_) | Workload::Pipeline(_) => None,
         }
     }
 
@@ -155,6 +178,7 @@ impl Workload {
             Workload::Collective(of) => of.collective.name(),
             Workload::Matmul(of) => of.scenario.name(),
             Workload::Fsdp(_) => "fsdp",
+            Workload::Pipeline(_) => "all_to_all_async",
         }
     }
 
@@ -173,6 +197,7 @@ impl Workload {
             Workload::Fsdp(FsdpWorkload { layers, dtype, world, n, k, .. }) => {
                 format!("{subject} {dtype} layers={layers} N={n} K={k}, w={world}")
             }
+            Workload::Pipeline(of) => format!("{subject} {} batches={}, w={}", self.dtype(), of.batches, of.world),
         }
     }
 
@@ -184,6 +209,7 @@ impl Workload {
             Workload::Matmul(MatmulWorkload { scenario, n, k, .. }) if scenario.is_parallel() => format!("{subject}-n{n}-k{k}-w{world}"),
             Workload::Matmul(MatmulWorkload { n, k, m, .. }) => format!("{subject}-m{m}-n{n}-k{k}-w{world}"),
             Workload::Fsdp(FsdpWorkload { layers, n, k, .. }) => format!("{subject}-l{layers}-n{n}-k{k}-w{world}"),
+            Workload::Pipeline(PipelineWorkload { batches, .. }) => format!("{subject}-b{batches}-w{world}"),
         }
     }
 
@@ -205,12 +231,13 @@ impl Workload {
             Workload::Matmul(MatmulWorkload { scenario: Scenario::MatmulReduceScatter, .. }) => "M: rows of A, which every rank has all of",
             Workload::Matmul(_) => "bytes that each rank gives to the gather",
             Workload::Fsdp(_) => "M: rows of each rank's activations",
+            Workload::Pipeline(_) => "bytes of each rank's input of a batch",
         }
     }
 
     const fn is_sized_in_rows(&self) -> bool {
         match self {
-            Workload::Collective(_) => false,
+            Workload::Collective(_) | Workload::Pipeline(_) => false,
             Workload::Matmul(of) => of.scenario.is_parallel(),
             Workload::Fsdp(_) => true,
         }
@@ -219,7 +246,7 @@ impl Workload {
     /// Floating-point operations of each rank over the time, in TFLOP/s; of collectives none.
     pub fn teraflops(&self, microseconds: f64) -> Option<f64> {
         match self {
-            Workload::Collective(_) => None,
+            Workload::Collective(_) | Workload::Pipeline(_) => None,
             Workload::Matmul(of) => Some(of.teraflops(microseconds)),
             Workload::Fsdp(of) => {
                 Some(of.products().map(|product| product.flop(1)).iter().sum::<f64>() * f64::from(of.layers) / microseconds / 1e6)
@@ -235,6 +262,7 @@ impl Workload {
                 (m * k + n * k + m * n) * dtype.size() + u64::from(*world) * gathered
             }
             Workload::Fsdp(FsdpWorkload { layers, dtype, n, k, m, .. }) => u64::from(*layers) * (m * k + n * k + m * n) * dtype.size(),
+            Workload::Pipeline(of) => u64::from(of.batches) * of.bytes,
         }
     }
 }
@@ -319,6 +347,14 @@ impl FsdpWorkload {
     /// Elements of a rank's part of a weight.
     pub const fn shard(&self) -> u64 {
         self.n / self.world as u64 * self.k
+    }
+}
+
+impl PipelineWorkload {
+    /// Elements of a slot, as [`CollectiveWorkload::shape`] has them.
+    pub fn slot(&self) -> u64 {
+        let PipelineWorkload { world, bytes, .. } = *self;
+        CollectiveWorkload { collective: Collective::AllToAll, dtype: DType::BF16, op: ReduceOp::Copy, world, bytes }.shape().count
     }
 }
 

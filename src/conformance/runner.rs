@@ -142,6 +142,7 @@ pub fn describe(case: &Case, waiting_blocks: u32) -> Result<String, String> {
             Step::Replay { graph, .. } => writeln!(text, "launch graph {graph}"),
             Step::Delay { rank, microseconds } => writeln!(text, "rank {rank} sleeps {microseconds} us"),
             Step::Leave { rank } => writeln!(text, "rank {rank} leaves"),
+            Step::Await { fetch } => writeln!(text, "await fetch {fetch}"),
             Step::Mark => writeln!(text, "mark"),
         };
     }

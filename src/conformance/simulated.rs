@@ -94,7 +94,9 @@ impl Simulated {
                     }
                     // In lockstep, everything that is waited for has happened.
                     Some(Op::WaitValue { at, value }) => assert_eq!(self.bytes(group, rank, at), value.to_le_bytes()),
-                    Some(Op::Matmul(_) | Op::Fork { .. } | Op::Join { .. } | Op::Mark) => unreachable!("cases have none"),
+                    Some(Op::Matmul(_) | Op::Fork { .. } | Op::Join { .. } | Op::Fetch { .. } | Op::Mark) => {
+                        unreachable!("cases have none")
+                    }
                     None => {}
                 }
             }
@@ -290,7 +292,7 @@ impl Machine for Simulated {
                     plans.iter().for_each(|plan| self.enqueue(group, plan, &gone));
                 }
                 Step::Leave { rank } => gone.push(*rank),
-                Step::Delay { .. } | Step::Mark => {}
+                Step::Delay { .. } | Step::Await { .. } | Step::Mark => {}
             }
         }
         Ok(Run::default())

@@ -45,6 +45,8 @@ function_table! {
         fn cuEventCreate(*mut CUevent, c_uint);
         fn cuEventDestroy_v2(CUevent);
         fn cuEventRecord(CUevent, CUstream);
+        fn cuEventQuery(CUevent);
+        fn cuEventSynchronize(CUevent);
         fn cuStreamWaitEvent(CUstream, CUevent, c_uint);
         fn cuEventElapsedTime_v2(*mut f32, CUevent, CUevent);
         fn cuModuleLoadDataEx(*mut CUmodule, *const c_void, c_uint, *mut CUjit_option, *mut *mut c_void);

@@ -10,11 +10,13 @@ use std::{
 };
 
 use super::{
+    driver::CudaError,
     hosts::Hosts,
     program::{Action, Command, Events, Failure, Program},
     ranks,
     stream::{Graph, Stream},
 };
+use crate::machine::{Awaited, Fetched};
 
 /// How long all ranks may take to capture their graphs.
 const PREPARATION_LIMIT: Duration = Duration::from_secs(60);
@@ -42,12 +44,20 @@ pub(super) enum Stopped {
 
 /// How one rank ended.
 enum Outcome {
-    /// Microseconds between its marks.
-    Done(Vec<f64>),
+    Done(Done),
     Failed(Failure),
     Unfinished,
     /// It stopped because another one failed.
     Abandoned,
+}
+
+/// What a rank's program gave.
+#[derive(Clone, Debug)]
+pub(super) struct Done {
+    /// Microseconds between its marks.
+    pub(super) marks: Vec<f64>,
+    /// In the order of enqueuing.
+    pub(super) fetched: Vec<Fetched>,
 }
 
 /// Where ranks meet before they start, and hear that they may stop waiting.
@@ -87,11 +97,11 @@ impl Start {
     }
 }
 
-/// Carries out the programs, one a rank, and returns the microseconds between marks of each rank. `hosts` is told what they enqueue.
+/// Carries out the programs, one a rank, and returns what each gave. `hosts` is told what they enqueue.
 ///
 /// # Errors
 /// The failure that was seen first, else who was not done `deadline` after the start.
-pub(super) fn execute(programs: &Arc<[Program]>, hosts: &Arc<Hosts>, deadline: Duration) -> Result<Vec<Vec<f64>>, Stopped> {
+pub(super) fn execute(programs: &Arc<[Program]>, hosts: &Arc<Hosts>, deadline: Duration) -> Result<Vec<Done>, Stopped> {
     let world = programs.len();
     let begin = Instant::now();
     let start = Arc::new(Start::new(world));
@@ -106,7 +116,7 @@ pub(super) fn execute(programs: &Arc<[Program]>, hosts: &Arc<Hosts>, deadline: D
             outcome
         })
     };
-    let mut marks: Vec<Option<Vec<f64>>> = vec![None; world];
+    let mut done: Vec<Option<Done>> = vec![None; world];
     let mut unfinished = false;
     let mut open = world;
     while open > 0 {
@@ -120,7 +130,7 @@ pub(super) fn execute(programs: &Arc<[Program]>, hosts: &Arc<Hosts>, deadline: D
                 }
                 return Err(Stopped::Failed { ranks, failure });
             }
-            Ok((rank, Outcome::Done(of_rank))) => marks[rank] = Some(of_rank),
+            Ok((rank, Outcome::Done(of_rank))) => done[rank] = Some(of_rank),
             Ok((_, Outcome::Unfinished | Outcome::Abandoned)) => unfinished = true,
             Err(RecvTimeoutError::Timeout) if Instant::now() < limit => continue,
             Err(_) => {
@@ -131,10 +141,10 @@ pub(super) fn execute(programs: &Arc<[Program]>, hosts: &Arc<Hosts>, deadline: D
         open -= 1;
     }
     if unfinished {
-        let ranks = marks.iter().enumerate().filter(|(_, done)| done.is_none()).map(|(rank, _)| rank).collect();
+        let ranks = done.iter().enumerate().filter(|(_, done)| done.is_none()).map(|(rank, _)| rank).collect();
         return Err(Stopped::Unfinished { ranks, after: begin.elapsed() });
     }
-    Ok(marks.into_iter().flatten().collect())
+    Ok(done.into_iter().flatten().collect())
 }
 
 /// One rank's thread.
@@ -144,11 +154,11 @@ fn carry_out(rank: usize, program: &Program, start: &Start, hosts: &Hosts, deadl
         Err(failure) => return Outcome::Failed(failure),
     };
     let outcome = match start.meet() {
-        Some(at) => enqueue(rank, program, &graphs, &mut events, hosts)
-            .and_then(|()| wait(program, start, at + deadline))
+        Some(at) => enqueue(program, &graphs, &mut events, (rank, hosts), (start, at + deadline))
+            .and_then(|ended| if ended.is_some() { Ok(ended) } else { wait(program, start, at + deadline) })
             .and_then(|ended| match ended {
                 Some(outcome) => Ok(outcome),
-                None => finish(program, &events).map(Outcome::Done),
+                None => finish(program, &mut events).map(Outcome::Done),
             })
             .unwrap_or_else(Outcome::Failed),
         None => Outcome::Abandoned,
@@ -172,8 +182,15 @@ fn prepare(program: &Program) -> Result<(Vec<Graph>, Events), Failure> {
     Ok((graphs, events))
 }
 
-/// Goes through the actions without waiting for any other rank.
-fn enqueue(rank: usize, program: &Program, graphs: &[Graph], events: &mut Events, hosts: &Hosts) -> Result<(), Failure> {
+/// Goes through the actions without waiting for any other rank, but where the script has the host wait for what it fetches: `None`, or how it ended
+/// there.
+fn enqueue(
+    program: &Program,
+    graphs: &[Graph],
+    events: &mut Events,
+    (rank, hosts): (usize, &Hosts),
+    (start, until): (&Start, Instant),
+) -> Result<Option<Outcome>, Failure> {
     for (at, action) in program.actions.iter().enumerate() {
         match action {
             Action::Enqueue { stream, commands } => hosts.during(rank, at, || program.enqueue(*stream, commands, events))?,
@@ -185,10 +202,32 @@ fn enqueue(rank: usize, program: &Program, graphs: &[Graph], events: &mut Events
                     std::hint::spin_loop();
                 }
             }
+            Action::Await(number) => {
+                let begin = Instant::now();
+                let (fetch, awaited) = &mut events.fetched[*number];
+                let was_there = fetch.peek()?.is_some();
+                while fetch.peek()?.is_none() {
+                    if let Some(ended) = gives_up(program, start, until)? {
+                        return Ok(Some(ended));
+                    }
+                    std::thread::yield_now();
+                }
+                let blocked = if was_there { 0.0 } else { begin.elapsed().as_secs_f64() * 1e6 };
+                awaited.get_or_insert(Awaited { was_there, blocked });
+            }
             Action::Mark => hosts.during(rank, at, || events.mark(&program.streams[0]))?,
         }
     }
-    Ok(())
+    Ok(None)
+}
+
+/// How a wait of the host's ends before what it is for.
+fn gives_up(program: &Program, start: &Start, until: Instant) -> Result<Option<Outcome>, Failure> {
+    if Instant::now() > until {
+        program.communicators.iter().try_for_each(|communicator| communicator.asynchronous_error())?;
+        return Ok(Some(Outcome::Unfinished));
+    }
+    Ok(start.is_abandoned().then_some(Outcome::Abandoned))
 }
 
 /// Waits until all streams are done: `None`, or how it ended instead.
@@ -206,12 +245,8 @@ fn wait(program: &Program, start: &Start, until: Instant) -> Result<Option<Outco
         if pending.is_empty() {
             return Ok(None);
         }
-        if Instant::now() > until {
-            program.communicators.iter().try_for_each(|communicator| communicator.asynchronous_error())?;
-            return Ok(Some(Outcome::Unfinished));
-        }
-        if start.is_abandoned() {
-            return Ok(Some(Outcome::Abandoned));
+        if let Some(ended) = gives_up(program, start, until)? {
+            return Ok(Some(ended));
         }
         if begin.elapsed() < EAGER {
             std::thread::yield_now();
@@ -221,10 +256,11 @@ fn wait(program: &Program, start: &Start, until: Instant) -> Result<Option<Outco
     }
 }
 
-/// Errors that streams do not show, and the times between marks.
-fn finish(program: &Program, events: &Events) -> Result<Vec<f64>, Failure> {
+/// Errors that streams do not show, the times between marks, and what was fetched.
+fn finish(program: &Program, events: &mut Events) -> Result<Done, Failure> {
     program.communicators.iter().try_for_each(|communicator| communicator.asynchronous_error())?;
-    Ok(events.intervals()?)
+    let fetched = events.fetched.iter_mut().map(|(fetch, awaited)| Ok(Fetched { bytes: fetch.get()?.clone(), awaited: *awaited }));
+    Ok(Done { fetched: fetched.collect::<Result<_, CudaError>>()?, marks: events.intervals()? })
 }
 
 #[cfg(test)]

@@ -24,13 +24,13 @@ use super::{
     products::Products,
     program::{Compiler, Program, Tables},
     reports,
-    stream::Stream,
+    stream::{Fetch, Stream},
     words,
 };
 use crate::{
     kernels::Library,
     machine::{
-        CANARY, Condition, GUARD, Machine, MachineError, MachineInfo, Run, intervals,
+        CANARY, Condition, Deferred, GUARD, Machine, MachineError, MachineInfo, Pending, Run, intervals,
         layout::Layout,
         validation::{self, Needs},
     },
@@ -380,7 +380,10 @@ impl CudaMachine {
         }
         match execution::execute(&programs, &hosts, deadline.min(LONGEST_RUN)) {
             Ok(of_rank) => match reports::any(&reports) {
-                Ok(false) => Ok(Run { marks: intervals(&of_rank), ..Run::default() }),
+                Ok(false) => {
+                    let (marks, fetched): (Vec<_>, _) = of_rank.into_iter().map(|done| (done.marks, done.fetched)).unzip();
+                    Ok(Run { marks: intervals(&marks), fetched, ..Run::default() })
+                }
                 Ok(true) => Err(hang(begin.elapsed(), Vec::new())),
                 Err((rank, error)) => Err(fault(rank)(error)),
             },
@@ -501,6 +504,15 @@ impl Machine for CudaMachine {
         Ok(bytes)
     }
 
+    fn fetch(&mut self, group: usize, rank: usize, region: &Region) -> Result<Deferred<Vec<u8>>, MachineError> {
+        let (device, address) = self.locate(group, rank, region)?;
+        if region.bytes == 0 {
+            return Ok(Deferred::ready(Vec::new()));
+        }
+        let fetch = Fetch::new(device.driver, region.bytes).and_then(|fetch| fetch.start(address, &device.service)).map_err(fault(rank))?;
+        Ok(Deferred::pending(OfRank { rank, device: self.of_rank[rank].clone(), fetch }))
+    }
+
     fn write(&mut self, group: usize, rank: usize, region: &Region, bytes: &[u8]) -> Result<(), MachineError> {
         let (device, address) = self.locate(group, rank, region)?;
         if bytes.len() as u64 != region.bytes {
@@ -544,6 +556,34 @@ impl Machine for CudaMachine {
         let run = self.run_valid(script, &needs, deadline).and_then(|run| self.confirm_path(&needs).map(|()| run));
         self.lost = matches!(run, Err(MachineError::Hang { .. } | MachineError::Fault { .. }));
         run
+    }
+}
+
+/// What a rank fetches, whoever looks.
+struct OfRank {
+    rank: usize,
+    device: Arc<Device>,
+    fetch: Fetch,
+}
+
+impl Pending<Vec<u8>, MachineError> for OfRank {
+    fn is_there(&self) -> Result<bool, MachineError> {
+        self.device.make_current().and_then(|()| self.fetch.is_there()).map_err(fault(self.rank))
+    }
+
+    fn wait(&self) -> Result<(), MachineError> {
+        self.device.make_current().and_then(|()| self.fetch.wait()).map_err(fault(self.rank))
+    }
+
+    fn take(self: Box<Self>) -> Vec<u8> {
+        self.fetch.bytes()
+    }
+}
+
+impl Drop for OfRank {
+    fn drop(&mut self) {
+        // For the fetch, which is dropped next, on whatever thread that is.
+        let _ = self.device.make_current();
     }
 }
 

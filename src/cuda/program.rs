@@ -3,7 +3,7 @@
 //! Enqueuing a command is one call of the driver, so that ranks start as close together and as fast as the host allows.
 
 use std::{
-    collections::{BTreeMap, HashMap, hash_map::Entry},
+    collections::{BTreeMap, HashMap, VecDeque, hash_map::Entry},
     sync::Arc,
     time::Duration,
 };
@@ -17,13 +17,13 @@ use super::{
     memory::Scratch,
     nccl::{Communicator, LibraryCall, NcclError},
     products::Products,
-    stream::{Event, Stream, Word},
+    stream::{Event, Fetch, Stream, Word},
     tensor_map,
 };
 use crate::{
     kernels::Library,
     machine::{
-        MachineError,
+        Awaited, Deferred, MachineError,
         arguments::{Addresses, Arguments, table_bytes, tables, tensor_maps},
         validation::side_stream,
     },
@@ -70,6 +70,10 @@ pub(super) enum Command {
     Join {
         side: usize,
     },
+    Fetch {
+        from: u64,
+        bytes: u64,
+    },
     Mark,
 }
 
@@ -78,6 +82,7 @@ pub(super) enum Action {
     Enqueue { stream: usize, commands: Arc<[Command]> },
     Replay { stream: usize, graph: usize },
     Sleep(Duration),
+    Await(usize),
     Mark,
 }
 
@@ -120,6 +125,9 @@ impl From<CublasError> for Failure {
     }
 }
 
+/// What was fetched, and how the host came to it, if it did.
+pub(super) type OnItsWay = (Deferred<Vec<u8>, CudaError>, Option<Awaited>);
+
 /// Events of one rank.
 pub(super) struct Events {
     /// Orders streams.
@@ -128,6 +136,10 @@ pub(super) struct Events {
     marks: Vec<Event>,
     /// Marks that were enqueued.
     marked: usize,
+    /// One for each fetch that is still to be enqueued.
+    fetches: VecDeque<Fetch>,
+    /// Those that were, and how the host came to them.
+    pub(super) fetched: Vec<OnItsWay>,
 }
 
 impl Events {
@@ -137,10 +149,24 @@ impl Events {
         let marks = program.actions.iter().map(|action| match action {
             Action::Enqueue { commands, .. } => commands.iter().map(Command::marks).sum(),
             Action::Mark => 1,
-            Action::Replay { .. } | Action::Sleep(_) => 0,
+            Action::Replay { .. } | Action::Sleep(_) | Action::Await(_) => 0,
         });
         let marks = (0..marks.sum()).map(|_| Event::new(driver)).collect::<Result<_, _>>()?;
-        Ok(Events { order: Event::without_time(driver)?, marks, marked: 0 })
+        let mut fetches = VecDeque::new();
+        for action in &program.actions {
+            if let Action::Enqueue { commands, .. } = action {
+                let bytes = commands.iter().flat_map(Command::fetches);
+                bytes.map(|bytes| Fetch::new(driver, bytes)).try_for_each(|fetch| fetch.map(|fetch| fetches.push_back(fetch)))?;
+            }
+        }
+        Ok(Events { order: Event::without_time(driver)?, marks, marked: 0, fetches, fetched: Vec::new() })
+    }
+
+    /// Enqueues the next fetch on a stream.
+    fn fetch(&mut self, from: u64, stream: &Stream) -> Result<(), CudaError> {
+        let fetch = self.fetches.pop_front().expect("one was made for each").start(from, stream)?;
+        self.fetched.push((Deferred::pending(fetch), None));
+        Ok(())
     }
 
     /// Notes the time on a stream.
@@ -168,6 +194,7 @@ impl Program {
                 }
                 Command::Join { side } => on.follow(&self.streams[side_stream(self.numbers, stream, *side)], &events.order)?,
                 Command::Mark => events.mark(on)?,
+                Command::Fetch { from, .. } => events.fetch(*from, on)?,
                 command => command.enqueue(on)?,
             }
         }
@@ -185,6 +212,7 @@ impl Action {
             }
             Action::Replay { stream, graph } => format!("a replay of graph {graph} on stream {stream}"),
             Action::Sleep(time) => format!("a delay of {time:?}"),
+            Action::Await(fetch) => format!("a wait for fetch {fetch}"),
             Action::Mark => "a mark".into(),
         }
     }
@@ -204,6 +232,7 @@ impl Command {
                 format!("{} on its side {side}", names.join(", "))
             }
             Command::Join { side } => format!("a join of side {side}"),
+            Command::Fetch { bytes, .. } => format!("a fetch of {bytes} bytes"),
             Command::Mark => "a mark".into(),
         }
     }
@@ -217,11 +246,22 @@ impl Command {
         }
     }
 
+    /// The bytes of each of its fetches.
+    fn fetches(&self) -> Vec<u64> {
+        match self {
+            Command::Fetch { bytes, .. } => vec![*bytes],
+            Command::Fork { commands, .. } => commands.iter().flat_map(Command::fetches).collect(),
+            _ => Vec::new(),
+        }
+    }
+
     /// Enqueues what needs one stream and no event.
     fn enqueue(&self, stream: &Stream) -> Result<(), Failure> {
         match self {
             Command::Matmul { matmul, operands, workspace } => matmul.enqueue(*operands, *workspace, stream.raw())?,
-            Command::Fork { .. } | Command::Join { .. } | Command::Mark => unreachable!("the program enqueues them"),
+            Command::Fork { .. } | Command::Join { .. } | Command::Fetch { .. } | Command::Mark => {
+                unreachable!("the program enqueues them")
+            }
             Command::Launch { kernel, grid, block, dynamic_shared, arguments } => {
                 stream.launch(kernel, *grid, *block, *dynamic_shared, arguments)?;
             }
@@ -322,6 +362,10 @@ impl Compiler<'_> {
                 }
                 Step::Delay { .. } => {}
                 Step::Leave { rank } => left[*rank] = true,
+                Step::Await { fetch } => {
+                    let present = programs.iter_mut().enumerate().filter(|&(rank, _)| !left[rank]);
+                    present.for_each(|(_, program)| program.actions.push(Action::Await(*fetch)));
+                }
                 Step::Mark => {
                     let present = programs.iter_mut().enumerate().filter(|&(rank, _)| !left[rank]);
                     present.for_each(|(_, program)| program.actions.push(Action::Mark));
@@ -410,6 +454,7 @@ impl Compiler<'_> {
             }
             Op::Fork { .. } => unreachable!("the commands of a fork are compiled with it"),
             Op::Join { stream } => Command::Join { side: *stream },
+            Op::Fetch { from } => Command::Fetch { from: address(from)?, bytes: from.bytes },
             Op::Mark => Command::Mark,
         })
     }

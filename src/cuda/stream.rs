@@ -2,6 +2,7 @@
 
 use std::{
     ffi::c_void,
+    mem::ManuallyDrop,
     ptr::null_mut,
     time::{Duration, Instant},
 };
@@ -19,7 +20,7 @@ use super::{
     driver::{CudaError, Driver, call},
     kernel::Kernel,
 };
-use crate::machine::arguments::Arguments;
+use crate::machine::{Pending, arguments::Arguments};
 
 /// The driver takes fewer than 256 operations on words in one call.
 const MOST_WORDS: usize = 255;
@@ -251,6 +252,9 @@ pub(super) struct Event {
     raw: CUevent,
 }
 
+// SAFETY: the driver's functions may be called on an event from any thread.
+unsafe impl Send for Event {}
+
 impl Event {
     /// An event of the current context.
     pub(super) fn new(driver: &'static Driver) -> Result<Event, CudaError> {
@@ -266,6 +270,20 @@ impl Event {
         let mut raw = null_mut();
         call!(driver, cuEventCreate(&mut raw, flags as u32))?;
         Ok(Event { driver, raw })
+    }
+
+    /// Whether the device has come to where it was recorded.
+    pub(super) fn is_reached(&self) -> Result<bool, CudaError> {
+        match call!(self.driver, cuEventQuery(self.raw)) {
+            Ok(()) => Ok(true),
+            Err(error) if error.is_not_ready() => Ok(false),
+            Err(error) => Err(error),
+        }
+    }
+
+    /// Waits until the device has come there, without limit.
+    pub(super) fn wait(&self) -> Result<(), CudaError> {
+        call!(self.driver, cuEventSynchronize(self.raw))
     }
 
     /// Microseconds from `self` to `later`, both of which the device has reached.
@@ -325,6 +343,62 @@ impl Pinned {
 impl Drop for Pinned {
     fn drop(&mut self) {
         let _ = call!(self.driver, cuMemFreeHost(self.raw));
+    }
+}
+
+/// A copy of device memory to pinned memory of the host, for which nobody need wait. All of it is made beforehand, for allocating may wait for the device.
+pub(super) struct Fetch {
+    /// Left to the device where it may still write there.
+    to: ManuallyDrop<Pinned>,
+    done: Event,
+    /// Whether the copy was enqueued.
+    started: bool,
+}
+
+impl Fetch {
+    /// For `bytes` bytes, of the current context.
+    pub(super) fn new(driver: &'static Driver, bytes: u64) -> Result<Fetch, CudaError> {
+        let (to, done) = (Pinned::new(driver, bytes as usize)?, Event::without_time(driver)?);
+        Ok(Fetch { to: ManuallyDrop::new(to), done, started: false })
+    }
+
+    /// What was copied, when it is there.
+    pub(super) fn bytes(&self) -> Vec<u8> {
+        self.to.bytes().to_vec()
+    }
+
+    /// Enqueues the copy.
+    pub(super) fn start(mut self, from: u64, stream: &Stream) -> Result<Fetch, CudaError> {
+        self.started = true;
+        call!(stream.driver, cuMemcpyDtoHAsync_v2(self.to.raw, from, self.to.bytes, stream.raw))?;
+        stream.record(&self.done)?;
+        Ok(self)
+    }
+}
+
+impl Pending<Vec<u8>, CudaError> for Fetch {
+    fn is_there(&self) -> Result<bool, CudaError> {
+        self.done.is_reached()
+    }
+
+    fn wait(&self) -> Result<(), CudaError> {
+        self.done.wait()
+    }
+
+    fn take(self: Box<Self>) -> Vec<u8> {
+        self.bytes()
+    }
+}
+
+impl Drop for Fetch {
+    /// Returns at once. Freeing what the device still writes to would wait for it, so that memory is never freed; it is as much as a host asks for that
+    /// then does not look.
+    fn drop(&mut self) {
+        // An event that was never recorded counts as reached, also where the copy was enqueued and the recording failed: that is a fault, and its process ends.
+        if !self.started || matches!(self.done.is_reached(), Ok(true)) {
+            // SAFETY: it is not used again.
+            unsafe { ManuallyDrop::drop(&mut self.to) };
+        }
     }
 }
 

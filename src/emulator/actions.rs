@@ -62,6 +62,11 @@ pub(super) enum Command {
     Join {
         side: usize,
     },
+    /// Copies memory to the host.
+    Fetch {
+        from: Address,
+        bytes: u64,
+    },
     /// Notes the time.
     Mark,
 }
@@ -79,6 +84,7 @@ impl Command {
             Command::Matmul { .. } => "matmul",
             Command::Fork { .. } => "fork",
             Command::Join { .. } => "join",
+            Command::Fetch { .. } => "fetch",
             Command::Mark => "mark",
         }
     }
@@ -118,6 +124,8 @@ pub(super) enum Action {
     },
     /// Sleeps for nanoseconds.
     Sleep(u64),
+    /// Waits for the fetch of this number.
+    Await(usize),
 }
 
 /// What actions are made from.
@@ -166,6 +174,10 @@ impl Compiler<'_> {
                 }
                 Step::Delay { .. } => {}
                 Step::Leave { rank } => left[*rank] = true,
+                Step::Await { fetch } => {
+                    let present = actions.iter_mut().zip(&left).filter(|(_, left)| !**left);
+                    present.for_each(|(actions, _)| actions.push(Action::Await(*fetch)));
+                }
                 Step::Mark => {
                     let present = actions.iter_mut().zip(&left).filter(|(_, left)| !**left);
                     present.for_each(|(actions, _)| actions.push(Action::Enqueue { stream: 0, commands: mark.clone() }));
@@ -228,6 +240,7 @@ impl Compiler<'_> {
             }
             Op::Fork { .. } => unreachable!("forks are compiled above"),
             Op::Join { stream } => Command::Join { side: *stream },
+            Op::Fetch { from } => Command::Fetch { from: address(from)?, bytes: from.bytes },
             Op::Mark => Command::Mark,
         })
     }

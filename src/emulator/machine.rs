@@ -197,6 +197,7 @@ impl Emulator {
         let stopped = schedule.run().err();
         self.trace = schedule.take_trace();
         let (after_ms, unfinished, marks) = (schedule.now() / 1_000_000, schedule.unfinished(), schedule.marks());
+        let fetched = schedule.take_fetched();
         let reports = schedule.races();
         let (races, waived) = told(reports, &self.options.interleaving().to_string());
         let hang = |cause, stuck, standing| MachineError::Hang { after_ms, cause, stuck, unfinished, standing };
@@ -212,7 +213,7 @@ impl Emulator {
         match ended {
             ended if !races.is_empty() => Err(MachineError::Races { findings: races, waived, ended: ended.map(Box::new) }),
             Some(ended) => Err(ended),
-            None => Ok(Run { marks: intervals(&marks), waived }),
+            None => Ok(Run { marks: intervals(&marks), fetched, waived }),
         }
     }
 }

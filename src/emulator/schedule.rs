@@ -31,7 +31,10 @@ use super::{
     streams::{Head, Meeting, Rank, Running, Stream},
     trace::Trace,
 };
-use crate::collective::{Product, Shape as CallShape, premultiply};
+use crate::{
+    collective::{Product, Shape as CallShape, premultiply},
+    machine::Fetched,
+};
 
 /// Thread instructions in a nanosecond of emulated time: 32 of full warps.
 const INSTRUCTIONS_IN_A_NANOSECOND: u64 = 1024;
@@ -179,6 +182,11 @@ impl<'a> Schedule<'a> {
     pub(super) fn marks(&self) -> Vec<Vec<f64>> {
         let between = |rank: &Rank| rank.marks.windows(2).map(|pair| (pair[1] - pair[0]) as f64 / 1e3).collect();
         self.ranks.iter().map(between).collect()
+    }
+
+    /// What each rank fetched, once.
+    pub(super) fn take_fetched(&mut self) -> Vec<Vec<Fetched>> {
+        self.ranks.iter_mut().map(Rank::take_fetched).collect()
     }
 
     /// Runs to the end.
@@ -398,8 +406,9 @@ impl<'a> Schedule<'a> {
         let (commands, index, meeting) = self.ranks[rank].streams[stream].first();
         let misuse = |what: &str, error| Stopped::Misuse { rank, what: what.into(), error };
         let at = self.microseconds();
-        if let (Some(known), Some(races)) = (self.ranks[rank].streams[stream].forked_knowing(), &mut self.races) {
-            races.learn(rank, stream, &known);
+        let told = self.ranks[rank].streams[stream].told();
+        if let Some(races) = &mut self.races {
+            told.iter().for_each(|known| races.learn(rank, stream, known));
         }
         if let Some(trace) = &mut self.trace {
             let name = match &commands[index] {
@@ -468,6 +477,15 @@ impl<'a> Schedule<'a> {
                 if let Some(races) = &mut self.races {
                     races.learn(rank, stream, &races.known(rank, side));
                 }
+            }
+            Command::Fetch { from, bytes } => {
+                let fetched = self.memory.read_seen(*from, *bytes, rank).map_err(|error| misuse("fetch", error))?;
+                if let Some(races) = &mut self.races {
+                    let from = self.memory.resolve(*from, *bytes, rank).map_err(|error| misuse("fetch", error))?;
+                    races.fetch(rank, stream, from, *bytes);
+                }
+                let known = self.races.as_ref().map(|races| races.known(rank, stream));
+                self.ranks[rank].fetched(stream, fetched.to_vec(), known);
             }
             Command::Mark => self.ranks[rank].mark(stream, self.now),
         }

@@ -11,7 +11,7 @@ use super::{
     memory::Address,
     races::Known,
 };
-use crate::machine::validation::side_stream;
+use crate::machine::{Awaited, Fetched, validation::side_stream};
 
 /// A call of the library: which group, and the how manieth on it.
 pub(super) type Meeting = (usize, usize);
@@ -28,6 +28,21 @@ pub(super) struct Rank {
     called: BTreeMap<usize, usize>,
     /// When its marks were passed, in emulated nanoseconds, in the order in which the host enqueued them.
     pub(super) marks: Vec<u64>,
+    /// What it fetches, in the order in which the host enqueued that.
+    fetches: Vec<Fetch>,
+    /// What the host has learnt from what it waited for: all that it enqueues comes after that.
+    known: Vec<Known>,
+}
+
+/// Something on its way to the host.
+#[derive(Default)]
+struct Fetch {
+    /// What has come, and what its stream knew then.
+    there: Option<(Vec<u8>, Option<Known>)>,
+    /// Whether it was there when the host first looked, and when that was.
+    looked: Option<(bool, u64)>,
+    /// Emulated nanoseconds for which the host waited.
+    blocked: u64,
 }
 
 /// One stream: what is enqueued on it, and how far the first of that is.
@@ -46,10 +61,12 @@ struct Enqueued {
     meetings: VecDeque<Meeting>,
     /// The numbers of the marks among them.
     marks: VecDeque<usize>,
+    /// The numbers of the fetches among them.
+    fetches: VecDeque<usize>,
     /// What those hand to side streams, with the stream.
     forks: VecDeque<(usize, Enqueued)>,
-    /// What the stream knew that forked them, until they start.
-    known: Option<Known>,
+    /// What the stream knew that forked them, or the host that enqueued them, until they start.
+    known: Vec<Known>,
 }
 
 /// How far a stream's first command is.
@@ -84,12 +101,18 @@ impl Rank {
             numbers: (streams, sides),
             called: BTreeMap::new(),
             marks: Vec::new(),
+            fetches: Vec::new(),
+            known: Vec::new(),
         }
     }
 
     /// Whether the host has something to do at this time.
     pub(super) fn host_is_ready(&self, now: u64) -> bool {
-        !self.actions.is_empty() && self.wakes <= now
+        let waits = match self.actions.front() {
+            Some(Action::Await(number)) => self.fetches[*number].looked.is_some() && self.fetches[*number].there.is_none(),
+            _ => false,
+        };
+        !self.actions.is_empty() && !waits && self.wakes <= now
     }
 
     /// When the host wakes up, where it sleeps and has something to do then.
@@ -101,8 +124,19 @@ impl Rank {
     pub(super) fn host_step(&mut self, now: u64) {
         match self.actions.pop_front() {
             Some(Action::Enqueue { stream, commands }) => {
-                let enqueued = self.enqueued(stream, commands);
+                let enqueued = Enqueued { known: self.known.clone(), ..self.enqueued(stream, commands) };
                 self.streams[stream].queue.push_back(enqueued);
+            }
+            Some(Action::Await(number)) => {
+                let fetch = &mut self.fetches[number];
+                let (_, since) = *fetch.looked.get_or_insert((fetch.there.is_some(), now));
+                match &fetch.there {
+                    Some((_, known)) => {
+                        fetch.blocked = now - since;
+                        self.known.extend(known.clone());
+                    }
+                    None => self.actions.push_front(Action::Await(number)),
+                }
             }
             Some(Action::Sleep(nanoseconds)) => self.wakes = now.saturating_add(nanoseconds),
             None => {}
@@ -123,6 +157,10 @@ impl Rank {
                     enqueued.marks.push_back(self.marks.len());
                     self.marks.push(0);
                 }
+                Command::Fetch { .. } => {
+                    enqueued.fetches.push_back(self.fetches.len());
+                    self.fetches.push(Fetch::default());
+                }
                 Command::Fork { side, commands } => {
                     let forked = self.enqueued(stream, commands.clone());
                     enqueued.forks.push_back((side_stream(self.numbers, stream, *side), forked));
@@ -135,6 +173,7 @@ impl Rank {
 
     /// What the first command of a stream forks goes to its side stream, with what the stream knows.
     pub(super) fn fork(&mut self, stream: usize, known: Option<Known>) {
+        let known = known.into_iter().collect();
         let forked = self.streams[stream].queue.front_mut().and_then(|enqueued| enqueued.forks.pop_front());
         let (side, forked) = forked.expect("a fork has what it forks");
         self.streams[side].queue.push_back(Enqueued { known, ..forked });
@@ -151,6 +190,21 @@ impl Rank {
         self.marks[number.expect("a mark has a number")] = now;
     }
 
+    /// The first command of a stream is a fetch, which has brought this; `known` is what the stream knows with it.
+    pub(super) fn fetched(&mut self, stream: usize, bytes: Vec<u8>, known: Option<Known>) {
+        let number = self.streams[stream].queue.front_mut().and_then(|enqueued| enqueued.fetches.pop_front());
+        self.fetches[number.expect("a fetch has a number")].there = Some((bytes, known));
+    }
+
+    /// What was fetched, when all of it has come.
+    pub(super) fn take_fetched(&mut self) -> Vec<Fetched> {
+        let of = |Fetch { there, looked, blocked }: Fetch| {
+            let awaited = looked.map(|(was_there, _)| Awaited { was_there, blocked: blocked as f64 / 1e3 });
+            Fetched { bytes: there.map(|(bytes, _)| bytes).unwrap_or_default(), awaited }
+        };
+        std::mem::take(&mut self.fetches).into_iter().map(of).collect()
+    }
+
     /// Whether host and streams are at their end.
     pub(super) fn is_done(&self) -> bool {
         self.actions.is_empty() && self.streams.iter().all(|stream| stream.queue.is_empty())
@@ -158,9 +212,9 @@ impl Rank {
 }
 
 impl Stream {
-    /// What the stream knew that forked what comes first, once.
-    pub(super) fn forked_knowing(&mut self) -> Option<Known> {
-        self.queue.front_mut().and_then(|enqueued| enqueued.known.take())
+    /// What whoever forked or enqueued what comes first knew then, once.
+    pub(super) fn told(&mut self) -> Vec<Known> {
+        self.queue.front_mut().map(|enqueued| std::mem::take(&mut enqueued.known)).unwrap_or_default()
     }
 
     /// Whether nothing is left on it.

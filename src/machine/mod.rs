@@ -5,6 +5,7 @@
 //! `trace` writes down what happened when.
 
 pub(crate) mod arguments;
+mod deferred;
 pub(crate) mod layout;
 mod stuck;
 pub(crate) mod trace;
@@ -14,6 +15,7 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
+pub use deferred::{Deferred, Pending};
 pub use stuck::{STUCK_ENTRIES, Site, Stuck, decode_stuck_report};
 
 use crate::plan::{BufferSpec, Region, Script};
@@ -149,8 +151,28 @@ fn describe_findings(findings: &[String]) -> String {
 pub struct Run {
     /// Device microseconds between consecutive marks of the script: `marks[interval][rank]`.
     pub marks: Vec<Vec<f64>>,
+    /// What each rank fetched, in the order of enqueuing: `fetched[rank][fetch]`.
+    pub fetched: Vec<Vec<Fetched>>,
     /// What the machine found and waives, each with the assumption that it rests on.
     pub waived: Vec<Waived>,
+}
+
+/// What a rank's host got by a [fetch](crate::plan::Op::Fetch).
+#[derive(Clone, Debug, PartialEq)]
+pub struct Fetched {
+    /// What was there.
+    pub bytes: Vec<u8>,
+    /// Where the host first needed it, if it did while the script ran.
+    pub awaited: Option<Awaited>,
+}
+
+/// How a host came to what it fetched.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Awaited {
+    /// Whether it was there when the host first looked.
+    pub was_there: bool,
+    /// Microseconds for which the host then waited.
+    pub blocked: f64,
 }
 
 /// A finding that an assumption about the hardware waives.
@@ -223,6 +245,14 @@ pub trait Machine {
     /// # Errors
     /// `Invalid` for a region that the group does not have.
     fn read(&mut self, group: usize, rank: usize, region: &Region) -> Result<Vec<u8>, MachineError>;
+
+    /// The same without waiting for it, where the machine can: the bytes are those that are there now.
+    ///
+    /// # Errors
+    /// As [`Machine::read`]; what goes wrong on the way is said where the value is used.
+    fn fetch(&mut self, group: usize, rank: usize, region: &Region) -> Result<Deferred<Vec<u8>>, MachineError> {
+        self.read(group, rank, region).map(Deferred::ready)
+    }
 
     /// Sets the bytes of a region of one rank, when nothing runs.
     ///

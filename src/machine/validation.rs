@@ -73,6 +73,8 @@ pub(crate) fn validate<G: Members>(script: &Script, groups: &[G], library: &Libr
     let mut needs = Needs { streams: 1, ..Needs::default() };
     let mut graphs = BTreeSet::new();
     let mut seen = BTreeSet::new();
+    // Of each rank, in the order of enqueuing; and those that take no part any more.
+    let (mut fetches, mut left) = (Vec::new(), BTreeSet::new());
     for step in &script.steps {
         let (group, stream, plans): (_, _, &[Arc<Plan>]) = match step {
             Step::Enqueue { group, stream, plan } => (Some(*group), *stream, std::slice::from_ref(plan)),
@@ -88,7 +90,20 @@ pub(crate) fn validate<G: Members>(script: &Script, groups: &[G], library: &Libr
                 }
                 (None, *stream, &[])
             }
-            Step::Delay { .. } | Step::Leave { .. } | Step::Mark => continue,
+            Step::Await { fetch } => {
+                if let Some((rank, has)) = fetches.iter().enumerate().find(|&(rank, has)| !left.contains(&rank) && *fetch >= *has) {
+                    return Err(format!("fetch {fetch} is awaited: rank {rank} has enqueued {has} before"));
+                }
+                if fetches.is_empty() {
+                    return Err(format!("fetch {fetch} is awaited: none is enqueued before"));
+                }
+                continue;
+            }
+            Step::Leave { rank } => {
+                left.insert(*rank);
+                continue;
+            }
+            Step::Delay { .. } | Step::Mark => continue,
         };
         if stream >= MOST_STREAMS {
             return Err(format!("stream {stream}: a rank has streams 0 to {}", MOST_STREAMS - 1));
@@ -108,7 +123,14 @@ pub(crate) fn validate<G: Members>(script: &Script, groups: &[G], library: &Libr
                     if captured && *op == Op::Mark {
                         return Err(within("a mark is captured: times are noted in what is enqueued".into()));
                     }
+                    if captured && matches!(op, Op::Fetch { .. }) {
+                        return Err(within(format!("{op} is captured: each fetch brings one value")));
+                    }
                 }
+            }
+            fetches.resize(fetches.len().max(plan.world()), 0);
+            for (rank, has) in fetches.iter_mut().enumerate().take(plan.world()) {
+                *has += plan.operations(rank).filter(|op| matches!(op, Op::Fetch { .. })).count();
             }
         }
     }
@@ -141,7 +163,13 @@ impl Needs {
             }
             Op::Matmul(_) => self.matmul = true,
             Op::Fork { stream, .. } => self.sides = self.sides.max(*stream),
-            Op::Copy { .. } | Op::Fill { .. } | Op::WriteValue { .. } | Op::WaitValue { .. } | Op::Join { .. } | Op::Mark => {}
+            Op::Copy { .. }
+            | Op::Fill { .. }
+            | Op::WriteValue { .. }
+            | Op::WaitValue { .. }
+            | Op::Fetch { .. }
+            | Op::Join { .. }
+            | Op::Mark => {}
         }
     }
 }
@@ -216,6 +244,8 @@ fn check_op(op: &Op, rank: usize, group: &impl Members, library: &Library) -> Re
             Ok(())
         }
         Op::Fill { region, .. } => known(region),
+        Op::Fetch { from } if from.bytes == 0 => Err(format!("{op}: at least a byte")),
+        Op::Fetch { from } => known(from),
         Op::WriteValue { to, to_rank, .. } => {
             known(to)?;
             goes_to_peer(op, to, rank, *to_rank, group)?;
@@ -407,6 +437,15 @@ mod tests {
     #[rstest]
     #[case::group(enqueue(3, 0, 2, fill()), "group 3 is not open: there are 1")]
     #[case::world(enqueue(0, 0, 3, fill()), "plan `p` on group 0: it is for 3 ranks, the group has 2")]
+    #[case::fetch(
+        enqueue(0, 0, 2, Op::Fetch { from: Region::new("a", 60, 8) }),
+        "plan `p` on group 0: rank 0: region a[60..68] ends past its buffer of 64 bytes"
+    )]
+    #[case::fetch_nothing(
+        enqueue(0, 0, 2, Op::Fetch { from: Region::new("a", 0, 0) }),
+        "plan `p` on group 0: rank 0: fetch a[0..0]: at least a byte"
+    )]
+    #[case::await_nothing(Step::Await { fetch: 0 }, "fetch 0 is awaited: none is enqueued before")]
     #[case::stream(enqueue(0, 32, 2, fill()), "stream 32: a rank has streams 0 to 31")]
     #[case::replay(Step::Replay { graph: 1, stream: 0 }, "graph 1 is replayed before it is captured")]
     #[case::range(
@@ -481,6 +520,19 @@ mod tests {
         assert_eq!(to_peer("a"), Ok(()));
         let reason = "plan `p` on group 0: rank 0: copy own[0..16] -> own[0..16] of rank 1: the buffer is local to each rank";
         assert_eq!(to_peer("own"), Err(reason.into()));
+    }
+
+    #[test]
+    fn only_what_every_rank_has_fetched_is_awaited() {
+        let fetch = Op::Fetch { from: Region::new("a", 0, 8) };
+        let of_rank_0 = Arc::new(Plan::per_rank("p", 2, |rank| vec![fetch.clone(); 1 - rank as usize]));
+        let enqueue_fetch = || Step::Enqueue { group: 0, stream: 0, plan: of_rank_0.clone() };
+        assert_eq!(refusal(vec![enqueue_fetch(), Step::Await { fetch: 0 }]), "fetch 0 is awaited: rank 1 has enqueued 0 before");
+        let script = |steps| validate(&Script { steps }, &groups(), &Library::default()).map(drop);
+        assert_eq!(script(vec![enqueue_fetch(), Step::Leave { rank: 1 }, Step::Await { fetch: 0 }]), Ok(()));
+        assert_eq!(script(vec![enqueue(0, 0, 2, fetch.clone()), enqueue(0, 1, 2, fetch.clone()), Step::Await { fetch: 1 }]), Ok(()));
+        let capture = Step::Capture { graph: 0, group: 0, plans: vec![Arc::new(Plan::per_rank("p", 2, |_| vec![fetch.clone()]))] };
+        assert_eq!(refusal(vec![capture]), "plan `p` on group 0: fetch a[0..8] is captured: each fetch brings one value");
     }
 
     #[test]

@@ -124,6 +124,12 @@ pub enum Op {
         /// Which.
         stream: usize,
     },
+    /// Copies a region to memory of the host, which does not wait: that is what [`Step::Await`] is for. Fetches of a rank are counted from 0 in the
+    /// order of enqueuing. Not in what is captured.
+    Fetch {
+        /// What; at least a byte.
+        from: Region,
+    },
     /// Notes the time at this point of its stream: the run reports microseconds from each mark to the next in the order of enqueuing, steps of
     /// the script included. Not in what is captured.
     Mark,
@@ -252,6 +258,7 @@ impl fmt::Display for Op {
             Op::Matmul(call) => write!(f, "{call}"),
             Op::Fork { stream, .. } => write!(f, "fork to side stream {stream}"),
             Op::Join { stream } => write!(f, "join side stream {stream}"),
+            Op::Fetch { from } => write!(f, "fetch {from}"),
             Op::Mark => f.write_str("mark"),
         }
     }

@@ -40,6 +40,7 @@ fn of_op(op: &mut Op) -> Vec<&mut Region> {
         Op::Fill { region, .. } => vec![region],
         Op::WriteValue { to, .. } => vec![to],
         Op::WaitValue { at, .. } => vec![at],
+        Op::Fetch { from } => vec![from],
         Op::Nccl(NcclCall { call, .. }) => vec![&mut call.input, &mut call.output],
         Op::Matmul(MatmulCall { operands: Operands { a, b, c }, workspace, .. }) => vec![a, b, c, workspace],
         Op::Fork { ops, .. } => ops.iter_mut().flat_map(of_op).collect(),

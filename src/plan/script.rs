@@ -52,6 +52,12 @@ pub enum Step {
         /// Which rank.
         rank: usize,
     },
+    /// Every rank's host needs what its fetch of this number brings ([`Op::Fetch`](super::Op::Fetch)): it looks whether that is there, and waits where it is
+    /// not. The run reports both. What is enqueued from here on comes after it.
+    Await {
+        /// Which, of those enqueued before.
+        fetch: usize,
+    },
     /// Every rank notes the time on stream 0: the run reports microseconds between consecutive marks.
     Mark,
 }

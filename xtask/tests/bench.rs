@@ -210,6 +210,31 @@ fn steps_are_rehearsed_judged_and_shown() {
     assert!(text(&unknown.stderr).contains("unknown contender `overlap/ring` of fsdp: expected matmul, sequential/NAME or overlap/NAME"));
 }
 
+/// If this fails, some way from the command line to the table of pipelines is broken.
+#[test]
+fn pipelines_are_rehearsed_judged_and_shown() {
+    let folder = Folder::new("pipeline");
+    let [json, trace] = ["run.json", "trace.json"].map(|name| folder.file(name));
+    let mut line =
+        vec!["bench", "all_to_all", "--async", "--rehearse", "--worlds", "2", "--batches", "3", "--sizes", "1K", "--rounds", "2"];
+    line.extend(["--contenders", "blocking/push,deferred/push,deferred/nccl_send_recv", "--json", &json, "--trace", &trace]);
+    let output = run(&line);
+    let (out, error) = (text(&output.stdout), text(&output.stderr));
+    assert_eq!(output.status.code(), Some(0), "{out}\n{error}");
+    assert!(out.contains("all_to_all_async bf16 batches=3, w=2: microseconds for all batches, eager"), "{out}");
+    let record: Record<Timing> = serde_json::from_str(&folder.read("run.json")).unwrap();
+    for timing in &record.cases {
+        assert!(timing.status == Status::Pass && timing.is_judged() && timing.microseconds.is_none(), "{timing:?}");
+        // Two rounds of two samples that count, three batches, two ranks.
+        assert_eq!(timing.waits.as_ref().map(|waits| waits.looked), Some(24), "{timing:?}");
+    }
+    assert!(record.notes[0].contains("bench all_to_all --async --batches 3 --worlds 2 --sizes 1024 --contenders blocking/push,"));
+    let other = run(&["bench", "all_reduce", "--async"]);
+    assert!(text(&other.stderr).contains("--async is of all_to_all, not of all_reduce"), "{}", text(&other.stderr));
+    let unknown = run(&["bench", "all_to_all", "--async", "--contenders", "push"]);
+    assert!(text(&unknown.stderr).contains("unknown contender `push` of all_to_all --async: expected blocking/NAME or deferred/NAME"));
+}
+
 /// Where Python has no PyTorch, or that no GPU: if this fails, that is an error, or a time.
 #[test]
 fn without_pytorch_its_operations_are_not_supported() {

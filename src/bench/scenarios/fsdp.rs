@@ -210,7 +210,7 @@ impl<'a> Step<'a> {
         contents.push(Content::Byte(turns, 0xff));
         buffers.extend(self.pool.buffers().iter().cloned());
         let plan = Plan { name: format!("{} {:?}", self.how, self.of), ranks: self.ranks };
-        Ok(Job { world, buffers, contents, plans: vec![plan], notes_products: true, promises: self.promises })
+        Ok(Job { world, buffers, contents, plans: vec![plan], notes_products: true, promises: self.promises, verdicts: None })
     }
 
     /// Who holds the weight of a layer: the ranks together, or the rank that has it all.

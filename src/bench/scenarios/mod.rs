@@ -3,11 +3,13 @@
 mod fsdp;
 mod multiplier;
 mod overlap;
+mod pipeline;
 mod tables;
 
 pub use fsdp::Fsdp;
 pub use multiplier::Multiplier;
 pub use overlap::{Arm, How};
+pub use pipeline::Pipeline;
 
 use super::{
     Contender, MatmulWorkload, Scenario,

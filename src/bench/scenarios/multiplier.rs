@@ -145,6 +145,6 @@ impl Multiplier {
                 (plans, promises)
             }
         };
-        Ok(Job { world, buffers, contents, plans, notes_products: false, promises })
+        Ok(Job { world, buffers, contents, plans, notes_products: false, promises, verdicts: None })
     }
 }

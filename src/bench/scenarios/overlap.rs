@@ -126,7 +126,7 @@ impl Arm {
                 promises.push(promise);
             }
         }
-        Ok(Job { world: of.world, buffers, contents, plans, notes_products: how.multiplies(), promises })
+        Ok(Job { world: of.world, buffers, contents, plans, notes_products: how.multiplies(), promises, verdicts: None })
     }
 
     /// The gather alone, in place or out of it.
@@ -137,7 +137,15 @@ impl Arm {
         buffers.extend(algorithm.workspace(of.dtype, of.world, of.gathered));
         let (contents, promise) = gathered(&call);
         let plans = vec![algorithm.plan(&call, &devices.target)];
-        Ok(Job { world: of.world, buffers, contents: contents.into(), plans, notes_products: false, promises: vec![promise] })
+        Ok(Job {
+            world: of.world,
+            buffers,
+            contents: contents.into(),
+            plans,
+            notes_products: false,
+            promises: vec![promise],
+            verdicts: None,
+        })
     }
 }
 

@@ -6,7 +6,8 @@ use crate::{
         matmul::TensorParallel,
     },
     bench::{
-        Estimate, Fsdp, How, Launching, MatmulWorkload, Rendezvous, Scenario, Section, Side, Summary, Table, Timing, size, tables::time_of,
+        Estimate, Fsdp, How, Launching, MatmulWorkload, Rendezvous, Scenario, Section, Side, Summary, Table, Timing, size,
+        tables::{time_of, with_noise},
     },
 };
 
@@ -178,6 +179,31 @@ impl Section<'_> {
                 "rendezvous / steps",
             ];
             self.titled(format!("microseconds a step, {}", launching.name()), &header, rows)
+        })
+    }
+
+    /// What hosts that wait for each batch take, and those that wait at the end: a line for each.
+    pub(in crate::bench) fn of_pipelines(&self, launching: Launching) -> Option<Table> {
+        let times = |size, name: &str| self.at(size, name).and_then(|timing| Some((timing, launching.of(timing)?)));
+        self.sizes().any(|size| self.contenders.iter().any(|name| times(size, name).is_some())).then(|| {
+            let mut rows = Vec::new();
+            for bytes in self.sizes() {
+                for timing in self.contenders.iter().filter_map(|name| self.at(bytes, name)) {
+                    let blocking = timing.contender.strip_prefix("deferred/").map(|name| format!("blocking/{name}"));
+                    let over = blocking.and_then(|name| times(bytes, &name)).zip(times(bytes, &timing.contender));
+                    let waits = timing.waits.as_ref();
+                    rows.push(vec![
+                        timing.contender.clone(),
+                        size(bytes),
+                        time_of(timing, launching),
+                        over.map_or_else(nothing, |(other, own)| ratio(other, own)),
+                        waits.map_or_else(nothing, |waits| with_noise(&waits.blocked)),
+                        waits.map_or_else(nothing, |waits| format!("{} of {}", waits.not_there, waits.looked)),
+                    ]);
+                }
+            }
+            let header = ["contender", "of each rank", "us", "over blocking", "host blocked, us", "not there when looked for"];
+            self.titled(format!("microseconds for all batches, {}", launching.name()), &header, rows)
         })
     }
 

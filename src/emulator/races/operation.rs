@@ -138,6 +138,11 @@ impl Races {
         self.operate(rank, stream, Kind::Fill, &[Whole { at, bytes, writes: true, strong: None }]);
     }
 
+    /// A copy to the host.
+    pub(in crate::emulator) fn fetch(&mut self, rank: usize, stream: usize, at: memory::Place, bytes: u64) {
+        self.operate(rank, stream, Kind::Copy, &[Whole { at, bytes, writes: false, strong: None }]);
+    }
+
     /// A product of two operands.
     pub(in crate::emulator) fn multiply(
         &mut self,

@@ -2,9 +2,10 @@
 
 use std::process::ExitCode;
 
+use anyhow::ensure;
 use passmuster::{
     algorithms::{self, Algorithm},
-    bench::{Contender, Method, Torch, Workload},
+    bench::{Contender, Method, Pipeline, PipelineWorkload, Torch, Workload},
     collective::Collective,
 };
 use xshell::Shell;
@@ -36,12 +37,21 @@ pub(super) struct Collectives {
     /// Algorithms, by name; when left out, all but those that need multicast addresses.
     #[arg(long, value_delimiter = ',')]
     contenders: Option<Vec<String>>,
+    /// Of all_to_all: several batches, each looked at on the device when it has come. Hosts fetch what was seen without waiting, and wait for it before they enqueue
+    /// the next batch (blocking/NAME), or when all are enqueued (deferred/NAME): how long hosts were blocked stands beside the time of all batches, and how
+    /// often something was not there yet when they looked.
+    #[arg(long = "async", conflicts_with = "rows")]
+    asynchronous: bool,
+    /// Batches of --async, 1 to 256.
+    #[arg(long, default_value_t = 16, requires = "asynchronous", value_parser = clap::value_parser!(u32).range(1..=256))]
+    batches: u32,
     #[command(flatten)]
     session: Session,
 }
 
 impl Collectives {
     pub(super) fn run(self, sh: &Shell) -> anyhow::Result<ExitCode> {
+        ensure!(!self.asynchronous || self.collective == Collective::AllToAll, "--async is of all_to_all, not of {}", self.collective);
         let contenders = self.contenders()?;
         self.session.run(sh, |machine| {
             let worlds = self.session.fitting(&self.worlds, &[2, 4, 6, 8], machine)?;
@@ -53,7 +63,7 @@ impl Collectives {
             Ok(Task {
                 contenders,
                 workloads: self.workloads(&worlds),
-                line: format!("{} --worlds {} {sizes} --contenders {}", self.collective, list(&worlds), names.join(",")),
+                line: format!("{}{} --worlds {} {sizes} --contenders {}", self.collective, self.batched(), list(&worlds), names.join(",")),
                 hidden: self.hidden(),
                 tells: false,
             })
@@ -61,10 +71,11 @@ impl Collectives {
     }
 
     fn contenders(&self) -> anyhow::Result<Vec<Contender>> {
-        let any = Workload::from(workload(self.collective, 1, 0));
+        let any = self.workload(1, 0);
         let find = |name: &String| Contender::find(&any, name).map_err(anyhow::Error::msg);
         let timed = |algorithm: &dyn Algorithm| algorithm.collective() == self.collective && !algorithm.uses_multicast();
         match &self.contenders {
+            None if self.asynchronous => Ok(Pipeline::all().into_iter().map(Contender::Pipeline).collect()),
             None => {
                 let own = algorithms::all().iter().copied().filter(|&algorithm| timed(algorithm)).map(Contender::from);
                 // A rehearsal has no PyTorch.
@@ -72,6 +83,18 @@ impl Collectives {
                 Ok(own.chain(torch).collect())
             }
             Some(names) => names.iter().map(find).collect(),
+        }
+    }
+
+    /// For the command line.
+    fn batched(&self) -> String {
+        if self.asynchronous { format!(" --async --batches {}", self.batches) } else { String::new() }
+    }
+
+    fn workload(&self, world: u32, bytes: u64) -> Workload {
+        match self.asynchronous {
+            true => PipelineWorkload { batches: self.batches, world, bytes }.into(),
+            false => workload(self.collective, world, bytes).into(),
         }
     }
 
@@ -86,7 +109,9 @@ impl Collectives {
         } else {
             self.rows.iter().map(|rows| rows * self.hidden * dtype.size()).collect()
         };
-        let of = |world, bytes| (workload(self.collective, world, bytes).into(), self.session.method(Method::for_bytes(bytes)));
+        // Batches are one call together, which goes round its own buffers.
+        let of_batches = |method| if self.asynchronous { Method { calls: 1, copies: 1, ..method } } else { method };
+        let of = |world, bytes| (self.workload(world, bytes), self.session.method(of_batches(Method::for_bytes(bytes))));
         worlds.iter().flat_map(|&world| sizes.iter().map(move |&bytes| of(world, bytes))).collect()
     }
 }

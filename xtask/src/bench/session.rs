@@ -85,7 +85,7 @@ impl Session {
         record.notes.push(format!("{} bench {line}{}", project::invocation(), self.arguments()));
 
         // What a contender does not do is no news, unless nothing was done.
-        let nothing = record.cases.iter().all(|timing| timing.microseconds.is_none());
+        let nothing = record.cases.iter().all(|timing| timing.microseconds.is_none() && timing.eager.is_none());
         let told = |timing: &&Timing| timing.status != Status::Pass && (nothing || tells || timing.status != Status::NotSupported);
         for timing in record.cases.iter().filter(told) {
             let Timing { status, contender, workload, reason, .. } = timing;

@@ -5,7 +5,10 @@ use std::{collections::BTreeMap, fmt};
 use indicatif::ProgressBar;
 use passmuster::{
     algorithms::Algorithm,
-    bench::{Check, CollectiveWorkload, Conditions, Contender, How, Method, Place, Rendezvous, Round, Span, Summary, Timing, Workload},
+    bench::{
+        Check, CollectiveWorkload, Conditions, Contender, Hosts, How, Method, Place, Rendezvous, Round, Span, Summary, Timing, Waits,
+        Workload,
+    },
     collective::{Collective, DType},
     conformance::{Case, Status},
     machine::Condition,
@@ -101,7 +104,7 @@ pub(super) fn spans(
     timings: &[Timing],
 ) -> anyhow::Result<Vec<(Timing, Vec<Vec<Span>>)>> {
     let mut spans = Vec::new();
-    for timing in timings.iter().filter(|timing| timing.microseconds.is_some()) {
+    for timing in timings.iter().filter(|timing| timing.microseconds.is_some() || timing.waits.is_some()) {
         let Some(contender) = contenders.iter().find(|contender| contender.name() == timing.contender) else { continue };
         let Timing { contender: name, workload, method, .. } = timing;
         let request = Request::Spans { contender: name.clone(), workload: *workload, method: *method };
@@ -152,12 +155,13 @@ struct Runner {
     conditions: Vec<Condition>,
     /// As the last round told.
     met: u64,
+    hosts: Vec<Hosts>,
 }
 
 impl Runner {
     fn new(contender: Contender, timing: Timing) -> Runner {
         let (graph, eager, products, conditions) = (Vec::new(), Vec::new(), Vec::new(), Vec::new());
-        Runner { contender, timing, runs: false, graph, eager, products, conditions, met: 0 }
+        Runner { contender, timing, runs: false, graph, eager, products, conditions, met: 0, hosts: Vec::new() }
     }
 
     /// What does not give the right result is timed all the same, but its status says so.
@@ -206,8 +210,9 @@ impl Runner {
         let Timing { contender, workload, method, .. } = &self.timing;
         let request = Request::Round { contender: contender.clone(), workload: *workload, method: *method };
         let (status, reason) = match workers.ask(self.contender.place(&self.timing.workload), &request)? {
-            Ok(Answer::Round(Ok(Round { graph, eager, products, conditions, rendezvous }))) => {
+            Ok(Answer::Round(Ok(Round { graph, eager, products, conditions, rendezvous, hosts }))) => {
                 self.met = rendezvous;
+                self.hosts.extend(hosts);
                 self.products.push(products);
                 self.graph.push(graph);
                 self.eager.push(eager);
@@ -223,7 +228,7 @@ impl Runner {
     }
 
     fn done(self) -> Timing {
-        let Runner { contender, mut timing, runs, graph, eager, products, conditions, met } = self;
+        let Runner { contender, mut timing, runs, graph, eager, products, conditions, met, hosts } = self;
         if runs {
             // In a graph and eagerly.
             let steps =
@@ -231,10 +236,18 @@ impl Runner {
             timing.rendezvous = matches!(contender, Contender::Fsdp(_)).then_some(Rendezvous { met, steps });
             timing.enter(&graph, &eager, link_bytes(&contender, &timing.workload));
             timing.products = Summary::of(&products);
+            timing.waits = waits(&hosts);
             timing.conditions = Conditions::of(&conditions);
         }
         timing
     }
+}
+
+/// How hosts came to what they waited for in all rounds, where they did.
+fn waits(rounds: &[Hosts]) -> Option<Waits> {
+    let blocked = Summary::of(&rounds.iter().map(|round| round.blocked.clone()).collect::<Vec<_>>())?;
+    let sum = |of: fn(&Hosts) -> u64| rounds.iter().map(of).sum();
+    Some(Waits { blocked, looked: sum(|round| round.looked), not_there: sum(|round| round.not_there) })
 }
 
 /// Bytes that a call of a collective takes over the links, where its algorithm says.
