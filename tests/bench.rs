@@ -345,6 +345,7 @@ fn hosts_that_wait_at_the_end_are_held_against_those_that_wait_for_each_batch() 
     insta::assert_snapshot!(text_of(&timings, None));
     let record = record_of(timings);
     assert!(page(&record, None, &[]).contains("not there when looked for"));
+    assert!(plots(&sections(&record.cases)[0], &h200()).is_empty(), "plots are of graphs");
     let schema = include_str!("../docs/record-schema.md");
     for (field, _) in serde_json::to_value(&record.cases[0]).unwrap().as_object().unwrap() {
         assert!(schema.contains(&format!("| `cases[].{field}` |")), "docs/record-schema.md does not say what `{field}` is");

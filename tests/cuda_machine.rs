@@ -32,6 +32,8 @@ fn main() {
         trial("ranks_on_all_gpus_reduce_in_place_and_from_a_graph", 1, ranks_on_all_gpus_reduce_in_place_and_from_a_graph),
         trial("fills_copies_and_words_go_where_they_belong", 1, fills_copies_and_words_go_where_they_belong),
         trial("ranks_meet_by_words_eagerly_and_from_a_graph", 1, ranks_meet_by_words_eagerly_and_from_a_graph),
+        trial("hosts_wait_only_for_what_they_need", 1, hosts_wait_only_for_what_they_need),
+        trial("what_is_fetched_may_be_dropped_on_its_way", 1, what_is_fetched_may_be_dropped_on_its_way),
         trial("too_many_waiting_blocks_are_refused", 1, too_many_waiting_blocks_are_refused),
         trial("multicast_addresses_are_refused", 1, multicast_addresses_are_refused),
         trial("nccl_wants_a_gpu_for_each_rank", 1, nccl_wants_a_gpu_for_each_rank),
@@ -155,6 +157,60 @@ fn fills_copies_and_words_go_where_they_belong() {
     let b = machine.read(group, 1, &buffers[1].whole()).unwrap();
     assert_eq!((&b[..6], &b[988..]), (&[1, 2, 3, 4, 0, 0][..], &[0, 0, 2, 2, 2, 2, 2, 2, 2, 2, 2, 2][..]));
     assert_eq!(machine.broken_canary(group).unwrap(), None);
+}
+
+/// Two ranks with a large buffer each, and what keeps a stream busy for long after the host has enqueued it.
+fn busy(machine: &mut CudaMachine) -> (usize, Vec<Op>) {
+    let group = machine.open_group(2, &[BufferSpec::new("large", 512 << 20, Role::Data)]).unwrap();
+    let fill = |byte| Op::Fill { region: Region::new("large", 0, 512 << 20), byte };
+    (group, (1..=32).map(fill).collect())
+}
+
+fn hosts_wait_only_for_what_they_need() {
+    let mut machine = open(None);
+    let (group, mut ops) = busy(&mut machine);
+    let fetch = |at| Op::Fetch { from: Region::new("large", at, 8) };
+    ops.insert(1, fetch(16));
+    ops.extend([fetch(0), Op::Fork { stream: 1, ops: vec![fetch(8)] }, Op::Join { stream: 1 }]);
+    let enqueue = Step::Enqueue { group, stream: 0, plan: Arc::new(Plan::per_rank("fetches", 2, |_| ops.clone())) };
+    let again = Step::Enqueue { group, stream: 1, plan: Arc::new(Plan::per_rank("fetch", 2, |_| vec![fetch(24)])) };
+    let fetched = machine.run(&Script { steps: vec![enqueue, Step::Await { fetch: 2 }, again] }, DEADLINE).unwrap().fetched;
+    for of_rank in &fetched {
+        let brought: Vec<&[u8]> = of_rank.iter().map(|fetched| &fetched.bytes[..]).collect();
+        assert_eq!(brought, [&[1; 8][..], &[32; 8], &[32; 8], &[32; 8]]);
+        let awaited: Vec<bool> = of_rank.iter().map(|fetched| fetched.awaited.is_some()).collect();
+        assert_eq!(awaited, [false, false, true, false]);
+        let awaited = of_rank[2].awaited.unwrap();
+        assert!(!awaited.was_there && awaited.blocked > 0.0, "32 fills of 512 MiB were done at once: {awaited:?}");
+    }
+}
+
+fn what_is_fetched_may_be_dropped_on_its_way() {
+    let mut machine = open(None);
+    let (group, ops) = busy(&mut machine);
+    let whole = Region::new("large", 0, 64 << 20);
+    machine
+        .run(
+            &Script { steps: vec![Step::Enqueue { group, stream: 0, plan: Arc::new(Plan::per_rank("fills", 2, |_| ops.clone())) }] },
+            DEADLINE,
+        )
+        .unwrap();
+    for _ in 0..4 {
+        drop(machine.fetch(group, 1, &whole).unwrap());
+    }
+    let mut first = machine.fetch(group, 0, &Region { bytes: 5, ..whole.clone() }).unwrap();
+    let mut last = machine.fetch(group, 1, &whole).unwrap();
+    assert_eq!(last.get().unwrap(), &vec![32; 64 << 20]);
+    assert_eq!(first.get().unwrap(), &[32; 5]);
+    assert_eq!(last.peek().unwrap().map(Vec::len), Some(64 << 20));
+    // It outlives the machine, and what was fetched before a run is not what the run writes.
+    let mut before = machine.fetch(group, 1, &whole).unwrap();
+    let overwrites = Plan::per_rank("fill", 2, |_| vec![Op::Fill { region: whole.clone(), byte: 77 }]);
+    machine.run(&Script { steps: vec![Step::Enqueue { group, stream: 0, plan: Arc::new(overwrites) }] }, DEADLINE).unwrap();
+    let mut late = machine.fetch(group, 0, &whole).unwrap();
+    drop(machine);
+    assert_eq!(before.get().unwrap(), &vec![32; 64 << 20]);
+    assert_eq!(late.get().unwrap(), &vec![77; 64 << 20]);
 }
 
 fn memory_of_a_pool_is_used_again_without_another_rendezvous() {

@@ -102,7 +102,9 @@ pub fn plots(section: &Section<'_>, machine: &MachineInfo) -> Vec<Plot> {
             let busbw = |bytes, time| CollectiveWorkload { bytes, ..of }.bandwidths(time).1;
             plots.push(plot("busbw", "busbw, GB/s", line(&busbw), limit, false));
         }
-        Workload::Matmul(MatmulWorkload { scenario: Scenario::Overlap, .. }) | Workload::Pipeline(_) => {}
+        Workload::Matmul(MatmulWorkload { scenario: Scenario::Overlap, .. }) => {}
+        // What hosts are told is in no graph.
+        Workload::Pipeline(_) => plots.clear(),
         of @ (Workload::Matmul(_) | Workload::Fsdp(_)) => {
             let rate = |size, time| of.with_size(size).teraflops(time).unwrap_or_default();
             plots.push(plot("rate", "TFLOP/s a GPU", line(&rate), None, false));

@@ -285,6 +285,14 @@ impl CudaMachine {
         of_rank().try_for_each(|(rank, (device, _))| device.service.synchronise().map_err(fault(rank)))
     }
 
+    /// Waits for what is on its way to hosts: what comes next may write to that memory, or give it back. Nothing can hold it up.
+    fn settle(&self) -> Result<(), MachineError> {
+        self.devices.iter().try_for_each(|device| {
+            let rank = self.of_rank.iter().position(|of_rank| of_rank.ordinal == device.ordinal).unwrap_or_default();
+            device.make_current().and_then(|()| device.service.synchronise()).map_err(fault(rank))
+        })
+    }
+
     /// Makes the streams that a script needs.
     fn make_streams(&mut self, needs: &Needs) -> Result<(), MachineError> {
         let (connections, sharing) = (connections(), self.ranks_on_busiest(needs.world));
@@ -344,6 +352,7 @@ impl CudaMachine {
     }
 
     fn run_valid(&mut self, script: &Script, needs: &Needs, deadline: Duration) -> Result<Run, MachineError> {
+        self.settle()?;
         self.make_streams(needs)?;
         let communicators = self.join(needs)?;
         let devices = self.of_rank[..needs.world].to_vec();
@@ -589,7 +598,7 @@ impl Drop for OfRank {
 
 impl Drop for CudaMachine {
     fn drop(&mut self) {
-        if self.lost || !self.held.communicators.leave(&self.of_rank) {
+        if self.lost || self.settle().is_err() || !self.held.communicators.leave(&self.of_rank) {
             // Kernels may be running on it, and every call that frees may wait for them: the devices' streams and memory stay as well.
             std::mem::forget(self.devices.clone());
             return;
