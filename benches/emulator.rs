@@ -29,6 +29,7 @@ fn set_up(name: &str, profile: Profile) -> (Emulator, Script) {
         op: ReduceOp::Sum,
         root: 0,
         factor: None,
+        parts: None,
         count,
         input: region("input"),
         output: region("output"),

@@ -73,6 +73,11 @@ pub static MODULES: &[Module] = &[
         include_str!("../kernels/ptx/all_to_all/push.checked.ptx"),
     ),
     Module::of_both_builds(
+        "all_to_all/push_v",
+        include_str!("../kernels/ptx/all_to_all/push_v.ptx"),
+        include_str!("../kernels/ptx/all_to_all/push_v.checked.ptx"),
+    ),
+    Module::of_both_builds(
         "all_to_all/ll",
         include_str!("../kernels/ptx/all_to_all/ll.ptx"),
         include_str!("../kernels/ptx/all_to_all/ll.checked.ptx"),

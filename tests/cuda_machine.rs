@@ -71,6 +71,7 @@ fn set_up(machine: &mut CudaMachine, algorithm: &str, world: usize, in_place: bo
         count: COUNT,
         root: 0,
         factor: None,
+        parts: None,
         input: input.clone(),
         output,
     };

@@ -46,6 +46,7 @@ fn set_up(machine: &mut Emulator, algorithm: &str, world: usize, without: Option
         count: COUNT,
         root: 0,
         factor: None,
+        parts: None,
         input: input.clone(),
         output,
     };

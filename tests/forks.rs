@@ -115,7 +115,8 @@ fn marks_are_in_the_order_of_the_plan() {
 fn library_calls_meet_on_side_streams() {
     let call = |input: u64, output: u64| {
         let (collective, dtype, op) = (Collective::AllReduce, DType::I32, ReduceOp::Sum);
-        let call = RankCall { collective, dtype, op, count: 4, root: 0, factor: None, input: data(input), output: data(output) };
+        let call =
+            RankCall { collective, dtype, op, count: 4, root: 0, factor: None, parts: None, input: data(input), output: data(output) };
         Op::Nccl(NcclCall { call, windows: false })
     };
     for schedule in 0..9 {

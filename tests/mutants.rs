@@ -104,8 +104,17 @@ fn by_copy_engine(collective: Collective) -> (Vec<BufferSpec>, Call, Plan) {
     let mut buffers: Vec<BufferSpec> = sizes.map(|(name, bytes)| BufferSpec::new(name, bytes, Role::Data)).into();
     buffers.extend(algorithm.workspace(DType::I32, WORLD, input));
     let (input, output) = (buffers[0].whole(), buffers[1].whole());
-    let call =
-        RankCall { collective, dtype: DType::I32, op: collective.operators()[0], root: 0, factor: None, count: COUNT, input, output };
+    let call = RankCall {
+        collective,
+        dtype: DType::I32,
+        op: collective.operators()[0],
+        root: 0,
+        factor: None,
+        parts: None,
+        count: COUNT,
+        input,
+        output,
+    };
     let call = Call::of_all_ranks(&call, WORLD, &buffers).unwrap();
     let plan = algorithm.plan(&call, &Target::default());
     (buffers, call, plan)

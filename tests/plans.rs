@@ -7,7 +7,7 @@ use std::collections::BTreeSet;
 
 use passmuster::{
     algorithms::{self, Algorithm, Target, auto},
-    collective::{self, Collective, DType, ReduceOp},
+    collective::{self, Collective, Counts, DType, ReduceOp},
     kernels::{Library, MODULES},
     plan::{BufferSpec, Build, Call, Launch, MAX_WORLD, Op, Plan, RankCall, Region, Role},
 };
@@ -69,7 +69,7 @@ impl Shape {
         let (input, output) = if in_place { (larger, larger) } else { ("input", "output") };
         let buffers = vec![buffer("input", elements.input()), buffer("output", elements.output())];
         let (input, output) = (region(input, elements.input()), region(output, elements.output()));
-        let call = RankCall { collective, dtype, op, count, root, factor: None, input, output };
+        let call = RankCall { collective, dtype, op, count, root, factor: None, parts: None, input, output };
         // Of every type, the bits of a number or two.
         let factors: Vec<u64> = (0..u64::from(world)).map(|rank| 0x30 + rank).collect();
         let call = match op {
@@ -175,6 +175,23 @@ fn plans_of_a_few_calls() {
         text += &format!("{}\n", algorithm.plan(&call, &Target::default()));
     }
     insta::assert_snapshot!(text);
+}
+
+/// Parts lie packed on both sides, those of no elements too.
+#[test]
+fn plans_of_parts() {
+    let collective = Collective::AllToAll;
+    let (buffers, whole) = Shape::new(DType::BF16, ReduceOp::Copy, 3, 9).at(3).of(collective).call();
+    let counts = Counts::new(3, |sender, receiver| [[0, 1, 9], [0, 0, 0], [2, 9, 3]][sender as usize][receiver as usize]);
+    let call = Call::with_counts(&whole.of_rank(0), 3, &counts, &buffers).expect("parts that fit");
+    let plans = ["push", "copy_engine", "auto", "nccl_send_recv"].map(|name| {
+        let algorithm = algorithms::find(collective, name).expect("a known algorithm");
+        assert_eq!(algorithm.supports(&call), Ok(()), "{name}");
+        algorithm.plan(&call, &Target::default()).to_string()
+    });
+    insta::assert_snapshot!(plans.join("\n"));
+    let refusal = algorithms::find(collective, "ll").expect("a known algorithm").supports(&call);
+    assert_eq!(refusal, Err("ll has slots of one length, not parts of their own".into()));
 }
 
 /// A checked build differs from the release build in nothing but the kernel, or a stall would be tested on another plan than what ships.

@@ -188,7 +188,8 @@ pub fn find(collective: Collective, name: &str) -> Result<&'static dyn Algorithm
 fn plan_name(algorithm: &str, call: &Call) -> String {
     let place = if call.in_place() { " in place" } else { "" };
     let root = if call.collective.has_root() { format!(" root={}", call.root) } else { String::new() };
-    format!("{}/{algorithm} {} {} w={} n={}{root}{place}", call.collective, call.dtype, call.op, call.world(), call.count)
+    let parts = if call.counts().is_some() { " in parts" } else { "" };
+    format!("{}/{algorithm} {} {} w={} n={}{root}{place}{parts}", call.collective, call.dtype, call.op, call.world(), call.count)
 }
 
 /// A launch of the kernel that `module` has for the call's type and operator, with so many blocks and threads of one, which waits for peers.

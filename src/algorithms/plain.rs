@@ -106,12 +106,15 @@ impl Algorithm for Plain {
         if call.count == 0 {
             return plan;
         }
-        let receivers = call.shape().receivers();
+        let shape = call.shape();
         for (rank, ops) in (0..).zip(&mut plan.ranks) {
             let copied = |from: Region, to: Region| (from != to).then_some(Op::Copy { from, to, to_rank: None });
-            let sends = call.shape().destination(rank, 0).is_some();
+            let sends = shape.destination(rank, 0).is_some();
             let enter = sends.then(|| copied(call.input_of(rank), staged.input_of(rank))).flatten();
-            let leave = receivers.contains(&rank).then(|| copied(staged.output_of(rank), call.output_of(rank))).flatten();
+            // What no part reaches stays as it is.
+            let received = |region| Region { bytes: shape.received(rank) * call.dtype.size(), ..region };
+            let receives = shape.receivers().contains(&rank) && shape.received(rank) > 0;
+            let leave = receives.then(|| copied(received(staged.output_of(rank)), received(call.output_of(rank)))).flatten();
             ops.splice(0..0, enter);
             ops.extend(leave);
         }
@@ -170,6 +173,7 @@ mod tests {
             count: 8,
             root: 0,
             factor: None,
+            parts: None,
             input,
             output,
         };

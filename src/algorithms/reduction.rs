@@ -5,8 +5,8 @@ use crate::{
     plan::{Arg, Call},
 };
 
-/// Modules of collectives that reduce whose kernels only bring bytes together; another module's reduce them.
-const MOVERS: [&str; 1] = ["reduce/push"];
+/// Modules whose kernels know bytes only: another module's reduce them, or they move whatever it is at the width that addresses allow.
+const MOVERS: [&str; 2] = ["reduce/push", "all_to_all/push_v"];
 
 /// Whether kernels have an entry for this type and operator. The others are done by the entry `any`: see kernels/common/any.cuh.
 fn has_own_entry(dtype: DType, op: ReduceOp) -> bool {

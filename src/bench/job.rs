@@ -137,7 +137,7 @@ impl Job {
         let mut buffers = sizes.map(|(name, bytes)| BufferSpec { local, ..copied(name, bytes, copies) }).to_vec();
         let call = |number| {
             let [input, output] = sizes.map(|(name, bytes)| copy(name, bytes, number));
-            let first = RankCall { collective, dtype, op, count: shape.count, root: 0, factor: None, input, output };
+            let first = RankCall { collective, dtype, op, count: shape.count, root: 0, factor: None, parts: None, input, output };
             let call = Call::of_all_ranks(&first, world, &buffers).map_err(|error| error.to_string())?;
             algorithm.supports(&call).map(|()| call)
         };

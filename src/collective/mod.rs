@@ -2,6 +2,7 @@
 //!
 //! This layer imports nothing of passmuster's but itself. It knows neither kernels nor machines.
 
+mod counts;
 mod dtype;
 mod element;
 mod product;
@@ -12,6 +13,7 @@ use std::{fmt, str::FromStr};
 
 use serde::{Deserialize, Serialize};
 
+pub use counts::Counts;
 pub use dtype::DType;
 pub(crate) use dtype::from_name;
 pub use element::{E4M3, E5M2, Element};
@@ -35,7 +37,8 @@ pub enum Collective {
     /// `count`.
     ReduceScatter,
     /// Rank r gets slot r of all ranks' inputs, one after the other. Input: world x `count` elements, one slot a rank; output: the same, in
-    /// which slot k is slot r of rank k's input.
+    /// which slot k is slot r of rank k's input. With [`Counts`], in place of slots there are packed parts of up to `count` elements, and what
+    /// they leave of the output stays.
     AllToAll,
     /// Every rank gets the root's input. Input and output: `count` elements each; what the other ranks pass as input is not looked at.
     Broadcast,

@@ -5,7 +5,7 @@ use std::{fmt, ops::Range};
 use serde::{Deserialize, Serialize};
 
 use super::{
-    Collective,
+    Collective, Counts,
     dtype::DType,
     element::Element,
     reduction::{ReduceOp, reduce_in_order},
@@ -13,7 +13,7 @@ use super::{
 use crate::with_element;
 
 /// What one call is about, in elements: `count` elements a slot, and one slot or one for each rank in inputs and outputs.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct Shape {
     /// The operation.
     pub collective: Collective,
@@ -23,9 +23,12 @@ pub struct Shape {
     pub count: u64,
     /// The root of a collective that has one; 0 otherwise.
     pub root: u32,
+    /// Of an all-to-all, the elements of each part, where they are not `count` each. None is longer.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub counts: Option<Counts>,
 }
 
-/// The elements that one element of an output is made of: the same element of each of these ranks' inputs.
+/// The elements that one element of an output is made of: the same element of each of these ranks' inputs. Of no rank's, where it stays.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Sources {
     /// Whose.
@@ -46,12 +49,17 @@ pub struct Destination {
 impl Shape {
     /// A call of `count` elements a slot among `world` ranks, of which rank 0 is the root.
     pub const fn new(collective: Collective, world: u32, count: u64) -> Shape {
-        Shape { collective, world, count, root: 0 }
+        Shape { collective, world, count, root: 0, counts: None }
     }
 
     /// The same with another root.
-    pub const fn with_root(self, root: u32) -> Shape {
+    pub fn with_root(self, root: u32) -> Shape {
         Shape { root, ..self }
+    }
+
+    /// The same with parts of these lengths.
+    pub fn with_counts(self, counts: Option<Counts>) -> Shape {
+        Shape { counts, ..self }
     }
 
     /// Slots of each rank's input and of each rank's output: 1, or one for each rank.
@@ -88,8 +96,18 @@ impl Shape {
         }
     }
 
+    /// Elements of a receiver's output that get a result: from the start, all but where parts leave some.
+    pub fn received(&self, rank: u32) -> u64 {
+        self.counts.as_ref().map_or(self.output(), |counts| counts.received(rank).sum())
+    }
+
     /// What element `index` of `rank`'s output is made of, if it is one of the [receivers](Shape::receivers).
-    pub const fn sources(&self, rank: u32, index: u64) -> Sources {
+    pub fn sources(&self, rank: u32, index: u64) -> Sources {
+        if let Some(counts) = &self.counts {
+            let part = Counts::part(counts.received(rank), index);
+            let of = |(from, at)| Sources { ranks: from..from + 1, index: counts.sent_at(from, rank) + at };
+            return part.map_or(Sources { ranks: 0..0, index }, of);
+        }
         match self.collective {
             Collective::AllReduce | Collective::Reduce => Sources { ranks: 0..self.world, index },
             Collective::Broadcast => Sources { ranks: self.root..self.root + 1, index },
@@ -106,7 +124,11 @@ impl Shape {
     }
 
     /// Where element `index` of `rank`'s input ends up, if anywhere.
-    pub const fn destination(&self, rank: u32, index: u64) -> Option<Destination> {
+    pub fn destination(&self, rank: u32, index: u64) -> Option<Destination> {
+        if let Some(counts) = &self.counts {
+            let (to, at) = Counts::part(counts.sent(rank), index)?;
+            return Some(Destination { rank: Some(to), index: counts.received_at(rank, to) + at });
+        }
         Some(match self.collective {
             Collective::AllReduce => Destination { rank: None, index },
             Collective::AllGather => Destination { rank: None, index: rank as u64 * self.count + index },
@@ -121,7 +143,7 @@ impl Shape {
     }
 
     /// The reference: the bytes of each rank's output, elements of several ranks reduced in rank order and rounded once; none for a rank that
-    /// gets no result.
+    /// gets no result, and as many as [it gets](Shape::received) where parts leave some.
     ///
     /// # Panics
     /// If there is not one input of [`Shape::input`] elements for each rank.
@@ -139,7 +161,7 @@ impl Shape {
         let mut output = Vec::with_capacity(self.output() as usize * size);
         with_element!(dtype, T => {
             let mut values: Vec<T> = Vec::with_capacity(inputs.len());
-            for index in 0..self.output() {
+            for index in 0..self.received(rank) {
                 let Sources { ranks, index } = self.sources(rank, index);
                 let at = index as usize * size..(index as usize + 1) * size;
                 values.clear();
@@ -190,6 +212,24 @@ mod tests {
         assert_eq!(of(Collective::Reduce, ReduceOp::Sum), [Vec::new(), bytes(&[111, 222]), Vec::new()]);
     }
 
+    /// Of three ranks, the first sends nothing to itself, the second nothing at all.
+    #[test]
+    fn parts_are_packed_on_both_sides() {
+        let counts = Counts::new(3, |sender, receiver| [[0, 1, 2], [0, 0, 0], [1, 2, 1]][sender as usize][receiver as usize]);
+        let shape = Shape::new(Collective::AllToAll, 3, 2).with_counts(Some(counts));
+        let bytes = |values: &[i32]| values.iter().flat_map(|value| value.to_le_bytes()).collect::<Vec<u8>>();
+        let inputs = [bytes(&[1, 2, 3, 4, 5, 6]), bytes(&[0; 6]), bytes(&[10, 20, 30, 40, 50, 60])];
+        let results = shape.results(DType::I32, ReduceOp::Copy, &inputs);
+        assert_eq!(results, [bytes(&[10]), bytes(&[1, 20, 30]), bytes(&[2, 3, 40])]);
+        assert_eq!((shape.sources(1, 3).ranks, shape.destination(0, 3)), (0..0, None), "what is left of output and input");
+        for rank in 0..3 {
+            for index in 0..shape.received(rank) {
+                let Sources { ranks, index: at } = shape.sources(rank, index);
+                assert_eq!(shape.destination(ranks.start, at), Some(Destination { rank: Some(rank), index }));
+            }
+        }
+    }
+
     /// A NaN loses its payload in arithmetic, not in a copy.
     #[test]
     fn copies_keep_every_bit() {
@@ -225,6 +265,7 @@ mod tests {
                 }
             }
         }
+        let shape = &shape;
         let somewhere = |rank: u32| (0..shape.input()).filter(move |&index| shape.destination(rank, index).is_some()).count() as u64;
         assert_eq!(used, (0..world).map(somewhere).sum::<u64>(), "{shape}");
     }

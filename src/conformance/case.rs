@@ -6,10 +6,10 @@
 
 use std::{collections::BTreeMap, fmt, str::FromStr};
 
-use super::inputs::{InputClass, Payload, Transform};
+use super::inputs::{InputClass, Payload, Transform, mix};
 use crate::{
     algorithms::{self, Algorithm},
-    collective::{Collective, DType, ReduceOp, Shape},
+    collective::{Collective, Counts, DType, ReduceOp, Shape},
     machine::Site,
     plan::MAX_WORLD,
 };
@@ -31,6 +31,8 @@ pub struct Case {
     pub count: u64,
     /// The root of a collective that has one; 0 otherwise, and for a sequence, whose calls have roots of their own.
     pub root: u32,
+    /// Of an all-to-all whose parts have lengths of their own, the seed of these; `count` is the longest that one may be.
+    pub counts: Option<u64>,
     /// Elements between the start of a buffer and of its region.
     pub offset: u64,
     /// Whether the output takes the input's place.
@@ -157,6 +159,7 @@ impl Case {
             world,
             count,
             root: 0,
+            counts: None,
             offset: 0,
             in_place: false,
             inputs: InputClass::Tagged,
@@ -200,7 +203,8 @@ impl Case {
 
     /// What a call of `count` elements a slot is about.
     pub fn shape(&self, count: u64) -> Shape {
-        Shape::new(self.collective, self.world, count).with_root(self.root)
+        let counts = self.counts.map(|seed| Counts::new(self.world, |sender, receiver| part(seed, (sender, receiver), count)));
+        Shape::new(self.collective, self.world, count).with_root(self.root).with_counts(counts)
     }
 
     /// All calls of a sequence.
@@ -221,6 +225,7 @@ impl Case {
         }
         let mut push = |key, given: bool, value: String| given.then(|| fields.push((key, value)));
         push("root", self.root != 0, self.root.to_string());
+        push("counts", self.counts.is_some(), format!("{:x}", self.counts.unwrap_or_default()));
         push("off", self.offset != 0, self.offset.to_string());
         push("in_place", self.in_place, String::new());
         push("graph", self.graph != Graph::default(), format!("{}x{}", self.graph.calls, self.graph.replays));
@@ -249,6 +254,9 @@ impl Case {
         if let Some(root) = self.shots().map(|shot| shot.root).chain([self.root]).find(|&root| root >= roots) {
             let allowed = if self.collective.has_root() { format!("roots are 0 to {}", roots - 1) } else { "it has no root".into() };
             return Err(format!("root {root} of {}: {allowed}", self.collective));
+        }
+        if self.counts.is_some() && self.collective != Collective::AllToAll {
+            return Err(format!("counts: {} has no parts of lengths of their own", self.collective));
         }
         if !self.collective.has_in_place() && (self.in_place || self.shots().any(|shot| shot.in_place)) {
             return Err(format!("in_place: {} has no call in place", self.collective));
@@ -328,7 +336,8 @@ impl fmt::Display for Fault {
 }
 
 /// The keys of an id, in the order in which they are written.
-pub(super) const KEYS: [&str; 12] = ["w", "n", "root", "off", "in_place", "graph", "inputs", "peer", "skew", "calls", "fault", "seed"];
+pub(super) const KEYS: [&str; 13] =
+    ["w", "n", "root", "counts", "off", "in_place", "graph", "inputs", "peer", "skew", "calls", "fault", "seed"];
 
 /// The most calls in one graph, launches of it, and groups.
 const MOST_CALLS: u32 = 16;
@@ -361,6 +370,7 @@ fn parse(id: &str) -> Result<Case, String> {
             "w" => case.world = number(key, value)?,
             "n" => case.count = number(key, value)?,
             "root" => case.root = number(key, value)?,
+            "counts" => case.counts = Some(u64::from_str_radix(value, 16).map_err(|_| format!("counts={value} is not hexadecimal"))?),
             "off" => case.offset = number(key, value)?,
             "in_place" if value.is_empty() => case.in_place = true,
             "graph" => case.graph = graph(value)?,
@@ -383,6 +393,16 @@ fn parse(id: &str) -> Result<Case, String> {
     }
     case.check()?;
     Ok(case)
+}
+
+/// The elements of a part, up to `most`: of four, one has none, one has all, the others any number.
+fn part(seed: u64, (sender, receiver): (u32, u32), most: u64) -> u64 {
+    let drawn = mix(seed ^ mix(u64::from(sender) << 32 | u64::from(receiver)));
+    match drawn >> 62 {
+        0 => 0,
+        1 => most,
+        _ => ((u128::from(drawn << 2) * (u128::from(most) + 1)) >> 64) as u64,
+    }
 }
 
 fn number<T: FromStr>(key: &str, value: &str) -> Result<T, String> {

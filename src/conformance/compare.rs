@@ -180,13 +180,14 @@ fn compare_elements<T: Element>(
     let ranks_agree = all_alike && outputs.iter().all(|output| *output == outputs[0]);
     let judged = if ranks_agree { &outputs[..1] } else { outputs };
     let receivers = shape.receivers();
+    let received: Vec<u64> = (0..shape.world).map(|rank| shape.received(rank)).collect();
     let tally = scan(shape.output(), |range, tally| {
         let mut inputs = Vec::with_capacity(ranks.len());
         for index in range {
             let mut wrong = 0;
             // Ranks that are to have the same are held against one answer.
             for (group, outputs) in judged.chunks(if all_alike { judged.len() } else { 1 }).enumerate() {
-                if !receivers.contains(&(group as u32)) {
+                if !receivers.contains(&(group as u32)) || index >= received[group] {
                     continue;
                 }
                 inputs.clear();

@@ -257,6 +257,7 @@ fn simpler(case: &Case) -> Vec<Case> {
         push(&|c| c.calls[index].shots_mut().iter_mut().for_each(|shot| shot.root = 0));
     }
     push(&|c| c.root = 0);
+    push(&|c| c.counts = None);
     push(&|c| c.offset = 0);
     push(&|c| c.in_place = false);
     push(&|c| c.dtype = DType::F32);

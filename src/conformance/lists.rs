@@ -2,6 +2,7 @@
 
 mod by_copy_engine;
 mod chosen;
+mod in_parts;
 mod others;
 mod over_multicast;
 mod plain;
@@ -156,6 +157,7 @@ fn smoke(seed: u64) -> Vec<Case> {
     cases.extend(by_copy_engine::COLLECTIVES.into_iter().flat_map(|of| by_copy_engine::smoke(of, seed)));
     cases.extend(types::smoke(seed));
     cases.extend(premul_sum::smoke(seed));
+    cases.extend(in_parts::smoke(seed));
     cases
 }
 
@@ -225,6 +227,7 @@ fn merge(seed: u64) -> Vec<Case> {
     cases.extend(plain::merge(seed));
     cases.extend(types::merge(seed));
     cases.extend(premul_sum::merge(seed));
+    cases.extend(in_parts::merge(seed));
     cases
 }
 
@@ -507,7 +510,7 @@ mod tests {
     #[test]
     fn merge_covers_copy_engines() {
         let cases = List::Merge.cases(0);
-        let all: Vec<&Case> = cases.iter().filter(|case| by_copy_engine(case)).collect();
+        let all: Vec<&Case> = cases.iter().filter(|case| by_copy_engine(case) && case.counts.is_none()).collect();
         assert!((250..=500).contains(&all.len()), "{}", all.len());
         for collective in by_copy_engine::COLLECTIVES {
             let any = |is: &dyn Fn(&Case) -> bool| all.iter().any(|case| case.collective == collective && is(case));

@@ -79,23 +79,20 @@ impl Mutant {
         library
     }
 
-    /// The algorithm whose kernel has the bug.
-    pub fn algorithm(&self) -> &'static str {
-        self.module.rsplit('/').next().unwrap_or(self.module)
-    }
-
     /// Whether all that a case runs is this kernel, or all that it sums comes from it.
     pub fn is_reached_by(&self, case: &Case) -> bool {
         if self.module == premul_sum::MODULE {
             return (case.dtype, case.op) == (self.dtype, self.op) && case.peer.is_none();
         }
+        let (collective, algorithm) = derived::of_module(self.module);
         (case.dtype, case.op) == (self.dtype, self.op)
-            && self.module.split_once('/').is_some_and(|(collective, _)| collective == case.collective.name())
+            && collective == case.collective
+            && case.counts.is_some() == derived::is_of_parts(self.module)
             && case.peer.is_none()
             && case.skew.is_none_or(|skew| skew.site.is_none())
             && match case.calls.is_empty() {
-                true => case.algorithm == self.algorithm(),
-                false => case.shots().all(|shot| shot.algorithm == self.algorithm()),
+                true => case.algorithm == algorithm,
+                false => case.shots().all(|shot| shot.algorithm == algorithm),
             }
     }
 }

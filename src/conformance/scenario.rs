@@ -386,12 +386,16 @@ fn call(case: &Case, shot: &Shot, slot: usize, buffers: &[BufferSpec]) -> Result
         count: shot.count,
         root: shot.root,
         factor: None,
+        parts: None,
         input: region(input, shape.input()),
         output: region(output, shape.output()),
     };
     match case.op {
         ReduceOp::PremulSum => Call::with_factors(&call, &case.factors(), buffers),
-        _ => Call::of_all_ranks(&call, case.world, buffers),
+        _ => match &shape.counts {
+            Some(counts) => Call::with_counts(&call, case.world, counts, buffers),
+            None => Call::of_all_ranks(&call, case.world, buffers),
+        },
     }
     .map_err(|error| error.to_string())
 }

@@ -6,9 +6,9 @@ use std::time::Duration;
 use super::inputs::{InputClass, Payload, Transform};
 use crate::{
     algorithms::{premul_sum, reduction::of_argument},
-    collective::{Collective, DType, ReduceOp, Shape, premultiply},
+    collective::{Collective, Counts, DType, ReduceOp, Shape, premultiply},
     machine::{CANARY, Machine, MachineError, MachineInfo, Run},
-    plan::{Arg, BufferSpec, Fill, Launch, NcclCall, Op, Plan, Region, Script, Step},
+    plan::{Arg, BufferSpec, Fill, Launch, MAX_WORLD, NcclCall, Op, Plan, Region, Script, Step},
 };
 
 /// What a simulated kernel does to a rank's result: gets the call's number, the rank, all ranks' inputs and the right result, as bytes.
@@ -34,6 +34,8 @@ struct Collected {
     op: ReduceOp,
     /// What each rank multiplies its input by, if it does.
     factors: Vec<u64>,
+    /// What each rank sends to each, if these are parts of lengths of their own.
+    sent: Vec<Vec<u64>>,
     ranks: Vec<(Region, Region)>,
 }
 
@@ -72,6 +74,7 @@ impl Simulated {
                     Some(Op::Launch(launch)) if launch.module == "conformance/fill" => self.fill(group, rank, launch),
                     Some(Op::Launch(launch)) if launch.module == "all_reduce/copy_engine" => self.reduce(group, rank, launch),
                     Some(Op::Launch(launch)) if launch.module == "reduce/push" => self.push(group, rank, launch),
+                    Some(Op::Launch(launch)) if launch.module == "all_to_all/push_v" => self.push_parts(group, rank, launch),
                     Some(Op::Launch(launch)) if launch.module == premul_sum::MODULE => self.multiply(group, rank, launch),
                     Some(Op::Launch(launch)) => {
                         let (call, place) = launched(launch, plan.world() as u32);
@@ -79,10 +82,12 @@ impl Simulated {
                     }
                     Some(Op::Nccl(NcclCall { call, .. })) => {
                         let shape = call.shape(plan.world() as u32);
-                        let fresh = Collected { shape, dtype: call.dtype, op: call.op, factors: Vec::new(), ranks: Vec::new() };
+                        let fresh =
+                            Collected { shape, dtype: call.dtype, op: call.op, factors: Vec::new(), sent: Vec::new(), ranks: Vec::new() };
                         let collected = collected.get_or_insert(fresh);
                         collected.ranks.push((call.input.clone(), call.output.clone()));
                         collected.factors.extend(call.factor);
+                        collected.sent.extend(call.parts.as_ref().map(|parts| parts.sent.clone()));
                     }
                     Some(Op::Copy { from, to, to_rank }) => {
                         let bytes = self.bytes(group, rank, from).to_vec();
@@ -167,16 +172,34 @@ impl Simulated {
         }
     }
 
-    fn carry_out(&mut self, group: usize, Collected { shape, dtype, op, factors, ranks }: &Collected) {
+    /// One rank's parts go to where the others' outputs have them.
+    fn push_parts(&mut self, group: usize, rank: usize, launch: &Launch) {
+        let [Arg::Address(input), Arg::Peers(output), Arg::Struct(parts), Arg::Struct(_)] = &launch.args[..] else {
+            panic!("the arguments of a push of parts: {:?}", launch.args)
+        };
+        let field = |at: usize| if let Arg::U64(value) = parts[at] { value } else { panic!("a part: {parts:?}") };
+        for peer in 0..self.groups[group].ranks.len() {
+            let [bytes, from, to] = [0, MAX_WORLD, 2 * MAX_WORLD].map(|row| field(row + peer));
+            let sent = self.bytes(group, rank, &Region::new(input.buffer.clone(), input.offset + from, bytes)).to_vec();
+            self.bytes(group, peer, &Region::new(output.buffer.clone(), output.offset + to, bytes)).copy_from_slice(&sent);
+        }
+    }
+
+    fn carry_out(&mut self, group: usize, Collected { shape, dtype, op, factors, sent, ranks }: &Collected) {
         let mut inputs: Vec<Vec<u8>> = ranks.iter().enumerate().map(|(rank, (input, _))| self.bytes(group, rank, input).to_vec()).collect();
         for (input, &factor) in inputs.iter_mut().zip(factors) {
             *input = premultiply(*dtype, factor, input);
         }
+        let of = |sender: u32, receiver: u32| sent[sender as usize][receiver as usize];
+        let shape = shape.clone().with_counts((!sent.is_empty()).then(|| Counts::new(shape.world, of)));
         let results = shape.results(*dtype, *op, &inputs);
         for (rank, (mut result, (_, output))) in results.into_iter().zip(ranks).enumerate() {
+            let before = self.bytes(group, rank, output).to_vec();
             if !shape.receivers().contains(&(rank as u32)) {
-                result = self.bytes(group, rank, output).to_vec();
+                result.clear();
             }
+            // What gets no result stays.
+            result.extend_from_slice(&before[result.len()..]);
             (self.bug)(Observed { call: self.calls, rank, inputs: &inputs }, &mut result);
             self.bytes(group, rank, output).copy_from_slice(&result);
         }
@@ -222,7 +245,7 @@ fn launched(launch: &Launch, world: u32) -> (Collected, (Region, Region)) {
         _ => reduction(&launch.entry, average),
     };
     let shape = Shape::new(collective, world, count).with_root(root);
-    (Collected { shape, dtype, op, factors: Vec::new(), ranks: Vec::new() }, (input.clone(), output.clone()))
+    (Collected { shape, dtype, op, factors: Vec::new(), sent: Vec::new(), ranks: Vec::new() }, (input.clone(), output.clone()))
 }
 
 /// Type and operator that an entry's name ends with, or its `average` argument says.

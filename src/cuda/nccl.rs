@@ -17,7 +17,10 @@ use super::{
     driver::CudaError,
     loader::{self, LoadError, function_table},
 };
-use crate::collective::{Collective, DType, ReduceOp};
+use crate::{
+    collective::{Collective, DType, ReduceOp},
+    plan::Parts,
+};
 
 function_table! {
     /// What is used of libnccl. Results and reduction operators are integers: NCCL has more of both than the bindings' enums know.
@@ -181,7 +184,7 @@ impl Nccl {
 }
 
 /// What NCCL is asked to do, apart from where.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Debug)]
 pub(super) struct LibraryCall {
     pub(super) collective: Collective,
     pub(super) dtype: DType,
@@ -192,6 +195,8 @@ pub(super) struct LibraryCall {
     pub(super) root: u32,
     /// The bits of this rank's factor, where the operator has one.
     pub(super) factor: Option<u64>,
+    /// Of an all-to-all, this rank's parts, where they are not slots.
+    pub(super) parts: Option<Parts>,
 }
 
 /// One rank's part in a communicator.
@@ -273,29 +278,39 @@ impl Communicator {
                     ("ncclBroadcast", (functions.ncclBroadcast)(from, to, count, dtype, root as c_int, self.raw, stream))
                 }
                 Collective::Reduce => ("ncclReduce", (functions.ncclReduce)(from, to, count, dtype, op, root as c_int, self.raw, stream)),
-                Collective::AllToAll => return self.all_to_all((count, bytes, dtype), (from, to), stream),
+                Collective::AllToAll => {
+                    let slots = || vec![count; self.world];
+                    let (sent, received) = match &call.parts {
+                        Some(Parts { sent, received }) => (lengths(sent), lengths(received)),
+                        None => (slots(), slots()),
+                    };
+                    return self.all_to_all((&sent, &received), (bytes, dtype), (from, to), stream);
+                }
             }
         };
         self.nccl.check(what, code, self.raw)
     }
 
-    /// Sends each rank its slot of `slot` elements of `bytes` bytes and receives one from each, in one group: ranks that did so one after the
-    /// other would wait for each other.
+    /// Sends each rank so many elements of `bytes` bytes and receives so many from each, packed on both sides, in one group: ranks that did so one
+    /// after the other would wait for each other. A part of no elements is a call, too, as slots of none are.
     fn all_to_all(
         &self,
-        (slot, bytes, dtype): (usize, usize, ncclDataType_t),
+        (sent, received): (&[usize], &[usize]),
+        (bytes, dtype): (usize, ncclDataType_t),
         (from, to): (*const c_void, *mut c_void),
         stream: cudaStream_t,
     ) -> Result<(), NcclError> {
         let functions = &self.nccl.functions;
         let exchange = |peer: usize| {
-            let (rank, distance) = (peer as c_int, peer * slot * bytes);
-            // SAFETY: the addresses are slots of device memory, which the host does not touch; communicator and stream are alive.
-            let sent = unsafe { (functions.ncclSend)(from.wrapping_byte_add(distance), slot, dtype, rank, self.raw, stream) };
-            self.nccl.check("ncclSend", sent, self.raw)?;
+            let rank = peer as c_int;
+            let (to_it, from_it) = (&sent[..peer], &received[..peer]);
+            let [from_distance, to_distance] = [to_it, from_it].map(|before| before.iter().sum::<usize>() * bytes);
+            // SAFETY: the addresses are parts of device memory, which the host does not touch; communicator and stream are alive.
+            let code = unsafe { (functions.ncclSend)(from.wrapping_byte_add(from_distance), sent[peer], dtype, rank, self.raw, stream) };
+            self.nccl.check("ncclSend", code, self.raw)?;
             // SAFETY: as above.
-            let received = unsafe { (functions.ncclRecv)(to.wrapping_byte_add(distance), slot, dtype, rank, self.raw, stream) };
-            self.nccl.check("ncclRecv", received, self.raw)
+            let code = unsafe { (functions.ncclRecv)(to.wrapping_byte_add(to_distance), received[peer], dtype, rank, self.raw, stream) };
+            self.nccl.check("ncclRecv", code, self.raw)
         };
         // SAFETY: a group of this thread's own, which is closed below, also where a call in it fails.
         let started = unsafe { (functions.ncclGroupStart)() };
@@ -345,6 +360,10 @@ impl Communicator {
         // SAFETY: the communicator is not used again.
         unsafe { (self.nccl.functions.ncclCommDestroy)(self.raw) };
     }
+}
+
+fn lengths(parts: &[u64]) -> Vec<usize> {
+    parts.iter().map(|&elements| elements as usize).collect()
 }
 
 fn data_type(dtype: DType) -> ncclDataType_t {

@@ -438,10 +438,10 @@ impl Compiler<'_> {
                 Command::Words(vec![Word::Wait { at: address(at)?, value: *value, flush }])
             }
             Op::Nccl(NcclCall { call, .. }) => {
-                let RankCall { collective, dtype, op, count, root, factor, ref input, ref output } = *call;
+                let RankCall { collective, dtype, op, count, root, factor, ref parts, ref input, ref output } = *call;
                 Command::Nccl {
                     communicator: self.communicators[&group][rank].clone(),
-                    call: LibraryCall { collective, dtype, op, count, root, factor },
+                    call: LibraryCall { collective, dtype, op, count, root, factor, parts: parts.clone() },
                     input: address(input)?,
                     output: address(output)?,
                 }

@@ -32,8 +32,9 @@ use super::{
     trace::Trace,
 };
 use crate::{
-    collective::{Product, Shape as CallShape, premultiply},
+    collective::{Counts, Product, Shape as CallShape, premultiply},
     machine::Fetched,
+    plan::Parts,
 };
 
 /// Thread instructions in a nanosecond of emulated time: 32 of full warps.
@@ -523,6 +524,7 @@ impl<'a> Schedule<'a> {
         let mut outputs = Vec::with_capacity(streams.len());
         let mut read = Vec::with_capacity(streams.len());
         let mut written = Vec::with_capacity(streams.len());
+        let mut parts: Vec<Parts> = Vec::with_capacity(streams.len());
         let mut first = None;
         for (rank, &stream) in streams.iter().enumerate() {
             let (commands, index, _) = self.ranks[rank].streams[stream].first();
@@ -534,6 +536,7 @@ impl<'a> Schedule<'a> {
                     format!("rank {rank} passes {arguments:?} to a library call, rank 0 {expected:?}: all ranks must pass the same");
                 return Err(Stopped::Disagreement(reason));
             }
+            parts.extend(call.parts.clone());
             read.push((self.memory.resolve(*input, call.input.bytes, rank).map_err(|error| misuse(rank, error))?, call.input.bytes));
             let bytes = self.memory.read_seen(*input, call.input.bytes, rank).map_err(|error| misuse(rank, error))?;
             inputs.push(match call.factor {
@@ -543,7 +546,9 @@ impl<'a> Schedule<'a> {
             outputs.push(*output);
         }
         let Some((collective, dtype, op, count, root)) = first else { return Ok(()) };
-        let results = CallShape::new(collective, streams.len() as u32, count).with_root(root).results(dtype, op, &inputs);
+        let counts = counts(&parts).map_err(Stopped::Disagreement)?;
+        let shape = CallShape::new(collective, streams.len() as u32, count).with_root(root).with_counts(counts);
+        let results = shape.results(dtype, op, &inputs);
         for (rank, (output, result)) in outputs.into_iter().zip(&results).enumerate() {
             self.memory.write(output, rank, result).map_err(|error| misuse(rank, error))?;
             let bytes = result.len() as u64;
@@ -627,4 +632,24 @@ impl<'a> Schedule<'a> {
 /// Whether a turn did nothing but wait. One in which no warp could run did not even that.
 fn is_idle(turn: &Turn) -> bool {
     !turn.wrote && (turn.polled || turn.read_clock || turn.instructions == 0)
+}
+
+/// What ranks send to each other in a library call, if these are parts of lengths of their own.
+///
+/// # Errors
+/// A rank that expects what it is not sent: the library would wait, or write past the part.
+fn counts(parts: &[Parts]) -> Result<Option<Counts>, String> {
+    let pairs = || {
+        parts
+            .iter()
+            .enumerate()
+            .flat_map(|(receiver, own)| own.received.iter().enumerate().map(move |(sender, got)| (receiver, sender, *got)))
+    };
+    let expected = |receiver: usize, sender: usize| parts[sender].sent[receiver];
+    if let Some((receiver, sender, got)) = pairs().find(|&(receiver, sender, got)| got != expected(receiver, sender)) {
+        let sent = expected(receiver, sender);
+        return Err(format!("rank {receiver} expects {got} elements of rank {sender} in a library call, which sends {sent}"));
+    }
+    let of = |sender: u32, receiver: u32| parts[sender as usize].sent[receiver as usize];
+    Ok((!parts.is_empty()).then(|| Counts::new(parts.len() as u32, of)))
 }

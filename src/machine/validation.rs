@@ -394,7 +394,7 @@ mod tests {
         #[case] needed: bool,
     ) {
         let (input, output) = (Region::new("a", 0, 8), Region::new("a", 8, 8));
-        let call = RankCall { collective, dtype, op, count: 8, root: 0, factor: None, input, output };
+        let call = RankCall { collective, dtype, op, count: 8, root: 0, factor: None, parts: None, input, output };
         let script = Script { steps: vec![enqueue(0, 0, 2, Op::Nccl(NcclCall { call, windows: false }))] };
         assert_eq!(validate(&script, &groups(), &Library::default()).unwrap().nccl_of_eight_bits, needed);
     }

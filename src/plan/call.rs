@@ -6,7 +6,7 @@ use serde::{Deserialize, Serialize};
 
 use super::{BufferSpec, MAX_WORLD, Region, Role};
 use crate::{
-    collective::{Collective, DType, Element, ReduceOp, Shape},
+    collective::{Collective, Counts, DType, Element, ReduceOp, Shape},
     with_element,
 };
 
@@ -26,6 +26,9 @@ pub struct RankCall {
     /// The bits of the element that this rank's input is multiplied by, its own on every rank: of [`ReduceOp::PremulSum`], and of no other.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub factor: Option<u64>,
+    /// Of an all-to-all, the elements of this rank's parts, where they are not `count` each.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub parts: Option<Parts>,
     /// Where this rank's input is.
     pub input: Region,
     /// Where this rank's output goes. A call is in place if the smaller of the two is the rank's slot of the larger; of equal size, they
@@ -33,8 +36,18 @@ pub struct RankCall {
     pub output: Region,
 }
 
+/// What one rank sends and gets in an all-to-all of packed parts: elements, at most `count` each, zeros allowed. Regions have room for parts of
+/// `count` elements; what is left behind the last part is not looked at in the input, and stays in the output.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Parts {
+    /// To each rank, in rank order.
+    pub sent: Vec<u64>,
+    /// From each rank, in rank order.
+    pub received: Vec<u64>,
+}
+
 impl RankCall {
-    /// What it is about among `world` ranks, in elements.
+    /// What it is about among `world` ranks, in elements, of which this rank's parts take some.
     pub fn shape(&self, world: u32) -> Shape {
         Shape::new(self.collective, world, self.count).with_root(self.root)
     }
@@ -68,6 +81,8 @@ pub struct Call {
     own_slots: bool,
     /// Each rank's factor, where the operator has them.
     factors: Vec<u64>,
+    /// What each rank sends to each, where these are parts of lengths of their own.
+    counts: Option<Counts>,
 }
 
 /// Why a call was refused. Nothing was enqueued on any rank.
@@ -148,6 +163,28 @@ pub enum CallError {
         dtype: DType,
         /// What it may be.
         allowed: String,
+    },
+    /// Parts of a collective that has none, on some ranks only, not one a rank, or longer than `count`.
+    #[error("rank {rank} passed parts = {got}: {allowed}")]
+    Parts {
+        /// The first rank of which that is so.
+        rank: usize,
+        /// What it passed.
+        got: String,
+        /// What it may be.
+        allowed: String,
+    },
+    /// A rank expects another number of elements than it is sent.
+    #[error("rank {receiver} passed received[{sender}] = {got}, rank {sender} passed sent[{receiver}] = {expected}: both must be the same")]
+    Part {
+        /// The rank that gets the part.
+        receiver: usize,
+        /// The rank that sends it.
+        sender: usize,
+        /// Elements that the receiver expects.
+        got: u64,
+        /// Elements that are sent.
+        expected: u64,
     },
     /// `count` elements, or a slot of so many for each rank, do not fit into 64 bits of bytes.
     #[error("count {count} x {size} bytes of {dtype} overflows 64 bits")]
@@ -250,6 +287,7 @@ impl Call {
             let allowed = if collective.has_root() { format!("roots 0 to {}", roots - 1) } else { "no root, which is 0".into() };
             return Err(CallError::Root { rank: 0, root, collective, world: calls.len(), allowed });
         }
+        let counts = agreed_counts(calls)?;
         let size = dtype.size();
         for (rank, call) in calls.iter().enumerate() {
             let is_allowed = call.factor.map_or(op != ReduceOp::PremulSum, |bits| op == ReduceOp::PremulSum && bits >> (8 * size - 1) <= 1);
@@ -300,7 +338,7 @@ impl Call {
             }
         }
         let factors = calls.iter().filter_map(|call| call.factor).collect();
-        Ok(Call { arguments: first.clone(), world: calls.len() as u32, in_place, own_slots: in_place, factors })
+        Ok(Call { arguments: first.clone(), world: calls.len() as u32, in_place, own_slots: in_place, factors, counts })
     }
 
     /// The call that every rank of a group makes whose rank 0 passes `first`: in place, each rank passes its slot.
@@ -324,11 +362,20 @@ impl Call {
         Call::agree(&calls, buffers)
     }
 
+    /// The same, of an all-to-all with parts of these lengths.
+    ///
+    /// # Errors
+    /// As [`Call::agree`].
+    pub fn with_counts(first: &RankCall, world: u32, counts: &Counts, buffers: &[BufferSpec]) -> Result<Call, CallError> {
+        let calls: Vec<RankCall> = (0..world).map(|rank| RankCall { parts: Some(parts(counts, rank)), ..first.clone() }).collect();
+        Call::agree(&calls, buffers)
+    }
+
     /// What is left of a [`ReduceOp::PremulSum`] when every rank has its products in the region `products`: to sum them, out of place.
     pub fn of_products(&self, products: Region) -> Call {
         assert_eq!((self.op, products.bytes), (ReduceOp::PremulSum, self.bytes()), "products take the inputs' place");
         let arguments = RankCall { op: ReduceOp::Sum, factor: None, input: products, ..self.arguments.clone() };
-        Call { arguments, world: self.world, in_place: false, own_slots: self.own_slots, factors: Vec::new() }
+        Call { arguments, world: self.world, in_place: false, own_slots: self.own_slots, factors: Vec::new(), counts: None }
     }
 
     /// A call out of place with root 0, with factors of 1 where the operator has them, on buffers `input` and `output` that hold its regions and nothing else; and these buffers.
@@ -340,7 +387,7 @@ impl Call {
         let (input, output) = (region("input", shape.input()), region("output", shape.output()));
         let buffers = [&input, &output].map(|region| BufferSpec::new(region.buffer.clone(), region.bytes, Role::Data));
         let factor = (op == ReduceOp::PremulSum).then(|| with_element!(dtype, T => T::narrow(T::from_i64(1)).bits()));
-        let first = RankCall { collective: shape.collective, dtype, op, count: shape.count, root: 0, factor, input, output };
+        let first = RankCall { collective: shape.collective, dtype, op, count: shape.count, root: 0, factor, parts: None, input, output };
         Ok((Call::of_all_ranks(&first, shape.world, &buffers)?, buffers))
     }
 
@@ -351,12 +398,17 @@ impl Call {
 
     /// What it is about, in elements.
     pub fn shape(&self) -> Shape {
-        self.arguments.shape(self.world)
+        self.arguments.shape(self.world).with_counts(self.counts.clone())
     }
 
     /// Bytes of each rank's input.
     pub fn bytes(&self) -> u64 {
         self.arguments.input.bytes
+    }
+
+    /// What each rank sends to each, where these are parts of lengths of their own.
+    pub fn counts(&self) -> Option<&Counts> {
+        self.counts.as_ref()
     }
 
     /// Bytes of a slot: of `count` elements.
@@ -371,7 +423,9 @@ impl Call {
 
     /// What `rank` passes.
     pub fn of_rank(&self, rank: u32) -> RankCall {
-        RankCall { factor: self.factors.get(rank as usize).copied(), ..self.arguments.of_rank(rank, self.own_slots) }
+        let factor = self.factors.get(rank as usize).copied();
+        let parts = self.counts.as_ref().map(|counts| parts(counts, rank));
+        RankCall { factor, parts, ..self.arguments.of_rank(rank, self.own_slots) }
     }
 
     /// Where `rank`'s input is.
@@ -383,6 +437,43 @@ impl Call {
     pub fn output_of(&self, rank: u32) -> Region {
         self.of_rank(rank).output
     }
+}
+
+/// What a rank passes of these.
+fn parts(counts: &Counts, rank: u32) -> Parts {
+    Parts { sent: counts.sent(rank).collect(), received: counts.received(rank).collect() }
+}
+
+/// The lengths of all parts, if there are any: what each rank sends is what the others expect of it.
+fn agreed_counts(calls: &[RankCall]) -> Result<Option<Counts>, CallError> {
+    let RankCall { collective, count, .. } = calls[0];
+    let world = calls.len();
+    let Some(all) = calls.iter().map(|call| call.parts.as_ref()).collect::<Option<Vec<&Parts>>>() else {
+        let Some(rank) = calls.iter().position(|call| call.parts.is_some() != calls[0].parts.is_some()) else { return Ok(None) };
+        let got = if calls[rank].parts.is_some() { "some" } else { "none" };
+        return Err(CallError::Parts { rank, got: got.into(), allowed: "all ranks pass them, or none does".into() });
+    };
+    for (rank, Parts { sent, received }) in all.iter().enumerate() {
+        let refused = |got: String, allowed: String| Err(CallError::Parts { rank, got, allowed });
+        if collective != Collective::AllToAll {
+            return refused("some".into(), format!("{collective} has none"));
+        }
+        for (name, counts) in [("sent", sent), ("received", received)] {
+            if counts.len() != world {
+                return refused(format!("{} {name}", counts.len()), format!("one for each of {world} ranks"));
+            }
+            if let Some(peer) = counts.iter().position(|&elements| elements > count) {
+                return refused(format!("{name}[{peer}] = {}", counts[peer]), format!("at most count = {count} elements each"));
+            }
+        }
+    }
+    for (receiver, sender) in (0..world).flat_map(|receiver| (0..world).map(move |sender| (receiver, sender))) {
+        let (got, expected) = (all[receiver].received[sender], all[sender].sent[receiver]);
+        if got != expected {
+            return Err(CallError::Part { receiver, sender, got, expected });
+        }
+    }
+    Ok(Some(Counts::new(world as u32, |sender, receiver| all[sender as usize].sent[receiver as usize])))
 }
 
 /// Whether rank 0 asks for a call in place: its slot is the first.
@@ -407,7 +498,17 @@ mod tests {
     }
 
     fn call(count: u64, input: Region, output: Region) -> RankCall {
-        RankCall { collective: Collective::AllReduce, dtype: DType::F32, op: ReduceOp::Sum, count, root: 0, factor: None, input, output }
+        RankCall {
+            collective: Collective::AllReduce,
+            dtype: DType::F32,
+            op: ReduceOp::Sum,
+            count,
+            root: 0,
+            factor: None,
+            parts: None,
+            input,
+            output,
+        }
     }
 
     #[test]
@@ -496,6 +597,38 @@ mod tests {
         let in_place = RankCall { output: call.input.clone(), ..call };
         let error = Call::of_all_ranks(&in_place, 2, &buffers()).unwrap_err();
         assert_eq!(error.to_string(), "input and output are both input[0..32]: all_to_all has no call in place, they must be apart");
+    }
+
+    #[test]
+    fn parts_are_what_the_other_side_says() {
+        let call = slots(Collective::AllToAll, ("input", 0), ("output", 0));
+        let counts = Counts::new(2, |sender, receiver| u64::from(3 * sender + receiver));
+        let agreed = Call::with_counts(&call, 2, &counts, &buffers()).unwrap();
+        assert_eq!((agreed.counts(), agreed.shape().received(1)), (Some(&counts), 5));
+        let calls = [0, 1].map(|rank| agreed.of_rank(rank));
+        assert_eq!(calls[1].parts, Some(Parts { sent: vec![3, 4], received: vec![1, 4] }));
+        let refusal = |change: &dyn Fn(&mut [RankCall; 2])| {
+            let mut calls = calls.clone();
+            change(&mut calls);
+            Call::agree(&calls, &buffers()).unwrap_err().to_string()
+        };
+        let parts = |call: &mut RankCall| call.parts.clone().unwrap();
+        assert_eq!(
+            refusal(&|calls| calls[1].parts = Some(Parts { received: vec![2, 4], ..parts(&mut calls[1]) })),
+            "rank 1 passed received[0] = 2, rank 0 passed sent[1] = 1: both must be the same"
+        );
+        assert_eq!(
+            refusal(&|calls| calls[1].parts = Some(Parts { sent: vec![5, 4], ..parts(&mut calls[1]) })),
+            "rank 1 passed parts = sent[0] = 5: at most count = 4 elements each"
+        );
+        assert_eq!(
+            refusal(&|calls| calls[0].parts = Some(Parts { sent: vec![0], ..parts(&mut calls[0]) })),
+            "rank 0 passed parts = 1 sent: one for each of 2 ranks"
+        );
+        assert_eq!(refusal(&|calls| calls[1].parts = None), "rank 1 passed parts = none: all ranks pass them, or none does");
+        let gather = slots(Collective::AllGather, ("input", 0), ("output", 0));
+        let error = Call::with_counts(&gather, 2, &counts, &buffers()).unwrap_err();
+        assert_eq!(error.to_string(), "rank 0 passed parts = some: all_gather has none");
     }
 
     #[test]

@@ -14,7 +14,7 @@ use std::fmt;
 
 use serde::{Deserialize, Serialize};
 
-pub use call::{Call, CallError, RankCall};
+pub use call::{Call, CallError, Parts, RankCall};
 pub use matmul::{MatmulCall, Operands};
 pub use region::{BufferSpec, Fill, Region, Role};
 pub use script::{Script, Step};
@@ -250,10 +250,12 @@ impl fmt::Display for Op {
             Op::WaitValue { at, value } => write!(f, "wait until {at} is {value}"),
             Op::Nccl(NcclCall { call, windows }) => {
                 let windows = if *windows { ", windows" } else { "" };
-                let RankCall { collective, dtype, op, count, root, factor, ref input, ref output } = *call;
+                let RankCall { collective, dtype, op, count, root, factor, ref parts, ref input, ref output } = *call;
                 let root = if collective.has_root() { format!(" root {root}") } else { String::new() };
                 let factor = factor.map(|bits| format!(" factor {bits:#x}")).unwrap_or_default();
-                write!(f, "nccl {collective} {dtype} {op} {count}{root}{factor} {input} -> {output}{windows}")
+                let parts =
+                    parts.as_ref().map(|Parts { sent, received }| format!(" sent {sent:?} received {received:?}")).unwrap_or_default();
+                write!(f, "nccl {collective} {dtype} {op} {count}{root}{factor}{parts} {input} -> {output}{windows}")
             }
             Op::Matmul(call) => write!(f, "{call}"),
             Op::Fork { stream, .. } => write!(f, "fork to side stream {stream}"),

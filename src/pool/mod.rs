@@ -38,7 +38,7 @@
 //!     machine.write(pool.group(), rank, &input, &[rank as u8; 200])?;
 //! }
 //! let (collective, dtype, op) = (Collective::AllGather, DType::BF16, ReduceOp::Copy);
-//! let call = RankCall { collective, dtype, op, count: 100, root: 0, factor: None, input, output: output.clone() };
+//! let call = RankCall { collective, dtype, op, count: 100, root: 0, factor: None, parts: None, input, output: output.clone() };
 //! let gather = pool.start(&all_gather::Push, &call, 4, &Target { waiting_blocks: machine.waiting_blocks(4, 1), ..Target::default() })?;
 //! let step = Step::Enqueue { group: pool.group(), stream: 0, plan: gather.plan().clone() };
 //! machine.run(&Script { steps: vec![step] }, Duration::from_secs(10))?;

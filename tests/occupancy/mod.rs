@@ -26,8 +26,17 @@ pub(crate) fn outcomes(
     let input = if shape.collective.has_in_place() { Region { bytes: sent, ..output.clone() } } else { Region::new("input", 0, sent) };
     let mut buffers = vec![BufferSpec::new("input", sent, Role::Data), BufferSpec::new("output", gets, Role::Data)];
     buffers.extend(algorithm.workspace(DType::I64, world, sent));
-    let first =
-        RankCall { collective: shape.collective, dtype: DType::I64, op: ReduceOp::Copy, count, root: 0, factor: None, input, output };
+    let first = RankCall {
+        collective: shape.collective,
+        dtype: DType::I64,
+        op: ReduceOp::Copy,
+        count,
+        root: 0,
+        factor: None,
+        parts: None,
+        input,
+        output,
+    };
     let call = Call::of_all_ranks(&first, world, &buffers).unwrap();
     let target = Target { waiting_blocks: machine.waiting_blocks(world as usize, 1), ..Target::default() };
 

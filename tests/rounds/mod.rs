@@ -35,7 +35,7 @@ pub(crate) fn start(
     let collective = algorithm.collective();
     let op = if collective == Collective::ReduceScatter { ReduceOp::Sum } else { ReduceOp::Copy };
     let (count, input, output) = (input.bytes.min(output.bytes) / 4, input.clone(), output.clone());
-    let call = RankCall { collective, dtype: DType::I32, op, count, root: 0, factor: None, input, output };
+    let call = RankCall { collective, dtype: DType::I32, op, count, root: 0, factor: None, parts: None, input, output };
     pool.start(algorithm, &call, world, &Target { waiting_blocks, ..Target::default() })
 }
 

@@ -41,6 +41,7 @@ impl Gathered {
             count: product.a(),
             root: 0,
             factor: None,
+            parts: None,
             input: a.clone(),
             output: into,
         };

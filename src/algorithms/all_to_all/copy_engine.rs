@@ -3,11 +3,12 @@
 use crate::{
     algorithms::{
         Algorithm, Target,
+        all_to_all::link_bytes,
         copy_engine::{exchange, slot, words_of_exchange},
     },
     collective::{Collective, DType},
     contract::Contract,
-    plan::{BufferSpec, Call, Plan},
+    plan::{BufferSpec, Call, Plan, Region},
 };
 
 /// One copy to each peer between two meetings: (world - 1) x slots out of each rank and into it, and no multiprocessor used, but where a
@@ -38,11 +39,18 @@ impl Algorithm for CopyEngine {
     }
 
     fn link_bytes(&self, call: &Call) -> Option<u64> {
-        Some(u64::from(call.world() - 1) * call.slot_bytes())
+        Some(link_bytes(call))
     }
 
     fn plan(&self, call: &Call, _: &Target) -> Plan {
-        let bytes = call.slot_bytes();
-        exchange(NAME, call, |sender, receiver| (slot(&call.input, receiver, bytes), slot(&call.output, sender, bytes)))
+        let Some(counts) = call.counts() else {
+            let bytes = call.slot_bytes();
+            return exchange(NAME, call, |sender, receiver| (slot(&call.input, receiver, bytes), slot(&call.output, sender, bytes)));
+        };
+        let size = call.dtype.size();
+        exchange(NAME, call, |sender, receiver| {
+            let part = |of: &Region, at: u64| Region::new(of.buffer.clone(), of.offset + at * size, counts.of(sender, receiver) * size);
+            (part(&call.input, counts.sent_at(sender, receiver)), part(&call.output, counts.received_at(sender, receiver)))
+        })
     }
 }

@@ -30,6 +30,9 @@ impl Algorithm for Ll {
     }
 
     fn supports(&self, call: &Call) -> Result<(), String> {
+        if call.counts().is_some() {
+            return Err(format!("{NAME} has slots of one length, not parts of their own"));
+        }
         lines::fits(NAME, "slots", call.slot_bytes(), MAX_SLOT)
     }
 

@@ -7,3 +7,15 @@ mod push;
 pub use copy_engine::CopyEngine;
 pub use ll::Ll;
 pub use push::Push;
+
+use crate::plan::Call;
+
+/// Bytes over the links of the rank that sends or gets the most: slots, or what parts come to.
+fn link_bytes(call: &Call) -> u64 {
+    let Some(counts) = call.counts() else { return u64::from(call.world() - 1) * call.slot_bytes() };
+    let others = |rank: u32| {
+        let [sent, received] = [counts.sent(rank).sum::<u64>(), counts.received(rank).sum()];
+        sent.max(received) - counts.of(rank, rank)
+    };
+    (0..call.world()).map(others).max().unwrap_or(0) * call.dtype.size()
+}

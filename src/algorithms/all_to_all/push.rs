@@ -1,10 +1,10 @@
 //! `all_to_all/push`: every rank writes its slot for each rank into that rank's output. See kernels/all_to_all/push.cu.
 
 use crate::{
-    algorithms::{Algorithm, THREADS, Target, blocks_for, launch, plan_name, sync_argument, synchronisation},
-    collective::{Collective, DType},
+    algorithms::{Algorithm, THREADS, Target, all_to_all::link_bytes, blocks_for, launch, plan_name, sync_argument, synchronisation},
+    collective::{Collective, Counts, DType},
     contract::Contract,
-    plan::{Arg, BufferSpec, Call, Plan},
+    plan::{Arg, BufferSpec, Call, MAX_WORLD, Plan},
 };
 
 /// Store to each rank what is its: (world - 1) slots out of each rank and into it, one trip between two barriers.
@@ -12,6 +12,8 @@ pub struct Push;
 
 const NAME: &str = "push";
 const MODULE: &str = "all_to_all/push";
+/// The kernel of calls whose parts have lengths of their own.
+const MODULE_V: &str = "all_to_all/push_v";
 
 impl Algorithm for Push {
     fn collective(&self) -> Collective {
@@ -35,19 +37,31 @@ impl Algorithm for Push {
     }
 
     fn link_bytes(&self, call: &Call) -> Option<u64> {
-        Some(u64::from(call.world() - 1) * call.slot_bytes())
+        Some(link_bytes(call))
     }
 
     fn plan(&self, call: &Call, target: &Target) -> Plan {
         let grid = blocks_for(call.slot_bytes().div_ceil(16), target.waiting_blocks);
         Plan::per_rank(plan_name(NAME, call), call.world(), |rank| {
-            let args = vec![
-                Arg::Address(call.input.clone()),
-                Arg::Peers(call.output.clone()),
-                Arg::U64(call.count),
-                sync_argument(NAME, rank, call.world()),
-            ];
-            vec![launch(MODULE, call, target, (grid, THREADS), args)]
+            let (module, what) = match call.counts() {
+                Some(counts) => (MODULE_V, parts(counts, call, rank)),
+                None => (MODULE, Arg::U64(call.count)),
+            };
+            let sync = sync_argument(NAME, rank, call.world());
+            let args = vec![Arg::Address(call.input.clone()), Arg::Peers(call.output.clone()), what, sync];
+            vec![launch(module, call, target, (grid, THREADS), args)]
         })
     }
+}
+
+/// The `Parts` struct of kernels/all_to_all/push_v.cu.
+fn parts(counts: &Counts, call: &Call, rank: u32) -> Arg {
+    let of_each = |elements: &dyn Fn(u32) -> u64| {
+        let bytes = |peer| if peer < call.world() { elements(peer) * call.dtype.size() } else { 0 };
+        (0..MAX_WORLD as u32).map(|peer| Arg::U64(bytes(peer))).collect::<Vec<_>>()
+    };
+    let bytes = of_each(&|peer| counts.of(rank, peer));
+    let from = of_each(&|peer| counts.sent_at(rank, peer));
+    let to = of_each(&|peer| counts.received_at(rank, peer));
+    Arg::Struct([bytes, from, to].concat())
 }

@@ -125,7 +125,17 @@ impl Foreign {
                 let bytes = count.checked_mul(dtype.size())?;
                 let region = |name: &str| Region::new(name, 0, bytes);
                 let output = region(if *in_place { "input" } else { "output" });
-                let call = RankCall { collective: *collective, dtype, op, count, root: 0, factor: None, input: region("input"), output };
+                let call = RankCall {
+                    collective: *collective,
+                    dtype,
+                    op,
+                    count,
+                    root: 0,
+                    factor: None,
+                    parts: None,
+                    input: region("input"),
+                    output,
+                };
                 let buffers = ["input", "output"].map(|name| BufferSpec::new(name, bytes, Role::Data));
                 Call::agree(&vec![call; world as usize], &buffers).ok()
             })

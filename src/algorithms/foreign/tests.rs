@@ -61,6 +61,7 @@ fn call(dtype: DType, op: ReduceOp, world: u32, count: u64) -> Call {
         count,
         root: 0,
         factor: None,
+        parts: None,
         input: region("input"),
         output: region("output"),
     };

@@ -60,6 +60,7 @@ fn call(product: &Product, products: Region, c: &Region, world: u32) -> Result<C
         count: product.c(1),
         root: 0,
         factor: None,
+        parts: None,
         input: products,
         output: c.clone(),
     };

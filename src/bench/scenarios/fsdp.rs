@@ -272,6 +272,7 @@ impl<'a> Step<'a> {
             count: self.of.shard(),
             root: 0,
             factor: None,
+            parts: None,
             input: input.clone(),
             output: output.clone(),
         }

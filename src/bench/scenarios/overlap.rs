@@ -162,7 +162,7 @@ fn call(algorithm: &dyn Algorithm, of: &MatmulWorkload, number: u32, in_place: b
     let buffers = [&input, &output].map(|region| BufferSpec::new(region.buffer.clone(), region.offset + region.bytes, Role::Data));
     let buffers = if in_place { &buffers[1..] } else { &buffers[..] };
     let (collective, op, count) = (Collective::AllGather, ReduceOp::Copy, of.gathered / of.dtype.size());
-    let first = RankCall { collective, dtype: of.dtype, op, count, root: 0, factor: None, input, output };
+    let first = RankCall { collective, dtype: of.dtype, op, count, root: 0, factor: None, parts: None, input, output };
     let call = Call::of_all_ranks(&first, of.world, buffers).map_err(|error| error.to_string())?;
     algorithm.supports(&call).map(|()| call)
 }

@@ -74,7 +74,7 @@ impl Pipeline {
         let output = |batch: u32| copy("output", whole, batch % TURNS);
         let call = |batch| {
             let (collective, op, input) = (Collective::AllToAll, ReduceOp::Copy, copy("input", whole, batch));
-            let first = RankCall { collective, dtype, op, count, root: 0, factor: None, input, output: output(batch) };
+            let first = RankCall { collective, dtype, op, count, root: 0, factor: None, parts: None, input, output: output(batch) };
             let call = Call::of_all_ranks(&first, world, &buffers[..2]).map_err(|error| error.to_string())?;
             self.exchange.supports(&call).map(|()| call)
         };

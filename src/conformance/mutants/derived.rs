@@ -120,7 +120,8 @@ pub fn sync_cases(module: &str) -> Vec<Case> {
         format!("w=2:calls={algorithm}.9000+{algorithm}.9000{first}+{algorithm}.9000{in_place}:seed=3"),
         format!("w=9:calls={algorithm}.40+[{algorithm}.40{last}]x2:seed=4"),
     ];
-    ids.iter().map(|id| format!("{module}:bf16,{op}:{id}").parse().expect("an id of this module's own")).collect()
+    let parts = if is_of_parts(module) { ":counts=5" } else { "" };
+    ids.iter().map(|id| format!("{collective}/{algorithm}:bf16,{op}:{id}{parts}").parse().expect("an id of this module's own")).collect()
 }
 
 /// Every module that synchronises, which those with a checked build are, and the entry that its mutants are made of.
@@ -144,10 +145,18 @@ pub fn derived() -> Vec<Derived> {
 const LINE: i64 = 16;
 const ROW: i64 = 32 * LINE;
 
+/// What the name of a module ends with that is for calls whose parts have lengths of their own.
+const OF_PARTS: &str = "_v";
+
+/// Whether a module is for such calls.
+pub(super) fn is_of_parts(module: &str) -> bool {
+    module.ends_with(OF_PARTS)
+}
+
 /// The collective and the algorithm that a module is the kernel of.
-fn of_module(module: &str) -> (Collective, &str) {
+pub(super) fn of_module(module: &str) -> (Collective, &str) {
     let (collective, algorithm) = module.split_once('/').expect("modules are COLLECTIVE/ALGORITHM");
-    (collective.parse().expect("modules that synchronise are of a collective"), algorithm)
+    (collective.parse().expect("modules that synchronise are of a collective"), algorithm.trim_end_matches(OF_PARTS))
 }
 
 /// What mutants of a module are called after: its algorithm, with the collective where that is not all_reduce.
