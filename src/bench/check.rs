@@ -14,6 +14,9 @@ use crate::{
 const ROWS: u64 = 4;
 const COLUMNS: u64 = 64;
 
+/// Rows of each rank's part of a sum: each is a row of the product of every rank.
+const SUMMED: u64 = 2;
+
 /// Bytes at either end of each rank's part of a gather.
 const ENDS: u64 = 4096;
 
@@ -146,7 +149,7 @@ impl Eye<'_> {
         let size = dtype.size() as usize;
         let (a, b) = (Rows::Own(a.clone()), Rows::Own(b.clone()));
         let part = rows / u64::from(self.world);
-        for row in some(part, ROWS) {
+        for row in some(part, SUMMED) {
             let of_ranks = (0..self.world)
                 .map(|source| self.expected(source, product, (&a, &b), u64::from(rank) * part + row))
                 .collect::<Result<Vec<_>, _>>()?;
