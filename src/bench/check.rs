@@ -16,6 +16,9 @@ use crate::{
 const ROWS: u64 = 4;
 const COLUMNS: u64 = 64;
 
+/// Rows of each rank's part of a sum: each is a row of the product of every rank.
+const SUMMED: u64 = 2;
+
 /// Bytes at either end of each rank's part of a gather.
 const ENDS: u64 = 4096;
 
@@ -153,7 +156,7 @@ impl Eye<'_> {
         let (a, b) = (Rows::Own(a.clone()), Rows::Own(b.clone()));
         let part = rows / u64::from(self.world);
         let oracle = oracle(contract, ReduceOp::Sum, dtype, InputClass::Natural);
-        for row in some(part, ROWS) {
+        for row in some(part, SUMMED) {
             let of_ranks = (0..self.world)
                 .map(|source| self.expected(source, product, (&a, &b), u64::from(rank) * part + row))
                 .collect::<Result<Vec<_>, _>>()?;
