@@ -5,11 +5,11 @@ mod rounds;
 use std::{collections::BTreeSet, sync::Arc};
 
 use passmuster::{
-    algorithms::{Algorithm, all_gather, all_reduce, reduce_scatter},
-    collective::DType,
+    algorithms::{self, Algorithm, Target, all_gather, all_reduce, reduce_scatter},
+    collective::{Collective, DType, ReduceOp},
     emulator::{Emulator, EmulatorOptions, Interleaving},
     machine::{Machine, MachineError},
-    plan::{Op, Plan, Region, Script, Step},
+    plan::{Op, Plan, RankCall, Region, Script, Step},
     pool::{Channels, InFlight, PoolError, SymmetricPool},
 };
 use rounds::{DEADLINE, round, start};
@@ -56,6 +56,36 @@ fn calls_in_flight_share_no_signals() {
     let refused = start(&mut pool, &all_gather::Push, (&regions[0], &of_three), (3, 4)).map(|_| ()).unwrap_err();
     assert!(matches!(refused, PoolError::NoChannel { world: 3, count: 0, .. }), "a group has channels of its own: {refused}");
     assert_eq!(buffers(&start(&mut pool, &all_gather::Push, (&regions[0], &regions[1]), (4, 4)).unwrap()), of_each[0]);
+}
+
+/// If this fails, a pre-multiplied sum of a pool has nowhere to keep its products, or is none.
+#[test]
+fn pre_multiplied_sums_have_channels_of_their_own() {
+    let (dtype, world, op) = (DType::F32, 2, ReduceOp::PremulSum);
+    let doing = algorithms::doing(&all_reduce::OneShot, op);
+    for (algorithm, expected) in [(doing, Ok(())), (&all_reduce::OneShot as &'static dyn Algorithm, Err("one_shot.products"))] {
+        let mut machine = Emulator::new(EmulatorOptions::default());
+        let channels = [Channels { algorithm, world, dtype, bytes: 16, count: 1 }];
+        let mut pool = SymmetricPool::open(&mut machine, world, 4096, &channels).unwrap();
+        let (input, output) = (pool.allocate(16).unwrap(), pool.allocate(16).unwrap());
+        for rank in 0..2 {
+            machine.write(pool.group(), rank, &input, &6f32.to_le_bytes().repeat(4)).unwrap();
+        }
+        let factor = Some(0.25f32.to_bits().into());
+        let (collective, output_of) = (Collective::AllReduce, output.clone());
+        let call = RankCall { collective, dtype, op, count: 4, root: 0, factor, parts: None, input, output: output_of };
+        let started = pool.start(&all_reduce::OneShot, &call, world, &Target { waiting_blocks: 4, ..Target::default() });
+        let ran = started.map(|call| {
+            let step = Step::Enqueue { group: pool.group(), stream: 0, plan: call.plan().clone() };
+            machine.run(&Script { steps: vec![step] }, DEADLINE).unwrap();
+            assert_eq!(machine.read(pool.group(), 1, &output).unwrap(), 3f32.to_le_bytes().repeat(4));
+        });
+        let refused = ran.map_err(|error| match error {
+            PoolError::TooLarge { buffer, opened: 0, .. } => buffer,
+            other => panic!("{other}"),
+        });
+        assert_eq!(refused, expected.map_err(str::to_owned));
+    }
 }
 
 /// If this fails, the emulator does not see memory that is used again too early, and the rounds above show nothing.

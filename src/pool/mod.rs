@@ -55,7 +55,7 @@ use std::sync::{Arc, Weak};
 use free_list::{ALIGNMENT, FreeList};
 
 use crate::{
-    algorithms::{Algorithm, Target},
+    algorithms::{self, Algorithm, Target},
     collective::DType,
     machine::{Machine, MachineError},
     plan::{BufferSpec, Call, CallError, Plan, RankCall, Region, Role},
@@ -306,6 +306,8 @@ impl SymmetricPool {
         if call.collective != algorithm.collective() {
             return Err(unsupported(format!("it is of {}", call.collective)));
         }
+        // Of a pre-multiplied sum the channel must have been opened for the algorithm as it does these: it has products to keep.
+        let algorithm = algorithms::doing(algorithm, call.op);
         algorithm.supports(&call).map_err(unsupported)?;
         let uses = self.uses(&call, algorithm)?;
         let number = self.free_channel(algorithm, world, &algorithm.workspace(call.dtype, world, call.bytes()))?;
