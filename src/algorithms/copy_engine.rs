@@ -157,4 +157,15 @@ mod tests {
             }
         }
     }
+
+    /// Met on GPUs: training steps whose gathers are on side streams were refused, for own parts were forked from there.
+    #[test]
+    fn an_exchange_beside_something_else_does_not_fork() {
+        let (call, _) = Call::on_its_own(Shape::new(Collective::AllGather, 3, BESIDE), DType::F32, ReduceOp::Copy).unwrap();
+        let plan = algorithms::find(Collective::AllGather, "copy_engine").unwrap().plan(&call, &Target::default());
+        let beside = Op::beside(2, &plan.ranks[0]);
+        let copies = |ops: &mut dyn Iterator<Item = &Op>| ops.filter(|op| matches!(op, Op::Copy { .. })).count();
+        assert_eq!(copies(&mut beside.forked().iter()), copies(&mut plan.operations(0)));
+        assert!(!beside.forked().iter().any(|op| matches!(op, Op::Fork { .. } | Op::Join { .. })));
+    }
 }

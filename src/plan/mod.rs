@@ -136,6 +136,16 @@ pub enum Op {
 }
 
 impl Op {
+    /// Hands a collective's operations to a side stream. What these would hand to side streams of their own comes in line: side streams do not fork.
+    pub fn beside(stream: usize, ops: &[Op]) -> Op {
+        let in_line = |op: &Op| match op {
+            Op::Fork { ops, .. } => ops.clone(),
+            Op::Join { .. } => Vec::new(),
+            op => vec![op.clone()],
+        };
+        Op::Fork { stream, ops: ops.iter().flat_map(in_line).collect() }
+    }
+
     /// What it hands to a side stream.
     pub fn forked(&self) -> &[Op] {
         match self {

@@ -283,7 +283,7 @@ impl<'a> Step<'a> {
         let call = self.pool.start(algorithm, &passed, self.of.world, &self.target).map_err(text)?;
         for (ops, of_rank) in self.ranks.iter_mut().zip(&call.plan().ranks) {
             match self.how.overlaps {
-                true => ops.push(Op::Fork { stream: side, ops: of_rank.clone() }),
+                true => ops.push(Op::beside(side, of_rank)),
                 false => ops.extend(of_rank.iter().cloned()),
             }
         }

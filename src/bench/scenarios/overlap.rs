@@ -115,7 +115,7 @@ impl Arm {
                     How::Matmul => vec![multiply],
                     How::Gather => gathering,
                     How::Sequential => std::iter::once(multiply).chain(gathering).collect(),
-                    How::Overlap => vec![Op::Fork { stream: 1, ops: gathering }, multiply, Op::Join { stream: 1 }],
+                    How::Overlap => vec![Op::beside(1, &gathering), multiply, Op::Join { stream: 1 }],
                 }
             }));
             let Operands { a, b, c } = operands;

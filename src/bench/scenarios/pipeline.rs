@@ -104,7 +104,7 @@ impl Pipeline {
         };
         let exchange = |batch: usize, rank: usize| {
             let plan = self.exchange.plan(&calls[batch], &devices.target);
-            Op::Fork { stream: EXCHANGES, ops: plan.ranks[rank].clone() }
+            Op::beside(EXCHANGES, &plan.ranks[rank])
         };
         let plan = |batch: u32| {
             Plan::per_rank(format!("{self} batch {batch}"), world, |rank| {
