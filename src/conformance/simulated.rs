@@ -64,23 +64,32 @@ impl Simulated {
         &mut ranks[rank][index][region.offset as usize..(region.offset + region.bytes) as usize]
     }
 
-    /// Runs a plan: operation by operation, all ranks together where they have the same number of them.
+    /// Runs a plan: operation by operation, all ranks together. At what they do together, those that have come wait for the others.
     fn enqueue(&mut self, group: usize, plan: &Plan, gone: &[usize]) {
-        let longest = plan.ranks.iter().map(Vec::len).max().unwrap_or(0);
-        for step in 0..longest {
+        let mut next = vec![0; plan.world()];
+        loop {
+            let heads: Vec<(usize, &Op)> = (0..plan.world())
+                .filter(|rank| !gone.contains(rank))
+                .filter_map(|rank| Some((rank, plan.ranks[rank].get(next[rank])?)))
+                .collect();
+            let all_have_come = heads.iter().all(|(_, op)| is_collective(op));
+            if heads.is_empty() {
+                return;
+            }
             let mut collected: Option<Collected> = None;
-            for (rank, ops) in plan.ranks.iter().enumerate().filter(|(rank, _)| !gone.contains(rank)) {
-                match ops.get(step) {
-                    Some(Op::Launch(launch)) if launch.module == "conformance/fill" => self.fill(group, rank, launch),
-                    Some(Op::Launch(launch)) if launch.module == "all_reduce/copy_engine" => self.reduce(group, rank, launch),
-                    Some(Op::Launch(launch)) if launch.module == "reduce/push" => self.push(group, rank, launch),
-                    Some(Op::Launch(launch)) if launch.module == "all_to_all/push_v" => self.push_parts(group, rank, launch),
-                    Some(Op::Launch(launch)) if launch.module == premul_sum::MODULE => self.multiply(group, rank, launch),
-                    Some(Op::Launch(launch)) => {
+            for (rank, op) in heads.into_iter().filter(|(_, op)| all_have_come || !is_collective(op)) {
+                next[rank] += 1;
+                match op {
+                    Op::Launch(launch) if launch.module == "conformance/fill" => self.fill(group, rank, launch),
+                    Op::Launch(launch) if launch.module == "all_reduce/copy_engine" => self.reduce(group, rank, launch),
+                    Op::Launch(launch) if launch.module == "reduce/push" => self.push(group, rank, launch),
+                    Op::Launch(launch) if launch.module == "all_to_all/push_v" => self.push_parts(group, rank, launch),
+                    Op::Launch(launch) if launch.module == premul_sum::MODULE => self.multiply(group, rank, launch),
+                    Op::Launch(launch) => {
                         let (call, place) = launched(launch, plan.world() as u32);
                         collected.get_or_insert(call).ranks.push(place);
                     }
-                    Some(Op::Nccl(NcclCall { call, .. })) => {
+                    Op::Nccl(NcclCall { call, .. }) => {
                         let shape = call.shape(plan.world() as u32);
                         let fresh =
                             Collected { shape, dtype: call.dtype, op: call.op, factors: Vec::new(), sent: Vec::new(), ranks: Vec::new() };
@@ -89,20 +98,19 @@ impl Simulated {
                         collected.factors.extend(call.factor);
                         collected.sent.extend(call.parts.as_ref().map(|parts| parts.sent.clone()));
                     }
-                    Some(Op::Copy { from, to, to_rank }) => {
+                    Op::Copy { from, to, to_rank } => {
                         let bytes = self.bytes(group, rank, from).to_vec();
                         self.bytes(group, target(rank, *to_rank), to).copy_from_slice(&bytes);
                     }
-                    Some(Op::Fill { region, byte }) => self.bytes(group, rank, region).fill(*byte),
-                    Some(Op::WriteValue { to, value, to_rank }) => {
+                    Op::Fill { region, byte } => self.bytes(group, rank, region).fill(*byte),
+                    Op::WriteValue { to, value, to_rank } => {
                         self.bytes(group, target(rank, *to_rank), to).copy_from_slice(&value.to_le_bytes());
                     }
                     // In lockstep, everything that is waited for has happened.
-                    Some(Op::WaitValue { at, value }) => assert_eq!(self.bytes(group, rank, at), value.to_le_bytes()),
-                    Some(Op::Matmul(_) | Op::Fork { .. } | Op::Join { .. } | Op::Fetch { .. } | Op::Mark) => {
-                        unreachable!("cases have none")
+                    Op::WaitValue { at, value } => assert_eq!(self.bytes(group, rank, at), value.to_le_bytes()),
+                    Op::Matmul(_) | Op::Fork { .. } | Op::Join { .. } | Op::Fetch { .. } | Op::Mark => {
+                        unreachable!("small cases have none")
                     }
-                    None => {}
                 }
             }
             if let Some(collected) = collected {
@@ -205,6 +213,14 @@ impl Simulated {
         }
         self.calls += 1;
     }
+}
+
+/// Kernels that are carried out rank by rank.
+const BY_RANK: [&str; 5] = ["conformance/fill", "all_reduce/copy_engine", "reduce/push", "all_to_all/push_v", premul_sum::MODULE];
+
+/// Whether ranks do an operation together.
+fn is_collective(op: &Op) -> bool {
+    matches!(op, Op::Nccl(_)) || matches!(op, Op::Launch(launch) if !BY_RANK.contains(&&*launch.module))
 }
 
 /// Whose memory an operation of `rank` goes to.
