@@ -113,12 +113,15 @@ fn on_both() -> (Vec<String>, Vec<String>) {
 }
 
 /// What came after the merge list's record: what became of its part of the list on GPUs, one record each.
-const SINCE: [(&str, &str); 5] = [
+const SINCE: [(&str, &str); 8] = [
     ("h200x2-types.json", "`*:e4m3|e5m2|i8|u8|u32|i64|u64,*`"),
     ("h200x2-prod.json", "`*:*,prod`"),
-    ("h200x2-all_to_all-copy_engine.json", "`all_to_all/copy_engine`"),
+    ("h200x2-all_to_all.json", "`all_to_all/*`"),
+    ("h200x2-all_gather-copy_engine.json", "`all_gather/copy_engine`"),
     ("h200x2-reduce-push.json", "`reduce/push`"),
     ("h200x2-broadcast-pull.json", "`broadcast/pull`"),
+    ("h200x2-premul_sum.json", "`*:*,premul_sum`"),
+    ("h200x2-plain.json", "`*/plain`"),
 ];
 
 /// What those gave, in a sentence.
@@ -156,8 +159,7 @@ fn times(collective: &str, name: &str) -> String {
     let _ = write!(table, "\n|---|{}\n", "---|".repeat(3 * worlds.len()));
     let mut ahead: Vec<f64> = Vec::new();
     for bytes in sizes {
-        let size = if bytes >= 1 << 20 { format!("{} MiB", bytes >> 20) } else { format!("{} KiB", bytes >> 10) };
-        let _ = write!(table, "| {size} |");
+        let _ = write!(table, "| {} |", size(bytes));
         for &world in &worlds {
             let least = |ours: bool| {
                 let side = cells[&(world, bytes)].iter().filter(|(contender, _)| contender.starts_with("nccl_") != ours);
@@ -172,6 +174,82 @@ fn times(collective: &str, name: &str) -> String {
     let mean = (ahead.iter().map(|ratio| ratio.ln()).sum::<f64>() / ahead.len() as f64).exp();
     let least = ahead.iter().copied().fold(f64::INFINITY, f64::min);
     format!("{table}\nGeometric mean {mean:.2}x, least {least:.2}x.")
+}
+
+/// The collectives that were timed on two GPUs, each in one run beside NCCL and PyTorch.
+const PAIRED: [&str; 6] = ["all_reduce", "all_gather", "reduce_scatter", "all_to_all", "broadcast", "reduce"];
+
+/// One contender's call: its name, its microseconds in a graph, and what it takes over the links, where it says.
+type Timed = (String, f64, Option<f64>);
+
+/// What was timed of a collective on two GPUs, by bytes.
+fn paired(collective: &str) -> BTreeMap<u64, Vec<Timed>> {
+    let mut sizes: BTreeMap<u64, Vec<Timed>> = BTreeMap::new();
+    for case in record(&format!("h200x2-bench-{collective}.json"))["cases"].as_array().into_iter().flatten() {
+        let Some(median) = case["microseconds"]["median"].as_f64() else { continue };
+        let name = case["contender"].as_str().unwrap_or_default().to_owned();
+        sizes.entry(case["workload"]["bytes"].as_u64().unwrap()).or_default().push((name, median, case["wire"]["bytes"].as_f64()));
+    }
+    sizes
+}
+
+fn is_peer(name: &str) -> bool {
+    name.starts_with("nccl_") || name.starts_with("torch_")
+}
+
+fn size(bytes: u64) -> String {
+    if bytes >= 1 << 20 { format!("{} MiB", bytes >> 20) } else { format!("{} KiB", bytes >> 10) }
+}
+
+/// How far our best is ahead of the best peer on two GPUs, collective by collective.
+fn standing() -> String {
+    let shown = [8 << 10, 1 << 20, 256 << 20];
+    let mut table = String::from("| w=2 | ahead of the best peer, 8 KiB to 256 MiB | least |");
+    shown.iter().for_each(|&bytes| _ = write!(table, " {} |", size(bytes)));
+    table.push_str("\n|---|---|---|---|---|---|\n");
+    for collective in PAIRED {
+        let mut ahead = Vec::new();
+        let mut cells = String::new();
+        for (bytes, times) in paired(collective) {
+            let best = |peers: bool| {
+                let side = times.iter().filter(|(name, ..)| is_peer(name) == peers);
+                side.min_by(|a, b| a.1.total_cmp(&b.1)).expect("both sides were timed")
+            };
+            let (own, peer) = (best(false), best(true));
+            ahead.push(peer.1 / own.1);
+            if shown.contains(&bytes) {
+                _ = write!(cells, " {:.2} ({}), {:.2} ({}) |", own.1, own.0, peer.1, peer.0);
+            }
+        }
+        let mean = (ahead.iter().map(|ratio| ratio.ln()).sum::<f64>() / ahead.len() as f64).exp();
+        let least = ahead.iter().copied().fold(f64::INFINITY, f64::min);
+        _ = writeln!(table, "| {collective} | {mean:.2}x | {least:.2}x |{cells}");
+    }
+    table
+}
+
+/// GB/s that a copy engine moves between two of these GPUs.
+const LINK: f64 = 394.0;
+
+/// What each of our algorithms took on two GPUs, and how much of it its bytes over the link take at least.
+fn floors(collective: &str) -> String {
+    let sizes = paired(collective);
+    let names: Vec<&String> = sizes.values().next().unwrap().iter().map(|(name, ..)| name).filter(|name| !is_peer(name)).collect();
+    let mut table = format!("| {collective} |");
+    names.iter().for_each(|name| _ = write!(table, " {name} |"));
+    _ = write!(table, "\n|---|{}\n", "---|".repeat(names.len()));
+    for (bytes, times) in &sizes {
+        _ = write!(table, "| {} |", size(*bytes));
+        for name in &names {
+            let timed = times.iter().find(|(known, ..)| known == *name);
+            match timed {
+                Some((_, median, Some(wire))) => _ = write!(table, " {median:.2} ({:.2}) |", wire / LINK / 1e3),
+                _ => table.push_str(" - |"),
+            }
+        }
+        table.push('\n');
+    }
+    table
 }
 
 /// The times of products with the all-gather of A, as a table: cuBLASLt alone on the gathered A, our plain product, the best of NCCL's all-gathers before
@@ -245,10 +323,17 @@ fn the_readme_quotes_the_records() {
         of("all_gather"),
         of("reduce_scatter"),
         of("all_to_all"),
-        times("all_gather", "h200x2-bench-all_gather.json"),
+        standing(),
         products("h200x2-bench-all_gather_matmul.json"),
     ];
     assert!(all.iter().all(|text| stands(text)), "README.md should say:\n{}", all.join("\n\n"));
+}
+
+#[test]
+fn the_floors_are_of_the_records() {
+    let text = include_str!("../docs/floors.md");
+    let all = PAIRED.map(floors);
+    assert!(all.iter().all(|table| text.contains(table.trim_end())), "docs/floors.md should say:\n{}", all.join("\n"));
 }
 
 /// If this fails, the emulator computes something else than the GPUs that ran the same PTX.
