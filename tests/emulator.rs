@@ -142,6 +142,26 @@ fn the_smoke_list_passes(
     }
 }
 
+/// If this fails, what wraps algorithms, or calls that only some have, do not pass: memory that peers cannot address, products with factors, parts.
+#[rstest]
+fn what_wraps_algorithms_passes_its_smoke_list(
+    #[values(
+        |case: &Case| case.algorithm == "plain",
+        |case: &Case| case.op == ReduceOp::PremulSum,
+        |case: &Case| case.counts.is_some()
+    )]
+    is: fn(&Case) -> bool,
+) {
+    let mut cases = List::Smoke.cases(0);
+    cases.retain(|case| is(case) && case.calls.is_empty());
+    assert!(cases.len() > 2, "{}", cases.len());
+    for case in cases {
+        let verdict = judge(&case, &mut emulator(0));
+        assert_eq!(verdict.status, Status::Pass, "{verdict:#?}");
+        assert!(verdict.held.contains(&"reference".into()), "{verdict:#?}");
+    }
+}
+
 /// Small cases of the merge list, no sequences.
 fn merged(collective: Collective, algorithm: &str, world: u32) -> Vec<Case> {
     let mut cases = List::Merge.cases(0);

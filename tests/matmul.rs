@@ -138,6 +138,13 @@ fn buffers(product: &Product, world: u32) -> ([BufferSpec; 3], Operands) {
     (specs, operands)
 }
 
+/// The second replay of a graph of two calls is the last: what a call leaves behind must serve the next.
+fn replayed(group: usize, plan: &Arc<Plan>) -> Vec<Step> {
+    let capture = Step::Capture { graph: 0, group, plans: vec![plan.clone(); 2] };
+    let replay = Step::Replay { graph: 0, stream: 0 };
+    vec![capture, replay.clone(), replay]
+}
+
 fn enqueue(group: usize, plan: &Arc<Plan>) -> Step {
     Step::Enqueue { group, stream: 0, plan: plan.clone() }
 }
@@ -310,14 +317,9 @@ fn gathered_integers_are_exact_call_after_call() {
                 let gathered = Gathered::open(&mut machine, algorithm, &product, world, Numbers::Integers);
                 for call in 0..3 {
                     let (_, a) = gathered.refresh(&mut machine, call, Numbers::Integers);
-                    // The last call is the second replay of a graph of two: what a call leaves behind must serve the next.
                     let (group, plan) = (gathered.group, &gathered.plan);
                     let steps = match call {
-                        2 => vec![
-                            Step::Capture { graph: 0, group, plans: vec![plan.clone(), plan.clone()] },
-                            Step::Replay { graph: 0, stream: 0 },
-                            Step::Replay { graph: 0, stream: 0 },
-                        ],
+                        2 => replayed(group, plan),
                         _ => vec![enqueue(group, plan)],
                     };
                     gathered.run(&mut machine, steps);

@@ -249,6 +249,12 @@ fn floors(collective: &str) -> String {
         }
         table.push('\n');
     }
+    let rates = names.iter().filter_map(|name| {
+        let of = |bytes| sizes[&bytes].iter().find(|(known, ..)| known == *name).and_then(|(_, median, wire)| Some((*median, (*wire)?)));
+        let ((less, few), (more, many)) = (of(64 << 20)?, of(256 << 20)?);
+        Some(format!("{name} {:.0}", (many - few) / (more - less) / 1e3))
+    });
+    _ = writeln!(table, "\nGB/s of what is more from 64 to 256 MiB: {}.", rates.collect::<Vec<_>>().join(", "));
     table
 }
 

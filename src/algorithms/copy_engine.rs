@@ -71,15 +71,20 @@ pub(super) fn exchange(algorithm: &str, call: &Call, part: impl Fn(u32, u32) -> 
             let (from, to) = part(rank, receiver);
             Op::Copy { from, to, to_rank }
         };
-        let (mut own, mut ops) = ((!call.in_place()).then(|| copy(rank, None)), Vec::new());
-        let beside = own.take_if(|_| call.slot_bytes() >= BESIDE && world > 1);
-        let join = beside.as_ref().map(|_| Op::Join { stream: OWN });
-        ops.extend(beside.map(|own| Op::Fork { stream: OWN, ops: vec![own] }));
+        let own = (!call.in_place()).then(|| copy(rank, None));
+        let mut ops = Vec::new();
+        let (after, join) = match own {
+            Some(own) if call.slot_bytes() >= BESIDE && world > 1 => {
+                ops.push(Op::Fork { stream: OWN, ops: vec![own] });
+                (None, Some(Op::Join { stream: OWN }))
+            }
+            own => (own, None),
+        };
         ops.extend(announce(algorithm, READY, rank, world).chain(gather(algorithm, READY, rank, world)));
         ops.extend(peers(rank, world).map(|peer| copy(peer, Some(peer))));
         ops.extend(announce(algorithm, DONE, rank, world));
         // While the peers' last copies are under way.
-        ops.extend(own);
+        ops.extend(after);
         ops.extend(gather(algorithm, DONE, rank, world));
         ops.extend(join);
         ops

@@ -378,7 +378,19 @@ impl Call {
         Call { arguments, world: self.world, in_place: false, own_slots: self.own_slots, factors: Vec::new(), counts: None }
     }
 
-    /// A call out of place with root 0, with factors of 1 where the operator has them, on buffers `input` and `output` that hold its regions and nothing else; and these buffers.
+    /// A call with root 0 of which every rank passes these regions, with factors of 1 where the operator has them. Their buffers reach as far as they do.
+    ///
+    /// # Errors
+    /// As [`Call::agree`].
+    pub fn on_regions(shape: Shape, dtype: DType, op: ReduceOp, input: Region, output: Region) -> Result<Call, CallError> {
+        let buffers =
+            [&input, &output].map(|region| BufferSpec::new(region.buffer.clone(), region.offset.saturating_add(region.bytes), Role::Data));
+        let factor = (op == ReduceOp::PremulSum).then(|| with_element!(dtype, T => T::narrow(T::from_i64(1)).bits()));
+        let first = RankCall { collective: shape.collective, dtype, op, count: shape.count, root: 0, factor, parts: None, input, output };
+        Call::of_all_ranks(&first, shape.world, &buffers)
+    }
+
+    /// A call out of place [on regions](Call::on_regions) of buffers `input` and `output` that hold these and nothing else; and these buffers.
     ///
     /// # Errors
     /// As [`Call::agree`].
@@ -386,9 +398,7 @@ impl Call {
         let region = |name: &str, elements: u64| Region::new(name, 0, elements.saturating_mul(dtype.size()));
         let (input, output) = (region("input", shape.input()), region("output", shape.output()));
         let buffers = [&input, &output].map(|region| BufferSpec::new(region.buffer.clone(), region.bytes, Role::Data));
-        let factor = (op == ReduceOp::PremulSum).then(|| with_element!(dtype, T => T::narrow(T::from_i64(1)).bits()));
-        let first = RankCall { collective: shape.collective, dtype, op, count: shape.count, root: 0, factor, parts: None, input, output };
-        Ok((Call::of_all_ranks(&first, shape.world, &buffers)?, buffers))
+        Ok((Call::on_regions(shape, dtype, op, input, output)?, buffers))
     }
 
     /// Ranks of the group.

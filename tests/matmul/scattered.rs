@@ -16,7 +16,7 @@ use passmuster::{
     plan::{BufferSpec, Operands, Plan, Region, Role, Step},
 };
 
-use super::{BLOCKS, Numbers, alone, draw, enqueue, exact, multiply, products, round, value};
+use super::{BLOCKS, Numbers, alone, draw, enqueue, exact, multiply, products, replayed, round, value};
 
 /// A group with the operands of a scattered product and what its algorithm needs, B written, and the plan.
 struct Scattered<'a> {
@@ -148,16 +148,11 @@ pub(super) fn integers_are_exact_call_after_call() {
                 let scattered = Scattered::open(&mut machine, algorithm, &product, world, Numbers::Integers);
                 for call in 0..3 {
                     let of_ranks = scattered.refresh(&mut machine, call, Numbers::Integers);
-                    // The last call is the second replay of a graph of two: what a call leaves behind must serve the next.
                     let (group, plan) = (scattered.group, &scattered.plan);
                     let steps = match call {
                         0 => vec![enqueue(group, plan)],
                         1 => vec![enqueue(group, plan); 3],
-                        _ => vec![
-                            Step::Capture { graph: 0, group, plans: vec![plan.clone(), plan.clone()] },
-                            Step::Replay { graph: 0, stream: 0 },
-                            Step::Replay { graph: 0, stream: 0 },
-                        ],
+                        _ => replayed(group, plan),
                     };
                     scattered.run(&mut machine, steps);
                     scattered.judge(&mut machine, Numbers::Integers, &of_ranks, &format!("call {call}"));

@@ -6,9 +6,9 @@ use crate::{
         self, Algorithm, Target,
         matmul::{self, TensorParallel, library_workspace},
     },
-    collective::{Collective, Product, ReduceOp},
+    collective::{Collective, Product, ReduceOp, Shape},
     contract::Contract,
-    plan::{BufferSpec, Build, Call, MatmulCall, Op, Operands, Plan, RankCall, Region, Role},
+    plan::{BufferSpec, Build, Call, MatmulCall, Op, Operands, Plan, Region},
 };
 
 /// An all-gather of A, then one product by cuBLASLt.
@@ -33,19 +33,8 @@ impl Gathered {
 
     /// The all-gather of A.
     fn call(&self, product: &Product, a: &Region, into: Region, world: u32) -> Result<Call, String> {
-        let buffers = [a, &into].map(|region| BufferSpec::new(region.buffer.clone(), region.offset + region.bytes, Role::Data));
-        let first = RankCall {
-            collective: Collective::AllGather,
-            dtype: product.dtype,
-            op: ReduceOp::Copy,
-            count: product.a(),
-            root: 0,
-            factor: None,
-            parts: None,
-            input: a.clone(),
-            output: into,
-        };
-        Call::of_all_ranks(&first, world, &buffers).map_err(|error| error.to_string())
+        let shape = Shape::new(Collective::AllGather, world, product.a());
+        Call::on_regions(shape, product.dtype, ReduceOp::Copy, a.clone(), into).map_err(|error| error.to_string())
     }
 
     fn gathered(&self, product: &Product, world: u32) -> BufferSpec {

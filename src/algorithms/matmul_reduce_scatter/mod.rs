@@ -16,8 +16,8 @@ use super::{
     matmul::{self, TensorParallel},
 };
 use crate::{
-    collective::{Collective, Product, ReduceOp},
-    plan::{BufferSpec, Call, Op, RankCall, Region, Role},
+    collective::{Collective, Product, ReduceOp, Shape},
+    plan::{BufferSpec, Call, Op, Region, Role},
 };
 
 /// All of them, the peers first.
@@ -52,19 +52,8 @@ fn products(name: &str, product: &Product, world: u32, local: bool) -> BufferSpe
 
 /// The reduce-scatter of the ranks' products into C.
 fn call(product: &Product, products: Region, c: &Region, world: u32) -> Result<Call, String> {
-    let buffers = [&products, c].map(|region| BufferSpec::new(region.buffer.clone(), region.offset + region.bytes, Role::Data));
-    let first = RankCall {
-        collective: Collective::ReduceScatter,
-        dtype: product.dtype,
-        op: ReduceOp::Sum,
-        count: product.c(1),
-        root: 0,
-        factor: None,
-        parts: None,
-        input: products,
-        output: c.clone(),
-    };
-    Call::of_all_ranks(&first, world, &buffers).map_err(|error| error.to_string())
+    let shape = Shape::new(Collective::ReduceScatter, world, product.c(1));
+    Call::on_regions(shape, product.dtype, ReduceOp::Sum, products, c.clone()).map_err(|error| error.to_string())
 }
 
 /// What peers bring: a slot for each rank.
