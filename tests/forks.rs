@@ -4,7 +4,7 @@ use std::{sync::Arc, time::Duration};
 
 use half::bf16;
 use passmuster::{
-    algorithms::{all_gather_matmul, matmul::TensorParallel, matmul_reduce_scatter},
+    algorithms::{Half, matmul::TensorParallel},
     collective::{Collective, DType, Layout, Product, ReduceOp, Shape},
     emulator::{Emulator, EmulatorOptions, Interleaving, Profile},
     machine::{Machine, MachineError, Run},
@@ -184,89 +184,69 @@ fn a_product_with_an_operand_of_another_size_is_refused(#[case] name: &str, #[ca
     assert_eq!(other.check(), Err("dtype f32: products have bf16 and f16".to_owned()));
 }
 
-/// A product and the collective that goes with it.
-#[derive(Clone, Copy)]
-enum Half {
-    Gather,
-    Scatter,
+/// The ways that the emulator has, with stand-ins where that is possible: a kernel that pulls meets its peers itself.
+fn emulated(half: Half) -> impl Iterator<Item = &'static dyn TensorParallel> {
+    half.algorithms().iter().copied().filter(|algorithm| algorithm.name() != "pull")
 }
 
-impl Half {
-    /// The ways that the emulator has, with stand-ins where that is possible: a kernel that pulls meets its peers itself.
-    fn algorithms(self) -> impl Iterator<Item = &'static dyn TensorParallel> {
-        let (all, without) = match self {
-            Half::Gather => (all_gather_matmul::all(), &["pull"][..]),
-            Half::Scatter => (matmul_reduce_scatter::all(), &[][..]),
-        };
-        all.iter().copied().filter(|algorithm| !without.contains(&algorithm.name()))
-    }
+fn buffers(half: Half, product: &Product, world: u32) -> [BufferSpec; 3] {
+    let [a, b, c] = half.elements(product, world).map(|elements| 2 * elements);
+    [("a", a), ("b", b), ("c", c)].map(|(name, bytes)| BufferSpec::new(name, bytes, Role::Data))
+}
 
-    fn find(self, name: &str) -> &'static dyn TensorParallel {
-        self.algorithms().find(|algorithm| algorithm.name() == name).unwrap()
-    }
+fn plan(half: Half, algorithm: &dyn TensorParallel, product: &Product, world: u32) -> Plan {
+    algorithm.supports(product, world, 4).unwrap();
+    let [a, b, c] = buffers(half, product, world).map(|buffer| buffer.whole());
+    algorithm.plan(product, &Operands { a, b, c }, world, 4)
+}
 
-    fn buffers(self, product: &Product, world: u32) -> [BufferSpec; 3] {
-        let (a, c) = match self {
-            Half::Gather => (product.a(), product.c(world)),
-            Half::Scatter => (u64::from(world) * product.a(), product.c(1)),
-        };
-        [("a", a), ("b", product.b()), ("c", c)].map(|(name, elements)| BufferSpec::new(name, 2 * elements, Role::Data))
-    }
+/// The same with what is like them to the streams in place of kernels that take tensor maps, which the emulator does not know.
+fn plan_with_stand_ins(half: Half, algorithm: &dyn TensorParallel, product: &Product, world: u32) -> Plan {
+    let mut plan = plan(half, algorithm, product, world);
+    plan.ranks.iter_mut().for_each(|ops| *ops = with_stand_ins(product, ops));
+    plan
+}
 
-    fn plan(self, algorithm: &dyn TensorParallel, product: &Product, world: u32) -> Plan {
-        algorithm.supports(product, world, 4).unwrap();
-        let [a, b, c] = self.buffers(product, world).map(|buffer| buffer.whole());
-        algorithm.plan(product, &Operands { a, b, c }, world, 4)
-    }
-
-    /// The same with what is like them to the streams in place of kernels that take tensor maps, which the emulator does not know.
-    fn plan_with_stand_ins(self, algorithm: &dyn TensorParallel, product: &Product, world: u32) -> Plan {
-        let mut plan = self.plan(algorithm, product, world);
-        plan.ranks.iter_mut().for_each(|ops| *ops = with_stand_ins(product, ops));
-        plan
-    }
-
-    /// C of each rank, of A and B of each.
-    fn expected(self, product: &Product, world: u32, a: &[Vec<u8>], b: &[Vec<u8>]) -> Vec<Vec<u8>> {
-        match self {
-            Half::Gather => b.iter().map(|b| product.reference(&a.concat(), b)).collect(),
-            Half::Scatter => {
-                let products: Vec<Vec<u8>> = a.iter().zip(b).map(|(a, b)| product.reference(a, b)).collect();
-                Shape::new(Collective::ReduceScatter, world, product.c(1)).results(product.dtype, ReduceOp::Sum, &products)
-            }
+/// C of each rank, of A and B of each.
+fn expected(half: Half, product: &Product, world: u32, a: &[Vec<u8>], b: &[Vec<u8>]) -> Vec<Vec<u8>> {
+    match half {
+        Half::Gather => b.iter().map(|b| product.reference(&a.concat(), b)).collect(),
+        Half::Scatter => {
+            let products: Vec<Vec<u8>> = a.iter().zip(b).map(|(a, b)| product.reference(a, b)).collect();
+            Shape::new(Collective::ReduceScatter, world, product.c(1)).results(product.dtype, ReduceOp::Sum, &products)
         }
     }
+}
 
-    /// Whether three calls back to back of every rank, one eager and two in a graph, on small integers, go well in a schedule; what is wrong.
-    fn run(self, algorithm: &dyn TensorParallel, product: &Product, plan: Plan, schedule: usize) -> Result<(), String> {
-        let (world, said) = (plan.world(), |error: MachineError| error.to_string());
-        let mut machine = Emulator::new(EmulatorOptions { profile: Profile::Hopper, ..EmulatorOptions::default() });
-        machine.set_interleaving(Interleaving::nth(1, schedule));
-        let specs = self.buffers(product, world as u32);
-        let workspace = algorithm.workspace(product, world as u32, 4);
-        let stand_ins = stand_ins(product, world as u32);
-        let group = machine.open_group(world, &[&specs[..], &workspace, &stand_ins].concat()).map_err(said)?;
-        let mut drawn = |region: Region, seed: usize| -> Result<Vec<Vec<u8>>, String> {
-            let of = |rank: usize| {
-                let integer = |i: u64| bf16::from_f32(((i * 7 + (seed + rank) as u64) % 9) as f32 - 4.0).to_bits().to_le_bytes();
-                let bytes: Vec<u8> = (0..region.bytes / 2).flat_map(integer).collect();
-                machine.write(group, rank, &region, &bytes).map_err(said).map(|()| bytes)
-            };
-            (0..world).map(of).collect()
+/// Whether three calls back to back of every rank, one eager and two in a graph, on small integers, go well in a schedule; what is wrong.
+fn run_product(half: Half, algorithm: &dyn TensorParallel, product: &Product, plan: Plan, schedule: usize) -> Result<(), String> {
+    let (world, said) = (plan.world(), |error: MachineError| error.to_string());
+    let mut machine = Emulator::new(EmulatorOptions { profile: Profile::Hopper, ..EmulatorOptions::default() });
+    machine.set_interleaving(Interleaving::nth(1, schedule));
+    let specs = buffers(half, product, world as u32);
+    let workspace = algorithm.workspace(product, world as u32, 4);
+    let stand_ins = stand_ins(product, world as u32);
+    let group = machine.open_group(world, &[&specs[..], &workspace, &stand_ins].concat()).map_err(said)?;
+    let mut drawn = |region: Region, seed: usize| -> Result<Vec<Vec<u8>>, String> {
+        let of = |rank: usize| {
+            let integer = |i: u64| bf16::from_f32(((i * 7 + (seed + rank) as u64) % 9) as f32 - 4.0).to_bits().to_le_bytes();
+            let bytes: Vec<u8> = (0..region.bytes / 2).flat_map(integer).collect();
+            machine.write(group, rank, &region, &bytes).map_err(said).map(|()| bytes)
         };
-        let (a, b) = (drawn(specs[0].whole(), 0)?, drawn(specs[1].whole(), 31)?);
-        let plan = Arc::new(plan);
-        let capture = Step::Capture { graph: 0, group, plans: vec![plan.clone()] };
-        let replay = Step::Replay { graph: 0, stream: 0 };
-        let steps = vec![capture, Step::Enqueue { group, stream: 0, plan }, replay.clone(), replay];
-        machine.run(&Script { steps }, DEADLINE).map_err(said)?;
-        for (rank, expected) in self.expected(product, world as u32, &a, &b).into_iter().enumerate() {
-            if machine.read(group, rank, &specs[2].whole()).map_err(said)? != expected {
-                return Err(format!("rank {rank}'s C is wrong"));
-            }
+        (0..world).map(of).collect()
+    };
+    let (a, b) = (drawn(specs[0].whole(), 0)?, drawn(specs[1].whole(), 31)?);
+    let plan = Arc::new(plan);
+    let capture = Step::Capture { graph: 0, group, plans: vec![plan.clone()] };
+    let replay = Step::Replay { graph: 0, stream: 0 };
+    let steps = vec![capture, Step::Enqueue { group, stream: 0, plan }, replay.clone(), replay];
+    machine.run(&Script { steps }, DEADLINE).map_err(said)?;
+    for (rank, expected) in expected(half, product, world as u32, &a, &b).into_iter().enumerate() {
+        if machine.read(group, rank, &specs[2].whole()).map_err(said)? != expected {
+            return Err(format!("rank {rank}'s C is wrong"));
         }
-        Ok(())
     }
+    Ok(())
 }
 
 /// Memory of [`with_stand_ins`]: products, and what the library is given.
@@ -325,12 +305,12 @@ const SMALL: Product = Product { dtype: DType::BF16, rows: 5, columns: 8, depth:
 #[case::gather(Half::Gather)]
 #[case::scatter(Half::Scatter)]
 fn streams_and_libraries_are_exact_and_do_not_race(#[case] half: Half) {
-    for algorithm in half.algorithms() {
+    for algorithm in emulated(half) {
         for world in 1..=4 {
             for schedule in 0..3 {
-                let plan = half.plan_with_stand_ins(algorithm, &SMALL, world);
+                let plan = plan_with_stand_ins(half, algorithm, &SMALL, world);
                 let what = plan.name.clone();
-                half.run(algorithm, &SMALL, plan, schedule).unwrap_or_else(|error| panic!("{what}: {error}"));
+                run_product(half, algorithm, &SMALL, plan, schedule).unwrap_or_else(|error| panic!("{what}: {error}"));
             }
         }
     }
@@ -372,22 +352,22 @@ fn with_less_synchronisation(ops: &[Op]) -> Vec<(String, Vec<Op>)> {
 #[case::chunked_scatter(Half::Scatter, "chunked", 16)]
 #[case::fused_scatter(Half::Scatter, "fused", 16)]
 fn less_synchronisation_is_caught(#[case] half: Half, #[case] name: &str, #[case] count: usize) {
-    let algorithm = half.find(name);
-    let plan = half.plan_with_stand_ins(algorithm, &SMALL, 3);
+    let algorithm = half.find(name).unwrap();
+    let plan = plan_with_stand_ins(half, algorithm, &SMALL, 3);
     let mutants = with_less_synchronisation(&plan.ranks[1]);
     assert_eq!(mutants.len(), count);
     for (what, ops) in mutants {
         let mut mutant = plan.clone();
         mutant.ranks[1] = ops;
-        assert!((0..9).any(|schedule| half.run(algorithm, &SMALL, mutant.clone(), schedule).is_err()), "{}: {what}", plan.name);
+        assert!((0..9).any(|schedule| run_product(half, algorithm, &SMALL, mutant.clone(), schedule).is_err()), "{}: {what}", plan.name);
     }
 }
 
 #[test]
 fn kernels_with_tensor_maps_are_refused_here() {
-    let gathering = ["pull", "fused"].map(|name| (Half::Gather, all_gather_matmul::find(name).unwrap()));
-    for (half, algorithm) in gathering.into_iter().chain([(Half::Scatter, Half::Scatter.find("fused"))]) {
-        let error = half.run(algorithm, &SMALL, half.plan(algorithm, &SMALL, 2), 0).unwrap_err();
+    for (half, name) in [(Half::Gather, "pull"), (Half::Gather, "fused"), (Half::Scatter, "fused")] {
+        let algorithm = half.find(name).unwrap();
+        let error = run_product(half, algorithm, &SMALL, plan(half, algorithm, &SMALL, 2), 0).unwrap_err();
         assert!(error.contains("neither TMA nor wgmma"), "{error}");
     }
 }

@@ -9,7 +9,7 @@ use passmuster::{
     algorithms::{self, Holders},
     collective::Collective,
     conformance::{
-        Case, Status, Verdict,
+        AnyCase, Case, Status, Verdict,
         runner::{self, Settings},
     },
     emulator::{Emulator, EmulatorOptions, Interleaving, Profile},
@@ -183,7 +183,7 @@ fn a_rank_that_stays_away_from_copy_engines_is_named(#[values("all_gather", "all
 /// If this fails, an all-gather of copy engines needs a multiprocessor.
 #[test]
 fn copy_engines_gather_without_a_kernel() {
-    let verdict = |id: &str| runner::modules([&id.parse().unwrap()], 4).into_iter().map(|(module, _)| module).collect::<Vec<_>>();
+    let verdict = |id: &str| id.parse::<AnyCase>().unwrap().modules(4).into_iter().map(|(module, _)| module).collect::<Vec<_>>();
     assert_eq!(verdict("all_gather/copy_engine:bf16,copy:w=4:n=500"), ["conformance/fill"]);
     assert_eq!(verdict("all_reduce/copy_engine:bf16,sum:w=4:n=500"), ["all_reduce/copy_engine", "conformance/fill"]);
 }

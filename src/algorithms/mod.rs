@@ -21,6 +21,7 @@ pub mod premul_sum;
 pub mod reduce;
 pub mod reduce_scatter;
 pub(crate) mod reduction;
+mod tensor_parallel;
 pub mod tuning;
 
 use std::sync::OnceLock;
@@ -34,6 +35,7 @@ pub use plain::Plain;
 pub use premul_sum::doing;
 pub use reduction::entry;
 use reduction::reduction;
+pub use tensor_parallel::Half;
 
 use crate::{
     collective::{Collective, DType},

@@ -1,8 +1,10 @@
 //! Products of matrices.
 
+use std::{fmt, str::FromStr};
+
 use serde::{Deserialize, Serialize};
 
-use super::{DType, Element};
+use super::{DType, Element, dtype::from_name};
 
 /// How the second operand lies.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
@@ -12,6 +14,32 @@ pub enum Layout {
     Nk,
     /// Depth x columns, columns contiguous.
     Kn,
+}
+
+impl Layout {
+    /// Both.
+    pub const ALL: [Layout; 2] = [Layout::Nk, Layout::Kn];
+
+    /// The name in ids and entries: `nk`.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Layout::Nk => "nk",
+            Layout::Kn => "kn",
+        }
+    }
+}
+
+impl fmt::Display for Layout {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.name())
+    }
+}
+
+impl FromStr for Layout {
+    type Err = String;
+    fn from_str(name: &str) -> Result<Layout, String> {
+        from_name(&Layout::ALL, name, "layout", |layout| layout.name())
+    }
 }
 
 /// A product of matrices: of each rank's rows of A, one rank's below the other's, times the rank's own B.
@@ -75,18 +103,25 @@ impl Product {
         let widened = |bytes: &[u8]| -> Vec<f32> { bytes.chunks_exact(2).map(|bytes| E::from_bytes(bytes).widen()).collect() };
         let (a, b) = (widened(a), widened(b));
         assert_eq!(b.len(), columns * depth, "elements of B");
-        let (of_column, of_depth) = match self.layout {
-            Layout::Nk => (depth, 1),
-            Layout::Kn => (1, columns),
-        };
+        let b = self.rows_of_b(b);
         let mut c = Vec::with_capacity(a.len() / depth.max(1) * columns * 2);
         for row in a.chunks_exact(depth.max(1)) {
-            for column in 0..columns {
-                let terms = row.iter().enumerate().map(|(k, &a)| a * b[column * of_column + k * of_depth]);
-                c.extend((E::narrow(terms.fold(0.0, |sum, term| sum + term)).bits() as u16).to_le_bytes());
+            let mut sums = vec![0.0; columns];
+            for (&a, b) in row.iter().zip(b.chunks_exact(columns)) {
+                sums.iter_mut().zip(b).for_each(|(sum, b)| *sum += a * b);
             }
+            c.extend(sums.into_iter().flat_map(|sum| (E::narrow(sum).bits() as u16).to_le_bytes()));
         }
         c
+    }
+
+    /// B as depth x columns, columns contiguous: whoever adds terms of many columns at once reads it in order.
+    pub(crate) fn rows_of_b<T: Copy>(&self, b: Vec<T>) -> Vec<T> {
+        let (columns, depth) = (self.columns as usize, self.depth as usize);
+        match self.layout {
+            Layout::Nk => (0..depth).flat_map(|k| (0..columns).map(move |column| column * depth + k)).map(|at| b[at]).collect(),
+            Layout::Kn => b,
+        }
     }
 }
 

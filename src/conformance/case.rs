@@ -6,7 +6,10 @@
 
 use std::{collections::BTreeMap, fmt, str::FromStr};
 
-use super::inputs::{InputClass, Payload, Transform, mix};
+use super::{
+    inputs::{InputClass, Payload, Transform, mix},
+    products,
+};
 use crate::{
     algorithms::{self, Algorithm},
     collective::{Collective, Counts, DType, ReduceOp, Shape},
@@ -148,6 +151,53 @@ pub struct CaseError {
     problem: String,
 }
 
+impl CaseError {
+    pub(super) fn new(id: &str, problem: String) -> CaseError {
+        CaseError { id: id.into(), problem }
+    }
+}
+
+/// What ids are made of: two names, two types, and pairs of a key and a value.
+pub trait Named {
+    /// Names and types: `all_reduce`, `two_shot`, `bf16` and `sum`.
+    fn head(&self) -> [&str; 4];
+
+    /// Keys and values in order, without those that have their defaults; of a flag, an empty value.
+    fn fields(&self) -> Vec<(&'static str, String)>;
+
+    /// What a key that the id leaves out stands for.
+    fn default_of(&self, key: &str) -> &'static str;
+
+    /// Writes the id.
+    ///
+    /// # Errors
+    /// Those of the formatter.
+    fn write_id(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let [of, algorithm, dtype, other] = self.head();
+        write!(f, "{of}/{algorithm}:{dtype},{other}")?;
+        for (key, value) in self.fields() {
+            if value.is_empty() { write!(f, ":{key}")? } else { write!(f, ":{key}={value}")? }
+        }
+        Ok(())
+    }
+}
+
+/// Names and types of an id, and its keys with their values, each once.
+pub(super) fn pairs<'i>(id: &'i str, types_form: &str) -> Result<([&'i str; 4], Vec<(&'i str, &'i str)>), String> {
+    let mut parts = id.split(':');
+    let path = parts.next().unwrap_or_default();
+    let (of, algorithm) = path.split_once('/').ok_or_else(|| format!("`{path}` is not COLLECTIVE/ALGORITHM"))?;
+    let types = parts.next().ok_or_else(|| format!("no {types_form}"))?;
+    let (dtype, other) = types.split_once(',').ok_or_else(|| format!("`{types}` is not {types_form}"))?;
+    let pairs: Vec<(&str, &str)> = parts.map(|part| part.split_once('=').unwrap_or((part, ""))).collect();
+    for (at, (key, _)) in pairs.iter().enumerate() {
+        if pairs[..at].iter().any(|(other, _)| other == key) {
+            return Err(format!("`{key}` given twice"));
+        }
+    }
+    Ok(([of, algorithm, dtype, other], pairs))
+}
+
 impl Case {
     /// A case with every default: tagged inputs, rank 0 as root, no offset, out of place, seed 0.
     pub fn new(collective: Collective, algorithm: &str, dtype: DType, op: ReduceOp, world: u32, count: u64) -> Case {
@@ -217,27 +267,6 @@ impl Case {
         self.shots().map(|shot| shot.group + 1).max().unwrap_or(1)
     }
 
-    /// The fields of the id, in order, without those that have their defaults.
-    fn fields(&self) -> Vec<(&'static str, String)> {
-        let mut fields = vec![("w", self.world.to_string())];
-        if self.calls.is_empty() {
-            fields.push(("n", self.count.to_string()));
-        }
-        let mut push = |key, given: bool, value: String| given.then(|| fields.push((key, value)));
-        push("root", self.root != 0, self.root.to_string());
-        push("counts", self.counts.is_some(), format!("{:x}", self.counts.unwrap_or_default()));
-        push("off", self.offset != 0, self.offset.to_string());
-        push("in_place", self.in_place, String::new());
-        push("graph", self.graph != Graph::default(), format!("{}x{}", self.graph.calls, self.graph.replays));
-        push("inputs", self.inputs != InputClass::Tagged, self.inputs.to_string());
-        push("peer", self.peer.is_some(), self.peer.clone().unwrap_or_default());
-        push("skew", self.skew.is_some(), self.skew.map(|s| s.to_string()).unwrap_or_default());
-        push("calls", !self.calls.is_empty(), self.calls.iter().map(Item::to_string).collect::<Vec<_>>().join("+"));
-        push("fault", self.fault.is_some(), self.fault.map(|f| f.to_string()).unwrap_or_default());
-        push("seed", self.seed != 0, format!("{:x}", self.seed));
-        fields
-    }
-
     fn check(&self) -> Result<(), String> {
         if self.world == 0 || self.world as usize > MAX_WORLD {
             return Err(format!("w={}: a group has 1 to {MAX_WORLD} ranks", self.world));
@@ -267,13 +296,44 @@ impl Case {
     }
 }
 
+impl Named for Case {
+    fn head(&self) -> [&str; 4] {
+        [self.collective.name(), &self.algorithm, self.dtype.name(), self.op.name()]
+    }
+
+    fn fields(&self) -> Vec<(&'static str, String)> {
+        let mut fields = vec![("w", self.world.to_string())];
+        if self.calls.is_empty() {
+            fields.push(("n", self.count.to_string()));
+        }
+        let mut push = |key, given: bool, value: String| given.then(|| fields.push((key, value)));
+        push("root", self.root != 0, self.root.to_string());
+        push("counts", self.counts.is_some(), format!("{:x}", self.counts.unwrap_or_default()));
+        push("off", self.offset != 0, self.offset.to_string());
+        push("in_place", self.in_place, String::new());
+        push("graph", self.graph != Graph::default(), format!("{}x{}", self.graph.calls, self.graph.replays));
+        push("inputs", self.inputs != InputClass::Tagged, self.inputs.to_string());
+        push("peer", self.peer.is_some(), self.peer.clone().unwrap_or_default());
+        push("skew", self.skew.is_some(), self.skew.map(|s| s.to_string()).unwrap_or_default());
+        push("calls", !self.calls.is_empty(), self.calls.iter().map(Item::to_string).collect::<Vec<_>>().join("+"));
+        push("fault", self.fault.is_some(), self.fault.map(|f| f.to_string()).unwrap_or_default());
+        push("seed", self.seed != 0, format!("{:x}", self.seed));
+        fields
+    }
+
+    fn default_of(&self, key: &str) -> &'static str {
+        match key {
+            "root" | "off" | "seed" => "0",
+            "inputs" => InputClass::Tagged.name(),
+            "graph" => "1x2",
+            _ => "",
+        }
+    }
+}
+
 impl fmt::Display for Case {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}/{}:{},{}", self.collective, self.algorithm, self.dtype, self.op)?;
-        for (key, value) in self.fields() {
-            if value.is_empty() { write!(f, ":{key}")? } else { write!(f, ":{key}={value}")? }
-        }
-        Ok(())
+        self.write_id(f)
     }
 }
 
@@ -348,47 +408,36 @@ impl FromStr for Case {
     type Err = CaseError;
 
     fn from_str(id: &str) -> Result<Case, CaseError> {
-        parse(id).map_err(|problem| CaseError { id: id.into(), problem })
+        parse(id).map_err(|problem| CaseError::new(id, problem))
     }
 }
 
 fn parse(id: &str) -> Result<Case, String> {
-    let mut parts = id.split(':');
-    let path = parts.next().unwrap_or_default();
-    let (collective, algorithm) = path.split_once('/').ok_or_else(|| format!("`{path}` is not COLLECTIVE/ALGORITHM"))?;
-    let types = parts.next().ok_or("no DTYPE,OP")?;
-    let (dtype, op) = types.split_once(',').ok_or_else(|| format!("`{types}` is not DTYPE,OP"))?;
+    let ([collective, algorithm, dtype, op], pairs) = pairs(id, "DTYPE,OP")?;
     let mut case = Case::new(collective.parse()?, algorithm, dtype.parse()?, op.parse()?, 0, 0);
-    let mut seen: Vec<&str> = Vec::new();
-    for part in parts {
-        let (key, value) = part.split_once('=').unwrap_or((part, ""));
-        if seen.contains(&key) {
-            return Err(format!("`{key}` given twice"));
-        }
-        seen.push(key);
+    for &(key, value) in &pairs {
         match key {
             "w" => case.world = number(key, value)?,
             "n" => case.count = number(key, value)?,
             "root" => case.root = number(key, value)?,
-            "counts" => case.counts = Some(u64::from_str_radix(value, 16).map_err(|_| format!("counts={value} is not hexadecimal"))?),
+            "counts" => case.counts = Some(hexadecimal(key, value)?),
             "off" => case.offset = number(key, value)?,
             "in_place" if value.is_empty() => case.in_place = true,
             "graph" => case.graph = graph(value)?,
             "inputs" => case.inputs = value.parse()?,
             "peer" => case.peer = Some(value.into()),
-            "skew" => case.skew = Some(skew(value)?),
+            "skew" => case.skew = Some(value.parse()?),
             "calls" => case.calls = split_outside_brackets(value).into_iter().map(item).collect::<Result<_, _>>()?,
-            "fault" => case.fault = Some(fault(value)?),
-            "seed" => case.seed = u64::from_str_radix(value, 16).map_err(|_| format!("seed={value} is not hexadecimal"))?,
-            _ => {
-                return Err(format!("unknown key `{part}`: expected one of {}", KEYS.join(", ")));
-            }
+            "fault" => case.fault = Some(value.parse()?),
+            "seed" => case.seed = hexadecimal(key, value)?,
+            _ => return Err(format!("unknown key `{key}`: expected one of {}", KEYS.join(", "))),
         }
     }
-    if !seen.contains(&"w") {
+    let given = |key| pairs.iter().any(|&(given, _)| given == key);
+    if !given("w") {
         return Err("no world size (w=)".into());
     }
-    if seen.contains(&"n") == seen.contains(&"calls") {
+    if given("n") == given("calls") {
         return Err("exactly one of n= and calls= must be given".into());
     }
     case.check()?;
@@ -405,8 +454,12 @@ fn part(seed: u64, (sender, receiver): (u32, u32), most: u64) -> u64 {
     }
 }
 
-fn number<T: FromStr>(key: &str, value: &str) -> Result<T, String> {
+pub(super) fn number<T: FromStr>(key: &str, value: &str) -> Result<T, String> {
     value.parse().map_err(|_| format!("{key}={value} is not a number that fits"))
+}
+
+pub(super) fn hexadecimal(key: &str, value: &str) -> Result<u64, String> {
+    u64::from_str_radix(value, 16).map_err(|_| format!("{key}={value} is not hexadecimal"))
 }
 
 fn graph(value: &str) -> Result<Graph, String> {
@@ -423,29 +476,37 @@ fn check_graph(calls: usize, replays: u32, text: &str) -> Result<(), String> {
     Ok(())
 }
 
-fn skew(value: &str) -> Result<Skew, String> {
-    let form = || format!("skew={value} is not rRANK+MICROSECONDSus or rRANK+MICROSECONDSus@SITE");
-    let (late, site) = value.split_once('@').map_or((value, None), |(late, site)| (late, Some(site)));
-    let (rank, time) = late.strip_prefix('r').and_then(|l| l.split_once('+')).ok_or_else(form)?;
-    let microseconds = number("skew", time.strip_suffix("us").ok_or_else(form)?)?;
-    let site = site
-        .map(|name| {
-            Site::ALL
-                .into_iter()
-                .find(|s| s.name() == name)
-                .ok_or_else(|| format!("unknown site `{name}`: expected enter, start, end or leave"))
-        })
-        .transpose()?;
-    Ok(Skew { rank: number("skew", rank)?, microseconds, site })
+impl FromStr for Skew {
+    type Err = String;
+
+    fn from_str(value: &str) -> Result<Skew, String> {
+        let form = || format!("skew={value} is not rRANK+MICROSECONDSus or rRANK+MICROSECONDSus@SITE");
+        let (late, site) = value.split_once('@').map_or((value, None), |(late, site)| (late, Some(site)));
+        let (rank, time) = late.strip_prefix('r').and_then(|l| l.split_once('+')).ok_or_else(form)?;
+        let microseconds = number("skew", time.strip_suffix("us").ok_or_else(form)?)?;
+        let site = site
+            .map(|name| {
+                Site::ALL
+                    .into_iter()
+                    .find(|s| s.name() == name)
+                    .ok_or_else(|| format!("unknown site `{name}`: expected enter, start, end or leave"))
+            })
+            .transpose()?;
+        Ok(Skew { rank: number("skew", rank)?, microseconds, site })
+    }
 }
 
-fn fault(value: &str) -> Result<Fault, String> {
-    let rank = |rank: &str| number("fault", rank);
-    match value.split_once("@r") {
-        Some(("absent", r)) => Ok(Fault::Absent(rank(r)?)),
-        Some(("illegal_address", r)) => Ok(Fault::IllegalAddress(rank(r)?)),
-        None if value == "killed" => Ok(Fault::Killed),
-        _ => Err(format!("unknown fault `{value}`: expected absent@rRANK, illegal_address@rRANK or killed")),
+impl FromStr for Fault {
+    type Err = String;
+
+    fn from_str(value: &str) -> Result<Fault, String> {
+        let rank = |rank: &str| number("fault", rank);
+        match value.split_once("@r") {
+            Some(("absent", r)) => Ok(Fault::Absent(rank(r)?)),
+            Some(("illegal_address", r)) => Ok(Fault::IllegalAddress(rank(r)?)),
+            None if value == "killed" => Ok(Fault::Killed),
+            _ => Err(format!("unknown fault `{value}`: expected absent@rRANK, illegal_address@rRANK or killed")),
+        }
     }
 }
 
@@ -517,40 +578,29 @@ impl Query {
     pub fn new(text: &str) -> Result<Query, String> {
         for part in text.split(':').skip(2) {
             let key = part.split('=').next().unwrap_or_default();
-            if !KEYS.contains(&key) {
-                return Err(format!("unknown key `{key}` in query `{text}`: expected one of {}", KEYS.join(", ")));
+            if !KEYS.contains(&key) && !products::KEYS.contains(&key) {
+                let more = products::KEYS.into_iter().filter(|key| !KEYS.contains(key));
+                let all: Vec<&str> = KEYS.into_iter().chain(more).collect();
+                return Err(format!("unknown key `{key}` in query `{text}`: expected one of {}", all.join(", ")));
             }
         }
         Ok(Query { text: text.into() })
     }
 
     /// Whether the query selects the case.
-    pub fn matches(&self, case: &Case) -> bool {
+    pub fn matches(&self, case: &impl Named) -> bool {
         let mut parts = self.text.split(':');
         let path = parts.next().unwrap_or("*");
-        let (collective, algorithm) = path.split_once('/').unwrap_or((path, "*"));
+        let (of, algorithm) = path.split_once('/').unwrap_or((path, "*"));
         let types = parts.next().unwrap_or("*,*");
-        let (dtype, op) = types.split_once(',').unwrap_or((types, "*"));
+        let (dtype, other) = types.split_once(',').unwrap_or((types, "*"));
         let fields: BTreeMap<&str, String> = case.fields().into_iter().collect();
         let any = |patterns: &str, separator, value: &str| patterns.split(separator).any(|p| glob(p, value));
-        any(collective, '|', case.collective.name())
-            && any(algorithm, '|', &case.algorithm)
-            && any(dtype, '|', case.dtype.name())
-            && any(op, '|', case.op.name())
+        [of, algorithm, dtype, other].into_iter().zip(case.head()).all(|(patterns, value)| any(patterns, '|', value))
             && parts.all(|part| match part.split_once('=') {
                 None => fields.contains_key(part),
-                Some((key, patterns)) => any(patterns, ',', fields.get(key).map_or(default_of(key), String::as_str)),
+                Some((key, patterns)) => any(patterns, ',', fields.get(key).map_or(case.default_of(key), String::as_str)),
             })
-    }
-}
-
-/// What a key that the id leaves out stands for.
-fn default_of(key: &str) -> &'static str {
-    match key {
-        "root" | "off" | "seed" => "0",
-        "inputs" => "tagged",
-        "graph" => "1x2",
-        _ => "",
     }
 }
 
@@ -609,7 +659,7 @@ mod tests {
     #[case("all_reduce/two_shot:bf16,sum:w=2:n=99999999999999999999", "n=99999999999999999999 is not a number that fits")]
     #[case("all_reduce/two_shot:bf16,sum:w=2:n=1:fault=absent@r2", "rank 2 of 2: ranks are 0 to 1")]
     #[case("all_reduce/two_shot:bf16,sum:w=2:n=1:w=3", "`w` given twice")]
-    #[case("all_reduce/two_shot:bf16,sum:w=2:n=1:of=3", "unknown key `of=3`")]
+    #[case("all_reduce/two_shot:bf16,sum:w=2:n=1:of=3", "unknown key `of`: expected one of w, n, root")]
     fn errors_say_what_was_expected(#[case] id: &str, #[case] start: &str) {
         let error = id.parse::<Case>().unwrap_err().to_string();
         assert!(error.starts_with(start) && error.ends_with(&format!("in case id `{id}`")), "{error}");
@@ -634,6 +684,6 @@ mod tests {
     #[test]
     fn an_id_selects_its_case() {
         let id = "all_reduce/two_shot:bf16,sum:w=8:n=1040:off=3:in_place";
-        assert!(Query::new(id).unwrap().matches(&id.parse().unwrap()));
+        assert!(Query::new(id).unwrap().matches(&id.parse::<Case>().unwrap()));
     }
 }

@@ -118,10 +118,22 @@ fn skew(world: u32) -> impl Strategy<Value = Skew> {
     })
 }
 
+/// A case of which there are simpler ones.
+pub trait Simplify: Clone + std::fmt::Debug {
+    /// Neighbours that are simpler than it, the most welcome first.
+    fn simpler(&self) -> Vec<Self>;
+}
+
+impl Simplify for Case {
+    fn simpler(&self) -> Vec<Case> {
+        simpler(self)
+    }
+}
+
 /// The smallest case found that still fails, and how many were tried.
-pub struct Shrunk {
+pub struct Shrunk<C> {
     /// The case.
-    pub case: Case,
+    pub case: C,
     /// What it was judged to be.
     pub failure: String,
     /// Cases run on the way.
@@ -130,7 +142,7 @@ pub struct Shrunk {
 
 /// Looks for a smaller case that still fails: fewer calls first, then a smaller world, fewer elements, a simpler dtype, no skew, tagged
 /// inputs. `fails` runs a case and says how it fails, if it does. Gives up after `budget`.
-pub fn shrink(case: &Case, failure: String, budget: Duration, fails: impl FnMut(&Case) -> Option<String>) -> Shrunk {
+pub fn shrink<C: Simplify>(case: &C, failure: String, budget: Duration, fails: impl FnMut(&C) -> Option<String>) -> Shrunk<C> {
     let config =
         Config { max_shrink_time: budget.as_millis() as u32, max_shrink_iters: 400, failure_persistence: None, ..Config::default() };
     // proptest runs the first case again; its failure is known, and a hang costs seconds.
@@ -151,16 +163,16 @@ pub fn shrink(case: &Case, failure: String, budget: Duration, fails: impl FnMut(
 }
 
 /// The way down from a failing case: tries each simpler neighbour, moves to the first that fails as well, and starts over from there.
-struct Smaller {
+struct Smaller<C> {
     /// The smallest case known to fail.
-    failing: Case,
+    failing: C,
     /// Neighbours of it still to be tried, the last first.
-    untried: Vec<Case>,
-    current: Case,
+    untried: Vec<C>,
+    current: C,
 }
 
-impl Smaller {
-    fn new(case: Case) -> Smaller {
+impl<C: Simplify> Smaller<C> {
+    fn new(case: C) -> Smaller<C> {
         Smaller { failing: case.clone(), untried: Vec::new(), current: case }
     }
 
@@ -178,17 +190,17 @@ impl Smaller {
     }
 }
 
-impl ValueTree for Smaller {
-    type Value = Case;
+impl<C: Simplify> ValueTree for Smaller<C> {
+    type Value = C;
 
-    fn current(&self) -> Case {
+    fn current(&self) -> C {
         self.current.clone()
     }
 
     /// The current case fails: go on from it.
     fn simplify(&mut self) -> bool {
         self.failing = self.current.clone();
-        self.untried = simpler(&self.failing);
+        self.untried = self.failing.simpler();
         self.untried.reverse();
         self.next()
     }

@@ -7,12 +7,15 @@ mod others;
 mod over_multicast;
 mod plain;
 mod premul_sum;
+mod products;
 mod types;
 
 use super::{
+    any_case::AnyCase,
     case::{Case, Fault, Graph, Item, Shot, Skew},
     generate,
     inputs::{InputClass, mix},
+    products::ProductCase,
     scenario::supports,
 };
 use crate::{
@@ -47,7 +50,7 @@ impl List {
         }
     }
 
-    /// Its cases, the same for the same seed. Seed 0 is what records are made with.
+    /// Its cases of collectives, the same for the same seed. Seed 0 is what records are made with.
     pub fn cases(self, seed: u64) -> Vec<Case> {
         match self {
             List::Smoke => smoke(seed),
@@ -56,7 +59,21 @@ impl List {
         }
     }
 
-    /// The same for a kernel from elsewhere, which must be [registered](algorithms::register): what its specification names, and within
+    /// Its cases of products of matrices.
+    pub fn products(self, seed: u64) -> Vec<ProductCase> {
+        match self {
+            List::Smoke => products::smoke(seed),
+            List::Merge => products::merge(seed),
+            List::Faults => products::faults(),
+        }
+    }
+
+    /// Its cases of every kind.
+    pub fn all_cases(self, seed: u64) -> Vec<AnyCase> {
+        self.cases(seed).into_iter().map(AnyCase::from).chain(self.products(seed).into_iter().map(AnyCase::from)).collect()
+    }
+
+    /// The cases of a kernel from elsewhere, which must be [registered](algorithms::register): what its specification names, and within
     /// that what the list looks for. Smoke has at most 60 cases, merge some hundreds; without an answer to faults, there are none.
     pub fn cases_of(self, foreign: &Foreign, seed: u64) -> Vec<Case> {
         match self {

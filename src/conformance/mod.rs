@@ -2,6 +2,7 @@
 //!
 //! This layer sees machines through [`crate::machine::Machine`] only.
 
+mod any_case;
 mod case;
 mod compare;
 mod diagnosis;
@@ -13,6 +14,7 @@ pub(crate) mod lists;
 pub mod mutants;
 mod oracle;
 pub mod order;
+mod products;
 pub mod report;
 pub mod runner;
 pub mod scenario;
@@ -23,11 +25,13 @@ mod verdict;
 pub mod waivers;
 pub mod worker;
 
-pub use case::{Case, CaseError, Fault, Graph, Item, Query, Shot, Skew};
+pub use any_case::AnyCase;
+pub use case::{Case, CaseError, Fault, Graph, Item, Named, Query, Shot, Skew};
 pub use compare::{Difference, Mismatch, Place, Relation, Sample, Shown, compare, ranks_disagree, relation_broken};
 pub use diagnosis::Diagnosis;
 pub use inputs::{InputClass, Payload, Transform};
 pub use lists::List;
 pub use mutants::{MUTANTS, Mutant, MutantKind};
 pub use oracle::{Expected, Oracle, Rule, oracle};
+pub use products::{Numbers, ProductCase};
 pub use verdict::{Finding, Status, Verdict};

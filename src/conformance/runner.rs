@@ -2,6 +2,7 @@
 
 use std::{
     collections::BTreeSet,
+    fmt::{Display, Write},
     time::{Duration, Instant},
 };
 
@@ -14,8 +15,8 @@ use super::{
 use crate::{
     collective::Shape,
     contract::Order,
-    machine::{Machine, MachineError},
-    plan::{Build, Op, Step},
+    machine::{Machine, MachineError, Waived},
+    plan::{BufferSpec, Build, Op, Script, Step},
 };
 
 /// How cases are judged.
@@ -31,14 +32,18 @@ pub struct Settings<'a> {
 
 /// Judges one case on a machine. After a verdict of hang or crash the machine must not be used again.
 pub fn judge(case: &Case, machine: &mut dyn Machine, settings: &Settings<'_>) -> Verdict {
+    timed(case, || try_judge(case, machine, settings))
+}
+
+/// The verdict of a case, with the time it took; on a machine's refusal or failure, what that makes of it.
+pub(super) fn timed(case: &impl ToString, judge: impl FnOnce() -> Result<Verdict, MachineError>) -> Verdict {
     let start = Instant::now();
-    let mut verdict = try_judge(case, machine, settings).unwrap_or_else(|error| refused(case, error));
+    let mut verdict = judge().unwrap_or_else(|error| refused(case, error));
     verdict.milliseconds = start.elapsed().as_secs_f64() * 1e3;
     verdict
 }
 
-/// What a machine's refusal or failure makes of a case.
-fn refused(case: &Case, error: MachineError) -> Verdict {
+fn refused(case: &impl ToString, error: MachineError) -> Verdict {
     let mut verdict = Verdict::without_checks(case.to_string(), Status::of(&error), error.to_string());
     verdict.findings = findings_of(&error);
     if let MachineError::Races { waived, .. } = error {
@@ -79,57 +84,73 @@ fn try_judge(case: &Case, machine: &mut dyn Machine, settings: &Settings<'_>) ->
         kill_this_process_soon();
     }
     (settings.progress)("running");
-    let (races, waived) = match machine.run(&scenario.script, settings.deadline) {
-        Ok(run) => (None, run.waived),
-        // The ranks came to the end: what the races did to the numbers is worth telling beside them.
-        Err(MachineError::Races { findings, waived, ended: None }) => {
-            (Some(MachineError::Races { findings, waived: Vec::new(), ended: None }), waived)
-        }
-        Err(error) => return Err(error),
-    };
+    let ran = run(machine, &scenario.script, settings.deadline)?;
     (settings.progress)("checking");
-    let mut verdict = check(case, &scenario, machine)?;
-    verdict.waived = waived;
-    if let Some(races) = races {
-        (verdict.status, verdict.reason) = (Status::of(&races), races.to_string());
-        verdict.findings.splice(0..0, findings_of(&races));
-    }
-    Ok(verdict)
+    Ok(ran.on(check(case, &scenario, machine)?))
 }
 
-/// The kernel modules that cases launch, with their builds. A case that is not supported launches nothing.
-pub fn modules<'c>(cases: impl IntoIterator<Item = &'c Case>, waiting_blocks: u32) -> BTreeSet<(String, Build)> {
-    let mut modules = BTreeSet::new();
-    for case in cases {
-        let Ok(scenario) = scenario::build(case, &Options { waiting_blocks, shared_pads: false }) else { continue };
-        let plans = scenario.script.steps.iter().flat_map(|step| match step {
-            Step::Enqueue { plan, .. } => std::slice::from_ref(plan),
-            Step::Capture { plans, .. } => plans,
-            _ => &[],
-        });
-        for op in plans.flat_map(|plan| plan.ranks.iter().flatten()) {
-            if let Op::Launch(launch) = op {
-                modules.insert((launch.module.clone(), launch.build));
-            }
+/// A run whose ranks came to the end: what is to be said besides the numbers.
+pub(super) struct Ran {
+    races: Option<MachineError>,
+    waived: Vec<Waived>,
+}
+
+/// Runs a script.
+///
+/// # Errors
+/// What kept the ranks from coming to the end.
+pub(super) fn run(machine: &mut dyn Machine, script: &Script, deadline: Duration) -> Result<Ran, MachineError> {
+    match machine.run(script, deadline) {
+        Ok(run) => Ok(Ran { races: None, waived: run.waived }),
+        // What the races did to the numbers is worth telling beside them.
+        Err(MachineError::Races { findings, waived, ended: None }) => {
+            Ok(Ran { races: Some(MachineError::Races { findings, waived: Vec::new(), ended: None }), waived })
         }
+        Err(error) => Err(error),
     }
-    modules
 }
 
-/// Prints what a case would do: its buffers, its steps and the plan of each call.
+impl Ran {
+    /// Adds it to the verdict on the numbers.
+    pub(super) fn on(self, mut verdict: Verdict) -> Verdict {
+        verdict.waived = self.waived;
+        if let Some(races) = self.races {
+            (verdict.status, verdict.reason) = (Status::of(&races), races.to_string());
+            verdict.findings.splice(0..0, findings_of(&races));
+        }
+        verdict
+    }
+}
+
+/// The kernel modules that a script launches, with their builds.
+pub(super) fn modules(script: &Script) -> BTreeSet<(String, Build)> {
+    let plans = script.steps.iter().flat_map(|step| match step {
+        Step::Enqueue { plan, .. } => std::slice::from_ref(plan),
+        Step::Capture { plans, .. } => plans,
+        _ => &[],
+    });
+    let launched = |op: &Op| if let Op::Launch(launch) = op { Some((launch.module.clone(), launch.build)) } else { None };
+    plans.flat_map(|plan| (0..plan.world()).flat_map(|rank| plan.operations(rank))).filter_map(launched).collect()
+}
+
+/// What a case would do: the buffers of each group, and the script.
 ///
 /// # Errors
 /// Why the case is not supported.
-pub fn describe(case: &Case, waiting_blocks: u32) -> Result<String, String> {
-    use std::fmt::Write;
+pub(super) fn prepared(case: &Case, waiting_blocks: u32) -> Result<(Vec<Vec<BufferSpec>>, Script), String> {
     let scenario = scenario::build(case, &Options { waiting_blocks, shared_pads: false })?;
+    Ok((scenario.groups, scenario.script))
+}
+
+/// The buffers of groups and the steps of a script, with the plan of each call.
+pub(super) fn described(case: &impl Display, groups: &[Vec<BufferSpec>], script: &Script) -> String {
     let mut text = format!("{case}\n");
-    for (group, buffers) in scenario.groups.iter().enumerate() {
+    for (group, buffers) in groups.iter().enumerate() {
         for buffer in buffers {
             let _ = writeln!(text, "group {group} buffer {}: {} bytes, {:?}", buffer.name, buffer.bytes, buffer.role);
         }
     }
-    for step in &scenario.script.steps {
+    for step in &script.steps {
         let _ = match step {
             Step::Enqueue { group, plan, .. } => write!(text, "group {group}: {plan}"),
             Step::Capture { graph, group, plans } => {
@@ -146,7 +167,7 @@ pub fn describe(case: &Case, waiting_blocks: u32) -> Result<String, String> {
             Step::Mark => writeln!(text, "mark"),
         };
     }
-    Ok(text)
+    text
 }
 
 /// The fault of a rank's process dying while its kernels run.
@@ -161,11 +182,7 @@ fn kill_this_process_soon() {
 fn check(case: &Case, scenario: &Scenario, machine: &mut dyn Machine) -> Result<Verdict, MachineError> {
     let mut checks = Checks { not_applicable: scenario.not_applicable.clone(), ..Checks::default() };
     for group in 0..scenario.groups.len() {
-        let broken = machine.broken_canary(group)?.map(|(rank, buffer, at)| {
-            let place = if at < 0 { format!("{} bytes before", -at) } else { format!("at byte {at} from the start of") };
-            (format!("rank {rank}: a byte {place} buffer {buffer} was overwritten"), String::new())
-        });
-        checks.note("canaries", None, broken);
+        checks.canaries(machine, group)?;
     }
     let mut outputs = Vec::with_capacity(scenario.calls.len());
     for (index, recorded) in scenario.calls.iter().enumerate() {
@@ -203,9 +220,9 @@ fn read_all(machine: &mut dyn Machine, recorded: &Recorded) -> Result<Vec<Vec<u8
 
 /// What was found so far.
 #[derive(Default)]
-struct Checks {
+pub(super) struct Checks {
     held: Vec<String>,
-    not_applicable: Vec<(String, String)>,
+    pub not_applicable: Vec<(String, String)>,
     findings: Vec<Finding>,
     outputs: Digest,
 }
@@ -235,12 +252,22 @@ impl Digest {
 
 impl Checks {
     /// Notes one check of a property: it holds, or what was found in a line and at length.
-    fn note(&mut self, property: &str, call: Option<usize>, found: Option<(String, String)>) {
+    pub(super) fn note(&mut self, property: &str, call: Option<usize>, found: Option<(String, String)>) {
         match found {
             Some((summary, details)) => self.findings.push(Finding { property: property.into(), call, summary, details }),
             None if self.held.iter().any(|held| held == property) => {}
             None => self.held.push(property.into()),
         }
+    }
+
+    /// The bytes around a group's buffers.
+    pub(super) fn canaries(&mut self, machine: &mut dyn Machine, group: usize) -> Result<(), MachineError> {
+        let broken = machine.broken_canary(group)?.map(|(rank, buffer, at)| {
+            let place = if at < 0 { format!("{} bytes before", -at) } else { format!("at byte {at} from the start of") };
+            (format!("rank {rank}: a byte {place} buffer {buffer} was overwritten"), String::new())
+        });
+        self.note("canaries", None, broken);
+        Ok(())
     }
 
     /// One call against its contract, and the ranks against each other.
@@ -289,7 +316,7 @@ impl Checks {
         self.note(property, Some(other), found);
     }
 
-    fn verdict(mut self, case: &Case) -> Verdict {
+    pub(super) fn verdict(mut self, case: &impl ToString) -> Verdict {
         self.held.retain(|held| !self.findings.iter().any(|finding| finding.property == *held));
         let status = if self.findings.is_empty() { Status::Pass } else { Status::Fail };
         let reason = self.findings.first().map(|finding| finding.summary.clone()).unwrap_or_default();

@@ -5,7 +5,7 @@
 
 use serde::Deserialize;
 
-use super::{Case, Query, Status, Verdict};
+use super::{Named, Query, Status, Verdict};
 use crate::machine::MachineInfo;
 
 /// The waivers that this build carries.
@@ -61,11 +61,11 @@ pub fn in_force(machine: &MachineInfo, today: &str) -> Result<Vec<Waiver>, Strin
 
 /// Applies waivers to the verdicts of a run, in the order of its cases. Only a run of a `whole` list can tell that a waiver is stale: a
 /// selection may have just those of its cases that pass.
-pub fn apply(waivers: &[Waiver], cases: &[Case], verdicts: &mut [Verdict], whole: bool) {
+pub fn apply(waivers: &[Waiver], cases: &[impl Named], verdicts: &mut [Verdict], whole: bool) {
     for waiver in waivers {
         let Ok(query) = Query::new(&waiver.query) else { continue };
         let mut covered: Vec<&mut Verdict> =
-            cases.iter().zip(&mut *verdicts).filter(|(case, _)| query.matches(case)).map(|(_, verdict)| verdict).collect();
+            cases.iter().zip(&mut *verdicts).filter(|(case, _)| query.matches(*case)).map(|(_, verdict)| verdict).collect();
         let mut seen = false;
         for verdict in &mut covered {
             let all_known = verdict.findings.iter().all(|finding| waiver.properties.contains(&finding.property));
@@ -87,7 +87,7 @@ pub fn apply(waivers: &[Waiver], cases: &[Case], verdicts: &mut [Verdict], whole
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::conformance::Finding;
+    use crate::conformance::{Case, Finding};
 
     fn verdict(case: &Case, property: Option<&str>) -> Verdict {
         let mut verdict = Verdict::without_checks(case.to_string(), Status::Pass, "");

@@ -5,7 +5,7 @@ use std::fmt;
 use serde::{Deserialize, Serialize};
 
 use super::Region;
-use crate::collective::{Layout, Product};
+use crate::collective::Product;
 
 /// Where the operands of a product are on every rank.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -82,10 +82,6 @@ impl fmt::Display for MatmulCall {
         let MatmulCall {
             product: Product { dtype, rows, columns, depth, layout }, operands: Operands { a, b, c }, multiprocessors, ..
         } = self;
-        let layout = match layout {
-            Layout::Nk => "nk",
-            Layout::Kn => "kn",
-        };
         write!(f, "matmul {dtype} {layout} {rows}x{columns}x{depth} {a} x {b} -> {c}")?;
         multiprocessors.map_or(Ok(()), |count| write!(f, " on {count} multiprocessors"))
     }

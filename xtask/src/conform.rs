@@ -13,11 +13,10 @@ use std::{
 use anyhow::{Context, bail};
 use indicatif::{ProgressBar, ProgressStyle};
 use passmuster::{
-    algorithms::Foreign,
+    algorithms::{Foreign, Target},
     conformance::{
-        Case, Fault, List, Query, Status, Verdict, generate,
+        AnyCase, Fault, List, Query, Status, Verdict, generate,
         report::{Record, junit, table, today},
-        runner,
         supervisor::{StartError, Supervisor, WorkerCommand},
         waivers,
         worker::Request,
@@ -163,7 +162,7 @@ impl Part {
 /// What a replay token says: a case, and on the emulator a schedule.
 #[derive(Clone)]
 struct Replay {
-    case: Case,
+    case: AnyCase,
     schedule: Option<Interleaving>,
 }
 
@@ -232,7 +231,7 @@ impl Cases {
         }
         if self.plan {
             for case in &cases {
-                match runner::describe(case, passmuster::algorithms::Target::default().waiting_blocks) {
+                match case.describe(Target::default().waiting_blocks) {
                     Ok(text) => println!("{text}"),
                     Err(reason) => println!("{case}\nnot supported: {reason}\n"),
                 }
@@ -367,8 +366,11 @@ impl Cases {
     }
 
     /// The cases that are asked for; with a kernel from elsewhere, lists and patterns are of its cases.
-    fn select(&self, replay: Option<&Replay>, foreign: Option<&Foreign>) -> anyhow::Result<Vec<Case>> {
-        let of_list = |list: List| foreign.map_or_else(|| list.cases(self.seed), |foreign| list.cases_of(foreign, self.seed));
+    fn select(&self, replay: Option<&Replay>, foreign: Option<&Foreign>) -> anyhow::Result<Vec<AnyCase>> {
+        let of_list = |list: List| match foreign {
+            Some(foreign) => list.cases_of(foreign, self.seed).into_iter().map(AnyCase::from).collect(),
+            None => list.all_cases(self.seed),
+        };
         let exact = replay.map(|replay| replay.case.clone()).or_else(|| self.query.parse().ok());
         let mut cases = if let Some(case) = exact {
             vec![case]
@@ -400,13 +402,13 @@ pub(crate) trait Judging {
     ///
     /// # Errors
     /// Where the machine cannot be started at all.
-    fn all(&mut self, cases: &[Case]) -> Result<(MachineInfo, Vec<Verdict>), StartError>;
+    fn all(&mut self, cases: &[AnyCase]) -> Result<(MachineInfo, Vec<Verdict>), StartError>;
 
     /// Judges one case. An injected fault that was named as it should is a pass.
     ///
     /// # Errors
     /// Where the machine cannot be started at all.
-    fn one(&mut self, case: &Case) -> Result<Verdict, StartError>;
+    fn one(&mut self, case: &AnyCase) -> Result<Verdict, StartError>;
 }
 
 /// Judges cases in worker processes: one for each environment that cases ask for, one at a time.
@@ -444,7 +446,7 @@ impl Judge {
 }
 
 impl Judging for Judge {
-    fn all(&mut self, cases: &[Case]) -> Result<(MachineInfo, Vec<Verdict>), StartError> {
+    fn all(&mut self, cases: &[AnyCase]) -> Result<(MachineInfo, Vec<Verdict>), StartError> {
         let mut by_environment: BTreeMap<_, Vec<usize>> = BTreeMap::new();
         for (index, case) in cases.iter().enumerate() {
             by_environment.entry(case.environment()).or_default().push(index);
@@ -469,10 +471,10 @@ impl Judging for Judge {
         Ok((machine.unwrap_or_default(), verdicts.into_iter().flatten().collect()))
     }
 
-    fn one(&mut self, case: &Case) -> Result<Verdict, StartError> {
+    fn one(&mut self, case: &AnyCase) -> Result<Verdict, StartError> {
         let request = Request::new(case.to_string(), self.deadline + large_case_extra(case));
         let verdict = self.supervisor(&case.environment())?.judge(&request);
-        Ok(case.fault.map_or(verdict.clone(), |fault| named(fault, verdict)))
+        Ok(case.fault().map_or(verdict.clone(), |fault| named(fault, verdict)))
     }
 }
 
@@ -486,8 +488,8 @@ fn named_schedules(schedules: &[Interleaving]) -> String {
 }
 
 /// Looks for a smaller case that fails too, and says what was found.
-fn shrink(judge: &mut dyn Judging, case: &Case, verdict: &Verdict, budget: Duration) -> Option<String> {
-    if budget.is_zero() || case.fault.is_some() {
+fn shrink(judge: &mut dyn Judging, case: &AnyCase, verdict: &Verdict, budget: Duration) -> Option<String> {
+    if budget.is_zero() || case.fault().is_some() {
         return None;
     }
     let start = Instant::now();
@@ -499,9 +501,8 @@ fn shrink(judge: &mut dyn Judging, case: &Case, verdict: &Verdict, budget: Durat
 }
 
 /// More time for payloads that are seconds of copying and comparing: a second for each 128 MiB of all ranks' inputs.
-fn large_case_extra(case: &Case) -> Duration {
-    let bytes = case.count.saturating_mul(case.dtype.size()).saturating_mul(case.world.into());
-    Duration::from_secs((bytes >> 27).min(600))
+fn large_case_extra(case: &AnyCase) -> Duration {
+    Duration::from_secs((case.input_bytes() >> 27).min(600))
 }
 
 /// What becomes of a case with an injected fault: a pass where the harness named it.

@@ -15,12 +15,7 @@ use std::{
 use indicatif::ProgressBar;
 use passmuster::{
     algorithms::Target,
-    conformance::{
-        Case, Fault, Status, Verdict,
-        runner::{self, Settings},
-        supervisor::StartError,
-        worker,
-    },
+    conformance::{AnyCase, Fault, Status, Verdict, runner::Settings, supervisor::StartError, worker},
     emulator::{Emulator, EmulatorOptions, Interleaving},
     kernels::Library,
     ledger,
@@ -63,7 +58,7 @@ impl Emulated {
 }
 
 impl Judging for Emulated {
-    fn all(&mut self, cases: &[Case]) -> Result<(MachineInfo, Vec<Verdict>), StartError> {
+    fn all(&mut self, cases: &[AnyCase]) -> Result<(MachineInfo, Vec<Verdict>), StartError> {
         let verdicts = in_parallel(
             cases,
             || Emulator::new(self.how.options.clone()),
@@ -78,13 +73,13 @@ impl Judging for Emulated {
         Ok((self.machine.info(), verdicts))
     }
 
-    fn one(&mut self, case: &Case) -> Result<Verdict, StartError> {
+    fn one(&mut self, case: &AnyCase) -> Result<Verdict, StartError> {
         Ok(judge_under_all(case, &mut self.machine, &self.how))
     }
 }
 
 /// One case under every schedule, up to the first that finds something or cannot run it.
-fn judge_under_all(case: &Case, machine: &mut Emulator, how: &How) -> Verdict {
+fn judge_under_all(case: &AnyCase, machine: &mut Emulator, how: &How) -> Verdict {
     let (mut milliseconds, mut waived) = (0.0, Vec::new());
     for (index, &schedule) in how.schedules.iter().enumerate() {
         machine.set_interleaving(schedule);
@@ -131,28 +126,29 @@ pub(crate) fn in_parallel<T: Sync, S, R: Send>(
 }
 
 /// One case, on groups of the same ranks that use one signal pad where `shared_pads` says so. After a panic `machine` is a new one.
-pub(crate) fn judge(case: &Case, machine: &mut Emulator, options: &EmulatorOptions, deadline: Duration, shared_pads: bool) -> Verdict {
-    if case.fault == Some(Fault::Killed) {
+pub(crate) fn judge(case: &AnyCase, machine: &mut Emulator, options: &EmulatorOptions, deadline: Duration, shared_pads: bool) -> Verdict {
+    if case.fault() == Some(Fault::Killed) {
         let reason = "the emulator has no process of its own that could be killed";
         return Verdict::without_checks(case.to_string(), Status::NotSupported, reason);
     }
     let settings = Settings { deadline, shared_pads, progress: &|_| {} };
-    let judged = catch_unwind(AssertUnwindSafe(|| runner::judge(case, machine, &settings)));
+    let judged = catch_unwind(AssertUnwindSafe(|| case.judge(machine, &settings)));
     let verdict = judged.unwrap_or_else(|panic| {
         *machine = Emulator::new(options.clone());
         worker::panicked(&case.to_string(), panic.as_ref())
     });
-    match case.fault {
+    match case.fault() {
         Some(fault) => named(fault, verdict),
         None => verdict,
     }
 }
 
 /// The forms that these cases' kernels have and that were not compared with hardware, in a sentence; none where all were.
-pub(crate) fn not_compared(cases: &[Case]) -> Option<String> {
+pub(crate) fn not_compared(cases: &[AnyCase]) -> Option<String> {
     let library = Library::default();
     let mut forms = BTreeSet::new();
-    for (module, build) in runner::modules(cases, Target::default().waiting_blocks) {
+    let modules: BTreeSet<_> = cases.iter().flat_map(|case| case.modules(Target::default().waiting_blocks)).collect();
+    for (module, build) in modules {
         // What the emulator cannot read has not run there, and the cases' verdicts say so.
         forms.extend(library.ptx(&module, build).ok().and_then(|ptx| ledger::not_compared(ptx).ok()).into_iter().flatten());
     }

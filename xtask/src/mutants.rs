@@ -262,7 +262,7 @@ impl Mutants {
                 let mut machine = Emulator::new(options.clone());
                 let (tried, caught) = mutants::hunt(&subject.cases, self.schedules, |case, schedule| {
                     machine.set_interleaving(Interleaving::nth(0, schedule as usize));
-                    emulated::judge(case, &mut machine, &options, DEADLINE, subject.shared_pads)
+                    emulated::judge(&case.clone().into(), &mut machine, &options, DEADLINE, subject.shared_pads)
                 });
                 subject.outcome(tried, caught)
             },
@@ -286,7 +286,7 @@ impl Mutants {
                     break;
                 }
                 tried += 1;
-                let verdict = judge.one(case)?;
+                let verdict = judge.one(&case.clone().into())?;
                 if verdict.status.is_finding() {
                     caught = Some(Caught { schedule: 0, verdict });
                     break;

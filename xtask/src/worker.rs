@@ -5,11 +5,7 @@ use std::{path::PathBuf, process::ExitCode, time::Duration};
 use anyhow::{anyhow, bail};
 use passmuster::{
     algorithms,
-    conformance::{
-        Case, MUTANTS, Status, Verdict,
-        runner::{self, Settings},
-        worker,
-    },
+    conformance::{AnyCase, MUTANTS, Status, Verdict, runner::Settings, worker},
     cuda::{CudaMachine, CudaOptions, OpenError},
     emulator::{Emulator, EmulatorOptions, MultimemReduction, Profile},
     kernels::Library,
@@ -179,11 +175,11 @@ impl Worker {
         std::process::exit(0)
     }
     fn serve(&self, machine: &mut dyn machine::Machine) {
-        worker::serve(machine.info(), |request| match request.case.parse::<Case>() {
+        worker::serve(machine.info(), |request| match request.case.parse::<AnyCase>() {
             Ok(case) => {
                 let settings =
                     Settings { deadline: request.deadline(), shared_pads: self.shared_pads, progress: &|line| worker::progress(line) };
-                runner::judge(&case, machine, &settings)
+                case.judge(machine, &settings)
             }
             Err(error) => Verdict::without_checks(&request.case, Status::InfraError, error.to_string()),
         });

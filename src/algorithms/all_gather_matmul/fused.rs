@@ -135,6 +135,14 @@ impl TensorParallel for Fused {
         buffers
     }
 
+    fn equals_plain(&self) -> bool {
+        true
+    }
+
+    fn tiled(&self, tile: Tile) -> Option<Box<dyn TensorParallel>> {
+        Some(Box::new(self.with_tile(tile)))
+    }
+
     fn plan(&self, product: &Product, operands: &Operands, world: u32, blocks: u32) -> Plan {
         let gathered = gathered(self.name, product, world, self.pulls).whole();
         Plan::per_rank(plan_name(self.name, product, world), world, |rank| {

@@ -11,6 +11,7 @@ pub use fused::Fused;
 pub use gathered::Gathered;
 
 use super::{
+    Half,
     copy_engine::{self, part},
     matmul::{self, TensorParallel},
 };
@@ -32,18 +33,8 @@ pub fn all() -> &'static [&'static dyn TensorParallel] {
     ]
 }
 
-/// The one of this name.
-///
-/// # Errors
-/// Names those there are.
-pub fn find(name: &str) -> Result<&'static dyn TensorParallel, String> {
-    matmul::find(ALL_GATHER_MATMUL, all(), name)
-}
-
-const ALL_GATHER_MATMUL: &str = "all_gather_matmul";
-
 fn plan_name(name: &str, product: &Product, world: u32) -> String {
-    matmul::plan_name(ALL_GATHER_MATMUL, name, product, world)
+    matmul::plan_name(Half::Gather, name, product, world)
 }
 
 /// Where A is gathered. It is local: only what copies to peers needs another's.

@@ -9,7 +9,7 @@ mod parallel;
 mod tile;
 
 pub use parallel::TensorParallel;
-pub(super) use parallel::{find, library_workspace, plan_name};
+pub(super) use parallel::{library_workspace, plan_name};
 pub use tile::Tile;
 
 use crate::{
@@ -105,11 +105,7 @@ pub(super) fn other_args(product: &Product, b: &Region, c: TensorMap, tile: Tile
 }
 
 pub(super) fn entry_of(product: &Product, module: &str, tile: Tile) -> String {
-    let layout = match product.layout {
-        Layout::Nk => "nk",
-        Layout::Kn => "kn",
-    };
-    format!("{module}_{}_{layout}_{}x{}", product.dtype, tile.columns, tile.cluster)
+    format!("{module}_{}_{}_{}x{}", product.dtype, product.layout, tile.columns, tile.cluster)
 }
 
 /// Threads of a block: `MATMUL_THREADS` of kernels/matmul/matmul.cuh.

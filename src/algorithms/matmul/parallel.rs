@@ -1,6 +1,8 @@
 //! Products of matrices that ranks have parts of: the two halves of tensor parallelism.
 
+use super::Tile;
 use crate::{
+    algorithms::Half,
     collective::Product,
     contract::Contract,
     plan::{BufferSpec, MatmulCall, Operands, Plan, Role},
@@ -8,9 +10,9 @@ use crate::{
 
 /// One way to multiply matrices of which each rank has a part: a product with the collective before it, or behind it.
 ///
-/// They are no [`Collective`](crate::collective::Collective), whose calls have one input and one shape: no case ids name them. tests/matmul.rs holds them
-/// on GPUs against exact products and against each other, tests/forks.rs those of streams and library calls on the emulator, which
-/// knows neither TMA nor wgmma and refuses the plans of the others: of those that meet peers by words it has stand-ins.
+/// They are no [`Collective`](crate::collective::Collective), whose calls have one input and one shape, and have cases of their own
+/// ([`ProductCase`](crate::conformance::ProductCase)). The emulator knows neither TMA nor wgmma and refuses plans with such kernels; tests/forks.rs has
+/// stand-ins for them there, and removes from plans what they synchronise by.
 ///
 /// `blocks` are those that a rank may fill its device with, as many as that has multiprocessors.
 pub trait TensorParallel: Sync {
@@ -32,6 +34,17 @@ pub trait TensorParallel: Sync {
     /// What all ranks do for a product that it supports.
     fn plan(&self, product: &Product, operands: &Operands, world: u32, blocks: u32) -> Plan;
 
+    /// Whether its products are those of the [plain kernel](super::multiply), whatever the tiles: to the bit C of the gathered A, or what rank-ascending
+    /// sums make of the ranks' products.
+    fn equals_plain(&self) -> bool {
+        false
+    }
+
+    /// The same with tiles of this shape; none where it has no choice of tiles.
+    fn tiled(&self, _tile: Tile) -> Option<Box<dyn TensorParallel>> {
+        None
+    }
+
     /// Whether it is others', here to be compared with.
     fn is_peer(&self) -> bool {
         false
@@ -43,23 +56,8 @@ pub trait TensorParallel: Sync {
     }
 }
 
-/// The one of this name among all that gather or scatter.
-///
-/// # Errors
-/// Names those there are.
-pub(in crate::algorithms) fn find(
-    of: &str,
-    all: &'static [&'static dyn TensorParallel],
-    name: &str,
-) -> Result<&'static dyn TensorParallel, String> {
-    all.iter().copied().find(|algorithm| algorithm.name() == name).ok_or_else(|| {
-        let names: Vec<&str> = all.iter().map(|algorithm| algorithm.name()).collect();
-        format!("unknown algorithm `{name}` of {of}: expected one of {}", names.join(", "))
-    })
-}
-
 /// A plan's name for reports.
-pub(in crate::algorithms) fn plan_name(of: &str, name: &str, product: &Product, world: u32) -> String {
+pub(in crate::algorithms) fn plan_name(of: Half, name: &str, product: &Product, world: u32) -> String {
     let Product { dtype, rows, columns, depth, .. } = product;
     format!("{of}/{name} {dtype} w={world} {rows}x{columns}x{depth}")
 }

@@ -50,6 +50,14 @@ impl TensorParallel for Fused {
         vec![words(NAME, 2), slots(NAME, product, world)]
     }
 
+    fn equals_plain(&self) -> bool {
+        true
+    }
+
+    fn tiled(&self, tile: Tile) -> Option<Box<dyn TensorParallel>> {
+        Some(Box::new(self.with_tile(tile)))
+    }
+
     fn plan(&self, product: &Product, operands: &Operands, world: u32, blocks: u32) -> Plan {
         let slots = slots(NAME, product, world).whole();
         let call = call(product, slots.clone(), &operands.c, world).expect("it is supported");

@@ -12,6 +12,7 @@ pub use fused::Fused;
 pub use scattered::Scattered;
 
 use super::{
+    Half,
     copy_engine::{announce, gather, peers, tell},
     matmul::{self, TensorParallel},
 };
@@ -25,18 +26,8 @@ pub fn all() -> &'static [&'static dyn TensorParallel] {
     &[&Scattered::NCCL_RING, &Scattered::NCCL_SYMMETRIC_LD, &Scattered::PULL, &Chunked, &Fused::BEST]
 }
 
-/// The one of this name.
-///
-/// # Errors
-/// Names those there are.
-pub fn find(name: &str) -> Result<&'static dyn TensorParallel, String> {
-    matmul::find(MATMUL_REDUCE_SCATTER, all(), name)
-}
-
-const MATMUL_REDUCE_SCATTER: &str = "matmul_reduce_scatter";
-
 fn plan_name(name: &str, product: &Product, world: u32) -> String {
-    matmul::plan_name(MATMUL_REDUCE_SCATTER, name, product, world)
+    matmul::plan_name(Half::Scatter, name, product, world)
 }
 
 /// Whether there are matrices of such sizes: of a rank the rows of all of C, and the columns of its part of A.

@@ -3,9 +3,9 @@
 use super::{operands, workspace};
 use crate::{
     algorithms::{
+        Half,
         all_gather_matmul::{self, Control},
         matmul::{self, TensorParallel},
-        matmul_reduce_scatter,
     },
     bench::{
         MatmulWorkload, Scenario,
@@ -32,8 +32,8 @@ impl Multiplier {
     /// All of a scenario but for [controls](Multiplier::controls), the products alone first.
     pub fn all(scenario: Scenario) -> Vec<Multiplier> {
         let parallel = match scenario {
-            Scenario::AllGatherMatmul => all_gather_matmul::all(),
-            Scenario::MatmulReduceScatter => matmul_reduce_scatter::all(),
+            Scenario::AllGatherMatmul => Half::Gather.algorithms(),
+            Scenario::MatmulReduceScatter => Half::Scatter.algorithms(),
             Scenario::Overlap => return Vec::new(),
         };
         [Multiplier::CublasLt, Multiplier::Matmul].into_iter().chain(parallel.iter().copied().map(Multiplier::Parallel)).collect()
