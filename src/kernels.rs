@@ -110,6 +110,7 @@ pub static MODULES: &[Module] = &[
     Module::of_one_build("premul_sum/products", include_str!("../kernels/ptx/premul_sum/products.ptx")),
     Module::for_gpus("matmul/matmul", include_str!("../kernels/ptx/matmul/matmul.ptx")),
     Module::for_gpus("all_gather_matmul/fused", include_str!("../kernels/ptx/all_gather_matmul/fused.ptx")),
+    Module::for_gpus("matmul_reduce_scatter/fused", include_str!("../kernels/ptx/matmul_reduce_scatter/fused.ptx")),
     Module::of_one_build("bench/late", include_str!("../kernels/ptx/bench/late.ptx")),
     Module::of_one_build("bench/numbers", include_str!("../kernels/ptx/bench/numbers.ptx")),
     Module::of_one_build("conformance/faults", include_str!("../kernels/ptx/conformance/faults.ptx")),

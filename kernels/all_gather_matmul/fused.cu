@@ -135,7 +135,7 @@ struct Gathered {
 // `ended`: blocks that ended, 0 before and after.
 template <class T, class Tile>
 __device__ __forceinline__ void fused(const Gathered& source, const TensorMap& b, const TensorMap& c, u32 depth, u32* ended) {
-    matmul<T, Tile>(source, b, c, source.raster, depth);
+    matmul<T, Tile>(source, b, Stored{c}, source.raster, depth);
     if (!source.pulls()) return;
     // Nobody waits for a count any more when all blocks are here, and nobody counts.
     __syncthreads();

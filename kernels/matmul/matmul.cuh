@@ -91,6 +91,24 @@ struct Given {
     __device__ __forceinline__ void assist() const {}
 };
 
+// C that is one tensor.
+struct Stored {
+    const TensorMap& c;
+
+    __device__ __forceinline__ void prefetch_maps() const { prefetch(c); }
+    // Which tensor a tile is stored to, as its matrix `chunk`.
+    __device__ __forceinline__ const TensorMap& rows(const Position& at, u32& chunk) const {
+        chunk = at.chunk;
+        return c;
+    }
+    // The thread that stores has stored a tile, `step` before its next.
+    template <class Tile>
+    __device__ __forceinline__ void stored(const Position&, u32, u32) const {}
+    // What a consumer's threads do when all its stores have completed, which its first thread knows.
+    template <class T, class Tile>
+    __device__ __forceinline__ void finish(u32, u32, u32) const {}
+};
+
 // Where the ring of stages is: the stage, and the parity of its round.
 template <class Tile>
 struct Place {
@@ -140,10 +158,12 @@ __device__ __forceinline__ void multiply_stage(float (&sums)[Tile::N / 2], u32 s
         multiply<T, Tile::N, Tile::B_ALONG_N>(sums, a + (k * 32 >> 4), b + (k * B_STEP >> 4), keep || k > 0);
 }
 
-// Rounds a consumer's sums and stores them at (row, column) of C.
-template <class T, class Tile>
-__device__ __forceinline__ void store_tile(const TensorMap& c, const float (&sums)[Tile::N / 2], u32 staging, u32& batches, u32 barrier, u32 column,
-                                           u32 row, u32 chunk) {
+// Rounds a consumer's sums and stores them at (row, column) of its chunk of C.
+template <class T, class Tile, class Sink>
+__device__ __forceinline__ void store_tile(Sink& sink, const Position& at, const float (&sums)[Tile::N / 2], u32 staging, u32& batches, u32 barrier,
+                                           u32 column, u32 row) {
+    u32 chunk;
+    const TensorMap& c = sink.rows(at, chunk);
     enum : u32 { PITCH = Tile::COLUMNS * 2, SWIZZLE = PITCH / 16 - 1 };
     u32 thread = threadIdx.x % WARPGROUP, lane = thread % 32;
     // The row of 16 bytes that this thread addresses in stmatrix: matrices 0 and 1 are below each other, 2 and 3 to their right.
@@ -177,8 +197,8 @@ __device__ __forceinline__ void store_tile(const TensorMap& c, const float (&sum
     }
 }
 
-template <class T, class Tile, class Source>
-__device__ __forceinline__ void matmul(Source source, const TensorMap& b, const TensorMap& c, const Raster& raster, u32 depth) {
+template <class T, class Tile, class Source, class Sink>
+__device__ __forceinline__ void matmul(Source source, const TensorMap& b, Sink sink, const Raster& raster, u32 depth) {
     extern __shared__ __align__(1024) u8 shared[];
     u32 stages = shared_address(shared), full = stages + Tile::DATA_BYTES, empty = full + Tile::STAGES * 8;
     u32 block = Tile::CLUSTER == 1 ? 0 : block_of_cluster();
@@ -186,7 +206,7 @@ __device__ __forceinline__ void matmul(Source source, const TensorMap& b, const 
     if (threadIdx.x == 0) {
         source.prefetch_maps();
         prefetch(b);
-        prefetch(c);
+        sink.prefetch_maps();
         for (u32 stage = 0; stage < Tile::STAGES; stage++) {
             init_barrier(full + stage * 8, 1);
             init_barrier(empty + stage * 8, 2 * 4 * Tile::CLUSTER);
@@ -246,9 +266,11 @@ __device__ __forceinline__ void matmul(Source source, const TensorMap& b, const 
             wait_products<0>();
             settle(sums);
             release(before);
-            store_tile<T, Tile>(c, sums, staging, batches, 1 + consumer, at.column * Tile::N, row, at.chunk);
+            store_tile<T, Tile>(sink, at, sums, staging, batches, 1 + consumer, at.column * Tile::N, row);
+            if (threadIdx.x % WARPGROUP == 0) sink.template stored<Tile>(at, tile, step);
         }
         if (threadIdx.x % WARPGROUP == 0) wait_stores();
+        sink.template finish<T, Tile>(consumer, block, step);
     }
     // No block may end while the other still arrives at its barriers or multicasts into it.
     __syncwarp();

@@ -14,6 +14,8 @@ struct Bf16 {
         asm("cvt.rn.bf16x2.f32 %0, %1, %2;" : "=r"(word) : "f"(high), "f"(low));
         return word;
     }
+    static __device__ __forceinline__ float low(u32 word) { return __int_as_float((int)(word << 16)); }
+    static __device__ __forceinline__ float high(u32 word) { return __int_as_float((int)(word & 0xffff0000)); }
 };
 
 struct F16 {
@@ -23,6 +25,13 @@ struct F16 {
         asm("cvt.rn.f16x2.f32 %0, %1, %2;" : "=r"(word) : "f"(high), "f"(low));
         return word;
     }
+    static __device__ __forceinline__ float widen(u16 half) {
+        float value;
+        asm("cvt.f32.f16 %0, %1;" : "=f"(value) : "h"(half));
+        return value;
+    }
+    static __device__ __forceinline__ float low(u32 word) { return widen((u16)word); }
+    static __device__ __forceinline__ float high(u32 word) { return widen((u16)(word >> 16)); }
 };
 
 // An operand in shared memory (PTX ISA, "Matrix descriptor"): rows of 128 bytes whose 16-byte chunks are swizzled, 8 rows after 8.

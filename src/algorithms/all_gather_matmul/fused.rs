@@ -4,12 +4,12 @@ use super::{ARRIVED, copies, gathered, plan_name, words};
 use crate::{
     algorithms::{
         copy_engine,
-        matmul::{self, THREADS, TensorParallel, Tile, entry_of, map_of_a, map_of_c, other_args},
-        sync_argument_of, synchronisation_with,
+        matmul::{self, THREADS, TensorParallel, Tile, entry_of, map_of_a, map_of_c, other_args, synchronisation},
+        sync_argument_of,
     },
     collective::Product,
     contract::Contract,
-    plan::{Arg, BufferSpec, Build, Launch, MAX_WORLD, Op, Operands, Plan, Region, Role},
+    plan::{Arg, BufferSpec, Build, Launch, Op, Operands, Plan, Region, Role},
 };
 
 /// C = gather(A) x B: the product starts with the own part of A and goes on with the peers' as they come.
@@ -48,17 +48,6 @@ impl Fused {
         })
     }
 
-    /// Signal pads, epochs, stuck report and stall times; the kernel that waits for words uses but the report.
-    fn synchronisation(&self, blocks: u32) -> Vec<BufferSpec> {
-        let blocks = u64::from(blocks);
-        let mut buffers = synchronisation_with(self.name, blocks * MAX_WORLD as u64 * 4, blocks * 4);
-        buffers
-            .iter_mut()
-            .filter(|buffer| buffer.role == Role::StuckReport)
-            .for_each(|report| report.bytes = 64 + blocks * MAX_WORLD as u64 * 16);
-        buffers
-    }
-
     fn local(&self, name: &str, bytes: u64) -> BufferSpec {
         BufferSpec { local: true, ..BufferSpec::new(format!("{}.{name}", self.name), bytes, Role::State) }
     }
@@ -85,7 +74,7 @@ impl Fused {
             false => (copy_engine::words_of(self.name, ARRIVED), 0),
         };
         let mut args = vec![Arg::TensorMap(map_of_a(product, &operands.a, 1)), Arg::TensorMap(map_of_a(product, gathered, world))];
-        let c = map_of_c(product, &operands.c, tile, world);
+        let c = Arg::TensorMap(map_of_c(product, &operands.c, tile, world));
         args.extend(other_args(product, &operands.b, c, tile, world, rank));
         args.extend([
             Arg::Peers(operands.a.clone()),
@@ -94,7 +83,7 @@ impl Fused {
             Arg::U64(row_bytes),
             Arg::Address(counts),
             Arg::Address(self.ended().whole()),
-            sync_argument_of(&self.synchronisation(blocks), rank, world),
+            sync_argument_of(&synchronisation(self.name, blocks), rank, world),
         ]);
         Op::Launch(Launch {
             module: "all_gather_matmul/fused".into(),
@@ -129,7 +118,8 @@ impl TensorParallel for Fused {
     }
 
     fn workspace(&self, product: &Product, world: u32, blocks: u32) -> Vec<BufferSpec> {
-        let mut buffers = self.synchronisation(blocks);
+        // The kernel that waits for words uses but the report.
+        let mut buffers = synchronisation(self.name, blocks);
         buffers.extend([gathered(self.name, product, world, self.pulls), self.ended()]);
         buffers.push(if self.pulls { self.counts(product, world, blocks) } else { words(self.name) });
         buffers

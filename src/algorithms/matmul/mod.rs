@@ -14,8 +14,10 @@ pub use tile::Tile;
 
 use crate::{
     collective::{DType, Layout, Product},
-    plan::{Arg, Build, Launch, MAX_WORLD, Op, Operands, Region, TensorMap},
+    plan::{Arg, BufferSpec, Build, Launch, MAX_WORLD, Op, Operands, Region, Role, TensorMap},
 };
+
+use super::synchronisation_with;
 
 /// Whether the kernels can do it among `world` ranks.
 ///
@@ -57,13 +59,8 @@ pub fn multiply(product: &Product, operands: &Operands, blocks: u32) -> Op {
 
 /// The same with tiles of this shape.
 pub fn multiply_with(product: &Product, operands: &Operands, tile: Tile, blocks: u32) -> Op {
-    multiply_to(product, operands, None, tile, blocks)
-}
-
-/// The same with C in the memory of a peer.
-pub(super) fn multiply_to(product: &Product, operands: &Operands, peer: Option<u32>, tile: Tile, blocks: u32) -> Op {
     let mut args = vec![Arg::TensorMap(map_of_a(product, &operands.a, 1))];
-    let c = TensorMap { of_rank: peer, ..map_of_c(product, &operands.c, tile, 1) };
+    let c = Arg::TensorMap(map_of_c(product, &operands.c, tile, 1));
     args.extend(other_args(product, &operands.b, c, tile, 1, 0));
     Op::Launch(Launch {
         module: "matmul/matmul".into(),
@@ -91,7 +88,7 @@ pub(super) fn map_of_c(product: &Product, region: &Region, tile: Tile, parts: u3
 }
 
 /// What kernels take after A: B, C, the raster and the number of stages of a tile.
-pub(super) fn other_args(product: &Product, b: &Region, c: TensorMap, tile: Tile, world: u32, first: u32) -> Vec<Arg> {
+pub(super) fn other_args(product: &Product, b: &Region, c: Arg, tile: Tile, world: u32, first: u32) -> Vec<Arg> {
     let Product { dtype, columns, depth, layout, .. } = *product;
     let (b_extents, b_tile) = match layout {
         Layout::Nk => (vec![depth, columns], vec![DEPTH, tile.columns / tile.cluster]),
@@ -101,11 +98,22 @@ pub(super) fn other_args(product: &Product, b: &Region, c: TensorMap, tile: Tile
     let (rows, columns) = tile.counts(product);
     let group = GROUP / tile.cluster;
     let raster = [world, first, rows as u32, columns as u32, group].map(Arg::U32).to_vec();
-    vec![Arg::TensorMap(b), Arg::TensorMap(c), Arg::Struct(raster), Arg::U32(depth.div_ceil(u64::from(DEPTH)) as u32)]
+    vec![Arg::TensorMap(b), c, Arg::Struct(raster), Arg::U32(depth.div_ceil(u64::from(DEPTH)) as u32)]
 }
 
 pub(super) fn entry_of(product: &Product, module: &str, tile: Tile) -> String {
     format!("{module}_{}_{}_{}x{}", product.dtype, product.layout, tile.columns, tile.cluster)
+}
+
+/// Buffers of an algorithm whose blocks, one a multiprocessor, wait for peers: signal pads, epochs, stuck report and stall times.
+pub(super) fn synchronisation(name: &str, blocks: u32) -> Vec<BufferSpec> {
+    let blocks = u64::from(blocks);
+    let mut buffers = synchronisation_with(name, blocks * MAX_WORLD as u64 * 4, blocks * 4);
+    buffers
+        .iter_mut()
+        .filter(|buffer| buffer.role == Role::StuckReport)
+        .for_each(|report| report.bytes = 64 + blocks * MAX_WORLD as u64 * 16);
+    buffers
 }
 
 /// Threads of a block: `MATMUL_THREADS` of kernels/matmul/matmul.cuh.

@@ -1,19 +1,19 @@
-//! `matmul_reduce_scatter/fused`: products that are stored where they are added. The kernel is that of plain products, kernels/matmul/matmul.cuh.
+//! Product and reduce-scatter in one kernel. See kernels/matmul_reduce_scatter/fused.cu.
 
-use super::{READY, call, in_parts, plan_name, slots, supports};
+use super::{BROUGHT, READY, plan_name, slots, supports};
 use crate::{
     algorithms::{
-        all_reduce,
-        copy_engine::{hear, part, words},
-        matmul::{TensorParallel, Tile, multiply_to},
+        copy_engine::{announce, gather, part, peers, set_back, words, words_of},
+        matmul::{THREADS, TensorParallel, Tile, entry_of, map_of_a, map_of_c, other_args, synchronisation},
+        sync_argument_of,
     },
     collective::Product,
     contract::Contract,
-    plan::{BufferSpec, Operands, Plan},
+    plan::{Arg, BufferSpec, Build, Launch, MAX_WORLD, Op, Operands, Plan, Role, TensorMap},
 };
 
-/// The peers' rows first, the own ones last, in parts whose tiles go to their owner's slot by TMA when they are made: nothing is copied, and links are busy
-/// while products are. The own rows of all ranks' products are added in rank order, in f32, and rounded once.
+/// The peers' rows first, the own ones last, in tiles that go to their owner's slot by TMA when they are made: links are busy while products are made. The
+/// own rows of all ranks' products are added in rank order, in f32, and rounded once, each tile by the block that made it.
 ///
 /// Bit for bit what products of the same kernel come to that are added so.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -46,8 +46,10 @@ impl TensorParallel for Fused {
         Contract::ORDERED
     }
 
-    fn workspace(&self, product: &Product, world: u32, _: u32) -> Vec<BufferSpec> {
-        vec![words(NAME, 2), slots(NAME, product, world)]
+    fn workspace(&self, product: &Product, world: u32, blocks: u32) -> Vec<BufferSpec> {
+        let mut buffers = synchronisation(NAME, blocks);
+        buffers.extend([words(NAME, 2), slots(NAME, product, world), counts()]);
+        buffers
     }
 
     fn equals_plain(&self) -> bool {
@@ -60,19 +62,46 @@ impl TensorParallel for Fused {
 
     fn plan(&self, product: &Product, operands: &Operands, world: u32, blocks: u32) -> Plan {
         let slots = slots(NAME, product, world).whole();
-        let call = call(product, slots.clone(), &operands.c, world).expect("it is supported");
-        // One part goes on where another leaves blocks idle: it is as if all were one product.
         let tile = self.tile.unwrap_or_else(|| Tile::best(product, world, blocks));
         Plan::per_rank(plan_name(NAME, product, world), world, |rank| {
-            let multiply = |of: u32| {
-                let operands = Operands { a: part(&operands.a, of, world), b: operands.b.clone(), c: part(&slots, rank, world) };
-                multiply_to(product, &operands, (of != rank).then_some(of), tile, blocks)
-            };
-            let bring = |peer, _| hear(NAME, READY, peer).into_iter().chain([multiply(peer)]).collect();
-            let add = all_reduce::copy_engine::reduce(&call, (0..world).map(|from| part(&slots, from, world)), operands.c.clone());
-            in_parts(NAME, (rank, world), bring, |_| multiply(rank), add)
+            // This rank's slot at each; one for each rank that a group may have.
+            let slot = map_of_c(product, &part(&slots, rank, world), tile, 1);
+            let target = |of: u32| TensorMap { of_rank: (of != rank && of < world).then_some(of), ..slot.clone() };
+            let targets = (0..MAX_WORLD as u32).map(|of| Arg::TensorMap(target(of))).collect();
+            let mut args = vec![Arg::TensorMap(map_of_a(product, &operands.a, world))];
+            // The order starts behind the own rows, which come last.
+            args.extend(other_args(product, &operands.b, Arg::Struct(targets), tile, world, (rank + 1) % world));
+            args.extend([
+                Arg::Address(slots.clone()),
+                Arg::Address(operands.c.clone()),
+                Arg::U64(product.rows),
+                Arg::U64(product.columns),
+                Arg::Address(counts().whole()),
+                Arg::Peers(words_of(NAME, BROUGHT)),
+                sync_argument_of(&synchronisation(NAME, blocks), rank, world),
+            ]);
+            let launch = Op::Launch(Launch {
+                module: "matmul_reduce_scatter/fused".into(),
+                entry: entry_of(product, "matmul_reduce_scatter_fused", tile),
+                build: Build::Release,
+                grid: tile.grid(product, world, blocks),
+                block: THREADS,
+                dynamic_shared: tile.shared_bytes(),
+                waits_for_peers: true,
+                args,
+            });
+            let mut ops: Vec<Op> = announce(NAME, READY, rank, world).chain(gather(NAME, READY, rank, world)).collect();
+            ops.push(launch);
+            // All had come when the kernel ended.
+            ops.extend(peers(rank, world).map(|peer| set_back(NAME, BROUGHT, peer)));
+            ops
         })
     }
+}
+
+/// For each rank, tiles of its rows that were stored.
+fn counts() -> BufferSpec {
+    BufferSpec { local: true, ..BufferSpec::new(format!("{NAME}.counts"), MAX_WORLD as u64 * 4, Role::State) }
 }
 
 #[cfg(test)]
