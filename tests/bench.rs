@@ -42,7 +42,7 @@ fn every_contender_can_be_timed_on_the_emulator() {
 }
 
 fn product(scenario: Scenario, gathered: u64) -> Workload {
-    MatmulWorkload { scenario, dtype: DType::BF16, world: 2, n: 24, k: 40, m: 16, gathered }.into()
+    MatmulWorkload { scenario, dtype: DType::BF16, world: 2, n: 24, k: 40, m: 16, gathered, out_of_place: false }.into()
 }
 
 /// If this fails, what the scenarios have machines do races, deadlocks or leaves its buffers, or its results are wrong.
@@ -54,7 +54,11 @@ fn every_contender_of_products_can_be_checked_and_timed() {
         .flat_map(|scenario| Multiplier::all(scenario).into_iter().map(move |multiplier| (scenario, multiplier)))
         .chain(controls)
         .map(|(scenario, multiplier)| (Contender::Multiplier(multiplier), product(scenario, 0)));
-    let arms = Arm::all(&[100]).into_iter().map(|arm| (Contender::Arm(arm), product(Scenario::Overlap, 4096)));
+    let Workload::Matmul(in_place) = product(Scenario::Overlap, 4096) else { panic!("it is a product") };
+    let arms = [false, true].into_iter().flat_map(|out_of_place| {
+        let of = Workload::from(MatmulWorkload { out_of_place, ..in_place });
+        Arm::all(&[100]).into_iter().map(move |arm| (Contender::Arm(arm), of))
+    });
     let mut machine = Emulator::new(EmulatorOptions::default());
     let mut timer = Timer::new(&mut machine, DEADLINE);
     for (contender, workload) in multipliers.chain(arms) {
@@ -274,7 +278,9 @@ fn made_up_products(workload: Workload, times: &[(&str, f64)]) -> Vec<Timing> {
 
 #[test]
 fn products_are_held_against_what_they_could_be() {
-    let h200s = |scenario, m, n, k, gathered| MatmulWorkload { scenario, dtype: DType::BF16, world: 8, n, k, m, gathered }.into();
+    let h200s = |scenario, m, n, k, gathered| {
+        MatmulWorkload { scenario, dtype: DType::BF16, world: 8, n, k, m, gathered, out_of_place: false }.into()
+    };
     let shape = h200s(Scenario::AllGatherMatmul, 16384, 3584, 8192, 0);
     let mut timings = made_up_products(
         shape,

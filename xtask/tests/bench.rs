@@ -7,7 +7,7 @@ use std::{
 };
 
 use passmuster::{
-    bench::{Rendezvous, Timing},
+    bench::{Rendezvous, Timing, Workload},
     conformance::{Status, report::Record},
 };
 use serde_json::Value;
@@ -162,14 +162,34 @@ fn overlaps_are_rehearsed_judged_and_traced() {
     let folder = Folder::new("overlap");
     let [json, trace] = ["run.json", "trace.json"].map(|name| folder.file(name));
     let mut line = vec!["bench", "overlap", "--rehearse", "--world", "2", "--m", "16", "--n", "24", "--k", "40", "--dtype", "bf16"];
-    line.extend(["--ag-mb", "0.00390625", "--iters", "4", "--warmup", "2", "--rounds", "2", "--json", &json, "--trace", &trace]);
+    line.extend([
+        "--ag-mb",
+        "0.00390625",
+        "--out-of-place",
+        "--iters",
+        "4",
+        "--warmup",
+        "2",
+        "--rounds",
+        "2",
+        "--json",
+        &json,
+        "--trace",
+        &trace,
+    ]);
     line.extend(["--contenders", "matmul,gather/copy_engine,sequential/copy_engine,overlap/copy_engine,overlap/copy_engine@100"]);
     let output = run(&line);
     let (out, error) = (text(&output.stdout), text(&output.stderr));
     assert_eq!(output.status.code(), Some(0), "{out}\n{error}");
-    assert!(out.contains("overlap bf16 16x24x40, w=2: microseconds, eager") && out.contains("copy_engine@100"), "{out}");
+    assert!(
+        out.contains("overlap bf16 16x24x40, gather out of place, w=2: microseconds, eager") && out.contains("copy_engine@100"),
+        "{out}"
+    );
     let record: Record<Timing> = serde_json::from_str(&folder.read("run.json")).unwrap();
     assert!(record.cases.iter().all(|timing| timing.status == Status::Pass && timing.is_judged()));
+    assert!(record.notes[0].contains(" --ag-mb 0.00390625 --out-of-place --dtype bf16 "), "{:?}", record.notes);
+    let Workload::Matmul(of) = record.cases[1].workload else { panic!("{:?}", record.cases[1]) };
+    assert!(of.out_of_place);
     let noted: Vec<bool> = record.cases.iter().map(|timing| timing.products.is_some()).collect();
     assert_eq!(noted, [true, false, true, true, true]);
     let trace: Value = serde_json::from_str(&folder.read("trace.json")).unwrap();
