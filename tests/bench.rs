@@ -109,7 +109,8 @@ fn every_pipeline_can_be_checked_and_timed() {
     let mut machine = Emulator::new(EmulatorOptions::default());
     let mut timer = Timer::new(&mut machine, DEADLINE);
     let of = Workload::from(PipelineWorkload { batches: 4, world: 3, bytes: 960 });
-    for pipeline in Pipeline::all() {
+    let controls = Pipeline::all().into_iter().flat_map(|pipeline| pipeline.controls());
+    for pipeline in Pipeline::all().into_iter().chain(controls) {
         let (name, contender) = (pipeline.name(), Contender::Pipeline(pipeline));
         let checked = timer.check(&contender, &of).unwrap_or_else(|error| panic!("{name}: {error}"));
         assert_eq!(checked, ("integers, by the device, 4 batches".into(), None), "{name}");

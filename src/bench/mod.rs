@@ -29,7 +29,7 @@ pub use method::{Late, Method, Round, Timer};
 pub use notes::Span;
 pub use page::page;
 pub use plots::{Plot, PlotError, plots};
-pub use scenarios::{Arm, Fsdp, How, Multiplier, Pipeline};
+pub use scenarios::{Arm, Fsdp, How, Multiplier, Order, Pipeline};
 pub use statistics::{Estimate, Summary, median, median_interval};
 pub use tables::{Launching, LinkLimit, Section, Table, link_limit, sections, size, tables};
 pub use timing::{Check, Conditions, Rendezvous, Side, Timing, Waits, Wire, side};

@@ -237,12 +237,14 @@ fn pipelines_are_rehearsed_judged_and_shown() {
     let [json, trace] = ["run.json", "trace.json"].map(|name| folder.file(name));
     let mut line =
         vec!["bench", "all_to_all", "--async", "--rehearse", "--worlds", "2", "--batches", "3", "--sizes", "1K", "--rounds", "2"];
-    line.extend(["--contenders", "blocking/push,deferred/push,deferred/nccl_send_recv", "--json", &json, "--trace", &trace]);
+    line.extend(["--contenders", "blocking/push,deferred/push,deferred/nccl_send_recv", "--controls", "--json", &json, "--trace", &trace]);
     let output = run(&line);
     let (out, error) = (text(&output.stdout), text(&output.stderr));
     assert_eq!(output.status.code(), Some(0), "{out}\n{error}");
     assert!(out.contains("all_to_all_async bf16 batches=3, w=2: microseconds for all batches, eager"), "{out}");
     let record: Record<Timing> = serde_json::from_str(&folder.read("run.json")).unwrap();
+    let names: Vec<&str> = record.cases.iter().map(|timing| timing.contender.as_str()).collect();
+    assert_eq!(names[3..], ["apart/push", "behind/push", "apart/nccl_send_recv", "behind/nccl_send_recv"]);
     for timing in &record.cases {
         assert!(timing.status == Status::Pass && timing.is_judged() && timing.microseconds.is_none(), "{timing:?}");
         // Two rounds of two samples that count, three batches, two ranks.
@@ -252,7 +254,10 @@ fn pipelines_are_rehearsed_judged_and_shown() {
     let other = run(&["bench", "all_reduce", "--async"]);
     assert!(text(&other.stderr).contains("--async is of all_to_all, not of all_reduce"), "{}", text(&other.stderr));
     let unknown = run(&["bench", "all_to_all", "--async", "--contenders", "push"]);
-    assert!(text(&unknown.stderr).contains("unknown contender `push` of all_to_all --async: expected blocking/NAME or deferred/NAME"));
+    assert!(
+        text(&unknown.stderr)
+            .contains("unknown contender `push` of all_to_all --async: expected blocking/NAME, deferred/NAME, or as controls ")
+    );
 }
 
 /// Where Python has no PyTorch, or that no GPU: if this fails, that is an error, or a time.
