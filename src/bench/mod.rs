@@ -27,7 +27,7 @@ pub use export::{csv, nccl_tests};
 pub use held::Held;
 pub use method::{Late, Method, Round, Timer};
 pub use notes::Span;
-pub use page::page;
+pub use page::{page, pages};
 pub use plots::{Plot, PlotError, plots};
 pub use scenarios::{Arm, Fsdp, How, Multiplier, Order, Pipeline};
 pub use statistics::{Estimate, Summary, median, median_interval};
