@@ -413,6 +413,8 @@ fn the_report_is_of_the_records() {
         REPORTED.join(",")
     );
     assert!(committed.len() < 2 << 20, "{} bytes", committed.len());
+    let fetches = ["<script", "https://", "<link", "<img", "url(", "@import"].into_iter().find(|what| committed.contains(what));
+    assert_eq!(fetches, None, "it opens without a network");
     for record in &records {
         let lacking = record.notes.iter().find(|line| !committed.contains(line.as_str()));
         assert!(!record.notes.is_empty() && lacking.is_none(), "{path} does not say how to do it again: {lacking:?}");

@@ -6,10 +6,10 @@
 //!
 //! # Controls
 //! A host that waits gives the exchange a head start: it is enqueued into an empty stream, and the look behind it. Where nobody waits, both become ready
-//! at once, the look on the stream that is at it, and its 512 threads on every multiprocessor may leave no room for a block of NCCL's, which then waits
-//! for the look to end. Two controls tell that from what the two do to each other's memory traffic: [`Order::Apart`] has them one after the other, and
-//! [`Order::Behind`] gives the exchange its head start. If deferred takes as long as apart, nothing was beside anything; if behind takes less than
-//! deferred, it was who came first.
+//! at once, and the look is on the stream that is at it. It has blocks on every multiprocessor (24 registers of 256 threads or 512), beside which a block of
+//! NCCL's (96 of up to 640 threads, of 64 Ki registers) does not fit: that may have to wait for the look to end. Two controls tell this from what the two
+//! do to each other's memory traffic. [`Order::Apart`] has them one after the other: if deferred takes as long, nothing was beside anything.
+//! [`Order::Behind`] gives the exchange its head start back: if it takes less than deferred, it was who came first, and not the traffic.
 
 use std::{fmt, str::FromStr};
 
@@ -44,7 +44,7 @@ pub enum Order {
     Deferred,
     /// The same on one stream: no batch is looked at beside an exchange.
     Apart,
-    /// As deferred, each look [`HEAD_START`] microseconds behind the exchange that it is beside.
+    /// As deferred, each look behind the start of the exchange that it is beside.
     Behind,
 }
 
@@ -62,7 +62,7 @@ impl Order {
     }
 }
 
-/// Microseconds in which every block of an exchange has started.
+/// Microseconds by which looks are behind: within them every block of an exchange has started.
 const HEAD_START: u64 = 20;
 
 /// The side stream of all-to-alls.
