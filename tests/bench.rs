@@ -42,7 +42,7 @@ fn every_contender_can_be_timed_on_the_emulator() {
 }
 
 fn product(scenario: Scenario, gathered: u64) -> Workload {
-    MatmulWorkload { scenario, dtype: DType::BF16, world: 2, n: 24, k: 40, m: 16, gathered }.into()
+    MatmulWorkload { scenario, dtype: DType::BF16, world: 2, n: 24, k: 40, m: 16, gathered, out_of_place: false }.into()
 }
 
 /// If this fails, what the scenarios have machines do races, deadlocks or leaves its buffers, or its results are wrong.
@@ -54,7 +54,11 @@ fn every_contender_of_products_can_be_checked_and_timed() {
         .flat_map(|scenario| Multiplier::all(scenario).into_iter().map(move |multiplier| (scenario, multiplier)))
         .chain(controls)
         .map(|(scenario, multiplier)| (Contender::Multiplier(multiplier), product(scenario, 0)));
-    let arms = Arm::all(&[100]).into_iter().map(|arm| (Contender::Arm(arm), product(Scenario::Overlap, 4096)));
+    let Workload::Matmul(in_place) = product(Scenario::Overlap, 4096) else { panic!("it is a product") };
+    let arms = [false, true].into_iter().flat_map(|out_of_place| {
+        let of = Workload::from(MatmulWorkload { out_of_place, ..in_place });
+        Arm::all(&[100]).into_iter().map(move |arm| (Contender::Arm(arm), of))
+    });
     let mut machine = Emulator::new(EmulatorOptions::default());
     let mut timer = Timer::new(&mut machine, DEADLINE);
     for (contender, workload) in multipliers.chain(arms) {
@@ -105,7 +109,8 @@ fn every_pipeline_can_be_checked_and_timed() {
     let mut machine = Emulator::new(EmulatorOptions::default());
     let mut timer = Timer::new(&mut machine, DEADLINE);
     let of = Workload::from(PipelineWorkload { batches: 4, world: 3, bytes: 960 });
-    for pipeline in Pipeline::all() {
+    let controls = Pipeline::all().into_iter().flat_map(|pipeline| pipeline.controls());
+    for pipeline in Pipeline::all().into_iter().chain(controls) {
         let (name, contender) = (pipeline.name(), Contender::Pipeline(pipeline));
         let checked = timer.check(&contender, &of).unwrap_or_else(|error| panic!("{name}: {error}"));
         assert_eq!(checked, ("integers, by the device, 4 batches".into(), None), "{name}");
@@ -274,7 +279,9 @@ fn made_up_products(workload: Workload, times: &[(&str, f64)]) -> Vec<Timing> {
 
 #[test]
 fn products_are_held_against_what_they_could_be() {
-    let h200s = |scenario, m, n, k, gathered| MatmulWorkload { scenario, dtype: DType::BF16, world: 8, n, k, m, gathered }.into();
+    let h200s = |scenario, m, n, k, gathered| {
+        MatmulWorkload { scenario, dtype: DType::BF16, world: 8, n, k, m, gathered, out_of_place: false }.into()
+    };
     let shape = h200s(Scenario::AllGatherMatmul, 16384, 3584, 8192, 0);
     let mut timings = made_up_products(
         shape,
@@ -330,7 +337,7 @@ fn steps_are_held_against_their_own_sequence_and_the_peers_best() {
         assert!(schema.contains(&format!("| `cases[].{field}` |")), "docs/record-schema.md does not say what `{field}` is");
     }
     let lines = csv(&record.cases);
-    assert!(lines.lines().nth(1).unwrap().starts_with("fsdp,bf16,,8,,2048,8192,8192,8,matmul,graph,pass,"), "{lines}");
+    assert!(lines.lines().nth(1).unwrap().starts_with("fsdp,bf16,,8,,2048,8192,8192,8,,matmul,graph,pass,"), "{lines}");
 }
 
 #[test]
@@ -345,7 +352,9 @@ fn hosts_that_wait_at_the_end_are_held_against_those_that_wait_for_each_batch() 
     insta::assert_snapshot!(text_of(&timings, None));
     let record = record_of(timings);
     assert!(page(&record, None, &[]).contains("not there when looked for"));
-    assert!(plots(&sections(&record.cases)[0], &h200()).is_empty(), "plots are of graphs");
+    let drawn = plots(&sections(&record.cases)[0], &h200());
+    assert_eq!(drawn.iter().map(|plot| plot.name.as_str()).collect::<Vec<_>>(), ["all_to_all_async-b16-w8-time"]);
+    assert!(drawn[0].svg().unwrap().contains("microseconds for all batches"), "hosts are told in no graph: the plot is of eager times");
     let schema = include_str!("../docs/record-schema.md");
     for (field, _) in serde_json::to_value(&record.cases[0]).unwrap().as_object().unwrap() {
         assert!(schema.contains(&format!("| `cases[].{field}` |")), "docs/record-schema.md does not say what `{field}` is");

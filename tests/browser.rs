@@ -23,12 +23,20 @@ const WINDOW: (u32, u32) = (1400, 6000);
 fn main() {
     let browser = browser();
     let missing = browser.is_none();
-    let name = format!("the_report_opens_in_a_browser{}", if missing { " (needs a headless browser, found none)" } else { "" });
-    let test = Trial::test(name, move || match browser {
-        Some(browser) => the_report_opens(&browser),
-        None => Err(Failed::from(format!("none of {} is on the path", BROWSERS.join(", ")))),
-    });
-    libtest_mimic::run(&Arguments::from_args(), vec![test.with_ignored_flag(missing)]).exit();
+    let trial = |name: &str, test: fn(&Path) -> Result<(), Failed>| {
+        let name = format!("{name}{}", if missing { " (needs a headless browser, found none)" } else { "" });
+        let browser = browser.clone();
+        let test = Trial::test(name, move || match browser {
+            Some(browser) => test(&browser),
+            None => Err(Failed::from(format!("none of {} is on the path", BROWSERS.join(", ")))),
+        });
+        test.with_ignored_flag(missing)
+    };
+    let trials = vec![
+        trial("the_report_opens_in_a_browser", the_report_opens),
+        trial("the_committed_report_opens_in_a_browser", the_committed_report_opens),
+    ];
+    libtest_mimic::run(&Arguments::from_args(), trials).exit();
 }
 
 fn browser() -> Option<PathBuf> {
@@ -41,10 +49,22 @@ fn the_report_opens(browser: &Path) -> Result<(), Failed> {
     let mut record = recorded("h200x4-bench.json")?;
     record.cases.extend(recorded("h200x2-bench-all_gather_matmul.json")?.cases);
     record.cases.extend(recorded("h200x2-bench-overlap.json")?.cases);
-    let folder = env::temp_dir().join(format!("passmuster-browser-{}", std::process::id()));
+    let plots: usize = sections(&record.cases).iter().map(|section| plots(section, &record.machine).len()).sum();
+    opens(browser, "report", &page(&record, None, &[]), plots)
+}
+
+/// The plots of its first three records are within the window.
+fn the_committed_report_opens(browser: &Path) -> Result<(), Failed> {
+    let page = fs::read_to_string(Path::new(env!("CARGO_MANIFEST_DIR")).join("docs/report-h200x2.html"))?;
+    opens(browser, "committed", &page, 6)
+}
+
+/// Has a page opened of which so many plots are within the window.
+fn opens(browser: &Path, name: &str, page: &str, plots: usize) -> Result<(), Failed> {
+    let folder = env::temp_dir().join(format!("passmuster-browser-{name}-{}", std::process::id()));
     fs::create_dir_all(&folder)?;
     let (file, picture) = (folder.join("report.html"), folder.join("report.png"));
-    fs::write(&file, page(&record, None, &[]))?;
+    fs::write(&file, page)?;
     let (width, height) = WINDOW;
     let output = Command::new(browser)
         .args(["--headless", "--no-sandbox", "--disable-gpu", "--hide-scrollbars", "--enable-logging=stderr"])
@@ -63,7 +83,6 @@ fn the_report_opens(browser: &Path) -> Result<(), Failed> {
     // The colour of the first contender's line, which nothing else on the page has. Each plot has a stretch of lines with it.
     let rows: Vec<bool> = pixels.chunks((3 * width) as usize).map(|row| row.chunks(3).any(|pixel| pixel == [0, 114, 178])).collect();
     let seen = rows.iter().filter(|row| **row).count();
-    let plots: usize = sections(&record.cases).iter().map(|section| plots(section, &record.machine).len()).sum();
     if seen < 100 * plots / 2 {
         return Err(format!("{plots} plots, and a contender's line is seen on {seen} lines of the picture only").into());
     }

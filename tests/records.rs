@@ -8,7 +8,7 @@ use std::{
 };
 
 use passmuster::{
-    bench::{Timing, plots, sections},
+    bench::{Timing, pages, plots, sections},
     conformance::report::Record,
 };
 use serde_json::Value;
@@ -303,6 +303,127 @@ fn products(name: &str) -> String {
     )
 }
 
+/// What became of one contender: its name, and its microseconds.
+type Took = (String, f64);
+
+/// Median microseconds of the contenders of a record of a scenario, by a number that `key` takes from the workload.
+fn took<K: Ord>(name: &str, times: &str, key: impl Fn(&Value) -> K) -> BTreeMap<K, Vec<Took>> {
+    let mut all: BTreeMap<K, Vec<Took>> = BTreeMap::new();
+    for case in record(name)["cases"].as_array().into_iter().flatten() {
+        let Some(median) = case[times]["median"].as_f64() else { continue };
+        assert_eq!(case["check"]["status"], "pass", "what was not judged is not for the README");
+        all.entry(key(&case["workload"])).or_default().push((case["contender"].as_str().unwrap_or_default().into(), median));
+    }
+    all
+}
+
+/// The fastest of those that are asked for.
+fn fastest(times: &[Took], is: impl Fn(&str) -> bool) -> Took {
+    times.iter().filter(|(name, _)| is(name)).min_by(|a, b| a.1.total_cmp(&b.1)).cloned().expect("one was timed")
+}
+
+/// Products whose sums are scattered: our best and the better of NCCL's and PyTorch's, by weights and rows.
+fn scattered() -> String {
+    let number = |workload: &Value, key: &str| workload[key].as_u64().unwrap();
+    let of = |workload: &Value| (number(workload, "n"), number(workload, "k"), number(workload, "m"));
+    let shapes = took("h200x2-bench-matmul_reduce_scatter.json", "microseconds", of);
+    let mut table = String::from("| N, K |");
+    let rows: BTreeSet<u64> = shapes.keys().map(|(_, _, m)| *m).collect();
+    rows.iter().for_each(|m| _ = write!(table, " M = {m} |"));
+    _ = write!(table, "\n|---|{}", "---|".repeat(rows.len()));
+    let (mut ahead, mut before) = (Vec::new(), (0, 0));
+    for ((n, k, _), times) in &shapes {
+        let peer = |name: &str| name.split('+').any(is_peer);
+        let (theirs, (name, ours)) =
+            (fastest(times, peer).1, fastest(times, |name| !peer(name) && !["cublas_lt", "matmul"].contains(&name)));
+        if before != (*n, *k) {
+            before = (*n, *k);
+            _ = write!(table, "\n| {n}, {k} |");
+        }
+        ahead.push(theirs / ours);
+        _ = write!(table, " {ours:.0} ({name}), {theirs:.0}: {:.2}x |", theirs / ours);
+    }
+    let mean = (ahead.iter().map(|ratio| ratio.ln()).sum::<f64>() / ahead.len() as f64).exp();
+    let least = ahead.iter().copied().fold(f64::INFINITY, f64::min);
+    format!("{table}\n\nGeometric mean {mean:.2}x, least {least:.2}x.")
+}
+
+/// Training steps: the products alone, the fastest of NCCL's beside them and of ours, between them and beside them.
+fn steps() -> String {
+    let mut table = String::from(
+        "| M | products alone | NCCL beside them | ours between them | ours beside them | ahead |\n|---|---|---|---|---|---|\n",
+    );
+    for (m, times) in took("h200x2-bench-fsdp.json", "microseconds", |workload| workload["m"].as_u64().unwrap()) {
+        let by = |how: &str, peers: bool| {
+            fastest(&times, |name| {
+                name.strip_prefix(how).and_then(|rest| rest.strip_prefix('/')).is_some_and(|name| is_peer(name) == peers)
+            })
+        };
+        let short = |(name, time): &Took| format!("{time:.0} ({})", name.rsplit('/').next().unwrap_or_default());
+        let [theirs, apart, ours] = [("overlap", true), ("sequential", false), ("overlap", false)].map(|(how, peers)| by(how, peers));
+        let alone = fastest(&times, |name| name == "matmul").1;
+        let ahead = theirs.1 / ours.1;
+        _ = writeln!(table, "| {m} | {alone:.0} | {} | {} | {} | {ahead:.2}x |", short(&theirs), short(&apart), short(&ours));
+    }
+    table
+}
+
+/// Batches of all-to-alls: hosts that wait for each verdict, hosts that wait at the end, and how many times as fast these are.
+fn deferred() -> String {
+    let exchanges = ["push", "copy_engine", "nccl_send_recv"];
+    let mut table = format!("| a batch | {} |\n|---|---|---|---|\n", exchanges.join(" | "));
+    let sizes = took("h200x2-bench-all_to_all-async.json", "eager", |workload| workload["bytes"].as_u64().unwrap());
+    for (bytes, times) in sizes.into_iter().filter(|(bytes, _)| [8 << 10, 1 << 20, 16 << 20, 64 << 20, 256 << 20].contains(bytes)) {
+        _ = write!(table, "| {} |", size(bytes));
+        for exchange in exchanges {
+            let [each, end] = ["blocking", "deferred"].map(|order| fastest(&times, |name| name == format!("{order}/{exchange}")).1);
+            _ = write!(table, " {each:.0}, {end:.0}: {:.2}x |", each / end);
+        }
+        table.push('\n');
+    }
+    table
+}
+
+/// The records that the report of two GPUs is made of, in its order: `h200x2-bench-NAME.json`.
+const REPORTED: [&str; 12] = [
+    "all_reduce",
+    "all_gather",
+    "reduce_scatter",
+    "all_to_all",
+    "broadcast",
+    "reduce",
+    "all_gather_matmul",
+    "all_gather_matmul-controls",
+    "matmul_reduce_scatter",
+    "overlap",
+    "fsdp",
+    "all_to_all-async",
+];
+
+/// If this fails, the report that the README refers to is not of the records, or too large to be read.
+#[test]
+fn the_report_is_of_the_records() {
+    let path = "docs/report-h200x2.html";
+    assert!(include_str!("../README.md").contains(path));
+    let records = REPORTED.map(|name| serde_json::from_value::<Record<Timing>>(record(&format!("h200x2-bench-{name}.json"))).unwrap());
+    let committed = fs::read_to_string(Path::new(env!("CARGO_MANIFEST_DIR")).join(path)).unwrap_or_default();
+    assert!(
+        committed.trim_end() == pages(&records, None).trim_end(),
+        "{path} is not what the records give: cargo xtask report --separately fixtures/records/h200x2-bench-{{{}}}.json --html {path}",
+        REPORTED.join(",")
+    );
+    assert!(committed.len() < 2 << 20, "{} bytes", committed.len());
+    let fetches = ["<script", "https://", "<link", "<img", "url(", "@import"].into_iter().find(|what| committed.contains(what));
+    assert_eq!(fetches, None, "it opens without a network");
+    for record in &records {
+        let lacking = record.notes.iter().find(|line| !committed.contains(line.as_str()));
+        assert!(!record.notes.is_empty() && lacking.is_none(), "{path} does not say how to do it again: {lacking:?}");
+        for section in sections(&record.cases) {
+            assert!(committed.contains(&format!("<h2>{}</h2>", section.name())) && !plots(&section, &record.machine).is_empty());
+        }
+    }
+}
+
 /// If this fails, the plot in the README is not of the record. `cargo xtask report fixtures/records/h200x4-bench.json --plot DIR` draws it again.
 #[test]
 fn the_readme_s_plot_is_of_the_record() {
@@ -331,6 +452,9 @@ fn the_readme_quotes_the_records() {
         of("all_to_all"),
         standing(),
         products("h200x2-bench-all_gather_matmul.json"),
+        scattered(),
+        steps(),
+        deferred(),
     ];
     assert!(all.iter().all(|text| stands(text)), "README.md should say:\n{}", all.join("\n\n"));
 }

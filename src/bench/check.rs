@@ -221,7 +221,12 @@ mod tests {
 
     fn product(scenario: Scenario) -> Workload {
         let (dtype, gathered) = (DType::BF16, if scenario == Scenario::Overlap { 4096 } else { 0 });
-        MatmulWorkload { scenario, dtype, world: 2, n: 24, k: 40, m: 16, gathered }.into()
+        MatmulWorkload { scenario, dtype, world: 2, n: 24, k: 40, m: 16, gathered, out_of_place: false }.into()
+    }
+
+    fn out_of_place() -> Workload {
+        let Workload::Matmul(of) = product(Scenario::Overlap) else { panic!("it is a product") };
+        MatmulWorkload { out_of_place: true, ..of }.into()
     }
 
     /// Three layers: the buffers take turns, and do not come out even.
@@ -254,6 +259,7 @@ mod tests {
     #[case::beside(product(Scenario::Overlap), "overlap/copy_engine", "c", 0, "rank 1: C at row 0, column 0 is ")]
     #[case::own(product(Scenario::Overlap), "gather/copy_engine", "gathered", 0, "rank 1: byte 0 of what rank 0 sent is ")]
     #[case::last(product(Scenario::Overlap), "sequential/push", "gathered", 4094, "rank 1: byte 4094 of what rank 0 sent is ")]
+    #[case::sent(out_of_place(), "overlap/push", "sent", 0, "rank 0: byte 0 of what rank 1 sent is ")]
     #[case::forward(step(), "overlap/copy_engine", "y", 2 * 1024, "rank 1: C at row 0, column 0 is ")]
     #[case::backward(step(), "sequential/nccl_ring", "dx", 2 * (15 * 40 + 39), "rank 1: C at row 15, column 39 is ")]
     #[case::scattered(step(), "overlap/push", "pool", 1024, "rank 1: C at row 0, column 0 of its part is ")]

@@ -120,7 +120,7 @@ impl Contender {
             (Contender::Fsdp(step), Workload::Fsdp(of)) => {
                 let gathered = of.shard() * of.dtype.size();
                 let (scenario, dtype, world) = (Scenario::Overlap, of.dtype, of.world);
-                (step.gather()?, MatmulWorkload { scenario, dtype, world, n: of.n, k: of.k, m: of.m, gathered })
+                (step.gather()?, MatmulWorkload { scenario, dtype, world, n: of.n, k: of.k, m: of.m, gathered, out_of_place: true })
             }
             _ => return None,
         };

@@ -11,8 +11,8 @@ use crate::{
 };
 
 /// Columns of the CSV. Times are microseconds of a call, bandwidths GB/s; what is not known, or is not of a workload, is empty. `products` is the
-/// median time of the products within a call.
-const COLUMNS: [&str; 33] = [
+/// median time of the products within a call, `in_place` is told of gathers beside products.
+const COLUMNS: [&str; 34] = [
     "collective",
     "dtype",
     "op",
@@ -22,6 +22,7 @@ const COLUMNS: [&str; 33] = [
     "n",
     "k",
     "layers",
+    "in_place",
     "contender",
     "launching",
     "status",
@@ -76,6 +77,10 @@ fn line(timing: &Timing, launching: Launching, times: Option<&Summary>) -> [Stri
         Workload::Fsdp(of) => (String::new(), [None, Some(of.m), Some(of.n), Some(of.k), Some(of.layers.into())]),
     };
     let [bytes, m, n, k, layers] = [bytes, m, n, k, layers].map(|extent| extent.map(|extent| extent.to_string()).unwrap_or_default());
+    let in_place = match workload {
+        Workload::Matmul(of) if of.gathered > 0 => (!of.out_of_place).to_string(),
+        _ => String::new(),
+    };
     let number = |value: Option<f64>| value.map(|value| format!("{value:.4}")).unwrap_or_default();
     let interval = times.and_then(|times| times.estimate().interval);
     // Bandwidths and what goes over the links are told of graphs.
@@ -94,6 +99,7 @@ fn line(timing: &Timing, launching: Launching, times: Option<&Summary>) -> [Stri
         n,
         k,
         layers,
+        in_place,
         timing.contender.clone(),
         if in_graph { "graph".into() } else { "eager".into() },
         timing.status.to_string(),

@@ -56,7 +56,16 @@ mod tests {
     /// The emulator has room for all blocks, so that every gather gets done, but one that takes longer than the blocks hold.
     #[test]
     fn blocks_hold_until_they_are_told_or_have_had_enough() {
-        let workload = MatmulWorkload { scenario: Scenario::Overlap, dtype: DType::BF16, world: 2, n: 8, k: 8, m: 8, gathered: 1024 };
+        let workload = MatmulWorkload {
+            scenario: Scenario::Overlap,
+            dtype: DType::BF16,
+            world: 2,
+            n: 8,
+            k: 8,
+            m: 8,
+            gathered: 1024,
+            out_of_place: false,
+        };
         let see = |name: &str, in_place, microseconds| {
             let mut machine = Emulator::new(EmulatorOptions::default());
             let arm: Arm = name.parse().unwrap();

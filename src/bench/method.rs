@@ -4,7 +4,7 @@
 //! of a sample all ranks meet on their devices ([`gate`]), so that none starts early, and before that each rank overwrites more memory than
 //! its L2 holds. The calls of one sample go round copies of the buffers, so that each finds its data cold.
 //!
-//! In graphs, the calls of a sample are one captured graph. Eagerly, the host enqueues them one by one into empty streams, from threads that
+//! In graphs, the calls of a sample are one captured graph: each round's script captures the same plans, which the machine does once. Eagerly, the host enqueues them one by one into empty streams, from threads that
 //! start together: there the launch counts, and a gate would hide it.
 
 use std::{collections::BTreeMap, fmt, str::FromStr, sync::Arc, time::Duration};

@@ -20,9 +20,46 @@ details { margin: .6rem 0; } summary { cursor: pointer; }
 /// The report on a record, with `more` tables at its head: the comparison with a baseline. `hidden` is the row length in elements where sizes are
 /// rows of tokens.
 pub fn page(record: &Record<Timing>, hidden: Option<u64>, more: &[Table]) -> String {
-    let sections = sections(&record.cases);
-    let title =
-        format!("passmuster bench, {} x {}, {}", record.machine.gpus, record.machine.gpu, &record.date[..record.date.len().min(10)]);
+    let title = format!("passmuster bench, {}", on_a_day(record));
+    let head = html! {
+        @if !more.is_empty() { h2 { "Against the baseline" } }
+        @for table in more { (table_of(table)) }
+    };
+    document(&title, html! { h1 { (title) } (of_record(record, hidden, head)) })
+}
+
+/// The report on several records, each under its own machine, command line and date; what one of them has timed another may have, too.
+pub fn pages(records: &[Record<Timing>], hidden: Option<u64>) -> String {
+    let title = format!("passmuster bench, {} records", records.len());
+    let subjects = |record: &Record<Timing>| {
+        let mut subjects: Vec<&str> = Vec::new();
+        for section in sections(&record.cases) {
+            if !subjects.contains(&section.workload.subject()) {
+                subjects.push(section.workload.subject());
+            }
+        }
+        let controls = record.cases.iter().any(|timing| timing.contender.starts_with("control/"));
+        format!("{}{}", subjects.join(", "), if controls { ", with controls" } else { "" })
+    };
+    let body = html! {
+        h1 { (title) }
+        ul { @for (at, record) in records.iter().enumerate() {
+            li { a href=(format!("#{at}")) { (subjects(record)) } ": " (on_a_day(record)) }
+        } }
+        @for (at, record) in records.iter().enumerate() {
+            h1 id=(at) { (subjects(record)) }
+            (of_record(record, hidden, html! {}))
+        }
+    };
+    document(&title, body)
+}
+
+/// `2 x NVIDIA H200, 2026-11-22`.
+fn on_a_day(record: &Record<Timing>) -> String {
+    format!("{} x {}, {}", record.machine.gpus, record.machine.gpu, &record.date[..record.date.len().min(10)])
+}
+
+fn document(title: &str, body: Markup) -> String {
     html! {
         (DOCTYPE)
         html lang="en" {
@@ -32,19 +69,22 @@ pub fn page(record: &Record<Timing>, hidden: Option<u64>, more: &[Table]) -> Str
                 title { (title) }
                 style { (PreEscaped(STYLE)) }
             }
-            body {
-                h1 { (title) }
-                (machine(record))
-                h2 { "How to do it again" }
-                @for line in repro(record, &sections) { pre { (line) } }
-                @if !more.is_empty() { h2 { "Against the baseline" } }
-                @for table in more { (table_of(table)) }
-                @for section in &sections { (of_section(section, record, hidden)) }
-                (troubles(&record.cases))
-            }
+            body { (body) }
         }
     }
     .into_string()
+}
+
+fn of_record(record: &Record<Timing>, hidden: Option<u64>, head: Markup) -> Markup {
+    let sections = sections(&record.cases);
+    html! {
+        (machine(record))
+        h2 { "How to do it again" }
+        @for line in repro(record, &sections) { pre { (line) } }
+        (head)
+        @for section in &sections { (of_section(section, record, hidden)) }
+        (troubles(&record.cases))
+    }
 }
 
 /// What it ran on, and how it was measured.

@@ -67,12 +67,19 @@ pub struct PlotError {
     reason: String,
 }
 
-/// Time of one world size in a graph; of collectives bus bandwidth as well, of products what each rank computes. Contenders without times have no line.
+/// Time of one world size in a graph, of pipelines eagerly; of collectives bus bandwidth as well, of products what each rank computes. Contenders without
+/// times have no line.
 pub fn plots(section: &Section<'_>, machine: &MachineInfo) -> Vec<Plot> {
+    // What hosts are told is in no graph.
+    let (launching, unit) = match section.workload {
+        Workload::Pipeline(_) => (Launching::Eager, "microseconds for all batches"),
+        Workload::Fsdp(_) => (Launching::Graph, "microseconds a step"),
+        _ => (Launching::Graph, "microseconds a call"),
+    };
     let line = |value: &dyn Fn(u64, f64) -> f64| {
         let of = |&contender: &&str| {
             let point = |bytes| {
-                let estimate = section.at(bytes, contender).and_then(|timing| Launching::Graph.of(timing))?.estimate();
+                let estimate = section.at(bytes, contender).and_then(|timing| launching.of(timing))?.estimate();
                 let ends = estimate.interval.map(|(low, high)| (value(bytes, low), value(bytes, high)));
                 let noise = ends.map(|(a, b)| (a.min(b), a.max(b)));
                 // A time of 0, as the emulator has it, is on no logarithmic axis and no bandwidth.
@@ -88,23 +95,21 @@ pub fn plots(section: &Section<'_>, machine: &MachineInfo) -> Vec<Plot> {
     };
     let plot = |what: &str, unit, lines, limit, logarithmic| Plot {
         name: format!("{}-{what}", section.workload.file_name()),
-        title: format!("{}, in a graph", section.name()),
+        title: format!("{}, {}", section.name(), launching.name()),
         of: section.workload,
         unit,
         lines,
         limit,
         logarithmic,
     };
-    let mut plots = vec![plot("time", "microseconds a call", line(&|_, time| time), None, true)];
+    let mut plots = vec![plot("time", unit, line(&|_, time| time), None, true)];
     match section.workload {
         Workload::Collective(of) => {
             let limit = link_limit(machine).map(|limit| (limit.gbps, format!("links: {}", limit.name())));
             let busbw = |bytes, time| CollectiveWorkload { bytes, ..of }.bandwidths(time).1;
             plots.push(plot("busbw", "busbw, GB/s", line(&busbw), limit, false));
         }
-        Workload::Matmul(MatmulWorkload { scenario: Scenario::Overlap, .. }) => {}
-        // What hosts are told is in no graph.
-        Workload::Pipeline(_) => plots.clear(),
+        Workload::Matmul(MatmulWorkload { scenario: Scenario::Overlap, .. }) | Workload::Pipeline(_) => {}
         of @ (Workload::Matmul(_) | Workload::Fsdp(_)) => {
             let rate = |size, time| of.with_size(size).teraflops(time).unwrap_or_default();
             plots.push(plot("rate", "TFLOP/s a GPU", line(&rate), None, false));

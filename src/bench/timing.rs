@@ -70,7 +70,8 @@ pub fn side(workload: &Workload, contender: &str) -> Side {
     let part = match workload {
         Workload::Collective(_) => false,
         Workload::Matmul(of) => of.is_part(contender),
-        Workload::Pipeline(_) => false,
+        // Controls.
+        Workload::Pipeline(_) => ["apart/", "behind/"].iter().any(|order| contender.starts_with(order)),
         Workload::Fsdp(_) => contender == Fsdp::PRODUCTS.name(),
     };
     match (part, peer) {

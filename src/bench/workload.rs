@@ -52,6 +52,10 @@ pub struct MatmulWorkload {
     /// Bytes that each rank gives to a gather beside the product; 0 where A is what is gathered.
     #[serde(default, skip_serializing_if = "is_zero")]
     pub gathered: u64,
+    /// Whether that gather reads a buffer of its own, as PyTorch's benchmark has it, and not the rank's slot of its output; absent in records where it
+    /// does not.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub out_of_place: bool,
 }
 
 /// A training step of layers whose weights are sharded over the ranks.
@@ -193,7 +197,9 @@ impl Workload {
             Workload::Matmul(MatmulWorkload { scenario, dtype, world, n, k, .. }) if scenario.is_parallel() => {
                 format!("{subject} {dtype} N={n} K={k}, w={world}")
             }
-            Workload::Matmul(MatmulWorkload { dtype, world, n, k, m, .. }) => format!("{subject} {dtype} {m}x{n}x{k}, w={world}"),
+            Workload::Matmul(MatmulWorkload { dtype, world, n, k, m, out_of_place, .. }) => {
+                format!("{subject} {dtype} {m}x{n}x{k}, gather {} place, w={world}", if *out_of_place { "out of" } else { "in" })
+            }
             Workload::Fsdp(FsdpWorkload { layers, dtype, world, n, k, .. }) => {
                 format!("{subject} {dtype} layers={layers} N={n} K={k}, w={world}")
             }
@@ -207,7 +213,9 @@ impl Workload {
         match self {
             Workload::Collective(_) => format!("{subject}-w{world}"),
             Workload::Matmul(MatmulWorkload { scenario, n, k, .. }) if scenario.is_parallel() => format!("{subject}-n{n}-k{k}-w{world}"),
-            Workload::Matmul(MatmulWorkload { n, k, m, .. }) => format!("{subject}-m{m}-n{n}-k{k}-w{world}"),
+            Workload::Matmul(MatmulWorkload { n, k, m, out_of_place, .. }) => {
+                format!("{subject}-m{m}-n{n}-k{k}{}-w{world}", if *out_of_place { "-out_of_place" } else { "" })
+            }
             Workload::Fsdp(FsdpWorkload { layers, n, k, .. }) => format!("{subject}-l{layers}-n{n}-k{k}-w{world}"),
             Workload::Pipeline(PipelineWorkload { batches, .. }) => format!("{subject}-b{batches}-w{world}"),
         }
@@ -390,11 +398,22 @@ mod tests {
         let collective = serde_json::from_str::<Workload>(old).unwrap();
         assert_eq!((collective.size(), serde_json::to_string(&collective).unwrap()), (8192, old.to_owned()));
         let (scenario, dtype) = (Scenario::AllGatherMatmul, DType::BF16);
-        let matmul = Workload::from(MatmulWorkload { scenario, dtype, world: 8, n: 1792, k: 4096, m: 16384, gathered: 0 });
+        let matmul =
+            Workload::from(MatmulWorkload { scenario, dtype, world: 8, n: 1792, k: 4096, m: 16384, gathered: 0, out_of_place: false });
         let text = r#"{"scenario":"all_gather_matmul","dtype":"bf16","world":8,"n":1792,"k":4096,"m":16384}"#;
         assert_eq!((serde_json::to_string(&matmul).unwrap(), serde_json::from_str(text).unwrap()), (text.to_owned(), matmul));
         assert_eq!((matmul.title(), matmul.size_name()), ("all_gather_matmul bf16 N=1792 K=4096, w=8".into(), "16384".into()));
         assert_eq!(matmul.with_size(4096).size(), 4096);
+        let older = r#"{"scenario":"overlap","dtype":"f16","world":2,"n":8,"k":8,"m":8,"gathered":64}"#;
+        let Workload::Matmul(in_place) = serde_json::from_str(older).unwrap() else { panic!("{older}") };
+        let apart = Workload::from(MatmulWorkload { out_of_place: true, ..in_place });
+        assert_eq!(serde_json::to_string(&in_place).unwrap(), older);
+        assert_eq!(serde_json::to_string(&apart).unwrap(), older.replace("64}", "64,\"out_of_place\":true}"));
+        let titles = [in_place.into(), apart].map(|of| (of.title(), of.file_name()));
+        let expected = [("in", ""), ("out of", "-out_of_place")];
+        let expected =
+            expected.map(|(how, file)| (format!("overlap f16 8x8x8, gather {how} place, w=2"), format!("overlap-m8-n8-k8{file}-w2")));
+        assert_eq!(titles, expected);
     }
 
     /// If this fails, records of steps are read as those of products.
@@ -413,7 +432,7 @@ mod tests {
     #[test]
     fn a_rate_is_of_each_rank() {
         let (scenario, dtype) = (Scenario::AllGatherMatmul, DType::BF16);
-        let workload = MatmulWorkload { scenario, dtype, world: 8, n: 3584, k: 8192, m: 16384, gathered: 0 };
+        let workload = MatmulWorkload { scenario, dtype, world: 8, n: 3584, k: 8192, m: 16384, gathered: 0, out_of_place: false };
         assert_relative_eq!(workload.teraflops(1502.0), 640.6, epsilon = 0.1);
         assert_eq!(workload.product().rows, 2048);
     }

@@ -337,3 +337,38 @@ impl Machine for Simulated {
         Ok(Run::default())
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use super::*;
+    use crate::{
+        emulator::{Emulator, EmulatorOptions},
+        plan::Role,
+    };
+
+    /// What machines with GPUs replay from an earlier capture is what the others carry out anew: if this fails, a script's graph is that of an earlier one's
+    /// plans or group.
+    #[test]
+    fn a_graph_is_of_its_own_plans_and_group() {
+        let a = BufferSpec::new("a", 8, Role::Data);
+        let fill = |byte| Arc::new(Plan::per_rank("fill", 2, |_| vec![Op::Fill { region: a.whole(), byte }]));
+        let (one, two) = (fill(1), fill(2));
+        let machines: [Box<dyn Machine>; 2] = [Box::new(Simulated::correct()), Box::new(Emulator::new(EmulatorOptions::default()))];
+        for mut machine in machines {
+            let kind = machine.info().kind;
+            let replayed = |machine: &mut dyn Machine, group: usize, plan: &Arc<Plan>| {
+                machine.write(group, 1, &a.whole(), &[0; 8]).unwrap();
+                let capture = Step::Capture { graph: 0, group, plans: vec![plan.clone()] };
+                machine.run(&Script { steps: vec![capture, Step::Replay { graph: 0, stream: 0 }] }, Duration::from_secs(60)).unwrap();
+                machine.read(group, 1, &a.whole()).unwrap()[0]
+            };
+            for buffers in [vec![a.clone()], vec![BufferSpec::new("pad", 4096, Role::Data), a.clone()]] {
+                let group = machine.open_group(2, &buffers).unwrap();
+                assert_eq!([&one, &one, &two, &one].map(|plan| replayed(&mut *machine, group, plan)), [1, 1, 2, 1], "{kind}");
+                machine.close_groups();
+            }
+        }
+    }
+}

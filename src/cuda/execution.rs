@@ -12,9 +12,9 @@ use std::{
 use super::{
     driver::CudaError,
     hosts::Hosts,
-    program::{Action, Command, Events, Failure, Program},
+    program::{Action, Captured, Events, Failure, Program},
     ranks,
-    stream::{Graph, Stream},
+    stream::Stream,
 };
 use crate::machine::{Awaited, Fetched};
 
@@ -149,12 +149,12 @@ pub(super) fn execute(programs: &Arc<[Program]>, hosts: &Arc<Hosts>, deadline: D
 
 /// One rank's thread.
 fn carry_out(rank: usize, program: &Program, start: &Start, hosts: &Hosts, deadline: Duration) -> Outcome {
-    let (graphs, mut events) = match prepare(program) {
-        Ok(prepared) => prepared,
+    let mut events = match prepare(program) {
+        Ok(events) => events,
         Err(failure) => return Outcome::Failed(failure),
     };
     let outcome = match start.meet() {
-        Some(at) => enqueue(program, &graphs, &mut events, (rank, hosts), (start, at + deadline))
+        Some(at) => enqueue(program, &mut events, (rank, hosts), (start, at + deadline))
             .and_then(|ended| if ended.is_some() { Ok(ended) } else { wait(program, start, at + deadline) })
             .and_then(|ended| match ended {
                 Some(outcome) => Ok(outcome),
@@ -165,28 +165,31 @@ fn carry_out(rank: usize, program: &Program, start: &Start, hosts: &Hosts, deadl
     };
     if !matches!(outcome, Outcome::Done(_)) {
         // Destroying what a device still uses may wait for it. The process is about to end anyway.
-        std::mem::forget((graphs, events));
+        std::mem::forget(events);
     }
     outcome
 }
 
-/// Captures the graphs and makes the events.
-fn prepare(program: &Program) -> Result<(Vec<Graph>, Events), Failure> {
+/// Captures the graphs that there are not yet, and makes the events.
+fn prepare(program: &Program) -> Result<Events, Failure> {
     program.device.make_current()?;
     let mut events = Events::of(program)?;
-    let Some(stream) = program.streams.first() else { return Ok((Vec::new(), events)) };
-    // Captured on a stream of the rank's: one of its own would take one of the device's few connections.
-    let capture =
-        |plans: &Vec<Arc<[Command]>>| stream.capture(|| plans.iter().try_for_each(|commands| program.enqueue(0, commands, &mut events)));
-    let graphs = program.graphs.iter().map(capture).collect::<Result<_, Failure>>()?;
-    Ok((graphs, events))
+    let Some(stream) = program.streams.first() else { return Ok(events) };
+    for Captured { kept, plans } in &program.graphs {
+        let mut graph = kept.graph();
+        if graph.is_none() {
+            // On a stream of the rank's: one of its own would take one of the device's few connections.
+            let enqueue = || plans.iter().try_for_each(|commands| program.enqueue(0, commands, &mut events));
+            *graph = Some(stream.capture::<Failure>(enqueue)?);
+        }
+    }
+    Ok(events)
 }
 
 /// Goes through the actions without waiting for any other rank, but where the script has the host wait for what it fetches: `None`, or how it ended
 /// there.
 fn enqueue(
     program: &Program,
-    graphs: &[Graph],
     events: &mut Events,
     (rank, hosts): (usize, &Hosts),
     (start, until): (&Start, Instant),
@@ -194,7 +197,11 @@ fn enqueue(
     for (at, action) in program.actions.iter().enumerate() {
         match action {
             Action::Enqueue { stream, commands } => hosts.during(rank, at, || program.enqueue(*stream, commands, events))?,
-            Action::Replay { stream, graph } => hosts.during(rank, at, || program.streams[*stream].replay(&graphs[*graph]))?,
+            Action::Replay { stream, graph } => {
+                let graph = program.graphs[*graph].kept.graph();
+                let graph = graph.as_ref().expect("it was captured before the ranks started");
+                hosts.during(rank, at, || program.streams[*stream].replay(graph))?;
+            }
             Action::Sleep(time) if *time > SPUN_DELAY => std::thread::sleep(*time),
             Action::Sleep(time) => {
                 let begin = Instant::now();

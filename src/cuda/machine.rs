@@ -13,6 +13,7 @@ use super::{
     device::Device,
     driver::{CudaError, Driver},
     execution::{self, Stopped},
+    graphs::Graphs,
     group::Group,
     hosts::Hosts,
     kernel::Kernels,
@@ -156,6 +157,7 @@ struct Held {
     products: Products,
     kernels: Kernels,
     tables: Tables,
+    graphs: Graphs,
     streams: Vec<Vec<Arc<Stream>>>,
     arena: Arena,
 }
@@ -215,6 +217,7 @@ impl CudaMachine {
                 products: Products::new(options.cublas_lt_lib),
                 kernels: Kernels::default(),
                 tables: Tables::new(),
+                graphs: Graphs::default(),
                 streams: vec![Vec::new(); MAX_WORLD],
                 arena: Arena::default(),
             }),
@@ -235,6 +238,19 @@ impl CudaMachine {
     /// `NotSupported` when there is none, with what was searched.
     pub fn load_cublas_lt(&mut self) -> Result<(), MachineError> {
         self.held.products.load().map(drop)
+    }
+
+    /// How many graphs it has captured so far, those of all ranks counted as one. Who captures again what was captured on the same open group gets the
+    /// same graph.
+    pub fn captured(&self) -> u64 {
+        self.held.graphs.captured()
+    }
+
+    /// Drops what was captured, but on a lost machine, whose devices may still be at it.
+    fn drop_graphs(&mut self) {
+        if !self.lost {
+            self.held.graphs.clear();
+        }
     }
 
     /// Ranks on the device that has most of them in a world of `world`.
@@ -358,7 +374,7 @@ impl CudaMachine {
         let devices = self.of_rank[..needs.world].to_vec();
         let streams: Vec<Vec<Arc<Stream>>> =
             self.held.streams[..needs.world].iter().map(|streams| streams[..needs.all_streams()].to_vec()).collect();
-        let Held { kernels, tables, products, .. } = &mut *self.held;
+        let Held { kernels, tables, products, graphs, .. } = &mut *self.held;
         let programs = Compiler {
             groups: &self.groups,
             library: &self.library,
@@ -368,6 +384,7 @@ impl CudaMachine {
             streams: &streams,
             numbers: (needs.streams, needs.sides),
             products,
+            captured: graphs,
             communicators: &communicators,
             wait_limit: u64::try_from(self.wait_limit.as_nanos()).unwrap_or(u64::MAX),
         }
@@ -503,6 +520,7 @@ impl Machine for CudaMachine {
     fn close_groups(&mut self) {
         self.groups.clear();
         self.held.tables.clear();
+        self.drop_graphs();
         self.held.arena.reset();
     }
 
@@ -564,6 +582,10 @@ impl Machine for CudaMachine {
         }
         let run = self.run_valid(script, &needs, deadline).and_then(|run| self.confirm_path(&needs).map(|()| run));
         self.lost = matches!(run, Err(MachineError::Hang { .. } | MachineError::Fault { .. }));
+        if run.is_err() {
+            // One that was captured on another path than was asked for is not to be replayed.
+            self.drop_graphs();
+        }
         run
     }
 }
@@ -598,7 +620,12 @@ impl Drop for OfRank {
 
 impl Drop for CudaMachine {
     fn drop(&mut self) {
-        if self.lost || self.settle().is_err() || !self.held.communicators.leave(&self.of_rank) {
+        let settled = !self.lost && self.settle().is_ok();
+        if settled {
+            // NCCL does not let go of a communicator while a graph calls it.
+            self.drop_graphs();
+        }
+        if !settled || !self.held.communicators.leave(&self.of_rank) {
             // Kernels may be running on it, and every call that frees may wait for them: the devices' streams and memory stay as well.
             std::mem::forget(self.devices.clone());
             return;

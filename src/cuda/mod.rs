@@ -12,6 +12,7 @@ mod cublas_lt;
 mod device;
 mod driver;
 mod execution;
+mod graphs;
 mod group;
 mod hosts;
 mod kernel;

@@ -12,6 +12,7 @@ use super::{
     cublas_lt::{CublasError, Matmul},
     device::Device,
     driver::CudaError,
+    graphs::{Graphs, OfRank},
     group::Group,
     kernel::{Kernel, Kernels},
     memory::Scratch,
@@ -94,10 +95,18 @@ pub(super) struct Program {
     /// How many streams the script names, and how many side streams each has.
     pub(super) numbers: (usize, usize),
     /// What each graph captures. Capturing enqueues nothing, so it is done before the ranks start together.
-    pub(super) graphs: Vec<Vec<Arc<[Command]>>>,
+    pub(super) graphs: Vec<Captured>,
     pub(super) actions: Vec<Action>,
     /// Communicators it uses, to ask for errors.
     pub(super) communicators: Vec<Arc<Communicator>>,
+}
+
+/// A rank's part of a graph.
+pub(super) struct Captured {
+    /// The graph, where an earlier script has captured it.
+    pub(super) kept: Arc<OfRank>,
+    /// What is in it.
+    pub(super) plans: Vec<Arc<[Command]>>,
 }
 
 /// A call that failed on a rank.
@@ -291,6 +300,8 @@ pub(super) struct Compiler<'a> {
     /// How many of them the script names, and how many side streams each of these has.
     pub(super) numbers: (usize, usize),
     pub(super) products: &'a mut Products,
+    /// What was captured on the open groups so far.
+    pub(super) captured: &'a mut Graphs,
     /// Communicators of the groups that use NCCL.
     pub(super) communicators: &'a BTreeMap<usize, Vec<Arc<Communicator>>>,
     /// Limit for one wait, in nanoseconds.
@@ -340,11 +351,14 @@ impl Compiler<'_> {
                 Step::Capture { graph, group, plans: captured } => {
                     let index = graphs.len();
                     let mut fills = vec![0; programs.len()];
-                    programs.iter_mut().for_each(|program| program.graphs.push(Vec::new()));
+                    let kept = self.captured.of(*graph, *group, captured, self.devices);
+                    for (program, kept) in programs.iter_mut().zip(kept) {
+                        program.graphs.push(Captured { kept, plans: Vec::new() });
+                    }
                     for plan in captured {
                         let compiled = self.plan(&mut plans, *group, plan)?;
                         for (rank, commands) in compiled.commands.iter().enumerate() {
-                            programs[rank].graphs[index].push(commands.clone());
+                            programs[rank].graphs[index].plans.push(commands.clone());
                             raise(&mut fills[rank], compiled.waiting[rank]);
                         }
                     }

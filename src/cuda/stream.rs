@@ -306,6 +306,9 @@ pub(super) struct Graph {
     raw: CUgraphExec,
 }
 
+// SAFETY: the driver's functions may be called on a graph from any thread, one at a time.
+unsafe impl Send for Graph {}
+
 impl Drop for Graph {
     /// A launch that is under way goes on.
     fn drop(&mut self) {

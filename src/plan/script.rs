@@ -24,7 +24,8 @@ pub enum Step {
         /// What.
         plan: Arc<Plan>,
     },
-    /// Captures plans, in order, into graph number `graph`; enqueues nothing.
+    /// Captures plans, in order, into graph number `graph`; enqueues nothing. Where an earlier script has captured these very plans under this number, a
+    /// machine may replay that graph, as long as the group is open.
     Capture {
         /// Number of the graph, new in this script.
         graph: usize,

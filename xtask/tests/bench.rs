@@ -7,7 +7,7 @@ use std::{
 };
 
 use passmuster::{
-    bench::{Rendezvous, Timing},
+    bench::{Rendezvous, Side, Timing, Workload},
     conformance::{Status, report::Record},
 };
 use serde_json::Value;
@@ -162,14 +162,34 @@ fn overlaps_are_rehearsed_judged_and_traced() {
     let folder = Folder::new("overlap");
     let [json, trace] = ["run.json", "trace.json"].map(|name| folder.file(name));
     let mut line = vec!["bench", "overlap", "--rehearse", "--world", "2", "--m", "16", "--n", "24", "--k", "40", "--dtype", "bf16"];
-    line.extend(["--ag-mb", "0.00390625", "--iters", "4", "--warmup", "2", "--rounds", "2", "--json", &json, "--trace", &trace]);
+    line.extend([
+        "--ag-mb",
+        "0.00390625",
+        "--out-of-place",
+        "--iters",
+        "4",
+        "--warmup",
+        "2",
+        "--rounds",
+        "2",
+        "--json",
+        &json,
+        "--trace",
+        &trace,
+    ]);
     line.extend(["--contenders", "matmul,gather/copy_engine,sequential/copy_engine,overlap/copy_engine,overlap/copy_engine@100"]);
     let output = run(&line);
     let (out, error) = (text(&output.stdout), text(&output.stderr));
     assert_eq!(output.status.code(), Some(0), "{out}\n{error}");
-    assert!(out.contains("overlap bf16 16x24x40, w=2: microseconds, eager") && out.contains("copy_engine@100"), "{out}");
+    assert!(
+        out.contains("overlap bf16 16x24x40, gather out of place, w=2: microseconds, eager") && out.contains("copy_engine@100"),
+        "{out}"
+    );
     let record: Record<Timing> = serde_json::from_str(&folder.read("run.json")).unwrap();
     assert!(record.cases.iter().all(|timing| timing.status == Status::Pass && timing.is_judged()));
+    assert!(record.notes[0].contains(" --ag-mb 0.00390625 --out-of-place --dtype bf16 "), "{:?}", record.notes);
+    let Workload::Matmul(of) = record.cases[1].workload else { panic!("{:?}", record.cases[1]) };
+    assert!(of.out_of_place);
     let noted: Vec<bool> = record.cases.iter().map(|timing| timing.products.is_some()).collect();
     assert_eq!(noted, [true, false, true, true, true]);
     let trace: Value = serde_json::from_str(&folder.read("trace.json")).unwrap();
@@ -217,12 +237,14 @@ fn pipelines_are_rehearsed_judged_and_shown() {
     let [json, trace] = ["run.json", "trace.json"].map(|name| folder.file(name));
     let mut line =
         vec!["bench", "all_to_all", "--async", "--rehearse", "--worlds", "2", "--batches", "3", "--sizes", "1K", "--rounds", "2"];
-    line.extend(["--contenders", "blocking/push,deferred/push,deferred/nccl_send_recv", "--json", &json, "--trace", &trace]);
+    line.extend(["--contenders", "blocking/push,deferred/push,deferred/nccl_send_recv", "--controls", "--json", &json, "--trace", &trace]);
     let output = run(&line);
     let (out, error) = (text(&output.stdout), text(&output.stderr));
     assert_eq!(output.status.code(), Some(0), "{out}\n{error}");
     assert!(out.contains("all_to_all_async bf16 batches=3, w=2: microseconds for all batches, eager"), "{out}");
     let record: Record<Timing> = serde_json::from_str(&folder.read("run.json")).unwrap();
+    let names: Vec<&str> = record.cases.iter().map(|timing| timing.contender.as_str()).collect();
+    assert_eq!(names[3..], ["apart/push", "behind/push", "apart/nccl_send_recv", "behind/nccl_send_recv"]);
     for timing in &record.cases {
         assert!(timing.status == Status::Pass && timing.is_judged() && timing.microseconds.is_none(), "{timing:?}");
         // Two rounds of two samples that count, three batches, two ranks.
@@ -232,7 +254,10 @@ fn pipelines_are_rehearsed_judged_and_shown() {
     let other = run(&["bench", "all_reduce", "--async"]);
     assert!(text(&other.stderr).contains("--async is of all_to_all, not of all_reduce"), "{}", text(&other.stderr));
     let unknown = run(&["bench", "all_to_all", "--async", "--contenders", "push"]);
-    assert!(text(&unknown.stderr).contains("unknown contender `push` of all_to_all --async: expected blocking/NAME or deferred/NAME"));
+    assert!(
+        text(&unknown.stderr)
+            .contains("unknown contender `push` of all_to_all --async: expected blocking/NAME, deferred/NAME, or as controls ")
+    );
 }
 
 /// Where Python has no PyTorch, or that no GPU: if this fails, that is an error, or a time.
@@ -260,6 +285,101 @@ fn a_regression_exits_1() {
     assert!(text(&output.stdout).contains("SLOWER"));
     let lenient = run(&["report", &later, "--baseline", &json, "--threshold", "60"]);
     assert_eq!(lenient.status.code(), Some(0));
+}
+
+/// A record under another name, changed.
+fn changed(folder: &Folder, name: &str, change: impl FnOnce(&mut Record<Timing>)) -> String {
+    let mut changed: Record<Timing> = serde_json::from_str(&fs::read_to_string(record(name)).unwrap()).unwrap();
+    change(&mut changed);
+    let path = folder.file("changed.json");
+    fs::write(&path, serde_json::to_string(&changed).unwrap()).unwrap();
+    path
+}
+
+/// If this fails, a scenario has no baseline: what has become slower is not seen, or what has not is called slower.
+#[test]
+fn every_scenario_is_compared_with_its_baseline() {
+    let folder = Folder::new("scenarios");
+    for scenario in ["all_reduce", "all_gather_matmul", "matmul_reduce_scatter", "overlap", "fsdp", "all_to_all-async"] {
+        let name = format!("h200x2-bench-{scenario}.json");
+        let (now, then) = (record(&name), record(&name));
+        let compared = |now: &str, then: &str, more: &[&str]| {
+            let output = run(&[&["report", now, "--baseline", then], more].concat());
+            (output.status.code(), text(&output.stdout), text(&output.stderr))
+        };
+        let (code, out, error) = compared(&now, &then, &[]);
+        assert_eq!(code, Some(0), "{scenario}: {out}\n{error}");
+        assert!(out.contains("against the baseline: 0 slower, 0 faster, ") && out.contains(" the same, 0 unknown"), "{out}");
+        assert!(!out.contains("not in the baseline"), "{scenario}: {out}");
+
+        for (of, expected) in [(Side::Ours, 1), (Side::Peer, 0)] {
+            let mut of_whom = String::new();
+            let slower = changed(&folder, &name, |record| {
+                let timing = record.cases.iter_mut().rfind(|timing| timing.side() == of && timing.eager.is_some()).unwrap();
+                let times = [timing.microseconds.as_mut(), timing.eager.as_mut()];
+                times.into_iter().flatten().flat_map(|times| &mut times.rounds).for_each(|time| *time *= 1.5);
+                of_whom = format!("{}/{}", timing.workload.subject(), timing.contender);
+            });
+            let (code, out, error) = compared(&slower, &then, &[]);
+            assert_eq!(code, Some(expected), "{of_whom}: {out}\n{error}");
+            let told = out.lines().filter(|line| line.ends_with("SLOWER")).all(|line| line.split_whitespace().next() == Some(&*of_whom));
+            assert!(out.contains("SLOWER") && told, "{of_whom}: {out}");
+        }
+
+        let elsewhere = changed(&folder, &name, |record| record.machine.gpus = 8);
+        let (code, _, error) = compared(&now, &elsewhere, &[]);
+        let refused = "the baseline is of another machine: number of GPUs 8, here 2; --force compares all the same";
+        assert!(code == Some(2) && error.contains(refused), "{scenario}: {error}");
+        let (code, out, error) = compared(&now, &elsewhere, &["--force"]);
+        assert!(
+            code == Some(0) && out.contains("against the baseline: 0 slower") && error.contains("number of GPUs 8"),
+            "{scenario}: {error}"
+        );
+    }
+}
+
+/// If this fails, a run that was held against nothing looks like one in which nothing has become slower.
+#[test]
+fn a_baseline_of_something_else_is_no_pass() {
+    let (now, then) = (record("h200x2-bench-fsdp.json"), record("h200x2-bench-overlap.json"));
+    let output = run(&["report", &now, "--baseline", &then]);
+    assert_eq!(output.status.code(), Some(2), "{}", text(&output.stderr));
+    assert!(text(&output.stdout).contains("fsdp bf16 layers=4 N=8192 K=8192, w=2: microseconds a step, in a graph"));
+    assert!(text(&output.stderr).contains("nothing was compared: the baseline has none of what was timed"), "{}", text(&output.stderr));
+}
+
+/// If this fails, two records of the same cannot be shown beside each other, or each not under its own command line.
+#[test]
+fn records_are_shown_each_by_itself() {
+    let folder = Folder::new("separately");
+    let html = folder.file("all.html");
+    let records = ["all_gather_matmul", "all_gather_matmul-controls", "overlap"].map(|name| record(&format!("h200x2-bench-{name}.json")));
+    let line: Vec<&str> = ["report", "--separately", "--html", &html].into_iter().chain(records.iter().map(String::as_str)).collect();
+    let output = run(&line);
+    assert_eq!(output.status.code(), Some(0), "{}", text(&output.stderr));
+    assert_eq!(text(&output.stdout).matches("all_gather_matmul bf16 N=1792 K=4096, w=2: microseconds a call, in a graph").count(), 2);
+    let page = folder.read("all.html");
+    let commands: Vec<&str> = page.split("<pre>").skip(1).filter_map(|rest| rest.split_whitespace().nth(2)).collect();
+    assert_eq!(commands, ["all_gather_matmul", "all_gather_matmul", "overlap"]);
+    assert!(page.contains("<a href=\"#1\">all_gather_matmul, with controls</a>") && page.contains("<h1 id=\"1\">"), "{}", &page[..4000]);
+    let mixed = run(&["report", "--separately", &records[0], "--baseline", &records[0]]);
+    assert!(mixed.status.code() == Some(2) && text(&mixed.stderr).contains("cannot be used with"), "{}", text(&mixed.stderr));
+}
+
+/// If this fails, a run of an hour is lost with a folder that is not there.
+#[test]
+fn a_run_that_cannot_be_written_is_still_printed() {
+    let folder = Folder::new("unwritten");
+    fs::write(folder.file("file"), "").unwrap();
+    let [json, trace] = ["file/run.json", "file/trace.json"].map(|name| folder.file(name));
+    let mut line =
+        vec!["bench", "fsdp", "--rehearse", "--world", "2", "--layers", "2", "--m", "16", "--n", "24", "--k", "40", "--rounds", "1"];
+    line.extend(["--contenders", "matmul,overlap/copy_engine", "--json", &json, "--trace", &trace]);
+    let output = run(&line);
+    let (out, error) = (text(&output.stdout), text(&output.stderr));
+    assert_eq!(output.status.code(), Some(2), "{out}\n{error}");
+    assert!(out.contains("fsdp bf16 layers=2 N=24 K=40, w=2: microseconds a step, eager"), "{out}");
+    assert!([json, trace].iter().all(|path| error.contains(&format!("cannot write {path}"))), "{error}");
 }
 
 #[test]

@@ -9,7 +9,7 @@ mod tables;
 pub use fsdp::Fsdp;
 pub use multiplier::Multiplier;
 pub use overlap::{Arm, How};
-pub use pipeline::Pipeline;
+pub use pipeline::{Order, Pipeline};
 
 use super::{
     Contender, MatmulWorkload, Scenario,

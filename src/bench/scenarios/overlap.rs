@@ -1,6 +1,6 @@
 //! `overlap`: a product, and an all-gather that has nothing to do with it, one after the other or at once. After PyTorch's
-//! bench_overlapped_matmul_allgather, but that the gather is in place, as that of FSDP's parameters is: a copy within a device may take
-//! multiprocessors.
+//! bench_overlapped_matmul_allgather, whose gather is out of place: every rank copies what it sends into its own slot, too, and a copy within a device may
+//! take multiprocessors. In place, as FSDP2 gathers parameters, there is no such copy.
 
 use std::{fmt, str::FromStr};
 
@@ -94,8 +94,9 @@ impl Arm {
         let (spec, workspace) = workspace();
         buffers.push(spec);
         buffers.push(copied("gathered", of.gathered * u64::from(of.world), copies));
+        buffers.extend(of.out_of_place.then(|| copied("sent", of.gathered, copies)));
         let gathers = match gather {
-            Some(algorithm) => (0..copies).map(|number| call(algorithm, of, number, true)).collect::<Result<_, _>>()?,
+            Some(algorithm) => (0..copies).map(|number| call(algorithm, of, number, !of.out_of_place)).collect::<Result<_, _>>()?,
             None => Vec::new(),
         };
         if let Some(algorithm) = gather {
@@ -158,7 +159,7 @@ fn gathered(call: &Call) -> ([Content; 2], Promise) {
 /// The gather on one of the copies.
 fn call(algorithm: &dyn Algorithm, of: &MatmulWorkload, number: u32, in_place: bool) -> Result<Call, String> {
     let output = copy("gathered", of.gathered * u64::from(of.world), number);
-    let input = if in_place { Region { bytes: of.gathered, ..output.clone() } } else { Region::new("sent", 0, of.gathered) };
+    let input = if in_place { Region { bytes: of.gathered, ..output.clone() } } else { copy("sent", of.gathered, number) };
     let buffers = [&input, &output].map(|region| BufferSpec::new(region.buffer.clone(), region.offset + region.bytes, Role::Data));
     let buffers = if in_place { &buffers[1..] } else { &buffers[..] };
     let (collective, op, count) = (Collective::AllGather, ReduceOp::Copy, of.gathered / of.dtype.size());

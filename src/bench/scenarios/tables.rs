@@ -189,7 +189,8 @@ impl Section<'_> {
             let mut rows = Vec::new();
             for bytes in self.sizes() {
                 for timing in self.contenders.iter().filter_map(|name| self.at(bytes, name)) {
-                    let blocking = timing.contender.strip_prefix("deferred/").map(|name| format!("blocking/{name}"));
+                    let blocking = timing.contender.split_once('/').filter(|(order, _)| *order != "blocking");
+                    let blocking = blocking.map(|(_, name)| format!("blocking/{name}"));
                     let over = blocking.and_then(|name| times(bytes, &name)).zip(times(bytes, &timing.contender));
                     let waits = timing.waits.as_ref();
                     rows.push(vec![

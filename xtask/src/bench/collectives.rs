@@ -42,6 +42,10 @@ pub(super) struct Collectives {
     /// often something was not there yet when they looked.
     #[arg(long = "async", conflicts_with = "rows")]
     asynchronous: bool,
+    /// With --async, also time what tells why hosts that do not wait gain what they do: apart/NAME, where no batch is looked at beside an exchange, and
+    /// behind/NAME, where each look is and begins 20 us later, when the exchange has its multiprocessors.
+    #[arg(long, requires = "asynchronous")]
+    controls: bool,
     /// Batches of --async, 1 to 256.
     #[arg(long, default_value_t = 16, requires = "asynchronous", value_parser = clap::value_parser!(u32).range(1..=256))]
     batches: u32,
@@ -74,16 +78,27 @@ impl Collectives {
         let any = self.workload(1, 0);
         let find = |name: &String| Contender::find(&any, name).map_err(anyhow::Error::msg);
         let timed = |algorithm: &dyn Algorithm| algorithm.collective() == self.collective && !algorithm.uses_multicast();
-        match &self.contenders {
-            None if self.asynchronous => Ok(Pipeline::all().into_iter().map(Contender::Pipeline).collect()),
+        let mut contenders: Vec<Contender> = match &self.contenders {
+            None if self.asynchronous => Pipeline::all().into_iter().map(Contender::Pipeline).collect(),
             None => {
                 let own = algorithms::all().iter().copied().filter(|&algorithm| timed(algorithm)).map(Contender::from);
                 // A rehearsal has no PyTorch.
                 let torch = Torch::of(&any).iter().filter(|_| !self.session.rehearse).copied().map(Contender::Torch);
-                Ok(own.chain(torch).collect())
+                own.chain(torch).collect()
             }
-            Some(names) => names.iter().map(find).collect(),
+            Some(names) => names.iter().map(find).collect::<anyhow::Result<_>>()?,
+        };
+        if self.controls {
+            for contender in contenders.clone() {
+                let Contender::Pipeline(pipeline) = contender else { continue };
+                for control in pipeline.controls().map(Contender::Pipeline) {
+                    if contenders.iter().all(|known| known.name() != control.name()) {
+                        contenders.push(control);
+                    }
+                }
+            }
         }
+        Ok(contenders)
     }
 
     /// For the command line.

@@ -7,7 +7,7 @@ use std::{
 
 use anyhow::{Context, bail};
 use passmuster::{
-    bench::{Method, Timing, baseline, csv, nccl_tests, page, plots, sections, tables},
+    bench::{Method, Table, Timing, baseline, csv, nccl_tests, page, pages, plots, sections, tables},
     conformance::report::Record,
     machine::MachineInfo,
 };
@@ -50,6 +50,8 @@ pub(super) struct Shown {
     pub(super) regressed: bool,
     /// A file could not be written.
     pub(super) unwritten: bool,
+    /// There is a baseline, and nothing in it to compare with.
+    pub(super) uncompared: bool,
 }
 
 impl Output {
@@ -81,10 +83,11 @@ impl Output {
     pub(super) fn show(&self, record: &Record<Timing>, hidden: Option<u64>, baseline: Option<&Record<Timing>>) -> anyhow::Result<Shown> {
         let mut tables = tables(&record.cases, &record.machine, hidden);
         let mut comparison = None;
-        let mut regressed = false;
+        let (mut regressed, mut uncompared) = (false, false);
         if let Some(earlier) = baseline {
             let (changes, alone) = baseline::compare(&record.cases, &earlier.cases, self.threshold / 100.0);
             regressed = baseline::has_regressed(&changes);
+            uncompared = changes.is_empty();
             let mut table = baseline::changed(&changes);
             if alone > 0 {
                 table.title += &format!("; {alone} figures are not in the baseline, or by another method");
@@ -92,19 +95,13 @@ impl Output {
             tables.push(table.clone());
             comparison = Some(table);
         }
-        let mut methods: Vec<Method> = Vec::new();
-        for timing in &record.cases {
-            if !methods.contains(&timing.method) {
-                println!("{}", timing.method);
-                methods.push(timing.method);
-            }
-        }
-        for table in &tables {
-            println!("\n{}", table.aligned());
+        print(record, &tables);
+        if uncompared {
+            eprintln!("nothing was compared: the baseline has none of what was timed, by the same method");
         }
         let mut files = vec![
             written(self.json.as_deref(), || Ok(serde_json::to_string(record)?)),
-            written(self.markdown.as_deref(), || Ok(tables.iter().map(|table| table.markdown()).collect::<Vec<_>>().join("\n"))),
+            written(self.markdown.as_deref(), || Ok(markdown(&tables))),
             written(self.csv.as_deref(), || Ok(csv(&record.cases))),
             written(self.html.as_deref(), || Ok(page(record, hidden, comparison.as_slice()))),
         ];
@@ -119,8 +116,37 @@ impl Output {
             }
         }
         let unwritten = files.contains(&false);
-        Ok(Shown { regressed, unwritten })
+        Ok(Shown { regressed, unwritten, uncompared })
     }
+
+    /// The same of several records, each by itself, as far as they go together. Whether all files could be written.
+    pub(super) fn show_separately(&self, records: &[Record<Timing>], hidden: Option<u64>) -> bool {
+        let each: Vec<Vec<Table>> = records.iter().map(|record| tables(&record.cases, &record.machine, hidden)).collect();
+        for (record, tables) in records.iter().zip(&each) {
+            println!("{} x {}, {}", record.machine.gpus, record.machine.gpu, record.date);
+            print(record, tables);
+        }
+        let markdown = written(self.markdown.as_deref(), || Ok(markdown(&each.concat())));
+        written(self.html.as_deref(), || Ok(pages(records, hidden))) && markdown
+    }
+}
+
+/// The methods of a record, and tables.
+fn print(record: &Record<Timing>, tables: &[Table]) {
+    let mut methods: Vec<Method> = Vec::new();
+    for timing in &record.cases {
+        if !methods.contains(&timing.method) {
+            println!("{}", timing.method);
+            methods.push(timing.method);
+        }
+    }
+    for table in tables {
+        println!("\n{}", table.aligned());
+    }
+}
+
+fn markdown(tables: &[Table]) -> String {
+    tables.iter().map(|table| table.markdown()).collect::<Vec<_>>().join("\n")
 }
 
 /// Writes a file that was asked for, into a folder that is made if need be. Where it cannot be, says so and returns false.

@@ -69,8 +69,9 @@ struct Parallel {
 
 /// Time a product and an all-gather that have nothing to do with each other, one after the other and at once.
 ///
-/// As PyTorch's bench_overlapped_matmul_allgather, but that the gather is in place: A (M x K) times B (K x N) by cuBLASLt on every rank, and --ag-mb MiB of
-/// each rank gathered by NCCL's kernels, its copy engines, and ours. Besides each alone: ideal is the longer of the two, and how far from it the
+/// As PyTorch's bench_overlapped_matmul_allgather: A (M x K) times B (K x N) by cuBLASLt on every rank, and --ag-mb MiB of each rank gathered by NCCL's
+/// kernels, its copy engines, and ours. The gather is in place: what a rank sends lies in its slot of the output, as FSDP2's parameters do. With
+/// --out-of-place it is in a buffer of its own, as in PyTorch's benchmark, and every rank copies it into its slot as well. Besides each alone: ideal is the longer of the two, and how far from it the
 /// two at once end is what there is to see. The product inside the overlap is timed, too, and overlapped with the product planned for fewer
 /// multiprocessors (--matmul-sms).
 #[derive(clap::Args)]
@@ -99,6 +100,9 @@ pub(super) struct Overlap {
     /// Of NCCL's ways, only that by copy engines (NCCL_CTA_POLICY_ZERO).
     #[arg(long)]
     cta_policy_zero: bool,
+    /// Gather from a buffer of its own, as PyTorch's benchmark does, and not from the rank's slot of the output.
+    #[arg(long)]
+    out_of_place: bool,
     /// Multiprocessors that the product is planned for in arms of their own.
     #[arg(long, value_delimiter = ',', value_name = "COUNT", default_value = "116")]
     matmul_sms: Vec<u32>,
@@ -159,7 +163,7 @@ impl Parallel {
     fn run(self, sh: &Shell, scenario: Scenario, weights: &[(u64, u64)], besides: Vec<Multiplier>) -> anyhow::Result<ExitCode> {
         let rows = if self.m.is_empty() { ROWS.to_vec() } else { self.m.clone() };
         let weights = self.n.zip(self.k).map_or_else(|| weights.to_vec(), |weights| vec![weights]);
-        let shape = |world, (n, k), m| MatmulWorkload { scenario, dtype: self.dtype, world, n, k, m, gathered: 0 };
+        let shape = |world, (n, k), m| MatmulWorkload { scenario, dtype: self.dtype, world, n, k, m, gathered: 0, out_of_place: false };
         let any = Workload::from(shape(1, weights[0], rows[0]));
         let mut contenders: Vec<Contender> = match &self.contenders {
             None => {
@@ -207,8 +211,8 @@ impl Parallel {
 
 impl Overlap {
     pub(super) fn run(self, sh: &Shell) -> anyhow::Result<ExitCode> {
-        let Overlap { m, n, k, dtype, .. } = self;
-        let shape = |world, gathered| MatmulWorkload { scenario: Scenario::Overlap, dtype, world, n, k, m, gathered };
+        let Overlap { m, n, k, dtype, out_of_place, .. } = self;
+        let shape = |world, gathered| MatmulWorkload { scenario: Scenario::Overlap, dtype, world, n, k, m, gathered, out_of_place };
         let contenders = match &self.contenders {
             None => self.arms(),
             Some(names) => found(names, &shape(1, 1).into())?,
@@ -224,8 +228,9 @@ impl Overlap {
             Ok(Task {
                 workloads: self.ag_mb.iter().map(of).collect(),
                 line: format!(
-                    "overlap --world {world} --m {m} --n {n} --k {k} --ag-mb {} --dtype {dtype} --iters {} --warmup {} --contenders {}",
+                    "overlap --world {world} --m {m} --n {n} --k {k} --ag-mb {}{} --dtype {dtype} --iters {} --warmup {} --contenders {}",
                     list(&self.ag_mb.iter().map(|&bytes| bytes as f64 / MIB).collect::<Vec<_>>()),
+                    if out_of_place { " --out-of-place" } else { "" },
                     self.iters,
                     self.warmup,
                     list(&names)

@@ -10,13 +10,14 @@ use crate::{FINDING, USAGE};
 
 /// Render records of bench, without a GPU.
 ///
-/// Prints the tables that bench prints, and writes what it writes. Several records are shown one after the other; what goes to files is of all of
-/// them together, under the machine of the first.
+/// Prints the tables that bench prints, and writes what it writes. Several records are shown together, under the machine of the first, or each by itself
+/// with --separately.
 #[derive(clap::Args)]
 #[command(after_long_help = "\
 Examples:
   cargo xtask report fixtures/records/h200x4-bench.json --html report.html
-  cargo xtask report after.json --baseline before.json")]
+  cargo xtask report after.json --baseline before.json
+  cargo xtask report --separately fixtures/records/h200x2-bench-*.json --html report.html")]
 pub(crate) struct Report {
     /// Records of bench.
     #[arg(required = true, value_name = "RECORD")]
@@ -24,13 +25,20 @@ pub(crate) struct Report {
     /// Show sizes as rows of so many elements.
     #[arg(long, value_name = "ELEMENTS", value_parser = clap::value_parser!(u64).range(1..))]
     hidden: Option<u64>,
+    /// Show each record by itself, under its own machine and command line; two of them may have timed the same. Tables and one HTML page of all.
+    #[arg(long, conflicts_with_all = ["json", "csv", "nccl_tests", "plot", "baseline"])]
+    separately: bool,
     #[command(flatten)]
     output: Output,
 }
 
 impl Report {
     pub(crate) fn run(self) -> anyhow::Result<ExitCode> {
-        let mut records = self.records.iter().map(|path| read(path)).collect::<anyhow::Result<Vec<_>>>()?.into_iter();
+        let records = self.records.iter().map(|path| read(path)).collect::<anyhow::Result<Vec<_>>>()?;
+        if self.separately {
+            return Ok(ExitCode::from(if self.output.show_separately(&records, self.hidden) { 0 } else { USAGE }));
+        }
+        let mut records = records.into_iter();
         let mut together = records.next().expect("clap asks for one");
         for record in records {
             self.output.comparable(&together.machine, &record)?;
@@ -56,7 +64,7 @@ impl Report {
         let shown = self.output.show(&together, self.hidden, baseline.as_ref())?;
         Ok(ExitCode::from(if shown.regressed {
             FINDING
-        } else if shown.unwritten {
+        } else if shown.unwritten || shown.uncompared {
             USAGE
         } else {
             0

@@ -102,7 +102,7 @@ impl Session {
         let failed = record.cases.iter().any(|timing| timing.status == Status::InfraError);
         Ok(if record.summary.has_findings() || shown.regressed {
             ExitCode::from(FINDING)
-        } else if shown.unwritten || !traced || failed {
+        } else if shown.unwritten || shown.uncompared || !traced || failed {
             ExitCode::from(USAGE)
         } else if nothing {
             ExitCode::from(CANNOT_RUN)
@@ -116,18 +116,7 @@ impl Session {
     /// # Errors
     /// One that does not fit, where several ranks may not share a GPU.
     pub(super) fn fitting(&self, asked: &[u32], usual: &[u32], machine: &MachineInfo) -> anyhow::Result<Vec<u32>> {
-        let (gpus, name) = (machine.gpus as u32, &machine.gpu);
-        if asked.is_empty() {
-            let fitting: Vec<u32> = usual.iter().copied().filter(|&world| world <= gpus).collect();
-            ensure!(!fitting.is_empty(), "this machine has {gpus} x {name}: a world of 2 needs two GPUs, or --worlds 2 --share-gpus");
-            return Ok(fitting);
-        }
-        if let Some(world) = asked.iter().find(|&&world| world == 0 || world > gpus && !self.share_gpus && !self.rehearse) {
-            bail!(
-                "--worlds {world}: this machine has {gpus} x {name}, so worlds of 1 to {gpus}; with --share-gpus several ranks share one"
-            );
-        }
-        Ok(asked.to_vec())
+        fitting(asked, usual, machine, self.share_gpus || self.rehearse)
     }
 
     /// A method as the options have it.
@@ -146,7 +135,39 @@ impl Session {
     }
 }
 
+fn fitting(asked: &[u32], usual: &[u32], machine: &MachineInfo, share: bool) -> anyhow::Result<Vec<u32>> {
+    let (gpus, name) = (machine.gpus as u32, &machine.gpu);
+    if asked.is_empty() {
+        let fitting: Vec<u32> = usual.iter().copied().filter(|&world| world <= gpus).collect();
+        ensure!(!fitting.is_empty(), "this machine has {gpus} x {name}: a world of 2 needs two GPUs, or to be asked for with --share-gpus");
+        return Ok(fitting);
+    }
+    if let Some(world) = asked.iter().find(|&&world| world == 0 || world > gpus && !share) {
+        bail!("a world of {world}: this machine has {gpus} x {name}, so worlds of 1 to {gpus}; with --share-gpus several ranks share one");
+    }
+    Ok(asked.to_vec())
+}
+
 /// `1,2,3`.
 pub(super) fn list<T: ToString>(values: &[T]) -> String {
     values.iter().map(T::to_string).collect::<Vec<_>>().join(",")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// If this fails, a world is timed whose ranks share GPUs without anybody having asked for it, or an error does not say what fits.
+    #[test]
+    fn worlds_are_as_large_as_the_machine() {
+        let machine = MachineInfo { gpu: "NVIDIA H200".into(), gpus: 2, ..MachineInfo::default() };
+        let of = |asked: &[u32], share| fitting(asked, &[2, 4, 6, 8], &machine, share).map_err(|error| error.to_string());
+        let refused = |world: u32| {
+            format!("a world of {world}: this machine has 2 x NVIDIA H200, so worlds of 1 to 2; with --share-gpus several ranks share one")
+        };
+        assert_eq!((of(&[], false), of(&[1, 2], false), of(&[4], true)), (Ok(vec![2]), Ok(vec![1, 2]), Ok(vec![4])));
+        assert_eq!((of(&[2, 4], false), of(&[0], true)), (Err(refused(4)), Err(refused(0))));
+        let alone = fitting(&[], &[2, 4], &MachineInfo { gpus: 1, ..machine.clone() }, false).unwrap_err().to_string();
+        assert_eq!(alone, "this machine has 1 x NVIDIA H200: a world of 2 needs two GPUs, or to be asked for with --share-gpus");
+    }
 }

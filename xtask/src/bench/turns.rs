@@ -174,10 +174,10 @@ impl Runner {
 
     /// Sees whether its gather needs multiprocessors. What goes by the name of copy engines and does is not timed under it.
     fn hold(&mut self, workers: &mut Workers<'_>) -> anyhow::Result<()> {
-        // Steps gather out of place, which copies within a device as well.
-        let (gather, alone, out_of_place) = match self.contender {
-            Contender::Arm(arm) => (arm.gather, arm.how == How::Gather, false),
-            Contender::Fsdp(step) => (step.gather(), false, true),
+        // Out of place, as steps gather, there is a copy within a device as well.
+        let (gather, alone, out_of_place) = match (self.contender, self.timing.workload) {
+            (Contender::Arm(arm), Workload::Matmul(of)) => (arm.gather, arm.how == How::Gather, of.out_of_place),
+            (Contender::Fsdp(step), _) => (step.gather(), false, true),
             _ => return Ok(()),
         };
         let by_copy_engines = gather.is_some_and(|gather| gather.name() == "nccl_copy_engine");
