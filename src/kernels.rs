@@ -53,19 +53,9 @@ pub static MODULES: &[Module] = &[
         include_str!("../kernels/ptx/all_gather/multimem.checked.ptx"),
     ),
     Module::of_both_builds(
-        "reduce_scatter/pull",
-        include_str!("../kernels/ptx/reduce_scatter/pull.ptx"),
-        include_str!("../kernels/ptx/reduce_scatter/pull.checked.ptx"),
-    ),
-    Module::of_both_builds(
         "reduce_scatter/ll",
         include_str!("../kernels/ptx/reduce_scatter/ll.ptx"),
         include_str!("../kernels/ptx/reduce_scatter/ll.checked.ptx"),
-    ),
-    Module::of_both_builds(
-        "reduce_scatter/multimem",
-        include_str!("../kernels/ptx/reduce_scatter/multimem.ptx"),
-        include_str!("../kernels/ptx/reduce_scatter/multimem.checked.ptx"),
     ),
     Module::of_both_builds(
         "all_to_all/push",
@@ -96,11 +86,6 @@ pub static MODULES: &[Module] = &[
         "broadcast/multimem",
         include_str!("../kernels/ptx/broadcast/multimem.ptx"),
         include_str!("../kernels/ptx/broadcast/multimem.checked.ptx"),
-    ),
-    Module::of_both_builds(
-        "reduce/pull",
-        include_str!("../kernels/ptx/reduce/pull.ptx"),
-        include_str!("../kernels/ptx/reduce/pull.checked.ptx"),
     ),
     Module::of_both_builds(
         "reduce/push",

@@ -254,6 +254,11 @@ fn blocks_for(units: u64, most: u32) -> u32 {
     units.div_ceil(u64::from(THREADS)).clamp(1, u64::from(most.min(MAX_BLOCKS))) as u32
 }
 
+/// The slot of a rank in a region of slots of so many bytes.
+fn slot(of: &Region, rank: u32, bytes: u64) -> Region {
+    Region::new(of.buffer.clone(), of.offset + u64::from(rank) * bytes, bytes)
+}
+
 /// Where an algorithm keeps a copy of `region` that peers may read while the region itself is overwritten. It keeps the region's
 /// distance from a 16-byte boundary, so that packs stay packs.
 fn staging(algorithm: &str, region: &Region) -> Region {
