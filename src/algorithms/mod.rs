@@ -115,6 +115,7 @@ pub fn all() -> &'static [&'static dyn Algorithm] {
         &all_reduce::OneShot,
         &all_reduce::TwoShot,
         &all_reduce::OneShotPush,
+        &all_reduce::TwoShotPush,
         &all_reduce::CopyEngine,
         &all_reduce::Multimem,
         &all_reduce::MultimemOneShot,
