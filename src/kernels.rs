@@ -26,6 +26,11 @@ pub static MODULES: &[Module] = &[
         include_str!("../kernels/ptx/all_reduce/one_shot_push.ptx"),
         include_str!("../kernels/ptx/all_reduce/one_shot_push.checked.ptx"),
     ),
+    Module::of_both_builds(
+        "all_reduce/two_shot_push",
+        include_str!("../kernels/ptx/all_reduce/two_shot_push.ptx"),
+        include_str!("../kernels/ptx/all_reduce/two_shot_push.checked.ptx"),
+    ),
     Module::of_one_build("all_reduce/copy_engine", include_str!("../kernels/ptx/all_reduce/copy_engine.ptx")),
     Module::of_both_builds(
         "all_reduce/multimem",
@@ -53,19 +58,9 @@ pub static MODULES: &[Module] = &[
         include_str!("../kernels/ptx/all_gather/multimem.checked.ptx"),
     ),
     Module::of_both_builds(
-        "reduce_scatter/pull",
-        include_str!("../kernels/ptx/reduce_scatter/pull.ptx"),
-        include_str!("../kernels/ptx/reduce_scatter/pull.checked.ptx"),
-    ),
-    Module::of_both_builds(
         "reduce_scatter/ll",
         include_str!("../kernels/ptx/reduce_scatter/ll.ptx"),
         include_str!("../kernels/ptx/reduce_scatter/ll.checked.ptx"),
-    ),
-    Module::of_both_builds(
-        "reduce_scatter/multimem",
-        include_str!("../kernels/ptx/reduce_scatter/multimem.ptx"),
-        include_str!("../kernels/ptx/reduce_scatter/multimem.checked.ptx"),
     ),
     Module::of_both_builds(
         "all_to_all/push",
@@ -96,11 +91,6 @@ pub static MODULES: &[Module] = &[
         "broadcast/multimem",
         include_str!("../kernels/ptx/broadcast/multimem.ptx"),
         include_str!("../kernels/ptx/broadcast/multimem.checked.ptx"),
-    ),
-    Module::of_both_builds(
-        "reduce/pull",
-        include_str!("../kernels/ptx/reduce/pull.ptx"),
-        include_str!("../kernels/ptx/reduce/pull.checked.ptx"),
     ),
     Module::of_both_builds(
         "reduce/push",

@@ -126,7 +126,7 @@ fn run_kernel(machine: &mut Emulator, role: Role, ranks: &[u32]) -> Result<Run, 
 /// If this fails, kernels that pass on GPUs do not pass here, or the other way round.
 #[rstest]
 fn the_smoke_list_passes(
-    #[values("one_shot", "two_shot", "one_shot_push", "copy_engine")] algorithm: &str,
+    #[values("one_shot", "two_shot", "one_shot_push", "two_shot_push", "copy_engine")] algorithm: &str,
     #[values(1, 2, 3, 4, 8)] world: u32,
 ) {
     let mut machine = emulator(0);
@@ -207,7 +207,7 @@ fn multimem_of_other_collectives_passes(
 
 /// The largest world goes round the loop of loads twice.
 #[rstest]
-fn sixteen_ranks_pass(#[values("one_shot", "two_shot", "one_shot_push", "copy_engine")] algorithm: &str) {
+fn sixteen_ranks_pass(#[values("one_shot", "two_shot", "one_shot_push", "two_shot_push", "copy_engine")] algorithm: &str) {
     let cases = merged(Collective::AllReduce, algorithm, 16);
     assert!(!cases.is_empty());
     for case in cases.iter().take(3) {
@@ -401,7 +401,7 @@ fn memory_that_a_kernel_must_not_use_is_a_finding(#[case] role: Role, #[case] bo
 
 #[test]
 fn inputs_that_were_never_written_are_findings_where_they_are_used() {
-    for algorithm in ["one_shot", "two_shot", "one_shot_push", "nccl_ring"] {
+    for algorithm in ["one_shot", "two_shot", "one_shot_push", "two_shot_push", "nccl_ring"] {
         let mut machine = emulator(1);
         let (group, plan) = set_up(&mut machine, algorithm, 3, Some(2));
         assert_eq!(machine.read(group, 2, &Region::new("input", 8, 4)).unwrap(), [CANARY; 4]);
@@ -566,7 +566,7 @@ fn what_nothing_orders_is_seen_late(#[values("sync_gpu_scope", "sync_relaxed_end
 /// If this fails, bugs that need a rank that lags or a warp that runs ahead are met by luck only, or correct kernels do not finish under such schedules.
 #[rstest]
 fn cases_pass_under_every_strategy(
-    #[values("one_shot", "two_shot", "one_shot_push", "copy_engine")] algorithm: &str,
+    #[values("one_shot", "two_shot", "one_shot_push", "two_shot_push", "copy_engine")] algorithm: &str,
     #[values(2, 3)] world: u32,
 ) {
     let mut machine = emulator(0);
@@ -579,11 +579,13 @@ fn cases_pass_under_every_strategy(
 }
 
 /// If this fails, a job dies or goes wrong after 2^32 calls.
-#[test]
-fn counts_of_lines_wrap_around() {
+#[rstest]
+#[case("one_shot_push", COUNT.div_ceil(2))]
+#[case("two_shot_push", COUNT.div_ceil(2).div_ceil(3))]
+fn counts_of_lines_wrap_around(#[case] algorithm: &str, #[case] lines: u64) {
     let mut machine = emulator(2);
-    let (group, plan) = set_up(&mut machine, "one_shot_push", 3, None);
-    let counts = Region::new("one_shot_push.epochs", 0, COUNT.div_ceil(2) * 4);
+    let (group, plan) = set_up(&mut machine, algorithm, 3, None);
+    let counts = Region::new(format!("{algorithm}.epochs"), 0, lines * 4);
     let before = (u32::MAX - 3).to_le_bytes().repeat(counts.bytes as usize / 4);
     (0..3).for_each(|rank| machine.write(group, rank, &counts, &before).unwrap());
     for call in 0..7 {
@@ -597,13 +599,19 @@ fn counts_of_lines_wrap_around() {
     assert!(after.chunks(4).all(|count| count == 3u32.to_le_bytes()), "{after:?}");
 }
 
-/// If the kernel fails, two parities are not enough for a rank that is a call ahead; if the mutant with one passes, no rank ever is.
-#[test]
-fn a_rank_may_be_a_call_ahead() {
+/// If the kernel fails, two slots are not enough for a rank that is ahead, by a call or, in two shots, by a phase; if the mutant with one passes, no
+/// rank ever is.
+#[rstest]
+fn a_rank_may_be_ahead(
+    #[values(("one_shot_push", "sync_push_one_parity"), ("two_shot_push", "sync_two_shot_push_one_slot"))] (algorithm, one_slot): (
+        &str,
+        &str,
+    ),
+) {
     let fails = |library: Library| {
         let mut machine = emulator_with(library);
-        let calls = "one_shot_push.40+one_shot_push.9000+[one_shot_push.40.in_place+one_shot_push.17.off1]x3+one_shot_push.9000";
-        let case: Case = format!("all_reduce/one_shot_push:bf16,sum:w=3:calls={calls}").parse().unwrap();
+        let calls = "PUSH.40+PUSH.9000+[PUSH.40.in_place+PUSH.17.off1]x3+PUSH.9000".replace("PUSH", algorithm);
+        let case: Case = format!("all_reduce/{algorithm}:bf16,sum:w=3:calls={calls}").parse().unwrap();
         let schedules = (0..9).map(|n| Interleaving::nth(0, n));
         let failed: Vec<String> = schedules
             .filter(|interleaving| {
@@ -615,36 +623,43 @@ fn a_rank_may_be_a_call_ahead() {
         failed
     };
     assert_eq!(fails(Library::default()), [""; 0]);
-    let one_parity = MUTANTS.iter().find(|mutant| mutant.name == "sync_push_one_parity").unwrap();
-    assert_ne!(fails(one_parity.library()), [""; 0]);
+    let one_slot = MUTANTS.iter().find(|mutant| mutant.name == one_slot).unwrap();
+    assert_ne!(fails(one_slot.library()), [""; 0]);
 }
 
 /// If this fails, a rank that is late between its line and its looks, or before either, meets lines of another call.
 #[rstest]
-fn a_late_rank_is_waited_for_at_every_site(#[values("enter", "start", "end", "leave")] site: &str) {
-    let id = format!("all_reduce/one_shot_push:f16,avg:w=4:n=301:off=1:in_place:skew=r2+20us@{site}");
+fn a_late_rank_is_waited_for_at_every_site(
+    #[values("one_shot_push", "two_shot_push")] algorithm: &str,
+    #[values("enter", "start", "end", "leave")] site: &str,
+) {
+    let id = format!("all_reduce/{algorithm}:f16,avg:w=4:n=301:off=1:in_place:skew=r2+20us@{site}");
     let verdict = judge(&id.parse().unwrap(), &mut emulator(0));
     assert_eq!(verdict.status, Status::Pass, "{verdict:#?}");
 }
 
 /// If this fails, a rank that stays away is not named, or by one thread's count and another's flag.
-#[test]
-fn lines_that_do_not_come_are_told_of() {
+#[rstest]
+#[case::in_the_slot_of_the_other_parity("one_shot_push", 0)]
+#[case::in_the_slot_of_the_last_call("two_shot_push", 1)]
+fn lines_that_do_not_come_are_told_of(#[case] algorithm: &str, #[case] saw: u32) {
     let mut machine = emulator(0);
-    let (group, plan) = set_up(&mut machine, "one_shot_push", 3, None);
+    let (group, plan) = set_up(&mut machine, algorithm, 3, None);
     let error = run(&mut machine, vec![enqueue(group, 0, &plan), Step::Leave { rank: 1 }, enqueue(group, 0, &plan)]).unwrap_err();
     let MachineError::Hang { stuck, .. } = &error else { panic!("{error}") };
     let Op::Launch(launch) = &plan.ranks[0][0] else { panic!("{plan}") };
     assert_eq!(stuck.len(), 2 * launch.grid as usize, "one of each block that waits: {error}");
-    let alike = stuck.iter().all(|entry| entry.rank != 1 && (entry.peer, entry.want, entry.saw, entry.site) == (1, 2, 0, Site::End));
+    let alike = stuck.iter().all(|entry| entry.rank != 1 && (entry.peer, entry.want, entry.saw, entry.site) == (1, 2, saw, Site::End));
     assert!(alike, "{error}");
 }
 
-#[test]
-fn a_message_too_large_for_lines_is_refused() {
-    let verdict = judge(&"all_reduce/one_shot_push:bf16,sum:w=2:n=262145".parse().unwrap(), &mut emulator(0));
+#[rstest]
+#[case("one_shot_push:bf16,sum:w=2:n=262145", "up to 524288 bytes, not of 524290")]
+#[case("two_shot_push:bf16,sum:w=2:n=1048577", "up to 2097152 bytes, not of 2097154")]
+fn a_message_too_large_for_lines_is_refused(#[case] id: &str, #[case] reason: &str) {
+    let verdict = judge(&format!("all_reduce/{id}").parse().unwrap(), &mut emulator(0));
     assert_eq!(verdict.status, Status::NotSupported);
-    assert!(verdict.reason.contains("up to 524288 bytes, not of 524290"), "{}", verdict.reason);
+    assert!(verdict.reason.contains(reason), "{}", verdict.reason);
 }
 
 /// If this fails, people look at a picture of something else than what ran.

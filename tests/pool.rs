@@ -6,13 +6,14 @@ use std::{collections::BTreeSet, sync::Arc};
 
 use passmuster::{
     algorithms::{self, Algorithm, Target, all_gather, all_reduce, reduce_scatter},
-    collective::{Collective, DType, ReduceOp},
+    collective::{Collective, Counts, DType, ReduceOp, Shape},
     emulator::{Emulator, EmulatorOptions, Interleaving},
     machine::{Machine, MachineError},
     plan::{Op, Plan, RankCall, Region, Script, Step},
     pool::{Channels, InFlight, PoolError, SymmetricPool},
 };
 use rounds::{DEADLINE, round, start};
+use rstest::rstest;
 
 fn emulator() -> Emulator {
     Emulator::new(EmulatorOptions::default())
@@ -85,6 +86,40 @@ fn pre_multiplied_sums_have_channels_of_their_own() {
             other => panic!("{other}"),
         });
         assert_eq!(refused, expected.map_err(str::to_owned));
+    }
+}
+
+/// If this fails, parts of lengths of their own do not arrive on a channel, or only the first time, or something else of the output is written.
+#[rstest]
+fn parts_have_lengths_of_their_own(#[values("push", "copy_engine", "ll")] name: &str) {
+    let (collective, dtype, op, world, count) = (Collective::AllToAll, DType::I32, ReduceOp::Copy, 3, 9);
+    let algorithm = algorithms::find(collective, name).unwrap();
+    let mut machine = emulator();
+    let bytes = u64::from(world) * count * 4;
+    let mut pool = SymmetricPool::open(&mut machine, world, 4096, &[Channels { algorithm, world, dtype, bytes, count: 1 }]).unwrap();
+    let (input, output) = (pool.allocate(bytes).unwrap(), pool.allocate(bytes).unwrap());
+    let call = RankCall { collective, dtype, op, count, root: 0, factor: None, parts: None, input: input.clone(), output: output.clone() };
+    for (number, sent) in [[[0, 1, 9], [0, 0, 0], [2, 9, 3]], [[4, 0, 1], [9, 9, 9], [0, 0, 5]]].into_iter().enumerate() {
+        let inputs: Vec<Vec<u8>> =
+            (0..world as u8).map(|rank| (0..bytes as u8).map(|i| i ^ (rank + 3 * number as u8) << 5).collect()).collect();
+        for (rank, bytes) in inputs.iter().enumerate() {
+            machine.write(pool.group(), rank, &input, bytes).unwrap();
+            machine.write(pool.group(), rank, &output, &[0xee; 108]).unwrap();
+        }
+        let counts = Counts::new(world, |sender, receiver| sent[sender as usize][receiver as usize]);
+        let started = pool.start_in_parts(algorithm, &call, &counts, world, &Target { waiting_blocks: 4, ..Target::default() });
+        if name == "ll" {
+            let refused = started.map(|_| ()).unwrap_err();
+            assert!(matches!(&refused, PoolError::Unsupported { reason, .. } if reason.contains("not parts of their own")), "{refused}");
+            return;
+        }
+        let step = Step::Enqueue { group: pool.group(), stream: 0, plan: started.unwrap().plan().clone() };
+        machine.run(&Script { steps: vec![step] }, DEADLINE).unwrap();
+        let results = Shape::new(collective, world, count).with_counts(Some(counts)).results(dtype, op, &inputs);
+        for (rank, mut expected) in results.into_iter().enumerate() {
+            expected.resize(bytes as usize, 0xee);
+            assert_eq!(machine.read(pool.group(), rank, &output).unwrap(), expected, "rank {rank} in round {number}");
+        }
     }
 }
 

@@ -1,15 +1,18 @@
-// all_reduce/multimem_one_shot: every rank has the switch reduce all of the input (multimem.ld_reduce) into its own output.
+// all_reduce/multimem_one_shot: every rank has the switch reduce `count` elements of all ranks (multimem.ld_reduce) into its own output: all of the
+// input, or, for reduce_scatter/multimem, whose plan passes that, its slot of it.
 //
-// Over the link of each rank: world x bytes out, for every rank reads its input, and bytes in, in one trip between two barriers. Good while
-// latency decides.
+// Over the link of each rank: world x count elements out, for every rank reads as many of its input, and count in, in one trip between two
+// barriers. All-reduces are better done otherwise where bandwidth, not latency, decides.
 //
 //   start (relaxed): peer's epoch -> our poll, bar.sync, alias fence. Its input, written before its launch and by its own address, may be
 //         read by the multicast address.
 //   end   (relaxed): our reads, alias fence, bar.sync, our epoch -> peer's poll. Our reads of its input are over, so that whatever follows
-//         on its stream may overwrite it. All blocks of the peer wait, and all of our blocks together read all of its input. Nothing that
-//         we wrote is for others to read.
+//         on its stream may overwrite it. All blocks of the peer wait, and all of our blocks together read all that we read of its input.
+//         Nothing that we wrote is for others to read.
 //
-// The output must not overlap the input that peers are reading: in place, the plan copies the input aside first.
+// The output must not overlap what other ranks are reading. In place, the plan of an all-reduce copies the input aside first. The output of
+// a reduce-scatter is this rank's slot of its own input: only this rank reads that slot, on any rank, each thread its own elements, which it
+// overwrites after it has read them reduced.
 // target: compute_90
 #include "../common/multimem.cuh"
 #include "../common/signals.cuh"

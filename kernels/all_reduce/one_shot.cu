@@ -1,13 +1,22 @@
-// all_reduce/one_shot: every rank pulls every rank's whole input and reduces it in ascending rank order.
+// all_reduce/one_shot: every rank pulls `count` elements from every rank and reduces them in ascending rank order. What they are, the plan says,
+// each rank's for itself:
 //
-// Over the link: (world - 1) x bytes into each rank, in one trip between two barriers. Good while latency, not bandwidth, decides.
+//   all_reduce/one_shot   the whole input
+//   reduce_scatter/pull   this rank's slot of the input
+//   reduce/pull           the whole input on the root, and nothing on the others, which wait for each other too: a barrier that is the same
+//                         on every rank counts the same epochs whatever root the calls have
+//
+// Over the link: (world - 1) x count elements into each rank that has some, in one trip between two barriers. All-reduces are better done
+// otherwise where bandwidth, not latency, decides.
 //
 //   start (relaxed): peer's epoch -> our poll. Its input, written before its launch, may be read.
 //   end   (relaxed): our reads, bar.sync, our epoch -> peer's poll. Our reads of its input are over, so that whatever follows on its
-//         stream may overwrite it. All blocks of the peer wait, and all of our blocks together read all of its input. Nothing that we
-//         wrote is for others to read.
+//         stream may overwrite it. All blocks of the peer wait, and all of our blocks together read all that we read of its input. Nothing
+//         that we wrote is for others to read.
 //
-// The output must not overlap the input that peers are reading: in place, the plan copies the input aside first.
+// The output must not overlap what other ranks are reading. In place, the plan of an all-reduce copies the input aside first. The output of
+// a reduce-scatter is this rank's slot of its own input, and that of a reduce is the root's input: only this rank reads those, each thread its
+// own elements, which it overwrites after it has read them from all ranks.
 #include "../common/reduce.cuh"
 #include "../common/signals.cuh"
 

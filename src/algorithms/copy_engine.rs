@@ -15,7 +15,7 @@
 //! The write of a word comes when all that its stream did before can be seen, and what follows a wait sees all that came before the write.
 
 use crate::{
-    algorithms::plan_name,
+    algorithms::{plan_name, slot},
     plan::{BufferSpec, Call, MAX_WORLD, Op, Plan, Region, Role},
 };
 
@@ -30,11 +30,6 @@ pub(super) fn words(algorithm: &str, meetings: u64) -> BufferSpec {
 /// The word that `peer` writes in a meeting.
 fn word(algorithm: &str, meeting: u64, peer: u32) -> Region {
     Region::new(format!("{algorithm}.words"), meeting * ROW + u64::from(peer) * 4, 4)
-}
-
-/// The slot of a rank in a region of slots of so many bytes.
-pub(super) fn slot(of: &Region, rank: u32, bytes: u64) -> Region {
-    Region::new(of.buffer.clone(), of.offset + u64::from(rank) * bytes, bytes)
 }
 
 /// Part `rank` of a region of `world` equal ones.

@@ -6,7 +6,7 @@ use crate::{
 };
 
 /// Bytes of data in a line, and bytes of the line. Mirrors kernels/common/lines.cuh, as [`TILE`] does.
-const PAYLOAD: u64 = 8;
+pub(super) const PAYLOAD: u64 = 8;
 const LINE: u64 = 16;
 
 /// Lines of one tile of a pad.

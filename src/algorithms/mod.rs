@@ -117,6 +117,7 @@ pub fn all() -> &'static [&'static dyn Algorithm] {
         &all_reduce::OneShot,
         &all_reduce::TwoShot,
         &all_reduce::OneShotPush,
+        &all_reduce::TwoShotPush,
         &all_reduce::CopyEngine,
         &all_reduce::Multimem,
         &all_reduce::MultimemOneShot,
@@ -254,6 +255,11 @@ fn sync_argument_of(buffers: &[BufferSpec], rank: u32, world: u32) -> Arg {
 /// Blocks for `units` of work at one unit a thread, at least one: a call of zero elements still meets its peers.
 fn blocks_for(units: u64, most: u32) -> u32 {
     units.div_ceil(u64::from(THREADS)).clamp(1, u64::from(most.min(MAX_BLOCKS))) as u32
+}
+
+/// The slot of a rank in a region of slots of so many bytes.
+fn slot(of: &Region, rank: u32, bytes: u64) -> Region {
+    Region::new(of.buffer.clone(), of.offset + u64::from(rank) * bytes, bytes)
 }
 
 /// Where an algorithm keeps a copy of `region` that peers may read while the region itself is overwritten. It keeps the region's

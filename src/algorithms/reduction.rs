@@ -91,7 +91,7 @@ mod tests {
     fn common_reductions_keep_their_entries() {
         assert_eq!(entry("all_reduce/two_shot", DType::BF16, ReduceOp::Avg), "all_reduce_two_shot_bf16_sum");
         assert_eq!(entry("all_reduce/two_shot", DType::BF16, ReduceOp::Prod), "all_reduce_two_shot_any");
-        assert_eq!(entry("reduce/pull", DType::E4M3, ReduceOp::Sum), "reduce_pull_any");
+        assert_eq!(entry("reduce_scatter/ll", DType::E4M3, ReduceOp::Sum), "reduce_scatter_ll_any");
         assert_eq!(entry("all_gather/push", DType::E4M3, ReduceOp::Copy), "all_gather_push_b8");
         assert_eq!(entry("reduce/push", DType::F64, ReduceOp::Sum), "reduce_push_b8");
     }

@@ -350,7 +350,7 @@ const MODERATE_ELEMENTS: u64 = 60_000;
 
 /// Whether ranks poll every line of every peer: of those, large calls differ from modest ones in time only.
 fn polls_lines(algorithm: &str) -> bool {
-    algorithm == "one_shot_push"
+    matches!(algorithm, "one_shot_push" | "two_shot_push")
 }
 
 /// Boundary counts of an all-reduce of which all ranks together have a moderate number of elements.
@@ -452,7 +452,7 @@ mod tests {
             seen.insert((case.algorithm.clone(), case.dtype, case.op, case.world, case.inputs));
         }
         let any = |is: &dyn Fn(&Case) -> bool| cases.iter().any(|case| case.collective == Collective::AllReduce && is(case));
-        for algorithm in ["one_shot", "two_shot", "one_shot_push"] {
+        for algorithm in ["one_shot", "two_shot", "one_shot_push", "two_shot_push"] {
             for world in 1..=8 {
                 for peered in [false, true] {
                     assert!(any(&|c| (&*c.algorithm, c.world, c.peer.is_some()) == (algorithm, world, peered)), "{algorithm} {world}");
@@ -465,7 +465,7 @@ mod tests {
                 |world: u32, most: u64| any(&|c| (&*c.algorithm, c.world) == (algorithm, world) && (1 << 18..most).contains(&c.count));
             assert!((1..=8).all(|world| large(world, u64::MAX)) && [2, 3].into_iter().all(|world| large(world, 1 << 20)), "{algorithm}");
         }
-        for algorithm in ["one_shot", "two_shot", "one_shot_push"] {
+        for algorithm in ["one_shot", "two_shot", "one_shot_push", "two_shot_push"] {
             for dtype in DType::COMMON {
                 for op in ReduceOp::COMMON {
                     for world in 1..=8 {

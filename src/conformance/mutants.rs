@@ -37,6 +37,9 @@ pub struct Mutant {
     pub description: &'static str,
     /// The kernel module that it takes the place of: `all_reduce/two_shot`.
     pub module: &'static str,
+    /// Whose cases it is judged on: the module's, or those of an algorithm that launches it as well, as `reduce_scatter/pull` does
+    /// `all_reduce/one_shot`.
+    pub shown_by: &'static str,
     /// The build that it takes the place of.
     pub build: Build,
     /// The element type that it is built for; it has no other entry.
@@ -84,10 +87,10 @@ impl Mutant {
         if self.module == premul_sum::MODULE {
             return (case.dtype, case.op) == (self.dtype, self.op) && case.peer.is_none();
         }
-        let (collective, algorithm) = derived::of_module(self.module);
+        let (collective, algorithm) = derived::of_module(self.shown_by);
         (case.dtype, case.op) == (self.dtype, self.op)
             && collective == case.collective
-            && case.counts.is_some() == derived::is_of_parts(self.module)
+            && case.counts.is_some() == derived::is_of_parts(self.shown_by)
             && case.peer.is_none()
             && case.skew.is_none_or(|skew| skew.site.is_none())
             && match case.calls.is_empty() {

@@ -334,6 +334,7 @@ mod tests {
             (Collective::AllReduce, "one_shot"),
             (Collective::AllReduce, "two_shot"),
             (Collective::AllReduce, "one_shot_push"),
+            (Collective::AllReduce, "two_shot_push"),
             (Collective::ReduceScatter, "pull"),
             (Collective::ReduceScatter, "ll"),
             (Collective::Reduce, "pull")

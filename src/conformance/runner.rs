@@ -334,6 +334,7 @@ pub(super) mod tests {
         List,
         simulated::{Bug, Observed, Simulated},
     };
+    use crate::plan::{Arg, Op, Plan};
     use rstest::rstest;
 
     /// For simulated machines, which never hang.
@@ -418,6 +419,57 @@ pub(super) mod tests {
     fn parts_arrive_and_the_rest_stays(#[case] id: &str) {
         let verdict = judged(id, |_, _| {});
         assert!(verdict.status == Status::Pass && verdict.held.contains(&"untouched".into()), "{verdict:#?}");
+    }
+
+    /// What the ranks of a pull launch the kernel of one_shot with: the elements, on which ranks, and how many.
+    fn pulled(plan: &Plan) -> Option<Vec<[Arg; 2]>> {
+        let of_rank = |ops: &Vec<Op>| match ops.last() {
+            Some(Op::Launch(launch)) if launch.module == "all_reduce/one_shot" => Some([launch.args[0].clone(), launch.args[2].clone()]),
+            _ => None,
+        };
+        plan.ranks.iter().map(of_rank).collect()
+    }
+
+    /// Has each rank of a pull pull what `as_rank` of it does.
+    fn pull_as(plan: &mut Plan, as_rank: impl Fn(usize, &[[Arg; 2]]) -> usize) {
+        let Some(pulled) = pulled(plan) else { return };
+        for (rank, ops) in plan.ranks.iter_mut().enumerate() {
+            let Some(Op::Launch(launch)) = ops.last_mut() else { unreachable!("each rank pulls") };
+            [launch.args[0], launch.args[2]] = pulled[as_rank(rank, &pulled)].clone();
+        }
+    }
+
+    /// The rank that reduces something.
+    fn root_of(pulled: &[[Arg; 2]]) -> usize {
+        pulled.iter().position(|[_, count]| *count != Arg::U64(0)).unwrap_or(0)
+    }
+
+    fn root_is_rank_0(plan: &mut Plan) {
+        pull_as(plan, |rank, pulled| match root_of(pulled) {
+            root if rank == root => 0,
+            root if rank == 0 => root,
+            _ => rank,
+        });
+    }
+
+    fn next_rank_reduces_too(plan: &mut Plan) {
+        pull_as(plan, |rank, pulled| if rank == (root_of(pulled) + 1) % pulled.len() { root_of(pulled) } else { rank });
+    }
+
+    fn next_ranks_slot(plan: &mut Plan) {
+        pull_as(plan, |rank, pulled| (rank + 1) % pulled.len());
+    }
+
+    /// If this fails, the kernel of one_shot may be told to reduce another rank's elements, or on another rank, and nothing would say so.
+    #[rstest]
+    #[case::root("reduce/pull:bf16,sum:w=3:n=100:root=1", root_is_rank_0, "reference")]
+    #[case::next("reduce/pull:bf16,sum:w=3:n=100:root=1", next_rank_reduces_too, "untouched")]
+    #[case::next_of_last("reduce/pull:bf16,sum:w=3:n=100:root=2", next_rank_reduces_too, "untouched")]
+    #[case::slot("reduce_scatter/pull:bf16,sum:w=3:n=100", next_ranks_slot, "reference")]
+    fn plans_that_pull_something_else_are_findings(#[case] id: &str, #[case] change: fn(&mut Plan), #[case] property: &str) {
+        let verdict = judge(&id.parse().unwrap(), &mut Simulated::with_plans(change), &SETTINGS);
+        assert!(verdict.findings.iter().any(|finding| finding.property == property), "{verdict:#?}");
+        assert_eq!(judged(id, |_, _| {}).status, Status::Pass);
     }
 
     fn wrong_in_later_calls(seen: Observed<'_>, result: &mut [u8]) {

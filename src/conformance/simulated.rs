@@ -18,6 +18,7 @@ pub(super) type Bug = fn(Observed<'_>, &mut [u8]);
 pub(super) struct Observed<'a> {
     pub(super) call: usize,
     pub(super) rank: usize,
+    /// What each rank's launch names as its input.
     pub(super) inputs: &'a [Vec<u8>],
 }
 
@@ -37,12 +38,15 @@ struct Collected {
     /// What each rank sends to each, if these are parts of lengths of their own.
     sent: Vec<Vec<u64>>,
     ranks: Vec<(Region, Region)>,
+    /// Whether each rank reduces what its input is on all ranks.
+    pulls: bool,
 }
 
 /// Ranks in lockstep.
 pub(super) struct Simulated {
     groups: Vec<Group>,
     bug: Bug,
+    planned: fn(&mut Plan),
     calls: usize,
     rendezvous: u64,
 }
@@ -55,7 +59,12 @@ impl Simulated {
 
     /// A machine whose kernels have a bug.
     pub(super) fn with_bug(bug: Bug) -> Simulated {
-        Simulated { groups: Vec::new(), bug, calls: 0, rendezvous: 0 }
+        Simulated { groups: Vec::new(), bug, planned: |_| {}, calls: 0, rendezvous: 0 }
+    }
+
+    /// A machine without bugs, which carries out every plan as `change` leaves it.
+    pub(super) fn with_plans(change: fn(&mut Plan)) -> Simulated {
+        Simulated { planned: change, ..Simulated::correct() }
     }
 
     fn bytes(&mut self, group: usize, rank: usize, region: &Region) -> &mut [u8] {
@@ -66,6 +75,8 @@ impl Simulated {
 
     /// Runs a plan: operation by operation, all ranks together. At what they do together, those that have come wait for the others.
     fn enqueue(&mut self, group: usize, plan: &Plan, gone: &[usize]) {
+        let mut plan = plan.clone();
+        (self.planned)(&mut plan);
         let mut next = vec![0; plan.world()];
         loop {
             let heads: Vec<(usize, &Op)> = (0..plan.world())
@@ -91,8 +102,15 @@ impl Simulated {
                     }
                     Op::Nccl(NcclCall { call, .. }) => {
                         let shape = call.shape(plan.world() as u32);
-                        let fresh =
-                            Collected { shape, dtype: call.dtype, op: call.op, factors: Vec::new(), sent: Vec::new(), ranks: Vec::new() };
+                        let fresh = Collected {
+                            shape,
+                            dtype: call.dtype,
+                            op: call.op,
+                            factors: Vec::new(),
+                            sent: Vec::new(),
+                            ranks: Vec::new(),
+                            pulls: false,
+                        };
                         let collected = collected.get_or_insert(fresh);
                         collected.ranks.push((call.input.clone(), call.output.clone()));
                         collected.factors.extend(call.factor);
@@ -193,14 +211,24 @@ impl Simulated {
         }
     }
 
-    fn carry_out(&mut self, group: usize, Collected { shape, dtype, op, factors, sent, ranks }: &Collected) {
+    /// What is at `region` on all ranks, reduced.
+    fn pulled(&mut self, group: usize, region: &Region, (dtype, op): (DType, ReduceOp)) -> Vec<u8> {
+        let inputs: Vec<Vec<u8>> = (0..self.groups[group].ranks.len()).map(|rank| self.bytes(group, rank, region).to_vec()).collect();
+        let shape = Shape::new(Collective::AllReduce, inputs.len() as u32, region.bytes / dtype.size());
+        shape.results(dtype, op, &inputs).swap_remove(0)
+    }
+
+    fn carry_out(&mut self, group: usize, Collected { shape, dtype, op, factors, sent, ranks, pulls }: &Collected) {
         let mut inputs: Vec<Vec<u8>> = ranks.iter().enumerate().map(|(rank, (input, _))| self.bytes(group, rank, input).to_vec()).collect();
         for (input, &factor) in inputs.iter_mut().zip(factors) {
             *input = premultiply(*dtype, factor, input);
         }
         let of = |sender: u32, receiver: u32| sent[sender as usize][receiver as usize];
         let shape = shape.clone().with_counts((!sent.is_empty()).then(|| Counts::new(shape.world, of)));
-        let results = shape.results(*dtype, *op, &inputs);
+        let results = match pulls {
+            true => ranks.iter().map(|(input, _)| self.pulled(group, input, (*dtype, *op))).collect(),
+            false => shape.results(*dtype, *op, &inputs),
+        };
         for (rank, (mut result, (_, output))) in results.into_iter().zip(ranks).enumerate() {
             let before = self.bytes(group, rank, output).to_vec();
             if !shape.receivers().contains(&(rank as u32)) {
@@ -217,6 +245,9 @@ impl Simulated {
 
 /// Kernels that are carried out rank by rank.
 const BY_RANK: [&str; 5] = ["conformance/fill", "all_reduce/copy_engine", "reduce/push", "all_to_all/push_v", premul_sum::MODULE];
+
+/// Kernels that reduce what their ranks' inputs are on all ranks, each rank's for itself.
+const PULLS: [&str; 2] = ["all_reduce/one_shot", "all_reduce/multimem_one_shot"];
 
 /// Whether ranks do an operation together.
 fn is_collective(op: &Op) -> bool {
@@ -237,9 +268,7 @@ fn launched(launch: &Launch, world: u32) -> (Collected, (Region, Region)) {
     let args: Vec<Arg> = (0..launch.args.len()).filter(|&at| !is_multicast(at)).map(|at| launch.args[at].clone()).collect();
     let (input, output, count, average, root) = match &args[..] {
         [Arg::Address(input) | Arg::Peers(input), Arg::Address(output) | Arg::Peers(output), Arg::U64(count), rest @ ..] => {
-            let reduces = collective.operators()[0].reduces();
             let (average, root) = match (rest, collective.has_root()) {
-                ([Arg::U32(average), Arg::U32(root), ..], true) if reduces => (*average, *root),
                 ([Arg::U32(root), ..], true) => (0, *root),
                 ([Arg::U32(average), ..], false) => (*average, 0),
                 _ => (0, 0),
@@ -261,7 +290,8 @@ fn launched(launch: &Launch, world: u32) -> (Collected, (Region, Region)) {
         _ => reduction(&launch.entry, average),
     };
     let shape = Shape::new(collective, world, count).with_root(root);
-    (Collected { shape, dtype, op, factors: Vec::new(), sent: Vec::new(), ranks: Vec::new() }, (input.clone(), output.clone()))
+    let pulls = PULLS.contains(&&*launch.module);
+    (Collected { shape, dtype, op, factors: Vec::new(), sent: Vec::new(), ranks: Vec::new(), pulls }, (input.clone(), output.clone()))
 }
 
 /// Type and operator that an entry's name ends with, or its `average` argument says.

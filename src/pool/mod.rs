@@ -10,7 +10,7 @@
 //! that took no part in some would count differently.
 //!
 //! # What is in flight
-//! [`SymmetricPool::start`] makes the plan of a call on memory of the pool and takes a channel for it; the call is in flight until its [`InFlight`]
+//! [`SymmetricPool::start`] (of parts of lengths of their own, [`SymmetricPool::start_in_parts`]) makes the plan of a call on memory of the pool and takes a channel for it; the call is in flight until its [`InFlight`]
 //! is dropped. Calls in flight at once never share a channel, be it that their streams or that their groups differ: where all of an algorithm's
 //! are taken, the call is refused. So is one whose output is memory that another in flight reads or writes, and memory in flight is not
 //! given back.
@@ -56,7 +56,7 @@ use free_list::{ALIGNMENT, FreeList};
 
 use crate::{
     algorithms::{self, Algorithm, Target},
-    collective::DType,
+    collective::{Counts, DType},
     machine::{Machine, MachineError},
     plan::{BufferSpec, Call, CallError, Plan, RankCall, Region, Role},
 };
@@ -302,16 +302,38 @@ impl SymmetricPool {
         target: &Target,
     ) -> Result<InFlight, PoolError> {
         let call = Call::of_all_ranks(first, world, &self.buffers[..1])?;
+        self.begin(algorithm, &call, target)
+    }
+
+    /// The same for an all-to-all whose parts have lengths of their own: `counts` has the elements that each rank sends to each, in place of the parts
+    /// of `first`, whose `count` bounds them.
+    ///
+    /// # Errors
+    /// As [`SymmetricPool::start`]; [`PoolError::Unsupported`] also by an algorithm that takes slots only.
+    pub fn start_in_parts(
+        &mut self,
+        algorithm: &'static dyn Algorithm,
+        first: &RankCall,
+        counts: &Counts,
+        world: u32,
+        target: &Target,
+    ) -> Result<InFlight, PoolError> {
+        let call = Call::with_counts(first, world, counts, &self.buffers[..1])?;
+        self.begin(algorithm, &call, target)
+    }
+
+    fn begin(&mut self, algorithm: &'static dyn Algorithm, call: &Call, target: &Target) -> Result<InFlight, PoolError> {
+        let world = call.world();
         let unsupported = |reason: String| PoolError::Unsupported { algorithm: name(algorithm), reason };
         if call.collective != algorithm.collective() {
             return Err(unsupported(format!("it is of {}", call.collective)));
         }
         // Of a pre-multiplied sum the channel must have been opened for the algorithm as it does these: it has products to keep.
         let algorithm = algorithms::doing(algorithm, call.op);
-        algorithm.supports(&call).map_err(unsupported)?;
-        let uses = self.uses(&call, algorithm)?;
+        algorithm.supports(call).map_err(unsupported)?;
+        let uses = self.uses(call, algorithm)?;
         let number = self.free_channel(algorithm, world, &algorithm.workspace(call.dtype, world, call.bytes()))?;
-        let mut plan = algorithm.plan(&call, target);
+        let mut plan = algorithm.plan(call, target);
         for region in plan.regions_mut().filter(|region| region.buffer != MEMORY) {
             region.buffer = of_channel(number, &region.buffer);
         }

@@ -123,9 +123,9 @@ impl Subject {
         let cases = match (on, mutant.kind) {
             (On::Cuda, _) => reached(),
             (On::Emulator, MutantKind::Value) => mutants::small(reached()).into_iter().take(VALUE_CASES).collect(),
-            (On::Emulator, MutantKind::Sync) => mutants::sync_cases(mutant.module),
+            (On::Emulator, MutantKind::Sync) => mutants::sync_cases(mutant.shown_by),
         };
-        let is_its_own = |own: &dyn Algorithm| format!("{}/{}", own.collective(), own.name()) == mutant.module;
+        let is_its_own = |own: &dyn Algorithm| format!("{}/{}", own.collective(), own.name()) == mutant.shown_by;
         let uses_multicast = algorithms::all().iter().any(|&own| is_its_own(own) && own.uses_multicast());
         Subject {
             name: mutant.name.into(),

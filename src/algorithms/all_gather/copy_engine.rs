@@ -3,7 +3,8 @@
 use crate::{
     algorithms::{
         Algorithm, Target,
-        copy_engine::{exchange, slot, words_of_exchange},
+        copy_engine::{exchange, words_of_exchange},
+        slot,
     },
     collective::{Collective, DType},
     contract::Contract,

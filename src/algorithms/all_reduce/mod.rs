@@ -6,6 +6,7 @@ mod multimem_one_shot;
 mod one_shot;
 mod one_shot_push;
 mod two_shot;
+mod two_shot_push;
 
 pub use copy_engine::CopyEngine;
 pub use multimem::Multimem;
@@ -13,3 +14,4 @@ pub use multimem_one_shot::MultimemOneShot;
 pub use one_shot::OneShot;
 pub use one_shot_push::OneShotPush;
 pub use two_shot::TwoShot;
+pub use two_shot_push::TwoShotPush;

@@ -4,7 +4,8 @@ use crate::{
     algorithms::{
         Algorithm, Target,
         all_to_all::link_bytes,
-        copy_engine::{exchange, slot, words_of_exchange},
+        copy_engine::{exchange, words_of_exchange},
+        slot,
     },
     collective::{Collective, DType},
     contract::Contract,

@@ -1,17 +1,17 @@
-//! `reduce/pull`: the root reduces all inputs. See kernels/reduce/pull.cu.
+//! `reduce/pull`: the root reduces all inputs. See kernels/all_reduce/one_shot.cu.
 
 use crate::{
     algorithms::{Algorithm, THREADS, Target, blocks_for, launch, plan_name, reduction, sync_argument, synchronisation},
     collective::{Collective, DType},
     contract::Contract,
-    plan::{Arg, BufferSpec, Call, Plan},
+    plan::{Arg, BufferSpec, Call, Plan, Region},
 };
 
 /// Pull all inputs to the root, reduce them in rank order: (world - 1) x bytes into the root, one trip between two barriers.
 pub struct Pull;
 
 const NAME: &str = "pull";
-const MODULE: &str = "reduce/pull";
+const MODULE: &str = "all_reduce/one_shot";
 
 impl Algorithm for Pull {
     fn collective(&self) -> Collective {
@@ -39,14 +39,16 @@ impl Algorithm for Pull {
     }
 
     fn plan(&self, call: &Call, target: &Target) -> Plan {
+        // Blocks meet their like: the ranks that reduce nothing have as many.
         let grid = blocks_for(call.bytes().div_ceil(16), target.waiting_blocks);
         Plan::per_rank(plan_name(NAME, call), call.world(), |rank| {
+            let none = || Region::new(call.input.buffer.clone(), call.input.offset, 0);
+            let (input, count) = if rank == call.root { (call.input.clone(), call.count) } else { (none(), 0) };
             let args = vec![
-                Arg::Peers(call.input.clone()),
+                Arg::Peers(input),
                 Arg::Address(call.output.clone()),
-                Arg::U64(call.count),
+                Arg::U64(count),
                 reduction(call),
-                Arg::U32(call.root),
                 sync_argument(NAME, rank, call.world()),
             ];
             vec![launch(MODULE, call, target, (grid, THREADS), args)]

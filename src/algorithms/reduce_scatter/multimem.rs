@@ -1,7 +1,7 @@
-//! `reduce_scatter/multimem`: every rank has the switch reduce its slot. See kernels/reduce_scatter/multimem.cu.
+//! `reduce_scatter/multimem`: every rank has the switch reduce its slot. See kernels/all_reduce/multimem_one_shot.cu.
 
 use crate::{
-    algorithms::{Algorithm, THREADS, Target, blocks_for, launch, multimem, plan_name, sync_argument, synchronisation},
+    algorithms::{Algorithm, THREADS, Target, blocks_for, launch, multimem, plan_name, slot, sync_argument, synchronisation},
     collective::{Collective, DType},
     contract::Contract,
     plan::{Arg, BufferSpec, Call, Plan},
@@ -11,7 +11,7 @@ use crate::{
 pub struct Multimem;
 
 const NAME: &str = "multimem";
-const MODULE: &str = "reduce_scatter/multimem";
+const MODULE: &str = "all_reduce/multimem_one_shot";
 
 impl Algorithm for Multimem {
     fn collective(&self) -> Collective {
@@ -37,9 +37,10 @@ impl Algorithm for Multimem {
     fn plan(&self, call: &Call, target: &Target) -> Plan {
         let grid = blocks_for(call.slot_bytes().div_ceil(16), target.waiting_blocks);
         Plan::per_rank(plan_name(NAME, call), call.world(), |rank| {
+            let input = slot(&call.input, rank, call.slot_bytes());
             let args = vec![
-                Arg::Multicast(call.input.clone()),
-                Arg::Peers(call.input.clone()),
+                Arg::Multicast(input.clone()),
+                Arg::Peers(input),
                 Arg::Address(call.output_of(rank)),
                 Arg::U64(call.count),
                 sync_argument(NAME, rank, call.world()),

@@ -1,7 +1,7 @@
-//! `reduce_scatter/pull`: every rank reduces its slot of all inputs. See kernels/reduce_scatter/pull.cu.
+//! `reduce_scatter/pull`: every rank reduces its slot of all inputs. See kernels/all_reduce/one_shot.cu.
 
 use crate::{
-    algorithms::{Algorithm, THREADS, Target, blocks_for, launch, plan_name, reduction, sync_argument, synchronisation},
+    algorithms::{Algorithm, THREADS, Target, blocks_for, launch, plan_name, reduction, slot, sync_argument, synchronisation},
     collective::{Collective, DType},
     contract::Contract,
     plan::{Arg, BufferSpec, Call, Plan},
@@ -11,7 +11,7 @@ use crate::{
 pub struct Pull;
 
 const NAME: &str = "pull";
-const MODULE: &str = "reduce_scatter/pull";
+const MODULE: &str = "all_reduce/one_shot";
 
 impl Algorithm for Pull {
     fn collective(&self) -> Collective {
@@ -42,7 +42,7 @@ impl Algorithm for Pull {
         let grid = blocks_for(call.slot_bytes().div_ceil(16), target.waiting_blocks);
         Plan::per_rank(plan_name(NAME, call), call.world(), |rank| {
             let args = vec![
-                Arg::Peers(call.input.clone()),
+                Arg::Peers(slot(&call.input, rank, call.slot_bytes())),
                 Arg::Address(call.output_of(rank)),
                 Arg::U64(call.count),
                 reduction(call),
