@@ -25,7 +25,7 @@
 enum : u32 { WARPGROUP = 128, MATMUL_THREADS = 3 * WARPGROUP };
 
 // Sizes in elements unless they say bytes.
-template <u32 N_, u32 CLUSTER_, bool B_ALONG_N_>
+template <u32 N_, u32 CLUSTER_, bool B_ALONG_N_, u32 STAGES_ = N_ <= 128 ? 6 : 4>
 struct Tile {
     enum : u32 {
         M = 128,
@@ -42,7 +42,7 @@ struct Tile {
         A_BYTES = M * K * 2,
         B_BYTES = B_ALONG_N_ ? B_BOXES * B_BOX_BYTES : N * K * 2,
         STAGE_BYTES = A_BYTES + B_BYTES,
-        STAGES = N <= 128 ? 6 : 4,
+        STAGES = STAGES_,
         // What the stages leave of 224 KiB stages C: for each consumer two batches of boxes.
         DATA_BYTES = 224 * 1024,
         BOX_BYTES = 64 * COLUMNS * 2,
@@ -101,10 +101,10 @@ struct Stored {
         chunk = at.chunk;
         return c;
     }
-    // The thread that stores has stored a tile, `step` before its next.
+    // A consumer's thread that stores is about to store a tile.
     template <class Tile>
-    __device__ __forceinline__ void stored(const Position&, u32, u32) const {}
-    // What a consumer's threads do when all its stores have completed, which its first thread knows.
+    __device__ __forceinline__ void next(const Position&) const {}
+    // What a consumer's threads do when all its stores have completed, as the thread that stores knows.
     template <class T, class Tile>
     __device__ __forceinline__ void finish(u32, u32, u32) const {}
 };
@@ -266,8 +266,8 @@ __device__ __forceinline__ void matmul(Source source, const TensorMap& b, Sink s
             wait_products<0>();
             settle(sums);
             release(before);
+            if (threadIdx.x % WARPGROUP == 0) sink.template next<Tile>(at);
             store_tile<T, Tile>(sink, at, sums, staging, batches, 1 + consumer, at.column * Tile::N, row);
-            if (threadIdx.x % WARPGROUP == 0) sink.template stored<Tile>(at, tile, step);
         }
         if (threadIdx.x % WARPGROUP == 0) wait_stores();
         sink.template finish<T, Tile>(consumer, block, step);

@@ -14,6 +14,10 @@
 // Counts are 0 before and after: whoever counts the last of a rank's rows sets theirs back.
 //
 // No rank waits before it has told all others: what it waits for never waits for it.
+//
+// A tile has to fit its staging whole. Tiles of 256 columns with four stages, of which half fits, cost 137 us where M is 4096, N 4096 and K 1792 (two H200,
+// W = 2): all blocks store at once, the link takes 21 us for a wave of tiles, and consumers waited for it before they could go on, in each of two waves;
+// the product alone takes 83. With three stages what is stored leaves while the next tile is made.
 // target: compute_90a
 #include "../common/signals.cuh"
 #include "../matmul/matmul.cuh"
@@ -33,7 +37,8 @@ struct Summed {
     const Peers& words;  // one for each rank: 1 when its slot is full
     const Raster& raster;
     const Sync& sync;
-    u32 uncounted = 0;  // tiles of this chunk, by this thread
+    u32 chunk = 0;      // the last that this thread stored a tile of
+    u32 uncounted = 0;  // its tiles that are not counted yet
 
     __device__ __forceinline__ void prefetch_maps() const {
         for (u32 rank = 0; rank < sync.world; rank++) prefetch(targets.of[rank]);
@@ -44,30 +49,39 @@ struct Summed {
         return targets.of[at.chunk];
     }
 
-    // Counts what this thread has stored of a peer's rows when it goes on to another's.
+    // Another rank's rows than before: the stores of those have had the time of a product to complete.
     template <class Tile>
-    __device__ __forceinline__ void stored(const Position& at, u32 tile, u32 step) {
+    __device__ __forceinline__ void next(const Position& at) {
+        if (uncounted > 0 && at.chunk != chunk) {
+            wait_stores();
+            count<Tile>();
+        }
+        chunk = at.chunk;
         uncounted++;
-        u32 of_chunk = raster.rows * raster.columns;
-        if (tile + step < raster.tiles() && (tile + step) / of_chunk == tile / of_chunk) return;
-        u32 tiles = uncounted;
+    }
+
+    // Counts what this thread has stored, all of which has completed.
+    template <class Tile>
+    __device__ __forceinline__ void count() {
+        u32 tiles = uncounted, before;
         uncounted = 0;
-        if (at.chunk == sync.rank) return;
-        wait_stores();
+        if (chunk == sync.rank) return;
         asm volatile("fence.proxy.async.global;\nfence.acq_rel.sys;" : : : "memory");
-        u32 before;
-        asm volatile("atom.acq_rel.gpu.global.add.u32 %0, [%1], %2;" : "=r"(before) : "l"(counts + at.chunk), "r"(tiles) : "memory");
+        asm volatile("atom.acq_rel.gpu.global.add.u32 %0, [%1], %2;" : "=r"(before) : "l"(counts + chunk), "r"(tiles) : "memory");
         // Both consumers of every block of a cluster count each of its tiles.
-        if (before + tiles != of_chunk * Tile::CLUSTER * 2) return;
-        counts[at.chunk] = 0;
-        store_signal<RELEASE_ACQUIRE>((u32*)words.address[at.chunk] + sync.rank, 1);
+        if (before + tiles != raster.rows * raster.columns * Tile::CLUSTER * 2) return;
+        counts[chunk] = 0;
+        store_signal<RELEASE_ACQUIRE>((u32*)words.address[chunk] + sync.rank, 1);
     }
 
     // Adds the products of this consumer's tiles of our rows.
     template <class T, class Tile>
-    __device__ __forceinline__ void finish(u32 consumer, u32 block, u32 step) const {
+    __device__ __forceinline__ void finish(u32 consumer, u32 block, u32 step) {
         u32 thread = threadIdx.x % WARPGROUP, of_chunk = raster.rows * raster.columns;
-        if (thread == 0) asm volatile("fence.proxy.async.global;" : : : "memory");
+        if (thread == 0) {
+            if (uncounted > 0) count<Tile>();
+            asm volatile("fence.proxy.async.global;" : : : "memory");
+        }
         if (thread < sync.world && thread != sync.rank)
             wait_at_least<RELEASE_ACQUIRE>(sync, (const u32*)words.address[sync.rank] + thread, 1, thread, SITE_END);
         named_barrier(1 + consumer, WARPGROUP);
@@ -132,6 +146,6 @@ struct Summed {
                                           u64 slots, u64 c, u64 height, u64 width, u32* counts, const __grid_constant__ Peers words,      \
                                           const __grid_constant__ Sync sync) {                                                            \
         Summed sink{targets, slots, c, height, width, counts, words, raster, sync};                                                          \
-        matmul<T, Tile<N, CLUSTER, B_ALONG_N>>(Given{a}, b, sink, raster, depth);                                                         \
+        matmul<T, Tile<N, CLUSTER, B_ALONG_N, N <= 128 ? 6 : N <= 208 ? 4 : 3>>(Given{a}, b, sink, raster, depth);                        \
     }
 #include "../matmul/entries.cuh"
