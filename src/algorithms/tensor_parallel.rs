@@ -26,6 +26,11 @@ impl Half {
         }
     }
 
+    /// That of a kernel's module or of an algorithm with its half before it: `all_gather_matmul/fused`.
+    pub fn of(module: &str) -> Option<Half> {
+        module.split('/').next()?.parse().ok()
+    }
+
     /// Its algorithms, the peers first.
     pub fn algorithms(self) -> &'static [&'static dyn TensorParallel] {
         match self {

@@ -134,7 +134,6 @@ impl FromStr for AnyCase {
     type Err = CaseError;
 
     fn from_str(id: &str) -> Result<AnyCase, CaseError> {
-        let of = id.split('/').next().unwrap_or_default();
-        if of.parse::<Half>().is_ok() { id.parse().map(AnyCase::Product) } else { id.parse().map(AnyCase::Collective) }
+        if Half::of(id).is_some() { id.parse().map(AnyCase::Product) } else { id.parse().map(AnyCase::Collective) }
     }
 }

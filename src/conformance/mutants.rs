@@ -15,10 +15,10 @@ pub use plans::of_plan;
 
 use serde::{Deserialize, Serialize};
 
-use super::{Case, Verdict};
+use super::{Case, ProductCase, Skew, Verdict};
 use crate::{
-    algorithms::premul_sum,
-    collective::{DType, ReduceOp},
+    algorithms::{self, Half, matmul::Tile, premul_sum},
+    collective::{DType, Layout, Product, ReduceOp},
     kernels::Library,
     plan::Build,
 };
@@ -82,8 +82,45 @@ impl Mutant {
         library
     }
 
+    /// The half of tensor parallelism whose kernel it is; none where it is a collective's. Only GPUs run such kernels.
+    pub fn half(&self) -> Option<Half> {
+        Half::of(self.module)
+    }
+
+    /// The name of its one entry.
+    pub fn entry(&self) -> String {
+        match self.half() {
+            Some(_) => {
+                let Tile { columns, cluster } = Tile::NARROWEST;
+                format!("{}_{}_nk_{columns}x{cluster}", self.module.replace('/', "_"), self.dtype)
+            }
+            None => algorithms::entry(self.module, self.dtype, self.op),
+        }
+    }
+
+    /// Cases of a product that run this kernel: on two to four ranks, one of which is late, in turn.
+    pub fn product_cases(&self) -> Vec<ProductCase> {
+        let (Some(half), Some((_, algorithm))) = (self.half(), self.shown_by.split_once('/')) else { return Vec::new() };
+        let mut cases = Vec::new();
+        for seed in 0..4 {
+            for (rows, columns, depth) in [(200, 256, 200), (513, 208, 136), (1030, 520, 264)] {
+                for world in 2..=4 {
+                    let product = Product { dtype: self.dtype, rows, columns, depth, layout: Layout::Nk };
+                    let late = (0..world).map(|rank| Skew { rank, microseconds: 2000, site: None });
+                    let case =
+                        ProductCase { tile: Some(Tile::NARROWEST.columns), seed, ..ProductCase::new(half, algorithm, product, world) };
+                    cases.extend(late.map(|skew| ProductCase { skew: Some(skew), ..case.clone() }));
+                }
+            }
+        }
+        cases
+    }
+
     /// Whether all that a case runs is this kernel, or all that it sums comes from it.
     pub fn is_reached_by(&self, case: &Case) -> bool {
+        if self.half().is_some() {
+            return false;
+        }
         if self.module == premul_sum::MODULE {
             return (case.dtype, case.op) == (self.dtype, self.op) && case.peer.is_none();
         }
@@ -128,7 +165,7 @@ pub struct Caught {
 
 /// Has cases judged, each under schedule 0, then each under schedule 1, and so on, until a verdict is a finding. Returns how many were
 /// judged, and the finding.
-pub fn hunt(cases: &[Case], schedules: u64, mut judge: impl FnMut(&Case, u64) -> Verdict) -> (usize, Option<Caught>) {
+pub fn hunt<C>(cases: &[C], schedules: u64, mut judge: impl FnMut(&C, u64) -> Verdict) -> (usize, Option<Caught>) {
     let mut tried = 0;
     for schedule in 0..schedules {
         for case in cases {
@@ -171,7 +208,7 @@ pub fn equivalents() -> Result<Vec<Equivalent>, String> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{algorithms, conformance::Status, kernels::entries};
+    use crate::{conformance::Status, kernels::entries};
 
     /// If this fails, a reason is given for a mutant that is no longer made: the kernel has changed, and the argument with it.
     #[test]
@@ -212,7 +249,7 @@ mod tests {
     fn every_mutant_has_its_one_entry_and_differs_from_its_module() {
         assert!(!MUTANTS.is_empty());
         for mutant in MUTANTS {
-            let expected = algorithms::entry(mutant.module, mutant.dtype, mutant.op);
+            let expected = mutant.entry();
             assert_eq!(entries(mutant.ptx).collect::<Vec<_>>(), [expected.as_str()], "{}", mutant.name);
             let library = mutant.library();
             let original = Library::default();

@@ -6,7 +6,7 @@ use anyhow::{anyhow, bail};
 use passmuster::{
     algorithms::{self, Algorithm},
     conformance::{
-        Case, Finding, List, MUTANTS, Mutant, MutantKind, Status, Verdict,
+        AnyCase, Case, Finding, List, MUTANTS, Mutant, MutantKind, Status, Verdict,
         mutants::{self, Caught, Defect, Derived, Equivalent},
         report::{Record, Summary, table},
         supervisor::StartError,
@@ -104,8 +104,8 @@ fn in_short(verdict: Verdict) -> Verdict {
 /// Something with a bug in it: a kernel, or a plan.
 struct Subject {
     name: String,
-    /// Whether its kernel takes multicast addresses, which only the emulator has.
-    uses_multicast: bool,
+    /// The one machine that runs its kernel: the emulator has multicast addresses, GPUs have TMA.
+    needs: Option<On>,
     kind: MutantKind,
     defect: Option<Defect>,
     description: String,
@@ -114,22 +114,29 @@ struct Subject {
     shared_pads: bool,
     /// What makes a worker run it.
     arguments: Vec<String>,
-    cases: Vec<Case>,
+    cases: Vec<AnyCase>,
 }
 
 impl Subject {
     fn of(mutant: &Mutant, merge: &[Case], on: On) -> Subject {
         let reached = || merge.iter().filter(|case| mutant.is_reached_by(case)).cloned().collect();
-        let cases = match (on, mutant.kind) {
+        let of_collectives = match (on, mutant.kind) {
+            _ if mutant.half().is_some() => Vec::new(),
             (On::Cuda, _) => reached(),
             (On::Emulator, MutantKind::Value) => mutants::small(reached()).into_iter().take(VALUE_CASES).collect(),
             (On::Emulator, MutantKind::Sync) => mutants::sync_cases(mutant.shown_by),
         };
+        let of_collectives = of_collectives.into_iter().map(AnyCase::from);
+        let cases = of_collectives.chain(mutant.product_cases().into_iter().map(AnyCase::from)).collect();
         let is_its_own = |own: &dyn Algorithm| format!("{}/{}", own.collective(), own.name()) == mutant.shown_by;
         let uses_multicast = algorithms::all().iter().any(|&own| is_its_own(own) && own.uses_multicast());
         Subject {
             name: mutant.name.into(),
-            uses_multicast,
+            needs: match (uses_multicast, mutant.half()) {
+                (true, _) => Some(On::Emulator),
+                (_, Some(_)) => Some(On::Cuda),
+                _ => None,
+            },
             kind: mutant.kind,
             defect: None,
             description: mutant.description.into(),
@@ -146,7 +153,7 @@ impl Subject {
         let cases: Vec<Case> = merge.iter().filter(|case| case.groups() > 1).cloned().collect();
         Subject {
             name: "sync_two_groups_on_one_pad".into(),
-            uses_multicast: false,
+            needs: None,
             kind: MutantKind::Sync,
             defect: None,
             description: "Two groups of the same ranks use one signal pad, each on a stream of its own".into(),
@@ -154,15 +161,14 @@ impl Subject {
             library: Library::default(),
             shared_pads: true,
             arguments: vec!["--shared-pads".into()],
-            cases: if on == On::Emulator { mutants::small(cases) } else { cases },
+            cases: if on == On::Emulator { mutants::small(cases) } else { cases }.into_iter().map(AnyCase::from).collect(),
         }
     }
 
     fn made_by_rule(mutant: &Derived, equivalents: &[Equivalent]) -> Subject {
         Subject {
             name: mutant.name.clone(),
-            // These run on the emulator only, whatever they use.
-            uses_multicast: false,
+            needs: Some(On::Emulator),
             kind: MutantKind::Sync,
             defect: Some(mutant.defect),
             description: format!("{} ==> {}", mutant.original, if mutant.mutated.is_empty() { "nothing" } else { &mutant.mutated }),
@@ -170,7 +176,7 @@ impl Subject {
             library: mutant.library(),
             shared_pads: false,
             arguments: Vec::new(),
-            cases: mutant.cases(),
+            cases: mutant.cases().into_iter().map(AnyCase::from).collect(),
         }
     }
 
@@ -240,10 +246,12 @@ impl Mutants {
         if let Some(text) = &self.only {
             subjects.retain(|subject| subject.name.contains(text.as_str()));
         }
-        if self.on == On::Cuda {
-            for subject in subjects.extract_if(.., |subject| subject.uses_multicast) {
-                println!("NotRun: {}: multimem runs on the emulator only (--machine emulator)", subject.name);
-            }
+        for subject in subjects.extract_if(.., |subject| subject.needs.is_some_and(|machine| machine != self.on)) {
+            let why = match self.on {
+                On::Cuda => "multimem runs on the emulator only (--machine emulator)",
+                On::Emulator => "the emulator knows neither TMA nor wgmma (--machine cuda)",
+            };
+            println!("NotRun: {}: {why}", subject.name);
         }
         if subjects.is_empty() {
             bail!("no mutant's name contains `{}`", self.only.as_deref().unwrap_or_default());
@@ -262,7 +270,7 @@ impl Mutants {
                 let mut machine = Emulator::new(options.clone());
                 let (tried, caught) = mutants::hunt(&subject.cases, self.schedules, |case, schedule| {
                     machine.set_interleaving(Interleaving::nth(0, schedule as usize));
-                    emulated::judge(&case.clone().into(), &mut machine, &options, DEADLINE, subject.shared_pads)
+                    emulated::judge(case, &mut machine, &options, DEADLINE, subject.shared_pads)
                 });
                 subject.outcome(tried, caught)
             },
@@ -286,7 +294,7 @@ impl Mutants {
                     break;
                 }
                 tried += 1;
-                let verdict = judge.one(&case.clone().into())?;
+                let verdict = judge.one(case)?;
                 if verdict.status.is_finding() {
                     caught = Some(Caught { schedule: 0, verdict });
                     break;

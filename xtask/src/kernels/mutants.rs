@@ -4,7 +4,7 @@ use std::{fmt::Write, fs, path::Path};
 
 use anyhow::{Context, bail};
 use passmuster::{
-    algorithms::entry,
+    algorithms::{Half, entry, matmul::Tile},
     collective::{DType, ReduceOp},
     conformance::MutantKind,
     plan::Build,
@@ -37,7 +37,13 @@ pub(super) struct Described {
 #[serde(deny_unknown_fields)]
 struct Only {
     dtype: DType,
+    /// Products have none.
+    #[serde(default = "nothing")]
     op: ReduceOp,
+}
+
+fn nothing() -> ReduceOp {
+    ReduceOp::Copy
 }
 
 #[derive(Deserialize)]
@@ -82,7 +88,10 @@ impl Described {
             self.edits.iter().map(|edit| unit::Edit { file: &edit.file, find: &edit.find, replace: &edit.replace }).collect();
         let Only { dtype, op } = self.only;
         let mut options = defines(self.build);
-        options.push(if self.is_of_any() {
+        options.push(if Half::of(&self.module).is_some() {
+            let columns = Tile::NARROWEST.columns;
+            format!("-DPASSMUSTER_ONLY(E)=E({dtype}_nk_{columns}x2,{},{columns},2,false)", capitalised(dtype.name()))
+        } else if self.is_of_any() {
             "-DPASSMUSTER_ONLY(E)=E(any,Any,Any)".into()
         } else if op == ReduceOp::PremulSum {
             format!("-DPASSMUSTER_ONLY(E)=E({dtype},{})", dtype.name().to_uppercase())
