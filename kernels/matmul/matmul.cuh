@@ -104,6 +104,11 @@ struct Stored {
     // A consumer's thread that stores is about to store a tile.
     template <class Tile>
     __device__ __forceinline__ void next(const Position&) const {}
+    // Stores a batch of boxes, of which the first is staged here; false where boxes are stored one by one while the next tile is made.
+    __device__ __forceinline__ bool at_once(const Position&, u32, u32, u32) const { return true; }
+    // The thread that stores is at this step of the next tile.
+    template <class Tile>
+    __device__ __forceinline__ void step(u32, u32) const {}
     // What a consumer's threads do when all its stores have completed, as the thread that stores knows.
     template <class T, class Tile>
     __device__ __forceinline__ void finish(u32, u32, u32) const {}
@@ -189,7 +194,7 @@ __device__ __forceinline__ void store_tile(Sink& sink, const Position& at, const
         }
         publish_to_copies();
         named_barrier(barrier, WARPGROUP);
-        if (thread == 0) {
+        if (thread == 0 && sink.at_once(at, staging, column, row)) {
             for (u32 box = first; box < first + Tile::BATCH && box < Tile::BOXES; box++)
                 store_box(c, half + (box - first) * Tile::BOX_BYTES, column + box * Tile::COLUMNS, row, chunk);
             commit_stores();
@@ -260,6 +265,7 @@ __device__ __forceinline__ void matmul(Source source, const TensorMap& b, Sink s
                 // One group stays under way, so that the tensor cores never wait for a release.
                 wait_products<1>();
                 if (k > 0) release(before);
+                if (threadIdx.x % WARPGROUP == 0) sink.template step<Tile>(k, depth);
                 before = place.stage;
                 place.advance();
             }

@@ -15,9 +15,12 @@
 //
 // No rank waits before it has told all others: what it waits for never waits for it.
 //
-// A tile has to fit its staging whole. Tiles of 256 columns with four stages, of which half fits, cost 137 us where M is 4096, N 4096 and K 1792 (two H200,
-// W = 2): all blocks store at once, the link takes 21 us for a wave of tiles, and consumers waited for it before they could go on, in each of two waves;
-// the product alone takes 83. With three stages what is stored leaves while the next tile is made.
+// What a block stores to a peer stands before what it loads: while a store waits for the link, so do the loads of the next product. Therefore a tile is staged
+// whole, with fewer stages where it must, and leaves box by box while the next one is made, each block's boxes at other steps than most others'. Measured
+// in graphs on two H200, M, N, K = 4096, 4096, 1792 and 4096, 8192, 3584, beside 83 and 323 us of the product alone, and 128 and 372 us of chunked:
+//   - all boxes at once, half a tile staged: 137 us (the first shape). All blocks store at once, and the link takes 21 us for a wave of tiles.
+//   - all boxes at once, a tile staged whole: 133 and 404. As long as the product, the link and the sums after each other.
+//   - box by box, in turn: 118 and 376.
 // target: compute_90a
 #include "../common/signals.cuh"
 #include "../matmul/matmul.cuh"
@@ -39,6 +42,8 @@ struct Summed {
     const Sync& sync;
     u32 chunk = 0;      // the last that this thread stored a tile of
     u32 uncounted = 0;  // its tiles that are not counted yet
+    u32 staged = 0, column = 0, row = 0;  // of that tile
+    u32 box = 0xffff;                     // its next box to store
 
     __device__ __forceinline__ void prefetch_maps() const {
         for (u32 rank = 0; rank < sync.world; rank++) prefetch(targets.of[rank]);
@@ -49,15 +54,39 @@ struct Summed {
         return targets.of[at.chunk];
     }
 
-    // Another rank's rows than before: the stores of those have had the time of a product to complete.
+    // What was staged before is on its way when the next tile is; of another rank's rows, it is there.
     template <class Tile>
     __device__ __forceinline__ void next(const Position& at) {
+        static_assert(2 * Tile::BATCH >= Tile::BOXES, "a tile is staged whole");
+        while (box < Tile::BOXES) store<Tile>();
+        wait_stores_read<0>();
         if (uncounted > 0 && at.chunk != chunk) {
             wait_stores();
             count<Tile>();
         }
         chunk = at.chunk;
         uncounted++;
+    }
+
+    __device__ __forceinline__ bool at_once(const Position& at, u32 staging, u32 x, u32 y) {
+        if (at.chunk == sync.rank) return true;
+        staged = staging, column = x, row = y, box = 0;
+        return false;
+    }
+
+    // Boxes leave one by one, at another step in each block.
+    template <class Tile>
+    __device__ __forceinline__ void step(u32 k, u32 depth) {
+        if (box >= Tile::BOXES) return;
+        u32 turn = blockIdx.x % 16 * depth / 16;
+        if (k * Tile::BOXES >= box * depth + turn) store<Tile>();
+    }
+
+    template <class Tile>
+    __device__ __forceinline__ void store() {
+        store_box(targets.of[chunk], staged + box * Tile::BOX_BYTES, column + box * Tile::COLUMNS, row, 0);
+        commit_stores();
+        box++;
     }
 
     // Counts what this thread has stored, all of which has completed.
@@ -79,6 +108,8 @@ struct Summed {
     __device__ __forceinline__ void finish(u32 consumer, u32 block, u32 step) {
         u32 thread = threadIdx.x % WARPGROUP, of_chunk = raster.rows * raster.columns;
         if (thread == 0) {
+            while (box < Tile::BOXES) store<Tile>();
+            wait_stores();
             if (uncounted > 0) count<Tile>();
             asm volatile("fence.proxy.async.global;" : : : "memory");
         }
@@ -146,6 +177,6 @@ struct Summed {
                                           u64 slots, u64 c, u64 height, u64 width, u32* counts, const __grid_constant__ Peers words,      \
                                           const __grid_constant__ Sync sync) {                                                            \
         Summed sink{targets, slots, c, height, width, counts, words, raster, sync};                                                          \
-        matmul<T, Tile<N, CLUSTER, B_ALONG_N, N <= 128 ? 6 : N <= 208 ? 4 : 3>>(Given{a}, b, sink, raster, depth);                        \
+        matmul<T, Tile<N, CLUSTER, B_ALONG_N, N <= 128 ? 6 : N <= 192 ? 4 : 3>>(Given{a}, b, sink, raster, depth);                        \
     }
 #include "../matmul/entries.cuh"
