@@ -78,6 +78,11 @@ pub static MODULES: &[Module] = &[
         include_str!("../kernels/ptx/all_to_all/ll.checked.ptx"),
     ),
     Module::of_both_builds(
+        "all_to_all/ll_v",
+        include_str!("../kernels/ptx/all_to_all/ll_v.ptx"),
+        include_str!("../kernels/ptx/all_to_all/ll_v.checked.ptx"),
+    ),
+    Module::of_both_builds(
         "broadcast/push",
         include_str!("../kernels/ptx/broadcast/push.ptx"),
         include_str!("../kernels/ptx/broadcast/push.checked.ptx"),

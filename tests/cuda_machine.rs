@@ -11,7 +11,7 @@ use std::{sync::Arc, time::Duration};
 use libtest_mimic::{Arguments, Failed, Trial};
 use passmuster::{
     algorithms::{self, Holders, Target},
-    collective::{Collective, DType, ReduceOp, reduce_in_order},
+    collective::{Collective, DType, ReduceOp, Shape, reduce_in_order},
     cuda::{CudaMachine, CudaOptions},
     machine::{Machine, MachineError, Site},
     plan::{BufferSpec, Call, Op, Plan, RankCall, Region, Role, Script, Step},
@@ -33,6 +33,8 @@ fn main() {
         trial("fills_copies_and_words_go_where_they_belong", 1, fills_copies_and_words_go_where_they_belong),
         trial("what_was_captured_is_replayed_while_its_group_is_open", 1, what_was_captured_is_replayed_while_its_group_is_open),
         trial("ranks_meet_by_words_eagerly_and_from_a_graph", 1, ranks_meet_by_words_eagerly_and_from_a_graph),
+        trial("copy_engines_bring_the_same_with_and_without_batches", 1, copy_engines_bring_the_same_with_and_without_batches),
+        trial("copies_that_depend_on_each_other_keep_their_order", 1, copies_that_depend_on_each_other_keep_their_order),
         trial("hosts_wait_only_for_what_they_need", 1, hosts_wait_only_for_what_they_need),
         trial("what_is_fetched_may_be_dropped_on_its_way", 1, what_is_fetched_may_be_dropped_on_its_way),
         trial("too_many_waiting_blocks_are_refused", 1, too_many_waiting_blocks_are_refused),
@@ -179,6 +181,71 @@ fn what_was_captured_is_replayed_while_its_group_is_open() {
     let group = machine.open_group(2, &[pad.clone(), a.clone()]).unwrap();
     assert_eq!(replayed(&mut machine, group, &one), (1, 3));
     assert_eq!(machine.read(group, 1, &pad.whole()).unwrap(), [passmuster::machine::CANARY; 4096]);
+}
+
+/// If this fails, a batch brings something else than its copies one after the other, or what follows it does not wait for it; or copies are never batched,
+/// or are where a graph is captured.
+fn copy_engines_bring_the_same_with_and_without_batches() {
+    // Slots of less than 64 KiB take no second stream, of which ranks that share a GPU would have too many.
+    let (world, dtype, count) = (4u32, DType::I32, 15_011);
+    for batch_copies in [true, false] {
+        let mut machine = CudaMachine::open(CudaOptions { batch_copies, ..CudaOptions::default() }).expect("these tests need a GPU");
+        for collective in [Collective::AllGather, Collective::AllToAll, Collective::AllReduce] {
+            let algorithm = algorithms::find(collective, "copy_engine").unwrap();
+            let (op, shape) = (collective.operators()[0], Shape::new(collective, world, count));
+            let (input, output) =
+                (BufferSpec::new("input", shape.input() * 4, Role::Data), BufferSpec::new("output", shape.output() * 4, Role::Data));
+            let mut buffers = vec![input.clone(), output.clone()];
+            buffers.extend(algorithm.workspace(dtype, world, input.bytes));
+            let (input, output) = (input.whole(), output.whole());
+            let first =
+                RankCall { collective, dtype, op, count, root: 0, factor: None, parts: None, input: input.clone(), output: output.clone() };
+            let call = Call::of_all_ranks(&first, world, &buffers).unwrap();
+            let group = machine.open_group(world as usize, &buffers).unwrap();
+            let target = Target { waiting_blocks: machine.waiting_blocks(world as usize, 1), ..Target::default() };
+            let plan = Arc::new(algorithm.plan(&call, &target));
+            let capture = Step::Capture { graph: 0, group, plans: vec![plan.clone()] };
+            let replayed = vec![capture, Step::Replay { graph: 0, stream: 0 }];
+            for (round, (steps, is_eager)) in [(vec![enqueue(group, &plan); 3], true), (replayed, false)].into_iter().enumerate() {
+                let element = |rank: u32, i: u64| (i as i32).wrapping_mul(31) ^ (rank as i32 + 7 * round as i32) << 20;
+                let inputs: Vec<Vec<u8>> =
+                    (0..world).map(|rank| (0..shape.input()).flat_map(|i| element(rank, i).to_le_bytes()).collect()).collect();
+                for (rank, bytes) in inputs.iter().enumerate() {
+                    machine.write(group, rank, &input, bytes).unwrap();
+                }
+                let before = machine.batches();
+                machine.run(&Script { steps }, DEADLINE).unwrap();
+                let made = before.zip(machine.batches()).map(|(before, after)| after - before);
+                // Each rank copies to its three peers at once in each of three calls; in an all-reduce it does so twice.
+                let runs = if collective == Collective::AllReduce { 2 } else { 1 };
+                let expected = if is_eager { 3 * u64::from(world) * runs } else { 0 };
+                assert_eq!(made, made.map(|_| expected), "{shape}, eager: {is_eager}");
+                for (rank, expected) in shape.results(dtype, op, &inputs).into_iter().enumerate() {
+                    assert!(
+                        machine.read(group, rank, &output).unwrap() == expected,
+                        "{shape}, batches: {batch_copies}, rank {rank}, round {round}"
+                    );
+                }
+                assert_eq!(machine.broken_canary(group).unwrap(), None);
+            }
+        }
+        let driver: i32 = machine.info().driver.parse().unwrap();
+        assert_eq!(machine.batches().is_some(), batch_copies && driver >= 13000, "driver {driver}");
+    }
+}
+
+/// If this fails, a copy reads what one before it has yet to write, or both write and the first is the last.
+fn copies_that_depend_on_each_other_keep_their_order() {
+    let mut machine = open(None);
+    let part = |at: u64| Region::new("large", at * (8 << 20), 8 << 20);
+    let group = machine.open_group(1, &[BufferSpec::new("large", 5 * (8 << 20), Role::Data)]).unwrap();
+    let fill = |at, byte| Op::Fill { region: part(at), byte };
+    let copy = |from, to| Op::Copy { from: part(from), to: part(to), to_rank: None };
+    let ops = vec![fill(0, 1), fill(1, 2), fill(2, 3), copy(0, 3), copy(3, 4), copy(1, 3), copy(2, 1), copy(2, 0), fill(2, 9)];
+    machine.run(&Script { steps: vec![enqueue(group, &Arc::new(Plan::per_rank("copies", 1, |_| ops.clone())))] }, DEADLINE).unwrap();
+    for (at, byte) in [3, 3, 9, 2, 1].into_iter().enumerate() {
+        assert!(machine.read(group, 0, &part(at as u64)).unwrap() == [byte].repeat(8 << 20), "part {at} is not all {byte}");
+    }
 }
 
 /// Two ranks with a large buffer each, and what keeps a stream busy for long after the host has enqueued it.

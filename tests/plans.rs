@@ -188,14 +188,20 @@ fn plans_of_parts() {
     let (buffers, whole) = Shape::new(DType::BF16, ReduceOp::Copy, 3, 9).at(3).of(collective).call();
     let counts = Counts::new(3, |sender, receiver| [[0, 1, 9], [0, 0, 0], [2, 9, 3]][sender as usize][receiver as usize]);
     let call = Call::with_counts(&whole.of_rank(0), 3, &counts, &buffers).expect("parts that fit");
-    let plans = ["push", "copy_engine", "auto", "nccl_send_recv"].map(|name| {
+    let plans = ["push", "copy_engine", "ll", "auto", "nccl_send_recv"].map(|name| {
         let algorithm = algorithms::find(collective, name).expect("a known algorithm");
         assert_eq!(algorithm.supports(&call), Ok(()), "{name}");
         algorithm.plan(&call, &Target::default()).to_string()
     });
     insta::assert_snapshot!(plans.join("\n"));
-    let refusal = algorithms::find(collective, "ll").expect("a known algorithm").supports(&call);
-    assert_eq!(refusal, Err("ll has slots of one length, not parts of their own".into()));
+    // What counts is the longest part of any two ranks, not what slots of so many elements would come to.
+    let most = 128 << 10;
+    let (buffers, whole) = Shape::new(DType::BF16, ReduceOp::Copy, 3, most + 9).of(collective).call();
+    let ll = algorithms::find(collective, "ll").expect("a known algorithm");
+    for (longest, expected) in [(most, Ok(())), (most + 1, Err("ll takes parts of up to 262144 bytes, not of 262146".into()))] {
+        let counts = Counts::new(3, |sender, receiver| if (sender, receiver) == (2, 1) { longest } else { 1 });
+        assert_eq!(ll.supports(&Call::with_counts(&whole.of_rank(0), 3, &counts, &buffers).expect("parts that fit")), expected);
+    }
 }
 
 /// A checked build differs from the release build in nothing but the kernel, or a stall would be tested on another plan than what ships.

@@ -6,7 +6,7 @@ use crate::{
 };
 
 /// Modules whose kernels know bytes only: another module's reduce them, or they move whatever it is at the width that addresses allow.
-const MOVERS: [&str; 2] = ["reduce/push", "all_to_all/push_v"];
+const MOVERS: [&str; 3] = ["reduce/push", "all_to_all/push_v", "all_to_all/ll_v"];
 
 /// Whether kernels have an entry for this type and operator. The others are done by the entry `any`: see kernels/common/any.cuh.
 fn has_own_entry(dtype: DType, op: ReduceOp) -> bool {

@@ -23,6 +23,11 @@ impl Counts {
         self.elements[(sender * self.world + receiver) as usize]
     }
 
+    /// Elements from any rank to any at most.
+    pub fn longest(&self) -> u64 {
+        self.elements.iter().copied().max().unwrap_or(0)
+    }
+
     /// What a rank sends to each, in rank order.
     pub fn sent(&self, sender: u32) -> impl Iterator<Item = u64> {
         (0..self.world).map(move |receiver| self.of(sender, receiver))

@@ -415,7 +415,8 @@ pub(super) mod tests {
     #[rstest]
     #[case("all_to_all/push:bf16,copy:w=3:n=40:counts=7:peer=nccl_send_recv")]
     #[case("all_to_all/copy_engine:f32,copy:w=4:n=9:counts=1:off=3")]
-    #[case("all_to_all/push:bf16,copy:w=3:counts=2:calls=push.40+[copy_engine.17+push.0]x2")]
+    #[case("all_to_all/ll:f64,copy:w=5:n=33:counts=4:off=1")]
+    #[case("all_to_all/push:bf16,copy:w=3:counts=2:calls=push.40+[copy_engine.17+push.0]x2+ll.23")]
     fn parts_arrive_and_the_rest_stays(#[case] id: &str) {
         let verdict = judged(id, |_, _| {});
         assert!(verdict.status == Status::Pass && verdict.held.contains(&"untouched".into()), "{verdict:#?}");

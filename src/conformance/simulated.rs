@@ -97,8 +97,11 @@ impl Simulated {
                     Op::Launch(launch) if launch.module == "all_to_all/push_v" => self.push_parts(group, rank, launch),
                     Op::Launch(launch) if launch.module == premul_sum::MODULE => self.multiply(group, rank, launch),
                     Op::Launch(launch) => {
-                        let (call, place) = launched(launch, plan.world() as u32);
-                        collected.get_or_insert(call).ranks.push(place);
+                        let (mut call, place) = launched(launch, plan.world() as u32);
+                        let sent = std::mem::take(&mut call.sent);
+                        let collected = collected.get_or_insert(call);
+                        collected.sent.extend(sent);
+                        collected.ranks.push(place);
                     }
                     Op::Nccl(NcclCall { call, .. }) => {
                         let shape = call.shape(plan.world() as u32);
@@ -266,6 +269,7 @@ fn launched(launch: &Launch, world: u32) -> (Collected, (Region, Region)) {
     // A multicast address comes with the ranks' own of the same region, which say as much.
     let is_multicast = |at: usize| matches!(launch.args[at], Arg::Multicast(_));
     let args: Vec<Arg> = (0..launch.args.len()).filter(|&at| !is_multicast(at)).map(|at| launch.args[at].clone()).collect();
+    let mut sent = Vec::new();
     let (input, output, count, average, root) = match &args[..] {
         [Arg::Address(input) | Arg::Peers(input), Arg::Address(output) | Arg::Peers(output), Arg::U64(count), rest @ ..] => {
             let (average, root) = match (rest, collective.has_root()) {
@@ -279,6 +283,12 @@ fn launched(launch: &Launch, world: u32) -> (Collected, (Region, Region)) {
             (input, output, u64::from(*count), *average, 0)
         }
         [Arg::Address(input), Arg::Address(output), Arg::U32(count), Arg::Struct(_)] => (input, output, u64::from(*count), 0, 0),
+        // All that is asked of a shape in parts is what the ranks send, in elements of the entry's.
+        [Arg::Address(input), Arg::Address(output), Arg::U32(_), Arg::Struct(parts), Arg::Struct(_), Arg::Struct(_)] => {
+            let length = |part: &Arg| if let Arg::U64(bytes) = part { *bytes } else { panic!("a part: {parts:?}") };
+            sent.push(parts[..world as usize].iter().map(length).collect());
+            (input, output, 0, 0, 0)
+        }
         other => panic!("a kernel's arguments: {other:?}"),
     };
     let (dtype, op) = match launch.entry.rsplit('_').next() {
@@ -291,7 +301,7 @@ fn launched(launch: &Launch, world: u32) -> (Collected, (Region, Region)) {
     };
     let shape = Shape::new(collective, world, count).with_root(root);
     let pulls = PULLS.contains(&&*launch.module);
-    (Collected { shape, dtype, op, factors: Vec::new(), sent: Vec::new(), ranks: Vec::new(), pulls }, (input.clone(), output.clone()))
+    (Collected { shape, dtype, op, factors: Vec::new(), sent, ranks: Vec::new(), pulls }, (input.clone(), output.clone()))
 }
 
 /// Type and operator that an entry's name ends with, or its `average` argument says.

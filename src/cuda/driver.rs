@@ -9,9 +9,9 @@ use std::{
 
 use cudarc::driver::sys::{
     self, CUcontext, CUdevice, CUdevice_attribute, CUdeviceptr, CUevent, CUfunction, CUfunction_attribute, CUgraph, CUgraphExec,
-    CUjit_option, CUmemAccessDesc, CUmemAllocationGranularity_flags, CUmemAllocationProp, CUmemGenericAllocationHandle, CUmodule, CUstream,
-    CUstreamBatchMemOpParams, CUstreamCaptureMode, CUtensorMap, CUtensorMapDataType, CUtensorMapFloatOOBfill, CUtensorMapInterleave,
-    CUtensorMapL2promotion, CUtensorMapSwizzle,
+    CUjit_option, CUmemAccessDesc, CUmemAllocationGranularity_flags, CUmemAllocationProp, CUmemGenericAllocationHandle, CUmemcpyAttributes,
+    CUmodule, CUstream, CUstreamBatchMemOpParams, CUstreamCaptureMode, CUtensorMap, CUtensorMapDataType, CUtensorMapFloatOOBfill,
+    CUtensorMapInterleave, CUtensorMapL2promotion, CUtensorMapSwizzle,
 };
 
 use super::loader::{self, LoadError, function_table};
@@ -83,7 +83,11 @@ function_table! {
     own {
         fn cuGetErrorName(u32, *mut *const c_char) -> u32;
     }
-    optional {}
+    optional {
+        fn cuMemcpyBatchAsync_v2(
+            *mut CUdeviceptr, *mut CUdeviceptr, *mut usize, usize, *mut CUmemcpyAttributes, *mut usize, usize, CUstream,
+        );
+    }
 }
 
 /// The driver, loaded once and for the life of the process.

@@ -179,7 +179,7 @@ fn prepare(program: &Program) -> Result<Events, Failure> {
         let mut graph = kept.graph();
         if graph.is_none() {
             // On a stream of the rank's: one of its own would take one of the device's few connections.
-            let enqueue = || plans.iter().try_for_each(|commands| program.enqueue(0, commands, &mut events));
+            let enqueue = || plans.iter().try_for_each(|commands| program.enqueue(0, commands, &mut events, None));
             *graph = Some(stream.capture::<Failure>(enqueue)?);
         }
     }
@@ -196,7 +196,9 @@ fn enqueue(
 ) -> Result<Option<Outcome>, Failure> {
     for (at, action) in program.actions.iter().enumerate() {
         match action {
-            Action::Enqueue { stream, commands } => hosts.during(rank, at, || program.enqueue(*stream, commands, events))?,
+            Action::Enqueue { stream, commands } => {
+                hosts.during(rank, at, || program.enqueue(*stream, commands, events, program.batches.as_deref()))?
+            }
             Action::Replay { stream, graph } => {
                 let graph = program.graphs[*graph].kept.graph();
                 let graph = graph.as_ref().expect("it was captured before the ranks started");

@@ -10,6 +10,7 @@ use std::{
 
 use super::{
     communicators::Communicators,
+    copies::{Batches, Copy},
     device::Device,
     driver::{CudaError, Driver},
     execution::{self, Stopped},
@@ -76,11 +77,21 @@ pub struct CudaOptions {
     pub library: Library,
     /// After which time a wait in a kernel gives up.
     pub wait_limit: Duration,
+    /// Whether copies that follow each other, and may be done in any order, are enqueued as one batch: outside graphs, and where the driver has batches,
+    /// which it has since CUDA 13.0.
+    pub batch_copies: bool,
 }
 
 impl Default for CudaOptions {
     fn default() -> CudaOptions {
-        CudaOptions { gpus: None, nccl_lib: None, cublas_lt_lib: None, library: Library::default(), wait_limit: Duration::from_secs(2) }
+        CudaOptions {
+            gpus: None,
+            nccl_lib: None,
+            cublas_lt_lib: None,
+            library: Library::default(),
+            wait_limit: Duration::from_secs(2),
+            batch_copies: true,
+        }
     }
 }
 
@@ -137,6 +148,8 @@ pub struct CudaMachine {
     driver: &'static Driver,
     library: Library,
     wait_limit: Duration,
+    /// Where copies are joined, and the driver has them.
+    batches: Option<Arc<Batches>>,
     /// Devices of the ranks, up to [`MAX_WORLD`]: one that several share is there several times.
     of_rank: Vec<Arc<Device>>,
     /// Every device once.
@@ -206,6 +219,7 @@ impl CudaMachine {
             driver,
             library: options.library,
             wait_limit: options.wait_limit,
+            batches: options.batch_copies.then(|| Batches::of(driver)).flatten().map(Arc::new),
             of_rank: (0..MAX_WORLD).map(|rank| opened[&gpus[rank % gpus.len()]].clone()).collect(),
             devices: opened.into_values().collect(),
             groups: Vec::new(),
@@ -244,6 +258,11 @@ impl CudaMachine {
     /// same graph.
     pub fn captured(&self) -> u64 {
         self.held.graphs.captured()
+    }
+
+    /// How many batches of copies it has enqueued so far; `None` where the driver has none, or the options want none.
+    pub fn batches(&self) -> Option<u64> {
+        self.batches.as_ref().map(|batches| batches.made())
     }
 
     /// Drops what was captured, but on a lost machine, whose devices may still be at it.
@@ -291,6 +310,9 @@ impl CudaMachine {
                 device.service.fill(base, CANARY, group.layout.bytes())?;
                 // The driver loads its own kernels on first use, which may wait for the device: not when ranks wait for each other.
                 device.service.copy(base, base + GUARD / 2, GUARD / 2)?;
+                let quarter = GUARD / 4;
+                let two = [0, quarter].map(|at| Copy { from: base + at, to: base + GUARD / 2 + at, bytes: quarter });
+                device.service.copies(&two, self.batches.as_deref())?;
                 group.layout.buffers().try_for_each(|(spec, offset)| match spec.fill {
                     Fill::Byte(byte) => device.service.fill(base + offset, byte, spec.bytes),
                     Fill::Uninitialised => Ok(()),
@@ -387,6 +409,7 @@ impl CudaMachine {
             captured: graphs,
             communicators: &communicators,
             wait_limit: u64::try_from(self.wait_limit.as_nanos()).unwrap_or(u64::MAX),
+            batches: self.batches.as_ref(),
         }
         .compile(script)?;
 

@@ -8,6 +8,7 @@
 //! behind, so that a run ends soon after its deadline whatever the devices do.
 
 mod communicators;
+mod copies;
 mod cublas_lt;
 mod device;
 mod driver;

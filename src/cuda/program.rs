@@ -9,6 +9,7 @@ use std::{
 };
 
 use super::{
+    copies::{self, Batches, Copy},
     cublas_lt::{CublasError, Matmul},
     device::Device,
     driver::CudaError,
@@ -40,11 +41,8 @@ pub(super) enum Command {
         dynamic_shared: u32,
         arguments: Arguments,
     },
-    Copy {
-        from: u64,
-        to: u64,
-        bytes: u64,
-    },
+    /// Copies that follow each other and may be done in any order, none of them empty.
+    Copies(Vec<Copy>),
     Fill {
         at: u64,
         byte: u8,
@@ -99,6 +97,8 @@ pub(super) struct Program {
     pub(super) actions: Vec<Action>,
     /// Communicators it uses, to ask for errors.
     pub(super) communicators: Vec<Arc<Communicator>>,
+    /// What copies outside graphs are joined into.
+    pub(super) batches: Option<Arc<Batches>>,
 }
 
 /// A rank's part of a graph.
@@ -191,19 +191,26 @@ impl Events {
 }
 
 impl Program {
-    /// Enqueues commands on a stream and its sides.
-    pub(super) fn enqueue(&self, stream: usize, commands: &[Command], events: &mut Events) -> Result<(), Failure> {
+    /// Enqueues commands on a stream and its sides; copies in `batches`, which a capture has none of.
+    pub(super) fn enqueue(
+        &self,
+        stream: usize,
+        commands: &[Command],
+        events: &mut Events,
+        batches: Option<&Batches>,
+    ) -> Result<(), Failure> {
         let on = &self.streams[stream];
         for command in commands {
             match command {
                 Command::Fork { side, commands } => {
                     let side = side_stream(self.numbers, stream, *side);
                     self.streams[side].follow(on, &events.order)?;
-                    self.enqueue(side, commands, events)?;
+                    self.enqueue(side, commands, events, batches)?;
                 }
                 Command::Join { side } => on.follow(&self.streams[side_stream(self.numbers, stream, *side)], &events.order)?,
                 Command::Mark => events.mark(on)?,
                 Command::Fetch { from, .. } => events.fetch(*from, on)?,
+                Command::Copies(copies) => on.copies(copies, batches)?,
                 command => command.enqueue(on)?,
             }
         }
@@ -231,7 +238,10 @@ impl Command {
     fn name(&self) -> String {
         match self {
             Command::Launch { kernel, .. } => format!("`{}`", kernel.entry()),
-            Command::Copy { bytes, .. } => format!("a copy of {bytes} bytes"),
+            Command::Copies(copies) => match &copies[..] {
+                [copy] => format!("a copy of {} bytes", copy.bytes),
+                copies => format!("{} copies of {} bytes", copies.len(), copies.iter().map(|copy| copy.bytes).sum::<u64>()),
+            },
             Command::Fill { bytes, .. } => format!("a fill of {bytes} bytes"),
             Command::Words(words) => format!("{} words", words.len()),
             Command::Nccl { call, .. } => format!("NCCL's {}", call.collective),
@@ -264,17 +274,16 @@ impl Command {
         }
     }
 
-    /// Enqueues what needs one stream and no event.
+    /// Enqueues what needs one stream, and no event or batch.
     fn enqueue(&self, stream: &Stream) -> Result<(), Failure> {
         match self {
             Command::Matmul { matmul, operands, workspace } => matmul.enqueue(*operands, *workspace, stream.raw())?,
-            Command::Fork { .. } | Command::Join { .. } | Command::Fetch { .. } | Command::Mark => {
+            Command::Fork { .. } | Command::Join { .. } | Command::Fetch { .. } | Command::Mark | Command::Copies(_) => {
                 unreachable!("the program enqueues them")
             }
             Command::Launch { kernel, grid, block, dynamic_shared, arguments } => {
                 stream.launch(kernel, *grid, *block, *dynamic_shared, arguments)?;
             }
-            Command::Copy { from, to, bytes } => stream.copy(*from, *to, *bytes)?,
             Command::Fill { at, byte, bytes } => stream.fill(*at, *byte, *bytes)?,
             Command::Words(words) => stream.words(words)?,
             Command::Nccl { communicator, call, input, output } => communicator.enqueue(call, (*input, *output), stream.raw())?,
@@ -306,6 +315,8 @@ pub(super) struct Compiler<'a> {
     pub(super) communicators: &'a BTreeMap<usize, Vec<Arc<Communicator>>>,
     /// Limit for one wait, in nanoseconds.
     pub(super) wait_limit: u64,
+    /// What copies outside graphs are joined into.
+    pub(super) batches: Option<&'a Arc<Batches>>,
 }
 
 /// A plan's commands for each rank, and how many multiprocessors its largest waiting launch fills there.
@@ -329,6 +340,7 @@ impl Compiler<'_> {
                 graphs: Vec::new(),
                 actions: Vec::new(),
                 communicators: Vec::new(),
+                batches: self.batches.cloned(),
             })
             .collect();
         for (rank, program) in programs.iter_mut().enumerate() {
@@ -431,6 +443,7 @@ impl Compiler<'_> {
             };
             match (commands.last_mut(), command) {
                 (Some(Command::Words(words)), Command::Words(more)) => words.extend(more),
+                (Some(Command::Copies(copies)), Command::Copies(more)) if copies::may_join(copies, &more) => copies.extend(more),
                 (_, command) => commands.push(command),
             }
         }
@@ -444,7 +457,10 @@ impl Compiler<'_> {
         let target = |to_rank: Option<u32>, region| of_group.address(to_rank.map_or(rank, |rank| rank as usize), region).map_err(invalid);
         Ok(match op {
             Op::Launch(launch) => return self.launch(group, rank, launch, waiting),
-            Op::Copy { from, to, to_rank } => Command::Copy { from: address(from)?, to: target(*to_rank, to)?, bytes: from.bytes },
+            Op::Copy { from, to, to_rank } => {
+                let copy = Copy { from: address(from)?, to: target(*to_rank, to)?, bytes: from.bytes };
+                Command::Copies(if copy.bytes > 0 { vec![copy] } else { Vec::new() })
+            }
             Op::Fill { region, byte } => Command::Fill { at: address(region)?, byte: *byte, bytes: region.bytes },
             Op::WriteValue { to, value, to_rank } => Command::Words(vec![Word::Write { at: target(*to_rank, to)?, value: *value }]),
             Op::WaitValue { at, value } => {

@@ -17,6 +17,7 @@ use cudarc::driver::sys::{
 };
 
 use super::{
+    copies::{Batches, Copy},
     driver::{CudaError, Driver, call},
     kernel::Kernel,
 };
@@ -132,6 +133,14 @@ impl Stream {
             return Ok(());
         }
         call!(self.driver, cuMemcpyDtoDAsync_v2(to, from, bytes as usize, self.raw))
+    }
+
+    /// Does copies that may be done in any order: as a batch where there are batches, else one after the other.
+    pub(super) fn copies(&self, copies: &[Copy], batches: Option<&Batches>) -> Result<(), CudaError> {
+        match batches {
+            Some(batches) if copies.len() > 1 => batches.enqueue(copies, self.raw),
+            _ => copies.iter().try_for_each(|copy| self.copy(copy.from, copy.to, copy.bytes)),
+        }
     }
 
     /// Copies device memory to the host and waits for it, without limit.

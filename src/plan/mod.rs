@@ -72,7 +72,8 @@ impl Plan {
 pub enum Op {
     /// Starts a kernel.
     Launch(Launch),
-    /// Copies from this rank's memory to its own or to a peer's. Both regions have the same length.
+    /// Copies from this rank's memory to its own or to a peer's. Both regions have the same length. A machine may do copies that follow each other
+    /// at once, or in any order, where none touches what another writes; what comes after finds all of them done.
     Copy {
         /// Source.
         from: Region,

@@ -309,7 +309,7 @@ impl SymmetricPool {
     /// of `first`, whose `count` bounds them.
     ///
     /// # Errors
-    /// As [`SymmetricPool::start`]; [`PoolError::Unsupported`] also by an algorithm that takes slots only.
+    /// As [`SymmetricPool::start`].
     pub fn start_in_parts(
         &mut self,
         algorithm: &'static dyn Algorithm,

@@ -1,19 +1,23 @@
-//! `all_to_all/ll`: every rank pushes each peer its slot in lines that carry their flag. See kernels/all_to_all/ll.cu.
+//! `all_to_all/ll`: every rank pushes each peer its slot in lines that carry their flag. See kernels/all_to_all/ll.cu, and ll_v.cu for parts of
+//! lengths of their own.
 
 use crate::{
-    algorithms::{Algorithm, Target, launch, lines, plan_name, sync_argument_of},
-    collective::{Collective, DType},
+    algorithms::{Algorithm, Target, all_to_all::bytes_for_each, launch, lines, plan_name, sync_argument_of},
+    collective::{Collective, Counts, DType},
     contract::Contract,
     plan::{Arg, BufferSpec, Call, Plan},
 };
 
-/// Push the slots to their ranks, store what the peers have pushed: one trip and no barrier, 2 x (world - 1) slots into each rank.
+/// Push the slots to their ranks, store what the peers have pushed: one trip and no barrier, 2 x (world - 1) slots into each rank, or as many of
+/// the longest part of any two.
 pub struct Ll;
 
 const NAME: &str = "ll";
 const MODULE: &str = "all_to_all/ll";
+/// The kernel of calls whose parts have lengths of their own.
+const MODULE_V: &str = "all_to_all/ll_v";
 
-/// The largest slot in bytes. Flags double what crosses the link, so it is no use long before that.
+/// The largest slot or part in bytes. Flags double what crosses the link, so it is no use long before that.
 const MAX_SLOT: u64 = 256 << 10;
 
 impl Algorithm for Ll {
@@ -30,10 +34,7 @@ impl Algorithm for Ll {
     }
 
     fn supports(&self, call: &Call) -> Result<(), String> {
-        if call.counts().is_some() {
-            return Err(format!("{NAME} has slots of one length, not parts of their own"));
-        }
-        lines::fits(NAME, "slots", call.slot_bytes(), MAX_SLOT)
+        lines::fits(NAME, if call.counts().is_some() { "parts" } else { "slots" }, longest(call), MAX_SLOT)
     }
 
     fn workspace(&self, _: DType, world: u32, bytes: u64) -> Vec<BufferSpec> {
@@ -41,20 +42,40 @@ impl Algorithm for Ll {
     }
 
     fn link_bytes(&self, call: &Call) -> Option<u64> {
-        Some(2 * u64::from(call.world() - 1) * call.slot_bytes())
+        Some(2 * u64::from(call.world() - 1) * longest(call))
     }
 
     fn plan(&self, call: &Call, target: &Target) -> Plan {
-        let (grid, block) = lines::grid(call.slot_bytes(), target.waiting_blocks);
-        let buffers = lines::buffers(NAME, call.world(), call.slot_bytes());
+        let bytes = longest(call);
+        let (grid, block) = lines::grid(bytes, target.waiting_blocks);
+        let buffers = lines::buffers(NAME, call.world(), bytes);
         Plan::per_rank(plan_name(NAME, call), call.world(), |rank| {
-            let args = vec![
-                Arg::Address(call.input.clone()),
-                Arg::Address(call.output.clone()),
-                Arg::U32(call.count as u32),
-                sync_argument_of(&buffers, rank, call.world()),
-            ];
-            vec![launch(MODULE, call, target, (grid, block), args)]
+            let mut args = vec![Arg::Address(call.input.clone()), Arg::Address(call.output.clone())];
+            let module = match call.counts() {
+                Some(counts) => {
+                    args.push(Arg::U32(bytes.div_ceil(lines::PAYLOAD) as u32));
+                    args.extend(parts(counts, call, rank));
+                    MODULE_V
+                }
+                None => {
+                    args.push(Arg::U32(call.count as u32));
+                    MODULE
+                }
+            };
+            args.push(sync_argument_of(&buffers, rank, call.world()));
+            vec![launch(module, call, target, (grid, block), args)]
         })
     }
+}
+
+/// Bytes of a slot, or of the longest part of any two ranks: all ranks have the lines of that, as lines want it.
+fn longest(call: &Call) -> u64 {
+    call.counts().map_or(call.slot_bytes(), |counts| counts.longest() * call.dtype.size())
+}
+
+/// The `Parts` structs of kernels/all_to_all/ll_v.cu: what a rank sends, and what it gets.
+fn parts(counts: &Counts, call: &Call, rank: u32) -> [Arg; 2] {
+    let sent = [bytes_for_each(call, |peer| counts.of(rank, peer)), bytes_for_each(call, |peer| counts.sent_at(rank, peer))];
+    let received = [bytes_for_each(call, |peer| counts.of(peer, rank)), bytes_for_each(call, |peer| counts.received_at(peer, rank))];
+    [sent, received].map(|fields| Arg::Struct(fields.concat()))
 }

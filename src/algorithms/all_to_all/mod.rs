@@ -8,7 +8,7 @@ pub use copy_engine::CopyEngine;
 pub use ll::Ll;
 pub use push::Push;
 
-use crate::plan::Call;
+use crate::plan::{Arg, Call, MAX_WORLD};
 
 /// Bytes over the links of the rank that sends or gets the most: slots, or what parts come to.
 fn link_bytes(call: &Call) -> u64 {
@@ -18,4 +18,10 @@ fn link_bytes(call: &Call) -> u64 {
         sent.max(received) - counts.of(rank, rank)
     };
     (0..call.world()).map(others).max().unwrap_or(0) * call.dtype.size()
+}
+
+/// A field of the `Parts` structs of kernels/all_to_all: bytes for each rank, of so many elements. Zero past the world size.
+fn bytes_for_each(call: &Call, elements: impl Fn(u32) -> u64) -> Vec<Arg> {
+    let bytes = |rank| if rank < call.world() { elements(rank) * call.dtype.size() } else { 0 };
+    (0..MAX_WORLD as u32).map(|rank| Arg::U64(bytes(rank))).collect()
 }

@@ -1,10 +1,14 @@
 //! `all_to_all/push`: every rank writes its slot for each rank into that rank's output. See kernels/all_to_all/push.cu.
 
 use crate::{
-    algorithms::{Algorithm, THREADS, Target, all_to_all::link_bytes, blocks_for, launch, plan_name, sync_argument, synchronisation},
+    algorithms::{
+        Algorithm, THREADS, Target,
+        all_to_all::{bytes_for_each, link_bytes},
+        blocks_for, launch, plan_name, sync_argument, synchronisation,
+    },
     collective::{Collective, Counts, DType},
     contract::Contract,
-    plan::{Arg, BufferSpec, Call, MAX_WORLD, Plan},
+    plan::{Arg, BufferSpec, Call, Plan},
 };
 
 /// Store to each rank what is its: (world - 1) slots out of each rank and into it, one trip between two barriers.
@@ -56,12 +60,8 @@ impl Algorithm for Push {
 
 /// The `Parts` struct of kernels/all_to_all/push_v.cu.
 fn parts(counts: &Counts, call: &Call, rank: u32) -> Arg {
-    let of_each = |elements: &dyn Fn(u32) -> u64| {
-        let bytes = |peer| if peer < call.world() { elements(peer) * call.dtype.size() } else { 0 };
-        (0..MAX_WORLD as u32).map(|peer| Arg::U64(bytes(peer))).collect::<Vec<_>>()
-    };
-    let bytes = of_each(&|peer| counts.of(rank, peer));
-    let from = of_each(&|peer| counts.sent_at(rank, peer));
-    let to = of_each(&|peer| counts.received_at(rank, peer));
+    let bytes = bytes_for_each(call, |peer| counts.of(rank, peer));
+    let from = bytes_for_each(call, |peer| counts.sent_at(rank, peer));
+    let to = bytes_for_each(call, |peer| counts.received_at(rank, peer));
     Arg::Struct([bytes, from, to].concat())
 }

@@ -13,7 +13,7 @@ use crate::collective::{Collective, DType};
 const COLLECTIVE: Collective = Collective::AllToAll;
 
 /// The algorithms that do them.
-const ALGORITHMS: [&str; 2] = ["push", COPY_ENGINE];
+const ALGORITHMS: [&str; 3] = ["push", COPY_ENGINE, "ll"];
 
 fn cases(dtypes: &[DType], worlds: &[u32], peered: bool, sequences: usize, seed: u64) -> Vec<Case> {
     let mut choice = Choice(seed ^ 0x70_6172_7473);
@@ -36,9 +36,6 @@ fn cases(dtypes: &[DType], worlds: &[u32], peered: bool, sequences: usize, seed:
     }
     for (number, mut case) in generate::sequences_by_copy_engine(COLLECTIVE, sequences, seed).into_iter().enumerate() {
         case.counts = Some(number as u64);
-        // The others have slots of one length.
-        let others = case.calls.iter_mut().flat_map(|item| item.shots_mut()).filter(|shot| !ALGORITHMS.contains(&&*shot.algorithm));
-        others.for_each(|shot| shot.algorithm = ALGORITHMS[0].into());
         cases.push(case);
     }
     cases
@@ -62,7 +59,7 @@ mod tests {
     #[test]
     fn every_width_meets_every_world_and_parts_of_no_elements() {
         let cases = merge(0);
-        assert!((70..=90).contains(&cases.len()), "{}", cases.len());
+        assert!((100..=130).contains(&cases.len()), "{}", cases.len());
         let any = |is: &dyn Fn(&Case) -> bool| cases.iter().any(is);
         for algorithm in ALGORITHMS {
             for world in (1..=8).chain([LARGEST_WORLD]) {

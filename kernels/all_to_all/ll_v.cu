@@ -1,0 +1,37 @@
+// all_to_all/ll_v: as ll.cu, of parts of lengths of their own, of zero bytes too, which lie packed on both sides.
+//
+// Over the link: 2 x (world - 1) x the longest part of any two ranks into each rank, half of it flags, in one trip without a barrier. For small
+// messages whose parts are about as long.
+//
+// Thread i has line i, eight bytes of every part: the protocol is that of common/lines.cuh. It wants as many lines of all ranks, so all have
+// those of the longest part of any two of them, and of a shorter part the rest are sent empty: their flags still tell that a slot may be used again.
+//
+// A line goes by bytes where its part does not start at a multiple of eight, or ends within it.
+#include "../common/copies.cuh"
+#include "../common/lines.cuh"
+
+// Bytes of the part for each rank, or of each, and where it starts in this rank's input, or output.
+struct Parts {
+    u64 bytes[MAX_WORLD];
+    u64 at[MAX_WORLD];
+};
+
+// Parts of fewer than 2^31 bytes: ll.rs lets through none that comes near.
+extern "C" __global__ void __launch_bounds__(512, 1)
+    all_to_all_ll_v_b8(u64 input, u64 output, u32 lines, const __grid_constant__ Parts sent, const __grid_constant__ Parts received,
+                       const __grid_constant__ Sync sync) {
+    stall(sync, SITE_ENTER);
+    for (u32 line = blockIdx.x * blockDim.x + threadIdx.x; line < lines; line += gridDim.x * blockDim.x) {
+        u32 count = sync.epochs[line] + 1;
+        Pack own = load_payload<B8>(input + sent.at[sync.rank], line, (u32)sent.bytes[sync.rank]);
+        stall(sync, SITE_START);
+        u64 slot = line_slot(line, count & 1, sync.world);
+        send_lines(sync, slot, count, [&](u32 peer) { return load_payload<B8>(input + sent.at[peer], line, (u32)sent.bytes[peer]); });
+        stall(sync, SITE_END);
+        receive_lines(sync, sync.pads.address[sync.rank] + slot, own, count, [&](u32 rank, bool, const Pack& payload) {
+            store_payload<B8>(output + received.at[rank], line, (u32)received.bytes[rank], payload);
+        });
+        sync.epochs[line] = count;
+    }
+    stall(sync, SITE_LEAVE);
+}
