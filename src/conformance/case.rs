@@ -182,8 +182,11 @@ pub trait Named {
     }
 }
 
+/// What an id says: names and types, and pairs of a key and a value.
+pub(super) type Parts<'i> = ([&'i str; 4], Vec<(&'i str, &'i str)>);
+
 /// Names and types of an id, and its keys with their values, each once.
-pub(super) fn pairs<'i>(id: &'i str, types_form: &str) -> Result<([&'i str; 4], Vec<(&'i str, &'i str)>), String> {
+pub(super) fn pairs<'i>(id: &'i str, types_form: &str) -> Result<Parts<'i>, String> {
     let mut parts = id.split(':');
     let path = parts.next().unwrap_or_default();
     let (of, algorithm) = path.split_once('/').ok_or_else(|| format!("`{path}` is not COLLECTIVE/ALGORITHM"))?;
