@@ -24,7 +24,7 @@ fn workload(collective: Collective, world: u32, bytes: u64) -> CollectiveWorkloa
 
 /// Small, with everything that a large one has.
 const METHOD: Method =
-    Method { calls: 3, replays: 2, warm_up: 1, rounds: 1, copies: 2, flush: 4096, gated: true, late: None, one_by_one: false };
+    Method { calls: 3, replays: 2, warm_up: 1, rounds: 1, copies: 2, flush: 4096, gated: true, late: None, batched: false };
 
 /// If this fails, what `bench` has machines do races, deadlocks or leaves its buffers.
 #[test]

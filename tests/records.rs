@@ -35,13 +35,18 @@ fn machine(record: &Value) -> String {
     )
 }
 
-/// The merge list, which is recorded in two parts.
-fn merged(machine: &str) -> [Value; 2] {
-    [1, 2].map(|part| record(&format!("{machine}-merge-{part}of2.json")))
+/// The merge list on four GPUs, which is recorded in two parts.
+fn on_gpus() -> Vec<Value> {
+    [1, 2].map(|part| record(&format!("h200x4-merge-{part}of2.json"))).into()
 }
 
-/// How many cases of both parts came to something. A record with findings is not for the README.
-fn counts(parts: &[Value; 2]) -> impl Fn(&str) -> u64 {
+/// The merge list on the emulator, in three.
+fn on_the_emulator() -> Vec<Value> {
+    [1, 2, 3].map(|part| record(&format!("emulator-merge-{part}of3.json"))).into()
+}
+
+/// How many cases of all parts came to something. A record with findings is not for the README.
+fn counts(parts: &[Value]) -> impl Fn(&str) -> u64 {
     let of = |status: &str| parts.iter().map(|part| part["summary"][status].as_u64().unwrap_or(0)).sum::<u64>();
     assert_eq!(of("fail") + of("hang") + of("crash") + of("infra_error"), 0, "a record with findings is not for the README");
     of
@@ -49,7 +54,7 @@ fn counts(parts: &[Value; 2]) -> impl Fn(&str) -> u64 {
 
 /// What the merge list gave, in a sentence.
 fn conformance() -> String {
-    let (merge, faults, mutants) = (merged("h200x4"), record("h200x4-faults.json"), record("h200x2-mutants.json"));
+    let (merge, faults, mutants) = (on_gpus(), record("h200x4-faults.json"), record("h200x2-mutants.json"));
     let of = counts(&merge);
     let seconds = |part: &Value| -> f64 {
         let note = part["notes"][0].as_str().unwrap_or_default();
@@ -80,11 +85,11 @@ fn emulated() -> String {
         let notes = mutants["notes"].as_array().into_iter().flatten().filter_map(Value::as_str);
         notes.filter_map(|note| note.strip_prefix(&format!("{kind}: "))).map(|score| format!("{kind} {score}")).next().unwrap_or_default()
     };
-    let parts = merged("emulator");
+    let parts = on_the_emulator();
     let of = counts(&parts);
     format!(
         "`validate merge` on the emulator, every rank's PTX on the CPU under one schedule, races judged in profile hopper: {} of {} cases passed, \
-         {} are too large for it, none failed. Of them {} also ran on the GPUs above: their outputs are equal to the bit. `mutants`: {}; {}. \
+         {} are not supported (too large for it, or kernels with TMA), none failed. Of them {} also ran on these GPUs: their outputs are equal to the bit. `mutants`: {}; {}. \
          `ledger` ({}): {} instruction forms, {} differ.",
         of("pass"),
         of("total"),
@@ -100,24 +105,29 @@ fn emulated() -> String {
 
 /// Cases that ran on the emulator and on GPUs, and those of them whose outputs differ.
 fn on_both() -> (Vec<String>, Vec<String>) {
-    let outputs = |machine: &str| -> BTreeMap<String, String> {
-        let parts = merged(machine);
+    let outputs = |parts: Vec<Value>| -> BTreeMap<String, String> {
         let cases = parts.iter().flat_map(|part| part["cases"].as_array().unwrap());
         let hashed = cases.filter_map(|case| Some((case["case"].as_str()?.to_owned(), case["outputs"].as_str()?.to_owned())));
         hashed.collect()
     };
-    let (emulated, ran) = (outputs("emulator"), outputs("h200x4"));
+    let since = SINCE.iter().map(|(name, _)| record(name)).chain([record("h200x2-smoke.json")]);
+    let (emulated, ran) = (outputs(on_the_emulator()), outputs(on_gpus().into_iter().chain(since).collect()));
     let both: Vec<String> = emulated.keys().filter(|case| ran.contains_key(*case)).cloned().collect();
     let differ = both.iter().filter(|case| emulated[*case] != ran[*case]).cloned().collect();
     (both, differ)
 }
 
 /// What came after the merge list's record: what became of its part of the list on GPUs, one record each.
-const SINCE: [(&str, &str); 8] = [
+const SINCE: [(&str, &str); 13] = [
     ("h200x2-types.json", "`*:e4m3|e5m2|i8|u8|u32|i64|u64,*`"),
     ("h200x2-prod.json", "`*:*,prod`"),
     ("h200x2-all_to_all.json", "`all_to_all/*`"),
-    ("h200x2-all_gather-copy_engine.json", "`all_gather/copy_engine`"),
+    ("h200x2-all_to_all-ll.json", "`all_to_all/ll`, counts among them"),
+    ("h200x2-copy_engine.json", "300 of `*/copy_engine`"),
+    ("h200x2-all_reduce.json", "`all_reduce/one_shot|two_shot:f32|f16|bf16|f64|i32,*:peer=`"),
+    ("h200x2-collectives.json", "`all_reduce|all_gather|reduce_scatter|broadcast|reduce/one_shot_push|push|ll|pull` without peers, alone"),
+    ("h200x2-two_shot_push.json", "`all_reduce/two_shot_push` of six types"),
+    ("h200x2-products.json", "`all_gather_matmul|matmul_reduce_scatter`"),
     ("h200x2-reduce-push.json", "`reduce/push`"),
     ("h200x2-broadcast-pull.json", "`broadcast/pull`"),
     ("h200x2-premul_sum.json", "`*:*,premul_sum`"),

@@ -50,9 +50,9 @@ pub struct Method {
     /// One rank that comes late to every call.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub late: Option<Late>,
-    /// Whether copies were enqueued one by one where the machine would have joined them into batches. Older records were taken before it did.
+    /// Whether copies that may be done in any order were enqueued as batches, outside graphs.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
-    pub one_by_one: bool,
+    pub batched: bool,
 }
 
 fn one() -> u32 {
@@ -91,7 +91,7 @@ const FLUSH: u64 = 256 << 20;
 
 impl fmt::Display for Method {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Method { calls, replays, warm_up, rounds, copies, flush, gated, late, one_by_one } = *self;
+        let Method { calls, replays, warm_up, rounds, copies, flush, gated, late, batched } = *self;
         write!(
             f,
             "rounds: {rounds}, samples of each: {replays} after {warm_up}, calls of each: {calls}, copies of the buffers: {copies}; "
@@ -101,7 +101,7 @@ impl fmt::Display for Method {
             bytes => write!(f, "L2 cold ({} MiB overwritten before each sample)", bytes >> 20)?,
         }
         f.write_str(if gated { "; ranks meet on their devices before each sample in a graph" } else { "; ranks start freely" })?;
-        f.write_str(if one_by_one { "; copies enqueued one by one" } else { "" })?;
+        f.write_str(if batched { "; copies enqueued in batches" } else { "" })?;
         late.map_or(Ok(()), |late| write!(f, "; rank {} comes {} us late to every call", late.rank, late.microseconds))
     }
 }
@@ -111,7 +111,7 @@ impl Method {
     pub fn for_bytes(bytes: u64) -> Method {
         let calls = if bytes >= 16 << 20 { 4 } else { 20 };
         let copies = FLUSH.div_ceil(2 * bytes.max(1)).min(calls.into()) as u32;
-        Method { calls, replays: 10, warm_up: 2, rounds: 6, copies, flush: FLUSH, gated: true, late: None, one_by_one: false }
+        Method { calls, replays: 10, warm_up: 2, rounds: 6, copies, flush: FLUSH, gated: true, late: None, batched: false }
     }
 
     /// The same on the same buffers each time, which small calls then find in L2.

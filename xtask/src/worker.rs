@@ -66,9 +66,9 @@ pub(crate) struct Machine {
     /// cuBLASLt to load, instead of the one found.
     #[arg(long, value_name = "FILE")]
     pub(crate) cublas_lt_lib: Option<PathBuf>,
-    /// Enqueue copies one by one, and not those that may be done in any order as one batch.
+    /// Enqueue copies that may be done in any order as one batch, outside graphs.
     #[arg(long)]
-    pub(crate) no_batch_copies: bool,
+    pub(crate) batch_copies: bool,
     /// Milliseconds after which a wait inside a kernel gives up; on the emulator, of emulated time.
     #[arg(long, value_name = "MS", default_value_t = 2000)]
     pub(crate) wait_limit: u64,
@@ -95,7 +95,7 @@ impl Machine {
         if let Some(lib) = &self.cublas_lt_lib {
             arguments.push(format!("--cublas-lt-lib={}", lib.display()));
         }
-        arguments.extend(self.no_batch_copies.then(|| "--no-batch-copies".to_owned()));
+        arguments.extend(self.batch_copies.then(|| "--batch-copies".to_owned()));
         arguments
     }
 
@@ -110,7 +110,7 @@ impl Machine {
             cublas_lt_lib: self.cublas_lt_lib.clone(),
             library,
             wait_limit: Duration::from_millis(self.wait_limit),
-            batch_copies: !self.no_batch_copies,
+            batch_copies: self.batch_copies,
         })
     }
 
@@ -119,8 +119,8 @@ impl Machine {
     /// # Errors
     /// Where GPUs, libraries or the way of copies are named, which the emulator does not use.
     pub(crate) fn emulator(&self, library: Library, seed: u64) -> anyhow::Result<EmulatorOptions> {
-        if self.gpus.is_some() || self.nccl_lib.is_some() || self.cublas_lt_lib.is_some() || self.no_batch_copies {
-            bail!("--gpus, --nccl-lib, --cublas-lt-lib and --no-batch-copies are for --machine cuda");
+        if self.gpus.is_some() || self.nccl_lib.is_some() || self.cublas_lt_lib.is_some() || self.batch_copies {
+            bail!("--gpus, --nccl-lib, --cublas-lt-lib and --batch-copies are for --machine cuda");
         }
         let (wait_limit, profile) = (Duration::from_millis(self.wait_limit), self.profile.into());
         Ok(EmulatorOptions { library, seed, wait_limit, multimem: self.multimem, profile, ..EmulatorOptions::default() })

@@ -121,7 +121,7 @@ impl Session {
 
     /// A method as the options have it.
     pub(super) fn method(&self, usual: Method) -> Method {
-        let timed = Method { rounds: self.rounds, late: self.late_rank, one_by_one: self.machine.no_batch_copies, ..usual };
+        let timed = Method { rounds: self.rounds, late: self.late_rank, batched: self.machine.batch_copies, ..usual };
         // The emulator has no L2.
         let method = if self.rehearse { Method { calls: timed.calls.min(2), replays: 2, copies: 2, flush: 4096, ..timed } } else { timed };
         if self.warm { method.warm() } else { method }
@@ -131,7 +131,7 @@ impl Session {
         let mut line = format!(" --rounds {}", self.rounds);
         line += &self.late_rank.map(|late| format!(" --late-rank {late}")).unwrap_or_default();
         line += if self.warm { " --warm" } else { "" };
-        line += if self.machine.no_batch_copies { " --no-batch-copies" } else { "" };
+        line += if self.machine.batch_copies { " --batch-copies" } else { "" };
         line + if self.share_gpus { " --share-gpus" } else { "" }
     }
 }
