@@ -201,7 +201,7 @@ fn links_carry_what_algorithms_say() {
         let least = 1000.0 * of.bandwidths(1.0).1;
         let times = match (of.collective, algorithm.name()) {
             (_, "ll") => 2.0,
-            (Collective::AllReduce, "one_shot") => 2.0,
+            (Collective::AllReduce, "one_shot" | "two_shot_push") => 2.0,
             (Collective::AllReduce, "one_shot_push") => 4.0,
             (Collective::Broadcast | Collective::Reduce, _) => 3.0,
             _ => 1.0,

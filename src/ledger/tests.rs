@@ -1,10 +1,10 @@
 //! The forms on the emulator, and what the comparison sees.
 
-use std::{fs, path::Path, time::Duration};
+use std::time::Duration;
 
 use super::*;
 use crate::{
-    conformance::Status,
+    conformance::{MUTANTS, Status},
     emulator::{Emulator, EmulatorOptions, ptx},
     kernels::MODULES,
 };
@@ -52,8 +52,7 @@ fn every_form_of_the_checked_in_ptx_is_in_the_list() {
         .flatten()
         .map(str::to_owned)
         .collect();
-    let mutants = Path::new(env!("CARGO_MANIFEST_DIR")).join("fixtures/mutants/ptx");
-    texts.extend(fs::read_dir(mutants).unwrap().map(|file| fs::read_to_string(file.unwrap().path()).unwrap()));
+    texts.extend(MUTANTS.iter().filter(|mutant| mutant.half().is_none()).map(|mutant| mutant.ptx.to_owned()));
     assert!(texts.len() > 20, "{} modules", texts.len());
     for text in texts {
         for form in forms_of(&text).unwrap() {

@@ -7,9 +7,9 @@ use proptest::prelude::*;
 use rstest::rstest;
 
 use super::*;
-use crate::kernels;
+use crate::{conformance::MUTANTS, kernels};
 
-/// All PTX files of the repository but those of modules that only GPUs run.
+/// All PTX files of the repository but those that only GPUs run.
 fn files() -> Vec<(PathBuf, String)> {
     let mut folders: Vec<PathBuf> =
         ["kernels/ptx", "fixtures/mutants/ptx"].map(|folder| Path::new(env!("CARGO_MANIFEST_DIR")).join(folder)).into();
@@ -21,7 +21,9 @@ fn files() -> Vec<(PathBuf, String)> {
                 folders.push(path);
             } else if path.extension().is_some_and(|extension| extension == "ptx") {
                 let text = fs::read_to_string(&path).unwrap();
-                if !kernels::MODULES.iter().any(|module| !module.emulated && module.release == text) {
+                let of_modules = kernels::MODULES.iter().filter(|module| !module.emulated).map(|module| module.release);
+                let of_mutants = MUTANTS.iter().filter(|mutant| mutant.half().is_some()).map(|mutant| mutant.ptx);
+                if !of_modules.chain(of_mutants).any(|only_on_gpus| only_on_gpus == text) {
                     files.push((path, text));
                 }
             }
