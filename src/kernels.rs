@@ -27,6 +27,11 @@ pub static MODULES: &[Module] = &[
         include_str!("../kernels/ptx/all_reduce/one_shot_push.checked.ptx"),
     ),
     Module::of_both_builds(
+        "all_reduce/push",
+        include_str!("../kernels/ptx/all_reduce/push.ptx"),
+        include_str!("../kernels/ptx/all_reduce/push.checked.ptx"),
+    ),
+    Module::of_both_builds(
         "all_reduce/two_shot_push",
         include_str!("../kernels/ptx/all_reduce/two_shot_push.ptx"),
         include_str!("../kernels/ptx/all_reduce/two_shot_push.checked.ptx"),

@@ -112,7 +112,7 @@ fn enqueue(group: usize, plan: &Arc<Plan>) -> Step {
 fn ranks_that_share_a_gpu_reduce_eagerly() {
     let mut machine = open(Some(vec![0]));
     for world in [1, 2, 3, 4] {
-        for algorithm in ["one_shot", "two_shot", "one_shot_push", "two_shot_push"] {
+        for algorithm in ["one_shot", "two_shot", "one_shot_push", "two_shot_push", "push"] {
             let (group, plan) = set_up(&mut machine, algorithm, world, false);
             let steps = vec![Step::Mark, enqueue(group, &plan), enqueue(group, &plan), Step::Mark];
             let run = machine.run(&Script { steps }, DEADLINE).unwrap_or_else(|error| panic!("{algorithm} w={world}: {error}"));
@@ -129,7 +129,7 @@ fn ranks_that_share_a_gpu_reduce_eagerly() {
 fn ranks_on_all_gpus_reduce_in_place_and_from_a_graph() {
     let mut machine = open(None);
     let world = machine.info().gpus.max(2);
-    for algorithm in ["one_shot", "two_shot", "one_shot_push", "two_shot_push"] {
+    for algorithm in ["one_shot", "two_shot", "one_shot_push", "two_shot_push", "push"] {
         let (group, plan) = set_up(&mut machine, algorithm, world, false);
         let capture = Step::Capture { graph: 0, group, plans: vec![plan.clone(), plan.clone()] };
         let replay = || Step::Replay { graph: 0, stream: 0 };

@@ -126,7 +126,7 @@ fn run_kernel(machine: &mut Emulator, role: Role, ranks: &[u32]) -> Result<Run, 
 /// If this fails, kernels that pass on GPUs do not pass here, or the other way round.
 #[rstest]
 fn the_smoke_list_passes(
-    #[values("one_shot", "two_shot", "one_shot_push", "two_shot_push", "copy_engine")] algorithm: &str,
+    #[values("one_shot", "two_shot", "one_shot_push", "two_shot_push", "push", "copy_engine")] algorithm: &str,
     #[values(1, 2, 3, 4, 8)] world: u32,
 ) {
     let mut machine = emulator(0);
@@ -207,7 +207,7 @@ fn multimem_of_other_collectives_passes(
 
 /// The largest world goes round the loop of loads twice.
 #[rstest]
-fn sixteen_ranks_pass(#[values("one_shot", "two_shot", "one_shot_push", "two_shot_push", "copy_engine")] algorithm: &str) {
+fn sixteen_ranks_pass(#[values("one_shot", "two_shot", "one_shot_push", "two_shot_push", "push", "copy_engine")] algorithm: &str) {
     let cases = merged(Collective::AllReduce, algorithm, 16);
     assert!(!cases.is_empty());
     for case in cases.iter().take(3) {
@@ -401,7 +401,7 @@ fn memory_that_a_kernel_must_not_use_is_a_finding(#[case] role: Role, #[case] bo
 
 #[test]
 fn inputs_that_were_never_written_are_findings_where_they_are_used() {
-    for algorithm in ["one_shot", "two_shot", "one_shot_push", "two_shot_push", "nccl_ring"] {
+    for algorithm in ["one_shot", "two_shot", "one_shot_push", "two_shot_push", "push", "nccl_ring"] {
         let mut machine = emulator(1);
         let (group, plan) = set_up(&mut machine, algorithm, 3, Some(2));
         assert_eq!(machine.read(group, 2, &Region::new("input", 8, 4)).unwrap(), [CANARY; 4]);
@@ -566,7 +566,7 @@ fn what_nothing_orders_is_seen_late(#[values("sync_gpu_scope", "sync_relaxed_end
 /// If this fails, bugs that need a rank that lags or a warp that runs ahead are met by luck only, or correct kernels do not finish under such schedules.
 #[rstest]
 fn cases_pass_under_every_strategy(
-    #[values("one_shot", "two_shot", "one_shot_push", "two_shot_push", "copy_engine")] algorithm: &str,
+    #[values("one_shot", "two_shot", "one_shot_push", "two_shot_push", "push", "copy_engine")] algorithm: &str,
     #[values(2, 3)] world: u32,
 ) {
     let mut machine = emulator(0);

@@ -21,6 +21,7 @@
 // that some rank waits for, and no rank has anything before it to wait for.
 //
 // In place, what a thread overwrites are the elements that it alone has read, all of them before it sent its first line of the gather.
+#define FEW_ENTRIES
 #include "../common/lines.cuh"
 
 // Which of a line's two slots: they stand where other kernels have its parities.

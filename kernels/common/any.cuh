@@ -53,7 +53,14 @@ struct Chosen {
     }
 };
 
-// What f gives for the type, and for what combines accumulators of it. Of types with entries of their own, only products come here.
+// Of types with entries of their own, only products come to `any`; where few are, everything does.
+#ifdef FEW_ENTRIES
+#define OTHERS chosen
+#else
+#define OTHERS Only<Prod>{}
+#endif
+
+// What f gives for the type, and for what combines accumulators of it.
 template <typename F>
 __device__ __forceinline__ auto with_reduction(u32 how, const F& f) {
     Chosen chosen{how >> 4 & 3};
@@ -65,11 +72,11 @@ __device__ __forceinline__ auto with_reduction(u32 how, const F& f) {
         case TYPE_U32: return f(U32{}, chosen);
         case TYPE_I64: return f(I64{}, chosen);
         case TYPE_U64: return f(U64{}, chosen);
-        case TYPE_F16: return f(F16{}, Only<Prod>{});
-        case TYPE_BF16: return f(BF16{}, Only<Prod>{});
-        case TYPE_F32: return f(F32{}, Only<Prod>{});
-        case TYPE_I32: return f(I32{}, Only<Prod>{});
-        default: return f(F64{}, Only<Prod>{});
+        case TYPE_F16: return f(F16{}, OTHERS);
+        case TYPE_BF16: return f(BF16{}, OTHERS);
+        case TYPE_F32: return f(F32{}, OTHERS);
+        case TYPE_I32: return f(I32{}, OTHERS);
+        default: return f(F64{}, OTHERS);
     }
 }
 

@@ -8,35 +8,43 @@ use crate::{
 /// Modules whose kernels know bytes only: another module's reduce them, or they move whatever it is at the width that addresses allow.
 const MOVERS: [&str; 3] = ["reduce/push", "all_to_all/push_v", "all_to_all/ll_v"];
 
-/// Whether kernels have an entry for this type and operator. The others are done by the entry `any`: see kernels/common/any.cuh.
-fn has_own_entry(dtype: DType, op: ReduceOp) -> bool {
+/// Modules whose entries are those of [`FEW_TYPES`] and sums: what most calls are. Their sources define FEW_ENTRIES.
+const FEW_ENTRIES: [&str; 2] = ["all_reduce/push", "all_reduce/two_shot_push"];
+
+const FEW_TYPES: [DType; 3] = [DType::F32, DType::F16, DType::BF16];
+
+/// Whether a module has an entry for this type and operator. The others are done by the entry `any`: see kernels/common/any.cuh.
+fn has_own_entry(module: &str, dtype: DType, op: ReduceOp) -> bool {
+    if FEW_ENTRIES.contains(&module) {
+        return FEW_TYPES.contains(&dtype) && matches!(op, ReduceOp::Sum | ReduceOp::Avg);
+    }
     DType::COMMON.contains(&dtype) && ReduceOp::COMMON.contains(&op)
 }
 
 /// The entry point of a module's kernel for a type and an operator: `all_reduce_two_shot_bf16_sum`. The average is the sum's kernel with a
 /// divisor; products are of a type; copies know elements by their width in bits alone: `all_gather_push_b16`. Bytes that another module reduces are moved as such.
 pub fn entry(module: &str, dtype: DType, op: ReduceOp) -> String {
-    let moves = MOVERS.contains(&module);
+    let (moves, is_own) = (MOVERS.contains(&module), has_own_entry(module, dtype, op));
     let module = module.replace('/', "_");
     match op {
         _ if moves => format!("{module}_b8"),
         ReduceOp::PremulSum => format!("{module}_{dtype}"),
         ReduceOp::Copy => format!("{module}_b{}", 8 * dtype.size()),
-        _ if !has_own_entry(dtype, op) => format!("{module}_any"),
+        _ if !is_own => format!("{module}_any"),
         ReduceOp::Avg => format!("{module}_{dtype}_{}", ReduceOp::Sum),
         _ => format!("{module}_{dtype}_{op}"),
     }
 }
 
-/// The `average` argument of kernels that reduce, which for the entry `any` is `how`.
-pub(crate) fn argument(dtype: DType, op: ReduceOp) -> u32 {
+/// The `average` argument of a module's kernel that reduces, which for the entry `any` is `how`.
+pub(crate) fn argument(module: &str, dtype: DType, op: ReduceOp) -> u32 {
     let average = u32::from(op == ReduceOp::Avg);
-    if has_own_entry(dtype, op) { average } else { average | operator(op) << 4 | type_code(dtype) << 8 }
+    if has_own_entry(module, dtype, op) { average } else { average | operator(op) << 4 | type_code(dtype) << 8 }
 }
 
 /// The same of a call.
-pub(super) fn reduction(call: &Call) -> Arg {
-    Arg::U32(argument(call.dtype, call.op))
+pub(super) fn reduction(module: &str, call: &Call) -> Arg {
+    Arg::U32(argument(module, call.dtype, call.op))
 }
 
 /// `Operator` of any.cuh.
@@ -60,12 +68,12 @@ const fn type_code(dtype: DType) -> u32 {
     number << 2 | dtype.size().ilog2()
 }
 
-/// The type and the operator that the argument of an entry `any` stands for.
+/// The type and the operator that the argument of a module's entry `any` stands for.
 #[cfg(test)]
-pub(crate) fn of_argument(how: u32) -> (DType, ReduceOp) {
+pub(crate) fn of_argument(module: &str, how: u32) -> (DType, ReduceOp) {
     let reductions = DType::ALL.into_iter().flat_map(|dtype| ReduceOp::ALL.map(|op| (dtype, op)));
-    let mut others = reductions.filter(|&(dtype, op)| !has_own_entry(dtype, op) && op != ReduceOp::PremulSum);
-    others.find(|&(dtype, op)| argument(dtype, op) == how).expect("the argument of an entry `any`")
+    let mut others = reductions.filter(|&(dtype, op)| !has_own_entry(module, dtype, op) && op != ReduceOp::PremulSum);
+    others.find(|&(dtype, op)| argument(module, dtype, op) == how).expect("the argument of an entry `any`")
 }
 
 #[cfg(test)]
@@ -91,6 +99,10 @@ mod tests {
     fn common_reductions_keep_their_entries() {
         assert_eq!(entry("all_reduce/two_shot", DType::BF16, ReduceOp::Avg), "all_reduce_two_shot_bf16_sum");
         assert_eq!(entry("all_reduce/two_shot", DType::BF16, ReduceOp::Prod), "all_reduce_two_shot_any");
+        assert_eq!(entry("all_reduce/two_shot", DType::F64, ReduceOp::Min), "all_reduce_two_shot_f64_min");
+        assert_eq!(entry("all_reduce/push", DType::BF16, ReduceOp::Avg), "all_reduce_push_bf16_sum");
+        assert_eq!(entry("all_reduce/push", DType::F64, ReduceOp::Sum), "all_reduce_push_any");
+        assert_eq!(entry("all_reduce/push", DType::BF16, ReduceOp::Min), "all_reduce_push_any");
         assert_eq!(entry("reduce_scatter/ll", DType::E4M3, ReduceOp::Sum), "reduce_scatter_ll_any");
         assert_eq!(entry("all_gather/push", DType::E4M3, ReduceOp::Copy), "all_gather_push_b8");
         assert_eq!(entry("reduce/push", DType::F64, ReduceOp::Sum), "reduce_push_b8");

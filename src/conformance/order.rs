@@ -335,6 +335,7 @@ mod tests {
             (Collective::AllReduce, "two_shot"),
             (Collective::AllReduce, "one_shot_push"),
             (Collective::AllReduce, "two_shot_push"),
+            (Collective::AllReduce, "push"),
             (Collective::ReduceScatter, "pull"),
             (Collective::ReduceScatter, "ll"),
             (Collective::Reduce, "pull")

@@ -175,7 +175,7 @@ impl Simulated {
         };
         let regions = slices.iter().filter_map(|slice| if let Arg::Address(region) = slice { Some(region) } else { None });
         let inputs: Vec<Vec<u8>> = regions.map(|region| self.bytes(group, rank, region).to_vec()).collect();
-        let (dtype, op) = reduction(&launch.entry, *average);
+        let (dtype, op) = reduction(launch, *average);
         let results = Shape::new(Collective::AllReduce, *world, *count).results(dtype, op, &inputs);
         self.bytes(group, rank, output).copy_from_slice(&results[0]);
     }
@@ -265,12 +265,12 @@ fn target(rank: usize, to_rank: Option<u32>) -> usize {
 /// What a kernel does, by its module, its entry and its arguments, and where one rank's input and output are.
 fn launched(launch: &Launch, world: u32) -> (Collected, (Region, Region)) {
     let (collective, _) = launch.module.split_once('/').expect("COLLECTIVE/ALGORITHM");
-    let collective: Collective = collective.parse().expect("a collective");
+    let mut collective: Collective = collective.parse().expect("a collective");
     // A multicast address comes with the ranks' own of the same region, which say as much.
     let is_multicast = |at: usize| matches!(launch.args[at], Arg::Multicast(_));
     let args: Vec<Arg> = (0..launch.args.len()).filter(|&at| !is_multicast(at)).map(|at| launch.args[at].clone()).collect();
     let mut sent = Vec::new();
-    let (input, output, count, average, root) = match &args[..] {
+    let (input, output, mut count, average, root) = match &args[..] {
         [Arg::Address(input) | Arg::Peers(input), Arg::Address(output) | Arg::Peers(output), Arg::U64(count), rest @ ..] => {
             let (average, root) = match (rest, collective.has_root()) {
                 ([Arg::U32(root), ..], true) => (0, *root),
@@ -297,19 +297,24 @@ fn launched(launch: &Launch, world: u32) -> (Collected, (Region, Region)) {
         Some("b16") => (DType::BF16, ReduceOp::Copy),
         Some("b32") => (DType::I32, ReduceOp::Copy),
         Some("b64") => (DType::F64, ReduceOp::Copy),
-        _ => reduction(&launch.entry, average),
+        _ => reduction(launch, average),
     };
+    // Of slices that only their owners get, the input is of all of them.
+    if launch.module == "all_reduce/push" && args[6] == Arg::U32(1) {
+        collective = Collective::ReduceScatter;
+        count /= u64::from(world);
+    }
     let shape = Shape::new(collective, world, count).with_root(root);
     let pulls = PULLS.contains(&&*launch.module);
     (Collected { shape, dtype, op, factors: Vec::new(), sent, ranks: Vec::new(), pulls }, (input.clone(), output.clone()))
 }
 
 /// Type and operator that an entry's name ends with, or its `average` argument says.
-fn reduction(entry: &str, average: u32) -> (DType, ReduceOp) {
+fn reduction(Launch { module, entry, .. }: &Launch, average: u32) -> (DType, ReduceOp) {
     let mut parts = entry.rsplit('_');
     let last = parts.next().unwrap_or_default();
     if last == "any" {
-        return of_argument(average);
+        return of_argument(module, average);
     }
     let op = if average == 1 { ReduceOp::Avg } else { last.parse().expect("an operator") };
     (parts.next().and_then(|dtype| dtype.parse().ok()).expect("a type"), op)

@@ -117,7 +117,7 @@ pub(in crate::algorithms) fn reduce(call: &Call, inputs: impl Iterator<Item = Re
             Arg::Struct(addresses),
             Arg::U64(output.bytes / call.dtype.size()),
             Arg::Address(output),
-            reduction(call),
+            reduction(MODULE, call),
             Arg::U32(call.world()),
         ],
     })

@@ -5,6 +5,7 @@ mod multimem;
 mod multimem_one_shot;
 mod one_shot;
 mod one_shot_push;
+pub(super) mod push;
 mod two_shot;
 mod two_shot_push;
 
@@ -13,5 +14,6 @@ pub use multimem::Multimem;
 pub use multimem_one_shot::MultimemOneShot;
 pub use one_shot::OneShot;
 pub use one_shot_push::OneShotPush;
+pub use push::Push;
 pub use two_shot::TwoShot;
 pub use two_shot_push::TwoShotPush;

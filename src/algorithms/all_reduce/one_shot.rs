@@ -49,7 +49,7 @@ impl Algorithm for OneShot {
                 Arg::Peers(input.clone()),
                 Arg::Address(call.output.clone()),
                 Arg::U64(call.count),
-                reduction(call),
+                reduction(MODULE, call),
                 sync_argument(NAME, rank, call.world()),
             ];
             let launch = launch(MODULE, call, target, (grid, THREADS), args);

@@ -46,7 +46,7 @@ impl Algorithm for TwoShot {
                 Arg::Peers(call.input.clone()),
                 Arg::Peers(call.output.clone()),
                 Arg::U64(call.count),
-                reduction(call),
+                reduction(MODULE, call),
                 sync_argument(NAME, rank, call.world()),
             ];
             vec![launch(MODULE, call, target, (grid, THREADS), args)]

@@ -57,7 +57,7 @@ impl Algorithm for TwoShotPush {
                 Arg::Address(call.input.clone()),
                 Arg::Address(call.output.clone()),
                 Arg::U32(call.count as u32),
-                reduction(call),
+                reduction(MODULE, call),
                 sync_argument_of(&buffers, rank, call.world()),
             ];
             vec![launch(MODULE, call, target, (grid, block), args)]

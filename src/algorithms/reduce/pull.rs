@@ -48,7 +48,7 @@ impl Algorithm for Pull {
                 Arg::Peers(input),
                 Arg::Address(call.output.clone()),
                 Arg::U64(count),
-                reduction(call),
+                reduction(MODULE, call),
                 sync_argument(NAME, rank, call.world()),
             ];
             vec![launch(MODULE, call, target, (grid, THREADS), args)]

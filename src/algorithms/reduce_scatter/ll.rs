@@ -49,7 +49,7 @@ impl Algorithm for Ll {
                 Arg::Address(call.input.clone()),
                 Arg::Address(call.output_of(rank)),
                 Arg::U32(call.count as u32),
-                reduction(call),
+                reduction(MODULE, call),
                 sync_argument_of(&buffers, rank, call.world()),
             ];
             vec![launch(MODULE, call, target, (grid, block), args)]

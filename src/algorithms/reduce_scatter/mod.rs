@@ -3,7 +3,9 @@
 mod ll;
 mod multimem;
 mod pull;
+mod push;
 
 pub use ll::Ll;
 pub use multimem::Multimem;
 pub use pull::Pull;
+pub use push::Push;

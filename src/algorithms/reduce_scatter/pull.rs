@@ -4,7 +4,7 @@ use crate::{
     algorithms::{Algorithm, THREADS, Target, blocks_for, launch, plan_name, reduction, slot, sync_argument, synchronisation},
     collective::{Collective, DType},
     contract::Contract,
-    plan::{Arg, BufferSpec, Call, Plan},
+    plan::{Arg, BufferSpec, Call, Op, Plan},
 };
 
 /// Pull the own slot from all, reduce it in rank order: (world - 1) slots into each rank and out of it, one trip between two barriers.
@@ -39,16 +39,19 @@ impl Algorithm for Pull {
     }
 
     fn plan(&self, call: &Call, target: &Target) -> Plan {
-        let grid = blocks_for(call.slot_bytes().div_ceil(16), target.waiting_blocks);
-        Plan::per_rank(plan_name(NAME, call), call.world(), |rank| {
-            let args = vec![
-                Arg::Peers(slot(&call.input, rank, call.slot_bytes())),
-                Arg::Address(call.output_of(rank)),
-                Arg::U64(call.count),
-                reduction(call),
-                sync_argument(NAME, rank, call.world()),
-            ];
-            vec![launch(MODULE, call, target, (grid, THREADS), args)]
-        })
+        Plan::per_rank(plan_name(NAME, call), call.world(), |rank| vec![launched(NAME, call, target, rank)])
     }
+}
+
+/// What a rank launches, with the signals of the algorithm of that name.
+pub(super) fn launched(algorithm: &str, call: &Call, target: &Target, rank: u32) -> Op {
+    let grid = blocks_for(call.slot_bytes().div_ceil(16), target.waiting_blocks);
+    let args = vec![
+        Arg::Peers(slot(&call.input, rank, call.slot_bytes())),
+        Arg::Address(call.output_of(rank)),
+        Arg::U64(call.count),
+        reduction(MODULE, call),
+        sync_argument(algorithm, rank, call.world()),
+    ];
+    launch(MODULE, call, target, (grid, THREADS), args)
 }

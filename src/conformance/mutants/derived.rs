@@ -105,20 +105,23 @@ impl Derived {
 
 /// Short cases of the bf16 sum, or copy, of the algorithm that a module is of, in which its synchronisation matters: few elements, few ranks,
 /// calls back to back on the same buffers, so that ranks come to be a launch apart; one with several blocks; one with more ranks than there are
-/// loads in flight together; eager and as graphs.
+/// loads in flight together; one without a whole pack; eager and as graphs.
 pub fn sync_cases(module: &str) -> Vec<Case> {
     let (collective, algorithm) = of_module(module);
     let op = collective.operators()[0];
     let in_place = if collective.has_in_place() { ".in_place" } else { "" };
     // What a barrier orders of a rooted collective is between the root and each other rank: first and last ranks take turns.
     let root = |rank: u32| if collective.has_root() { format!(".root{rank}") } else { String::new() };
+    // With these, each block of all_reduce/push takes three tiles.
+    let several = if module == "all_reduce/push" { 48_000 } else { 9000 };
     let [first, second, third, last] = [1, 2, 3, 8].map(root);
     let ids = [
         format!("w=3:calls={algorithm}.40+{algorithm}.40{second}+{algorithm}.17{first}{in_place}+{algorithm}.40"),
         format!("w=2:calls=[{algorithm}.33+{algorithm}.70{first}.off1]x3:seed=1"),
         format!("w=4:calls={algorithm}.100{third}{in_place}+[{algorithm}.9]x3+{algorithm}.100:inputs=natural:seed=2"),
-        format!("w=2:calls={algorithm}.9000+{algorithm}.9000{first}+{algorithm}.9000{in_place}:seed=3"),
+        format!("w=2:calls={algorithm}.{several}+{algorithm}.{several}{first}+{algorithm}.{several}{in_place}:seed=3"),
         format!("w=9:calls={algorithm}.40+[{algorithm}.40{last}]x2:seed=4"),
+        format!("w=3:calls={algorithm}.5+[{algorithm}.7{second}]x3+{algorithm}.5{in_place}:seed=5"),
     ];
     let parts = if is_of_parts(module) { ":counts=5" } else { "" };
     ids.iter().map(|id| format!("{collective}/{algorithm}:bf16,{op}:{id}{parts}").parse().expect("an id of this module's own")).collect()

@@ -121,16 +121,24 @@ fn branch<'t>(entry: &EntryText<'t>, look: usize, load: &Instruction<'t>, looks:
 fn epoch<'t>(entry: &EntryText<'t>, signals: &[(usize, Instruction<'t>)]) -> Option<Epoch<'t>> {
     let stores = entry.instructions().filter(|(_, found)| found.opcode == "st.global.u32");
     let kept = stores.filter_map(|(line, store)| {
-        let (at, sum) = entry.definition(store.operand(1), line).filter(|(_, found)| found.opcode == "add.s32")?;
-        let load = entry.definition(sum.operand(1), at).filter(|(_, found)| found.opcode == "ld.global.u32")?;
-        Some((load, (line, store), sum.operand(1)))
+        let mut counts = Vec::new();
+        let mut defined = entry.definition(store.operand(1), line)?;
+        // Where what is kept depends on how often a loop went round, sums are of sums, and of their copies.
+        while let (at, sum) = defined
+            && matches!(sum.opcode, "add.s32" | "mov.u32")
+        {
+            counts.push(sum.operand(1));
+            defined = entry.definition(sum.operand(1), at)?;
+        }
+        let is_read = defined.1.opcode == "ld.global.u32" && !counts.is_empty();
+        is_read.then_some((defined, (line, store), counts))
     });
-    let (load, store, count) = kept.last()?;
+    let (load, store, counts) = kept.last()?;
     let used: BTreeSet<usize> = signals
         .iter()
         .chain([&store])
         .filter_map(|(line, found)| entry.definition(found.operand(1), *line).map(|(at, _)| at))
-        .filter(|&at| entry.instruction(at).is_some_and(|sum| sum.opcode == "add.s32" && sum.operand(1) == count))
+        .filter(|&at| entry.instruction(at).is_some_and(|sum| sum.opcode == "add.s32" && counts.contains(&sum.operand(1))))
         .collect();
     let additions = used.into_iter().filter_map(|line| Some((line, entry.instruction(line)?))).collect();
     Some(Epoch { load, store, additions })

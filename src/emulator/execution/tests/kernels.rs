@@ -161,13 +161,14 @@ fn every_entry_gives_the_reference(
     #[values("one_shot", "two_shot")] algorithm: &str,
     #[values(InputClass::Natural, InputClass::Special)] class: InputClass,
 ) {
-    let (module, count) = (module(&format!("all_reduce/{algorithm}"), Build::Release), 83);
+    let (path, count) = (format!("all_reduce/{algorithm}"), 83);
+    let module = module(&path, Build::Release);
     let reductions = DType::ALL.into_iter().flat_map(|dtype| ReduceOp::ALL.map(|op| (dtype, op)));
     // Pre-multiplied sums are sums to it: whole cases multiply.
     for (dtype, op) in reductions.filter(|(_, op)| *op != ReduceOp::PremulSum) {
         let payload = Payload { class, dtype, world: 3, seed: 5, call: 1, transform: Transform::None };
-        let mut group = group(&module, algorithm == "two_shot", &payload, count, reduction::argument(dtype, op));
-        all_reduce(&mut group, &entry(&format!("all_reduce/{algorithm}"), dtype, op), 1, 256);
+        let mut group = group(&module, algorithm == "two_shot", &payload, count, reduction::argument(&path, dtype, op));
+        all_reduce(&mut group, &entry(&path, dtype, op), 1, 256);
         with_element!(dtype, T => {
             let inputs: Vec<Vec<T>> = (0..3).map(|rank| payload.elements::<T>(rank, 0..count)).collect();
             for rank in 0..3 {

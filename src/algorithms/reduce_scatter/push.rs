@@ -1,0 +1,58 @@
+//! `reduce_scatter/push`: every rank stores its parts of the others' slots at them, which reduce them. See kernels/all_reduce/push.cu.
+
+use crate::{
+    algorithms::{Algorithm, Target, all_reduce::push, plan_name},
+    collective::{Collective, DType},
+    contract::Contract,
+    plan::{BufferSpec, Call, Plan},
+};
+
+use super::pull;
+
+/// Store each peer's slot of the input at it, where it is reduced in rank order: (world - 1) slots into each rank and out of it, tile by tile, and as much
+/// scratch memory as the input takes. Slots that are no whole packs are pulled.
+pub struct Push;
+
+const NAME: &str = "push";
+
+impl Algorithm for Push {
+    fn collective(&self) -> Collective {
+        Collective::ReduceScatter
+    }
+
+    fn name(&self) -> &'static str {
+        NAME
+    }
+
+    fn contract(&self, _: &Call) -> Contract {
+        Contract::ORDERED
+    }
+
+    fn supports(&self, _: &Call) -> Result<(), String> {
+        Ok(())
+    }
+
+    fn workspace(&self, _: DType, world: u32, bytes: u64) -> Vec<BufferSpec> {
+        push::workspace(bytes, world)
+    }
+
+    fn link_bytes(&self, call: &Call) -> Option<u64> {
+        Some(u64::from(call.world() - 1) * call.slot_bytes())
+    }
+
+    fn plan(&self, call: &Call, target: &Target) -> Plan {
+        let world = call.world();
+        // Slices of the kernel's are slots where all of them begin with a pack.
+        let in_packs =
+            |rank| [call.slot_bytes(), call.input.offset, call.output_of(rank).offset].iter().all(|bytes| bytes % push::PACK == 0);
+        let slices_are_slots = (0..world).all(in_packs);
+        Plan::per_rank(plan_name(NAME, call), world, |rank| {
+            vec![if slices_are_slots {
+                let origin = u64::from(rank) * call.slot_bytes();
+                push::launched(call, target, rank, push::Slices { count: u64::from(world) * call.count, receivers: 1, origin })
+            } else {
+                pull::launched(NAME, call, target, rank)
+            }]
+        })
+    }
+}
