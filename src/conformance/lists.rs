@@ -10,6 +10,8 @@ mod premul_sum;
 mod products;
 mod types;
 
+use std::collections::HashMap;
+
 use super::{
     any_case::AnyCase,
     case::{Case, Fault, Graph, Item, Shot, Skew},
@@ -211,7 +213,9 @@ fn merge(seed: u64) -> Vec<Case> {
                     cases.push(case);
                 }
             }
-            for count in large_counts(world) {
+            // Of those who poll lines, what does large calls at all takes the emulator ten times as long.
+            let large = if polls_lines(algorithm) { Vec::new() } else { large_counts(world) };
+            for count in large {
                 let mut case = Case::new(Collective::AllReduce, algorithm, DType::BF16, ReduceOp::Sum, world, count);
                 case.inputs = InputClass::Natural;
                 case.seed = seed;
@@ -224,6 +228,7 @@ fn merge(seed: u64) -> Vec<Case> {
         huge.seed = seed;
         cases.extend(supported(huge));
     }
+    thin_out(&mut cases, seed);
     cases.extend(generate::sequences(600, seed));
     for algorithm in contenders(Collective::AllReduce) {
         for dtype in DType::COMMON {
@@ -260,9 +265,25 @@ fn large_counts(world: u32) -> Vec<u64> {
 }
 
 /// A case with a peer and one without: where the machine has no peer for a world size, the kernel is tested all the same. One of the two
-/// where ranks poll lines, which takes the emulator long.
+/// where ranks poll lines, which takes the emulator long, and of push, which takes it as long as two_shot twice.
 fn with_and_without_peer(algorithm: &str, choice: &mut Choice) -> Vec<bool> {
-    if polls_lines(algorithm) { vec![choice.one_in(2)] } else { vec![false, true] }
+    if polls_lines(algorithm) || algorithm == "push" { vec![choice.one_in(2)] } else { vec![false, true] }
+}
+
+/// Leaves one in three of the cases that are neither modest nor one of the few large ones, for the emulator has no time for more; and the last of each
+/// combination in any event.
+fn thin_out(cases: &mut Vec<Case>, seed: u64) {
+    let combination = |case: &Case| (case.algorithm.clone(), case.dtype, case.op, case.world, case.inputs);
+    let mut left = HashMap::new();
+    cases.iter().for_each(|case| *left.entry(combination(case)).or_insert(0) += 1);
+    let mut choice = Choice(seed ^ 0x7468_696e);
+    cases.retain(|case| {
+        let is_middling = (MODEST_ELEMENTS + 1..=SWEPT_ELEMENTS).contains(&(case.count * u64::from(case.world)));
+        let left = left.get_mut(&combination(case)).expect("it was counted");
+        let goes = is_middling && *left > 1 && !choice.one_in(3);
+        *left -= u32::from(goes);
+        !goes
+    });
 }
 
 /// The case, where its algorithm does such a call.

@@ -18,9 +18,10 @@ use crate::{
 /// Bytes of the larger of input and output, of all ranks together, up to which there are cases: more would take the emulator seconds each.
 const MOST: u64 = 1 << 20;
 
-/// The sizes at which the choice changes and that have cases.
+/// The sizes at which the choice changes and that have cases: not those of the largest world, where the nearest row decides and each call takes the
+/// emulator seconds.
 pub(super) fn tried(collective: Collective, world: u32) -> impl Iterator<Item = u64> {
-    thresholds(collective, world).into_iter().filter(move |&threshold| threshold * u64::from(world) <= MOST)
+    thresholds(collective, world).into_iter().filter(move |&threshold| world < LARGEST_WORLD && threshold * u64::from(world) <= MOST)
 }
 
 /// The counts on both sides of a threshold.

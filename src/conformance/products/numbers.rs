@@ -4,7 +4,7 @@ use std::{fmt, str::FromStr};
 
 use crate::{
     algorithms::Half,
-    collective::{Bounded, Element, Product, ReduceOp, from_name, smallest_subnormal, unit_roundoff},
+    collective::{Bounded, Element, Product, ReduceOp, Roundings, from_name, smallest_subnormal, unit_roundoff},
     conformance::{
         inputs::{InputClass, mix},
         oracle::{Expected, oracle},
@@ -94,7 +94,8 @@ impl Judge {
     /// What an element may be that is made of one product, or of one of each rank.
     ///
     /// Integers: what the contract makes of products, each exact and then rounded. Fractions: each product is off by no more than the additions in f32 (each
-    /// off by 2^-23 of what is added: tensor cores may truncate) and one rounding; what is added then, again by such additions and one rounding.
+    /// off by 2^-23 of what is added: tensor cores may truncate) and one rounding; what is added then, again by such additions and the roundings of the
+    /// contract.
     pub(super) fn expect<T: Element<Acc = f32>>(&self, products: &[Term]) -> Expected<T> {
         let rounded = || products.iter().map(|term| T::narrow(term.sum as f32));
         let exact = match (self.numbers, self.half) {
@@ -119,7 +120,15 @@ impl Judge {
                     (off + product, size + term.sum.abs() + product)
                 });
                 let added = off + products.len() as f64 * ADDITION * size;
-                added + rounding(f64::abs(exact) + added)
+                let once = rounding(f64::abs(exact) + added);
+                let hops = products.len().saturating_sub(1) as i32;
+                added
+                    + match self.contract.roundings {
+                        Roundings::Once => once,
+                        Roundings::OnceToNeighbour => 2.0 * once,
+                        // Partial sums, which may be larger than the sum, have the roundings before them.
+                        Roundings::PerHop => f64::from(hops) * rounding((size + added) * (1.0 + unit).powi(hops)),
+                    }
             }
         };
         Expected::Within(Bounded { exact, bound })
@@ -167,6 +176,18 @@ mod tests {
         let terms = [Term { sum: 0.5001, size: 0.75 }, Term { sum: 0.25, size: 0.25 }];
         let within = judge(Half::Scatter, Numbers::Fractions).expect::<f16>(&terms);
         assert!(within.accepts(f16::from_f32(0.75)) && within.accepts(f16::from_f32(0.7505)) && !within.accepts(f16::from_f32(0.7515)));
+    }
+
+    /// What NCCL's ring does with three ranks or more: 256 + 1 + 1 + 1 in bf16, rounded at each hop, is 256.
+    #[test]
+    fn sums_that_round_at_each_hop_are_off_by_more() {
+        let terms = [256.0, 1.0, 1.0, 1.0].map(|sum| Term { sum, size: sum });
+        let once = judge(Half::Scatter, Numbers::Fractions);
+        let per_hop = Judge { contract: Contract { roundings: Roundings::PerHop, ..once.contract }, ..once };
+        let accepts = |judge: &Judge, value| judge.expect::<bf16>(&terms).accepts(bf16::from_f32(value));
+        let once = judge(Half::Scatter, Numbers::Fractions);
+        assert_eq!([256.0, 258.0, 264.0].map(|value| accepts(&once, value)), [false, true, false]);
+        assert_eq!([256.0, 258.0, 264.0].map(|value| accepts(&per_hop, value)), [true, true, false]);
     }
 
     #[test]
