@@ -55,7 +55,7 @@ fn the_report_opens(browser: &Path) -> Result<(), Failed> {
 
 /// The plots of its first three records are within the window.
 fn the_committed_report_opens(browser: &Path) -> Result<(), Failed> {
-    let page = fs::read_to_string(Path::new(env!("CARGO_MANIFEST_DIR")).join("docs/report-h200x2.html"))?;
+    let page = fs::read_to_string(Path::new(env!("CARGO_MANIFEST_DIR")).join("docs/report-h200.html"))?;
     opens(browser, "committed", &page, 6)
 }
 

@@ -78,8 +78,8 @@ pub struct CudaOptions {
     /// After which time a wait in a kernel gives up.
     pub wait_limit: Duration,
     /// Whether copies that follow each other, and may be done in any order, are enqueued as one batch: outside graphs, and where the driver has batches,
-    /// which it has since CUDA 13.0. Not by default: with two ranks on each of two GPUs, three exchanges of four ranks back to back hung once of once tried, and
-    /// where each rank has a GPU of its own, which takes three, batches have not been timed.
+    /// which it has since CUDA 13.0. Not by default: where ranks share a GPU, three exchanges of four ranks back to back hung once of once tried (with a GPU
+    /// each they do not), and what they gain has not been timed.
     pub batch_copies: bool,
 }
 
