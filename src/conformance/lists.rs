@@ -228,7 +228,6 @@ fn merge(seed: u64) -> Vec<Case> {
         huge.seed = seed;
         cases.extend(supported(huge));
     }
-    thin_out(&mut cases, seed);
     cases.extend(generate::sequences(600, seed));
     for algorithm in contenders(Collective::AllReduce) {
         for dtype in DType::COMMON {
@@ -250,6 +249,7 @@ fn merge(seed: u64) -> Vec<Case> {
     cases.extend(types::merge(seed));
     cases.extend(premul_sum::merge(seed));
     cases.extend(in_parts::merge(seed));
+    thin_out(&mut cases, seed);
     cases
 }
 
@@ -270,17 +270,18 @@ fn with_and_without_peer(algorithm: &str, choice: &mut Choice) -> Vec<bool> {
     if polls_lines(algorithm) || algorithm == "push" { vec![choice.one_in(2)] } else { vec![false, true] }
 }
 
-/// Leaves one in three of the cases that are neither modest nor one of the few large ones, for the emulator has no time for more; and the last of each
+/// Leaves one in four of the cases that are neither modest nor one of the few large ones, for the emulator has no time for more; and the last of each
 /// combination in any event.
 fn thin_out(cases: &mut Vec<Case>, seed: u64) {
-    let combination = |case: &Case| (case.algorithm.clone(), case.dtype, case.op, case.world, case.inputs);
+    let combination = |case: &Case| (case.collective, case.algorithm.clone(), case.dtype, case.op, case.world, case.inputs);
+    let elements = |case: &Case| Shape::new(case.collective, case.world, case.count).larger() * u64::from(case.world);
     let mut left = HashMap::new();
     cases.iter().for_each(|case| *left.entry(combination(case)).or_insert(0) += 1);
     let mut choice = Choice(seed ^ 0x7468_696e);
     cases.retain(|case| {
-        let is_middling = (MODEST_ELEMENTS + 1..=SWEPT_ELEMENTS).contains(&(case.count * u64::from(case.world)));
+        let is_middling = (MODEST_ELEMENTS + 1..=TILED_ELEMENTS).contains(&elements(case)) && case.algorithm != algorithms::auto::NAME;
         let left = left.get_mut(&combination(case)).expect("it was counted");
-        let goes = is_middling && *left > 1 && !choice.one_in(3);
+        let goes = is_middling && *left > 1 && !choice.one_in(4);
         *left -= u32::from(goes);
         !goes
     });
