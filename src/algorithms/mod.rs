@@ -211,6 +211,9 @@ fn launch(module: &str, call: &Call, target: &Target, (grid, block): (u32, u32),
     })
 }
 
+/// Bytes of a pack: the widest access.
+const PACK: u64 = 16;
+
 /// Threads of a block in kernels that synchronise per block.
 const THREADS: u32 = 512;
 
@@ -267,5 +270,5 @@ fn slot(of: &Region, rank: u32, bytes: u64) -> Region {
 /// Where an algorithm keeps a copy of `region` that peers may read while the region itself is overwritten. It keeps the region's
 /// distance from a 16-byte boundary, so that packs stay packs.
 fn staging(algorithm: &str, region: &Region) -> Region {
-    Region::new(format!("{algorithm}.staging"), region.offset % 16, region.bytes)
+    Region::new(format!("{algorithm}.staging"), region.offset % PACK, region.bytes)
 }

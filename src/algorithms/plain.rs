@@ -5,7 +5,7 @@
 //! take them from where they are. A copy and the call are ordered by the stream, and the call's own meetings of ranks keep a peer from the
 //! staged bytes of a call that has not ended.
 
-use super::{Algorithm, Auto, Target, broadcast, doing, reduce};
+use super::{Algorithm, Auto, PACK, Target, broadcast, doing, reduce};
 use crate::{
     collective::{Collective, DType, ReduceOp, Shape},
     contract::Contract,
@@ -19,9 +19,6 @@ pub struct Plain {
 
 /// The name.
 pub const NAME: &str = "plain";
-
-/// Alignment that staged regions share with the caller's, so that packs stay packs.
-const PACK: u64 = 16;
 
 /// What is wrapped: `auto` where a tuning table has the collective.
 const OF: [&dyn Algorithm; 6] = [Auto::ALL[0], Auto::ALL[1], Auto::ALL[2], Auto::ALL[3], &broadcast::Push, &reduce::Pull];

@@ -3,7 +3,7 @@
 
 use crate::{
     algorithms::{
-        Algorithm, MAX_BLOCKS, THREADS, Target, blocks_for,
+        Algorithm, MAX_BLOCKS, PACK, THREADS, Target, blocks_for,
         copy_engine::{announce, gather, peers, words},
         entry, plan_name, reduction,
     },
@@ -25,9 +25,6 @@ const NAME: &str = "copy_engine";
 const MODULE: &str = "all_reduce/copy_engine";
 const BROUGHT: u64 = 0;
 const DONE: u64 = 1;
-
-/// Bytes of a 16-byte pack.
-const PACK: u64 = 16;
 
 /// How inputs of so many bytes are cut: whole packs, of which each rank has as many but for the last ones.
 struct Slices {

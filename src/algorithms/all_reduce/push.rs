@@ -1,7 +1,7 @@
 //! `all_reduce/push`: every rank stores its parts of the others' slices at them, which reduce them and push the results. See kernels/all_reduce/push.cu.
 
 use crate::{
-    algorithms::{Algorithm, THREADS, Target, blocks_for, launch, plan_name, reduction, sync_argument, synchronisation},
+    algorithms::{Algorithm, PACK, THREADS, Target, blocks_for, launch, plan_name, reduction, sync_argument, synchronisation},
     collective::{Collective, DType},
     contract::Contract,
     plan::{Arg, BufferSpec, Call, Op, Plan, Region, Role},
@@ -12,9 +12,6 @@ pub struct Push;
 
 const NAME: &str = "push";
 const MODULE: &str = "all_reduce/push";
-
-/// Bytes of a 16-byte pack.
-pub(in crate::algorithms) const PACK: u64 = 16;
 
 impl Algorithm for Push {
     fn collective(&self) -> Collective {

@@ -1,7 +1,7 @@
 //! `reduce/push`: every rank stores its input at the root, which reduces them. See kernels/reduce/push.cu.
 
 use crate::{
-    algorithms::{Algorithm, THREADS, Target, all_reduce, blocks_for, launch, plan_name, sync_argument, synchronisation},
+    algorithms::{Algorithm, PACK, THREADS, Target, all_reduce, blocks_for, launch, plan_name, sync_argument, synchronisation},
     collective::{Collective, DType},
     contract::Contract,
     plan::{Arg, BufferSpec, Call, Plan, Region, Role},
@@ -13,9 +13,6 @@ pub struct Push;
 
 const NAME: &str = "push";
 const MODULE: &str = "reduce/push";
-
-/// Bytes of a 16-byte pack.
-const PACK: u64 = 16;
 
 /// Where the root takes in the input of `from`, at the same distance from a pack's start.
 fn slot(input: &Region, from: u32) -> Region {

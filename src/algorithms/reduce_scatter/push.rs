@@ -1,7 +1,7 @@
 //! `reduce_scatter/push`: every rank stores its parts of the others' slots at them, which reduce them. See kernels/all_reduce/push.cu.
 
 use crate::{
-    algorithms::{Algorithm, Target, all_reduce::push, plan_name},
+    algorithms::{Algorithm, PACK, Target, all_reduce::push, plan_name},
     collective::{Collective, DType},
     contract::Contract,
     plan::{BufferSpec, Call, Plan},
@@ -43,8 +43,7 @@ impl Algorithm for Push {
     fn plan(&self, call: &Call, target: &Target) -> Plan {
         let world = call.world();
         // Slices of the kernel's are slots where all of them begin with a pack.
-        let in_packs =
-            |rank| [call.slot_bytes(), call.input.offset, call.output_of(rank).offset].iter().all(|bytes| bytes % push::PACK == 0);
+        let in_packs = |rank| [call.slot_bytes(), call.input.offset, call.output_of(rank).offset].iter().all(|bytes| bytes % PACK == 0);
         let slices_are_slots = (0..world).all(in_packs);
         Plan::per_rank(plan_name(NAME, call), world, |rank| {
             vec![if slices_are_slots {
