@@ -270,7 +270,7 @@ fn with_and_without_peer(algorithm: &str, choice: &mut Choice) -> Vec<bool> {
     if polls_lines(algorithm) || algorithm == "push" { vec![choice.one_in(2)] } else { vec![false, true] }
 }
 
-/// Leaves one in four of the cases that are neither modest nor one of the few large ones, for the emulator has no time for more; and the last of each
+/// Leaves one in five of the cases that are neither modest nor one of the few large ones, for the emulator has no time for more; and the last of each
 /// combination in any event.
 fn thin_out(cases: &mut Vec<Case>, seed: u64) {
     let combination = |case: &Case| (case.collective, case.algorithm.clone(), case.dtype, case.op, case.world, case.inputs);
@@ -281,7 +281,7 @@ fn thin_out(cases: &mut Vec<Case>, seed: u64) {
     cases.retain(|case| {
         let is_middling = (MODEST_ELEMENTS + 1..=TILED_ELEMENTS).contains(&elements(case)) && case.algorithm != algorithms::auto::NAME;
         let left = left.get_mut(&combination(case)).expect("it was counted");
-        let goes = is_middling && *left > 1 && !choice.one_in(4);
+        let goes = is_middling && *left > 1 && !choice.one_in(5);
         *left -= u32::from(goes);
         !goes
     });

@@ -112,19 +112,26 @@ pub fn sync_cases(module: &str) -> Vec<Case> {
     let in_place = if collective.has_in_place() { ".in_place" } else { "" };
     // What a barrier orders of a rooted collective is between the root and each other rank: first and last ranks take turns.
     let root = |rank: u32| if collective.has_root() { format!(".root{rank}") } else { String::new() };
-    // With these, each block of all_reduce/push takes three tiles.
-    let several = if module == "all_reduce/push" { 48_000 } else { 9000 };
+    // So many that several blocks have work, and those that go tile by tile several tiles each.
+    let (ranks, several) = match module {
+        "all_reduce/push" => (2, 48_000),
+        "broadcast/push" => (3, 70_000),
+        _ => (2, 9000),
+    };
     let [first, second, third, last] = [1, 2, 3, 8].map(root);
     let ids = [
         format!("w=3:calls={algorithm}.40+{algorithm}.40{second}+{algorithm}.17{first}{in_place}+{algorithm}.40"),
         format!("w=2:calls=[{algorithm}.33+{algorithm}.70{first}.off1]x3:seed=1"),
         format!("w=4:calls={algorithm}.100{third}{in_place}+[{algorithm}.9]x3+{algorithm}.100:inputs=natural:seed=2"),
-        format!("w=2:calls={algorithm}.{several}+{algorithm}.{several}{first}+{algorithm}.{several}{in_place}:seed=3"),
+        format!("w={ranks}:calls={algorithm}.{several}+{algorithm}.{several}{first}+{algorithm}.{several}{in_place}:seed=3"),
         format!("w=9:calls={algorithm}.40+[{algorithm}.40{last}]x2:seed=4"),
         format!("w=3:calls={algorithm}.5+[{algorithm}.7{second}]x3+{algorithm}.5{in_place}:seed=5"),
     ];
     let parts = if is_of_parts(module) { ":counts=5" } else { "" };
-    ids.iter().map(|id| format!("{collective}/{algorithm}:bf16,{op}:{id}{parts}").parse().expect("an id of this module's own")).collect()
+    let mut ids = ids.map(|id| format!("{collective}/{algorithm}:bf16,{op}:{id}{parts}")).to_vec();
+    // Where not all ranks own a slice, senders are held back.
+    ids.extend((module == "all_reduce/push").then(|| "reduce/push:bf16,sum:w=3:calls=push.40000.root1+push.40:seed=6".to_owned()));
+    ids.iter().map(|id| id.parse().expect("an id of this module's own")).collect()
 }
 
 /// Every module that synchronises, which those with a checked build are, and the entry that its mutants are made of.
@@ -422,7 +429,7 @@ mod tests {
     fn rules_say_what_they_do() {
         let mutants = derived();
         let of = |name: &str| mutants.iter().find(|mutant| mutant.name.contains(name)).unwrap_or_else(|| panic!("no {name}"));
-        assert_eq!(of("two_shot/L2").module, "all_reduce/two_shot");
+        assert_eq!(of("two_shot/L3").module, "all_reduce/two_shot");
         assert!(of("st.release.sys -> st.relaxed.sys").mutated.starts_with("st.relaxed.sys.global.u32 [%rd"));
         assert!(of("ld.relaxed.sys -> ld.weak").mutated.starts_with("ld.weak.global.u32 %r"));
         assert!(of("st.relaxed.sys -> st.relaxed.cta").mutated.starts_with("st.relaxed.cta.global.u32"));

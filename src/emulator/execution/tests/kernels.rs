@@ -105,7 +105,12 @@ fn group(module: &Arc<ptx::Module>, two_shot: bool, payload: &Payload, count: u6
         let mut bytes = peers(&input);
         bytes.extend(if two_shot { peers(&output) } else { output[rank].0.to_le_bytes().to_vec() });
         bytes.extend(count.to_le_bytes());
-        bytes.extend(u64::from(reduction).to_le_bytes()); // `average`, and padding
+        bytes.extend(reduction.to_le_bytes());
+        if two_shot {
+            // Owners and receivers: all ranks.
+            bytes.extend([0, world as u32, 0, world as u32].iter().flat_map(|word| word.to_le_bytes()));
+        }
+        bytes.extend([0; 4]); // padding
         bytes.extend(peers(&pads));
         for word in [epochs[rank].0, stuck[rank].0, stalls[rank].0, WAIT_LIMIT] {
             bytes.extend(word.to_le_bytes());
