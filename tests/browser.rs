@@ -47,7 +47,7 @@ fn browser() -> Option<PathBuf> {
 
 fn the_report_opens(browser: &Path) -> Result<(), Failed> {
     let mut record = recorded("h200x4-bench.json")?;
-    record.cases.extend(recorded("h200x2-bench-all_gather_matmul.json")?.cases);
+    record.cases.extend(recorded("h200x4-bench-all_gather_matmul.json")?.cases);
     record.cases.extend(recorded("h200x2-bench-overlap.json")?.cases);
     let plots: usize = sections(&record.cases).iter().map(|section| plots(section, &record.machine).len()).sum();
     opens(browser, "report", &page(&record, None, &[]), plots)
