@@ -35,6 +35,9 @@
 // The most packs of a tile that a thread takes, and how many tiles a block takes before its threads take more than one pack of each.
 enum : u32 { FOLD = 8, TURNS = 4 };
 
+// The same where not all ranks are owners, and how many tiles a sender may be ahead of its slowest peer there.
+enum : u32 { PACED_FOLD = 2, PACED_TURNS = 32, AHEAD = 2 };
+
 // The halves of a block, and with which of its barriers each meets.
 enum Half : u32 { SENDERS = 1, REDUCERS = 2 };
 
@@ -90,13 +93,14 @@ __device__ __forceinline__ void reduce_packs(Pack (&sums)[N], const Peers& from,
 
 template <typename T, typename Op>
 __device__ __forceinline__ void push(const Peers& input, const Peers& output, u64 count, u32 average, u64 origin, const Peers& slots,
-                                     u32 receivers, const Sync& sync) {
+                                     Ranks owners, Ranks receivers, const Sync& sync) {
     using Stored = typename T::Stored;
     Split part = split<T>(input.address[sync.rank], output.address[sync.rank], count);
     u64 packs_at = part.head * sizeof(Stored);
-    u64 each = slice_begin(part.packs, 1, sync.world);
-    auto begin_of = [&](u32 rank) { return least(part.packs, each * rank); };
-    auto length_of = [&](u32 rank) { return begin_of(rank + 1) - begin_of(rank); };
+    u64 each = slice_begin(part.packs, 1, owners.count);
+    // The first owner has the first slice, whoever owns none an empty one behind the last.
+    auto begin_of = [&](u32 rank) { return least(part.packs, each * place(owners, rank, sync.world)); };
+    auto length_of = [&](u32 rank) { return least(part.packs - begin_of(rank), each); };
     // Where each rank's part of our slice lies.
     __shared__ Peers parts;
     if (threadIdx.x < sync.world) {
@@ -106,7 +110,8 @@ __device__ __forceinline__ void push(const Peers& input, const Peers& output, u6
 
     u32 half = blockDim.x / 2;
     u32 fold = 1;
-    while (fold < FOLD && (u64)fold * TURNS * gridDim.x * half < each) fold *= 2;
+    bool paced = owners.count > 1 && owners.count < sync.world;
+    while (fold < (paced ? PACED_FOLD : FOLD) && (u64)fold * (paced ? PACED_TURNS : TURNS) * gridDim.x * half < each) fold *= 2;
     u32 tile = fold * half;
     u64 first = (u64)blockIdx.x * tile;
     u64 stride = (u64)gridDim.x * tile;
@@ -142,7 +147,10 @@ __device__ __forceinline__ void push(const Peers& input, const Peers& output, u6
             }
             meet_half(SENDERS);
             epoch++;
-            if (has_peer) store_signal<RELEASE_ACQUIRE>((u32*)sync.pads.address[thread] + row + sync.rank, epoch);
+            if (has_peer) {
+                store_signal<RELEASE_ACQUIRE>((u32*)sync.pads.address[thread] + row + sync.rank, epoch);
+                if (paced) wait_at_least<RELAXED>(sync, (const u32*)sync.pads.address[sync.rank] + row + thread, epoch - AHEAD, thread, SITE_END);
+            }
         }
     } else {
         enum : u32 { PACKS = AtOnce<T>::PACKS };
@@ -160,8 +168,8 @@ __device__ __forceinline__ void push(const Peers& input, const Peers& output, u6
                 u32 pitch = half * sizeof(Pack), left = (u32)(end - at) * sizeof(Pack);
                 reduce_packs<T, Op>(sums, parts, offset, pitch, left, sync.world, average);
 #pragma unroll 1
-                for (u32 step = 0; step < receivers; step++) {
-                    u64 there = output.address[rank_after(sync, step)] + to + offset;
+                for (u32 step = 0; step < receivers.count; step++) {
+                    u64 there = output.address[nth(receivers, step, sync.world)] + to + offset;
 #pragma unroll
                     for (u32 k = 0; k < PACKS; k++)
                         if (k * pitch < left) store_pack((void*)(there + k * pitch), sums[k]);
@@ -179,7 +187,8 @@ __device__ __forceinline__ void push(const Peers& input, const Peers& output, u6
         u64 offset = (i < part.head ? i : i + part.packs * LANES<T>) * sizeof(Stored);
         auto sum = reduce_element<T, Op>(input, offset, sync.world, average);
 #pragma unroll 1
-        for (u32 step = 0; step < receivers; step++) store_element(output.address[rank_after(sync, step)] - origin + offset, sum);
+        for (u32 step = 0; step < receivers.count; step++)
+            store_element(output.address[nth(receivers, step, sync.world)] - origin + offset, sum);
     }
 
     end_barrier<RELEASE_ACQUIRE>(sync, epoch);
@@ -189,7 +198,8 @@ __device__ __forceinline__ void push(const Peers& input, const Peers& output, u6
 #define ENTRY(NAME, T, OP)                                                                                                            \
     extern "C" __global__ void __launch_bounds__(512, 1)                                                                              \
         all_reduce_push_##NAME(const __grid_constant__ Peers input, const __grid_constant__ Peers output, u64 count, u32 average,     \
-                               u64 origin, const __grid_constant__ Peers slots, u32 receivers, const __grid_constant__ Sync sync) {   \
-        push<T, OP>(input, output, units<T>(count, average), average, origin, slots, receivers, sync);                                \
+                               u64 origin, const __grid_constant__ Peers slots, Ranks owners, Ranks receivers,                         \
+                             const __grid_constant__ Sync sync) {                                                                     \
+        push<T, OP>(input, output, units<T>(count, average), average, origin, slots, owners, receivers, sync);                        \
     }
 #include "../common/entries.cuh"

@@ -3,6 +3,9 @@
 //
 // Over the link: (world - 1) / world x bytes in and as many out of each rank. Two barriers, no scratch memory.
 //
+// reduce/two_shot is the same with the root as the only receiver and the others as owners: as many bytes into each rank and out of it as the message
+// has. A slice that the root owned would come to it from all others, and not once, as their sum. Of two ranks the root is the only owner.
+//
 //   start (relaxed): peer's epoch -> our poll. Its input, written before its launch, may be read; its output may be overwritten.
 //   end   (release, acquire): our pushes, bar.sync, our epoch -> peer's poll. Our slice of its output is there, and our reads of its input
 //         are over. Blocks of one index cover the same part of every slice, so a block of the peer that passes has all that these blocks
@@ -15,7 +18,8 @@
 #include "../common/slices.cuh"
 
 template <typename T, typename Op>
-__device__ __forceinline__ void two_shot(const Peers& input, const Peers& output, u64 count, u32 average, const Sync& sync) {
+__device__ __forceinline__ void two_shot(const Peers& input, const Peers& output, u64 count, u32 average, Ranks owners, Ranks receivers,
+                                         const Sync& sync) {
     using Stored = typename T::Stored;
     u32 epoch = start_barrier(sync);
 
@@ -23,18 +27,20 @@ __device__ __forceinline__ void two_shot(const Peers& input, const Peers& output
     u64 threads = (u64)gridDim.x * blockDim.x;
     Split part = split<T>(input.address[sync.rank], output.address[sync.rank], count);
     u64 packs_at = part.head * sizeof(Stored);
-    u64 packs_end = slice_begin(part.packs, sync.rank + 1, sync.world);
-    for (u64 i = slice_begin(part.packs, sync.rank, sync.world) + thread; i < packs_end; i += threads) {
+    u32 own = place(owners, sync.rank, sync.world);
+    u32 receivers_end = receivers.first + receivers.count;
+    u64 packs_end = slice_begin(part.packs, own + 1, owners.count);
+    for (u64 i = slice_begin(part.packs, own, owners.count) + thread; i < packs_end; i += threads) {
         u64 offset = packs_at + i * sizeof(Pack);
         Pack sum = reduce_pack<T, Op>(input, offset, sync.world, average);
-        for (u32 peer = 0; peer < sync.world; peer++) store_pack((void*)(output.address[peer] + offset), sum);
+        for (u32 peer = receivers.first; peer < receivers_end; peer++) store_pack((void*)(output.address[peer] + offset), sum);
     }
     u64 edge = part.head + part.tail;
-    u64 edge_end = slice_begin(edge, sync.rank + 1, sync.world);
-    for (u64 i = slice_begin(edge, sync.rank, sync.world) + thread; i < edge_end; i += threads) {
+    u64 edge_end = slice_begin(edge, own + 1, owners.count);
+    for (u64 i = slice_begin(edge, own, owners.count) + thread; i < edge_end; i += threads) {
         u64 offset = (i < part.head ? i : i + part.packs * LANES<T>) * sizeof(Stored);
         auto sum = reduce_element<T, Op>(input, offset, sync.world, average);
-        for (u32 peer = 0; peer < sync.world; peer++) store_element(output.address[peer] + offset, sum);
+        for (u32 peer = receivers.first; peer < receivers_end; peer++) store_element(output.address[peer] + offset, sum);
     }
 
     end_barrier<RELEASE_ACQUIRE>(sync, epoch);
@@ -44,7 +50,7 @@ __device__ __forceinline__ void two_shot(const Peers& input, const Peers& output
 #define ENTRY(NAME, T, OP)                                                                                                            \
     extern "C" __global__ void __launch_bounds__(512, 1)                                                                              \
         all_reduce_two_shot_##NAME(const __grid_constant__ Peers input, const __grid_constant__ Peers output, u64 count,              \
-                                   u32 average, const __grid_constant__ Sync sync) {                                                  \
-        two_shot<T, OP>(input, output, units<T>(count, average), average, sync);                                                      \
+                                   u32 average, Ranks owners, Ranks receivers, const __grid_constant__ Sync sync) {                   \
+        two_shot<T, OP>(input, output, units<T>(count, average), average, owners, receivers, sync);                                   \
     }
 #include "../common/entries.cuh"

@@ -7,3 +7,18 @@ __device__ __forceinline__ u64 slice_begin(u64 total, u32 rank, u32 world) {
     u64 each = (total + world - 1) / world;
     return least(total, each * rank);
 }
+
+// So many ranks, one after another, going round.
+struct Ranks {
+    u32 first, count;
+};
+
+__device__ __forceinline__ u32 nth(Ranks ranks, u32 n, u32 world) {
+    u32 rank = ranks.first + n;
+    return rank < world ? rank : rank - world;
+}
+
+// Which of them a rank is: `count` or more where it is none of them.
+__device__ __forceinline__ u32 place(Ranks ranks, u32 rank, u32 world) {
+    return rank < ranks.first ? rank + world - ranks.first : rank - ranks.first;
+}

@@ -147,6 +147,7 @@ pub fn all() -> &'static [&'static dyn Algorithm] {
         &broadcast::Multimem,
         &Nccl::BROADCAST_RING,
         &reduce::Pull,
+        &reduce::TwoShot,
         &reduce::Push,
         &Nccl::REDUCE_RING,
     ]
@@ -216,6 +217,19 @@ const PACK: u64 = 16;
 
 /// Threads of a block in kernels that synchronise per block.
 const THREADS: u32 = 512;
+
+/// The `Ranks` struct of kernels/common/slices.cuh: so many ranks from the first on, going round.
+#[derive(Clone, Copy)]
+struct Ranks {
+    first: u32,
+    count: u32,
+}
+
+impl Ranks {
+    fn argument(self) -> Arg {
+        Arg::Struct(vec![Arg::U32(self.first), Arg::U32(self.count)])
+    }
+}
 
 /// The most blocks that any kernel's signals are laid out for.
 const MAX_BLOCKS: u32 = 128;

@@ -5,8 +5,8 @@ use crate::{
     plan::{Arg, Call},
 };
 
-/// Modules whose kernels know bytes only: another module's reduce them, or they move whatever it is at the width that addresses allow.
-const MOVERS: [&str; 3] = ["reduce/push", "all_to_all/push_v", "all_to_all/ll_v"];
+/// Modules whose kernels know bytes only: they move whatever it is at the width that addresses allow.
+const MOVERS: [&str; 2] = ["all_to_all/push_v", "all_to_all/ll_v"];
 
 /// Modules whose entries are those of [`FEW_TYPES`] and sums: what most calls are. Their sources define FEW_ENTRIES.
 const FEW_ENTRIES: [&str; 2] = ["all_reduce/push", "all_reduce/two_shot_push"];
@@ -22,7 +22,7 @@ fn has_own_entry(module: &str, dtype: DType, op: ReduceOp) -> bool {
 }
 
 /// The entry point of a module's kernel for a type and an operator: `all_reduce_two_shot_bf16_sum`. The average is the sum's kernel with a
-/// divisor; products are of a type; copies know elements by their width in bits alone: `all_gather_push_b16`. Bytes that another module reduces are moved as such.
+/// divisor; products are of a type; copies know elements by their width in bits alone: `all_gather_push_b16`.
 pub fn entry(module: &str, dtype: DType, op: ReduceOp) -> String {
     let (moves, is_own) = (MOVERS.contains(&module), has_own_entry(module, dtype, op));
     let module = module.replace('/', "_");
@@ -105,6 +105,5 @@ mod tests {
         assert_eq!(entry("all_reduce/push", DType::BF16, ReduceOp::Min), "all_reduce_push_any");
         assert_eq!(entry("reduce_scatter/ll", DType::E4M3, ReduceOp::Sum), "reduce_scatter_ll_any");
         assert_eq!(entry("all_gather/push", DType::E4M3, ReduceOp::Copy), "all_gather_push_b8");
-        assert_eq!(entry("reduce/push", DType::F64, ReduceOp::Sum), "reduce_push_b8");
     }
 }

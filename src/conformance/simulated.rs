@@ -93,7 +93,6 @@ impl Simulated {
                 match op {
                     Op::Launch(launch) if launch.module == "conformance/fill" => self.fill(group, rank, launch),
                     Op::Launch(launch) if launch.module == "all_reduce/copy_engine" => self.reduce(group, rank, launch),
-                    Op::Launch(launch) if launch.module == "reduce/push" => self.push(group, rank, launch),
                     Op::Launch(launch) if launch.module == "all_to_all/push_v" => self.push_parts(group, rank, launch),
                     Op::Launch(launch) if launch.module == premul_sum::MODULE => self.multiply(group, rank, launch),
                     Op::Launch(launch) => {
@@ -190,17 +189,6 @@ impl Simulated {
         self.bytes(group, rank, products).copy_from_slice(&multiplied);
     }
 
-    /// One rank's input goes to its slot at the root.
-    fn push(&mut self, group: usize, rank: usize, launch: &Launch) {
-        let [Arg::Address(input), Arg::Peers(slot), Arg::U64(_), Arg::U32(root), Arg::Struct(_)] = &launch.args[..] else {
-            panic!("the arguments of a push to the root: {:?}", launch.args)
-        };
-        if rank != *root as usize {
-            let bytes = self.bytes(group, rank, input).to_vec();
-            self.bytes(group, *root as usize, slot).copy_from_slice(&bytes);
-        }
-    }
-
     /// One rank's parts go to where the others' outputs have them.
     fn push_parts(&mut self, group: usize, rank: usize, launch: &Launch) {
         let [Arg::Address(input), Arg::Peers(output), Arg::Struct(parts), Arg::Struct(_)] = &launch.args[..] else {
@@ -247,7 +235,7 @@ impl Simulated {
 }
 
 /// Kernels that are carried out rank by rank.
-const BY_RANK: [&str; 5] = ["conformance/fill", "all_reduce/copy_engine", "reduce/push", "all_to_all/push_v", premul_sum::MODULE];
+const BY_RANK: [&str; 4] = ["conformance/fill", "all_reduce/copy_engine", "all_to_all/push_v", premul_sum::MODULE];
 
 /// Kernels that reduce what their ranks' inputs are on all ranks, each rank's for itself.
 const PULLS: [&str; 2] = ["all_reduce/one_shot", "all_reduce/multimem_one_shot"];
@@ -266,28 +254,30 @@ fn target(rank: usize, to_rank: Option<u32>) -> usize {
 fn launched(launch: &Launch, world: u32) -> (Collected, (Region, Region)) {
     let (collective, _) = launch.module.split_once('/').expect("COLLECTIVE/ALGORITHM");
     let mut collective: Collective = collective.parse().expect("a collective");
+    let mut root = 0;
     // A multicast address comes with the ranks' own of the same region, which say as much.
     let is_multicast = |at: usize| matches!(launch.args[at], Arg::Multicast(_));
     let args: Vec<Arg> = (0..launch.args.len()).filter(|&at| !is_multicast(at)).map(|at| launch.args[at].clone()).collect();
     let mut sent = Vec::new();
-    let (input, output, mut count, average, root) = match &args[..] {
+    let (input, output, mut count, average) = match &args[..] {
         [Arg::Address(input) | Arg::Peers(input), Arg::Address(output) | Arg::Peers(output), Arg::U64(count), rest @ ..] => {
-            let (average, root) = match (rest, collective.has_root()) {
-                ([Arg::U32(root), ..], true) => (0, *root),
-                ([Arg::U32(average), ..], false) => (*average, 0),
-                _ => (0, 0),
+            let average = match (rest, collective.has_root()) {
+                ([Arg::U32(of_call), ..], true) => {
+                    root = *of_call;
+                    0
+                }
+                ([Arg::U32(average), ..], false) => *average,
+                _ => 0,
             };
-            (input, output, *count, average, root)
+            (input, output, *count, average)
         }
-        [Arg::Address(input), Arg::Address(output), Arg::U32(count), Arg::U32(average), _] => {
-            (input, output, u64::from(*count), *average, 0)
-        }
-        [Arg::Address(input), Arg::Address(output), Arg::U32(count), Arg::Struct(_)] => (input, output, u64::from(*count), 0, 0),
+        [Arg::Address(input), Arg::Address(output), Arg::U32(count), Arg::U32(average), _] => (input, output, u64::from(*count), *average),
+        [Arg::Address(input), Arg::Address(output), Arg::U32(count), Arg::Struct(_)] => (input, output, u64::from(*count), 0),
         // All that is asked of a shape in parts is what the ranks send, in elements of the entry's.
         [Arg::Address(input), Arg::Address(output), Arg::U32(_), Arg::Struct(parts), Arg::Struct(_), Arg::Struct(_)] => {
             let length = |part: &Arg| if let Arg::U64(bytes) = part { *bytes } else { panic!("a part: {parts:?}") };
             sent.push(parts[..world as usize].iter().map(length).collect());
-            (input, output, 0, 0, 0)
+            (input, output, 0, 0)
         }
         other => panic!("a kernel's arguments: {other:?}"),
     };
@@ -299,14 +289,30 @@ fn launched(launch: &Launch, world: u32) -> (Collected, (Region, Region)) {
         Some("b64") => (DType::F64, ReduceOp::Copy),
         _ => reduction(launch, average),
     };
-    // Of slices that only their owners get, the input is of all of them.
-    if launch.module == "all_reduce/push" && args[6] == Arg::U32(1) {
-        collective = Collective::ReduceScatter;
-        count /= u64::from(world);
+    let slices = match &*launch.module {
+        "all_reduce/push" => Some([&args[6], &args[7]]),
+        "all_reduce/two_shot" => Some([&args[4], &args[5]]),
+        _ => None,
+    };
+    if let Some([[_, owners], [receiver, receivers]]) = slices.map(|of| of.map(ranks)) {
+        if owners < world {
+            (collective, root) = (Collective::Reduce, receiver);
+        } else if receivers == 1 {
+            // The input is of all slices.
+            collective = Collective::ReduceScatter;
+            count /= u64::from(world);
+        }
     }
     let shape = Shape::new(collective, world, count).with_root(root);
     let pulls = PULLS.contains(&&*launch.module);
     (Collected { shape, dtype, op, factors: Vec::new(), sent, ranks: Vec::new(), pulls }, (input.clone(), output.clone()))
+}
+
+/// The first of some ranks, and how many they are.
+fn ranks(arg: &Arg) -> [u32; 2] {
+    let Arg::Struct(fields) = arg else { panic!("ranks: {arg:?}") };
+    let [Arg::U32(first), Arg::U32(count)] = fields[..] else { panic!("the first rank and how many: {fields:?}") };
+    [first, count]
 }
 
 /// Type and operator that an entry's name ends with, or its `average` argument says.

@@ -6,7 +6,7 @@ mod multimem_one_shot;
 mod one_shot;
 mod one_shot_push;
 pub(super) mod push;
-mod two_shot;
+pub(super) mod two_shot;
 mod two_shot_push;
 
 pub use copy_engine::CopyEngine;

@@ -1,7 +1,7 @@
 //! `all_reduce/push`: every rank stores its parts of the others' slices at them, which reduce them and push the results. See kernels/all_reduce/push.cu.
 
 use crate::{
-    algorithms::{Algorithm, PACK, THREADS, Target, blocks_for, launch, plan_name, reduction, sync_argument, synchronisation},
+    algorithms::{Algorithm, PACK, Ranks, THREADS, Target, blocks_for, launch, plan_name, reduction, sync_argument, synchronisation},
     collective::{Collective, DType},
     contract::Contract,
     plan::{Arg, BufferSpec, Call, Op, Plan, Region, Role},
@@ -31,7 +31,7 @@ impl Algorithm for Push {
     }
 
     fn workspace(&self, _: DType, world: u32, bytes: u64) -> Vec<BufferSpec> {
-        workspace(bytes, world)
+        workspace(bytes, world, world)
     }
 
     fn link_bytes(&self, call: &Call) -> Option<u64> {
@@ -39,41 +39,57 @@ impl Algorithm for Push {
     }
 
     fn plan(&self, call: &Call, target: &Target) -> Plan {
-        let slices = Slices { count: call.count, receivers: call.world(), origin: 0 };
-        Plan::per_rank(plan_name(NAME, call), call.world(), |rank| vec![launched(call, target, rank, slices)])
+        let world = call.world();
+        Plan::per_rank(plan_name(NAME, call), world, |rank| {
+            let slices = Slices {
+                count: call.count,
+                owners: Ranks { first: 0, count: world },
+                receivers: Ranks { first: rank, count: world },
+                origin: 0,
+            };
+            vec![launched(call, target, rank, slices)]
+        })
     }
 }
 
-/// What the kernel needs for inputs of so many bytes: slots of one slice for each rank, in whole packs.
-pub(in crate::algorithms) fn workspace(bytes: u64, world: u32) -> Vec<BufferSpec> {
+/// What the kernel needs for inputs of so many bytes in slices of so many owners: slots of one slice for each rank.
+pub(in crate::algorithms) fn workspace(bytes: u64, world: u32, owners: u32) -> Vec<BufferSpec> {
     let mut buffers = synchronisation(NAME);
-    buffers.push(BufferSpec::new(format!("{NAME}.slots"), bytes.saturating_add(PACK * u64::from(world)), Role::Data));
+    let slots = slice_packs(bytes, owners).saturating_mul(PACK * u64::from(world));
+    buffers.push(BufferSpec::new(format!("{NAME}.slots"), slots, Role::Data));
     buffers
+}
+
+/// Packs of the longest slice.
+fn slice_packs(bytes: u64, owners: u32) -> u64 {
+    bytes.div_ceil(PACK).div_ceil(owners.into())
 }
 
 /// What the kernel does with slices.
 #[derive(Clone, Copy)]
 pub(in crate::algorithms) struct Slices {
-    /// Elements of all of them, one slice a rank.
+    /// Elements of all of them.
     pub(in crate::algorithms) count: u64,
-    /// Who gets the sum of a slice: so many ranks, of which the first is its owner.
-    pub(in crate::algorithms) receivers: u32,
+    /// Who reduces them, one each.
+    pub(in crate::algorithms) owners: Ranks,
+    /// Who gets the sum of the slice that this rank owns.
+    pub(in crate::algorithms) receivers: Ranks,
     /// Bytes of the sum that the output does not begin with.
     pub(in crate::algorithms) origin: u64,
 }
 
 /// What a rank launches.
 pub(in crate::algorithms) fn launched(call: &Call, target: &Target, rank: u32, slices: Slices) -> Op {
-    let world = u64::from(call.world());
-    let slice = (slices.count * call.dtype.size()).div_ceil(PACK).div_ceil(world);
+    let slice = slice_packs(slices.count * call.dtype.size(), slices.owners.count);
     let args = vec![
         Arg::Peers(call.input.clone()),
         Arg::Peers(call.output_of(rank)),
         Arg::U64(slices.count),
         reduction(MODULE, call),
         Arg::U64(slices.origin),
-        Arg::Peers(Region::new(format!("{NAME}.slots"), 0, slice * PACK * world)),
-        Arg::U32(slices.receivers),
+        Arg::Peers(Region::new(format!("{NAME}.slots"), 0, slice * PACK * u64::from(call.world()))),
+        slices.owners.argument(),
+        slices.receivers.argument(),
         sync_argument(NAME, rank, call.world()),
     ];
     // Half of a block's threads send, the others reduce.

@@ -1,10 +1,10 @@
 //! `all_reduce/two_shot`: every rank reduces its slice and pushes it to all. See kernels/all_reduce/two_shot.cu.
 
 use crate::{
-    algorithms::{Algorithm, THREADS, Target, blocks_for, launch, plan_name, reduction, sync_argument, synchronisation},
+    algorithms::{Algorithm, PACK, Ranks, THREADS, Target, blocks_for, launch, plan_name, reduction, sync_argument, synchronisation},
     collective::{Collective, DType},
     contract::Contract,
-    plan::{Arg, BufferSpec, Call, Plan},
+    plan::{Arg, BufferSpec, Call, Op, Plan},
 };
 
 /// Pull the own slice from all, reduce it in rank order, push it to all: twice (world - 1) / world x bytes over each link.
@@ -39,17 +39,22 @@ impl Algorithm for TwoShot {
     }
 
     fn plan(&self, call: &Call, target: &Target) -> Plan {
-        let slice = call.bytes().div_ceil(16).div_ceil(u64::from(call.world()));
-        let grid = blocks_for(slice, target.waiting_blocks);
-        Plan::per_rank(plan_name(NAME, call), call.world(), |rank| {
-            let args = vec![
-                Arg::Peers(call.input.clone()),
-                Arg::Peers(call.output.clone()),
-                Arg::U64(call.count),
-                reduction(MODULE, call),
-                sync_argument(NAME, rank, call.world()),
-            ];
-            vec![launch(MODULE, call, target, (grid, THREADS), args)]
-        })
+        let all = Ranks { first: 0, count: call.world() };
+        Plan::per_rank(plan_name(NAME, call), call.world(), |rank| vec![launched(call, target, rank, all, all)])
     }
+}
+
+/// What a rank launches: owners reduce a slice each, receivers get all sums.
+pub(in crate::algorithms) fn launched(call: &Call, target: &Target, rank: u32, owners: Ranks, receivers: Ranks) -> Op {
+    let slice = call.bytes().div_ceil(PACK).div_ceil(owners.count.into());
+    let args = vec![
+        Arg::Peers(call.input.clone()),
+        Arg::Peers(call.output.clone()),
+        Arg::U64(call.count),
+        reduction(MODULE, call),
+        owners.argument(),
+        receivers.argument(),
+        sync_argument(NAME, rank, call.world()),
+    ];
+    launch(MODULE, call, target, (blocks_for(slice, target.waiting_blocks), THREADS), args)
 }

@@ -1,13 +1,13 @@
-//! `broadcast/push`: the root writes its input into every rank's output. See kernels/broadcast/push.cu.
+//! `broadcast/push`: the root stores its input to the others in slices, which they pass on to each other. See kernels/broadcast/push.cu.
 
 use crate::{
-    algorithms::{Algorithm, THREADS, Target, blocks_for, launch, plan_name, sync_argument, synchronisation},
+    algorithms::{Algorithm, PACK, THREADS, Target, blocks_for, launch, plan_name, sync_argument, synchronisation},
     collective::{Collective, DType},
     contract::Contract,
     plan::{Arg, BufferSpec, Call, Plan},
 };
 
-/// Read the root's input once, store it to all: (world - 1) x bytes out of the root, one trip between two barriers.
+/// Store a slice of the root's input to each other rank, which stores it to the rest: bytes out of the root and into each rank, tile by tile.
 pub struct Push;
 
 const NAME: &str = "push";
@@ -35,11 +35,12 @@ impl Algorithm for Push {
     }
 
     fn link_bytes(&self, call: &Call) -> Option<u64> {
-        Some(u64::from(call.world() - 1) * call.bytes())
+        Some(if call.world() > 1 { call.bytes() } else { 0 })
     }
 
     fn plan(&self, call: &Call, target: &Target) -> Plan {
-        let grid = blocks_for(call.bytes().div_ceil(16), target.waiting_blocks);
+        let slice = call.bytes().div_ceil(PACK).div_ceil(u64::from(call.world()).saturating_sub(1).max(1));
+        let grid = blocks_for(slice, target.waiting_blocks);
         Plan::per_rank(plan_name(NAME, call), call.world(), |rank| {
             let args = vec![
                 Arg::Address(call.input.clone()),

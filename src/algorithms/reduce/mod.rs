@@ -2,6 +2,16 @@
 
 mod pull;
 mod push;
+mod two_shot;
 
 pub use pull::Pull;
 pub use push::Push;
+pub use two_shot::TwoShot;
+
+use crate::algorithms::Ranks;
+
+/// Who reduces a slice where the root does not reduce all of them: the ranks beside it. A slice that the root owned would come over its link from all
+/// others, and not once, as their sum. Of two ranks the root is the only one, and saves the way back.
+fn owners(root: u32, world: u32) -> Ranks {
+    if world > 2 { Ranks { first: (root + 1) % world, count: world - 1 } } else { Ranks { first: root, count: 1 } }
+}

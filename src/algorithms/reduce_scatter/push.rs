@@ -1,7 +1,7 @@
 //! `reduce_scatter/push`: every rank stores its parts of the others' slots at them, which reduce them. See kernels/all_reduce/push.cu.
 
 use crate::{
-    algorithms::{Algorithm, PACK, Target, all_reduce::push, plan_name},
+    algorithms::{Algorithm, PACK, Ranks, Target, all_reduce::push, plan_name},
     collective::{Collective, DType},
     contract::Contract,
     plan::{BufferSpec, Call, Plan},
@@ -33,7 +33,7 @@ impl Algorithm for Push {
     }
 
     fn workspace(&self, _: DType, world: u32, bytes: u64) -> Vec<BufferSpec> {
-        push::workspace(bytes, world)
+        push::workspace(bytes, world, world)
     }
 
     fn link_bytes(&self, call: &Call) -> Option<u64> {
@@ -48,7 +48,13 @@ impl Algorithm for Push {
         Plan::per_rank(plan_name(NAME, call), world, |rank| {
             vec![if slices_are_slots {
                 let origin = u64::from(rank) * call.slot_bytes();
-                push::launched(call, target, rank, push::Slices { count: u64::from(world) * call.count, receivers: 1, origin })
+                let count = u64::from(world) * call.count;
+                push::launched(
+                    call,
+                    target,
+                    rank,
+                    push::Slices { count, owners: Ranks { first: 0, count: world }, receivers: Ranks { first: rank, count: 1 }, origin },
+                )
             } else {
                 pull::launched(NAME, call, target, rank)
             }]
