@@ -21,11 +21,19 @@
 // Reduce-scatter is the same, with slices that are slots of the input and one receiver: the owner, whose output begins `origin` bytes into what
 // an all-reduce would give.
 //
+// Reduce is the same, with the ranks beside the root as owners and the root as receiver; the root of two ranks is the owner itself. From three ranks
+// on senders are paced, and tiles short: who has sent a tile waits until its slowest peer is no more than AHEAD tiles behind. Without that reduce is
+// slower by a quarter; that ranks beside the root, which have one owner fewer to send to, get ahead of it would explain this, but no counter has shown it.
+//
 // Measured, bf16, 256 MiB, microseconds of all-reduce and reduce-scatter; two H200, then four:
 //   two_shot, pull                                                                       806  413  1257  625
 //   all threads send a tile, then all reduce the one before it (predicted 745, -)        757  524
 //   halves, and a reducer has one pack of each rank under way: it is what all wait for   764  532  1168  653
 //   halves, and four packs of two ranks                                                  745  383  1157  599
+// The same of reduce among four, where NCCL's ring takes 776:
+//   halves as above                                                                     1013
+//   senders at most two tiles ahead of their slowest peer; one                           930  880
+//   two, and tiles of four packs a thread at most; of two                                826  819
 // Grids are of one tile a block while there are blocks left: with four a block, 256 KiB took 17, now 8 (two_shot 6).
 #define FEW_ENTRIES
 #include "../common/any.cuh"
@@ -198,8 +206,8 @@ __device__ __forceinline__ void push(const Peers& input, const Peers& output, u6
 #define ENTRY(NAME, T, OP)                                                                                                            \
     extern "C" __global__ void __launch_bounds__(512, 1)                                                                              \
         all_reduce_push_##NAME(const __grid_constant__ Peers input, const __grid_constant__ Peers output, u64 count, u32 average,     \
-                               u64 origin, const __grid_constant__ Peers slots, Ranks owners, Ranks receivers,                         \
-                             const __grid_constant__ Sync sync) {                                                                     \
+                               u64 origin, const __grid_constant__ Peers slots, Ranks owners, Ranks receivers,                        \
+                               const __grid_constant__ Sync sync) {                                                                   \
         push<T, OP>(input, output, units<T>(count, average), average, origin, slots, owners, receivers, sync);                        \
     }
 #include "../common/entries.cuh"

@@ -2,8 +2,8 @@
 // the next.
 //
 // Over the link: as many bytes out of the root as the message has, and into each other rank; (world - 2) / (world - 1) of them out of each of those. A
-// root that stores everything to everybody has (world - 1) x bytes to send, and its link is what all wait for. Between two ranks both are the same.
-// Two barriers and an arrival for each tile, no scratch memory.
+// root that stores everything to everybody has (world - 1) x bytes to send, and its link is what all wait for. Between two ranks both are the same,
+// and nothing is passed on: tiles have no arrivals. Two barriers and, from three ranks on, an arrival for each tile, no scratch memory.
 //
 //   start (relaxed): peer's epoch -> our poll. What its stream did before is done: its output may be overwritten.
 //   tile  (release, acquire): the root's stores, bar.sync, its epoch -> the owner's poll. The tile is in the owner's output.
@@ -49,6 +49,7 @@ __device__ __forceinline__ void push(u64 input, const Peers& output, u64 count, 
                 store_pack((void*)(output.address[nth(owners, owner, sync.world)] + offset), mine);
                 if (input != own) store_pack((void*)(own + offset), mine);
             }
+            if (owners.count == 1) continue;
             __syncthreads();
             epoch++;
             if (threadIdx.x < sync.world && threadIdx.x != root)
@@ -61,7 +62,7 @@ __device__ __forceinline__ void push(u64 input, const Peers& output, u64 count, 
 #pragma unroll 1
             for (u32 step = first; step < sync.world; step++) *(Stored*)(output.address[rank_after(sync, step)] + offset) = mine;
         }
-    } else {
+    } else if (owners.count > 1) {
         u32 owner = place(owners, sync.rank, sync.world);
         for (u64 tile = (u64)blockIdx.x * blockDim.x; tile < each; tile += threads) {
             epoch++;
@@ -69,7 +70,7 @@ __device__ __forceinline__ void push(u64 input, const Peers& output, u64 count, 
                 wait_at_least<RELEASE_ACQUIRE>(sync, (const u32*)sync.pads.address[sync.rank] + row + root, epoch, root, SITE_END);
             __syncthreads();
             u64 i = begin_of(owner) + tile + threadIdx.x;
-            if (i >= begin_of(owner + 1) || owners.count == 1) continue;
+            if (i >= begin_of(owner + 1)) continue;
             u64 offset = packs_at + i * sizeof(Pack);
             Pack mine = load_pack((const void*)(own + offset));
 #pragma unroll 1
