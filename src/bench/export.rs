@@ -195,7 +195,7 @@ fn result(timing: &Timing) -> Option<Value> {
         "size": bytes,
         "count": of.shape().count,
         "type": type_name(dtype),
-        "redop": if op == ReduceOp::Copy { "none" } else { op.name() },
+        "redop": operator_name(op),
         "root": format!("{:6}", if collective.has_root() { 0 } else { -1 }),
         "out_of_place": { "time": times.median, "alg_bw": algbw, "bus_bw": busbw, "nwrong": wrong },
         "in_place": null,
@@ -211,6 +211,15 @@ fn step(sizes: &[u64]) -> (&'static str, u64) {
     match factors.iter().collect::<Vec<_>>()[..] {
         [&(factor, true)] if factor > 1 => ("step_factor", factor),
         _ => ("step_bytes", sizes.windows(2).next().map_or(0, |pair| pair[1] - pair[0])),
+    }
+}
+
+/// nccl-tests' name for an operator.
+fn operator_name(op: ReduceOp) -> &'static str {
+    match op {
+        ReduceOp::Copy => "none",
+        ReduceOp::PremulSum => "mulsum",
+        _ => op.name(),
     }
 }
 

@@ -2,10 +2,10 @@
 
 use super::{CollectiveWorkload, verdicts::Verdicts};
 use crate::{
-    algorithms::{Algorithm, Target},
+    algorithms::{self, Algorithm, Target},
     collective::{DType, Product},
     contract::Contract,
-    plan::{Arg, BufferSpec, Build, Call, Launch, Op, Plan, RankCall, Region, Role},
+    plan::{Arg, BufferSpec, Build, Call, Launch, Op, Plan, Region, Role},
 };
 
 /// What one contender does for one workload.
@@ -98,7 +98,7 @@ pub(super) enum Numbers {
     Integers,
 }
 
-/// Byte of which inputs of collectives consist: small in every type, and no sum of it overflows.
+/// Byte of which inputs of collectives consist: of floats of every type a small number, no sum or product of which overflows. Integers wrap.
 const SOME_NUMBER: u8 = 0x3c;
 
 /// Threads of a block of `bench/numbers`.
@@ -125,20 +125,20 @@ impl Job {
     /// # Errors
     /// Why the algorithm cannot do it, or what is wrong with the call.
     pub(super) fn of_collective(
-        algorithm: &dyn Algorithm,
+        algorithm: &'static dyn Algorithm,
         workload: &CollectiveWorkload,
         copies: u32,
         target: &Target,
     ) -> Result<Job, String> {
-        let CollectiveWorkload { collective, dtype, op, world, .. } = *workload;
+        let CollectiveWorkload { dtype, op, world, .. } = *workload;
         let shape = workload.shape();
         let sizes = [("input", shape.input()), ("output", shape.output())].map(|(name, elements)| (name, elements * dtype.size()));
+        let algorithm = algorithms::doing(algorithm, op);
         let local = algorithm.takes_any_memory();
         let mut buffers = sizes.map(|(name, bytes)| BufferSpec { local, ..copied(name, bytes, copies) }).to_vec();
         let call = |number| {
             let [input, output] = sizes.map(|(name, bytes)| copy(name, bytes, number));
-            let first = RankCall { collective, dtype, op, count: shape.count, root: 0, factor: None, parts: None, input, output };
-            let call = Call::of_all_ranks(&first, world, &buffers).map_err(|error| error.to_string())?;
+            let call = Call::on_regions(shape.clone(), dtype, op, input, output).map_err(|error| error.to_string())?;
             algorithm.supports(&call).map(|()| call)
         };
         let calls = (0..copies).map(call).collect::<Result<Vec<_>, _>>()?;

@@ -207,11 +207,15 @@ impl Workload {
         }
     }
 
-    /// The same for the name of a file: `all_reduce-w8`.
+    /// The same for the name of a file: `all_reduce-w8`, `all_reduce-f32-max-w8`.
     pub fn file_name(&self) -> String {
         let (subject, world) = (self.subject(), self.world());
         match self {
-            Workload::Collective(_) => format!("{subject}-w{world}"),
+            Workload::Collective(CollectiveWorkload { collective, dtype, op, .. }) => {
+                let dtype = if *dtype == DType::BF16 { String::new() } else { format!("-{dtype}") };
+                let op = if *op == collective.operators()[0] { String::new() } else { format!("-{op}") };
+                format!("{subject}{dtype}{op}-w{world}")
+            }
             Workload::Matmul(MatmulWorkload { scenario, n, k, .. }) if scenario.is_parallel() => format!("{subject}-n{n}-k{k}-w{world}"),
             Workload::Matmul(MatmulWorkload { n, k, m, out_of_place, .. }) => {
                 format!("{subject}-m{m}-n{n}-k{k}{}-w{world}", if *out_of_place { "-out_of_place" } else { "" })

@@ -49,6 +49,33 @@ impl Drop for Folder {
     }
 }
 
+/// If this fails, calls of another type or operator are timed as bf16 and sum, or their files overwrite each other.
+#[test]
+fn types_and_operators_have_tables_of_their_own() {
+    let folder = Folder::new("types");
+    let [json, plots, nccl] = ["run.json", "plots", "nccl"].map(|name| folder.file(name));
+    let mut line = vec!["bench", "reduce_scatter", "--rehearse", "--worlds", "2", "--sizes", "256,1K", "--dtype", "f32,e4m3"];
+    line.extend(["--op", "max,premul_sum", "--contenders", "pull,ll", "--json", &json, "--plot", &plots, "--nccl-tests", &nccl]);
+    let output = run(&line);
+    let (out, error) = (text(&output.stdout), text(&output.stderr));
+    assert_eq!(output.status.code(), Some(0), "{out}\n{error}");
+    let record: Record<Timing> = serde_json::from_str(&folder.read("run.json")).unwrap();
+    assert_eq!(record.cases.len(), 16);
+    for timing in &record.cases {
+        let of = timing.workload.collective().unwrap();
+        let judged = format!("{}:{},{}:", timing.contender, of.dtype, of.op);
+        assert!(timing.is_judged() && timing.check.as_ref().unwrap().case.contains(&judged), "{timing:?}");
+    }
+    assert!(record.notes[0].contains("--sizes 256,1024 --dtype f32,e4m3 --op max,premul_sum --contenders pull,ll"), "{}", record.notes[0]);
+    for (title, file) in [("f32 max", "f32-max"), ("e4m3 premul_sum", "e4m3-premul_sum")] {
+        assert!(out.contains(&format!("reduce_scatter {title}, w=2: microseconds a call")), "{out}");
+        assert!(folder.read(&format!("plots/reduce_scatter-{file}-w2-time.svg")).contains("pull"));
+    }
+    let document: Value = serde_json::from_str(&folder.read("nccl/reduce_scatter-e4m3-premul_sum-w2-ll.json")).unwrap();
+    let kinds = ["type", "redop"].map(|key| document["results"][0][key].as_str().unwrap().to_owned());
+    assert_eq!(kinds, ["f8e4m3", "mulsum"]);
+}
+
 /// If this fails, some way from the command line through the workers to the files is broken.
 #[test]
 fn a_rehearsal_judges_times_and_records() {
@@ -435,4 +462,8 @@ fn bad_input_is_said() {
     assert_eq!(unknown.status.code(), Some(2));
     let said = text(&unknown.stderr);
     assert!(said.contains("unknown algorithm `three_shot` of all_reduce: expected one of one_shot, two_shot"), "{said}");
+    let copied = run(&["bench", "all_gather", "--op", "max"]);
+    assert_eq!((copied.status.code(), text(&copied.stderr).contains("--op max: all_gather has copy")), (Some(2), true));
+    let untyped = run(&["bench", "--dtype", "f8"]);
+    assert_eq!((untyped.status.code(), text(&untyped.stderr).contains("unknown dtype `f8`: expected one of f32")), (Some(2), true));
 }

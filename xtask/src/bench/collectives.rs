@@ -2,18 +2,17 @@
 
 use std::process::ExitCode;
 
-use anyhow::ensure;
+use anyhow::{bail, ensure};
 use passmuster::{
     algorithms::{self, Algorithm},
-    bench::{Contender, Method, Pipeline, PipelineWorkload, Torch, Workload},
-    collective::Collective,
+    bench::{CollectiveWorkload, Contender, Method, Pipeline, PipelineWorkload, Torch, Workload},
+    collective::{Collective, DType, ReduceOp},
 };
 use xshell::Shell;
 
 use super::{
     session::{Session, Task, list},
     size,
-    turns::workload,
 };
 
 /// Which calls of a collective are timed.
@@ -34,13 +33,19 @@ pub(super) struct Collectives {
     /// Elements of a row of --rows.
     #[arg(long, default_value_t = 8192, value_parser = clap::value_parser!(u64).range(1..))]
     hidden: u64,
+    /// Types of the elements, each with tables of its own.
+    #[arg(long = "dtype", value_delimiter = ',', value_name = "TYPES", default_value = "bf16")]
+    dtypes: Vec<DType>,
+    /// Operators of collectives that reduce, each with tables of its own; when left out, sum. Factors of premul_sum are 1, and multiplied by.
+    #[arg(long = "op", value_delimiter = ',', value_name = "OPERATORS")]
+    ops: Vec<ReduceOp>,
     /// Algorithms, by name; when left out, all but those that need multicast addresses.
     #[arg(long, value_delimiter = ',')]
     contenders: Option<Vec<String>>,
     /// Of all_to_all: several batches, each looked at on the device when it has come. Hosts fetch what was seen without waiting, and wait for it before they enqueue
     /// the next batch (blocking/NAME), or when all are enqueued (deferred/NAME): how long hosts were blocked stands beside the time of all batches, and how
     /// often something was not there yet when they looked.
-    #[arg(long = "async", conflicts_with = "rows")]
+    #[arg(long = "async", conflicts_with_all = ["rows", "dtypes", "ops"])]
     asynchronous: bool,
     /// With --async, also time what tells why hosts that do not wait gain what they do: apart/NAME, where no batch is looked at beside an exchange, and
     /// behind/NAME, where each look is and begins 20 us later, when the exchange has its multiprocessors.
@@ -56,6 +61,10 @@ pub(super) struct Collectives {
 impl Collectives {
     pub(super) fn run(self, sh: &Shell) -> anyhow::Result<ExitCode> {
         ensure!(!self.asynchronous || self.collective == Collective::AllToAll, "--async is of all_to_all, not of {}", self.collective);
+        let of_collective = self.collective.operators();
+        if let Some(op) = self.ops.iter().find(|op| !of_collective.contains(op)) {
+            bail!("--op {op}: {} has {}", self.collective, list(of_collective));
+        }
         let contenders = self.contenders()?;
         self.session.run(sh, |machine| {
             let worlds = self.session.fitting(&self.worlds, &[2, 4, 6, 8], machine)?;
@@ -67,7 +76,14 @@ impl Collectives {
             Ok(Task {
                 contenders,
                 workloads: self.workloads(&worlds),
-                line: format!("{}{} --worlds {} {sizes} --contenders {}", self.collective, self.batched(), list(&worlds), names.join(",")),
+                line: format!(
+                    "{}{} --worlds {} {sizes}{} --contenders {}",
+                    self.collective,
+                    self.batched(),
+                    list(&worlds),
+                    self.combined(),
+                    names.join(",")
+                ),
                 hidden: self.hidden(),
                 tells: false,
             })
@@ -75,7 +91,7 @@ impl Collectives {
     }
 
     fn contenders(&self) -> anyhow::Result<Vec<Contender>> {
-        let any = self.workload(1, 0);
+        let any = self.workload(self.dtypes[0], self.ops()[0], 1, 0);
         let find = |name: &String| Contender::find(&any, name).map_err(anyhow::Error::msg);
         let timed = |algorithm: &dyn Algorithm| algorithm.collective() == self.collective && !algorithm.uses_multicast();
         let mut contenders: Vec<Contender> = match &self.contenders {
@@ -106,10 +122,21 @@ impl Collectives {
         if self.asynchronous { format!(" --async --batches {}", self.batches) } else { String::new() }
     }
 
-    fn workload(&self, world: u32, bytes: u64) -> Workload {
+    /// For the command line: what of types and operators is not as usual.
+    fn combined(&self) -> String {
+        let dtypes = if self.dtypes == [DType::BF16] { String::new() } else { format!(" --dtype {}", list(&self.dtypes)) };
+        let ops = if self.ops.is_empty() { String::new() } else { format!(" --op {}", list(&self.ops)) };
+        dtypes + &ops
+    }
+
+    fn ops(&self) -> &[ReduceOp] {
+        if self.ops.is_empty() { &self.collective.operators()[..1] } else { &self.ops }
+    }
+
+    fn workload(&self, dtype: DType, op: ReduceOp, world: u32, bytes: u64) -> Workload {
         match self.asynchronous {
             true => PipelineWorkload { batches: self.batches, world, bytes }.into(),
-            false => workload(self.collective, world, bytes).into(),
+            false => CollectiveWorkload { collective: self.collective, dtype, op, world, bytes }.into(),
         }
     }
 
@@ -118,15 +145,17 @@ impl Collectives {
     }
 
     fn workloads(&self, worlds: &[u32]) -> Vec<(Workload, Method)> {
-        let dtype = workload(self.collective, 1, 0).dtype;
-        let sizes = if self.rows.is_empty() {
-            self.sizes.clone()
-        } else {
-            self.rows.iter().map(|rows| rows * self.hidden * dtype.size()).collect()
+        let sizes = |dtype: DType| -> Vec<u64> {
+            if self.rows.is_empty() { self.sizes.clone() } else { self.rows.iter().map(|rows| rows * self.hidden * dtype.size()).collect() }
         };
         // Batches are one call together, which goes round its own buffers.
         let of_batches = |method| if self.asynchronous { Method { calls: 1, copies: 1, ..method } } else { method };
-        let of = |world, bytes| (self.workload(world, bytes), self.session.method(of_batches(Method::for_bytes(bytes))));
-        worlds.iter().flat_map(|&world| sizes.iter().map(move |&bytes| of(world, bytes))).collect()
+        let mut workloads = Vec::new();
+        for (&dtype, &op) in self.dtypes.iter().flat_map(|dtype| self.ops().iter().map(move |op| (dtype, op))) {
+            for (&world, bytes) in worlds.iter().flat_map(|world| sizes(dtype).into_iter().map(move |bytes| (world, bytes))) {
+                workloads.push((self.workload(dtype, op, world, bytes), self.session.method(of_batches(Method::for_bytes(bytes)))));
+            }
+        }
+        workloads
     }
 }

@@ -31,7 +31,7 @@ pub(crate) use self::{
 /// Time the algorithms of a collective, or a scenario, beside NCCL and PyTorch.
 ///
 /// Microseconds of one call, the slowest rank, in a captured graph and as the host launches it: the median of the rounds' medians, with where it lies
-/// at 95 % confidence. Contenders take turns (A B A B). Registered buffers, out of place, bf16, sums where the collective reduces. Ranks meet on
+/// at 95 % confidence. Contenders take turns (A B A B). Registered buffers, out of place; bf16 and sums where nothing else is asked for. Ranks meet on
 /// their devices before each sample in a graph. L2 is cold: memory larger than it is overwritten before each sample, and its calls go round copies
 /// of the buffers. Before a contender is timed, a case of the same call is judged; a speed-up over the best peer, NCCL's or PyTorch's, is printed only
 /// where both pass. PyTorch's operations are timed by ranks of python3, where that has them.
@@ -44,6 +44,7 @@ Examples:
   cargo xtask bench --worlds 2,4,8 --save before.json
   cargo xtask bench --worlds 2,4,8 --baseline before.json
   cargo xtask bench all_gather --worlds 8 --sizes 8K,1M --contenders push,nccl_ring
+  cargo xtask bench reduce_scatter --dtype f32,e4m3 --op sum,max
   cargo xtask bench --rows 1,32,512,2048 --worlds 8 --html report.html --plot plots
   cargo xtask bench all_gather_matmul --world 8 --controls
   cargo xtask bench matmul_reduce_scatter --m 8192 --n 4096 --k 1792

@@ -101,6 +101,8 @@ class Ranks:
         if dtype is None:
             raise NotSupported(f"not of {workload['dtype']}")
         if name in ("torch_one_shot", "torch_two_shot"):
+            if workload["op"] != "sum":
+                raise NotSupported(f"not of {workload['op']}")
             count = workload["bytes"] // dtype.itemsize
             inputs = [self.symmetric(count, dtype)[0] for _ in range(copies)]
             for tensor in inputs:
