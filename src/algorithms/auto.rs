@@ -32,12 +32,14 @@ pub struct Choice {
 }
 
 impl Auto {
-    /// `auto` of every collective that has a table.
-    pub const ALL: [&dyn Algorithm; 4] = [
+    /// `auto` of every collective.
+    pub const ALL: [&dyn Algorithm; 6] = [
         &Auto { collective: Collective::AllReduce },
         &Auto { collective: Collective::AllGather },
         &Auto { collective: Collective::ReduceScatter },
         &Auto { collective: Collective::AllToAll },
+        &Auto { collective: Collective::Broadcast },
+        &Auto { collective: Collective::Reduce },
     ];
 
     /// The table that is chosen by.

@@ -5,7 +5,7 @@
 //! take them from where they are. A copy and the call are ordered by the stream, and the call's own meetings of ranks keep a peer from the
 //! staged bytes of a call that has not ended.
 
-use super::{Algorithm, Auto, PACK, Target, broadcast, doing, reduce};
+use super::{Algorithm, Auto, PACK, Target, doing};
 use crate::{
     collective::{Collective, DType, ReduceOp, Shape},
     contract::Contract,
@@ -20,23 +20,20 @@ pub struct Plain {
 /// The name.
 pub const NAME: &str = "plain";
 
-/// What is wrapped: `auto` where a tuning table has the collective.
-const OF: [&dyn Algorithm; 6] = [Auto::ALL[0], Auto::ALL[1], Auto::ALL[2], Auto::ALL[3], &broadcast::Push, &reduce::Pull];
-
 impl Plain {
-    /// `plain` of every collective.
+    /// `plain` of every collective, around `auto`.
     pub const ALL: [&dyn Algorithm; 6] = [
-        &Plain { of: OF[0] },
-        &Plain { of: OF[1] },
-        &Plain { of: OF[2] },
-        &Plain { of: OF[3] },
-        &Plain { of: OF[4] },
-        &Plain { of: OF[5] },
+        &Plain { of: Auto::ALL[0] },
+        &Plain { of: Auto::ALL[1] },
+        &Plain { of: Auto::ALL[2] },
+        &Plain { of: Auto::ALL[3] },
+        &Plain { of: Auto::ALL[4] },
+        &Plain { of: Auto::ALL[5] },
     ];
 
     /// Those around what an operator asks for.
     pub(super) fn doing(op: ReduceOp) -> Vec<Plain> {
-        OF.map(|of| Plain { of: doing(of, op) }).into()
+        Auto::ALL.map(|of| Plain { of: doing(of, op) }).into()
     }
 }
 

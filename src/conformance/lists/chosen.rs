@@ -15,13 +15,16 @@ use crate::{
     collective::{Collective, DType, Shape},
 };
 
-/// Bytes of the larger of input and output, of all ranks together, up to which there are cases: more would take the emulator seconds each.
+/// Bytes of the larger of input and output, of all ranks together, up to which there are cases: more would take the emulator seconds each. Of a
+/// collective that changes its choice at none of these, the fewest at which it does.
 const MOST: u64 = 1 << 20;
 
 /// The sizes at which the choice changes and that have cases: not those of the largest world, where the nearest row decides and each call takes the
 /// emulator seconds.
 pub(super) fn tried(collective: Collective, world: u32) -> impl Iterator<Item = u64> {
-    thresholds(collective, world).into_iter().filter(move |&threshold| world < LARGEST_WORLD && threshold * u64::from(world) <= MOST)
+    let of = |world: u32| thresholds(collective, world).into_iter().map(move |threshold| threshold * u64::from(world));
+    let most = (1..LARGEST_WORLD).flat_map(of).min().map_or(0, |least| least.max(MOST));
+    thresholds(collective, world).into_iter().filter(move |&threshold| world < LARGEST_WORLD && threshold * u64::from(world) <= most)
 }
 
 /// The counts on both sides of a threshold.
