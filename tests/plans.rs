@@ -94,6 +94,8 @@ fn plans_of_a_few_calls() {
     let last = auto::thresholds(Collective::AllReduce, 2)[0] / 2;
     let last_gathered = auto::thresholds(GATHER, 2)[0] / 4;
     let last_exchanged = auto::thresholds(ALL_TO_ALL, 2)[0] / 4;
+    let last_sent = auto::thresholds(BROADCAST, 4)[0] / 2;
+    let last_gotten = auto::thresholds(REDUCE, 4)[0] / 2;
     let table: &[(&str, Shape)] = &[
         ("one_shot", Shape::new(BF16, SUM, 2, 1040)),
         ("one_shot", Shape::new(BF16, SUM, 2, 1040).in_place()),
@@ -162,11 +164,15 @@ fn plans_of_a_few_calls() {
         ("push", Shape::new(DType::F64, SUM, 3, 1037).from(2).at(3).in_place().of(BROADCAST)),
         ("pull", Shape::new(BF16, SUM, 2, 1040).of(BROADCAST)),
         ("pull", Shape::new(DType::F64, SUM, 3, 1037).from(2).at(3).in_place().of(BROADCAST)),
+        ("auto", Shape::new(BF16, SUM, 4, last_sent).of(BROADCAST)),
+        ("auto", Shape::new(BF16, SUM, 4, last_sent + 1).of(BROADCAST)),
         ("nccl_ring", Shape::new(BF16, SUM, 2, 1040).from(1).of(BROADCAST)),
         ("pull", Shape::new(BF16, SUM, 2, 1040).of(REDUCE)),
         ("pull", Shape::new(DType::I32, ReduceOp::Avg, 3, 1037).from(2).at(3).in_place().of(REDUCE)),
         ("push", Shape::new(BF16, SUM, 2, 1040).of(REDUCE)),
         ("push", Shape::new(DType::I32, ReduceOp::Avg, 3, 1037).from(2).at(3).in_place().of(REDUCE)),
+        ("auto", Shape::new(BF16, SUM, 4, last_gotten).of(REDUCE)),
+        ("auto", Shape::new(BF16, SUM, 4, last_gotten + 1).of(REDUCE)),
         ("nccl_ring", Shape::new(BF16, SUM, 2, 1040).from(1).of(REDUCE)),
         ("two_shot", Shape::new(DType::E4M3, SUM, 2, 1040)),
         ("one_shot_push", Shape::new(BF16, ReduceOp::Prod, 2, 1040)),

@@ -81,7 +81,7 @@ pub fn compare<'a>(now: &'a [Timing], then: &[Timing], threshold: f64) -> (Vec<C
 /// The changes that mean something, and those of which nobody can say.
 pub fn changed(changes: &[Change<'_>]) -> Table {
     let row = |change: &Change<'_>| {
-        let (subject, world, size) = (change.workload.subject(), change.workload.world(), change.workload.size_name());
+        let (world, size) = (change.workload.world(), change.workload.size_name());
         let percent = |ratio: f64| format!("{:+.1} %", 100.0 * (ratio - 1.0));
         let noise =
             change.ratio.interval.map_or_else(|| "too few rounds".into(), |(low, high)| format!("[{}, {}]", percent(low), percent(high)));
@@ -91,7 +91,7 @@ pub fn changed(changes: &[Change<'_>]) -> Table {
             Drift::Same => "same",
             Drift::Unknown => "unknown",
         };
-        let of = format!("{subject}/{}", change.contender);
+        let of = format!("{}/{}", change.workload.kind(), change.contender);
         vec![of, change.launching.name().into(), world.to_string(), size, percent(change.ratio.value), noise, verdict.into()]
     };
     let rows: Vec<Vec<String>> = changes.iter().filter(|change| change.verdict != Drift::Same).map(row).collect();

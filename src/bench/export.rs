@@ -130,13 +130,13 @@ fn line(timing: &Timing, launching: Launching, times: Option<&Summary>) -> [Stri
 /// The version of nccl-tests' JSON that this is.
 const NCCL_TESTS_VERSION: u32 = 2;
 
-/// What nccl-tests' `-J FILE` writes of collectives, one document for each collective, world size and contender, with a name for its file:
+/// What nccl-tests' `-J FILE` writes of collectives, one document for each section of collectives and contender, with a name for its file:
 /// `all_reduce-w8-two_shot.json`. Times are those in a graph; `nwrong` is 0 where the case was judged in the same run and is right, else null.
 pub fn nccl_tests(record: &Record<Timing>) -> Vec<(String, Value)> {
     let documents = |section: Section<'_>| {
-        let Some(CollectiveWorkload { collective, world, .. }) = section.workload.collective() else { return Vec::new() };
-        let of = |&contender: &&str| (format!("{collective}-w{world}-{contender}.json"), document(record, &section, contender));
-        section.contenders.iter().map(of).collect::<Vec<_>>()
+        let of = |&contender: &&str| (format!("{}-{contender}.json", section.workload.file_name()), document(record, &section, contender));
+        let is_of_collective = section.workload.collective().is_some();
+        section.contenders.iter().filter(|_| is_of_collective).map(of).collect::<Vec<_>>()
     };
     sections(&record.cases).into_iter().flat_map(documents).collect()
 }

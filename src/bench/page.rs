@@ -184,7 +184,7 @@ fn troubles(timings: &[Timing]) -> Markup {
             div.scroll { table {
                 @for timing in of {
                     tr {
-                        td.left { (timing.workload.subject()) "/" (timing.contender) }
+                        td.left { (timing.workload.kind()) "/" (timing.contender) }
                         td { "w=" (timing.workload.world()) }
                         td { (timing.workload.size_name()) }
                         td.left { (timing.status) }

@@ -24,7 +24,7 @@ pub fn trace(calls: &[(&str, Workload, Vec<Vec<Span>>)]) -> serde_json::Result<S
     let mut now = 0.0;
     for (contender, workload, ranks) in calls {
         let end = ranks.iter().flatten().map(|span| span.end).fold(0.0, f64::max);
-        let of = format!("{}/{contender} w={} {}", workload.subject(), workload.world(), workload.size_name());
+        let of = format!("{}/{contender} w={} {}", workload.kind(), workload.world(), workload.size_name());
         for (rank, spans) in ranks.iter().enumerate() {
             spans.iter().for_each(|span| events.span((rank, span.stream as u64), &span.name, (now + span.begin, now + span.end), &of));
         }

@@ -186,6 +186,16 @@ impl Workload {
         }
     }
 
+    /// The subject with the type and the operator of a collective where they are not bf16 and its first: `all_reduce`, `all_reduce f32 max`.
+    pub fn kind(&self) -> String {
+        let unusual = self.collective().map(|CollectiveWorkload { collective, dtype, op, .. }| {
+            let dtype = if dtype == DType::BF16 { String::new() } else { format!(" {dtype}") };
+            let op = if op == collective.operators()[0] { String::new() } else { format!(" {op}") };
+            dtype + &op
+        });
+        format!("{}{}", self.subject(), unusual.unwrap_or_default())
+    }
+
     /// All but the size: `all_reduce bf16 sum, w=8`.
     pub fn title(&self) -> String {
         let subject = self.subject();
@@ -211,11 +221,7 @@ impl Workload {
     pub fn file_name(&self) -> String {
         let (subject, world) = (self.subject(), self.world());
         match self {
-            Workload::Collective(CollectiveWorkload { collective, dtype, op, .. }) => {
-                let dtype = if *dtype == DType::BF16 { String::new() } else { format!("-{dtype}") };
-                let op = if *op == collective.operators()[0] { String::new() } else { format!("-{op}") };
-                format!("{subject}{dtype}{op}-w{world}")
-            }
+            Workload::Collective(_) => format!("{}-w{world}", self.kind().replace(' ', "-")),
             Workload::Matmul(MatmulWorkload { scenario, n, k, .. }) if scenario.is_parallel() => format!("{subject}-n{n}-k{k}-w{world}"),
             Workload::Matmul(MatmulWorkload { n, k, m, out_of_place, .. }) => {
                 format!("{subject}-m{m}-n{n}-k{k}{}-w{world}", if *out_of_place { "-out_of_place" } else { "" })
