@@ -298,7 +298,7 @@ fn products_are_held_against_what_they_could_be() {
     let shape = h200s(Scenario::Overlap, 8192, 8192, 8192, 64 << 20);
     let arms = [("matmul", 1460.0), ("gather/copy_engine", 1320.0), ("sequential/copy_engine", 2790.0), ("overlap/copy_engine", 1510.0)];
     let mut overlap = made_up_products(shape, &arms);
-    overlap[1].held = Some(Held { in_place: true, out_of_place: false });
+    overlap[1].held = Some(Held { in_place: Some(true), out_of_place: false });
     overlap[3].products = Summary::of(&[vec![1490.0]]);
     overlap.push(Timing { status: Status::NotSupported, ..Timing::new("overlap/nccl_copy_engine", shape, METHOD) });
     timings.extend(overlap);

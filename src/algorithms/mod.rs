@@ -183,11 +183,23 @@ pub fn register(algorithms: Vec<Foreign>) -> Result<Vec<&'static Foreign>, Strin
 /// Names the algorithms there are.
 pub fn find(collective: Collective, name: &str) -> Result<&'static dyn Algorithm, String> {
     let of_collective =
-        || all().iter().chain(&Auto::ALL).chain(&Plain::ALL).chain(foreign()).copied().filter(|a| a.collective() == collective);
+        || [all(), timed_only(), &Auto::ALL, &Plain::ALL, foreign()].concat().into_iter().filter(|a| a.collective() == collective);
     of_collective().find(|a| a.name() == name).ok_or_else(|| {
         let names: Vec<&str> = of_collective().map(|a| a.name()).collect();
         format!("unknown algorithm `{name}` of {collective}: expected one of {}", names.join(", "))
     })
+}
+
+/// Peers that are timed and in none of the lists: which way NCCL goes there is its own choice, and it says nothing where it cannot go the one that was asked
+/// for, so that whoever uses them must see for himself.
+pub fn timed_only() -> &'static [&'static dyn Algorithm] {
+    &[
+        &Nccl::ALL_GATHER_SYMMETRIC,
+        &Nccl::ALL_GATHER_COPY_ENGINE,
+        &Nccl::REDUCE_SCATTER_SYMMETRIC,
+        &Nccl::ALL_TO_ALL_SYMMETRIC,
+        &Nccl::ALL_TO_ALL_COPY_ENGINE,
+    ]
 }
 
 /// A plan's name for reports.

@@ -58,8 +58,7 @@ impl Nccl {
         order: Order::Copied,
         ..Nccl::SYMMETRIC_LL
     };
-    /// All-gather by copy engines: symmetric windows and no multiprocessors to be used (`NCCL_CTA_POLICY_ZERO`). In none of the lists: NCCL goes
-    /// another way without a word where it cannot, so that whoever uses it must see for himself.
+    /// All-gather by copy engines: symmetric windows and no multiprocessors to be used (`NCCL_CTA_POLICY_ZERO`).
     pub const ALL_GATHER_COPY_ENGINE: Nccl = Nccl {
         collective: Collective::AllGather,
         name: "nccl_copy_engine",
@@ -76,16 +75,25 @@ impl Nccl {
         environment: &[("NCCL_SYM_KERNEL", "ReduceScatter_LD")],
         ..Nccl::SYMMETRIC_LD_ST
     };
-    /// All-gather by whichever of its symmetric kernels NCCL takes. For those who have it gather and reduce in one process, of which only one
-    /// can be forced.
-    pub const ALL_GATHER_SYMMETRIC: Nccl = Nccl { name: "nccl_symmetric", environment: &[], ..Nccl::ALL_GATHER_SYMMETRIC_ST };
+    /// All-gather by whichever of its symmetric kernels NCCL takes, which goes by the size; also for those who have it gather and reduce in one process,
+    /// of which only one can be forced. Windows are on unless the environment says otherwise: it says so to have a process of their own.
+    pub const ALL_GATHER_SYMMETRIC: Nccl =
+        Nccl { name: "nccl_symmetric", environment: &[("NCCL_WIN_ENABLE", "1")], ..Nccl::ALL_GATHER_SYMMETRIC_ST };
     /// Reduce-scatter by whichever of its symmetric kernels NCCL takes.
-    pub const REDUCE_SCATTER_SYMMETRIC: Nccl =
-        Nccl { name: "nccl_symmetric", environment: &[], order: Order::Any, ..Nccl::REDUCE_SCATTER_SYMMETRIC_LD };
+    pub const REDUCE_SCATTER_SYMMETRIC: Nccl = Nccl {
+        collective: Collective::ReduceScatter,
+        order: Order::Any,
+        roundings: Roundings::PerHop,
+        ..Nccl::ALL_GATHER_SYMMETRIC
+    };
     /// All-to-all by sends and receives in one group, as every version of NCCL has it. There is nothing to force: the environment is the
     /// ring's, so that the two share a process.
     pub const ALL_TO_ALL_SEND_RECV: Nccl =
         Nccl { collective: Collective::AllToAll, name: "nccl_send_recv", order: Order::Copied, ..Nccl::RING };
+    /// `ncclAlltoAll` on symmetric windows, by whichever way NCCL takes.
+    pub const ALL_TO_ALL_SYMMETRIC: Nccl = Nccl { collective: Collective::AllToAll, ..Nccl::ALL_GATHER_SYMMETRIC };
+    /// `ncclAlltoAll` by copy engines, as all-gather is.
+    pub const ALL_TO_ALL_COPY_ENGINE: Nccl = Nccl { collective: Collective::AllToAll, ..Nccl::ALL_GATHER_COPY_ENGINE };
     /// Broadcast by the legacy ring, a chain from the root.
     pub const BROADCAST_RING: Nccl = Nccl { collective: Collective::Broadcast, order: Order::Copied, ..Nccl::RING };
     /// Reduce by the legacy ring, a chain to the root.
@@ -123,6 +131,9 @@ impl Algorithm for Nccl {
         let in_kernels = call.op.adds() && call.op != ReduceOp::PremulSum;
         if self.windows && call.op.reduces() && (!in_kernels || call.dtype == DType::F64 || !call.dtype.is_float()) {
             return Err(format!("NCCL's symmetric kernels do sums of f32, f16, bf16, e4m3 and e5m2, not {} of {}", call.op, call.dtype));
+        }
+        if self.windows && call.counts().is_some() {
+            return Err("ncclAlltoAll has slots of one size".into());
         }
         Ok(())
     }

@@ -1,4 +1,4 @@
-//! Whether a gather needs a multiprocessor: it is enqueued while blocks hold all of them, until it is done or they have had enough. What gets
+//! Whether a collective that only copies needs a multiprocessor: it is enqueued while blocks hold all of them, until it is done or they have had enough. What gets
 //! done then was copied by copy engines, whatever a library says of itself.
 
 use std::{sync::Arc, time::Duration};
@@ -15,8 +15,9 @@ use crate::{
 /// Whether a gather gets done while blocks hold every multiprocessor.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Held {
-    /// In place: nothing is copied within a device.
-    pub in_place: bool,
+    /// In place: nothing is copied within a device. None where only calls out of place are timed.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub in_place: Option<bool>,
     /// Out of place: every rank copies what it sends into its own slot, too.
     pub out_of_place: bool,
 }

@@ -253,21 +253,29 @@ impl<'m> Timer<'m> {
         Ok((format!("integers, {elements} elements of results, eager and in a graph"), None))
     }
 
-    /// Whether what a contender gathers gets done while blocks hold every multiprocessor; `None` where there is nothing to hold, or nobody gathers
-    /// alone.
+    /// Whether a collective, or what a contender gathers, gets done while blocks hold every multiprocessor; `None` where there is nothing to hold, or nobody
+    /// gathers alone.
     ///
     /// # Errors
     /// As [`Timer::round`].
     pub fn held(&mut self, contender: &Contender, workload: &Workload) -> Result<Option<Held>, MachineError> {
         // The emulator has as many multiprocessors as it takes.
-        let Some((arm, of)) = contender.gather(workload).filter(|_| self.machine.info().kind == "cuda") else { return Ok(None) };
-        let devices = Devices::of(self.machine, of.world);
-        let mut see = |in_place| {
+        if self.machine.info().kind != "cuda" {
+            return Ok(None);
+        }
+        let devices = Devices::of(self.machine, workload.world());
+        let mut see = |job: Result<Job, String>| {
             self.close();
-            let job = arm.gather(&of, in_place, &devices).map_err(|reason| MachineError::NotSupported { reason })?;
+            let job = job.map_err(|reason| MachineError::NotSupported { reason })?;
             held::gets_done(self.machine, &job, &Holders::of_all(devices.multiprocessors, held::LIMIT), self.deadline)
         };
-        Ok(Some(Held { in_place: see(true)?, out_of_place: see(false)? }))
+        if let Workload::Collective(_) = workload {
+            let job = contender.job(workload, 1, &devices)?;
+            return Ok(Some(Held { in_place: None, out_of_place: see(Ok(job))? }));
+        }
+        let Some((arm, of)) = contender.gather(workload) else { return Ok(None) };
+        let mut in_place = |in_place| see(arm.gather(&of, in_place, &devices));
+        Ok(Some(Held { in_place: Some(in_place(true)?), out_of_place: in_place(false)? }))
     }
 
     /// What each operation of one call took on each rank, enqueued by the host at once: for a trace. `spans[rank]` are names and times in

@@ -161,7 +161,7 @@ fn warm_up(device: &Device, communicator: &Communicator) -> Result<(), NcclError
     device.service.fill(scratch.address, 0, 2 * HALF as u64)?;
     let place = (scratch.address, scratch.address + HALF as u64);
     for (collective, op) in [(Collective::AllReduce, ReduceOp::Sum), (Collective::AllToAll, ReduceOp::Copy)] {
-        let call = LibraryCall { collective, dtype: DType::F32, op, count: 1, root: 0, factor: None, parts: None };
+        let call = LibraryCall { collective, dtype: DType::F32, op, count: 1, root: 0, factor: None, parts: None, windows: false };
         communicator.enqueue(&call, place, device.service.raw())?;
     }
     if device.service.wait(JOIN_LIMIT)? {

@@ -50,6 +50,7 @@ function_table! {
     optional {
         fn ncclCommWindowRegister(ncclComm_t, *mut c_void, usize, *mut ncclWindow_t, c_int);
         fn ncclCommWindowDeregister(ncclComm_t, ncclWindow_t);
+        fn ncclAlltoAll(*const c_void, *mut c_void, usize, ncclDataType_t, ncclComm_t, cudaStream_t);
     }
 }
 
@@ -197,6 +198,8 @@ pub(super) struct LibraryCall {
     pub(super) factor: Option<u64>,
     /// Of an all-to-all, this rank's parts, where they are not slots.
     pub(super) parts: Option<Parts>,
+    /// Whether the regions are in symmetric windows. An all-to-all is one call then, and sends and receives without them.
+    pub(super) windows: bool,
 }
 
 /// One rank's part in a communicator.
@@ -278,6 +281,11 @@ impl Communicator {
                     ("ncclBroadcast", (functions.ncclBroadcast)(from, to, count, dtype, root as c_int, self.raw, stream))
                 }
                 Collective::Reduce => ("ncclReduce", (functions.ncclReduce)(from, to, count, dtype, op, root as c_int, self.raw, stream)),
+                Collective::AllToAll if call.windows => {
+                    let (what, refused) = ("ncclAlltoAll", "this NCCL has none: it came with 2.28");
+                    let all_to_all = functions.ncclAlltoAll.ok_or_else(|| NcclError { what: what.into(), code: refused.into() })?;
+                    (what, all_to_all(from, to, count, dtype, self.raw, stream))
+                }
                 Collective::AllToAll => {
                     let slots = || vec![count; self.world];
                     let (sent, received) = match &call.parts {

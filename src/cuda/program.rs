@@ -467,11 +467,11 @@ impl Compiler<'_> {
                 let flush = self.devices[rank].flushes_remote_writes;
                 Command::Words(vec![Word::Wait { at: address(at)?, value: *value, flush }])
             }
-            Op::Nccl(NcclCall { call, .. }) => {
+            Op::Nccl(NcclCall { call, windows }) => {
                 let RankCall { collective, dtype, op, count, root, factor, ref parts, ref input, ref output } = *call;
                 Command::Nccl {
                     communicator: self.communicators[&group][rank].clone(),
-                    call: LibraryCall { collective, dtype, op, count, root, factor, parts: parts.clone() },
+                    call: LibraryCall { collective, dtype, op, count, root, factor, parts: parts.clone(), windows: *windows },
                     input: address(input)?,
                     output: address(output)?,
                 }

@@ -119,7 +119,7 @@ impl Section<'_> {
                     inside.map_or_else(nothing, |times| format!("{:.1}", times.median)),
                     ideal.as_ref().map_or_else(nothing, |ideal| format!("{:.1}", ideal.median)),
                     distance.map_or_else(nothing, percent),
-                    held.map_or_else(nothing, |held| format!("{} / {}", yes(held.in_place), yes(held.out_of_place))),
+                    held.map_or_else(nothing, |held| format!("{} / {}", held.in_place.map_or("-", yes), yes(held.out_of_place))),
                 ]);
             }
         }

@@ -97,7 +97,8 @@ impl Collectives {
         let mut contenders: Vec<Contender> = match &self.contenders {
             None if self.asynchronous => Pipeline::all().into_iter().map(Contender::Pipeline).collect(),
             None => {
-                let own = algorithms::all().iter().copied().filter(|&algorithm| timed(algorithm)).map(Contender::from);
+                let own = algorithms::all().iter().chain(algorithms::timed_only()).copied();
+                let own = own.filter(|&algorithm| timed(algorithm)).map(Contender::from);
                 // A rehearsal has no PyTorch.
                 let torch = Torch::of(&any).iter().filter(|_| !self.session.rehearse).copied().map(Contender::Torch);
                 own.chain(torch).collect()

@@ -172,12 +172,13 @@ impl Runner {
         self.timing.check = Some(check);
     }
 
-    /// Sees whether its gather needs multiprocessors. What goes by the name of copy engines and does is not timed under it.
+    /// Sees whether it needs multiprocessors where it, or what it gathers by, goes by copy engines. What goes by the name of copy engines and does is not timed under it.
     fn hold(&mut self, workers: &mut Workers<'_>) -> anyhow::Result<()> {
         // Out of place, as steps gather, there is a copy within a device as well.
         let (gather, alone, out_of_place) = match (self.contender, self.timing.workload) {
             (Contender::Arm(arm), Workload::Matmul(of)) => (arm.gather, arm.how == How::Gather, of.out_of_place),
             (Contender::Fsdp(step), _) => (step.gather(), false, true),
+            (Contender::Algorithm(algorithm), _) => (Some(algorithm), false, true),
             _ => return Ok(()),
         };
         let by_copy_engines = gather.is_some_and(|gather| gather.name() == "nccl_copy_engine");
@@ -188,10 +189,10 @@ impl Runner {
         match workers.ask(self.contender.place(&self.timing.workload), &request)? {
             Ok(Answer::Held(Ok(held))) => {
                 self.timing.held = held;
-                if by_copy_engines && held.is_some_and(|held| if out_of_place { !held.out_of_place } else { !held.in_place }) {
+                if by_copy_engines && held.is_some_and(|held| if out_of_place { !held.out_of_place } else { held.in_place == Some(false) }) {
                     self.stop(
                         Status::NotSupported,
-                        "NCCL gathers by a kernel: it did not get done while blocks held all multiprocessors".into(),
+                        "NCCL takes a kernel: it did not get done while blocks held all multiprocessors".into(),
                     );
                 }
             }
