@@ -1,6 +1,6 @@
 //! NCCL communicators of a machine: one of each world size, made when it is first asked for and kept.
 
-use std::{collections::BTreeMap, path::PathBuf, sync::Arc, time::Duration};
+use std::{collections::BTreeMap, env, path::PathBuf, sync::Arc, time::Duration};
 
 use super::{
     device::Device,
@@ -102,11 +102,15 @@ impl Communicators {
             return Ok(());
         }
         let memory: Vec<(u64, u64)> = (0..world).map(|rank| arena.chunk(chunk, rank)).collect();
-        let (of_rank, communicators) = (devices.to_vec(), joined.ranks.clone());
+        let (of_rank, communicators, is_first) = (devices.to_vec(), joined.ranks.clone(), joined.windows.is_empty());
         let registered = ranks::on_all(world, JOIN_LIMIT, move |rank| {
             of_rank[rank].make_current()?;
             let (address, bytes) = memory[rank];
-            communicators[rank].register(address, bytes)
+            let window = communicators[rank].register(address, bytes)?;
+            if is_first && env::var_os("NCCL_CTA_POLICY").is_some() {
+                warm_up_copy_engines(&of_rank[rank], &communicators[rank], rank, address)?;
+            }
+            Ok::<_, NcclError>(window)
         });
         let windows = collect("ncclCommWindowRegister", registered)?
             .into_iter()
@@ -170,6 +174,21 @@ fn warm_up(device: &Device, communicator: &Communicator) -> Result<(), NcclError
     // Freeing would wait for NCCL's kernel.
     std::mem::forget(scratch);
     Err(NcclError { what: "the first ncclAllReduce and ncclSend".into(), code: format!("not done after {} s", JOIN_LIMIT.as_secs()) })
+}
+
+/// Does one all-gather by copy engines at the start of registered memory, which is left as it was. NCCL allocates and registers memory of its own at the first
+/// of them, which a stream that is captured does not allow (2.28.9: `ce_coll.cc:35 -> 1`, operation not permitted when stream is capturing).
+fn warm_up_copy_engines(device: &Device, communicator: &Communicator, rank: usize, address: u64) -> Result<(), NcclError> {
+    const SLOT: u64 = 16;
+    let mut kept = vec![0; MAX_WORLD * SLOT as usize];
+    device.service.read(address, &mut kept)?;
+    let (collective, op, count) = (Collective::AllGather, ReduceOp::Copy, SLOT / DType::F32.size());
+    let call = LibraryCall { collective, dtype: DType::F32, op, count, root: 0, factor: None, parts: None, windows: true };
+    communicator.enqueue(&call, (address + rank as u64 * SLOT, address), device.service.raw())?;
+    if device.service.wait(JOIN_LIMIT)? {
+        return Ok(device.service.write(&kept, address)?);
+    }
+    Err(NcclError { what: "the first ncclAllGather by copy engines".into(), code: format!("not done after {} s", JOIN_LIMIT.as_secs()) })
 }
 
 fn fault(rank: usize, error: &NcclError) -> MachineError {
