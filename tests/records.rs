@@ -139,7 +139,7 @@ fn on_both() -> (Vec<String>, Vec<String>, usize) {
 }
 
 /// What came after the merge list's record: what became of its part of the list on two GPUs, one record each.
-const SINCE_ON_TWO: [(&str, &str); 10] = [
+const SINCE_ON_TWO: [(&str, &str); 9] = [
     ("h200x2-types.json", "`*:e4m3|e5m2|i8|u8|u32|i64|u64,*`"),
     ("h200x2-prod.json", "`*:*,prod`"),
     ("h200x2-all_to_all.json", "`all_to_all/*`"),
@@ -149,17 +149,17 @@ const SINCE_ON_TWO: [(&str, &str); 10] = [
     ("h200x2-collectives.json", "`all_reduce|all_gather|reduce_scatter|broadcast|reduce/one_shot_push|push|ll|pull` without peers, alone"),
     ("h200x2-broadcast-pull.json", "`broadcast/pull`"),
     ("h200x2-premul_sum.json", "`*:*,premul_sum`"),
-    ("h200x2-plain.json", "`*/plain`"),
 ];
 
 /// The same on four.
-const SINCE_ON_FOUR: [(&str, &str); 7] = [
+const SINCE_ON_FOUR: [(&str, &str); 8] = [
     ("h200x4-push.json", "`all_reduce|reduce_scatter/push`"),
     ("h200x4-two_shot.json", "`all_reduce/two_shot`"),
     ("h200x4-two_shot_push.json", "`all_reduce/two_shot_push`"),
     ("h200x4-broadcast-push.json", "`broadcast/push`"),
     ("h200x4-reduce-two_shot.json", "`reduce/two_shot`"),
     ("h200x4-reduce-push.json", "`reduce/push`"),
+    ("h200x4-auto.json", "`*/auto|plain`"),
     ("h200x4-products.json", "`all_gather_matmul|matmul_reduce_scatter`"),
 ];
 
@@ -417,13 +417,14 @@ fn deferred() -> String {
 }
 
 /// The records that the report is made of, in its order.
-const REPORTED: [&str; 11] = [
+const REPORTED: [&str; 12] = [
     "h200x4-bench-all_reduce",
     "h200x4-bench-all_gather",
     "h200x4-bench-reduce_scatter",
     "h200x4-bench-all_to_all",
     "h200x4-bench-broadcast",
     "h200x4-bench-reduce",
+    "h200x4-bench-types",
     "h200x4-bench-all_gather_matmul",
     "h200x4-bench-matmul_reduce_scatter",
     "h200x4-bench-overlap",

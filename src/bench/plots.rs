@@ -187,7 +187,7 @@ impl Plot {
             .x_labels(16)
             .x_label_formatter(&|size| self.of.with_size(size.round() as u64).size_name())
             .y_label_formatter(&|value| if *value < 10.0 && value.fract() > 0.0 { format!("{value:.1}") } else { format!("{value:.0}") })
-            .light_line_style(WHITE)
+            .light_line_style(TRANSPARENT)
             .bold_line_style(BLACK.mix(0.12))
             .label_style(("sans-serif", 13))
             .draw()

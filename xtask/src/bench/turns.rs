@@ -189,7 +189,8 @@ impl Runner {
         match workers.ask(self.contender.place(&self.timing.workload), &request)? {
             Ok(Answer::Held(Ok(held))) => {
                 self.timing.held = held;
-                if by_copy_engines && held.is_some_and(|held| if out_of_place { !held.out_of_place } else { held.in_place == Some(false) }) {
+                let done = held.is_none_or(|held| if out_of_place { held.out_of_place } else { held.in_place != Some(false) });
+                if by_copy_engines && !done {
                     self.stop(
                         Status::NotSupported,
                         "NCCL takes a kernel: it did not get done while blocks held all multiprocessors".into(),
