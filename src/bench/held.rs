@@ -1,5 +1,5 @@
-//! Whether a collective that only copies needs a multiprocessor: it is enqueued while blocks hold all of them, until it is done or they have had enough. What gets
-//! done then was copied by copy engines, whatever a library says of itself.
+//! Whether a collective that only copies needs a multiprocessor: it is enqueued while blocks hold all of them, until it is done or they have had
+//! enough. What gets done then was copied by copy engines, whatever a library says of itself.
 
 use std::{sync::Arc, time::Duration};
 

@@ -172,7 +172,7 @@ impl Runner {
         self.timing.check = Some(check);
     }
 
-    /// Sees whether it needs multiprocessors where it, or what it gathers by, goes by copy engines. What goes by the name of copy engines and does is not timed under it.
+    /// Sees whether it needs multiprocessors, where it goes by the name of copy engines or gathers by what does: what needs them is not timed under that name.
     fn hold(&mut self, workers: &mut Workers<'_>) -> anyhow::Result<()> {
         // Out of place, as steps gather, there is a copy within a device as well.
         let (gather, alone, out_of_place) = match (self.contender, self.timing.workload) {
