@@ -121,7 +121,7 @@ impl Algorithm for Auto {
 
 /// Bytes of the larger of input and output at which the choice changes, for a world size: the last at which each step holds.
 pub fn thresholds(collective: Collective, world: u32) -> Vec<u64> {
-    TABLE.row(collective, world).map_or_else(Vec::new, |row| row.steps.iter().filter_map(|step| step.up_to).collect())
+    TABLE.row(collective, world).map_or_else(Vec::new, |row| row.thresholds().collect())
 }
 
 /// A call of so many bytes at most, of the larger of input and output, of bf16: what [`choose`] is asked about where there is no call yet.

@@ -47,6 +47,11 @@ impl Tuning {
 }
 
 impl Row {
+    /// The sizes at which the choice changes: the last of each step that has one.
+    pub fn thresholds(&self) -> impl Iterator<Item = u64> {
+        self.steps.iter().filter_map(|step| step.up_to)
+    }
+
     /// The index of the step that so many bytes fall into.
     ///
     /// # Panics

@@ -8,10 +8,7 @@ use super::{
     Choice, LARGEST_WORLD, vary,
 };
 use crate::{
-    algorithms::{
-        Auto,
-        auto::{self, thresholds},
-    },
+    algorithms::{Auto, auto, tuning::Row},
     collective::{Collective, DType, Shape},
 };
 
@@ -19,12 +16,14 @@ use crate::{
 /// collective that changes its choice at none of these, the fewest at which it does.
 const MOST: u64 = 1 << 20;
 
-/// The sizes at which the choice changes and that have cases: not those of the largest world, where the nearest row decides and each call takes the
-/// emulator seconds.
+/// The sizes at which the choice changes and that have cases: those of worlds that were measured. Where the nearest row decides, sizes are the same.
 pub(super) fn tried(collective: Collective, world: u32) -> impl Iterator<Item = u64> {
-    let of = |world: u32| thresholds(collective, world).into_iter().map(move |threshold| threshold * u64::from(world));
-    let most = (1..LARGEST_WORLD).flat_map(of).min().map_or(0, |least| least.max(MOST));
-    thresholds(collective, world).into_iter().filter(move |&threshold| world < LARGEST_WORLD && threshold * u64::from(world) <= most)
+    let rows = || Auto::table().rows.iter().filter(move |row| row.collective == collective);
+    let of_all_ranks = |row: &Row, threshold: u64| threshold * u64::from(row.world);
+    let least = rows().flat_map(|row| row.thresholds().map(move |threshold| of_all_ranks(row, threshold))).min();
+    let most = least.map_or(0, |least| least.max(MOST));
+    let measured = rows().filter(move |row| row.world == world);
+    measured.flat_map(move |row| row.thresholds().filter(move |&threshold| of_all_ranks(row, threshold) <= most))
 }
 
 /// The counts on both sides of a threshold.
@@ -33,7 +32,7 @@ fn around(collective: Collective, dtype: DType, world: u32, threshold: u64) -> [
     [last, last + 1]
 }
 
-/// Cases at every threshold of every collective on 1 to 8 and 16 ranks.
+/// Cases at every threshold of every collective, and of few elements on 1 to 8 and 16 ranks.
 pub(super) fn merge(seed: u64) -> Vec<Case> {
     let mut choice = Choice(seed ^ 0xa070);
     let mut cases = Vec::new();

@@ -2,7 +2,7 @@
 
 use super::{
     super::{
-        case::{Case, Item, Shot},
+        case::{Case, Graph, Item, Shot},
         inputs::InputClass,
     },
     Choice, LARGEST_WORLD, chosen, modest_counts, peers, vary,
@@ -48,10 +48,14 @@ pub(super) fn merge(seed: u64) -> Vec<Case> {
             let boundaries = modest_counts(collective, dtype, world, MOST_ELEMENTS);
             let slot = Shape::new(collective, world, 1).larger() * dtype.size();
             let with_large = [2, 4, 8].contains(&world);
-            let above = chosen::tried(collective, world).filter(|_| with_large).map(|bytes| bytes / slot + 1);
-            let counts: Vec<u64> = above.chain([0, choice.of(&boundaries), choice.of(&boundaries)]).collect();
+            let above: Vec<u64> = chosen::tried(collective, world).filter(|_| with_large).map(|bytes| bytes / slot + 1).collect();
+            let counts: Vec<u64> = above.iter().copied().chain([0, choice.of(&boundaries), choice.of(&boundaries)]).collect();
             for &count in &counts {
                 let mut case = case(collective, (dtype, world, count), seed, &mut choice);
+                if above.contains(&count) {
+                    // As `chosen` has it: sequences have graphs.
+                    case.graph = Graph::default();
+                }
                 case.peer = if choice.one_in(2) { peer(collective, (dtype, case.op), &mut choice) } else { None };
                 cases.push(case);
             }
