@@ -8,7 +8,11 @@ use std::{
 };
 
 use passmuster::{
-    bench::{Timing, pages, plots, sections},
+    bench::{
+        Launching, Timing,
+        baseline::{self, Drift},
+        pages, plots, sections,
+    },
     conformance::report::Record,
 };
 use serde_json::Value;
@@ -456,6 +460,29 @@ fn the_report_is_of_the_records() {
     }
 }
 
+/// How a list agrees with itself an hour later, in a sentence.
+fn repeated() -> String {
+    let [then, now] =
+        ["", "-again"].map(|run| serde_json::from_value::<Record<Timing>>(record(&format!("h200x4-bench-broadcast{run}.json"))).unwrap());
+    let (changes, alone) = baseline::compare(&now.cases, &then.cases, 0.05);
+    assert_eq!(alone, 0);
+    let of = |launching| {
+        let of_launching: Vec<_> = changes.iter().filter(|change| change.launching == launching).collect();
+        let same = of_launching.iter().filter(|change| change.verdict == Drift::Same).count();
+        format!("{same} of {}", of_launching.len())
+    };
+    let ours = changes.iter().filter(|change| ["push", "pull"].contains(&change.contender));
+    assert!(ours.clone().count() > 0 && ours.clone().all(|change| change.verdict == Drift::Same));
+    format!(
+        "`bench broadcast --worlds 2,4` was run twice, within an hour ({}, {}): in a graph, {} times are the same by their noise and the 5 % that \
+         `--baseline` allows, and {} as the host launches them; of ours all are.",
+        &then.date[..16],
+        &now.date[..16],
+        of(Launching::Graph),
+        of(Launching::Eager),
+    )
+}
+
 /// If this fails, the plot in the README is not of the record. `cargo xtask report fixtures/records/h200x4-bench-all_reduce.json --plot DIR` draws it again.
 #[test]
 fn the_readme_s_plot_is_of_the_record() {
@@ -477,6 +504,7 @@ fn the_readme_quotes_the_records() {
         products("h200x4-bench-all_gather_matmul.json"),
         scattered("h200x2-bench-matmul_reduce_scatter.json"),
         scattered("h200x4-bench-matmul_reduce_scatter.json"),
+        repeated(),
         overlapped(),
         steps(),
         deferred(),
