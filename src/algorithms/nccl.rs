@@ -79,9 +79,9 @@ impl Nccl {
     /// of which only one can be forced. Windows are on unless the environment says otherwise: it says so to have a process of their own.
     pub const ALL_GATHER_SYMMETRIC: Nccl =
         Nccl { name: "nccl_symmetric", environment: &[("NCCL_WIN_ENABLE", "1")], ..Nccl::ALL_GATHER_SYMMETRIC_ST };
-    /// Reduce-scatter by whichever of its symmetric kernels NCCL takes: judged by what every one of its ways keeps.
+    /// Reduce-scatter by whichever of its symmetric kernels NCCL takes.
     pub const REDUCE_SCATTER_SYMMETRIC: Nccl =
-        Nccl { collective: Collective::ReduceScatter, order: Order::Any, roundings: Roundings::PerHop, ..Nccl::ALL_GATHER_SYMMETRIC };
+        Nccl { collective: Collective::ReduceScatter, order: Order::Any, ..Nccl::ALL_GATHER_SYMMETRIC };
     /// All-to-all by sends and receives in one group, as every version of NCCL has it. There is nothing to force: the environment is the
     /// ring's, so that the two share a process.
     pub const ALL_TO_ALL_SEND_RECV: Nccl =

@@ -264,18 +264,16 @@ impl<'m> Timer<'m> {
             return Ok(None);
         }
         let devices = Devices::of(self.machine, workload.world());
-        let mut see = |job: Result<Job, String>| {
+        let mut see = |job: Job| {
             self.close();
-            let job = job.map_err(|reason| MachineError::NotSupported { reason })?;
             held::gets_done(self.machine, &job, &Holders::of_all(devices.multiprocessors, held::LIMIT), self.deadline)
         };
         if let Workload::Collective(_) = workload {
-            let job = contender.job(workload, 1, &devices)?;
-            return Ok(Some(Held { in_place: None, out_of_place: see(Ok(job))? }));
+            return Ok(Some(Held { in_place: None, out_of_place: see(contender.job(workload, 1, &devices)?)? }));
         }
         let Some((arm, of)) = contender.gather(workload) else { return Ok(None) };
-        let mut in_place = |in_place| see(arm.gather(&of, in_place, &devices));
-        Ok(Some(Held { in_place: Some(in_place(true)?), out_of_place: in_place(false)? }))
+        let mut gathered = |in_place| see(arm.gather(&of, in_place, &devices).map_err(|reason| MachineError::NotSupported { reason })?);
+        Ok(Some(Held { in_place: Some(gathered(true)?), out_of_place: gathered(false)? }))
     }
 
     /// What each operation of one call took on each rank, enqueued by the host at once: for a trace. `spans[rank]` are names and times in

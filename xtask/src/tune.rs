@@ -9,8 +9,8 @@ use passmuster::{
         auto::{choose, sample_call},
         tuning::{Row, Tuning, steps},
     },
-    bench::{Contender, Method, Timing, Workload},
-    collective::Collective,
+    bench::{CollectiveWorkload, Contender, Method, Timing, Workload},
+    collective::{Collective, DType},
     conformance::report::{table, today},
 };
 
@@ -82,7 +82,7 @@ impl Tune {
             let contenders: Vec<_> = of_collective.filter(|a| !a.is_peer() && !a.uses_multicast()).collect();
             let pairs = self.worlds.iter().flat_map(|&world| self.sizes.iter().map(move |&bytes| (world, bytes)));
             let workloads: Vec<(Workload, Method)> =
-                pairs.map(|(world, bytes)| (bench::workload(collective, world, bytes).into(), self.method(bytes))).collect();
+                pairs.map(|(world, bytes)| (workload(collective, world, bytes).into(), self.method(bytes))).collect();
             let bar = progress_bar(contenders.len() * workloads.iter().map(|(_, method)| method.rounds as usize).sum::<usize>());
             let of_all: Vec<Contender> = contenders.iter().map(|&contender| contender.into()).collect();
             let timings = bench::take(&mut workers, &of_all, &workloads, &bar)?;
@@ -120,6 +120,11 @@ impl Tune {
         let method = Method::for_bytes(bytes);
         if self.warm { method.warm() } else { method }
     }
+}
+
+/// What is timed, of bf16 and the collective's first operator.
+fn workload(collective: Collective, world: u32, bytes: u64) -> CollectiveWorkload {
+    CollectiveWorkload { collective, dtype: DType::BF16, op: collective.operators()[0], world, bytes }
 }
 
 fn print_times(collective: Collective, world: u32, sizes: &[u64], times: &[(String, Vec<Option<f64>>)]) {

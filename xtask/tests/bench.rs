@@ -8,6 +8,7 @@ use std::{
 
 use passmuster::{
     bench::{Rendezvous, Side, Timing, Workload},
+    collective::DType,
     conformance::{Status, report::Record},
 };
 use serde_json::Value;
@@ -53,13 +54,26 @@ impl Drop for Folder {
 #[test]
 fn types_and_operators_have_tables_of_their_own() {
     let folder = Folder::new("types");
-    let [json, plots, nccl] = ["run.json", "plots", "nccl"].map(|name| folder.file(name));
+    let [json, plots, nccl, trace, changed] = ["run.json", "plots", "nccl", "trace.json", "changed.json"].map(|name| folder.file(name));
     let mut line = vec!["bench", "reduce_scatter", "--rehearse", "--worlds", "2", "--sizes", "256,1K", "--dtype", "f32,e4m3"];
-    line.extend(["--op", "max,premul_sum", "--contenders", "pull,ll", "--json", &json, "--plot", &plots, "--nccl-tests", &nccl]);
+    line.extend([
+        "--op",
+        "max,premul_sum",
+        "--contenders",
+        "pull,ll",
+        "--json",
+        &json,
+        "--plot",
+        &plots,
+        "--nccl-tests",
+        &nccl,
+        "--trace",
+        &trace,
+    ]);
     let output = run(&line);
     let (out, error) = (text(&output.stdout), text(&output.stderr));
     assert_eq!(output.status.code(), Some(0), "{out}\n{error}");
-    let record: Record<Timing> = serde_json::from_str(&folder.read("run.json")).unwrap();
+    let mut record: Record<Timing> = serde_json::from_str(&folder.read("run.json")).unwrap();
     assert_eq!(record.cases.len(), 16);
     for timing in &record.cases {
         let of = timing.workload.collective().unwrap();
@@ -74,6 +88,26 @@ fn types_and_operators_have_tables_of_their_own() {
     let document: Value = serde_json::from_str(&folder.read("nccl/reduce_scatter-e4m3-premul_sum-w2-ll.json")).unwrap();
     let kinds = ["type", "redop"].map(|key| document["results"][0][key].as_str().unwrap().to_owned());
     assert_eq!(kinds, ["f8e4m3", "mulsum"]);
+    assert!(folder.read("trace.json").contains("reduce_scatter f32 max/pull w=2"));
+
+    // One that was faster, and one that was not timed.
+    let is = |timing: &Timing, dtype, contender| timing.workload.dtype() == dtype && timing.contender == contender;
+    for timing in &mut record.cases {
+        if is(timing, DType::F32, "ll") {
+            let times = timing.microseconds.as_mut().unwrap();
+            times.rounds.iter_mut().for_each(|round| *round /= 2.0);
+            times.median /= 2.0;
+        }
+        if is(timing, DType::E4M3, "pull") {
+            timing.reason = "for a reason".into();
+        }
+    }
+    fs::write(&changed, serde_json::to_string(&record).unwrap()).unwrap();
+    let slower = run(&["report", &json, "--baseline", &changed]);
+    assert!(text(&slower.stdout).contains("reduce_scatter f32 max/ll"), "{}", text(&slower.stdout));
+    let page = folder.file("changed.html");
+    run(&["report", &changed, "--html", &page]);
+    assert!(folder.read("changed.html").contains("reduce_scatter e4m3 max/pull"));
 }
 
 /// If this fails, some way from the command line through the workers to the files is broken.

@@ -21,12 +21,7 @@ use self::{
     fsdp::FsdpSteps,
     products::{AllGatherMatmul, MatmulReduceScatter, Overlap},
 };
-pub(crate) use self::{
-    report::Report,
-    turns::{take, workload},
-    worker::BenchWorker,
-    workers::Workers,
-};
+pub(crate) use self::{report::Report, turns::take, worker::BenchWorker, workers::Workers};
 
 /// Time the algorithms of a collective, or a scenario, beside NCCL and PyTorch.
 ///

@@ -9,7 +9,6 @@ use passmuster::{
         Check, CollectiveWorkload, Conditions, Contender, Hosts, How, Method, Place, Rendezvous, Round, Span, Summary, Timing, Waits,
         Workload,
     },
-    collective::{Collective, DType},
     conformance::{Case, Status},
     machine::Condition,
     plan::Call,
@@ -22,11 +21,6 @@ use super::{
 
 /// The largest workload that is judged, in bytes: judging takes a second for each 128 MiB of all ranks' inputs. Larger ones go by this one.
 const MOST_JUDGED: u64 = 16 << 20;
-
-/// What is timed, of bf16 and the collective's first operator.
-pub(crate) fn workload(collective: Collective, world: u32, bytes: u64) -> CollectiveWorkload {
-    CollectiveWorkload { collective, dtype: DType::BF16, op: collective.operators()[0], world, bytes }
-}
 
 /// The case that is judged before an algorithm is timed.
 fn case(contender: &dyn Algorithm, workload: &CollectiveWorkload) -> Case {
