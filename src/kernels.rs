@@ -102,6 +102,11 @@ pub static MODULES: &[Module] = &[
         include_str!("../kernels/ptx/broadcast/multimem.ptx"),
         include_str!("../kernels/ptx/broadcast/multimem.checked.ptx"),
     ),
+    Module::of_both_builds(
+        "premul_sum/push",
+        include_str!("../kernels/ptx/premul_sum/push.ptx"),
+        include_str!("../kernels/ptx/premul_sum/push.checked.ptx"),
+    ),
     Module::of_one_build("premul_sum/products", include_str!("../kernels/ptx/premul_sum/products.ptx")),
     Module::for_gpus("matmul/matmul", include_str!("../kernels/ptx/matmul/matmul.ptx")),
     Module::for_gpus("all_gather_matmul/fused", include_str!("../kernels/ptx/all_gather_matmul/fused.ptx")),

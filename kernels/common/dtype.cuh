@@ -61,19 +61,19 @@ struct I8 : Integer<u8, i32> {
 };
 
 // An 8-bit float from f32: to nearest, ties to even, and to the largest number what is beyond it, as `cvt.rn.satfinite` does. In arithmetic that
-// every GPU has: that instruction asks for sm_89, and each element is rounded once, so the links take longer. FRACTION is the bits of the
-// fraction, BIAS the exponent's, LARGEST the bits of the largest number.
+// every GPU has: that instruction asks for sm_89. Without a branch: sixteen lanes of a pack that each have one take longer than the links (e4m3,
+// reduce-scatter of 64 MiB, two H200). FRACTION is the bits of the fraction, BIAS the exponent's, LARGEST the bits of the largest number.
 template <u32 FRACTION, u32 BIAS, u32 LARGEST>
 __device__ __forceinline__ u8 narrow_to_8_bits(float a) {
-    constexpr u32 CUT = 23 - FRACTION, REBIAS = (127 - BIAS) << 23, LEAST_NORMAL = REBIAS + (1u << 23);
+    constexpr u32 CUT = 23 - FRACTION, REBIAS = (127 - BIAS) << 23, LEAST_NORMAL = REBIAS + (1u << 23), TOP = (LARGEST << CUT) + REBIAS;
     u32 bits = (u32)__float_as_int(a), magnitude = bits & 0x7fffffff, sign = bits >> 24 & 0x80;
-    if (magnitude > 0x7f800000) return 0x7f;
-    if (magnitude >= (LARGEST << CUT) + REBIAS) return sign | LARGEST;
+    u32 finite = magnitude < TOP ? magnitude : TOP;
     // Beside this number, the last place of f32 is that of the subnormals: the sum rounds to it.
     constexpr u32 BESIDE = (127 + 24 - BIAS - FRACTION) << 23;
-    u32 subnormal = (u32)__float_as_int(__fadd_rn(__int_as_float((int)magnitude), __int_as_float((int)BESIDE))) - BESIDE;
-    u32 normal = (magnitude - REBIAS + (1u << (CUT - 1)) - 1 + (magnitude >> CUT & 1)) >> CUT;
-    return sign | (magnitude < LEAST_NORMAL ? subnormal : normal);
+    u32 subnormal = (u32)__float_as_int(__fadd_rn(__int_as_float((int)finite), __int_as_float((int)BESIDE))) - BESIDE;
+    u32 normal = (finite - REBIAS + (1u << (CUT - 1)) - 1 + (finite >> CUT & 1)) >> CUT;
+    u32 rounded = sign | (finite < LEAST_NORMAL ? subnormal : normal);
+    return magnitude > 0x7f800000 ? 0x7f : rounded;
 }
 
 struct E4M3 {

@@ -74,6 +74,18 @@ pub trait Algorithm: Sync {
         None
     }
 
+    /// Whether a call is a pre-multiplied sum and the kernels of its plan multiply what they load. Where they do not, [`doing`] gives them the products.
+    fn multiplies(&self, call: &Call) -> bool {
+        let _ = call;
+        false
+    }
+
+    /// Why another algorithm should be chosen for a call although this one does it and does calls of this size well: what `auto` goes by beside sizes.
+    fn gives_way(&self, call: &Call) -> Option<&'static str> {
+        let _ = call;
+        None
+    }
+
     /// Whether it is somebody else's, here to be compared with.
     fn is_peer(&self) -> bool {
         false

@@ -1,11 +1,11 @@
 //! Pre-multiplied sums: every rank multiplies its input by its factor, then an algorithm sums the products. See kernels/premul_sum/products.cu.
 //!
-//! Only this knows of factors: to the algorithm, it is a sum out of place. In place it is so too, for products lie apart: a rank that gets
-//! no result keeps its input.
+//! To the algorithm, it is a sum out of place. In place it is so too, for products lie apart: a rank that gets no result keeps its input. Only algorithms
+//! that [multiply](Algorithm::multiplies) what they load are left the whole call.
 
 use std::sync::LazyLock;
 
-use super::{Algorithm, Auto, MAX_BLOCKS, Plain, THREADS, Target, all, blocks_for, entry, plain};
+use super::{Algorithm, Auto, PACK, Plain, THREADS, Target, all, entry, plain};
 use crate::{
     collective::{Collective, DType, ReduceOp},
     contract::Contract,
@@ -15,6 +15,9 @@ use crate::{
 /// An algorithm that sums products.
 struct PremulSum(&'static dyn Algorithm);
 
+/// The most blocks that multiply: as many as H200's multiprocessors hold at once. Fewer, each thread with one pack under way, do not keep its memory busy.
+const BLOCKS: u64 = 4 * 132;
+
 /// The kernel that multiplies.
 pub const MODULE: &str = "premul_sum/products";
 
@@ -22,7 +25,7 @@ pub const MODULE: &str = "premul_sum/products";
 /// kernels from elsewhere do as they say.
 pub fn doing(algorithm: &'static dyn Algorithm, op: ReduceOp) -> &'static dyn Algorithm {
     static ALL: LazyLock<Vec<PremulSum>> = LazyLock::new(|| {
-        let own = all().iter().chain(&Auto::ALL).copied().filter(|algorithm| !algorithm.is_peer());
+        let own = all().iter().chain(&Auto::PREMULTIPLIED).copied().filter(|algorithm| !algorithm.is_peer());
         own.filter(|algorithm| algorithm.collective().operators().contains(&ReduceOp::PremulSum)).map(PremulSum).collect()
     });
     // What is staged of them is not the input, but what comes of it.
@@ -73,6 +76,9 @@ impl Algorithm for PremulSum {
     }
 
     fn plan(&self, call: &Call, target: &Target) -> Plan {
+        if self.0.multiplies(call) {
+            return self.0.plan(call, target);
+        }
         let mut plan = self.0.plan(&self.sum(call), target);
         for (rank, ops) in (0..).zip(&mut plan.ranks) {
             ops.insert(0, multiply(&call.input_of(rank), self.products(call), call, rank));
@@ -101,10 +107,51 @@ fn multiply(input: &Region, products: Region, call: &Call, rank: u32) -> Op {
         entry: entry(MODULE, call.dtype, call.op),
         // It waits for nobody: there is nothing that a checked build could delay.
         build: Build::Release,
-        grid: blocks_for(input.bytes.div_ceil(16), MAX_BLOCKS),
+        grid: input.bytes.div_ceil(PACK * u64::from(THREADS)).clamp(1, BLOCKS) as u32,
         block: THREADS,
         dynamic_shared: 0,
         waits_for_peers: false,
         args: vec![Arg::Address(input.clone()), Arg::Address(products), Arg::U64(call.shape().input()), Arg::U64(factor)],
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use rstest::rstest;
+
+    use super::*;
+    use crate::{algorithms, collective::Shape};
+
+    /// If this fails, a call that could be multiplied on its way takes a pass over memory more, or one is whose kernel there is not.
+    #[rstest]
+    #[case::packs(Collective::AllReduce, "push", DType::BF16, 64, &["premul_sum/push"])]
+    #[case::of_each_slot(Collective::ReduceScatter, "push", DType::F32, 4, &["premul_sum/push"])]
+    #[case::to_a_root(Collective::Reduce, "push", DType::F16, 8, &["premul_sum/push"])]
+    #[case::half_a_pack(Collective::AllReduce, "push", DType::BF16, 68, &[MODULE, "all_reduce/push"])]
+    #[case::slots_that_are_none(Collective::ReduceScatter, "push", DType::F32, 6, &[MODULE, "all_reduce/one_shot"])]
+    #[case::no_entry(Collective::AllReduce, "push", DType::E4M3, 64, &[MODULE, "all_reduce/push"])]
+    #[case::auto_of_much(Collective::Reduce, "auto", DType::BF16, 8 << 20, &["premul_sum/push"])]
+    #[case::auto_of_less(Collective::Reduce, "auto", DType::BF16, 4 << 20, &[MODULE, "all_reduce/one_shot"])]
+    #[case::auto_of_much_without_entry(Collective::AllReduce, "auto", DType::E4M3, 128 << 20, &[MODULE, "all_reduce/push"])]
+    #[case::plain_needs_no_copy_in(Collective::AllReduce, "plain", DType::BF16, 8 << 20, &["premul_sum/push", "copy"])]
+    fn what_a_rank_does(
+        #[case] collective: Collective,
+        #[case] algorithm: &str,
+        #[case] dtype: DType,
+        #[case] count: u64,
+        #[case] expected: &[&str],
+    ) {
+        let (call, _) = Call::on_its_own(Shape::new(collective, 2, count), dtype, ReduceOp::PremulSum).unwrap();
+        let algorithm = doing(algorithms::find(collective, algorithm).unwrap(), ReduceOp::PremulSum);
+        let mut plan = algorithm.plan(&call, &Target::default());
+        let done = |op: &Op| match op {
+            Op::Launch(launch) => launch.module.to_string(),
+            Op::Copy { .. } => "copy".to_owned(),
+            other => panic!("{other}"),
+        };
+        assert_eq!(plan.ranks[0].iter().map(done).collect::<Vec<_>>(), expected, "{plan}");
+        let mut known: Vec<String> = algorithm.workspace(dtype, 2, call.bytes()).into_iter().map(|buffer| buffer.name).collect();
+        known.extend(["input".to_owned(), "output".to_owned()]);
+        assert!(plan.regions_mut().all(|region| known.contains(&region.buffer)), "{plan}");
+    }
 }

@@ -14,7 +14,7 @@ const FEW_ENTRIES: [&str; 2] = ["all_reduce/push", "all_reduce/two_shot_push"];
 const FEW_TYPES: [DType; 3] = [DType::F32, DType::F16, DType::BF16];
 
 /// Whether a module has an entry for this type and operator. The others are done by the entry `any`: see kernels/common/any.cuh.
-fn has_own_entry(module: &str, dtype: DType, op: ReduceOp) -> bool {
+pub(super) fn has_own_entry(module: &str, dtype: DType, op: ReduceOp) -> bool {
     if FEW_ENTRIES.contains(&module) {
         return FEW_TYPES.contains(&dtype) && matches!(op, ReduceOp::Sum | ReduceOp::Avg);
     }

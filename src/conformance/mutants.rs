@@ -125,14 +125,15 @@ impl Mutant {
             return (case.dtype, case.op) == (self.dtype, self.op) && case.peer.is_none();
         }
         let (collective, algorithm) = derived::of_module(self.shown_by);
+        let packs = |elements: u64| !derived::is_of_packs(self.module) || (elements * self.dtype.size()).is_multiple_of(16);
         (case.dtype, case.op) == (self.dtype, self.op)
             && collective == case.collective
             && case.counts.is_some() == derived::is_of_parts(self.shown_by)
             && case.peer.is_none()
             && case.skew.is_none_or(|skew| skew.site.is_none())
             && match case.calls.is_empty() {
-                true => case.algorithm == algorithm,
-                false => case.shots().all(|shot| shot.algorithm == algorithm),
+                true => case.algorithm == algorithm && packs(case.count) && packs(case.offset),
+                false => case.shots().all(|shot| shot.algorithm == algorithm && packs(shot.count) && packs(shot.offset)),
             }
     }
 }

@@ -97,9 +97,10 @@ impl Simulated {
                     Op::Launch(launch) if launch.module == premul_sum::MODULE => self.multiply(group, rank, launch),
                     Op::Launch(launch) => {
                         let (mut call, place) = launched(launch, plan.world() as u32);
-                        let sent = std::mem::take(&mut call.sent);
+                        let (sent, factors) = (std::mem::take(&mut call.sent), std::mem::take(&mut call.factors));
                         let collected = collected.get_or_insert(call);
                         collected.sent.extend(sent);
+                        collected.factors.extend(factors);
                         collected.ranks.push(place);
                     }
                     Op::Nccl(NcclCall { call, .. }) => {
@@ -237,6 +238,9 @@ impl Simulated {
 /// Kernels that are carried out rank by rank.
 const BY_RANK: [&str; 4] = ["conformance/fill", "all_reduce/copy_engine", "all_to_all/push_v", premul_sum::MODULE];
 
+/// The kernel whose ranks multiply what they send, one that they carry out together.
+const MULTIPLYING: &str = "premul_sum/push";
+
 /// Kernels that reduce what their ranks' inputs are on all ranks, each rank's for itself.
 const PULLS: [&str; 2] = ["all_reduce/one_shot", "all_reduce/multimem_one_shot"];
 
@@ -252,8 +256,9 @@ fn target(rank: usize, to_rank: Option<u32>) -> usize {
 
 /// What a kernel does, by its module, its entry and its arguments, and where one rank's input and output are.
 fn launched(launch: &Launch, world: u32) -> (Collected, (Region, Region)) {
+    let multiplies = launch.module == MULTIPLYING;
     let (collective, _) = launch.module.split_once('/').expect("COLLECTIVE/ALGORITHM");
-    let mut collective: Collective = collective.parse().expect("a collective");
+    let mut collective: Collective = if multiplies { Collective::AllReduce } else { collective.parse().expect("a collective") };
     let mut root = 0;
     // A multicast address comes with the ranks' own of the same region, which say as much.
     let is_multicast = |at: usize| matches!(launch.args[at], Arg::Multicast(_));
@@ -287,10 +292,11 @@ fn launched(launch: &Launch, world: u32) -> (Collected, (Region, Region)) {
         Some("b16") => (DType::BF16, ReduceOp::Copy),
         Some("b32") => (DType::I32, ReduceOp::Copy),
         Some("b64") => (DType::F64, ReduceOp::Copy),
+        Some(dtype) if multiplies => (dtype.parse().expect("a type"), ReduceOp::PremulSum),
         _ => reduction(launch, average),
     };
     let slices = match &*launch.module {
-        "all_reduce/push" => Some([&args[6], &args[7]]),
+        "all_reduce/push" | MULTIPLYING => Some([&args[6], &args[7]]),
         "all_reduce/two_shot" => Some([&args[4], &args[5]]),
         _ => None,
     };
@@ -305,7 +311,11 @@ fn launched(launch: &Launch, world: u32) -> (Collected, (Region, Region)) {
     }
     let shape = Shape::new(collective, world, count).with_root(root);
     let pulls = PULLS.contains(&&*launch.module);
-    (Collected { shape, dtype, op, factors: Vec::new(), sent, ranks: Vec::new(), pulls }, (input.clone(), output.clone()))
+    let factors = match args[..] {
+        [_, _, _, Arg::U64(factor), ..] if multiplies => vec![factor],
+        _ => Vec::new(),
+    };
+    (Collected { shape, dtype, op, factors, sent, ranks: Vec::new(), pulls }, (input.clone(), output.clone()))
 }
 
 /// The first of some ranks, and how many they are.

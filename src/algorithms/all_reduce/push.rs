@@ -1,8 +1,12 @@
-//! `all_reduce/push`: every rank stores its parts of the others' slices at them, which reduce them and push the results. See kernels/all_reduce/push.cu.
+//! `all_reduce/push`: every rank stores its parts of the others' slices at them, which reduce them and push the results. See kernels/all_reduce/push.cuh.
 
 use crate::{
-    algorithms::{Algorithm, PACK, Ranks, THREADS, Target, blocks_for, launch, plan_name, reduction, sync_argument, synchronisation},
-    collective::{Collective, DType},
+    algorithms::{
+        Algorithm, PACK, Ranks, THREADS, Target, blocks_for, launch, plan_name,
+        reduction::{self, reduction},
+        sync_argument, synchronisation,
+    },
+    collective::{Collective, DType, ReduceOp},
     contract::Contract,
     plan::{Arg, BufferSpec, Call, Op, Plan, Region, Role},
 };
@@ -12,6 +16,9 @@ pub struct Push;
 
 const NAME: &str = "push";
 const MODULE: &str = "all_reduce/push";
+
+/// The same kernel with senders that multiply.
+const MULTIPLYING: &str = "premul_sum/push";
 
 impl Algorithm for Push {
     fn collective(&self) -> Collective {
@@ -32,6 +39,10 @@ impl Algorithm for Push {
 
     fn workspace(&self, _: DType, world: u32, bytes: u64) -> Vec<BufferSpec> {
         workspace(bytes, world, world)
+    }
+
+    fn multiplies(&self, call: &Call) -> bool {
+        multiplies(call)
     }
 
     fn link_bytes(&self, call: &Call) -> Option<u64> {
@@ -60,6 +71,22 @@ pub(in crate::algorithms) fn workspace(bytes: u64, world: u32, owners: u32) -> V
     buffers
 }
 
+/// Whether the kernel multiplies what this call has it send: in pre-multiplied sums, of the types that have an entry, and of whole packs.
+pub(in crate::algorithms) fn multiplies(call: &Call) -> bool {
+    call.op == ReduceOp::PremulSum && has_own_entry(call.dtype) && in_packs(call)
+}
+
+/// Whether the kernel has an entry of its own for sums of a type. That for all others has fewer packs under way.
+pub(in crate::algorithms) fn has_own_entry(dtype: DType) -> bool {
+    reduction::has_own_entry(MODULE, dtype, ReduceOp::Sum)
+}
+
+/// Whether inputs and outputs of all ranks, and the slots of such as have them, are packs.
+pub(in crate::algorithms) fn in_packs(call: &Call) -> bool {
+    let begins = |rank| [call.input_of(rank).offset, call.output_of(rank).offset].iter().all(|at| at.is_multiple_of(PACK));
+    call.slot_bytes().is_multiple_of(PACK) && (0..call.world()).all(begins)
+}
+
 /// Packs of the longest slice.
 fn slice_packs(bytes: u64, owners: u32) -> u64 {
     bytes.div_ceil(PACK).div_ceil(owners.into())
@@ -81,11 +108,15 @@ pub(in crate::algorithms) struct Slices {
 /// What a rank launches.
 pub(in crate::algorithms) fn launched(call: &Call, target: &Target, rank: u32, slices: Slices) -> Op {
     let slice = slice_packs(slices.count * call.dtype.size(), slices.owners.count);
+    let (module, input, how) = match call.of_rank(rank).factor {
+        Some(factor) => (MULTIPLYING, Arg::Address(call.input_of(rank)), Arg::U64(factor)),
+        None => (MODULE, Arg::Peers(call.input.clone()), reduction(MODULE, call)),
+    };
     let args = vec![
-        Arg::Peers(call.input.clone()),
+        input,
         Arg::Peers(call.output_of(rank)),
         Arg::U64(slices.count),
-        reduction(MODULE, call),
+        how,
         Arg::U64(slices.origin),
         Arg::Peers(Region::new(format!("{NAME}.slots"), 0, slice * PACK * u64::from(call.world()))),
         slices.owners.argument(),
@@ -93,5 +124,5 @@ pub(in crate::algorithms) fn launched(call: &Call, target: &Target, rank: u32, s
         sync_argument(NAME, rank, call.world()),
     ];
     // Half of a block's threads send, the others reduce.
-    launch(MODULE, call, target, (blocks_for(2 * slice, target.waiting_blocks), THREADS), args)
+    launch(module, call, target, (blocks_for(2 * slice, target.waiting_blocks), THREADS), args)
 }

@@ -1,4 +1,4 @@
-//! `reduce/push`: the ranks beside the root reduce one slice each and store the sums at the root. See kernels/all_reduce/push.cu.
+//! `reduce/push`: the ranks beside the root reduce one slice each and store the sums at the root. See kernels/all_reduce/push.cuh.
 
 use crate::{
     algorithms::{Algorithm, Ranks, Target, all_reduce::push, plan_name},
@@ -34,6 +34,10 @@ impl Algorithm for Push {
 
     fn workspace(&self, _: DType, world: u32, bytes: u64) -> Vec<BufferSpec> {
         push::workspace(bytes, world, owners(0, world).count)
+    }
+
+    fn multiplies(&self, call: &Call) -> bool {
+        push::multiplies(call)
     }
 
     fn link_bytes(&self, call: &Call) -> Option<u64> {

@@ -1,7 +1,7 @@
-//! `reduce_scatter/push`: every rank stores its parts of the others' slots at them, which reduce them. See kernels/all_reduce/push.cu.
+//! `reduce_scatter/push`: every rank stores its parts of the others' slots at them, which reduce them. See kernels/all_reduce/push.cuh.
 
 use crate::{
-    algorithms::{Algorithm, PACK, Ranks, Target, all_reduce::push, plan_name},
+    algorithms::{Algorithm, Ranks, Target, all_reduce::push, plan_name},
     collective::{Collective, DType},
     contract::Contract,
     plan::{BufferSpec, Call, Plan},
@@ -36,6 +36,15 @@ impl Algorithm for Push {
         push::workspace(bytes, world, world)
     }
 
+    fn multiplies(&self, call: &Call) -> bool {
+        push::multiplies(call)
+    }
+
+    /// With one pack of each rank under way its reducers are what all wait for: 183 us of e4m3 where pull takes 111 (64 MiB, two H200).
+    fn gives_way(&self, call: &Call) -> Option<&'static str> {
+        (!push::has_own_entry(call.dtype)).then_some("the kernel of push has no entry of its own for the type")
+    }
+
     fn link_bytes(&self, call: &Call) -> Option<u64> {
         Some(u64::from(call.world() - 1) * call.slot_bytes())
     }
@@ -43,8 +52,7 @@ impl Algorithm for Push {
     fn plan(&self, call: &Call, target: &Target) -> Plan {
         let world = call.world();
         // Slices of the kernel's are slots where all of them begin with a pack.
-        let in_packs = |rank| [call.slot_bytes(), call.input.offset, call.output_of(rank).offset].iter().all(|bytes| bytes % PACK == 0);
-        let slices_are_slots = (0..world).all(in_packs);
+        let slices_are_slots = push::in_packs(call);
         Plan::per_rank(plan_name(NAME, call), world, |rank| {
             vec![if slices_are_slots {
                 let origin = u64::from(rank) * call.slot_bytes();

@@ -11,7 +11,7 @@ use super::{
 };
 use crate::{
     algorithms::entry,
-    collective::{Collective, DType},
+    collective::{Collective, DType, ReduceOp},
     conformance::Case,
     kernels::{Library, MODULES},
     plan::{Build, MAX_WORLD},
@@ -103,34 +103,46 @@ impl Derived {
     }
 }
 
-/// Short cases of the bf16 sum, or copy, of the algorithm that a module is of, in which its synchronisation matters: few elements, few ranks,
+/// Short cases of the bf16 sum, pre-multiplied sum or copy of the algorithm that a module is of, in which its synchronisation matters: few elements, few ranks,
 /// calls back to back on the same buffers, so that ranks come to be a launch apart; one with several blocks; one with more ranks than there are
 /// loads in flight together; one without a whole pack; eager and as graphs.
 pub fn sync_cases(module: &str) -> Vec<Case> {
-    let (collective, algorithm) = of_module(module);
-    let op = collective.operators()[0];
+    let ((collective, algorithm), op) = (of_module(module), operator(module));
     let in_place = if collective.has_in_place() { ".in_place" } else { "" };
     // What a barrier orders of a rooted collective is between the root and each other rank: first and last ranks take turns.
     let root = |rank: u32| if collective.has_root() { format!(".root{rank}") } else { String::new() };
     // So many that several blocks have work, and those that go tile by tile several tiles each.
     let (ranks, several) = match module {
         "all_reduce/push" => (2, 48_000),
+        "premul_sum/push" => (2, 24_000),
         "broadcast/push" => (3, 70_000),
         _ => (2, 9000),
     };
     let [first, second, third, last] = [1, 2, 3, 8].map(root);
+    let call = |count: u64| match is_of_packs(module) {
+        true => format!("{algorithm}.{}", count.next_multiple_of(8)),
+        false => format!("{algorithm}.{count}"),
+    };
+    let off = if is_of_packs(module) { "" } else { ".off1" };
+    let [few, some, more, many, most] = [9, 33, 40, 100, several].map(call);
     let ids = [
-        format!("w=3:calls={algorithm}.40+{algorithm}.40{second}+{algorithm}.17{first}{in_place}+{algorithm}.40"),
-        format!("w=2:calls=[{algorithm}.33+{algorithm}.70{first}.off1]x3:seed=1"),
-        format!("w=4:calls={algorithm}.100{third}{in_place}+[{algorithm}.9]x3+{algorithm}.100:inputs=natural:seed=2"),
-        format!("w={ranks}:calls={algorithm}.{several}+{algorithm}.{several}{first}+{algorithm}.{several}{in_place}:seed=3"),
-        format!("w=9:calls={algorithm}.40+[{algorithm}.40{last}]x2:seed=4"),
-        format!("w=3:calls={algorithm}.5+[{algorithm}.7{second}]x3+{algorithm}.5{in_place}:seed=5"),
+        format!("w=3:calls={more}+{more}{second}+{}{first}{in_place}+{more}", call(17)),
+        format!("w=2:calls=[{some}+{}{first}{off}]x3:seed=1", call(70)),
+        format!("w=4:calls={many}{third}{in_place}+[{few}]x3+{many}:inputs=natural:seed=2"),
+        format!("w={ranks}:calls={most}+{most}{first}+{most}{in_place}:seed=3"),
+        format!("w=9:calls={more}+[{more}{last}]x2:seed=4"),
+        format!("w=3:calls={}+[{}{second}]x3+{}{in_place}:seed=5", call(5), call(7), call(5)),
     ];
     let parts = if is_of_parts(module) { ":counts=5" } else { "" };
     let mut ids = ids.map(|id| format!("{collective}/{algorithm}:bf16,{op}:{id}{parts}")).to_vec();
-    // Where not all ranks own a slice, senders are held back.
-    ids.extend((module == "all_reduce/push").then(|| "reduce/push:bf16,sum:w=3:calls=push.40000.root1+push.40:seed=6".to_owned()));
+    if ["all_reduce/push", "premul_sum/push"].contains(&module) {
+        // Where not all ranks own a slice, senders are held back.
+        ids.push(format!("reduce/push:bf16,{op}:w=3:calls=push.40000.root1+push.40:seed=6"));
+    }
+    if is_of_packs(module) {
+        // In so many, among so many ranks, that one finds another at the end of a call at each of its looks, the second as well.
+        ids.push(format!("{collective}/{algorithm}:bf16,{op}:w=8:calls=[{few}]x4+{many}+[{few}{in_place}]x4:seed=7"));
+    }
     ids.iter().map(|id| id.parse().expect("an id of this module's own")).collect()
 }
 
@@ -139,7 +151,7 @@ pub fn subjects() -> impl Iterator<Item = (&'static str, String)> {
     MODULES
         .iter()
         .filter(|module| module.checked.is_some())
-        .map(|module| (module.name, entry(module.name, DType::BF16, of_module(module.name).0.operators()[0])))
+        .map(|module| (module.name, entry(module.name, DType::BF16, operator(module.name))))
 }
 
 /// The mutants of all [`subjects`], in the order of their modules and lines.
@@ -163,10 +175,26 @@ pub(super) fn is_of_parts(module: &str) -> bool {
     module.ends_with(OF_PARTS)
 }
 
+/// What the name of a module begins with whose kernels do pre-multiplied sums, of any collective that reduces and of whole packs.
+const OF_PREMUL_SUMS: &str = "premul_sum/";
+
+/// Whether a module's kernels do whole packs only.
+pub(super) fn is_of_packs(module: &str) -> bool {
+    module.starts_with(OF_PREMUL_SUMS)
+}
+
 /// The collective and the algorithm that a module is the kernel of.
 pub(super) fn of_module(module: &str) -> (Collective, &str) {
+    if let Some(algorithm) = module.strip_prefix(OF_PREMUL_SUMS) {
+        return (Collective::AllReduce, algorithm);
+    }
     let (collective, algorithm) = module.split_once('/').expect("modules are COLLECTIVE/ALGORITHM");
     (collective.parse().expect("modules that synchronise are of a collective"), algorithm.trim_end_matches(OF_PARTS))
+}
+
+/// What a module's kernels are judged with.
+fn operator(module: &str) -> ReduceOp {
+    if module.starts_with(OF_PREMUL_SUMS) { ReduceOp::PremulSum } else { of_module(module).0.operators()[0] }
 }
 
 /// What mutants of a module are called after: its algorithm, with the collective where that is not all_reduce.

@@ -1,0 +1,21 @@
+// premul_sum/push: all_reduce/push, reduce_scatter/push or reduce/push whose senders multiply: see all_reduce/push.cuh. Over the link and in time
+// that is a sum; products that another kernel had written to memory first would have to be read again (products.cu).
+//
+// Inputs and outputs are whole packs that begin with one, and the type is one that has an entry here: push.rs leaves the others to products.cu.
+#include "../all_reduce/push.cuh"
+#include "times.cuh"
+
+#define ENTRY(NAME, T)                                                                                                                 \
+    extern "C" __global__ void __launch_bounds__(512, 1)                                                                               \
+        premul_sum_push_##NAME(u64 input, const __grid_constant__ Peers output, u64 count, u64 factor, u64 origin,                     \
+                               const __grid_constant__ Peers slots, Ranks owners, Ranks receivers,                                     \
+                               const __grid_constant__ Sync sync) {                                                                    \
+        push<T, Sum>(input, output, count, 0, origin, slots, owners, receivers, sync, Times<T>(factor));                               \
+    }
+#ifdef PASSMUSTER_ONLY
+PASSMUSTER_ONLY(ENTRY)
+#else
+ENTRY(f32, F32)
+ENTRY(f16, F16)
+ENTRY(bf16, BF16)
+#endif
