@@ -40,19 +40,19 @@ fn machine(record: &Value) -> String {
     )
 }
 
-/// The merge list on four GPUs, which is recorded in two parts.
+/// The merge list on two GPUs but for products of matrices, in four parts.
 fn on_gpus() -> Vec<Value> {
+    [1, 2, 3, 4].map(|part| record(&format!("h200x2-merge-{part}of4.json"))).into()
+}
+
+/// An earlier list on four, in two.
+fn on_four() -> Vec<Value> {
     [1, 2].map(|part| record(&format!("h200x4-merge-{part}of2.json"))).into()
 }
 
 /// The merge list on the emulator, in three.
 fn on_the_emulator() -> Vec<Value> {
     [1, 2, 3].map(|part| record(&format!("emulator-merge-{part}of3.json"))).into()
-}
-
-/// What GPUs ran too of an earlier run on the emulator, of kernels that have not changed since: today's list has other cases of them.
-fn earlier() -> Value {
-    record("emulator-merge-before.json")
 }
 
 /// How many cases of all parts came to something. A record with findings is not for the README.
@@ -62,18 +62,16 @@ fn counts(parts: &[Value]) -> impl Fn(&str) -> u64 {
     of
 }
 
-/// What the merge list gave, in a sentence.
-fn conformance() -> String {
-    let (merge, faults, mutants) = (on_gpus(), record("h200x4-faults.json"), record("h200x2-mutants.json"));
-    let of = counts(&merge);
+/// What a list gave on GPUs, in a sentence.
+fn merged(merge: &[Value]) -> String {
+    let of = counts(merge);
     let seconds = |part: &Value| -> f64 {
         let note = part["notes"][0].as_str().unwrap_or_default();
         note.split(" in ").nth(1).and_then(|rest| rest.split(" s,").next()?.parse().ok()).expect("the first note has the time")
     };
     format!(
-        "`test-gpu merge` ({}): {} cases in {:.0} s; {} passed, {} are waived (bugs of NCCL {}, fixtures/waivers.toml), {} not supported \
-         (multicast, NCCL has no path that was asked for, or more ranks than GPUs), none failed. `test-gpu faults`: {} of {} named as they \
-         should be. `mutants` on two of them: {} of {} caught.",
+        "({}): {} cases in {:.0} s; {} passed, {} are waived (bugs of NCCL {}, fixtures/waivers.toml), {} not supported \
+         (multicast, NCCL has no path that was asked for, or more ranks than GPUs), none failed.",
         machine(&merge[0]),
         of("total"),
         merge.iter().map(seconds).sum::<f64>(),
@@ -81,10 +79,26 @@ fn conformance() -> String {
         of("waived"),
         merge[0]["machine"]["nccl"].as_str().unwrap_or_default(),
         of("not_supported"),
+    )
+}
+
+/// What the lists gave on two GPUs, in a few sentences.
+fn conformance() -> String {
+    let (faults, values, planted) = (record("h200x2-faults.json"), record("h200x2-mutants-value.json"), record("h200x2-mutants.json"));
+    let of_sync = |caught: bool| {
+        let all = planted["cases"].as_array().into_iter().flatten().filter(|case| case["kind"] == "sync");
+        all.filter(|case| !caught || case["caught"].is_string()).count()
+    };
+    format!(
+        "`test-gpu merge` but for products of matrices {} `test-gpu faults`: {} of {} named as they should be. `mutants`: of those in values {} of {} \
+         caught, of those in synchronisation {} of {} on an earlier day.",
+        merged(&on_gpus()),
         faults["summary"]["pass"],
         faults["summary"]["total"],
-        mutants["summary"]["caught"],
-        mutants["summary"]["total"],
+        values["summary"]["caught"],
+        values["summary"]["total"],
+        of_sync(true),
+        of_sync(false),
     )
 }
 
@@ -100,12 +114,11 @@ fn emulated() -> String {
     let (both, _, open) = on_both();
     format!(
         "`validate merge` on the emulator, every rank's PTX on the CPU under one schedule, races judged in profile hopper: {} of {} cases passed, \
-         {} are not supported (too large for it, or kernels with TMA), none failed. Of them and of {} of an earlier run, of kernels that are the same since, {} also ran on these GPUs: their outputs are equal to the bit ({} more, in which NaNs of f64 may meet and either payload may stay, are not counted). `mutants`: {}; {}. \
+         {} are not supported (too large for it, or kernels with TMA), none failed. Of them {} also ran on these GPUs: their outputs are equal to the bit ({} more, in which NaNs of f64 may meet and either payload may stay, are not counted). `mutants`: {}; {}. \
          `ledger` ({}): {} instruction forms, {} differ.",
         of("pass"),
         of("total"),
         of("not_supported"),
-        earlier()["summary"]["total"],
         both.len(),
         open,
         score("value mutants"),
@@ -134,29 +147,15 @@ fn on_both() -> (Vec<String>, Vec<String>, usize) {
         let hashed = cases.filter_map(|case| Some((case["case"].as_str()?.to_owned(), case["outputs"].as_str()?.to_owned())));
         hashed.collect()
     };
-    let since = SINCE_ON_TWO.iter().chain(&SINCE_ON_FOUR).map(|(name, _)| record(name)).chain([record("h200x2-smoke.json")]);
-    let emulated = on_the_emulator().into_iter().chain([earlier()]).collect();
-    let (emulated, ran) = (outputs(emulated), outputs(on_gpus().into_iter().chain(since).collect()));
+    let on_four = on_four().into_iter().chain(SINCE_ON_FOUR.map(|(name, _)| record(name)));
+    let (emulated, ran) = (outputs(on_the_emulator()), outputs(on_four.chain(on_gpus()).collect()));
     let shared = emulated.keys().filter(|case| ran.contains_key(*case)).cloned();
     let (open, both): (Vec<String>, Vec<String>) = shared.partition(|case| keeps_either_payload(case));
     let differ = both.iter().filter(|case| emulated[*case] != ran[*case]).cloned().collect();
     (both, differ, open.len())
 }
 
-/// What came after the merge list's record: what became of its part of the list on two GPUs, one record each.
-const SINCE_ON_TWO: [(&str, &str); 9] = [
-    ("h200x2-types.json", "`*:e4m3|e5m2|i8|u8|u32|i64|u64,*`"),
-    ("h200x2-prod.json", "`*:*,prod`"),
-    ("h200x2-all_to_all.json", "`all_to_all/*`"),
-    ("h200x2-all_to_all-ll.json", "`all_to_all/ll`, counts among them"),
-    ("h200x2-copy_engine.json", "300 of `*/copy_engine`"),
-    ("h200x2-all_reduce.json", "`all_reduce/one_shot|two_shot:f32|f16|bf16|f64|i32,*:peer=`"),
-    ("h200x2-collectives.json", "`all_reduce|all_gather|reduce_scatter|broadcast|reduce/one_shot_push|push|ll|pull` without peers, alone"),
-    ("h200x2-broadcast-pull.json", "`broadcast/pull`"),
-    ("h200x2-premul_sum.json", "`*:*,premul_sum`"),
-];
-
-/// The same on four.
+/// What came after the list on four GPUs: its parts whose kernels have changed since, one record each.
 const SINCE_ON_FOUR: [(&str, &str); 8] = [
     ("h200x4-push.json", "`all_reduce|reduce_scatter/push`"),
     ("h200x4-two_shot.json", "`all_reduce/two_shot`"),
@@ -168,18 +167,15 @@ const SINCE_ON_FOUR: [(&str, &str); 8] = [
     ("h200x4-products.json", "`all_gather_matmul|matmul_reduce_scatter`"),
 ];
 
-/// What those gave, in a sentence for each machine.
-fn since() -> String {
+/// What four gave, in a sentence for the list and one for what came later.
+fn four() -> String {
     let sentence = |(name, query): &(&str, &str)| {
         let record = record(name);
         let of = counts(std::slice::from_ref(&record));
         format!("{query}: {} of {} passed, {} not supported", of("pass"), of("total"), of("not_supported"))
     };
-    let all = |those: &[(&str, &str)]| {
-        let sentences: Vec<String> = those.iter().map(sentence).collect();
-        format!("({}): {}; none failed.", machine(&record(those[0].0)), sentences.join("; "))
-    };
-    format!("`test-gpu` of what came later {} On four {}", all(&SINCE_ON_TWO), all(&SINCE_ON_FOUR))
+    let later: Vec<String> = SINCE_ON_FOUR.iter().map(sentence).collect();
+    format!("On four, the list of an earlier day {} Of what came later: {}; none failed.", merged(&on_four()), later.join("; "))
 }
 
 /// Median microseconds of contenders, by world and bytes.
@@ -429,7 +425,7 @@ const REPORTED: [&str; 12] = [
     "h200x4-bench-all_to_all",
     "h200x4-bench-broadcast",
     "h200x4-bench-reduce",
-    "h200x4-bench-types",
+    "h200x2-bench-types-all_reduce",
     "h200x4-bench-all_gather_matmul",
     "h200x4-bench-matmul_reduce_scatter",
     "h200x4-bench-overlap",
@@ -501,7 +497,7 @@ fn the_readme_quotes_the_records() {
     let readme = include_str!("../README.md");
     let one_line = |text: &str| text.split_whitespace().collect::<Vec<_>>().join(" ");
     let stands = |text: &str| one_line(readme).contains(&one_line(text));
-    let all = [conformance(), since(), emulated()].into_iter().chain(COLLECTIVES.map(times)).chain([
+    let all = [conformance(), four(), emulated()].into_iter().chain(COLLECTIVES.map(times)).chain([
         products("h200x4-bench-all_gather_matmul.json"),
         scattered("h200x2-bench-matmul_reduce_scatter.json"),
         scattered("h200x4-bench-matmul_reduce_scatter.json"),
@@ -514,21 +510,28 @@ fn the_readme_quotes_the_records() {
     assert!(all.iter().all(|text| stands(text)), "README.md should say:\n{}", all.join("\n\n"));
 }
 
-/// What pre-multiplied sums take beside sums, as a table: our best, and NCCL's.
+/// What pre-multiplied sums take beside sums, as a table: our best of each, and NCCL's.
 fn premultiplied() -> String {
-    let timings = serde_json::from_value::<Record<Timing>>(record("h200x4-bench-types.json")).unwrap().cases;
-    let mut text = "| type | size | sum | NCCL | pre-multiplied | NCCL |\n|---|---|---|---|---|---|\n".to_owned();
-    let shapes: BTreeSet<_> = timings.iter().map(|timing| (timing.workload.dtype(), timing.workload.size())).collect();
-    for (dtype, bytes) in shapes {
-        let least = |op: ReduceOp, is_peer: bool| {
-            let of = |timing: &&Timing| {
-                let workload = timing.workload.collective().unwrap();
-                (workload.dtype, workload.bytes, workload.op, timing.is_peer()) == (dtype, bytes, op, is_peer) && timing.is_judged()
+    const SIZES: [u64; 5] = [64 << 10, 1 << 20, 16 << 20, 64 << 20, 256 << 20];
+    let mut text = format!("| |{}\n|---|{}\n", SIZES.map(|bytes| format!(" {} |", size(bytes))).concat(), "---|".repeat(SIZES.len()));
+    for collective in ["all_reduce", "reduce_scatter", "reduce"] {
+        let timings = serde_json::from_value::<Record<Timing>>(record(&format!("h200x2-bench-types-{collective}.json"))).unwrap().cases;
+        let dtypes: BTreeSet<_> = timings.iter().map(|timing| timing.workload.dtype()).collect();
+        for dtype in dtypes {
+            let least = |bytes: u64, op: ReduceOp, is_peer: bool| {
+                let of = |timing: &&Timing| {
+                    let workload = timing.workload.collective().unwrap();
+                    (workload.dtype, workload.bytes, workload.op, timing.is_peer()) == (dtype, bytes, op, is_peer) && timing.is_judged()
+                };
+                timings.iter().filter(of).map(|timing| timing.microseconds.as_ref().unwrap().median).fold(f64::INFINITY, f64::min)
             };
-            timings.iter().filter(of).map(|timing| timing.microseconds.as_ref().unwrap().median).fold(f64::INFINITY, f64::min)
-        };
-        let cells = [ReduceOp::Sum, ReduceOp::PremulSum].map(|op| format!("{:.2} | {:.2}", least(op, false), least(op, true)));
-        writeln!(text, "| {dtype} | {} | {} |", timings[0].workload.with_size(bytes).size_name(), cells.join(" | ")).unwrap();
+            let cell = |bytes| {
+                let [sum, ours, theirs] = [(ReduceOp::Sum, false), (ReduceOp::PremulSum, false), (ReduceOp::PremulSum, true)]
+                    .map(|(op, is)| least(bytes, op, is));
+                format!(" {sum:.1}, {ours:.1}, {theirs:.1} |")
+            };
+            writeln!(text, "| {collective} {dtype} |{}", SIZES.map(cell).concat()).unwrap();
+        }
     }
     text
 }

@@ -126,7 +126,7 @@ impl Algorithm for Auto {
         choose(call).map_or(Contract::ORDERED, |choice| choice.algorithm.contract(call))
     }
 
-    fn supports(&self, call: &Call) -> Result<(), String> {
+    fn does(&self, call: &Call) -> Result<(), String> {
         choose(call).map(|_| ())
     }
 

@@ -22,6 +22,9 @@ use crate::{
 /// Bytes of a row.
 const ROW: u64 = MAX_WORLD as u64 * 4;
 
+/// Bytes of the rows of an [`exchange`]. For ranks that kernels could not address, so many each, there are as many more rows behind them.
+const ROWS: u64 = 2 * ROW;
+
 /// The words of an algorithm that has so many meetings in a call.
 pub(super) fn words(algorithm: &str, meetings: u64) -> BufferSpec {
     BufferSpec::new(format!("{algorithm}.words"), meetings * ROW, Role::Signals)
@@ -29,7 +32,8 @@ pub(super) fn words(algorithm: &str, meetings: u64) -> BufferSpec {
 
 /// The word that `peer` writes in a meeting.
 fn word(algorithm: &str, meeting: u64, peer: u32) -> Region {
-    Region::new(format!("{algorithm}.words"), meeting * ROW + u64::from(peer) * 4, 4)
+    let (beyond, peer) = (u64::from(peer) / MAX_WORLD as u64, u64::from(peer) % MAX_WORLD as u64);
+    Region::new(format!("{algorithm}.words"), beyond * ROWS + meeting * ROW + peer * 4, 4)
 }
 
 /// Part `rank` of a region of `world` equal ones.
@@ -41,9 +45,9 @@ pub(super) fn part(of: &Region, rank: u32, world: u32) -> Region {
 const READY: u64 = 0;
 const DONE: u64 = 1;
 
-/// Words of [`exchange`].
-pub(super) fn words_of_exchange(algorithm: &str) -> BufferSpec {
-    words(algorithm, 2)
+/// Words of [`exchange`] among so many ranks.
+pub(super) fn words_of_exchange(algorithm: &str, world: u32) -> BufferSpec {
+    words(algorithm, u64::from(world).div_ceil(MAX_WORLD as u64) * ROWS / ROW)
 }
 
 /// From so many bytes on, a rank's own part is copied beside the peers' parts: two copies of one stream come one after the other, though the links have

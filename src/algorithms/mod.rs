@@ -54,11 +54,27 @@ pub trait Algorithm: Sync {
     /// What it promises about the numbers of a call.
     fn contract(&self, call: &Call) -> Contract;
 
+    /// Whether it does a call among no more ranks than it can have.
+    ///
+    /// # Errors
+    /// The reason why not, for people.
+    fn does(&self, call: &Call) -> Result<(), String>;
+
     /// Whether it can do a call at all.
     ///
     /// # Errors
     /// The reason why not, for people.
-    fn supports(&self, call: &Call) -> Result<(), String>;
+    fn supports(&self, call: &Call) -> Result<(), String> {
+        if call.world() > self.most_ranks() {
+            return Err(format!("{} has {} ranks at most, this call {}", self.name(), self.most_ranks(), call.world()));
+        }
+        self.does(call)
+    }
+
+    /// The largest group it can have: as many ranks as its kernels can address, more where it has none.
+    fn most_ranks(&self) -> u32 {
+        MAX_WORLD as u32
+    }
 
     /// Buffers that it needs beside the caller's, for calls with up to `bytes` bytes of input of `dtype` elements. Their names start with
     /// the algorithm's.
@@ -309,4 +325,30 @@ fn slot(of: &Region, rank: u32, bytes: u64) -> Region {
 /// distance from a 16-byte boundary, so that packs stay packs.
 fn staging(algorithm: &str, region: &Region) -> Region {
     Region::new(format!("{algorithm}.staging"), region.offset % PACK, region.bytes)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{collective::Shape, plan::MAX_RANKS};
+
+    /// If this fails, a kernel would be given fewer addresses than its group has ranks, or copies by copy engines end where kernels do.
+    #[test]
+    fn more_ranks_than_kernels_address_are_for_copy_engines() {
+        let call = |collective: Collective, world| {
+            Call::on_its_own(Shape::new(collective, world, 8), DType::BF16, collective.operators()[0]).map(|(call, _)| call)
+        };
+        let [most, more] = [MAX_WORLD as u32, MAX_RANKS as u32];
+        for &algorithm in all() {
+            let (collective, name) = (algorithm.collective(), algorithm.name());
+            let does = |world| algorithm.supports(&call(collective, world).unwrap());
+            let copies = name == "copy_engine" && collective != Collective::AllReduce;
+            assert!(copies == does(more).is_ok() && copies == does(most + 1).is_ok(), "{collective}/{name}");
+            if !copies && does(most).is_ok() {
+                assert_eq!(does(more).unwrap_err(), format!("{name} has {most} ranks at most, this call {more}"));
+            }
+        }
+        let error = call(Collective::AllGather, more + 1).unwrap_err();
+        assert_eq!(error.to_string(), "world size 65 is not supported: a group has 1 to 64 ranks");
+    }
 }

@@ -123,7 +123,7 @@ impl Algorithm for Nccl {
         }
     }
 
-    fn supports(&self, call: &Call) -> Result<(), String> {
+    fn does(&self, call: &Call) -> Result<(), String> {
         let in_kernels = call.op.adds() && call.op != ReduceOp::PremulSum;
         if self.windows && call.op.reduces() && (!in_kernels || call.dtype == DType::F64 || !call.dtype.is_float()) {
             return Err(format!("NCCL's symmetric kernels do sums of f32, f16, bf16, e4m3 and e5m2, not {} of {}", call.op, call.dtype));

@@ -69,7 +69,11 @@ impl Algorithm for Plain {
         self.of.contract(call)
     }
 
-    fn supports(&self, call: &Call) -> Result<(), String> {
+    fn most_ranks(&self) -> u32 {
+        self.of.most_ranks()
+    }
+
+    fn does(&self, call: &Call) -> Result<(), String> {
         self.of.supports(call)
     }
 

@@ -497,6 +497,7 @@ impl Compiler<'_> {
             self.table(group, rank, region)?;
         }
         let of_group = &self.groups[group];
+        let own = |region: &_| of_group.address(rank, region).expect("validation has found every region");
         let of = |region: &_| of_group.addresses(region).expect("validation has found every region");
         let table = |region: &Region| self.tables[&(group, rank, region.clone())].address;
         let multicast = |region: &Region| unreachable!("{region}: scripts with multicast addresses are refused before they are compiled");
@@ -508,7 +509,7 @@ impl Compiler<'_> {
         }
         let tensor_map = |map: &TensorMap| encoded.iter().find(|(known, _)| *known == map).expect("all were encoded").1;
         let wait_limit = self.wait_limit;
-        let addresses = Addresses { rank, of: &of, table: &table, multicast: &multicast, tensor_map: &tensor_map, wait_limit };
+        let addresses = Addresses { own: &own, of: &of, table: &table, multicast: &multicast, tensor_map: &tensor_map, wait_limit };
         let arguments = Arguments::lay_out(&launch.args, &addresses);
         kernel.check(&arguments).map_err(|reason| MachineError::Invalid { reason })?;
         let resident = kernel.blocks_per_multiprocessor(launch.block, launch.dynamic_shared).map_err(|error| fault(rank, error))?;

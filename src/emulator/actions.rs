@@ -251,12 +251,13 @@ impl Compiler<'_> {
             self.table(group, rank, region)?;
         }
         let of_group = &self.groups[group];
+        let own = |region: &_| of_group.address(rank, region).expect("validation has found every region").0;
         let of = |region: &_| of_group.addresses(region).expect("validation has found every region");
         let table = |region: &Region| self.tables[&(group, rank, region.clone())].0;
         let multicast = |region: &_| of_group.multicast(rank, region).expect("validation has found every region").0;
         let tensor_map = |map: &TensorMap| unreachable!("{map}: scripts with tensor maps are refused before they are resolved");
         let wait_limit = self.wait_limit;
-        let addresses = Addresses { rank, of: &of, table: &table, multicast: &multicast, tensor_map: &tensor_map, wait_limit };
+        let addresses = Addresses { own: &own, of: &of, table: &table, multicast: &multicast, tensor_map: &tensor_map, wait_limit };
         let arguments = Arguments::lay_out(&launch.args, &addresses);
         let module = self.modules.parsed(launch)?;
         let entry = module.accepts(&launch.entry, arguments.sizes()).map_err(invalid)?;

@@ -20,7 +20,7 @@ use crate::{
         layout::Layout,
         validation::{self, Members, Needs},
     },
-    plan::{BufferSpec, MAX_WORLD, Region, Role, Script},
+    plan::{BufferSpec, MAX_RANKS, Region, Role, Script},
 };
 
 /// Blocks of a rank that plans let wait for peers. All blocks are resident here; few of them are fast and interleave as many would.
@@ -243,7 +243,7 @@ impl Machine for Emulator {
     }
 
     fn max_world(&self) -> usize {
-        MAX_WORLD
+        MAX_RANKS
     }
 
     /// A few: all blocks are resident, and every one costs time.
@@ -264,8 +264,8 @@ impl Machine for Emulator {
     }
 
     fn open_group(&mut self, world: usize, buffers: &[BufferSpec]) -> Result<usize, MachineError> {
-        if !(1..=MAX_WORLD).contains(&world) {
-            return invalid(format!("world size {world}: a group has 1 to {MAX_WORLD} ranks"));
+        if !(1..=MAX_RANKS).contains(&world) {
+            return invalid(format!("world size {world}: a group has 1 to {MAX_RANKS} ranks"));
         }
         let layout = Layout::of(buffers).map_err(|reason| MachineError::Invalid { reason })?;
         let bytes = buffers.iter().fold(0u64, |sum, spec| sum.saturating_add(spec.bytes)).saturating_mul(world as u64);

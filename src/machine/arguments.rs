@@ -13,9 +13,9 @@ pub(crate) struct Arguments {
 
 /// What stands behind the names in a plan, for one rank.
 pub(crate) struct Addresses<'a> {
-    /// The rank whose arguments these are.
-    pub(crate) rank: usize,
-    /// Addresses of a region on all ranks, null past the world size.
+    /// Address of a region on the rank.
+    pub(crate) own: &'a dyn Fn(&Region) -> u64,
+    /// Addresses of a region on all ranks that kernels can address, null past the world size.
     pub(crate) of: &'a dyn Fn(&Region) -> [u64; MAX_WORLD],
     /// Address of a table of those addresses in the rank's memory.
     pub(crate) table: &'a dyn Fn(&Region) -> u64,
@@ -106,7 +106,7 @@ fn align(bytes: &mut Vec<u8>, to: usize) {
 /// Appends one argument; `bytes` is aligned for it, and offsets in it are offsets in the struct as far as alignment goes.
 fn append(bytes: &mut Vec<u8>, arg: &Arg, addresses: &Addresses<'_>) {
     match arg {
-        Arg::Address(region) => bytes.extend((addresses.of)(region)[addresses.rank].to_ne_bytes()),
+        Arg::Address(region) => bytes.extend((addresses.own)(region).to_ne_bytes()),
         Arg::Peers(region) => (addresses.of)(region).iter().for_each(|address| bytes.extend(address.to_ne_bytes())),
         Arg::PeerArray { region, length } => {
             (addresses.of)(region).iter().take(*length as usize).for_each(|address| bytes.extend(address.to_ne_bytes()));
@@ -132,12 +132,14 @@ mod tests {
     use super::*;
 
     fn lay_out(args: &[Arg]) -> Arguments {
-        let of = |region: &Region| std::array::from_fn(|rank| if rank < 2 { 0x1000 * (rank as u64 + 1) + region.offset } else { 0 });
+        let of = |region: &Region| -> [u64; MAX_WORLD] {
+            std::array::from_fn(|rank| if rank < 2 { 0x1000 * (rank as u64 + 1) + region.offset } else { 0 })
+        };
         let (table, multicast) = (|region: &Region| 0x7000 + region.offset, |region: &Region| 0x9000 + region.offset);
         Arguments::lay_out(
             args,
             &Addresses {
-                rank: 1,
+                own: &|region| of(region)[1],
                 of: &of,
                 table: &table,
                 multicast: &multicast,

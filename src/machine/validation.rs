@@ -299,6 +299,9 @@ fn check_arg(arg: &Arg, rank: usize, group: &impl Members, known: &impl Fn(&Regi
         {
             Err(format!("peers' addresses of {region}: the buffer is local to each rank"))
         }
+        Arg::Peers(region) | Arg::PeerTable(region) | Arg::PeerArray { region, .. } if group.world() > MAX_WORLD => {
+            Err(format!("peers' addresses of {region}: kernels take those of {MAX_WORLD} ranks, the group has {}", group.world()))
+        }
         Arg::PeerArray { region, length } if !(1..=MAX_WORLD).contains(&(*length as usize)) => {
             Err(format!("{length} peers' addresses of {region}: 1 to {MAX_WORLD} fit"))
         }

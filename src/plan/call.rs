@@ -4,7 +4,7 @@ use std::cmp::Ordering;
 
 use serde::{Deserialize, Serialize};
 
-use super::{BufferSpec, MAX_WORLD, Region, Role};
+use super::{BufferSpec, MAX_RANKS, Region, Role};
 use crate::{
     collective::{Collective, Counts, DType, Element, ReduceOp, Shape},
     with_element,
@@ -89,7 +89,7 @@ pub struct Call {
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum CallError {
     /// No rank, or more than kernels can address.
-    #[error("world size {world} is not supported: a group has 1 to {MAX_WORLD} ranks")]
+    #[error("world size {world} is not supported: a group has 1 to {MAX_RANKS} ranks")]
     World {
         /// Ranks asked for.
         world: usize,
@@ -260,7 +260,7 @@ impl Call {
     /// # Errors
     /// The first disagreement, overflow, misalignment or range error, with rank, argument, value and what was allowed.
     pub fn agree(calls: &[RankCall], buffers: &[BufferSpec]) -> Result<Call, CallError> {
-        let Some(first) = calls.first().filter(|_| calls.len() <= MAX_WORLD) else {
+        let Some(first) = calls.first().filter(|_| calls.len() <= MAX_RANKS) else {
             return Err(CallError::World { world: calls.len() });
         };
         let RankCall { collective, dtype, op, count, root, .. } = *first;

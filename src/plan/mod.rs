@@ -20,6 +20,9 @@ pub use region::{BufferSpec, Fill, Region, Role};
 pub use script::{Script, Step};
 pub use tensor_map::TensorMap;
 
+/// The most ranks of a group. Beyond [`MAX_WORLD`] it is for what has no kernels that address peers: copies by copy engines.
+pub const MAX_RANKS: usize = 64;
+
 /// The largest world size that kernels can address; `MAX_WORLD` of kernels/common/types.cuh.
 pub const MAX_WORLD: usize = 16;
 

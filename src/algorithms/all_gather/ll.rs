@@ -29,7 +29,7 @@ impl Algorithm for Ll {
         Contract::COPIED
     }
 
-    fn supports(&self, call: &Call) -> Result<(), String> {
+    fn does(&self, call: &Call) -> Result<(), String> {
         lines::fits(NAME, "slots", call.slot_bytes(), MAX_SLOT)
     }
 

@@ -26,7 +26,7 @@ impl Algorithm for Push {
         Contract::COPIED
     }
 
-    fn supports(&self, _: &Call) -> Result<(), String> {
+    fn does(&self, _: &Call) -> Result<(), String> {
         Ok(())
     }
 

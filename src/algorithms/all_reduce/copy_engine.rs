@@ -64,7 +64,7 @@ impl Algorithm for CopyEngine {
         Contract::ORDERED
     }
 
-    fn supports(&self, _: &Call) -> Result<(), String> {
+    fn does(&self, _: &Call) -> Result<(), String> {
         Ok(())
     }
 

@@ -29,7 +29,7 @@ impl Algorithm for OneShotPush {
         Contract::ORDERED
     }
 
-    fn supports(&self, call: &Call) -> Result<(), String> {
+    fn does(&self, call: &Call) -> Result<(), String> {
         lines::fits(NAME, "inputs", call.bytes(), MAX_BYTES)
     }
 

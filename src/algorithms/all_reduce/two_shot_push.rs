@@ -36,7 +36,7 @@ impl Algorithm for TwoShotPush {
         Contract::ORDERED
     }
 
-    fn supports(&self, call: &Call) -> Result<(), String> {
+    fn does(&self, call: &Call) -> Result<(), String> {
         lines::fits(NAME, "inputs", call.bytes(), MAX_SLICE * u64::from(call.world()))
     }
 

@@ -9,7 +9,7 @@ use crate::{
     },
     collective::{Collective, DType},
     contract::Contract,
-    plan::{BufferSpec, Call, Plan, Region},
+    plan::{BufferSpec, Call, MAX_RANKS, Plan, Region},
 };
 
 /// One copy to each peer between two meetings: (world - 1) x slots out of each rank and into it, and no multiprocessor used, but where a
@@ -31,12 +31,16 @@ impl Algorithm for CopyEngine {
         Contract::COPIED
     }
 
-    fn supports(&self, _: &Call) -> Result<(), String> {
+    fn most_ranks(&self) -> u32 {
+        MAX_RANKS as u32
+    }
+
+    fn does(&self, _: &Call) -> Result<(), String> {
         Ok(())
     }
 
-    fn workspace(&self, _: DType, _: u32, _: u64) -> Vec<BufferSpec> {
-        vec![words_of_exchange(NAME)]
+    fn workspace(&self, _: DType, world: u32, _: u64) -> Vec<BufferSpec> {
+        vec![words_of_exchange(NAME, world)]
     }
 
     fn link_bytes(&self, call: &Call) -> Option<u64> {

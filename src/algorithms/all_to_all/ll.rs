@@ -33,7 +33,7 @@ impl Algorithm for Ll {
         Contract::COPIED
     }
 
-    fn supports(&self, call: &Call) -> Result<(), String> {
+    fn does(&self, call: &Call) -> Result<(), String> {
         lines::fits(NAME, if call.counts().is_some() { "parts" } else { "slots" }, longest(call), MAX_SLOT)
     }
 

@@ -234,7 +234,7 @@ impl Algorithm for Foreign {
         self.specification.contract
     }
 
-    fn supports(&self, call: &Call) -> Result<(), String> {
+    fn does(&self, call: &Call) -> Result<(), String> {
         self.restrictions(call)?;
         for waiting_blocks in self.waiting_blocks() {
             let target = Target { waiting_blocks, ..Target::default() };

@@ -26,7 +26,7 @@ impl Algorithm for Pull {
         Contract::ORDERED
     }
 
-    fn supports(&self, _: &Call) -> Result<(), String> {
+    fn does(&self, _: &Call) -> Result<(), String> {
         Ok(())
     }
 

@@ -28,7 +28,7 @@ impl Algorithm for Push {
         Contract::ORDERED
     }
 
-    fn supports(&self, _: &Call) -> Result<(), String> {
+    fn does(&self, _: &Call) -> Result<(), String> {
         Ok(())
     }
 

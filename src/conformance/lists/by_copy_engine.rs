@@ -2,9 +2,12 @@
 
 use super::{
     super::{case::Case, case::Skew, generate, inputs::InputClass},
-    COPY_ENGINE, Choice, LARGEST_WORLD, TILED_ELEMENTS, modest, modest_counts, peers,
+    COPY_ENGINE, Choice, LARGEST_WORLD, TILED_ELEMENTS, modest, modest_counts, peers, supported,
 };
-use crate::collective::{Collective, DType};
+use crate::{
+    collective::{Collective, DType},
+    plan::MAX_RANKS,
+};
 
 /// The collectives that have an algorithm of this name.
 pub(super) const COLLECTIVES: [Collective; 3] = [Collective::AllReduce, Collective::AllGather, Collective::AllToAll];
@@ -66,6 +69,12 @@ pub(super) fn merge(collective: Collective, seed: u64) -> Vec<Case> {
     // More than 2^31 elements in all slots together: 32-bit indices would wrap.
     cases.push(of(2, (1 << 30) + 9));
     cases.extend(generate::sequences_by_copy_engine(collective, 16, seed));
+    // More ranks than kernels address: of collectives without one.
+    for (turn, world) in [17, 24, 31, 32, 33, 48, 63, MAX_RANKS as u32].into_iter().enumerate() {
+        let (dtype, inputs) = (DType::ALL[turn % DType::ALL.len()], InputClass::ALL[turn % InputClass::ALL.len()]);
+        let case = modest((collective, COPY_ENGINE), (dtype, collective.operators()[0]), world, inputs, seed, &mut choice);
+        cases.extend(supported(late_on_its_host(case)));
+    }
     cases
 }
 
