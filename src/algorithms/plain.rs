@@ -69,10 +69,6 @@ impl Algorithm for Plain {
         self.of.contract(call)
     }
 
-    fn most_ranks(&self) -> u32 {
-        self.of.most_ranks()
-    }
-
     fn does(&self, call: &Call) -> Result<(), String> {
         self.of.supports(call)
     }

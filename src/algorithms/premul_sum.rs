@@ -66,10 +66,6 @@ impl Algorithm for PremulSum {
         self.0.contract(&self.sum(call))
     }
 
-    fn most_ranks(&self) -> u32 {
-        self.0.most_ranks()
-    }
-
     fn does(&self, call: &Call) -> Result<(), String> {
         self.0.supports(&self.sum(call))
     }
