@@ -65,7 +65,7 @@ fn findings_of(error: &MachineError) -> Vec<Finding> {
             let ended = ended.as_deref().map_or_else(Vec::new, findings_of);
             ended.into_iter().chain(findings.iter().map(|found| finding("races", found.clone(), String::new()))).collect()
         }
-        MachineError::NotSupported { .. } | MachineError::Invalid { .. } => Vec::new(),
+        MachineError::NotSupported { .. } | MachineError::Invalid { .. } | MachineError::Inconclusive { .. } => Vec::new(),
     }
 }
 

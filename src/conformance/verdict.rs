@@ -16,6 +16,8 @@ pub enum Status {
     NotSupported,
     /// It was never started; says why.
     NotRun,
+    /// It ran out of time or steps, and nothing was found until then; never a pass, never a finding.
+    Inconclusive,
     /// A known finding, waived with an owner and an expiry date.
     Waived,
     /// A waived finding that no longer appears: the waiver is stale.
@@ -32,13 +34,14 @@ pub enum Status {
 
 impl Status {
     /// Every status, in the order of reports.
-    pub const ALL: [Status; 9] = [
+    pub const ALL: [Status; 10] = [
         Status::Pass,
         Status::Fail,
         Status::Hang,
         Status::Crash,
         Status::NotSupported,
         Status::NotRun,
+        Status::Inconclusive,
         Status::Waived,
         Status::UnexpectedPass,
         Status::InfraError,
@@ -53,6 +56,7 @@ impl Status {
             MachineError::Races { ended, .. } => ended.as_deref().map_or(Status::Fail, Status::of),
             MachineError::Hang { .. } => Status::Hang,
             MachineError::Fault { .. } => Status::Crash,
+            MachineError::Inconclusive { .. } => Status::Inconclusive,
         }
     }
 
@@ -67,6 +71,7 @@ impl Status {
             Status::Pass => "pass",
             Status::NotSupported => "not_supported",
             Status::NotRun => "not_run",
+            Status::Inconclusive => "inconclusive",
             Status::Waived => "waived",
             Status::UnexpectedPass => "unexpected_pass",
             Status::InfraError => "infra_error",

@@ -87,6 +87,12 @@ pub enum MachineError {
         /// Where the warps and streams that did not finish stand, where the machine can see it.
         standing: Vec<String>,
     },
+    /// The run was given up before its end, and nothing is known to be wrong: it may end if it is given more. The machine is as good as before.
+    #[error("inconclusive: {reason}")]
+    Inconclusive {
+        /// Which limit was reached, how far the run came, and what gives it more.
+        reason: String,
+    },
     /// A kernel or an operation used memory as it must not, in a way that leaves devices as they were. The run ended there.
     #[error("{}", describe_findings(.findings))]
     Finding {

@@ -22,7 +22,7 @@ use passmuster::{
     machine::{Machine, MachineInfo, Waived},
 };
 
-use crate::conform::{Judging, named, progress_bar};
+use crate::conform::{Judged, Judging, named, progress_bar};
 
 /// Judges cases on emulators of its own, each under every schedule until one finds something.
 pub(crate) struct Emulated {
@@ -58,15 +58,17 @@ impl Emulated {
 }
 
 impl Judging for Emulated {
-    fn all(&mut self, cases: &[AnyCase]) -> Result<(MachineInfo, Vec<Verdict>), StartError> {
+    fn all(&mut self, cases: &[AnyCase], judged: &Judged<'_>) -> Result<(MachineInfo, Vec<Verdict>), StartError> {
+        let numbered: Vec<(usize, &AnyCase)> = cases.iter().enumerate().collect();
         let verdicts = in_parallel(
-            cases,
+            &numbered,
             || Emulator::new(self.how.options.clone()),
-            |machine, case, bar| {
+            |machine, &(index, case), bar| {
                 let verdict = judge_under_all(case, machine, &self.how);
                 if verdict.status.is_finding() {
                     bar.suspend(|| eprintln!("{} {}: {}", verdict.status, verdict.case, verdict.reason));
                 }
+                judged((index, &verdict));
                 verdict
             },
         );

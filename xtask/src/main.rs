@@ -29,7 +29,7 @@ static ALLOCATOR: MiMalloc = MiMalloc;
 /// Write a kernel, say what it promises, and hold it to that.
 ///
 /// Exit status of every command: 0 all passed, 1 a finding, 2 wrong usage or an error of the command itself, 3 this machine
-/// could not run it (no GPU, no NCCL). 3 is never a pass.
+/// could not run it (no GPU, no NCCL), 4 inconclusive (out of time or steps, and no finding). 3 and 4 are never a pass.
 #[derive(Parser)]
 #[command(version, after_long_help = EXAMPLES)]
 struct CommandLine {
@@ -78,6 +78,8 @@ const FINDING: u8 = 1;
 const USAGE: u8 = 2;
 /// Exit status where this machine cannot run it.
 const CANNOT_RUN: u8 = passmuster::conformance::worker::CANNOT_RUN as u8;
+/// Exit status where nothing was found, but some cases ran out of time or steps.
+const INCONCLUSIVE: u8 = 4;
 
 fn main() -> ExitCode {
     let usage = CommandLine::command().name("passmuster").bin_name(project::invocation());

@@ -37,7 +37,7 @@ enum Outcome {
 fn outcome(status: Status) -> Outcome {
     match status {
         Status::Pass => Outcome::Success,
-        Status::NotSupported | Status::NotRun | Status::Waived => Outcome::Skipped,
+        Status::NotSupported | Status::NotRun | Status::Inconclusive | Status::Waived => Outcome::Skipped,
         Status::InfraError => Outcome::Error,
         Status::Fail | Status::Hang | Status::Crash | Status::UnexpectedPass => Outcome::Failure,
     }

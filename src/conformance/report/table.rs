@@ -103,6 +103,7 @@ fn letter(status: Status) -> char {
         Status::UnexpectedPass => 'X',
         Status::NotSupported => 's',
         Status::NotRun => 'n',
+        Status::Inconclusive => 't',
         Status::Waived => 'w',
         Status::InfraError => 'i',
     }

@@ -1,34 +1,40 @@
 //! `validate` and `test-gpu`: selected cases, judged on the emulator in this process or on GPUs in worker processes.
 
+mod judges;
+mod presentation;
+mod selection;
+
 use std::{
-    collections::BTreeMap,
     fs,
-    io::{IsTerminal, Write},
+    io::Write,
     path::PathBuf,
     process::ExitCode,
-    str::FromStr,
     time::{Duration, Instant},
 };
 
 use anyhow::{Context, bail};
-use indicatif::{ProgressBar, ProgressStyle};
 use passmuster::{
-    algorithms::{Foreign, Target},
+    algorithms::Target,
     conformance::{
-        AnyCase, Fault, List, Query, Status, Verdict, generate,
+        AnyCase, List, Status, Verdict, generate,
         report::{Record, junit, table, today},
-        supervisor::{StartError, Supervisor, WorkerCommand},
+        supervisor::StartError,
         waivers,
-        worker::Request,
     },
     emulator::{Interleaving, MultimemReduction, Profile},
     kernels::Library,
-    machine::MachineInfo,
 };
 use xshell::Shell;
 
+pub(crate) use judges::{Judge, Judged, Judging, named};
+pub(crate) use presentation::progress_bar;
+
+use self::{
+    presentation::{explain, named_schedules, quoted, races_waived},
+    selection::{Part, Replay},
+};
 use crate::{
-    CANNOT_RUN, FINDING, USAGE,
+    CANNOT_RUN, FINDING, INCONCLUSIVE, USAGE,
     emulated::{self, Emulated},
     foreign::{Elsewhere, Known},
     project,
@@ -134,47 +140,6 @@ struct Cases {
     machine: Machine,
 }
 
-/// One part of a list of cases.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-struct Part {
-    /// From one.
-    number: usize,
-    of: usize,
-}
-
-impl FromStr for Part {
-    type Err = String;
-
-    fn from_str(text: &str) -> Result<Part, String> {
-        let parts = text.split_once('/').and_then(|(number, of)| Some(Part { number: number.parse().ok()?, of: of.parse().ok()? }));
-        parts
-            .filter(|part| (1..=part.of).contains(&part.number))
-            .ok_or_else(|| format!("`{text}` is no part: expected K/N with K from 1 to N"))
-    }
-}
-
-impl Part {
-    fn take<T>(self, all: Vec<T>) -> Vec<T> {
-        all.into_iter().skip(self.number - 1).step_by(self.of).collect()
-    }
-}
-
-/// What a replay token says: a case, and on the emulator a schedule.
-#[derive(Clone)]
-struct Replay {
-    case: AnyCase,
-    schedule: Option<Interleaving>,
-}
-
-impl FromStr for Replay {
-    type Err = anyhow::Error;
-
-    fn from_str(text: &str) -> anyhow::Result<Replay> {
-        let (case, schedule) = text.split_once('@').map_or((text, None), |(case, schedule)| (case, Some(schedule)));
-        Ok(Replay { case: case.parse()?, schedule: schedule.map(str::parse).transpose().map_err(anyhow::Error::msg)? })
-    }
-}
-
 impl TestGpu {
     pub(crate) fn run(self, sh: &Shell) -> anyhow::Result<ExitCode> {
         self.cases.run(&Run::plain("test-gpu", On::Cuda), sh)
@@ -244,7 +209,7 @@ impl Cases {
         }
         let schedules = self.schedules(replay.as_ref(), run)?;
         let mut judge = self.judge(run, &schedules)?;
-        let (mut machine, mut verdicts) = match judge.all(&cases) {
+        let (mut machine, mut verdicts) = match judge.all(&cases, &|_| ()) {
             Ok(done) => done,
             Err(StartError::CannotRun { reason }) => {
                 eprintln!("{kind} cannot run on this machine: {reason}");
@@ -316,6 +281,8 @@ impl Cases {
             ExitCode::from(FINDING)
         } else if of(Status::InfraError) > 0 {
             ExitCode::from(USAGE)
+        } else if of(Status::Inconclusive) > 0 {
+            ExitCode::from(INCONCLUSIVE)
         } else if of(Status::Pass) + of(Status::Waived) == 0 {
             ExitCode::from(CANNOT_RUN)
         } else {
@@ -364,127 +331,6 @@ impl Cases {
         let profile = if on == On::Emulator && profile != Profile::default() { format!(" --profile {profile}") } else { String::new() };
         format!("{} {kind}{machine}{elsewhere}{memory}{multimem}{profile}", project::invocation())
     }
-
-    /// The cases that are asked for; with a kernel from elsewhere, lists and patterns are of its cases.
-    fn select(&self, replay: Option<&Replay>, foreign: Option<&Foreign>) -> anyhow::Result<Vec<AnyCase>> {
-        let of_list = |list: List| match foreign {
-            Some(foreign) => list.cases_of(foreign, self.seed).into_iter().map(AnyCase::from).collect(),
-            None => list.all_cases(self.seed),
-        };
-        let exact = replay.map(|replay| replay.case.clone()).or_else(|| self.query.parse().ok());
-        let mut cases = if let Some(case) = exact {
-            vec![case]
-        } else if let Some(list) = List::ALL.into_iter().find(|list| list.name() == self.query) {
-            of_list(list)
-        } else {
-            let query = Query::new(&self.query).map_err(anyhow::Error::msg)?;
-            of_list(List::Merge).into_iter().filter(|case| query.matches(case)).collect()
-        };
-        if cases.is_empty() {
-            let lists: Vec<&str> = List::ALL.iter().map(|list| list.name()).collect();
-            bail!(
-                "`{}` selects no case: expected a list ({}), a case id, or a pattern such as 'all_reduce/*:bf16,*:w=3,5'",
-                self.query,
-                lists.join(", ")
-            );
-        }
-        if let Some(part) = self.part {
-            cases = part.take(cases);
-        }
-        cases.truncate(self.limit.unwrap_or(usize::MAX));
-        Ok(cases)
-    }
-}
-
-/// Who judges cases.
-pub(crate) trait Judging {
-    /// Judges all cases, with a progress bar, and returns the machine and the verdicts in the order of the cases.
-    ///
-    /// # Errors
-    /// Where the machine cannot be started at all.
-    fn all(&mut self, cases: &[AnyCase]) -> Result<(MachineInfo, Vec<Verdict>), StartError>;
-
-    /// Judges one case. An injected fault that was named as it should is a pass.
-    ///
-    /// # Errors
-    /// Where the machine cannot be started at all.
-    fn one(&mut self, case: &AnyCase) -> Result<Verdict, StartError>;
-}
-
-/// Judges cases in worker processes: one for each environment that cases ask for, one at a time.
-pub(crate) struct Judge {
-    arguments: Vec<String>,
-    deadline: Duration,
-    supervisor: Option<(BTreeMap<&'static str, &'static str>, Supervisor)>,
-}
-
-impl Judge {
-    /// `extra` are further arguments of the worker.
-    pub(crate) fn new(machine: &Machine, extra: &[String], deadline: Duration) -> Judge {
-        let arguments = std::iter::once("worker".into()).chain(machine.arguments()).chain(extra.iter().cloned()).collect();
-        Judge { arguments, deadline, supervisor: None }
-    }
-
-    /// The machine of the cases that need no particular environment.
-    ///
-    /// # Errors
-    /// Where no worker starts at all.
-    pub(crate) fn machine(&mut self) -> Result<MachineInfo, StartError> {
-        self.supervisor(&BTreeMap::new())?.machine()
-    }
-
-    fn supervisor(&mut self, environment: &BTreeMap<&'static str, &'static str>) -> Result<&mut Supervisor, StartError> {
-        if self.supervisor.as_ref().is_none_or(|(current, _)| current != environment) {
-            self.supervisor = None;
-            let command = WorkerCommand::of_this_program(&self.arguments)
-                .map_err(|error| StartError::Failed { reason: error.to_string() })?
-                .with_environment(environment);
-            self.supervisor = Some((environment.clone(), Supervisor::new(command)));
-        }
-        Ok(&mut self.supervisor.as_mut().expect("it was just made").1)
-    }
-}
-
-impl Judging for Judge {
-    fn all(&mut self, cases: &[AnyCase]) -> Result<(MachineInfo, Vec<Verdict>), StartError> {
-        let mut by_environment: BTreeMap<_, Vec<usize>> = BTreeMap::new();
-        for (index, case) in cases.iter().enumerate() {
-            by_environment.entry(case.environment()).or_default().push(index);
-        }
-        let bar = progress_bar(cases.len());
-        let mut machine = None;
-        let mut verdicts: Vec<Option<Verdict>> = vec![None; cases.len()];
-        for (environment, indices) in by_environment {
-            let info = self.supervisor(&environment)?.machine()?;
-            for index in indices {
-                let verdict = self.one(&cases[index])?;
-                if verdict.status.is_finding() {
-                    bar.suspend(|| eprintln!("{} {}: {}", verdict.status, verdict.case, verdict.reason));
-                }
-                bar.inc(1);
-                verdicts[index] = Some(verdict);
-            }
-            // The machine of the last environment has loaded what the others have, and NCCL besides.
-            machine = Some(info);
-        }
-        bar.finish_and_clear();
-        Ok((machine.unwrap_or_default(), verdicts.into_iter().flatten().collect()))
-    }
-
-    fn one(&mut self, case: &AnyCase) -> Result<Verdict, StartError> {
-        let request = Request::new(case.to_string(), self.deadline + large_case_extra(case));
-        let verdict = self.supervisor(&case.environment())?.judge(&request);
-        Ok(case.fault().map_or(verdict.clone(), |fault| named(fault, verdict)))
-    }
-}
-
-/// Schedules, for people.
-fn named_schedules(schedules: &[Interleaving]) -> String {
-    match schedules {
-        [only] => format!("one schedule, {only}"),
-        [first, .., last] => format!("{} schedules, {first} to {last}", schedules.len()),
-        [] => "no schedule".into(),
-    }
 }
 
 /// Looks for a smaller case that fails too, and says what was found.
@@ -500,106 +346,7 @@ fn shrink(judge: &mut dyn Judging, case: &AnyCase, verdict: &Verdict, budget: Du
         .then(|| format!("{}  ({} tried in {:.1} s): {}", shrunk.case, shrunk.tried, start.elapsed().as_secs_f64(), shrunk.failure))
 }
 
-/// More time for payloads that are seconds of copying and comparing: a second for each 128 MiB of all ranks' inputs.
-fn large_case_extra(case: &AnyCase) -> Duration {
-    Duration::from_secs((case.input_bytes() >> 27).min(600))
-}
-
-/// What becomes of a case with an injected fault: a pass where the harness named it.
-pub(crate) fn named(fault: Fault, verdict: Verdict) -> Verdict {
-    // The second of two is the emulator's.
-    let (status, words): (_, &[String]) = match fault {
-        Fault::Absent(rank) => (Status::Hang, &[format!("waited for rank {rank} ")]),
-        Fault::IllegalAddress(rank) => (
-            Status::Crash,
-            &["CUDA_ERROR_ILLEGAL_ADDRESS".into(), format!("ranks [{rank}]: kernel `illegal_address` failed: illegal address")],
-        ),
-        Fault::Killed => (Status::Crash, &["signal 9".into()]),
-    };
-    if verdict.status == Status::NotSupported {
-        return verdict;
-    }
-    let was_named = verdict.status == status && words.iter().any(|words| verdict.reason.contains(words));
-    let reason = if was_named {
-        format!("named as {}: {}", verdict.status, verdict.reason)
-    } else {
-        format!("the fault {fault} was to be a {status} that says `{}`, but was a {}: {}", words[0], verdict.status, verdict.reason)
-    };
-    Verdict { status: if was_named { Status::Pass } else { Status::Fail }, reason, ..verdict }
-}
-
-/// An option as a shell takes it.
-fn quoted(option: &str) -> String {
-    let plain = |c: char| c.is_ascii_alphanumeric() || "-_=./,:@".contains(c);
-    if option.chars().all(plain) { option.to_owned() } else { format!("'{}'", option.replace('\'', "'\\''")) }
-}
-
-/// A line for each thing that cases were waived, with its assumption and how often it was seen. Only the first case of each keeps it, in full.
-fn races_waived(verdicts: &mut [Verdict]) -> Vec<String> {
-    let mut all: BTreeMap<(String, String), (usize, u64)> = BTreeMap::new();
-    for verdict in verdicts {
-        verdict.waived.retain(|waived| {
-            let (cases, times) = all.entry((waived.assumption.clone(), waived.what.clone())).or_default();
-            *cases += 1;
-            *times += waived.times;
-            *cases == 1
-        });
-    }
-    let line = |((assumption, what), (cases, times))| format!("waived by `{assumption}`: {what} ({times} times in {cases} cases)");
-    all.into_iter().map(line).collect()
-}
-
-/// A finding for people.
-fn explain(command: &str, verdict: &Verdict, smaller: Option<&str>) -> String {
-    let mut text = format!("{} {}\n", verdict.status.name().to_uppercase(), verdict.case);
-    if verdict.findings.is_empty() {
-        text += &format!("  {}\n", verdict.reason);
-    }
-    for finding in verdict.findings.iter().take(4) {
-        let call = finding.call.map(|call| format!(" call {call}")).unwrap_or_default();
-        text += &format!("  {}{call}: {}\n", finding.property, finding.summary);
-        for line in finding.details.lines() {
-            text += &format!("    {line}\n");
-        }
-    }
-    if verdict.findings.len() > 4 {
-        text += &format!("  and {} more findings\n", verdict.findings.len() - 4);
-    }
-    if let Some(smaller) = smaller {
-        text += &format!("  shrunk to  {smaller}\n");
-    }
-    let schedule = verdict.schedule.as_ref().map(|schedule| format!("@{schedule}")).unwrap_or_default();
-    text += &format!("  repro      {command} --replay '{}{schedule}'\n\n", verdict.case);
-    text
-}
-
-pub(crate) fn progress_bar(cases: usize) -> ProgressBar {
-    let bar = if std::io::stderr().is_terminal() { ProgressBar::new(cases as u64) } else { ProgressBar::hidden() };
-    bar.set_style(ProgressStyle::with_template("{elapsed_precise} {bar:40} {pos}/{len} {eta} left {msg}").expect("a valid template"));
-    bar
-}
-
 /// Writes a record, or says why it cannot.
 pub(crate) fn write_record<C: serde::Serialize>(path: &std::path::Path, record: &Record<C>) -> anyhow::Result<()> {
     fs::write(path, serde_json::to_string(record)?).with_context(|| format!("cannot write {}", path.display()))
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    /// If this fails, a list that is judged in parts loses cases.
-    #[test]
-    fn parts_make_up_the_whole() {
-        let part = |text: &str| text.parse::<Part>().unwrap().take((0..8).collect());
-        assert_eq!([part("1/3"), part("2/3"), part("3/3")], [vec![0, 3, 6], vec![1, 4, 7], vec![2, 5]]);
-        assert_eq!(part("1/1"), (0..8).collect::<Vec<_>>());
-    }
-
-    #[test]
-    fn what_is_no_part_is_refused() {
-        for text in ["0/3", "4/3", "2", "a/b", "1/"] {
-            assert_eq!(text.parse::<Part>().unwrap_err(), format!("`{text}` is no part: expected K/N with K from 1 to N"));
-        }
-    }
 }

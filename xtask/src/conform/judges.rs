@@ -1,0 +1,130 @@
+//! Who judges cases: workers with GPUs, one case at a time. The emulator's is in emulated.rs.
+
+use std::{collections::BTreeMap, time::Duration};
+
+use passmuster::{
+    conformance::{
+        AnyCase, Fault, Status, Verdict,
+        supervisor::{StartError, Supervisor, WorkerCommand},
+        worker::Request,
+    },
+    machine::MachineInfo,
+};
+
+use super::presentation::progress_bar;
+use crate::worker::Machine;
+
+/// Is told of a verdict, with the place of its case in the list.
+pub(crate) type Judged<'a> = dyn Fn((usize, &Verdict)) + Sync + 'a;
+
+/// Who judges cases.
+pub(crate) trait Judging {
+    /// Judges all cases, with a progress bar, and returns the machine and the verdicts in the order of the cases. `judged` is told of each
+    /// verdict when it is there, with the case's place in the list, from whichever thread has it.
+    ///
+    /// # Errors
+    /// Where the machine cannot be started at all.
+    fn all(&mut self, cases: &[AnyCase], judged: &Judged<'_>) -> Result<(MachineInfo, Vec<Verdict>), StartError>;
+
+    /// Judges one case. An injected fault that was named as it should is a pass.
+    ///
+    /// # Errors
+    /// Where the machine cannot be started at all.
+    fn one(&mut self, case: &AnyCase) -> Result<Verdict, StartError>;
+}
+
+/// Judges cases in worker processes: one for each environment that cases ask for, one at a time.
+pub(crate) struct Judge {
+    arguments: Vec<String>,
+    deadline: Duration,
+    supervisor: Option<(BTreeMap<&'static str, &'static str>, Supervisor)>,
+}
+
+impl Judge {
+    /// `extra` are further arguments of the worker.
+    pub(crate) fn new(machine: &Machine, extra: &[String], deadline: Duration) -> Judge {
+        let arguments = std::iter::once("worker".into()).chain(machine.arguments()).chain(extra.iter().cloned()).collect();
+        Judge { arguments, deadline, supervisor: None }
+    }
+
+    /// The machine of the cases that need no particular environment.
+    ///
+    /// # Errors
+    /// Where no worker starts at all.
+    pub(crate) fn machine(&mut self) -> Result<MachineInfo, StartError> {
+        self.supervisor(&BTreeMap::new())?.machine()
+    }
+
+    fn supervisor(&mut self, environment: &BTreeMap<&'static str, &'static str>) -> Result<&mut Supervisor, StartError> {
+        if self.supervisor.as_ref().is_none_or(|(current, _)| current != environment) {
+            self.supervisor = None;
+            let command = WorkerCommand::of_this_program(&self.arguments)
+                .map_err(|error| StartError::Failed { reason: error.to_string() })?
+                .with_environment(environment);
+            self.supervisor = Some((environment.clone(), Supervisor::new(command)));
+        }
+        Ok(&mut self.supervisor.as_mut().expect("it was just made").1)
+    }
+}
+
+impl Judging for Judge {
+    fn all(&mut self, cases: &[AnyCase], judged: &Judged<'_>) -> Result<(MachineInfo, Vec<Verdict>), StartError> {
+        let mut by_environment: BTreeMap<_, Vec<usize>> = BTreeMap::new();
+        for (index, case) in cases.iter().enumerate() {
+            by_environment.entry(case.environment()).or_default().push(index);
+        }
+        let bar = progress_bar(cases.len());
+        let mut machine = None;
+        let mut verdicts: Vec<Option<Verdict>> = vec![None; cases.len()];
+        for (environment, indices) in by_environment {
+            let info = self.supervisor(&environment)?.machine()?;
+            for index in indices {
+                let verdict = self.one(&cases[index])?;
+                if verdict.status.is_finding() {
+                    bar.suspend(|| eprintln!("{} {}: {}", verdict.status, verdict.case, verdict.reason));
+                }
+                bar.inc(1);
+                judged((index, &verdict));
+                verdicts[index] = Some(verdict);
+            }
+            // The machine of the last environment has loaded what the others have, and NCCL besides.
+            machine = Some(info);
+        }
+        bar.finish_and_clear();
+        Ok((machine.unwrap_or_default(), verdicts.into_iter().flatten().collect()))
+    }
+
+    fn one(&mut self, case: &AnyCase) -> Result<Verdict, StartError> {
+        let request = Request::new(case.to_string(), self.deadline + large_case_extra(case));
+        let verdict = self.supervisor(&case.environment())?.judge(&request);
+        Ok(case.fault().map_or(verdict.clone(), |fault| named(fault, verdict)))
+    }
+}
+
+/// More time for payloads that are seconds of copying and comparing: a second for each 128 MiB of all ranks' inputs.
+fn large_case_extra(case: &AnyCase) -> Duration {
+    Duration::from_secs((case.input_bytes() >> 27).min(600))
+}
+
+/// What becomes of a case with an injected fault: a pass where the harness named it.
+pub(crate) fn named(fault: Fault, verdict: Verdict) -> Verdict {
+    // The second of two is the emulator's.
+    let (status, words): (_, &[String]) = match fault {
+        Fault::Absent(rank) => (Status::Hang, &[format!("waited for rank {rank} ")]),
+        Fault::IllegalAddress(rank) => (
+            Status::Crash,
+            &["CUDA_ERROR_ILLEGAL_ADDRESS".into(), format!("ranks [{rank}]: kernel `illegal_address` failed: illegal address")],
+        ),
+        Fault::Killed => (Status::Crash, &["signal 9".into()]),
+    };
+    if verdict.status == Status::NotSupported {
+        return verdict;
+    }
+    let was_named = verdict.status == status && words.iter().any(|words| verdict.reason.contains(words));
+    let reason = if was_named {
+        format!("named as {}: {}", verdict.status, verdict.reason)
+    } else {
+        format!("the fault {fault} was to be a {status} that says `{}`, but was a {}: {}", words[0], verdict.status, verdict.reason)
+    };
+    Verdict { status: if was_named { Status::Pass } else { Status::Fail }, reason, ..verdict }
+}
