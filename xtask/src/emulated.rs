@@ -14,11 +14,13 @@ use std::{
 
 use indicatif::ProgressBar;
 use passmuster::{
-    algorithms::Target,
     conformance::{AnyCase, Fault, Status, Verdict, runner::Settings, supervisor::StartError, worker},
     emulator::{Emulator, EmulatorOptions, Interleaving},
-    kernels::Library,
     ledger,
+};
+use passmuster_collectives::{
+    algorithms::Target,
+    kernels::Library,
     machine::{Machine, MachineInfo, Waived},
 };
 

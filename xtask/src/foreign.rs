@@ -7,12 +7,13 @@ use std::{
 };
 
 use anyhow::{Context, bail};
-use passmuster::{
+use passmuster::emulator;
+use passmuster_collectives::{
     algorithms::{self, Algorithm, Foreign},
-    emulator::{self, ptx},
     kernels::{Library, fnv1a64},
     plan::Build,
 };
+use passmuster_ptx as ptx;
 
 use crate::worker::On;
 

@@ -14,7 +14,7 @@ use std::{
 };
 
 use anyhow::{Context, bail};
-use passmuster::{kernels::MODULES, plan::Build};
+use passmuster_collectives::{kernels::MODULES, plan::Build};
 use xshell::Shell;
 
 use self::{nvrtc::Nvrtc, toolkit::Toolkit, unit::Unit};
@@ -22,7 +22,7 @@ use crate::project;
 
 /// Compile the kernels to the PTX that is checked in, and say what registers they take.
 ///
-/// Compiles every module of passmuster::kernels::MODULES, kernels/NAME.cu, to kernels/ptx/NAME.ptx (and NAME.checked.ptx where the
+/// Compiles every module of passmuster_collectives::kernels::MODULES, kernels/NAME.cu, to kernels/ptx/NAME.ptx (and NAME.checked.ptx where the
 /// module has a checked build), the kernels with planted bugs that fixtures/mutants/*.toml describe, and the kernels under
 /// examples/foreign. A file that would not change is not written.
 ///
@@ -48,7 +48,7 @@ Examples:
   cargo xtask kernels --check                    before a commit; CI does the same
   CUDA_HOME=/usr/local/cuda-13.0 cargo xtask kernels
 
-A new kernel: write kernels/all_reduce/mine.cu, add its line to MODULES in src/kernels.rs, then
+A new kernel: write kernels/all_reduce/mine.cu, add its line to MODULES in crates/collectives/src/kernels.rs, then
   touch kernels/ptx/all_reduce/mine.ptx kernels/ptx/all_reduce/mine.checked.ptx
   cargo xtask kernels
 (the library embeds the PTX, so the files must be there, empty, for this command to be built at all).";
@@ -211,7 +211,7 @@ fn check_that_every_kernel_is_listed(root: &Path) -> anyhow::Result<()> {
         let name = path.trim_start_matches("kernels/").trim_end_matches(".cu");
         if !MODULES.iter().any(|module| module.name == name) {
             bail!(
-                "{path} is in no line of MODULES in src/kernels.rs: add one, `touch {} {}`, and run this again",
+                "{path} is in no line of MODULES in crates/collectives/src/kernels.rs: add one, `touch {} {}`, and run this again",
                 ptx_path(name, Build::Release),
                 ptx_path(name, Build::Checked)
             );

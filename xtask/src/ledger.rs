@@ -16,8 +16,8 @@ use passmuster::{
     },
     emulator::{Emulator, EmulatorOptions},
     ledger::{self, Difference, Form, Inputs, Row, Session},
-    machine::{self, MachineError},
 };
+use passmuster_collectives::machine::{self, MachineError};
 use xshell::Shell;
 
 use crate::{

@@ -4,7 +4,6 @@ use std::{collections::BTreeMap, path::PathBuf, process::ExitCode, time::Duratio
 
 use anyhow::{anyhow, bail};
 use passmuster::{
-    algorithms::{self, Algorithm},
     conformance::{
         AnyCase, Case, Finding, List, MUTANTS, Mutant, MutantKind, Status, Verdict,
         mutants::{self, Caught, Defect, Derived, Equivalent},
@@ -12,6 +11,9 @@ use passmuster::{
         supervisor::StartError,
     },
     emulator::{Emulator, EmulatorOptions, Interleaving},
+};
+use passmuster_collectives::{
+    algorithms::{self, Algorithm},
     kernels::Library,
     machine::{Machine as _, MachineInfo},
 };

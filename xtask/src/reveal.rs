@@ -7,13 +7,15 @@ use std::{
 
 use anyhow::{Context, bail};
 use passmuster::{
-    algorithms::{self, Algorithm},
-    collective::{Collective, DType},
     conformance::{
         order::{Orders, Revealed, Run, reveal},
         report::table,
     },
     emulator::Emulator,
+};
+use passmuster_collectives::{
+    algorithms::{self, Algorithm},
+    collective::{Collective, DType},
     kernels::Library,
     machine,
 };

@@ -3,15 +3,15 @@
 use std::{fs, path::PathBuf, process::ExitCode};
 
 use anyhow::{Context, bail, ensure};
-use passmuster::{
+use passmuster::conformance::report::{table, today};
+use passmuster_bench::{CollectiveWorkload, Contender, Method, Timing, Workload};
+use passmuster_collectives::{
     algorithms::{
         self, Algorithm, Auto,
         auto::{choose, sample_call},
         tuning::{Row, Tuning, steps},
     },
-    bench::{CollectiveWorkload, Contender, Method, Timing, Workload},
     collective::{Collective, DType},
-    conformance::report::{table, today},
 };
 
 use crate::{

@@ -4,13 +4,11 @@ use std::{path::PathBuf, process::ExitCode, time::Duration};
 
 use anyhow::{anyhow, bail};
 use passmuster::{
-    algorithms,
     conformance::{AnyCase, MUTANTS, Status, Verdict, runner::Settings, worker},
-    cuda::{CudaMachine, CudaOptions, OpenError},
     emulator::{Emulator, EmulatorOptions, MultimemReduction, Profile},
-    kernels::Library,
-    machine,
 };
+use passmuster_collectives::{algorithms, kernels::Library, machine};
+use passmuster_cuda::{CudaMachine, CudaOptions, OpenError};
 
 use crate::{CANNOT_RUN, foreign::Elsewhere};
 

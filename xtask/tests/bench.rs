@@ -6,11 +6,9 @@ use std::{
     process::{Command, Output},
 };
 
-use passmuster::{
-    bench::{Rendezvous, Side, Timing, Workload},
-    collective::DType,
-    conformance::{Status, report::Record},
-};
+use passmuster::conformance::{Status, report::Record};
+use passmuster_bench::{Rendezvous, Side, Timing, Workload};
+use passmuster_collectives::collective::DType;
 use serde_json::Value;
 
 fn run(arguments: &[&str]) -> Output {

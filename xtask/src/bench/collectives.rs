@@ -3,9 +3,9 @@
 use std::process::ExitCode;
 
 use anyhow::{bail, ensure};
-use passmuster::{
+use passmuster_bench::{CollectiveWorkload, Contender, Method, Pipeline, PipelineWorkload, Torch, Workload};
+use passmuster_collectives::{
     algorithms::{self, Algorithm},
-    bench::{CollectiveWorkload, Contender, Method, Pipeline, PipelineWorkload, Torch, Workload},
     collective::{Collective, DType, ReduceOp},
 };
 use xshell::Shell;

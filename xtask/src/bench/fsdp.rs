@@ -3,10 +3,8 @@
 use std::process::ExitCode;
 
 use anyhow::ensure;
-use passmuster::{
-    bench::{Contender, Fsdp, FsdpWorkload, Method, Workload},
-    collective::DType,
-};
+use passmuster_bench::{Contender, Fsdp, FsdpWorkload, Method, Workload};
+use passmuster_collectives::collective::DType;
 use xshell::Shell;
 
 use super::{

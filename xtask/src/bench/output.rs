@@ -6,11 +6,9 @@ use std::{
 };
 
 use anyhow::{Context, bail};
-use passmuster::{
-    bench::{Method, Table, Timing, baseline, csv, nccl_tests, page, pages, plots, sections, tables},
-    conformance::report::Record,
-    machine::MachineInfo,
-};
+use passmuster::conformance::report::Record;
+use passmuster_bench::{Method, Table, Timing, baseline, csv, nccl_tests, page, pages, plots, sections, tables};
+use passmuster_collectives::machine::MachineInfo;
 
 /// Where timings go besides the terminal.
 #[derive(clap::Args)]

@@ -3,11 +3,8 @@
 use std::process::ExitCode;
 
 use anyhow::{anyhow, ensure};
-use passmuster::{
-    bench::{Arm, Contender, MatmulWorkload, Method, Multiplier, Scenario, Torch, Workload},
-    collective::DType,
-    machine::MachineInfo,
-};
+use passmuster_bench::{Arm, Contender, MatmulWorkload, Method, Multiplier, Scenario, Torch, Workload};
+use passmuster_collectives::{collective::DType, machine::MachineInfo};
 use xshell::Shell;
 
 use super::session::{Session, Task, list};

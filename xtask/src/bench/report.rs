@@ -3,7 +3,8 @@
 use std::{path::PathBuf, process::ExitCode};
 
 use anyhow::bail;
-use passmuster::{bench::Timing, conformance::report::Summary};
+use passmuster::conformance::report::Summary;
+use passmuster_bench::Timing;
 
 use super::output::{Output, read};
 use crate::{FINDING, USAGE};

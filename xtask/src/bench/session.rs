@@ -3,14 +3,12 @@
 use std::{path::PathBuf, process::ExitCode};
 
 use anyhow::{bail, ensure};
-use passmuster::{
-    bench::{Contender, Late, Method, Timing, Workload, trace},
-    conformance::{
-        Status,
-        report::{Record, Summary as Counts},
-    },
-    machine::MachineInfo,
+use passmuster::conformance::{
+    Status,
+    report::{Record, Summary as Counts},
 };
+use passmuster_bench::{Contender, Late, Method, Timing, Workload, trace};
+use passmuster_collectives::machine::MachineInfo;
 use xshell::Shell;
 
 use super::{

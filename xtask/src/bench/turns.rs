@@ -3,16 +3,11 @@
 use std::{collections::BTreeMap, fmt};
 
 use indicatif::ProgressBar;
-use passmuster::{
-    algorithms::Algorithm,
-    bench::{
-        Check, CollectiveWorkload, Conditions, Contender, Hosts, How, Method, Place, Rendezvous, Round, Span, Summary, Timing, Waits,
-        Workload,
-    },
-    conformance::{Case, Status},
-    machine::Condition,
-    plan::Call,
+use passmuster::conformance::{Case, Status};
+use passmuster_bench::{
+    Check, CollectiveWorkload, Conditions, Contender, Hosts, How, Method, Place, Rendezvous, Round, Span, Summary, Timing, Waits, Workload,
 };
+use passmuster_collectives::{algorithms::Algorithm, machine::Condition, plan::Call};
 
 use super::{
     worker::{Answer, Request},

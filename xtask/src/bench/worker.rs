@@ -8,13 +8,15 @@ use std::{
 };
 
 use passmuster::{
-    bench::{Contender, Held, Method, Round, Span, Timer, Workload},
     conformance::{
         Case, Status, Verdict,
         runner::{self, Settings},
         worker::PREFIX,
     },
     emulator::Emulator,
+};
+use passmuster_bench::{Contender, Held, Method, Round, Span, Timer, Workload};
+use passmuster_collectives::{
     kernels::Library,
     machine::{MachineError, MachineInfo},
 };
@@ -68,7 +70,7 @@ pub(super) const DEADLINE: Duration = Duration::from_secs(20);
 
 impl BenchWorker {
     pub(crate) fn run(self) -> anyhow::Result<ExitCode> {
-        let mut machine: Box<dyn passmuster::machine::Machine> = match self.rehearse {
+        let mut machine: Box<dyn passmuster_collectives::machine::Machine> = match self.rehearse {
             true => Box::new(Emulator::new(self.machine.emulator(Library::default(), 0)?)),
             false => match self.machine.open(Library::default()) {
                 Ok(machine) => Box::new(machine),

@@ -13,11 +13,9 @@ use std::{
 };
 
 use anyhow::{Context, bail};
-use passmuster::{
-    bench::{Place, WITHOUT_MULTICAST},
-    conformance::worker::{CANNOT_RUN, FAREWELL, PREFIX},
-    machine::{MachineError, MachineInfo},
-};
+use passmuster::conformance::worker::{CANNOT_RUN, FAREWELL, PREFIX};
+use passmuster_bench::{Place, WITHOUT_MULTICAST};
+use passmuster_collectives::machine::{MachineError, MachineInfo};
 
 use super::worker::{Answer, Request};
 use crate::worker::Machine;

@@ -2,14 +2,12 @@
 
 use std::{collections::BTreeMap, time::Duration};
 
-use passmuster::{
-    conformance::{
-        AnyCase, Fault, Status, Verdict,
-        supervisor::{StartError, Supervisor, WorkerCommand},
-        worker::Request,
-    },
-    machine::MachineInfo,
+use passmuster::conformance::{
+    AnyCase, Fault, Status, Verdict,
+    supervisor::{StartError, Supervisor, WorkerCommand},
+    worker::Request,
 };
+use passmuster_collectives::machine::MachineInfo;
 
 use super::presentation::progress_bar;
 use crate::worker::Machine;

@@ -14,7 +14,6 @@ use std::{
 
 use anyhow::{Context, bail};
 use passmuster::{
-    algorithms::Target,
     conformance::{
         AnyCase, List, Status, Verdict, generate,
         report::{Record, junit, table, today},
@@ -22,8 +21,8 @@ use passmuster::{
         waivers,
     },
     emulator::{Interleaving, MultimemReduction, Profile},
-    kernels::Library,
 };
+use passmuster_collectives::{algorithms::Target, kernels::Library};
 use xshell::Shell;
 
 pub(crate) use judges::{Judge, Judged, Judging, named};

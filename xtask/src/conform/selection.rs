@@ -4,10 +4,10 @@ use std::str::FromStr;
 
 use anyhow::bail;
 use passmuster::{
-    algorithms::Foreign,
     conformance::{AnyCase, List, Query},
     emulator::Interleaving,
 };
+use passmuster_collectives::algorithms::Foreign;
 
 use super::Cases;
 

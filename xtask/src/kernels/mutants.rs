@@ -3,17 +3,17 @@
 use std::{fmt::Write, fs, path::Path};
 
 use anyhow::{Context, bail};
-use passmuster::{
+use passmuster::conformance::MutantKind;
+use passmuster_collectives::{
     algorithms::{Half, entry, matmul::Tile},
     collective::{DType, ReduceOp},
-    conformance::MutantKind,
     plan::Build,
 };
 use serde::Deserialize;
 
 use super::{Product, defines, files, unit};
 
-/// The generated list that src/conformance/mutants.rs includes.
+/// The generated list that crates/harness/src/conformance/mutants.rs includes.
 pub(super) const INDEX: &str = "fixtures/mutants/index.rs";
 
 /// One description.

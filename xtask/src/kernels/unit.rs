@@ -11,7 +11,7 @@ use std::{
 };
 
 use anyhow::{Context, bail};
-use passmuster::kernels::fnv1a64;
+use passmuster_collectives::kernels::fnv1a64;
 
 /// Where kernels run that do not ask for more: the lowest architecture with scoped acquire and release and `cvt.rn.bf16`.
 const LOWEST_TARGET: &str = "compute_80";

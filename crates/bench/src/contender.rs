@@ -1,0 +1,146 @@
+//! Contenders: who is timed on a workload, by name.
+
+use super::{
+    MatmulWorkload, Scenario, Torch, Workload,
+    job::Job,
+    scenarios::{Arm, Fsdp, How, Multiplier, Pipeline},
+};
+use passmuster_collectives::{
+    algorithms::{self, Algorithm, Target},
+    machine::{Machine, MachineError},
+    plan::Build,
+};
+
+/// Environment variables that a process must have been started with.
+pub type Environment = &'static [(&'static str, &'static str)];
+
+/// One way to do a workload.
+#[derive(Clone, Copy)]
+pub enum Contender {
+    /// A collective.
+    Algorithm(&'static dyn Algorithm),
+    /// A product of a gathered matrix.
+    Multiplier(Multiplier),
+    /// A product and a gather that have nothing to do with each other.
+    Arm(Arm),
+    /// A training step of sharded layers.
+    Fsdp(Fsdp),
+    /// Batches that are exchanged.
+    Pipeline(Pipeline),
+    /// PyTorch's.
+    Torch(Torch),
+}
+
+/// The process that a contender runs in.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Place {
+    /// One of ours, which holds all GPUs.
+    Machine(Environment),
+    /// Ranks of Python's, so many.
+    Python(u32),
+}
+
+impl From<&'static dyn Algorithm> for Contender {
+    fn from(algorithm: &'static dyn Algorithm) -> Contender {
+        Contender::Algorithm(algorithm)
+    }
+}
+
+/// What plans are made for.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Devices {
+    pub(super) target: Target,
+    /// Multiprocessors of each.
+    pub(super) multiprocessors: u32,
+}
+
+/// Multiprocessors of a machine that does not tell: a product's plan has as many blocks.
+const SOME_MULTIPROCESSORS: u32 = 132;
+
+impl Devices {
+    /// What plans are made for that are carried out so many at a time.
+    pub(super) fn at_once(&self, plans: u32) -> Target {
+        Target { waiting_blocks: (self.target.waiting_blocks / plans).max(1), ..self.target }
+    }
+
+    /// Those of a machine on which a world of ranks runs.
+    pub(super) fn of(machine: &dyn Machine, world: u32) -> Devices {
+        let target = Target { build: Build::Release, waiting_blocks: machine.waiting_blocks(world as usize, 1) };
+        let notes = machine.info().notes;
+        let told = notes.iter().find(|(name, _)| name == "multiprocessors").and_then(|(_, value)| value.parse().ok());
+        Devices { target, multiprocessors: told.unwrap_or(SOME_MULTIPROCESSORS) }
+    }
+}
+
+impl Contender {
+    /// The contender of a name for workloads of a kind.
+    ///
+    /// # Errors
+    /// Names those there are.
+    pub fn find(workload: &Workload, name: &str) -> Result<Contender, String> {
+        if let Some(torch) = Torch::of(workload).iter().find(|torch| torch.name() == name) {
+            return Ok(Contender::Torch(*torch));
+        }
+        match workload {
+            Workload::Collective(of) => algorithms::find(of.collective, name).map(Contender::Algorithm),
+            Workload::Matmul(of) => of.contender(name),
+            Workload::Fsdp(_) => name.parse().map(Contender::Fsdp),
+            Workload::Pipeline(_) => name.parse().map(Contender::Pipeline),
+        }
+    }
+
+    /// Its name, unique among the contenders of a workload.
+    pub fn name(&self) -> String {
+        match self {
+            Contender::Algorithm(algorithm) => algorithm.name().into(),
+            Contender::Multiplier(multiplier) => multiplier.name().into(),
+            Contender::Arm(arm) => arm.name(),
+            Contender::Fsdp(step) => step.name(),
+            Contender::Pipeline(pipeline) => pipeline.name(),
+            Contender::Torch(torch) => torch.name().into(),
+        }
+    }
+
+    /// Where it runs a workload.
+    pub fn place(&self, workload: &Workload) -> Place {
+        match self {
+            Contender::Algorithm(algorithm) => Place::Machine(algorithm.environment()),
+            Contender::Multiplier(multiplier) => Place::Machine(multiplier.environment()),
+            Contender::Arm(arm) => Place::Machine(arm.environment()),
+            Contender::Fsdp(step) => Place::Machine(step.environment()),
+            Contender::Pipeline(pipeline) => Place::Machine(pipeline.environment()),
+            Contender::Torch(_) => Place::Python(workload.world()),
+        }
+    }
+
+    /// What it gathers beside products, as a gather alone; none where it does not.
+    pub(super) fn gather(&self, workload: &Workload) -> Option<(Arm, MatmulWorkload)> {
+        let (gather, of) = match (self, workload) {
+            (Contender::Arm(arm), Workload::Matmul(of)) => (arm.gather?, *of),
+            (Contender::Fsdp(step), Workload::Fsdp(of)) => {
+                let gathered = of.shard() * of.dtype.size();
+                let (scenario, dtype, world) = (Scenario::Overlap, of.dtype, of.world);
+                (step.gather()?, MatmulWorkload { scenario, dtype, world, n: of.n, k: of.k, m: of.m, gathered, out_of_place: true })
+            }
+            _ => return None,
+        };
+        Some((Arm { how: How::Gather, gather: Some(gather), multiprocessors: None }, of))
+    }
+
+    /// What it does for a workload, with so many copies of the buffers.
+    ///
+    /// # Errors
+    /// `NotSupported` where it does not do it, `Invalid` where the workload is not one of its kind.
+    pub(super) fn job(&self, workload: &Workload, copies: u32, devices: &Devices) -> Result<Job, MachineError> {
+        let job = match (self, workload) {
+            (Contender::Algorithm(algorithm), Workload::Collective(of)) => Job::of_collective(*algorithm, of, copies, &devices.target),
+            (Contender::Multiplier(multiplier), Workload::Matmul(of)) => multiplier.job(of, copies, devices),
+            (Contender::Arm(arm), Workload::Matmul(of)) => arm.job(of, copies, devices),
+            (Contender::Fsdp(step), Workload::Fsdp(of)) => step.job(of, devices),
+            (Contender::Pipeline(pipeline), Workload::Pipeline(of)) => pipeline.job(of, devices),
+            (Contender::Torch(torch), _) => Err(format!("{} runs in Python", torch.name())),
+            _ => return Err(MachineError::Invalid { reason: format!("{} is no contender for {}", self.name(), workload.title()) }),
+        };
+        job.map_err(|reason| MachineError::NotSupported { reason })
+    }
+}

@@ -1,0 +1,44 @@
+//! Timing: how long calls take on a machine, what that says, and how it is shown.
+//!
+//! `method` times, `statistics` says how sure that is, `timing` is what records keep. The rest renders records, old ones too, and needs no
+//! GPU: `tables`, `export` (CSV, nccl-tests' JSON), `baseline`, `plots`, `page` (HTML), `trace`.
+
+pub mod baseline;
+mod check;
+mod contender;
+mod export;
+mod held;
+mod job;
+mod method;
+mod notes;
+mod page;
+mod plots;
+mod scenarios;
+mod statistics;
+mod tables;
+mod timing;
+mod torch;
+mod trace;
+mod verdicts;
+mod workload;
+
+pub use contender::{Contender, Environment, Place};
+pub use export::{csv, nccl_tests};
+pub use held::Held;
+pub use method::{Late, Method, Round, Timer};
+pub use notes::Span;
+pub use page::{page, pages};
+pub use plots::{Plot, PlotError, plots};
+pub use scenarios::{Arm, Fsdp, How, Multiplier, Order, Pipeline};
+pub use statistics::{Estimate, Summary, median, median_interval};
+pub use tables::{Launching, LinkLimit, Section, Table, link_limit, sections, size, tables};
+pub use timing::{Check, Conditions, Rendezvous, Side, Timing, Waits, Wire, side};
+pub use torch::{Torch, WITHOUT_MULTICAST};
+pub use trace::trace;
+pub use verdicts::Hosts;
+pub use workload::{CollectiveWorkload, FsdpWorkload, MatmulWorkload, PipelineWorkload, Scenario, Workload};
+
+/// The examples of the README, compiled and run.
+#[cfg(doctest)]
+#[doc = include_str!("../README.md")]
+struct Readme;

@@ -1,0 +1,554 @@
+//! The bench without a GPU: its method on the emulator, whose times order and do not measure, and its reports on recorded timings.
+
+use std::{fs, path::Path, time::Duration};
+
+use passmuster::{
+    conformance::{Status, report::Record},
+    emulator::{Emulator, EmulatorOptions},
+};
+use passmuster_bench::{
+    Arm, Check, CollectiveWorkload, Contender, Estimate, Fsdp, FsdpWorkload, Held, How, Late, Launching, MatmulWorkload, Method,
+    Multiplier, Pipeline, PipelineWorkload, Plot, Rendezvous, Scenario, Span, Summary, Timer, Timing, Waits, Workload, baseline, csv,
+    link_limit, nccl_tests, page, plots, sections, tables, trace,
+};
+use passmuster_collectives::{
+    algorithms::{self, Algorithm, Target},
+    collective::{Collective, DType},
+    machine::{MachineError, MachineInfo},
+    plan::{Call, Op},
+};
+
+const DEADLINE: Duration = Duration::from_secs(60);
+
+fn workload(collective: Collective, world: u32, bytes: u64) -> CollectiveWorkload {
+    CollectiveWorkload { collective, dtype: DType::BF16, op: collective.operators()[0], world, bytes }
+}
+
+/// Small, with everything that a large one has.
+const METHOD: Method =
+    Method { calls: 3, replays: 2, warm_up: 1, rounds: 1, copies: 2, flush: 4096, gated: true, late: None, batched: false };
+
+/// If this fails, what `bench` has machines do races, deadlocks or leaves its buffers.
+#[test]
+fn every_contender_can_be_timed_on_the_emulator() {
+    let mut machine = Emulator::new(EmulatorOptions::default());
+    let mut timer = Timer::new(&mut machine, DEADLINE);
+    for &algorithm in algorithms::all() {
+        let round = timer.round(&algorithm.into(), &workload(algorithm.collective(), 3, 960).into(), &METHOD);
+        let round = round.unwrap_or_else(|error| panic!("{}/{}: {error}", algorithm.collective(), algorithm.name()));
+        for samples in [&round.graph, &round.eager] {
+            assert_eq!(samples.len(), METHOD.replays as usize, "{}", algorithm.name());
+            // The emulated time of a library call is 0.
+            assert!(samples.iter().all(|time| *time >= 0.0 && time.is_finite()), "{}: {samples:?}", algorithm.name());
+        }
+    }
+}
+
+fn product(scenario: Scenario, gathered: u64) -> Workload {
+    MatmulWorkload { scenario, dtype: DType::BF16, world: 2, n: 24, k: 40, m: 16, gathered, out_of_place: false }.into()
+}
+
+/// If this fails, what the scenarios have machines do races, deadlocks or leaves its buffers, or its results are wrong.
+#[test]
+fn every_contender_of_products_can_be_checked_and_timed() {
+    let controls = Multiplier::controls().into_iter().map(|multiplier| (Scenario::AllGatherMatmul, multiplier));
+    let multipliers = [Scenario::AllGatherMatmul, Scenario::MatmulReduceScatter]
+        .into_iter()
+        .flat_map(|scenario| Multiplier::all(scenario).into_iter().map(move |multiplier| (scenario, multiplier)))
+        .chain(controls)
+        .map(|(scenario, multiplier)| (Contender::Multiplier(multiplier), product(scenario, 0)));
+    let Workload::Matmul(in_place) = product(Scenario::Overlap, 4096) else { panic!("it is a product") };
+    let arms = [false, true].into_iter().flat_map(|out_of_place| {
+        let of = Workload::from(MatmulWorkload { out_of_place, ..in_place });
+        Arm::all(&[100]).into_iter().map(move |arm| (Contender::Arm(arm), of))
+    });
+    let mut machine = Emulator::new(EmulatorOptions::default());
+    let mut timer = Timer::new(&mut machine, DEADLINE);
+    for (contender, workload) in multipliers.chain(arms) {
+        let name = contender.name();
+        let checked = timer.check(&contender, &workload);
+        if ["matmul", "pull", "fused", "control/flags_set", "control/copies_elsewhere"].contains(&&*name)
+            && matches!(contender, Contender::Multiplier(_))
+        {
+            // The emulator knows no wgmma.
+            assert!(matches!(checked, Err(MachineError::NotSupported { .. })), "{name}: {checked:?}");
+            continue;
+        }
+        let (looked, wrong) = checked.unwrap_or_else(|error| panic!("{name}: {error}"));
+        assert!(wrong.is_none() && looked.starts_with("integers, "), "{name}: {looked}, {wrong:?}");
+        let round = timer.round(&contender, &workload, &METHOD).unwrap_or_else(|error| panic!("{name}: {error}"));
+        assert_eq!((round.graph.len(), round.eager.len()), (2, 2), "{name}");
+        let multiplies = matches!(contender, Contender::Arm(arm) if arm.how != How::Gather);
+        assert_eq!(round.products.len(), if multiplies { 2 } else { 0 }, "{name}");
+    }
+}
+
+/// If this fails, what a training step has machines do races, deadlocks or leaves its buffers, memory is used again before its time, or ranks meet
+/// again for it.
+#[test]
+fn every_contender_of_steps_can_be_checked_and_timed() {
+    let mut machine = Emulator::new(EmulatorOptions::default());
+    let mut timer = Timer::new(&mut machine, DEADLINE);
+    for (layers, contender) in [1, 2, 5].into_iter().flat_map(|layers| Fsdp::all().into_iter().map(move |step| (layers, step))) {
+        let of = Workload::from(FsdpWorkload { layers, dtype: DType::BF16, world: 3, m: 16, n: 24, k: 40 });
+        let (name, contender) = (contender.name(), Contender::Fsdp(contender));
+        assert_eq!(Contender::find(&of, &name).map(|found| found.name()), Ok(name.clone()));
+        let (looked, wrong) = timer.check(&contender, &of).unwrap_or_else(|error| panic!("{name}, {layers} layers: {error}"));
+        assert!(wrong.is_none() && looked.starts_with("integers, "), "{name}, {layers} layers: {looked}, {wrong:?}");
+        for _ in 0..2 {
+            let round = timer.round(&contender, &of, &METHOD).unwrap_or_else(|error| panic!("{name}, {layers} layers: {error}"));
+            assert_eq!((round.graph.len(), round.eager.len(), round.products.len()), (2, 2, 2), "{name}");
+            assert_eq!(round.rendezvous, 1, "{name}: one for all steps of all rounds");
+        }
+    }
+    let odd = Workload::from(FsdpWorkload { layers: 1, dtype: DType::BF16, world: 3, m: 16, n: 32, k: 40 });
+    let refused = timer.round(&Contender::Fsdp(Fsdp::PRODUCTS), &odd, &METHOD);
+    assert!(matches!(&refused, Err(MachineError::NotSupported { reason }) if reason == "N = 32 does not divide by 3 ranks"), "{refused:?}");
+}
+
+/// If this fails, a pipeline races, deadlocks or has its hosts wait for something else.
+#[test]
+fn every_pipeline_can_be_checked_and_timed() {
+    let mut machine = Emulator::new(EmulatorOptions::default());
+    let mut timer = Timer::new(&mut machine, DEADLINE);
+    let of = Workload::from(PipelineWorkload { batches: 4, world: 3, bytes: 960 });
+    let controls = Pipeline::all().into_iter().flat_map(|pipeline| pipeline.controls());
+    for pipeline in Pipeline::all().into_iter().chain(controls) {
+        let (name, contender) = (pipeline.name(), Contender::Pipeline(pipeline));
+        let checked = timer.check(&contender, &of).unwrap_or_else(|error| panic!("{name}: {error}"));
+        assert_eq!(checked, ("integers, by the device, 4 batches".into(), None), "{name}");
+        let round = timer.round(&contender, &of, &METHOD).unwrap_or_else(|error| panic!("{name}: {error}"));
+        assert_eq!((round.graph.len(), round.eager.len()), (0, 2), "{name}: what hosts are told is in no graph");
+        let hosts = round.hosts.unwrap();
+        // Two samples of four batches on three ranks.
+        assert_eq!((hosts.blocked.len(), hosts.looked), (2, 24), "{name}");
+        assert!(hosts.not_there > 0 && hosts.blocked.iter().all(|&blocked| blocked > 0.0), "{name}: {hosts:?}");
+    }
+}
+
+#[test]
+fn a_late_rank_holds_up_every_call() {
+    let mut machine = Emulator::new(EmulatorOptions::default());
+    let mut timer = Timer::new(&mut machine, DEADLINE);
+    let two_shot = &Contender::from(algorithms::find(Collective::AllReduce, "two_shot").unwrap());
+    let of = &Workload::from(workload(Collective::AllReduce, 2, 256));
+    let mut slowest = |late| {
+        let round = timer.round(two_shot, of, &Method { late, ..METHOD }).unwrap();
+        round.graph.iter().chain(&round.eager).copied().fold(f64::INFINITY, f64::min)
+    };
+    let late = Late { rank: 1, microseconds: 200 };
+    let (on_time, held_up) = (slowest(None), slowest(Some(late)));
+    assert!(on_time < 200.0 && held_up >= 200.0, "{on_time} us, and {held_up} us with a rank that is 200 us late");
+
+    let nobody = timer.round(two_shot, of, &Method { late: Some(Late { rank: 2, ..late }), ..METHOD });
+    let Err(MachineError::Invalid { reason }) = nobody else { panic!("{nobody:?}") };
+    assert_eq!(reason, "rank 2 cannot be late: there are ranks 0 to 1");
+    assert_eq!("1+200".parse::<Late>(), Ok(late));
+    assert_eq!("r1".parse::<Late>(), Err("`r1` is not RANK+MICROSECONDS, as in 3+20".into()));
+}
+
+#[test]
+fn what_an_algorithm_does_not_do_is_not_timed() {
+    let mut machine = Emulator::new(EmulatorOptions::default());
+    let push = algorithms::find(Collective::AllReduce, "one_shot_push").unwrap();
+    let refused = Timer::new(&mut machine, DEADLINE).round(&push.into(), &workload(Collective::AllReduce, 2, 1 << 20).into(), &METHOD);
+    assert!(matches!(refused, Err(MachineError::NotSupported { .. })), "{refused:?}");
+}
+
+/// If this fails, a trace lacks operations, or they overlap on a row.
+#[test]
+fn a_trace_has_every_operation_of_every_rank() {
+    let mut machine = Emulator::new(EmulatorOptions::default());
+    let algorithm: &'static dyn Algorithm = algorithms::find(Collective::AllReduce, "copy_engine").unwrap();
+    let of = workload(Collective::AllReduce, 3, 960).into();
+    let spans = Timer::new(&mut machine, DEADLINE).spans(&algorithm.into(), &of, &METHOD).unwrap();
+    assert_eq!(spans.len(), 3);
+    for ops in &spans {
+        assert!(ops.windows(2).all(|pair| pair[0].begin <= pair[0].end && pair[0].end <= pair[1].begin), "{ops:?}");
+        let count = |what: &str| ops.iter().filter(|span| span.name.starts_with(what)).count();
+        // Two copies each way, two meetings of two peers, and the reduction between them.
+        assert_eq!((count("copy"), count("write"), count("wait"), count("launch")), (4, 8, 4, 1));
+    }
+    let text = trace(&[("copy_engine", of, spans)]).unwrap();
+    let events = serde_json::from_str::<serde_json::Value>(&text).unwrap();
+    let events = events["traceEvents"].as_array().unwrap();
+    let rows = |kind: &str| events.iter().filter(|event| event["ph"] == kind).count();
+    assert_eq!((rows("M"), rows("X")), (6, 3 * 17), "{text}");
+}
+
+#[test]
+fn calls_in_a_trace_come_one_after_the_other() {
+    let call = |end| vec![vec![Span { name: "launch".into(), stream: 0, begin: 0.0, end }]];
+    let of = workload(Collective::AllReduce, 1, 8192).into();
+    insta::assert_snapshot!(trace(&[("one_shot", of, call(5.0)), ("two_shot", of, call(7.5))]).unwrap());
+}
+
+/// If this fails, a call of a sample finds its data where the call before has left it, or copies overlap.
+#[test]
+fn small_calls_go_round_copies_until_l2_is_full() {
+    assert_eq!([8 << 10, 1 << 20, 8 << 20, 64 << 20, 1 << 30].map(|bytes| Method::for_bytes(bytes).copies), [20, 20, 16, 2, 1]);
+    let warm = Method::for_bytes(8192).warm();
+    assert_eq!((warm.copies, warm.flush), (1, 0));
+}
+
+/// If this fails, an algorithm says that it takes other bytes over the links than its lines, shots and copies come to. What nccl-tests counts is the
+/// least that a collective of its kind needs.
+#[test]
+fn links_carry_what_algorithms_say() {
+    let world = 4;
+    for &algorithm in algorithms::all().iter().filter(|algorithm| !algorithm.is_peer() && !algorithm.uses_multicast()) {
+        let of = workload(algorithm.collective(), world, 64 << 10);
+        let (call, _) = Call::on_its_own(of.shape(), of.dtype, of.op).unwrap();
+        // In a microsecond, GB/s are thousands of bytes.
+        let least = 1000.0 * of.bandwidths(1.0).1;
+        let times = match (of.collective, algorithm.name()) {
+            (_, "ll") => 2.0,
+            (Collective::AllReduce, "one_shot" | "two_shot_push") => 2.0,
+            (Collective::AllReduce, "one_shot_push") => 4.0,
+            (Collective::Broadcast | Collective::Reduce, "pull") => 3.0,
+            _ => 1.0,
+        };
+        let said = algorithm.link_bytes(&call).unwrap_or_else(|| panic!("{} does not say", algorithm.name()));
+        assert_eq!(said as f64, times * least, "{}/{}", of.collective, algorithm.name());
+        if algorithm.name() == "copy_engine" {
+            let copied = |op: &Op| match op {
+                Op::Copy { to, to_rank: Some(peer), .. } if *peer != 0 => to.bytes,
+                _ => 0,
+            };
+            assert_eq!(algorithm.plan(&call, &Target::default()).ranks[0].iter().map(copied).sum::<u64>(), said);
+        }
+    }
+}
+
+fn recorded(name: &str) -> Record<Timing> {
+    let path = Path::new(concat!(env!("CARGO_MANIFEST_DIR"), "/../..")).join("fixtures/records").join(name);
+    let text = fs::read_to_string(&path).unwrap_or_else(|error| panic!("{}: {error}", path.display()));
+    serde_json::from_str(&text).unwrap_or_else(|error| panic!("{}: {error}", path.display()))
+}
+
+/// Timings as the present method takes them, made up: `factor` times as long as they should, all but for `drift` in each round.
+fn made_up(factor: f64) -> Vec<Timing> {
+    let drift = [1.00, 1.01, 1.02, 0.99, 0.98, 1.00];
+    let of = |(contender, base, per_byte): (&str, f64, f64), bytes: u64| {
+        let mut timing = Timing::new(contender, workload(Collective::AllReduce, 8, bytes), Method::for_bytes(bytes));
+        let peer = contender.starts_with("nccl_");
+        let time = if peer { 1.0 } else { factor } * (base + per_byte * bytes as f64);
+        let rounds = |times: f64| drift.map(|drift| vec![times * drift; 10]).to_vec();
+        let link_bytes = (contender == "two_shot").then_some(bytes * 14 / 8);
+        timing.enter(&rounds(time), &rounds(time + 4.0), link_bytes);
+        timing.status = Status::Pass;
+        timing.check = Some(Check { case: format!("all_reduce/{contender}:bf16,sum:w=8:n={}", bytes / 2), status: Status::Pass });
+        timing
+    };
+    let contenders = [("one_shot", 4.0, 2.2e-5), ("two_shot", 7.5, 6.1e-6), ("nccl_ring", 20.0, 5.2e-6)];
+    [8 << 10, 1 << 20, 64 << 20].into_iter().flat_map(|bytes| contenders.map(|contender| of(contender, bytes))).collect()
+}
+
+fn h200() -> MachineInfo {
+    MachineInfo {
+        kind: "cuda".into(),
+        gpu: "NVIDIA H200".into(),
+        gpus: 8,
+        driver: "13000".into(),
+        nccl: "2.28.9".into(),
+        ..MachineInfo::default()
+    }
+}
+
+fn text_of(timings: &[Timing], hidden: Option<u64>) -> String {
+    tables(timings, &h200(), hidden).iter().map(|table| table.aligned()).collect::<Vec<_>>().join("\n")
+}
+
+#[test]
+fn tables_are_for_people() {
+    insta::assert_snapshot!("tables", text_of(&made_up(1.0), None));
+    let markdown: Vec<String> = tables(&made_up(1.0), &h200(), Some(8192)).iter().map(|table| table.markdown()).collect();
+    insta::assert_snapshot!("markdown", markdown.join("\n"));
+}
+
+/// Timings of a product's contenders, made up: microseconds of each.
+fn made_up_products(workload: Workload, times: &[(&str, f64)]) -> Vec<Timing> {
+    let drift = [1.00, 1.01, 1.02, 0.99, 0.98, 1.00];
+    let of = |&(contender, time): &(&str, f64)| {
+        let mut timing = Timing::new(contender, workload, Method { calls: 1, ..METHOD });
+        let rounds = |times: f64| drift.map(|drift| vec![times * drift; 10]).to_vec();
+        timing.enter(&rounds(time), &rounds(time + 5.0), None);
+        timing.status = Status::Pass;
+        timing.check = Some(Check { case: "integers, 1024 elements of results, eager and in a graph".into(), status: Status::Pass });
+        timing
+    };
+    times.iter().map(of).collect()
+}
+
+#[test]
+fn products_are_held_against_what_they_could_be() {
+    let h200s = |scenario, m, n, k, gathered| {
+        MatmulWorkload { scenario, dtype: DType::BF16, world: 8, n, k, m, gathered, out_of_place: false }.into()
+    };
+    let shape = h200s(Scenario::AllGatherMatmul, 16384, 3584, 8192, 0);
+    let mut timings = made_up_products(
+        shape,
+        &[("cublas_lt", 1211.0), ("matmul", 1250.0), ("nccl_ring+matmul", 1944.0), ("chunked", 1500.0), ("fused", 1280.0)],
+    );
+    timings.extend(made_up_products(shape.with_size(4096), &[("cublas_lt", 325.0), ("nccl_ring+matmul", 562.0), ("fused", 360.0)]));
+    // What was not judged is held against nothing.
+    timings.last_mut().unwrap().check = None;
+    let controls = [("control/flags_set", 1262.0), ("control/copies_elsewhere", 1274.0), ("control/copies_alone", 560.0)];
+    timings.extend(made_up_products(shape, &controls));
+    let scattered = [("cublas_lt", 1220.0), ("matmul+nccl_ring", 1990.0), ("torch_fused", 1700.0), ("chunked", 1420.0)];
+    timings.extend(made_up_products(h200s(Scenario::MatmulReduceScatter, 16384, 8192, 3584, 0), &scattered));
+    let shape = h200s(Scenario::Overlap, 8192, 8192, 8192, 64 << 20);
+    let arms = [("matmul", 1460.0), ("gather/copy_engine", 1320.0), ("sequential/copy_engine", 2790.0), ("overlap/copy_engine", 1510.0)];
+    let mut overlap = made_up_products(shape, &arms);
+    overlap[1].held = Some(Held { in_place: Some(true), out_of_place: false });
+    overlap[3].products = Summary::of(&[vec![1490.0]]);
+    overlap.push(Timing { status: Status::NotSupported, ..Timing::new("overlap/nccl_copy_engine", shape, METHOD) });
+    timings.extend(overlap);
+    insta::assert_snapshot!(text_of(&timings, None));
+    let page = page(&record_of(timings), None, &[]);
+    assert!(page.contains("done while all SMs are held") && page.contains("M: rows of A, those of all ranks together"), "{page}");
+}
+
+/// If this fails, a step is held against another's, or a speed-up stands where a result was not seen to be right.
+#[test]
+fn steps_are_held_against_their_own_sequence_and_the_peers_best() {
+    let shape = Workload::from(FsdpWorkload { layers: 8, dtype: DType::BF16, world: 8, m: 2048, n: 8192, k: 8192 });
+    let arms = [
+        ("matmul", 9000.0),
+        ("sequential/nccl_ring", 14000.0),
+        ("overlap/nccl_ring", 11000.0),
+        ("sequential/copy_engine", 13500.0),
+        ("overlap/copy_engine", 10000.0),
+        ("overlap/push", 10500.0),
+    ];
+    let mut timings = made_up_products(shape, &arms);
+    timings[4].products = Summary::of(&[vec![9400.0]]);
+    timings[4].rendezvous = Some(Rendezvous { met: 1, steps: 144 });
+    // What was not judged is held against nothing.
+    timings[5].check = None;
+    timings.push(Timing { status: Status::NotSupported, ..Timing::new("overlap/nccl_copy_engine", shape, METHOD) });
+    insta::assert_snapshot!(text_of(&timings, None));
+    let section = &sections(&timings)[0];
+    let names: Vec<String> = plots(section, &h200()).into_iter().map(|plot| plot.name).collect();
+    assert_eq!(names, ["fsdp-l8-n8192-k8192-w8-time", "fsdp-l8-n8192-k8192-w8-rate"]);
+    let record = record_of(timings);
+    let page = page(&record, None, &[]);
+    assert!(page.contains("rendezvous / steps") && page.contains("M: rows of each rank"), "{page}");
+    let schema = include_str!("../../../docs/record-schema.md");
+    let case = serde_json::to_value(&record.cases[4]).unwrap();
+    for (field, _) in case.as_object().unwrap() {
+        assert!(schema.contains(&format!("| `cases[].{field}` |")), "docs/record-schema.md does not say what `{field}` is");
+    }
+    let lines = csv(&record.cases);
+    assert!(lines.lines().nth(1).unwrap().starts_with("fsdp,bf16,,8,,2048,8192,8192,8,,matmul,graph,pass,"), "{lines}");
+}
+
+#[test]
+fn hosts_that_wait_at_the_end_are_held_against_those_that_wait_for_each_batch() {
+    let shape = Workload::from(PipelineWorkload { batches: 16, world: 8, bytes: 16 << 20 });
+    let mut timings = made_up_products(shape, &[("blocking/push", 900.0), ("deferred/push", 600.0)]);
+    for (timing, blocked) in timings.iter_mut().zip([850.0, 40.0]) {
+        timing.microseconds = None;
+        timing.waits = Some(Waits { blocked: Summary::of(&[vec![blocked]]).unwrap(), looked: 1280, not_there: 17 });
+    }
+    timings.push(Timing { status: Status::NotSupported, ..Timing::new("blocking/nccl_send_recv", shape, METHOD) });
+    insta::assert_snapshot!(text_of(&timings, None));
+    let record = record_of(timings);
+    assert!(page(&record, None, &[]).contains("not there when looked for"));
+    let drawn = plots(&sections(&record.cases)[0], &h200());
+    assert_eq!(drawn.iter().map(|plot| plot.name.as_str()).collect::<Vec<_>>(), ["all_to_all_async-b16-w8-time"]);
+    assert!(drawn[0].svg().unwrap().contains("microseconds for all batches"), "hosts are told in no graph: the plot is of eager times");
+    let schema = include_str!("../../../docs/record-schema.md");
+    for (field, _) in serde_json::to_value(&record.cases[0]).unwrap().as_object().unwrap() {
+        assert!(schema.contains(&format!("| `cases[].{field}` |")), "docs/record-schema.md does not say what `{field}` is");
+    }
+}
+
+#[test]
+fn recorded_timings_have_tables_too() {
+    let record = recorded("h200x4-bench.json");
+    let text: Vec<String> = tables(&record.cases, &record.machine, None).iter().map(|table| table.aligned()).collect();
+    insta::assert_snapshot!("recorded_tables", text.join("\n"));
+    assert_eq!(csv(&record.cases).lines().count(), 1 + record.cases.len());
+}
+
+/// If this fails, a speed-up stands where nobody has seen that the result is right.
+#[test]
+fn what_was_not_judged_has_no_speed_up() {
+    let mut timings = made_up(1.0);
+    let standing = |timings: &[Timing]| sections(timings)[0].times(Launching::Graph, None).unwrap().rows[0].last().unwrap().clone();
+    assert_eq!(standing(&timings), "one_shot 4.79x [4.79, 4.79] over nccl_ring");
+    let at = timings.iter().position(|timing| timing.contender == "one_shot").unwrap();
+    timings[at].check.as_mut().unwrap().status = Status::Fail;
+    timings[at].status = Status::Fail;
+    assert_eq!(standing(&timings), "one_shot (not judged)");
+    assert!(text_of(&timings, None).contains(" FAIL"));
+    timings[at].check = None;
+    assert_eq!(standing(&timings), "one_shot (not judged)");
+    let ours: Vec<Timing> = timings.into_iter().filter(|timing| timing.contender != "nccl_ring").collect();
+    assert_eq!(standing(&ours), "one_shot");
+}
+
+#[test]
+fn csv_has_a_line_for_each_figure() {
+    insta::assert_snapshot!(csv(&made_up(1.0)[..2]));
+}
+
+#[test]
+fn nccl_tests_json_has_its_fields() {
+    let record = record_of(made_up(1.0));
+    let documents = nccl_tests(&record);
+    let names: Vec<&str> = documents.iter().map(|(name, _)| name.as_str()).collect();
+    assert_eq!(names, ["all_reduce-w8-one_shot.json", "all_reduce-w8-two_shot.json", "all_reduce-w8-nccl_ring.json"]);
+    insta::assert_json_snapshot!(documents[1].1);
+    let broadcast = Timing { workload: workload(Collective::Broadcast, 8, 8192).into(), ..record.cases[0].clone() };
+    let (_, document) = nccl_tests(&record_of(vec![broadcast])).remove(0);
+    assert_eq!((&document["results"][0]["root"], &document["results"][0]["redop"]), (&"     0".into(), &"none".into()));
+}
+
+fn record_of(cases: Vec<Timing>) -> Record<Timing> {
+    let mut record = recorded("h200x4-bench.json");
+    record.machine = h200();
+    record.cases = cases;
+    record
+}
+
+#[test]
+fn a_regression_is_beyond_the_noise() {
+    let (then, same, slower) = (made_up(1.0), made_up(1.02), made_up(1.2));
+    let verdicts = |now: &[Timing]| {
+        let (changes, alone) = baseline::compare(now, &then, 0.05);
+        assert_eq!((changes.len(), alone), (18, 0));
+        baseline::has_regressed(&changes)
+    };
+    assert!(!verdicts(&then) && !verdicts(&same) && verdicts(&slower));
+    insta::assert_snapshot!(baseline::changed(&baseline::compare(&slower, &then, 0.05).0).aligned());
+
+    // A peer that is slower is no finding of ours, and another method is no comparison.
+    let peer: Vec<Timing> = then.iter().map(|timing| if timing.is_peer() { slower_by_half(timing) } else { timing.clone() }).collect();
+    assert!(!verdicts(&peer));
+    let warm: Vec<Timing> = slower.iter().map(|timing| Timing { method: timing.method.warm(), ..timing.clone() }).collect();
+    assert_eq!(baseline::compare(&warm, &then, 0.05), (Vec::new(), 18));
+
+    // One round says nothing of noise.
+    let old = recorded("h200x4-bench.json").cases;
+    let (changes, _) = baseline::compare(&old, &old, 0.05);
+    assert!(!changes.is_empty() && changes.iter().all(|change| change.verdict == baseline::Drift::Unknown));
+}
+
+fn slower_by_half(timing: &Timing) -> Timing {
+    let times = timing.microseconds.clone().unwrap();
+    let rounds: Vec<Vec<f64>> = times.rounds.iter().map(|time| vec![1.5 * time]).collect();
+    Timing { microseconds: Summary::of(&rounds), ..timing.clone() }
+}
+
+#[test]
+fn a_baseline_of_another_machine_says_how_it_differs() {
+    let other = MachineInfo { gpus: 4, ..h200() };
+    let refused = baseline::same_machine(&h200(), &other).unwrap_err();
+    assert_eq!(refused, "the baseline is of another machine: number of GPUs 4, here 8");
+    assert_eq!(baseline::same_machine(&h200(), &h200()), Ok(()));
+}
+
+#[test]
+fn link_limits_are_told_or_known() {
+    let name = |machine: &MachineInfo| link_limit(machine).map(|limit| limit.name());
+    assert_eq!(name(&h200()).unwrap(), "450 GB/s by the data sheet");
+    assert_eq!(name(&MachineInfo { link_gbps: Some(478.1), ..h200() }).unwrap(), "478 GB/s as the driver tells");
+    assert_eq!(name(&MachineInfo { gpu: "NVIDIA A10".into(), ..h200() }), None);
+}
+
+/// The text of an SVG, and how many shapes of a kind it has.
+fn shapes(svg: &str, kind: &str) -> usize {
+    svg.matches(&format!("<{kind} ")).count()
+}
+
+#[test]
+fn plots_show_every_contender_and_the_limit() {
+    let timings = made_up(1.0);
+    let section = &sections(&timings)[0];
+    let [time, busbw]: [Plot; 2] = plots(section, &h200()).try_into().unwrap();
+    let (time, busbw) = (time.svg().unwrap(), busbw.svg().unwrap());
+    for svg in [&time, &busbw] {
+        assert!(svg.starts_with("<svg ") && svg.trim_end().ends_with("</svg>"));
+        // A point for each contender at each size.
+        assert_eq!(shapes(svg, "circle"), 9, "{svg}");
+        for text in ["one_shot", "two_shot", "nccl_ring", "8 KiB", "64 MiB", "all_reduce bf16 sum, w=8, in a graph"] {
+            assert!(svg.contains(text), "{text}\n{svg}");
+        }
+    }
+    assert!(busbw.contains("links: 450 GB/s by the data sheet") && !time.contains("links"));
+    let other = MachineInfo { gpu: "NVIDIA A10".into(), ..h200() };
+    assert!(!plots(section, &other)[1].svg().unwrap().contains("links"));
+
+    let nothing = [Timing::new("one_shot", workload(Collective::AllReduce, 8, 8192), METHOD)];
+    let refused = plots(&sections(&nothing)[0], &h200())[0].svg().unwrap_err();
+    assert_eq!(refused.to_string(), "cannot draw all_reduce-w8-time: no contender has a time");
+}
+
+/// If this fails, a time that a machine could not tell apart from none keeps the axis from ever ending.
+#[test]
+fn a_time_of_nothing_has_no_point() {
+    let mut timings = made_up(1.0);
+    timings[0].algbw_busbw = None;
+    timings[0].enter(&[vec![0.0]], &[], Some(1));
+    assert_eq!((timings[0].algbw_busbw, timings[0].wire), (None, None), "and no bandwidth, which JSON has no number for");
+    for plot in plots(&sections(&timings)[0], &h200()) {
+        assert_eq!(shapes(&plot.svg().unwrap(), "circle"), 8);
+    }
+    timings.truncate(1);
+    assert!(plots(&sections(&timings)[0], &h200()).iter().all(|plot| plot.svg().is_err()));
+}
+
+#[test]
+fn plots_are_pictures_too() {
+    let timings = made_up(1.0);
+    let path = std::env::temp_dir().join(format!("passmuster-plot-{}.png", std::process::id()));
+    plots(&sections(&timings)[0], &h200())[1].write_png(&path).unwrap();
+    let bytes = fs::read(&path).unwrap();
+    fs::remove_file(&path).unwrap();
+    assert_eq!(&bytes[..8], b"\x89PNG\r\n\x1a\n");
+    let side = |at: usize| u32::from_be_bytes(bytes[at..at + 4].try_into().unwrap());
+    assert_eq!((side(16), side(20)), (900, 520));
+    assert!(bytes.len() > 10_000, "{} bytes are no plot", bytes.len());
+}
+
+/// If this fails, the report needs a network, runs something, or is too large to be sent around.
+#[test]
+fn the_report_is_one_page_without_a_network() {
+    let all = ["h200x4-bench.json", "h200x4-bench-all_gather.json", "h200x4-bench-reduce_scatter.json", "h200x4-bench-all_to_all.json"];
+    let mut record = recorded(all[0]);
+    let products = ["h200x4-bench-all_gather_matmul.json", "h200x2-bench-overlap.json"];
+    all[1..].iter().chain(&products).for_each(|name| record.cases.extend(recorded(name).cases));
+    record.cases[0].reason = "<script>alert(1)</script>".into();
+    let text = page(&record, None, &[]);
+    assert!(text.len() < 2 << 20, "{} bytes", text.len());
+    for word in ["<script", "http://", "https://", "<link", "<img", "url(", "@import"] {
+        let allowed = if word == "http://" { text.matches("http://www.w3.org/2000/svg").count() } else { 0 };
+        assert_eq!(text.matches(word).count(), allowed, "{word}");
+    }
+    let drawn: usize = sections(&record.cases).iter().map(|section| plots(section, &record.machine).len()).sum();
+    // Two of each collective and of each pair of weights, one of overlaps.
+    assert_eq!((text.matches("<svg ").count(), drawn), (drawn, 2 * (sections(&record.cases).len() - 1) + 1));
+    for section in sections(&record.cases) {
+        assert!(text.contains(&format!("<h2>{}</h2>", section.name())), "{}", section.name());
+    }
+    for word in ["4 x NVIDIA H200", "580.159.04", "2.28.9", &record.source.ptx_hash, "cargo xtask bench all_gather --worlds 4"] {
+        assert!(text.contains(word), "{word}");
+    }
+}
+
+#[test]
+fn records_read_back_as_they_were_written() {
+    let record = record_of(made_up(1.0));
+    let text = serde_json::to_string(&record).unwrap();
+    assert_eq!(serde_json::from_str::<Record<Timing>>(&text).unwrap(), record);
+    let schema = include_str!("../../../docs/record-schema.md");
+    let case = serde_json::to_value(&record.cases[1]).unwrap();
+    for (field, _) in case.as_object().unwrap() {
+        assert!(schema.contains(&format!("| `cases[].{field}` |")), "docs/record-schema.md does not say what `{field}` is");
+    }
+    let old = recorded("h200x4-bench.json").cases.remove(0);
+    assert_eq!((old.method.rounds, old.method.copies, old.method.flush, old.method.gated), (1, 1, 0, false));
+    assert_eq!(old.microseconds.unwrap().estimate(), Estimate { value: 4.024000093340874, interval: None });
+}

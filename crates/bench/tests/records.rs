@@ -1,0 +1,560 @@
+//! The README quotes records: every figure under "Measured" is made here from fixtures/records/, and must stand there to the letter.
+
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    fmt::Write,
+    fs,
+    path::Path,
+};
+
+use passmuster::conformance::report::Record;
+use passmuster_bench::{
+    Launching, Timing,
+    baseline::{self, Drift},
+    pages, plots, sections,
+};
+use passmuster_collectives::collective::ReduceOp;
+use serde_json::Value;
+
+fn record(name: &str) -> Value {
+    let path = Path::new(concat!(env!("CARGO_MANIFEST_DIR"), "/../..")).join("fixtures/records").join(name);
+    let text = fs::read_to_string(&path).unwrap_or_else(|error| panic!("{}: {error}", path.display()));
+    serde_json::from_str(&text).unwrap_or_else(|error| panic!("{}: {error}", path.display()))
+}
+
+fn machine(record: &Value) -> String {
+    let machine = &record["machine"];
+    let note = |name: &str| {
+        let notes = machine["notes"].as_array().into_iter().flatten();
+        notes.filter(|note| note[0] == name).map(|note| note[1].as_str().unwrap_or_default().to_owned()).next().unwrap_or_default()
+    };
+    format!(
+        "{} x {}, driver {}, NCCL {}, {}",
+        machine["gpus"],
+        machine["gpu"].as_str().unwrap_or_default(),
+        note("driver_version"),
+        machine["nccl"].as_str().unwrap_or_default(),
+        &record["date"].as_str().unwrap_or_default()[..10]
+    )
+}
+
+/// The merge list on two GPUs but for products of matrices, in four parts.
+fn on_gpus() -> Vec<Value> {
+    [1, 2, 3, 4].map(|part| record(&format!("h200x2-merge-{part}of4.json"))).into()
+}
+
+/// An earlier list on four, in two.
+fn on_four() -> Vec<Value> {
+    [1, 2].map(|part| record(&format!("h200x4-merge-{part}of2.json"))).into()
+}
+
+/// The merge list on the emulator, in three.
+fn on_the_emulator() -> Vec<Value> {
+    [1, 2, 3].map(|part| record(&format!("emulator-merge-{part}of3.json"))).into()
+}
+
+/// How many cases of all parts came to something. A record with findings is not for the README.
+fn counts(parts: &[Value]) -> impl Fn(&str) -> u64 {
+    let of = |status: &str| parts.iter().map(|part| part["summary"][status].as_u64().unwrap_or(0)).sum::<u64>();
+    assert_eq!(of("fail") + of("hang") + of("crash") + of("infra_error"), 0, "a record with findings is not for the README");
+    of
+}
+
+/// What a list gave on GPUs, in a sentence.
+fn merged(merge: &[Value]) -> String {
+    let of = counts(merge);
+    let seconds = |part: &Value| -> f64 {
+        let note = part["notes"][0].as_str().unwrap_or_default();
+        note.split(" in ").nth(1).and_then(|rest| rest.split(" s,").next()?.parse().ok()).expect("the first note has the time")
+    };
+    format!(
+        "({}): {} cases in {:.0} s; {} passed, {} are waived (bugs of NCCL {}, fixtures/waivers.toml), {} not supported \
+         (multicast, NCCL has no path that was asked for, or more ranks than GPUs), none failed.",
+        machine(&merge[0]),
+        of("total"),
+        merge.iter().map(seconds).sum::<f64>(),
+        of("pass"),
+        of("waived"),
+        merge[0]["machine"]["nccl"].as_str().unwrap_or_default(),
+        of("not_supported"),
+    )
+}
+
+/// What the lists gave on two GPUs, in a few sentences.
+fn conformance() -> String {
+    let (faults, values, planted) = (record("h200x2-faults.json"), record("h200x2-mutants-value.json"), record("h200x2-mutants.json"));
+    let of_sync = |caught: bool| {
+        let all = planted["cases"].as_array().into_iter().flatten().filter(|case| case["kind"] == "sync");
+        all.filter(|case| !caught || case["caught"] == true).count()
+    };
+    format!(
+        "`test-gpu merge` but for products of matrices {} `test-gpu faults`: {} of {} named as they should be. `mutants`: of those in values {} of {} \
+         caught, of those in synchronisation {} of {} on an earlier day.",
+        merged(&on_gpus()),
+        faults["summary"]["pass"],
+        faults["summary"]["total"],
+        values["summary"]["caught"],
+        values["summary"]["total"],
+        of_sync(true),
+        of_sync(false),
+    )
+}
+
+/// What the merge list gave on the emulator, in a sentence.
+fn emulated() -> String {
+    let (mutants, ledger) = (record("emulator-mutants.json"), record("ledger.json"));
+    let score = |kind: &str| {
+        let notes = mutants["notes"].as_array().into_iter().flatten().filter_map(Value::as_str);
+        notes.filter_map(|note| note.strip_prefix(&format!("{kind}: "))).map(|score| format!("{kind} {score}")).next().unwrap_or_default()
+    };
+    let parts = on_the_emulator();
+    let of = counts(&parts);
+    let (both, _, open) = on_both();
+    format!(
+        "`validate merge` on the emulator, every rank's PTX on the CPU under one schedule, races judged in profile hopper: {} of {} cases passed, \
+         {} are not supported (too large for it, or kernels with TMA), none failed. Of them {} also ran on these GPUs: their outputs are equal to the bit ({} more, in which NaNs of f64 may meet and either payload may stay, are not counted). `mutants`: {}; {}. \
+         `ledger` ({}): {} instruction forms, {} differ.",
+        of("pass"),
+        of("total"),
+        of("not_supported"),
+        both.len(),
+        open,
+        score("value mutants"),
+        score("synchronisation mutants"),
+        ledger["machine"]["gpu"].as_str().unwrap_or_default(),
+        ledger["summary"]["total"],
+        ledger["summary"]["fail"],
+    )
+}
+
+/// Whether bits of a case may be either of two: where two NaNs of f64 meet in an entry `any`, GPUs have kept the payload of the other operand than the one
+/// that PTX has last: in sums of push and two_shot_push, and in a product of one_shot. Contracts promise payloads of copies only.
+fn keeps_either_payload(case: &str) -> bool {
+    let names = case.split([':', '+', '[', '=', '/']).map(|part| part.split('.').next().unwrap_or_default());
+    let reduces = ["all_reduce/", "reduce_scatter/", "reduce/"].iter().any(|collective| case.starts_with(collective));
+    reduces
+        && case.contains(":f64,")
+        && case.contains("inputs=special")
+        && (case.contains(":f64,prod:") || names.into_iter().any(|name| ["push", "two_shot_push"].contains(&name)))
+}
+
+/// Cases that ran on the emulator and on GPUs, those of them whose outputs differ, and how many more [keep either payload](keeps_either_payload).
+fn on_both() -> (Vec<String>, Vec<String>, usize) {
+    let outputs = |parts: Vec<Value>| -> BTreeMap<String, String> {
+        let cases = parts.iter().flat_map(|part| part["cases"].as_array().unwrap());
+        let hashed = cases.filter_map(|case| Some((case["case"].as_str()?.to_owned(), case["outputs"].as_str()?.to_owned())));
+        hashed.collect()
+    };
+    let on_four = on_four().into_iter().chain(SINCE_ON_FOUR.map(|(name, _)| record(name)));
+    let (emulated, ran) = (outputs(on_the_emulator()), outputs(on_four.chain(on_gpus()).collect()));
+    let shared = emulated.keys().filter(|case| ran.contains_key(*case)).cloned();
+    let (open, both): (Vec<String>, Vec<String>) = shared.partition(|case| keeps_either_payload(case));
+    let differ = both.iter().filter(|case| emulated[*case] != ran[*case]).cloned().collect();
+    (both, differ, open.len())
+}
+
+/// What came after the list on four GPUs: its parts whose kernels have changed since, one record each.
+const SINCE_ON_FOUR: [(&str, &str); 8] = [
+    ("h200x4-push.json", "`all_reduce|reduce_scatter/push`"),
+    ("h200x4-two_shot.json", "`all_reduce/two_shot`"),
+    ("h200x4-two_shot_push.json", "`all_reduce/two_shot_push`"),
+    ("h200x4-broadcast-push.json", "`broadcast/push`"),
+    ("h200x4-reduce-two_shot.json", "`reduce/two_shot`"),
+    ("h200x4-reduce-push.json", "`reduce/push`"),
+    ("h200x4-auto.json", "`*/auto|plain`"),
+    ("h200x4-products.json", "`all_gather_matmul|matmul_reduce_scatter`"),
+];
+
+/// What four gave, in a sentence for the list and one for what came later.
+fn four() -> String {
+    let sentence = |(name, query): &(&str, &str)| {
+        let record = record(name);
+        let of = counts(std::slice::from_ref(&record));
+        format!("{query}: {} of {} passed, {} not supported", of("pass"), of("total"), of("not_supported"))
+    };
+    let later: Vec<String> = SINCE_ON_FOUR.iter().map(sentence).collect();
+    format!("On four, the list of an earlier day {} Of what came later: {}; none failed.", merged(&on_four()), later.join("; "))
+}
+
+/// Median microseconds of contenders, by world and bytes.
+type Times = BTreeMap<(u64, u64), Vec<(String, f64)>>;
+
+/// The times of a collective on two and four GPUs, as a table: our best and the best peer in the same run, which they were, and by how much we are ahead.
+fn times(collective: &str) -> String {
+    let mut cells = Times::new();
+    for case in timed(collective)["cases"].as_array().into_iter().flatten() {
+        let Some(median) = case["microseconds"]["median"].as_f64() else { continue };
+        let workload = &case["workload"];
+        assert_eq!((&workload["collective"], &case["check"]["status"]), (&collective.into(), &"pass".into()));
+        let key = (workload["world"].as_u64().unwrap_or(0), workload["bytes"].as_u64().unwrap_or(0));
+        cells.entry(key).or_default().push((case["contender"].as_str().unwrap_or_default().into(), median));
+    }
+    let worlds: BTreeSet<u64> = cells.keys().map(|(world, _)| *world).collect();
+    let sizes: BTreeSet<u64> = cells.keys().map(|(_, bytes)| *bytes).collect();
+    let mut table = format!("| {collective} |");
+    worlds.iter().for_each(|world| _ = write!(table, " ours, w={world} | best peer | ahead |"));
+    let _ = write!(table, "\n|---|{}\n", "---|".repeat(3 * worlds.len()));
+    let mut ahead: Vec<f64> = Vec::new();
+    for bytes in sizes {
+        let _ = write!(table, "| {} |", size(bytes));
+        for &world in &worlds {
+            let least = |peers: bool| {
+                let side = cells[&(world, bytes)].iter().filter(|(contender, _)| is_peer(contender) == peers);
+                side.min_by(|a, b| a.1.total_cmp(&b.1)).cloned().unwrap_or_default()
+            };
+            let ((own, ours), (peer, theirs)) = (least(false), least(true));
+            ahead.push(theirs / ours);
+            let _ = write!(table, " {ours:.2} ({own}) | {theirs:.2} ({peer}) | {:.2}x |", theirs / ours);
+        }
+        table.push('\n');
+    }
+    let mean = (ahead.iter().map(|ratio| ratio.ln()).sum::<f64>() / ahead.len() as f64).exp();
+    let least = ahead.iter().copied().fold(f64::INFINITY, f64::min);
+    format!("{table}\nGeometric mean {mean:.2}x, least {least:.2}x.")
+}
+
+/// The collectives that were timed among two and four of four GPUs, each in one run beside NCCL and PyTorch.
+const COLLECTIVES: [&str; 6] = ["all_reduce", "all_gather", "reduce_scatter", "all_to_all", "broadcast", "reduce"];
+
+fn timed(collective: &str) -> Value {
+    record(&format!("h200x4-bench-{collective}.json"))
+}
+
+/// One contender's call: its name, its microseconds in a graph, and what it takes over the links, where it says.
+type Timed = (String, f64, Option<f64>);
+
+/// What was timed of a collective between two GPUs, by bytes.
+fn paired(collective: &str) -> BTreeMap<u64, Vec<Timed>> {
+    let mut sizes: BTreeMap<u64, Vec<Timed>> = BTreeMap::new();
+    for case in timed(collective)["cases"].as_array().into_iter().flatten().filter(|case| case["workload"]["world"] == 2) {
+        let Some(median) = case["microseconds"]["median"].as_f64() else { continue };
+        let name = case["contender"].as_str().unwrap_or_default().to_owned();
+        sizes.entry(case["workload"]["bytes"].as_u64().unwrap()).or_default().push((name, median, case["wire"]["bytes"].as_f64()));
+    }
+    sizes
+}
+
+fn is_peer(name: &str) -> bool {
+    name.starts_with("nccl_") || name.starts_with("torch_")
+}
+
+fn size(bytes: u64) -> String {
+    if bytes >= 1 << 20 { format!("{} MiB", bytes >> 20) } else { format!("{} KiB", bytes >> 10) }
+}
+
+/// GB/s that a copy engine moves between two of these GPUs.
+const LINK: f64 = 394.0;
+
+/// What each of our algorithms took on two GPUs, and how much of it its bytes over the link take at least.
+fn floors(collective: &str) -> String {
+    let sizes = paired(collective);
+    let names: Vec<&String> = sizes.values().next().unwrap().iter().map(|(name, ..)| name).filter(|name| !is_peer(name)).collect();
+    let mut table = format!("| {collective} |");
+    names.iter().for_each(|name| _ = write!(table, " {name} |"));
+    _ = write!(table, "\n|---|{}\n", "---|".repeat(names.len()));
+    for (bytes, times) in &sizes {
+        _ = write!(table, "| {} |", size(*bytes));
+        for name in &names {
+            let timed = times.iter().find(|(known, ..)| known == *name);
+            match timed {
+                Some((_, median, Some(wire))) => _ = write!(table, " {median:.2} ({:.2}) |", wire / LINK / 1e3),
+                _ => table.push_str(" - |"),
+            }
+        }
+        table.push('\n');
+    }
+    let rates = names.iter().filter_map(|name| {
+        let of = |bytes| sizes[&bytes].iter().find(|(known, ..)| known == *name).and_then(|(_, median, wire)| Some((*median, (*wire)?)));
+        let ((less, few), (more, many)) = (of(64 << 20)?, of(256 << 20)?);
+        Some(format!("{name} {:.0}", (many - few) / (more - less) / 1e3))
+    });
+    _ = writeln!(table, "\nGB/s of what is more from 64 to 256 MiB: {}.", rates.collect::<Vec<_>>().join(", "));
+    table
+}
+
+/// The times of products with the all-gather of A, as a table: cuBLASLt alone on the gathered A, our plain product, the best of NCCL's all-gathers before
+/// cuBLASLt, PyTorch's `fused_all_gather_matmul` and our best, in one run. Ahead is that over the better of the two.
+fn products(name: &str) -> String {
+    let bench = record(name);
+    let mut shapes: BTreeMap<(u64, u64, u64), Vec<(String, f64)>> = BTreeMap::new();
+    for case in bench["cases"].as_array().into_iter().flatten() {
+        let Some(median) = case["microseconds"]["median"].as_f64() else { continue };
+        let [n, k, m] = ["n", "k", "m"].map(|key| case["workload"][key].as_u64().unwrap());
+        shapes.entry((n, k, m)).or_default().push((case["contender"].as_str().unwrap_or_default().into(), median));
+    }
+    let mut table = String::from(
+        "| N, K | M | cuBLASLt alone | our product alone | NCCL, then cuBLASLt | PyTorch | ours | ahead | over cuBLASLt alone |\n",
+    );
+    table.push_str("|---|---|---|---|---|---|---|---|---|\n");
+    let (mut ahead, mut plain) = (Vec::new(), Vec::new());
+    for ((n, k, m), times) in shapes {
+        let of = |name: &str| times.iter().find(|(contender, _)| contender == name).expect("it was timed").1;
+        let least = |is: &dyn Fn(&str) -> bool| {
+            times.iter().filter(|(contender, _)| is(contender)).min_by(|a, b| a.1.total_cmp(&b.1)).cloned().unwrap_or_default()
+        };
+        let (library, own) = (of("cublas_lt"), of("matmul"));
+        let (_, theirs) = least(&|name| name.starts_with("nccl_"));
+        let torch = of("torch_fused");
+        let (name, ours) = least(&|name| !name.starts_with("nccl_") && !["cublas_lt", "matmul", "torch_fused"].contains(&name));
+        let best = theirs.min(torch);
+        ahead.push(best / ours);
+        plain.push(library / own);
+        let _ = writeln!(
+            table,
+            "| {n}, {k} | {m} | {library:.0} | {own:.0} | {theirs:.0} | {torch:.0} | {ours:.0} ({name}) | {:.2}x | {:.2} |",
+            best / ours,
+            ours / library
+        );
+    }
+    let mean = |ratios: &[f64]| (ratios.iter().map(|ratio| ratio.ln()).sum::<f64>() / ratios.len() as f64).exp();
+    let least = |ratios: &[f64]| ratios.iter().copied().fold(f64::INFINITY, f64::min);
+    format!(
+        "{table}\nAhead: geometric mean {:.2}x, least {:.2}x. Our product alone is {:.2}x as fast as cuBLASLt's as a geometric mean, {:.2}x at least.",
+        mean(&ahead),
+        least(&ahead),
+        mean(&plain),
+        least(&plain)
+    )
+}
+
+/// What became of one contender: its name, and its microseconds.
+type Took = (String, f64);
+
+/// Median microseconds of the contenders of a record of a scenario, by a number that `key` takes from the workload.
+fn took<K: Ord>(name: &str, times: &str, key: impl Fn(&Value) -> K) -> BTreeMap<K, Vec<Took>> {
+    let mut all: BTreeMap<K, Vec<Took>> = BTreeMap::new();
+    for case in record(name)["cases"].as_array().into_iter().flatten() {
+        let Some(median) = case[times]["median"].as_f64() else { continue };
+        assert_eq!(case["check"]["status"], "pass", "what was not judged is not for the README");
+        all.entry(key(&case["workload"])).or_default().push((case["contender"].as_str().unwrap_or_default().into(), median));
+    }
+    all
+}
+
+/// The fastest of those that are asked for.
+fn fastest(times: &[Took], is: impl Fn(&str) -> bool) -> Took {
+    times.iter().filter(|(name, _)| is(name)).min_by(|a, b| a.1.total_cmp(&b.1)).cloned().expect("one was timed")
+}
+
+/// Products whose sums are scattered: our best and the better of NCCL's and PyTorch's, by weights and rows.
+fn scattered(name: &str) -> String {
+    let number = |workload: &Value, key: &str| workload[key].as_u64().unwrap();
+    let of = |workload: &Value| (number(workload, "n"), number(workload, "k"), number(workload, "m"));
+    let shapes = took(name, "microseconds", of);
+    let mut table = String::from("| N, K |");
+    let rows: BTreeSet<u64> = shapes.keys().map(|(_, _, m)| *m).collect();
+    rows.iter().for_each(|m| _ = write!(table, " M = {m} |"));
+    _ = write!(table, "\n|---|{}", "---|".repeat(rows.len()));
+    let (mut ahead, mut before) = (Vec::new(), (0, 0));
+    for ((n, k, _), times) in &shapes {
+        let peer = |name: &str| name.split('+').any(is_peer);
+        let (theirs, (name, ours)) =
+            (fastest(times, peer).1, fastest(times, |name| !peer(name) && !["cublas_lt", "matmul"].contains(&name)));
+        if before != (*n, *k) {
+            before = (*n, *k);
+            _ = write!(table, "\n| {n}, {k} |");
+        }
+        ahead.push(theirs / ours);
+        _ = write!(table, " {ours:.0} ({name}), {theirs:.0}: {:.2}x |", theirs / ours);
+    }
+    let mean = (ahead.iter().map(|ratio| ratio.ln()).sum::<f64>() / ahead.len() as f64).exp();
+    let least = ahead.iter().copied().fold(f64::INFINITY, f64::min);
+    format!("{table}\n\nGeometric mean {mean:.2}x, least {least:.2}x.")
+}
+
+/// A product and a gather at once: microseconds among two and among four GPUs, and by how much that is more than the longer of the two alone.
+fn overlapped() -> String {
+    let mut table = String::from("| gather | w=2, at once | over ideal | w=4, at once | over ideal |\n|---|---|---|---|---|\n");
+    let sides =
+        ["h200x2-bench-overlap.json", "h200x4-bench-overlap.json"].map(|name| took(name, "microseconds", |_| ()).remove(&()).unwrap());
+    for gather in ["copy_engine", "push", "nccl_copy_engine", "nccl_symmetric_st", "nccl_ring"] {
+        _ = write!(table, "| {gather} |");
+        for times in &sides {
+            let of = |wanted: String| fastest(times, |name| name == wanted).1;
+            let (at_once, ideal) = (of(format!("overlap/{gather}")), of(format!("gather/{gather}")).max(of("matmul".into())));
+            _ = write!(table, " {at_once:.0} | {:+.1} % |", 100.0 * (at_once / ideal - 1.0));
+        }
+        table.push('\n');
+    }
+    table
+}
+
+/// Training steps: the products alone, the fastest of NCCL's beside them and of ours, between them and beside them.
+fn steps() -> String {
+    let mut table = String::from(
+        "| M | products alone | NCCL beside them | ours between them | ours beside them | ahead |\n|---|---|---|---|---|---|\n",
+    );
+    for (m, times) in took("h200x2-bench-fsdp.json", "microseconds", |workload| workload["m"].as_u64().unwrap()) {
+        let by = |how: &str, peers: bool| {
+            fastest(&times, |name| {
+                name.strip_prefix(how).and_then(|rest| rest.strip_prefix('/')).is_some_and(|name| is_peer(name) == peers)
+            })
+        };
+        let short = |(name, time): &Took| format!("{time:.0} ({})", name.rsplit('/').next().unwrap_or_default());
+        let [theirs, apart, ours] = [("overlap", true), ("sequential", false), ("overlap", false)].map(|(how, peers)| by(how, peers));
+        let alone = fastest(&times, |name| name == "matmul").1;
+        let ahead = theirs.1 / ours.1;
+        _ = writeln!(table, "| {m} | {alone:.0} | {} | {} | {} | {ahead:.2}x |", short(&theirs), short(&apart), short(&ours));
+    }
+    table
+}
+
+/// Batches of all-to-alls: hosts that wait for each verdict, hosts that wait at the end, and how many times as fast these are.
+fn deferred() -> String {
+    let exchanges = ["push", "copy_engine", "nccl_send_recv"];
+    let mut table = format!("| a batch | {} |\n|---|---|---|---|\n", exchanges.join(" | "));
+    let sizes = took("h200x2-bench-all_to_all-async.json", "eager", |workload| workload["bytes"].as_u64().unwrap());
+    for (bytes, times) in sizes.into_iter().filter(|(bytes, _)| [8 << 10, 1 << 20, 16 << 20, 64 << 20, 256 << 20].contains(bytes)) {
+        _ = write!(table, "| {} |", size(bytes));
+        for exchange in exchanges {
+            let [each, end] = ["blocking", "deferred"].map(|order| fastest(&times, |name| name == format!("{order}/{exchange}")).1);
+            _ = write!(table, " {each:.0}, {end:.0}: {:.2}x |", each / end);
+        }
+        table.push('\n');
+    }
+    table
+}
+
+/// The records that the report is made of, in its order.
+const REPORTED: [&str; 12] = [
+    "h200x4-bench-all_reduce",
+    "h200x4-bench-all_gather",
+    "h200x4-bench-reduce_scatter",
+    "h200x4-bench-all_to_all",
+    "h200x4-bench-broadcast",
+    "h200x4-bench-reduce",
+    "h200x2-bench-types-reduce_scatter",
+    "h200x4-bench-all_gather_matmul",
+    "h200x4-bench-matmul_reduce_scatter",
+    "h200x4-bench-overlap",
+    "h200x2-bench-fsdp",
+    "h200x2-bench-all_to_all-async",
+];
+
+/// If this fails, the report that the README refers to is not of the records, or too large to be read.
+#[test]
+fn the_report_is_of_the_records() {
+    let path = "docs/report-h200.html";
+    assert!(include_str!("../../../README.md").contains(path));
+    let records = REPORTED.map(|name| serde_json::from_value::<Record<Timing>>(record(&format!("{name}.json"))).unwrap());
+    let committed = fs::read_to_string(Path::new(concat!(env!("CARGO_MANIFEST_DIR"), "/../..")).join(path)).unwrap_or_default();
+    assert!(
+        committed.trim_end() == pages(&records, None).trim_end(),
+        "{path} is not what the records give: cargo xtask report --separately fixtures/records/{{{}}}.json --html {path}",
+        REPORTED.join(",")
+    );
+    assert!(committed.len() < 2 << 20, "{} bytes", committed.len());
+    let fetches = ["<script", "https://", "<link", "<img", "url(", "@import"].into_iter().find(|what| committed.contains(what));
+    assert_eq!(fetches, None, "it opens without a network");
+    for record in &records {
+        let lacking = record.notes.iter().find(|line| !committed.contains(line.as_str()));
+        assert!(!record.notes.is_empty() && lacking.is_none(), "{path} does not say how to do it again: {lacking:?}");
+        for section in sections(&record.cases) {
+            assert!(committed.contains(&format!("<h2>{}</h2>", section.name())) && !plots(&section, &record.machine).is_empty());
+        }
+    }
+}
+
+/// How a list agrees with itself an hour later, in a sentence.
+fn repeated() -> String {
+    let [then, now] =
+        ["", "-again"].map(|run| serde_json::from_value::<Record<Timing>>(record(&format!("h200x4-bench-broadcast{run}.json"))).unwrap());
+    let (changes, alone) = baseline::compare(&now.cases, &then.cases, 0.05);
+    assert_eq!(alone, 0);
+    let of = |launching| {
+        let of_launching: Vec<_> = changes.iter().filter(|change| change.launching == launching).collect();
+        let same = of_launching.iter().filter(|change| change.verdict == Drift::Same).count();
+        format!("{same} of {}", of_launching.len())
+    };
+    let ours = changes.iter().filter(|change| ["push", "pull"].contains(&change.contender));
+    assert!(ours.clone().count() > 0 && ours.clone().all(|change| change.verdict == Drift::Same));
+    format!(
+        "`bench broadcast --worlds 2,4` was run twice, within an hour ({}, {}): in a graph, {} times are the same by their noise and the 5 % that \
+         `--baseline` allows, and {} as the host launches them; of ours all are.",
+        &then.date[..16],
+        &now.date[..16],
+        of(Launching::Graph),
+        of(Launching::Eager),
+    )
+}
+
+/// If this fails, the plot in the README is not of the record. `cargo xtask report fixtures/records/h200x4-bench-all_reduce.json --plot DIR` draws it again.
+#[test]
+fn the_readme_s_plot_is_of_the_record() {
+    let path = "docs/plots/all_reduce-w4-busbw.svg";
+    assert!(include_str!("../../../README.md").contains(path));
+    let record: Record<Timing> = serde_json::from_value(timed("all_reduce")).unwrap();
+    let all = sections(&record.cases).into_iter().flat_map(|section| plots(&section, &record.machine));
+    let drawn = all.into_iter().find(|plot| path.ends_with(&format!("/{}.svg", plot.name))).unwrap();
+    let committed = fs::read_to_string(Path::new(concat!(env!("CARGO_MANIFEST_DIR"), "/../..")).join(path)).unwrap_or_default();
+    assert!(committed.trim_end() == drawn.svg().unwrap().trim_end(), "{path} is not what the record gives");
+}
+
+#[test]
+fn the_readme_quotes_the_records() {
+    let readme = include_str!("../../../README.md");
+    let one_line = |text: &str| text.split_whitespace().collect::<Vec<_>>().join(" ");
+    let stands = |text: &str| one_line(readme).contains(&one_line(text));
+    let all = [conformance(), four(), emulated()].into_iter().chain(COLLECTIVES.map(times)).chain([
+        products("h200x4-bench-all_gather_matmul.json"),
+        scattered("h200x2-bench-matmul_reduce_scatter.json"),
+        scattered("h200x4-bench-matmul_reduce_scatter.json"),
+        repeated(),
+        overlapped(),
+        steps(),
+        deferred(),
+    ]);
+    let all: Vec<String> = all.collect();
+    assert!(all.iter().all(|text| stands(text)), "README.md should say:\n{}", all.join("\n\n"));
+}
+
+/// What pre-multiplied sums take beside sums, as a table: our best of each, and NCCL's.
+fn premultiplied() -> String {
+    const SIZES: [u64; 5] = [64 << 10, 1 << 20, 16 << 20, 64 << 20, 256 << 20];
+    let mut text = format!("| |{}\n|---|{}\n", SIZES.map(|bytes| format!(" {} |", size(bytes))).concat(), "---|".repeat(SIZES.len()));
+    for collective in ["all_reduce", "reduce_scatter", "reduce"] {
+        let timings = serde_json::from_value::<Record<Timing>>(record(&format!("h200x2-bench-types-{collective}.json"))).unwrap().cases;
+        let dtypes: BTreeSet<_> = timings.iter().map(|timing| timing.workload.dtype()).collect();
+        for dtype in dtypes {
+            let least = |bytes: u64, op: ReduceOp, is_peer: bool| {
+                let of = |timing: &&Timing| {
+                    let workload = timing.workload.collective().unwrap();
+                    (workload.dtype, workload.bytes, workload.op, timing.is_peer()) == (dtype, bytes, op, is_peer) && timing.is_judged()
+                };
+                timings.iter().filter(of).map(|timing| timing.microseconds.as_ref().unwrap().median).fold(f64::INFINITY, f64::min)
+            };
+            let cell = |bytes| {
+                let [sum, ours, theirs] = [(ReduceOp::Sum, false), (ReduceOp::PremulSum, false), (ReduceOp::PremulSum, true)]
+                    .map(|(op, is)| least(bytes, op, is));
+                format!(" {sum:.1}, {ours:.1}, {theirs:.1} |")
+            };
+            writeln!(text, "| {collective} {dtype} |{}", SIZES.map(cell).concat()).unwrap();
+        }
+    }
+    text
+}
+
+#[test]
+fn the_floors_are_of_the_records() {
+    let text = include_str!("../../../docs/floors.md");
+    let all: Vec<String> = COLLECTIVES.map(floors).into_iter().chain([premultiplied()]).collect();
+    assert!(all.iter().all(|table| text.contains(table.trim_end())), "docs/floors.md should say:\n{}", all.join("\n"));
+}
+
+/// If this fails, the emulator computes something else than the GPUs that ran the same PTX.
+#[test]
+fn the_emulator_and_the_gpus_give_the_same_bits() {
+    let (both, differ, _) = on_both();
+    assert!(differ.is_empty(), "{} of {} cases differ: {differ:#?}", differ.len(), both.len());
+    let algorithms = "all_reduce/one_shot all_reduce/two_shot all_reduce/one_shot_push all_gather/push all_gather/ll reduce_scatter/pull \
+                      reduce_scatter/ll all_to_all/push all_to_all/ll broadcast/push reduce/pull";
+    for algorithm in algorithms.split_whitespace() {
+        for world in 1..=8 {
+            for dtype in ["f32", "f16", "bf16", "f64", "i32"] {
+                let prefix = format!("{algorithm}:{dtype},");
+                let compared = both.iter().any(|case| case.starts_with(&prefix) && case.contains(&format!(":w={world}:")));
+                assert!(compared, "no case of {algorithm} {dtype} at world {world} ran on both");
+            }
+        }
+    }
+}

@@ -1,0 +1,215 @@
+//! `auto`: of the algorithms of a collective, the one that was the fastest at a call's size where somebody measured.
+
+use std::sync::LazyLock;
+
+use super::tuning::Tuning;
+use crate::{
+    algorithms::{self, Algorithm, PACK, Target},
+    collective::{Collective, DType, ReduceOp, Shape},
+    contract::Contract,
+    plan::{BufferSpec, Call, Plan},
+};
+
+/// The algorithm that the tuning table names for a call's collective, world size and bytes.
+pub struct Auto {
+    collective: Collective,
+    /// Whether it is for pre-multiplied sums, which may be done by an algorithm that no row names.
+    premultiplied: bool,
+}
+
+/// Bytes of the larger of input and output from which on a pre-multiplied sum is done by an algorithm that [multiplies](Algorithm::multiplies): it takes
+/// its time for a sum, the others theirs and a pass over memory. Microseconds of 16 MiB of bf16, two H200: all_reduce 54, by one_shot 66; reduce_scatter 35,
+/// by pull 41; reduce 57, by pull 62. With 4 MiB they are behind (24 and 20, 21 and 14, 23 and 19).
+const MULTIPLIED_FROM: u64 = 16 << 20;
+
+/// The name.
+pub const NAME: &str = "auto";
+
+/// The default table, of H200.
+static TABLE: LazyLock<Tuning> =
+    LazyLock::new(|| serde_json::from_str(include_str!("../../tuning/h200.json")).expect("a test reads fixtures/tuning/h200.json"));
+
+/// What `auto` does with a call, and why.
+pub struct Choice {
+    /// The algorithm.
+    pub algorithm: &'static dyn Algorithm,
+    /// Which measurement says so, for people.
+    pub reason: String,
+}
+
+impl Auto {
+    const fn of(collective: Collective) -> Auto {
+        Auto { collective, premultiplied: false }
+    }
+
+    /// The same for pre-multiplied sums.
+    pub(super) const PREMULTIPLIED: [&dyn Algorithm; 3] = [
+        &Auto { premultiplied: true, ..Auto::of(Collective::AllReduce) },
+        &Auto { premultiplied: true, ..Auto::of(Collective::ReduceScatter) },
+        &Auto { premultiplied: true, ..Auto::of(Collective::Reduce) },
+    ];
+
+    /// `auto` of every collective.
+    pub const ALL: [&dyn Algorithm; 6] = [
+        &Auto::of(Collective::AllReduce),
+        &Auto::of(Collective::AllGather),
+        &Auto::of(Collective::ReduceScatter),
+        &Auto::of(Collective::AllToAll),
+        &Auto::of(Collective::Broadcast),
+        &Auto::of(Collective::Reduce),
+    ];
+
+    /// The table that is chosen by.
+    pub fn table() -> &'static Tuning {
+        &TABLE
+    }
+
+    /// What it may choose among so many ranks.
+    fn algorithms(&self, world: u32) -> Vec<&'static dyn Algorithm> {
+        let steps = TABLE.row(self.collective, world).map_or(&[][..], |row| &row.steps);
+        let mut all: Vec<_> = steps.iter().filter_map(|step| algorithms::find(self.collective, &step.algorithm).ok()).collect();
+        if self.premultiplied {
+            let one_pack = Shape::new(self.collective, world, PACK);
+            let (call, _) = Call::on_its_own(one_pack, DType::BF16, ReduceOp::PremulSum).expect("a pack a slot fits");
+            all.extend(multiplying(&call));
+        }
+        all
+    }
+}
+
+/// The algorithm that does a pre-multiplied sum without a pass over memory, if there is one.
+fn multiplying(call: &Call) -> Option<&'static dyn Algorithm> {
+    let of_collective = algorithms::all().iter().copied().filter(|algorithm| algorithm.collective() == call.collective);
+    of_collective.filter(|algorithm| algorithm.supports(call).is_ok()).find(|algorithm| algorithm.multiplies(call))
+}
+
+/// What `auto` does with a call.
+///
+/// # Errors
+/// Where no algorithm of the table does such a call, or the collective has no table.
+pub fn choose(call: &Call) -> Result<Choice, String> {
+    let (collective, world) = (call.collective, call.world());
+    let row = TABLE.row(collective, world).ok_or_else(|| format!("{collective} is in no tuning table"))?;
+    let bytes = call.shape().larger() * call.dtype.size();
+    if let Some(algorithm) = (bytes >= MULTIPLIED_FROM).then(|| multiplying(call)).flatten() {
+        return Ok(Choice { algorithm, reason: format!("{bytes} bytes: {} multiplies what it loads", algorithm.name()) });
+    }
+    let at = row.step_of(bytes);
+    // What does not do the call, or not well, gives way to the algorithms of larger calls, which are the more general.
+    let order = (at..row.steps.len()).chain((0..at).rev());
+    let mut refusals = Vec::new();
+    for step in order.map(|index| &row.steps[index]) {
+        let algorithm = algorithms::find(collective, &step.algorithm)?;
+        let gives_way = |()| algorithm.gives_way(call).map_or(Ok(()), |why| Err(why.to_owned()));
+        match algorithm.supports(call).and_then(gives_way) {
+            Ok(()) => {
+                let why = if refusals.is_empty() { String::new() } else { format!("; {}", refusals.join("; ")) };
+                return Ok(Choice { algorithm, reason: format!("{}{why}", row.reason(bytes, world)) });
+            }
+            Err(refusal) => refusals.push(refusal),
+        }
+    }
+    Err(refusals.join("; "))
+}
+
+impl Algorithm for Auto {
+    fn collective(&self) -> Collective {
+        self.collective
+    }
+
+    fn name(&self) -> &'static str {
+        NAME
+    }
+
+    fn contract(&self, call: &Call) -> Contract {
+        choose(call).map_or(Contract::ORDERED, |choice| choice.algorithm.contract(call))
+    }
+
+    fn does(&self, call: &Call) -> Result<(), String> {
+        choose(call).map(|_| ())
+    }
+
+    fn multiplies(&self, call: &Call) -> bool {
+        choose(call).is_ok_and(|choice| choice.algorithm.multiplies(call))
+    }
+
+    fn link_bytes(&self, call: &Call) -> Option<u64> {
+        choose(call).ok()?.algorithm.link_bytes(call)
+    }
+
+    /// What all algorithms need that may be chosen: which is depends on the call.
+    fn workspace(&self, dtype: DType, world: u32, bytes: u64) -> Vec<BufferSpec> {
+        let mut buffers: Vec<BufferSpec> = Vec::new();
+        for buffer in self.algorithms(world).iter().flat_map(|algorithm| algorithm.workspace(dtype, world, bytes)) {
+            if buffers.iter().all(|known| known.name != buffer.name) {
+                buffers.push(buffer);
+            }
+        }
+        buffers
+    }
+
+    fn plan(&self, call: &Call, target: &Target) -> Plan {
+        let choice = choose(call).expect("a call that is supported");
+        let plan = choice.algorithm.plan(call, target);
+        Plan { name: format!("{NAME}: {}", plan.name), ..plan }
+    }
+}
+
+/// Bytes of the larger of input and output at which the choice changes, for a world size: the last at which each step holds.
+pub fn thresholds(collective: Collective, world: u32) -> Vec<u64> {
+    TABLE.row(collective, world).map_or_else(Vec::new, |row| row.thresholds().collect())
+}
+
+/// A call of so many bytes at most, of the larger of input and output, of bf16: what [`choose`] is asked about where there is no call yet.
+///
+/// # Errors
+/// As [`Call::of_all_ranks`].
+pub fn sample_call(collective: Collective, world: u32, bytes: u64) -> Result<Call, String> {
+    let dtype = DType::BF16;
+    let per_slot = Shape::new(collective, world, 1).larger() * dtype.size();
+    let shape = Shape::new(collective, world, bytes / per_slot);
+    Call::on_its_own(shape, dtype, collective.operators()[0]).map(|(call, _)| call).map_err(|error| error.to_string())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// If this fails, the table names an algorithm for sizes that it does not do, and `auto` would quietly take another.
+    #[test]
+    fn every_step_s_algorithm_does_the_step_s_largest_call() {
+        for row in &Auto::table().rows {
+            for step in &row.steps {
+                let call = sample_call(row.collective, row.world, step.up_to.unwrap_or(1 << 30)).unwrap();
+                let choice = choose(&call).unwrap();
+                assert_eq!(choice.algorithm.name(), step.algorithm, "{} w={}: {}", row.collective, row.world, choice.reason);
+            }
+        }
+    }
+
+    /// If this fails, reducers that have one pack of each rank under way are what all wait for.
+    #[test]
+    fn what_gives_way_is_not_chosen() {
+        let shape = Shape::new(Collective::ReduceScatter, 2, 1 << 26);
+        let chosen = |dtype| choose(&Call::on_its_own(shape.clone(), dtype, ReduceOp::Sum).unwrap().0).unwrap();
+        assert_eq!(chosen(DType::F32).algorithm.name(), "push");
+        let of_bytes = chosen(DType::E4M3);
+        assert_eq!(of_bytes.algorithm.name(), "pull");
+        assert!(of_bytes.reason.ends_with("; the kernel of push has no entry of its own for the type"), "{}", of_bytes.reason);
+    }
+
+    /// If this fails, some calls of the collective have no algorithm: the table's largest step is for everything.
+    #[test]
+    fn every_call_has_an_algorithm() {
+        for auto in Auto::ALL {
+            for world in 1..=16 {
+                for bytes in [0, 1, 1 << 10, 1 << 20, 1 << 30] {
+                    let call = sample_call(auto.collective(), world, bytes).unwrap();
+                    let choice = choose(&call).unwrap_or_else(|reason| panic!("{} w={world} {bytes}: {reason}", auto.collective()));
+                    assert!(!choice.algorithm.is_peer() && !choice.algorithm.uses_multicast(), "{}", choice.algorithm.name());
+                    assert!(choice.reason.contains("bytes"), "{}", choice.reason);
+                }
+            }
+        }
+    }
+}

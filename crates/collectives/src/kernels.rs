@@ -1,0 +1,247 @@
+//! The compiled kernels, embedded: what is validated is what ships. `cargo xtask kernels` writes them.
+
+use std::{
+    borrow::Cow,
+    collections::{BTreeMap, HashSet},
+    sync::{Arc, LazyLock, OnceLock},
+};
+
+use crate::plan::{Build, Launch};
+
+/// Kernel modules, by path under kernels/: `all_reduce/two_shot`. One line a module; `cargo xtask kernels` compiles the same list.
+/// A new module starts with empty files under kernels/ptx/, so that the command that fills them can be built.
+pub static MODULES: &[Module] = &[
+    Module::of_both_builds(
+        "all_reduce/one_shot",
+        include_str!("../kernels/ptx/all_reduce/one_shot.ptx"),
+        include_str!("../kernels/ptx/all_reduce/one_shot.checked.ptx"),
+    ),
+    Module::of_both_builds(
+        "all_reduce/two_shot",
+        include_str!("../kernels/ptx/all_reduce/two_shot.ptx"),
+        include_str!("../kernels/ptx/all_reduce/two_shot.checked.ptx"),
+    ),
+    Module::of_both_builds(
+        "all_reduce/one_shot_push",
+        include_str!("../kernels/ptx/all_reduce/one_shot_push.ptx"),
+        include_str!("../kernels/ptx/all_reduce/one_shot_push.checked.ptx"),
+    ),
+    Module::of_both_builds(
+        "all_reduce/push",
+        include_str!("../kernels/ptx/all_reduce/push.ptx"),
+        include_str!("../kernels/ptx/all_reduce/push.checked.ptx"),
+    ),
+    Module::of_both_builds(
+        "all_reduce/two_shot_push",
+        include_str!("../kernels/ptx/all_reduce/two_shot_push.ptx"),
+        include_str!("../kernels/ptx/all_reduce/two_shot_push.checked.ptx"),
+    ),
+    Module::of_one_build("all_reduce/copy_engine", include_str!("../kernels/ptx/all_reduce/copy_engine.ptx")),
+    Module::of_both_builds(
+        "all_reduce/multimem",
+        include_str!("../kernels/ptx/all_reduce/multimem.ptx"),
+        include_str!("../kernels/ptx/all_reduce/multimem.checked.ptx"),
+    ),
+    Module::of_both_builds(
+        "all_reduce/multimem_one_shot",
+        include_str!("../kernels/ptx/all_reduce/multimem_one_shot.ptx"),
+        include_str!("../kernels/ptx/all_reduce/multimem_one_shot.checked.ptx"),
+    ),
+    Module::of_both_builds(
+        "all_gather/push",
+        include_str!("../kernels/ptx/all_gather/push.ptx"),
+        include_str!("../kernels/ptx/all_gather/push.checked.ptx"),
+    ),
+    Module::of_both_builds(
+        "all_gather/ll",
+        include_str!("../kernels/ptx/all_gather/ll.ptx"),
+        include_str!("../kernels/ptx/all_gather/ll.checked.ptx"),
+    ),
+    Module::of_both_builds(
+        "all_gather/multimem",
+        include_str!("../kernels/ptx/all_gather/multimem.ptx"),
+        include_str!("../kernels/ptx/all_gather/multimem.checked.ptx"),
+    ),
+    Module::of_both_builds(
+        "reduce_scatter/ll",
+        include_str!("../kernels/ptx/reduce_scatter/ll.ptx"),
+        include_str!("../kernels/ptx/reduce_scatter/ll.checked.ptx"),
+    ),
+    Module::of_both_builds(
+        "all_to_all/push",
+        include_str!("../kernels/ptx/all_to_all/push.ptx"),
+        include_str!("../kernels/ptx/all_to_all/push.checked.ptx"),
+    ),
+    Module::of_both_builds(
+        "all_to_all/push_v",
+        include_str!("../kernels/ptx/all_to_all/push_v.ptx"),
+        include_str!("../kernels/ptx/all_to_all/push_v.checked.ptx"),
+    ),
+    Module::of_both_builds(
+        "all_to_all/ll",
+        include_str!("../kernels/ptx/all_to_all/ll.ptx"),
+        include_str!("../kernels/ptx/all_to_all/ll.checked.ptx"),
+    ),
+    Module::of_both_builds(
+        "all_to_all/ll_v",
+        include_str!("../kernels/ptx/all_to_all/ll_v.ptx"),
+        include_str!("../kernels/ptx/all_to_all/ll_v.checked.ptx"),
+    ),
+    Module::of_both_builds(
+        "broadcast/push",
+        include_str!("../kernels/ptx/broadcast/push.ptx"),
+        include_str!("../kernels/ptx/broadcast/push.checked.ptx"),
+    ),
+    Module::of_both_builds(
+        "broadcast/pull",
+        include_str!("../kernels/ptx/broadcast/pull.ptx"),
+        include_str!("../kernels/ptx/broadcast/pull.checked.ptx"),
+    ),
+    Module::of_both_builds(
+        "broadcast/multimem",
+        include_str!("../kernels/ptx/broadcast/multimem.ptx"),
+        include_str!("../kernels/ptx/broadcast/multimem.checked.ptx"),
+    ),
+    Module::of_both_builds(
+        "premul_sum/push",
+        include_str!("../kernels/ptx/premul_sum/push.ptx"),
+        include_str!("../kernels/ptx/premul_sum/push.checked.ptx"),
+    ),
+    Module::of_one_build("premul_sum/products", include_str!("../kernels/ptx/premul_sum/products.ptx")),
+    Module::for_gpus("matmul/matmul", include_str!("../kernels/ptx/matmul/matmul.ptx")),
+    Module::for_gpus("all_gather_matmul/fused", include_str!("../kernels/ptx/all_gather_matmul/fused.ptx")),
+    Module::for_gpus("matmul_reduce_scatter/fused", include_str!("../kernels/ptx/matmul_reduce_scatter/fused.ptx")),
+    Module::of_one_build("bench/late", include_str!("../kernels/ptx/bench/late.ptx")),
+    Module::of_one_build("bench/numbers", include_str!("../kernels/ptx/bench/numbers.ptx")),
+    Module::of_one_build("conformance/faults", include_str!("../kernels/ptx/conformance/faults.ptx")),
+    Module::of_one_build("conformance/fill", include_str!("../kernels/ptx/conformance/fill.ptx")),
+    Module::of_one_build("conformance/hold", include_str!("../kernels/ptx/conformance/hold.ptx")),
+];
+
+/// One source file under kernels/ and what it compiles to.
+pub struct Module {
+    /// Path under kernels/ without extension.
+    pub name: &'static str,
+    /// PTX of the release build.
+    pub release: &'static str,
+    /// PTX of the checked build, where the module synchronises.
+    pub checked: Option<&'static str>,
+    /// Whether the emulator knows its instructions: it knows neither TMA nor wgmma.
+    pub emulated: bool,
+}
+
+impl Module {
+    const fn of_both_builds(name: &'static str, release: &'static str, checked: &'static str) -> Module {
+        Module { name, release, checked: Some(checked), emulated: true }
+    }
+
+    const fn of_one_build(name: &'static str, release: &'static str) -> Module {
+        Module { name, release, checked: None, emulated: true }
+    }
+
+    const fn for_gpus(name: &'static str, release: &'static str) -> Module {
+        Module { name, release, checked: None, emulated: false }
+    }
+}
+
+/// Entries of each embedded module's release and checked build, found when first asked for: every launch of every script is held against them.
+static ENTRIES: LazyLock<Vec<[OnceLock<HashSet<&'static str>>; 2]>> =
+    LazyLock::new(|| MODULES.iter().map(|_| Default::default()).collect());
+
+/// The PTX that launches refer to: the embedded modules, of which some may be replaced, as by a mutant, and others added.
+#[derive(Clone, Default)]
+pub struct Library {
+    replaced: BTreeMap<(String, Build), Arc<Replaced>>,
+}
+
+/// What stands in a module's place.
+struct Replaced {
+    ptx: Cow<'static, str>,
+    entries: HashSet<String>,
+}
+
+impl Library {
+    /// Replaces one module's PTX, or adds a module where there is none of that name.
+    pub fn replace(&mut self, module: &str, build: Build, ptx: impl Into<Cow<'static, str>>) {
+        let ptx = ptx.into();
+        let entries = entries(&ptx).map(str::to_owned).collect();
+        self.replaced.insert((module.into(), build), Arc::new(Replaced { ptx, entries }));
+    }
+
+    /// The PTX of a module.
+    ///
+    /// # Errors
+    /// Names the modules there are.
+    pub fn ptx(&self, module: &str, build: Build) -> Result<&str, String> {
+        match self.replaced(module, build) {
+            Some(replaced) => Ok(&replaced.ptx),
+            None => embedded(module, build).map(|(_, ptx)| ptx),
+        }
+    }
+
+    /// Checks that a launch's entry is in its module.
+    ///
+    /// # Errors
+    /// Names the module and the entries it has.
+    pub fn check(&self, launch: &Launch) -> Result<(), String> {
+        let Launch { module, build, entry, .. } = launch;
+        let is_there = match self.replaced(module, *build) {
+            Some(replaced) => replaced.entries.contains(entry),
+            None => {
+                let (index, ptx) = embedded(module, *build)?;
+                let known = &ENTRIES[index][usize::from(*build == Build::Checked)];
+                known.get_or_init(|| entries(ptx).collect()).contains(entry.as_str())
+            }
+        };
+        if is_there {
+            return Ok(());
+        }
+        let known: Vec<&str> = entries(self.ptx(module, *build)?).collect();
+        Err(format!("kernel `{entry}` is not in the PTX of `{module}`, which has {}", known.join(", ")))
+    }
+
+    fn replaced(&self, module: &str, build: Build) -> Option<&Replaced> {
+        // Most libraries replace nothing.
+        let replaced = if self.replaced.is_empty() { None } else { self.replaced.get(&(module.to_owned(), build)) };
+        replaced.map(Arc::as_ref)
+    }
+}
+
+/// An embedded module's place in [`MODULES`], and its PTX.
+fn embedded(module: &str, build: Build) -> Result<(usize, &'static str), String> {
+    let index = MODULES.iter().position(|m| m.name == module).ok_or_else(|| {
+        let names: Vec<&str> = MODULES.iter().map(|m| m.name).collect();
+        format!("unknown kernel module `{module}`: expected one of {}", names.join(", "))
+    })?;
+    let Module { release, checked, .. } = MODULES[index];
+    match build {
+        Build::Release => Ok((index, release)),
+        Build::Checked => checked.map(|ptx| (index, ptx)).ok_or_else(|| format!("kernel module `{module}` has no checked build")),
+    }
+}
+
+/// 64-bit FNV-1a: the hash of sources and kernels in generated files and records. It tells versions apart, not attackers.
+///
+/// ```
+/// assert_eq!(passmuster_collectives::kernels::fnv1a64(b"a"), 0xaf63dc4c8601ec8c);
+/// ```
+pub fn fnv1a64(bytes: &[u8]) -> u64 {
+    bytes.iter().fold(0xcbf2_9ce4_8422_2325, |hash, &byte| (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3))
+}
+
+/// Hash of all embedded kernels, names included: `fnv1a64:` and 16 hexadecimal digits.
+pub fn ptx_hash() -> String {
+    let mut all = String::new();
+    for Module { name, release, checked, .. } in MODULES {
+        for part in [*name, *release, checked.unwrap_or_default()] {
+            all.push_str(part);
+            all.push('\0');
+        }
+    }
+    format!("fnv1a64:{:016x}", fnv1a64(all.as_bytes()))
+}
+
+/// Names of the entry points of a PTX text.
+pub fn entries(ptx: &str) -> impl Iterator<Item = &str> {
+    ptx.lines().filter_map(|line| line.split_once(".entry ").map(|(_, rest)| rest.split(['(', ' ']).next().unwrap_or(rest)))
+}

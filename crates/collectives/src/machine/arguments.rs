@@ -1,0 +1,227 @@
+//! Kernel arguments as bytes, laid out as C lays them out: what launches copy from.
+
+use crate::plan::{Arg, MAX_WORLD, Region, TensorMap};
+
+/// Arguments of one launch on one rank: their bytes, and where each top-level argument starts and how long it is.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Arguments {
+    /// Eight-byte words, so that every argument is aligned as its type is.
+    words: Vec<u64>,
+    /// Offset and size in bytes of each top-level argument.
+    parts: Vec<(usize, usize)>,
+}
+
+/// What stands behind the names in a plan, for one rank.
+pub struct Addresses<'a> {
+    /// Address of a region on the rank.
+    pub own: &'a dyn Fn(&Region) -> u64,
+    /// Addresses of a region on all ranks that kernels can address, null past the world size.
+    pub of: &'a dyn Fn(&Region) -> [u64; MAX_WORLD],
+    /// Address of a table of those addresses in the rank's memory.
+    pub table: &'a dyn Fn(&Region) -> u64,
+    /// Multicast address of a region, on a machine that has them.
+    pub multicast: &'a dyn Fn(&Region) -> u64,
+    /// The driver's form of a tensor map, on a machine that has TMA.
+    pub tensor_map: &'a dyn Fn(&TensorMap) -> [u64; 16],
+    /// The limit for one wait, in nanoseconds.
+    pub wait_limit: u64,
+}
+
+impl Arguments {
+    /// Lays out `args`. Structs are padded to their widest member, as in C.
+    pub fn lay_out(args: &[Arg], addresses: &Addresses<'_>) -> Arguments {
+        let mut bytes = Vec::new();
+        let mut parts = Vec::new();
+        for arg in args {
+            align(&mut bytes, alignment(arg));
+            let start = bytes.len();
+            append(&mut bytes, arg, addresses);
+            parts.push((start, bytes.len() - start));
+        }
+        align(&mut bytes, 8);
+        let words = bytes.chunks_exact(8).map(|word| u64::from_ne_bytes(word.try_into().expect("eight bytes"))).collect();
+        Arguments { words, parts }
+    }
+
+    /// Sizes of the top-level arguments in bytes.
+    pub fn sizes(&self) -> impl Iterator<Item = usize> {
+        self.parts.iter().map(|&(_, size)| size)
+    }
+
+    /// The bytes of each top-level argument.
+    pub fn parts(&self) -> impl Iterator<Item = Vec<u8>> {
+        let bytes: Vec<u8> = self.words.iter().flat_map(|word| word.to_ne_bytes()).collect();
+        self.parts.iter().map(move |&(offset, size)| bytes[offset..offset + size].to_vec())
+    }
+
+    /// Pointers to the top-level arguments, valid while `self` is neither moved from nor dropped.
+    pub fn pointers(&self) -> Vec<*mut std::ffi::c_void> {
+        let base = self.words.as_ptr().cast::<u8>();
+        self.parts.iter().map(|&(offset, _)| base.wrapping_add(offset).cast_mut().cast()).collect()
+    }
+}
+
+/// The regions that a launch's arguments want tables of peers' addresses of.
+pub fn tables(args: &[Arg]) -> Vec<&Region> {
+    fn of_arg(arg: &Arg) -> Vec<&Region> {
+        match arg {
+            Arg::PeerTable(region) => vec![region],
+            Arg::Struct(fields) => tables(fields),
+            _ => Vec::new(),
+        }
+    }
+    args.iter().flat_map(of_arg).collect()
+}
+
+/// The tensor maps among a launch's arguments.
+pub fn tensor_maps(args: &[Arg]) -> Vec<&TensorMap> {
+    fn of_arg(arg: &Arg) -> Vec<&TensorMap> {
+        match arg {
+            Arg::TensorMap(map) => vec![map],
+            Arg::Struct(fields) => tensor_maps(fields),
+            _ => Vec::new(),
+        }
+    }
+    args.iter().flat_map(of_arg).collect()
+}
+
+/// The bytes of a table of addresses.
+pub fn table_bytes(addresses: &[u64; MAX_WORLD]) -> Vec<u8> {
+    addresses.iter().flat_map(|address| address.to_ne_bytes()).collect()
+}
+
+fn alignment(arg: &Arg) -> usize {
+    match arg {
+        Arg::U32(_) => 4,
+        Arg::Address(_) | Arg::Peers(_) | Arg::PeerArray { .. } | Arg::PeerTable(_) | Arg::Multicast(_) | Arg::U64(_) | Arg::WaitLimit => 8,
+        Arg::TensorMap(_) => 64,
+        Arg::Struct(fields) => fields.iter().map(alignment).max().unwrap_or(1),
+    }
+}
+
+fn align(bytes: &mut Vec<u8>, to: usize) {
+    bytes.resize(bytes.len().next_multiple_of(to), 0);
+}
+
+/// Appends one argument; `bytes` is aligned for it, and offsets in it are offsets in the struct as far as alignment goes.
+fn append(bytes: &mut Vec<u8>, arg: &Arg, addresses: &Addresses<'_>) {
+    match arg {
+        Arg::Address(region) => bytes.extend((addresses.own)(region).to_ne_bytes()),
+        Arg::Peers(region) => (addresses.of)(region).iter().for_each(|address| bytes.extend(address.to_ne_bytes())),
+        Arg::PeerArray { region, length } => {
+            (addresses.of)(region).iter().take(*length as usize).for_each(|address| bytes.extend(address.to_ne_bytes()));
+        }
+        Arg::PeerTable(region) => bytes.extend((addresses.table)(region).to_ne_bytes()),
+        Arg::Multicast(region) => bytes.extend((addresses.multicast)(region).to_ne_bytes()),
+        Arg::TensorMap(map) => (addresses.tensor_map)(map).iter().for_each(|word| bytes.extend(word.to_ne_bytes())),
+        Arg::U32(value) => bytes.extend(value.to_ne_bytes()),
+        Arg::U64(value) => bytes.extend(value.to_ne_bytes()),
+        Arg::WaitLimit => bytes.extend(addresses.wait_limit.to_ne_bytes()),
+        Arg::Struct(fields) => {
+            for field in fields {
+                align(bytes, alignment(field));
+                append(bytes, field, addresses);
+            }
+            align(bytes, alignment(arg));
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn lay_out(args: &[Arg]) -> Arguments {
+        let of = |region: &Region| -> [u64; MAX_WORLD] {
+            std::array::from_fn(|rank| if rank < 2 { 0x1000 * (rank as u64 + 1) + region.offset } else { 0 })
+        };
+        let (table, multicast) = (|region: &Region| 0x7000 + region.offset, |region: &Region| 0x9000 + region.offset);
+        Arguments::lay_out(
+            args,
+            &Addresses {
+                own: &|region| of(region)[1],
+                of: &of,
+                table: &table,
+                multicast: &multicast,
+                tensor_map: &|map| [map.region.offset; 16],
+                wait_limit: 77,
+            },
+        )
+    }
+
+    fn region(offset: u64) -> Region {
+        Region::new("a", offset, 8)
+    }
+
+    #[test]
+    fn the_sync_struct_is_as_signals_cuh_declares_it() {
+        let sync = Arg::Struct(vec![
+            Arg::Peers(region(0)),
+            Arg::Address(region(0x10)),
+            Arg::Address(region(0x20)),
+            Arg::Address(region(0x30)),
+            Arg::WaitLimit,
+            Arg::U32(1),
+            Arg::U32(2),
+        ]);
+        let laid_out = lay_out(&[sync]);
+        assert_eq!(laid_out.sizes().collect::<Vec<_>>(), [168]);
+        assert_eq!(laid_out.words[..3], [0x1000, 0x2000, 0]);
+        assert_eq!(laid_out.words[16..20], [0x2010, 0x2020, 0x2030, 77]);
+        assert_eq!(laid_out.parts().next().unwrap()[160..], [1, 0, 0, 0, 2, 0, 0, 0]);
+    }
+
+    #[test]
+    fn peers_come_as_arrays_of_any_length_and_as_tables() {
+        let array = Arg::PeerArray { region: region(8), length: 3 };
+        let laid_out = lay_out(&[Arg::U32(1), array, Arg::PeerTable(region(0x20))]);
+        assert_eq!(laid_out.parts, [(0, 4), (8, 24), (32, 8)]);
+        assert_eq!(laid_out.words, [1, 0x1008, 0x2008, 0, 0x7020]);
+    }
+
+    #[test]
+    fn a_multicast_address_is_one_word() {
+        let laid_out = lay_out(&[Arg::U32(1), Arg::Multicast(region(0x10)), Arg::Address(region(0x10))]);
+        assert_eq!(laid_out.parts, [(0, 4), (8, 8), (16, 8)]);
+        assert_eq!(laid_out.words, [1, 0x9010, 0x2010]);
+    }
+
+    #[test]
+    fn words_are_padded_before_wider_neighbours() {
+        let laid_out = lay_out(&[Arg::U32(1), Arg::U64(2), Arg::U32(3), Arg::U32(4)]);
+        assert_eq!(laid_out.parts, [(0, 4), (8, 8), (16, 4), (20, 4)]);
+        assert_eq!(laid_out.words, [1, 2, 3 | 4 << 32]);
+    }
+
+    #[test]
+    fn structs_are_padded_to_their_widest_member() {
+        let inner = Arg::Struct(vec![Arg::U32(1), Arg::U32(2), Arg::U32(3)]);
+        let outer = Arg::Struct(vec![inner, Arg::U64(4), Arg::U32(5)]);
+        let laid_out = lay_out(&[Arg::U32(9), outer]);
+        assert_eq!(laid_out.parts, [(0, 4), (8, 32)]);
+        assert_eq!(laid_out.words, [9, 1 | 2 << 32, 3, 4, 5]);
+    }
+
+    #[test]
+    fn a_tensor_map_is_128_bytes_at_a_multiple_of_64() {
+        let map = TensorMap {
+            region: region(0x40),
+            of_rank: None,
+            dtype: crate::collective::DType::F16,
+            extents: vec![4],
+            tile: vec![4],
+            swizzle: 32,
+        };
+        let laid_out = lay_out(&[Arg::U32(1), Arg::TensorMap(map), Arg::U32(2)]);
+        assert_eq!(laid_out.parts, [(0, 4), (64, 128), (192, 4)]);
+        assert_eq!(laid_out.words[8..24], [0x40; 16]);
+    }
+
+    #[test]
+    fn pointers_lead_to_their_arguments() {
+        let laid_out = lay_out(&[Arg::U32(1), Arg::U64(2)]);
+        let pointers = laid_out.pointers();
+        // SAFETY: `laid_out` lives, and the second argument is an aligned u64 in it.
+        assert_eq!(unsafe { *pointers[1].cast::<u64>() }, 2);
+    }
+}

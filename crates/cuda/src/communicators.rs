@@ -1,0 +1,203 @@
+//! NCCL communicators of a machine: one of each world size, made when it is first asked for and kept.
+
+use std::{collections::BTreeMap, env, path::PathBuf, sync::Arc, time::Duration};
+
+use super::{
+    device::Device,
+    memory::{Arena, Scratch},
+    nccl::{Communicator, LibraryCall, Nccl, NcclError, Window},
+    ranks,
+};
+use passmuster_collectives::{
+    collective::{Collective, DType, ReduceOp},
+    machine::MachineError,
+    plan::MAX_WORLD,
+};
+
+/// How long all ranks may take to join a communicator or to register memory.
+const JOIN_LIMIT: Duration = Duration::from_secs(120);
+
+/// How long they may take to leave.
+const LEAVE_LIMIT: Duration = Duration::from_secs(10);
+
+/// The communicators of one world size and what is registered with them.
+struct Joined {
+    ranks: Vec<Arc<Communicator>>,
+    /// For each chunk of the arena, the window of each rank.
+    windows: BTreeMap<usize, Vec<Window>>,
+}
+
+/// NCCL, loaded when first used, and its communicators.
+#[derive(Default)]
+pub(super) struct Communicators {
+    explicit: Option<PathBuf>,
+    nccl: Option<Arc<Nccl>>,
+    worlds: BTreeMap<usize, Joined>,
+    /// Communicators that were ever joined, and chunks that were registered.
+    rendezvous: u64,
+}
+
+impl Communicators {
+    /// None yet. `explicit` is the NCCL to load; without it, it is searched.
+    pub(super) fn new(explicit: Option<PathBuf>) -> Communicators {
+        Communicators { explicit, ..Communicators::default() }
+    }
+
+    /// NCCL, if it was loaded.
+    pub(super) fn nccl(&self) -> Option<&Nccl> {
+        self.nccl.as_deref()
+    }
+
+    /// How often ranks have met here.
+    pub(super) fn rendezvous(&self) -> u64 {
+        self.rendezvous
+    }
+
+    /// The communicators of a world of `devices`, one a rank.
+    ///
+    /// # Errors
+    /// `NotSupported` when there is no NCCL or two ranks share a device, `Fault` when NCCL fails, `Hang` when it does not return.
+    pub(super) fn join(&mut self, devices: &[Arc<Device>]) -> Result<Vec<Arc<Communicator>>, MachineError> {
+        let world = devices.len();
+        if let Some(joined) = self.worlds.get(&world) {
+            return Ok(joined.ranks.clone());
+        }
+        let mut distinct: Vec<usize> = devices.iter().map(|device| device.ordinal).collect();
+        distinct.sort_unstable();
+        distinct.dedup();
+        if distinct.len() < world {
+            let reason = format!("world {world} needs {world} GPUs for NCCL, {} given", distinct.len());
+            return Err(MachineError::NotSupported { reason });
+        }
+        let nccl = self.load()?;
+        let id = nccl.unique_id().map_err(|error| fault(0, &error))?;
+        let of_rank = devices.to_vec();
+        let joined = ranks::on_all(world, JOIN_LIMIT, move |rank| {
+            of_rank[rank].make_current()?;
+            let communicator = Communicator::join(nccl.clone(), id, world, rank)?;
+            warm_up(&of_rank[rank], &communicator)?;
+            Ok(Arc::new(communicator))
+        });
+        let ranks = collect("ncclCommInitRankConfig", joined)?
+            .into_iter()
+            .enumerate()
+            .map(|(rank, joined)| joined.map_err(|error| fault(rank, &error)))
+            .collect::<Result<Vec<_>, _>>()?;
+        self.rendezvous += 1;
+        self.worlds.insert(world, Joined { ranks: ranks.clone(), windows: BTreeMap::new() });
+        Ok(ranks)
+    }
+
+    /// Registers a chunk of the arena with the communicators of a world, once.
+    ///
+    /// # Errors
+    /// As [`Communicators::join`], and `NotSupported` with NCCL's reason when it makes no window.
+    pub(super) fn register(&mut self, devices: &[Arc<Device>], arena: &Arena, chunk: usize) -> Result<(), MachineError> {
+        self.join(devices)?;
+        let world = devices.len();
+        let not_supported = |reason: String| MachineError::NotSupported { reason };
+        self.load()?.has_windows().map_err(not_supported)?;
+        let joined = self.worlds.get_mut(&world).expect("joined above");
+        if joined.windows.contains_key(&chunk) {
+            return Ok(());
+        }
+        let memory: Vec<(u64, u64)> = (0..world).map(|rank| arena.chunk(chunk, rank)).collect();
+        let (of_rank, communicators, is_first) = (devices.to_vec(), joined.ranks.clone(), joined.windows.is_empty());
+        let registered = ranks::on_all(world, JOIN_LIMIT, move |rank| {
+            of_rank[rank].make_current()?;
+            let (address, bytes) = memory[rank];
+            let window = communicators[rank].register(address, bytes)?;
+            if is_first && env::var_os("NCCL_CTA_POLICY").is_some() {
+                warm_up_copy_engines(&of_rank[rank], &communicators[rank], rank, address)?;
+            }
+            Ok::<_, NcclError>(window)
+        });
+        let windows = collect("ncclCommWindowRegister", registered)?
+            .into_iter()
+            .enumerate()
+            .map(|(rank, window)| window.map_err(|error| not_supported(format!("rank {rank}: {error}"))))
+            .collect::<Result<Vec<_>, _>>()?;
+        joined.windows.insert(chunk, windows);
+        self.rendezvous += 1;
+        Ok(())
+    }
+
+    /// Leaves all communicators, in bounded time; whether all ranks did. Nothing may be running on them. `devices` has the device of
+    /// every rank.
+    pub(super) fn leave(&mut self, devices: &[Arc<Device>]) -> bool {
+        let mut all = true;
+        for (world, joined) in std::mem::take(&mut self.worlds) {
+            let of_rank = devices.to_vec();
+            let mut windows: Vec<Vec<Window>> = (0..world).map(|_| Vec::new()).collect();
+            for of_chunk in joined.windows.into_values() {
+                for (rank, window) in of_chunk.into_iter().enumerate() {
+                    windows[rank].push(window);
+                }
+            }
+            let left = ranks::on_all(world, LEAVE_LIMIT, move |rank| {
+                if of_rank[rank].make_current().is_ok() {
+                    joined.ranks[rank].leave(&windows[rank]);
+                }
+            });
+            all &= left.iter().all(Option::is_some);
+        }
+        all
+    }
+
+    /// Loads NCCL, if that was not done.
+    ///
+    /// # Errors
+    /// `NotSupported` when there is none.
+    pub(super) fn load(&mut self) -> Result<Arc<Nccl>, MachineError> {
+        if let Some(nccl) = &self.nccl {
+            return Ok(nccl.clone());
+        }
+        let nccl = Nccl::load(self.explicit.as_deref()).map_err(|error| MachineError::NotSupported { reason: error.to_string() })?;
+        Ok(self.nccl.insert(Arc::new(nccl)).clone())
+    }
+}
+
+/// Does one all-reduce and one all-to-all of an element for each rank. NCCL connects ranks on first use, collectives and sends each in their own
+/// way, for seconds, which must count neither against a run's deadline nor in its times, and which a stream that is captured does not allow.
+fn warm_up(device: &Device, communicator: &Communicator) -> Result<(), NcclError> {
+    const HALF: usize = 4 * MAX_WORLD;
+    let scratch = Scratch::new(device.driver, 2 * HALF)?;
+    device.service.fill(scratch.address, 0, 2 * HALF as u64)?;
+    let place = (scratch.address, scratch.address + HALF as u64);
+    for (collective, op) in [(Collective::AllReduce, ReduceOp::Sum), (Collective::AllToAll, ReduceOp::Copy)] {
+        let call = LibraryCall { collective, dtype: DType::F32, op, count: 1, root: 0, factor: None, parts: None, windows: false };
+        communicator.enqueue(&call, place, device.service.raw())?;
+    }
+    if device.service.wait(JOIN_LIMIT)? {
+        return Ok(());
+    }
+    // Freeing would wait for NCCL's kernel.
+    std::mem::forget(scratch);
+    Err(NcclError { what: "the first ncclAllReduce and ncclSend".into(), code: format!("not done after {} s", JOIN_LIMIT.as_secs()) })
+}
+
+/// Does one all-gather by copy engines at the start of registered memory, which is left as it was. NCCL allocates and registers memory of its own at the first
+/// of them, which a stream that is captured does not allow (2.28.9: `ce_coll.cc:35 -> 1`, operation not permitted when stream is capturing).
+fn warm_up_copy_engines(device: &Device, communicator: &Communicator, rank: usize, address: u64) -> Result<(), NcclError> {
+    const SLOT: u64 = 16;
+    let mut kept = vec![0; MAX_WORLD * SLOT as usize];
+    device.service.read(address, &mut kept)?;
+    let (collective, op, count) = (Collective::AllGather, ReduceOp::Copy, SLOT / DType::F32.size());
+    let call = LibraryCall { collective, dtype: DType::F32, op, count, root: 0, factor: None, parts: None, windows: true };
+    communicator.enqueue(&call, (address + rank as u64 * SLOT, address), device.service.raw())?;
+    if device.service.wait(JOIN_LIMIT)? {
+        return Ok(device.service.write(&kept, address)?);
+    }
+    Err(NcclError { what: "the first ncclAllGather by copy engines".into(), code: format!("not done after {} s", JOIN_LIMIT.as_secs()) })
+}
+
+fn fault(rank: usize, error: &NcclError) -> MachineError {
+    MachineError::Fault { ranks: vec![rank], what: error.what.clone(), code: error.code.clone() }
+}
+
+/// What all ranks answered, or a fault that names the first that did not.
+fn collect<T>(what: &str, answers: Vec<Option<T>>) -> Result<Vec<T>, MachineError> {
+    let missing =
+        |rank| MachineError::Fault { ranks: vec![rank], what: what.into(), code: format!("no answer in {} s", JOIN_LIMIT.as_secs()) };
+    answers.into_iter().enumerate().map(|(rank, answer)| answer.ok_or_else(|| missing(rank))).collect()
+}

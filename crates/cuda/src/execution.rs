@@ -1,0 +1,306 @@
+//! Execution: programs carried out on all ranks at once, until they are done or the deadline passes.
+
+use std::{
+    sync::{
+        Arc, OnceLock,
+        atomic::{AtomicBool, AtomicUsize, Ordering},
+        mpsc::RecvTimeoutError,
+    },
+    time::{Duration, Instant},
+};
+
+use super::{
+    driver::CudaError,
+    hosts::Hosts,
+    program::{Action, Captured, Events, Failure, Program},
+    ranks,
+    stream::Stream,
+};
+use passmuster_collectives::machine::{Awaited, Fetched};
+
+/// How long all ranks may take to capture their graphs.
+const PREPARATION_LIMIT: Duration = Duration::from_secs(60);
+
+/// How long after the deadline a thread may still answer before it counts as held by a library.
+const GRACE: Duration = Duration::from_secs(1);
+
+/// How long after one rank's failure that of another counts as the same.
+const ECHO: Duration = Duration::from_millis(100);
+
+/// How long a thread asks its streams without pause; after that it sleeps in between.
+const EAGER: Duration = Duration::from_micros(200);
+
+/// Delays up to this are spun: a sleep is late by tens of microseconds.
+const SPUN_DELAY: Duration = Duration::from_millis(2);
+
+/// Why programs did not get to their end.
+#[derive(Debug)]
+pub(super) enum Stopped {
+    /// A call failed: the ranks that saw it, in the order in which they did, and what the first of them saw.
+    Failed { ranks: Vec<usize>, failure: Failure },
+    /// Ranks were not done by the deadline.
+    Unfinished { ranks: Vec<usize>, after: Duration },
+}
+
+/// How one rank ended.
+enum Outcome {
+    Done(Done),
+    Failed(Failure),
+    Unfinished,
+    /// It stopped because another one failed.
+    Abandoned,
+}
+
+/// What a rank's program gave.
+#[derive(Clone, Debug)]
+pub(super) struct Done {
+    /// Microseconds between its marks.
+    pub(super) marks: Vec<f64>,
+    /// In the order of enqueuing.
+    pub(super) fetched: Vec<Fetched>,
+}
+
+/// Where ranks meet before they start, and hear that they may stop waiting.
+struct Start {
+    world: usize,
+    arrived: AtomicUsize,
+    released: OnceLock<Instant>,
+    abandoned: AtomicBool,
+}
+
+impl Start {
+    fn new(world: usize) -> Start {
+        Start { world, arrived: AtomicUsize::new(0), released: OnceLock::new(), abandoned: AtomicBool::new(false) }
+    }
+
+    /// Waits for all ranks; the time at which the last arrived, or `None` when one will not. Spins: waking up sleepers takes longer than
+    /// many a collective.
+    fn meet(&self) -> Option<Instant> {
+        if self.arrived.fetch_add(1, Ordering::AcqRel) + 1 == self.world {
+            let _ = self.released.set(Instant::now());
+        }
+        loop {
+            match self.released.get() {
+                Some(at) => return Some(*at),
+                None if self.is_abandoned() => return None,
+                None => std::thread::yield_now(),
+            }
+        }
+    }
+
+    fn abandon(&self) {
+        self.abandoned.store(true, Ordering::Release);
+    }
+
+    fn is_abandoned(&self) -> bool {
+        self.abandoned.load(Ordering::Acquire)
+    }
+}
+
+/// Carries out the programs, one a rank, and returns what each gave. `hosts` is told what they enqueue.
+///
+/// # Errors
+/// The failure that was seen first, else who was not done `deadline` after the start.
+pub(super) fn execute(programs: &Arc<[Program]>, hosts: &Arc<Hosts>, deadline: Duration) -> Result<Vec<Done>, Stopped> {
+    let world = programs.len();
+    let begin = Instant::now();
+    let start = Arc::new(Start::new(world));
+    let answers = {
+        let (start, programs, hosts) = (start.clone(), programs.clone(), hosts.clone());
+        ranks::spawn(world, move |rank| {
+            let outcome = carry_out(rank, &programs[rank], &start, &hosts, deadline);
+            if matches!(outcome, Outcome::Failed(_)) {
+                // Whoever has not started need not; whoever waits for this rank would do so until the deadline.
+                start.abandon();
+            }
+            outcome
+        })
+    };
+    let mut done: Vec<Option<Done>> = vec![None; world];
+    let mut unfinished = false;
+    let mut open = world;
+    while open > 0 {
+        let limit = start.released.get().map_or(begin + PREPARATION_LIMIT, |at| *at + deadline + GRACE);
+        let patience = limit.saturating_duration_since(Instant::now()).min(Duration::from_millis(20));
+        match answers.recv_timeout(patience) {
+            Ok((rank, Outcome::Failed(failure))) => {
+                let mut ranks = vec![rank];
+                while let Ok((rank, outcome)) = answers.recv_timeout(ECHO) {
+                    ranks.extend(matches!(outcome, Outcome::Failed(_)).then_some(rank));
+                }
+                return Err(Stopped::Failed { ranks, failure });
+            }
+            Ok((rank, Outcome::Done(of_rank))) => done[rank] = Some(of_rank),
+            Ok((_, Outcome::Unfinished | Outcome::Abandoned)) => unfinished = true,
+            Err(RecvTimeoutError::Timeout) if Instant::now() < limit => continue,
+            Err(_) => {
+                unfinished = true;
+                break;
+            }
+        }
+        open -= 1;
+    }
+    if unfinished {
+        let ranks = done.iter().enumerate().filter(|(_, done)| done.is_none()).map(|(rank, _)| rank).collect();
+        return Err(Stopped::Unfinished { ranks, after: begin.elapsed() });
+    }
+    Ok(done.into_iter().flatten().collect())
+}
+
+/// One rank's thread.
+fn carry_out(rank: usize, program: &Program, start: &Start, hosts: &Hosts, deadline: Duration) -> Outcome {
+    let mut events = match prepare(program) {
+        Ok(events) => events,
+        Err(failure) => return Outcome::Failed(failure),
+    };
+    let outcome = match start.meet() {
+        Some(at) => enqueue(program, &mut events, (rank, hosts), (start, at + deadline))
+            .and_then(|ended| if ended.is_some() { Ok(ended) } else { wait(program, start, at + deadline) })
+            .and_then(|ended| match ended {
+                Some(outcome) => Ok(outcome),
+                None => finish(program, &mut events).map(Outcome::Done),
+            })
+            .unwrap_or_else(Outcome::Failed),
+        None => Outcome::Abandoned,
+    };
+    if !matches!(outcome, Outcome::Done(_)) {
+        // Destroying what a device still uses may wait for it. The process is about to end anyway.
+        std::mem::forget(events);
+    }
+    outcome
+}
+
+/// Captures the graphs that there are not yet, and makes the events.
+fn prepare(program: &Program) -> Result<Events, Failure> {
+    program.device.make_current()?;
+    let mut events = Events::of(program)?;
+    let Some(stream) = program.streams.first() else { return Ok(events) };
+    for Captured { kept, plans } in &program.graphs {
+        let mut graph = kept.graph();
+        if graph.is_none() {
+            // On a stream of the rank's: one of its own would take one of the device's few connections.
+            let enqueue = || plans.iter().try_for_each(|commands| program.enqueue(0, commands, &mut events, None));
+            *graph = Some(stream.capture::<Failure>(enqueue)?);
+        }
+    }
+    Ok(events)
+}
+
+/// Goes through the actions without waiting for any other rank, but where the script has the host wait for what it fetches: `None`, or how it ended
+/// there.
+fn enqueue(
+    program: &Program,
+    events: &mut Events,
+    (rank, hosts): (usize, &Hosts),
+    (start, until): (&Start, Instant),
+) -> Result<Option<Outcome>, Failure> {
+    for (at, action) in program.actions.iter().enumerate() {
+        match action {
+            Action::Enqueue { stream, commands } => {
+                hosts.during(rank, at, || program.enqueue(*stream, commands, events, program.batches.as_deref()))?
+            }
+            Action::Replay { stream, graph } => {
+                let graph = program.graphs[*graph].kept.graph();
+                let graph = graph.as_ref().expect("it was captured before the ranks started");
+                hosts.during(rank, at, || program.streams[*stream].replay(graph))?;
+            }
+            Action::Sleep(time) if *time > SPUN_DELAY => std::thread::sleep(*time),
+            Action::Sleep(time) => {
+                let begin = Instant::now();
+                while begin.elapsed() < *time {
+                    std::hint::spin_loop();
+                }
+            }
+            Action::Await(number) => {
+                let begin = Instant::now();
+                let (fetch, awaited) = &mut events.fetched[*number];
+                let was_there = fetch.peek()?.is_some();
+                while fetch.peek()?.is_none() {
+                    if let Some(ended) = gives_up(program, start, until)? {
+                        return Ok(Some(ended));
+                    }
+                    std::thread::yield_now();
+                }
+                let blocked = if was_there { 0.0 } else { begin.elapsed().as_secs_f64() * 1e6 };
+                awaited.get_or_insert(Awaited { was_there, blocked });
+            }
+            Action::Mark => hosts.during(rank, at, || events.mark(&program.streams[0]))?,
+        }
+    }
+    Ok(None)
+}
+
+/// How a wait of the host's ends before what it is for.
+fn gives_up(program: &Program, start: &Start, until: Instant) -> Result<Option<Outcome>, Failure> {
+    if Instant::now() > until {
+        program.communicators.iter().try_for_each(|communicator| communicator.asynchronous_error())?;
+        return Ok(Some(Outcome::Unfinished));
+    }
+    Ok(start.is_abandoned().then_some(Outcome::Abandoned))
+}
+
+/// Waits until all streams are done: `None`, or how it ended instead.
+fn wait(program: &Program, start: &Start, until: Instant) -> Result<Option<Outcome>, Failure> {
+    let begin = Instant::now();
+    let mut pending: Vec<&Arc<Stream>> = program.streams.iter().collect();
+    loop {
+        let mut still = Vec::new();
+        for stream in pending {
+            if !stream.is_done()? {
+                still.push(stream);
+            }
+        }
+        pending = still;
+        if pending.is_empty() {
+            return Ok(None);
+        }
+        if let Some(ended) = gives_up(program, start, until)? {
+            return Ok(Some(ended));
+        }
+        if begin.elapsed() < EAGER {
+            std::thread::yield_now();
+        } else {
+            std::thread::sleep(Duration::from_micros(20));
+        }
+    }
+}
+
+/// Errors that streams do not show, the times between marks, and what was fetched.
+fn finish(program: &Program, events: &mut Events) -> Result<Done, Failure> {
+    program.communicators.iter().try_for_each(|communicator| communicator.asynchronous_error())?;
+    let fetched = events.fetched.iter_mut().map(|(fetch, awaited)| Ok(Fetched { bytes: fetch.get()?.clone(), awaited: *awaited }));
+    Ok(Done { fetched: fetched.collect::<Result<_, CudaError>>()?, marks: events.intervals()? })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn ranks_start_when_the_last_has_arrived() {
+        let start = Arc::new(Start::new(3));
+        let begin = Instant::now();
+        let late = Duration::from_millis(30);
+        let met = ranks::on_all(3, Duration::from_secs(10), move |rank| {
+            if rank == 2 {
+                std::thread::sleep(late);
+            }
+            start.meet()
+        });
+        assert!(met.iter().flatten().flatten().all(|at| *at >= begin + late), "{met:?}");
+        assert_eq!(met.iter().flatten().flatten().count(), 3);
+    }
+
+    #[test]
+    fn nobody_waits_for_a_rank_that_failed() {
+        let start = Arc::new(Start::new(2));
+        let met = ranks::on_all(2, Duration::from_secs(10), move |rank| {
+            if rank == 1 {
+                start.abandon();
+                return None;
+            }
+            start.meet()
+        });
+        assert_eq!(met, [Some(None), Some(None)]);
+    }
+}

@@ -1,0 +1,41 @@
+//! Real GPUs: one process, a thread a rank, symmetric memory through the VMM API, CUDA graphs, NCCL and cuBLASLt.
+//!
+//! Every library is opened at run time; one that is missing, too old or no library at all is an error that names what was searched.
+//! Nothing here panics for want of a GPU, and nothing here creates multicast objects.
+//!
+//! A script takes this way: `machine::validation` refuses what contradicts itself, `program` resolves all addresses, kernels and communicators for
+//! each rank, `execution` has one thread a rank enqueue its program and wait for it. Threads that a library does not let go of are left
+//! behind, so that a run ends soon after its deadline whatever the devices do.
+
+mod communicators;
+mod copies;
+mod cublas_lt;
+mod device;
+mod driver;
+mod execution;
+mod graphs;
+mod group;
+mod hosts;
+mod kernel;
+mod loader;
+mod machine;
+mod memory;
+mod nccl;
+mod nccl_log;
+mod nvml;
+mod products;
+mod program;
+mod ranks;
+mod reports;
+mod stream;
+mod tensor_map;
+mod words;
+
+pub use driver::CudaError;
+pub use loader::LoadError;
+pub use machine::{CudaMachine, CudaOptions, OpenError};
+
+/// The examples of the README, compiled and run.
+#[cfg(doctest)]
+#[doc = include_str!("../README.md")]
+struct Readme;

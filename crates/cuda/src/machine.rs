@@ -1,0 +1,689 @@
+//! The machine: ranks on real GPUs behind the [`Machine`] trait.
+
+use std::{
+    collections::BTreeMap,
+    mem::ManuallyDrop,
+    path::PathBuf,
+    sync::Arc,
+    time::{Duration, Instant},
+};
+
+use super::{
+    communicators::Communicators,
+    copies::{Batches, Copy},
+    device::Device,
+    driver::{CudaError, Driver},
+    execution::{self, Stopped},
+    graphs::Graphs,
+    group::Group,
+    hosts::Hosts,
+    kernel::Kernels,
+    loader::LoadError,
+    memory::Arena,
+    nccl::Communicator,
+    nccl_log::NcclLog,
+    nvml::Nvml,
+    products::Products,
+    program::{Compiler, Program, Tables},
+    reports,
+    stream::{Fetch, Stream},
+    words,
+};
+use passmuster_collectives::{
+    kernels::Library,
+    machine::{
+        CANARY, Condition, Deferred, GUARD, Machine, MachineError, MachineInfo, Pending, Run, intervals,
+        layout::Layout,
+        validation::{self, Needs},
+    },
+    plan::{BufferSpec, Fill, MAX_WORLD, Region, Script},
+};
+
+/// The most blocks that a rank's kernels are ever laid out for.
+const MOST_BLOCKS: u32 = 128;
+
+/// No run takes longer, whatever its deadline.
+const LONGEST_RUN: Duration = Duration::from_secs(24 * 60 * 60);
+
+/// The most ranks that share one GPU, and the most streams of ranks that do. Four make progress together. Of eight on one H200 with driver 580,
+/// whether of eight ranks or of four with two streams, some do not start now and then while the others wait for them: in one of fifteen runs of the smoke
+/// list, with 8, 10, 16 and 32 connections and with modules loaded beforehand. The same was seen of three ranks where each had two calls of
+/// `all_gather_matmul/pull` enqueued, whose blocks take a whole multiprocessor, in three of five runs; and, of three ranks on two GPUs with two streams each,
+/// in four of 210 runs of one case, two of them with CUDA_MODULE_LOADING=EAGER. No thread of the host was held up in those: the driver had
+/// taken the launch, and the device did not start it while the kernels of the other ranks were waiting. Why is not established.
+const MOST_RANKS_ON_A_GPU: usize = 4;
+const MOST_STREAMS_OF_SHARING_RANKS: usize = 4;
+
+/// How many streams of one GPU make progress independently, at most and unless the environment says less.
+const MOST_CONNECTIONS: usize = 32;
+const CONNECTIONS_VARIABLE: &str = "CUDA_DEVICE_MAX_CONNECTIONS";
+
+/// The least compute capability on which NCCL reduces 8-bit floats.
+const NCCL_REDUCES_EIGHT_BITS_SINCE: (i32, i32) = (9, 0);
+
+/// Variables of the environment that change what NCCL does and therefore belong to a record.
+const RECORDED_VARIABLES: [&str; 4] = ["NCCL_ALGO", "NCCL_PROTO", "NCCL_SYM_KERNEL", "NCCL_NVLS_ENABLE"];
+
+/// What a [`CudaMachine`] is opened with.
+#[derive(Clone)]
+pub struct CudaOptions {
+    /// The GPUs to use, by CUDA's numbers; all of them by default. Rank `r` runs on `gpus[r % gpus.len()]`.
+    pub gpus: Option<Vec<usize>>,
+    /// The NCCL to load. By default `PASSMUSTER_NCCL_LIB`, else the one on the library path, else one in a Python environment.
+    pub nccl_lib: Option<PathBuf>,
+    /// The cuBLASLt to load. By default `PASSMUSTER_CUBLASLT_LIB`, else the one on the library path, else one in a Python environment.
+    pub cublas_lt_lib: Option<PathBuf>,
+    /// The kernels that launches refer to.
+    pub library: Library,
+    /// After which time a wait in a kernel gives up.
+    pub wait_limit: Duration,
+    /// Whether copies that follow each other, and may be done in any order, are enqueued as one batch: outside graphs, and where the driver has batches,
+    /// which it has since CUDA 13.0. Not by default: where ranks share a GPU, three exchanges of four ranks back to back hung once of once tried (with a GPU
+    /// each they do not), and what they gain has not been timed.
+    pub batch_copies: bool,
+}
+
+impl Default for CudaOptions {
+    fn default() -> CudaOptions {
+        CudaOptions {
+            gpus: None,
+            nccl_lib: None,
+            cublas_lt_lib: None,
+            library: Library::default(),
+            wait_limit: Duration::from_secs(2),
+            batch_copies: false,
+        }
+    }
+}
+
+/// Why there is no [`CudaMachine`].
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum OpenError {
+    /// There is no CUDA driver.
+    #[error("no CUDA driver: {0}")]
+    NoDriver(LoadError),
+    /// There is a driver, but no GPU that it can use.
+    #[error("no GPU: {reason}")]
+    NoGpu {
+        /// What the driver said.
+        reason: String,
+    },
+    /// A GPU was asked for that there is not.
+    #[error("GPU {asked} was asked for, there are {count}, numbered from 0")]
+    UnknownGpu {
+        /// The number that was asked for.
+        asked: usize,
+        /// How many GPUs there are.
+        count: usize,
+    },
+    /// A list of GPUs with none in it.
+    #[error("the list of GPUs is empty")]
+    NoneAsked,
+    /// A GPU lacks what symmetric memory needs.
+    #[error("GPU {gpu} ({name}) has no virtual memory management with file descriptors, which symmetric memory needs")]
+    NoSymmetricMemory {
+        /// Its number.
+        gpu: usize,
+        /// Its name.
+        name: String,
+    },
+    /// The driver failed.
+    #[error(transparent)]
+    Cuda(#[from] CudaError),
+}
+
+impl OpenError {
+    /// Whether this host lacks what it takes, as opposed to having been asked for something wrong.
+    pub fn is_absence(&self) -> bool {
+        !matches!(self, OpenError::UnknownGpu { .. } | OpenError::NoneAsked)
+    }
+}
+
+/// Ranks on GPUs of this process.
+///
+/// Rank `r` runs on `gpus[r % gpus.len()]`: one rank a GPU up to as many ranks as GPUs, then several share one, in one context and with
+/// memory of their own. That makes worlds larger than the machine testable; it says nothing about their speed, and NCCL refuses it.
+///
+/// After a hang or a fault the machine refuses everything, and frees nothing when it is dropped: the process is expected to end.
+pub struct CudaMachine {
+    driver: &'static Driver,
+    library: Library,
+    wait_limit: Duration,
+    /// Where copies are joined, and the driver has them.
+    batches: Option<Arc<Batches>>,
+    /// Devices of the ranks, up to [`MAX_WORLD`]: one that several share is there several times.
+    of_rank: Vec<Arc<Device>>,
+    /// Every device once.
+    devices: Vec<Arc<Device>>,
+    groups: Vec<Group>,
+    /// Groups that were ever opened.
+    rendezvous: u64,
+    /// Whether a run hung or faulted.
+    lost: bool,
+    /// What NCCL says that it chose; `None` where the user has set up its log.
+    nccl_log: Option<NcclLog>,
+    held: ManuallyDrop<Held>,
+}
+
+/// What is given back in this order when the machine is dropped.
+struct Held {
+    communicators: Communicators,
+    products: Products,
+    kernels: Kernels,
+    tables: Tables,
+    graphs: Graphs,
+    streams: Vec<Vec<Arc<Stream>>>,
+    arena: Arena,
+}
+
+impl CudaMachine {
+    /// Opens the GPUs. Call it before the process has other threads that read or write environment variables: it sets
+    /// `NCCL_NVLS_ENABLE=0` where that is unset, for multicast can harm machines that are shared, and `CUDA_DEVICE_MAX_CONNECTIONS=32`
+    /// where that is unset, for streams that share a connection wait for each other.
+    ///
+    /// # Errors
+    /// See [`OpenError`].
+    pub fn open(options: CudaOptions) -> Result<CudaMachine, OpenError> {
+        for (name, value) in [("NCCL_NVLS_ENABLE", "0"), (CONNECTIONS_VARIABLE, "32")] {
+            if std::env::var_os(name).is_none() {
+                // SAFETY: this function's documentation asks for no other thread that uses the environment.
+                unsafe { std::env::set_var(name, value) };
+            }
+        }
+        let driver = Driver::get().map_err(OpenError::NoDriver)?;
+        let count = driver.initialise().and_then(|()| driver.device_count()).map_err(|error| match error.is_no_device() {
+            true => OpenError::NoGpu { reason: error.to_string() },
+            false => OpenError::Cuda(error),
+        })?;
+        if count == 0 {
+            return Err(OpenError::NoGpu { reason: "the driver counts 0".into() });
+        }
+        let gpus = options.gpus.unwrap_or_else(|| (0..count).collect());
+        if gpus.is_empty() {
+            return Err(OpenError::NoneAsked);
+        }
+        let mut opened: BTreeMap<usize, Arc<Device>> = BTreeMap::new();
+        for &gpu in &gpus {
+            if gpu >= count {
+                return Err(OpenError::UnknownGpu { asked: gpu, count });
+            }
+            if opened.contains_key(&gpu) {
+                continue;
+            }
+            let device = Device::open(driver, gpu)?;
+            if !device.has_symmetric_memory()? {
+                return Err(OpenError::NoSymmetricMemory { gpu, name: device.name.clone() });
+            }
+            opened.insert(gpu, Arc::new(device));
+        }
+        Ok(CudaMachine {
+            driver,
+            library: options.library,
+            wait_limit: options.wait_limit,
+            batches: options.batch_copies.then(|| Batches::of(driver)).flatten().map(Arc::new),
+            of_rank: (0..MAX_WORLD).map(|rank| opened[&gpus[rank % gpus.len()]].clone()).collect(),
+            devices: opened.into_values().collect(),
+            groups: Vec::new(),
+            rendezvous: 0,
+            lost: false,
+            nccl_log: NcclLog::set_up(),
+            held: ManuallyDrop::new(Held {
+                communicators: Communicators::new(options.nccl_lib),
+                products: Products::new(options.cublas_lt_lib),
+                kernels: Kernels::default(),
+                tables: Tables::new(),
+                graphs: Graphs::default(),
+                streams: vec![Vec::new(); MAX_WORLD],
+                arena: Arena::default(),
+            }),
+        })
+    }
+
+    /// Loads NCCL now rather than at its first call, so that [`Machine::info`] can tell its version.
+    ///
+    /// # Errors
+    /// `NotSupported` when there is none, with what was searched.
+    pub fn load_nccl(&mut self) -> Result<(), MachineError> {
+        self.held.communicators.load().map(drop)
+    }
+
+    /// Loads cuBLASLt now rather than at its first product.
+    ///
+    /// # Errors
+    /// `NotSupported` when there is none, with what was searched.
+    pub fn load_cublas_lt(&mut self) -> Result<(), MachineError> {
+        self.held.products.load().map(drop)
+    }
+
+    /// How many graphs it has captured so far, those of all ranks counted as one. Who captures again what was captured on the same open group gets the
+    /// same graph.
+    pub fn captured(&self) -> u64 {
+        self.held.graphs.captured()
+    }
+
+    /// How many batches of copies it has enqueued so far; `None` where the driver has none, or the options want none.
+    pub fn batches(&self) -> Option<u64> {
+        self.batches.as_ref().map(|batches| batches.made())
+    }
+
+    /// Drops what was captured, but on a lost machine, whose devices may still be at it.
+    fn drop_graphs(&mut self) {
+        if !self.lost {
+            self.held.graphs.clear();
+        }
+    }
+
+    /// Ranks on the device that has most of them in a world of `world`.
+    fn ranks_on_busiest(&self, world: usize) -> usize {
+        let of_rank = &self.of_rank[..world.min(MAX_WORLD)];
+        let on = |device: &Arc<Device>| of_rank.iter().filter(|other| other.ordinal == device.ordinal).count();
+        self.devices.iter().map(on).max().unwrap_or(0)
+    }
+
+    fn still_good(&self) -> Result<(), MachineError> {
+        if self.lost { invalid("the machine hung or faulted before and must not be used again") } else { Ok(()) }
+    }
+
+    fn group(&self, number: usize) -> Result<&Group, MachineError> {
+        let reason = || format!("group {number} is not open: there are {}", self.groups.len());
+        self.groups.get(number).ok_or_else(|| MachineError::Invalid { reason: reason() })
+    }
+
+    /// The device and the address of a rank's region, the device's context current.
+    fn locate(&self, group: usize, rank: usize, region: &Region) -> Result<(&Device, u64), MachineError> {
+        self.still_good()?;
+        let of_group = self.group(group)?;
+        if rank >= of_group.world {
+            return invalid(format!("rank {rank}: group {group} has {}", of_group.world));
+        }
+        let address = of_group.address(rank, region).map_err(|reason| MachineError::Invalid { reason })?;
+        let device = &self.of_rank[rank];
+        device.make_current().map_err(fault(rank))?;
+        Ok((device, address))
+    }
+
+    /// Sets fresh buffers and what is between them.
+    fn initialise(&self, group: &Group) -> Result<(), MachineError> {
+        let of_rank = || self.of_rank.iter().zip(&group.place.bases).enumerate();
+        for (rank, (device, &base)) in of_rank() {
+            let fill = || {
+                device.make_current()?;
+                device.service.fill(base, CANARY, group.layout.bytes())?;
+                // The driver loads its own kernels on first use, which may wait for the device: not when ranks wait for each other.
+                device.service.copy(base, base + GUARD / 2, GUARD / 2)?;
+                let quarter = GUARD / 4;
+                let two = [0, quarter].map(|at| Copy { from: base + at, to: base + GUARD / 2 + at, bytes: quarter });
+                device.service.copies(&two, self.batches.as_deref())?;
+                group.layout.buffers().try_for_each(|(spec, offset)| match spec.fill {
+                    Fill::Byte(byte) => device.service.fill(base + offset, byte, spec.bytes),
+                    Fill::Uninitialised => Ok(()),
+                })
+            };
+            fill().map_err(fault(rank))?;
+        }
+        of_rank().try_for_each(|(rank, (device, _))| device.service.synchronise().map_err(fault(rank)))
+    }
+
+    /// Waits for what is on its way to hosts: what comes next may write to that memory, or give it back. Nothing can hold it up.
+    fn settle(&self) -> Result<(), MachineError> {
+        self.devices.iter().try_for_each(|device| {
+            let rank = self.of_rank.iter().position(|of_rank| of_rank.ordinal == device.ordinal).unwrap_or_default();
+            device.make_current().and_then(|()| device.service.synchronise()).map_err(fault(rank))
+        })
+    }
+
+    /// Makes the streams that a script needs.
+    fn make_streams(&mut self, needs: &Needs) -> Result<(), MachineError> {
+        let (connections, sharing) = (connections(), self.ranks_on_busiest(needs.world));
+        let streams = needs.all_streams();
+        if sharing * streams > connections {
+            let reason = format!(
+                "{sharing} ranks with {streams} streams each on one GPU need as many connections, {CONNECTIONS_VARIABLE} allows {connections}"
+            );
+            return Err(MachineError::NotSupported { reason });
+        }
+        if sharing > 1 && sharing * streams > MOST_STREAMS_OF_SHARING_RANKS {
+            let reason = format!(
+                "{sharing} ranks with {streams} streams each share one GPU: at most {MOST_STREAMS_OF_SHARING_RANKS} such streams make progress together"
+            );
+            return Err(MachineError::NotSupported { reason });
+        }
+        // Streams that exist hold a connection even where this script does not use them.
+        let wanted = |rank: usize| if rank < needs.world { needs.all_streams() } else { 0 };
+        let crowded = self.devices.iter().any(|device| {
+            let ranks = self.of_rank.iter().enumerate().filter(|(_, other)| other.ordinal == device.ordinal);
+            ranks.map(|(rank, _)| self.held.streams[rank].len().max(wanted(rank))).sum::<usize>() > connections
+        });
+        if crowded {
+            self.held.streams.iter_mut().for_each(Vec::clear);
+        }
+        for (rank, device) in self.of_rank.iter().enumerate().take(needs.world) {
+            let streams = &mut self.held.streams[rank];
+            while streams.len() < needs.all_streams() {
+                let made = device.make_current().and_then(|()| Stream::new(self.driver));
+                streams.push(Arc::new(made.map_err(fault(rank))?));
+            }
+        }
+        Ok(())
+    }
+
+    /// Makes the communicators and windows that a script needs.
+    fn join(&mut self, needs: &Needs) -> Result<BTreeMap<usize, Vec<Arc<Communicator>>>, MachineError> {
+        let mut of_group = BTreeMap::new();
+        for (&number, &windows) in &needs.nccl {
+            let group = &self.groups[number];
+            let devices = &self.of_rank[..group.world];
+            let Held { communicators, arena, .. } = &mut *self.held;
+            of_group.insert(number, communicators.join(devices)?);
+            if windows {
+                communicators.register(devices, arena, group.place.chunk)?;
+            }
+        }
+        Ok(of_group)
+    }
+
+    /// Sees to it that NCCL did what it was made to do, and not silently something else.
+    fn confirm_path(&mut self, needs: &Needs) -> Result<(), MachineError> {
+        let log = self.nccl_log.as_mut().filter(|_| !needs.nccl.is_empty());
+        log.and_then(|log| log.other_choice(&needs.windowed)).map_or(Ok(()), |line| {
+            Err(MachineError::NotSupported { reason: format!("NCCL did not take the path that was asked for: {line}") })
+        })
+    }
+
+    fn run_valid(&mut self, script: &Script, needs: &Needs, deadline: Duration) -> Result<Run, MachineError> {
+        self.settle()?;
+        self.make_streams(needs)?;
+        let communicators = self.join(needs)?;
+        let devices = self.of_rank[..needs.world].to_vec();
+        let streams: Vec<Vec<Arc<Stream>>> =
+            self.held.streams[..needs.world].iter().map(|streams| streams[..needs.all_streams()].to_vec()).collect();
+        let Held { kernels, tables, products, graphs, .. } = &mut *self.held;
+        let programs = Compiler {
+            groups: &self.groups,
+            library: &self.library,
+            kernels,
+            tables,
+            devices: &devices,
+            streams: &streams,
+            numbers: (needs.streams, needs.sides),
+            products,
+            captured: graphs,
+            communicators: &communicators,
+            wait_limit: u64::try_from(self.wait_limit.as_nanos()).unwrap_or(u64::MAX),
+            batches: self.batches.as_ref(),
+        }
+        .compile(script)?;
+
+        let reports: Vec<_> = needs.groups.iter().flat_map(|&number| reports::of_group(&self.groups[number], &devices)).collect();
+        let (programs, hosts) = (Arc::<[Program]>::from(programs), Arc::new(Hosts::new(needs.world)));
+        let begin = Instant::now();
+        let hang = |after: Duration, unfinished| {
+            let mut standing = hosts.held(|rank, action| programs[rank].actions[action].name());
+            let stuck = reports::collect(&reports);
+            // Last: what is let go goes on.
+            standing.extend(words::let_go(script, &self.groups, &devices, &streams));
+            MachineError::Hang { after_ms: after.as_millis() as u64, cause: String::new(), stuck, unfinished, standing }
+        };
+        if let Some(log) = &mut self.nccl_log {
+            // What was said while communicators were joined is of their warm-up.
+            log.skip();
+        }
+        match execution::execute(&programs, &hosts, deadline.min(LONGEST_RUN)) {
+            Ok(of_rank) => match reports::any(&reports) {
+                Ok(false) => {
+                    let (marks, fetched): (Vec<_>, _) = of_rank.into_iter().map(|done| (done.marks, done.fetched)).unzip();
+                    Ok(Run { marks: intervals(&marks), fetched, ..Run::default() })
+                }
+                Ok(true) => Err(hang(begin.elapsed(), Vec::new())),
+                Err((rank, error)) => Err(fault(rank)(error)),
+            },
+            Err(Stopped::Failed { ranks, failure }) => {
+                words::let_go(script, &self.groups, &devices, &streams);
+                Err(MachineError::Fault { ranks, what: failure.what, code: failure.code })
+            }
+            Err(Stopped::Unfinished { ranks, after }) => Err(hang(after, ranks)),
+        }
+    }
+}
+
+impl Machine for CudaMachine {
+    fn info(&self) -> MachineInfo {
+        let mut notes = Vec::new();
+        let mut note = |name: &str, value: String| notes.push((name.to_owned(), value));
+        let device = &self.of_rank[0];
+        note("compute_capability", format!("{}.{}", device.capability.0, device.capability.1));
+        note("multiprocessors", device.multiprocessors.to_string());
+        let gpus: Vec<String> = self.devices.iter().map(|device| format!("{} {}", device.ordinal, device.name)).collect();
+        note("gpu_list", gpus.join(", "));
+        let nvml = Nvml::get().and_then(|nvml| nvml.gpu(&device.bus_id));
+        let links = nvml.as_ref().and_then(|gpu| gpu.links());
+        if let Some((links, gbps)) = links {
+            note("nvlink", format!("{links} x {gbps:.3} GB/s in each direction"));
+        }
+        if let Some(watts) = nvml.and_then(|gpu| gpu.power_limit()) {
+            note("power_limit", format!("{watts:.0} W"));
+        }
+        if let Some(version) = kernel_driver_version() {
+            note("driver_version", version);
+        }
+        let nccl = self.held.communicators.nccl();
+        if let Some(nccl) = nccl {
+            note("nccl_library", installed(&nccl.path).to_owned());
+        }
+        if let Some(library) = self.held.products.library() {
+            note("cublas_lt", library.version.clone());
+            note("cublas_lt_library", installed(&library.path).to_owned());
+        }
+        for name in RECORDED_VARIABLES {
+            if let Ok(value) = std::env::var(name) {
+                note(name, value);
+            }
+        }
+        MachineInfo {
+            kind: "cuda".into(),
+            gpu: device.name.clone(),
+            gpus: self.devices.len(),
+            driver: self.driver.version().map(|version| version.to_string()).unwrap_or_default(),
+            nccl: nccl.map(|nccl| nccl.version.to_string()).unwrap_or_default(),
+            link_gbps: links.map(|(links, gbps)| f64::from(links) * gbps),
+            notes,
+        }
+    }
+
+    fn conditions(&self) -> Vec<Condition> {
+        let of = |(gpu, device): (usize, &Arc<Device>)| Nvml::get()?.gpu(&device.bus_id)?.condition(gpu);
+        self.devices.iter().enumerate().filter_map(of).collect()
+    }
+
+    /// Four ranks on each GPU, up to [`MAX_WORLD`].
+    fn max_world(&self) -> usize {
+        (MOST_RANKS_ON_A_GPU * self.devices.len()).min(MAX_WORLD)
+    }
+
+    /// One block a multiprocessor: kernels of 512 threads that want all registers are not resident twice.
+    fn waiting_blocks(&self, world: usize, groups: usize) -> u32 {
+        let smallest = self.devices.iter().map(|device| device.multiprocessors).min().unwrap_or(1);
+        (smallest / (self.ranks_on_busiest(world) * groups).max(1) as u32).clamp(1, MOST_BLOCKS)
+    }
+
+    fn rendezvous(&self) -> u64 {
+        self.rendezvous + self.held.communicators.rendezvous()
+    }
+
+    fn open_group(&mut self, world: usize, buffers: &[BufferSpec]) -> Result<usize, MachineError> {
+        self.still_good()?;
+        if !(1..=MAX_WORLD).contains(&world) {
+            return invalid(format!("world size {world}: a group has 1 to {MAX_WORLD} ranks"));
+        }
+        let sharing = self.ranks_on_busiest(world);
+        if sharing > MOST_RANKS_ON_A_GPU {
+            let reason = format!("world {world} puts {sharing} ranks on one GPU: at most {MOST_RANKS_ON_A_GPU} share one");
+            return Err(MachineError::NotSupported { reason });
+        }
+        let layout = Layout::of(buffers).map_err(|reason| MachineError::Invalid { reason })?;
+        let not_supported = |reason: String| MachineError::NotSupported { reason };
+        let devices = &self.of_rank[..world];
+        for (rank, device) in devices.iter().enumerate() {
+            for peer in devices {
+                if !device.can_access(peer).map_err(fault(rank))? {
+                    return Err(not_supported(format!("GPU {} cannot address memory of GPU {}", device.ordinal, peer.ordinal)));
+                }
+            }
+        }
+        let place = self.held.arena.place(devices, &self.devices, layout.bytes()).map_err(|error| match error.is_out_of_memory() {
+            true => not_supported(format!("{} bytes for each of {world} ranks: {error}", layout.bytes())),
+            false => fault(0)(error),
+        })?;
+        let group = Group { world, layout, place };
+        self.initialise(&group)?;
+        self.rendezvous += 1;
+        self.groups.push(group);
+        Ok(self.groups.len() - 1)
+    }
+
+    fn close_groups(&mut self) {
+        self.groups.clear();
+        self.held.tables.clear();
+        self.drop_graphs();
+        self.held.arena.reset();
+    }
+
+    fn read(&mut self, group: usize, rank: usize, region: &Region) -> Result<Vec<u8>, MachineError> {
+        let (device, address) = self.locate(group, rank, region)?;
+        let mut bytes = vec![0; region.bytes as usize];
+        device.service.read(address, &mut bytes).map_err(fault(rank))?;
+        Ok(bytes)
+    }
+
+    fn fetch(&mut self, group: usize, rank: usize, region: &Region) -> Result<Deferred<Vec<u8>>, MachineError> {
+        let (device, address) = self.locate(group, rank, region)?;
+        if region.bytes == 0 {
+            return Ok(Deferred::ready(Vec::new()));
+        }
+        let fetch = Fetch::new(device.driver, region.bytes).and_then(|fetch| fetch.start(address, &device.service)).map_err(fault(rank))?;
+        Ok(Deferred::pending(OfRank { rank, device: self.of_rank[rank].clone(), fetch }))
+    }
+
+    fn write(&mut self, group: usize, rank: usize, region: &Region, bytes: &[u8]) -> Result<(), MachineError> {
+        let (device, address) = self.locate(group, rank, region)?;
+        if bytes.len() as u64 != region.bytes {
+            return invalid(format!("{} bytes for region {region}", bytes.len()));
+        }
+        device.service.write(bytes, address).map_err(fault(rank))
+    }
+
+    fn broken_canary(&mut self, group: usize) -> Result<Option<(usize, String, i64)>, MachineError> {
+        self.still_good()?;
+        let of_group = self.group(group)?;
+        for (rank, &base) in of_group.place.bases.iter().enumerate() {
+            let device = &self.of_rank[rank];
+            device.make_current().map_err(fault(rank))?;
+            for (start, bytes) in of_group.layout.gaps() {
+                let mut gap = vec![0; bytes as usize];
+                device.service.read(base + start, &mut gap).map_err(fault(rank))?;
+                if let Some(at) = gap.iter().position(|&byte| byte != CANARY) {
+                    let (buffer, distance) = of_group.layout.beside(start + at as u64).unwrap_or(("", at as i64));
+                    return Ok(Some((rank, buffer.to_owned(), distance)));
+                }
+            }
+        }
+        Ok(None)
+    }
+
+    fn run(&mut self, script: &Script, deadline: Duration) -> Result<Run, MachineError> {
+        self.still_good()?;
+        let needs = validation::validate(script, &self.groups, &self.library).map_err(|reason| MachineError::Invalid { reason })?;
+        if needs.multicast {
+            let reason =
+                "kernels take multicast addresses, and this version creates no multicast objects: multimem runs on the emulator only";
+            return Err(MachineError::NotSupported { reason: reason.into() });
+        }
+        let oldest = self.of_rank[..needs.world].iter().map(|device| device.capability).min();
+        if needs.nccl_of_eight_bits && oldest < Some(NCCL_REDUCES_EIGHT_BITS_SINCE) {
+            return Err(MachineError::NotSupported {
+                reason: "NCCL reduces 8-bit floats on GPUs of compute capability 9.0 and newer".into(),
+            });
+        }
+        let run = self.run_valid(script, &needs, deadline).and_then(|run| self.confirm_path(&needs).map(|()| run));
+        self.lost = matches!(run, Err(MachineError::Hang { .. } | MachineError::Fault { .. }));
+        if run.is_err() {
+            // One that was captured on another path than was asked for is not to be replayed.
+            self.drop_graphs();
+        }
+        run
+    }
+}
+
+/// What a rank fetches, whoever looks.
+struct OfRank {
+    rank: usize,
+    device: Arc<Device>,
+    fetch: Fetch,
+}
+
+impl Pending<Vec<u8>, MachineError> for OfRank {
+    fn is_there(&self) -> Result<bool, MachineError> {
+        self.device.make_current().and_then(|()| self.fetch.is_there()).map_err(fault(self.rank))
+    }
+
+    fn wait(&self) -> Result<(), MachineError> {
+        self.device.make_current().and_then(|()| self.fetch.wait()).map_err(fault(self.rank))
+    }
+
+    fn take(self: Box<Self>) -> Vec<u8> {
+        self.fetch.bytes()
+    }
+}
+
+impl Drop for OfRank {
+    fn drop(&mut self) {
+        // For the fetch, which is dropped next, on whatever thread that is.
+        let _ = self.device.make_current();
+    }
+}
+
+impl Drop for CudaMachine {
+    fn drop(&mut self) {
+        let settled = !self.lost && self.settle().is_ok();
+        if settled {
+            // NCCL does not let go of a communicator while a graph calls it.
+            self.drop_graphs();
+        }
+        if !settled || !self.held.communicators.leave(&self.of_rank) {
+            // Kernels may be running on it, and every call that frees may wait for them: the devices' streams and memory stay as well.
+            std::mem::forget(self.devices.clone());
+            return;
+        }
+        // SAFETY: `held` is not touched again.
+        unsafe { ManuallyDrop::drop(&mut self.held) };
+    }
+}
+
+fn invalid<T>(reason: impl Into<String>) -> Result<T, MachineError> {
+    Err(MachineError::Invalid { reason: reason.into() })
+}
+
+fn fault(rank: usize) -> impl Fn(CudaError) -> MachineError {
+    move |error| MachineError::Fault { ranks: vec![rank], what: error.what, code: error.name }
+}
+
+/// Which of the installed libraries it is, without the host's folders: records are published.
+fn installed(path: &str) -> &str {
+    path.find("/nvidia/").map_or_else(|| path.rsplit('/').next().unwrap_or_default(), |at| &path[at + 1..])
+}
+
+/// Connections of each GPU, as the driver reads them from the environment.
+fn connections() -> usize {
+    let set = std::env::var(CONNECTIONS_VARIABLE).ok().and_then(|value| value.trim().parse::<usize>().ok());
+    set.unwrap_or(MOST_CONNECTIONS).clamp(1, MOST_CONNECTIONS)
+}
+
+/// The kernel driver's version, `580.65.06`, where the system tells it.
+fn kernel_driver_version() -> Option<String> {
+    if let Ok(version) = std::fs::read_to_string("/sys/module/nvidia/version") {
+        return Some(version.trim().to_owned());
+    }
+    let text = std::fs::read_to_string("/proc/driver/nvidia/version").ok()?;
+    let is_version = |word: &&str| word.contains('.') && word.split('.').all(|part| part.parse::<u32>().is_ok());
+    text.split_whitespace().find(is_version).map(str::to_owned)
+}

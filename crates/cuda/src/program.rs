@@ -1,0 +1,565 @@
+//! Programs: a script as one rank's thread carries it out, with every address, kernel and communicator resolved.
+//!
+//! Enqueuing a command is one call of the driver, so that ranks start as close together and as fast as the host allows.
+
+use std::{
+    collections::{BTreeMap, HashMap, VecDeque, hash_map::Entry},
+    sync::Arc,
+    time::Duration,
+};
+
+use super::{
+    copies::{self, Batches, Copy},
+    cublas_lt::{CublasError, Matmul},
+    device::Device,
+    driver::CudaError,
+    graphs::{Graphs, OfRank},
+    group::Group,
+    kernel::{Kernel, Kernels},
+    memory::Scratch,
+    nccl::{Communicator, LibraryCall, NcclError},
+    products::Products,
+    stream::{Event, Fetch, Stream, Word},
+    tensor_map,
+};
+use passmuster_collectives::{
+    kernels::Library,
+    machine::{
+        Awaited, Deferred, MachineError,
+        arguments::{Addresses, Arguments, table_bytes, tables, tensor_maps},
+        validation::side_stream,
+    },
+    plan::{Launch, MAX_SIDES, MatmulCall, NcclCall, Op, Plan, RankCall, Region, Script, Step, TensorMap},
+};
+
+/// One operation on a stream.
+pub(super) enum Command {
+    Launch {
+        kernel: Kernel,
+        grid: u32,
+        block: u32,
+        dynamic_shared: u32,
+        arguments: Arguments,
+    },
+    /// Copies that follow each other and may be done in any order, none of them empty.
+    Copies(Vec<Copy>),
+    Fill {
+        at: u64,
+        byte: u8,
+        bytes: u64,
+    },
+    /// Writes of words and waits for them that follow each other, which the driver takes as one.
+    Words(Vec<Word>),
+    Nccl {
+        communicator: Arc<Communicator>,
+        call: LibraryCall,
+        input: u64,
+        output: u64,
+    },
+    Matmul {
+        matmul: Arc<Matmul>,
+        operands: [u64; 3],
+        /// Address and bytes.
+        workspace: (u64, u64),
+    },
+    Fork {
+        side: usize,
+        commands: Vec<Command>,
+    },
+    Join {
+        side: usize,
+    },
+    Fetch {
+        from: u64,
+        bytes: u64,
+    },
+    Mark,
+}
+
+/// What a rank's thread does next.
+pub(super) enum Action {
+    Enqueue { stream: usize, commands: Arc<[Command]> },
+    Replay { stream: usize, graph: usize },
+    Sleep(Duration),
+    Await(usize),
+    Mark,
+}
+
+/// All that one rank does in a script.
+pub(super) struct Program {
+    pub(super) device: Arc<Device>,
+    /// Those that the script names, then the side streams of each.
+    pub(super) streams: Vec<Arc<Stream>>,
+    /// How many streams the script names, and how many side streams each has.
+    pub(super) numbers: (usize, usize),
+    /// What each graph captures. Capturing enqueues nothing, so it is done before the ranks start together.
+    pub(super) graphs: Vec<Captured>,
+    pub(super) actions: Vec<Action>,
+    /// Communicators it uses, to ask for errors.
+    pub(super) communicators: Vec<Arc<Communicator>>,
+    /// What copies outside graphs are joined into.
+    pub(super) batches: Option<Arc<Batches>>,
+}
+
+/// A rank's part of a graph.
+pub(super) struct Captured {
+    /// The graph, where an earlier script has captured it.
+    pub(super) kept: Arc<OfRank>,
+    /// What is in it.
+    pub(super) plans: Vec<Arc<[Command]>>,
+}
+
+/// A call that failed on a rank.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Failure {
+    pub(super) what: String,
+    pub(super) code: String,
+}
+
+impl From<CudaError> for Failure {
+    fn from(error: CudaError) -> Failure {
+        Failure { what: error.what, code: error.name }
+    }
+}
+
+impl From<NcclError> for Failure {
+    fn from(error: NcclError) -> Failure {
+        Failure { what: error.what, code: error.code }
+    }
+}
+
+impl From<CublasError> for Failure {
+    fn from(error: CublasError) -> Failure {
+        Failure { what: error.what, code: error.code }
+    }
+}
+
+/// What was fetched, and how the host came to it, if it did.
+pub(super) type OnItsWay = (Deferred<Vec<u8>, CudaError>, Option<Awaited>);
+
+/// Events of one rank.
+pub(super) struct Events {
+    /// Orders streams.
+    order: Event,
+    /// One for each mark.
+    marks: Vec<Event>,
+    /// Marks that were enqueued.
+    marked: usize,
+    /// One for each fetch that is still to be enqueued.
+    fetches: VecDeque<Fetch>,
+    /// Those that were, and how the host came to them.
+    pub(super) fetched: Vec<OnItsWay>,
+}
+
+impl Events {
+    /// For a program, on the device whose context is current.
+    pub(super) fn of(program: &Program) -> Result<Events, CudaError> {
+        let driver = program.device.driver;
+        let marks = program.actions.iter().map(|action| match action {
+            Action::Enqueue { commands, .. } => commands.iter().map(Command::marks).sum(),
+            Action::Mark => 1,
+            Action::Replay { .. } | Action::Sleep(_) | Action::Await(_) => 0,
+        });
+        let marks = (0..marks.sum()).map(|_| Event::new(driver)).collect::<Result<_, _>>()?;
+        let mut fetches = VecDeque::new();
+        for action in &program.actions {
+            if let Action::Enqueue { commands, .. } = action {
+                let bytes = commands.iter().flat_map(Command::fetches);
+                bytes.map(|bytes| Fetch::new(driver, bytes)).try_for_each(|fetch| fetch.map(|fetch| fetches.push_back(fetch)))?;
+            }
+        }
+        Ok(Events { order: Event::without_time(driver)?, marks, marked: 0, fetches, fetched: Vec::new() })
+    }
+
+    /// Enqueues the next fetch on a stream.
+    fn fetch(&mut self, from: u64, stream: &Stream) -> Result<(), CudaError> {
+        let fetch = self.fetches.pop_front().expect("one was made for each").start(from, stream)?;
+        self.fetched.push((Deferred::pending(fetch), None));
+        Ok(())
+    }
+
+    /// Notes the time on a stream.
+    pub(super) fn mark(&mut self, stream: &Stream) -> Result<(), CudaError> {
+        self.marked += 1;
+        stream.record(&self.marks[self.marked - 1])
+    }
+
+    /// Microseconds from each mark to the next, when all were passed.
+    pub(super) fn intervals(&self) -> Result<Vec<f64>, CudaError> {
+        self.marks.windows(2).map(|pair| pair[0].microseconds_until(&pair[1])).collect()
+    }
+}
+
+impl Program {
+    /// Enqueues commands on a stream and its sides; copies in `batches`, which a capture has none of.
+    pub(super) fn enqueue(
+        &self,
+        stream: usize,
+        commands: &[Command],
+        events: &mut Events,
+        batches: Option<&Batches>,
+    ) -> Result<(), Failure> {
+        let on = &self.streams[stream];
+        for command in commands {
+            match command {
+                Command::Fork { side, commands } => {
+                    let side = side_stream(self.numbers, stream, *side);
+                    self.streams[side].follow(on, &events.order)?;
+                    self.enqueue(side, commands, events, batches)?;
+                }
+                Command::Join { side } => on.follow(&self.streams[side_stream(self.numbers, stream, *side)], &events.order)?,
+                Command::Mark => events.mark(on)?,
+                Command::Fetch { from, .. } => events.fetch(*from, on)?,
+                Command::Copies(copies) => on.copies(copies, batches)?,
+                command => command.enqueue(on)?,
+            }
+        }
+        Ok(())
+    }
+}
+
+impl Action {
+    /// What it is, in a few words.
+    pub(super) fn name(&self) -> String {
+        match self {
+            Action::Enqueue { stream, commands } => {
+                let names: Vec<String> = commands.iter().map(Command::name).collect();
+                format!("{} on stream {stream}", names.join(", "))
+            }
+            Action::Replay { stream, graph } => format!("a replay of graph {graph} on stream {stream}"),
+            Action::Sleep(time) => format!("a delay of {time:?}"),
+            Action::Await(fetch) => format!("a wait for fetch {fetch}"),
+            Action::Mark => "a mark".into(),
+        }
+    }
+}
+
+impl Command {
+    fn name(&self) -> String {
+        match self {
+            Command::Launch { kernel, .. } => format!("`{}`", kernel.entry()),
+            Command::Copies(copies) => match &copies[..] {
+                [copy] => format!("a copy of {} bytes", copy.bytes),
+                copies => format!("{} copies of {} bytes", copies.len(), copies.iter().map(|copy| copy.bytes).sum::<u64>()),
+            },
+            Command::Fill { bytes, .. } => format!("a fill of {bytes} bytes"),
+            Command::Words(words) => format!("{} words", words.len()),
+            Command::Nccl { call, .. } => format!("NCCL's {}", call.collective),
+            Command::Matmul { .. } => "cuBLASLt's product".into(),
+            Command::Fork { side, commands } => {
+                let names: Vec<String> = commands.iter().map(Command::name).collect();
+                format!("{} on its side {side}", names.join(", "))
+            }
+            Command::Join { side } => format!("a join of side {side}"),
+            Command::Fetch { bytes, .. } => format!("a fetch of {bytes} bytes"),
+            Command::Mark => "a mark".into(),
+        }
+    }
+
+    /// How many marks it has.
+    fn marks(&self) -> usize {
+        match self {
+            Command::Mark => 1,
+            Command::Fork { commands, .. } => commands.iter().map(Command::marks).sum(),
+            _ => 0,
+        }
+    }
+
+    /// The bytes of each of its fetches.
+    fn fetches(&self) -> Vec<u64> {
+        match self {
+            Command::Fetch { bytes, .. } => vec![*bytes],
+            Command::Fork { commands, .. } => commands.iter().flat_map(Command::fetches).collect(),
+            _ => Vec::new(),
+        }
+    }
+
+    /// Enqueues what needs one stream, and no event or batch.
+    fn enqueue(&self, stream: &Stream) -> Result<(), Failure> {
+        match self {
+            Command::Matmul { matmul, operands, workspace } => matmul.enqueue(*operands, *workspace, stream.raw())?,
+            Command::Fork { .. } | Command::Join { .. } | Command::Fetch { .. } | Command::Mark | Command::Copies(_) => {
+                unreachable!("the program enqueues them")
+            }
+            Command::Launch { kernel, grid, block, dynamic_shared, arguments } => {
+                stream.launch(kernel, *grid, *block, *dynamic_shared, arguments)?;
+            }
+            Command::Fill { at, byte, bytes } => stream.fill(*at, *byte, *bytes)?,
+            Command::Words(words) => stream.words(words)?,
+            Command::Nccl { communicator, call, input, output } => communicator.enqueue(call, (*input, *output), stream.raw())?,
+        }
+        Ok(())
+    }
+}
+
+/// Tables of peers' addresses, by group, rank and region.
+pub(super) type Tables = HashMap<(usize, usize, Region), Scratch>;
+
+/// What programs are made from.
+pub(super) struct Compiler<'a> {
+    pub(super) groups: &'a [Group],
+    pub(super) library: &'a Library,
+    pub(super) kernels: &'a mut Kernels,
+    /// The tables made for the open groups so far.
+    pub(super) tables: &'a mut Tables,
+    /// The device of each rank of the script.
+    pub(super) devices: &'a [Arc<Device>],
+    /// The streams of each rank of the script.
+    pub(super) streams: &'a [Vec<Arc<Stream>>],
+    /// How many of them the script names, and how many side streams each of these has.
+    pub(super) numbers: (usize, usize),
+    pub(super) products: &'a mut Products,
+    /// What was captured on the open groups so far.
+    pub(super) captured: &'a mut Graphs,
+    /// Communicators of the groups that use NCCL.
+    pub(super) communicators: &'a BTreeMap<usize, Vec<Arc<Communicator>>>,
+    /// Limit for one wait, in nanoseconds.
+    pub(super) wait_limit: u64,
+    /// What copies outside graphs are joined into.
+    pub(super) batches: Option<&'a Arc<Batches>>,
+}
+
+/// A plan's commands for each rank, and how many multiprocessors its largest waiting launch fills there.
+struct Compiled {
+    commands: Vec<Arc<[Command]>>,
+    waiting: Vec<u32>,
+}
+
+impl Compiler<'_> {
+    /// Makes the programs of all ranks of a script that was found valid.
+    ///
+    /// # Errors
+    /// `NotSupported` when the driver does not take a kernel or blocks that wait for each other do not fit on a device together,
+    /// `Invalid` when arguments are not what a kernel takes.
+    pub(super) fn compile(&mut self, script: &Script) -> Result<Vec<Program>, MachineError> {
+        let mut programs: Vec<Program> = (self.devices.iter().zip(self.streams))
+            .map(|(device, streams)| Program {
+                device: device.clone(),
+                streams: streams.clone(),
+                numbers: self.numbers,
+                graphs: Vec::new(),
+                actions: Vec::new(),
+                communicators: Vec::new(),
+                batches: self.batches.cloned(),
+            })
+            .collect();
+        for (rank, program) in programs.iter_mut().enumerate() {
+            program.communicators = self.communicators.values().filter_map(|ranks| ranks.get(rank).cloned()).collect();
+        }
+        let mut plans: HashMap<(usize, *const Plan), Compiled> = HashMap::new();
+        // Of each graph: its index, and the multiprocessors that its waiting launches fill on each rank.
+        let mut graphs: BTreeMap<usize, (usize, Vec<u32>)> = BTreeMap::new();
+        let mut waiting = vec![vec![0u32; self.streams.first().map_or(0, Vec::len)]; programs.len()];
+        let mut left = vec![false; programs.len()];
+        for step in &script.steps {
+            match step {
+                Step::Enqueue { group, stream, plan } => {
+                    let compiled = self.plan(&mut plans, *group, plan)?;
+                    for (rank, commands) in compiled.commands.iter().enumerate().filter(|&(rank, _)| !left[rank]) {
+                        programs[rank].actions.push(Action::Enqueue { stream: *stream, commands: commands.clone() });
+                        raise(&mut waiting[rank][*stream], compiled.waiting[rank]);
+                    }
+                }
+                Step::Capture { graph, group, plans: captured } => {
+                    let index = graphs.len();
+                    let mut fills = vec![0; programs.len()];
+                    let kept = self.captured.of(*graph, *group, captured, self.devices);
+                    for (program, kept) in programs.iter_mut().zip(kept) {
+                        program.graphs.push(Captured { kept, plans: Vec::new() });
+                    }
+                    for plan in captured {
+                        let compiled = self.plan(&mut plans, *group, plan)?;
+                        for (rank, commands) in compiled.commands.iter().enumerate() {
+                            programs[rank].graphs[index].plans.push(commands.clone());
+                            raise(&mut fills[rank], compiled.waiting[rank]);
+                        }
+                    }
+                    graphs.insert(*graph, (index, fills));
+                }
+                Step::Replay { graph, stream } => {
+                    let (index, fills) = &graphs[graph];
+                    for (rank, program) in programs.iter_mut().enumerate().filter(|&(rank, _)| !left[rank]) {
+                        program.actions.push(Action::Replay { stream: *stream, graph: *index });
+                        raise(&mut waiting[rank][*stream], fills[rank]);
+                    }
+                }
+                Step::Delay { rank, microseconds } if !left[*rank] => {
+                    programs[*rank].actions.push(Action::Sleep(Duration::from_micros(*microseconds)));
+                }
+                Step::Delay { .. } => {}
+                Step::Leave { rank } => left[*rank] = true,
+                Step::Await { fetch } => {
+                    let present = programs.iter_mut().enumerate().filter(|&(rank, _)| !left[rank]);
+                    present.for_each(|(_, program)| program.actions.push(Action::Await(*fetch)));
+                }
+                Step::Mark => {
+                    let present = programs.iter_mut().enumerate().filter(|&(rank, _)| !left[rank]);
+                    present.for_each(|(_, program)| program.actions.push(Action::Mark));
+                }
+            }
+        }
+        self.fits_together(&waiting)?;
+        Ok(programs)
+    }
+
+    /// Compiles a plan the first time it is met.
+    fn plan<'p>(
+        &mut self,
+        plans: &'p mut HashMap<(usize, *const Plan), Compiled>,
+        group: usize,
+        plan: &Arc<Plan>,
+    ) -> Result<&'p Compiled, MachineError> {
+        match plans.entry((group, Arc::as_ptr(plan))) {
+            Entry::Occupied(entry) => Ok(entry.into_mut()),
+            Entry::Vacant(entry) => {
+                let mut compiled = Compiled { commands: Vec::new(), waiting: Vec::new() };
+                for (rank, ops) in plan.ranks.iter().enumerate() {
+                    self.devices[rank].make_current().map_err(|error| fault(rank, error))?;
+                    // The largest of each stream: those of the plan's own, then of its sides.
+                    let mut waiting = [0; 1 + MAX_SIDES];
+                    let commands = self.commands(group, rank, ops, (&mut waiting, 0))?;
+                    compiled.commands.push(commands.into());
+                    compiled.waiting.push(waiting.iter().sum());
+                }
+                Ok(entry.insert(compiled))
+            }
+        }
+    }
+
+    fn commands(
+        &mut self,
+        group: usize,
+        rank: usize,
+        ops: &[Op],
+        (waiting, stream): (&mut [u32; 1 + MAX_SIDES], usize),
+    ) -> Result<Vec<Command>, MachineError> {
+        let mut commands = Vec::with_capacity(ops.len());
+        for op in ops {
+            let command = match op {
+                Op::Fork { stream, ops } => {
+                    Command::Fork { side: *stream, commands: self.commands(group, rank, ops, (&mut *waiting, *stream))? }
+                }
+                op => self.command(group, rank, op, &mut waiting[stream])?,
+            };
+            match (commands.last_mut(), command) {
+                (Some(Command::Words(words)), Command::Words(more)) => words.extend(more),
+                (Some(Command::Copies(copies)), Command::Copies(more)) if copies::may_join(copies, &more) => copies.extend(more),
+                (_, command) => commands.push(command),
+            }
+        }
+        Ok(commands)
+    }
+
+    fn command(&mut self, group: usize, rank: usize, op: &Op, waiting: &mut u32) -> Result<Command, MachineError> {
+        let invalid = |reason| MachineError::Invalid { reason };
+        let of_group = &self.groups[group];
+        let address = |region| of_group.address(rank, region).map_err(invalid);
+        let target = |to_rank: Option<u32>, region| of_group.address(to_rank.map_or(rank, |rank| rank as usize), region).map_err(invalid);
+        Ok(match op {
+            Op::Launch(launch) => return self.launch(group, rank, launch, waiting),
+            Op::Copy { from, to, to_rank } => {
+                let copy = Copy { from: address(from)?, to: target(*to_rank, to)?, bytes: from.bytes };
+                Command::Copies(if copy.bytes > 0 { vec![copy] } else { Vec::new() })
+            }
+            Op::Fill { region, byte } => Command::Fill { at: address(region)?, byte: *byte, bytes: region.bytes },
+            Op::WriteValue { to, value, to_rank } => Command::Words(vec![Word::Write { at: target(*to_rank, to)?, value: *value }]),
+            Op::WaitValue { at, value } => {
+                let flush = self.devices[rank].flushes_remote_writes;
+                Command::Words(vec![Word::Wait { at: address(at)?, value: *value, flush }])
+            }
+            Op::Nccl(NcclCall { call, windows }) => {
+                let RankCall { collective, dtype, op, count, root, factor, ref parts, ref input, ref output } = *call;
+                Command::Nccl {
+                    communicator: self.communicators[&group][rank].clone(),
+                    call: LibraryCall { collective, dtype, op, count, root, factor, parts: parts.clone(), windows: *windows },
+                    input: address(input)?,
+                    output: address(output)?,
+                }
+            }
+            Op::Matmul(call) => {
+                let MatmulCall { operands, workspace, .. } = call;
+                let (a, b, c, space) = (address(&operands.a)?, address(&operands.b)?, address(&operands.c)?, address(workspace)?);
+                let matmul = self.products.prepare(rank, &self.devices[rank], call, (a, b, space))?;
+                Command::Matmul { matmul, operands: [a, b, c], workspace: (space, workspace.bytes) }
+            }
+            Op::Fork { .. } => unreachable!("the commands of a fork are compiled with it"),
+            Op::Join { stream } => Command::Join { side: *stream },
+            Op::Fetch { from } => Command::Fetch { from: address(from)?, bytes: from.bytes },
+            Op::Mark => Command::Mark,
+        })
+    }
+
+    fn launch(&mut self, group: usize, rank: usize, launch: &Launch, waiting: &mut u32) -> Result<Command, MachineError> {
+        let not_supported = |reason: String| MachineError::NotSupported { reason };
+        let device = &self.devices[rank];
+        let kernel = self.kernels.get(device, self.library, launch).map_err(|why| not_supported(format!("rank {rank}: {why}")))?;
+        for region in tables(&launch.args) {
+            self.table(group, rank, region)?;
+        }
+        let of_group = &self.groups[group];
+        let own = |region: &_| of_group.address(rank, region).expect("validation has found every region");
+        let of = |region: &_| of_group.addresses(region).expect("validation has found every region");
+        let table = |region: &Region| self.tables[&(group, rank, region.clone())].address;
+        let multicast = |region: &Region| unreachable!("{region}: scripts with multicast addresses are refused before they are compiled");
+        let mut encoded: Vec<(&TensorMap, [u64; 16])> = Vec::new();
+        for map in tensor_maps(&launch.args) {
+            let of_rank = map.of_rank.map_or(rank, |rank| rank as usize);
+            let address = of_group.address(of_rank, &map.region).map_err(|reason| MachineError::Invalid { reason })?;
+            encoded.push((map, tensor_map::encode(device.driver, map, address).map_err(|error| fault(rank, error))?));
+        }
+        let tensor_map = |map: &TensorMap| encoded.iter().find(|(known, _)| *known == map).expect("all were encoded").1;
+        let wait_limit = self.wait_limit;
+        let addresses = Addresses { own: &own, of: &of, table: &table, multicast: &multicast, tensor_map: &tensor_map, wait_limit };
+        let arguments = Arguments::lay_out(&launch.args, &addresses);
+        kernel.check(&arguments).map_err(|reason| MachineError::Invalid { reason })?;
+        let resident = kernel.blocks_per_multiprocessor(launch.block, launch.dynamic_shared).map_err(|error| fault(rank, error))?;
+        if resident == 0 {
+            return Err(not_supported(format!("kernel `{}` does not fit on GPU {}: {}", launch.entry, device.ordinal, device.name)));
+        }
+        if launch.waits_for_peers {
+            raise(waiting, launch.grid.div_ceil(resident));
+        }
+        let Launch { grid, block, dynamic_shared, .. } = *launch;
+        Ok(Command::Launch { kernel, grid, block, dynamic_shared, arguments })
+    }
+
+    /// Makes the table of a region's addresses in memory of the rank's device, whose context is current, once.
+    fn table(&mut self, group: usize, rank: usize, region: &Region) -> Result<(), MachineError> {
+        if let Entry::Vacant(entry) = self.tables.entry((group, rank, region.clone())) {
+            let addresses = self.groups[group].addresses(region).map_err(|reason| MachineError::Invalid { reason })?;
+            let (bytes, device) = (table_bytes(&addresses), &self.devices[rank]);
+            let made = Scratch::new(device.driver, bytes.len());
+            let made = made.and_then(|made| device.service.write(&bytes, made.address).map(|()| made));
+            entry.insert(made.map_err(|error| fault(rank, error))?);
+        }
+        Ok(())
+    }
+
+    /// Blocks that wait for other ranks' blocks must all be resident at once, or those that are wait for ever.
+    fn fits_together(&self, waiting: &[Vec<u32>]) -> Result<(), MachineError> {
+        let mut filled: BTreeMap<usize, u32> = BTreeMap::new();
+        for (device, streams) in self.devices.iter().zip(waiting) {
+            *filled.entry(device.ordinal).or_default() += streams.iter().sum::<u32>();
+        }
+        for device in self.devices {
+            let needed = filled[&device.ordinal];
+            if needed > device.multiprocessors {
+                let ranks = self.devices.iter().filter(|other| other.ordinal == device.ordinal).count();
+                let reason = format!(
+                    "blocks that wait for each other fill {needed} multiprocessors of GPU {}, on which {ranks} ranks run: it has {}",
+                    device.ordinal, device.multiprocessors
+                );
+                return Err(MachineError::NotSupported { reason });
+            }
+        }
+        Ok(())
+    }
+}
+
+fn raise(most: &mut u32, to: u32) {
+    *most = to.max(*most);
+}
+
+fn fault(rank: usize, error: CudaError) -> MachineError {
+    MachineError::Fault { ranks: vec![rank], what: error.what, code: error.name }
+}

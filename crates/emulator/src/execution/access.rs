@@ -1,0 +1,638 @@
+//! Loads, stores and atomics.
+//!
+//! Memory here is sequentially consistent at the granularity of one instruction of one warp: scopes, semantics and fences change no value.
+//! The lanes of one instruction access memory in ascending order, and a vector is accessed as one.
+
+use super::executor::Executor;
+use super::fault::Trouble;
+use super::registers::{LANES, Row, lanes_of, row_of};
+use super::warp::Poll;
+use crate::memory::{self, Author, Init, Owner, Reach};
+use crate::numerics::{Bf16, F16, F32, F64, Float, Mode};
+use crate::races::{Effect, Touch};
+use passmuster_ptx::{Access, Address, AtomicOp, Base, Class, Operand, Register, Scope, Semantics, Space, Type};
+
+/// The largest offset that is a place in a window.
+const WINDOW: u64 = 1 << 35;
+
+/// The bits of a value as a register has them, of its bytes and zeros after them.
+#[inline(always)]
+fn extended(ty: Type, bytes: [u8; 16]) -> u128 {
+    let value = u128::from_le_bytes(bytes);
+    let unused = 128 - ty.bits();
+    if ty.is_signed() { ((value << unused) as i128 >> unused) as u128 } else { value }
+}
+
+impl Executor<'_> {
+    pub(super) fn rank(&self) -> usize {
+        self.launch.program.rank
+    }
+
+    /// An address as it is in its space.
+    fn in_space(&self, space: Space, address: Address) -> Row<u64> {
+        let base = match address.base {
+            Base::Register(register) if register.class == Class::Long => self.warp.registers.read::<u64>(Operand::Register(register)),
+            Base::Register(register) => self.warp.registers.bits(Operand::Register(register)),
+            Base::Zero if space == Space::Local => [self.frame.local; LANES],
+            Base::Zero => [0; LANES],
+            Base::Variable(index) => [self.launch.program.variables[index as usize]; LANES],
+            Base::DynamicShared { align } => [self.launch.static_shared().next_multiple_of(u64::from(align.max(1))); LANES],
+        };
+        base.map(|base| base.wrapping_add_signed(address.offset))
+    }
+
+    /// Where a space starts in each lane's generic addresses.
+    fn start_of(&mut self, space: Space) -> Row<u64> {
+        match space {
+            Space::Shared | Space::SharedCluster => [self.block.shared; LANES],
+            Space::Param => [self.launch.parameter_address; LANES],
+            Space::Local => *self.local(),
+            Space::Global | Space::Const | Space::Generic => [0; LANES],
+        }
+    }
+
+    /// Generic addresses of the lanes' local memory.
+    fn local(&mut self) -> &Row<u64> {
+        let Executor { memory, launch, block, warp, warp_index, .. } = self;
+        let live = warp.live;
+        warp.local.get_or_insert_with(|| {
+            let mut addresses = [0; LANES];
+            for lane in lanes_of(live) {
+                let thread = *warp_index * LANES + lane;
+                let owner =
+                    Owner::new(launch.program.rank, 0, format!("local memory ({}, block {}, thread {thread})", launch.name, block.index));
+                addresses[lane] = memory.allocate(owner, launch.local_bytes, Init::Uninitialised).0;
+            }
+            Box::new(addresses)
+        })
+    }
+
+    /// Generic addresses of an access of `bytes` bytes.
+    #[inline(always)]
+    pub(super) fn addresses(&mut self, space: Space, address: Address, lanes: u32, bytes: u32) -> Result<Row<u64>, Trouble> {
+        let mut addresses = self.in_space(space, address);
+        if !matches!(space, Space::Global | Space::Const | Space::Generic) {
+            if space == Space::SharedCluster {
+                addresses = addresses.map(|address| self.block.member.generic(address));
+            } else {
+                let starts = self.start_of(space);
+                for (address, start) in addresses.iter_mut().zip(&starts) {
+                    // Far offsets would reach other windows.
+                    let near = (*address as i64).unsigned_abs() < WINDOW;
+                    *address = start.wrapping_add(if near { *address } else { (WINDOW - 1) & !u64::from(bytes - 1) });
+                }
+            }
+            if matches!(space, Space::Shared | Space::SharedCluster) && self.block.shared == 0 {
+                let lane = lanes.trailing_zeros();
+                let error = self.memory.load::<1>(memory::Address(addresses[lane as usize]), self.launch.program.rank);
+                return Err(Trouble::Access(Some(lane), error.err().ok_or_else(|| Trouble::unsupported("shared memory of no bytes"))?));
+            }
+        }
+        Ok(addresses)
+    }
+
+    /// `mov` of an address.
+    pub(super) fn address_of(&mut self, lanes: u32, space: Space, d: Register, address: Address) {
+        let values = self.in_space(space, address);
+        self.warp.registers.write_bits(d, lanes, &values);
+    }
+
+    /// `cvta`.
+    pub(super) fn convert_address(&mut self, lanes: u32, space: Space, to_space: bool, d: Register, a: Operand) {
+        let starts = self.start_of(space);
+        let mut values = self.warp.registers.bits(a);
+        let member = &self.block.member;
+        for (value, start) in values.iter_mut().zip(starts) {
+            *value = match (space, to_space) {
+                (Space::SharedCluster, false) => member.generic(*value),
+                (Space::SharedCluster, true) => match member.place(*value) {
+                    Some((rank, offset)) if rank != member.rank => member.address(rank, offset),
+                    _ => value.wrapping_sub(start),
+                },
+                (_, true) => value.wrapping_sub(start),
+                (_, false) => value.wrapping_add(start),
+            };
+        }
+        self.warp.registers.write_bits(d, lanes, &values);
+    }
+
+    /// `mapa`.
+    pub(super) fn map_to_block(&mut self, lanes: u32, space: Space, d: Register, address: Address, rank: Operand) -> Result<(), Trouble> {
+        let places = self.places_in_cluster(lanes, space, address)?;
+        let ranks = self.warp.registers.bits(rank);
+        let member = &self.block.member;
+        let mut values = [0; LANES];
+        for lane in lanes_of(lanes) {
+            let (rank, offset) = (ranks[lane] as u32, places[lane].1);
+            let Some(start) = member.shared.get(rank as usize) else {
+                let why = format!("block {rank} of the cluster: it has {}", member.shared.len());
+                return Err(Trouble::Cluster { lane: lane as u32, why });
+            };
+            values[lane] = if space == Space::Generic { start + offset } else { member.address(rank, offset) };
+        }
+        self.warp.registers.write_bits(d, lanes, &values);
+        Ok(())
+    }
+
+    /// `getctarank`.
+    pub(super) fn block_of_address(&mut self, lanes: u32, space: Space, d: Register, address: Address) -> Result<(), Trouble> {
+        let places = self.places_in_cluster(lanes, space, address)?;
+        self.warp.registers.write::<u32>(d, lanes, &places.map(|(rank, _)| rank));
+        Ok(())
+    }
+
+    /// Rank of the block and offset in its shared memory of each lane's address.
+    fn places_in_cluster(&self, lanes: u32, space: Space, address: Address) -> Result<Row<(u32, u64)>, Trouble> {
+        let addresses = self.in_space(space, address);
+        let member = &self.block.member;
+        let mut places = [(0, 0); LANES];
+        for lane in lanes_of(lanes) {
+            let generic = if space == Space::Generic { addresses[lane] } else { member.generic(addresses[lane]) };
+            let none = || Trouble::Cluster {
+                lane: lane as u32,
+                why: format!("{} is in no shared memory of the cluster", memory::Address(generic)),
+            };
+            places[lane] = member.place(generic).ok_or_else(none)?;
+        }
+        Ok(places)
+    }
+
+    /// `isspacep`.
+    pub(super) fn is_space(&mut self, lanes: u32, space: Space, d: Register, a: Operand) {
+        let values = self.warp.registers.bits(a);
+        let (rank, window) = (self.rank(), |address: u64| address >> 36);
+        let mut holds = 0;
+        for lane in lanes_of(lanes) {
+            let address = values[lane];
+            let is = |start: u64| start != 0 && window(start) == window(address);
+            let constant = || {
+                let variables = self.launch.program.module.variables.iter().zip(&self.launch.program.variables);
+                variables.into_iter().any(|(variable, &start)| variable.space == Space::Const && is(start))
+            };
+            let local = self.warp.local.as_ref().is_some_and(|local| is(local[lane]));
+            let (shared, param) = (self.block.member.place(address), is(self.launch.parameter_address));
+            let found = match space {
+                Space::Shared => shared.is_some_and(|(rank, _)| rank == self.block.member.rank),
+                Space::SharedCluster => shared.is_some(),
+                Space::Param => param,
+                Space::Local => local,
+                Space::Const => constant(),
+                Space::Global | Space::Generic => {
+                    shared.is_none() && !param && !local && !constant() && self.memory.resolve(memory::Address(address), 0, rank).is_ok()
+                }
+            };
+            holds |= u32::from(found) << lane;
+        }
+        self.warp.registers.set_predicate(d, lanes, holds);
+    }
+
+    /// `ld`. Returns whether it polls.
+    #[inline(always)]
+    pub(super) fn load(
+        &mut self,
+        lanes: u32,
+        ty: Type,
+        access: &Access,
+        destinations: &[Option<Register>],
+        address: Address,
+    ) -> Result<bool, Trouble> {
+        let bytes = ty.bytes() * destinations.len() as u32;
+        if access.space == Space::Param {
+            self.load_parameter(lanes, ty, destinations, address, bytes)?;
+            return Ok(false);
+        }
+        let addresses = self.addresses(access.space, address, lanes, bytes)?;
+        let strong = !matches!(access.semantics, Semantics::Weak | Semantics::NonCoherent);
+        let polls = match bytes {
+            1 => self.load_bytes::<1>(lanes, ty, destinations, &addresses, strong),
+            2 => self.load_bytes::<2>(lanes, ty, destinations, &addresses, strong),
+            4 => self.load_bytes::<4>(lanes, ty, destinations, &addresses, strong),
+            8 => self.load_bytes::<8>(lanes, ty, destinations, &addresses, strong),
+            16 => self.load_bytes::<16>(lanes, ty, destinations, &addresses, strong),
+            _ => Err(Trouble::unsupported(format!("an access of {bytes} bytes"))),
+        }?;
+        self.touched(lanes, access, (ty, bytes, false), &addresses, Effect::Load);
+        Ok(polls)
+    }
+
+    /// Tells the race check of an access that memory has let through.
+    #[inline(always)]
+    pub(super) fn touched(
+        &mut self,
+        lanes: u32,
+        access: &Access,
+        (ty, bytes, multicast): (Type, u32, bool),
+        addresses: &Row<u64>,
+        effect: Effect,
+    ) {
+        let Some(actor) = self.block.actor.filter(|_| access.space != Space::Local) else { return };
+        let at = self.at(actor);
+        if let Some(races) = self.races.as_deref_mut() {
+            let touch = Touch { effect, access, element: ty.bytes(), bytes, multicast };
+            races.access(self.memory, at, lanes, &touch, addresses);
+        }
+    }
+
+    #[inline(always)]
+    fn load_bytes<const N: usize>(
+        &mut self,
+        lanes: u32,
+        ty: Type,
+        destinations: &[Option<Register>],
+        addresses: &Row<u64>,
+        strong: bool,
+    ) -> Result<bool, Trouble> {
+        let mut values = [[0; N]; LANES];
+        self.memory.load_warp(addresses, lanes, self.launch.program.rank, &mut values)?;
+        self.spread(lanes, ty, destinations, &values);
+        Ok(strong && self.polls(lanes, addresses, &values))
+    }
+
+    /// Whether lanes read the same as last time here.
+    pub(super) fn polls<const N: usize>(&mut self, lanes: u32, addresses: &Row<u64>, values: &[[u8; N]; LANES]) -> bool {
+        let mut digest = 0_u64;
+        for lane in lanes_of(lanes) {
+            let mut bytes = [0; 16];
+            bytes[..N].copy_from_slice(&values[lane]);
+            let value = u128::from_le_bytes(bytes);
+            for part in [addresses[lane], value as u64, (value >> 64) as u64] {
+                digest = (digest ^ part).wrapping_mul(0x9e37_79b9_7f4a_7c15).rotate_left(23);
+            }
+        }
+        let poll = Poll { function: self.frame.function, pc: self.pc, lanes, digest };
+        let again = self.warp.read_again(poll);
+        if again {
+            self.polled = Some(addresses[lanes.trailing_zeros() as usize]);
+        }
+        again
+    }
+
+    /// Parts of what was read to the registers that they are for.
+    #[inline(always)]
+    pub(super) fn spread<const N: usize>(&mut self, lanes: u32, ty: Type, destinations: &[Option<Register>], values: &[[u8; N]; LANES]) {
+        let width = ty.bytes() as usize;
+        let registers = &mut self.warp.registers;
+        for (part, destination) in destinations.iter().enumerate() {
+            let Some(destination) = *destination else { continue };
+            let from = part * width;
+            match (destination.class, width) {
+                (Class::Word, 4) if from + 4 <= N => {
+                    let row = row_of(|lane| {
+                        let value = &values[lane];
+                        u32::from_le_bytes([value[from], value[from + 1], value[from + 2], value[from + 3]])
+                    });
+                    registers.write::<u32>(destination, lanes, &row);
+                }
+                _ => {
+                    let row = row_of(|lane| {
+                        let mut bytes = [0; 16];
+                        bytes[..width].copy_from_slice(&values[lane][from..from + width]);
+                        extended(ty, bytes)
+                    });
+                    registers.write_wide_bits(destination, lanes, &row);
+                }
+            }
+        }
+    }
+
+    /// Parts of what is to be stored, from their registers.
+    #[inline(always)]
+    pub(super) fn gather<const N: usize>(&self, ty: Type, sources: &[Operand]) -> [[u8; N]; LANES] {
+        let width = ty.bytes() as usize;
+        let mut values = [[0; N]; LANES];
+        for (part, &source) in sources.iter().enumerate() {
+            let from = part * width;
+            if width == 4 && from + 4 <= N && !matches!(source, Operand::Register(Register { class: Class::Long | Class::Quad, .. })) {
+                let row = self.warp.registers.read::<u32>(source);
+                for (value, word) in values.iter_mut().zip(row) {
+                    let word = word.to_le_bytes();
+                    (value[from], value[from + 1], value[from + 2], value[from + 3]) = (word[0], word[1], word[2], word[3]);
+                }
+            } else {
+                let row = self.warp.registers.wide_bits(source);
+                for (value, bits) in values.iter_mut().zip(row) {
+                    value[from..from + width].copy_from_slice(&bits.to_le_bytes()[..width]);
+                }
+            }
+        }
+        values
+    }
+
+    /// `st`.
+    #[inline(always)]
+    pub(super) fn store(&mut self, lanes: u32, ty: Type, access: &Access, address: Address, sources: &[Operand]) -> Result<(), Trouble> {
+        let bytes = ty.bytes() * sources.len() as u32;
+        if access.space == Space::Param {
+            return self.store_parameter(lanes, ty, address, sources, bytes);
+        }
+        let addresses = self.addresses(access.space, address, lanes, bytes)?;
+        match access.space {
+            Space::Local => self.turn.wrote_local = true,
+            _ => self.turn.wrote = true,
+        }
+        match bytes {
+            1 => self.store_bytes::<1>(lanes, ty, sources, &addresses, access),
+            2 => self.store_bytes::<2>(lanes, ty, sources, &addresses, access),
+            4 => self.store_bytes::<4>(lanes, ty, sources, &addresses, access),
+            8 => self.store_bytes::<8>(lanes, ty, sources, &addresses, access),
+            16 => self.store_bytes::<16>(lanes, ty, sources, &addresses, access),
+            _ => Err(Trouble::unsupported(format!("an access of {bytes} bytes"))),
+        }?;
+        self.touched(lanes, access, (ty, bytes, false), &addresses, Effect::Store);
+        Ok(())
+    }
+
+    #[inline(always)]
+    fn store_bytes<const N: usize>(
+        &mut self,
+        lanes: u32,
+        ty: Type,
+        sources: &[Operand],
+        addresses: &Row<u64>,
+        access: &Access,
+    ) -> Result<(), Trouble> {
+        let values = self.gather::<N>(ty, sources);
+        if self.memory.delays_stores() && matches!(access.space, Space::Global | Space::Generic) {
+            if access.semantics == Semantics::Weak {
+                self.memory.store_warp_late(addresses, lanes, self.author(), &values)?;
+                return Ok(());
+            }
+            self.publish_before(lanes, addresses, access)?;
+        }
+        self.memory.store_warp(addresses, lanes, self.launch.program.rank, &values)?;
+        Ok(())
+    }
+
+    /// This warp, as one that stores.
+    pub(super) fn author(&self) -> Author {
+        Author {
+            rank: self.rank(),
+            launch: self.launch.parameter_address,
+            block: self.block.index,
+            warp: self.warp_index as u32,
+            barriers: self.block.completed,
+        }
+    }
+
+    /// Publishes what a strong store or an atomic is preceded by: all that it releases, and what is at its addresses.
+    fn publish_before(&mut self, lanes: u32, addresses: &Row<u64>, access: &Access) -> Result<(), Trouble> {
+        self.release(access.semantics, access.scope);
+        for lane in lanes_of(lanes) {
+            let published = self.memory.publish_at(memory::Address(addresses[lane]), self.rank());
+            published.map_err(|error| Trouble::Access(Some(lane as u32), error))?;
+        }
+        Ok(())
+    }
+
+    /// Where stores are delayed, publishes what an operation of these semantics releases.
+    pub(super) fn release(&mut self, semantics: Semantics, scope: Option<Scope>) {
+        let releases = matches!(semantics, Semantics::Release | Semantics::AcquireRelease | Semantics::SequentiallyConsistent);
+        if releases && self.memory.delays_stores() {
+            let to = if scope == Some(Scope::Sys) { Reach::System } else { Reach::Rank };
+            self.memory.publish(self.author(), to);
+        }
+    }
+
+    /// `ld.param`: of the launch, or of calls to and from this function.
+    fn load_parameter(
+        &mut self,
+        lanes: u32,
+        ty: Type,
+        destinations: &[Option<Register>],
+        address: Address,
+        bytes: u32,
+    ) -> Result<(), Trouble> {
+        let width = bytes as usize;
+        if address.base == Base::Zero
+            && self.is_launch_parameter(address.offset as u64)
+            && (address.offset as u64).is_multiple_of(bytes.into())
+            && let Some(value) = self.launch.parameters[address.offset as usize..].get(..width)
+        {
+            // The same for all lanes.
+            for (destination, part) in destinations.iter().zip(value.chunks(ty.bytes() as usize)) {
+                let Some(destination) = *destination else { continue };
+                let mut bytes = [0; 16];
+                bytes[..part.len()].copy_from_slice(part);
+                self.warp.registers.fill(destination, lanes, extended(ty, bytes));
+            }
+            return Ok(());
+        }
+        let offsets = self.in_space(Space::Param, address);
+        let mut values = [[0; 16]; LANES];
+        for lane in lanes_of(lanes) {
+            let aligned = offsets[lane].is_multiple_of(bytes.into());
+            for (at, value) in (0_u64..).zip(&mut values[lane][..width]) {
+                let byte = self.parameter_byte(offsets[lane].wrapping_add(at), lane).filter(|_| aligned);
+                *value = byte.ok_or_else(|| self.stray_parameter(offsets[lane], bytes, lane))?;
+            }
+        }
+        self.spread(lanes, ty, destinations, &values);
+        Ok(())
+    }
+
+    fn is_launch_parameter(&self, offset: u64) -> bool {
+        self.frame.function == self.launch.entry && offset < self.launch.parameters.len() as u64
+    }
+
+    /// A byte of the current function's parameter space.
+    pub(super) fn parameter_byte(&self, offset: u64, lane: usize) -> Option<u8> {
+        if self.is_launch_parameter(offset) {
+            return self.launch.parameters.get(offset as usize).copied();
+        }
+        let function = &self.launch.program.module.functions[self.frame.function];
+        // An offset may be any number of 64 bits.
+        let within = offset < function.param_bytes.into();
+        let row = self.warp.parameters.get(self.frame.parameters + usize::try_from(offset).ok().filter(|_| within)?)?;
+        Some(row[lane])
+    }
+
+    /// The error of an access outside the parameter space.
+    #[cold]
+    fn stray_parameter(&self, offset: u64, bytes: u32, lane: usize) -> Trouble {
+        let offset = if (offset as i64).unsigned_abs() < WINDOW { offset } else { WINDOW - 1 };
+        let address = memory::Address(self.launch.parameter_address.wrapping_add(offset));
+        match self.memory.resolve_aligned(address, bytes.into(), self.launch.program.rank) {
+            Err(error) => Trouble::Access(Some(lane as u32), error),
+            Ok(_) => Trouble::unsupported("this access of a function's parameters"),
+        }
+    }
+
+    fn store_parameter(&mut self, lanes: u32, ty: Type, address: Address, sources: &[Operand], bytes: u32) -> Result<(), Trouble> {
+        let offsets = self.in_space(Space::Param, address);
+        let values = self.gather::<16>(ty, sources);
+        let limit = u64::from(self.launch.program.module.functions[self.frame.function].param_bytes);
+        for lane in lanes_of(lanes) {
+            if self.is_launch_parameter(offsets[lane]) {
+                return Err(Trouble::unsupported("a store to a kernel's parameters"));
+            }
+            if offsets[lane].checked_add(bytes.into()).is_none_or(|end| end > limit) {
+                return Err(self.stray_parameter(offsets[lane], bytes, lane));
+            }
+            for (at, &byte) in values[lane][..bytes as usize].iter().enumerate() {
+                self.warp.parameters[self.frame.parameters + offsets[lane] as usize + at][lane] = byte;
+            }
+        }
+        Ok(())
+    }
+
+    /// `discard`: 128 bytes whose value is undefined from then on.
+    pub(super) fn discard(&mut self, lanes: u32, space: Space, address: Address) -> Result<(), Trouble> {
+        let addresses = self.addresses(space, address, lanes, 128)?;
+        for lane in lanes_of(lanes) {
+            let filled = self.memory.fill(memory::Address(addresses[lane]), 128, self.launch.program.rank, memory::CANARY);
+            filled.map_err(|error| Trouble::Access(Some(lane as u32), error))?;
+        }
+        let weak = Access { space, semantics: Semantics::Weak, scope: None, hints: Box::default() };
+        self.touched(lanes, &weak, (Type::B8, 128, false), &addresses, Effect::Store);
+        self.turn.wrote = true;
+        Ok(())
+    }
+
+    /// `atom` and `red`, lane by lane. Returns whether it polls: nothing was changed, and what was read is what was read here before.
+    pub(super) fn atomic(
+        &mut self,
+        lanes: u32,
+        (op, ty): (AtomicOp, Type),
+        access: &Access,
+        destinations: Option<&[Option<Register>]>,
+        address: Address,
+        values: &[Operand],
+    ) -> Result<bool, Trouble> {
+        let parts = if op == AtomicOp::CompareAndSwap { 1 } else { values.len() };
+        let bytes = ty.bytes() * parts as u32;
+        let addresses = self.addresses(access.space, address, lanes, bytes)?;
+        if self.memory.delays_stores() {
+            self.publish_before(lanes, &addresses, access)?;
+        }
+        let (polls, wrote) = match bytes {
+            2 => self.atomic_bytes::<2>(lanes, (op, ty, parts), destinations, &addresses, values),
+            4 => self.atomic_bytes::<4>(lanes, (op, ty, parts), destinations, &addresses, values),
+            8 => self.atomic_bytes::<8>(lanes, (op, ty, parts), destinations, &addresses, values),
+            16 => self.atomic_bytes::<16>(lanes, (op, ty, parts), destinations, &addresses, values),
+            _ => Err(Trouble::unsupported(format!("an access of {bytes} bytes"))),
+        }?;
+        self.touched(lanes, access, (ty, bytes, false), &addresses, Effect::Atomic { wrote, returns: destinations.is_some() });
+        Ok(polls)
+    }
+
+    /// Returns whether it polls, and the lanes that wrote.
+    fn atomic_bytes<const N: usize>(
+        &mut self,
+        lanes: u32,
+        (op, ty, parts): (AtomicOp, Type, usize),
+        destinations: Option<&[Option<Register>]>,
+        addresses: &Row<u64>,
+        values: &[Operand],
+    ) -> Result<(bool, u32), Trouble> {
+        let operands = self.gather::<N>(ty, &values[..parts]);
+        let swapped = if op == AtomicOp::CompareAndSwap { self.gather::<N>(ty, &values[1..]) } else { [[0; N]; LANES] };
+        let (rank, width) = (self.rank(), ty.bytes() as usize);
+        let mut old = [[0; N]; LANES];
+        let (mut changed, mut wrote) = (false, 0);
+        for lane in lanes_of(lanes) {
+            let address = memory::Address(addresses[lane]);
+            let global = self.block.member.place(addresses[lane]).is_none();
+            let failed = |error| Trouble::Access(Some(lane as u32), error);
+            old[lane] = self.memory.load(address, rank).map_err(failed)?;
+            let mut new = old[lane];
+            for part in 0..parts {
+                let at = part * width..(part + 1) * width;
+                let number = |bytes: &[u8; N]| {
+                    let mut wide = [0; 16];
+                    wide[..width].copy_from_slice(&bytes[at.clone()]);
+                    u128::from_le_bytes(wide)
+                };
+                let result = match op {
+                    AtomicOp::CompareAndSwap if number(&old[lane]) == number(&operands[lane]) => {
+                        wrote |= 1 << lane;
+                        number(&swapped[lane])
+                    }
+                    AtomicOp::CompareAndSwap => number(&old[lane]),
+                    AtomicOp::Exchange => number(&operands[lane]),
+                    _ => {
+                        let (held, given) = (number(&old[lane]) as u64, number(&operands[lane]) as u64);
+                        // Of two NaNs, shared memory keeps its own (H200).
+                        let (a, b) = if op == AtomicOp::Add && !global { (given, held) } else { (held, given) };
+                        combined(op, ty, a, b, global)?.into()
+                    }
+                };
+                new[at].copy_from_slice(&result.to_le_bytes()[..width]);
+            }
+            if op != AtomicOp::CompareAndSwap || new != old[lane] {
+                self.memory.store(address, rank, new).map_err(failed)?;
+            }
+            wrote |= u32::from(op != AtomicOp::CompareAndSwap) << lane;
+            changed |= new != old[lane];
+        }
+        self.turn.wrote |= changed;
+        if let Some(destinations) = destinations {
+            self.spread(lanes, ty, destinations, &old);
+        }
+        Ok((!changed && destinations.is_some() && self.polls(lanes, addresses, &old), wrote))
+    }
+}
+
+/// What two values make, in the low bits. In `global` memory f32 is flushed of subnormals (PTX ISA atom), and a sum in f64 is an operand that
+/// is NaN as it stands, the second before the first, which hardware shows.
+pub(super) fn combined(op: AtomicOp, ty: Type, a: u64, b: u64, global: bool) -> Result<u64, Trouble> {
+    let mode = Mode { ftz: global && ty == Type::F32, ..Mode::NEAREST };
+    if global
+        && (op, ty) == (AtomicOp::Add, Type::F64)
+        && let Some(nan) = [b, a].into_iter().find(|&operand| F64::is_nan(operand))
+    {
+        return Ok(nan);
+    }
+    macro_rules! float {
+        ($format:ty, $a:expr, $b:expr) => {{
+            let (a, b) = (<$format>::lower($a), <$format>::lower($b));
+            <$format>::raise(match op {
+                AtomicOp::Add => <$format>::add(a, b, mode),
+                AtomicOp::Minimum => <$format>::min(a, b, false, mode),
+                AtomicOp::Maximum => <$format>::max(a, b, false, mode),
+                other => return Err(Trouble::unsupported(format!(".{other}.{ty}"))),
+            })
+        }};
+    }
+    macro_rules! integer {
+        ($ty:ty, $unsigned:ty) => {{
+            let (a, b) = (a as $ty, b as $ty);
+            let result: $ty = match op {
+                AtomicOp::Add => a.wrapping_add(b),
+                AtomicOp::Minimum => a.min(b),
+                AtomicOp::Maximum => a.max(b),
+                AtomicOp::And => a & b,
+                AtomicOp::Or => a | b,
+                AtomicOp::Xor => a ^ b,
+                AtomicOp::Increment => {
+                    if a >= b {
+                        0
+                    } else {
+                        a.wrapping_add(1)
+                    }
+                }
+                AtomicOp::Decrement => {
+                    if a == 0 || a > b {
+                        b
+                    } else {
+                        a.wrapping_sub(1)
+                    }
+                }
+                AtomicOp::Exchange | AtomicOp::CompareAndSwap => b,
+            };
+            u64::from(result as $unsigned)
+        }};
+    }
+    Ok(match ty {
+        Type::U32 | Type::B32 => integer!(u32, u32),
+        Type::S32 => integer!(i32, u32),
+        Type::U64 | Type::B64 => integer!(u64, u64),
+        Type::S64 => integer!(i64, u64),
+        Type::F32 => float!(F32, a, b),
+        Type::F64 => float!(F64, a, b),
+        Type::F16 => float!(F16, a, b),
+        Type::Bf16 => float!(Bf16, a, b),
+        Type::F16x2 => float!(F16, a, b) | float!(F16, a >> 16, b >> 16) << 16,
+        Type::Bf16x2 => float!(Bf16, a, b) | float!(Bf16, a >> 16, b >> 16) << 16,
+        other => return Err(Trouble::unsupported(format!("type .{other}"))),
+    })
+}

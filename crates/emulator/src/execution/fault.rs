@@ -1,0 +1,168 @@
+//! What stops a launch, and where.
+
+use std::fmt;
+use std::sync::Arc;
+
+use crate::memory::{AccessError, LaneError};
+use passmuster_ptx::Position;
+
+/// The instruction at which a launch was stopped, and who executed it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Place {
+    /// Rank whose launch it is.
+    pub rank: usize,
+    /// Name of the kernel.
+    pub entry: Arc<str>,
+    /// Linear index of the block.
+    pub block: u32,
+    /// Warp of the block.
+    pub warp: u32,
+    /// Lane of the warp, where it is one.
+    pub lane: Option<u32>,
+    /// Line and column of the PTX.
+    pub at: Position,
+    /// File and line of the source, where the PTX tells.
+    pub source: Option<(String, u32)>,
+    /// The instruction's family, as [`Instruction::family`](passmuster_ptx::Instruction::family).
+    pub family: &'static str,
+}
+
+impl fmt::Display for Place {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Place { rank, entry, block, warp, lane, at, source, family } = self;
+        write!(f, "rank {rank} {entry}, block {block} warp {warp}")?;
+        if let Some(lane) = lane {
+            write!(f, " lane {lane}")?;
+        }
+        write!(f, ", {family} at PTX {at}")?;
+        match source {
+            Some((file, line)) => write!(f, " ({file}:{line})"),
+            None => Ok(()),
+        }
+    }
+}
+
+/// What stops a launch.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum Fault {
+    /// An access that memory refuses.
+    #[error("{place}: {error}")]
+    Memory {
+        /// Where.
+        place: Box<Place>,
+        /// Why.
+        error: AccessError,
+    },
+    /// `trap` was executed.
+    #[error("{place}: the kernel trapped")]
+    Trap {
+        /// Where; the lowest lane.
+        place: Box<Place>,
+    },
+    /// Lanes of one warp met at an aligned barrier from different instructions (PTX ISA bar).
+    #[error("{place}: lanes of the warp are at different instructions of aligned barrier {barrier}")]
+    DivergentBarrier {
+        /// Where some of the lanes are.
+        place: Box<Place>,
+        /// The barrier.
+        barrier: u32,
+    },
+    /// A barrier with operands that it cannot have.
+    #[error("{place}: {why}")]
+    BarrierOperands {
+        /// Where.
+        place: Box<Place>,
+        /// What is wrong with them.
+        why: String,
+    },
+    /// Shared memory of a block that the cluster does not have, or an address of none of its blocks.
+    #[error("{place}: {why}")]
+    Cluster {
+        /// Where.
+        place: Box<Place>,
+        /// What is wrong.
+        why: String,
+    },
+    /// A lane executes an operation of a warp with a member mask that it is not in.
+    #[error("{place}: the lane is not in its own member mask {mask:#010x}")]
+    NotInMask {
+        /// Where.
+        place: Box<Place>,
+        /// The mask.
+        mask: u32,
+    },
+    /// `brx.idx` past its list of targets.
+    #[error("{place}: branch target {index} of {targets}")]
+    BranchIndex {
+        /// Where.
+        place: Box<Place>,
+        /// The index.
+        index: u32,
+        /// How many targets there are.
+        targets: usize,
+    },
+    /// Calls nested deeper than the emulator lets them.
+    #[error("{place}: calls are nested more than {} deep", super::MOST_FRAMES)]
+    StackOverflow {
+        /// Where.
+        place: Box<Place>,
+    },
+    /// An instruction that is decoded and not executed.
+    #[error("{place}: {what} is not emulated")]
+    UnsupportedInstruction {
+        /// Where.
+        place: Box<Place>,
+        /// The instruction's family.
+        family: &'static str,
+        /// What of it.
+        what: String,
+    },
+    /// A module or a launch that cannot be run at all.
+    #[error("{0}")]
+    BadLaunch(String),
+}
+
+/// A [`Fault`] before it is known where it is.
+#[derive(Debug)]
+pub(super) enum Trouble {
+    Access(Option<u32>, AccessError),
+    Trap(u32),
+    DivergentBarrier(u32),
+    BarrierOperands(String),
+    Cluster { lane: u32, why: String },
+    NotInMask { lane: u32, mask: u32 },
+    BranchIndex { lane: u32, index: u32, targets: usize },
+    StackOverflow,
+    Unsupported(String),
+}
+
+impl From<LaneError> for Trouble {
+    fn from(error: LaneError) -> Trouble {
+        Trouble::Access(Some(error.lane as u32), error.error)
+    }
+}
+
+impl Trouble {
+    /// That a form of an instruction is not emulated.
+    pub(super) fn unsupported(what: impl Into<String>) -> Trouble {
+        Trouble::Unsupported(what.into())
+    }
+
+    /// The fault, at a place without a lane.
+    #[cold]
+    pub(super) fn at(self, place: Place) -> Fault {
+        let family = place.family;
+        let of = |lane: Option<u32>| Box::new(Place { lane, ..place });
+        match self {
+            Trouble::Access(lane, error) => Fault::Memory { place: of(lane), error },
+            Trouble::Trap(lane) => Fault::Trap { place: of(Some(lane)) },
+            Trouble::DivergentBarrier(barrier) => Fault::DivergentBarrier { place: of(None), barrier },
+            Trouble::BarrierOperands(why) => Fault::BarrierOperands { place: of(None), why },
+            Trouble::Cluster { lane, why } => Fault::Cluster { place: of(Some(lane)), why },
+            Trouble::NotInMask { lane, mask } => Fault::NotInMask { place: of(Some(lane)), mask },
+            Trouble::BranchIndex { lane, index, targets } => Fault::BranchIndex { place: of(Some(lane)), index, targets },
+            Trouble::StackOverflow => Fault::StackOverflow { place: of(None) },
+            Trouble::Unsupported(what) => Fault::UnsupportedInstruction { place: of(None), family, what },
+        }
+    }
+}

@@ -1,0 +1,527 @@
+//! One launch: which blocks there are, and whose turn it is.
+
+use std::hash::{Hash, Hasher};
+use std::sync::Arc;
+
+use super::block::{BARRIERS, Block, Common, MOST_WARPS, Member};
+use super::executor::{Event, Executor, place};
+use super::fault::Fault;
+use super::multimem::{MultimemReduction, Reducer};
+use super::program::Program;
+use super::warp::{Frame, Waiting, Warp};
+use crate::memory::{Address, Init, Memory, Owner};
+use crate::races::{ActorId, OperationId, Races};
+use passmuster_ptx::{Function, LaunchBounds, Position, SourceLine};
+
+/// Shape of a launch.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct Shape {
+    /// Blocks along x, y and z.
+    pub grid: [u32; 3],
+    /// Threads of a block along x, y and z; 1024 together at most.
+    pub block: [u32; 3],
+    /// Bytes of dynamic shared memory of each block.
+    pub dynamic_shared: u32,
+}
+
+/// The most shared memory of a block, in bytes: that of sm_90.
+const MOST_SHARED: u64 = 227 * 1024;
+
+/// The most local memory of a thread, in bytes, of all frames that its calls may have: that of compute capability 5.0 and later.
+const MOST_LOCAL: u64 = 512 * 1024;
+
+/// The most blocks of a cluster of a launch that does not ask for more, as none here does.
+const MOST_IN_CLUSTER: u32 = 8;
+
+/// Threads that are resident at once, as on 132 multiprocessors of 2048. Blocks past it start as others end, in order.
+const RESIDENT_THREADS: u32 = 132 * 2048;
+
+/// What does not change while a launch runs.
+#[derive(Debug)]
+pub(super) struct Launch {
+    pub(super) program: Arc<Program>,
+    pub(super) entry: usize,
+    pub(super) name: Arc<str>,
+    pub(super) shape: Shape,
+    /// Blocks of a cluster along x, y and z.
+    pub(super) cluster: [u32; 3],
+    pub(super) parameters: Vec<u8>,
+    /// Generic address of the parameters.
+    pub(super) parameter_address: u64,
+    /// Shared memory of a block, static and dynamic, in bytes.
+    pub(super) shared_bytes: u64,
+    /// Local memory of a thread, in bytes.
+    pub(super) local_bytes: u64,
+}
+
+impl Launch {
+    fn function(&self) -> &Function {
+        &self.program.module.functions[self.entry]
+    }
+
+    /// Bytes of static shared memory.
+    pub(super) fn static_shared(&self) -> u64 {
+        self.function().shared_bytes.into()
+    }
+
+    /// Whether clusters were asked for: here, by the kernel itself.
+    pub(super) fn is_explicit_cluster(&self) -> bool {
+        self.function().bounds.required_cluster.is_some()
+    }
+
+    /// Blocks of a cluster.
+    fn members(&self) -> usize {
+        self.cluster.iter().product::<u32>() as usize
+    }
+
+    fn threads(&self) -> u32 {
+        self.shape.block.iter().product()
+    }
+}
+
+/// What a turn did.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Turn {
+    /// Thread instructions: active lanes of each warp instruction.
+    pub instructions: u64,
+    /// Memory that others can see was written.
+    pub wrote: bool,
+    /// Local memory was written.
+    pub wrote_local: bool,
+    /// It ended early because what could run of the warp polls: it read the same again, with a strong or volatile load or an atomic that
+    /// changed nothing, or it sleeps. Others should run.
+    pub polled: bool,
+    /// `%globaltimer` or `%clock` was read: waiting may end by time alone.
+    pub read_clock: bool,
+}
+
+/// What a group of lanes does.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Doing {
+    /// It waits at a barrier of its block, or of its cluster, which is barrier [`Doing::CLUSTER`].
+    Barrier {
+        /// The barrier.
+        id: u32,
+    },
+    /// It waits for other lanes of its warp, named by a member mask.
+    Lanes,
+    /// It reads the same from this address again and again; of several lanes, the lowest one's.
+    Polling {
+        /// The address.
+        address: u64,
+    },
+    /// It can run.
+    Running,
+}
+
+impl Doing {
+    /// The barrier of the cluster.
+    pub const CLUSTER: u32 = BARRIERS as u32;
+}
+
+/// Where lanes of a warp stand.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct Standing {
+    /// Linear index of the block.
+    pub block: u32,
+    /// Warp of the block.
+    pub warp: u32,
+    /// The lanes, as bits.
+    pub lanes: u32,
+    /// What they do.
+    pub what: Doing,
+    /// The operation that they execute next, or wait at; for polling, the one that reads.
+    pub at: Position,
+    /// Its source line, where the PTX tells.
+    pub source: Option<SourceLine>,
+}
+
+/// One launch: its blocks and warps and where each stands.
+#[derive(Debug)]
+pub struct Grid {
+    launch: Launch,
+    reducer: Reducer,
+    /// Resident blocks, cluster by cluster; ended ones leave a hole. Where a whole cluster has ended, the next one takes its place.
+    blocks: Vec<Option<Block>>,
+    /// Clusters that have been started, of all.
+    started: u64,
+    total: u64,
+    /// Warps that can run: slot of the block, and warp.
+    candidates: Vec<(usize, usize)>,
+    /// Resident blocks.
+    live_blocks: usize,
+    /// What the launch is to the race check, where there is one.
+    operation: Option<OperationId>,
+}
+
+impl Grid {
+    /// A launch of `entry`. `parameters` are the bytes that a launch passes, laid out as in C: the entry's
+    /// [`input_bytes`](Function::input_bytes).
+    ///
+    /// # Errors
+    /// [`Fault::BadLaunch`] for an unknown entry or one that is no kernel, parameters of another size, a shape with a zero, blocks of more
+    /// than 1024 threads or than the entry allows, a grid that the entry's clusters do not divide, clusters of more than eight blocks, and more shared or local memory than there is.
+    pub fn new(program: Arc<Program>, entry: &str, shape: Shape, parameters: &[u8], memory: &mut Memory) -> Result<Grid, Fault> {
+        let index = program.entry(entry)?;
+        let function = &program.module.functions[index];
+        let (threads, cluster) = check(function, shape).map_err(|why| Fault::BadLaunch(format!("{entry}: {why}")))?;
+        let bad = |why: String| Err(Fault::BadLaunch(format!("{entry}: {why}")));
+        if parameters.len() != function.input_bytes as usize {
+            return bad(format!("{} bytes of parameters: expected {}", parameters.len(), function.input_bytes));
+        }
+        let fixed = u64::from(function.shared_bytes).next_multiple_of(u64::from(program.dynamic_align));
+        let shared_bytes = if shape.dynamic_shared > 0 { fixed + u64::from(shape.dynamic_shared) } else { function.shared_bytes.into() };
+        if shared_bytes > MOST_SHARED {
+            return bad(format!("{shared_bytes} bytes of shared memory: at most {MOST_SHARED} are there"));
+        }
+        let local_bytes = program.local_bytes(index);
+        if local_bytes > MOST_LOCAL {
+            return bad(format!("{local_bytes} bytes of local memory of a thread: at most {MOST_LOCAL} are there"));
+        }
+        let rank = program.rank;
+        let owner = Owner::new(rank, 0, format!("parameters ({entry})"));
+        let parameter_address = memory.allocate(owner, parameters.len() as u64, Init::Zero);
+        memory.write(parameter_address, rank, parameters).map_err(|error| Fault::BadLaunch(format!("{entry}: {error}")))?;
+        let launch = Launch {
+            local_bytes,
+            entry: index,
+            name: entry.into(),
+            shape,
+            cluster,
+            parameters: parameters.to_vec(),
+            parameter_address: parameter_address.0,
+            shared_bytes,
+            program,
+        };
+        let members = launch.members();
+        let total = shape.grid.iter().map(|&size| u64::from(size)).product::<u64>() / members as u64;
+        let resident = (u64::from(RESIDENT_THREADS / threads.next_multiple_of(32)) / members as u64).min(total) as usize;
+        let (reducer, blocks, candidates) = (Reducer::default(), Vec::new(), Vec::new());
+        let mut grid = Grid { launch, reducer, blocks, started: 0, total, candidates, live_blocks: 0, operation: None };
+        grid.blocks.resize_with(resident * members, || None);
+        for place in 0..resident {
+            grid.start_cluster(place * members, memory);
+        }
+        Ok(grid)
+    }
+
+    /// The same launch, with `multimem.ld_reduce` adding as `reduction` says; `seed` is of what that leaves open. A new launch adds in
+    /// ascending order of replicas.
+    pub fn reducing(self, reduction: MultimemReduction, seed: u64) -> Grid {
+        Grid { reducer: Reducer::new(reduction, seed), ..self }
+    }
+
+    /// Starts the next cluster, with its first block in this slot.
+    fn start_cluster(&mut self, first: usize, memory: &mut Memory) {
+        let launch = &self.launch;
+        let clusters = [0, 1, 2].map(|axis| launch.shape.grid[axis] / launch.cluster[axis]);
+        let corner = coordinates(self.started, clusters);
+        let [width, height, _] = launch.shape.grid.map(u64::from);
+        let members = (0..launch.members() as u64).map(|rank| {
+            let within = coordinates(rank, launch.cluster);
+            let at = [0, 1, 2].map(|axis| corner[axis] * launch.cluster[axis] + within[axis]);
+            (at, (u64::from(at[0]) + width * (u64::from(at[1]) + height * u64::from(at[2]))) as u32)
+        });
+        let members: Vec<([u32; 3], u32)> = members.collect();
+        let shared = members.iter().map(|(_, index)| match launch.shared_bytes {
+            0 => 0,
+            bytes => {
+                let name = format!("shared memory ({}, block {index})", launch.name);
+                memory.allocate(Owner::new(launch.program.rank, 0, name), bytes, Init::Uninitialised).0
+            }
+        });
+        let shared: Arc<[u64]> = shared.collect();
+        let threads = launch.threads();
+        for (rank, (at, index)) in members.into_iter().enumerate() {
+            let warps =
+                (0..threads.div_ceil(32)).map(|warp| Warp::new(&launch.program.module, launch.entry, (threads - warp * 32).min(32)));
+            let common = Common::new(index, at, self.started as u32, Member { rank: rank as u32, shared: shared.clone() });
+            let block = Block { common, warps: warps.collect(), able: u32::MAX >> (32 - threads.div_ceil(32).min(32)) };
+            self.candidates.extend((0..block.warps.len()).map(|warp| (first + rank, warp)));
+            self.blocks[first + rank] = Some(block);
+            self.live_blocks += 1;
+        }
+        self.started += 1;
+    }
+
+    /// Warps that can run: slot of the block, and warp of the block. [`Grid::turn`] picks one of these.
+    pub fn able(&self) -> &[(usize, usize)] {
+        &self.candidates
+    }
+
+    /// A digest of the state of all warps, which is what they will do next as long as nobody writes memory and no clock is read. Local memory is not
+    /// in it.
+    pub fn digest(&self, seed: u64) -> u64 {
+        let mut hasher = Digest(seed);
+        for (slot, block) in self.blocks.iter().enumerate() {
+            for (index, warp) in block.iter().flat_map(|block| block.warps.iter().enumerate()) {
+                (slot, index).hash(&mut hasher);
+                warp.hash_state(&mut hasher);
+            }
+        }
+        hasher.finish()
+    }
+
+    /// Lets one warp that can run execute up to `quantum` warp instructions. `pick(n)` chooses among `n` that can, by their place in a list
+    /// whose order is a function of what was chosen before. Within the warp, the lanes that go first are a matter of
+    /// rule, not of choice. A `pick` that never takes some of them may let others poll for ever. `now` is what `%globaltimer` and `%clock` show, in nanoseconds.
+    ///
+    /// Without any warp that can run, nothing is done and nothing is asked.
+    ///
+    /// # Errors
+    /// What stops the launch. It must not be run on then.
+    ///
+    /// # Panics
+    /// If `pick(n)` is not below `n`.
+    pub fn turn(&mut self, memory: &mut Memory, now: u64, quantum: u32, pick: &mut dyn FnMut(usize) -> usize) -> Result<Turn, Fault> {
+        self.watched_turn(memory, None, now, quantum, pick)
+    }
+
+    /// Has the race check told of what the launch does, as operation `operation` of its stream, from its first turn on.
+    pub fn watch_as(&mut self, operation: OperationId) {
+        self.operation = Some(operation);
+    }
+
+    /// What the launch is to the race check.
+    pub fn operation(&self) -> Option<OperationId> {
+        self.operation
+    }
+
+    /// A [`turn`](Grid::turn) that the race check is told of.
+    pub fn watched_turn(
+        &mut self,
+        memory: &mut Memory,
+        mut races: Option<&mut Races>,
+        now: u64,
+        quantum: u32,
+        pick: &mut dyn FnMut(usize) -> usize,
+    ) -> Result<Turn, Fault> {
+        let mut turn = Turn::default();
+        if self.candidates.is_empty() {
+            return Ok(turn);
+        }
+        let chosen = pick(self.candidates.len());
+        let (slot, index) = self.candidates[chosen];
+        let Grid { launch, reducer, blocks, candidates, .. } = self;
+        let launch = &*launch;
+        let of_cluster = slot / launch.members() * launch.members();
+        let of_cluster = of_cluster..of_cluster + launch.members();
+        let Some(block) = &mut blocks[slot] else { return Ok(turn) };
+        block.warps[index].begin_turn();
+        if let (None, Some(races), Some(operation)) = (block.common.actor, races.as_deref_mut(), self.operation) {
+            let Common { index, cluster, .. } = block.common;
+            block.common.actor = Some(races.begin_block(operation, index, cluster, launch.threads() as usize));
+        }
+        let mut left = quantum;
+        let mut ended = false;
+        while let Some(block) = &mut blocks[slot] {
+            let Block { common, warps, .. } = &mut *block;
+            let mut executor = Executor {
+                memory: &mut *memory,
+                races: races.as_deref_mut(),
+                launch,
+                block: common,
+                reducer,
+                warp: &mut warps[index],
+                warp_index: index,
+                now,
+                turn: &mut turn,
+                frame: Frame::default(),
+                pc: 0,
+                polled: None,
+            };
+            match executor.run(&mut left)? {
+                Event::Spent => {
+                    turn.polled = false;
+                    break;
+                }
+                Event::Idle => break,
+                Event::Barrier(id) => {
+                    let woken = complete(block, launch, id, races.as_deref_mut())?;
+                    wake(block, slot, woken, candidates);
+                }
+                Event::Cluster => complete_cluster(&mut blocks[of_cluster.clone()], of_cluster.start, races.as_deref_mut(), candidates),
+                Event::Ended => {
+                    ended = true;
+                    for id in 0..BARRIERS as u32 {
+                        let woken = complete(block, launch, id, races.as_deref_mut())?;
+                        wake(block, slot, woken, candidates);
+                    }
+                    complete_cluster(&mut blocks[of_cluster.clone()], of_cluster.start, races.as_deref_mut(), candidates);
+                }
+            }
+        }
+        let Some(block) = &mut blocks[slot] else { return Ok(turn) };
+        if !block.warps[index].is_runnable() {
+            candidates.swap_remove(chosen);
+            block.able &= !(1 << index);
+        }
+        if ended && block.warps.iter().all(|warp| warp.live == 0) {
+            self.end_block(slot, memory, races);
+        }
+        Ok(turn)
+    }
+
+    fn end_block(&mut self, slot: usize, memory: &mut Memory, races: Option<&mut Races>) {
+        if let Some(block) = self.blocks[slot].take() {
+            self.live_blocks -= 1;
+            if let (Some(races), Some(actor)) = (races, block.common.actor) {
+                races.end_block(actor);
+                memory.find(Address(block.common.shared)).into_iter().for_each(|shared| races.forget(shared));
+            }
+            free(&block, memory);
+        }
+        let members = self.launch.members();
+        let first = slot / members * members;
+        if self.started < self.total && self.blocks[first..first + members].iter().all(Option::is_none) {
+            self.start_cluster(first, memory);
+        }
+    }
+
+    /// Whether all threads have ended.
+    pub fn is_done(&self) -> bool {
+        self.live_blocks == 0
+    }
+
+    /// Where every warp that has not ended stands: for reports of hangs. Blocks that have not started are not among them.
+    pub fn standing(&self) -> Vec<Standing> {
+        let mut standing = Vec::new();
+        for block in self.blocks.iter().flatten() {
+            for (warp, Warp { groups, .. }) in block.warps.iter().enumerate() {
+                for group in groups {
+                    let (what, pc) = match (group.waiting, group.polled) {
+                        (Waiting::Barrier(id), _) => (Doing::Barrier { id }, group.pc),
+                        (Waiting::Cluster, _) => (Doing::Barrier { id: Doing::CLUSTER }, group.pc),
+                        (Waiting::Lanes, _) => (Doing::Lanes, group.pc),
+                        (Waiting::No, Some(address)) => (Doing::Polling { address }, group.pc.saturating_sub(1)),
+                        (Waiting::No, None) => (Doing::Running, group.pc),
+                    };
+                    let operation = &self.launch.program.module.functions[group.frame.function].code[pc];
+                    let (block, warp, lanes) = (block.common.index, warp as u32, group.lanes);
+                    standing.push(Standing { block, warp, lanes, what, at: operation.at, source: operation.source });
+                }
+            }
+        }
+        standing
+    }
+
+    /// Frees what the launch allocated: parameters, shared and local memory. All that it stored is seen by everybody from now on.
+    pub fn finish(self, memory: &mut Memory) {
+        memory.publish_launch(self.launch.parameter_address);
+        self.blocks.iter().flatten().for_each(|block| free(block, memory));
+        release(self.launch.parameter_address, memory);
+    }
+}
+
+/// A hash that is the same on every host.
+struct Digest(u64);
+
+impl Hasher for Digest {
+    fn finish(&self) -> u64 {
+        self.0
+    }
+
+    fn write(&mut self, bytes: &[u8]) {
+        for chunk in bytes.chunks(8) {
+            let word = chunk.iter().rev().fold(0, |word, &byte| word << 8 | u64::from(byte));
+            self.0 = (self.0 ^ word).wrapping_mul(0x9e37_79b9_7f4a_7c15).rotate_left(23);
+        }
+    }
+}
+
+/// Completes a barrier if all are there; returns the warps that go on, as bits.
+fn complete(block: &mut Block, launch: &Launch, id: u32, races: Option<&mut Races>) -> Result<u32, Fault> {
+    let index = block.common.index;
+    let completed = block.complete(id, &launch.program.module);
+    let waited = completed.map_err(|(warp, operation, trouble)| trouble.at(place(launch, index, warp, operation)))?;
+    if let (Some(waited), Some(races), Some(actor)) = (waited, races, block.common.actor) {
+        let all = block.warps.iter().zip(&waited).all(|(warp, waited)| warp.live & !waited == 0);
+        races.barrier(actor, id, &waited, all);
+    }
+    let woken = waited.iter().flatten().enumerate().filter(|(_, lanes)| **lanes != 0);
+    Ok(woken.fold(0, |woken, (warp, _)| woken | 1 << warp))
+}
+
+/// The same for the barrier of the cluster of these blocks, of which the first is in slot `first`.
+fn complete_cluster(blocks: &mut [Option<Block>], first: usize, races: Option<&mut Races>, candidates: &mut Vec<(usize, usize)>) {
+    let (all, any) = blocks.iter().flatten().map(Block::at_cluster).fold((true, false), |so_far, of| (so_far.0 & of.0, so_far.1 | of.1));
+    if !all || !any {
+        return;
+    }
+    if let Some(races) = races {
+        let actors: Vec<ActorId> = blocks.iter().flatten().filter_map(|block| block.common.actor).collect();
+        races.complete_cluster(&actors);
+    }
+    for (rank, block) in blocks.iter_mut().enumerate() {
+        if let Some(block) = block {
+            let woken = block.complete_cluster();
+            wake(block, first + rank, woken, candidates);
+        }
+    }
+}
+
+/// Lets warps of the block in a slot run.
+fn wake(block: &mut Block, slot: usize, warps: u32, candidates: &mut Vec<(usize, usize)>) {
+    let woken = warps & !block.able;
+    block.able |= woken;
+    candidates.extend((0..MOST_WARPS).filter(|warp| woken >> warp & 1 == 1).map(|warp| (slot, warp)));
+}
+
+/// Coordinates of the element of an index.
+fn coordinates(index: u64, [width, height, _]: [u32; 3]) -> [u32; 3] {
+    let (width, height) = (u64::from(width), u64::from(height));
+    [index % width, index / width % height, index / (width * height)].map(|at| at as u32)
+}
+
+fn release(address: u64, memory: &mut Memory) {
+    // What the launch allocated, nobody else frees.
+    let freed = memory.free(Address(address));
+    debug_assert!(freed.is_ok(), "{freed:?}");
+}
+
+/// Frees the shared and local memory of a block.
+fn free(block: &Block, memory: &mut Memory) {
+    if block.common.shared != 0 {
+        release(block.common.shared, memory);
+    }
+    let locals = block.warps.iter().filter_map(|warp| warp.local.as_deref());
+    locals.flatten().filter(|address| **address != 0).for_each(|&address| release(address, memory));
+}
+
+/// Checks a shape against what an entry allows; returns threads of a block, and blocks of a cluster along each axis.
+fn check(function: &Function, shape: Shape) -> Result<(u32, [u32; 3]), String> {
+    let Shape { grid, block, .. } = shape;
+    let product = |sizes: [u32; 3]| sizes.iter().try_fold(1_u32, |product, &size| product.checked_mul(size));
+    let most = 32 * MOST_WARPS as u32;
+    let threads = match product(block) {
+        Some(threads @ 1..) if threads <= most => threads,
+        _ => return Err(format!("blocks of {block:?} threads: expected 1 to {most} together")),
+    };
+    if product(grid).is_none_or(|blocks| blocks == 0) {
+        return Err(format!("a grid of {grid:?} blocks: expected 1 to {} together", u32::MAX));
+    }
+    let LaunchBounds { max_threads, required_threads, required_cluster, max_cluster, explicit_cluster, blocks_are_clusters, .. } =
+        function.bounds;
+    let cluster = required_cluster.unwrap_or([1; 3]);
+    let members = product(cluster).unwrap_or(u32::MAX);
+    let why = match (max_threads.and_then(product), required_threads) {
+        (Some(max), _) if threads > max => format!("blocks of {threads} threads: the kernel allows {max} (.maxntid)"),
+        (_, Some(required)) if required != block => format!("blocks of {block:?} threads: the kernel requires {required:?} (.reqntid)"),
+        _ if blocks_are_clusters => "a grid that counts clusters (.blocksareclusters) is not emulated".into(),
+        _ if explicit_cluster && required_cluster.is_none() => {
+            "the kernel requires a launch that says what a cluster is (.explicitcluster): here only the kernel says so (.reqnctapercluster)"
+                .into()
+        }
+        _ if !(1..=MOST_IN_CLUSTER).contains(&members) => {
+            format!("clusters of {cluster:?} blocks: expected 1 to {MOST_IN_CLUSTER} together")
+        }
+        _ if max_cluster.is_some_and(|max| members > max) => {
+            format!("clusters of {members} blocks: the kernel allows {} (.maxclusterrank)", max_cluster.unwrap_or_default())
+        }
+        _ if (0..3).any(|axis| !grid[axis].is_multiple_of(cluster[axis])) => {
+            format!("a grid of {grid:?} blocks is no multiple of clusters of {cluster:?} (.reqnctapercluster)")
+        }
+        _ => return Ok((threads, cluster)),
+    };
+    Err(why)
+}

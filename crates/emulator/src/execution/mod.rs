@@ -1,0 +1,61 @@
+//! One kernel launch on one rank, executed warp by warp.
+//!
+//! A [`Program`] is a module in a rank's memory, a [`Grid`] a launch of one of its kernels. Whoever runs it gives it turns: in each, one
+//! warp executes up to so many instructions. Between turns nothing is in flight, so that any interleaving of warps, launches and ranks
+//! is a sequence of turns. Memory is sequentially consistent at the granularity of one instruction of one warp; what orders and
+//! what races is for the race check to judge, which is told of each access where there is one.
+//!
+//! # Spaces
+//! A generic address is one of [`Memory`](crate::memory::Memory), and so is one in global or constant memory. Addresses in shared,
+//! local and parameter memory are offsets: of the block's allocation, of the thread's, of the launch's parameters; `cvta` adds or
+//! subtracts where that allocation starts. So a stray generic address to shared memory is recognised, also one into the next
+//! variable's block. Within one thread's local memory, frames of calls are not told apart. Constant memory may be written through generic
+//! addresses, and one block's shared memory may be reached by another's of another cluster: that is not recognised.
+//!
+//! # Clusters
+//! A launch has clusters where the kernel requires them (`.reqnctapercluster`), of up to eight blocks, which start together. An address of
+//! `.shared::cluster` is a block's own offset or what `mapa` gives, which says the block: the two differ also where they are of the same place.
+//! Shared memory ends with its block, and whoever reaches for it then is told so.
+//!
+//! # Lanes
+//! Lanes have program counters of their own ([`warp`]), and may wait for one another. Instructions of a member mask wait until all its
+//! lanes that have not ended are at the same instruction of the PTX.
+//!
+//! # Barriers
+//! See [`block`]: threads are counted one by one, and those that have ended do not count toward a barrier of all. The ISA leaves that
+//! to the implementation, and hardware does it.
+//!
+//! # Polling
+//! Where a lane group reads the same values from the same addresses twice in a row at one instruction, with a strong or volatile load or an
+//! atomic that changes nothing, its turn ends. It is a hint for scheduling, not proof that the group would do so forever: it may be counting.
+//!
+//! # multimem
+//! What the ISA leaves open of it, and how that was read, is at the head of [`multimem`].
+//!
+//! # Not here
+//! Clusters whose size a launch chooses, what crosses them asynchronously (mbarriers, bulk copies, multicast), approximations that have no reference (sin, cos, tanh, those in f64 and in
+//! halves). They are [`Fault::UnsupportedInstruction`] when executed, or [`Fault::BadLaunch`].
+
+mod access;
+mod block;
+mod compare;
+mod executor;
+mod fault;
+mod float;
+mod grid;
+mod integer;
+mod lanes;
+mod multimem;
+mod program;
+mod registers;
+#[cfg(test)]
+mod tests;
+mod warp;
+
+pub use fault::{Fault, Place};
+pub use grid::{Doing, Grid, Shape, Standing, Turn};
+pub use multimem::MultimemReduction;
+pub use program::Program;
+
+/// Frames of calls that a thread may have.
+const MOST_FRAMES: usize = 64;

@@ -1,0 +1,119 @@
+//! A module in the memory of one rank.
+
+use std::sync::Arc;
+
+use super::fault::Fault;
+use crate::memory::{Address, Init, Memory, Owner};
+use passmuster_ptx as ptx;
+use passmuster_ptx::{Base, Instruction, Module, Space};
+
+/// The most bytes that a module's global and constant variables have together.
+const MOST_VARIABLES: u64 = 1 << 30;
+
+/// A module laid out in one rank's memory: its global and constant variables have addresses.
+#[derive(Clone, Debug)]
+pub struct Program {
+    pub(super) module: Arc<Module>,
+    pub(super) rank: usize,
+    /// Generic addresses of the module's variables, by index.
+    pub(super) variables: Vec<u64>,
+    /// The largest alignment of dynamic shared memory.
+    pub(super) dynamic_align: u32,
+}
+
+impl Program {
+    /// Gives the module's variables memory on `rank`, with their initial values. Variables that have none are zero, as PTX says.
+    ///
+    /// # Errors
+    /// [`Fault::BadLaunch`] for a variable that another module defines, and for more than 1 GiB of variables.
+    pub fn load(module: Arc<Module>, rank: usize, memory: &mut Memory) -> Result<Program, Fault> {
+        if let Some(missing) = module.variables.iter().find(|variable| variable.external) {
+            return Err(Fault::BadLaunch(format!("variable `{}` is defined in another module", missing.name)));
+        }
+        let bytes = module.variables.iter().fold(0_u64, |sum, variable| sum.saturating_add(variable.bytes));
+        if bytes > MOST_VARIABLES {
+            return Err(Fault::BadLaunch(format!("{bytes} bytes of variables in a module: at most {MOST_VARIABLES} are there")));
+        }
+        let allocate =
+            |variable: &ptx::Variable| memory.allocate(Owner::new(rank, 0, variable.name.as_str()), variable.bytes, Init::Zero).0;
+        let variables: Vec<u64> = module.variables.iter().map(allocate).collect();
+        for (variable, &address) in module.variables.iter().zip(&variables) {
+            let mut initial = variable.initial.clone();
+            for relocation in &variable.relocations {
+                // Addresses in global and constant memory are generic ones.
+                let value = variables[relocation.variable as usize].wrapping_add_signed(relocation.offset);
+                initial[relocation.at as usize..][..8].copy_from_slice(&value.to_le_bytes());
+            }
+            memory.write(Address(address), rank, &initial).map_err(|error| Fault::BadLaunch(format!("`{}`: {error}", variable.name)))?;
+        }
+        let dynamic_align =
+            module.functions.iter().flat_map(|function| &function.code).map(|operation| dynamic_align(&operation.instruction));
+        let dynamic_align = dynamic_align.max().unwrap_or(1).max(1);
+        Ok(Program { module, rank, variables, dynamic_align })
+    }
+
+    /// The module, as it is shared by the programs of all ranks.
+    pub fn shared_module(&self) -> &Arc<Module> {
+        &self.module
+    }
+
+    /// The module.
+    pub fn module(&self) -> &Module {
+        &self.module
+    }
+
+    /// Index and entry of a kernel.
+    pub(super) fn entry(&self, name: &str) -> Result<usize, Fault> {
+        let functions = &self.module.functions;
+        match functions.iter().position(|function| function.name == name) {
+            Some(index) if functions[index].entry && !functions[index].external => Ok(index),
+            Some(_) => Err(Fault::BadLaunch(format!("`{name}` is a function, not a kernel with a body"))),
+            None => {
+                let known: Vec<&str> = self.module.entries().map(|entry| entry.name.as_str()).collect();
+                Err(Fault::BadLaunch(format!("unknown kernel `{name}`: expected one of {}", known.join(", "))))
+            }
+        }
+    }
+
+    /// Bytes of local memory that a thread of a function needs, calls from it up to `frames` deep included.
+    pub(super) fn local_bytes(&self, function: usize) -> u64 {
+        let functions = &self.module.functions;
+        let own = |index: usize| u64::from(functions[index].local_bytes.next_multiple_of(16));
+        if functions.iter().all(|function| function.local_bytes == 0) {
+            return 0;
+        }
+        let mut deep: Vec<u64> = (0..functions.len()).map(own).collect();
+        for _ in 0..super::MOST_FRAMES {
+            let next = |index: usize| {
+                let calls = functions[index].code.iter().filter_map(|operation| match operation.instruction {
+                    Instruction::Call { function, .. } => Some(deep[function as usize]),
+                    _ => None,
+                });
+                own(index) + calls.max().unwrap_or(0)
+            };
+            deep = (0..functions.len()).map(next).collect();
+        }
+        deep[function]
+    }
+
+    /// Name of a source file.
+    pub(super) fn file(&self, index: u32) -> String {
+        let found = self.module.files.iter().find(|(number, _)| *number == index);
+        found.map_or_else(|| format!("file {index}"), |(_, path)| path.clone())
+    }
+}
+
+/// The alignment of dynamic shared memory that an instruction asks for, or 0.
+fn dynamic_align(instruction: &Instruction) -> u32 {
+    let address = match instruction {
+        Instruction::AddressOf { space: Space::Shared, address, .. } | Instruction::Load { address, .. } => address,
+        Instruction::Store { address, .. } | Instruction::Atomic { address, .. } => address,
+        Instruction::MapToBlock { address, .. } | Instruction::BlockOfAddress { address, .. } => address,
+        Instruction::Prefetch { address, .. } | Instruction::Discard { address, .. } => address,
+        _ => return 0,
+    };
+    match address.base {
+        Base::DynamicShared { align } => align,
+        _ => 0,
+    }
+}

@@ -1,0 +1,19 @@
+//! Devices that share an address space and run PTX on the CPU.
+//!
+//! [`numerics`] is arithmetic as PTX defines it, on bit patterns. [`memory`] is the memory of all devices, in which every stray access is exact.
+//! Neither knows threads or time. [`execution`] runs the warps of one launch, and tells [`races`] of what they do: happens-before by the PTX memory
+//! model, and what lacks it. What is run comes from `passmuster-ptx`. Nothing here knows collectives, streams or hosts.
+
+pub mod choice;
+pub mod execution;
+pub mod memory;
+pub mod numerics;
+pub mod races;
+
+pub use execution::MultimemReduction;
+pub use races::Profile;
+
+/// The examples of the README, compiled and run.
+#[cfg(doctest)]
+#[doc = include_str!("../README.md")]
+struct Readme;

@@ -1,0 +1,247 @@
+//! Accesses against those before them: is each ordered after what it conflicts with (PTX ISA 8.7.1)?
+
+use std::sync::Arc;
+
+use super::{
+    Profile, Races,
+    actors::Actor,
+    clock::Clock,
+    finding::{Assumption, Class, Found, Key, Missing, Side},
+    release::{Deeds, Level, Sight},
+    shadow::{PAGE, Record},
+    views::{View, Views},
+};
+use crate::memory::AllocationId;
+
+/// Bytes of one allocation that lanes access with one instruction, who know the same.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Span {
+    pub(super) allocation: AllocationId,
+    pub(super) from: u64,
+    pub(super) to: u64,
+    /// Bytes of each lane; 0 where all of `lanes` access all of it.
+    pub(super) width: u8,
+    /// The first lane's thread.
+    pub(super) thread: u16,
+    pub(super) lanes: u32,
+}
+
+/// What is known where an access is made, in the views that decide whether it conflicts. All its threads share them.
+pub(super) struct Accessor<'a> {
+    pub(super) strict: &'a Arc<Clock>,
+    pub(super) alias: &'a Arc<Clock>,
+    /// What was known where the operation started.
+    pub(super) start: &'a Arc<Clock>,
+}
+
+/// What one thread knows, in all views.
+struct Knowledge<'a> {
+    views: &'a Views,
+    sights: &'a [Sight],
+}
+
+impl Knowledge<'_> {
+    fn has(&self, view: View, deeds: Deeds) -> bool {
+        let Deeds { actor, place, thread, time } = deeds;
+        self.views.of(view).knows(actor, place, thread, time) || self.sights.iter().any(|sight| sight.tells(view, deeds))
+    }
+}
+
+/// What is wrong with a pair of accesses.
+type Wrong = (Class, Missing, Option<Assumption>);
+
+impl Races {
+    /// Checks an access of a span, and notes it; whether any of that is new. `like` has all that does not follow from the span.
+    pub(super) fn touch(&mut self, span: Span, like: Record, accessor: &Accessor<'_>) -> bool {
+        let mut is_new = false;
+        let mut page_start = span.from / PAGE * PAGE;
+        while page_start < span.to {
+            let (from, to) = (span.from.max(page_start) - page_start, span.to.min(page_start + PAGE) - page_start);
+            // Only the lanes of a warp reach back before the page, by less than 512 bytes.
+            let origin = if span.width == 0 { 0 } else { (span.from as i64 - page_start as i64) as i16 };
+            let (width, thread, lanes) = (span.width, span.thread, span.lanes);
+            let record = Record { from: from as u16, to: to as u16, origin, width, thread, lanes, ..like };
+            is_new |= self.touch_page(span.allocation, page_start, record, accessor);
+            page_start += PAGE;
+        }
+        is_new
+    }
+
+    fn touch_page(&mut self, allocation: AllocationId, page_start: u64, record: Record, accessor: &Accessor<'_>) -> bool {
+        let Races { shadow, actors, conflicts, .. } = self;
+        let page = shadow.page(allocation.index(), page_start);
+        if page.is_last(&record) {
+            return false;
+        }
+        let known = |earlier: &Record| {
+            record.same_threads(earlier)
+                || record.same_lanes(earlier)
+                || accessor.strict.knows_block(earlier.actor, actors[earlier.actor as usize].place, earlier.time)
+        };
+        let reads: &[Record] = if record.mode.writes { &page.reads } else { &[] };
+        let suspects = page.writes.iter().chain(reads);
+        conflicts.clear();
+        conflicts.extend(suspects.filter(|earlier| record.overlaps(earlier) && !is_fine(&record, earlier, actors, accessor)));
+        page.note(record, known);
+        if record.mode.writes && record.mode.strong.is_none() {
+            // What a weak write left there, nobody released.
+            page.clear(record.from, record.to);
+        }
+        let conflicts = std::mem::take(&mut self.conflicts);
+        for earlier in &conflicts {
+            self.pair(allocation, page_start, earlier, &record, accessor);
+        }
+        self.conflicts = conflicts;
+        true
+    }
+
+    /// Looks at each pair of threads in which two records overlap.
+    #[cold]
+    fn pair(&mut self, allocation: AllocationId, page_start: u64, earlier: &Record, later: &Record, accessor: &Accessor<'_>) {
+        let Record { actor, time, .. } = *earlier;
+        let uniform = actor != later.actor
+            && accessor.start.agrees_on(actor, time)
+            && self.shared(later).is_some_and(|views| views.agree_on(actor, time));
+        let mut seen: Vec<Wrong> = Vec::new();
+        let end = earlier.to.min(later.to);
+        let mut byte = earlier.from.max(later.from);
+        while byte < end {
+            let (before, before_end) = earlier.threads_at(byte);
+            let (after, after_end) = later.threads_at(byte);
+            let next = before_end.min(after_end).min(end);
+            for (first, second) in before.flat_map(|first| after.clone().map(move |second| (first, second))) {
+                let Some(wrong) = self.judge(earlier, first, later, second, next - byte, accessor) else { continue };
+                if seen.contains(&wrong) {
+                    continue;
+                }
+                seen.push(wrong);
+                let side = |record: &Record, thread| Side { actor: record.actor, thread, point: record.point, mode: record.mode };
+                let (class, missing, assumption) = wrong;
+                let kinds = [earlier, later].map(|record| self.operation_of(record.actor).kind);
+                let key = Key { kinds, points: [earlier.point, later.point], class, missing, assumption };
+                let (from, to) = (page_start + u64::from(byte), page_start + u64::from(next));
+                let sides = [side(earlier, first), side(later, second)];
+                self.findings.add(Found { key, sides, allocation, from, to, times: 1 });
+                if class == Class::Tearing {
+                    // That follows from how both access, which is the same for all lanes, and so does what waives it.
+                    return;
+                }
+            }
+            if uniform {
+                break;
+            }
+            byte = next;
+        }
+    }
+
+    /// What all threads of an access know, if none has anything of its own.
+    fn shared(&self, record: &Record) -> Option<&Views> {
+        let Some(block) = self.blocks[record.actor as usize].as_deref() else { return Some(&self.operation_of(record.actor).start) };
+        let warp = usize::from(record.thread) / 32;
+        let alike = block.own[warp] == 0 && block.threads[warp * 32..][..32].iter().flatten().all(|thread| thread.sights.is_empty());
+        alike.then_some(&block.views)
+    }
+
+    fn knowledge(&self, actor: u32, thread: u16) -> Knowledge<'_> {
+        let thread = usize::from(thread);
+        match self.blocks[actor as usize].as_deref() {
+            Some(block) => {
+                let sights = block.threads[thread].as_ref().map_or(&[][..], |of_thread| &of_thread.sights);
+                Knowledge { views: block.known(thread), sights }
+            }
+            None => Knowledge { views: &self.operation_of(actor).start, sights: &[] },
+        }
+    }
+
+    /// What is wrong with one thread's access after another's, if anything is.
+    fn judge(&self, earlier: &Record, first: u16, later: &Record, second: u16, bytes: u16, accessor: &Accessor<'_>) -> Option<Wrong> {
+        let place = self.actors[earlier.actor as usize].place;
+        let deeds = Deeds { actor: earlier.actor, place, thread: first, time: earlier.time };
+        let known = self.knowledge(later.actor, second);
+        let same_thread = earlier.actor == later.actor && first == second;
+        let ordered = same_thread || known.has(View::Strict, deeds);
+        let apart = apart(earlier, later, &self.actors);
+        let strong = mutually_strong(earlier, later, apart);
+        let waived = |assumption| (self.profile == Profile::Hopper).then_some(assumption);
+        if later.mode.non_coherent && !same_thread && !accessor.start.knows(deeds.actor, place, first, earlier.time) {
+            return Some((Class::NonCoherent, Missing::KernelBoundary, None));
+        }
+        if earlier.mode.multicast != later.mode.multicast && (strong || ordered) {
+            let fenced = strong || known.has(View::Alias, deeds);
+            return (!fenced).then(|| (Class::Alias, Missing::AliasFence, waived(Assumption::Alias)));
+        }
+        if ordered {
+            return None;
+        }
+        let missing = self.missing(earlier, later, |view| known.has(view, deeds));
+        if strong && earlier.mode.element == later.mode.element {
+            let torn = (earlier.mode.vector || later.mode.vector) && bytes > u16::from(later.mode.element);
+            return torn.then(|| (Class::Tearing, missing, waived(Assumption::Vector)));
+        }
+        let class = if strong { Class::MixedSize } else { Class::Race };
+        let after_read = later.mode.writes && !earlier.mode.writes;
+        let assumption = match () {
+            () if known.has(View::Boundary, deeds) => waived(Assumption::Boundary),
+            () if after_read && known.has(View::Retired, deeds) => waived(Assumption::Retired),
+            () => None,
+        };
+        Some((class, missing, assumption))
+    }
+
+    fn missing(&self, earlier: &Record, later: &Record, knows: impl Fn(View) -> bool) -> Missing {
+        let granted = [
+            (View::AnyScope, Missing::Scope),
+            (View::EveryRelease, Missing::Release),
+            (View::EveryAcquire, Missing::Acquire),
+            (View::Everything, Missing::ReleaseAndAcquire),
+        ];
+        let both_strong = earlier.mode.strong.is_some() && later.mode.strong.is_some() && earlier.mode.element == later.mode.element;
+        if both_strong && !mutually_strong(earlier, later, apart(earlier, later, &self.actors)) {
+            return Missing::Scope;
+        }
+        if let Some((_, missing)) = granted.into_iter().find(|(view, _)| knows(*view)) {
+            return missing;
+        }
+        let [first, second] = [earlier, later].map(|record| &self.actors[record.actor as usize]);
+        match () {
+            () if earlier.actor == later.actor => Missing::Barrier,
+            () if first.rank != second.rank => Missing::BetweenRanks,
+            () if first.place.stream != second.place.stream => Missing::BetweenStreams,
+            () => Missing::BetweenBlocks,
+        }
+    }
+}
+
+/// How far the scopes of two accesses must reach.
+fn apart(earlier: &Record, later: &Record, actors: &[Actor]) -> Level {
+    let who = |record: &Record| actors[record.actor as usize].who(record.actor, 0);
+    who(earlier).apart(who(later))
+}
+
+/// Whether both are strong and their scopes include each other.
+fn mutually_strong(earlier: &Record, later: &Record, apart: Level) -> bool {
+    earlier.mode.strong.zip(later.mode.strong).is_some_and(|(first, second)| first.min(second) >= apart)
+}
+
+/// Whether two accesses are seen at once to be in order, or to need none.
+#[inline(always)]
+fn is_fine(later: &Record, earlier: &Record, actors: &[Actor], accessor: &Accessor<'_>) -> bool {
+    let (before, after) = (&earlier.mode, &later.mode);
+    let place = actors[earlier.actor as usize].place;
+    if before.multicast != after.multicast {
+        return accessor.alias.knows_block(earlier.actor, place, earlier.time);
+    }
+    if later.same_threads(earlier) {
+        return true;
+    }
+    if before.strong.is_some()
+        && before.element == after.element
+        && !before.vector
+        && !after.vector
+        && mutually_strong(earlier, later, apart(earlier, later, actors))
+    {
+        return true;
+    }
+    let strict = if after.non_coherent { accessor.start } else { accessor.strict };
+    strict.knows_block(earlier.actor, place, earlier.time)
+}

@@ -1,0 +1,148 @@
+//! What was found: pairs of accesses, what would have ordered them, and what waives them.
+
+use std::{collections::BTreeMap, fmt};
+
+use super::{actors::Kind, shadow::Mode};
+use crate::memory::AllocationId;
+
+/// What is wrong with two accesses.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) enum Class {
+    /// A data race (PTX ISA 8.7.1).
+    Race,
+    /// A race of strong operations of different sizes, which voids the model's axioms (PTX ISA 8.7.1).
+    MixedSize,
+    /// Both are strong, element by element, but a vector is not one access (PTX ISA 8.2.2).
+    Tearing,
+    /// Ordered, but by different addresses of one place without a proxy fence (PTX ISA 8.6).
+    Alias,
+    /// A read through the non-coherent cache of what was written since the kernel started.
+    NonCoherent,
+}
+
+impl fmt::Display for Class {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Class::Race => "race",
+            Class::MixedSize => "race of different sizes",
+            Class::Tearing => "torn vector",
+            Class::Alias => "aliases without a fence",
+            Class::NonCoherent => "non-coherent read",
+        })
+    }
+}
+
+/// What would have ordered them.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) enum Missing {
+    Scope,
+    Release,
+    Acquire,
+    ReleaseAndAcquire,
+    AliasFence,
+    Barrier,
+    BetweenBlocks,
+    BetweenStreams,
+    BetweenRanks,
+    KernelBoundary,
+}
+
+impl fmt::Display for Missing {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Missing::Scope => "a scope that includes both",
+            Missing::Release => "a release",
+            Missing::Acquire => "an acquire",
+            Missing::ReleaseAndAcquire => "a release and an acquire",
+            Missing::AliasFence => "fence.proxy.alias",
+            Missing::Barrier => "a barrier",
+            Missing::BetweenBlocks => "synchronisation between blocks",
+            Missing::BetweenStreams => "synchronisation between streams",
+            Missing::BetweenRanks => "synchronisation between ranks",
+            Missing::KernelBoundary => "a kernel boundary",
+        })
+    }
+}
+
+/// What is relied on that the PTX ISA does not promise.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) enum Assumption {
+    Boundary,
+    Vector,
+    Retired,
+    Alias,
+}
+
+impl Assumption {
+    /// Its name.
+    pub(super) fn name(self) -> &'static str {
+        match self {
+            Assumption::Boundary => "boundary",
+            Assumption::Vector => "vector",
+            Assumption::Retired => "retired",
+            Assumption::Alias => "alias",
+        }
+    }
+}
+
+/// One of the two accesses.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Side {
+    pub(super) actor: u32,
+    pub(super) thread: u16,
+    pub(super) point: u32,
+    pub(super) mode: Mode,
+}
+
+/// What makes findings the same: both instructions and the kernels or operations that they are of, and what is wrong.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) struct Key {
+    pub(super) kinds: [Kind; 2],
+    pub(super) points: [u32; 2],
+    pub(super) class: Class,
+    pub(super) missing: Missing,
+    pub(super) assumption: Option<Assumption>,
+}
+
+/// A finding: the first pair of accesses of many.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Found {
+    pub(super) key: Key,
+    /// The earlier and the later access.
+    pub(super) sides: [Side; 2],
+    pub(super) allocation: AllocationId,
+    /// Bytes of the allocation that both accessed.
+    pub(super) from: u64,
+    pub(super) to: u64,
+    pub(super) times: u64,
+}
+
+/// Distinct findings that are kept of a run.
+const MOST_FINDINGS: usize = 16;
+
+/// The same of those that are waived, of which kernels with unrolled loops have many.
+const MOST_WAIVED: usize = 64;
+
+/// All findings of a run, in the order in which they were first seen.
+#[derive(Debug, Default)]
+pub(super) struct Findings {
+    known: BTreeMap<Key, usize>,
+    pub(super) found: Vec<Found>,
+    kept: [usize; 2],
+}
+
+impl Findings {
+    /// Counts a finding, and keeps it if it is new and there is room.
+    pub(super) fn add(&mut self, found: Found) {
+        if let Some(&at) = self.known.get(&found.key) {
+            self.found[at].times += 1;
+            return;
+        }
+        let waived = usize::from(found.key.assumption.is_some());
+        if self.kept[waived] < [MOST_FINDINGS, MOST_WAIVED][waived] {
+            self.kept[waived] += 1;
+            self.known.insert(found.key, self.found.len());
+            self.found.push(found);
+        }
+    }
+}

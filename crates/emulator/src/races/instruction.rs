@@ -1,0 +1,222 @@
+//! Memory instructions of warps: which bytes which lanes access, and what that releases and acquires.
+
+use std::sync::Arc;
+
+use super::{
+    ActorId, Races,
+    actors::{Kind, Look},
+    check::{Accessor, Span},
+    clock::Clock,
+    release::{Component, Deeds, Level, Reader, Who, component, of_fence},
+    shadow::{Mode, PAGE, Record},
+    views::{View, Views},
+};
+use crate::memory::{Address, Memory};
+use passmuster_ptx::{Access, Semantics};
+
+/// Who executes an instruction, and which.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct At {
+    pub actor: ActorId,
+    pub warp: usize,
+    pub function: usize,
+    pub pc: usize,
+}
+
+/// What a memory instruction does.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Effect {
+    Load,
+    Store,
+    /// Lanes of `wrote` read and write, the others only read; without `returns`, nobody sees what was read.
+    Atomic {
+        wrote: u32,
+        returns: bool,
+    },
+}
+
+/// A memory instruction's access.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Touch<'a> {
+    pub effect: Effect,
+    pub access: &'a Access,
+    /// Bytes of an element, and of each lane's access.
+    pub element: u32,
+    pub bytes: u32,
+    /// The addresses are of places that a multicast address stands for.
+    pub multicast: bool,
+}
+
+impl Races {
+    /// Lanes access memory, each at its address, which the executing rank may.
+    pub(crate) fn access(&mut self, memory: &Memory, at: At, lanes: u32, touch: &Touch<'_>, addresses: &[u64; 32]) {
+        if self.ended || lanes == 0 {
+            return;
+        }
+        let writers = match touch.effect {
+            Effect::Load => 0,
+            Effect::Store => lanes,
+            Effect::Atomic { wrote, .. } => wrote & lanes,
+        };
+        let mut is_new = false;
+        for (lanes, writes) in [(lanes & !writers, false), (writers, true)] {
+            if lanes != 0 {
+                is_new |= self.check(memory, at, lanes, touch, addresses, writes);
+            }
+        }
+        // Where nobody has been since the same read, there is nothing more to take.
+        if let (Some(scope), false, true) = (strong(touch), self.ended, is_new) {
+            let places = self.places(memory, at, lanes, addresses, touch.bytes);
+            if touch.effect == Effect::Load || matches!(touch.effect, Effect::Atomic { returns: true, .. }) {
+                lanes_of(lanes).for_each(|lane| self.read(at, lane, touch, scope, places[lane]));
+            }
+            if writers != 0 {
+                lanes_of(writers).for_each(|lane| self.write(at, lane, touch, scope, places[lane]));
+                if let Some(block) = self.block(at.actor) {
+                    block.time += 1;
+                }
+            }
+        }
+    }
+
+    /// Checks accesses of lanes, in stretches as long as they come in order; whether any of that is new.
+    fn check(&mut self, memory: &Memory, at: At, lanes: u32, touch: &Touch<'_>, addresses: &[u64; 32], writes: bool) -> bool {
+        let strong = strong(touch);
+        let Some(block) = self.blocks[at.actor.0 as usize].as_deref() else { return false };
+        let operation = self.operation_of(at.actor.0);
+        let Kind::Launch(code) = operation.kind else { return false };
+        let mut is_new = writes;
+        let (rank, start) = (operation.rank, operation.start.clone());
+        let non_coherent = touch.access.semantics == Semantics::NonCoherent;
+        let vector = touch.bytes > touch.element;
+        let mode = Mode { writes, strong, multicast: touch.multicast, vector, non_coherent, element: touch.element as u8 };
+        let point = self.codes[code as usize].functions[at.function] + at.pc as u32;
+        let like = Record { from: 0, to: 0, origin: 0, width: 0, mode, thread: 0, lanes: 0, actor: at.actor.0, time: block.time, point };
+        // Whether there is a conflict follows from these two; what else lanes know is asked where there is one.
+        let own = block.own[at.warp] & lanes != 0;
+        let decisive = |views: &Views| [View::Strict, View::Alias].map(|view| views.of(view).clone());
+        let shared = decisive(&block.views);
+        let mut known: Vec<(u32, [Arc<Clock>; 2])> = Vec::new();
+        if own {
+            for lane in lanes_of(lanes) {
+                let views = block.known(at.warp * 32 + lane);
+                let alike = |(_, known): &&mut (u32, [Arc<Clock>; 2])| {
+                    Arc::ptr_eq(&known[0], views.of(View::Strict)) && Arc::ptr_eq(&known[1], views.of(View::Alias))
+                };
+                match known.iter_mut().find(alike) {
+                    Some((all, _)) => *all |= 1 << lane,
+                    None => known.push((1 << lane, decisive(views))),
+                }
+            }
+        }
+        let bytes = u64::from(touch.bytes);
+        let mut rest: u32 = lanes;
+        while rest != 0 {
+            let first = rest.trailing_zeros() as usize;
+            let alike = known.iter().find(|(alike, _)| alike >> first & 1 == 1);
+            let (alike, [strict, alias]) = alike.map_or((lanes, &shared), |(alike, decisive)| (*alike, decisive));
+            let same = |lane: usize| (rest & alike) >> lane & 1 == 1;
+            // Weak writes of two lanes to one place are a race of their own.
+            let together = |lane: &usize| same(*lane) && addresses[*lane] == addresses[first];
+            let all = if writes && strong.is_none() { 0 } else { (first..32).filter(together).fold(0_u32, |all, lane| all | 1 << lane) };
+            let (mut width, mut thread, mut lanes) = (0, (at.warp * 32 + first) as u16, 1);
+            let length = if all.count_ones() > 1 {
+                (thread, lanes) = ((at.warp * 32) as u16, all);
+                rest &= !all;
+                bytes
+            } else {
+                let follows = |lane: usize| same(lane) && addresses[lane] == addresses[first].wrapping_add((lane - first) as u64 * bytes);
+                let end = (first + 1..32).find(|&lane| !follows(lane)).unwrap_or(32);
+                width = touch.bytes as u8;
+                rest &= !((u32::MAX >> (32 - (end - first))) << first);
+                (end - first) as u64 * bytes
+            };
+            // Memory has let all of it be accessed just now.
+            let Ok(place) = memory.resolve(Address(addresses[first]), length, rank) else { continue };
+            let span = Span { allocation: place.allocation, from: place.offset, to: place.offset + length, width, thread, lanes };
+            if writes && self.ends_with.contains(&place.allocation) {
+                self.ended = true;
+                return false;
+            }
+            is_new |= self.touch(span, like, &Accessor { strict, alias, start: start.of(View::Strict) });
+        }
+        is_new
+    }
+
+    /// Allocation and offset of each lane's access.
+    fn places(&self, memory: &Memory, at: At, lanes: u32, addresses: &[u64; 32], bytes: u32) -> [Option<(usize, u64)>; 32] {
+        let rank = self.operation_of(at.actor.0).rank;
+        std::array::from_fn(|lane| {
+            let place = (lanes >> lane & 1 == 1).then(|| memory.resolve(Address(addresses[lane]), bytes.into(), rank).ok())??;
+            Some((place.allocation.index(), place.offset))
+        })
+    }
+
+    fn who(&self, at: At, lane: usize) -> Who {
+        self.actors[at.actor.0 as usize].who(at.actor.0, (at.warp * 32 + lane) as u16)
+    }
+
+    /// A lane's strong read takes what is there to be taken.
+    fn read(&mut self, at: At, lane: usize, touch: &Touch<'_>, scope: Level, place: Option<(usize, u64)>) {
+        let Some((allocation, offset)) = place else { return };
+        let who = self.who(at, lane);
+        let acquires = matches!(touch.access.semantics, Semantics::Acquire | Semantics::AcquireRelease);
+        let Races { shadow, blocks, .. } = self;
+        let Some(block) = blocks[at.actor.0 as usize].as_deref_mut() else { return };
+        let thread = who.thread as usize;
+        let end = offset + u64::from(touch.bytes);
+        let mut element = offset;
+        while element < end {
+            let page = shadow.touched(allocation, element);
+            let Some(location) = page.and_then(|page| page.location((element % PAGE) as u16, touch.element as u8)) else {
+                element += u64::from(touch.element);
+                continue;
+            };
+            element = element / PAGE * PAGE + u64::from(location.end());
+            if block.thread(thread).seen.note(Look { state: location.state, scope, acquired: acquires }) {
+                location.sights(Reader { who, scope, acquires }).for_each(|sight| block.see(thread, sight));
+            }
+        }
+        if acquires {
+            block.settle(thread);
+        }
+    }
+
+    /// A lane's strong write leaves what it publishes.
+    fn write(&mut self, at: At, lane: usize, touch: &Touch<'_>, scope: Level, place: Option<(usize, u64)>) {
+        let Some((allocation, offset)) = place else { return };
+        let who = self.who(at, lane);
+        let releases = matches!(touch.access.semantics, Semantics::Release | Semantics::AcquireRelease);
+        let start = self.operation_of(at.actor.0).start.of(View::Boundary).clone();
+        let thread = who.thread as usize;
+        let Some(block) = self.block(at.actor) else { return };
+        if releases {
+            // What others hand on by relaxed writes is not what this write would hand on, had it released: a chain of flags, each relaxed,
+            // has more missing than one release, and to carry it from thread to thread costs more than all else in kernels that poll data.
+            block.settle(thread);
+        }
+        let block = &*block;
+        let own = Deeds { actor: block.actor, place: block.place, thread: who.thread, time: block.time };
+        let of_thread = block.threads[thread].as_deref();
+        let barrier = of_thread.and_then(|thread| thread.barrier.as_ref()).unwrap_or(&block.views).of(View::Retired);
+        let own = component(who, scope, releases, block.known(thread), Some(own), || [start, barrier.clone()]);
+        let of_fences = of_thread.map_or(&[][..], |thread| &thread.fences).iter().map(|(level, views)| of_fence(who, *level, views));
+        let components: Vec<Arc<Component>> = std::iter::once(own).chain(of_fences).map(Arc::new).collect();
+        let elements = (touch.bytes / touch.element) as u8;
+        let atomic = matches!(touch.effect, Effect::Atomic { .. });
+        self.release_at(allocation, offset, (touch.element as u8, elements, atomic), who, scope, &components);
+    }
+}
+
+/// The scope of a strong access.
+fn strong(touch: &Touch<'_>) -> Option<Level> {
+    match touch.access.semantics {
+        Semantics::Weak | Semantics::NonCoherent => None,
+        Semantics::Volatile | Semantics::Mmio => Some(Level::System),
+        _ => touch.access.scope.map(Level::of),
+    }
+}
+
+fn lanes_of(lanes: u32) -> impl Iterator<Item = usize> {
+    (0..32).filter(move |lane| lanes >> lane & 1 == 1)
+}

@@ -1,0 +1,200 @@
+//! Operations of streams: launches and their blocks, copies, fills, writes of a word and waits for one, library calls.
+
+use std::sync::Arc;
+
+use super::{
+    ActorId, Code, OperationId, Races,
+    actors::{Actor, Block, Kind, Operation},
+    check::{Accessor, Span},
+    clock::Place,
+    release::{Level, Reader, component},
+    shadow::{Mode, PAGE, Record},
+    views::{View, Views},
+};
+use crate::memory;
+use passmuster_ptx::Module;
+
+/// What an operation that is no launch does with memory.
+#[derive(Clone, Copy, Debug)]
+struct Whole {
+    at: memory::Place,
+    bytes: u64,
+    writes: bool,
+    strong: Option<Level>,
+}
+
+/// What a stream knew at some time.
+#[derive(Clone, Debug)]
+pub struct Known(Arc<Views>);
+
+impl Races {
+    fn stream(&self, rank: usize, stream: usize) -> usize {
+        rank * self.streams_of_rank + stream
+    }
+
+    fn begin(&mut self, rank: usize, stream: usize, kind: Kind) -> OperationId {
+        let number = self.stream(rank, stream);
+        let place = Place { stream: number as u16, index: self.started[number] };
+        self.started[number] += 1;
+        let start = self.streams[number].clone();
+        self.operations.push(Operation { rank, stream, place, kind, end: start.clone(), start });
+        OperationId(self.operations.len() as u32 - 1)
+    }
+
+    fn actor(&mut self, operation: OperationId, block: u32, cluster: u32) -> u32 {
+        let Operation { rank, place, .. } = self.operations[operation.0 as usize];
+        self.actors.push(Actor { operation: operation.0, block, cluster, rank: rank as u16, place });
+        self.blocks.push(None);
+        self.actors.len() as u32 - 1
+    }
+
+    /// An operation is done: its stream knows all that it knew, and all of it.
+    fn finish(&mut self, operation: OperationId) {
+        let Operation { place, ref end, .. } = self.operations[operation.0 as usize];
+        let stream = &mut self.streams[place.stream as usize];
+        let known = Views::join(stream, end).with(|clock| clock.add_operation(place));
+        *stream = Arc::new(known.across_proxies());
+        let operation = &mut self.operations[operation.0 as usize];
+        // Accesses of it may be checked against, but what it knew is of no use any more.
+        operation.start = self.streams[place.stream as usize].clone();
+        operation.end = operation.start.clone();
+    }
+
+    /// A launch begins on a stream. `name` is the module's.
+    pub fn begin_launch(&mut self, rank: usize, stream: usize, module: &Arc<Module>, name: &str, entry: &str) -> OperationId {
+        let code = self.codes.iter().position(|code| Arc::ptr_eq(&code.module, module) && *code.entry == *entry);
+        let code = code.unwrap_or_else(|| {
+            let mut functions = Vec::with_capacity(module.functions.len());
+            for function in &module.functions {
+                functions.push(self.points);
+                self.points += function.code.len() as u32;
+            }
+            self.codes.push(Code { module: module.clone(), name: name.into(), entry: entry.into(), functions });
+            self.codes.len() - 1
+        });
+        self.begin(rank, stream, Kind::Launch(code as u32))
+    }
+
+    /// A block of a launch begins, in the cluster of this number.
+    pub fn begin_block(&mut self, launch: OperationId, block: u32, cluster: u32, threads: usize) -> ActorId {
+        let actor = self.actor(launch, block, cluster);
+        let Operation { place, ref start, .. } = self.operations[launch.0 as usize];
+        self.blocks[actor as usize] = Some(Box::new(Block::new(actor, place, threads, start.clone())));
+        ActorId(actor)
+    }
+
+    /// A block has ended.
+    pub fn end_block(&mut self, actor: ActorId) {
+        let Some(block) = self.blocks[actor.0 as usize].take() else { return };
+        let operation = &mut self.operations[self.actors[actor.0 as usize].operation as usize];
+        operation.end = block.end(&operation.end);
+    }
+
+    /// All blocks of a launch have ended.
+    pub fn end_launch(&mut self, launch: OperationId) {
+        self.finish(launch);
+    }
+
+    /// Memory was freed.
+    pub fn forget(&mut self, allocation: memory::AllocationId) {
+        self.shadow.forget(allocation.index());
+    }
+
+    fn touch_whole(&mut self, actor: u32, whole: Whole, views: &Arc<Views>) {
+        if whole.bytes == 0 || self.ended {
+            return;
+        }
+        let element = if whole.strong.is_some() { whole.bytes as u8 } else { 1 };
+        let mode = Mode { writes: whole.writes, strong: whole.strong, multicast: false, vector: false, non_coherent: false, element };
+        let (allocation, from) = (whole.at.allocation, whole.at.offset);
+        let span = Span { allocation, from, to: from + whole.bytes, width: 0, thread: 0, lanes: 1 };
+        let like = Record { from: 0, to: 0, origin: 0, width: 0, mode, thread: 0, lanes: 1, actor, time: 1, point: u32::MAX };
+        let strict = views.of(View::Strict);
+        self.touch(span, like, &Accessor { strict, alias: views.of(View::Alias), start: strict });
+    }
+
+    fn operate(&mut self, rank: usize, stream: usize, kind: Kind, accesses: &[Whole]) {
+        let operation = self.begin(rank, stream, kind);
+        let actor = self.actor(operation, 0, 0);
+        let views = self.operations[operation.0 as usize].start.clone();
+        accesses.iter().for_each(|&access| self.touch_whole(actor, access, &views));
+        self.finish(operation);
+    }
+
+    /// A copy of a stream.
+    pub fn copy(&mut self, rank: usize, stream: usize, from: memory::Place, to: memory::Place, bytes: u64) {
+        let whole = |at, writes| Whole { at, bytes, writes, strong: None };
+        self.operate(rank, stream, Kind::Copy, &[whole(from, false), whole(to, true)]);
+    }
+
+    /// A fill of a stream.
+    pub fn fill(&mut self, rank: usize, stream: usize, at: memory::Place, bytes: u64) {
+        self.operate(rank, stream, Kind::Fill, &[Whole { at, bytes, writes: true, strong: None }]);
+    }
+
+    /// A copy to the host.
+    pub fn fetch(&mut self, rank: usize, stream: usize, at: memory::Place, bytes: u64) {
+        self.operate(rank, stream, Kind::Copy, &[Whole { at, bytes, writes: false, strong: None }]);
+    }
+
+    /// A product of two operands.
+    pub fn multiply(&mut self, rank: usize, stream: usize, inputs: [(memory::Place, u64); 2], output: (memory::Place, u64)) {
+        let whole = |(at, bytes), writes| Whole { at, bytes, writes, strong: None };
+        self.operate(rank, stream, Kind::LibraryCall, &[whole(inputs[0], false), whole(inputs[1], false), whole(output, true)]);
+    }
+
+    /// What a stream knows now.
+    pub fn known(&self, rank: usize, stream: usize) -> Known {
+        Known(self.streams[self.stream(rank, stream)].clone())
+    }
+
+    /// What follows on a stream comes after what another knew at some time.
+    pub fn learn(&mut self, rank: usize, stream: usize, known: &Known) {
+        let stream = self.stream(rank, stream);
+        self.streams[stream] = Views::join(&self.streams[stream], &known.0);
+    }
+
+    /// A stream writes a word of four bytes: a release at `.sys` of all that it did.
+    pub fn write_value(&mut self, rank: usize, stream: usize, at: memory::Place) {
+        let write = Whole { at, bytes: 4, writes: true, strong: Some(Level::System) };
+        self.operate(rank, stream, Kind::WriteValue, &[write]);
+        let actor = self.actors.len() as u32 - 1;
+        let who = self.actors[actor as usize].who(actor, 0);
+        let views = self.streams[self.stream(rank, stream)].clone();
+        let assumed = || [View::Boundary, View::Retired].map(|view| views.of(view).clone());
+        let released = component(who, Level::System, true, &views, None, assumed);
+        self.release_at(at.allocation.index(), at.offset, (4, 1, false), who, Level::System, &[Arc::new(released)]);
+    }
+
+    /// A stream has waited for a word of four bytes: an acquire at `.sys` of what was released there.
+    pub fn wait_value(&mut self, rank: usize, stream: usize, at: memory::Place) {
+        self.operate(rank, stream, Kind::WaitValue, &[Whole { at, bytes: 4, writes: false, strong: Some(Level::System) }]);
+        let actor = self.actors.len() as u32 - 1;
+        let who = self.actors[actor as usize].who(actor, 0);
+        let page = self.shadow.touched(at.allocation.index(), at.offset);
+        let Some(location) = page.and_then(|page| page.location((at.offset % PAGE) as u16, 4)) else { return };
+        let sights = location.sights(Reader { who, scope: Level::System, acquires: true });
+        let number = self.stream(rank, stream);
+        let mut views = Views::clone(&self.streams[number]);
+        sights.for_each(|sight| sight.teach(None, &mut views));
+        self.streams[number] = Arc::new(views.across_proxies());
+    }
+
+    /// A library call on the streams of all its ranks, in rank order, with what each reads and writes: place and bytes.
+    pub fn library_call(&mut self, streams: &[usize], inputs: &[(memory::Place, u64)], outputs: &[(memory::Place, u64)]) {
+        let numbers: Vec<usize> = streams.iter().enumerate().map(|(rank, &stream)| self.stream(rank, stream)).collect();
+        self.meet(&numbers);
+        for (rank, &stream) in streams.iter().enumerate() {
+            let whole = |(at, bytes), writes| Whole { at, bytes, writes, strong: None };
+            self.operate(rank, stream, Kind::LibraryCall, &[whole(inputs[rank], false), whole(outputs[rank], true)]);
+        }
+        self.meet(&numbers);
+    }
+
+    /// All of these streams know what each of them knows.
+    fn meet(&mut self, streams: &[usize]) {
+        let nothing = Arc::<Views>::default();
+        let joined = streams.iter().fold(nothing, |joined, &stream| Views::join(&joined, &self.streams[stream]));
+        streams.iter().for_each(|&stream| self.streams[stream] = joined.clone());
+    }
+}

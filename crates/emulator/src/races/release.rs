@@ -1,0 +1,307 @@
+//! What memory locations carry from those that release to those that acquire (PTX ISA 8.9.2 to 8.9.4).
+//!
+//! A strong write leaves a [`Component`] at its location: what its thread published, by its own release, an earlier release on the same
+//! location or a fence. An atomic that writes adds to those that are there, since it is next in observation order; any other write
+//! replaces them.
+
+use std::sync::Arc;
+
+use super::{
+    clock::{Clock, Place},
+    views::{View, Views},
+};
+use passmuster_ptx::Scope;
+
+/// How far a scope reaches, or must reach.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) enum Level {
+    #[default]
+    Block,
+    Cluster,
+    Rank,
+    System,
+}
+
+impl Level {
+    pub(super) const COUNT: usize = 4;
+    pub(super) const ALL: [Level; Level::COUNT] = [Level::Block, Level::Cluster, Level::Rank, Level::System];
+
+    pub(super) fn of(scope: Scope) -> Level {
+        match scope {
+            Scope::Cta => Level::Block,
+            Scope::Cluster => Level::Cluster,
+            Scope::Gpu => Level::Rank,
+            Scope::Sys => Level::System,
+        }
+    }
+
+    pub(super) fn scope(self) -> &'static str {
+        match self {
+            Level::Block => "cta",
+            Level::Cluster => "cluster",
+            Level::Rank => "gpu",
+            Level::System => "sys",
+        }
+    }
+}
+
+/// A cluster: the operation, and which of its clusters.
+pub(super) type Cluster = (u32, u32);
+
+/// A thread, as scopes see it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Who {
+    pub(super) rank: u16,
+    pub(super) actor: u32,
+    pub(super) cluster: Cluster,
+    pub(super) thread: u16,
+}
+
+impl Who {
+    /// How far scopes of both must reach to include each other.
+    pub(super) fn apart(self, other: Who) -> Level {
+        match () {
+            () if self.actor == other.actor => Level::Block,
+            () if self.cluster == other.cluster => Level::Cluster,
+            () if self.rank == other.rank => Level::Rank,
+            () => Level::System,
+        }
+    }
+}
+
+/// What a write hands on to those that read it or what follows it.
+#[derive(Clone, Debug)]
+pub(super) struct Component {
+    /// Who released; of several threads of a block, the last.
+    pub(super) first: Who,
+    /// Scope of the first operation of the release pattern.
+    pub(super) scope: Level,
+    /// In each view, what is handed on to those that acquire, without `own`.
+    released: [Option<Arc<Clock>>; View::COUNT],
+    /// What the releasing thread did, where the clocks do not have it.
+    own: Option<Deeds>,
+    /// What every strong `.sys` read of it takes, by assumption: in the views of the boundary and of what has retired.
+    assumed: Option<[Arc<Clock>; 2]>,
+    /// An atomic after it in observation order was not morally strong with what it saw.
+    broken: bool,
+}
+
+/// What a thread did up to a time.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Deeds {
+    pub(super) actor: u32,
+    pub(super) place: Place,
+    pub(super) thread: u16,
+    pub(super) time: u32,
+}
+
+/// What is handed on in one view: a clock, and what a thread did besides. Most of it is never read, so the two are not made one.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Released<'a> {
+    pub(super) clock: &'a Arc<Clock>,
+    pub(super) own: Option<Deeds>,
+}
+
+/// Bytes that one strong write has written: elements, each of which is a location of its own.
+#[derive(Clone, Debug)]
+pub(super) struct Location {
+    /// From the start of the page.
+    pub(super) offset: u16,
+    /// Of an element.
+    pub(super) bytes: u8,
+    pub(super) elements: u8,
+    /// Changes with every write; numbers are those of no other state of any location.
+    pub(super) state: u64,
+    /// The last write and its scope.
+    pub(super) last: (Who, Level),
+    pub(super) components: Vec<Arc<Component>>,
+}
+
+/// A strong read.
+#[derive(Clone, Copy)]
+pub(super) struct Reader {
+    pub(super) who: Who,
+    pub(super) scope: Level,
+    pub(super) acquires: bool,
+}
+
+/// What a strong read saw of what a write handed on.
+#[derive(Clone, Debug)]
+pub(super) struct Sight {
+    component: Arc<Component>,
+    /// How far apart who released and the reader are.
+    apart: Level,
+    /// Whether the read and the write that it saw are morally strong.
+    linked: bool,
+    scope: Level,
+    acquires: bool,
+}
+
+impl Component {
+    fn released(&self, view: View) -> Option<Released<'_>> {
+        let own = self.own.filter(|_| view != View::Alias);
+        self.released[view as usize].as_ref().map(|clock| Released { clock, own })
+    }
+
+    /// Puts what the releasing thread did into the clocks.
+    fn settle(&mut self) {
+        let clocks = View::ALL.map(|view| self.released(view).map(|released| released.alone()));
+        (self.released, self.own) = (clocks, None);
+    }
+}
+
+impl Released<'_> {
+    pub(super) fn add_to(&self, clock: &mut Arc<Clock>) {
+        Clock::extend(clock, self.clock);
+        if let Some(Deeds { actor, place, thread, time }) = self.own.filter(|own| !clock.knows(own.actor, own.place, own.thread, own.time))
+        {
+            Arc::make_mut(clock).add_threads(actor, place, thread..thread + 1, time);
+        }
+    }
+
+    fn alone(&self) -> Arc<Clock> {
+        let mut clock = Arc::default();
+        self.add_to(&mut clock);
+        clock
+    }
+
+    fn knows(&self, deeds: Deeds) -> bool {
+        let Deeds { actor, place, thread, time } = deeds;
+        let own = self.own.is_some_and(|own| (own.actor, own.thread) == (actor, thread) && own.time >= time);
+        own || self.clock.knows(actor, place, thread, time)
+    }
+}
+
+impl Sight {
+    /// What it brings in a view, and the least scope of a fence that it takes for that, if it takes one.
+    fn brings(&self, view: View) -> Option<(Option<Level>, Released<'_>)> {
+        let released = self.component.released(view)?;
+        let any = view.ignores_scopes();
+        if !any && (!self.linked || self.component.broken || self.component.scope < self.apart) {
+            return None;
+        }
+        match self.acquires || view.acquires_always() {
+            true => (any || self.scope >= self.apart).then_some((None, released)),
+            false => Some((Some(if any { Level::Block } else { self.apart }), released)),
+        }
+    }
+
+    /// What it brings at once, by assumption: in the views of the boundary and of what has retired.
+    fn assumed(&self) -> Option<[(View, Released<'_>); 2]> {
+        let [boundary, retired] = self.component.assumed.as_ref().filter(|_| self.scope == Level::System)?;
+        let of = |clock| Released { clock, own: None };
+        Some([(View::Boundary, of(boundary)), (View::Retired, of(retired))])
+    }
+
+    /// What it brings without a fence.
+    pub(super) fn at_once(&self) -> impl Iterator<Item = (View, Released<'_>)> {
+        let brings = |view| self.brings(view).filter(|(needs, _)| needs.is_none()).map(move |(_, released)| (view, released));
+        View::ALL.into_iter().filter_map(brings).chain(self.assumed().into_iter().flatten())
+    }
+
+    /// Whether it may bring something to those who fence with a scope.
+    pub(super) fn may_need(&self, level: Level) -> bool {
+        !self.acquires && (level == Level::Block || level == self.apart)
+    }
+
+    /// Adds what it brings with just this fence, or at once.
+    pub(super) fn teach(&self, fence: Option<Level>, views: &mut Views) {
+        views.learn(View::ALL.map(|view| self.brings(view).filter(|(needs, _)| *needs == fence).map(|(_, released)| released)));
+        if let (None, Some(assumed)) = (fence, self.assumed()) {
+            for (view, released) in assumed {
+                views.learn_in(view, released);
+            }
+        }
+    }
+
+    /// Whether what it brings at once has what a thread did.
+    pub(super) fn tells(&self, view: View, deeds: Deeds) -> bool {
+        let assumed = self.assumed().is_some_and(|assumed| assumed.iter().any(|(of, released)| *of == view && released.knows(deeds)));
+        assumed || self.brings(view).is_some_and(|(needs, released)| needs.is_none() && released.knows(deeds))
+    }
+}
+
+impl Location {
+    pub(super) fn end(&self) -> u16 {
+        self.offset + u16::from(self.bytes) * u16::from(self.elements)
+    }
+
+    /// Elements that end where `to` is or before.
+    pub(super) fn up_to(&self, to: u16) -> Option<Location> {
+        let elements = (to.saturating_sub(self.offset) / u16::from(self.bytes)).min(self.elements.into()) as u8;
+        (elements > 0).then(|| Location { elements, ..self.clone() })
+    }
+
+    /// Elements that begin where `from` is or after.
+    pub(super) fn starting_at(&self, from: u16) -> Option<Location> {
+        let skipped = from.saturating_sub(self.offset).div_ceil(self.bytes.into()).min(self.elements.into()) as u8;
+        let offset = self.offset + u16::from(skipped) * u16::from(self.bytes);
+        (skipped < self.elements).then(|| Location { offset, elements: self.elements - skipped, ..self.clone() })
+    }
+
+    /// What a read of this state sees.
+    pub(super) fn sights(&self, reader: Reader) -> impl Iterator<Item = Sight> {
+        let Reader { who, scope, acquires } = reader;
+        let linked = self.last.0.apart(who) <= self.last.1.min(scope);
+        let sight = move |component: &Arc<Component>| Sight {
+            component: component.clone(),
+            apart: component.first.apart(who),
+            linked,
+            scope,
+            acquires,
+        };
+        self.components.iter().map(sight)
+    }
+
+    /// Adds what a write hands on. Threads of one block that release with one scope are taken together.
+    pub(super) fn add(&mut self, component: &Arc<Component>) {
+        let same = |known: &&mut Arc<Component>| {
+            (known.first.actor, known.scope, known.broken) == (component.first.actor, component.scope, component.broken)
+        };
+        let Some(known) = self.components.iter_mut().find(same) else { return self.components.push(component.clone()) };
+        let known = Arc::make_mut(known);
+        let mut other = Component::clone(component);
+        known.settle();
+        other.settle();
+        for (own, other) in known.released.iter_mut().zip(other.released) {
+            *own = match (own.take(), other) {
+                (Some(own), Some(other)) => Some(Clock::join(&own, &other)),
+                (own, other) => own.or(other),
+            };
+        }
+        known.assumed = match (known.assumed.take(), other.assumed) {
+            (Some(own), Some(other)) => Some(std::array::from_fn(|at| Clock::join(&own[at], &other[at]))),
+            (own, other) => own.or(other),
+        };
+        known.first = other.first;
+    }
+
+    /// What is left of it where `who` writes with a scope: all of it for an atomic, else only what `who` released here.
+    pub(super) fn overwrite(&mut self, who: Who, scope: Level, atomic: bool) {
+        if !atomic {
+            self.components.retain(|component| component.first == who);
+        } else if self.last.0.apart(who) > self.last.1.min(scope) {
+            self.components.iter_mut().for_each(|component| Arc::make_mut(component).broken = true);
+        }
+        self.last = (who, scope);
+    }
+}
+
+/// What a strong write releases: what its thread knows and did.
+pub(super) fn component(
+    who: Who,
+    scope: Level,
+    releases: bool,
+    known: &Views,
+    own: Option<Deeds>,
+    assumed: impl FnOnce() -> [Arc<Clock>; 2],
+) -> Component {
+    let of = |view: View| (releases || view.releases_always()).then(|| known.of(view).clone());
+    Component { first: who, scope, released: View::ALL.map(of), own, assumed: (scope == Level::System).then(assumed), broken: false }
+}
+
+/// What a strong write carries of a fence before it.
+pub(super) fn of_fence(who: Who, scope: Level, at_fence: &Views) -> Component {
+    let released = View::ALL.map(|view| Some(at_fence.of(view).clone()));
+    Component { first: who, scope, released, own: None, assumed: None, broken: false }
+}

@@ -1,0 +1,423 @@
+//! Litmus tests: one for each rule of the check, on kernels of a few instructions that run one after the other.
+
+use std::sync::Arc;
+
+use rstest::rstest;
+
+use super::*;
+use crate::{
+    execution::{Grid, Program, Shape},
+    memory::{Address, Init, Memory, Owner},
+};
+use passmuster_ptx as ptx;
+use passmuster_ptx::{Access, Fence, ProxyKind, Semantics, Space};
+
+/// A launch: rank, stream, blocks, threads, body.
+type Launch<'a> = (usize, usize, u32, u32, &'a str);
+
+/// What a body starts with whose kernel has clusters of two blocks.
+const IN_PAIRS: &str = " .reqnctapercluster 2, 1, 1\n";
+
+/// A kernel with `data` in `%d`, `flag` in `%f`, both on rank 0, the thread in `%t` and `data + 4 * thread` in `%dt`.
+fn module(body: &str) -> Arc<ptx::Module> {
+    let (bounds, body) = body.strip_prefix(IN_PAIRS).map_or(("", body), |body| (IN_PAIRS, body));
+    let text = format!(
+        ".version 9.0\n.target sm_90a\n.address_size 64\n.visible .entry k(.param .u64 data, .param .u64 flag){bounds}\n{{\n\
+         .reg .pred %p<8>; .reg .b32 %r<16>; .reg .b32 %t; .reg .b64 %d; .reg .b64 %f; .reg .b64 %dt; .reg .b64 %l<4>;\n\
+         .shared .align 16 .b8 block[512];\n\
+         ld.param.u64 %d, [data]; ld.param.u64 %f, [flag]; mov.u32 %t, %tid.x; mad.wide.u32 %dt, %t, 4, %d;\n{body}\nret;\n}}\n"
+    );
+    Arc::new(ptx::parse(&text).unwrap_or_else(|error| panic!("{error}\n{body}")))
+}
+
+fn buffer(memory: &mut Memory, name: &str, bytes: u64, ranks: usize) -> Address {
+    let address = memory.allocate(Owner::new(0, 0, name), bytes, Init::Zero);
+    (0..ranks).for_each(|rank| memory.map(address, rank, true).unwrap());
+    address
+}
+
+/// What is found where launches run one after the other, each to its end, its warps in order: assumption, class, direction, what is missing.
+fn found(profile: Profile, launches: &[Launch<'_>]) -> Vec<String> {
+    lines(reports(profile, launches))
+}
+
+fn reports(profile: Profile, launches: &[Launch<'_>]) -> Vec<Report> {
+    let ranks = launches.iter().map(|launch| launch.0 + 1).max().unwrap();
+    let mut memory = Memory::new();
+    let (data, flag) = (buffer(&mut memory, "data", 1024, ranks), buffer(&mut memory, "flag", 64, ranks));
+    let mut races = Races::new(profile, ranks, 2, Vec::new()).unwrap();
+    let mut modules: Vec<(&str, Arc<ptx::Module>)> = Vec::new();
+    for &(rank, stream, blocks, threads, body) in launches {
+        let known = modules.iter().find(|(of, _)| *of == body).map(|(_, module)| module.clone());
+        let module = known.unwrap_or_else(|| module(body));
+        modules.push((body, module.clone()));
+        let program = Arc::new(Program::load(module, rank, &mut memory).unwrap());
+        let shape = Shape { grid: [blocks, 1, 1], block: [threads, 1, 1], dynamic_shared: 0 };
+        let parameters = [data.0.to_le_bytes(), flag.0.to_le_bytes()].concat();
+        let launch = races.begin_launch(rank, stream, program.shared_module(), "m", "k");
+        let mut grid = Grid::new(program, "k", shape, &parameters, &mut memory).unwrap();
+        grid.watch_as(launch);
+        while !grid.is_done() {
+            grid.watched_turn(&mut memory, Some(&mut races), 0, 1000, &mut |_| 0).unwrap_or_else(|fault| panic!("{fault}"));
+        }
+        races.end_launch(launch);
+        grid.finish(&mut memory);
+    }
+    races.reports(&memory)
+}
+
+fn told(races: &Races, memory: &Memory) -> Vec<String> {
+    lines(races.reports(memory))
+}
+
+fn lines(reports: Vec<Report>) -> Vec<String> {
+    let line = |report: Report| {
+        let (kind, rest) = report.what.split_once(": ").unwrap();
+        let (_, missing) = rest.split_once("; ").unwrap();
+        format!("{}{kind}: {missing}", report.assumption.map(|name| format!("({name}) ")).unwrap_or_default())
+    };
+    let mut lines: Vec<String> = reports.into_iter().map(line).collect();
+    lines.dedup();
+    lines
+}
+
+/// What is found where four blocks in two clusters, each of one thread, run one after the other: `first` in block 0, `second` in block `in_block`.
+fn found_between(in_block: u32, first: &str, second: &str) -> Vec<String> {
+    let body = format!(
+        "{IN_PAIRS}mov.u32 %r15, %ctaid.x; setp.eq.u32 %p7, %r15, 0; @!%p7 bra OTHER;\n{first}\nret;\n\
+         OTHER: setp.ne.u32 %p7, %r15, {in_block}; @%p7 ret;\n{second}"
+    );
+    found(Profile::Ptx, &[(0, 0, 4, 1, &body)])
+}
+
+/// What orders the blocks of a cluster, and whether the same orders those of another one.
+#[rstest]
+#[case::scope_cluster("st.release.cluster.global.u32 [%f], 1;", "ld.acquire.cluster.global.u32 %r0, [%f];", true, false)]
+#[case::scope_cta("st.release.cta.global.u32 [%f], 1;", "ld.acquire.cta.global.u32 %r0, [%f];", false, false)]
+#[case::one_scope_cta("st.release.cluster.global.u32 [%f], 1;", "ld.acquire.cta.global.u32 %r0, [%f];", false, false)]
+#[case::scope_gpu("st.release.gpu.global.u32 [%f], 1;", "ld.acquire.gpu.global.u32 %r0, [%f];", true, true)]
+#[case::fences(
+    "fence.acq_rel.cluster; st.relaxed.gpu.global.u32 [%f], 1;",
+    "ld.relaxed.gpu.global.u32 %r0, [%f]; fence.acq_rel.cluster;",
+    true,
+    false
+)]
+#[case::sequential_fences("fence.sc.cluster;", "fence.sc.cluster;", true, false)]
+#[case::nothing("", "", false, false)]
+fn scopes_and_clusters(#[case] publish: &str, #[case] take: &str, #[case] within: bool, #[case] across: bool) {
+    for (in_block, ordered) in [(1, within), (2, across)] {
+        let found = found_between(in_block, &format!("{WRITE} {publish}"), &format!("{take} {READ}"));
+        assert_eq!(found.is_empty(), ordered, "block {in_block}: {found:?}");
+    }
+}
+
+/// A block's shared memory, which its neighbour reads by its own address for it.
+#[rstest]
+#[case("barrier.cluster.arrive; barrier.cluster.wait;", &[])]
+#[case("barrier.cluster.arrive.release; barrier.cluster.wait.acquire;", &[])]
+#[case("barrier.cluster.arrive.relaxed; barrier.cluster.wait;", &["race, read after write: synchronisation between blocks is missing between"])]
+#[case("fence.acq_rel.cluster; barrier.cluster.arrive.relaxed; barrier.cluster.wait; fence.acq_rel.cluster;", &["race, read after write: synchronisation between blocks is missing between"])]
+fn the_barrier_of_a_cluster_orders_shared_memory(#[case] meet: &str, #[case] expected: &[&str]) {
+    let end = "barrier.cluster.arrive; barrier.cluster.wait;";
+    let read = format!("{meet} mapa.shared::cluster.u32 %r1, block, 0; ld.shared::cluster.u32 %r0, [%r1]; {end}");
+    assert_eq!(found_between(1, &format!("st.shared.u32 [block], 1; {meet} {end}"), &read), expected);
+}
+
+/// One launch of one thread for each rank.
+fn of_ranks(profile: Profile, bodies: &[&str]) -> Vec<String> {
+    let launches: Vec<Launch<'_>> = bodies.iter().enumerate().map(|(rank, body)| (rank, 0, 1, 1, *body)).collect();
+    found(profile, &launches)
+}
+
+const WRITE: &str = "st.global.u32 [%d], 1;";
+const READ: &str = "ld.global.u32 %r1, [%d];";
+
+/// A message of data and flag from rank 0 to rank 1: what rank 0 does to publish, what rank 1 does to take, what is found.
+#[rstest]
+#[case::release_acquire("st.release.sys.global.u32 [%f], 1;", "ld.acquire.sys.global.u32 %r0, [%f];", &[])]
+#[case::relaxed("st.relaxed.sys.global.u32 [%f], 1;", "ld.relaxed.sys.global.u32 %r0, [%f];", &["a release and an acquire is missing between"])]
+#[case::no_acquire("st.release.sys.global.u32 [%f], 1;", "ld.volatile.global.u32 %r0, [%f];", &["an acquire is missing between"])]
+#[case::no_release("st.volatile.global.u32 [%f], 1;", "ld.acquire.sys.global.u32 %r0, [%f];", &["a release is missing between"])]
+#[case::scope("st.release.gpu.global.u32 [%f], 1;", "ld.acquire.sys.global.u32 %r0, [%f];", &["a scope that includes both is missing between"])]
+#[case::fences("fence.acq_rel.sys; st.relaxed.sys.global.u32 [%f], 1;", "ld.relaxed.sys.global.u32 %r0, [%f]; fence.acq_rel.sys;", &[])]
+#[case::membars("membar.sys; st.volatile.global.u32 [%f], 1;", "ld.volatile.global.u32 %r0, [%f]; membar.sys;", &[])]
+#[case::narrow_fence("fence.acq_rel.gpu; st.relaxed.sys.global.u32 [%f], 1;", "ld.relaxed.sys.global.u32 %r0, [%f]; fence.acq_rel.sys;", &["a scope that includes both is missing between"])]
+#[case::narrow_second_fence("fence.acq_rel.sys; st.relaxed.sys.global.u32 [%f], 1;", "ld.relaxed.sys.global.u32 %r0, [%f]; fence.acq_rel.gpu;", &["a scope that includes both is missing between"])]
+#[case::release_then_relaxed("st.release.sys.global.u32 [%f], 1; st.relaxed.sys.global.u32 [%f], 2;", "ld.acquire.sys.global.u32 %r0, [%f];", &[])]
+#[case::atomics("red.release.sys.global.add.u32 [%f], 1;", "atom.acquire.sys.global.add.u32 %r0, [%f], 0;", &[])]
+#[case::relaxed_then_acquire("st.release.sys.global.u32 [%f], 1;", "ld.relaxed.sys.global.u32 %r0, [%f]; ld.acquire.sys.global.u32 %r0, [%f];", &[])]
+#[case::red_never_acquires("st.release.sys.global.u32 [%f], 1;", "red.relaxed.sys.global.add.u32 [%f], 1; fence.acq_rel.sys;", &["synchronisation between ranks is missing between"])]
+#[case::atom_and_fence("st.release.sys.global.u32 [%f], 1;", "atom.relaxed.sys.global.add.u32 %r0, [%f], 1; fence.acq_rel.sys;", &[])]
+#[case::failed_cas_writes_nothing("atom.release.sys.global.cas.b32 %r0, [%f], 7, 8;", "ld.acquire.sys.global.u32 %r0, [%f];", &["synchronisation between ranks is missing between"])]
+#[case::sequential_fences("fence.sc.sys;", "fence.sc.sys;", &[])]
+#[case::fences_alone("fence.acq_rel.sys;", "fence.acq_rel.sys;", &["synchronisation between ranks is missing between"])]
+#[case::nothing("", "", &["synchronisation between ranks is missing between"])]
+#[case::other_flag("st.release.sys.global.u32 [%f+8], 1;", "ld.acquire.sys.global.u32 %r0, [%f];", &["synchronisation between ranks is missing between"])]
+fn messages_between_ranks(#[case] publish: &str, #[case] take: &str, #[case] missing: &[&str]) {
+    let expected: Vec<String> = missing.iter().map(|missing| format!("race, read after write: {missing}")).collect();
+    let got = of_ranks(Profile::Ptx, &[&format!("{WRITE} {publish}"), &format!("{take} {READ}")]);
+    // Flags whose scopes do not include both race themselves.
+    let of_data: Vec<String> = got.into_iter().rev().take(expected.len().max(1)).collect();
+    assert_eq!(of_data, expected);
+}
+
+/// Rank 0 writes data and relaxed flags, rank 1 polls them, more than it may put off, and tells rank 2, which reads the data. What was seen
+/// goes on with a barrier, or where there is too much to put off; what one thread's relaxed flags might have carried on is not followed.
+#[rstest]
+#[case::one("ld.relaxed.sys.global.u32 %r0, [%f];", "synchronisation between ranks is missing between")]
+#[case::none("ld.relaxed.sys.global.u32 %r0, [%f+8];", "synchronisation between ranks is missing between")]
+#[case::after_many(&format!("ld.relaxed.sys.global.u32 %r0, [%f]; {}", "atom.relaxed.sys.global.add.u32 %r0, [%f+8], 1;".repeat(100)), "a release and an acquire is missing between")]
+#[case::at_a_barrier("ld.relaxed.sys.global.u32 %r0, [%f]; bar.sync 0;", "a release and an acquire is missing between")]
+fn what_was_polled_is_handed_on(#[case] poll: &str, #[case] missing: &str) {
+    let bodies = [
+        "st.global.u32 [%d], 1; st.relaxed.sys.global.u32 [%f], 1;",
+        &format!("{poll} st.relaxed.sys.global.u32 [%f+4], 1;"),
+        "ld.relaxed.sys.global.u32 %r0, [%f+4]; ld.global.u32 %r1, [%d];",
+    ];
+    assert_eq!(of_ranks(Profile::Ptx, &bodies), [format!("race, read after write: {missing}")]);
+}
+
+/// Each element of a vector is a location: what a vector's flag releases is acquired by who reads that element alone, and is gone where that
+/// element was written anew by somebody else.
+#[rstest]
+#[case::read_apart("", "ld.acquire.sys.global.u32 %r0, [%f+4];", true)]
+#[case::another_element_written("st.relaxed.sys.global.u32 [%f], 2;", "ld.acquire.sys.global.u32 %r0, [%f+4];", true)]
+#[case::the_element_written("st.relaxed.sys.global.u32 [%f+4], 2;", "ld.acquire.sys.global.u32 %r0, [%f+4];", false)]
+#[case::another_size("", "ld.acquire.sys.global.u64 %l0, [%f];", false)]
+#[case::added_to("red.relaxed.sys.global.add.u32 [%f+4], 2;", "ld.acquire.sys.global.v2.u32 {%r0, %r1}, [%f];", true)]
+fn elements_of_vectors_release(#[case] between: &str, #[case] take: &str, #[case] ordered: bool) {
+    let bodies =
+        ["st.global.u32 [%d], 1; st.release.sys.global.v2.u32 [%f], {1, 1};", between, &format!("{take} ld.global.u32 %r1, [%d];")];
+    let of_data = of_ranks(Profile::Ptx, &bodies).iter().any(|line| line.starts_with("race, read after write"));
+    assert_eq!(of_data, !ordered);
+}
+
+/// Rank 0 releases, rank 1 does something to the flag, rank 2 acquires and reads.
+#[rstest]
+#[case::atom("atom.relaxed.sys.global.add.u32 %r0, [%f], 1;", true)]
+#[case::red("red.relaxed.sys.global.add.u32 [%f], 1;", true)]
+#[case::failed_cas("atom.relaxed.sys.global.cas.b32 %r0, [%f], 7, 8;", true)]
+#[case::read("ld.relaxed.sys.global.u32 %r0, [%f];", true)]
+#[case::write("st.relaxed.sys.global.u32 [%f], 2;", false)]
+#[case::narrow_atom("atom.relaxed.gpu.global.add.u32 %r0, [%f], 1;", false)]
+#[case::acquires_and_writes_anew("atom.acq_rel.sys.global.exch.b32 %r0, [%f], 5;", true)]
+fn releases_go_on_through_atomics(#[case] between: &str, #[case] ordered: bool) {
+    let bodies = [
+        "st.global.u32 [%d], 1; st.release.sys.global.u32 [%f], 1;",
+        between,
+        "ld.acquire.sys.global.u32 %r0, [%f]; ld.global.u32 %r1, [%d];",
+    ];
+    let of_data = of_ranks(Profile::Ptx, &bodies).iter().any(|line| line.starts_with("race, read after write"));
+    assert_eq!(of_data, !ordered);
+}
+
+#[rstest]
+#[case::weak_flag("st.release.sys.global.u32 [%f], 1;", "ld.global.u32 %r0, [%f];", &["race, read after write: synchronisation between ranks is missing between"])]
+#[case::narrow_flag("atom.global.add.u32 %r0, [%f], 1;", "atom.global.add.u32 %r0, [%f], 1;", &["race, write after write: a scope that includes both is missing between"])]
+#[case::wide_flag("atom.sys.global.add.u32 %r0, [%f], 1;", "atom.sys.global.add.u32 %r0, [%f], 1;", &[])]
+#[case::sizes("st.relaxed.sys.global.u64 [%f], 1;", "ld.relaxed.sys.global.u32 %r0, [%f];", &["race of different sizes, read after write: synchronisation between ranks is missing between"])]
+#[case::neighbours("st.global.u8 [%d], 1; ld.global.u8 %r0, [%d+2];", "st.global.u8 [%d+1], 1; st.global.u8 [%d+3], 1;", &[])]
+#[case::the_same_byte("st.global.u32 [%d], 1;", "st.global.u8 [%d+3], 1;", &["race, write after write: synchronisation between ranks is missing between"])]
+#[case::non_coherent("st.global.u32 [%d], 1; st.release.sys.global.u32 [%f], 1;", "ld.acquire.sys.global.u32 %r0, [%f]; ld.global.nc.u32 %r1, [%d];", &["non-coherent read, read after write: a kernel boundary is missing between"])]
+#[case::reads("ld.global.u32 %r0, [%d];", "ld.global.u32 %r0, [%d];", &[])]
+fn accesses_that_race_or_do_not(#[case] first: &str, #[case] second: &str, #[case] expected: &[&str]) {
+    assert_eq!(of_ranks(Profile::Ptx, &[first, second]), expected);
+    assert_eq!(of_ranks(Profile::Hopper, &[first, second]), expected);
+}
+
+#[test]
+fn a_weak_write_over_a_release_ends_it() {
+    let bodies = [
+        "st.global.u32 [%d], 1; st.release.sys.global.u32 [%f], 1; st.global.u32 [%f], 2;",
+        "ld.acquire.sys.global.u32 %r0, [%f]; ld.global.u32 %r1, [%d];",
+    ];
+    assert!(of_ranks(Profile::Ptx, &bodies).iter().any(|line| line.ends_with("synchronisation between ranks is missing between")));
+}
+
+/// Of a race whose earlier access was strong, weak and strong again, each pair counts.
+#[test]
+fn a_strong_write_does_not_hide_a_weak_one() {
+    let found =
+        of_ranks(Profile::Ptx, &["st.global.u32 [%f], 1; st.relaxed.sys.global.u32 [%f], 2;", "ld.relaxed.sys.global.u32 %r0, [%f];"]);
+    assert_eq!(found.len(), 1, "{found:?}");
+}
+
+/// Threads of one block of 64, on global memory that holds zeros.
+#[rstest]
+#[case::barrier("st.global.u32 [%dt], %t; bar.sync 0; sub.u32 %r0, 63, %t; mad.wide.u32 %l0, %r0, 4, %d; ld.global.u32 %r1, [%l0];", false)]
+#[case::no_barrier("st.global.u32 [%dt], %t; sub.u32 %r0, 63, %t; mad.wide.u32 %l0, %r0, 4, %d; ld.global.u32 %r1, [%l0];", true)]
+#[case::own("st.global.u32 [%dt], %t; ld.global.u32 %r1, [%dt]; st.global.u32 [%dt], %r1; ld.global.u16 %r2, [%dt+2];", false)]
+#[case::shared(
+    "mov.u32 %r2, block; mad.lo.u32 %r2, %t, 4, %r2; st.shared.u32 [%r2], %t; xor.b32 %r3, %r2, 4; ld.shared.u32 %r1, [%r3];",
+    true
+)]
+#[case::warp(
+    "st.global.u32 [%dt], %t; bar.warp.sync -1; xor.b32 %r0, %t, 1; mad.wide.u32 %l0, %r0, 4, %d; ld.global.u32 %r1, [%l0];",
+    false
+)]
+#[case::half_a_warp(
+    "st.global.u32 [%dt], %t; and.b32 %r3, %t, 16; shl.b32 %r3, 65535, %r3; bar.warp.sync %r3; xor.b32 %r0, %t, 16; mad.wide.u32 %l0, %r0, 4, %d; ld.global.u32 %r1, [%l0];",
+    true
+)]
+#[case::other_warp(
+    "st.global.u32 [%dt], %t; bar.warp.sync -1; xor.b32 %r0, %t, 32; mad.wide.u32 %l0, %r0, 4, %d; ld.global.u32 %r1, [%l0];",
+    true
+)]
+#[case::shuffle(
+    "st.global.u32 [%dt], %t; shfl.sync.bfly.b32 %r3, %t, 1, 31, -1; xor.b32 %r0, %t, 1; mad.wide.u32 %l0, %r0, 4, %d; ld.global.u32 %r1, [%l0];",
+    true
+)]
+#[case::arrival(
+    "setp.lt.u32 %p0, %t, 32; @!%p0 bra W; st.global.u32 [%dt], %t; bar.arrive 1, 64; bra D;\nW: bar.sync 1, 64; ld.global.u32 %r1, [%dt+-128];\nD:",
+    false
+)]
+#[case::after_arrival(
+    "setp.lt.u32 %p0, %t, 32; @!%p0 bra W; bar.arrive 1, 64; st.global.u32 [%dt], %t; bra D;\nW: bar.sync 1, 64; ld.global.u32 %r1, [%dt+-128];\nD:",
+    true
+)]
+#[case::arrivals_learn_nothing(
+    "setp.lt.u32 %p0, %t, 32; @%p0 bra W; st.global.u32 [%dt], %t; bar.sync 1, 64; bra D;\nW: bar.arrive 1, 64; ld.global.u32 %r1, [%dt+128];\nD:",
+    true
+)]
+#[case::cluster(
+    "st.global.u32 [%dt], %t; barrier.cluster.arrive; barrier.cluster.wait; xor.b32 %r0, %t, 32; mad.wide.u32 %l0, %r0, 4, %d; ld.global.u32 %r1, [%l0];",
+    false
+)]
+#[case::relaxed_cluster(
+    "st.global.u32 [%dt], %t; barrier.cluster.arrive.relaxed; barrier.cluster.wait; xor.b32 %r0, %t, 32; mad.wide.u32 %l0, %r0, 4, %d; ld.global.u32 %r1, [%l0];",
+    true
+)]
+#[case::one_writes_what_all_read("ld.global.u32 %r1, [%d]; setp.ne.u32 %p0, %t, 0; @%p0 bra D; st.global.u32 [%d], 1;\nD:", true)]
+#[case::one_writes_after_a_barrier(
+    "ld.global.u32 %r1, [%d]; bar.sync 0; setp.ne.u32 %p0, %t, 0; @%p0 bra D; st.global.u32 [%d], 1;\nD:",
+    false
+)]
+#[case::lanes_write_one_place("st.global.u32 [%d], %t;", true)]
+#[case::ended_threads_take_no_part(
+    "setp.lt.u32 %p0, %t, 32; @!%p0 bra W; st.global.u32 [%dt], %t; exit;\nW: bar.sync 0; ld.global.u32 %r1, [%dt+-128];",
+    true
+)]
+#[case::flag_in_a_block(
+    "setp.lt.u32 %p0, %t, 32; @!%p0 bra W; st.global.u32 [%dt], %t; bar.warp.sync -1; st.release.cta.global.u32 [%f], 1; bra D;\nW: ld.acquire.cta.global.u32 %r0, [%f]; ld.global.u32 %r1, [%dt+-128];\nD:",
+    false
+)]
+#[case::neighbour_s_release(
+    "setp.lt.u32 %p0, %t, 32; @!%p0 bra W; st.global.u32 [%dt], %t; setp.ne.u32 %p1, %t, 0; @%p1 bra D; st.release.cta.global.u32 [%f], 1; bra D;\nW: ld.acquire.cta.global.u32 %r0, [%f]; ld.global.u32 %r1, [%dt+-128];\nD:",
+    true
+)]
+fn threads_of_a_block(#[case] body: &str, #[case] race: bool) {
+    let found = found(Profile::Ptx, &[(0, 0, 1, 64, body)]);
+    assert_eq!(!found.is_empty(), race, "{found:?}");
+    assert!(found.iter().all(|line| line.ends_with("a barrier is missing between")), "{found:?}");
+}
+
+/// Lanes of one atomic: the second does not learn what the first releases with it.
+#[test]
+fn lanes_of_one_instruction_do_not_acquire_from_each_other() {
+    let body = "st.global.u32 [%dt], %t; atom.acq_rel.gpu.global.add.u32 %r0, [%f], 1; xor.b32 %r0, %t, 1; mad.wide.u32 %l0, %r0, 4, %d; ld.global.u32 %r1, [%l0];";
+    assert_eq!(found(Profile::Ptx, &[(0, 0, 1, 2, body)]).len(), 1);
+    let one_by_one = "st.global.u32 [%dt], %t; setp.eq.u32 %p0, %t, 0; @%p0 atom.acq_rel.gpu.global.add.u32 %r0, [%f], 1; @!%p0 atom.acq_rel.gpu.global.add.u32 %r0, [%f], 1; @%p0 bra D; ld.global.u32 %r1, [%dt+-4];\nD:";
+    assert!(found(Profile::Ptx, &[(0, 0, 1, 2, one_by_one)]).is_empty());
+}
+
+#[rstest]
+#[case::gpu("gpu", &[])]
+#[case::cta("cta", &["race, read after write: a scope that includes both is missing between"])]
+fn blocks_of_a_rank(#[case] scope: &str, #[case] expected: &[&str]) {
+    let body = format!(
+        "mov.u32 %r0, %ctaid.x; setp.ne.u32 %p0, %r0, 0; @%p0 bra W; {WRITE} st.release.{scope}.global.u32 [%f], 1; bra D;\n\
+         W: ld.acquire.{scope}.global.u32 %r0, [%f]; {READ}\nD:"
+    );
+    let mut lines = found(Profile::Ptx, &[(0, 0, 2, 1, &body)]);
+    lines.dedup();
+    assert_eq!(lines, expected);
+}
+
+#[test]
+fn kernels_of_a_stream_are_in_order_and_those_of_two_are_not() {
+    let run = |stream| found(Profile::Ptx, &[(0, 0, 2, 64, "bar.sync 0; ld.global.u32 %r0, [%d];"), (0, stream, 1, 1, WRITE)]);
+    assert!(run(0).is_empty());
+    assert_eq!(run(1), ["race, write after read: synchronisation between streams is missing between"]);
+}
+
+/// What one_shot and two_shot rely on: each assumption has a finding in `ptx` that it waives in `hopper`.
+#[rstest]
+#[case::boundary(&[(0, 0, 1, 1, WRITE), (0, 0, 1, 1, "st.relaxed.sys.global.u32 [%f], 1;"), (1, 0, 1, 64, "ld.relaxed.sys.global.u32 %r0, [%f]; bar.sync 0; ld.global.u32 %r1, [%d];")],
+    "race, read after write: a release and an acquire is missing between", Some("(boundary) "))]
+#[case::no_boundary_between(&[(0, 0, 1, 1, "st.global.u32 [%d], 1; st.relaxed.sys.global.u32 [%f], 1;"), (1, 0, 1, 64, "ld.relaxed.sys.global.u32 %r0, [%f]; bar.sync 0; ld.global.u32 %r1, [%d];")],
+    "race, read after write: a release and an acquire is missing between", None)]
+#[case::boundary_and_narrow_flag(&[(0, 0, 1, 1, WRITE), (0, 0, 1, 1, "st.relaxed.sys.global.u32 [%f], 1;"), (1, 0, 1, 1, "ld.acquire.gpu.global.u32 %r0, [%f+4]; ld.global.u32 %r1, [%d];")],
+    "race, read after write: synchronisation between ranks is missing between", None)]
+#[case::retired(&[(0, 0, 1, 64, "ld.global.u32 %r0, [%d]; bar.sync 0; st.relaxed.sys.global.u32 [%f], 1;"), (1, 0, 1, 1, "ld.relaxed.sys.global.u32 %r0, [%f]; st.global.u32 [%d], 1;")],
+    "race, write after read: a release and an acquire is missing between", Some("(retired) "))]
+#[case::no_barrier_between(&[(0, 0, 1, 1, "ld.global.u32 %r0, [%d]; st.relaxed.sys.global.u32 [%f], 1;"), (1, 0, 1, 1, "ld.relaxed.sys.global.u32 %r0, [%f]; st.global.u32 [%d], 1;")],
+    "race, write after read: a release and an acquire is missing between", None)]
+#[case::retired_is_for_reads(&[(0, 0, 1, 1, "st.global.u32 [%d], 2; bar.sync 0; st.relaxed.sys.global.u32 [%f], 1;"), (1, 0, 1, 1, "ld.relaxed.sys.global.u32 %r0, [%f]; st.global.u32 [%d], 1;")],
+    "race, write after write: a release and an acquire is missing between", None)]
+#[case::vector(&[(0, 0, 1, 1, "st.relaxed.sys.global.v2.u32 [%f], {1, 1};"), (1, 0, 1, 1, "ld.relaxed.sys.global.v2.u32 {%r0, %r1}, [%f];")],
+    "torn vector, read after write: not one access, and synchronisation between ranks is missing between", Some("(vector) "))]
+fn what_hopper_waives(#[case] launches: &[Launch<'_>], #[case] line: &str, #[case] waived: Option<&str>) {
+    let of_kind = |profile| found(profile, launches).into_iter().filter(|found| found.ends_with(line)).collect::<Vec<_>>();
+    assert_eq!(of_kind(Profile::Ptx), [line]);
+    assert_eq!(of_kind(Profile::Hopper), [format!("{}{line}", waived.unwrap_or_default())]);
+}
+
+/// One thread writes by a multicast address and reads by the place's own.
+#[rstest]
+#[case::no_fence(None, &["(alias) aliases without a fence, read after write: fence.proxy.alias is missing between"])]
+#[case::fence(Some(Fence::Proxy(ProxyKind::Alias)), &[])]
+#[case::another_fence(Some(Fence::Memory(Semantics::SequentiallyConsistent, ptx::Scope::Sys)), &["(alias) aliases without a fence, read after write: fence.proxy.alias is missing between"])]
+fn aliases_need_a_fence(#[case] fence: Option<Fence>, #[case] expected: &[&str]) {
+    let mut memory = Memory::new();
+    let data = buffer(&mut memory, "data", 64, 1);
+    let mut races = Races::new(Profile::Hopper, 1, 1, Vec::new()).unwrap();
+    let launch = races.begin_launch(0, 0, &module(WRITE), "m", "k");
+    let at = At { actor: races.begin_block(launch, 0, 0, 32), warp: 0, function: 0, pc: 0 };
+    let weak = Access { space: Space::Global, semantics: Semantics::Weak, scope: None, hints: Box::default() };
+    let access = |races: &mut Races, effect, multicast| {
+        races.access(&memory, at, 1, &Touch { effect, access: &weak, element: 4, bytes: 4, multicast }, &[data.0; 32]);
+    };
+    access(&mut races, Effect::Store, true);
+    if let Some(fence) = fence {
+        races.fence(at, 1, fence);
+    }
+    access(&mut races, Effect::Load, false);
+    assert_eq!(told(&races, &memory), expected);
+}
+
+#[test]
+fn copies_and_writes_of_words_are_ordered_by_their_stream_and_what_they_release() {
+    let mut memory = Memory::new();
+    let data = buffer(&mut memory, "data", 4096, 2);
+    let mut races = Races::new(Profile::Ptx, 2, 2, Vec::new()).unwrap();
+    let place = |offset| memory.resolve(data.plus(offset), 4, 0).unwrap();
+    races.copy(0, 0, place(0), place(2048), 1000);
+    races.fill(0, 0, place(2000), 600);
+    races.write_value(0, 0, place(64));
+    assert!(told(&races, &memory).is_empty());
+    races.copy(0, 1, place(2048), place(3072), 8);
+    assert_eq!(told(&races, &memory), ["race, read after write: synchronisation between streams is missing between"]);
+    let calls = [(place(0), 8), (place(128), 8)];
+    races.library_call(&[0, 0], &calls, &calls);
+    races.fill(1, 0, place(2000), 600);
+    assert_eq!(told(&races, &memory).len(), 2, "the call orders both streams, but not what stream 1 reads");
+}
+
+#[test]
+fn a_finding_names_both_accesses_and_counts_its_like() {
+    let writes = "st.global.u32 [%dt], 1; bar.sync 0; st.relaxed.sys.global.u32 [%f], 1;";
+    let reads = "ld.acquire.sys.global.u32 %r0, [%f]; ld.global.u32 %r1, [%d+136]; ld.global.u32 %r1, [%d+4];";
+    let found = reports(Profile::Hopper, &[(0, 0, 1, 64, writes), (1, 1, 1, 1, reads), (1, 1, 1, 1, reads)]);
+    assert_eq!(found.len(), 2, "one for each instruction: {found:?}");
+    for (report, (bytes, lane)) in found.iter().zip([("136..140", "block 0 warp 1 lane 2"), ("4..8", "block 0 warp 0 lane 1")]) {
+        let expected = [
+            format!("race, read after write: rank 0 data+{bytes}, by rank 0 stream 0 operation 0 k, {lane}, Store (weak) at PTX 9:1"),
+            "and then by rank 1 stream 1 operation 0 k, block 0 warp 0 lane 0, Load (weak) at PTX 9:".into(),
+            "a release is missing between; seen 2 times".into(),
+        ];
+        for part in expected {
+            assert!(report.text.contains(&part), "{}\nhas no {part}", report.text);
+        }
+        assert_eq!((report.times, report.assumption), (2, None));
+    }
+}

@@ -1,0 +1,469 @@
+//! What is wrong with wrong elements. Every hypothesis is an equality test: the result that some bug would give, from the inputs drawn
+//! again, against what is there. Those that explain the most are reported with the share they explain; the rest is ruled out.
+
+use std::collections::BTreeSet;
+
+use serde::{Deserialize, Serialize};
+
+use super::{
+    compare::{contribute, read, short, slice_of},
+    inputs::{Format, InputClass, Payload, RankPayload},
+    oracle::{Expected, Oracle, same_bits, same_value},
+};
+use passmuster_collectives::{
+    collective::{Element, ReduceOp, Shape, largest, multiplied, reduce_in_order, reduce_per_hop, unit_roundoff},
+    machine::CANARY,
+};
+
+/// An explanation and the share of the wrong elements that it explains.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Diagnosis {
+    /// For people: `rank 3's contribution is missing`.
+    pub explanation: String,
+    /// 0 to 1.
+    pub coverage: f64,
+}
+
+/// The most explanations that are reported.
+const MOST_EXPLANATIONS: usize = 3;
+/// An explanation of less than this share is no explanation.
+const WORTH_SAYING: f64 = 0.2;
+/// One of less than this is ruled out. Between the two, or of less than half of the best one's share, it fits by chance.
+const RULED_OUT: f64 = 0.02;
+/// Elements of a tile, as kernels commonly cut them.
+const TILE: i64 = 4096;
+/// A hypothesis that fits none of so many elements, evenly spread, is not tried on the others.
+const TRIAL: usize = 32;
+/// The most wrong elements that hypotheses are tried on.
+const MOST_SITES: usize = 512;
+
+/// What is known about a call whose result is wrong.
+pub(super) struct Evidence<'a, T> {
+    oracle: &'a Oracle,
+    op: ReduceOp,
+    payload: &'a Payload,
+    shape: &'a Shape,
+    outputs: &'a [Vec<u8>],
+    ranks: Vec<RankPayload>,
+    previous: Option<Vec<RankPayload>>,
+    element: std::marker::PhantomData<T>,
+}
+
+/// One wrong element of one rank.
+struct Site<T> {
+    index: u64,
+    rank: u32,
+    got: T,
+    inputs: Vec<T>,
+    /// The rank-ascending reference, rounded once.
+    reference: T,
+}
+
+type Fits<'a, T> = Box<dyn Fn(&Site<T>) -> bool + 'a>;
+
+struct Hypothesis<'a, T> {
+    /// What is ruled out when nothing of it fits.
+    family: &'static str,
+    explanation: String,
+    fits: Fits<'a, T>,
+}
+
+struct Hypotheses<'a, T>(Vec<Hypothesis<'a, T>>);
+
+impl<'a, T> Hypotheses<'a, T> {
+    fn add(&mut self, family: &'static str, explanation: impl Into<String>, fits: impl Fn(&Site<T>) -> bool + 'a) {
+        self.0.push(Hypothesis { family, explanation: explanation.into(), fits: Box::new(fits) });
+    }
+}
+
+/// Explains the wrong elements at `places` (index and rank): the best explanations, and the families that are ruled out.
+pub(super) fn diagnose<T: Element>(evidence: &Evidence<'_, T>, places: &[(u64, u32)]) -> (Vec<Diagnosis>, Vec<String>) {
+    let sites: Vec<Site<T>> =
+        places.iter().step_by(places.len().div_ceil(MOST_SITES).max(1)).map(|&(index, rank)| evidence.site(index, rank)).collect();
+    let trial = sites.len().div_ceil(TRIAL).max(1);
+    let mut families: Vec<(&'static str, f64)> = Vec::new();
+    let mut found: Vec<Diagnosis> = Vec::new();
+    for hypothesis in evidence.hypotheses(&sites) {
+        let plausible = sites.iter().step_by(trial).any(|site| (hypothesis.fits)(site));
+        let fitting = if plausible { sites.iter().filter(|site| (hypothesis.fits)(site)).count() } else { 0 };
+        let coverage = fitting as f64 / sites.len().max(1) as f64;
+        match families.iter_mut().find(|(family, _)| *family == hypothesis.family) {
+            Some((_, most)) => *most = most.max(coverage),
+            None => families.push((hypothesis.family, coverage)),
+        }
+        if coverage >= WORTH_SAYING {
+            found.push(Diagnosis { explanation: hypothesis.explanation, coverage });
+        }
+    }
+    // Stable: of two that explain as much, the more specific one stands first.
+    found.sort_by(|a, b| b.coverage.total_cmp(&a.coverage));
+    let best = found.first().map_or(0.0, |best| best.coverage);
+    found.retain(|other| other.coverage > 0.5 * best);
+    found.truncate(MOST_EXPLANATIONS);
+    (found, families.into_iter().filter(|(_, most)| *most < RULED_OUT).map(|(family, _)| family.to_owned()).collect())
+}
+
+impl<'a, T: Element> Evidence<'a, T> {
+    pub(super) fn new(oracle: &'a Oracle, op: ReduceOp, payload: &'a Payload, shape: &'a Shape, outputs: &'a [Vec<u8>]) -> Evidence<'a, T> {
+        let ranks_of = |payload: &Payload| payload.contributions(op);
+        Evidence {
+            oracle,
+            op,
+            payload,
+            shape,
+            outputs,
+            ranks: ranks_of(payload),
+            previous: payload.call.checked_sub(1).map(|call| ranks_of(&payload.of_call(call))),
+            element: std::marker::PhantomData,
+        }
+    }
+
+    fn site(&self, index: u64, rank: u32) -> Site<T> {
+        let inputs = self.inputs(rank, index);
+        let reference = reduce_in_order(self.op, &inputs);
+        Site { index, rank, got: read(&self.outputs[rank as usize], index), inputs, reference }
+    }
+
+    /// What element `index` of `rank`'s output is made of.
+    fn inputs(&self, rank: u32, index: u64) -> Vec<T> {
+        self.inputs_of(&self.ranks, rank, index)
+    }
+
+    /// The same of another call's payload.
+    fn inputs_of(&self, ranks: &[RankPayload], rank: u32, index: u64) -> Vec<T> {
+        let mut inputs = Vec::with_capacity(ranks.len());
+        contribute(self.shape, ranks, rank, index, &mut inputs);
+        inputs
+    }
+
+    /// What `from` would contribute to an element if it were one of those that it is made of: its element of the same index.
+    fn contribution(&self, ranks: &[RankPayload], from: usize, rank: u32, index: u64) -> T {
+        ranks[from].element(self.shape.sources(rank, index).index)
+    }
+
+    /// Whether `got` is what the contract allows for other inputs.
+    fn allows(&self, inputs: &[T], got: T) -> bool {
+        // What parts leave of an output is made of nothing.
+        if inputs.is_empty() {
+            return false;
+        }
+        match self.oracle.expect(inputs) {
+            Expected::Anything(_) => false,
+            expected => expected.accepts(got),
+        }
+    }
+
+    /// Elements of a rank's slice where there is one slice a rank.
+    fn slice(&self) -> u64 {
+        slice_of(self.shape.output(), self.ranks.len() as u64)
+    }
+
+    /// The index `distance` further, if there is such an element.
+    fn moved(&self, index: u64, distance: i64) -> Option<u64> {
+        index.checked_add_signed(distance).filter(|moved| *moved < self.shape.output())
+    }
+
+    fn hypotheses(&'a self, sites: &[Site<T>]) -> Vec<Hypothesis<'a, T>> {
+        let mut all = Hypotheses(Vec::new());
+        self.specials(&mut all);
+        self.slots(&mut all);
+        if self.op.reduces() {
+            self.misplaced_ranks(&mut all);
+        }
+        if self.op == ReduceOp::PremulSum {
+            self.factors(&mut all);
+        }
+        self.stale(&mut all);
+        self.misplaced_elements(&mut all);
+        self.not_written(&mut all);
+        if self.op.reduces() {
+            self.never_reduced(&mut all);
+            self.arithmetic(&mut all, sites);
+        }
+        self.bits(&mut all);
+        all.0
+    }
+
+    fn specials(&'a self, all: &mut Hypotheses<'a, T>) {
+        if self.payload.class != InputClass::Special || !T::DTYPE.is_float() {
+            return;
+        }
+        let Format { sign, normal, infinity, .. } = Format::of(T::DTYPE);
+        let op = self.op;
+        let flush = move |x: T| if x.bits() & !sign < normal { T::of_bits(x.bits() & sign) } else { x };
+        all.add("flushed subnormals", "subnormals are flushed to zero", move |site| {
+            let inputs: Vec<T> = site.inputs.iter().map(|x| flush(*x)).collect();
+            let flushed = reduce_in_order(op, &inputs);
+            same_bits(site.got, flush(flushed)) || same_bits(site.got, flushed)
+        });
+        all.add("sign of zero", "-0 became +0", move |site| site.got.bits() == 0 && site.reference.bits() == sign);
+        all.add("NaN lost", "a NaN was lost", |site| site.reference.is_nan() && !site.got.is_nan());
+        if !op.reduces() {
+            all.add("NaN payload", "a NaN has another payload", |site| site.reference.is_nan() && site.got.is_nan());
+        }
+        if T::DTYPE.saturates() {
+            all.add("saturation", "an infinity or a NaN instead of the largest finite number", |site| {
+                site.reference.to_f64().abs() == largest(T::DTYPE) && !site.got.to_f64().is_finite()
+            });
+        } else {
+            all.add("saturation", "the largest finite number instead of an infinity", move |site| {
+                Some(site.reference.bits() & !sign) == infinity && site.got.to_f64().abs() == largest(T::DTYPE)
+            });
+        }
+    }
+
+    /// Where ranks have slots, or elements are one rank's: one was taken for another.
+    fn slots(&'a self, all: &mut Hypotheses<'a, T>) {
+        if self.shape.slots() == (1, 1) && self.op.reduces() {
+            return;
+        }
+        for k in 0..self.ranks.len() {
+            if !self.op.reduces() {
+                all.add("wrong slot", format!("rank {k}'s input stands there"), move |site| {
+                    site.got.bits() == self.contribution(&self.ranks, k, site.rank, site.index).bits()
+                });
+            }
+            if !self.shape.collective.gives_all_ranks_the_same() {
+                all.add("wrong slot", format!("the result that rank {k} should have"), move |site| {
+                    self.allows(&self.inputs(k as u32, site.index), site.got)
+                });
+            }
+        }
+    }
+
+    fn misplaced_ranks(&'a self, all: &mut Hypotheses<'a, T>) {
+        let world = self.ranks.len();
+        if world < 2 {
+            return;
+        }
+        for k in 0..world {
+            all.add("missing rank", format!("rank {k}'s contribution is missing"), move |site| {
+                let mut inputs = site.inputs.clone();
+                // An average without a rank is still divided by the world size.
+                if self.op == ReduceOp::Avg {
+                    inputs[k] = T::of_bits(0);
+                } else {
+                    inputs.remove(k);
+                }
+                self.allows(&inputs, site.got)
+            });
+        }
+        if !self.op.rounds() {
+            return;
+        }
+        for k in 0..world {
+            for missing in (0..world).filter(|missing| *missing != k) {
+                let explanation = format!("rank {k} is counted twice, rank {missing} not at all");
+                all.add("duplicate rank", explanation, move |site| {
+                    let mut inputs = site.inputs.clone();
+                    inputs[missing] = inputs[k];
+                    self.allows(&inputs, site.got)
+                });
+            }
+            all.add("duplicate rank", format!("rank {k} is counted twice"), move |site| {
+                let mut inputs = site.inputs.clone();
+                inputs.push(inputs[k]);
+                inputs.len() <= passmuster_collectives::plan::MAX_WORLD && self.op != ReduceOp::Avg && self.allows(&inputs, site.got)
+            });
+        }
+    }
+
+    /// Of pre-multiplied sums: a rank, or all, did not multiply, did so twice, or took a factor that is another rank's.
+    fn factors(&'a self, all: &mut Hypotheses<'a, T>) {
+        let world = self.ranks.len();
+        let factor = |rank: usize| self.ranks[rank].factor::<T>().expect("a pre-multiplied sum has a factor a rank");
+        let factors: Vec<T> = (0..world).map(factor).collect();
+        let one = T::narrow(T::from_i64(1));
+        // What the ranks multiply by, once and again.
+        let mut add = |explanation: String, once: Vec<T>, again: Vec<T>| {
+            all.add("factor", explanation, move |site| {
+                let index = self.shape.sources(site.rank, site.index).index;
+                let product = |rank: usize| multiplied(multiplied(self.ranks[rank].input(index), once[rank]), again[rank]);
+                self.allows(&(0..world).map(product).collect::<Vec<T>>(), site.got)
+            });
+        };
+        let nothing = vec![one; world];
+        add("no rank has multiplied".into(), nothing.clone(), nothing.clone());
+        add("every rank has multiplied twice".into(), factors.clone(), factors.clone());
+        let with = |of: &[T], rank: usize, factor: T| (0..world).map(|at| if at == rank { factor } else { of[at] }).collect();
+        for k in 0..world {
+            add(format!("rank {k} has not multiplied"), with(&factors, k, one), nothing.clone());
+            add(format!("rank {k} has multiplied twice"), factors.clone(), with(&nothing, k, factors[k]));
+            if world > 1 {
+                add(format!("every rank has rank {k}'s factor"), vec![factors[k]; world], nothing.clone());
+            }
+            for other in (0..world).filter(|other| *other != k) {
+                add(format!("rank {k} has rank {other}'s factor"), with(&factors, k, factors[other]), nothing.clone());
+            }
+        }
+    }
+
+    fn stale(&'a self, all: &mut Hypotheses<'a, T>) {
+        let (Some(previous), Some(call)) = (&self.previous, self.payload.call.checked_sub(1)) else { return };
+        all.add("stale call", format!("the result of call {call}, the one before"), move |site| {
+            self.allows(&self.inputs_of(previous, site.rank, site.index), site.got)
+        });
+        if !self.op.reduces() {
+            return;
+        }
+        for k in 0..previous.len() {
+            all.add("stale call", format!("rank {k}'s data is that of call {call}, the one before"), move |site| {
+                let mut inputs = site.inputs.clone();
+                inputs[k] = self.contribution(previous, k, site.rank, site.index);
+                self.allows(&inputs, site.got)
+            });
+        }
+    }
+
+    fn misplaced_elements(&'a self, all: &mut Hypotheses<'a, T>) {
+        let (lanes, slice, world) = (16 / size_of::<T>() as u64, self.slice(), self.ranks.len() as u64);
+        let distances: BTreeSet<i64> = [1, lanes as i64, TILE, slice as i64].into_iter().flat_map(|d| [d, -d]).collect();
+        for &distance in &distances {
+            all.add("shift", format!("element i holds the result of element i{distance:+}"), move |site| {
+                self.moved(site.index, distance).is_some_and(|from| self.allows(&self.inputs(site.rank, from), site.got))
+            });
+            for k in (0..self.ranks.len()).filter(|_| self.op.reduces()) {
+                all.add("shift", format!("element i has rank {k}'s element i{distance:+}"), move |site| {
+                    let Some(from) = self.moved(site.index, distance) else { return false };
+                    let mut inputs = site.inputs.clone();
+                    inputs[k] = self.contribution(&self.ranks, k, site.rank, from);
+                    self.allows(&inputs, site.got)
+                });
+            }
+        }
+        let with_slices = if self.shape.collective.gives_all_ranks_the_same() { world } else { 0 };
+        for a in 0..with_slices {
+            for b in a + 1..world {
+                all.add("swapped slices", format!("the slices of ranks {a} and {b} are swapped"), move |site| {
+                    let owner = site.index / slice;
+                    let other = if owner == a { b } else { a };
+                    let from = other * slice + site.index % slice;
+                    (owner == a || owner == b) && from < self.shape.output() && self.allows(&self.inputs(site.rank, from), site.got)
+                });
+            }
+        }
+        all.add("lanes", "the result of another lane of the 16-byte pack", move |site| {
+            let pack = site.index / lanes * lanes;
+            let others = (pack..self.shape.output().min(pack + lanes)).filter(|other| *other != site.index);
+            others.into_iter().any(|other| self.allows(&self.inputs(site.rank, other), site.got))
+        });
+    }
+
+    fn not_written(&'a self, all: &mut Hypotheses<'a, T>) {
+        for (byte, what) in [(CANARY, "canary"), (0xff, "poison"), (0x7b, "poison")] {
+            let pattern = T::from_bytes(&[byte; 8][..size_of::<T>()]);
+            let explanation = format!("not written: the {what} byte {byte:#04x} is still there");
+            all.add("not written", explanation, move |site| site.got.bits() == pattern.bits());
+        }
+        all.add("zero", "zero", |site| site.got.bits() == 0 && site.reference.to_f64() != 0.0);
+    }
+
+    fn never_reduced(&'a self, all: &mut Hypotheses<'a, T>) {
+        if self.ranks.len() < 2 {
+            return;
+        }
+        if self.outputs.iter().any(|output| *output != self.outputs[0]) {
+            all.add("unreduced input", "each rank's own input, not reduced", |site| same_bits(site.got, site.inputs[site.rank as usize]));
+        }
+        for k in 0..self.ranks.len() {
+            all.add("unreduced input", format!("rank {k}'s input alone"), move |site| same_bits(site.got, site.inputs[k]));
+        }
+    }
+
+    fn arithmetic(&'a self, all: &mut Hypotheses<'a, T>, sites: &[Site<T>]) {
+        let op = self.op;
+        if op.adds() && T::DTYPE.is_float() {
+            all.add("rounding", "rounded to the element type at every addition, in rank order", move |site| {
+                same_bits(site.got, reduce_per_hop(op, &site.inputs))
+            });
+            all.add("rounding", "truncated instead of rounded to nearest", move |site| {
+                op == ReduceOp::Sum && same_bits(site.got, sum_truncated(&site.inputs))
+            });
+            let rotated = move |site: &Site<T>, by: usize| {
+                let mut inputs = site.inputs.clone();
+                inputs.rotate_left(by);
+                same_bits(site.got, reduce_in_order(op, &inputs))
+            };
+            let slice = self.slice();
+            all.add("order", "added in another order: the slice's owner first, then round", move |site| {
+                rotated(site, (site.index / slice) as usize)
+            });
+            all.add("order", "added in another order: each rank itself first, then round", move |site| rotated(site, site.rank as usize));
+            all.add("order", "added in descending rank order", move |site| {
+                let inputs: Vec<T> = site.inputs.iter().rev().copied().collect();
+                same_bits(site.got, reduce_in_order(op, &inputs))
+            });
+            all.add("order", "added in another order: one of the rotations", move |site| {
+                (1..site.inputs.len()).any(|by| rotated(site, by))
+            });
+        }
+        for other in ReduceOp::ALL.into_iter().filter(|other| *other != op) {
+            let explanation = match (op, other) {
+                (ReduceOp::Avg, ReduceOp::Sum) => "not divided by the world size".to_owned(),
+                (ReduceOp::Sum, ReduceOp::Avg) => "divided by the world size: the avg instead of the sum".to_owned(),
+                _ => format!("the {other} instead of the {op}"),
+            };
+            all.add("operator", explanation, move |site| same_bits(site.got, reduce_in_order(other, &site.inputs)));
+        }
+        if op == ReduceOp::Avg {
+            all.add("scale", "divided by the world size twice", move |site| {
+                same_value(site.got, T::narrow(T::divide(site.reference.widen(), site.inputs.len() as u32)))
+            });
+        }
+        // Less than the slack from 1 is an error of rounding, not of scale.
+        let slack = 8.0 * unit_roundoff(T::DTYPE);
+        if let Some(factor) = common_factor(sites).filter(|factor| (factor - 1.0).abs() > 1.5 * slack) {
+            all.add("scale", format!("the result times {factor:.4}"), move |site| {
+                let (got, want) = (site.got.to_f64(), site.reference.to_f64() * factor);
+                got != 0.0 && got.is_finite() && (got - want).abs() <= slack * want.abs()
+            });
+        }
+    }
+
+    fn bits(&'a self, all: &mut Hypotheses<'a, T>) {
+        all.add("one ulp", "one ulp off", |site| site.got.bits().abs_diff(site.reference.bits()) == 1);
+        all.add("bit flip", "one bit is flipped", |site| (site.got.bits() ^ site.reference.bits()).count_ones() == 1);
+    }
+}
+
+/// The factor between result and reference at the largest reference, where there are enough elements for that to mean something.
+fn common_factor<T: Element>(sites: &[Site<T>]) -> Option<f64> {
+    let finite = sites.iter().filter(|site| site.reference.to_f64().is_finite() && site.got.to_f64().is_finite());
+    let largest = finite.max_by(|a, b| a.reference.to_f64().abs().total_cmp(&b.reference.to_f64().abs()))?;
+    let factor = largest.got.to_f64() / largest.reference.to_f64();
+    (sites.len() >= 4 && factor.is_finite() && factor != 0.0).then_some(factor)
+}
+
+/// The sum in rank order, rounded toward zero: the 8- and 16-bit types once, from f32 sums rounded to nearest; the others at every addition.
+fn sum_truncated<T: Element>(inputs: &[T]) -> T {
+    if size_of::<T>() < 4 {
+        let sum = inputs.iter().map(|x| x.widen()).reduce(T::add).expect("a group has at least one rank");
+        return toward_zero(T::narrow(sum), T::acc_to_f64(sum), 0.0);
+    }
+    inputs.iter().copied().reduce(add_truncated).expect("a group has at least one rank")
+}
+
+fn add_truncated<T: Element>(a: T, b: T) -> T {
+    let (x, y) = (a.to_f64(), b.to_f64());
+    let sum = x + y;
+    // What the f64 addition lost (Knuth's TwoSum).
+    let back = sum - x;
+    let lost = (x - (sum - back)) + (y - back);
+    toward_zero(T::narrow(T::add(a.widen(), b.widen())), sum, lost)
+}
+
+/// `rounded`, or the next number toward zero where it is larger in magnitude than `exact + lost`.
+fn toward_zero<T: Element>(rounded: T, exact: f64, lost: f64) -> T {
+    let value = rounded.to_f64();
+    let beyond = value.abs() > exact.abs() || (value == exact && lost != 0.0 && (lost < 0.0) != (exact < 0.0));
+    if value.is_finite() && beyond { T::of_bits(rounded.bits() - 1) } else { rounded }
+}
+
+impl std::fmt::Display for Diagnosis {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "{} ({} % of wrong elements fit)", self.explanation, short((self.coverage * 1000.0).floor() / 10.0))
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,337 @@
+//! Generated cases: sequences of calls by proptest, and the way down from a failing case to the smallest that still fails.
+
+use std::{
+    cell::{Cell, RefCell},
+    time::Duration,
+};
+
+use proptest::{
+    prelude::*,
+    strategy::ValueTree,
+    test_runner::{Config, RngAlgorithm, TestCaseError, TestError, TestRng, TestRunner},
+};
+
+use super::{
+    case::{Case, Graph, Item, Shot, Skew},
+    inputs::InputClass,
+    lists::{COPY_ENGINE, boundary_counts, contenders, contenders_over_multicast, counts_in_sequences},
+};
+use passmuster_collectives::{
+    collective::{Collective, DType, ReduceOp},
+    machine::Site,
+};
+
+/// `number` sequences of calls, the same for the same seed.
+pub fn sequences(number: usize, seed: u64) -> Vec<Case> {
+    drawn(sequence(), number, seed)
+}
+
+/// `number` sequences of a collective's calls.
+pub(super) fn sequences_of(collective: Collective, number: usize, seed: u64) -> Vec<Case> {
+    drawn(sequence_of(collective, contenders(collective), &DType::COMMON, collective.common_operators()), number, seed)
+}
+
+/// `number` sequences in which kernels take turns with copy engines, which make every second call.
+pub(super) fn sequences_by_copy_engine(collective: Collective, number: usize, seed: u64) -> Vec<Case> {
+    let kernels = contenders(collective);
+    let algorithms = [vec![COPY_ENGINE; kernels.len()], kernels].concat();
+    drawn(sequence_of(collective, algorithms, &DType::COMMON, collective.common_operators()), number, seed)
+}
+
+/// `number` sequences in which algorithms that use multicast addresses take turns with those that do not: apart from the others, for a
+/// machine without such addresses can do nothing of a sequence that has one.
+pub(super) fn sequences_over_multicast(number: usize, seed: u64) -> Vec<Case> {
+    let collective = Collective::AllReduce;
+    let algorithms = [contenders_over_multicast(collective), contenders(collective)].concat();
+    drawn(sequence_of(collective, algorithms, &[DType::F32, DType::F16, DType::BF16], &[ReduceOp::Sum]), number, seed)
+}
+
+fn drawn(strategy: impl Strategy<Value = Case>, number: usize, seed: u64) -> Vec<Case> {
+    let mut bytes = [0; 32];
+    bytes[..8].copy_from_slice(&seed.to_le_bytes());
+    let rng = TestRng::from_seed(RngAlgorithm::ChaCha, &bytes);
+    let mut runner = TestRunner::new_with_rng(Config::default(), rng);
+    (0..number).map(|_| strategy.new_tree(&mut runner).expect("the strategy rejects nothing").current()).collect()
+}
+
+/// Sequences of calls on one or two groups: algorithms, counts, offsets and places change from call to call, some calls are captured
+/// and replayed, one rank may be late.
+pub fn sequence() -> impl Strategy<Value = Case> {
+    let collective = Collective::AllReduce;
+    sequence_of(collective, contenders(collective), &DType::COMMON, collective.common_operators())
+}
+
+fn sequence_of(
+    collective: Collective,
+    algorithms: Vec<&'static str>,
+    dtypes: &'static [DType],
+    ops: &'static [ReduceOp],
+) -> impl Strategy<Value = Case> {
+    let kind = (
+        proptest::sample::select(dtypes),
+        proptest::sample::select(ops),
+        2..=8u32,
+        1..=2u32,
+        proptest::sample::select(&InputClass::ALL[..]),
+        1..=0xffffu64,
+    );
+    kind.prop_flat_map(move |(dtype, op, world, groups, inputs, seed)| {
+        let items = proptest::collection::vec(item((collective, &algorithms), dtype, world, groups), 3..12);
+        (items, proptest::option::of(skew(world))).prop_map(move |(calls, skew)| {
+            let mut case = Case::new(collective, "", dtype, op, world, 0);
+            // Reports count a sequence under the algorithm that it calls first.
+            case.calls = calls;
+            let first = case.shots().next().map(|shot| shot.algorithm.clone());
+            case.algorithm = first.expect("a sequence has calls");
+            case.skew = skew;
+            case.inputs = inputs;
+            case.seed = seed;
+            case
+        })
+    })
+}
+
+fn item(of: (Collective, &[&'static str]), dtype: DType, world: u32, groups: u32) -> impl Strategy<Value = Item> + use<> {
+    let shot = shot(of, dtype, world).boxed();
+    let eager = (shot.clone(), 0..groups).prop_map(|(shot, group)| Item::Eager(Shot { group, ..shot }));
+    let graph = (proptest::collection::vec(shot, 1..4), 1..5u32, 0..groups)
+        .prop_map(|(calls, replays, group)| Item::Graph { calls: calls.into_iter().map(|shot| Shot { group, ..shot }).collect(), replays });
+    prop_oneof![3 => eager, 1 => graph]
+}
+
+fn shot((collective, algorithms): (Collective, &[&'static str]), dtype: DType, world: u32) -> impl Strategy<Value = Shot> + use<> {
+    let algorithm = proptest::sample::select(algorithms.to_vec());
+    let count = proptest::sample::select(counts_in_sequences(collective, dtype, world));
+    let root = if collective.has_root() { (0..world).boxed() } else { Just(0).boxed() };
+    let in_place = if collective.has_in_place() { proptest::bool::weighted(0.3).boxed() } else { Just(false).boxed() };
+    (algorithm, count, root, proptest::sample::select(vec![0u64, 0, 0, 1, 5]), in_place).prop_map(
+        |(algorithm, count, root, offset, in_place)| Shot { algorithm: algorithm.into(), count, root, offset, in_place, group: 0 },
+    )
+}
+
+fn skew(world: u32) -> impl Strategy<Value = Skew> {
+    let site = proptest::option::of(proptest::sample::select(&Site::ALL[..]));
+    (0..world, proptest::sample::select(vec![10u32, 50, 200, 1000]), site).prop_map(|(rank, microseconds, site)| Skew {
+        rank,
+        microseconds,
+        site,
+    })
+}
+
+/// A case of which there are simpler ones.
+pub trait Simplify: Clone + std::fmt::Debug {
+    /// Neighbours that are simpler than it, the most welcome first.
+    fn simpler(&self) -> Vec<Self>;
+}
+
+impl Simplify for Case {
+    fn simpler(&self) -> Vec<Case> {
+        simpler(self)
+    }
+}
+
+/// The smallest case found that still fails, and how many were tried.
+pub struct Shrunk<C> {
+    /// The case.
+    pub case: C,
+    /// What it was judged to be.
+    pub failure: String,
+    /// Cases run on the way.
+    pub tried: u32,
+}
+
+/// Looks for a smaller case that still fails: fewer calls first, then a smaller world, fewer elements, a simpler dtype, no skew, tagged
+/// inputs. `fails` runs a case and says how it fails, if it does. Gives up after `budget`.
+pub fn shrink<C: Simplify>(case: &C, failure: String, budget: Duration, fails: impl FnMut(&C) -> Option<String>) -> Shrunk<C> {
+    let config =
+        Config { max_shrink_time: budget.as_millis() as u32, max_shrink_iters: 400, failure_persistence: None, ..Config::default() };
+    // proptest runs the first case again; its failure is known, and a hang costs seconds.
+    let known = Cell::new(Some(failure.clone()));
+    let tried = Cell::new(0);
+    let fails = RefCell::new(fails);
+    let result = TestRunner::new(config).run_one(Smaller::new(case.clone()), |candidate| {
+        let outcome = known.take().or_else(|| {
+            tried.set(tried.get() + 1);
+            (fails.borrow_mut())(&candidate)
+        });
+        outcome.map_or(Ok(()), |why| Err(TestCaseError::fail(why)))
+    });
+    match result {
+        Err(TestError::Fail(why, smallest)) => Shrunk { case: smallest, failure: why.message().into(), tried: tried.get() },
+        _ => Shrunk { case: case.clone(), failure, tried: tried.get() },
+    }
+}
+
+/// The way down from a failing case: tries each simpler neighbour, moves to the first that fails as well, and starts over from there.
+struct Smaller<C> {
+    /// The smallest case known to fail.
+    failing: C,
+    /// Neighbours of it still to be tried, the last first.
+    untried: Vec<C>,
+    current: C,
+}
+
+impl<C: Simplify> Smaller<C> {
+    fn new(case: C) -> Smaller<C> {
+        Smaller { failing: case.clone(), untried: Vec::new(), current: case }
+    }
+
+    fn next(&mut self) -> bool {
+        match self.untried.pop() {
+            Some(case) => {
+                self.current = case;
+                true
+            }
+            None => {
+                self.current = self.failing.clone();
+                false
+            }
+        }
+    }
+}
+
+impl<C: Simplify> ValueTree for Smaller<C> {
+    type Value = C;
+
+    fn current(&self) -> C {
+        self.current.clone()
+    }
+
+    /// The current case fails: go on from it.
+    fn simplify(&mut self) -> bool {
+        self.failing = self.current.clone();
+        self.untried = self.failing.simpler();
+        self.untried.reverse();
+        self.next()
+    }
+
+    /// The current case passes: try another neighbour of the last that failed.
+    fn complicate(&mut self) -> bool {
+        self.next()
+    }
+}
+
+/// Neighbours of a case that are simpler than it, the most welcome first.
+fn simpler(case: &Case) -> Vec<Case> {
+    let mut out = Vec::new();
+    let mut push = |change: &dyn Fn(&mut Case)| {
+        let mut simpler = case.clone();
+        change(&mut simpler);
+        // A change may leave the case as it was, or make it one that cannot be written down.
+        if simpler != *case && simpler.to_string().parse::<Case>().as_ref() == Ok(&simpler) {
+            out.push(simpler);
+        }
+    };
+    if let [Item::Eager(only)] = &case.calls[..] {
+        push(&|c| {
+            (c.algorithm, c.count, c.root) = (only.algorithm.clone(), only.count, only.root);
+            (c.offset, c.in_place) = (only.offset, only.in_place);
+            c.calls.clear();
+        });
+    }
+    for start in 0..case.calls.len() {
+        if case.calls.len() > 1 {
+            push(&|c| drop(c.calls.remove(start)));
+        }
+    }
+    for index in 0..case.calls.len() {
+        push(&|c| {
+            if let Item::Graph { calls, replays } = &mut c.calls[index] {
+                if calls.len() > 1 { calls.truncate(1) } else { *replays = 1.max(*replays / 2) }
+            }
+        });
+    }
+    push(&|c| c.graph = Graph { calls: 1, replays: 0 });
+    push(&|c| c.peer = None);
+    for world in [2, 3, case.world.saturating_sub(1)] {
+        if world >= 2 && world < case.world {
+            push(&|c| {
+                c.world = world;
+                c.root = c.root.min(world - 1);
+                c.calls.iter_mut().flat_map(Item::shots_mut).for_each(|shot| shot.root = shot.root.min(world - 1));
+                c.skew = c.skew.map(|s| Skew { rank: s.rank.min(world - 1), ..s });
+            });
+        }
+    }
+    for fewer in counts_below(case, case.count) {
+        push(&|c| c.count = fewer);
+    }
+    for index in 0..case.calls.len() {
+        push(&|c| {
+            for shot in c.calls[index].shots_mut() {
+                shot.count = counts_below(case, shot.count).first().copied().unwrap_or(shot.count);
+                shot.offset = 0;
+                shot.in_place = false;
+            }
+        });
+    }
+    for index in 0..case.calls.len() {
+        push(&|c| c.calls[index].shots_mut().iter_mut().for_each(|shot| shot.root = 0));
+    }
+    push(&|c| c.root = 0);
+    push(&|c| c.counts = None);
+    push(&|c| c.offset = 0);
+    push(&|c| c.in_place = false);
+    push(&|c| c.dtype = DType::F32);
+    push(&|c| c.op = ReduceOp::Sum);
+    push(&|c| c.skew = None);
+    push(&|c| c.inputs = InputClass::Tagged);
+    push(&|c| c.seed = 0);
+    out
+}
+
+/// Smaller counts worth trying: boundaries of packs and blocks, and halves.
+fn counts_below(case: &Case, count: u64) -> Vec<u64> {
+    let mut counts: Vec<u64> = boundary_counts(case.dtype, case.world.into()).into_iter().filter(|&c| c > 0 && c < count).collect();
+    if count > 1 {
+        counts.push(count / 2);
+    }
+    counts.sort_unstable();
+    counts.dedup();
+    counts
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn shrunk(id: &str, fails: impl Fn(&Case) -> bool) -> String {
+        let case: Case = id.parse().unwrap();
+        shrink(&case, "it fails".into(), Duration::from_secs(5), |c| fails(c).then(|| "it fails".into())).case.to_string()
+    }
+
+    #[test]
+    fn shrinks_to_what_the_failure_needs() {
+        let id = "all_reduce/two_shot:bf16,avg:w=8:n=32769:off=3:in_place:graph=3x2:inputs=probe:skew=r5+20us@end:seed=9f3c";
+        assert_eq!(shrunk(id, |c| c.world >= 3 && c.count > 8), "all_reduce/two_shot:f32,sum:w=3:n=9:graph=1x0");
+    }
+
+    #[test]
+    fn a_sequence_loses_the_calls_that_do_not_matter() {
+        let id = "all_reduce/one_shot:f32,sum:w=4:calls=one_shot.7+two_shot.9+[two_shot.5+one_shot.1]x4+two_shot.33.in_place";
+        let needs_graph = |c: &Case| c.calls.iter().any(|i| matches!(i, Item::Graph { .. }));
+        assert_eq!(shrunk(id, needs_graph), "all_reduce/one_shot:f32,sum:w=2:graph=1x0:calls=[two_shot.1]x1");
+    }
+
+    #[test]
+    fn roots_stay_ranks_of_smaller_worlds() {
+        let id = "reduce/pull:f32,sum:w=8:n=33:root=7";
+        assert_eq!(shrunk(id, |c| c.root > 0), "reduce/pull:f32,sum:w=2:n=1:root=1:graph=1x0");
+        let id = "broadcast/push:f32,copy:w=8:calls=push.7.root5+push.9";
+        assert_eq!(shrunk(id, |c| c.shots().any(|shot| shot.root > 0)), "broadcast/push:f32,copy:w=2:graph=1x0:calls=push.1.root1");
+    }
+
+    #[test]
+    fn a_failure_that_does_not_come_back_keeps_its_case() {
+        let id = "all_reduce/two_shot:bf16,sum:w=8:n=1040";
+        assert_eq!(shrunk(id, |_| false), id);
+    }
+
+    #[test]
+    fn generated_sequences_read_back() {
+        let of_others: Vec<Case> = Collective::ALL.into_iter().flat_map(|collective| sequences_of(collective, 20, 3)).collect();
+        for case in sequences(50, 3).into_iter().chain(sequences_over_multicast(20, 3)).chain(of_others) {
+            assert_eq!(case.to_string().parse::<Case>().as_ref(), Ok(&case));
+        }
+    }
+}

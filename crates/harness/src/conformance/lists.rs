@@ -1,0 +1,679 @@
+//! Lists of cases: what `smoke`, `merge` and `faults` stand for.
+
+mod by_copy_engine;
+mod chosen;
+mod in_parts;
+mod others;
+mod over_multicast;
+mod plain;
+mod premul_sum;
+mod products;
+mod types;
+
+use std::collections::HashMap;
+
+use super::{
+    any_case::AnyCase,
+    case::{Case, Fault, Graph, Item, Shot, Skew},
+    generate,
+    inputs::{InputClass, mix},
+    products::ProductCase,
+    scenario::supports,
+};
+use passmuster_collectives::{
+    algorithms::{self, Algorithm, Foreign},
+    collective::{Collective, DType, ReduceOp, Shape},
+    machine::Site,
+    plan::{Call, MAX_WORLD},
+};
+
+/// A named list of cases.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum List {
+    /// Under a minute: bf16 and f32 sums at five world sizes, every input class, a few sequences.
+    Smoke,
+    /// What must pass before a kernel is merged: every algorithm, dtype, operator, world size and input class, the sizes at which
+    /// kernels go wrong, every peer, sequences of calls.
+    Merge,
+    /// Faults that the harness injects and must name.
+    Faults,
+}
+
+impl List {
+    /// Every list.
+    pub const ALL: [List; 3] = [List::Smoke, List::Merge, List::Faults];
+
+    /// The name on the command line.
+    pub const fn name(self) -> &'static str {
+        match self {
+            List::Smoke => "smoke",
+            List::Merge => "merge",
+            List::Faults => "faults",
+        }
+    }
+
+    /// Its cases of collectives, the same for the same seed. Seed 0 is what records are made with.
+    pub fn cases(self, seed: u64) -> Vec<Case> {
+        match self {
+            List::Smoke => smoke(seed),
+            List::Merge => merge(seed),
+            List::Faults => faults(),
+        }
+    }
+
+    /// Its cases of products of matrices.
+    pub fn products(self, seed: u64) -> Vec<ProductCase> {
+        match self {
+            List::Smoke => products::smoke(seed),
+            List::Merge => products::merge(seed),
+            List::Faults => products::faults(),
+        }
+    }
+
+    /// Its cases of every kind.
+    pub fn all_cases(self, seed: u64) -> Vec<AnyCase> {
+        self.cases(seed).into_iter().map(AnyCase::from).chain(self.products(seed).into_iter().map(AnyCase::from)).collect()
+    }
+
+    /// The cases of a kernel from elsewhere, which must be [registered](algorithms::register): what its specification names, and within
+    /// that what the list looks for. Smoke has at most 60 cases, merge some hundreds; without an answer to faults, there are none.
+    pub fn cases_of(self, foreign: &Foreign, seed: u64) -> Vec<Case> {
+        match self {
+            List::Smoke => of_foreign(foreign, &[false], SMOKE_OF_FOREIGN, seed),
+            List::Merge => of_foreign(foreign, &[false, true], MERGE_OF_FOREIGN, seed),
+            List::Faults => Vec::new(),
+        }
+    }
+}
+
+/// The most cases of a kernel from elsewhere, sequences not counted.
+const SMOKE_OF_FOREIGN: usize = 56;
+const MERGE_OF_FOREIGN: usize = 600;
+
+/// The algorithms of a collective that are under test, which are those that are not somebody else's.
+fn under_test(collective: Collective) -> impl Iterator<Item = &'static dyn Algorithm> {
+    algorithms::all().iter().copied().filter(move |a| a.collective() == collective && !a.is_peer())
+}
+
+/// The algorithms under test that every machine can run, for they use no multicast addresses, and whose kernels synchronise.
+pub(super) fn contenders(collective: Collective) -> Vec<&'static str> {
+    under_test(collective).filter(|a| !a.uses_multicast() && a.name() != COPY_ENGINE).map(|a| a.name()).collect()
+}
+
+/// The algorithm of a collective whose data copy engines move.
+pub(super) const COPY_ENGINE: &str = "copy_engine";
+
+/// The algorithms under test that use multicast addresses.
+pub(super) fn contenders_over_multicast(collective: Collective) -> Vec<&'static str> {
+    under_test(collective).filter(|a| a.uses_multicast()).map(|a| a.name()).collect()
+}
+
+/// A call of one element a slot on two ranks: what algorithms are asked whether they do a type and an operator.
+fn sample(collective: Collective, dtype: DType, op: ReduceOp) -> Call {
+    Call::on_its_own(Shape::new(collective, 2, 1), dtype, op).expect("one element fits").0
+}
+
+/// The peers that do such a call.
+fn peers(collective: Collective, dtype: DType, op: ReduceOp) -> Vec<&'static str> {
+    let call = sample(collective, dtype, op);
+    let of_collective = algorithms::all().iter().filter(|a| a.collective() == collective);
+    of_collective.filter(|a| a.is_peer() && a.supports(&call).is_ok()).map(|a| a.name()).collect()
+}
+
+/// Counts at which kernels go wrong: around packs, blocks of packs, slices of the world, and nothing at all.
+pub(super) fn boundary_counts(dtype: DType, world: u64) -> Vec<u64> {
+    let pack = 16 / dtype.size();
+    let tile = 512 * pack;
+    let mut counts = vec![0, 1, 2, 3, world - 1, world, world + 1];
+    for edge in [pack, pack * world, tile, tile * world] {
+        counts.extend([edge - 1, edge, edge + 1]);
+    }
+    counts.extend([1040, 3 * tile + 5, 2 * tile * world + pack + 1]);
+    counts.sort_unstable();
+    counts.dedup();
+    counts
+}
+
+/// A deterministic choice: the same list on every machine.
+pub(crate) struct Choice(pub(crate) u64);
+
+impl Choice {
+    pub(crate) fn next(&mut self) -> u64 {
+        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        mix(self.0)
+    }
+
+    pub(crate) fn of<T: Copy>(&mut self, all: &[T]) -> T {
+        all[(self.next() % all.len() as u64) as usize]
+    }
+
+    pub(crate) fn one_in(&mut self, n: u64) -> bool {
+        self.next().is_multiple_of(n)
+    }
+}
+
+fn smoke(seed: u64) -> Vec<Case> {
+    let mut choice = Choice(seed);
+    let mut cases = Vec::new();
+    for algorithm in contenders(Collective::AllReduce) {
+        for dtype in [DType::BF16, DType::F32] {
+            for world in [1, 2, 3, 4, 8] {
+                for inputs in InputClass::ALL {
+                    let mut case = Case::new(Collective::AllReduce, algorithm, dtype, ReduceOp::Sum, world, 0);
+                    case.count = choice.of(&moderate_counts(algorithm, dtype, world));
+                    case.inputs = inputs;
+                    case.seed = seed;
+                    vary(&mut case, &mut choice);
+                    cases.push(case);
+                }
+            }
+        }
+    }
+    cases.extend(generate::sequences(16, seed));
+    cases.extend(over_multicast::smoke(seed));
+    cases.extend(others::smoke(seed));
+    cases.extend(plain::smoke(seed));
+    cases.extend(by_copy_engine::COLLECTIVES.into_iter().flat_map(|of| by_copy_engine::smoke(of, seed)));
+    cases.extend(types::smoke(seed));
+    cases.extend(premul_sum::smoke(seed));
+    cases.extend(in_parts::smoke(seed));
+    cases
+}
+
+fn merge(seed: u64) -> Vec<Case> {
+    let mut choice = Choice(seed);
+    let mut cases = Vec::new();
+    for algorithm in contenders(Collective::AllReduce) {
+        for dtype in DType::COMMON {
+            for op in ReduceOp::COMMON {
+                for world in 1..=8 {
+                    for inputs in InputClass::ALL {
+                        for peer in with_and_without_peer(algorithm, &mut choice) {
+                            let mut case = Case::new(Collective::AllReduce, algorithm, dtype, op, world, 0);
+                            case.count = choice.of(&moderate_counts(algorithm, dtype, world));
+                            case.inputs = inputs;
+                            case.seed = seed.wrapping_add(choice.next() % 0xffff);
+                            case.peer = peer.then(|| choice.of(&peers(Collective::AllReduce, dtype, op)).to_owned());
+                            vary(&mut case, &mut choice);
+                            cases.push(case);
+                        }
+                    }
+                }
+            }
+        }
+        for world in 1..=8 {
+            for dtype in [DType::BF16, DType::F32] {
+                let most = if polls_lines(algorithm) { MODEST_ELEMENTS } else { SWEPT_ELEMENTS };
+                for (number, count) in modest_counts(Collective::AllReduce, dtype, world, most).into_iter().enumerate() {
+                    let mut case = Case::new(Collective::AllReduce, algorithm, dtype, ReduceOp::Sum, world, count);
+                    // Probes show the order of addition, which may be another where slices are cut differently.
+                    case.inputs = if number % 2 == 1 { InputClass::Probe } else { InputClass::Natural };
+                    case.offset = choice.of(&[0, 0, 1]);
+                    case.seed = seed;
+                    cases.push(case);
+                }
+            }
+            // Of those who poll lines, what does large calls at all takes the emulator ten times as long.
+            let large = if polls_lines(algorithm) { Vec::new() } else { large_counts(world) };
+            for count in large {
+                let mut case = Case::new(Collective::AllReduce, algorithm, DType::BF16, ReduceOp::Sum, world, count);
+                case.inputs = InputClass::Natural;
+                case.seed = seed;
+                case.peer = (world > 1).then(|| choice.of(&peers(Collective::AllReduce, DType::BF16, ReduceOp::Sum)).to_owned());
+                cases.extend(supported(case));
+            }
+        }
+        // More than 2^31 elements: 32-bit indices would wrap.
+        let mut huge = Case::new(Collective::AllReduce, algorithm, DType::BF16, ReduceOp::Sum, 2, (1 << 31) + 9);
+        huge.seed = seed;
+        cases.extend(supported(huge));
+    }
+    cases.extend(generate::sequences(600, seed));
+    for algorithm in contenders(Collective::AllReduce) {
+        for dtype in DType::COMMON {
+            for (turn, op) in ReduceOp::COMMON.into_iter().enumerate() {
+                let inputs = InputClass::ALL[turn % InputClass::ALL.len()];
+                cases.push(modest((Collective::AllReduce, algorithm), (dtype, op), LARGEST_WORLD, inputs, seed, &mut choice));
+            }
+        }
+        for inputs in InputClass::ALL {
+            cases.push(modest((Collective::AllReduce, algorithm), (DType::BF16, ReduceOp::Sum), LARGEST_WORLD, inputs, seed, &mut choice));
+        }
+    }
+    cases.extend(over_multicast::merge(Collective::AllReduce, seed, &mut choice));
+    cases.extend(others::merge(seed));
+    cases.extend(over_multicast::OTHERS.into_iter().flat_map(|of| over_multicast::merge(of, seed, &mut choice)));
+    cases.extend(by_copy_engine::COLLECTIVES.into_iter().flat_map(|of| by_copy_engine::merge(of, seed)));
+    cases.extend(chosen::merge(seed));
+    cases.extend(plain::merge(seed));
+    cases.extend(types::merge(seed));
+    cases.extend(premul_sum::merge(seed));
+    cases.extend(in_parts::merge(seed));
+    thin_out(&mut cases, seed);
+    cases
+}
+
+/// Counts of which blocks have several tiles. The emulator takes most of a minute for a million elements on each of four ranks, so there are
+/// fewer where it would run them; beyond that it refuses, and they are for GPUs.
+fn large_counts(world: u32) -> Vec<u64> {
+    match world {
+        1 => vec![1 << 20, (4 << 20) + 3],
+        2 | 3 => vec![(1 << 18) + 1, (4 << 20) + 3],
+        4 => vec![(4 << 20) + 3],
+        _ => vec![1 << 20, (4 << 20) + 3],
+    }
+}
+
+/// A case with a peer and one without: where the machine has no peer for a world size, the kernel is tested all the same. One of the two
+/// where ranks poll lines, which takes the emulator long, and of push, which takes it as long as two_shot twice.
+fn with_and_without_peer(algorithm: &str, choice: &mut Choice) -> Vec<bool> {
+    if polls_lines(algorithm) || algorithm == "push" { vec![choice.one_in(2)] } else { vec![false, true] }
+}
+
+/// Leaves one in five of the cases that are neither modest nor one of the few large ones, for the emulator has no time for more; and the last of each
+/// combination in any event.
+fn thin_out(cases: &mut Vec<Case>, seed: u64) {
+    let combination = |case: &Case| (case.collective, case.algorithm.clone(), case.dtype, case.op, case.world, case.inputs);
+    let elements = |case: &Case| Shape::new(case.collective, case.world, case.count).larger() * u64::from(case.world);
+    let mut left = HashMap::new();
+    cases.iter().for_each(|case| *left.entry(combination(case)).or_insert(0) += 1);
+    let mut choice = Choice(seed ^ 0x7468_696e);
+    cases.retain(|case| {
+        let is_middling = (MODEST_ELEMENTS + 1..=TILED_ELEMENTS).contains(&elements(case)) && case.algorithm != algorithms::auto::NAME;
+        let left = left.get_mut(&combination(case)).expect("it was counted");
+        let goes = is_middling && *left > 1 && !choice.one_in(5);
+        *left -= u32::from(goes);
+        !goes
+    });
+}
+
+/// The case, where its algorithm does such a call.
+fn supported(case: Case) -> Option<Case> {
+    supports(&case).is_ok().then_some(case)
+}
+
+/// Counts of `boundary_counts` that are multiples of `multiple`, or next to those that are not.
+fn multiples(counts: Vec<u64>, multiple: u64) -> Vec<u64> {
+    let mut counts: Vec<u64> = counts.into_iter().flat_map(|count| [count / multiple, count.div_ceil(multiple)]).collect();
+    counts.iter_mut().for_each(|count| *count = count.saturating_mul(multiple));
+    counts.sort_unstable();
+    counts.dedup();
+    counts
+}
+
+/// Every combination that a specification names with every input class, and sequences of calls; evenly thinned out to `most`.
+fn of_foreign(foreign: &Foreign, peered: &[bool], most: usize, seed: u64) -> Vec<Case> {
+    let mut choice = Choice(seed);
+    let (mut cases, mut sequences) = (Vec::new(), Vec::new());
+    for (&dtype, &op) in foreign.dtypes().iter().flat_map(|dtype| foreign.ops().iter().map(move |op| (dtype, op))) {
+        for &world in foreign.worlds() {
+            let Some(multiple) = foreign.count_multiple(dtype, world) else { continue };
+            let mut case = Case::new(foreign.collective(), foreign.name(), dtype, op, world, 0);
+            case.seed = seed;
+            let counts: Vec<u64> = multiples(boundary_counts(dtype, world.into()), multiple)
+                .into_iter()
+                .filter(|&count| [false, true].iter().any(|&in_place| supports(&Case { count, in_place, ..case.clone() }).is_ok()))
+                .collect();
+            if counts.is_empty() {
+                continue;
+            }
+            for (inputs, &peered) in InputClass::ALL.into_iter().flat_map(|inputs| peered.iter().map(move |peer| (inputs, peer))) {
+                let mut case = Case { count: choice.of(&counts), inputs, ..case.clone() };
+                let peers = peers(Collective::AllReduce, dtype, op);
+                case.peer = (peered && world > 1 && !peers.is_empty()).then(|| choice.of(&peers).to_owned());
+                vary(&mut case, &mut choice);
+                // Only a checked build of our own kernels can be late inside.
+                case.skew = case.skew.map(|skew| Skew { site: None, ..skew });
+                cases.push(as_supported(case));
+            }
+            case.in_place = supports(&Case { count: counts[0], ..case.clone() }).is_err();
+            sequences.push(sequence_of_foreign(&case, &counts, &mut choice));
+        }
+    }
+    let thinned = |cases: Vec<Case>, most: usize| {
+        let every = cases.len().div_ceil(most).max(1);
+        cases.into_iter().step_by(every).collect::<Vec<_>>()
+    };
+    let mut all = thinned(cases, most);
+    all.extend(thinned(sequences, most.div_ceil(16)));
+    all
+}
+
+/// The case, with placement that the specification allows.
+fn as_supported(case: Case) -> Case {
+    let placements = [(case.offset, case.in_place), (case.offset, !case.in_place), (8, case.in_place), (0, case.in_place)];
+    let placed = placements.into_iter().map(|(offset, in_place)| Case { offset, in_place, ..case.clone() });
+    placed.into_iter().find(|case| supports(case).is_ok()).unwrap_or(Case { offset: 0, in_place: !case.in_place, ..case })
+}
+
+/// Eager calls and a graph whose counts, and so grids, change from call to call, on two groups.
+fn sequence_of_foreign(case: &Case, counts: &[u64], choice: &mut Choice) -> Case {
+    let mut shot =
+        |group| Shot { algorithm: case.algorithm.clone(), count: choice.of(counts), root: 0, offset: 0, in_place: case.in_place, group };
+    let graph = Item::Graph { calls: vec![shot(0), shot(0)], replays: 3 };
+    let calls = vec![Item::Eager(shot(0)), Item::Eager(shot(0)), graph, Item::Eager(shot(1)), Item::Eager(shot(0))];
+    Case { calls, in_place: false, ..case.clone() }
+}
+
+/// The largest world that kernels can address.
+const LARGEST_WORLD: u32 = MAX_WORLD as u32;
+
+/// Elements of all ranks together, of the larger of input and output, up to which a case is modest.
+const MODEST_ELEMENTS: u64 = 32_000;
+
+/// The same for a sweep over all boundary counts.
+const SWEPT_ELEMENTS: u64 = 120_000;
+
+/// The same for a sweep on few world sizes.
+const TILED_ELEMENTS: u64 = 250_000;
+
+/// Elements of all ranks together up to which a case is moderate: above it, one takes the emulator seconds.
+const MODERATE_ELEMENTS: u64 = 60_000;
+
+/// Whether ranks poll every line of every peer: of those, large calls differ from modest ones in time only.
+fn polls_lines(algorithm: &str) -> bool {
+    matches!(algorithm, "one_shot_push" | "two_shot_push")
+}
+
+/// Boundary counts of an all-reduce of which all ranks together have a moderate number of elements.
+fn moderate_counts(algorithm: &str, dtype: DType, world: u32) -> Vec<u64> {
+    let most = if polls_lines(algorithm) { MODEST_ELEMENTS } else { MODERATE_ELEMENTS };
+    modest_counts(Collective::AllReduce, dtype, world, most)
+}
+
+/// Boundary counts of a collective of which all ranks together have at most so many elements.
+fn modest_counts(collective: Collective, dtype: DType, world: u32, most: u64) -> Vec<u64> {
+    let mut counts = boundary_counts(dtype, world.into());
+    counts.retain(|&count| Shape::new(collective, world, count).larger() * u64::from(world) <= most);
+    counts
+}
+
+/// Counts for the calls of sequences.
+pub(super) fn counts_in_sequences(collective: Collective, dtype: DType, world: u32) -> Vec<u64> {
+    modest_counts(collective, dtype, world, MODEST_ELEMENTS)
+}
+
+/// A case of a boundary count that is small for all ranks together.
+fn modest(
+    (collective, algorithm): (Collective, &str),
+    (dtype, op): (DType, ReduceOp),
+    world: u32,
+    inputs: InputClass,
+    seed: u64,
+    choice: &mut Choice,
+) -> Case {
+    let counts = modest_counts(collective, dtype, world, MODEST_ELEMENTS);
+    let mut case = Case::new(collective, algorithm, dtype, op, world, choice.of(&counts));
+    case.inputs = inputs;
+    case.seed = seed.wrapping_add(choice.next() % 0xffff);
+    vary(&mut case, choice);
+    case
+}
+
+/// Root, placement, graph shape and skew, for a case that has the rest.
+fn vary(case: &mut Case, choice: &mut Choice) {
+    case.root = root(case, choice);
+    case.in_place = choice.one_in(3) && case.collective.has_in_place();
+    case.offset = choice.of(&[0, 0, 0, 1, 3, 8]);
+    case.graph = choice.of(&[Graph::default(), Graph { calls: 2, replays: 3 }, Graph { calls: 3, replays: 2 }]);
+    if case.world > 1 && choice.one_in(6) {
+        case.skew = Some(Skew {
+            rank: choice.next() as u32 % case.world,
+            microseconds: choice.of(&[20, 100, 500]),
+            site: choice.of(&[None, Some(Site::Enter), Some(Site::End), Some(Site::Leave)]),
+        });
+    }
+}
+
+/// Any rank where the collective has a root. Elsewhere nothing is chosen, so that what else is stays as it is.
+fn root(case: &Case, choice: &mut Choice) -> u32 {
+    if case.collective.has_root() { choice.next() as u32 % case.world } else { 0 }
+}
+
+fn faults() -> Vec<Case> {
+    let mut cases = Vec::new();
+    for algorithm in contenders(Collective::AllReduce) {
+        for (world, fault) in
+            [(2, Fault::Absent(1)), (4, Fault::Absent(3)), (2, Fault::IllegalAddress(0)), (4, Fault::IllegalAddress(2)), (2, Fault::Killed)]
+        {
+            let mut case = Case::new(Collective::AllReduce, algorithm, DType::BF16, ReduceOp::Sum, world, 5000);
+            case.fault = Some(fault);
+            cases.push(case.clone());
+            // The same case without the fault must pass next, on fresh processes.
+            case.fault = None;
+            cases.push(case);
+        }
+    }
+    cases
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use passmuster_collectives::algorithms::auto;
+    use std::collections::HashSet;
+
+    #[test]
+    fn ids_of_a_list_are_unique_and_read_back() {
+        for list in [List::Smoke, List::Merge] {
+            let cases = list.cases(0);
+            let ids: HashSet<String> = cases.iter().map(Case::to_string).collect();
+            assert!(ids.len() * 100 > cases.len() * 98, "{}: {} ids of {} cases", list.name(), ids.len(), cases.len());
+            for case in &cases {
+                assert_eq!(case.to_string().parse::<Case>().as_ref(), Ok(case));
+            }
+        }
+    }
+
+    #[test]
+    fn merge_covers_the_product_that_it_promises() {
+        let cases = List::Merge.cases(0);
+        assert!(cases.len() >= 3000, "{}", cases.len());
+        let mut seen = HashSet::new();
+        for case in &cases {
+            seen.insert((case.algorithm.clone(), case.dtype, case.op, case.world, case.inputs));
+        }
+        let any = |is: &dyn Fn(&Case) -> bool| cases.iter().any(|case| case.collective == Collective::AllReduce && is(case));
+        for algorithm in ["one_shot", "two_shot", "one_shot_push", "two_shot_push"] {
+            for world in 1..=8 {
+                for peered in [false, true] {
+                    assert!(any(&|c| (&*c.algorithm, c.world, c.peer.is_some()) == (algorithm, world, peered)), "{algorithm} {world}");
+                }
+            }
+        }
+        // Blocks have several tiles, on GPUs at every world size, and where the emulator runs it.
+        for algorithm in ["one_shot", "two_shot"] {
+            let large =
+                |world: u32, most: u64| any(&|c| (&*c.algorithm, c.world) == (algorithm, world) && (1 << 18..most).contains(&c.count));
+            assert!((1..=8).all(|world| large(world, u64::MAX)) && [2, 3].into_iter().all(|world| large(world, 1 << 20)), "{algorithm}");
+        }
+        for algorithm in ["one_shot", "two_shot", "one_shot_push", "two_shot_push"] {
+            for dtype in DType::COMMON {
+                for op in ReduceOp::COMMON {
+                    for world in 1..=8 {
+                        for inputs in InputClass::ALL {
+                            assert!(
+                                seen.contains(&(algorithm.into(), dtype, op, world, inputs)),
+                                "{algorithm} {dtype} {op} {world} {inputs}"
+                            );
+                        }
+                    }
+                    assert!(
+                        seen.iter().any(|case| (&*case.0, case.1, case.2, case.3) == (algorithm, dtype, op, 16)),
+                        "{algorithm} {dtype} {op}"
+                    );
+                }
+            }
+        }
+        let of_multimem = [
+            (DType::F32, ReduceOp::Sum),
+            (DType::F16, ReduceOp::Sum),
+            (DType::F16, ReduceOp::Min),
+            (DType::F16, ReduceOp::Max),
+            (DType::BF16, ReduceOp::Sum),
+            (DType::BF16, ReduceOp::Min),
+            (DType::BF16, ReduceOp::Max),
+        ];
+        for algorithm in ["multimem", "multimem_one_shot"] {
+            for (dtype, op) in of_multimem {
+                for world in [2, 3, 4, 6, 8, 16] {
+                    for inputs in InputClass::ALL {
+                        assert!(seen.contains(&(algorithm.into(), dtype, op, world, inputs)), "{algorithm} {dtype} {op} {world} {inputs}");
+                    }
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn merge_covers_the_other_collectives_over_multicast() {
+        let cases = List::Merge.cases(0);
+        for collective in over_multicast::OTHERS {
+            let any = |is: &dyn Fn(&Case) -> bool| cases.iter().any(|c| (c.collective, &*c.algorithm) == (collective, "multimem") && is(c));
+            for world in [2, 3, 4, 6, 8, 16] {
+                for inputs in InputClass::ALL {
+                    assert!(any(&|c| (c.world, c.inputs) == (world, inputs)), "{collective} {world} {inputs}");
+                }
+            }
+            let reduces = collective.operators()[0].reduces();
+            let dtypes = if reduces { vec![DType::F32, DType::F16, DType::BF16] } else { DType::COMMON.to_vec() };
+            assert!(dtypes.into_iter().all(|dtype| any(&|c| c.dtype == dtype)), "{collective}");
+            assert!(any(&|c| c.in_place) && any(&|c| c.graph.replays > 0) && any(&|c| c.skew.is_some()), "{collective}");
+        }
+    }
+
+    fn by_copy_engine(case: &Case) -> bool {
+        case.algorithm == COPY_ENGINE || case.shots().any(|shot| shot.algorithm == COPY_ENGINE)
+    }
+
+    #[test]
+    fn merge_covers_copy_engines() {
+        let cases = List::Merge.cases(0);
+        let all: Vec<&Case> = cases.iter().filter(|case| by_copy_engine(case) && case.counts.is_none()).collect();
+        assert!((250..=500).contains(&all.len()), "{}", all.len());
+        for collective in by_copy_engine::COLLECTIVES {
+            let any = |is: &dyn Fn(&Case) -> bool| all.iter().any(|case| case.collective == collective && is(case));
+            for world in (1..=8).chain([16]) {
+                for dtype in DType::COMMON {
+                    assert!(any(&|c| (c.dtype, c.world) == (dtype, world)), "{collective} {dtype} {world}");
+                }
+                assert!(any(&|c| c.world == world && c.graph.replays > 0), "{world}");
+                assert_eq!(any(&|c| c.world == world && c.in_place), collective.has_in_place(), "{collective} {world}");
+            }
+            for inputs in InputClass::ALL {
+                assert!(
+                    collective.common_operators().iter().all(|&op| any(&|c| (c.op, c.inputs) == (op, inputs))),
+                    "{collective} {inputs}"
+                );
+            }
+            assert!(any(&|c| c.peer.is_some()) && any(&|c| c.skew.is_some()) && any(&|c| c.groups() > 1) && any(&|c| c.count > 1 << 29));
+        }
+    }
+
+    #[test]
+    fn merge_covers_the_other_collectives() {
+        let cases = List::Merge.cases(0);
+        for (collective, algorithm) in others::algorithms() {
+            let own: Vec<&Case> = cases.iter().filter(|case| (case.collective, &*case.algorithm) == (collective, algorithm)).collect();
+            assert!((250..550).contains(&own.len()), "{}", own.len());
+            let any = |is: &dyn Fn(&Case) -> bool| own.iter().any(|case| is(case));
+            for dtype in DType::COMMON {
+                for inputs in InputClass::ALL {
+                    for world in (1..=8).chain([16]) {
+                        assert!(any(&|c| (c.dtype, c.inputs, c.world) == (dtype, inputs, world)), "{algorithm} {dtype} {inputs} {world}");
+                    }
+                    for &op in collective.common_operators() {
+                        assert!(any(&|c| (c.dtype, c.inputs, c.op) == (dtype, inputs, op)), "{algorithm} {dtype} {inputs} {op}");
+                    }
+                }
+            }
+            assert_eq!(any(&|c| c.in_place && c.peer.is_some()), collective.has_in_place(), "{collective}");
+            for world in (1..=8).chain([16]).filter(|_| collective.has_root()) {
+                assert!((0..world).all(|root| any(&|c| (c.world, c.root) == (world, root))), "{collective} {world}");
+            }
+            assert!(any(&|c| c.peer.is_some()) && any(&|c| c.skew.is_some()), "{collective}");
+            let of_collective = |is: &dyn Fn(&Case) -> bool| cases.iter().any(|c| c.collective == collective && is(c));
+            assert_eq!(of_collective(&|c| c.shots().any(|shot| shot.root > 0)), collective.has_root(), "{collective}");
+            assert!(of_collective(&|c| c.calls.len() > 2), "{collective}");
+        }
+    }
+
+    /// If this fails, nothing judges what `auto` does where its choice changes.
+    #[test]
+    fn merge_has_calls_on_both_sides_of_choices() {
+        let cases = List::Merge.cases(0);
+        for collective in algorithms::Auto::ALL.map(|auto| auto.collective()) {
+            assert!((2..=8).any(|world| chosen::tried(collective, world).next().is_some()), "{collective}");
+        }
+        for collective in algorithms::Auto::ALL.map(|auto| auto.collective()) {
+            for world in [2, 4, 8] {
+                let of = |case: &&Case| (case.collective, &*case.algorithm, case.world) == (collective, auto::NAME, world);
+                let calls: Vec<u64> = cases
+                    .iter()
+                    .filter(of)
+                    .filter(|case| case.calls.is_empty())
+                    .map(|case| Shape::new(collective, world, case.count).larger() * case.dtype.size())
+                    .collect();
+                let slot = Shape::new(collective, world, 1).larger() * 8;
+                for threshold in chosen::tried(collective, world) {
+                    assert!(
+                        calls.iter().any(|&bytes| bytes <= threshold && bytes + slot > threshold),
+                        "{collective} w={world} {threshold}"
+                    );
+                    assert!(
+                        calls.iter().any(|&bytes| bytes > threshold && bytes <= threshold + slot),
+                        "{collective} w={world} {threshold}"
+                    );
+                }
+                assert!(cases.iter().filter(of).any(|case| case.calls.len() > 2), "{collective} w={world}");
+            }
+        }
+    }
+
+    /// If this fails, nothing shows that memory is staged where peers could not address it.
+    #[test]
+    fn every_collective_is_called_on_memory_of_any_kind() {
+        for list in [List::Smoke, List::Merge] {
+            let cases = list.cases(0);
+            for plain in algorithms::Plain::ALL {
+                let of = |case: &&Case| (case.collective, &*case.algorithm) == (plain.collective(), plain.name());
+                assert!(cases.iter().any(|case| of(&case) && case.world > 1 && case.count > 0), "{}", plain.collective());
+                let is_merge = list == List::Merge;
+                assert_eq!(cases.iter().filter(of).any(|case| case.peer.is_some()), is_merge, "{}", plain.collective());
+                assert_eq!(cases.iter().filter(of).any(|case| case.calls.len() > 2), is_merge, "{}", plain.collective());
+            }
+        }
+    }
+
+    /// A sequence that a machine without multicast addresses cannot do would be lost there as a whole.
+    #[test]
+    fn multicast_is_kept_apart_from_what_every_machine_runs() {
+        let cases = List::Merge.cases(0);
+        let uses = |case: &Case| case.shots().any(|shot| shot.algorithm.starts_with("multimem"));
+        let of_all_reduce = |case: &&Case| {
+            let is_chosen = case.shots().any(|shot| [auto::NAME, algorithms::plain::NAME].contains(&&*shot.algorithm));
+            let is_of_it = case.collective == Collective::AllReduce && case.op != ReduceOp::PremulSum;
+            is_of_it && !case.calls.is_empty() && !by_copy_engine(case) && !is_chosen
+        };
+        let sequences: Vec<&Case> = cases.iter().filter(of_all_reduce).collect();
+        assert_eq!(sequences.iter().filter(|case| !uses(case)).count(), 600);
+        assert!(sequences.iter().filter(|case| uses(case)).count() > 15);
+        assert!(!List::Faults.cases(0).iter().any(|case| case.algorithm.starts_with("multimem")));
+    }
+
+    /// If this fails, a list counts cases as not supported that nobody ever meant to run.
+    #[test]
+    fn what_an_algorithm_under_test_does_not_do_is_not_listed() {
+        for list in [List::Smoke, List::Merge, List::Faults] {
+            for case in list.cases(0).iter().filter(|case| case.calls.is_empty()) {
+                assert_eq!(supports(case), Ok(()), "{case}");
+            }
+        }
+    }
+
+    #[test]
+    fn lists_depend_on_nothing_but_the_seed() {
+        assert_eq!(List::Smoke.cases(7), List::Smoke.cases(7));
+        assert_ne!(List::Smoke.cases(7), List::Smoke.cases(8));
+    }
+}

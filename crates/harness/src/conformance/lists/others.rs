@@ -1,0 +1,112 @@
+//! What the lists have of the collectives other than all-reduce: fewer cases than of that, whose kernels they share parts of.
+
+use super::{
+    super::{case::Case, generate, inputs::InputClass},
+    Choice, LARGEST_WORLD, TILED_ELEMENTS, contenders, modest, modest_counts, peers, root, supported,
+};
+use passmuster_collectives::collective::{Collective, DType, Shape};
+
+/// The collectives of this module.
+const COLLECTIVES: [Collective; 5] =
+    [Collective::AllGather, Collective::ReduceScatter, Collective::AllToAll, Collective::Broadcast, Collective::Reduce];
+
+/// A stream of choices of their own: what other lists choose stays as it is when a collective is added.
+fn choice(seed: u64) -> Choice {
+    Choice(seed ^ 0x517_cc1b_7272_20a9)
+}
+
+/// bf16 and f32 at five world sizes, with the input classes in turn, and a few sequences.
+pub(super) fn smoke(seed: u64) -> Vec<Case> {
+    let mut choice = choice(seed);
+    let mut cases = Vec::new();
+    for (collective, algorithm) in algorithms() {
+        let op = collective.operators()[0];
+        for (number, dtype) in [DType::BF16, DType::F32].into_iter().enumerate() {
+            for (turn, world) in [1, 2, 3, 4, 8].into_iter().enumerate() {
+                let inputs = InputClass::ALL[(number + turn) % InputClass::ALL.len()];
+                cases.push(modest((collective, algorithm), (dtype, op), world, inputs, seed, &mut choice));
+            }
+        }
+    }
+    cases.extend(sequences(2, seed));
+    cases
+}
+
+/// Every common element type, operator, input class and world size, though not each with each; the counts at which kernels go wrong; large payloads;
+/// sequences.
+pub(super) fn merge(seed: u64) -> Vec<Case> {
+    let mut choice = choice(seed);
+    let mut cases = Vec::new();
+    for (collective, algorithm) in algorithms() {
+        let operators = collective.common_operators();
+        for (row, dtype) in DType::COMMON.into_iter().enumerate() {
+            for world in (1..=8).chain([LARGEST_WORLD]) {
+                for (turn, inputs) in InputClass::ALL.into_iter().enumerate() {
+                    // With a single operator each input class comes with a peer and without, otherwise with two operators.
+                    let each = [(0, false), (1, true)];
+                    for &(number, peered) in if doubled(collective) { &each[..] } else { &each[(turn + world as usize) % 2..][..1] } {
+                        let op = operators[(turn + 2 * number + world as usize) % operators.len()];
+                        let mut case = modest((collective, algorithm), (dtype, op), world, inputs, seed, &mut choice);
+                        let peers = peers(collective, dtype, op);
+                        if collective.has_root() {
+                            // In turn: by choice some rank of many might never be the root.
+                            case.root = (row * InputClass::ALL.len() + turn) as u32 % world;
+                        }
+                        case.peer = (peered && world > 1).then(|| choice.of(&peers).to_owned());
+                        cases.push(case);
+                    }
+                }
+            }
+        }
+        cases.extend(boundaries(collective, algorithm, seed, &mut choice));
+    }
+    cases.extend(sequences(32, seed));
+    cases
+}
+
+/// Whether a collective has two cases of each combination. The kernels of the others are made of the parts that these try.
+const fn doubled(collective: Collective) -> bool {
+    matches!(collective, Collective::AllGather | Collective::ReduceScatter)
+}
+
+/// Every boundary count on a few ranks, and counts for GPUs alone.
+fn boundaries(collective: Collective, algorithm: &str, seed: u64, choice: &mut Choice) -> Vec<Case> {
+    let op = collective.operators()[0];
+    let mut cases = Vec::new();
+    for world in [1, 2, 3, 4, 8] {
+        for (number, count) in modest_counts(collective, DType::BF16, world, TILED_ELEMENTS).into_iter().enumerate() {
+            let mut case = Case::new(collective, algorithm, DType::BF16, op, world, count);
+            // Probes show the order of addition, for which those with half the combinations have too few other cases.
+            let probed = !doubled(collective) && number % 2 == 1;
+            case.inputs = if probed { InputClass::Probe } else { InputClass::Natural };
+            case.offset = choice.of(&[0, 0, 1]);
+            case.root = root(&case, choice);
+            case.seed = seed;
+            cases.push(case);
+        }
+    }
+    // More than the emulator takes, to which they would be a minute each. One rank sends nothing.
+    let slots = Shape::new(collective, 2, 1).larger();
+    let elements = if slots == 1 { (4 << 20) + 3 } else { (1 << 20) + 3 };
+    for world in [2, 3, 4, 8] {
+        let mut large = Case::new(collective, algorithm, DType::BF16, op, world, elements);
+        large.inputs = InputClass::Natural;
+        large.seed = seed;
+        large.peer = Some(choice.of(&peers(collective, DType::BF16, op)).to_owned());
+        cases.extend(supported(large));
+    }
+    // More than 2^31 elements in all slots together: 32-bit indices would wrap.
+    let mut huge = Case::new(collective, algorithm, DType::BF16, op, 2, (1 << 31) / slots + 9);
+    huge.seed = seed;
+    cases.extend(supported(huge));
+    cases
+}
+
+/// Sequences of calls of each collective, its algorithms mixed.
+fn sequences(of_each: usize, seed: u64) -> impl Iterator<Item = Case> {
+    COLLECTIVES.into_iter().flat_map(move |collective| generate::sequences_of(collective, of_each, seed))
+}
+
+pub(super) fn algorithms() -> impl Iterator<Item = (Collective, &'static str)> {
+    COLLECTIVES.into_iter().flat_map(|collective| contenders(collective).into_iter().map(move |algorithm| (collective, algorithm)))
+}

@@ -1,0 +1,69 @@
+//! What the lists have of algorithms that use multicast addresses: fewer cases than of the others, for it is the switch that adds and copies.
+
+use super::{
+    super::{case::Case, generate, inputs::InputClass},
+    Choice, LARGEST_WORLD, boundary_counts, contenders_over_multicast, modest, root, sample, supported,
+};
+use passmuster_collectives::{
+    algorithms,
+    collective::{Collective, DType, ReduceOp},
+};
+
+/// The collectives other than all-reduce that have such algorithms.
+pub(super) const OTHERS: [Collective; 3] = [Collective::AllGather, Collective::ReduceScatter, Collective::Broadcast];
+
+/// bf16 and f32 at four world sizes, with the input classes in turn.
+pub(super) fn smoke(seed: u64) -> Vec<Case> {
+    let mut choice = Choice(seed ^ 0x6d75_6c74_696d_656d);
+    let mut cases = Vec::new();
+    for collective in [Collective::AllReduce].into_iter().chain(OTHERS) {
+        for (number, algorithm) in contenders_over_multicast(collective).into_iter().enumerate() {
+            for dtype in [DType::BF16, DType::F32] {
+                for (turn, world) in [2, 3, 4, 8].into_iter().enumerate() {
+                    let inputs = InputClass::ALL[(number + turn) % InputClass::ALL.len()];
+                    cases.push(modest((collective, algorithm), (dtype, collective.operators()[0]), world, inputs, seed, &mut choice));
+                }
+            }
+        }
+    }
+    cases
+}
+
+/// Every type and operator at six world sizes; of all-reduce with every input class, of the others with the classes in turn; the boundary
+/// counts on three ranks; of all-reduce also sequences.
+pub(super) fn merge(collective: Collective, seed: u64, choice: &mut Choice) -> Vec<Case> {
+    let is_all_reduce = collective == Collective::AllReduce;
+    let mut cases = Vec::new();
+    for algorithm in contenders_over_multicast(collective) {
+        for (number, reduction) in reductions_of(collective, algorithm).into_iter().enumerate() {
+            for (turn, world) in [2, 3, 4, 6, 8, LARGEST_WORLD].into_iter().enumerate() {
+                let classes =
+                    if is_all_reduce { InputClass::ALL.to_vec() } else { vec![InputClass::ALL[(number + turn) % InputClass::ALL.len()]] };
+                for inputs in classes {
+                    cases.push(modest((collective, algorithm), reduction, world, inputs, seed, choice));
+                }
+            }
+        }
+        for dtype in [DType::BF16, DType::F32] {
+            for count in boundary_counts(dtype, 3) {
+                let mut case = Case::new(collective, algorithm, dtype, collective.operators()[0], 3, count);
+                case.inputs = InputClass::Natural;
+                case.offset = choice.of(&[0, 0, 1]);
+                case.root = root(&case, choice);
+                case.seed = seed;
+                cases.extend(supported(case));
+            }
+        }
+    }
+    if is_all_reduce {
+        cases.extend(generate::sequences_over_multicast(24, seed));
+    }
+    cases
+}
+
+/// Types and operators that an algorithm does.
+fn reductions_of(collective: Collective, algorithm: &str) -> Vec<(DType, ReduceOp)> {
+    let algorithm = algorithms::find(collective, algorithm).expect("a name from the list");
+    let all = DType::COMMON.into_iter().flat_map(|dtype| collective.common_operators().iter().map(move |&op| (dtype, op)));
+    all.filter(|&(dtype, op)| algorithm.supports(&sample(collective, dtype, op)).is_ok()).collect()
+}

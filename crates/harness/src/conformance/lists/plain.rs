@@ -1,0 +1,77 @@
+//! What the lists have of `plain`: calls on memory that peers cannot address, which is what their inputs and outputs are then given.
+
+use super::{
+    super::{
+        case::{Case, Graph, Item, Shot},
+        inputs::InputClass,
+    },
+    Choice, LARGEST_WORLD, chosen, modest_counts, peers, vary,
+};
+use passmuster_collectives::{
+    algorithms::{self, Plain, plain},
+    collective::{Collective, DType, ReduceOp, Shape},
+};
+
+/// All ranks' elements together, of the larger of input and output.
+const MOST_ELEMENTS: u64 = 20_000;
+
+/// A peer that takes such memory, too.
+fn peer(collective: Collective, (dtype, op): (DType, ReduceOp), choice: &mut Choice) -> Option<String> {
+    let mut able = peers(collective, dtype, op);
+    able.retain(|name| algorithms::find(collective, name).is_ok_and(|peer| peer.takes_any_memory()));
+    (!able.is_empty()).then(|| choice.of(&able).to_owned())
+}
+
+fn case(collective: Collective, (dtype, world, count): (DType, u32, u64), seed: u64, choice: &mut Choice) -> Case {
+    // Of pre-multiplied sums, the products are what peers read.
+    let ops: Vec<ReduceOp> =
+        collective.operators().iter().copied().filter(|op| [ReduceOp::Sum, ReduceOp::PremulSum, ReduceOp::Copy].contains(op)).collect();
+    let mut case = Case { seed, ..Case::new(collective, plain::NAME, dtype, choice.of(&ops), world, count) };
+    case.inputs = choice.of(&InputClass::ALL);
+    vary(&mut case, choice);
+    case
+}
+
+/// A case of every collective.
+pub(super) fn smoke(seed: u64) -> Vec<Case> {
+    let mut choice = Choice(seed ^ 0x91a1);
+    Plain::ALL.map(|plain| case(plain.collective(), (DType::BF16, 3, 1040), seed, &mut choice)).to_vec()
+}
+
+/// Boundary counts, sizes at which what is wrapped changes, peers, and sequences in and out of place, of every collective.
+pub(super) fn merge(seed: u64) -> Vec<Case> {
+    let mut choice = Choice(seed ^ 0x91a2);
+    let mut cases = Vec::new();
+    for collective in Plain::ALL.map(|plain| plain.collective()) {
+        for world in (1..=8).chain([LARGEST_WORLD]) {
+            let dtype = choice.of(&[DType::BF16, DType::F32, DType::F64]);
+            let boundaries = modest_counts(collective, dtype, world, MOST_ELEMENTS);
+            let slot = Shape::new(collective, world, 1).larger() * dtype.size();
+            let with_large = [2, 4, 8].contains(&world);
+            let above: Vec<u64> = chosen::tried(collective, world).filter(|_| with_large).map(|bytes| bytes / slot + 1).collect();
+            let counts: Vec<u64> = above.iter().copied().chain([0, choice.of(&boundaries), choice.of(&boundaries)]).collect();
+            for &count in &counts {
+                let mut case = case(collective, (dtype, world, count), seed, &mut choice);
+                if above.contains(&count) {
+                    // As `chosen` has it: sequences have graphs.
+                    case.graph = Graph::default();
+                }
+                case.peer = if choice.one_in(2) { peer(collective, (dtype, case.op), &mut choice) } else { None };
+                cases.push(case);
+            }
+            let mut shot = |in_place| Shot {
+                algorithm: plain::NAME.into(),
+                count: choice.of(&counts),
+                offset: 0,
+                in_place: in_place && collective.has_in_place(),
+                group: 0,
+                root: 0,
+            };
+            let graph = Item::Graph { calls: vec![shot(false), shot(true)], replays: 3 };
+            let calls = vec![Item::Eager(shot(false)), Item::Eager(shot(true)), graph, Item::Eager(shot(false))];
+            let op = collective.operators()[0];
+            cases.push(Case { calls, seed, ..Case::new(collective, plain::NAME, dtype, op, world, 0) });
+        }
+    }
+    cases
+}

@@ -1,0 +1,126 @@
+//! What the lists have of pre-multiplied sums: every type with every algorithm that reduces, and what else a case has in turn.
+
+use super::{
+    super::{
+        case::{Case, Skew},
+        generate,
+        inputs::InputClass,
+    },
+    COPY_ENGINE, Choice, LARGEST_WORLD, MODEST_ELEMENTS, modest, modest_counts, peers, supported, under_test, vary,
+};
+use passmuster_collectives::collective::{Collective, DType, ReduceOp, Shape};
+
+const OP: ReduceOp = ReduceOp::PremulSum;
+
+fn collectives() -> impl Iterator<Item = Collective> {
+    Collective::ALL.into_iter().filter(|collective| collective.operators().contains(&OP))
+}
+
+/// One in `every` combinations of algorithm and type, and some sequences of each collective.
+fn cases(every: usize, worlds: &[u32], peered: bool, sequences: usize, seed: u64) -> Vec<Case> {
+    let mut choice = Choice(seed ^ 0x7072_656d_756c);
+    let algorithms = collectives().flat_map(under_test);
+    let all: Vec<_> = algorithms.flat_map(|algorithm| DType::ALL.map(|dtype| (algorithm, dtype))).collect();
+    let mut cases = Vec::new();
+    for (turn, &(algorithm, dtype)) in all.iter().step_by(every).enumerate() {
+        let (collective, world) = (algorithm.collective(), worlds[turn % worlds.len()]);
+        let inputs = InputClass::ALL[(turn + turn / DType::ALL.len()) % 4];
+        let mut case = modest((collective, algorithm.name()), (dtype, OP), world, inputs, seed, &mut choice);
+        if algorithm.name() == COPY_ENGINE {
+            // No kernel of it could be late.
+            case.skew = case.skew.map(|skew| Skew { site: None, ..skew });
+        }
+        case.peer = (peered && world > 1 && choice.one_in(2)).then(|| choice.of(&peers(collective, dtype, OP)).to_owned());
+        cases.extend(supported(case));
+    }
+    let sequence = |case| Case { op: OP, ..case };
+    cases.extend(collectives().flat_map(|collective| generate::sequences_of(collective, sequences, seed)).map(sequence));
+    cases
+}
+
+/// Calls of whole packs, which some algorithms multiply themselves, of the types that they have kernels for: one pack a slice, a tile, several, and in
+/// bf16 so many that blocks have several tiles.
+fn of_packs(worlds: &[u32], seed: u64) -> Vec<Case> {
+    let mut choice = Choice(seed ^ 0x70_6163_6b73);
+    let mut cases = Vec::new();
+    for (collective, dtype) in collectives().flat_map(|collective| [DType::BF16, DType::F32, DType::F16].map(|dtype| (collective, dtype))) {
+        for &world in worlds {
+            let pack = 16 / dtype.size();
+            let most = MODEST_ELEMENTS / u64::from(world * world.min(Shape::new(collective, world, 1).slots().0 as u32));
+            let mut case = Case::new(collective, "push", dtype, OP, world, choice.of(&[1, 2, 60, 513, 1025]).min(most / pack) * pack);
+            vary(&mut case, &mut choice);
+            case.offset = choice.of(&[0, pack]);
+            case.inputs = choice.of(&InputClass::ALL);
+            case.seed = seed;
+            case.peer = (world > 1 && choice.one_in(4)).then(|| choice.of(&peers(collective, dtype, OP)).to_owned());
+            cases.extend(supported(case));
+        }
+    }
+    let large = |(collective, world, count): (Collective, u32, u64)| {
+        let case = Case::new(collective, "push", DType::BF16, OP, world, count);
+        Case { inputs: InputClass::Natural, in_place: collective != Collective::Reduce, seed, ..case }
+    };
+    let counts = [(Collective::AllReduce, 2, 1 << 18), (Collective::ReduceScatter, 3, 1 << 16), (Collective::Reduce, 3, 1 << 17)];
+    cases.extend(counts.map(large).into_iter().filter(|case| worlds.contains(&case.world)));
+    cases.extend(counts.map(|(collective, _, _)| large((collective, 4, 4 << 20))).into_iter().filter(|case| worlds.contains(&case.world)));
+    cases
+}
+
+/// A few of them, on a few ranks.
+pub(super) fn smoke(seed: u64) -> Vec<Case> {
+    let mut cases = cases(13, &[2, 3, 4, 8, 1], false, 1, seed);
+    cases.extend(of_packs(&[2, 3], seed).into_iter().filter(|case| case.count <= 1 << 13 && case.peer.is_none()));
+    cases
+}
+
+/// One case of each combination, of which multicast has fewer, and the counts at which the kernel that multiplies may go wrong.
+pub(super) fn merge(seed: u64) -> Vec<Case> {
+    let mut cases = cases(1, &[1, 2, 3, 4, 5, 6, 7, 8, LARGEST_WORLD], true, 4, seed);
+    let (collective, dtype, world) = (Collective::AllReduce, DType::BF16, 2);
+    cases.extend(modest_counts(collective, dtype, world, MODEST_ELEMENTS).into_iter().enumerate().map(|(number, count)| {
+        let case = Case::new(collective, "one_shot", dtype, OP, world, count);
+        Case { inputs: InputClass::Natural, offset: [0, 1, 3][number % 3], seed, ..case }
+    }));
+    cases.extend(of_packs(&[1, 2, 3, 4, 5, 6, 7, 8, LARGEST_WORLD], seed));
+    cases
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// If this fails, a type could be multiplied wrongly, or its products summed so, and no list would say so.
+    #[test]
+    fn every_type_meets_every_algorithm_and_what_else_cases_have() {
+        let cases = merge(0);
+        assert!((230..=290).contains(&cases.len()), "{}", cases.len());
+        let any = |is: &dyn Fn(&Case) -> bool| cases.iter().any(is);
+        for algorithm in collectives().flat_map(under_test).filter(|algorithm| !algorithm.uses_multicast()) {
+            for dtype in DType::ALL {
+                let of = (algorithm.collective(), algorithm.name(), dtype);
+                assert!(any(&|c| (c.collective, &*c.algorithm, c.dtype) == of), "{of:?}");
+            }
+        }
+        for dtype in DType::ALL {
+            assert!(any(&|c| c.dtype == dtype && c.peer.is_some()) && any(&|c| c.dtype == dtype && c.in_place), "{dtype}");
+            assert!(InputClass::ALL.iter().all(|&inputs| any(&|c| (c.dtype, c.inputs) == (dtype, inputs))), "{dtype}");
+        }
+        for collective in collectives() {
+            assert!(any(&|c| c.collective == collective && c.in_place) && any(&|c| c.collective == collective && !c.calls.is_empty()));
+        }
+        for world in (1..=8).chain([LARGEST_WORLD]) {
+            assert!(any(&|c| c.world == world), "{world} ranks");
+        }
+        assert!(any(&|c| c.algorithm.starts_with("multimem")));
+        // What senders multiply is whole packs.
+        for (collective, dtype) in
+            collectives().flat_map(|collective| [DType::BF16, DType::F32, DType::F16].map(|dtype| (collective, dtype)))
+        {
+            let in_packs = |c: &Case| c.count > 0 && [c.count, c.offset].iter().all(|n| (n * dtype.size()).is_multiple_of(16));
+            for world in (1..=8).chain([LARGEST_WORLD]) {
+                let of = (collective, "push", dtype, world);
+                assert!(any(&|c| (c.collective, &*c.algorithm, c.dtype, c.world) == of && in_packs(c)), "{of:?}");
+            }
+        }
+    }
+}

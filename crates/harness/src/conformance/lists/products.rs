@@ -1,0 +1,103 @@
+//! What the lists have of products of matrices.
+
+use super::{
+    super::{Fault, Numbers, ProductCase, Skew},
+    Choice,
+};
+use passmuster_collectives::{
+    algorithms::{Half, matmul::Tile},
+    collective::{DType, Layout, Product},
+};
+
+/// Rows of a rank's part, columns and depth: less than a tile, no multiple of one, several; less depth than the kernels' ring has stages, no multiple of a
+/// stage, more than the ring holds.
+const SHAPES: [(u64, u64, u64); 6] = [(1, 8, 8), (8, 64, 72), (200, 256, 200), (300, 520, 64), (513, 208, 136), (129, 264, 520)];
+
+fn product((rows, columns, depth): (u64, u64, u64), dtype: DType, layout: Layout) -> Product {
+    Product { dtype, rows, columns, depth, layout }
+}
+
+/// Both types and layouts.
+const FORMS: [(DType, Layout); 4] =
+    [(DType::BF16, Layout::Nk), (DType::F16, Layout::Kn), (DType::BF16, Layout::Kn), (DType::F16, Layout::Nk)];
+
+fn algorithms(half: Half) -> impl Iterator<Item = &'static str> {
+    half.algorithms().iter().map(|algorithm| algorithm.name())
+}
+
+/// Every algorithm on two and four ranks.
+pub(super) fn smoke(seed: u64) -> Vec<ProductCase> {
+    let cases = |half: Half, algorithm| {
+        [2, 4].map(|world| ProductCase { seed, ..ProductCase::new(half, algorithm, product(SHAPES[2], DType::BF16, Layout::Nk), world) })
+    };
+    Half::ALL.into_iter().flat_map(|half| algorithms(half).flat_map(move |algorithm| cases(half, algorithm))).collect()
+}
+
+/// Every algorithm at every shape and world size, with integers and with fractions; types and layouts, tiles, a late rank and a second group take turns.
+pub(super) fn merge(seed: u64) -> Vec<ProductCase> {
+    let mut choice = Choice(seed ^ 0x70_726f_6475_6374);
+    let mut cases = Vec::new();
+    for half in Half::ALL {
+        for algorithm in algorithms(half) {
+            let tiled = half.find(algorithm).is_ok_and(|algorithm| algorithm.tiled(Tile::NARROWEST).is_some());
+            for (row, shape) in SHAPES.into_iter().enumerate() {
+                // What more of large parts among many ranks would show, fewer ranks do: the reference takes the host long.
+                let worlds = if row < 3 { &[1, 2, 3, 4, 8][..] } else { &[1, 2, 3, 4] };
+                for (turn, &world) in worlds.iter().enumerate() {
+                    let (dtype, layout) = FORMS[(row + turn) % FORMS.len()];
+                    let mut case = ProductCase::new(half, algorithm, product(shape, dtype, layout), world);
+                    case.inputs = Numbers::ALL[(row / FORMS.len() + turn + choice.next() as usize) % Numbers::ALL.len()];
+                    case.seed = seed.wrapping_add(choice.next() % 0xffff);
+                    case.tile = (tiled && choice.one_in(2)).then(|| choice.of(&Tile::ALL).columns);
+                    let rank = (choice.next() % u64::from(world)) as u32;
+                    case.skew = choice.one_in(2).then_some(Skew { rank, microseconds: 2000, site: None });
+                    case.groups = if choice.one_in(4) { 2 } else { 1 };
+                    cases.push(case);
+                }
+            }
+        }
+    }
+    cases
+}
+
+/// A rank that stays away from a kernel that waits for it, and the same call without.
+pub(super) fn faults() -> Vec<ProductCase> {
+    let case = ProductCase::new(Half::Gather, "pull", product(SHAPES[2], DType::BF16, Layout::Nk), 3);
+    vec![ProductCase { fault: Some(Fault::Absent(1)), ..case.clone() }, case]
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_algorithm_meets_what_may_go_wrong() {
+        let cases = merge(0);
+        assert_eq!(cases.len(), 12 * (3 * 5 + 3 * 4));
+        for half in Half::ALL {
+            for algorithm in algorithms(half) {
+                let of = |is: &dyn Fn(&ProductCase) -> bool| cases.iter().any(|c| c.half == half && c.algorithm == algorithm && is(c));
+                for numbers in Numbers::ALL {
+                    assert!(of(&|c| c.inputs == numbers && c.world > 1), "{half}/{algorithm} {numbers}");
+                }
+                for (dtype, layout) in FORMS {
+                    assert!(
+                        of(&|c| (c.product.dtype, c.product.layout) == (dtype, layout) && c.world > 1),
+                        "{half}/{algorithm} {dtype} {layout}"
+                    );
+                }
+                assert!(of(&|c| c.skew.is_some_and(|skew| skew.rank > 0)) && of(&|c| c.groups == 2 && c.world > 1), "{half}/{algorithm}");
+                assert!(of(&|c| c.groups == 2 && c.skew.is_some()), "{half}/{algorithm}");
+            }
+        }
+        let tiles = |columns| cases.iter().any(|case| case.tile == Some(columns) && case.world > 1);
+        assert!(Tile::ALL.iter().all(|tile| tiles(tile.columns)));
+    }
+
+    #[test]
+    fn ids_read_back() {
+        for case in merge(3).into_iter().chain(smoke(0)).chain(faults()) {
+            assert_eq!(case.to_string().parse::<ProductCase>().as_ref(), Ok(&case));
+        }
+    }
+}

@@ -1,0 +1,136 @@
+//! What the lists have of the types and operators that kernels do not specialise: each of them with every algorithm, and what else a case has in
+//! turn, so that each type meets every world size and input class somewhere.
+
+use super::{
+    super::{
+        case::{Case, Skew},
+        inputs::InputClass,
+    },
+    COPY_ENGINE, Choice, LARGEST_WORLD, modest, peers, under_test,
+};
+use passmuster_collectives::collective::{Collective, DType, ReduceOp};
+
+/// Every combination that is not common, but for [pre-multiplied sums](premultiplied).
+fn reductions() -> impl Iterator<Item = (DType, ReduceOp)> {
+    let is_common = |dtype, op| DType::COMMON.contains(&dtype) && ReduceOp::COMMON.contains(&op);
+    let all = DType::ALL.into_iter().flat_map(|dtype| ReduceOp::ALL.map(|op| (dtype, op)));
+    all.filter(move |&(dtype, op)| !is_common(dtype, op) && op != ReduceOp::PremulSum)
+}
+
+/// The types that are not common, copied.
+fn copies() -> impl Iterator<Item = (DType, ReduceOp)> {
+    DType::ALL.into_iter().filter(|dtype| !DType::COMMON.contains(dtype)).map(|dtype| (dtype, ReduceOp::Copy))
+}
+
+/// Every algorithm with each combination of its collective that is not common. Multicast has none of them.
+fn all() -> Vec<(Collective, &'static str, DType, ReduceOp)> {
+    let mut all = Vec::new();
+    for collective in Collective::ALL {
+        let combinations: Vec<_> = if collective.operators()[0].reduces() { reductions().collect() } else { copies().collect() };
+        for algorithm in under_test(collective).filter(|algorithm| !algorithm.uses_multicast()) {
+            all.extend(combinations.iter().map(|&(dtype, op)| (collective, algorithm.name(), dtype, op)));
+        }
+    }
+    all
+}
+
+/// Products of small integers overflow a float with few ranks, and then tell nothing.
+fn classes(dtype: DType, op: ReduceOp) -> [InputClass; 4] {
+    match op {
+        ReduceOp::Prod if dtype.is_float() => [InputClass::Natural, InputClass::Special, InputClass::Natural, InputClass::Probe],
+        _ => InputClass::ALL,
+    }
+}
+
+fn cases(every: usize, worlds: &[u32], peered: bool, seed: u64) -> Vec<Case> {
+    let mut choice = Choice(seed ^ 0x7479_7065);
+    let mut cases = Vec::new();
+    for (number, &(collective, algorithm, dtype, op)) in all().iter().enumerate().step_by(every) {
+        let turn = number / every;
+        let world = worlds[turn % worlds.len()];
+        let inputs = classes(dtype, op)[(turn + turn / worlds.len()) % 4];
+        let mut case = modest((collective, algorithm), (dtype, op), world, inputs, seed, &mut choice);
+        if algorithm == COPY_ENGINE {
+            // No kernel of it could be late.
+            case.skew = case.skew.map(|skew| Skew { site: None, ..skew });
+        }
+        case.peer = (peered && turn.is_multiple_of(2) && world > 1).then(|| choice.of(&peers(collective, dtype, op)).to_owned());
+        cases.push(case);
+    }
+    cases
+}
+
+/// One in fifteen combinations, on a few ranks.
+pub(super) fn smoke(seed: u64) -> Vec<Case> {
+    cases(15, &[2, 3, 4, 8, 1], false, seed)
+}
+
+/// One case of each combination, and those of [`overflowing`].
+pub(super) fn merge(seed: u64) -> Vec<Case> {
+    let mut cases = cases(1, &[1, 2, 3, 4, 5, 6, 7, 8, LARGEST_WORLD], true, seed);
+    cases.extend(overflowing(seed));
+    cases
+}
+
+/// 8-bit floats of special values on a few ranks, enough for some of their sums and means to overflow: what does saturates, and other inputs do not come
+/// near.
+fn overflowing(seed: u64) -> Vec<Case> {
+    let mut choice = Choice(seed ^ 0x6f76_6572);
+    let overflows = |&&(_, algorithm, dtype, op): &&(_, &str, DType, ReduceOp)| {
+        dtype.is_float() && dtype.size() == 1 && [ReduceOp::Sum, ReduceOp::Avg].contains(&op) && algorithm != COPY_ENGINE
+    };
+    let case = |(turn, &(collective, algorithm, dtype, op))| {
+        let new = Case::new(collective, algorithm, dtype, op, 2 + turn as u32 % 3, 48 + turn as u64 % 8);
+        Case { inputs: InputClass::Special, seed: choice.next() % (1 << 16), ..new }
+    };
+    all().iter().filter(overflows).enumerate().map(case).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// If this fails, a type or an operator could be wrong in some kernel, or for some number of ranks, and no list would say so.
+    #[test]
+    fn every_type_and_operator_meets_every_algorithm_world_and_class() {
+        let cases = merge(0);
+        assert!((400..=620).contains(&cases.len()), "{}", cases.len());
+        let any = |is: &dyn Fn(&Case) -> bool| cases.iter().any(is);
+        for (collective, algorithm, dtype, op) in all() {
+            assert!(
+                any(&|c| (c.collective, &*c.algorithm, c.dtype, c.op) == (collective, algorithm, dtype, op)),
+                "{algorithm} {dtype} {op}"
+            );
+        }
+        for (dtype, op) in copies() {
+            for world in (1..=8).chain([LARGEST_WORLD]) {
+                assert!(any(&|c| (c.dtype, c.world) == (dtype, world)), "{dtype} {world}");
+            }
+            for inputs in InputClass::ALL {
+                assert!(any(&|c| (c.dtype, c.inputs) == (dtype, inputs) && c.op != op), "{dtype} {inputs}");
+            }
+            assert!(any(&|c| c.dtype == dtype && c.in_place) && any(&|c| c.dtype == dtype && c.peer.is_some()), "{dtype}");
+        }
+        for world in (2..=8).chain([LARGEST_WORLD]) {
+            assert!(any(&|c| (c.op, c.world) == (ReduceOp::Prod, world)), "products of {world} ranks");
+        }
+        for (collective, algorithm, dtype, op) in all() {
+            if [DType::E4M3, DType::E5M2].contains(&dtype) && [ReduceOp::Sum, ReduceOp::Avg].contains(&op) && algorithm != COPY_ENGINE {
+                let overflows = |c: &Case| {
+                    let is = (c.collective, &*c.algorithm, c.dtype, c.op) == (collective, algorithm, dtype, op);
+                    is && c.world > 1 && c.inputs == InputClass::Special
+                };
+                assert!(any(&overflows), "{algorithm} {dtype} {op}");
+            }
+        }
+    }
+
+    #[test]
+    fn smoke_has_a_few_of_every_kind() {
+        let cases = smoke(0);
+        assert!((25..=40).contains(&cases.len()), "{}", cases.len());
+        let seen = |is: &dyn Fn(&Case) -> bool| cases.iter().any(is);
+        assert!(seen(&|c| c.dtype == DType::E4M3) && seen(&|c| c.dtype == DType::E5M2) && seen(&|c| c.op == ReduceOp::Prod));
+        assert!(Collective::ALL.iter().all(|&of| seen(&|c| c.collective == of)));
+    }
+}

@@ -1,0 +1,270 @@
+//! Mutants: kernels with planted bugs, each of which the checks must catch.
+//!
+//! Those that people describe in fixtures/mutants/ are compiled by `cargo xtask kernels` and embedded here, so that a binary without the
+//! source tree carries them ([`MUTANTS`]). Those of synchronisation are besides made by rule from the kernels' PTX ([`derived`]). What of the
+//! latter does nothing wrong stands in fixtures/mutants/equivalent.toml, each with the reason. Of plans in which streams synchronise, mutants
+//! are made by rule too ([`of_plan`]).
+
+mod derived;
+mod lines;
+mod plans;
+mod sites;
+
+pub use derived::{Defect, Derived, derived, subjects, sync_cases};
+pub use plans::of_plan;
+
+use serde::{Deserialize, Serialize};
+
+use super::{Case, ProductCase, Skew, Verdict};
+use passmuster_collectives::{
+    algorithms::{self, Half, matmul::Tile, premul_sum},
+    collective::{DType, Layout, Product, ReduceOp},
+    kernels::Library,
+    plan::Build,
+};
+
+/// Every mutant, by name. A static, as is [`MODULES`](passmuster_collectives::kernels::MODULES): constants of this size are copied to wherever they are named.
+pub static MUTANTS: &[Mutant] = include!("../../fixtures/mutants/index.rs");
+
+/// A kernel with a planted bug.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
+pub struct Mutant {
+    /// Its name, and that of fixtures/mutants/NAME.toml.
+    pub name: &'static str,
+    /// What goes wrong.
+    pub kind: MutantKind,
+    /// The bug, in one line.
+    pub description: &'static str,
+    /// The kernel module that it takes the place of: `all_reduce/two_shot`.
+    pub module: &'static str,
+    /// Whose cases it is judged on: the module's, or those of an algorithm that launches it as well, as `reduce_scatter/pull` does
+    /// `all_reduce/one_shot`.
+    pub shown_by: &'static str,
+    /// The build that it takes the place of.
+    pub build: Build,
+    /// The element type that it is built for; it has no other entry.
+    pub dtype: DType,
+    /// The operator that it is built for.
+    pub op: ReduceOp,
+    /// What was edited.
+    pub edits: &'static [Edit],
+    /// What it compiles to.
+    #[serde(skip)]
+    pub ptx: &'static str,
+}
+
+/// What goes wrong in a mutant.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum MutantKind {
+    /// Numbers: any run of a case that reaches the bug shows it.
+    Value,
+    /// Synchronisation: numbers are wrong under some schedules only, or ranks wait for ever.
+    Sync,
+}
+
+/// One change of a mutant's sources.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+pub struct Edit {
+    /// Path under the project's root.
+    pub file: &'static str,
+    /// Text that was there exactly once.
+    pub find: &'static str,
+    /// What took its place.
+    pub replace: &'static str,
+}
+
+impl Mutant {
+    /// The kernels with this mutant in its module's place.
+    pub fn library(&self) -> Library {
+        let mut library = Library::default();
+        library.replace(self.module, self.build, self.ptx);
+        library
+    }
+
+    /// The half of tensor parallelism whose kernel it is; none where it is a collective's. Only GPUs run such kernels.
+    pub fn half(&self) -> Option<Half> {
+        Half::of(self.module)
+    }
+
+    /// The name of its one entry.
+    pub fn entry(&self) -> String {
+        match self.half() {
+            Some(_) => {
+                let Tile { columns, cluster } = Tile::NARROWEST;
+                format!("{}_{}_nk_{columns}x{cluster}", self.module.replace('/', "_"), self.dtype)
+            }
+            None => algorithms::entry(self.module, self.dtype, self.op),
+        }
+    }
+
+    /// Cases of a product that run this kernel: on two to four ranks, one of which is late, in turn.
+    pub fn product_cases(&self) -> Vec<ProductCase> {
+        let (Some(half), Some((_, algorithm))) = (self.half(), self.shown_by.split_once('/')) else { return Vec::new() };
+        let mut cases = Vec::new();
+        for seed in 0..4 {
+            for (rows, columns, depth) in [(200, 256, 200), (513, 208, 136), (1030, 520, 264)] {
+                for world in 2..=4 {
+                    let product = Product { dtype: self.dtype, rows, columns, depth, layout: Layout::Nk };
+                    let late = (0..world).map(|rank| Skew { rank, microseconds: 2000, site: None });
+                    let case =
+                        ProductCase { tile: Some(Tile::NARROWEST.columns), seed, ..ProductCase::new(half, algorithm, product, world) };
+                    cases.extend(late.map(|skew| ProductCase { skew: Some(skew), ..case.clone() }));
+                }
+            }
+        }
+        cases
+    }
+
+    /// Whether all that a case runs is this kernel, or all that it sums comes from it.
+    pub fn is_reached_by(&self, case: &Case) -> bool {
+        if self.half().is_some() {
+            return false;
+        }
+        if self.module == premul_sum::MODULE {
+            return (case.dtype, case.op) == (self.dtype, self.op) && case.peer.is_none();
+        }
+        let (collective, algorithm) = derived::of_module(self.shown_by);
+        let packs = |elements: u64| !derived::is_of_packs(self.module) || (elements * self.dtype.size()).is_multiple_of(16);
+        (case.dtype, case.op) == (self.dtype, self.op)
+            && collective == case.collective
+            && case.counts.is_some() == derived::is_of_parts(self.shown_by)
+            && case.peer.is_none()
+            && case.skew.is_none_or(|skew| skew.site.is_none())
+            && match case.calls.is_empty() {
+                true => case.algorithm == algorithm && packs(case.count) && packs(case.offset),
+                false => case.shots().all(|shot| shot.algorithm == algorithm && packs(shot.count) && packs(shot.offset)),
+            }
+    }
+}
+
+/// Those of `cases` that the emulator runs in milliseconds, the ones with most ranks first.
+pub fn small(mut cases: Vec<Case>) -> Vec<Case> {
+    cases.retain(|case| {
+        let largest = case.shape(case.shots().map(|shot| shot.count).max().unwrap_or(case.count)).larger();
+        case.world <= 4 && largest * u64::from(case.world) < 60_000
+    });
+    cases.sort_by_key(|case| std::cmp::Reverse(case.world));
+    cases
+}
+
+/// `number` of the mutants, spread evenly over all: the same ones each time.
+pub fn sample(all: Vec<Derived>, number: usize) -> Vec<Derived> {
+    let total = all.len();
+    let chosen = |index: &usize| (0..number).any(|nth| nth * total / number == *index);
+    all.into_iter().enumerate().filter(|(index, _)| chosen(index)).map(|(_, mutant)| mutant).collect()
+}
+
+/// The verdict that catches a mutant.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Caught {
+    /// The number of the schedule, counted from 0.
+    pub schedule: u64,
+    /// What was found.
+    pub verdict: Verdict,
+}
+
+/// Has cases judged, each under schedule 0, then each under schedule 1, and so on, until a verdict is a finding. Returns how many were
+/// judged, and the finding.
+pub fn hunt<C>(cases: &[C], schedules: u64, mut judge: impl FnMut(&C, u64) -> Verdict) -> (usize, Option<Caught>) {
+    let mut tried = 0;
+    for schedule in 0..schedules {
+        for case in cases {
+            tried += 1;
+            let verdict = judge(case, schedule);
+            if verdict.status.is_finding() {
+                return (tried, Some(Caught { schedule, verdict }));
+            }
+        }
+    }
+    (tried, None)
+}
+
+/// A derived mutant that does nothing wrong.
+#[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Equivalent {
+    /// The name of the mutant.
+    pub name: String,
+    /// Why no schedule can show a difference, argued from the kernel.
+    pub reason: String,
+}
+
+/// The derived mutants that do nothing wrong: fixtures/mutants/equivalent.toml.
+///
+/// # Errors
+/// What is wrong with the file, and where.
+pub fn equivalents() -> Result<Vec<Equivalent>, String> {
+    #[derive(Deserialize)]
+    #[serde(deny_unknown_fields)]
+    struct File {
+        #[serde(default)]
+        equivalent: Vec<Equivalent>,
+    }
+    let file: File = toml::from_str(include_str!("../../fixtures/mutants/equivalent.toml"))
+        .map_err(|error| format!("fixtures/mutants/equivalent.toml: {error}"))?;
+    Ok(file.equivalent)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::conformance::Status;
+    use passmuster_collectives::kernels::entries;
+
+    /// If this fails, a reason is given for a mutant that is no longer made: the kernel has changed, and the argument with it.
+    #[test]
+    fn every_equivalent_mutant_exists_and_has_a_reason() {
+        let mutants = derived();
+        for equivalent in equivalents().expect("the file can be read") {
+            assert!(mutants.iter().any(|mutant| mutant.name == equivalent.name), "no mutant `{}`", equivalent.name);
+            assert!(!equivalent.reason.is_empty(), "{}", equivalent.name);
+        }
+    }
+
+    #[test]
+    fn a_sample_is_spread_over_all() {
+        let all = derived();
+        let chosen = sample(all.clone(), 10);
+        assert_eq!(chosen.len(), 10);
+        assert_eq!(chosen[0], all[0]);
+        assert_eq!(chosen[9], all[9 * all.len() / 10]);
+        assert_eq!(sample(all.clone(), all.len() + 5), all, "more than there are is all");
+    }
+
+    #[test]
+    fn a_hunt_ends_at_the_first_finding() {
+        let cases = sync_cases("all_reduce/two_shot");
+        let mut judged = Vec::new();
+        let (tried, caught) = hunt(&cases, 8, |case, schedule| {
+            judged.push((case.to_string(), schedule));
+            let found = schedule == 2 && *case == cases[1];
+            Verdict::without_checks(case.to_string(), if found { Status::Hang } else { Status::Pass }, "")
+        });
+        assert_eq!(tried, 2 * cases.len() + 2);
+        assert_eq!(judged.last(), Some(&(cases[1].to_string(), 2)));
+        assert_eq!(caught.map(|caught| (caught.schedule, caught.verdict.case)), Some((2, cases[1].to_string())));
+        assert_eq!(hunt(&cases, 0, |_, _| unreachable!()), (0, None));
+    }
+
+    #[test]
+    fn every_mutant_has_its_one_entry_and_differs_from_its_module() {
+        assert!(!MUTANTS.is_empty());
+        for mutant in MUTANTS {
+            let expected = mutant.entry();
+            assert_eq!(entries(mutant.ptx).collect::<Vec<_>>(), [expected.as_str()], "{}", mutant.name);
+            let library = mutant.library();
+            let original = Library::default();
+            assert_eq!(library.ptx(mutant.module, mutant.build), Ok(mutant.ptx));
+            let body = |ptx: &str| {
+                let (_, after) = ptx.split_once(&format!(".entry {expected}(")).expect("the entry is there");
+                // What follows is of the next entry; a label has the number of the entry in its module: `$L__BB12_3`.
+                let body = after.split("// .globl").next().expect("a split has a first part").trim_end();
+                let pieces = body.split("$L__BB").map(|piece| piece.trim_start_matches(|c: char| c.is_ascii_digit()));
+                pieces.collect::<Vec<_>>().join("$L__BB")
+            };
+            let unchanged = original.ptx(mutant.module, mutant.build).expect("the module is there");
+            assert!(body(mutant.ptx) != body(unchanged), "the planted bug of {} was compiled away", mutant.name);
+        }
+    }
+}

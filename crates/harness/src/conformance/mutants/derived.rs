@@ -1,0 +1,473 @@
+//! Mutants made by rule: at every place where a kernel synchronises, everything that one line can get wrong.
+//!
+//! They are derived from the PTX that ships, for every module that synchronises, so a new kernel has its mutants without a line of code. Some
+//! rules take a line or two more than the one they change, for a register of their own.
+
+use serde::{Deserialize, Serialize};
+
+use super::{
+    lines::{EntryText, Instruction},
+    sites::{Branch, Door, Sites},
+};
+use crate::conformance::Case;
+use passmuster_collectives::{
+    algorithms::entry,
+    collective::{Collective, DType, ReduceOp},
+    kernels::{Library, MODULES},
+    plan::{Build, MAX_WORLD},
+};
+
+/// What a rule does to a place.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Defect {
+    /// A barrier of the block is left out.
+    Barrier,
+    /// A release or an acquire is relaxed, or a fence left out.
+    Order,
+    /// A strong operation is weak.
+    Strength,
+    /// System scope is that of a GPU or of a block.
+    Scope,
+    /// A signal is not sent, or sent before the block's barrier.
+    Signal,
+    /// A wait does not wait, or waits for the opposite.
+    Wait,
+    /// The count of barriers is not read, not kept, or one too low.
+    Epoch,
+    /// A barrier is without a rank, or has one too many.
+    Peers,
+    /// A signal goes to another's slot, or another's is looked at.
+    Slot,
+}
+
+impl Defect {
+    /// Every defect.
+    pub const ALL: [Defect; 9] = [
+        Defect::Barrier,
+        Defect::Order,
+        Defect::Strength,
+        Defect::Scope,
+        Defect::Signal,
+        Defect::Wait,
+        Defect::Epoch,
+        Defect::Peers,
+        Defect::Slot,
+    ];
+
+    /// The name in reports and JSON.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Defect::Barrier => "barrier",
+            Defect::Order => "order",
+            Defect::Strength => "strength",
+            Defect::Scope => "scope",
+            Defect::Signal => "signal",
+            Defect::Wait => "wait",
+            Defect::Epoch => "epoch",
+            Defect::Peers => "peers",
+            Defect::Slot => "slot",
+        }
+    }
+}
+
+/// A kernel with one place of its synchronisation changed.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct Derived {
+    /// Kernel, line from the head of its entry (1 is the line with its name), and what is changed: `two_shot/L49 st.relaxed.sys dropped`.
+    pub name: String,
+    /// What kind of change it is.
+    pub defect: Defect,
+    /// The module: `all_reduce/two_shot`.
+    pub module: &'static str,
+    /// The line as it was.
+    pub original: String,
+    /// What stands there now, some lines apart by ` `; empty where it is dropped.
+    pub mutated: String,
+    /// The module with this one entry.
+    #[serde(skip)]
+    pub ptx: String,
+}
+
+impl Derived {
+    /// The kernels with this mutant in its module's place.
+    pub fn library(&self) -> Library {
+        let mut library = Library::default();
+        library.replace(self.module, Build::Release, self.ptx.clone());
+        library
+    }
+
+    /// What it is judged on: see [`sync_cases`].
+    pub fn cases(&self) -> Vec<Case> {
+        sync_cases(self.module)
+    }
+}
+
+/// Short cases of the bf16 sum, pre-multiplied sum or copy of the algorithm that a module is of, in which its synchronisation matters: few elements, few ranks,
+/// calls back to back on the same buffers, so that ranks come to be a launch apart; one with several blocks; one with more ranks than there are
+/// loads in flight together; one without a whole pack; eager and as graphs.
+pub fn sync_cases(module: &str) -> Vec<Case> {
+    let ((collective, algorithm), op) = (of_module(module), operator(module));
+    let in_place = if collective.has_in_place() { ".in_place" } else { "" };
+    // What a barrier orders of a rooted collective is between the root and each other rank: first and last ranks take turns.
+    let root = |rank: u32| if collective.has_root() { format!(".root{rank}") } else { String::new() };
+    // So many that several blocks have work, and those that go tile by tile several tiles each.
+    let (ranks, several) = match module {
+        "all_reduce/push" => (2, 48_000),
+        "premul_sum/push" => (2, 24_000),
+        "broadcast/push" => (3, 70_000),
+        _ => (2, 9000),
+    };
+    let [first, second, third, last] = [1, 2, 3, 8].map(root);
+    let call = |count: u64| match is_of_packs(module) {
+        true => format!("{algorithm}.{}", count.next_multiple_of(8)),
+        false => format!("{algorithm}.{count}"),
+    };
+    let off = if is_of_packs(module) { "" } else { ".off1" };
+    let [few, some, more, many, most] = [9, 33, 40, 100, several].map(call);
+    let ids = [
+        format!("w=3:calls={more}+{more}{second}+{}{first}{in_place}+{more}", call(17)),
+        format!("w=2:calls=[{some}+{}{first}{off}]x3:seed=1", call(70)),
+        format!("w=4:calls={many}{third}{in_place}+[{few}]x3+{many}:inputs=natural:seed=2"),
+        format!("w={ranks}:calls={most}+{most}{first}+{most}{in_place}:seed=3"),
+        format!("w=9:calls={more}+[{more}{last}]x2:seed=4"),
+        format!("w=3:calls={}+[{}{second}]x3+{}{in_place}:seed=5", call(5), call(7), call(5)),
+    ];
+    let parts = if is_of_parts(module) { ":counts=5" } else { "" };
+    let mut ids = ids.map(|id| format!("{collective}/{algorithm}:bf16,{op}:{id}{parts}")).to_vec();
+    if ["all_reduce/push", "premul_sum/push"].contains(&module) {
+        // Where not all ranks own a slice, senders are held back.
+        ids.push(format!("reduce/push:bf16,{op}:w=3:calls=push.40000.root1+push.40:seed=6"));
+    }
+    if is_of_packs(module) {
+        // In so many, among so many ranks, that one finds another at the end of a call at each of its looks, the second as well.
+        ids.push(format!("{collective}/{algorithm}:bf16,{op}:w=8:calls=[{few}]x4+{many}+[{few}{in_place}]x4:seed=7"));
+    }
+    ids.iter().map(|id| id.parse().expect("an id of this module's own")).collect()
+}
+
+/// Every module that synchronises, which those with a checked build are, and the entry that its mutants are made of.
+pub fn subjects() -> impl Iterator<Item = (&'static str, String)> {
+    MODULES
+        .iter()
+        .filter(|module| module.checked.is_some())
+        .map(|module| (module.name, entry(module.name, DType::BF16, operator(module.name))))
+}
+
+/// The mutants of all [`subjects`], in the order of their modules and lines.
+pub fn derived() -> Vec<Derived> {
+    let of_module = |(module, entry): (&'static str, String)| {
+        let ptx = MODULES.iter().find(|found| found.name == module).map(|found| found.release).unwrap_or_default();
+        derive(module, ptx, &entry)
+    };
+    subjects().flat_map(of_module).collect()
+}
+
+/// Bytes of a line, and of a source's lines in a tile of a pad: kernels/common/lines.cuh.
+const LINE: i64 = 16;
+const ROW: i64 = 32 * LINE;
+
+/// What the name of a module ends with that is for calls whose parts have lengths of their own.
+const OF_PARTS: &str = "_v";
+
+/// Whether a module is for such calls.
+pub(super) fn is_of_parts(module: &str) -> bool {
+    module.ends_with(OF_PARTS)
+}
+
+/// What the name of a module begins with whose kernels do pre-multiplied sums, of any collective that reduces and of whole packs.
+const OF_PREMUL_SUMS: &str = "premul_sum/";
+
+/// Whether a module's kernels do whole packs only.
+pub(super) fn is_of_packs(module: &str) -> bool {
+    module.starts_with(OF_PREMUL_SUMS)
+}
+
+/// The collective and the algorithm that a module is the kernel of.
+pub(super) fn of_module(module: &str) -> (Collective, &str) {
+    if let Some(algorithm) = module.strip_prefix(OF_PREMUL_SUMS) {
+        return (Collective::AllReduce, algorithm);
+    }
+    let (collective, algorithm) = module.split_once('/').expect("modules are COLLECTIVE/ALGORITHM");
+    (collective.parse().expect("modules that synchronise are of a collective"), algorithm.trim_end_matches(OF_PARTS))
+}
+
+/// What a module's kernels are judged with.
+fn operator(module: &str) -> ReduceOp {
+    if module.starts_with(OF_PREMUL_SUMS) { ReduceOp::PremulSum } else { of_module(module).0.operators()[0] }
+}
+
+/// What mutants of a module are called after: its algorithm, with the collective where that is not all_reduce.
+fn kernel(module: &str) -> &str {
+    module.strip_prefix("all_reduce/").unwrap_or(module)
+}
+
+/// The mutants of one entry of a module's text.
+fn derive(module: &'static str, ptx: &str, entry: &str) -> Vec<Derived> {
+    let Some(entry) = EntryText::of(ptx, entry) else { return Vec::new() };
+    let sites = Sites::of(&entry);
+    let mut rules = Rules { module, entry: &entry, mutants: Vec::new() };
+    for &(line, found) in &sites.barriers {
+        rules.drop(line, Defect::Barrier, &short(&found));
+    }
+    for &(line, found) in &sites.fences {
+        rules.drop(line, Defect::Order, &short(&found));
+        rules.scopes(line, &found);
+    }
+    for &(line, found) in &sites.signals {
+        rules.weaken(line, &found);
+        rules.drop(line, Defect::Signal, &short(&found));
+        rules.before_barrier(line, &found, &sites);
+        rules.slots(line, &found);
+    }
+    for look in &sites.looks {
+        rules.weaken(look.line, &look.load);
+        rules.slots(look.line, &look.load);
+        if let Some(branch) = &look.branch {
+            rules.wait(branch, &look.load);
+        }
+    }
+    for door in &sites.doors {
+        let exit = sites.looks.iter().find(|look| look.line > door.signal).and_then(|look| look.branch.as_ref());
+        rules.peers(door, exit);
+    }
+    rules.epoch(&sites);
+    rules.mutants.sort_by_key(|(line, _)| *line);
+    rules.mutants.into_iter().map(|(_, mutant)| mutant).collect()
+}
+
+/// An opcode without space and type.
+fn short(instruction: &Instruction<'_>) -> String {
+    instruction.opcode.split(".global").next().unwrap_or_default().to_owned()
+}
+
+/// An opcode with one modifier replaced by others, or by none.
+fn respelled(opcode: &str, modifier: &str, by: &str) -> String {
+    let parts = opcode.split('.').map(|part| if part == modifier { by } else { part });
+    parts.filter(|part| !part.is_empty()).collect::<Vec<_>>().join(".")
+}
+
+/// Registers of the mutants' own.
+const REGISTERS: &str = "\t.reg .b32 \t%mutant_index;\n\t.reg .pred \t%mutant_takes_part;\n";
+
+struct Rules<'a, 't> {
+    module: &'static str,
+    entry: &'a EntryText<'t>,
+    /// With their lines.
+    mutants: Vec<(usize, Derived)>,
+}
+
+impl Rules<'_, '_> {
+    /// Adds the mutant with `replacement` in the place of a line, and, before other lines, what `before` says.
+    fn add(&mut self, line: usize, defect: Defect, change: &str, replacement: &str, before: &[(usize, String)]) {
+        let ptx = self.entry.with(|number, original, into| {
+            before.iter().filter(|(at, _)| *at == number).for_each(|(_, text)| *into += text);
+            match (number == line, replacement) {
+                (true, "") => {}
+                (true, _) => *into += &format!("\t{replacement}\n"),
+                (false, _) => *into += &format!("{original}\n"),
+            }
+            if original.trim() == "{" && (replacement.contains("%mutant_") || before.iter().any(|(_, text)| text.contains("%mutant_"))) {
+                *into += REGISTERS;
+            }
+        });
+        let name = format!("{}/L{} {change}", kernel(self.module), line + 1);
+        let original = self.entry.lines[line].trim().to_owned();
+        let inserted = before.iter().flat_map(|(_, text)| text.lines()).chain(replacement.lines());
+        let mutated = inserted.map(str::trim).collect::<Vec<_>>().join(" ");
+        self.mutants.push((line, Derived { name, defect, module: self.module, original, mutated, ptx }));
+    }
+
+    fn drop(&mut self, line: usize, defect: Defect, what: &str) {
+        self.add(line, defect, &format!("{what} dropped"), "", &[]);
+    }
+
+    /// The same line with another opcode.
+    fn respell(&mut self, line: usize, defect: Defect, found: &Instruction<'_>, opcode: &str) {
+        let now = Instruction { opcode, ..*found };
+        let text = [now.guard, now.opcode, now.operands].into_iter().filter(|part| !part.is_empty()).collect::<Vec<_>>().join(" ");
+        self.add(line, defect, &format!("{} -> {}", short(found), short(&now)), &format!("{text};"), &[]);
+    }
+
+    /// Less order, less strength, less scope.
+    fn weaken(&mut self, line: usize, found: &Instruction<'_>) {
+        for semantics in ["release", "acquire", "acq_rel"].into_iter().filter(|semantics| found.has(semantics)) {
+            self.respell(line, Defect::Order, found, &respelled(found.opcode, semantics, "relaxed"));
+        }
+        // Only loads and stores can be weak.
+        if found.has("relaxed") && (found.opcode.starts_with("ld.") || found.opcode.starts_with("st.")) {
+            let opcode = respelled(&respelled(found.opcode, "relaxed", "weak"), "sys", "");
+            self.respell(line, Defect::Strength, found, &opcode);
+        }
+        self.scopes(line, found);
+    }
+
+    fn scopes(&mut self, line: usize, found: &Instruction<'_>) {
+        for scope in ["gpu", "cta"].into_iter().filter(|_| found.has("sys")) {
+            self.respell(line, Defect::Scope, found, &respelled(found.opcode, "sys", scope));
+        }
+    }
+
+    /// The signal, with all that leads to it, before the barrier that it comes after.
+    fn before_barrier(&mut self, line: usize, found: &Instruction<'_>, sites: &Sites<'_>) {
+        const LABEL: &str = "$mutant_after_signal";
+        let Some(&(barrier, ref stands)) = sites.barriers.iter().rev().find(|(barrier, _)| *barrier < line) else { return };
+        // Beyond a label the way to the signal is not this one alone.
+        if (barrier..line).any(|between| self.entry.label_of(between).is_some()) {
+            return;
+        }
+        let mut moved = String::new();
+        for between in barrier + 1..=line {
+            match self.entry.instruction(between) {
+                Some(jump) if jump.opcode.starts_with("bra") => moved += &format!("\t{} {} {LABEL};\n", jump.guard, jump.opcode),
+                Some(_) => moved += &format!("{}\n", self.entry.lines[between]),
+                None => {}
+            }
+        }
+        moved += &format!("{LABEL}:\n");
+        self.add(line, Defect::Signal, &format!("{} before {}", short(found), short(stands)), "", &[(barrier, moved)]);
+    }
+
+    /// The slot of the next rank, and of the next block; of a line, that of the next line, and of the next rank.
+    fn slots(&mut self, line: usize, found: &Instruction<'_>) {
+        let Some(address) = found.list().find_map(|operand| operand.strip_prefix('[')?.strip_suffix(']')) else { return };
+        let (register, offset) = match address.split_once('+') {
+            None => (address, Some(0)),
+            Some((register, offset)) => (register, offset.parse::<i64>().ok()),
+        };
+        let Some(offset) = offset else { return };
+        let next = match found.has("v4") {
+            true => [(LINE, "line"), (ROW, "rank")],
+            false => [(4, "rank"), (4 * MAX_WORLD as i64, "block")],
+        };
+        for (bytes, whose) in next {
+            let text = self.entry.lines[line].trim().replace(&format!("[{address}]"), &format!("[{register}+{}]", offset + bytes));
+            self.add(line, Defect::Slot, &format!("{} at the next {whose}'s slot", short(found)), &text, &[]);
+        }
+    }
+
+    /// A wait that is left at once, and one that is left when it should go on.
+    fn wait(&mut self, branch: &Branch<'_>, look: &Instruction<'_>) {
+        let Instruction { guard, opcode, operands } = branch.instruction;
+        let leave = if branch.leaves_if_taken { format!("{opcode} {operands};") } else { String::new() };
+        self.add(branch.line, Defect::Wait, &format!("{} not waited for", short(look)), &leave, &[]);
+        let inverted = match guard.strip_prefix("@!") {
+            Some(predicate) => format!("@{predicate}"),
+            None => format!("@!{}", guard.trim_start_matches('@')),
+        };
+        self.add(
+            branch.line,
+            Defect::Wait,
+            &format!("{} waited for in reverse", short(look)),
+            &format!("{inverted} {opcode} {operands};"),
+            &[],
+        );
+    }
+
+    /// A barrier without the last rank, without the first, without any, with one too many, and with the last for one half of it only.
+    fn peers(&mut self, door: &Door<'_>, exit: Option<&Branch<'_>>) {
+        let Door { line, comparison, signal } = door;
+        let (predicate, thread, world) = (comparison.operand(0), comparison.operand(1), comparison.operand(2));
+        let opens = comparison.has("lt");
+        let (opcode, with_last, both) = match opens {
+            true => (comparison.opcode, "setp.le.u32", "setp.lt.and.u32"),
+            false => (comparison.opcode, "setp.gt.u32", "setp.ge.or.u32"),
+        };
+        let mut add = |change: &str, text: String| self.add(*line, Defect::Peers, change, &text, &[]);
+        add(
+            "barrier without the last rank",
+            format!("add.s32 %mutant_index, {thread}, 1;\n\t{opcode} {predicate}, %mutant_index, {world};"),
+        );
+        add("barrier with a rank too many", format!("{with_last} {predicate}, {thread}, {world};"));
+        add("barrier without any rank", format!("{opcode} {predicate}, {thread}, 0;"));
+        let first = if opens { "setp.ne.u32" } else { "setp.eq.u32" };
+        add(
+            "barrier without rank 0",
+            format!("{first} %mutant_takes_part, {thread}, 0;\n\t{both} {predicate}, {thread}, {world}, %mutant_takes_part;"),
+        );
+        let last = format!("\tadd.s32 %mutant_index, {thread}, 1;\n\tsetp.ne.u32 %mutant_takes_part, %mutant_index, {world};\n");
+        let sends = self.entry.lines[*signal].trim();
+        if !sends.starts_with('@') {
+            let guarded = format!("@%mutant_takes_part {sends}");
+            self.add(*signal, Defect::Peers, "last rank not signalled", &guarded, &[(*signal, last.clone())]);
+            if let Some(exit) = exit.filter(|exit| exit.leaves_if_taken) {
+                let text = format!("{sends}\n\t@!%mutant_takes_part bra {};", exit.instruction.operands);
+                self.add(*signal, Defect::Peers, "last rank not waited for", &text, &[(*signal, last)]);
+            }
+        }
+    }
+
+    fn epoch(&mut self, sites: &Sites<'_>) {
+        let Some(epoch) = &sites.epoch else { return };
+        let (line, load) = epoch.load;
+        self.add(line, Defect::Epoch, "epoch not read", &format!("mov.u32 {}, 0;", load.operand(0)), &[]);
+        for (line, sum) in &epoch.additions {
+            let Ok(added) = sum.operand(2).parse::<i64>() else { continue };
+            let text = format!("{} {}, {}, {};", sum.opcode, sum.operand(0), sum.operand(1), added - 1);
+            self.add(*line, Defect::Epoch, &format!("epoch + {added} -> epoch + {}", added - 1), &text, &[]);
+        }
+        self.add(epoch.store.0, Defect::Epoch, "epoch not kept", "", &[]);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::collections::{BTreeMap, BTreeSet};
+
+    /// If this fails, a kernel has places whose mutants are not made, or the names that fixtures/mutants/equivalent.toml uses are ambiguous.
+    #[test]
+    fn every_kernel_has_mutants_of_every_kind() {
+        let mutants = derived();
+        let names: BTreeSet<&str> = mutants.iter().map(|mutant| mutant.name.as_str()).collect();
+        assert_eq!(names.len(), mutants.len());
+        for (module, _) in subjects() {
+            let of_module: Vec<&Derived> = mutants.iter().filter(|mutant| mutant.module == module).collect();
+            let mut counts = BTreeMap::<Defect, usize>::new();
+            of_module.iter().for_each(|mutant| *counts.entry(mutant.defect).or_default() += 1);
+            assert!(of_module.len() >= 30, "{module}: {counts:?}");
+            let publishes = MODULES.iter().any(|found| found.name == module && found.release.contains(".release.sys"));
+            // Kernels whose data carries its flag have no barriers, and their looks no branch each.
+            let meets = MODULES.iter().any(|found| found.name == module && found.release.contains("bar.sync"));
+            let is_due = |defect: &Defect| match defect {
+                Defect::Order => publishes,
+                Defect::Barrier | Defect::Peers | Defect::Wait => meets,
+                _ => true,
+            };
+            for defect in Defect::ALL.into_iter().filter(is_due) {
+                assert!(counts.contains_key(&defect), "{module} has no mutant of {}: {counts:?}", defect.name());
+            }
+        }
+        assert!(mutants.len() >= 60);
+    }
+
+    #[test]
+    fn every_mutant_differs_from_its_kernel_in_its_line() {
+        for mutant in derived() {
+            let (module, entry) = subjects().find(|(module, _)| *module == mutant.module).unwrap();
+            let original = MODULES.iter().find(|found| found.name == module).unwrap().release;
+            let unchanged = EntryText::of(original, &entry).unwrap().with(|_, line, into| *into += &format!("{line}\n"));
+            assert_ne!(mutant.ptx, unchanged, "{}", mutant.name);
+            assert_ne!(mutant.original, mutant.mutated, "{}", mutant.name);
+            assert!(unchanged.contains(&mutant.original), "{}", mutant.name);
+        }
+    }
+
+    #[test]
+    fn rules_say_what_they_do() {
+        let mutants = derived();
+        let of = |name: &str| mutants.iter().find(|mutant| mutant.name.contains(name)).unwrap_or_else(|| panic!("no {name}"));
+        assert_eq!(of("two_shot/L3").module, "all_reduce/two_shot");
+        assert!(of("st.release.sys -> st.relaxed.sys").mutated.starts_with("st.relaxed.sys.global.u32 [%rd"));
+        assert!(of("ld.relaxed.sys -> ld.weak").mutated.starts_with("ld.weak.global.u32 %r"));
+        assert!(of("st.relaxed.sys -> st.relaxed.cta").mutated.starts_with("st.relaxed.cta.global.u32"));
+        assert!(of("ld.acquire.sys not waited for").mutated.starts_with("bra $L"));
+        assert!(of("ld.acquire.sys waited for in reverse").mutated.starts_with("@!%p"));
+        assert!(of("next block's slot").mutated.contains("+64]"));
+        assert!(of("st.relaxed.sys at the next line's slot").mutated.contains("+16], {%r"));
+        assert!(of("ld.relaxed.sys at the next line's slot").mutated.starts_with("ld.relaxed.sys.global.v4.u32 {%r"));
+        let moved = of("st.release.sys before bar.sync");
+        let at = |text: &str| moved.ptx.find(text).unwrap();
+        assert!(at("st.release.sys") < moved.ptx.rfind("bar.sync").unwrap() && moved.ptx.matches("st.release.sys").count() == 1);
+    }
+}

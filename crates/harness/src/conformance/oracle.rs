@@ -1,0 +1,305 @@
+//! What a contract allows for given inputs: one answer to the bit, one of the rotations' answers, or a distance from the exact result.
+
+use std::fmt;
+
+use super::inputs::{Format, InputClass};
+use passmuster_collectives::{
+    collective::{Bounded, DType, Element, ReduceOp, Roundings, bounded, largest, reduce_in_order, reduce_per_hop},
+    contract::{Contract, Order},
+    plan::MAX_WORLD,
+};
+
+/// How the elements of one call are judged.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Oracle {
+    op: ReduceOp,
+    rule: Rule,
+    /// Whether special values are among the inputs, and whether the contract says what becomes of them.
+    specials: Specials,
+}
+
+/// What a conforming element is measured by.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Rule {
+    /// The bits of the one element that is copied, payloads of NaN included.
+    Copied,
+    /// The bits of the rank-ascending reference.
+    Ordered(Roundings),
+    /// The value of the rank-ascending reference: every order gives it. Zeros of either sign are equal.
+    Exact,
+    /// The value of one of the references that start at some rank and go round. Zeros of either sign are equal.
+    Rotations(Roundings),
+    /// The a-priori bound on the distance from the exact result ([`bounded`]).
+    Bound(Roundings),
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Specials {
+    Absent,
+    Promised,
+    Open,
+}
+
+/// Chooses the sharpest rule that the contract supports for a class of inputs.
+///
+/// Where [every order gives the same](is_exact), that is the rule. Where the contract promises nothing about special values, elements
+/// whose inputs are finite and cannot overflow are held to the bound, with subnormals possibly flushed; the rest is not judged.
+pub fn oracle(contract: &Contract, op: ReduceOp, dtype: DType, class: InputClass) -> Oracle {
+    let specials = match class {
+        InputClass::Special if dtype.is_float() && contract.special_values => Specials::Promised,
+        InputClass::Special if dtype.is_float() => Specials::Open,
+        _ => Specials::Absent,
+    };
+    let exact = is_exact(op, dtype, class);
+    let rule = match contract.order {
+        Order::Copied => Rule::Copied,
+        _ if specials == Specials::Open => Rule::Bound(contract.roundings),
+        Order::RankAscending => Rule::Ordered(contract.roundings),
+        _ if exact => Rule::Exact,
+        Order::AnyRotation => Rule::Rotations(contract.roundings),
+        Order::Any => Rule::Bound(contract.roundings),
+    };
+    Oracle { op, rule, specials }
+}
+
+/// Whether reductions come out the same in every order: minima, maxima, integers and tagged sums, of products too.
+pub(super) fn is_exact(op: ReduceOp, dtype: DType, class: InputClass) -> bool {
+    !op.rounds() || !dtype.is_float() || (matches!(op, ReduceOp::Sum | ReduceOp::PremulSum) && class == InputClass::Tagged)
+}
+
+impl Oracle {
+    /// What it measures by.
+    pub fn rule(&self) -> Rule {
+        self.rule
+    }
+
+    /// What the element reduced from `inputs`, one a rank, may be.
+    ///
+    /// # Panics
+    /// If there is no input, or more than [`MAX_WORLD`].
+    pub fn expect<T: Element>(&self, inputs: &[T]) -> Expected<T> {
+        match self.rule {
+            Rule::Copied => Expected::Copy(inputs[0]),
+            Rule::Ordered(roundings) => Expected::Bits(reduce(self.op, roundings, inputs)),
+            Rule::Exact => Expected::Value(reduce_in_order(self.op, inputs)),
+            Rule::Rotations(roundings) => {
+                let mut values = [inputs[0]; MAX_WORLD];
+                let mut turned = values;
+                let turned = &mut turned[..inputs.len()];
+                turned.copy_from_slice(inputs);
+                for value in &mut values[..inputs.len()] {
+                    *value = reduce(self.op, roundings, turned);
+                    turned.rotate_left(1);
+                }
+                Expected::OneOf { values, count: inputs.len() }
+            }
+            Rule::Bound(roundings) => self.expect_bounded(roundings, inputs),
+        }
+    }
+
+    fn expect_bounded<T: Element>(&self, roundings: Roundings, inputs: &[T]) -> Expected<T> {
+        if let Some(mut within) = bounded(self.op, roundings, inputs) {
+            if self.specials == Specials::Open && T::DTYPE.is_float() {
+                // Subnormals are special values too: each operand and the result may be flushed to zero.
+                within.bound += (inputs.len() + 1) as f64 * smallest_normal::<T>();
+            }
+            return Expected::Within(within);
+        }
+        if self.specials == Specials::Open {
+            return Expected::Anything("the contract says nothing about special values");
+        }
+        if self.op == ReduceOp::Prod {
+            return Expected::Anything("whether partial products overflow depends on the order");
+        }
+        nonfinite_sum(self.op, inputs)
+    }
+}
+
+/// The sum or average over inputs that may overflow or are not all finite, where every order agrees on it.
+fn nonfinite_sum<T: Element>(op: ReduceOp, inputs: &[T]) -> Expected<T> {
+    let any = |is: fn(f64) -> bool| inputs.iter().any(|x| is(x.to_f64()));
+    let (up, down) = (any(|x| x == f64::INFINITY), any(|x| x == f64::NEG_INFINITY));
+    let format = Format::of(T::DTYPE);
+    if any(f64::is_nan) || (up && down) {
+        return Expected::Value(T::of_bits(format.nan(0)));
+    }
+    let finite = inputs.iter().map(|x| x.to_f64()).filter(|x| x.is_finite());
+    let magnitudes: f64 = finite.clone().map(f64::abs).sum();
+    let one_sign = !(any(|x| x > 0.0) && any(|x| x < 0.0));
+    let overflows = op != ReduceOp::Avg && finite.clone().map(|x| x / largest(T::DTYPE)).sum::<f64>().abs() >= 2.0;
+    // A finite part that may overflow could meet the infinity with the other sign.
+    if (up || down) && (one_sign || magnitudes < largest(T::DTYPE)) || one_sign && overflows {
+        let value = T::of_bits(format.overflow(T::DTYPE));
+        return Expected::Value(if any(|x| x < 0.0) && !up { value.negate() } else { value });
+    }
+    Expected::Anything("whether partial sums overflow depends on the order")
+}
+
+fn reduce<T: Element>(op: ReduceOp, roundings: Roundings, inputs: &[T]) -> T {
+    match roundings {
+        Roundings::Once | Roundings::OnceToNeighbour => reduce_in_order(op, inputs),
+        Roundings::PerHop => reduce_per_hop(op, inputs),
+    }
+}
+
+fn smallest_normal<T: Element>() -> f64 {
+    T::of_bits(Format::of(T::DTYPE).normal).to_f64()
+}
+
+/// What one element may be.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum Expected<T> {
+    /// These bits and no others.
+    Copy(T),
+    /// These bits, or any NaN for a NaN.
+    Bits(T),
+    /// This value: zeros of either sign are equal, and all NaN.
+    Value(T),
+    /// One of the first `count` values, each as in [`Expected::Value`].
+    OneOf {
+        /// Starting at rank 0, 1, ...
+        values: [T; MAX_WORLD],
+        /// How many there are.
+        count: usize,
+    },
+    /// No farther from the exact result than the bound.
+    Within(Bounded),
+    /// Nothing is promised, for this reason.
+    Anything(&'static str),
+}
+
+impl<T: Element> Expected<T> {
+    /// Whether `got` conforms.
+    pub fn accepts(&self, got: T) -> bool {
+        match self {
+            Expected::Copy(want) => got.bits() == want.bits(),
+            Expected::Bits(want) => same_bits(got, *want),
+            Expected::Value(want) => same_value(got, *want),
+            Expected::OneOf { values, count } => values[..*count].iter().any(|want| same_value(got, *want)),
+            Expected::Within(Bounded { exact, bound }) => (got.to_f64() - exact).abs() <= *bound,
+            Expected::Anything(_) => true,
+        }
+    }
+
+    /// The one value that reports show, and how far `got` may be from it: 0 for equality. None where nothing is promised.
+    pub fn shown(&self) -> Option<Bounded> {
+        match self {
+            Expected::Copy(want) | Expected::Bits(want) | Expected::Value(want) => Some(Bounded { exact: want.to_f64(), bound: 0.0 }),
+            Expected::OneOf { values, .. } => Some(Bounded { exact: values[0].to_f64(), bound: 0.0 }),
+            Expected::Within(within) => Some(*within),
+            Expected::Anything(_) => None,
+        }
+    }
+}
+
+/// Equal to the bit, or both NaN: no contract promises the payload of a NaN.
+pub(super) fn same_bits<T: Element>(a: T, b: T) -> bool {
+    a.bits() == b.bits() || (a.is_nan() && b.is_nan())
+}
+
+/// Equal as numbers, zeros of either sign included, or both NaN.
+pub(super) fn same_value<T: Element>(a: T, b: T) -> bool {
+    a == b || (a.is_nan() && b.is_nan())
+}
+
+impl fmt::Display for Oracle {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let rounded = |roundings| match roundings {
+            Roundings::Once => "rounded once",
+            Roundings::OnceToNeighbour => "rounded once to a neighbour",
+            Roundings::PerHop => "rounded at every addition",
+        };
+        match self.rule {
+            Rule::Copied => f.write_str("equal to the bit to the element that is copied"),
+            Rule::Ordered(r) => write!(f, "equal to the bit to the {} in rank order, {}", self.op, rounded(r)),
+            Rule::Exact => write!(f, "equal to the exact {}", self.op),
+            Rule::Rotations(r) => write!(f, "equal to the {} in one of the rotated rank orders, {}", self.op, rounded(r)),
+            Rule::Bound(r) => write!(f, "within the bound of the exact {}, any order, {}", self.op, rounded(r)),
+        }?;
+        if self.specials == Specials::Open { f.write_str(", where all inputs are finite and cannot overflow") } else { Ok(()) }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use half::{bf16, f16};
+    use rstest::rstest;
+
+    const NCCL_LIKE: Contract = Contract { order: Order::Any, roundings: Roundings::PerHop, special_values: false, ..Contract::ORDERED };
+    const ROTATED: Contract = Contract { order: Order::AnyRotation, special_values: false, ..Contract::ORDERED };
+    const HARDWARE: Contract = Contract { order: Order::Any, ..Contract::ORDERED };
+
+    #[rstest]
+    #[case::declared_order(Contract::ORDERED, ReduceOp::Sum, DType::F32, InputClass::Tagged, Rule::Ordered(Roundings::Once))]
+    #[case::declared_order_average(Contract::ORDERED, ReduceOp::Avg, DType::BF16, InputClass::Natural, Rule::Ordered(Roundings::Once))]
+    #[case::tagged_sums_are_exact(NCCL_LIKE, ReduceOp::Sum, DType::BF16, InputClass::Tagged, Rule::Exact)]
+    #[case::tagged_averages_are_not(NCCL_LIKE, ReduceOp::Avg, DType::BF16, InputClass::Tagged, Rule::Bound(Roundings::PerHop))]
+    #[case::minima_are_exact(NCCL_LIKE, ReduceOp::Min, DType::F16, InputClass::Natural, Rule::Exact)]
+    #[case::integers_are_exact(NCCL_LIKE, ReduceOp::Avg, DType::I32, InputClass::Special, Rule::Exact)]
+    #[case::any_order(NCCL_LIKE, ReduceOp::Sum, DType::F32, InputClass::Natural, Rule::Bound(Roundings::PerHop))]
+    #[case::rotations(ROTATED, ReduceOp::Sum, DType::F32, InputClass::Probe, Rule::Rotations(Roundings::Once))]
+    #[case::copies(Contract::COPIED, ReduceOp::Copy, DType::F32, InputClass::Special, Rule::Copied)]
+    #[case::specials_not_promised(ROTATED, ReduceOp::Min, DType::F32, InputClass::Special, Rule::Bound(Roundings::Once))]
+    #[case::specials_in_any_order(HARDWARE, ReduceOp::Sum, DType::F32, InputClass::Special, Rule::Bound(Roundings::Once))]
+    fn the_sharpest_rule_is_chosen(
+        #[case] contract: Contract,
+        #[case] op: ReduceOp,
+        #[case] dtype: DType,
+        #[case] class: InputClass,
+        #[case] rule: Rule,
+    ) {
+        assert_eq!(oracle(&contract, op, dtype, class).rule(), rule);
+    }
+
+    const INF: f32 = f32::INFINITY;
+
+    #[rstest]
+    #[case::zero_sign_is_promised(Contract::ORDERED, &[-0.0, -0.0], 0.0, false)]
+    #[case::zero_sign_is_not(HARDWARE, &[-0.0, -0.0], 0.0, true)]
+    #[case::nan_is_any_nan(Contract::ORDERED, &[f32::NAN, 1.0], -f32::NAN, true)]
+    #[case::nan_is_kept(Contract::ORDERED, &[f32::NAN, 1.0], 1.0, false)]
+    #[case::nan_is_kept_in_any_order(HARDWARE, &[f32::NAN, 1.0], 1.0, false)]
+    #[case::nan_not_promised(ROTATED, &[f32::NAN, 1.0], 1.0, true)]
+    #[case::infinities_cancel_to_nan(HARDWARE, &[INF, -INF, 1.0], INF, false)]
+    #[case::infinity_stays(HARDWARE, &[-INF, 3.0], -INF, true)]
+    #[case::infinity_is_not_saturated(HARDWARE, &[-INF, 3.0], f32::MIN, false)]
+    #[case::overflow_in_every_order(HARDWARE, &[f32::MAX, f32::MAX, f32::MAX], f32::MAX, false)]
+    #[case::overflow_in_some_orders(HARDWARE, &[f32::MAX, f32::MAX, -f32::MAX], f32::MAX, true)]
+    #[case::overflow_in_the_declared_order(Contract::ORDERED, &[f32::MAX, f32::MAX, -f32::MAX], f32::MAX, false)]
+    #[case::subnormals_may_be_flushed(ROTATED, &[f32::from_bits(5), 0.0], 0.0, true)]
+    #[case::subnormals_are_kept(Contract::ORDERED, &[f32::from_bits(5), 0.0], 0.0, false)]
+    #[case::finite_is_held_to_the_bound(ROTATED, &[1.0, 2.0], 3.1, false)]
+    fn special_values_follow_the_contract(#[case] contract: Contract, #[case] inputs: &[f32], #[case] got: f32, #[case] accepted: bool) {
+        let expected = oracle(&contract, ReduceOp::Sum, DType::F32, InputClass::Special).expect(inputs);
+        assert_eq!(expected.accepts(got), accepted, "{expected:?}");
+    }
+
+    #[test]
+    fn copies_keep_the_payload_of_a_nan() {
+        let payload = f32::from_bits(0x7fc0_1234);
+        let expected = oracle(&Contract::COPIED, ReduceOp::Copy, DType::F32, InputClass::Special).expect(&[payload]);
+        assert!(expected.accepts(payload) && !expected.accepts(f32::NAN));
+    }
+
+    #[test]
+    fn every_rotation_is_accepted_and_nothing_else() {
+        let inputs = [2f32.powi(30), 1.0, -(2f32.powi(30)), 2.0];
+        let expected = oracle(&ROTATED, ReduceOp::Sum, DType::F32, InputClass::Probe).expect(&inputs);
+        // From rank 0: 2. From 1: 1 + -M + 2 + M = 0. From 2: -M + 2 + M + 1 = 1. From 3: 2 + M + 1 - M = 0.
+        for (got, accepted) in [(2.0, true), (0.0, true), (1.0, true), (3.0, false)] {
+            assert_eq!(expected.accepts(got), accepted, "{got}");
+        }
+    }
+
+    #[test]
+    fn sixteen_bit_sums_round_where_the_contract_says() {
+        let inputs = [256.0, 1.0, 1.0].map(bf16::from_f32);
+        let per_hop = Contract { roundings: Roundings::PerHop, ..Contract::ORDERED };
+        let expect = |contract: &Contract| oracle(contract, ReduceOp::Sum, DType::BF16, InputClass::Natural).expect(&inputs);
+        assert_eq!(expect(&Contract::ORDERED), Expected::Bits(bf16::from_f32(258.0)));
+        assert_eq!(expect(&per_hop), Expected::Bits(bf16::from_f32(256.0)));
+        let half = [1.0, 2.0].map(f16::from_f32);
+        assert!(!oracle(&NCCL_LIKE, ReduceOp::Sum, DType::F16, InputClass::Tagged).expect(&half).accepts(f16::from_f32(3.002)));
+    }
+}

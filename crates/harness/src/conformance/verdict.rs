@@ -1,0 +1,163 @@
+//! Verdicts: what became of a case.
+
+use std::fmt;
+
+use serde::{Deserialize, Serialize, Serializer};
+
+use passmuster_collectives::machine::{MachineError, Waived};
+
+/// What became of a case. The order is by severity: the worst of several is their maximum.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Status {
+    /// Every property that applies holds.
+    Pass,
+    /// The machine or the contender cannot do this case; says why, and is never a pass.
+    NotSupported,
+    /// It was never started; says why.
+    NotRun,
+    /// It ran out of time or steps, and nothing was found until then; never a pass, never a finding.
+    Inconclusive,
+    /// A known finding, waived with an owner and an expiry date.
+    Waived,
+    /// A waived finding that no longer appears: the waiver is stale.
+    UnexpectedPass,
+    /// The harness or the machine failed, not the kernel; never a pass, never a finding.
+    InfraError,
+    /// A property does not hold.
+    Fail,
+    /// Ranks did not finish in time.
+    Hang,
+    /// The process died or a device reported a fault.
+    Crash,
+}
+
+impl Status {
+    /// Every status, in the order of reports.
+    pub const ALL: [Status; 10] = [
+        Status::Pass,
+        Status::Fail,
+        Status::Hang,
+        Status::Crash,
+        Status::NotSupported,
+        Status::NotRun,
+        Status::Inconclusive,
+        Status::Waived,
+        Status::UnexpectedPass,
+        Status::InfraError,
+    ];
+
+    /// What a machine's refusal or failure makes of a case.
+    pub fn of(error: &MachineError) -> Status {
+        match error {
+            MachineError::NotSupported { .. } => Status::NotSupported,
+            MachineError::Invalid { .. } => Status::InfraError,
+            MachineError::Finding { .. } => Status::Fail,
+            MachineError::Races { ended, .. } => ended.as_deref().map_or(Status::Fail, Status::of),
+            MachineError::Hang { .. } => Status::Hang,
+            MachineError::Fault { .. } => Status::Crash,
+            MachineError::Inconclusive { .. } => Status::Inconclusive,
+        }
+    }
+
+    /// Whether a device may be left in a state that no other case should see.
+    pub const fn voids_device(self) -> bool {
+        matches!(self, Status::Hang | Status::Crash | Status::InfraError)
+    }
+
+    /// The name in reports and JSON.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Status::Pass => "pass",
+            Status::NotSupported => "not_supported",
+            Status::NotRun => "not_run",
+            Status::Inconclusive => "inconclusive",
+            Status::Waived => "waived",
+            Status::UnexpectedPass => "unexpected_pass",
+            Status::InfraError => "infra_error",
+            Status::Fail => "fail",
+            Status::Hang => "hang",
+            Status::Crash => "crash",
+        }
+    }
+
+    /// Whether something is wrong with what was tested, so that the command exits 1.
+    pub const fn is_finding(self) -> bool {
+        matches!(self, Status::Fail | Status::Hang | Status::Crash | Status::UnexpectedPass)
+    }
+}
+
+impl fmt::Display for Status {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.name())
+    }
+}
+
+/// One thing that a check has to say.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Finding {
+    /// The property that does not hold: `reference`, `ranks_agree`, `canaries`, ...
+    pub property: String,
+    /// Which call of the script, counted from 0, where it is about one.
+    pub call: Option<usize>,
+    /// One line.
+    pub summary: String,
+    /// The report for people, several lines; empty where the summary says it all.
+    pub details: String,
+}
+
+/// What became of one case.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Verdict {
+    /// The case's id: a query that selects just this case.
+    pub case: String,
+    /// The worst of its findings.
+    pub status: Status,
+    /// Why it was not run, or what the machine said; empty for a pass.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub reason: String,
+    /// Properties that were checked and hold.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub held: Vec<String>,
+    /// Properties that do not apply, with the reason.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub not_applicable: Vec<(String, String)>,
+    /// What does not hold.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub findings: Vec<Finding>,
+    /// A hash of the outputs of all calls whose order of summation is declared, of all ranks: 16 hexadecimal digits. The same on every machine.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub outputs: Option<String>,
+    /// The schedule under which something was found, where the machine has schedules: with it, the same is found again.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub schedule: Option<String>,
+    /// What the machine found and waives, each with the assumption that it rests on.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub waived: Vec<Waived>,
+    /// Wall time in milliseconds.
+    #[serde(serialize_with = "to_a_tenth")]
+    pub milliseconds: f64,
+}
+
+/// More digits say nothing and make records large.
+fn to_a_tenth<S: Serializer>(milliseconds: &f64, serializer: S) -> Result<S::Ok, S::Error> {
+    serializer.serialize_f64((milliseconds * 10.0).round() / 10.0)
+}
+
+impl Verdict {
+    /// A verdict without checks: the case was not supported, not run, hung or crashed.
+    pub fn without_checks(case: impl Into<String>, status: Status, reason: impl Into<String>) -> Verdict {
+        Verdict {
+            case: case.into(),
+            status,
+            reason: reason.into(),
+            held: Vec::new(),
+            not_applicable: Vec::new(),
+            findings: Vec::new(),
+            outputs: None,
+            schedule: None,
+            waived: Vec::new(),
+            milliseconds: 0.0,
+        }
+    }
+}

@@ -1,0 +1,98 @@
+//! Groups of the emulator: every buffer of every rank is an allocation of its own, mapped on all ranks of the group. Every rank has a
+//! multicast window over each buffer of all ranks, in rank order.
+
+use super::memory::{AccessError, Address, Init, Memory, Owner};
+use passmuster_collectives::{
+    machine::{layout::Layout, validation::Members},
+    plan::{BufferSpec, Fill, MAX_WORLD, Region, Role},
+};
+
+/// An open group.
+pub(super) struct Group {
+    world: usize,
+    layout: Layout,
+    /// For each rank, where each buffer starts, in the layout's order.
+    starts: Vec<Vec<Address>>,
+    /// The same of the multicast windows.
+    windows: Vec<Vec<Address>>,
+}
+
+impl Group {
+    /// Allocates the buffers of group number `number` on all its ranks. Each holds its fill; local ones only their own rank may access.
+    ///
+    /// # Errors
+    /// Of mapping, of filling and of windows, which fresh allocations do not have.
+    pub(super) fn open(number: usize, world: usize, layout: Layout, memory: &mut Memory) -> Result<Group, AccessError> {
+        let mut starts = vec![Vec::new(); world];
+        for (rank, starts) in starts.iter_mut().enumerate() {
+            for (spec, _) in layout.buffers() {
+                let init = if spec.fill == Fill::Uninitialised { Init::Uninitialised } else { Init::Zero };
+                let start = memory.allocate(Owner::new(rank, number, spec.name.as_str()), spec.bytes, init);
+                if let Fill::Byte(byte @ 1..) = spec.fill {
+                    memory.write(start, rank, &vec![byte; spec.bytes as usize])?;
+                }
+                if !spec.local {
+                    (0..world).try_for_each(|peer| memory.map(start, peer, true))?;
+                }
+                starts.push(start);
+            }
+        }
+        let mut windows = vec![Vec::new(); world];
+        for (rank, windows) in windows.iter_mut().enumerate() {
+            for (index, (spec, _)) in layout.buffers().enumerate() {
+                let replicas: Vec<Address> = starts.iter().map(|of_rank| of_rank[index]).collect();
+                windows.push(memory.multicast(Owner::new(rank, number, spec.name.as_str()), spec.bytes, &replicas)?);
+            }
+        }
+        Ok(Group { world, layout, starts, windows })
+    }
+
+    /// Address of a region on one rank.
+    ///
+    /// # Errors
+    /// When the group has no such region.
+    pub(super) fn address(&self, rank: usize, region: &Region) -> Result<Address, String> {
+        Ok(self.starts[rank][self.index(region)?].plus(region.offset))
+    }
+
+    /// Multicast address of a region over all ranks, for one of them to use.
+    ///
+    /// # Errors
+    /// When the group has no such region.
+    pub(super) fn multicast(&self, rank: usize, region: &Region) -> Result<Address, String> {
+        Ok(self.windows[rank][self.index(region)?].plus(region.offset))
+    }
+
+    /// Which buffer a region lies in, in the layout's order.
+    fn index(&self, region: &Region) -> Result<usize, String> {
+        self.layout.find(region)?;
+        Ok(self.layout.buffers().position(|(spec, _)| spec.name == region.buffer).expect("the layout has just found it"))
+    }
+
+    /// Addresses of a region on all ranks, null past the world size.
+    ///
+    /// # Errors
+    /// When the group has no such region.
+    pub(super) fn addresses(&self, region: &Region) -> Result<[u64; MAX_WORLD], String> {
+        let mut addresses = [0; MAX_WORLD];
+        for (rank, address) in addresses.iter_mut().enumerate().take(self.world) {
+            *address = self.address(rank, region)?.0;
+        }
+        Ok(addresses)
+    }
+
+    /// Its buffers of a role.
+    pub(super) fn buffers_of(&self, role: Role) -> impl Iterator<Item = &BufferSpec> {
+        self.layout.buffers().map(|(spec, _)| spec).filter(move |spec| spec.role == role)
+    }
+}
+
+impl Members for Group {
+    fn world(&self) -> usize {
+        self.world
+    }
+
+    fn layout(&self) -> &Layout {
+        &self.layout
+    }
+}

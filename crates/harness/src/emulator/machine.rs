@@ -1,0 +1,378 @@
+//! The machine: ranks on the CPU behind the [`Machine`] trait.
+
+use std::{collections::HashMap, time::Duration};
+
+use super::{
+    actions::Compiler,
+    execution::{Fault, MultimemReduction},
+    group::Group,
+    memory::{AccessError, AllocationId, MOST_BYTES, Memory},
+    modules::Modules,
+    races::{Profile, Races, Report},
+    schedule::{Limits, Schedule, Stopped},
+    strategy::{Interleaving, Strategy},
+    trace::Trace,
+};
+use passmuster_collectives::{
+    kernels::Library,
+    machine::{
+        Machine, MachineError, MachineInfo, Run, Stuck, Waived, decode_stuck_report, intervals,
+        layout::Layout,
+        validation::{self, Members, Needs},
+    },
+    plan::{BufferSpec, MAX_RANKS, Region, Role, Script},
+};
+
+/// Blocks of a rank that plans let wait for peers. All blocks are resident here; few of them are fast and interleave as many would.
+const WAITING_BLOCKS: u32 = 4;
+
+/// Elements of all ranks' inputs together beyond which a call takes minutes.
+const MOST_ELEMENTS: u64 = 4 << 20;
+
+/// What an [`Emulator`] is opened with.
+#[derive(Clone)]
+pub struct EmulatorOptions {
+    /// The kernels that launches refer to.
+    pub library: Library,
+    /// How what advances next is picked, and the seed of that: together they are the schedule.
+    pub strategy: Strategy,
+    /// The seed.
+    pub seed: u64,
+    /// After which emulated time a wait in a kernel gives up.
+    pub wait_limit: Duration,
+    /// The most bytes of all open groups' buffers on all ranks together.
+    pub memory_budget: u64,
+    /// The most thread instructions of one run.
+    pub steps: u64,
+    /// Whether what happens in a run is kept for [`Emulator::take_trace`]. Runs are slower then.
+    pub trace: bool,
+    /// How `multimem.ld_reduce` adds floating-point numbers, which the PTX ISA leaves open.
+    pub multimem: MultimemReduction,
+    /// What the race check takes for granted.
+    pub profile: Profile,
+}
+
+impl Default for EmulatorOptions {
+    fn default() -> EmulatorOptions {
+        EmulatorOptions {
+            library: Library::default(),
+            strategy: Strategy::Random,
+            seed: 0,
+            wait_limit: Duration::from_secs(2),
+            memory_budget: 8 << 30,
+            steps: 1 << 34,
+            trace: false,
+            multimem: MultimemReduction::default(),
+            profile: Profile::default(),
+        }
+    }
+}
+
+impl EmulatorOptions {
+    /// The schedule.
+    pub fn interleaving(&self) -> Interleaving {
+        Interleaving { strategy: self.strategy, seed: self.seed }
+    }
+
+    /// The same with another schedule.
+    pub fn with(&self, interleaving: Interleaving) -> EmulatorOptions {
+        EmulatorOptions { strategy: interleaving.strategy, seed: interleaving.seed, ..self.clone() }
+    }
+}
+
+/// Ranks on the CPU, each with streams and memory of its own, that run the PTX of their kernels.
+///
+/// A run is a function of the script, the groups' contents and the seed: the same ones give the same bytes, the same times and the same
+/// findings, on every host. Exact are accesses outside buffers, to memory that was not mapped and of bytes that were never written, deadlocks,
+/// and races on the paths that the run takes: by the PTX memory model, and in [`Profile::Hopper`] with named assumptions about the hardware more.
+///
+/// Every run ends: a hang, a fault or a finding leaves nothing behind, and once its groups are closed the machine is as good as new.
+///
+/// ```
+/// use passmuster::{
+///     emulator::{Emulator, EmulatorOptions},
+///     machine::Machine,
+///     plan::{BufferSpec, Op, Plan, Role, Script, Step},
+/// };
+/// use std::{sync::Arc, time::Duration};
+///
+/// let mut machine = Emulator::new(EmulatorOptions::default());
+/// let buffer = BufferSpec::new("output", 4, Role::Data);
+/// let group = machine.open_group(2, &[buffer.clone()])?;
+/// let plan = Plan::per_rank("fill", 2, |rank| vec![Op::Fill { region: buffer.whole(), byte: rank as u8 }]);
+/// let script = Script { steps: vec![Step::Enqueue { group, stream: 0, plan: Arc::new(plan) }] };
+/// machine.run(&script, Duration::from_secs(1))?;
+/// assert_eq!(machine.read(group, 1, &buffer.whole())?, [1; 4]);
+/// # Ok::<(), passmuster_collectives::machine::MachineError>(())
+/// ```
+pub struct Emulator {
+    options: EmulatorOptions,
+    modules: Modules,
+    memory: Memory,
+    groups: Vec<Group>,
+    /// Bytes of all open groups on all ranks.
+    used: u64,
+    /// Groups that were ever opened.
+    rendezvous: u64,
+    trace: Option<Trace>,
+}
+
+impl Emulator {
+    /// A machine without groups.
+    pub fn new(options: EmulatorOptions) -> Emulator {
+        let modules = Modules::new(options.library.clone());
+        Emulator { options, modules, memory: Memory::new(), groups: Vec::new(), used: 0, rendezvous: 0, trace: None }
+    }
+
+    /// Runs scripts under this schedule from now on.
+    pub fn set_interleaving(&mut self, interleaving: Interleaving) {
+        self.options = self.options.with(interleaving);
+    }
+
+    /// What happened in the last run, where the options say that it is to be kept.
+    pub fn take_trace(&mut self) -> Option<Trace> {
+        self.trace.take()
+    }
+
+    fn group(&self, number: usize) -> Result<&Group, MachineError> {
+        let reason = || format!("group {number} is not open: there are {}", self.groups.len());
+        self.groups.get(number).ok_or_else(|| MachineError::Invalid { reason: reason() })
+    }
+
+    /// The address of a rank's region.
+    fn locate(&self, group: usize, rank: usize, region: &Region) -> Result<super::memory::Address, MachineError> {
+        let of_group = self.group(group)?;
+        if rank >= of_group.world() {
+            return invalid(format!("rank {rank}: group {group} has {}", of_group.world()));
+        }
+        of_group.address(rank, region).map_err(|reason| MachineError::Invalid { reason })
+    }
+
+    /// What waits that gave up have left in the reports of these groups.
+    fn stuck(&self, needs: &Needs) -> Result<Vec<Stuck>, MachineError> {
+        let mut stuck = Vec::new();
+        for &number in &needs.groups {
+            let group = &self.groups[number];
+            for (spec, rank) in group.buffers_of(Role::StuckReport).flat_map(|spec| (0..group.world()).map(move |rank| (spec, rank))) {
+                let address = self.locate(number, rank, &spec.whole())?;
+                let bytes = self.memory.peek_all(address, spec.bytes, rank).map_err(unexpected)?;
+                stuck.extend(decode_stuck_report(&spec.name, rank, bytes));
+            }
+        }
+        stuck.sort_by_key(|entry| (entry.rank, entry.block, entry.peer));
+        Ok(stuck)
+    }
+
+    /// Where waits that give up tell of it.
+    fn stuck_reports(&self, needs: &Needs) -> Result<Vec<AllocationId>, MachineError> {
+        let mut reports = Vec::new();
+        for &number in &needs.groups {
+            let group = &self.groups[number];
+            for (spec, rank) in group.buffers_of(Role::StuckReport).flat_map(|spec| (0..group.world()).map(move |rank| (spec, rank))) {
+                reports.extend(self.memory.find(self.locate(number, rank, &spec.whole())?));
+            }
+        }
+        Ok(reports)
+    }
+
+    fn run_valid(&mut self, script: &Script, needs: &Needs, deadline: Duration) -> Result<Run, MachineError> {
+        let actions = Compiler {
+            groups: &self.groups,
+            modules: &mut self.modules,
+            memory: &mut self.memory,
+            world: needs.world,
+            wait_limit: u64::try_from(self.options.wait_limit.as_nanos()).unwrap_or(u64::MAX),
+            tables: HashMap::new(),
+        }
+        .compile(script)?;
+        let worlds = self.groups.iter().map(Group::world).collect();
+        let limits = Limits { deadline, instructions: self.options.steps };
+        let reports = self.stuck_reports(needs)?;
+        let races = Races::new(self.options.profile, needs.world, needs.all_streams(), reports);
+        let choices = (self.options.interleaving(), self.options.multimem);
+        let mut schedule = Schedule::new(&mut self.memory, races, worlds, actions, (needs.streams, needs.sides), choices, limits);
+        if self.options.trace {
+            schedule.keep_trace();
+        }
+        let stopped = schedule.run().err();
+        self.trace = schedule.take_trace();
+        let (after_ms, unfinished, marks) = (schedule.now() / 1_000_000, schedule.unfinished(), schedule.marks());
+        let fetched = schedule.take_fetched();
+        let reports = schedule.races();
+        let (races, waived) = told(reports, &self.options.interleaving().to_string());
+        let hang = |cause, stuck, standing| MachineError::Hang { after_ms, cause, stuck, unfinished, standing };
+        let stuck = self.stuck(needs)?;
+        let ended = match stopped {
+            Some(Stopped::Hang { cause, standing }) => Some(hang(cause, stuck, standing)),
+            // A kernel whose wait gave up goes on with what is not there: what it does then is no finding of its own.
+            Some(stopped) if !stuck.is_empty() => Some(hang(String::new(), stuck, vec![of_stopped(stopped).to_string()])),
+            Some(stopped) => Some(of_stopped(stopped)),
+            None if stuck.is_empty() => None,
+            None => Some(hang(String::new(), stuck, Vec::new())),
+        };
+        match ended {
+            ended if !races.is_empty() => Err(MachineError::Races { findings: races, waived, ended: ended.map(Box::new) }),
+            Some(ended) => Err(ended),
+            None => Ok(Run { marks: intervals(&marks), fetched, waived }),
+        }
+    }
+}
+
+impl Machine for Emulator {
+    fn info(&self) -> MachineInfo {
+        let note = |name: &str, value: String| (name.to_owned(), value);
+        MachineInfo {
+            kind: "emulator".into(),
+            gpu: "PTX on the CPU".into(),
+            notes: vec![
+                note("schedule", self.options.interleaving().to_string()),
+                note("multimem", format!("sums are {}", self.options.multimem.name())),
+                note(
+                    "profile",
+                    match self.options.profile {
+                        Profile::Ptx => "ptx: races are judged by the PTX memory model alone".into(),
+                        Profile::Hopper => {
+                            "hopper: races that only the assumptions boundary, retired, vector and alias exclude are waived".into()
+                        }
+                        Profile::Off => "off: races are not looked for".into(),
+                    },
+                ),
+            ],
+            ..MachineInfo::default()
+        }
+    }
+
+    fn max_world(&self) -> usize {
+        MAX_RANKS
+    }
+
+    /// A few: all blocks are resident, and every one costs time.
+    fn waiting_blocks(&self, _: usize, _: usize) -> u32 {
+        WAITING_BLOCKS
+    }
+
+    fn rendezvous(&self) -> u64 {
+        self.rendezvous
+    }
+
+    fn affords(&self, elements: u64) -> Result<(), MachineError> {
+        if elements <= MOST_ELEMENTS {
+            return Ok(());
+        }
+        let reason = format!("too large for the emulator: {elements} elements of all ranks' inputs, at most {MOST_ELEMENTS}");
+        Err(MachineError::NotSupported { reason })
+    }
+
+    fn open_group(&mut self, world: usize, buffers: &[BufferSpec]) -> Result<usize, MachineError> {
+        if !(1..=MAX_RANKS).contains(&world) {
+            return invalid(format!("world size {world}: a group has 1 to {MAX_RANKS} ranks"));
+        }
+        let layout = Layout::of(buffers).map_err(|reason| MachineError::Invalid { reason })?;
+        let bytes = buffers.iter().fold(0u64, |sum, spec| sum.saturating_add(spec.bytes)).saturating_mul(world as u64);
+        let (used, budget) = (self.used.saturating_add(bytes), self.options.memory_budget);
+        if used > budget {
+            let reason = format!("{used} bytes of buffers on all ranks of all groups: the emulator's memory budget is {budget}");
+            return Err(MachineError::NotSupported { reason });
+        }
+        if let Some(spec) = buffers.iter().find(|spec| spec.bytes > MOST_BYTES) {
+            let reason = format!("buffer `{}` of {} bytes: the emulator has {MOST_BYTES} at most in one", spec.name, spec.bytes);
+            return Err(MachineError::NotSupported { reason });
+        }
+        let group = Group::open(self.groups.len(), world, layout, &mut self.memory).map_err(unexpected)?;
+        self.used = used;
+        self.rendezvous += 1;
+        self.groups.push(group);
+        Ok(self.groups.len() - 1)
+    }
+
+    /// Forgets all memory: what is opened next has the addresses that it would have on a new machine.
+    fn close_groups(&mut self) {
+        self.groups.clear();
+        self.modules.unload();
+        self.memory = Memory::new();
+        self.used = 0;
+    }
+
+    /// Bytes that were never written read as [`CANARY`](passmuster_collectives::machine::CANARY).
+    fn read(&mut self, group: usize, rank: usize, region: &Region) -> Result<Vec<u8>, MachineError> {
+        let address = self.locate(group, rank, region)?;
+        Ok(self.memory.peek_all(address, region.bytes, rank).map_err(unexpected)?.to_vec())
+    }
+
+    fn write(&mut self, group: usize, rank: usize, region: &Region, bytes: &[u8]) -> Result<(), MachineError> {
+        let address = self.locate(group, rank, region)?;
+        if bytes.len() as u64 != region.bytes {
+            return invalid(format!("{} bytes for region {region}", bytes.len()));
+        }
+        self.memory.write(address, rank, bytes).map_err(unexpected)
+    }
+
+    /// Always `None`: an access outside a buffer does not happen here, it ends the run as a finding.
+    fn broken_canary(&mut self, group: usize) -> Result<Option<(usize, String, i64)>, MachineError> {
+        self.group(group).map(|_| None)
+    }
+
+    /// `deadline` is wall time; all other times are emulated.
+    fn run(&mut self, script: &Script, deadline: Duration) -> Result<Run, MachineError> {
+        let needs =
+            validation::validate(script, &self.groups, self.modules.library()).map_err(|reason| MachineError::Invalid { reason })?;
+        if needs.tensor_maps {
+            let reason = "kernels take tensor maps, and the emulator knows neither TMA nor wgmma: they run on GPUs only";
+            return Err(MachineError::NotSupported { reason: reason.into() });
+        }
+        self.run_valid(script, &needs, deadline)
+    }
+}
+
+/// What the race check found: findings in full, and what is waived, in general.
+fn told(reports: Vec<Report>, token: &str) -> (Vec<String>, Vec<Waived>) {
+    let replay = format!("replay: {token}");
+    let (mut findings, mut waived) = (Vec::new(), Vec::new());
+    for Report { assumption, what, text, times } in reports {
+        let first = format!("{text}; {replay}");
+        let Some(assumption) = assumption else {
+            findings.push(first);
+            continue;
+        };
+        Waived::add(&mut waived, vec![Waived { assumption: assumption.into(), what, first, times }]);
+    }
+    (findings, waived)
+}
+
+fn invalid<T>(reason: impl Into<String>) -> Result<T, MachineError> {
+    Err(MachineError::Invalid { reason: reason.into() })
+}
+
+/// A refusal of memory where the emulator itself had made sure that there is none.
+fn unexpected(error: AccessError) -> MachineError {
+    MachineError::Invalid { reason: format!("the emulator's own access was refused: {error}") }
+}
+
+/// What ended a run before its end, other than a hang.
+fn of_stopped(stopped: Stopped) -> MachineError {
+    let finding = |what| MachineError::Finding { findings: vec![what] };
+    match stopped {
+        Stopped::Fault { rank, entry, fault } => of_fault(rank, &entry, fault),
+        Stopped::Misuse { rank, what, error } => finding(format!("rank {rank} {what}: {error}")),
+        Stopped::Disagreement(reason) | Stopped::Hang { cause: reason, .. } => finding(reason),
+    }
+}
+
+/// What a kernel's fault is to the user of the machine: a finding where a device would go on, the device's fault where it would not.
+fn of_fault(rank: usize, entry: &str, fault: Fault) -> MachineError {
+    match &fault {
+        Fault::Memory { error: AccessError::OutOfBounds { .. } | AccessError::Uninitialised { .. }, .. } => {
+            MachineError::Finding { findings: vec![fault.to_string()] }
+        }
+        Fault::UnsupportedInstruction { .. } | Fault::BadLaunch(_) => {
+            MachineError::NotSupported { reason: format!("rank {rank}: {fault}") }
+        }
+        Fault::Memory { error: AccessError::Misaligned { .. }, .. } => device_fault(rank, entry, "misaligned address", &fault),
+        Fault::Memory { .. } => device_fault(rank, entry, "illegal address", &fault),
+        _ => device_fault(rank, entry, "illegal instruction", &fault),
+    }
+}
+
+fn device_fault(rank: usize, entry: &str, kind: &str, fault: &Fault) -> MachineError {
+    MachineError::Fault { ranks: vec![rank], what: format!("kernel `{entry}`"), code: format!("{kind}: {fault}") }
+}

@@ -1,0 +1,23 @@
+//! Ranks on the CPU: the checked-in PTX of all ranks runs here without a GPU, and is watched while it does.
+//!
+//! [`Emulator`] is the machine. A script takes this way: `machine::validation` refuses what contradicts itself, `actions` resolves addresses
+//! and kernels for each rank, `streams` has what every rank's host and streams have before them, and `schedule` picks what advances
+//! next and knows when nothing does any more. Kernels are run by `passmuster-emulator`.
+
+mod actions;
+mod group;
+mod machine;
+mod modules;
+mod schedule;
+mod strategy;
+mod streams;
+mod trace;
+
+use passmuster_emulator::{choice, execution, memory, races};
+use passmuster_ptx as ptx;
+
+pub use machine::{Emulator, EmulatorOptions};
+pub use modules::accepts;
+pub use passmuster_emulator::{MultimemReduction, Profile};
+pub use strategy::{Interleaving, Strategy};
+pub use trace::Trace;

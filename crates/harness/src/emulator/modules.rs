@@ -1,0 +1,85 @@
+//! Kernel modules of the emulator: each is parsed once, and loaded once a rank for as long as the memory lives.
+
+use std::{collections::HashMap, sync::Arc};
+
+use super::{execution::Program, memory::Memory, ptx};
+use passmuster_collectives::{
+    kernels::Library,
+    machine::{
+        MachineError,
+        arguments::{Addresses, Arguments},
+    },
+    plan::{Build, Launch, MAX_WORLD},
+};
+
+/// A module's name and build.
+type Key = (String, Build);
+
+/// Modules, parsed and loaded.
+pub(super) struct Modules {
+    library: Library,
+    parsed: HashMap<Key, Arc<ptx::Module>>,
+    loaded: HashMap<(Key, usize), Arc<Program>>,
+}
+
+impl Modules {
+    /// The modules of a library, none of them parsed yet.
+    pub(super) fn new(library: Library) -> Modules {
+        Modules { library, parsed: HashMap::new(), loaded: HashMap::new() }
+    }
+
+    /// The PTX that launches are resolved in.
+    pub(super) fn library(&self) -> &Library {
+        &self.library
+    }
+
+    /// Forgets what was loaded: its memory is gone.
+    pub(super) fn unload(&mut self) {
+        self.loaded.clear();
+    }
+
+    /// The module of a launch.
+    ///
+    /// # Errors
+    /// `NotSupported` with the place in the PTX that the emulator does not know.
+    pub(super) fn parsed(&mut self, launch: &Launch) -> Result<Arc<ptx::Module>, MachineError> {
+        let key = key(launch);
+        if let Some(module) = self.parsed.get(&key) {
+            return Ok(module.clone());
+        }
+        let text = self.library.ptx(&launch.module, launch.build).map_err(|reason| MachineError::Invalid { reason })?;
+        let module = ptx::parse(text)
+            .map_err(|error| MachineError::NotSupported { reason: format!("PTX of `{}` on the emulator: {error}", launch.module) })?;
+        Ok(self.parsed.entry(key).or_insert(Arc::new(module)).clone())
+    }
+
+    /// The module of a launch with the variables of one rank.
+    ///
+    /// # Errors
+    /// As [`Modules::parsed`]; `NotSupported` for what cannot be loaded.
+    pub(super) fn loaded(&mut self, launch: &Launch, rank: usize, memory: &mut Memory) -> Result<Arc<Program>, MachineError> {
+        let key = (key(launch), rank);
+        if let Some(program) = self.loaded.get(&key) {
+            return Ok(program.clone());
+        }
+        let module = self.parsed(launch)?;
+        let program = Program::load(module, rank, memory).map_err(|fault| MachineError::NotSupported {
+            reason: format!("module `{}` cannot be loaded for rank {rank}: {fault}", launch.module),
+        })?;
+        Ok(self.loaded.entry(key).or_insert(Arc::new(program)).clone())
+    }
+}
+
+/// Checks a launch against PTX before anything runs: that the kernel is there, and that it takes arguments of these sizes.
+///
+/// # Errors
+/// Names the kernels there are, or the first argument that differs.
+pub fn accepts(module: &ptx::Module, launch: &Launch) -> Result<(), String> {
+    let nowhere =
+        Addresses { own: &|_| 0, of: &|_| [0; MAX_WORLD], table: &|_| 0, multicast: &|_| 0, tensor_map: &|_| [0; 16], wait_limit: 0 };
+    module.accepts(&launch.entry, Arguments::lay_out(&launch.args, &nowhere).sizes()).map(drop)
+}
+
+fn key(launch: &Launch) -> Key {
+    (launch.module.clone(), launch.build)
+}

@@ -1,0 +1,655 @@
+//! The schedule of a run: what advances next, and when nothing does any more.
+//!
+//! One thing advances at a time: a rank's host by a step, a stream by starting its first command, or a running kernel by a turn of one of its
+//! warps. A [`Picker`] picks among all that can, by a strategy and a seed, which together are the schedule.
+//!
+//! # Time
+//! Emulated time goes on by a nanosecond for every 32 warp instructions of the whole machine: it orders, it does not measure. It jumps when nothing
+//! happens but waiting. Where no host and no stream can do anything and turn after turn writes nothing, every warp of every kernel gets one more,
+//! long enough to look at what it waits for. If each of them polls, reads the clock or cannot run, nothing will change but the clock: where a
+//! host sleeps or a warp reads the clock it jumps, at most to where the first host wakes up, by a millisecond or an eighth of the time that was
+//! waited so.
+//!
+//! # Deadlock
+//! Where nobody sleeps and nobody reads the clock, all that could write stands at barriers or polls. If then the state of every warp, which is its
+//! registers and where its lanes are, comes again after each had a turn and nothing was written in between, it will come again for ever: that is a
+//! deadlock, proved. A wait that counts how often it looks has a new state each time, and may end by itself: it is given up after a
+//! number of instructions, and so is one that keeps its state in local memory, or that looks at a clock for an hour of emulated time.
+
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    time::{Duration, Instant},
+};
+
+use super::{
+    actions::{Action, Command, Kernel, Wait},
+    choice::Choice,
+    execution::{Doing, Fault, Grid, MultimemReduction, Standing, Turn},
+    memory::{AccessError, Address, Memory},
+    races::{Races, Report},
+    strategy::{Candidate, Interleaving, Picker, Strategy},
+    streams::{Head, Meeting, Rank, Running, Stream},
+    trace::Trace,
+};
+use passmuster_collectives::{
+    collective::{Counts, Product, Shape as CallShape, premultiply},
+    machine::Fetched,
+    plan::Parts,
+};
+
+/// Thread instructions in a nanosecond of emulated time: 32 of full warps.
+const INSTRUCTIONS_IN_A_NANOSECOND: u64 = 1024;
+
+/// Turns in a row without effect, for each thing that can advance, after which somebody is released or everybody is asked.
+const PATIENCE: usize = 8;
+
+/// Warp instructions in which a polling warp surely looks at its word, when it is to be known whether looking helps.
+const LOOK: u32 = 4096;
+
+/// Thread instructions without a write, and emulated time of waiting that looks at a clock, after which a run is given up.
+const MOST_VAIN_INSTRUCTIONS: u64 = 1 << 32;
+const LONGEST_WAIT: u64 = 3_600_000_000_000;
+
+/// How far the clock jumps at least.
+const JUMP: u64 = 1_000_000;
+
+/// How many things advance between two looks at the host's clock.
+const WALL_CLOCK_PERIOD: u64 = 1024;
+
+/// What a run may take.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Limits {
+    /// Wall time.
+    pub(super) deadline: Duration,
+    /// Thread instructions.
+    pub(super) instructions: u64,
+}
+
+/// Sets the choices of multimem reductions apart from those of the schedule: with them or without, a seed is the same schedule.
+const REDUCTIONS: u64 = 0x6d75_6c74_696d_656d;
+
+/// Why a run did not get to its end.
+pub(super) enum Stopped {
+    /// Ranks do not finish: why, and where their warps and streams stand.
+    Hang { cause: String, standing: Vec<String> },
+    /// A kernel did what it must not.
+    Fault { rank: usize, entry: String, fault: Fault },
+    /// An operation of a stream did.
+    Misuse { rank: usize, what: String, error: AccessError },
+    /// Ranks pass different arguments to one library call.
+    Disagreement(String),
+}
+
+/// A run that goes on.
+pub(super) struct Schedule<'a> {
+    memory: &'a mut Memory,
+    races: Option<Races>,
+    /// World size of each group.
+    worlds: Vec<usize>,
+    ranks: Vec<Rank>,
+    picker: Picker,
+    multimem: MultimemReduction,
+    /// What each launch's reductions draw from.
+    reductions: Choice,
+    limits: Limits,
+    begin: Instant,
+    /// Emulated nanoseconds.
+    now: u64,
+    /// Thread instructions since the start.
+    instructions: u64,
+    /// Turns in a row that wrote nothing.
+    idle: u32,
+    /// Digests of the states in which nobody goes on, since something was written or a clock was read.
+    states: BTreeSet<u64>,
+    /// Since when, in emulated time, nothing happened but waiting and jumps of the clock.
+    idle_since: Option<u64>,
+    /// Thread instructions when something was written last.
+    wrote_at: u64,
+    /// Ranks that have come to a library call that is not complete.
+    meetings: BTreeMap<Meeting, Vec<Option<usize>>>,
+    /// What happened, if that is to be kept.
+    trace: Option<Trace>,
+}
+
+impl<'a> Schedule<'a> {
+    /// A run of these actions, one list a rank, before its start. Ranks have so many streams, and side streams of each.
+    pub(super) fn new(
+        memory: &'a mut Memory,
+        races: Option<Races>,
+        worlds: Vec<usize>,
+        actions: Vec<Vec<Action>>,
+        streams: (usize, usize),
+        (interleaving, multimem): (Interleaving, MultimemReduction),
+        limits: Limits,
+    ) -> Schedule<'a> {
+        let picker = Picker::new(interleaving, actions.len());
+        memory.delay_stores(interleaving.strategy == Strategy::Late);
+        Schedule {
+            memory,
+            races,
+            worlds,
+            ranks: actions.into_iter().map(|actions| Rank::new(actions, streams)).collect(),
+            picker,
+            multimem,
+            reductions: Choice::of_seed(interleaving.seed ^ REDUCTIONS),
+            limits,
+            begin: Instant::now(),
+            now: 0,
+            instructions: 0,
+            idle: 0,
+            states: BTreeSet::new(),
+            idle_since: None,
+            wrote_at: 0,
+            meetings: BTreeMap::new(),
+            trace: None,
+        }
+    }
+
+    /// Keeps what happens from now on.
+    pub(super) fn keep_trace(&mut self) {
+        self.trace = Some(Trace::default());
+    }
+
+    /// What happened, if it was kept.
+    pub(super) fn take_trace(&mut self) -> Option<Trace> {
+        let now = self.microseconds();
+        let mut trace = self.trace.take();
+        trace.iter_mut().for_each(|trace| trace.finish(now));
+        trace
+    }
+
+    /// Emulated microseconds, finer than [`Schedule::now`].
+    fn microseconds(&self) -> f64 {
+        let fraction = (self.instructions % INSTRUCTIONS_IN_A_NANOSECOND) as f64 / INSTRUCTIONS_IN_A_NANOSECOND as f64;
+        (self.now as f64 + fraction) / 1e3
+    }
+
+    /// Emulated nanoseconds since the start.
+    pub(super) fn now(&self) -> u64 {
+        self.now
+    }
+
+    /// What the race check has found so far.
+    pub(super) fn races(&self) -> Vec<Report> {
+        self.races.as_ref().map_or_else(Vec::new, |races| races.reports(self.memory))
+    }
+
+    /// Ranks that are not done.
+    pub(super) fn unfinished(&self) -> Vec<usize> {
+        self.ranks.iter().enumerate().filter(|(_, rank)| !rank.is_done()).map(|(rank, _)| rank).collect()
+    }
+
+    /// Microseconds between the marks of each rank.
+    pub(super) fn marks(&self) -> Vec<Vec<f64>> {
+        let between = |rank: &Rank| rank.marks.windows(2).map(|pair| (pair[1] - pair[0]) as f64 / 1e3).collect();
+        self.ranks.iter().map(between).collect()
+    }
+
+    /// What each rank fetched, once.
+    pub(super) fn take_fetched(&mut self) -> Vec<Vec<Fetched>> {
+        self.ranks.iter_mut().map(Rank::take_fetched).collect()
+    }
+
+    /// Runs to the end.
+    ///
+    /// # Errors
+    /// See [`Stopped`].
+    pub(super) fn run(&mut self) -> Result<(), Stopped> {
+        let mut candidates = Vec::new();
+        for advanced in 1u64.. {
+            self.candidates(&mut candidates);
+            if candidates.is_empty() {
+                match self.first_to_wake() {
+                    Some(at) => self.now = at,
+                    None if self.ranks.iter().all(Rank::is_done) => return Ok(()),
+                    None => return Err(self.hang(self.deadlock_of_streams().into())),
+                }
+                continue;
+            }
+            let only_turns = candidates.iter().all(|candidate| matches!(candidate, Candidate::Turn(..)));
+            match self.picker.pick(&candidates) {
+                Candidate::Host(rank) => {
+                    self.ranks[rank].host_step(self.now);
+                    self.progress();
+                }
+                Candidate::Start(rank, stream) => {
+                    self.start(rank, stream)?;
+                    self.progress();
+                }
+                Candidate::Turn(rank, stream) => self.any_turn(rank, stream)?,
+            }
+            if self.idle as usize >= PATIENCE * (candidates.len() + 1) {
+                if self.picker.in_vain() {
+                    self.idle = 0;
+                } else if only_turns {
+                    self.look_around()?;
+                }
+            }
+            self.check_limits(advanced)?;
+        }
+        unreachable!("a run ends before 2^64 things have advanced")
+    }
+
+    fn candidates(&self, into: &mut Vec<Candidate>) {
+        into.clear();
+        for (rank, of_rank) in self.ranks.iter().enumerate() {
+            if of_rank.host_is_ready(self.now) {
+                into.push(Candidate::Host(rank));
+            }
+            for (stream, of_stream) in of_rank.streams.iter().enumerate() {
+                match of_stream.head {
+                    Head::Running(_) => into.push(Candidate::Turn(rank, stream)),
+                    Head::Waiting if of_stream.can_start() => into.push(Candidate::Start(rank, stream)),
+                    Head::Word(at, value) if self.memory.load(at, rank) == Ok(value.to_le_bytes()) => {
+                        into.push(Candidate::Start(rank, stream));
+                    }
+                    Head::Join(side) if of_rank.streams[side].is_empty() => into.push(Candidate::Start(rank, stream)),
+                    Head::Waiting | Head::Word(..) | Head::Meeting(_) | Head::Join(_) => {}
+                }
+            }
+        }
+    }
+
+    fn progress(&mut self) {
+        self.idle = 0;
+        self.states.clear();
+        self.idle_since = None;
+        self.wrote_at = self.instructions;
+    }
+
+    /// A turn of a warp that the choice picks.
+    fn any_turn(&mut self, rank: usize, stream: usize) -> Result<(), Stopped> {
+        let quantum = self.picker.turn_length();
+        let Head::Running(running) = &self.ranks[rank].streams[stream].head else { unreachable!("only what runs has turns") };
+        let able = running.grid.able();
+        let chosen = self.picker.warp(rank, stream, able);
+        let warp = able.get(chosen).copied();
+        let (turn, ended) = self.turn(rank, stream, quantum, &mut |_| chosen)?;
+        if turn.polled {
+            self.picker.waited(rank, stream, warp);
+        }
+        // What only waits is not told from what computes by a short turn: that is seen when all are asked.
+        if turn.wrote || ended {
+            self.progress();
+        } else {
+            self.idle += 1;
+        }
+        Ok(())
+    }
+
+    /// A turn of a kernel, and whether the kernel ended with it.
+    fn turn(&mut self, rank: usize, stream: usize, quantum: u32, pick: &mut dyn FnMut(usize) -> usize) -> Result<(Turn, bool), Stopped> {
+        let Head::Running(running) = &mut self.ranks[rank].streams[stream].head else { unreachable!("only what runs has turns") };
+        let turn = running
+            .grid
+            .watched_turn(self.memory, self.races.as_mut(), self.now, quantum, pick)
+            .map_err(|fault| Stopped::Fault { rank, entry: running.entry.clone(), fault })?;
+        if turn.read_clock || turn.wrote_local {
+            // What comes again is then not all that decides what happens next.
+            self.states.clear();
+        }
+        let before = self.instructions;
+        self.instructions += turn.instructions;
+        self.now += self.instructions / INSTRUCTIONS_IN_A_NANOSECOND - before / INSTRUCTIONS_IN_A_NANOSECOND;
+        let ended = running.grid.is_done();
+        let standing = self.trace.is_some().then(|| running.grid.standing());
+        let at = self.microseconds();
+        if let (Some(trace), Some(standing)) = (&mut self.trace, standing) {
+            trace.sample(rank, stream, &standing, self.memory, at);
+        }
+        if ended {
+            self.trace.iter_mut().for_each(|trace| trace.end(rank, stream, at));
+            let of_stream = &mut self.ranks[rank].streams[stream];
+            if let Head::Running(running) = std::mem::take(&mut of_stream.head) {
+                if let (Some(races), Some(launch)) = (&mut self.races, running.grid.operation()) {
+                    races.end_launch(launch);
+                }
+                running.grid.finish(self.memory);
+            }
+            of_stream.finish();
+        }
+        Ok((turn, ended))
+    }
+
+    /// Gives every warp a turn. If nothing comes of it, the clock jumps, or it is a deadlock.
+    fn look_around(&mut self) -> Result<(), Stopped> {
+        if self.memory.publish_all() {
+            self.progress();
+            return Ok(());
+        }
+        let mut reads_clock = false;
+        for (rank, stream) in self.running() {
+            let mut warps = 1;
+            let mut warp = 0;
+            while warp < warps {
+                let (turn, ended) = self.turn(rank, stream, LOOK, &mut |n| {
+                    warps = n;
+                    warp.min(n - 1)
+                })?;
+                if !is_idle(&turn) || ended {
+                    self.progress();
+                    return Ok(());
+                }
+                reads_clock |= turn.read_clock;
+                warp += 1;
+            }
+        }
+        let wakes = self.first_to_wake();
+        if reads_clock {
+            let since = *self.idle_since.get_or_insert(self.now);
+            let waited = self.now - since;
+            if waited > LONGEST_WAIT {
+                return Err(self.hang(format!("gave up after {} s of emulated time in which nobody wrote", waited / 1_000_000_000)));
+            }
+            let jump = JUMP.max(waited / 8);
+            self.now = wakes.map_or(self.now + jump, |at| at.min(self.now + jump));
+        } else if let Some(at) = wakes {
+            self.now = at;
+        } else if self.nobody_goes_on() {
+            if !self.states.insert(self.digest()) {
+                let cause = "deadlock: every warp that is left stands at a barrier or polls what nobody is left to write";
+                return Err(self.hang(cause.into()));
+            }
+        } else {
+            self.idle = 0;
+        }
+        let vain = self.instructions - self.wrote_at;
+        if vain > MOST_VAIN_INSTRUCTIONS {
+            return Err(self.hang(format!("gave up after {vain} thread instructions in which nobody wrote")));
+        }
+        Ok(())
+    }
+
+    /// A digest of the state of all warps.
+    fn digest(&self) -> u64 {
+        self.running().into_iter().fold(0, |digest, (rank, stream)| match &self.ranks[rank].streams[stream].head {
+            Head::Running(running) => running.grid.digest(digest),
+            Head::Waiting | Head::Word(..) | Head::Meeting(_) | Head::Join(_) => digest,
+        })
+    }
+
+    /// Whether all warps stand at barriers or poll.
+    fn nobody_goes_on(&self) -> bool {
+        self.streams().all(|(_, _, stream)| match &stream.head {
+            Head::Running(running) => running.grid.standing().iter().all(|warp| warp.what != Doing::Running),
+            Head::Waiting | Head::Word(..) | Head::Meeting(_) | Head::Join(_) => true,
+        })
+    }
+
+    fn first_to_wake(&self) -> Option<u64> {
+        self.ranks.iter().filter_map(|rank| rank.sleeps_until(self.now)).min()
+    }
+
+    fn streams(&self) -> impl Iterator<Item = (usize, usize, &Stream)> {
+        let of_rank = |(rank, of_rank): (usize, &'_ Rank)| (rank, of_rank.streams.len());
+        let places = self.ranks.iter().enumerate().map(of_rank).flat_map(|(rank, streams)| (0..streams).map(move |stream| (rank, stream)));
+        places.map(|(rank, stream)| (rank, stream, &self.ranks[rank].streams[stream]))
+    }
+
+    fn running(&self) -> Vec<(usize, usize)> {
+        let runs = self.streams().filter(|(_, _, stream)| matches!(stream.head, Head::Running(_)));
+        runs.map(|(rank, stream, _)| (rank, stream)).collect()
+    }
+
+    fn check_limits(&self, advanced: u64) -> Result<(), Stopped> {
+        if self.instructions > self.limits.instructions {
+            return Err(self.hang(format!("gave up after {} thread instructions", self.instructions)));
+        }
+        if advanced.is_multiple_of(WALL_CLOCK_PERIOD) && self.begin.elapsed() > self.limits.deadline {
+            return Err(self.hang(format!("not finished after {} s of wall time", self.limits.deadline.as_secs_f64())));
+        }
+        Ok(())
+    }
+
+    /// Starts the first command of a stream, or goes on with it when the word has come that it waits for. All but kernels, library calls and
+    /// such waits are done at once.
+    fn start(&mut self, rank: usize, stream: usize) -> Result<(), Stopped> {
+        let (commands, index, meeting) = self.ranks[rank].streams[stream].first();
+        let misuse = |what: &str, error| Stopped::Misuse { rank, what: what.into(), error };
+        let at = self.microseconds();
+        let told = self.ranks[rank].streams[stream].told();
+        if let Some(races) = &mut self.races {
+            told.iter().for_each(|known| races.learn(rank, stream, known));
+        }
+        if let Some(trace) = &mut self.trace {
+            let name = match &commands[index] {
+                Command::WaitValue(wait) => &format!("waits for {}", self.memory.describe(wait.at)),
+                command => command.name(),
+            };
+            trace.begin(rank, stream, name, at);
+        }
+        match &commands[index] {
+            Command::Launch(kernel) => {
+                let mut grid = self.grid(kernel).map_err(|fault| Stopped::Fault { rank, entry: kernel.entry.clone(), fault })?;
+                if let Some(races) = &mut self.races {
+                    grid.watch_as(races.begin_launch(rank, stream, kernel.program.shared_module(), &kernel.module, &kernel.entry));
+                }
+                let running = Running { entry: kernel.entry.clone(), grid };
+                self.ranks[rank].streams[stream].head = Head::Running(Box::new(running));
+                return Ok(());
+            }
+            Command::Reduce { .. } => {
+                let meeting = meeting.expect("a library call has a meeting");
+                return self.arrive(rank, stream, meeting);
+            }
+            Command::Copy { from, to, bytes } => {
+                self.memory.copy(*from, *to, *bytes, rank).map_err(|error| misuse("copy", error))?;
+                if let Some(races) = &mut self.races {
+                    let place = |address| self.memory.resolve(address, *bytes, rank).map_err(|error| misuse("copy", error));
+                    races.copy(rank, stream, place(*from)?, place(*to)?, *bytes);
+                }
+            }
+            Command::Fill { at, byte, bytes } => {
+                self.memory.fill(*at, *bytes, rank, *byte).map_err(|error| misuse("fill", error))?;
+                if let Some(races) = &mut self.races {
+                    let at = self.memory.resolve(*at, *bytes, rank).map_err(|error| misuse("fill", error))?;
+                    races.fill(rank, stream, at, *bytes);
+                }
+            }
+            Command::WriteValue { at, value } => {
+                self.memory.write(*at, rank, &value.to_le_bytes()).map_err(|error| misuse("write of a word", error))?;
+                if let Some(races) = &mut self.races {
+                    let at = self.memory.resolve(*at, 4, rank).map_err(|error| misuse("write of a word", error))?;
+                    races.write_value(rank, stream, at);
+                }
+            }
+            Command::WaitValue(Wait { at, value, .. }) => {
+                let word = self.memory.load(*at, rank).map_err(|error| misuse("wait for a word", error))?;
+                if word != value.to_le_bytes() {
+                    self.ranks[rank].streams[stream].head = Head::Word(*at, *value);
+                    return Ok(());
+                }
+                if let Some(races) = &mut self.races {
+                    let at = self.memory.resolve(*at, 4, rank).map_err(|error| misuse("wait for a word", error))?;
+                    races.wait_value(rank, stream, at);
+                }
+            }
+            Command::Matmul { product, a, b, c } => self.multiply(rank, stream, product, [*a, *b, *c])?,
+            Command::Fork { .. } => {
+                let known = self.races.as_ref().map(|races| races.known(rank, stream));
+                self.ranks[rank].fork(stream, known);
+            }
+            Command::Join { side } => {
+                let side = self.ranks[rank].side(stream, *side);
+                if !self.ranks[rank].streams[side].is_empty() {
+                    self.ranks[rank].streams[stream].head = Head::Join(side);
+                    return Ok(());
+                }
+                if let Some(races) = &mut self.races {
+                    races.learn(rank, stream, &races.known(rank, side));
+                }
+            }
+            Command::Fetch { from, bytes } => {
+                let fetched = self.memory.read_seen(*from, *bytes, rank).map_err(|error| misuse("fetch", error))?;
+                if let Some(races) = &mut self.races {
+                    let from = self.memory.resolve(*from, *bytes, rank).map_err(|error| misuse("fetch", error))?;
+                    races.fetch(rank, stream, from, *bytes);
+                }
+                let known = self.races.as_ref().map(|races| races.known(rank, stream));
+                self.ranks[rank].fetched(stream, fetched.to_vec(), known);
+            }
+            Command::Mark => self.ranks[rank].mark(stream, self.now),
+        }
+        self.trace.iter_mut().for_each(|trace| trace.end(rank, stream, at));
+        self.ranks[rank].streams[stream].finish();
+        Ok(())
+    }
+
+    fn grid(&mut self, kernel: &Kernel) -> Result<Grid, Fault> {
+        let grid = Grid::new(kernel.program.clone(), &kernel.entry, kernel.shape(), &kernel.parameters, self.memory)?;
+        Ok(grid.reducing(self.multimem, self.reductions.next()))
+    }
+
+    /// A rank comes to a library call; the last one to come carries it out for all.
+    fn arrive(&mut self, rank: usize, stream: usize, meeting: Meeting) -> Result<(), Stopped> {
+        let world = self.worlds[meeting.0];
+        self.ranks[rank].streams[stream].head = Head::Meeting(meeting);
+        let present = self.meetings.entry(meeting).or_insert_with(|| vec![None; world]);
+        present[rank] = Some(stream);
+        let Some(streams) = present.iter().copied().collect::<Option<Vec<usize>>>() else { return Ok(()) };
+        self.meetings.remove(&meeting);
+        self.reduce(&streams)?;
+        let at = self.microseconds();
+        for (rank, &stream) in streams.iter().enumerate() {
+            self.trace.iter_mut().for_each(|trace| trace.end(rank, stream, at));
+            self.ranks[rank].streams[stream].finish();
+        }
+        Ok(())
+    }
+
+    /// What the library does: what the reference does. `streams` has the stream of each rank.
+    fn reduce(&mut self, streams: &[usize]) -> Result<(), Stopped> {
+        let misuse = |rank, error| Stopped::Misuse { rank, what: "library call".into(), error };
+        let mut inputs = Vec::with_capacity(streams.len());
+        let mut outputs = Vec::with_capacity(streams.len());
+        let mut read = Vec::with_capacity(streams.len());
+        let mut written = Vec::with_capacity(streams.len());
+        let mut parts: Vec<Parts> = Vec::with_capacity(streams.len());
+        let mut first = None;
+        for (rank, &stream) in streams.iter().enumerate() {
+            let (commands, index, _) = self.ranks[rank].streams[stream].first();
+            let Command::Reduce { call, input, output, .. } = &commands[index] else { unreachable!("ranks meet in library calls") };
+            let arguments = (call.collective, call.dtype, call.op, call.count, call.root);
+            let expected = *first.get_or_insert(arguments);
+            if arguments != expected {
+                let reason =
+                    format!("rank {rank} passes {arguments:?} to a library call, rank 0 {expected:?}: all ranks must pass the same");
+                return Err(Stopped::Disagreement(reason));
+            }
+            parts.extend(call.parts.clone());
+            read.push((self.memory.resolve(*input, call.input.bytes, rank).map_err(|error| misuse(rank, error))?, call.input.bytes));
+            let bytes = self.memory.read_seen(*input, call.input.bytes, rank).map_err(|error| misuse(rank, error))?;
+            inputs.push(match call.factor {
+                Some(factor) => premultiply(call.dtype, factor, &bytes),
+                None => bytes,
+            });
+            outputs.push(*output);
+        }
+        let Some((collective, dtype, op, count, root)) = first else { return Ok(()) };
+        let counts = counts(&parts).map_err(Stopped::Disagreement)?;
+        let shape = CallShape::new(collective, streams.len() as u32, count).with_root(root).with_counts(counts);
+        let results = shape.results(dtype, op, &inputs);
+        for (rank, (output, result)) in outputs.into_iter().zip(&results).enumerate() {
+            self.memory.write(output, rank, result).map_err(|error| misuse(rank, error))?;
+            let bytes = result.len() as u64;
+            written.push((self.memory.resolve(output, bytes, rank).map_err(|error| misuse(rank, error))?, bytes));
+        }
+        if let Some(races) = &mut self.races {
+            races.library_call(streams, &read, &written);
+        }
+        Ok(())
+    }
+
+    /// A product, as the reference does it.
+    fn multiply(&mut self, rank: usize, stream: usize, product: &Product, [a, b, c]: [Address; 3]) -> Result<(), Stopped> {
+        let misuse = |error| Stopped::Misuse { rank, what: "matmul".into(), error };
+        let size = product.dtype.size();
+        let inputs = [(a, product.a() * size), (b, product.b() * size)];
+        let read = |(at, bytes)| self.memory.read_seen(at, bytes, rank).map_err(misuse);
+        let result = product.reference(&read(inputs[0])?, &read(inputs[1])?);
+        self.memory.write(c, rank, &result).map_err(misuse)?;
+        if let Some(races) = &mut self.races {
+            let place = |(at, bytes)| Ok((self.memory.resolve(at, bytes, rank).map_err(misuse)?, bytes));
+            races.multiply(rank, stream, [place(inputs[0])?, place(inputs[1])?], place((c, result.len() as u64))?);
+        }
+        Ok(())
+    }
+
+    fn hang(&self, cause: String) -> Stopped {
+        let mut standing = Vec::new();
+        for (rank, index, stream) in self.streams() {
+            match &stream.head {
+                Head::Running(running) => {
+                    let of_grid = running.grid.standing();
+                    standing.extend(of_grid.iter().map(|at| format!("rank {rank} stream {index} `{}` {}", running.entry, self.place(at))));
+                }
+                Head::Meeting(meeting) => {
+                    let present = &self.meetings[meeting];
+                    let absent: Vec<usize> = (0..present.len()).filter(|&rank| present[rank].is_none()).collect();
+                    let (group, number) = meeting;
+                    standing
+                        .push(format!("rank {rank} stream {index} in library call {number} of group {group} waits for ranks {absent:?}"));
+                }
+                Head::Word(..) => standing.extend(self.waits_for_word(rank, index)),
+                Head::Join(side) => standing.push(format!("rank {rank} stream {index} waits for its side stream {side}")),
+                Head::Waiting => {}
+            }
+        }
+        Stopped::Hang { cause, standing }
+    }
+
+    /// Why no stream goes on where none runs a kernel.
+    fn deadlock_of_streams(&self) -> &'static str {
+        if self.streams().any(|(_, _, stream)| matches!(stream.head, Head::Word(..))) {
+            return "deadlock: streams wait for words that nobody is left to write";
+        }
+        "deadlock: ranks wait in a library call for ranks that do not come"
+    }
+
+    /// What a stream waits for that waits for a word, for people.
+    fn waits_for_word(&self, rank: usize, stream: usize) -> Option<String> {
+        let (commands, index, _) = self.ranks[rank].streams[stream].first();
+        let Command::WaitValue(Wait { at, value, writers }) = &commands[index] else { return None };
+        let word = self.memory.load(*at, rank).map_or(0, u32::from_le_bytes);
+        let place = self.memory.describe(*at);
+        Some(format!("rank {rank} stream {stream} waits until {place} is {value}: it is {word}, and ranks {writers:?} write {value}"))
+    }
+
+    /// Where lanes of a warp stand, for people.
+    fn place(&self, standing: &Standing) -> String {
+        let Standing { block, warp, lanes, what, at, .. } = standing;
+        let what = match what {
+            Doing::Barrier { id: Doing::CLUSTER } => "waits at the barrier of its cluster".into(),
+            Doing::Barrier { id } => format!("waits at barrier {id}"),
+            Doing::Lanes => "waits for other lanes".into(),
+            Doing::Polling { address } => format!("polls {}", self.memory.describe(Address(*address))),
+            Doing::Running => "runs".into(),
+        };
+        format!("block {block} warp {warp} lanes {lanes:#010x} {what} at PTX {at}")
+    }
+}
+
+/// Whether a turn did nothing but wait. One in which no warp could run did not even that.
+fn is_idle(turn: &Turn) -> bool {
+    !turn.wrote && (turn.polled || turn.read_clock || turn.instructions == 0)
+}
+
+/// What ranks send to each other in a library call, if these are parts of lengths of their own.
+///
+/// # Errors
+/// A rank that expects what it is not sent: the library would wait, or write past the part.
+fn counts(parts: &[Parts]) -> Result<Option<Counts>, String> {
+    let pairs = || {
+        parts
+            .iter()
+            .enumerate()
+            .flat_map(|(receiver, own)| own.received.iter().enumerate().map(move |(sender, got)| (receiver, sender, *got)))
+    };
+    let expected = |receiver: usize, sender: usize| parts[sender].sent[receiver];
+    if let Some((receiver, sender, got)) = pairs().find(|&(receiver, sender, got)| got != expected(receiver, sender)) {
+        let sent = expected(receiver, sender);
+        return Err(format!("rank {receiver} expects {got} elements of rank {sender} in a library call, which sends {sent}"));
+    }
+    let of = |sender: u32, receiver: u32| parts[sender as usize].sent[receiver as usize];
+    Ok((!parts.is_empty()).then(|| Counts::new(parts.len() as u32, of)))
+}

@@ -1,0 +1,124 @@
+//! The forms that are compared with hardware: every arithmetic, logic, comparison, conversion and atomic instruction that the emulator
+//! executes, from tables of operations, types and modifiers.
+//!
+//! A form's name is [`Instruction::value_form`](passmuster_ptx::Instruction::value_form). Some forms are several instructions, which
+//! the name does not tell apart: the Boolean operations of a comparison, the tables of `lop3`.
+
+mod atomic;
+mod comparison;
+mod conversion;
+mod float;
+mod integer;
+
+use passmuster_emulator::numerics::Bound;
+use passmuster_ptx::Type;
+
+/// What an operand is, which decides the values that are tried.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Role {
+    /// A number or bits of the operand's type.
+    Value,
+    /// A shift amount: values around the width, and far past it.
+    Amount,
+    /// The position or the length of a bit field: 0 to 255, beyond which the ISA does not define `bfe` and `bfi` (9.7.1).
+    Field,
+    /// A predicate: the lowest bit.
+    Truth,
+}
+
+/// An operand of a form.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Operand {
+    /// Its type.
+    pub ty: Type,
+    /// What it is.
+    pub role: Role,
+}
+
+/// One row of the ledger before it is run.
+#[derive(Clone, Debug)]
+pub struct Form {
+    /// Its name: the opcode with the modifiers that decide its value.
+    pub name: String,
+    /// One to four; in `code` they are `%a` to `%d`, and `%pa` to `%pd` where they are predicates.
+    pub operands: Vec<Operand>,
+    /// The type of the result, which `code` leaves in `%x`.
+    pub result: Type,
+    /// PTX of each instruction that the form is, with what makes its result one value.
+    pub code: Vec<String>,
+    /// How far hardware may be from the emulator; `None` where every bit must be the same.
+    pub bound: Option<Bound>,
+    /// Whether the payload and the sign of a NaN result are left open: the ISA defines them where it says "canonical" only.
+    pub open_nan: bool,
+}
+
+impl Form {
+    /// One instruction of these operands, all of them in its order.
+    fn new(name: impl Into<String>, operands: &[Operand], result: Type) -> Form {
+        let name = name.into();
+        let sources: Vec<String> = operands.iter().enumerate().map(|(index, operand)| operand.register(index)).collect();
+        let code = if result == Type::Pred {
+            format!("{name} %p, {};\nselp.b32 %x, 1, 0, %p;", sources.join(", "))
+        } else {
+            format!("{name} %x, {};", sources.join(", "))
+        };
+        Form { name, operands: operands.to_vec(), result: stored(result), code: vec![code], bound: None, open_nan: false }
+    }
+
+    fn with_code(self, code: Vec<String>) -> Form {
+        Form { code, ..self }
+    }
+
+    fn with_bound(self, bound: Option<Bound>) -> Form {
+        Form { bound, ..self }
+    }
+
+    fn with_open_nan(self, open_nan: bool) -> Form {
+        Form { open_nan, ..self }
+    }
+
+    /// Whether the ISA leaves the result of these operands open: a quotient or remainder by zero (9.7.1, div and rem).
+    pub(super) fn is_open(&self, operands: &[u64]) -> bool {
+        let integer = self.operands.iter().all(|operand| operand.ty.is_integer());
+        integer && (self.name.starts_with("div.") || self.name.starts_with("rem.")) && operands.last() == Some(&0)
+    }
+}
+
+impl Operand {
+    /// What the code calls it, as operand number `index`.
+    fn register(self, index: usize) -> String {
+        let letter = char::from(b'a' + index as u8);
+        if self.role == Role::Truth { format!("%p{letter}") } else { format!("%{letter}") }
+    }
+}
+
+fn value(ty: Type) -> Operand {
+    Operand { ty, role: Role::Value }
+}
+
+const AMOUNT: Operand = Operand { ty: Type::U32, role: Role::Amount };
+const FIELD: Operand = Operand { ty: Type::U32, role: Role::Field };
+const TRUTH: Operand = Operand { ty: Type::Pred, role: Role::Truth };
+
+/// Predicates are stored as words.
+fn stored(ty: Type) -> Type {
+    if ty == Type::Pred { Type::U32 } else { ty }
+}
+
+/// A modifier with its dot, or nothing.
+fn flag(set: bool, modifier: &str) -> String {
+    if set { format!(".{modifier}") } else { String::new() }
+}
+
+const BOTH: [bool; 2] = [false, true];
+const ROUNDINGS: [&str; 4] = ["rn", "rz", "rm", "rp"];
+
+/// All forms, in the order of the ledger.
+pub fn all() -> Vec<Form> {
+    let mut forms = integer::forms();
+    forms.extend(float::forms());
+    forms.extend(comparison::forms());
+    forms.extend(conversion::forms());
+    forms.extend(atomic::forms());
+    forms
+}

@@ -1,0 +1,141 @@
+//! PTX of the forms: a kernel loads the operands of tuple i, executes one instruction, and stores its result, for each instruction that the
+//! form is.
+//!
+//! Parameters: operands, results, count. Operands lie in planes of `count` words of 8 bytes, results too.
+
+use std::fmt::Write;
+
+use super::forms::{Form, Role};
+use passmuster_collectives::{
+    kernels::Library,
+    plan::{Arg, Build, Launch, Region},
+};
+use passmuster_ptx::Type;
+
+/// Kernels of a module.
+const OF_A_MODULE: usize = 64;
+/// Threads of a block.
+pub(super) const THREADS: u32 = super::inputs::BLOCK as u32;
+
+/// Name of a form's kernel.
+pub fn entry(form: &Form) -> String {
+    format!("form_{}", form.name.replace('.', "_"))
+}
+
+/// The width of the register that holds a type: what is narrower than 16 bits is in a wider one.
+pub(super) fn register_bits(ty: Type) -> u32 {
+    match ty.bits() {
+        ..16 => 32,
+        bits => bits,
+    }
+}
+
+/// PTX of a module of these forms.
+pub fn module(forms: &[Form]) -> String {
+    // Halves and bfloat16 in full need sm_90, and this version of the ISA is what driver 580 takes.
+    let header = ".version 9.0\n.target sm_90\n.address_size 64\n".to_owned();
+    forms.iter().fold(header, |text, form| text + "\n" + &kernel(form))
+}
+
+fn kernel(form: &Form) -> String {
+    let mut text = format!(".visible .entry {}(.param .u64 operands, .param .u64 results, .param .u32 count)\n{{\n", entry(form));
+    text += ".reg .pred %p, %q, %pa, %pb, %pc, %pd;\n";
+    text +=
+        ".reg .b16 %yh;\n.reg .b32 %y, %thread, %index, %blocks, %count, %truth;\n.reg .b64 %yd, %from, %slot, %place, %near, %plane;\n";
+    let mut register = |name: char, ty| {
+        let _ = writeln!(text, ".reg .b{} %{name};", register_bits(ty));
+    };
+    for (letter, operand) in ('a'..).zip(&form.operands) {
+        register(letter, if operand.role == Role::Truth { Type::B32 } else { operand.ty });
+    }
+    register('x', form.result);
+    let shared = form.code.iter().any(|code| code.contains("%shared"));
+    if shared {
+        let _ = writeln!(text, ".reg .b32 %shared;\n.shared .align 8 .b8 words[{}];", 8 * THREADS);
+    }
+    text += "mov.u32 %thread, %tid.x;\nmov.u32 %index, %ctaid.x;\nmov.u32 %blocks, %ntid.x;\n\
+             mad.lo.u32 %index, %index, %blocks, %thread;\n\
+             ld.param.u32 %count, [count];\nmul.wide.u32 %plane, %count, 8;\nmul.wide.u32 %near, %index, 8;\n\
+             ld.param.u64 %from, [operands];\ncvta.to.global.u64 %from, %from;\nadd.u64 %from, %from, %near;\n\
+             ld.param.u64 %place, [results];\nadd.u64 %place, %place, %near;\ncvta.to.global.u64 %slot, %place;\n";
+    if shared {
+        text += "mov.u32 %shared, words;\nmad.lo.u32 %shared, %thread, 8, %shared;\n";
+    }
+    for (letter, operand) in ('a'..).zip(&form.operands) {
+        let truth = operand.role == Role::Truth;
+        let bits = if truth { 32 } else { register_bits(operand.ty) };
+        let _ = writeln!(text, "ld.global.b{bits} %{letter}, [%from];\nadd.u64 %from, %from, %plane;");
+        if truth {
+            let _ = writeln!(text, "and.b32 %truth, %{letter}, 1;\nsetp.ne.u32 %p{letter}, %truth, 0;");
+        }
+    }
+    for code in &form.code {
+        let bits = register_bits(form.result);
+        let _ = writeln!(text, "{code}\nst.global.b{bits} [%slot], %x;");
+        text += "add.u64 %slot, %slot, %plane;\nadd.u64 %place, %place, %plane;\n";
+    }
+    text + "ret;\n}\n"
+}
+
+/// Name of the module that form number `index` is in.
+pub(super) fn module_of(index: usize) -> String {
+    format!("ledger/{}", index / OF_A_MODULE)
+}
+
+/// Name of the module that has a form's kernel alone: what the others of its module cannot spoil.
+pub(super) fn module_alone(form: &Form) -> String {
+    format!("ledger/{}", entry(form))
+}
+
+/// A library with the modules of these forms.
+pub fn library(forms: &[Form]) -> Library {
+    let mut library = Library::default();
+    for (number, forms) in forms.chunks(OF_A_MODULE).enumerate() {
+        library.replace(&module_of(number * OF_A_MODULE), Build::Release, module(forms));
+    }
+    for form in forms {
+        library.replace(&module_alone(form), Build::Release, module(std::slice::from_ref(form)));
+    }
+    library
+}
+
+/// The launch of a form's kernel over `count` tuples.
+pub(super) fn launch(form: &Form, module: String, operands: Region, results: Region, count: usize) -> Launch {
+    Launch {
+        dynamic_shared: 0,
+        module,
+        entry: entry(form),
+        build: Build::Release,
+        grid: count as u32 / THREADS,
+        block: THREADS,
+        waits_for_peers: false,
+        args: vec![Arg::Address(operands), Arg::Address(results), Arg::U32(count as u32)],
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeSet;
+
+    use super::*;
+    use crate::ledger::forms;
+    use passmuster_ptx as ptx;
+
+    #[test]
+    fn every_kernel_has_its_form_as_often_as_it_has_instructions() {
+        for form in forms::all() {
+            let text = module(std::slice::from_ref(&form));
+            let decoded = ptx::parse(&text).unwrap_or_else(|error| panic!("{}: {error}", form.name));
+            let names = decoded.functions[0].code.iter().filter_map(|operation| operation.instruction.value_form());
+            let times = names.filter(|name| *name == form.name).count();
+            assert!(times >= form.code.len(), "`{}` is there {times} times:\n{text}", form.name);
+        }
+    }
+
+    #[test]
+    fn names_and_entries_are_apart() {
+        let forms = forms::all();
+        let (names, entries): (BTreeSet<_>, BTreeSet<_>) = forms.iter().map(|form| (form.name.clone(), entry(form))).unzip();
+        assert_eq!((names.len(), entries.len()), (forms.len(), forms.len()));
+    }
+}

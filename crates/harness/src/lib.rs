@@ -1,0 +1,15 @@
+//! passmuster: where a multi-GPU collective kernel proves itself before it is merged.
+//!
+//! ARCHITECTURE.md is the map. In short: an [`algorithms::Algorithm`] turns a [`plan::Call`] into a [`plan::Plan`], a
+//! [`machine::Machine`] runs it (here: [`emulator::Emulator`]), and [`conformance`] judges the result against the algorithm's [`contract::Contract`].
+
+pub mod conformance;
+pub mod emulator;
+pub mod ledger;
+
+pub use passmuster_collectives::{algorithms, collective, contract, kernels, machine, plan, pool, with_element};
+
+/// The examples of the README, compiled and run.
+#[cfg(doctest)]
+#[doc = include_str!("../README.md")]
+struct Readme;

@@ -1,0 +1,685 @@
+//! The emulator: whole cases on the CPU, what it says of kernels that hang or go astray, and that a seed is a run.
+
+use std::{
+    sync::{Arc, LazyLock},
+    time::Duration,
+};
+
+use passmuster::{
+    conformance::{
+        Case, Fault, List, MUTANTS, Mutant, MutantKind, Status, Verdict, mutants,
+        runner::{self, Settings},
+    },
+    emulator::{Emulator, EmulatorOptions, Interleaving, MultimemReduction, Profile, Strategy},
+};
+use passmuster_collectives::{
+    algorithms::{self, Target},
+    collective::{Collective, DType, ReduceOp, reduce_in_order},
+    kernels::Library,
+    machine::{CANARY, Machine, MachineError, Run, Site},
+    plan::{Arg, BufferSpec, Build, Call, Launch, Op, Plan, RankCall, Region, Role, Script, Step, TensorMap},
+};
+use rstest::rstest;
+
+const DEADLINE: Duration = Duration::from_secs(120);
+
+fn emulator(seed: u64) -> Emulator {
+    Emulator::new(EmulatorOptions { seed, ..EmulatorOptions::default() })
+}
+
+fn emulator_with(library: Library) -> Emulator {
+    Emulator::new(EmulatorOptions { library, ..EmulatorOptions::default() })
+}
+
+fn judge(case: &Case, machine: &mut Emulator) -> Verdict {
+    runner::judge(case, machine, &Settings { deadline: DEADLINE, shared_pads: false, progress: &|_| {} })
+}
+
+const COUNT: u64 = 1037;
+
+/// A group with what an all-reduce of f32 needs, its inputs written but for those of ranks that `without` names, and its plan.
+fn set_up(machine: &mut Emulator, algorithm: &str, world: usize, without: Option<usize>) -> (usize, Arc<Plan>) {
+    let algorithm = algorithms::find(Collective::AllReduce, algorithm).unwrap();
+    let bytes = COUNT * 4;
+    let mut buffers = vec![BufferSpec::new("input", bytes, Role::Data), BufferSpec::new("output", bytes, Role::Data)];
+    let (input, output) = (buffers[0].whole(), buffers[1].whole());
+    buffers.extend(algorithm.workspace(DType::F32, world as u32, bytes));
+    let rank = RankCall {
+        collective: Collective::AllReduce,
+        dtype: DType::F32,
+        op: ReduceOp::Sum,
+        count: COUNT,
+        root: 0,
+        factor: None,
+        parts: None,
+        input: input.clone(),
+        output,
+    };
+    let call = Call::agree(&vec![rank; world], &buffers).unwrap();
+    let target = Target { waiting_blocks: machine.waiting_blocks(world, 1), ..Target::default() };
+    let group = machine.open_group(world, &buffers).unwrap();
+    for rank in (0..world).filter(|&rank| Some(rank) != without) {
+        write_input(machine, group, rank, 0);
+    }
+    (group, Arc::new(algorithm.plan(&call, &target)))
+}
+
+/// Writes a rank's input, another one for each call.
+fn write_input(machine: &mut Emulator, group: usize, rank: usize, call: u64) {
+    let values: Vec<u8> = (call..call + COUNT).flat_map(|i| value(rank, i).to_le_bytes()).collect();
+    machine.write(group, rank, &Region::new("input", 0, COUNT * 4), &values).unwrap();
+}
+
+/// What an all-reduce of three ranks gives.
+fn expected(call: u64) -> Vec<u8> {
+    (call..call + COUNT).flat_map(|i| reduce_in_order(ReduceOp::Sum, &[value(0, i), value(1, i), value(2, i)]).to_le_bytes()).collect()
+}
+
+fn value(rank: usize, i: u64) -> f32 {
+    1.0 / ((i * 31 + rank as u64 * 17) % 97 + 1) as f32
+}
+
+fn output(machine: &mut Emulator, group: usize, rank: usize) -> Vec<u8> {
+    machine.read(group, rank, &Region::new("output", 0, COUNT * 4)).unwrap()
+}
+
+fn enqueue(group: usize, stream: usize, plan: &Arc<Plan>) -> Step {
+    Step::Enqueue { group, stream, plan: plan.clone() }
+}
+
+fn run(machine: &mut Emulator, steps: Vec<Step>) -> Result<Run, MachineError> {
+    machine.run(&Script { steps }, DEADLINE)
+}
+
+/// A library with one kernel of its own under the name of the fault kernels' module.
+fn kernel(body: &str) -> Library {
+    let text = format!(
+        ".version 9.0\n.target sm_90\n.address_size 64\n.visible .entry own(.param .u64 own_param_0)\n{{\n\
+         .reg .pred %p<4>;\n.reg .b32 %r<8>;\n.reg .b64 %rd<4>;\nld.param.u64 %rd1, [own_param_0];\n{body}\nret;\n}}\n"
+    );
+    let mut library = Library::default();
+    library.replace("conformance/faults", Build::Release, text);
+    library
+}
+
+/// A launch of that kernel, but for its arguments.
+fn own() -> Launch {
+    Launch {
+        module: "conformance/faults".into(),
+        entry: "own".into(),
+        build: Build::Release,
+        grid: 1,
+        block: 64,
+        dynamic_shared: 0,
+        waits_for_peers: true,
+        args: Vec::new(),
+    }
+}
+
+/// That kernel on a buffer of eight bytes in a group of two, on the ranks named.
+fn run_kernel(machine: &mut Emulator, role: Role, ranks: &[u32]) -> Result<Run, MachineError> {
+    let buffer = BufferSpec::new("flag", 8, role);
+    let group = machine.open_group(2, std::slice::from_ref(&buffer))?;
+    let launch = Op::Launch(Launch { args: vec![Arg::Address(buffer.whole())], ..own() });
+    let plan = Arc::new(Plan::per_rank("own", 2, |rank| if ranks.contains(&rank) { vec![launch.clone()] } else { vec![] }));
+    run(machine, vec![enqueue(group, 0, &plan)])
+}
+
+/// If this fails, kernels that pass on GPUs do not pass here, or the other way round.
+#[rstest]
+fn the_smoke_list_passes(
+    #[values("one_shot", "two_shot", "one_shot_push", "two_shot_push", "push", "copy_engine")] algorithm: &str,
+    #[values(1, 2, 3, 4, 8)] world: u32,
+) {
+    let mut machine = emulator(0);
+    let cases = List::Smoke.cases(0);
+    let small =
+        cases.iter().filter(|case| case.algorithm == algorithm && case.world == world && case.calls.is_empty() && case.count < 2500);
+    let sample: Vec<&Case> = small.take(4).collect();
+    assert!(!sample.is_empty());
+    for case in sample {
+        let verdict = judge(case, &mut machine);
+        assert_eq!(verdict.status, Status::Pass, "{verdict:#?}");
+        assert!(verdict.held.contains(&"reference".into()), "{verdict:#?}");
+    }
+}
+
+/// If this fails, what wraps algorithms, or calls that only some have, do not pass: memory that peers cannot address, products with factors, parts.
+#[rstest]
+fn what_wraps_algorithms_passes_its_smoke_list(
+    #[values(
+        |case: &Case| case.algorithm == "plain",
+        |case: &Case| case.op == ReduceOp::PremulSum,
+        |case: &Case| case.counts.is_some()
+    )]
+    is: fn(&Case) -> bool,
+) {
+    let mut cases = List::Smoke.cases(0);
+    cases.retain(|case| is(case) && case.calls.is_empty());
+    assert!(cases.len() > 2, "{}", cases.len());
+    for case in cases {
+        let verdict = judge(&case, &mut emulator(0));
+        assert_eq!(verdict.status, Status::Pass, "{verdict:#?}");
+        assert!(verdict.held.contains(&"reference".into()), "{verdict:#?}");
+    }
+}
+
+/// Small cases of the merge list, no sequences.
+fn merged(collective: Collective, algorithm: &str, world: u32) -> Vec<Case> {
+    let mut cases = List::Merge.cases(0);
+    let is_small = |case: &Case| case.calls.is_empty() && case.count * u64::from(world) < 20_000;
+    cases.retain(|case| (case.collective, &*case.algorithm, case.world) == (collective, algorithm, world) && is_small(case));
+    cases
+}
+
+/// In every way in which the switch may add: if this fails, a kernel or its contract relies on what PTX does not promise.
+#[rstest]
+fn multimem_passes(#[values("multimem", "multimem_one_shot")] algorithm: &str, #[values(2, 3, 4, 6, 8, 16)] world: u32) {
+    for multimem in MultimemReduction::ALL {
+        let mut machine = Emulator::new(EmulatorOptions { multimem, seed: 3, ..EmulatorOptions::default() });
+        let cases = merged(Collective::AllReduce, algorithm, world);
+        for (dtype, op) in
+            [(DType::F32, ReduceOp::Sum), (DType::F16, ReduceOp::Sum), (DType::BF16, ReduceOp::Sum), (DType::BF16, ReduceOp::Min)]
+        {
+            let sample: Vec<&Case> = cases.iter().filter(|case| (case.dtype, case.op) == (dtype, op)).take(2).collect();
+            assert!(!sample.is_empty(), "{dtype} {op}");
+            for case in sample {
+                let verdict = judge(case, &mut machine);
+                assert_eq!(verdict.status, Status::Pass, "{multimem:?} {verdict:#?}");
+                assert!(verdict.held.contains(&"reference".into()), "{verdict:#?}");
+            }
+        }
+    }
+}
+
+/// Slots of 16-bit elements end where no multimem access does: the last elements of each go by the ranks' own addresses.
+#[rstest]
+fn multimem_of_other_collectives_passes(
+    #[values(Collective::AllGather, Collective::ReduceScatter, Collective::Broadcast)] collective: Collective,
+    #[values(2, 3, 8, 16)] world: u32,
+) {
+    let cases = merged(collective, "multimem", world);
+    assert!(cases.len() > 2, "{}", cases.len());
+    for case in cases.iter().take(4) {
+        let verdict = judge(case, &mut emulator(5));
+        assert_eq!(verdict.status, Status::Pass, "{verdict:#?}");
+        assert!(verdict.held.contains(&"reference".into()), "{verdict:#?}");
+    }
+}
+
+/// The largest world goes round the loop of loads twice.
+#[rstest]
+fn sixteen_ranks_pass(#[values("one_shot", "two_shot", "one_shot_push", "two_shot_push", "push", "copy_engine")] algorithm: &str) {
+    let cases = merged(Collective::AllReduce, algorithm, 16);
+    assert!(!cases.is_empty());
+    for case in cases.iter().take(3) {
+        let verdict = judge(case, &mut emulator(0));
+        assert_eq!(verdict.status, Status::Pass, "{verdict:#?}");
+    }
+}
+
+#[rstest]
+#[case("all_reduce/multimem:bf16,avg:w=4:n=8", "rounded twice")]
+#[case("all_reduce/multimem:f32,max:w=4:n=8", "not max of f32")]
+#[case("all_reduce/multimem_one_shot:i32,sum:w=4:n=8", "not sum of i32")]
+#[case("all_reduce/multimem_one_shot:f32,sum:w=1:n=8", "2 ranks or more")]
+#[case("all_gather/multimem:f64,copy:w=1:n=8", "2 ranks or more")]
+#[case("reduce_scatter/multimem:f64,sum:w=4:n=8", "not sum of f64")]
+fn what_multimem_does_not_do_says_why(#[case] id: &str, #[case] why: &str) {
+    let verdict = judge(&id.parse().unwrap(), &mut emulator(0));
+    assert_eq!(verdict.status, Status::NotSupported);
+    assert!(verdict.reason.contains(why), "{}", verdict.reason);
+}
+
+/// Nothing is enqueued of a script whose kernels copy by TMA: the machine is as good as before.
+#[test]
+fn tensor_maps_are_for_gpus() {
+    let mut machine = emulator_with(kernel("mov.u32 %r1, 7;\nst.global.u32 [%rd1], %r1;"));
+    let buffer = BufferSpec::new("flag", 64, Role::State);
+    let group = machine.open_group(1, std::slice::from_ref(&buffer)).unwrap();
+    let map = TensorMap { region: buffer.whole(), of_rank: None, dtype: DType::F32, extents: vec![4, 4], tile: vec![4, 4], swizzle: 32 };
+    let plan = |arg: Arg| Arc::new(Plan::per_rank("own", 1, |_| vec![Op::Launch(Launch { args: vec![arg.clone()], block: 1, ..own() })]));
+    let (mapped, addressed) = (plan(Arg::TensorMap(map)), plan(Arg::Address(buffer.whole())));
+    let error = run(&mut machine, vec![enqueue(group, 0, &addressed), enqueue(group, 0, &mapped)]).unwrap_err();
+    assert!(matches!(&error, MachineError::NotSupported { reason } if reason.contains("tensor maps")), "{error}");
+    assert_eq!(machine.read(group, 0, &buffer.whole()).unwrap(), [0; 64]);
+    run(&mut machine, vec![enqueue(group, 0, &addressed)]).unwrap();
+    assert_eq!(machine.read(group, 0, &buffer.whole()).unwrap()[..4], [7, 0, 0, 0]);
+}
+
+/// What kernels are given is a multicast address of all ranks' regions, and of nothing else.
+#[test]
+fn multicast_arguments_reach_the_region_on_every_rank() {
+    let body = "mov.u32 %r1, 7;\nmultimem.st.global.u32 [%rd1], %r1;";
+    let buffer = BufferSpec::new("flag", 8, Role::State);
+    for (arg, what) in [
+        (Arg::Multicast(Region::new("flag", 4, 4)), None),
+        (Arg::Address(Region::new("flag", 4, 4)), Some("rank 0 flag+4 is no multicast address")),
+    ] {
+        let mut machine = emulator_with(kernel(body));
+        let group = machine.open_group(3, std::slice::from_ref(&buffer)).unwrap();
+        let launch = Op::Launch(Launch { args: vec![arg], block: 1, ..own() });
+        let plan = Arc::new(Plan::per_rank("own", 3, |rank| if rank == 0 { vec![launch.clone()] } else { vec![] }));
+        let result = run(&mut machine, vec![enqueue(group, 0, &plan)]);
+        match what {
+            None => {
+                result.unwrap();
+                for rank in 0..3 {
+                    assert_eq!(machine.read(group, rank, &buffer.whole()).unwrap(), [0, 0, 0, 0, 7, 0, 0, 0], "rank {rank}");
+                }
+            }
+            Some(what) => assert!(result.unwrap_err().to_string().contains(what)),
+        }
+    }
+}
+
+#[test]
+fn sequences_with_several_groups_pass() {
+    let id = "all_reduce/one_shot:bf16,sum:w=4:calls=one_shot.7+[two_shot.9+one_shot.33.in_place]x2+two_shot.5.off3.g1";
+    let verdict = judge(&id.parse().unwrap(), &mut emulator(3));
+    assert_eq!(verdict.status, Status::Pass, "{verdict:#?}");
+}
+
+#[test]
+fn peers_do_what_the_reference_does() {
+    let mut machine = emulator(0);
+    let (group, plan) = set_up(&mut machine, "nccl_ring", 3, None);
+    let capture = Step::Capture { graph: 0, group, plans: vec![plan.clone(), plan.clone()] };
+    run(&mut machine, vec![enqueue(group, 0, &plan), capture, Step::Replay { graph: 0, stream: 0 }]).unwrap();
+    for rank in 0..3 {
+        assert!(output(&mut machine, group, rank) == expected(0), "rank {rank}");
+    }
+}
+
+/// If this fails, a finding cannot be reproduced from its seed.
+#[test]
+fn a_seed_is_a_run() {
+    let observed = |machine: &mut Emulator| {
+        let (group, plan) = set_up(machine, "two_shot", 3, None);
+        let delay = Step::Delay { rank: 1, microseconds: 3 };
+        let Run { marks, waived, .. } =
+            run(machine, vec![Step::Mark, enqueue(group, 0, &plan), delay, enqueue(group, 0, &plan), Step::Mark]).unwrap();
+        let outputs: Vec<Vec<u8>> = (0..3).map(|rank| output(machine, group, rank)).collect();
+        machine.close_groups();
+        (marks, outputs, waived)
+    };
+    let mut machine = emulator(5);
+    let first = observed(&mut machine);
+    assert_eq!(first.0.len(), 1);
+    assert!(first.0[0].iter().all(|&microseconds| microseconds > 0.0), "{:?}", first.0);
+    assert!(first == observed(&mut machine), "what ran before has no influence");
+    assert!(first == observed(&mut emulator(5)));
+    let other = observed(&mut emulator(6));
+    assert!(first.1 == other.1 && first.0 != other.0, "another schedule, the same numbers");
+}
+
+#[test]
+fn a_rank_that_stays_away_is_named_by_those_that_wait() {
+    let mut machine = emulator(0);
+    let (group, plan) = set_up(&mut machine, "two_shot", 3, None);
+    let error = run(&mut machine, vec![enqueue(group, 0, &plan), Step::Leave { rank: 1 }, enqueue(group, 0, &plan)]).unwrap_err();
+    let MachineError::Hang { stuck, after_ms, .. } = &error else { panic!("{error}") };
+    assert!((2000..3000).contains(after_ms), "{error}");
+    assert!(stuck.iter().any(|entry| entry.peer == 1), "{error}");
+    assert!(stuck.iter().all(|entry| entry.rank != 1 && entry.site == Site::Start), "{error}");
+    machine.close_groups();
+    let (group, plan) = set_up(&mut machine, "two_shot", 3, None);
+    run(&mut machine, vec![enqueue(group, 0, &plan)]).expect("a hang leaves nothing behind");
+}
+
+#[test]
+fn a_host_that_sleeps_is_waited_for() {
+    let mut machine = emulator(0);
+    let (group, plan) = set_up(&mut machine, "one_shot", 2, None);
+    let sleeps = |milliseconds: u64| Step::Delay { rank: 0, microseconds: milliseconds * 1000 };
+    let marks = run(&mut machine, vec![Step::Mark, sleeps(1500), enqueue(group, 0, &plan), Step::Mark]).unwrap().marks;
+    assert!(marks[0].iter().all(|&microseconds| (1.5e6..1.6e6).contains(&microseconds)), "{marks:?}");
+    let error = run(&mut machine, vec![sleeps(10_000), enqueue(group, 0, &plan)]).unwrap_err();
+    assert!(error.to_string().contains("waited for rank 0"), "{error}");
+}
+
+#[rstest]
+#[case::absent(Fault::Absent(1), Status::Hang, "waited for rank 1 ")]
+#[case::illegal_address(Fault::IllegalAddress(1), Status::Crash, "ranks [1]: kernel `illegal_address` failed: illegal address")]
+fn injected_faults_are_named(#[case] fault: Fault, #[case] status: Status, #[case] words: &str) {
+    let mut case = Case::new(Collective::AllReduce, "one_shot", DType::BF16, ReduceOp::Sum, 2, 500);
+    case.fault = Some(fault);
+    let verdict = judge(&case, &mut emulator(0));
+    assert_eq!(verdict.status, status, "{verdict:#?}");
+    assert!(verdict.reason.contains(words), "{}", verdict.reason);
+}
+
+const WAITS_FOR_EVER: &str = "again:\nld.acquire.sys.global.u32 %r1, [%rd1];\nsetp.eq.s32 %p1, %r1, 0;\n@%p1 bra again;\n";
+
+#[test]
+fn a_wait_that_nobody_ends_is_a_proved_deadlock() {
+    let mut machine = emulator_with(kernel(WAITS_FOR_EVER));
+    let error = run_kernel(&mut machine, Role::Signals, &[1]).unwrap_err();
+    let MachineError::Hang { cause, unfinished, standing, .. } = &error else { panic!("{error}") };
+    assert!(cause.starts_with("deadlock"), "{error}");
+    assert_eq!(unfinished, &[1]);
+    assert!(!standing.is_empty());
+    for warp in standing {
+        assert!(warp.contains("rank 1") && warp.contains("block 0") && warp.contains("warp") && warp.contains("PTX"), "{warp}");
+    }
+}
+
+#[test]
+fn ranks_in_a_library_call_without_the_others_are_a_deadlock() {
+    let mut machine = emulator(0);
+    let (group, plan) = set_up(&mut machine, "nccl_ring", 3, None);
+    let error = run(&mut machine, vec![Step::Leave { rank: 2 }, enqueue(group, 0, &plan)]).unwrap_err();
+    let MachineError::Hang { cause, unfinished, standing, .. } = &error else { panic!("{error}") };
+    assert!(cause.starts_with("deadlock"), "{error}");
+    assert_eq!(unfinished, &[0, 1]);
+    assert!(standing.iter().all(|place| place.contains("waits for ranks [2]")), "{standing:?}");
+}
+
+#[test]
+fn a_loop_without_end_is_given_up_and_not_called_a_deadlock() {
+    let options = EmulatorOptions { library: kernel("again:\nbra again;"), steps: 100_000, ..EmulatorOptions::default() };
+    let error = run_kernel(&mut Emulator::new(options), Role::Signals, &[0]).unwrap_err();
+    let MachineError::Hang { cause, .. } = &error else { panic!("{error}") };
+    assert!(cause.starts_with("gave up after 1"), "{error}");
+}
+
+/// A wait that looks a limited number of times: no state comes again, and it ends.
+#[test]
+fn a_wait_that_counts_its_looks_is_no_deadlock() {
+    let body = "mov.u32 %r2, 0;\nagain:\nld.volatile.global.u32 %r1, [%rd1];\nadd.u32 %r2, %r2, 1;\n\
+                setp.eq.u32 %p1, %r1, 1;\n@%p1 bra done;\nsetp.lt.u32 %p2, %r2, 3000;\n@%p2 bra again;\ndone:";
+    run_kernel(&mut emulator_with(kernel(body)), Role::Signals, &[0]).expect("it gives up by itself");
+}
+
+#[rstest]
+#[case::never_written(Role::Data, "ld.global.u32 %r1, [%rd1+4];", "rank 0 flag+4 were read, of which the one at 4 was never written")]
+#[case::behind(Role::State, "ld.global.u32 %r1, [%rd1+8];", "rank 0 flag+8 are out of bounds: the buffer has 8 bytes")]
+#[case::before(Role::State, "st.global.u32 [%rd1+-4], 1;", "rank 0 flag-4 are out of bounds")]
+fn memory_that_a_kernel_must_not_use_is_a_finding(#[case] role: Role, #[case] body: &str, #[case] what: &str) {
+    let error = run_kernel(&mut emulator_with(kernel(body)), role, &[0]).unwrap_err();
+    let MachineError::Finding { findings } = &error else { panic!("{error}") };
+    assert!(findings[0].contains(what) && findings[0].contains("PTX"), "{findings:?}");
+}
+
+#[test]
+fn inputs_that_were_never_written_are_findings_where_they_are_used() {
+    for algorithm in ["one_shot", "two_shot", "one_shot_push", "two_shot_push", "push", "nccl_ring"] {
+        let mut machine = emulator(1);
+        let (group, plan) = set_up(&mut machine, algorithm, 3, Some(2));
+        assert_eq!(machine.read(group, 2, &Region::new("input", 8, 4)).unwrap(), [CANARY; 4]);
+        let error = run(&mut machine, vec![enqueue(group, 0, &plan)]).unwrap_err();
+        let MachineError::Finding { findings } = &error else { panic!("{algorithm}: {error}") };
+        assert!(findings[0].contains("rank 2 input"), "{algorithm}: {findings:?}");
+    }
+}
+
+#[test]
+fn streams_of_a_rank_are_in_order_and_independent() {
+    let mut machine = emulator_with(kernel(WAITS_FOR_EVER));
+    let flag = BufferSpec::new("flag", 8, Role::Signals);
+    let group = machine.open_group(1, std::slice::from_ref(&flag)).unwrap();
+    let launch = Launch { block: 32, waits_for_peers: false, args: vec![Arg::Address(flag.whole())], ..own() };
+    let write = |offset, value| Op::WriteValue { to: Region::new("flag", offset, 4), value, to_rank: None };
+    let of = |ops: Vec<Op>| Arc::new(Plan::per_rank("p", 1, |_| ops.clone()));
+    let waits = of(vec![Op::Launch(launch), write(4, 2)]);
+    run(&mut machine, vec![enqueue(group, 0, &waits), enqueue(group, 1, &of(vec![write(0, 1)]))]).expect("the other stream ends the wait");
+    assert_eq!(machine.read(group, 0, &flag.whole()).unwrap(), [1, 0, 0, 0, 2, 0, 0, 0]);
+    machine.write(group, 0, &flag.whole(), &[0; 8]).unwrap();
+    let error = run(&mut machine, vec![enqueue(group, 0, &waits), enqueue(group, 0, &of(vec![write(0, 1)]))]).unwrap_err();
+    assert!(error.to_string().contains("deadlock"), "{error}");
+}
+
+#[test]
+fn what_is_too_large_says_so() {
+    let mut machine = Emulator::new(EmulatorOptions { memory_budget: 1000, ..EmulatorOptions::default() });
+    let error = machine.open_group(3, &[BufferSpec::new("a", 400, Role::Data)]).unwrap_err();
+    let reason = "1200 bytes of buffers on all ranks of all groups: the emulator's memory budget is 1000";
+    assert_eq!(error, MachineError::NotSupported { reason: reason.into() });
+    let verdict = judge(&"all_reduce/one_shot:bf16,sum:w=8:n=1000000".parse().unwrap(), &mut emulator(0));
+    assert_eq!(verdict.status, Status::NotSupported);
+    assert!(verdict.reason.contains("too large for the emulator: 8000000 elements"), "{}", verdict.reason);
+}
+
+/// Small cases of the merge list that reach a mutant's kernel, those with most ranks first.
+fn cases_for(mutant: &Mutant) -> Vec<Case> {
+    static MERGE: LazyLock<Vec<Case>> = LazyLock::new(|| List::Merge.cases(0));
+    mutants::small(MERGE.iter().filter(|case| case.calls.is_empty() && mutant.is_reached_by(case)).cloned().collect())
+}
+
+/// Mutants of a kind that no small case catches.
+fn missed(kind: MutantKind) -> Vec<&'static str> {
+    let is_missed = |mutant: &&Mutant| {
+        let mut machine = emulator_with(mutant.library());
+        let mut found = |case: &Case, strategy| {
+            machine.set_interleaving(Interleaving { strategy, seed: 0 });
+            judge(case, &mut machine).status.is_finding()
+        };
+        !cases_for(mutant).iter().take(120).any(|case| found(case, Strategy::Random) || found(case, Strategy::Late))
+    };
+    MUTANTS.iter().filter(|mutant| mutant.kind == kind && mutant.half().is_none()).filter(is_missed).map(|mutant| mutant.name).collect()
+}
+
+/// If this fails, the checks miss a bug that any run shows.
+#[test]
+fn value_mutants_are_caught() {
+    assert_eq!(missed(MutantKind::Value), [""; 0]);
+}
+
+/// If this fails, a missing or a weak synchronisation passes. Two of them are wrong by the memory model only: no schedule shows them.
+#[test]
+fn synchronisation_mutants_are_caught() {
+    assert_eq!(missed(MutantKind::Sync), [""; 0]);
+}
+
+fn in_profile(profile: Profile, seed: u64) -> Emulator {
+    Emulator::new(EmulatorOptions { profile, seed, ..EmulatorOptions::default() })
+}
+
+/// If this fails, the check condemns kernels that rely on what it says they may rely on, or does not say that they do.
+#[rstest]
+fn sound_kernels_race_by_the_letter_and_not_on_hopper(#[values("one_shot", "two_shot")] algorithm: &str, #[values(0, 1, 2)] seed: u64) {
+    let of = |profile| {
+        let mut machine = in_profile(profile, seed);
+        let (group, plan) = set_up(&mut machine, algorithm, 3, None);
+        let fill = Arc::new(Plan::per_rank("fill", 3, |_| vec![Op::Fill { region: Region::new("input", 0, COUNT * 4), byte: 0 }]));
+        run(&mut machine, vec![enqueue(group, 0, &fill), enqueue(group, 0, &plan), enqueue(group, 0, &fill), enqueue(group, 0, &plan)])
+    };
+    let waived = of(Profile::Hopper).unwrap().waived;
+    assert!(waived.iter().any(|waived| waived.assumption == "boundary"), "{waived:#?}");
+    assert_eq!(waived.iter().any(|waived| waived.assumption == "retired"), algorithm == "one_shot", "{waived:#?}");
+    let Err(MachineError::Races { findings, ended: None, .. }) = of(Profile::Ptx) else { panic!("not by the letter") };
+    assert!(
+        findings[0].contains("; a release and an acquire is missing between; ")
+            && findings[0].ends_with(&format!("replay: random-{seed:x}"))
+    );
+    assert_eq!(of(Profile::Off).unwrap().waived, []);
+}
+
+/// If this fails, profile `ptx` asks for more than the ISA does, or what docs/races.md says would mend our kernels does not.
+#[rstest]
+fn barriers_that_release_and_acquire_keep_to_the_letter(#[values("one_shot", "two_shot")] algorithm: &str) {
+    let module = format!("all_reduce/{algorithm}");
+    let mut library = Library::default();
+    let ptx = library.ptx(&module, Build::Release).unwrap();
+    let strong = ptx.replace("st.relaxed.sys", "st.release.sys").replace("ld.relaxed.sys", "ld.acquire.sys");
+    assert_ne!(strong, ptx);
+    library.replace(&module, Build::Release, strong);
+    let mut machine = Emulator::new(EmulatorOptions { profile: Profile::Ptx, library, ..EmulatorOptions::default() });
+    for n in 0..6 {
+        machine.set_interleaving(Interleaving::nth(2, n));
+        let verdict = judge(&format!("all_reduce/{algorithm}:bf16,sum:w=3:n=1040").parse().unwrap(), &mut machine);
+        assert_eq!(verdict.status, Status::Pass, "{verdict:#?}");
+        assert!(verdict.waived.is_empty(), "{verdict:#?}");
+    }
+}
+
+/// If this fails, what streams do to each other goes unseen.
+#[test]
+fn streams_that_share_memory_race() {
+    let mut machine = emulator(0);
+    let buffer = BufferSpec::new("shared", 64, Role::State);
+    let group = machine.open_group(1, std::slice::from_ref(&buffer)).unwrap();
+    let of = |op: Op| Arc::new(Plan::per_rank("p", 1, |_| vec![op.clone()]));
+    let (fill, copy) = (
+        of(Op::Fill { region: Region::new("shared", 0, 32), byte: 1 }),
+        of(Op::Copy { from: Region::new("shared", 16, 16), to: Region::new("shared", 32, 16), to_rank: None }),
+    );
+    run(&mut machine, vec![enqueue(group, 0, &fill), enqueue(group, 0, &copy)]).expect("a stream is in order");
+    let error = run(&mut machine, vec![enqueue(group, 0, &fill), enqueue(group, 1, &copy)]).unwrap_err();
+    let MachineError::Races { findings, .. } = &error else { panic!("{error}") };
+    assert!(findings[0].contains("rank 0 shared+16..32") && findings[0].contains("synchronisation between streams"), "{error}");
+}
+
+/// If this fails, a kernel that polls keeps a deadlock of streams from being seen, or a stream that waits the one of kernels.
+#[test]
+fn streams_and_kernels_that_wait_for_each_other_are_a_deadlock() {
+    let mut machine = emulator_with(kernel(WAITS_FOR_EVER));
+    let words = BufferSpec::new("words", 8, Role::Signals);
+    let group = machine.open_group(2, std::slice::from_ref(&words)).unwrap();
+    let launch = Op::Launch(Launch { block: 32, args: vec![Arg::Address(words.whole())], ..own() });
+    let wait = Op::WaitValue { at: Region::new("words", 4, 4), value: 1 };
+    let plan = Plan::per_rank("p", 2, |rank| vec![if rank == 0 { launch.clone() } else { wait.clone() }]);
+    let error = run(&mut machine, vec![enqueue(group, 0, &Arc::new(plan))]).unwrap_err();
+    let MachineError::Hang { cause, standing, .. } = &error else { panic!("{error}") };
+    assert!(cause.starts_with("deadlock"), "{error}");
+    assert!(standing.iter().any(|place| place.contains("rank 1 stream 0 waits until rank 1 words+4 is 1")), "{standing:?}");
+}
+
+/// If this fails, a hang hides the race that led to it.
+#[test]
+fn races_before_a_hang_are_told_beside_it() {
+    let body = format!("st.global.u32 [%rd1+4], 1;\n{WAITS_FOR_EVER}");
+    let error = run_kernel(&mut emulator_with(kernel(&body)), Role::Signals, &[0]).unwrap_err();
+    let MachineError::Races { findings, ended: Some(ended), .. } = &error else { panic!("{error}") };
+    assert!(findings[0].contains("a barrier is missing between"), "{error}");
+    assert!(matches!(**ended, MachineError::Hang { .. }) && error.to_string().starts_with("hang after"), "{error}");
+}
+
+/// If this fails, a race is only a message: nobody sees a number that it makes wrong.
+#[rstest]
+fn what_nothing_orders_is_seen_late(#[values("sync_gpu_scope", "sync_relaxed_end", "sync_flag_before_data")] name: &str) {
+    let mutant = MUTANTS.iter().find(|mutant| mutant.name == name).unwrap();
+    let options = EmulatorOptions { library: mutant.library(), strategy: Strategy::Late, ..EmulatorOptions::default() };
+    let verdict = judge(&"all_reduce/two_shot:bf16,sum:w=3:n=1040".parse().unwrap(), &mut Emulator::new(options));
+    assert_eq!(verdict.status, Status::Fail, "{verdict:#?}");
+    assert!(verdict.findings.iter().any(|finding| finding.property == "reference"), "{verdict:#?}");
+}
+
+/// If this fails, bugs that need a rank that lags or a warp that runs ahead are met by luck only, or correct kernels do not finish under such schedules.
+#[rstest]
+fn cases_pass_under_every_strategy(
+    #[values("one_shot", "two_shot", "one_shot_push", "two_shot_push", "push", "copy_engine")] algorithm: &str,
+    #[values(2, 3)] world: u32,
+) {
+    let mut machine = emulator(0);
+    let case: Case = format!("all_reduce/{algorithm}:bf16,sum:w={world}:n=1040").parse().unwrap();
+    for n in 0..9 {
+        machine.set_interleaving(Interleaving::nth(5, n));
+        let verdict = judge(&case, &mut machine);
+        assert_eq!(verdict.status, Status::Pass, "{}: {verdict:#?}", Interleaving::nth(5, n));
+    }
+}
+
+/// If this fails, a job dies or goes wrong after 2^32 calls.
+#[rstest]
+#[case("one_shot_push", COUNT.div_ceil(2))]
+#[case("two_shot_push", COUNT.div_ceil(2).div_ceil(3))]
+fn counts_of_lines_wrap_around(#[case] algorithm: &str, #[case] lines: u64) {
+    let mut machine = emulator(2);
+    let (group, plan) = set_up(&mut machine, algorithm, 3, None);
+    let counts = Region::new(format!("{algorithm}.epochs"), 0, lines * 4);
+    let before = (u32::MAX - 3).to_le_bytes().repeat(counts.bytes as usize / 4);
+    (0..3).for_each(|rank| machine.write(group, rank, &counts, &before).unwrap());
+    for call in 0..7 {
+        (0..3).for_each(|rank| write_input(&mut machine, group, rank, call));
+        run(&mut machine, vec![enqueue(group, 0, &plan)]).unwrap_or_else(|error| panic!("call {call}: {error}"));
+        for rank in 0..3 {
+            assert!(output(&mut machine, group, rank) == expected(call), "call {call} rank {rank}");
+        }
+    }
+    let after = machine.read(group, 1, &counts).unwrap();
+    assert!(after.chunks(4).all(|count| count == 3u32.to_le_bytes()), "{after:?}");
+}
+
+/// If the kernel fails, two slots are not enough for a rank that is ahead, by a call or, in two shots, by a phase; if the mutant with one passes, no
+/// rank ever is.
+#[rstest]
+fn a_rank_may_be_ahead(
+    #[values(("one_shot_push", "sync_push_one_parity"), ("two_shot_push", "sync_two_shot_push_one_slot"))] (algorithm, one_slot): (
+        &str,
+        &str,
+    ),
+) {
+    let fails = |library: Library| {
+        let mut machine = emulator_with(library);
+        let calls = "PUSH.40+PUSH.9000+[PUSH.40.in_place+PUSH.17.off1]x3+PUSH.9000".replace("PUSH", algorithm);
+        let case: Case = format!("all_reduce/{algorithm}:bf16,sum:w=3:calls={calls}").parse().unwrap();
+        let schedules = (0..9).map(|n| Interleaving::nth(0, n));
+        let failed: Vec<String> = schedules
+            .filter(|interleaving| {
+                machine.set_interleaving(*interleaving);
+                judge(&case, &mut machine).status != Status::Pass
+            })
+            .map(|interleaving| interleaving.to_string())
+            .collect();
+        failed
+    };
+    assert_eq!(fails(Library::default()), [""; 0]);
+    let one_slot = MUTANTS.iter().find(|mutant| mutant.name == one_slot).unwrap();
+    assert_ne!(fails(one_slot.library()), [""; 0]);
+}
+
+/// If this fails, a rank that is late between its line and its looks, or before either, meets lines of another call.
+#[rstest]
+fn a_late_rank_is_waited_for_at_every_site(
+    #[values("one_shot_push", "two_shot_push")] algorithm: &str,
+    #[values("enter", "start", "end", "leave")] site: &str,
+) {
+    let id = format!("all_reduce/{algorithm}:f16,avg:w=4:n=301:off=1:in_place:skew=r2+20us@{site}");
+    let verdict = judge(&id.parse().unwrap(), &mut emulator(0));
+    assert_eq!(verdict.status, Status::Pass, "{verdict:#?}");
+}
+
+/// If this fails, a rank that stays away is not named, or by one thread's count and another's flag.
+#[rstest]
+#[case::in_the_slot_of_the_other_parity("one_shot_push", 0)]
+#[case::in_the_slot_of_the_last_call("two_shot_push", 1)]
+fn lines_that_do_not_come_are_told_of(#[case] algorithm: &str, #[case] saw: u32) {
+    let mut machine = emulator(0);
+    let (group, plan) = set_up(&mut machine, algorithm, 3, None);
+    let error = run(&mut machine, vec![enqueue(group, 0, &plan), Step::Leave { rank: 1 }, enqueue(group, 0, &plan)]).unwrap_err();
+    let MachineError::Hang { stuck, .. } = &error else { panic!("{error}") };
+    let Op::Launch(launch) = &plan.ranks[0][0] else { panic!("{plan}") };
+    assert_eq!(stuck.len(), 2 * launch.grid as usize, "one of each block that waits: {error}");
+    let alike = stuck.iter().all(|entry| entry.rank != 1 && (entry.peer, entry.want, entry.saw, entry.site) == (1, 2, saw, Site::End));
+    assert!(alike, "{error}");
+}
+
+#[rstest]
+#[case("one_shot_push:bf16,sum:w=2:n=262145", "up to 524288 bytes, not of 524290")]
+#[case("two_shot_push:bf16,sum:w=2:n=1048577", "up to 2097152 bytes, not of 2097154")]
+fn a_message_too_large_for_lines_is_refused(#[case] id: &str, #[case] reason: &str) {
+    let verdict = judge(&format!("all_reduce/{id}").parse().unwrap(), &mut emulator(0));
+    assert_eq!(verdict.status, Status::NotSupported);
+    assert!(verdict.reason.contains(reason), "{}", verdict.reason);
+}
+
+/// If this fails, people look at a picture of something else than what ran.
+#[test]
+fn a_trace_has_every_rank_stream_block_and_wait() {
+    let options = EmulatorOptions { trace: true, ..EmulatorOptions::default() };
+    let mut machine = Emulator::new(options);
+    let (group, plan) = set_up(&mut machine, "two_shot", 3, None);
+    run(&mut machine, vec![enqueue(group, 0, &plan)]).unwrap();
+    let trace: serde_json::Value = serde_json::from_str(&machine.take_trace().unwrap().json().unwrap()).unwrap();
+    let events = trace["traceEvents"].as_array().unwrap();
+    let named = |rank: usize, name: &str| {
+        events.iter().any(|event| event["pid"] == rank && event["ph"] == "X" && event["name"].as_str().unwrap().contains(name))
+    };
+    for rank in 0..3 {
+        assert!(named(rank, "all_reduce_two_shot_f32_sum") && named(rank, "block 0") && named(rank, "barrier 0"), "{events:#?}");
+    }
+    assert!((0..3).any(|rank| named(rank, "two_shot.signals")), "nobody waits for anybody");
+    assert!(events.iter().filter(|event| event["ph"] == "X").all(|event| event["dur"].as_f64().unwrap() >= 0.0));
+    assert!(machine.take_trace().is_none());
+}

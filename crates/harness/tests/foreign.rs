@@ -1,0 +1,249 @@
+//! Kernels from elsewhere: the examples of docs/foreign-kernels.md, their planted bugs, and input that is no kernel or no specification.
+//!
+//! If one of these failed, the documented way to bring a kernel would not work, or bad input would take the command down with it.
+
+use std::{fs, path::PathBuf, sync::LazyLock, time::Duration};
+
+use passmuster::{
+    conformance::{
+        Case, List, Status, Verdict,
+        runner::{self, Settings},
+    },
+    emulator::{self, Emulator, EmulatorOptions},
+};
+use passmuster_collectives::{
+    algorithms::{self, Algorithm, Foreign},
+    kernels::Library,
+    plan::Build,
+};
+use passmuster_ptx as ptx;
+use rstest::rstest;
+
+fn example(path: &str) -> String {
+    let path = PathBuf::from(concat!(env!("CARGO_MANIFEST_DIR"), "/../..")).join("examples/foreign").join(path);
+    fs::read_to_string(&path).unwrap_or_else(|error| panic!("{}: {error}", path.display()))
+}
+
+/// A specification for kernels of one argument, the address of eight bytes of signals; `NAME` is the algorithm's and the kernel's.
+const OF_ONE_POINTER: &str = r#"
+name = "NAME"
+collective = "all_reduce"
+entry = "NAME"
+dtypes = ["f32"]
+ops = ["sum"]
+worlds = [2]
+launch = { grid = 1, block = 32 }
+buffer = [{ name = "flag", role = "signals", bytes = 8 }]
+argument = [{ pointer = "flag" }]
+"#;
+
+/// Our own multimem kernel, as one from elsewhere.
+const OVER_MULTICAST: &str = r#"
+name = "over_multicast"
+collective = "all_reduce"
+entry = "all_reduce_multimem_one_shot_bf16_sum"
+dtypes = ["bf16"]
+ops = ["sum"]
+worlds = [2, 3]
+call = { in_place = false }
+launch = { grid = 2, block = 512, waits_for_peers = true }
+contract = { order = "any", roundings = "per_hop" }
+buffer = [
+    { name = "signals", role = "signals", bytes = "2 * 16 * 4" },
+    { name = "epochs", role = "state", bytes = 8 },
+    { name = "stuck", role = "state", bytes = "64 + 2 * 16 * 16" },
+    { name = "stalls", role = "state", bytes = 32 },
+]
+argument = [
+    { multicast = "input" },
+    { struct = [{ peers = "input", length = 16 }] },
+    { pointer = "output" },
+    { u64 = "count" },
+    { struct = [
+        { struct = [{ peers = "signals", length = 16 }] },
+        { pointer = "epochs" },
+        { pointer = "stuck" },
+        { pointer = "stalls" },
+        { u64 = 1000000000 },
+        { u32 = "rank" },
+        { u32 = "world" },
+    ] },
+]
+"#;
+
+/// A kernel of one argument, the address of eight bytes.
+fn kernel(name: &str, body: &str) -> String {
+    format!(
+        ".version 9.0\n.target sm_80\n.address_size 64\n.visible .entry {name}(.param .u64 {name}_param_0)\n{{\n\
+         .reg .pred %p<4>;\n.reg .b32 %r<8>;\n.reg .b64 %rd<4>;\nld.param.u64 %rd1, [{name}_param_0];\n{body}\nret;\n}}\n"
+    )
+}
+
+const NEVER_SIGNALLED: &str = "again: ld.acquire.sys.global.u32 %r1, [%rd1]; setp.eq.u32 %p1, %r1, 0; @%p1 bra again;";
+const SPINS: &str = "mov.u32 %r1, 0; again: add.u32 %r1, %r1, 1; bra again;";
+const RECURSES: &str = "call down, ();";
+
+/// Every algorithm of these tests: the examples with and without their bugs, and kernels without end.
+struct Registered {
+    foreign: Vec<&'static Foreign>,
+    library: Library,
+}
+
+static REGISTERED: LazyLock<Registered> = LazyLock::new(|| {
+    let mut library = Library::default();
+    let mut all = Vec::new();
+    let mut add = |spec: String, kernel: Option<&str>, text: String| {
+        let foreign = Foreign::read(&spec, kernel).unwrap_or_else(|error| panic!("{error}\n{spec}"));
+        let module = ptx::parse(&text).unwrap_or_else(|error| panic!("{}: {error}", foreign.name()));
+        for launch in foreign.samples() {
+            emulator::accepts(&module, &launch).unwrap();
+        }
+        library.replace(foreign.module(), Build::Release, text);
+        all.push(foreign);
+    };
+    for (name, entry) in [("one_shot_by_value", None), ("two_shot_by_table", None), ("one_shot_triton", Some("one_shot_all_reduce"))] {
+        let spec = example(&format!("{name}/spec.toml"));
+        let with_bug = spec.replace(&format!("name = \"{name}\""), &format!("name = \"{name}_bug\""));
+        add(spec, entry, example(&format!("{name}/kernel.ptx")));
+        add(with_bug, entry, example(&format!("{name}/kernel.bug.ptx")));
+    }
+    for (name, body) in [("never_signalled", NEVER_SIGNALLED), ("spins", SPINS)] {
+        add(OF_ONE_POINTER.replace("NAME", name), None, kernel(name, body));
+    }
+    add(OVER_MULTICAST.into(), None, Library::default().ptx("all_reduce/multimem_one_shot", Build::Release).unwrap().into());
+    let function = ".func down() { call down, (); ret; }\n.visible .entry recurses";
+    add(OF_ONE_POINTER.replace("NAME", "recurses"), None, kernel("recurses", RECURSES).replace(".visible .entry recurses", function));
+    add(OF_ONE_POINTER.replace("NAME", "huge").replace("bytes = 8", "bytes = \"1024 * 1024 * 1024 * world\""), None, kernel("huge", ""));
+    Registered { foreign: algorithms::register(all).unwrap(), library }
+});
+
+fn judge(case: &Case, options: EmulatorOptions) -> Verdict {
+    let mut machine = Emulator::new(options);
+    runner::judge(case, &mut machine, &Settings { deadline: Duration::from_secs(120), shared_pads: false, progress: &|_| {} })
+}
+
+fn options() -> EmulatorOptions {
+    EmulatorOptions { library: REGISTERED.library.clone(), ..EmulatorOptions::default() }
+}
+
+fn named(name: &str) -> &'static Foreign {
+    REGISTERED.foreign.iter().find(|foreign| foreign.name() == name).unwrap()
+}
+
+fn judged(id: &str) -> Verdict {
+    LazyLock::force(&REGISTERED);
+    judge(&id.parse().unwrap(), options())
+}
+
+/// If this fails, what the page shows does not do what it says.
+#[rstest]
+fn examples_pass_their_smoke_lists(#[values("one_shot_by_value", "two_shot_by_table", "one_shot_triton")] name: &str) {
+    let cases = List::Smoke.cases_of(named(name), 0);
+    assert!((12..=60).contains(&cases.len()), "{} cases", cases.len());
+    assert!(cases.iter().any(|case| !case.calls.is_empty()), "no sequence of calls");
+    for case in &cases {
+        assert_eq!(case.to_string().parse::<Case>().as_ref(), Ok(case), "ids of registered algorithms read back");
+        let verdict = judge(case, options());
+        assert_eq!(verdict.status, Status::Pass, "{verdict:#?}");
+        assert!(verdict.held.contains(&"reference".into()), "{verdict:#?}");
+    }
+}
+
+/// If this fails, a kernel with multimem instructions cannot be brought.
+#[test]
+fn kernels_take_multicast_addresses() {
+    for id in ["w=2:n=1040", "w=3:n=77"] {
+        let verdict = judged(&format!("all_reduce/over_multicast:bf16,sum:{id}"));
+        assert_eq!(verdict.status, Status::Pass, "{verdict:#?}");
+        assert!(verdict.held.contains(&"reference".into()), "{verdict:#?}");
+    }
+}
+
+#[rstest]
+#[case::value("one_shot_by_value_bug:bf16,sum:w=4:n=1040", Status::Fail, "rank 3's contribution is missing (100 % of wrong elements fit)")]
+#[case::hang("two_shot_by_table_bug:f32,sum:w=2:n=1040:in_place", Status::Hang, "deadlock: every warp that is left")]
+#[case::bounds("one_shot_triton_bug:bf16,sum:w=2:n=1000", Status::Fail, "kernel.py:60")]
+fn planted_bugs_are_named(#[case] id: &str, #[case] status: Status, #[case] named: &str) {
+    let verdict = judged(&format!("all_reduce/{id}"));
+    assert_eq!(verdict.status, status, "{verdict:#?}");
+    let text: String = verdict.findings.iter().flat_map(|finding| [finding.summary.as_str(), "\n", &finding.details, "\n"]).collect();
+    assert!(text.contains(named), "{text}");
+}
+
+#[test]
+fn what_a_specification_excludes_is_not_supported_with_the_reason() {
+    for (id, reason) in [
+        ("one_shot_by_value:f32,sum:w=3:n=64", "the specification does not name sum of f32 on 3 ranks"),
+        ("one_shot_by_value:bf16,sum:w=2:n=1041", "count 1041 is no multiple of 8"),
+        ("one_shot_by_value:bf16,sum:w=2:n=1040:off=1", "starts at byte 2: a multiple of 16 is needed"),
+        ("one_shot_by_value:bf16,sum:w=2:n=1040:in_place", "the specification excludes calls in place"),
+        ("two_shot_by_table:bf16,sum:w=2:n=1040", "the specification allows calls in place only"),
+    ] {
+        let verdict = judged(&format!("all_reduce/{id}"));
+        assert_eq!(verdict.status, Status::NotSupported, "{verdict:#?}");
+        assert!(verdict.reason.contains(reason), "{}", verdict.reason);
+    }
+}
+
+/// Kernels without end are hangs or faults, in bounded time.
+#[rstest]
+#[case::signal("never_signalled", Status::Hang, "deadlock: every warp that is left")]
+#[case::spin("spins", Status::Hang, "thread instructions")]
+#[case::recursion("recurses", Status::Crash, "calls")]
+fn kernels_without_end_are_findings(#[case] name: &str, #[case] status: Status, #[case] named: &str) {
+    LazyLock::force(&REGISTERED);
+    let case = format!("all_reduce/{name}:f32,sum:w=2:n=16").parse().unwrap();
+    let verdict = judge(&case, EmulatorOptions { steps: 1 << 22, ..options() });
+    assert_eq!(verdict.status, status, "{verdict:#?}");
+    assert!(verdict.reason.contains(named), "{}", verdict.reason);
+}
+
+#[test]
+fn buffers_past_the_budget_are_refused() {
+    LazyLock::force(&REGISTERED);
+    let case = "all_reduce/huge:f32,sum:w=2:n=16".parse().unwrap();
+    let verdict = judge(&case, EmulatorOptions { memory_budget: 1 << 20, ..options() });
+    assert_eq!(verdict.status, Status::NotSupported, "{verdict:#?}");
+    assert!(verdict.reason.contains("the emulator's memory budget is 1048576"), "{}", verdict.reason);
+}
+
+/// No prefix of a kernel takes the front end down, and what is cut within the kernel is an error with its place.
+#[test]
+fn truncated_and_garbled_ptx_is_an_error_with_its_place() {
+    let text = example("one_shot_triton/kernel.ptx");
+    let end = text.rfind('}').unwrap();
+    for at in (0..end).step_by(97).filter(|&at| text.is_char_boundary(at)) {
+        let parsed = ptx::parse(&text[..at]);
+        let whole = parsed.is_ok_and(|module| module.entry("one_shot_all_reduce").is_some());
+        assert!(!whole, "the first {at} bytes are no kernel");
+    }
+    for at in (0..end).step_by(211).filter(|&at| text.is_char_boundary(at)) {
+        let mut garbled = text.clone().into_bytes();
+        garbled[at] = b'#';
+        // It may have hit a comment; all that matters is that an answer comes.
+        if let Err(error) = ptx::parse(&String::from_utf8(garbled).unwrap()) {
+            assert!(error.to_string().split(':').take(2).all(|part| part.trim().parse::<u32>().is_ok()), "{error}");
+        }
+    }
+    let huge = format!("{}{}", text, "/".repeat(64 << 20));
+    assert!(ptx::parse(&huge).unwrap_err().to_string().contains("67108864"));
+}
+
+#[test]
+fn kernels_that_do_not_fit_the_specification_are_refused() {
+    let spec = example("one_shot_by_value/spec.toml");
+    let module = ptx::parse(&example("one_shot_by_value/kernel.ptx")).unwrap();
+    let refusal = |spec: &str, kernel| {
+        let samples = Foreign::read(spec, kernel).unwrap().samples();
+        samples.iter().find_map(|launch| emulator::accepts(&module, launch).err()).expect("a refusal")
+    };
+    let missing = refusal(&spec, Some("mine_{dtype}"));
+    assert!(
+        missing.starts_with("kernel `mine_f32` is not in the PTX, which has one_shot_") && missing.contains("one_shot_f32"),
+        "{missing}"
+    );
+    let short = refusal(&spec.replacen("length = 8", "length = 9", 1), None);
+    assert_eq!(short, "argument 0 of kernel `one_shot_f32` has 72 bytes, its parameter 64");
+    let fewer = refusal(&spec.replace("[[argument]]\ni32 = \"world\"\n", ""), None);
+    assert!(fewer.starts_with("kernel `one_shot_f32` takes 7 arguments of ["), "{fewer}");
+}

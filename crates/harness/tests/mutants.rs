@@ -1,0 +1,190 @@
+//! Synchronisation mutants that are made by rule, on the emulator: a sample of those that `cargo xtask mutants` runs.
+
+use std::{sync::Arc, time::Duration};
+
+use passmuster::{
+    conformance::{
+        Case, Status, Verdict,
+        mutants::{self, Derived},
+        runner::{self, Settings},
+    },
+    emulator::{Emulator, EmulatorOptions, Interleaving},
+};
+use passmuster_collectives::{
+    algorithms::{self, Target},
+    collective::{Collective, DType, Shape},
+    kernels::Library,
+    machine::Machine,
+    plan::{BufferSpec, Call, Op, Plan, RankCall, Region, Role, Script, Step},
+};
+use passmuster_ptx as ptx;
+use rstest::rstest;
+
+/// Schedules that a mutant gets: as many as `cargo xtask mutants` gives.
+const SCHEDULES: u64 = 8;
+
+/// How many mutants are tried here.
+const SAMPLE: usize = 24;
+
+/// Known misses: a fence between aliases, where profile `hopper` waives what it orders and a kernel's boundary is one in our reading.
+fn is_missed(mutant: &Derived) -> bool {
+    mutant.original.contains("fence.proxy.alias")
+}
+
+fn emulator(library: Library) -> Emulator {
+    Emulator::new(EmulatorOptions { library, ..EmulatorOptions::default() })
+}
+
+fn judge(case: &Case, machine: &mut Emulator, schedule: u64) -> Verdict {
+    machine.set_interleaving(Interleaving::nth(0, schedule as usize));
+    runner::judge(case, machine, &Settings { deadline: Duration::from_secs(120), shared_pads: false, progress: &|_| {} })
+}
+
+fn is_caught(mutant: &Derived) -> bool {
+    let mut machine = emulator(mutant.library());
+    mutants::hunt(&mutant.cases(), SCHEDULES, |case, schedule| judge(case, &mut machine, schedule)).1.is_some()
+}
+
+/// If this fails, a mutant is caught for not being PTX, and its score says nothing.
+#[test]
+fn every_mutant_is_ptx() {
+    for mutant in mutants::derived() {
+        if let Err(error) = ptx::parse(&mutant.ptx) {
+            panic!("{}: {error}", mutant.name);
+        }
+    }
+}
+
+/// If this fails, mutants are caught for what the kernels do without them.
+#[test]
+fn kernels_pass_the_cases_of_their_mutants() {
+    let mut machine = emulator(Library::default());
+    for (module, _) in mutants::subjects() {
+        for case in mutants::sync_cases(module) {
+            for schedule in 0..SCHEDULES {
+                let verdict = judge(&case, &mut machine, schedule);
+                assert_eq!(verdict.status, Status::Pass, "{verdict:#?}");
+            }
+        }
+    }
+}
+
+/// If this fails, a bug of synchronisation goes unseen.
+#[test]
+fn a_sample_of_the_mutants_is_caught() {
+    let equivalents = mutants::equivalents().unwrap();
+    let mut all = mutants::derived();
+    all.retain(|mutant| !is_missed(mutant) && !equivalents.iter().any(|known| known.name == mutant.name));
+    let missed: Vec<String> =
+        mutants::sample(all, SAMPLE).into_iter().filter(|mutant| !is_caught(mutant)).map(|mutant| mutant.name).collect();
+    assert!(missed.is_empty(), "{missed:#?}");
+}
+
+/// If this fails, somebody's reason why a mutant does nothing wrong is not one. Nothing ends their runs early: in parts, for a core each.
+#[rstest]
+fn equivalent_mutants_are_not_caught(#[values(0, 1, 2, 3)] part: usize) {
+    let equivalents = mutants::equivalents().unwrap();
+    let all = mutants::derived().into_iter().filter(|mutant| equivalents.iter().any(|known| known.name == mutant.name));
+    let caught: Vec<String> = all.skip(part).step_by(4).filter(is_caught).map(|mutant| mutant.name).collect();
+    assert!(caught.is_empty(), "{caught:#?}");
+}
+
+/// Calls that a plan is tried on, one after the other on the same buffers, its ranks and its elements a slot.
+const CALLS: u64 = 3;
+const WORLD: u32 = 3;
+const COUNT: u64 = 41;
+
+/// A call of `copy_engine` out of place on 32-bit integers, with the buffers that its tries need.
+fn by_copy_engine(collective: Collective) -> (Vec<BufferSpec>, Call, Plan) {
+    let algorithm = algorithms::find(collective, "copy_engine").unwrap();
+    let shape = Shape::new(collective, WORLD, COUNT);
+    let (input, output) = (shape.input() * 4, shape.output() * 4);
+    let sizes = [("input", input), ("output", output), ("inputs", CALLS * input), ("outputs", CALLS * output)];
+    let mut buffers: Vec<BufferSpec> = sizes.map(|(name, bytes)| BufferSpec::new(name, bytes, Role::Data)).into();
+    buffers.extend(algorithm.workspace(DType::I32, WORLD, input));
+    let (input, output) = (buffers[0].whole(), buffers[1].whole());
+    let call = RankCall {
+        collective,
+        dtype: DType::I32,
+        op: collective.operators()[0],
+        root: 0,
+        factor: None,
+        parts: None,
+        count: COUNT,
+        input,
+        output,
+    };
+    let call = Call::of_all_ranks(&call, WORLD, &buffers).unwrap();
+    let plan = algorithm.plan(&call, &Target::default());
+    (buffers, call, plan)
+}
+
+/// Whether calls with this plan end otherwise than with the right numbers, under any of the schedules.
+fn goes_wrong(buffers: &[BufferSpec], call: &Call, plan: &Plan) -> bool {
+    let (plan, input, output) = (Arc::new(plan.clone()), call.input.bytes, call.output.bytes);
+    let all = |op: Op| Arc::new(Plan::per_rank("all", WORLD, |_| vec![op.clone()]));
+    let copy = |from: Region, to: Region| all(Op::Copy { from, to, to_rank: None });
+    let of_call = |buffer: &str, number: u64, bytes: u64| Region::new(buffer, number * bytes, bytes);
+    let payload = |rank: u32, number: u64| -> Vec<u8> {
+        (0..input / 4).flat_map(|i| (1000 * rank + 100_000 * number as u32 + i as u32).to_le_bytes()).collect()
+    };
+    let mut machine = emulator(Library::default());
+    (0..SCHEDULES as usize).any(|schedule| {
+        machine.close_groups();
+        machine.set_interleaving(Interleaving::nth(0, schedule));
+        let group = machine.open_group(WORLD as usize, buffers).unwrap();
+        let mut steps = Vec::new();
+        for number in 0..CALLS {
+            for rank in 0..WORLD {
+                machine.write(group, rank as usize, &of_call("inputs", number, input), &payload(rank, number)).unwrap();
+            }
+            let plans = [
+                copy(of_call("inputs", number, input), call.input.clone()),
+                all(Op::Fill { region: call.output.clone(), byte: 0xff }),
+                plan.clone(),
+                copy(call.output.clone(), of_call("outputs", number, output)),
+            ];
+            steps.extend(plans.map(|plan| Step::Enqueue { group, stream: 0, plan }));
+        }
+        machine.run(&Script { steps }, Duration::from_secs(60)).is_err()
+            || (0..CALLS).any(|number| {
+                let inputs: Vec<Vec<u8>> = (0..WORLD).map(|rank| payload(rank, number)).collect();
+                let results = call.shape().results(call.dtype, call.op, &inputs);
+                (0..).zip(results).any(|(rank, result)| machine.read(group, rank, &of_call("outputs", number, output)).unwrap() != result)
+            })
+    })
+}
+
+/// Mutants of `copy_engine` that do nothing wrong, but for those of the words of the first meeting: rule, what the operation starts with, why.
+const HARMLESS: [(Collective, &str, &str, &str); 4] = [
+    (Collective::AllGather, "early", "copy input[0..164] -> output[0..164]", "no peer writes or reads the rank's own slot of its output"),
+    (Collective::AllGather, "late", "copy input[0..164] -> output[0..164]", "no peer writes or reads the rank's own slot of its output"),
+    (Collective::AllGather, "early", "write 0 -> ", "set back before the next first meeting, and set again after it only"),
+    (Collective::AllReduce, "early", "write 0 -> ", "set back before the next first meeting, and set again after it only"),
+];
+
+/// Whether a reason is known for a mutant to do nothing wrong.
+fn is_harmless(collective: Collective, name: &str) -> bool {
+    let of_the_first = name.contains("words[4..8]") || name.contains("words[8..12]");
+    HARMLESS.iter().any(|(of, rule, operation, _)| {
+        let own = name
+            .split_once(": ")
+            .is_some_and(|(first, text)| first.starts_with(rule) && text.starts_with(operation) && !text.contains("of rank"));
+        *of == collective && own && !of_the_first
+    })
+}
+
+/// If this fails, an operation by which streams synchronise could be left out or misplaced and nothing would say so; or one that is said to be
+/// free of harm is not.
+#[rstest]
+fn mutants_of_plans_are_caught(#[values(Collective::AllGather, Collective::AllReduce)] collective: Collective) {
+    let (buffers, call, plan) = by_copy_engine(collective);
+    assert!(!goes_wrong(&buffers, &call, &plan), "{plan}");
+    let mutants = mutants::of_plan(&plan);
+    let (harmless, harmful): (Vec<_>, Vec<_>) = mutants.into_iter().partition(|(name, _)| is_harmless(collective, name));
+    let passed = |(_, plan): &&(String, Plan)| !goes_wrong(&buffers, &call, plan);
+    let missed: Vec<&String> = harmful.iter().filter(passed).map(|(name, _)| name).collect();
+    assert!(missed.is_empty(), "{} of {} missed: {missed:#?}", missed.len(), harmful.len());
+    let caught: Vec<&String> = harmless.iter().filter(|mutant| !passed(mutant)).map(|(name, _)| name).collect();
+    assert!(caught.is_empty() && !harmless.is_empty(), "{caught:#?} of {}", harmless.len());
+}

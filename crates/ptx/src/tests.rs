@@ -1,0 +1,284 @@
+use std::collections::BTreeSet;
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
+
+use proptest::prelude::*;
+use rstest::rstest;
+
+use super::*;
+
+/// All PTX files of the repository but those that only GPUs run.
+fn files() -> Vec<(PathBuf, String)> {
+    let mut folders: Vec<PathBuf> =
+        ["kernels/ptx", "fixtures/mutants/ptx"].map(|folder| Path::new(concat!(env!("CARGO_MANIFEST_DIR"), "/../..")).join(folder)).into();
+    let mut files = Vec::new();
+    while let Some(folder) = folders.pop() {
+        for found in fs::read_dir(folder).unwrap() {
+            let path = found.unwrap().path();
+            if path.is_dir() {
+                folders.push(path);
+            } else if path.extension().is_some_and(|extension| extension == "ptx") {
+                let text = fs::read_to_string(&path).unwrap();
+                // Products of matrices, which the front end refuses.
+                if !["wgmma.", "cp.async.bulk"].iter().any(|unknown| text.contains(unknown)) {
+                    files.push((path, text));
+                }
+            }
+        }
+    }
+    files
+}
+
+/// A kernel around a body, with registers of every class and variables of every space.
+fn around(body: &str) -> String {
+    format!(
+        ".version 9.0\n.target sm_90a\n.address_size 64\n.global .align 4 .u32 word = -1;\n.extern .shared .align 16 .b8 dynamic[];\n\
+         .func (.param .b32 out) twice(.param .b32 in) {{ .reg .b32 %a; ld.param.b32 %a, [in]; st.param.b32 [out], %a; ret; }}\n\
+         .visible .entry k(.param .u64 p0, .param .align 8 .b8 p1[24])\n{{\n.reg .pred %p<8>; .reg .b16 %h<8>; .reg .b32 %r<16>; \
+         .reg .f32 %f<8>; .reg .b64 %d<8>; .reg .f64 %g<4>; .reg .b128 %q<2>; .shared .align 4 .b8 block[64];\n{body}\n}}\n"
+    )
+}
+
+fn decoded(body: &str) -> Vec<Operation> {
+    match parse(&around(body)) {
+        Ok(module) => module.entry("k").unwrap().code.clone(),
+        Err(error) => panic!("{error}"),
+    }
+}
+
+#[test]
+fn every_ptx_file_of_the_repository_decodes_wholly() {
+    let files = files();
+    assert!(files.len() >= 30, "only {} PTX files found", files.len());
+    for (path, text) in files {
+        let module = parse(&text).unwrap_or_else(|error| panic!("{}: {error}", path.display()));
+        let names: Vec<&str> = module.entries().map(|entry| entry.name.as_str()).collect();
+        let declared = text.lines().filter_map(|line| line.split_once(".entry ")?.1.split(['(', ' ']).next());
+        assert_eq!(names, declared.collect::<Vec<_>>(), "{}", path.display());
+        // An instruction ends with a semicolon on its own line and is no declaration: each of them is an operation.
+        let written = text.lines().map(str::trim).filter(|line| line.ends_with(';') && !line.starts_with(['.', '/'])).count();
+        let operations: usize = module.functions.iter().map(|function| function.code.len() - 1).sum();
+        assert_eq!(operations, written, "{}", path.display());
+    }
+}
+
+#[test]
+fn branches_stay_in_their_function_and_registers_in_their_frame() {
+    for (path, text) in files() {
+        for function in parse(&text).unwrap().functions {
+            let counts = function.registers;
+            for mut operation in function.code.clone() {
+                if let Instruction::Branch { target, .. } = operation.instruction {
+                    assert!(target < function.code.len(), "{}:{}", path.display(), operation.at);
+                }
+                operation.instruction.for_each_register(&mut |register, _| assert!(register.index < counts.of(register.class)));
+            }
+        }
+    }
+}
+
+#[test]
+fn registers_that_are_never_live_together_share_a_slot() {
+    let module = parse(include_str!("../../../kernels/ptx/all_reduce/two_shot.ptx")).unwrap();
+    let entry = module.entry("all_reduce_two_shot_bf16_sum").unwrap();
+    assert!(entry.registers.words < entry.declared_registers.words / 2, "{:?} of {:?}", entry.registers, entry.declared_registers);
+}
+
+#[test]
+fn a_register_that_lives_around_a_loop_keeps_its_slot() {
+    // %r1 is read in the next round only; %r2 must not take its slot in between. The guarded move keeps what was there before.
+    let code = decoded(
+        "mov.u32 %r1, 1;\nmov.u32 %r3, 7;\nL: add.u32 %r2, %r1, 1;\nst.global.u32 [%d1], %r2;\nsetp.lt.u32 %p1, %r2, 9;\n\
+         @%p1 mov.u32 %r3, 5;\n@%p1 bra L;\nst.global.u32 [%d1], %r3;",
+    );
+    let written = |index: usize| match code[index].instruction {
+        Instruction::Move { destination, .. } | Instruction::Integer { destination, .. } => destination,
+        ref other => panic!("{other:?}"),
+    };
+    assert_eq!(BTreeSet::from([written(0), written(1), written(2)]).len(), 3);
+    assert_eq!(written(1), written(5));
+}
+
+#[test]
+fn our_kernels_need_these_families() {
+    let mut families = BTreeSet::new();
+    for (_, text) in files() {
+        for function in parse(&text).unwrap().functions {
+            families.extend(function.code.iter().map(|operation| operation.instruction.family()));
+        }
+    }
+    let families: Vec<&str> = families.into_iter().collect();
+    insta::assert_snapshot!(families.join(" "), @"AddressOf Atomic BarrierSync BitFieldInsert Bits Branch Convert ConvertAddress Fence Float Integer IntegerMultiplyAdd IntegerUnary Load Logic Move MultimemLoadReduce MultimemStore Pack Permute ReadSpecial Return Select SetPredicate Shift Store");
+}
+
+#[rstest]
+#[case("atom.global.release.sys.cas.b32 %r1, [%d1], %r2, %r3;", "atom.cas.b32.sys.release.global %r1, [%d1], %r2, %r3;")]
+#[case("atom.add.relaxed.gpu.global.u32 %r1, [%d1], %r2;", "atom.global.add.u32 %r1, [%d1], %r2;")]
+#[case("red.release.sys.global.add.u32 [%d1], 1;", "red.global.add.release.sys.u32 [%d1], 1U;")]
+#[case("ld.relaxed.sys.global.u32 %r1, [%d1+4];", "ld.global.u32.sys.relaxed %r1, [ %d1 + 0x4 ];")]
+#[case("ld.global.v4.u32 {%r1,%r2,%r3,_}, [%d1];", "ld.u32.v4.global {%r1, %r2, %r3, _}, [%d1+0];")]
+#[case("cvt.rn.satfinite.e4m3x2.f32 %h1, %f1, %f2;", "cvt.e4m3x2.satfinite.f32.rn %h1, %f1, %f2;")]
+#[case("prmt.b32.f4e %r1, %r2, %r3, %r4;", "prmt.f4e.b32 %r1, %r2, %r3, %r4;")]
+#[case("setp.lt.and.u32 %p1|%p2, %r1, -1, !%p3;", "setp.and.u32.lt %p1|%p2, %r1, 4294967295, !%p3;")]
+#[case("min.NaN.f32 %f1, %f2, 0f00000000;", "min.f32.NaN %f1, %f2, 0.0;")]
+#[case(
+    "multimem.ld_reduce.acquire.sys.global.add.acc::f32.v4.bf16x2 {%r1,%r2,%r3,%r4}, [%d1];",
+    "multimem.ld_reduce.v4.add.bf16x2.acc::f32.global.sys.acquire {%r1,%r2,%r3,%r4}, [%d1];"
+)]
+#[case("multimem.red.add.u32 [%d1], %r1;", "multimem.red.relaxed.sys.add.u32 [%d1], %r1;")]
+#[case("shfl.sync.bfly.b32 %r1|%p1, %r2, 1, 31, -1;", "shfl.b32.bfly.sync %r1|%p1, %r2, 1, 0x1f, 0xffffffff;")]
+#[case("fence.acq_rel.sys;", "fence.sys.acq_rel;")]
+#[case("bar.sync 0;", "barrier.sync.aligned 0;")]
+#[case("mad.rn.f32 %f1, %f2, %f3, %f1;", "fma.f32.rn %f1, %f2, %f3, %f1;")]
+#[case("div.full.ftz.f32 %f1, %f2, %f3;", "div.ftz.f32.full %f1, %f2, %f3;")]
+fn modifiers_may_stand_in_any_order(#[case] one: &str, #[case] other: &str) {
+    assert_eq!(decoded(one)[0].instruction, decoded(other)[0].instruction);
+}
+
+/// One instruction a line of what our kernels do not have yet.
+#[rstest]
+#[case("mov.b64 %d1, {%r1, %r2}; mov.b32 {%h1, _}, %r1; mov.b128 %q1, {%d1, %d2}; mov.pred %p1, -1; mov.u64 %d1, word+4;")]
+#[case("mov.u64 %d1, %clock64; mov.u32 %r1, %laneid; mov.u32 %r1, %cluster_ctarank; mov.u32 %r1, %tid.z; mov.u32 %r1, WARP_SZ;")]
+#[case("mov.u64 %d1, dynamic; mov.u32 %r1, block; cvta.shared.u64 %d1, %d1; cvta.to.global.u64 %d1, %d1; mov.b64 %d1, p1;")]
+#[case("ld.global.nc.L1::no_allocate.L2::128B.v2.b64 {%d1,%d2}, [%d3]; st.shared.f32 [block+4], %f1; ld.b128 %q1, [%d1];")]
+#[case("ld.global.L2::cache_hint.u32 %r1, [%d1], %d2; ld.mmio.relaxed.sys.global.u32 %r1, [%d1]; ld.global.s8 %d1, [%d1];")]
+#[case("fma.rn.ftz.sat.f32 %f1,%f1,%f1,%f1; fma.rn.bf16x2 %r1,%r1,%r1,%r1; fma.rn.relu.f16 %h1,%h1,%h1,%h1; mad.wide.u32 %d1,%r1,%r2,%d1;")]
+#[case("rcp.approx.ftz.f32 %f1,%f2; rsqrt.approx.f32 %f1,%f2; sqrt.rn.f64 %g1,%g2; ex2.approx.ftz.bf16x2 %r1,%r2; lg2.approx.f32 %f1,%f2;")]
+#[case(
+    "lop3.b32 %r1,%r2,%r3,%r4,0xE8; shf.l.wrap.b32 %r1,%r2,%r3,7; bfe.u32 %r1,%r2,8,8; popc.b64 %r1,%d1; clz.b32 %r1,%r2; brev.b64 %d1,%d2;"
+)]
+#[case("set.eq.f32.u32 %f1,%r1,%r2; slct.f32.s32 %f1,%f2,%f3,%r1; setp.gtu.f16x2 %p1|%p2,%r1,%r2; testp.finite.f32 %p1,%f1;")]
+#[case(
+    "cvt.rzi.s32.f32 %r1,%f1; cvt.sat.u8.s32 %r1,%r2; cvt.rn.bf16x2.f32 %r1,%f1,%f2; cvt.rn.f16x2.e4m3x2 %r1,%h1; cvt.f64.f32 %g1,%f1; cvt.rmi.f32.f32 %f1,%f2; cvt.f32.bf16 %f1,%h1;"
+)]
+#[case("{ .reg .pred P1; L1: shfl.sync.idx.b32 %r1|P1,%r2,0,31,-1; @P1 bra L1; } { L1: bra L1; }")]
+#[case("barrier.cluster.arrive.relaxed.aligned; barrier.cluster.wait; bar.red.popc.u32 %r1, 0, %p1; bar.arrive 1, 64; bar.warp.sync -1;")]
+#[case("fence.proxy.alias; fence.proxy.async.shared::cta; fence.mbarrier_init.release.cluster; membar.sys; fence.sc.gpu; membar.gl;")]
+#[case(
+    "atom.global.add.noftz.bf16x2 %r1,[%d1],%r2; atom.global.v4.add.f32 {%f1,%f2,%f3,%f4},[%d1],{%f1,%f2,%f3,%f4}; atom.exch.b64 %d1,[%d2],%d3; atom.shared.inc.u32 %r1,[block],%r2;"
+)]
+#[case(
+    "multimem.st.release.sys.global.u32 [%d1],%r1; multimem.st.global.v4.f32 [%d1],{%f1,%f2,%f3,%f4}; multimem.ld_reduce.min.u64 %d1,[%d2];"
+)]
+#[case(
+    "vote.sync.ballot.b32 %r1,%p1,-1; match.all.sync.b32 %r1|%p1,%r2,-1; activemask.b32 %r1; elect.sync _|%p1,-1; redux.sync.add.s32 %r1,%r2,-1;"
+)]
+#[case("nanosleep.u32 20; griddepcontrol.wait; prefetch.global.L2 [%d1]; discard.global.L2 [%d1],128; trap; exit;")]
+#[case("{ .param .b32 a; .param .b32 b; st.param.b32 [a+0],%r1; call.uni (b), twice, (a); ld.param.b32 %r1,[b+0]; }")]
+#[case("ts: .branchtargets A, B;\nbrx.idx %r1, ts;\nA: ret;\nB: ret.uni;")]
+fn what_our_kernels_lack_decodes_too(#[case] body: &str) {
+    decoded(body);
+}
+
+#[rstest]
+#[case("frobnicate.u32 %r1;", "10:1: unknown instruction `frobnicate.u32`")]
+#[case("add.weird.u32 %r1, %r2, 1;", "10:4: modifier `.weird` is unknown, repeated or out of place in `add.weird.u32`")]
+#[case("ld.global.global.u32 %r1, [%d1];", "10:10: modifier `.global` is unknown, repeated")]
+#[case("add %r1, %r2, 1;", "10:1: `add` has no type, expected one of .u16")]
+#[case("add.u32 %d1, %r2, 1;", "10:9: operand `%d1` of type .b64 of `add.u32`, expected a register of 32 bits")]
+#[case("add.u32 %r1, %r16, 1;", "10:14: `%r16` is not declared")]
+#[case("add.u32 %r1, %r2;", "10:1: `add.u32` has 2 operands, expected one more")]
+#[case("add.u32 %r1, %r2, 1, 2;", "10:22: operand `2` of `add.u32`, expected no more than 3 operands")]
+#[case("bra nowhere;", "10:5: `nowhere` is not declared, expected a label")]
+#[case("add.rn.f16 %h1, %h1, 0f3F800000;", "10:22: operand a floating-point number")]
+#[case("L: ret; L: ret;", "10:9: `L` is already declared")]
+#[case("ld.relaxed.global.u32 %r1, [%d1];", "has .relaxed without scope, expected a scope")]
+#[case("st.acquire.sys.global.u32 [%d1], %r1;", "has semantics .acquire")]
+#[case("mov.u32 %r1, 0f12;", "10:14: found `0f12`, expected `0f` and 8 hexadecimal digits")]
+#[case("mov.u32 %r1 1;", "10:13: found `1`, expected `,` or `;`")]
+#[case("cvt.rn.s32.f32 %r1, %f1;", "expected a rounding that the ISA has")]
+#[case("wgmma.fence.sync.aligned;", "10:1: unknown instruction `wgmma.fence.sync.aligned`")]
+#[case("mov.u32 %r1, 18446744073709551616;", "expected an integer of 64 bits")]
+#[case("multimem.ld_reduce.add.v2.u32 {%r1,%r2}, [%d1];", "has 2 elements of .u32")]
+#[case("ld.shared.u32 %r1, [word];", "operand `word` of space .global of `ld.shared.u32`, expected one of space .shared")]
+fn an_error_says_where_and_what(#[case] body: &str, #[case] expected: &str) {
+    let error = parse(&around(body)).unwrap_err();
+    let shown = error.to_string();
+    assert!(shown.contains(expected), "{shown}");
+    assert!(shown.contains(&format!("    10 | {body}")), "{shown}");
+}
+
+#[test]
+fn memory_is_laid_out_as_c_does() {
+    let text = "// .loc in a comment\n.version 9.0\n.target sm_90\n.address_size 64\n.file 1 \"a//b.cu\"\n\
+        .const .align 8 .u64 table[2] = {generic(word)+4, 7};\n.global .u32 word;\n";
+    assert!(parse(text).unwrap_err().to_string().contains("`word` is not declared"));
+    let text = ".version 9.0\n.target sm_90\n.address_size 64\n.file 1 \"a//b.cu\"\n.global .s16 word[3] = {-1, 2};\n\
+        .const .align 8 .u64 table[2] = {generic(word)+4, 0x7};\n.shared .b8 common[6];\n\
+        .entry k(.param .u8 a, .param .align 8 .b8 b[12], .param .u64 .ptr .global .align 16 c)\n.maxntid 512, 1, 1\n{\n\
+        .local .align 16 .b8 depot[24];\n.shared .f64 own;\n.reg .b64 %d<3>; .reg .f64 %g<1>;\n.loc 1 7 3\n\
+        ld.shared.f64 %g0, [own+8];\nmov.u64 %d0, depot;\nld.param.u64 %d1, [c];\n}\n";
+    let module = parse(text).unwrap();
+    assert_eq!(module.files, [(1, "a//b.cu".to_owned())]);
+    assert_eq!(module.variables[0].initial, [0xff, 0xff, 2, 0]);
+    assert_eq!(module.variables[1].relocations, [Relocation { at: 0, variable: 0, generic: true, offset: 4 }]);
+    let entry = module.entry("k").unwrap();
+    assert_eq!((entry.input_bytes, entry.local_bytes, entry.shared_bytes), (32, 24, 16));
+    assert_eq!(entry.bounds.max_threads, Some([512, 1, 1]));
+    assert_eq!(entry.code[0].source, Some(SourceLine { file: 1, line: 7, column: 3 }));
+    let Instruction::Load { address, .. } = &entry.code[0].instruction else { panic!("{:?}", entry.code[0]) };
+    assert_eq!(*address, Address { base: Base::Zero, offset: 16 });
+    let Instruction::Load { address, .. } = &entry.code[2].instruction else { panic!("{:?}", entry.code[2]) };
+    assert_eq!(*address, Address { base: Base::Zero, offset: 24 });
+}
+
+#[test]
+fn deep_nesting_is_no_depth_of_recursion() {
+    let deep = |depth: usize| format!("{}{}", "{".repeat(depth), "}".repeat(depth));
+    decoded(&deep(64));
+    let error = parse(&around(&deep(100_000))).unwrap_err().to_string();
+    assert!(error.contains("a scope too deep, more than the 64 that are allowed"), "{error}");
+    assert!(parse(&around(&format!("mov.b64 %d1, {};", "{".repeat(100_000)))).is_err());
+}
+
+/// Parses and checks that it did not take long; what comes out does not matter.
+fn survives(text: &str) {
+    let start = Instant::now();
+    let _ = parse(text);
+    assert!(start.elapsed() < Duration::from_secs(5), "{:?} for {} bytes", start.elapsed(), text.len());
+}
+
+/// Real modules that are small enough to be read hundreds of times.
+const SMALL: &[&str] = &[
+    include_str!("../../../kernels/ptx/conformance/faults.ptx"),
+    include_str!("../../../fixtures/mutants/ptx/sync_relaxed_end.ptx"),
+    include_str!("../../../fixtures/mutants/ptx/value_17_negative_zero_as_sentinel.ptx"),
+];
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(200))]
+
+    #[test]
+    fn no_bytes_make_it_panic(bytes in prop::collection::vec(any::<u8>(), 0..400)) {
+        let text = String::from_utf8_lossy(&bytes).into_owned();
+        survives(&text);
+        survives(&around(&text));
+    }
+
+    #[test]
+    fn no_tokens_make_it_panic(
+        words in prop::collection::vec(prop::sample::select(vec![
+            "add", ".u32", "%r1", ",", ";", "{", "}", "[", "]", "(", ")", "@", "!", ".reg", ".pred", "<", ">", "4", "-", "+", ".local",
+            ".loc 1 2 3\n", ".param", "call", "|", "mov", ".b64", "x", ":", "=", ".align", "0x", "1e", ".v4", "ld", "%tid", ".x", "L", "bra",
+            ".shared", "99999999999", ".b8", "word", ".func", ".entry", "_", ".branchtargets", "0f3F800000", "\"", "/*", "*/", ".extern",
+        ]), 0..60)
+    ) {
+        survives(&around(&words.join(" ")));
+        survives(&format!(".version 9.0 {}", words.join(" ")));
+    }
+
+    #[test]
+    fn no_change_of_a_kernel_makes_it_panic(
+        mutant in 0..SMALL.len(), cut in any::<prop::sample::Index>(), edits in prop::collection::vec((any::<prop::sample::Index>(), any::<u8>()), 0..6)
+    ) {
+        let mut bytes = SMALL[mutant].as_bytes().to_vec();
+        for (place, byte) in edits {
+            let place = place.index(bytes.len());
+            bytes[place] = byte;
+        }
+        survives(&String::from_utf8_lossy(&bytes));
+        bytes.truncate(cut.index(bytes.len()));
+        survives(&String::from_utf8_lossy(&bytes));
+    }
+}
