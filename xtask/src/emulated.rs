@@ -14,10 +14,11 @@ use std::{
 
 use indicatif::ProgressBar;
 use passmuster::{
-    conformance::{AnyCase, Fault, Status, Verdict, runner::Settings, supervisor::StartError, worker},
+    conformance::{AnyCase, Status, Verdict, runner::Settings, supervisor::StartError, worker},
     emulator::{Emulator, EmulatorOptions, Interleaving},
     ledger,
 };
+use passmuster_collectives::algorithms::Target;
 use passmuster_collectives::{
     algorithms::Target,
     kernels::Library,
@@ -131,10 +132,6 @@ pub(crate) fn in_parallel<T: Sync, S, R: Send>(
 
 /// One case, on groups of the same ranks that use one signal pad where `shared_pads` says so. After a panic `machine` is a new one.
 pub(crate) fn judge(case: &AnyCase, machine: &mut Emulator, options: &EmulatorOptions, deadline: Duration, shared_pads: bool) -> Verdict {
-    if case.fault() == Some(Fault::Killed) {
-        let reason = "the emulator has no process of its own that could be killed";
-        return Verdict::without_checks(case.to_string(), Status::NotSupported, reason);
-    }
     let settings = Settings { deadline, shared_pads, progress: &|_| {} };
     let judged = catch_unwind(AssertUnwindSafe(|| case.judge(machine, &settings)));
     let verdict = judged.unwrap_or_else(|panic| {

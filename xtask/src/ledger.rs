@@ -93,7 +93,7 @@ impl Ledger {
         let mut expecting = Emulator::new(EmulatorOptions { library: library.clone(), ..EmulatorOptions::default() });
         let start = Instant::now();
         let (machine, rows) = match self.on {
-            On::Cuda => match self.machine.open(library) {
+            On::Cuda => match self.machine.open(library, None) {
                 Ok(mut machine) => (machine::Machine::info(&machine), self.compare(&forms, &mut machine, &mut expecting)?),
                 Err(error) => {
                     eprintln!("ledger cannot run on this machine: {error}");

@@ -84,6 +84,11 @@ const INCONCLUSIVE: u8 = 4;
 fn main() -> ExitCode {
     let usage = CommandLine::command().name("passmuster").bin_name(project::invocation());
     let line = CommandLine::from_arg_matches(&usage.get_matches()).unwrap_or_else(|error| error.exit());
+    if matches!(line.command, Command::Worker(_) | Command::BenchWorker(_) | Command::Ledger(_)) {
+        // These may use GPUs in this process. The others start processes first, which are to find the environment as the user has set it.
+        // SAFETY: this thread is the only one yet.
+        unsafe { passmuster_cuda::prepare_process() };
+    }
     match Shell::new().map_err(anyhow::Error::from).and_then(|sh| run(line.command, &sh)) {
         Ok(code) => code,
         Err(error) => {

@@ -87,7 +87,9 @@ impl Reveal {
                         .status()?;
                     return Ok(again.code().map_or(ExitCode::FAILURE, |code| ExitCode::from(code as u8)));
                 }
-                match self.machine.open(Library::default()) {
+                // SAFETY: this command has started no thread yet.
+                unsafe { passmuster_cuda::prepare_process() };
+                match self.machine.open(Library::default(), None) {
                     Ok(mut machine) => self.print(&mut machine, algorithm),
                     Err(error) => {
                         eprintln!("{error}");

@@ -1,6 +1,6 @@
 //! `worker`: the process that cases run in. Started by the other commands, not by people.
 
-use std::{path::PathBuf, process::ExitCode, time::Duration};
+use std::{path::PathBuf, process::ExitCode, sync::Arc, time::Duration};
 
 use anyhow::{anyhow, bail};
 use passmuster::{
@@ -9,6 +9,7 @@ use passmuster::{
 };
 use passmuster_collectives::{algorithms, kernels::Library, machine};
 use passmuster_cuda::{CudaMachine, CudaOptions, OpenError};
+use passmuster_cuda::{CudaMachine, CudaOptions, OpenError, Watch};
 
 use crate::{CANNOT_RUN, foreign::Elsewhere};
 
@@ -101,7 +102,7 @@ impl Machine {
     ///
     /// # Errors
     /// As [`CudaMachine::open`].
-    pub(crate) fn open(&self, library: Library) -> Result<CudaMachine, OpenError> {
+    pub(crate) fn open(&self, library: Library, watch: Option<Watch>) -> Result<CudaMachine, OpenError> {
         CudaMachine::open(CudaOptions {
             gpus: self.gpus.clone(),
             nccl_lib: self.nccl_lib.clone(),
@@ -109,6 +110,7 @@ impl Machine {
             library,
             wait_limit: Duration::from_millis(self.wait_limit),
             batch_copies: self.batch_copies,
+            watch,
         })
     }
 
@@ -148,6 +150,7 @@ pub(crate) struct Worker {
 
 impl Worker {
     pub(crate) fn run(self) -> anyhow::Result<ExitCode> {
+        worker::expendable();
         let mut library = match &self.mutant {
             None => Library::default(),
             Some(name) => MUTANTS.iter().find(|m| m.name == name).ok_or_else(|| anyhow!("unknown mutant `{name}`"))?.library(),
@@ -159,7 +162,7 @@ impl Worker {
                 self.serve(&mut machine);
             }
             On::Cuda => {
-                let mut machine = match self.machine.open(library) {
+                let mut machine = match self.machine.open(library, Some(Arc::new(worker::busy))) {
                     Ok(machine) => machine,
                     Err(error) => {
                         eprintln!("{error}");

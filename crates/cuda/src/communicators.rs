@@ -4,6 +4,7 @@ use std::{collections::BTreeMap, env, path::PathBuf, sync::Arc, time::Duration};
 
 use super::{
     device::Device,
+    environment,
     memory::{Arena, Scratch},
     nccl::{Communicator, LibraryCall, Nccl, NcclError, Window},
     ranks,
@@ -53,21 +54,14 @@ impl Communicators {
         self.rendezvous
     }
 
-    /// The communicators of a world of `devices`, one a rank.
+    /// The communicators of a world of `devices`, one a rank, each of which has a device of its own.
     ///
     /// # Errors
-    /// `NotSupported` when there is no NCCL or two ranks share a device, `Fault` when NCCL fails, `Hang` when it does not return.
+    /// `NotSupported` when there is no NCCL, `Fault` when NCCL fails, `Inconclusive` when it does not return.
     pub(super) fn join(&mut self, devices: &[Arc<Device>]) -> Result<Vec<Arc<Communicator>>, MachineError> {
         let world = devices.len();
         if let Some(joined) = self.worlds.get(&world) {
             return Ok(joined.ranks.clone());
-        }
-        let mut distinct: Vec<usize> = devices.iter().map(|device| device.ordinal).collect();
-        distinct.sort_unstable();
-        distinct.dedup();
-        if distinct.len() < world {
-            let reason = format!("world {world} needs {world} GPUs for NCCL, {} given", distinct.len());
-            return Err(MachineError::NotSupported { reason });
         }
         let nccl = self.load()?;
         let id = nccl.unique_id().map_err(|error| fault(0, &error))?;
@@ -96,7 +90,6 @@ impl Communicators {
         self.join(devices)?;
         let world = devices.len();
         let not_supported = |reason: String| MachineError::NotSupported { reason };
-        self.load()?.has_windows().map_err(not_supported)?;
         let joined = self.worlds.get_mut(&world).expect("joined above");
         if joined.windows.contains_key(&chunk) {
             return Ok(());
@@ -147,18 +140,20 @@ impl Communicators {
     /// Loads NCCL, if that was not done.
     ///
     /// # Errors
-    /// `NotSupported` when there is none.
+    /// `NotSupported` when there is none, or it might create multicast objects.
     pub(super) fn load(&mut self) -> Result<Arc<Nccl>, MachineError> {
         if let Some(nccl) = &self.nccl {
             return Ok(nccl.clone());
         }
+        environment::multicast_is_settled().map_err(|reason| MachineError::NotSupported { reason })?;
         let nccl = Nccl::load(self.explicit.as_deref()).map_err(|error| MachineError::NotSupported { reason: error.to_string() })?;
         Ok(self.nccl.insert(Arc::new(nccl)).clone())
     }
 }
 
 /// Does one all-reduce and one all-to-all of an element for each rank. NCCL connects ranks on first use, collectives and sends each in their own
-/// way, for seconds, which must count neither against a run's deadline nor in its times, and which a stream that is captured does not allow.
+/// way, for seconds, which must count neither against a run's deadline nor in its times, and which a stream that is captured does not allow. A call that
+/// it refuses here, where the environment forces it onto kernels that need windows, it may do on windows: 2.32 does so of all-reduce.
 fn warm_up(device: &Device, communicator: &Communicator) -> Result<(), NcclError> {
     const HALF: usize = 4 * MAX_WORLD;
     let scratch = Scratch::new(device.driver, 2 * HALF)?;
@@ -166,14 +161,17 @@ fn warm_up(device: &Device, communicator: &Communicator) -> Result<(), NcclError
     let place = (scratch.address, scratch.address + HALF as u64);
     for (collective, op) in [(Collective::AllReduce, ReduceOp::Sum), (Collective::AllToAll, ReduceOp::Copy)] {
         let call = LibraryCall { collective, dtype: DType::F32, op, count: 1, root: 0, factor: None, parts: None, windows: false };
-        communicator.enqueue(&call, place, device.service.raw())?;
+        match communicator.enqueue(&call, place, device.service.raw()) {
+            Err(error) if error.refused => communicator.asynchronous_error()?,
+            enqueued => enqueued?,
+        }
     }
     if device.service.wait(JOIN_LIMIT)? {
         return Ok(());
     }
     // Freeing would wait for NCCL's kernel.
     std::mem::forget(scratch);
-    Err(NcclError { what: "the first ncclAllReduce and ncclSend".into(), code: format!("not done after {} s", JOIN_LIMIT.as_secs()) })
+    Err(NcclError::new("the first ncclAllReduce and ncclSend", format!("not done after {} s", JOIN_LIMIT.as_secs())))
 }
 
 /// Does one all-gather by copy engines at the start of registered memory, which is left as it was. NCCL allocates and registers memory of its own at the first
@@ -188,16 +186,18 @@ fn warm_up_copy_engines(device: &Device, communicator: &Communicator, rank: usiz
     if device.service.wait(JOIN_LIMIT)? {
         return Ok(device.service.write(&kept, address)?);
     }
-    Err(NcclError { what: "the first ncclAllGather by copy engines".into(), code: format!("not done after {} s", JOIN_LIMIT.as_secs()) })
+    Err(NcclError::new("the first ncclAllGather by copy engines", format!("not done after {} s", JOIN_LIMIT.as_secs())))
 }
 
 fn fault(rank: usize, error: &NcclError) -> MachineError {
     MachineError::Fault { ranks: vec![rank], what: error.what.clone(), code: error.code.clone() }
 }
 
-/// What all ranks answered, or a fault that names the first that did not.
+/// What all ranks answered.
+///
+/// # Errors
+/// `Inconclusive` where one did not: names the first.
 fn collect<T>(what: &str, answers: Vec<Option<T>>) -> Result<Vec<T>, MachineError> {
-    let missing =
-        |rank| MachineError::Fault { ranks: vec![rank], what: what.into(), code: format!("no answer in {} s", JOIN_LIMIT.as_secs()) };
+    let missing = |rank| MachineError::Inconclusive { reason: format!("rank {rank}: no answer of {what} in {} s", JOIN_LIMIT.as_secs()) };
     answers.into_iter().enumerate().map(|(rank, answer)| answer.ok_or_else(|| missing(rank))).collect()
 }

@@ -38,8 +38,15 @@ const SPUN_DELAY: Duration = Duration::from_millis(2);
 pub(super) enum Stopped {
     /// A call failed: the ranks that saw it, in the order in which they did, and what the first of them saw.
     Failed { ranks: Vec<usize>, failure: Failure },
+    /// A library does not do a call: what it said. Every rank has come to an end.
+    Refused(Failure),
     /// Ranks were not done by the deadline.
-    Unfinished { ranks: Vec<usize>, after: Duration },
+    Unfinished {
+        ranks: Vec<usize>,
+        after: Duration,
+        /// Whether work on a device was seen not to be done, as opposed to hosts that did not get that far.
+        on_devices: bool,
+    },
 }
 
 /// How one rank ended.
@@ -100,8 +107,9 @@ impl Start {
 /// Carries out the programs, one a rank, and returns what each gave. `hosts` is told what they enqueue.
 ///
 /// # Errors
-/// The failure that was seen first, else who was not done `deadline` after the start.
-pub(super) fn execute(programs: &Arc<[Program]>, hosts: &Arc<Hosts>, deadline: Duration) -> Result<Vec<Done>, Stopped> {
+/// The failure that was seen first, else who was not done `deadline` after the start. `started` is called when ranks have started on their devices, unless
+/// they are done before anybody looks.
+pub(super) fn execute(programs: &Arc<[Program]>, hosts: &Arc<Hosts>, deadline: Duration, started: &dyn Fn()) -> Result<Vec<Done>, Stopped> {
     let world = programs.len();
     let begin = Instant::now();
     let start = Arc::new(Start::new(world));
@@ -117,12 +125,22 @@ pub(super) fn execute(programs: &Arc<[Program]>, hosts: &Arc<Hosts>, deadline: D
         })
     };
     let mut done: Vec<Option<Done>> = vec![None; world];
-    let mut unfinished = false;
+    let (mut unfinished, mut on_devices, mut refused) = (false, false, None);
+    let mut started = Some(started);
     let mut open = world;
     while open > 0 {
+        if start.released.get().is_some()
+            && let Some(started) = started.take()
+        {
+            started();
+        }
         let limit = start.released.get().map_or(begin + PREPARATION_LIMIT, |at| *at + deadline + GRACE);
         let patience = limit.saturating_duration_since(Instant::now()).min(Duration::from_millis(20));
         match answers.recv_timeout(patience) {
+            // Each rank is refused by itself, at the same call.
+            Ok((rank, Outcome::Failed(failure))) if failure.refused => {
+                refused.get_or_insert((rank, failure));
+            }
             Ok((rank, Outcome::Failed(failure))) => {
                 let mut ranks = vec![rank];
                 while let Ok((rank, outcome)) = answers.recv_timeout(ECHO) {
@@ -131,20 +149,61 @@ pub(super) fn execute(programs: &Arc<[Program]>, hosts: &Arc<Hosts>, deadline: D
                 return Err(Stopped::Failed { ranks, failure });
             }
             Ok((rank, Outcome::Done(of_rank))) => done[rank] = Some(of_rank),
-            Ok((_, Outcome::Unfinished | Outcome::Abandoned)) => unfinished = true,
+            Ok((_, Outcome::Unfinished)) => (unfinished, on_devices) = (true, true),
+            Ok((_, Outcome::Abandoned)) => unfinished |= refused.is_none(),
             Err(RecvTimeoutError::Timeout) if Instant::now() < limit => continue,
             Err(_) => {
                 unfinished = true;
+                on_devices |= are_busy(programs);
                 break;
             }
         }
         open -= 1;
     }
+    match refused {
+        Some((_, failure)) if !unfinished && come_to_rest(programs, deadline) => return Err(Stopped::Refused(failure)),
+        Some((rank, failure)) => return Err(Stopped::Failed { ranks: vec![rank], failure }),
+        None => {}
+    }
     if unfinished {
         let ranks = done.iter().enumerate().filter(|(_, done)| done.is_none()).map(|(rank, _)| rank).collect();
-        return Err(Stopped::Unfinished { ranks, after: begin.elapsed() });
+        return Err(Stopped::Unfinished { ranks, after: begin.elapsed(), on_devices });
     }
     Ok(done.into_iter().flatten().collect())
+}
+
+/// Whether any rank's device is seen to have work. Threads that the driver holds up are not asked, and it may hold up who asks.
+fn are_busy(programs: &Arc<[Program]>) -> bool {
+    let programs = programs.clone();
+    let busy = ranks::on_all(programs.len(), GRACE, move |rank| {
+        let program = &programs[rank];
+        program.device.make_current().is_ok() && program.streams.iter().any(|stream| matches!(stream.is_done(), Ok(false)))
+    });
+    busy.contains(&Some(true))
+}
+
+/// Waits until all that was enqueued is done: whether that is so at `limit`, without an error.
+fn come_to_rest(programs: &Arc<[Program]>, limit: Duration) -> bool {
+    let programs = programs.clone();
+    let rested = ranks::on_all(programs.len(), limit + GRACE, move |rank| {
+        let program = &programs[rank];
+        let until = Instant::now() + limit;
+        let rested = || {
+            program.device.make_current()?;
+            for stream in &program.streams {
+                while !stream.is_done()? {
+                    if Instant::now() > until {
+                        return Ok(false);
+                    }
+                    std::thread::sleep(EAGER);
+                }
+            }
+            program.communicators.iter().try_for_each(|communicator| communicator.asynchronous_error())?;
+            Ok::<_, Failure>(true)
+        };
+        rested().unwrap_or(false)
+    });
+    rested.into_iter().all(|rested| rested == Some(true))
 }
 
 /// One rank's thread.

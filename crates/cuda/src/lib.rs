@@ -12,7 +12,9 @@ mod copies;
 mod cublas_lt;
 mod device;
 mod driver;
+mod environment;
 mod execution;
+mod facts;
 mod graphs;
 mod group;
 mod hosts;
@@ -32,8 +34,10 @@ mod tensor_map;
 mod words;
 
 pub use driver::CudaError;
+pub use environment::prepare_process;
+pub use facts::{Facts, Rehearsal};
 pub use loader::LoadError;
-pub use machine::{CudaMachine, CudaOptions, OpenError};
+pub use machine::{CudaMachine, CudaOptions, OpenError, Watch};
 
 /// The examples of the README, compiled and run.
 #[cfg(doctest)]

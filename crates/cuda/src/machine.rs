@@ -13,7 +13,9 @@ use super::{
     copies::{Batches, Copy},
     device::Device,
     driver::{CudaError, Driver},
+    environment,
     execution::{self, Stopped},
+    facts::{self, Facts},
     graphs::Graphs,
     group::Group,
     hosts::Hosts,
@@ -21,7 +23,7 @@ use super::{
     loader::LoadError,
     memory::Arena,
     nccl::Communicator,
-    nccl_log::NcclLog,
+    nccl_log::{Choice, NcclLog},
     nvml::Nvml,
     products::Products,
     program::{Compiler, Program, Tables},
@@ -32,34 +34,13 @@ use super::{
 use passmuster_collectives::{
     kernels::Library,
     machine::{
-        CANARY, Condition, Deferred, GUARD, Machine, MachineError, MachineInfo, Pending, Run, intervals,
-        layout::Layout,
-        validation::{self, Needs},
+        CANARY, Condition, Deferred, GUARD, Machine, MachineError, MachineInfo, Pending, Run, UNCHECKED_PATH, intervals, validation::Needs,
     },
     plan::{BufferSpec, Fill, MAX_WORLD, Region, Script},
 };
 
-/// The most blocks that a rank's kernels are ever laid out for.
-const MOST_BLOCKS: u32 = 128;
-
 /// No run takes longer, whatever its deadline.
 const LONGEST_RUN: Duration = Duration::from_secs(24 * 60 * 60);
-
-/// The most ranks that share one GPU, and the most streams of ranks that do. Four make progress together. Of eight on one H200 with driver 580,
-/// whether of eight ranks or of four with two streams, some do not start now and then while the others wait for them: in one of fifteen runs of the smoke
-/// list, with 8, 10, 16 and 32 connections and with modules loaded beforehand. The same was seen of three ranks where each had two calls of
-/// `all_gather_matmul/pull` enqueued, whose blocks take a whole multiprocessor, in three of five runs; and, of three ranks on two GPUs with two streams each,
-/// in four of 210 runs of one case, two of them with CUDA_MODULE_LOADING=EAGER. No thread of the host was held up in those: the driver had
-/// taken the launch, and the device did not start it while the kernels of the other ranks were waiting. Why is not established.
-const MOST_RANKS_ON_A_GPU: usize = 4;
-const MOST_STREAMS_OF_SHARING_RANKS: usize = 4;
-
-/// How many streams of one GPU make progress independently, at most and unless the environment says less.
-const MOST_CONNECTIONS: usize = 32;
-const CONNECTIONS_VARIABLE: &str = "CUDA_DEVICE_MAX_CONNECTIONS";
-
-/// The least compute capability on which NCCL reduces 8-bit floats.
-const NCCL_REDUCES_EIGHT_BITS_SINCE: (i32, i32) = (9, 0);
 
 /// Variables of the environment that change what NCCL does and therefore belong to a record.
 const RECORDED_VARIABLES: [&str; 4] = ["NCCL_ALGO", "NCCL_PROTO", "NCCL_SYM_KERNEL", "NCCL_NVLS_ENABLE"];
@@ -81,7 +62,13 @@ pub struct CudaOptions {
     /// which it has since CUDA 13.0. Not by default: where ranks share a GPU, three exchanges of four ranks back to back hung once of once tried (with a GPU
     /// each they do not), and what they gain has not been timed.
     pub batch_copies: bool,
+    /// Is told when ranks have started on their devices (true), and when the run has ended (false): for whoever watches a process from which no more
+    /// comes. Of short runs it hears the end only.
+    pub watch: Option<Watch>,
 }
+
+/// See [`CudaOptions::watch`].
+pub type Watch = Arc<dyn Fn(bool) + Send + Sync>;
 
 impl Default for CudaOptions {
     fn default() -> CudaOptions {
@@ -92,6 +79,7 @@ impl Default for CudaOptions {
             library: Library::default(),
             wait_limit: Duration::from_secs(2),
             batch_copies: false,
+            watch: None,
         }
     }
 }
@@ -149,19 +137,24 @@ pub struct CudaMachine {
     driver: &'static Driver,
     library: Library,
     wait_limit: Duration,
+    watch: Option<Watch>,
     /// Where copies are joined, and the driver has them.
     batches: Option<Arc<Batches>>,
     /// Devices of the ranks, up to [`MAX_WORLD`]: one that several share is there several times.
     of_rank: Vec<Arc<Device>>,
     /// Every device once.
     devices: Vec<Arc<Device>>,
+    /// What it goes by when it takes a script.
+    facts: Facts,
     groups: Vec<Group>,
     /// Groups that were ever opened.
     rendezvous: u64,
-    /// Whether a run hung or faulted.
+    /// Whether a run hung, faulted or was given up with threads in a library.
     lost: bool,
-    /// What NCCL says that it chose; `None` where the user has set up its log.
-    nccl_log: Option<NcclLog>,
+    /// What NCCL says that it chose.
+    nccl_log: NcclLog,
+    /// Why it is not known which path NCCL took in the last run that asked for one.
+    unchecked: Option<String>,
     held: ManuallyDrop<Held>,
 }
 
@@ -177,19 +170,12 @@ struct Held {
 }
 
 impl CudaMachine {
-    /// Opens the GPUs. Call it before the process has other threads that read or write environment variables: it sets
-    /// `NCCL_NVLS_ENABLE=0` where that is unset, for multicast can harm machines that are shared, and `CUDA_DEVICE_MAX_CONNECTIONS=32`
-    /// where that is unset, for streams that share a connection wait for each other.
+    /// Opens the GPUs. It sets no variable of the environment: [`prepare_process`](super::prepare_process) does, and is to be called before, first thing in
+    /// `main`.
     ///
     /// # Errors
     /// See [`OpenError`].
     pub fn open(options: CudaOptions) -> Result<CudaMachine, OpenError> {
-        for (name, value) in [("NCCL_NVLS_ENABLE", "0"), (CONNECTIONS_VARIABLE, "32")] {
-            if std::env::var_os(name).is_none() {
-                // SAFETY: this function's documentation asks for no other thread that uses the environment.
-                unsafe { std::env::set_var(name, value) };
-            }
-        }
         let driver = Driver::get().map_err(OpenError::NoDriver)?;
         let count = driver.initialise().and_then(|()| driver.device_count()).map_err(|error| match error.is_no_device() {
             true => OpenError::NoGpu { reason: error.to_string() },
@@ -216,17 +202,26 @@ impl CudaMachine {
             }
             opened.insert(gpu, Arc::new(device));
         }
+        let facts = Facts {
+            capability: opened.values().map(|device| device.capability).min().unwrap_or_default(),
+            multiprocessors: opened.values().map(|device| device.multiprocessors).min().unwrap_or(1),
+            connections: environment::connections(),
+            gpus,
+        };
         Ok(CudaMachine {
             driver,
             library: options.library,
             wait_limit: options.wait_limit,
+            watch: options.watch,
             batches: options.batch_copies.then(|| Batches::of(driver)).flatten().map(Arc::new),
-            of_rank: (0..MAX_WORLD).map(|rank| opened[&gpus[rank % gpus.len()]].clone()).collect(),
+            of_rank: (0..MAX_WORLD).map(|rank| opened[&facts.gpu(rank)].clone()).collect(),
             devices: opened.into_values().collect(),
+            facts,
             groups: Vec::new(),
             rendezvous: 0,
             lost: false,
-            nccl_log: NcclLog::set_up(),
+            nccl_log: NcclLog::new(),
+            unchecked: None,
             held: ManuallyDrop::new(Held {
                 communicators: Communicators::new(options.nccl_lib),
                 products: Products::new(options.cublas_lt_lib),
@@ -273,15 +268,8 @@ impl CudaMachine {
         }
     }
 
-    /// Ranks on the device that has most of them in a world of `world`.
-    fn ranks_on_busiest(&self, world: usize) -> usize {
-        let of_rank = &self.of_rank[..world.min(MAX_WORLD)];
-        let on = |device: &Arc<Device>| of_rank.iter().filter(|other| other.ordinal == device.ordinal).count();
-        self.devices.iter().map(on).max().unwrap_or(0)
-    }
-
     fn still_good(&self) -> Result<(), MachineError> {
-        if self.lost { invalid("the machine hung or faulted before and must not be used again") } else { Ok(()) }
+        if self.lost { invalid("the machine hung, faulted or was given up before and must not be used again") } else { Ok(()) }
     }
 
     fn group(&self, number: usize) -> Result<&Group, MachineError> {
@@ -334,25 +322,11 @@ impl CudaMachine {
 
     /// Makes the streams that a script needs.
     fn make_streams(&mut self, needs: &Needs) -> Result<(), MachineError> {
-        let (connections, sharing) = (connections(), self.ranks_on_busiest(needs.world));
-        let streams = needs.all_streams();
-        if sharing * streams > connections {
-            let reason = format!(
-                "{sharing} ranks with {streams} streams each on one GPU need as many connections, {CONNECTIONS_VARIABLE} allows {connections}"
-            );
-            return Err(MachineError::NotSupported { reason });
-        }
-        if sharing > 1 && sharing * streams > MOST_STREAMS_OF_SHARING_RANKS {
-            let reason = format!(
-                "{sharing} ranks with {streams} streams each share one GPU: at most {MOST_STREAMS_OF_SHARING_RANKS} such streams make progress together"
-            );
-            return Err(MachineError::NotSupported { reason });
-        }
         // Streams that exist hold a connection even where this script does not use them.
         let wanted = |rank: usize| if rank < needs.world { needs.all_streams() } else { 0 };
         let crowded = self.devices.iter().any(|device| {
             let ranks = self.of_rank.iter().enumerate().filter(|(_, other)| other.ordinal == device.ordinal);
-            ranks.map(|(rank, _)| self.held.streams[rank].len().max(wanted(rank))).sum::<usize>() > connections
+            ranks.map(|(rank, _)| self.held.streams[rank].len().max(wanted(rank))).sum::<usize>() > self.facts.connections
         });
         if crowded {
             self.held.streams.iter_mut().for_each(Vec::clear);
@@ -370,6 +344,9 @@ impl CudaMachine {
     /// Makes the communicators and windows that a script needs.
     fn join(&mut self, needs: &Needs) -> Result<BTreeMap<usize, Vec<Arc<Communicator>>>, MachineError> {
         let mut of_group = BTreeMap::new();
+        if !needs.nccl.is_empty() {
+            facts::nccl_has(self.held.communicators.load()?.version.0, needs)?;
+        }
         for (&number, &windows) in &needs.nccl {
             let group = &self.groups[number];
             let devices = &self.of_rank[..group.world];
@@ -382,12 +359,20 @@ impl CudaMachine {
         Ok(of_group)
     }
 
-    /// Sees to it that NCCL did what it was made to do, and not silently something else.
-    fn confirm_path(&mut self, needs: &Needs) -> Result<(), MachineError> {
-        let log = self.nccl_log.as_mut().filter(|_| !needs.nccl.is_empty());
-        log.and_then(|log| log.other_choice(&needs.windowed)).map_or(Ok(()), |line| {
-            Err(MachineError::NotSupported { reason: format!("NCCL did not take the path that was asked for: {line}") })
-        })
+    /// Sees to it that NCCL did what it was made to do, and not silently something else; adds to the run why that is not known.
+    fn confirm_path(&mut self, needs: &Needs, run: Run) -> Result<Run, MachineError> {
+        if needs.nccl.is_empty() {
+            return Ok(run);
+        }
+        let unchecked = match self.nccl_log.path(&needs.windowed) {
+            Choice::AsAsked => None,
+            Choice::Unchecked(why) => Some(why),
+            Choice::Other(line) => {
+                return Err(MachineError::NotSupported { reason: format!("NCCL did not take the path that was asked for: {line}") });
+            }
+        };
+        self.unchecked.clone_from(&unchecked);
+        Ok(Run { unchecked_path: unchecked, ..run })
     }
 
     fn run_valid(&mut self, script: &Script, needs: &Needs, deadline: Duration) -> Result<Run, MachineError> {
@@ -424,11 +409,14 @@ impl CudaMachine {
             standing.extend(words::let_go(script, &self.groups, &devices, &streams));
             MachineError::Hang { after_ms: after.as_millis() as u64, cause: String::new(), stuck, unfinished, standing }
         };
-        if let Some(log) = &mut self.nccl_log {
-            // What was said while communicators were joined is of their warm-up.
-            log.skip();
+        // What was said while communicators were joined is of their warm-up.
+        self.nccl_log.skip();
+        let watch = |busy| self.watch.iter().for_each(|watch| watch(busy));
+        let executed = execution::execute(&programs, &hosts, deadline.min(LONGEST_RUN), &|| watch(true));
+        if !matches!(executed, Err(Stopped::Unfinished { on_devices: true, .. })) {
+            watch(false);
         }
-        match execution::execute(&programs, &hosts, deadline.min(LONGEST_RUN)) {
+        match executed {
             Ok(of_rank) => match reports::any(&reports) {
                 Ok(false) => {
                     let (marks, fetched): (Vec<_>, _) = of_rank.into_iter().map(|done| (done.marks, done.fetched)).unzip();
@@ -441,7 +429,19 @@ impl CudaMachine {
                 words::let_go(script, &self.groups, &devices, &streams);
                 Err(MachineError::Fault { ranks, what: failure.what, code: failure.code })
             }
-            Err(Stopped::Unfinished { ranks, after }) => Err(hang(after, ranks)),
+            Err(Stopped::Refused(failure)) => {
+                Err(MachineError::NotSupported { reason: format!("{} refused: {}", failure.what, failure.code) })
+            }
+            Err(Stopped::Unfinished { ranks, after, on_devices }) => match hang(after, ranks) {
+                MachineError::Hang { after_ms, stuck, unfinished, standing, .. } if !on_devices && stuck.is_empty() => {
+                    let held = if standing.is_empty() { String::new() } else { format!(": {}", standing.join("; ")) };
+                    let reason = format!(
+                        "the hosts of ranks {unfinished:?} did not get to the end in {after_ms} ms, and no device was seen to have work left{held}"
+                    );
+                    Err(MachineError::Inconclusive { reason })
+                }
+                hang => Err(hang),
+            },
         }
     }
 }
@@ -474,6 +474,9 @@ impl Machine for CudaMachine {
             note("cublas_lt", library.version.clone());
             note("cublas_lt_library", installed(&library.path).to_owned());
         }
+        if let Some(why) = self.unchecked.as_deref().or_else(|| self.nccl_log.unchecked()) {
+            note(UNCHECKED_PATH, why.to_owned());
+        }
         for name in RECORDED_VARIABLES {
             if let Ok(value) = std::env::var(name) {
                 note(name, value);
@@ -495,15 +498,12 @@ impl Machine for CudaMachine {
         self.devices.iter().enumerate().filter_map(of).collect()
     }
 
-    /// Four ranks on each GPU, up to [`MAX_WORLD`].
     fn max_world(&self) -> usize {
-        (MOST_RANKS_ON_A_GPU * self.devices.len()).min(MAX_WORLD)
+        self.facts.max_world()
     }
 
-    /// One block a multiprocessor: kernels of 512 threads that want all registers are not resident twice.
     fn waiting_blocks(&self, world: usize, groups: usize) -> u32 {
-        let smallest = self.devices.iter().map(|device| device.multiprocessors).min().unwrap_or(1);
-        (smallest / (self.ranks_on_busiest(world) * groups).max(1) as u32).clamp(1, MOST_BLOCKS)
+        self.facts.waiting_blocks(world, groups)
     }
 
     fn rendezvous(&self) -> u64 {
@@ -512,15 +512,7 @@ impl Machine for CudaMachine {
 
     fn open_group(&mut self, world: usize, buffers: &[BufferSpec]) -> Result<usize, MachineError> {
         self.still_good()?;
-        if !(1..=MAX_WORLD).contains(&world) {
-            return invalid(format!("world size {world}: a group has 1 to {MAX_WORLD} ranks"));
-        }
-        let sharing = self.ranks_on_busiest(world);
-        if sharing > MOST_RANKS_ON_A_GPU {
-            let reason = format!("world {world} puts {sharing} ranks on one GPU: at most {MOST_RANKS_ON_A_GPU} share one");
-            return Err(MachineError::NotSupported { reason });
-        }
-        let layout = Layout::of(buffers).map_err(|reason| MachineError::Invalid { reason })?;
+        let layout = self.facts.takes_group(world, buffers)?;
         let not_supported = |reason: String| MachineError::NotSupported { reason };
         let devices = &self.of_rank[..world];
         for (rank, device) in devices.iter().enumerate() {
@@ -592,20 +584,9 @@ impl Machine for CudaMachine {
 
     fn run(&mut self, script: &Script, deadline: Duration) -> Result<Run, MachineError> {
         self.still_good()?;
-        let needs = validation::validate(script, &self.groups, &self.library).map_err(|reason| MachineError::Invalid { reason })?;
-        if needs.multicast {
-            let reason =
-                "kernels take multicast addresses, and this version creates no multicast objects: multimem runs on the emulator only";
-            return Err(MachineError::NotSupported { reason: reason.into() });
-        }
-        let oldest = self.of_rank[..needs.world].iter().map(|device| device.capability).min();
-        if needs.nccl_of_eight_bits && oldest < Some(NCCL_REDUCES_EIGHT_BITS_SINCE) {
-            return Err(MachineError::NotSupported {
-                reason: "NCCL reduces 8-bit floats on GPUs of compute capability 9.0 and newer".into(),
-            });
-        }
-        let run = self.run_valid(script, &needs, deadline).and_then(|run| self.confirm_path(&needs).map(|()| run));
-        self.lost = matches!(run, Err(MachineError::Hang { .. } | MachineError::Fault { .. }));
+        let needs = self.facts.takes(script, &self.groups, &self.library)?;
+        let run = self.run_valid(script, &needs, deadline).and_then(|run| self.confirm_path(&needs, run));
+        self.lost = matches!(run, Err(MachineError::Hang { .. } | MachineError::Fault { .. } | MachineError::Inconclusive { .. }));
         if run.is_err() {
             // One that was captured on another path than was asked for is not to be replayed.
             self.drop_graphs();
@@ -670,12 +651,6 @@ fn fault(rank: usize) -> impl Fn(CudaError) -> MachineError {
 /// Which of the installed libraries it is, without the host's folders: records are published.
 fn installed(path: &str) -> &str {
     path.find("/nvidia/").map_or_else(|| path.rsplit('/').next().unwrap_or_default(), |at| &path[at + 1..])
-}
-
-/// Connections of each GPU, as the driver reads them from the environment.
-fn connections() -> usize {
-    let set = std::env::var(CONNECTIONS_VARIABLE).ok().and_then(|value| value.trim().parse::<usize>().ok());
-    set.unwrap_or(MOST_CONNECTIONS).clamp(1, MOST_CONNECTIONS)
 }
 
 /// The kernel driver's version, `580.65.06`, where the system tells it.

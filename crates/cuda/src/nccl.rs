@@ -84,12 +84,9 @@ const CONFIG: ncclConfig_t = {
     }
 };
 
-/// The oldest NCCL with symmetric windows.
-const WINDOWS_SINCE: Version = Version(22700);
-
 /// A version as `ncclGetVersion` gives it: 22809 for 2.28.9.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(super) struct Version(i32);
+pub(super) struct Version(pub(super) i32);
 
 impl fmt::Display for Version {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -106,6 +103,24 @@ pub(super) struct NcclError {
     pub(super) what: String,
     /// NCCL's description, its number for the error, and what it logged last.
     pub(super) code: String,
+    /// Whether it does not do such a call, or not in the way that was asked for, rather than having failed at it.
+    pub(super) refused: bool,
+}
+
+impl NcclError {
+    /// A failure.
+    pub(super) fn new(what: impl Into<String>, code: impl Into<String>) -> NcclError {
+        NcclError { what: what.into(), code: code.into(), refused: false }
+    }
+}
+
+/// `ncclInternalError` and `ncclInvalidUsage` of nccl.h: what NCCL says where it has nothing for a call, the latter where the environment left it nothing.
+const REFUSALS: [u32; 2] = [3, 5];
+
+/// Whether an error with these last words is a refusal: "no algorithm/protocol available for function AllReduce" (2.28), "No algorithm/protocol nor
+/// symKernelId available for function AllReduce with datatype ncclFloat32. NCCL_SYM_KERNEL was set to AllReduce_AGxLL_R." (2.32).
+fn is_refusal(code: u32, words: &str) -> bool {
+    REFUSALS.contains(&code) && words.contains(" available for function ")
 }
 
 impl fmt::Display for NcclError {
@@ -116,7 +131,7 @@ impl fmt::Display for NcclError {
 
 impl From<CudaError> for NcclError {
     fn from(error: CudaError) -> NcclError {
-        NcclError { what: error.what, code: error.name }
+        NcclError::new(error.what, error.name)
     }
 }
 
@@ -157,17 +172,6 @@ impl Nccl {
         Ok(id)
     }
 
-    /// Whether it has symmetric windows.
-    ///
-    /// # Errors
-    /// Names the version there is and the one that is needed.
-    pub(super) fn has_windows(&self) -> Result<(), String> {
-        if self.version >= WINDOWS_SINCE && self.functions.ncclCommWindowRegister.is_some() {
-            return Ok(());
-        }
-        Err(format!("symmetric windows need NCCL {WINDOWS_SINCE} or newer, {} is {}", self.path, self.version))
-    }
-
     fn check(&self, what: &str, code: u32, communicator: ncclComm_t) -> Result<(), NcclError> {
         if code == 0 {
             return Ok(());
@@ -179,8 +183,9 @@ impl Nccl {
         // SAFETY: any code is allowed; so is a null communicator.
         let (name, last) =
             unsafe { (text((self.functions.ncclGetErrorString)(code)), text((self.functions.ncclGetLastError)(communicator))) };
+        let refused = is_refusal(code, &last);
         let last = if last.is_empty() { last } else { format!(": {last}") };
-        Err(NcclError { what: what.into(), code: format!("{name} ({code}){last}") })
+        Err(NcclError { what: what.into(), code: format!("{name} ({code}){last}"), refused })
     }
 }
 
@@ -283,7 +288,7 @@ impl Communicator {
                 Collective::Reduce => ("ncclReduce", (functions.ncclReduce)(from, to, count, dtype, op, root as c_int, self.raw, stream)),
                 Collective::AllToAll if call.windows => {
                     let (what, refused) = ("ncclAlltoAll", "this NCCL has none: it came with 2.28");
-                    let all_to_all = functions.ncclAlltoAll.ok_or_else(|| NcclError { what: what.into(), code: refused.into() })?;
+                    let all_to_all = functions.ncclAlltoAll.ok_or_else(|| NcclError::new(what, refused))?;
                     (what, all_to_all(from, to, count, dtype, self.raw, stream))
                 }
                 Collective::AllToAll => {
@@ -332,7 +337,7 @@ impl Communicator {
     /// Registers symmetric memory, which is of the same size on all ranks. Waits for all other ranks to do so.
     pub(super) fn register(&self, address: u64, bytes: u64) -> Result<Window, NcclError> {
         const WHAT: &str = "ncclCommWindowRegister";
-        let refused = |code: &str| NcclError { what: WHAT.into(), code: code.into() };
+        let refused = |code: &str| NcclError::new(WHAT, code);
         let register = self.nccl.functions.ncclCommWindowRegister.ok_or_else(|| refused("this NCCL has no windows"))?;
         let mut window = null_mut();
         let memory = std::ptr::without_provenance_mut(address as usize);
@@ -405,12 +410,29 @@ fn operator(op: ReduceOp) -> u32 {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use rstest::rstest;
 
     #[test]
     fn versions_read_as_nccl_writes_them() {
         assert_eq!(Version(22809).to_string(), "2.28.9");
         assert_eq!(Version(22703).to_string(), "2.27.3");
         assert_eq!(Version(2708).to_string(), "2.7.8");
+    }
+
+    /// If this fails, what a newer NCCL does not do in the way that is forced is called a crash, or a crash is called a refusal.
+    #[rstest]
+    #[case(
+        5,
+        "No algorithm/protocol nor symKernelId available for function AllReduce with datatype ncclFloat32. NCCL_SYM_KERNEL was set to X.",
+        true
+    )]
+    #[case(3, "Error : no algorithm/protocol available for function AllReduce with datatype ncclFloat32", true)]
+    #[case(5, "Error: no symmetric kernel available for function AllGather. NCCL_SYM_KERNEL was set to AllGather_ST", true)]
+    #[case(5, "AllReduce : invalid root 9 (root should be in the 0..2 range)", false)]
+    #[case(1, "Error : no algorithm/protocol available for function AllReduce", false)]
+    #[case(3, "", false)]
+    fn refusals_are_told_from_failures(#[case] code: u32, #[case] words: &str, #[case] refused: bool) {
+        assert_eq!(is_refusal(code, words), refused);
     }
 
     /// nccl.h 2.28.9 says 80; NCCL refuses another magic number.

@@ -114,23 +114,25 @@ pub(super) struct Captured {
 pub(super) struct Failure {
     pub(super) what: String,
     pub(super) code: String,
+    /// Whether a library does not do such a call: see [`NcclError::refused`].
+    pub(super) refused: bool,
 }
 
 impl From<CudaError> for Failure {
     fn from(error: CudaError) -> Failure {
-        Failure { what: error.what, code: error.name }
+        Failure { what: error.what, code: error.name, refused: false }
     }
 }
 
 impl From<NcclError> for Failure {
     fn from(error: NcclError) -> Failure {
-        Failure { what: error.what, code: error.code }
+        Failure { what: error.what, code: error.code, refused: error.refused }
     }
 }
 
 impl From<CublasError> for Failure {
     fn from(error: CublasError) -> Failure {
-        Failure { what: error.what, code: error.code }
+        Failure { what: error.what, code: error.code, refused: false }
     }
 }
 

@@ -15,11 +15,13 @@ use passmuster_collectives::{
     algorithms::{self, Holders, Target},
     collective::{Collective, DType, ReduceOp, Shape, reduce_in_order},
     machine::{Machine, MachineError, Site},
-    plan::{BufferSpec, Call, Op, Plan, RankCall, Region, Role, Script, Step},
+    plan::{BufferSpec, Call, NcclCall, Op, Plan, RankCall, Region, Role, Script, Step},
 };
 use passmuster_cuda::{CudaMachine, CudaOptions};
 
 fn main() {
+    // SAFETY: this thread is the only one yet.
+    unsafe { passmuster_cuda::prepare_process() };
     let gpus = CudaMachine::open(CudaOptions::default()).map_or(0, |machine| machine.info().gpus);
     let trial = |name: &str, needed: usize, test: fn()| {
         let name = if gpus < needed { format!("{name} (needs {needed} GPUs, found {gpus})") } else { name.to_owned() };
@@ -43,6 +45,7 @@ fn main() {
         trial("multicast_addresses_are_refused", 1, multicast_addresses_are_refused),
         trial("nccl_wants_a_gpu_for_each_rank", 1, nccl_wants_a_gpu_for_each_rank),
         trial("nccl_reduces_with_and_without_windows_and_from_a_graph", 2, nccl_reduces_with_and_without_windows_and_from_a_graph),
+        trial("a_path_that_nccl_did_not_take_is_told_by_every_machine", 2, a_path_that_nccl_did_not_take_is_told_by_every_machine),
         trial("memory_of_a_pool_is_used_again_without_another_rendezvous", 4, memory_of_a_pool_is_used_again_without_another_rendezvous),
         trial("an_all_gather_by_copy_engines_uses_no_multiprocessor", 2, an_all_gather_by_copy_engines_uses_no_multiprocessor),
         trial("an_all_to_all_by_copy_engines_uses_no_multiprocessor", 2, an_all_to_all_by_copy_engines_uses_no_multiprocessor),
@@ -458,6 +461,29 @@ fn nccl_reduces_with_and_without_windows_and_from_a_graph() {
         machine.close_groups();
     }
     assert!(machine.info().nccl.starts_with("2."), "{:?}", machine.info());
+}
+
+/// If this fails, what was asked of NCCL is not what is judged, and nobody says so: in the second machine of a process, for one. NCCL's symmetric kernels add no
+/// f64, so that its ring does, on windows too.
+fn a_path_that_nccl_did_not_take_is_told_by_every_machine() {
+    for round in 0..2 {
+        let mut machine = open(Some(vec![0, 1]));
+        let bytes = COUNT * 8;
+        let buffers = [BufferSpec::new("input", bytes, Role::Data), BufferSpec::new("output", bytes, Role::Data)];
+        let group = machine.open_group(2, &buffers).unwrap();
+        let mut run = |dtype: DType| {
+            let bytes = COUNT * dtype.size();
+            let (input, output) = (Region::new("input", 0, bytes), Region::new("output", 0, bytes));
+            let (collective, op) = (Collective::AllReduce, ReduceOp::Sum);
+            let call = RankCall { collective, dtype, op, count: COUNT, root: 0, factor: None, parts: None, input, output };
+            let plan = Plan::per_rank("nccl", 2, |_| vec![Op::Nccl(NcclCall { call: call.clone(), windows: true })]);
+            machine.run(&Script { steps: vec![enqueue(group, &Arc::new(plan))] }, DEADLINE)
+        };
+        assert_eq!(run(DType::F32).map(|run| run.unchecked_path), Ok(None), "machine {round}");
+        let refusal = run(DType::F64).map(drop).unwrap_err();
+        let told = "NCCL did not take the path that was asked for: AllReduce: ";
+        assert!(matches!(&refusal, MachineError::NotSupported { reason } if reason.starts_with(told)), "machine {round}: {refusal}");
+    }
 }
 
 /// If this fails, a stream that waits holds its GPU until the process is killed, or nobody learns which word it waited for.

@@ -17,6 +17,8 @@ use passmuster_collectives::{
 use passmuster_cuda::{CudaMachine, CudaOptions};
 
 fn main() {
+    // SAFETY: this thread is the only one yet.
+    unsafe { passmuster_cuda::prepare_process() };
     let gpus = CudaMachine::open(CudaOptions::default()).map_or(0, |machine| machine.info().gpus);
     let trial = |name: &str, test: fn()| {
         let name = if gpus == 0 { format!("{name} (needs a GPU)") } else { name.to_owned() };

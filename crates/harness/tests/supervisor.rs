@@ -12,11 +12,16 @@ use std::{
 };
 
 use libtest_mimic::{Arguments, Failed, Trial};
-use passmuster::conformance::{
-    Status, Verdict,
-    supervisor::{StartError, Supervisor, WorkerCommand},
-    worker::{self, Answer, PREFIX, Request},
+use passmuster::{
+    conformance::{
+        Case, Status, Verdict,
+        runner::{self, Settings},
+        supervisor::{StartError, Supervisor, WorkerCommand},
+        worker::{self, Answer, PREFIX, Request},
+    },
+    emulator::{Emulator, EmulatorOptions},
 };
+use passmuster_collectives::machine::MachineInfo;
 use passmuster_collectives::machine::MachineInfo;
 
 /// Set in a worker: how it starts.
@@ -35,6 +40,12 @@ fn main() {
     let trials = vec![
         trial("cases_share_a_worker_while_all_is_well", cases_share_a_worker_while_all_is_well),
         trial("a_hang_is_a_verdict_and_the_next_case_runs_afresh", a_hang_is_a_verdict_and_the_next_case_runs_afresh),
+        trial("what_is_slow_passes_at_a_second_look_that_is_told", what_is_slow_passes_at_a_second_look_that_is_told),
+        trial("no_answer_without_devices_at_work_is_inconclusive", no_answer_without_devices_at_work_is_inconclusive),
+        trial("what_the_worker_calls_inconclusive_is_looked_at_again", what_the_worker_calls_inconclusive_is_looked_at_again),
+        trial("second_looks_are_few", second_looks_are_few),
+        trial("a_second_look_that_dies_is_a_crash", a_second_look_that_dies_is_a_crash),
+        trial("only_a_worker_that_says_so_is_killed", only_a_worker_that_says_so_is_killed),
         trial("deaths_are_crashes_that_say_how_and_keep_the_last_words", deaths_are_crashes_that_say_how_and_keep_the_last_words),
         trial("a_death_is_seen_though_a_child_holds_the_output_open", a_death_is_seen_though_a_child_holds_the_output_open),
         trial("a_panic_is_the_harness_s_fault", a_panic_is_the_harness_s_fault),
@@ -75,6 +86,35 @@ fn act(role: &str) {
         eprintln!("a library's own complaint");
         match what {
             "sleep" => thread::sleep(Duration::from_secs(600)),
+            "sleep_at_work" => {
+                worker::busy(true);
+                thread::sleep(Duration::from_secs(600));
+            }
+            "sleep_after_work" => {
+                worker::busy(true);
+                worker::busy(false);
+                thread::sleep(Duration::from_secs(600));
+            }
+            // On whoever does not give it a minute.
+            "sleep_if_hurried" if request.deadline() < Duration::from_secs(60) => thread::sleep(Duration::from_secs(600)),
+            "sleep_then_die" if request.deadline() < Duration::from_secs(60) => thread::sleep(Duration::from_secs(600)),
+            "sleep_then_die" => process::exit(5),
+            "given_up_if_hurried" if request.deadline() < Duration::from_secs(60) => {
+                return Verdict::without_checks(&request.case, Status::Inconclusive, "hosts were slow");
+            }
+            "given_up" => return Verdict::without_checks(&request.case, Status::Inconclusive, "hosts were slow"),
+            "judge" => {
+                if role == "expendable" {
+                    worker::expendable();
+                }
+                let settings = Settings { deadline: request.deadline(), shared_pads: false, progress: &|_| {} };
+                let case: Case = argument.parse().expect("an id");
+                let mut verdict = runner::judge(&case, &mut Emulator::new(EmulatorOptions::default()), &settings);
+                // Longer than whoever is killed lives.
+                thread::sleep(Duration::from_millis(100));
+                verdict.case.clone_from(&request.case);
+                return verdict;
+            }
             "exit" => process::exit(argument.parse().expect("a code")),
             "abort" => process::abort(),
             "orphan" => {
@@ -117,6 +157,7 @@ fn supervisor(role: &str) -> Supervisor {
     let command = WorkerCommand::of_this_program(Vec::<String>::new()).unwrap().with_environment([(ROLE, role)]);
     let mut supervisor = Supervisor::new(command);
     supervisor.grace = Duration::from_millis(200);
+    supervisor.patience = 2;
     supervisor
 }
 
@@ -158,14 +199,92 @@ fn a_hang_is_a_verdict_and_the_next_case_runs_afresh() {
     supervisor.machine().unwrap();
     let id = supervisor.worker_id().unwrap();
     let start = Instant::now();
-    let verdict = ask(&mut supervisor, "sleep");
-    assert!((0.4..5.0).contains(&start.elapsed().as_secs_f64()), "{:?}", start.elapsed());
+    let verdict = ask(&mut supervisor, "sleep_at_work");
+    // A deadline and grace, then twice the deadline and grace.
+    assert!((1.2..10.0).contains(&start.elapsed().as_secs_f64()), "{:?}", start.elapsed());
     assert_eq!(verdict.status, Status::Hang);
     assert!(verdict.reason.starts_with("no answer after 0."), "{}", verdict.reason);
+    assert!(verdict.reason.contains("devices were at work, worker"), "{}", verdict.reason);
     assert!(verdict.reason.contains("s ago: step 1 of sleep"), "{}", verdict.reason);
-    assert!(verdict.findings[0].details.contains("-- asked for sleep\n"), "{verdict:?}");
+    assert!(verdict.findings[0].details.contains("-- asked for sleep_at_work\n"), "{verdict:?}");
     assert!(verdict.findings[0].details.contains("a library's own complaint\n"), "{verdict:?}");
     assert_next_runs_afresh(&mut supervisor, id);
+}
+
+/// If this fails, a loaded host is reported as a hang of the kernel, or nobody is told that it took long.
+fn what_is_slow_passes_at_a_second_look_that_is_told() {
+    let mut supervisor = supervisor("ready");
+    supervisor.machine().unwrap();
+    let id = supervisor.worker_id().unwrap();
+    // More than it takes to sleep through, however loaded the host is.
+    supervisor.patience = 1000;
+    let verdict = ask(&mut supervisor, "sleep_if_hurried");
+    assert_eq!((verdict.status, verdict.findings.len()), (Status::Pass, 0), "{verdict:?}");
+    assert!(verdict.reason.contains("; judged a second time, alone and with 300.0 s: at first no answer after 0."), "{}", verdict.reason);
+    assert_next_runs_afresh(&mut supervisor, id);
+}
+
+fn no_answer_without_devices_at_work_is_inconclusive() {
+    for case in ["sleep", "sleep_after_work"] {
+        let mut supervisor = supervisor("ready");
+        supervisor.machine().unwrap();
+        let id = supervisor.worker_id().unwrap();
+        let verdict = ask(&mut supervisor, case);
+        assert_eq!(verdict.status, Status::Inconclusive, "{verdict:?}");
+        assert!(verdict.reason.contains("no device was known to be at work"), "{}", verdict.reason);
+        assert!(verdict.reason.contains("; judged a second time, alone and with 0.6 s: at first no answer after 0."), "{}", verdict.reason);
+        assert_next_runs_afresh(&mut supervisor, id);
+    }
+}
+
+fn what_the_worker_calls_inconclusive_is_looked_at_again() {
+    let mut supervisor = supervisor("ready");
+    supervisor.machine().unwrap();
+    let id = supervisor.worker_id().unwrap();
+    supervisor.patience = 1000;
+    let verdict = ask(&mut supervisor, "given_up_if_hurried");
+    assert_eq!(verdict.status, Status::Pass, "{verdict:?}");
+    assert!(verdict.reason.ends_with("; judged a second time, alone and with 600.0 s: at first hosts were slow"), "{}", verdict.reason);
+    assert_next_runs_afresh(&mut supervisor, id);
+    let id = supervisor.worker_id().unwrap();
+    let verdict = ask(&mut supervisor, "given_up");
+    assert_eq!(verdict.status, Status::Inconclusive, "{verdict:?}");
+    assert!(verdict.reason.starts_with("hosts were slow; judged a second time"), "{}", verdict.reason);
+    assert_next_runs_afresh(&mut supervisor, id);
+}
+
+/// If this fails, a machine on which nothing ends takes hours to say so.
+fn second_looks_are_few() {
+    let mut supervisor = supervisor("ready");
+    supervisor.second_looks = 1;
+    assert!(ask(&mut supervisor, "sleep").reason.contains("judged a second time"));
+    assert_eq!(supervisor.second_looks, 0);
+    for (case, status) in [("sleep", Status::Inconclusive), ("sleep_at_work", Status::Hang), ("given_up", Status::Inconclusive)] {
+        let start = Instant::now();
+        let verdict = ask(&mut supervisor, case);
+        assert_eq!(verdict.status, status, "{verdict:?}");
+        assert!(verdict.reason.ends_with("; it was not judged a second time, as others of this run were"), "{}", verdict.reason);
+        assert!(start.elapsed() < Duration::from_secs(10));
+    }
+}
+
+fn a_second_look_that_dies_is_a_crash() {
+    let mut supervisor = supervisor("ready");
+    supervisor.patience = 1000;
+    let verdict = ask(&mut supervisor, "sleep_then_die");
+    assert_eq!(verdict.status, Status::Crash, "{verdict:?}");
+    assert!(verdict.reason.contains("exited with code 5") && verdict.reason.contains("; judged a second time"), "{}", verdict.reason);
+}
+
+/// If this fails, `fault=killed` kills whoever judges it, or nobody at all.
+fn only_a_worker_that_says_so_is_killed() {
+    let case = "judge,all_reduce/one_shot:bf16,sum:w=2:n=40:fault=killed";
+    let verdict = ask(&mut supervisor("ready"), case);
+    assert_eq!(verdict.status, Status::NotSupported, "{verdict:?}");
+    assert!(verdict.reason.contains("only a worker is killed"), "{}", verdict.reason);
+    let verdict = ask(&mut supervisor("expendable"), case);
+    assert_eq!(verdict.status, Status::Crash, "{verdict:?}");
+    assert!(verdict.reason.contains("died of signal 9"), "{}", verdict.reason);
 }
 
 fn deaths_are_crashes_that_say_how_and_keep_the_last_words() {

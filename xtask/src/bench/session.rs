@@ -8,7 +8,9 @@ use passmuster::conformance::{
     report::{Record, Summary as Counts},
 };
 use passmuster_bench::{Contender, Late, Method, Timing, Workload, trace};
+use passmuster_bench::{Contender, Late, Method, Timing, Workload, trace};
 use passmuster_collectives::machine::MachineInfo;
+use passmuster_collectives::machine::{MachineInfo, UNCHECKED_PATH};
 use xshell::Shell;
 
 use super::{
@@ -16,7 +18,7 @@ use super::{
     turns::{spans, take},
     workers::Workers,
 };
-use crate::{CANNOT_RUN, FINDING, USAGE, conform::progress_bar, project, worker::Machine};
+use crate::{CANNOT_RUN, FINDING, INCONCLUSIVE, USAGE, conform::progress_bar, project, worker::Machine};
 
 /// How anything is timed, and where it goes.
 #[derive(clap::Args)]
@@ -81,6 +83,9 @@ impl Session {
         let counts = Counts::of(timings.iter().map(|timing| timing.status));
         let mut record = Record::new("bench", machine, project::source(sh), counts, timings);
         record.notes.push(format!("{} bench {line}{}", project::invocation(), self.arguments()));
+        if let Some((_, why)) = record.machine.notes.iter().find(|(name, _)| name == UNCHECKED_PATH) {
+            eprintln!("it is not known that NCCL took the paths that were asked for (path unchecked): {why}");
+        }
 
         // What a contender does not do is no news, unless nothing was done.
         let nothing = record.cases.iter().all(|timing| timing.microseconds.is_none() && timing.eager.is_none());
@@ -97,11 +102,13 @@ impl Session {
             let calls: Vec<_> = spans.iter().map(|(timing, spans)| (timing.contender.as_str(), timing.workload, spans.clone())).collect();
             Ok(trace(&calls)?)
         });
-        let failed = record.cases.iter().any(|timing| timing.status == Status::InfraError);
+        let has = |status| record.cases.iter().any(|timing| timing.status == status);
         Ok(if record.summary.has_findings() || shown.regressed {
             ExitCode::from(FINDING)
-        } else if shown.unwritten || shown.uncompared || !traced || failed {
+        } else if shown.unwritten || shown.uncompared || !traced || has(Status::InfraError) {
             ExitCode::from(USAGE)
+        } else if has(Status::Inconclusive) {
+            ExitCode::from(INCONCLUSIVE)
         } else if nothing {
             ExitCode::from(CANNOT_RUN)
         } else {

@@ -72,7 +72,7 @@ impl BenchWorker {
     pub(crate) fn run(self) -> anyhow::Result<ExitCode> {
         let mut machine: Box<dyn passmuster_collectives::machine::Machine> = match self.rehearse {
             true => Box::new(Emulator::new(self.machine.emulator(Library::default(), 0)?)),
-            false => match self.machine.open(Library::default()) {
+            false => match self.machine.open(Library::default(), None) {
                 Ok(machine) => Box::new(machine),
                 Err(error) => {
                     eprintln!("{error}");

@@ -13,9 +13,12 @@ use std::{
 };
 
 use anyhow::{Context, bail};
-use passmuster::conformance::worker::{CANNOT_RUN, FAREWELL, PREFIX};
+use passmuster::conformance::{
+    Status,
+    worker::{CANNOT_RUN, FAREWELL, PREFIX},
+};
 use passmuster_bench::{Place, WITHOUT_MULTICAST};
-use passmuster_collectives::machine::{MachineError, MachineInfo};
+use passmuster_collectives::machine::{MachineError, MachineInfo, UNCHECKED_PATH};
 
 use super::worker::{Answer, Request};
 use crate::worker::Machine;
@@ -28,9 +31,9 @@ const RANKS: &str = include_str!("ranks.py");
 
 /// Processes that judge and time.
 pub(crate) struct Workers<'a> {
-    machine: &'a Machine,
-    /// On the emulator.
-    rehearse: bool,
+    /// What starts the worker of a place.
+    command: Box<dyn Fn(Place) -> anyhow::Result<Command> + 'a>,
+    silence: Duration,
     live: BTreeMap<Place, Worker>,
 }
 
@@ -39,6 +42,8 @@ struct Worker {
     /// None once it is told to go.
     requests: Option<ChildStdin>,
     answers: Receiver<Answer>,
+    /// After how long without an answer it is lost.
+    silence: Duration,
 }
 
 /// Why there is no answer.
@@ -55,7 +60,7 @@ pub(super) enum Silence {
 impl<'a> Workers<'a> {
     /// None is started yet. A rehearsal is on the emulator.
     pub(crate) fn new(machine: &'a Machine, rehearse: bool) -> Workers<'a> {
-        Workers { machine, rehearse, live: BTreeMap::new() }
+        Workers { command: Box::new(move |place| command(machine, rehearse, place)), silence: SILENCE, live: BTreeMap::new() }
     }
 
     /// The machine, as a worker without an environment of its own knows it. `None` where this machine cannot run any.
@@ -81,6 +86,9 @@ impl<'a> Workers<'a> {
                 known.nccl = info.nccl;
                 known.notes.extend(info.notes.iter().filter(|(name, _)| name == "nccl_library").cloned());
             }
+            if !known.notes.iter().any(|(name, _)| name == UNCHECKED_PATH) {
+                known.notes.extend(info.notes.iter().filter(|(name, _)| name == UNCHECKED_PATH).cloned());
+            }
             if let Place::Python(_) = place {
                 let news: Vec<_> = info.notes.into_iter().filter(|note| !known.notes.contains(note)).collect();
                 known.notes.extend(news);
@@ -96,7 +104,7 @@ impl<'a> Workers<'a> {
     pub(super) fn ask(&mut self, place: Place, request: &Request) -> anyhow::Result<Result<Answer, Silence>> {
         let worker = match self.live.entry(place) {
             Entry::Occupied(entry) => entry.into_mut(),
-            Entry::Vacant(entry) => match (Worker::start(command(self.machine, self.rehearse, place)?), place) {
+            Entry::Vacant(entry) => match (Worker::start((self.command)(place)?, self.silence), place) {
                 (Ok(worker), _) => entry.insert(worker),
                 (Err(error), Place::Python(_)) => return Ok(Err(Silence::NoPython(format!("{error:#}")))),
                 (Err(error), Place::Machine(_)) => return Err(error),
@@ -105,9 +113,9 @@ impl<'a> Workers<'a> {
         let answer = worker.ask(request);
         let lost = match &answer {
             Ok(Answer::Round(Err(error)) | Answer::Spans(Err(error)) | Answer::Checked(Err(error)) | Answer::Held(Err(error))) => {
-                matches!(error, MachineError::Hang { .. } | MachineError::Fault { .. })
+                matches!(error, MachineError::Hang { .. } | MachineError::Fault { .. } | MachineError::Inconclusive { .. })
             }
-            Ok(Answer::Verdict(verdict)) => verdict.status.voids_device(),
+            Ok(Answer::Verdict(verdict)) => verdict.status.voids_device() || verdict.status == Status::Inconclusive,
             Ok(_) => false,
             Err(_) => true,
         };
@@ -150,7 +158,7 @@ fn script() -> PathBuf {
 }
 
 impl Worker {
-    fn start(mut command: Command) -> anyhow::Result<Worker> {
+    fn start(mut command: Command, silence: Duration) -> anyhow::Result<Worker> {
         let mut child = command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().context("cannot start the bench worker")?;
         let requests = child.stdin.take();
         let output = BufReader::new(child.stdout.take().expect("it is piped"));
@@ -158,15 +166,15 @@ impl Worker {
         // Libraries print on standard output too.
         let parsed = |line: String| serde_json::from_str(line.split_once(PREFIX)?.1).ok();
         thread::spawn(move || output.lines().map_while(Result::ok).filter_map(parsed).try_for_each(|answer| sender.send(answer).ok()));
-        Ok(Worker { child, requests, answers })
+        Ok(Worker { child, requests, answers, silence })
     }
 
     fn ask(&mut self, request: &Request) -> Result<Answer, Silence> {
         let line = serde_json::to_string(request).expect("a request is plain data");
         // One that has died closes the pipe: its answer does not come, which says how.
         let _ = self.requests.as_mut().map(|requests| writeln!(requests, "{line}").and_then(|()| requests.flush()));
-        self.answers.recv_timeout(SILENCE).map_err(|error| match error {
-            RecvTimeoutError::Timeout => Silence::Lost(format!("no answer for {} s", SILENCE.as_secs())),
+        self.answers.recv_timeout(self.silence).map_err(|error| match error {
+            RecvTimeoutError::Timeout => Silence::Lost(format!("no answer for {} s", self.silence.as_secs_f64())),
             RecvTimeoutError::Disconnected => match self.child.wait() {
                 Ok(status) if status.code() == Some(CANNOT_RUN) => Silence::CannotRun,
                 Ok(status) => Silence::Lost(status.to_string()),
@@ -186,5 +194,113 @@ impl Drop for Worker {
         }
         let _ = self.child.kill();
         let _ = self.child.wait();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::bench::turns::take;
+    use indicatif::ProgressBar;
+    use passmuster::conformance::Verdict;
+    use passmuster_bench::{CollectiveWorkload, Contender, Method, Round, Timing, Workload};
+    use passmuster_collectives::{
+        algorithms,
+        collective::{Collective, DType, ReduceOp},
+    };
+    use std::cell::Cell;
+
+    /// Workers that are scripts, of which `script` says what the n-th does.
+    fn scripted<'a>(silence: Duration, started: &'a Cell<usize>, script: impl Fn(usize) -> String + 'a) -> Workers<'a> {
+        let command = move |_: Place| {
+            let mut command = Command::new("sh");
+            command.arg("-c").arg(script(started.replace(started.get() + 1)));
+            Ok(command)
+        };
+        Workers { command: Box::new(command), silence, live: BTreeMap::new() }
+    }
+
+    /// Answers one request.
+    fn say(answer: &Answer) -> String {
+        format!("read request; echo 'a library prints'; echo '{PREFIX}{}'; ", serde_json::to_string(answer).unwrap())
+    }
+
+    fn lost(workers: &mut Workers<'_>) -> String {
+        match workers.ask(Place::Machine(&[]), &Request::Machine).unwrap() {
+            Err(Silence::Lost(how)) => how,
+            Err(other) => panic!("{other:?}"),
+            Ok(_) => panic!("it answered"),
+        }
+    }
+
+    /// If this fails, a worker that died or says nothing more holds up the bench, or is asked again.
+    #[test]
+    fn the_dead_and_the_silent_are_lost_and_the_next_is_a_fresh_one() {
+        let started = Cell::new(0);
+        let answers = say(&Answer::Machine(MachineInfo::default()));
+        let mut workers = scripted(Duration::from_secs(60), &started, |number| match number {
+            0 => "read request; exit 7".into(),
+            1 => "read request; kill -9 $$".into(),
+            2 => "exit 3".into(),
+            _ => format!("{answers}{answers}"),
+        });
+        assert_eq!(lost(&mut workers), "exit status: 7");
+        assert_eq!(lost(&mut workers), "signal: 9 (SIGKILL)");
+        assert!(matches!(workers.ask(Place::Machine(&[]), &Request::Machine), Ok(Err(Silence::CannotRun))));
+        for _ in 0..2 {
+            assert!(matches!(workers.ask(Place::Machine(&[]), &Request::Machine), Ok(Ok(Answer::Machine(_)))));
+        }
+        assert_eq!(started.get(), 4, "one that answers is asked again");
+        drop(workers);
+
+        let started = Cell::new(0);
+        let mut workers = scripted(Duration::from_millis(200), &started, |_| "exec sleep 600".into());
+        assert_eq!(lost(&mut workers), "no answer for 0.2 s");
+        assert!(workers.live.is_empty());
+    }
+
+    /// Two contenders at two sizes. The worker of the first ends so when it is first timed.
+    fn timings(end: &str) -> (Vec<Timing>, usize) {
+        let started = Cell::new(0);
+        let judged = say(&Answer::Verdict(Verdict::without_checks("a case", Status::Pass, "")));
+        let (graph, eager) = (vec![4.0], vec![5.0]);
+        let (products, conditions, rendezvous) = (Vec::new(), Vec::new(), 1);
+        let timed = say(&Answer::Round(Ok(Round { graph, eager, products, conditions, rendezvous, hosts: None })));
+        let mut workers = scripted(Duration::from_millis(1500), &started, |number| match number {
+            0 => format!("{judged}{judged}read request; {end}"),
+            // The other's rounds, its case at the next size, and its rounds there.
+            _ => format!("{timed}{timed}{judged}{timed}{timed}"),
+        });
+        let contenders = ["one_shot", "two_shot"].map(|name| Contender::Algorithm(algorithms::find(Collective::AllReduce, name).unwrap()));
+        let (collective, dtype, op) = (Collective::AllReduce, DType::BF16, ReduceOp::Sum);
+        let method = Method { calls: 1, replays: 1, warm_up: 0, rounds: 2, copies: 1, flush: 0, gated: false, late: None, batched: false };
+        let workloads =
+            [8192, 65536].map(|bytes| (Workload::Collective(CollectiveWorkload { collective, dtype, op, world: 2, bytes }), method));
+        let timings = take(&mut workers, &contenders, &workloads, &ProgressBar::hidden()).unwrap();
+        drop(workers);
+        (timings, started.get())
+    }
+
+    /// If this fails, a contender whose worker died is timed on, or takes another with it that has the same worker.
+    #[test]
+    fn a_contender_whose_worker_died_is_not_timed_again() {
+        is_not_timed_again("exit 9", "the bench worker was lost: exit status: 9");
+    }
+
+    #[test]
+    fn a_contender_whose_worker_is_silent_is_not_timed_again() {
+        is_not_timed_again("exec sleep 600", "the bench worker was lost: no answer for 1.5 s");
+    }
+
+    #[track_caller]
+    fn is_not_timed_again(end: &str, how: &str) {
+        let (timings, started) = timings(end);
+        let told: Vec<_> = timings.iter().map(|timing| (timing.contender.as_str(), timing.status, timing.reason.as_str())).collect();
+        let after = "not timed after a crash at all_reduce bf16 sum, w=2 8 KiB";
+        let other = ("two_shot", Status::Pass, "");
+        assert_eq!(told, [("one_shot", Status::Crash, how), other, ("one_shot", Status::NotRun, after), other]);
+        let timed = timings.iter().map(|timing| timing.microseconds.is_some());
+        assert_eq!(timed.collect::<Vec<_>>(), [false, true, false, true]);
+        assert_eq!(started, 2);
     }
 }

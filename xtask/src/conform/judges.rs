@@ -4,9 +4,10 @@ use std::{collections::BTreeMap, time::Duration};
 
 use passmuster::conformance::{
     AnyCase, Fault, Status, Verdict,
-    supervisor::{StartError, Supervisor, WorkerCommand},
+    supervisor::{SECOND_LOOKS, StartError, Supervisor, WorkerCommand},
     worker::Request,
 };
+use passmuster_collectives::machine::MachineInfo;
 use passmuster_collectives::machine::MachineInfo;
 
 use super::presentation::progress_bar;
@@ -35,6 +36,8 @@ pub(crate) trait Judging {
 pub(crate) struct Judge {
     arguments: Vec<String>,
     deadline: Duration,
+    /// How many more cases are judged a second time, whichever supervisor does it.
+    second_looks: u32,
     supervisor: Option<(BTreeMap<&'static str, &'static str>, Supervisor)>,
 }
 
@@ -42,7 +45,7 @@ impl Judge {
     /// `extra` are further arguments of the worker.
     pub(crate) fn new(machine: &Machine, extra: &[String], deadline: Duration) -> Judge {
         let arguments = std::iter::once("worker".into()).chain(machine.arguments()).chain(extra.iter().cloned()).collect();
-        Judge { arguments, deadline, supervisor: None }
+        Judge { arguments, deadline, second_looks: SECOND_LOOKS, supervisor: None }
     }
 
     /// The machine of the cases that need no particular environment.
@@ -59,7 +62,9 @@ impl Judge {
             let command = WorkerCommand::of_this_program(&self.arguments)
                 .map_err(|error| StartError::Failed { reason: error.to_string() })?
                 .with_environment(environment);
-            self.supervisor = Some((environment.clone(), Supervisor::new(command)));
+            let mut supervisor = Supervisor::new(command);
+            supervisor.second_looks = self.second_looks;
+            self.supervisor = Some((environment.clone(), supervisor));
         }
         Ok(&mut self.supervisor.as_mut().expect("it was just made").1)
     }
@@ -94,7 +99,9 @@ impl Judging for Judge {
 
     fn one(&mut self, case: &AnyCase) -> Result<Verdict, StartError> {
         let request = Request::new(case.to_string(), self.deadline + large_case_extra(case));
-        let verdict = self.supervisor(&case.environment())?.judge(&request);
+        let supervisor = self.supervisor(&case.environment())?;
+        let verdict = supervisor.judge(&request);
+        self.second_looks = supervisor.second_looks;
         Ok(case.fault().map_or(verdict.clone(), |fault| named(fault, verdict)))
     }
 }

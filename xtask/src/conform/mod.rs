@@ -238,6 +238,8 @@ impl Cases {
         let waived = races_waived(&mut verdicts);
         waived.iter().for_each(|line| println!("{line}"));
         println!("{}", table::outcomes(verdicts.iter().filter_map(table::Outcome::of)));
+        let unchecked = table::unchecked_paths(&verdicts);
+        unchecked.iter().for_each(|line| println!("{line}"));
         if on == On::Cuda {
             machine.notes.extend(project::gpu_settings(sh));
         }
@@ -251,6 +253,7 @@ impl Cases {
         ));
         record.notes.extend(run.known.iter().map(|known| known.note.clone()));
         record.notes.extend(waived);
+        record.notes.extend(unchecked);
         record.notes.push(match on {
             On::Cuda => "multimem is validated on the emulator only: nothing here creates NVLink multicast objects, and NCCL ran with \
                          NCCL_NVLS_ENABLE=0"

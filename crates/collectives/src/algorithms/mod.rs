@@ -218,10 +218,11 @@ pub fn find(collective: Collective, name: &str) -> Result<&'static dyn Algorithm
     })
 }
 
-/// Peers that are timed and in none of the lists: which way NCCL goes there is its own choice, and it says nothing where it cannot go the one that was asked
-/// for, so that whoever uses them must see for himself.
+/// Peers that are timed, and of which the lists have few cases or none: which way NCCL goes there is its own choice, and it says nothing where it cannot go
+/// the one that was asked for, so that whoever uses them must see for himself.
 pub fn timed_only() -> &'static [&'static dyn Algorithm] {
     &[
+        &Nccl::ALL_REDUCE_SYMMETRIC,
         &Nccl::ALL_GATHER_SYMMETRIC,
         &Nccl::ALL_GATHER_COPY_ENGINE,
         &Nccl::REDUCE_SCATTER_SYMMETRIC,

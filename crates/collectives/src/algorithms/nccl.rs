@@ -79,6 +79,8 @@ impl Nccl {
     /// of which only one can be forced. Windows are on unless the environment says otherwise: it says so to have a process of their own.
     pub const ALL_GATHER_SYMMETRIC: Nccl =
         Nccl { name: "nccl_symmetric", environment: &[("NCCL_WIN_ENABLE", "1")], ..Nccl::ALL_GATHER_SYMMETRIC_ST };
+    /// All-reduce by whichever of its symmetric kernels NCCL takes: some add in rank order, some in a rotation of it, and of others nothing is known.
+    pub const ALL_REDUCE_SYMMETRIC: Nccl = Nccl { collective: Collective::AllReduce, order: Order::Any, ..Nccl::ALL_GATHER_SYMMETRIC };
     /// Reduce-scatter by whichever of its symmetric kernels NCCL takes.
     pub const REDUCE_SCATTER_SYMMETRIC: Nccl =
         Nccl { collective: Collective::ReduceScatter, order: Order::Any, ..Nccl::ALL_GATHER_SYMMETRIC };
@@ -154,5 +156,32 @@ impl Algorithm for Nccl {
 
     fn environment(&self) -> &'static [(&'static str, &'static str)] {
         self.environment
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{algorithms::find, collective::Shape};
+    use rstest::rstest;
+
+    fn call(collective: Collective, dtype: DType, op: ReduceOp) -> Call {
+        Call::on_its_own(Shape::new(collective, 4, 100), dtype, op).unwrap().0
+    }
+
+    /// If this fails, NCCL's own choice is held to the order of one of its kernels, or is not told from a legacy algorithm that rounds at each hop.
+    #[rstest]
+    #[case(Collective::AllReduce)]
+    #[case(Collective::ReduceScatter)]
+    fn what_nccl_chooses_on_windows_adds_in_any_order_and_rounds_once(#[case] collective: Collective) {
+        let chosen = find(collective, "nccl_symmetric").unwrap();
+        let contract = chosen.contract(&call(collective, DType::BF16, ReduceOp::Sum));
+        assert_eq!((contract.order, contract.roundings), (Order::Any, Roundings::Once));
+        assert_eq!(chosen.contract(&call(collective, DType::BF16, ReduceOp::Avg)).roundings, Roundings::PerHop);
+        assert!(chosen.is_peer() && !chosen.takes_any_memory());
+        assert!(chosen.does(&call(collective, DType::BF16, ReduceOp::Max)).is_err());
+        assert!(chosen.does(&call(collective, DType::I32, ReduceOp::Sum)).is_err());
+        // A process of its own, shared by those who gather and reduce in one.
+        assert_eq!(chosen.environment(), [("NCCL_WIN_ENABLE", "1")]);
     }
 }

@@ -87,7 +87,8 @@ pub enum MachineError {
         /// Where the warps and streams that did not finish stand, where the machine can see it.
         standing: Vec<String>,
     },
-    /// The run was given up before its end, and nothing is known to be wrong: it may end if it is given more. The machine is as good as before.
+    /// The run was given up before its end, and nothing is known to be wrong: it may end if it is given more. The machine is as good as before, unless it
+    /// runs in threads that may still be held up, as a CUDA machine does, which must not be used again.
     #[error("inconclusive: {reason}")]
     Inconclusive {
         /// Which limit was reached, how far the run came, and what gives it more.
@@ -161,7 +162,12 @@ pub struct Run {
     pub fetched: Vec<Vec<Fetched>>,
     /// What the machine found and waives, each with the assumption that it rests on.
     pub waived: Vec<Waived>,
+    /// Why it is not known whether the vendor's library took the path that was asked for; none where it did, or nothing was asked.
+    pub unchecked_path: Option<String>,
 }
+
+/// The note of a machine that does not know which path the vendor's library took: why.
+pub const UNCHECKED_PATH: &str = "nccl_path_unchecked";
 
 /// What a rank's host got by a [fetch](crate::plan::Op::Fetch).
 #[derive(Clone, Debug, PartialEq)]

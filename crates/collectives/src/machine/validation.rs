@@ -1,7 +1,7 @@
 //! Whether a script makes sense for the groups it names: everything that can be said without asking a device.
 
 use std::{
-    collections::{BTreeMap, BTreeSet},
+    collections::{BTreeMap, BTreeSet, btree_map::Entry},
     fmt,
     sync::Arc,
 };
@@ -72,9 +72,10 @@ pub fn side_stream((streams, sides): (usize, usize), stream: usize, side: usize)
 pub fn validate<G: Members>(script: &Script, groups: &[G], library: &Library) -> Result<Needs, String> {
     let mut needs = Needs { streams: 1, ..Needs::default() };
     let mut graphs = BTreeSet::new();
-    let mut seen = BTreeSet::new();
-    // Of each rank, in the order of enqueuing; and those that take no part any more.
-    let (mut fetches, mut left) = (Vec::new(), BTreeSet::new());
+    // Of a plan on a group, which steps share: nothing in here may depend on the step.
+    let mut checked: BTreeMap<(usize, *const Plan), Checked> = BTreeMap::new();
+    // Of each rank that there will be, in the order of enqueuing; and those that take no part any more.
+    let (mut fetches, mut left) = (vec![0; largest_world(script, groups)], BTreeSet::new());
     for step in &script.steps {
         let (group, stream, plans): (_, _, &[Arc<Plan>]) = match step {
             Step::Enqueue { group, stream, plan } => (Some(*group), *stream, std::slice::from_ref(plan)),
@@ -114,23 +115,22 @@ pub fn validate<G: Members>(script: &Script, groups: &[G], library: &Library) ->
         needs.world = needs.world.max(group.world());
         needs.groups.insert(number);
         for plan in plans {
-            if seen.insert((number, Arc::as_ptr(plan))) {
-                let within = |why| format!("plan `{}` on group {number}: {why}", plan.name);
-                check_plan(plan, group, library).map_err(within)?;
-                let captured = matches!(step, Step::Capture { .. });
-                for op in (0..plan.world()).flat_map(|rank| plan.operations(rank)) {
-                    needs.add(number, op);
-                    if captured && *op == Op::Mark {
-                        return Err(within("a mark is captured: times are noted in what is enqueued".into()));
-                    }
-                    if captured && matches!(op, Op::Fetch { .. }) {
-                        return Err(within(format!("{op} is captured: each fetch brings one value")));
-                    }
+            let within = |why| format!("plan `{}` on group {number}: {why}", plan.name);
+            let of_plan = match checked.entry((number, Arc::as_ptr(plan))) {
+                Entry::Occupied(entry) => entry.into_mut(),
+                Entry::Vacant(entry) => {
+                    check_plan(plan, group, library).map_err(within)?;
+                    (0..plan.world()).flat_map(|rank| plan.operations(rank)).for_each(|op| needs.add(number, op));
+                    entry.insert(Checked::of(plan))
                 }
+            };
+            if matches!(step, Step::Capture { .. })
+                && let Some(why) = &of_plan.not_captured
+            {
+                return Err(within(why.clone()));
             }
-            fetches.resize(fetches.len().max(plan.world()), 0);
-            for (rank, has) in fetches.iter_mut().enumerate().take(plan.world()) {
-                *has += plan.operations(rank).filter(|op| matches!(op, Op::Fetch { .. })).count();
+            for (has, more) in fetches.iter_mut().zip(&of_plan.fetches) {
+                *has += more;
             }
         }
     }
@@ -146,6 +146,38 @@ pub fn validate<G: Members>(script: &Script, groups: &[G], library: &Library) ->
         }
     }
     Ok(needs)
+}
+
+/// Ranks of the largest group that a script runs on, of those that are open.
+fn largest_world<G: Members>(script: &Script, groups: &[G]) -> usize {
+    let group = |step: &Step| match step {
+        Step::Enqueue { group, .. } | Step::Capture { group, .. } => groups.get(*group),
+        _ => None,
+    };
+    script.steps.iter().filter_map(group).map(Members::world).max().unwrap_or(0)
+}
+
+/// What is known of a plan that was found in order, whichever step has it.
+struct Checked {
+    /// Why no graph can have it, if none can.
+    not_captured: Option<String>,
+    /// How much each rank fetches.
+    fetches: Vec<usize>,
+}
+
+impl Checked {
+    fn of(plan: &Plan) -> Checked {
+        let why = |op: &Op| match op {
+            Op::Mark => Some("a mark is captured: times are noted in what is enqueued".to_owned()),
+            Op::Fetch { .. } => Some(format!("{op} is captured: each fetch brings one value")),
+            _ => None,
+        };
+        let fetches = |rank| plan.operations(rank).filter(|op| matches!(op, Op::Fetch { .. })).count();
+        Checked {
+            not_captured: (0..plan.world()).flat_map(|rank| plan.operations(rank)).find_map(why),
+            fetches: (0..plan.world()).map(fetches).collect(),
+        }
+    }
 }
 
 impl Needs {
@@ -536,6 +568,57 @@ mod tests {
         assert_eq!(script(vec![enqueue(0, 0, 2, fetch.clone()), enqueue(0, 1, 2, fetch.clone()), Step::Await { fetch: 1 }]), Ok(()));
         let capture = Step::Capture { graph: 0, group: 0, plans: vec![Arc::new(Plan::per_rank("p", 2, |_| vec![fetch.clone()]))] };
         assert_eq!(refusal(vec![capture]), "plan `p` on group 0: fetch a[0..8] is captured: each fetch brings one value");
+    }
+
+    /// If this fails, what was enqueued before is captured with a mark or a fetch in it, and on GPUs every rank's thread panics.
+    #[rstest]
+    #[case::mark(Op::Mark, "a mark is captured: times are noted in what is enqueued")]
+    #[case::fetch(Op::Fetch { from: Region::new("a", 0, 8) }, "fetch a[0..8] is captured: each fetch brings one value")]
+    fn what_no_graph_can_have_is_refused_wherever_else_it_is(
+        #[case] op: Op,
+        #[case] why: &str,
+        #[values(false, true)] forked: bool,
+        #[values(0, 1)] of_rank: usize,
+    ) {
+        let ops = if forked { vec![Op::Fork { stream: 1, ops: vec![fill(), op] }, Op::Join { stream: 1 }] } else { vec![op] };
+        let plan = Arc::new(Plan::per_rank("p", 2, |rank| if rank as usize == of_rank { ops.clone() } else { vec![fill()] }));
+        let other = Arc::new(Plan::per_rank("other", 2, |_| vec![fill()]));
+        let enqueued = || Step::Enqueue { group: 0, stream: 0, plan: plan.clone() };
+        let captured =
+            |graph, plans: &[&Arc<Plan>]| Step::Capture { graph, group: 0, plans: plans.iter().map(|&plan| plan.clone()).collect() };
+        let replayed = |graph| Step::Replay { graph, stream: 0 };
+        for steps in [
+            vec![captured(0, &[&plan])],
+            vec![captured(0, &[&plan]), enqueued()],
+            vec![enqueued(), captured(0, &[&plan])],
+            vec![enqueued(), enqueued(), captured(0, &[&other, &plan]), replayed(0)],
+            vec![captured(0, &[&other]), replayed(0), enqueued(), captured(1, &[&plan]), replayed(1)],
+        ] {
+            assert_eq!(refusal(steps), format!("plan `p` on group 0: {why}"));
+        }
+        let around = vec![enqueued(), captured(0, &[&other]), replayed(0), enqueued(), replayed(0)];
+        assert!(validate(&Script { steps: around }, &groups(), &Library::default()).is_ok());
+    }
+
+    /// If this fails, ranks of a larger group that comes later wait for a fetch that they do not have, and on GPUs their threads panic.
+    #[test]
+    fn ranks_of_groups_that_come_later_have_fetched_too() {
+        struct Of(usize, Layout);
+        impl Members for Of {
+            fn world(&self) -> usize {
+                self.0
+            }
+
+            fn layout(&self) -> &Layout {
+                &self.1
+            }
+        }
+        let groups = [2, 3].map(|world| Of(world, Layout::of(&[BufferSpec::new("a", 64, Role::Data)]).unwrap()));
+        let fetch = || Op::Fetch { from: Region::new("a", 0, 8) };
+        let validated = |steps| validate(&Script { steps }, &groups, &Library::default()).map(drop);
+        let awaited_before = vec![enqueue(0, 0, 2, fetch()), Step::Await { fetch: 0 }, enqueue(1, 0, 3, fill())];
+        assert_eq!(validated(awaited_before), Err("fetch 0 is awaited: rank 2 has enqueued 0 before".into()));
+        assert_eq!(validated(vec![enqueue(0, 0, 2, fetch()), Step::Await { fetch: 0 }]), Ok(()));
     }
 
     #[test]

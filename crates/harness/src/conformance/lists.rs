@@ -250,6 +250,27 @@ fn merge(seed: u64) -> Vec<Case> {
     cases.extend(premul_sum::merge(seed));
     cases.extend(in_parts::merge(seed));
     thin_out(&mut cases, seed);
+    cases.extend(beside_nccls_choice(seed));
+    cases
+}
+
+/// All-reduces beside whichever of its symmetric kernels NCCL takes: every type that these add, at sizes for which it may take another.
+fn beside_nccls_choice(seed: u64) -> Vec<Case> {
+    const PEER: &str = "nccl_symmetric";
+    let peer = algorithms::find(Collective::AllReduce, PEER).expect("it is a peer of all-reduce");
+    let mut cases = Vec::new();
+    for dtype in DType::ALL.into_iter().filter(|&dtype| peer.does(&sample(Collective::AllReduce, dtype, ReduceOp::Sum)).is_ok()) {
+        for world in [2, 3, 4, 8] {
+            // The last is for GPUs alone.
+            for (turn, count) in [33, 1040, (1 << 20) + 3].into_iter().enumerate() {
+                let mut case = Case::new(Collective::AllReduce, "two_shot", dtype, ReduceOp::Sum, world, count);
+                case.inputs = [InputClass::Probe, InputClass::Natural, InputClass::Natural][turn];
+                case.peer = Some(PEER.to_owned());
+                case.seed = seed;
+                cases.push(case);
+            }
+        }
+    }
     cases
 }
 
@@ -463,6 +484,18 @@ mod tests {
                 assert_eq!(case.to_string().parse::<Case>().as_ref(), Ok(case));
             }
         }
+    }
+
+    /// If this fails, NCCL's own choice on windows is timed and never judged.
+    #[test]
+    fn merge_has_all_reduces_beside_what_nccl_chooses() {
+        let cases = List::Merge.cases(0);
+        let of = |dtype| cases.iter().filter(move |case| case.dtype == dtype && case.peer.as_deref() == Some("nccl_symmetric"));
+        for dtype in [DType::F32, DType::F16, DType::BF16, DType::E4M3, DType::E5M2] {
+            assert_eq!(of(dtype).map(|case| case.world).collect::<HashSet<_>>(), [2, 3, 4, 8].into(), "{dtype}");
+            assert!(of(dtype).all(|case| case.environment().get("NCCL_WIN_ENABLE") == Some(&"1")));
+        }
+        assert_eq!(of(DType::F64).count() + of(DType::I32).count(), 0);
     }
 
     #[test]

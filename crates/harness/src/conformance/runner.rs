@@ -11,6 +11,7 @@ use super::{
     compare::{Relation, compare, ranks_disagree, relation_broken},
     scenario::{self, Options, Recorded, Related, Scenario},
     verdict::{Finding, Status, Verdict},
+    worker,
 };
 use passmuster_collectives::{
     collective::Shape,
@@ -18,6 +19,10 @@ use passmuster_collectives::{
     machine::{Machine, MachineError, Waived},
     plan::{BufferSpec, Build, Op, Script, Step},
 };
+
+/// The property that the vendor's library took the path that was asked for. Where it is known not to hold the case is not supported; where it is not known, it is
+/// among those that do not apply.
+pub const PEER_PATH: &str = "peer_path";
 
 /// How cases are judged.
 #[derive(Clone, Copy)]
@@ -30,7 +35,8 @@ pub struct Settings<'a> {
     pub progress: &'a dyn Fn(&str),
 }
 
-/// Judges one case on a machine. After a verdict of hang or crash the machine must not be used again.
+/// Judges one case on a machine. After a verdict of hang or crash the machine must not be used again. A case whose fault is that the process dies
+/// is not supported but in a [worker that has said that it may](worker::expendable).
 pub fn judge(case: &Case, machine: &mut dyn Machine, settings: &Settings<'_>) -> Verdict {
     timed(case, || try_judge(case, machine, settings))
 }
@@ -70,6 +76,10 @@ fn findings_of(error: &MachineError) -> Vec<Finding> {
 }
 
 fn try_judge(case: &Case, machine: &mut dyn Machine, settings: &Settings<'_>) -> Result<Verdict, MachineError> {
+    let is_killed = case.fault == Some(Fault::Killed);
+    if is_killed {
+        worker::check_expendable().map_err(|reason| MachineError::NotSupported { reason })?;
+    }
     machine.close_groups();
     let waiting_blocks = machine.waiting_blocks(case.world as usize, case.groups() as usize);
     let scenario = scenario::build(case, &Options { waiting_blocks, shared_pads: settings.shared_pads })
@@ -80,8 +90,8 @@ fn try_judge(case: &Case, machine: &mut dyn Machine, settings: &Settings<'_>) ->
     for buffers in &scenario.groups {
         machine.open_group(case.world as usize, buffers)?;
     }
-    if case.fault == Some(Fault::Killed) {
-        kill_this_process_soon();
+    if is_killed {
+        worker::kill_this_process_soon();
     }
     (settings.progress)("running");
     let ran = run(machine, &scenario.script, settings.deadline)?;
@@ -93,6 +103,7 @@ fn try_judge(case: &Case, machine: &mut dyn Machine, settings: &Settings<'_>) ->
 pub(super) struct Ran {
     races: Option<MachineError>,
     waived: Vec<Waived>,
+    unchecked_path: Option<String>,
 }
 
 /// Runs a script.
@@ -101,10 +112,10 @@ pub(super) struct Ran {
 /// What kept the ranks from coming to the end.
 pub(super) fn run(machine: &mut dyn Machine, script: &Script, deadline: Duration) -> Result<Ran, MachineError> {
     match machine.run(script, deadline) {
-        Ok(run) => Ok(Ran { races: None, waived: run.waived }),
+        Ok(run) => Ok(Ran { races: None, waived: run.waived, unchecked_path: run.unchecked_path }),
         // What the races did to the numbers is worth telling beside them.
         Err(MachineError::Races { findings, waived, ended: None }) => {
-            Ok(Ran { races: Some(MachineError::Races { findings, waived: Vec::new(), ended: None }), waived })
+            Ok(Ran { races: Some(MachineError::Races { findings, waived: Vec::new(), ended: None }), waived, unchecked_path: None })
         }
         Err(error) => Err(error),
     }
@@ -114,6 +125,7 @@ impl Ran {
     /// Adds it to the verdict on the numbers.
     pub(super) fn on(self, mut verdict: Verdict) -> Verdict {
         verdict.waived = self.waived;
+        verdict.not_applicable.extend(self.unchecked_path.map(|why| (PEER_PATH.to_owned(), format!("path unchecked: {why}"))));
         if let Some(races) = self.races {
             (verdict.status, verdict.reason) = (Status::of(&races), races.to_string());
             verdict.findings.splice(0..0, findings_of(&races));
@@ -168,14 +180,6 @@ pub(super) fn described(case: &impl Display, groups: &[Vec<BufferSpec>], script:
         };
     }
     text
-}
-
-/// The fault of a rank's process dying while its kernels run.
-fn kill_this_process_soon() {
-    std::thread::spawn(|| {
-        std::thread::sleep(Duration::from_micros(300));
-        let _ = rustix::process::kill_process(rustix::process::getpid(), rustix::process::Signal::KILL);
-    });
 }
 
 /// Checks everything that must hold after the run.
@@ -509,6 +513,24 @@ pub(super) mod tests {
         assert_eq!(judged(id, |_, _| {}).status, Status::Pass);
         let verdict = judged(id, wrong_in_later_calls);
         assert_eq!(verdict.findings.iter().map(|f| f.call).collect::<Vec<_>>(), [Some(2)]);
+    }
+
+    /// If this fails, whoever judges a list of faults in their own process dies of it.
+    #[test]
+    fn nobody_is_killed_who_has_not_said_that_they_may_be() {
+        let verdict = judged("all_reduce/two_shot:bf16,sum:w=2:n=5000:fault=killed", |_, _| {});
+        assert_eq!(verdict.status, Status::NotSupported, "{verdict:#?}");
+        assert_eq!(verdict.reason, "not supported: only a worker is killed: this process has not said that it may be");
+        // Longer than whoever is killed lives.
+        std::thread::sleep(Duration::from_millis(20));
+    }
+
+    /// If this fails, a record does not say that nobody knows which path the peer took.
+    #[test]
+    fn a_path_that_was_not_checked_is_told() {
+        let ran = Ran { races: None, waived: Vec::new(), unchecked_path: Some("no log".into()) };
+        let verdict = ran.on(Verdict::without_checks("case", Status::Pass, ""));
+        assert_eq!(verdict.not_applicable, [("peer_path".to_owned(), "path unchecked: no log".to_owned())]);
     }
 
     #[test]

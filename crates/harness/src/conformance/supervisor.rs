@@ -50,6 +50,13 @@ const LOOK: Duration = Duration::from_millis(100);
 /// Times that one case is asked for where workers die before they take it up.
 const ASKED: u32 = 2;
 
+/// How many cases of a run are judged a second time because time was up, unless the supervisor is told otherwise.
+pub const SECOND_LOOKS: u32 = 3;
+
+/// How many times the deadline a second look has, and no more than this.
+const PATIENCE: u32 = 4;
+const LONGEST_LOOK: Duration = Duration::from_secs(600);
+
 /// Workers in a row that do not start before no more is tried.
 const MAX_FAILED_STARTS: u32 = 3;
 
@@ -114,6 +121,11 @@ pub struct Supervisor {
     pub start_limit: Duration,
     /// How long after a request's deadline the worker is killed: the time it has to say by itself who is stuck. Default: 5 seconds.
     pub grace: Duration,
+    /// How many more cases may be judged a second time, alone and with more time, because time was up and nothing was known to be wrong. Default:
+    /// [`SECOND_LOOKS`]. A run with several supervisors hands it on from one to the next, so that what time it adds is bounded.
+    pub second_looks: u32,
+    /// How many times its deadline such a case then has. Default: 4.
+    pub patience: u32,
     worker: Option<Worker>,
     failed_starts: u32,
     /// Why no more workers are started.
@@ -128,6 +140,8 @@ impl Supervisor {
             command,
             start_limit: Duration::from_secs(120),
             grace: Duration::from_secs(5),
+            second_looks: SECOND_LOOKS,
+            patience: PATIENCE,
             worker: None,
             failed_starts: 0,
             given_up: None,
@@ -157,9 +171,22 @@ impl Supervisor {
     /// Judges one case. Never fails: a hang is [`Status::Hang`], a death of the worker [`Status::Crash`], both with the worker's last
     /// lines of output; a worker that does not start is [`Status::NotRun`] or [`Status::InfraError`], as [`Supervisor::machine`]
     /// tells apart.
+    ///
+    /// That time is up is no finding. Where the worker gave no answer, or says that it is [`Status::Inconclusive`], the case is judged once more, in a worker of
+    /// its own and with several times its deadline, and the verdict says so. If that does not end either, it is a hang where devices were last known to be at
+    /// work, and inconclusive otherwise.
     pub fn judge(&mut self, request: &Request) -> Verdict {
         let start = Instant::now();
-        let mut verdict = self.judge_untimed(request);
+        let (mut verdict, time_was_up) = self.judge_once(request);
+        if time_was_up && self.second_looks > 0 {
+            self.second_looks -= 1;
+            self.stop();
+            let deadline = (request.deadline() * self.patience).min(LONGEST_LOOK.max(request.deadline()));
+            let (second, _) = self.judge_once(&Request::new(&request.case, deadline));
+            verdict = second_look(&verdict, second, deadline);
+        } else if time_was_up {
+            verdict.reason.push_str("; it was not judged a second time, as others of this run were");
+        }
         if verdict.milliseconds == 0.0 {
             verdict.milliseconds = start.elapsed().as_secs_f64() * 1e3;
         }
@@ -177,14 +204,15 @@ impl Supervisor {
         }
     }
 
-    fn judge_untimed(&mut self, request: &Request) -> Verdict {
+    /// Judges one case, and says whether time was up without more being known.
+    fn judge_once(&mut self, request: &Request) -> (Verdict, bool) {
         let limit = request.deadline() + self.grace;
         let mut times = 0;
         loop {
             times += 1;
             let worker = match self.started() {
                 Ok(worker) => worker,
-                Err(error) => return Verdict::without_checks(&request.case, error.status(), error.to_string()),
+                Err(error) => return (Verdict::without_checks(&request.case, error.status(), error.to_string()), false),
             };
             worker.begin(&request.case);
             let asked = Instant::now();
@@ -200,14 +228,18 @@ impl Supervisor {
                 self.kill(worker);
                 continue;
             }
-            return self.verdict_of(request, asked, worker, end);
+            let no_answer = matches!(end, Err(End::Timeout));
+            let verdict = self.verdict_of(request, asked, worker, end);
+            let time_was_up = no_answer || verdict.status == Status::Inconclusive;
+            return (verdict, time_was_up);
         }
     }
 
     /// What the end of a wait says of the case. The worker is kept where nothing has harmed it.
     fn verdict_of(&mut self, request: &Request, asked: Instant, mut worker: Worker, end: Result<Verdict, End>) -> Verdict {
         match end {
-            Ok(verdict) if !verdict.status.voids_device() => {
+            // One that was given up may have left threads in a library.
+            Ok(verdict) if !verdict.status.voids_device() && verdict.status != Status::Inconclusive => {
                 self.worker = Some(worker);
                 verdict
             }
@@ -223,8 +255,13 @@ impl Supervisor {
                 verdict
             }
             Err(End::Timeout) => {
+                let (status, devices) = if worker.busy {
+                    (Status::Hang, "devices were at work")
+                } else {
+                    (Status::Inconclusive, "no device was known to be at work")
+                };
                 let reason = format!(
-                    "no answer after {:.1} s (deadline {:.1} s and {:.1} s of grace), worker {} killed; {}",
+                    "no answer after {:.1} s (deadline {:.1} s and {:.1} s of grace), {devices}, worker {} killed; {}",
                     asked.elapsed().as_secs_f64(),
                     request.deadline().as_secs_f64(),
                     self.grace.as_secs_f64(),
@@ -233,7 +270,7 @@ impl Supervisor {
                 );
                 let log = worker.log();
                 self.kill(worker);
-                let mut verdict = Verdict::without_checks(&request.case, Status::Hang, reason.clone());
+                let mut verdict = Verdict::without_checks(&request.case, status, reason.clone());
                 verdict.findings.push(Finding { property: "finishes".into(), call: None, summary: reason, details: log });
                 verdict
             }
@@ -283,6 +320,13 @@ impl Supervisor {
             self.notes.push(format!("worker {} was killed but is not gone after {} s", worker.process.child.id(), REAP.as_secs()));
         }
     }
+}
+
+/// The verdict of a second look, which says so.
+fn second_look(first: &Verdict, mut second: Verdict, deadline: Duration) -> Verdict {
+    let (separator, seconds) = (if second.reason.is_empty() { "" } else { "; " }, deadline.as_secs_f64());
+    second.reason.push_str(&format!("{separator}judged a second time, alone and with {seconds:.1} s: at first {}", first.reason));
+    second
 }
 
 impl Drop for Supervisor {
@@ -341,6 +385,8 @@ struct Worker {
     machine: MachineInfo,
     /// Whether it has taken up the case that it was asked for last.
     began: bool,
+    /// Whether devices were at work when it last spoke of them.
+    busy: bool,
     progress: Option<(String, Instant)>,
     log: VecDeque<String>,
     /// Whether more may come on standard output.
@@ -376,6 +422,7 @@ impl Worker {
             events,
             machine: MachineInfo::default(),
             began: false,
+            busy: false,
             progress: None,
             log: VecDeque::new(),
             output_open: true,
@@ -388,6 +435,7 @@ impl Worker {
                     return Ok(worker);
                 }
                 Ok(Answer::Progress(line)) => worker.progress = Some((line, Instant::now())),
+                Ok(Answer::Busy(busy)) => worker.busy = busy,
                 Ok(Answer::Verdict(verdict)) => {
                     return Err(StartError::Failed { reason: format!("it judged {} before it was ready", verdict.case) });
                 }
@@ -431,6 +479,7 @@ impl Worker {
                 // A case of another name is told by its verdict.
                 Ok(Answer::Began(_)) => self.began = true,
                 Ok(Answer::Progress(line)) => self.progress = Some((line, Instant::now())),
+                Ok(Answer::Busy(busy)) => self.busy = busy,
                 Ok(Answer::Ready(_)) => return Err(End::Nonsense("the worker says a second time that it is ready".into())),
                 Err(end) => return Err(end),
             }
@@ -444,7 +493,7 @@ impl Worker {
         }
         self.keep(Event::Log(format!("-- asked for {case}")));
         self.progress = None;
-        self.began = false;
+        (self.began, self.busy) = (false, false);
     }
 
     /// The next answer. Log lines on the way are kept.

@@ -9,7 +9,10 @@ use std::{
     io::{self, BufRead, Write},
     panic::{AssertUnwindSafe, catch_unwind},
     process,
-    sync::mpsc,
+    sync::{
+        atomic::{AtomicBool, Ordering},
+        mpsc,
+    },
     thread,
     time::Duration,
 };
@@ -59,6 +62,8 @@ pub enum Answer {
     Began(String),
     /// How far it is, for the report in case it gets no further.
     Progress(String),
+    /// Whether devices are at work, so that they are known to be unfinished if no more comes.
+    Busy(bool),
     /// What became of the case.
     Verdict(Verdict),
 }
@@ -67,6 +72,40 @@ pub enum Answer {
 pub fn progress(line: impl Into<String>) {
     // Nobody to tell is no reason to stop: the end of standard input ends the worker.
     let _ = say(&Answer::Progress(line.into()));
+}
+
+/// Says whether devices are at work.
+pub fn busy(busy: bool) {
+    // As above.
+    let _ = say(&Answer::Busy(busy));
+}
+
+/// Whether this process may be killed.
+static EXPENDABLE: AtomicBool = AtomicBool::new(false);
+
+/// Says that the case whose fault it is (`fault=killed`) may kill this process: that it is a worker, whose supervisor names how it ended. In any other
+/// process such a case is not supported.
+pub fn expendable() {
+    EXPENDABLE.store(true, Ordering::Relaxed);
+}
+
+/// Whether this process has said that it may be killed.
+///
+/// # Errors
+/// Says so, for a verdict.
+pub(super) fn check_expendable() -> Result<(), String> {
+    if EXPENDABLE.load(Ordering::Relaxed) {
+        return Ok(());
+    }
+    Err("only a worker is killed: this process has not said that it may be".into())
+}
+
+/// The fault of a rank's process dying while its kernels run.
+pub(super) fn kill_this_process_soon() {
+    thread::spawn(|| {
+        thread::sleep(Duration::from_micros(300));
+        let _ = rustix::process::kill_process(rustix::process::getpid(), rustix::process::Signal::KILL);
+    });
 }
 
 /// Answers requests until standard input ends, then returns. Call it once the machine is open; before that, exit with [`CANNOT_RUN`]

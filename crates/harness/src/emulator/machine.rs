@@ -213,7 +213,7 @@ impl Emulator {
         match ended {
             ended if !races.is_empty() => Err(MachineError::Races { findings: races, waived, ended: ended.map(Box::new) }),
             Some(ended) => Err(ended),
-            None => Ok(Run { marks: intervals(&marks), fetched, waived }),
+            None => Ok(Run { marks: intervals(&marks), fetched, waived, ..Run::default() }),
         }
     }
 }

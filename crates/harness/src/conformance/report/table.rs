@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use comfy_table::{CellAlignment, ContentArrangement, Table, presets};
 
-use crate::conformance::{Status, Verdict};
+use crate::conformance::{Status, Verdict, runner::PEER_PATH};
 
 /// Text columns with aligned edges, without lines. The first `left` columns are flush left, the others flush right.
 ///
@@ -79,6 +79,14 @@ pub fn outcomes(cases: impl IntoIterator<Item = Outcome>) -> String {
     aligned(&header, 2, &rows) + &legend
 }
 
+/// A line below the table on peers of which nobody knows which path they took: how many cases, and why. None where all is known.
+pub fn unchecked_paths(verdicts: &[Verdict]) -> Option<String> {
+    let reasons = verdicts.iter().flat_map(|verdict| &verdict.not_applicable).filter(|(property, _)| property == PEER_PATH);
+    let reasons: Vec<&str> = reasons.map(|(_, reason)| reason.as_str()).collect();
+    let first = reasons.first()?;
+    Some(format!("{} cases beside NCCL, of which it is not known that it took the path that was asked for: {first}", reasons.len()))
+}
+
 fn cell(counts: &BTreeMap<Status, usize>) -> String {
     let total: usize = counts.values().sum();
     let passed = counts.get(&Status::Pass).copied().unwrap_or_default();
@@ -112,6 +120,18 @@ fn letter(status: Status) -> char {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    /// If this fails, a run in which NCCL may have taken any path looks like one in which it took those that were asked for.
+    #[test]
+    fn paths_that_were_not_checked_are_told_below_the_table() {
+        let mut verdicts = ["a", "b", "c"].map(|case| Verdict::without_checks(case, Status::Pass, ""));
+        assert_eq!(unchecked_paths(&verdicts), None);
+        for verdict in &mut verdicts[1..] {
+            verdict.not_applicable = vec![("graph".into(), "no".into()), (PEER_PATH.into(), "path unchecked: no log".into())];
+        }
+        let told = "2 cases beside NCCL, of which it is not known that it took the path that was asked for: path unchecked: no log";
+        assert_eq!(unchecked_paths(&verdicts).as_deref(), Some(told));
+    }
 
     #[test]
     fn every_case_is_in_a_cell_and_every_letter_in_the_legend() {

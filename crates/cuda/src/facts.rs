@@ -1,0 +1,314 @@
+//! What a machine goes by when it takes a script, or says why it cannot, before any device is asked.
+
+use std::time::Duration;
+
+use super::environment::{self, MOST_CONNECTIONS};
+use passmuster_collectives::{
+    collective::Collective,
+    kernels::Library,
+    machine::{
+        Deferred, Machine, MachineError, MachineInfo, Run,
+        layout::Layout,
+        validation::{self, Members, Needs},
+    },
+    plan::{BufferSpec, MAX_WORLD, Region, Script},
+};
+
+/// The most blocks that a rank's kernels are ever laid out for.
+const MOST_BLOCKS: u32 = 128;
+
+/// The most ranks that share one GPU, and the most streams of ranks that do. Four make progress together. Of eight on one H200 with driver 580,
+/// whether of eight ranks or of four with two streams, some do not start now and then while the others wait for them: in one of fifteen runs of the smoke
+/// list, with 8, 10, 16 and 32 connections and with modules loaded beforehand. The same was seen of three ranks where each had two calls of
+/// `all_gather_matmul/pull` enqueued, whose blocks take a whole multiprocessor, in three of five runs; and, of three ranks on two GPUs with two streams each,
+/// in four of 210 runs of one case, two of them with CUDA_MODULE_LOADING=EAGER. No thread of the host was held up in those: the driver had
+/// taken the launch, and the device did not start it while the kernels of the other ranks were waiting. Why is not established.
+const MOST_RANKS_ON_A_GPU: usize = 4;
+const MOST_STREAMS_OF_SHARING_RANKS: usize = 4;
+
+/// The least compute capability on which NCCL reduces 8-bit floats.
+const NCCL_REDUCES_EIGHT_BITS_SINCE: (i32, i32) = (9, 0);
+
+/// The oldest NCCL with symmetric windows, as `ncclGetVersion` gives it, and the oldest with `ncclAlltoAll`.
+const WINDOWS_SINCE: i32 = 22700;
+const ALL_TO_ALL_SINCE: i32 = 22800;
+
+/// What a [`CudaMachine`](super::CudaMachine) goes by when it takes a group or a script, or refuses it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Facts {
+    /// The GPUs in use, by CUDA's numbers, at least one: rank `r` runs on `gpus[r % gpus.len()]`.
+    pub gpus: Vec<usize>,
+    /// Compute capability of the oldest of them.
+    pub capability: (i32, i32),
+    /// Multiprocessors of the smallest of them.
+    pub multiprocessors: u32,
+    /// Streams of one GPU that make progress independently.
+    pub connections: usize,
+}
+
+impl Facts {
+    /// Ranks on the GPU that has most of them in a world of `world`.
+    pub(super) fn ranks_on_busiest(&self, world: usize) -> usize {
+        // Of each GPU, how often it is named: once unless a caller wants it to have more ranks than others.
+        let ranks_on = |gpu| (0..world).filter(|rank| self.gpu(*rank) == gpu).count();
+        self.gpus.iter().map(|&gpu| ranks_on(gpu)).max().unwrap_or(0)
+    }
+
+    /// The GPU of a rank.
+    pub(super) fn gpu(&self, rank: usize) -> usize {
+        self.gpus[rank % self.gpus.len()]
+    }
+
+    /// Four ranks on each GPU, up to [`MAX_WORLD`].
+    pub(super) fn max_world(&self) -> usize {
+        let fits = |world: &usize| self.ranks_on_busiest(*world) <= MOST_RANKS_ON_A_GPU;
+        (1..=MAX_WORLD).take_while(fits).last().unwrap_or(0)
+    }
+
+    /// One block a multiprocessor: kernels of 512 threads that want all registers are not resident twice.
+    pub(super) fn waiting_blocks(&self, world: usize, groups: usize) -> u32 {
+        (self.multiprocessors / (self.ranks_on_busiest(world) * groups).max(1) as u32).clamp(1, MOST_BLOCKS)
+    }
+
+    /// Where the buffers of a group of `world` ranks lie.
+    ///
+    /// # Errors
+    /// `NotSupported` where the GPUs have no place for so many ranks, `Invalid` for none and for buffers that contradict each other.
+    pub(super) fn takes_group(&self, world: usize, buffers: &[BufferSpec]) -> Result<Layout, MachineError> {
+        if world == 0 {
+            return Err(MachineError::Invalid { reason: "world size 0: a group has at least 1 rank".into() });
+        }
+        let sharing = self.ranks_on_busiest(world);
+        if sharing > MOST_RANKS_ON_A_GPU {
+            return not_supported(format!("world {world} puts {sharing} ranks on one GPU: at most {MOST_RANKS_ON_A_GPU} share one"));
+        }
+        if world > MAX_WORLD {
+            return not_supported(format!("world {world}: GPUs take groups of at most {MAX_WORLD} ranks here"));
+        }
+        Layout::of(buffers).map_err(|reason| MachineError::Invalid { reason })
+    }
+
+    /// What a script needs on groups that are open.
+    ///
+    /// # Errors
+    /// `Invalid` where it contradicts itself, its groups or its kernels; `NotSupported` where the GPUs do not have what it needs.
+    pub(super) fn takes<G: Members>(&self, script: &Script, groups: &[G], library: &Library) -> Result<Needs, MachineError> {
+        let needs = validation::validate(script, groups, library).map_err(|reason| MachineError::Invalid { reason })?;
+        if needs.multicast {
+            let reason =
+                "kernels take multicast addresses, and this version creates no multicast objects: multimem runs on the emulator only";
+            return not_supported(reason);
+        }
+        if needs.nccl_of_eight_bits && self.capability < NCCL_REDUCES_EIGHT_BITS_SINCE {
+            return not_supported("NCCL reduces 8-bit floats on GPUs of compute capability 9.0 and newer");
+        }
+        self.takes_streams(&needs)?;
+        needs.nccl.keys().try_for_each(|&group| self.takes_nccl(groups[group].world()))?;
+        Ok(needs)
+    }
+
+    /// Whether the streams that a script needs make progress together.
+    fn takes_streams(&self, needs: &Needs) -> Result<(), MachineError> {
+        let (connections, sharing, streams) = (self.connections, self.ranks_on_busiest(needs.world), needs.all_streams());
+        if sharing * streams > connections {
+            return not_supported(format!(
+                "{sharing} ranks with {streams} streams each on one GPU need as many connections, {} allows {connections}",
+                environment::CONNECTIONS
+            ));
+        }
+        if sharing > 1 && sharing * streams > MOST_STREAMS_OF_SHARING_RANKS {
+            return not_supported(format!(
+                "{sharing} ranks with {streams} streams each share one GPU: at most {MOST_STREAMS_OF_SHARING_RANKS} such streams make progress together"
+            ));
+        }
+        Ok(())
+    }
+
+    /// Whether NCCL takes a world of so many ranks.
+    pub(super) fn takes_nccl(&self, world: usize) -> Result<(), MachineError> {
+        let mut distinct: Vec<usize> = (0..world).map(|rank| self.gpu(rank)).collect();
+        distinct.sort_unstable();
+        distinct.dedup();
+        if distinct.len() < world {
+            return not_supported(format!("world {world} needs {world} GPUs for NCCL, {} given", distinct.len()));
+        }
+        Ok(())
+    }
+}
+
+/// Whether an NCCL of a version (22809 is 2.28.9) has the functions that a script calls.
+///
+/// # Errors
+/// `NotSupported`: names the version there is and the one that is needed.
+pub(super) fn nccl_has(version: i32, needs: &Needs) -> Result<(), MachineError> {
+    let windows = needs.nccl.values().any(|windows| *windows);
+    let since = [
+        (windows, WINDOWS_SINCE, "symmetric windows need NCCL 2.27"),
+        (needs.windowed.contains(&Collective::AllToAll), ALL_TO_ALL_SINCE, "ncclAlltoAll needs NCCL 2.28"),
+    ];
+    match since.into_iter().find(|(needed, since, _)| *needed && version < *since) {
+        Some((_, _, what)) => not_supported(format!("{what} or newer, this is {}", super::nccl::Version(version))),
+        None => Ok(()),
+    }
+}
+
+fn not_supported<T>(reason: impl Into<String>) -> Result<T, MachineError> {
+    Err(MachineError::NotSupported { reason: reason.into() })
+}
+
+/// A machine without devices: it refuses what a [`CudaMachine`](super::CudaMachine) of the same facts would refuse, by the same code and in the same words,
+/// and says of everything else that it was not run. For whoever has no GPU and wants to know what one would make of a case.
+///
+/// What only a device knows it does not look at: how much memory there is, how many blocks of a kernel are resident at once, and whether the
+/// driver takes the kernel.
+pub struct Rehearsal {
+    facts: Facts,
+    /// The version of NCCL, as `ncclGetVersion` gives it; none where there is no NCCL.
+    nccl: Option<i32>,
+    library: Library,
+    groups: Vec<OnPaper>,
+}
+
+/// A group that has no memory.
+struct OnPaper {
+    world: usize,
+    layout: Layout,
+}
+
+impl Members for OnPaper {
+    fn world(&self) -> usize {
+        self.world
+    }
+
+    fn layout(&self) -> &Layout {
+        &self.layout
+    }
+}
+
+impl Rehearsal {
+    /// A machine of so many H200, with all connections that there can be, and NCCL of a version such as 22809, where there is any.
+    pub fn of_h200(gpus: usize, nccl: Option<i32>, library: Library) -> Rehearsal {
+        let facts = Facts { gpus: (0..gpus).collect(), capability: (9, 0), multiprocessors: 132, connections: MOST_CONNECTIONS };
+        Rehearsal::new(facts, nccl, library)
+    }
+
+    /// A machine of which this is known.
+    ///
+    /// # Panics
+    /// Where it has no GPU.
+    pub fn new(facts: Facts, nccl: Option<i32>, library: Library) -> Rehearsal {
+        assert!(!facts.gpus.is_empty(), "a machine has at least one GPU");
+        Rehearsal { facts, nccl, library, groups: Vec::new() }
+    }
+
+    fn nothing_there<T>(&self) -> Result<T, MachineError> {
+        Err(MachineError::Inconclusive { reason: "a rehearsal has no memory".into() })
+    }
+}
+
+impl Machine for Rehearsal {
+    fn info(&self) -> MachineInfo {
+        MachineInfo { kind: "cuda rehearsal".into(), gpus: self.facts.gpus.len(), ..MachineInfo::default() }
+    }
+
+    fn max_world(&self) -> usize {
+        self.facts.max_world()
+    }
+
+    fn waiting_blocks(&self, world: usize, groups: usize) -> u32 {
+        self.facts.waiting_blocks(world, groups)
+    }
+
+    fn rendezvous(&self) -> u64 {
+        0
+    }
+
+    fn open_group(&mut self, world: usize, buffers: &[BufferSpec]) -> Result<usize, MachineError> {
+        let layout = self.facts.takes_group(world, buffers)?;
+        self.groups.push(OnPaper { world, layout });
+        Ok(self.groups.len() - 1)
+    }
+
+    fn close_groups(&mut self) {
+        self.groups.clear();
+    }
+
+    fn read(&mut self, _: usize, _: usize, _: &Region) -> Result<Vec<u8>, MachineError> {
+        self.nothing_there()
+    }
+
+    fn fetch(&mut self, _: usize, _: usize, _: &Region) -> Result<Deferred<Vec<u8>>, MachineError> {
+        self.nothing_there()
+    }
+
+    fn write(&mut self, _: usize, _: usize, _: &Region, _: &[u8]) -> Result<(), MachineError> {
+        Ok(())
+    }
+
+    fn broken_canary(&mut self, _: usize) -> Result<Option<(usize, String, i64)>, MachineError> {
+        self.nothing_there()
+    }
+
+    /// # Errors
+    /// Always: `Inconclusive` where a machine with devices would run the script.
+    fn run(&mut self, script: &Script, _: Duration) -> Result<Run, MachineError> {
+        let needs = self.facts.takes(script, &self.groups, &self.library)?;
+        if !needs.nccl.is_empty() {
+            let Some(version) = self.nccl else { return not_supported("there is no NCCL") };
+            nccl_has(version, &needs)?;
+        }
+        Err(MachineError::Inconclusive { reason: format!("{} GPUs take it; a rehearsal runs nothing", self.facts.gpus.len()) })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use rstest::rstest;
+
+    fn facts(gpus: &[usize]) -> Facts {
+        Facts { gpus: gpus.to_vec(), capability: (9, 0), multiprocessors: 132, connections: MOST_CONNECTIONS }
+    }
+
+    /// If this fails, a world that the GPUs have no place for is called an error of the harness.
+    #[rstest]
+    #[case(&[0], 4, None)]
+    #[case(&[0], 5, Some("world 5 puts 5 ranks on one GPU: at most 4 share one"))]
+    #[case(&[0, 1], 8, None)]
+    #[case(&[0, 1], 9, Some("world 9 puts 5 ranks on one GPU: at most 4 share one"))]
+    #[case(&[0, 1], 17, Some("world 17 puts 9 ranks on one GPU: at most 4 share one"))]
+    #[case(&[0, 1, 2, 3], 16, None)]
+    #[case(&[0, 1, 2, 3], 64, Some("world 64 puts 16 ranks on one GPU: at most 4 share one"))]
+    #[case(&[0, 1, 2, 3, 4, 5, 6, 7], 17, Some("world 17: GPUs take groups of at most 16 ranks here"))]
+    #[case(&[0, 0, 1], 6, None)]
+    #[case(&[0, 0, 1], 7, Some("world 7 puts 5 ranks on one GPU: at most 4 share one"))]
+    fn worlds_that_have_no_place_are_not_supported(#[case] gpus: &[usize], #[case] world: usize, #[case] reason: Option<&str>) {
+        let taken = facts(gpus).takes_group(world, &[]).map(drop);
+        assert_eq!(taken, reason.map_or(Ok(()), not_supported));
+        assert_eq!(world <= facts(gpus).max_world(), reason.is_none());
+    }
+
+    #[test]
+    fn a_group_of_none_is_a_mistake() {
+        assert!(matches!(facts(&[0]).takes_group(0, &[]), Err(MachineError::Invalid { .. })));
+    }
+
+    #[rstest]
+    #[case(22900, true, Ok(()))]
+    #[case(22703, false, Ok(()))]
+    #[case(22703, true, Err("ncclAlltoAll needs NCCL 2.28 or newer, this is 2.27.3"))]
+    #[case(22601, false, Err("symmetric windows need NCCL 2.27 or newer, this is 2.26.1"))]
+    fn functions_that_an_nccl_lacks_are_not_supported(#[case] version: i32, #[case] exchanges: bool, #[case] expected: Result<(), &str>) {
+        let collective = if exchanges { Collective::AllToAll } else { Collective::AllGather };
+        let needs = Needs { nccl: [(0, true)].into(), windowed: [collective].into(), ..Needs::default() };
+        assert_eq!(nccl_has(version, &needs), expected.or_else(not_supported));
+        assert_eq!(nccl_has(22000, &Needs { nccl: [(0, false)].into(), ..Needs::default() }), Ok(()));
+    }
+
+    #[test]
+    fn nccl_wants_a_gpu_for_each_rank() {
+        assert_eq!(facts(&[0, 1]).takes_nccl(2), Ok(()));
+        assert_eq!(facts(&[0, 1]).takes_nccl(3), not_supported("world 3 needs 3 GPUs for NCCL, 2 given"));
+        assert_eq!(facts(&[0, 0]).takes_nccl(2), not_supported("world 2 needs 2 GPUs for NCCL, 1 given"));
+    }
+}
