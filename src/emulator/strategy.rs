@@ -137,7 +137,7 @@ const LONGEST_HOLD: usize = 8192;
 const LONGEST_RELEASE: usize = 8;
 
 /// How many things advance at most while a rank is stalled; half of it after each time that this was needed, but not less than the shortest.
-const LONGEST_STALL: usize = 1 << 18;
+const LONGEST_STALL: usize = 1 << 16;
 const SHORTEST_STALL: usize = 1 << 8;
 
 /// How many things advance at most, as a power of two, before priorities change.
@@ -322,6 +322,31 @@ mod tests {
             picker.pick(&candidates);
         }
         assert!((0..5000).all(|_| picker.pick(&candidates).rank() != stalled));
+    }
+
+    /// If this fails, a kernel whose ranks write while they wait for the stalled one never ends.
+    #[test]
+    fn a_stalled_rank_is_let_go_though_the_others_go_on() {
+        let candidates = [0, 1, 2].map(|rank| Candidate::Turn(rank, 0));
+        let mut picker = Picker::new(Interleaving { strategy: Strategy::Stalled, seed: 5 }, 3);
+        let stalled = picker.stalled;
+        let picked: Vec<usize> = (0..4 * LONGEST_STALL).filter(|_| picker.pick(&candidates).rank() == stalled).collect();
+        assert!(picked[0] >= LONGEST_STALL, "{}", picked[0]);
+        assert!(picked.len() > LONGEST_STALL / 100, "{}", picked.len());
+    }
+
+    /// If this fails, a warp that waits in a way that is not seen keeps those of its stream from what it waits for.
+    #[test]
+    fn every_warp_of_a_stream_comes_up_by_priorities() {
+        let warps = [(0, 0), (0, 1), (1, 0), (1, 1)];
+        let candidates = [0, 1].map(|rank| Candidate::Turn(rank, 0));
+        let mut picker = Picker::new(Interleaving { strategy: Strategy::Priorities, seed: 2 }, 2);
+        let mut picked = std::collections::BTreeSet::new();
+        for _ in 0..1 << 18 {
+            let Candidate::Turn(rank, stream) = picker.pick(&candidates) else { unreachable!("there are only turns") };
+            picked.insert((rank, picker.warp(rank, stream, &warps)));
+        }
+        assert_eq!(picked.len(), 8, "{picked:?}");
     }
 
     #[test]
