@@ -27,7 +27,10 @@ use passmuster_collectives::{
 
 use crate::conform::{Judged, Judging, named, progress_bar};
 
-/// Judges cases on emulators of its own, each under every schedule until one finds something.
+/// Wall time of one run by default. It is no measure of a kernel: the machine may be loaded, so it is long, and what exceeds it is inconclusive.
+pub(crate) const DEADLINE: Duration = Duration::from_secs(600);
+
+/// Judges cases on emulators of its own, each under every schedule until one finds something; where some run out of time or steps, under the others too.
 pub(crate) struct Emulated {
     how: How,
     /// For cases that come one by one.
@@ -85,25 +88,44 @@ impl Judging for Emulated {
 
 /// One case under every schedule, up to the first that finds something or cannot run it.
 fn judge_under_all(case: &AnyCase, machine: &mut Emulator, how: &How) -> Verdict {
-    let (mut milliseconds, mut waived) = (0.0, Vec::new());
-    for (index, &schedule) in how.schedules.iter().enumerate() {
+    let verdict = under_all(&how.schedules, |schedule| {
         machine.set_interleaving(schedule);
-        let mut verdict = judge(case, machine, &how.options, how.deadline, false);
+        judge(case, machine, &how.options, how.deadline, false)
+    });
+    if let Some(path) = &how.trace
+        && let Some(trace) = machine.take_trace()
+    {
+        let written = trace.json().map_err(std::io::Error::from).and_then(|text| std::fs::write(path, text));
+        written.unwrap_or_else(|error| eprintln!("cannot write {}: {error}", path.display()));
+    }
+    verdict.unwrap_or_else(|| Verdict::without_checks(case.to_string(), Status::InfraError, "no schedule was asked for"))
+}
+
+/// The worst of what `judge` says under each schedule, up to the first finding or refusal; none where there is no schedule. One that does not come
+/// to its end tells nothing of the others: they are tried all the same, and the verdict says how many came to theirs.
+fn under_all(schedules: &[Interleaving], mut judge: impl FnMut(Interleaving) -> Verdict) -> Option<Verdict> {
+    let (mut milliseconds, mut waived, mut inconclusive) = (0.0, Vec::new(), 0);
+    let mut worst: Option<Verdict> = None;
+    for &schedule in schedules {
+        let mut verdict = judge(schedule);
         milliseconds += verdict.milliseconds;
         Waived::add(&mut waived, std::mem::take(&mut verdict.waived));
-        if verdict.status != Status::Pass || index + 1 == how.schedules.len() {
-            if let Some(path) = &how.trace
-                && let Some(trace) = machine.take_trace()
-            {
-                let written = trace.json().map_err(std::io::Error::from).and_then(|text| std::fs::write(path, text));
-                written.unwrap_or_else(|error| eprintln!("cannot write {}: {error}", path.display()));
-            }
-            (verdict.milliseconds, verdict.waived) = (milliseconds, waived);
-            verdict.schedule = verdict.status.is_finding().then(|| schedule.to_string());
-            return verdict;
+        let status = verdict.status;
+        inconclusive += usize::from(status == Status::Inconclusive);
+        verdict.schedule = (status.is_finding() || status == Status::Inconclusive).then(|| schedule.to_string());
+        if worst.as_ref().is_none_or(|worst| status > worst.status) {
+            worst = Some(verdict);
+        }
+        if !matches!(status, Status::Pass | Status::Inconclusive) {
+            break;
         }
     }
-    Verdict::without_checks(case.to_string(), Status::InfraError, "no schedule was asked for")
+    let mut verdict = worst?;
+    if let (Status::Inconclusive, Some(schedule)) = (verdict.status, &verdict.schedule) {
+        let (all, ended) = (schedules.len(), schedules.len() - inconclusive);
+        verdict.reason = format!("{ended} of {all} schedules were conclusive and found nothing; {schedule}: {}", verdict.reason);
+    }
+    Some(Verdict { milliseconds, waived, ..verdict })
 }
 
 /// Does something with each item, as many at once as there are processors, with a progress bar. Each thread has a state of its own; the results
@@ -155,4 +177,51 @@ pub(crate) fn not_compared(cases: &[AnyCase]) -> Option<String> {
     }
     let list = forms.into_iter().collect::<Vec<_>>().join(", ");
     (!list.is_empty()).then(|| format!("forms not compared with hardware: {list}"))
+}
+
+#[cfg(test)]
+mod tests {
+    use passmuster_collectives::machine::MachineError;
+    use rstest::rstest;
+
+    use super::*;
+
+    const PASS: Status = Status::Pass;
+    const INCONCLUSIVE: Status = Status::Inconclusive;
+
+    /// If this fails, a schedule that ran out of time hides what another one finds, or is taken for a pass or for a finding.
+    #[rstest]
+    #[case::all_pass(&[PASS, PASS, PASS], PASS, 3, None, "")]
+    #[case::one_ran_out(&[PASS, INCONCLUSIVE, PASS], INCONCLUSIVE, 3, Some(1), "2 of 3 schedules were conclusive and found nothing; stalled")]
+    #[case::all_ran_out(&[INCONCLUSIVE, INCONCLUSIVE], INCONCLUSIVE, 2, Some(0), "0 of 2 schedules were conclusive")]
+    #[case::later_finding(&[INCONCLUSIVE, PASS, Status::Hang, PASS], Status::Hang, 3, Some(2), "")]
+    #[case::refusal(&[Status::NotSupported, PASS], Status::NotSupported, 1, None, "")]
+    fn the_worst_of_all_schedules_counts(
+        #[case] statuses: &[Status],
+        #[case] expected: Status,
+        #[case] tried: usize,
+        #[case] of: Option<usize>,
+        #[case] reason: &str,
+    ) {
+        let schedules: Vec<Interleaving> = (0..statuses.len()).map(|n| Interleaving::nth(7, n)).collect();
+        let mut judged = 0;
+        let verdict = under_all(&schedules, |schedule| {
+            assert_eq!(schedule, schedules[judged]);
+            judged += 1;
+            Verdict { milliseconds: 1.0, ..Verdict::without_checks("case", statuses[judged - 1], "") }
+        });
+        let verdict = verdict.unwrap();
+        assert_eq!((verdict.status, judged, verdict.milliseconds), (expected, tried, tried as f64));
+        assert_eq!(verdict.schedule, of.map(|index| schedules[index].to_string()));
+        assert!(verdict.reason.starts_with(reason), "{}", verdict.reason);
+    }
+
+    /// If this fails, races that were seen before a run was given up are lost.
+    #[test]
+    fn races_before_a_limit_are_a_finding() {
+        let ended = Some(Box::new(MachineError::Inconclusive { reason: "out of steps".into() }));
+        let races = MachineError::Races { findings: vec!["a race".into()], waived: Vec::new(), ended };
+        assert_eq!(Status::of(&races), Status::Fail);
+        assert_eq!(races.to_string(), "inconclusive: out of steps; besides, a race");
+    }
 }

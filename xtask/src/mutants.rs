@@ -71,9 +71,6 @@ pub(crate) struct Mutants {
 /// Cases of the merge list that a value mutant is judged on, on the emulator.
 const VALUE_CASES: usize = 120;
 
-/// The wall time that one run on the emulator gets.
-const DEADLINE: Duration = Duration::from_secs(60);
-
 /// What became of one mutant.
 #[derive(Serialize)]
 struct Outcome {
@@ -272,7 +269,7 @@ impl Mutants {
                 let mut machine = Emulator::new(options.clone());
                 let (tried, caught) = mutants::hunt(&subject.cases, self.schedules, |case, schedule| {
                     machine.set_interleaving(Interleaving::nth(0, schedule as usize));
-                    emulated::judge(case, &mut machine, &options, DEADLINE, subject.shared_pads)
+                    emulated::judge(case, &mut machine, &options, emulated::DEADLINE, subject.shared_pads)
                 });
                 subject.outcome(tried, caught)
             },

@@ -1,6 +1,7 @@
 //! The emulator: whole cases on the CPU, what it says of kernels that hang or go astray, and that a seed is a run.
 
 use std::{
+    collections::BTreeMap,
     sync::{Arc, LazyLock},
     time::Duration,
 };
@@ -375,12 +376,130 @@ fn ranks_in_a_library_call_without_the_others_are_a_deadlock() {
     assert!(standing.iter().all(|place| place.contains("waits for ranks [2]")), "{standing:?}");
 }
 
-#[test]
-fn a_loop_without_end_is_given_up_and_not_called_a_deadlock() {
-    let options = EmulatorOptions { library: kernel("again:\nbra again;"), steps: 100_000, ..EmulatorOptions::default() };
+/// The first has the same state again, which proves it; the second has a new one for ever, but no way out; both whatever they write.
+#[rstest]
+#[case::same_state("again:\nbra again;")]
+#[case::new_states("mov.u32 %r1, 0;\nagain: add.u32 %r1, %r1, 1;\nbra again;")]
+#[case::that_writes("mov.u32 %r1, 0;\nagain: add.u32 %r1, %r1, 1;\nst.relaxed.sys.global.u32 [%rd1], %r1;\nbra again;")]
+fn a_loop_without_end_is_a_hang_and_not_called_a_deadlock(#[case] body: &str) {
+    let options = EmulatorOptions { library: kernel(body), steps: 10_000_000, ..EmulatorOptions::default() };
     let error = run_kernel(&mut Emulator::new(options), Role::Signals, &[0]).unwrap_err();
     let MachineError::Hang { cause, .. } = &error else { panic!("{error}") };
-    assert!(cause.starts_with("gave up after 1"), "{error}");
+    assert_eq!(cause, "a loop without end: from where lanes of a kernel are, no branch leads out of it", "{error}");
+}
+
+/// Counts to `%r2`, and may be done some day.
+const WORKS: &str = "mov.u32 %r2, 4000000000;\nagain: sub.u32 %r2, %r2, 1;\nsetp.ne.u32 %p1, %r2, 0;\n@%p1 bra again;\n";
+
+/// If this fails, a slow machine or a long run makes a finding of a kernel that works.
+#[test]
+fn running_out_of_steps_or_time_is_inconclusive_and_says_how_far_it_came() {
+    let options = EmulatorOptions { library: kernel(WORKS), steps: 10_000_000, ..EmulatorOptions::default() };
+    let mut machine = Emulator::new(options.clone());
+    let error = run_kernel(&mut machine, Role::Signals, &[0]).unwrap_err();
+    let MachineError::Inconclusive { reason } = &error else { panic!("{error}") };
+    for part in [
+        "10000000 thread instructions were not enough (--steps N allows more); after 9.7",
+        " us of emulated time and 100",
+        "ranks [0] are not done; rank 0 stream 0 `own` block 0 warp 0 lanes 0xffffffff runs at PTX ",
+    ] {
+        assert!(reason.contains(part), "{reason}\nhas no {part}");
+    }
+    assert_eq!(Status::of(&error), Status::Inconclusive);
+
+    machine.close_groups();
+    let mut machine = Emulator::new(EmulatorOptions { steps: u64::MAX, ..options });
+    let buffer = BufferSpec::new("flag", 8, Role::Signals);
+    let group = machine.open_group(1, std::slice::from_ref(&buffer)).unwrap();
+    let launch = Op::Launch(Launch { args: vec![Arg::Address(buffer.whole())], ..own() });
+    let plan = Arc::new(Plan::per_rank("own", 1, |_| vec![launch.clone()]));
+    let error = machine.run(&Script { steps: vec![enqueue(group, 0, &plan)] }, Duration::ZERO).unwrap_err();
+    let MachineError::Inconclusive { reason } = &error else { panic!("{error}") };
+    assert!(reason.starts_with("0 s of wall time were not enough (--deadline SECONDS allows more); after "), "{reason}");
+}
+
+/// If this fails, a race that was seen is lost when the run ends at a limit.
+#[test]
+fn races_before_a_limit_are_a_finding() {
+    let body = format!("st.global.u32 [%rd1+4], 1;\n{WORKS}");
+    let options = EmulatorOptions { library: kernel(&body), steps: 10_000_000, ..EmulatorOptions::default() };
+    let error = run_kernel(&mut Emulator::new(options), Role::Signals, &[0]).unwrap_err();
+    let MachineError::Races { ended: Some(ended), .. } = &error else { panic!("{error}") };
+    assert!(matches!(**ended, MachineError::Inconclusive { .. }), "{error}");
+    assert_eq!(Status::of(&error), Status::Fail);
+}
+
+/// Thread 0 looks at the word and tells its block, as Triton's scalar loads and atomics do.
+const POLLS_THROUGH_A_BARRIER: &str = ".shared .align 4 .b32 seen;\nmov.u32 %r3, %tid.x;\nsetp.eq.u32 %p1, %r3, 0;\n\
+    again:\n@%p1 ld.acquire.sys.global.u32 %r1, [%rd1];\n@%p1 st.shared.u32 [seen], %r1;\nbar.sync 0;\nld.shared.u32 %r2, [seen];\n\
+    bar.sync 0;\nsetp.eq.u32 %p2, %r2, 0;\n@%p2 bra again;\n";
+
+/// Every thread looks, and all go on together.
+const ALL_POLL_THROUGH_A_BARRIER: &str = "again:\nld.acquire.sys.global.u32 %r1, [%rd1];\nsetp.eq.u32 %p1, %r1, 0;\n\
+    bar.red.or.pred %p2, 0, %p1;\n@%p2 bra again;\n";
+
+/// Looks at two words in turn, by one instruction.
+const POLLS_TWO_WORDS: &str = "again:\nmov.u64 %rd2, %rd1;\nmov.u32 %r2, 0;\nmov.u32 %r3, 0;\nnext:\n\
+    ld.acquire.sys.global.u32 %r1, [%rd2];\nor.b32 %r2, %r2, %r1;\nadd.u64 %rd2, %rd2, 4;\nadd.u32 %r3, %r3, 1;\n\
+    setp.lt.u32 %p1, %r3, 2;\n@%p1 bra next;\nsetp.eq.u32 %p2, %r2, 0;\n@%p2 bra again;\n";
+
+/// Keeps what it saw in local memory.
+const POLLS_BY_LOCAL_MEMORY: &str = ".local .align 4 .b32 seen;\nagain:\nld.acquire.sys.global.u32 %r1, [%rd1];\nst.local.u32 [seen], %r1;\n\
+    ld.local.u32 %r2, [seen];\nsetp.eq.u32 %p1, %r2, 0;\n@%p1 bra again;\n";
+
+/// Counts its looks in memory that others can see: nothing tells this from work.
+const WRITES_WHILE_IT_WAITS: &str = "mov.u32 %r3, 0;\nagain:\nadd.u32 %r3, %r3, 1;\nst.relaxed.sys.global.u32 [%rd1+4], %r3;\n\
+    ld.acquire.sys.global.u32 %r1, [%rd1];\nsetp.eq.u32 %p1, %r1, 0;\n@%p1 bra again;\n";
+
+/// If this fails, a deadlock is an endless run where kernels poll otherwise than by a load and a branch.
+#[rstest]
+fn deadlocks_are_proved_however_kernels_poll(
+    #[values(POLLS_THROUGH_A_BARRIER, ALL_POLL_THROUGH_A_BARRIER, POLLS_TWO_WORDS, POLLS_BY_LOCAL_MEMORY)] body: &str,
+    #[values(0, 1, 2, 3)] schedule: usize,
+) {
+    let mut machine = Emulator::new(EmulatorOptions { library: kernel(body), steps: 10_000_000, ..EmulatorOptions::default() });
+    machine.set_interleaving(Interleaving::nth(1, schedule));
+    let error = run_kernel(&mut machine, Role::Signals, &[0, 1]).unwrap_err();
+    let MachineError::Hang { cause, unfinished, .. } = &error else { panic!("{error}") };
+    assert!(cause.starts_with("deadlock: every warp that is left"), "{error}");
+    assert_eq!(unfinished, &[0, 1]);
+}
+
+/// If this fails, a correct kernel runs out of steps where the rank that it waits for is held back, or sleeps.
+#[rstest]
+fn whoever_is_waited_for_gets_turns_under_every_schedule(
+    #[values(POLLS_THROUGH_A_BARRIER, ALL_POLL_THROUGH_A_BARRIER, POLLS_TWO_WORDS, POLLS_BY_LOCAL_MEMORY, WRITES_WHILE_IT_WAITS)]
+    body: &str,
+    #[values(0, 50_000_000)] sleeps: u64,
+) {
+    let counts = body == WRITES_WHILE_IT_WAITS;
+    if counts && sleeps > 0 {
+        // Emulated time goes on by steps only where somebody works.
+        return;
+    }
+    let steps = if counts { 1 << 30 } else { 10_000_000 };
+    let mut machine = Emulator::new(EmulatorOptions { library: kernel(body), steps, ..EmulatorOptions::default() });
+    let flag = BufferSpec::new("flag", 8, Role::Signals);
+    for n in 0..12 {
+        machine.close_groups();
+        machine.set_interleaving(Interleaving::nth(9, n));
+        let group = machine.open_group(3, std::slice::from_ref(&flag)).unwrap();
+        let launch = Op::Launch(Launch { block: if counts { 1 } else { 64 }, args: vec![Arg::Address(flag.whole())], ..own() });
+        let write = |to| Op::WriteValue { to: Region::new("flag", 0, 4), value: 1, to_rank: Some(to) };
+        let plan = Plan::per_rank("p", 3, |rank| if rank == 2 { vec![write(0), write(1)] } else { vec![launch.clone()] });
+        let steps = vec![Step::Delay { rank: 2, microseconds: sleeps }, enqueue(group, 0, &Arc::new(plan))];
+        run(&mut machine, steps).unwrap_or_else(|error| panic!("{}: {error}", Interleaving::nth(9, n)));
+    }
+}
+
+/// If this fails, a kernel's own bound on a wait, in which it meets its block, is steps instead of time.
+#[test]
+fn waits_through_a_barrier_that_look_at_the_clock_end_by_it() {
+    let body = ".shared .align 8 .b64 since;\nmov.u32 %r3, %tid.x;\nsetp.eq.u32 %p1, %r3, 0;\nmov.u64 %rd2, %globaltimer;\n\
+        add.u64 %rd2, %rd2, 3000000000;\nagain:\n@%p1 mov.u64 %rd3, %globaltimer;\n@%p1 st.shared.u64 [since], %rd3;\nbar.sync 0;\n\
+        ld.shared.u64 %rd3, [since];\nbar.sync 0;\nsetp.lt.u64 %p2, %rd3, %rd2;\n@%p2 bra again;\n";
+    let mut machine = Emulator::new(EmulatorOptions { library: kernel(body), steps: 10_000_000, ..EmulatorOptions::default() });
+    run_kernel(&mut machine, Role::Signals, &[0]).expect("three seconds pass");
 }
 
 /// A wait that looks a limited number of times: no state comes again, and it ends.
@@ -577,6 +696,31 @@ fn cases_pass_under_every_strategy(
         machine.set_interleaving(Interleaving::nth(5, n));
         let verdict = judge(&case, &mut machine);
         assert_eq!(verdict.status, Status::Pass, "{}: {verdict:#?}", Interleaving::nth(5, n));
+    }
+}
+
+/// If this fails, a kernel that is right is said to hang, or runs out of steps, under a schedule that `--schedules` may have.
+#[rstest]
+fn kernels_end_under_every_schedule(
+    #[values("all_reduce", "all_gather", "reduce_scatter", "all_to_all", "broadcast", "reduce")] collective: &str,
+) {
+    let mut smallest: BTreeMap<String, Case> = BTreeMap::new();
+    let of_collective =
+        |case: &Case| case.collective.to_string() == collective && case.world == 3 && case.calls.is_empty() && case.count >= 8;
+    for case in List::Merge.cases(0).into_iter().filter(of_collective) {
+        let known = smallest.entry(case.algorithm.to_string()).or_insert_with(|| case.clone());
+        if case.count < known.count {
+            *known = case;
+        }
+    }
+    let mut machine = Emulator::new(EmulatorOptions { steps: 1 << 28, ..EmulatorOptions::default() });
+    assert!(smallest.len() >= 4, "{:?}", smallest.keys());
+    for case in smallest.values() {
+        for schedule in (0..20).map(|n| Interleaving::nth(7, n)) {
+            machine.set_interleaving(schedule);
+            let verdict = judge(case, &mut machine);
+            assert!(matches!(verdict.status, Status::Pass | Status::NotSupported), "{schedule}: {verdict:#?}");
+        }
     }
 }
 

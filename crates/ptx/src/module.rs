@@ -1,6 +1,6 @@
 //! A decoded module.
 
-use super::instruction::{Operation, Register};
+use super::instruction::{Instruction, Operation, Register};
 use super::registers::RegisterCounts;
 use super::types::{Space, Type};
 
@@ -117,6 +117,34 @@ pub struct Function {
     pub declared_registers: RegisterCounts,
     /// Operations. Branches are indices of it; the last one returns.
     pub code: Vec<Operation>,
+}
+
+impl Function {
+    /// Whether a thread at an operation may come to an end of the function: a return, an exit or a trap, or a call, whose end is not looked for.
+    /// Where it may not, it runs for ever, whatever it reads.
+    pub fn may_leave(&self, from: usize) -> bool {
+        let mut seen = vec![false; self.code.len()];
+        let mut next = vec![from];
+        while let Some(at) = next.pop() {
+            let Some(operation) = self.code.get(at) else { return true };
+            if std::mem::replace(&mut seen[at], true) {
+                continue;
+            }
+            match &operation.instruction {
+                Instruction::Return {} | Instruction::Exit {} | Instruction::Trap {} | Instruction::Call { .. } => return true,
+                Instruction::Branch { target, .. } => {
+                    next.push(*target);
+                    next.extend(operation.guard.map(|_| at + 1));
+                }
+                Instruction::BranchIndexed { targets, .. } => {
+                    next.extend(targets);
+                    next.extend(operation.guard.map(|_| at + 1));
+                }
+                _ => next.push(at + 1),
+            }
+        }
+        false
+    }
 }
 
 /// A parameter.

@@ -122,7 +122,7 @@ pub(crate) fn named(fault: Fault, verdict: Verdict) -> Verdict {
         ),
         Fault::Killed => (Status::Crash, &["signal 9".into()]),
     };
-    if verdict.status == Status::NotSupported {
+    if matches!(verdict.status, Status::NotSupported | Status::Inconclusive) {
         return verdict;
     }
     let was_named = verdict.status == status && words.iter().any(|words| verdict.reason.contains(words));

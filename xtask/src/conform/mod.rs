@@ -20,8 +20,9 @@ use passmuster::{
         supervisor::StartError,
         waivers,
     },
-    emulator::{Interleaving, MultimemReduction, Profile},
+    emulator::{Interleaving, MultimemReduction, Profile, Strategy},
 };
+use passmuster_collectives::kernels::Library;
 use passmuster_collectives::{algorithms::Target, kernels::Library};
 use xshell::Shell;
 
@@ -65,9 +66,13 @@ pub(crate) struct Validate {
     /// What the cases run on.
     #[arg(long = "machine", value_enum, default_value_t = On::Emulator)]
     on: On,
-    /// On the emulator, judge each case under this many schedules, until one finds something: random turns, one rank that lags, changing priorities.
-    #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..))]
-    schedules: u32,
+    /// On the emulator, judge each case under this many schedules, until one finds something: random turns, one rank that lags, changing priorities,
+    /// stores that are seen late. By default 1, and 4 with --ptx: one of each kind.
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
+    schedules: Option<u32>,
+    /// Thread instructions that one run on the emulator may take before it is inconclusive; 2^34 by default.
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..))]
+    steps: Option<u64>,
     /// Write what ranks, streams, blocks and waits of one case did, for ui.perfetto.dev or chrome://tracing; the times are emulated. Under several
     /// schedules, that of the last one, which is the one that found something.
     #[arg(long, value_name = "FILE")]
@@ -123,8 +128,8 @@ struct Cases {
     /// list takes.
     #[arg(long, value_name = "K/N")]
     part: Option<Part>,
-    /// Seconds that one case may run on the machine; 10 by default, 60 on the emulator.
-    #[arg(long, value_name = "SECONDS")]
+    /// Seconds that one case may run on the machine, 10 by default; on the emulator seconds of one schedule before it is inconclusive, 600 by default.
+    #[arg(long, value_name = "SECONDS", value_parser = clap::value_parser!(u64).range(1..))]
     deadline: Option<u64>,
     /// Seconds to look for a smaller case for each of the first three findings; 0 to leave them as they are.
     #[arg(long, default_value_t = 20)]
@@ -147,11 +152,13 @@ impl TestGpu {
 
 impl Validate {
     pub(crate) fn run(self, sh: &Shell) -> anyhow::Result<ExitCode> {
-        let Validate { cases, on, schedules, trace, elsewhere, memory } = self;
-        if (memory.is_some() || trace.is_some()) && on == On::Cuda {
-            bail!("--memory and --trace are for --machine emulator");
+        let Validate { cases, on, schedules, steps, trace, elsewhere, memory } = self;
+        if (memory.is_some() || trace.is_some() || steps.is_some()) && on == On::Cuda {
+            bail!("--memory, --steps and --trace are for --machine emulator");
         }
-        let mut run = Run { memory, schedules, trace, ..Run::plain("validate", on) };
+        // A kernel that nobody here has run before gets one schedule of each kind.
+        let default = if elsewhere.ptx.is_some() && on == On::Emulator { Strategy::ALL.len() as u32 } else { 1 };
+        let mut run = Run { memory, schedules: schedules.unwrap_or(default), steps, trace, ..Run::plain("validate", on) };
         run.known = elsewhere.register(&mut run.library, on)?;
         run.elsewhere = elsewhere.arguments();
         cases.run(&run, sh)
@@ -170,13 +177,25 @@ struct Run {
     memory: Option<u64>,
     /// The emulator's schedules of each case.
     schedules: u32,
+    /// The most thread instructions of one run there.
+    steps: Option<u64>,
     trace: Option<PathBuf>,
 }
 
 impl Run {
     /// Nothing but the command and its machine.
     fn plain(kind: &'static str, on: On) -> Run {
-        Run { kind, on, library: Library::default(), elsewhere: Vec::new(), known: None, memory: None, schedules: 1, trace: None }
+        Run {
+            kind,
+            on,
+            library: Library::default(),
+            elsewhere: Vec::new(),
+            known: None,
+            memory: None,
+            schedules: 1,
+            steps: None,
+            trace: None,
+        }
     }
 }
 
@@ -226,7 +245,7 @@ impl Cases {
         }
         drop(judge);
 
-        for verdict in verdicts.iter().filter(|v| v.status.is_finding() || v.status == Status::InfraError) {
+        for verdict in verdicts.iter().filter(|v| v.status.is_finding() || matches!(v.status, Status::InfraError | Status::Inconclusive)) {
             let smaller = smaller.iter().find(|(id, _)| *id == verdict.case).and_then(|(_, text)| text.as_deref());
             print!("{}", explain(&self.command(run), verdict, smaller));
         }
@@ -311,7 +330,8 @@ impl Cases {
             On::Emulator => {
                 let mut options = self.machine.emulator(run.library.clone(), self.seed)?;
                 options.memory_budget = run.memory.unwrap_or(options.memory_budget);
-                let emulated = Emulated::new(options, schedules.to_vec(), deadline(60));
+                options.steps = run.steps.unwrap_or(options.steps);
+                let emulated = Emulated::new(options, schedules.to_vec(), deadline(emulated::DEADLINE.as_secs()));
                 Box::new(match &run.trace {
                     Some(path) => emulated.traced(path.clone()),
                     None => emulated,

@@ -250,16 +250,16 @@ impl Executor<'_> {
 
     /// Whether lanes read the same as last time here.
     pub(super) fn polls<const N: usize>(&mut self, lanes: u32, addresses: &Row<u64>, values: &[[u8; N]; LANES]) -> bool {
-        let mut digest = 0_u64;
+        let (mut place, mut read) = (0_u64, 0_u64);
+        let mix = |digest: u64, part: u64| (digest ^ part).wrapping_mul(0x9e37_79b9_7f4a_7c15).rotate_left(23);
         for lane in lanes_of(lanes) {
             let mut bytes = [0; 16];
             bytes[..N].copy_from_slice(&values[lane]);
             let value = u128::from_le_bytes(bytes);
-            for part in [addresses[lane], value as u64, (value >> 64) as u64] {
-                digest = (digest ^ part).wrapping_mul(0x9e37_79b9_7f4a_7c15).rotate_left(23);
-            }
+            place = mix(place, addresses[lane]);
+            read = mix(mix(read, value as u64), (value >> 64) as u64);
         }
-        let poll = Poll { function: self.frame.function, pc: self.pc, lanes, digest };
+        let poll = Poll { function: self.frame.function, pc: self.pc, lanes, place, read };
         let again = self.warp.read_again(poll);
         if again {
             self.polled = Some(addresses[lanes.trailing_zeros() as usize]);
@@ -326,10 +326,11 @@ impl Executor<'_> {
             return self.store_parameter(lanes, ty, address, sources, bytes);
         }
         let addresses = self.addresses(access.space, address, lanes, bytes)?;
-        match access.space {
-            Space::Local => self.turn.wrote_local = true,
-            _ => self.turn.wrote = true,
-        }
+        self.turn.wrote |= match access.space {
+            Space::Local | Space::Shared | Space::SharedCluster => false,
+            Space::Generic => lanes_of(lanes).any(|lane| self.block.member.place(addresses[lane]).is_none()),
+            Space::Global | Space::Const | Space::Param => true,
+        };
         match bytes {
             1 => self.store_bytes::<1>(lanes, ty, sources, &addresses, access),
             2 => self.store_bytes::<2>(lanes, ty, sources, &addresses, access),
@@ -563,8 +564,8 @@ impl Executor<'_> {
             }
             wrote |= u32::from(op != AtomicOp::CompareAndSwap) << lane;
             changed |= new != old[lane];
+            self.turn.wrote |= global && new != old[lane];
         }
-        self.turn.wrote |= changed;
         if let Some(destinations) = destinations {
             self.spread(lanes, ty, destinations, &old);
         }

@@ -7,6 +7,7 @@
 //! do not count. One of a given number counts the lanes that are there, and with each warp that is there its lanes that have ended or
 //! never were, as the ISA counts whole warps.
 
+use std::hash::{Hash, Hasher};
 use std::sync::Arc;
 
 use super::fault::Trouble;
@@ -24,7 +25,7 @@ pub(super) const MOST_WARPS: usize = 32;
 pub(super) type Threads = [u32; MOST_WARPS];
 
 /// One barrier between two completions.
-#[derive(Clone, Copy, Debug, Default)]
+#[derive(Clone, Copy, Debug, Default, Hash)]
 struct Barrier {
     arrived: Threads,
     /// Threads whose predicate holds, of a reduction.
@@ -105,6 +106,11 @@ impl Common {
             cluster_arrived: threads,
             cluster_passed: threads,
         }
+    }
+
+    /// What is to come of those who have arrived at barriers.
+    pub(super) fn hash_state(&self, hasher: &mut impl Hasher) {
+        (&self.barriers, &self.cluster_arrived, &self.cluster_passed).hash(hasher);
     }
 
     /// Lanes of a warp arrive; `holding` are those whose predicate holds.

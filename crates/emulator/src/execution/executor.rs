@@ -6,14 +6,11 @@ use super::float::{Binary, Conversion, direction};
 use super::grid::{Launch, Turn};
 use super::multimem::Reducer;
 use super::registers::{LANES, lanes_of};
-use super::warp::{Caller, Frame, Waiting, Warp};
+use super::warp::{CUTS, Caller, Frame, Waiting, Warp};
 use crate::memory::Memory;
 use crate::numerics::Mode;
 use crate::races::{ActorId, At, Races};
 use passmuster_ptx::{Argument, ClusterBarrier, Fence, Instruction, Operand, Operation, Register, Semantics, Type};
-
-/// Turns that may be cut short in the middle of one of several groups before the others go first.
-const CUTS: u32 = 16;
 
 /// Why a warp stopped.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

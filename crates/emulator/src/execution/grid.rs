@@ -84,13 +84,13 @@ impl Launch {
 pub struct Turn {
     /// Thread instructions: active lanes of each warp instruction.
     pub instructions: u64,
-    /// Memory that others can see was written.
+    /// Memory that others than the block's cluster can see was written. By an atomic only if it is another value then.
     pub wrote: bool,
-    /// Local memory was written.
-    pub wrote_local: bool,
     /// It ended early because what could run of the warp polls: it read the same again, with a strong or volatile load or an atomic that
     /// changed nothing, or it sleeps. Others should run.
     pub polled: bool,
+    /// It ended because all of the warp that has not ended waits at barriers, or for other lanes.
+    pub blocked: bool,
     /// `%globaltimer` or `%clock` was read: waiting may end by time alone.
     pub read_clock: bool,
 }
@@ -249,17 +249,40 @@ impl Grid {
         &self.candidates
     }
 
-    /// A digest of the state of all warps, which is what they will do next as long as nobody writes memory and no clock is read. Local memory is not
-    /// in it.
-    pub fn digest(&self, seed: u64) -> u64 {
-        let mut hasher = Digest(seed);
-        for (slot, block) in self.blocks.iter().enumerate() {
-            for (index, warp) in block.iter().flat_map(|block| block.warps.iter().enumerate()) {
-                (slot, index).hash(&mut hasher);
-                warp.hash_state(&mut hasher);
+    /// The number of the cluster of the block in a slot, if one is there.
+    pub fn cluster(&self, slot: usize) -> Option<u32> {
+        self.blocks[slot].as_ref().map(|block| block.common.cluster)
+    }
+
+    /// For each resident cluster, by number, a digest of its state: its warps, barriers, shared and local memory. That is what it may do next as
+    /// long as nobody writes other memory and no clock is read.
+    pub fn digests(&self, memory: &Memory) -> Vec<(u32, u64)> {
+        let Launch { program, shared_bytes, local_bytes, .. } = &self.launch;
+        let bytes_at = |address: u64, bytes: u64| memory.peek_all(Address(address), bytes, program.rank).unwrap_or_default();
+        let of_cluster = |blocks: &[Option<Block>]| {
+            let mut hasher = Digest(0);
+            for (slot, block) in blocks.iter().enumerate() {
+                let Some(block) = block else { continue };
+                slot.hash(&mut hasher);
+                block.common.hash_state(&mut hasher);
+                hasher.write(bytes_at(block.common.shared, *shared_bytes));
+                for warp in &block.warps {
+                    warp.hash_state(&mut hasher);
+                    let local = warp.local.iter().flat_map(|local| local.iter().filter(|&&address| address != 0));
+                    local.for_each(|&address| hasher.write(bytes_at(address, *local_bytes)));
+                }
             }
-        }
-        hasher.finish()
+            let number = blocks.iter().flatten().next()?.common.cluster;
+            Some((number, hasher.finish()))
+        };
+        self.blocks.chunks(self.launch.members()).filter_map(of_cluster).collect()
+    }
+
+    /// Whether lanes will never end, whatever they read: from where they are, there is no way out of their function.
+    pub fn never_ends(&self) -> bool {
+        let functions = &self.launch.program.module.functions;
+        let mut groups = self.blocks.iter().flatten().flat_map(|block| &block.warps).flat_map(|warp| &warp.groups);
+        groups.any(|group| !functions[group.frame.function].may_leave(group.pc))
     }
 
     /// Lets one warp that can run execute up to `quantum` warp instructions. `pick(n)` chooses among `n` that can, by their place in a list
@@ -355,6 +378,7 @@ impl Grid {
         if !block.warps[index].is_runnable() {
             candidates.swap_remove(chosen);
             block.able &= !(1 << index);
+            turn.blocked = block.warps[index].live != 0;
         }
         if ended && block.warps.iter().all(|warp| warp.live == 0) {
             self.end_block(slot, memory, races);

@@ -69,17 +69,23 @@ impl Group {
     }
 }
 
-/// What a group read last time at one operation: to recognise polling.
+/// What a group read last time at one operation and of these addresses: to recognise polling.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Poll {
     pub(super) function: usize,
     pub(super) pc: usize,
     pub(super) lanes: u32,
-    pub(super) digest: u64,
+    /// A digest of the addresses.
+    pub(super) place: u64,
+    /// A digest of what was there.
+    pub(super) read: u64,
 }
 
-/// How many operations polling is recognised at: a loop may look at a word of every peer in turn.
-const POLLS: usize = 16;
+/// How many of them a warp remembers: a loop may look at a word of every peer in turn, by one operation or by one for each.
+const POLLS: usize = 32;
+
+/// Turns that may be cut short in the middle of one of several groups before the others go first.
+pub(super) const CUTS: u32 = 16;
 
 /// A warp.
 #[derive(Clone, Debug)]
@@ -112,12 +118,14 @@ impl Warp {
         Warp { registers, groups: vec![group], live, parameters, local: None, polls: Default::default(), next_poll: 0, cut_short: 0 }
     }
 
-    /// What decides what it does next, as long as memory stays as it is.
+    /// What decides what it does next, as long as memory stays as it is. Which groups are held back, and how soon others will be, is among it: a
+    /// state that comes again has then let each group run.
     pub(super) fn hash_state(&self, hasher: &mut impl Hasher) {
         self.registers.hash(hasher);
         self.parameters.hash(hasher);
+        (self.cut_short % CUTS).hash(hasher);
         for group in &self.groups {
-            (group.lanes, group.pc, group.frame, &group.callers, group.waiting).hash(hasher);
+            (group.lanes, group.pc, group.frame, &group.callers, group.waiting, group.held_back).hash(hasher);
         }
     }
 
@@ -191,7 +199,7 @@ impl Warp {
 
     /// Notes what lanes read; whether they read the same there before.
     pub(super) fn read_again(&mut self, poll: Poll) -> bool {
-        let same_place = |known: &&mut Poll| known.function == poll.function && known.pc == poll.pc && known.lanes == poll.lanes;
+        let same_place = |known: &&mut Poll| Poll { read: poll.read, ..**known } == poll;
         if let Some(known) = self.polls.iter_mut().find(same_place) {
             return std::mem::replace(known, poll) == poll;
         }

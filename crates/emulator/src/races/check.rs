@@ -82,6 +82,7 @@ impl Races {
         let suspects = page.writes.iter().chain(reads);
         conflicts.clear();
         conflicts.extend(suspects.filter(|earlier| record.overlaps(earlier) && !is_fine(&record, earlier, actors, accessor)));
+        let observers = if conflicts.is_empty() { Vec::new() } else { page.observers(&record) };
         page.note(record, known);
         if record.mode.writes && record.mode.strong.is_none() {
             // What a weak write left there, nobody released.
@@ -89,15 +90,23 @@ impl Races {
         }
         let conflicts = std::mem::take(&mut self.conflicts);
         for earlier in &conflicts {
-            self.pair(allocation, page_start, earlier, &record, accessor);
+            self.pair(allocation, page_start, earlier, &record, &observers, accessor);
         }
         self.conflicts = conflicts;
         true
     }
 
-    /// Looks at each pair of threads in which two records overlap.
+    /// Looks at each pair of threads in which two records overlap. `observers` are strong reads before the later one.
     #[cold]
-    fn pair(&mut self, allocation: AllocationId, page_start: u64, earlier: &Record, later: &Record, accessor: &Accessor<'_>) {
+    fn pair(
+        &mut self,
+        allocation: AllocationId,
+        page_start: u64,
+        earlier: &Record,
+        later: &Record,
+        observers: &[Record],
+        accessor: &Accessor<'_>,
+    ) {
         let Record { actor, time, .. } = *earlier;
         let uniform = actor != later.actor
             && accessor.start.agrees_on(actor, time)
@@ -111,7 +120,7 @@ impl Races {
             let next = before_end.min(after_end).min(end);
             for (first, second) in before.flat_map(|first| after.clone().map(move |second| (first, second))) {
                 let Some(wrong) = self.judge(earlier, first, later, second, next - byte, accessor) else { continue };
-                if seen.contains(&wrong) {
+                if seen.contains(&wrong) || observers.iter().any(|read| self.observed(earlier, read, (byte, next), later, second)) {
                     continue;
                 }
                 seen.push(wrong);
@@ -151,6 +160,23 @@ impl Races {
             }
             None => Knowledge { views: &self.operation_of(actor).start, sights: &[] },
         }
+    }
+
+    /// Whether a strong read of some bytes orders the write that it saw before a thread's access: the write precedes it in observation order, and it
+    /// precedes the access in base causality order (PTX ISA 8.9.5). Nothing that came before the write is ordered by that.
+    fn observed(&self, write: &Record, read: &Record, (from, to): (u16, u16), later: &Record, thread: u16) -> bool {
+        let same_place = write.mode.element == read.mode.element && write.mode.multicast == read.mode.multicast;
+        let sees = write.mode.writes && !write.outdated && same_place && mutually_strong(write, read, apart(write, read, &self.actors));
+        if !sees || from < read.from || read.to < to {
+            return false;
+        }
+        let (mut readers, end) = read.threads_at(from);
+        let (place, known) = (self.actors[read.actor as usize].place, self.knowledge(later.actor, thread));
+        let precedes = |reader: u16| {
+            (read.actor, reader) == (later.actor, thread)
+                || known.has(View::Strict, Deeds { actor: read.actor, place, thread: reader, time: read.time })
+        };
+        to <= end && later.mode.multicast == read.mode.multicast && readers.any(precedes)
     }
 
     /// What is wrong with one thread's access after another's, if anything is.

@@ -117,32 +117,47 @@ pub(super) struct Found {
     pub(super) times: u64,
 }
 
-/// Distinct findings that are kept of a run.
+/// Distinct findings that are told in full of a run; of others only their number is. What is waived is all kept.
 const MOST_FINDINGS: usize = 16;
-
-/// The same of those that are waived, of which kernels with unrolled loops have many.
-const MOST_WAIVED: usize = 64;
 
 /// All findings of a run, in the order in which they were first seen.
 #[derive(Debug, Default)]
 pub(super) struct Findings {
-    known: BTreeMap<Key, usize>,
+    /// Where in `found` each is; `None` where there was no room for it.
+    known: BTreeMap<Key, Option<usize>>,
     pub(super) found: Vec<Found>,
-    kept: [usize; 2],
+    /// Of those in `found`, those that nothing waives.
+    told: usize,
+    pub(super) left_out: LeftOut,
+}
+
+/// Findings that nothing waives and for which there was no room.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct LeftOut {
+    /// Distinct ones.
+    pub(super) findings: u64,
+    /// How often they were seen.
+    pub(super) times: u64,
 }
 
 impl Findings {
-    /// Counts a finding, and keeps it if it is new and there is room.
+    /// Counts a finding, and keeps it if it is new and is waived or there is room.
     pub(super) fn add(&mut self, found: Found) {
-        if let Some(&at) = self.known.get(&found.key) {
-            self.found[at].times += 1;
-            return;
-        }
-        let waived = usize::from(found.key.assumption.is_some());
-        if self.kept[waived] < [MOST_FINDINGS, MOST_WAIVED][waived] {
-            self.kept[waived] += 1;
-            self.known.insert(found.key, self.found.len());
-            self.found.push(found);
+        match self.known.get(&found.key) {
+            Some(Some(at)) => self.found[*at].times += 1,
+            Some(None) => self.left_out.times += 1,
+            None => {
+                let waived = found.key.assumption.is_some();
+                let kept = waived || self.told < MOST_FINDINGS;
+                self.known.insert(found.key, kept.then_some(self.found.len()));
+                if kept {
+                    self.told += usize::from(!waived);
+                    self.found.push(found);
+                } else {
+                    self.left_out.findings += 1;
+                    self.left_out.times += 1;
+                }
+            }
         }
     }
 }

@@ -91,7 +91,19 @@ impl Races {
         let vector = touch.bytes > touch.element;
         let mode = Mode { writes, strong, multicast: touch.multicast, vector, non_coherent, element: touch.element as u8 };
         let point = self.codes[code as usize].functions[at.function] + at.pc as u32;
-        let like = Record { from: 0, to: 0, origin: 0, width: 0, mode, thread: 0, lanes: 0, actor: at.actor.0, time: block.time, point };
+        let like = Record {
+            from: 0,
+            to: 0,
+            origin: 0,
+            width: 0,
+            mode,
+            thread: 0,
+            lanes: 0,
+            actor: at.actor.0,
+            time: block.time,
+            point,
+            outdated: false,
+        };
         // Whether there is a conflict follows from these two; what else lanes know is asked where there is one.
         let own = block.own[at.warp] & lanes != 0;
         let decisive = |views: &Views| [View::Strict, View::Alias].map(|view| views.of(view).clone());

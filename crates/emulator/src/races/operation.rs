@@ -108,7 +108,8 @@ impl Races {
         let mode = Mode { writes: whole.writes, strong: whole.strong, multicast: false, vector: false, non_coherent: false, element };
         let (allocation, from) = (whole.at.allocation, whole.at.offset);
         let span = Span { allocation, from, to: from + whole.bytes, width: 0, thread: 0, lanes: 1 };
-        let like = Record { from: 0, to: 0, origin: 0, width: 0, mode, thread: 0, lanes: 1, actor, time: 1, point: u32::MAX };
+        let like =
+            Record { from: 0, to: 0, origin: 0, width: 0, mode, thread: 0, lanes: 1, actor, time: 1, point: u32::MAX, outdated: false };
         let strict = views.of(View::Strict);
         self.touch(span, like, &Accessor { strict, alias: views.of(View::Alias), start: strict });
     }

@@ -3,7 +3,7 @@
 use super::{
     Races,
     actors::Kind,
-    finding::{Class, Found, Side},
+    finding::{Class, Found, LeftOut, Side},
 };
 use crate::memory::Memory;
 use passmuster_ptx::Operation;
@@ -22,9 +22,14 @@ pub struct Report {
 }
 
 impl Races {
-    /// What was found so far, in the order in which it was first seen.
+    /// What was found so far, in the order in which it was first seen; last, if so, that there was more.
     pub fn reports(&self, memory: &Memory) -> Vec<Report> {
-        self.findings.found.iter().map(|found| self.report(found, memory)).collect()
+        let LeftOut { findings, times } = self.findings.left_out;
+        let more = (findings > 0).then(|| {
+            let what = format!("{findings} more pairs of instructions and operations race, which are not told one by one");
+            Report { assumption: None, text: format!("{what}; seen {times} times"), what, times }
+        });
+        self.findings.found.iter().map(|found| self.report(found, memory)).chain(more).collect()
     }
 
     fn report(&self, found: &Found, memory: &Memory) -> Report {

@@ -27,7 +27,8 @@ pub(super) struct Mode {
 impl Mode {
     /// Whether whatever races with an access of the mode `other` to the same bytes races with this one too, but for its direction.
     fn covers(&self, other: &Mode) -> bool {
-        let comparable = self.multicast == other.multicast;
+        // What a strong read has seen may order what comes after it, so it stays where the same is read again.
+        let comparable = self.multicast == other.multicast && (self.writes || self.strong.is_some() || other.strong.is_none());
         comparable && (self.strong.is_none() || Mode { writes: self.writes, ..*other } == *self)
     }
 }
@@ -49,6 +50,8 @@ pub(super) struct Record {
     pub(super) time: u32,
     /// The instruction.
     pub(super) point: u32,
+    /// Whether some of these bytes were written since, by something that this was kept beside.
+    pub(super) outdated: bool,
 }
 
 impl Record {
@@ -114,15 +117,23 @@ impl Page {
             let race = record.mode.writes && (record.mode.strong.is_none() || earlier.mode.strong.is_none());
             record.mode.covers(&earlier.mode) && (race || known(earlier))
         };
-        let own = if record.mode.writes {
+        if record.mode.writes {
             replace(&mut self.reads, &record, superfluous);
-            &mut self.writes
+            replace(&mut self.writes, &record, superfluous);
+            let before = self.reads.iter_mut().chain(&mut self.writes);
+            before.filter(|earlier| earlier.overlaps(&record)).for_each(|earlier| earlier.outdated = true);
+            self.writes.push(record);
         } else {
-            &mut self.reads
-        };
-        replace(own, &record, superfluous);
-        own.push(record);
+            replace(&mut self.reads, &record, superfluous);
+            self.reads.push(record);
+        }
         self.last = Some(record);
+    }
+
+    /// The strong reads of some of a record's bytes that saw what was written there last.
+    pub(super) fn observers(&self, record: &Record) -> Vec<Record> {
+        let observes = |read: &&Record| read.mode.strong.is_some() && !read.outdated && read.overlaps(record);
+        self.reads.iter().filter(observes).copied().collect()
     }
 
     /// The locations of which an element is exactly these bytes.
@@ -238,7 +249,7 @@ mod tests {
     fn record(from: u16, to: u16, writes: bool, strong: bool) -> Record {
         let strong = strong.then_some(Level::System);
         let mode = Mode { writes, strong, multicast: false, vector: false, non_coherent: false, element: 4 };
-        Record { from, to, origin: from as i16, width: 4, mode, thread: 0, lanes: 0, actor: 1, time: 1, point: 0 }
+        Record { from, to, origin: from as i16, width: 4, mode, thread: 0, lanes: 0, actor: 1, time: 1, point: 0, outdated: false }
     }
 
     fn spans(records: &[Record]) -> Vec<(u16, u16)> {

@@ -421,3 +421,73 @@ fn a_finding_names_both_accesses_and_counts_its_like() {
         assert_eq!((report.times, report.assumption), (2, None));
     }
 }
+
+/// The slot of a Lamport protocol: rank 1's store, what rank 0 does, what rank 1 does then. A write that was seen precedes what follows the read; of
+/// what is not seen, and of what comes after the reset, nothing is said.
+#[rstest]
+#[case::seen("st.relaxed.sys.global.u32 [%d], 1;", "ld.relaxed.sys.global.u32 %r0, [%d]; st.global.u32 [%d], 0;", "", &[])]
+#[case::seen_volatile("st.volatile.global.u32 [%d], 1;", "ld.volatile.global.u32 %r0, [%d]; st.global.u32 [%d], 0;", "", &[])]
+#[case::read_again("st.relaxed.sys.global.u32 [%d], 1;", "ld.relaxed.sys.global.u32 %r0, [%d]; ld.global.u32 %r0, [%d]; st.global.u32 [%d], 0;", "", &[])]
+#[case::element_by_element("st.relaxed.sys.global.u32 [%d], 1; st.relaxed.sys.global.u32 [%d+4], 1;", "ld.relaxed.sys.global.u32 %r0, [%d]; ld.relaxed.sys.global.u32 %r0, [%d+4]; st.global.v2.u32 [%d], {0, 0};", "", &[])]
+#[case::not_seen("st.relaxed.sys.global.u32 [%d], 1;", "st.global.u32 [%d], 0;", "", &["race, write after write: synchronisation between ranks is missing between"])]
+#[case::seen_by_a_weak_load("st.relaxed.sys.global.u32 [%d], 1;", "ld.global.u32 %r0, [%d]; st.global.u32 [%d], 0;", "", &["race, read after write: synchronisation between ranks is missing between", "race, write after write: synchronisation between ranks is missing between"])]
+#[case::half_seen("st.relaxed.sys.global.u32 [%d], 1; st.relaxed.sys.global.u32 [%d+4], 1;", "ld.relaxed.sys.global.u32 %r0, [%d]; st.global.v2.u32 [%d], {0, 0};", "", &["race, write after write: a release and an acquire is missing between"])]
+#[case::only_a_flag_seen("st.relaxed.sys.global.u32 [%d], 1; st.relaxed.sys.global.u32 [%f], 1;", "ld.relaxed.sys.global.u32 %r0, [%f]; st.global.u32 [%d], 0;", "", &["race, write after write: a release and an acquire is missing between"])]
+#[case::what_came_before("st.global.u32 [%d+4], 1; st.relaxed.sys.global.u32 [%d], 1;", "ld.relaxed.sys.global.u32 %r0, [%d]; st.global.u32 [%d+4], 0;", "", &["race, write after write: a release and an acquire is missing between"])]
+#[case::narrow("st.relaxed.gpu.global.u32 [%d], 1;", "ld.relaxed.sys.global.u32 %r0, [%d]; st.global.u32 [%d], 0;", "", &["race, read after write: a scope that includes both is missing between", "race, write after write: a scope that includes both is missing between"])]
+#[case::next_store("st.relaxed.sys.global.u32 [%d], 1;", "ld.relaxed.sys.global.u32 %r0, [%d]; st.global.u32 [%d], 0; st.relaxed.sys.global.u32 [%f], 1;", "ld.relaxed.sys.global.u32 %r0, [%f]; st.relaxed.sys.global.u32 [%d], 2;", &["race, write after write: a release and an acquire is missing between"])]
+#[case::next_store_released("st.relaxed.sys.global.u32 [%d], 1;", "ld.relaxed.sys.global.u32 %r0, [%d]; st.global.u32 [%d], 0; st.release.sys.global.u32 [%f], 1;", "ld.acquire.sys.global.u32 %r0, [%f]; st.relaxed.sys.global.u32 [%d], 2;", &[])]
+fn what_a_strong_read_saw_is_ordered(#[case] store: &str, #[case] reset: &str, #[case] next: &str, #[case] expected: &[&str]) {
+    let launches = [(1, 0, 1, 1, store), (0, 0, 1, 1, reset), (1, 0, 1, 1, next)];
+    assert_eq!(found(Profile::Ptx, &launches), expected);
+}
+
+/// The slots of a call are reset by the kernel of the next one, and written again after another boundary: nothing but that waives it.
+#[test]
+fn a_boundary_waives_the_next_store_into_a_slot() {
+    let reset = "ld.relaxed.sys.global.u32 %r0, [%d]; st.global.u32 [%d], 0;";
+    let launches = [
+        (1, 0, 1, 1, "st.relaxed.sys.global.u32 [%d], 1;"),
+        (0, 0, 1, 1, reset),
+        (0, 0, 1, 1, "st.relaxed.sys.global.u32 [%f], 1;"),
+        (1, 0, 1, 1, "ld.relaxed.sys.global.u32 %r0, [%f]; st.relaxed.sys.global.u32 [%d], 2;"),
+    ];
+    assert_eq!(found(Profile::Hopper, &launches), ["(boundary) race, write after write: a release and an acquire is missing between"]);
+}
+
+/// A look before the store, another writer's store, and a barrier between who looks and who resets.
+#[test]
+fn what_was_seen_is_what_was_there_last() {
+    let (look, reset) = ("ld.relaxed.sys.global.u32 %r0, [%d];", "st.global.u32 [%d], 0;");
+    let store = "st.relaxed.sys.global.u32 [%d], 1;";
+    let race = "race, write after write: synchronisation between ranks is missing between";
+    assert_eq!(found(Profile::Ptx, &[(0, 0, 1, 1, look), (1, 0, 1, 1, store), (0, 0, 1, 1, reset)]), [race]);
+    let all = format!("{look} {reset}");
+    let unseen = found(Profile::Ptx, &[(1, 0, 1, 1, store), (2, 0, 1, 1, store), (0, 0, 1, 1, &all)]);
+    assert_eq!(unseen, ["race, write after write: a release and an acquire is missing between"], "of rank 1: rank 2's was seen");
+    let by_thread = |between: &str| {
+        let body = format!("setp.eq.u32 %p0, %t, 0; @%p0 {look} {between} setp.eq.u32 %p0, %t, 40; @%p0 {reset}");
+        found(Profile::Ptx, &[(1, 0, 1, 1, store), (0, 0, 1, 64, &body)])
+    };
+    assert_eq!(by_thread("bar.sync 0;"), [""; 0]);
+    assert_eq!(by_thread("").len(), 2, "of the peer's store and of the look");
+}
+
+/// If this fails, a run with many findings does not say that there were more, or loses those that are waived: loops that compilers unroll have hundreds.
+#[test]
+fn no_finding_is_lost() {
+    let each = |body: fn(u32) -> String| (0..100).map(body).collect::<String>();
+    let launches = |store: &str, load: &str| {
+        let writes = each(|i| format!("STORE [%d+{}], {{1, 1}};\n", 8 * i)).replace("STORE", store);
+        let reads = each(|i| format!("LOAD {{%r0, %r1}}, [%d+{}];\n", 8 * i)).replace("LOAD", load);
+        reports(Profile::Hopper, &[(0, 0, 1, 1, &writes), (1, 0, 1, 1, &reads)])
+    };
+    let waived = launches("st.relaxed.sys.global.v2.u32", "ld.relaxed.sys.global.v2.u32");
+    assert_eq!(waived.iter().filter(|report| report.assumption == Some("vector")).count(), 100);
+    assert_eq!(waived.len(), 100);
+    let races = launches("st.global.v2.u32", "ld.global.v2.u32");
+    let last = races.last().unwrap();
+    assert_eq!(races.len(), 17);
+    assert_eq!((last.assumption, last.times), (None, 84));
+    assert_eq!(last.text, "84 more pairs of instructions and operations race, which are not told one by one; seen 84 times");
+}

@@ -53,7 +53,10 @@ impl Status {
             MachineError::NotSupported { .. } => Status::NotSupported,
             MachineError::Invalid { .. } => Status::InfraError,
             MachineError::Finding { .. } => Status::Fail,
-            MachineError::Races { ended, .. } => ended.as_deref().map_or(Status::Fail, Status::of),
+            // Races are findings, however the run ended.
+            MachineError::Races { ended, .. } => {
+                ended.as_deref().map(Status::of).filter(|ended| ended.is_finding()).unwrap_or(Status::Fail)
+            }
             MachineError::Hang { .. } => Status::Hang,
             MachineError::Fault { .. } => Status::Crash,
             MachineError::Inconclusive { .. } => Status::Inconclusive,
@@ -128,7 +131,7 @@ pub struct Verdict {
     /// A hash of the outputs of all calls whose order of summation is declared, of all ranks: 16 hexadecimal digits. The same on every machine.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub outputs: Option<String>,
-    /// The schedule under which something was found, where the machine has schedules: with it, the same is found again.
+    /// The schedule under which something was found, or which did not come to its end, where the machine has schedules: with it, the same happens again.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub schedule: Option<String>,
     /// What the machine found and waives, each with the assumption that it rests on.

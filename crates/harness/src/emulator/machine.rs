@@ -29,6 +29,9 @@ const WAITING_BLOCKS: u32 = 4;
 /// Elements of all ranks' inputs together beyond which a call takes minutes.
 const MOST_ELEMENTS: u64 = 4 << 20;
 
+/// Places of warps and streams that are named where a run reached a limit.
+const NAMED_PLACES: usize = 4;
+
 /// What an [`Emulator`] is opened with.
 #[derive(Clone)]
 pub struct EmulatorOptions {
@@ -42,7 +45,7 @@ pub struct EmulatorOptions {
     pub wait_limit: Duration,
     /// The most bytes of all open groups' buffers on all ranks together.
     pub memory_budget: u64,
-    /// The most thread instructions of one run.
+    /// The most thread instructions of one run; one that takes more is inconclusive.
     pub steps: u64,
     /// Whether what happens in a run is kept for [`Emulator::take_trace`]. Runs are slower then.
     pub trace: bool,
@@ -196,14 +199,23 @@ impl Emulator {
         }
         let stopped = schedule.run().err();
         self.trace = schedule.take_trace();
-        let (after_ms, unfinished, marks) = (schedule.now() / 1_000_000, schedule.unfinished(), schedule.marks());
+        let (now, instructions, unfinished, marks) = (schedule.now(), schedule.instructions(), schedule.unfinished(), schedule.marks());
         let fetched = schedule.take_fetched();
         let reports = schedule.races();
         let (races, waived) = told(reports, &self.options.interleaving().to_string());
-        let hang = |cause, stuck, standing| MachineError::Hang { after_ms, cause, stuck, unfinished, standing };
+        let hang = |cause, stuck, standing| MachineError::Hang {
+            after_ms: now / 1_000_000,
+            cause,
+            stuck,
+            unfinished: unfinished.clone(),
+            standing,
+        };
         let stuck = self.stuck(needs)?;
         let ended = match stopped {
             Some(Stopped::Hang { cause, standing }) => Some(hang(cause, stuck, standing)),
+            Some(Stopped::Limit { limit, standing }) if stuck.is_empty() => {
+                Some(MachineError::Inconclusive { reason: so_far(&limit, now, instructions, &unfinished, &standing) })
+            }
             // A kernel whose wait gave up goes on with what is not there: what it does then is no finding of its own.
             Some(stopped) if !stuck.is_empty() => Some(hang(String::new(), stuck, vec![of_stopped(stopped).to_string()])),
             Some(stopped) => Some(of_stopped(stopped)),
@@ -312,7 +324,7 @@ impl Machine for Emulator {
         self.group(group).map(|_| None)
     }
 
-    /// `deadline` is wall time; all other times are emulated.
+    /// `deadline` is wall time, and what takes longer is inconclusive; all other times are emulated.
     fn run(&mut self, script: &Script, deadline: Duration) -> Result<Run, MachineError> {
         let needs =
             validation::validate(script, &self.groups, self.modules.library()).map_err(|reason| MachineError::Invalid { reason })?;
@@ -322,6 +334,17 @@ impl Machine for Emulator {
         }
         self.run_valid(script, &needs, deadline)
     }
+}
+
+/// How far a run came that reached a limit, in a line.
+fn so_far(limit: &str, now: u64, instructions: u64, unfinished: &[usize], standing: &[String]) -> String {
+    let left_out = standing.len().saturating_sub(NAMED_PLACES);
+    let more = (left_out > 0).then(|| format!("and {left_out} more places"));
+    let places: String = standing.iter().take(NAMED_PLACES).chain(&more).map(|place| format!("; {place}")).collect();
+    let microseconds = now as f64 / 1e3;
+    format!(
+        "{limit}; after {microseconds} us of emulated time and {instructions} thread instructions ranks {unfinished:?} are not done{places}"
+    )
 }
 
 /// What the race check found: findings in full, and what is waived, in general.
@@ -354,6 +377,7 @@ fn of_stopped(stopped: Stopped) -> MachineError {
     match stopped {
         Stopped::Fault { rank, entry, fault } => of_fault(rank, &entry, fault),
         Stopped::Misuse { rank, what, error } => finding(format!("rank {rank} {what}: {error}")),
+        Stopped::Limit { limit, .. } => MachineError::Inconclusive { reason: limit },
         Stopped::Disagreement(reason) | Stopped::Hang { cause: reason, .. } => finding(reason),
     }
 }

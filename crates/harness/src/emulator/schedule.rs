@@ -5,16 +5,26 @@
 //!
 //! # Time
 //! Emulated time goes on by a nanosecond for every 32 warp instructions of the whole machine: it orders, it does not measure. It jumps when nothing
-//! happens but waiting. Where no host and no stream can do anything and turn after turn writes nothing, every warp of every kernel gets one more,
-//! long enough to look at what it waits for. If each of them polls, reads the clock or cannot run, nothing will change but the clock: where a
-//! host sleeps or a warp reads the clock it jumps, at most to where the first host wakes up, by a millisecond or an eighth of the time that was
-//! waited so.
+//! happens but waiting. Where no host and no stream can do anything and turn after turn writes nothing that other blocks could see, every warp of
+//! every kernel gets one more, long enough to look at what it waits for. Where each of them then polls, has read the clock or waits at a barrier,
+//! nothing will change but the clock: where a host sleeps or a warp reads the clock it jumps, at most to where the first host wakes up,
+//! by a millisecond or an eighth of the time that was waited so.
 //!
 //! # Deadlock
-//! Where nobody sleeps and nobody reads the clock, all that could write stands at barriers or polls. If then the state of every warp, which is its
-//! registers and where its lanes are, comes again after each had a turn and nothing was written in between, it will come again for ever: that is a
-//! deadlock, proved. A wait that counts how often it looks has a new state each time, and may end by itself: it is given up after a
-//! number of instructions, and so is one that keeps its state in local memory, or that looks at a clock for an hour of emulated time.
+//! As long as nobody writes memory that other blocks can see, a cluster of blocks depends on nothing but itself: its warps, their registers, where
+//! their lanes are, its barriers, its shared and its local memory. If that comes again after each warp had a turn, it can come again for
+//! ever. Where that is so of every cluster since something was written last, nobody sleeps and nobody reads the clock, the run need never
+//! end though each warp gets its turns: a deadlock, proved, also of kernels that poll through a barrier of their block.
+//!
+//! # What else is a hang, and what is not
+//! | what happens | is |
+//! |---|---|
+//! | all streams wait for words or for library calls, and no host is left to do anything | a hang: a deadlock, proved |
+//! | the state of every cluster comes again | a hang: a deadlock, proved |
+//! | lanes are in a loop without a way out, and the limit of steps or of wall time is reached | a hang, proved from the program |
+//! | a wait of a kernel gives up by itself and says so | a hang: the kernel's own bound, in emulated time |
+//! | all warps poll or wait and nobody writes: for an hour of emulated time of a wait that reads the clock, for 2^32 thread instructions of one that counts its looks | a hang, though not proved: nobody is left who would end it |
+//! | steps or wall time run out | inconclusive, never a hang: what runs may be working, or the machine be loaded |
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -46,15 +56,24 @@ const PATIENCE: usize = 8;
 /// Warp instructions in which a polling warp surely looks at its word, when it is to be known whether looking helps.
 const LOOK: u32 = 4096;
 
-/// Thread instructions without a write, and emulated time of waiting that looks at a clock, after which a run is given up.
+/// Thread instructions of nothing but waiting, and emulated nanoseconds of waiting that looks at a clock, after which a run is given up.
 const MOST_VAIN_INSTRUCTIONS: u64 = 1 << 32;
 const LONGEST_WAIT: u64 = 3_600_000_000_000;
+
+/// Looks around in a row that find somebody at work before such a look gives everybody a turn all the same: who is at work may never be done.
+const SHORT_LOOKS: u32 = 4;
+
+/// Turns of every warp in one look around: kernels that poll through barriers come to where they were after a few.
+const ROUNDS: u32 = 8;
 
 /// How far the clock jumps at least.
 const JUMP: u64 = 1_000_000;
 
 /// How many things advance between two looks at the host's clock.
 const WALL_CLOCK_PERIOD: u64 = 1024;
+
+/// Why a run is a hang whose lanes are in a loop that no branch leads out of.
+const NEVER_ENDS: &str = "a loop without end: from where lanes of a kernel are, no branch leads out of it";
 
 /// What a run may take.
 #[derive(Clone, Copy, Debug)]
@@ -72,12 +91,38 @@ const REDUCTIONS: u64 = 0x6d75_6c74_696d_656d;
 pub(super) enum Stopped {
     /// Ranks do not finish: why, and where their warps and streams stand.
     Hang { cause: String, standing: Vec<String> },
+    /// A limit was reached before the end: which, and where the warps and streams stand.
+    Limit { limit: String, standing: Vec<String> },
     /// A kernel did what it must not.
     Fault { rank: usize, entry: String, fault: Fault },
     /// An operation of a stream did.
     Misuse { rank: usize, what: String, error: AccessError },
     /// Ranks pass different arguments to one library call.
     Disagreement(String),
+}
+
+/// What is known of a cluster of blocks since something was written that others than itself can see.
+#[derive(Default)]
+struct Cluster {
+    /// One of its warps polled or read the clock.
+    waits: bool,
+    /// One read the clock.
+    reads_clock: bool,
+    /// Digests of its states after each of its warps had a turn, since one read the clock.
+    states: BTreeSet<u64>,
+    /// One of these came again.
+    repeats: bool,
+}
+
+/// What every warp did in one turn.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Round {
+    /// One wrote or ended.
+    Progress,
+    /// One was at work.
+    Work,
+    /// All waited.
+    Waiting,
 }
 
 /// A run that goes on.
@@ -99,12 +144,12 @@ pub(super) struct Schedule<'a> {
     instructions: u64,
     /// Turns in a row that wrote nothing.
     idle: u32,
-    /// Digests of the states in which nobody goes on, since something was written or a clock was read.
-    states: BTreeSet<u64>,
-    /// Since when, in emulated time, nothing happened but waiting and jumps of the clock.
-    idle_since: Option<u64>,
-    /// Thread instructions when something was written last.
-    wrote_at: u64,
+    /// Looks around since something was written.
+    looks: u32,
+    /// What is known of clusters since something was written, by rank, stream and number.
+    clusters: BTreeMap<(usize, usize, u32), Cluster>,
+    /// Since when, in emulated nanoseconds and in thread instructions, nothing happened but waiting and jumps of the clock.
+    waiting_since: Option<(u64, u64)>,
     /// Ranks that have come to a library call that is not complete.
     meetings: BTreeMap<Meeting, Vec<Option<usize>>>,
     /// What happened, if that is to be kept.
@@ -137,9 +182,9 @@ impl<'a> Schedule<'a> {
             now: 0,
             instructions: 0,
             idle: 0,
-            states: BTreeSet::new(),
-            idle_since: None,
-            wrote_at: 0,
+            looks: 0,
+            clusters: BTreeMap::new(),
+            waiting_since: None,
             meetings: BTreeMap::new(),
             trace: None,
         }
@@ -167,6 +212,11 @@ impl<'a> Schedule<'a> {
     /// Emulated nanoseconds since the start.
     pub(super) fn now(&self) -> u64 {
         self.now
+    }
+
+    /// Thread instructions since the start.
+    pub(super) fn instructions(&self) -> u64 {
+        self.instructions
     }
 
     /// What the race check has found so far.
@@ -252,9 +302,9 @@ impl<'a> Schedule<'a> {
 
     fn progress(&mut self) {
         self.idle = 0;
-        self.states.clear();
-        self.idle_since = None;
-        self.wrote_at = self.instructions;
+        self.looks = 0;
+        self.clusters.clear();
+        self.waiting_since = None;
     }
 
     /// A turn of a warp that the choice picks.
@@ -284,10 +334,6 @@ impl<'a> Schedule<'a> {
             .grid
             .watched_turn(self.memory, self.races.as_mut(), self.now, quantum, pick)
             .map_err(|fault| Stopped::Fault { rank, entry: running.entry.clone(), fault })?;
-        if turn.read_clock || turn.wrote_local {
-            // What comes again is then not all that decides what happens next.
-            self.states.clear();
-        }
         let before = self.instructions;
         self.instructions += turn.instructions;
         self.now += self.instructions / INSTRUCTIONS_IN_A_NANOSECOND - before / INSTRUCTIONS_IN_A_NANOSECOND;
@@ -311,69 +357,123 @@ impl<'a> Schedule<'a> {
         Ok((turn, ended))
     }
 
-    /// Gives every warp a turn. If nothing comes of it, the clock jumps, or it is a deadlock.
+    /// Gives every warp turns. If nothing comes of them, the clock jumps, or it is a deadlock.
     fn look_around(&mut self) -> Result<(), Stopped> {
         if self.memory.publish_all() {
             self.progress();
             return Ok(());
         }
-        let mut reads_clock = false;
-        for (rank, stream) in self.running() {
-            let mut warps = 1;
-            let mut warp = 0;
-            while warp < warps {
-                let (turn, ended) = self.turn(rank, stream, LOOK, &mut |n| {
-                    warps = n;
-                    warp.min(n - 1)
-                })?;
-                if !is_idle(&turn) || ended {
-                    self.progress();
+        self.looks += 1;
+        for _ in 0..ROUNDS {
+            match self.round()? {
+                Round::Progress => return Ok(()),
+                Round::Work => {
+                    self.idle = 0;
+                    self.waiting_since = None;
                     return Ok(());
                 }
-                reads_clock |= turn.read_clock;
-                warp += 1;
+                Round::Waiting => {}
             }
-        }
-        let wakes = self.first_to_wake();
-        if reads_clock {
-            let since = *self.idle_since.get_or_insert(self.now);
+            let (since, instructions) = *self.waiting_since.get_or_insert((self.now, self.instructions));
             let waited = self.now - since;
-            if waited > LONGEST_WAIT {
-                return Err(self.hang(format!("gave up after {} s of emulated time in which nobody wrote", waited / 1_000_000_000)));
+            let wakes = self.first_to_wake();
+            if self.clusters.values().any(|cluster| cluster.reads_clock) {
+                if waited > LONGEST_WAIT {
+                    return Err(self.hang(format!("gave up after {} s of emulated time in which nobody wrote", waited / 1_000_000_000)));
+                }
+                let jump = JUMP.max(waited / 8);
+                self.now = wakes.map_or(self.now + jump, |at| at.min(self.now + jump));
+                return Ok(());
             }
-            let jump = JUMP.max(waited / 8);
-            self.now = wakes.map_or(self.now + jump, |at| at.min(self.now + jump));
-        } else if let Some(at) = wakes {
-            self.now = at;
-        } else if self.nobody_goes_on() {
-            if !self.states.insert(self.digest()) {
-                let cause = "deadlock: every warp that is left stands at a barrier or polls what nobody is left to write";
-                return Err(self.hang(cause.into()));
+            if let Some(at) = wakes {
+                self.now = at;
+                return Ok(());
             }
-        } else {
-            self.idle = 0;
-        }
-        let vain = self.instructions - self.wrote_at;
-        if vain > MOST_VAIN_INSTRUCTIONS {
-            return Err(self.hang(format!("gave up after {vain} thread instructions in which nobody wrote")));
+            if self.clusters.values().all(|cluster| cluster.repeats) {
+                return Err(self.hang(self.deadlock_of_kernels().into()));
+            }
+            let vain = self.instructions - instructions;
+            if vain > MOST_VAIN_INSTRUCTIONS {
+                return Err(self.hang(format!("gave up after {vain} thread instructions in which everybody waited and nobody wrote")));
+            }
         }
         Ok(())
     }
 
-    /// A digest of the state of all warps.
-    fn digest(&self) -> u64 {
-        self.running().into_iter().fold(0, |digest, (rank, stream)| match &self.ranks[rank].streams[stream].head {
-            Head::Running(running) => running.grid.digest(digest),
-            Head::Waiting | Head::Word(..) | Head::Meeting(_) | Head::Join(_) => digest,
-        })
+    /// Gives every warp a turn, up to one that writes; in the first looks around, up to one that is at work.
+    fn round(&mut self) -> Result<Round, Stopped> {
+        let mut at_work = BTreeSet::new();
+        let mut reads_clock = BTreeSet::new();
+        for (rank, stream) in self.running() {
+            let Some(grid) = self.grid_of(rank, stream) else { continue };
+            for place in grid.able().to_vec() {
+                // It may wait by now for what a warp before it did not do, or have been let go and moved in the list.
+                let Some((grid, chosen)) =
+                    self.grid_of(rank, stream).and_then(|grid| Some((grid, grid.able().iter().position(|able| *able == place)?)))
+                else {
+                    continue;
+                };
+                let cluster = (rank, stream, grid.cluster(place.0).expect("a block with a warp that can run"));
+                let (turn, ended) = self.turn(rank, stream, LOOK, &mut |_| chosen)?;
+                if turn.wrote || ended {
+                    self.progress();
+                    return Ok(Round::Progress);
+                }
+                if turn.read_clock {
+                    reads_clock.insert(cluster);
+                }
+                let of_cluster = self.clusters.entry(cluster).or_default();
+                of_cluster.waits |= turn.polled || turn.read_clock;
+                if !(turn.polled || turn.read_clock || turn.blocked) {
+                    at_work.insert(cluster);
+                    if self.looks <= SHORT_LOOKS {
+                        return Ok(Round::Work);
+                    }
+                }
+            }
+        }
+        let mut state = Round::Waiting;
+        let mut resident = BTreeSet::new();
+        for (rank, stream) in self.running() {
+            let Some(grid) = self.grid_of(rank, stream) else { continue };
+            let (digests, none_can_run) = (grid.digests(self.memory), grid.able().is_empty());
+            for (number, digest) in digests {
+                let key = (rank, stream, number);
+                resident.insert(key);
+                let cluster = self.clusters.entry(key).or_default();
+                if reads_clock.contains(&key) {
+                    // What comes again is then not all that decides what happens next.
+                    *cluster = Cluster { waits: true, reads_clock: true, ..Cluster::default() };
+                } else {
+                    cluster.repeats |= !cluster.states.insert(digest);
+                }
+                if !cluster.repeats && (at_work.contains(&key) || !cluster.waits && !none_can_run) {
+                    state = Round::Work;
+                }
+            }
+        }
+        self.clusters.retain(|key, _| resident.contains(key));
+        Ok(state)
     }
 
-    /// Whether all warps stand at barriers or poll.
-    fn nobody_goes_on(&self) -> bool {
-        self.streams().all(|(_, _, stream)| match &stream.head {
-            Head::Running(running) => running.grid.standing().iter().all(|warp| warp.what != Doing::Running),
-            Head::Waiting | Head::Word(..) | Head::Meeting(_) | Head::Join(_) => true,
-        })
+    /// What runs on a stream.
+    fn grid_of(&self, rank: usize, stream: usize) -> Option<&Grid> {
+        match &self.ranks[rank].streams[stream].head {
+            Head::Running(running) => Some(&running.grid),
+            Head::Waiting | Head::Word(..) | Head::Meeting(_) | Head::Join(_) => None,
+        }
+    }
+
+    /// Why no kernel goes on, where the state of all of them comes again and again.
+    fn deadlock_of_kernels(&self) -> &'static str {
+        let grids = || self.running().into_iter().filter_map(|(rank, stream)| self.grid_of(rank, stream));
+        if grids().all(|grid| grid.standing().iter().all(|warp| warp.what != Doing::Running)) {
+            return "deadlock: every warp that is left stands at a barrier or polls what nobody is left to write";
+        }
+        if grids().any(Grid::never_ends) {
+            return NEVER_ENDS;
+        }
+        "deadlock: every warp that is left comes again and again to where it was, and nobody is left to write what it looks at"
     }
 
     fn first_to_wake(&self) -> Option<u64> {
@@ -392,13 +492,18 @@ impl<'a> Schedule<'a> {
     }
 
     fn check_limits(&self, advanced: u64) -> Result<(), Stopped> {
-        if self.instructions > self.limits.instructions {
-            return Err(self.hang(format!("gave up after {} thread instructions", self.instructions)));
+        let Limits { instructions, deadline } = self.limits;
+        let limit = if self.instructions > instructions {
+            format!("{instructions} thread instructions were not enough (--steps N allows more)")
+        } else if advanced.is_multiple_of(WALL_CLOCK_PERIOD) && self.begin.elapsed() > deadline {
+            format!("{} s of wall time were not enough (--deadline SECONDS allows more)", deadline.as_secs_f64())
+        } else {
+            return Ok(());
+        };
+        if self.running().into_iter().filter_map(|(rank, stream)| self.grid_of(rank, stream)).any(Grid::never_ends) {
+            return Err(self.hang(NEVER_ENDS.into()));
         }
-        if advanced.is_multiple_of(WALL_CLOCK_PERIOD) && self.begin.elapsed() > self.limits.deadline {
-            return Err(self.hang(format!("not finished after {} s of wall time", self.limits.deadline.as_secs_f64())));
-        }
-        Ok(())
+        Err(Stopped::Limit { limit, standing: self.standing() })
     }
 
     /// Starts the first command of a stream, or goes on with it when the word has come that it waits for. All but kernels, library calls and
@@ -576,6 +681,11 @@ impl<'a> Schedule<'a> {
     }
 
     fn hang(&self, cause: String) -> Stopped {
+        Stopped::Hang { cause, standing: self.standing() }
+    }
+
+    /// Where warps and streams stand, for people.
+    fn standing(&self) -> Vec<String> {
         let mut standing = Vec::new();
         for (rank, index, stream) in self.streams() {
             match &stream.head {
@@ -595,7 +705,7 @@ impl<'a> Schedule<'a> {
                 Head::Waiting => {}
             }
         }
-        Stopped::Hang { cause, standing }
+        standing
     }
 
     /// Why no stream goes on where none runs a kernel.
@@ -627,11 +737,6 @@ impl<'a> Schedule<'a> {
         };
         format!("block {block} warp {warp} lanes {lanes:#010x} {what} at PTX {at}")
     }
-}
-
-/// Whether a turn did nothing but wait. One in which no warp could run did not even that.
-fn is_idle(turn: &Turn) -> bool {
-    !turn.wrote && (turn.polled || turn.read_clock || turn.instructions == 0)
 }
 
 /// What ranks send to each other in a library call, if these are parts of lengths of their own.

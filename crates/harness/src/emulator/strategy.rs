@@ -5,10 +5,16 @@
 //! - **random**: everything that can advance is as likely, with turns of very different lengths. Now and then all of one rank is held back for a
 //!   while: bugs of synchronisation need a rank that lags, which evenly mixed turns never give.
 //! - **stalled**: one rank does something only when nobody else can do anything but wait, and then not for long.
-//! - **priorities**: who has the highest priority goes on alone. Priorities are drawn, and fall to the lowest where a wait looks in vain and at
-//!   drawn moments: the way of PCT (Burckhardt, Kothari, Musuvathi, Nagarakatte, ASPLOS 2010), without its bound on the probability of a miss,
+//! - **priorities**: who has the highest priority goes on alone. Priorities, of streams and of the warps of each, are drawn, and fall to the lowest
+//!   where a wait looks in vain and at drawn moments: the way of PCT (Burckhardt, Kothari, Musuvathi, Nagarakatte, ASPLOS 2010), without its bound on the probability of a miss,
 //!   since here the moments are spread over scales of time rather than over a known number of steps.
 //! - **late**: as random, but other ranks see a weak store only when something orders it (`memory/late.rs`): what relies on luck gets wrong numbers.
+
+//!
+//! # Fairness
+//! Every strategy gives everybody turns for ever: a correct kernel ends under each. Who is held back is let go as soon as nothing comes of what the
+//! others do, and where they write while they wait, after so many things: a period of **random** and **late**, [`LONGEST_STALL`] of **stalled**, which
+//! gets shorter each time. Whoever has the highest priority falls below all others when a period of **priorities** ends.
 
 use std::{collections::BTreeMap, fmt, str::FromStr};
 
@@ -130,6 +136,10 @@ const LONGEST_HOLD: usize = 8192;
 /// How many things advance at most, as a power of two, while a stalled rank is let go.
 const LONGEST_RELEASE: usize = 8;
 
+/// How many things advance at most while a rank is stalled; half of it after each time that this was needed, but not less than the shortest.
+const LONGEST_STALL: usize = 1 << 16;
+const SHORTEST_STALL: usize = 1 << 8;
+
 /// How many things advance at most, as a power of two, before priorities change.
 const LONGEST_REIGN: usize = 14;
 
@@ -142,10 +152,13 @@ pub(super) struct Picker {
     /// Who is held back, and how many things advance until that is looked at anew.
     held: Option<usize>,
     left: usize,
-    /// The rank that lags, where one does.
+    /// The rank that lags, where one does, and for how many things at most.
     stalled: usize,
+    stall: usize,
     priorities: BTreeMap<(usize, Option<usize>), i64>,
     warp_priorities: BTreeMap<(usize, usize, WarpPlace), i64>,
+    /// The stream whose first warp by priority is to fall below the others, too.
+    falls: Option<(usize, usize)>,
     /// Below every priority so far.
     lowest: i64,
 }
@@ -157,7 +170,8 @@ impl Picker {
         let mut choice = Choice::of_seed(seed);
         let stalled = choice.below(ranks.max(1));
         let (priorities, warp_priorities) = (BTreeMap::new(), BTreeMap::new());
-        Picker { strategy, choice, ranks, held: None, left: 0, stalled, priorities, warp_priorities, lowest: 0 }
+        let stall = LONGEST_STALL;
+        Picker { strategy, choice, ranks, held: None, left: 0, stalled, stall, priorities, warp_priorities, falls: None, lowest: 0 }
     }
 
     /// One of the candidates, of which there is at least one.
@@ -183,14 +197,20 @@ impl Picker {
                 self.left = SHORTEST_HOLD + self.choice.below(LONGEST_HOLD - SHORTEST_HOLD);
                 self.held = (self.choice.below(2) == 0).then(|| self.choice.below(self.ranks));
             }
+            Strategy::Stalled if self.held.take().is_some() => {
+                // The others go on and on, perhaps because they wait for it: they write, so it was not let go before.
+                self.left = 1 << self.choice.below(LONGEST_RELEASE);
+                self.stall = SHORTEST_STALL.max(self.stall / 2);
+            }
             Strategy::Stalled => {
-                self.left = usize::MAX;
+                self.left = self.stall;
                 self.held = Some(self.stalled);
             }
             Strategy::Priorities => {
                 self.left = 1 << self.choice.below(LONGEST_REIGN);
                 let first = self.highest(candidates);
                 self.demote(first);
+                self.falls = if let Candidate::Turn(rank, stream) = first { Some((rank, stream)) } else { None };
             }
         }
     }
@@ -218,6 +238,12 @@ impl Picker {
         for (index, &warp) in warps.iter().enumerate() {
             let drawn = self.warp_priorities.entry((rank, stream, warp)).or_insert_with(|| 1 + self.choice.below(1 << 30) as i64);
             best = best.max((*drawn, index));
+        }
+        if self.falls.take_if(|of| *of == (rank, stream)).is_some()
+            && let Some(&warp) = warps.get(best.1)
+        {
+            self.lowest -= 1;
+            self.warp_priorities.insert((rank, stream, warp), self.lowest);
         }
         best.1
     }
@@ -296,6 +322,31 @@ mod tests {
             picker.pick(&candidates);
         }
         assert!((0..5000).all(|_| picker.pick(&candidates).rank() != stalled));
+    }
+
+    /// If this fails, a kernel whose ranks write while they wait for the stalled one never ends.
+    #[test]
+    fn a_stalled_rank_is_let_go_though_the_others_go_on() {
+        let candidates = [0, 1, 2].map(|rank| Candidate::Turn(rank, 0));
+        let mut picker = Picker::new(Interleaving { strategy: Strategy::Stalled, seed: 5 }, 3);
+        let stalled = picker.stalled;
+        let picked: Vec<usize> = (0..4 * LONGEST_STALL).filter(|_| picker.pick(&candidates).rank() == stalled).collect();
+        assert!(picked[0] >= LONGEST_STALL, "{}", picked[0]);
+        assert!(picked.len() > LONGEST_STALL / 100, "{}", picked.len());
+    }
+
+    /// If this fails, a warp that waits in a way that is not seen keeps those of its stream from what it waits for.
+    #[test]
+    fn every_warp_of_a_stream_comes_up_by_priorities() {
+        let warps = [(0, 0), (0, 1), (1, 0), (1, 1)];
+        let candidates = [0, 1].map(|rank| Candidate::Turn(rank, 0));
+        let mut picker = Picker::new(Interleaving { strategy: Strategy::Priorities, seed: 2 }, 2);
+        let mut picked = std::collections::BTreeSet::new();
+        for _ in 0..1 << 18 {
+            let Candidate::Turn(rank, stream) = picker.pick(&candidates) else { unreachable!("there are only turns") };
+            picked.insert((rank, picker.warp(rank, stream, &warps)));
+        }
+        assert_eq!(picked.len(), 8, "{picked:?}");
     }
 
     #[test]
