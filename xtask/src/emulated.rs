@@ -18,7 +18,6 @@ use passmuster::{
     emulator::{Emulator, EmulatorOptions, Interleaving},
     ledger,
 };
-use passmuster_collectives::algorithms::Target;
 use passmuster_collectives::{
     algorithms::Target,
     kernels::Library,

@@ -8,7 +8,6 @@ use passmuster::{
     emulator::{Emulator, EmulatorOptions, MultimemReduction, Profile},
 };
 use passmuster_collectives::{algorithms, kernels::Library, machine};
-use passmuster_cuda::{CudaMachine, CudaOptions, OpenError};
 use passmuster_cuda::{CudaMachine, CudaOptions, OpenError, Watch};
 
 use crate::{CANNOT_RUN, foreign::Elsewhere};

@@ -22,7 +22,6 @@ use passmuster::{
     emulator::{Emulator, EmulatorOptions},
 };
 use passmuster_collectives::machine::MachineInfo;
-use passmuster_collectives::machine::MachineInfo;
 
 /// Set in a worker: how it starts.
 const ROLE: &str = "PASSMUSTER_TEST_WORKER";

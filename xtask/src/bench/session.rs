@@ -8,8 +8,6 @@ use passmuster::conformance::{
     report::{Record, Summary as Counts},
 };
 use passmuster_bench::{Contender, Late, Method, Timing, Workload, trace};
-use passmuster_bench::{Contender, Late, Method, Timing, Workload, trace};
-use passmuster_collectives::machine::MachineInfo;
 use passmuster_collectives::machine::{MachineInfo, UNCHECKED_PATH};
 use xshell::Shell;
 

@@ -8,7 +8,6 @@ use passmuster::conformance::{
     worker::Request,
 };
 use passmuster_collectives::machine::MachineInfo;
-use passmuster_collectives::machine::MachineInfo;
 
 use super::presentation::progress_bar;
 use crate::worker::Machine;

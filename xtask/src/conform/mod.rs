@@ -22,7 +22,6 @@ use passmuster::{
     },
     emulator::{Interleaving, MultimemReduction, Profile, Strategy},
 };
-use passmuster_collectives::kernels::Library;
 use passmuster_collectives::{algorithms::Target, kernels::Library};
 use xshell::Shell;
 

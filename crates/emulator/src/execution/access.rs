@@ -7,9 +7,11 @@ use super::executor::Executor;
 use super::fault::Trouble;
 use super::registers::{LANES, Row, lanes_of, row_of};
 use super::warp::Poll;
-use crate::memory::{self, Author, Init, Owner, Reach};
-use crate::numerics::{Bf16, F16, F32, F64, Float, Mode};
-use crate::races::{Effect, Touch};
+use crate::{
+    memory::{self, Author, Init, Owner, Reach},
+    numerics::{Bf16, F16, F32, F64, Float, Mode},
+    races::{Effect, Touch},
+};
 use passmuster_ptx::{Access, Address, AtomicOp, Base, Class, Operand, Register, Scope, Semantics, Space, Type};
 
 /// The largest offset that is a place in a window.

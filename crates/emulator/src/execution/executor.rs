@@ -7,9 +7,11 @@ use super::grid::{Launch, Turn};
 use super::multimem::Reducer;
 use super::registers::{LANES, lanes_of};
 use super::warp::{CUTS, Caller, Frame, Waiting, Warp};
-use crate::memory::Memory;
-use crate::numerics::Mode;
-use crate::races::{ActorId, At, Races};
+use crate::{
+    memory::Memory,
+    numerics::Mode,
+    races::{ActorId, At, Races},
+};
 use passmuster_ptx::{Argument, ClusterBarrier, Fence, Instruction, Operand, Operation, Register, Semantics, Type};
 
 /// Why a warp stopped.

@@ -9,8 +9,10 @@ use super::fault::Fault;
 use super::multimem::{MultimemReduction, Reducer};
 use super::program::Program;
 use super::warp::{Frame, Waiting, Warp};
-use crate::memory::{Address, Init, Memory, Owner};
-use crate::races::{ActorId, OperationId, Races};
+use crate::{
+    memory::{Address, Init, Memory, Owner},
+    races::{ActorId, OperationId, Races},
+};
 use passmuster_ptx::{Function, LaunchBounds, Position, SourceLine};
 
 /// Shape of a launch.

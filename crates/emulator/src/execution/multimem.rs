@@ -25,10 +25,12 @@ use super::access::combined;
 use super::executor::Executor;
 use super::fault::Trouble;
 use super::registers::{LANES, Row, lanes_of};
-use crate::choice::Choice;
-use crate::memory::{self, Place};
-use crate::numerics::{Bf16, F16, F32, F64, Float, Fp8, Mode, Rounding, exact_sum, float_to_float};
-use crate::races::Effect;
+use crate::{
+    choice::Choice,
+    memory::{self, Place},
+    numerics::{Bf16, F16, F32, F64, Float, Fp8, Mode, Rounding, exact_sum, float_to_float},
+    races::Effect,
+};
 use passmuster_ptx::{Access, Address, AtomicOp, Operand, Register, Semantics, Type};
 
 /// How `multimem.ld_reduce` adds floating-point numbers, which the PTX ISA leaves to the hardware. Integers, minima and maxima are the same in

@@ -1,10 +1,14 @@
 //! Arithmetic, logic, comparison.
 
-use crate::error::PtxError;
-use crate::form::Form;
-use crate::types::Type::{self, *};
-use crate::types::{BooleanOp, Comparison, Rounding};
-use crate::{BitOp, FloatOp, Instruction, IntegerOp, LogicPredicate, NumberTest, PermuteMode, Precision, UnaryOp};
+use crate::{
+    BitOp, FloatOp, Instruction, IntegerOp, LogicPredicate, NumberTest, PermuteMode, Precision, UnaryOp,
+    error::PtxError,
+    form::Form,
+    types::{
+        BooleanOp, Comparison, Rounding,
+        Type::{self, *},
+    },
+};
 
 const INTEGERS: &[Type] = &[U16, U32, U64, S16, S32, S64];
 const NUMBERS: &[Type] = &[U16, U32, U64, S16, S32, S64, U16x2, S16x2, F16, F16x2, Bf16, Bf16x2, F32, F64];

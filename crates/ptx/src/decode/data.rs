@@ -1,12 +1,16 @@
 //! Moves, loads, stores and conversions.
 
-use crate::error::{PtxError, shortened};
-use crate::form::Form;
-use crate::names::Symbol;
-use crate::syntax::OperandKind;
-use crate::types::Type::{self, *};
-use crate::types::{IntegerRounding, Rounding, Scope, Semantics, Space};
-use crate::{Access, Address, Axis, Instruction, Special};
+use crate::{
+    Access, Address, Axis, Instruction, Special,
+    error::{PtxError, shortened},
+    form::Form,
+    names::Symbol,
+    syntax::OperandKind,
+    types::{
+        IntegerRounding, Rounding, Scope, Semantics, Space,
+        Type::{self, *},
+    },
+};
 
 const MEMORY: &[Type] = &[B8, B16, B32, B64, B128, U8, U16, U32, U64, S8, S16, S32, S64, F32, F64];
 

@@ -1,14 +1,16 @@
 //! Control flow, and what threads do with one another: barriers, fences, atomics, multimem, warps.
 
-use crate::error::{PtxError, shortened};
-use crate::form::Form;
-use crate::module::{Parameter, ParameterPlace};
-use crate::syntax::{self, OperandKind};
-use crate::types::Type::{self, *};
-use crate::types::{Scope, Semantics, Space};
 use crate::{
     Access, Address, Argument, AtomicOp, BarrierReduction, Base, ClusterBarrier, Fence, Instruction, MatchMode, Operand, ProxyKind,
     ShuffleMode, VoteMode,
+    error::{PtxError, shortened},
+    form::Form,
+    module::{Parameter, ParameterPlace},
+    syntax::{self, OperandKind},
+    types::{
+        Scope, Semantics, Space,
+        Type::{self, *},
+    },
 };
 
 use super::data::{ATOMIC_SCOPE, vector};

@@ -1,8 +1,10 @@
 //! Integers and bits (PTX ISA 9.7.1, 9.7.8), and the reductions of a warp.
 
 use super::{AMOUNT, FIELD, Form, TRUTH, flag, value};
-use passmuster_ptx::Type::{self, *};
-use passmuster_ptx::{BooleanOp, PermuteMode};
+use passmuster_ptx::{
+    BooleanOp, PermuteMode,
+    Type::{self, *},
+};
 
 const INTEGERS: [Type; 6] = [U16, U32, U64, S16, S32, S64];
 const NARROW: [(Type, Type); 4] = [(U16, U32), (S16, S32), (U32, U64), (S32, S64)];
