@@ -11,8 +11,11 @@ use passmuster::{
     },
     emulator::{self, Emulator, EmulatorOptions, Interleaving},
 };
-use passmuster_collectives::{kernels::Library, plan::Build};
-use passmuster_ptx as ptx;
+use passmuster_collectives::{
+    algorithms::{self, Algorithm, Foreign},
+    kernels::Library,
+    plan::Build,
+};
 use passmuster_ptx as ptx;
 use rstest::rstest;
 
