@@ -5,7 +5,12 @@ use std::collections::BTreeSet;
 use serde::{Deserialize, Serialize};
 
 use super::{Fsdp, Held, Method, Summary, Workload};
-use crate::{conformance::Status, machine::Condition};
+use crate::{
+    conformance::{Status, report::RecordCase},
+    machine::Condition,
+};
+
+impl RecordCase for Timing {}
 
 /// One contender at one workload.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]

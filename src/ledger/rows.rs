@@ -12,9 +12,11 @@ use super::{
     inputs::{Inputs, elements},
 };
 use crate::{
-    conformance::Status,
+    conformance::{Status, report::RecordCase},
     emulator::ptx::{self, PtxError},
 };
+
+impl RecordCase for Row {}
 
 /// What came of one form.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]

@@ -15,7 +15,10 @@ use std::{
 use anyhow::{Context, bail};
 use passmuster::{
     bench::{Place, WITHOUT_MULTICAST},
-    conformance::worker::{CANNOT_RUN, FAREWELL, PREFIX},
+    conformance::{
+        children,
+        worker::{CANNOT_RUN, FAREWELL, PREFIX},
+    },
     machine::{MachineError, MachineInfo},
 };
 
@@ -153,7 +156,7 @@ fn script() -> PathBuf {
 
 impl Worker {
     fn start(mut command: Command) -> anyhow::Result<Worker> {
-        let mut child = command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().context("cannot start the bench worker")?;
+        let mut child = children::spawn(command.stdin(Stdio::piped()).stdout(Stdio::piped())).context("cannot start the bench worker")?;
         let requests = child.stdin.take();
         let output = BufReader::new(child.stdout.take().expect("it is piped"));
         let (sender, answers) = mpsc::channel();
@@ -169,7 +172,7 @@ impl Worker {
         let _ = self.requests.as_mut().map(|requests| writeln!(requests, "{line}").and_then(|()| requests.flush()));
         self.answers.recv_timeout(SILENCE).map_err(|error| match error {
             RecvTimeoutError::Timeout => Silence::Lost(format!("no answer for {} s", SILENCE.as_secs())),
-            RecvTimeoutError::Disconnected => match self.child.wait() {
+            RecvTimeoutError::Disconnected => match children::wait(&mut self.child) {
                 Ok(status) if status.code() == Some(CANNOT_RUN) => Silence::CannotRun,
                 Ok(status) => Silence::Lost(status.to_string()),
                 Err(error) => Silence::Lost(error.to_string()),
@@ -183,10 +186,11 @@ impl Drop for Worker {
     fn drop(&mut self) {
         drop(self.requests.take());
         let told = Instant::now();
-        while told.elapsed() < FAREWELL && matches!(self.child.try_wait(), Ok(None)) {
+        while matches!(children::reap(&mut self.child), Ok(None)) {
+            if told.elapsed() >= FAREWELL {
+                let _ = self.child.kill();
+            }
             thread::sleep(Duration::from_millis(10));
         }
-        let _ = self.child.kill();
-        let _ = self.child.wait();
     }
 }
