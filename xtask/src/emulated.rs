@@ -3,9 +3,8 @@
 use std::{
     collections::BTreeSet,
     panic::{AssertUnwindSafe, catch_unwind},
-    path::PathBuf,
     sync::{
-        Mutex,
+        Arc, Mutex,
         atomic::{AtomicUsize, Ordering},
     },
     thread,
@@ -14,7 +13,7 @@ use std::{
 
 use indicatif::ProgressBar;
 use passmuster::{
-    conformance::{AnyCase, Status, Verdict, runner::Settings, supervisor::StartError, worker},
+    conformance::{AnyCase, Status, Verdict, report, runner::Settings, supervisor::StartError, worker},
     emulator::{Emulator, EmulatorOptions, Interleaving},
     ledger,
 };
@@ -44,8 +43,11 @@ struct How {
     /// Of one schedule, in wall time.
     deadline: Duration,
     /// Where the trace of the last run goes.
-    trace: Option<PathBuf>,
+    trace: Option<Arc<Trace>>,
 }
+
+/// The trace of a run, as the text of a file, once it has ended.
+pub(crate) type Trace = Mutex<Option<serde_json::Result<String>>>;
 
 impl Emulated {
     /// Judges under all of `schedules`, of which there is at least one. `deadline` is the wall time of one.
@@ -53,8 +55,8 @@ impl Emulated {
         Emulated { machine: Emulator::new(options.clone()), how: How { options, schedules, deadline, trace: None } }
     }
 
-    /// Writes the trace of the last schedule of the one case that is judged.
-    pub(crate) fn traced(mut self, to: PathBuf) -> Emulated {
+    /// Leaves the trace of the last schedule of the one case that is judged.
+    pub(crate) fn traced(mut self, to: Arc<Trace>) -> Emulated {
         self.how.options.trace = true;
         self.how.trace = Some(to);
         self.machine = Emulator::new(self.how.options.clone());
@@ -63,6 +65,10 @@ impl Emulated {
 }
 
 impl Judging for Emulated {
+    fn machine(&mut self, _cases: &[AnyCase]) -> Result<MachineInfo, StartError> {
+        Ok(self.machine.info())
+    }
+
     fn all(&mut self, cases: &[AnyCase], judged: &Judged<'_>) -> Result<(MachineInfo, Vec<Verdict>), StartError> {
         let numbered: Vec<(usize, &AnyCase)> = cases.iter().enumerate().collect();
         let verdicts = in_parallel(
@@ -91,11 +97,10 @@ fn judge_under_all(case: &AnyCase, machine: &mut Emulator, how: &How) -> Verdict
         machine.set_interleaving(schedule);
         judge(case, machine, &how.options, how.deadline, false)
     });
-    if let Some(path) = &how.trace
+    if let Some(to) = &how.trace
         && let Some(trace) = machine.take_trace()
     {
-        let written = trace.json().map_err(std::io::Error::from).and_then(|text| std::fs::write(path, text));
-        written.unwrap_or_else(|error| eprintln!("cannot write {}: {error}", path.display()));
+        *to.lock().expect("no thread panics with it") = Some(trace.json());
     }
     verdict.unwrap_or_else(|| Verdict::without_checks(case.to_string(), Status::InfraError, "no schedule was asked for"))
 }
@@ -174,8 +179,7 @@ pub(crate) fn not_compared(cases: &[AnyCase]) -> Option<String> {
         // What the emulator cannot read has not run there, and the cases' verdicts say so.
         forms.extend(library.ptx(&module, build).ok().and_then(|ptx| ledger::not_compared(ptx).ok()).into_iter().flatten());
     }
-    let list = forms.into_iter().collect::<Vec<_>>().join(", ");
-    (!list.is_empty()).then(|| format!("forms not compared with hardware: {list}"))
+    (!forms.is_empty()).then(|| report::not_compared(forms.iter().map(String::as_str)))
 }
 
 #[cfg(test)]

@@ -22,8 +22,9 @@ use xshell::Shell;
 
 use crate::{
     CANNOT_RUN, FINDING, USAGE,
-    conform::{progress_bar, write_record},
+    conform::progress_bar,
     project,
+    result_file::ResultFile,
     worker::{Machine, On},
 };
 
@@ -87,6 +88,7 @@ impl Ledger {
         if let Some(folder) = &self.ptx {
             return write_ptx(&forms, folder);
         }
+        let file = ResultFile::asked(self.json.as_deref())?;
         let library = ledger::generate::library(&forms);
         // One rank: the first of the GPUs, unless told.
         self.machine.gpus.get_or_insert_with(|| vec![0]);
@@ -106,7 +108,7 @@ impl Ledger {
             }
         };
         let seconds = start.elapsed().as_secs_f64();
-        self.report(machine, rows, seconds, sh)
+        self.report(machine, rows, seconds, file.as_ref(), sh)
     }
 
     /// A row for each form.
@@ -129,7 +131,14 @@ impl Ledger {
         Ok(rows)
     }
 
-    fn report(&self, machine: machine::MachineInfo, rows: Vec<Row>, seconds: f64, sh: &Shell) -> anyhow::Result<ExitCode> {
+    fn report(
+        &self,
+        machine: machine::MachineInfo,
+        rows: Vec<Row>,
+        seconds: f64,
+        file: Option<&ResultFile>,
+        sh: &Shell,
+    ) -> anyhow::Result<ExitCode> {
         println!("{}", table_of(&rows, self.all));
         refusals(&rows);
         let summary = Summary::of(rows.iter().map(|row| row.status));
@@ -150,8 +159,8 @@ impl Ledger {
         if let Some(only) = &self.only {
             record.notes.push(format!("only forms whose name contains `{only}`"));
         }
-        if let Some(path) = &self.json {
-            write_record(path, &record)?;
+        if let Some(file) = file {
+            file.write(&record.to_json())?;
         }
         Ok(match (findings, refused) {
             (true, _) => ExitCode::from(FINDING),

@@ -7,10 +7,12 @@ mod bundle;
 mod conform;
 mod emulated;
 mod foreign;
+mod journal;
 mod kernels;
 mod ledger;
 mod mutants;
 mod project;
+mod result_file;
 mod reveal;
 mod test;
 mod tune;
@@ -29,7 +31,8 @@ static ALLOCATOR: MiMalloc = MiMalloc;
 /// Write a kernel, say what it promises, and hold it to that.
 ///
 /// Exit status of every command: 0 all passed, 1 a finding, 2 wrong usage or an error of the command itself, 3 this machine
-/// could not run it (no GPU, no NCCL), 4 inconclusive (out of time or steps, and no finding). 3 and 4 are never a pass.
+/// could not run it (no GPU, no NCCL), 4 inconclusive (out of time or steps, and no finding), 130 and 143 ended by SIGINT and
+/// SIGTERM. 3 and 4 are never a pass.
 #[derive(Parser)]
 #[command(version, after_long_help = EXAMPLES)]
 struct CommandLine {
@@ -89,13 +92,15 @@ fn main() -> ExitCode {
         // SAFETY: this thread is the only one yet.
         unsafe { passmuster_cuda::prepare_process() };
     }
-    match Shell::new().map_err(anyhow::Error::from).and_then(|sh| run(line.command, &sh)) {
+    let status = match Shell::new().map_err(anyhow::Error::from).and_then(|sh| run(line.command, &sh)) {
         Ok(code) => code,
         Err(error) => {
             eprintln!("error: {error:#}");
             ExitCode::from(USAGE)
         }
-    }
+    };
+    result_file::let_go();
+    status
 }
 
 fn run(command: Command, sh: &Shell) -> anyhow::Result<ExitCode> {

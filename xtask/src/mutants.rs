@@ -1,13 +1,19 @@
 //! `mutants`: kernels with planted bugs, each of which the checks must catch.
 
-use std::{collections::BTreeMap, path::PathBuf, process::ExitCode, time::Duration};
+use std::{
+    collections::BTreeMap,
+    path::PathBuf,
+    process::ExitCode,
+    sync::{Arc, OnceLock},
+    time::Duration,
+};
 
 use anyhow::{anyhow, bail};
 use passmuster::{
     conformance::{
         AnyCase, Case, Finding, List, MUTANTS, Mutant, MutantKind, Status, Verdict,
         mutants::{self, Caught, Defect, Derived, Equivalent},
-        report::{Record, Summary, table},
+        report::{Record, RecordCase, Source, Summary, table},
         supervisor::StartError,
     },
     emulator::{Emulator, EmulatorOptions, Interleaving},
@@ -22,8 +28,11 @@ use xshell::Shell;
 
 use crate::{
     CANNOT_RUN, FINDING,
-    conform::{Judge, Judging, write_record},
-    emulated, project,
+    conform::{Judge, Judging},
+    emulated,
+    journal::{self, EVERY, Journal},
+    project,
+    result_file::ResultFile,
     worker::{Machine, On},
 };
 
@@ -71,8 +80,10 @@ pub(crate) struct Mutants {
 /// Cases of the merge list that a value mutant is judged on, on the emulator.
 const VALUE_CASES: usize = 120;
 
+impl RecordCase for Outcome {}
+
 /// What became of one mutant.
-#[derive(Serialize)]
+#[derive(Clone, Serialize)]
 struct Outcome {
     mutant: String,
     kind: &'static str,
@@ -201,10 +212,21 @@ impl Subject {
 
 impl Mutants {
     pub(crate) fn run(self, sh: &Shell) -> anyhow::Result<ExitCode> {
+        let file = ResultFile::asked(self.json.as_deref())?;
         let subjects = self.subjects()?;
+        let kept = file.as_ref().map(|file| journal::kept_in(file, None)).transpose()?.flatten();
+        let known: Arc<OnceLock<MachineInfo>> = Arc::default();
+        let (machine, source) = (Arc::clone(&known), project::source(sh));
+        let journal = Journal::open(kept, Duration::from_secs(EVERY), vec![None; subjects.len()], move |outcomes| {
+            record(machine.get().cloned().unwrap_or_default(), source.clone(), outcomes)
+        })?;
+        let put = |index, machine: &MachineInfo, outcome: &Outcome| {
+            known.get_or_init(|| machine.clone());
+            journal.put(index, outcome.clone());
+        };
         let (mut machine, outcomes) = match self.on {
-            On::Emulator => self.emulated(&subjects)?,
-            On::Cuda => match self.on_gpus(&subjects) {
+            On::Emulator => self.emulated(&subjects, &put)?,
+            On::Cuda => match self.on_gpus(&subjects, &put) {
                 Ok(judged) => judged,
                 Err(StartError::CannotRun { reason }) => {
                     eprintln!("mutants cannot run on this machine: {reason}");
@@ -213,18 +235,14 @@ impl Mutants {
                 Err(error) => bail!(error),
             },
         };
-        println!("{}\n\n{}", rows(&outcomes), score(&outcomes));
-        if let Some(path) = &self.json {
-            let statuses = outcomes.iter().map(|o| if o.caught { Status::Pass } else { Status::Fail });
-            if self.on == On::Cuda {
-                machine.notes.extend(project::gpu_settings(sh));
-            }
-            let mut summary = Summary::of(statuses);
-            summary.caught = Some(outcomes.iter().filter(|o| o.caught).count());
-            let mut record = Record::new("mutants", machine, project::source(sh), summary, outcomes.iter().collect());
-            record.notes = score(&outcomes).lines().map(str::to_owned).collect();
-            write_record(path, &record)?;
+        if self.on == On::Cuda {
+            machine.notes.extend(project::gpu_settings(sh));
         }
+        let record = record(machine, project::source(sh), outcomes);
+        let written = journal.end(|| file.iter().try_for_each(|file| file.write(&record.to_json())));
+        let outcomes = record.cases;
+        println!("{}\n\n{}", rows(&outcomes), score(&outcomes));
+        written?;
         let wrong = |o: &Outcome| (o.kind == "value" && !o.caught) || (o.equivalent.is_some() && o.caught);
         Ok(if outcomes.iter().any(wrong) { ExitCode::from(FINDING) } else { ExitCode::SUCCESS })
     }
@@ -259,33 +277,37 @@ impl Mutants {
     }
 
     /// Judges all subjects in this process.
-    fn emulated(&self, subjects: &[Subject]) -> anyhow::Result<(MachineInfo, Vec<Outcome>)> {
+    fn emulated(&self, subjects: &[Subject], put: &Put<'_>) -> anyhow::Result<(MachineInfo, Vec<Outcome>)> {
         let unchanged = self.machine.emulator(Library::default(), 0)?;
+        let info = Emulator::new(unchanged.clone()).info();
+        let numbered: Vec<(usize, &Subject)> = subjects.iter().enumerate().collect();
         let outcomes = emulated::in_parallel(
-            subjects,
+            &numbered,
             || (),
-            |(), subject, _| {
+            |(), &(index, subject), _| {
                 let options = EmulatorOptions { library: subject.library.clone(), ..unchanged.clone() };
                 let mut machine = Emulator::new(options.clone());
                 let (tried, caught) = mutants::hunt(&subject.cases, self.schedules, |case, schedule| {
                     machine.set_interleaving(Interleaving::nth(0, schedule as usize));
                     emulated::judge(case, &mut machine, &options, emulated::DEADLINE, subject.shared_pads)
                 });
-                subject.outcome(tried, caught)
+                let outcome = subject.outcome(tried, caught);
+                put(index, &info, &outcome);
+                outcome
             },
         );
-        Ok((Emulator::new(unchanged).info(), outcomes))
+        Ok((info, outcomes))
     }
 
     /// Judges all subjects in workers, one after the other.
-    fn on_gpus(&self, subjects: &[Subject]) -> Result<(MachineInfo, Vec<Outcome>), StartError> {
+    fn on_gpus(&self, subjects: &[Subject], put: &Put<'_>) -> Result<(MachineInfo, Vec<Outcome>), StartError> {
         let mut machine = MachineInfo::default();
         let mut outcomes = Vec::new();
-        for subject in subjects {
+        for (index, subject) in subjects.iter().enumerate() {
             let start = std::time::Instant::now();
             let arguments: Vec<String> = subject.arguments.iter().cloned().chain([self.on.argument()]).collect();
             let mut judge = Judge::new(&self.machine, &arguments, Duration::from_secs(10));
-            machine = judge.machine()?;
+            machine = judge.machine(&subject.cases)?;
             let mut tried = 0;
             let mut caught = None;
             for case in subject.cases.iter().take(self.limit) {
@@ -302,10 +324,22 @@ impl Mutants {
             let outcome = Outcome { schedule: None, ..subject.outcome(tried, caught) };
             let by = outcome.verdict.as_ref().map_or_else(|| "missed".into(), |v| format!("{} {}: {}", v.status, v.case, v.reason));
             eprintln!("{}: {by} ({tried} tried)", outcome.mutant);
+            put(index, &machine, &outcome);
             outcomes.push(outcome);
         }
         Ok((machine, outcomes))
     }
+}
+
+/// Is told of each outcome, with its machine and its subject's place in the list.
+type Put<'a> = dyn Fn(usize, &MachineInfo, &Outcome) + Sync + 'a;
+
+/// The record of some outcomes.
+fn record(machine: MachineInfo, source: Source, outcomes: Vec<Outcome>) -> Record<Outcome> {
+    let mut summary = Summary::of(outcomes.iter().map(|o| if o.caught { Status::Pass } else { Status::Fail }));
+    summary.caught = Some(outcomes.iter().filter(|o| o.caught).count());
+    let notes = score(&outcomes).lines().map(str::to_owned).collect();
+    Record { notes, ..Record::new("mutants", machine, source, summary, outcomes) }
 }
 
 fn rows(outcomes: &[Outcome]) -> String {

@@ -1,6 +1,6 @@
 //! `tune`: measures which algorithm is the fastest at which size, and writes the table that `auto` goes by. `choose` prints what it says.
 
-use std::{fs, path::PathBuf, process::ExitCode};
+use std::{path::PathBuf, process::ExitCode};
 
 use anyhow::{Context, bail, ensure};
 use passmuster::conformance::report::{table, today};
@@ -18,6 +18,8 @@ use crate::{
     CANNOT_RUN,
     bench::{self, Workers},
     conform::progress_bar,
+    journal,
+    result_file::ResultFile,
     worker::Machine,
 };
 
@@ -72,6 +74,8 @@ pub(crate) struct Choose {
 impl Tune {
     pub(crate) fn run(self) -> anyhow::Result<ExitCode> {
         ensure!(self.sizes.is_sorted() && !self.sizes.is_empty(), "--sizes must ascend");
+        let out = ResultFile::open(&self.out)?;
+        journal::end_with_children()?;
         let mut workers = Workers::new(&self.machine, false);
         let Some(machine) = workers.machine()? else { return Ok(ExitCode::from(CANNOT_RUN)) };
         let gpus = machine.gpus as u32;
@@ -85,7 +89,7 @@ impl Tune {
                 pairs.map(|(world, bytes)| (workload(collective, world, bytes).into(), self.method(bytes))).collect();
             let bar = progress_bar(contenders.len() * workloads.iter().map(|(_, method)| method.rounds as usize).sum::<usize>());
             let of_all: Vec<Contender> = contenders.iter().map(|&contender| contender.into()).collect();
-            let timings = bench::take(&mut workers, &of_all, &workloads, &bar)?;
+            let timings = bench::take(&mut workers, &of_all, &workloads, &bar, &|_, _| ())?;
             bar.finish_and_clear();
             if let Some(lost) = timings.iter().find(|timing| timing.status.is_finding()) {
                 bail!("{collective}/{} w={}: {}", lost.contender, lost.workload.world(), lost.reason);
@@ -107,9 +111,9 @@ impl Tune {
             }
         }
         let text = serde_json::to_string_pretty(&tuning).expect("a table is plain data") + "\n";
-        if let Err(error) = fs::write(&self.out, &text) {
+        if let Err(error) = out.write(&text) {
             println!("{text}");
-            return Err(error).with_context(|| format!("cannot write {}; the table is above", self.out.display()));
+            return Err(error).context("the table is above");
         }
         Ok(ExitCode::SUCCESS)
     }

@@ -36,17 +36,7 @@ pub enum Drift {
 /// # Errors
 /// Each difference, for people.
 pub fn same_machine(now: &MachineInfo, then: &MachineInfo) -> Result<(), String> {
-    let driver = |machine: &MachineInfo| {
-        let note = machine.notes.iter().find(|(name, _)| name == "driver_version").map(|(_, version)| version.clone());
-        note.unwrap_or_else(|| machine.driver.clone())
-    };
-    let pairs = [
-        ("GPU", now.gpu.clone(), then.gpu.clone()),
-        ("number of GPUs", now.gpus.to_string(), then.gpus.to_string()),
-        ("driver", driver(now), driver(then)),
-    ];
-    let differ: Vec<String> =
-        pairs.into_iter().filter(|(_, now, then)| now != then).map(|(what, now, then)| format!("{what} {then}, here {now}")).collect();
+    let differ = now.differences(then);
     if differ.is_empty() { Ok(()) } else { Err(format!("the baseline is of another machine: {}", differ.join("; "))) }
 }
 

@@ -5,8 +5,10 @@ use std::collections::BTreeSet;
 use serde::{Deserialize, Serialize};
 
 use super::{Fsdp, Held, Method, Summary, Workload};
-use passmuster::conformance::Status;
+use passmuster::conformance::{Status, report::RecordCase};
 use passmuster_collectives::machine::Condition;
+
+impl RecordCase for Timing {}
 
 /// One contender at one workload.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]

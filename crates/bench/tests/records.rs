@@ -38,44 +38,35 @@ fn machine(record: &Value) -> String {
     )
 }
 
-/// The merge list on two GPUs but for products of matrices, in four parts.
-fn on_gpus() -> Vec<Value> {
-    [1, 2, 3, 4].map(|part| record(&format!("h200x2-merge-{part}of4.json"))).into()
-}
+/// The merge list on two GPUs but for products of matrices.
+const ON_TWO: &str = "h200x2-merge.json";
 
-/// An earlier list on four, in two.
-fn on_four() -> Vec<Value> {
-    [1, 2].map(|part| record(&format!("h200x4-merge-{part}of2.json"))).into()
-}
+/// An earlier list on four.
+const ON_FOUR: &str = "h200x4-merge.json";
 
-/// The merge list on the emulator, in three.
-fn on_the_emulator() -> Vec<Value> {
-    [1, 2, 3].map(|part| record(&format!("emulator-merge-{part}of3.json"))).into()
-}
+/// The merge list on the emulator.
+const ON_THE_EMULATOR: &str = "emulator-merge.json";
 
-/// How many cases of all parts came to something. A record with findings is not for the README.
-fn counts(parts: &[Value]) -> impl Fn(&str) -> u64 {
-    let of = |status: &str| parts.iter().map(|part| part["summary"][status].as_u64().unwrap_or(0)).sum::<u64>();
+/// How many cases came to something. A record with findings is not for the README.
+fn counts(record: &Value) -> impl Fn(&str) -> u64 {
+    let of = |status: &str| record["summary"][status].as_u64().unwrap_or(0);
     assert_eq!(of("fail") + of("hang") + of("crash") + of("infra_error"), 0, "a record with findings is not for the README");
     of
 }
 
 /// What a list gave on GPUs, in a sentence.
-fn merged(merge: &[Value]) -> String {
-    let of = counts(merge);
-    let seconds = |part: &Value| -> f64 {
-        let note = part["notes"][0].as_str().unwrap_or_default();
-        note.split(" in ").nth(1).and_then(|rest| rest.split(" s,").next()?.parse().ok()).expect("the first note has the time")
-    };
+fn merged(name: &str) -> String {
+    let merge = record(name);
+    let of = counts(&merge);
     format!(
         "({}): {} cases in {:.0} s; {} passed, {} are waived (bugs of NCCL {}, fixtures/waivers.toml), {} not supported \
          (multicast, NCCL has no path that was asked for, or more ranks than GPUs), none failed.",
-        machine(&merge[0]),
+        machine(&merge),
         of("total"),
-        merge.iter().map(seconds).sum::<f64>(),
+        merge["seconds"].as_f64().expect("the record has the time"),
         of("pass"),
         of("waived"),
-        merge[0]["machine"]["nccl"].as_str().unwrap_or_default(),
+        merge["machine"]["nccl"].as_str().unwrap_or_default(),
         of("not_supported"),
     )
 }
@@ -90,7 +81,7 @@ fn conformance() -> String {
     format!(
         "`test-gpu merge` but for products of matrices {} `test-gpu faults`: {} of {} named as they should be. `mutants`: of those in values {} of {} \
          caught, of those in synchronisation {} of {} on an earlier day.",
-        merged(&on_gpus()),
+        merged(ON_TWO),
         faults["summary"]["pass"],
         faults["summary"]["total"],
         values["summary"]["caught"],
@@ -107,8 +98,8 @@ fn emulated() -> String {
         let notes = mutants["notes"].as_array().into_iter().flatten().filter_map(Value::as_str);
         notes.filter_map(|note| note.strip_prefix(&format!("{kind}: "))).map(|score| format!("{kind} {score}")).next().unwrap_or_default()
     };
-    let parts = on_the_emulator();
-    let of = counts(&parts);
+    let emulated = record(ON_THE_EMULATOR);
+    let of = counts(&emulated);
     let (both, _, open) = on_both();
     format!(
         "`validate merge` on the emulator, every rank's PTX on the CPU under one schedule, races judged in profile hopper: {} of {} cases passed, \
@@ -140,13 +131,12 @@ fn keeps_either_payload(case: &str) -> bool {
 
 /// Cases that ran on the emulator and on GPUs, those of them whose outputs differ, and how many more [keep either payload](keeps_either_payload).
 fn on_both() -> (Vec<String>, Vec<String>, usize) {
-    let outputs = |parts: Vec<Value>| -> BTreeMap<String, String> {
-        let cases = parts.iter().flat_map(|part| part["cases"].as_array().unwrap());
-        let hashed = cases.filter_map(|case| Some((case["case"].as_str()?.to_owned(), case["outputs"].as_str()?.to_owned())));
-        hashed.collect()
+    let outputs = |names: &[&str]| -> BTreeMap<String, String> {
+        let cases = names.iter().flat_map(|name| serde_json::from_value::<Record>(record(name)).unwrap().cases);
+        cases.filter_map(|verdict| Some((verdict.case, verdict.outputs?))).collect()
     };
-    let on_four = on_four().into_iter().chain(SINCE_ON_FOUR.map(|(name, _)| record(name)));
-    let (emulated, ran) = (outputs(on_the_emulator()), outputs(on_four.chain(on_gpus()).collect()));
+    let on_gpus: Vec<&str> = [ON_FOUR].into_iter().chain(SINCE_ON_FOUR.map(|(name, _)| name)).chain([ON_TWO]).collect();
+    let (emulated, ran) = (outputs(&[ON_THE_EMULATOR]), outputs(&on_gpus));
     let shared = emulated.keys().filter(|case| ran.contains_key(*case)).cloned();
     let (open, both): (Vec<String>, Vec<String>) = shared.partition(|case| keeps_either_payload(case));
     let differ = both.iter().filter(|case| emulated[*case] != ran[*case]).cloned().collect();
@@ -169,11 +159,11 @@ const SINCE_ON_FOUR: [(&str, &str); 8] = [
 fn four() -> String {
     let sentence = |(name, query): &(&str, &str)| {
         let record = record(name);
-        let of = counts(std::slice::from_ref(&record));
+        let of = counts(&record);
         format!("{query}: {} of {} passed, {} not supported", of("pass"), of("total"), of("not_supported"))
     };
     let later: Vec<String> = SINCE_ON_FOUR.iter().map(sentence).collect();
-    format!("On four, the list of an earlier day {} Of what came later: {}; none failed.", merged(&on_four()), later.join("; "))
+    format!("On four, the list of an earlier day {} Of what came later: {}; none failed.", merged(ON_FOUR), later.join("; "))
 }
 
 /// Median microseconds of contenders, by world and bytes.

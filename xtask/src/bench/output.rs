@@ -10,6 +10,11 @@ use passmuster::conformance::report::Record;
 use passmuster_bench::{Method, Table, Timing, baseline, csv, nccl_tests, page, pages, plots, sections, tables};
 use passmuster_collectives::machine::MachineInfo;
 
+use crate::{
+    journal,
+    result_file::{ResultFile, all_of, folder},
+};
+
 /// Where timings go besides the terminal.
 #[derive(clap::Args)]
 pub(crate) struct Output {
@@ -42,14 +47,43 @@ pub(crate) struct Output {
     force: bool,
 }
 
-/// What showing came to.
+/// The files of that, which can be written.
+pub(super) struct Files {
+    pub(super) json: Option<ResultFile>,
+    markdown: Option<ResultFile>,
+    csv: Option<ResultFile>,
+    html: Option<ResultFile>,
+}
+
+impl Files {
+    /// Where what was timed so far is kept.
+    ///
+    /// # Errors
+    /// As [`journal::kept_in`].
+    pub(super) fn kept(&self) -> anyhow::Result<Option<PathBuf>> {
+        Ok(self.json.as_ref().map(|json| journal::kept_in(json, None)).transpose()?.flatten())
+    }
+}
+
+/// A record as it is shown.
 pub(super) struct Shown {
+    tables: Vec<Table>,
+    /// With the baseline; also the last of the tables.
+    comparison: Option<Table>,
     /// An algorithm of ours is slower than in the baseline.
     pub(super) regressed: bool,
-    /// A file could not be written.
-    pub(super) unwritten: bool,
     /// There is a baseline, and nothing in it to compare with.
     pub(super) uncompared: bool,
+}
+
+impl Shown {
+    /// Prints the methods, and the tables.
+    pub(super) fn print(&self, record: &Record<Timing>) {
+        print(record, &self.tables);
+        if self.uncompared {
+            eprintln!("nothing was compared: the baseline has none of what was timed, by the same method");
+        }
+    }
 }
 
 impl Output {
@@ -74,58 +108,75 @@ impl Output {
         Ok(())
     }
 
-    /// Prints the tables, then writes what was asked for. A file that cannot be written takes nothing back: it is said, and the rest is done.
+    /// Sees whether all files that were asked for can be written. Folders are made.
     ///
     /// # Errors
-    /// A baseline of another machine.
-    pub(super) fn show(&self, record: &Record<Timing>, hidden: Option<u64>, baseline: Option<&Record<Timing>>) -> anyhow::Result<Shown> {
-        let mut tables = tables(&record.cases, &record.machine, hidden);
-        let mut comparison = None;
-        let (mut regressed, mut uncompared) = (false, false);
+    /// As [`ResultFile::open`].
+    pub(super) fn files(&self) -> anyhow::Result<Files> {
+        [&self.nccl_tests, &self.plot].into_iter().flatten().try_for_each(|path| folder(path))?;
+        Ok(Files {
+            json: ResultFile::asked(self.json.as_deref())?,
+            markdown: ResultFile::asked(self.markdown.as_deref())?,
+            csv: ResultFile::asked(self.csv.as_deref())?,
+            html: ResultFile::asked(self.html.as_deref())?,
+        })
+    }
+
+    /// The tables of a record, compared with the baseline where there is one.
+    pub(super) fn compare(&self, record: &Record<Timing>, hidden: Option<u64>, baseline: Option<&Record<Timing>>) -> Shown {
+        let tables = tables(&record.cases, &record.machine, hidden);
+        let mut shown = Shown { tables, comparison: None, regressed: false, uncompared: false };
         if let Some(earlier) = baseline {
             let (changes, alone) = baseline::compare(&record.cases, &earlier.cases, self.threshold / 100.0);
-            regressed = baseline::has_regressed(&changes);
-            uncompared = changes.is_empty();
+            shown.regressed = baseline::has_regressed(&changes);
+            shown.uncompared = changes.is_empty();
             let mut table = baseline::changed(&changes);
             if alone > 0 {
                 table.title += &format!("; {alone} figures are not in the baseline, or by another method");
             }
-            tables.push(table.clone());
-            comparison = Some(table);
+            shown.tables.push(table.clone());
+            shown.comparison = Some(table);
         }
-        print(record, &tables);
-        if uncompared {
-            eprintln!("nothing was compared: the baseline has none of what was timed, by the same method");
-        }
-        let mut files = vec![
-            written(self.json.as_deref(), || Ok(serde_json::to_string(record)?)),
-            written(self.markdown.as_deref(), || Ok(markdown(&tables))),
-            written(self.csv.as_deref(), || Ok(csv(&record.cases))),
-            written(self.html.as_deref(), || Ok(page(record, hidden, comparison.as_slice()))),
+        shown
+    }
+
+    /// Writes what was asked for. Where a file cannot be written, the others are all the same.
+    ///
+    /// # Errors
+    /// Of all that cannot be written, with their paths.
+    pub(super) fn write(&self, files: &Files, record: &Record<Timing>, hidden: Option<u64>, shown: &Shown) -> anyhow::Result<()> {
+        let mut written = vec![
+            write(&files.json, || record.to_json()),
+            write(&files.markdown, || markdown(&shown.tables)),
+            write(&files.csv, || csv(&record.cases)),
+            write(&files.html, || page(record, hidden, shown.comparison.as_slice())),
         ];
         if let Some(dir) = &self.nccl_tests {
-            let write = |(name, document)| written(Some(&dir.join::<String>(name)), || Ok(serde_json::to_string_pretty(&document)?));
-            files.extend(nccl_tests(record).into_iter().map(write));
+            let write = |(name, document): (String, _)| ResultFile::open(&dir.join(name))?.write(&serde_json::to_string_pretty(&document)?);
+            written.extend(nccl_tests(record).into_iter().map(write));
         }
         if let Some(dir) = &self.plot {
             for plot in sections(&record.cases).iter().flat_map(|section| plots(section, &record.machine)) {
-                files.push(written(Some(&dir.join(format!("{}.svg", plot.name))), || Ok(plot.svg()?)));
-                files.push(said(plot.write_png(&dir.join(format!("{}.png", plot.name)))));
+                let file = |kind| ResultFile::open(&dir.join(format!("{}.{kind}", plot.name)));
+                written.push(file("svg").and_then(|file| file.write(&plot.svg()?)));
+                written.push(file("png").and_then(|file| file.write_by(|path| Ok(plot.write_png(path)?))));
             }
         }
-        let unwritten = files.contains(&false);
-        Ok(Shown { regressed, unwritten, uncompared })
+        all_of(written)
     }
 
-    /// The same of several records, each by itself, as far as they go together. Whether all files could be written.
-    pub(super) fn show_separately(&self, records: &[Record<Timing>], hidden: Option<u64>) -> bool {
+    /// Shows several records, each by itself, as far as they go together, and writes what was asked for.
+    ///
+    /// # Errors
+    /// As [`Output::write`].
+    pub(super) fn show_separately(&self, files: &Files, records: &[Record<Timing>], hidden: Option<u64>) -> anyhow::Result<()> {
         let each: Vec<Vec<Table>> = records.iter().map(|record| tables(&record.cases, &record.machine, hidden)).collect();
+        let written = [write(&files.markdown, || markdown(&each.concat())), write(&files.html, || pages(records, hidden))];
         for (record, tables) in records.iter().zip(&each) {
             println!("{} x {}, {}", record.machine.gpus, record.machine.gpu, record.date);
             print(record, tables);
         }
-        let markdown = written(self.markdown.as_deref(), || Ok(markdown(&each.concat())));
-        written(self.html.as_deref(), || Ok(pages(records, hidden))) && markdown
+        all_of(written)
     }
 }
 
@@ -147,19 +198,9 @@ fn markdown(tables: &[Table]) -> String {
     tables.iter().map(|table| table.markdown()).collect::<Vec<_>>().join("\n")
 }
 
-/// Writes a file that was asked for, into a folder that is made if need be. Where it cannot be, says so and returns false.
-pub(super) fn written(path: Option<&Path>, text: impl FnOnce() -> anyhow::Result<String>) -> bool {
-    let Some(path) = path else { return true };
-    let write = |text| {
-        path.parent().map_or(Ok(()), fs::create_dir_all)?;
-        fs::write(path, text)
-    };
-    said(text().and_then(|text| write(text).with_context(|| format!("cannot write {}", path.display()))))
-}
-
-/// Whether it went well; says what did not.
-fn said(result: Result<(), impl std::fmt::Display>) -> bool {
-    result.map_err(|error| eprintln!("{error:#}")).is_ok()
+/// Writes a file that was asked for.
+fn write(file: &Option<ResultFile>, text: impl FnOnce() -> String) -> anyhow::Result<()> {
+    file.as_ref().map_or(Ok(()), |file| file.write(&text()))
 }
 
 /// Reads a record of `bench`.

@@ -6,8 +6,8 @@ use anyhow::bail;
 use passmuster::conformance::report::Summary;
 use passmuster_bench::Timing;
 
-use super::output::{Output, read};
-use crate::{FINDING, USAGE};
+use super::output::{Files, Output, read};
+use crate::{FINDING, USAGE, conform::merged};
 
 /// Render records of bench, without a GPU.
 ///
@@ -18,9 +18,10 @@ use crate::{FINDING, USAGE};
 Examples:
   cargo xtask report fixtures/records/h200x4-bench.json --html report.html
   cargo xtask report after.json --baseline before.json
-  cargo xtask report --separately fixtures/records/h200x2-bench-*.json --html report.html")]
+  cargo xtask report --separately fixtures/records/h200x2-bench-*.json --html report.html
+  cargo xtask report --merge 1of3.json 2of3.json 3of3.json --json merge.json")]
 pub(crate) struct Report {
-    /// Records of bench.
+    /// Records of bench; with --merge of validate or test-gpu.
     #[arg(required = true, value_name = "RECORD")]
     records: Vec<PathBuf>,
     /// Show sizes as rows of so many elements.
@@ -29,15 +30,25 @@ pub(crate) struct Report {
     /// Show each record by itself, under its own machine and command line; two of them may have timed the same. Tables and one HTML page of all.
     #[arg(long, conflicts_with_all = ["json", "csv", "nccl_tests", "plot", "baseline"])]
     separately: bool,
+    /// Put the records of all parts of a list together (--part K/N of validate and test-gpu), into the file of --json.
+    #[arg(long, requires = "json", conflicts_with_all = ["separately", "markdown", "csv", "nccl_tests", "plot", "html", "baseline"])]
+    merge: bool,
     #[command(flatten)]
     output: Output,
 }
 
 impl Report {
     pub(crate) fn run(self) -> anyhow::Result<ExitCode> {
+        let files = self.output.files()?;
+        if let Files { json: Some(file), .. } = &files
+            && self.merge
+        {
+            return merged(&self.records, file);
+        }
         let records = self.records.iter().map(|path| read(path)).collect::<anyhow::Result<Vec<_>>>()?;
         if self.separately {
-            return Ok(ExitCode::from(if self.output.show_separately(&records, self.hidden) { 0 } else { USAGE }));
+            self.output.show_separately(&files, &records, self.hidden)?;
+            return Ok(ExitCode::SUCCESS);
         }
         let mut records = records.into_iter();
         let mut together = records.next().expect("clap asks for one");
@@ -62,10 +73,13 @@ impl Report {
         if let Some(baseline) = &baseline {
             self.output.comparable(&together.machine, baseline)?;
         }
-        let shown = self.output.show(&together, self.hidden, baseline.as_ref())?;
+        let shown = self.output.compare(&together, self.hidden, baseline.as_ref());
+        let written = self.output.write(&files, &together, self.hidden, &shown);
+        shown.print(&together);
+        written?;
         Ok(ExitCode::from(if shown.regressed {
             FINDING
-        } else if shown.unwritten || shown.uncompared {
+        } else if shown.uncompared {
             USAGE
         } else {
             0

@@ -1,22 +1,29 @@
 //! What all scenarios of `bench` have in common: options, workers, and what becomes of the timings.
 
-use std::{path::PathBuf, process::ExitCode};
+use std::{path::PathBuf, process::ExitCode, time::Duration};
 
 use anyhow::{bail, ensure};
 use passmuster::conformance::{
     Status,
-    report::{Record, Summary as Counts},
+    report::{Record, Source, Summary as Counts},
 };
 use passmuster_bench::{Contender, Late, Method, Timing, Workload, trace};
 use passmuster_collectives::machine::{MachineInfo, UNCHECKED_PATH};
 use xshell::Shell;
 
 use super::{
-    output::{Output, written},
+    output::Output,
     turns::{spans, take},
     workers::Workers,
 };
-use crate::{CANNOT_RUN, FINDING, INCONCLUSIVE, USAGE, conform::progress_bar, project, worker::Machine};
+use crate::{
+    CANNOT_RUN, FINDING, INCONCLUSIVE, USAGE,
+    conform::progress_bar,
+    journal::{self, EVERY, Journal},
+    project,
+    result_file::{ResultFile, all_of},
+    worker::Machine,
+};
 
 /// How anything is timed, and where it goes.
 #[derive(clap::Args)]
@@ -64,6 +71,9 @@ impl Session {
     /// Wrong usage, or where no process can be started.
     pub(super) fn run(&self, sh: &Shell, task: impl FnOnce(&MachineInfo) -> anyhow::Result<Task>) -> anyhow::Result<ExitCode> {
         let baseline = self.output.baseline()?;
+        let files = self.output.files()?;
+        let traced = ResultFile::asked(self.trace.as_deref())?;
+        journal::end_with_children()?;
         let mut workers = Workers::new(&self.machine, self.rehearse);
         let Some(machine) = workers.machine()? else { return Ok(ExitCode::from(CANNOT_RUN)) };
         if let Some(baseline) = &baseline {
@@ -72,15 +82,18 @@ impl Session {
         let Task { contenders, workloads, line, hidden, tells } = task(&machine)?;
         ensure!(!contenders.is_empty(), "no contender");
         let bar = progress_bar(contenders.len() * workloads.iter().map(|(_, method)| method.rounds as usize).sum::<usize>());
-        let timings = take(&mut workers, &contenders, &workloads, &bar)?;
+        let (line, source) = (format!("{} bench {line}{}", project::invocation(), self.arguments()), project::source(sh));
+        let (of_machine, of_source, of_line) = (machine.clone(), source.clone(), line.clone());
+        let so_far = move |timings| record(of_machine.clone(), of_source.clone(), &of_line, timings);
+        let all = vec![None; contenders.len() * workloads.len()];
+        let journal = Journal::open(files.kept()?, Duration::from_secs(EVERY), all, so_far)?;
+        let timings = take(&mut workers, &contenders, &workloads, &bar, &|index, timing| journal.put(index, timing.clone()))?;
         bar.finish_and_clear();
         // Before what is timed is shown, while the workers live.
         let spans = if self.trace.is_some() { spans(&mut workers, &contenders, &timings)? } else { Vec::new() };
         let mut machine = workers.together();
         machine.notes.extend(project::gpu_settings(sh));
-        let counts = Counts::of(timings.iter().map(|timing| timing.status));
-        let mut record = Record::new("bench", machine, project::source(sh), counts, timings);
-        record.notes.push(format!("{} bench {line}{}", project::invocation(), self.arguments()));
+        let record = record(machine, source, &line, timings);
         if let Some((_, why)) = record.machine.notes.iter().find(|(name, _)| name == UNCHECKED_PATH) {
             eprintln!("it is not known that NCCL took the paths that were asked for (path unchecked): {why}");
         }
@@ -95,15 +108,18 @@ impl Session {
         if self.rehearse {
             eprintln!("a rehearsal on the emulator: its times order and do not measure");
         }
-        let shown = self.output.show(&record, hidden, baseline.as_ref())?;
-        let traced = written(self.trace.as_deref(), || {
+        let shown = self.output.compare(&record, hidden, baseline.as_ref());
+        let written = journal.end(|| {
             let calls: Vec<_> = spans.iter().map(|(timing, spans)| (timing.contender.as_str(), timing.workload, spans.clone())).collect();
-            Ok(trace(&calls)?)
+            let traced = traced.iter().map(|file| file.write(&trace(&calls)?));
+            all_of(traced.chain([self.output.write(&files, &record, hidden, &shown)]))
         });
+        shown.print(&record);
+        written?;
         let has = |status| record.cases.iter().any(|timing| timing.status == status);
         Ok(if record.summary.has_findings() || shown.regressed {
             ExitCode::from(FINDING)
-        } else if shown.unwritten || shown.uncompared || !traced || has(Status::InfraError) {
+        } else if shown.uncompared || has(Status::InfraError) {
             ExitCode::from(USAGE)
         } else if has(Status::Inconclusive) {
             ExitCode::from(INCONCLUSIVE)
@@ -137,6 +153,12 @@ impl Session {
         line += if self.machine.batch_copies { " --batch-copies" } else { "" };
         line + if self.share_gpus { " --share-gpus" } else { "" }
     }
+}
+
+/// The record of some timings, with the command line that takes them again.
+fn record(machine: MachineInfo, source: Source, line: &str, timings: Vec<Timing>) -> Record<Timing> {
+    let counts = Counts::of(timings.iter().map(|timing| timing.status));
+    Record { notes: vec![line.to_owned()], ..Record::new("bench", machine, source, counts, timings) }
 }
 
 fn fitting(asked: &[u32], usual: &[u32], machine: &MachineInfo, share: bool) -> anyhow::Result<Vec<u32>> {

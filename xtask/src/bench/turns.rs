@@ -25,7 +25,7 @@ fn case(contender: &dyn Algorithm, workload: &CollectiveWorkload) -> Case {
 }
 
 /// Judges and times all contenders at all workloads: at each, first every contender is judged, then they take turns, A B A B. One that hangs or
-/// dies is not timed again.
+/// dies is not timed again. `taken` is told of each timing, with its place in the result, once its workload is done.
 ///
 /// # Errors
 /// Where no process can be started, or the machine cannot run any.
@@ -34,6 +34,7 @@ pub(crate) fn take(
     contenders: &[Contender],
     workloads: &[(Workload, Method)],
     bar: &ProgressBar,
+    taken: &dyn Fn(usize, &Timing),
 ) -> anyhow::Result<Vec<Timing>> {
     let mut checks: BTreeMap<String, (Check, String)> = BTreeMap::new();
     let mut lost: BTreeMap<String, String> = BTreeMap::new();
@@ -77,6 +78,7 @@ pub(crate) fn take(
             if timing.status.voids_device() && !lost.contains_key(&name) {
                 lost.insert(name, format!("a {} at {} {}", timing.status, workload.title(), workload.size_name()));
             }
+            taken(timings.len(), &timing);
             timings.push(timing);
         }
     }

@@ -14,7 +14,7 @@ use std::{
 
 use anyhow::{Context, bail};
 use passmuster::conformance::{
-    Status,
+    Status, children,
     worker::{CANNOT_RUN, FAREWELL, PREFIX},
 };
 use passmuster_bench::{Place, WITHOUT_MULTICAST};
@@ -159,7 +159,7 @@ fn script() -> PathBuf {
 
 impl Worker {
     fn start(mut command: Command, silence: Duration) -> anyhow::Result<Worker> {
-        let mut child = command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().context("cannot start the bench worker")?;
+        let mut child = children::spawn(command.stdin(Stdio::piped()).stdout(Stdio::piped())).context("cannot start the bench worker")?;
         let requests = child.stdin.take();
         let output = BufReader::new(child.stdout.take().expect("it is piped"));
         let (sender, answers) = mpsc::channel();
@@ -175,7 +175,7 @@ impl Worker {
         let _ = self.requests.as_mut().map(|requests| writeln!(requests, "{line}").and_then(|()| requests.flush()));
         self.answers.recv_timeout(self.silence).map_err(|error| match error {
             RecvTimeoutError::Timeout => Silence::Lost(format!("no answer for {} s", self.silence.as_secs_f64())),
-            RecvTimeoutError::Disconnected => match self.child.wait() {
+            RecvTimeoutError::Disconnected => match children::wait(&mut self.child) {
                 Ok(status) if status.code() == Some(CANNOT_RUN) => Silence::CannotRun,
                 Ok(status) => Silence::Lost(status.to_string()),
                 Err(error) => Silence::Lost(error.to_string()),
@@ -189,11 +189,12 @@ impl Drop for Worker {
     fn drop(&mut self) {
         drop(self.requests.take());
         let told = Instant::now();
-        while told.elapsed() < FAREWELL && matches!(self.child.try_wait(), Ok(None)) {
+        while matches!(children::reap(&mut self.child), Ok(None)) {
+            if told.elapsed() >= FAREWELL {
+                let _ = self.child.kill();
+            }
             thread::sleep(Duration::from_millis(10));
         }
-        let _ = self.child.kill();
-        let _ = self.child.wait();
     }
 }
 
@@ -276,7 +277,7 @@ mod tests {
         let method = Method { calls: 1, replays: 1, warm_up: 0, rounds: 2, copies: 1, flush: 0, gated: false, late: None, batched: false };
         let workloads =
             [8192, 65536].map(|bytes| (Workload::Collective(CollectiveWorkload { collective, dtype, op, world: 2, bytes }), method));
-        let timings = take(&mut workers, &contenders, &workloads, &ProgressBar::hidden()).unwrap();
+        let timings = take(&mut workers, &contenders, &workloads, &ProgressBar::hidden(), &|_, _| ()).unwrap();
         drop(workers);
         (timings, started.get())
     }

@@ -17,6 +17,12 @@ pub(crate) type Judged<'a> = dyn Fn((usize, &Verdict)) + Sync + 'a;
 
 /// Who judges cases.
 pub(crate) trait Judging {
+    /// The machine, as far as it is known before the first of these cases is judged.
+    ///
+    /// # Errors
+    /// Where it cannot be started at all.
+    fn machine(&mut self, cases: &[AnyCase]) -> Result<MachineInfo, StartError>;
+
     /// Judges all cases, with a progress bar, and returns the machine and the verdicts in the order of the cases. `judged` is told of each
     /// verdict when it is there, with the case's place in the list, from whichever thread has it.
     ///
@@ -47,14 +53,6 @@ impl Judge {
         Judge { arguments, deadline, second_looks: SECOND_LOOKS, supervisor: None }
     }
 
-    /// The machine of the cases that need no particular environment.
-    ///
-    /// # Errors
-    /// Where no worker starts at all.
-    pub(crate) fn machine(&mut self) -> Result<MachineInfo, StartError> {
-        self.supervisor(&BTreeMap::new())?.machine()
-    }
-
     fn supervisor(&mut self, environment: &BTreeMap<&'static str, &'static str>) -> Result<&mut Supervisor, StartError> {
         if self.supervisor.as_ref().is_none_or(|(current, _)| current != environment) {
             self.supervisor = None;
@@ -70,6 +68,12 @@ impl Judge {
 }
 
 impl Judging for Judge {
+    fn machine(&mut self, cases: &[AnyCase]) -> Result<MachineInfo, StartError> {
+        // That of the cases that come first.
+        let first = cases.iter().map(AnyCase::environment).min().unwrap_or_default();
+        self.supervisor(&first)?.machine()
+    }
+
     fn all(&mut self, cases: &[AnyCase], judged: &Judged<'_>) -> Result<(MachineInfo, Vec<Verdict>), StartError> {
         let mut by_environment: BTreeMap<_, Vec<usize>> = BTreeMap::new();
         for (index, case) in cases.iter().enumerate() {

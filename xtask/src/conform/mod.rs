@@ -1,22 +1,24 @@
 //! `validate` and `test-gpu`: selected cases, judged on the emulator in this process or on GPUs in worker processes.
 
+mod files;
 mod judges;
+mod merge;
 mod presentation;
+mod resume;
 mod selection;
 
 use std::{
-    fs,
     io::Write,
     path::PathBuf,
     process::ExitCode,
     time::{Duration, Instant},
 };
 
-use anyhow::{Context, bail};
+use anyhow::bail;
 use passmuster::{
     conformance::{
         AnyCase, List, Status, Verdict, generate,
-        report::{Record, junit, table, today},
+        report::{Part, Record, Selection, Summary, WaivedRace, first_note, is_not_compared, table, today},
         supervisor::StartError,
         waivers,
     },
@@ -26,16 +28,20 @@ use passmuster_collectives::{algorithms::Target, kernels::Library};
 use xshell::Shell;
 
 pub(crate) use judges::{Judge, Judged, Judging, named};
+pub(crate) use merge::merged;
 pub(crate) use presentation::progress_bar;
 
 use self::{
-    presentation::{explain, named_schedules, quoted, races_waived},
-    selection::{Part, Replay},
+    files::Files,
+    presentation::{explain, named_schedules, quoted},
+    resume::Resumed,
+    selection::Replay,
 };
 use crate::{
     CANNOT_RUN, FINDING, INCONCLUSIVE, USAGE,
     emulated::{self, Emulated},
     foreign::{Elsewhere, Known},
+    journal::{self, EVERY, Journal},
     project,
     worker::{Machine, On},
 };
@@ -133,9 +139,15 @@ struct Cases {
     /// Seconds to look for a smaller case for each of the first three findings; 0 to leave them as they are.
     #[arg(long, default_value_t = 20)]
     shrink: u64,
-    /// Write the record of the run (docs/record-schema.md).
+    /// Write the record of the run (docs/record-schema.md). What a signal interrupts is kept in FILE.partial.
     #[arg(long, value_name = "FILE")]
     json: Option<PathBuf>,
+    /// Go on with a run that was interrupted: take over the verdicts of its record, and judge the rest. It must be of the same sources, machine and options.
+    #[arg(long, value_name = "RECORD", requires = "json")]
+    resume: Option<PathBuf>,
+    /// Seconds from one writing of what was judged so far to the next, into FILE.partial beside the file of --json.
+    #[arg(long, value_name = "SECONDS", default_value_t = EVERY)]
+    keep_every: u64,
     /// Write the results as JUnit XML.
     #[arg(long, value_name = "FILE")]
     junit: Option<PathBuf>,
@@ -203,7 +215,6 @@ const SHRUNK_FINDINGS: usize = 3;
 
 impl Cases {
     fn run(self, run: &Run, sh: &Shell) -> anyhow::Result<ExitCode> {
-        let &Run { kind, on, .. } = run;
         let replay = self.replay.as_deref().map(str::parse::<Replay>).transpose()?;
         let cases = self.select(replay.as_ref(), run.known.as_ref().map(|known| known.foreign))?;
         if self.list {
@@ -220,94 +231,28 @@ impl Cases {
             }
             return Ok(ExitCode::SUCCESS);
         }
-        let start = Instant::now();
         if run.trace.is_some() && cases.len() != 1 {
             bail!("--trace is for one case: `{}` selects {}", self.query, cases.len());
         }
         let schedules = self.schedules(replay.as_ref(), run)?;
-        let mut judge = self.judge(run, &schedules)?;
-        let (mut machine, mut verdicts) = match judge.all(&cases, &|_| ()) {
-            Ok(done) => done,
-            Err(StartError::CannotRun { reason }) => {
-                eprintln!("{kind} cannot run on this machine: {reason}");
-                return Ok(ExitCode::from(CANNOT_RUN));
-            }
-            Err(error) => bail!(error),
-        };
-        let seconds = start.elapsed().as_secs_f64();
-        let waivers = waivers::in_force(&machine, &today()).map_err(anyhow::Error::msg)?;
-        let whole = self.replay.is_none() && self.limit.is_none() && self.part.is_none() && self.query == List::Merge.name();
-        waivers::apply(&waivers, &cases, &mut verdicts, whole);
-        let mut smaller = Vec::new();
-        for (case, verdict) in cases.iter().zip(&verdicts).filter(|(_, v)| v.status.is_finding()).take(SHRUNK_FINDINGS) {
-            smaller.push((verdict.case.clone(), shrink(&mut *judge, case, verdict, Duration::from_secs(self.shrink))));
-        }
-        drop(judge);
-
-        for verdict in verdicts.iter().filter(|v| v.status.is_finding() || matches!(v.status, Status::InfraError | Status::Inconclusive)) {
-            let smaller = smaller.iter().find(|(id, _)| *id == verdict.case).and_then(|(_, text)| text.as_deref());
-            print!("{}", explain(&self.command(run), verdict, smaller));
-        }
-        if verdicts.iter().all(|v| v.status == Status::NotSupported)
-            && let Some(first) = verdicts.first()
-        {
-            eprintln!("no case could run; {}: {}", first.case, first.reason);
-        }
-        let waived = races_waived(&mut verdicts);
-        waived.iter().for_each(|line| println!("{line}"));
-        println!("{}", table::outcomes(verdicts.iter().filter_map(table::Outcome::of)));
-        let unchecked = table::unchecked_paths(&verdicts);
-        unchecked.iter().for_each(|line| println!("{line}"));
-        if on == On::Cuda {
-            machine.notes.extend(project::gpu_settings(sh));
-        }
-        let mut record = Record::of_verdicts(kind, machine, project::source(sh), verdicts);
-        record.notes.push(format!(
-            "{} cases in {seconds:.1} s, query {}{}, seed {}",
-            cases.len(),
-            self.replay.as_ref().unwrap_or(&self.query),
-            self.part.map(|part| format!(", part {}/{}", part.number, part.of)).unwrap_or_default(),
-            self.seed
-        ));
-        record.notes.extend(run.known.iter().map(|known| known.note.clone()));
-        record.notes.extend(waived);
-        record.notes.extend(unchecked);
-        record.notes.push(match on {
-            On::Cuda => "multimem is validated on the emulator only: nothing here creates NVLink multicast objects, and NCCL ran with \
-                         NCCL_NVLS_ENABLE=0"
-                .into(),
-            On::Emulator => format!(
-                "every case ran under {}; races were judged in profile {}; multimem sums were {}, and no hardware was asked",
-                named_schedules(&schedules),
-                Profile::from(self.machine.profile),
-                self.machine.multimem.name()
-            ),
-        });
-        if let Some(note) = (on == On::Emulator).then(|| emulated::not_compared(&cases)).flatten() {
-            println!("{note}");
-            record.notes.push(note);
-        }
-        for (path, text) in [(&self.json, serde_json::to_string(&record)?), (&self.junit, junit(&record))] {
-            if let Some(path) = path {
-                // The verdicts have been printed; a file that cannot be written must not take them back.
-                if let Err(error) = fs::write(path, text) {
-                    eprintln!("cannot write {}: {error}", path.display());
+        let files = Files::open(&self, run)?;
+        let mut judge = self.judge(run, &schedules, &files)?;
+        let run = Conformance { asked: &self, run, cases, schedules, files };
+        let (record, smaller, written) = match run.judge(&mut *judge, sh) {
+            Ok(judged) => judged,
+            Err(error) => match error.downcast_ref::<StartError>() {
+                Some(StartError::CannotRun { reason }) => {
+                    eprintln!("{} cannot run on this machine: {reason}", run.run.kind);
+                    return Ok(ExitCode::from(CANNOT_RUN));
                 }
-            }
-        }
-        println!("{} cases in {seconds:.1} s", cases.len());
-        let of = |status| record.summary.by_status.get(&status).copied().unwrap_or(0);
-        Ok(if record.summary.has_findings() {
-            ExitCode::from(FINDING)
-        } else if of(Status::InfraError) > 0 {
-            ExitCode::from(USAGE)
-        } else if of(Status::Inconclusive) > 0 {
-            ExitCode::from(INCONCLUSIVE)
-        } else if of(Status::Pass) + of(Status::Waived) == 0 {
-            ExitCode::from(CANNOT_RUN)
-        } else {
-            ExitCode::SUCCESS
-        })
+                _ => return Err(error),
+            },
+        };
+        drop(judge);
+        run.tell(&record, &smaller);
+        // The verdicts have been printed; a file that cannot be written must not take them back.
+        written?;
+        Ok(exit_status(&record.summary))
     }
 
     /// The emulator's schedules.
@@ -322,7 +267,7 @@ impl Cases {
         })
     }
 
-    fn judge(&self, run: &Run, schedules: &[Interleaving]) -> anyhow::Result<Box<dyn Judging>> {
+    fn judge(&self, run: &Run, schedules: &[Interleaving], files: &Files) -> anyhow::Result<Box<dyn Judging>> {
         let deadline = |default| Duration::from_secs(self.deadline.unwrap_or(default));
         Ok(match run.on {
             On::Cuda => Box::new(Judge::new(&self.machine, &run.elsewhere, deadline(10))),
@@ -331,8 +276,8 @@ impl Cases {
                 options.memory_budget = run.memory.unwrap_or(options.memory_budget);
                 options.steps = run.steps.unwrap_or(options.steps);
                 let emulated = Emulated::new(options, schedules.to_vec(), deadline(emulated::DEADLINE.as_secs()));
-                Box::new(match &run.trace {
-                    Some(path) => emulated.traced(path.clone()),
+                Box::new(match files.traced() {
+                    Some(trace) => emulated.traced(trace),
                     None => emulated,
                 })
             }
@@ -354,6 +299,157 @@ impl Cases {
     }
 }
 
+/// A run that is about to begin.
+struct Conformance<'a> {
+    asked: &'a Cases,
+    run: &'a Run,
+    cases: Vec<AnyCase>,
+    /// The emulator's.
+    schedules: Vec<Interleaving>,
+    files: Files,
+}
+
+/// A smaller case for a case that failed, by its id, where one was found.
+type Smaller = Vec<(String, Option<String>)>;
+
+impl Conformance<'_> {
+    /// Judges what is not judged yet and writes the record; whether that could be written is told apart.
+    fn judge(&self, judge: &mut dyn Judging, sh: &Shell) -> anyhow::Result<(Record, Smaller, anyhow::Result<()>)> {
+        let Conformance { asked, cases, files, .. } = self;
+        let start = Instant::now();
+        journal::end_with_children()?;
+        let mut head = Record::of_verdicts(self.run.kind, judge.machine(cases)?, project::source(sh), Vec::new());
+        head.selection = Some(self.selection());
+        let before = match &asked.resume {
+            Some(path) => Resumed::read(path, &head, cases)?,
+            None => Resumed::none(cases.len()),
+        };
+        let seconds = move || before.seconds + start.elapsed().as_secs_f64();
+        let so_far = head.clone();
+        let journal = Journal::open(files.kept(asked)?, Duration::from_secs(asked.keep_every), before.verdicts.clone(), move |verdicts| {
+            let Record { kind, machine, source, .. } = so_far.clone();
+            let record = Record::of_verdicts(kind, machine, source, verdicts);
+            Record { selection: so_far.selection.clone(), seconds: Some(seconds()), ..record }
+        })?;
+
+        let rest: Vec<usize> = (0..cases.len()).filter(|&index| before.verdicts[index].is_none()).collect();
+        let unjudged: Vec<AnyCase> = rest.iter().map(|&index| cases[index].clone()).collect();
+        let (machine, _) = judge.all(&unjudged, &|(at, verdict)| journal.put(rest[at], verdict.clone()))?;
+        let took = seconds();
+        let trace = files.take_trace()?;
+
+        head.machine = before.machine_of_both(machine);
+        head.cases = journal.judged();
+        apply_waivers(&mut head, &today())?;
+        let smaller = self.smaller(judge, &head.cases);
+        let record = self.finished(head, took, sh);
+        let written = journal.end(|| files.write(&record, trace));
+        Ok((record, smaller, written))
+    }
+
+    fn selection(&self) -> Selection {
+        let Conformance { asked, run, .. } = self;
+        let emulated = run.on == On::Emulator;
+        Selection {
+            query: asked.replay.as_ref().unwrap_or(&asked.query).clone(),
+            seed: asked.seed,
+            part: asked.part,
+            limit: asked.limit,
+            schedules: emulated.then_some(self.schedules.len()),
+            multimem: emulated.then(|| asked.machine.multimem.name().into()),
+            profile: emulated.then(|| Profile::from(asked.machine.profile).to_string()),
+            wait_limit: asked.machine.wait_limit,
+            memory: run.memory,
+            batch_copies: asked.machine.batch_copies,
+            kernel: run.known.as_ref().map(|known| known.note.clone()),
+        }
+    }
+
+    /// Smaller cases for the first findings.
+    fn smaller(&self, judge: &mut dyn Judging, verdicts: &[Verdict]) -> Smaller {
+        let budget = Duration::from_secs(self.asked.shrink);
+        let found = self.cases.iter().zip(verdicts).filter(|(_, verdict)| verdict.status.is_finding());
+        found.take(SHRUNK_FINDINGS).map(|(case, verdict)| (verdict.case.clone(), shrink(judge, case, verdict, budget))).collect()
+    }
+
+    /// The record of all cases, with its counts and notes.
+    fn finished(&self, mut record: Record, seconds: f64, sh: &Shell) -> Record {
+        let Conformance { asked, run, cases, .. } = self;
+        if run.on == On::Cuda {
+            record.machine.notes.extend(project::gpu_settings(sh));
+        }
+        let waived = WaivedRace::fold(&mut record.cases);
+        record.seconds = Some(seconds);
+        record.notes.extend(record.selection.iter().map(|selection| first_note(cases.len(), record.seconds, selection)));
+        record.notes.extend(run.known.iter().map(|known| known.note.clone()));
+        record.notes.extend(waived.iter().map(WaivedRace::to_string));
+        record.notes.extend(table::unchecked_paths(&record.cases));
+        record.notes.push(match run.on {
+            On::Cuda => "multimem is validated on the emulator only: nothing here creates NVLink multicast objects, and NCCL ran with \
+                         NCCL_NVLS_ENABLE=0"
+                .into(),
+            On::Emulator => format!(
+                "every case ran under {}; races were judged in profile {}; multimem sums were {}, and no hardware was asked",
+                named_schedules(&self.schedules),
+                Profile::from(asked.machine.profile),
+                asked.machine.multimem.name()
+            ),
+        });
+        record.notes.extend((run.on == On::Emulator).then(|| emulated::not_compared(cases)).flatten());
+        record
+    }
+
+    /// Says what was found.
+    fn tell(&self, record: &Record, smaller: &Smaller) {
+        for verdict in
+            record.cases.iter().filter(|v| v.status.is_finding() || matches!(v.status, Status::InfraError | Status::Inconclusive))
+        {
+            let smaller = smaller.iter().find(|(id, _)| *id == verdict.case).and_then(|(_, text)| text.as_deref());
+            print!("{}", explain(&self.asked.command(self.run), verdict, smaller));
+        }
+        if record.cases.iter().all(|v| v.status == Status::NotSupported)
+            && let Some(first) = record.cases.first()
+        {
+            eprintln!("no case could run; {}: {}", first.case, first.reason);
+        }
+        let (waived, others): (Vec<&String>, Vec<&String>) = record.notes.iter().partition(|note| note.parse::<WaivedRace>().is_ok());
+        waived.iter().for_each(|line| println!("{line}"));
+        println!("{}", table::outcomes(record.cases.iter().filter_map(table::Outcome::of)));
+        table::unchecked_paths(&record.cases).iter().for_each(|line| println!("{line}"));
+        others.iter().filter(|note| is_not_compared(note)).for_each(|note| println!("{note}"));
+        println!("{} cases in {:.1} s", record.cases.len(), record.seconds.unwrap_or_default());
+    }
+}
+
+/// Applies the waivers of a day to a record of verdicts, and counts them.
+fn apply_waivers(record: &mut Record, day: &str) -> anyhow::Result<()> {
+    let waivers = waivers::in_force(&record.machine, day).map_err(anyhow::Error::msg)?;
+    let of_list = |selection: &Selection| selection.query == List::Merge.name() && selection.limit.is_none() && selection.part.is_none();
+    let whole = record.selection.as_ref().is_some_and(of_list);
+    // What no longer is a case has no waiver either.
+    let (cases, mut verdicts): (Vec<AnyCase>, Vec<&mut Verdict>) =
+        record.cases.iter_mut().filter_map(|verdict| Some((verdict.case.parse().ok()?, verdict))).unzip();
+    waivers::apply(&waivers, &cases, &mut verdicts, whole);
+    record.summary = Summary::of(record.cases.iter().map(|verdict| verdict.status));
+    Ok(())
+}
+
+/// What the counts make of the run.
+fn exit_status(summary: &Summary) -> ExitCode {
+    let of = |status| summary.by_status.get(&status).copied().unwrap_or(0);
+    if summary.has_findings() {
+        ExitCode::from(FINDING)
+    } else if of(Status::InfraError) > 0 {
+        ExitCode::from(USAGE)
+    } else if of(Status::Inconclusive) > 0 {
+        ExitCode::from(INCONCLUSIVE)
+    } else if of(Status::Pass) + of(Status::Waived) == 0 {
+        ExitCode::from(CANNOT_RUN)
+    } else {
+        ExitCode::SUCCESS
+    }
+}
+
 /// Looks for a smaller case that fails too, and says what was found.
 fn shrink(judge: &mut dyn Judging, case: &AnyCase, verdict: &Verdict, budget: Duration) -> Option<String> {
     if budget.is_zero() || case.fault().is_some() {
@@ -365,9 +461,4 @@ fn shrink(judge: &mut dyn Judging, case: &AnyCase, verdict: &Verdict, budget: Du
     });
     (shrunk.case != *case)
         .then(|| format!("{}  ({} tried in {:.1} s): {}", shrunk.case, shrunk.tried, start.elapsed().as_secs_f64(), shrunk.failure))
-}
-
-/// Writes a record, or says why it cannot.
-pub(crate) fn write_record<C: serde::Serialize>(path: &std::path::Path, record: &Record<C>) -> anyhow::Result<()> {
-    fs::write(path, serde_json::to_string(record)?).with_context(|| format!("cannot write {}", path.display()))
 }

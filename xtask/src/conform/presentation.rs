@@ -1,6 +1,6 @@
 //! What people see of a run: progress, findings, what was waived.
 
-use std::{collections::BTreeMap, io::IsTerminal};
+use std::io::IsTerminal;
 
 use indicatif::{ProgressBar, ProgressStyle};
 use passmuster::{conformance::Verdict, emulator::Interleaving};
@@ -18,21 +18,6 @@ pub(super) fn named_schedules(schedules: &[Interleaving]) -> String {
 pub(super) fn quoted(option: &str) -> String {
     let plain = |c: char| c.is_ascii_alphanumeric() || "-_=./,:@".contains(c);
     if option.chars().all(plain) { option.to_owned() } else { format!("'{}'", option.replace('\'', "'\\''")) }
-}
-
-/// A line for each thing that cases were waived, with its assumption and how often it was seen. Only the first case of each keeps it, in full.
-pub(super) fn races_waived(verdicts: &mut [Verdict]) -> Vec<String> {
-    let mut all: BTreeMap<(String, String), (usize, u64)> = BTreeMap::new();
-    for verdict in verdicts {
-        verdict.waived.retain(|waived| {
-            let (cases, times) = all.entry((waived.assumption.clone(), waived.what.clone())).or_default();
-            *cases += 1;
-            *times += waived.times;
-            *cases == 1
-        });
-    }
-    let line = |((assumption, what), (cases, times))| format!("waived by `{assumption}`: {what} ({times} times in {cases} cases)");
-    all.into_iter().map(line).collect()
 }
 
 /// A finding for people.

@@ -11,31 +11,6 @@ use passmuster_collectives::algorithms::Foreign;
 
 use super::Cases;
 
-/// One part of a list of cases.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Part {
-    /// From one.
-    pub(super) number: usize,
-    pub(super) of: usize,
-}
-
-impl FromStr for Part {
-    type Err = String;
-
-    fn from_str(text: &str) -> Result<Part, String> {
-        let parts = text.split_once('/').and_then(|(number, of)| Some(Part { number: number.parse().ok()?, of: of.parse().ok()? }));
-        parts
-            .filter(|part| (1..=part.of).contains(&part.number))
-            .ok_or_else(|| format!("`{text}` is no part: expected K/N with K from 1 to N"))
-    }
-}
-
-impl Part {
-    fn take<T>(self, all: Vec<T>) -> Vec<T> {
-        all.into_iter().skip(self.number - 1).step_by(self.of).collect()
-    }
-}
-
 /// What a replay token says: a case, and on the emulator a schedule.
 #[derive(Clone)]
 pub(super) struct Replay {
@@ -81,25 +56,5 @@ impl Cases {
         }
         cases.truncate(self.limit.unwrap_or(usize::MAX));
         Ok(cases)
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    /// If this fails, a list that is judged in parts loses cases.
-    #[test]
-    fn parts_make_up_the_whole() {
-        let part = |text: &str| text.parse::<Part>().unwrap().take((0..8).collect());
-        assert_eq!([part("1/3"), part("2/3"), part("3/3")], [vec![0, 3, 6], vec![1, 4, 7], vec![2, 5]]);
-        assert_eq!(part("1/1"), (0..8).collect::<Vec<_>>());
-    }
-
-    #[test]
-    fn what_is_no_part_is_refused() {
-        for text in ["0/3", "4/3", "2", "a/b", "1/"] {
-            assert_eq!(text.parse::<Part>().unwrap_err(), format!("`{text}` is no part: expected K/N with K from 1 to N"));
-        }
     }
 }

@@ -40,6 +40,22 @@ pub struct MachineInfo {
     pub notes: Vec<(String, String)>,
 }
 
+impl MachineInfo {
+    /// What differs from the devices and the driver of another machine, for people: what that one has, and what this one has.
+    pub fn differences(&self, other: &MachineInfo) -> Vec<String> {
+        let driver = |machine: &MachineInfo| {
+            let note = machine.notes.iter().find(|(name, _)| name == "driver_version").map(|(_, version)| version.clone());
+            note.unwrap_or_else(|| machine.driver.clone())
+        };
+        let pairs = [
+            ("GPU", self.gpu.clone(), other.gpu.clone()),
+            ("number of GPUs", self.gpus.to_string(), other.gpus.to_string()),
+            ("driver", driver(self), driver(other)),
+        ];
+        pairs.into_iter().filter(|(_, own, there)| own != there).map(|(what, own, there)| format!("{what} {there}, here {own}")).collect()
+    }
+}
+
 /// How a device fares at one moment.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Condition {

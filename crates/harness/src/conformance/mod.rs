@@ -4,6 +4,7 @@
 
 mod any_case;
 mod case;
+pub mod children;
 mod compare;
 mod diagnosis;
 #[cfg(test)]

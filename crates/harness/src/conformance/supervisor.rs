@@ -16,7 +16,7 @@ use std::{
     env,
     ffi::OsString,
     io::{self, BufRead, BufReader, Read, Write},
-    os::unix::process::{CommandExt, ExitStatusExt},
+    os::unix::process::ExitStatusExt,
     path::PathBuf,
     process::{Child, ChildStdin, Command, ExitStatus, Stdio},
     sync::mpsc::{self, Receiver, RecvTimeoutError, Sender},
@@ -27,7 +27,7 @@ use std::{
 use rustix::process::{Pid, Signal, WaitId, WaitIdOptions, kill_process_group, waitid};
 
 use super::{
-    Finding, Status, Verdict,
+    Finding, Status, Verdict, children,
     worker::{Answer, CANNOT_RUN, FAREWELL, PREFIX, Request},
 };
 use passmuster_collectives::machine::MachineInfo;
@@ -398,16 +398,15 @@ struct Worker {
 impl Worker {
     fn start(command: &WorkerCommand, limit: Duration) -> Result<Worker, StartError> {
         let deadline = Instant::now() + limit;
-        let spawned = Command::new(&command.program)
+        let mut process = Command::new(&command.program);
+        process
             .args(&command.args)
             .envs(command.env.iter().map(|(name, value)| (name, value)))
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())
-            .stderr(Stdio::piped())
-            // Its own group, so that a kill reaches what it started.
-            .process_group(0)
-            .spawn();
-        let mut child = spawned.map_err(|error| StartError::Failed { reason: format!("{}: {error}", command.program.display()) })?;
+            .stderr(Stdio::piped());
+        let mut child = children::spawn(&mut process)
+            .map_err(|error| StartError::Failed { reason: format!("{}: {error}", command.program.display()) })?;
         let input = child.stdin.take();
         let output = child.stdout.take().expect("its output is piped");
         let errors = child.stderr.take().expect("its errors are piped");
@@ -608,7 +607,7 @@ impl Process {
     fn ended(&mut self) -> Option<ExitStatus> {
         if self.status.is_none() && self.is_zombie() {
             self.kill_group();
-            self.status = self.child.try_wait().ok().flatten();
+            self.status = children::reap(&mut self.child).ok().flatten();
         }
         self.status
     }

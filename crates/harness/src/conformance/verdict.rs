@@ -144,7 +144,12 @@ pub struct Verdict {
 
 /// More digits say nothing and make records large.
 fn to_a_tenth<S: Serializer>(milliseconds: &f64, serializer: S) -> Result<S::Ok, S::Error> {
-    serializer.serialize_f64((milliseconds * 10.0).round() / 10.0)
+    serializer.serialize_f64(tenths(*milliseconds))
+}
+
+/// To a tenth.
+pub(super) fn tenths(number: f64) -> f64 {
+    (number * 10.0).round() / 10.0
 }
 
 impl Verdict {

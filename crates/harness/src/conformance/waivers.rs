@@ -3,6 +3,8 @@
 //! They stand in fixtures/waivers.toml. A finding that a waiver covers makes its case [`Status::Waived`] rather than a failure; a
 //! waiver whose cases all pass is stale, and says so as [`Status::UnexpectedPass`].
 
+use std::borrow::BorrowMut;
+
 use serde::Deserialize;
 
 use super::{Named, Query, Status, Verdict};
@@ -61,11 +63,11 @@ pub fn in_force(machine: &MachineInfo, today: &str) -> Result<Vec<Waiver>, Strin
 
 /// Applies waivers to the verdicts of a run, in the order of its cases. Only a run of a `whole` list can tell that a waiver is stale: a
 /// selection may have just those of its cases that pass.
-pub fn apply(waivers: &[Waiver], cases: &[impl Named], verdicts: &mut [Verdict], whole: bool) {
+pub fn apply(waivers: &[Waiver], cases: &[impl Named], verdicts: &mut [impl BorrowMut<Verdict>], whole: bool) {
     for waiver in waivers {
         let Ok(query) = Query::new(&waiver.query) else { continue };
         let mut covered: Vec<&mut Verdict> =
-            cases.iter().zip(&mut *verdicts).filter(|(case, _)| query.matches(*case)).map(|(_, verdict)| verdict).collect();
+            cases.iter().zip(&mut *verdicts).filter(|(case, _)| query.matches(*case)).map(|(_, verdict)| verdict.borrow_mut()).collect();
         let mut seen = false;
         for verdict in &mut covered {
             let all_known = verdict.findings.iter().all(|finding| waiver.properties.contains(&finding.property));

@@ -11,9 +11,11 @@ use super::{
     forms::Form,
     inputs::{Inputs, elements},
 };
-use crate::conformance::Status;
+use crate::conformance::{Status, report::RecordCase};
 use passmuster_ptx as ptx;
 use passmuster_ptx::PtxError;
+
+impl RecordCase for Row {}
 
 /// What came of one form.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]

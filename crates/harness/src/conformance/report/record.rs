@@ -1,14 +1,26 @@
-//! Records: the JSON that every command writes. docs/record-schema.md says what each field is.
+//! Records: the JSON that every command writes. docs/record-schema.md says what each field is; `stored` how cases stand in it.
 
 use std::collections::BTreeMap;
 
-use serde::{Deserialize, Serialize};
+use serde::{
+    Deserialize, Deserializer, Serialize, Serializer,
+    de::{DeserializeOwned, Error as _},
+    ser::SerializeMap,
+};
+use serde_json::Value;
 
-use crate::conformance::{Status, Verdict};
+use super::{
+    selection::Selection,
+    stored::{Lines, RecordCase},
+};
+use crate::conformance::{Status, Verdict, verdict::tenths};
 use passmuster_collectives::machine::MachineInfo;
 
+/// The version of what records look like. Records without one are of the first.
+const SCHEMA: u32 = 2;
+
 /// What one command found, on what, and with which sources. `C` is what its cases are: verdicts unless the command times things.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq)]
 pub struct Record<C = Verdict> {
     /// The command: `validate`, `test-gpu`, `bench`, `mutants`, ...
     pub kind: String,
@@ -18,12 +30,29 @@ pub struct Record<C = Verdict> {
     pub machine: MachineInfo,
     /// What was tested.
     pub source: Source,
+    /// What was asked for; absent where the command takes no cases, and in older records.
+    pub selection: Option<Selection>,
+    /// How far the run came; absent where it came to its end.
+    pub partial: Option<Partial>,
+    /// Wall time in seconds, of all parts and runs that the record is of; absent where the command does not say, and in older records.
+    pub seconds: Option<f64>,
     /// Counts of the cases.
     pub summary: Summary,
-    /// The cases, in the order in which they ran.
+    /// The cases, in the order of the selection.
     pub cases: Vec<C>,
     /// What a reader should know besides: what was left out and why.
     pub notes: Vec<String>,
+}
+
+/// How far a run came that has not come to its end.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Partial {
+    /// Cases that were judged: those of the record.
+    pub judged: usize,
+    /// Cases that were to be judged.
+    pub of: usize,
+    /// What ended it: `SIGINT`, `SIGTERM`, or `not yet ended` where nothing that could be told.
+    pub why: String,
 }
 
 /// Which sources were tested.
@@ -53,8 +82,73 @@ pub struct Summary {
 impl<C> Record<C> {
     /// A record of now.
     pub fn new(kind: impl Into<String>, machine: MachineInfo, source: Source, summary: Summary, cases: Vec<C>) -> Record<C> {
-        Record { kind: kind.into(), date: now(), machine, source, summary, cases, notes: Vec::new() }
+        let (selection, partial, seconds) = (None, None, None);
+        Record { kind: kind.into(), date: now(), machine, source, selection, partial, seconds, summary, cases, notes: Vec::new() }
     }
+}
+
+impl<C: RecordCase + Serialize> Record<C> {
+    /// The text of a file: JSON with a line for each field, and for each element of a field that is a list.
+    pub fn to_json(&self) -> String {
+        let mut text = Vec::new();
+        self.serialize(&mut serde_json::Serializer::with_formatter(&mut text, Lines::default())).expect("a record is plain data");
+        String::from_utf8(text).expect("JSON is text")
+    }
+}
+
+impl<C: RecordCase + Serialize> Serialize for Record<C> {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        let mut fields = serializer.serialize_map(None)?;
+        fields.serialize_entry("schema", &SCHEMA)?;
+        fields.serialize_entry("kind", &self.kind)?;
+        fields.serialize_entry("date", &self.date)?;
+        fields.serialize_entry("machine", &self.machine)?;
+        fields.serialize_entry("source", &self.source)?;
+        if let Some(selection) = &self.selection {
+            fields.serialize_entry("selection", selection)?;
+        }
+        if let Some(partial) = &self.partial {
+            fields.serialize_entry("partial", partial)?;
+        }
+        if let Some(seconds) = self.seconds {
+            fields.serialize_entry("seconds", &tenths(seconds))?;
+        }
+        fields.serialize_entry("summary", &self.summary)?;
+        fields.serialize_entry("notes", &self.notes)?;
+        C::write(&self.cases, &mut fields)?;
+        fields.end()
+    }
+}
+
+impl<'de, C: RecordCase + DeserializeOwned> Deserialize<'de> for Record<C> {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Record<C>, D::Error> {
+        let file = File::deserialize(deserializer)?;
+        if file.schema > SCHEMA {
+            return Err(D::Error::custom(format!("a record of schema {}: this version reads up to {SCHEMA}", file.schema)));
+        }
+        let cases = C::read(file.cases, file.shared).map_err(D::Error::custom)?;
+        let File { kind, date, machine, source, selection, partial, seconds, summary, notes, .. } = file;
+        Ok(Record { kind, date, machine, source, selection, partial, seconds, summary, cases, notes })
+    }
+}
+
+/// A record as it is read.
+#[derive(Deserialize)]
+struct File {
+    #[serde(default)]
+    schema: u32,
+    kind: String,
+    date: String,
+    machine: MachineInfo,
+    source: Source,
+    selection: Option<Selection>,
+    partial: Option<Partial>,
+    seconds: Option<f64>,
+    summary: Summary,
+    notes: Vec<String>,
+    #[serde(default)]
+    shared: Vec<Value>,
+    cases: Vec<Value>,
 }
 
 impl Record {
@@ -114,9 +208,13 @@ fn now() -> String {
 mod tests {
     use super::*;
     use crate::conformance::Finding;
+    use passmuster_collectives::machine::Waived;
 
     fn record() -> Record {
         let mut failed = Verdict::without_checks("all_reduce/two_shot:bf16,sum:w=8:n=1040", Status::Fail, "one property does not hold");
+        failed.schedule = Some("stalled-5f".into());
+        let what = "race, read after write".to_owned();
+        failed.waived.push(Waived { assumption: "boundary".into(), what, first: "rank 0 and rank 1".into(), times: 3 });
         failed.held.push("ranks_agree".into());
         failed.not_applicable.push(("graph".into(), "the case has no graph".into()));
         failed.findings.push(Finding {
@@ -125,15 +223,55 @@ mod tests {
             summary: "8 of 1040 elements wrong".into(),
             details: String::new(),
         });
-        let passed = Verdict::without_checks("all_reduce/one_shot:f32,sum:w=2:n=1", Status::Pass, "");
+        let mut passed = Verdict::without_checks("all_reduce/one_shot:f32,sum:w=2:n=1", Status::Pass, "");
+        (passed.outputs, passed.held, passed.milliseconds) = (Some("0123456789abcdef".into()), failed.held.clone(), 12.3);
+        let skipped = Verdict::without_checks("all_reduce/one_shot:f32,sum:w=16:n=1", Status::NotSupported, "needs 16 GPUs, found 8");
         let source = Source { commit: "0123abcd".into(), dirty: false, ptx_hash: passmuster_collectives::kernels::ptx_hash() };
-        Record::of_verdicts("validate", MachineInfo { kind: "emulator".into(), ..MachineInfo::default() }, source, vec![failed, passed])
+        let machine = MachineInfo { kind: "emulator".into(), ..MachineInfo::default() };
+        let mut record = Record::of_verdicts("validate", machine, source, vec![failed, passed, skipped]);
+        record.selection = Some(Selection {
+            query: "merge".into(),
+            seed: 7,
+            part: Some("2/3".parse().unwrap()),
+            limit: Some(3),
+            schedules: Some(2),
+            multimem: Some("bound".into()),
+            profile: Some("hopper".into()),
+            wait_limit: 2000,
+            memory: Some(1 << 30),
+            batch_copies: true,
+            kernel: Some("kernel from elsewhere mine".into()),
+        });
+        record.partial = Some(Partial { judged: 3, of: 5, why: "SIGTERM".into() });
+        record.seconds = Some(12.5);
+        record.notes.push("3 cases in 12.5 s".into());
+        record
+    }
+
+    /// If this fails, records of before can no longer be read.
+    #[test]
+    fn older_records_are_read() {
+        let record = record();
+        let mut old = serde_json::to_value(&record).unwrap();
+        old["cases"] = serde_json::to_value(&record.cases).unwrap();
+        for added in ["schema", "shared", "selection", "partial", "seconds"] {
+            old.as_object_mut().unwrap().remove(added);
+        }
+        let read: Record = serde_json::from_value(old).unwrap();
+        assert_eq!(read, Record { selection: None, partial: None, seconds: None, ..record });
+    }
+
+    #[test]
+    fn newer_records_are_refused() {
+        let mut new = serde_json::to_value(record()).unwrap();
+        new["schema"] = 3.into();
+        assert_eq!(serde_json::from_value::<Record>(new).unwrap_err().to_string(), "a record of schema 3: this version reads up to 2");
     }
 
     #[test]
     fn a_record_reads_back_as_it_was_written() {
         let record = record();
-        let text = serde_json::to_string_pretty(&record).unwrap();
+        let text = record.to_json().replace("\":", "\": ");
         assert_eq!(serde_json::from_str::<Record>(&text).unwrap(), record);
         assert!(record.summary.has_findings());
         for status in Status::ALL {
@@ -155,7 +293,7 @@ mod tests {
         record["summary"]["caught"] = 0.into();
         let mut paths = Vec::new();
         paths_of(&record, "", &mut paths);
-        assert!(paths.contains(&"cases[].findings[].property".to_owned()), "{paths:?}");
+        assert!(paths.contains(&"cases[][].findings[].property".to_owned()), "{paths:?}");
         for path in paths {
             assert!(schema.contains(&format!("| `{path}` |")), "docs/record-schema.md does not say what `{path}` is");
         }
