@@ -125,7 +125,9 @@ pub(super) fn execute(programs: &Arc<[Program]>, hosts: &Arc<Hosts>, deadline: D
         })
     };
     let mut done: Vec<Option<Done>> = vec![None; world];
-    let (mut unfinished, mut on_devices, mut refused) = (false, false, None);
+    let (mut unfinished, mut on_devices) = (false, false);
+    // A rank that is abandoned may say so before the one that was refused does.
+    let (mut refused, mut abandoned) = (None, false);
     let mut started = Some(started);
     let mut open = world;
     while open > 0 {
@@ -150,7 +152,7 @@ pub(super) fn execute(programs: &Arc<[Program]>, hosts: &Arc<Hosts>, deadline: D
             }
             Ok((rank, Outcome::Done(of_rank))) => done[rank] = Some(of_rank),
             Ok((_, Outcome::Unfinished)) => (unfinished, on_devices) = (true, true),
-            Ok((_, Outcome::Abandoned)) => unfinished |= refused.is_none(),
+            Ok((_, Outcome::Abandoned)) => abandoned = true,
             Err(RecvTimeoutError::Timeout) if Instant::now() < limit => continue,
             Err(_) => {
                 unfinished = true;
@@ -165,7 +167,7 @@ pub(super) fn execute(programs: &Arc<[Program]>, hosts: &Arc<Hosts>, deadline: D
         Some((rank, failure)) => return Err(Stopped::Failed { ranks: vec![rank], failure }),
         None => {}
     }
-    if unfinished {
+    if unfinished || abandoned {
         let ranks = done.iter().enumerate().filter(|(_, done)| done.is_none()).map(|(rank, _)| rank).collect();
         return Err(Stopped::Unfinished { ranks, after: begin.elapsed(), on_devices });
     }

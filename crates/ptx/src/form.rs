@@ -3,13 +3,15 @@
 
 use std::collections::HashMap;
 
-use super::error::{Position, PtxError, shortened};
-use super::instruction::{Access, Address, Base, Condition, Operand, Register};
-use super::lexer::TokenKind;
-use super::module::Function;
-use super::names::{Declared, Names, Symbol};
-use super::syntax::{self, Number, OperandKind};
-use super::types::{Scope, Semantics, Space, Type};
+use super::{
+    error::{Position, PtxError, shortened},
+    instruction::{Access, Address, Base, Condition, Operand, Register},
+    lexer::TokenKind,
+    module::Function,
+    names::{Declared, Names, Symbol},
+    syntax::{self, Number, OperandKind},
+    types::{Scope, Semantics, Space, Type},
+};
 
 pub(super) struct Form<'f, 't> {
     pub(super) names: &'f mut Names<'t>,

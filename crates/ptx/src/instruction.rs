@@ -6,11 +6,14 @@
 //! Values: a register of 8 or 16 bits lives in the low bits of a 32-bit slot, and what is above them is unspecified. An immediate has
 //! the bits of its instruction's type, zero above them.
 
-use super::error::Position;
-use super::operations::{
-    AtomicOp, BarrierReduction, BitOp, FloatOp, IntegerOp, MatchMode, NumberTest, PermuteMode, ProxyKind, ShuffleMode, UnaryOp, VoteMode,
+use super::{
+    error::Position,
+    operations::{
+        AtomicOp, BarrierReduction, BitOp, FloatOp, IntegerOp, MatchMode, NumberTest, PermuteMode, ProxyKind, ShuffleMode, UnaryOp,
+        VoteMode,
+    },
+    types::{BooleanOp, CacheHint, Comparison, IntegerRounding, Rounding, Scope, Semantics, Space, Type},
 };
-use super::types::{BooleanOp, CacheHint, Comparison, IntegerRounding, Rounding, Scope, Semantics, Space, Type};
 
 /// Which file of slots a register is in.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]

@@ -1,8 +1,10 @@
 //! A decoded module.
 
-use super::instruction::{Instruction, Operation, Register};
-use super::registers::RegisterCounts;
-use super::types::{Space, Type};
+use super::{
+    instruction::{Instruction, Operation, Register},
+    registers::RegisterCounts,
+    types::{Space, Type},
+};
 
 /// A module of PTX, decoded.
 #[derive(Clone, Debug, PartialEq)]

@@ -2,11 +2,13 @@
 
 use std::collections::HashMap;
 
-use super::error::{Position, PtxError};
-use super::instruction::{Base, Class, Register};
-use super::registers::RegisterCounts;
-use super::syntax::{Statement, Storage, Variable};
-use super::types::{Space, Type};
+use super::{
+    error::{Position, PtxError},
+    instruction::{Base, Class, Register},
+    registers::RegisterCounts,
+    syntax::{Statement, Storage, Variable},
+    types::{Space, Type},
+};
 
 /// The most bytes of one space that a function may have.
 const MAX_SPACE: u64 = 1 << 24;

@@ -3,10 +3,12 @@
 //! It has no recursion but for operands, which nest at most twice, and it goes forward with each token, so that its time is linear in
 //! the text and no input exhausts the stack.
 
-use super::error::{Position, PtxError};
-use super::lexer::{Token, TokenKind, tokens};
-use super::syntax::{Function, Initial, Instruction, Module, Number, Operand, OperandKind, Statement, Storage, Variable};
-use super::types::{Space, Type};
+use super::{
+    error::{Position, PtxError},
+    lexer::{Token, TokenKind, tokens},
+    syntax::{Function, Initial, Instruction, Module, Number, Operand, OperandKind, Statement, Storage, Variable},
+    types::{Space, Type},
+};
 
 /// The most scopes that stand within one another: what a name means is looked for in each of them.
 const MAX_DEPTH: usize = 64;

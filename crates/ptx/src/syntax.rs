@@ -1,7 +1,9 @@
 //! A PTX module as written: names unresolved, instructions undecoded. It borrows the text.
 
-use super::error::Position;
-use super::types::{Space, Type};
+use super::{
+    error::Position,
+    types::{Space, Type},
+};
 
 /// A module.
 #[derive(Debug, Default)]

@@ -3,9 +3,11 @@
 //! Two spellings of one thing have one name: `add.f32` is `add.rn.f32`, and of comparisons the Boolean operation is left out, of `lop3`
 //! the table, of atomics the order and the scope. Names are PTX opcodes themselves, with their modifiers in the order of the ISA.
 
-use super::instruction::{Instruction, Precision};
-use super::operations::{AtomicOp, FloatOp, IntegerOp, PermuteMode, UnaryOp};
-use super::types::{Rounding, Space, Type};
+use super::{
+    instruction::{Instruction, Precision},
+    operations::{AtomicOp, FloatOp, IntegerOp, PermuteMode, UnaryOp},
+    types::{Rounding, Space, Type},
+};
 
 impl Instruction {
     /// The name of its form where it is arithmetic, logic, comparison, conversion, or an atomic operation; else nothing. `multimem` has no

@@ -75,8 +75,8 @@ pub(crate) fn take(
         for runner in runners {
             let name = runner.contender.name();
             let timing = runner.done();
-            if timing.status.voids_device() && !lost.contains_key(&name) {
-                lost.insert(name, format!("a {} at {} {}", timing.status, workload.title(), workload.size_name()));
+            if (timing.status.voids_device() || timing.status == Status::Inconclusive) && !lost.contains_key(&name) {
+                lost.insert(name, format!("a verdict of {} at {} {}", timing.status, workload.title(), workload.size_name()));
             }
             taken(timings.len(), &timing);
             timings.push(timing);
@@ -117,7 +117,7 @@ fn judge(workers: &mut Workers<'_>, contender: &dyn Algorithm, case: &str) -> an
             (verdict.status, if verdict.reason.is_empty() { found.unwrap_or_default() } else { verdict.reason })
         }
         Ok(_) => (Status::InfraError, "the bench worker answered something else".into()),
-        Err(silence) => (Status::Crash, silence.to_string()),
+        Err(silence) => (silence.status(), silence.to_string()),
     };
     Ok((Check { case: case.into(), status }, reason))
 }
@@ -255,6 +255,7 @@ impl Silence {
         match self {
             Silence::CannotRun | Silence::NoPython(_) => Status::NotSupported,
             Silence::Lost(_) => Status::Crash,
+            Silence::Silent(_) => Status::Inconclusive,
         }
     }
 }
@@ -265,6 +266,7 @@ impl fmt::Display for Silence {
             Silence::CannotRun => f.write_str("this machine cannot run it"),
             Silence::NoPython(why) => f.write_str(why),
             Silence::Lost(how) => write!(f, "the bench worker was lost: {how}"),
+            Silence::Silent(how) => write!(f, "the bench worker was killed: {how}"),
         }
     }
 }

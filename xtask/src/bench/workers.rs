@@ -53,8 +53,10 @@ pub(super) enum Silence {
     CannotRun,
     /// There is no Python here that could be started, for people.
     NoPython(String),
-    /// The worker died or was killed, for people.
+    /// The worker died, for people.
     Lost(String),
+    /// The worker said nothing for so long that it was killed, for people: nothing is known to be wrong.
+    Silent(String),
 }
 
 impl<'a> Workers<'a> {
@@ -72,7 +74,7 @@ impl<'a> Workers<'a> {
             Ok(Answer::Machine(info)) => Ok(Some(info)),
             Err(Silence::CannotRun) => Ok(None),
             Ok(_) => bail!("the bench worker answered something else"),
-            Err(Silence::Lost(how) | Silence::NoPython(how)) => bail!("the bench worker did not start: {how}"),
+            Err(Silence::Lost(how) | Silence::Silent(how) | Silence::NoPython(how)) => bail!("the bench worker did not start: {how}"),
         }
     }
 
@@ -174,7 +176,7 @@ impl Worker {
         // One that has died closes the pipe: its answer does not come, which says how.
         let _ = self.requests.as_mut().map(|requests| writeln!(requests, "{line}").and_then(|()| requests.flush()));
         self.answers.recv_timeout(self.silence).map_err(|error| match error {
-            RecvTimeoutError::Timeout => Silence::Lost(format!("no answer for {} s", self.silence.as_secs_f64())),
+            RecvTimeoutError::Timeout => Silence::Silent(format!("no answer for {} s", self.silence.as_secs_f64())),
             RecvTimeoutError::Disconnected => match children::wait(&mut self.child) {
                 Ok(status) if status.code() == Some(CANNOT_RUN) => Silence::CannotRun,
                 Ok(status) => Silence::Lost(status.to_string()),
@@ -228,7 +230,7 @@ mod tests {
 
     fn lost(workers: &mut Workers<'_>) -> String {
         match workers.ask(Place::Machine(&[]), &Request::Machine).unwrap() {
-            Err(Silence::Lost(how)) => how,
+            Err(Silence::Lost(how) | Silence::Silent(how)) => how,
             Err(other) => panic!("{other:?}"),
             Ok(_) => panic!("it answered"),
         }
@@ -285,21 +287,21 @@ mod tests {
     /// If this fails, a contender whose worker died is timed on, or takes another with it that has the same worker.
     #[test]
     fn a_contender_whose_worker_died_is_not_timed_again() {
-        is_not_timed_again("exit 9", "the bench worker was lost: exit status: 9");
+        is_not_timed_again("exit 9", Status::Crash, "the bench worker was lost: exit status: 9");
     }
 
     #[test]
     fn a_contender_whose_worker_is_silent_is_not_timed_again() {
-        is_not_timed_again("exec sleep 600", "the bench worker was lost: no answer for 1.5 s");
+        is_not_timed_again("exec sleep 600", Status::Inconclusive, "the bench worker was killed: no answer for 1.5 s");
     }
 
     #[track_caller]
-    fn is_not_timed_again(end: &str, how: &str) {
+    fn is_not_timed_again(end: &str, status: Status, how: &str) {
         let (timings, started) = timings(end);
         let told: Vec<_> = timings.iter().map(|timing| (timing.contender.as_str(), timing.status, timing.reason.as_str())).collect();
-        let after = "not timed after a crash at all_reduce bf16 sum, w=2 8 KiB";
+        let after = format!("not timed after a verdict of {status} at all_reduce bf16 sum, w=2 8 KiB");
         let other = ("two_shot", Status::Pass, "");
-        assert_eq!(told, [("one_shot", Status::Crash, how), other, ("one_shot", Status::NotRun, after), other]);
+        assert_eq!(told, [("one_shot", status, how), other, ("one_shot", Status::NotRun, &after), other]);
         let timed = timings.iter().map(|timing| timing.microseconds.is_some());
         assert_eq!(timed.collect::<Vec<_>>(), [false, true, false, true]);
         assert_eq!(started, 2);

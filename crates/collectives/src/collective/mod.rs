@@ -14,8 +14,7 @@ use std::{fmt, str::FromStr};
 use serde::{Deserialize, Serialize};
 
 pub use counts::Counts;
-pub use dtype::DType;
-pub use dtype::from_name;
+pub use dtype::{DType, from_name};
 pub use element::{E4M3, E5M2, Element};
 pub use product::{Layout, Product};
 pub use reduction::{

@@ -3,10 +3,12 @@
 //! Memory here is sequentially consistent at the granularity of one instruction of one warp: scopes, semantics and fences change no value.
 //! The lanes of one instruction access memory in ascending order, and a vector is accessed as one.
 
-use super::executor::Executor;
-use super::fault::Trouble;
-use super::registers::{LANES, Row, lanes_of, row_of};
-use super::warp::Poll;
+use super::{
+    executor::Executor,
+    fault::Trouble,
+    registers::{LANES, Row, lanes_of, row_of},
+    warp::Poll,
+};
 use crate::{
     memory::{self, Author, Init, Owner, Reach},
     numerics::{Bf16, F16, F32, F64, Float, Mode},

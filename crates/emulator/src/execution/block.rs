@@ -7,11 +7,15 @@
 //! do not count. One of a given number counts the lanes that are there, and with each warp that is there its lanes that have ended or
 //! never were, as the ISA counts whole warps.
 
-use std::hash::{Hash, Hasher};
-use std::sync::Arc;
+use std::{
+    hash::{Hash, Hasher},
+    sync::Arc,
+};
 
-use super::fault::Trouble;
-use super::warp::{Waiting, Warp};
+use super::{
+    fault::Trouble,
+    warp::{Waiting, Warp},
+};
 use crate::races::ActorId;
 use passmuster_ptx::{BarrierReduction, Instruction, Module, Operation};
 

@@ -2,10 +2,12 @@
 
 use std::cmp::Ordering;
 
-use super::fault::Trouble;
-use super::float::Held;
-use super::integer::{Number, by_integer, combine};
-use super::registers::Registers;
+use super::{
+    fault::Trouble,
+    float::Held,
+    integer::{Number, by_integer, combine},
+    registers::Registers,
+};
 use crate::numerics::{self, Bf16, F16, F32, F64, Mode, compare};
 use passmuster_ptx::{BooleanOp, Comparison, Condition, Operand, Register, Type};
 

@@ -1,12 +1,14 @@
 //! One warp, executed until it must be looked at from outside: its turn is over, a barrier may be complete, lanes have ended.
 
-use super::block::Common;
-use super::fault::{Fault, Place, Trouble};
-use super::float::{Binary, Conversion, direction};
-use super::grid::{Launch, Turn};
-use super::multimem::Reducer;
-use super::registers::{LANES, lanes_of};
-use super::warp::{CUTS, Caller, Frame, Waiting, Warp};
+use super::{
+    block::Common,
+    fault::{Fault, Place, Trouble},
+    float::{Binary, Conversion, direction},
+    grid::{Launch, Turn},
+    multimem::Reducer,
+    registers::{LANES, lanes_of},
+    warp::{CUTS, Caller, Frame, Waiting, Warp},
+};
 use crate::{
     memory::Memory,
     numerics::Mode,

@@ -1,7 +1,6 @@
 //! What stops a launch, and where.
 
-use std::fmt;
-use std::sync::Arc;
+use std::{fmt, sync::Arc};
 
 use crate::memory::{AccessError, LaneError};
 use passmuster_ptx::Position;

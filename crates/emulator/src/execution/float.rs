@@ -1,7 +1,9 @@
 //! Floating-point arithmetic and conversions: which function of [`numerics`](crate::numerics) an instruction is.
 
-use super::fault::Trouble;
-use super::registers::{Registers, Slot};
+use super::{
+    fault::Trouble,
+    registers::{Registers, Slot},
+};
 use crate::numerics::{
     Approximation, Bf16, Divide, F16, F32, F64, Float, Fp8, Integer, Mode, Rounding as Direction, approximate, bf16_to_f32, f16_to_f32,
     f16x2_to_fp8x2, f32_to_bf16, f32_to_f16, f32x2_to_bf16x2, f32x2_to_f16x2, f32x2_to_fp8x2, float_to_float, float_to_integer,

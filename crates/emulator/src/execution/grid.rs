@@ -1,14 +1,18 @@
 //! One launch: which blocks there are, and whose turn it is.
 
-use std::hash::{Hash, Hasher};
-use std::sync::Arc;
+use std::{
+    hash::{Hash, Hasher},
+    sync::Arc,
+};
 
-use super::block::{BARRIERS, Block, Common, MOST_WARPS, Member};
-use super::executor::{Event, Executor, place};
-use super::fault::Fault;
-use super::multimem::{MultimemReduction, Reducer};
-use super::program::Program;
-use super::warp::{Frame, Waiting, Warp};
+use super::{
+    block::{BARRIERS, Block, Common, MOST_WARPS, Member},
+    executor::{Event, Executor, place},
+    fault::Fault,
+    multimem::{MultimemReduction, Reducer},
+    program::Program,
+    warp::{Frame, Waiting, Warp},
+};
 use crate::{
     memory::{Address, Init, Memory, Owner},
     races::{ActorId, OperationId, Races},

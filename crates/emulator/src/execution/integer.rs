@@ -2,8 +2,10 @@
 //!
 //! What the ISA leaves open: a quotient by zero has all bits set, and a remainder by zero is the dividend.
 
-use super::fault::Trouble;
-use super::registers::{Registers, Slot};
+use super::{
+    fault::Trouble,
+    registers::{Registers, Slot},
+};
 use passmuster_ptx::{BitOp, BooleanOp, IntegerOp, LogicPredicate, Operand, PermuteMode, Register, Type, UnaryOp};
 
 /// An integer type of PTX, in a slot.

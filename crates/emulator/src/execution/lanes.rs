@@ -1,9 +1,11 @@
 //! What lanes of a warp do with one another, and what they are: shuffles, votes, special registers (PTX ISA 9.7.9, 10).
 
-use super::access::combined;
-use super::executor::Executor;
-use super::fault::Trouble;
-use super::registers::{LANES, Row, lanes_of};
+use super::{
+    access::combined,
+    executor::Executor,
+    fault::Trouble,
+    registers::{LANES, Row, lanes_of},
+};
 use crate::memory::CANARY;
 use passmuster_ptx::{Axis, Instruction, MatchMode, Operand, Register, ShuffleMode, Special, VoteMode};
 

@@ -21,10 +21,12 @@
 //! | `multimem.red` | one atomic read and write on each replica | the same |
 //! | other address than one of a multicast window | an error, as is a window's in other instructions | ISA 8.2.3: undefined |
 
-use super::access::combined;
-use super::executor::Executor;
-use super::fault::Trouble;
-use super::registers::{LANES, Row, lanes_of};
+use super::{
+    access::combined,
+    executor::Executor,
+    fault::Trouble,
+    registers::{LANES, Row, lanes_of},
+};
 use crate::{
     choice::Choice,
     memory::{self, Place},

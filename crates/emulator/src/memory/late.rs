@@ -240,8 +240,10 @@ impl Memory {
 
 #[cfg(test)]
 mod tests {
-    use super::super::{Init, Owner};
-    use super::*;
+    use super::{
+        super::{Init, Owner},
+        *,
+    };
 
     const BY: Author = Author { rank: 0, launch: 1, block: 0, warp: 0, barriers: 0 };
 

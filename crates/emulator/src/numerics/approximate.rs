@@ -4,8 +4,10 @@
 //! every bound but need not have hardware's bits: whoever compares bits must ask [`Approximation::bound`]. It is computed in integers and by
 //! IEEE operations, never by the host's C library.
 
-use super::float::{Divide, F32, Float, Mode};
-use super::format::{Format, Parts, Rounding};
+use super::{
+    float::{Divide, F32, Float, Mode},
+    format::{Format, Parts, Rounding},
+};
 
 /// An approximate function.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]

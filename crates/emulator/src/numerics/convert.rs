@@ -1,8 +1,10 @@
 //! `cvt` between integers and floats of all widths (PTX ISA cvt, "Integer Notes" and "Floating Point Notes").
 
-use super::float::{Float, Mode};
-use super::format::{Format, Parts, Rounding, shift_right};
-use super::narrow::{bf16_to_f32, f16_to_f32, f32_to_bf16, f32_to_f16};
+use super::{
+    float::{Float, Mode},
+    format::{Format, Parts, Rounding, shift_right},
+    narrow::{bf16_to_f32, f16_to_f32, f32_to_bf16, f32_to_f16},
+};
 
 /// An integer type of PTX. Values travel in the low bits of a `u64`; what lies above them is ignored on the way in and zero on the way out.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]

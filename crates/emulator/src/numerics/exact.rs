@@ -1,7 +1,9 @@
 //! Sums that are exact until they are rounded once.
 
-use super::float::Float;
-use super::format::{Format, Parts, Rounding};
+use super::{
+    float::Float,
+    format::{Format, Parts, Rounding},
+};
 
 /// The place of the last bit: the smallest subnormal of f64, and a bit of every other format.
 const LAST_PLACE: i32 = 1074;

@@ -4,8 +4,10 @@ use std::fmt::Debug;
 
 use rustc_apfloat::{Float as _, Round, ieee};
 
-use super::format::{Format, Parts, Rounding};
-use super::narrow::{bf16_to_f32, f16_to_f32, f32_to_bf16, f32_to_f16};
+use super::{
+    format::{Format, Parts, Rounding},
+    narrow::{bf16_to_f32, f16_to_f32, f32_to_bf16, f32_to_f16},
+};
 
 /// The modifiers of a floating-point instruction. Which of them an instruction may have is the front end's to check.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]

@@ -1,8 +1,10 @@
 //! The conversions that kernels do most: f16 and bf16 to f32 and back, packed pairs, and the 8-bit formats (PTX ISA cvt).
 
-use super::convert::float_to_float;
-use super::float::{Bf16, F16, F32, Float, Mode};
-use super::format::{Format, Parts, Rounding};
+use super::{
+    convert::float_to_float,
+    float::{Bf16, F16, F32, Float, Mode},
+    format::{Format, Parts, Rounding},
+};
 
 /// `cvt.f32.f16`: exact; NaN is canonical.
 #[inline(always)]

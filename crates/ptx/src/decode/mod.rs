@@ -6,15 +6,17 @@ mod threads;
 
 use std::collections::{HashMap, HashSet};
 
-use super::error::{Position, PtxError, shortened};
-use super::form::{Form, immediate};
-use super::instruction::{Base, Condition, Instruction, Operation, SourceLine};
-use super::module::{Function, LaunchBounds, Module, Parameter, ParameterPlace, Relocation, Variable};
-use super::names::{Layout, Names, Symbol, extent};
-use super::operations::{BitOp, UnaryOp};
-use super::registers::{RegisterCounts, compact};
-use super::syntax::{self, Initial, Statement, Storage};
-use super::types::{BooleanOp, Space};
+use super::{
+    error::{Position, PtxError, shortened},
+    form::{Form, immediate},
+    instruction::{Base, Condition, Instruction, Operation, SourceLine},
+    module::{Function, LaunchBounds, Module, Parameter, ParameterPlace, Relocation, Variable},
+    names::{Layout, Names, Symbol, extent},
+    operations::{BitOp, UnaryOp},
+    registers::{RegisterCounts, compact},
+    syntax::{self, Initial, Statement, Storage},
+    types::{BooleanOp, Space},
+};
 
 /// Decodes a module.
 ///

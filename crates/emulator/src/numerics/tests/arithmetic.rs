@@ -1,8 +1,10 @@
 use proptest::prelude::*;
 use rustc_apfloat::{FloatConvert, ieee};
 
-use super::super::float::{apfloat_round, fma_to_odd};
-use super::*;
+use super::{
+    super::float::{apfloat_round, fma_to_odd},
+    *,
+};
 
 /// Every operation of one pair against the oracle, in every rounding.
 fn agree<F: Float, A: Oracle>(a: u64, b: u64) {

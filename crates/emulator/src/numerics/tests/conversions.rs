@@ -2,8 +2,7 @@ use half::{bf16, f16};
 use proptest::prelude::*;
 use rustc_apfloat::{FloatConvert, ieee};
 
-use super::super::float::apfloat_round;
-use super::*;
+use super::{super::float::apfloat_round, *};
 
 /// Conversions of one number to one format and to every integer type.
 fn agree<F: Float, A: Oracle + FloatConvert<B>, G: Float, B: Oracle>(bits: u64) {
