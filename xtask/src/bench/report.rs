@@ -1,31 +1,36 @@
-//! `report`: renders records of `bench`, without a GPU.
+//! `report`: renders records, without a GPU.
 
 use std::{path::PathBuf, process::ExitCode};
 
 use anyhow::bail;
-use passmuster::{bench::Timing, conformance::report::Summary};
+use passmuster::{
+    bench::Timing,
+    conformance::report::{Record, Summary},
+};
 
-use super::output::{Output, read};
+use super::output::{AnyRecord, Output, read_any};
 use crate::{FINDING, USAGE};
 
-/// Render records of bench, without a GPU.
+/// Render records of bench, validate, test-gpu, mutants and ledger, without a GPU.
 ///
-/// Prints the tables that bench prints, and writes what it writes. Several records are shown together, under the machine of the first, or each by itself
-/// with --separately.
+/// Prints the tables that the command prints, and writes what it writes. Several records of bench are shown together, under the machine of the first, or
+/// each by itself with --separately; all others each by itself. Records of whatever commands make one page (--html).
 #[derive(clap::Args)]
 #[command(after_long_help = "\
 Examples:
   cargo xtask report fixtures/records/h200x4-bench.json --html report.html
+  cargo xtask report fixtures/records/h200x2-merge-1of4.json
+  cargo xtask report fixtures/records/h200x4-bench-all_reduce.json fixtures/records/h200x2-faults.json --html report.html
   cargo xtask report after.json --baseline before.json
   cargo xtask report --separately fixtures/records/h200x2-bench-*.json --html report.html")]
 pub(crate) struct Report {
-    /// Records of bench.
+    /// Records: what commands write with --json.
     #[arg(required = true, value_name = "RECORD")]
     records: Vec<PathBuf>,
     /// Show sizes as rows of so many elements.
     #[arg(long, value_name = "ELEMENTS", value_parser = clap::value_parser!(u64).range(1..))]
     hidden: Option<u64>,
-    /// Show each record by itself, under its own machine and command line; two of them may have timed the same. Tables and one HTML page of all.
+    /// Show each record of bench by itself, under its own machine and command line; two of them may have timed the same. Tables and one HTML page of all.
     #[arg(long, conflicts_with_all = ["json", "csv", "nccl_tests", "plot", "baseline"])]
     separately: bool,
     #[command(flatten)]
@@ -34,12 +39,39 @@ pub(crate) struct Report {
 
 impl Report {
     pub(crate) fn run(self) -> anyhow::Result<ExitCode> {
-        let records = self.records.iter().map(|path| read(path)).collect::<anyhow::Result<Vec<_>>>()?;
-        if self.separately {
-            return Ok(ExitCode::from(if self.output.show_separately(&records, self.hidden) { 0 } else { USAGE }));
+        let (mut timed, mut judged) = (Vec::new(), Vec::new());
+        for path in &self.records {
+            match read_any(path)? {
+                AnyRecord::Timed(record) => timed.push(*record),
+                AnyRecord::Judged(record) => judged.push(*record),
+            }
         }
+        if timed.is_empty() {
+            self.output.without_timings()?;
+        }
+        judged.iter().for_each(|record| println!("{}", record.text()));
+        if self.separately || timed.is_empty() {
+            return Ok(ExitCode::from(if self.output.show_separately(&timed, &judged, self.hidden) { 0 } else { USAGE }));
+        }
+        let together = self.together(timed)?;
+        let baseline = self.output.baseline()?;
+        if let Some(baseline) = &baseline {
+            self.output.comparable(&together.machine, baseline)?;
+        }
+        let shown = self.output.show(&together, &judged, self.hidden, baseline.as_ref())?;
+        Ok(ExitCode::from(if shown.regressed {
+            FINDING
+        } else if shown.unwritten || shown.uncompared {
+            USAGE
+        } else {
+            0
+        }))
+    }
+
+    /// All timings as one record, under the machine of the first.
+    fn together(&self, records: Vec<Record<Timing>>) -> anyhow::Result<Record<Timing>> {
         let mut records = records.into_iter();
-        let mut together = records.next().expect("clap asks for one");
+        let mut together = records.next().expect("there is one");
         for record in records {
             self.output.comparable(&together.machine, &record)?;
             let known = |timing: &&Timing| {
@@ -57,17 +89,6 @@ impl Report {
             together.notes.extend(record.notes);
         }
         together.summary = Summary::of(together.cases.iter().map(|timing| timing.status));
-        let baseline = self.output.baseline()?;
-        if let Some(baseline) = &baseline {
-            self.output.comparable(&together.machine, baseline)?;
-        }
-        let shown = self.output.show(&together, self.hidden, baseline.as_ref())?;
-        Ok(ExitCode::from(if shown.regressed {
-            FINDING
-        } else if shown.unwritten || shown.uncompared {
-            USAGE
-        } else {
-            0
-        }))
+        Ok(together)
     }
 }

@@ -94,7 +94,7 @@ impl Session {
         if self.rehearse {
             eprintln!("a rehearsal on the emulator: its times order and do not measure");
         }
-        let shown = self.output.show(&record, hidden, baseline.as_ref())?;
+        let shown = self.output.show(&record, &[], hidden, baseline.as_ref())?;
         let traced = written(self.trace.as_deref(), || {
             let calls: Vec<_> = spans.iter().map(|(timing, spans)| (timing.contender.as_str(), timing.workload, spans.clone())).collect();
             Ok(trace(&calls)?)
