@@ -41,7 +41,7 @@ in the Python environment too.
 
     ./passmuster test-gpu            conformance on this machine's GPUs, against NCCL
     ./passmuster bench               times beside NCCL
-    ./passmuster report RECORD       what bench has recorded, as tables, plots or a page
+    ./passmuster report RECORD       what a command has recorded, as tables, plots or a page
     ./passmuster ledger              the emulator's arithmetic against the GPU's
 
 Exit status: 0 all passed, 1 a finding, 2 wrong usage, 3 this machine could not run it (no GPU, no NCCL).

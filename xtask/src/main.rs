@@ -45,7 +45,7 @@ Examples:
   cargo xtask validate             the main job: hold the algorithms against their contracts, without a GPU
   cargo xtask test-gpu merge       the same on this machine's GPUs, against NCCL: what must pass before a merge
   cargo xtask bench                times beside NCCL
-  cargo xtask report RECORD        what bench has recorded, as tables, plots or a page; without a GPU
+  cargo xtask report RECORD        what a command has recorded, as tables, plots or a page; without a GPU
   cargo xtask choose all_reduce    which algorithm `auto` takes at which size, and why
   cargo xtask mutants              kernels with planted bugs: is each of them caught?
   cargo xtask reveal-order all_reduce/two_shot   in which order are the ranks' elements added?

@@ -12,7 +12,7 @@ use anyhow::{anyhow, bail};
 use passmuster::{
     conformance::{
         AnyCase, Case, Finding, List, MUTANTS, Mutant, MutantKind, Status, Verdict,
-        mutants::{self, Caught, Defect, Derived, Equivalent},
+        mutants::{self, Caught, Defect, Derived, Equivalent, Outcome},
         report::{Record, RecordCase, Source, Summary, table},
         supervisor::StartError,
     },
@@ -23,12 +23,11 @@ use passmuster_collectives::{
     kernels::Library,
     machine::{Machine as _, MachineInfo},
 };
-use serde::Serialize;
 use xshell::Shell;
 
 use crate::{
     CANNOT_RUN, FINDING,
-    conform::{Judge, Judging},
+    conform::{Judge, Judging, write_record},
     emulated,
     journal::{self, EVERY, Journal},
     project,
@@ -79,31 +78,6 @@ pub(crate) struct Mutants {
 
 /// Cases of the merge list that a value mutant is judged on, on the emulator.
 const VALUE_CASES: usize = 120;
-
-impl RecordCase for Outcome {}
-
-/// What became of one mutant.
-#[derive(Clone, Serialize)]
-struct Outcome {
-    mutant: String,
-    kind: &'static str,
-    /// What the rule does, for those made by rule.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    defect: Option<&'static str>,
-    description: String,
-    caught: bool,
-    /// Cases judged until it was caught, or all.
-    tried: usize,
-    /// The schedule under which it was caught, counted from 0.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    schedule: Option<u64>,
-    /// Why it does nothing wrong, where it is known to.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    equivalent: Option<String>,
-    /// The verdict that caught it, with the first of its findings.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    verdict: Option<Verdict>,
-}
 
 /// The verdict with the first of its findings, in one line: of more than a thousand mutants, a record of all would be megabytes.
 fn in_short(verdict: Verdict) -> Verdict {
@@ -198,8 +172,8 @@ impl Subject {
         let (schedule, verdict) = caught.map(|caught| (caught.schedule, in_short(caught.verdict))).unzip();
         Outcome {
             mutant: self.name.clone(),
-            kind,
-            defect: self.defect.map(Defect::name),
+            kind: kind.into(),
+            defect: self.defect.map(|defect| defect.name().into()),
             description: self.description.clone(),
             caught: verdict.is_some(),
             tried,
@@ -346,15 +320,10 @@ fn rows(outcomes: &[Outcome]) -> String {
     let rows: Vec<Vec<String>> = outcomes
         .iter()
         .map(|o| {
-            let by = match &o.verdict {
-                None if o.equivalent.is_some() => "equivalent".into(),
-                None => "missed".into(),
-                Some(v) => v.findings.first().map_or_else(|| v.status.to_string(), |f| f.property.clone()),
-            };
             let schedule = o.schedule.map(|schedule| schedule.to_string()).unwrap_or_default();
             // A name of those made by rule says all; the lines stand in the record.
             let bug = if o.defect.is_some() { String::new() } else { o.description.clone() };
-            vec![o.mutant.clone(), o.defect.unwrap_or_default().into(), by, schedule, o.tried.to_string(), bug]
+            vec![o.mutant.clone(), o.defect.clone().unwrap_or_default(), o.caught_by().into(), schedule, o.tried.to_string(), bug]
         })
         .collect();
     table::aligned(&["mutant", "defect", "caught by", "schedule", "cases", "bug"], 3, &rows)
@@ -374,7 +343,8 @@ fn score(outcomes: &[Outcome]) -> String {
     };
     line("value mutants", of(&|o| o.kind == "value"));
     line("synchronisation mutants that people planted", of(&|o| o.kind == "sync" && o.defect.is_none()));
-    let by_defect: BTreeMap<Defect, _> = Defect::ALL.into_iter().map(|defect| (defect, of(&|o| o.defect == Some(defect.name())))).collect();
+    let by_defect: BTreeMap<Defect, _> =
+        Defect::ALL.into_iter().map(|defect| (defect, of(&|o| o.defect.as_deref() == Some(defect.name())))).collect();
     for (defect, counts) in by_defect {
         line(&format!("synchronisation mutants made by rule, {}", defect.name()), counts);
     }

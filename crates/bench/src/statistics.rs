@@ -92,6 +92,12 @@ pub fn median(samples: &[f64]) -> Option<f64> {
     }
 }
 
+/// The geometric mean: the one that a ratio and its inverse agree about. `None` where there is no ratio.
+pub fn geometric_mean(ratios: &[f64]) -> Option<f64> {
+    let logarithms: f64 = ratios.iter().map(|ratio| ratio.ln()).sum();
+    (!ratios.is_empty()).then(|| (logarithms / ratios.len() as f64).exp())
+}
+
 /// Where the median of the distribution lies that these are independent samples of, with 95 % confidence; `None` for fewer than six, which
 /// cannot say.
 pub fn median_interval(samples: &[f64]) -> Option<(f64, f64)> {
@@ -158,6 +164,7 @@ mod tests {
         assert_eq!(Summary::of(&[]), None);
         assert_eq!(Summary::of(&[vec![1.0], vec![]]), None);
         assert_eq!(median(&[4.0, 1.0, 3.0, 2.0]), Some(2.5));
+        assert_eq!((geometric_mean(&[0.5, 2.0]), geometric_mean(&[])), (Some(1.0), None));
     }
 
     /// Of the tables of the sign test.

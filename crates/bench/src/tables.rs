@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use super::{Estimate, Side, Summary, Timing, Workload};
+use super::{Estimate, Side, Standing, Summary, Timing, Workload};
 use passmuster::conformance::{Status, report::table};
 use passmuster_collectives::machine::MachineInfo;
 
@@ -166,14 +166,17 @@ impl<'a> Section<'a> {
         any.then(|| self.table(format!("GB/s over the busiest link, flags included, in a graph{of}"), hidden, cell))
     }
 
+    /// A size in bytes as rows of `hidden` elements: `(4, 8192)`; `None` where it is no whole number of them.
+    pub(super) fn tokens(&self, bytes: u64, hidden: u64) -> Option<String> {
+        let row = hidden * self.workload.dtype().size();
+        bytes.is_multiple_of(row).then(|| format!("({}, {hidden})", bytes / row))
+    }
+
     fn table(&self, what: String, hidden: Option<u64>, cell: impl Fn(&Timing) -> String) -> Table {
         let first = hidden.map(|hidden| format!("(tokens, {hidden})"));
         let labels = first.into_iter().chain([self.workload.unit().to_owned()]);
         let row = |(&bytes, cells): (&u64, &BTreeMap<&str, &Timing>)| {
-            let shape = hidden.map(|hidden| match hidden * self.workload.dtype().size() {
-                row if bytes.is_multiple_of(row) => format!("({}, {hidden})", bytes / row),
-                _ => "-".into(),
-            });
+            let shape = hidden.map(|hidden| self.tokens(bytes, hidden).unwrap_or_else(|| "-".into()));
             let of = |name: &&str| cells.get(name).map_or_else(|| "-".into(), |timing| cell(timing));
             shape.into_iter().chain([self.workload.with_size(bytes).size_name()]).chain(self.contenders.iter().map(of)).collect()
         };
@@ -187,14 +190,16 @@ impl<'a> Section<'a> {
 
     /// How our best stands to NCCL's best. A speed-up stands there only where both were judged in the same run.
     fn standing(&self, bytes: u64, launching: Launching) -> String {
-        let Some((ours, own)) = self.best(bytes, Side::Ours, launching) else { return "-".into() };
-        let Some((peer, theirs)) = self.best(bytes, Side::Peer, launching) else { return ours.contender.clone() };
-        if !(ours.is_judged() && peer.is_judged()) {
-            return format!("{} (not judged)", ours.contender);
+        let Standing { ours, peer, ahead, .. } = Standing::of(self, bytes, launching);
+        match (ours, peer, ahead) {
+            (None, _, _) => "-".into(),
+            (Some((ours, _)), None, _) => ours.contender.clone(),
+            (Some((ours, _)), Some(_), None) => format!("{} (not judged)", ours.contender),
+            (Some((ours, _)), Some((peer, _)), Some(ahead)) => {
+                let noise = ahead.interval.map(|(low, high)| format!(" [{low:.2}, {high:.2}]")).unwrap_or_default();
+                format!("{} {:.2}x{noise} over {}", ours.contender, ahead.value, peer.contender)
+            }
         }
-        let speed_up = own.speed_up_over(theirs).unwrap_or(Estimate { value: theirs.median / own.median, interval: None });
-        let noise = speed_up.interval.map(|(low, high)| format!(" [{low:.2}, {high:.2}]")).unwrap_or_default();
-        format!("{} {:.2}x{noise} over {}", ours.contender, speed_up.value, peer.contender)
     }
 }
 

@@ -198,22 +198,28 @@ impl Workload {
 
     /// All but the size: `all_reduce bf16 sum, w=8`.
     pub fn title(&self) -> String {
-        let subject = self.subject();
+        format!("{}{}, w={}", self.family(), self.extents(), self.world())
+    }
+
+    /// What a report has one verdict for: `all_reduce bf16 sum`, of any number of ranks and any extents.
+    pub fn family(&self) -> String {
+        let (subject, dtype) = (self.subject(), self.dtype());
         match self {
-            Workload::Collective(CollectiveWorkload { dtype, op, world, .. }) => {
-                let op = if op.reduces() { format!(" {op}") } else { String::new() };
-                format!("{subject} {dtype}{op}, w={world}")
+            Workload::Collective(of) if of.op.reduces() => format!("{subject} {dtype} {}", of.op),
+            _ => format!("{subject} {dtype}"),
+        }
+    }
+
+    /// What else it has but its size and its ranks: ` N=1792 K=4096`; empty of collectives.
+    pub fn extents(&self) -> String {
+        match self {
+            Workload::Collective(_) => String::new(),
+            Workload::Matmul(MatmulWorkload { scenario, n, k, .. }) if scenario.is_parallel() => format!(" N={n} K={k}"),
+            Workload::Matmul(MatmulWorkload { n, k, m, out_of_place, .. }) => {
+                format!(" {m}x{n}x{k}, gather {} place", if *out_of_place { "out of" } else { "in" })
             }
-            Workload::Matmul(MatmulWorkload { scenario, dtype, world, n, k, .. }) if scenario.is_parallel() => {
-                format!("{subject} {dtype} N={n} K={k}, w={world}")
-            }
-            Workload::Matmul(MatmulWorkload { dtype, world, n, k, m, out_of_place, .. }) => {
-                format!("{subject} {dtype} {m}x{n}x{k}, gather {} place, w={world}", if *out_of_place { "out of" } else { "in" })
-            }
-            Workload::Fsdp(FsdpWorkload { layers, dtype, world, n, k, .. }) => {
-                format!("{subject} {dtype} layers={layers} N={n} K={k}, w={world}")
-            }
-            Workload::Pipeline(of) => format!("{subject} {} batches={}, w={}", self.dtype(), of.batches, of.world),
+            Workload::Fsdp(FsdpWorkload { layers, n, k, .. }) => format!(" layers={layers} N={n} K={k}"),
+            Workload::Pipeline(PipelineWorkload { batches, .. }) => format!(" batches={batches}"),
         }
     }
 

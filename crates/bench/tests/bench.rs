@@ -3,13 +3,14 @@
 use std::{fs, path::Path, time::Duration};
 
 use passmuster::{
-    conformance::{Status, report::Record},
+    conformance::{Finding, Status, Verdict, report::Record},
     emulator::{Emulator, EmulatorOptions},
 };
 use passmuster_bench::{
-    Arm, Check, CollectiveWorkload, Contender, Estimate, Fsdp, FsdpWorkload, Held, How, Late, Launching, MatmulWorkload, Method,
-    Multiplier, Pipeline, PipelineWorkload, Plot, Rendezvous, Scenario, Span, Summary, Timer, Timing, Waits, Workload, baseline, csv,
-    link_limit, nccl_tests, page, plots, sections, tables, trace,
+    Arm, Check, CollectiveWorkload, Contender, Contents, DARK, Estimate, Fsdp, FsdpWorkload, Held, How, INKS, Inks, Judged, Late,
+    Launching, MatmulWorkload, Method, Multiplier, Pipeline, PipelineWorkload, Plot, Rendezvous, Scenario, Score, Section, Span, Summary,
+    Table, Timer, Timing, Waits, Winner, Workload, ahead, baseline, contests, csv, link_limit, nccl_tests, page, plots, sections, tables,
+    trace,
 };
 use passmuster_collectives::{
     algorithms::{self, Algorithm, Target},
@@ -305,7 +306,7 @@ fn products_are_held_against_what_they_could_be() {
     overlap.push(Timing { status: Status::NotSupported, ..Timing::new("overlap/nccl_copy_engine", shape, METHOD) });
     timings.extend(overlap);
     insta::assert_snapshot!(text_of(&timings, None));
-    let page = page(&record_of(timings), None, &[]);
+    let page = page_of(&record_of(timings));
     assert!(page.contains("done while all SMs are held") && page.contains("M: rows of A, those of all ranks together"), "{page}");
 }
 
@@ -329,10 +330,10 @@ fn steps_are_held_against_their_own_sequence_and_the_peers_best() {
     timings.push(Timing { status: Status::NotSupported, ..Timing::new("overlap/nccl_copy_engine", shape, METHOD) });
     insta::assert_snapshot!(text_of(&timings, None));
     let section = &sections(&timings)[0];
-    let names: Vec<String> = plots(section, &h200()).into_iter().map(|plot| plot.name).collect();
-    assert_eq!(names, ["fsdp-l8-n8192-k8192-w8-time", "fsdp-l8-n8192-k8192-w8-rate"]);
+    let names: Vec<String> = drawn(section, &h200()).into_iter().map(|plot| plot.name).collect();
+    assert_eq!(names, ["time", "behind", "rate"].map(|what| format!("fsdp-l8-n8192-k8192-w8-{what}")));
     let record = record_of(timings);
-    let page = page(&record, None, &[]);
+    let page = page_of(&record);
     assert!(page.contains("rendezvous / steps") && page.contains("M: rows of each rank"), "{page}");
     let schema = include_str!("../../../docs/record-schema.md");
     let case = serde_json::to_value(&record.cases[4]).unwrap();
@@ -354,9 +355,12 @@ fn hosts_that_wait_at_the_end_are_held_against_those_that_wait_for_each_batch() 
     timings.push(Timing { status: Status::NotSupported, ..Timing::new("blocking/nccl_send_recv", shape, METHOD) });
     insta::assert_snapshot!(text_of(&timings, None));
     let record = record_of(timings);
-    assert!(page(&record, None, &[]).contains("not there when looked for"));
-    let drawn = plots(&sections(&record.cases)[0], &h200());
-    assert_eq!(drawn.iter().map(|plot| plot.name.as_str()).collect::<Vec<_>>(), ["all_to_all_async-b16-w8-time"]);
+    assert!(page_of(&record).contains("not there when looked for"));
+    let drawn = drawn(&sections(&record.cases)[0], &h200());
+    assert_eq!(
+        drawn.iter().map(|plot| plot.name.as_str()).collect::<Vec<_>>(),
+        ["all_to_all_async-b16-w8-time", "all_to_all_async-b16-w8-behind"]
+    );
     assert!(drawn[0].svg().unwrap().contains("microseconds for all batches"), "hosts are told in no graph: the plot is of eager times");
     let schema = include_str!("../../../docs/record-schema.md");
     for (field, _) in serde_json::to_value(&record.cases[0]).unwrap().as_object().unwrap() {
@@ -458,32 +462,69 @@ fn link_limits_are_told_or_known() {
     assert_eq!(name(&MachineInfo { gpu: "NVIDIA A10".into(), ..h200() }), None);
 }
 
-/// The text of an SVG, and how many shapes of a kind it has.
-fn shapes(svg: &str, kind: &str) -> usize {
-    svg.matches(&format!("<{kind} ")).count()
+/// The plots of a section by itself.
+fn drawn(section: &Section<'_>, machine: &MachineInfo) -> Vec<Plot> {
+    plots(section, machine, &Inks::of([section]))
+}
+
+/// How many points an SVG has: marks within the paths of its lines, but for one of each line in the legend.
+fn points(svg: &str) -> usize {
+    let marks = svg.split(r#"<path class="m" d=""#).skip(1).map(|path| path.split('"').next().unwrap_or_default().matches('M').count());
+    marks.sum::<usize>() - svg.matches("</g><text").count()
 }
 
 #[test]
 fn plots_show_every_contender_and_the_limit() {
     let timings = made_up(1.0);
     let section = &sections(&timings)[0];
-    let [time, busbw]: [Plot; 2] = plots(section, &h200()).try_into().unwrap();
+    let [time, _, busbw]: [Plot; 3] = drawn(section, &h200()).try_into().unwrap();
     let (time, busbw) = (time.svg().unwrap(), busbw.svg().unwrap());
     for svg in [&time, &busbw] {
         assert!(svg.starts_with("<svg ") && svg.trim_end().ends_with("</svg>"));
-        // A point for each contender at each size.
-        assert_eq!(shapes(svg, "circle"), 9, "{svg}");
-        for text in ["one_shot", "two_shot", "nccl_ring", "8 KiB", "64 MiB", "all_reduce bf16 sum, w=8, in a graph"] {
+        for text in ["one_shot", "two_shot", "nccl_ring", "8 KiB", "64 MiB", "all_reduce bf16 sum, w=8", "in a graph", "<title>", "<desc>"]
+        {
             assert!(svg.contains(text), "{text}\n{svg}");
         }
     }
+    // A point for each contender at each size.
+    assert_eq!(points(&busbw), 9, "{busbw}");
     assert!(busbw.contains("links: 450 GB/s by the data sheet") && !time.contains("links"));
     let other = MachineInfo { gpu: "NVIDIA A10".into(), ..h200() };
-    assert!(!plots(section, &other)[1].svg().unwrap().contains("links"));
+    assert!(!drawn(section, &other)[2].svg().unwrap().contains("links"));
 
     let nothing = [Timing::new("one_shot", workload(Collective::AllReduce, 8, 8192), METHOD)];
-    let refused = plots(&sections(&nothing)[0], &h200())[0].svg().unwrap_err();
+    let refused = drawn(&sections(&nothing)[0], &h200())[0].svg().unwrap_err();
     assert_eq!(refused.to_string(), "cannot draw all_reduce-w8-time: no contender has a time");
+}
+
+/// If this fails, one slow contender squeezes all others into a corner, or its point is left out without a word.
+#[test]
+fn what_is_far_slower_does_not_stretch_the_axis() {
+    let mut timings = made_up(1.0);
+    let places = |timings: &[Timing]| {
+        let svg = drawn(&sections(timings)[0], &h200())[0].svg().unwrap();
+        let line = svg.split(r#"<title>two_shot</title><path class="l" d=""#).nth(1).unwrap().split('"').next().unwrap().to_owned();
+        (svg, line)
+    };
+    // 64 MiB by one_shot take four times as long as by NCCL's ring: that is the end of the axis.
+    let (svg, line) = places(&timings);
+    assert!(svg.contains("beyond the axis (arrows): one_shot at 64 MiB: 1480<"), "{svg}");
+    assert_eq!(points(&svg), 8);
+    for timing in timings.iter_mut().filter(|timing| timing.contender == "one_shot" && timing.workload.size() == 64 << 20) {
+        timing.enter(&[vec![44_000.0]], &[], None);
+    }
+    let (stretched, same) = places(&timings);
+    assert!(stretched.contains("one_shot at 64 MiB: 44000<") && line == same, "{line}\n{same}");
+    // The same of ratios: 30 times ahead at one size.
+    let peer_of = |timings: &mut [Timing], factor: f64| {
+        let of = timings.iter_mut().find(|timing| timing.is_peer() && timing.workload.size() == 8 << 10).unwrap();
+        of.enter(&[vec![factor * 4.18; 6], vec![factor * 4.18; 6]], &[], None);
+    };
+    peer_of(&mut timings, 30.0);
+    let ratios = ahead(&contests(&timings)[0]).unwrap().svg().unwrap();
+    assert!(ratios.contains("beyond the axis (arrows): w=8 at 8 KiB: 30"), "{ratios}");
+    peer_of(&mut timings, 1.5);
+    assert!(!ahead(&contests(&timings)[0]).unwrap().svg().unwrap().contains("beyond"));
 }
 
 /// If this fails, a time that a machine could not tell apart from none keeps the axis from ever ending.
@@ -493,49 +534,233 @@ fn a_time_of_nothing_has_no_point() {
     timings[0].algbw_busbw = None;
     timings[0].enter(&[vec![0.0]], &[], Some(1));
     assert_eq!((timings[0].algbw_busbw, timings[0].wire), (None, None), "and no bandwidth, which JSON has no number for");
-    for plot in plots(&sections(&timings)[0], &h200()) {
-        assert_eq!(shapes(&plot.svg().unwrap(), "circle"), 8);
-    }
+    assert_eq!(points(&drawn(&sections(&timings)[0], &h200())[2].svg().unwrap()), 8);
+    // Nor has it a ratio.
+    assert!(ahead(&contests(&timings)[0]).is_some_and(|plot| points(&plot.svg().unwrap()) == 2));
     timings.truncate(1);
-    assert!(plots(&sections(&timings)[0], &h200()).iter().all(|plot| plot.svg().is_err()));
+    assert!(drawn(&sections(&timings)[0], &h200()).iter().all(|plot| plot.svg().is_err()));
+    assert!(ahead(&contests(&timings)[0]).is_none());
 }
 
 #[test]
 fn plots_are_pictures_too() {
     let timings = made_up(1.0);
     let path = std::env::temp_dir().join(format!("passmuster-plot-{}.png", std::process::id()));
-    plots(&sections(&timings)[0], &h200())[1].write_png(&path).unwrap();
-    let bytes = fs::read(&path).unwrap();
+    drawn(&sections(&timings)[0], &h200())[2].write_png(&path).unwrap();
+    let mut reader = png::Decoder::new(fs::File::open(&path).unwrap()).read_info().unwrap();
     fs::remove_file(&path).unwrap();
-    assert_eq!(&bytes[..8], b"\x89PNG\r\n\x1a\n");
-    let side = |at: usize| u32::from_be_bytes(bytes[at..at + 4].try_into().unwrap());
-    assert_eq!((side(16), side(20)), (900, 520));
-    assert!(bytes.len() > 10_000, "{} bytes are no plot", bytes.len());
+    let mut pixels = vec![0; reader.output_buffer_size()];
+    let info = reader.next_frame(&mut pixels).unwrap();
+    assert_eq!((info.width, info.color_type), (920, png::ColorType::Rgba));
+    // Text is drawn, and the lines of one_shot and of NCCL's ring in their colours.
+    for colour in [[0x22, 0x22, 0x22], rgb(INKS[0].light[0]), rgb(INKS[1].light[0])] {
+        assert!(pixels.chunks(4).filter(|pixel| pixel[..3] == colour).count() > 200, "{colour:?} is not in the picture");
+    }
 }
 
-/// If this fails, the report needs a network, runs something, or is too large to be sent around.
+fn rgb(colour: &str) -> [u8; 3] {
+    [1, 3, 5].map(|at| u8::from_str_radix(&colour[at..at + 2], 16).unwrap())
+}
+
+/// If this fails, lines cannot be seen, ours look like peers, or a contender changes its colour from section to section.
+#[test]
+fn colours_can_be_told_apart() {
+    // WCAG 2.2: 3 to 1 for what is no text.
+    let luminance = |colour: &str| {
+        let linear = |byte: u8| {
+            let share = f64::from(byte) / 255.0;
+            if share <= 0.04045 { share / 12.92 } else { ((share + 0.055) / 1.055).powf(2.4) }
+        };
+        let [r, g, b] = rgb(colour).map(linear);
+        0.2126 * r + 0.7152 * g + 0.0722 * b
+    };
+    let contrast = |a: &str, b: &str| {
+        let (a, b) = (luminance(a), luminance(b));
+        (a.max(b) + 0.05) / (a.min(b) + 0.05)
+    };
+    for ink in &INKS {
+        assert!(ink.light.iter().all(|colour| contrast(colour, "#ffffff") >= 3.0) && ink.light.len() == ink.dark.len());
+        assert!(ink.dark.iter().all(|colour| contrast(colour, DARK) >= 3.0));
+    }
+    // Ours are bluer than they are red, peers the other way: so they differ for those who do not see red and green apart.
+    for (light, bluer) in [(0, true), (1, false)].map(|(at, bluer)| (&INKS[at], bluer)) {
+        assert!(light.light.iter().chain(light.dark).map(|colour| rgb(colour)).all(|[r, _, b]| (b > r) == bluer));
+    }
+    let records = [recorded("h200x4-bench-all_reduce.json"), recorded("h200x4-bench-all_gather.json")];
+    let sections: Vec<Section<'_>> = records.iter().flat_map(|record| sections(&record.cases)).collect();
+    let inks = Inks::of(&sections);
+    let mut of_name = std::collections::BTreeMap::new();
+    for section in &sections {
+        let svg = plots(section, &h200(), &inks)[0].svg().unwrap();
+        let lines: Vec<(&str, &str)> = svg
+            .split(r#"<g class=""#)
+            .filter_map(|rest| Some((rest.split('"').next()?, rest.split("\"><title>").nth(1)?.split('<').next()?)))
+            .collect();
+        assert_eq!(lines.len(), section.contenders.iter().filter(|name| svg.contains(&format!("<title>{name}<"))).count());
+        for (class, name) in &lines {
+            assert_eq!(class.starts_with('p'), name.starts_with("nccl_") || name.starts_with("torch_"), "{name}: {class}");
+            assert_eq!(of_name.entry((*name).to_owned()).or_insert((*class).to_owned()), class, "{name} has two colours");
+            assert_eq!(lines.iter().filter(|(other, _)| other == class).count(), 1, "two lines of {class} in {}", section.name());
+        }
+    }
+}
+
+/// If this fails, the winner is not who is faster, or one is named where noise or a missing judgement forbids it.
+#[test]
+fn the_verdict_names_who_is_faster() {
+    let mut timings = made_up(1.0);
+    let winners = |timings: &[Timing]| sections(timings)[0].standings().iter().map(|standing| standing.winner()).collect::<Vec<_>>();
+    assert_eq!(winners(&timings), [Some(Winner::Ours), Some(Winner::Ours), Some(Winner::Peer)]);
+    let score = contests(&timings)[0].score(8).unwrap();
+    let Score { mean, least: (least, at), behind, sizes } = score;
+    assert_eq!((format!("{mean:.2} {least:.2}"), at, behind, sizes), ("1.98 0.89".to_owned(), 64 << 20, 1, 3));
+    // Rounds of which either is faster in some.
+    for (timing, rounds) in timings.iter_mut().filter(|timing| timing.workload.size() == 8 << 10).zip([[4.0, 5.0], [9.0, 9.0], [5.0, 4.0]])
+    {
+        timing.enter(&rounds.repeat(3).iter().map(|time| vec![*time]).collect::<Vec<_>>(), &[], None);
+    }
+    assert_eq!(winners(&timings)[0], Some(Winner::Level));
+    timings[0].check = None;
+    timings.iter_mut().filter(|timing| timing.contender == "nccl_ring").for_each(|timing| timing.check = None);
+    assert_eq!((winners(&timings), contests(&timings)[0].score(8)), (vec![None; 3], None), "nobody has seen that the results are right");
+}
+
+fn page_of(record: &Record<Timing>) -> String {
+    page(&Contents { timed: std::slice::from_ref(record), ..Contents::default() })
+}
+
+/// What is between two marks, everywhere.
+fn between<'a>(text: &'a str, begin: &'a str, end: &'a str) -> Vec<&'a str> {
+    text.split(begin).skip(1).filter_map(|rest| rest.split(end).next()).collect()
+}
+
+/// If this fails, the report needs a network, runs something, cannot be navigated, or is too large to be sent around.
 #[test]
 fn the_report_is_one_page_without_a_network() {
-    let all = ["h200x4-bench.json", "h200x4-bench-all_gather.json", "h200x4-bench-reduce_scatter.json", "h200x4-bench-all_to_all.json"];
-    let mut record = recorded(all[0]);
-    let products = ["h200x4-bench-all_gather_matmul.json", "h200x2-bench-overlap.json"];
-    all[1..].iter().chain(&products).for_each(|name| record.cases.extend(recorded(name).cases));
+    let all = [
+        "h200x4-bench-all_gather.json",
+        "h200x4-bench-reduce_scatter.json",
+        "h200x4-bench-all_gather_matmul.json",
+        "h200x2-bench-overlap.json",
+    ];
+    let mut record = recorded("h200x4-bench-all_reduce.json");
+    all.iter().for_each(|name| record.cases.extend(recorded(name).cases));
     record.cases[0].reason = "<script>alert(1)</script>".into();
-    let text = page(&record, None, &[]);
-    assert!(text.len() < 2 << 20, "{} bytes", text.len());
-    for word in ["<script", "http://", "https://", "<link", "<img", "url(", "@import"] {
-        let allowed = if word == "http://" { text.matches("http://www.w3.org/2000/svg").count() } else { 0 };
-        assert_eq!(text.matches(word).count(), allowed, "{word}");
+    let (text, again) = (page_of(&record), recorded("h200x4-bench-all_gather.json"));
+    for word in ["<script", "https://", "<link", "<img", "url(", "@import"] {
+        assert!(!text.contains(word), "{word}");
     }
-    let drawn: usize = sections(&record.cases).iter().map(|section| plots(section, &record.machine).len()).sum();
-    // Two of each collective and of each pair of weights, one of overlaps.
-    assert_eq!((text.matches("<svg ").count(), drawn), (drawn, 2 * (sections(&record.cases).len() - 1) + 1));
+    assert_eq!(text.matches("http://").count(), text.matches("http://www.w3.org/2000/svg").count());
     for section in sections(&record.cases) {
-        assert!(text.contains(&format!("<h2>{}</h2>", section.name())), "{}", section.name());
+        assert_eq!(text.matches(&format!(">{}</h3>", section.name())).count(), 1, "{}", section.name());
     }
-    for word in ["4 x NVIDIA H200", "580.159.04", "2.28.9", &record.source.ptx_hash, "cargo xtask bench all_gather --worlds 4"] {
+    for word in ["4 x NVIDIA H200", "580.159.04", "2.28.9", &record.source.ptx_hash, "./passmuster bench all_reduce --worlds 2,4"] {
         assert!(text.contains(word), "{word}");
     }
+    // The answer is first: before any plot, any machine and any command line.
+    let at = |what: &str| text.find(what).unwrap_or_else(|| panic!("{what} is not there"));
+    assert!(at("geometric mean over sizes") < at("<svg ") && at("<strong>") < at("<svg ") && at("<svg ") < at("driver_version"));
+    // Two records of the same, and of one machine.
+    let text = page(&Contents { timed: &[record, again], ..Contents::default() });
+    let (ids, headings) = (between(&text, " id=\"", "\""), between(&text, "<h", "</h"));
+    for all in [&ids, &headings] {
+        let distinct: std::collections::BTreeSet<&&str> = all.iter().collect();
+        assert_eq!(distinct.len(), all.len(), "{all:#?}");
+    }
+    assert!(headings.iter().any(|heading| heading.ends_with("all_gather bf16 (4 x NVIDIA H200, 2026-11-22 13:22)")), "{headings:#?}");
+    let dead: Vec<&str> = between(&text, "href=\"#", "\"").into_iter().filter(|target| !ids.contains(target)).collect();
+    assert!(dead.is_empty(), "{dead:?}");
+    assert_eq!(text.matches("Facts of 4 x NVIDIA H200").count(), 1, "the machine's facts are there once");
+    // Every header cell says what it is the header of.
+    assert_eq!(text.matches("<th ").count(), text.matches(" scope=\"").count());
+    assert!(!text.contains("<th>"));
+}
+
+/// A record as it lies there, rendered.
+fn judged(name: &str) -> Judged {
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("fixtures/records").join(name);
+    Judged::read(&fs::read_to_string(path).unwrap()).unwrap_or_else(|error| panic!("{name}: {error}"))
+}
+
+fn table_named<'a>(record: &'a Judged, title: &str) -> &'a Table {
+    let found = record.tables.iter().find(|table| table.title.starts_with(title));
+    found.unwrap_or_else(|| panic!("{title} is none of {:?}", record.tables.iter().map(|table| &table.title).collect::<Vec<_>>()))
+}
+
+/// If this fails, a record of a conformance run cannot be looked at, or what was not tested is not told.
+#[test]
+fn records_of_conformance_are_rendered() {
+    let merge = judged("h200x2-merge-1of4.json");
+    assert_eq!(merge.title, "test-gpu all_reduce/one_shot|two_shot");
+    assert_eq!((merge.verdict.as_str(), merge.is_bad), ("3371 cases: 2274 passed, 1095 not_supported, 2 waived; 0 findings", false));
+    let reasons = &table_named(&merge, "not_supported, by reason").rows;
+    let count = |row: &Vec<String>| row[0].parse::<usize>().unwrap();
+    assert!(
+        reasons.len() < 12
+            && reasons.iter().map(count).sum::<usize>() == 1095
+            && reasons.windows(2).all(|pair| count(&pair[0]) >= count(&pair[1]))
+    );
+    assert!(reasons.iter().any(|row| row[1].contains("GPUs for NCCL, 2 given")), "{reasons:?}");
+    assert!(table_named(&merge, "waived, by reason").rows.iter().any(|row| row[1].starts_with("nccl-symmetric-ll-misaligned")));
+    let outcomes = table_named(&merge, "all_reduce: cases by algorithm");
+    assert!(outcomes.header.contains(&"w=16".into()) && outcomes.rows.len() > 10);
+    let slowest = &table_named(&merge, "Slowest cases").rows;
+    let milliseconds: Vec<f64> = slowest.iter().map(|row| row[2].parse().unwrap()).collect();
+    assert!(milliseconds.len() == 20 && milliseconds.windows(2).all(|pair| pair[0] >= pair[1]) && milliseconds[0] > 0.0);
+    let emulated = judged("emulator-merge-1of3.json");
+    assert!(table_named(&emulated, "Races waived").rows.iter().any(|row| row[0] == "alias"));
+
+    let mut record = Record::of_verdicts("validate", h200(), recorded("h200x4-bench.json").source, Vec::new());
+    let mut failed = Verdict::without_checks("all_reduce/two_shot:bf16,sum:w=8:n=1040", Status::Fail, "wrong");
+    let finding =
+        Finding { property: "reference".into(), call: Some(3), summary: "8 elements <wrong>".into(), details: "i  expected".into() };
+    failed.findings.push(finding);
+    failed.schedule = Some("random-5".into());
+    record.cases = vec![Verdict::without_checks("all_reduce/one_shot:f32,sum:w=2:n=1", Status::Pass, ""), failed];
+    let record = Judged::of_verdicts(&Record::of_verdicts("validate", record.machine, record.source, record.cases));
+    let text = record.text();
+    let place = |what: &str| text.find(what).unwrap_or_else(|| panic!("{what} is not in {text}"));
+    assert!(place("FAIL all_reduce/two_shot:bf16,sum:w=8:n=1040@random-5") < place("reference call 3: 8 elements <wrong>"));
+    assert!(place("  i  expected") < place("Cases by status"));
+    assert!(text.ends_with("2 cases: 1 passed, 1 fail; 1 finding\n") && record.is_bad);
+    let page = page(&Contents { judged: &[record, merge], ..Contents::default() });
+    assert!(
+        page.contains("reference call 3: 8 elements &lt;wrong&gt;")
+            && page.contains("<strong>2 cases: 1 passed, 1 fail; 1 finding</strong>")
+    );
+    assert!(page.find("FAIL all_reduce").unwrap() < page.find("Cases by status").unwrap());
+}
+
+/// If this fails, the score of a record of mutants is not that of the command, or what was missed is not first.
+#[test]
+fn records_of_mutants_and_of_the_ledger_are_rendered() {
+    let mutants = judged("emulator-mutants.json");
+    assert_eq!(mutants.verdict, "1716 of 1724 mutants caught (99.5 %), 8 missed");
+    assert!(!mutants.is_bad && mutants.findings.is_empty(), "a synchronisation bug may be missed");
+    let rows = |title: &str| table_named(&mutants, title).rows.clone();
+    assert!(rows("Mutants by kind").contains(&["value, planted by people", "88", "88", "100.0 %"].map(str::to_owned).to_vec()));
+    assert!(rows("Mutants by kind").contains(&["sync, made by rule, order", "52", "60", "86.7 %"].map(str::to_owned).to_vec()));
+    assert_eq!((rows("Missed").len(), rows("Equivalent").len(), rows("Caught").len()), (8, 54, 1716));
+    assert!(rows("What caught them").iter().any(|row| row[0] == "races"));
+    let titles: Vec<&str> = mutants.tables.iter().map(|table| table.title.as_str()).collect();
+    assert_eq!((&titles[..2], mutants.open), (&["Missed", "Mutants by kind"][..], 2));
+
+    let ledger = judged("ledger.json");
+    assert_eq!(ledger.verdict, "2382 cases: 2382 passed; 0 findings");
+    assert!(
+        table_named(&ledger, "Approximate forms").rows.len() > 3
+            && !table_named(&ledger, "Results that the ISA leaves open").rows.is_empty()
+    );
+}
+
+/// If this fails, a record of another command is an error of serde's, or is shown as what it is not.
+#[test]
+fn what_cannot_be_rendered_is_named() {
+    let refused = |text: &str| Judged::read(text).unwrap_err().to_string();
+    let kinds = "and report renders those of bench, validate, test-gpu, mutants, ledger";
+    assert_eq!(refused(r#"{"kind": "tune", "cases": 7}"#), format!("a record of `tune`, {kinds}"));
+    assert!(refused(r#"{"cases": []}"#).starts_with("missing field `kind`"));
+    assert!(refused("PASS").starts_with("expected value"));
 }
 
 #[test]

@@ -1,8 +1,10 @@
-//! The report in a headless browser: that it renders, that its plots are seen, and that the browser has nothing to complain about.
+//! The report in a headless browser, at the width of a phone and of a desk, light and dark: that nothing is off the screen, that the verdict is above the
+//! fold, that ours and peers are seen in colours of their own, and that the browser has nothing to complain about.
 //!
-//! Without a browser the test is ignored, and its name says so. CI installs one.
+//! Without a browser the tests are ignored, and their names say so. CI installs one.
 
 use std::{
+    collections::{BTreeMap, BTreeSet},
     env, fs,
     path::{Path, PathBuf},
     process::Command,
@@ -10,13 +12,48 @@ use std::{
 
 use libtest_mimic::{Arguments, Failed, Trial};
 use passmuster::conformance::report::Record;
-use passmuster_bench::{Timing, page, plots, sections};
+use passmuster_bench::{Contents, DARK, INKS, Judged, Timing, page, plots, sections};
+use serde_json::Value;
 
 /// Names under which a headless Chromium is installed.
 const BROWSERS: [&str; 3] = ["chromium-headless-shell", "chromium", "google-chrome"];
 
-/// Width and height of the window in pixels.
-const WINDOW: (u32, u32) = (1400, 6000);
+/// Where the first screen ends, in pixels.
+const FOLD: u32 = 900;
+
+/// How much is looked at of what is unfolded: on a phone, plots of the first section's contenders come after this many pixels at most.
+const UNFOLDED: u32 = 4800;
+
+/// What is measured within the page. It is no part of the page: the tests put it at the end of a copy.
+const MEASURE: &str = r#"<script>
+    const unfold = UNFOLD;
+    if (unfold) document.querySelectorAll('details').forEach(fold => fold.open = true);
+    const all = selector => [...document.querySelectorAll(selector)];
+    const rect = selector => document.querySelector(selector)?.getBoundingClientRect() ?? null;
+    const colours = selector => [...new Set(all(selector).map(line => getComputedStyle(line).stroke))];
+    const within = (element, selector) => element.closest(selector) !== null;
+    const texts = all('svg.plot').filter(plot => plot.checkVisibility()).map(plot => 11.5 * plot.getBoundingClientRect().width / plot.viewBox.baseVal.width);
+    const cut = all('h1, h2, h3, p, li, summary, .verdict td, .verdict th, .scores td, .scores th, figure svg').filter(
+        element => element.checkVisibility() && (element.getBoundingClientRect().right > innerWidth + 0.5 || element.scrollWidth > element.clientWidth + 1 && getComputedStyle(element).display != 'inline'));
+    console.log('FACTS ' + JSON.stringify({
+        width: innerWidth,
+        scroll: document.documentElement.scrollWidth,
+        scores: rect('.scores'),
+        cut: cut.map(element => element.tagName + ' ' + element.textContent.slice(0, 60)),
+        ids: all('[id]').map(element => element.id),
+        headings: all('h1, h2, h3, h4').map(heading => [heading.tagName, heading.textContent]),
+        ours: colours('.plot .o .l'),
+        peers: colours('.plot .p .l'),
+        dashed: all('.plot .p .l').every(line => getComputedStyle(line).strokeDasharray != 'none') && all('.plot .o .l').every(line => getComputedStyle(line).strokeDasharray == 'none'),
+        plots: all('svg.plot').length,
+        unnamed: all('svg.plot').filter(plot => plot.getAttribute('role') != 'img' || !plot.querySelector('title')?.textContent).length,
+        smallest: Math.min(...texts),
+        ground: getComputedStyle(document.body).backgroundColor,
+        ink: getComputedStyle(document.body).color,
+        plotted: getComputedStyle(document.querySelector('svg.plot')).color,
+        bold: all('.verdict td strong').length,
+    }));
+</script>"#;
 
 fn main() {
     let browser = browser();
@@ -31,8 +68,8 @@ fn main() {
         test.with_ignored_flag(missing)
     };
     let trials = vec![
-        trial("the_report_opens_in_a_browser", the_report_opens),
-        trial("the_committed_report_opens_in_a_browser", the_committed_report_opens),
+        trial("the_report_is_read_on_a_phone_and_at_a_desk", the_report_is_read),
+        trial("the_committed_report_is_read_on_a_phone_and_at_a_desk", the_committed_report_is_read),
     ];
     libtest_mimic::run(&Arguments::from_args(), trials).exit();
 }
@@ -43,64 +80,174 @@ fn browser() -> Option<PathBuf> {
     BROWSERS.iter().find_map(|name| places().map(|place| place.join(name)).find(|file| file.is_file()))
 }
 
-fn the_report_opens(browser: &Path) -> Result<(), Failed> {
-    let mut record = recorded("h200x4-bench.json")?;
-    record.cases.extend(recorded("h200x4-bench-all_gather_matmul.json")?.cases);
-    record.cases.extend(recorded("h200x2-bench-overlap.json")?.cases);
-    let plots: usize = sections(&record.cases).iter().map(|section| plots(section, &record.machine).len()).sum();
-    opens(browser, "report", &page(&record, None, &[]), plots)
+/// All kinds of workloads, two machines, records of other commands with a finding.
+fn the_report_is_read(browser: &Path) -> Result<(), Failed> {
+    let timed =
+        ["h200x4-bench-all_reduce.json", "h200x4-bench-all_gather_matmul.json", "h200x2-bench-overlap.json", "h200x2-bench-fsdp.json"];
+    let timed: Vec<Record<Timing>> = timed.iter().map(|name| recorded(name)).collect::<Result<_, _>>()?;
+    let read = |name: &str| Ok::<_, Failed>(Judged::read(&fs::read_to_string(fixture(name))?)?);
+    let judged = [read("h200x2-merge-1of4.json")?, read("h200x2-mutants-value.json")?];
+    is_read(browser, "report", &page(&Contents { timed: &timed, judged: &judged, ..Contents::default() }))
 }
 
-/// The plots of its first three records are within the window.
-fn the_committed_report_opens(browser: &Path) -> Result<(), Failed> {
-    let page = fs::read_to_string(Path::new(concat!(env!("CARGO_MANIFEST_DIR"), "/../..")).join("docs/report-h200.html"))?;
-    opens(browser, "committed", &page, 6)
+fn the_committed_report_is_read(browser: &Path) -> Result<(), Failed> {
+    is_read(
+        browser,
+        "committed",
+        &fs::read_to_string(Path::new(concat!(env!("CARGO_MANIFEST_DIR"), "/../..")).join("docs/report-h200.html"))?,
+    )
 }
 
-/// Has a page opened of which so many plots are within the window.
-fn opens(browser: &Path, name: &str, page: &str, plots: usize) -> Result<(), Failed> {
-    let folder = env::temp_dir().join(format!("passmuster-browser-{name}-{}", std::process::id()));
-    fs::create_dir_all(&folder)?;
-    let (file, picture) = (folder.join("report.html"), folder.join("report.png"));
-    fs::write(&file, page)?;
-    let (width, height) = WINDOW;
-    let output = Command::new(browser)
-        .args(["--headless", "--no-sandbox", "--disable-gpu", "--hide-scrollbars", "--enable-logging=stderr"])
-        .args(["--no-first-run", "--disable-background-networking", "--disable-component-update", "--disable-sync"])
-        .arg(format!("--window-size={width},{height}"))
-        .arg(format!("--screenshot={}", picture.display()))
-        .arg(format!("--user-data-dir={}", folder.display()))
-        .arg(format!("file://{}", file.display()))
-        .output()?;
-    let log = String::from_utf8_lossy(&output.stderr).into_owned();
-    let pixels = pixels(&picture).map_err(|error| Failed::from(format!("no screenshot: {error}; {}\n{log}", output.status)))?;
-    fs::remove_dir_all(&folder)?;
-    if let Some(complaint) = log.lines().find(|line| line.contains("CONSOLE")) {
-        return Err(format!("the browser complains: {complaint}").into());
-    }
-    // The colour of the first contender's line, which nothing else on the page has. Each plot has a stretch of lines with it.
-    let rows: Vec<bool> = pixels.chunks((3 * width) as usize).map(|row| row.chunks(3).any(|pixel| pixel == [0, 114, 178])).collect();
-    let seen = rows.iter().filter(|row| **row).count();
-    if seen < 100 * plots / 2 {
-        return Err(format!("{plots} plots, and a contender's line is seen on {seen} lines of the picture only").into());
+fn is_read(browser: &Path, name: &str, page: &str) -> Result<(), Failed> {
+    for (width, dark, unfold) in [(1280, false, false), (400, true, false), (1280, true, true), (400, false, true)] {
+        let sight = Sight { width, height: if unfold { UNFOLDED } else { FOLD }, dark, unfold };
+        let (facts, pixels) = sight.of(browser, name, page)?;
+        fits(&facts, &sight)
+            .and_then(|()| is_coloured(&facts, &pixels, &sight))
+            .map_err(|error| Failed::from(format!("{sight:?}: {error}")))?;
     }
     Ok(())
 }
 
-fn recorded(name: &str) -> Result<Record<Timing>, Failed> {
-    let text = fs::read_to_string(Path::new(concat!(env!("CARGO_MANIFEST_DIR"), "/../..")).join("fixtures/records").join(name))?;
-    Ok(serde_json::from_str(&text)?)
+/// Whether all of it is on the screen, and the verdict above the fold.
+fn fits(facts: &Value, sight: &Sight) -> Result<(), String> {
+    let number = |value: &Value| value.as_f64().unwrap_or(f64::NAN);
+    let names =
+        |value: &Value| value.as_array().into_iter().flatten().filter_map(|name| Some(name.as_str()?.to_owned())).collect::<Vec<_>>();
+    ensure(number(&facts["width"]) == f64::from(sight.width), || format!("the window is {} wide", facts["width"]))?;
+    ensure(number(&facts["scroll"]) <= f64::from(sight.width), || format!("the page is {} wide: it scrolls sideways", facts["scroll"]))?;
+    ensure(names(&facts["cut"]).is_empty(), || format!("wider than the screen or than their place: {:?}", facts["cut"]))?;
+    // At a desk all scores, on a phone as many lines as there is room for.
+    let scores = &facts["scores"];
+    let above = if sight.width > 1000 { &scores["bottom"] } else { &scores["top"] };
+    ensure(number(above) < f64::from(FOLD) * if sight.width > 1000 { 1.0 } else { 0.5 }, || {
+        format!("the verdict is below the fold: {scores}")
+    })?;
+    ensure(number(&facts["bold"]) > 5.0, || format!("{} winners in bold", facts["bold"]))?;
+    let ids = names(&facts["ids"]);
+    ensure(ids.iter().collect::<BTreeSet<_>>().len() == ids.len(), || format!("ids are not unique: {ids:?}"))?;
+    let headings: Vec<(u8, &str)> = facts["headings"]
+        .as_array()
+        .into_iter()
+        .flatten()
+        .filter_map(|heading| Some((heading[0].as_str()?.as_bytes()[1] - b'0', heading[1].as_str()?)))
+        .collect();
+    ensure(headings.iter().map(|(_, text)| text).collect::<BTreeSet<_>>().len() == headings.len(), || {
+        format!("headings are not unique: {headings:?}")
+    })?;
+    let skips = headings.windows(2).find(|pair| pair[1].0 > pair[0].0 + 1);
+    ensure(headings.first().is_some_and(|(level, _)| *level == 1) && skips.is_none(), || {
+        format!("levels of headings are skipped: {skips:?}")
+    })?;
+    ensure(number(&facts["plots"]) >= 8.0 && facts["unnamed"] == 0, || {
+        format!("{} plots, {} without a name", facts["plots"], facts["unnamed"])
+    })?;
+    ensure(number(&facts["smallest"]) >= 8.5, || format!("text of plots is {} pixels", facts["smallest"]))
 }
 
-/// The picture's pixels, three bytes each.
-fn pixels(path: &Path) -> Result<Vec<u8>, Box<dyn std::error::Error>> {
+/// Whether ours and peers are in the colours of their families, which are seen.
+fn is_coloured(facts: &Value, pixels: &[[u8; 3]], sight: &Sight) -> Result<(), String> {
+    let family = |at: usize| {
+        let colours = if sight.dark { INKS[at].dark } else { INKS[at].light };
+        colours.iter().map(|colour| css(colour)).collect::<BTreeSet<_>>()
+    };
+    let of = |side: &str| {
+        facts[side].as_array().into_iter().flatten().filter_map(|colour| Some(colour.as_str()?.to_owned())).collect::<BTreeSet<_>>()
+    };
+    for (side, at) in [("ours", 0), ("peers", 1)] {
+        ensure(of(side).len() > 2 && of(side).is_subset(&family(at)), || format!("{side} are {:?}", facts[side]))?;
+    }
+    ensure(facts["dashed"] == true, || "ours are not solid, or peers not dashed".into())?;
+    let ground = if sight.dark { DARK } else { "#ffffff" };
+    ensure(facts["ground"] == css(ground), || format!("the ground is {}", facts["ground"]))?;
+    ensure(facts["ink"] == facts["plotted"] && facts["ink"] != facts["ground"], || format!("plots are written in {}", facts["plotted"]))?;
+    let mut seen: BTreeMap<&[u8], usize> = BTreeMap::new();
+    pixels.chunk_by(|a, b| a == b).for_each(|run| *seen.entry(&run[0][..]).or_default() += run.len());
+    let count = |colour: &str| seen.get(&rgb(colour)[..]).copied().unwrap_or_default();
+    let share = count(ground) as f64 / pixels.len() as f64;
+    ensure(share > 0.3, || format!("{share:.2} of the picture is ground"))?;
+    if sight.unfold {
+        for (at, ink) in INKS[..2].iter().enumerate() {
+            let seen: usize = if sight.dark { ink.dark } else { ink.light }.iter().map(|colour| count(colour)).sum();
+            ensure(seen > 500, || format!("{seen} pixels of lines of family {at}"))?;
+        }
+    }
+    Ok(())
+}
+
+fn ensure(holds: bool, otherwise: impl FnOnce() -> String) -> Result<(), String> {
+    if holds { Ok(()) } else { Err(otherwise()) }
+}
+
+fn rgb(colour: &str) -> [u8; 3] {
+    [1, 3, 5].map(|at| u8::from_str_radix(&colour[at..at + 2], 16).unwrap_or_default())
+}
+
+/// As browsers say it.
+fn css(colour: &str) -> String {
+    let [r, g, b] = rgb(colour);
+    format!("rgb({r}, {g}, {b})")
+}
+
+/// How a page is looked at.
+#[derive(Debug)]
+struct Sight {
+    width: u32,
+    height: u32,
+    dark: bool,
+    /// With all that is folded opened.
+    unfold: bool,
+}
+
+impl Sight {
+    /// Has a page opened. Returns what was measured, and the picture's pixels.
+    fn of(&self, browser: &Path, name: &str, page: &str) -> Result<(Value, Vec<[u8; 3]>), Failed> {
+        let Sight { width, height, dark, unfold } = self;
+        let folder = env::temp_dir().join(format!("passmuster-browser-{name}-{}", std::process::id()));
+        fs::create_dir_all(&folder)?;
+        let (file, picture) = (folder.join("report.html"), folder.join("report.png"));
+        fs::write(&file, page.replace("</body>", &MEASURE.replace("UNFOLD", if *unfold { "true" } else { "false" })))?;
+        let output = Command::new(browser)
+            .args(["--headless", "--no-sandbox", "--disable-gpu", "--hide-scrollbars", "--enable-logging=stderr"])
+            .args(["--no-first-run", "--disable-background-networking", "--disable-component-update", "--disable-sync"])
+            .arg(format!("--blink-settings=preferredColorScheme={}", if *dark { 0 } else { 1 }))
+            .arg(format!("--window-size={width},{height}"))
+            .arg(format!("--screenshot={}", picture.display()))
+            .arg(format!("--user-data-dir={}", folder.display()))
+            .arg(format!("file://{}", file.display()))
+            .output()?;
+        let log = String::from_utf8_lossy(&output.stderr).into_owned();
+        let pixels = pixels(&picture).map_err(|error| Failed::from(format!("no screenshot: {error}; {}\n{log}", output.status)))?;
+        fs::remove_dir_all(&folder)?;
+        let (facts, others): (Vec<&str>, Vec<&str>) =
+            log.lines().filter(|line| line.contains("CONSOLE")).partition(|line| line.contains("\"FACTS {"));
+        if let Some(complaint) = others.first() {
+            return Err(format!("the browser complains: {complaint}").into());
+        }
+        let facts = facts.first().and_then(|line| line.split_once("\"FACTS ")?.1.rsplit_once("\", source: "));
+        let facts = facts.ok_or_else(|| Failed::from(format!("nothing was measured\n{log}")))?.0;
+        Ok((serde_json::from_str(facts)?, pixels))
+    }
+}
+
+fn fixture(name: &str) -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("fixtures/records").join(name)
+}
+
+fn recorded(name: &str) -> Result<Record<Timing>, Failed> {
+    Ok(serde_json::from_str(&fs::read_to_string(fixture(name))?)?)
+}
+
+/// The picture's pixels.
+fn pixels(path: &Path) -> Result<Vec<[u8; 3]>, Box<dyn std::error::Error>> {
     let mut reader = png::Decoder::new(fs::File::open(path)?).read_info()?;
     let mut bytes = vec![0; reader.output_buffer_size()];
     let info = reader.next_frame(&mut bytes)?;
     bytes.truncate(info.buffer_size());
-    Ok(match info.color_type {
-        png::ColorType::Rgba => bytes.chunks(4).flat_map(|pixel| [pixel[0], pixel[1], pixel[2]]).collect(),
-        png::ColorType::Rgb => bytes,
+    let length = match info.color_type {
+        png::ColorType::Rgba => 4,
+        png::ColorType::Rgb => 3,
         other => return Err(format!("pixels are {other:?}").into()),
-    })
+    };
+    Ok(bytes.chunks(length).map(|pixel| [pixel[0], pixel[1], pixel[2]]).collect())
 }

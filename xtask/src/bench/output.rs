@@ -7,7 +7,9 @@ use std::{
 
 use anyhow::{Context, bail};
 use passmuster::conformance::report::Record;
-use passmuster_bench::{Method, Table, Timing, baseline, csv, nccl_tests, page, pages, plots, sections, tables};
+use passmuster_bench::{
+    Contents, Inks, Judged, Method, Table, Timing, ahead, baseline, contests, csv, kind_of, nccl_tests, page, plots, sections, tables,
+};
 use passmuster_collectives::machine::MachineInfo;
 
 use crate::{
@@ -30,10 +32,10 @@ pub(crate) struct Output {
     /// Write what nccl-tests' -J does, a file for each contender and world size.
     #[arg(long, value_name = "DIR")]
     nccl_tests: Option<PathBuf>,
-    /// Write plots of time and bus bandwidth over size, as SVG and PNG.
+    /// Write plots of time, bus bandwidth and how far ours is ahead over size, as SVG and PNG.
     #[arg(long, value_name = "DIR")]
     plot: Option<PathBuf>,
-    /// Write one page with tables, plots, machine and method, which opens without a network.
+    /// Write one page with verdicts, tables, plots, machine and method, which opens without a network.
     #[arg(long, value_name = "FILE")]
     html: Option<PathBuf>,
     /// Compare with an earlier record: exit 1 where an algorithm of ours is slower beyond the noise and --threshold.
@@ -140,23 +142,35 @@ impl Output {
         shown
     }
 
-    /// Writes what was asked for. Where a file cannot be written, the others are all the same.
+    /// Writes what was asked for; records of other commands are on the page and in the Markdown only. Where a file cannot be written, the others are all
+    /// the same.
     ///
     /// # Errors
     /// Of all that cannot be written, with their paths.
-    pub(super) fn write(&self, files: &Files, record: &Record<Timing>, hidden: Option<u64>, shown: &Shown) -> anyhow::Result<()> {
+    pub(super) fn write(
+        &self,
+        files: &Files,
+        record: &Record<Timing>,
+        judged: &[Judged],
+        hidden: Option<u64>,
+        shown: &Shown,
+    ) -> anyhow::Result<()> {
+        let contents = Contents { timed: std::slice::from_ref(record), judged, against: shown.comparison.as_slice(), hidden };
         let mut written = vec![
             write(&files.json, || record.to_json()),
-            write(&files.markdown, || markdown(&shown.tables)),
+            write(&files.markdown, || markdown(shown.tables.iter().chain(of_judged(judged)))),
             write(&files.csv, || csv(&record.cases)),
-            write(&files.html, || page(record, hidden, shown.comparison.as_slice())),
+            write(&files.html, || page(&contents)),
         ];
         if let Some(dir) = &self.nccl_tests {
             let write = |(name, document): (String, _)| ResultFile::open(&dir.join(name))?.write(&serde_json::to_string_pretty(&document)?);
             written.extend(nccl_tests(record).into_iter().map(write));
         }
         if let Some(dir) = &self.plot {
-            for plot in sections(&record.cases).iter().flat_map(|section| plots(section, &record.machine)) {
+            let sections = sections(&record.cases);
+            let inks = Inks::of(&sections);
+            let of_sections = sections.iter().flat_map(|section| plots(section, &record.machine, &inks));
+            for plot in of_sections.chain(contests(&record.cases).iter().filter_map(ahead)) {
                 let file = |kind| ResultFile::open(&dir.join(format!("{}.{kind}", plot.name)));
                 written.push(file("svg").and_then(|file| file.write(&plot.svg()?)));
                 written.push(file("png").and_then(|file| file.write_by(|path| Ok(plot.write_png(path)?))));
@@ -169,15 +183,47 @@ impl Output {
     ///
     /// # Errors
     /// As [`Output::write`].
-    pub(super) fn show_separately(&self, files: &Files, records: &[Record<Timing>], hidden: Option<u64>) -> anyhow::Result<()> {
-        let each: Vec<Vec<Table>> = records.iter().map(|record| tables(&record.cases, &record.machine, hidden)).collect();
-        let written = [write(&files.markdown, || markdown(&each.concat())), write(&files.html, || pages(records, hidden))];
-        for (record, tables) in records.iter().zip(&each) {
+    pub(super) fn show_separately(
+        &self,
+        files: &Files,
+        timed: &[Record<Timing>],
+        judged: &[Judged],
+        hidden: Option<u64>,
+    ) -> anyhow::Result<()> {
+        let each: Vec<Vec<Table>> = timed.iter().map(|record| tables(&record.cases, &record.machine, hidden)).collect();
+        let written = [
+            write(&files.markdown, || markdown(each.iter().flatten().chain(of_judged(judged)))),
+            write(&files.html, || page(&Contents { timed, judged, against: &[], hidden })),
+        ];
+        for (record, tables) in timed.iter().zip(&each) {
             println!("{} x {}, {}", record.machine.gpus, record.machine.gpu, record.date);
             print(record, tables);
         }
         all_of(written)
     }
+
+    /// Refuses options that are for timings.
+    ///
+    /// # Errors
+    /// Which was given.
+    pub(super) fn without_timings(&self) -> anyhow::Result<()> {
+        let given = [
+            ("--json", &self.json),
+            ("--csv", &self.csv),
+            ("--nccl-tests", &self.nccl_tests),
+            ("--plot", &self.plot),
+            ("--baseline", &self.baseline),
+        ];
+        match given.into_iter().find(|(_, path)| path.is_some()) {
+            Some((option, _)) => bail!("{option} is for records of bench, and there is none"),
+            None => Ok(()),
+        }
+    }
+}
+
+/// The tables of records of other commands.
+fn of_judged(judged: &[Judged]) -> impl Iterator<Item = &Table> {
+    judged.iter().flat_map(|record| &record.tables)
 }
 
 /// The methods of a record, and tables.
@@ -194,8 +240,8 @@ fn print(record: &Record<Timing>, tables: &[Table]) {
     }
 }
 
-fn markdown(tables: &[Table]) -> String {
-    tables.iter().map(|table| table.markdown()).collect::<Vec<_>>().join("\n")
+fn markdown<'a>(tables: impl Iterator<Item = &'a Table>) -> String {
+    tables.map(Table::markdown).collect::<Vec<_>>().join("\n")
 }
 
 /// Writes a file that was asked for.
@@ -203,15 +249,65 @@ fn write(file: &Option<ResultFile>, text: impl FnOnce() -> String) -> anyhow::Re
     file.as_ref().map_or(Ok(()), |file| file.write(&text()))
 }
 
+/// A record of some command.
+pub(super) enum AnyRecord {
+    Timed(Box<Record<Timing>>),
+    Judged(Box<Judged>),
+}
+
+/// Reads a record of any command that can be shown. What it is of is looked at first.
+///
+/// # Errors
+/// Where it cannot be read, is none, or is of another command.
+pub(super) fn read_any(path: &Path) -> anyhow::Result<AnyRecord> {
+    let text = fs::read_to_string(path).with_context(|| format!("cannot read {}", path.display()))?;
+    let name = path.display();
+    let kind = kind_of(&text).with_context(|| format!("{name} is no record"))?;
+    Ok(match kind.as_str() {
+        "bench" => AnyRecord::Timed(Box::new(serde_json::from_str(&text).with_context(|| format!("{name} is no whole record of bench"))?)),
+        _ => AnyRecord::Judged(Box::new(Judged::read(&text).with_context(|| format!("cannot show {name}"))?)),
+    })
+}
+
 /// Reads a record of `bench`.
 ///
 /// # Errors
 /// Where it cannot be read, or is none.
 pub(super) fn read(path: &Path) -> anyhow::Result<Record<Timing>> {
-    let text = fs::read_to_string(path).with_context(|| format!("cannot read {}", path.display()))?;
-    let record: Record<Timing> = serde_json::from_str(&text).with_context(|| format!("{} is no record of bench", path.display()))?;
-    if record.kind != "bench" {
-        bail!("{} is a record of {}, not of bench", path.display(), record.kind);
+    match read_any(path)? {
+        AnyRecord::Timed(record) => Ok(*record),
+        AnyRecord::Judged(record) => bail!("{} is a record of {}, not of bench", path.display(), record.kind),
     }
-    Ok(record)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn refused(name: &str, text: &str) -> String {
+        let path = std::env::temp_dir().join(format!("passmuster-{name}-{}.json", std::process::id()));
+        fs::write(&path, text).unwrap();
+        let read = read_any(&path);
+        fs::remove_file(&path).unwrap();
+        let Err(error) = read else { panic!("{name} was read") };
+        format!("{error:#}").replace(&path.display().to_string(), "FILE")
+    }
+
+    /// If this fails, a record of another command fails somewhere inside serde, and not by what it is.
+    #[test]
+    fn a_record_is_read_by_what_it_is_of() {
+        let fixture = |name: &str| Path::new(env!("CARGO_MANIFEST_DIR")).join("../fixtures/records").join(name);
+        assert!(matches!(read_any(&fixture("h200x2-bench-fsdp.json")), Ok(AnyRecord::Timed(_))));
+        for name in ["h200x2-faults.json", "h200x2-mutants-products.json", "ledger.json"] {
+            assert!(matches!(read_any(&fixture(name)), Ok(AnyRecord::Judged(_))), "{name}");
+            assert!(read(&fixture(name)).is_err_and(|error| error.to_string().ends_with("not of bench")), "{name} as a baseline");
+        }
+        assert_eq!(
+            refused("tune", r#"{"kind": "tune", "cases": [1]}"#),
+            "cannot show FILE: a record of `tune`, and report renders those of bench, validate, test-gpu, mutants, ledger"
+        );
+        assert!(refused("no-kind", r#"{"cases": []}"#).starts_with("FILE is no record: missing field `kind`"));
+        assert!(refused("cut", r#"{"kind": "bench", "cases": ["#).starts_with("FILE is no record: EOF"));
+        assert!(refused("half", r#"{"kind": "bench", "cases": []}"#).starts_with("FILE is no whole record of bench: missing field"));
+    }
 }

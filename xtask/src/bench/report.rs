@@ -1,33 +1,35 @@
-//! `report`: renders records of `bench`, without a GPU.
+//! `report`: renders records, without a GPU.
 
 use std::{path::PathBuf, process::ExitCode};
 
 use anyhow::bail;
-use passmuster::conformance::report::Summary;
+use passmuster::conformance::report::{Record, Summary};
 use passmuster_bench::Timing;
 
-use super::output::{Files, Output, read};
+use super::output::{AnyRecord, Files, Output, read_any};
 use crate::{FINDING, USAGE, conform::merged};
 
-/// Render records of bench, without a GPU.
+/// Render records of bench, validate, test-gpu, mutants and ledger, without a GPU.
 ///
-/// Prints the tables that bench prints, and writes what it writes. Several records are shown together, under the machine of the first, or each by itself
-/// with --separately.
+/// Prints the tables that the command prints, and writes what it writes. Several records of bench are shown together, under the machine of the first, or
+/// each by itself with --separately; all others each by itself. Records of whatever commands make one page (--html).
 #[derive(clap::Args)]
 #[command(after_long_help = "\
 Examples:
   cargo xtask report fixtures/records/h200x4-bench.json --html report.html
+  cargo xtask report fixtures/records/h200x2-merge-1of4.json
+  cargo xtask report fixtures/records/h200x4-bench-all_reduce.json fixtures/records/h200x2-faults.json --html report.html
   cargo xtask report after.json --baseline before.json
   cargo xtask report --separately fixtures/records/h200x2-bench-*.json --html report.html
   cargo xtask report --merge 1of3.json 2of3.json 3of3.json --json merge.json")]
 pub(crate) struct Report {
-    /// Records of bench; with --merge of validate or test-gpu.
+    /// Records: what commands write with --json.
     #[arg(required = true, value_name = "RECORD")]
     records: Vec<PathBuf>,
     /// Show sizes as rows of so many elements.
     #[arg(long, value_name = "ELEMENTS", value_parser = clap::value_parser!(u64).range(1..))]
     hidden: Option<u64>,
-    /// Show each record by itself, under its own machine and command line; two of them may have timed the same. Tables and one HTML page of all.
+    /// Show each record of bench by itself, under its own machine and command line; two of them may have timed the same. Tables and one HTML page of all.
     #[arg(long, conflicts_with_all = ["json", "csv", "nccl_tests", "plot", "baseline"])]
     separately: bool,
     /// Put the records of all parts of a list together (--part K/N of validate and test-gpu), into the file of --json.
@@ -45,13 +47,43 @@ impl Report {
         {
             return merged(&self.records, file);
         }
-        let records = self.records.iter().map(|path| read(path)).collect::<anyhow::Result<Vec<_>>>()?;
-        if self.separately {
-            self.output.show_separately(&files, &records, self.hidden)?;
+        let (mut timed, mut judged) = (Vec::new(), Vec::new());
+        for path in &self.records {
+            match read_any(path)? {
+                AnyRecord::Timed(record) => timed.push(*record),
+                AnyRecord::Judged(record) => judged.push(*record),
+            }
+        }
+        if timed.is_empty() {
+            self.output.without_timings()?;
+        }
+        judged.iter().for_each(|record| println!("{}", record.text()));
+        if self.separately || timed.is_empty() {
+            self.output.show_separately(&files, &timed, &judged, self.hidden)?;
             return Ok(ExitCode::SUCCESS);
         }
+        let together = self.together(timed)?;
+        let baseline = self.output.baseline()?;
+        if let Some(baseline) = &baseline {
+            self.output.comparable(&together.machine, baseline)?;
+        }
+        let shown = self.output.compare(&together, self.hidden, baseline.as_ref());
+        let written = self.output.write(&files, &together, &judged, self.hidden, &shown);
+        shown.print(&together);
+        written?;
+        Ok(ExitCode::from(if shown.regressed {
+            FINDING
+        } else if shown.uncompared {
+            USAGE
+        } else {
+            0
+        }))
+    }
+
+    /// All timings as one record, under the machine of the first.
+    fn together(&self, records: Vec<Record<Timing>>) -> anyhow::Result<Record<Timing>> {
         let mut records = records.into_iter();
-        let mut together = records.next().expect("clap asks for one");
+        let mut together = records.next().expect("there is one");
         for record in records {
             self.output.comparable(&together.machine, &record)?;
             let known = |timing: &&Timing| {
@@ -69,20 +101,6 @@ impl Report {
             together.notes.extend(record.notes);
         }
         together.summary = Summary::of(together.cases.iter().map(|timing| timing.status));
-        let baseline = self.output.baseline()?;
-        if let Some(baseline) = &baseline {
-            self.output.comparable(&together.machine, baseline)?;
-        }
-        let shown = self.output.compare(&together, self.hidden, baseline.as_ref());
-        let written = self.output.write(&files, &together, self.hidden, &shown);
-        shown.print(&together);
-        written?;
-        Ok(ExitCode::from(if shown.regressed {
-            FINDING
-        } else if shown.uncompared {
-            USAGE
-        } else {
-            0
-        }))
+        Ok(together)
     }
 }

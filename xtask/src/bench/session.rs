@@ -12,7 +12,7 @@ use passmuster_collectives::machine::{MachineInfo, UNCHECKED_PATH};
 use xshell::Shell;
 
 use super::{
-    output::Output,
+    output::{Output, written},
     turns::{spans, take},
     workers::Workers,
 };
@@ -112,7 +112,7 @@ impl Session {
         let written = journal.end(|| {
             let calls: Vec<_> = spans.iter().map(|(timing, spans)| (timing.contender.as_str(), timing.workload, spans.clone())).collect();
             let traced = traced.iter().map(|file| file.write(&trace(&calls)?));
-            all_of(traced.chain([self.output.write(&files, &record, hidden, &shown)]))
+            all_of(traced.chain([self.output.write(&files, &record, &[], hidden, &shown)]))
         });
         shown.print(&record);
         written?;

@@ -15,7 +15,7 @@ pub use plans::of_plan;
 
 use serde::{Deserialize, Serialize};
 
-use super::{Case, ProductCase, Skew, Verdict};
+use super::{Case, ProductCase, Skew, Verdict, report::RecordCase};
 use passmuster_collectives::{
     algorithms::{self, Half, matmul::Tile, premul_sum},
     collective::{DType, Layout, Product, ReduceOp},
@@ -51,6 +51,46 @@ pub struct Mutant {
     /// What it compiles to.
     #[serde(skip)]
     pub ptx: &'static str,
+}
+
+impl RecordCase for Outcome {}
+
+/// What became of one mutant: a case of a record of `mutants`.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Outcome {
+    /// Its name.
+    pub mutant: String,
+    /// `value` or `sync`.
+    pub kind: String,
+    /// What the rule does, for those made by rule.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub defect: Option<String>,
+    /// The bug, in one line.
+    pub description: String,
+    /// Whether a check caught it.
+    pub caught: bool,
+    /// Cases judged until it was caught, or all.
+    pub tried: usize,
+    /// The schedule under which it was caught, counted from 0.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub schedule: Option<u64>,
+    /// Why it does nothing wrong, where it is known to.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub equivalent: Option<String>,
+    /// The verdict that caught it, with the first of its findings.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub verdict: Option<Verdict>,
+}
+
+impl Outcome {
+    /// What caught it, in a word: the property that does not hold; `missed`, or `equivalent` where there was nothing to catch.
+    pub fn caught_by(&self) -> &str {
+        match &self.verdict {
+            None if self.equivalent.is_some() => "equivalent",
+            None => "missed",
+            Some(verdict) => verdict.findings.first().map_or(verdict.status.name(), |finding| &finding.property),
+        }
+    }
 }
 
 /// What goes wrong in a mutant.

@@ -48,35 +48,55 @@ impl Outcome {
     }
 }
 
-/// The table that ends a run: a line for each algorithm and element type, a column for each world size. A cell says how many cases
-/// passed: `96` when all did, `95/96 F1` when one failed, with a legend of the letters below.
+/// What became of each algorithm and element type in each world size.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Outcomes {
+    /// `algorithm`, `dtype`, and a column for each world size.
+    pub header: Vec<String>,
+    /// A line for each algorithm and element type. A cell says how many cases passed: `96` when all did, `95/96 F1` when one failed.
+    pub rows: Vec<Vec<String>>,
+    /// What the letters are; empty where all passed.
+    pub legend: String,
+}
+
+/// The table that ends a run, with a legend of the letters below.
 pub fn outcomes(cases: impl IntoIterator<Item = Outcome>) -> String {
-    let mut cells: BTreeMap<(String, String), BTreeMap<usize, BTreeMap<Status, usize>>> = BTreeMap::new();
-    let mut worlds: BTreeSet<usize> = BTreeSet::new();
-    let mut seen: BTreeSet<Status> = BTreeSet::new();
-    for Outcome { algorithm, dtype, world, status } in cases {
-        *cells.entry((algorithm, dtype)).or_default().entry(world).or_default().entry(status).or_default() += 1;
-        worlds.insert(world);
-        seen.insert(status);
-    }
-
-    let columns: Vec<String> = worlds.iter().map(|world| format!("w={world}")).collect();
-    let header: Vec<&str> = ["algorithm", "dtype"].into_iter().chain(columns.iter().map(String::as_str)).collect();
-    let mut previous = String::new();
-    let rows: Vec<Vec<String>> = cells
-        .into_iter()
-        .map(|((algorithm, dtype), by_world)| {
-            let name = if algorithm == previous { String::new() } else { algorithm.clone() };
-            previous = algorithm;
-            let counts = worlds.iter().map(|world| by_world.get(world).map_or_else(|| "-".to_owned(), cell));
-            [name, dtype].into_iter().chain(counts).collect()
-        })
-        .collect();
-
-    let letters: Vec<String> =
-        Status::ALL.into_iter().filter(|s| seen.contains(s) && *s != Status::Pass).map(|s| format!("{} {s}", letter(s))).collect();
-    let legend = if letters.is_empty() { String::new() } else { format!("\npassed/cases; {}", letters.join(", ")) };
+    let Outcomes { header, rows, legend } = Outcomes::of(cases);
+    let header: Vec<&str> = header.iter().map(String::as_str).collect();
+    let legend = if legend.is_empty() { legend } else { format!("\n{legend}") };
     aligned(&header, 2, &rows) + &legend
+}
+
+impl Outcomes {
+    /// Counts cases.
+    pub fn of(cases: impl IntoIterator<Item = Outcome>) -> Outcomes {
+        let mut cells: BTreeMap<(String, String), BTreeMap<usize, BTreeMap<Status, usize>>> = BTreeMap::new();
+        let mut worlds: BTreeSet<usize> = BTreeSet::new();
+        let mut seen: BTreeSet<Status> = BTreeSet::new();
+        for Outcome { algorithm, dtype, world, status } in cases {
+            *cells.entry((algorithm, dtype)).or_default().entry(world).or_default().entry(status).or_default() += 1;
+            worlds.insert(world);
+            seen.insert(status);
+        }
+
+        let columns = worlds.iter().map(|world| format!("w={world}"));
+        let header = ["algorithm", "dtype"].into_iter().map(str::to_owned).chain(columns).collect();
+        let mut previous = String::new();
+        let rows: Vec<Vec<String>> = cells
+            .into_iter()
+            .map(|((algorithm, dtype), by_world)| {
+                let name = if algorithm == previous { String::new() } else { algorithm.clone() };
+                previous = algorithm;
+                let counts = worlds.iter().map(|world| by_world.get(world).map_or_else(|| "-".to_owned(), cell));
+                [name, dtype].into_iter().chain(counts).collect()
+            })
+            .collect();
+
+        let letters: Vec<String> =
+            Status::ALL.into_iter().filter(|s| seen.contains(s) && *s != Status::Pass).map(|s| format!("{} {s}", letter(s))).collect();
+        let legend = if letters.is_empty() { String::new() } else { format!("passed/cases; {}", letters.join(", ")) };
+        Outcomes { header, rows, legend }
+    }
 }
 
 /// A line below the table on peers of which nobody knows which path they took: how many cases, and why. None where all is known.
