@@ -9,7 +9,7 @@ use std::{
     fmt::Write,
     fs,
     path::Path,
-    sync::{Arc, LazyLock, Once},
+    sync::{Arc, LazyLock},
 };
 
 use resvg::{
@@ -17,17 +17,9 @@ use resvg::{
     usvg::{self, fontdb},
 };
 
-use super::{CollectiveWorkload, Contest, Launching, MatmulWorkload, Scenario, Section, Side, Workload, link_limit, median, side};
+use super::{CollectiveWorkload, Contest, MatmulWorkload, Scenario, Section, Side, Workload, link_limit, median, side};
 use passmuster_collectives::machine::MachineInfo;
 
-use plotters::{
-    coord::{
-        Shift,
-        ranged1d::{AsRangedCoord, ValueFormatter},
-    },
-    prelude::*,
-    style::register_font,
-};
 
 /// Width of an SVG's view box. A plot can be read at this many pixels, and at fewer.
 const WIDTH: f64 = 460.0;
