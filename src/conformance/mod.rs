@@ -11,6 +11,7 @@ mod documented;
 pub mod generate;
 mod inputs;
 pub(crate) mod lists;
+pub mod manifest;
 pub mod mutants;
 mod oracle;
 pub mod order;

@@ -10,7 +10,7 @@ mod lines;
 mod plans;
 mod sites;
 
-pub use derived::{Defect, Derived, derived, subjects, sync_cases};
+pub use derived::{Defect, Derived, derived, module_of, subjects, sync_cases};
 pub use plans::of_plan;
 
 use serde::{Deserialize, Serialize};
@@ -61,6 +61,16 @@ pub enum MutantKind {
     Value,
     /// Synchronisation: numbers are wrong under some schedules only, or ranks wait for ever.
     Sync,
+}
+
+impl MutantKind {
+    /// The name in reports and JSON.
+    pub const fn name(self) -> &'static str {
+        match self {
+            MutantKind::Value => "value",
+            MutantKind::Sync => "sync",
+        }
+    }
 }
 
 /// One change of a mutant's sources.
@@ -140,10 +150,7 @@ impl Mutant {
 
 /// Those of `cases` that the emulator runs in milliseconds, the ones with most ranks first.
 pub fn small(mut cases: Vec<Case>) -> Vec<Case> {
-    cases.retain(|case| {
-        let largest = case.shape(case.shots().map(|shot| shot.count).max().unwrap_or(case.count)).larger();
-        case.world <= 4 && largest * u64::from(case.world) < 60_000
-    });
+    cases.retain(|case| case.world <= 4 && case.elements() < 60_000);
     cases.sort_by_key(|case| std::cmp::Reverse(case.world));
     cases
 }

@@ -11,6 +11,8 @@ mod kernels;
 mod ledger;
 mod mutants;
 mod project;
+mod records;
+mod require;
 mod reveal;
 mod test;
 mod tune;
@@ -47,6 +49,7 @@ Examples:
   cargo xtask mutants              kernels with planted bugs: is each of them caught?
   cargo xtask reveal-order all_reduce/two_shot   in which order are the ranks' elements added?
   cargo xtask ledger               the emulator's arithmetic against the GPU's, instruction by instruction
+  cargo xtask records              which records rest on kernels that have changed since
   cargo xtask test                 everything that needs no GPU: what CI runs
   cargo xtask kernels              compile kernels/**/*.cu after an edit
   cargo xtask kernels --check      is the checked-in PTX what the sources compile to?
@@ -59,6 +62,7 @@ enum Command {
     TestGpu(conform::TestGpu),
     Bench(Box<bench::Bench>),
     Report(bench::Report),
+    Records(records::Records),
     RevealOrder(reveal::Reveal),
     Tune(tune::Tune),
     Choose(tune::Choose),
@@ -100,6 +104,7 @@ fn run(command: Command, sh: &Shell) -> anyhow::Result<ExitCode> {
         Command::TestGpu(command) => command.run(sh),
         Command::Bench(command) => command.run(sh),
         Command::Report(command) => command.run(),
+        Command::Records(command) => command.run(sh),
         Command::RevealOrder(command) => command.run(),
         Command::Tune(command) => command.run(),
         Command::Choose(command) => command.run(),

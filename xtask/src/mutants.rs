@@ -6,7 +6,7 @@ use anyhow::{anyhow, bail};
 use passmuster::{
     algorithms::{self, Algorithm},
     conformance::{
-        AnyCase, Case, Finding, List, MUTANTS, Mutant, MutantKind, Status, Verdict,
+        AnyCase, Case, Finding, List, MUTANTS, Mutant, MutantKind, Status, Verdict, manifest,
         mutants::{self, Caught, Defect, Derived, Equivalent},
         report::{Record, Summary, table},
         supervisor::StartError,
@@ -21,7 +21,8 @@ use xshell::Shell;
 use crate::{
     CANNOT_RUN, FINDING,
     conform::{Judge, Judging, write_record},
-    emulated, project,
+    emulated, project, records,
+    require::{Planted, Require},
     worker::{Machine, On},
 };
 
@@ -62,6 +63,8 @@ pub(crate) struct Mutants {
     /// What the mutants run on.
     #[arg(long = "machine", value_enum, default_value_t = On::Emulator)]
     on: On,
+    #[command(flatten)]
+    require: Require,
     #[command(flatten)]
     machine: Machine,
 }
@@ -107,6 +110,8 @@ struct Subject {
     /// The one machine that runs its kernel: the emulator has multicast addresses, GPUs have TMA.
     needs: Option<On>,
     kind: MutantKind,
+    /// The kernel module; `plans` where it is a bug of plans.
+    module: &'static str,
     defect: Option<Defect>,
     description: String,
     equivalent: Option<String>,
@@ -138,6 +143,7 @@ impl Subject {
                 _ => None,
             },
             kind: mutant.kind,
+            module: mutant.module,
             defect: None,
             description: mutant.description.into(),
             equivalent: None,
@@ -155,6 +161,7 @@ impl Subject {
             name: "sync_two_groups_on_one_pad".into(),
             needs: None,
             kind: MutantKind::Sync,
+            module: "plans",
             defect: None,
             description: "Two groups of the same ranks use one signal pad, each on a stream of its own".into(),
             equivalent: None,
@@ -170,6 +177,7 @@ impl Subject {
             name: mutant.name.clone(),
             needs: Some(On::Emulator),
             kind: MutantKind::Sync,
+            module: mutant.module,
             defect: Some(mutant.defect),
             description: format!("{} ==> {}", mutant.original, if mutant.mutated.is_empty() { "nothing" } else { &mutant.mutated }),
             equivalent: equivalents.iter().find(|known| known.name == mutant.name).map(|known| known.reason.clone()),
@@ -180,15 +188,16 @@ impl Subject {
         }
     }
 
+    /// As queries have it.
+    fn planted(&self) -> Planted<'_> {
+        Planted { kind: self.kind.name(), name: &self.name, defect: self.defect.map_or("planted", Defect::name), module: self.module }
+    }
+
     fn outcome(&self, tried: usize, caught: Option<Caught>) -> Outcome {
-        let kind = match self.kind {
-            MutantKind::Value => "value",
-            MutantKind::Sync => "sync",
-        };
         let (schedule, verdict) = caught.map(|caught| (caught.schedule, in_short(caught.verdict))).unzip();
         Outcome {
             mutant: self.name.clone(),
-            kind,
+            kind: self.kind.name(),
             defect: self.defect.map(Defect::name),
             description: self.description.clone(),
             caught: verdict.is_some(),
@@ -222,12 +231,21 @@ impl Mutants {
             }
             let mut summary = Summary::of(statuses);
             summary.caught = Some(outcomes.iter().filter(|o| o.caught).count());
-            let mut record = Record::new("mutants", machine, project::source(sh), summary, outcomes.iter().collect());
+            let mut record = Record::new("mutants", machine.clone(), project::source(sh), summary, outcomes.iter().collect());
+            record.source.modules = records::modules_of_mutants(outcomes.iter().map(|o| &*o.mutant));
             record.notes = score(&outcomes).lines().map(str::to_owned).collect();
             write_record(path, &record)?;
         }
         let wrong = |o: &Outcome| (o.kind == "value" && !o.caught) || (o.equivalent.is_some() && o.caught);
-        Ok(if outcomes.iter().any(wrong) { ExitCode::from(FINDING) } else { ExitCode::SUCCESS })
+        let code = if outcomes.iter().any(wrong) { ExitCode::from(FINDING) } else { ExitCode::SUCCESS };
+        let planted: Vec<Planted<'_>> = subjects.iter().map(Subject::planted).collect();
+        let run = outcomes.iter().zip(&planted).map(|(o, planted)| manifest::Outcome {
+            case: planted,
+            name: &o.mutant,
+            status: if o.caught { Status::Pass } else { Status::Fail },
+            reason: o.equivalent.as_deref().unwrap_or("missed"),
+        });
+        Ok(self.require.exit(code, &machine, &run.collect::<Vec<_>>()))
     }
 
     fn subjects(&self) -> anyhow::Result<Vec<Subject>> {

@@ -202,6 +202,12 @@ fn kernel(module: &str) -> &str {
     module.strip_prefix("all_reduce/").unwrap_or(module)
 }
 
+/// The module that a [`Derived`] of a name is of; none where there is none.
+pub fn module_of(name: &str) -> Option<&'static str> {
+    let of = |module: &&str| name.strip_prefix(kernel(module)).is_some_and(|rest| rest.starts_with("/L"));
+    subjects().map(|(module, _)| module).find(of)
+}
+
 /// The mutants of one entry of a module's text.
 fn derive(module: &'static str, ptx: &str, entry: &str) -> Vec<Derived> {
     let Some(entry) = EntryText::of(ptx, entry) else { return Vec::new() };

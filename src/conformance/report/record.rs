@@ -37,6 +37,9 @@ pub struct Source {
     pub dirty: bool,
     /// [`crate::kernels::ptx_hash`] of the kernels that the binary carries.
     pub ptx_hash: String,
+    /// The kernels that the cases rest on, with their hashes: [`crate::kernels::Library::hashes`]. Empty in records that do not know.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub modules: BTreeMap<String, String>,
 }
 
 /// How many cases came to what.
@@ -128,7 +131,7 @@ mod tests {
             details: String::new(),
         });
         let passed = Verdict::without_checks("all_reduce/one_shot:f32,sum:w=2:n=1", Status::Pass, "");
-        let source = Source { commit: "0123abcd".into(), dirty: false, ptx_hash: crate::kernels::ptx_hash() };
+        let source = Source { commit: "0123abcd".into(), dirty: false, ptx_hash: crate::kernels::ptx_hash(), modules: BTreeMap::new() };
         Record::of_verdicts("validate", MachineInfo { kind: "emulator".into(), ..MachineInfo::default() }, source, vec![failed, passed])
     }
 

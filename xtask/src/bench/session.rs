@@ -7,6 +7,7 @@ use passmuster::{
     bench::{Contender, Late, Method, Timing, Workload, trace},
     conformance::{
         Status,
+        manifest::Outcome,
         report::{Record, Summary as Counts},
     },
     machine::MachineInfo,
@@ -18,7 +19,13 @@ use super::{
     turns::{spans, take},
     workers::Workers,
 };
-use crate::{CANNOT_RUN, FINDING, USAGE, conform::progress_bar, project, worker::Machine};
+use crate::{
+    CANNOT_RUN, FINDING, USAGE,
+    conform::progress_bar,
+    project, records,
+    require::{Require, Timed},
+    worker::Machine,
+};
 
 /// How anything is timed, and where it goes.
 #[derive(clap::Args)]
@@ -43,6 +50,8 @@ pub(super) struct Session {
     trace: Option<PathBuf>,
     #[command(flatten)]
     output: Output,
+    #[command(flatten)]
+    require: Require,
     #[command(flatten)]
     machine: Machine,
 }
@@ -82,6 +91,7 @@ impl Session {
         machine.notes.extend(project::gpu_settings(sh));
         let counts = Counts::of(timings.iter().map(|timing| timing.status));
         let mut record = Record::new("bench", machine, project::source(sh), counts, timings);
+        record.source.modules = records::modules_of_timings(&record.cases);
         record.notes.push(format!("{} bench {line}{}", project::invocation(), self.arguments()));
 
         // What a contender does not do is no news, unless nothing was done.
@@ -100,7 +110,7 @@ impl Session {
             Ok(trace(&calls)?)
         });
         let failed = record.cases.iter().any(|timing| timing.status == Status::InfraError);
-        Ok(if record.summary.has_findings() || shown.regressed {
+        let code = if record.summary.has_findings() || shown.regressed {
             ExitCode::from(FINDING)
         } else if shown.unwritten || shown.uncompared || !traced || failed {
             ExitCode::from(USAGE)
@@ -108,7 +118,13 @@ impl Session {
             ExitCode::from(CANNOT_RUN)
         } else {
             ExitCode::SUCCESS
-        })
+        };
+        let timed: Vec<Timed<'_>> = record.cases.iter().map(Timed).collect();
+        let run: Vec<Outcome<'_>> = timed
+            .iter()
+            .map(|timed| Outcome { case: timed, name: &timed.0.contender, status: timed.0.status, reason: &timed.0.reason })
+            .collect();
+        Ok(self.require.exit(code, &record.machine, &run))
     }
 
     /// The world sizes that were asked for, or those of `usual` that fit.

@@ -37,7 +37,8 @@ use crate::{
     CANNOT_RUN, FINDING, INCONCLUSIVE, USAGE,
     emulated::{self, Emulated},
     foreign::{Elsewhere, Known},
-    project,
+    project, records,
+    require::Require,
     worker::{Machine, On},
 };
 
@@ -136,6 +137,8 @@ struct Cases {
     /// Write the results as JUnit XML.
     #[arg(long, value_name = "FILE")]
     junit: Option<PathBuf>,
+    #[command(flatten)]
+    require: Require,
     #[command(flatten)]
     machine: Machine,
 }
@@ -243,6 +246,7 @@ impl Cases {
             machine.notes.extend(project::gpu_settings(sh));
         }
         let mut record = Record::of_verdicts(kind, machine, project::source(sh), verdicts);
+        record.source.modules = records::modules_of(&run.library, &record.cases);
         record.notes.push(format!(
             "{} cases in {seconds:.1} s, query {}{}, seed {}",
             cases.len(),
@@ -277,7 +281,7 @@ impl Cases {
         }
         println!("{} cases in {seconds:.1} s", cases.len());
         let of = |status| record.summary.by_status.get(&status).copied().unwrap_or(0);
-        Ok(if record.summary.has_findings() {
+        let code = if record.summary.has_findings() {
             ExitCode::from(FINDING)
         } else if of(Status::InfraError) > 0 {
             ExitCode::from(USAGE)
@@ -287,7 +291,8 @@ impl Cases {
             ExitCode::from(CANNOT_RUN)
         } else {
             ExitCode::SUCCESS
-        })
+        };
+        Ok(self.require.exit_of_verdicts(code, &record.machine, &record.cases))
     }
 
     /// The emulator's schedules.
