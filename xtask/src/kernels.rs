@@ -101,6 +101,10 @@ fn write(sh: &Shell, root: &Path, products: &[Product], index: &str) -> anyhow::
 
 fn check(sh: &Shell, root: &Path, products: &[Product], index: &str) -> anyhow::Result<ExitCode> {
     let compiler = toolkit::find(sh, root).and_then(|toolkit| Nvrtc::open(&toolkit));
+    let tutorial = tutorial(root)?;
+    if let Ok(nvrtc) = &compiler {
+        nvrtc.compile(&tutorial).with_context(|| format!("{TUTORIAL}, which README.md shows, does not compile"))?;
+    }
     let mut drifted: Vec<String> = Vec::new();
     for product in products {
         let found = fs::read_to_string(root.join(&product.path)).unwrap_or_default();
@@ -189,6 +193,17 @@ fn products(root: &Path, mutants: &[mutants::Described]) -> anyhow::Result<Vec<P
         }
     }
     Ok(products)
+}
+
+/// The kernel that README.md has people write. It has to compile, and nothing of it ships.
+const TUTORIAL: &str = "examples/tutorial/mine.cu";
+
+/// The tutorial's kernel where it would lie: beside the one in whose place it is read.
+fn tutorial(root: &Path) -> anyhow::Result<Unit> {
+    const BESIDE: &str = "kernels/all_reduce/one_shot.cu";
+    let text = |path: &str| fs::read_to_string(root.join(path)).with_context(|| format!("cannot read {path}"));
+    let (known, taught) = (text(BESIDE)?, text(TUTORIAL)?);
+    Unit::read(root, BESIDE, &[unit::Edit { file: BESIDE, find: &known, replace: &taught }], Vec::new())
 }
 
 fn defines(build: Build) -> Vec<String> {

@@ -22,7 +22,7 @@ use passmuster::{
         },
     },
     emulator::{Emulator, EmulatorOptions},
-    kernels::{Library, MODULES, file_name},
+    kernels::{Library, file_name},
     plan::Build,
 };
 use serde::Serialize;
@@ -342,6 +342,7 @@ fn write_manifests(root: &Path) -> anyhow::Result<ExitCode> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use passmuster::kernels::MODULES;
 
     /// If this fails, a record of mutants does not name what was mutated.
     #[test]

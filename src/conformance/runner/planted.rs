@@ -22,9 +22,16 @@ use rstest::rstest;
 #[derive(Clone, Debug)]
 enum Struck {
     /// A byte of a region of a rank of a group.
-    Byte { group: usize, rank: usize, region: Region, at: u64 },
+    Byte {
+        group: usize,
+        rank: usize,
+        region: Region,
+        at: u64,
+    },
     /// The bytes around a group's buffers.
-    Canary { group: usize },
+    Canary {
+        group: usize,
+    },
     Nothing,
 }
 
@@ -113,7 +120,8 @@ fn expected(case: &Case, scenario: &Scenario, number: usize, rank: u32, index: u
     }
     for related in &scenario.relations {
         let is_third = matches!(related.relation, Relation::Plus(third) if third == number);
-        let is_free = matches!(related.relation, Relation::EqualBut(free) if free.index == index && free.rank.is_none_or(|only| only == rank));
+        let is_free =
+            matches!(related.relation, Relation::EqualBut(free) if free.index == index && free.rank.is_none_or(|only| only == rank));
         if (related.base == number || related.other == number || is_third) && !is_free {
             due.insert((related.property.to_owned(), Some(related.other)));
         }
@@ -148,7 +156,9 @@ fn top_byte(case: &Case, index: u64) -> u64 {
 
 /// If this fails, what is wrong with a result goes unseen on some rank, in some call or at some place; or one mistake is told as another.
 #[rstest]
-fn what_is_wrong_with_an_output_is_found_on_every_rank_of_every_call(#[values(0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15)] number: usize) {
+fn what_is_wrong_with_an_output_is_found_on_every_rank_of_every_call(
+    #[values(0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15)] number: usize,
+) {
     let case: Case = CASES[number].parse().unwrap();
     let scenario = prepared(&case);
     let right = struck(&case, Struck::Nothing);
@@ -192,7 +202,11 @@ fn what_is_written_to_an_input_is_found_on_every_rank(#[values(0, 1, 2, 3, 4, 5,
         for rank in 0..case.world as usize {
             for at in [0, region.bytes - 1] {
                 let verdict = struck(&case, Struck::Byte { group, rank, region: region.clone(), at });
-                assert_eq!(found(&verdict), [("input_unchanged".to_owned(), None)].into(), "byte {at} of {region} on rank {rank} of {case}");
+                assert_eq!(
+                    found(&verdict),
+                    [("input_unchanged".to_owned(), None)].into(),
+                    "byte {at} of {region} on rank {rank} of {case}"
+                );
                 assert!(verdict.reason.starts_with(&format!("rank {rank}: input {region} ")), "{}", verdict.reason);
             }
         }
