@@ -209,7 +209,7 @@ pub enum Place<'m> {
 }
 
 /// The manifest of a list: for each algorithm as many cases as must pass where the list runs, also by world size. What depends on more than the number of
-/// GPUs is not required: multicast, NCCL's own decision for or against its symmetric kernels, what is waived.
+/// GPUs is not required: multicast, NCCL's own decision for or against its symmetric kernels, what is waived, and products whose ranks share a GPU.
 pub fn of_list(list: List, place: Place<'_>) -> String {
     let mut algorithms: BTreeMap<String, BTreeMap<u32, usize>> = BTreeMap::new();
     let waived: Vec<Query> = waivers::all().iter().filter_map(|waiver| Query::new(&waiver.query).ok()).collect();
@@ -247,8 +247,9 @@ impl Place<'_> {
             Place::Gpus(gpus) => {
                 let needs = Needs::of(&script);
                 let sharing = (case.world() as usize).div_ceil(gpus);
+                let may_share = !needs.nccl && matches!(case, AnyCase::Collective(_)) && sharing * needs.streams <= MOST_SHARING;
                 !needs.multicast
-                    && (sharing == 1 || !needs.nccl && sharing * needs.streams <= MOST_SHARING)
+                    && (sharing == 1 || may_share)
                     && !case.fields().iter().any(|(key, value)| *key == "peer" && value.starts_with("nccl_symmetric"))
                     && !case.head()[1].contains("nccl_symmetric")
                     && !waived.iter().any(|query| query.matches(case))

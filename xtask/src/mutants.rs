@@ -69,6 +69,9 @@ pub(crate) struct Mutants {
     machine: Machine,
 }
 
+/// The mutant that is no kernel.
+pub(crate) const SHARED_PADS: &str = "sync_two_groups_on_one_pad";
+
 /// Cases of the merge list that a value mutant is judged on, on the emulator.
 const VALUE_CASES: usize = 120;
 
@@ -158,7 +161,7 @@ impl Subject {
     fn shared_pads(merge: &[Case], on: On) -> Subject {
         let cases: Vec<Case> = merge.iter().filter(|case| case.groups() > 1).cloned().collect();
         Subject {
-            name: "sync_two_groups_on_one_pad".into(),
+            name: SHARED_PADS.into(),
             needs: None,
             kind: MutantKind::Sync,
             module: "plans",
@@ -180,7 +183,7 @@ impl Subject {
             module: mutant.module,
             defect: Some(mutant.defect),
             description: format!("{} ==> {}", mutant.original, if mutant.mutated.is_empty() { "nothing" } else { &mutant.mutated }),
-            equivalent: equivalents.iter().find(|known| known.name == mutant.name).map(|known| known.reason.clone()),
+            equivalent: equivalents.iter().find(|known| known.site == mutant.site).map(|known| known.reason.clone()),
             library: mutant.library(),
             shared_pads: false,
             arguments: Vec::new(),
