@@ -280,3 +280,17 @@ fn write_if_changed(path: &Path, text: &str) -> anyhow::Result<()> {
 fn include_option(toolkit: &Toolkit) -> Option<String> {
     toolkit.include.as_ref().map(|folder| format!("-I{}", folder.display()))
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// If this fails, what the README shows is not what `--check` compiles.
+    #[test]
+    fn the_tutorial_s_kernel_is_compiled_with_the_project_s_headers() {
+        let root = Path::new(env!("CARGO_MANIFEST_DIR")).parent().expect("xtask lies in the root");
+        let unit = tutorial(root).unwrap();
+        assert!(unit.text.contains("all_reduce_mine_##NAME") && !unit.text.contains("all_reduce_one_shot"));
+        assert!(unit.headers.contains_key("kernels/common/entries.cuh") && unit.headers.contains_key("kernels/common/signals.cuh"));
+    }
+}
