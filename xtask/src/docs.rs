@@ -46,7 +46,11 @@ impl Docs {
             println!("not what the code says, `cargo xtask docs` writes it anew: {}", differ.join(", "));
             return Ok(ExitCode::from(FINDING));
         }
-        println!("{} parts, {}", PARTS.len(), if differ.is_empty() { "all as they were".into() } else { format!("written: {}", differ.join(", ")) });
+        println!(
+            "{} parts, {}",
+            PARTS.len(),
+            if differ.is_empty() { "all as they were".into() } else { format!("written: {}", differ.join(", ")) }
+        );
         Ok(ExitCode::SUCCESS)
     }
 }

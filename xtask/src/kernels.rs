@@ -101,6 +101,10 @@ fn write(sh: &Shell, root: &Path, products: &[Product], index: &str) -> anyhow::
 
 fn check(sh: &Shell, root: &Path, products: &[Product], index: &str) -> anyhow::Result<ExitCode> {
     let compiler = toolkit::find(sh, root).and_then(|toolkit| Nvrtc::open(&toolkit));
+    let tutorial = tutorial(root)?;
+    if let Ok(nvrtc) = &compiler {
+        nvrtc.compile(&tutorial).with_context(|| format!("{TUTORIAL}, which README.md shows, does not compile"))?;
+    }
     let mut drifted: Vec<String> = Vec::new();
     for product in products {
         let found = fs::read_to_string(root.join(&product.path)).unwrap_or_default();
@@ -191,6 +195,17 @@ fn products(root: &Path, mutants: &[mutants::Described]) -> anyhow::Result<Vec<P
     Ok(products)
 }
 
+/// The kernel that README.md has people write. It has to compile, and nothing of it ships.
+const TUTORIAL: &str = "examples/tutorial/mine.cu";
+
+/// The tutorial's kernel where it would lie: beside the one in whose place it is read.
+fn tutorial(root: &Path) -> anyhow::Result<Unit> {
+    const BESIDE: &str = "kernels/all_reduce/one_shot.cu";
+    let text = |path: &str| fs::read_to_string(root.join(path)).with_context(|| format!("cannot read {path}"));
+    let (known, taught) = (text(BESIDE)?, text(TUTORIAL)?);
+    Unit::read(root, BESIDE, &[unit::Edit { file: BESIDE, find: &known, replace: &taught }], Vec::new())
+}
+
 fn defines(build: Build) -> Vec<String> {
     match build {
         Build::Release => Vec::new(),
@@ -264,4 +279,18 @@ fn write_if_changed(path: &Path, text: &str) -> anyhow::Result<()> {
 /// The toolkit's folder of headers, for kernels that include CUDA's own.
 fn include_option(toolkit: &Toolkit) -> Option<String> {
     toolkit.include.as_ref().map(|folder| format!("-I{}", folder.display()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// If this fails, what the README shows is not what `--check` compiles.
+    #[test]
+    fn the_tutorial_s_kernel_is_compiled_with_the_project_s_headers() {
+        let root = Path::new(env!("CARGO_MANIFEST_DIR")).parent().expect("xtask lies in the root");
+        let unit = tutorial(root).unwrap();
+        assert!(unit.text.contains("all_reduce_mine_##NAME") && !unit.text.contains("all_reduce_one_shot"));
+        assert!(unit.headers.contains_key("kernels/common/entries.cuh") && unit.headers.contains_key("kernels/common/signals.cuh"));
+    }
 }

@@ -5,6 +5,7 @@
 mod bench;
 mod bundle;
 mod conform;
+mod docs;
 mod emulated;
 mod foreign;
 mod journal;
@@ -12,7 +13,8 @@ mod kernels;
 mod ledger;
 mod mutants;
 mod project;
-mod result_file;
+mod records;
+mod require;
 mod reveal;
 mod test;
 mod tune;
@@ -50,9 +52,11 @@ Examples:
   cargo xtask mutants              kernels with planted bugs: is each of them caught?
   cargo xtask reveal-order all_reduce/two_shot   in which order are the ranks' elements added?
   cargo xtask ledger               the emulator's arithmetic against the GPU's, instruction by instruction
+  cargo xtask records              which records rest on kernels that have changed since
   cargo xtask test                 everything that needs no GPU: what CI runs
   cargo xtask kernels              compile kernels/**/*.cu after an edit
   cargo xtask kernels --check      is the checked-in PTX what the sources compile to?
+  cargo xtask docs                 write the parts of documents that repeat the code; --check fails where they differ
   cargo xtask bundle               one folder to carry to a GPU machine that has no Rust";
 
 #[derive(Subcommand)]
@@ -62,12 +66,14 @@ enum Command {
     TestGpu(conform::TestGpu),
     Bench(Box<bench::Bench>),
     Report(bench::Report),
+    Records(records::Records),
     RevealOrder(reveal::Reveal),
     Tune(tune::Tune),
     Choose(tune::Choose),
     Mutants(mutants::Mutants),
     Ledger(ledger::Ledger),
     Kernels(kernels::Kernels),
+    Docs(docs::Docs),
     Bundle(bundle::Bundle),
     #[command(hide = true)]
     Worker(worker::Worker),
@@ -110,6 +116,7 @@ fn run(command: Command, sh: &Shell) -> anyhow::Result<ExitCode> {
         Command::TestGpu(command) => command.run(sh),
         Command::Bench(command) => command.run(sh),
         Command::Report(command) => command.run(),
+        Command::Records(command) => command.run(sh),
         Command::RevealOrder(command) => command.run(),
         Command::Tune(command) => command.run(),
         Command::Choose(command) => command.run(),
@@ -118,6 +125,7 @@ fn run(command: Command, sh: &Shell) -> anyhow::Result<ExitCode> {
         Command::Worker(command) => command.run(),
         Command::BenchWorker(command) => command.run(),
         Command::Kernels(command) => command.run(sh),
+        Command::Docs(command) => command.run(sh),
         Command::Bundle(command) => command.run(sh),
     }
 }

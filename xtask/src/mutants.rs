@@ -11,7 +11,7 @@ use std::{
 use anyhow::{anyhow, bail};
 use passmuster::{
     conformance::{
-        AnyCase, Case, Finding, List, MUTANTS, Mutant, MutantKind, Status, Verdict,
+        AnyCase, Case, Finding, List, MUTANTS, Mutant, MutantKind, Status, Verdict, manifest,
         mutants::{self, Caught, Defect, Derived, Equivalent, Outcome},
         report::{Record, RecordCase, Source, Summary, table},
         supervisor::StartError,
@@ -23,6 +23,7 @@ use passmuster_collectives::{
     kernels::Library,
     machine::{Machine as _, MachineInfo},
 };
+use serde::Serialize;
 use xshell::Shell;
 
 use crate::{
@@ -30,7 +31,8 @@ use crate::{
     conform::{Judge, Judging, write_record},
     emulated,
     journal::{self, EVERY, Journal},
-    project,
+    project, records,
+    require::{Planted, Require},
     result_file::ResultFile,
     worker::{Machine, On},
 };
@@ -73,8 +75,13 @@ pub(crate) struct Mutants {
     #[arg(long = "machine", value_enum, default_value_t = On::Emulator)]
     on: On,
     #[command(flatten)]
+    require: Require,
+    #[command(flatten)]
     machine: Machine,
 }
+
+/// The mutant that is no kernel.
+pub(crate) const SHARED_PADS: &str = "sync_two_groups_on_one_pad";
 
 /// Cases of the merge list that a value mutant is judged on, on the emulator.
 const VALUE_CASES: usize = 120;
@@ -91,6 +98,8 @@ struct Subject {
     /// The one machine that runs its kernel: the emulator has multicast addresses, GPUs have TMA.
     needs: Option<On>,
     kind: MutantKind,
+    /// The kernel module; `plans` where it is a bug of plans.
+    module: &'static str,
     defect: Option<Defect>,
     description: String,
     equivalent: Option<String>,
@@ -122,6 +131,7 @@ impl Subject {
                 _ => None,
             },
             kind: mutant.kind,
+            module: mutant.module,
             defect: None,
             description: mutant.description.into(),
             equivalent: None,
@@ -136,9 +146,10 @@ impl Subject {
     fn shared_pads(merge: &[Case], on: On) -> Subject {
         let cases: Vec<Case> = merge.iter().filter(|case| case.groups() > 1).cloned().collect();
         Subject {
-            name: "sync_two_groups_on_one_pad".into(),
+            name: SHARED_PADS.into(),
             needs: None,
             kind: MutantKind::Sync,
+            module: "plans",
             defect: None,
             description: "Two groups of the same ranks use one signal pad, each on a stream of its own".into(),
             equivalent: None,
@@ -154,9 +165,10 @@ impl Subject {
             name: mutant.name.clone(),
             needs: Some(On::Emulator),
             kind: MutantKind::Sync,
+            module: mutant.module,
             defect: Some(mutant.defect),
             description: format!("{} ==> {}", mutant.original, if mutant.mutated.is_empty() { "nothing" } else { &mutant.mutated }),
-            equivalent: equivalents.iter().find(|known| known.name == mutant.name).map(|known| known.reason.clone()),
+            equivalent: equivalents.iter().find(|known| known.site == mutant.site).map(|known| known.reason.clone()),
             library: mutant.library(),
             shared_pads: false,
             arguments: Vec::new(),
@@ -164,11 +176,12 @@ impl Subject {
         }
     }
 
+    /// As queries have it.
+    fn planted(&self) -> Planted<'_> {
+        Planted { kind: self.kind.name(), name: &self.name, defect: self.defect.map_or("planted", Defect::name), module: self.module }
+    }
+
     fn outcome(&self, tried: usize, caught: Option<Caught>) -> Outcome {
-        let kind = match self.kind {
-            MutantKind::Value => "value",
-            MutantKind::Sync => "sync",
-        };
         let (schedule, verdict) = caught.map(|caught| (caught.schedule, in_short(caught.verdict))).unzip();
         Outcome {
             mutant: self.name.clone(),
@@ -214,11 +227,19 @@ impl Mutants {
         }
         let record = record(machine, project::source(sh), outcomes);
         let written = journal.end(|| file.iter().try_for_each(|file| file.write(&record.to_json())));
-        let outcomes = record.cases;
-        println!("{}\n\n{}", rows(&outcomes), score(&outcomes));
+        let outcomes = &record.cases;
+        println!("{}\n\n{}", rows(outcomes), score(outcomes));
         written?;
         let wrong = |o: &Outcome| (o.kind == "value" && !o.caught) || (o.equivalent.is_some() && o.caught);
-        Ok(if outcomes.iter().any(wrong) { ExitCode::from(FINDING) } else { ExitCode::SUCCESS })
+        let code = if outcomes.iter().any(wrong) { ExitCode::from(FINDING) } else { ExitCode::SUCCESS };
+        let planted: Vec<Planted<'_>> = subjects.iter().map(Subject::planted).collect();
+        let run = outcomes.iter().zip(&planted).map(|(o, planted)| manifest::Outcome {
+            case: planted,
+            name: &o.mutant,
+            status: if o.caught { Status::Pass } else { Status::Fail },
+            reason: o.equivalent.as_deref().unwrap_or("missed"),
+        });
+        Ok(self.require.exit(code, &record.machine, &run.collect::<Vec<_>>()))
     }
 
     fn subjects(&self) -> anyhow::Result<Vec<Subject>> {
@@ -313,7 +334,9 @@ fn record(machine: MachineInfo, source: Source, outcomes: Vec<Outcome>) -> Recor
     let mut summary = Summary::of(outcomes.iter().map(|o| if o.caught { Status::Pass } else { Status::Fail }));
     summary.caught = Some(outcomes.iter().filter(|o| o.caught).count());
     let notes = score(&outcomes).lines().map(str::to_owned).collect();
-    Record { notes, ..Record::new("mutants", machine, source, summary, outcomes) }
+    let mut record = Record { notes, ..Record::new("mutants", machine, source, summary, outcomes) };
+    record.source.modules = records::modules_of_mutants(record.cases.iter().map(|o| &*o.mutant));
+    record
 }
 
 fn rows(outcomes: &[Outcome]) -> String {

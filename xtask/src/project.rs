@@ -1,6 +1,7 @@
 //! Where this binary stands: called by cargo in a checkout, or carried to a machine that has neither.
 
 use std::{
+    collections::BTreeMap,
     env,
     path::{Path, PathBuf},
 };
@@ -28,11 +29,11 @@ pub(crate) fn enter(sh: &Shell) -> anyhow::Result<PathBuf> {
     Ok(root)
 }
 
-/// The commit this binary is built from and the PTX it carries, for records. A bundle knows its commit from the time it was built.
+/// The commit this binary is built from and the PTX it carries, for records, which say themselves which kernels they rest on. A bundle knows its commit from the time it was built.
 pub(crate) fn source(sh: &Shell) -> Source {
     let baked = option_env!("PASSMUSTER_COMMIT").map(|commit| (commit.to_owned(), option_env!("PASSMUSTER_DIRTY") == Some("true")));
     let (commit, dirty) = baked.or_else(|| commit(sh).ok()).unwrap_or_else(|| ("unknown".into(), true));
-    Source { commit, dirty, ptx_hash: passmuster_collectives::kernels::ptx_hash() }
+    Source { commit, dirty, ptx_hash: passmuster_collectives::kernels::ptx_hash(), modules: BTreeMap::new() }
 }
 
 /// What the GPUs are set to, for records: power limit, clocks and reasons for throttling, where nvidia-smi tells.

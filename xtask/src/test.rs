@@ -4,9 +4,9 @@ use std::{fs, process::ExitCode, time::Instant};
 
 use xshell::{Cmd, Shell, cmd};
 
-use crate::{FINDING, kernels::Kernels, project};
+use crate::{FINDING, kernels::Kernels, project, records::Records};
 
-/// Everything that needs no GPU: formatting, lints, tests, documentation examples, PTX drift, tidiness.
+/// Everything that needs no GPU: formatting, lints, tests, documentation examples, PTX drift, marks of stale figures, tidiness.
 ///
 /// Runs the steps in this order and stops at the first that fails, with exit status 1. Tests run under cargo-nextest where it is
 /// installed. CI runs this command and nothing else (.ci/run).
@@ -38,6 +38,7 @@ impl Test {
             && step("tests", || succeeds(tests))
             && step("documentation examples", || succeeds(cmd!(sh, "cargo test --workspace --doc")))
             && step("PTX drift", || Ok(Kernels { check: true }.run(sh)? == ExitCode::SUCCESS))
+            && step("figures of stale records are marked", || Ok(Records::check().run(sh)? == ExitCode::SUCCESS))
             && step("tidiness", || tidy(sh));
         println!("\n{}", if passed { "all steps passed; nothing here ran on a GPU: that is `cargo xtask test-gpu`" } else { "FAILED" });
         Ok(if passed { ExitCode::SUCCESS } else { ExitCode::from(FINDING) })

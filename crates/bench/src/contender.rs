@@ -1,5 +1,7 @@
 //! Contenders: who is timed on a workload, by name.
 
+use std::collections::BTreeSet;
+
 use super::{
     MatmulWorkload, Scenario, Torch, Workload,
     job::Job,
@@ -125,6 +127,12 @@ impl Contender {
             _ => return None,
         };
         Some((Arm { how: How::Gather, gather: Some(gather), multiprocessors: None }, of))
+    }
+
+    /// The kernel modules that its plans launch for a workload. What it does not do launches nothing, as Python's ranks launch nothing of ours.
+    pub fn modules(&self, workload: &Workload) -> BTreeSet<(String, Build)> {
+        let devices = Devices { target: Target::default(), multiprocessors: SOME_MULTIPROCESSORS };
+        self.job(workload, 1, &devices).map_or_else(|_| BTreeSet::new(), |job| job.plans.iter().flat_map(|plan| plan.modules()).collect())
     }
 
     /// What it does for a workload, with so many copies of the buffers.

@@ -1,13 +1,26 @@
-//! The README quotes records: every figure under "Measured" is made here from fixtures/records/, and must stand there to the letter.
+//! The README quotes records: every figure under "Measured" is made here from fixtures/records/, and must stand there to the letter, after a comment that
+//! names the records. Where their kernels have changed since, a mark says so: `cargo xtask records --mark`.
 
 use std::{
+    cell::RefCell,
     collections::{BTreeMap, BTreeSet},
     fmt::Write,
     fs,
     path::Path,
+    time::Duration,
 };
 
-use passmuster::conformance::report::Record;
+use passmuster::{
+    conformance::{
+        AnyCase, Status,
+        report::{
+            Record, Source,
+            provenance::{Freshness, comment, marked, mentioned, quotes},
+        },
+        runner::Settings,
+    },
+    emulator::{Emulator, EmulatorOptions},
+};
 use passmuster_bench::{
     Inks, Launching, Timing, Winner,
     baseline::{self, Drift},
@@ -16,7 +29,39 @@ use passmuster_bench::{
 use passmuster_collectives::collective::ReduceOp;
 use serde_json::Value;
 
+thread_local! {
+    /// Names of the records that were read, without `.json`.
+    static READ: RefCell<BTreeSet<String>> = const { RefCell::new(BTreeSet::new()) };
+}
+
+/// What is made of records, after the names of these.
+fn made<T>(make: impl FnOnce() -> T) -> (BTreeSet<String>, T) {
+    READ.take();
+    let made = make();
+    (READ.take(), made)
+}
+
+/// Whether a document has this text in a part that says that it was made from these records, and from no others.
+fn is_quoted(document: &str, records: &BTreeSet<String>, text: &str) -> bool {
+    let one_line = |text: &str| text.split_whitespace().collect::<Vec<_>>().join(" ");
+    let says = |named: &[String]| named.iter().cloned().collect::<BTreeSet<_>>() == *records;
+    quotes(document).iter().any(|quote| says(&quote.records) && one_line(&quote.text).contains(&one_line(text)))
+}
+
+/// Asserts that a document has all these texts, each with its records.
+#[track_caller]
+fn assert_quoted(path: &str, all: &[(BTreeSet<String>, String)]) {
+    let document = fs::read_to_string(Path::new(concat!(env!("CARGO_MANIFEST_DIR"), "/../..")).join(path)).unwrap();
+    let lacking: Vec<String> = all
+        .iter()
+        .filter(|(records, text)| !is_quoted(&document, records, text))
+        .map(|(records, text)| format!("{}\n{text}", comment(records)))
+        .collect();
+    assert!(lacking.is_empty(), "{path} should say:\n{}", lacking.join("\n\n"));
+}
+
 fn record(name: &str) -> Value {
+    READ.with_borrow_mut(|read| read.insert(name.trim_end_matches(".json").to_owned()));
     let path = Path::new(concat!(env!("CARGO_MANIFEST_DIR"), "/../..")).join("fixtures/records").join(name);
     let text = fs::read_to_string(&path).unwrap_or_else(|error| panic!("{}: {error}", path.display()));
     serde_json::from_str(&text).unwrap_or_else(|error| panic!("{}: {error}", path.display()))
@@ -508,20 +553,42 @@ fn the_readme_s_plot_is_of_the_record() {
 
 #[test]
 fn the_readme_quotes_the_records() {
-    let readme = include_str!("../../../README.md");
-    let one_line = |text: &str| text.split_whitespace().collect::<Vec<_>>().join(" ");
-    let stands = |text: &str| one_line(readme).contains(&one_line(text));
-    let all = [conformance(), four(), emulated()].into_iter().chain(COLLECTIVES.map(times)).chain([
-        products("h200x4-bench-all_gather_matmul.json"),
-        scattered("h200x2-bench-matmul_reduce_scatter.json"),
-        scattered("h200x4-bench-matmul_reduce_scatter.json"),
-        repeated(),
-        overlapped(),
-        steps(),
-        deferred(),
+    let all = [made(conformance), made(four), made(emulated)].into_iter().chain(COLLECTIVES.map(|of| made(|| times(of)))).chain([
+        made(|| products("h200x4-bench-all_gather_matmul.json")),
+        made(|| scattered("h200x2-bench-matmul_reduce_scatter.json")),
+        made(|| scattered("h200x4-bench-matmul_reduce_scatter.json")),
+        made(repeated),
+        made(overlapped),
+        made(steps),
+        made(deferred),
     ]);
-    let all: Vec<String> = all.collect();
-    assert!(all.iter().all(|text| stands(text)), "README.md should say:\n{}", all.join("\n\n"));
+    assert_quoted("README.md", &all.collect::<Vec<_>>());
+}
+
+/// If this fails, a document has figures of kernels that are no longer these, and does not say so: `cargo xtask records --mark`.
+#[test]
+fn figures_of_stale_records_are_marked() {
+    let root = Path::new(concat!(env!("CARGO_MANIFEST_DIR"), "/../.."));
+    let names = fs::read_dir(root.join("fixtures/records")).unwrap().map(|entry| entry.unwrap().file_name().into_string().unwrap());
+    let changed = |name: String| {
+        let record = record(&name);
+        let source: Source = serde_json::from_value(record["source"].clone()).unwrap();
+        let changed = Freshness::of(record["kind"].as_str().unwrap(), &source).changed().to_vec();
+        (name.trim_end_matches(".json").to_owned(), changed)
+    };
+    let changed: BTreeMap<String, Vec<String>> = names.filter(|name| name.ends_with(".json")).map(changed).collect();
+    let stale: Vec<&String> = changed.iter().filter(|(_, changed)| !changed.is_empty()).map(|(name, _)| name).collect();
+    for path in ["README.md", "docs/floors.md"] {
+        let document = fs::read_to_string(root.join(path)).unwrap();
+        let of = |text: &str| quotes(text).len();
+        assert!(of(&document) > 3, "{path} has {} parts that say what they were made from", of(&document));
+        assert!(document == marked(&document, &changed), "{path} lacks a mark, or has one too many: cargo xtask records --mark");
+        assert_eq!(
+            mentioned(&document, stale.iter().copied()),
+            [],
+            "{path} names stale records in parts that do not say that they were made from them"
+        );
+    }
 }
 
 /// What pre-multiplied sums take beside sums, as a table: our best of each, and NCCL's.
@@ -552,9 +619,8 @@ fn premultiplied() -> String {
 
 #[test]
 fn the_floors_are_of_the_records() {
-    let text = include_str!("../../../docs/floors.md");
-    let all: Vec<String> = COLLECTIVES.map(floors).into_iter().chain([premultiplied()]).collect();
-    assert!(all.iter().all(|table| text.contains(table.trim_end())), "docs/floors.md should say:\n{}", all.join("\n"));
+    let all = COLLECTIVES.map(|of| made(|| floors(of))).into_iter().chain([made(premultiplied)]);
+    assert_quoted("docs/floors.md", &all.collect::<Vec<_>>());
 }
 
 /// If this fails, the emulator computes something else than the GPUs that ran the same PTX.
@@ -573,4 +639,42 @@ fn the_emulator_and_the_gpus_give_the_same_bits() {
             }
         }
     }
+}
+
+/// Cases of a record of GPUs that the emulator runs in no time: of each algorithm and type the smallest, and those with most ranks.
+fn cheap(ran: &[(AnyCase, String)]) -> Vec<&(AnyCase, String)> {
+    let mut of_kind: BTreeMap<String, &(AnyCase, String)> = BTreeMap::new();
+    let size = |case: &AnyCase| (case.input_bytes().max(256), std::cmp::Reverse(case.world()));
+    for one in ran {
+        let id = one.0.to_string();
+        let kind = id.split(',').next().unwrap_or_default().to_owned();
+        let is_cheap =
+            one.0.input_bytes() <= 4096 && (2..=4).contains(&one.0.world()) && !id.contains(":skew=") && !keeps_either_payload(&id);
+        if is_cheap && of_kind.get(&kind).is_none_or(|known| size(&one.0) < size(&known.0)) {
+            of_kind.insert(kind, one);
+        }
+    }
+    of_kind.into_values().collect()
+}
+
+/// If this fails, kernels, plans, inputs or the emulator have changed so that the results are no longer those that the GPUs gave: what this build says, and not
+/// what a record says that an earlier one said.
+#[test]
+fn the_emulator_gives_the_bits_of_the_gpus_now() {
+    let parts = on_gpus();
+    let hashed = |case: &Value| {
+        let hash = case["outputs"].as_str()?;
+        (case["status"] == "pass").then(|| Some((case["case"].as_str()?.parse().ok()?, hash.to_owned()))).flatten()
+    };
+    let ran: Vec<(AnyCase, String)> = parts.iter().flat_map(|part| part["cases"].as_array().unwrap()).filter_map(hashed).collect();
+    let sample = cheap(&ran);
+    assert!(sample.len() >= 40, "{} cases", sample.len());
+    let settings = Settings { deadline: Duration::from_secs(120), shared_pads: false, progress: &|_| {} };
+    let mut machine = Emulator::new(EmulatorOptions::default());
+    let differs = sample.iter().filter_map(|(case, hash)| {
+        let verdict = case.judge(&mut machine, &settings);
+        let is_same = verdict.status == Status::Pass && verdict.outputs.as_ref() == Some(hash);
+        (!is_same).then(|| format!("{case}: {} {:?} here, {hash} on GPUs", verdict.status, verdict.outputs))
+    });
+    assert_eq!(differs.collect::<Vec<_>>(), Vec::<String>::new(), "of {} cases", sample.len());
 }

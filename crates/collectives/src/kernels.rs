@@ -2,7 +2,7 @@
 
 use std::{
     borrow::Cow,
-    collections::{BTreeMap, HashSet},
+    collections::{BTreeMap, BTreeSet, HashSet},
     sync::{Arc, LazyLock, OnceLock},
 };
 
@@ -200,6 +200,12 @@ impl Library {
         Err(format!("kernel `{entry}` is not in the PTX of `{module}`, which has {}", known.join(", ")))
     }
 
+    /// What records say of these kernels: [file name](file_name) and [hash](code_hash) of each. What this library does not have is left out.
+    pub fn hashes(&self, modules: &BTreeSet<(String, Build)>) -> BTreeMap<String, String> {
+        let hash = |(module, build): &(String, Build)| Some((file_name(module, *build), code_hash(self.ptx(module, *build).ok()?)));
+        modules.iter().filter_map(hash).collect()
+    }
+
     fn replaced(&self, module: &str, build: Build) -> Option<&Replaced> {
         // Most libraries replace nothing.
         let replaced = if self.replaced.is_empty() { None } else { self.replaced.get(&(module.to_owned(), build)) };
@@ -239,6 +245,54 @@ pub fn ptx_hash() -> String {
         }
     }
     format!("fnv1a64:{:016x}", fnv1a64(all.as_bytes()))
+}
+
+/// What records call a build of a module: `all_reduce/two_shot` the release build, `all_reduce/two_shot.checked` the checked one, as the files under kernels/ptx.
+pub fn file_name(module: &str, build: Build) -> String {
+    match build {
+        Build::Release => module.to_owned(),
+        Build::Checked => format!("{module}{CHECKED}"),
+    }
+}
+
+/// What the name of a checked build ends with.
+const CHECKED: &str = ".checked";
+
+/// Hash of what a PTX text does: 16 hexadecimal digits over its lines but for comments, which name compilers and hashes of sources, and for spacing.
+///
+/// ```
+/// use passmuster_collectives::kernels::code_hash;
+/// assert_eq!(code_hash("// source: fnv1a64:0123\n.version 9.0\n"), code_hash("\n.version  9.0\n  // by hand\n"));
+/// assert_ne!(code_hash(".version 9.0\n"), code_hash(".version 9.1\n"));
+/// ```
+pub fn code_hash(ptx: &str) -> String {
+    let mut code = String::with_capacity(ptx.len());
+    for line in ptx.lines().map(str::trim).filter(|line| !line.is_empty() && !line.starts_with("//")) {
+        for (index, word) in line.split_whitespace().enumerate() {
+            let joined = if index == 0 || word == ";" { "" } else { " " };
+            code.push_str(joined);
+            code.push_str(word);
+        }
+        code.push('\n');
+    }
+    format!("{:016x}", fnv1a64(code.as_bytes()))
+}
+
+/// Those of a record's kernels that are no longer what they were, or no longer there, by [`file_name`]. `then` has their hashes.
+pub fn changed_since(then: &BTreeMap<String, String>) -> Vec<String> {
+    static NOW: LazyLock<BTreeMap<String, String>> = LazyLock::new(|| {
+        let builds = |module: &Module| {
+            let checked = module.checked.map(|ptx| (file_name(module.name, Build::Checked), code_hash(ptx)));
+            [(file_name(module.name, Build::Release), code_hash(module.release))].into_iter().chain(checked)
+        };
+        MODULES.iter().flat_map(builds).collect()
+    });
+    then.iter().filter(|(name, hash)| NOW.get(*name) != Some(*hash)).map(|(name, _)| name.clone()).collect()
+}
+
+/// The module that a [`file_name`] is of.
+pub fn module_of(file_name: &str) -> &str {
+    file_name.strip_suffix(CHECKED).unwrap_or(file_name)
 }
 
 /// Names of the entry points of a PTX text.

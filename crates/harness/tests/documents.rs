@@ -20,3 +20,19 @@ fn readings_of_the_isa_are_those_at_the_heads_of_modules() {
         assert!(missing.is_empty(), "docs/isa-readings.md lacks these rows of {module}:\n{missing:#?}");
     }
 }
+
+/// The blocks of code of a language in a document.
+fn blocks<'d>(document: &'d str, language: &str) -> Vec<&'d str> {
+    let starts = format!("```{language}\n");
+    document.split(&starts).skip(1).map(|rest| rest.split("```").next().unwrap_or_default()).collect()
+}
+
+/// If this fails, the README shows other code than what is compiled: examples/tutorial has it.
+#[test]
+fn the_tutorial_s_code_is_what_is_compiled() {
+    let readme = text("README.md");
+    for (path, language) in [("examples/tutorial/mine.cu", "cuda"), ("examples/tutorial/mine.rs", "rust")] {
+        let compiled = text(path);
+        assert!(blocks(&readme, language).contains(&compiled.as_str()), "README.md lacks {path} to the letter:\n{compiled}");
+    }
+}

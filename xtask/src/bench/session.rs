@@ -5,6 +5,7 @@ use std::{path::PathBuf, process::ExitCode, time::Duration};
 use anyhow::{bail, ensure};
 use passmuster::conformance::{
     Status,
+    manifest::Outcome,
     report::{Record, Source, Summary as Counts},
 };
 use passmuster_bench::{Contender, Late, Method, Timing, Workload, trace};
@@ -20,7 +21,8 @@ use crate::{
     CANNOT_RUN, FINDING, INCONCLUSIVE, USAGE,
     conform::progress_bar,
     journal::{self, EVERY, Journal},
-    project,
+    project, records,
+    require::{Require, Timed},
     result_file::{ResultFile, all_of},
     worker::Machine,
 };
@@ -48,6 +50,8 @@ pub(super) struct Session {
     trace: Option<PathBuf>,
     #[command(flatten)]
     output: Output,
+    #[command(flatten)]
+    require: Require,
     #[command(flatten)]
     machine: Machine,
 }
@@ -117,7 +121,7 @@ impl Session {
         shown.print(&record);
         written?;
         let has = |status| record.cases.iter().any(|timing| timing.status == status);
-        Ok(if record.summary.has_findings() || shown.regressed {
+        let code = if record.summary.has_findings() || shown.regressed {
             ExitCode::from(FINDING)
         } else if shown.uncompared || has(Status::InfraError) {
             ExitCode::from(USAGE)
@@ -127,7 +131,13 @@ impl Session {
             ExitCode::from(CANNOT_RUN)
         } else {
             ExitCode::SUCCESS
-        })
+        };
+        let timed: Vec<Timed<'_>> = record.cases.iter().map(Timed).collect();
+        let run: Vec<Outcome<'_>> = timed
+            .iter()
+            .map(|timed| Outcome { case: timed, name: &timed.0.contender, status: timed.0.status, reason: &timed.0.reason })
+            .collect();
+        Ok(self.require.exit(code, &record.machine, &run))
     }
 
     /// The world sizes that were asked for, or those of `usual` that fit.
@@ -158,7 +168,9 @@ impl Session {
 /// The record of some timings, with the command line that takes them again.
 fn record(machine: MachineInfo, source: Source, line: &str, timings: Vec<Timing>) -> Record<Timing> {
     let counts = Counts::of(timings.iter().map(|timing| timing.status));
-    Record { notes: vec![line.to_owned()], ..Record::new("bench", machine, source, counts, timings) }
+    let mut record = Record { notes: vec![line.to_owned()], ..Record::new("bench", machine, source, counts, timings) };
+    record.source.modules = records::modules_of_timings(&record.cases);
+    record
 }
 
 fn fitting(asked: &[u32], usual: &[u32], machine: &MachineInfo, share: bool) -> anyhow::Result<Vec<u32>> {

@@ -8,17 +8,18 @@ mod resume;
 mod selection;
 
 use std::{
+    fs,
     io::Write,
     path::PathBuf,
     process::ExitCode,
     time::{Duration, Instant},
 };
 
-use anyhow::bail;
+use anyhow::{Context, bail};
 use passmuster::{
     conformance::{
         AnyCase, List, Status, Verdict, generate,
-        report::{Part, Record, Selection, Summary, WaivedRace, first_note, is_not_compared, table, today},
+        report::{Part, Record, Selection, Summary, WaivedRace, first_note, is_not_compared, junit, table, today},
         supervisor::StartError,
         waivers,
     },
@@ -28,23 +29,25 @@ use passmuster_collectives::{algorithms::Target, kernels::Library};
 use xshell::Shell;
 
 pub(crate) use judges::{Judge, Judged, Judging, named};
-pub(crate) use merge::merged;
 pub(crate) use presentation::progress_bar;
 
 use self::{
     files::Files,
-    presentation::{explain, named_schedules, quoted},
+    presentation::{explain, named_schedules, quoted, races_waived},
     resume::Resumed,
-    selection::Replay,
+    selection::{Part, Replay},
 };
 use crate::{
     CANNOT_RUN, FINDING, INCONCLUSIVE, USAGE,
     emulated::{self, Emulated},
     foreign::{Elsewhere, Known},
     journal::{self, EVERY, Journal},
-    project,
+    project, records,
+    require::Require,
     worker::{Machine, On},
 };
+
+pub(crate) use merge::merged;
 
 /// Hold algorithms against their contracts and against NCCL on this machine's GPUs.
 ///
@@ -152,6 +155,8 @@ struct Cases {
     #[arg(long, value_name = "FILE")]
     junit: Option<PathBuf>,
     #[command(flatten)]
+    require: Require,
+    #[command(flatten)]
     machine: Machine,
 }
 
@@ -252,7 +257,7 @@ impl Cases {
         run.tell(&record, &smaller);
         // The verdicts have been printed; a file that cannot be written must not take them back.
         written?;
-        Ok(exit_status(&record.summary))
+        Ok(self.require.exit_of_verdicts(exit_status(&record.summary), &record.machine, &record.cases))
     }
 
     /// The emulator's schedules.
@@ -380,6 +385,7 @@ impl Conformance<'_> {
         }
         let waived = WaivedRace::fold(&mut record.cases);
         record.seconds = Some(seconds);
+        record.source.modules = records::modules_of(&run.library, &record.cases);
         record.notes.extend(record.selection.iter().map(|selection| first_note(cases.len(), record.seconds, selection)));
         record.notes.extend(run.known.iter().map(|known| known.note.clone()));
         record.notes.extend(waived.iter().map(WaivedRace::to_string));

@@ -185,7 +185,7 @@ impl Needs {
     fn add(&mut self, group: usize, op: &Op) {
         match op {
             Op::Launch(launch) => {
-                self.multicast |= launch.args.iter().any(is_multicast);
+                self.multicast |= launch.uses_multicast();
                 self.tensor_maps |= !tensor_maps(&launch.args).is_empty();
             }
             Op::Nccl(NcclCall { call, windows }) => {
@@ -203,14 +203,6 @@ impl Needs {
             | Op::Join { .. }
             | Op::Mark => {}
         }
-    }
-}
-
-fn is_multicast(arg: &Arg) -> bool {
-    match arg {
-        Arg::Multicast(_) => true,
-        Arg::Struct(fields) => fields.iter().any(is_multicast),
-        _ => false,
     }
 }
 

@@ -60,6 +60,12 @@ impl Plan {
         self.ranks[rank].iter().flat_map(|op| std::iter::once(op).chain(op.forked()))
     }
 
+    /// The kernel modules that it launches, with their builds, as often as it does.
+    pub fn modules(&self) -> impl Iterator<Item = (String, Build)> {
+        let launched = |op: &Op| if let Op::Launch(launch) = op { Some((launch.module.clone(), launch.build)) } else { None };
+        (0..self.world()).flat_map(|rank| self.operations(rank)).filter_map(launched)
+    }
+
     /// Number of ranks.
     pub fn world(&self) -> usize {
         self.ranks.len()
@@ -178,6 +184,20 @@ pub struct Launch {
     pub waits_for_peers: bool,
     /// Arguments in the kernel's order.
     pub args: Vec<Arg>,
+}
+
+impl Launch {
+    /// Whether it takes multicast addresses, which not every machine has.
+    pub fn uses_multicast(&self) -> bool {
+        fn is_multicast(arg: &Arg) -> bool {
+            match arg {
+                Arg::Multicast(_) => true,
+                Arg::Struct(fields) => fields.iter().any(is_multicast),
+                _ => false,
+            }
+        }
+        self.args.iter().any(is_multicast)
+    }
 }
 
 /// How a kernel module was compiled.

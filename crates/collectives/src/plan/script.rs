@@ -12,6 +12,20 @@ pub struct Script {
     pub steps: Vec<Step>,
 }
 
+impl Script {
+    /// All plans that it enqueues or captures, as often as it does.
+    pub fn plans(&self) -> impl Iterator<Item = &Plan> {
+        fn of(step: &Step) -> &[Arc<Plan>] {
+            match step {
+                Step::Enqueue { plan, .. } => std::slice::from_ref(plan),
+                Step::Capture { plans, .. } => plans,
+                _ => &[],
+            }
+        }
+        self.steps.iter().flat_map(of).map(|plan| &**plan)
+    }
+}
+
 /// One step of a script. Groups are numbered as the machine opened them, graphs by the script.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Step {

@@ -50,7 +50,11 @@ impl AnyCase {
         self.prepared(waiting_blocks).map_or_else(|_| BTreeSet::new(), |(_, script)| runner::modules(&script))
     }
 
-    fn prepared(&self, waiting_blocks: u32) -> Result<(Vec<Vec<BufferSpec>>, Script), String> {
+    /// Its buffers and its script, where a rank has so many blocks that may wait for peers.
+    ///
+    /// # Errors
+    /// Why it is not supported.
+    pub(super) fn prepared(&self, waiting_blocks: u32) -> Result<(Vec<Vec<BufferSpec>>, Script), String> {
         match self {
             AnyCase::Collective(case) => runner::prepared(case, waiting_blocks),
             AnyCase::Product(case) => products::prepared(case, waiting_blocks),
@@ -65,6 +69,14 @@ impl AnyCase {
         }
     }
 
+    /// Ranks.
+    pub fn world(&self) -> u32 {
+        match self {
+            AnyCase::Collective(case) => case.world,
+            AnyCase::Product(case) => case.world,
+        }
+    }
+
     /// The fault that it injects.
     pub fn fault(&self) -> Option<Fault> {
         match self {
@@ -73,12 +85,20 @@ impl AnyCase {
         }
     }
 
-    /// Bytes of all ranks' inputs of one call.
+    /// Bytes of all ranks' inputs of one call; of a sequence, of the largest.
     pub fn input_bytes(&self) -> u64 {
         match self {
-            AnyCase::Collective(case) => case.count.saturating_mul(case.dtype.size()).saturating_mul(case.world.into()),
+            AnyCase::Collective(case) => {
+                let shape = case.shape(case.largest_count());
+                shape.input().saturating_mul(case.dtype.size()).saturating_mul(case.world.into())
+            }
             AnyCase::Product(case) => case.input_bytes(),
         }
+    }
+
+    /// Elements of all ranks' inputs or outputs of its largest call, whichever are more: what machines are asked whether they afford it.
+    pub(super) fn elements(&self) -> Option<u64> {
+        if let AnyCase::Collective(case) = self { Some(case.elements()) } else { None }
     }
 
     fn named(&self) -> &dyn Named {
@@ -135,5 +155,42 @@ impl FromStr for AnyCase {
 
     fn from_str(id: &str) -> Result<AnyCase, CaseError> {
         if Half::of(id).is_some() { id.parse().map(AnyCase::Product) } else { id.parse().map(AnyCase::Collective) }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use passmuster_collectives::{
+        algorithms,
+        collective::{Collective, DType},
+    };
+    use rstest::rstest;
+
+    /// If this fails, a case gets a deadline for less than it has to move: what takes long is then called a hang.
+    #[rstest]
+    #[case::all_reduce("all_reduce/two_shot:bf16,sum:w=4:n=100", 4 * 100 * 2)]
+    #[case::all_gather("all_gather/push:f64,copy:w=4:n=100:in_place", 4 * 100 * 8)]
+    #[case::reduce_scatter("reduce_scatter/pull:bf16,sum:w=4:n=100", 4 * 4 * 100 * 2)]
+    #[case::all_to_all("all_to_all/push:f32,copy:w=3:n=100", 3 * 3 * 100 * 4)]
+    #[case::broadcast("broadcast/push:bf16,copy:w=4:n=100:root=2", 4 * 100 * 2)]
+    #[case::reduce("reduce/pull:f32,max:w=5:n=100", 5 * 100 * 4)]
+    #[case::sequence("reduce_scatter/pull:bf16,sum:w=2:calls=pull.7+[pull.30.off1+pull.9]x2", 2 * 2 * 30 * 2)]
+    #[case::gathered("all_gather_matmul/push+matmul:bf16,nk:w=2:rows=8:columns=16:depth=24", 2 * 8 * 24 * 2)]
+    #[case::scattered("matmul_reduce_scatter/chunked:bf16,nk:w=2:rows=8:columns=16:depth=24", 2 * 2 * 8 * 24 * 2)]
+    fn input_bytes_are_those_of_all_slots(#[case] id: &str, #[case] bytes: u64) {
+        assert_eq!(id.parse::<AnyCase>().unwrap().input_bytes(), bytes);
+    }
+
+    /// The same of every collective there is, held against the buffers that its case opens.
+    #[test]
+    fn input_bytes_are_those_of_the_buffers() {
+        for collective in Collective::ALL {
+            let algorithm = algorithms::all().iter().find(|own| own.collective() == collective).unwrap();
+            let case: AnyCase = Case::new(collective, algorithm.name(), DType::F32, collective.operators()[0], 4, 100).into();
+            let (groups, _) = case.prepared(16).unwrap();
+            let input = groups[0].iter().find(|buffer| buffer.name == "input.0").unwrap();
+            assert_eq!(case.input_bytes(), 4 * input.bytes, "{case}");
+        }
     }
 }

@@ -265,6 +265,16 @@ impl Case {
         self.calls.iter().flat_map(Item::shots)
     }
 
+    /// The count of its largest call.
+    pub fn largest_count(&self) -> u64 {
+        self.shots().map(|shot| shot.count).max().unwrap_or(self.count)
+    }
+
+    /// Elements of all ranks' inputs or outputs of its largest call, whichever are more.
+    pub(super) fn elements(&self) -> u64 {
+        self.shape(self.largest_count()).larger().saturating_mul(self.world.into())
+    }
+
     /// Groups that the case opens.
     pub fn groups(&self) -> u32 {
         self.shots().map(|shot| shot.group + 1).max().unwrap_or(1)
@@ -591,7 +601,7 @@ impl Query {
     }
 
     /// Whether the query selects the case.
-    pub fn matches(&self, case: &impl Named) -> bool {
+    pub fn matches(&self, case: &(impl Named + ?Sized)) -> bool {
         let mut parts = self.text.split(':');
         let path = parts.next().unwrap_or("*");
         let (of, algorithm) = path.split_once('/').unwrap_or((path, "*"));

@@ -12,6 +12,7 @@ mod documented;
 pub mod generate;
 mod inputs;
 pub(crate) mod lists;
+pub mod manifest;
 pub mod mutants;
 mod oracle;
 pub mod order;

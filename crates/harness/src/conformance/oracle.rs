@@ -230,6 +230,15 @@ mod tests {
     const ROTATED: Contract = Contract { order: Order::AnyRotation, special_values: false, ..Contract::ORDERED };
     const HARDWARE: Contract = Contract { order: Order::Any, ..Contract::ORDERED };
 
+    /// If this fails, results are accepted that are farther off than reports say that they may be.
+    #[test]
+    fn a_bound_is_as_wide_as_it_is_shown() {
+        let within = Expected::<f64>::Within(Bounded { exact: 1.0, bound: 0.25 });
+        assert_eq!(within.shown().map(|shown| shown.bound), Some(0.25));
+        assert!(within.accepts(1.25) && within.accepts(0.75));
+        assert!(!within.accepts(1.25_f64.next_up()) && !within.accepts(0.75_f64.next_down()) && !within.accepts(f64::NAN));
+    }
+
     #[rstest]
     #[case::declared_order(Contract::ORDERED, ReduceOp::Sum, DType::F32, InputClass::Tagged, Rule::Ordered(Roundings::Once))]
     #[case::declared_order_average(Contract::ORDERED, ReduceOp::Avg, DType::BF16, InputClass::Natural, Rule::Ordered(Roundings::Once))]

@@ -17,7 +17,7 @@ use passmuster_collectives::{
     collective::Shape,
     contract::Order,
     machine::{Machine, MachineError, Waived},
-    plan::{BufferSpec, Build, Op, Script, Step},
+    plan::{BufferSpec, Build, Script, Step},
 };
 
 /// The property that the vendor's library took the path that was asked for. Where it is known not to hold the case is not supported; where it is not known, it is
@@ -84,8 +84,7 @@ fn try_judge(case: &Case, machine: &mut dyn Machine, settings: &Settings<'_>) ->
     let waiting_blocks = machine.waiting_blocks(case.world as usize, case.groups() as usize);
     let scenario = scenario::build(case, &Options { waiting_blocks, shared_pads: settings.shared_pads })
         .map_err(|reason| MachineError::NotSupported { reason })?;
-    let largest = case.shape(case.shots().map(|shot| shot.count).max().unwrap_or(case.count)).larger();
-    machine.affords(largest.saturating_mul(case.world.into()))?;
+    machine.affords(case.elements())?;
     (settings.progress)("opening groups");
     for buffers in &scenario.groups {
         machine.open_group(case.world as usize, buffers)?;
@@ -136,13 +135,7 @@ impl Ran {
 
 /// The kernel modules that a script launches, with their builds.
 pub(super) fn modules(script: &Script) -> BTreeSet<(String, Build)> {
-    let plans = script.steps.iter().flat_map(|step| match step {
-        Step::Enqueue { plan, .. } => std::slice::from_ref(plan),
-        Step::Capture { plans, .. } => plans,
-        _ => &[],
-    });
-    let launched = |op: &Op| if let Op::Launch(launch) = op { Some((launch.module.clone(), launch.build)) } else { None };
-    plans.flat_map(|plan| (0..plan.world()).flat_map(|rank| plan.operations(rank))).filter_map(launched).collect()
+    script.plans().flat_map(|plan| plan.modules()).collect()
 }
 
 /// What a case would do: the buffers of each group, and the script.
@@ -330,6 +323,9 @@ impl Checks {
         verdict
     }
 }
+
+#[cfg(test)]
+mod planted;
 
 #[cfg(test)]
 pub(super) mod tests {

@@ -52,6 +52,11 @@ pub fn parse(text: &str) -> Result<Vec<Waiver>, String> {
     Ok(file.waiver)
 }
 
+/// Every waiver that this build carries, in force or not.
+pub fn all() -> Vec<Waiver> {
+    parse(WAIVERS).unwrap_or_default()
+}
+
 /// The waivers that hold on a machine on a day (YYYY-MM-DD).
 ///
 /// # Errors

@@ -3,6 +3,8 @@
 //! They are derived from the PTX that ships, for every module that synchronises, so a new kernel has its mutants without a line of code. Some
 //! rules take a line or two more than the one they change, for a register of their own.
 
+use std::collections::BTreeMap;
+
 use serde::{Deserialize, Serialize};
 
 use super::{
@@ -76,6 +78,8 @@ impl Defect {
 pub struct Derived {
     /// Kernel, line from the head of its entry (1 is the line with its name), and what is changed: `two_shot/L49 st.relaxed.sys dropped`.
     pub name: String,
+    /// The same by what an edit elsewhere leaves as it is: which of so many such changes of the kernel it is, `two_shot/st.relaxed.sys dropped (2 of 3)`.
+    pub site: String,
     /// What kind of change it is.
     pub defect: Defect,
     /// The module: `all_reduce/two_shot`.
@@ -202,6 +206,12 @@ fn kernel(module: &str) -> &str {
     module.strip_prefix("all_reduce/").unwrap_or(module)
 }
 
+/// The module that a [`Derived`] of a name is of; none where there is none.
+pub fn module_of(name: &str) -> Option<&'static str> {
+    let of = |module: &&str| name.strip_prefix(kernel(module)).is_some_and(|rest| rest.starts_with("/L"));
+    subjects().map(|(module, _)| module).find(of)
+}
+
 /// The mutants of one entry of a module's text.
 fn derive(module: &'static str, ptx: &str, entry: &str) -> Vec<Derived> {
     let Some(entry) = EntryText::of(ptx, entry) else { return Vec::new() };
@@ -233,7 +243,20 @@ fn derive(module: &'static str, ptx: &str, entry: &str) -> Vec<Derived> {
     }
     rules.epoch(&sites);
     rules.mutants.sort_by_key(|(line, _)| *line);
-    rules.mutants.into_iter().map(|(_, mutant)| mutant).collect()
+    numbered(rules.mutants.into_iter().map(|(_, mutant)| mutant).collect())
+}
+
+/// The mutants of one kernel with their sites, which so far say what is changed.
+fn numbered(mut mutants: Vec<Derived>) -> Vec<Derived> {
+    let mut all: BTreeMap<String, usize> = BTreeMap::new();
+    mutants.iter().for_each(|mutant| *all.entry(mutant.site.clone()).or_default() += 1);
+    let mut seen: BTreeMap<String, usize> = BTreeMap::new();
+    for mutant in &mut mutants {
+        let number = seen.entry(mutant.site.clone()).or_default();
+        *number += 1;
+        mutant.site = format!("{} ({number} of {})", mutant.site, all[&mutant.site]);
+    }
+    mutants
 }
 
 /// An opcode without space and type.
@@ -272,10 +295,11 @@ impl Rules<'_, '_> {
             }
         });
         let name = format!("{}/L{} {change}", kernel(self.module), line + 1);
+        let site = format!("{}/{change}", kernel(self.module));
         let original = self.entry.lines[line].trim().to_owned();
         let inserted = before.iter().flat_map(|(_, text)| text.lines()).chain(replacement.lines());
         let mutated = inserted.map(str::trim).collect::<Vec<_>>().join(" ");
-        self.mutants.push((line, Derived { name, defect, module: self.module, original, mutated, ptx }));
+        self.mutants.push((line, Derived { name, site, defect, module: self.module, original, mutated, ptx }));
     }
 
     fn drop(&mut self, line: usize, defect: Defect, what: &str) {
@@ -413,14 +437,15 @@ impl Rules<'_, '_> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use std::collections::{BTreeMap, BTreeSet};
+    use std::collections::BTreeSet;
 
     /// If this fails, a kernel has places whose mutants are not made, or the names that fixtures/mutants/equivalent.toml uses are ambiguous.
     #[test]
     fn every_kernel_has_mutants_of_every_kind() {
         let mutants = derived();
-        let names: BTreeSet<&str> = mutants.iter().map(|mutant| mutant.name.as_str()).collect();
-        assert_eq!(names.len(), mutants.len());
+        for of in [|mutant: &Derived| mutant.name.clone(), |mutant: &Derived| mutant.site.clone()] {
+            assert_eq!(mutants.iter().map(of).collect::<BTreeSet<_>>().len(), mutants.len());
+        }
         for (module, _) in subjects() {
             let of_module: Vec<&Derived> = mutants.iter().filter(|mutant| mutant.module == module).collect();
             let mut counts = BTreeMap::<Defect, usize>::new();
@@ -451,6 +476,21 @@ mod tests {
             assert_ne!(mutant.original, mutant.mutated, "{}", mutant.name);
             assert!(unchanged.contains(&mutant.original), "{}", mutant.name);
         }
+    }
+
+    /// If this fails, an edit elsewhere in a kernel makes other mutants equivalent than those that were argued to be.
+    #[test]
+    fn sites_are_what_they_were_after_an_edit_elsewhere() {
+        let (module, entry) = subjects().next().unwrap();
+        let ptx = MODULES.iter().find(|found| found.name == module).unwrap().release;
+        let start = ptx.find(&format!(".entry {entry}(")).unwrap();
+        let body = start + ptx[start..].find("\n{\n").unwrap() + 3;
+        let edited = format!("{}mov.u32 %r1, 1;\n{}", &ptx[..body], &ptx[body..]);
+        let of =
+            |ptx: &str| derive(module, ptx, &entry).into_iter().map(|mutant| (mutant.site, mutant.name)).unzip::<_, _, Vec<_>, Vec<_>>();
+        let ((sites, names), (same, moved)) = (of(ptx), of(&edited));
+        assert_eq!(sites, same);
+        assert!(sites.len() > 30 && names.iter().zip(&moved).all(|(name, moved)| name != moved));
     }
 
     #[test]

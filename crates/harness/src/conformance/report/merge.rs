@@ -110,7 +110,9 @@ fn together(mut parts: Vec<Record>, mut cases: Vec<Verdict>) -> Record {
     let date = parts.iter().map(|part| part.date.clone()).max().unwrap_or_default();
     // A part that has loaded NCCL says more of the machine.
     let at = parts.iter().rposition(|part| !part.machine.nccl.is_empty()).unwrap_or(parts.len() - 1);
+    let modules = parts.iter_mut().flat_map(|part| std::mem::take(&mut part.source.modules)).collect();
     let mut whole = parts.swap_remove(at);
+    whole.source.modules = modules;
     (whole.seconds, whole.date) = (seconds, date);
     let waived = WaivedRace::together(notes.iter().filter_map(|note| note.parse().ok()));
     WaivedRace::fold(&mut cases);
@@ -174,7 +176,7 @@ mod tests {
         };
         let mut verdicts = part.take((0..cases).map(verdict).collect());
         let races = WaivedRace::fold(&mut verdicts);
-        let source = Source { commit: "0".into(), dirty: false, ptx_hash: "0".into() };
+        let source = Source { commit: "0".into(), dirty: false, ptx_hash: "0".into(), modules: BTreeMap::new() };
         let mut record = Record::of_verdicts("validate", MachineInfo::default(), source, verdicts);
         record.seconds = Some(number as f64);
         let selection = Selection { query: "merge".into(), part: Some(part), ..Selection::default() };

@@ -2,6 +2,7 @@
 
 mod junit;
 mod merge;
+pub mod provenance;
 mod record;
 mod selection;
 mod stored;

@@ -64,6 +64,10 @@ pub struct Source {
     pub dirty: bool,
     /// [`passmuster_collectives::kernels::ptx_hash`] of the kernels that the binary carries.
     pub ptx_hash: String,
+    /// The kernels that the cases rest on, with their hashes: [`Library::hashes`](passmuster_collectives::kernels::Library::hashes). Empty in records that do
+    /// not know.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub modules: BTreeMap<String, String>,
 }
 
 /// How many cases came to what.
@@ -226,7 +230,12 @@ mod tests {
         let mut passed = Verdict::without_checks("all_reduce/one_shot:f32,sum:w=2:n=1", Status::Pass, "");
         (passed.outputs, passed.held, passed.milliseconds) = (Some("0123456789abcdef".into()), failed.held.clone(), 12.3);
         let skipped = Verdict::without_checks("all_reduce/one_shot:f32,sum:w=16:n=1", Status::NotSupported, "needs 16 GPUs, found 8");
-        let source = Source { commit: "0123abcd".into(), dirty: false, ptx_hash: passmuster_collectives::kernels::ptx_hash() };
+        let source = Source {
+            commit: "0123abcd".into(),
+            dirty: false,
+            ptx_hash: passmuster_collectives::kernels::ptx_hash(),
+            modules: BTreeMap::new(),
+        };
         let machine = MachineInfo { kind: "emulator".into(), ..MachineInfo::default() };
         let mut record = Record::of_verdicts("validate", machine, source, vec![failed, passed, skipped]);
         record.selection = Some(Selection {

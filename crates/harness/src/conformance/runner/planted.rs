@@ -1,0 +1,236 @@
+//! The judge judged: what is planted into the memory of one rank, of one call, of one group, is found there, under every property that must see it.
+//!
+//! A machine without bugs carries a case out; then one element is changed where a call's output was kept, where an input lies, or around a group's buffers.
+//! What must be found follows from the case alone, and nothing else may be. A check that looks at one rank, at one call or at one group only fails here.
+
+use std::{collections::BTreeSet, time::Duration};
+
+use super::{judge, scenario, tests::SETTINGS};
+use crate::conformance::{
+    Case, Relation, Status, Verdict,
+    scenario::{Options, Recorded, Scenario},
+    simulated::Simulated,
+};
+use passmuster_collectives::{
+    contract::Order,
+    machine::{Machine, MachineError, MachineInfo, Run},
+    plan::{BufferSpec, Region, Script},
+};
+use rstest::rstest;
+
+/// What is changed when the ranks are done.
+#[derive(Clone, Debug)]
+enum Struck {
+    /// A byte of a region of a rank of a group.
+    Byte {
+        group: usize,
+        rank: usize,
+        region: Region,
+        at: u64,
+    },
+    /// The bytes around a group's buffers.
+    Canary {
+        group: usize,
+    },
+    Nothing,
+}
+
+/// Ranks in lockstep, and what happens to their memory behind their backs.
+struct Tampered {
+    machine: Simulated,
+    struck: Struck,
+}
+
+impl Machine for Tampered {
+    fn info(&self) -> MachineInfo {
+        self.machine.info()
+    }
+
+    fn max_world(&self) -> usize {
+        self.machine.max_world()
+    }
+
+    fn waiting_blocks(&self, world: usize, groups: usize) -> u32 {
+        self.machine.waiting_blocks(world, groups)
+    }
+
+    fn rendezvous(&self) -> u64 {
+        self.machine.rendezvous()
+    }
+
+    fn open_group(&mut self, world: usize, buffers: &[BufferSpec]) -> Result<usize, MachineError> {
+        self.machine.open_group(world, buffers)
+    }
+
+    fn close_groups(&mut self) {
+        self.machine.close_groups();
+    }
+
+    fn read(&mut self, group: usize, rank: usize, region: &Region) -> Result<Vec<u8>, MachineError> {
+        self.machine.read(group, rank, region)
+    }
+
+    fn write(&mut self, group: usize, rank: usize, region: &Region, bytes: &[u8]) -> Result<(), MachineError> {
+        self.machine.write(group, rank, region, bytes)
+    }
+
+    fn broken_canary(&mut self, group: usize) -> Result<Option<(usize, String, i64)>, MachineError> {
+        Ok(matches!(self.struck, Struck::Canary { group: struck } if struck == group).then(|| (0, "input.0".into(), -1)))
+    }
+
+    fn run(&mut self, script: &Script, deadline: Duration) -> Result<Run, MachineError> {
+        let run = self.machine.run(script, deadline)?;
+        if let Struck::Byte { group, rank, region, at } = &self.struck {
+            let mut bytes = self.machine.read(*group, *rank, region)?;
+            // The highest bits but the sign: far beyond every bound, and no zero of the other sign.
+            bytes[*at as usize] ^= 0x60;
+            self.machine.write(*group, *rank, region, &bytes)?;
+        }
+        Ok(run)
+    }
+}
+
+fn struck(case: &Case, struck: Struck) -> Verdict {
+    judge(case, &mut Tampered { machine: Simulated::correct(), struck }, &SETTINGS)
+}
+
+fn prepared(case: &Case) -> Scenario {
+    let waiting_blocks = Simulated::correct().waiting_blocks(case.world as usize, case.groups() as usize);
+    scenario::build(case, &Options { waiting_blocks, shared_pads: false }).unwrap()
+}
+
+/// What was found: of each finding the property and the call.
+fn found(verdict: &Verdict) -> BTreeSet<(String, Option<usize>)> {
+    verdict.findings.iter().map(|finding| (finding.property.clone(), finding.call)).collect()
+}
+
+/// What must be found where element `index` of what `rank` kept of call `number` is changed.
+fn expected(case: &Case, scenario: &Scenario, number: usize, rank: u32, index: u64) -> BTreeSet<(String, Option<usize>)> {
+    let Recorded { call, contract, by_peer, .. } = &scenario.calls[number];
+    let shape = call.shape();
+    let mut due = BTreeSet::new();
+    if !shape.receivers().contains(&rank) || index >= shape.received(rank) {
+        // Peers promise nothing of what gets no result.
+        due.extend((!by_peer).then(|| ("untouched".to_owned(), Some(number))));
+        return due;
+    }
+    due.insert((if *by_peer { "peer_reference" } else { "reference" }.to_owned(), Some(number)));
+    if contract.equal_across_ranks && case.collective.gives_all_ranks_the_same() && case.world > 1 {
+        due.insert((if *by_peer { "peer_ranks_agree" } else { "ranks_agree" }.to_owned(), Some(number)));
+    }
+    for related in &scenario.relations {
+        let is_third = matches!(related.relation, Relation::Plus(third) if third == number);
+        let is_free =
+            matches!(related.relation, Relation::EqualBut(free) if free.index == index && free.rank.is_none_or(|only| only == rank));
+        if (related.base == number || related.other == number || is_third) && !is_free {
+            due.insert((related.property.to_owned(), Some(related.other)));
+        }
+    }
+    due
+}
+
+/// Cases of every collective, contract and way of the script; together they have every property.
+const CASES: [&str; 16] = [
+    "all_reduce/two_shot:bf16,sum:w=3:n=20:peer=nccl_ring:seed=5",
+    "all_reduce/one_shot:i32,sum:w=3:n=9:peer=nccl_tree:off=1",
+    "all_reduce/push:f32,max:w=2:n=11:peer=nccl_ring:graph=2x2",
+    "all_reduce/two_shot:f32,avg:w=4:n=21:in_place:inputs=natural",
+    "all_reduce/two_shot:f32,premul_sum:w=3:n=20",
+    "all_reduce/one_shot:bf16,sum:w=4:calls=one_shot.7+[two_shot.9+one_shot.33.in_place]x2+two_shot.5.off3.g1",
+    "all_gather/push:bf16,copy:w=3:n=5:peer=nccl_ring",
+    "all_gather/push:f32,copy:w=3:n=5:in_place",
+    "reduce_scatter/pull:bf16,sum:w=3:n=7:peer=nccl_ring",
+    "reduce_scatter/push:f32,sum:w=3:n=7:in_place",
+    "all_to_all/push:f64,copy:w=3:n=4:peer=nccl_send_recv",
+    "all_to_all/push:f32,copy:w=3:n=40:counts=7:peer=nccl_send_recv",
+    "broadcast/push:bf16,copy:w=3:n=12:root=1:peer=nccl_ring",
+    "reduce/pull:bf16,sum:w=3:n=12:root=1:peer=nccl_ring",
+    "reduce/pull:f32,sum:w=3:n=12:root=2:in_place",
+    "reduce/pull:bf16,sum:w=3:calls=pull.10+[pull.5.root1+pull.7]x3",
+];
+
+/// Where the highest byte of an element lies in the bytes of a region.
+fn top_byte(case: &Case, index: u64) -> u64 {
+    (index + 1) * case.dtype.size() - 1
+}
+
+/// If this fails, what is wrong with a result goes unseen on some rank, in some call or at some place; or one mistake is told as another.
+#[rstest]
+fn what_is_wrong_with_an_output_is_found_on_every_rank_of_every_call(
+    #[values(0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15)] number: usize,
+) {
+    let case: Case = CASES[number].parse().unwrap();
+    let scenario = prepared(&case);
+    let right = struck(&case, Struck::Nothing);
+    assert_eq!(right.status, Status::Pass, "{right:#?}");
+    for (number, recorded) in scenario.calls.iter().enumerate() {
+        let elements = recorded.call.shape().output();
+        for rank in 0..case.world {
+            for index in BTreeSet::from([0, elements / 2, elements - 1]) {
+                let region = recorded.outputs[rank as usize].clone();
+                let at = top_byte(&case, index);
+                let verdict = struck(&case, Struck::Byte { group: recorded.group, rank: rank as usize, region, at });
+                let due = expected(&case, &scenario, number, rank, index);
+                assert_eq!(found(&verdict), due, "element {index} of rank {rank} after call {number} of {case}: {verdict:#?}");
+                let status = if due.is_empty() { Status::Pass } else { Status::Fail };
+                assert_eq!(verdict.status, status);
+                for (property, _) in &due {
+                    assert!(right.held.contains(property) && !verdict.held.contains(property), "{property}: {verdict:#?}");
+                }
+                // Records of two machines are held against each other by the digest.
+                let declared = !recorded.by_peer && matches!(recorded.contract.order, Order::RankAscending | Order::Copied);
+                let counts = recorded.call.shape().counts.is_none() || index < recorded.call.shape().received(rank);
+                assert_eq!(verdict.outputs != right.outputs, declared && counts, "digest of {case}, call {number}, rank {rank}");
+            }
+        }
+    }
+}
+
+/// If this fails, a kernel may write to the inputs of some rank, and nothing would say so.
+#[rstest]
+fn what_is_written_to_an_input_is_found_on_every_rank(#[values(0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15)] number: usize) {
+    let case: Case = CASES[number].parse().unwrap();
+    let scenario = prepared(&case);
+    // The input buffers of all calls out of place, each once, with the region of the last call that used it.
+    let mut inputs: Vec<(usize, Region)> = Vec::new();
+    for Recorded { group, call, .. } in scenario.calls.iter().filter(|recorded| !recorded.call.in_place()) {
+        inputs.retain(|(known, region)| (known, &region.buffer) != (group, &call.input.buffer));
+        inputs.push((*group, call.input.clone()));
+    }
+    assert!(inputs.iter().all(|(_, region)| region.bytes > 0));
+    for (group, region) in inputs {
+        for rank in 0..case.world as usize {
+            for at in [0, region.bytes - 1] {
+                let verdict = struck(&case, Struck::Byte { group, rank, region: region.clone(), at });
+                assert_eq!(
+                    found(&verdict),
+                    [("input_unchanged".to_owned(), None)].into(),
+                    "byte {at} of {region} on rank {rank} of {case}"
+                );
+                assert!(verdict.reason.starts_with(&format!("rank {rank}: input {region} ")), "{}", verdict.reason);
+            }
+        }
+    }
+}
+
+/// If this fails, writes beyond the buffers of some group go unseen.
+#[test]
+fn what_is_written_beyond_a_buffer_is_found_in_every_group() {
+    for case in CASES.map(|id| id.parse::<Case>().unwrap()) {
+        for group in 0..case.groups() as usize {
+            assert_eq!(found(&struck(&case, Struck::Canary { group })), [("canaries".to_owned(), None)].into(), "group {group} of {case}");
+        }
+    }
+}
+
+/// If this fails, a property that docs/case-ids.md has is looked at in none of the cases above.
+#[test]
+fn the_cases_have_every_property() {
+    let mut held: BTreeSet<String> = BTreeSet::new();
+    CASES.iter().for_each(|id| held.extend(struck(&id.parse().unwrap(), Struck::Nothing).held));
+    let document = include_str!("../../../docs/case-ids.md");
+    let (_, section) = document.split_once("\n## Properties\n").unwrap();
+    let (table, _) = section.split_once("\nA relation is reported").unwrap();
+    let rows: BTreeSet<String> = table.lines().filter_map(|line| Some(line.strip_prefix("| `")?.split_once('`')?.0.to_owned())).collect();
+    assert_eq!(held, rows);
+}

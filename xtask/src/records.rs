@@ -1,0 +1,361 @@
+//! `records`: which committed records rest on kernels that have changed since, and which parts of documents rest on those.
+
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    fs,
+    path::{Path, PathBuf},
+    process::ExitCode,
+};
+
+use anyhow::{Context, bail};
+use passmuster::{
+    conformance::{
+        List, MUTANTS, Status, Verdict,
+        manifest::{Manifest, Place, of_list},
+        mutants,
+        report::{
+            Record, Source,
+            provenance::{self, Freshness},
+            table,
+        },
+    },
+    emulator::{Emulator, EmulatorOptions},
+};
+use passmuster_bench::{Contender, Timing};
+use passmuster_collectives::{
+    algorithms::Target,
+    kernels::{Library, file_name},
+    plan::Build,
+};
+use serde::Serialize;
+use serde_json::Value;
+use xshell::Shell;
+
+use crate::{FINDING, mutants::SHARED_PADS, project, require};
+
+/// Say which records rest on kernels that have changed since, and which figures of the documents rest on those.
+///
+/// A record names each kernel that it rests on, with a hash (docs/record-schema.md). It is fresh where all of them are what they were, stale where one is not,
+/// unknown where it does not say. README.md and docs/*.md say before each part that was made from records which these are (`<!-- records: NAME -->`);
+/// where one of them is stale, a line there must name the kernels that have changed.
+#[derive(clap::Args)]
+#[command(after_long_help = "\
+Examples:
+  cargo xtask records                      which records are fresh, stale, unknown, and what quotes them
+  cargo xtask records --check              exit 1 where a document quotes a stale record and does not say so
+  cargo xtask records --mark               has the documents say so, and no longer where a record is fresh again
+  cargo xtask records --manifests          writes fixtures/manifests/ anew from the lists
+  cargo xtask records --require fixtures/manifests/gpus2-merge.toml merge.json")]
+pub(crate) struct Records {
+    /// Records to look at; when left out, those of fixtures/records.
+    #[arg(value_name = "RECORD")]
+    records: Vec<PathBuf>,
+    /// Exit 1 where a document quotes a stale record and does not say so.
+    #[arg(long, conflicts_with = "records")]
+    check: bool,
+    /// Write the marks that the documents lack, and take away those that no longer hold.
+    #[arg(long, conflicts_with_all = ["records", "check"])]
+    mark: bool,
+    /// Write the manifests of the lists (fixtures/manifests/).
+    #[arg(long, conflicts_with_all = ["records", "check", "mark"])]
+    manifests: bool,
+    /// Exit 1 where one of the records, each by itself, lacks what this manifest requires.
+    #[arg(long, value_name = "FILE", requires = "records", value_parser = require::manifest)]
+    require: Option<Manifest>,
+    /// Write what was found.
+    #[arg(long, value_name = "FILE")]
+    json: Option<PathBuf>,
+}
+
+/// Where committed records lie.
+const FOLDER: &str = "fixtures/records";
+
+/// One record, and what has changed since.
+#[derive(Serialize)]
+struct Looked {
+    record: String,
+    kind: String,
+    freshness: Freshness,
+    cases: usize,
+    /// Of a stale one, the cases that rest on a kernel that has changed, or that no longer exist.
+    resting: usize,
+}
+
+/// A part of a document that was made from records.
+#[derive(Serialize)]
+struct Quoted {
+    document: String,
+    line: usize,
+    records: Vec<String>,
+    changed: BTreeSet<String>,
+    /// Whether it says so.
+    marked: bool,
+}
+
+#[derive(Serialize)]
+struct Found {
+    records: Vec<Looked>,
+    quotes: Vec<Quoted>,
+    /// What is wrong with the documents.
+    complaints: Vec<String>,
+}
+
+impl Records {
+    pub(crate) fn run(self, sh: &Shell) -> anyhow::Result<ExitCode> {
+        let given: Vec<PathBuf> = self.records.iter().map(std::path::absolute).collect::<Result<_, _>>()?;
+        let json = self.json.as_ref().map(std::path::absolute).transpose()?;
+        let root = project::enter(sh)?;
+        if self.manifests {
+            return write_manifests(&root);
+        }
+        let paths = if given.is_empty() { committed(&root)? } else { given };
+        let records: Vec<(PathBuf, Value)> =
+            paths.into_iter().map(|path| Ok((path.clone(), read(&path)?))).collect::<anyhow::Result<_>>()?;
+        if let Some(manifest) = &self.require {
+            return required(manifest, &records);
+        }
+        let looked = records.iter().map(|(path, record)| look(path, record)).collect::<anyhow::Result<Vec<_>>>()?;
+        let mut found = Found { records: looked, quotes: Vec::new(), complaints: Vec::new() };
+        if self.records.is_empty() {
+            quotes(&root, self.mark, &mut found)?;
+        }
+        show(&found);
+        if let Some(path) = json {
+            fs::write(&path, serde_json::to_string_pretty(&found)?).with_context(|| format!("cannot write {}", path.display()))?;
+        }
+        Ok(if self.check && !found.complaints.is_empty() { ExitCode::from(FINDING) } else { ExitCode::SUCCESS })
+    }
+
+    /// What `cargo xtask test` asks for.
+    pub(crate) fn check() -> Records {
+        Records { records: Vec::new(), check: true, mark: false, manifests: false, require: None, json: None }
+    }
+}
+
+/// The kernels that verdicts rest on, with their hashes, for their record.
+pub(crate) fn modules_of(library: &Library, verdicts: &[Verdict]) -> BTreeMap<String, String> {
+    library.hashes(&verdicts.iter().filter_map(of_verdict).flatten().collect())
+}
+
+/// The kernels that timings rest on, with their hashes, for their record.
+pub(crate) fn modules_of_timings(timings: &[Timing]) -> BTreeMap<String, String> {
+    Library::default().hashes(&timings.iter().filter_map(of_timing).flatten().collect())
+}
+
+/// The modules that were mutated, with the hashes of what they are unchanged, for their record.
+pub(crate) fn modules_of_mutants<'n>(names: impl IntoIterator<Item = &'n str>) -> BTreeMap<String, String> {
+    Library::default().hashes(&names.into_iter().filter_map(of_mutant).collect())
+}
+
+fn of_verdict(verdict: &Verdict) -> Option<BTreeSet<(String, Build)>> {
+    provenance::modules_of(verdict, Target::default().waiting_blocks)
+}
+
+/// None where there is no such contender any more.
+fn of_timing(timing: &Timing) -> Option<BTreeSet<(String, Build)>> {
+    if timing.microseconds.is_none() && timing.eager.is_none() {
+        return Some(BTreeSet::new());
+    }
+    Some(Contender::find(&timing.workload, &timing.contender).ok()?.modules(&timing.workload))
+}
+
+/// The module and the build of which a mutant is; none where there is no such module, or where it is a mutant of plans.
+fn of_mutant(name: &str) -> Option<(String, Build)> {
+    if let Some(mutant) = MUTANTS.iter().find(|mutant| mutant.name == name) {
+        return Some((mutant.module.to_owned(), mutant.build));
+    }
+    Some((mutants::module_of(name)?.to_owned(), Build::Release))
+}
+
+fn committed(root: &Path) -> anyhow::Result<Vec<PathBuf>> {
+    let folder = fs::read_dir(root.join(FOLDER)).with_context(|| format!("cannot list {FOLDER}"))?;
+    let mut paths: Vec<PathBuf> = folder.map(|entry| Ok(entry?.path())).collect::<std::io::Result<_>>()?;
+    paths.retain(|path| path.extension().is_some_and(|extension| extension == "json"));
+    paths.sort();
+    Ok(paths)
+}
+
+fn read(path: &Path) -> anyhow::Result<Value> {
+    let text = fs::read_to_string(path).with_context(|| format!("cannot read {}", path.display()))?;
+    serde_json::from_str(&text).with_context(|| format!("{} is no record", path.display()))
+}
+
+/// The name that documents know a record by.
+fn name(path: &Path) -> String {
+    path.file_stem().unwrap_or_default().to_string_lossy().into_owned()
+}
+
+fn look(path: &Path, record: &Value) -> anyhow::Result<Looked> {
+    let unreadable = || format!("{} is no record that this version reads", path.display());
+    let kind = record["kind"].as_str().with_context(unreadable)?.to_owned();
+    let source: Source = serde_json::from_value(record["source"].clone()).with_context(unreadable)?;
+    let freshness = Freshness::of(&kind, &source);
+    let changed: BTreeSet<&String> = freshness.changed().iter().collect();
+    let rests = |modules: &BTreeSet<(String, Build)>| modules.iter().any(|(module, build)| changed.contains(&file_name(module, *build)));
+    let mut resting = 0;
+    if !changed.is_empty() {
+        // What no longer exists rests on what has gone.
+        resting = match &*kind {
+            "bench" => {
+                let timings = serde_json::from_value::<Record<Timing>>(record.clone()).with_context(unreadable)?.cases;
+                timings.iter().filter(|timing| of_timing(timing).is_none_or(|modules| rests(&modules))).count()
+            }
+            "mutants" => {
+                let names = record["cases"].as_array().into_iter().flatten().filter_map(|case| case["mutant"].as_str());
+                names.filter(|&name| name != SHARED_PADS && of_mutant(name).is_none_or(|module| rests(&[module].into()))).count()
+            }
+            _ => {
+                let verdicts = serde_json::from_value::<Record>(record.clone()).with_context(unreadable)?.cases;
+                verdicts.iter().filter(|verdict| of_verdict(verdict).is_none_or(|modules| rests(&modules))).count()
+            }
+        };
+    }
+    let cases = record["summary"]["total"].as_u64().unwrap_or(0) as usize;
+    Ok(Looked { record: name(path), kind, freshness, cases, resting })
+}
+
+/// What the documents quote, and what is wrong with that; with `mark`, the documents are made right.
+fn quotes(root: &Path, mark: bool, found: &mut Found) -> anyhow::Result<()> {
+    let changed: BTreeMap<String, Vec<String>> =
+        found.records.iter().map(|looked| (looked.record.clone(), looked.freshness.changed().to_vec())).collect();
+    for document in documents(root)? {
+        let path = root.join(&document);
+        let mut text = fs::read_to_string(&path).with_context(|| format!("cannot read {document}"))?;
+        if mark {
+            let now = provenance::marked(&text, &changed);
+            if now != text {
+                fs::write(&path, &now).with_context(|| format!("cannot write {document}"))?;
+                println!("wrote  {document}");
+                text = now;
+            }
+        }
+        for quote in provenance::quotes(&text) {
+            let line = quote.line;
+            let known = |name: &&String| !changed.contains_key(*name);
+            found.complaints.extend(quote.records.iter().filter(known).map(|name| format!("{document}:{line}: there is no record {name}")));
+            let since = quote.changed(&changed);
+            let marked = quote.says(&since);
+            if !marked {
+                let these = since.iter().cloned().collect::<Vec<_>>().join(", ");
+                let what = if since.is_empty() {
+                    "says that kernels have changed, and none has".into()
+                } else {
+                    format!("rests on kernels that have changed, and does not say so: {these}")
+                };
+                found.complaints.push(format!("{document}:{line}: {what} (cargo xtask records --mark)"));
+            }
+            found.quotes.push(Quoted { document: document.clone(), line, records: quote.records, changed: since, marked });
+        }
+        let stale: Vec<&String> = changed.iter().filter(|(_, changed)| !changed.is_empty()).map(|(name, _)| name).collect();
+        for (line, name) in provenance::mentioned(&text, stale.iter().copied()) {
+            found
+                .complaints
+                .push(format!("{document}:{line}: names {name}.json, which is stale, without `<!-- records: {name} -->` before it"));
+        }
+    }
+    Ok(())
+}
+
+/// README.md and what lies under docs/, as paths under the root.
+fn documents(root: &Path) -> anyhow::Result<Vec<String>> {
+    let mut found = vec!["README.md".to_owned()];
+    let mut folders = vec!["docs".to_owned()];
+    while let Some(folder) = folders.pop() {
+        for entry in fs::read_dir(root.join(&folder)).with_context(|| format!("cannot list {folder}"))? {
+            let entry = entry?;
+            let path = format!("{folder}/{}", entry.file_name().to_string_lossy());
+            if entry.file_type()?.is_dir() {
+                folders.push(path);
+            } else if path.ends_with(".md") {
+                found.push(path);
+            }
+        }
+    }
+    found.sort();
+    Ok(found)
+}
+
+fn show(found: &Found) {
+    let row = |looked: &Looked| {
+        let (state, resting, changed) = match &looked.freshness {
+            Freshness::Fresh => ("fresh", String::new(), String::new()),
+            Freshness::Unknown => ("unknown", String::new(), String::new()),
+            Freshness::Stale(changed) => ("stale", format!("{} of {}", looked.resting, looked.cases), changed.join(" ")),
+        };
+        vec![looked.record.clone(), state.into(), changed, resting]
+    };
+    let rows: Vec<Vec<String>> = found.records.iter().map(row).collect();
+    println!("{}", table::aligned(&["record", "kernels", "changed since", "cases that rest on them"], 3, &rows));
+    let quoted = |quote: &Quoted| {
+        let place = format!("{}:{}", quote.document, quote.line);
+        let changed = quote.changed.iter().cloned().collect::<Vec<_>>().join(" ");
+        let state = match (quote.changed.is_empty(), quote.marked) {
+            (true, true) => "",
+            (false, true) => "says so",
+            (_, false) => "WRONG",
+        };
+        vec![place, quote.records.join(" "), changed, state.into()]
+    };
+    let rows: Vec<Vec<String>> = found.quotes.iter().map(quoted).collect();
+    if !rows.is_empty() {
+        println!("\n{}", table::aligned(&["part of a document", "records", "changed since", ""], 4, &rows));
+    }
+    let of = |wanted: fn(&Freshness) -> bool| found.records.iter().filter(|looked| wanted(&looked.freshness)).count();
+    found.complaints.iter().for_each(|complaint| println!("{complaint}"));
+    println!(
+        "\n{} records: {} fresh, {} stale, {} unknown; {} complaints",
+        found.records.len(),
+        of(|freshness| *freshness == Freshness::Fresh),
+        of(|freshness| !freshness.changed().is_empty()),
+        of(|freshness| *freshness == Freshness::Unknown),
+        found.complaints.len()
+    );
+}
+
+fn required(manifest: &Manifest, records: &[(PathBuf, Value)]) -> anyhow::Result<ExitCode> {
+    let mut worst = None;
+    for (path, record) in records {
+        let Ok(record) = serde_json::from_value::<Record>(record.clone()) else { bail!("{} is no record of verdicts", path.display()) };
+        let passed = record.cases.iter().filter(|verdict| verdict.status == Status::Pass).count();
+        println!("{}: {passed} of {} cases passed", path.display(), record.cases.len());
+        worst = worst.max(require::unmet_by_verdicts(manifest, &record.machine, &record.cases));
+    }
+    Ok(worst.map_or(ExitCode::SUCCESS, ExitCode::from))
+}
+
+fn write_manifests(root: &Path) -> anyhow::Result<ExitCode> {
+    let emulator = Emulator::new(EmulatorOptions::default());
+    let manifests = [
+        ("emulator-smoke", List::Smoke, Place::Emulator(&emulator)),
+        ("emulator-merge", List::Merge, Place::Emulator(&emulator)),
+        ("gpus2-merge", List::Merge, Place::Gpus(2)),
+        ("gpus4-merge", List::Merge, Place::Gpus(4)),
+    ];
+    let folder = root.join("fixtures/manifests");
+    fs::create_dir_all(&folder).with_context(|| format!("cannot create {}", folder.display()))?;
+    for (name, list, place) in manifests {
+        let path = folder.join(format!("{name}.toml"));
+        fs::write(&path, of_list(list, place)).with_context(|| format!("cannot write {}", path.display()))?;
+        println!("wrote  {}", path.display());
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use passmuster_collectives::kernels::MODULES;
+
+    /// If this fails, a record of mutants does not name what was mutated.
+    #[test]
+    fn mutants_are_of_modules() {
+        assert_eq!(of_mutant("two_shot/L49 st.relaxed.sys dropped"), Some(("all_reduce/two_shot".into(), Build::Release)));
+        assert_eq!(of_mutant("premul_sum/push/L9 bar.sync dropped"), Some(("premul_sum/push".into(), Build::Release)));
+        assert_eq!(of_mutant(SHARED_PADS), None);
+        let lost: Vec<String> = mutants::derived().into_iter().map(|mutant| mutant.name).filter(|name| of_mutant(name).is_none()).collect();
+        assert_eq!(lost, Vec::<String>::new());
+        assert!(
+            MUTANTS.iter().all(|mutant| of_mutant(mutant.name).is_some_and(|(module, _)| MODULES.iter().any(|known| known.name == module)))
+        );
+    }
+}

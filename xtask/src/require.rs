@@ -1,0 +1,107 @@
+//! `--require FILE`: whether what had to run did, and passed.
+
+use std::{fs, process::ExitCode};
+
+use passmuster::conformance::{
+    AnyCase, Named, Verdict,
+    manifest::{Manifest, Outcome},
+};
+use passmuster_bench::{Timing, Workload};
+use passmuster_collectives::machine::MachineInfo;
+
+use crate::{FINDING, USAGE};
+
+/// What a run must have passed.
+#[derive(Clone, clap::Args)]
+pub(crate) struct Require {
+    /// A manifest (fixtures/manifests/): exit 1 where fewer cases passed than it requires, whatever became of the others, and name them.
+    #[arg(long = "require", value_name = "FILE", value_parser = manifest)]
+    manifest: Option<Manifest>,
+}
+
+pub(crate) fn manifest(path: &str) -> Result<Manifest, String> {
+    let text = fs::read_to_string(path).map_err(|error| error.to_string())?;
+    Manifest::read(path, &text).map_err(|error| error.to_string())
+}
+
+impl Require {
+    /// What the exit status of a run is, which would be `code`: a finding where the run lacks something. Says what.
+    pub(crate) fn exit(&self, code: ExitCode, machine: &MachineInfo, run: &[Outcome<'_>]) -> ExitCode {
+        let Some(manifest) = &self.manifest else { return code };
+        unmet(manifest, machine, run).map_or(code, ExitCode::from)
+    }
+
+    /// The same of verdicts.
+    pub(crate) fn exit_of_verdicts(&self, code: ExitCode, machine: &MachineInfo, verdicts: &[Verdict]) -> ExitCode {
+        let Some(manifest) = &self.manifest else { return code };
+        unmet_by_verdicts(manifest, machine, verdicts).map_or(code, ExitCode::from)
+    }
+}
+
+/// Says what a run lacks, and the exit status that this makes; none where it lacks nothing.
+fn unmet(manifest: &Manifest, machine: &MachineInfo, run: &[Outcome<'_>]) -> Option<u8> {
+    match manifest.unmet(machine, run) {
+        Ok(lines) if lines.is_empty() => None,
+        Ok(lines) => {
+            lines.iter().for_each(|line| eprintln!("required: {line}"));
+            Some(FINDING)
+        }
+        Err(reason) => {
+            eprintln!("error: {reason}");
+            Some(USAGE)
+        }
+    }
+}
+
+/// As [`unmet`]. A verdict whose id is no case of this build is of no query.
+pub(crate) fn unmet_by_verdicts(manifest: &Manifest, machine: &MachineInfo, verdicts: &[Verdict]) -> Option<u8> {
+    let cases: Vec<(AnyCase, &Verdict)> = verdicts.iter().filter_map(|verdict| Some((verdict.case.parse().ok()?, verdict))).collect();
+    let run: Vec<Outcome<'_>> = cases
+        .iter()
+        .map(|(case, verdict)| Outcome { case, name: &verdict.case, status: verdict.status, reason: &verdict.reason })
+        .collect();
+    unmet(manifest, machine, &run)
+}
+
+/// What was timed, as queries have it: `all_reduce/push:bf16,sum:w=2`; of what is no collective the scenario stands first, and there is no operator.
+pub(crate) struct Timed<'t>(pub(crate) &'t Timing);
+
+impl Named for Timed<'_> {
+    fn head(&self) -> [&str; 4] {
+        let Timed(Timing { contender, workload, .. }) = self;
+        let op = if let Workload::Collective(of) = workload { of.op.name() } else { "" };
+        [workload.subject(), contender, workload.dtype().name(), op]
+    }
+
+    fn fields(&self) -> Vec<(&'static str, String)> {
+        vec![("w", self.0.workload.world().to_string())]
+    }
+
+    fn default_of(&self, _: &str) -> &'static str {
+        ""
+    }
+}
+
+/// A mutant, as queries have it: `sync/*:order,all_reduce/push`. It passed if it was caught.
+pub(crate) struct Planted<'m> {
+    /// `value` or `sync`.
+    pub(crate) kind: &'m str,
+    pub(crate) name: &'m str,
+    /// What the rule does; `planted` of those that people planted.
+    pub(crate) defect: &'m str,
+    pub(crate) module: &'m str,
+}
+
+impl Named for Planted<'_> {
+    fn head(&self) -> [&str; 4] {
+        [self.kind, self.name, self.defect, self.module]
+    }
+
+    fn fields(&self) -> Vec<(&'static str, String)> {
+        Vec::new()
+    }
+
+    fn default_of(&self, _: &str) -> &'static str {
+        ""
+    }
+}
