@@ -424,11 +424,32 @@ fn records_are_shown_each_by_itself() {
         assert_eq!(text(&output.stdout).matches(&title).count(), 1, "{title}");
     }
     let page = folder.read("all.html");
-    let commands: Vec<&str> = page.split("<pre>").skip(1).filter_map(|rest| rest.split_whitespace().nth(2)).collect();
+    let commands: Vec<&str> =
+        page.split("<pre class=\"line\">./passmuster").skip(1).filter_map(|rest| rest.split_whitespace().nth(1)).collect();
     assert_eq!(commands, ["all_gather_matmul", "all_gather_matmul", "overlap"]);
-    assert!(page.contains("<a href=\"#1\">all_gather_matmul, with controls</a>") && page.contains("<h1 id=\"1\">"), "{}", &page[..4000]);
+    // Each under a heading of its own, which says what tells it from the other.
+    for heading in ["all_gather_matmul bf16", "all_gather_matmul bf16 (2 x NVIDIA H200, 2026-11-22 00:24)", "overlap f16"] {
+        assert_eq!(page.matches(&format!(">{heading}</h2>")).count(), 1, "{heading}");
+    }
     let mixed = run(&["report", "--separately", &records[0], "--baseline", &records[0]]);
     assert!(mixed.status.code() == Some(2) && text(&mixed.stderr).contains("cannot be used with"), "{}", text(&mixed.stderr));
+}
+
+/// If this fails, records of different commands cannot be looked at together.
+#[test]
+fn records_of_different_commands_make_one_page() {
+    let folder = Folder::new("kinds-of-records");
+    let html = folder.file("all.html");
+    let records = ["h200x2-bench-fsdp", "h200x2-faults", "h200x2-mutants-products", "ledger"].map(|name| record(&format!("{name}.json")));
+    let line: Vec<&str> = ["report", "--html", &html].into_iter().chain(records.iter().map(String::as_str)).collect();
+    let output = run(&line);
+    let out = text(&output.stdout);
+    assert_eq!(output.status.code(), Some(0), "{}", text(&output.stderr));
+    for said in
+        ["52 cases: 52 passed; 0 findings", "7 of 10 mutants caught (70.0 %), 3 missed", "2382 cases: 2382 passed; 0 findings", "fsdp bf16"]
+    {
+        assert!(out.contains(said) && folder.read("all.html").contains(said), "{said}");
+    }
 }
 
 /// If this fails, a run of an hour is lost with a folder that is not there.
@@ -484,8 +505,19 @@ fn bad_input_is_said() {
     let missing = run(&["report", "/nowhere/run.json"]);
     assert_eq!(missing.status.code(), Some(2));
     assert!(text(&missing.stderr).contains("cannot read /nowhere/run.json"), "{}", text(&missing.stderr));
-    let other = run(&["report", &record("h200x4-faults.json")]);
-    assert_eq!(other.status.code(), Some(2), "{}", text(&other.stderr));
+    let without_timings = run(&["report", &record("h200x4-faults.json"), "--csv", "/nowhere/run.csv"]);
+    assert_eq!(without_timings.status.code(), Some(2));
+    assert!(
+        text(&without_timings.stderr).contains("--csv is for records of bench, and there is none"),
+        "{}",
+        text(&without_timings.stderr)
+    );
+    let folder = Folder::new("kinds");
+    fs::write(folder.file("tune.json"), r#"{"kind": "tune", "cases": [1]}"#).unwrap();
+    let other = run(&["report", &folder.file("tune.json")]);
+    let said = text(&other.stderr);
+    assert_eq!((other.status.code(), said.lines().count()), (Some(2), 1), "{said}");
+    assert!(said.ends_with("a record of `tune`, and report renders those of bench, validate, test-gpu, mutants, ledger\n"), "{said}");
     let twice = run(&["report", &record("h200x4-bench.json"), &record("h200x4-bench.json")]);
     assert_eq!(twice.status.code(), Some(2));
     let said = text(&twice.stderr);

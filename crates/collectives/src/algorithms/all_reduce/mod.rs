@@ -45,7 +45,7 @@ mod tests {
             assert!([from, to].iter().all(|region| known.contains(&region.buffer)), "{from} to {to}: {known:?}");
             assert_eq!((launch.module.as_str(), &launch.entry), ("all_reduce/mine", &entry("all_reduce/mine", DType::BF16, ReduceOp::Sum)));
         }
-        let kernel = include_str!("../../../examples/tutorial/mine.cu");
+        let kernel = include_str!("../../../../../examples/tutorial/mine.cu");
         assert!(
             kernel.contains("all_reduce_mine_##NAME") && entry("all_reduce/mine", DType::F32, ReduceOp::Max) == "all_reduce_mine_f32_max"
         );
