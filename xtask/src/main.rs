@@ -15,6 +15,7 @@ mod mutants;
 mod project;
 mod records;
 mod require;
+mod result_file;
 mod reveal;
 mod test;
 mod tune;

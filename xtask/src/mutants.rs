@@ -13,7 +13,7 @@ use passmuster::{
     conformance::{
         AnyCase, Case, Finding, List, MUTANTS, Mutant, MutantKind, Status, Verdict, manifest,
         mutants::{self, Caught, Defect, Derived, Equivalent, Outcome},
-        report::{Record, RecordCase, Source, Summary, table},
+        report::{Record, Source, Summary, table},
         supervisor::StartError,
     },
     emulator::{Emulator, EmulatorOptions, Interleaving},
@@ -23,12 +23,11 @@ use passmuster_collectives::{
     kernels::Library,
     machine::{Machine as _, MachineInfo},
 };
-use serde::Serialize;
 use xshell::Shell;
 
 use crate::{
     CANNOT_RUN, FINDING,
-    conform::{Judge, Judging, write_record},
+    conform::{Judge, Judging},
     emulated,
     journal::{self, EVERY, Journal},
     project, records,
@@ -185,7 +184,7 @@ impl Subject {
         let (schedule, verdict) = caught.map(|caught| (caught.schedule, in_short(caught.verdict))).unzip();
         Outcome {
             mutant: self.name.clone(),
-            kind: kind.into(),
+            kind: self.kind.name().into(),
             defect: self.defect.map(|defect| defect.name().into()),
             description: self.description.clone(),
             caught: verdict.is_some(),

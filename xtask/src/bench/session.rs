@@ -13,7 +13,7 @@ use passmuster_collectives::machine::{MachineInfo, UNCHECKED_PATH};
 use xshell::Shell;
 
 use super::{
-    output::{Output, written},
+    output::Output,
     turns::{spans, take},
     workers::Workers,
 };

@@ -8,18 +8,17 @@ mod resume;
 mod selection;
 
 use std::{
-    fs,
     io::Write,
     path::PathBuf,
     process::ExitCode,
     time::{Duration, Instant},
 };
 
-use anyhow::{Context, bail};
+use anyhow::bail;
 use passmuster::{
     conformance::{
         AnyCase, List, Status, Verdict, generate,
-        report::{Part, Record, Selection, Summary, WaivedRace, first_note, is_not_compared, junit, table, today},
+        report::{Part, Record, Selection, Summary, WaivedRace, first_note, is_not_compared, table, today},
         supervisor::StartError,
         waivers,
     },
@@ -33,9 +32,9 @@ pub(crate) use presentation::progress_bar;
 
 use self::{
     files::Files,
-    presentation::{explain, named_schedules, quoted, races_waived},
+    presentation::{explain, named_schedules, quoted},
     resume::Resumed,
-    selection::{Part, Replay},
+    selection::Replay,
 };
 use crate::{
     CANNOT_RUN, FINDING, INCONCLUSIVE, USAGE,

@@ -190,6 +190,8 @@ impl Formatter for Lines {
 
 #[cfg(test)]
 mod tests {
+    use std::collections::BTreeMap;
+
     use super::*;
     use crate::conformance::report::{Record, Source};
     use passmuster_collectives::machine::MachineInfo;
@@ -215,7 +217,7 @@ mod tests {
             }
             verdict
         };
-        let source = Source { commit: "0".into(), dirty: false, ptx_hash: "0".into() };
+        let source = Source { commit: "0".into(), dirty: false, ptx_hash: "0".into(), modules: BTreeMap::new() };
         Record::of_verdicts("validate", MachineInfo::default(), source, (0..13_000).map(verdict).collect())
     }
 
