@@ -220,8 +220,8 @@ fn nearest<'k>(word: &str, known: impl Iterator<Item = &'k str>) -> Vec<&'k str>
     };
     let mut near: Vec<(u64, &str)> = known.filter_map(|name| Some((distance(name)?, name))).collect();
     near.sort_unstable();
-    // Beside a mistake of one letter, one of three is none.
-    let most = near.first().filter(|_| number.is_none()).map_or(u64::MAX, |(least, _)| least + 1);
+    // Beside a mistake of one letter, one of two is none.
+    let most = near.first().filter(|_| number.is_none()).map_or(u64::MAX, |(least, _)| *least);
     near.into_iter().filter(|(distance, _)| *distance <= most).map(|(_, name)| name).take(NEAREST).collect()
 }
 
@@ -321,7 +321,7 @@ mod tests {
     fn one_of_several_that_nothing_has_is_named() {
         let query = Query::new("all_reduce/one_shot|two_shto:*,*:w=8,99").unwrap();
         let unknown = query.unknown(&cases()).unwrap();
-        assert_eq!(unknown, "no case has algorithm `two_shto`: the nearest is two_shot; no case has w=99: the nearest are 8, 3, 2");
+        assert_eq!(unknown, "no case has algorithm `two_shto`: the nearest is two_shot; no case has w=99: the nearest are 16, 8, 3");
         assert_eq!(Query::new("all_reduce/two_*:bf16|f16,sum:w=3,8").unwrap().unknown(&cases()), None);
     }
 

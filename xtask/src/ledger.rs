@@ -24,7 +24,7 @@ use crate::{
     CANNOT_RUN, FINDING, USAGE,
     conform::{progress_bar, write_record},
     project,
-    worker::{Machine, On},
+    worker::{Gpus, On},
 };
 
 /// Compare every arithmetic and conversion form of the emulator with the GPU, bit for bit.
@@ -57,7 +57,7 @@ pub(crate) struct Ledger {
     #[arg(long, value_name = "FILE")]
     json: Option<PathBuf>,
     #[command(flatten)]
-    machine: Machine,
+    gpus: Gpus,
 }
 
 const EXAMPLES: &str = "\
@@ -89,11 +89,11 @@ impl Ledger {
         }
         let library = ledger::generate::library(&forms);
         // One rank: the first of the GPUs, unless told.
-        self.machine.gpus.get_or_insert_with(|| vec![0]);
+        self.gpus.numbers.get_or_insert_with(|| vec![0]);
         let mut expecting = Emulator::new(EmulatorOptions { library: library.clone(), ..EmulatorOptions::default() });
         let start = Instant::now();
         let (machine, rows) = match self.on {
-            On::Cuda => match self.machine.open(library) {
+            On::Cuda => match self.gpus.open(library) {
                 Ok(mut machine) => (machine::Machine::info(&machine), self.compare(&forms, &mut machine, &mut expecting)?),
                 Err(error) => {
                     eprintln!("ledger cannot run on this machine: {error}");

@@ -2,6 +2,9 @@
 //!
 //! `cargo xtask bundle` copies this same binary to machines without Rust, where it is called `passmuster`.
 
+#[macro_use]
+mod print;
+
 mod bench;
 mod bundle;
 mod conform;
@@ -14,9 +17,10 @@ mod project;
 mod reveal;
 mod test;
 mod tune;
+mod units;
 mod worker;
 
-use std::process::ExitCode;
+use std::{io::IsTerminal, process::ExitCode};
 
 use clap::{CommandFactory, FromArgMatches, Parser, Subcommand};
 use mimalloc::MiMalloc;
@@ -28,10 +32,9 @@ static ALLOCATOR: MiMalloc = MiMalloc;
 
 /// Write a kernel, say what it promises, and hold it to that.
 ///
-/// Exit status of every command: 0 all passed, 1 a finding, 2 wrong usage or an error of the command itself, 3 this machine
-/// could not run it (no GPU, no NCCL), 4 inconclusive (out of time or steps, and no finding). 3 and 4 are never a pass.
+/// `COMMAND --help` has the options of a command, with examples.
 #[derive(Parser)]
-#[command(version, after_long_help = EXAMPLES)]
+#[command(version, after_help = EXIT_STATUSES, after_long_help = format!("{EXAMPLES}\n\n{EXIT_STATUSES}"))]
 struct CommandLine {
     #[command(subcommand)]
     command: Command,
@@ -51,6 +54,16 @@ Examples:
   cargo xtask kernels              compile kernels/**/*.cu after an edit
   cargo xtask kernels --check      is the checked-in PTX what the sources compile to?
   cargo xtask bundle               one folder to carry to a GPU machine that has no Rust";
+
+/// The one table of them; docs/exit-statuses.md has it too.
+const EXIT_STATUSES: &str = "\
+Exit status of every command:
+  0    all passed
+  1    a finding: something that was tested is wrong
+  2    wrong usage, an output that could not be written, or a failure of the command itself
+  3    this machine could not run it (no GPU, no NCCL); never a pass
+  4    inconclusive: out of time or steps, and no finding; never a pass
+  141  all passed, but the reader of standard output went before the end (as in `| head`)";
 
 #[derive(Subcommand)]
 enum Command {
@@ -83,14 +96,30 @@ const INCONCLUSIVE: u8 = 4;
 
 fn main() -> ExitCode {
     let usage = CommandLine::command().name("passmuster").bin_name(project::invocation());
-    let line = CommandLine::from_arg_matches(&usage.get_matches()).unwrap_or_else(|error| error.exit());
-    match Shell::new().map_err(anyhow::Error::from).and_then(|sh| run(line.command, &sh)) {
-        Ok(code) => code,
-        Err(error) => {
+    let line = usage.try_get_matches().and_then(|matches| CommandLine::from_arg_matches(&matches));
+    print::finish(match line {
+        Ok(line) => Shell::new().map_err(anyhow::Error::from).and_then(|sh| run(line.command, &sh)).unwrap_or_else(|error| {
             eprintln!("error: {error:#}");
             ExitCode::from(USAGE)
-        }
+        }),
+        Err(error) => told(&error),
+    })
+}
+
+/// Prints help, a version or what is wrong with the command line.
+fn told(said: &clap::Error) -> ExitCode {
+    if said.use_stderr() {
+        // Quiet where nobody reads it.
+        let _ = said.print();
+        return ExitCode::from(USAGE);
     }
+    let text = said.render();
+    if std::io::stdout().is_terminal() {
+        print!("{}", text.ansi())
+    } else {
+        print!("{text}")
+    }
+    ExitCode::SUCCESS
 }
 
 fn run(command: Command, sh: &Shell) -> anyhow::Result<ExitCode> {

@@ -166,7 +166,7 @@ fn what_cannot_be_done_has_no_time() {
 fn products_are_rehearsed_judged_and_shown() {
     let folder = Folder::new("products");
     let [json, html, csv] = ["run.json", "run.html", "run.csv"].map(|name| folder.file(name));
-    let shape = ["--rehearse", "--world", "2", "--m", "16", "--n", "24", "--k", "40", "--rounds", "2"];
+    let shape = ["--rehearse", "--worlds", "2", "--m", "16", "--n", "24", "--k", "40", "--rounds", "2"];
     let mut line = [&["bench", "all_gather_matmul"], &shape[..]].concat();
     line.extend(["--contenders", "cublas_lt,matmul,nccl_ring+matmul,chunked", "--json", &json, "--html", &html, "--csv", &csv]);
     let output = run(&line);
@@ -183,7 +183,7 @@ fn products_are_rehearsed_judged_and_shown() {
     assert!(folder.read("run.html").contains("ahead of cuBLASLt + NCCL"));
     let refused = run(&["bench", "all_gather_matmul", "--contenders", "cublas"]);
     assert!(text(&refused.stderr).contains("unknown contender `cublas` of all_gather_matmul: expected one of cublas_lt, matmul, "));
-    let odd = run(&["bench", "all_gather_matmul", "--rehearse", "--world", "3", "--m", "16"]);
+    let odd = run(&["bench", "all_gather_matmul", "--rehearse", "--worlds", "3", "--m", "16"]);
     assert!(text(&odd.stderr).contains("--m 16 does not divide by 3 ranks"), "{}", text(&odd.stderr));
 }
 
@@ -192,7 +192,7 @@ fn products_are_rehearsed_judged_and_shown() {
 fn scattered_products_and_controls_are_rehearsed_and_judged() {
     let folder = Folder::new("scattered");
     let json = folder.file("run.json");
-    let shape = ["--rehearse", "--world", "2", "--m", "16", "--n", "24", "--k", "40", "--rounds", "2", "--json", &json];
+    let shape = ["--rehearse", "--worlds", "2", "--m", "16", "--n", "24", "--k", "40", "--rounds", "2", "--json", &json];
     let output =
         run(&[&["bench", "matmul_reduce_scatter"], &shape[..], &["--contenders", "cublas_lt,matmul+nccl_ring,matmul+pull,chunked"]]
             .concat());
@@ -222,7 +222,7 @@ fn scattered_products_and_controls_are_rehearsed_and_judged() {
 fn overlaps_are_rehearsed_judged_and_traced() {
     let folder = Folder::new("overlap");
     let [json, trace] = ["run.json", "trace.json"].map(|name| folder.file(name));
-    let mut line = vec!["bench", "overlap", "--rehearse", "--world", "2", "--m", "16", "--n", "24", "--k", "40", "--dtype", "bf16"];
+    let mut line = vec!["bench", "overlap", "--rehearse", "--worlds", "2", "--m", "16", "--n", "24", "--k", "40", "--dtype", "bf16"];
     line.extend([
         "--ag-mb",
         "0.00390625",
@@ -266,7 +266,7 @@ fn overlaps_are_rehearsed_judged_and_traced() {
 fn steps_are_rehearsed_judged_and_shown() {
     let folder = Folder::new("fsdp");
     let [json, trace] = ["run.json", "trace.json"].map(|name| folder.file(name));
-    let mut line = vec!["bench", "fsdp", "--rehearse", "--world", "2", "--layers", "3", "--m", "16,32", "--n", "24", "--k", "40"];
+    let mut line = vec!["bench", "fsdp", "--rehearse", "--worlds", "2", "--layers", "3", "--m", "16,32", "--n", "24", "--k", "40"];
     line.extend(["--rounds", "2", "--json", &json, "--trace", &trace]);
     line.extend(["--contenders", "matmul,sequential/copy_engine,overlap/copy_engine,overlap/nccl_ring"]);
     let output = run(&line);
@@ -281,11 +281,11 @@ fn steps_are_rehearsed_judged_and_shown() {
         let Some(Rendezvous { met, steps }) = timing.rendezvous else { panic!("{timing:?}") };
         assert_eq!((met, steps), (1, 16), "{timing:?}");
     }
-    assert!(record.notes[0].contains("bench fsdp --world 2 --layers 3 --m 16,32 --n 24 --k 40 --dtype bf16 --contenders matmul,"));
+    assert!(record.notes[0].contains("bench fsdp --worlds 2 --layers 3 --m 16,32 --n 24 --k 40 --dtype bf16 --contenders matmul,"));
     let trace: Value = serde_json::from_str(&folder.read("trace.json")).unwrap();
     let rows = trace["traceEvents"].as_array().unwrap().iter().filter(|event| event["name"] == "thread_name");
     assert_eq!(rows.count(), 2 * 3, "a row for the products, the gathers and the reduce-scatters of each rank");
-    let odd = run(&["bench", "fsdp", "--rehearse", "--world", "3", "--n", "32"]);
+    let odd = run(&["bench", "fsdp", "--rehearse", "--worlds", "3", "--n", "32"]);
     assert!(text(&odd.stderr).contains("--n 32 does not divide by 3 ranks"), "{}", text(&odd.stderr));
     let unknown = run(&["bench", "fsdp", "--contenders", "overlap/ring"]);
     assert!(text(&unknown.stderr).contains("unknown contender `overlap/ring` of fsdp: expected matmul, sequential/NAME or overlap/NAME"));
@@ -440,7 +440,7 @@ fn a_run_that_cannot_be_written_is_still_printed() {
     fs::write(folder.file("file"), "").unwrap();
     let [json, trace] = ["file/run.json", "file/trace.json"].map(|name| folder.file(name));
     let mut line =
-        vec!["bench", "fsdp", "--rehearse", "--world", "2", "--layers", "2", "--m", "16", "--n", "24", "--k", "40", "--rounds", "1"];
+        vec!["bench", "fsdp", "--rehearse", "--worlds", "2", "--layers", "2", "--m", "16", "--n", "24", "--k", "40", "--rounds", "1"];
     line.extend(["--contenders", "matmul,overlap/copy_engine", "--json", &json, "--trace", &trace]);
     let output = run(&line);
     let (out, error) = (text(&output.stdout), text(&output.stderr));

@@ -18,7 +18,7 @@ use super::{
     turns::{spans, take},
     workers::Workers,
 };
-use crate::{CANNOT_RUN, FINDING, USAGE, conform::progress_bar, project, worker::Machine};
+use crate::{CANNOT_RUN, FINDING, USAGE, conform::progress_bar, project, worker::Gpus};
 
 /// How anything is timed, and where it goes.
 #[derive(clap::Args)]
@@ -44,7 +44,7 @@ pub(super) struct Session {
     #[command(flatten)]
     output: Output,
     #[command(flatten)]
-    machine: Machine,
+    gpus: Gpus,
 }
 
 /// What is to be timed.
@@ -66,7 +66,7 @@ impl Session {
     /// Wrong usage, or where no process can be started.
     pub(super) fn run(&self, sh: &Shell, task: impl FnOnce(&MachineInfo) -> anyhow::Result<Task>) -> anyhow::Result<ExitCode> {
         let baseline = self.output.baseline()?;
-        let mut workers = Workers::new(&self.machine, self.rehearse);
+        let mut workers = Workers::new(&self.gpus, self.rehearse);
         let Some(machine) = workers.machine()? else { return Ok(ExitCode::from(CANNOT_RUN)) };
         if let Some(baseline) = &baseline {
             self.output.comparable(&machine, baseline)?;
@@ -121,7 +121,7 @@ impl Session {
 
     /// A method as the options have it.
     pub(super) fn method(&self, usual: Method) -> Method {
-        let timed = Method { rounds: self.rounds, late: self.late_rank, batched: self.machine.batch_copies, ..usual };
+        let timed = Method { rounds: self.rounds, late: self.late_rank, batched: self.gpus.batch_copies, ..usual };
         // The emulator has no L2.
         let method = if self.rehearse { Method { calls: timed.calls.min(2), replays: 2, copies: 2, flush: 4096, ..timed } } else { timed };
         if self.warm { method.warm() } else { method }
@@ -131,7 +131,7 @@ impl Session {
         let mut line = format!(" --rounds {}", self.rounds);
         line += &self.late_rank.map(|late| format!(" --late-rank {late}")).unwrap_or_default();
         line += if self.warm { " --warm" } else { "" };
-        line += if self.machine.batch_copies { " --batch-copies" } else { "" };
+        line += if self.gpus.batch_copies { " --batch-copies" } else { "" };
         line + if self.share_gpus { " --share-gpus" } else { "" }
     }
 }

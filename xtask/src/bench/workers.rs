@@ -20,7 +20,7 @@ use passmuster::{
 };
 
 use super::worker::{Answer, Request};
-use crate::worker::Machine;
+use crate::worker::Gpus;
 
 /// After how long without an answer a worker is killed: NCCL's start included.
 const SILENCE: Duration = Duration::from_secs(90);
@@ -30,7 +30,7 @@ const RANKS: &str = include_str!("ranks.py");
 
 /// Processes that judge and time.
 pub(crate) struct Workers<'a> {
-    machine: &'a Machine,
+    gpus: &'a Gpus,
     /// On the emulator.
     rehearse: bool,
     live: BTreeMap<Place, Worker>,
@@ -56,8 +56,8 @@ pub(super) enum Silence {
 
 impl<'a> Workers<'a> {
     /// None is started yet. A rehearsal is on the emulator.
-    pub(crate) fn new(machine: &'a Machine, rehearse: bool) -> Workers<'a> {
-        Workers { machine, rehearse, live: BTreeMap::new() }
+    pub(crate) fn new(gpus: &'a Gpus, rehearse: bool) -> Workers<'a> {
+        Workers { gpus, rehearse, live: BTreeMap::new() }
     }
 
     /// The machine, as a worker without an environment of its own knows it. `None` where this machine cannot run any.
@@ -98,7 +98,7 @@ impl<'a> Workers<'a> {
     pub(super) fn ask(&mut self, place: Place, request: &Request) -> anyhow::Result<Result<Answer, Silence>> {
         let worker = match self.live.entry(place) {
             Entry::Occupied(entry) => entry.into_mut(),
-            Entry::Vacant(entry) => match (Worker::start(command(self.machine, self.rehearse, place)?), place) {
+            Entry::Vacant(entry) => match (Worker::start(command(self.gpus, self.rehearse, place)?), place) {
                 (Ok(worker), _) => entry.insert(worker),
                 (Err(error), Place::Python(_)) => return Ok(Err(Silence::NoPython(format!("{error:#}")))),
                 (Err(error), Place::Machine(_)) => return Err(error),
@@ -121,11 +121,11 @@ impl<'a> Workers<'a> {
 }
 
 /// What starts the worker of a place.
-fn command(machine: &Machine, rehearse: bool, place: Place) -> anyhow::Result<Command> {
+fn command(gpus: &Gpus, rehearse: bool, place: Place) -> anyhow::Result<Command> {
     Ok(match place {
         Place::Machine(environment) => {
             let mut command = Command::new(env::current_exe()?);
-            command.arg("bench-worker").args(rehearse.then_some("--rehearse")).args(machine.arguments());
+            command.arg("bench-worker").args(rehearse.then_some("--rehearse")).args(gpus.arguments());
             command.envs(environment.iter().copied());
             command
         }

@@ -1,12 +1,13 @@
 //! `validate` and `test-gpu`: selected cases, judged on the emulator in this process or on GPUs in worker processes.
 
+mod github;
 mod judges;
 mod presentation;
 mod selection;
 
 use std::{
     fs,
-    io::Write,
+    num::NonZeroUsize,
     path::PathBuf,
     process::ExitCode,
     time::{Duration, Instant},
@@ -30,15 +31,15 @@ pub(crate) use judges::{Judge, Judged, Judging, named};
 pub(crate) use presentation::progress_bar;
 
 use self::{
-    presentation::{explain, named_schedules, quoted, races_waived},
+    presentation::{announced, concluded, explain, named_schedules, quoted, waived},
     selection::{Part, Replay},
 };
 use crate::{
     CANNOT_RUN, FINDING, INCONCLUSIVE, USAGE,
     emulated::{self, Emulated},
     foreign::{Elsewhere, Known},
-    project,
-    worker::{Machine, On},
+    print, project, units,
+    worker::{EMULATOR, Gpus, Machine, On},
 };
 
 /// Hold algorithms against their contracts and against NCCL on this machine's GPUs.
@@ -51,11 +52,14 @@ use crate::{
 pub(crate) struct TestGpu {
     #[command(flatten)]
     cases: Cases,
+    #[command(flatten)]
+    gpus: Gpus,
 }
 
 /// Judge an algorithm: the conformance of the selected cases, on the emulator.
 ///
-/// QUERY is as for test-gpu. The emulator runs the kernels' PTX on the CPU under a schedule that the seed decides; the library calls of
+/// QUERY is a list (smoke, merge, faults), a case id, or a pattern over the ids of the merge list: any part may be `*`, a list or left
+/// out, as in 'all_reduce/*:bf16,*:w=3,5'. The emulator runs the kernels' PTX on the CPU under a schedule that the seed decides; the library calls of
 /// peers do what the reference does. Races are judged on the paths that this schedule takes, by the PTX memory model and the profile's
 /// assumptions about the hardware; what these waive is listed.
 #[derive(clap::Args)]
@@ -67,17 +71,19 @@ pub(crate) struct Validate {
     #[arg(long = "machine", value_enum, default_value_t = On::Emulator)]
     on: On,
     /// On the emulator, judge each case under this many schedules, until one finds something: random turns, one rank that lags, changing priorities.
-    #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..))]
+    #[arg(long, help_heading = EMULATOR, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..))]
     schedules: u32,
     /// Write what ranks, streams, blocks and waits of one case did, for ui.perfetto.dev or chrome://tracing; the times are emulated. Under several
     /// schedules, that of the last one, which is the one that found something.
-    #[arg(long, value_name = "FILE")]
+    #[arg(long, help_heading = EMULATOR, value_name = "FILE")]
     trace: Option<PathBuf>,
     #[command(flatten)]
     elsewhere: Elsewhere,
-    /// The most bytes of buffers of all ranks together on the emulator; 8 GiB by default.
-    #[arg(long, value_name = "BYTES")]
+    /// The most memory of all ranks' buffers together on the emulator, as in 512M; 8G by default.
+    #[arg(long, help_heading = EMULATOR, value_name = "SIZE", value_parser = units::size)]
     memory: Option<u64>,
+    #[command(flatten)]
+    machine: Machine,
 }
 
 const VALIDATE_EXAMPLES: &str = "\
@@ -119,42 +125,44 @@ struct Cases {
     plan: bool,
     /// At most this many of the selected cases.
     #[arg(long, value_name = "N")]
-    limit: Option<usize>,
+    limit: Option<NonZeroUsize>,
     /// One part of several of the selected cases, which take turns: 2/3 is the second of three. For a machine that is lent for less time than a
     /// list takes.
     #[arg(long, value_name = "K/N")]
     part: Option<Part>,
-    /// Seconds that one case may run on the machine; 10 by default, 60 on the emulator.
-    #[arg(long, value_name = "SECONDS")]
-    deadline: Option<u64>,
-    /// Seconds to look for a smaller case for each of the first three findings; 0 to leave them as they are.
-    #[arg(long, default_value_t = 20)]
-    shrink: u64,
+    /// How long one case may run on the machine: seconds, or with a unit, as in 2min; 10 s by default, 60 s on the emulator.
+    #[arg(long, value_name = "TIME", value_parser = units::duration)]
+    deadline: Option<Duration>,
+    /// How long to look for a smaller case for each of the first three findings; 0 to leave them as they are.
+    #[arg(long, value_name = "TIME", default_value = "20s", value_parser = units::duration)]
+    shrink: Duration,
+    /// List what was waived in full, and not only how often.
+    #[arg(long)]
+    waivers: bool,
     /// Write the record of the run (docs/record-schema.md).
     #[arg(long, value_name = "FILE")]
     json: Option<PathBuf>,
     /// Write the results as JUnit XML.
     #[arg(long, value_name = "FILE")]
     junit: Option<PathBuf>,
-    #[command(flatten)]
-    machine: Machine,
 }
 
 impl TestGpu {
     pub(crate) fn run(self, sh: &Shell) -> anyhow::Result<ExitCode> {
-        self.cases.run(&Run::plain("test-gpu", On::Cuda), sh)
+        self.cases.run(&Run::plain("test-gpu", On::Cuda, self.gpus.into()), sh)
     }
 }
 
 impl Validate {
     pub(crate) fn run(self, sh: &Shell) -> anyhow::Result<ExitCode> {
-        let Validate { cases, on, schedules, trace, elsewhere, memory } = self;
+        let Validate { cases, on, schedules, trace, elsewhere, memory, machine } = self;
         if (memory.is_some() || trace.is_some()) && on == On::Cuda {
             bail!("--memory and --trace are for --machine emulator");
         }
-        let mut run = Run { memory, schedules, trace, ..Run::plain("validate", on) };
+        let mut run = Run { memory, schedules, trace, ..Run::plain("validate", on, machine) };
         run.known = elsewhere.register(&mut run.library, on)?;
         run.elsewhere = elsewhere.arguments();
+        run.ptx = elsewhere.ptx;
         cases.run(&run, sh)
     }
 }
@@ -164,10 +172,13 @@ struct Run {
     /// Its name.
     kind: &'static str,
     on: On,
+    machine: Machine,
     library: Library,
     /// The options that name a kernel from elsewhere, again.
     elsewhere: Vec<String>,
     known: Option<Known>,
+    /// The PTX of that kernel.
+    ptx: Option<PathBuf>,
     memory: Option<u64>,
     /// The emulator's schedules of each case.
     schedules: u32,
@@ -176,8 +187,19 @@ struct Run {
 
 impl Run {
     /// Nothing but the command and its machine.
-    fn plain(kind: &'static str, on: On) -> Run {
-        Run { kind, on, library: Library::default(), elsewhere: Vec::new(), known: None, memory: None, schedules: 1, trace: None }
+    fn plain(kind: &'static str, on: On, machine: Machine) -> Run {
+        Run {
+            kind,
+            on,
+            machine,
+            library: Library::default(),
+            elsewhere: Vec::new(),
+            known: None,
+            ptx: None,
+            memory: None,
+            schedules: 1,
+            trace: None,
+        }
     }
 }
 
@@ -190,12 +212,11 @@ impl Cases {
         let replay = self.replay.as_deref().map(str::parse::<Replay>).transpose()?;
         let cases = self.select(replay.as_ref(), run.known.as_ref().map(|known| known.foreign))?;
         if self.list {
-            // A reader such as `head` may go before the end.
-            let _ = cases.iter().try_for_each(|case| writeln!(std::io::stdout(), "{case}"));
+            cases.iter().for_each(|case| println!("{case}"));
             return Ok(ExitCode::SUCCESS);
         }
         if self.plan {
-            for case in &cases {
+            for case in cases.iter().take_while(|_| print::is_read()) {
                 match case.describe(Target::default().waiting_blocks) {
                     Ok(text) => println!("{text}"),
                     Err(reason) => println!("{case}\nnot supported: {reason}\n"),
@@ -209,6 +230,9 @@ impl Cases {
         }
         let schedules = self.schedules(replay.as_ref(), run)?;
         let mut judge = self.judge(run, &schedules)?;
+        if cases.len() > 1 {
+            eprintln!("{}", announced(cases.len(), schedules.len(), on));
+        }
         let (mut machine, mut verdicts) = match judge.all(&cases, &|_| ()) {
             Ok(done) => done,
             Err(StartError::CannotRun { reason }) => {
@@ -223,7 +247,7 @@ impl Cases {
         waivers::apply(&waivers, &cases, &mut verdicts, whole);
         let mut smaller = Vec::new();
         for (case, verdict) in cases.iter().zip(&verdicts).filter(|(_, v)| v.status.is_finding()).take(SHRUNK_FINDINGS) {
-            smaller.push((verdict.case.clone(), shrink(&mut *judge, case, verdict, Duration::from_secs(self.shrink))));
+            smaller.push((verdict.case.clone(), shrink(&mut *judge, case, verdict, self.shrink)));
         }
         drop(judge);
 
@@ -236,8 +260,10 @@ impl Cases {
         {
             eprintln!("no case could run; {}: {}", first.case, first.reason);
         }
-        let waived = races_waived(&mut verdicts);
-        waived.iter().for_each(|line| println!("{line}"));
+        let waived = waived(&mut verdicts);
+        let told: Vec<&String> =
+            if self.waivers { waived.races.iter().chain(&waived.cases).collect() } else { waived.by_name.iter().collect() };
+        told.into_iter().for_each(|line| println!("{line}"));
         println!("{}", table::outcomes(verdicts.iter().filter_map(table::Outcome::of)));
         if on == On::Cuda {
             machine.notes.extend(project::gpu_settings(sh));
@@ -251,7 +277,7 @@ impl Cases {
             self.seed
         ));
         record.notes.extend(run.known.iter().map(|known| known.note.clone()));
-        record.notes.extend(waived);
+        record.notes.extend(waived.races);
         record.notes.push(match on {
             On::Cuda => "multimem is validated on the emulator only: nothing here creates NVLink multicast objects, and NCCL ran with \
                          NCCL_NVLS_ENABLE=0"
@@ -259,8 +285,8 @@ impl Cases {
             On::Emulator => format!(
                 "every case ran under {}; races were judged in profile {}; multimem sums were {}, and no hardware was asked",
                 named_schedules(&schedules),
-                Profile::from(self.machine.profile),
-                self.machine.multimem.name()
+                Profile::from(run.machine.profile),
+                run.machine.multimem.name()
             ),
         });
         if let Some(note) = (on == On::Emulator).then(|| emulated::not_compared(&cases)).flatten() {
@@ -275,7 +301,15 @@ impl Cases {
                 }
             }
         }
-        println!("{} cases in {seconds:.1} s", cases.len());
+        let verdict = concluded(&record.summary, seconds);
+        if github::listens() {
+            let told = |verdict: &&Verdict| verdict.status.is_finding() || verdict.status == Status::InfraError;
+            let found: Vec<_> = cases.iter().zip(&record.cases).filter(|(_, verdict)| told(verdict)).collect();
+            let command = self.command(run);
+            github::annotations(&command, &found, run.ptx.as_deref()).iter().for_each(|line| println!("{line}"));
+            github::summarise(kind, &verdict, &command, &found);
+        }
+        println!("{verdict}");
         let of = |status| record.summary.by_status.get(&status).copied().unwrap_or(0);
         Ok(if record.summary.has_findings() {
             ExitCode::from(FINDING)
@@ -303,11 +337,11 @@ impl Cases {
     }
 
     fn judge(&self, run: &Run, schedules: &[Interleaving]) -> anyhow::Result<Box<dyn Judging>> {
-        let deadline = |default| Duration::from_secs(self.deadline.unwrap_or(default));
+        let deadline = |default| self.deadline.unwrap_or(Duration::from_secs(default));
         Ok(match run.on {
-            On::Cuda => Box::new(Judge::new(&self.machine, &run.elsewhere, deadline(10))),
+            On::Cuda => Box::new(Judge::new(&run.machine, &run.elsewhere, deadline(10))),
             On::Emulator => {
-                let mut options = self.machine.emulator(run.library.clone(), self.seed)?;
+                let mut options = run.machine.emulator(run.library.clone(), self.seed)?;
                 options.memory_budget = run.memory.unwrap_or(options.memory_budget);
                 let emulated = Emulated::new(options, schedules.to_vec(), deadline(60));
                 Box::new(match &run.trace {
@@ -324,10 +358,10 @@ impl Cases {
         let machine = if kind == "validate" && on == On::Cuda { " --machine cuda" } else { "" };
         let memory = memory.map(|bytes| format!(" --memory {bytes}")).unwrap_or_default();
         let elsewhere: String = run.elsewhere.iter().map(|option| format!(" {}", quoted(option))).collect();
-        let mode = self.machine.multimem;
+        let mode = run.machine.multimem;
         let multimem =
             if on == On::Emulator && mode != MultimemReduction::default() { format!(" --multimem {}", mode.name()) } else { String::new() };
-        let profile = Profile::from(self.machine.profile);
+        let profile = Profile::from(run.machine.profile);
         let profile = if on == On::Emulator && profile != Profile::default() { format!(" --profile {profile}") } else { String::new() };
         format!("{} {kind}{machine}{elsewhere}{memory}{multimem}{profile}", project::invocation())
     }
