@@ -62,11 +62,11 @@ pub(crate) struct Ledger {
 
 const EXAMPLES: &str = "\
 Examples:
-  cargo xtask ledger --json ledger.json        all forms on the first GPU; the record is fixtures/records/ledger.json
-  cargo xtask ledger --only cvt. --all         the conversions, those that agree too
+  cargo xtask ledger --json ledger.json        all forms, on the first GPU
+  cargo xtask ledger --only cvt. --all         all conversions
   cargo xtask ledger --only add.rn.ftz.f32     one form
   cargo xtask ledger --machine emulator        do the kernels run? No GPU needed
-  cargo xtask ledger --only lop3 --ptx kernels the PTX, to look at or to assemble by hand";
+  cargo xtask ledger --only lop3 --ptx kernels their PTX, to look at";
 
 /// The time that one kernel may take, the driver's compilation of its module included.
 const DEADLINE: Duration = Duration::from_secs(60);

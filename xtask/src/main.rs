@@ -42,28 +42,27 @@ struct CommandLine {
 
 const EXAMPLES: &str = "\
 Examples:
-  cargo xtask validate             the main job: hold the algorithms against their contracts, without a GPU
-  cargo xtask test-gpu merge       the same on this machine's GPUs, against NCCL: what must pass before a merge
-  cargo xtask bench                times beside NCCL
-  cargo xtask report RECORD        what bench has recorded, as tables, plots or a page; without a GPU
-  cargo xtask choose all_reduce    which algorithm `auto` takes at which size, and why
-  cargo xtask mutants              kernels with planted bugs: is each of them caught?
-  cargo xtask reveal-order all_reduce/two_shot   in which order are the ranks' elements added?
-  cargo xtask ledger               the emulator's arithmetic against the GPU's, instruction by instruction
-  cargo xtask test                 everything that needs no GPU: what CI runs
+  cargo xtask validate             are the algorithms right? Needs no GPU
+  cargo xtask test-gpu merge       on GPUs and against NCCL, before a merge
+  cargo xtask bench                how fast are they, beside NCCL?
+  cargo xtask report RECORD        what bench has recorded, as tables or a page
+  cargo xtask choose all_reduce    which algorithm is taken at which size?
+  cargo xtask mutants              are kernels with planted bugs caught?
+  cargo xtask test                 everything that needs no GPU, as CI runs it
   cargo xtask kernels              compile kernels/**/*.cu after an edit
-  cargo xtask kernels --check      is the checked-in PTX what the sources compile to?
-  cargo xtask bundle               one folder to carry to a GPU machine that has no Rust";
+
+A kernel of your own needs no Rust (docs/foreign-kernels.md):
+  cargo xtask validate --ptx mine.ptx --spec mine.toml";
 
 /// The one table of them; docs/exit-statuses.md has it too.
 const EXIT_STATUSES: &str = "\
 Exit status of every command:
   0    all passed
   1    a finding: something that was tested is wrong
-  2    wrong usage, an output that could not be written, or a failure of the command itself
+  2    wrong usage, output that cannot be written, or the command itself failed
   3    this machine could not run it (no GPU, no NCCL); never a pass
   4    inconclusive: out of time or steps, and no finding; never a pass
-  141  all passed, but the reader of standard output went before the end (as in `| head`)";
+  141  all passed, but the reader of its output had gone, as in `| head`";
 
 #[derive(Subcommand)]
 enum Command {

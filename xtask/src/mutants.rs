@@ -38,7 +38,7 @@ Examples:
   cargo xtask mutants --only value_06       those whose names contain this
   cargo xtask mutants --only two_shot/      those made by rule from a kernel
   cargo xtask mutants --sample 20           of those made by rule, twenty
-  cargo xtask mutants --machine cuda        the planted ones on this machine's GPUs
+  cargo xtask mutants --machine cuda        the planted ones, on GPUs
   cargo xtask mutants --json mutants.json")]
 pub(crate) struct Mutants {
     /// Only mutants whose names contain this.

@@ -32,7 +32,8 @@ use crate::{
 #[command(after_long_help = "\
 Examples:
   cargo xtask reveal-order all_reduce/two_shot --worlds 8
-  cargo xtask reveal-order all_reduce/nccl_ring --worlds 4 --dtype f32 --count 4096 --machine cuda")]
+  cargo xtask reveal-order all_reduce/two_shot --dtype bf16 --count 4096
+  cargo xtask reveal-order all_reduce/nccl_ring --worlds 2,4 --machine cuda")]
 pub(crate) struct Reveal {
     /// COLLECTIVE/ALGORITHM
     #[arg(value_name = "ALGORITHM")]

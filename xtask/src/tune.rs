@@ -29,8 +29,8 @@ use crate::{
 #[derive(clap::Args)]
 #[command(after_long_help = "\
 Examples:
-  cargo xtask tune --worlds 2,4 --out fixtures/tuning/h200.json    the table that is built in
-  cargo xtask choose all_reduce --worlds 8                          what it says")]
+  cargo xtask tune --worlds 2,4 --out fixtures/tuning/h200.json
+  cargo xtask choose all_reduce --worlds 8    what the table says")]
 pub(crate) struct Tune {
     /// World sizes.
     #[arg(long, alias = "world", value_delimiter = ',', default_values_t = [2, 3, 4, 8])]

@@ -1,8 +1,10 @@
 //! `bench` and `report` as commands: their exit codes, files and errors. What is timed is a rehearsal on the emulator.
 
+mod folder;
+
 use std::{
     fs,
-    path::{Path, PathBuf},
+    path::Path,
     process::{Command, Output},
 };
 
@@ -12,6 +14,8 @@ use passmuster::{
     conformance::{Status, report::Record},
 };
 use serde_json::Value;
+
+use folder::Folder;
 
 fn run(arguments: &[&str]) -> Output {
     Command::new(env!("CARGO_BIN_EXE_xtask")).args(arguments).output().expect("it starts")
@@ -23,31 +27,6 @@ fn text(bytes: &[u8]) -> String {
 
 fn record(name: &str) -> String {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../fixtures/records").join(name).display().to_string()
-}
-
-/// A folder of a test's own, gone with it.
-struct Folder(PathBuf);
-
-impl Folder {
-    fn new(name: &str) -> Folder {
-        let path = std::env::temp_dir().join(format!("passmuster-{name}-{}", std::process::id()));
-        fs::create_dir_all(&path).unwrap();
-        Folder(path)
-    }
-
-    fn file(&self, name: &str) -> String {
-        self.0.join(name).display().to_string()
-    }
-
-    fn read(&self, name: &str) -> String {
-        fs::read_to_string(self.0.join(name)).unwrap_or_else(|error| panic!("{name}: {error}"))
-    }
-}
-
-impl Drop for Folder {
-    fn drop(&mut self) {
-        let _ = fs::remove_dir_all(&self.0);
-    }
 }
 
 /// If this fails, calls of another type or operator are timed as bf16 and sum, or their files overwrite each other.

@@ -1,5 +1,7 @@
 //! The command line as its users see it: what is printed and where, what is refused and how, and the exit statuses.
 
+mod folder;
+
 use std::{
     fs,
     io::pipe,
@@ -8,6 +10,8 @@ use std::{
 };
 
 use passmuster::conformance::{Status, report::Record};
+
+use folder::Folder;
 
 fn passmuster(arguments: &[&str]) -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_xtask"));
@@ -25,27 +29,6 @@ fn text(bytes: &[u8]) -> String {
 
 fn root() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).parent().expect("the workspace is around it").to_owned()
-}
-
-/// A folder of a test's own, gone with it.
-struct Folder(PathBuf);
-
-impl Folder {
-    fn new(name: &str) -> Folder {
-        let path = std::env::temp_dir().join(format!("passmuster-{name}-{}", std::process::id()));
-        fs::create_dir_all(&path).unwrap();
-        Folder(path)
-    }
-
-    fn file(&self, name: &str) -> String {
-        self.0.join(name).display().to_string()
-    }
-}
-
-impl Drop for Folder {
-    fn drop(&mut self) {
-        let _ = fs::remove_dir_all(&self.0);
-    }
 }
 
 const CASE: &str = "all_reduce/two_shot:bf16,sum:w=2:n=24";
@@ -90,7 +73,7 @@ fn what_a_run_came_to_stays_where_its_reader_has_gone() {
     let (reader, writer) = pipe().unwrap();
     drop(reader);
     let status = passmuster(&arguments).stdout(writer).status().unwrap();
-    let record: Record = serde_json::from_str(&fs::read_to_string(&json).unwrap()).unwrap();
+    let record: Record = serde_json::from_str(&folder.read("run.json")).unwrap();
     assert_eq!((status.code(), record.cases[0].status), (Some(1), Status::Fail));
 }
 
@@ -223,6 +206,19 @@ fn help_offers_what_works() {
     }
 }
 
+/// If this fails, examples are torn on a terminal of 80 columns.
+#[test]
+fn examples_fit_a_terminal() {
+    for command in ["", "validate", "test-gpu", "bench", "reveal-order", "choose", "tune", "mutants", "ledger", "kernels", "bundle", "test"]
+    {
+        let line: Vec<&str> = command.split_whitespace().chain(["--help"]).collect();
+        let help = text(&passmuster(&line).env("COLUMNS", "200").output().unwrap().stdout);
+        let examples = help.lines().skip_while(|line| *line != "Examples:");
+        let long: Vec<&str> = examples.filter(|line| line.chars().count() > 80).collect();
+        assert!(help.contains("Examples:") && long.is_empty(), "{command}: {long:?}");
+    }
+}
+
 /// If this fails, the two tables of exit statuses differ.
 #[test]
 fn exit_statuses_are_those_of_the_page() {
@@ -254,7 +250,7 @@ fn findings_are_annotations_on_github() {
                  file=examples/foreign/one_shot_by_value/kernel.bug.ptx::reference: ";
     assert!(annotation.starts_with(start), "{annotation}");
     assert!(annotation.contains("(100 %25 of wrong elements fit)%0A") && annotation.contains("--replay 'all_reduce/one_shot_by_value:"));
-    let page = fs::read_to_string(&summary).unwrap();
+    let page = folder.read("summary.md");
     assert!(
         page.starts_with("before\n### passmuster validate\n\n0 passed, 1 finding (1 fail) in ") && page.contains("| fail | <code>"),
         "{page}"

@@ -33,8 +33,8 @@ use super::{
 #[command(after_long_help = "\
 Examples:
   cargo xtask bench fsdp --worlds 8
-  cargo xtask bench fsdp --layers 16 --n 28672 --k 8192 --m 2048,4096,8192 --html fsdp.html
-  cargo xtask bench fsdp --m 4096 --contenders matmul,sequential/push,overlap/push,overlap/copy_engine --trace fsdp.json")]
+  cargo xtask bench fsdp --layers 16 --n 28672 --m 2048,8192 --html fsdp.html
+  cargo xtask bench fsdp --contenders matmul,overlap/push --trace fsdp.json")]
 pub(super) struct FsdpSteps {
     /// Layers, 1 to 128.
     #[arg(long, default_value_t = 4, value_parser = clap::value_parser!(u32).range(1..=128))]

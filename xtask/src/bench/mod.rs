@@ -38,9 +38,9 @@ pub(crate) use self::{report::Report, turns::take, worker::BenchWorker, workers:
 Examples:
   cargo xtask bench --worlds 2,4,8 --save before.json
   cargo xtask bench --worlds 2,4,8 --baseline before.json
-  cargo xtask bench all_gather --worlds 8 --sizes 8K,1M --contenders push,nccl_ring
+  cargo xtask bench all_gather --sizes 8K,1M --contenders push,nccl_ring
   cargo xtask bench reduce_scatter --dtype f32,e4m3 --op sum,max
-  cargo xtask bench --rows 1,32,512,2048 --worlds 8 --html report.html --plot plots
+  cargo xtask bench --rows 1,32,512,2048 --html report.html --plot plots
   cargo xtask bench all_gather_matmul --worlds 8 --controls
   cargo xtask bench matmul_reduce_scatter --m 8192 --n 4096 --k 1792
   cargo xtask bench overlap --ag-mb 16,64 --trace overlap.json

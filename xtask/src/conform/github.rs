@@ -19,6 +19,9 @@ use crate::project;
 /// The most annotations: GitHub shows ten errors of a step.
 const MOST: usize = 10;
 
+/// Where under the root of the sources an algorithm's plan is, as COLLECTIVE/NAME.rs.
+const PLANS: &str = "src/algorithms";
+
 /// Whether a run's output is read by GitHub Actions.
 pub(super) fn listens() -> bool {
     env::var_os("GITHUB_ACTIONS").is_some()
@@ -81,7 +84,7 @@ fn source(root: &Path, case: &AnyCase, ptx: Option<&Path>) -> Option<PathBuf> {
     let own = Path::new(collective).join(algorithm);
     // What the harness itself launches comes after the algorithm's own.
     let (of_algorithm, others): (Vec<_>, Vec<_>) = kernels.partition(|kernel| kernel.with_extension("") == Path::new("kernels").join(&own));
-    let plan = PathBuf::from("src/algorithms").join(&own).with_extension("rs");
+    let plan = Path::new(PLANS).join(&own).with_extension("rs");
     let of_collective = others.into_iter().filter(|kernel| kernel.starts_with(Path::new("kernels").join(collective)));
     of_algorithm.into_iter().chain([plan]).chain(of_collective).find(|path| root.join(path).exists())
 }

@@ -88,22 +88,26 @@ pub(crate) struct Validate {
 
 const VALIDATE_EXAMPLES: &str = "\
 Examples:
-  cargo xtask validate                                     the smoke list, on the CPU
-  cargo xtask validate 'all_reduce/two_shot:bf16,*:w=3,5'  a selection of the merge list
-  cargo xtask validate --seed 7                            other inputs, other sequences, another schedule
-  cargo xtask validate --schedules 20                      each case under twenty schedules
-  cargo xtask validate --machine cuda                      the same on this machine's GPUs
-  cargo xtask validate 'all_reduce/two_shot:bf16,sum:w=4:n=1040' --trace two_shot.json
-  cargo xtask validate --ptx mine.ptx --spec mine.toml     a kernel from elsewhere (docs/foreign-kernels.md)
-  cargo xtask validate --replay 'all_reduce/two_shot:bf16,sum:w=8:n=1040:seed=9f3c@stalled-5f'";
+  cargo xtask validate                  the smoke list, on the CPU
+  cargo xtask validate 'all_reduce/two_shot:bf16,*:w=3,5'    of the merge list
+  cargo xtask validate --seed 7         other inputs, sequences and schedules
+  cargo xtask validate --schedules 20   each case under twenty schedules
+  cargo xtask validate --machine cuda   on this machine's GPUs
+
+Your own kernel, from its PTX and a page of TOML (docs/foreign-kernels.md):
+  cargo xtask validate --ptx mine.ptx --spec mine.toml
+
+A finding again, as its report says; and what its ranks did, as a picture:
+  cargo xtask validate --replay 'all_reduce/two_shot:f32,sum:w=8:n=9@stalled-5f'
+  cargo xtask validate 'all_reduce/two_shot:bf16,sum:w=4:n=9' --trace trace.json";
 
 const EXAMPLES: &str = "\
 Examples:
-  cargo xtask test-gpu                                     the smoke list
-  cargo xtask test-gpu merge --json merge.json             what must pass before a merge
-  cargo xtask test-gpu 'all_reduce/two_shot:bf16,*:w=3,5'  a selection of the merge list
-  cargo xtask test-gpu faults                              does the harness name what it should?
-  cargo xtask test-gpu --replay 'all_reduce/two_shot:bf16,sum:w=8:n=1040:seed=9f3c'
+  cargo xtask test-gpu                            the smoke list
+  cargo xtask test-gpu merge --json merge.json    before a merge
+  cargo xtask test-gpu faults                     is each planted fault named?
+  cargo xtask test-gpu 'all_reduce/two_shot:bf16,*:w=3,5'    of the merge list
+  cargo xtask test-gpu --replay 'all_reduce/two_shot:bf16,sum:w=8:n=1040'
   cargo xtask test-gpu --plan 'all_reduce/two_shot:bf16,sum:w=2:n=1040'";
 
 #[derive(clap::Args)]
