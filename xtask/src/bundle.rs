@@ -9,7 +9,7 @@ use std::{
 use anyhow::{Context, bail};
 use xshell::{Shell, cmd};
 
-use crate::project;
+use crate::{EXIT_STATUSES, project};
 
 /// Make one folder to carry to a GPU machine that has no Rust.
 ///
@@ -44,7 +44,6 @@ in the Python environment too.
     ./passmuster report RECORD       what a command has recorded, as tables, plots or a page
     ./passmuster ledger              the emulator's arithmetic against the GPU's
 
-Exit status: 0 all passed, 1 a finding, 2 wrong usage, 3 this machine could not run it (no GPU, no NCCL).
 ";
 
 impl Bundle {
@@ -61,11 +60,12 @@ impl Bundle {
         let beside = out.join("passmuster.new");
         fs::copy(&built, &beside).with_context(|| format!("cannot write {}", beside.display()))?;
         fs::rename(&beside, &binary).with_context(|| format!("cannot write {}", binary.display()))?;
-        fs::write(out.join("README.md"), README)?;
+        let readme = format!("{README}{EXIT_STATUSES}\n");
+        fs::write(out.join("README.md"), &readme)?;
 
         let bytes = fs::metadata(&binary)?.len();
         println!("{}: {:.1} MiB", binary.display(), bytes as f64 / (1 << 20) as f64);
-        if bytes + README.len() as u64 > MAX_BYTES {
+        if bytes + readme.len() as u64 > MAX_BYTES {
             bail!("the bundle has {bytes} bytes, it may have {MAX_BYTES}");
         }
         Ok(ExitCode::SUCCESS)

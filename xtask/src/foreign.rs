@@ -25,6 +25,7 @@ const MOST_SPEC: u64 = 1 << 20;
 
 /// Which kernel from elsewhere.
 #[derive(clap::Args, Clone)]
+#[command(next_help_heading = "Kernel from elsewhere")]
 pub(crate) struct Elsewhere {
     /// PTX of a kernel from elsewhere; QUERY is then a list or a pattern over its cases (docs/foreign-kernels.md).
     #[arg(long, value_name = "FILE", requires = "spec")]

@@ -44,14 +44,16 @@ pub(crate) struct Kernels {
 
 const EXAMPLES: &str = "\
 Examples:
-  cargo xtask kernels                            after an edit of a .cu, .cuh or mutant
-  cargo xtask kernels --check                    before a commit; CI does the same
+  cargo xtask kernels                     after an edit of a .cu, .cuh or mutant
+  cargo xtask kernels --check             before a commit, as CI does
   CUDA_HOME=/usr/local/cuda-13.0 cargo xtask kernels
 
-A new kernel: write kernels/all_reduce/mine.cu, add its line to MODULES in crates/collectives/src/kernels.rs, then
+A new kernel: write kernels/all_reduce/mine.cu, add its line to MODULES in
+src/kernels.rs, then
   touch kernels/ptx/all_reduce/mine.ptx kernels/ptx/all_reduce/mine.checked.ptx
   cargo xtask kernels
-(the library embeds the PTX, so the files must be there, empty, for this command to be built at all).";
+(the library embeds the PTX: for this command to be built at all, the files must
+be there, empty).";
 
 /// Kernels that docs/foreign-kernels.md shows, each compiled as it is and with its planted bug.
 const EXAMPLES_OF_FOREIGN: &str = "examples/foreign";

@@ -25,7 +25,7 @@ use crate::{
     conform::progress_bar,
     project,
     result_file::ResultFile,
-    worker::{Machine, On},
+    worker::{Gpus, On},
 };
 
 /// Compare every arithmetic and conversion form of the emulator with the GPU, bit for bit.
@@ -58,16 +58,16 @@ pub(crate) struct Ledger {
     #[arg(long, value_name = "FILE")]
     json: Option<PathBuf>,
     #[command(flatten)]
-    machine: Machine,
+    gpus: Gpus,
 }
 
 const EXAMPLES: &str = "\
 Examples:
-  cargo xtask ledger --json ledger.json        all forms on the first GPU; the record is fixtures/records/ledger.json
-  cargo xtask ledger --only cvt. --all         the conversions, those that agree too
+  cargo xtask ledger --json ledger.json        all forms, on the first GPU
+  cargo xtask ledger --only cvt. --all         all conversions
   cargo xtask ledger --only add.rn.ftz.f32     one form
   cargo xtask ledger --machine emulator        do the kernels run? No GPU needed
-  cargo xtask ledger --only lop3 --ptx kernels the PTX, to look at or to assemble by hand";
+  cargo xtask ledger --only lop3 --ptx kernels their PTX, to look at";
 
 /// The time that one kernel may take, the driver's compilation of its module included.
 const DEADLINE: Duration = Duration::from_secs(60);
@@ -91,11 +91,11 @@ impl Ledger {
         let file = ResultFile::asked(self.json.as_deref())?;
         let library = ledger::generate::library(&forms);
         // One rank: the first of the GPUs, unless told.
-        self.machine.gpus.get_or_insert_with(|| vec![0]);
+        self.gpus.numbers.get_or_insert_with(|| vec![0]);
         let mut expecting = Emulator::new(EmulatorOptions { library: library.clone(), ..EmulatorOptions::default() });
         let start = Instant::now();
         let (machine, rows) = match self.on {
-            On::Cuda => match self.machine.open(library, None) {
+            On::Cuda => match self.gpus.open(library, None) {
                 Ok(mut machine) => (machine::Machine::info(&machine), self.compare(&forms, &mut machine, &mut expecting)?),
                 Err(error) => {
                     eprintln!("ledger cannot run on this machine: {error}");

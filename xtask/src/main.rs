@@ -2,6 +2,9 @@
 //!
 //! `cargo xtask bundle` copies this same binary to machines without Rust, where it is called `passmuster`.
 
+#[macro_use]
+mod print;
+
 mod bench;
 mod bundle;
 mod conform;
@@ -19,9 +22,10 @@ mod result_file;
 mod reveal;
 mod test;
 mod tune;
+mod units;
 mod worker;
 
-use std::process::ExitCode;
+use std::{io::IsTerminal, process::ExitCode};
 
 use clap::{CommandFactory, FromArgMatches, Parser, Subcommand};
 use mimalloc::MiMalloc;
@@ -33,11 +37,9 @@ static ALLOCATOR: MiMalloc = MiMalloc;
 
 /// Write a kernel, say what it promises, and hold it to that.
 ///
-/// Exit status of every command: 0 all passed, 1 a finding, 2 wrong usage or an error of the command itself, 3 this machine
-/// could not run it (no GPU, no NCCL), 4 inconclusive (out of time or steps, and no finding), 130 and 143 ended by SIGINT and
-/// SIGTERM. 3 and 4 are never a pass.
+/// `COMMAND --help` has the options of a command, with examples.
 #[derive(Parser)]
-#[command(version, after_long_help = EXAMPLES)]
+#[command(version, after_help = EXIT_STATUSES, after_long_help = format!("{EXAMPLES}\n\n{EXIT_STATUSES}"))]
 struct CommandLine {
     #[command(subcommand)]
     command: Command,
@@ -45,20 +47,31 @@ struct CommandLine {
 
 const EXAMPLES: &str = "\
 Examples:
-  cargo xtask validate             the main job: hold the algorithms against their contracts, without a GPU
-  cargo xtask test-gpu merge       the same on this machine's GPUs, against NCCL: what must pass before a merge
-  cargo xtask bench                times beside NCCL
-  cargo xtask report RECORD        what a command has recorded, as tables, plots or a page; without a GPU
-  cargo xtask choose all_reduce    which algorithm `auto` takes at which size, and why
-  cargo xtask mutants              kernels with planted bugs: is each of them caught?
-  cargo xtask reveal-order all_reduce/two_shot   in which order are the ranks' elements added?
-  cargo xtask ledger               the emulator's arithmetic against the GPU's, instruction by instruction
-  cargo xtask records              which records rest on kernels that have changed since
-  cargo xtask test                 everything that needs no GPU: what CI runs
+  cargo xtask validate             are the algorithms right? Needs no GPU
+  cargo xtask test-gpu merge       on GPUs and against NCCL, before a merge
+  cargo xtask bench                how fast are they, beside NCCL?
+  cargo xtask report RECORD        what a command has recorded, as tables or a page
+  cargo xtask choose all_reduce    which algorithm is taken at which size?
+  cargo xtask mutants              are kernels with planted bugs caught?
+  cargo xtask test                 everything that needs no GPU, as CI runs it
   cargo xtask kernels              compile kernels/**/*.cu after an edit
-  cargo xtask kernels --check      is the checked-in PTX what the sources compile to?
-  cargo xtask docs                 write the parts of documents that repeat the code; --check fails where they differ
-  cargo xtask bundle               one folder to carry to a GPU machine that has no Rust";
+  cargo xtask docs                 write what documents repeat of the code
+  cargo xtask records              which rest on kernels that have changed?
+
+A kernel of your own needs no Rust (docs/foreign-kernels.md):
+  cargo xtask validate --ptx mine.ptx --spec mine.toml";
+
+/// The one table of them; docs/exit-statuses.md has it too.
+const EXIT_STATUSES: &str = "\
+Exit status of every command:
+  0    all passed
+  1    a finding: something that was tested is wrong
+  2    wrong usage, output that cannot be written, or the command itself failed
+  3    this machine could not run it (no GPU, no NCCL); never a pass
+  4    inconclusive: out of time or steps, and no finding; never a pass
+  130  ended by SIGINT; what was judged is kept
+  143  ended by SIGTERM; likewise
+  141  all passed, but the reader of its output had gone, as in `| head`";
 
 #[derive(Subcommand)]
 enum Command {
@@ -93,21 +106,39 @@ const INCONCLUSIVE: u8 = 4;
 
 fn main() -> ExitCode {
     let usage = CommandLine::command().name("passmuster").bin_name(project::invocation());
-    let line = CommandLine::from_arg_matches(&usage.get_matches()).unwrap_or_else(|error| error.exit());
-    if matches!(line.command, Command::Worker(_) | Command::BenchWorker(_) | Command::Ledger(_)) {
-        // These may use GPUs in this process. The others start processes first, which are to find the environment as the user has set it.
-        // SAFETY: this thread is the only one yet.
-        unsafe { passmuster_cuda::prepare_process() };
-    }
-    let status = match Shell::new().map_err(anyhow::Error::from).and_then(|sh| run(line.command, &sh)) {
-        Ok(code) => code,
-        Err(error) => {
-            eprintln!("error: {error:#}");
-            ExitCode::from(USAGE)
+    let line = usage.try_get_matches().and_then(|matches| CommandLine::from_arg_matches(&matches));
+    let status = print::finish(match line {
+        Ok(line) => {
+            if matches!(line.command, Command::Worker(_) | Command::BenchWorker(_) | Command::Ledger(_)) {
+                // These may use GPUs in this process. The others start processes first, which are to find the environment as the user has set it.
+                // SAFETY: this thread is the only one yet.
+                unsafe { passmuster_cuda::prepare_process() };
+            }
+            Shell::new().map_err(anyhow::Error::from).and_then(|sh| run(line.command, &sh)).unwrap_or_else(|error| {
+                eprintln!("error: {error:#}");
+                ExitCode::from(USAGE)
+            })
         }
-    };
+        Err(error) => told(&error),
+    });
     result_file::let_go();
     status
+}
+
+/// Prints help, a version or what is wrong with the command line.
+fn told(said: &clap::Error) -> ExitCode {
+    if said.use_stderr() {
+        // Quiet where nobody reads it.
+        let _ = said.print();
+        return ExitCode::from(USAGE);
+    }
+    let text = said.render();
+    if std::io::stdout().is_terminal() {
+        print!("{}", text.ansi())
+    } else {
+        print!("{text}")
+    }
+    ExitCode::SUCCESS
 }
 
 fn run(command: Command, sh: &Shell) -> anyhow::Result<ExitCode> {

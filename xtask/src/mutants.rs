@@ -2,6 +2,7 @@
 
 use std::{
     collections::BTreeMap,
+    num::NonZeroUsize,
     path::PathBuf,
     process::ExitCode,
     sync::{Arc, OnceLock},
@@ -33,6 +34,7 @@ use crate::{
     project, records,
     require::{Planted, Require},
     result_file::ResultFile,
+    units,
     worker::{Machine, On},
 };
 
@@ -49,7 +51,7 @@ Examples:
   cargo xtask mutants --only value_06       those whose names contain this
   cargo xtask mutants --only two_shot/      those made by rule from a kernel
   cargo xtask mutants --sample 20           of those made by rule, twenty
-  cargo xtask mutants --machine cuda        the planted ones on this machine's GPUs
+  cargo xtask mutants --machine cuda        the planted ones, on GPUs
   cargo xtask mutants --json mutants.json")]
 pub(crate) struct Mutants {
     /// Only mutants whose names contain this.
@@ -57,16 +59,16 @@ pub(crate) struct Mutants {
     only: Option<String>,
     /// Of the mutants made by rule only so many, spread over all.
     #[arg(long, value_name = "N")]
-    sample: Option<usize>,
+    sample: Option<NonZeroUsize>,
     /// Schedules of the emulator under which a mutant is tried.
-    #[arg(long, value_name = "N", default_value_t = 8)]
+    #[arg(long, value_name = "N", default_value_t = 8, value_parser = clap::value_parser!(u64).range(1..))]
     schedules: u64,
     /// On GPUs: cases of the merge list to try on each mutant at most.
-    #[arg(long, value_name = "N", default_value_t = 400)]
-    limit: usize,
-    /// On GPUs: seconds that one mutant may take.
-    #[arg(long, value_name = "SECONDS", default_value_t = 60)]
-    budget: u64,
+    #[arg(long, value_name = "N", default_value = "400")]
+    limit: NonZeroUsize,
+    /// On GPUs: how long one mutant may take, in seconds or with a unit, as in 2min.
+    #[arg(long, value_name = "TIME", default_value = "60s", value_parser = units::duration)]
+    budget: Duration,
     /// Write the record of the run (docs/record-schema.md).
     #[arg(long, value_name = "FILE")]
     json: Option<PathBuf>,
@@ -84,6 +86,9 @@ pub(crate) const SHARED_PADS: &str = "sync_two_groups_on_one_pad";
 
 /// Cases of the merge list that a value mutant is judged on, on the emulator.
 const VALUE_CASES: usize = 120;
+
+/// Characters of a line of the table.
+const WIDTH: u16 = 80;
 
 /// The verdict with the first of its findings, in one line: of more than a thousand mutants, a record of all would be megabytes.
 fn in_short(verdict: Verdict) -> Verdict {
@@ -250,7 +255,7 @@ impl Mutants {
             let equivalents = mutants::equivalents().map_err(|error| anyhow!(error))?;
             let mut derived = mutants::derived();
             if let Some(number) = self.sample {
-                derived = mutants::sample(derived, number);
+                derived = mutants::sample(derived, number.get());
             }
             subjects.extend(derived.iter().map(|mutant| Subject::made_by_rule(mutant, &equivalents)));
         }
@@ -304,8 +309,8 @@ impl Mutants {
             machine = judge.machine(&subject.cases)?;
             let mut tried = 0;
             let mut caught = None;
-            for case in subject.cases.iter().take(self.limit) {
-                if start.elapsed() > Duration::from_secs(self.budget) {
+            for case in subject.cases.iter().take(self.limit.get()) {
+                if start.elapsed() > self.budget {
                     break;
                 }
                 tried += 1;
@@ -344,11 +349,11 @@ fn rows(outcomes: &[Outcome]) -> String {
         .map(|o| {
             let schedule = o.schedule.map(|schedule| schedule.to_string()).unwrap_or_default();
             // A name of those made by rule says all; the lines stand in the record.
-            let bug = if o.defect.is_some() { String::new() } else { o.description.clone() };
-            vec![o.mutant.clone(), o.defect.clone().unwrap_or_default(), o.caught_by().into(), schedule, o.tried.to_string(), bug]
+            let mutant = if o.defect.is_some() { o.mutant.clone() } else { format!("{}: {}", o.mutant, o.description) };
+            vec![o.caught_by().into(), schedule, o.tried.to_string(), mutant]
         })
         .collect();
-    table::aligned(&["mutant", "defect", "caught by", "schedule", "cases", "bug"], 3, &rows)
+    table::aligned_within(WIDTH, &["caught by", "schedule", "cases", "mutant"], 1, &rows)
 }
 
 /// How many of each kind were caught. The equivalent ones do not count.
@@ -374,4 +379,36 @@ fn score(outcomes: &[Outcome]) -> String {
     let equivalent = outcomes.iter().filter(|o| o.equivalent.is_some()).count();
     lines.push(format!("{equivalent} equivalent ones are not counted (fixtures/mutants/equivalent.toml)"));
     lines.join("\n")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// If this fails, the rows of the table are torn on a terminal of 80 columns.
+    #[test]
+    fn rows_keep_to_80_columns() {
+        let outcome = |mutant: &str, defect: Option<&'static str>, description: &str| Outcome {
+            mutant: mutant.into(),
+            kind: "sync".into(),
+            defect: defect.map(str::to_owned),
+            description: description.into(),
+            caught: false,
+            tried: 1234,
+            schedule: Some(10),
+            equivalent: None,
+            verdict: None,
+        };
+        let bug = "One parity: a rank that is a call ahead overwrites lines that a peer has yet to read";
+        let outcomes = [
+            outcome("sync_all_gather_ll_one_parity", None, bug),
+            outcome("multimem_one_shot/L260 st.relaxed.sys at the next block's slot", Some("slot"), "not shown"),
+        ];
+        let table = rows(&outcomes);
+        assert!(table.lines().all(|line| line.chars().count() <= 80), "{table}");
+        let words = |text: &str| text.split_whitespace().map(str::to_owned).collect::<Vec<_>>();
+        let shown = words(&table);
+        let is_shown = |text: &str| words(text).iter().all(|word| shown.contains(word));
+        assert!(is_shown(bug) && is_shown(&outcomes[1].mutant) && !table.contains("not shown"), "{table}");
+    }
 }

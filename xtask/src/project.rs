@@ -56,7 +56,7 @@ fn run_by_cargo() -> bool {
 }
 
 /// The checkout that cargo runs us in, or the one around the current folder. Never the folder of the build: a bundle is carried away.
-fn source_tree() -> Option<PathBuf> {
+pub(crate) fn source_tree() -> Option<PathBuf> {
     let start = match env::var_os("CARGO_MANIFEST_DIR") {
         Some(manifest) => PathBuf::from(manifest),
         None => env::current_dir().ok()?,

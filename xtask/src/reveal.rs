@@ -33,15 +33,16 @@ use crate::{
 #[derive(clap::Args)]
 #[command(after_long_help = "\
 Examples:
-  cargo xtask reveal-order all_reduce/two_shot --world 8
-  cargo xtask reveal-order all_reduce/nccl_ring --world 4 --dtype f32 --count 4096 --machine cuda")]
+  cargo xtask reveal-order all_reduce/two_shot --worlds 8
+  cargo xtask reveal-order all_reduce/two_shot --dtype bf16 --count 4096
+  cargo xtask reveal-order all_reduce/nccl_ring --worlds 2,4 --machine cuda")]
 pub(crate) struct Reveal {
     /// COLLECTIVE/ALGORITHM
     #[arg(value_name = "ALGORITHM")]
     algorithm: String,
-    /// Ranks.
-    #[arg(long, default_value_t = 4)]
-    world: u32,
+    /// World sizes, each with a table of its own.
+    #[arg(long, alias = "world", value_delimiter = ',', default_value = "4", value_parser = clap::value_parser!(u32).range(1..))]
+    worlds: Vec<u32>,
     /// Type of the elements.
     #[arg(long, default_value_t = DType::F32)]
     dtype: DType,
@@ -89,7 +90,7 @@ impl Reveal {
                 }
                 // SAFETY: this command has started no thread yet.
                 unsafe { passmuster_cuda::prepare_process() };
-                match self.machine.open(Library::default(), None) {
+                match self.machine.gpus.open(Library::default(), None) {
                     Ok(mut machine) => self.print(&mut machine, algorithm),
                     Err(error) => {
                         eprintln!("{error}");
@@ -101,8 +102,17 @@ impl Reveal {
     }
 
     fn print(&self, machine: &mut dyn machine::Machine, algorithm: &dyn Algorithm) -> anyhow::Result<ExitCode> {
-        let Orders { promised, ranks: revealed } = reveal(machine, algorithm, (self.dtype, self.world, self.count), DEADLINE)?;
-        println!("{} {} sum, w={}, n={}; its contract says {promised}", self.algorithm, self.dtype, self.world, self.count);
+        let mut kept = true;
+        for &world in &self.worlds {
+            kept &= self.print_world(machine, algorithm, world)?;
+        }
+        Ok(if kept { ExitCode::SUCCESS } else { ExitCode::from(FINDING) })
+    }
+
+    /// Prints the order in one world, and returns whether it is the one that was promised.
+    fn print_world(&self, machine: &mut dyn machine::Machine, algorithm: &dyn Algorithm, world: u32) -> anyhow::Result<bool> {
+        let Orders { promised, ranks: revealed } = reveal(machine, algorithm, (self.dtype, world, self.count), DEADLINE)?;
+        println!("{} {} sum, w={world}, n={}; its contract says {promised}", self.algorithm, self.dtype, self.count);
         let same = revealed.len() > 1 && revealed.iter().all(|(_, of_rank)| *of_rank == revealed[0].1);
         let ranks = if same { 1 } else { revealed.len() };
         let mut rows = Vec::new();
@@ -116,7 +126,7 @@ impl Reveal {
                 }
             }
             for (found, runs) in orders {
-                let keeps = found.keeps(promised, self.world);
+                let keeps = found.keeps(promised, world);
                 kept &= keeps;
                 let total: u64 = runs.iter().map(|run| run.elements.end - run.elements.start).sum();
                 let mut at: Vec<String> =
@@ -128,6 +138,6 @@ impl Reveal {
             }
         }
         println!("{}", table::aligned(&["rank", "elements of its output", "number", "order", ""], 5, &rows));
-        Ok(if kept { ExitCode::SUCCESS } else { ExitCode::from(FINDING) })
+        Ok(kept)
     }
 }

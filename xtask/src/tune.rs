@@ -20,7 +20,8 @@ use crate::{
     conform::progress_bar,
     journal,
     result_file::ResultFile,
-    worker::Machine,
+    units,
+    worker::Gpus,
 };
 
 /// Measure which algorithm is the fastest at which size, and write the table that `auto` goes by.
@@ -30,17 +31,17 @@ use crate::{
 #[derive(clap::Args)]
 #[command(after_long_help = "\
 Examples:
-  cargo xtask tune --worlds 2,4 --out fixtures/tuning/h200.json    the table that is built in
-  cargo xtask choose all_reduce --world 8                           what it says")]
+  cargo xtask tune --worlds 2,4 --out fixtures/tuning/h200.json
+  cargo xtask choose all_reduce --worlds 8    what the table says")]
 pub(crate) struct Tune {
     /// World sizes.
-    #[arg(long, value_delimiter = ',', default_values_t = [2, 3, 4, 8])]
+    #[arg(long, alias = "world", value_delimiter = ',', default_values_t = [2, 3, 4, 8])]
     worlds: Vec<u32>,
     /// Sizes in bytes of each rank's input or output, whichever is larger, ascending.
     #[arg(
         long,
         value_delimiter = ',',
-        value_parser = bench::size,
+        value_parser = units::size,
         default_value = "1K,4K,8K,16K,32K,64K,128K,256K,512K,1M,2M,4M,8M,16M,64M,256M"
     )]
     sizes: Vec<u64>,
@@ -51,7 +52,7 @@ pub(crate) struct Tune {
     #[arg(long)]
     warm: bool,
     #[command(flatten)]
-    machine: Machine,
+    gpus: Gpus,
 }
 
 /// Print which algorithm `auto` takes, and which measurement says so.
@@ -59,15 +60,15 @@ pub(crate) struct Tune {
 #[command(after_long_help = "\
 Examples:
   cargo xtask choose all_gather
-  cargo xtask choose all_reduce --world 8 --bytes 64K")]
+  cargo xtask choose all_reduce --worlds 8 --bytes 64K")]
 pub(crate) struct Choose {
     /// The collective.
     collective: Collective,
-    /// World size; when left out, all that were measured.
-    #[arg(long)]
-    world: Option<u32>,
+    /// World sizes; when left out, all that were measured.
+    #[arg(long, alias = "world", value_delimiter = ',')]
+    worlds: Vec<u32>,
     /// Bytes of each rank's input or output, whichever is larger; when left out, every size at which the choice changes.
-    #[arg(long, value_parser = bench::size)]
+    #[arg(long, value_parser = units::size)]
     bytes: Option<u64>,
 }
 
@@ -76,7 +77,7 @@ impl Tune {
         ensure!(self.sizes.is_sorted() && !self.sizes.is_empty(), "--sizes must ascend");
         let out = ResultFile::open(&self.out)?;
         journal::end_with_children()?;
-        let mut workers = Workers::new(&self.machine, false);
+        let mut workers = Workers::new(&self.gpus, false);
         let Some(machine) = workers.machine()? else { return Ok(ExitCode::from(CANNOT_RUN)) };
         let gpus = machine.gpus as u32;
         let machine = format!("{} x {}, driver {}", machine.gpus, machine.gpu, machine.driver);
@@ -144,7 +145,7 @@ fn print_times(collective: Collective, world: u32, sizes: &[u64], times: &[(Stri
 impl Choose {
     pub(crate) fn run(self) -> anyhow::Result<ExitCode> {
         let measured = Auto::table().rows.iter().filter(|row| row.collective == self.collective);
-        let worlds: Vec<u32> = self.world.map_or_else(|| measured.map(|row| row.world).collect(), |world| vec![world]);
+        let worlds: Vec<u32> = if self.worlds.is_empty() { measured.map(|row| row.world).collect() } else { self.worlds };
         ensure!(!worlds.is_empty(), "{} is in no tuning table", self.collective);
         let mut rows = Vec::new();
         for world in worlds {

@@ -10,7 +10,7 @@ use passmuster::{
 use passmuster_collectives::{algorithms, kernels::Library, machine};
 use passmuster_cuda::{CudaMachine, CudaOptions, OpenError, Watch};
 
-use crate::{CANNOT_RUN, foreign::Elsewhere};
+use crate::{CANNOT_RUN, foreign::Elsewhere, units};
 
 /// Which machine cases run on.
 #[derive(clap::ValueEnum, Clone, Copy, Debug, PartialEq, Eq)]
@@ -52,12 +52,13 @@ impl From<RaceProfile> for Profile {
     }
 }
 
-/// Which GPUs and which NCCL.
+/// Which GPUs and which libraries, and how long kernels wait.
 #[derive(clap::Args, Clone)]
-pub(crate) struct Machine {
+#[command(next_help_heading = "Machine")]
+pub(crate) struct Gpus {
     /// GPUs to use, by number, as in 0,1,2; ranks beyond their number share them.
-    #[arg(long, value_delimiter = ',', value_name = "LIST")]
-    pub(crate) gpus: Option<Vec<usize>>,
+    #[arg(long = "gpus", value_delimiter = ',', value_name = "LIST")]
+    pub(crate) numbers: Option<Vec<usize>>,
     /// NCCL to load, instead of the one found.
     #[arg(long, value_name = "FILE")]
     pub(crate) nccl_lib: Option<PathBuf>,
@@ -67,25 +68,34 @@ pub(crate) struct Machine {
     /// Enqueue copies that may be done in any order as one batch, outside graphs.
     #[arg(long)]
     pub(crate) batch_copies: bool,
-    /// Milliseconds after which a wait inside a kernel gives up; on the emulator, of emulated time.
-    #[arg(long, value_name = "MS", default_value_t = 2000)]
-    pub(crate) wait_limit: u64,
+    /// After how long a wait inside a kernel gives up, as in 500ms; on the emulator, of emulated time.
+    #[arg(long, value_name = "TIME", default_value = "2s", value_parser = units::duration_with_unit)]
+    pub(crate) wait_limit: Duration,
+}
+
+/// Under which heading help has what is for the emulator.
+pub(crate) const EMULATOR: &str = "Emulator";
+
+/// What cases run on: GPUs, or the emulator and how it judges.
+#[derive(clap::Args, Clone)]
+pub(crate) struct Machine {
+    #[command(flatten)]
+    pub(crate) gpus: Gpus,
     /// How multimem adds on the emulator, which PTX leaves open: rank_ascending, exact_once or bound.
-    #[arg(long, value_name = "MODE", default_value = MultimemReduction::RankAscending.name())]
+    #[arg(long, help_heading = EMULATOR, value_name = "MODE", default_value = MultimemReduction::RankAscending.name())]
     pub(crate) multimem: MultimemReduction,
     /// What the emulator's race check takes for granted.
-    #[arg(long, value_enum, default_value_t = RaceProfile::Hopper)]
+    #[arg(long, help_heading = EMULATOR, value_enum, default_value_t = RaceProfile::Hopper)]
     pub(crate) profile: RaceProfile,
 }
 
-impl Machine {
+impl Gpus {
     /// The same as arguments.
     pub(crate) fn arguments(&self) -> Vec<String> {
-        let profile = format!("--profile={}", Profile::from(self.profile));
-        let mut arguments = vec![format!("--wait-limit={}", self.wait_limit), format!("--multimem={}", self.multimem.name()), profile];
-        if let Some(gpus) = &self.gpus {
-            let gpus: Vec<String> = gpus.iter().map(usize::to_string).collect();
-            arguments.push(format!("--gpus={}", gpus.join(",")));
+        let mut arguments = vec![format!("--wait-limit={}ms", self.wait_limit.as_secs_f64() * 1e3)];
+        if let Some(numbers) = &self.numbers {
+            let numbers: Vec<String> = numbers.iter().map(usize::to_string).collect();
+            arguments.push(format!("--gpus={}", numbers.join(",")));
         }
         if let Some(lib) = &self.nccl_lib {
             arguments.push(format!("--nccl-lib={}", lib.display()));
@@ -97,32 +107,55 @@ impl Machine {
         arguments
     }
 
-    /// Opens it.
+    /// Opens them.
     ///
     /// # Errors
     /// As [`CudaMachine::open`].
     pub(crate) fn open(&self, library: Library, watch: Option<Watch>) -> Result<CudaMachine, OpenError> {
         CudaMachine::open(CudaOptions {
-            gpus: self.gpus.clone(),
+            gpus: self.numbers.clone(),
             nccl_lib: self.nccl_lib.clone(),
             cublas_lt_lib: self.cublas_lt_lib.clone(),
             library,
-            wait_limit: Duration::from_millis(self.wait_limit),
+            wait_limit: self.wait_limit,
             batch_copies: self.batch_copies,
             watch,
         })
     }
 
-    /// The same for the emulator.
+    /// The emulator in their place.
     ///
     /// # Errors
     /// Where GPUs, libraries or the way of copies are named, which the emulator does not use.
-    pub(crate) fn emulator(&self, library: Library, seed: u64) -> anyhow::Result<EmulatorOptions> {
-        if self.gpus.is_some() || self.nccl_lib.is_some() || self.cublas_lt_lib.is_some() || self.batch_copies {
+    pub(crate) fn emulator(&self, library: Library) -> anyhow::Result<EmulatorOptions> {
+        if self.numbers.is_some() || self.nccl_lib.is_some() || self.cublas_lt_lib.is_some() || self.batch_copies {
             bail!("--gpus, --nccl-lib, --cublas-lt-lib and --batch-copies are for --machine cuda");
         }
-        let (wait_limit, profile) = (Duration::from_millis(self.wait_limit), self.profile.into());
-        Ok(EmulatorOptions { library, seed, wait_limit, multimem: self.multimem, profile, ..EmulatorOptions::default() })
+        Ok(EmulatorOptions { library, wait_limit: self.wait_limit, ..EmulatorOptions::default() })
+    }
+}
+
+impl From<Gpus> for Machine {
+    /// With an emulator that judges as it does by default.
+    fn from(gpus: Gpus) -> Machine {
+        Machine { gpus, multimem: MultimemReduction::default(), profile: RaceProfile::Hopper }
+    }
+}
+
+impl Machine {
+    /// The same as arguments.
+    pub(crate) fn arguments(&self) -> Vec<String> {
+        let emulated = [format!("--multimem={}", self.multimem.name()), format!("--profile={}", Profile::from(self.profile))];
+        self.gpus.arguments().into_iter().chain(emulated).collect()
+    }
+
+    /// The emulator.
+    ///
+    /// # Errors
+    /// As [`Gpus::emulator`].
+    pub(crate) fn emulator(&self, library: Library, seed: u64) -> anyhow::Result<EmulatorOptions> {
+        let (multimem, profile) = (self.multimem, self.profile.into());
+        Ok(EmulatorOptions { seed, multimem, profile, ..self.gpus.emulator(library)? })
     }
 }
 
@@ -161,7 +194,7 @@ impl Worker {
                 self.serve(&mut machine);
             }
             On::Cuda => {
-                let mut machine = match self.machine.open(library, Some(Arc::new(worker::busy))) {
+                let mut machine = match self.machine.gpus.open(library, Some(Arc::new(worker::busy))) {
                     Ok(machine) => machine,
                     Err(error) => {
                         eprintln!("{error}");

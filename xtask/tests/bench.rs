@@ -1,8 +1,10 @@
 //! `bench` and `report` as commands: their exit codes, files and errors. What is timed is a rehearsal on the emulator.
 
+mod folder;
+
 use std::{
     fs,
-    path::{Path, PathBuf},
+    path::Path,
     process::{Command, Output},
 };
 
@@ -10,6 +12,8 @@ use passmuster::conformance::{Status, report::Record};
 use passmuster_bench::{Rendezvous, Side, Timing, Workload};
 use passmuster_collectives::collective::DType;
 use serde_json::Value;
+
+use folder::Folder;
 
 fn run(arguments: &[&str]) -> Output {
     Command::new(env!("CARGO_BIN_EXE_xtask")).args(arguments).output().expect("it starts")
@@ -21,31 +25,6 @@ fn text(bytes: &[u8]) -> String {
 
 fn record(name: &str) -> String {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../fixtures/records").join(name).display().to_string()
-}
-
-/// A folder of a test's own, gone with it.
-struct Folder(PathBuf);
-
-impl Folder {
-    fn new(name: &str) -> Folder {
-        let path = std::env::temp_dir().join(format!("passmuster-{name}-{}", std::process::id()));
-        fs::create_dir_all(&path).unwrap();
-        Folder(path)
-    }
-
-    fn file(&self, name: &str) -> String {
-        self.0.join(name).display().to_string()
-    }
-
-    fn read(&self, name: &str) -> String {
-        fs::read_to_string(self.0.join(name)).unwrap_or_else(|error| panic!("{name}: {error}"))
-    }
-}
-
-impl Drop for Folder {
-    fn drop(&mut self) {
-        let _ = fs::remove_dir_all(&self.0);
-    }
 }
 
 /// If this fails, calls of another type or operator are timed as bf16 and sum, or their files overwrite each other.
@@ -164,7 +143,7 @@ fn what_cannot_be_done_has_no_time() {
 fn products_are_rehearsed_judged_and_shown() {
     let folder = Folder::new("products");
     let [json, html, csv] = ["run.json", "run.html", "run.csv"].map(|name| folder.file(name));
-    let shape = ["--rehearse", "--world", "2", "--m", "16", "--n", "24", "--k", "40", "--rounds", "2"];
+    let shape = ["--rehearse", "--worlds", "2", "--m", "16", "--n", "24", "--k", "40", "--rounds", "2"];
     let mut line = [&["bench", "all_gather_matmul"], &shape[..]].concat();
     line.extend(["--contenders", "cublas_lt,matmul,nccl_ring+matmul,chunked", "--json", &json, "--html", &html, "--csv", &csv]);
     let output = run(&line);
@@ -181,7 +160,7 @@ fn products_are_rehearsed_judged_and_shown() {
     assert!(folder.read("run.html").contains("ahead of cuBLASLt + NCCL"));
     let refused = run(&["bench", "all_gather_matmul", "--contenders", "cublas"]);
     assert!(text(&refused.stderr).contains("unknown contender `cublas` of all_gather_matmul: expected one of cublas_lt, matmul, "));
-    let odd = run(&["bench", "all_gather_matmul", "--rehearse", "--world", "3", "--m", "16"]);
+    let odd = run(&["bench", "all_gather_matmul", "--rehearse", "--worlds", "3", "--m", "16"]);
     assert!(text(&odd.stderr).contains("--m 16 does not divide by 3 ranks"), "{}", text(&odd.stderr));
 }
 
@@ -190,7 +169,7 @@ fn products_are_rehearsed_judged_and_shown() {
 fn scattered_products_and_controls_are_rehearsed_and_judged() {
     let folder = Folder::new("scattered");
     let json = folder.file("run.json");
-    let shape = ["--rehearse", "--world", "2", "--m", "16", "--n", "24", "--k", "40", "--rounds", "2", "--json", &json];
+    let shape = ["--rehearse", "--worlds", "2", "--m", "16", "--n", "24", "--k", "40", "--rounds", "2", "--json", &json];
     let output =
         run(&[&["bench", "matmul_reduce_scatter"], &shape[..], &["--contenders", "cublas_lt,matmul+nccl_ring,matmul+pull,chunked"]]
             .concat());
@@ -220,7 +199,7 @@ fn scattered_products_and_controls_are_rehearsed_and_judged() {
 fn overlaps_are_rehearsed_judged_and_traced() {
     let folder = Folder::new("overlap");
     let [json, trace] = ["run.json", "trace.json"].map(|name| folder.file(name));
-    let mut line = vec!["bench", "overlap", "--rehearse", "--world", "2", "--m", "16", "--n", "24", "--k", "40", "--dtype", "bf16"];
+    let mut line = vec!["bench", "overlap", "--rehearse", "--worlds", "2", "--m", "16", "--n", "24", "--k", "40", "--dtype", "bf16"];
     line.extend([
         "--ag-mb",
         "0.00390625",
@@ -264,7 +243,7 @@ fn overlaps_are_rehearsed_judged_and_traced() {
 fn steps_are_rehearsed_judged_and_shown() {
     let folder = Folder::new("fsdp");
     let [json, trace] = ["run.json", "trace.json"].map(|name| folder.file(name));
-    let mut line = vec!["bench", "fsdp", "--rehearse", "--world", "2", "--layers", "3", "--m", "16,32", "--n", "24", "--k", "40"];
+    let mut line = vec!["bench", "fsdp", "--rehearse", "--worlds", "2", "--layers", "3", "--m", "16,32", "--n", "24", "--k", "40"];
     line.extend(["--rounds", "2", "--json", &json, "--trace", &trace]);
     line.extend(["--contenders", "matmul,sequential/copy_engine,overlap/copy_engine,overlap/nccl_ring"]);
     let output = run(&line);
@@ -279,11 +258,11 @@ fn steps_are_rehearsed_judged_and_shown() {
         let Some(Rendezvous { met, steps }) = timing.rendezvous else { panic!("{timing:?}") };
         assert_eq!((met, steps), (1, 16), "{timing:?}");
     }
-    assert!(record.notes[0].contains("bench fsdp --world 2 --layers 3 --m 16,32 --n 24 --k 40 --dtype bf16 --contenders matmul,"));
+    assert!(record.notes[0].contains("bench fsdp --worlds 2 --layers 3 --m 16,32 --n 24 --k 40 --dtype bf16 --contenders matmul,"));
     let trace: Value = serde_json::from_str(&folder.read("trace.json")).unwrap();
     let rows = trace["traceEvents"].as_array().unwrap().iter().filter(|event| event["name"] == "thread_name");
     assert_eq!(rows.count(), 2 * 3, "a row for the products, the gathers and the reduce-scatters of each rank");
-    let odd = run(&["bench", "fsdp", "--rehearse", "--world", "3", "--n", "32"]);
+    let odd = run(&["bench", "fsdp", "--rehearse", "--worlds", "3", "--n", "32"]);
     assert!(text(&odd.stderr).contains("--n 32 does not divide by 3 ranks"), "{}", text(&odd.stderr));
     let unknown = run(&["bench", "fsdp", "--contenders", "overlap/ring"]);
     assert!(text(&unknown.stderr).contains("unknown contender `overlap/ring` of fsdp: expected matmul, sequential/NAME or overlap/NAME"));
@@ -459,7 +438,7 @@ fn a_run_that_cannot_be_written_is_still_printed() {
     fs::write(folder.file("file"), "").unwrap();
     let [json, trace] = ["file/run.json", "file/trace.json"].map(|name| folder.file(name));
     let mut line =
-        vec!["bench", "fsdp", "--rehearse", "--world", "2", "--layers", "2", "--m", "16", "--n", "24", "--k", "40", "--rounds", "1"];
+        vec!["bench", "fsdp", "--rehearse", "--worlds", "2", "--layers", "2", "--m", "16", "--n", "24", "--k", "40", "--rounds", "1"];
     line.extend(["--contenders", "matmul,overlap/copy_engine", "--json", &json, "--trace", &trace]);
     let output = run(&line);
     let (out, error) = (text(&output.stdout), text(&output.stderr));

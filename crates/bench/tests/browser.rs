@@ -12,7 +12,7 @@ use std::{
 
 use libtest_mimic::{Arguments, Failed, Trial};
 use passmuster::conformance::report::Record;
-use passmuster_bench::{Contents, DARK, INKS, Judged, Timing, page, plots, sections};
+use passmuster_bench::{Contents, DARK, INKS, Judged, Timing, page};
 use serde_json::Value;
 
 /// Names under which a headless Chromium is installed.

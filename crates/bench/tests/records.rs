@@ -661,7 +661,8 @@ fn cheap(ran: &[(AnyCase, String)]) -> Vec<&(AnyCase, String)> {
 /// what a record says that an earlier one said.
 #[test]
 fn the_emulator_gives_the_bits_of_the_gpus_now() {
-    let passed = serde_json::from_value::<Record>(record(ON_TWO)).unwrap().cases.into_iter().filter(|verdict| verdict.status == Status::Pass);
+    let passed =
+        serde_json::from_value::<Record>(record(ON_TWO)).unwrap().cases.into_iter().filter(|verdict| verdict.status == Status::Pass);
     let ran: Vec<(AnyCase, String)> = passed.filter_map(|verdict| Some((verdict.case.parse().ok()?, verdict.outputs?))).collect();
     let sample = cheap(&ran);
     assert!(sample.len() >= 40, "{} cases", sample.len());

@@ -19,6 +19,7 @@ use passmuster_collectives::{
 use passmuster_ptx as ptx;
 use rstest::rstest;
 
+
 fn example(path: &str) -> String {
     let path = PathBuf::from(concat!(env!("CARGO_MANIFEST_DIR"), "/../..")).join("examples/foreign").join(path);
     fs::read_to_string(&path).unwrap_or_else(|error| panic!("{}: {error}", path.display()))
@@ -114,6 +115,8 @@ static REGISTERED: LazyLock<Registered> = LazyLock::new(|| {
     add(OVER_MULTICAST.into(), None, Library::default().ptx("all_reduce/multimem_one_shot", Build::Release).unwrap().into());
     let function = ".func down() { call down, (); ret; }\n.visible .entry recurses";
     add(OF_ONE_POINTER.replace("NAME", "recurses"), None, kernel("recurses", RECURSES).replace(".visible .entry recurses", function));
+    let without_three = OF_ONE_POINTER.replace("NAME", "without_three").replace("[2]", "[2, 3]").replace("= 8", "= \"8 / (3 - world)\"");
+    add(without_three, None, kernel("without_three", ""));
     add(OF_ONE_POINTER.replace("NAME", "huge").replace("bytes = 8", "bytes = \"1024 * 1024 * 1024 * world\""), None, kernel("huge", ""));
     Registered { foreign: algorithms::register(all).unwrap(), library }
 });
@@ -162,6 +165,19 @@ fn examples_end_under_every_schedule(#[case] id: &str) {
     for schedule in (0..20).map(|n| Interleaving::nth(7, n)) {
         let verdict = judge(&case, EmulatorOptions { steps: 1 << 28, ..options().with(schedule) });
         assert_eq!(verdict.status, Status::Pass, "{schedule}: {verdict:#?}");
+    }
+}
+
+/// If this fails, a world that the specification names is left out without a word: all that ran has passed.
+#[test]
+fn a_world_without_a_call_is_not_supported() {
+    for list in [List::Smoke, List::Merge] {
+        let cases = list.cases_of(named("without_three"), 0);
+        let of_three: Vec<&Case> = cases.iter().filter(|case| case.world == 3).collect();
+        assert_eq!((of_three.len(), cases.len() > 1), (1, true), "{cases:?}");
+        let verdict = judge(of_three[0], options());
+        assert_eq!(verdict.status, Status::NotSupported, "{verdict:#?}");
+        assert!(verdict.reason.contains("division of 8 by zero in bytes of buffer `flag` `8 / (3 - world)`"), "{}", verdict.reason);
     }
 }
 

@@ -10,10 +10,8 @@ use passmuster_collectives::{
 };
 use xshell::Shell;
 
-use super::{
-    session::{Session, Task, list},
-    size,
-};
+use super::session::{Session, Task, list};
+use crate::units;
 
 /// Which calls of a collective are timed.
 #[derive(clap::Args)]
@@ -22,10 +20,10 @@ pub(super) struct Collectives {
     #[arg(default_value_t = Collective::AllReduce)]
     collective: Collective,
     /// World sizes; when left out, those of 2, 4, 6 and 8 that this machine has GPUs for.
-    #[arg(long, value_delimiter = ',')]
+    #[arg(long, alias = "world", value_delimiter = ',')]
     worlds: Vec<u32>,
     /// Sizes in bytes of each rank's input or output, whichever is larger: 8K, 1M, ...
-    #[arg(long, value_delimiter = ',', value_parser = size, default_value = "8K,64K,256K,1M,4M,16M,64M,256M")]
+    #[arg(long, value_delimiter = ',', value_parser = units::size, default_value = "8K,64K,256K,1M,4M,16M,64M,256M")]
     sizes: Vec<u64>,
     /// Sizes as rows of tokens instead: so many times --hidden elements.
     #[arg(long, value_delimiter = ',', value_name = "TOKENS", conflicts_with = "sizes", value_parser = clap::value_parser!(u64).range(1..))]

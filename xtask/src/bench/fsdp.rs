@@ -8,7 +8,7 @@ use passmuster_collectives::collective::DType;
 use xshell::Shell;
 
 use super::{
-    products::{float, found, world},
+    products::{float, found, worlds},
     session::{Session, Task, list},
 };
 
@@ -30,9 +30,9 @@ use super::{
 #[derive(clap::Args)]
 #[command(after_long_help = "\
 Examples:
-  cargo xtask bench fsdp --world 8
-  cargo xtask bench fsdp --layers 16 --n 28672 --k 8192 --m 2048,4096,8192 --html fsdp.html
-  cargo xtask bench fsdp --m 4096 --contenders matmul,sequential/push,overlap/push,overlap/copy_engine --trace fsdp.json")]
+  cargo xtask bench fsdp --worlds 8
+  cargo xtask bench fsdp --layers 16 --n 28672 --m 2048,8192 --html fsdp.html
+  cargo xtask bench fsdp --contenders matmul,overlap/push --trace fsdp.json")]
 pub(super) struct FsdpSteps {
     /// Layers, 1 to 128.
     #[arg(long, default_value_t = 4, value_parser = clap::value_parser!(u32).range(1..=128))]
@@ -49,9 +49,9 @@ pub(super) struct FsdpSteps {
     /// Type of the elements: bf16 or fp16.
     #[arg(long, default_value = "bf16", value_parser = float)]
     dtype: DType,
-    /// Ranks; when left out, as many as this machine has GPUs.
-    #[arg(long)]
-    world: Option<u32>,
+    /// World sizes; when left out, as many ranks as this machine has GPUs.
+    #[arg(long, alias = "world", value_delimiter = ',')]
+    worlds: Vec<u32>,
     /// Contenders, by name, as `overlap/copy_engine`; when left out, all.
     #[arg(long, value_delimiter = ',')]
     contenders: Option<Vec<String>>,
@@ -68,16 +68,19 @@ impl FsdpSteps {
             Some(names) => found(names, &shape(1, 1))?,
         };
         self.session.run(sh, |machine| {
-            let world = world(&self.session, self.world, machine)?;
-            ensure!(n.is_multiple_of(world.into()), "--n {n} does not divide by {world} ranks");
+            let worlds = worlds(&self.session, &self.worlds, machine)?;
+            for &world in &worlds {
+                ensure!(n.is_multiple_of(world.into()), "--n {n} does not divide by {world} ranks");
+            }
             // A step goes over far more than an L2 holds.
             let method = |workload: Workload| Method { calls: 1, copies: 1, ..Method::for_bytes(workload.bytes()) };
-            let of = |&m: &u64| (shape(world, m), self.session.method(method(shape(world, m))));
+            let of = |(world, m)| (shape(world, m), self.session.method(method(shape(world, m))));
             let names: Vec<String> = contenders.iter().map(Contender::name).collect();
             Ok(Task {
-                workloads: self.m.iter().map(of).collect(),
+                workloads: worlds.iter().flat_map(|&world| self.m.iter().map(move |&m| (world, m))).map(of).collect(),
                 line: format!(
-                    "fsdp --world {world} --layers {layers} --m {} --n {n} --k {k} --dtype {dtype} --contenders {}",
+                    "fsdp --worlds {} --layers {layers} --m {} --n {n} --k {k} --dtype {dtype} --contenders {}",
+                    list(&worlds),
                     list(&self.m),
                     list(&names)
                 ),

@@ -38,10 +38,10 @@ pub(crate) use self::{report::Report, turns::take, worker::BenchWorker, workers:
 Examples:
   cargo xtask bench --worlds 2,4,8 --save before.json
   cargo xtask bench --worlds 2,4,8 --baseline before.json
-  cargo xtask bench all_gather --worlds 8 --sizes 8K,1M --contenders push,nccl_ring
+  cargo xtask bench all_gather --sizes 8K,1M --contenders push,nccl_ring
   cargo xtask bench reduce_scatter --dtype f32,e4m3 --op sum,max
-  cargo xtask bench --rows 1,32,512,2048 --worlds 8 --html report.html --plot plots
-  cargo xtask bench all_gather_matmul --world 8 --controls
+  cargo xtask bench --rows 1,32,512,2048 --html report.html --plot plots
+  cargo xtask bench all_gather_matmul --worlds 8 --controls
   cargo xtask bench matmul_reduce_scatter --m 8192 --n 4096 --k 1792
   cargo xtask bench overlap --ag-mb 16,64 --trace overlap.json
   cargo xtask bench fsdp --layers 8 --m 2048,8192")]
@@ -71,16 +71,4 @@ impl Bench {
             Some(Scenario::Fsdp(scenario)) => scenario.run(sh),
         }
     }
-}
-
-pub(crate) fn size(text: &str) -> Result<u64, String> {
-    let digits = text.trim_end_matches(['K', 'M', 'G']);
-    let unit = match &text[digits.len()..] {
-        "" => 1,
-        "K" => 1 << 10,
-        "M" => 1 << 20,
-        "G" => 1 << 30,
-        _ => return Err(format!("`{text}` is not a number with K, M or G")),
-    };
-    digits.parse::<u64>().ok().and_then(|n| n.checked_mul(unit)).ok_or_else(|| format!("`{text}` is not a number with K, M or G"))
 }

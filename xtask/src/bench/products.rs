@@ -54,9 +54,9 @@ struct Parallel {
     /// Type of the elements: bf16 or f16.
     #[arg(long, default_value = "bf16", value_parser = float)]
     dtype: DType,
-    /// Ranks; when left out, as many as this machine has GPUs.
-    #[arg(long)]
-    world: Option<u32>,
+    /// World sizes; when left out, as many ranks as this machine has GPUs.
+    #[arg(long, alias = "world", value_delimiter = ',')]
+    worlds: Vec<u32>,
     /// Contenders, by name; when left out, all.
     #[arg(long, value_delimiter = ',')]
     contenders: Option<Vec<String>>,
@@ -103,9 +103,9 @@ pub(super) struct Overlap {
     /// Multiprocessors that the product is planned for in arms of their own.
     #[arg(long, value_delimiter = ',', value_name = "COUNT", default_value = "116")]
     matmul_sms: Vec<u32>,
-    /// Ranks; when left out, as many as this machine has GPUs.
-    #[arg(long)]
-    world: Option<u32>,
+    /// World sizes; when left out, as many ranks as this machine has GPUs.
+    #[arg(long, alias = "world", value_delimiter = ',')]
+    worlds: Vec<u32>,
     /// Arms, by name, as `overlap/copy_engine`; when left out, all.
     #[arg(long, value_delimiter = ',')]
     contenders: Option<Vec<String>>,
@@ -131,10 +131,12 @@ pub(super) fn float(text: &str) -> Result<DType, String> {
     }
 }
 
-/// The world that was asked for, or all GPUs.
-pub(super) fn world(session: &Session, asked: Option<u32>, machine: &MachineInfo) -> anyhow::Result<u32> {
+/// The worlds that were asked for, or all GPUs.
+pub(super) fn worlds(session: &Session, asked: &[u32], machine: &MachineInfo) -> anyhow::Result<Vec<u32>> {
     let usual: Vec<u32> = (2..=16).rev().collect();
-    Ok(session.fitting(&asked.into_iter().collect::<Vec<_>>(), &usual, machine)?[0])
+    let mut fitting = session.fitting(asked, &usual, machine)?;
+    fitting.truncate(asked.len().max(1));
+    Ok(fitting)
 }
 
 /// The contenders of these names.
@@ -175,12 +177,14 @@ impl Parallel {
             }
         }
         self.session.run(sh, |machine| {
-            let world = world(&self.session, self.world, machine)?;
-            if let Some(m) = rows.iter().find(|m| !m.is_multiple_of(world.into())) {
-                ensure!(!self.m.is_empty(), "--world {world}: M = {m} does not divide by it; --m chooses others");
-                anyhow::bail!("--m {m} does not divide by {world} ranks");
+            let worlds = worlds(&self.session, &self.worlds, machine)?;
+            for &world in &worlds {
+                if let Some(m) = rows.iter().find(|m| !m.is_multiple_of(world.into())) {
+                    ensure!(!self.m.is_empty(), "--worlds {world}: M = {m} does not divide by it; --m chooses others");
+                    anyhow::bail!("--m {m} does not divide by {world} ranks");
+                }
             }
-            let of = |weights, m| {
+            let of = |world, weights, m| {
                 let workload = Workload::from(shape(world, weights, m));
                 (workload, self.session.method(Method::for_bytes(workload.bytes())))
             };
@@ -188,12 +192,15 @@ impl Parallel {
                 (Some(n), Some(k)) => format!(" --n {n} --k {k}"),
                 _ => String::new(),
             };
+            let shapes = worlds.iter().flat_map(|&world| weights.iter().map(move |&weights| (world, weights)));
+            let shapes = shapes.flat_map(|(world, weights)| rows.iter().map(move |&m| (world, weights, m)));
             let names: Vec<String> = contenders.iter().map(Contender::name).collect();
             Ok(Task {
-                workloads: weights.iter().flat_map(|&weights| rows.iter().map(move |&m| of(weights, m))).collect(),
+                workloads: shapes.map(|(world, weights, m)| of(world, weights, m)).collect(),
                 line: format!(
-                    "{} --world {world} --m {}{chosen} --dtype {} --contenders {}",
+                    "{} --worlds {} --m {}{chosen} --dtype {} --contenders {}",
                     scenario.name(),
+                    list(&worlds),
                     list(&rows),
                     self.dtype,
                     list(&names)
@@ -219,13 +226,14 @@ impl Overlap {
         let usual = Method::for_bytes(Workload::from(shape(1, self.ag_mb[0])).bytes());
         let method = Method { calls: 1, copies: 1, replays: each(self.iters), warm_up: each(self.warmup), ..usual };
         self.session.run(sh, |machine| {
-            let world = world(&self.session, self.world, machine)?;
-            let of = |&bytes: &u64| (shape(world, bytes).into(), self.session.method(method));
+            let worlds = worlds(&self.session, &self.worlds, machine)?;
+            let shapes = worlds.iter().flat_map(|&world| self.ag_mb.iter().map(move |&bytes| shape(world, bytes)));
             let names: Vec<String> = contenders.iter().map(Contender::name).collect();
             Ok(Task {
-                workloads: self.ag_mb.iter().map(of).collect(),
+                workloads: shapes.map(|shape| (shape.into(), self.session.method(method))).collect(),
                 line: format!(
-                    "overlap --world {world} --m {m} --n {n} --k {k} --ag-mb {}{} --dtype {dtype} --iters {} --warmup {} --contenders {}",
+                    "overlap --worlds {} --m {m} --n {n} --k {k} --ag-mb {}{} --dtype {dtype} --iters {} --warmup {} --contenders {}",
+                    list(&worlds),
                     list(&self.ag_mb.iter().map(|&bytes| bytes as f64 / MIB).collect::<Vec<_>>()),
                     if out_of_place { " --out-of-place" } else { "" },
                     self.iters,

@@ -24,7 +24,7 @@ use crate::{
     project, records,
     require::{Require, Timed},
     result_file::{ResultFile, all_of},
-    worker::Machine,
+    worker::Gpus,
 };
 
 /// How anything is timed, and where it goes.
@@ -53,7 +53,7 @@ pub(super) struct Session {
     #[command(flatten)]
     require: Require,
     #[command(flatten)]
-    machine: Machine,
+    gpus: Gpus,
 }
 
 /// What is to be timed.
@@ -78,7 +78,7 @@ impl Session {
         let files = self.output.files()?;
         let traced = ResultFile::asked(self.trace.as_deref())?;
         journal::end_with_children()?;
-        let mut workers = Workers::new(&self.machine, self.rehearse);
+        let mut workers = Workers::new(&self.gpus, self.rehearse);
         let Some(machine) = workers.machine()? else { return Ok(ExitCode::from(CANNOT_RUN)) };
         if let Some(baseline) = &baseline {
             self.output.comparable(&machine, baseline)?;
@@ -150,7 +150,7 @@ impl Session {
 
     /// A method as the options have it.
     pub(super) fn method(&self, usual: Method) -> Method {
-        let timed = Method { rounds: self.rounds, late: self.late_rank, batched: self.machine.batch_copies, ..usual };
+        let timed = Method { rounds: self.rounds, late: self.late_rank, batched: self.gpus.batch_copies, ..usual };
         // The emulator has no L2.
         let method = if self.rehearse { Method { calls: timed.calls.min(2), replays: 2, copies: 2, flush: 4096, ..timed } } else { timed };
         if self.warm { method.warm() } else { method }
@@ -160,7 +160,7 @@ impl Session {
         let mut line = format!(" --rounds {}", self.rounds);
         line += &self.late_rank.map(|late| format!(" --late-rank {late}")).unwrap_or_default();
         line += if self.warm { " --warm" } else { "" };
-        line += if self.machine.batch_copies { " --batch-copies" } else { "" };
+        line += if self.gpus.batch_copies { " --batch-copies" } else { "" };
         line + if self.share_gpus { " --share-gpus" } else { "" }
     }
 }

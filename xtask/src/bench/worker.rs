@@ -22,7 +22,7 @@ use passmuster_collectives::{
 };
 use serde::{Deserialize, Serialize};
 
-use crate::{CANNOT_RUN, worker::Machine};
+use crate::{CANNOT_RUN, worker::Gpus};
 
 /// Judge and time as it is told (started by bench).
 #[derive(clap::Args)]
@@ -31,7 +31,7 @@ pub(crate) struct BenchWorker {
     #[arg(long)]
     rehearse: bool,
     #[command(flatten)]
-    machine: Machine,
+    gpus: Gpus,
 }
 
 /// What a worker is asked.
@@ -71,8 +71,8 @@ pub(super) const DEADLINE: Duration = Duration::from_secs(20);
 impl BenchWorker {
     pub(crate) fn run(self) -> anyhow::Result<ExitCode> {
         let mut machine: Box<dyn passmuster_collectives::machine::Machine> = match self.rehearse {
-            true => Box::new(Emulator::new(self.machine.emulator(Library::default(), 0)?)),
-            false => match self.machine.open(Library::default(), None) {
+            true => Box::new(Emulator::new(self.gpus.emulator(Library::default())?)),
+            false => match self.gpus.open(Library::default(), None) {
                 Ok(machine) => Box::new(machine),
                 Err(error) => {
                     eprintln!("{error}");

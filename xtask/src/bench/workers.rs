@@ -21,7 +21,7 @@ use passmuster_bench::{Place, WITHOUT_MULTICAST};
 use passmuster_collectives::machine::{MachineError, MachineInfo, UNCHECKED_PATH};
 
 use super::worker::{Answer, Request};
-use crate::worker::Machine;
+use crate::worker::Gpus;
 
 /// After how long without an answer a worker is killed: NCCL's start included.
 const SILENCE: Duration = Duration::from_secs(90);
@@ -61,8 +61,8 @@ pub(super) enum Silence {
 
 impl<'a> Workers<'a> {
     /// None is started yet. A rehearsal is on the emulator.
-    pub(crate) fn new(machine: &'a Machine, rehearse: bool) -> Workers<'a> {
-        Workers { command: Box::new(move |place| command(machine, rehearse, place)), silence: SILENCE, live: BTreeMap::new() }
+    pub(crate) fn new(gpus: &'a Gpus, rehearse: bool) -> Workers<'a> {
+        Workers { command: Box::new(move |place| command(gpus, rehearse, place)), silence: SILENCE, live: BTreeMap::new() }
     }
 
     /// The machine, as a worker without an environment of its own knows it. `None` where this machine cannot run any.
@@ -129,11 +129,11 @@ impl<'a> Workers<'a> {
 }
 
 /// What starts the worker of a place.
-fn command(machine: &Machine, rehearse: bool, place: Place) -> anyhow::Result<Command> {
+fn command(gpus: &Gpus, rehearse: bool, place: Place) -> anyhow::Result<Command> {
     Ok(match place {
         Place::Machine(environment) => {
             let mut command = Command::new(env::current_exe()?);
-            command.arg("bench-worker").args(rehearse.then_some("--rehearse")).args(machine.arguments());
+            command.arg("bench-worker").args(rehearse.then_some("--rehearse")).args(gpus.arguments());
             command.envs(environment.iter().copied());
             command
         }

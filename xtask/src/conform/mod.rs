@@ -1,6 +1,7 @@
 //! `validate` and `test-gpu`: selected cases, judged on the emulator in this process or on GPUs in worker processes.
 
 mod files;
+mod github;
 mod judges;
 mod merge;
 mod presentation;
@@ -8,7 +9,7 @@ mod resume;
 mod selection;
 
 use std::{
-    io::Write,
+    num::NonZeroUsize,
     path::PathBuf,
     process::ExitCode,
     time::{Duration, Instant},
@@ -32,7 +33,7 @@ pub(crate) use presentation::progress_bar;
 
 use self::{
     files::Files,
-    presentation::{explain, named_schedules, quoted},
+    presentation::{announced, concluded, explain, named_schedules, quoted, waived},
     resume::Resumed,
     selection::Replay,
 };
@@ -41,9 +42,10 @@ use crate::{
     emulated::{self, Emulated},
     foreign::{Elsewhere, Known},
     journal::{self, EVERY, Journal},
-    project, records,
+    print, project, records,
     require::Require,
-    worker::{Machine, On},
+    units,
+    worker::{EMULATOR, Gpus, Machine, On},
 };
 
 pub(crate) use merge::merged;
@@ -58,11 +60,14 @@ pub(crate) use merge::merged;
 pub(crate) struct TestGpu {
     #[command(flatten)]
     cases: Cases,
+    #[command(flatten)]
+    gpus: Gpus,
 }
 
 /// Judge an algorithm: the conformance of the selected cases, on the emulator.
 ///
-/// QUERY is as for test-gpu. The emulator runs the kernels' PTX on the CPU under a schedule that the seed decides; the library calls of
+/// QUERY is a list (smoke, merge, faults), a case id, or a pattern over the ids of the merge list: any part may be `*`, a list or left
+/// out, as in 'all_reduce/*:bf16,*:w=3,5'. The emulator runs the kernels' PTX on the CPU under a schedule that the seed decides; the library calls of
 /// peers do what the reference does. Races are judged on the paths that this schedule takes, by the PTX memory model and the profile's
 /// assumptions about the hardware; what these waive is listed.
 #[derive(clap::Args)]
@@ -75,40 +80,46 @@ pub(crate) struct Validate {
     on: On,
     /// On the emulator, judge each case under this many schedules, until one finds something: random turns, one rank that lags, changing priorities,
     /// stores that are seen late. By default 1, and 4 with --ptx: one of each kind.
-    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
+    #[arg(long, help_heading = EMULATOR, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
     schedules: Option<u32>,
     /// Thread instructions that one run on the emulator may take before it is inconclusive; 2^34 by default.
-    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..))]
+    #[arg(long, help_heading = EMULATOR, value_name = "N", value_parser = clap::value_parser!(u64).range(1..))]
     steps: Option<u64>,
     /// Write what ranks, streams, blocks and waits of one case did, for ui.perfetto.dev or chrome://tracing; the times are emulated. Under several
     /// schedules, that of the last one, which is the one that found something.
-    #[arg(long, value_name = "FILE")]
+    #[arg(long, help_heading = EMULATOR, value_name = "FILE")]
     trace: Option<PathBuf>,
     #[command(flatten)]
     elsewhere: Elsewhere,
-    /// The most bytes of buffers of all ranks together on the emulator; 8 GiB by default.
-    #[arg(long, value_name = "BYTES")]
+    /// The most memory of all ranks' buffers together on the emulator, as in 512M; 8G by default.
+    #[arg(long, help_heading = EMULATOR, value_name = "SIZE", value_parser = units::size)]
     memory: Option<u64>,
+    #[command(flatten)]
+    machine: Machine,
 }
 
 const VALIDATE_EXAMPLES: &str = "\
 Examples:
-  cargo xtask validate                                     the smoke list, on the CPU
-  cargo xtask validate 'all_reduce/two_shot:bf16,*:w=3,5'  a selection of the merge list
-  cargo xtask validate --seed 7                            other inputs, other sequences, another schedule
-  cargo xtask validate --schedules 20                      each case under twenty schedules
-  cargo xtask validate --machine cuda                      the same on this machine's GPUs
-  cargo xtask validate 'all_reduce/two_shot:bf16,sum:w=4:n=1040' --trace two_shot.json
-  cargo xtask validate --ptx mine.ptx --spec mine.toml     a kernel from elsewhere (docs/foreign-kernels.md)
-  cargo xtask validate --replay 'all_reduce/two_shot:bf16,sum:w=8:n=1040:seed=9f3c@stalled-5f'";
+  cargo xtask validate                  the smoke list, on the CPU
+  cargo xtask validate 'all_reduce/two_shot:bf16,*:w=3,5'    of the merge list
+  cargo xtask validate --seed 7         other inputs, sequences and schedules
+  cargo xtask validate --schedules 20   each case under twenty schedules
+  cargo xtask validate --machine cuda   on this machine's GPUs
+
+Your own kernel, from its PTX and a page of TOML (docs/foreign-kernels.md):
+  cargo xtask validate --ptx mine.ptx --spec mine.toml
+
+A finding again, as its report says; and what its ranks did, as a picture:
+  cargo xtask validate --replay 'all_reduce/two_shot:f32,sum:w=8:n=9@stalled-5f'
+  cargo xtask validate 'all_reduce/two_shot:bf16,sum:w=4:n=9' --trace trace.json";
 
 const EXAMPLES: &str = "\
 Examples:
-  cargo xtask test-gpu                                     the smoke list
-  cargo xtask test-gpu merge --json merge.json             what must pass before a merge
-  cargo xtask test-gpu 'all_reduce/two_shot:bf16,*:w=3,5'  a selection of the merge list
-  cargo xtask test-gpu faults                              does the harness name what it should?
-  cargo xtask test-gpu --replay 'all_reduce/two_shot:bf16,sum:w=8:n=1040:seed=9f3c'
+  cargo xtask test-gpu                            the smoke list
+  cargo xtask test-gpu merge --json merge.json    before a merge
+  cargo xtask test-gpu faults                     is each planted fault named?
+  cargo xtask test-gpu 'all_reduce/two_shot:bf16,*:w=3,5'    of the merge list
+  cargo xtask test-gpu --replay 'all_reduce/two_shot:bf16,sum:w=8:n=1040'
   cargo xtask test-gpu --plan 'all_reduce/two_shot:bf16,sum:w=2:n=1040'";
 
 #[derive(clap::Args)]
@@ -130,17 +141,21 @@ struct Cases {
     plan: bool,
     /// At most this many of the selected cases.
     #[arg(long, value_name = "N")]
-    limit: Option<usize>,
+    limit: Option<NonZeroUsize>,
     /// One part of several of the selected cases, which take turns: 2/3 is the second of three. For a machine that is lent for less time than a
     /// list takes.
     #[arg(long, value_name = "K/N")]
     part: Option<Part>,
-    /// Seconds that one case may run on the machine, 10 by default; on the emulator seconds of one schedule before it is inconclusive, 600 by default.
-    #[arg(long, value_name = "SECONDS", value_parser = clap::value_parser!(u64).range(1..))]
-    deadline: Option<u64>,
-    /// Seconds to look for a smaller case for each of the first three findings; 0 to leave them as they are.
-    #[arg(long, default_value_t = 20)]
-    shrink: u64,
+    /// How long one case may run: seconds, or with a unit, as in 2min. By default 10 s on GPUs; on the emulator 10 min for one schedule, after which it is
+    /// inconclusive.
+    #[arg(long, value_name = "TIME", value_parser = units::duration_above_zero)]
+    deadline: Option<Duration>,
+    /// How long to look for a smaller case for each of the first three findings; 0 to leave them as they are.
+    #[arg(long, value_name = "TIME", default_value = "20s", value_parser = units::duration)]
+    shrink: Duration,
+    /// List what was waived in full, and not only how often.
+    #[arg(long)]
+    waivers: bool,
     /// Write the record of the run (docs/record-schema.md). What a signal interrupts is kept in FILE.partial.
     #[arg(long, value_name = "FILE")]
     json: Option<PathBuf>,
@@ -155,27 +170,26 @@ struct Cases {
     junit: Option<PathBuf>,
     #[command(flatten)]
     require: Require,
-    #[command(flatten)]
-    machine: Machine,
 }
 
 impl TestGpu {
     pub(crate) fn run(self, sh: &Shell) -> anyhow::Result<ExitCode> {
-        self.cases.run(&Run::plain("test-gpu", On::Cuda), sh)
+        self.cases.run(&Run::plain("test-gpu", On::Cuda, self.gpus.into()), sh)
     }
 }
 
 impl Validate {
     pub(crate) fn run(self, sh: &Shell) -> anyhow::Result<ExitCode> {
-        let Validate { cases, on, schedules, steps, trace, elsewhere, memory } = self;
+        let Validate { cases, on, schedules, steps, trace, elsewhere, memory, machine } = self;
         if (memory.is_some() || trace.is_some() || steps.is_some()) && on == On::Cuda {
             bail!("--memory, --steps and --trace are for --machine emulator");
         }
         // A kernel that nobody here has run before gets one schedule of each kind.
         let default = if elsewhere.ptx.is_some() && on == On::Emulator { Strategy::ALL.len() as u32 } else { 1 };
-        let mut run = Run { memory, schedules: schedules.unwrap_or(default), steps, trace, ..Run::plain("validate", on) };
+        let mut run = Run { memory, schedules: schedules.unwrap_or(default), steps, trace, ..Run::plain("validate", on, machine) };
         run.known = elsewhere.register(&mut run.library, on)?;
         run.elsewhere = elsewhere.arguments();
+        run.ptx = elsewhere.ptx;
         cases.run(&run, sh)
     }
 }
@@ -185,10 +199,13 @@ struct Run {
     /// Its name.
     kind: &'static str,
     on: On,
+    machine: Machine,
     library: Library,
     /// The options that name a kernel from elsewhere, again.
     elsewhere: Vec<String>,
     known: Option<Known>,
+    /// The PTX of that kernel.
+    ptx: Option<PathBuf>,
     memory: Option<u64>,
     /// The emulator's schedules of each case.
     schedules: u32,
@@ -199,13 +216,15 @@ struct Run {
 
 impl Run {
     /// Nothing but the command and its machine.
-    fn plain(kind: &'static str, on: On) -> Run {
+    fn plain(kind: &'static str, on: On, machine: Machine) -> Run {
         Run {
             kind,
             on,
+            machine,
             library: Library::default(),
             elsewhere: Vec::new(),
             known: None,
+            ptx: None,
             memory: None,
             schedules: 1,
             steps: None,
@@ -222,12 +241,11 @@ impl Cases {
         let replay = self.replay.as_deref().map(str::parse::<Replay>).transpose()?;
         let cases = self.select(replay.as_ref(), run.known.as_ref().map(|known| known.foreign))?;
         if self.list {
-            // A reader such as `head` may go before the end.
-            let _ = cases.iter().try_for_each(|case| writeln!(std::io::stdout(), "{case}"));
+            cases.iter().for_each(|case| println!("{case}"));
             return Ok(ExitCode::SUCCESS);
         }
         if self.plan {
-            for case in &cases {
+            for case in cases.iter().take_while(|_| print::is_read()) {
                 match case.describe(Target::default().waiting_blocks) {
                     Ok(text) => println!("{text}"),
                     Err(reason) => println!("{case}\nnot supported: {reason}\n"),
@@ -272,14 +290,14 @@ impl Cases {
     }
 
     fn judge(&self, run: &Run, schedules: &[Interleaving], files: &Files) -> anyhow::Result<Box<dyn Judging>> {
-        let deadline = |default| Duration::from_secs(self.deadline.unwrap_or(default));
+        let deadline = |default| self.deadline.unwrap_or(default);
         Ok(match run.on {
-            On::Cuda => Box::new(Judge::new(&self.machine, &run.elsewhere, deadline(10))),
+            On::Cuda => Box::new(Judge::new(&run.machine, &run.elsewhere, deadline(Duration::from_secs(10)))),
             On::Emulator => {
-                let mut options = self.machine.emulator(run.library.clone(), self.seed)?;
+                let mut options = run.machine.emulator(run.library.clone(), self.seed)?;
                 options.memory_budget = run.memory.unwrap_or(options.memory_budget);
                 options.steps = run.steps.unwrap_or(options.steps);
-                let emulated = Emulated::new(options, schedules.to_vec(), deadline(emulated::DEADLINE.as_secs()));
+                let emulated = Emulated::new(options, schedules.to_vec(), deadline(emulated::DEADLINE));
                 Box::new(match files.traced() {
                     Some(trace) => emulated.traced(trace),
                     None => emulated,
@@ -294,10 +312,10 @@ impl Cases {
         let machine = if kind == "validate" && on == On::Cuda { " --machine cuda" } else { "" };
         let memory = memory.map(|bytes| format!(" --memory {bytes}")).unwrap_or_default();
         let elsewhere: String = run.elsewhere.iter().map(|option| format!(" {}", quoted(option))).collect();
-        let mode = self.machine.multimem;
+        let mode = run.machine.multimem;
         let multimem =
             if on == On::Emulator && mode != MultimemReduction::default() { format!(" --multimem {}", mode.name()) } else { String::new() };
-        let profile = Profile::from(self.machine.profile);
+        let profile = Profile::from(run.machine.profile);
         let profile = if on == On::Emulator && profile != Profile::default() { format!(" --profile {profile}") } else { String::new() };
         format!("{} {kind}{machine}{elsewhere}{memory}{multimem}{profile}", project::invocation())
     }
@@ -336,6 +354,9 @@ impl Conformance<'_> {
             Record { selection: so_far.selection.clone(), seconds: Some(seconds()), ..record }
         })?;
 
+        if cases.len() > 1 {
+            eprintln!("{}", announced(cases.len(), self.schedules.len(), self.run.on));
+        }
         let rest: Vec<usize> = (0..cases.len()).filter(|&index| before.verdicts[index].is_none()).collect();
         let unjudged: Vec<AnyCase> = rest.iter().map(|&index| cases[index].clone()).collect();
         let (machine, _) = judge.all(&unjudged, &|(at, verdict)| journal.put(rest[at], verdict.clone()))?;
@@ -358,27 +379,27 @@ impl Conformance<'_> {
             query: asked.replay.as_ref().unwrap_or(&asked.query).clone(),
             seed: asked.seed,
             part: asked.part,
-            limit: asked.limit,
+            limit: asked.limit.map(NonZeroUsize::get),
             schedules: emulated.then_some(self.schedules.len()),
-            multimem: emulated.then(|| asked.machine.multimem.name().into()),
-            profile: emulated.then(|| Profile::from(asked.machine.profile).to_string()),
-            wait_limit: asked.machine.wait_limit,
+            multimem: emulated.then(|| run.machine.multimem.name().into()),
+            profile: emulated.then(|| Profile::from(run.machine.profile).to_string()),
+            wait_limit: run.machine.gpus.wait_limit.as_millis() as u64,
             memory: run.memory,
-            batch_copies: asked.machine.batch_copies,
+            batch_copies: run.machine.gpus.batch_copies,
             kernel: run.known.as_ref().map(|known| known.note.clone()),
         }
     }
 
     /// Smaller cases for the first findings.
     fn smaller(&self, judge: &mut dyn Judging, verdicts: &[Verdict]) -> Smaller {
-        let budget = Duration::from_secs(self.asked.shrink);
+        let budget = self.asked.shrink;
         let found = self.cases.iter().zip(verdicts).filter(|(_, verdict)| verdict.status.is_finding());
         found.take(SHRUNK_FINDINGS).map(|(case, verdict)| (verdict.case.clone(), shrink(judge, case, verdict, budget))).collect()
     }
 
     /// The record of all cases, with its counts and notes.
     fn finished(&self, mut record: Record, seconds: f64, sh: &Shell) -> Record {
-        let Conformance { asked, run, cases, .. } = self;
+        let Conformance { run, cases, .. } = self;
         if run.on == On::Cuda {
             record.machine.notes.extend(project::gpu_settings(sh));
         }
@@ -396,8 +417,8 @@ impl Conformance<'_> {
             On::Emulator => format!(
                 "every case ran under {}; races were judged in profile {}; multimem sums were {}, and no hardware was asked",
                 named_schedules(&self.schedules),
-                Profile::from(asked.machine.profile),
-                asked.machine.multimem.name()
+                Profile::from(run.machine.profile),
+                run.machine.multimem.name()
             ),
         });
         record.notes.extend((run.on == On::Emulator).then(|| emulated::not_compared(cases)).flatten());
@@ -417,12 +438,23 @@ impl Conformance<'_> {
         {
             eprintln!("no case could run; {}: {}", first.case, first.reason);
         }
-        let (waived, others): (Vec<&String>, Vec<&String>) = record.notes.iter().partition(|note| note.parse::<WaivedRace>().is_ok());
-        waived.iter().for_each(|line| println!("{line}"));
+        let races: Vec<WaivedRace> = record.notes.iter().filter_map(|note| note.parse().ok()).collect();
+        let waived = waived(&races, &record.cases);
+        let told: Vec<&String> =
+            if self.asked.waivers { waived.races.iter().chain(&waived.cases).collect() } else { waived.by_name.iter().collect() };
+        told.into_iter().for_each(|line| println!("{line}"));
         println!("{}", table::outcomes(record.cases.iter().filter_map(table::Outcome::of)));
         table::unchecked_paths(&record.cases).iter().for_each(|line| println!("{line}"));
-        others.iter().filter(|note| is_not_compared(note)).for_each(|note| println!("{note}"));
-        println!("{} cases in {:.1} s", record.cases.len(), record.seconds.unwrap_or_default());
+        record.notes.iter().filter(|note| is_not_compared(note)).for_each(|note| println!("{note}"));
+        let verdict = concluded(&record.summary, record.seconds.unwrap_or_default());
+        if github::listens() {
+            let told = |verdict: &&Verdict| verdict.status.is_finding() || verdict.status == Status::InfraError;
+            let found: Vec<_> = self.cases.iter().zip(&record.cases).filter(|(_, verdict)| told(verdict)).collect();
+            let command = self.asked.command(self.run);
+            github::annotations(&command, &found, self.run.ptx.as_deref()).iter().for_each(|line| println!("{line}"));
+            github::summarise(self.run.kind, &verdict, &command, &found);
+        }
+        println!("{verdict}");
     }
 }
 

@@ -1,9 +1,17 @@
 //! What people see of a run: progress, findings, what was waived.
 
-use std::io::IsTerminal;
+use std::{collections::BTreeMap, io::IsTerminal, thread, time::Duration};
 
-use indicatif::{ProgressBar, ProgressStyle};
-use passmuster::{conformance::Verdict, emulator::Interleaving};
+use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
+use passmuster::{
+    conformance::{
+        Status, Verdict,
+        report::{Summary, WaivedRace},
+    },
+    emulator::Interleaving,
+};
+
+use crate::worker::On;
 
 /// Schedules, for people.
 pub(super) fn named_schedules(schedules: &[Interleaving]) -> String {
@@ -18,6 +26,106 @@ pub(super) fn named_schedules(schedules: &[Interleaving]) -> String {
 pub(super) fn quoted(option: &str) -> String {
     let plain = |c: char| c.is_ascii_alphanumeric() || "-_=./,:@".contains(c);
     if option.chars().all(plain) { option.to_owned() } else { format!("'{}'", option.replace('\'', "'\\''")) }
+}
+
+/// What was waived, in lines.
+pub(super) struct WaivedLines {
+    /// One for each thing that cases were waived, with its assumption and how often it was seen.
+    pub(super) races: Vec<String>,
+    /// One for each case whose findings are waived (fixtures/waivers.toml).
+    pub(super) cases: Vec<String>,
+    /// One for each assumption and each waiver.
+    pub(super) by_name: Vec<String>,
+}
+
+/// Tells what was waived: these races, and the cases that are.
+pub(super) fn waived(races: &[WaivedRace], verdicts: &[Verdict]) -> WaivedLines {
+    let mut assumptions: BTreeMap<&str, (usize, u64)> = BTreeMap::new();
+    for race in races {
+        let (kinds, times) = assumptions.entry(&race.assumption).or_default();
+        *kinds += 1;
+        *times += race.times;
+    }
+    let mut waivers: BTreeMap<&str, usize> = BTreeMap::new();
+    let mut cases = Vec::new();
+    for verdict in verdicts.iter().filter(|verdict| verdict.status == Status::Waived) {
+        // Its reason starts with the waiver's name.
+        *waivers.entry(verdict.reason.split(':').next().unwrap_or_default()).or_default() += 1;
+        cases.push(format!("waived {}: {}", verdict.case, verdict.reason));
+    }
+    let line = |name: &str, what: String| format!("waived by `{name}`: {what} (--waivers lists them)");
+    let folded =
+        assumptions.iter().map(|(name, (kinds, times))| line(name, format!("{} of races, {times} times", counted(*kinds, "kind"))));
+    let of_waivers = waivers.iter().map(|(name, cases)| line(name, counted(*cases, "case")));
+    WaivedLines { by_name: folded.chain(of_waivers).collect(), races: races.iter().map(WaivedRace::to_string).collect(), cases }
+}
+
+/// `1 case`, `2 cases`.
+fn counted(number: usize, what: &str) -> String {
+    format!("{number} {what}{}", if number == 1 { "" } else { "s" })
+}
+
+/// What a case takes of one core on the emulator under one schedule, and on GPUs: the means of the merge list's records.
+const ON_EMULATOR: Duration = Duration::from_millis(80);
+const ON_GPUS: Duration = Duration::from_millis(25);
+
+/// What is about to be judged, and about how long that takes.
+pub(super) fn announced(cases: usize, schedules: usize, on: On) -> String {
+    let (under, machine) = match (on, schedules) {
+        (On::Cuda, _) => (String::new(), "GPUs"),
+        (On::Emulator, 1) => (String::new(), "the emulator"),
+        (On::Emulator, _) => (format!(" under {schedules} schedules each"), "the emulator"),
+    };
+    let seconds = match on {
+        On::Cuda => cases as f64 * ON_GPUS.as_secs_f64(),
+        On::Emulator => {
+            let threads = thread::available_parallelism().map_or(1, |threads| threads.get()).min(cases.max(1));
+            (cases * schedules) as f64 * ON_EMULATOR.as_secs_f64() / threads as f64
+        }
+    };
+    let time = if seconds < 10.0 { "a few seconds".into() } else { format!("about {}", rounded(seconds)) };
+    format!("{} on {machine}{under}: {time}", counted(cases, "case"))
+}
+
+/// A time of which only the size is known.
+fn rounded(seconds: f64) -> String {
+    match seconds {
+        ..95.0 => format!("{:.0} s", (seconds / 5.0).ceil() * 5.0),
+        ..5400.0 => format!("{:.0} min", (seconds / 60.0).ceil()),
+        _ => format!("{:.1} h", seconds / 3600.0),
+    }
+}
+
+/// The last line of a run, its verdict: `528 passed, 12 not supported, 0 findings in 28 s`.
+pub(super) fn concluded(summary: &Summary, seconds: f64) -> String {
+    let of = |status| summary.by_status.get(&status).copied().unwrap_or(0);
+    let mut parts = vec![format!("{} passed", of(Status::Pass))];
+    for (status, words) in [
+        (Status::Waived, "waived"),
+        (Status::NotSupported, "not supported"),
+        (Status::NotRun, "not run"),
+        (Status::Inconclusive, "inconclusive"),
+    ] {
+        parts.extend((of(status) > 0).then(|| format!("{} {words}", of(status))));
+    }
+    parts.extend((of(Status::InfraError) > 0).then(|| counted(of(Status::InfraError), "infrastructure error")));
+    let found: Vec<String> = Status::ALL
+        .into_iter()
+        .filter(|&status| status.is_finding() && of(status) > 0)
+        .map(|status| format!("{} {}", of(status), status.name().replace('_', " ")))
+        .collect();
+    let findings = counted(Status::ALL.into_iter().filter(|status| status.is_finding()).map(of).sum(), "finding");
+    parts.push(if found.is_empty() { findings } else { format!("{findings} ({})", found.join(", ")) });
+    format!("{} in {}", parts.join(", "), taken(seconds))
+}
+
+/// A time that was measured.
+fn taken(seconds: f64) -> String {
+    match seconds {
+        ..9.95 => format!("{seconds:.1} s"),
+        ..120.0 => format!("{seconds:.0} s"),
+        _ => format!("{} min {:02} s", seconds as u64 / 60, seconds as u64 % 60),
+    }
 }
 
 /// A finding for people.
@@ -39,13 +147,104 @@ pub(super) fn explain(command: &str, verdict: &Verdict, smaller: Option<&str>) -
     if let Some(smaller) = smaller {
         text += &format!("  shrunk to  {smaller}\n");
     }
-    let schedule = verdict.schedule.as_ref().map(|schedule| format!("@{schedule}")).unwrap_or_default();
-    text += &format!("  repro      {command} --replay '{}{schedule}'\n\n", verdict.case);
+    text += &format!("  repro      {}\n\n", repro(command, verdict));
     text
 }
 
-pub(crate) fn progress_bar(cases: usize) -> ProgressBar {
-    let bar = if std::io::stderr().is_terminal() { ProgressBar::new(cases as u64) } else { ProgressBar::hidden() };
+/// What to type to find it again.
+pub(super) fn repro(command: &str, verdict: &Verdict) -> String {
+    let schedule = verdict.schedule.as_ref().map(|schedule| format!("@{schedule}")).unwrap_or_default();
+    format!("{command} --replay '{}{schedule}'", verdict.case)
+}
+
+/// After how long a run whose progress is no bar on a terminal says how far it is.
+const NOW_AND_THEN: Duration = Duration::from_secs(30);
+
+/// How far a run of so many is: a bar on a terminal, elsewhere a line now and then on standard error.
+pub(crate) fn progress_bar(items: usize) -> ProgressBar {
+    let on_terminal = std::io::stderr().is_terminal();
+    let bar = if on_terminal {
+        ProgressBar::new(items as u64)
+    } else {
+        ProgressBar::with_draw_target(Some(items as u64), ProgressDrawTarget::hidden())
+    };
     bar.set_style(ProgressStyle::with_template("{elapsed_precise} {bar:40} {pos}/{len} {eta} left {msg}").expect("a valid template"));
+    if !on_terminal {
+        // Ends with the bar.
+        let bar = bar.downgrade();
+        thread::spawn(move || {
+            loop {
+                thread::sleep(NOW_AND_THEN);
+                let Some(bar) = bar.upgrade().filter(|bar| !bar.is_finished()) else { break };
+                eprintln!("{}", how_far(bar.position(), items as u64, bar.elapsed().as_secs_f64()));
+            }
+        });
+    }
     bar
+}
+
+/// How far a run is after so many seconds.
+fn how_far(done: u64, of: u64, seconds: f64) -> String {
+    let left =
+        if done == 0 { String::new() } else { format!(", about {} left", rounded(seconds / done as f64 * (of - done.min(of)) as f64)) };
+    format!("{done} of {of} after {}{left}", taken(seconds))
+}
+
+#[cfg(test)]
+mod tests {
+    use passmuster::conformance::report::Record;
+
+    use super::*;
+
+    #[test]
+    fn the_last_line_is_the_verdict() {
+        let of = |counts: &[(Status, usize)], seconds| {
+            concluded(&Summary::of(counts.iter().flat_map(|&(status, count)| vec![status; count])), seconds)
+        };
+        assert_eq!(of(&[(Status::Pass, 528), (Status::NotSupported, 12)], 28.3), "528 passed, 12 not supported, 0 findings in 28 s");
+        assert_eq!(of(&[(Status::Pass, 1), (Status::Fail, 1)], 0.42), "1 passed, 1 finding (1 fail) in 0.4 s");
+        let all = [(Status::Waived, 2), (Status::Inconclusive, 3), (Status::InfraError, 1), (Status::Hang, 2), (Status::UnexpectedPass, 1)];
+        assert_eq!(
+            of(&all, 343.0),
+            "0 passed, 2 waived, 3 inconclusive, 1 infrastructure error, 3 findings (2 hang, 1 unexpected pass) in 5 min 43 s"
+        );
+    }
+
+    /// If this fails, records have been taken afresh and what a run says about its time is far from what it takes.
+    #[test]
+    fn the_pace_is_that_of_the_records() {
+        for (record, pace) in [("emulator-merge", ON_EMULATOR), ("h200x2-merge", ON_GPUS)] {
+            let path = format!("{}/../fixtures/records/{record}.json", env!("CARGO_MANIFEST_DIR"));
+            let record: Record = serde_json::from_str(&std::fs::read_to_string(&path).unwrap()).unwrap();
+            let mean = record.cases.iter().map(|verdict| verdict.milliseconds).sum::<f64>() / record.cases.len() as f64;
+            let ratio = mean / (pace.as_secs_f64() * 1e3);
+            assert!((0.6..1.67).contains(&ratio), "{path}: {mean} ms a case");
+        }
+    }
+
+    #[test]
+    fn what_is_announced_is_a_number_and_a_size_of_time() {
+        assert_eq!(announced(7000, 1, On::Cuda), "7000 cases on GPUs: about 3 min");
+        assert_eq!(announced(1, 6, On::Emulator), "1 case on the emulator under 6 schedules each: a few seconds");
+        assert_eq!([12.0, 100.0, 7200.0].map(rounded), ["15 s", "2 min", "2.0 h"]);
+        assert_eq!(how_far(120, 360, 60.0), "120 of 360 after 60 s, about 2 min left");
+        assert_eq!(how_far(0, 360, 30.0), "0 of 360 after 30 s");
+    }
+
+    #[test]
+    fn waivers_are_folded_by_name() {
+        let race = |what: &str, times, cases| WaivedRace { assumption: "boundary".into(), what: what.into(), times, cases };
+        let mut verdict = Verdict::without_checks("c", Status::Waived, "nccl-bug: 3 of 4 elements wrong");
+        verdict.milliseconds = 1.0;
+        let lines = waived(&[race("x", 7, 2), race("y", 3, 1)], &[verdict, Verdict::without_checks("d", Status::Pass, "")]);
+        assert_eq!(lines.races, ["waived by `boundary`: x (7 times in 2 cases)", "waived by `boundary`: y (3 times in 1 cases)"]);
+        assert_eq!(lines.cases, ["waived c: nccl-bug: 3 of 4 elements wrong"]);
+        assert_eq!(
+            lines.by_name,
+            [
+                "waived by `boundary`: 2 kinds of races, 10 times (--waivers lists them)",
+                "waived by `nccl-bug`: 1 case (--waivers lists them)"
+            ]
+        );
+    }
 }

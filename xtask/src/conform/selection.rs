@@ -1,6 +1,6 @@
 //! Which cases are asked for.
 
-use std::str::FromStr;
+use std::{num::NonZeroUsize, str::FromStr};
 
 use anyhow::bail;
 use passmuster::{
@@ -41,20 +41,23 @@ impl Cases {
             of_list(list)
         } else {
             let query = Query::new(&self.query).map_err(anyhow::Error::msg)?;
-            of_list(List::Merge).into_iter().filter(|case| query.matches(case)).collect()
+            let all = of_list(List::Merge);
+            if let Some(unknown) = query.unknown(&all) {
+                bail!("{unknown}");
+            }
+            let selected: Vec<AnyCase> = all.iter().filter(|case| query.matches(*case)).cloned().collect();
+            if selected.is_empty() {
+                bail!("`{}` selects no case: {}", self.query, query.never_together(&all));
+            }
+            selected
         };
         if cases.is_empty() {
-            let lists: Vec<&str> = List::ALL.iter().map(|list| list.name()).collect();
-            bail!(
-                "`{}` selects no case: expected a list ({}), a case id, or a pattern such as 'all_reduce/*:bf16,*:w=3,5'",
-                self.query,
-                lists.join(", ")
-            );
+            bail!("the list {} has no case of this kernel", self.query);
         }
         if let Some(part) = self.part {
             cases = part.take(cases);
         }
-        cases.truncate(self.limit.unwrap_or(usize::MAX));
+        cases.truncate(self.limit.map_or(usize::MAX, NonZeroUsize::get));
         Ok(cases)
     }
 }

@@ -2,14 +2,11 @@
 
 use std::collections::BTreeSet;
 
-use super::GUARD;
+use super::{GUARD, MOST_GROUP_BYTES};
 use crate::plan::{BufferSpec, Region};
 
 /// Buffers start at multiples of this.
 const ALIGNMENT: u64 = 512;
-
-/// More than any device has; keeps sums of offsets far from overflow.
-const MOST_BYTES: u64 = 1 << 46;
 
 /// The buffers of a group in their order, as distances from the group's first byte.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -32,7 +29,7 @@ impl Layout {
                 return Err(format!("the group has two buffers called `{}`", spec.name));
             }
             let offset = (end + GUARD).next_multiple_of(ALIGNMENT);
-            let stop = offset.checked_add(spec.bytes).filter(|&stop| stop <= MOST_BYTES);
+            let stop = offset.checked_add(spec.bytes).filter(|&stop| stop <= MOST_GROUP_BYTES);
             end = stop.ok_or_else(|| format!("buffer `{}` of {} bytes is larger than any device", spec.name, spec.bytes))? + GUARD;
             buffers.push((spec.clone(), offset));
         }

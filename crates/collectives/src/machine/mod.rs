@@ -306,6 +306,9 @@ pub trait Machine {
 /// Bytes of canary on either side of every buffer.
 pub const GUARD: u64 = 512;
 
+/// The most bytes of a group's buffers on one rank: more than any device has, and far from where sums of offsets overflow.
+pub const MOST_GROUP_BYTES: u64 = 1 << 46;
+
 /// What canaries and fresh data buffers hold: no zero, and no float's common NaN.
 pub const CANARY: u8 = 0xc5;
 

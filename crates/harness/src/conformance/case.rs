@@ -6,10 +6,7 @@
 
 use std::{collections::BTreeMap, fmt, str::FromStr};
 
-use super::{
-    inputs::{InputClass, Payload, Transform, mix},
-    products,
-};
+use super::inputs::{InputClass, Payload, Transform, mix};
 use passmuster_collectives::{
     algorithms::{self, Algorithm},
     collective::{Collective, Counts, DType, ReduceOp, Shape},
@@ -574,59 +571,6 @@ fn shot(text: &str) -> Result<Shot, String> {
     Ok(shot)
 }
 
-/// Selects cases: an id in which every part may be `*`, a list or left out.
-///
-/// `all_reduce/*:bf16,*:w=3,5,7` matches bf16 cases of any all-reduce at three world sizes. Lists are separated by commas; in the path
-/// and in DTYPE,OP, where the comma is taken, by `|`. A key that is not given matches any value; a flag must be set.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Query {
-    text: String,
-}
-
-impl Query {
-    /// Reads a query.
-    ///
-    /// # Errors
-    /// A key that no case has.
-    pub fn new(text: &str) -> Result<Query, String> {
-        for part in text.split(':').skip(2) {
-            let key = part.split('=').next().unwrap_or_default();
-            if !KEYS.contains(&key) && !products::KEYS.contains(&key) {
-                let more = products::KEYS.into_iter().filter(|key| !KEYS.contains(key));
-                let all: Vec<&str> = KEYS.into_iter().chain(more).collect();
-                return Err(format!("unknown key `{key}` in query `{text}`: expected one of {}", all.join(", ")));
-            }
-        }
-        Ok(Query { text: text.into() })
-    }
-
-    /// Whether the query selects the case.
-    pub fn matches(&self, case: &(impl Named + ?Sized)) -> bool {
-        let mut parts = self.text.split(':');
-        let path = parts.next().unwrap_or("*");
-        let (of, algorithm) = path.split_once('/').unwrap_or((path, "*"));
-        let types = parts.next().unwrap_or("*,*");
-        let (dtype, other) = types.split_once(',').unwrap_or((types, "*"));
-        let fields: BTreeMap<&str, String> = case.fields().into_iter().collect();
-        let any = |patterns: &str, separator, value: &str| patterns.split(separator).any(|p| glob(p, value));
-        [of, algorithm, dtype, other].into_iter().zip(case.head()).all(|(patterns, value)| any(patterns, '|', value))
-            && parts.all(|part| match part.split_once('=') {
-                None => fields.contains_key(part),
-                Some((key, patterns)) => any(patterns, ',', fields.get(key).map_or(case.default_of(key), String::as_str)),
-            })
-    }
-}
-
-/// Whether `value` matches `pattern`, in which `*` stands for any text.
-fn glob(pattern: &str, value: &str) -> bool {
-    match pattern.split_once('*') {
-        None => pattern == value,
-        Some((before, rest)) => value
-            .strip_prefix(before)
-            .is_some_and(|tail| (0..=tail.len()).filter(|&i| tail.is_char_boundary(i)).any(|i| glob(rest, &tail[i..]))),
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -676,27 +620,5 @@ mod tests {
     fn errors_say_what_was_expected(#[case] id: &str, #[case] start: &str) {
         let error = id.parse::<Case>().unwrap_err().to_string();
         assert!(error.starts_with(start) && error.ends_with(&format!("in case id `{id}`")), "{error}");
-    }
-
-    #[rstest]
-    #[case("*", true)]
-    #[case("all_reduce/*", true)]
-    #[case("all_reduce/one_shot|two_shot:bf16,*:w=3,5,8", true)]
-    #[case("all_reduce/two_shot:f16|bf16,sum:inputs=tagged", true)]
-    #[case("*:*,*:in_place", false)]
-    #[case("*:*,*:w=3,5,7", false)]
-    #[case("*:*,*:off=0:n=10*", true)]
-    #[case("*:*,max", false)]
-    #[case("*:*,*:peer=*", true)]
-    #[case("*:*,*:peer=nccl*", false)]
-    fn queries_select(#[case] query: &str, #[case] selected: bool) {
-        let case: Case = "all_reduce/two_shot:bf16,sum:w=8:n=1040".parse().unwrap();
-        assert_eq!(Query::new(query).unwrap().matches(&case), selected);
-    }
-
-    #[test]
-    fn an_id_selects_its_case() {
-        let id = "all_reduce/two_shot:bf16,sum:w=8:n=1040:off=3:in_place";
-        assert!(Query::new(id).unwrap().matches(&id.parse::<Case>().unwrap()));
     }
 }

@@ -284,6 +284,8 @@ fn ulp(dtype: DType, value: f64) -> f64 {
 pub enum Relation<Third> {
     /// Equal to the bit.
     Equal,
+    /// Equal as numbers: signs of zeros are not compared.
+    EqualValue,
     /// Equal to the bit but for this element of this rank, or of every rank, whatever that is.
     EqualBut(Destination),
     /// `other = -base`. Signs of zeros are not compared.
@@ -373,6 +375,7 @@ impl<Third> Relation<Third> {
     pub fn with_third<Found>(self, find: impl FnOnce(Third) -> Found) -> Relation<Found> {
         match self {
             Relation::Equal => Relation::Equal,
+            Relation::EqualValue => Relation::EqualValue,
             Relation::EqualBut(element) => Relation::EqualBut(element),
             Relation::Negated => Relation::Negated,
             Relation::Scaled(exponent) => Relation::Scaled(exponent),
@@ -385,7 +388,7 @@ impl Relation<&[u8]> {
     /// What the other call's element ought to be.
     fn of<T: Element>(&self, index: u64, base: T) -> T {
         match *self {
-            Relation::Equal | Relation::EqualBut(_) => base,
+            Relation::Equal | Relation::EqualValue | Relation::EqualBut(_) => base,
             Relation::Negated => base.negate(),
             Relation::Scaled(exponent) => T::narrow(T::scale(base.widen(), exponent)),
             Relation::Plus(addend) => T::narrow(T::add(base.widen(), read::<T>(addend, index).widen())),
@@ -395,6 +398,7 @@ impl Relation<&[u8]> {
     fn name(&self) -> String {
         match self {
             Relation::Equal => "equal to the bit".into(),
+            Relation::EqualValue => "equal".into(),
             Relation::EqualBut(Destination { index, .. }) => format!("equal to the bit but for element {index}"),
             Relation::Negated => "the negated result".into(),
             Relation::Scaled(exponent) => format!("the result times 2^{exponent}"),
@@ -408,7 +412,7 @@ fn related<T: Element>(relation: Relation<&[u8]>, index: u64, base: T, other: T)
     match relation {
         Relation::EqualBut(free) if index == free.index => true,
         Relation::Equal | Relation::EqualBut(_) => same_bits(other, want),
-        Relation::Negated | Relation::Plus(_) => same_value(other, want),
+        Relation::EqualValue | Relation::Negated | Relation::Plus(_) => same_value(other, want),
         Relation::Scaled(exponent) if T::DTYPE.is_float() => {
             let normal = T::of_bits(super::inputs::Format::of(T::DTYPE).normal).to_f64();
             let eta = smallest_subnormal(T::DTYPE);

@@ -322,13 +322,15 @@ fn multiples(counts: Vec<u64>, multiple: u64) -> Vec<u64> {
     counts
 }
 
-/// Every combination that a specification names with every input class, and sequences of calls; evenly thinned out to `most`.
+/// Every combination that a specification names with every input class, and sequences of calls; evenly thinned out to `most`. Where no call can be made,
+/// as with an expression that has no value for a world, there is one case for each type and world, whose verdict says why.
 fn of_foreign(foreign: &Foreign, peered: &[bool], most: usize, seed: u64) -> Vec<Case> {
     let mut choice = Choice(seed);
     let (mut cases, mut sequences) = (Vec::new(), Vec::new());
+    let mut impossible: Vec<Case> = Vec::new();
     for (&dtype, &op) in foreign.dtypes().iter().flat_map(|dtype| foreign.ops().iter().map(move |op| (dtype, op))) {
         for &world in foreign.worlds() {
-            let Some(multiple) = foreign.count_multiple(dtype, world) else { continue };
+            let multiple = foreign.count_multiple(dtype, world).unwrap_or(1);
             let mut case = Case::new(foreign.collective(), foreign.name(), dtype, op, world, 0);
             case.seed = seed;
             let counts: Vec<u64> = multiples(boundary_counts(dtype, world.into()), multiple)
@@ -336,6 +338,9 @@ fn of_foreign(foreign: &Foreign, peered: &[bool], most: usize, seed: u64) -> Vec
                 .filter(|&count| [false, true].iter().any(|&in_place| supports(&Case { count, in_place, ..case.clone() }).is_ok()))
                 .collect();
             if counts.is_empty() {
+                if foreign.has_kernel(dtype, op) && !impossible.iter().any(|known| (known.dtype, known.world) == (dtype, world)) {
+                    impossible.push(Case { count: 1040_u64.next_multiple_of(multiple), ..case });
+                }
                 continue;
             }
             for (inputs, &peered) in InputClass::ALL.into_iter().flat_map(|inputs| peered.iter().map(move |peer| (inputs, peer))) {
@@ -357,6 +362,7 @@ fn of_foreign(foreign: &Foreign, peered: &[bool], most: usize, seed: u64) -> Vec
     };
     let mut all = thinned(cases, most);
     all.extend(thinned(sequences, most.div_ceil(16)));
+    all.extend(impossible);
     all
 }
 

@@ -16,6 +16,8 @@ pub struct Oracle {
     rule: Rule,
     /// Whether special values are among the inputs, and whether the contract says what becomes of them.
     specials: Specials,
+    /// Whether the contract says which sign a zero has. Zeros come about from any inputs.
+    signed_zeros: bool,
 }
 
 /// What a conforming element is measured by.
@@ -23,7 +25,7 @@ pub struct Oracle {
 pub enum Rule {
     /// The bits of the one element that is copied, payloads of NaN included.
     Copied,
-    /// The bits of the rank-ascending reference.
+    /// The bits of the rank-ascending reference; its value, zeros of either sign being equal, where the contract promises nothing about special values.
     Ordered(Roundings),
     /// The value of the rank-ascending reference: every order gives it. Zeros of either sign are equal.
     Exact,
@@ -59,7 +61,7 @@ pub fn oracle(contract: &Contract, op: ReduceOp, dtype: DType, class: InputClass
         Order::AnyRotation => Rule::Rotations(contract.roundings),
         Order::Any => Rule::Bound(contract.roundings),
     };
-    Oracle { op, rule, specials }
+    Oracle { op, rule, specials, signed_zeros: contract.special_values }
 }
 
 /// Whether reductions come out the same in every order: minima, maxima, integers and tagged sums, of products too.
@@ -80,7 +82,10 @@ impl Oracle {
     pub fn expect<T: Element>(&self, inputs: &[T]) -> Expected<T> {
         match self.rule {
             Rule::Copied => Expected::Copy(inputs[0]),
-            Rule::Ordered(roundings) => Expected::Bits(reduce(self.op, roundings, inputs)),
+            Rule::Ordered(roundings) => {
+                let want = reduce(self.op, roundings, inputs);
+                if self.signed_zeros { Expected::Bits(want) } else { Expected::Value(want) }
+            }
             Rule::Exact => Expected::Value(reduce_in_order(self.op, inputs)),
             Rule::Rotations(roundings) => {
                 let mut values = [inputs[0]; MAX_WORLD];
@@ -282,6 +287,17 @@ mod tests {
     fn special_values_follow_the_contract(#[case] contract: Contract, #[case] inputs: &[f32], #[case] got: f32, #[case] accepted: bool) {
         let expected = oracle(&contract, ReduceOp::Sum, DType::F32, InputClass::Special).expect(inputs);
         assert_eq!(expected.accepts(got), accepted, "{expected:?}");
+    }
+
+    /// If this fails, a kernel that adds to +0 has a finding for the sum of negated zeros, or one that promises the reference's sign has none.
+    #[rstest]
+    fn zeros_have_the_sign_that_was_promised(#[values(InputClass::Natural, InputClass::Tagged, InputClass::Probe)] class: InputClass) {
+        let nothing_promised = Contract { special_values: false, ..Contract::ORDERED };
+        for (contract, positive_zero) in [(Contract::ORDERED, false), (nothing_promised, true)] {
+            let expected = oracle(&contract, ReduceOp::Sum, DType::F32, class).expect(&[-0.0, -0.0]);
+            let accepted = [-0.0, 0.0, f32::from_bits(1)].map(|got| expected.accepts(got));
+            assert_eq!(accepted, [true, positive_zero, false], "{contract:?}");
+        }
     }
 
     #[test]

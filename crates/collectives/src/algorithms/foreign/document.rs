@@ -57,11 +57,20 @@ pub(super) struct Launch {
     pub(super) waits_for_peers: Option<bool>,
 }
 
+/// The orders of a collective that reduces, which no copy has.
+#[derive(Clone, Copy, Deserialize)]
+#[serde(rename_all = "snake_case")]
+enum Adding {
+    RankAscending,
+    AnyRotation,
+    Any,
+}
+
 /// The contract; what is left out is as documented.
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub(super) struct Promises {
-    order: Order,
+    order: Adding,
     roundings: Roundings,
     equal_across_ranks: bool,
     equal_run_to_run: bool,
@@ -73,7 +82,7 @@ pub(super) struct Promises {
 impl Default for Promises {
     fn default() -> Promises {
         Promises {
-            order: Order::Any,
+            order: Adding::Any,
             roundings: Roundings::Once,
             equal_across_ranks: true,
             equal_run_to_run: true,
@@ -87,7 +96,11 @@ impl Default for Promises {
 impl Promises {
     pub(super) fn contract(&self) -> Contract {
         Contract {
-            order: self.order,
+            order: match self.order {
+                Adding::RankAscending => Order::RankAscending,
+                Adding::AnyRotation => Order::AnyRotation,
+                Adding::Any => Order::Any,
+            },
             roundings: self.roundings,
             equal_across_ranks: self.equal_across_ranks,
             equal_run_to_run: self.equal_run_to_run,

@@ -11,7 +11,7 @@ mod specification;
 mod tests;
 
 use self::{
-    argument::Context,
+    argument::{Context, Quantity},
     expression::{Values, Word},
     specification::Specification,
 };
@@ -19,6 +19,7 @@ use super::{Algorithm, MAX_BLOCKS, Target, plan_name};
 use crate::{
     collective::{Collective, DType, ReduceOp},
     contract::Contract,
+    machine::MOST_GROUP_BYTES,
     plan::{Arg, BufferSpec, Build, Call, Launch, Op, Plan, RankCall, Region, Role},
 };
 
@@ -64,12 +65,31 @@ impl Foreign {
         // What never works is a mistake in the specification, not a case that it does not support.
         let mut reason = None;
         let tried: Vec<Call> = foreign.sample_calls().collect();
+        tried.iter().try_for_each(|call| foreign.check_sizes(call))?;
         let works = |call: &Call| foreign.supports(call).map_err(|why| reason.get_or_insert(why).clone()).is_ok();
         if tried.iter().any(works) {
             return Ok(foreign);
         }
         let why = reason.unwrap_or_else(|| "it names no kernel".into());
         Err(SpecError { line: 1, column: 1, problem: format!("no call of `{}` can be made: {why}", foreign.name) })
+    }
+
+    /// Refuses buffers that would be larger than any device's memory: what is meant must be something else.
+    fn check_sizes(&self, call: &Call) -> Result<(), SpecError> {
+        if self.restrictions(call).is_err() {
+            return Ok(());
+        }
+        let values = values_of(call);
+        for Quantity { expression, what, line, column } in self.specification.buffers.iter().map(|buffer| &buffer.bytes) {
+            // Without a value, the call is not supported, and says why.
+            if let Some(bytes) = expression.value(&values).ok().filter(|&bytes| bytes > MOST_GROUP_BYTES) {
+                let of = format!("{} elements on {} ranks", call.count, call.world());
+                let problem =
+                    format!("{what} `{expression}` is {bytes} for {of}: expected at most {MOST_GROUP_BYTES}, more than any device has");
+                return Err(SpecError { line: *line, column: *column, problem });
+            }
+        }
+        Ok(())
     }
 
     /// The module that its launches name, for [`Library::replace`](crate::kernels::Library::replace).
@@ -90,6 +110,11 @@ impl Foreign {
     /// The world sizes it is for.
     pub fn worlds(&self) -> &[u32] {
         &self.specification.worlds
+    }
+
+    /// Whether it has a kernel for them.
+    pub fn has_kernel(&self, dtype: DType, op: ReduceOp) -> bool {
+        self.specification.entries.contains_key(&(dtype, op))
     }
 
     /// Of which number counts must be a multiple, at least 1; `None` where the specification's expression has no value.

@@ -261,7 +261,10 @@ impl Reader<'_> {
         let start = written.span().start;
         match written.get_ref() {
             Scalar::Integer(value) => match u64::try_from(*value) {
-                Ok(value) => Ok(Quantity::constant(value)),
+                Ok(value) => {
+                    let (line, column) = self.place_of(start);
+                    Ok(Quantity { expression: Expression::constant(value), what: what.to_owned(), line, column })
+                }
                 Err(_) => self.refuse(written, format!("{what} = {value}: it must not be negative")),
             },
             Scalar::Float(value) => self.refuse(written, format!("{what} = {value}: it must be an integer or an expression")),

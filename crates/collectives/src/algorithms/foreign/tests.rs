@@ -102,6 +102,21 @@ fn unknown_words_are_refused_where_they_stand() {
 #[case::twice("[2, 4]", "[2, 2]", "6:10: worlds names one twice")]
 #[case::factor("ops = [", "ops = [\"premul_sum\", ", "5:7: operator premul_sum: a launch has no argument for a rank's factor")]
 #[case::pattern("mine_{dtype}_{op}", "mine_{dtype}", "3:9: one kernel `mine_{dtype}` for several of 4 combinations")]
+#[case::copies(
+    "fill = 0x5a",
+    "fill = 0x5a\n[contract]\norder = \"copied\"",
+    "29:9: unknown variant `copied`, expected one of `rank_ascending`, `any_rotation`, `any`"
+)]
+#[case::beyond_any_device(
+    "\"world * 64\"",
+    "\"count * 1000000000000\"",
+    "20:10: bytes of buffer `pads` `count * 1000000000000` is 1040000000000000 for 1040 elements on 2 ranks: expected at most 70368744177664"
+)]
+#[case::a_number_beyond_any_device(
+    "\"world * 64\"",
+    "100000000000000",
+    "20:9: bytes of buffer `pads` `100000000000000` is 100000000000000 for "
+)]
 #[case::placeholder("mine_{dtype}_{op}", "mine_{type}_{op}", "3:9: kernel `mine_{type}_{op}`: only {dtype} and {op} are replaced")]
 #[case::buffer(
     "peer_table = \"input\"",

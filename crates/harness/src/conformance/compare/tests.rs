@@ -309,6 +309,8 @@ const fn everywhere(index: u64) -> Destination {
 #[rstest]
 #[case::equal(Relation::Equal, &[1.0, f32::NAN], &[1.0, -f32::NAN], None)]
 #[case::zeros_differ(Relation::Equal, &[0.0], &[-0.0], Some(0))]
+#[case::zeros_are_equal_as_numbers(Relation::EqualValue, &[0.0, -0.0, f32::NAN], &[-0.0, 0.0, -f32::NAN], None)]
+#[case::other_numbers_are_not(Relation::EqualValue, &[1.0, 0.0], &[1.0, f32::from_bits(1)], Some(1))]
 #[case::free_element(Relation::EqualBut(everywhere(1)), &[1.0, 2.0], &[1.0, 5.0], None)]
 #[case::other_element(Relation::EqualBut(everywhere(0)), &[1.0, 2.0], &[1.0, 5.0], Some(1))]
 #[case::negated(Relation::Negated, &[1.0, 0.0], &[-1.0, 0.0], None)]

@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use comfy_table::{CellAlignment, ContentArrangement, Table, presets};
+use comfy_table::{CellAlignment, ColumnConstraint, ContentArrangement, Table, presets};
 
 use crate::conformance::{Status, Verdict, runner::PEER_PATH};
 
@@ -14,6 +14,31 @@ use crate::conformance::{Status, Verdict, runner::PEER_PATH};
 /// assert_eq!(text, "algorithm    us\none_shot    5.1\ntwo_shot   17.7");
 /// ```
 pub fn aligned(header: &[&str], left: usize, rows: &[Vec<String>]) -> String {
+    text_of(columns(header, left, rows))
+}
+
+/// The same in lines of at most `width` characters: the last column is text, flush left, which goes on in the next line of its column.
+///
+/// ```
+/// let rows = [vec!["7".to_owned(), "a bug that takes more than a line".to_owned()]];
+/// let text = passmuster::conformance::report::table::aligned_within(24, &["cases", "mutant"], 0, &rows);
+/// assert_eq!(text, "cases  mutant\n    7  a bug that takes\n       more than a line");
+/// ```
+pub fn aligned_within(width: u16, header: &[&str], left: usize, rows: &[Vec<String>]) -> String {
+    let mut table = columns(header, left, rows);
+    table.set_content_arrangement(ContentArrangement::Dynamic).set_width(width);
+    let last = header.len().saturating_sub(1);
+    for (index, column) in table.column_iter_mut().enumerate() {
+        if index == last {
+            column.set_cell_alignment(CellAlignment::Left);
+        } else {
+            column.set_constraint(ColumnConstraint::ContentWidth);
+        }
+    }
+    text_of(table)
+}
+
+fn columns(header: &[&str], left: usize, rows: &[Vec<String>]) -> Table {
     let mut table = Table::new();
     table.load_style(presets::NOTHING).set_content_arrangement(ContentArrangement::Disabled).set_header(header.iter().copied());
     table.add_rows(rows);
@@ -21,6 +46,10 @@ pub fn aligned(header: &[&str], left: usize, rows: &[Vec<String>]) -> String {
         column.set_padding((if index == 0 { 0 } else { 2 }, 0));
         column.set_cell_alignment(if index < left { CellAlignment::Left } else { CellAlignment::Right });
     }
+    table
+}
+
+fn text_of(table: Table) -> String {
     table.lines().map(|line| line.trim_end().to_owned()).collect::<Vec<_>>().join("\n")
 }
 

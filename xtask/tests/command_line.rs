@@ -1,0 +1,259 @@
+//! The command line as its users see it: what is printed and where, what is refused and how, and the exit statuses.
+
+mod folder;
+
+use std::{
+    fs,
+    io::pipe,
+    path::{Path, PathBuf},
+    process::{Command, Output},
+};
+
+use passmuster::conformance::{Status, report::Record};
+
+use folder::Folder;
+
+fn passmuster(arguments: &[&str]) -> Command {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_xtask"));
+    command.args(arguments).current_dir(root()).env_remove("GITHUB_ACTIONS").env_remove("GITHUB_STEP_SUMMARY");
+    command
+}
+
+fn run(arguments: &[&str]) -> Output {
+    passmuster(arguments).output().expect("it starts")
+}
+
+fn text(bytes: &[u8]) -> String {
+    String::from_utf8_lossy(bytes).into_owned()
+}
+
+fn root() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).parent().expect("the workspace is around it").to_owned()
+}
+
+const CASE: &str = "all_reduce/two_shot:bf16,sum:w=2:n=24";
+const BUG: [&str; 4] =
+    ["--ptx", "examples/foreign/one_shot_by_value/kernel.bug.ptx", "--spec", "examples/foreign/one_shot_by_value/spec.toml"];
+const WITH_BUG: &str = "all_reduce/one_shot_by_value:bf16,sum:w=4:n=1040";
+
+/// If this fails, `... | head` ends in a panic or an error message.
+#[test]
+fn a_reader_that_goes_ends_a_command_quietly() {
+    let bench = "fixtures/records/h200x4-bench-broadcast.json";
+    let printing: [&[&str]; 9] = [
+        &["choose", "all_reduce"],
+        &["validate", "merge", "--list"],
+        &["validate", "--plan", CASE],
+        &["validate", CASE],
+        &["reveal-order", "all_reduce/one_shot"],
+        &["report", bench],
+        &["--help"],
+        &["bench", "--help"],
+        &["--version"],
+    ];
+    for arguments in printing {
+        let (reader, writer) = pipe().unwrap();
+        drop(reader);
+        let output = passmuster(arguments).stdout(writer).output().unwrap();
+        assert_eq!((output.status.code(), text(&output.stderr).as_str()), (Some(141), ""), "{arguments:?}");
+    }
+    // Standard error in the same pipe, as with `2>&1 | head`.
+    let (reader, writer) = pipe().unwrap();
+    drop(reader);
+    let mut both = passmuster(&["validate", "all_reduce/two_shot:bf16,sum", "--limit", "2"]);
+    assert_eq!(both.stdout(writer.try_clone().unwrap()).stderr(writer).status().unwrap().code(), Some(141));
+}
+
+/// If this fails, a run is lost because nobody read what it printed, or a finding is not told for that.
+#[test]
+fn what_a_run_came_to_stays_where_its_reader_has_gone() {
+    let folder = Folder::new("gone");
+    let json = folder.file("run.json");
+    let arguments = [&["validate"][..], &BUG, &["--shrink", "0", "--json", &json, WITH_BUG]].concat();
+    let (reader, writer) = pipe().unwrap();
+    drop(reader);
+    let status = passmuster(&arguments).stdout(writer).status().unwrap();
+    let record: Record = serde_json::from_str(&folder.read("run.json")).unwrap();
+    assert_eq!((status.code(), record.cases[0].status), (Some(1), Status::Fail));
+}
+
+/// If this fails, a full disk goes unnoticed, or ends in a panic.
+#[test]
+fn output_that_cannot_be_written_is_an_error() {
+    let full = fs::OpenOptions::new().write(true).open("/dev/full").unwrap();
+    let output = passmuster(&["choose", "all_reduce"]).stdout(full).output().unwrap();
+    let error = text(&output.stderr);
+    assert_eq!(output.status.code(), Some(2), "{error}");
+    assert_eq!(error.lines().count(), 1, "{error}");
+    assert!(error.starts_with("error: cannot write to standard output: "), "{error}");
+}
+
+/// If this fails, somebody who mistypes a query is left alone with it.
+#[test]
+fn what_is_wrong_with_a_query_is_named() {
+    for (query, said) in [
+        ("smoek", "`smoek` is neither a list (smoke, merge, faults) nor a collective: the nearest is 'smoke'"),
+        ("two_shto", "the nearest is '*/two_shot'"),
+        ("all_reduce/two_shto", "no case has algorithm `two_shto`: the nearest is two_shot"),
+        ("all_reduce/*:bf61", "no case has dtype `bf61`: the nearest is bf16"),
+        ("*:*,*:w=99", "no case has w=99: the nearest are 64, 63, 48"),
+        ("all_reduec/*", "no case has collective `all_reduec`: the nearest is all_reduce"),
+        ("all_reduce/*:*,*:wrold=3", "unknown key `wrold` in query"),
+        ("all_gather/*:*,max", "no case has both collective all_gather and operator max: with collective all_gather, expected one of copy"),
+    ] {
+        let output = run(&["validate", query]);
+        let error = text(&output.stderr);
+        assert_eq!(output.status.code(), Some(2), "{query}: {error}");
+        assert!(error.contains(said) && error.lines().count() == 1, "{query}: {error}");
+    }
+}
+
+/// If this fails, a run starts without a word, or ends without its verdict.
+#[test]
+fn a_run_says_what_comes_and_ends_with_its_verdict() {
+    let output = run(&["validate", "all_gather/push:bf16,copy:w=2", "--limit", "3"]);
+    let (out, error) = (text(&output.stdout), text(&output.stderr));
+    assert_eq!(output.status.code(), Some(0), "{out}\n{error}");
+    assert_eq!(error, "3 cases on the emulator: a few seconds\n");
+    assert!(out.lines().last().unwrap().starts_with("3 passed, 0 findings in "), "{out}");
+    let waived = |out: &str| out.lines().filter(|line| line.starts_with("waived by `")).map(str::to_owned).collect::<Vec<_>>();
+    let names: Vec<String> = waived(&out).iter().map(|line| line.split('`').nth(1).unwrap().to_owned()).collect();
+    assert!(!names.is_empty() && names.is_sorted_by(|a, b| a < b), "one line a name: {out}");
+    let all = run(&["validate", "all_gather/push:bf16,copy:w=2", "--limit", "3", "--waivers"]);
+    assert!(waived(&text(&all.stdout)).len() > names.len(), "{}", text(&all.stdout));
+}
+
+/// If this fails, proptest talks to people who have never heard of it.
+#[test]
+fn the_search_for_a_smaller_case_is_quiet() {
+    for shrink in ["1ms", "2s"] {
+        let output = run(&[&["validate"][..], &BUG, &["--shrink", shrink, WITH_BUG]].concat());
+        let said = (text(&output.stdout) + &text(&output.stderr)).to_lowercase();
+        assert!(output.status.code() == Some(1) && !said.contains("proptest") && !said.contains("aborting"), "{said}");
+        assert!(said.contains("0 passed, 1 finding (1 fail) in "), "{said}");
+    }
+}
+
+/// If this fails, a world that a specification names is not in the table, and the run says that all is well.
+#[test]
+fn a_world_of_which_an_expression_fails_is_counted() {
+    let folder = Folder::new("worlds");
+    let spec = fs::read_to_string(root().join("examples/foreign/one_shot_by_value/spec.toml")).unwrap();
+    let broken =
+        spec.replace("worlds = [2, 4, 8]", "worlds = [2, 3]").replacen("[launch]\ngrid = \"", "[launch]\ngrid = \"0 / (3 - world) + ", 1);
+    assert!(broken.contains("worlds = [2, 3]") && broken.contains("0 / (3 - world)"), "{spec}");
+    let path = folder.file("spec.toml");
+    fs::write(&path, broken).unwrap();
+    let kernel = ["--ptx", "examples/foreign/one_shot_by_value/kernel.ptx", "--spec", &path];
+    for list in ["smoke", "merge"] {
+        let listed = text(&run(&[&["validate", list, "--list"][..], &kernel].concat()).stdout);
+        assert_eq!(listed.lines().filter(|id| id.contains(":w=3:")).count(), 2, "one for each type: {listed}");
+    }
+    // In place of the whole list, what has a small call.
+    let output = run(&[&["validate", "*:*,*:w=2,3:n=0,4,8,1040"][..], &kernel].concat());
+    let (out, error) = (text(&output.stdout), text(&output.stderr));
+    assert_eq!(output.status.code(), Some(0), "{out}\n{error}");
+    let last = out.lines().last().unwrap();
+    assert!(out.contains("0/1 s1") && last.contains(" passed, 2 not supported, 0 findings in "), "{out}");
+    let of_three = run(&[&["validate", "*:*,*:w=3"][..], &kernel].concat());
+    let error = text(&of_three.stderr);
+    assert!(of_three.status.code() == Some(3) && error.contains("division of 0 by zero in grid"), "{error}");
+}
+
+/// If this fails, one thing has two spellings, or a number means something else in one command than in another.
+#[test]
+fn options_are_spelled_and_measured_alike() {
+    for line in [
+        &["validate", "--list", "--memory", "1G", "--deadline", "2min", "--shrink", "500ms", CASE][..],
+        &["validate", "--list", "--memory", "64MiB", "--deadline", "30", CASE],
+        &["choose", "all_reduce", "--worlds", "2,4", "--bytes", "64K"],
+        // An old spelling, in records and scripts.
+        &["choose", "all_reduce", "--world", "4"],
+        &["reveal-order", "all_reduce/one_shot", "--worlds", "2,3", "--count", "8"],
+    ] {
+        let output = run(line);
+        assert_eq!(output.status.code(), Some(0), "{line:?}: {}", text(&output.stderr));
+    }
+    for (line, said) in [
+        (&["validate", "--limit", "0"][..], "'0' for '--limit"),
+        (&["validate", "--memory", "1X"], "`1X` is no size: expected bytes, as in 4096, 64K, 16M or 1G"),
+        (&["validate", "--deadline", "3 days"], "`3 days` is no duration: expected seconds"),
+        (&["validate", "--wait-limit", "2000"], "`2000` has no unit: expected 2000ms or 2000s"),
+        (&["mutants", "--limit", "0"], "'0' for '--limit"),
+        (&["mutants", "--schedules", "0"], "'0' for '--schedules"),
+        (&["bench", "--multimem", "bound"], "unexpected argument '--multimem'"),
+        (&["test-gpu", "--profile", "ptx"], "unexpected argument '--profile'"),
+    ] {
+        let output = run(line);
+        let error = text(&output.stderr);
+        assert!(output.status.code() == Some(2) && error.contains(said), "{line:?}: {error}");
+    }
+    let worlds = text(&run(&["reveal-order", "all_reduce/one_shot", "--worlds", "2,3", "--count", "8"]).stdout);
+    assert!(worlds.contains("w=2, n=8") && worlds.contains("w=3, n=8"), "{worlds}");
+}
+
+/// If this fails, a command's help offers what does nothing there, or has two spellings.
+#[test]
+fn help_offers_what_works() {
+    let help = |line: &[&str]| text(&run(&[line, &["--help"]].concat()).stdout);
+    for line in [&["bench"][..], &["bench", "overlap"], &["test-gpu"], &["tune"], &["ledger"]] {
+        let help = help(line);
+        assert!(!help.contains("--multimem") && !help.contains("--profile"), "{line:?}: {help}");
+    }
+    for line in [&["bench"][..], &["bench", "fsdp"], &["bench", "all_gather_matmul"], &["reveal-order"], &["choose"], &["tune"]] {
+        let help = help(line);
+        assert!(help.contains("--worlds") && !help.contains("--world "), "{line:?}: {help}");
+    }
+}
+
+/// If this fails, examples are torn on a terminal of 80 columns.
+#[test]
+fn examples_fit_a_terminal() {
+    for command in ["", "validate", "test-gpu", "bench", "reveal-order", "choose", "tune", "mutants", "ledger", "kernels", "bundle", "test"]
+    {
+        let line: Vec<&str> = command.split_whitespace().chain(["--help"]).collect();
+        let help = text(&passmuster(&line).env("COLUMNS", "200").output().unwrap().stdout);
+        let examples = help.lines().skip_while(|line| *line != "Examples:");
+        let long: Vec<&str> = examples.filter(|line| line.chars().count() > 80).collect();
+        assert!(help.contains("Examples:") && long.is_empty(), "{command}: {long:?}");
+    }
+}
+
+/// If this fails, the two tables of exit statuses differ.
+#[test]
+fn exit_statuses_are_those_of_the_page() {
+    let help = text(&run(&["--help"]).stdout);
+    let page = fs::read_to_string(root().join("docs/exit-statuses.md")).unwrap();
+    let is_row = |line: &&str| line.starts_with("  ") && line.trim_start().starts_with(|c: char| c.is_ascii_digit());
+    let rows: Vec<&str> = help.lines().skip_while(|line| !line.starts_with("Exit status")).filter(is_row).collect();
+    assert_eq!(rows.len(), 6, "{help}");
+    for row in rows {
+        let (status, meaning) = row.trim().split_once(' ').unwrap();
+        let row = format!("| {status} | {} |", meaning.trim());
+        assert!(page.contains(&row), "docs/exit-statuses.md has no row `{row}`");
+    }
+}
+
+/// If this fails, GitHub shows nothing of a finding, or one finding breaks the page.
+#[test]
+fn findings_are_annotations_on_github() {
+    let folder = Folder::new("github");
+    let summary = folder.file("summary.md");
+    fs::write(&summary, "before\n").unwrap();
+    let arguments = [&["validate"][..], &BUG, &["--shrink", "0", WITH_BUG]].concat();
+    let output = passmuster(&arguments).env("GITHUB_ACTIONS", "true").env("GITHUB_STEP_SUMMARY", &summary).output().unwrap();
+    let out = text(&output.stdout);
+    assert_eq!(output.status.code(), Some(1), "{out}");
+    let annotations: Vec<&str> = out.lines().filter(|line| line.starts_with("::")).collect();
+    let [annotation] = annotations[..] else { panic!("{out}") };
+    let start = "::error title=fail all_reduce/one_shot_by_value%3Abf16%2Csum%3Aw=4%3An=1040,\
+                 file=examples/foreign/one_shot_by_value/kernel.bug.ptx::reference: ";
+    assert!(annotation.starts_with(start), "{annotation}");
+    assert!(annotation.contains("(100 %25 of wrong elements fit)%0A") && annotation.contains("--replay 'all_reduce/one_shot_by_value:"));
+    let page = folder.read("summary.md");
+    assert!(
+        page.starts_with("before\n### passmuster validate\n\n0 passed, 1 finding (1 fail) in ") && page.contains("| fail | <code>"),
+        "{page}"
+    );
+    assert!(!text(&run(&arguments).stdout).contains("::error"), "annotations are for GitHub only");
+}
