@@ -282,10 +282,10 @@ fn show(found: &Found) {
             Freshness::Unknown => ("unknown", String::new(), String::new()),
             Freshness::Stale(changed) => ("stale", format!("{} of {}", looked.resting, looked.cases), changed.join(" ")),
         };
-        vec![looked.record.clone(), state.into(), changed, resting]
+        vec![looked.record.clone(), state.into(), resting, changed]
     };
     let rows: Vec<Vec<String>> = found.records.iter().map(row).collect();
-    println!("{}", table::aligned(&["record", "kernels", "changed since", "cases that rest on them"], 3, &rows));
+    println!("{}", table::aligned(&["record", "kernels", "cases that rest on them", "changed since"], 4, &rows));
     let quoted = |quote: &Quoted| {
         let place = format!("{}:{}", quote.document, quote.line);
         let changed = quote.changed.iter().cloned().collect::<Vec<_>>().join(" ");
@@ -294,11 +294,11 @@ fn show(found: &Found) {
             (false, true) => "says so",
             (_, false) => "WRONG",
         };
-        vec![place, quote.records.join(" "), changed, state.into()]
+        vec![place, state.into(), quote.records.join(" "), changed]
     };
     let rows: Vec<Vec<String>> = found.quotes.iter().map(quoted).collect();
     if !rows.is_empty() {
-        println!("\n{}", table::aligned(&["part of a document", "records", "changed since", ""], 4, &rows));
+        println!("\n{}", table::aligned(&["part of a document", "", "made from", "changed since"], 4, &rows));
     }
     let of = |wanted: fn(&Freshness) -> bool| found.records.iter().filter(|looked| wanted(&looked.freshness)).count();
     found.complaints.iter().for_each(|complaint| println!("{complaint}"));
