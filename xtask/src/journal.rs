@@ -177,8 +177,11 @@ pub(crate) fn end_with_children() -> anyhow::Result<()> {
     })
 }
 
+/// What is called with a signal's number.
+type End = Box<dyn FnOnce(i32) + Send>;
+
 /// What the first SIGINT or SIGTERM does.
-static END: Mutex<Option<Box<dyn FnOnce(i32) + Send>>> = Mutex::new(None);
+static END: Mutex<Option<End>> = Mutex::new(None);
 
 /// Calls `end` with the first SIGINT or SIGTERM, in place of what was to be called before. What comes while it works changes nothing: it may be writing,
 /// and is done in a moment.

@@ -257,7 +257,7 @@ mod tests {
         let mut file = serde_json::to_value(&record).unwrap();
         file["cases"][2][1] = 9.into();
         let error = serde_json::from_value::<Record>(file.clone()).unwrap_err().to_string();
-        assert!(error.starts_with("cases[2]: all_reduce/two_shot_push:") && error.ends_with("refers to shared[9], of 2"), "{error}");
+        assert!(error.starts_with("cases[2]: all_reduce/two_shot_push:") && error.ends_with("refers to shared[9], of 3"), "{error}");
         file["cases"][2] = serde_json::json!([1, 2]);
         assert!(serde_json::from_value::<Record>(file).unwrap_err().to_string().starts_with("cases[2]: "));
     }
