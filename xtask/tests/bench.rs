@@ -8,18 +8,6 @@ use std::{
     process::{Command, Output},
 };
 
-use passmuster::{
-    bench::{Rendezvous, Side, Timing, Workload},
-    collective::DType,
-    conformance::{Status, report::Record},
-};
-use serde_json::Value;
-use std::{
-    fs,
-    path::Path,
-    process::{Command, Output},
-};
-
 use passmuster::conformance::{Status, report::Record};
 use passmuster_bench::{Rendezvous, Side, Timing, Workload};
 use passmuster_collectives::collective::DType;

@@ -19,7 +19,6 @@ use passmuster_collectives::{
 use passmuster_ptx as ptx;
 use rstest::rstest;
 
-
 fn example(path: &str) -> String {
     let path = PathBuf::from(concat!(env!("CARGO_MANIFEST_DIR"), "/../..")).join("examples/foreign").join(path);
     fs::read_to_string(&path).unwrap_or_else(|error| panic!("{}: {error}", path.display()))
