@@ -16,7 +16,11 @@
 //! others do, and where they write while they wait, after so many things: a period of **random** and **late**, [`LONGEST_STALL`] of **stalled**, which
 //! gets shorter each time. Whoever has the highest priority falls below all others when a period of **priorities** ends.
 
-use std::{collections::BTreeMap, fmt, str::FromStr};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    fmt,
+    str::FromStr,
+};
 
 use super::choice::Choice;
 
@@ -157,8 +161,8 @@ pub(super) struct Picker {
     stall: usize,
     priorities: BTreeMap<(usize, Option<usize>), i64>,
     warp_priorities: BTreeMap<(usize, usize, WarpPlace), i64>,
-    /// The stream whose first warp by priority is to fall below the others, too.
-    falls: Option<(usize, usize)>,
+    /// Streams whose first warp by priority is to fall below the others when it comes up.
+    falls: BTreeSet<(usize, usize)>,
     /// Below every priority so far.
     lowest: i64,
 }
@@ -171,7 +175,19 @@ impl Picker {
         let stalled = choice.below(ranks.max(1));
         let (priorities, warp_priorities) = (BTreeMap::new(), BTreeMap::new());
         let stall = LONGEST_STALL;
-        Picker { strategy, choice, ranks, held: None, left: 0, stalled, stall, priorities, warp_priorities, falls: None, lowest: 0 }
+        Picker {
+            strategy,
+            choice,
+            ranks,
+            held: None,
+            left: 0,
+            stalled,
+            stall,
+            priorities,
+            warp_priorities,
+            falls: BTreeSet::new(),
+            lowest: 0,
+        }
     }
 
     /// One of the candidates, of which there is at least one.
@@ -210,7 +226,9 @@ impl Picker {
                 self.left = 1 << self.choice.below(LONGEST_REIGN);
                 let first = self.highest(candidates);
                 self.demote(first);
-                self.falls = if let Candidate::Turn(rank, stream) = first { Some((rank, stream)) } else { None };
+                if let Candidate::Turn(rank, stream) = first {
+                    self.falls.insert((rank, stream));
+                }
             }
         }
     }
@@ -239,7 +257,7 @@ impl Picker {
             let drawn = self.warp_priorities.entry((rank, stream, warp)).or_insert_with(|| 1 + self.choice.below(1 << 30) as i64);
             best = best.max((*drawn, index));
         }
-        if self.falls.take_if(|of| *of == (rank, stream)).is_some()
+        if self.falls.remove(&(rank, stream))
             && let Some(&warp) = warps.get(best.1)
         {
             self.lowest -= 1;
@@ -341,7 +359,7 @@ mod tests {
         let warps = [(0, 0), (0, 1), (1, 0), (1, 1)];
         let candidates = [0, 1].map(|rank| Candidate::Turn(rank, 0));
         let mut picker = Picker::new(Interleaving { strategy: Strategy::Priorities, seed: 2 }, 2);
-        let mut picked = std::collections::BTreeSet::new();
+        let mut picked = BTreeSet::new();
         for _ in 0..1 << 18 {
             let Candidate::Turn(rank, stream) = picker.pick(&candidates) else { unreachable!("there are only turns") };
             picked.insert((rank, picker.warp(rank, stream, &warps)));
