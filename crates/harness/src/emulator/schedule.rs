@@ -424,11 +424,12 @@ impl<'a> Schedule<'a> {
                 }
                 let of_cluster = self.clusters.entry(cluster).or_default();
                 of_cluster.waits |= turn.polled || turn.read_clock;
-                if !(turn.polled || turn.read_clock || turn.blocked) {
+                let waits = turn.polled || turn.read_clock;
+                if !waits && self.looks <= SHORT_LOOKS {
+                    return Ok(Round::Work);
+                }
+                if !waits && !turn.blocked {
                     at_work.insert(cluster);
-                    if self.looks <= SHORT_LOOKS {
-                        return Ok(Round::Work);
-                    }
                 }
             }
         }
