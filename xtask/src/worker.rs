@@ -201,7 +201,11 @@ impl Worker {
                         return Ok(ExitCode::from(CANNOT_RUN));
                     }
                 };
-                let wants_nccl = algorithms::all().iter().flat_map(|a| a.environment()).any(|(name, _)| std::env::var_os(name).is_some());
+                let wants_nccl = algorithms::all()
+                    .iter()
+                    .chain(algorithms::timed_only())
+                    .flat_map(|a| a.environment())
+                    .any(|(name, _)| std::env::var_os(name).is_some());
                 if wants_nccl && let Err(error) = machine.load_nccl() {
                     // The cases that need it say so, each by itself.
                     eprintln!("{error}");

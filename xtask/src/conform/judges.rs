@@ -93,8 +93,10 @@ impl Judging for Judge {
                 judged((index, &verdict));
                 verdicts[index] = Some(verdict);
             }
-            // The machine of the last environment has loaded what the others have, and NCCL besides.
-            machine = Some(info);
+            // A worker that has loaded NCCL says more of the machine.
+            if machine.as_ref().is_none_or(|known: &MachineInfo| known.nccl.is_empty()) {
+                machine = Some(info);
+            }
         }
         bar.finish_and_clear();
         Ok((machine.unwrap_or_default(), verdicts.into_iter().flatten().collect()))
