@@ -4,7 +4,7 @@ use std::{fs, process::ExitCode, time::Instant};
 
 use xshell::{Cmd, Shell, cmd};
 
-use crate::{FINDING, kernels::Kernels, project, records::Records};
+use crate::{FINDING, docs::Docs, kernels::Kernels, project, records::Records};
 
 /// Everything that needs no GPU: formatting, lints, tests, documentation examples, PTX drift, marks of stale figures, tidiness.
 ///
@@ -38,6 +38,7 @@ impl Test {
             && step("tests", || succeeds(tests))
             && step("documentation examples", || succeeds(cmd!(sh, "cargo test --workspace --doc")))
             && step("PTX drift", || Ok(Kernels { check: true }.run(sh)? == ExitCode::SUCCESS))
+            && step("generated parts of documents", || Ok(Docs { check: true }.run(sh)? == ExitCode::SUCCESS))
             && step("figures of stale records are marked", || Ok(Records::check().run(sh)? == ExitCode::SUCCESS))
             && step("tidiness", || tidy(sh));
         println!("\n{}", if passed { "all steps passed; nothing here ran on a GPU: that is `cargo xtask test-gpu`" } else { "FAILED" });
