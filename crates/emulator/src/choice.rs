@@ -13,13 +13,13 @@ impl Choice {
     /// The `n`th number, from 0, of the sequence.
     pub fn nth(mut self, n: usize) -> u64 {
         for _ in 0..n {
-            self.next();
+            self.draw();
         }
-        self.next()
+        self.draw()
     }
 
     /// The next of the sequence: 64 bits.
-    pub fn next(&mut self) -> u64 {
+    pub fn draw(&mut self) -> u64 {
         self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
         let mut mixed = self.0;
         mixed = (mixed ^ (mixed >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
@@ -29,7 +29,7 @@ impl Choice {
 
     /// One of `0..n`, all as likely to within 2^-32; `n` is at least 1 and below 2^32.
     pub fn below(&mut self, n: usize) -> usize {
-        (((self.next() >> 32) * n as u64) >> 32) as usize
+        (((self.draw() >> 32) * n as u64) >> 32) as usize
     }
 }
 

@@ -108,7 +108,7 @@ impl Reducer {
                 let rounding = Rounding::ALL[self.choice.below(Rounding::ALL.len())];
                 match self.choice.below(4) {
                     0 => Way::Exact(rounding),
-                    _ => Way::Tree(Choice::of_seed(self.choice.next()), rounding),
+                    _ => Way::Tree(Choice::of_seed(self.choice.draw()), rounding),
                 }
             }
         }

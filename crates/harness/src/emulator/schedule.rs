@@ -603,7 +603,7 @@ impl<'a> Schedule<'a> {
 
     fn grid(&mut self, kernel: &Kernel) -> Result<Grid, Fault> {
         let grid = Grid::new(kernel.program.clone(), &kernel.entry, kernel.shape(), &kernel.parameters, self.memory)?;
-        Ok(grid.reducing(self.multimem, self.reductions.next()))
+        Ok(grid.reducing(self.multimem, self.reductions.draw()))
     }
 
     /// A rank comes to a library call; the last one to come carries it out for all.

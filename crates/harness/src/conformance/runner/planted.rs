@@ -231,6 +231,9 @@ fn the_cases_have_every_property() {
     let document = include_str!("../../../docs/case-ids.md");
     let (_, section) = document.split_once("\n## Properties\n").unwrap();
     let (table, _) = section.split_once("\nA relation is reported").unwrap();
-    let rows: BTreeSet<String> = table.lines().filter_map(|line| Some(line.strip_prefix("| `")?.split_once('`')?.0.to_owned())).collect();
+    let mut rows: BTreeSet<String> =
+        table.lines().filter_map(|line| Some(line.strip_prefix("| `")?.split_once('`')?.0.to_owned())).collect();
+    // Which path a library took is said by its own log, which only GPUs have.
+    assert!(rows.remove("peer_path"));
     assert_eq!(held, rows);
 }
