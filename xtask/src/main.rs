@@ -50,7 +50,7 @@ Examples:
   cargo xtask validate             are the algorithms right? Needs no GPU
   cargo xtask test-gpu merge       on GPUs and against NCCL, before a merge
   cargo xtask bench                how fast are they, beside NCCL?
-  cargo xtask report RECORD        what a command has recorded, as tables or a page
+  cargo xtask report RECORD        what was recorded, as tables or a page
   cargo xtask choose all_reduce    which algorithm is taken at which size?
   cargo xtask mutants              are kernels with planted bugs caught?
   cargo xtask test                 everything that needs no GPU, as CI runs it
@@ -70,8 +70,8 @@ Exit status of every command:
   3    this machine could not run it (no GPU, no NCCL); never a pass
   4    inconclusive: out of time or steps, and no finding; never a pass
   130  ended by SIGINT; what was judged is kept
-  143  ended by SIGTERM; likewise
-  141  all passed, but the reader of its output had gone, as in `| head`";
+  141  all passed, but the reader of its output had gone, as in `| head`
+  143  ended by SIGTERM; what was judged is kept";
 
 #[derive(Subcommand)]
 enum Command {
