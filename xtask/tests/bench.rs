@@ -482,7 +482,7 @@ fn bad_input_is_said() {
     let missing = run(&["report", "/nowhere/run.json"]);
     assert_eq!(missing.status.code(), Some(2));
     assert!(text(&missing.stderr).contains("cannot read /nowhere/run.json"), "{}", text(&missing.stderr));
-    let without_timings = run(&["report", &record("h200x4-faults.json"), "--csv", "/nowhere/run.csv"]);
+    let without_timings = run(&["report", &record("h200x4-faults.json"), "--csv", FULL]);
     assert_eq!(without_timings.status.code(), Some(2));
     assert!(
         text(&without_timings.stderr).contains("--csv is for records of bench, and there is none"),

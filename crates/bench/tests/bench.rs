@@ -678,7 +678,7 @@ fn the_report_is_one_page_without_a_network() {
 
 /// A record as it lies there, rendered.
 fn judged(name: &str) -> Judged {
-    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("fixtures/records").join(name);
+    let path = Path::new(concat!(env!("CARGO_MANIFEST_DIR"), "/../..")).join("fixtures/records").join(name);
     Judged::read(&fs::read_to_string(path).unwrap()).unwrap_or_else(|error| panic!("{name}: {error}"))
 }
 

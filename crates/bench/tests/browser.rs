@@ -231,7 +231,7 @@ impl Sight {
 }
 
 fn fixture(name: &str) -> PathBuf {
-    Path::new(env!("CARGO_MANIFEST_DIR")).join("fixtures/records").join(name)
+    Path::new(concat!(env!("CARGO_MANIFEST_DIR"), "/../..")).join("fixtures/records").join(name)
 }
 
 fn recorded(name: &str) -> Result<Record<Timing>, Failed> {

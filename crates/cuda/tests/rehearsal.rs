@@ -81,7 +81,7 @@ fn without_nccl_its_cases_are_not_supported() {
 
 #[test]
 fn no_list_of_a_kernel_from_elsewhere_has_one_either() {
-    let folder = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("examples/foreign");
+    let folder = PathBuf::from(concat!(env!("CARGO_MANIFEST_DIR"), "/../..")).join("examples/foreign");
     let text = |path: String| fs::read_to_string(folder.join(path)).unwrap();
     let mut library = Library::default();
     let names = [("one_shot_by_value", None), ("two_shot_by_table", None), ("one_shot_triton", Some("one_shot_all_reduce"))];
