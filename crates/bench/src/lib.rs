@@ -41,8 +41,3 @@ pub use torch::{Torch, WITHOUT_MULTICAST};
 pub use trace::trace;
 pub use verdicts::Hosts;
 pub use workload::{CollectiveWorkload, FsdpWorkload, MatmulWorkload, PipelineWorkload, Scenario, Workload};
-
-/// The examples of the README, compiled and run.
-#[cfg(doctest)]
-#[doc = include_str!("../README.md")]
-struct Readme;

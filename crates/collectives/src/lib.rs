@@ -11,8 +11,3 @@ pub mod kernels;
 pub mod machine;
 pub mod plan;
 pub mod pool;
-
-/// The examples of the README, compiled and run.
-#[cfg(doctest)]
-#[doc = include_str!("../README.md")]
-struct Readme;

@@ -38,8 +38,3 @@ pub use environment::prepare_process;
 pub use facts::{Facts, Rehearsal};
 pub use loader::LoadError;
 pub use machine::{CudaMachine, CudaOptions, OpenError, Watch};
-
-/// The examples of the README, compiled and run.
-#[cfg(doctest)]
-#[doc = include_str!("../README.md")]
-struct Readme;

@@ -12,8 +12,3 @@ pub mod races;
 
 pub use execution::MultimemReduction;
 pub use races::Profile;
-
-/// The examples of the README, compiled and run.
-#[cfg(doctest)]
-#[doc = include_str!("../README.md")]
-struct Readme;

@@ -8,8 +8,3 @@ pub mod emulator;
 pub mod ledger;
 
 pub use passmuster_collectives::{algorithms, collective, contract, kernels, machine, plan, pool, with_element};
-
-/// The examples of the README, compiled and run.
-#[cfg(doctest)]
-#[doc = include_str!("../README.md")]
-struct Readme;

@@ -45,8 +45,3 @@ pub fn parse(text: &str) -> Result<Module, PtxError> {
     let decoded = parser::module(text).and_then(|written| decode::module(&written));
     decoded.map_err(|error| error.with_excerpt(text))
 }
-
-/// The examples of the README, compiled and run.
-#[cfg(doctest)]
-#[doc = include_str!("../README.md")]
-struct Readme;
