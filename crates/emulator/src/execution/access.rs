@@ -42,7 +42,7 @@ impl Executor<'_> {
             Base::Variable(index) => [self.launch.program.variables[index as usize]; LANES],
             Base::DynamicShared { align } => [self.launch.static_shared().next_multiple_of(u64::from(align.max(1))); LANES],
         };
-        base.map(|base| base.wrapping_add_signed(address.offset))
+        row_of(|lane| base[lane].wrapping_add_signed(address.offset))
     }
 
     /// Where a space starts in each lane's generic addresses.

@@ -59,6 +59,8 @@ mod clock;
 mod finding;
 mod instruction;
 mod operation;
+#[cfg(test)]
+mod reference;
 mod release;
 mod report;
 mod shadow;
@@ -75,9 +77,12 @@ pub use operation::Known;
 pub use report::Report;
 
 use actors::{Actor, Block, Operation};
+use check::Conflict;
 use finding::Findings;
-use shadow::{Record, Shadow};
+use shadow::Shadow;
 use synchronise::Sequential;
+#[cfg(test)]
+use views::View;
 use views::Views;
 
 use passmuster_ptx::Module;
@@ -141,8 +146,8 @@ pub struct Races {
     /// Memory whose first write ends the check: waits that give up tell it there.
     ends_with: Vec<AllocationId>,
     ended: bool,
-    /// Room for what one access conflicts with.
-    conflicts: Vec<Record>,
+    /// What an access under way conflicts with.
+    conflicts: Vec<Conflict>,
 }
 
 impl Races {
