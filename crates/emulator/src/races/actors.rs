@@ -232,15 +232,20 @@ impl Block {
     pub(super) fn acquire(&mut self, thread: usize, location: &Location, reader: Reader) {
         self.settle(thread);
         let before = self.known(thread);
-        let same = |lesson: &&Lesson| (lesson.state, lesson.scope) == (location.state, reader.scope) && Arc::ptr_eq(&lesson.before, before);
-        if let Some(lesson) = self.lessons.iter().find(same) {
-            if !Arc::ptr_eq(&lesson.after, before) {
-                let after = lesson.after.clone();
-                self.set_known(thread, after);
+        let of_state = |lesson: &&Lesson| (lesson.state, lesson.scope) == (location.state, reader.scope);
+        for lesson in self.lessons.iter().filter(of_state) {
+            if Arc::ptr_eq(&lesson.after, before) {
+                return;
             }
-            return;
+            if Arc::ptr_eq(&lesson.before, before) {
+                let after = lesson.after.clone();
+                return self.set_known(thread, after);
+            }
         }
         let before = before.clone();
+        if !self.thread(thread).seen.note(Look { state: location.state, scope: reader.scope, acquired: true }) {
+            return;
+        }
         let mut views = Views::clone(&before);
         location.sights(reader).for_each(|sight| sight.teach(None, &mut views));
         let after = if views.are(&before) { before.clone() } else { Arc::new(views) };

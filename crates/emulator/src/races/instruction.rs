@@ -211,18 +211,12 @@ impl Races {
             for lane in lanes_of(lanes) {
                 let who = Who { thread: first.thread + lane as u16, ..first };
                 let (thread, reader) = (usize::from(who.thread), Reader { who, scope, acquires });
-                if !block.thread(thread).seen.note(Look { state: location.state, scope, acquired: acquires }) {
-                    continue;
-                }
                 if acquires {
                     block.acquire(thread, location, reader);
-                } else {
+                } else if block.thread(thread).seen.note(Look { state: location.state, scope, acquired: false }) {
                     location.sights(reader).for_each(|sight| block.see(thread, sight));
                 }
             }
-        }
-        if acquires {
-            lanes_of(lanes).for_each(|lane| block.settle(at.warp * 32 + lane));
         }
     }
 
