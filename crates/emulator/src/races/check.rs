@@ -100,7 +100,7 @@ pub(super) fn touch(
             let reads: &[Record] = if record.mode.writes { &page.reads } else { &[] };
             let suspects = page.writes.iter().chain(reads);
             let bad = suspects.filter(|earlier| record.overlaps(earlier) && !is_fine(&record, earlier, actors, accessor));
-            let mut observers = None;
+            let mut observers: Option<Arc<[Record]>> = None;
             conflicts.extend(bad.map(|&earlier| {
                 let observers = observers.get_or_insert_with(|| page.observers(&record).into()).clone();
                 Conflict { allocation: span.allocation, page_start, earlier, later: record, observers }
