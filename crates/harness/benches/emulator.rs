@@ -1,31 +1,32 @@
-//! How fast the emulator runs an all-reduce of 64 KiB on 8 ranks: `cargo bench --bench emulator`. One core, with the race check
-//! and without.
+//! How fast the emulator runs all-reduces, with the race check and without: `cargo bench --bench emulator`. One core. An element of criterion's
+//! throughput is a thread instruction: one lane's part of a warp's instruction.
+//!
+//! Our own kernels at 64 KiB on 8 ranks; kernels from elsewhere (`docs/foreign-kernels.md`), among them two whose threads acquire, at 64 KiB on 4
+//! ranks, several calls in a row as conformance makes them.
 
-use std::{hint::black_box, sync::Arc, time::Duration};
+use std::{fs, hint::black_box, sync::Arc, time::Duration};
 
-use criterion::{Criterion, criterion_group, criterion_main};
+use criterion::{Criterion, Throughput, criterion_group, criterion_main};
 use passmuster::{
     conformance::{InputClass, Payload, Transform},
     emulator::{Emulator, EmulatorOptions, Profile},
 };
 use passmuster_collectives::{
-    algorithms::{self, Target},
+    algorithms::{self, Algorithm, Foreign, Target},
     collective::{Collective, DType, ReduceOp},
+    kernels::Library,
     machine::Machine,
     plan::{BufferSpec, Build, Call, RankCall, Region, Role, Script, Step},
 };
 
-const WORLD: u32 = 8;
 const BYTES: u64 = 64 << 10;
 
-/// A machine with inputs written, and a script of one call.
-fn set_up(name: &str, profile: Profile) -> (Emulator, Script) {
-    let algorithm = algorithms::find(Collective::AllReduce, name).expect("an algorithm");
+/// A machine with inputs written, and a script of so many calls.
+fn set_up(algorithm: &dyn Algorithm, library: Library, world: u32, calls: usize, profile: Profile) -> (Emulator, Script) {
     let mut buffers = vec![BufferSpec::new("input", BYTES, Role::Data), BufferSpec::new("output", BYTES, Role::Data)];
-    buffers.extend(algorithm.workspace(DType::BF16, WORLD, BYTES));
-    let region = |name: &str| Region::new(name, 0, BYTES);
+    buffers.extend(algorithm.workspace(DType::BF16, world, BYTES));
     let (dtype, count) = (DType::BF16, BYTES / DType::BF16.size());
-    let call = RankCall {
+    let call = |output: &str| RankCall {
         collective: Collective::AllReduce,
         dtype,
         op: ReduceOp::Sum,
@@ -33,32 +34,63 @@ fn set_up(name: &str, profile: Profile) -> (Emulator, Script) {
         factor: None,
         parts: None,
         count,
-        input: region("input"),
-        output: region("output"),
+        input: Region::new("input", 0, BYTES),
+        output: Region::new(output, 0, BYTES),
     };
-    let call = Call::agree(&vec![call; WORLD as usize], &buffers).expect("the call fits its buffers");
+    let all_ranks = |output| Call::agree(&vec![call(output); world as usize], &buffers).expect("the call fits its buffers");
+    let out_of_place = all_ranks("output");
+    let call = if algorithm.supports(&out_of_place).is_ok() { out_of_place } else { all_ranks("input") };
 
-    let mut machine = Emulator::new(EmulatorOptions { profile, ..EmulatorOptions::default() });
-    let group = machine.open_group(WORLD as usize, &buffers).expect("the group fits");
-    let payload = Payload { class: InputClass::Natural, dtype, world: WORLD, seed: 1, call: 0, transform: Transform::None };
-    for rank in 0..WORLD {
+    let mut machine = Emulator::new(EmulatorOptions { library, profile, ..EmulatorOptions::default() });
+    let group = machine.open_group(world as usize, &buffers).expect("the group fits");
+    let payload = Payload { class: InputClass::Natural, dtype, world, seed: 1, call: 0, transform: Transform::None };
+    for rank in 0..world {
         machine.write(group, rank as usize, &call.input, &payload.bytes(rank, 0..count)).expect("the input is there");
     }
-    let target = Target { build: Build::Release, waiting_blocks: machine.waiting_blocks(WORLD as usize, 1) };
+    let target = Target { build: Build::Release, waiting_blocks: machine.waiting_blocks(world as usize, 1) };
     let plan = Arc::new(algorithm.plan(&call, &target));
-    (machine, Script { steps: vec![Step::Enqueue { group, stream: 0, plan }] })
+    let step = || Step::Enqueue { group, stream: 0, plan: plan.clone() };
+    (machine, Script { steps: (0..calls).map(|_| step()).collect() })
 }
 
-fn all_reduce(criterion: &mut Criterion) {
+fn bench(criterion: &mut Criterion, title: &str, algorithm: &dyn Algorithm, library: &Library, world: u32, calls: usize) {
+    let mut group = criterion.benchmark_group(title);
+    for profile in [Profile::Off, Profile::Hopper] {
+        let (mut machine, script) = set_up(algorithm, library.clone(), world, calls, profile);
+        machine.run(&script, Duration::from_secs(600)).expect("a correct kernel");
+        group.throughput(Throughput::Elements(machine.instructions()));
+        group.bench_function(format!("races {profile}"), |bencher| {
+            bencher.iter(|| black_box(machine.run(&script, Duration::from_secs(600)).expect("a correct kernel")));
+        });
+    }
+    group.finish();
+}
+
+fn own(criterion: &mut Criterion) {
     for name in ["one_shot", "two_shot"] {
-        for profile in [Profile::Off, Profile::Hopper] {
-            let (mut machine, script) = set_up(name, profile);
-            criterion.bench_function(&format!("all_reduce/{name} bf16 64 KiB x 8 ranks, races {profile}"), |bencher| {
-                bencher.iter(|| black_box(machine.run(&script, Duration::from_secs(60)).expect("a correct kernel")));
-            });
-        }
+        let algorithm = algorithms::find(Collective::AllReduce, name).expect("an algorithm");
+        bench(criterion, &format!("{name} bf16 64 KiB x 8 ranks"), algorithm, &Library::default(), 8, 1);
     }
 }
 
-criterion_group!(benches, all_reduce);
+/// Specification and PTX of each, and the kernel where the specification names none.
+fn from_elsewhere(criterion: &mut Criterion) {
+    for (folder, stem, entry) in [
+        ("../../examples/foreign/one_shot_by_value", ["spec", "kernel"], None),
+        ("../../examples/foreign/two_shot_by_table", ["spec", "kernel"], None),
+        ("../../examples/foreign/one_shot_triton", ["spec", "kernel"], Some("one_shot_all_reduce")),
+        ("benches/kernels", ["acquires", "acquires"], None),
+    ] {
+        let read = |file: String| {
+            let path = format!("{}/{folder}/{file}", env!("CARGO_MANIFEST_DIR"));
+            fs::read_to_string(&path).unwrap_or_else(|error| panic!("{path}: {error}"))
+        };
+        let foreign = Foreign::read(&read(format!("{}.toml", stem[0])), entry).unwrap_or_else(|error| panic!("{error}"));
+        let mut library = Library::default();
+        library.replace(foreign.module(), Build::Release, read(format!("{}.ptx", stem[1])));
+        bench(criterion, &format!("{} bf16 64 KiB x 4 ranks, 8 calls", foreign.name()), &foreign, &library, 4, 8);
+    }
+}
+
+criterion_group!(benches, own, from_elsewhere);
 criterion_main!(benches);

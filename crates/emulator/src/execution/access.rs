@@ -42,7 +42,7 @@ impl Executor<'_> {
             Base::Variable(index) => [self.launch.program.variables[index as usize]; LANES],
             Base::DynamicShared { align } => [self.launch.static_shared().next_multiple_of(u64::from(align.max(1))); LANES],
         };
-        base.map(|base| base.wrapping_add_signed(address.offset))
+        row_of(|lane| base[lane].wrapping_add_signed(address.offset))
     }
 
     /// Where a space starts in each lane's generic addresses.
@@ -287,6 +287,17 @@ impl Executor<'_> {
                     });
                     registers.write::<u32>(destination, lanes, &row);
                 }
+                (Class::Word, 2) if from + 2 <= N && !ty.is_signed() => {
+                    let row = row_of(|lane| u32::from(u16::from_le_bytes([values[lane][from], values[lane][from + 1]])));
+                    registers.write::<u32>(destination, lanes, &row);
+                }
+                (Class::Long, 8) if from + 8 <= N => {
+                    let row = row_of(|lane| {
+                        let value = &values[lane];
+                        u64::from_le_bytes(std::array::from_fn(|at| value[from + at]))
+                    });
+                    registers.write::<u64>(destination, lanes, &row);
+                }
                 _ => {
                     let row = row_of(|lane| {
                         let mut bytes = [0; 16];
@@ -306,7 +317,13 @@ impl Executor<'_> {
         let mut values = [[0; N]; LANES];
         for (part, &source) in sources.iter().enumerate() {
             let from = part * width;
-            if width == 4 && from + 4 <= N && !matches!(source, Operand::Register(Register { class: Class::Long | Class::Quad, .. })) {
+            let of_words = !matches!(source, Operand::Register(Register { class: Class::Long | Class::Quad, .. }));
+            if width == 2 && from + 2 <= N && of_words {
+                let row = self.warp.registers.read::<u32>(source);
+                for (value, word) in values.iter_mut().zip(row) {
+                    [value[from], value[from + 1], ..] = word.to_le_bytes();
+                }
+            } else if width == 4 && from + 4 <= N && of_words {
                 let row = self.warp.registers.read::<u32>(source);
                 for (value, word) in values.iter_mut().zip(row) {
                     let word = word.to_le_bytes();

@@ -6,7 +6,7 @@ use super::{
     float::{Binary, Conversion, direction},
     grid::{Launch, Turn},
     multimem::Reducer,
-    registers::{LANES, lanes_of},
+    registers::{LANES, lanes_of, row_of},
     warp::{CUTS, Caller, Frame, Waiting, Warp},
 };
 use crate::{
@@ -354,7 +354,7 @@ impl Executor<'_> {
             let shift = index as u32 * part.bits();
             let unused = 128 - part.bits();
             if let Some(destination) = *destination {
-                self.warp.registers.write_wide_bits(destination, lanes, &values.map(|value| value >> shift << unused >> unused));
+                self.warp.registers.write_wide_bits(destination, lanes, &row_of(|lane| values[lane] >> shift << unused >> unused));
             }
         }
     }

@@ -81,7 +81,7 @@ pub(super) fn lanes_of(mut lanes: u32) -> impl Iterator<Item = usize> {
     })
 }
 
-/// A value of each lane. Unlike [`std::array::from_fn`] it is always inlined, and the loop over lanes becomes one of vectors.
+/// A value of each lane. Unlike [`std::array::from_fn`] and `map` it is always inlined, and the loop over lanes becomes one of vectors.
 #[inline(always)]
 pub(super) fn row_of<T: Copy + Default>(f: impl Fn(usize) -> T) -> Row<T> {
     let mut row = [T::default(); LANES];
@@ -247,9 +247,15 @@ impl Registers {
                     let holds = self.predicate(register);
                     row_of(|lane| u64::from(holds >> lane & 1))
                 }
-                Class::Word => u32::row(self, register.index).map(u64::from),
+                Class::Word => {
+                    let row = u32::row(self, register.index);
+                    row_of(|lane| u64::from(row[lane]))
+                }
                 Class::Long => *u64::row(self, register.index),
-                Class::Quad => u128::row(self, register.index).map(|value| value as u64),
+                Class::Quad => {
+                    let row = u128::row(self, register.index);
+                    row_of(|lane| row[lane] as u64)
+                }
             },
         }
     }
@@ -258,7 +264,10 @@ impl Registers {
     pub(super) fn wide_bits(&self, operand: Operand) -> Row<u128> {
         match operand {
             Operand::Register(register) if register.class == Class::Quad => *u128::row(self, register.index),
-            _ => self.bits(operand).map(u128::from),
+            _ => {
+                let bits = self.bits(operand);
+                row_of(|lane| u128::from(bits[lane]))
+            }
         }
     }
 
@@ -269,9 +278,9 @@ impl Registers {
                 let holds = values.iter().enumerate().fold(0, |bits, (lane, value)| bits | ((value & 1) as u32) << lane);
                 self.set_predicate(register, lanes, holds);
             }
-            Class::Word => self.write(register, lanes, &values.map(|value| value as u32)),
+            Class::Word => self.write(register, lanes, &row_of(|lane| values[lane] as u32)),
             Class::Long => self.write(register, lanes, values),
-            Class::Quad => self.write(register, lanes, &values.map(u128::from)),
+            Class::Quad => self.write(register, lanes, &row_of(|lane| u128::from(values[lane]))),
         }
     }
 
@@ -289,7 +298,7 @@ impl Registers {
     pub(super) fn write_wide_bits(&mut self, register: Register, lanes: u32, values: &Row<u128>) {
         match register.class {
             Class::Quad => self.write(register, lanes, values),
-            _ => self.write_bits(register, lanes, &values.map(|value| value as u64)),
+            _ => self.write_bits(register, lanes, &row_of(|lane| values[lane] as u64)),
         }
     }
 }

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use super::{
     clock::{Clock, Place},
-    release::{Level, Sight, Who},
+    release::{Deeds, Level, Location, Own, Reader, Sight, Who},
     views::Views,
 };
 
@@ -68,6 +68,9 @@ pub(super) struct Block {
     pub(super) place: Place,
     /// Goes on where a thread publishes what it knows, and where barriers complete.
     pub(super) time: u32,
+    /// Of what the block's threads did, all of them know all up to this time: that of the last barrier at which all of them were. No clock of
+    /// the block's has it, so that a barrier where nobody knows anything new changes no clock; whatever is published has it added.
+    pub(super) met: u32,
     /// What all threads know but for those that have views of their own: what was known at the last barrier of all.
     pub(super) views: Arc<Views>,
     /// How many threads it has.
@@ -76,11 +79,29 @@ pub(super) struct Block {
     pub(super) threads: Vec<Option<Box<Thread>>>,
     /// Lanes that have views of their own.
     pub(super) own: Lanes,
+    /// Lanes that have seen something that is not added to what they know.
+    pub(super) sighted: Lanes,
+    /// What acquiring has lately made of what threads knew.
+    lessons: Vec<Lesson>,
+    oldest_lesson: u8,
     /// What was published by arrivals at each barrier that is not complete.
     pub(super) arrived: [Option<Arc<Views>>; 16],
     /// The same for the cluster's barrier, before and after its completion.
     pub(super) cluster: [Option<Arc<Views>>; 2],
 }
+
+/// What those who knew something know when they have acquired a state of a location. Threads of a block that knew the same and acquire the same
+/// come to know the same: they share it, so it is worked out once for all of them, and their accesses stay one record.
+#[derive(Debug)]
+struct Lesson {
+    before: Arc<Views>,
+    state: u64,
+    scope: Level,
+    after: Arc<Views>,
+}
+
+/// Lessons that a block remembers: warps come to the words that they acquire in turn, not all at the same time.
+const MOST_LESSONS: usize = 32;
 
 /// What a thread has that its block has not.
 #[derive(Debug, Default)]
@@ -138,16 +159,20 @@ impl Block {
             actor,
             place,
             time: 1,
+            met: 0,
             views,
             count: threads as u16,
             threads: of_threads,
             own: [0; 32],
+            sighted: [0; 32],
+            lessons: Vec::new(),
+            oldest_lesson: 0,
             arrived: none(),
             cluster: [None, None],
         }
     }
 
-    /// What a thread knows, but for its sights.
+    /// What a thread knows, but for its sights and for what all had done when they met.
     #[inline(always)]
     pub(super) fn known(&self, thread: usize) -> &Arc<Views> {
         match &self.threads[thread] {
@@ -168,7 +193,12 @@ impl Block {
 
     /// Adds what a thread has seen to what it knows and to what fences let it know.
     pub(super) fn settle(&mut self, thread: usize) {
-        let Some(of_thread) = self.threads[thread].as_deref_mut().filter(|of_thread| !of_thread.sights.is_empty()) else { return };
+        let (warp, lane) = (thread / 32, 1 << (thread % 32));
+        if self.sighted[warp] & lane == 0 {
+            return;
+        }
+        self.sighted[warp] &= !lane;
+        let of_thread = self.thread(thread);
         let mut sights = std::mem::take(&mut of_thread.sights);
         for level in Level::ALL {
             let pending = &mut of_thread.pending[level as usize];
@@ -190,6 +220,7 @@ impl Block {
 
     /// A thread's strong read saw something.
     pub(super) fn see(&mut self, thread: usize, sight: Sight) {
+        self.sighted[thread / 32] |= 1 << (thread % 32);
         let sights = &mut self.thread(thread).sights;
         sights.push(sight);
         if sights.len() == MOST_SIGHTS {
@@ -197,35 +228,91 @@ impl Block {
         }
     }
 
+    /// A thread acquires the state of a location.
+    pub(super) fn acquire(&mut self, thread: usize, location: &Location, reader: Reader) {
+        self.settle(thread);
+        let before = self.known(thread);
+        let of_state = |lesson: &&Lesson| (lesson.state, lesson.scope) == (location.state, reader.scope);
+        for lesson in self.lessons.iter().filter(of_state) {
+            if Arc::ptr_eq(&lesson.after, before) {
+                return;
+            }
+            if Arc::ptr_eq(&lesson.before, before) {
+                let after = lesson.after.clone();
+                return self.set_known(thread, after);
+            }
+        }
+        let before = before.clone();
+        if !self.thread(thread).seen.note(Look { state: location.state, scope: reader.scope, acquired: true }) {
+            return;
+        }
+        let mut views = Views::clone(&before);
+        location.sights(reader).for_each(|sight| sight.teach(None, &mut views));
+        let after = if views.are(&before) { before.clone() } else { Arc::new(views) };
+        if !Arc::ptr_eq(&after, &before) {
+            self.set_known(thread, after.clone());
+        }
+        let lesson = Lesson { before, state: location.state, scope: reader.scope, after };
+        if self.lessons.len() < MOST_LESSONS {
+            self.lessons.push(lesson);
+        } else {
+            self.lessons[self.oldest_lesson as usize] = lesson;
+            self.oldest_lesson = (self.oldest_lesson + 1) % MOST_LESSONS as u8;
+        }
+    }
+
+    /// What a thread did up to now, and what all of the block had done when they met.
+    pub(super) fn own_of(&self, thread: u16) -> Own {
+        Own { deeds: Deeds { actor: self.actor, place: self.place, thread, time: self.time }, met: self.met }
+    }
+
     /// What a thread publishes now: what it knows and what it did.
     pub(super) fn published(&mut self, thread: usize) -> Views {
         self.settle(thread);
-        let (actor, place, time) = (self.actor, self.place, self.time);
-        self.known(thread).with(|clock| clock.add_threads(actor, place, thread as u16..thread as u16 + 1, time))
+        let own = self.own_of(thread as u16);
+        self.known(thread).with(|clock| clock.add_own(own))
+    }
+
+    /// What threads know together, but for what the block's threads did.
+    fn joined(&mut self, lanes: &Lanes) -> Arc<Views> {
+        let sighted: Lanes = std::array::from_fn(|warp| lanes[warp] & self.sighted[warp]);
+        threads_of(&sighted).for_each(|thread| self.settle(thread));
+        let shared = lanes.iter().zip(&self.own).any(|(lanes, own)| lanes & !own != 0);
+        let mut joined = shared.then(|| self.views.clone());
+        let own: Lanes = std::array::from_fn(|warp| lanes[warp] & self.own[warp]);
+        let mut last: Option<&Arc<Views>> = None;
+        for thread in threads_of(&own) {
+            let known = self.known(thread);
+            if !last.is_some_and(|last| Arc::ptr_eq(last, known)) {
+                joined = Some(joined.map_or_else(|| known.clone(), |joined| Views::join(&joined, known)));
+                last = Some(known);
+            }
+        }
+        joined.unwrap_or_else(|| self.views.clone())
+    }
+
+    /// Whether these are all threads that the block began with.
+    fn are_all(&self, lanes: &Lanes) -> bool {
+        lanes.iter().map(|lanes| lanes.count_ones()).sum::<u32>() == u32::from(self.count)
     }
 
     /// What threads publish together. Those that have nothing of their own cost nothing but their names.
     pub(super) fn published_by(&mut self, lanes: &Lanes) -> Arc<Views> {
-        threads_of(lanes).for_each(|thread| self.settle(thread));
-        let mut joined: Option<Arc<Views>> = None;
-        let mut runs: Vec<std::ops::Range<u16>> = Vec::new();
-        let mut shared = false;
-        for thread in threads_of(lanes) {
-            match runs.last_mut() {
-                Some(last) if last.end == thread as u16 => last.end += 1,
-                _ => runs.push(thread as u16..thread as u16 + 1),
-            }
-            let known = self.known(thread);
-            if Arc::ptr_eq(known, &self.views) && std::mem::replace(&mut shared, true) {
-                continue;
-            }
-            joined = Some(joined.map_or_else(|| known.clone(), |joined| Views::join(&joined, known)));
-        }
-        let joined = joined.unwrap_or_else(|| self.views.clone());
+        let joined = self.joined(lanes);
         let (actor, place, time) = (self.actor, self.place, self.time);
-        let change = |clock: &mut Clock| match &runs[..] {
-            [all] if *all == (0..self.count) => clock.add_block(actor, place, time),
-            runs => runs.iter().for_each(|run| clock.add_threads(actor, place, run.clone(), time)),
+        let all = self.are_all(lanes);
+        let mut runs: Vec<std::ops::Range<u16>> = Vec::new();
+        if !all {
+            for thread in threads_of(lanes) {
+                match runs.last_mut() {
+                    Some(last) if last.end == thread as u16 => last.end += 1,
+                    _ => runs.push(thread as u16..thread as u16 + 1),
+                }
+            }
+        }
+        let change = |clock: &mut Clock| {
+            clock.add_block(actor, place, if all { time } else { self.met });
+            runs.iter().for_each(|run| clock.add_threads(actor, place, run.clone(), time));
         };
         Arc::new(joined.with(change))
     }
@@ -233,26 +320,38 @@ impl Block {
     /// With what its threads know where it ends.
     pub(super) fn end(&self, known: &Arc<Views>) -> Arc<Views> {
         let mut joined = Views::join(known, &self.views);
-        for views in self.threads.iter().flatten().filter_map(|thread| thread.views.as_ref()) {
-            joined = Views::join(&joined, views);
+        let mut last = &self.views;
+        for views in threads_of(&self.own).map(|thread| self.known(thread)) {
+            if !Arc::ptr_eq(views, last) {
+                joined = Views::join(&joined, views);
+                last = views;
+            }
         }
-        let sights = self.threads.iter().flatten().flat_map(|thread| &thread.sights);
+        let sights = threads_of(&self.sighted).filter_map(|thread| self.threads[thread].as_ref()).flat_map(|thread| &thread.sights);
         joined.with_all(sights.flat_map(Sight::at_once))
     }
 
     /// A barrier of these threads is complete; `all` where none of the block's others goes on.
     pub(super) fn meet(&mut self, lanes: &Lanes, all: bool, arrived: Option<&Arc<Views>>) {
-        let mut joined = self.published_by(lanes);
+        // Threads that have ended take no part, so nobody knows all that they did.
+        let together = all && self.are_all(lanes);
+        let mut joined = if together { self.joined(lanes) } else { self.published_by(lanes) };
         if let Some(arrived) = arrived {
             joined = Views::join(&joined, arrived);
+        }
+        if together {
+            self.met = self.time;
         }
         self.time += 1;
         if all {
             self.views = joined;
-            self.own = [0; 32];
-            for thread in self.threads.iter_mut().flatten() {
-                (thread.views, thread.barrier) = (None, None);
+            // What threads knew that have ended, whatever follows the kernel still learns.
+            let here: Lanes = std::array::from_fn(|warp| self.own[warp] & lanes[warp]);
+            for thread in threads_of(&here) {
+                let of_thread = self.thread(thread);
+                (of_thread.views, of_thread.barrier) = (None, None);
             }
+            self.own.iter_mut().zip(lanes).for_each(|(own, lanes)| *own &= !lanes);
             return;
         }
         for thread in threads_of(lanes) {
@@ -264,5 +363,14 @@ impl Block {
 
 /// Threads of sets of lanes, ascending.
 pub(super) fn threads_of(lanes: &Lanes) -> impl Iterator<Item = usize> {
-    lanes.iter().enumerate().flat_map(|(warp, &lanes)| (0..32).filter(move |lane| lanes >> lane & 1 == 1).map(move |lane| warp * 32 + lane))
+    lanes.iter().enumerate().flat_map(|(warp, &lanes)| lanes_of(lanes).map(move |lane| warp * 32 + lane))
+}
+
+/// The lanes of a set, ascending.
+pub(super) fn lanes_of(mut lanes: u32) -> impl Iterator<Item = usize> {
+    std::iter::from_fn(move || {
+        let lane = lanes.trailing_zeros();
+        lanes &= lanes.wrapping_sub(1);
+        (lane < 32).then_some(lane as usize)
+    })
 }

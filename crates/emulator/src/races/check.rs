@@ -8,7 +8,7 @@ use super::{
     clock::Clock,
     finding::{Assumption, Class, Found, Key, Missing, Side},
     release::{Deeds, Level, Sight},
-    shadow::{PAGE, Record},
+    shadow::{PAGE, Record, Shadow},
     views::{View, Views},
 };
 use crate::memory::AllocationId;
@@ -32,84 +32,106 @@ pub(super) struct Accessor<'a> {
     pub(super) alias: &'a Arc<Clock>,
     /// What was known where the operation started.
     pub(super) start: &'a Arc<Clock>,
+    /// Who accesses, and up to when it knows all that it did itself.
+    pub(super) actor: u32,
+    pub(super) met: u32,
+}
+
+impl Accessor<'_> {
+    /// Whether all threads of an earlier access are known up to it.
+    #[inline(always)]
+    fn knows(&self, earlier: &Record, actors: &[Actor]) -> bool {
+        (earlier.actor == self.actor && earlier.time <= self.met)
+            || self.strict.knows_block(earlier.actor, actors[earlier.actor as usize].place, earlier.time)
+    }
+}
+
+/// Two accesses that are not seen at once to be fine, and where: the allocation, and where the page starts in it.
+#[derive(Debug)]
+pub(super) struct Conflict {
+    allocation: AllocationId,
+    page_start: u64,
+    earlier: Record,
+    later: Record,
+    /// Strong reads before the later one.
+    observers: Arc<[Record]>,
 }
 
 /// What one thread knows, in all views.
 struct Knowledge<'a> {
     views: &'a Views,
     sights: &'a [Sight],
+    /// The thread's actor, and up to when it knows all that this did.
+    actor: u32,
+    met: u32,
 }
 
 impl Knowledge<'_> {
     fn has(&self, view: View, deeds: Deeds) -> bool {
         let Deeds { actor, place, thread, time } = deeds;
-        self.views.of(view).knows(actor, place, thread, time) || self.sights.iter().any(|sight| sight.tells(view, deeds))
+        let met = view != View::Alias && actor == self.actor && time <= self.met;
+        met || self.views.of(view).knows(actor, place, thread, time) || self.sights.iter().any(|sight| sight.tells(view, deeds))
     }
 }
 
 /// What is wrong with a pair of accesses.
 type Wrong = (Class, Missing, Option<Assumption>);
 
+/// Checks an access of a span, and notes it; whether any of that is new. `like` has all that does not follow from the span.
+pub(super) fn touch(
+    shadow: &mut Shadow,
+    actors: &[Actor],
+    conflicts: &mut Vec<Conflict>,
+    span: Span,
+    like: Record,
+    accessor: &Accessor<'_>,
+) -> bool {
+    let mut is_new = false;
+    let mut page_start = span.from / PAGE * PAGE;
+    while page_start < span.to {
+        let (from, to) = (span.from.max(page_start) - page_start, span.to.min(page_start + PAGE) - page_start);
+        // Only the lanes of a warp reach back before the page, by less than 512 bytes.
+        let origin = if span.width == 0 { 0 } else { (span.from as i64 - page_start as i64) as i16 };
+        let (width, thread, lanes) = (span.width, span.thread, span.lanes);
+        let record = Record { from: from as u16, to: to as u16, origin, width, thread, lanes, ..like };
+        let page = shadow.page(span.allocation.index(), page_start);
+        if !page.is_last(&record) {
+            is_new = true;
+            let reads: &[Record] = if record.mode.writes { &page.reads } else { &[] };
+            let suspects = page.writes.iter().chain(reads);
+            let bad = suspects.filter(|earlier| record.overlaps(earlier) && !is_fine(&record, earlier, actors, accessor));
+            let mut observers: Option<Arc<[Record]>> = None;
+            conflicts.extend(bad.map(|&earlier| {
+                let observers = observers.get_or_insert_with(|| page.observers(&record).into()).clone();
+                Conflict { allocation: span.allocation, page_start, earlier, later: record, observers }
+            }));
+            page.note(record, |earlier| record.same_threads(earlier) || record.same_lanes(earlier) || accessor.knows(earlier, actors));
+            if record.mode.writes && record.mode.strong.is_none() {
+                // What a weak write left there, nobody released.
+                page.clear(record.from, record.to);
+            }
+        }
+        page_start += PAGE;
+    }
+    is_new
+}
+
 impl Races {
-    /// Checks an access of a span, and notes it; whether any of that is new. `like` has all that does not follow from the span.
-    pub(super) fn touch(&mut self, span: Span, like: Record, accessor: &Accessor<'_>) -> bool {
-        let mut is_new = false;
-        let mut page_start = span.from / PAGE * PAGE;
-        while page_start < span.to {
-            let (from, to) = (span.from.max(page_start) - page_start, span.to.min(page_start + PAGE) - page_start);
-            // Only the lanes of a warp reach back before the page, by less than 512 bytes.
-            let origin = if span.width == 0 { 0 } else { (span.from as i64 - page_start as i64) as i16 };
-            let (width, thread, lanes) = (span.width, span.thread, span.lanes);
-            let record = Record { from: from as u16, to: to as u16, origin, width, thread, lanes, ..like };
-            is_new |= self.touch_page(span.allocation, page_start, record, accessor);
-            page_start += PAGE;
-        }
-        is_new
-    }
-
-    fn touch_page(&mut self, allocation: AllocationId, page_start: u64, record: Record, accessor: &Accessor<'_>) -> bool {
-        let Races { shadow, actors, conflicts, .. } = self;
-        let page = shadow.page(allocation.index(), page_start);
-        if page.is_last(&record) {
-            return false;
-        }
-        let known = |earlier: &Record| {
-            record.same_threads(earlier)
-                || record.same_lanes(earlier)
-                || accessor.strict.knows_block(earlier.actor, actors[earlier.actor as usize].place, earlier.time)
-        };
-        let reads: &[Record] = if record.mode.writes { &page.reads } else { &[] };
-        let suspects = page.writes.iter().chain(reads);
-        conflicts.clear();
-        conflicts.extend(suspects.filter(|earlier| record.overlaps(earlier) && !is_fine(&record, earlier, actors, accessor)));
-        let observers = if conflicts.is_empty() { Vec::new() } else { page.observers(&record) };
-        page.note(record, known);
-        if record.mode.writes && record.mode.strong.is_none() {
-            // What a weak write left there, nobody released.
-            page.clear(record.from, record.to);
-        }
-        let conflicts = std::mem::take(&mut self.conflicts);
-        for earlier in &conflicts {
-            self.pair(allocation, page_start, earlier, &record, &observers, accessor);
-        }
-        self.conflicts = conflicts;
-        true
-    }
-
-    /// Looks at each pair of threads in which two records overlap. `observers` are strong reads before the later one.
+    /// Looks closer at what [`touch`] has found to conflict, which this empties. `start` is what was known where the operation started.
     #[cold]
-    fn pair(
-        &mut self,
-        allocation: AllocationId,
-        page_start: u64,
-        earlier: &Record,
-        later: &Record,
-        observers: &[Record],
-        accessor: &Accessor<'_>,
-    ) {
+    pub(super) fn settle_conflicts(&mut self, start: &Arc<Clock>) {
+        let mut conflicts = std::mem::take(&mut self.conflicts);
+        conflicts.drain(..).for_each(|conflict| self.pair(&conflict, start));
+        self.conflicts = conflicts;
+    }
+
+    /// Looks at each pair of threads in which two records overlap.
+    fn pair(&mut self, conflict: &Conflict, start: &Arc<Clock>) {
+        let Conflict { allocation, page_start, ref earlier, ref later, ref observers } = *conflict;
         let Record { actor, time, .. } = *earlier;
         let uniform = actor != later.actor
-            && accessor.start.agrees_on(actor, time)
+            && observers.is_empty()
+            && start.agrees_on(actor, time)
             && self.shared(later).is_some_and(|views| views.agree_on(actor, time));
         let mut seen: Vec<Wrong> = Vec::new();
         let end = earlier.to.min(later.to);
@@ -119,7 +141,7 @@ impl Races {
             let (after, after_end) = later.threads_at(byte);
             let next = before_end.min(after_end).min(end);
             for (first, second) in before.flat_map(|first| after.clone().map(move |second| (first, second))) {
-                let Some(wrong) = self.judge(earlier, first, later, second, next - byte, accessor) else { continue };
+                let Some(wrong) = self.judge(earlier, first, later, second, next - byte, start) else { continue };
                 if seen.contains(&wrong) || observers.iter().any(|read| self.observed(earlier, read, (byte, next), later, second)) {
                     continue;
                 }
@@ -147,8 +169,7 @@ impl Races {
     fn shared(&self, record: &Record) -> Option<&Views> {
         let Some(block) = self.blocks[record.actor as usize].as_deref() else { return Some(&self.operation_of(record.actor).start) };
         let warp = usize::from(record.thread) / 32;
-        let alike = block.own[warp] == 0 && block.threads[warp * 32..][..32].iter().flatten().all(|thread| thread.sights.is_empty());
-        alike.then_some(&block.views)
+        (block.own[warp] == 0 && block.sighted[warp] == 0).then_some(&block.views)
     }
 
     fn knowledge(&self, actor: u32, thread: u16) -> Knowledge<'_> {
@@ -156,9 +177,9 @@ impl Races {
         match self.blocks[actor as usize].as_deref() {
             Some(block) => {
                 let sights = block.threads[thread].as_ref().map_or(&[][..], |of_thread| &of_thread.sights);
-                Knowledge { views: block.known(thread), sights }
+                Knowledge { views: block.known(thread), sights, actor, met: block.met }
             }
-            None => Knowledge { views: &self.operation_of(actor).start, sights: &[] },
+            None => Knowledge { views: &self.operation_of(actor).start, sights: &[], actor, met: 0 },
         }
     }
 
@@ -180,7 +201,7 @@ impl Races {
     }
 
     /// What is wrong with one thread's access after another's, if anything is.
-    fn judge(&self, earlier: &Record, first: u16, later: &Record, second: u16, bytes: u16, accessor: &Accessor<'_>) -> Option<Wrong> {
+    fn judge(&self, earlier: &Record, first: u16, later: &Record, second: u16, bytes: u16, start: &Clock) -> Option<Wrong> {
         let place = self.actors[earlier.actor as usize].place;
         let deeds = Deeds { actor: earlier.actor, place, thread: first, time: earlier.time };
         let known = self.knowledge(later.actor, second);
@@ -189,7 +210,7 @@ impl Races {
         let apart = apart(earlier, later, &self.actors);
         let strong = mutually_strong(earlier, later, apart);
         let waived = |assumption| (self.profile == Profile::Hopper).then_some(assumption);
-        if later.mode.non_coherent && !same_thread && !accessor.start.knows(deeds.actor, place, first, earlier.time) {
+        if later.mode.non_coherent && !same_thread && !start.knows(deeds.actor, place, first, earlier.time) {
             return Some((Class::NonCoherent, Missing::KernelBoundary, None));
         }
         if earlier.mode.multicast != later.mode.multicast && (strong || ordered) {
@@ -268,6 +289,5 @@ fn is_fine(later: &Record, earlier: &Record, actors: &[Actor], accessor: &Access
     {
         return true;
     }
-    let strict = if after.non_coherent { accessor.start } else { accessor.strict };
-    strict.knows_block(earlier.actor, place, earlier.time)
+    if after.non_coherent { accessor.start.knows_block(earlier.actor, place, earlier.time) } else { accessor.knows(earlier, actors) }
 }

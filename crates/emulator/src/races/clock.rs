@@ -4,7 +4,7 @@ use std::{cmp::Reverse, sync::Arc};
 
 use smallvec::{SmallVec, smallvec};
 
-use super::release::Deeds;
+use super::release::{Deeds, Own};
 
 /// Where an actor's operation stands: its stream, and the how manieth operation of that stream it is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -38,6 +38,20 @@ impl Partial {
     fn time_of(&self, thread: u16) -> u32 {
         let found = self.threads.iter().find(|threads| (threads.from..threads.to).contains(&thread));
         found.map_or(self.base, |threads| threads.time)
+    }
+
+    /// What threads of one actor did, by thread, of which there is at least one.
+    fn of(owns: &[Own]) -> Partial {
+        let Deeds { actor, place, .. } = owns[0].deeds;
+        let base = owns.iter().map(|own| own.met).max().unwrap_or(0);
+        let mut threads: SmallVec<[Threads; 2]> = SmallVec::new();
+        for Deeds { thread, time, .. } in owns.iter().map(|own| own.deeds).filter(|deeds| deeds.time > base) {
+            match threads.last_mut() {
+                Some(last) if last.to == thread && last.time == time => last.to += 1,
+                _ => threads.push(Threads { from: thread, to: thread + 1, time }),
+            }
+        }
+        Partial { actor, place, base, threads }
     }
 
     fn agrees_on(&self, time: u32) -> bool {
@@ -158,13 +172,18 @@ impl Clock {
         self.add(&Partial { actor, place, base: 0, threads: smallvec![own] });
     }
 
-    /// With all threads of an actor up to a time.
+    /// With what a thread did, and its block.
+    pub(super) fn add_own(&mut self, own: Own) {
+        self.add(&Partial::of(&[own]));
+    }
+
+    /// With all threads of an actor up to a time; from its start on, where that is 0.
     pub(super) fn add_block(&mut self, actor: u32, place: Place, time: u32) {
         self.add(&Partial { actor, place, base: time, threads: SmallVec::new() });
     }
 
     fn add(&mut self, partial: &Partial) {
-        if self.knows_all_of(partial.place) {
+        if self.knows_all_of(partial.place) || partial.base == 0 && partial.threads.is_empty() {
             return;
         }
         match self.partial.binary_search_by_key(&partial.actor, |known| known.actor) {
@@ -188,7 +207,7 @@ impl Clock {
         self.partial.retain(|partial| operations.get(partial.place.stream as usize).is_none_or(|&known| known <= partial.place.index));
     }
 
-    fn includes(&self, other: &Clock) -> bool {
+    pub(super) fn includes(&self, other: &Clock) -> bool {
         let of_streams = other.operations.iter().enumerate().all(|(stream, &known)| self.operations.get(stream).unwrap_or(&0) >= &known);
         of_streams
             && other
@@ -222,27 +241,23 @@ impl Clock {
         joined.prune();
     }
 
-    /// Adds what threads did.
-    pub(super) fn extend_by(clock: &mut Arc<Clock>, deeds: &[Deeds]) {
-        let news = |own: &&Deeds| !clock.knows(own.actor, own.place, own.thread, own.time);
-        let mut news: Vec<Deeds> = deeds.iter().filter(news).copied().collect();
+    /// Whether it has what a thread and its block did.
+    pub(super) fn has_own(&self, own: Own) -> bool {
+        let Deeds { actor, place, thread, time } = own.deeds;
+        self.knows_all_of(place) || self.partial(actor).is_some_and(|known| known.base >= own.met && known.time_of(thread) >= time)
+    }
+
+    /// Adds what threads and their blocks did.
+    pub(super) fn extend_by(clock: &mut Arc<Clock>, owns: &[Own]) {
+        let mut news: Vec<Own> = owns.iter().filter(|own| !clock.has_own(**own)).copied().collect();
         if news.is_empty() {
             return;
         }
         // Of a thread's, the latest.
-        news.sort_unstable_by_key(|own| (own.actor, own.thread, Reverse(own.time)));
-        news.dedup_by_key(|own| (own.actor, own.thread));
+        news.sort_unstable_by_key(|Own { deeds, .. }| (deeds.actor, deeds.thread, Reverse(deeds.time)));
+        news.dedup_by_key(|Own { deeds, .. }| (deeds.actor, deeds.thread));
         let clock = Arc::make_mut(clock);
-        for of_actor in news.chunk_by(|a, b| a.actor == b.actor) {
-            let mut partial = Partial { actor: of_actor[0].actor, place: of_actor[0].place, base: 0, threads: SmallVec::new() };
-            for &Deeds { thread, time, .. } in of_actor {
-                match partial.threads.last_mut() {
-                    Some(last) if last.to == thread && last.time == time => last.to += 1,
-                    _ => partial.threads.push(Threads { from: thread, to: thread + 1, time }),
-                }
-            }
-            clock.add(&partial);
-        }
+        news.chunk_by(|a, b| a.deeds.actor == b.deeds.actor).for_each(|of_actor| clock.add(&Partial::of(of_actor)));
     }
 }
 
@@ -306,13 +321,16 @@ mod tests {
 
     #[test]
     fn deeds_of_many_threads_are_added_as_one_by_one() {
-        let deeds: Vec<Deeds> = [(7, 3, 5), (8, 0, 2), (7, 4, 5), (7, 3, 9), (7, 12, 1), (8, 1, 2), (7, 5, 5)]
-            .map(|(actor, thread, time)| Deeds { actor, place: HERE, thread, time })
+        let deeds: Vec<Own> = [(7, 3, 5, 2), (8, 0, 2, 0), (7, 4, 5, 0), (7, 3, 9, 4), (7, 12, 1, 0), (8, 1, 2, 1), (7, 5, 5, 2)]
+            .map(|(actor, thread, time, met)| Own { deeds: Deeds { actor, place: HERE, thread, time }, met })
             .into();
         let mut together = Arc::new(clock(&[(0..4, 4)]));
         let mut apart = Clock::clone(&together);
         Clock::extend_by(&mut together, &deeds);
-        deeds.iter().for_each(|own| apart.add_threads(own.actor, own.place, own.thread..own.thread + 1, own.time));
+        for Own { deeds: Deeds { actor, place, thread, time }, met } in deeds.iter().copied() {
+            apart.add_threads(actor, place, thread..thread + 1, time);
+            apart.add_block(actor, place, met);
+        }
         assert_eq!(*together, apart);
         let before = together.clone();
         Clock::extend_by(&mut together, &deeds);

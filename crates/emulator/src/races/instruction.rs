@@ -2,14 +2,16 @@
 
 use std::sync::Arc;
 
+use smallvec::SmallVec;
+
 use super::{
     ActorId, Races,
-    actors::{Kind, Look},
-    check::{Accessor, Span},
+    actors::{Kind, Look, lanes_of},
+    check::{Accessor, Span, touch},
     clock::Clock,
-    release::{Component, Deeds, Level, Reader, Who, component, of_fence},
+    release::{Component, Level, Reader, Who, component, of_fence},
     shadow::{Mode, PAGE, Record},
-    views::{View, Views},
+    views::View,
 };
 use crate::memory::{Address, Memory};
 use passmuster_ptx::{Access, Semantics};
@@ -68,7 +70,7 @@ impl Races {
         if let (Some(scope), false, true) = (strong(touch), self.ended, is_new) {
             let places = self.places(memory, at, lanes, addresses, touch.bytes);
             if touch.effect == Effect::Load || matches!(touch.effect, Effect::Atomic { returns: true, .. }) {
-                lanes_of(lanes).for_each(|lane| self.read(at, lane, touch, scope, places[lane]));
+                self.read(at, lanes, touch, scope, &places);
             }
             if writers != 0 {
                 lanes_of(writers).for_each(|lane| self.write(at, lane, touch, scope, places[lane]));
@@ -80,17 +82,18 @@ impl Races {
     }
 
     /// Checks accesses of lanes, in stretches as long as they come in order; whether any of that is new.
-    fn check(&mut self, memory: &Memory, at: At, lanes: u32, touch: &Touch<'_>, addresses: &[u64; 32], writes: bool) -> bool {
-        let strong = strong(touch);
-        let Some(block) = self.blocks[at.actor.0 as usize].as_deref() else { return false };
-        let operation = self.operation_of(at.actor.0);
+    fn check(&mut self, memory: &Memory, at: At, lanes: u32, access: &Touch<'_>, addresses: &[u64; 32], writes: bool) -> bool {
+        let strong = strong(access);
+        let Races { shadow, actors, blocks, operations, codes, conflicts, ends_with, ended, .. } = self;
+        let Some(block) = blocks[at.actor.0 as usize].as_deref() else { return false };
+        let operation = &operations[actors[at.actor.0 as usize].operation as usize];
         let Kind::Launch(code) = operation.kind else { return false };
         let mut is_new = writes;
-        let (rank, start) = (operation.rank, operation.start.clone());
-        let non_coherent = touch.access.semantics == Semantics::NonCoherent;
-        let vector = touch.bytes > touch.element;
-        let mode = Mode { writes, strong, multicast: touch.multicast, vector, non_coherent, element: touch.element as u8 };
-        let point = self.codes[code as usize].functions[at.function] + at.pc as u32;
+        let (rank, start) = (operation.rank, operation.start.of(View::Strict));
+        let non_coherent = access.access.semantics == Semantics::NonCoherent;
+        let vector = access.bytes > access.element;
+        let mode = Mode { writes, strong, multicast: access.multicast, vector, non_coherent, element: access.element as u8 };
+        let point = codes[code as usize].functions[at.function] + at.pc as u32;
         let like = Record {
             from: 0,
             to: 0,
@@ -106,31 +109,33 @@ impl Races {
         };
         // Whether there is a conflict follows from these two; what else lanes know is asked where there is one.
         let own = block.own[at.warp] & lanes != 0;
-        let decisive = |views: &Views| [View::Strict, View::Alias].map(|view| views.of(view).clone());
-        let shared = decisive(&block.views);
-        let mut known: Vec<(u32, [Arc<Clock>; 2])> = Vec::new();
+        let mut known: SmallVec<[(u32, [&Arc<Clock>; 2]); 4]> = SmallVec::new();
         if own {
             for lane in lanes_of(lanes) {
                 let views = block.known(at.warp * 32 + lane);
-                let alike = |(_, known): &&mut (u32, [Arc<Clock>; 2])| {
-                    Arc::ptr_eq(&known[0], views.of(View::Strict)) && Arc::ptr_eq(&known[1], views.of(View::Alias))
-                };
+                let (strict, alias) = (views.of(View::Strict), views.of(View::Alias));
+                let alike = |(_, known): &&mut (u32, [&Arc<Clock>; 2])| Arc::ptr_eq(known[0], strict) && Arc::ptr_eq(known[1], alias);
                 match known.iter_mut().find(alike) {
                     Some((all, _)) => *all |= 1 << lane,
-                    None => known.push((1 << lane, decisive(views))),
+                    None => known.push((1 << lane, [strict, alias])),
                 }
             }
+        } else {
+            known.push((lanes, [block.views.of(View::Strict), block.views.of(View::Alias)]));
         }
-        let bytes = u64::from(touch.bytes);
+        let bytes = u64::from(access.bytes);
         let mut rest: u32 = lanes;
         while rest != 0 {
             let first = rest.trailing_zeros() as usize;
-            let alike = known.iter().find(|(alike, _)| alike >> first & 1 == 1);
-            let (alike, [strict, alias]) = alike.map_or((lanes, &shared), |(alike, decisive)| (*alike, decisive));
+            let Some(&(alike, [strict, alias])) = known.iter().find(|(alike, _)| alike >> first & 1 == 1) else { break };
             let same = |lane: usize| (rest & alike) >> lane & 1 == 1;
-            // Weak writes of two lanes to one place are a race of their own.
+            // Weak writes of two lanes to one place are a race of their own, and vectors may be torn.
             let together = |lane: &usize| same(*lane) && addresses[*lane] == addresses[first];
-            let all = if writes && strong.is_none() { 0 } else { (first..32).filter(together).fold(0_u32, |all, lane| all | 1 << lane) };
+            let all = if writes && (strong.is_none() || vector) {
+                0
+            } else {
+                (first..32).filter(together).fold(0_u32, |all, lane| all | 1 << lane)
+            };
             let (mut width, mut thread, mut lanes) = (0, (at.warp * 32 + first) as u16, 1);
             let length = if all.count_ones() > 1 {
                 (thread, lanes) = ((at.warp * 32) as u16, all);
@@ -139,18 +144,24 @@ impl Races {
             } else {
                 let follows = |lane: usize| same(lane) && addresses[lane] == addresses[first].wrapping_add((lane - first) as u64 * bytes);
                 let end = (first + 1..32).find(|&lane| !follows(lane)).unwrap_or(32);
-                width = touch.bytes as u8;
+                width = access.bytes as u8;
                 rest &= !((u32::MAX >> (32 - (end - first))) << first);
                 (end - first) as u64 * bytes
             };
             // Memory has let all of it be accessed just now.
             let Ok(place) = memory.resolve(Address(addresses[first]), length, rank) else { continue };
             let span = Span { allocation: place.allocation, from: place.offset, to: place.offset + length, width, thread, lanes };
-            if writes && self.ends_with.contains(&place.allocation) {
-                self.ended = true;
-                return false;
+            if writes && ends_with.contains(&place.allocation) {
+                *ended = true;
+                break;
             }
-            is_new |= self.touch(span, like, &Accessor { strict, alias, start: start.of(View::Strict) });
+            let accessor = Accessor { strict, alias, start, actor: at.actor.0, met: block.met };
+            is_new |= touch(shadow, actors, conflicts, span, like, &accessor);
+        }
+        drop(known);
+        if !conflicts.is_empty() {
+            let start = start.clone();
+            self.settle_conflicts(&start);
         }
         is_new
     }
@@ -168,14 +179,26 @@ impl Races {
         self.actors[at.actor.0 as usize].who(at.actor.0, (at.warp * 32 + lane) as u16)
     }
 
-    /// A lane's strong read takes what is there to be taken.
-    fn read(&mut self, at: At, lane: usize, touch: &Touch<'_>, scope: Level, place: Option<(usize, u64)>) {
-        let Some((allocation, offset)) = place else { return };
-        let who = self.who(at, lane);
+    /// Strong reads of lanes take what is there to be taken.
+    fn read(&mut self, at: At, lanes: u32, touch: &Touch<'_>, scope: Level, places: &[Option<(usize, u64)>; 32]) {
+        let mut rest = lanes;
+        while rest != 0 {
+            let first = rest.trailing_zeros() as usize;
+            let end = (first + 1..32).find(|&lane| rest >> lane & 1 == 1 && places[lane] != places[first]).unwrap_or(32);
+            let same = rest & u32::MAX >> (32 - end);
+            rest &= !same;
+            if let Some((allocation, offset)) = places[first] {
+                self.read_at(at, same, touch, scope, allocation, offset);
+            }
+        }
+    }
+
+    /// Those of lanes that read the same place.
+    fn read_at(&mut self, at: At, lanes: u32, touch: &Touch<'_>, scope: Level, allocation: usize, offset: u64) {
+        let first = self.who(at, 0);
         let acquires = matches!(touch.access.semantics, Semantics::Acquire | Semantics::AcquireRelease);
         let Races { shadow, blocks, .. } = self;
         let Some(block) = blocks[at.actor.0 as usize].as_deref_mut() else { return };
-        let thread = who.thread as usize;
         let end = offset + u64::from(touch.bytes);
         let mut element = offset;
         while element < end {
@@ -185,12 +208,15 @@ impl Races {
                 continue;
             };
             element = element / PAGE * PAGE + u64::from(location.end());
-            if block.thread(thread).seen.note(Look { state: location.state, scope, acquired: acquires }) {
-                location.sights(Reader { who, scope, acquires }).for_each(|sight| block.see(thread, sight));
+            for lane in lanes_of(lanes) {
+                let who = Who { thread: first.thread + lane as u16, ..first };
+                let (thread, reader) = (usize::from(who.thread), Reader { who, scope, acquires });
+                if acquires {
+                    block.acquire(thread, location, reader);
+                } else if block.thread(thread).seen.note(Look { state: location.state, scope, acquired: false }) {
+                    location.sights(reader).for_each(|sight| block.see(thread, sight));
+                }
             }
-        }
-        if acquires {
-            block.settle(thread);
         }
     }
 
@@ -208,7 +234,7 @@ impl Races {
             block.settle(thread);
         }
         let block = &*block;
-        let own = Deeds { actor: block.actor, place: block.place, thread: who.thread, time: block.time };
+        let own = block.own_of(who.thread);
         let of_thread = block.threads[thread].as_deref();
         let barrier = of_thread.and_then(|thread| thread.barrier.as_ref()).unwrap_or(&block.views).of(View::Retired);
         let own = component(who, scope, releases, block.known(thread), Some(own), || [start, barrier.clone()]);
@@ -227,8 +253,4 @@ fn strong(touch: &Touch<'_>) -> Option<Level> {
         Semantics::Volatile | Semantics::Mmio => Some(Level::System),
         _ => touch.access.scope.map(Level::of),
     }
-}
-
-fn lanes_of(lanes: u32) -> impl Iterator<Item = usize> {
-    (0..32).filter(move |lane| lanes >> lane & 1 == 1)
 }

@@ -8,8 +8,10 @@
 //!
 //! # Time
 //! Each block counts its own time, which goes on where one of its threads publishes something and where a barrier completes. Threads share the
-//! block's clock as of its last barrier until they acquire something themselves. Of operations that are wholly known, a clock has but a
-//! number for each stream.
+//! block's clock as of its last barrier until they acquire something themselves, and those that acquire alike share what they then know
+//! ([`actors`]). What the block's own threads had done at its last barrier is one number beside the clock, added to what is published. Of operations
+//! that are wholly known, a clock has but a number for each stream. `docs/performance/emulator.md` has why. `reference` is the same check without
+//! any of this, for tests.
 //!
 //! # Views
 //! A clock is kept in several [`views`] at once: the memory model's, those with an assumption more, and those with something granted, from which a finding
@@ -59,6 +61,8 @@ mod clock;
 mod finding;
 mod instruction;
 mod operation;
+#[cfg(test)]
+mod reference;
 mod release;
 mod report;
 mod shadow;
@@ -75,9 +79,12 @@ pub use operation::Known;
 pub use report::Report;
 
 use actors::{Actor, Block, Operation};
+use check::Conflict;
 use finding::Findings;
-use shadow::{Record, Shadow};
+use shadow::Shadow;
 use synchronise::Sequential;
+#[cfg(test)]
+use views::View;
 use views::Views;
 
 use passmuster_ptx::Module;
@@ -141,8 +148,8 @@ pub struct Races {
     /// Memory whose first write ends the check: waits that give up tell it there.
     ends_with: Vec<AllocationId>,
     ended: bool,
-    /// Room for what one access conflicts with.
-    conflicts: Vec<Record>,
+    /// What an access under way conflicts with.
+    conflicts: Vec<Conflict>,
 }
 
 impl Races {

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use super::{
     ActorId, Code, OperationId, Races,
     actors::{Actor, Block, Kind, Operation},
-    check::{Accessor, Span},
+    check::{Accessor, Span, touch},
     clock::Place,
     release::{Level, Reader, component},
     shadow::{Mode, PAGE, Record},
@@ -111,7 +111,9 @@ impl Races {
         let like =
             Record { from: 0, to: 0, origin: 0, width: 0, mode, thread: 0, lanes: 1, actor, time: 1, point: u32::MAX, outdated: false };
         let strict = views.of(View::Strict);
-        self.touch(span, like, &Accessor { strict, alias: views.of(View::Alias), start: strict });
+        let accessor = Accessor { strict, alias: views.of(View::Alias), start: strict, actor, met: 0 };
+        touch(&mut self.shadow, &self.actors, &mut self.conflicts, span, like, &accessor);
+        self.settle_conflicts(strict);
     }
 
     fn operate(&mut self, rank: usize, stream: usize, kind: Kind, accesses: &[Whole]) {

@@ -79,9 +79,11 @@ pub(super) struct Component {
     /// In each view, what is handed on to those that acquire, without `own`.
     released: [Option<Arc<Clock>>; View::COUNT],
     /// What the releasing thread did, where the clocks do not have it.
-    own: Option<Deeds>,
-    /// What every strong `.sys` read of it takes, by assumption: in the views of the boundary and of what has retired.
+    own: Option<Own>,
+    /// What every strong `.sys` read of it takes, by assumption: in the views of the boundary and of what has retired. The latter without what the
+    /// block had done when its threads met, which `retired` has.
     assumed: Option<[Arc<Clock>; 2]>,
+    retired: Option<Own>,
     /// An atomic after it in observation order was not morally strong with what it saw.
     broken: bool,
 }
@@ -95,11 +97,34 @@ pub(super) struct Deeds {
     pub(super) time: u32,
 }
 
+/// What a thread did up to a time, and all threads of its block up to an earlier one, or 0.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Own {
+    pub(super) deeds: Deeds,
+    pub(super) met: u32,
+}
+
+impl Own {
+    fn has(self, other: Deeds) -> bool {
+        let Deeds { actor, thread, time, .. } = self.deeds;
+        actor == other.actor && (self.met >= other.time || thread == other.thread && time >= other.time)
+    }
+
+    fn includes(self, other: Own) -> bool {
+        self.deeds.actor == other.deeds.actor && self.met >= other.met && self.has(other.deeds)
+    }
+
+    /// What the block did when its threads met, without more of the thread.
+    fn of_block(self) -> Own {
+        Own { deeds: Deeds { time: 0, ..self.deeds }, ..self }
+    }
+}
+
 /// What is handed on in one view: a clock, and what a thread did besides. Most of it is never read, so the two are not made one.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Released<'a> {
     pub(super) clock: &'a Arc<Clock>,
-    pub(super) own: Option<Deeds>,
+    pub(super) own: Option<Own>,
 }
 
 /// Bytes that one strong write has written: elements, each of which is a location of its own.
@@ -143,19 +168,48 @@ impl Component {
         self.released[view as usize].as_ref().map(|clock| Released { clock, own })
     }
 
+    /// Whether whoever takes this one, and is no further from who released it, has no use for the other.
+    fn includes(&self, other: &Component) -> bool {
+        let released = |view| match (self.released(view), other.released(view)) {
+            (_, None) => true,
+            (None, Some(_)) => false,
+            (Some(own), Some(other)) => own.includes(other),
+        };
+        let assumed = match (&self.assumed, &other.assumed) {
+            (_, None) => true,
+            (None, Some(_)) => false,
+            (Some([own_boundary, own_retired]), Some([boundary, retired])) => {
+                let of = |clock, own| Released { clock, own };
+                of(own_boundary, None).includes(of(boundary, None)) && of(own_retired, self.retired).includes(of(retired, other.retired))
+            }
+        };
+        self.scope >= other.scope && self.broken <= other.broken && assumed && View::ALL.into_iter().all(released)
+    }
+
     /// Puts what the releasing thread did into the clocks.
     fn settle(&mut self) {
-        let clocks = View::ALL.map(|view| self.released(view).map(|released| released.alone()));
-        (self.released, self.own) = (clocks, None);
+        if let Some(own) = self.own.take() {
+            let before = std::mem::take(&mut self.released);
+            for view in View::ALL.into_iter().filter(|&view| view != View::Alias) {
+                let Some(clock) = &before[view as usize] else { continue };
+                let same = (0..view as usize).find(|&other| before[other].as_ref().is_some_and(|other| Arc::ptr_eq(other, clock)));
+                let shared = same.and_then(|other| self.released[other].clone());
+                self.released[view as usize] = Some(shared.unwrap_or_else(|| Released { clock, own: Some(own) }.alone()));
+            }
+            self.released[View::Alias as usize] = before[View::Alias as usize].clone();
+        }
+        let retired = self.retired.take();
+        if let Some([_, clock]) = &mut self.assumed {
+            *clock = Released { clock, own: retired }.alone();
+        }
     }
 }
 
 impl Released<'_> {
     pub(super) fn add_to(&self, clock: &mut Arc<Clock>) {
         Clock::extend(clock, self.clock);
-        if let Some(Deeds { actor, place, thread, time }) = self.own.filter(|own| !clock.knows(own.actor, own.place, own.thread, own.time))
-        {
-            Arc::make_mut(clock).add_threads(actor, place, thread..thread + 1, time);
+        if let Some(own) = self.own.filter(|own| !clock.has_own(*own)) {
+            Arc::make_mut(clock).add_own(own);
         }
     }
 
@@ -165,10 +219,15 @@ impl Released<'_> {
         clock
     }
 
+    /// Whether it has all of the other. It may say no where it has.
+    fn includes(&self, other: Released<'_>) -> bool {
+        let own = other.own.is_none_or(|other| self.own.is_some_and(|own| own.includes(other)) || self.clock.has_own(other));
+        own && (Arc::ptr_eq(self.clock, other.clock) || self.clock.includes(other.clock))
+    }
+
     fn knows(&self, deeds: Deeds) -> bool {
         let Deeds { actor, place, thread, time } = deeds;
-        let own = self.own.is_some_and(|own| (own.actor, own.thread) == (actor, thread) && own.time >= time);
-        own || self.clock.knows(actor, place, thread, time)
+        self.own.is_some_and(|own| own.has(deeds)) || self.clock.knows(actor, place, thread, time)
     }
 }
 
@@ -189,8 +248,8 @@ impl Sight {
     /// What it brings at once, by assumption: in the views of the boundary and of what has retired.
     fn assumed(&self) -> Option<[(View, Released<'_>); 2]> {
         let [boundary, retired] = self.component.assumed.as_ref().filter(|_| self.scope == Level::System)?;
-        let of = |clock| Released { clock, own: None };
-        Some([(View::Boundary, of(boundary)), (View::Retired, of(retired))])
+        let retired = Released { clock: retired, own: self.component.retired };
+        Some([(View::Boundary, Released { clock: boundary, own: None }), (View::Retired, retired)])
     }
 
     /// What it brings without a fence.
@@ -259,14 +318,22 @@ impl Location {
             (known.first.actor, known.scope, known.broken) == (component.first.actor, component.scope, component.broken)
         };
         let Some(known) = self.components.iter_mut().find(same) else { return self.components.push(component.clone()) };
+        if component.includes(known) {
+            *known = component.clone();
+            return;
+        }
         let known = Arc::make_mut(known);
         let mut other = Component::clone(component);
         known.settle();
         other.settle();
-        for (own, other) in known.released.iter_mut().zip(other.released) {
-            *own = match (own.take(), other) {
-                (Some(own), Some(other)) => Some(Clock::join(&own, &other)),
-                (own, other) => own.or(other),
+        let before = known.released.clone();
+        let same = |a: &Option<Arc<Clock>>, b: &Option<Arc<Clock>>| a.as_ref().map(Arc::as_ptr) == b.as_ref().map(Arc::as_ptr);
+        for view in 0..View::COUNT {
+            let alike = (0..view).find(|&of| same(&before[view], &before[of]) && same(&other.released[view], &other.released[of]));
+            known.released[view] = match (alike, &before[view], &other.released[view]) {
+                (Some(of), ..) => known.released[of].clone(),
+                (None, Some(own), Some(other)) => Some(Clock::join(own, other)),
+                (None, own, other) => own.as_ref().or(other.as_ref()).cloned(),
             };
         }
         known.assumed = match (known.assumed.take(), other.assumed) {
@@ -274,6 +341,22 @@ impl Location {
             (own, other) => own.or(other),
         };
         known.first = other.first;
+    }
+
+    /// Forgets what was handed on by operations that are over where a later one of their rank, which is not, hands on all of it: a word that atomics
+    /// alone write would carry something of every call that there was.
+    pub(super) fn forget(&mut self, is_over: impl Fn(Who) -> bool) {
+        if self.components.len() < 2 {
+            return;
+        }
+        let over: Vec<bool> = self.components.iter().map(|component| is_over(component.first)).collect();
+        let later = |old: &Component| {
+            let rest = self.components.iter().zip(&over).filter(|(component, over)| !**over && component.first.rank == old.first.rank);
+            rest.into_iter().any(|(component, _)| component.includes(old))
+        };
+        let kept: Vec<bool> = self.components.iter().zip(&over).map(|(component, over)| !over || !later(component)).collect();
+        let mut kept = kept.into_iter();
+        self.components.retain(|_| kept.next().unwrap_or(true));
     }
 
     /// What is left of it where `who` writes with a scope: all of it for an atomic, else only what `who` released here.
@@ -293,15 +376,16 @@ pub(super) fn component(
     scope: Level,
     releases: bool,
     known: &Views,
-    own: Option<Deeds>,
+    own: Option<Own>,
     assumed: impl FnOnce() -> [Arc<Clock>; 2],
 ) -> Component {
     let of = |view: View| (releases || view.releases_always()).then(|| known.of(view).clone());
-    Component { first: who, scope, released: View::ALL.map(of), own, assumed: (scope == Level::System).then(assumed), broken: false }
+    let assumed = (scope == Level::System).then(assumed);
+    Component { first: who, scope, released: View::ALL.map(of), own, assumed, retired: own.map(Own::of_block), broken: false }
 }
 
 /// What a strong write carries of a fence before it.
 pub(super) fn of_fence(who: Who, scope: Level, at_fence: &Views) -> Component {
     let released = View::ALL.map(|view| Some(at_fence.of(view).clone()));
-    Component { first: who, scope, released, own: None, assumed: None, broken: false }
+    Component { first: who, scope, released, own: None, assumed: None, retired: None, broken: false }
 }

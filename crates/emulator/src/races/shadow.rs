@@ -187,11 +187,11 @@ impl Page {
 fn replace(records: &mut Vec<Record>, by: &Record, superfluous: impl Fn(&Record) -> bool) {
     let mut at = 0;
     while at < records.len() {
-        let record = records[at];
-        if !record.overlaps(by) || !superfluous(&record) {
+        if !records[at].overlaps(by) || !superfluous(&records[at]) {
             at += 1;
             continue;
         }
+        let record = records[at];
         let (before, after) = (record.from < by.from, by.to < record.to);
         match (before, after) {
             (false, false) => {

@@ -166,7 +166,11 @@ impl Races {
         scope: Level,
         components: &[Arc<Component>],
     ) {
-        let Races { shadow, states, .. } = self;
+        let Races { shadow, states, operations, streams, .. } = self;
+        let is_over = |who: Who| {
+            let place = operations[who.cluster.0 as usize].place;
+            streams[place.stream as usize].of(View::Strict).knows_all_of(place)
+        };
         let fresh = Location { offset: (offset % PAGE) as u16, bytes, elements, state: 0, last: (who, scope), components: Vec::new() };
         let keeps = |location: &Location| atomic || location.components.iter().any(|component| component.first == who);
         for location in shadow.page(allocation, offset).written(fresh, keeps) {
@@ -174,6 +178,7 @@ impl Races {
             location.state = *states;
             location.overwrite(who, scope, atomic);
             components.iter().for_each(|component| location.add(component));
+            location.forget(is_over);
         }
     }
 }

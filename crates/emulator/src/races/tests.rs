@@ -42,6 +42,12 @@ fn found(profile: Profile, launches: &[Launch<'_>]) -> Vec<String> {
 }
 
 fn reports(profile: Profile, launches: &[Launch<'_>]) -> Vec<Report> {
+    let (races, memory, _) = run(profile, launches);
+    races.reports(&memory)
+}
+
+/// The check after these launches, the memory, and where the flag is.
+fn run(profile: Profile, launches: &[Launch<'_>]) -> (Races, Memory, Address) {
     let ranks = launches.iter().map(|launch| launch.0 + 1).max().unwrap();
     let mut memory = Memory::new();
     let (data, flag) = (buffer(&mut memory, "data", 1024, ranks), buffer(&mut memory, "flag", 64, ranks));
@@ -63,7 +69,7 @@ fn reports(profile: Profile, launches: &[Launch<'_>]) -> Vec<Report> {
         races.end_launch(launch);
         grid.finish(&mut memory);
     }
-    races.reports(&memory)
+    (races, memory, flag)
 }
 
 fn told(races: &Races, memory: &Memory) -> Vec<String> {
@@ -338,6 +344,39 @@ fn kernels_of_a_stream_are_in_order_and_those_of_two_are_not() {
     let run = |stream| found(Profile::Ptx, &[(0, 0, 2, 64, "bar.sync 0; ld.global.u32 %r0, [%d];"), (0, stream, 1, 1, WRITE)]);
     assert!(run(0).is_empty());
     assert_eq!(run(1), ["race, write after read: synchronisation between streams is missing between"]);
+}
+
+/// A thread that ended before the others met took something, and what follows its kernel has it.
+#[test]
+fn what_ended_threads_acquired_is_known_to_the_next_kernel() {
+    let publishes = format!("{WRITE} st.release.sys.global.u32 [%f], 1;");
+    let takes = "setp.lt.u32 %p0, %t, 32; @!%p0 bra W; ld.acquire.sys.global.u32 %r0, [%f]; exit;\nW: bar.sync 0;";
+    assert!(found(Profile::Ptx, &[(0, 0, 1, 1, &publishes), (1, 0, 1, 64, takes), (1, 0, 1, 1, READ)]).is_empty());
+    let waits = "setp.lt.u32 %p0, %t, 32; @!%p0 bra W; exit;\nW: bar.sync 0;";
+    assert_eq!(found(Profile::Ptx, &[(0, 0, 1, 1, &publishes), (1, 0, 1, 64, waits), (1, 0, 1, 1, READ)]).len(), 1);
+}
+
+/// If this fails, each call makes the next one slower: a word that atomics alone write goes on releasing what every call has released there.
+#[test]
+fn a_word_of_atomics_carries_what_is_new_of_each_rank() {
+    let puts = "atom.release.sys.global.exch.b32 %r0, [%f], 1;";
+    let takes = "atom.acquire.sys.global.exch.b32 %r0, [%f], 0;";
+    let call: [Launch<'_>; 2] = [(0, 0, 2, 64, puts), (1, 0, 1, 1, takes)];
+    let components = |calls: usize| {
+        let (mut races, memory, flag) = run(Profile::Ptx, &call.repeat(calls));
+        let place = memory.resolve(flag, 4, 0).unwrap();
+        let page = races.shadow.page(place.allocation.index(), place.offset);
+        page.location(0, 4).unwrap().components.len()
+    };
+    assert_eq!(components(12), components(3));
+}
+
+/// Of two lanes that write one vector, either's elements may be seen, whatever else the lanes know.
+#[test]
+fn lanes_may_tear_a_vector_that_they_write_to_one_place() {
+    let torn = ["torn vector, write after write: not one access, and a barrier is missing between"];
+    assert_eq!(found(Profile::Ptx, &[(0, 0, 1, 2, "st.relaxed.gpu.global.v2.u32 [%f], {%t, %t};")]), torn);
+    assert!(found(Profile::Ptx, &[(0, 0, 1, 2, "st.relaxed.gpu.global.u32 [%f], %t;")]).is_empty());
 }
 
 /// What one_shot and two_shot rely on: each assumption has a finding in `ptx` that it waives in `hopper`.

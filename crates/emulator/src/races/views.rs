@@ -4,7 +4,7 @@ use std::{collections::HashSet, sync::Arc};
 
 use super::{
     clock::Clock,
-    release::{Deeds, Released},
+    release::{Own, Released},
 };
 
 /// A way to decide what is ordered. Each has a clock of its own, which is handed on along the same paths as the others.
@@ -108,7 +108,7 @@ impl Views {
     /// that are equal and are told the same stay shared.
     pub(super) fn with_all<'r>(self: &Arc<Views>, all: impl Iterator<Item = (View, Released<'r>)>) -> Arc<Views> {
         let mut clocks: [Vec<&Arc<Clock>>; View::COUNT] = Default::default();
-        let mut deeds: [Vec<Deeds>; View::COUNT] = Default::default();
+        let mut deeds: [Vec<Own>; View::COUNT] = Default::default();
         let mut known = HashSet::new();
         for (view, released) in all {
             let clocks = &mut clocks[view as usize];

@@ -118,13 +118,15 @@ pub struct Emulator {
     /// Groups that were ever opened.
     rendezvous: u64,
     trace: Option<Trace>,
+    /// Thread instructions of the last run.
+    instructions: u64,
 }
 
 impl Emulator {
     /// A machine without groups.
     pub fn new(options: EmulatorOptions) -> Emulator {
         let modules = Modules::new(options.library.clone());
-        Emulator { options, modules, memory: Memory::new(), groups: Vec::new(), used: 0, rendezvous: 0, trace: None }
+        Emulator { options, modules, memory: Memory::new(), groups: Vec::new(), used: 0, rendezvous: 0, trace: None, instructions: 0 }
     }
 
     /// Runs scripts under this schedule from now on.
@@ -135,6 +137,11 @@ impl Emulator {
     /// What happened in the last run, where the options say that it is to be kept.
     pub fn take_trace(&mut self) -> Option<Trace> {
         self.trace.take()
+    }
+
+    /// Thread instructions of the last run: of each instruction of a warp, its active lanes.
+    pub fn instructions(&self) -> u64 {
+        self.instructions
     }
 
     fn group(&self, number: usize) -> Result<&Group, MachineError> {
@@ -199,6 +206,7 @@ impl Emulator {
         }
         let stopped = schedule.run().err();
         self.trace = schedule.take_trace();
+        self.instructions = schedule.instructions();
         let (now, instructions, unfinished, marks) = (schedule.now(), schedule.instructions(), schedule.unfinished(), schedule.marks());
         let fetched = schedule.take_fetched();
         let reports = schedule.races();
