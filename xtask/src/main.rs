@@ -1,163 +1,63 @@
-//! The commands of passmuster. `cargo xtask --help` teaches them; one file a command.
+//! `cargo xtask`: tests the workspace, and builds and starts `passmuster` for everything else.
 //!
-//! `cargo xtask bundle` copies this same binary to machines without Rust, where it is called `passmuster`.
+//! It takes next to nothing to build, so that `cargo xtask test` starts at once; passmuster is built in release, where emulation is fast.
 
-#[macro_use]
-mod print;
+use std::{
+    env,
+    ffi::OsString,
+    os::unix::process::CommandExt,
+    path::Path,
+    process::{Command, ExitCode},
+};
 
-mod bench;
-mod bundle;
-mod conform;
-mod docs;
-mod emulated;
-mod foreign;
-mod journal;
-mod kernels;
-mod ledger;
-mod mutants;
-mod project;
-mod records;
-mod require;
-mod result_file;
-mod reveal;
-mod test;
-mod tune;
-mod units;
-mod worker;
-
-use std::{io::IsTerminal, process::ExitCode};
-
-use clap::{CommandFactory, FromArgMatches, Parser, Subcommand};
-use mimalloc::MiMalloc;
 use xshell::Shell;
 
-/// The emulator's race check makes and drops small clocks all the time.
-#[global_allocator]
-static ALLOCATOR: MiMalloc = MiMalloc;
+mod test;
 
-/// Write a kernel, say what it promises, and hold it to that.
-///
-/// `COMMAND --help` has the options of a command, with examples.
-#[derive(Parser)]
-#[command(version, after_help = EXIT_STATUSES, after_long_help = format!("{EXAMPLES}\n\n{EXIT_STATUSES}"))]
-struct CommandLine {
-    #[command(subcommand)]
-    command: Command,
-}
-
-const EXAMPLES: &str = "\
-Examples:
-  cargo xtask validate             are the algorithms right? Needs no GPU
-  cargo xtask test-gpu merge       on GPUs and against NCCL, before a merge
-  cargo xtask bench                how fast are they, beside NCCL?
-  cargo xtask report RECORD        what was recorded, as tables or a page
-  cargo xtask choose all_reduce    which algorithm is taken at which size?
-  cargo xtask mutants              are kernels with planted bugs caught?
-  cargo xtask test                 everything that needs no GPU, as CI runs it
-  cargo xtask kernels              compile kernels/**/*.cu after an edit
-  cargo xtask docs                 write what documents repeat of the code
-  cargo xtask records              which rest on kernels that have changed?
-
-A kernel of your own needs no Rust (docs/foreign-kernels.md):
-  cargo xtask validate --ptx mine.ptx --spec mine.toml";
-
-/// The one table of them; docs/exit-statuses.md has it too.
-const EXIT_STATUSES: &str = "\
-Exit status of every command:
-  0    all passed
-  1    a finding: something that was tested is wrong
-  2    wrong usage, output that cannot be written, or the command itself failed
-  3    this machine could not run it (no GPU, no NCCL); never a pass
-  4    inconclusive: out of time or steps, and no finding; never a pass
-  130  ended by SIGINT; what was judged is kept
-  141  all passed, but the reader of its output had gone, as in `| head`
-  143  ended by SIGTERM; what was judged is kept";
-
-#[derive(Subcommand)]
-enum Command {
-    Validate(conform::Validate),
-    Test(test::Test),
-    TestGpu(conform::TestGpu),
-    Bench(Box<bench::Bench>),
-    Report(bench::Report),
-    Records(records::Records),
-    RevealOrder(reveal::Reveal),
-    Tune(tune::Tune),
-    Choose(tune::Choose),
-    Mutants(mutants::Mutants),
-    Ledger(ledger::Ledger),
-    Kernels(kernels::Kernels),
-    Docs(docs::Docs),
-    Bundle(bundle::Bundle),
-    #[command(hide = true)]
-    Worker(worker::Worker),
-    #[command(hide = true)]
-    BenchWorker(bench::BenchWorker),
-}
-
-/// Exit status of a command that has a finding.
-const FINDING: u8 = 1;
 /// Exit status of wrong usage, and of a command that failed by itself.
 const USAGE: u8 = 2;
-/// Exit status where this machine cannot run it.
-const CANNOT_RUN: u8 = passmuster::conformance::worker::CANNOT_RUN as u8;
-/// Exit status where nothing was found, but some cases ran out of time or steps.
-const INCONCLUSIVE: u8 = 4;
 
 fn main() -> ExitCode {
-    let usage = CommandLine::command().name("passmuster").bin_name(project::invocation());
-    let line = usage.try_get_matches().and_then(|matches| CommandLine::from_arg_matches(&matches));
-    let status = print::finish(match line {
-        Ok(line) => {
-            if matches!(line.command, Command::Worker(_) | Command::BenchWorker(_) | Command::Ledger(_)) {
-                // These may use GPUs in this process. The others start processes first, which are to find the environment as the user has set it.
-                // SAFETY: this thread is the only one yet.
-                unsafe { passmuster_cuda::prepare_process() };
-            }
-            Shell::new().map_err(anyhow::Error::from).and_then(|sh| run(line.command, &sh)).unwrap_or_else(|error| {
-                eprintln!("error: {error:#}");
-                ExitCode::from(USAGE)
-            })
+    let arguments: Vec<OsString> = env::args_os().skip(1).collect();
+    let done = match arguments.first().and_then(|command| command.to_str()) {
+        Some("test") => tested(&arguments[1..]),
+        _ => passmuster(&arguments),
+    };
+    done.unwrap_or_else(|error| {
+        eprintln!("error: {error:#}");
+        ExitCode::from(USAGE)
+    })
+}
+
+fn tested(arguments: &[OsString]) -> anyhow::Result<ExitCode> {
+    match arguments {
+        [] => {
+            let sh = Shell::new()?;
+            sh.change_dir(root());
+            test::run(&sh)
         }
-        Err(error) => told(&error),
-    });
-    result_file::let_go();
-    status
+        [help] if help == "--help" || help == "-h" => {
+            println!("{}", test::HELP);
+            Ok(ExitCode::SUCCESS)
+        }
+        [unknown, ..] => anyhow::bail!("`cargo xtask test` takes no `{}`: it runs everything", unknown.display()),
+    }
 }
 
-/// Prints help, a version or what is wrong with the command line.
-fn told(said: &clap::Error) -> ExitCode {
-    if said.use_stderr() {
-        // Quiet where nobody reads it.
-        let _ = said.print();
-        return ExitCode::from(USAGE);
+/// Becomes cargo, which becomes passmuster: signals and the exit status need nobody in between.
+fn passmuster(arguments: &[OsString]) -> anyhow::Result<ExitCode> {
+    let release = env::current_exe()?.with_file_name("../release/passmuster");
+    let mut cargo = Command::new(env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
+    cargo
+        .args(["run", "--release", "--package", "passmuster-cli", "--bin", "passmuster", "--manifest-path"])
+        .arg(root().join("Cargo.toml"));
+    if release.is_file() {
+        // The first build takes minutes and shows what it does.
+        cargo.arg("--quiet");
     }
-    let text = said.render();
-    if std::io::stdout().is_terminal() {
-        print!("{}", text.ansi())
-    } else {
-        print!("{text}")
-    }
-    ExitCode::SUCCESS
+    Err(cargo.arg("--").args(arguments).exec().into())
 }
 
-fn run(command: Command, sh: &Shell) -> anyhow::Result<ExitCode> {
-    match command {
-        Command::Validate(command) => command.run(sh),
-        Command::Test(command) => command.run(sh),
-        Command::TestGpu(command) => command.run(sh),
-        Command::Bench(command) => command.run(sh),
-        Command::Report(command) => command.run(),
-        Command::Records(command) => command.run(sh),
-        Command::RevealOrder(command) => command.run(),
-        Command::Tune(command) => command.run(),
-        Command::Choose(command) => command.run(),
-        Command::Mutants(command) => command.run(sh),
-        Command::Ledger(command) => command.run(sh),
-        Command::Worker(command) => command.run(),
-        Command::BenchWorker(command) => command.run(),
-        Command::Kernels(command) => command.run(sh),
-        Command::Docs(command) => command.run(sh),
-        Command::Bundle(command) => command.run(sh),
-    }
+fn root() -> &'static Path {
+    Path::new(env!("CARGO_MANIFEST_DIR")).parent().expect("xtask lies in the root")
 }

@@ -5,8 +5,16 @@ use std::{path::Path, process::Command};
 use serde_json::Value;
 
 /// Each crate takes only from those before it.
-const LAYERS: [&str; 7] =
-    ["passmuster-ptx", "passmuster-emulator", "passmuster-collectives", "passmuster-cuda", "passmuster", "passmuster-bench", "xtask"];
+const LAYERS: [&str; 8] = [
+    "passmuster-ptx",
+    "passmuster-emulator",
+    "passmuster-collectives",
+    "passmuster-cuda",
+    "passmuster",
+    "passmuster-bench",
+    "passmuster-cli",
+    "xtask",
+];
 
 fn cargo(arguments: &[&str]) -> String {
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("..");

@@ -222,13 +222,13 @@ fn links_carry_what_algorithms_say() {
 }
 
 /// A committed record.
-fn text_of(name: &str) -> String {
+fn file_of(name: &str) -> String {
     let path = Path::new(concat!(env!("CARGO_MANIFEST_DIR"), "/../..")).join("fixtures/records").join(name);
     fs::read_to_string(&path).unwrap_or_else(|error| panic!("{}: {error}", path.display()))
 }
 
 fn recorded(name: &str) -> Record<Timing> {
-    serde_json::from_str(&text_of(name)).unwrap_or_else(|error| panic!("{name}: {error}"))
+    serde_json::from_str(&file_of(name)).unwrap_or_else(|error| panic!("{name}: {error}"))
 }
 
 /// Timings as the present method takes them, made up: `factor` times as long as they should, all but for `drift` in each round.
@@ -682,7 +682,7 @@ fn the_report_is_one_page_without_a_network() {
 
 /// A record as it lies there, rendered.
 fn judged(name: &str) -> Judged {
-    Judged::read(&text_of(name)).unwrap_or_else(|error| panic!("{name}: {error}"))
+    Judged::read(&file_of(name)).unwrap_or_else(|error| panic!("{name}: {error}"))
 }
 
 fn table_named<'a>(record: &'a Judged, title: &str) -> &'a Table {
@@ -694,7 +694,7 @@ fn table_named<'a>(record: &'a Judged, title: &str) -> &'a Table {
 #[test]
 fn records_of_conformance_are_rendered() {
     let merge = judged("h200x2-merge.json");
-    let text: serde_json::Value = serde_json::from_str(&text_of("h200x2-merge.json")).unwrap();
+    let text: serde_json::Value = serde_json::from_str(&file_of("h200x2-merge.json")).unwrap();
     let [total, pass, not_supported, waived] =
         ["total", "pass", "not_supported", "waived"].map(|status| text["summary"][status].as_u64().unwrap() as usize);
     assert!(merge.title.starts_with("test-gpu merge") && !merge.is_bad);

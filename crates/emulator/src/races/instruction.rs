@@ -16,6 +16,9 @@ use super::{
 use crate::memory::{Address, Memory};
 use passmuster_ptx::{Access, Semantics};
 
+/// Lanes whose clocks are the same ones, strict and by the alias assumption.
+type Alike<'a> = (u32, [&'a Arc<Clock>; 2]);
+
 /// Who executes an instruction, and which.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct At {
@@ -109,12 +112,12 @@ impl Races {
         };
         // Whether there is a conflict follows from these two; what else lanes know is asked where there is one.
         let own = block.own[at.warp] & lanes != 0;
-        let mut known: SmallVec<[(u32, [&Arc<Clock>; 2]); 4]> = SmallVec::new();
+        let mut known: SmallVec<[Alike<'_>; 4]> = SmallVec::new();
         if own {
             for lane in lanes_of(lanes) {
                 let views = block.known(at.warp * 32 + lane);
                 let (strict, alias) = (views.of(View::Strict), views.of(View::Alias));
-                let alike = |(_, known): &&mut (u32, [&Arc<Clock>; 2])| Arc::ptr_eq(known[0], strict) && Arc::ptr_eq(known[1], alias);
+                let alike = |(_, known): &&mut Alike<'_>| Arc::ptr_eq(known[0], strict) && Arc::ptr_eq(known[1], alias);
                 match known.iter_mut().find(alike) {
                     Some((all, _)) => *all |= 1 << lane,
                     None => known.push((1 << lane, [strict, alias])),

@@ -214,7 +214,7 @@ mod tests {
     #[test]
     fn the_pace_is_that_of_the_records() {
         for (record, pace) in [("emulator-merge", ON_EMULATOR), ("h200x2-merge", ON_GPUS)] {
-            let path = format!("{}/../fixtures/records/{record}.json", env!("CARGO_MANIFEST_DIR"));
+            let path = format!("{}/../../fixtures/records/{record}.json", env!("CARGO_MANIFEST_DIR"));
             let record: Record = serde_json::from_str(&std::fs::read_to_string(&path).unwrap()).unwrap();
             let mean = record.cases.iter().map(|verdict| verdict.milliseconds).sum::<f64>() / record.cases.len() as f64;
             let ratio = mean / (pace.as_secs_f64() * 1e3);

@@ -42,8 +42,8 @@ pub(crate) fn find(sh: &Shell, root: &Path) -> anyhow::Result<Toolkit> {
         return Ok(toolkit);
     }
 
-    eprintln!("installing NVRTC 13.0 and ptxas under target/cuda (about 130 MB, once; xtask/cuda-requirements.txt)");
-    let requirements = root.join("xtask/cuda-requirements.txt");
+    eprintln!("installing NVRTC 13.0 and ptxas under target/cuda (about 130 MB, once; kernels/cuda-requirements.txt)");
+    let requirements = root.join("kernels/cuda-requirements.txt");
     let pip = cmd!(
         sh,
         "python3 -m pip install --quiet --no-input --disable-pip-version-check --no-deps --only-binary=:all: --require-hashes --upgrade
@@ -55,7 +55,7 @@ pub(crate) fn find(sh: &Shell, root: &Path) -> anyhow::Result<Toolkit> {
     })?;
     match first_of(&places) {
         Some(toolkit) => Ok(toolkit),
-        None => bail!("pip installed xtask/cuda-requirements.txt, but {BUILTINS} is not under {}", installed.display()),
+        None => bail!("pip installed kernels/cuda-requirements.txt, but {BUILTINS} is not under {}", installed.display()),
     }
 }
 

@@ -53,7 +53,7 @@ impl Drop for Folder {
 }
 
 fn command(arguments: &[&str]) -> Command {
-    let mut command = Command::new(env!("CARGO_BIN_EXE_xtask"));
+    let mut command = Command::new(env!("CARGO_BIN_EXE_passmuster"));
     command.args(arguments).stdin(Stdio::null());
     command
 }
@@ -235,7 +235,7 @@ fn the_parts_of_a_list_make_its_record() {
 }
 
 fn record(name: &str) -> String {
-    Path::new(env!("CARGO_MANIFEST_DIR")).join("../fixtures/records").join(name).display().to_string()
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("../../../fixtures/records").join(name).display().to_string()
 }
 
 /// If this fails, a disk that is full takes the record that was there, or nobody learns of it.
@@ -250,7 +250,7 @@ fn a_full_disk_leaves_the_record_that_was_there() {
     {
         // No file may be larger than a block; what is larger fails as on a full disk, once its signal is ignored.
         let limited = "trap '' XFSZ; ulimit -f 1; exec \"$0\" \"$@\"";
-        let output = Command::new("sh").args(["-c", limited, env!("CARGO_BIN_EXE_xtask")]).args(arguments).output().unwrap();
+        let output = Command::new("sh").args(["-c", limited, env!("CARGO_BIN_EXE_passmuster")]).args(arguments).output().unwrap();
         assert_eq!(output.status.code(), Some(2), "{}", errors(&output));
         for path in paths {
             assert!(errors(&output).contains(&format!("cannot write {path}: ")), "{}", errors(&output));

@@ -75,7 +75,7 @@ impl Bundle {
 /// Builds the binary that knows its commit, and returns its path.
 fn build(sh: &Shell) -> anyhow::Result<PathBuf> {
     let (commit, dirty) = project::commit(sh).unwrap_or_else(|_| ("unknown".into(), true));
-    let command = cmd!(sh, "cargo build --profile dist --package xtask --bin xtask --message-format json-render-diagnostics")
+    let command = cmd!(sh, "cargo build --profile dist --package passmuster-cli --bin passmuster --message-format json-render-diagnostics")
         .env("PASSMUSTER_COMMIT", commit)
         .env("PASSMUSTER_DIRTY", dirty.to_string());
     println!("$ {command}");
@@ -87,7 +87,7 @@ fn build(sh: &Shell) -> anyhow::Result<PathBuf> {
     let executable = messages
         .lines()
         .filter_map(|line| serde_json::from_str::<serde_json::Value>(line).ok())
-        .filter(|message| message["reason"] == "compiler-artifact" && message["target"]["name"] == "xtask")
+        .filter(|message| message["reason"] == "compiler-artifact" && message["target"]["name"] == "passmuster")
         .find_map(|message| message["executable"].as_str().map(PathBuf::from));
     executable.context("cargo does not say where it put the binary")
 }

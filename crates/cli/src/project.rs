@@ -10,10 +10,10 @@ use anyhow::Context;
 use passmuster::conformance::report::Source;
 use xshell::{Shell, cmd};
 
-/// What people type before a command's name: `cargo xtask`, or the binary's own name where cargo did not start it.
+/// What people type before a command's name: `cargo xtask` here, `cargo run` in a crate of one's own, or the binary's name where cargo did not start it.
 pub(crate) fn invocation() -> String {
     if run_by_cargo() {
-        return "cargo xtask".into();
+        return if source_tree().is_some() { "cargo xtask".into() } else { "cargo run --release --".into() };
     }
     let name = env::args_os().next().map(PathBuf::from).and_then(|path| Some(path.file_name()?.to_string_lossy().into_owned()));
     name.map_or_else(|| "passmuster".into(), |name| format!("./{name}"))
@@ -61,6 +61,6 @@ pub(crate) fn source_tree() -> Option<PathBuf> {
         Some(manifest) => PathBuf::from(manifest),
         None => env::current_dir().ok()?,
     };
-    let is_root = |dir: &&Path| dir.join("xtask/cuda-requirements.txt").is_file() && dir.join("kernels").is_dir();
+    let is_root = |dir: &&Path| dir.join("kernels/cuda-requirements.txt").is_file() && dir.join("kernels").is_dir();
     start.ancestors().find(is_root).map(Path::to_owned)
 }

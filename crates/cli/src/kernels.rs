@@ -28,7 +28,7 @@ use crate::project;
 ///
 /// The compiler is NVRTC 13.0 and no other, so that the PTX is the same on every machine. It is looked for in $CUDA_HOME/lib64,
 /// in the Python environment (a PyTorch for CUDA 13.0 brings it), and in target/cuda, where it is otherwise installed by pip from
-/// hash-pinned wheels (xtask/cuda-requirements.txt). No GPU is needed.
+/// hash-pinned wheels (kernels/cuda-requirements.txt). No GPU is needed.
 ///
 /// A kernel is compiled for compute_80 unless it has a line `// target: compute_90a`.
 #[derive(clap::Args)]
@@ -290,7 +290,7 @@ mod tests {
     /// If this fails, what the README shows is not what `--check` compiles.
     #[test]
     fn the_tutorial_s_kernel_is_compiled_with_the_project_s_headers() {
-        let root = Path::new(env!("CARGO_MANIFEST_DIR")).parent().expect("xtask lies in the root");
+        let root = Path::new(env!("CARGO_MANIFEST_DIR")).ancestors().nth(2).expect("the workspace is around it");
         let unit = tutorial(root).unwrap();
         assert!(unit.text.contains("all_reduce_mine_##NAME") && !unit.text.contains("all_reduce_one_shot"));
         assert!(unit.headers.contains_key("kernels/common/entries.cuh") && unit.headers.contains_key("kernels/common/signals.cuh"));

@@ -9,7 +9,7 @@ use std::{
 use serde_json::Value;
 
 fn run(arguments: &[&str]) -> Output {
-    Command::new(env!("CARGO_BIN_EXE_xtask")).args(arguments).output().expect("it starts")
+    Command::new(env!("CARGO_BIN_EXE_passmuster")).args(arguments).output().expect("it starts")
 }
 
 fn text(bytes: &[u8]) -> String {

@@ -14,7 +14,7 @@ use passmuster::conformance::{Status, report::Record};
 use folder::Folder;
 
 fn passmuster(arguments: &[&str]) -> Command {
-    let mut command = Command::new(env!("CARGO_BIN_EXE_xtask"));
+    let mut command = Command::new(env!("CARGO_BIN_EXE_passmuster"));
     command.args(arguments).current_dir(root()).env_remove("GITHUB_ACTIONS").env_remove("GITHUB_STEP_SUMMARY");
     command
 }
@@ -28,7 +28,7 @@ fn text(bytes: &[u8]) -> String {
 }
 
 fn root() -> PathBuf {
-    Path::new(env!("CARGO_MANIFEST_DIR")).parent().expect("the workspace is around it").to_owned()
+    Path::new(env!("CARGO_MANIFEST_DIR")).ancestors().nth(2).expect("the workspace is around it").to_owned()
 }
 
 const CASE: &str = "all_reduce/two_shot:bf16,sum:w=2:n=24";

@@ -124,7 +124,7 @@ mod tests {
     use super::*;
 
     fn root() -> std::path::PathBuf {
-        Path::new(env!("CARGO_MANIFEST_DIR")).parent().expect("xtask lies in the root").to_owned()
+        Path::new(env!("CARGO_MANIFEST_DIR")).ancestors().nth(2).expect("the workspace is around it").to_owned()
     }
 
     fn read(edits: &[Edit<'_>]) -> anyhow::Result<Unit> {

@@ -1,0 +1,156 @@
+//! The commands of passmuster: `main` of the binary of that name. `cargo xtask --help` teaches them; one file a command.
+//!
+//! In a checkout `cargo xtask` builds and starts the binary; `cargo xtask bundle` copies it to machines without Rust.
+
+#[macro_use]
+mod print;
+
+mod bench;
+mod bundle;
+mod conform;
+mod docs;
+mod emulated;
+mod foreign;
+mod journal;
+mod kernels;
+mod ledger;
+mod mutants;
+mod project;
+mod records;
+mod require;
+mod result_file;
+mod reveal;
+mod tune;
+mod units;
+mod worker;
+
+use std::{io::IsTerminal, process::ExitCode};
+
+use clap::{CommandFactory, FromArgMatches, Parser, Subcommand};
+use xshell::Shell;
+
+/// Write a kernel, say what it promises, and hold it to that.
+///
+/// `COMMAND --help` has the options of a command, with examples.
+#[derive(Parser)]
+#[command(version, after_help = EXIT_STATUSES, after_long_help = format!("{EXAMPLES}\n\n{EXIT_STATUSES}"))]
+struct CommandLine {
+    #[command(subcommand)]
+    command: Command,
+}
+
+const EXAMPLES: &str = "\
+Examples:
+  cargo xtask validate             are the algorithms right? Needs no GPU
+  cargo xtask test-gpu merge       on GPUs and against NCCL, before a merge
+  cargo xtask bench                how fast are they, beside NCCL?
+  cargo xtask report RECORD        what was recorded, as tables or a page
+  cargo xtask choose all_reduce    which algorithm is taken at which size?
+  cargo xtask mutants              are kernels with planted bugs caught?
+  cargo xtask test                 everything that needs no GPU, as CI runs it
+  cargo xtask kernels              compile kernels/**/*.cu after an edit
+  cargo xtask docs                 write what documents repeat of the code
+  cargo xtask records              which rest on kernels that have changed?
+
+A kernel of your own needs no Rust (docs/foreign-kernels.md):
+  cargo xtask validate --ptx mine.ptx --spec mine.toml";
+
+/// The one table of them; docs/exit-statuses.md has it too.
+const EXIT_STATUSES: &str = "\
+Exit status of every command:
+  0    all passed
+  1    a finding: something that was tested is wrong
+  2    wrong usage, output that cannot be written, or the command itself failed
+  3    this machine could not run it (no GPU, no NCCL); never a pass
+  4    inconclusive: out of time or steps, and no finding; never a pass
+  130  ended by SIGINT; what was judged is kept
+  141  all passed, but the reader of its output had gone, as in `| head`
+  143  ended by SIGTERM; what was judged is kept";
+
+#[derive(Subcommand)]
+enum Command {
+    Validate(conform::Validate),
+    TestGpu(conform::TestGpu),
+    Bench(Box<bench::Bench>),
+    Report(bench::Report),
+    Records(records::Records),
+    RevealOrder(reveal::Reveal),
+    Tune(tune::Tune),
+    Choose(tune::Choose),
+    Mutants(mutants::Mutants),
+    Ledger(ledger::Ledger),
+    Kernels(kernels::Kernels),
+    Docs(docs::Docs),
+    Bundle(bundle::Bundle),
+    #[command(hide = true)]
+    Worker(worker::Worker),
+    #[command(hide = true)]
+    BenchWorker(bench::BenchWorker),
+}
+
+/// Exit status of a command that has a finding.
+const FINDING: u8 = 1;
+/// Exit status of wrong usage, and of a command that failed by itself.
+const USAGE: u8 = 2;
+/// Exit status where this machine cannot run it.
+const CANNOT_RUN: u8 = passmuster::conformance::worker::CANNOT_RUN as u8;
+/// Exit status where nothing was found, but some cases ran out of time or steps.
+const INCONCLUSIVE: u8 = 4;
+
+/// Runs the command line of this process and returns its exit status.
+pub fn main() -> ExitCode {
+    let usage = CommandLine::command().name("passmuster").bin_name(project::invocation());
+    let line = usage.try_get_matches().and_then(|matches| CommandLine::from_arg_matches(&matches));
+    let status = print::finish(match line {
+        Ok(line) => {
+            if matches!(line.command, Command::Worker(_) | Command::BenchWorker(_) | Command::Ledger(_)) {
+                // These may use GPUs in this process. The others start processes first, which are to find the environment as the user has set it.
+                // SAFETY: this thread is the only one yet.
+                unsafe { passmuster_cuda::prepare_process() };
+            }
+            Shell::new().map_err(anyhow::Error::from).and_then(|sh| run(line.command, &sh)).unwrap_or_else(|error| {
+                eprintln!("error: {error:#}");
+                ExitCode::from(USAGE)
+            })
+        }
+        Err(error) => told(&error),
+    });
+    result_file::let_go();
+    status
+}
+
+/// Prints help, a version or what is wrong with the command line.
+fn told(said: &clap::Error) -> ExitCode {
+    if said.use_stderr() {
+        // Quiet where nobody reads it.
+        let _ = said.print();
+        return ExitCode::from(USAGE);
+    }
+    let text = said.render();
+    if std::io::stdout().is_terminal() {
+        print!("{}", text.ansi())
+    } else {
+        print!("{text}")
+    }
+    ExitCode::SUCCESS
+}
+
+fn run(command: Command, sh: &Shell) -> anyhow::Result<ExitCode> {
+    match command {
+        Command::Validate(command) => command.run(sh),
+        Command::TestGpu(command) => command.run(sh),
+        Command::Bench(command) => command.run(sh),
+        Command::Report(command) => command.run(),
+        Command::Records(command) => command.run(sh),
+        Command::RevealOrder(command) => command.run(),
+        Command::Tune(command) => command.run(),
+        Command::Choose(command) => command.run(),
+        Command::Mutants(command) => command.run(sh),
+        Command::Ledger(command) => command.run(sh),
+        Command::Worker(command) => command.run(),
+        Command::BenchWorker(command) => command.run(),
+        Command::Kernels(command) => command.run(sh),
+        Command::Docs(command) => command.run(sh),
+        Command::Bundle(command) => command.run(sh),
+    }
+}

@@ -1,0 +1,13 @@
+//! The binary: see the library's `main`.
+
+use std::process::ExitCode;
+
+use mimalloc::MiMalloc;
+
+/// The emulator's race check makes and drops small clocks all the time.
+#[global_allocator]
+static ALLOCATOR: MiMalloc = MiMalloc;
+
+fn main() -> ExitCode {
+    passmuster_cli::main()
+}
