@@ -201,12 +201,9 @@ impl Worker {
                         return Ok(ExitCode::from(CANNOT_RUN));
                     }
                 };
-                let wants_nccl = algorithms::all()
-                    .iter()
-                    .chain(algorithms::timed_only())
-                    .flat_map(|a| a.environment())
-                    .any(|(name, _)| std::env::var_os(name).is_some());
-                if wants_nccl && let Err(error) = machine.load_nccl() {
+                if wants_nccl(|name| std::env::var_os(name).is_some())
+                    && let Err(error) = machine.load_nccl()
+                {
                     // The cases that need it say so, each by itself.
                     eprintln!("{error}");
                 }
@@ -225,5 +222,27 @@ impl Worker {
             }
             Err(error) => Verdict::without_checks(&request.case, Status::InfraError, error.to_string()),
         });
+    }
+}
+
+/// Whether the environment is one that cases of NCCL are judged in.
+fn wants_nccl(is_set: impl Fn(&str) -> bool) -> bool {
+    algorithms::all().iter().chain(algorithms::timed_only()).flat_map(|a| a.environment()).any(|(name, _)| is_set(name))
+}
+
+#[cfg(test)]
+mod tests {
+    use passmuster::conformance::List;
+
+    use super::*;
+
+    /// If this fails, the worker of such cases does not say which NCCL it has.
+    #[test]
+    fn every_environment_of_a_case_is_one_of_nccl() {
+        assert!(!wants_nccl(|_| false));
+        for case in List::Merge.all_cases(0) {
+            let environment = case.environment();
+            assert!(environment.is_empty() || wants_nccl(|name| environment.keys().any(|set| *set == name)), "{case}");
+        }
     }
 }

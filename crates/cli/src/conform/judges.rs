@@ -93,10 +93,7 @@ impl Judging for Judge {
                 judged((index, &verdict));
                 verdicts[index] = Some(verdict);
             }
-            // A worker that has loaded NCCL says more of the machine.
-            if machine.as_ref().is_none_or(|known: &MachineInfo| known.nccl.is_empty()) {
-                machine = Some(info);
-            }
+            machine = Some(known_better(machine, info));
         }
         bar.finish_and_clear();
         Ok((machine.unwrap_or_default(), verdicts.into_iter().flatten().collect()))
@@ -109,6 +106,11 @@ impl Judging for Judge {
         self.second_looks = supervisor.second_looks;
         Ok(case.fault().map_or(verdict.clone(), |fault| named(fault, verdict)))
     }
+}
+
+/// What is told of the machine, of what workers in two environments say: one that has loaded NCCL knows more.
+fn known_better(first: Option<MachineInfo>, then: MachineInfo) -> MachineInfo {
+    first.filter(|first| !first.nccl.is_empty()).unwrap_or(then)
 }
 
 /// More time for payloads that are seconds of copying and comparing: a second for each 128 MiB of all ranks' inputs.
@@ -137,4 +139,19 @@ pub(crate) fn named(fault: Fault, verdict: Verdict) -> Verdict {
         format!("the fault {fault} was to be a {status} that says `{}`, but was a {}: {}", words[0], verdict.status, verdict.reason)
     };
     Verdict { status: if was_named { Status::Pass } else { Status::Fail }, reason, ..verdict }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// If this fails, a record of NCCL's cases does not say which NCCL, and waivers for that version do not apply.
+    #[test]
+    fn the_machine_of_a_record_knows_nccl() {
+        let told = |nccl: &[&str]| {
+            let machines = nccl.iter().map(|nccl| MachineInfo { nccl: (*nccl).into(), ..MachineInfo::default() });
+            machines.fold(None, |known, info| Some(known_better(known, info))).unwrap().nccl
+        };
+        assert_eq!([told(&["", "2.28.9", ""]), told(&["2.28.9"]), told(&["", ""])], ["2.28.9", "2.28.9", ""]);
+    }
 }

@@ -10,7 +10,7 @@ mod premul_sum;
 mod products;
 mod types;
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 
 use super::{
     any_case::AnyCase,
@@ -52,13 +52,17 @@ impl List {
         }
     }
 
-    /// Its cases of collectives, the same for the same seed. Seed 0 is what records are made with.
+    /// Its cases of collectives, each once, the same for the same seed. Seed 0 is what records are made with.
     pub fn cases(self, seed: u64) -> Vec<Case> {
-        match self {
+        let mut cases = match self {
             List::Smoke => smoke(seed),
             List::Merge => merge(seed),
             List::Faults => faults(),
-        }
+        };
+        // Where a choice among few is drawn more than once, it may be the same.
+        let mut ids = HashSet::new();
+        cases.retain(|case| ids.insert(case.to_string()));
+        cases
     }
 
     /// Its cases of products of matrices.
@@ -478,14 +482,12 @@ fn faults() -> Vec<Case> {
 mod tests {
     use super::*;
     use passmuster_collectives::algorithms::auto;
-    use std::collections::HashSet;
-
     #[test]
     fn ids_of_a_list_are_unique_and_read_back() {
         for list in [List::Smoke, List::Merge] {
             let cases = list.cases(0);
             let ids: HashSet<String> = cases.iter().map(Case::to_string).collect();
-            assert!(ids.len() * 100 > cases.len() * 98, "{}: {} ids of {} cases", list.name(), ids.len(), cases.len());
+            assert_eq!(ids.len(), cases.len(), "{}: a case is there twice", list.name());
             for case in &cases {
                 assert_eq!(case.to_string().parse::<Case>().as_ref(), Ok(case));
             }
