@@ -124,7 +124,7 @@ fn conformance() -> String {
         all.filter(|case| !caught || case["caught"] == true).count()
     };
     format!(
-        "`test-gpu merge` but for products of matrices {} `test-gpu faults`: {} of {} named as they should be. `mutants`: of those in values {} of {} \
+        "`test-gpu merge` {} `test-gpu faults`: {} of {} named as they should be. `mutants`: of those in values {} of {} \
          caught, of those in synchronisation {} of {} on an earlier day.",
         merged(ON_TWO),
         faults["summary"]["pass"],

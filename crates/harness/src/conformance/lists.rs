@@ -52,17 +52,13 @@ impl List {
         }
     }
 
-    /// Its cases of collectives, each once, the same for the same seed. Seed 0 is what records are made with.
+    /// Its cases of collectives, the same for the same seed. Seed 0 is what records are made with.
     pub fn cases(self, seed: u64) -> Vec<Case> {
-        let mut cases = match self {
-            List::Smoke => smoke(seed),
-            List::Merge => merge(seed),
+        match self {
+            List::Smoke => each_once(smoke(seed)),
+            List::Merge => each_once(merge(seed)),
             List::Faults => faults(),
-        };
-        // Where a choice among few is drawn more than once, it may be the same.
-        let mut ids = HashSet::new();
-        cases.retain(|case| ids.insert(case.to_string()));
-        cases
+        }
     }
 
     /// Its cases of products of matrices.
@@ -461,6 +457,13 @@ fn root(case: &Case, choice: &mut Choice) -> u32 {
     if case.collective.has_root() { choice.next() as u32 % case.world } else { 0 }
 }
 
+/// Where one choice among few is drawn more than once, it may be the same.
+fn each_once(mut cases: Vec<Case>) -> Vec<Case> {
+    let mut ids = HashSet::new();
+    cases.retain(|case| ids.insert(case.to_string()));
+    cases
+}
+
 fn faults() -> Vec<Case> {
     let mut cases = Vec::new();
     for algorithm in contenders(Collective::AllReduce) {
@@ -491,6 +494,14 @@ mod tests {
             for case in &cases {
                 assert_eq!(case.to_string().parse::<Case>().as_ref(), Ok(case));
             }
+        }
+    }
+
+    /// If this fails, nobody sees whether a machine is of use after a fault.
+    #[test]
+    fn the_case_of_a_fault_follows_it_without_the_fault() {
+        for pair in List::Faults.cases(0).chunks(2) {
+            assert_eq!((pair[0].fault.is_some(), &Case { fault: None, ..pair[0].clone() }), (true, &pair[1]));
         }
     }
 
