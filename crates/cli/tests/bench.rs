@@ -24,7 +24,7 @@ fn text(bytes: &[u8]) -> String {
 }
 
 fn record(name: &str) -> String {
-    Path::new(env!("CARGO_MANIFEST_DIR")).join("../../../fixtures/records").join(name).display().to_string()
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("../../fixtures/records").join(name).display().to_string()
 }
 
 /// If this fails, calls of another type or operator are timed as bf16 and sum, or their files overwrite each other.

@@ -235,7 +235,7 @@ fn the_parts_of_a_list_make_its_record() {
 }
 
 fn record(name: &str) -> String {
-    Path::new(env!("CARGO_MANIFEST_DIR")).join("../../../fixtures/records").join(name).display().to_string()
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("../../fixtures/records").join(name).display().to_string()
 }
 
 /// If this fails, a disk that is full takes the record that was there, or nobody learns of it.

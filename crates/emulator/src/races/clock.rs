@@ -40,13 +40,14 @@ impl Partial {
         found.map_or(self.base, |threads| threads.time)
     }
 
-    /// What threads of one actor did, by thread, of which there is at least one.
+    /// What threads of one actor did, of which there is at least one: by thread, and of a thread the latest first.
     fn of(owns: &[Own]) -> Partial {
         let Deeds { actor, place, .. } = owns[0].deeds;
         let base = owns.iter().map(|own| own.met).max().unwrap_or(0);
         let mut threads: SmallVec<[Threads; 2]> = SmallVec::new();
         for Deeds { thread, time, .. } in owns.iter().map(|own| own.deeds).filter(|deeds| deeds.time > base) {
             match threads.last_mut() {
+                Some(last) if last.to > thread => {}
                 Some(last) if last.to == thread && last.time == time => last.to += 1,
                 _ => threads.push(Threads { from: thread, to: thread + 1, time }),
             }
@@ -253,9 +254,7 @@ impl Clock {
         if news.is_empty() {
             return;
         }
-        // Of a thread's, the latest.
         news.sort_unstable_by_key(|Own { deeds, .. }| (deeds.actor, deeds.thread, Reverse(deeds.time)));
-        news.dedup_by_key(|Own { deeds, .. }| (deeds.actor, deeds.thread));
         let clock = Arc::make_mut(clock);
         news.chunk_by(|a, b| a.deeds.actor == b.deeds.actor).for_each(|of_actor| clock.add(&Partial::of(of_actor)));
     }
@@ -321,15 +320,18 @@ mod tests {
 
     #[test]
     fn deeds_of_many_threads_are_added_as_one_by_one() {
+        // Of actor 9 three things that one thread handed on, two of them without what it did itself: the last has most of its block.
+        let of_9 = [(9, 0, 0, 2), (9, 0, 5, 3), (9, 0, 0, 6)];
         let deeds: Vec<Own> = [(7, 3, 5, 2), (8, 0, 2, 0), (7, 4, 5, 0), (7, 3, 9, 4), (7, 12, 1, 0), (8, 1, 2, 1), (7, 5, 5, 2)]
+            .into_iter()
+            .chain(of_9)
             .map(|(actor, thread, time, met)| Own { deeds: Deeds { actor, place: HERE, thread, time }, met })
-            .into();
+            .collect();
         let mut together = Arc::new(clock(&[(0..4, 4)]));
         let mut apart = Clock::clone(&together);
         Clock::extend_by(&mut together, &deeds);
         for Own { deeds: Deeds { actor, place, thread, time }, met } in deeds.iter().copied() {
-            apart.add_threads(actor, place, thread..thread + 1, time);
-            apart.add_block(actor, place, met);
+            apart.add_own(Own { deeds: Deeds { actor, place, thread, time }, met });
         }
         assert_eq!(*together, apart);
         let before = together.clone();
