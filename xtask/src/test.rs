@@ -35,11 +35,16 @@ pub(crate) fn run(sh: &Shell) -> anyhow::Result<ExitCode> {
     let nextest = cmd!(sh, "cargo nextest --version").quiet().ignore_stdout().ignore_stderr().run().is_ok();
     let tests =
         if nextest { cmd!(sh, "cargo nextest run --workspace --no-fail-fast") } else { cmd!(sh, "cargo test --workspace --all-targets") };
+    // Its own workspace, as a kernel author's is, in the folder where the library is built already.
+    let target = env::current_exe()?.with_file_name("..");
+    let own_kernel = cmd!(sh, "cargo test --manifest-path examples/own_kernel/Cargo.toml --target-dir {target}");
     let passed = step("formatting", || succeeds(cmd!(sh, "cargo fmt --all --check")))
         && step("lints", || succeeds(cmd!(sh, "cargo clippy --workspace --all-targets -- -D warnings")))
         && step("tests", || succeeds(tests))
+        && step("a kernel in a crate of its own", || succeeds(own_kernel))
         && step("documentation examples", || succeeds(cmd!(sh, "cargo test --workspace --doc")))
         && step("PTX drift", || succeeds(cmd!(sh, "{passmuster} kernels --check")))
+        && step("PTX drift of the own kernel", || succeeds(cmd!(sh, "{passmuster} compile --check examples/own_kernel/kernels/mine.cu")))
         && step("generated parts of documents", || succeeds(cmd!(sh, "{passmuster} docs --check")))
         && step("figures of stale records are marked", || succeeds(cmd!(sh, "{passmuster} records --check")))
         && step("tidiness", || tidy(sh));

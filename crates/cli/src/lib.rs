@@ -7,6 +7,7 @@ mod print;
 
 mod bench;
 mod bundle;
+mod compile;
 mod conform;
 mod docs;
 mod emulated;
@@ -27,6 +28,7 @@ mod worker;
 use std::{io::IsTerminal, process::ExitCode};
 
 use clap::{CommandFactory, FromArgMatches, Parser, Subcommand};
+use passmuster_collectives::registry::Registry;
 use xshell::Shell;
 
 /// Write a kernel, say what it promises, and hold it to that.
@@ -49,6 +51,7 @@ Examples:
   cargo xtask mutants              are kernels with planted bugs caught?
   cargo xtask test                 everything that needs no GPU, as CI runs it
   cargo xtask kernels              compile kernels/**/*.cu after an edit
+  cargo xtask compile mine.cu      the same for a kernel of your own crate
   cargo xtask docs                 write what documents repeat of the code
   cargo xtask records              which rest on kernels that have changed?
 
@@ -80,6 +83,7 @@ enum Command {
     Mutants(mutants::Mutants),
     Ledger(ledger::Ledger),
     Kernels(kernels::Kernels),
+    Compile(compile::Compile),
     Docs(docs::Docs),
     Bundle(bundle::Bundle),
     #[command(hide = true)]
@@ -97,8 +101,15 @@ const CANNOT_RUN: u8 = passmuster::conformance::worker::CANNOT_RUN as u8;
 /// Exit status where nothing was found, but some cases ran out of time or steps.
 const INCONCLUSIVE: u8 = 4;
 
-/// Runs the command line of this process and returns its exit status.
-pub fn main() -> ExitCode {
+/// Runs the command line of this process, with the algorithms of a registry, and returns its exit status (docs/exit-statuses.md).
+///
+/// A crate with algorithms of its own has `passmuster_cli::main(registry())` for a `main`: its binary has every command, and its algorithms are among
+/// those that are validated, tested on GPUs, timed and chosen from. For the commands to be worth their time it is built in release.
+pub fn main(registry: Registry) -> ExitCode {
+    if let Err(error) = registry.install() {
+        eprintln!("error: {error}");
+        return ExitCode::from(USAGE);
+    }
     let usage = CommandLine::command().name("passmuster").bin_name(project::invocation());
     let line = usage.try_get_matches().and_then(|matches| CommandLine::from_arg_matches(&matches));
     let status = print::finish(match line {
@@ -150,6 +161,7 @@ fn run(command: Command, sh: &Shell) -> anyhow::Result<ExitCode> {
         Command::Worker(command) => command.run(),
         Command::BenchWorker(command) => command.run(),
         Command::Kernels(command) => command.run(sh),
+        Command::Compile(command) => command.run(sh),
         Command::Docs(command) => command.run(sh),
         Command::Bundle(command) => command.run(sh),
     }

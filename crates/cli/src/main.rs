@@ -3,11 +3,12 @@
 use std::process::ExitCode;
 
 use mimalloc::MiMalloc;
+use passmuster_collectives::registry::Registry;
 
 /// The emulator's race check makes and drops small clocks all the time.
 #[global_allocator]
 static ALLOCATOR: MiMalloc = MiMalloc;
 
 fn main() -> ExitCode {
-    passmuster_cli::main()
+    passmuster_cli::main(Registry::built_in())
 }

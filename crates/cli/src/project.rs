@@ -61,6 +61,6 @@ pub(crate) fn source_tree() -> Option<PathBuf> {
         Some(manifest) => PathBuf::from(manifest),
         None => env::current_dir().ok()?,
     };
-    let is_root = |dir: &&Path| dir.join("kernels/cuda-requirements.txt").is_file() && dir.join("kernels").is_dir();
+    let is_root = |dir: &&Path| dir.join("crates/cli/cuda-requirements.txt").is_file() && dir.join("kernels").is_dir();
     start.ancestors().find(is_root).map(Path::to_owned)
 }

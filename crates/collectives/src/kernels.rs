@@ -6,11 +6,19 @@ use std::{
     sync::{Arc, LazyLock, OnceLock},
 };
 
-use crate::plan::{Build, Launch};
+use crate::{
+    plan::{Build, Launch},
+    registry::Registry,
+};
 
-/// Kernel modules, by path under kernels/: `all_reduce/two_shot`. One line a module; `cargo xtask kernels` compiles the same list.
+/// Modules that launches may name: those of the [installed registry](Registry::installed), built-in ones first.
+pub fn modules() -> &'static [Module] {
+    Registry::installed().modules()
+}
+
+/// Modules of this crate, by path under kernels/: `all_reduce/two_shot`. One line a module; `cargo xtask kernels` compiles the same list.
 /// A new module starts with empty files under kernels/ptx/, so that the command that fills them can be built.
-pub static MODULES: &[Module] = &[
+pub static BUILT_IN: &[Module] = &[
     Module::of_both_builds(
         "all_reduce/one_shot",
         include_str!("../kernels/ptx/all_reduce/one_shot.ptx"),
@@ -118,9 +126,26 @@ pub static MODULES: &[Module] = &[
     Module::of_one_build("conformance/hold", include_str!("../kernels/ptx/conformance/hold.ptx")),
 ];
 
-/// One source file under kernels/ and what it compiles to.
+/// Headers of the kernels, by name: `reduce.cuh`. `passmuster compile` gives them to kernels of other crates as `passmuster/reduce.cuh`.
+pub static HEADERS: &[(&str, &str)] = &[
+    ("any.cuh", include_str!("../kernels/common/any.cuh")),
+    ("copies.cuh", include_str!("../kernels/common/copies.cuh")),
+    ("copy_entries.cuh", include_str!("../kernels/common/copy_entries.cuh")),
+    ("dtype.cuh", include_str!("../kernels/common/dtype.cuh")),
+    ("entries.cuh", include_str!("../kernels/common/entries.cuh")),
+    ("lines.cuh", include_str!("../kernels/common/lines.cuh")),
+    ("multimem.cuh", include_str!("../kernels/common/multimem.cuh")),
+    ("multimem_entries.cuh", include_str!("../kernels/common/multimem_entries.cuh")),
+    ("reduce.cuh", include_str!("../kernels/common/reduce.cuh")),
+    ("signals.cuh", include_str!("../kernels/common/signals.cuh")),
+    ("slices.cuh", include_str!("../kernels/common/slices.cuh")),
+    ("types.cuh", include_str!("../kernels/common/types.cuh")),
+];
+
+/// One source file and what it compiles to.
+#[derive(Clone, Copy, Debug)]
 pub struct Module {
-    /// Path under kernels/ without extension.
+    /// What launches call it; of a built-in one its path under kernels/ without extension.
     pub name: &'static str,
     /// PTX of the release build.
     pub release: &'static str,
@@ -131,6 +156,18 @@ pub struct Module {
 }
 
 impl Module {
+    /// A module of somebody else's: `all_reduce/mine` has entries whose names start with `all_reduce_mine`, if [`entry`](crate::algorithms::entry)
+    /// names them.
+    pub const fn new(name: &'static str, ptx: &'static str) -> Module {
+        Module::of_one_build(name, ptx)
+    }
+
+    /// With a checked build, in which every wait is bounded and a rank can be held up at a site: cases with a skew at one need it.
+    #[must_use]
+    pub const fn checked(self, ptx: &'static str) -> Module {
+        Module { checked: Some(ptx), ..self }
+    }
+
     const fn of_both_builds(name: &'static str, release: &'static str, checked: &'static str) -> Module {
         Module { name, release, checked: Some(checked), emulated: true }
     }
@@ -146,7 +183,7 @@ impl Module {
 
 /// Entries of each embedded module's release and checked build, found when first asked for: every launch of every script is held against them.
 static ENTRIES: LazyLock<Vec<[OnceLock<HashSet<&'static str>>; 2]>> =
-    LazyLock::new(|| MODULES.iter().map(|_| Default::default()).collect());
+    LazyLock::new(|| modules().iter().map(|_| Default::default()).collect());
 
 /// The PTX that launches refer to: the embedded modules, of which some may be replaced, as by a mutant, and others added.
 #[derive(Clone, Default)]
@@ -213,13 +250,13 @@ impl Library {
     }
 }
 
-/// An embedded module's place in [`MODULES`], and its PTX.
+/// An embedded module's place in [`modules`], and its PTX.
 fn embedded(module: &str, build: Build) -> Result<(usize, &'static str), String> {
-    let index = MODULES.iter().position(|m| m.name == module).ok_or_else(|| {
-        let names: Vec<&str> = MODULES.iter().map(|m| m.name).collect();
+    let index = modules().iter().position(|m| m.name == module).ok_or_else(|| {
+        let names: Vec<&str> = modules().iter().map(|m| m.name).collect();
         format!("unknown kernel module `{module}`: expected one of {}", names.join(", "))
     })?;
-    let Module { release, checked, .. } = MODULES[index];
+    let Module { release, checked, .. } = modules()[index];
     match build {
         Build::Release => Ok((index, release)),
         Build::Checked => checked.map(|ptx| (index, ptx)).ok_or_else(|| format!("kernel module `{module}` has no checked build")),
@@ -238,7 +275,7 @@ pub fn fnv1a64(bytes: &[u8]) -> u64 {
 /// Hash of all embedded kernels, names included: `fnv1a64:` and 16 hexadecimal digits.
 pub fn ptx_hash() -> String {
     let mut all = String::new();
-    for Module { name, release, checked, .. } in MODULES {
+    for Module { name, release, checked, .. } in modules() {
         for part in [*name, *release, checked.unwrap_or_default()] {
             all.push_str(part);
             all.push('\0');
@@ -285,7 +322,7 @@ pub fn changed_since(then: &BTreeMap<String, String>) -> Vec<String> {
             let checked = module.checked.map(|ptx| (file_name(module.name, Build::Checked), code_hash(ptx)));
             [(file_name(module.name, Build::Release), code_hash(module.release))].into_iter().chain(checked)
         };
-        MODULES.iter().flat_map(builds).collect()
+        modules().iter().flat_map(builds).collect()
     });
     then.iter().filter(|(name, hash)| NOW.get(*name) != Some(*hash)).map(|(name, _)| name.clone()).collect()
 }

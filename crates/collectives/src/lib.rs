@@ -11,3 +11,4 @@ pub mod kernels;
 pub mod machine;
 pub mod plan;
 pub mod pool;
+pub mod registry;

@@ -3,8 +3,9 @@
 //! ARCHITECTURE.md is the map. In short: an [`algorithms::Algorithm`] turns a [`plan::Call`] into a [`plan::Plan`], a
 //! [`machine::Machine`] runs it (here: [`emulator::Emulator`]), and [`conformance`] judges the result against the algorithm's [`contract::Contract`].
 
+pub mod cargo_test;
 pub mod conformance;
 pub mod emulator;
 pub mod ledger;
 
-pub use passmuster_collectives::{algorithms, collective, contract, kernels, machine, plan, pool, with_element};
+pub use passmuster_collectives::{algorithms, collective, contract, kernels, machine, plan, pool, registry, with_element};

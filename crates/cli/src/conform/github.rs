@@ -11,7 +11,6 @@ use std::{
 use passmuster::conformance::{AnyCase, Named, Verdict};
 use passmuster_collectives::algorithms::Target;
 
-use super::presentation::repro;
 use crate::project;
 
 /// The most annotations: GitHub shows ten errors of a step.
@@ -31,7 +30,7 @@ pub(super) fn annotations(command: &str, found: &[(&AnyCase, &Verdict)], ptx: Op
     let annotation = |&(case, verdict): &(&AnyCase, &Verdict)| {
         let file = source(&root, case, ptx).map(|path| format!(",file={}", property(&path.display().to_string()))).unwrap_or_default();
         let title = property(&format!("{} {}", verdict.status.name().replace('_', " "), verdict.case));
-        format!("::error title={title}{file}::{}", data(&format!("{}\n{}", said(verdict), repro(command, verdict))))
+        format!("::error title={title}{file}::{}", data(&format!("{}\n{}", said(verdict), verdict.repro(command))))
     };
     let more = found.len().saturating_sub(MOST);
     let and_more = (more > 0).then(|| format!("::error title=passmuster::and {more} more findings"));
@@ -55,7 +54,7 @@ fn summary(kind: &str, concluded: &str, command: &str, found: &[(&AnyCase, &Verd
         text += "| status | case | finding | repro |\n|---|---|---|---|\n";
     }
     for (_, verdict) in found.iter().take(MOST) {
-        let [case, repro] = [&verdict.case, &repro(command, verdict)].map(|code| format!("<code>{}</code>", cell(code)));
+        let [case, repro] = [&verdict.case, &verdict.repro(command)].map(|code| format!("<code>{}</code>", cell(code)));
         text += &format!("| {} | {case} | {} | {repro} |\n", verdict.status, cell(&said(verdict)));
     }
     if found.len() > MOST {

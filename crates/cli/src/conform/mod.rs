@@ -33,7 +33,7 @@ pub(crate) use presentation::progress_bar;
 
 use self::{
     files::Files,
-    presentation::{announced, concluded, explain, named_schedules, quoted, waived},
+    presentation::{announced, concluded, named_schedules, quoted, waived},
     resume::Resumed,
     selection::Replay,
 };
@@ -431,7 +431,7 @@ impl Conformance<'_> {
             record.cases.iter().filter(|v| v.status.is_finding() || matches!(v.status, Status::InfraError | Status::Inconclusive))
         {
             let smaller = smaller.iter().find(|(id, _)| *id == verdict.case).and_then(|(_, text)| text.as_deref());
-            print!("{}", explain(&self.asked.command(self.run), verdict, smaller));
+            print!("{}", verdict.explained(&self.asked.command(self.run), smaller));
         }
         if record.cases.iter().all(|v| v.status == Status::NotSupported)
             && let Some(first) = record.cases.first()

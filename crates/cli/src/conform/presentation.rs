@@ -128,35 +128,6 @@ fn taken(seconds: f64) -> String {
     }
 }
 
-/// A finding for people.
-pub(super) fn explain(command: &str, verdict: &Verdict, smaller: Option<&str>) -> String {
-    let mut text = format!("{} {}\n", verdict.status.name().to_uppercase(), verdict.case);
-    if verdict.findings.is_empty() {
-        text += &format!("  {}\n", verdict.reason);
-    }
-    for finding in verdict.findings.iter().take(4) {
-        let call = finding.call.map(|call| format!(" call {call}")).unwrap_or_default();
-        text += &format!("  {}{call}: {}\n", finding.property, finding.summary);
-        for line in finding.details.lines() {
-            text += &format!("    {line}\n");
-        }
-    }
-    if verdict.findings.len() > 4 {
-        text += &format!("  and {} more findings\n", verdict.findings.len() - 4);
-    }
-    if let Some(smaller) = smaller {
-        text += &format!("  shrunk to  {smaller}\n");
-    }
-    text += &format!("  repro      {}\n\n", repro(command, verdict));
-    text
-}
-
-/// What to type to find it again.
-pub(super) fn repro(command: &str, verdict: &Verdict) -> String {
-    let schedule = verdict.schedule.as_ref().map(|schedule| format!("@{schedule}")).unwrap_or_default();
-    format!("{command} --replay '{}{schedule}'", verdict.case)
-}
-
 /// After how long a run whose progress is no bar on a terminal says how far it is.
 const NOW_AND_THEN: Duration = Duration::from_secs(30);
 

@@ -1,7 +1,7 @@
 //! Where NVRTC 13.0 is on this machine.
 
 use std::{
-    env,
+    env, fs,
     path::{Path, PathBuf},
 };
 
@@ -10,6 +10,9 @@ use xshell::{Shell, cmd};
 
 /// The file that only NVRTC 13.0 brings; `libnvrtc.so.13` is any 13.x.
 const BUILTINS: &str = "libnvrtc-builtins.so.13.0";
+
+/// The pinned wheels with the hashes of them, as pip takes it.
+const REQUIREMENTS: &str = include_str!("../../cuda-requirements.txt");
 
 /// What of CUDA's toolkit is needed.
 #[derive(Debug)]
@@ -42,8 +45,10 @@ pub(crate) fn find(sh: &Shell, root: &Path) -> anyhow::Result<Toolkit> {
         return Ok(toolkit);
     }
 
-    eprintln!("installing NVRTC 13.0 and ptxas under target/cuda (about 130 MB, once; kernels/cuda-requirements.txt)");
-    let requirements = root.join("kernels/cuda-requirements.txt");
+    let requirements = installed.join("cuda-requirements.txt");
+    eprintln!("installing NVRTC 13.0 and ptxas under {} (about 130 MB, once)", installed.display());
+    fs::create_dir_all(&installed).with_context(|| format!("cannot make {}", installed.display()))?;
+    fs::write(&requirements, REQUIREMENTS).with_context(|| format!("cannot write {}", requirements.display()))?;
     let pip = cmd!(
         sh,
         "python3 -m pip install --quiet --no-input --disable-pip-version-check --no-deps --only-binary=:all: --require-hashes --upgrade
@@ -55,7 +60,7 @@ pub(crate) fn find(sh: &Shell, root: &Path) -> anyhow::Result<Toolkit> {
     })?;
     match first_of(&places) {
         Some(toolkit) => Ok(toolkit),
-        None => bail!("pip installed kernels/cuda-requirements.txt, but {BUILTINS} is not under {}", installed.display()),
+        None => bail!("pip installed the pinned wheels, but {BUILTINS} is not under {}", installed.display()),
     }
 }
 

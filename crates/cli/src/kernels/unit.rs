@@ -11,10 +11,13 @@ use std::{
 };
 
 use anyhow::{Context, bail};
-use passmuster_collectives::kernels::fnv1a64;
+use passmuster_collectives::kernels::{HEADERS, fnv1a64};
 
 /// Where kernels run that do not ask for more: the lowest architecture with scoped acquire and release and `cvt.rn.bf16`.
 const LOWEST_TARGET: &str = "compute_80";
+
+/// What kernels elsewhere include passmuster's headers from: `#include "passmuster/reduce.cuh"`.
+const OWN_HEADERS: &str = "passmuster/";
 
 /// One translation unit.
 pub(crate) struct Unit {
@@ -71,9 +74,18 @@ impl Unit {
     }
 }
 
+/// A file under the root; of passmuster's own headers, which go by `passmuster/NAME` elsewhere, the one that this binary has.
+fn read(root: &Path, file: &str) -> anyhow::Result<String> {
+    let own = file.strip_prefix(OWN_HEADERS).and_then(|name| HEADERS.iter().find(|(known, _)| *known == name));
+    match own {
+        Some((_, text)) if !root.join(file).exists() => Ok((*text).to_owned()),
+        _ => fs::read_to_string(root.join(file)).with_context(|| format!("cannot read {file}")),
+    }
+}
+
 /// Adds `file` and all that it includes to `files`, edited, and with the headers called by their paths under the root.
 fn collect(root: &Path, file: &str, edits: &[Edit<'_>], files: &mut BTreeMap<String, String>) -> anyhow::Result<()> {
-    let mut source = fs::read_to_string(root.join(file)).with_context(|| format!("cannot read {file}"))?;
+    let mut source = read(root, file)?;
     for edit in edits.iter().filter(|edit| edit.file == file) {
         match source.matches(edit.find).count() {
             1 => source = source.replacen(edit.find, edit.replace, 1),

@@ -11,6 +11,7 @@ pub mod broadcast;
 mod copy_engine;
 mod foreign;
 mod hold;
+pub mod kit;
 mod lines;
 pub mod matmul;
 pub mod matmul_reduce_scatter;
@@ -24,23 +25,27 @@ pub mod reduction;
 mod tensor_parallel;
 pub mod tuning;
 
-use std::sync::OnceLock;
+use std::sync::{LazyLock, OnceLock};
 
 pub use auto::Auto;
 pub use copy_engine::gate;
 pub use foreign::{Foreign, SpecError};
 pub use hold::Holders;
+use kit::{
+    MAX_BLOCKS, PACK, Ranks, THREADS, blocks_for, launch, plan_name, reduction, slot, staging, sync_argument, sync_argument_of,
+    synchronisation, synchronisation_with,
+};
 pub use nccl::Nccl;
 pub use plain::Plain;
 pub use premul_sum::doing;
 pub use reduction::entry;
-use reduction::reduction;
 pub use tensor_parallel::Half;
 
 use crate::{
     collective::{Collective, DType},
     contract::Contract,
-    plan::{Arg, BufferSpec, Build, Call, Launch, MAX_WORLD, Op, Plan, Region, Role},
+    plan::{BufferSpec, Build, Call, MAX_WORLD, Plan},
+    registry::Registry,
 };
 
 /// One way to do a collective.
@@ -139,8 +144,14 @@ impl Default for Target {
     }
 }
 
-/// Every algorithm of passmuster's own, and the peers. [`Auto`], which is one of them by turns, and [`Plain`] around it are found by name only.
+/// Every algorithm under test and the peers: those of the [installed registry](Registry::installed), passmuster's own first. [`Auto`], which is one of
+/// them by turns, and [`Plain`] around it are found by name only.
 pub fn all() -> &'static [&'static dyn Algorithm] {
+    Registry::installed().algorithms()
+}
+
+/// Those of passmuster's own, and the peers.
+pub(crate) fn built_in() -> &'static [&'static dyn Algorithm] {
     &[
         &all_reduce::OneShot,
         &all_reduce::TwoShot,
@@ -210,12 +221,17 @@ pub fn register(algorithms: Vec<Foreign>) -> Result<Vec<&'static Foreign>, Strin
 /// # Errors
 /// Names the algorithms there are.
 pub fn find(collective: Collective, name: &str) -> Result<&'static dyn Algorithm, String> {
-    let of_collective =
-        || [all(), timed_only(), &Auto::ALL, &Plain::ALL, foreign()].concat().into_iter().filter(|a| a.collective() == collective);
+    let of_collective = || [all(), by_name_only(), foreign()].concat().into_iter().filter(|a| a.collective() == collective);
     of_collective().find(|a| a.name() == name).ok_or_else(|| {
         let names: Vec<&str> = of_collective().map(|a| a.name()).collect();
         format!("unknown algorithm `{name}` of {collective}: expected one of {}", names.join(", "))
     })
+}
+
+/// Built-in algorithms that no list of cases takes on its own account.
+pub(crate) fn by_name_only() -> &'static [&'static dyn Algorithm] {
+    static ALL: LazyLock<Vec<&'static dyn Algorithm>> = LazyLock::new(|| [timed_only(), &Auto::ALL, &Plain::ALL].concat());
+    &ALL
 }
 
 /// Peers that are timed, and of which the lists have few cases or none: which way NCCL goes there is its own choice, and it says nothing where it cannot go
@@ -229,103 +245,6 @@ pub fn timed_only() -> &'static [&'static dyn Algorithm] {
         &Nccl::ALL_TO_ALL_SYMMETRIC,
         &Nccl::ALL_TO_ALL_COPY_ENGINE,
     ]
-}
-
-/// A plan's name for reports.
-fn plan_name(algorithm: &str, call: &Call) -> String {
-    let place = if call.in_place() { " in place" } else { "" };
-    let root = if call.collective.has_root() { format!(" root={}", call.root) } else { String::new() };
-    let parts = if call.counts().is_some() { " in parts" } else { "" };
-    format!("{}/{algorithm} {} {} w={} n={}{root}{place}{parts}", call.collective, call.dtype, call.op, call.world(), call.count)
-}
-
-/// A launch of the kernel that `module` has for the call's type and operator, with so many blocks and threads of one, which waits for peers.
-fn launch(module: &str, call: &Call, target: &Target, (grid, block): (u32, u32), args: Vec<Arg>) -> Op {
-    Op::Launch(Launch {
-        module: module.into(),
-        entry: entry(module, call.dtype, call.op),
-        build: target.build,
-        grid,
-        block,
-        dynamic_shared: 0,
-        waits_for_peers: true,
-        args,
-    })
-}
-
-/// Bytes of a pack: the widest access.
-const PACK: u64 = 16;
-
-/// Threads of a block in kernels that synchronise per block.
-const THREADS: u32 = 512;
-
-/// The `Ranks` struct of kernels/common/slices.cuh: so many ranks from the first on, going round.
-#[derive(Clone, Copy)]
-struct Ranks {
-    first: u32,
-    count: u32,
-}
-
-impl Ranks {
-    fn argument(self) -> Arg {
-        Arg::Struct(vec![Arg::U32(self.first), Arg::U32(self.count)])
-    }
-}
-
-/// The most blocks that any kernel's signals are laid out for.
-const MAX_BLOCKS: u32 = 128;
-
-/// Buffers of an algorithm whose kernels use kernels/common/signals.cuh: its own signal pad, epochs, stuck report and stall times.
-fn synchronisation(algorithm: &str) -> Vec<BufferSpec> {
-    synchronisation_with(algorithm, ENTRIES * 4, u64::from(MAX_BLOCKS) * 4)
-}
-
-/// One entry for each (block, peer).
-const ENTRIES: u64 = MAX_BLOCKS as u64 * MAX_WORLD as u64;
-
-/// The same with a signal pad and epochs of these sizes in bytes.
-fn synchronisation_with(algorithm: &str, signals: u64, epochs: u64) -> Vec<BufferSpec> {
-    vec![
-        BufferSpec::new(format!("{algorithm}.signals"), signals, Role::Signals),
-        BufferSpec::new(format!("{algorithm}.epochs"), epochs, Role::State),
-        BufferSpec::new(format!("{algorithm}.stuck"), 64 + ENTRIES * 16, Role::StuckReport),
-        BufferSpec::new(format!("{algorithm}.stalls"), 32, Role::Stalls),
-    ]
-}
-
-/// The `Sync` struct of kernels/common/signals.cuh.
-fn sync_argument(algorithm: &str, rank: u32, world: u32) -> Arg {
-    sync_argument_of(&synchronisation(algorithm), rank, world)
-}
-
-/// The same for the buffers of [`synchronisation_with`].
-fn sync_argument_of(buffers: &[BufferSpec], rank: u32, world: u32) -> Arg {
-    let [signals, epochs, stuck, stalls] = buffers else { unreachable!("four buffers synchronise") };
-    Arg::Struct(vec![
-        Arg::Peers(signals.whole()),
-        Arg::Address(epochs.whole()),
-        Arg::Address(stuck.whole()),
-        Arg::Address(stalls.whole()),
-        Arg::WaitLimit,
-        Arg::U32(rank),
-        Arg::U32(world),
-    ])
-}
-
-/// Blocks for `units` of work at one unit a thread, at least one: a call of zero elements still meets its peers.
-fn blocks_for(units: u64, most: u32) -> u32 {
-    units.div_ceil(u64::from(THREADS)).clamp(1, u64::from(most.min(MAX_BLOCKS))) as u32
-}
-
-/// The slot of a rank in a region of slots of so many bytes.
-fn slot(of: &Region, rank: u32, bytes: u64) -> Region {
-    Region::new(of.buffer.clone(), of.offset + u64::from(rank) * bytes, bytes)
-}
-
-/// Where an algorithm keeps a copy of `region` that peers may read while the region itself is overwritten. It keeps the region's
-/// distance from a 16-byte boundary, so that packs stay packs.
-fn staging(algorithm: &str, region: &Region) -> Region {
-    Region::new(format!("{algorithm}.staging"), region.offset % PACK, region.bytes)
 }
 
 #[cfg(test)]

@@ -42,8 +42,8 @@ pub fn argument(module: &str, dtype: DType, op: ReduceOp) -> u32 {
     if has_own_entry(module, dtype, op) { average } else { average | operator(op) << 4 | type_code(dtype) << 8 }
 }
 
-/// The same of a call.
-pub(super) fn reduction(module: &str, call: &Call) -> Arg {
+/// The same of a call, as the argument of a launch.
+pub fn reduction(module: &str, call: &Call) -> Arg {
     Arg::U32(argument(module, call.dtype, call.op))
 }
 

@@ -25,7 +25,7 @@ use toml::Spanned;
 use super::{AnyCase, List, Named, Query, Status, waivers};
 use passmuster_collectives::{
     algorithms::Target,
-    kernels::MODULES,
+    kernels::modules,
     machine::{Machine, MachineInfo},
     plan::{Op, Script, Step},
 };
@@ -240,7 +240,7 @@ impl Place<'_> {
         let Ok((_, script)) = case.prepared(Target::default().waiting_blocks) else { return false };
         match self {
             Place::Emulator(machine) => {
-                let emulated = |(name, _): (String, _)| MODULES.iter().any(|module| module.name == name && module.emulated);
+                let emulated = |(name, _): (String, _)| modules().iter().any(|module| module.name == name && module.emulated);
                 script.plans().all(|plan| plan.modules().all(emulated))
                     && case.elements().is_none_or(|elements| machine.affords(elements).is_ok())
             }

@@ -23,7 +23,7 @@ use passmuster_collectives::{
     plan::Build,
 };
 
-/// Every mutant, by name. A static, as is [`MODULES`](passmuster_collectives::kernels::MODULES): constants of this size are copied to wherever they are named.
+/// Every mutant, by name. A static, as is [`BUILT_IN`](passmuster_collectives::kernels::BUILT_IN): constants of this size are copied to wherever they are named.
 pub static MUTANTS: &[Mutant] = include!("../../fixtures/mutants/index.rs");
 
 /// A kernel with a planted bug.

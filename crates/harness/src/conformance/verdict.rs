@@ -168,4 +168,34 @@ impl Verdict {
             milliseconds: 0.0,
         }
     }
+
+    /// What was found, for people: up to four findings with their details, the smaller case that fails too, and what to type to see it again. `command`
+    /// is what is typed before `--replay`.
+    pub fn explained(&self, command: &str, smaller: Option<&str>) -> String {
+        let mut text = format!("{} {}\n", self.status.name().to_uppercase(), self.case);
+        if self.findings.is_empty() {
+            text += &format!("  {}\n", self.reason);
+        }
+        for finding in self.findings.iter().take(4) {
+            let call = finding.call.map(|call| format!(" call {call}")).unwrap_or_default();
+            text += &format!("  {}{call}: {}\n", finding.property, finding.summary);
+            for line in finding.details.lines() {
+                text += &format!("    {line}\n");
+            }
+        }
+        if self.findings.len() > 4 {
+            text += &format!("  and {} more findings\n", self.findings.len() - 4);
+        }
+        if let Some(smaller) = smaller {
+            text += &format!("  shrunk to  {smaller}\n");
+        }
+        text += &format!("  repro      {}\n\n", self.repro(command));
+        text
+    }
+
+    /// What to type to see it again.
+    pub fn repro(&self, command: &str) -> String {
+        let schedule = self.schedule.as_ref().map(|schedule| format!("@{schedule}")).unwrap_or_default();
+        format!("{command} --replay '{}{schedule}'", self.case)
+    }
 }

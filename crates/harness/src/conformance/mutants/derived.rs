@@ -15,7 +15,7 @@ use crate::conformance::Case;
 use passmuster_collectives::{
     algorithms::entry,
     collective::{Collective, DType, ReduceOp},
-    kernels::{Library, MODULES},
+    kernels::{Library, modules},
     plan::{Build, MAX_WORLD},
 };
 
@@ -152,7 +152,7 @@ pub fn sync_cases(module: &str) -> Vec<Case> {
 
 /// Every module that synchronises, which those with a checked build are, and the entry that its mutants are made of.
 pub fn subjects() -> impl Iterator<Item = (&'static str, String)> {
-    MODULES
+    modules()
         .iter()
         .filter(|module| module.checked.is_some())
         .map(|module| (module.name, entry(module.name, DType::BF16, operator(module.name))))
@@ -161,7 +161,7 @@ pub fn subjects() -> impl Iterator<Item = (&'static str, String)> {
 /// The mutants of all [`subjects`], in the order of their modules and lines.
 pub fn derived() -> Vec<Derived> {
     let of_module = |(module, entry): (&'static str, String)| {
-        let ptx = MODULES.iter().find(|found| found.name == module).map(|found| found.release).unwrap_or_default();
+        let ptx = modules().iter().find(|found| found.name == module).map(|found| found.release).unwrap_or_default();
         derive(module, ptx, &entry)
     };
     subjects().flat_map(of_module).collect()
@@ -451,9 +451,9 @@ mod tests {
             let mut counts = BTreeMap::<Defect, usize>::new();
             of_module.iter().for_each(|mutant| *counts.entry(mutant.defect).or_default() += 1);
             assert!(of_module.len() >= 30, "{module}: {counts:?}");
-            let publishes = MODULES.iter().any(|found| found.name == module && found.release.contains(".release.sys"));
+            let publishes = modules().iter().any(|found| found.name == module && found.release.contains(".release.sys"));
             // Kernels whose data carries its flag have no barriers, and their looks no branch each.
-            let meets = MODULES.iter().any(|found| found.name == module && found.release.contains("bar.sync"));
+            let meets = modules().iter().any(|found| found.name == module && found.release.contains("bar.sync"));
             let is_due = |defect: &Defect| match defect {
                 Defect::Order => publishes,
                 Defect::Barrier | Defect::Peers | Defect::Wait => meets,
@@ -470,7 +470,7 @@ mod tests {
     fn every_mutant_differs_from_its_kernel_in_its_line() {
         for mutant in derived() {
             let (module, entry) = subjects().find(|(module, _)| *module == mutant.module).unwrap();
-            let original = MODULES.iter().find(|found| found.name == module).unwrap().release;
+            let original = modules().iter().find(|found| found.name == module).unwrap().release;
             let unchanged = EntryText::of(original, &entry).unwrap().with(|_, line, into| *into += &format!("{line}\n"));
             assert_ne!(mutant.ptx, unchanged, "{}", mutant.name);
             assert_ne!(mutant.original, mutant.mutated, "{}", mutant.name);
@@ -482,7 +482,7 @@ mod tests {
     #[test]
     fn sites_are_what_they_were_after_an_edit_elsewhere() {
         let (module, entry) = subjects().next().unwrap();
-        let ptx = MODULES.iter().find(|found| found.name == module).unwrap().release;
+        let ptx = modules().iter().find(|found| found.name == module).unwrap().release;
         let start = ptx.find(&format!(".entry {entry}(")).unwrap();
         let body = start + ptx[start..].find("\n{\n").unwrap() + 3;
         let edited = format!("{}mov.u32 %r1, 1;\n{}", &ptx[..body], &ptx[body..]);

@@ -1,0 +1,66 @@
+//! `all_reduce/mine`: every rank pulls every rank's input, element by element. See kernels/mine.cu.
+
+use passmuster_collectives::{
+    algorithms::{
+        Algorithm, Target,
+        kit::{THREADS, blocks_for, launch, plan_name, reduction, staging, sync_argument, synchronisation},
+    },
+    collective::{Collective, DType},
+    contract::Contract,
+    kernels::Module,
+    plan::{Arg, BufferSpec, Call, Op, Plan, Role},
+    registry::Registry,
+};
+
+/// passmuster's algorithms, and ours.
+pub fn registry() -> Registry {
+    let module = Module::new(MODULE, include_str!("../kernels/mine.ptx")).checked(include_str!("../kernels/mine.checked.ptx"));
+    Registry::built_in().algorithm(&Mine).module(module)
+}
+
+/// Copy the input aside, then pull everything, one element a thread.
+pub struct Mine;
+
+const NAME: &str = "mine";
+const MODULE: &str = "all_reduce/mine";
+
+impl Algorithm for Mine {
+    fn collective(&self) -> Collective {
+        Collective::AllReduce
+    }
+
+    fn name(&self) -> &'static str {
+        NAME
+    }
+
+    fn contract(&self, _: &Call) -> Contract {
+        Contract::ORDERED
+    }
+
+    fn does(&self, _: &Call) -> Result<(), String> {
+        Ok(())
+    }
+
+    fn workspace(&self, _: DType, _: u32, bytes: u64) -> Vec<BufferSpec> {
+        let mut buffers = synchronisation(NAME);
+        buffers.push(BufferSpec::new(format!("{NAME}.staging"), bytes + 16, Role::Data));
+        buffers
+    }
+
+    fn plan(&self, call: &Call, target: &Target) -> Plan {
+        // In place, results would overwrite what peers still read: every rank reads copies.
+        let copy = staging(NAME, &call.input);
+        let grid = blocks_for(call.count, target.waiting_blocks);
+        Plan::per_rank(plan_name(NAME, call), call.world(), |rank| {
+            let args = vec![
+                Arg::Peers(copy.clone()),
+                Arg::Address(call.output.clone()),
+                Arg::U64(call.count),
+                reduction(MODULE, call),
+                sync_argument(NAME, rank, call.world()),
+            ];
+            let launch = launch(MODULE, call, target, (grid, THREADS), args);
+            vec![Op::Copy { from: call.input.clone(), to: copy.clone(), to_rank: None }, launch]
+        })
+    }
+}

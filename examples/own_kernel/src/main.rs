@@ -1,0 +1,7 @@
+//! Every command of passmuster, with our algorithm: `cargo run --release -- validate all_reduce/mine`.
+
+use std::process::ExitCode;
+
+fn main() -> ExitCode {
+    passmuster_cli::main(own_kernel::registry())
+}
