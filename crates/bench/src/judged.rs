@@ -10,7 +10,7 @@ use passmuster::{
         Status, Verdict,
         mutants::Outcome,
         report::{
-            Record, Summary,
+            Partial, Record, Summary,
             table::{self, Outcomes},
         },
     },
@@ -112,7 +112,12 @@ impl Judged {
         tables.extend(slowest(&record.cases));
         let query = record.notes.first().and_then(|note| note.split("query ").nth(1)?.split(", seed").next());
         let title = query.map_or_else(|| record.kind.clone(), |query| format!("{} {query}", record.kind));
-        Judged::new(record, title, verdict(&record.summary), record.summary.has_findings(), findings, tables)
+        let verdict = verdict(&record.summary);
+        let (verdict, is_whole) = match &record.partial {
+            Some(Partial { judged, of, why }) => (format!("partial, {judged} of {of} judged ({why}): {verdict}"), false),
+            None => (verdict, true),
+        };
+        Judged::new(record, title, verdict, record.summary.has_findings() || !is_whole, findings, tables)
     }
 
     /// Of `mutants`. Those that were missed come first.

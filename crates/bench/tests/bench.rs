@@ -3,7 +3,10 @@
 use std::{fs, path::Path, time::Duration};
 
 use passmuster::{
-    conformance::{Finding, Status, Verdict, report::Record},
+    conformance::{
+        Finding, Status, Verdict,
+        report::{Partial, Record},
+    },
     emulator::{Emulator, EmulatorOptions},
 };
 use passmuster_bench::{
@@ -724,7 +727,12 @@ fn records_of_conformance_are_rendered() {
     failed.findings.push(finding);
     failed.schedule = Some("random-5".into());
     record.cases = vec![Verdict::without_checks("all_reduce/one_shot:f32,sum:w=2:n=1", Status::Pass, ""), failed];
-    let record = Judged::of_verdicts(&Record::of_verdicts("validate", record.machine, record.source, record.cases));
+    let mut record = Record::of_verdicts("validate", record.machine, record.source, record.cases);
+    record.partial = Some(Partial { judged: 2, of: 13148, why: "SIGINT".into() });
+    let partial = Judged::of_verdicts(&record);
+    assert!(partial.is_bad && partial.verdict.starts_with("partial, 2 of 13148 judged (SIGINT): 2 cases: "), "{}", partial.verdict);
+    record.partial = None;
+    let record = Judged::of_verdicts(&record);
     let text = record.text();
     let place = |what: &str| text.find(what).unwrap_or_else(|| panic!("{what} is not in {text}"));
     assert!(place("FAIL all_reduce/two_shot:bf16,sum:w=8:n=1040@random-5") < place("reference call 3: 8 elements <wrong>"));
