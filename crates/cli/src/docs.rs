@@ -1,16 +1,24 @@
-//! `docs`: what documents repeat of the code, written between markers.
+//! `docs`: what documents repeat of the code and of records, written between markers.
+
+mod bits;
+mod code;
+mod collectives;
+mod committed;
+mod scenarios;
+mod verdicts;
 
 use std::{fmt::Write, fs, process::ExitCode};
 
 use anyhow::{Context, bail};
-use passmuster_collectives::{algorithms, collective::Collective};
 use xshell::{Shell, cmd};
 
 use crate::{FINDING, project};
+use committed::Committed;
 
-/// Write the parts of README.md and docs/ that repeat what the code says.
+/// Write the parts of README.md and docs/ that repeat what the code and the records of fixtures/records/ say.
 ///
-/// A part stands between `<!-- begin NAME -->` and `<!-- end NAME -->`; what is written there by hand is lost.
+/// A part stands between `<!-- begin NAME -->` and `<!-- end NAME -->`; what is written there by hand is lost. One that was made from records says from which,
+/// and which kernels have changed since, as `cargo xtask records` would have it.
 #[derive(clap::Args)]
 pub(crate) struct Docs {
     /// Change nothing, and exit 1 where a document is not what would be written.
@@ -18,120 +26,168 @@ pub(crate) struct Docs {
     pub(crate) check: bool,
 }
 
-/// A part of a document: its name in markers, and what makes it.
-type Part = (&'static str, fn() -> anyhow::Result<String>);
+/// A part of documents: its name in markers, and what makes it.
+type Part = (&'static str, fn(&Committed) -> anyhow::Result<String>);
 
-const PARTS: [Part; 1] = [("algorithms", table_of_algorithms)];
+const PARTS: [Part; 28] = [
+    ("algorithms", code::table_of_algorithms),
+    ("exit-status", code::table_of_exit_statuses),
+    ("trust", verdicts::trust),
+    ("two-gpus", verdicts::on_two),
+    ("four-gpus", verdicts::on_four),
+    ("emulator", verdicts::on_the_emulator),
+    ("mutants-of-products", verdicts::mutants_of_products),
+    ("speed", collectives::speed),
+    ("times-all_reduce", |committed| collectives::times(committed, "all_reduce")),
+    ("times-all_gather", |committed| collectives::times(committed, "all_gather")),
+    ("times-reduce_scatter", |committed| collectives::times(committed, "reduce_scatter")),
+    ("times-all_to_all", |committed| collectives::times(committed, "all_to_all")),
+    ("times-broadcast", |committed| collectives::times(committed, "broadcast")),
+    ("times-reduce", |committed| collectives::times(committed, "reduce")),
+    ("repeated", collectives::repeated),
+    ("floors-all_reduce", |committed| collectives::floors(committed, "all_reduce")),
+    ("floors-all_gather", |committed| collectives::floors(committed, "all_gather")),
+    ("floors-reduce_scatter", |committed| collectives::floors(committed, "reduce_scatter")),
+    ("floors-all_to_all", |committed| collectives::floors(committed, "all_to_all")),
+    ("floors-broadcast", |committed| collectives::floors(committed, "broadcast")),
+    ("floors-reduce", |committed| collectives::floors(committed, "reduce")),
+    ("premul_sum", collectives::premultiplied),
+    ("all_gather_matmul", scenarios::gathered),
+    ("matmul_reduce_scatter-two", |committed| scenarios::scattered(committed, "h200x2-bench-matmul_reduce_scatter")),
+    ("matmul_reduce_scatter-four", |committed| scenarios::scattered(committed, "h200x4-bench-matmul_reduce_scatter")),
+    ("overlap", scenarios::overlapped),
+    ("fsdp", scenarios::steps),
+    ("all_to_all-async", scenarios::deferred),
+];
 
 impl Docs {
     pub(crate) fn run(self, sh: &Shell) -> anyhow::Result<ExitCode> {
-        project::enter(sh)?;
-        let mut differ = Vec::new();
-        let mut written = [false; PARTS.len()];
-        for path in cmd!(sh, "git ls-files --cached --others --exclude-standard -- *.md").quiet().read()?.lines() {
+        let committed = Committed::new(&project::enter(sh)?);
+        let (mut written, mut differ) = (Vec::new(), Vec::new());
+        let mut seen = [false; PARTS.len()];
+        let paths = cmd!(sh, "git ls-files --cached --others --exclude-standard -- *.md").quiet().read()?;
+        for path in paths.lines() {
             let file = sh.current_dir().join(path);
             let Ok(text) = fs::read_to_string(&file) else { continue };
-            let renewed = renew(&text, &mut written).with_context(|| path.to_owned())?;
-            if renewed != text {
-                differ.push(path.to_owned());
+            let renewed = renew(&text, |name| {
+                let index = PARTS.iter().position(|(known, _)| *known == name);
+                let index = index.with_context(|| format!("expected one of {}", PARTS.map(|(name, _)| name).join(", ")))?;
+                seen[index] = true;
+                committed.quoted(PARTS[index].1)
+            });
+            let renewed = renewed.with_context(|| path.to_owned())?;
+            differ.extend(renewed.differ.iter().map(|what| format!("{path}:{what}")));
+            if renewed.text != text {
+                written.push(path);
                 if !self.check {
-                    fs::write(&file, renewed).with_context(|| format!("cannot write {path}"))?;
+                    fs::write(&file, renewed.text).with_context(|| format!("cannot write {path}"))?;
                 }
             }
         }
-        if let Some(index) = written.iter().position(|written| !written) {
+        if let Some(index) = seen.iter().position(|seen| !seen) {
             bail!("no document has a part `{}`", PARTS[index].0);
         }
-        if self.check && !differ.is_empty() {
-            println!("not what the code says, `cargo xtask docs` writes it anew: {}", differ.join(", "));
-            return Ok(ExitCode::from(FINDING));
-        }
-        println!(
-            "{} parts, {}",
-            PARTS.len(),
-            if differ.is_empty() { "all as they were".into() } else { format!("written: {}", differ.join(", ")) }
-        );
-        Ok(ExitCode::SUCCESS)
+        Ok(if written.is_empty() {
+            println!("{} parts, all as they were", PARTS.len());
+            ExitCode::SUCCESS
+        } else if self.check {
+            differ.iter().for_each(|what| println!("{what}"));
+            println!("not what the code and the records say, `cargo xtask docs` writes it anew: {}", written.join(", "));
+            ExitCode::from(FINDING)
+        } else {
+            println!("{} parts, written: {}", PARTS.len(), written.join(", "));
+            ExitCode::SUCCESS
+        })
     }
 }
 
-/// A document with its parts made anew, and which parts it has.
+/// A document with its parts made anew.
+struct Renewed {
+    text: String,
+    /// Of each part that is not what it was, the first line that differs.
+    differ: Vec<String>,
+}
+
+/// A document with its parts made anew by `make`, which gets their names.
 ///
 /// # Errors
-/// A marker without its other, or of no part there is, with its line.
-fn renew(text: &str, written: &mut [bool; PARTS.len()]) -> anyhow::Result<String> {
+/// A marker without its other, or a part that cannot be made, with its line.
+fn renew(text: &str, mut make: impl FnMut(&str) -> anyhow::Result<String>) -> anyhow::Result<Renewed> {
     let marker = |line: &str, what: &str| Some(line.strip_prefix(&format!("<!-- {what} "))?.strip_suffix(" -->")?.to_owned());
-    let (mut renewed, mut open) = (String::new(), None);
-    for (number, line) in text.lines().enumerate() {
-        let at = number + 1;
+    let mut renewed = Renewed { text: String::new(), differ: Vec::new() };
+    // Of the part that is open, its name, the line of its marker, what it is to be, and what stands there.
+    let mut open: Option<(String, usize, String, Vec<&str>)> = None;
+    for (at, line) in (1..).zip(text.lines()) {
         if let Some(name) = marker(line, "begin") {
-            if let Some((before, _)) = open {
+            if let Some((before, ..)) = open {
                 bail!("line {at}: a part within another, `{before}`");
             }
-            let Some(index) = PARTS.iter().position(|(known, _)| *known == name) else {
-                bail!("line {at}: no part is called `{name}`: expected one of {}", PARTS.map(|(name, _)| name).join(", "));
-            };
-            written[index] = true;
-            writeln!(renewed, "{line}\n{}", PARTS[index].1()?.trim_end())?;
-            open = Some((name, at));
+            let made = make(&name).with_context(|| format!("line {at}: no part `{name}` can be made"))?;
+            let made = made.trim_end().to_owned();
+            writeln!(renewed.text, "{line}\n{made}")?;
+            open = Some((name, at, made, Vec::new()));
         } else if let Some(name) = marker(line, "end") {
             match open.take() {
-                Some((before, _)) if before == name => writeln!(renewed, "{line}")?,
-                Some((before, begin)) => bail!("line {at}: `{name}` ends where `{before}` of line {begin} is open"),
+                Some((before, begin, made, stands)) if before == name => {
+                    writeln!(renewed.text, "{line}")?;
+                    renewed.differ.extend(difference(&name, begin, &made, &stands));
+                }
+                Some((before, begin, ..)) => bail!("line {at}: `{name}` ends where `{before}` of line {begin} is open"),
                 None => bail!("line {at}: `{name}` ends and has not begun"),
             }
-        } else if open.is_none() {
-            writeln!(renewed, "{line}")?;
+        } else if let Some((.., stands)) = &mut open {
+            stands.push(line);
+        } else {
+            writeln!(renewed.text, "{line}")?;
         }
     }
     match open {
-        Some((name, at)) => bail!("line {at}: `{name}` has no end"),
+        Some((name, at, ..)) => bail!("line {at}: `{name}` has no end"),
         None => Ok(renewed),
     }
 }
 
-/// The algorithms by collective.
-fn table_of_algorithms() -> anyhow::Result<String> {
-    let mut text = String::from("| collective | algorithms | only on the emulator (NVLink multicast) | peers |\n|---|---|---|---|\n");
-    for collective in Collective::ALL {
-        let named = |keep: &dyn Fn(&&&dyn algorithms::Algorithm) -> bool| {
-            let of = algorithms::all().iter().filter(|algorithm| algorithm.collective() == collective).filter(keep);
-            of.map(|algorithm| format!("`{}`", algorithm.name())).collect::<Vec<_>>().join(", ")
-        };
-        let ours = named(&|algorithm| !algorithm.is_peer() && !algorithm.uses_multicast());
-        let multicast = named(&|algorithm| algorithm.uses_multicast());
-        writeln!(text, "| {} | {ours} | {multicast} | {} |", collective.name(), named(&|algorithm| algorithm.is_peer()))?;
-    }
-    Ok(text)
+/// The first line in which a part is not what it is to be.
+fn difference(name: &str, begin: usize, made: &str, stands: &[&str]) -> Option<String> {
+    let made: Vec<&str> = made.lines().collect();
+    let index = (0..made.len().max(stands.len())).find(|&index| made.get(index) != stands.get(index))?;
+    let or_nothing = |line: Option<&&str>| line.map_or("nothing".to_owned(), |line| format!("`{line}`"));
+    let (expected, found) = (or_nothing(made.get(index)), or_nothing(stands.get(index)));
+    Some(format!("{}: part `{name}` has {found}, expected {expected}", begin + 1 + index))
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    fn renewed(text: &str) -> Result<String, String> {
-        renew(text, &mut [false; PARTS.len()]).map_err(|error| error.to_string())
+    fn renewed(text: &str) -> Result<Renewed, String> {
+        let make = |name: &str| if name == "speed" { Ok("| a |\n| 1.25 us |\n".into()) } else { bail!("expected one of speed") };
+        renew(text, make).map_err(|error| format!("{error:#}"))
     }
 
+    /// If this fails, a figure that nobody measured passes, or text that people wrote is lost.
     #[test]
-    fn what_stands_between_markers_is_made_anew_and_nothing_else() {
-        let table = table_of_algorithms().unwrap();
-        let text = "before\n<!-- begin algorithms -->\nold\n<!-- end algorithms -->\nafter\n";
-        let expected = format!("before\n<!-- begin algorithms -->\n{}\n<!-- end algorithms -->\nafter\n", table.trim_end());
-        assert_eq!(renewed(text).unwrap(), expected);
-        assert_eq!(renewed(&expected).unwrap(), expected);
-        assert!(table.contains("| all_reduce | `one_shot`, `two_shot`"), "{table}");
+    fn a_changed_figure_is_told_and_made_anew() {
+        let right = "before\n<!-- begin speed -->\n| a |\n| 1.25 us |\n<!-- end speed -->\nafter\n";
+        let same = renewed(right).unwrap();
+        assert_eq!((same.text.as_str(), same.differ), (right, Vec::new()));
+        let changed = renewed(&right.replace("1.25", "1.20")).unwrap();
+        assert_eq!(changed.differ, ["4: part `speed` has `| 1.20 us |`, expected `| 1.25 us |`"]);
+        assert_eq!(changed.text, right);
+        let longer = renewed(&right.replace("us |", "us |\n| 1 us |")).unwrap();
+        assert_eq!((longer.differ, longer.text.as_str()), (vec!["5: part `speed` has `| 1 us |`, expected nothing".to_owned()], right));
     }
 
     #[test]
     fn markers_that_do_not_fit_say_where() {
         for (text, expected) in [
-            ("a\n<!-- begin algorithms -->\n", "line 2: `algorithms` has no end"),
-            ("<!-- end algorithms -->\n", "line 1: `algorithms` ends and has not begun"),
-            ("<!-- begin algorithm -->\n", "line 1: no part is called `algorithm`"),
+            ("a\n<!-- begin speed -->\n", "line 2: `speed` has no end"),
+            ("<!-- end speed -->\n", "line 1: `speed` ends and has not begun"),
+            ("<!-- begin sped -->\n", "line 1: no part `sped` can be made: expected one of speed"),
+            ("<!-- begin speed -->\n<!-- end trust -->\n", "line 2: `trust` ends where `speed` of line 1 is open"),
         ] {
-            let error = renewed(text).unwrap_err();
-            assert!(error.starts_with(expected), "{error}");
+            let Err(error) = renewed(text) else { panic!("{text} passes") };
+            assert_eq!(error, expected);
         }
     }
 }

@@ -218,21 +218,6 @@ fn examples_fit_a_terminal() {
     }
 }
 
-/// If this fails, the two tables of exit statuses differ.
-#[test]
-fn exit_statuses_are_those_of_the_page() {
-    let help = text(&run(&["--help"]).stdout);
-    let page = fs::read_to_string(root().join("docs/exit-statuses.md")).unwrap();
-    let is_row = |line: &&str| line.starts_with("  ") && line.trim_start().starts_with(|c: char| c.is_ascii_digit());
-    let rows: Vec<&str> = help.lines().skip_while(|line| !line.starts_with("Exit status")).filter(is_row).collect();
-    assert_eq!(rows.len(), 8, "{help}");
-    for row in rows {
-        let (status, meaning) = row.trim().split_once(' ').unwrap();
-        let row = format!("| {status} | {} |", meaning.trim());
-        assert!(page.contains(&row), "docs/exit-statuses.md has no row `{row}`");
-    }
-}
-
 /// If this fails, GitHub shows nothing of a finding, or one finding breaks the page.
 #[test]
 fn findings_are_annotations_on_github() {

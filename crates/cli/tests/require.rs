@@ -76,6 +76,14 @@ fn the_documents_say_where_records_are_stale() {
     assert!(text(&output.stdout).contains("README.md:"), "no part of the README says what it was made from");
 }
 
+/// If this fails, a document has a figure that no record has, or a table of what the code no longer is: `cargo xtask docs`.
+#[test]
+fn the_documents_say_what_code_and_records_say() {
+    let output = run(&["docs", "--check"]);
+    assert_eq!(output.status.code(), Some(0), "{}{}", text(&output.stdout), text(&output.stderr));
+    assert!(text(&output.stdout).ends_with(" parts, all as they were\n"), "{}", text(&output.stdout));
+}
+
 /// If this fails, a run passes in which what must run did not, or an unreadable manifest is found out after an hour.
 #[test]
 fn what_must_run_is_missed() {

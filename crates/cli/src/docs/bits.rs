@@ -1,0 +1,121 @@
+//! Cases that ran on the emulator and on GPUs: whether their outputs are equal to the bit.
+
+use std::collections::BTreeMap;
+
+use passmuster::conformance::Verdict;
+
+use super::{
+    committed::Committed,
+    verdicts::{ON_FOUR, ON_THE_EMULATOR, ON_TWO, SINCE_ON_FOUR},
+};
+
+/// Cases that ran on both.
+pub(super) struct OnBoth {
+    /// Those whose outputs can be one thing only.
+    pub(super) cases: Vec<String>,
+    /// Those of them whose outputs differ.
+    pub(super) differ: Vec<String>,
+    /// How many more there are that [keep either payload](keeps_either_payload).
+    pub(super) open: usize,
+}
+
+/// Whether bits of a case may be either of two: where two NaNs of f64 meet in an entry `any`, GPUs have kept the payload of the other operand than the one
+/// that PTX has last: in sums of push and two_shot_push, and in a product of one_shot. Contracts promise payloads of copies only.
+fn keeps_either_payload(case: &str) -> bool {
+    let names = case.split([':', '+', '[', '=', '/']).map(|part| part.split('.').next().unwrap_or_default());
+    let reduces = ["all_reduce/", "reduce_scatter/", "reduce/"].iter().any(|collective| case.starts_with(collective));
+    reduces
+        && case.contains(":f64,")
+        && case.contains("inputs=special")
+        && (case.contains(":f64,prod:") || names.into_iter().any(|name| ["push", "two_shot_push"].contains(&name)))
+}
+
+/// Cases of the merge list that ran on the emulator and on GPUs.
+///
+/// # Errors
+/// A record is not there, or is none of verdicts.
+pub(super) fn on_both(committed: &Committed) -> anyhow::Result<OnBoth> {
+    let outputs = |names: &[&str]| -> anyhow::Result<BTreeMap<String, String>> {
+        let mut outputs = BTreeMap::new();
+        for name in names {
+            let cases = committed.record::<Verdict>(name)?.cases;
+            outputs.extend(cases.into_iter().filter_map(|verdict| Some((verdict.case, verdict.outputs?))));
+        }
+        Ok(outputs)
+    };
+    let on_gpus: Vec<&str> = [ON_FOUR].into_iter().chain(SINCE_ON_FOUR.map(|(name, _)| name)).chain([ON_TWO]).collect();
+    let (emulated, ran) = (outputs(&[ON_THE_EMULATOR])?, outputs(&on_gpus)?);
+    let shared = emulated.keys().filter(|case| ran.contains_key(*case)).cloned();
+    let (open, cases): (Vec<String>, Vec<String>) = shared.partition(|case| keeps_either_payload(case));
+    let differ = cases.iter().filter(|case| emulated[*case] != ran[*case]).cloned().collect();
+    Ok(OnBoth { cases, differ, open: open.len() })
+}
+
+#[cfg(test)]
+mod tests {
+    use std::{path::Path, time::Duration};
+
+    use passmuster::{
+        conformance::{AnyCase, Status, runner::Settings},
+        emulator::{Emulator, EmulatorOptions},
+    };
+
+    use super::*;
+
+    fn committed() -> Committed {
+        Committed::new(Path::new(concat!(env!("CARGO_MANIFEST_DIR"), "/../..")))
+    }
+
+    /// If this fails, the emulator computes something else than the GPUs that ran the same PTX.
+    #[test]
+    fn the_emulator_and_the_gpus_give_the_same_bits() {
+        let OnBoth { cases, differ, .. } = on_both(&committed()).unwrap();
+        assert!(differ.is_empty(), "{} of {} cases differ: {differ:#?}", differ.len(), cases.len());
+        let algorithms = "all_reduce/one_shot all_reduce/two_shot all_reduce/one_shot_push all_gather/push all_gather/ll reduce_scatter/pull \
+                          reduce_scatter/ll all_to_all/push all_to_all/ll broadcast/push reduce/pull";
+        for algorithm in algorithms.split_whitespace() {
+            for world in 1..=8 {
+                for dtype in ["f32", "f16", "bf16", "f64", "i32"] {
+                    let prefix = format!("{algorithm}:{dtype},");
+                    let compared = cases.iter().any(|case| case.starts_with(&prefix) && case.contains(&format!(":w={world}:")));
+                    assert!(compared, "no case of {algorithm} {dtype} at world {world} ran on both");
+                }
+            }
+        }
+    }
+
+    /// Cases of a record of GPUs that the emulator runs in no time: of each algorithm and type the smallest, and those with most ranks.
+    fn cheap(ran: &[(AnyCase, String)]) -> Vec<&(AnyCase, String)> {
+        let mut of_kind: BTreeMap<String, &(AnyCase, String)> = BTreeMap::new();
+        let size = |case: &AnyCase| (case.input_bytes().max(256), std::cmp::Reverse(case.world()));
+        for one in ran {
+            let id = one.0.to_string();
+            let kind = id.split(',').next().unwrap_or_default().to_owned();
+            let is_cheap =
+                one.0.input_bytes() <= 4096 && (2..=4).contains(&one.0.world()) && !id.contains(":skew=") && !keeps_either_payload(&id);
+            if is_cheap && of_kind.get(&kind).is_none_or(|known| size(&one.0) < size(&known.0)) {
+                of_kind.insert(kind, one);
+            }
+        }
+        of_kind.into_values().collect()
+    }
+
+    /// If this fails, kernels, plans, inputs or the emulator have changed so that the results are no longer those that the GPUs gave: what this build says,
+    /// and not what a record says that an earlier one said.
+    #[test]
+    fn the_emulator_gives_the_bits_of_the_gpus_now() {
+        let cases = committed().record::<Verdict>(ON_TWO).unwrap().cases;
+        let passed = cases.into_iter().filter(|verdict| verdict.status == Status::Pass);
+        let ran: Vec<(AnyCase, String)> = passed.filter_map(|verdict| Some((verdict.case.parse().ok()?, verdict.outputs?))).collect();
+        let sample = cheap(&ran);
+        assert!(sample.len() >= 40, "{} cases", sample.len());
+        let settings = Settings { deadline: Duration::from_secs(120), shared_pads: false, progress: &|_| {} };
+        let mut machine = Emulator::new(EmulatorOptions::default());
+        let differs = sample.iter().filter_map(|(case, hash)| {
+            let verdict = case.judge(&mut machine, &settings);
+            let is_same = verdict.status == Status::Pass && verdict.outputs.as_ref() == Some(hash);
+            (!is_same).then(|| format!("{case}: {} {:?} here, {hash} on GPUs", verdict.status, verdict.outputs))
+        });
+        assert_eq!(differs.collect::<Vec<_>>(), Vec::<String>::new(), "of {} cases", sample.len());
+    }
+}

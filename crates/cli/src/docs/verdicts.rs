@@ -1,0 +1,184 @@
+//! Sentences from the records of conformance, mutants and the ledger.
+
+use anyhow::{Context, ensure};
+use serde_json::Value;
+
+use super::{
+    bits::{OnBoth, on_both},
+    committed::{Committed, cases, number, paragraph},
+};
+
+/// The merge list on two GPUs.
+pub(super) const ON_TWO: &str = "h200x2-merge";
+
+/// An earlier list on four.
+pub(super) const ON_FOUR: &str = "h200x4-merge";
+
+/// The merge list on the emulator.
+pub(super) const ON_THE_EMULATOR: &str = "emulator-merge";
+
+/// What came after the list on four GPUs: its parts whose kernels have changed since, one record each.
+pub(super) const SINCE_ON_FOUR: [(&str, &str); 8] = [
+    ("h200x4-push", "`all_reduce|reduce_scatter/push`"),
+    ("h200x4-two_shot", "`all_reduce/two_shot`"),
+    ("h200x4-two_shot_push", "`all_reduce/two_shot_push`"),
+    ("h200x4-broadcast-push", "`broadcast/push`"),
+    ("h200x4-reduce-two_shot", "`reduce/two_shot`"),
+    ("h200x4-reduce-push", "`reduce/push`"),
+    ("h200x4-auto", "`*/auto|plain`"),
+    ("h200x4-products", "`all_gather_matmul|matmul_reduce_scatter`"),
+];
+
+const MUTANTS: &str = "emulator-mutants";
+const LEDGER: &str = "ledger";
+
+fn machine(record: &Value) -> String {
+    let machine = &record["machine"];
+    let mut notes = machine["notes"].as_array().into_iter().flatten();
+    let driver = notes.find(|note| note[0] == "driver_version").and_then(|note| note[1].as_str()).unwrap_or_default();
+    let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
+    let date: String = text(&record["date"]).chars().take(10).collect();
+    format!("{} x {}, driver {driver}, NCCL {}, {date}", machine["gpus"], text(&machine["gpu"]), text(&machine["nccl"]))
+}
+
+/// How many cases of a list came to something.
+struct Counts {
+    passed: u64,
+    waived: u64,
+    not_supported: u64,
+    total: u64,
+}
+
+impl Counts {
+    /// # Errors
+    /// The record has findings: then what documents say of it is for a person to write.
+    fn of(name: &str, record: &Value) -> anyhow::Result<Counts> {
+        let of = |status: &str| record["summary"][status].as_u64().unwrap_or(0);
+        let found = of("fail") + of("hang") + of("crash") + of("infra_error");
+        ensure!(found == 0, "{name}.json has {found} findings, and documents say that it has none");
+        Ok(Counts { passed: of("pass"), waived: of("waived"), not_supported: of("not_supported"), total: of("total") })
+    }
+}
+
+/// A score as the notes of a record of mutants have it: `88 of 88 caught (100.0 %)`.
+fn score(mutants: &Value, kind: &str) -> anyhow::Result<String> {
+    let mut notes = mutants["notes"].as_array().into_iter().flatten().filter_map(Value::as_str);
+    let score = notes.find_map(|note| note.strip_prefix(&format!("{kind}: ")));
+    Ok(score.with_context(|| format!("{MUTANTS}.json has no score of {kind}"))?.to_owned())
+}
+
+/// What a list gave on GPUs, in a sentence.
+fn merged(committed: &Committed, name: &str) -> anyhow::Result<String> {
+    let merge = committed.value(name)?;
+    let of = Counts::of(name, &merge)?;
+    let nccl = merge["machine"]["nccl"].as_str().unwrap_or_default();
+    Ok(format!(
+        "({}): {} cases in {:.0} s; {} passed, {} are waived (bugs of NCCL {nccl}, fixtures/waivers.toml), {} not supported (multicast, NCCL has no path that \
+         was asked for, or more ranks than GPUs), none failed.",
+        machine(&merge),
+        of.total,
+        merge["seconds"].as_f64().with_context(|| format!("{name}.json does not say how long it took"))?,
+        of.passed,
+        of.waived,
+        of.not_supported,
+    ))
+}
+
+/// Why a reader may believe a pass, in a few sentences.
+pub(super) fn trust(committed: &Committed) -> anyhow::Result<String> {
+    let (emulated, merge) = (committed.value(ON_THE_EMULATOR)?, committed.value(ON_TWO)?);
+    let (on_emulator, on_gpus) = (Counts::of(ON_THE_EMULATOR, &emulated)?, Counts::of(ON_TWO, &merge)?);
+    let (mutants, ledger) = (committed.value(MUTANTS)?, committed.value(LEDGER)?);
+    let caught = |kind: &str| score(&mutants, kind).map(|score| score.split(" caught").next().unwrap_or_default().to_owned());
+    Ok(paragraph(&format!(
+        "On the emulator {} of the {} cases of the merge list passed and none failed; {} are too large for it or need TMA. On two GPUs {} of {} passed and \
+         none failed; {} are known bugs of NCCL, and {} need what that machine or NCCL does not have. {} cases ran on both: their outputs are equal to the \
+         bit. Of bugs planted in values {} were caught, of those in synchronisation, most of them made by rule, {}. Of {} instruction forms of the emulator, \
+         held against an H200, {} differ.",
+        on_emulator.passed,
+        on_emulator.total,
+        on_emulator.not_supported,
+        on_gpus.passed,
+        on_gpus.total,
+        on_gpus.waived,
+        on_gpus.not_supported,
+        equal_on_both(committed)?.cases.len(),
+        caught("value mutants")?,
+        caught("synchronisation mutants")?,
+        number(&ledger["summary"], "total")?,
+        number(&ledger["summary"], "fail")?,
+    )))
+}
+
+/// Cases that gave the same bits on the emulator and on GPUs.
+///
+/// # Errors
+/// One did not.
+fn equal_on_both(committed: &Committed) -> anyhow::Result<OnBoth> {
+    let both = on_both(committed)?;
+    ensure!(both.differ.is_empty(), "outputs of the emulator and of GPUs differ: {}", both.differ.join(", "));
+    Ok(both)
+}
+
+/// What the lists gave on two GPUs, in a few sentences.
+pub(super) fn on_two(committed: &Committed) -> anyhow::Result<String> {
+    let (faults, values, planted) =
+        (committed.value("h200x2-faults")?, committed.value("h200x2-mutants-value")?, committed.value("h200x2-mutants")?);
+    let of_sync = |caught: bool| cases(&planted).filter(|case| case["kind"] == "sync" && (!caught || case["caught"] == true)).count();
+    Ok(paragraph(&format!(
+        "`test-gpu merge` {} `test-gpu faults`: {} of {} named as they should be. `mutants`: of those in values {} of {} caught, of those in synchronisation {} \
+         of {} on an earlier day.",
+        merged(committed, ON_TWO)?,
+        number(&faults["summary"], "pass")?,
+        number(&faults["summary"], "total")?,
+        number(&values["summary"], "caught")?,
+        number(&values["summary"], "total")?,
+        of_sync(true),
+        of_sync(false),
+    )))
+}
+
+/// What four gave, in a sentence for the list and one for what came later.
+pub(super) fn on_four(committed: &Committed) -> anyhow::Result<String> {
+    let sentence = |(name, query): &(&str, &str)| {
+        let of = Counts::of(name, &*committed.value(name)?)?;
+        Ok(format!("{query}: {} of {} passed, {} not supported", of.passed, of.total, of.not_supported))
+    };
+    let later: Vec<String> = SINCE_ON_FOUR.iter().map(sentence).collect::<anyhow::Result<_>>()?;
+    let list = merged(committed, ON_FOUR)?;
+    Ok(paragraph(&format!("On four, the list of an earlier day {list} Of what came later: {}; none failed.", later.join("; "))))
+}
+
+/// What the merge list, the mutants and the ledger gave on the emulator.
+pub(super) fn on_the_emulator(committed: &Committed) -> anyhow::Result<String> {
+    let (mutants, ledger, emulated) = (committed.value(MUTANTS)?, committed.value(LEDGER)?, committed.value(ON_THE_EMULATOR)?);
+    let (of, both) = (Counts::of(ON_THE_EMULATOR, &emulated)?, equal_on_both(committed)?);
+    Ok(paragraph(&format!(
+        "`validate merge` on the emulator, every rank's PTX on the CPU under one schedule, races judged in profile hopper: {} of {} cases passed, {} are not \
+         supported (too large for it, or kernels with TMA), none failed. Of them {} also ran on these GPUs: their outputs are equal to the bit ({} more, in \
+         which NaNs of f64 may meet and either payload may stay, are not counted). `mutants`: value mutants {}; synchronisation mutants {}. `ledger` ({}): {} \
+         instruction forms, {} differ.",
+        of.passed,
+        of.total,
+        of.not_supported,
+        both.cases.len(),
+        both.open,
+        score(&mutants, "value mutants")?,
+        score(&mutants, "synchronisation mutants")?,
+        ledger["machine"]["gpu"].as_str().unwrap_or_default(),
+        number(&ledger["summary"], "total")?,
+        number(&ledger["summary"], "fail")?,
+    )))
+}
+
+/// What two GPUs caught of bugs in the synchronisation of fused products.
+pub(super) fn mutants_of_products(committed: &Committed) -> anyhow::Result<String> {
+    let mutants = committed.value("h200x2-mutants-products")?;
+    let missed = cases(&mutants).filter(|case| case["caught"] != true).filter_map(|case| Some(format!("`{}`", case["mutant"].as_str()?)));
+    Ok(paragraph(&format!(
+        "Of {} mutants of what the fused products synchronise by themselves, two GPUs caught {}. Missed: {}.",
+        number(&mutants["summary"], "total")?,
+        number(&mutants["summary"], "caught")?,
+        missed.collect::<Vec<_>>().join(", "),
+    )))
+}
