@@ -27,12 +27,12 @@ fn blocks<'d>(document: &'d str, language: &str) -> Vec<&'d str> {
     document.split(&starts).skip(1).map(|rest| rest.split("```").next().unwrap_or_default()).collect()
 }
 
-/// If this fails, the README shows other code than what is compiled: examples/tutorial has it.
+/// If this fails, the tutorial shows other code than what is compiled: examples/tutorial has it.
 #[test]
 fn the_tutorial_s_code_is_what_is_compiled() {
-    let readme = text("README.md");
+    let tutorial = text("docs/tutorial-algorithm.md");
     for (path, language) in [("examples/tutorial/mine.cu", "cuda"), ("examples/tutorial/mine.rs", "rust")] {
         let compiled = text(path);
-        assert!(blocks(&readme, language).contains(&compiled.as_str()), "README.md lacks {path} to the letter:\n{compiled}");
+        assert!(blocks(&tutorial, language).contains(&compiled.as_str()), "docs/tutorial-algorithm.md lacks {path} to the letter:\n{compiled}");
     }
 }

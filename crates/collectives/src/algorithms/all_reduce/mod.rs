@@ -9,7 +9,7 @@ pub(super) mod push;
 pub(super) mod two_shot;
 mod two_shot_push;
 
-/// What the README has people write, compiled as it stands there.
+/// What docs/tutorial-algorithm.md has people write, compiled as it stands there.
 #[cfg(test)]
 #[expect(unreachable_pub, reason = "it is exported where people write it")]
 #[path = "../../../../../examples/tutorial/mine.rs"]
@@ -33,7 +33,7 @@ mod tests {
         plan::{Call, Op},
     };
 
-    /// If this fails, the algorithm that the README has people write is no longer one, or no longer launches the kernel that it has them write.
+    /// If this fails, the algorithm that the tutorial has people write is no longer one, or no longer launches the kernel that it has them write.
     #[test]
     fn the_tutorial_s_algorithm_has_a_plan() {
         let (call, buffers) = Call::on_its_own(Shape::new(Collective::AllReduce, 3, 40), DType::BF16, ReduceOp::Sum).unwrap();
