@@ -27,7 +27,7 @@ const MOST_SPEC: u64 = 1 << 20;
 #[derive(clap::Args, Clone)]
 #[command(next_help_heading = "Kernel from elsewhere")]
 pub(crate) struct Elsewhere {
-    /// PTX of a kernel from elsewhere; QUERY is then a list or a pattern over its cases (docs/foreign-kernels.md).
+    /// PTX of a kernel from elsewhere; QUERY is then a list or a pattern over its cases (docs/tutorial-foreign-kernel.md).
     #[arg(long, value_name = "FILE", requires = "spec")]
     pub(crate) ptx: Option<PathBuf>,
     /// Its entry point, in place of what the specification says; {dtype} and {op} are replaced.

@@ -55,7 +55,7 @@ src/kernels.rs, then
 (the library embeds the PTX: for this command to be built at all, the files must
 be there, empty).";
 
-/// Kernels that docs/foreign-kernels.md shows, each compiled as it is and with its planted bug.
+/// Kernels that docs/tutorial-foreign-kernel.md shows, each compiled as it is and with its planted bug.
 const EXAMPLES_OF_FOREIGN: &str = "examples/foreign";
 
 /// One PTX file and what it is made from.

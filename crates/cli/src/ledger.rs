@@ -32,7 +32,7 @@ use crate::{
 ///
 /// Each form is a kernel of one instruction, which is run over edge values and random bits on the machine and on the emulator. Forms that
 /// are `.approx` are held to their documented bound. A difference is a mismatch, except where the ISA leaves the result open, which is
-/// counted by itself. Without a GPU this exits 3. docs/ledger.md says what the columns mean.
+/// counted by itself. Without a GPU this exits 3. docs/emulator/ledger.md says what the columns mean.
 #[derive(clap::Args)]
 #[command(after_long_help = EXAMPLES)]
 pub(crate) struct Ledger {
@@ -54,7 +54,7 @@ pub(crate) struct Ledger {
     /// Write the kernels' PTX into this folder and stop.
     #[arg(long, value_name = "DIR")]
     ptx: Option<PathBuf>,
-    /// Write the record of the run (docs/record-schema.md).
+    /// Write the record of the run (docs/reference/record-schema.md).
     #[arg(long, value_name = "FILE")]
     json: Option<PathBuf>,
     #[command(flatten)]

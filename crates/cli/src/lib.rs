@@ -55,10 +55,10 @@ Examples:
   cargo xtask docs                 write what documents repeat of the code
   cargo xtask records              which rest on kernels that have changed?
 
-A kernel of your own needs no Rust (docs/foreign-kernels.md):
+A kernel of your own needs no Rust (docs/tutorial-foreign-kernel.md):
   cargo xtask validate --ptx mine.ptx --spec mine.toml";
 
-/// The one table of them; docs/exit-statuses.md has it too.
+/// The one table of them; docs/reference/exit-statuses.md has it too.
 const EXIT_STATUSES: &str = "\
 Exit status of every command:
   0    all passed

@@ -69,7 +69,7 @@ pub(crate) struct Mutants {
     /// On GPUs: how long one mutant may take, in seconds or with a unit, as in 2min.
     #[arg(long, value_name = "TIME", default_value = "60s", value_parser = units::duration)]
     budget: Duration,
-    /// Write the record of the run (docs/record-schema.md).
+    /// Write the record of the run (docs/reference/record-schema.md).
     #[arg(long, value_name = "FILE")]
     json: Option<PathBuf>,
     /// What the mutants run on.

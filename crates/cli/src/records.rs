@@ -35,7 +35,7 @@ use crate::{FINDING, mutants::SHARED_PADS, project, require};
 
 /// Say which records rest on kernels that have changed since, and which figures of the documents rest on those.
 ///
-/// A record names each kernel that it rests on, with a hash (docs/record-schema.md). It is fresh where all of them are what they were, stale where one is not,
+/// A record names each kernel that it rests on, with a hash (docs/reference/record-schema.md). It is fresh where all of them are what they were, stale where one is not,
 /// unknown where it does not say. README.md and the documents under docs/ say before each part that was made from records which these are (`<!-- records: NAME -->`);
 /// where one of them is stale, a line there must name the kernels that have changed.
 #[derive(clap::Args)]

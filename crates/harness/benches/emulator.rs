@@ -1,7 +1,7 @@
 //! How fast the emulator runs all-reduces, with the race check and without: `cargo bench --bench emulator`. One core. An element of criterion's
 //! throughput is a thread instruction: one lane's part of a warp's instruction.
 //!
-//! Our own kernels at 64 KiB on 8 ranks; kernels from elsewhere (`docs/foreign-kernels.md`), among them two whose threads acquire, at 64 KiB on 4
+//! Our own kernels at 64 KiB on 8 ranks; kernels from elsewhere (`docs/tutorial-foreign-kernel.md`), among them two whose threads acquire, at 64 KiB on 4
 //! ranks, several calls in a row as conformance makes them.
 
 use std::{fs, hint::black_box, sync::Arc, time::Duration};

@@ -614,7 +614,7 @@ fn sound_kernels_race_by_the_letter_and_not_on_hopper(#[values("one_shot", "two_
     assert_eq!(of(Profile::Off).unwrap().waived, []);
 }
 
-/// If this fails, profile `ptx` asks for more than the ISA does, or what docs/races.md says would mend our kernels does not.
+/// If this fails, profile `ptx` asks for more than the ISA does, or what docs/emulator/races.md says would mend our kernels does not.
 #[rstest]
 fn barriers_that_release_and_acquire_keep_to_the_letter(#[values("one_shot", "two_shot")] algorithm: &str) {
     let module = format!("all_reduce/{algorithm}");

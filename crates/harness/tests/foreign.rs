@@ -1,4 +1,4 @@
-//! Kernels from elsewhere: the examples of docs/foreign-kernels.md, their planted bugs, and input that is no kernel or no specification.
+//! Kernels from elsewhere: the examples of docs/tutorial-foreign-kernel.md, their planted bugs, and input that is no kernel or no specification.
 //!
 //! If one of these failed, the documented way to bring a kernel would not work, or bad input would take the command down with it.
 

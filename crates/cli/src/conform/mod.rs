@@ -106,7 +106,7 @@ Examples:
   cargo xtask validate --schedules 20   each case under twenty schedules
   cargo xtask validate --machine cuda   on this machine's GPUs
 
-Your own kernel, from its PTX and a page of TOML (docs/foreign-kernels.md):
+Your own kernel, its PTX and a page of TOML (docs/tutorial-foreign-kernel.md):
   cargo xtask validate --ptx mine.ptx --spec mine.toml
 
 A finding again, as its report says; and what its ranks did, as a picture:
@@ -156,7 +156,7 @@ struct Cases {
     /// List what was waived in full, and not only how often.
     #[arg(long)]
     waivers: bool,
-    /// Write the record of the run (docs/record-schema.md). What a signal interrupts is kept in FILE.partial.
+    /// Write the record of the run (docs/reference/record-schema.md). What a signal interrupts is kept in FILE.partial.
     #[arg(long, value_name = "FILE")]
     json: Option<PathBuf>,
     /// Go on with a run that was interrupted: take over the verdicts of its record, and judge the rest. It must be of the same sources, machine and options.

@@ -6,7 +6,7 @@
 //! `.approx` instructions are in [`approximate`], and only there.
 //!
 //! # Readings of the PTX ISA
-//! Where the ISA is silent or leaves a choice, this is what was chosen. Only a GPU can say whether hardware agrees: see docs/ledger.md.
+//! Where the ISA is silent or leaves a choice, this is what was chosen. Only a GPU can say whether hardware agrees: see docs/emulator/ledger.md.
 //! "H200" is what its runs showed.
 //!
 //! | matter | reading | source |

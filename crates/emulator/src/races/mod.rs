@@ -10,8 +10,7 @@
 //! Each block counts its own time, which goes on where one of its threads publishes something and where a barrier completes. Threads share the
 //! block's clock as of its last barrier until they acquire something themselves, and those that acquire alike share what they then know
 //! ([`actors`]). What the block's own threads had done at its last barrier is one number beside the clock, added to what is published. Of operations
-//! that are wholly known, a clock has but a number for each stream. `docs/performance/emulator.md` has why. `reference` is the same check without
-//! any of this, for tests.
+//! that are wholly known, a clock has but a number for each stream. `reference` is the same check without any of this, for tests.
 //!
 //! # Views
 //! A clock is kept in several [`views`] at once: the memory model's, those with an assumption more, and those with something granted, from which a finding

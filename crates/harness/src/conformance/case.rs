@@ -2,7 +2,7 @@
 //!
 //! `all_reduce/two_shot:bf16,sum:w=8:n=1040:in_place:graph=3x5:inputs=probe:skew=r2+20us@end:seed=9f3c`
 //!
-//! Keys may come in any order; one that has its default is left out. `docs/case-ids.md` has the grammar.
+//! Keys may come in any order; one that has its default is left out. `docs/reference/case-ids.md` has the grammar.
 
 use std::{collections::BTreeMap, fmt, str::FromStr};
 

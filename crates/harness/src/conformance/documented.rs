@@ -1,4 +1,4 @@
-//! docs/case-ids.md mentions everything that an id, a query or a verdict can say.
+//! docs/reference/case-ids.md mentions everything that an id, a query or a verdict can say.
 
 use std::{collections::BTreeSet, time::Duration};
 
@@ -20,11 +20,11 @@ use passmuster_collectives::{
     plan::{MAX_RANKS, Step},
 };
 
-const DOCUMENT: &str = include_str!("../../docs/case-ids.md");
+const DOCUMENT: &str = include_str!("../../docs/reference/case-ids.md");
 
 #[track_caller]
 fn assert_row(name: &str, what: &str) {
-    assert!(DOCUMENT.contains(&format!("| `{name}` |")), "docs/case-ids.md has no row for {what} `{name}`");
+    assert!(DOCUMENT.contains(&format!("| `{name}` |")), "docs/reference/case-ids.md has no row for {what} `{name}`");
 }
 
 /// What is said of a case on ranks without bugs.

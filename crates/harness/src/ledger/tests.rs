@@ -186,7 +186,7 @@ fn spellings_of_one_form_have_one_name() {
 
 #[test]
 fn the_schema_names_every_field_of_a_row() {
-    let schema = include_str!("../../docs/record-schema.md");
+    let schema = include_str!("../../docs/reference/record-schema.md");
     let of = |name: &str, expected: u64, got: u64| {
         let form = form(name);
         Row::compare(&form, &Inputs { planes: vec![vec![0]; form.operands.len()] }, &[expected], &[got], 1)
@@ -200,6 +200,9 @@ fn the_schema_names_every_field_of_a_row() {
     let fields: Vec<&String> = row.as_object().unwrap().keys().collect();
     assert_eq!(fields.len(), 13, "{fields:?}");
     for field in fields {
-        assert!(schema.contains(&format!("| `cases[].{field}` |")), "docs/record-schema.md does not say what `cases[].{field}` is");
+        assert!(
+            schema.contains(&format!("| `cases[].{field}` |")),
+            "docs/reference/record-schema.md does not say what `cases[].{field}` is"
+        );
     }
 }

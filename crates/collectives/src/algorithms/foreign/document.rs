@@ -1,4 +1,4 @@
-//! The TOML of a specification as written: every key there is, none of them understood yet. docs/foreign-kernels.md describes it.
+//! The TOML of a specification as written: every key there is, none of them understood yet. docs/reference/specification.md describes it.
 
 use std::{collections::BTreeMap, fmt};
 

@@ -1,5 +1,5 @@
 //! Kernels from elsewhere: an algorithm made from somebody's PTX and a specification that says, as data, how it is launched and what it
-//! promises. docs/foreign-kernels.md is the reference of the specification.
+//! promises. docs/reference/specification.md is the reference of the specification.
 //!
 //! `document` is the TOML as written, `specification` what it means, `expression` its arithmetic, `argument` what becomes of it for a call.
 

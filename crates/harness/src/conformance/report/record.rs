@@ -1,4 +1,4 @@
-//! Records: the JSON that every command writes. docs/record-schema.md says what each field is; `stored` how cases stand in it.
+//! Records: the JSON that every command writes. docs/reference/record-schema.md says what each field is; `stored` how cases stand in it.
 
 use std::collections::BTreeMap;
 
@@ -297,14 +297,14 @@ mod tests {
 
     #[test]
     fn the_schema_names_every_field() {
-        let schema = include_str!("../../../docs/record-schema.md");
+        let schema = include_str!("../../../docs/reference/record-schema.md");
         let mut record = serde_json::to_value(record()).unwrap();
         record["summary"]["caught"] = 0.into();
         let mut paths = Vec::new();
         paths_of(&record, "", &mut paths);
         assert!(paths.contains(&"cases[][].findings[].property".to_owned()), "{paths:?}");
         for path in paths {
-            assert!(schema.contains(&format!("| `{path}` |")), "docs/record-schema.md does not say what `{path}` is");
+            assert!(schema.contains(&format!("| `{path}` |")), "docs/reference/record-schema.md does not say what `{path}` is");
         }
     }
 

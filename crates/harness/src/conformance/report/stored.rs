@@ -230,7 +230,7 @@ mod tests {
         assert!(serde_json::from_str::<Record>(&text).unwrap() == record);
     }
 
-    /// If this fails, docs/record-schema.md tells readers the wrong way to a verdict.
+    /// If this fails, docs/reference/record-schema.md tells readers the wrong way to a verdict.
     #[test]
     fn a_row_and_what_it_shares_are_the_verdict() {
         let record = large();
