@@ -1,4 +1,4 @@
-//! Documents that sources and other documents name are there.
+//! What documents name is there, and so is each document that is named.
 
 use std::{fs, path::Path, process::Command};
 
@@ -59,6 +59,26 @@ fn documents_that_are_named_are_there() {
         }
     }
     assert!(names > 50, "{names} names");
+    assert!(missing.is_empty(), "not there:\n{}", missing.join("\n"));
+}
+
+/// If this fails, a document says that something stands in a file that is no longer there.
+#[test]
+fn sources_that_documents_name_are_there() {
+    // The tutorial has people write this one.
+    const TAUGHT: &str = "crates/collectives/src/algorithms/all_reduce/mine.rs";
+    let mut missing = Vec::new();
+    let mut names = 0;
+    for (path, text) in texts().iter().filter(|(path, _)| path.ends_with(".md")) {
+        for name in text.split(|c: char| !(c.is_ascii_alphanumeric() || "_-./".contains(c))) {
+            let is_source = (name.starts_with("crates/") || name.starts_with("xtask/")) && name.ends_with(".rs");
+            names += usize::from(is_source);
+            if is_source && name != TAUGHT && !root().join(name).is_file() {
+                missing.push(format!("{path}: {name}"));
+            }
+        }
+    }
+    assert!(names > 20, "{names} names");
     assert!(missing.is_empty(), "not there:\n{}", missing.join("\n"));
 }
 
