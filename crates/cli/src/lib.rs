@@ -101,7 +101,7 @@ const CANNOT_RUN: u8 = passmuster::conformance::worker::CANNOT_RUN as u8;
 /// Exit status where nothing was found, but some cases ran out of time or steps.
 const INCONCLUSIVE: u8 = 4;
 
-/// Runs the command line of this process, with the algorithms of a registry, and returns its exit status (docs/exit-statuses.md).
+/// Runs the command line of this process, with the algorithms of a registry, and returns its exit status (docs/reference/exit-statuses.md).
 ///
 /// A crate with algorithms of its own has `passmuster_cli::main(registry())` for a `main`: its binary has every command, and its algorithms are among
 /// those that are validated, tested on GPUs, timed and chosen from. For the commands to be worth their time it is built in release.

@@ -31,8 +31,10 @@ fn blocks<'d>(document: &'d str, language: &str) -> Vec<&'d str> {
 #[test]
 fn the_code_of_tutorials_is_what_is_tested() {
     for (document, path, language) in [
-        ("docs/tutorial-algorithm.md", "examples/tutorial/mine.cu", "cuda"),
-        ("docs/tutorial-algorithm.md", "examples/tutorial/mine.rs", "rust"),
+        ("docs/tutorial-algorithm.md", "examples/own_kernel/kernels/mine.cu", "cuda"),
+        ("docs/tutorial-algorithm.md", "examples/own_kernel/src/lib.rs", "rust"),
+        ("docs/tutorial-algorithm.md", "examples/own_kernel/src/main.rs", "rust"),
+        ("docs/tutorial-algorithm.md", "examples/own_kernel/tests/conformance.rs", "rust"),
         ("docs/tutorial-foreign-kernel.md", "examples/foreign/one_shot_by_value/spec.toml", "toml"),
     ] {
         let (shown, tested) = (text(document), text(path));

@@ -9,7 +9,7 @@ pub(super) mod push;
 pub(super) mod two_shot;
 mod two_shot_push;
 
-/// What docs/tutorial-algorithm.md has people write, compiled as it stands there.
+/// The algorithm of docs/tutorial-algorithm.md as it is where it lives here.
 #[cfg(test)]
 #[expect(unreachable_pub, reason = "it is exported where people write it")]
 #[path = "../../../../../examples/tutorial/mine.rs"]
