@@ -41,3 +41,7 @@ pub use torch::{Torch, WITHOUT_MULTICAST};
 pub use trace::trace;
 pub use verdicts::Hosts;
 pub use workload::{CollectiveWorkload, FsdpWorkload, MatmulWorkload, PipelineWorkload, Scenario, Workload};
+
+#[cfg(doctest)]
+#[doc = include_str!("../README.md")]
+struct Readme;

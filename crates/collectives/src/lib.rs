@@ -12,3 +12,7 @@ pub mod machine;
 pub mod plan;
 pub mod pool;
 pub mod registry;
+
+#[cfg(doctest)]
+#[doc = include_str!("../README.md")]
+struct Readme;

@@ -38,3 +38,7 @@ pub use environment::prepare_process;
 pub use facts::{Facts, Rehearsal};
 pub use loader::LoadError;
 pub use machine::{CudaMachine, CudaOptions, OpenError, Watch};
+
+#[cfg(doctest)]
+#[doc = include_str!("../README.md")]
+struct Readme;

@@ -12,3 +12,7 @@ pub mod races;
 
 pub use execution::MultimemReduction;
 pub use races::Profile;
+
+#[cfg(doctest)]
+#[doc = include_str!("../README.md")]
+struct Readme;

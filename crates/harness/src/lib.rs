@@ -9,3 +9,7 @@ pub mod emulator;
 pub mod ledger;
 
 pub use passmuster_collectives::{algorithms, collective, contract, kernels, machine, plan, pool, registry, with_element};
+
+#[cfg(doctest)]
+#[doc = include_str!("../README.md")]
+struct Readme;

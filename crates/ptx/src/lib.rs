@@ -45,3 +45,7 @@ pub fn parse(text: &str) -> Result<Module, PtxError> {
     let decoded = parser::module(text).and_then(|written| decode::module(&written));
     decoded.map_err(|error| error.with_excerpt(text))
 }
+
+#[cfg(doctest)]
+#[doc = include_str!("../README.md")]
+struct Readme;

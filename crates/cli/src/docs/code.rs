@@ -28,7 +28,8 @@ pub(super) fn table_of_exit_statuses(_: &Committed) -> anyhow::Result<String> {
     let mut text = String::from("| status | means |\n|---|---|\n");
     for line in EXIT_STATUSES.lines().skip(1) {
         let (status, means) = line.trim().split_once(' ').with_context(|| format!("no exit status: `{line}`"))?;
-        writeln!(text, "| {status} | {} |", means.trim())?;
+        // A bar would end the cell, also within code.
+        writeln!(text, "| {status} | {} |", means.trim().replace('|', "\\|"))?;
     }
     Ok(text)
 }
