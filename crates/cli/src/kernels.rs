@@ -58,6 +58,9 @@ be there, empty).";
 /// Kernels that docs/tutorial-foreign-kernel.md shows, each compiled as it is and with its planted bug.
 const EXAMPLES_OF_FOREIGN: &str = "examples/foreign";
 
+/// What wrote the PTX, as its heading names it.
+const COMMAND: &str = "cargo xtask kernels";
+
 /// One PTX file and what it is made from.
 struct Product {
     /// Path under the root: `kernels/ptx/all_reduce/two_shot.ptx`.
@@ -108,8 +111,7 @@ fn check(sh: &Shell, root: &Path, products: &[Product], index: &str) -> anyhow::
         let found = fs::read_to_string(root.join(&product.path)).unwrap_or_default();
         let drift = match &compiler {
             Ok(nvrtc) => differs(&found, &compile(nvrtc, product)?),
-            Err(_) => (!found.starts_with(&heading("cargo xtask kernels", &product.source, &product.unit)))
-                .then(|| "is not of these sources".to_owned()),
+            Err(_) => (!found.starts_with(&heading(COMMAND, &product.source, &product.unit))).then(|| "is not of these sources".to_owned()),
         };
         drifted.extend(drift.map(|how| format!("{} {how} ({})", product.path, product.source)));
     }
@@ -152,7 +154,7 @@ fn differs(found: &str, compiled: &str) -> Option<String> {
 }
 
 fn compile(nvrtc: &Nvrtc, product: &Product) -> anyhow::Result<String> {
-    generated("cargo xtask kernels", nvrtc, &product.source, &product.unit)
+    generated(COMMAND, nvrtc, &product.source, &product.unit)
 }
 
 /// The text of a generated file.

@@ -106,12 +106,14 @@ const INCONCLUSIVE: u8 = 4;
 /// A crate with algorithms of its own has `passmuster_cli::main(registry())` for a `main`: its binary has every command, and its algorithms are among
 /// those that are validated, tested on GPUs, timed and chosen from. For the commands to be worth their time it is built in release.
 pub fn main(registry: Registry) -> ExitCode {
-    if let Err(error) = registry.install() {
+    // Before the line is read, for case ids name algorithms.
+    let installed = registry.install().map(drop);
+    let usage = CommandLine::command().name("passmuster").bin_name(project::invocation());
+    let line = usage.try_get_matches().and_then(|matches| CommandLine::from_arg_matches(&matches));
+    if let Err(error) = allowed(installed, &line) {
         eprintln!("error: {error}");
         return ExitCode::from(USAGE);
     }
-    let usage = CommandLine::command().name("passmuster").bin_name(project::invocation());
-    let line = usage.try_get_matches().and_then(|matches| CommandLine::from_arg_matches(&matches));
     let status = print::finish(match line {
         Ok(line) => {
             if matches!(line.command, Command::Worker(_) | Command::BenchWorker(_) | Command::Ledger(_)) {
@@ -128,6 +130,15 @@ pub fn main(registry: Registry) -> ExitCode {
     });
     result_file::let_go();
     status
+}
+
+/// What is wrong with the registry, but where nobody needs one: `compile` writes the PTX that a module may lack, and help explains that.
+fn allowed(installed: Result<(), String>, line: &Result<CommandLine, clap::Error>) -> Result<(), String> {
+    match line {
+        Ok(CommandLine { command: Command::Compile(_) }) => Ok(()),
+        Err(said) if !said.use_stderr() => Ok(()),
+        _ => installed,
+    }
 }
 
 /// Prints help, a version or what is wrong with the command line.
@@ -164,5 +175,25 @@ fn run(command: Command, sh: &Shell) -> anyhow::Result<ExitCode> {
         Command::Compile(command) => command.run(sh),
         Command::Docs(command) => command.run(sh),
         Command::Bundle(command) => command.run(sh),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use rstest::rstest;
+
+    use super::*;
+
+    /// If this fails, a new kernel cannot be compiled, since its crate embeds PTX that is still empty; or a command goes on without the algorithms.
+    #[rstest]
+    #[case("passmuster compile mine.cu", true)]
+    #[case("passmuster --help", true)]
+    #[case("passmuster validate --help", true)]
+    #[case("passmuster validate smoke", false)]
+    #[case("passmuster compile", false)]
+    fn only_compile_and_help_need_no_registry(#[case] line: &str, #[case] goes_on: bool) {
+        let refused = Err("no entry point".to_owned());
+        let line = CommandLine::try_parse_from(line.split(' '));
+        assert_eq!(allowed(refused.clone(), &line), if goes_on { Ok(()) } else { refused });
     }
 }

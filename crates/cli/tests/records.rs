@@ -1,13 +1,16 @@
 //! Files of results, whatever fails: a record that was there stays, what was judged is kept, and nobody is told that all went well.
 
+mod folder;
+
 use std::{
     fs,
-    path::{Path, PathBuf},
+    path::Path,
     process::{Child, Command, Output, Stdio},
     thread,
     time::{Duration, Instant},
 };
 
+use folder::Folder;
 use passmuster::conformance::report::{Partial, Record};
 use serde_json::Value;
 
@@ -17,40 +20,6 @@ const CASES: &str = "all_reduce/one_shot|two_shot:f32|bf16,sum:w=2,3:in_place";
 const FEW: &str = "all_reduce/one_shot:f32,sum:w=2:in_place";
 /// What the file held before.
 const BEFORE: &str = "the record of an earlier day";
-
-/// A folder of a test's own, gone with it.
-struct Folder(PathBuf);
-
-impl Folder {
-    fn new(name: &str) -> Folder {
-        let path = std::env::temp_dir().join(format!("passmuster-records-{name}-{}", std::process::id()));
-        fs::create_dir_all(&path).unwrap();
-        Folder(path)
-    }
-
-    fn file(&self, name: &str) -> String {
-        self.0.join(name).display().to_string()
-    }
-
-    /// A file with a record of before.
-    fn with_record(&self, name: &str) -> String {
-        fs::write(self.0.join(name), BEFORE).unwrap();
-        self.file(name)
-    }
-
-    fn names(&self) -> Vec<String> {
-        let mut names: Vec<String> =
-            fs::read_dir(&self.0).unwrap().map(|entry| entry.unwrap().file_name().into_string().unwrap()).collect();
-        names.sort();
-        names
-    }
-}
-
-impl Drop for Folder {
-    fn drop(&mut self) {
-        let _ = fs::remove_dir_all(&self.0);
-    }
-}
 
 fn command(arguments: &[&str]) -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_passmuster"));
@@ -120,7 +89,7 @@ fn interrupted(folder: &Folder, signal: &str) -> Output {
 fn a_signal_keeps_what_was_judged() {
     for (signal, code) in [("INT", 130), ("TERM", 143)] {
         let folder = Folder::new(signal);
-        let json = folder.with_record("run.json");
+        let json = folder.write("run.json", BEFORE);
         let output = interrupted(&folder, signal);
         assert_eq!(output.status.code(), Some(code), "{}", errors(&output));
         assert_eq!(fs::read_to_string(&json).unwrap(), BEFORE);
@@ -138,7 +107,7 @@ fn a_signal_keeps_what_was_judged() {
 #[test]
 fn a_kill_leaves_the_record_and_what_was_kept() {
     let folder = Folder::new("kill");
-    let json = folder.with_record("run.json");
+    let json = folder.write("run.json", BEFORE);
     let output = interrupted(&folder, "KILL");
     assert_eq!(output.status.code(), None);
     assert_eq!(fs::read_to_string(&json).unwrap(), BEFORE);
@@ -242,7 +211,7 @@ fn record(name: &str) -> String {
 #[test]
 fn a_full_disk_leaves_the_record_that_was_there() {
     let folder = Folder::new("full");
-    let [json, junit, trace, csv] = ["run.json", "run.xml", "trace.json", "run.csv"].map(|name| folder.with_record(name));
+    let [json, junit, trace, csv] = ["run.json", "run.xml", "trace.json", "run.csv"].map(|name| folder.write(name, BEFORE));
     let case = "all_reduce/one_shot:f32,sum:w=2:n=4096";
     let bench = ["bench", "all_reduce", "--rehearse", "--worlds", "2", "--sizes", "256", "--contenders", "one_shot", "--rounds", "1"];
     let conformance = vec!["validate", case, "--json", &json, "--junit", &junit, "--trace", &trace];
@@ -271,8 +240,8 @@ fn a_full_disk_leaves_the_record_that_was_there() {
 #[test]
 fn what_cannot_be_written_is_told_before_the_first_case() {
     let folder = Folder::new("unwritable");
-    let file = folder.with_record("file");
-    let read_only = folder.with_record("read-only.json");
+    let file = folder.write("file", BEFORE);
+    let read_only = folder.write("read-only.json", BEFORE);
     let mut permissions = fs::metadata(&read_only).unwrap().permissions();
     permissions.set_readonly(true);
     fs::set_permissions(&read_only, permissions).unwrap();
@@ -320,7 +289,7 @@ fn refused(output: &Output, path: &str, why: &str) {
 #[test]
 fn a_closed_pipe_takes_no_record() {
     let folder = Folder::new("pipe");
-    let json = folder.with_record("run.json");
+    let json = folder.write("run.json", BEFORE);
     let mut child = start(&["validate", FEW, "--json", &json]);
     drop(child.stdout.take());
     let output = child.wait_with_output().unwrap();
@@ -334,7 +303,7 @@ fn a_closed_pipe_takes_no_record() {
 #[test]
 fn two_runs_do_not_write_one_file() {
     let folder = Folder::new("two");
-    let json = folder.with_record("run.json");
+    let json = folder.write("run.json", BEFORE);
     let kept = format!("{json}.partial");
     let mut first = start(&["validate", "merge", "--json", &json, "--keep-every", "0"]);
     until("a case", || Path::new(&kept).exists().then_some(()));
@@ -343,7 +312,8 @@ fn two_runs_do_not_write_one_file() {
     let said = errors(&second);
     assert!(said.contains(&format!("cannot write {json}: another run writes it: process {}", first.id())), "{said}");
     // By another way to it.
-    let other = format!("{}/../{}/run.json", folder.0.display(), folder.0.file_name().unwrap().display());
+    let (_, name) = json.strip_suffix("/run.json").unwrap().rsplit_once('/').unwrap();
+    let other = folder.file(&format!("../{name}/run.json"));
     assert_eq!(run(&["validate", FEW, "--junit", &other]).status.code(), Some(2));
     assert_eq!(first.try_wait().unwrap(), None, "the first goes on");
     send("TERM", first.id());
@@ -356,7 +326,7 @@ fn two_runs_do_not_write_one_file() {
 #[test]
 fn workers_go_with_their_command() {
     let folder = Folder::new("workers");
-    let json = folder.with_record("run.json");
+    let json = folder.write("run.json", BEFORE);
     let mut line = vec!["bench", "all_reduce", "--rehearse", "--worlds", "2,3,4", "--sizes", "1K,64K", "--rounds", "50"];
     line.extend(["--contenders", "one_shot,two_shot", "--json", &json]);
     let kept = format!("{json}.partial");

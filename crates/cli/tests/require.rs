@@ -1,11 +1,13 @@
 //! `records` and `--require` as commands: what they say, and their exit codes.
 
+mod folder;
+
 use std::{
     fs,
-    path::PathBuf,
     process::{Command, Output},
 };
 
+use folder::Folder;
 use serde_json::Value;
 
 fn run(arguments: &[&str]) -> Output {
@@ -14,32 +16,6 @@ fn run(arguments: &[&str]) -> Output {
 
 fn text(bytes: &[u8]) -> String {
     String::from_utf8_lossy(bytes).into_owned()
-}
-
-/// A folder of a test's own, gone with it.
-struct Folder(PathBuf);
-
-impl Folder {
-    fn new(name: &str) -> Folder {
-        let path = std::env::temp_dir().join(format!("passmuster-records-{name}-{}", std::process::id()));
-        fs::create_dir_all(&path).unwrap();
-        Folder(path)
-    }
-
-    fn file(&self, name: &str) -> String {
-        self.0.join(name).display().to_string()
-    }
-
-    fn write(&self, name: &str, text: &str) -> String {
-        fs::write(self.0.join(name), text).unwrap();
-        self.file(name)
-    }
-}
-
-impl Drop for Folder {
-    fn drop(&mut self) {
-        let _ = fs::remove_dir_all(&self.0);
-    }
 }
 
 const CASE: &str = "all_reduce/two_shot:bf16,sum:w=2:n=8";

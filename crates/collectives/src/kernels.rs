@@ -336,3 +336,17 @@ pub fn module_of(file_name: &str) -> &str {
 pub fn entries(ptx: &str) -> impl Iterator<Item = &str> {
     ptx.lines().filter_map(|line| line.split_once(".entry ").map(|(_, rest)| rest.split(['(', ' ']).next().unwrap_or(rest)))
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// If this fails, a kernel of another crate cannot include a header that the kernels here have.
+    #[test]
+    fn every_header_is_there_for_kernels_of_other_crates() {
+        let folder = std::fs::read_dir(concat!(env!("CARGO_MANIFEST_DIR"), "/kernels/common")).unwrap();
+        let mut names: Vec<String> = folder.map(|entry| entry.unwrap().file_name().into_string().unwrap()).collect();
+        names.sort();
+        assert_eq!(HEADERS.iter().map(|(name, _)| *name).collect::<Vec<_>>(), names);
+    }
+}

@@ -17,14 +17,7 @@ use passmuster_collectives::{
 /// The most blocks that a rank's kernels are ever laid out for.
 const MOST_BLOCKS: u32 = 128;
 
-/// The most ranks that share one GPU, and the most streams of ranks that do. Four make progress together. Of eight on one H200 with driver 580,
-/// whether of eight ranks or of four with two streams, some do not start now and then while the others wait for them: in one of fifteen runs of the smoke
-/// list, with 8, 10, 16 and 32 connections and with modules loaded beforehand. The same was seen of three ranks where each had two calls of
-/// `all_gather_matmul/pull` enqueued, whose blocks take a whole multiprocessor, in three of five runs; and, of three ranks on two GPUs with two streams each,
-/// in four of 210 runs of one case, two of them with CUDA_MODULE_LOADING=EAGER; and, of four ranks on two GPUs, in one of two runs of the merge list in one
-/// of its 13,207 cases (`all_reduce/two_shot:i32,min:w=4:inputs=special:calls=two_shot.2049.off5+copy_engine.1+copy_engine.1.off5.in_place.g1+copy_engine.3.off5.g1:seed=5ff`),
-/// which was called a hang. No thread of the host was held up in those: the driver had
-/// taken the launch, and the device did not start it while the kernels of the other ranks were waiting. Why is not established.
+/// The most ranks that share one GPU, and the most streams of ranks that do: docs/performance/sharing.md says what was seen with more.
 const MOST_RANKS_ON_A_GPU: usize = 4;
 const MOST_STREAMS_OF_SHARING_RANKS: usize = 4;
 

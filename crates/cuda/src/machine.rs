@@ -333,10 +333,9 @@ impl CudaMachine {
         }
         for (rank, device) in self.of_rank.iter().enumerate().take(needs.world) {
             let streams = &mut self.held.streams[rank];
-            while streams.len() < needs.all_streams() {
-                let made = device.make_current().and_then(|()| Stream::new(self.driver));
-                streams.push(Arc::new(made.map_err(fault(rank))?));
-            }
+            let missing = needs.all_streams().saturating_sub(streams.len());
+            let made = device.make_current().and_then(|()| Stream::used(self.driver, missing)).map_err(fault(rank))?;
+            streams.extend(made.into_iter().map(Arc::new));
         }
         Ok(())
     }

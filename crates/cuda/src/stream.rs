@@ -20,6 +20,7 @@ use super::{
     copies::{Batches, Copy},
     driver::{CudaError, Driver, call},
     kernel::Kernel,
+    memory::Scratch,
 };
 use passmuster_collectives::machine::{Pending, arguments::Arguments};
 
@@ -86,6 +87,25 @@ impl Stream {
         let mut raw = null_mut();
         call!(driver, cuStreamCreate(&mut raw, CUstream_flags::CU_STREAM_NON_BLOCKING as u32))?;
         Ok(Stream { driver, raw })
+    }
+
+    /// So many streams of the current context that have each done one operation of every kind.
+    ///
+    /// What a stream does first may wait on the device until other streams' kernels have ended, though the driver takes it at once: where those kernels wait
+    /// for it, both wait in vain. Seen of H200s with driver 580, where three and more such kernels share a GPU; docs/performance/sharing.md.
+    pub(super) fn used(driver: &'static Driver, count: usize) -> Result<Vec<Stream>, CudaError> {
+        if count == 0 {
+            return Ok(Vec::new());
+        }
+        let scratch = Scratch::new(driver, 64)?;
+        let streams: Vec<Stream> = (0..count).map(|_| Stream::new(driver)).collect::<Result<_, _>>()?;
+        for stream in &streams {
+            stream.fill(scratch.address, 0, 32)?;
+            stream.copy(scratch.address, scratch.address + 32, 32)?;
+            stream.words(&[Word::Write { at: scratch.address, value: 1 }, Word::Wait { at: scratch.address, value: 1, flush: false }])?;
+            stream.synchronise()?;
+        }
+        Ok(streams)
     }
 
     /// The handle, for NCCL.

@@ -1,4 +1,5 @@
 //! A folder of a test's own, gone with it.
+#![allow(dead_code, reason = "no test needs all of it")]
 
 use std::{fs, path::PathBuf};
 
@@ -15,8 +16,22 @@ impl Folder {
         self.0.join(name).display().to_string()
     }
 
+    /// Writes a file and returns its path.
+    pub(crate) fn write(&self, name: &str, text: &str) -> String {
+        fs::write(self.0.join(name), text).unwrap();
+        self.file(name)
+    }
+
     pub(crate) fn read(&self, name: &str) -> String {
         fs::read_to_string(self.0.join(name)).unwrap_or_else(|error| panic!("{name}: {error}"))
+    }
+
+    /// The names of what is in it, sorted.
+    pub(crate) fn names(&self) -> Vec<String> {
+        let mut names: Vec<String> =
+            fs::read_dir(&self.0).unwrap().map(|entry| entry.unwrap().file_name().into_string().unwrap()).collect();
+        names.sort();
+        names
     }
 }
 

@@ -232,7 +232,7 @@ pub fn of_list(list: List, place: Place<'_>) -> String {
     text
 }
 
-/// Of ranks that share a GPU, the most on one, and the most streams of theirs: what src/cuda/machine.rs lets make progress together.
+/// Of ranks that share a GPU, the most on one, and the most streams of theirs: what crates/cuda/src/facts.rs lets make progress together.
 const MOST_SHARING: usize = 4;
 
 impl Place<'_> {
