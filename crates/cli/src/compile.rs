@@ -27,8 +27,8 @@ use crate::{
 #[derive(clap::Args)]
 #[command(after_long_help = "\
 Examples:
-  cargo run --release -- compile kernels/mine.cu            in a crate of your own
-  cargo run --release -- compile kernels/mine.cu --check    as its CI does")]
+  cargo run -- compile kernels/mine.cu            in a crate of your own
+  cargo run -- compile kernels/mine.cu --check    as its CI does")]
 pub(crate) struct Compile {
     /// CUDA C++.
     #[arg(required = true, value_name = "FILE.cu")]
