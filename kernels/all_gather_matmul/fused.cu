@@ -122,7 +122,7 @@ struct Gathered {
         u32 puller = blockIdx.x * PULLERS + threadIdx.x / 32 - 1;
         for (u32 piece = puller; piece < (sync.world - 1) * of_part; piece += gridDim.x * PULLERS) {
             u32 rank = rank_after(sync, 1 + piece / of_part), row = piece % of_part / pieces;
-            u64 end = least((row + 1) * row_bytes, part_bytes);
+            u64 end = min((row + 1) * row_bytes, part_bytes);
             pull_piece(rank, row * row_bytes + (u64)(piece % pieces) * PIECE_BYTES, end);
             __syncwarp();
             if (threadIdx.x % 32 == 0) add_to_count(counts + rank * raster.rows + row);

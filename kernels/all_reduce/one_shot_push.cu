@@ -1,4 +1,4 @@
-// all_reduce/one_shot_push: every rank pushes its whole input into every rank's pad, in lines that carry their flag, and reduces what it finds
+// all_reduce/one_shot_push: every rank pushes its whole input into every rank's pad, in LL lines, and reduces what it finds
 // in its own pad in ascending rank order.
 //
 // Over the link: 2 x (world - 1) x bytes into each rank, half of them flags, in one trip without a barrier. For small messages.

@@ -123,8 +123,8 @@ __device__ __forceinline__ void push(const Input& input, const Peers& output, u6
     u64 packs_at = part.head * sizeof(Stored);
     u64 each = slice_begin(part.packs, 1, owners.count);
     // The first owner has the first slice, whoever owns none an empty one behind the last.
-    auto begin_of = [&](u32 rank) { return least(part.packs, each * place(owners, rank, sync.world)); };
-    auto length_of = [&](u32 rank) { return least(part.packs - begin_of(rank), each); };
+    auto begin_of = [&](u32 rank) { return min(part.packs, each * place(owners, rank, sync.world)); };
+    auto length_of = [&](u32 rank) { return min(part.packs - begin_of(rank), each); };
     // Where each rank's part of our slice lies.
     __shared__ Peers parts;
     if (threadIdx.x < sync.world) {
@@ -143,7 +143,7 @@ __device__ __forceinline__ void push(const Input& input, const Peers& output, u6
     stall(sync, SITE_ENTER);
     u32 epoch = sync.epochs[blockIdx.x];
     if constexpr (!Sent::MULTIPLIES) {
-        if (first >= each) meet<RELAXED>(sync, ++epoch, SITE_START);
+        if (first >= each) barrier<RELAXED>(sync, ++epoch, SITE_START);
         __syncthreads();
     }
     stall(sync, SITE_START);
@@ -186,7 +186,7 @@ __device__ __forceinline__ void push(const Input& input, const Peers& output, u6
             if (has_peer)
                 wait_at_least<RELEASE_ACQUIRE>(sync, (const u32*)sync.pads.address[sync.rank] + row + thread, epoch, thread, SITE_END);
             meet_half(REDUCERS);
-            u64 end = least(begin + tile, length_of(sync.rank));
+            u64 end = min(begin + tile, length_of(sync.rank));
 #pragma unroll 1
             for (u64 at = begin + thread; at < end; at += PACKS * half) {
                 Pack sums[PACKS];

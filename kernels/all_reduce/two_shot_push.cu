@@ -1,5 +1,5 @@
 // all_reduce/two_shot_push: every rank owns one slice; all push their elements of it to its pad, it reduces them in ascending rank order and pushes
-// the result into every rank's pad, both times in lines that carry their flag.
+// the result into every rank's pad, both times in LL lines.
 //
 // Over the link: 4 x (world - 1) / world x bytes into each rank, half of them flags, in two trips without a barrier. For messages of middle size,
 // from where one_shot_push sends too much up to where the flags cost more than two_shot's barriers.

@@ -1,4 +1,4 @@
-// all_to_all/ll: every rank pushes each peer's slot of its input to that peer in lines that carry their flag, and stores what it finds in its own
+// all_to_all/ll: every rank pushes each peer's slot of its input to that peer in LL lines, and stores what it finds in its own
 // pad to its output.
 //
 // Over the link: 2 x (world - 1) x count elements into each rank, half of them flags, in one trip without a barrier. For small messages.

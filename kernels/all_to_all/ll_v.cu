@@ -1,4 +1,4 @@
-// all_to_all/ll_v: as ll.cu, of parts of lengths of their own, of zero bytes too, which lie packed on both sides.
+// all_to_all/ll_v: as ll.cu for all-to-all-v: parts, some of zero bytes, lie packed on both sides.
 //
 // Over the link: 2 x (world - 1) x the longest part of any two ranks into each rank, half of it flags, in one trip without a barrier. For small
 // messages whose parts are about as long.

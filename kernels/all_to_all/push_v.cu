@@ -1,4 +1,4 @@
-// all_to_all/push_v: every rank stores its part for each rank to where that rank's output has it. Parts have lengths of their own, of zero bytes
+// all_to_all/push_v: every rank stores its part for each rank to where that rank's output has it. Parts have any length, zero
 // too, and lie packed on both sides, so at any distance from each other's alignment.
 //
 // Over the link: what the parts for others come to. Two barriers, no scratch memory.
@@ -20,7 +20,7 @@ struct Parts {
 // Moves a part in units of V: its addresses are at the same distance from one.
 template <typename V>
 __device__ __forceinline__ void move(u64 from, u64 to, u64 bytes, u64 thread, u64 threads) {
-    u64 head = least(bytes, (0 - from) & (sizeof(V) - 1));
+    u64 head = min(bytes, (0 - from) & (sizeof(V) - 1));
     u64 whole = (bytes - head) / sizeof(V);
     for (u64 i = thread; i < whole; i += threads) {
         u64 offset = head + i * sizeof(V);

@@ -1,5 +1,5 @@
 // bench/numbers: the operands of products. Values are drawn from seed and index, so that every rank has others: about N(0, 1), since what a
-// multiprocessor draws in watts depends on the bits that toggle, or integers from -4 to 4, whose products any order of additions gives exactly.
+// SM draws in watts depends on the bits that toggle, or integers from -4 to 4, whose products any order of additions gives exactly.
 // No synchronisation: every thread writes elements of its own.
 //
 // `arrived` counts what is not there of an all-to-all of such integers: slot s of the output is the part of rank s's input, drawn with seed + s, that is

@@ -33,7 +33,7 @@ __device__ __forceinline__ void push(u64 input, const Peers& output, u64 count, 
     // The rank after the root owns the first slice; a root without peers keeps it.
     Ranks owners = {nth(Ranks{root, 0}, 1, sync.world), sync.world > 1 ? sync.world - 1 : 1};
     u64 each = slice_begin(part.packs, 1, owners.count);
-    auto begin_of = [&](u32 owner) { return least(part.packs, each * owner); };
+    auto begin_of = [&](u32 owner) { return min(part.packs, each * owner); };
     u64 thread = (u64)blockIdx.x * blockDim.x + threadIdx.x;
     u64 threads = (u64)gridDim.x * blockDim.x;
     u64 row = (u64)blockIdx.x * MAX_WORLD;

@@ -7,7 +7,7 @@
 //   bits 4 to 5   the operator
 //   bits 8 to 11  the type, of which the lower two bits are the logarithm of its size
 //
-// src/algorithms/reduction.rs mirrors it.
+// crates/collectives/src/algorithms/reduction.rs mirrors it.
 #pragma once
 #include "reduce.cuh"
 
@@ -40,7 +40,7 @@ struct Only {
     }
 };
 
-struct Chosen {
+struct RuntimeOp {
     u32 op;
     template <typename A, u32 N>
     __device__ __forceinline__ void operator()(A (&acc)[N], const A (&x)[N]) const {
@@ -63,7 +63,7 @@ struct Chosen {
 // What f gives for the type, and for what combines accumulators of it.
 template <typename F>
 __device__ __forceinline__ auto with_reduction(u32 how, const F& f) {
-    Chosen chosen{how >> 4 & 3};
+    RuntimeOp chosen{how >> 4 & 3};
     switch (how >> 8 & 15) {
         case TYPE_E4M3: return f(E4M3{}, chosen);
         case TYPE_E5M2: return f(E5M2{}, chosen);

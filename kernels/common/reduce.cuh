@@ -97,7 +97,7 @@ struct Split {
 template <typename T>
 __device__ __forceinline__ Split split(u64 input, u64 output, u64 count) {
     if ((input ^ output) & 15) return Split{count, 0, 0};
-    u64 head = least(count, ((16 - (input & 15)) & 15) / sizeof(typename T::Stored));
+    u64 head = min(count, ((16 - (input & 15)) & 15) / sizeof(typename T::Stored));
     u64 packs = (count - head) / LANES<T>;
     return Split{head, packs, count - head - packs * LANES<T>};
 }

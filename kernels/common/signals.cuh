@@ -18,7 +18,7 @@
 #pragma once
 #include "types.cuh"
 
-// Mirrors src/machine/stuck.rs: word 0 of the report says that a wait was given up; from byte 64, one entry for each (block, peer).
+// Mirrors crates/collectives/src/machine/stuck.rs: word 0 of the report says that a wait was given up; from byte 64, one entry for each (block, peer).
 struct StuckEntry {
     u32 site;  // 0: this wait was never given up
     u32 want;
@@ -116,7 +116,7 @@ __device__ __forceinline__ void wait_at_least(const Sync& sync, const u32* flag,
 
 // Arrives at barrier number `epoch` of this block and waits for the same block of every peer.
 template <Ordering ORDERING>
-__device__ __forceinline__ void meet(const Sync& sync, u32 epoch, Site site) {
+__device__ __forceinline__ void barrier(const Sync& sync, u32 epoch, Site site) {
     if (threadIdx.x < sync.world) {
         u32 peer = threadIdx.x;
         u64 row = (u64)blockIdx.x * MAX_WORLD;
@@ -130,7 +130,7 @@ __device__ __forceinline__ void meet(const Sync& sync, u32 epoch, Site site) {
 __device__ __forceinline__ u32 start_barrier(const Sync& sync) {
     stall(sync, SITE_ENTER);
     u32 epoch = sync.epochs[blockIdx.x] + 1;
-    meet<RELAXED>(sync, epoch, SITE_START);
+    barrier<RELAXED>(sync, epoch, SITE_START);
     __syncthreads();
     stall(sync, SITE_START);
     return epoch;
@@ -141,7 +141,7 @@ template <Ordering ORDERING>
 __device__ __forceinline__ void end_barrier(const Sync& sync, u32 epoch) {
     stall(sync, SITE_END);
     __syncthreads();
-    meet<ORDERING>(sync, epoch + 1, SITE_END);
+    barrier<ORDERING>(sync, epoch + 1, SITE_END);
     if (threadIdx.x == 0) sync.epochs[blockIdx.x] = epoch + 1;
     stall(sync, SITE_LEAVE);
 }

@@ -5,7 +5,7 @@
 // The first of `total` units that `rank` owns; it owns those up to the next rank's first. The last ranks may own fewer, or none.
 __device__ __forceinline__ u64 slice_begin(u64 total, u32 rank, u32 world) {
     u64 each = (total + world - 1) / world;
-    return least(total, each * rank);
+    return min(total, each * rank);
 }
 
 // So many ranks, one after another, going round.

@@ -10,7 +10,7 @@ typedef int i32;
 typedef long long i64;
 
 // Ranks of one group that a kernel can address: their pointers travel by value in constant memory, so that no kernel starts with
-// a dependent load. src/plan mirrors it.
+// a dependent load. crates/collectives/src/plan mirrors it.
 // Constants are enumerators: NVRTC makes a .global of the PTX of every constexpr at namespace scope.
 enum : u32 { MAX_WORLD = 16 };
 
@@ -40,4 +40,3 @@ __device__ __forceinline__ void store_pack(void* to, const Pack& p) {
                  : "memory");
 }
 
-__device__ __forceinline__ u64 least(u64 a, u64 b) { return a < b ? a : b; }

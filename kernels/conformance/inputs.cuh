@@ -1,4 +1,4 @@
-// The inputs of conformance cases: payload = f(seed, rank, index, call), the same bits as src/conformance/inputs.rs makes on the host.
+// The inputs of conformance cases: payload = f(seed, rank, index, call), the same bits as crates/harness/src/conformance/inputs.rs makes on the host.
 // Only integer operations and correctly rounded ones, so that there is one answer. The Rust side says what each class is for.
 #pragma once
 #include "../common/reduce.cuh"

@@ -1,7 +1,7 @@
 // C (M x N) = A (M x K) times B, sums in f32, rounded once. A and C with their rows contiguous; B either N x K (K contiguous, as weights
 // lie in torch) or K x N (N contiguous). Any M, N and K: what of a tile lies outside loads as zeros and is not stored.
 //
-// One block a multiprocessor, three warpgroups. The first is the producer: one thread loads boxes of A and B into a ring of stages.
+// One block an SM, three warpgroups. The first is the producer: one thread loads boxes of A and B into a ring of stages.
 // The other two multiply, 64 rows of the tile each, and store C through shared memory while the producer loads the next tile.
 //
 //   full[stage]:  the copies complete on it -> the consumers' wait. Publishes A and B.

@@ -1,4 +1,4 @@
-// reduce_scatter/ll: every rank pushes each peer's slot of its input to that peer in lines that carry their flag, and reduces what it finds in
+// reduce_scatter/ll: every rank pushes each peer's slot of its input to that peer in LL lines, and reduces what it finds in
 // its own pad in ascending rank order.
 //
 // Over the link: 2 x (world - 1) x count elements into each rank, half of them flags, in one trip without a barrier. For small messages.

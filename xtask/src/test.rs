@@ -3,6 +3,7 @@
 use std::{
     env, fs,
     io::{self, Write},
+    path::Path,
     process::ExitCode,
     time::Instant,
 };
@@ -10,7 +11,7 @@ use std::{
 use xshell::{Cmd, Shell, cmd};
 
 pub(crate) const HELP: &str = "\
-Everything that needs no GPU: formatting, lints, tests, documentation examples, PTX drift, generated documents, tidiness.
+Everything that needs no GPU: formatting, lints, tests, documentation examples, PTX drift, generated documents, tidiness, archives.
 
 Runs the steps in this order and stops at the first that fails, with exit status 1. Tests run under cargo-nextest where it is
 installed. CI runs this command and nothing else (.ci/run).
@@ -25,6 +26,9 @@ Examples:
 const MAX_FILE: u64 = 2 << 20;
 /// Bytes that kernels/ptx/ may have.
 const MAX_PTX: u64 = 24 << 20;
+
+/// Bytes that the archive of a crate may have: what crates.io takes.
+const MAX_ARCHIVE: u64 = 10 << 20;
 
 /// Exit status where a step fails.
 const FINDING: u8 = 1;
@@ -47,7 +51,8 @@ pub(crate) fn run(sh: &Shell) -> anyhow::Result<ExitCode> {
         && step("PTX drift of the own kernel", || succeeds(cmd!(sh, "{passmuster} compile --check examples/own_kernel/kernels/mine.cu")))
         && step("generated parts of documents", || succeeds(cmd!(sh, "{passmuster} docs --check")))
         && step("figures of stale records are marked", || succeeds(cmd!(sh, "{passmuster} records --check")))
-        && step("tidiness", || tidy(sh));
+        && step("tidiness", || tidy(sh))
+        && step("archives", || packs(sh, &target));
     say(if passed { "\nall steps passed; nothing here ran on a GPU: that is `cargo xtask test-gpu`" } else { "\nFAILED" });
     Ok(if passed { ExitCode::SUCCESS } else { ExitCode::from(FINDING) })
 }
@@ -102,6 +107,23 @@ fn tidy(sh: &Shell) -> anyhow::Result<bool> {
     }
     say(&format!("kernels/ptx: {ptx_bytes} of {MAX_PTX} bytes"));
     Ok(complaints.is_empty())
+}
+
+/// Whether every crate but this one packs, and its archive is small enough.
+fn packs(sh: &Shell, target: &Path) -> anyhow::Result<bool> {
+    let archives = target.join("package");
+    // Those of another version would be looked at, too.
+    sh.remove_path(&archives)?;
+    if !succeeds(cmd!(sh, "cargo package --workspace --exclude xtask --no-verify --allow-dirty --target-dir {target}"))? {
+        return Ok(false);
+    }
+    let mut small = true;
+    for path in sh.read_dir(&archives)?.into_iter().filter(|path| path.extension().is_some_and(|extension| extension == "crate")) {
+        let (name, size) = (path.file_name().unwrap_or_default().display(), fs::metadata(&path)?.len());
+        say(&format!("{name}: {size} of {MAX_ARCHIVE} bytes"));
+        small &= size <= MAX_ARCHIVE;
+    }
+    Ok(small)
 }
 
 /// The first line, counted from 1, with a path in a home directory.

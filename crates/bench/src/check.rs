@@ -3,7 +3,7 @@
 
 use std::collections::HashMap;
 
-use super::job::{Promise, Rows};
+use super::job::{ExpectedResult, Rows};
 use passmuster::conformance::{InputClass, oracle};
 use passmuster_collectives::{
     collective::{DType, Element, Layout, Product, ReduceOp},
@@ -37,17 +37,17 @@ fn some(all: u64, most: u64) -> Vec<u64> {
 }
 
 /// Looks at what a call has left, whose inputs were integers.
-pub(super) fn look(machine: &mut dyn Machine, group: usize, world: u32, promises: &[Promise]) -> Result<Looked, MachineError> {
+pub(super) fn look(machine: &mut dyn Machine, group: usize, world: u32, promises: &[ExpectedResult]) -> Result<Looked, MachineError> {
     let mut eye = Eye { machine, group, world, elements: 0, columns: HashMap::new() };
     for promise in promises {
         for rank in 0..world {
             let wrong = match promise {
-                Promise::Product { product, a, b, c } => eye.product(rank, product, (a, b, c))?,
-                Promise::Scattered { product, a, b, c, contract } => {
+                ExpectedResult::Product { product, a, b, c } => eye.product(rank, product, (a, b, c))?,
+                ExpectedResult::Scattered { product, a, b, c, contract } => {
                     let scattered = if product.dtype == DType::F16 { Eye::scattered::<half::f16> } else { Eye::scattered::<half::bf16> };
                     scattered(&mut eye, rank, product, (a, b, c), contract)?
                 }
-                Promise::Gathered { sent, all } => eye.gathered(rank, sent, all)?,
+                ExpectedResult::Gathered { sent, all } => eye.gathered(rank, sent, all)?,
             };
             if wrong.is_some() {
                 return Ok(Looked { elements: eye.elements, wrong });

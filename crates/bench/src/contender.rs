@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use super::{
     MatmulWorkload, Scenario, Torch, Workload,
     job::Job,
-    scenarios::{Arm, Fsdp, How, Multiplier, Pipeline},
+    scenarios::{Fsdp, How, Multiplier, OverlapContender, Pipeline},
 };
 use passmuster_collectives::{
     algorithms::{self, Algorithm, Target},
@@ -24,7 +24,7 @@ pub enum Contender {
     /// A product of a gathered matrix.
     Multiplier(Multiplier),
     /// A product and a gather that have nothing to do with each other.
-    Arm(Arm),
+    OverlapContender(OverlapContender),
     /// A training step of sharded layers.
     Fsdp(Fsdp),
     /// Batches that are exchanged.
@@ -35,7 +35,7 @@ pub enum Contender {
 
 /// The process that a contender runs in.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Place {
+pub enum ProcessKind {
     /// One of ours, which holds all GPUs.
     Machine(Environment),
     /// Ranks of Python's, so many.
@@ -53,11 +53,11 @@ impl From<&'static dyn Algorithm> for Contender {
 pub(super) struct Devices {
     pub(super) target: Target,
     /// Multiprocessors of each.
-    pub(super) multiprocessors: u32,
+    pub(super) sms: u32,
 }
 
 /// Multiprocessors of a machine that does not tell: a product's plan has as many blocks.
-const SOME_MULTIPROCESSORS: u32 = 132;
+const SOME_SMS: u32 = 132;
 
 impl Devices {
     /// What plans are made for that are carried out so many at a time.
@@ -70,7 +70,7 @@ impl Devices {
         let target = Target { build: Build::Release, waiting_blocks: machine.waiting_blocks(world as usize, 1) };
         let notes = machine.info().notes;
         let told = notes.iter().find(|(name, _)| name == "multiprocessors").and_then(|(_, value)| value.parse().ok());
-        Devices { target, multiprocessors: told.unwrap_or(SOME_MULTIPROCESSORS) }
+        Devices { target, sms: told.unwrap_or(SOME_SMS) }
     }
 }
 
@@ -96,7 +96,7 @@ impl Contender {
         match self {
             Contender::Algorithm(algorithm) => algorithm.name().into(),
             Contender::Multiplier(multiplier) => multiplier.name().into(),
-            Contender::Arm(arm) => arm.name(),
+            Contender::OverlapContender(arm) => arm.name(),
             Contender::Fsdp(step) => step.name(),
             Contender::Pipeline(pipeline) => pipeline.name(),
             Contender::Torch(torch) => torch.name().into(),
@@ -104,21 +104,21 @@ impl Contender {
     }
 
     /// Where it runs a workload.
-    pub fn place(&self, workload: &Workload) -> Place {
+    pub fn place(&self, workload: &Workload) -> ProcessKind {
         match self {
-            Contender::Algorithm(algorithm) => Place::Machine(algorithm.environment()),
-            Contender::Multiplier(multiplier) => Place::Machine(multiplier.environment()),
-            Contender::Arm(arm) => Place::Machine(arm.environment()),
-            Contender::Fsdp(step) => Place::Machine(step.environment()),
-            Contender::Pipeline(pipeline) => Place::Machine(pipeline.environment()),
-            Contender::Torch(_) => Place::Python(workload.world()),
+            Contender::Algorithm(algorithm) => ProcessKind::Machine(algorithm.environment()),
+            Contender::Multiplier(multiplier) => ProcessKind::Machine(multiplier.environment()),
+            Contender::OverlapContender(arm) => ProcessKind::Machine(arm.environment()),
+            Contender::Fsdp(step) => ProcessKind::Machine(step.environment()),
+            Contender::Pipeline(pipeline) => ProcessKind::Machine(pipeline.environment()),
+            Contender::Torch(_) => ProcessKind::Python(workload.world()),
         }
     }
 
     /// What it gathers beside products, as a gather alone; none where it does not.
-    pub(super) fn gather(&self, workload: &Workload) -> Option<(Arm, MatmulWorkload)> {
+    pub(super) fn gather(&self, workload: &Workload) -> Option<(OverlapContender, MatmulWorkload)> {
         let (gather, of) = match (self, workload) {
-            (Contender::Arm(arm), Workload::Matmul(of)) => (arm.gather?, *of),
+            (Contender::OverlapContender(arm), Workload::Matmul(of)) => (arm.gather?, *of),
             (Contender::Fsdp(step), Workload::Fsdp(of)) => {
                 let gathered = of.shard() * of.dtype.size();
                 let (scenario, dtype, world) = (Scenario::Overlap, of.dtype, of.world);
@@ -126,12 +126,12 @@ impl Contender {
             }
             _ => return None,
         };
-        Some((Arm { how: How::Gather, gather: Some(gather), multiprocessors: None }, of))
+        Some((OverlapContender { how: How::Gather, gather: Some(gather), sms: None }, of))
     }
 
     /// The kernel modules that its plans launch for a workload. What it does not do launches nothing, as Python's ranks launch nothing of ours.
     pub fn modules(&self, workload: &Workload) -> BTreeSet<(String, Build)> {
-        let devices = Devices { target: Target::default(), multiprocessors: SOME_MULTIPROCESSORS };
+        let devices = Devices { target: Target::default(), sms: SOME_SMS };
         self.job(workload, 1, &devices).map_or_else(|_| BTreeSet::new(), |job| job.plans.iter().flat_map(|plan| plan.modules()).collect())
     }
 
@@ -143,7 +143,7 @@ impl Contender {
         let job = match (self, workload) {
             (Contender::Algorithm(algorithm), Workload::Collective(of)) => Job::of_collective(*algorithm, of, copies, &devices.target),
             (Contender::Multiplier(multiplier), Workload::Matmul(of)) => multiplier.job(of, copies, devices),
-            (Contender::Arm(arm), Workload::Matmul(of)) => arm.job(of, copies, devices),
+            (Contender::OverlapContender(arm), Workload::Matmul(of)) => arm.job(of, copies, devices),
             (Contender::Fsdp(step), Workload::Fsdp(of)) => step.job(of, devices),
             (Contender::Pipeline(pipeline), Workload::Pipeline(of)) => pipeline.job(of, devices),
             (Contender::Torch(torch), _) => Err(format!("{} runs in Python", torch.name())),

@@ -1,4 +1,4 @@
-//! Whether a collective that only copies needs a multiprocessor: it is enqueued while blocks hold all of them, until it is done or they have had
+//! Whether a collective that only copies needs an SM: it is enqueued while blocks hold all of them, until it is done or they have had
 //! enough. What gets done then was copied by copy engines, whatever a library says of itself.
 
 use std::{sync::Arc, time::Duration};
@@ -12,9 +12,9 @@ use passmuster_collectives::{
     plan::{Script, Step},
 };
 
-/// Whether a gather gets done while blocks hold every multiprocessor.
+/// Whether a gather gets done while blocks hold every SM.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Held {
+pub struct SmFreeCheck {
     /// In place: nothing is copied within a device. None where only calls out of place are timed.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub in_place: Option<bool>,
@@ -26,7 +26,7 @@ pub struct Held {
 pub(super) const LIMIT: Duration = Duration::from_millis(300);
 
 /// Whether the first call of a job gets done while blocks hold. It is made once before: what is loaded and connected at first use needs
-/// multiprocessors of its own.
+/// SMs of its own.
 ///
 /// # Errors
 /// As [`Machine::run`].
@@ -48,7 +48,7 @@ pub(super) fn gets_done(machine: &mut dyn Machine, job: &Job, holders: &Holders,
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{Arm, How, Late, MatmulWorkload, Scenario, contender::Devices, method::delay};
+    use crate::{How, Late, MatmulWorkload, OverlapContender, Scenario, contender::Devices, method::delay};
     use passmuster::emulator::{Emulator, EmulatorOptions};
     use passmuster_collectives::collective::DType;
 
@@ -67,7 +67,7 @@ mod tests {
         };
         let see = |name: &str, in_place, microseconds| {
             let mut machine = Emulator::new(EmulatorOptions::default());
-            let arm: Arm = name.parse().unwrap();
+            let arm: OverlapContender = name.parse().unwrap();
             assert_eq!(arm.how, How::Gather);
             let mut job = arm.gather(&workload, in_place, &Devices::of(&machine, 2)).unwrap();
             job.plans[0].ranks[1].insert(0, delay(Late { rank: 1, microseconds }));

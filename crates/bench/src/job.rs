@@ -1,6 +1,6 @@
 //! Jobs: what a machine is given to time, whatever the scenario.
 
-use super::{CollectiveWorkload, verdicts::Verdicts};
+use super::{CollectiveWorkload, verdicts::HostChecks};
 use passmuster_collectives::{
     algorithms::{self, Algorithm, Target},
     collective::{DType, Product},
@@ -21,9 +21,9 @@ pub(super) struct Job {
     /// Whether the times of products within a call are of interest.
     pub notes_products: bool,
     /// What a call of each copy leaves, as far as that is judged here. That of collectives is judged by conformance.
-    pub promises: Vec<Promise>,
+    pub promises: Vec<ExpectedResult>,
     /// What hosts are told while the plans are carried out, which are then parts of one call; inputs are integers, also where it is timed.
-    pub verdicts: Option<Verdicts>,
+    pub verdicts: Option<HostChecks>,
 }
 
 /// What a region holds on every rank.
@@ -37,7 +37,7 @@ pub(super) enum Content {
 
 /// What a call leaves.
 #[derive(Clone, Debug, PartialEq)]
-pub(super) enum Promise {
+pub(super) enum ExpectedResult {
     /// C is the product of A and B, all of which the rank has or the ranks have together.
     Product {
         /// The product.
@@ -92,7 +92,7 @@ impl Rows {
 /// Which numbers data buffers hold.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Numbers {
-    /// About N(0, 1): what a multiprocessor draws depends on the bits that toggle.
+    /// About N(0, 1): what an SM draws depends on the bits that toggle.
     Normal,
     /// From -4 to 4: any order of additions gives exactly what they come to.
     Integers,
@@ -133,8 +133,8 @@ impl Job {
         let CollectiveWorkload { dtype, op, world, .. } = *workload;
         let shape = workload.shape();
         let sizes = [("input", shape.input()), ("output", shape.output())].map(|(name, elements)| (name, elements * dtype.size()));
-        let algorithm = algorithms::doing(algorithm, op);
-        let local = algorithm.takes_any_memory();
+        let algorithm = algorithms::with_premul(algorithm, op);
+        let local = algorithm.accepts_unregistered();
         let mut buffers = sizes.map(|(name, bytes)| BufferSpec { local, ..copied(name, bytes, copies) }).to_vec();
         let call = |number| {
             let [input, output] = sizes.map(|(name, bytes)| copy(name, bytes, number));

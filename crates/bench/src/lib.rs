@@ -24,15 +24,15 @@ mod trace;
 mod verdicts;
 mod workload;
 
-pub use contender::{Contender, Environment, Place};
+pub use contender::{Contender, Environment, ProcessKind};
 pub use export::{csv, nccl_tests};
-pub use held::Held;
+pub use held::SmFreeCheck;
 pub use judged::{Found, Judged, UnreadableRecord, kind_of};
 pub use method::{Late, Method, Round, Timer};
 pub use notes::Span;
 pub use page::{Contents, page};
 pub use plots::{DARK, INKS, Ink, Inks, Plot, PlotError, ahead, plots};
-pub use scenarios::{Arm, Fsdp, How, Multiplier, Order, Pipeline};
+pub use scenarios::{Fsdp, How, Multiplier, Order, OverlapContender, Pipeline};
 pub use standing::{Contest, Score, Standing, Winner, contests};
 pub use statistics::{Estimate, Summary, geometric_mean, median, median_interval};
 pub use tables::{Launching, LinkLimit, Section, Table, link_limit, sections, size, tables};

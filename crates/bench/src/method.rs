@@ -12,13 +12,13 @@ use std::{collections::BTreeMap, fmt, str::FromStr, sync::Arc, time::Duration};
 use serde::{Deserialize, Serialize};
 
 use super::{
-    Contender, Held, Workload,
+    Contender, SmFreeCheck, Workload,
     check::look,
     contender::Devices,
     held,
     job::{Job, Numbers},
     notes::{Noted, Span},
-    verdicts::{Hosts, Verdicts},
+    verdicts::{HostChecks, Hosts},
 };
 use passmuster_collectives::{
     algorithms::{Holders, gate},
@@ -159,7 +159,7 @@ struct Prepared {
     flush: Option<Arc<Plan>>,
     /// How often ranks have met for it.
     rendezvous: u64,
-    verdicts: Option<Verdicts>,
+    verdicts: Option<HostChecks>,
 }
 
 impl<'m> Timer<'m> {
@@ -253,27 +253,27 @@ impl<'m> Timer<'m> {
         Ok((format!("integers, {elements} elements of results, eager and in a graph"), None))
     }
 
-    /// Whether a collective, or what a contender gathers, gets done while blocks hold every multiprocessor; `None` where there is nothing to hold, or nobody
+    /// Whether a collective, or what a contender gathers, gets done while blocks hold every SM; `None` where there is nothing to hold, or nobody
     /// gathers alone.
     ///
     /// # Errors
     /// As [`Timer::round`].
-    pub fn held(&mut self, contender: &Contender, workload: &Workload) -> Result<Option<Held>, MachineError> {
-        // The emulator has as many multiprocessors as it takes.
+    pub fn held(&mut self, contender: &Contender, workload: &Workload) -> Result<Option<SmFreeCheck>, MachineError> {
+        // The emulator has as many SMs as it takes.
         if self.machine.info().kind != "cuda" {
             return Ok(None);
         }
         let devices = Devices::of(self.machine, workload.world());
         let mut see = |job: Job| {
             self.close();
-            held::gets_done(self.machine, &job, &Holders::of_all(devices.multiprocessors, held::LIMIT), self.deadline)
+            held::gets_done(self.machine, &job, &Holders::of_all(devices.sms, held::LIMIT), self.deadline)
         };
         if let Workload::Collective(_) = workload {
-            return Ok(Some(Held { in_place: None, out_of_place: see(contender.job(workload, 1, &devices)?)? }));
+            return Ok(Some(SmFreeCheck { in_place: None, out_of_place: see(contender.job(workload, 1, &devices)?)? }));
         }
         let Some((arm, of)) = contender.gather(workload) else { return Ok(None) };
         let mut gathered = |in_place| see(arm.gather(&of, in_place, &devices).map_err(|reason| MachineError::NotSupported { reason })?);
-        Ok(Some(Held { in_place: Some(gathered(true)?), out_of_place: gathered(false)? }))
+        Ok(Some(SmFreeCheck { in_place: Some(gathered(true)?), out_of_place: gathered(false)? }))
     }
 
     /// What each operation of one call took on each rank, enqueued by the host at once: for a trace. `spans[rank]` are names and times in

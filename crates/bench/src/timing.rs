@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 
 use serde::{Deserialize, Serialize};
 
-use super::{Fsdp, Held, Method, Summary, Workload};
+use super::{Fsdp, Method, SmFreeCheck, Summary, Workload};
 use passmuster::conformance::{Status, report::RecordCase};
 use passmuster_collectives::machine::Condition;
 
@@ -33,9 +33,9 @@ pub struct Timing {
     /// Microseconds of the products within a call that the host enqueues, where these are of interest.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub products: Option<Summary>,
-    /// Whether a gather gets done while blocks hold every multiprocessor; of gathers beside products.
+    /// Whether a gather gets done while blocks hold every SM; of gathers beside products.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub held: Option<Held>,
+    pub held: Option<SmFreeCheck>,
     /// How often ranks met; of training steps.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub rendezvous: Option<Rendezvous>,
@@ -126,7 +126,7 @@ pub struct Check {
 /// How the GPUs fared over the rounds of a measurement, looked at after each.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Conditions {
-    /// Least and greatest clock of the multiprocessors, in MHz.
+    /// Least and greatest clock of the SMs, in MHz.
     pub sm_mhz: (u32, u32),
     /// Least and greatest clock of the memory, in MHz.
     pub memory_mhz: (u32, u32),

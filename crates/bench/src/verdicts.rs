@@ -11,7 +11,7 @@ use passmuster_collectives::{
 
 /// The one fetch of each plan, which all ranks' hosts wait for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Verdicts {
+pub(super) struct HostChecks {
     /// Whether they wait for all at the end, and not for each before they enqueue the next plan.
     pub defers: bool,
     /// Each of them, as 32-bit words, where all is well.
@@ -29,7 +29,7 @@ pub struct Hosts {
     pub not_there: u64,
 }
 
-impl Verdicts {
+impl HostChecks {
     /// All plans, and where hosts wait.
     pub(super) fn steps(&self, group: usize, plans: &[Arc<Plan>]) -> Vec<Step> {
         let enqueue = |plan: &Arc<Plan>| Step::Enqueue { group, stream: 0, plan: plan.clone() };

@@ -10,10 +10,10 @@ use passmuster::{
     emulator::{Emulator, EmulatorOptions},
 };
 use passmuster_bench::{
-    Arm, Check, CollectiveWorkload, Contender, Contents, DARK, Estimate, Fsdp, FsdpWorkload, Held, How, INKS, Inks, Judged, Late,
-    Launching, MatmulWorkload, Method, Multiplier, Pipeline, PipelineWorkload, Plot, Rendezvous, Scenario, Score, Section, Span, Summary,
-    Table, Timer, Timing, Waits, Winner, Workload, ahead, baseline, contests, csv, link_limit, nccl_tests, page, plots, sections, tables,
-    trace,
+    Check, CollectiveWorkload, Contender, Contents, DARK, Estimate, Fsdp, FsdpWorkload, How, INKS, Inks, Judged, Late, Launching,
+    MatmulWorkload, Method, Multiplier, OverlapContender, Pipeline, PipelineWorkload, Plot, Rendezvous, Scenario, Score, Section,
+    SmFreeCheck, Span, Summary, Table, Timer, Timing, Waits, Winner, Workload, ahead, baseline, contests, csv, link_limit, nccl_tests,
+    page, plots, sections, tables, trace,
 };
 use passmuster_collectives::{
     algorithms::{self, Algorithm, Target},
@@ -64,7 +64,7 @@ fn every_contender_of_products_can_be_checked_and_timed() {
     let Workload::Matmul(in_place) = product(Scenario::Overlap, 4096) else { panic!("it is a product") };
     let arms = [false, true].into_iter().flat_map(|out_of_place| {
         let of = Workload::from(MatmulWorkload { out_of_place, ..in_place });
-        Arm::all(&[100]).into_iter().map(move |arm| (Contender::Arm(arm), of))
+        OverlapContender::all(&[100]).into_iter().map(move |arm| (Contender::OverlapContender(arm), of))
     });
     let mut machine = Emulator::new(EmulatorOptions::default());
     let mut timer = Timer::new(&mut machine, DEADLINE);
@@ -82,7 +82,7 @@ fn every_contender_of_products_can_be_checked_and_timed() {
         assert!(wrong.is_none() && looked.starts_with("integers, "), "{name}: {looked}, {wrong:?}");
         let round = timer.round(&contender, &workload, &METHOD).unwrap_or_else(|error| panic!("{name}: {error}"));
         assert_eq!((round.graph.len(), round.eager.len()), (2, 2), "{name}");
-        let multiplies = matches!(contender, Contender::Arm(arm) if arm.how != How::Gather);
+        let multiplies = matches!(contender, Contender::OverlapContender(arm) if arm.how != How::Gather);
         assert_eq!(round.products.len(), if multiplies { 2 } else { 0 }, "{name}");
     }
 }
@@ -202,7 +202,7 @@ fn links_carry_what_algorithms_say() {
     let world = 4;
     for &algorithm in algorithms::all().iter().filter(|algorithm| !algorithm.is_peer() && !algorithm.uses_multicast()) {
         let of = workload(algorithm.collective(), world, 64 << 10);
-        let (call, _) = Call::on_its_own(of.shape(), of.dtype, of.op).unwrap();
+        let (call, _) = Call::standalone(of.shape(), of.dtype, of.op).unwrap();
         // In a microsecond, GB/s are thousands of bytes.
         let least = 1000.0 * of.bandwidths(1.0).1;
         let times = match (of.collective, algorithm.name()) {
@@ -308,7 +308,7 @@ fn products_are_held_against_what_they_could_be() {
     let shape = h200s(Scenario::Overlap, 8192, 8192, 8192, 64 << 20);
     let arms = [("matmul", 1460.0), ("gather/copy_engine", 1320.0), ("sequential/copy_engine", 2790.0), ("overlap/copy_engine", 1510.0)];
     let mut overlap = made_up_products(shape, &arms);
-    overlap[1].held = Some(Held { in_place: Some(true), out_of_place: false });
+    overlap[1].held = Some(SmFreeCheck { in_place: Some(true), out_of_place: false });
     overlap[3].products = Summary::of(&[vec![1490.0]]);
     overlap.push(Timing { status: Status::NotSupported, ..Timing::new("overlap/nccl_copy_engine", shape, METHOD) });
     timings.extend(overlap);

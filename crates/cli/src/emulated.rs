@@ -13,7 +13,7 @@ use std::{
 
 use indicatif::ProgressBar;
 use passmuster::{
-    conformance::{AnyCase, Status, Verdict, report, runner::Settings, supervisor::StartError, worker},
+    conformance::{Case, Status, Verdict, report, runner::Settings, supervisor::StartError, worker},
     emulator::{Emulator, EmulatorOptions, Interleaving},
     ledger,
 };
@@ -30,13 +30,13 @@ pub(crate) const DEADLINE: Duration = Duration::from_secs(600);
 
 /// Judges cases on emulators of its own, each under every schedule until one finds something; where some run out of time or steps, under the others too.
 pub(crate) struct Emulated {
-    how: How,
+    how: JudgeConfig,
     /// For cases that come one by one.
     machine: Emulator,
 }
 
 /// How cases are judged.
-struct How {
+struct JudgeConfig {
     options: EmulatorOptions,
     /// At least one; that of the options is not used.
     schedules: Vec<Interleaving>,
@@ -52,7 +52,7 @@ pub(crate) type Trace = Mutex<Option<serde_json::Result<String>>>;
 impl Emulated {
     /// Judges under all of `schedules`, of which there is at least one. `deadline` is the wall time of one.
     pub(crate) fn new(options: EmulatorOptions, schedules: Vec<Interleaving>, deadline: Duration) -> Emulated {
-        Emulated { machine: Emulator::new(options.clone()), how: How { options, schedules, deadline, trace: None } }
+        Emulated { machine: Emulator::new(options.clone()), how: JudgeConfig { options, schedules, deadline, trace: None } }
     }
 
     /// Leaves the trace of the last schedule of the one case that is judged.
@@ -65,12 +65,12 @@ impl Emulated {
 }
 
 impl Judging for Emulated {
-    fn machine(&mut self, _cases: &[AnyCase]) -> Result<MachineInfo, StartError> {
+    fn machine(&mut self, _cases: &[Case]) -> Result<MachineInfo, StartError> {
         Ok(self.machine.info())
     }
 
-    fn all(&mut self, cases: &[AnyCase], judged: &Judged<'_>) -> Result<(MachineInfo, Vec<Verdict>), StartError> {
-        let numbered: Vec<(usize, &AnyCase)> = cases.iter().enumerate().collect();
+    fn all(&mut self, cases: &[Case], judged: &Judged<'_>) -> Result<(MachineInfo, Vec<Verdict>), StartError> {
+        let numbered: Vec<(usize, &Case)> = cases.iter().enumerate().collect();
         let verdicts = in_parallel(
             &numbered,
             || Emulator::new(self.how.options.clone()),
@@ -86,13 +86,13 @@ impl Judging for Emulated {
         Ok((self.machine.info(), verdicts))
     }
 
-    fn one(&mut self, case: &AnyCase) -> Result<Verdict, StartError> {
+    fn one(&mut self, case: &Case) -> Result<Verdict, StartError> {
         Ok(judge_under_all(case, &mut self.machine, &self.how))
     }
 }
 
 /// One case under every schedule, up to the first that finds something or cannot run it.
-fn judge_under_all(case: &AnyCase, machine: &mut Emulator, how: &How) -> Verdict {
+fn judge_under_all(case: &Case, machine: &mut Emulator, how: &JudgeConfig) -> Verdict {
     let verdict = under_all(&how.schedules, |schedule| {
         machine.set_interleaving(schedule);
         judge(case, machine, &how.options, how.deadline, false)
@@ -157,7 +157,7 @@ pub(crate) fn in_parallel<T: Sync, S, R: Send>(
 }
 
 /// One case, on groups of the same ranks that use one signal pad where `shared_pads` says so. After a panic `machine` is a new one.
-pub(crate) fn judge(case: &AnyCase, machine: &mut Emulator, options: &EmulatorOptions, deadline: Duration, shared_pads: bool) -> Verdict {
+pub(crate) fn judge(case: &Case, machine: &mut Emulator, options: &EmulatorOptions, deadline: Duration, shared_pads: bool) -> Verdict {
     let settings = Settings { deadline, shared_pads, progress: &|_| {} };
     let judged = catch_unwind(AssertUnwindSafe(|| case.judge(machine, &settings)));
     let verdict = judged.unwrap_or_else(|panic| {
@@ -171,7 +171,7 @@ pub(crate) fn judge(case: &AnyCase, machine: &mut Emulator, options: &EmulatorOp
 }
 
 /// The forms that these cases' kernels have and that were not compared with hardware, in a sentence; none where all were.
-pub(crate) fn not_compared(cases: &[AnyCase]) -> Option<String> {
+pub(crate) fn not_compared(cases: &[Case]) -> Option<String> {
     let library = Library::default();
     let mut forms = BTreeSet::new();
     let modules: BTreeSet<_> = cases.iter().flat_map(|case| case.modules(Target::default().waiting_blocks)).collect();

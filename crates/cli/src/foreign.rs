@@ -15,7 +15,7 @@ use passmuster_collectives::{
 };
 use passmuster_ptx as ptx;
 
-use crate::worker::On;
+use crate::worker::MachineKind;
 
 /// The largest PTX, in bytes.
 const MOST_PTX: u64 = 64 << 20;
@@ -26,7 +26,7 @@ const MOST_SPEC: u64 = 1 << 20;
 /// Which kernel from elsewhere.
 #[derive(clap::Args, Clone)]
 #[command(next_help_heading = "Kernel from elsewhere")]
-pub(crate) struct Elsewhere {
+pub(crate) struct ForeignArgs {
     /// PTX of a kernel from elsewhere; QUERY is then a list or a pattern over its cases (docs/tutorial-foreign-kernel.md).
     #[arg(long, value_name = "FILE", requires = "spec")]
     pub(crate) ptx: Option<PathBuf>,
@@ -39,13 +39,13 @@ pub(crate) struct Elsewhere {
 }
 
 /// A kernel from elsewhere, known to case ids.
-pub(crate) struct Known {
+pub(crate) struct RegisteredKernel {
     pub(crate) foreign: &'static Foreign,
     /// What records say of it.
     pub(crate) note: String,
 }
 
-impl Elsewhere {
+impl ForeignArgs {
     /// The same as arguments.
     pub(crate) fn arguments(&self) -> Vec<String> {
         let path = |name: &str, path: &PathBuf| format!("--{name}={}", path.display());
@@ -59,7 +59,7 @@ impl Elsewhere {
     /// # Errors
     /// A file that cannot be read or is too large, a specification that contradicts itself, PTX that the emulator does not understand
     /// where it is to run it, a kernel that is not there or takes other arguments.
-    pub(crate) fn register(&self, library: &mut Library, on: On) -> anyhow::Result<Option<Known>> {
+    pub(crate) fn register(&self, library: &mut Library, on: MachineKind) -> anyhow::Result<Option<RegisteredKernel>> {
         let (Some(ptx), Some(spec)) = (&self.ptx, &self.spec) else { return Ok(None) };
         let text = read(ptx, MOST_PTX)?;
         let described = read(spec, MOST_SPEC)?;
@@ -76,14 +76,14 @@ impl Elsewhere {
         for launch in foreign.samples() {
             let accepted = match (&module, on) {
                 (Ok(module), _) => emulator::accepts(module, &launch),
-                (Err(error), On::Emulator) => bail!("{}:{error}", ptx.display()),
+                (Err(error), MachineKind::Emulator) => bail!("{}:{error}", ptx.display()),
                 // The driver may know what the emulator does not, and checks arguments itself.
-                (Err(_), On::Cuda) => library.check(&launch),
+                (Err(_), MachineKind::Cuda) => library.check(&launch),
             };
             accepted.map_err(|why| anyhow::anyhow!("{} and {name}: {why}", ptx.display()))?;
         }
         let known = algorithms::register(vec![foreign]).map_err(|why| anyhow::anyhow!("{name}: {why}"))?;
-        Ok(known.first().map(|&foreign| Known { foreign, note }))
+        Ok(known.first().map(|&foreign| RegisteredKernel { foreign, note }))
     }
 }
 

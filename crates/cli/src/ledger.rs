@@ -25,7 +25,7 @@ use crate::{
     conform::progress_bar,
     project,
     result_file::ResultFile,
-    worker::{Gpus, On},
+    worker::{Gpus, MachineKind},
 };
 
 /// Compare every arithmetic and conversion form of the emulator with the GPU, bit for bit.
@@ -37,8 +37,8 @@ use crate::{
 #[command(after_long_help = EXAMPLES)]
 pub(crate) struct Ledger {
     /// What the emulator is compared with. `emulator` is another schedule of itself: it shows that the kernels run, and no more.
-    #[arg(long = "machine", value_enum, default_value_t = On::Cuda)]
-    on: On,
+    #[arg(long = "machine", value_enum, default_value_t = MachineKind::Cuda)]
+    on: MachineKind,
     /// Only forms whose name contains this.
     #[arg(long, value_name = "TEXT")]
     only: Option<String>,
@@ -95,14 +95,14 @@ impl Ledger {
         let mut expecting = Emulator::new(EmulatorOptions { library: library.clone(), ..EmulatorOptions::default() });
         let start = Instant::now();
         let (machine, rows) = match self.on {
-            On::Cuda => match self.gpus.open(library, None) {
+            MachineKind::Cuda => match self.gpus.open(library, None) {
                 Ok(mut machine) => (machine::Machine::info(&machine), self.compare(&forms, &mut machine, &mut expecting)?),
                 Err(error) => {
                     eprintln!("ledger cannot run on this machine: {error}");
                     return Ok(ExitCode::from(CANNOT_RUN));
                 }
             },
-            On::Emulator => {
+            MachineKind::Emulator => {
                 let mut machine = Emulator::new(EmulatorOptions { library, seed: OTHER_SEED, ..EmulatorOptions::default() });
                 (machine::Machine::info(&machine), self.compare(&forms, &mut machine, &mut expecting)?)
             }

@@ -12,7 +12,7 @@ use std::{
 use anyhow::{anyhow, bail};
 use passmuster::{
     conformance::{
-        AnyCase, Case, Finding, List, MUTANTS, Mutant, MutantKind, Status, Verdict, manifest,
+        Case, CollectiveCase, Finding, List, MUTANTS, Mutant, MutantKind, Status, Verdict, manifest,
         mutants::{self, Caught, Defect, Derived, Equivalent, Outcome},
         report::{Record, Source, Summary, table},
         supervisor::StartError,
@@ -35,7 +35,7 @@ use crate::{
     require::{Planted, Require},
     result_file::ResultFile,
     units,
-    worker::{Machine, On},
+    worker::{Machine, MachineKind},
 };
 
 /// Run kernels with planted bugs: is each of them caught?
@@ -73,8 +73,8 @@ pub(crate) struct Mutants {
     #[arg(long, value_name = "FILE")]
     json: Option<PathBuf>,
     /// What the mutants run on.
-    #[arg(long = "machine", value_enum, default_value_t = On::Emulator)]
-    on: On,
+    #[arg(long = "machine", value_enum, default_value_t = MachineKind::Emulator)]
+    on: MachineKind,
     #[command(flatten)]
     require: Require,
     #[command(flatten)]
@@ -100,7 +100,7 @@ fn in_short(verdict: Verdict) -> Verdict {
 struct Subject {
     name: String,
     /// The one machine that runs its kernel: the emulator has multicast addresses, GPUs have TMA.
-    needs: Option<On>,
+    needs: Option<MachineKind>,
     kind: MutantKind,
     /// The kernel module; `plans` where it is a bug of plans.
     module: &'static str,
@@ -111,27 +111,27 @@ struct Subject {
     shared_pads: bool,
     /// What makes a worker run it.
     arguments: Vec<String>,
-    cases: Vec<AnyCase>,
+    cases: Vec<Case>,
 }
 
 impl Subject {
-    fn of(mutant: &Mutant, merge: &[Case], on: On) -> Subject {
+    fn of(mutant: &Mutant, merge: &[CollectiveCase], on: MachineKind) -> Subject {
         let reached = || merge.iter().filter(|case| mutant.is_reached_by(case)).cloned().collect();
         let of_collectives = match (on, mutant.kind) {
             _ if mutant.half().is_some() => Vec::new(),
-            (On::Cuda, _) => reached(),
-            (On::Emulator, MutantKind::Value) => mutants::small(reached()).into_iter().take(VALUE_CASES).collect(),
-            (On::Emulator, MutantKind::Sync) => mutants::sync_cases(mutant.shown_by),
+            (MachineKind::Cuda, _) => reached(),
+            (MachineKind::Emulator, MutantKind::Value) => mutants::small(reached()).into_iter().take(VALUE_CASES).collect(),
+            (MachineKind::Emulator, MutantKind::Sync) => mutants::sync_cases(mutant.shown_by),
         };
-        let of_collectives = of_collectives.into_iter().map(AnyCase::from);
-        let cases = of_collectives.chain(mutant.product_cases().into_iter().map(AnyCase::from)).collect();
+        let of_collectives = of_collectives.into_iter().map(Case::from);
+        let cases = of_collectives.chain(mutant.product_cases().into_iter().map(Case::from)).collect();
         let is_its_own = |own: &dyn Algorithm| format!("{}/{}", own.collective(), own.name()) == mutant.shown_by;
         let uses_multicast = algorithms::all().iter().any(|&own| is_its_own(own) && own.uses_multicast());
         Subject {
             name: mutant.name.into(),
             needs: match (uses_multicast, mutant.half()) {
-                (true, _) => Some(On::Emulator),
-                (_, Some(_)) => Some(On::Cuda),
+                (true, _) => Some(MachineKind::Emulator),
+                (_, Some(_)) => Some(MachineKind::Cuda),
                 _ => None,
             },
             kind: mutant.kind,
@@ -147,8 +147,8 @@ impl Subject {
     }
 
     /// Two groups of the same ranks on one signal pad: a bug of plans, not of kernels.
-    fn shared_pads(merge: &[Case], on: On) -> Subject {
-        let cases: Vec<Case> = merge.iter().filter(|case| case.groups() > 1).cloned().collect();
+    fn shared_pads(merge: &[CollectiveCase], on: MachineKind) -> Subject {
+        let cases: Vec<CollectiveCase> = merge.iter().filter(|case| case.groups() > 1).cloned().collect();
         Subject {
             name: SHARED_PADS.into(),
             needs: None,
@@ -160,14 +160,14 @@ impl Subject {
             library: Library::default(),
             shared_pads: true,
             arguments: vec!["--shared-pads".into()],
-            cases: if on == On::Emulator { mutants::small(cases) } else { cases }.into_iter().map(AnyCase::from).collect(),
+            cases: if on == MachineKind::Emulator { mutants::small(cases) } else { cases }.into_iter().map(Case::from).collect(),
         }
     }
 
     fn made_by_rule(mutant: &Derived, equivalents: &[Equivalent]) -> Subject {
         Subject {
             name: mutant.name.clone(),
-            needs: Some(On::Emulator),
+            needs: Some(MachineKind::Emulator),
             kind: MutantKind::Sync,
             module: mutant.module,
             defect: Some(mutant.defect),
@@ -176,7 +176,7 @@ impl Subject {
             library: mutant.library(),
             shared_pads: false,
             arguments: Vec::new(),
-            cases: mutant.cases().into_iter().map(AnyCase::from).collect(),
+            cases: mutant.cases().into_iter().map(Case::from).collect(),
         }
     }
 
@@ -216,8 +216,8 @@ impl Mutants {
             journal.put(index, outcome.clone());
         };
         let (mut machine, outcomes) = match self.on {
-            On::Emulator => self.emulated(&subjects, &put)?,
-            On::Cuda => match self.on_gpus(&subjects, &put) {
+            MachineKind::Emulator => self.emulated(&subjects, &put)?,
+            MachineKind::Cuda => match self.on_gpus(&subjects, &put) {
                 Ok(judged) => judged,
                 Err(StartError::CannotRun { reason }) => {
                     eprintln!("mutants cannot run on this machine: {reason}");
@@ -226,7 +226,7 @@ impl Mutants {
                 Err(error) => bail!(error),
             },
         };
-        if self.on == On::Cuda {
+        if self.on == MachineKind::Cuda {
             machine.notes.extend(project::gpu_settings(sh));
         }
         let record = record(machine, project::source(sh), outcomes);
@@ -251,7 +251,7 @@ impl Mutants {
         let mut subjects: Vec<Subject> = MUTANTS.iter().map(|mutant| Subject::of(mutant, &merge, self.on)).collect();
         subjects.push(Subject::shared_pads(&merge, self.on));
         // Only the emulator bounds what these do to memory: one of them signals a rank that is not there.
-        if self.on == On::Emulator {
+        if self.on == MachineKind::Emulator {
             let equivalents = mutants::equivalents().map_err(|error| anyhow!(error))?;
             let mut derived = mutants::derived();
             if let Some(number) = self.sample {
@@ -264,8 +264,8 @@ impl Mutants {
         }
         for subject in subjects.extract_if(.., |subject| subject.needs.is_some_and(|machine| machine != self.on)) {
             let why = match self.on {
-                On::Cuda => "multimem runs on the emulator only (--machine emulator)",
-                On::Emulator => "the emulator knows neither TMA nor wgmma (--machine cuda)",
+                MachineKind::Cuda => "multimem runs on the emulator only (--machine emulator)",
+                MachineKind::Emulator => "the emulator knows neither TMA nor wgmma (--machine cuda)",
             };
             println!("NotRun: {}: {why}", subject.name);
         }

@@ -11,7 +11,7 @@ use anyhow::{Context, bail};
 use passmuster::{
     conformance::{
         List, MUTANTS, Status, Verdict,
-        manifest::{Manifest, Place, of_list},
+        manifest::{Manifest, RunsOn, of_list},
         mutants,
         report::{
             Record, Source,
@@ -321,10 +321,10 @@ fn required(manifest: &Manifest, records: &[(PathBuf, Value)]) -> anyhow::Result
 fn write_manifests(root: &Path) -> anyhow::Result<ExitCode> {
     let emulator = Emulator::new(EmulatorOptions::default());
     let manifests = [
-        ("emulator-smoke", List::Smoke, Place::Emulator(&emulator)),
-        ("emulator-merge", List::Merge, Place::Emulator(&emulator)),
-        ("gpus2-merge", List::Merge, Place::Gpus(2)),
-        ("gpus4-merge", List::Merge, Place::Gpus(4)),
+        ("emulator-smoke", List::Smoke, RunsOn::Emulator(&emulator)),
+        ("emulator-merge", List::Merge, RunsOn::Emulator(&emulator)),
+        ("gpus2-merge", List::Merge, RunsOn::Gpus(2)),
+        ("gpus4-merge", List::Merge, RunsOn::Gpus(4)),
     ];
     let folder = root.join("fixtures/manifests");
     fs::create_dir_all(&folder).with_context(|| format!("cannot create {}", folder.display()))?;

@@ -3,7 +3,7 @@
 use std::{fs, process::ExitCode};
 
 use passmuster::conformance::{
-    AnyCase, Named, Verdict,
+    Case, CaseId, Verdict,
     manifest::{Manifest, Outcome},
 };
 use passmuster_bench::{Timing, Workload};
@@ -55,7 +55,7 @@ fn unmet(manifest: &Manifest, machine: &MachineInfo, run: &[Outcome<'_>]) -> Opt
 
 /// As [`unmet`]. A verdict whose id is no case of this build is of no query.
 pub(crate) fn unmet_by_verdicts(manifest: &Manifest, machine: &MachineInfo, verdicts: &[Verdict]) -> Option<u8> {
-    let cases: Vec<(AnyCase, &Verdict)> = verdicts.iter().filter_map(|verdict| Some((verdict.case.parse().ok()?, verdict))).collect();
+    let cases: Vec<(Case, &Verdict)> = verdicts.iter().filter_map(|verdict| Some((verdict.case.parse().ok()?, verdict))).collect();
     let run: Vec<Outcome<'_>> = cases
         .iter()
         .map(|(case, verdict)| Outcome { case, name: &verdict.case, status: verdict.status, reason: &verdict.reason })
@@ -66,7 +66,7 @@ pub(crate) fn unmet_by_verdicts(manifest: &Manifest, machine: &MachineInfo, verd
 /// What was timed, as queries have it: `all_reduce/push:bf16,sum:w=2`; of what is no collective the scenario stands first, and there is no operator.
 pub(crate) struct Timed<'t>(pub(crate) &'t Timing);
 
-impl Named for Timed<'_> {
+impl CaseId for Timed<'_> {
     fn head(&self) -> [&str; 4] {
         let Timed(Timing { contender, workload, .. }) = self;
         let op = if let Workload::Collective(of) = workload { of.op.name() } else { "" };
@@ -92,7 +92,7 @@ pub(crate) struct Planted<'m> {
     pub(crate) module: &'m str,
 }
 
-impl Named for Planted<'_> {
+impl CaseId for Planted<'_> {
     fn head(&self) -> [&str; 4] {
         [self.kind, self.name, self.defect, self.module]
     }

@@ -19,12 +19,12 @@ pub(crate) struct ResultFile {
     /// As people know it.
     path: PathBuf,
     /// None for pipes and devices, which take what they get.
-    place: Option<Place>,
+    place: Option<FileTarget>,
 }
 
 /// Where a file lies, links followed.
 #[derive(Debug)]
-struct Place {
+struct FileTarget {
     folder: PathBuf,
     name: OsString,
     _lock: Lock,
@@ -80,7 +80,7 @@ impl ResultFile {
     /// # Errors
     /// As [`ResultFile::write`], and those of `write`.
     pub(crate) fn write_by(&self, write: impl FnOnce(&Path) -> anyhow::Result<()>) -> anyhow::Result<()> {
-        let Some(Place { folder, name, .. }) = &self.place else {
+        let Some(FileTarget { folder, name, .. }) = &self.place else {
             return write(&self.path).with_context(|| cannot_write(&self.path));
         };
         let mut new = OsString::from(format!(".{}-", process::id()));
@@ -121,7 +121,7 @@ fn cannot_write(path: &Path) -> String {
     format!("cannot write {}", path.display())
 }
 
-fn place(path: &Path) -> anyhow::Result<Option<Place>> {
+fn place(path: &Path) -> anyhow::Result<Option<FileTarget>> {
     let there = match fs::metadata(path) {
         Ok(there) => Some(there),
         Err(error) if error.kind() == io::ErrorKind::NotFound => None,
@@ -142,7 +142,7 @@ fn place(path: &Path) -> anyhow::Result<Option<Place>> {
     lock.push(&name);
     lock.push(".lock");
     let lock = Lock::take(folder.join(lock))?;
-    Ok(Some(Place { folder, name, _lock: lock }))
+    Ok(Some(FileTarget { folder, name, _lock: lock }))
 }
 
 /// A file that says that its neighbour is being written; gone with this value. The system lets go of it however the process ends.

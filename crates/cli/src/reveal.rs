@@ -22,7 +22,7 @@ use passmuster_collectives::{
 
 use crate::{
     CANNOT_RUN, FINDING,
-    worker::{Machine, On},
+    worker::{Machine, MachineKind},
 };
 
 /// Print the order in which an algorithm adds the ranks' elements, recovered from probes.
@@ -50,8 +50,8 @@ pub(crate) struct Reveal {
     #[arg(long, default_value_t = 1040)]
     count: u64,
     /// What it runs on.
-    #[arg(long = "machine", value_enum, default_value_t = On::Emulator)]
-    on: On,
+    #[arg(long = "machine", value_enum, default_value_t = MachineKind::Emulator)]
+    on: MachineKind,
     #[command(flatten)]
     machine: Machine,
 }
@@ -68,17 +68,17 @@ impl Reveal {
         let collective: Collective = collective.parse().map_err(anyhow::Error::msg)?;
         let algorithm = algorithms::find(collective, name).map_err(anyhow::Error::msg)?;
         match self.on {
-            On::Emulator if algorithm.is_peer() => {
+            MachineKind::Emulator if algorithm.is_peer() => {
                 bail!(
                     "the emulator does what the reference does in place of {}: its order shows on GPUs only (--machine cuda)",
                     self.algorithm
                 )
             }
-            On::Emulator => {
+            MachineKind::Emulator => {
                 let mut emulator = Emulator::new(self.machine.emulator(Library::default(), 0)?);
                 self.print(&mut emulator, algorithm)
             }
-            On::Cuda => {
+            MachineKind::Cuda => {
                 let missing = |&&(name, value): &&(&str, &str)| std::env::var(name).ok().as_deref() != Some(value);
                 if algorithm.environment().iter().any(|variable| missing(&variable)) {
                     // NCCL reads its environment once, at its start.

@@ -4,29 +4,29 @@ use std::{path::PathBuf, process::ExitCode, sync::Arc, time::Duration};
 
 use anyhow::{anyhow, bail};
 use passmuster::{
-    conformance::{AnyCase, MUTANTS, Status, Verdict, runner::Settings, worker},
+    conformance::{Case, MUTANTS, Status, Verdict, runner::Settings, worker},
     emulator::{Emulator, EmulatorOptions, MultimemReduction, Profile},
 };
 use passmuster_collectives::{algorithms, kernels::Library, machine};
 use passmuster_cuda::{CudaMachine, CudaOptions, OpenError, Watch};
 
-use crate::{CANNOT_RUN, foreign::Elsewhere, units};
+use crate::{CANNOT_RUN, foreign::ForeignArgs, units};
 
 /// Which machine cases run on.
 #[derive(clap::ValueEnum, Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum On {
+pub(crate) enum MachineKind {
     /// PTX on the CPU; needs no GPU.
     Emulator,
     /// This host's GPUs.
     Cuda,
 }
 
-impl On {
+impl MachineKind {
     /// The same as an argument.
     pub(crate) fn argument(self) -> String {
         match self {
-            On::Emulator => "--machine=emulator".into(),
-            On::Cuda => "--machine=cuda".into(),
+            MachineKind::Emulator => "--machine=emulator".into(),
+            MachineKind::Cuda => "--machine=cuda".into(),
         }
     }
 }
@@ -169,13 +169,13 @@ pub(crate) struct Worker {
     #[arg(long)]
     shared_pads: bool,
     /// What the cases run on.
-    #[arg(long = "machine", value_enum, default_value_t = On::Cuda)]
-    on: On,
+    #[arg(long = "machine", value_enum, default_value_t = MachineKind::Cuda)]
+    on: MachineKind,
     /// Seed of the emulator's schedules.
     #[arg(long, default_value_t = 0)]
     seed: u64,
     #[command(flatten)]
-    elsewhere: Elsewhere,
+    elsewhere: ForeignArgs,
     #[command(flatten)]
     machine: Machine,
 }
@@ -189,11 +189,11 @@ impl Worker {
         };
         self.elsewhere.register(&mut library, self.on)?;
         match self.on {
-            On::Emulator => {
+            MachineKind::Emulator => {
                 let mut machine = Emulator::new(self.machine.emulator(library, self.seed)?);
                 self.serve(&mut machine);
             }
-            On::Cuda => {
+            MachineKind::Cuda => {
                 let mut machine = match self.machine.gpus.open(library, Some(Arc::new(worker::busy))) {
                     Ok(machine) => machine,
                     Err(error) => {
@@ -214,7 +214,7 @@ impl Worker {
         std::process::exit(0)
     }
     fn serve(&self, machine: &mut dyn machine::Machine) {
-        worker::serve(machine.info(), |request| match request.case.parse::<AnyCase>() {
+        worker::serve(machine.info(), |request| match request.case.parse::<Case>() {
             Ok(case) => {
                 let settings =
                     Settings { deadline: request.deadline(), shared_pads: self.shared_pads, progress: &|line| worker::progress(line) };
@@ -227,7 +227,7 @@ impl Worker {
 
 /// Whether the environment is one that cases of NCCL are judged in.
 fn wants_nccl(is_set: impl Fn(&str) -> bool) -> bool {
-    algorithms::all().iter().chain(algorithms::timed_only()).flat_map(|a| a.environment()).any(|(name, _)| is_set(name))
+    algorithms::all().iter().chain(algorithms::bench_only_peers()).flat_map(|a| a.environment()).any(|(name, _)| is_set(name))
 }
 
 #[cfg(test)]

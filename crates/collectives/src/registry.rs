@@ -132,8 +132,8 @@ mod tests {
             OneShot.contract(call)
         }
 
-        fn does(&self, call: &Call) -> Result<(), String> {
-            OneShot.does(call)
+        fn check_supported(&self, call: &Call) -> Result<(), String> {
+            OneShot.check_supported(call)
         }
 
         fn workspace(&self, dtype: DType, world: u32, bytes: u64) -> Vec<BufferSpec> {

@@ -83,7 +83,7 @@ impl Batches {
     }
 }
 
-/// What holds of all copies: sources are what the stream has left there, and multiprocessors are for what runs beside. Hints of places are for managed
+/// What holds of all copies: sources are what the stream has left there, and SMs are for what runs beside. Hints of places are for managed
 /// memory and the host's.
 fn attributes() -> CUmemcpyAttributes {
     let nowhere = CUmemLocation { type_: CUmemLocationType::CU_MEM_LOCATION_TYPE_INVALID, id: 0 };

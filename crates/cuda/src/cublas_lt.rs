@@ -197,8 +197,8 @@ impl Matmul {
         };
         let transposed = if layout == Layout::Nk { TRANSPOSED } else { AS_IT_IS };
         describe(cublasLtMatmulDescAttributes_t::CUBLASLT_MATMUL_DESC_TRANSA, transposed)?;
-        if let Some(multiprocessors) = call.multiprocessors {
-            describe(cublasLtMatmulDescAttributes_t::CUBLASLT_MATMUL_DESC_SM_COUNT_TARGET, multiprocessors as i32)?;
+        if let Some(sms) = call.sms {
+            describe(cublasLtMatmulDescAttributes_t::CUBLASLT_MATMUL_DESC_SM_COUNT_TARGET, sms as i32)?;
         }
         let layout_of = |rows, columns| {
             Owned::new(functions.cublasLtMatrixLayoutDestroy, null_mut(), |raw| {

@@ -29,8 +29,8 @@ pub(super) struct Device {
     pub(super) name: String,
     /// Where on the bus it is: `0000:04:00.0`.
     pub(super) bus_id: String,
-    /// Streaming multiprocessors.
-    pub(super) multiprocessors: u32,
+    /// Streaming SMs.
+    pub(super) sms: u32,
     /// Compute capability.
     pub(super) capability: (i32, i32),
     /// For setting up, reading and writing. Ranks' work never runs here, so it moves while theirs hangs.
@@ -53,7 +53,7 @@ impl Device {
         let name = text(|at, length| call!(driver, cuDeviceGetName(at, length, raw)))?;
         let bus_id = text(|at, length| call!(driver, cuDeviceGetPCIBusId(at, length, raw)))?;
         let attribute = |which| attribute(driver, raw, which);
-        let multiprocessors = attribute(CUdevice_attribute::CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT)?.max(0) as u32;
+        let sms = attribute(CUdevice_attribute::CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT)?.max(0) as u32;
         let capability = (
             attribute(CUdevice_attribute::CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR)?,
             attribute(CUdevice_attribute::CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MINOR)?,
@@ -64,7 +64,7 @@ impl Device {
         call!(driver, cuCtxSetCurrent(context))?;
         let service = Stream::new(driver)?;
         let pinned = Mutex::new(Pinned::new(driver, PINNED_BYTES)?);
-        Ok(Device { driver, ordinal, raw, context, flushes_remote_writes, name, bus_id, multiprocessors, capability, service, pinned })
+        Ok(Device { driver, ordinal, raw, context, flushes_remote_writes, name, bus_id, sms, capability, service, pinned })
     }
 
     /// Makes its context the calling thread's current one.

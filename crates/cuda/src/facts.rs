@@ -36,7 +36,7 @@ pub struct Facts {
     /// Compute capability of the oldest of them.
     pub capability: (i32, i32),
     /// Multiprocessors of the smallest of them.
-    pub multiprocessors: u32,
+    pub sms: u32,
     /// Streams of one GPU that make progress independently.
     pub connections: usize,
 }
@@ -60,9 +60,9 @@ impl Facts {
         (1..=MAX_WORLD).take_while(fits).last().unwrap_or(0)
     }
 
-    /// One block a multiprocessor: kernels of 512 threads that want all registers are not resident twice.
+    /// One block an SM: kernels of 512 threads that want all registers are not resident twice.
     pub(super) fn waiting_blocks(&self, world: usize, groups: usize) -> u32 {
-        (self.multiprocessors / (self.ranks_on_busiest(world) * groups).max(1) as u32).clamp(1, MOST_BLOCKS)
+        (self.sms / (self.ranks_on_busiest(world) * groups).max(1) as u32).clamp(1, MOST_BLOCKS)
     }
 
     /// Where the buffers of a group of `world` ranks lie.
@@ -183,7 +183,7 @@ impl Members for OnPaper {
 impl Rehearsal {
     /// A machine of so many H200, with all connections that there can be, and NCCL of a version such as 22809, where there is any.
     pub fn of_h200(gpus: usize, nccl: Option<i32>, library: Library) -> Rehearsal {
-        let facts = Facts { gpus: (0..gpus).collect(), capability: (9, 0), multiprocessors: 132, connections: MOST_CONNECTIONS };
+        let facts = Facts { gpus: (0..gpus).collect(), capability: (9, 0), sms: 132, connections: MOST_CONNECTIONS };
         Rehearsal::new(facts, nccl, library)
     }
 
@@ -262,7 +262,7 @@ mod tests {
     use rstest::rstest;
 
     fn facts(gpus: &[usize]) -> Facts {
-        Facts { gpus: gpus.to_vec(), capability: (9, 0), multiprocessors: 132, connections: MOST_CONNECTIONS }
+        Facts { gpus: gpus.to_vec(), capability: (9, 0), sms: 132, connections: MOST_CONNECTIONS }
     }
 
     /// If this fails, a world that the GPUs have no place for is called an error of the harness.

@@ -1,6 +1,6 @@
 //! Groups: ranks and their buffers in symmetric memory.
 
-use super::memory::Place;
+use super::memory::GroupPlacement;
 use passmuster_collectives::{
     machine::{layout::Layout, validation::Members},
     plan::{MAX_WORLD, Region},
@@ -13,7 +13,7 @@ pub(super) struct Group {
     /// Where its buffers lie on every rank.
     pub(super) layout: Layout,
     /// Where the first byte of all that lies.
-    pub(super) place: Place,
+    pub(super) place: GroupPlacement,
 }
 
 impl Members for Group {

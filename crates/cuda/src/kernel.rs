@@ -105,9 +105,9 @@ impl Kernel {
         &self.entry
     }
 
-    /// Blocks of `threads` threads and so many bytes of dynamic shared memory that one multiprocessor holds at once, in the current
+    /// Blocks of `threads` threads and so many bytes of dynamic shared memory that one SM holds at once, in the current
     /// context. A kernel may be launched with that much afterwards.
-    pub(super) fn blocks_per_multiprocessor(&self, threads: u32, dynamic_shared: u32) -> Result<u32, CudaError> {
+    pub(super) fn blocks_per_sm(&self, threads: u32, dynamic_shared: u32) -> Result<u32, CudaError> {
         if dynamic_shared > UNASKED_SHARED {
             let attribute = CUfunction_attribute::CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES;
             call!(self.driver, cuFuncSetAttribute(self.raw, attribute, dynamic_shared as i32))

@@ -30,8 +30,8 @@ mod program;
 mod ranks;
 mod reports;
 mod stream;
+mod stream_memops;
 mod tensor_map;
-mod words;
 
 pub use driver::CudaError;
 pub use environment::prepare_process;

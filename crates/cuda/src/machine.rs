@@ -29,7 +29,7 @@ use super::{
     program::{Compiler, Program, Tables},
     reports,
     stream::{Fetch, Stream},
-    words,
+    stream_memops,
 };
 use passmuster_collectives::{
     kernels::Library,
@@ -204,7 +204,7 @@ impl CudaMachine {
         }
         let facts = Facts {
             capability: opened.values().map(|device| device.capability).min().unwrap_or_default(),
-            multiprocessors: opened.values().map(|device| device.multiprocessors).min().unwrap_or(1),
+            sms: opened.values().map(|device| device.sms).min().unwrap_or(1),
             connections: environment::connections(),
             gpus,
         };
@@ -405,7 +405,7 @@ impl CudaMachine {
             let mut standing = hosts.held(|rank, action| programs[rank].actions[action].name());
             let stuck = reports::collect(&reports);
             // Last: what is let go goes on.
-            standing.extend(words::let_go(script, &self.groups, &devices, &streams));
+            standing.extend(stream_memops::release_waiters(script, &self.groups, &devices, &streams));
             MachineError::Hang { after_ms: after.as_millis() as u64, cause: String::new(), stuck, unfinished, standing }
         };
         // What was said while communicators were joined is of their warm-up.
@@ -425,7 +425,7 @@ impl CudaMachine {
                 Err((rank, error)) => Err(fault(rank)(error)),
             },
             Err(Stopped::Failed { ranks, failure }) => {
-                words::let_go(script, &self.groups, &devices, &streams);
+                stream_memops::release_waiters(script, &self.groups, &devices, &streams);
                 Err(MachineError::Fault { ranks, what: failure.what, code: failure.code })
             }
             Err(Stopped::Refused(failure)) => {
@@ -451,7 +451,7 @@ impl Machine for CudaMachine {
         let mut note = |name: &str, value: String| notes.push((name.to_owned(), value));
         let device = &self.of_rank[0];
         note("compute_capability", format!("{}.{}", device.capability.0, device.capability.1));
-        note("multiprocessors", device.multiprocessors.to_string());
+        note("multiprocessors", device.sms.to_string());
         let gpus: Vec<String> = self.devices.iter().map(|device| format!("{} {}", device.ordinal, device.name)).collect();
         note("gpu_list", gpus.join(", "));
         let nvml = Nvml::get().and_then(|nvml| nvml.gpu(&device.bus_id));

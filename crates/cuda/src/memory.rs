@@ -122,7 +122,7 @@ struct Chunk {
 
 /// Where a group lies.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Place {
+pub(super) struct GroupPlacement {
     /// Number of the chunk.
     pub(super) chunk: usize,
     /// Address of the group's first byte on each rank.
@@ -140,7 +140,7 @@ impl Arena {
     ///
     /// # Errors
     /// When the driver has no memory left.
-    pub(super) fn place(&mut self, ranks: &[Arc<Device>], machine: &[Arc<Device>], bytes: u64) -> Result<Place, CudaError> {
+    pub(super) fn place(&mut self, ranks: &[Arc<Device>], machine: &[Arc<Device>], bytes: u64) -> Result<GroupPlacement, CudaError> {
         let start = |chunk: &Chunk| chunk.used.next_multiple_of(GROUP_ALIGNMENT);
         let fits = |chunk: &Chunk| start(chunk) + bytes <= chunk.bytes;
         let number = match self.chunks.iter().position(fits) {
@@ -156,7 +156,10 @@ impl Arena {
         chunk.extend(ranks, machine)?;
         let offset = start(chunk);
         chunk.used = offset + bytes;
-        Ok(Place { chunk: number, bases: chunk.ranks[..ranks.len()].iter().map(|allocation| allocation.address + offset).collect() })
+        Ok(GroupPlacement {
+            chunk: number,
+            bases: chunk.ranks[..ranks.len()].iter().map(|allocation| allocation.address + offset).collect(),
+        })
     }
 
     /// Address and size in bytes of a chunk on one rank.

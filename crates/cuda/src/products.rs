@@ -20,7 +20,7 @@ pub(super) struct Products {
     library: Option<Arc<CublasLt>>,
     /// By the device's number.
     handles: BTreeMap<usize, Arc<Handle>>,
-    /// By the device's number and what the library is told: bytes of workspace and multiprocessors.
+    /// By the device's number and what the library is told: bytes of workspace and SMs.
     ready: HashMap<(usize, Product, u64, Option<u32>), Arc<Matmul>>,
 }
 
@@ -65,7 +65,7 @@ impl Products {
             btree_map::Entry::Occupied(entry) => entry.into_mut(),
             btree_map::Entry::Vacant(entry) => entry.insert(Arc::new(Handle::new(library).map_err(fault)?)),
         };
-        match self.ready.entry((device.ordinal, call.product, call.workspace.bytes, call.multiprocessors)) {
+        match self.ready.entry((device.ordinal, call.product, call.workspace.bytes, call.sms)) {
             hash_map::Entry::Occupied(entry) => Ok(entry.get().clone()),
             hash_map::Entry::Vacant(entry) => {
                 let prepared = Matmul::prepare(handle.clone(), call);

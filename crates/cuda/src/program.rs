@@ -137,7 +137,7 @@ impl From<CublasError> for Failure {
 }
 
 /// What was fetched, and how the host came to it, if it did.
-pub(super) type OnItsWay = (Deferred<Vec<u8>, CudaError>, Option<Awaited>);
+pub(super) type PendingFetch = (Deferred<Vec<u8>, CudaError>, Option<Awaited>);
 
 /// Events of one rank.
 pub(super) struct Events {
@@ -150,7 +150,7 @@ pub(super) struct Events {
     /// One for each fetch that is still to be enqueued.
     fetches: VecDeque<Fetch>,
     /// Those that were, and how the host came to them.
-    pub(super) fetched: Vec<OnItsWay>,
+    pub(super) fetched: Vec<PendingFetch>,
 }
 
 impl Events {
@@ -321,7 +321,7 @@ pub(super) struct Compiler<'a> {
     pub(super) batches: Option<&'a Arc<Batches>>,
 }
 
-/// A plan's commands for each rank, and how many multiprocessors its largest waiting launch fills there.
+/// A plan's commands for each rank, and how many SMs its largest waiting launch fills there.
 struct Compiled {
     commands: Vec<Arc<[Command]>>,
     waiting: Vec<u32>,
@@ -349,7 +349,7 @@ impl Compiler<'_> {
             program.communicators = self.communicators.values().filter_map(|ranks| ranks.get(rank).cloned()).collect();
         }
         let mut plans: HashMap<(usize, *const Plan), Compiled> = HashMap::new();
-        // Of each graph: its index, and the multiprocessors that its waiting launches fill on each rank.
+        // Of each graph: its index, and the SMs that its waiting launches fill on each rank.
         let mut graphs: BTreeMap<usize, (usize, Vec<u32>)> = BTreeMap::new();
         let mut waiting = vec![vec![0u32; self.streams.first().map_or(0, Vec::len)]; programs.len()];
         let mut left = vec![false; programs.len()];
@@ -514,7 +514,7 @@ impl Compiler<'_> {
         let addresses = Addresses { own: &own, of: &of, table: &table, multicast: &multicast, tensor_map: &tensor_map, wait_limit };
         let arguments = Arguments::lay_out(&launch.args, &addresses);
         kernel.check(&arguments).map_err(|reason| MachineError::Invalid { reason })?;
-        let resident = kernel.blocks_per_multiprocessor(launch.block, launch.dynamic_shared).map_err(|error| fault(rank, error))?;
+        let resident = kernel.blocks_per_sm(launch.block, launch.dynamic_shared).map_err(|error| fault(rank, error))?;
         if resident == 0 {
             return Err(not_supported(format!("kernel `{}` does not fit on GPU {}: {}", launch.entry, device.ordinal, device.name)));
         }
@@ -545,11 +545,11 @@ impl Compiler<'_> {
         }
         for device in self.devices {
             let needed = filled[&device.ordinal];
-            if needed > device.multiprocessors {
+            if needed > device.sms {
                 let ranks = self.devices.iter().filter(|other| other.ordinal == device.ordinal).count();
                 let reason = format!(
-                    "blocks that wait for each other fill {needed} multiprocessors of GPU {}, on which {ranks} ranks run: it has {}",
-                    device.ordinal, device.multiprocessors
+                    "blocks that wait for each other fill {needed} SMs of GPU {}, on which {ranks} ranks run: it has {}",
+                    device.ordinal, device.sms
                 );
                 return Err(MachineError::NotSupported { reason });
             }

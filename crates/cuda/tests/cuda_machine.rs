@@ -47,9 +47,9 @@ fn main() {
         trial("nccl_reduces_with_and_without_windows_and_from_a_graph", 2, nccl_reduces_with_and_without_windows_and_from_a_graph),
         trial("a_path_that_nccl_did_not_take_is_told_by_every_machine", 2, a_path_that_nccl_did_not_take_is_told_by_every_machine),
         trial("memory_of_a_pool_is_used_again_without_another_rendezvous", 4, memory_of_a_pool_is_used_again_without_another_rendezvous),
-        trial("an_all_gather_by_copy_engines_uses_no_multiprocessor", 2, an_all_gather_by_copy_engines_uses_no_multiprocessor),
-        trial("an_all_to_all_by_copy_engines_uses_no_multiprocessor", 2, an_all_to_all_by_copy_engines_uses_no_multiprocessor),
-        trial("an_all_gather_by_a_kernel_waits_for_a_multiprocessor", 2, an_all_gather_by_a_kernel_waits_for_a_multiprocessor),
+        trial("an_all_gather_by_copy_engines_uses_no_sm", 2, an_all_gather_by_copy_engines_uses_no_sm),
+        trial("an_all_to_all_by_copy_engines_uses_no_sm", 2, an_all_to_all_by_copy_engines_uses_no_sm),
+        trial("an_all_gather_by_a_kernel_waits_for_an_sm", 2, an_all_gather_by_a_kernel_waits_for_an_sm),
         trial("a_rank_that_stays_away_is_named_by_those_that_wait", 1, a_rank_that_stays_away_is_named_by_those_that_wait),
         trial("a_deadline_holds_while_kernels_wait", 1, a_deadline_holds_while_kernels_wait),
         trial("a_word_that_nobody_writes_is_named_and_let_go", 1, a_word_that_nobody_writes_is_named_and_let_go),
@@ -83,7 +83,7 @@ fn set_up(machine: &mut CudaMachine, algorithm: &str, world: usize, in_place: bo
         input: input.clone(),
         output,
     };
-    let call = Call::agree(&vec![rank; world], &buffers).unwrap();
+    let call = Call::validate(&vec![rank; world], &buffers).unwrap();
     let target = Target { waiting_blocks: machine.waiting_blocks(world, 1), ..Target::default() };
     let group = machine.open_group(world, &buffers).unwrap();
     for rank in 0..world {
@@ -205,7 +205,7 @@ fn copy_engines_bring_the_same_with_and_without_batches() {
             let (input, output) = (input.whole(), output.whole());
             let first =
                 RankCall { collective, dtype, op, count, root: 0, factor: None, parts: None, input: input.clone(), output: output.clone() };
-            let call = Call::of_all_ranks(&first, world, &buffers).unwrap();
+            let call = Call::uniform(&first, world, &buffers).unwrap();
             let group = machine.open_group(world as usize, &buffers).unwrap();
             let target = Target { waiting_blocks: machine.waiting_blocks(world as usize, 1), ..Target::default() };
             let plan = Arc::new(algorithm.plan(&call, &target));
@@ -315,7 +315,7 @@ fn memory_of_a_pool_is_used_again_without_another_rendezvous() {
     assert_eq!(machine.broken_canary(pool.group()).unwrap(), None);
 }
 
-/// A collective of all GPUs while every multiprocessor of each is held, at most for so long: how the blocks that held came to go.
+/// A collective of all GPUs while every SM of each is held, at most for so long: how the blocks that held came to go.
 fn outcomes_while_all_is_held(collective: Collective, algorithm: &str, limit: Duration) -> Vec<Vec<u32>> {
     let mut machine = open(None);
     let info = machine.info();
@@ -330,21 +330,21 @@ fn outcomes_while_all_is_held(collective: Collective, algorithm: &str, limit: Du
 /// Long enough for any collective, short enough for a test that fails.
 const HELD: Duration = Duration::from_secs(4);
 
-/// If this fails, an all-gather in place by copy engines takes multiprocessors from what runs beside it.
-fn an_all_gather_by_copy_engines_uses_no_multiprocessor() {
+/// If this fails, an all-gather in place by copy engines takes SMs from what runs beside it.
+fn an_all_gather_by_copy_engines_uses_no_sm() {
     let outcomes = outcomes_while_all_is_held(Collective::AllGather, "copy_engine", HELD);
     assert!(outcomes.iter().flatten().all(|&outcome| outcome == Holders::TOLD), "{outcomes:?}");
 }
 
 /// The same of an all-to-all, in which every rank copies a slot within its own memory as well.
-fn an_all_to_all_by_copy_engines_uses_no_multiprocessor() {
+fn an_all_to_all_by_copy_engines_uses_no_sm() {
     let outcomes = outcomes_while_all_is_held(Collective::AllToAll, "copy_engine", HELD);
     assert!(outcomes.iter().flatten().all(|&outcome| outcome == Holders::TOLD), "{outcomes:?}");
 }
 
 /// If this fails, there is room beside the blocks that hold, and the two above prove nothing. The first block that gives up makes room, so that
 /// the others may be told.
-fn an_all_gather_by_a_kernel_waits_for_a_multiprocessor() {
+fn an_all_gather_by_a_kernel_waits_for_an_sm() {
     let outcomes = outcomes_while_all_is_held(Collective::AllGather, "push", Duration::from_millis(500));
     assert!(outcomes.iter().all(|of_rank| of_rank.contains(&Holders::GAVE_UP)), "{outcomes:?}");
 }

@@ -7,7 +7,7 @@ use std::{sync::Arc, time::Duration};
 
 use half::{bf16, f16};
 use libtest_mimic::{Arguments, Failed, Trial};
-use passmuster::conformance::{AnyCase, List, Status, runner::Settings};
+use passmuster::conformance::{Case, List, Status, runner::Settings};
 use passmuster_collectives::{
     algorithms::matmul::{self, Tile},
     collective::{DType, Layout, Product},
@@ -143,7 +143,7 @@ fn multiply(machine: &mut CudaMachine, product: &Product, tile: Option<Tile>, a:
             operands: operands.clone(),
             workspace: space.whole(),
             // Fewer than there are: what the library does with it is no matter of what it multiplies.
-            multiprocessors: product.rows.is_multiple_of(2).then_some(100),
+            sms: product.rows.is_multiple_of(2).then_some(100),
         }),
     };
     let plan = Arc::new(Plan::per_rank("product", 1, |_| vec![op.clone()]));
@@ -212,7 +212,7 @@ fn cases_of_products_pass() {
     let mut machine = CudaMachine::open(CudaOptions::default()).unwrap();
     let settings = Settings { deadline: DEADLINE, shared_pads: false, progress: &|_| {} };
     let mut passed = 0;
-    for case in List::Merge.products(0).into_iter().map(AnyCase::from).filter(|case| case.environment().is_empty()) {
+    for case in List::Merge.products(0).into_iter().map(Case::from).filter(|case| case.environment().is_empty()) {
         let verdict = case.judge(&mut machine, &settings);
         assert!(matches!(verdict.status, Status::Pass | Status::NotSupported), "{verdict:#?}");
         passed += usize::from(verdict.status == Status::Pass);

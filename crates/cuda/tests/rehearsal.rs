@@ -4,7 +4,7 @@
 
 use std::{fs, path::PathBuf, time::Duration};
 
-use passmuster::conformance::{AnyCase, List, Status, Verdict, runner::Settings};
+use passmuster::conformance::{Case, List, Status, Verdict, runner::Settings};
 use passmuster_collectives::{
     algorithms::{self, Foreign},
     kernels::Library,
@@ -15,14 +15,14 @@ use passmuster_cuda::Rehearsal;
 const NCCL: Option<i32> = Some(22809);
 
 /// What becomes of each case on a machine of so many GPUs.
-fn rehearsed(cases: &[AnyCase], gpus: usize, nccl: Option<i32>, library: &Library) -> Vec<Verdict> {
-    let judge = |cases: &[AnyCase]| {
+fn rehearsed(cases: &[Case], gpus: usize, nccl: Option<i32>, library: &Library) -> Vec<Verdict> {
+    let judge = |cases: &[Case]| {
         let mut machine = Rehearsal::of_h200(gpus, nccl, library.clone());
         let settings = Settings { deadline: Duration::from_secs(10), shared_pads: false, progress: &|_| {} };
         cases.iter().map(|case| case.judge(&mut machine, &settings)).collect::<Vec<_>>()
     };
     let threads = std::thread::available_parallelism().map_or(1, |threads| threads.get());
-    let parts: Vec<&[AnyCase]> = cases.chunks(cases.len().div_ceil(threads).max(1)).collect();
+    let parts: Vec<&[Case]> = cases.chunks(cases.len().div_ceil(threads).max(1)).collect();
     std::thread::scope(|scope| {
         let judged: Vec<_> = parts.into_iter().map(|part| scope.spawn(move || judge(part))).collect();
         judged.into_iter().flat_map(|part| part.join().expect("no case panics")).collect()
@@ -48,9 +48,9 @@ fn no_list_has_a_case_that_gpus_would_call_an_error() {
         for gpus in [1, 2, 4] {
             // Of two GPUs every case, as before a merge; of others a fifth of them, and the worlds that few cases have.
             let is_rare =
-                |case: &AnyCase| case.to_string().split(':').any(|part| part.strip_prefix("w=").is_some_and(|world| world.len() > 1));
-            let sampled = |(index, case): &(usize, &AnyCase)| gpus == 2 || index % 5 == 0 || is_rare(case);
-            let cases: Vec<AnyCase> = all.iter().enumerate().filter(sampled).map(|(_, case)| case.clone()).collect();
+                |case: &Case| case.to_string().split(':').any(|part| part.strip_prefix("w=").is_some_and(|world| world.len() > 1));
+            let sampled = |(index, case): &(usize, &Case)| gpus == 2 || index % 5 == 0 || is_rare(case);
+            let cases: Vec<Case> = all.iter().enumerate().filter(sampled).map(|(_, case)| case.clone()).collect();
             let would_run = run_or_not_supported(&rehearsed(&cases, gpus, NCCL, &library), gpus);
             // More ranks than four times the GPUs, peers that want a GPU for each rank, and multicast are not supported; the rest is.
             let least = cases.len() * [0, 20, 60, 0, 50][gpus] / 100;
@@ -62,7 +62,7 @@ fn no_list_has_a_case_that_gpus_would_call_an_error() {
 /// Worlds that only copies by copy engines have, on paper, are beyond two GPUs and say so.
 #[test]
 fn worlds_that_two_gpus_have_no_place_for_are_not_supported() {
-    let cases: Vec<AnyCase> =
+    let cases: Vec<Case> =
         ["all_gather/copy_engine:bf16,copy:w=17:n=40", "all_to_all/copy_engine:bf16,copy:w=64:n=8"].map(|id| id.parse().unwrap()).into();
     let reasons: Vec<String> = rehearsed(&cases, 2, NCCL, &Library::default())
         .into_iter()
@@ -74,7 +74,7 @@ fn worlds_that_two_gpus_have_no_place_for_are_not_supported() {
 
 #[test]
 fn without_nccl_its_cases_are_not_supported() {
-    let case: AnyCase = "all_reduce/two_shot:bf16,sum:w=2:n=1040:peer=nccl_ring".parse().unwrap();
+    let case: Case = "all_reduce/two_shot:bf16,sum:w=2:n=1040:peer=nccl_ring".parse().unwrap();
     let verdicts = [None, NCCL].map(|nccl| rehearsed(std::slice::from_ref(&case), 2, nccl, &Library::default()).remove(0));
     assert_eq!(verdicts.each_ref().map(|verdict| verdict.status), [Status::NotSupported, Status::Inconclusive], "{verdicts:#?}");
 }
@@ -92,7 +92,7 @@ fn no_list_of_a_kernel_from_elsewhere_has_one_either() {
     });
     for foreign in algorithms::register(read.into()).unwrap() {
         for list in [List::Smoke, List::Merge] {
-            let cases: Vec<AnyCase> = list.cases_of(foreign, 0).into_iter().map(AnyCase::from).collect();
+            let cases: Vec<Case> = list.cases_of(foreign, 0).into_iter().map(Case::from).collect();
             for gpus in [1, 2, 4] {
                 assert!(run_or_not_supported(&rehearsed(&cases, gpus, NCCL, &library), gpus) > 0);
             }

@@ -37,7 +37,7 @@ fn set_up(algorithm: &dyn Algorithm, library: Library, world: u32, calls: usize,
         input: Region::new("input", 0, BYTES),
         output: Region::new(output, 0, BYTES),
     };
-    let all_ranks = |output| Call::agree(&vec![call(output); world as usize], &buffers).expect("the call fits its buffers");
+    let all_ranks = |output| Call::validate(&vec![call(output); world as usize], &buffers).expect("the call fits its buffers");
     let out_of_place = all_ranks("output");
     let call = if algorithm.supports(&out_of_place).is_ok() { out_of_place } else { all_ranks("input") };
 

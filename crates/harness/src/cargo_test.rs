@@ -21,7 +21,7 @@ use libtest_mimic::{Arguments, Failed, Trial};
 use passmuster_collectives::registry::Registry;
 
 use crate::{
-    conformance::{AnyCase, Case, List, Status, runner::Settings},
+    conformance::{Case, CollectiveCase, List, Status, runner::Settings},
     emulator::{Emulator, EmulatorOptions},
 };
 
@@ -43,7 +43,8 @@ pub fn conformance(registry: Registry, list: List) -> ExitCode {
 }
 
 fn tests(registry: &Registry, list: List) -> Result<Vec<Trial>, String> {
-    let is_added = |case: &Case| registry.added().iter().any(|a| (a.collective(), a.name()) == (case.collective, &*case.algorithm));
+    let is_added =
+        |case: &CollectiveCase| registry.added().iter().any(|a| (a.collective(), a.name()) == (case.collective, &*case.algorithm));
     let tests: Vec<Trial> = list.cases(0).into_iter().filter(is_added).map(test).collect();
     if tests.is_empty() {
         return Err(format!("the list {} has no case of an algorithm that the registry adds", list.name()));
@@ -51,12 +52,12 @@ fn tests(registry: &Registry, list: List) -> Result<Vec<Trial>, String> {
     Ok(tests)
 }
 
-fn test(case: Case) -> Trial {
+fn test(case: CollectiveCase) -> Trial {
     Trial::test(case.to_string(), move || judged(&case.into()).map_err(Failed::from))
 }
 
 /// What is wrong with a case, for people. What could not be judged has not passed.
-fn judged(case: &AnyCase) -> Result<(), String> {
+fn judged(case: &Case) -> Result<(), String> {
     let settings = Settings { deadline: DEADLINE, shared_pads: false, progress: &|_| {} };
     let verdict = case.judge(&mut Emulator::new(EmulatorOptions::default()), &settings);
     match verdict.status {

@@ -8,7 +8,7 @@ use std::{
 
 use passmuster::{
     conformance::{
-        Case, Fault, List, MUTANTS, Mutant, MutantKind, Status, Verdict, mutants,
+        CollectiveCase, Fault, List, MUTANTS, Mutant, MutantKind, Status, Verdict, mutants,
         runner::{self, Settings},
     },
     emulator::{Emulator, EmulatorOptions, Interleaving, MultimemReduction, Profile, Strategy},
@@ -32,7 +32,7 @@ fn emulator_with(library: Library) -> Emulator {
     Emulator::new(EmulatorOptions { library, ..EmulatorOptions::default() })
 }
 
-fn judge(case: &Case, machine: &mut Emulator) -> Verdict {
+fn judge(case: &CollectiveCase, machine: &mut Emulator) -> Verdict {
     runner::judge(case, machine, &Settings { deadline: DEADLINE, shared_pads: false, progress: &|_| {} })
 }
 
@@ -56,7 +56,7 @@ fn set_up(machine: &mut Emulator, algorithm: &str, world: usize, without: Option
         input: input.clone(),
         output,
     };
-    let call = Call::agree(&vec![rank; world], &buffers).unwrap();
+    let call = Call::validate(&vec![rank; world], &buffers).unwrap();
     let target = Target { waiting_blocks: machine.waiting_blocks(world, 1), ..Target::default() };
     let group = machine.open_group(world, &buffers).unwrap();
     for rank in (0..world).filter(|&rank| Some(rank) != without) {
@@ -136,7 +136,7 @@ fn the_smoke_list_passes(
     let cases = List::Smoke.cases(0);
     let small =
         cases.iter().filter(|case| case.algorithm == algorithm && case.world == world && case.calls.is_empty() && case.count < 2500);
-    let sample: Vec<&Case> = small.take(4).collect();
+    let sample: Vec<&CollectiveCase> = small.take(4).collect();
     assert!(!sample.is_empty());
     for case in sample {
         let verdict = judge(case, &mut machine);
@@ -149,11 +149,11 @@ fn the_smoke_list_passes(
 #[rstest]
 fn what_wraps_algorithms_passes_its_smoke_list(
     #[values(
-        |case: &Case| case.algorithm == "plain",
-        |case: &Case| case.op == ReduceOp::PremulSum,
-        |case: &Case| case.counts.is_some()
+        |case: &CollectiveCase| case.algorithm == "unregistered",
+        |case: &CollectiveCase| case.op == ReduceOp::PremulSum,
+        |case: &CollectiveCase| case.counts.is_some()
     )]
-    is: fn(&Case) -> bool,
+    is: fn(&CollectiveCase) -> bool,
 ) {
     let mut cases = List::Smoke.cases(0);
     cases.retain(|case| is(case) && case.calls.is_empty());
@@ -166,9 +166,9 @@ fn what_wraps_algorithms_passes_its_smoke_list(
 }
 
 /// Small cases of the merge list, no sequences.
-fn merged(collective: Collective, algorithm: &str, world: u32) -> Vec<Case> {
+fn merged(collective: Collective, algorithm: &str, world: u32) -> Vec<CollectiveCase> {
     let mut cases = List::Merge.cases(0);
-    let is_small = |case: &Case| case.calls.is_empty() && case.count * u64::from(world) < 20_000;
+    let is_small = |case: &CollectiveCase| case.calls.is_empty() && case.count * u64::from(world) < 20_000;
     cases.retain(|case| (case.collective, &*case.algorithm, case.world) == (collective, algorithm, world) && is_small(case));
     cases
 }
@@ -182,7 +182,7 @@ fn multimem_passes(#[values("multimem", "multimem_one_shot")] algorithm: &str, #
         for (dtype, op) in
             [(DType::F32, ReduceOp::Sum), (DType::F16, ReduceOp::Sum), (DType::BF16, ReduceOp::Sum), (DType::BF16, ReduceOp::Min)]
         {
-            let sample: Vec<&Case> = cases.iter().filter(|case| (case.dtype, case.op) == (dtype, op)).take(2).collect();
+            let sample: Vec<&CollectiveCase> = cases.iter().filter(|case| (case.dtype, case.op) == (dtype, op)).take(2).collect();
             assert!(!sample.is_empty(), "{dtype} {op}");
             for case in sample {
                 let verdict = judge(case, &mut machine);
@@ -343,7 +343,7 @@ fn a_host_that_sleeps_is_waited_for() {
 #[case::absent(Fault::Absent(1), Status::Hang, "waited for rank 1 ")]
 #[case::illegal_address(Fault::IllegalAddress(1), Status::Crash, "ranks [1]: kernel `illegal_address` failed: illegal address")]
 fn injected_faults_are_named(#[case] fault: Fault, #[case] status: Status, #[case] words: &str) {
-    let mut case = Case::new(Collective::AllReduce, "one_shot", DType::BF16, ReduceOp::Sum, 2, 500);
+    let mut case = CollectiveCase::new(Collective::AllReduce, "one_shot", DType::BF16, ReduceOp::Sum, 2, 500);
     case.fault = Some(fault);
     let verdict = judge(&case, &mut emulator(0));
     assert_eq!(verdict.status, status, "{verdict:#?}");
@@ -560,8 +560,8 @@ fn what_is_too_large_says_so() {
 }
 
 /// Small cases of the merge list that reach a mutant's kernel, those with most ranks first.
-fn cases_for(mutant: &Mutant) -> Vec<Case> {
-    static MERGE: LazyLock<Vec<Case>> = LazyLock::new(|| List::Merge.cases(0));
+fn cases_for(mutant: &Mutant) -> Vec<CollectiveCase> {
+    static MERGE: LazyLock<Vec<CollectiveCase>> = LazyLock::new(|| List::Merge.cases(0));
     mutants::small(MERGE.iter().filter(|case| case.calls.is_empty() && mutant.is_reached_by(case)).cloned().collect())
 }
 
@@ -569,7 +569,7 @@ fn cases_for(mutant: &Mutant) -> Vec<Case> {
 fn missed(kind: MutantKind) -> Vec<&'static str> {
     let is_missed = |mutant: &&Mutant| {
         let mut machine = emulator_with(mutant.library());
-        let mut found = |case: &Case, strategy| {
+        let mut found = |case: &CollectiveCase, strategy| {
             machine.set_interleaving(Interleaving { strategy, seed: 0 });
             judge(case, &mut machine).status.is_finding()
         };
@@ -691,7 +691,7 @@ fn cases_pass_under_every_strategy(
     #[values(2, 3)] world: u32,
 ) {
     let mut machine = emulator(0);
-    let case: Case = format!("all_reduce/{algorithm}:bf16,sum:w={world}:n=1040").parse().unwrap();
+    let case: CollectiveCase = format!("all_reduce/{algorithm}:bf16,sum:w={world}:n=1040").parse().unwrap();
     for n in 0..9 {
         machine.set_interleaving(Interleaving::nth(5, n));
         let verdict = judge(&case, &mut machine);
@@ -704,8 +704,8 @@ fn cases_pass_under_every_strategy(
 fn kernels_end_under_every_schedule(
     #[values("all_reduce", "all_gather", "reduce_scatter", "all_to_all", "broadcast", "reduce")] collective: &str,
 ) {
-    let mut smallest: BTreeMap<String, Case> = BTreeMap::new();
-    let of_collective = |case: &Case| {
+    let mut smallest: BTreeMap<String, CollectiveCase> = BTreeMap::new();
+    let of_collective = |case: &CollectiveCase| {
         case.collective.to_string() == collective && case.world == 3 && case.calls.is_empty() && (8..100).contains(&case.count)
     };
     for case in List::Merge.cases(0).into_iter().filter(of_collective) {
@@ -758,7 +758,7 @@ fn a_rank_may_be_ahead(
     let fails = |library: Library| {
         let mut machine = emulator_with(library);
         let calls = "PUSH.40+PUSH.9000+[PUSH.40.in_place+PUSH.17.off1]x3+PUSH.9000".replace("PUSH", algorithm);
-        let case: Case = format!("all_reduce/{algorithm}:bf16,sum:w=3:calls={calls}").parse().unwrap();
+        let case: CollectiveCase = format!("all_reduce/{algorithm}:bf16,sum:w=3:calls={calls}").parse().unwrap();
         let schedules = (0..9).map(|n| Interleaving::nth(0, n));
         let failed: Vec<String> = schedules
             .filter(|interleaving| {

@@ -29,7 +29,7 @@ enum Do {
     Await(usize),
 }
 
-/// Has both ranks do it, in the how manieth schedule.
+/// Has both ranks do it, in the n-th schedule.
 fn run(schedule: usize, all: Vec<Do>) -> Result<Run, MachineError> {
     let mut machine = Emulator::new(EmulatorOptions { profile: Profile::Ptx, ..EmulatorOptions::default() });
     machine.set_interleaving(Interleaving::nth(5, schedule));

@@ -6,7 +6,7 @@ use std::{fs, path::PathBuf, sync::LazyLock, time::Duration};
 
 use passmuster::{
     conformance::{
-        Case, List, Status, Verdict,
+        CollectiveCase, List, Status, Verdict,
         runner::{self, Settings},
     },
     emulator::{self, Emulator, EmulatorOptions, Interleaving},
@@ -120,7 +120,7 @@ static REGISTERED: LazyLock<Registered> = LazyLock::new(|| {
     Registered { foreign: algorithms::register(all).unwrap(), library }
 });
 
-fn judge(case: &Case, options: EmulatorOptions) -> Verdict {
+fn judge(case: &CollectiveCase, options: EmulatorOptions) -> Verdict {
     let mut machine = Emulator::new(options);
     runner::judge(case, &mut machine, &Settings { deadline: Duration::from_secs(120), shared_pads: false, progress: &|_| {} })
 }
@@ -145,7 +145,7 @@ fn examples_pass_their_smoke_lists(#[values("one_shot_by_value", "two_shot_by_ta
     assert!((12..=60).contains(&cases.len()), "{} cases", cases.len());
     assert!(cases.iter().any(|case| !case.calls.is_empty()), "no sequence of calls");
     for case in &cases {
-        assert_eq!(case.to_string().parse::<Case>().as_ref(), Ok(case), "ids of registered algorithms read back");
+        assert_eq!(case.to_string().parse::<CollectiveCase>().as_ref(), Ok(case), "ids of registered algorithms read back");
         let verdict = judge(case, options());
         assert_eq!(verdict.status, Status::Pass, "{verdict:#?}");
         assert!(verdict.held.contains(&"reference".into()), "{verdict:#?}");
@@ -160,7 +160,7 @@ fn examples_pass_their_smoke_lists(#[values("one_shot_by_value", "two_shot_by_ta
 #[case::triton("one_shot_triton:bf16,sum:w=3:n=100:skew=r1+100us")]
 fn examples_end_under_every_schedule(#[case] id: &str) {
     LazyLock::force(&REGISTERED);
-    let case: Case = format!("all_reduce/{id}").parse().unwrap();
+    let case: CollectiveCase = format!("all_reduce/{id}").parse().unwrap();
     for schedule in (0..20).map(|n| Interleaving::nth(7, n)) {
         let verdict = judge(&case, EmulatorOptions { steps: 1 << 28, ..options().with(schedule) });
         assert_eq!(verdict.status, Status::Pass, "{schedule}: {verdict:#?}");
@@ -172,7 +172,7 @@ fn examples_end_under_every_schedule(#[case] id: &str) {
 fn a_world_without_a_call_is_not_supported() {
     for list in [List::Smoke, List::Merge] {
         let cases = list.cases_of(named("without_three"), 0);
-        let of_three: Vec<&Case> = cases.iter().filter(|case| case.world == 3).collect();
+        let of_three: Vec<&CollectiveCase> = cases.iter().filter(|case| case.world == 3).collect();
         assert_eq!((of_three.len(), cases.len() > 1), (1, true), "{cases:?}");
         let verdict = judge(of_three[0], options());
         assert_eq!(verdict.status, Status::NotSupported, "{verdict:#?}");

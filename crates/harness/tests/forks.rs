@@ -5,7 +5,7 @@ use std::{sync::Arc, time::Duration};
 use half::bf16;
 use passmuster::emulator::{Emulator, EmulatorOptions, Interleaving, Profile};
 use passmuster_collectives::{
-    algorithms::{Half, matmul::TensorParallel},
+    algorithms::{TensorParallelFusion, matmul::TensorParallel},
     collective::{Collective, DType, Layout, Product, ReduceOp, Shape},
     machine::{Machine, MachineError, Run},
     plan::{Arg, BufferSpec, Launch, MatmulCall, NcclCall, Op, Operands, Plan, RankCall, Region, Role, Script, Step, TensorMap},
@@ -34,7 +34,7 @@ fn join(stream: usize) -> Op {
     Op::Join { stream }
 }
 
-/// Runs operations on every rank of a group of two, in the how manieth schedule; the first 64 bytes of rank 0's data.
+/// Runs operations on every rank of a group of two, in the n-th schedule; the first 64 bytes of rank 0's data.
 fn run(schedule: usize, ops: &[Op]) -> Result<(Run, Vec<u8>), MachineError> {
     let mut machine = Emulator::new(EmulatorOptions { profile: Profile::Ptx, ..EmulatorOptions::default() });
     machine.set_interleaving(Interleaving::nth(1, schedule));
@@ -149,7 +149,7 @@ fn product(schedule: usize, early: bool) -> Result<(), MachineError> {
     machine.write(group, 0, b, &of_b)?;
     machine.write(group, 0, next, &of_b[..of_a.len()])?;
     let operands = Operands { a: a.clone(), b: b.clone(), c: c.clone() };
-    let multiply = Op::Matmul(MatmulCall { product, operands, workspace: space.clone(), multiprocessors: None });
+    let multiply = Op::Matmul(MatmulCall { product, operands, workspace: space.clone(), sms: None });
     let refill = Op::Copy { from: next.clone(), to: a.clone(), to_rank: None };
     let ops = if early { vec![fork(1, [multiply]), refill, join(1)] } else { vec![fork(1, [multiply]), join(1), refill] };
     let plan = Arc::new(Plan::per_rank("product", 1, |_| ops.clone()));
@@ -175,7 +175,7 @@ fn a_product_with_an_operand_of_another_size_is_refused(#[case] name: &str, #[ca
     let product = Product { dtype: DType::BF16, rows: 3, columns: 8, depth: 16, layout: Layout::Nk };
     let region = |of: &str, elements: u64| Region::new(of, 0, if of == name { bytes } else { 2 * elements });
     let operands = Operands { a: region("a", product.a()), b: region("b", product.b()), c: region("c", product.c(1)) };
-    let call = MatmulCall { product, operands, workspace: Region::new("space", 0, 64), multiprocessors: None };
+    let call = MatmulCall { product, operands, workspace: Region::new("space", 0, 64), sms: None };
     assert_eq!(call.check(), Err(why.to_owned()));
     let c = Region::new("c", 8, 2 * product.c(1));
     let misaligned = MatmulCall { operands: Operands { a: region("", product.a()), b: region("", product.b()), c }, ..call.clone() };
@@ -185,33 +185,33 @@ fn a_product_with_an_operand_of_another_size_is_refused(#[case] name: &str, #[ca
 }
 
 /// The ways that the emulator has, with stand-ins where that is possible: a kernel that pulls meets its peers itself.
-fn emulated(half: Half) -> impl Iterator<Item = &'static dyn TensorParallel> {
+fn emulated(half: TensorParallelFusion) -> impl Iterator<Item = &'static dyn TensorParallel> {
     half.algorithms().iter().copied().filter(|algorithm| algorithm.name() != "pull")
 }
 
-fn buffers(half: Half, product: &Product, world: u32) -> [BufferSpec; 3] {
+fn buffers(half: TensorParallelFusion, product: &Product, world: u32) -> [BufferSpec; 3] {
     let [a, b, c] = half.elements(product, world).map(|elements| 2 * elements);
     [("a", a), ("b", b), ("c", c)].map(|(name, bytes)| BufferSpec::new(name, bytes, Role::Data))
 }
 
-fn plan(half: Half, algorithm: &dyn TensorParallel, product: &Product, world: u32) -> Plan {
+fn plan(half: TensorParallelFusion, algorithm: &dyn TensorParallel, product: &Product, world: u32) -> Plan {
     algorithm.supports(product, world, 4).unwrap();
     let [a, b, c] = buffers(half, product, world).map(|buffer| buffer.whole());
     algorithm.plan(product, &Operands { a, b, c }, world, 4)
 }
 
 /// The same with what is like them to the streams in place of kernels that take tensor maps, which the emulator does not know.
-fn plan_with_stand_ins(half: Half, algorithm: &dyn TensorParallel, product: &Product, world: u32) -> Plan {
+fn plan_with_stand_ins(half: TensorParallelFusion, algorithm: &dyn TensorParallel, product: &Product, world: u32) -> Plan {
     let mut plan = plan(half, algorithm, product, world);
     plan.ranks.iter_mut().for_each(|ops| *ops = with_stand_ins(product, ops));
     plan
 }
 
 /// C of each rank, of A and B of each.
-fn expected(half: Half, product: &Product, world: u32, a: &[Vec<u8>], b: &[Vec<u8>]) -> Vec<Vec<u8>> {
+fn expected(half: TensorParallelFusion, product: &Product, world: u32, a: &[Vec<u8>], b: &[Vec<u8>]) -> Vec<Vec<u8>> {
     match half {
-        Half::Gather => b.iter().map(|b| product.reference(&a.concat(), b)).collect(),
-        Half::Scatter => {
+        TensorParallelFusion::Gather => b.iter().map(|b| product.reference(&a.concat(), b)).collect(),
+        TensorParallelFusion::Scatter => {
             let products: Vec<Vec<u8>> = a.iter().zip(b).map(|(a, b)| product.reference(a, b)).collect();
             Shape::new(Collective::ReduceScatter, world, product.c(1)).results(product.dtype, ReduceOp::Sum, &products)
         }
@@ -219,7 +219,13 @@ fn expected(half: Half, product: &Product, world: u32, a: &[Vec<u8>], b: &[Vec<u
 }
 
 /// Whether three calls back to back of every rank, one eager and two in a graph, on small integers, go well in a schedule; what is wrong.
-fn run_product(half: Half, algorithm: &dyn TensorParallel, product: &Product, plan: Plan, schedule: usize) -> Result<(), String> {
+fn run_product(
+    half: TensorParallelFusion,
+    algorithm: &dyn TensorParallel,
+    product: &Product,
+    plan: Plan,
+    schedule: usize,
+) -> Result<(), String> {
     let (world, said) = (plan.world(), |error: MachineError| error.to_string());
     let mut machine = Emulator::new(EmulatorOptions { profile: Profile::Hopper, ..EmulatorOptions::default() });
     machine.set_interleaving(Interleaving::nth(1, schedule));
@@ -259,8 +265,7 @@ fn stand_ins(product: &Product, world: u32) -> [BufferSpec; 3] {
 
 /// A rank's operations with waits, products of the library and copies in place of kernels with tensor maps.
 fn with_stand_ins(product: &Product, ops: &[Op]) -> Vec<Op> {
-    let library =
-        |product, operands| Op::Matmul(MatmulCall { product, operands, workspace: Region::new("library", 0, 64), multiprocessors: None });
+    let library = |product, operands| Op::Matmul(MatmulCall { product, operands, workspace: Region::new("library", 0, 64), sms: None });
     let multiply = |a: &Region, b: &TensorMap, c: &Region| library(*product, Operands { a: a.clone(), b: b.region.clone(), c: c.clone() });
     let part = |of: &Region, number: u32, bytes: u64| Region::new(of.buffer.clone(), of.offset + u64::from(number) * bytes, bytes);
     let stand_in = |op: &Op| match op {
@@ -331,9 +336,9 @@ const SMALL: Product = Product { dtype: DType::BF16, rows: 5, columns: 8, depth:
 
 /// If this fails, copies, words and products of a gather or a scatter are not ordered as they must be, or parts lie where they do not belong.
 #[rstest]
-#[case::gather(Half::Gather)]
-#[case::scatter(Half::Scatter)]
-fn streams_and_libraries_are_exact_and_do_not_race(#[case] half: Half) {
+#[case::gather(TensorParallelFusion::Gather)]
+#[case::scatter(TensorParallelFusion::Scatter)]
+fn streams_and_libraries_are_exact_and_do_not_race(#[case] half: TensorParallelFusion) {
     for algorithm in emulated(half) {
         for world in 1..=4 {
             for schedule in 0..3 {
@@ -376,11 +381,11 @@ fn with_less_synchronisation(ops: &[Op]) -> Vec<(String, Vec<Op>)> {
 
 /// Every wait, word and join of one rank is there for something. If this fails, either it is not, or the emulator does not see its want.
 #[rstest]
-#[case::chunked_gather(Half::Gather, "chunked", 16)]
-#[case::fused_gather(Half::Gather, "fused", 15)]
-#[case::chunked_scatter(Half::Scatter, "chunked", 16)]
-#[case::fused_scatter(Half::Scatter, "fused", 14)]
-fn less_synchronisation_is_caught(#[case] half: Half, #[case] name: &str, #[case] count: usize) {
+#[case::chunked_gather(TensorParallelFusion::Gather, "chunked", 16)]
+#[case::fused_gather(TensorParallelFusion::Gather, "fused", 15)]
+#[case::chunked_scatter(TensorParallelFusion::Scatter, "chunked", 16)]
+#[case::fused_scatter(TensorParallelFusion::Scatter, "fused", 14)]
+fn less_synchronisation_is_caught(#[case] half: TensorParallelFusion, #[case] name: &str, #[case] count: usize) {
     let algorithm = half.find(name).unwrap();
     let plan = plan_with_stand_ins(half, algorithm, &SMALL, 3);
     let mutants = with_less_synchronisation(&plan.ranks[1]);
@@ -394,7 +399,9 @@ fn less_synchronisation_is_caught(#[case] half: Half, #[case] name: &str, #[case
 
 #[test]
 fn kernels_with_tensor_maps_are_refused_here() {
-    for (half, name) in [(Half::Gather, "pull"), (Half::Gather, "fused"), (Half::Scatter, "fused")] {
+    for (half, name) in
+        [(TensorParallelFusion::Gather, "pull"), (TensorParallelFusion::Gather, "fused"), (TensorParallelFusion::Scatter, "fused")]
+    {
         let algorithm = half.find(name).unwrap();
         let error = run_product(half, algorithm, &SMALL, plan(half, algorithm, &SMALL, 2), 0).unwrap_err();
         assert!(error.contains("neither TMA nor wgmma"), "{error}");

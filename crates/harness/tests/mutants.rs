@@ -4,7 +4,7 @@ use std::{sync::Arc, time::Duration};
 
 use passmuster::{
     conformance::{
-        Case, Status, Verdict,
+        CollectiveCase, Status, Verdict,
         mutants::{self, Derived},
         runner::{self, Settings},
     },
@@ -38,7 +38,7 @@ fn emulator(library: Library) -> Emulator {
     Emulator::new(EmulatorOptions { library, ..EmulatorOptions::default() })
 }
 
-fn judge(case: &Case, machine: &mut Emulator, schedule: u64) -> Verdict {
+fn judge(case: &CollectiveCase, machine: &mut Emulator, schedule: u64) -> Verdict {
     machine.set_interleaving(Interleaving::nth(0, schedule as usize));
     runner::judge(case, machine, &Settings { deadline: Duration::from_secs(120), shared_pads: false, progress: &|_| {} })
 }
@@ -118,7 +118,7 @@ fn by_copy_engine(collective: Collective) -> (Vec<BufferSpec>, Call, Plan) {
         input,
         output,
     };
-    let call = Call::of_all_ranks(&call, WORLD, &buffers).unwrap();
+    let call = Call::uniform(&call, WORLD, &buffers).unwrap();
     let plan = algorithm.plan(&call, &Target::default());
     (buffers, call, plan)
 }

@@ -55,7 +55,7 @@ impl Shape {
 
     /// The algorithm of this name that does it.
     fn algorithm(&self, name: &str) -> &'static dyn Algorithm {
-        algorithms::doing(algorithms::find(self.collective, name).expect("a known algorithm"), self.op)
+        algorithms::with_premul(algorithms::find(self.collective, name).expect("a known algorithm"), self.op)
     }
 
     /// The caller's buffers and the call that all ranks agree on.
@@ -74,7 +74,7 @@ impl Shape {
         let factors: Vec<u64> = (0..u64::from(world)).map(|rank| 0x30 + rank).collect();
         let call = match op {
             ReduceOp::PremulSum if collective.operators().contains(&op) => Call::with_factors(&call, &factors, &buffers),
-            _ => Call::of_all_ranks(&call, world, &buffers),
+            _ => Call::uniform(&call, world, &buffers),
         };
         (buffers, call.expect("a call that fits its buffers"))
     }
@@ -240,7 +240,7 @@ fn every_entry_is_in_the_embedded_kernels() {
         let mut planned = 0;
         for dtype in DType::ALL {
             for &op in algorithm.collective().operators() {
-                let algorithm = algorithms::doing(*algorithm, op);
+                let algorithm = algorithms::with_premul(*algorithm, op);
                 for build in [Build::Release, Build::Checked] {
                     let (_, call) = Shape::new(dtype, op, 4, 100).of(algorithm.collective()).call();
                     if algorithm.supports(&call).is_ok() {
@@ -261,7 +261,7 @@ fn names_are_unique_and_workspaces_carry_them() {
     for algorithm in algorithms::all() {
         assert!(names.insert((algorithm.collective(), algorithm.name())), "two algorithms are called {}", algorithm.name());
         let mut buffers = BTreeSet::new();
-        for buffer in algorithms::doing(*algorithm, ReduceOp::PremulSum).workspace(DType::F32, 8, 4096) {
+        for buffer in algorithms::with_premul(*algorithm, ReduceOp::PremulSum).workspace(DType::F32, 8, 4096) {
             assert!(buffer.name.starts_with(&format!("{}.", algorithm.name())), "{} of {}", buffer.name, algorithm.name());
             assert!(buffers.insert(buffer.name.clone()), "two buffers are called {}", buffer.name);
         }

@@ -63,8 +63,8 @@ fn calls_in_flight_share_no_signals() {
 #[test]
 fn pre_multiplied_sums_have_channels_of_their_own() {
     let (dtype, world, op) = (DType::F32, 2, ReduceOp::PremulSum);
-    let doing = algorithms::doing(&all_reduce::OneShot, op);
-    for (algorithm, expected) in [(doing, Ok(())), (&all_reduce::OneShot as &'static dyn Algorithm, Err("one_shot.products"))] {
+    let multiplying = algorithms::with_premul(&all_reduce::OneShot, op);
+    for (algorithm, expected) in [(multiplying, Ok(())), (&all_reduce::OneShot as &'static dyn Algorithm, Err("one_shot.products"))] {
         let mut machine = Emulator::new(EmulatorOptions::default());
         let channels = [Channels { algorithm, world, dtype, bytes: 16, count: 1 }];
         let mut pool = SymmetricPool::open(&mut machine, world, 4096, &channels).unwrap();
@@ -89,7 +89,7 @@ fn pre_multiplied_sums_have_channels_of_their_own() {
     }
 }
 
-/// If this fails, parts of lengths of their own do not arrive on a channel, or only the first time, or something else of the output is written.
+/// If this fails, the parts of an all-to-all-v do not arrive on a channel, or only the first time, or something else of the output is written.
 #[rstest]
 fn parts_have_lengths_of_their_own(#[values("push", "copy_engine", "ll")] name: &str) {
     let (collective, dtype, op, world, count) = (Collective::AllToAll, DType::I32, ReduceOp::Copy, 3, 9);
@@ -107,7 +107,7 @@ fn parts_have_lengths_of_their_own(#[values("push", "copy_engine", "ll")] name: 
             machine.write(pool.group(), rank, &output, &[0xee; 108]).unwrap();
         }
         let counts = Counts::new(world, |sender, receiver| sent[sender as usize][receiver as usize]);
-        let started = pool.start_in_parts(algorithm, &call, &counts, world, &Target { waiting_blocks: 4, ..Target::default() });
+        let started = pool.start_all_to_all_v(algorithm, &call, &counts, world, &Target { waiting_blocks: 4, ..Target::default() });
         let step = Step::Enqueue { group: pool.group(), stream: 0, plan: started.unwrap().plan().clone() };
         machine.run(&Script { steps: vec![step] }, DEADLINE).unwrap();
         let results = Shape::new(collective, world, count).with_counts(Some(counts)).results(dtype, op, &inputs);

@@ -3,7 +3,7 @@
 use std::{sync::Arc, time::Duration};
 
 use passmuster::{
-    conformance::{AnyCase, List, Status, Verdict, runner::Settings},
+    conformance::{Case, List, Status, Verdict, runner::Settings},
     emulator::{Emulator, EmulatorOptions},
 };
 use passmuster_collectives::{
@@ -14,7 +14,7 @@ use rstest::rstest;
 
 const SETTINGS: Settings<'_> = Settings { deadline: Duration::from_secs(60), shared_pads: false, progress: &|_| {} };
 
-fn judge(case: &AnyCase, machine: &mut dyn Machine) -> Verdict {
+fn judge(case: &Case, machine: &mut dyn Machine) -> Verdict {
     case.judge(machine, &SETTINGS)
 }
 
@@ -28,7 +28,7 @@ fn the_smoke_list_passes_or_says_what_the_emulator_lacks() {
     let mut machine = Emulator::new(EmulatorOptions::default());
     let (mut passed, mut refused) = (0, 0);
     for case in List::Smoke.products(0) {
-        let case = AnyCase::from(case);
+        let case = Case::from(case);
         let verdict = judge(&case, &mut machine);
         match verdict.status {
             Status::NotSupported => {

@@ -7,7 +7,7 @@ use std::{sync::Arc, time::Duration};
 
 use passmuster::{
     conformance::{
-        AnyCase, Case, Status, Verdict,
+        Case, CollectiveCase, Status, Verdict,
         runner::{self, Settings},
     },
     emulator::{Emulator, EmulatorOptions, Interleaving, Profile},
@@ -26,7 +26,7 @@ fn in_profile(profile: Profile) -> Emulator {
     Emulator::new(EmulatorOptions { profile, ..EmulatorOptions::default() })
 }
 
-fn judge(case: &Case, machine: &mut Emulator) -> Verdict {
+fn judge(case: &CollectiveCase, machine: &mut Emulator) -> Verdict {
     runner::judge(case, machine, &Settings { deadline: DEADLINE, shared_pads: false, progress: &|_| {} })
 }
 
@@ -182,10 +182,10 @@ fn a_rank_that_stays_away_from_copy_engines_is_named(#[values("all_gather", "all
     assert!(details.lines().count() == 3 && details.lines().all(|line| line.ends_with("it is 0, and ranks [3] write 1")), "{details}");
 }
 
-/// If this fails, an all-gather of copy engines needs a multiprocessor.
+/// If this fails, an all-gather of copy engines needs an SM.
 #[test]
 fn copy_engines_gather_without_a_kernel() {
-    let verdict = |id: &str| id.parse::<AnyCase>().unwrap().modules(4).into_iter().map(|(module, _)| module).collect::<Vec<_>>();
+    let verdict = |id: &str| id.parse::<Case>().unwrap().modules(4).into_iter().map(|(module, _)| module).collect::<Vec<_>>();
     assert_eq!(verdict("all_gather/copy_engine:bf16,copy:w=4:n=500"), ["conformance/fill"]);
     assert_eq!(verdict("all_reduce/copy_engine:bf16,sum:w=4:n=500"), ["all_reduce/copy_engine", "conformance/fill"]);
 }

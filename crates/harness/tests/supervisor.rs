@@ -14,7 +14,7 @@ use std::{
 use libtest_mimic::{Arguments, Failed, Trial};
 use passmuster::{
     conformance::{
-        Case, Status, Verdict,
+        CollectiveCase, Status, Verdict,
         runner::{self, Settings},
         supervisor::{StartError, Supervisor, WorkerCommand},
         worker::{self, Answer, PREFIX, Request},
@@ -107,7 +107,7 @@ fn act(role: &str) {
                     worker::expendable();
                 }
                 let settings = Settings { deadline: request.deadline(), shared_pads: false, progress: &|_| {} };
-                let case: Case = argument.parse().expect("an id");
+                let case: CollectiveCase = argument.parse().expect("an id");
                 let mut verdict = runner::judge(&case, &mut Emulator::new(EmulatorOptions::default()), &settings);
                 // Longer than whoever is killed lives.
                 thread::sleep(Duration::from_millis(100));

@@ -19,14 +19,14 @@ impl fmt::Display for Position {
 
 /// Where an error is, with the text of that line.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Place {
+pub struct SourcePos {
     /// Line and column.
     pub position: Position,
     /// The line, tabs as spaces, cut after 160 characters.
     pub excerpt: String,
 }
 
-impl Place {
+impl SourcePos {
     fn quoted(&self) -> String {
         let Position { line, column } = self.position;
         if self.excerpt.is_empty() {
@@ -37,9 +37,9 @@ impl Place {
     }
 }
 
-impl From<Position> for Place {
-    fn from(position: Position) -> Place {
-        Place { position, excerpt: String::new() }
+impl From<Position> for SourcePos {
+    fn from(position: Position) -> SourcePos {
+        SourcePos { position, excerpt: String::new() }
     }
 }
 
@@ -50,7 +50,7 @@ pub enum PtxError {
     #[error("{}: found {found}, expected {expected}{}", place.position, place.quoted())]
     Syntax {
         /// Where.
-        place: Place,
+        place: SourcePos,
         /// What stands there.
         found: String,
         /// What could stand there.
@@ -60,7 +60,7 @@ pub enum PtxError {
     #[error("{}: unknown instruction `{instruction}`{}", place.position, place.quoted())]
     UnknownInstruction {
         /// Where.
-        place: Place,
+        place: SourcePos,
         /// Its opcode with all modifiers.
         instruction: String,
     },
@@ -68,7 +68,7 @@ pub enum PtxError {
     #[error("{}: modifier `.{modifier}` is unknown, repeated or out of place in `{instruction}`{}", place.position, place.quoted())]
     UnknownModifier {
         /// Where.
-        place: Place,
+        place: SourcePos,
         /// The modifier, without its dot.
         modifier: String,
         /// The opcode with all modifiers.
@@ -78,7 +78,7 @@ pub enum PtxError {
     #[error("{}: `{instruction}` has {found}, expected {expected}{}", place.position, place.quoted())]
     Combination {
         /// Where.
-        place: Place,
+        place: SourcePos,
         /// The opcode with all modifiers.
         instruction: String,
         /// What it has.
@@ -90,7 +90,7 @@ pub enum PtxError {
     #[error("{}: operand {found} of `{instruction}`, expected {expected}{}", place.position, place.quoted())]
     Operand {
         /// Where.
-        place: Place,
+        place: SourcePos,
         /// The opcode with all modifiers.
         instruction: String,
         /// The operand.
@@ -102,7 +102,7 @@ pub enum PtxError {
     #[error("{}: `{name}` is not declared, expected a {expected}{}", place.position, place.quoted())]
     Undeclared {
         /// Where.
-        place: Place,
+        place: SourcePos,
         /// The name.
         name: String,
         /// What it should be the name of.
@@ -112,7 +112,7 @@ pub enum PtxError {
     #[error("{}: `{name}` is already declared in this scope{}", place.position, place.quoted())]
     Redeclared {
         /// Where the second declaration is.
-        place: Place,
+        place: SourcePos,
         /// The name.
         name: String,
     },
@@ -120,7 +120,7 @@ pub enum PtxError {
     #[error("{}: {what}, more than the {limit} that are allowed{}", place.position, place.quoted())]
     Limit {
         /// Where.
-        place: Place,
+        place: SourcePos,
         /// What there is too much of, and how much.
         what: String,
         /// How much there may be.
@@ -130,7 +130,7 @@ pub enum PtxError {
 
 impl PtxError {
     /// Where the error is.
-    pub fn place(&self) -> &Place {
+    pub fn place(&self) -> &SourcePos {
         match self {
             PtxError::Syntax { place, .. }
             | PtxError::UnknownInstruction { place, .. }

@@ -24,7 +24,7 @@ mod tests;
 mod types;
 mod value_form;
 
-pub use error::{Place, Position, PtxError};
+pub use error::{Position, PtxError, SourcePos};
 pub use instruction::*;
 pub use module::{Function, LaunchBounds, Module, Parameter, ParameterPlace, Relocation, Variable};
 pub use operations::*;

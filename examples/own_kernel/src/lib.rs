@@ -37,7 +37,7 @@ impl Algorithm for Mine {
         Contract::ORDERED
     }
 
-    fn does(&self, _: &Call) -> Result<(), String> {
+    fn check_supported(&self, _: &Call) -> Result<(), String> {
         Ok(())
     }
 

@@ -9,7 +9,7 @@ use proptest::prelude::*;
 use rstest::rstest;
 
 fn call(world: u32, count: u64, dtype: DType) -> Call {
-    Call::on_its_own(Shape::new(Collective::AllReduce, world, count), dtype, ReduceOp::Sum).unwrap().0
+    Call::standalone(Shape::new(Collective::AllReduce, world, count), dtype, ReduceOp::Sum).unwrap().0
 }
 
 fn launches(plan: &Plan) -> impl Iterator<Item = &Launch> {

@@ -25,7 +25,7 @@ use super::workspace;
 use crate::{
     FsdpWorkload,
     contender::{Devices, Environment},
-    job::{Content, Job, Promise, Rows, copied, copy},
+    job::{Content, ExpectedResult, Job, Rows, copied, copy},
 };
 use passmuster_collectives::{
     algorithms::{Algorithm, Nccl, Target, all_gather, reduce_scatter},
@@ -116,7 +116,7 @@ struct Step<'a> {
     weights: Vec<Region>,
     /// What each rank does.
     ranks: Vec<Vec<Op>>,
-    promises: Vec<Promise>,
+    promises: Vec<ExpectedResult>,
 }
 
 /// A matrix that a call in flight brings, or takes; without one it is there.
@@ -170,7 +170,7 @@ impl<'a> Step<'a> {
             let next = if layer + 1 < layers { Some(self.gather(layer + 1)?) } else { None };
             let b = self.weight(layer, &weight.matrix);
             self.multiply(forward, Operands { a: x.clone(), b: weight.matrix.clone(), c: y_of(layer) }, &workspace)?;
-            self.promises.push(Promise::Product { product: forward, a: Rows::Own(x.clone()), b, c: y_of(layer) });
+            self.promises.push(ExpectedResult::Product { product: forward, a: Rows::Own(x.clone()), b, c: y_of(layer) });
             if let Some(mut next) = next {
                 self.wait(GATHERS, &mut next);
                 self.over(weight)?;
@@ -182,7 +182,7 @@ impl<'a> Step<'a> {
             let next = if layer > 0 { Some(self.gather(layer - 1)?) } else { None };
             let b = self.weight(layer, &weight.matrix);
             self.multiply(of_input, Operands { a: dy.clone(), b: weight.matrix.clone(), c: dx_of(layer) }, &workspace)?;
-            self.promises.push(Promise::Product { product: of_input, a: Rows::Own(dy.clone()), b, c: dx_of(layer) });
+            self.promises.push(ExpectedResult::Product { product: of_input, a: Rows::Own(dy.clone()), b, c: dx_of(layer) });
             let gradient = self.pool.allocate(n * k * size).map_err(text)?;
             self.multiply(of_weight, Operands { a: dy_t_of(layer), b: x.clone(), c: gradient.clone() }, &workspace)?;
             if let Some(mut next) = next {
@@ -222,7 +222,7 @@ impl<'a> Step<'a> {
     }
 
     fn multiply(&mut self, product: Product, operands: Operands, workspace: &Region) -> Result<(), String> {
-        let call = MatmulCall { product, operands, workspace: workspace.clone(), multiprocessors: None };
+        let call = MatmulCall { product, operands, workspace: workspace.clone(), sms: None };
         call.check()?;
         self.ranks.iter_mut().for_each(|ops| ops.push(Op::Matmul(call.clone())));
         Ok(())
@@ -250,14 +250,19 @@ impl<'a> Step<'a> {
         let Some(by) = self.how.by else {
             // Layers before used the same memory.
             let c = matrix.clone();
-            self.promises.extend(((layer as u64) < TURNS).then_some(Promise::Product { product, a: Rows::Own(a), b: Rows::Own(b), c }));
+            self.promises.extend(((layer as u64) < TURNS).then_some(ExpectedResult::Product {
+                product,
+                a: Rows::Own(a),
+                b: Rows::Own(b),
+                c,
+            }));
             return Ok(Moved { matrix, call: None });
         };
         let c = self.shards[layer as usize].1.clone();
         let call = self.start(SCATTERS, by.scatter, matrix.clone(), c.clone())?;
-        let agreed = Call::of_all_ranks(&self.passed(by.scatter, &matrix, &c), self.of.world, self.pool.buffers());
+        let agreed = Call::uniform(&self.passed(by.scatter, &matrix, &c), self.of.world, self.pool.buffers());
         let contract = by.scatter.contract(&agreed.map_err(|error| error.to_string())?);
-        self.promises.push(Promise::Scattered { product, a, b, c, contract });
+        self.promises.push(ExpectedResult::Scattered { product, a, b, c, contract });
         Ok(Moved { matrix, call: Some(call) })
     }
 

@@ -8,7 +8,7 @@ mod tables;
 
 pub use fsdp::Fsdp;
 pub use multiplier::Multiplier;
-pub use overlap::{Arm, How};
+pub use overlap::{How, OverlapContender};
 pub use pipeline::{Order, Pipeline};
 
 use super::{
@@ -25,7 +25,7 @@ impl MatmulWorkload {
     pub(super) fn contender(&self, name: &str) -> Result<Contender, String> {
         match self.scenario {
             Scenario::AllGatherMatmul | Scenario::MatmulReduceScatter => Multiplier::find(self.scenario, name).map(Contender::Multiplier),
-            Scenario::Overlap => name.parse().map(Contender::Arm),
+            Scenario::Overlap => name.parse().map(Contender::OverlapContender),
         }
     }
 }

@@ -4,11 +4,11 @@ use super::{operands, workspace};
 use crate::{
     MatmulWorkload, Scenario,
     contender::{Devices, Environment},
-    job::{Content, Job, Promise, Rows, copied, copy},
+    job::{Content, ExpectedResult, Job, Rows, copied, copy},
 };
 use passmuster_collectives::{
     algorithms::{
-        Half,
+        TensorParallelFusion,
         all_gather_matmul::{self, Control},
         matmul::{self, TensorParallel},
     },
@@ -32,8 +32,8 @@ impl Multiplier {
     /// All of a scenario but for [controls](Multiplier::controls), the products alone first.
     pub fn all(scenario: Scenario) -> Vec<Multiplier> {
         let parallel = match scenario {
-            Scenario::AllGatherMatmul => Half::Gather.algorithms(),
-            Scenario::MatmulReduceScatter => Half::Scatter.algorithms(),
+            Scenario::AllGatherMatmul => TensorParallelFusion::Gather.algorithms(),
+            Scenario::MatmulReduceScatter => TensorParallelFusion::Scatter.algorithms(),
             Scenario::Overlap => return Vec::new(),
         };
         [Multiplier::CublasLt, Multiplier::Matmul].into_iter().chain(parallel.iter().copied().map(Multiplier::Parallel)).collect()
@@ -82,7 +82,7 @@ impl Multiplier {
         if part.rows * u64::from(of.world) != of.m {
             return Err(format!("M = {} does not divide by {} ranks", of.m, of.world));
         }
-        let (whole, world, blocks) = (part.gathered(of.world), of.world, devices.multiprocessors);
+        let (whole, world, blocks) = (part.gathered(of.world), of.world, devices.sms);
         // Rows of a rank's A and C.
         let rows = match (self, of.scenario) {
             (Multiplier::Parallel(_), Scenario::MatmulReduceScatter) => [of.m, part.rows],
@@ -95,9 +95,10 @@ impl Multiplier {
             let plan = |operands| Plan::per_rank(format!("{} {whole:?}", self.name()), world, |_| vec![op(operands)]);
             copies.iter().map(plan).collect()
         };
-        let product =
-            |rows: fn(Region) -> Rows| move |Operands { a, b, c }| Promise::Product { product: whole, a: rows(a), b: Rows::Own(b), c };
-        let (plans, promises): (Vec<Plan>, Vec<Promise>) = match self {
+        let product = |rows: fn(Region) -> Rows| {
+            move |Operands { a, b, c }| ExpectedResult::Product { product: whole, a: rows(a), b: Rows::Own(b), c }
+        };
+        let (plans, promises): (Vec<Plan>, Vec<ExpectedResult>) = match self {
             Multiplier::CublasLt => {
                 let (spec, workspace) = workspace();
                 buffers.push(spec);
@@ -105,7 +106,7 @@ impl Multiplier {
                     product: whole,
                     operands: operands.clone(),
                     workspace: workspace.clone(),
-                    multiprocessors: None,
+                    sms: None,
                 };
                 call(&copies[0]).check()?;
                 (alone(&|operands| Op::Matmul(call(operands))), copies.into_iter().map(product(Rows::Own)).collect())
@@ -119,7 +120,7 @@ impl Multiplier {
                 buffers.extend(algorithm.workspace(&part, world, blocks));
                 let plans = copies.iter().map(|operands| algorithm.plan(&part, operands, world, blocks)).collect();
                 let contract = algorithm.contract(&part, world);
-                let scattered = |Operands { a, b, c }| Promise::Scattered { product: whole, a, b, c, contract };
+                let scattered = |Operands { a, b, c }| ExpectedResult::Scattered { product: whole, a, b, c, contract };
                 let promise = |operands| match of.scenario {
                     Scenario::MatmulReduceScatter => scattered(operands),
                     _ => product(Rows::OfRanks)(operands),
@@ -140,7 +141,7 @@ impl Multiplier {
                     promises.extend(control.multiplies().then(|| product(Rows::Own)(operands)));
                     let sent = super::slots(&elsewhere, world);
                     contents.extend([Content::Byte(elsewhere.clone(), 0xff), Content::Numbers(sent.clone(), of.dtype)]);
-                    promises.extend(control.copies().then_some(Promise::Gathered { sent, all: elsewhere }));
+                    promises.extend(control.copies().then_some(ExpectedResult::Gathered { sent, all: elsewhere }));
                 }
                 (plans, promises)
             }

@@ -1,6 +1,6 @@
 //! `overlap`: a product, and an all-gather that has nothing to do with it, one after the other or at once. After PyTorch's
 //! bench_overlapped_matmul_allgather, whose gather is out of place: every rank copies what it sends into its own slot, too, and a copy within a device may
-//! take multiprocessors. In place, as FSDP2 gathers parameters, there is no such copy.
+//! take SMs. In place, as FSDP2 gathers parameters, there is no such copy.
 
 use std::{fmt, str::FromStr};
 
@@ -8,7 +8,7 @@ use super::{operands, workspace};
 use crate::{
     MatmulWorkload,
     contender::{Devices, Environment},
-    job::{Content, Job, Promise, Rows, copied, copy},
+    job::{Content, ExpectedResult, Job, Rows, copied, copy},
 };
 use passmuster_collectives::{
     algorithms::{Algorithm, Nccl, all_gather},
@@ -18,13 +18,13 @@ use passmuster_collectives::{
 
 /// Which of the two, when, and by whom.
 #[derive(Clone, Copy)]
-pub struct Arm {
+pub struct OverlapContender {
     /// When.
     pub how: How,
     /// Who gathers; nobody in [`How::Matmul`].
     pub gather: Option<&'static dyn Algorithm>,
-    /// How many multiprocessors the product is planned for; all of the device by default.
-    pub multiprocessors: Option<u32>,
+    /// How many SMs the product is planned for; all of the device by default.
+    pub sms: Option<u32>,
 }
 
 /// What of product and gather is done, and when.
@@ -62,15 +62,15 @@ impl How {
 const GATHERS: [&dyn Algorithm; 5] =
     [&Nccl::ALL_GATHER_RING, &Nccl::ALL_GATHER_SYMMETRIC_ST, &Nccl::ALL_GATHER_COPY_ENGINE, &all_gather::CopyEngine, &all_gather::Push];
 
-impl Arm {
-    /// All arms, overlapped also with the product planned for so many multiprocessors.
-    pub fn all(targets: &[u32]) -> Vec<Arm> {
-        let alone = |multiprocessors| Arm { how: How::Matmul, gather: None, multiprocessors };
+impl OverlapContender {
+    /// All arms, overlapped also with the product planned for so many SMs.
+    pub fn all(targets: &[u32]) -> Vec<OverlapContender> {
+        let alone = |sms| OverlapContender { how: How::Matmul, gather: None, sms };
         let targets = || std::iter::once(None).chain(targets.iter().copied().map(Some));
-        let mut arms: Vec<Arm> = targets().map(alone).collect();
+        let mut arms: Vec<OverlapContender> = targets().map(alone).collect();
         for gather in GATHERS.map(Some) {
-            arms.extend([How::Gather, How::Sequential].map(|how| Arm { how, gather, multiprocessors: None }));
-            arms.extend(targets().map(|multiprocessors| Arm { how: How::Overlap, gather, multiprocessors }));
+            arms.extend([How::Gather, How::Sequential].map(|how| OverlapContender { how, gather, sms: None }));
+            arms.extend(targets().map(|sms| OverlapContender { how: How::Overlap, gather, sms }));
         }
         arms
     }
@@ -85,9 +85,9 @@ impl Arm {
     }
 
     pub(crate) fn job(&self, of: &MatmulWorkload, copies: u32, devices: &Devices) -> Result<Job, String> {
-        let Arm { how, gather, multiprocessors } = *self;
-        if let Some(asked) = multiprocessors.filter(|&asked| asked > devices.multiprocessors) {
-            return Err(format!("{asked} multiprocessors to plan for: the device has {}", devices.multiprocessors));
+        let OverlapContender { how, gather, sms } = *self;
+        if let Some(asked) = sms.filter(|&asked| asked > devices.sms) {
+            return Err(format!("{asked} SMs to plan for: the device has {}", devices.sms));
         }
         let product = of.product();
         let (mut buffers, mut contents, of_copy) = operands(of, [of.m; 2], copies);
@@ -105,7 +105,7 @@ impl Arm {
         let (mut plans, mut promises) = (Vec::new(), Vec::new());
         for number in 0..copies {
             let operands: Operands = of_copy(number);
-            let call = MatmulCall { product, operands: operands.clone(), workspace: workspace.clone(), multiprocessors };
+            let call = MatmulCall { product, operands: operands.clone(), workspace: workspace.clone(), sms };
             call.check()?;
             let gather = gather.zip(gathers.get(number as usize));
             let gathering = gather.map(|(algorithm, call)| algorithm.plan(call, &devices.target));
@@ -120,7 +120,7 @@ impl Arm {
                 }
             }));
             let Operands { a, b, c } = operands;
-            promises.extend(how.multiplies().then_some(Promise::Product { product, a: Rows::Own(a), b: Rows::Own(b), c }));
+            promises.extend(how.multiplies().then_some(ExpectedResult::Product { product, a: Rows::Own(a), b: Rows::Own(b), c }));
             if let Some((_, call)) = gather {
                 let (held, promise) = gathered(call);
                 contents.extend(held);
@@ -151,9 +151,9 @@ impl Arm {
 }
 
 /// What a gather's buffers hold before, and what it promises.
-fn gathered(call: &Call) -> ([Content; 2], Promise) {
+fn gathered(call: &Call) -> ([Content; 2], ExpectedResult) {
     let (sent, all): (Vec<Region>, _) = ((0..call.world()).map(|rank| call.input_of(rank)).collect(), call.output.clone());
-    ([Content::Byte(all.clone(), 0xff), Content::Numbers(sent.clone(), call.dtype)], Promise::Gathered { sent, all })
+    ([Content::Byte(all.clone(), 0xff), Content::Numbers(sent.clone(), call.dtype)], ExpectedResult::Gathered { sent, all })
 }
 
 /// The gather on one of the copies.
@@ -164,24 +164,24 @@ fn call(algorithm: &dyn Algorithm, of: &MatmulWorkload, number: u32, in_place: b
     let buffers = if in_place { &buffers[1..] } else { &buffers[..] };
     let (collective, op, count) = (Collective::AllGather, ReduceOp::Copy, of.gathered / of.dtype.size());
     let first = RankCall { collective, dtype: of.dtype, op, count, root: 0, factor: None, parts: None, input, output };
-    let call = Call::of_all_ranks(&first, of.world, buffers).map_err(|error| error.to_string())?;
+    let call = Call::uniform(&first, of.world, buffers).map_err(|error| error.to_string())?;
     algorithm.supports(&call).map(|()| call)
 }
 
-impl fmt::Display for Arm {
+impl fmt::Display for OverlapContender {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(self.how.name())?;
         self.gather.map_or(Ok(()), |gather| write!(f, "/{}", gather.name()))?;
-        self.multiprocessors.map_or(Ok(()), |count| write!(f, "@{count}"))
+        self.sms.map_or(Ok(()), |count| write!(f, "@{count}"))
     }
 }
 
-impl FromStr for Arm {
+impl FromStr for OverlapContender {
     type Err = String;
 
-    fn from_str(name: &str) -> Result<Arm, String> {
+    fn from_str(name: &str) -> Result<OverlapContender, String> {
         let parse = || {
-            let (rest, multiprocessors) = match name.split_once('@') {
+            let (rest, sms) = match name.split_once('@') {
                 Some((rest, count)) => (rest, Some(count.parse().ok().filter(|&count| count > 0)?)),
                 None => (name, None),
             };
@@ -190,14 +190,14 @@ impl FromStr for Arm {
                 None => (rest, None),
             };
             let how = How::ALL.into_iter().find(|known| known.name() == how)?;
-            let possible = gather.is_some() != (how == How::Matmul) && (how.multiplies() || multiprocessors.is_none());
-            possible.then_some(Arm { how, gather, multiprocessors })
+            let possible = gather.is_some() != (how == How::Matmul) && (how.multiplies() || sms.is_none());
+            possible.then_some(OverlapContender { how, gather, sms })
         };
         parse().ok_or_else(|| {
             let gathers = GATHERS.map(|gather| gather.name()).join(", ");
             format!(
                 "unknown contender `{name}` of overlap: expected matmul, gather/NAME, sequential/NAME or overlap/NAME, with @COUNT behind for \
-                 a product planned for so many multiprocessors; NAME is one of {gathers}"
+                 a product planned for so many SMs; NAME is one of {gathers}"
             )
         })
     }
@@ -209,11 +209,11 @@ mod tests {
 
     #[test]
     fn names_read_back() {
-        for arm in Arm::all(&[116]) {
-            assert_eq!(arm.name().parse::<Arm>().map(|arm| arm.name()), Ok(arm.name()));
+        for arm in OverlapContender::all(&[116]) {
+            assert_eq!(arm.name().parse::<OverlapContender>().map(|arm| arm.name()), Ok(arm.name()));
         }
         for wrong in ["overlap", "matmul/push", "gather/push@4", "overlap/push@0", "overlap/ring", ""] {
-            assert!(wrong.parse::<Arm>().is_err(), "{wrong}");
+            assert!(wrong.parse::<OverlapContender>().is_err(), "{wrong}");
         }
     }
 }

@@ -6,7 +6,7 @@
 //!
 //! # Controls
 //! A host that waits gives the exchange a head start: it is enqueued into an empty stream, and the look behind it. Where nobody waits, both become ready
-//! at once, and the look is on the stream that is at it. It has blocks on every multiprocessor (24 registers of 256 threads or 512), beside which a block of
+//! at once, and the look is on the stream that is at it. It has blocks on every SM (24 registers of 256 threads or 512), beside which a block of
 //! NCCL's (96 of up to 640 threads, of 64 Ki registers) does not fit: that may have to wait for the look to end. Two controls tell this from what the two
 //! do to each other's memory traffic. [`Order::Apart`] has them one after the other: if deferred takes as long, nothing was beside anything.
 //! [`Order::Behind`] gives the exchange its head start back: if it takes less than deferred, it was who came first, and not the traffic.
@@ -18,7 +18,7 @@ use crate::{
     contender::{Devices, Environment},
     job::{Content, Job, copied, copy},
     method::delay,
-    verdicts::Verdicts,
+    verdicts::HostChecks,
 };
 use passmuster_collectives::{
     algorithms::{self, Algorithm},
@@ -117,7 +117,7 @@ impl Pipeline {
         let call = |batch| {
             let (collective, op, input) = (Collective::AllToAll, ReduceOp::Copy, copy("input", whole, batch));
             let first = RankCall { collective, dtype, op, count, root: 0, factor: None, parts: None, input, output: output(batch) };
-            let call = Call::of_all_ranks(&first, world, &buffers[..2]).map_err(|error| error.to_string())?;
+            let call = Call::uniform(&first, world, &buffers[..2]).map_err(|error| error.to_string())?;
             self.exchange.supports(&call).map(|()| call)
         };
         let calls = (0..batches).map(call).collect::<Result<Vec<_>, _>>()?;
@@ -161,7 +161,7 @@ impl Pipeline {
             })
         };
         let contents = (0..batches).map(|batch| Content::Numbers(vec![copy("input", whole, batch)], dtype)).collect();
-        let verdicts = Verdicts { defers: self.order != Order::Blocking, good: [0, blocks] };
+        let verdicts = HostChecks { defers: self.order != Order::Blocking, good: [0, blocks] };
         let plans = (0..batches).map(plan).collect();
         Ok(Job { world, buffers, contents, plans, notes_products: false, promises: Vec::new(), verdicts: Some(verdicts) })
     }

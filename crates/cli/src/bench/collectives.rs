@@ -46,7 +46,7 @@ pub(super) struct Collectives {
     #[arg(long = "async", conflicts_with_all = ["rows", "dtypes", "ops"])]
     asynchronous: bool,
     /// With --async, also time what tells why hosts that do not wait gain what they do: apart/NAME, where no batch is looked at beside an exchange, and
-    /// behind/NAME, where each look is and begins 20 us later, when the exchange has its multiprocessors.
+    /// behind/NAME, where each look is and begins 20 us later, when the exchange has its SMs.
     #[arg(long, requires = "asynchronous")]
     controls: bool,
     /// Batches of --async, 1 to 256.
@@ -95,7 +95,7 @@ impl Collectives {
         let mut contenders: Vec<Contender> = match &self.contenders {
             None if self.asynchronous => Pipeline::all().into_iter().map(Contender::Pipeline).collect(),
             None => {
-                let own = algorithms::all().iter().chain(algorithms::timed_only()).copied();
+                let own = algorithms::all().iter().chain(algorithms::bench_only_peers()).copied();
                 let own = own.filter(|&algorithm| timed(algorithm)).map(Contender::from);
                 // A rehearsal has no PyTorch.
                 let torch = Torch::of(&any).iter().filter(|_| !self.session.rehearse).copied().map(Contender::Torch);

@@ -21,7 +21,7 @@ use super::{
 ///
 /// `matmul` is the products alone, `sequential/NAME` the same on one stream with the communication between them, `overlap/NAME` with gathers on one side stream
 /// and reduce-scatters on another. NAME: nccl_ring; nccl_symmetric, on registered windows by whichever of its symmetric kernels NCCL takes; nccl_copy_engine
-/// (NCCL_CTA_POLICY_ZERO), whose reduce-scatter is the ring's, and which is timed only where its gather is done while blocks hold all multiprocessors;
+/// (NCCL_CTA_POLICY_ZERO), whose reduce-scatter is the ring's, and which is timed only where its gather is done while blocks hold all SMs;
 /// copy_engine and push, with the reduce-scatter by pull.
 ///
 /// Simpler than training: all layers take the same activations and gradients of outputs, the transposed gradient lies in memory, and there are no

@@ -3,7 +3,7 @@
 use std::process::ExitCode;
 
 use anyhow::{anyhow, ensure};
-use passmuster_bench::{Arm, Contender, MatmulWorkload, Method, Multiplier, Scenario, Torch, Workload};
+use passmuster_bench::{Contender, MatmulWorkload, Method, Multiplier, OverlapContender, Scenario, Torch, Workload};
 use passmuster_collectives::{collective::DType, machine::MachineInfo};
 use xshell::Shell;
 
@@ -70,7 +70,7 @@ struct Parallel {
 /// kernels, its copy engines, and ours. The gather is in place: what a rank sends lies in its slot of the output, as FSDP2's parameters do. With
 /// --out-of-place it is in a buffer of its own, as in PyTorch's benchmark, and every rank copies it into its slot as well. Besides each alone: ideal is the longer of the two, and how far from it the
 /// two at once end is what there is to see. The product inside the overlap is timed, too, and overlapped with the product planned for fewer
-/// multiprocessors (--matmul-sms).
+/// SMs (--matmul-sms).
 #[derive(clap::Args)]
 pub(super) struct Overlap {
     /// Rows of A, on every rank.
@@ -248,10 +248,10 @@ impl Overlap {
     }
 
     fn arms(&self) -> Vec<Contender> {
-        let kept = |arm: &Arm| {
+        let kept = |arm: &OverlapContender| {
             let nccl = arm.gather.is_some_and(|gather| gather.is_peer());
             !(self.cta_policy_zero && nccl && arm.gather.is_some_and(|gather| gather.name() != "nccl_copy_engine"))
         };
-        Arm::all(&self.matmul_sms).into_iter().filter(kept).map(Contender::Arm).collect()
+        OverlapContender::all(&self.matmul_sms).into_iter().filter(kept).map(Contender::OverlapContender).collect()
     }
 }

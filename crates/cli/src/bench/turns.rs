@@ -3,9 +3,10 @@
 use std::{collections::BTreeMap, fmt};
 
 use indicatif::ProgressBar;
-use passmuster::conformance::{Case, Status};
+use passmuster::conformance::{CollectiveCase, Status};
 use passmuster_bench::{
-    Check, CollectiveWorkload, Conditions, Contender, Hosts, How, Method, Place, Rendezvous, Round, Span, Summary, Timing, Waits, Workload,
+    Check, CollectiveWorkload, Conditions, Contender, Hosts, How, Method, ProcessKind, Rendezvous, Round, Span, Summary, Timing, Waits,
+    Workload,
 };
 use passmuster_collectives::{algorithms::Algorithm, machine::Condition, plan::Call};
 
@@ -18,10 +19,10 @@ use super::{
 const MOST_JUDGED: u64 = 16 << 20;
 
 /// The case that is judged before an algorithm is timed.
-fn case(contender: &dyn Algorithm, workload: &CollectiveWorkload) -> Case {
+fn case(contender: &dyn Algorithm, workload: &CollectiveWorkload) -> CollectiveCase {
     let judged = CollectiveWorkload { bytes: workload.bytes.min(MOST_JUDGED), ..*workload };
     let CollectiveWorkload { collective, dtype, op, world, .. } = judged;
-    Case::new(collective, contender.name(), dtype, op, world, judged.shape().count)
+    CollectiveCase::new(collective, contender.name(), dtype, op, world, judged.shape().count)
 }
 
 /// Judges and times all contenders at all workloads: at each, first every contender is judged, then they take turns, A B A B. One that hangs or
@@ -111,7 +112,7 @@ pub(super) fn spans(
 
 /// Judges a case, and says why it did not pass.
 fn judge(workers: &mut Workers<'_>, contender: &dyn Algorithm, case: &str) -> anyhow::Result<(Check, String)> {
-    let (status, reason) = match workers.ask(Place::Machine(contender.environment()), &Request::Judge { case: case.into() })? {
+    let (status, reason) = match workers.ask(ProcessKind::Machine(contender.environment()), &Request::Judge { case: case.into() })? {
         Ok(Answer::Verdict(verdict)) => {
             let found = verdict.findings.first().map(|finding| format!("{}: {}", finding.property, finding.summary));
             (verdict.status, if verdict.reason.is_empty() { found.unwrap_or_default() } else { verdict.reason })
@@ -163,11 +164,11 @@ impl Runner {
         self.timing.check = Some(check);
     }
 
-    /// Sees whether it needs multiprocessors, where it goes by the name of copy engines or gathers by what does: what needs them is not timed under that name.
+    /// Sees whether it needs SMs, where it goes by the name of copy engines or gathers by what does: what needs them is not timed under that name.
     fn hold(&mut self, workers: &mut Workers<'_>) -> anyhow::Result<()> {
         // Out of place, as steps gather, there is a copy within a device as well.
         let (gather, alone, out_of_place) = match (self.contender, self.timing.workload) {
-            (Contender::Arm(arm), Workload::Matmul(of)) => (arm.gather, arm.how == How::Gather, of.out_of_place),
+            (Contender::OverlapContender(arm), Workload::Matmul(of)) => (arm.gather, arm.how == How::Gather, of.out_of_place),
             (Contender::Fsdp(step), _) => (step.gather(), false, true),
             (Contender::Algorithm(algorithm), _) => (Some(algorithm), false, true),
             _ => return Ok(()),
@@ -176,19 +177,16 @@ impl Runner {
         if !self.runs || !(alone || by_copy_engines) {
             return Ok(());
         }
-        let request = Request::Held { contender: self.contender.name(), workload: self.timing.workload };
+        let request = Request::SmFreeCheck { contender: self.contender.name(), workload: self.timing.workload };
         match workers.ask(self.contender.place(&self.timing.workload), &request)? {
-            Ok(Answer::Held(Ok(held))) => {
+            Ok(Answer::SmFreeCheck(Ok(held))) => {
                 self.timing.held = held;
                 let done = held.is_none_or(|held| if out_of_place { held.out_of_place } else { held.in_place != Some(false) });
                 if by_copy_engines && !done {
-                    self.stop(
-                        Status::NotSupported,
-                        "NCCL takes a kernel: it did not get done while blocks held all multiprocessors".into(),
-                    );
+                    self.stop(Status::NotSupported, "NCCL takes a kernel: it did not get done while blocks held all SMs".into());
                 }
             }
-            Ok(Answer::Held(Err(error))) => self.stop(Status::of(&error), error.to_string()),
+            Ok(Answer::SmFreeCheck(Err(error))) => self.stop(Status::of(&error), error.to_string()),
             Ok(_) => self.stop(Status::InfraError, "the bench worker answered something else".into()),
             Err(silence) => self.stop(silence.status(), silence.to_string()),
         }
@@ -246,7 +244,7 @@ fn waits(rounds: &[Hosts]) -> Option<Waits> {
 /// Bytes that a call of a collective takes over the links, where its algorithm says.
 fn link_bytes(contender: &Contender, workload: &Workload) -> Option<u64> {
     let (Contender::Algorithm(algorithm), Workload::Collective(of)) = (contender, workload) else { return None };
-    let (call, _) = Call::on_its_own(of.shape(), of.dtype, of.op).ok()?;
+    let (call, _) = Call::standalone(of.shape(), of.dtype, of.op).ok()?;
     algorithm.link_bytes(&call)
 }
 

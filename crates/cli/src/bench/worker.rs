@@ -9,13 +9,13 @@ use std::{
 
 use passmuster::{
     conformance::{
-        Case, Status, Verdict,
+        CollectiveCase, Status, Verdict,
         runner::{self, Settings},
         worker::PREFIX,
     },
     emulator::Emulator,
 };
-use passmuster_bench::{Contender, Held, Method, Round, Span, Timer, Workload};
+use passmuster_bench::{Contender, Method, Round, SmFreeCheck, Span, Timer, Workload};
 use passmuster_collectives::{
     kernels::Library,
     machine::{MachineError, MachineInfo},
@@ -44,8 +44,8 @@ pub(super) enum Request {
     Judge { case: String },
     /// To look whether what a contender leaves is right.
     Check { contender: String, workload: Workload },
-    /// Whether a gather gets done while blocks hold every multiprocessor.
-    Held { contender: String, workload: Workload },
+    /// Whether a gather gets done while blocks hold every SM.
+    SmFreeCheck { contender: String, workload: Workload },
     /// To time one round.
     Round { contender: String, workload: Workload, method: Method },
     /// What the operations of one call take.
@@ -60,7 +60,7 @@ pub(super) enum Answer {
     Verdict(Verdict),
     /// What was looked at, and what is wrong.
     Checked(Result<(String, Option<String>), MachineError>),
-    Held(Result<Option<Held>, MachineError>),
+    SmFreeCheck(Result<Option<SmFreeCheck>, MachineError>),
     Round(Result<Round, MachineError>),
     Spans(Result<Vec<Vec<Span>>, MachineError>),
 }
@@ -98,13 +98,13 @@ fn answer(timer: &mut Timer<'_>, request: Request) -> anyhow::Result<Answer> {
         Request::Machine => Answer::Machine(timer.machine().info()),
         Request::Judge { case } => {
             let settings = Settings { deadline: DEADLINE, shared_pads: false, progress: &|_| {} };
-            Answer::Verdict(match case.parse::<Case>() {
+            Answer::Verdict(match case.parse::<CollectiveCase>() {
                 Ok(parsed) => runner::judge(&parsed, timer.machine(), &settings),
                 Err(error) => Verdict::without_checks(case, Status::InfraError, error.to_string()),
             })
         }
         Request::Check { contender, workload } => Answer::Checked(timer.check(&find(&workload, &contender)?, &workload)),
-        Request::Held { contender, workload } => Answer::Held(timer.held(&find(&workload, &contender)?, &workload)),
+        Request::SmFreeCheck { contender, workload } => Answer::SmFreeCheck(timer.held(&find(&workload, &contender)?, &workload)),
         Request::Round { contender, workload, method } => Answer::Round(timer.round(&find(&workload, &contender)?, &workload, &method)),
         Request::Spans { contender, workload, method } => Answer::Spans(timer.spans(&find(&workload, &contender)?, &workload, &method)),
     })

@@ -17,7 +17,7 @@ use passmuster::conformance::{
     Status, children,
     worker::{CANNOT_RUN, FAREWELL, PREFIX},
 };
-use passmuster_bench::{Place, WITHOUT_MULTICAST};
+use passmuster_bench::{ProcessKind, WITHOUT_MULTICAST};
 use passmuster_collectives::machine::{MachineError, MachineInfo, UNCHECKED_PATH};
 
 use super::worker::{Answer, Request};
@@ -32,9 +32,9 @@ const RANKS: &str = include_str!("ranks.py");
 /// Processes that judge and time.
 pub(crate) struct Workers<'a> {
     /// What starts the worker of a place.
-    command: Box<dyn Fn(Place) -> anyhow::Result<Command> + 'a>,
+    command: Box<dyn Fn(ProcessKind) -> anyhow::Result<Command> + 'a>,
     silence: Duration,
-    live: BTreeMap<Place, Worker>,
+    live: BTreeMap<ProcessKind, Worker>,
 }
 
 struct Worker {
@@ -70,7 +70,7 @@ impl<'a> Workers<'a> {
     /// # Errors
     /// Where the worker ends in another way.
     pub(crate) fn machine(&mut self) -> anyhow::Result<Option<MachineInfo>> {
-        match self.ask(Place::Machine(&[]), &Request::Machine)? {
+        match self.ask(ProcessKind::Machine(&[]), &Request::Machine)? {
             Ok(Answer::Machine(info)) => Ok(Some(info)),
             Err(Silence::CannotRun) => Ok(None),
             Ok(_) => bail!("the bench worker answered something else"),
@@ -91,7 +91,7 @@ impl<'a> Workers<'a> {
             if !known.notes.iter().any(|(name, _)| name == UNCHECKED_PATH) {
                 known.notes.extend(info.notes.iter().filter(|(name, _)| name == UNCHECKED_PATH).cloned());
             }
-            if let Place::Python(_) = place {
+            if let ProcessKind::Python(_) = place {
                 let news: Vec<_> = info.notes.into_iter().filter(|note| !known.notes.contains(note)).collect();
                 known.notes.extend(news);
             }
@@ -103,18 +103,18 @@ impl<'a> Workers<'a> {
     ///
     /// # Errors
     /// Where no process can be started. One that gives no answer is no error of ours.
-    pub(super) fn ask(&mut self, place: Place, request: &Request) -> anyhow::Result<Result<Answer, Silence>> {
+    pub(super) fn ask(&mut self, place: ProcessKind, request: &Request) -> anyhow::Result<Result<Answer, Silence>> {
         let worker = match self.live.entry(place) {
             Entry::Occupied(entry) => entry.into_mut(),
             Entry::Vacant(entry) => match (Worker::start((self.command)(place)?, self.silence), place) {
                 (Ok(worker), _) => entry.insert(worker),
-                (Err(error), Place::Python(_)) => return Ok(Err(Silence::NoPython(format!("{error:#}")))),
-                (Err(error), Place::Machine(_)) => return Err(error),
+                (Err(error), ProcessKind::Python(_)) => return Ok(Err(Silence::NoPython(format!("{error:#}")))),
+                (Err(error), ProcessKind::Machine(_)) => return Err(error),
             },
         };
         let answer = worker.ask(request);
         let lost = match &answer {
-            Ok(Answer::Round(Err(error)) | Answer::Spans(Err(error)) | Answer::Checked(Err(error)) | Answer::Held(Err(error))) => {
+            Ok(Answer::Round(Err(error)) | Answer::Spans(Err(error)) | Answer::Checked(Err(error)) | Answer::SmFreeCheck(Err(error))) => {
                 matches!(error, MachineError::Hang { .. } | MachineError::Fault { .. } | MachineError::Inconclusive { .. })
             }
             Ok(Answer::Verdict(verdict)) => verdict.status.voids_device() || verdict.status == Status::Inconclusive,
@@ -129,15 +129,15 @@ impl<'a> Workers<'a> {
 }
 
 /// What starts the worker of a place.
-fn command(gpus: &Gpus, rehearse: bool, place: Place) -> anyhow::Result<Command> {
+fn command(gpus: &Gpus, rehearse: bool, place: ProcessKind) -> anyhow::Result<Command> {
     Ok(match place {
-        Place::Machine(environment) => {
+        ProcessKind::Machine(environment) => {
             let mut command = Command::new(env::current_exe()?);
             command.arg("bench-worker").args(rehearse.then_some("--rehearse")).args(gpus.arguments());
             command.envs(environment.iter().copied());
             command
         }
-        Place::Python(world) => {
+        ProcessKind::Python(world) => {
             let script = script();
             fs::write(&script, RANKS).with_context(|| format!("cannot write {}", script.display()))?;
             let mut command = Command::new("python3");
@@ -215,7 +215,7 @@ mod tests {
 
     /// Workers that are scripts, of which `script` says what the n-th does.
     fn scripted<'a>(silence: Duration, started: &'a Cell<usize>, script: impl Fn(usize) -> String + 'a) -> Workers<'a> {
-        let command = move |_: Place| {
+        let command = move |_: ProcessKind| {
             let mut command = Command::new("sh");
             command.arg("-c").arg(script(started.replace(started.get() + 1)));
             Ok(command)
@@ -229,7 +229,7 @@ mod tests {
     }
 
     fn lost(workers: &mut Workers<'_>) -> String {
-        match workers.ask(Place::Machine(&[]), &Request::Machine).unwrap() {
+        match workers.ask(ProcessKind::Machine(&[]), &Request::Machine).unwrap() {
             Err(Silence::Lost(how) | Silence::Silent(how)) => how,
             Err(other) => panic!("{other:?}"),
             Ok(_) => panic!("it answered"),
@@ -249,9 +249,9 @@ mod tests {
         });
         assert_eq!(lost(&mut workers), "exit status: 7");
         assert_eq!(lost(&mut workers), "signal: 9 (SIGKILL)");
-        assert!(matches!(workers.ask(Place::Machine(&[]), &Request::Machine), Ok(Err(Silence::CannotRun))));
+        assert!(matches!(workers.ask(ProcessKind::Machine(&[]), &Request::Machine), Ok(Err(Silence::CannotRun))));
         for _ in 0..2 {
-            assert!(matches!(workers.ask(Place::Machine(&[]), &Request::Machine), Ok(Ok(Answer::Machine(_)))));
+            assert!(matches!(workers.ask(ProcessKind::Machine(&[]), &Request::Machine), Ok(Ok(Answer::Machine(_)))));
         }
         assert_eq!(started.get(), 4, "one that answers is asked again");
         drop(workers);

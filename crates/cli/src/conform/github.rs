@@ -8,7 +8,7 @@ use std::{
     path::{Path, PathBuf},
 };
 
-use passmuster::conformance::{AnyCase, Named, Verdict};
+use passmuster::conformance::{Case, CaseId, Verdict};
 use passmuster_collectives::algorithms::Target;
 
 use crate::project;
@@ -25,9 +25,9 @@ pub(super) fn listens() -> bool {
 }
 
 /// A workflow command for each of the findings, with the line that reproduces it. `ptx` is that of a kernel from elsewhere.
-pub(super) fn annotations(command: &str, found: &[(&AnyCase, &Verdict)], ptx: Option<&Path>) -> Vec<String> {
+pub(super) fn annotations(command: &str, found: &[(&Case, &Verdict)], ptx: Option<&Path>) -> Vec<String> {
     let root = project::source_tree().unwrap_or_default();
-    let annotation = |&(case, verdict): &(&AnyCase, &Verdict)| {
+    let annotation = |&(case, verdict): &(&Case, &Verdict)| {
         let file = source(&root, case, ptx).map(|path| format!(",file={}", property(&path.display().to_string()))).unwrap_or_default();
         let title = property(&format!("{} {}", verdict.status.name().replace('_', " "), verdict.case));
         format!("::error title={title}{file}::{}", data(&format!("{}\n{}", said(verdict), verdict.repro(command))))
@@ -38,7 +38,7 @@ pub(super) fn annotations(command: &str, found: &[(&AnyCase, &Verdict)], ptx: Op
 }
 
 /// Appends to the summary of the step, where GitHub has named a file for it, the verdict and a table of the findings.
-pub(super) fn summarise(kind: &str, concluded: &str, command: &str, found: &[(&AnyCase, &Verdict)]) {
+pub(super) fn summarise(kind: &str, concluded: &str, command: &str, found: &[(&Case, &Verdict)]) {
     let Some(path) = env::var_os("GITHUB_STEP_SUMMARY").filter(|path| !path.is_empty()) else { return };
     let text = summary(kind, concluded, command, found);
     let written = OpenOptions::new().create(true).append(true).open(&path).and_then(|mut file| file.write_all(text.as_bytes()));
@@ -48,7 +48,7 @@ pub(super) fn summarise(kind: &str, concluded: &str, command: &str, found: &[(&A
 }
 
 /// Markdown.
-fn summary(kind: &str, concluded: &str, command: &str, found: &[(&AnyCase, &Verdict)]) -> String {
+fn summary(kind: &str, concluded: &str, command: &str, found: &[(&Case, &Verdict)]) -> String {
     let mut text = format!("### passmuster {kind}\n\n{}\n\n", cell(concluded));
     if !found.is_empty() {
         text += "| status | case | finding | repro |\n|---|---|---|---|\n";
@@ -70,7 +70,7 @@ fn said(verdict: &Verdict) -> String {
 }
 
 /// The file under the root of the sources that a case tests: the kernel, or else how its algorithm plans.
-fn source(root: &Path, case: &AnyCase, ptx: Option<&Path>) -> Option<PathBuf> {
+fn source(root: &Path, case: &Case, ptx: Option<&Path>) -> Option<PathBuf> {
     if let Some(ptx) = ptx {
         let kernel = ptx.with_extension("cu");
         return Some(if kernel.exists() { kernel } else { ptx.to_owned() });
@@ -108,8 +108,8 @@ mod tests {
 
     use super::*;
 
-    fn found() -> (AnyCase, Verdict) {
-        let case: AnyCase = "all_reduce/two_shot:bf16,sum:w=2:n=8".parse().unwrap();
+    fn found() -> (Case, Verdict) {
+        let case: Case = "all_reduce/two_shot:bf16,sum:w=2:n=8".parse().unwrap();
         let mut verdict = Verdict::without_checks(case.to_string(), Status::Fail, "");
         verdict.schedule = Some("random-5f".into());
         let summary = "100 % of 8 | `wrong` <b>\nlate".to_owned();

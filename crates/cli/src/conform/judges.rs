@@ -3,7 +3,7 @@
 use std::{collections::BTreeMap, time::Duration};
 
 use passmuster::conformance::{
-    AnyCase, Fault, Status, Verdict,
+    Case, Fault, Status, Verdict,
     supervisor::{SECOND_LOOKS, StartError, Supervisor, WorkerCommand},
     worker::Request,
 };
@@ -21,20 +21,20 @@ pub(crate) trait Judging {
     ///
     /// # Errors
     /// Where it cannot be started at all.
-    fn machine(&mut self, cases: &[AnyCase]) -> Result<MachineInfo, StartError>;
+    fn machine(&mut self, cases: &[Case]) -> Result<MachineInfo, StartError>;
 
     /// Judges all cases, with a progress bar, and returns the machine and the verdicts in the order of the cases. `judged` is told of each
     /// verdict when it is there, with the case's place in the list, from whichever thread has it.
     ///
     /// # Errors
     /// Where the machine cannot be started at all.
-    fn all(&mut self, cases: &[AnyCase], judged: &Judged<'_>) -> Result<(MachineInfo, Vec<Verdict>), StartError>;
+    fn all(&mut self, cases: &[Case], judged: &Judged<'_>) -> Result<(MachineInfo, Vec<Verdict>), StartError>;
 
     /// Judges one case. An injected fault that was named as it should is a pass.
     ///
     /// # Errors
     /// Where the machine cannot be started at all.
-    fn one(&mut self, case: &AnyCase) -> Result<Verdict, StartError>;
+    fn one(&mut self, case: &Case) -> Result<Verdict, StartError>;
 }
 
 /// Judges cases in worker processes: one for each environment that cases ask for, one at a time.
@@ -68,13 +68,13 @@ impl Judge {
 }
 
 impl Judging for Judge {
-    fn machine(&mut self, cases: &[AnyCase]) -> Result<MachineInfo, StartError> {
+    fn machine(&mut self, cases: &[Case]) -> Result<MachineInfo, StartError> {
         // That of the cases that come first.
-        let first = cases.iter().map(AnyCase::environment).min().unwrap_or_default();
+        let first = cases.iter().map(Case::environment).min().unwrap_or_default();
         self.supervisor(&first)?.machine()
     }
 
-    fn all(&mut self, cases: &[AnyCase], judged: &Judged<'_>) -> Result<(MachineInfo, Vec<Verdict>), StartError> {
+    fn all(&mut self, cases: &[Case], judged: &Judged<'_>) -> Result<(MachineInfo, Vec<Verdict>), StartError> {
         let mut by_environment: BTreeMap<_, Vec<usize>> = BTreeMap::new();
         for (index, case) in cases.iter().enumerate() {
             by_environment.entry(case.environment()).or_default().push(index);
@@ -99,7 +99,7 @@ impl Judging for Judge {
         Ok((machine.unwrap_or_default(), verdicts.into_iter().flatten().collect()))
     }
 
-    fn one(&mut self, case: &AnyCase) -> Result<Verdict, StartError> {
+    fn one(&mut self, case: &Case) -> Result<Verdict, StartError> {
         let request = Request::new(case.to_string(), self.deadline + large_case_extra(case));
         let supervisor = self.supervisor(&case.environment())?;
         let verdict = supervisor.judge(&request);
@@ -114,7 +114,7 @@ fn known_better(first: Option<MachineInfo>, then: MachineInfo) -> MachineInfo {
 }
 
 /// More time for payloads that are seconds of copying and comparing: a second for each 128 MiB of all ranks' inputs.
-fn large_case_extra(case: &AnyCase) -> Duration {
+fn large_case_extra(case: &Case) -> Duration {
     Duration::from_secs((case.input_bytes() >> 27).min(600))
 }
 

@@ -18,7 +18,7 @@ use std::{
 use anyhow::bail;
 use passmuster::{
     conformance::{
-        AnyCase, List, Status, Verdict, generate,
+        Case, List, Status, Verdict, generate,
         report::{Part, Record, Selection, Summary, WaivedRace, first_note, is_not_compared, table, today},
         supervisor::StartError,
         waivers,
@@ -40,12 +40,12 @@ use self::{
 use crate::{
     CANNOT_RUN, FINDING, INCONCLUSIVE, USAGE,
     emulated::{self, Emulated},
-    foreign::{Elsewhere, Known},
+    foreign::{ForeignArgs, RegisteredKernel},
     journal::{self, EVERY, Journal},
     print, project, records,
     require::Require,
     units,
-    worker::{EMULATOR, Gpus, Machine, On},
+    worker::{EMULATOR, Gpus, Machine, MachineKind},
 };
 
 pub(crate) use merge::merged;
@@ -76,8 +76,8 @@ pub(crate) struct Validate {
     #[command(flatten)]
     cases: Cases,
     /// What the cases run on.
-    #[arg(long = "machine", value_enum, default_value_t = On::Emulator)]
-    on: On,
+    #[arg(long = "machine", value_enum, default_value_t = MachineKind::Emulator)]
+    on: MachineKind,
     /// On the emulator, judge each case under this many schedules, until one finds something: random turns, one rank that lags, changing priorities,
     /// stores that are seen late. By default 1, and 4 with --ptx: one of each kind.
     #[arg(long, help_heading = EMULATOR, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
@@ -90,7 +90,7 @@ pub(crate) struct Validate {
     #[arg(long, help_heading = EMULATOR, value_name = "FILE")]
     trace: Option<PathBuf>,
     #[command(flatten)]
-    elsewhere: Elsewhere,
+    elsewhere: ForeignArgs,
     /// The most memory of all ranks' buffers together on the emulator, as in 512M; 8G by default.
     #[arg(long, help_heading = EMULATOR, value_name = "SIZE", value_parser = units::size)]
     memory: Option<u64>,
@@ -174,18 +174,18 @@ struct Cases {
 
 impl TestGpu {
     pub(crate) fn run(self, sh: &Shell) -> anyhow::Result<ExitCode> {
-        self.cases.run(&Run::plain("test-gpu", On::Cuda, self.gpus.into()), sh)
+        self.cases.run(&Run::plain("test-gpu", MachineKind::Cuda, self.gpus.into()), sh)
     }
 }
 
 impl Validate {
     pub(crate) fn run(self, sh: &Shell) -> anyhow::Result<ExitCode> {
         let Validate { cases, on, schedules, steps, trace, elsewhere, memory, machine } = self;
-        if (memory.is_some() || trace.is_some() || steps.is_some()) && on == On::Cuda {
+        if (memory.is_some() || trace.is_some() || steps.is_some()) && on == MachineKind::Cuda {
             bail!("--memory, --steps and --trace are for --machine emulator");
         }
         // A kernel that nobody here has run before gets one schedule of each kind.
-        let default = if elsewhere.ptx.is_some() && on == On::Emulator { Strategy::ALL.len() as u32 } else { 1 };
+        let default = if elsewhere.ptx.is_some() && on == MachineKind::Emulator { Strategy::ALL.len() as u32 } else { 1 };
         let mut run = Run { memory, schedules: schedules.unwrap_or(default), steps, trace, ..Run::plain("validate", on, machine) };
         run.known = elsewhere.register(&mut run.library, on)?;
         run.elsewhere = elsewhere.arguments();
@@ -198,12 +198,12 @@ impl Validate {
 struct Run {
     /// Its name.
     kind: &'static str,
-    on: On,
+    on: MachineKind,
     machine: Machine,
     library: Library,
     /// The options that name a kernel from elsewhere, again.
     elsewhere: Vec<String>,
-    known: Option<Known>,
+    known: Option<RegisteredKernel>,
     /// The PTX of that kernel.
     ptx: Option<PathBuf>,
     memory: Option<u64>,
@@ -216,7 +216,7 @@ struct Run {
 
 impl Run {
     /// Nothing but the command and its machine.
-    fn plain(kind: &'static str, on: On, machine: Machine) -> Run {
+    fn plain(kind: &'static str, on: MachineKind, machine: Machine) -> Run {
         Run {
             kind,
             on,
@@ -280,7 +280,7 @@ impl Cases {
     /// The emulator's schedules.
     fn schedules(&self, replay: Option<&Replay>, run: &Run) -> anyhow::Result<Vec<Interleaving>> {
         let replayed = replay.and_then(|replay| replay.schedule);
-        if run.on == On::Cuda && (replayed.is_some() || run.schedules != 1) {
+        if run.on == MachineKind::Cuda && (replayed.is_some() || run.schedules != 1) {
             bail!("GPUs have no schedules: --schedules and a token's @SCHEDULE are for the emulator");
         }
         Ok(match replayed {
@@ -292,8 +292,8 @@ impl Cases {
     fn judge(&self, run: &Run, schedules: &[Interleaving], files: &Files) -> anyhow::Result<Box<dyn Judging>> {
         let deadline = |default| self.deadline.unwrap_or(default);
         Ok(match run.on {
-            On::Cuda => Box::new(Judge::new(&run.machine, &run.elsewhere, deadline(Duration::from_secs(10)))),
-            On::Emulator => {
+            MachineKind::Cuda => Box::new(Judge::new(&run.machine, &run.elsewhere, deadline(Duration::from_secs(10)))),
+            MachineKind::Emulator => {
                 let mut options = run.machine.emulator(run.library.clone(), self.seed)?;
                 options.memory_budget = run.memory.unwrap_or(options.memory_budget);
                 options.steps = run.steps.unwrap_or(options.steps);
@@ -309,14 +309,18 @@ impl Cases {
     /// What to type to run a case again as it ran here, before the case.
     fn command(&self, run: &Run) -> String {
         let &Run { kind, on, memory, .. } = run;
-        let machine = if kind == "validate" && on == On::Cuda { " --machine cuda" } else { "" };
+        let machine = if kind == "validate" && on == MachineKind::Cuda { " --machine cuda" } else { "" };
         let memory = memory.map(|bytes| format!(" --memory {bytes}")).unwrap_or_default();
         let elsewhere: String = run.elsewhere.iter().map(|option| format!(" {}", quoted(option))).collect();
         let mode = run.machine.multimem;
-        let multimem =
-            if on == On::Emulator && mode != MultimemReduction::default() { format!(" --multimem {}", mode.name()) } else { String::new() };
+        let multimem = if on == MachineKind::Emulator && mode != MultimemReduction::default() {
+            format!(" --multimem {}", mode.name())
+        } else {
+            String::new()
+        };
         let profile = Profile::from(run.machine.profile);
-        let profile = if on == On::Emulator && profile != Profile::default() { format!(" --profile {profile}") } else { String::new() };
+        let profile =
+            if on == MachineKind::Emulator && profile != Profile::default() { format!(" --profile {profile}") } else { String::new() };
         format!("{} {kind}{machine}{elsewhere}{memory}{multimem}{profile}", project::invocation())
     }
 }
@@ -325,7 +329,7 @@ impl Cases {
 struct Conformance<'a> {
     asked: &'a Cases,
     run: &'a Run,
-    cases: Vec<AnyCase>,
+    cases: Vec<Case>,
     /// The emulator's.
     schedules: Vec<Interleaving>,
     files: Files,
@@ -358,7 +362,7 @@ impl Conformance<'_> {
             eprintln!("{}", announced(cases.len(), self.schedules.len(), self.run.on));
         }
         let rest: Vec<usize> = (0..cases.len()).filter(|&index| before.verdicts[index].is_none()).collect();
-        let unjudged: Vec<AnyCase> = rest.iter().map(|&index| cases[index].clone()).collect();
+        let unjudged: Vec<Case> = rest.iter().map(|&index| cases[index].clone()).collect();
         let (machine, _) = judge.all(&unjudged, &|(at, verdict)| journal.put(rest[at], verdict.clone()))?;
         let took = seconds();
         let trace = files.take_trace()?;
@@ -374,7 +378,7 @@ impl Conformance<'_> {
 
     fn selection(&self) -> Selection {
         let Conformance { asked, run, .. } = self;
-        let emulated = run.on == On::Emulator;
+        let emulated = run.on == MachineKind::Emulator;
         Selection {
             query: asked.replay.as_ref().unwrap_or(&asked.query).clone(),
             seed: asked.seed,
@@ -400,7 +404,7 @@ impl Conformance<'_> {
     /// The record of all cases, with its counts and notes.
     fn finished(&self, mut record: Record, seconds: f64, sh: &Shell) -> Record {
         let Conformance { run, cases, .. } = self;
-        if run.on == On::Cuda {
+        if run.on == MachineKind::Cuda {
             record.machine.notes.extend(project::gpu_settings(sh));
         }
         let waived = WaivedRace::fold(&mut record.cases);
@@ -411,17 +415,19 @@ impl Conformance<'_> {
         record.notes.extend(waived.iter().map(WaivedRace::to_string));
         record.notes.extend(table::unchecked_paths(&record.cases));
         record.notes.push(match run.on {
-            On::Cuda => "multimem is validated on the emulator only: nothing here creates NVLink multicast objects, and NCCL ran with \
+            MachineKind::Cuda => {
+                "multimem is validated on the emulator only: nothing here creates NVLink multicast objects, and NCCL ran with \
                          NCCL_NVLS_ENABLE=0"
-                .into(),
-            On::Emulator => format!(
+                    .into()
+            }
+            MachineKind::Emulator => format!(
                 "every case ran under {}; races were judged in profile {}; multimem sums were {}, and no hardware was asked",
                 named_schedules(&self.schedules),
                 Profile::from(run.machine.profile),
                 run.machine.multimem.name()
             ),
         });
-        record.notes.extend((run.on == On::Emulator).then(|| emulated::not_compared(cases)).flatten());
+        record.notes.extend((run.on == MachineKind::Emulator).then(|| emulated::not_compared(cases)).flatten());
         record
     }
 
@@ -464,7 +470,7 @@ fn apply_waivers(record: &mut Record, day: &str) -> anyhow::Result<()> {
     let of_list = |selection: &Selection| selection.query == List::Merge.name() && selection.limit.is_none() && selection.part.is_none();
     let whole = record.selection.as_ref().is_some_and(of_list);
     // What no longer is a case has no waiver either.
-    let (cases, mut verdicts): (Vec<AnyCase>, Vec<&mut Verdict>) =
+    let (cases, mut verdicts): (Vec<Case>, Vec<&mut Verdict>) =
         record.cases.iter_mut().filter_map(|verdict| Some((verdict.case.parse().ok()?, verdict))).unzip();
     waivers::apply(&waivers, &cases, &mut verdicts, whole);
     record.summary = Summary::of(record.cases.iter().map(|verdict| verdict.status));
@@ -488,7 +494,7 @@ fn exit_status(summary: &Summary) -> ExitCode {
 }
 
 /// Looks for a smaller case that fails too, and says what was found.
-fn shrink(judge: &mut dyn Judging, case: &AnyCase, verdict: &Verdict, budget: Duration) -> Option<String> {
+fn shrink(judge: &mut dyn Judging, case: &Case, verdict: &Verdict, budget: Duration) -> Option<String> {
     if budget.is_zero() || case.fault().is_some() {
         return None;
     }

@@ -11,7 +11,7 @@ use passmuster::{
     emulator::Interleaving,
 };
 
-use crate::worker::On;
+use crate::worker::MachineKind;
 
 /// Schedules, for people.
 pub(super) fn named_schedules(schedules: &[Interleaving]) -> String {
@@ -70,15 +70,15 @@ const ON_EMULATOR: Duration = Duration::from_millis(80);
 const ON_GPUS: Duration = Duration::from_millis(25);
 
 /// What is about to be judged, and about how long that takes.
-pub(super) fn announced(cases: usize, schedules: usize, on: On) -> String {
+pub(super) fn announced(cases: usize, schedules: usize, on: MachineKind) -> String {
     let (under, machine) = match (on, schedules) {
-        (On::Cuda, _) => (String::new(), "GPUs"),
-        (On::Emulator, 1) => (String::new(), "the emulator"),
-        (On::Emulator, _) => (format!(" under {schedules} schedules each"), "the emulator"),
+        (MachineKind::Cuda, _) => (String::new(), "GPUs"),
+        (MachineKind::Emulator, 1) => (String::new(), "the emulator"),
+        (MachineKind::Emulator, _) => (format!(" under {schedules} schedules each"), "the emulator"),
     };
     let seconds = match on {
-        On::Cuda => cases as f64 * ON_GPUS.as_secs_f64(),
-        On::Emulator => {
+        MachineKind::Cuda => cases as f64 * ON_GPUS.as_secs_f64(),
+        MachineKind::Emulator => {
             let threads = thread::available_parallelism().map_or(1, |threads| threads.get()).min(cases.max(1));
             (cases * schedules) as f64 * ON_EMULATOR.as_secs_f64() / threads as f64
         }
@@ -195,8 +195,8 @@ mod tests {
 
     #[test]
     fn what_is_announced_is_a_number_and_a_size_of_time() {
-        assert_eq!(announced(7000, 1, On::Cuda), "7000 cases on GPUs: about 3 min");
-        assert_eq!(announced(1, 6, On::Emulator), "1 case on the emulator under 6 schedules each: a few seconds");
+        assert_eq!(announced(7000, 1, MachineKind::Cuda), "7000 cases on GPUs: about 3 min");
+        assert_eq!(announced(1, 6, MachineKind::Emulator), "1 case on the emulator under 6 schedules each: a few seconds");
         assert_eq!([12.0, 100.0, 7200.0].map(rounded), ["15 s", "2 min", "2.0 h"]);
         assert_eq!(how_far(120, 360, 60.0), "120 of 360 after 60 s, about 2 min left");
         assert_eq!(how_far(0, 360, 30.0), "0 of 360 after 30 s");

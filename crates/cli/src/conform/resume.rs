@@ -4,7 +4,7 @@ use std::{fs, path::Path};
 
 use anyhow::{Context, anyhow, bail, ensure};
 use passmuster::conformance::{
-    AnyCase, Verdict,
+    Case, Verdict,
     report::{Record, same_run},
 };
 use passmuster_collectives::machine::MachineInfo;
@@ -38,7 +38,7 @@ impl Resumed {
     ///
     /// # Errors
     /// Where it is whole, or of another run than `here`: what differs.
-    pub(super) fn read(path: &Path, here: &Record, cases: &[AnyCase]) -> anyhow::Result<Resumed> {
+    pub(super) fn read(path: &Path, here: &Record, cases: &[Case]) -> anyhow::Result<Resumed> {
         let name = path.display();
         let record = read(path)?;
         let Some(partial) = &record.partial else { bail!("{name} is of a run that came to its end: nothing is left to judge") };

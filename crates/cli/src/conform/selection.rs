@@ -4,7 +4,7 @@ use std::{num::NonZeroUsize, str::FromStr};
 
 use anyhow::bail;
 use passmuster::{
-    conformance::{AnyCase, List, Query},
+    conformance::{Case, List, Query},
     emulator::Interleaving,
 };
 use passmuster_collectives::algorithms::Foreign;
@@ -14,7 +14,7 @@ use super::Cases;
 /// What a replay token says: a case, and on the emulator a schedule.
 #[derive(Clone)]
 pub(super) struct Replay {
-    pub(super) case: AnyCase,
+    pub(super) case: Case,
     pub(super) schedule: Option<Interleaving>,
 }
 
@@ -29,9 +29,9 @@ impl FromStr for Replay {
 
 impl Cases {
     /// The cases that are asked for; with a kernel from elsewhere, lists and patterns are of its cases.
-    pub(super) fn select(&self, replay: Option<&Replay>, foreign: Option<&Foreign>) -> anyhow::Result<Vec<AnyCase>> {
+    pub(super) fn select(&self, replay: Option<&Replay>, foreign: Option<&Foreign>) -> anyhow::Result<Vec<Case>> {
         let of_list = |list: List| match foreign {
-            Some(foreign) => list.cases_of(foreign, self.seed).into_iter().map(AnyCase::from).collect(),
+            Some(foreign) => list.cases_of(foreign, self.seed).into_iter().map(Case::from).collect(),
             None => list.all_cases(self.seed),
         };
         let exact = replay.map(|replay| replay.case.clone()).or_else(|| self.query.parse().ok());
@@ -45,7 +45,7 @@ impl Cases {
             if let Some(unknown) = query.unknown(&all) {
                 bail!("{unknown}");
             }
-            let selected: Vec<AnyCase> = all.iter().filter(|case| query.matches(*case)).cloned().collect();
+            let selected: Vec<Case> = all.iter().filter(|case| query.matches(*case)).cloned().collect();
             if selected.is_empty() {
                 bail!("`{}` selects no case: {}", self.query, query.never_together(&all));
             }

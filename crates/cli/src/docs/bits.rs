@@ -56,7 +56,7 @@ mod tests {
     use std::{path::Path, time::Duration};
 
     use passmuster::{
-        conformance::{AnyCase, Status, runner::Settings},
+        conformance::{Case, Status, runner::Settings},
         emulator::{Emulator, EmulatorOptions},
     };
 
@@ -85,9 +85,9 @@ mod tests {
     }
 
     /// Cases of a record of GPUs that the emulator runs in no time: of each algorithm and type the smallest, and those with most ranks.
-    fn cheap(ran: &[(AnyCase, String)]) -> Vec<&(AnyCase, String)> {
-        let mut of_kind: BTreeMap<String, &(AnyCase, String)> = BTreeMap::new();
-        let size = |case: &AnyCase| (case.input_bytes().max(256), std::cmp::Reverse(case.world()));
+    fn cheap(ran: &[(Case, String)]) -> Vec<&(Case, String)> {
+        let mut of_kind: BTreeMap<String, &(Case, String)> = BTreeMap::new();
+        let size = |case: &Case| (case.input_bytes().max(256), std::cmp::Reverse(case.world()));
         for one in ran {
             let id = one.0.to_string();
             let kind = id.split(',').next().unwrap_or_default().to_owned();
@@ -106,7 +106,7 @@ mod tests {
     fn the_emulator_gives_the_bits_of_the_gpus_now() {
         let cases = committed().record::<Verdict>(ON_TWO).unwrap().cases;
         let passed = cases.into_iter().filter(|verdict| verdict.status == Status::Pass);
-        let ran: Vec<(AnyCase, String)> = passed.filter_map(|verdict| Some((verdict.case.parse().ok()?, verdict.outputs?))).collect();
+        let ran: Vec<(Case, String)> = passed.filter_map(|verdict| Some((verdict.case.parse().ok()?, verdict.outputs?))).collect();
         let sample = cheap(&ran);
         assert!(sample.len() >= 40, "{} cases", sample.len());
         let settings = Settings { deadline: Duration::from_secs(120), shared_pads: false, progress: &|_| {} };

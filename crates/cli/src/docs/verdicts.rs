@@ -25,7 +25,7 @@ pub(super) const SINCE_ON_FOUR: [(&str, &str); 8] = [
     ("h200x4-broadcast-push", "`broadcast/push`"),
     ("h200x4-reduce-two_shot", "`reduce/two_shot`"),
     ("h200x4-reduce-push", "`reduce/push`"),
-    ("h200x4-auto", "`*/auto|plain`"),
+    ("h200x4-auto", "`*/auto|unregistered`"),
     ("h200x4-products", "`all_gather_matmul|matmul_reduce_scatter`"),
 ];
 

@@ -5,7 +5,7 @@ use std::{fmt::Write, fs, path::Path};
 use anyhow::{Context, bail};
 use passmuster::conformance::MutantKind;
 use passmuster_collectives::{
-    algorithms::{Half, entry, matmul::Tile},
+    algorithms::{TensorParallelFusion, entry, matmul::Tile},
     collective::{DType, ReduceOp},
     plan::Build,
 };
@@ -88,7 +88,7 @@ impl Described {
             self.edits.iter().map(|edit| unit::Edit { file: &edit.file, find: &edit.find, replace: &edit.replace }).collect();
         let Only { dtype, op } = self.only;
         let mut options = defines(self.build);
-        options.push(if Half::of(&self.module).is_some() {
+        options.push(if TensorParallelFusion::of(&self.module).is_some() {
             let columns = Tile::NARROWEST.columns;
             format!("-DPASSMUSTER_ONLY(E)=E({dtype}_nk_{columns}x2,{},{columns},2,false)", capitalised(dtype.name()))
         } else if self.is_of_any() {

@@ -17,7 +17,7 @@ pub struct Auto {
     premultiplied: bool,
 }
 
-/// Bytes of the larger of input and output from which on a pre-multiplied sum is done by an algorithm that [multiplies](Algorithm::multiplies): it takes
+/// Bytes of the larger of input and output from which on a pre-multiplied sum is done by an algorithm that [multiplies](Algorithm::fuses_premul): it takes
 /// its time for a sum, the others theirs and a pass over memory. Microseconds of 16 MiB of bf16, two H200: all_reduce 54, by one_shot 66; reduce_scatter 35,
 /// by pull 41; reduce 57, by pull 62. With 4 MiB they are behind (24 and 20, 21 and 14, 23 and 19).
 const MULTIPLIED_FROM: u64 = 16 << 20;
@@ -70,7 +70,7 @@ impl Auto {
         let mut all: Vec<_> = steps.iter().filter_map(|step| algorithms::find(self.collective, &step.algorithm).ok()).collect();
         if self.premultiplied {
             let one_pack = Shape::new(self.collective, world, PACK);
-            let (call, _) = Call::on_its_own(one_pack, DType::BF16, ReduceOp::PremulSum).expect("a pack a slot fits");
+            let (call, _) = Call::standalone(one_pack, DType::BF16, ReduceOp::PremulSum).expect("a pack a slot fits");
             all.extend(multiplying(&call));
         }
         all
@@ -80,7 +80,7 @@ impl Auto {
 /// The algorithm that does a pre-multiplied sum without a pass over memory, if there is one.
 fn multiplying(call: &Call) -> Option<&'static dyn Algorithm> {
     let of_collective = algorithms::all().iter().copied().filter(|algorithm| algorithm.collective() == call.collective);
-    of_collective.filter(|algorithm| algorithm.supports(call).is_ok()).find(|algorithm| algorithm.multiplies(call))
+    of_collective.filter(|algorithm| algorithm.supports(call).is_ok()).find(|algorithm| algorithm.fuses_premul(call))
 }
 
 /// What `auto` does with a call.
@@ -100,8 +100,8 @@ pub fn choose(call: &Call) -> Result<Choice, String> {
     let mut refusals = Vec::new();
     for step in order.map(|index| &row.steps[index]) {
         let algorithm = algorithms::find(collective, &step.algorithm)?;
-        let gives_way = |()| algorithm.gives_way(call).map_or(Ok(()), |why| Err(why.to_owned()));
-        match algorithm.supports(call).and_then(gives_way) {
+        let defer_reason = |()| algorithm.defer_reason(call).map_or(Ok(()), |why| Err(why.to_owned()));
+        match algorithm.supports(call).and_then(defer_reason) {
             Ok(()) => {
                 let why = if refusals.is_empty() { String::new() } else { format!("; {}", refusals.join("; ")) };
                 return Ok(Choice { algorithm, reason: format!("{}{why}", row.reason(bytes, world)) });
@@ -125,12 +125,12 @@ impl Algorithm for Auto {
         choose(call).map_or(Contract::ORDERED, |choice| choice.algorithm.contract(call))
     }
 
-    fn does(&self, call: &Call) -> Result<(), String> {
+    fn check_supported(&self, call: &Call) -> Result<(), String> {
         choose(call).map(|_| ())
     }
 
-    fn multiplies(&self, call: &Call) -> bool {
-        choose(call).is_ok_and(|choice| choice.algorithm.multiplies(call))
+    fn fuses_premul(&self, call: &Call) -> bool {
+        choose(call).is_ok_and(|choice| choice.algorithm.fuses_premul(call))
     }
 
     fn link_bytes(&self, call: &Call) -> Option<u64> {
@@ -163,12 +163,12 @@ pub fn thresholds(collective: Collective, world: u32) -> Vec<u64> {
 /// A call of so many bytes at most, of the larger of input and output, of bf16: what [`choose`] is asked about where there is no call yet.
 ///
 /// # Errors
-/// As [`Call::of_all_ranks`].
+/// As [`Call::uniform`].
 pub fn sample_call(collective: Collective, world: u32, bytes: u64) -> Result<Call, String> {
     let dtype = DType::BF16;
     let per_slot = Shape::new(collective, world, 1).larger() * dtype.size();
     let shape = Shape::new(collective, world, bytes / per_slot);
-    Call::on_its_own(shape, dtype, collective.operators()[0]).map(|(call, _)| call).map_err(|error| error.to_string())
+    Call::standalone(shape, dtype, collective.operators()[0]).map(|(call, _)| call).map_err(|error| error.to_string())
 }
 
 #[cfg(test)]
@@ -191,7 +191,7 @@ mod tests {
     #[test]
     fn what_gives_way_is_not_chosen() {
         let shape = Shape::new(Collective::ReduceScatter, 2, 1 << 26);
-        let chosen = |dtype| choose(&Call::on_its_own(shape.clone(), dtype, ReduceOp::Sum).unwrap().0).unwrap();
+        let chosen = |dtype| choose(&Call::standalone(shape.clone(), dtype, ReduceOp::Sum).unwrap().0).unwrap();
         assert_eq!(chosen(DType::F32).algorithm.name(), "push");
         let of_bytes = chosen(DType::E4M3);
         assert_eq!(of_bytes.algorithm.name(), "pull");

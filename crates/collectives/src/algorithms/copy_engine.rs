@@ -1,5 +1,5 @@
 //! Meetings of ranks by words that their streams write and wait for: what algorithms have in common whose data is moved by copy engines, so
-//! that no multiprocessor waits or copies.
+//! that no SM waits or copies.
 //!
 //! A call has several meetings, each with a row of words on every rank, one for each peer, all 0 at rest. In a meeting rank r
 //! writes 1 to word r of every peer p ([`announce`]); then it waits until its own word p is 1 and sets it back to 0, for every p
@@ -129,7 +129,7 @@ pub(super) fn gather(algorithm: &str, meeting: u64, rank: u32, world: u32) -> im
 /// Name of the gate, and of its words.
 const GATE: &str = "gate";
 
-/// A plan that holds every rank's stream until all have come to it, on the device and without a multiprocessor, and the buffer that it needs.
+/// A plan that holds every rank's stream until all have come to it, on the device and without an SM, and the buffer that it needs.
 /// Ranks leave it together but for the time that a word takes between them, about a microsecond. It can be enqueued and captured any number
 /// of times.
 pub fn gate(world: u32) -> (BufferSpec, Plan) {
@@ -152,7 +152,7 @@ mod tests {
     #[test]
     fn a_rank_s_own_part_is_copied_beside_the_others_from_a_size_on() {
         for (count, beside) in [(BESIDE / 4 - 1, 0), (BESIDE / 4, 1)] {
-            let (call, _) = Call::on_its_own(Shape::new(Collective::AllGather, 3, count), DType::F32, ReduceOp::Copy).unwrap();
+            let (call, _) = Call::standalone(Shape::new(Collective::AllGather, 3, count), DType::F32, ReduceOp::Copy).unwrap();
             let plan = algorithms::find(Collective::AllGather, "copy_engine").unwrap().plan(&call, &Target::default());
             for rank in 0..3 {
                 let count = |is: fn(&Op) -> bool| plan.operations(rank).filter(|op| is(op)).count();
@@ -165,7 +165,7 @@ mod tests {
     /// Met on GPUs: training steps whose gathers are on side streams were refused, for own parts were forked from there.
     #[test]
     fn an_exchange_beside_something_else_does_not_fork() {
-        let (call, _) = Call::on_its_own(Shape::new(Collective::AllGather, 3, BESIDE), DType::F32, ReduceOp::Copy).unwrap();
+        let (call, _) = Call::standalone(Shape::new(Collective::AllGather, 3, BESIDE), DType::F32, ReduceOp::Copy).unwrap();
         let plan = algorithms::find(Collective::AllGather, "copy_engine").unwrap().plan(&call, &Target::default());
         let beside = Op::beside(2, &plan.ranks[0]);
         let copies = |ops: &mut dyn Iterator<Item = &Op>| ops.filter(|op| matches!(op, Op::Copy { .. })).count();

@@ -1,4 +1,4 @@
-//! Blocks that hold multiprocessors: whether what is enqueued meanwhile gets done says whether it needs one. See kernels/conformance/hold.cu.
+//! Blocks that hold SMs: whether what is enqueued meanwhile gets done says whether it needs one. See kernels/conformance/hold.cu.
 
 use std::{sync::Arc, time::Duration};
 
@@ -21,10 +21,10 @@ impl Holders {
     /// The word that a block leaves that gave up.
     pub const GAVE_UP: u32 = 2;
 
-    /// One block on each of so many multiprocessors, with the shared memory that no other fits beside from compute capability 9.0 on: all there is
+    /// One block on each of so many SMs, with the shared memory that no other fits beside from compute capability 9.0 on: all there is
     /// but the KiB that each block is charged besides.
-    pub const fn of_all(multiprocessors: u32, limit: Duration) -> Holders {
-        Holders { blocks: multiprocessors, shared: 227 << 10, limit }
+    pub const fn of_all(sms: u32, limit: Duration) -> Holders {
+        Holders { blocks: sms, shared: 227 << 10, limit }
     }
 
     /// What a group of theirs has.

@@ -12,8 +12,8 @@ const LINE: u64 = 16;
 /// Lines of one tile of a pad.
 const TILE: u64 = 32;
 
-/// Threads of a block while there are blocks to spare: a warp for each of a multiprocessor's four schedulers. Each thread stores and loads a line
-/// for each peer, and more multiprocessors do that in less time.
+/// Threads of a block while there are blocks to spare: a warp for each of an SM's four schedulers. Each thread stores and loads a line
+/// for each peer, and more SMs do that in less time.
 const FEW_THREADS: u32 = 128;
 
 /// Pads, counts and the rest of `algorithm` for calls that send each peer up to `bytes` bytes.

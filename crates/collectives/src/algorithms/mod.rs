@@ -17,13 +17,13 @@ pub mod matmul;
 pub mod matmul_reduce_scatter;
 mod multimem;
 mod nccl;
-pub mod plain;
 pub mod premul_sum;
 pub mod reduce;
 pub mod reduce_scatter;
 pub mod reduction;
 mod tensor_parallel;
 pub mod tuning;
+pub mod unregistered;
 
 use std::sync::{LazyLock, OnceLock};
 
@@ -36,10 +36,10 @@ use kit::{
     synchronisation, synchronisation_with,
 };
 pub use nccl::Nccl;
-pub use plain::Plain;
-pub use premul_sum::doing;
+pub use premul_sum::with_premul;
 pub use reduction::entry;
-pub use tensor_parallel::Half;
+pub use tensor_parallel::TensorParallelFusion;
+pub use unregistered::Unregistered;
 
 use crate::{
     collective::{Collective, DType},
@@ -63,7 +63,7 @@ pub trait Algorithm: Sync {
     ///
     /// # Errors
     /// The reason why not, for people.
-    fn does(&self, call: &Call) -> Result<(), String>;
+    fn check_supported(&self, call: &Call) -> Result<(), String>;
 
     /// Whether it can do a call at all.
     ///
@@ -73,7 +73,7 @@ pub trait Algorithm: Sync {
         if call.world() > self.most_ranks() {
             return Err(format!("{} has {} ranks at most, this call {}", self.name(), self.most_ranks(), call.world()));
         }
-        self.does(call)
+        self.check_supported(call)
     }
 
     /// The largest group it can have: as many ranks as its kernels can address, more where it has none.
@@ -95,14 +95,14 @@ pub trait Algorithm: Sync {
         None
     }
 
-    /// Whether a call is a pre-multiplied sum and the kernels of its plan multiply what they load. Where they do not, [`doing`] gives them the products.
-    fn multiplies(&self, call: &Call) -> bool {
+    /// Whether a call is a pre-multiplied sum and the kernels of its plan multiply what they load. Where they do not, [`with_premul`] gives them the products.
+    fn fuses_premul(&self, call: &Call) -> bool {
         let _ = call;
         false
     }
 
     /// Why another algorithm should be chosen for a call although this one does it and does calls of this size well: what `auto` goes by beside sizes.
-    fn gives_way(&self, call: &Call) -> Option<&'static str> {
+    fn defer_reason(&self, call: &Call) -> Option<&'static str> {
         let _ = call;
         None
     }
@@ -118,7 +118,7 @@ pub trait Algorithm: Sync {
     }
 
     /// Whether inputs and outputs may lie in memory that peers cannot address.
-    fn takes_any_memory(&self) -> bool {
+    fn accepts_unregistered(&self) -> bool {
         false
     }
 
@@ -145,7 +145,7 @@ impl Default for Target {
 }
 
 /// Every algorithm under test and the peers: those of the [installed registry](Registry::installed), passmuster's own first. [`Auto`], which is one of
-/// them by turns, and [`Plain`] around it are found by name only.
+/// them by turns, and [`Unregistered`] around it are found by name only.
 pub fn all() -> &'static [&'static dyn Algorithm] {
     Registry::installed().algorithms()
 }
@@ -216,13 +216,24 @@ pub fn register(algorithms: Vec<Foreign>) -> Result<Vec<&'static Foreign>, Strin
     Ok(registered)
 }
 
+/// Names that algorithms had before, and have now: ids of old reports have them.
+const RENAMED: [(&str, &str); 1] = [("plain", "unregistered")];
+
+/// What the algorithm is called now that had a name before.
+pub fn renamed(then: &str) -> Option<&'static str> {
+    RENAMED.iter().find(|(name, _)| *name == then).map(|(_, now)| *now)
+}
+
 /// The algorithm called `name` for a collective.
 ///
 /// # Errors
-/// Names the algorithms there are.
+/// Names the algorithms there are, or what the one is called now that had this name.
 pub fn find(collective: Collective, name: &str) -> Result<&'static dyn Algorithm, String> {
     let of_collective = || [all(), by_name_only(), foreign()].concat().into_iter().filter(|a| a.collective() == collective);
     of_collective().find(|a| a.name() == name).ok_or_else(|| {
+        if let Some(now) = renamed(name) {
+            return format!("algorithm `{name}` of {collective} is called `{now}` now");
+        }
         let names: Vec<&str> = of_collective().map(|a| a.name()).collect();
         format!("unknown algorithm `{name}` of {collective}: expected one of {}", names.join(", "))
     })
@@ -230,13 +241,13 @@ pub fn find(collective: Collective, name: &str) -> Result<&'static dyn Algorithm
 
 /// Built-in algorithms that no list of cases takes on its own account.
 pub(crate) fn by_name_only() -> &'static [&'static dyn Algorithm] {
-    static ALL: LazyLock<Vec<&'static dyn Algorithm>> = LazyLock::new(|| [timed_only(), &Auto::ALL, &Plain::ALL].concat());
+    static ALL: LazyLock<Vec<&'static dyn Algorithm>> = LazyLock::new(|| [bench_only_peers(), &Auto::ALL, &Unregistered::ALL].concat());
     &ALL
 }
 
 /// Peers that are timed, and of which the lists have few cases or none: which way NCCL goes there is its own choice, and it says nothing where it cannot go
 /// the one that was asked for, so that whoever uses them must see for himself.
-pub fn timed_only() -> &'static [&'static dyn Algorithm] {
+pub fn bench_only_peers() -> &'static [&'static dyn Algorithm] {
     &[
         &Nccl::ALL_REDUCE_SYMMETRIC,
         &Nccl::ALL_GATHER_SYMMETRIC,
@@ -256,16 +267,16 @@ mod tests {
     #[test]
     fn more_ranks_than_kernels_address_are_for_copy_engines() {
         let call = |collective: Collective, world| {
-            Call::on_its_own(Shape::new(collective, world, 8), DType::BF16, collective.operators()[0]).map(|(call, _)| call)
+            Call::standalone(Shape::new(collective, world, 8), DType::BF16, collective.operators()[0]).map(|(call, _)| call)
         };
         let [most, more] = [MAX_WORLD as u32, MAX_RANKS as u32];
         for &algorithm in all() {
             let (collective, name) = (algorithm.collective(), algorithm.name());
-            let does = |world| algorithm.supports(&call(collective, world).unwrap());
+            let supported = |world| algorithm.supports(&call(collective, world).unwrap());
             let copies = name == "copy_engine" && collective != Collective::AllReduce;
-            assert!(copies == does(more).is_ok() && copies == does(most + 1).is_ok(), "{collective}/{name}");
-            if !copies && does(most).is_ok() {
-                assert_eq!(does(more).unwrap_err(), format!("{name} has {most} ranks at most, this call {more}"));
+            assert!(copies == supported(more).is_ok() && copies == supported(most + 1).is_ok(), "{collective}/{name}");
+            if !copies && supported(most).is_ok() {
+                assert_eq!(supported(more).unwrap_err(), format!("{name} has {most} ranks at most, this call {more}"));
             }
         }
         let error = call(Collective::AllGather, more + 1).unwrap_err();

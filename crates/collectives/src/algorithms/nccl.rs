@@ -58,7 +58,7 @@ impl Nccl {
         order: Order::Copied,
         ..Nccl::SYMMETRIC_LL
     };
-    /// All-gather by copy engines: symmetric windows and no multiprocessors to be used (`NCCL_CTA_POLICY_ZERO`).
+    /// All-gather by copy engines: symmetric windows and no SMs to be used (`NCCL_CTA_POLICY_ZERO`).
     pub const ALL_GATHER_COPY_ENGINE: Nccl = Nccl {
         collective: Collective::AllGather,
         name: "nccl_copy_engine",
@@ -125,7 +125,7 @@ impl Algorithm for Nccl {
         }
     }
 
-    fn does(&self, call: &Call) -> Result<(), String> {
+    fn check_supported(&self, call: &Call) -> Result<(), String> {
         let in_kernels = call.op.adds() && call.op != ReduceOp::PremulSum;
         if self.windows && call.op.reduces() && (!in_kernels || call.dtype == DType::F64 || !call.dtype.is_float()) {
             return Err(format!("NCCL's symmetric kernels do sums of f32, f16, bf16, e4m3 and e5m2, not {} of {}", call.op, call.dtype));
@@ -150,7 +150,7 @@ impl Algorithm for Nccl {
         true
     }
 
-    fn takes_any_memory(&self) -> bool {
+    fn accepts_unregistered(&self) -> bool {
         !self.windows
     }
 
@@ -166,7 +166,7 @@ mod tests {
     use rstest::rstest;
 
     fn call(collective: Collective, dtype: DType, op: ReduceOp) -> Call {
-        Call::on_its_own(Shape::new(collective, 4, 100), dtype, op).unwrap().0
+        Call::standalone(Shape::new(collective, 4, 100), dtype, op).unwrap().0
     }
 
     /// If this fails, NCCL's own choice is held to the order of one of its kernels, or is not told from a legacy algorithm that rounds at each hop.
@@ -178,9 +178,9 @@ mod tests {
         let contract = chosen.contract(&call(collective, DType::BF16, ReduceOp::Sum));
         assert_eq!((contract.order, contract.roundings), (Order::Any, Roundings::Once));
         assert_eq!(chosen.contract(&call(collective, DType::BF16, ReduceOp::Avg)).roundings, Roundings::PerHop);
-        assert!(chosen.is_peer() && !chosen.takes_any_memory());
-        assert!(chosen.does(&call(collective, DType::BF16, ReduceOp::Max)).is_err());
-        assert!(chosen.does(&call(collective, DType::I32, ReduceOp::Sum)).is_err());
+        assert!(chosen.is_peer() && !chosen.accepts_unregistered());
+        assert!(chosen.check_supported(&call(collective, DType::BF16, ReduceOp::Max)).is_err());
+        assert!(chosen.check_supported(&call(collective, DType::I32, ReduceOp::Sum)).is_err());
         // A process of its own, shared by those who gather and reduce in one.
         assert_eq!(chosen.environment(), [("NCCL_WIN_ENABLE", "1")]);
     }

@@ -1,12 +1,12 @@
 //! Pre-multiplied sums: every rank multiplies its input by its factor, then an algorithm sums the products. See kernels/premul_sum/products.cu.
 //!
 //! To the algorithm, it is a sum out of place. In place it is so too, for products lie apart: a rank that gets no result keeps its input. Only algorithms
-//! that [multiply](Algorithm::multiplies) what they load are left the whole call. Predicted was a sum's time to 3 %: all-reduce of 64 MiB of f32 by push, two
+//! that [multiply](Algorithm::fuses_premul) what they load are left the whole call. Predicted was a sum's time to 3 %: all-reduce of 64 MiB of f32 by push, two
 //! H200, takes 193 us, the sum 191, and with products from a kernel of their own it took 226.
 
 use std::sync::LazyLock;
 
-use super::{Algorithm, Auto, PACK, Plain, THREADS, Target, all, entry, plain};
+use super::{Algorithm, Auto, PACK, THREADS, Target, Unregistered, all, entry, unregistered};
 use crate::{
     collective::{Collective, DType, ReduceOp},
     contract::Contract,
@@ -16,7 +16,7 @@ use crate::{
 /// An algorithm that sums products.
 struct PremulSum(&'static dyn Algorithm);
 
-/// The most blocks that multiply: as many as H200's multiprocessors hold at once. Fewer, each thread with one pack under way, do not keep its memory busy.
+/// The most blocks that multiply: as many as H200's SMs hold at once. Fewer, each thread with one pack under way, do not keep its memory busy.
 const BLOCKS: u64 = 4 * 132;
 
 /// The kernel that multiplies.
@@ -24,18 +24,21 @@ pub const MODULE: &str = "premul_sum/products";
 
 /// The algorithm as it does calls with this operator: of pre-multiplied sums it gets the products, where it cannot multiply itself. NCCL can, and
 /// kernels from elsewhere do as they say.
-pub fn doing(algorithm: &'static dyn Algorithm, op: ReduceOp) -> &'static dyn Algorithm {
+pub fn with_premul(algorithm: &'static dyn Algorithm, op: ReduceOp) -> &'static dyn Algorithm {
     static ALL: LazyLock<Vec<PremulSum>> = LazyLock::new(|| {
         let own = all().iter().chain(&Auto::PREMULTIPLIED).copied().filter(|algorithm| !algorithm.is_peer());
         own.filter(|algorithm| algorithm.collective().operators().contains(&ReduceOp::PremulSum)).map(PremulSum).collect()
     });
     // What is staged of them is not the input, but what comes of it.
-    static PLAIN: LazyLock<Vec<Plain>> = LazyLock::new(|| Plain::doing(ReduceOp::PremulSum));
+    static UNREGISTERED: LazyLock<Vec<Unregistered>> = LazyLock::new(|| Unregistered::of_op(ReduceOp::PremulSum));
     if op != ReduceOp::PremulSum {
         return algorithm;
     }
-    if algorithm.name() == plain::NAME {
-        return PLAIN.iter().find(|plain| plain.collective() == algorithm.collective()).map_or(algorithm, |plain| plain);
+    if algorithm.name() == unregistered::NAME {
+        return UNREGISTERED
+            .iter()
+            .find(|unregistered| unregistered.collective() == algorithm.collective())
+            .map_or(algorithm, |unregistered| unregistered);
     }
     let is_it = |of: &&PremulSum| (of.collective(), of.name()) == (algorithm.collective(), algorithm.name());
     ALL.iter().find(is_it).map_or(algorithm, |of| of)
@@ -66,7 +69,7 @@ impl Algorithm for PremulSum {
         self.0.contract(&self.sum(call))
     }
 
-    fn does(&self, call: &Call) -> Result<(), String> {
+    fn check_supported(&self, call: &Call) -> Result<(), String> {
         self.0.supports(&self.sum(call))
     }
 
@@ -77,7 +80,7 @@ impl Algorithm for PremulSum {
     }
 
     fn plan(&self, call: &Call, target: &Target) -> Plan {
-        if self.0.multiplies(call) {
+        if self.0.fuses_premul(call) {
             return self.0.plan(call, target);
         }
         let mut plan = self.0.plan(&self.sum(call), target);
@@ -134,7 +137,7 @@ mod tests {
     #[case::auto_of_much(Collective::Reduce, "auto", DType::BF16, 8 << 20, &["premul_sum/push"])]
     #[case::auto_of_less(Collective::Reduce, "auto", DType::BF16, 4 << 20, &[MODULE, "all_reduce/one_shot"])]
     #[case::auto_of_much_without_entry(Collective::AllReduce, "auto", DType::E4M3, 128 << 20, &[MODULE, "all_reduce/push"])]
-    #[case::plain_needs_no_copy_in(Collective::AllReduce, "plain", DType::BF16, 8 << 20, &["premul_sum/push", "copy"])]
+    #[case::unregistered_needs_no_copy_in(Collective::AllReduce, "unregistered", DType::BF16, 8 << 20, &["premul_sum/push", "copy"])]
     fn what_a_rank_does(
         #[case] collective: Collective,
         #[case] algorithm: &str,
@@ -142,8 +145,8 @@ mod tests {
         #[case] count: u64,
         #[case] expected: &[&str],
     ) {
-        let (call, _) = Call::on_its_own(Shape::new(collective, 2, count), dtype, ReduceOp::PremulSum).unwrap();
-        let algorithm = doing(algorithms::find(collective, algorithm).unwrap(), ReduceOp::PremulSum);
+        let (call, _) = Call::standalone(Shape::new(collective, 2, count), dtype, ReduceOp::PremulSum).unwrap();
+        let algorithm = with_premul(algorithms::find(collective, algorithm).unwrap(), ReduceOp::PremulSum);
         let mut plan = algorithm.plan(&call, &Target::default());
         let done = |op: &Op| match op {
             Op::Launch(launch) => launch.module.to_string(),

@@ -7,35 +7,35 @@ use crate::collective::{Product, from_name};
 
 /// Which collective goes with a product, and on which side of it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum Half {
+pub enum TensorParallelFusion {
     /// An all-gather of A before it.
     Gather,
     /// A reduce-scatter of C behind it.
     Scatter,
 }
 
-impl Half {
+impl TensorParallelFusion {
     /// Both.
-    pub const ALL: [Half; 2] = [Half::Gather, Half::Scatter];
+    pub const ALL: [TensorParallelFusion; 2] = [TensorParallelFusion::Gather, TensorParallelFusion::Scatter];
 
     /// The name in ids and reports.
     pub const fn name(self) -> &'static str {
         match self {
-            Half::Gather => "all_gather_matmul",
-            Half::Scatter => "matmul_reduce_scatter",
+            TensorParallelFusion::Gather => "all_gather_matmul",
+            TensorParallelFusion::Scatter => "matmul_reduce_scatter",
         }
     }
 
     /// That of a kernel's module or of an algorithm with its half before it: `all_gather_matmul/fused`.
-    pub fn of(module: &str) -> Option<Half> {
+    pub fn of(module: &str) -> Option<TensorParallelFusion> {
         module.split('/').next()?.parse().ok()
     }
 
     /// Its algorithms, the peers first.
     pub fn algorithms(self) -> &'static [&'static dyn TensorParallel] {
         match self {
-            Half::Gather => all_gather_matmul::all(),
-            Half::Scatter => matmul_reduce_scatter::all(),
+            TensorParallelFusion::Gather => all_gather_matmul::all(),
+            TensorParallelFusion::Scatter => matmul_reduce_scatter::all(),
         }
     }
 
@@ -53,22 +53,22 @@ impl Half {
     /// Elements of a rank's A, B and C.
     pub fn elements(self, product: &Product, world: u32) -> [u64; 3] {
         match self {
-            Half::Gather => [product.a(), product.b(), product.c(world)],
-            Half::Scatter => [u64::from(world) * product.a(), product.b(), product.c(1)],
+            TensorParallelFusion::Gather => [product.a(), product.b(), product.c(world)],
+            TensorParallelFusion::Scatter => [u64::from(world) * product.a(), product.b(), product.c(1)],
         }
     }
 }
 
-impl fmt::Display for Half {
+impl fmt::Display for TensorParallelFusion {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(self.name())
     }
 }
 
-impl FromStr for Half {
+impl FromStr for TensorParallelFusion {
     type Err = String;
 
-    fn from_str(text: &str) -> Result<Half, String> {
-        from_name(&Half::ALL, text, "product", |half| half.name())
+    fn from_str(text: &str) -> Result<TensorParallelFusion, String> {
+        from_name(&TensorParallelFusion::ALL, text, "product", |half| half.name())
     }
 }

@@ -1,4 +1,4 @@
-//! Counts of an all-to-all whose parts have lengths of their own.
+//! Counts of an all-to-all-v.
 
 use serde::{Deserialize, Serialize};
 

@@ -108,7 +108,7 @@ mod tests {
 
     use super::*;
 
-    /// A value that is there from the how manieth look on, or never; counts how often it was waited for, and dropped.
+    /// A value that is there from the n-th look on, or never; counts how often it was waited for, and dropped.
     struct Late {
         looks: AtomicUsize,
         there_after: usize,

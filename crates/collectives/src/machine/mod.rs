@@ -61,7 +61,7 @@ impl MachineInfo {
 pub struct Condition {
     /// Which of the machine's devices.
     pub gpu: usize,
-    /// Clock of the multiprocessors, in MHz.
+    /// Clock of the SMs, in MHz.
     pub sm_mhz: u32,
     /// Clock of the memory, in MHz.
     pub memory_mhz: u32,
@@ -253,7 +253,7 @@ pub trait Machine {
     ///
     /// # Errors
     /// `NotSupported`.
-    fn affords(&self, elements: u64) -> Result<(), MachineError> {
+    fn check_budget(&self, elements: u64) -> Result<(), MachineError> {
         let _ = elements;
         Ok(())
     }

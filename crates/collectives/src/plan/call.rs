@@ -71,7 +71,7 @@ impl RankCall {
 /// A call that all ranks agree on and that fits its buffers: what algorithms plan. It reads as what rank 0 passes; in place, the regions
 /// of other ranks may lie elsewhere ([`Call::input_of`], [`Call::output_of`]).
 ///
-/// Made by [`Call::agree`] only, so that whoever holds one need not check again.
+/// Made by [`Call::validate`] only, so that whoever holds one need not check again.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Call {
     arguments: RankCall,
@@ -81,7 +81,7 @@ pub struct Call {
     own_slots: bool,
     /// Each rank's factor, where the operator has them.
     factors: Vec<u64>,
-    /// What each rank sends to each, where these are parts of lengths of their own.
+    /// What each rank sends to each, in an all-to-all-v.
     counts: Option<Counts>,
 }
 
@@ -259,7 +259,7 @@ impl Call {
     ///
     /// # Errors
     /// The first disagreement, overflow, misalignment or range error, with rank, argument, value and what was allowed.
-    pub fn agree(calls: &[RankCall], buffers: &[BufferSpec]) -> Result<Call, CallError> {
+    pub fn validate(calls: &[RankCall], buffers: &[BufferSpec]) -> Result<Call, CallError> {
         let Some(first) = calls.first().filter(|_| calls.len() <= MAX_RANKS) else {
             return Err(CallError::World { world: calls.len() });
         };
@@ -344,31 +344,31 @@ impl Call {
     /// The call that every rank of a group makes whose rank 0 passes `first`: in place, each rank passes its slot.
     ///
     /// # Errors
-    /// As [`Call::agree`].
-    pub fn of_all_ranks(first: &RankCall, world: u32, buffers: &[BufferSpec]) -> Result<Call, CallError> {
+    /// As [`Call::validate`].
+    pub fn uniform(first: &RankCall, world: u32, buffers: &[BufferSpec]) -> Result<Call, CallError> {
         let in_place = is_in_place(first);
         let calls: Vec<RankCall> = (0..world).map(|rank| first.of_rank(rank, in_place)).collect();
-        Call::agree(&calls, buffers)
+        Call::validate(&calls, buffers)
     }
 
     /// The same, each rank with a factor of its own, of which there is one for each rank.
     ///
     /// # Errors
-    /// As [`Call::agree`].
+    /// As [`Call::validate`].
     pub fn with_factors(first: &RankCall, factors: &[u64], buffers: &[BufferSpec]) -> Result<Call, CallError> {
         let in_place = is_in_place(first);
         let of_rank = |(rank, &factor)| RankCall { factor: Some(factor), ..first.of_rank(rank, in_place) };
         let calls: Vec<RankCall> = (0..).zip(factors).map(of_rank).collect();
-        Call::agree(&calls, buffers)
+        Call::validate(&calls, buffers)
     }
 
     /// The same, of an all-to-all with parts of these lengths.
     ///
     /// # Errors
-    /// As [`Call::agree`].
+    /// As [`Call::validate`].
     pub fn with_counts(first: &RankCall, world: u32, counts: &Counts, buffers: &[BufferSpec]) -> Result<Call, CallError> {
         let calls: Vec<RankCall> = (0..world).map(|rank| RankCall { parts: Some(parts(counts, rank)), ..first.clone() }).collect();
-        Call::agree(&calls, buffers)
+        Call::validate(&calls, buffers)
     }
 
     /// What is left of a [`ReduceOp::PremulSum`] when every rank has its products in the region `products`: to sum them, out of place.
@@ -381,20 +381,20 @@ impl Call {
     /// A call with root 0 of which every rank passes these regions, with factors of 1 where the operator has them. Their buffers reach as far as they do.
     ///
     /// # Errors
-    /// As [`Call::agree`].
+    /// As [`Call::validate`].
     pub fn on_regions(shape: Shape, dtype: DType, op: ReduceOp, input: Region, output: Region) -> Result<Call, CallError> {
         let buffers =
             [&input, &output].map(|region| BufferSpec::new(region.buffer.clone(), region.offset.saturating_add(region.bytes), Role::Data));
         let factor = (op == ReduceOp::PremulSum).then(|| with_element!(dtype, T => T::narrow(T::from_i64(1)).bits()));
         let first = RankCall { collective: shape.collective, dtype, op, count: shape.count, root: 0, factor, parts: None, input, output };
-        Call::of_all_ranks(&first, shape.world, &buffers)
+        Call::uniform(&first, shape.world, &buffers)
     }
 
     /// A call out of place [on regions](Call::on_regions) of buffers `input` and `output` that hold these and nothing else; and these buffers.
     ///
     /// # Errors
-    /// As [`Call::agree`].
-    pub fn on_its_own(shape: Shape, dtype: DType, op: ReduceOp) -> Result<(Call, [BufferSpec; 2]), CallError> {
+    /// As [`Call::validate`].
+    pub fn standalone(shape: Shape, dtype: DType, op: ReduceOp) -> Result<(Call, [BufferSpec; 2]), CallError> {
         let region = |name: &str, elements: u64| Region::new(name, 0, elements.saturating_mul(dtype.size()));
         let (input, output) = (region("input", shape.input()), region("output", shape.output()));
         let buffers = [&input, &output].map(|region| BufferSpec::new(region.buffer.clone(), region.bytes, Role::Data));
@@ -416,7 +416,7 @@ impl Call {
         self.arguments.input.bytes
     }
 
-    /// What each rank sends to each, where these are parts of lengths of their own.
+    /// What each rank sends to each, in an all-to-all-v.
     pub fn counts(&self) -> Option<&Counts> {
         self.counts.as_ref()
     }
@@ -524,7 +524,7 @@ mod tests {
     #[test]
     fn ranks_that_agree_make_a_call() {
         let one = call(16, Region::new("input", 0, 64), Region::new("output", 0, 64));
-        let agreed = Call::agree(&[one.clone(), one], &buffers()).unwrap();
+        let agreed = Call::validate(&[one.clone(), one], &buffers()).unwrap();
         assert_eq!((agreed.world(), agreed.bytes(), agreed.in_place()), (2, 64, false));
     }
 
@@ -552,7 +552,7 @@ mod tests {
         "input input[0..16] and output input[8..24] overlap in part: they must be equal (in place) or apart"
     )]
     fn refusals_name_argument_value_and_limit(#[case] call: RankCall, #[case] message: &str) {
-        assert_eq!(Call::agree(&[call], &buffers()).unwrap_err().to_string(), message);
+        assert_eq!(Call::validate(&[call], &buffers()).unwrap_err().to_string(), message);
     }
 
     /// What rank 0 passes for 4 elements a slot on a group of two, whose larger buffer has 8.
@@ -564,12 +564,12 @@ mod tests {
 
     #[test]
     fn in_place_is_the_rank_s_slot() {
-        let gather = Call::of_all_ranks(&slots(Collective::AllGather, ("output", 8), ("output", 8)), 2, &buffers()).unwrap();
+        let gather = Call::uniform(&slots(Collective::AllGather, ("output", 8), ("output", 8)), 2, &buffers()).unwrap();
         assert!(gather.in_place());
         assert_eq!((gather.input_of(1), gather.output_of(1)), (Region::new("output", 24, 16), Region::new("output", 8, 32)));
-        let scatter = Call::of_all_ranks(&slots(Collective::ReduceScatter, ("input", 8), ("input", 8)), 2, &buffers()).unwrap();
+        let scatter = Call::uniform(&slots(Collective::ReduceScatter, ("input", 8), ("input", 8)), 2, &buffers()).unwrap();
         assert_eq!((scatter.input_of(1), scatter.output_of(1)), (Region::new("input", 8, 32), Region::new("input", 24, 16)));
-        let apart = Call::of_all_ranks(&slots(Collective::AllGather, ("input", 8), ("output", 8)), 2, &buffers()).unwrap();
+        let apart = Call::uniform(&slots(Collective::AllGather, ("input", 8), ("output", 8)), 2, &buffers()).unwrap();
         assert!(!apart.in_place());
         assert_eq!(apart.input_of(1), apart.input_of(0));
     }
@@ -577,10 +577,10 @@ mod tests {
     #[test]
     fn a_rank_that_passes_another_slot_is_named() {
         let one = slots(Collective::AllGather, ("output", 0), ("output", 0));
-        let error = Call::agree(&[one.clone(), one], &buffers()).unwrap_err();
+        let error = Call::validate(&[one.clone(), one], &buffers()).unwrap_err();
         assert_eq!(error.to_string(), "rank 1 passed input = output[0..16]: in place, its slot is output[16..32]");
         let second = slots(Collective::AllGather, ("output", 16), ("output", 0));
-        let error = Call::of_all_ranks(&second, 2, &buffers()).unwrap_err();
+        let error = Call::uniform(&second, 2, &buffers()).unwrap_err();
         assert_eq!(
             error.to_string(),
             "input output[16..32] and output output[0..32] overlap in part: they must be equal (in place) or apart"
@@ -591,21 +591,21 @@ mod tests {
     fn lengths_and_operators_are_those_of_the_collective() {
         let gather = slots(Collective::AllGather, ("input", 0), ("output", 0));
         let short = RankCall { output: Region::new("output", 0, 16), ..gather.clone() };
-        let error = Call::of_all_ranks(&short, 2, &buffers()).unwrap_err();
+        let error = Call::uniform(&short, 2, &buffers()).unwrap_err();
         assert_eq!(error.to_string(), "output output[0..16] has 16 bytes, 8 elements of f32 need 32");
-        let error = Call::of_all_ranks(&RankCall { op: ReduceOp::Sum, ..gather }, 2, &buffers()).unwrap_err();
+        let error = Call::uniform(&RankCall { op: ReduceOp::Sum, ..gather }, 2, &buffers()).unwrap_err();
         assert_eq!(error.to_string(), "op sum: all_gather has copy");
         let copy = RankCall { op: ReduceOp::Copy, ..slots(Collective::ReduceScatter, ("input", 0), ("output", 0)) };
-        let error = Call::of_all_ranks(&copy, 2, &buffers()).unwrap_err();
+        let error = Call::uniform(&copy, 2, &buffers()).unwrap_err();
         assert_eq!(error.to_string(), "op copy: reduce_scatter has sum, min, max, avg, prod, premul_sum");
     }
 
     #[test]
     fn an_all_to_all_is_not_done_in_place() {
         let call = slots(Collective::AllToAll, ("input", 0), ("output", 0));
-        assert!(!Call::of_all_ranks(&call, 2, &buffers()).unwrap().in_place());
+        assert!(!Call::uniform(&call, 2, &buffers()).unwrap().in_place());
         let in_place = RankCall { output: call.input.clone(), ..call };
-        let error = Call::of_all_ranks(&in_place, 2, &buffers()).unwrap_err();
+        let error = Call::uniform(&in_place, 2, &buffers()).unwrap_err();
         assert_eq!(error.to_string(), "input and output are both input[0..32]: all_to_all has no call in place, they must be apart");
     }
 
@@ -620,7 +620,7 @@ mod tests {
         let refusal = |change: &dyn Fn(&mut [RankCall; 2])| {
             let mut calls = calls.clone();
             change(&mut calls);
-            Call::agree(&calls, &buffers()).unwrap_err().to_string()
+            Call::validate(&calls, &buffers()).unwrap_err().to_string()
         };
         let parts = |call: &mut RankCall| call.parts.clone().unwrap();
         assert_eq!(
@@ -644,14 +644,14 @@ mod tests {
     #[test]
     fn roots_are_ranks_of_collectives_that_have_one() {
         let broadcast = RankCall { root: 1, ..slots(Collective::Broadcast, ("input", 0), ("output", 0)) };
-        assert_eq!(Call::of_all_ranks(&broadcast, 2, &buffers()).unwrap().root, 1);
+        assert_eq!(Call::uniform(&broadcast, 2, &buffers()).unwrap().root, 1);
         let other = RankCall { root: 0, ..broadcast.clone() };
-        let error = Call::agree(&[broadcast.clone(), other], &buffers()).unwrap_err();
+        let error = Call::validate(&[broadcast.clone(), other], &buffers()).unwrap_err();
         assert_eq!(error.to_string(), "rank 1 passed root = 0, rank 0 passed 1: all ranks must pass the same");
-        let error = Call::of_all_ranks(&RankCall { root: 2, ..broadcast }, 2, &buffers()).unwrap_err();
+        let error = Call::uniform(&RankCall { root: 2, ..broadcast }, 2, &buffers()).unwrap_err();
         assert_eq!(error.to_string(), "rank 0 passed root = 2: broadcast among 2 ranks has roots 0 to 1");
         let gather = RankCall { root: 1, ..slots(Collective::AllGather, ("input", 0), ("output", 0)) };
-        let error = Call::of_all_ranks(&gather, 2, &buffers()).unwrap_err();
+        let error = Call::uniform(&gather, 2, &buffers()).unwrap_err();
         assert_eq!(error.to_string(), "rank 0 passed root = 1: all_gather among 2 ranks has no root, which is 0");
     }
 
@@ -663,9 +663,9 @@ mod tests {
         assert_eq!([0, 1].map(|rank| agreed.of_rank(rank).factor), [Some(0x3f80), Some(0xbf00)]);
         let error = Call::with_factors(&premultiplied, &[0x3f80, 0x1_0000], &buffers()).unwrap_err();
         assert_eq!(error.to_string(), "rank 1 passed factor = 0x10000: premul_sum of bf16 has the bits of one element, 2 bytes");
-        let error = Call::of_all_ranks(&RankCall { factor: None, ..premultiplied }, 2, &buffers()).unwrap_err();
+        let error = Call::uniform(&RankCall { factor: None, ..premultiplied }, 2, &buffers()).unwrap_err();
         assert_eq!(error.to_string(), "rank 0 passed factor = none: premul_sum of bf16 has the bits of one element, 2 bytes");
-        let error = Call::of_all_ranks(&RankCall { factor: Some(1), ..sum }, 2, &buffers()).unwrap_err();
+        let error = Call::uniform(&RankCall { factor: Some(1), ..sum }, 2, &buffers()).unwrap_err();
         assert_eq!(error.to_string(), "rank 0 passed factor = 0x1: sum of bf16 has none");
     }
 
@@ -674,7 +674,7 @@ mod tests {
     fn the_sum_of_products_goes_where_the_call_says() {
         let scatter = slots(Collective::ReduceScatter, ("input", 8), ("input", 8));
         let scatter = RankCall { op: ReduceOp::PremulSum, factor: Some(0), ..scatter };
-        let sum = Call::of_all_ranks(&scatter, 2, &buffers()).unwrap().of_products(Region::new("products", 8, 32));
+        let sum = Call::uniform(&scatter, 2, &buffers()).unwrap().of_products(Region::new("products", 8, 32));
         assert_eq!((sum.op, sum.in_place(), sum.of_rank(1).factor), (ReduceOp::Sum, false, None));
         assert_eq!((sum.input_of(1), sum.output_of(1)), (Region::new("products", 8, 32), Region::new("input", 24, 16)));
     }
@@ -684,12 +684,12 @@ mod tests {
         let one = call(4, Region::new("input", 0, 16), Region::new("output", 0, 16));
         let mut other = one.clone();
         other.dtype = DType::BF16;
-        let error = Call::agree(&[one.clone(), one, other], &buffers()).unwrap_err();
+        let error = Call::validate(&[one.clone(), one, other], &buffers()).unwrap_err();
         assert_eq!(error.to_string(), "rank 2 passed dtype = bf16, rank 0 passed f32: all ranks must pass the same");
     }
 
     #[test]
     fn a_group_has_ranks() {
-        assert_eq!(Call::agree(&[], &[]).unwrap_err(), CallError::World { world: 0 });
+        assert_eq!(Call::validate(&[], &[]).unwrap_err(), CallError::World { world: 0 });
     }
 }

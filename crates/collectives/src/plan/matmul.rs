@@ -28,9 +28,9 @@ pub struct MatmulCall {
     pub operands: Operands,
     /// Memory that the library may use meanwhile. Products that may run at the same time have one each.
     pub workspace: Region,
-    /// How many multiprocessors the library is to plan for; all of the device by default. It is a target, not a limit.
+    /// How many SMs the library is to plan for; all of the device by default. It is a target, not a limit.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub multiprocessors: Option<u32>,
+    pub sms: Option<u32>,
 }
 
 impl MatmulCall {
@@ -70,8 +70,8 @@ impl MatmulCall {
         if [&operands.a, &operands.b, &self.workspace].into_iter().any(|other| operands.c.overlaps(other)) {
             return Err(format!("c {} overlaps another operand or the workspace", operands.c));
         }
-        if self.multiprocessors == Some(0) {
-            return Err("multiprocessors = 0: at least 1".into());
+        if self.sms == Some(0) {
+            return Err("SMs = 0: at least 1".into());
         }
         Ok(())
     }
@@ -79,10 +79,8 @@ impl MatmulCall {
 
 impl fmt::Display for MatmulCall {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let MatmulCall {
-            product: Product { dtype, rows, columns, depth, layout }, operands: Operands { a, b, c }, multiprocessors, ..
-        } = self;
+        let MatmulCall { product: Product { dtype, rows, columns, depth, layout }, operands: Operands { a, b, c }, sms, .. } = self;
         write!(f, "matmul {dtype} {layout} {rows}x{columns}x{depth} {a} x {b} -> {c}")?;
-        multiprocessors.map_or(Ok(()), |count| write!(f, " on {count} multiprocessors"))
+        sms.map_or(Ok(()), |count| write!(f, " on {count} SMs"))
     }
 }

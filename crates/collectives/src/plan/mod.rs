@@ -110,7 +110,7 @@ pub enum Op {
         to_rank: Option<u32>,
     },
     /// Holds the stream until a 32-bit word of this rank has a value. Nothing but a write of that value ends the wait: it has no limit of
-    /// its own, and occupies no multiprocessor.
+    /// its own, and occupies no SM.
     WaitValue {
         /// Four bytes, aligned to four.
         at: Region,

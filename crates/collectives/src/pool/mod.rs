@@ -10,7 +10,7 @@
 //! that took no part in some would count differently.
 //!
 //! # What is in flight
-//! [`SymmetricPool::start`] (of parts of lengths of their own, [`SymmetricPool::start_in_parts`]) makes the plan of a call on memory of the pool and takes a channel for it; the call is in flight until its [`InFlight`]
+//! [`SymmetricPool::start`] (of an all-to-all-v, [`SymmetricPool::start_all_to_all_v`]) makes the plan of a call on memory of the pool and takes a channel for it; the call is in flight until its [`InFlight`]
 //! is dropped. Calls in flight at once never share a channel, be it that their streams or that their groups differ: where all of an algorithm's
 //! are taken, the call is refused. So is one whose output is memory that another in flight reads or writes, and memory in flight is not
 //! given back.
@@ -301,16 +301,16 @@ impl SymmetricPool {
         world: u32,
         target: &Target,
     ) -> Result<InFlight, PoolError> {
-        let call = Call::of_all_ranks(first, world, &self.buffers[..1])?;
+        let call = Call::uniform(first, world, &self.buffers[..1])?;
         self.begin(algorithm, &call, target)
     }
 
-    /// The same for an all-to-all whose parts have lengths of their own: `counts` has the elements that each rank sends to each, in place of the parts
+    /// The same for an all-to-all-v: `counts` has the elements that each rank sends to each, in place of the parts
     /// of `first`, whose `count` bounds them.
     ///
     /// # Errors
     /// As [`SymmetricPool::start`].
-    pub fn start_in_parts(
+    pub fn start_all_to_all_v(
         &mut self,
         algorithm: &'static dyn Algorithm,
         first: &RankCall,
@@ -329,7 +329,7 @@ impl SymmetricPool {
             return Err(unsupported(format!("it is of {}", call.collective)));
         }
         // Of a pre-multiplied sum the channel must have been opened for the algorithm as it does these: it has products to keep.
-        let algorithm = algorithms::doing(algorithm, call.op);
+        let algorithm = algorithms::with_premul(algorithm, call.op);
         algorithm.supports(call).map_err(unsupported)?;
         let uses = self.uses(call, algorithm)?;
         let number = self.free_channel(algorithm, world, &algorithm.workspace(call.dtype, world, call.bytes()))?;

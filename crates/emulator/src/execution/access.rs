@@ -5,7 +5,7 @@
 
 use super::{
     executor::Executor,
-    fault::Trouble,
+    fault::ExecError,
     registers::{LANES, Row, lanes_of, row_of},
     warp::Poll,
 };
@@ -73,7 +73,7 @@ impl Executor<'_> {
 
     /// Generic addresses of an access of `bytes` bytes.
     #[inline(always)]
-    pub(super) fn addresses(&mut self, space: Space, address: Address, lanes: u32, bytes: u32) -> Result<Row<u64>, Trouble> {
+    pub(super) fn addresses(&mut self, space: Space, address: Address, lanes: u32, bytes: u32) -> Result<Row<u64>, ExecError> {
         let mut addresses = self.in_space(space, address);
         if !matches!(space, Space::Global | Space::Const | Space::Generic) {
             if space == Space::SharedCluster {
@@ -89,7 +89,7 @@ impl Executor<'_> {
             if matches!(space, Space::Shared | Space::SharedCluster) && self.block.shared == 0 {
                 let lane = lanes.trailing_zeros();
                 let error = self.memory.load::<1>(memory::Address(addresses[lane as usize]), self.launch.program.rank);
-                return Err(Trouble::Access(Some(lane), error.err().ok_or_else(|| Trouble::unsupported("shared memory of no bytes"))?));
+                return Err(ExecError::Access(Some(lane), error.err().ok_or_else(|| ExecError::unsupported("shared memory of no bytes"))?));
             }
         }
         Ok(addresses)
@@ -121,7 +121,7 @@ impl Executor<'_> {
     }
 
     /// `mapa`.
-    pub(super) fn map_to_block(&mut self, lanes: u32, space: Space, d: Register, address: Address, rank: Operand) -> Result<(), Trouble> {
+    pub(super) fn map_to_block(&mut self, lanes: u32, space: Space, d: Register, address: Address, rank: Operand) -> Result<(), ExecError> {
         let places = self.places_in_cluster(lanes, space, address)?;
         let ranks = self.warp.registers.bits(rank);
         let member = &self.block.member;
@@ -130,7 +130,7 @@ impl Executor<'_> {
             let (rank, offset) = (ranks[lane] as u32, places[lane].1);
             let Some(start) = member.shared.get(rank as usize) else {
                 let why = format!("block {rank} of the cluster: it has {}", member.shared.len());
-                return Err(Trouble::Cluster { lane: lane as u32, why });
+                return Err(ExecError::Cluster { lane: lane as u32, why });
             };
             values[lane] = if space == Space::Generic { start + offset } else { member.address(rank, offset) };
         }
@@ -139,20 +139,20 @@ impl Executor<'_> {
     }
 
     /// `getctarank`.
-    pub(super) fn block_of_address(&mut self, lanes: u32, space: Space, d: Register, address: Address) -> Result<(), Trouble> {
+    pub(super) fn block_of_address(&mut self, lanes: u32, space: Space, d: Register, address: Address) -> Result<(), ExecError> {
         let places = self.places_in_cluster(lanes, space, address)?;
         self.warp.registers.write::<u32>(d, lanes, &places.map(|(rank, _)| rank));
         Ok(())
     }
 
     /// Rank of the block and offset in its shared memory of each lane's address.
-    fn places_in_cluster(&self, lanes: u32, space: Space, address: Address) -> Result<Row<(u32, u64)>, Trouble> {
+    fn places_in_cluster(&self, lanes: u32, space: Space, address: Address) -> Result<Row<(u32, u64)>, ExecError> {
         let addresses = self.in_space(space, address);
         let member = &self.block.member;
         let mut places = [(0, 0); LANES];
         for lane in lanes_of(lanes) {
             let generic = if space == Space::Generic { addresses[lane] } else { member.generic(addresses[lane]) };
-            let none = || Trouble::Cluster {
+            let none = || ExecError::Cluster {
                 lane: lane as u32,
                 why: format!("{} is in no shared memory of the cluster", memory::Address(generic)),
             };
@@ -199,7 +199,7 @@ impl Executor<'_> {
         access: &Access,
         destinations: &[Option<Register>],
         address: Address,
-    ) -> Result<bool, Trouble> {
+    ) -> Result<bool, ExecError> {
         let bytes = ty.bytes() * destinations.len() as u32;
         if access.space == Space::Param {
             self.load_parameter(lanes, ty, destinations, address, bytes)?;
@@ -213,7 +213,7 @@ impl Executor<'_> {
             4 => self.load_bytes::<4>(lanes, ty, destinations, &addresses, strong),
             8 => self.load_bytes::<8>(lanes, ty, destinations, &addresses, strong),
             16 => self.load_bytes::<16>(lanes, ty, destinations, &addresses, strong),
-            _ => Err(Trouble::unsupported(format!("an access of {bytes} bytes"))),
+            _ => Err(ExecError::unsupported(format!("an access of {bytes} bytes"))),
         }?;
         self.touched(lanes, access, (ty, bytes, false), &addresses, Effect::Load);
         Ok(polls)
@@ -245,7 +245,7 @@ impl Executor<'_> {
         destinations: &[Option<Register>],
         addresses: &Row<u64>,
         strong: bool,
-    ) -> Result<bool, Trouble> {
+    ) -> Result<bool, ExecError> {
         let mut values = [[0; N]; LANES];
         self.memory.load_warp(addresses, lanes, self.launch.program.rank, &mut values)?;
         self.spread(lanes, ty, destinations, &values);
@@ -341,7 +341,7 @@ impl Executor<'_> {
 
     /// `st`.
     #[inline(always)]
-    pub(super) fn store(&mut self, lanes: u32, ty: Type, access: &Access, address: Address, sources: &[Operand]) -> Result<(), Trouble> {
+    pub(super) fn store(&mut self, lanes: u32, ty: Type, access: &Access, address: Address, sources: &[Operand]) -> Result<(), ExecError> {
         let bytes = ty.bytes() * sources.len() as u32;
         if access.space == Space::Param {
             return self.store_parameter(lanes, ty, address, sources, bytes);
@@ -358,7 +358,7 @@ impl Executor<'_> {
             4 => self.store_bytes::<4>(lanes, ty, sources, &addresses, access),
             8 => self.store_bytes::<8>(lanes, ty, sources, &addresses, access),
             16 => self.store_bytes::<16>(lanes, ty, sources, &addresses, access),
-            _ => Err(Trouble::unsupported(format!("an access of {bytes} bytes"))),
+            _ => Err(ExecError::unsupported(format!("an access of {bytes} bytes"))),
         }?;
         self.touched(lanes, access, (ty, bytes, false), &addresses, Effect::Store);
         Ok(())
@@ -372,7 +372,7 @@ impl Executor<'_> {
         sources: &[Operand],
         addresses: &Row<u64>,
         access: &Access,
-    ) -> Result<(), Trouble> {
+    ) -> Result<(), ExecError> {
         let values = self.gather::<N>(ty, sources);
         if self.memory.delays_stores() && matches!(access.space, Space::Global | Space::Generic) {
             if access.semantics == Semantics::Weak {
@@ -397,11 +397,11 @@ impl Executor<'_> {
     }
 
     /// Publishes what a strong store or an atomic is preceded by: all that it releases, and what is at its addresses.
-    fn publish_before(&mut self, lanes: u32, addresses: &Row<u64>, access: &Access) -> Result<(), Trouble> {
+    fn publish_before(&mut self, lanes: u32, addresses: &Row<u64>, access: &Access) -> Result<(), ExecError> {
         self.release(access.semantics, access.scope);
         for lane in lanes_of(lanes) {
             let published = self.memory.publish_at(memory::Address(addresses[lane]), self.rank());
-            published.map_err(|error| Trouble::Access(Some(lane as u32), error))?;
+            published.map_err(|error| ExecError::Access(Some(lane as u32), error))?;
         }
         Ok(())
     }
@@ -423,7 +423,7 @@ impl Executor<'_> {
         destinations: &[Option<Register>],
         address: Address,
         bytes: u32,
-    ) -> Result<(), Trouble> {
+    ) -> Result<(), ExecError> {
         let width = bytes as usize;
         if address.base == Base::Zero
             && self.is_launch_parameter(address.offset as u64)
@@ -470,22 +470,22 @@ impl Executor<'_> {
 
     /// The error of an access outside the parameter space.
     #[cold]
-    fn stray_parameter(&self, offset: u64, bytes: u32, lane: usize) -> Trouble {
+    fn stray_parameter(&self, offset: u64, bytes: u32, lane: usize) -> ExecError {
         let offset = if (offset as i64).unsigned_abs() < WINDOW { offset } else { WINDOW - 1 };
         let address = memory::Address(self.launch.parameter_address.wrapping_add(offset));
         match self.memory.resolve_aligned(address, bytes.into(), self.launch.program.rank) {
-            Err(error) => Trouble::Access(Some(lane as u32), error),
-            Ok(_) => Trouble::unsupported("this access of a function's parameters"),
+            Err(error) => ExecError::Access(Some(lane as u32), error),
+            Ok(_) => ExecError::unsupported("this access of a function's parameters"),
         }
     }
 
-    fn store_parameter(&mut self, lanes: u32, ty: Type, address: Address, sources: &[Operand], bytes: u32) -> Result<(), Trouble> {
+    fn store_parameter(&mut self, lanes: u32, ty: Type, address: Address, sources: &[Operand], bytes: u32) -> Result<(), ExecError> {
         let offsets = self.in_space(Space::Param, address);
         let values = self.gather::<16>(ty, sources);
         let limit = u64::from(self.launch.program.module.functions[self.frame.function].param_bytes);
         for lane in lanes_of(lanes) {
             if self.is_launch_parameter(offsets[lane]) {
-                return Err(Trouble::unsupported("a store to a kernel's parameters"));
+                return Err(ExecError::unsupported("a store to a kernel's parameters"));
             }
             if offsets[lane].checked_add(bytes.into()).is_none_or(|end| end > limit) {
                 return Err(self.stray_parameter(offsets[lane], bytes, lane));
@@ -498,11 +498,11 @@ impl Executor<'_> {
     }
 
     /// `discard`: 128 bytes whose value is undefined from then on.
-    pub(super) fn discard(&mut self, lanes: u32, space: Space, address: Address) -> Result<(), Trouble> {
+    pub(super) fn discard(&mut self, lanes: u32, space: Space, address: Address) -> Result<(), ExecError> {
         let addresses = self.addresses(space, address, lanes, 128)?;
         for lane in lanes_of(lanes) {
             let filled = self.memory.fill(memory::Address(addresses[lane]), 128, self.launch.program.rank, memory::CANARY);
-            filled.map_err(|error| Trouble::Access(Some(lane as u32), error))?;
+            filled.map_err(|error| ExecError::Access(Some(lane as u32), error))?;
         }
         let weak = Access { space, semantics: Semantics::Weak, scope: None, hints: Box::default() };
         self.touched(lanes, &weak, (Type::B8, 128, false), &addresses, Effect::Store);
@@ -519,7 +519,7 @@ impl Executor<'_> {
         destinations: Option<&[Option<Register>]>,
         address: Address,
         values: &[Operand],
-    ) -> Result<bool, Trouble> {
+    ) -> Result<bool, ExecError> {
         let parts = if op == AtomicOp::CompareAndSwap { 1 } else { values.len() };
         let bytes = ty.bytes() * parts as u32;
         let addresses = self.addresses(access.space, address, lanes, bytes)?;
@@ -531,7 +531,7 @@ impl Executor<'_> {
             4 => self.atomic_bytes::<4>(lanes, (op, ty, parts), destinations, &addresses, values),
             8 => self.atomic_bytes::<8>(lanes, (op, ty, parts), destinations, &addresses, values),
             16 => self.atomic_bytes::<16>(lanes, (op, ty, parts), destinations, &addresses, values),
-            _ => Err(Trouble::unsupported(format!("an access of {bytes} bytes"))),
+            _ => Err(ExecError::unsupported(format!("an access of {bytes} bytes"))),
         }?;
         self.touched(lanes, access, (ty, bytes, false), &addresses, Effect::Atomic { wrote, returns: destinations.is_some() });
         Ok(polls)
@@ -545,7 +545,7 @@ impl Executor<'_> {
         destinations: Option<&[Option<Register>]>,
         addresses: &Row<u64>,
         values: &[Operand],
-    ) -> Result<(bool, u32), Trouble> {
+    ) -> Result<(bool, u32), ExecError> {
         let operands = self.gather::<N>(ty, &values[..parts]);
         let swapped = if op == AtomicOp::CompareAndSwap { self.gather::<N>(ty, &values[1..]) } else { [[0; N]; LANES] };
         let (rank, width) = (self.rank(), ty.bytes() as usize);
@@ -554,7 +554,7 @@ impl Executor<'_> {
         for lane in lanes_of(lanes) {
             let address = memory::Address(addresses[lane]);
             let global = self.block.member.place(addresses[lane]).is_none();
-            let failed = |error| Trouble::Access(Some(lane as u32), error);
+            let failed = |error| ExecError::Access(Some(lane as u32), error);
             old[lane] = self.memory.load(address, rank).map_err(failed)?;
             let mut new = old[lane];
             for part in 0..parts {
@@ -596,7 +596,7 @@ impl Executor<'_> {
 
 /// What two values make, in the low bits. In `global` memory f32 is flushed of subnormals (PTX ISA atom), and a sum in f64 is an operand that
 /// is NaN as it stands, the second before the first, which hardware shows.
-pub(super) fn combined(op: AtomicOp, ty: Type, a: u64, b: u64, global: bool) -> Result<u64, Trouble> {
+pub(super) fn combined(op: AtomicOp, ty: Type, a: u64, b: u64, global: bool) -> Result<u64, ExecError> {
     let mode = Mode { ftz: global && ty == Type::F32, ..Mode::NEAREST };
     if global
         && (op, ty) == (AtomicOp::Add, Type::F64)
@@ -611,7 +611,7 @@ pub(super) fn combined(op: AtomicOp, ty: Type, a: u64, b: u64, global: bool) -> 
                 AtomicOp::Add => <$format>::add(a, b, mode),
                 AtomicOp::Minimum => <$format>::min(a, b, false, mode),
                 AtomicOp::Maximum => <$format>::max(a, b, false, mode),
-                other => return Err(Trouble::unsupported(format!(".{other}.{ty}"))),
+                other => return Err(ExecError::unsupported(format!(".{other}.{ty}"))),
             })
         }};
     }
@@ -655,6 +655,6 @@ pub(super) fn combined(op: AtomicOp, ty: Type, a: u64, b: u64, global: bool) -> 
         Type::Bf16 => float!(Bf16, a, b),
         Type::F16x2 => float!(F16, a, b) | float!(F16, a >> 16, b >> 16) << 16,
         Type::Bf16x2 => float!(Bf16, a, b) | float!(Bf16, a >> 16, b >> 16) << 16,
-        other => return Err(Trouble::unsupported(format!("type .{other}"))),
+        other => return Err(ExecError::unsupported(format!("type .{other}"))),
     })
 }

@@ -13,7 +13,7 @@ use std::{
 };
 
 use super::{
-    fault::Trouble,
+    fault::ExecError,
     warp::{Waiting, Warp},
 };
 use crate::races::ActorId;
@@ -118,19 +118,19 @@ impl Common {
     }
 
     /// Lanes of a warp arrive; `holding` are those whose predicate holds.
-    pub(super) fn arrive(&mut self, id: u32, warp: usize, lanes: u32, holding: u32, expected: Option<u32>) -> Result<(), Trouble> {
+    pub(super) fn arrive(&mut self, id: u32, warp: usize, lanes: u32, holding: u32, expected: Option<u32>) -> Result<(), ExecError> {
         let Some(barrier) = self.barriers.get_mut(id as usize) else {
-            return Err(Trouble::BarrierOperands(format!("barrier {id}: there are 0 to {}", BARRIERS - 1)));
+            return Err(ExecError::BarrierOperands(format!("barrier {id}: there are 0 to {}", BARRIERS - 1)));
         };
         if let Some(threads) = expected
             && (threads == 0 || threads % 32 != 0 || threads > 1024)
         {
-            return Err(Trouble::BarrierOperands(format!("a barrier of {threads} threads: expected a multiple of 32, up to 1024")));
+            return Err(ExecError::BarrierOperands(format!("a barrier of {threads} threads: expected a multiple of 32, up to 1024")));
         }
         if barrier.busy && barrier.expected != expected {
             let text = |expected: Option<u32>| expected.map_or("all".to_owned(), |threads| threads.to_string());
             let (first, second) = (text(barrier.expected), text(expected));
-            return Err(Trouble::BarrierOperands(format!("barrier {id} is for {first} threads, and here for {second}")));
+            return Err(ExecError::BarrierOperands(format!("barrier {id} is for {first} threads, and here for {second}")));
         }
         barrier.busy = true;
         barrier.expected = expected;
@@ -140,9 +140,9 @@ impl Common {
     }
 
     /// Lanes arrive at the barrier of the cluster. Once they have, they must wait before they arrive again.
-    pub(super) fn arrive_at_cluster(&mut self, warp: usize, lanes: u32) -> Result<(), Trouble> {
+    pub(super) fn arrive_at_cluster(&mut self, warp: usize, lanes: u32) -> Result<(), ExecError> {
         if (self.cluster_arrived[warp] | self.cluster_passed[warp]) & lanes != 0 {
-            return Err(Trouble::BarrierOperands("a thread arrives at the cluster's barrier again and has not waited there".into()));
+            return Err(ExecError::BarrierOperands("a thread arrives at the cluster's barrier again and has not waited there".into()));
         }
         self.cluster_arrived[warp] |= lanes;
         Ok(())
@@ -172,7 +172,7 @@ impl Block {
     ///
     /// # Errors
     /// The warp and the operation at which the barrier was misused.
-    pub(super) fn complete<'m>(&mut self, id: u32, module: &'m Module) -> Result<Option<Threads>, (usize, &'m Operation, Trouble)> {
+    pub(super) fn complete<'m>(&mut self, id: u32, module: &'m Module) -> Result<Option<Threads>, (usize, &'m Operation, ExecError)> {
         let barrier = &self.common.barriers[id as usize];
         if !barrier.busy || !self.is_complete(barrier) {
             return Ok(None);
@@ -195,7 +195,7 @@ impl Block {
                     operation.instruction
                     && *aligned_at.get_or_insert(operation.at) != operation.at
                 {
-                    return Err((index, operation, Trouble::DivergentBarrier(id)));
+                    return Err((index, operation, ExecError::DivergentBarrier(id)));
                 }
                 if let Instruction::BarrierReduce { op, destination, .. } = operation.instruction {
                     registers.bases = group.frame.bases;

@@ -3,7 +3,7 @@
 use std::cmp::Ordering;
 
 use super::{
-    fault::Trouble,
+    fault::ExecError,
     float::Held,
     integer::{Number, by_integer, combine},
     registers::Registers,
@@ -35,7 +35,7 @@ fn of_floats(comparison: Comparison) -> numerics::Comparison {
 impl Registers {
     /// The lanes where a comparison holds: of the value, or of its low and its high half.
     #[inline(always)]
-    fn compare(&self, comparison: Comparison, ty: Type, ftz: bool, ab: [Operand; 2]) -> Result<(u32, Option<u32>), Trouble> {
+    fn compare(&self, comparison: Comparison, ty: Type, ftz: bool, ab: [Operand; 2]) -> Result<(u32, Option<u32>), ExecError> {
         let mode = Mode { ftz, ..Mode::NEAREST };
         let packed = |first: u32, second: u32| (first, Some(second));
         Ok(match ty {
@@ -87,7 +87,7 @@ impl Registers {
         (first, second): (Option<Register>, Option<Register>),
         ab: [Operand; 2],
         combination: Option<(BooleanOp, Condition)>,
-    ) -> Result<(), Trouble> {
+    ) -> Result<(), ExecError> {
         let (low, high) = self.compare(comparison, ty, ftz, ab)?;
         let (low, high) = (self.combined(low, combination), self.combined(high.unwrap_or(!low), combination));
         if let Some(first) = first {
@@ -107,7 +107,7 @@ impl Registers {
         d: Register,
         ab: [Operand; 2],
         combination: Option<(BooleanOp, Condition)>,
-    ) -> Result<(), Trouble> {
+    ) -> Result<(), ExecError> {
         let (low, high) = self.compare(comparison, ty, ftz, ab)?;
         let (low, high) = (self.combined(low, combination), high.map(|high| self.combined(high, combination)));
         let one: u32 = match to {
@@ -118,7 +118,7 @@ impl Registers {
             Type::F32 => 0x3f80_0000,
             Type::F16 | Type::F16x2 => 0x3c00,
             Type::Bf16 | Type::Bf16x2 => 0x3f80,
-            other => return Err(Trouble::unsupported(format!("to .{other}"))),
+            other => return Err(ExecError::unsupported(format!("to .{other}"))),
         };
         let of = |holds: u32, lane: usize| if holds >> lane & 1 == 1 { one } else { 0 };
         let result = std::array::from_fn(|lane| of(low, lane) | high.map_or(0, |high| of(high, lane) << 16));

@@ -2,7 +2,7 @@
 
 use super::{
     block::Common,
-    fault::{Fault, Place, Trouble},
+    fault::{ExecError, Fault, FaultSite},
     float::{Binary, Conversion, direction},
     grid::{Launch, Turn},
     multimem::Reducer,
@@ -62,8 +62,8 @@ pub(super) struct Executor<'a> {
 }
 
 /// The place of an operation in a launch.
-pub(super) fn place(launch: &Launch, block: u32, warp: usize, operation: &Operation) -> Place {
-    Place {
+pub(super) fn place(launch: &Launch, block: u32, warp: usize, operation: &Operation) -> FaultSite {
+    FaultSite {
         rank: launch.program.rank,
         entry: launch.name.clone(),
         block,
@@ -155,7 +155,7 @@ impl Executor<'_> {
 
     /// Executes one operation for `lanes` of the group's `all`.
     #[inline(always)]
-    fn execute(&mut self, group: usize, all: u32, lanes: u32, operation: &Operation) -> Result<Flow, Trouble> {
+    fn execute(&mut self, group: usize, all: u32, lanes: u32, operation: &Operation) -> Result<Flow, ExecError> {
         use Instruction as I;
         let registers = &mut self.warp.registers;
         match operation.instruction {
@@ -216,7 +216,7 @@ impl Executor<'_> {
 
     /// What is executed less often.
     #[inline(never)]
-    fn execute_rarer(&mut self, group: usize, lanes: u32, instruction: &Instruction) -> Result<Flow, Trouble> {
+    fn execute_rarer(&mut self, group: usize, lanes: u32, instruction: &Instruction) -> Result<Flow, ExecError> {
         use Instruction as I;
         let registers = &mut self.warp.registers;
         match *instruction {
@@ -261,7 +261,7 @@ impl Executor<'_> {
             I::Call { function, ref arguments, .. } => return self.call(group, lanes, function as usize, arguments),
             I::Return {} => return self.leave(group, lanes),
             I::Exit {} => return Ok(self.end(group, lanes)),
-            I::Trap {} => return Err(Trouble::Trap(lanes.trailing_zeros())),
+            I::Trap {} => return Err(ExecError::Trap(lanes.trailing_zeros())),
             I::BarrierSync { barrier, threads, .. } => return self.barrier(group, lanes, 0, barrier, threads, true),
             I::BarrierReduce { barrier, threads, condition, .. } => {
                 let holding = registers.condition(condition);
@@ -313,7 +313,7 @@ impl Executor<'_> {
             I::MultimemReduce { op, ty, ref access, address, ref values } => {
                 self.multimem_reduce(lanes, (op, ty), access, address, values)?;
             }
-            _ => return Err(Trouble::unsupported(instruction.family())),
+            _ => return Err(ExecError::unsupported(instruction.family())),
         }
         Ok(Flow::Next)
     }
@@ -359,7 +359,7 @@ impl Executor<'_> {
         }
     }
 
-    fn branch_indexed(&mut self, group: usize, lanes: u32, targets: &[usize], index: Operand) -> Result<Flow, Trouble> {
+    fn branch_indexed(&mut self, group: usize, lanes: u32, targets: &[usize], index: Operand) -> Result<Flow, ExecError> {
         let indices = self.warp.registers.bits(index);
         let group = self.split_off(group, lanes);
         let mut rest = lanes;
@@ -367,7 +367,7 @@ impl Executor<'_> {
             let lane = rest.trailing_zeros();
             let first = indices[lane as usize] as u32;
             let target = targets.get(first as usize).copied();
-            let target = target.ok_or(Trouble::BranchIndex { lane, index: first, targets: targets.len() })?;
+            let target = target.ok_or(ExecError::BranchIndex { lane, index: first, targets: targets.len() })?;
             let same = lanes_of(rest).filter(|&lane| indices[lane] as u32 == first).fold(0, |bits, lane| bits | 1 << lane);
             // The last lanes are the group itself.
             let own = self.warp.split(group, same);
@@ -386,7 +386,7 @@ impl Executor<'_> {
         barrier: Operand,
         threads: Option<Operand>,
         waits: bool,
-    ) -> Result<Flow, Trouble> {
+    ) -> Result<Flow, ExecError> {
         let registers = &self.warp.registers;
         let first = lanes.trailing_zeros() as usize;
         let ids = registers.bits(barrier);
@@ -411,7 +411,7 @@ impl Executor<'_> {
     }
 
     /// An operation of the lanes of a mask: for those whose masks are complete here. The others wait for the rest.
-    fn together(&mut self, group: usize, lanes: u32, mask: Operand, instruction: &Instruction) -> Result<Flow, Trouble> {
+    fn together(&mut self, group: usize, lanes: u32, mask: Operand, instruction: &Instruction) -> Result<Flow, ExecError> {
         let masks = self.warp.registers.bits(mask);
         let mut complete = 0;
         let mut rest = lanes;
@@ -421,7 +421,7 @@ impl Executor<'_> {
             let same = lanes_of(rest).filter(|&other| masks[other] as u32 == mask).fold(0, |bits, lane| bits | 1 << lane);
             rest &= !same;
             if same & !mask != 0 {
-                return Err(Trouble::NotInMask { lane: (same & !mask).trailing_zeros(), mask });
+                return Err(ExecError::NotInMask { lane: (same & !mask).trailing_zeros(), mask });
             }
             if mask & self.warp.live & !same == 0 {
                 self.of_lanes(same, instruction)?;
@@ -450,15 +450,15 @@ impl Executor<'_> {
         Flow::Stop(Event::Ended)
     }
 
-    fn call(&mut self, group: usize, lanes: u32, callee: usize, arguments: &[Argument]) -> Result<Flow, Trouble> {
+    fn call(&mut self, group: usize, lanes: u32, callee: usize, arguments: &[Argument]) -> Result<Flow, ExecError> {
         let functions = &self.launch.program.module.functions;
         let (caller, function) = (&functions[self.frame.function], &functions[callee]);
         if function.external {
-            return Err(Trouble::unsupported(format!("a call of `{}`, which has no body,", function.name)));
+            return Err(ExecError::unsupported(format!("a call of `{}`, which has no body,", function.name)));
         }
         let group = self.split_off(group, lanes);
         if self.warp.groups[group].callers.len() + 1 >= super::MOST_FRAMES {
-            return Err(Trouble::StackOverflow);
+            return Err(ExecError::StackOverflow);
         }
         let frame = Frame {
             function: callee,
@@ -502,13 +502,13 @@ impl Executor<'_> {
     }
 
     /// Returns from a function, or ends in a kernel.
-    fn leave(&mut self, group: usize, lanes: u32) -> Result<Flow, Trouble> {
+    fn leave(&mut self, group: usize, lanes: u32) -> Result<Flow, ExecError> {
         let Some(&Caller { frame, pc }) = self.warp.groups[group].callers.last() else { return Ok(self.end(group, lanes)) };
         let group = self.split_off(group, lanes);
         let callee = self.frame;
         let launch = self.launch;
         let Instruction::Call { results, .. } = &launch.program.module.functions[frame.function].code[pc].instruction else {
-            return Err(Trouble::unsupported("a return to no call"));
+            return Err(ExecError::unsupported("a return to no call"));
         };
         for result in results {
             match *result {

@@ -7,7 +7,7 @@ use passmuster_ptx::Position;
 
 /// The instruction at which a launch was stopped, and who executed it.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Place {
+pub struct FaultSite {
     /// Rank whose launch it is.
     pub rank: usize,
     /// Name of the kernel.
@@ -26,9 +26,9 @@ pub struct Place {
     pub family: &'static str,
 }
 
-impl fmt::Display for Place {
+impl fmt::Display for FaultSite {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Place { rank, entry, block, warp, lane, at, source, family } = self;
+        let FaultSite { rank, entry, block, warp, lane, at, source, family } = self;
         write!(f, "rank {rank} {entry}, block {block} warp {warp}")?;
         if let Some(lane) = lane {
             write!(f, " lane {lane}")?;
@@ -48,7 +48,7 @@ pub enum Fault {
     #[error("{place}: {error}")]
     Memory {
         /// Where.
-        place: Box<Place>,
+        place: Box<FaultSite>,
         /// Why.
         error: AccessError,
     },
@@ -56,13 +56,13 @@ pub enum Fault {
     #[error("{place}: the kernel trapped")]
     Trap {
         /// Where; the lowest lane.
-        place: Box<Place>,
+        place: Box<FaultSite>,
     },
     /// Lanes of one warp met at an aligned barrier from different instructions (PTX ISA bar).
     #[error("{place}: lanes of the warp are at different instructions of aligned barrier {barrier}")]
     DivergentBarrier {
         /// Where some of the lanes are.
-        place: Box<Place>,
+        place: Box<FaultSite>,
         /// The barrier.
         barrier: u32,
     },
@@ -70,7 +70,7 @@ pub enum Fault {
     #[error("{place}: {why}")]
     BarrierOperands {
         /// Where.
-        place: Box<Place>,
+        place: Box<FaultSite>,
         /// What is wrong with them.
         why: String,
     },
@@ -78,7 +78,7 @@ pub enum Fault {
     #[error("{place}: {why}")]
     Cluster {
         /// Where.
-        place: Box<Place>,
+        place: Box<FaultSite>,
         /// What is wrong.
         why: String,
     },
@@ -86,7 +86,7 @@ pub enum Fault {
     #[error("{place}: the lane is not in its own member mask {mask:#010x}")]
     NotInMask {
         /// Where.
-        place: Box<Place>,
+        place: Box<FaultSite>,
         /// The mask.
         mask: u32,
     },
@@ -94,7 +94,7 @@ pub enum Fault {
     #[error("{place}: branch target {index} of {targets}")]
     BranchIndex {
         /// Where.
-        place: Box<Place>,
+        place: Box<FaultSite>,
         /// The index.
         index: u32,
         /// How many targets there are.
@@ -104,13 +104,13 @@ pub enum Fault {
     #[error("{place}: calls are nested more than {} deep", super::MOST_FRAMES)]
     StackOverflow {
         /// Where.
-        place: Box<Place>,
+        place: Box<FaultSite>,
     },
     /// An instruction that is decoded and not executed.
     #[error("{place}: {what} is not emulated")]
     UnsupportedInstruction {
         /// Where.
-        place: Box<Place>,
+        place: Box<FaultSite>,
         /// The instruction's family.
         family: &'static str,
         /// What of it.
@@ -123,7 +123,7 @@ pub enum Fault {
 
 /// A [`Fault`] before it is known where it is.
 #[derive(Debug)]
-pub(super) enum Trouble {
+pub(super) enum ExecError {
     Access(Option<u32>, AccessError),
     Trap(u32),
     DivergentBarrier(u32),
@@ -135,33 +135,33 @@ pub(super) enum Trouble {
     Unsupported(String),
 }
 
-impl From<LaneError> for Trouble {
-    fn from(error: LaneError) -> Trouble {
-        Trouble::Access(Some(error.lane as u32), error.error)
+impl From<LaneError> for ExecError {
+    fn from(error: LaneError) -> ExecError {
+        ExecError::Access(Some(error.lane as u32), error.error)
     }
 }
 
-impl Trouble {
+impl ExecError {
     /// That a form of an instruction is not emulated.
-    pub(super) fn unsupported(what: impl Into<String>) -> Trouble {
-        Trouble::Unsupported(what.into())
+    pub(super) fn unsupported(what: impl Into<String>) -> ExecError {
+        ExecError::Unsupported(what.into())
     }
 
     /// The fault, at a place without a lane.
     #[cold]
-    pub(super) fn at(self, place: Place) -> Fault {
+    pub(super) fn at(self, place: FaultSite) -> Fault {
         let family = place.family;
-        let of = |lane: Option<u32>| Box::new(Place { lane, ..place });
+        let of = |lane: Option<u32>| Box::new(FaultSite { lane, ..place });
         match self {
-            Trouble::Access(lane, error) => Fault::Memory { place: of(lane), error },
-            Trouble::Trap(lane) => Fault::Trap { place: of(Some(lane)) },
-            Trouble::DivergentBarrier(barrier) => Fault::DivergentBarrier { place: of(None), barrier },
-            Trouble::BarrierOperands(why) => Fault::BarrierOperands { place: of(None), why },
-            Trouble::Cluster { lane, why } => Fault::Cluster { place: of(Some(lane)), why },
-            Trouble::NotInMask { lane, mask } => Fault::NotInMask { place: of(Some(lane)), mask },
-            Trouble::BranchIndex { lane, index, targets } => Fault::BranchIndex { place: of(Some(lane)), index, targets },
-            Trouble::StackOverflow => Fault::StackOverflow { place: of(None) },
-            Trouble::Unsupported(what) => Fault::UnsupportedInstruction { place: of(None), family, what },
+            ExecError::Access(lane, error) => Fault::Memory { place: of(lane), error },
+            ExecError::Trap(lane) => Fault::Trap { place: of(Some(lane)) },
+            ExecError::DivergentBarrier(barrier) => Fault::DivergentBarrier { place: of(None), barrier },
+            ExecError::BarrierOperands(why) => Fault::BarrierOperands { place: of(None), why },
+            ExecError::Cluster { lane, why } => Fault::Cluster { place: of(Some(lane)), why },
+            ExecError::NotInMask { lane, mask } => Fault::NotInMask { place: of(Some(lane)), mask },
+            ExecError::BranchIndex { lane, index, targets } => Fault::BranchIndex { place: of(Some(lane)), index, targets },
+            ExecError::StackOverflow => Fault::StackOverflow { place: of(None) },
+            ExecError::Unsupported(what) => Fault::UnsupportedInstruction { place: of(None), family, what },
         }
     }
 }

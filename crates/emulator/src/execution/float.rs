@@ -1,7 +1,7 @@
 //! Floating-point arithmetic and conversions: which function of [`numerics`](crate::numerics) an instruction is.
 
 use super::{
-    fault::Trouble,
+    fault::ExecError,
     registers::{Registers, Slot},
 };
 use crate::numerics::{
@@ -40,13 +40,13 @@ held!(F32, u32);
 held!(F64, u64);
 
 /// The numerics' name of a rounding.
-pub(super) fn direction(rounding: Rounding) -> Result<Direction, Trouble> {
+pub(super) fn direction(rounding: Rounding) -> Result<Direction, ExecError> {
     match rounding {
         Rounding::Nearest => Ok(Direction::Nearest),
         Rounding::Zero => Ok(Direction::Zero),
         Rounding::Down => Ok(Direction::Down),
         Rounding::Up => Ok(Direction::Up),
-        Rounding::NearestAway => Err(Trouble::unsupported("rounding .rna")),
+        Rounding::NearestAway => Err(ExecError::unsupported("rounding .rna")),
     }
 }
 
@@ -117,7 +117,7 @@ fn with_product_sign<F: Held>(a: F::Bits, b: F::Bits, choose: impl Fn(F::Bits, F
 impl Registers {
     /// Arithmetic of two operands.
     #[inline(always)]
-    pub(super) fn float(&mut self, lanes: u32, form: &Binary, d: Register, ab: [Operand; 2]) -> Result<(), Trouble> {
+    pub(super) fn float(&mut self, lanes: u32, form: &Binary, d: Register, ab: [Operand; 2]) -> Result<(), ExecError> {
         let rounding = match form.precision {
             Precision::Rounded(rounding) => direction(rounding)?,
             Precision::Approximate | Precision::Full => Direction::Nearest,
@@ -135,7 +135,7 @@ impl Registers {
             (_, Type::Bf16) => self.float_of::<Bf16>(lanes, form, mode, d, ab),
             (_, Type::F16x2) => self.packed_float::<F16>(lanes, form, mode, d, ab),
             (_, Type::Bf16x2) => self.packed_float::<Bf16>(lanes, form, mode, d, ab),
-            (_, other) => return Err(Trouble::unsupported(format!(".{} of .{other}", form.op))),
+            (_, other) => return Err(ExecError::unsupported(format!(".{} of .{other}", form.op))),
         }
         Ok(())
     }
@@ -160,7 +160,7 @@ impl Registers {
 
     /// `fma`.
     #[inline(always)]
-    pub(super) fn fused_multiply_add(&mut self, lanes: u32, ty: Type, mode: Mode, d: Register, abc: [Operand; 3]) -> Result<(), Trouble> {
+    pub(super) fn fused_multiply_add(&mut self, lanes: u32, ty: Type, mode: Mode, d: Register, abc: [Operand; 3]) -> Result<(), ExecError> {
         match ty {
             Type::F32 if mode == Mode::NEAREST => self.map3(lanes, d, abc, |a, b, c| F32::fma(a, b, c, Mode::NEAREST)),
             Type::F32 => self.each3(lanes, d, abc, |a, b, c| F32::fma(a, b, c, mode)),
@@ -169,7 +169,7 @@ impl Registers {
             Type::Bf16 => self.each3(lanes, d, abc, |a: u32, b: u32, c: u32| Bf16::fma(a as u16, b as u16, c as u16, mode).into()),
             Type::F16x2 => self.each3(lanes, d, abc, |a, b, c| lanes_of_three(a, b, c, |a, b, c| F16::fma(a, b, c, mode))),
             Type::Bf16x2 => self.each3(lanes, d, abc, |a, b, c| lanes_of_three(a, b, c, |a, b, c| Bf16::fma(a, b, c, mode))),
-            other => return Err(Trouble::unsupported(format!("type .{other}"))),
+            other => return Err(ExecError::unsupported(format!("type .{other}"))),
         }
         Ok(())
     }
@@ -181,12 +181,12 @@ impl Registers {
         (op, ty, precision, ftz): (UnaryOp, Type, Precision, bool),
         d: Register,
         a: Operand,
-    ) -> Result<(), Trouble> {
+    ) -> Result<(), ExecError> {
         let mode = Mode { ftz, ..Mode::NEAREST };
         if matches!(op, UnaryOp::Negate | UnaryOp::Absolute) {
             return self.float_sign(lanes, op, ty, mode, d, a);
         }
-        let unknown = || Trouble::unsupported(format!(".{op} of .{ty}, {precision:?}"));
+        let unknown = || ExecError::unsupported(format!(".{op} of .{ty}, {precision:?}"));
         if let Precision::Rounded(rounding) = precision {
             let mode = Mode { rounding: direction(rounding)?, ..mode };
             match (op, ty) {
@@ -213,7 +213,7 @@ impl Registers {
         Ok(())
     }
 
-    fn float_sign(&mut self, lanes: u32, op: UnaryOp, ty: Type, mode: Mode, d: Register, a: Operand) -> Result<(), Trouble> {
+    fn float_sign(&mut self, lanes: u32, op: UnaryOp, ty: Type, mode: Mode, d: Register, a: Operand) -> Result<(), ExecError> {
         let negate = op == UnaryOp::Negate;
         macro_rules! sign {
             ($format:ty) => {
@@ -227,7 +227,7 @@ impl Registers {
             Type::Bf16 => self.map(lanes, d, a, |a: u32| u32::from(sign!(Bf16)(a as u16))),
             Type::F16x2 => self.map(lanes, d, a, |a| lanes_of_one(a, sign!(F16))),
             Type::Bf16x2 => self.map(lanes, d, a, |a| lanes_of_one(a, sign!(Bf16))),
-            other => return Err(Trouble::unsupported(format!("type .{other}"))),
+            other => return Err(ExecError::unsupported(format!("type .{other}"))),
         }
         Ok(())
     }
@@ -243,7 +243,7 @@ impl Registers {
 
     /// `cvt` of one operand.
     #[inline(always)]
-    pub(super) fn convert(&mut self, lanes: u32, form: &Conversion, d: Register, a: Operand) -> Result<(), Trouble> {
+    pub(super) fn convert(&mut self, lanes: u32, form: &Conversion, d: Register, a: Operand) -> Result<(), ExecError> {
         let plain = !(form.ftz || form.saturate || form.saturate_finite || form.relu);
         let nearest = form.rounding == Some(Rounding::Nearest);
         match (form.to, form.from) {
@@ -256,7 +256,7 @@ impl Registers {
         Ok(())
     }
 
-    fn convert_any(&mut self, lanes: u32, form: &Conversion, d: Register, a: Operand) -> Result<(), Trouble> {
+    fn convert_any(&mut self, lanes: u32, form: &Conversion, d: Register, a: Operand) -> Result<(), ExecError> {
         let mut values = self.bits(a);
         if let (Some(from), Some(to), false) = (integer_type(form.from), integer_type(form.to), form.saturate) {
             values.iter_mut().for_each(|value| *value = to.extend(from.extend(*value)));
@@ -275,14 +275,14 @@ impl Registers {
         (to, rounding, satfinite, relu): (Type, Rounding, bool, bool),
         d: Register,
         high_low: [Operand; 2],
-    ) -> Result<(), Trouble> {
+    ) -> Result<(), ExecError> {
         let mode = Mode { rounding: direction(rounding)?, satfinite, relu, ..Mode::NEAREST };
         match to {
             Type::F16x2 => self.each2(lanes, d, high_low, |a, b| f32x2_to_f16x2(a, b, mode)),
             Type::Bf16x2 => self.each2(lanes, d, high_low, |a, b| f32x2_to_bf16x2(a, b, mode)),
             Type::E4m3x2 => self.each2(lanes, d, high_low, |a, b| u32::from(f32x2_to_fp8x2(a, b, Fp8::E4m3, relu))),
             Type::E5m2x2 => self.each2(lanes, d, high_low, |a, b| u32::from(f32x2_to_fp8x2(a, b, Fp8::E5m2, relu))),
-            other => return Err(Trouble::unsupported(format!("a pair to .{other}"))),
+            other => return Err(ExecError::unsupported(format!("a pair to .{other}"))),
         }
         Ok(())
     }
@@ -324,7 +324,7 @@ fn number_is<F: Held>(test: NumberTest, bits: F::Bits) -> bool {
 }
 
 /// The function of one value that a conversion is; results are extended by the sign of the type that they are of.
-fn conversion(form: &Conversion) -> Result<fn(&Conversion, u64) -> u64, Trouble> {
+fn conversion(form: &Conversion) -> Result<fn(&Conversion, u64) -> u64, ExecError> {
     if let Some(rounding) = form.rounding {
         direction(rounding)?;
     }
@@ -336,7 +336,7 @@ fn conversion(form: &Conversion) -> Result<fn(&Conversion, u64) -> u64, Trouble>
                 Type::F32 => convert_floats::<$from, F32>,
                 Type::F64 => convert_floats::<$from, F64>,
                 to if integer_type(to).is_some() => convert_to_integer::<$from>,
-                to => return Err(Trouble::unsupported(format!("from .{} to .{to}", form.from))),
+                to => return Err(ExecError::unsupported(format!("from .{} to .{to}", form.from))),
             }
         };
     }
@@ -353,7 +353,7 @@ fn conversion(form: &Conversion) -> Result<fn(&Conversion, u64) -> u64, Trouble>
         (from, Type::F64) if integer_type(from).is_some() => convert_from_integer::<F64>,
         (from, to) => match (integer_type(from), integer_type(to)) {
             (Some(_), Some(_)) => convert_integers,
-            _ => return Err(Trouble::unsupported(format!("from .{from} to .{to}"))),
+            _ => return Err(ExecError::unsupported(format!("from .{from} to .{to}"))),
         },
     })
 }

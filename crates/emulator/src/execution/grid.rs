@@ -39,7 +39,7 @@ const MOST_LOCAL: u64 = 512 * 1024;
 /// The most blocks of a cluster of a launch that does not ask for more, as none here does.
 const MOST_IN_CLUSTER: u32 = 8;
 
-/// Threads that are resident at once, as on 132 multiprocessors of 2048. Blocks past it start as others end, in order.
+/// Threads that are resident at once, as on 132 SMs of 2048. Blocks past it start as others end, in order.
 const RESIDENT_THREADS: u32 = 132 * 2048;
 
 /// What does not change while a launch runs.
@@ -103,8 +103,8 @@ pub struct Turn {
 
 /// What a group of lanes does.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum Doing {
-    /// It waits at a barrier of its block, or of its cluster, which is barrier [`Doing::CLUSTER`].
+pub enum WarpState {
+    /// It waits at a barrier of its block, or of its cluster, which is barrier [`WarpState::CLUSTER`].
     Barrier {
         /// The barrier.
         id: u32,
@@ -120,14 +120,14 @@ pub enum Doing {
     Running,
 }
 
-impl Doing {
+impl WarpState {
     /// The barrier of the cluster.
     pub const CLUSTER: u32 = BARRIERS as u32;
 }
 
 /// Where lanes of a warp stand.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub struct Standing {
+pub struct WarpPosition {
     /// Linear index of the block.
     pub block: u32,
     /// Warp of the block.
@@ -135,7 +135,7 @@ pub struct Standing {
     /// The lanes, as bits.
     pub lanes: u32,
     /// What they do.
-    pub what: Doing,
+    pub what: WarpState,
     /// The operation that they execute next, or wait at; for polling, the one that reads.
     pub at: Position,
     /// Its source line, where the PTX tells.
@@ -414,21 +414,21 @@ impl Grid {
     }
 
     /// Where every warp that has not ended stands: for reports of hangs. Blocks that have not started are not among them.
-    pub fn standing(&self) -> Vec<Standing> {
+    pub fn standing(&self) -> Vec<WarpPosition> {
         let mut standing = Vec::new();
         for block in self.blocks.iter().flatten() {
             for (warp, Warp { groups, .. }) in block.warps.iter().enumerate() {
                 for group in groups {
                     let (what, pc) = match (group.waiting, group.polled) {
-                        (Waiting::Barrier(id), _) => (Doing::Barrier { id }, group.pc),
-                        (Waiting::Cluster, _) => (Doing::Barrier { id: Doing::CLUSTER }, group.pc),
-                        (Waiting::Lanes, _) => (Doing::Lanes, group.pc),
-                        (Waiting::No, Some(address)) => (Doing::Polling { address }, group.pc.saturating_sub(1)),
-                        (Waiting::No, None) => (Doing::Running, group.pc),
+                        (Waiting::Barrier(id), _) => (WarpState::Barrier { id }, group.pc),
+                        (Waiting::Cluster, _) => (WarpState::Barrier { id: WarpState::CLUSTER }, group.pc),
+                        (Waiting::Lanes, _) => (WarpState::Lanes, group.pc),
+                        (Waiting::No, Some(address)) => (WarpState::Polling { address }, group.pc.saturating_sub(1)),
+                        (Waiting::No, None) => (WarpState::Running, group.pc),
                     };
                     let operation = &self.launch.program.module.functions[group.frame.function].code[pc];
                     let (block, warp, lanes) = (block.common.index, warp as u32, group.lanes);
-                    standing.push(Standing { block, warp, lanes, what, at: operation.at, source: operation.source });
+                    standing.push(WarpPosition { block, warp, lanes, what, at: operation.at, source: operation.source });
                 }
             }
         }

@@ -3,7 +3,7 @@
 //! What the ISA leaves open: a quotient by zero has all bits set, and a remainder by zero is the dividend.
 
 use super::{
-    fault::Trouble,
+    fault::ExecError,
     registers::{Registers, Slot},
 };
 use passmuster_ptx::{BitOp, BooleanOp, IntegerOp, LogicPredicate, Operand, PermuteMode, Register, Type, UnaryOp};
@@ -109,7 +109,7 @@ macro_rules! by_integer {
             Type::S32 => $self.$method::<i32>($($argument),*),
             Type::U64 | Type::B64 => $self.$method::<u64>($($argument),*),
             Type::S64 => $self.$method::<i64>($($argument),*),
-            other => return Err(Trouble::unsupported(format!("type .{other}"))),
+            other => return Err(ExecError::unsupported(format!("type .{other}"))),
         }
     };
 }
@@ -132,7 +132,7 @@ impl Registers {
         (saturate, relu): (bool, bool),
         d: Register,
         ab: [Operand; 2],
-    ) -> Result<(), Trouble> {
+    ) -> Result<(), ExecError> {
         match ty {
             Type::U16x2 => self.packed_integer::<u16>(lanes, op, relu, d, ab),
             Type::S16x2 => self.packed_integer::<i16>(lanes, op, relu, d, ab),
@@ -181,7 +181,7 @@ impl Registers {
         saturate: bool,
         d: Register,
         abc: [Operand; 3],
-    ) -> Result<(), Trouble> {
+    ) -> Result<(), ExecError> {
         if saturate {
             self.map3(lanes, d, abc, |a: u32, b: u32, c: u32| (a as i32).high(b as i32).saturating_add(c as i32) as u32);
         } else {
@@ -200,7 +200,7 @@ impl Registers {
     }
 
     /// `neg` and `abs`.
-    pub(super) fn integer_unary(&mut self, lanes: u32, op: UnaryOp, ty: Type, d: Register, a: Operand) -> Result<(), Trouble> {
+    pub(super) fn integer_unary(&mut self, lanes: u32, op: UnaryOp, ty: Type, d: Register, a: Operand) -> Result<(), ExecError> {
         by_integer!(ty, self.integer_unary_of(lanes, op, d, a));
         Ok(())
     }

@@ -3,7 +3,7 @@
 use super::{
     access::combined,
     executor::Executor,
-    fault::Trouble,
+    fault::ExecError,
     registers::{LANES, Row, lanes_of},
 };
 use crate::memory::CANARY;
@@ -21,7 +21,7 @@ fn all_if(holds: bool) -> u32 {
 
 impl Executor<'_> {
     /// An operation of lanes of which all are here.
-    pub(super) fn of_lanes(&mut self, lanes: u32, instruction: &Instruction) -> Result<(), Trouble> {
+    pub(super) fn of_lanes(&mut self, lanes: u32, instruction: &Instruction) -> Result<(), ExecError> {
         let registers = &mut self.warp.registers;
         match *instruction {
             Instruction::Shuffle { mode, destination, predicate, a, lane, clamp, .. } => {
@@ -104,7 +104,7 @@ impl Executor<'_> {
     }
 
     /// `mov` from a special register. Clocks count nanoseconds.
-    pub(super) fn read_special(&mut self, lanes: u32, d: Register, special: Special) -> Result<(), Trouble> {
+    pub(super) fn read_special(&mut self, lanes: u32, d: Register, special: Special) -> Result<(), ExecError> {
         let (shape, cluster) = (&self.launch.shape, self.launch.cluster);
         let linear = |lane: usize| (self.warp_index * LANES + lane) as u32;
         let axis = |axis: Axis| axis as usize;

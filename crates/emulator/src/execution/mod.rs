@@ -52,8 +52,8 @@ mod registers;
 mod tests;
 mod warp;
 
-pub use fault::{Fault, Place};
-pub use grid::{Doing, Grid, Shape, Standing, Turn};
+pub use fault::{Fault, FaultSite};
+pub use grid::{Grid, Shape, Turn, WarpPosition, WarpState};
 pub use multimem::MultimemReduction;
 pub use program::Program;
 

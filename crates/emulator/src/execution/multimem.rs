@@ -24,12 +24,12 @@
 use super::{
     access::combined,
     executor::Executor,
-    fault::Trouble,
+    fault::ExecError,
     registers::{LANES, Row, lanes_of},
 };
 use crate::{
     choice::Choice,
-    memory::{self, Place},
+    memory::{self, GlobalAddr},
     numerics::{Bf16, F16, F32, F64, Float, Fp8, Mode, Rounding, exact_sum, float_to_float},
     races::Effect,
 };
@@ -164,7 +164,7 @@ impl Way {
     }
 
     /// Each byte of an element of all replicas, reduced.
-    fn reduce_fp8(&self, op: AtomicOp, (format, bytes): (Fp8, u32), wide: bool, terms: &[u64]) -> Result<u64, Trouble> {
+    fn reduce_fp8(&self, op: AtomicOp, (format, bytes): (Fp8, u32), wide: bool, terms: &[u64]) -> Result<u64, ExecError> {
         let mut reduced = 0;
         for at in (0..8 * bytes).step_by(8) {
             let bytes = terms.iter().map(|term| (term >> at) as u8);
@@ -182,7 +182,7 @@ impl Way {
     }
 
     /// One element of all replicas, reduced; `wide` is `.acc::f32`, or of 8-bit types `.acc::f16`.
-    fn reduce(&self, (op, ty, wide): (AtomicOp, Type, bool), terms: &[u64]) -> Result<u64, Trouble> {
+    fn reduce(&self, (op, ty, wide): (AtomicOp, Type, bool), terms: &[u64]) -> Result<u64, ExecError> {
         match ty {
             Type::E4m3 | Type::E4m3x2 | Type::E4m3x4 => return self.reduce_fp8(op, (Fp8::E4m3, ty.bytes()), wide, terms),
             Type::E5m2 | Type::E5m2x2 | Type::E5m2x4 => return self.reduce_fp8(op, (Fp8::E5m2, ty.bytes()), wide, terms),
@@ -219,9 +219,9 @@ fn element<const N: usize>(bytes: &[u8; N], part: usize, width: usize) -> u64 {
 
 impl Executor<'_> {
     /// The places that a lane's access of `bytes` bytes stands for.
-    fn replicas(&self, lane: usize, address: u64, bytes: usize) -> Result<Vec<Place>, Trouble> {
+    fn replicas(&self, lane: usize, address: u64, bytes: usize) -> Result<Vec<GlobalAddr>, ExecError> {
         let places = self.memory.resolve_multicast(memory::Address(address), bytes as u64, self.rank());
-        Ok(places.map_err(|error| Trouble::Access(Some(lane as u32), error))?.collect())
+        Ok(places.map_err(|error| ExecError::Access(Some(lane as u32), error))?.collect())
     }
 
     /// Tells the race check of an access: one a replica.
@@ -232,7 +232,7 @@ impl Executor<'_> {
         (ty, bytes): (Type, u32),
         addresses: &Row<u64>,
         effect: Effect,
-    ) -> Result<(), Trouble> {
+    ) -> Result<(), ExecError> {
         if self.races.is_none() {
             return Ok(());
         }
@@ -259,7 +259,7 @@ impl Executor<'_> {
         access: &Access,
         destinations: &[Option<Register>],
         address: Address,
-    ) -> Result<bool, Trouble> {
+    ) -> Result<bool, ExecError> {
         let bytes = form.1.bytes() * destinations.len() as u32;
         let addresses = self.addresses(access.space, address, lanes, bytes)?;
         let strong = access.semantics != Semantics::Weak;
@@ -267,7 +267,7 @@ impl Executor<'_> {
             4 => self.load_reduce_bytes::<4>(lanes, form, destinations, &addresses, strong),
             8 => self.load_reduce_bytes::<8>(lanes, form, destinations, &addresses, strong),
             16 => self.load_reduce_bytes::<16>(lanes, form, destinations, &addresses, strong),
-            _ => Err(Trouble::unsupported(format!("an access of {bytes} bytes"))),
+            _ => Err(ExecError::unsupported(format!("an access of {bytes} bytes"))),
         }?;
         self.touched_replicas(lanes, access, (form.1, bytes), &addresses, Effect::Load)?;
         Ok(polls)
@@ -280,13 +280,13 @@ impl Executor<'_> {
         destinations: &[Option<Register>],
         addresses: &Row<u64>,
         strong: bool,
-    ) -> Result<bool, Trouble> {
+    ) -> Result<bool, ExecError> {
         let width = form.1.bytes() as usize;
         let mut values = [[0; N]; LANES];
         for lane in lanes_of(lanes) {
             let places = self.replicas(lane, addresses[lane], N)?;
             let loaded: Result<Vec<[u8; N]>, _> = places.iter().map(|&place| self.memory.load_at(place, self.rank())).collect();
-            let loaded = loaded.map_err(|error| Trouble::Access(Some(lane as u32), error))?;
+            let loaded = loaded.map_err(|error| ExecError::Access(Some(lane as u32), error))?;
             let way = self.reducer.way();
             for part in 0..destinations.len() {
                 let terms: Vec<u64> = loaded.iter().map(|bytes| element(bytes, part, width)).collect();
@@ -306,14 +306,14 @@ impl Executor<'_> {
         access: &Access,
         address: Address,
         sources: &[Operand],
-    ) -> Result<(), Trouble> {
+    ) -> Result<(), ExecError> {
         let bytes = ty.bytes() * sources.len() as u32;
         let addresses = self.addresses(access.space, address, lanes, bytes)?;
         match bytes {
             4 => self.multimem_store_bytes::<4>(lanes, ty, access, sources, &addresses),
             8 => self.multimem_store_bytes::<8>(lanes, ty, access, sources, &addresses),
             16 => self.multimem_store_bytes::<16>(lanes, ty, access, sources, &addresses),
-            _ => Err(Trouble::unsupported(format!("an access of {bytes} bytes"))),
+            _ => Err(ExecError::unsupported(format!("an access of {bytes} bytes"))),
         }?;
         self.touched_replicas(lanes, access, (ty, bytes), &addresses, Effect::Store)
     }
@@ -325,7 +325,7 @@ impl Executor<'_> {
         access: &Access,
         sources: &[Operand],
         addresses: &Row<u64>,
-    ) -> Result<(), Trouble> {
+    ) -> Result<(), ExecError> {
         let values = self.gather::<N>(ty, sources);
         let author = self.author();
         self.release(access.semantics, access.scope);
@@ -351,7 +351,7 @@ impl Executor<'_> {
         access: &Access,
         address: Address,
         sources: &[Operand],
-    ) -> Result<(), Trouble> {
+    ) -> Result<(), ExecError> {
         let bytes = form.1.bytes() * sources.len() as u32;
         let addresses = self.addresses(access.space, address, lanes, bytes)?;
         self.release(access.semantics, access.scope);
@@ -359,7 +359,7 @@ impl Executor<'_> {
             4 => self.multimem_reduce_bytes::<4>(lanes, form, sources, &addresses),
             8 => self.multimem_reduce_bytes::<8>(lanes, form, sources, &addresses),
             16 => self.multimem_reduce_bytes::<16>(lanes, form, sources, &addresses),
-            _ => Err(Trouble::unsupported(format!("an access of {bytes} bytes"))),
+            _ => Err(ExecError::unsupported(format!("an access of {bytes} bytes"))),
         }?;
         self.touched_replicas(lanes, access, (form.1, bytes), &addresses, Effect::Atomic { wrote: lanes, returns: false })
     }
@@ -370,13 +370,13 @@ impl Executor<'_> {
         (op, ty): (AtomicOp, Type),
         sources: &[Operand],
         addresses: &Row<u64>,
-    ) -> Result<(), Trouble> {
+    ) -> Result<(), ExecError> {
         let operands = self.gather::<N>(ty, sources);
         let width = ty.bytes() as usize;
         for lane in lanes_of(lanes) {
             for place in self.replicas(lane, addresses[lane], N)? {
                 self.memory.publish_place(place);
-                let old = self.memory.load_at::<N>(place, self.rank()).map_err(|error| Trouble::Access(Some(lane as u32), error))?;
+                let old = self.memory.load_at::<N>(place, self.rank()).map_err(|error| ExecError::Access(Some(lane as u32), error))?;
                 let mut new = old;
                 for part in 0..sources.len() {
                     let result = combined(op, ty, element(&old, part, width), element(&operands[lane], part, width), false)?;

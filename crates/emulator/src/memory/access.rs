@@ -1,6 +1,6 @@
 //! Resolving addresses, and access to single values and to stretches of bytes.
 
-use super::{AccessError, Address, Allocation, AllocationId, Kind, Memory, Place};
+use super::{AccessError, Address, Allocation, AllocationId, GlobalAddr, Kind, Memory};
 
 impl Memory {
     /// The place of `bytes` bytes at an address that `rank` accesses. Bytes may be zero: then the address may also be the buffer's end.
@@ -8,12 +8,12 @@ impl Memory {
     /// # Errors
     /// In this order: `Unmapped`, `UseAfterFree`, `MulticastUsedAsUnicast`, `NotMappedOnRank`, `OutOfBounds`.
     #[inline]
-    pub fn resolve(&self, address: Address, bytes: u64, rank: usize) -> Result<Place, AccessError> {
+    pub fn resolve(&self, address: Address, bytes: u64, rank: usize) -> Result<GlobalAddr, AccessError> {
         let index = address.window().wrapping_sub(1);
         let offset = address.offset();
         match self.allocations.get(index) {
             Some(allocation) if allocation.lets(rank) && allocation.holds(offset, bytes) => {
-                Ok(Place { allocation: AllocationId::of_index(index), offset })
+                Ok(GlobalAddr { allocation: AllocationId::of_index(index), offset })
             }
             _ => Err(self.refusal(address, bytes, rank)),
         }
@@ -24,7 +24,7 @@ impl Memory {
     /// # Errors
     /// As [`Memory::resolve`], then `Misaligned`.
     #[inline]
-    pub fn resolve_aligned(&self, address: Address, bytes: u64, rank: usize) -> Result<Place, AccessError> {
+    pub fn resolve_aligned(&self, address: Address, bytes: u64, rank: usize) -> Result<GlobalAddr, AccessError> {
         let place = self.resolve(address, bytes, rank)?;
         if place.offset & (bytes - 1) == 0 { Ok(place) } else { Err(self.misaligned(place, bytes)) }
     }
@@ -33,7 +33,7 @@ impl Memory {
     ///
     /// # Errors
     /// `Unmapped`, `UseAfterFree` (also of a replica), `UnicastUsedAsMulticast`, `NotMappedOnRank`, `OutOfBounds`, `Misaligned`.
-    pub fn resolve_multicast(&self, address: Address, bytes: u64, rank: usize) -> Result<impl Iterator<Item = Place>, AccessError> {
+    pub fn resolve_multicast(&self, address: Address, bytes: u64, rank: usize) -> Result<impl Iterator<Item = GlobalAddr>, AccessError> {
         let id = self.find(address).ok_or_else(|| self.unmapped(address))?;
         let Allocation { owner, size, ranks, kind, .. } = &self.allocations[id.index()];
         let (buffer, owned_by, offset) = (owner.name.clone(), owner.rank, address.offset() as i64);
@@ -49,7 +49,7 @@ impl Memory {
             return Err(self.out_of_bounds(id, offset, bytes));
         }
         if offset as u64 & (bytes - 1) != 0 {
-            return Err(self.misaligned(Place { allocation: id, offset: offset as u64 }, bytes));
+            return Err(self.misaligned(GlobalAddr { allocation: id, offset: offset as u64 }, bytes));
         }
         for replica in replicas {
             let Allocation { owner, kind, .. } = &self.allocations[replica.index()];
@@ -57,17 +57,17 @@ impl Memory {
                 return Err(AccessError::UseAfterFree { buffer: owner.name.clone(), rank: owner.rank, offset });
             }
         }
-        Ok(replicas.iter().map(move |&allocation| Place { allocation, offset: offset as u64 }))
+        Ok(replicas.iter().map(move |&allocation| GlobalAddr { allocation, offset: offset as u64 }))
     }
 
     /// The place `offset` bytes into a buffer that is known otherwise than by a 64-bit address, as shared memory is.
     ///
     /// # Errors
     /// `UseAfterFree`, `MulticastUsedAsUnicast`, `OutOfBounds`.
-    pub fn place(&self, allocation: AllocationId, offset: u64, bytes: u64) -> Result<Place, AccessError> {
+    pub fn place(&self, allocation: AllocationId, offset: u64, bytes: u64) -> Result<GlobalAddr, AccessError> {
         let Allocation { owner, size, kind, .. } = &self.allocations[allocation.index()];
         match kind {
-            Kind::Unicast if fits(*size, offset, bytes) => Ok(Place { allocation, offset }),
+            Kind::Unicast if fits(*size, offset, bytes) => Ok(GlobalAddr { allocation, offset }),
             Kind::Unicast => Err(self.out_of_bounds(allocation, offset as i64, bytes)),
             Kind::Multicast(_) => Err(AccessError::MulticastUsedAsUnicast { window: owner.name.clone(), offset: offset as i64 }),
             Kind::Freed => Err(AccessError::UseAfterFree { buffer: owner.name.clone(), rank: owner.rank, offset: offset as i64 }),
@@ -92,7 +92,7 @@ impl Memory {
     /// # Panics
     /// As [`Memory::peek`].
     #[inline(always)]
-    pub fn load_at<const N: usize>(&self, place: Place, rank: usize) -> Result<[u8; N], AccessError> {
+    pub fn load_at<const N: usize>(&self, place: GlobalAddr, rank: usize) -> Result<[u8; N], AccessError> {
         if let Some(written) = &self.allocations[place.allocation.index()].written
             && !written.has::<N>(place.offset)
         {
@@ -118,7 +118,7 @@ impl Memory {
     /// # Panics
     /// When they are not there, because the place was resolved for fewer or the buffer was freed since.
     #[inline(always)]
-    pub fn peek<const N: usize>(&self, place: Place) -> [u8; N] {
+    pub fn peek<const N: usize>(&self, place: GlobalAddr) -> [u8; N] {
         let from = place.offset as usize;
         let bytes = &self.allocations[place.allocation.index()].bytes[from..from + N];
         bytes.try_into().expect("a slice of this length")
@@ -129,7 +129,7 @@ impl Memory {
     /// # Panics
     /// As [`Memory::peek`].
     #[inline(always)]
-    pub fn put<const N: usize>(&mut self, place: Place, value: [u8; N]) {
+    pub fn put<const N: usize>(&mut self, place: GlobalAddr, value: [u8; N]) {
         debug_assert!(place.offset.is_multiple_of(N as u64));
         let from = place.offset as usize;
         let allocation = &mut self.allocations[place.allocation.index()];
@@ -229,13 +229,13 @@ impl Memory {
     }
 
     #[cold]
-    fn misaligned(&self, place: Place, bytes: u64) -> AccessError {
+    fn misaligned(&self, place: GlobalAddr, bytes: u64) -> AccessError {
         let owner = self.owner(place.allocation);
         AccessError::Misaligned { buffer: owner.name.clone(), rank: owner.rank, offset: place.offset as i64, bytes }
     }
 
     #[cold]
-    pub(super) fn uninitialised(&self, place: Place, bytes: u64) -> AccessError {
+    pub(super) fn uninitialised(&self, place: GlobalAddr, bytes: u64) -> AccessError {
         let Allocation { owner, written, .. } = &self.allocations[place.allocation.index()];
         let first = written.as_ref().and_then(|written| written.first_missing(place.offset, bytes)).unwrap_or(place.offset);
         AccessError::Uninitialised { buffer: owner.name.clone(), rank: owner.rank, offset: place.offset as i64, bytes, first }

@@ -66,7 +66,7 @@ impl AllocationId {
 
 /// A byte of an allocation, known to exist when the place was resolved.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub struct Place {
+pub struct GlobalAddr {
     /// Which allocation.
     pub allocation: AllocationId,
     /// Distance from its start in bytes.

@@ -13,7 +13,7 @@
 
 use std::collections::{BTreeMap, HashMap};
 
-use super::{AccessError, Address, LaneError, Memory, Place, WARP};
+use super::{AccessError, Address, GlobalAddr, LaneError, Memory, WARP};
 
 /// Who stores: a thread, and how many barriers its block has completed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -146,7 +146,7 @@ impl Memory {
     }
 
     /// As [`Memory::put`], for a weak store, which is delayed where stores are.
-    pub fn put_late<const N: usize>(&mut self, place: Place, author: Author, value: [u8; N]) {
+    pub fn put_late<const N: usize>(&mut self, place: GlobalAddr, author: Author, value: [u8; N]) {
         let before: [u8; N] = self.peek(place);
         if let Some(late) = &mut self.late {
             let first = (place.offset % CELL) as usize;
@@ -202,7 +202,7 @@ impl Memory {
     }
 
     /// The same for the cell of a place.
-    pub fn publish_place(&mut self, place: Place) {
+    pub fn publish_place(&mut self, place: GlobalAddr) {
         if let Some(late) = &mut self.late {
             late.cells.remove(&(place.allocation.index(), place.offset / CELL));
         }
@@ -210,7 +210,7 @@ impl Memory {
 
     /// What `rank` sees of a value that memory holds.
     #[inline(always)]
-    pub(super) fn seen<const N: usize>(&self, place: Place, rank: usize, mut value: [u8; N]) -> [u8; N] {
+    pub(super) fn seen<const N: usize>(&self, place: GlobalAddr, rank: usize, mut value: [u8; N]) -> [u8; N] {
         if let Some(late) = &self.late {
             late.seen_by(place.allocation.index(), place.offset, rank, &mut value);
         }
@@ -228,7 +228,7 @@ impl Memory {
     }
 
     /// What `rank` sees of a stretch that memory holds.
-    pub(super) fn seen_stretch(&self, place: Place, rank: usize, bytes: &mut [u8]) {
+    pub(super) fn seen_stretch(&self, place: GlobalAddr, rank: usize, bytes: &mut [u8]) {
         let Some(late) = self.late.as_ref().filter(|late| !late.cells.is_empty()) else { return };
         for (at, byte) in (0..).zip(bytes) {
             let mut value = [*byte];

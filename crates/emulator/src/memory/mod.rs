@@ -7,7 +7,7 @@
 //!
 //! Everything is a function of the calls made: the same calls give the same addresses and the same bytes. Nothing here knows threads, order or
 //! instructions. What must be known of each byte beyond its value, such as who accessed it, is kept beside the memory in tables indexed by
-//! [`AllocationId::index`], which is dense, and by offset: accesses return or take a [`Place`] for that.
+//! [`AllocationId::index`], which is dense, and by offset: accesses return or take a [`GlobalAddr`] for that.
 //!
 //! Bytes that were never written: an allocation that starts [`Init::Uninitialised`] notes which bytes are written, and reading others is an
 //! error. [`Memory::peek`] reads them all the same, for whoever reports the error and goes on. Copies carry what is known of each byte along, so
@@ -24,7 +24,7 @@ mod written;
 
 use std::sync::Arc;
 
-pub use address::{Address, AllocationId, MOST_BYTES, Place};
+pub use address::{Address, AllocationId, GlobalAddr, MOST_BYTES};
 pub use error::{AccessError, LaneError};
 pub use late::{Author, Reach};
 pub use warp::WARP;

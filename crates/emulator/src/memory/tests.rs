@@ -126,7 +126,7 @@ fn multicast_and_unicast_addresses_are_not_interchangeable() {
     let (mut memory, first) = one(Init::Zero);
     let second = memory.allocate(Owner::new(4, 0, "input"), 100, Init::Zero);
     let window = memory.multicast(Owner::new(3, 0, "input.multicast"), 64, &[first, second]).unwrap();
-    let places: Vec<Place> = memory.resolve_multicast(window.plus(8), 8, 3).unwrap().collect();
+    let places: Vec<GlobalAddr> = memory.resolve_multicast(window.plus(8), 8, 3).unwrap().collect();
     assert_eq!(places, [memory.resolve(first.plus(8), 8, 3).unwrap(), memory.resolve(second.plus(8), 8, 4).unwrap()]);
     let misuse = memory.load::<4>(window.plus(8), 3).unwrap_err();
     assert_eq!(misuse, AccessError::MulticastUsedAsUnicast { window: "input.multicast".into(), offset: 8 });
@@ -154,7 +154,7 @@ fn addresses_are_described_by_rank_buffer_and_offset() {
     let place = memory.resolve(signals, 1, 3).unwrap();
     assert_eq!((memory.owner(place.allocation).rank, memory.size(place.allocation)), (3, 128));
     assert_eq!((place.allocation.index(), place.allocation.address()), (1, signals));
-    assert_eq!(memory.place(place.allocation, 127, 1), Ok(Place { offset: 127, ..place }));
+    assert_eq!(memory.place(place.allocation, 127, 1), Ok(GlobalAddr { offset: 127, ..place }));
     assert!(memory.place(place.allocation, 127, 2).is_err());
 }
 

@@ -1,6 +1,6 @@
 //! Accesses of the 32 lanes of a warp at once.
 
-use super::{AccessError, Address, LaneError, Memory, Place};
+use super::{AccessError, Address, GlobalAddr, LaneError, Memory};
 
 /// Lanes of a warp.
 pub const WARP: usize = 32;
@@ -61,7 +61,7 @@ impl Memory {
 
     /// Where all lanes access one aligned stretch that `rank` may access, the place of lane 0; also for a race check of the whole stretch.
     #[inline]
-    pub fn contiguous<const N: usize>(&self, addresses: &[u64; WARP], lanes: u32, rank: usize) -> Option<Place> {
+    pub fn contiguous<const N: usize>(&self, addresses: &[u64; WARP], lanes: u32, rank: usize) -> Option<GlobalAddr> {
         let first = addresses[0];
         let in_order = lanes == u32::MAX
             && first.is_multiple_of(N as u64)

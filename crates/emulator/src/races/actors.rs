@@ -3,8 +3,8 @@
 use std::sync::Arc;
 
 use super::{
-    clock::{Clock, Place},
-    release::{Deeds, Level, Location, Own, Reader, Sight, Who},
+    clock::{Clock, OperationPos},
+    release::{Level, Location, ObservedRelease, Own, Reader, ThreadEpoch, Who},
     views::Views,
 };
 
@@ -32,7 +32,7 @@ pub(super) enum Kind {
 pub(super) struct Operation {
     pub(super) rank: usize,
     pub(super) stream: usize,
-    pub(super) place: Place,
+    pub(super) place: OperationPos,
     pub(super) kind: Kind,
     /// What is known where it starts.
     pub(super) start: Arc<Views>,
@@ -48,7 +48,7 @@ pub(super) struct Actor {
     /// Number of its cluster among those of the operation.
     pub(super) cluster: u32,
     pub(super) rank: u16,
-    pub(super) place: Place,
+    pub(super) place: OperationPos,
 }
 
 impl Actor {
@@ -65,7 +65,7 @@ pub type Lanes = [u32; 32];
 #[derive(Debug)]
 pub(super) struct Block {
     pub(super) actor: u32,
-    pub(super) place: Place,
+    pub(super) place: OperationPos,
     /// Goes on where a thread publishes what it knows, and where barriers complete.
     pub(super) time: u32,
     /// Of what the block's threads did, all of them know all up to this time: that of the last barrier at which all of them were. No clock of
@@ -115,7 +115,7 @@ pub(super) struct Thread {
     /// What strong reads saw that did not acquire, by the scope that a fence needs to acquire it.
     pub(super) pending: [Option<Arc<Views>>; Level::COUNT],
     /// What its strong reads saw since it was last asked what it knows. Most threads that poll are never asked: adding to clocks can wait.
-    pub(super) sights: Vec<Sight>,
+    pub(super) sights: Vec<ObservedRelease>,
     pub(super) seen: Seen,
 }
 
@@ -151,7 +151,7 @@ impl Seen {
 }
 
 impl Block {
-    pub(super) fn new(actor: u32, place: Place, threads: usize, views: Arc<Views>) -> Block {
+    pub(super) fn new(actor: u32, place: OperationPos, threads: usize, views: Arc<Views>) -> Block {
         let none = || std::array::from_fn(|_| None);
         let mut of_threads = Vec::new();
         of_threads.resize_with(threads.next_multiple_of(32), || None);
@@ -204,13 +204,13 @@ impl Block {
             let pending = &mut of_thread.pending[level as usize];
             let mut views: Option<Views> = None;
             for sight in sights.iter().filter(|sight| sight.may_need(level)) {
-                sight.teach(Some(level), views.get_or_insert_with(|| pending.as_deref().cloned().unwrap_or_default()));
+                sight.merge_into(Some(level), views.get_or_insert_with(|| pending.as_deref().cloned().unwrap_or_default()));
             }
             *pending = views.map(Arc::new).or_else(|| pending.take());
         }
         let known = self.known(thread).clone();
         let mut views = Views::clone(&known);
-        sights.iter().for_each(|sight| sight.teach(None, &mut views));
+        sights.iter().for_each(|sight| sight.merge_into(None, &mut views));
         if !views.are(&known) {
             self.set_known(thread, Arc::new(views));
         }
@@ -219,7 +219,7 @@ impl Block {
     }
 
     /// A thread's strong read saw something.
-    pub(super) fn see(&mut self, thread: usize, sight: Sight) {
+    pub(super) fn see(&mut self, thread: usize, sight: ObservedRelease) {
         self.sighted[thread / 32] |= 1 << (thread % 32);
         let sights = &mut self.thread(thread).sights;
         sights.push(sight);
@@ -247,7 +247,7 @@ impl Block {
             return;
         }
         let mut views = Views::clone(&before);
-        location.sights(reader).for_each(|sight| sight.teach(None, &mut views));
+        location.sights(reader).for_each(|sight| sight.merge_into(None, &mut views));
         let after = if views.are(&before) { before.clone() } else { Arc::new(views) };
         if !Arc::ptr_eq(&after, &before) {
             self.set_known(thread, after.clone());
@@ -263,7 +263,7 @@ impl Block {
 
     /// What a thread did up to now, and what all of the block had done when they met.
     pub(super) fn own_of(&self, thread: u16) -> Own {
-        Own { deeds: Deeds { actor: self.actor, place: self.place, thread, time: self.time }, met: self.met }
+        Own { deeds: ThreadEpoch { actor: self.actor, place: self.place, thread, time: self.time }, met: self.met }
     }
 
     /// What a thread publishes now: what it knows and what it did.
@@ -328,7 +328,7 @@ impl Block {
             }
         }
         let sights = threads_of(&self.sighted).filter_map(|thread| self.threads[thread].as_ref()).flat_map(|thread| &thread.sights);
-        joined.with_all(sights.flat_map(Sight::at_once))
+        joined.with_all(sights.flat_map(ObservedRelease::at_once))
     }
 
     /// A barrier of these threads is complete; `all` where none of the block's others goes on.

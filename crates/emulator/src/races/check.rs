@@ -7,7 +7,7 @@ use super::{
     actors::Actor,
     clock::Clock,
     finding::{Assumption, Class, Found, Key, Missing, Side},
-    release::{Deeds, Level, Sight},
+    release::{Level, ObservedRelease, ThreadEpoch},
     shadow::{PAGE, Record, Shadow},
     views::{View, Views},
 };
@@ -60,15 +60,15 @@ pub(super) struct Conflict {
 /// What one thread knows, in all views.
 struct Knowledge<'a> {
     views: &'a Views,
-    sights: &'a [Sight],
+    sights: &'a [ObservedRelease],
     /// The thread's actor, and up to when it knows all that this did.
     actor: u32,
     met: u32,
 }
 
 impl Knowledge<'_> {
-    fn has(&self, view: View, deeds: Deeds) -> bool {
-        let Deeds { actor, place, thread, time } = deeds;
+    fn has(&self, view: View, deeds: ThreadEpoch) -> bool {
+        let ThreadEpoch { actor, place, thread, time } = deeds;
         let met = view != View::Alias && actor == self.actor && time <= self.met;
         met || self.views.of(view).knows(actor, place, thread, time) || self.sights.iter().any(|sight| sight.tells(view, deeds))
     }
@@ -195,7 +195,7 @@ impl Races {
         let (place, known) = (self.actors[read.actor as usize].place, self.knowledge(later.actor, thread));
         let precedes = |reader: u16| {
             (read.actor, reader) == (later.actor, thread)
-                || known.has(View::Strict, Deeds { actor: read.actor, place, thread: reader, time: read.time })
+                || known.has(View::Strict, ThreadEpoch { actor: read.actor, place, thread: reader, time: read.time })
         };
         to <= end && later.mode.multicast == read.mode.multicast && readers.any(precedes)
     }
@@ -203,7 +203,7 @@ impl Races {
     /// What is wrong with one thread's access after another's, if anything is.
     fn judge(&self, earlier: &Record, first: u16, later: &Record, second: u16, bytes: u16, start: &Clock) -> Option<Wrong> {
         let place = self.actors[earlier.actor as usize].place;
-        let deeds = Deeds { actor: earlier.actor, place, thread: first, time: earlier.time };
+        let deeds = ThreadEpoch { actor: earlier.actor, place, thread: first, time: earlier.time };
         let known = self.knowledge(later.actor, second);
         let same_thread = earlier.actor == later.actor && first == second;
         let ordered = same_thread || known.has(View::Strict, deeds);

@@ -4,11 +4,11 @@ use std::{cmp::Reverse, sync::Arc};
 
 use smallvec::{SmallVec, smallvec};
 
-use super::release::{Deeds, Own};
+use super::release::{Own, ThreadEpoch};
 
-/// Where an actor's operation stands: its stream, and the how manieth operation of that stream it is.
+/// Where an actor's operation stands: its stream, and its number there.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Place {
+pub(super) struct OperationPos {
     /// Number of the stream among those of all ranks.
     pub(super) stream: u16,
     /// From zero.
@@ -27,7 +27,7 @@ struct Threads {
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct Partial {
     actor: u32,
-    place: Place,
+    place: OperationPos,
     /// All threads up to this time.
     base: u32,
     /// Further threads, beyond `base`; ascending, disjoint.
@@ -42,10 +42,10 @@ impl Partial {
 
     /// What threads of one actor did, of which there is at least one: by thread, and of a thread the latest first.
     fn of(owns: &[Own]) -> Partial {
-        let Deeds { actor, place, .. } = owns[0].deeds;
+        let ThreadEpoch { actor, place, .. } = owns[0].deeds;
         let base = owns.iter().map(|own| own.met).max().unwrap_or(0);
         let mut threads: SmallVec<[Threads; 2]> = SmallVec::new();
-        for Deeds { thread, time, .. } in owns.iter().map(|own| own.deeds).filter(|deeds| deeds.time > base) {
+        for ThreadEpoch { thread, time, .. } in owns.iter().map(|own| own.deeds).filter(|deeds| deeds.time > base) {
             match threads.last_mut() {
                 Some(last) if last.to > thread => {}
                 Some(last) if last.to == thread && last.time == time => last.to += 1,
@@ -140,7 +140,7 @@ pub(super) struct Clock {
 impl Clock {
     /// Whether an operation is wholly known.
     #[inline(always)]
-    pub(super) fn knows_all_of(&self, place: Place) -> bool {
+    pub(super) fn knows_all_of(&self, place: OperationPos) -> bool {
         self.operations.get(place.stream as usize).is_some_and(|&known| known > place.index)
     }
 
@@ -153,12 +153,12 @@ impl Clock {
 
     /// Whether all threads of an actor are known up to a time.
     #[inline(always)]
-    pub(super) fn knows_block(&self, actor: u32, place: Place, time: u32) -> bool {
+    pub(super) fn knows_block(&self, actor: u32, place: OperationPos, time: u32) -> bool {
         self.knows_all_of(place) || self.partial(actor).is_some_and(|partial| partial.base >= time)
     }
 
     /// Whether a thread of an actor is known up to a time.
-    pub(super) fn knows(&self, actor: u32, place: Place, thread: u16, time: u32) -> bool {
+    pub(super) fn knows(&self, actor: u32, place: OperationPos, thread: u16, time: u32) -> bool {
         self.knows_all_of(place) || self.partial(actor).is_some_and(|partial| partial.time_of(thread) >= time)
     }
 
@@ -168,7 +168,7 @@ impl Clock {
     }
 
     /// With threads `from..to` of an actor up to a time.
-    pub(super) fn add_threads(&mut self, actor: u32, place: Place, threads: std::ops::Range<u16>, time: u32) {
+    pub(super) fn add_threads(&mut self, actor: u32, place: OperationPos, threads: std::ops::Range<u16>, time: u32) {
         let own = Threads { from: threads.start, to: threads.end, time };
         self.add(&Partial { actor, place, base: 0, threads: smallvec![own] });
     }
@@ -179,7 +179,7 @@ impl Clock {
     }
 
     /// With all threads of an actor up to a time; from its start on, where that is 0.
-    pub(super) fn add_block(&mut self, actor: u32, place: Place, time: u32) {
+    pub(super) fn add_block(&mut self, actor: u32, place: OperationPos, time: u32) {
         self.add(&Partial { actor, place, base: time, threads: SmallVec::new() });
     }
 
@@ -194,7 +194,7 @@ impl Clock {
     }
 
     /// With all of a stream up to an operation.
-    pub(super) fn add_operation(&mut self, place: Place) {
+    pub(super) fn add_operation(&mut self, place: OperationPos) {
         let stream = place.stream as usize;
         if self.operations.len() <= stream {
             self.operations.resize(stream + 1, 0);
@@ -244,7 +244,7 @@ impl Clock {
 
     /// Whether it has what a thread and its block did.
     pub(super) fn has_own(&self, own: Own) -> bool {
-        let Deeds { actor, place, thread, time } = own.deeds;
+        let ThreadEpoch { actor, place, thread, time } = own.deeds;
         self.knows_all_of(place) || self.partial(actor).is_some_and(|known| known.base >= own.met && known.time_of(thread) >= time)
     }
 
@@ -264,7 +264,7 @@ impl Clock {
 mod tests {
     use super::*;
 
-    const HERE: Place = Place { stream: 1, index: 4 };
+    const HERE: OperationPos = OperationPos { stream: 1, index: 4 };
 
     fn clock(parts: &[(std::ops::Range<u16>, u32)]) -> Clock {
         let mut clock = Clock::default();
@@ -325,13 +325,13 @@ mod tests {
         let deeds: Vec<Own> = [(7, 3, 5, 2), (8, 0, 2, 0), (7, 4, 5, 0), (7, 3, 9, 4), (7, 12, 1, 0), (8, 1, 2, 1), (7, 5, 5, 2)]
             .into_iter()
             .chain(of_9)
-            .map(|(actor, thread, time, met)| Own { deeds: Deeds { actor, place: HERE, thread, time }, met })
+            .map(|(actor, thread, time, met)| Own { deeds: ThreadEpoch { actor, place: HERE, thread, time }, met })
             .collect();
         let mut together = Arc::new(clock(&[(0..4, 4)]));
         let mut apart = Clock::clone(&together);
         Clock::extend_by(&mut together, &deeds);
-        for Own { deeds: Deeds { actor, place, thread, time }, met } in deeds.iter().copied() {
-            apart.add_own(Own { deeds: Deeds { actor, place, thread, time }, met });
+        for Own { deeds: ThreadEpoch { actor, place, thread, time }, met } in deeds.iter().copied() {
+            apart.add_own(Own { deeds: ThreadEpoch { actor, place, thread, time }, met });
         }
         assert_eq!(*together, apart);
         let before = together.clone();
@@ -350,13 +350,13 @@ mod tests {
     #[test]
     fn what_is_wholly_known_is_kept_as_a_number() {
         let mut clock = clock(&[(0..1, 1)]);
-        clock.add_operation(Place { index: 3, ..HERE });
+        clock.add_operation(OperationPos { index: 3, ..HERE });
         assert!(clock.knows(7, HERE, 0, 1) && !clock.knows(7, HERE, 1, 1));
         clock.add_operation(HERE);
         assert!(clock.knows(7, HERE, 1, 99) && clock.partial.is_empty());
         let mut later = Clock::default();
-        later.add_threads(9, Place { index: 5, ..HERE }, 0..1, 2);
+        later.add_threads(9, OperationPos { index: 5, ..HERE }, 0..1, 2);
         let joined = Clock::join(&Arc::new(clock), &Arc::new(later));
-        assert!(joined.knows(9, Place { index: 5, ..HERE }, 0, 2) && joined.knows_all_of(HERE));
+        assert!(joined.knows(9, OperationPos { index: 5, ..HERE }, 0, 2) && joined.knows_all_of(HERE));
     }
 }

@@ -6,7 +6,7 @@ use super::{
     ActorId, Code, OperationId, Races,
     actors::{Actor, Block, Kind, Operation},
     check::{Accessor, Span, touch},
-    clock::Place,
+    clock::OperationPos,
     release::{Level, Reader, component},
     shadow::{Mode, PAGE, Record},
     views::{View, Views},
@@ -17,7 +17,7 @@ use passmuster_ptx::Module;
 /// What an operation that is no launch does with memory.
 #[derive(Clone, Copy, Debug)]
 struct Whole {
-    at: memory::Place,
+    at: memory::GlobalAddr,
     bytes: u64,
     writes: bool,
     strong: Option<Level>,
@@ -34,7 +34,7 @@ impl Races {
 
     fn begin(&mut self, rank: usize, stream: usize, kind: Kind) -> OperationId {
         let number = self.stream(rank, stream);
-        let place = Place { stream: number as u16, index: self.started[number] };
+        let place = OperationPos { stream: number as u16, index: self.started[number] };
         self.started[number] += 1;
         let start = self.streams[number].clone();
         self.operations.push(Operation { rank, stream, place, kind, end: start.clone(), start });
@@ -125,23 +125,23 @@ impl Races {
     }
 
     /// A copy of a stream.
-    pub fn copy(&mut self, rank: usize, stream: usize, from: memory::Place, to: memory::Place, bytes: u64) {
+    pub fn copy(&mut self, rank: usize, stream: usize, from: memory::GlobalAddr, to: memory::GlobalAddr, bytes: u64) {
         let whole = |at, writes| Whole { at, bytes, writes, strong: None };
         self.operate(rank, stream, Kind::Copy, &[whole(from, false), whole(to, true)]);
     }
 
     /// A fill of a stream.
-    pub fn fill(&mut self, rank: usize, stream: usize, at: memory::Place, bytes: u64) {
+    pub fn fill(&mut self, rank: usize, stream: usize, at: memory::GlobalAddr, bytes: u64) {
         self.operate(rank, stream, Kind::Fill, &[Whole { at, bytes, writes: true, strong: None }]);
     }
 
     /// A copy to the host.
-    pub fn fetch(&mut self, rank: usize, stream: usize, at: memory::Place, bytes: u64) {
+    pub fn fetch(&mut self, rank: usize, stream: usize, at: memory::GlobalAddr, bytes: u64) {
         self.operate(rank, stream, Kind::Copy, &[Whole { at, bytes, writes: false, strong: None }]);
     }
 
     /// A product of two operands.
-    pub fn multiply(&mut self, rank: usize, stream: usize, inputs: [(memory::Place, u64); 2], output: (memory::Place, u64)) {
+    pub fn multiply(&mut self, rank: usize, stream: usize, inputs: [(memory::GlobalAddr, u64); 2], output: (memory::GlobalAddr, u64)) {
         let whole = |(at, bytes), writes| Whole { at, bytes, writes, strong: None };
         self.operate(rank, stream, Kind::LibraryCall, &[whole(inputs[0], false), whole(inputs[1], false), whole(output, true)]);
     }
@@ -158,7 +158,7 @@ impl Races {
     }
 
     /// A stream writes a word of four bytes: a release at `.sys` of all that it did.
-    pub fn write_value(&mut self, rank: usize, stream: usize, at: memory::Place) {
+    pub fn write_value(&mut self, rank: usize, stream: usize, at: memory::GlobalAddr) {
         let write = Whole { at, bytes: 4, writes: true, strong: Some(Level::System) };
         self.operate(rank, stream, Kind::WriteValue, &[write]);
         let actor = self.actors.len() as u32 - 1;
@@ -170,7 +170,7 @@ impl Races {
     }
 
     /// A stream has waited for a word of four bytes: an acquire at `.sys` of what was released there.
-    pub fn wait_value(&mut self, rank: usize, stream: usize, at: memory::Place) {
+    pub fn wait_value(&mut self, rank: usize, stream: usize, at: memory::GlobalAddr) {
         self.operate(rank, stream, Kind::WaitValue, &[Whole { at, bytes: 4, writes: false, strong: Some(Level::System) }]);
         let actor = self.actors.len() as u32 - 1;
         let who = self.actors[actor as usize].who(actor, 0);
@@ -179,12 +179,12 @@ impl Races {
         let sights = location.sights(Reader { who, scope: Level::System, acquires: true });
         let number = self.stream(rank, stream);
         let mut views = Views::clone(&self.streams[number]);
-        sights.for_each(|sight| sight.teach(None, &mut views));
+        sights.for_each(|sight| sight.merge_into(None, &mut views));
         self.streams[number] = Arc::new(views.across_proxies());
     }
 
     /// A library call on the streams of all its ranks, in rank order, with what each reads and writes: place and bytes.
-    pub fn library_call(&mut self, streams: &[usize], inputs: &[(memory::Place, u64)], outputs: &[(memory::Place, u64)]) {
+    pub fn library_call(&mut self, streams: &[usize], inputs: &[(memory::GlobalAddr, u64)], outputs: &[(memory::GlobalAddr, u64)]) {
         let numbers: Vec<usize> = streams.iter().enumerate().map(|(rank, &stream)| self.stream(rank, stream)).collect();
         self.meet(&numbers);
         for (rank, &stream) in streams.iter().enumerate() {

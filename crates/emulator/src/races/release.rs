@@ -7,7 +7,7 @@
 use std::sync::Arc;
 
 use super::{
-    clock::{Clock, Place},
+    clock::{Clock, OperationPos},
     views::{View, Views},
 };
 use passmuster_ptx::Scope;
@@ -90,9 +90,9 @@ pub(super) struct Component {
 
 /// What a thread did up to a time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Deeds {
+pub(super) struct ThreadEpoch {
     pub(super) actor: u32,
-    pub(super) place: Place,
+    pub(super) place: OperationPos,
     pub(super) thread: u16,
     pub(super) time: u32,
 }
@@ -100,13 +100,13 @@ pub(super) struct Deeds {
 /// What a thread did up to a time, and all threads of its block up to an earlier one, or 0.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Own {
-    pub(super) deeds: Deeds,
+    pub(super) deeds: ThreadEpoch,
     pub(super) met: u32,
 }
 
 impl Own {
-    fn has(self, other: Deeds) -> bool {
-        let Deeds { actor, thread, time, .. } = self.deeds;
+    fn has(self, other: ThreadEpoch) -> bool {
+        let ThreadEpoch { actor, thread, time, .. } = self.deeds;
         actor == other.actor && (self.met >= other.time || thread == other.thread && time >= other.time)
     }
 
@@ -116,7 +116,7 @@ impl Own {
 
     /// What the block did when its threads met, without more of the thread.
     fn of_block(self) -> Own {
-        Own { deeds: Deeds { time: 0, ..self.deeds }, ..self }
+        Own { deeds: ThreadEpoch { time: 0, ..self.deeds }, ..self }
     }
 }
 
@@ -152,7 +152,7 @@ pub(super) struct Reader {
 
 /// What a strong read saw of what a write handed on.
 #[derive(Clone, Debug)]
-pub(super) struct Sight {
+pub(super) struct ObservedRelease {
     component: Arc<Component>,
     /// How far apart who released and the reader are.
     apart: Level,
@@ -225,13 +225,13 @@ impl Released<'_> {
         own && (Arc::ptr_eq(self.clock, other.clock) || self.clock.includes(other.clock))
     }
 
-    fn knows(&self, deeds: Deeds) -> bool {
-        let Deeds { actor, place, thread, time } = deeds;
+    fn knows(&self, deeds: ThreadEpoch) -> bool {
+        let ThreadEpoch { actor, place, thread, time } = deeds;
         self.own.is_some_and(|own| own.has(deeds)) || self.clock.knows(actor, place, thread, time)
     }
 }
 
-impl Sight {
+impl ObservedRelease {
     /// What it brings in a view, and the least scope of a fence that it takes for that, if it takes one.
     fn brings(&self, view: View) -> Option<(Option<Level>, Released<'_>)> {
         let released = self.component.released(view)?;
@@ -264,7 +264,7 @@ impl Sight {
     }
 
     /// Adds what it brings with just this fence, or at once.
-    pub(super) fn teach(&self, fence: Option<Level>, views: &mut Views) {
+    pub(super) fn merge_into(&self, fence: Option<Level>, views: &mut Views) {
         views.learn(View::ALL.map(|view| self.brings(view).filter(|(needs, _)| *needs == fence).map(|(_, released)| released)));
         if let (None, Some(assumed)) = (fence, self.assumed()) {
             for (view, released) in assumed {
@@ -274,7 +274,7 @@ impl Sight {
     }
 
     /// Whether what it brings at once has what a thread did.
-    pub(super) fn tells(&self, view: View, deeds: Deeds) -> bool {
+    pub(super) fn tells(&self, view: View, deeds: ThreadEpoch) -> bool {
         let assumed = self.assumed().is_some_and(|assumed| assumed.iter().any(|(of, released)| *of == view && released.knows(deeds)));
         assumed || self.brings(view).is_some_and(|(needs, released)| needs.is_none() && released.knows(deeds))
     }
@@ -299,10 +299,10 @@ impl Location {
     }
 
     /// What a read of this state sees.
-    pub(super) fn sights(&self, reader: Reader) -> impl Iterator<Item = Sight> {
+    pub(super) fn sights(&self, reader: Reader) -> impl Iterator<Item = ObservedRelease> {
         let Reader { who, scope, acquires } = reader;
         let linked = self.last.0.apart(who) <= self.last.1.min(scope);
-        let sight = move |component: &Arc<Component>| Sight {
+        let sight = move |component: &Arc<Component>| ObservedRelease {
             component: component.clone(),
             apart: component.first.apart(who),
             linked,

@@ -39,9 +39,9 @@ pub struct Mismatch {
     /// How elements were judged.
     pub judged: String,
     /// The first wrong element.
-    pub first: Place,
+    pub first: ElementPos,
     /// The last wrong element.
-    pub last: Place,
+    pub last: ElementPos,
     /// The first wrong elements, with what was expected.
     pub samples: Vec<Sample>,
     /// What would explain the wrong elements, best first.
@@ -52,7 +52,7 @@ pub struct Mismatch {
 
 /// Where an element is. Packs are counted from the start of the output.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Place {
+pub struct ElementPos {
     /// Index of the element.
     pub index: u64,
     /// Byte offset in the output.
@@ -66,11 +66,11 @@ pub struct Place {
     pub owner: Option<u64>,
 }
 
-impl Place {
+impl ElementPos {
     /// The place of element `index` where each rank owns `slice` elements, if it does.
-    fn new(index: u64, dtype: DType, slice: Option<u64>) -> Place {
+    fn new(index: u64, dtype: DType, slice: Option<u64>) -> ElementPos {
         let byte = index * dtype.size();
-        Place { index, byte, pack: byte / 16, lane: byte % 16 / dtype.size(), owner: slice.map(|slice| index / slice) }
+        ElementPos { index, byte, pack: byte / 16, lane: byte % 16 / dtype.size(), owner: slice.map(|slice| index / slice) }
     }
 }
 
@@ -211,8 +211,8 @@ fn compare_elements<T: Element>(
         ranks: if ranks_agree { (0..payload.world).collect() } else { ranks_in(tally.ranks).collect() },
         ranks_agree,
         judged: oracle.to_string(),
-        first: Place::new(first, payload.dtype, slice),
-        last: Place::new(tally.last, payload.dtype, slice),
+        first: ElementPos::new(first, payload.dtype, slice),
+        last: ElementPos::new(tally.last, payload.dtype, slice),
         samples: samples(&tally.head, |index, rank| {
             let mut inputs: Vec<T> = Vec::new();
             contribute(shape, &ranks, rank, index, &mut inputs);
@@ -309,9 +309,9 @@ pub struct Difference {
     /// Where ranks are compared: those that differ from rank 0. Empty otherwise.
     pub ranks: Vec<u32>,
     /// The first element that differs; it has an owner where ranks were compared.
-    pub first: Place,
+    pub first: ElementPos,
     /// The last element that differs.
-    pub last: Place,
+    pub last: ElementPos,
     /// The first elements that differ: index, what ought to be there, what is.
     pub samples: Vec<(u64, Shown, Shown)>,
 }
@@ -442,8 +442,8 @@ fn difference(
         total,
         wrong: tally.wrong,
         ranks: Vec::new(),
-        first: Place::new(tally.first?, dtype, slice),
-        last: Place::new(tally.last, dtype, slice),
+        first: ElementPos::new(tally.first?, dtype, slice),
+        last: ElementPos::new(tally.last, dtype, slice),
         samples: samples(&tally.head, shown),
     })
 }

@@ -5,8 +5,8 @@ use std::{collections::BTreeSet, time::Duration};
 use rstest::rstest;
 
 use super::{
-    AnyCase, Case, Fault, InputClass, List, Named, Query, Status, Verdict,
-    case::KEYS,
+    Case, CaseId, CollectiveCase, Fault, InputClass, List, Query, Status, Verdict,
+    collective_case::KEYS,
     mutants,
     products::{self, ProductCase},
     runner, scenario,
@@ -14,7 +14,7 @@ use super::{
 };
 use crate::emulator::{Emulator, EmulatorOptions};
 use passmuster_collectives::{
-    algorithms::{self, Half, matmul::Tile},
+    algorithms::{self, TensorParallelFusion, matmul::Tile},
     collective::{Collective, DType, Layout, Product, ReduceOp},
     machine::{Machine, Site},
     plan::{MAX_RANKS, Step},
@@ -29,7 +29,7 @@ fn assert_row(name: &str, what: &str) {
 
 /// What is said of a case on ranks without bugs.
 fn judged(id: &str) -> Verdict {
-    let verdict = runner::judge(&id.parse::<Case>().unwrap(), &mut Simulated::correct(), &runner::tests::SETTINGS);
+    let verdict = runner::judge(&id.parse::<CollectiveCase>().unwrap(), &mut Simulated::correct(), &runner::tests::SETTINGS);
     assert_eq!(verdict.status, Status::Pass, "{verdict:?}");
     verdict
 }
@@ -77,7 +77,7 @@ fn the_document_has_a_row_for_every_name() {
     for collective in Collective::ALL {
         assert_row(collective.name(), "collective");
     }
-    for half in Half::ALL {
+    for half in TensorParallelFusion::ALL {
         assert_row(half.name(), "half");
     }
     for fault in [Fault::Absent(1), Fault::IllegalAddress(1), Fault::Killed] {
@@ -87,7 +87,8 @@ fn the_document_has_a_row_for_every_name() {
 
 /// Whether a line of a listing is an id or a query.
 fn is_case(line: &str) -> bool {
-    let mut names = Collective::ALL.iter().map(|collective| collective.name()).chain(Half::ALL.map(Half::name));
+    let mut names =
+        Collective::ALL.iter().map(|collective| collective.name()).chain(TensorParallelFusion::ALL.map(TensorParallelFusion::name));
     line.starts_with('*') || names.any(|name| line.starts_with(&format!("{name}/")))
 }
 
@@ -101,7 +102,7 @@ fn ids_in_the_document_are_ids_and_queries_are_queries() {
             if text.contains(['*', '|']) || !text.contains(":w=") {
                 assert!(List::Merge.all_cases(0).iter().any(|case| query.matches(case)), "`{text}` selects nothing");
             } else {
-                let case = text.parse::<AnyCase>().unwrap_or_else(|error| panic!("{error}"));
+                let case = text.parse::<Case>().unwrap_or_else(|error| panic!("{error}"));
                 assert_eq!(case.to_string(), text, "not the form that the harness prints");
                 ids += 1;
             }
@@ -130,11 +131,11 @@ fn literal(cell: &str) -> Option<&str> {
 /// If this fails, the page says that a key which an id leaves out means something else than it does.
 #[test]
 fn defaults_are_those_of_the_code() {
-    let case = Case::new(Collective::AllReduce, "push", DType::F32, ReduceOp::Sum, 2, 4);
+    let case = CollectiveCase::new(Collective::AllReduce, "push", DType::F32, ReduceOp::Sum, 2, 4);
     let product = Product { dtype: DType::BF16, rows: 8, columns: 8, depth: 8, layout: Layout::Nk };
-    let of_product = ProductCase::new(Half::Gather, "pull", product, 2);
+    let of_product = ProductCase::new(TensorParallelFusion::Gather, "pull", product, 2);
     let mut seen = 0;
-    for (section, case) in [("Ids", &case as &dyn Named), ("Products", &of_product as &dyn Named)] {
+    for (section, case) in [("Ids", &case as &dyn CaseId), ("Products", &of_product as &dyn CaseId)] {
         for row in table(section, "key") {
             let (default, keys) = (&row[2], row[0].split(", ").map(|key| literal(key).unwrap()));
             for key in keys {
@@ -168,7 +169,7 @@ fn bounds_are_those_of_the_code(
 ) {
     let row = table(section, "key").into_iter().find(|row| row[0] == key).unwrap();
     assert!(row[1].contains(&bounds), "{row:?}");
-    let described = |value: &str| format!("{id}{value}").parse::<AnyCase>().map_err(|error| error.to_string())?.describe(16);
+    let described = |value: &str| format!("{id}{value}").parse::<Case>().map_err(|error| error.to_string())?.describe(16);
     assert!(described(inside).is_ok(), "{:?}", described(inside));
     assert!(described(beyond).is_err(), "{beyond}");
 }
@@ -184,7 +185,7 @@ fn tiles_operators_and_findings_are_those_of_the_code() {
         assert_eq!(operators, collective.operators().iter().map(|op| op.name()).collect::<Vec<_>>(), "{collective}");
         assert_eq!(
             row[1].contains("w x n elements"),
-            Case::new(collective, "push", DType::F32, ReduceOp::Sum, 3, 5).shape(5).input() == 15
+            CollectiveCase::new(collective, "push", DType::F32, ReduceOp::Sum, 3, 5).shape(5).input() == 15
         );
     }
     for row in table("Statuses", "status") {
@@ -211,9 +212,10 @@ fn algorithms_are_named_under_their_collectives() {
             algorithms::all().iter().filter(|own| own.collective() == collective).map(|own| own.name().into()).collect();
         assert_eq!(names(part), own, "{collective}");
     }
-    let (timed_only, _) = rest.split_once(" are timed by `bench`").unwrap();
-    for own in algorithms::timed_only() {
-        let of = one_line(timed_only).split(&format!("{} (", own.name())).nth(1).map(|rest| rest.split(')').next().unwrap().to_owned());
+    let (bench_only_peers, _) = rest.split_once(" are timed by `bench`").unwrap();
+    for own in algorithms::bench_only_peers() {
+        let of =
+            one_line(bench_only_peers).split(&format!("{} (", own.name())).nth(1).map(|rest| rest.split(')').next().unwrap().to_owned());
         assert!(of.is_some_and(|of| of.split(", ").any(|name| name.trim_end_matches(',') == own.collective().name())), "{}", own.name());
     }
 }
@@ -270,8 +272,8 @@ fn premultiplied_sums_have_a_kernel_of_their_own_but_where_push_multiplies() {
     for algorithm in algorithms::all().iter().filter(|own| own.collective().operators().contains(&ReduceOp::PremulSum) && !own.is_peer()) {
         for dtype in DType::ALL {
             for count in [48, 49] {
-                let case = Case::new(algorithm.collective(), algorithm.name(), dtype, ReduceOp::PremulSum, 2, count);
-                let modules = AnyCase::from(case.clone()).modules(16);
+                let case = CollectiveCase::new(algorithm.collective(), algorithm.name(), dtype, ReduceOp::PremulSum, 2, count);
+                let modules = Case::from(case.clone()).modules(16);
                 if modules.is_empty() {
                     continue;
                 }
@@ -285,7 +287,7 @@ fn premultiplied_sums_have_a_kernel_of_their_own_but_where_push_multiplies() {
 
 /// Emulated microseconds from the first call's start to the last one's end on a rank.
 fn took(id: &str, rank: usize) -> f64 {
-    let case: Case = id.parse().unwrap();
+    let case: CollectiveCase = id.parse().unwrap();
     let mut machine = Emulator::new(EmulatorOptions::default());
     let options = scenario::Options { waiting_blocks: 4, shared_pads: false };
     let mut scenario = scenario::build(&case, &options).unwrap_or_else(|reason| panic!("{case}: {reason}"));

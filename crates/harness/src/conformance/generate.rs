@@ -9,7 +9,7 @@ use proptest::{
 };
 
 use super::{
-    case::{Case, Graph, Item, Shot, Skew},
+    collective_case::{CallSpec, CollectiveCase, Graph, Item, Skew},
     inputs::InputClass,
     lists::{COPY_ENGINE, boundary_counts, contenders, contenders_over_multicast, counts_in_sequences},
 };
@@ -19,17 +19,17 @@ use passmuster_collectives::{
 };
 
 /// `number` sequences of calls, the same for the same seed.
-pub fn sequences(number: usize, seed: u64) -> Vec<Case> {
+pub fn sequences(number: usize, seed: u64) -> Vec<CollectiveCase> {
     drawn(sequence(), number, seed)
 }
 
 /// `number` sequences of a collective's calls.
-pub(super) fn sequences_of(collective: Collective, number: usize, seed: u64) -> Vec<Case> {
+pub(super) fn sequences_of(collective: Collective, number: usize, seed: u64) -> Vec<CollectiveCase> {
     drawn(sequence_of(collective, contenders(collective), &DType::COMMON, collective.common_operators()), number, seed)
 }
 
 /// `number` sequences in which kernels take turns with copy engines, which make every second call.
-pub(super) fn sequences_by_copy_engine(collective: Collective, number: usize, seed: u64) -> Vec<Case> {
+pub(super) fn sequences_by_copy_engine(collective: Collective, number: usize, seed: u64) -> Vec<CollectiveCase> {
     let kernels = contenders(collective);
     let algorithms = [vec![COPY_ENGINE; kernels.len()], kernels].concat();
     drawn(sequence_of(collective, algorithms, &DType::COMMON, collective.common_operators()), number, seed)
@@ -37,13 +37,13 @@ pub(super) fn sequences_by_copy_engine(collective: Collective, number: usize, se
 
 /// `number` sequences in which algorithms that use multicast addresses take turns with those that do not: apart from the others, for a
 /// machine without such addresses can do nothing of a sequence that has one.
-pub(super) fn sequences_over_multicast(number: usize, seed: u64) -> Vec<Case> {
+pub(super) fn sequences_over_multicast(number: usize, seed: u64) -> Vec<CollectiveCase> {
     let collective = Collective::AllReduce;
     let algorithms = [contenders_over_multicast(collective), contenders(collective)].concat();
     drawn(sequence_of(collective, algorithms, &[DType::F32, DType::F16, DType::BF16], &[ReduceOp::Sum]), number, seed)
 }
 
-fn drawn(strategy: impl Strategy<Value = Case>, number: usize, seed: u64) -> Vec<Case> {
+fn drawn(strategy: impl Strategy<Value = CollectiveCase>, number: usize, seed: u64) -> Vec<CollectiveCase> {
     let mut bytes = [0; 32];
     bytes[..8].copy_from_slice(&seed.to_le_bytes());
     let rng = TestRng::from_seed(RngAlgorithm::ChaCha, &bytes);
@@ -53,7 +53,7 @@ fn drawn(strategy: impl Strategy<Value = Case>, number: usize, seed: u64) -> Vec
 
 /// Sequences of calls on one or two groups: algorithms, counts, offsets and places change from call to call, some calls are captured
 /// and replayed, one rank may be late.
-pub fn sequence() -> impl Strategy<Value = Case> {
+pub fn sequence() -> impl Strategy<Value = CollectiveCase> {
     let collective = Collective::AllReduce;
     sequence_of(collective, contenders(collective), &DType::COMMON, collective.common_operators())
 }
@@ -63,7 +63,7 @@ fn sequence_of(
     algorithms: Vec<&'static str>,
     dtypes: &'static [DType],
     ops: &'static [ReduceOp],
-) -> impl Strategy<Value = Case> {
+) -> impl Strategy<Value = CollectiveCase> {
     let kind = (
         proptest::sample::select(dtypes),
         proptest::sample::select(ops),
@@ -75,7 +75,7 @@ fn sequence_of(
     kind.prop_flat_map(move |(dtype, op, world, groups, inputs, seed)| {
         let items = proptest::collection::vec(item((collective, &algorithms), dtype, world, groups), 3..12);
         (items, proptest::option::of(skew(world))).prop_map(move |(calls, skew)| {
-            let mut case = Case::new(collective, "", dtype, op, world, 0);
+            let mut case = CollectiveCase::new(collective, "", dtype, op, world, 0);
             // Reports count a sequence under the algorithm that it calls first.
             case.calls = calls;
             let first = case.shots().next().map(|shot| shot.algorithm.clone());
@@ -90,19 +90,21 @@ fn sequence_of(
 
 fn item(of: (Collective, &[&'static str]), dtype: DType, world: u32, groups: u32) -> impl Strategy<Value = Item> + use<> {
     let shot = shot(of, dtype, world).boxed();
-    let eager = (shot.clone(), 0..groups).prop_map(|(shot, group)| Item::Eager(Shot { group, ..shot }));
-    let graph = (proptest::collection::vec(shot, 1..4), 1..5u32, 0..groups)
-        .prop_map(|(calls, replays, group)| Item::Graph { calls: calls.into_iter().map(|shot| Shot { group, ..shot }).collect(), replays });
+    let eager = (shot.clone(), 0..groups).prop_map(|(shot, group)| Item::Eager(CallSpec { group, ..shot }));
+    let graph = (proptest::collection::vec(shot, 1..4), 1..5u32, 0..groups).prop_map(|(calls, replays, group)| Item::Graph {
+        calls: calls.into_iter().map(|shot| CallSpec { group, ..shot }).collect(),
+        replays,
+    });
     prop_oneof![3 => eager, 1 => graph]
 }
 
-fn shot((collective, algorithms): (Collective, &[&'static str]), dtype: DType, world: u32) -> impl Strategy<Value = Shot> + use<> {
+fn shot((collective, algorithms): (Collective, &[&'static str]), dtype: DType, world: u32) -> impl Strategy<Value = CallSpec> + use<> {
     let algorithm = proptest::sample::select(algorithms.to_vec());
     let count = proptest::sample::select(counts_in_sequences(collective, dtype, world));
     let root = if collective.has_root() { (0..world).boxed() } else { Just(0).boxed() };
     let in_place = if collective.has_in_place() { proptest::bool::weighted(0.3).boxed() } else { Just(false).boxed() };
     (algorithm, count, root, proptest::sample::select(vec![0u64, 0, 0, 1, 5]), in_place).prop_map(
-        |(algorithm, count, root, offset, in_place)| Shot { algorithm: algorithm.into(), count, root, offset, in_place, group: 0 },
+        |(algorithm, count, root, offset, in_place)| CallSpec { algorithm: algorithm.into(), count, root, offset, in_place, group: 0 },
     )
 }
 
@@ -121,8 +123,8 @@ pub trait Simplify: Clone + std::fmt::Debug {
     fn simpler(&self) -> Vec<Self>;
 }
 
-impl Simplify for Case {
-    fn simpler(&self) -> Vec<Case> {
+impl Simplify for CollectiveCase {
+    fn simpler(&self) -> Vec<CollectiveCase> {
         simpler(self)
     }
 }
@@ -161,13 +163,13 @@ pub fn shrink<C: Simplify>(case: &C, failure: String, budget: Duration, mut fail
 }
 
 /// Neighbours of a case that are simpler than it, the most welcome first.
-fn simpler(case: &Case) -> Vec<Case> {
+fn simpler(case: &CollectiveCase) -> Vec<CollectiveCase> {
     let mut out = Vec::new();
-    let mut push = |change: &dyn Fn(&mut Case)| {
+    let mut push = |change: &dyn Fn(&mut CollectiveCase)| {
         let mut simpler = case.clone();
         change(&mut simpler);
         // A change may leave the case as it was, or make it one that cannot be written down.
-        if simpler != *case && simpler.to_string().parse::<Case>().as_ref() == Ok(&simpler) {
+        if simpler != *case && simpler.to_string().parse::<CollectiveCase>().as_ref() == Ok(&simpler) {
             out.push(simpler);
         }
     };
@@ -230,7 +232,7 @@ fn simpler(case: &Case) -> Vec<Case> {
 }
 
 /// Smaller counts worth trying: boundaries of packs and blocks, and halves.
-fn counts_below(case: &Case, count: u64) -> Vec<u64> {
+fn counts_below(case: &CollectiveCase, count: u64) -> Vec<u64> {
     let mut counts: Vec<u64> = boundary_counts(case.dtype, case.world.into()).into_iter().filter(|&c| c > 0 && c < count).collect();
     if count > 1 {
         counts.push(count / 2);
@@ -244,8 +246,8 @@ fn counts_below(case: &Case, count: u64) -> Vec<u64> {
 mod tests {
     use super::*;
 
-    fn shrunk(id: &str, fails: impl Fn(&Case) -> bool) -> String {
-        let case: Case = id.parse().unwrap();
+    fn shrunk(id: &str, fails: impl Fn(&CollectiveCase) -> bool) -> String {
+        let case: CollectiveCase = id.parse().unwrap();
         shrink(&case, "it fails".into(), Duration::from_secs(5), |c| fails(c).then(|| "it fails".into())).case.to_string()
     }
 
@@ -258,7 +260,7 @@ mod tests {
     #[test]
     fn a_sequence_loses_the_calls_that_do_not_matter() {
         let id = "all_reduce/one_shot:f32,sum:w=4:calls=one_shot.7+two_shot.9+[two_shot.5+one_shot.1]x4+two_shot.33.in_place";
-        let needs_graph = |c: &Case| c.calls.iter().any(|i| matches!(i, Item::Graph { .. }));
+        let needs_graph = |c: &CollectiveCase| c.calls.iter().any(|i| matches!(i, Item::Graph { .. }));
         assert_eq!(shrunk(id, needs_graph), "all_reduce/one_shot:f32,sum:w=2:graph=1x0:calls=[two_shot.1]x1");
     }
 
@@ -279,7 +281,7 @@ mod tests {
     /// If this fails, a budget is overrun or what was found within it is lost.
     #[test]
     fn the_search_ends_with_what_it_has() {
-        let case: Case = "all_reduce/two_shot:bf16,avg:w=8:n=32769:off=3:in_place".parse().unwrap();
+        let case: CollectiveCase = "all_reduce/two_shot:bf16,avg:w=8:n=32769:off=3:in_place".parse().unwrap();
         let hurried = shrink(&case, "it fails".into(), Duration::ZERO, |_| Some("it fails, too".into()));
         assert_eq!((hurried.case, hurried.failure.as_str(), hurried.tried), (case.clone(), "it fails", 0));
         let mut runs = 0;
@@ -292,9 +294,9 @@ mod tests {
 
     #[test]
     fn generated_sequences_read_back() {
-        let of_others: Vec<Case> = Collective::ALL.into_iter().flat_map(|collective| sequences_of(collective, 20, 3)).collect();
+        let of_others: Vec<CollectiveCase> = Collective::ALL.into_iter().flat_map(|collective| sequences_of(collective, 20, 3)).collect();
         for case in sequences(50, 3).into_iter().chain(sequences_over_multicast(20, 3)).chain(of_others) {
-            assert_eq!(case.to_string().parse::<Case>().as_ref(), Ok(&case));
+            assert_eq!(case.to_string().parse::<CollectiveCase>().as_ref(), Ok(&case));
         }
     }
 }

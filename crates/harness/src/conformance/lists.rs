@@ -1,20 +1,20 @@
 //! Lists of cases: what `smoke`, `merge` and `faults` stand for.
 
+mod all_to_all_v;
 mod by_copy_engine;
 mod chosen;
-mod in_parts;
 mod others;
 mod over_multicast;
-mod plain;
 mod premul_sum;
 mod products;
 mod types;
+mod unregistered;
 
 use std::collections::{HashMap, HashSet};
 
 use super::{
-    any_case::AnyCase,
-    case::{Case, Fault, Graph, Item, Shot, Skew},
+    case::Case,
+    collective_case::{CallSpec, CollectiveCase, Fault, Graph, Item, Skew},
     generate,
     inputs::{InputClass, mix},
     products::ProductCase,
@@ -53,7 +53,7 @@ impl List {
     }
 
     /// Its cases of collectives, the same for the same seed. Seed 0 is what records are made with.
-    pub fn cases(self, seed: u64) -> Vec<Case> {
+    pub fn cases(self, seed: u64) -> Vec<CollectiveCase> {
         match self {
             List::Smoke => each_once(smoke(seed)),
             List::Merge => each_once(merge(seed)),
@@ -71,13 +71,13 @@ impl List {
     }
 
     /// Its cases of every kind.
-    pub fn all_cases(self, seed: u64) -> Vec<AnyCase> {
-        self.cases(seed).into_iter().map(AnyCase::from).chain(self.products(seed).into_iter().map(AnyCase::from)).collect()
+    pub fn all_cases(self, seed: u64) -> Vec<Case> {
+        self.cases(seed).into_iter().map(Case::from).chain(self.products(seed).into_iter().map(Case::from)).collect()
     }
 
     /// The cases of a kernel from elsewhere, which must be [registered](algorithms::register): what its specification names, and within
     /// that what the list looks for. Smoke has at most 60 cases, merge some hundreds; without an answer to faults, there are none.
-    pub fn cases_of(self, foreign: &Foreign, seed: u64) -> Vec<Case> {
+    pub fn cases_of(self, foreign: &Foreign, seed: u64) -> Vec<CollectiveCase> {
         match self {
             List::Smoke => of_foreign(foreign, &[false], SMOKE_OF_FOREIGN, seed),
             List::Merge => of_foreign(foreign, &[false, true], MERGE_OF_FOREIGN, seed),
@@ -110,7 +110,7 @@ pub(super) fn contenders_over_multicast(collective: Collective) -> Vec<&'static 
 
 /// A call of one element a slot on two ranks: what algorithms are asked whether they do a type and an operator.
 fn sample(collective: Collective, dtype: DType, op: ReduceOp) -> Call {
-    Call::on_its_own(Shape::new(collective, 2, 1), dtype, op).expect("one element fits").0
+    Call::standalone(Shape::new(collective, 2, 1), dtype, op).expect("one element fits").0
 }
 
 /// The peers that do such a call.
@@ -152,14 +152,14 @@ impl Choice {
     }
 }
 
-fn smoke(seed: u64) -> Vec<Case> {
+fn smoke(seed: u64) -> Vec<CollectiveCase> {
     let mut choice = Choice(seed);
     let mut cases = Vec::new();
     for algorithm in contenders(Collective::AllReduce) {
         for dtype in [DType::BF16, DType::F32] {
             for world in [1, 2, 3, 4, 8] {
                 for inputs in InputClass::ALL {
-                    let mut case = Case::new(Collective::AllReduce, algorithm, dtype, ReduceOp::Sum, world, 0);
+                    let mut case = CollectiveCase::new(Collective::AllReduce, algorithm, dtype, ReduceOp::Sum, world, 0);
                     case.count = choice.of(&moderate_counts(algorithm, dtype, world));
                     case.inputs = inputs;
                     case.seed = seed;
@@ -172,15 +172,15 @@ fn smoke(seed: u64) -> Vec<Case> {
     cases.extend(generate::sequences(16, seed));
     cases.extend(over_multicast::smoke(seed));
     cases.extend(others::smoke(seed));
-    cases.extend(plain::smoke(seed));
+    cases.extend(unregistered::smoke(seed));
     cases.extend(by_copy_engine::COLLECTIVES.into_iter().flat_map(|of| by_copy_engine::smoke(of, seed)));
     cases.extend(types::smoke(seed));
     cases.extend(premul_sum::smoke(seed));
-    cases.extend(in_parts::smoke(seed));
+    cases.extend(all_to_all_v::smoke(seed));
     cases
 }
 
-fn merge(seed: u64) -> Vec<Case> {
+fn merge(seed: u64) -> Vec<CollectiveCase> {
     let mut choice = Choice(seed);
     let mut cases = Vec::new();
     for algorithm in contenders(Collective::AllReduce) {
@@ -189,7 +189,7 @@ fn merge(seed: u64) -> Vec<Case> {
                 for world in 1..=8 {
                     for inputs in InputClass::ALL {
                         for peer in with_and_without_peer(algorithm, &mut choice) {
-                            let mut case = Case::new(Collective::AllReduce, algorithm, dtype, op, world, 0);
+                            let mut case = CollectiveCase::new(Collective::AllReduce, algorithm, dtype, op, world, 0);
                             case.count = choice.of(&moderate_counts(algorithm, dtype, world));
                             case.inputs = inputs;
                             case.seed = seed.wrapping_add(choice.next() % 0xffff);
@@ -205,7 +205,7 @@ fn merge(seed: u64) -> Vec<Case> {
             for dtype in [DType::BF16, DType::F32] {
                 let most = if polls_lines(algorithm) { MODEST_ELEMENTS } else { SWEPT_ELEMENTS };
                 for (number, count) in modest_counts(Collective::AllReduce, dtype, world, most).into_iter().enumerate() {
-                    let mut case = Case::new(Collective::AllReduce, algorithm, dtype, ReduceOp::Sum, world, count);
+                    let mut case = CollectiveCase::new(Collective::AllReduce, algorithm, dtype, ReduceOp::Sum, world, count);
                     // Probes show the order of addition, which may be another where slices are cut differently.
                     case.inputs = if number % 2 == 1 { InputClass::Probe } else { InputClass::Natural };
                     case.offset = choice.of(&[0, 0, 1]);
@@ -216,7 +216,7 @@ fn merge(seed: u64) -> Vec<Case> {
             // Of those who poll lines, what does large calls at all takes the emulator ten times as long.
             let large = if polls_lines(algorithm) { Vec::new() } else { large_counts(world) };
             for count in large {
-                let mut case = Case::new(Collective::AllReduce, algorithm, DType::BF16, ReduceOp::Sum, world, count);
+                let mut case = CollectiveCase::new(Collective::AllReduce, algorithm, DType::BF16, ReduceOp::Sum, world, count);
                 case.inputs = InputClass::Natural;
                 case.seed = seed;
                 case.peer = (world > 1).then(|| choice.of(&peers(Collective::AllReduce, DType::BF16, ReduceOp::Sum)).to_owned());
@@ -224,7 +224,7 @@ fn merge(seed: u64) -> Vec<Case> {
             }
         }
         // More than 2^31 elements: 32-bit indices would wrap.
-        let mut huge = Case::new(Collective::AllReduce, algorithm, DType::BF16, ReduceOp::Sum, 2, (1 << 31) + 9);
+        let mut huge = CollectiveCase::new(Collective::AllReduce, algorithm, DType::BF16, ReduceOp::Sum, 2, (1 << 31) + 9);
         huge.seed = seed;
         cases.extend(supported(huge));
     }
@@ -245,25 +245,26 @@ fn merge(seed: u64) -> Vec<Case> {
     cases.extend(over_multicast::OTHERS.into_iter().flat_map(|of| over_multicast::merge(of, seed, &mut choice)));
     cases.extend(by_copy_engine::COLLECTIVES.into_iter().flat_map(|of| by_copy_engine::merge(of, seed)));
     cases.extend(chosen::merge(seed));
-    cases.extend(plain::merge(seed));
+    cases.extend(unregistered::merge(seed));
     cases.extend(types::merge(seed));
     cases.extend(premul_sum::merge(seed));
-    cases.extend(in_parts::merge(seed));
+    cases.extend(all_to_all_v::merge(seed));
     thin_out(&mut cases, seed);
     cases.extend(beside_nccls_choice(seed));
     cases
 }
 
 /// All-reduces beside whichever of its symmetric kernels NCCL takes: every type that these add, at sizes for which it may take another.
-fn beside_nccls_choice(seed: u64) -> Vec<Case> {
+fn beside_nccls_choice(seed: u64) -> Vec<CollectiveCase> {
     const PEER: &str = "nccl_symmetric";
     let peer = algorithms::find(Collective::AllReduce, PEER).expect("it is a peer of all-reduce");
     let mut cases = Vec::new();
-    for dtype in DType::ALL.into_iter().filter(|&dtype| peer.does(&sample(Collective::AllReduce, dtype, ReduceOp::Sum)).is_ok()) {
+    for dtype in DType::ALL.into_iter().filter(|&dtype| peer.check_supported(&sample(Collective::AllReduce, dtype, ReduceOp::Sum)).is_ok())
+    {
         for world in [2, 3, 4, 8] {
             // The last is more than the emulator takes.
             for (turn, count) in [33, 1040, (4 << 20) + 3].into_iter().enumerate() {
-                let mut case = Case::new(Collective::AllReduce, "two_shot", dtype, ReduceOp::Sum, world, count);
+                let mut case = CollectiveCase::new(Collective::AllReduce, "two_shot", dtype, ReduceOp::Sum, world, count);
                 case.inputs = [InputClass::Probe, InputClass::Natural, InputClass::Natural][turn];
                 case.peer = Some(PEER.to_owned());
                 case.seed = seed;
@@ -293,9 +294,9 @@ fn with_and_without_peer(algorithm: &str, choice: &mut Choice) -> Vec<bool> {
 
 /// Leaves one in five of the cases that are neither modest nor one of the few large ones, for the emulator has no time for more; and the last of each
 /// combination in any event.
-fn thin_out(cases: &mut Vec<Case>, seed: u64) {
-    let combination = |case: &Case| (case.collective, case.algorithm.clone(), case.dtype, case.op, case.world, case.inputs);
-    let elements = |case: &Case| Shape::new(case.collective, case.world, case.count).larger() * u64::from(case.world);
+fn thin_out(cases: &mut Vec<CollectiveCase>, seed: u64) {
+    let combination = |case: &CollectiveCase| (case.collective, case.algorithm.clone(), case.dtype, case.op, case.world, case.inputs);
+    let elements = |case: &CollectiveCase| Shape::new(case.collective, case.world, case.count).larger() * u64::from(case.world);
     let mut left = HashMap::new();
     cases.iter().for_each(|case| *left.entry(combination(case)).or_insert(0) += 1);
     let mut choice = Choice(seed ^ 0x7468_696e);
@@ -309,7 +310,7 @@ fn thin_out(cases: &mut Vec<Case>, seed: u64) {
 }
 
 /// The case, where its algorithm does such a call.
-fn supported(case: Case) -> Option<Case> {
+fn supported(case: CollectiveCase) -> Option<CollectiveCase> {
     supports(&case).is_ok().then_some(case)
 }
 
@@ -324,27 +325,29 @@ fn multiples(counts: Vec<u64>, multiple: u64) -> Vec<u64> {
 
 /// Every combination that a specification names with every input class, and sequences of calls; evenly thinned out to `most`. Where no call can be made,
 /// as with an expression that has no value for a world, there is one case for each type and world, whose verdict says why.
-fn of_foreign(foreign: &Foreign, peered: &[bool], most: usize, seed: u64) -> Vec<Case> {
+fn of_foreign(foreign: &Foreign, peered: &[bool], most: usize, seed: u64) -> Vec<CollectiveCase> {
     let mut choice = Choice(seed);
     let (mut cases, mut sequences) = (Vec::new(), Vec::new());
-    let mut impossible: Vec<Case> = Vec::new();
+    let mut impossible: Vec<CollectiveCase> = Vec::new();
     for (&dtype, &op) in foreign.dtypes().iter().flat_map(|dtype| foreign.ops().iter().map(move |op| (dtype, op))) {
         for &world in foreign.worlds() {
             let multiple = foreign.count_multiple(dtype, world).unwrap_or(1);
-            let mut case = Case::new(foreign.collective(), foreign.name(), dtype, op, world, 0);
+            let mut case = CollectiveCase::new(foreign.collective(), foreign.name(), dtype, op, world, 0);
             case.seed = seed;
             let counts: Vec<u64> = multiples(boundary_counts(dtype, world.into()), multiple)
                 .into_iter()
-                .filter(|&count| [false, true].iter().any(|&in_place| supports(&Case { count, in_place, ..case.clone() }).is_ok()))
+                .filter(|&count| {
+                    [false, true].iter().any(|&in_place| supports(&CollectiveCase { count, in_place, ..case.clone() }).is_ok())
+                })
                 .collect();
             if counts.is_empty() {
                 if foreign.has_kernel(dtype, op) && !impossible.iter().any(|known| (known.dtype, known.world) == (dtype, world)) {
-                    impossible.push(Case { count: 1040_u64.next_multiple_of(multiple), ..case });
+                    impossible.push(CollectiveCase { count: 1040_u64.next_multiple_of(multiple), ..case });
                 }
                 continue;
             }
             for (inputs, &peered) in InputClass::ALL.into_iter().flat_map(|inputs| peered.iter().map(move |peer| (inputs, peer))) {
-                let mut case = Case { count: choice.of(&counts), inputs, ..case.clone() };
+                let mut case = CollectiveCase { count: choice.of(&counts), inputs, ..case.clone() };
                 let peers = peers(Collective::AllReduce, dtype, op);
                 case.peer = (peered && world > 1 && !peers.is_empty()).then(|| choice.of(&peers).to_owned());
                 vary(&mut case, &mut choice);
@@ -352,11 +355,11 @@ fn of_foreign(foreign: &Foreign, peered: &[bool], most: usize, seed: u64) -> Vec
                 case.skew = case.skew.map(|skew| Skew { site: None, ..skew });
                 cases.push(as_supported(case));
             }
-            case.in_place = supports(&Case { count: counts[0], ..case.clone() }).is_err();
+            case.in_place = supports(&CollectiveCase { count: counts[0], ..case.clone() }).is_err();
             sequences.push(sequence_of_foreign(&case, &counts, &mut choice));
         }
     }
-    let thinned = |cases: Vec<Case>, most: usize| {
+    let thinned = |cases: Vec<CollectiveCase>, most: usize| {
         let every = cases.len().div_ceil(most).max(1);
         cases.into_iter().step_by(every).collect::<Vec<_>>()
     };
@@ -367,19 +370,25 @@ fn of_foreign(foreign: &Foreign, peered: &[bool], most: usize, seed: u64) -> Vec
 }
 
 /// The case, with placement that the specification allows.
-fn as_supported(case: Case) -> Case {
+fn as_supported(case: CollectiveCase) -> CollectiveCase {
     let placements = [(case.offset, case.in_place), (case.offset, !case.in_place), (8, case.in_place), (0, case.in_place)];
-    let placed = placements.into_iter().map(|(offset, in_place)| Case { offset, in_place, ..case.clone() });
-    placed.into_iter().find(|case| supports(case).is_ok()).unwrap_or(Case { offset: 0, in_place: !case.in_place, ..case })
+    let placed = placements.into_iter().map(|(offset, in_place)| CollectiveCase { offset, in_place, ..case.clone() });
+    placed.into_iter().find(|case| supports(case).is_ok()).unwrap_or(CollectiveCase { offset: 0, in_place: !case.in_place, ..case })
 }
 
 /// Eager calls and a graph whose counts, and so grids, change from call to call, on two groups.
-fn sequence_of_foreign(case: &Case, counts: &[u64], choice: &mut Choice) -> Case {
-    let mut shot =
-        |group| Shot { algorithm: case.algorithm.clone(), count: choice.of(counts), root: 0, offset: 0, in_place: case.in_place, group };
+fn sequence_of_foreign(case: &CollectiveCase, counts: &[u64], choice: &mut Choice) -> CollectiveCase {
+    let mut shot = |group| CallSpec {
+        algorithm: case.algorithm.clone(),
+        count: choice.of(counts),
+        root: 0,
+        offset: 0,
+        in_place: case.in_place,
+        group,
+    };
     let graph = Item::Graph { calls: vec![shot(0), shot(0)], replays: 3 };
     let calls = vec![Item::Eager(shot(0)), Item::Eager(shot(0)), graph, Item::Eager(shot(1)), Item::Eager(shot(0))];
-    Case { calls, in_place: false, ..case.clone() }
+    CollectiveCase { calls, in_place: false, ..case.clone() }
 }
 
 /// The largest world that kernels can address.
@@ -428,9 +437,9 @@ fn modest(
     inputs: InputClass,
     seed: u64,
     choice: &mut Choice,
-) -> Case {
+) -> CollectiveCase {
     let counts = modest_counts(collective, dtype, world, MODEST_ELEMENTS);
-    let mut case = Case::new(collective, algorithm, dtype, op, world, choice.of(&counts));
+    let mut case = CollectiveCase::new(collective, algorithm, dtype, op, world, choice.of(&counts));
     case.inputs = inputs;
     case.seed = seed.wrapping_add(choice.next() % 0xffff);
     vary(&mut case, choice);
@@ -438,7 +447,7 @@ fn modest(
 }
 
 /// Root, placement, graph shape and skew, for a case that has the rest.
-fn vary(case: &mut Case, choice: &mut Choice) {
+fn vary(case: &mut CollectiveCase, choice: &mut Choice) {
     case.root = root(case, choice);
     case.in_place = choice.one_in(3) && case.collective.has_in_place();
     case.offset = choice.of(&[0, 0, 0, 1, 3, 8]);
@@ -453,24 +462,24 @@ fn vary(case: &mut Case, choice: &mut Choice) {
 }
 
 /// Any rank where the collective has a root. Elsewhere nothing is chosen, so that what else is stays as it is.
-fn root(case: &Case, choice: &mut Choice) -> u32 {
+fn root(case: &CollectiveCase, choice: &mut Choice) -> u32 {
     if case.collective.has_root() { choice.next() as u32 % case.world } else { 0 }
 }
 
 /// Where one choice among few is drawn more than once, it may be the same.
-fn each_once(mut cases: Vec<Case>) -> Vec<Case> {
+fn each_once(mut cases: Vec<CollectiveCase>) -> Vec<CollectiveCase> {
     let mut ids = HashSet::new();
     cases.retain(|case| ids.insert(case.to_string()));
     cases
 }
 
-fn faults() -> Vec<Case> {
+fn faults() -> Vec<CollectiveCase> {
     let mut cases = Vec::new();
     for algorithm in contenders(Collective::AllReduce) {
         for (world, fault) in
             [(2, Fault::Absent(1)), (4, Fault::Absent(3)), (2, Fault::IllegalAddress(0)), (4, Fault::IllegalAddress(2)), (2, Fault::Killed)]
         {
-            let mut case = Case::new(Collective::AllReduce, algorithm, DType::BF16, ReduceOp::Sum, world, 5000);
+            let mut case = CollectiveCase::new(Collective::AllReduce, algorithm, DType::BF16, ReduceOp::Sum, world, 5000);
             case.fault = Some(fault);
             cases.push(case.clone());
             // The same case without the fault must pass next, on fresh processes.
@@ -489,10 +498,10 @@ mod tests {
     fn ids_of_a_list_are_unique_and_read_back() {
         for list in [List::Smoke, List::Merge] {
             let cases = list.cases(0);
-            let ids: HashSet<String> = cases.iter().map(Case::to_string).collect();
+            let ids: HashSet<String> = cases.iter().map(CollectiveCase::to_string).collect();
             assert_eq!(ids.len(), cases.len(), "{}: a case is there twice", list.name());
             for case in &cases {
-                assert_eq!(case.to_string().parse::<Case>().as_ref(), Ok(case));
+                assert_eq!(case.to_string().parse::<CollectiveCase>().as_ref(), Ok(case));
             }
         }
     }
@@ -501,7 +510,7 @@ mod tests {
     #[test]
     fn the_case_of_a_fault_follows_it_without_the_fault() {
         for pair in List::Faults.cases(0).chunks(2) {
-            assert_eq!((pair[0].fault.is_some(), &Case { fault: None, ..pair[0].clone() }), (true, &pair[1]));
+            assert_eq!((pair[0].fault.is_some(), &CollectiveCase { fault: None, ..pair[0].clone() }), (true, &pair[1]));
         }
     }
 
@@ -525,7 +534,7 @@ mod tests {
         for case in &cases {
             seen.insert((case.algorithm.clone(), case.dtype, case.op, case.world, case.inputs));
         }
-        let any = |is: &dyn Fn(&Case) -> bool| cases.iter().any(|case| case.collective == Collective::AllReduce && is(case));
+        let any = |is: &dyn Fn(&CollectiveCase) -> bool| cases.iter().any(|case| case.collective == Collective::AllReduce && is(case));
         for algorithm in ["one_shot", "two_shot", "one_shot_push", "two_shot_push"] {
             for world in 1..=8 {
                 for peered in [false, true] {
@@ -581,7 +590,9 @@ mod tests {
     fn merge_covers_the_other_collectives_over_multicast() {
         let cases = List::Merge.cases(0);
         for collective in over_multicast::OTHERS {
-            let any = |is: &dyn Fn(&Case) -> bool| cases.iter().any(|c| (c.collective, &*c.algorithm) == (collective, "multimem") && is(c));
+            let any = |is: &dyn Fn(&CollectiveCase) -> bool| {
+                cases.iter().any(|c| (c.collective, &*c.algorithm) == (collective, "multimem") && is(c))
+            };
             for world in [2, 3, 4, 6, 8, 16] {
                 for inputs in InputClass::ALL {
                     assert!(any(&|c| (c.world, c.inputs) == (world, inputs)), "{collective} {world} {inputs}");
@@ -594,17 +605,17 @@ mod tests {
         }
     }
 
-    fn by_copy_engine(case: &Case) -> bool {
+    fn by_copy_engine(case: &CollectiveCase) -> bool {
         case.algorithm == COPY_ENGINE || case.shots().any(|shot| shot.algorithm == COPY_ENGINE)
     }
 
     #[test]
     fn merge_covers_copy_engines() {
         let cases = List::Merge.cases(0);
-        let all: Vec<&Case> = cases.iter().filter(|case| by_copy_engine(case) && case.counts.is_none()).collect();
+        let all: Vec<&CollectiveCase> = cases.iter().filter(|case| by_copy_engine(case) && case.counts.is_none()).collect();
         assert!((250..=500).contains(&all.len()), "{}", all.len());
         for collective in by_copy_engine::COLLECTIVES {
-            let any = |is: &dyn Fn(&Case) -> bool| all.iter().any(|case| case.collective == collective && is(case));
+            let any = |is: &dyn Fn(&CollectiveCase) -> bool| all.iter().any(|case| case.collective == collective && is(case));
             for world in (1..=8).chain([16]) {
                 for dtype in DType::COMMON {
                     assert!(any(&|c| (c.dtype, c.world) == (dtype, world)), "{collective} {dtype} {world}");
@@ -626,9 +637,10 @@ mod tests {
     fn merge_covers_the_other_collectives() {
         let cases = List::Merge.cases(0);
         for (collective, algorithm) in others::algorithms() {
-            let own: Vec<&Case> = cases.iter().filter(|case| (case.collective, &*case.algorithm) == (collective, algorithm)).collect();
+            let own: Vec<&CollectiveCase> =
+                cases.iter().filter(|case| (case.collective, &*case.algorithm) == (collective, algorithm)).collect();
             assert!((250..550).contains(&own.len()), "{}", own.len());
-            let any = |is: &dyn Fn(&Case) -> bool| own.iter().any(|case| is(case));
+            let any = |is: &dyn Fn(&CollectiveCase) -> bool| own.iter().any(|case| is(case));
             for dtype in DType::COMMON {
                 for inputs in InputClass::ALL {
                     for world in (1..=8).chain([16]) {
@@ -644,7 +656,7 @@ mod tests {
                 assert!((0..world).all(|root| any(&|c| (c.world, c.root) == (world, root))), "{collective} {world}");
             }
             assert!(any(&|c| c.peer.is_some()) && any(&|c| c.skew.is_some()), "{collective}");
-            let of_collective = |is: &dyn Fn(&Case) -> bool| cases.iter().any(|c| c.collective == collective && is(c));
+            let of_collective = |is: &dyn Fn(&CollectiveCase) -> bool| cases.iter().any(|c| c.collective == collective && is(c));
             assert_eq!(of_collective(&|c| c.shots().any(|shot| shot.root > 0)), collective.has_root(), "{collective}");
             assert!(of_collective(&|c| c.calls.len() > 2), "{collective}");
         }
@@ -659,7 +671,7 @@ mod tests {
         }
         for collective in algorithms::Auto::ALL.map(|auto| auto.collective()) {
             for world in [2, 4, 8] {
-                let of = |case: &&Case| (case.collective, &*case.algorithm, case.world) == (collective, auto::NAME, world);
+                let of = |case: &&CollectiveCase| (case.collective, &*case.algorithm, case.world) == (collective, auto::NAME, world);
                 let calls: Vec<u64> = cases
                     .iter()
                     .filter(of)
@@ -687,12 +699,12 @@ mod tests {
     fn every_collective_is_called_on_memory_of_any_kind() {
         for list in [List::Smoke, List::Merge] {
             let cases = list.cases(0);
-            for plain in algorithms::Plain::ALL {
-                let of = |case: &&Case| (case.collective, &*case.algorithm) == (plain.collective(), plain.name());
-                assert!(cases.iter().any(|case| of(&case) && case.world > 1 && case.count > 0), "{}", plain.collective());
+            for unregistered in algorithms::Unregistered::ALL {
+                let of = |case: &&CollectiveCase| (case.collective, &*case.algorithm) == (unregistered.collective(), unregistered.name());
+                assert!(cases.iter().any(|case| of(&case) && case.world > 1 && case.count > 0), "{}", unregistered.collective());
                 let is_merge = list == List::Merge;
-                assert_eq!(cases.iter().filter(of).any(|case| case.peer.is_some()), is_merge, "{}", plain.collective());
-                assert_eq!(cases.iter().filter(of).any(|case| case.calls.len() > 2), is_merge, "{}", plain.collective());
+                assert_eq!(cases.iter().filter(of).any(|case| case.peer.is_some()), is_merge, "{}", unregistered.collective());
+                assert_eq!(cases.iter().filter(of).any(|case| case.calls.len() > 2), is_merge, "{}", unregistered.collective());
             }
         }
     }
@@ -701,13 +713,13 @@ mod tests {
     #[test]
     fn multicast_is_kept_apart_from_what_every_machine_runs() {
         let cases = List::Merge.cases(0);
-        let uses = |case: &Case| case.shots().any(|shot| shot.algorithm.starts_with("multimem"));
-        let of_all_reduce = |case: &&Case| {
-            let is_chosen = case.shots().any(|shot| [auto::NAME, algorithms::plain::NAME].contains(&&*shot.algorithm));
+        let uses = |case: &CollectiveCase| case.shots().any(|shot| shot.algorithm.starts_with("multimem"));
+        let of_all_reduce = |case: &&CollectiveCase| {
+            let is_chosen = case.shots().any(|shot| [auto::NAME, algorithms::unregistered::NAME].contains(&&*shot.algorithm));
             let is_of_it = case.collective == Collective::AllReduce && case.op != ReduceOp::PremulSum;
             is_of_it && !case.calls.is_empty() && !by_copy_engine(case) && !is_chosen
         };
-        let sequences: Vec<&Case> = cases.iter().filter(of_all_reduce).collect();
+        let sequences: Vec<&CollectiveCase> = cases.iter().filter(of_all_reduce).collect();
         assert_eq!(sequences.iter().filter(|case| !uses(case)).count(), 600);
         assert!(sequences.iter().filter(|case| uses(case)).count() > 15);
         assert!(!List::Faults.cases(0).iter().any(|case| case.algorithm.starts_with("multimem")));

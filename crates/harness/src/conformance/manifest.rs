@@ -22,7 +22,7 @@ use std::{collections::BTreeMap, fmt::Write};
 use serde::Deserialize;
 use toml::Spanned;
 
-use super::{AnyCase, List, Named, Query, Status, waivers};
+use super::{Case, CaseId, List, Query, Status, waivers};
 use passmuster_collectives::{
     algorithms::Target,
     kernels::modules,
@@ -85,7 +85,7 @@ struct Written {
 /// One case of a run, and what became of it.
 pub struct Outcome<'a> {
     /// The case.
-    pub case: &'a dyn Named,
+    pub case: &'a dyn CaseId,
     /// What reports call it.
     pub name: &'a str,
     /// What became of it.
@@ -201,7 +201,7 @@ fn instead(part: &[&Outcome<'_>]) -> String {
 
 /// Where a list is to run.
 #[derive(Clone, Copy)]
-pub enum Place<'m> {
+pub enum RunsOn<'m> {
     /// On the emulator.
     Emulator(&'m dyn Machine),
     /// On a machine with so many GPUs, all of which reach each other.
@@ -210,7 +210,7 @@ pub enum Place<'m> {
 
 /// The manifest of a list: for each algorithm as many cases as must pass where the list runs, also by world size. What depends on more than the number of
 /// GPUs is not required: multicast, NCCL's own decision for or against its symmetric kernels, what is waived, and products whose ranks share a GPU.
-pub fn of_list(list: List, place: Place<'_>) -> String {
+pub fn of_list(list: List, place: RunsOn<'_>) -> String {
     let mut algorithms: BTreeMap<String, BTreeMap<u32, usize>> = BTreeMap::new();
     let waived: Vec<Query> = waivers::all().iter().filter_map(|waiver| Query::new(&waiver.query).ok()).collect();
     for case in list.all_cases(0).into_iter().filter(|case| place.runs(case, &waived)) {
@@ -218,8 +218,8 @@ pub fn of_list(list: List, place: Place<'_>) -> String {
         *algorithms.entry(format!("{of}/{algorithm}")).or_default().entry(case.world()).or_default() += 1;
     }
     let (machine, gpus, on) = match place {
-        Place::Emulator(_) => ("emulator", String::new(), "the emulator".to_owned()),
-        Place::Gpus(gpus) => ("cuda", format!("gpus = {gpus}\n"), format!("{gpus} GPUs")),
+        RunsOn::Emulator(_) => ("emulator", String::new(), "the emulator".to_owned()),
+        RunsOn::Gpus(gpus) => ("cuda", format!("gpus = {gpus}\n"), format!("{gpus} GPUs")),
     };
     let mut text = format!("# What the {} list must have passed on {on}. Written by `cargo xtask records --manifests`.\n", list.name());
     for (query, worlds) in algorithms {
@@ -235,19 +235,19 @@ pub fn of_list(list: List, place: Place<'_>) -> String {
 /// Of ranks that share a GPU, the most on one, and the most streams of theirs: what crates/cuda/src/facts.rs lets make progress together.
 const MOST_SHARING: usize = 4;
 
-impl Place<'_> {
-    fn runs(self, case: &AnyCase, waived: &[Query]) -> bool {
+impl RunsOn<'_> {
+    fn runs(self, case: &Case, waived: &[Query]) -> bool {
         let Ok((_, script)) = case.prepared(Target::default().waiting_blocks) else { return false };
         match self {
-            Place::Emulator(machine) => {
+            RunsOn::Emulator(machine) => {
                 let emulated = |(name, _): (String, _)| modules().iter().any(|module| module.name == name && module.emulated);
                 script.plans().all(|plan| plan.modules().all(emulated))
-                    && case.elements().is_none_or(|elements| machine.affords(elements).is_ok())
+                    && case.elements().is_none_or(|elements| machine.check_budget(elements).is_ok())
             }
-            Place::Gpus(gpus) => {
+            RunsOn::Gpus(gpus) => {
                 let needs = Needs::of(&script);
                 let sharing = (case.world() as usize).div_ceil(gpus);
-                let may_share = !needs.nccl && matches!(case, AnyCase::Collective(_)) && sharing * needs.streams <= MOST_SHARING;
+                let may_share = !needs.nccl && matches!(case, Case::Collective(_)) && sharing * needs.streams <= MOST_SHARING;
                 !needs.multicast
                     && (sharing == 1 || may_share)
                     && !case.fields().iter().any(|(key, value)| *key == "peer" && value.starts_with("nccl_symmetric"))
@@ -290,9 +290,9 @@ mod tests {
                         [[require]]\nquery = \"*:*,*:w=4\"\nmachine = \"cuda\"\ngpus = 4\npassed = 3\ncollectives = { reduce = 1 }\n";
 
     fn unmet(kind: &str, gpus: usize, run: &[(&str, Status, &str)]) -> Result<Vec<String>, String> {
-        let cases: Vec<AnyCase> = run.iter().map(|(id, ..)| id.parse().unwrap()).collect();
+        let cases: Vec<Case> = run.iter().map(|(id, ..)| id.parse().unwrap()).collect();
         let outcome = |(case, &(name, status, reason))| Outcome { case, name, status, reason };
-        let outcomes: Vec<Outcome<'_>> = cases.iter().map(|case| case as &dyn Named).zip(run).map(outcome).collect();
+        let outcomes: Vec<Outcome<'_>> = cases.iter().map(|case| case as &dyn CaseId).zip(run).map(outcome).collect();
         Manifest::read("m.toml", TEXT).unwrap().unmet(&MachineInfo { kind: kind.into(), gpus, ..MachineInfo::default() }, &outcomes)
     }
 
@@ -355,7 +355,7 @@ mod tests {
     #[case("gpus4-merge", List::Merge, Some(4))]
     fn manifests_are_those_of_the_lists(#[case] name: &str, #[case] list: List, #[case] gpus: Option<usize>) {
         let emulator = Emulator::new(EmulatorOptions::default());
-        let place = gpus.map_or(Place::Emulator(&emulator), Place::Gpus);
+        let place = gpus.map_or(RunsOn::Emulator(&emulator), RunsOn::Gpus);
         let path = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join(format!("fixtures/manifests/{name}.toml"));
         let committed = std::fs::read_to_string(&path).unwrap_or_default();
         let now = of_list(list, place);

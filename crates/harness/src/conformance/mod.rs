@@ -2,9 +2,9 @@
 //!
 //! This layer sees machines through [`passmuster_collectives::machine::Machine`] only.
 
-mod any_case;
 mod case;
 pub mod children;
+mod collective_case;
 mod compare;
 mod diagnosis;
 #[cfg(test)]
@@ -28,9 +28,9 @@ mod verdict;
 pub mod waivers;
 pub mod worker;
 
-pub use any_case::AnyCase;
-pub use case::{Case, CaseError, Fault, Graph, Item, Named, Shot, Skew};
-pub use compare::{Difference, Mismatch, Place, Relation, Sample, Shown, compare, ranks_disagree, relation_broken};
+pub use case::Case;
+pub use collective_case::{CallSpec, CaseError, CaseId, CollectiveCase, Fault, Graph, Item, Skew};
+pub use compare::{Difference, ElementPos, Mismatch, Relation, Sample, Shown, compare, ranks_disagree, relation_broken};
 pub use diagnosis::Diagnosis;
 pub use inputs::{InputClass, Payload, Transform};
 pub use lists::List;

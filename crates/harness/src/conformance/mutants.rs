@@ -15,9 +15,9 @@ pub use plans::of_plan;
 
 use serde::{Deserialize, Serialize};
 
-use super::{Case, ProductCase, Skew, Verdict, report::RecordCase};
+use super::{CollectiveCase, ProductCase, Skew, Verdict, report::RecordCase};
 use passmuster_collectives::{
-    algorithms::{self, Half, matmul::Tile, premul_sum},
+    algorithms::{self, TensorParallelFusion, matmul::Tile, premul_sum},
     collective::{DType, Layout, Product, ReduceOp},
     kernels::Library,
     plan::Build,
@@ -133,8 +133,8 @@ impl Mutant {
     }
 
     /// The half of tensor parallelism whose kernel it is; none where it is a collective's. Only GPUs run such kernels.
-    pub fn half(&self) -> Option<Half> {
-        Half::of(self.module)
+    pub fn half(&self) -> Option<TensorParallelFusion> {
+        TensorParallelFusion::of(self.module)
     }
 
     /// The name of its one entry.
@@ -167,7 +167,7 @@ impl Mutant {
     }
 
     /// Whether all that a case runs is this kernel, or all that it sums comes from it.
-    pub fn is_reached_by(&self, case: &Case) -> bool {
+    pub fn is_reached_by(&self, case: &CollectiveCase) -> bool {
         if self.half().is_some() {
             return false;
         }
@@ -189,7 +189,7 @@ impl Mutant {
 }
 
 /// Those of `cases` that the emulator runs in milliseconds, the ones with most ranks first.
-pub fn small(mut cases: Vec<Case>) -> Vec<Case> {
+pub fn small(mut cases: Vec<CollectiveCase>) -> Vec<CollectiveCase> {
     cases.retain(|case| case.world <= 4 && case.elements() < 60_000);
     cases.sort_by_key(|case| std::cmp::Reverse(case.world));
     cases

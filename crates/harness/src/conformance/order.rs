@@ -134,7 +134,7 @@ pub fn reveal(
     let (large, unit) = probe(dtype).ok_or_else(|| refused(format!("sums of {dtype} {why_not}")))?;
     let shape = Shape::new(collective, world, count);
     let (call, buffers) =
-        Call::on_its_own(shape.clone(), dtype, ReduceOp::Sum).map_err(|error| MachineError::Invalid { reason: error.to_string() })?;
+        Call::standalone(shape.clone(), dtype, ReduceOp::Sum).map_err(|error| MachineError::Invalid { reason: error.to_string() })?;
     let mut buffers = buffers.to_vec();
     buffers.extend(algorithm.workspace(dtype, world, call.bytes()));
     algorithm.supports(&call).map_err(refused)?;

@@ -2,9 +2,11 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use passmuster_collectives::algorithms;
+
 use super::{
     List,
-    case::{self, Named},
+    collective_case::{self, CaseId},
     products,
 };
 
@@ -75,13 +77,13 @@ impl Query {
     }
 
     /// Whether the query selects the case.
-    pub fn matches(&self, case: &(impl Named + ?Sized)) -> bool {
+    pub fn matches(&self, case: &(impl CaseId + ?Sized)) -> bool {
         self.parts.iter().all(|part| part.matches(case))
     }
 
     /// What in the query no case has, with the nearest that there is. A list is held to it item by item: whoever asks for `w=3,99` would not learn
     /// otherwise that nothing has 99 ranks. `None` where each part is known.
-    pub fn unknown(&self, cases: &[impl Named]) -> Option<String> {
+    pub fn unknown(&self, cases: &[impl CaseId]) -> Option<String> {
         let mut unknown = Vec::new();
         for (at, part) in self.parts.iter().enumerate() {
             // The algorithms that there are depend on the collective.
@@ -96,10 +98,11 @@ impl Query {
             let values: BTreeSet<String> = considered.iter().map(|case| part.of.value(*case).unwrap_or_default()).collect();
             let known = || values.iter().map(String::as_str).filter(|value| !value.is_empty());
             for pattern in part.patterns.iter().filter(|pattern| !values.iter().any(|value| glob(pattern, value))) {
-                unknown.push(match &part.of {
-                    Of::Head(0) if !self.text.contains(['/', ':']) => self.lone_word(cases),
-                    Of::Head(at) => format!("no case has {} `{pattern}`: {}", HEAD[*at], instead(pattern, known())),
-                    Of::Key(key) => format!("no case has {key}={pattern}: {}", instead(pattern, known())),
+                unknown.push(match (&part.of, algorithms::renamed(pattern)) {
+                    (Of::Head(1), Some(now)) => format!("algorithm `{pattern}` is called `{now}` now"),
+                    (Of::Head(0), _) if !self.text.contains(['/', ':']) => self.lone_word(cases),
+                    (Of::Head(at), _) => format!("no case has {} `{pattern}`: {}", HEAD[*at], instead(pattern, known())),
+                    (Of::Key(key), _) => format!("no case has {key}={pattern}: {}", instead(pattern, known())),
                 });
             }
         }
@@ -107,7 +110,7 @@ impl Query {
     }
 
     /// Why a query whose parts are all known selects none of the cases: the first two parts that no case has together, with what there is of the second.
-    pub fn never_together(&self, cases: &[impl Named]) -> String {
+    pub fn never_together(&self, cases: &[impl CaseId]) -> String {
         for (at, second) in self.parts.iter().enumerate() {
             for first in &self.parts[..at] {
                 let of_first: Vec<_> = cases.iter().filter(|case| first.matches(*case)).collect();
@@ -124,10 +127,10 @@ impl Query {
     }
 
     /// What a query that is one word and no collective may have meant.
-    fn lone_word(&self, cases: &[impl Named]) -> String {
+    fn lone_word(&self, cases: &[impl CaseId]) -> String {
         // How each word that there is would be asked for.
         let mut written: BTreeMap<String, String> = BTreeMap::new();
-        for head in cases.iter().map(Named::head) {
+        for head in cases.iter().map(CaseId::head) {
             let as_query = [head[0].to_owned(), format!("*/{}", head[1]), format!("*:{}", head[2]), format!("*:*,{}", head[3])];
             for (word, query) in head.into_iter().zip(as_query) {
                 written.entry(word.to_owned()).or_insert(query);
@@ -147,7 +150,7 @@ impl Query {
 }
 
 impl Part {
-    fn matches(&self, case: &(impl Named + ?Sized)) -> bool {
+    fn matches(&self, case: &(impl CaseId + ?Sized)) -> bool {
         let value = self.of.value(case);
         if self.patterns.is_empty() {
             return value.is_some();
@@ -169,7 +172,7 @@ impl std::fmt::Display for Part {
 
 impl Of {
     /// What the case has of it, also where its id leaves out a default; `None` where it has none.
-    fn value(&self, case: &(impl Named + ?Sized)) -> Option<String> {
+    fn value(&self, case: &(impl CaseId + ?Sized)) -> Option<String> {
         match self {
             Of::Head(at) => Some(case.head()[*at].to_owned()),
             Of::Key(key) => {
@@ -182,7 +185,7 @@ impl Of {
 
 /// All keys that ids may have, each once.
 fn keys() -> impl Iterator<Item = &'static str> + Clone {
-    case::KEYS.into_iter().chain(products::KEYS.into_iter().filter(|key| !case::KEYS.contains(key)))
+    collective_case::KEYS.into_iter().chain(products::KEYS.into_iter().filter(|key| !collective_case::KEYS.contains(key)))
 }
 
 /// What may be said instead of `word`: the nearest of `known`, or all where none is near.
@@ -238,7 +241,7 @@ fn glob(pattern: &str, value: &str) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::conformance::Case;
+    use crate::conformance::CollectiveCase;
     use rstest::rstest;
 
     #[rstest]
@@ -253,17 +256,17 @@ mod tests {
     #[case("*:*,*:peer=*", true)]
     #[case("*:*,*:peer=nccl*", false)]
     fn queries_select(#[case] query: &str, #[case] selected: bool) {
-        let case: Case = "all_reduce/two_shot:bf16,sum:w=8:n=1040".parse().unwrap();
+        let case: CollectiveCase = "all_reduce/two_shot:bf16,sum:w=8:n=1040".parse().unwrap();
         assert_eq!(Query::new(query).unwrap().matches(&case), selected);
     }
 
     #[test]
     fn an_id_selects_its_case() {
         let id = "all_reduce/two_shot:bf16,sum:w=8:n=1040:off=3:in_place";
-        assert!(Query::new(id).unwrap().matches(&id.parse::<Case>().unwrap()));
+        assert!(Query::new(id).unwrap().matches(&id.parse::<CollectiveCase>().unwrap()));
     }
 
-    fn cases() -> Vec<Case> {
+    fn cases() -> Vec<CollectiveCase> {
         [
             "all_reduce/two_shot:bf16,sum:w=8:n=1040:in_place",
             "all_reduce/one_shot:f32,max:w=2:n=1040:seed=9",
@@ -331,7 +334,7 @@ mod tests {
             said("*/two_shot|one_shot:*,sum|max:w=2,8:in_place:seed=9"),
             "no case has both in_place and seed=9: with in_place, the nearest is 0"
         );
-        let pairs: Vec<Case> =
+        let pairs: Vec<CollectiveCase> =
             ["f32,sum:w=2", "f32,max:w=3", "f16,sum:w=3"].map(|rest| format!("all_reduce/two_shot:{rest}:n=1").parse().unwrap()).to_vec();
         assert_eq!(
             Query::new("*:f32,sum:w=3").unwrap().never_together(&pairs),

@@ -7,7 +7,7 @@ use std::{
 };
 
 use super::{
-    case::{Case, Fault},
+    collective_case::{CollectiveCase, Fault},
     compare::{Relation, compare, ranks_disagree, relation_broken},
     scenario::{self, Options, Recorded, Related, Scenario},
     verdict::{Finding, Status, Verdict},
@@ -37,7 +37,7 @@ pub struct Settings<'a> {
 
 /// Judges one case on a machine. After a verdict of hang or crash the machine must not be used again. A case whose fault is that the process dies
 /// is not supported but in a [worker that has said that it may](worker::expendable).
-pub fn judge(case: &Case, machine: &mut dyn Machine, settings: &Settings<'_>) -> Verdict {
+pub fn judge(case: &CollectiveCase, machine: &mut dyn Machine, settings: &Settings<'_>) -> Verdict {
     timed(case, || try_judge(case, machine, settings))
 }
 
@@ -75,7 +75,7 @@ fn findings_of(error: &MachineError) -> Vec<Finding> {
     }
 }
 
-fn try_judge(case: &Case, machine: &mut dyn Machine, settings: &Settings<'_>) -> Result<Verdict, MachineError> {
+fn try_judge(case: &CollectiveCase, machine: &mut dyn Machine, settings: &Settings<'_>) -> Result<Verdict, MachineError> {
     let is_killed = case.fault == Some(Fault::Killed);
     if is_killed {
         worker::check_expendable().map_err(|reason| MachineError::NotSupported { reason })?;
@@ -84,7 +84,7 @@ fn try_judge(case: &Case, machine: &mut dyn Machine, settings: &Settings<'_>) ->
     let waiting_blocks = machine.waiting_blocks(case.world as usize, case.groups() as usize);
     let scenario = scenario::build(case, &Options { waiting_blocks, shared_pads: settings.shared_pads })
         .map_err(|reason| MachineError::NotSupported { reason })?;
-    machine.affords(case.elements())?;
+    machine.check_budget(case.elements())?;
     (settings.progress)("opening groups");
     for buffers in &scenario.groups {
         machine.open_group(case.world as usize, buffers)?;
@@ -142,7 +142,7 @@ pub(super) fn modules(script: &Script) -> BTreeSet<(String, Build)> {
 ///
 /// # Errors
 /// Why the case is not supported.
-pub(super) fn prepared(case: &Case, waiting_blocks: u32) -> Result<(Vec<Vec<BufferSpec>>, Script), String> {
+pub(super) fn prepared(case: &CollectiveCase, waiting_blocks: u32) -> Result<(Vec<Vec<BufferSpec>>, Script), String> {
     let scenario = scenario::build(case, &Options { waiting_blocks, shared_pads: false })?;
     Ok((scenario.groups, scenario.script))
 }
@@ -176,7 +176,7 @@ pub(super) fn described(case: &impl Display, groups: &[Vec<BufferSpec>], script:
 }
 
 /// Checks everything that must hold after the run.
-fn check(case: &Case, scenario: &Scenario, machine: &mut dyn Machine) -> Result<Verdict, MachineError> {
+fn check(case: &CollectiveCase, scenario: &Scenario, machine: &mut dyn Machine) -> Result<Verdict, MachineError> {
     let mut checks = Checks { not_applicable: scenario.not_applicable.clone(), ..Checks::default() };
     for group in 0..scenario.groups.len() {
         checks.canaries(machine, group)?;
@@ -298,7 +298,7 @@ impl Checks {
     }
 
     /// One call of a shape against another, on every rank that gets a result.
-    fn related(&mut self, related: &Related, case: &Case, shape: &Shape, outputs: &[Vec<Vec<u8>>]) {
+    fn related(&mut self, related: &Related, case: &CollectiveCase, shape: &Shape, outputs: &[Vec<Vec<u8>>]) {
         let Related { property, base, other, relation } = *related;
         let receivers = shape.receivers();
         let pairs = outputs[base].iter().zip(&outputs[other]).enumerate().filter(|(rank, _)| receivers.contains(&(*rank as u32)));
@@ -411,7 +411,7 @@ pub(super) mod tests {
         assert_eq!(verdict.reason, "rank 2 gets no result, but byte 19 of its output was overwritten");
     }
 
-    /// If this fails, parts of lengths of their own are judged as slots, or what they leave of an output is not looked at.
+    /// If this fails, an all-to-all-v is judged as slots, or what they leave of an output is not looked at.
     #[rstest]
     #[case("all_to_all/push:bf16,copy:w=3:n=40:counts=7:peer=nccl_send_recv")]
     #[case("all_to_all/copy_engine:f32,copy:w=4:n=9:counts=1:off=3")]

@@ -7,7 +7,7 @@
 use std::{collections::BTreeMap, sync::Arc};
 
 use super::{
-    case::{Case, Fault, Graph, Item, Shot, Skew},
+    collective_case::{CallSpec, CollectiveCase, Fault, Graph, Item, Skew},
     compare::Relation,
     inputs::{InputClass, Payload, Transform},
     oracle::is_exact,
@@ -84,7 +84,7 @@ const SCALE: i32 = 2;
 #[derive(Clone)]
 struct Planned {
     algorithm: &'static dyn Algorithm,
-    shot: Shot,
+    shot: CallSpec,
     /// Which of the buffers of its kind: calls of one graph have buffers of their own.
     slot: usize,
     payload: Payload,
@@ -110,7 +110,7 @@ pub struct Options {
 ///
 /// # Errors
 /// Why the case is not supported: the algorithm's own reason.
-pub fn build(case: &Case, options: &Options) -> Result<Scenario, String> {
+pub fn build(case: &CollectiveCase, options: &Options) -> Result<Scenario, String> {
     let mut stages = Stages { case, stages: Vec::new(), recorded: 0, fresh: 0, relations: Vec::new(), not_applicable: Vec::new() };
     if case.calls.is_empty() {
         stages.standard()?;
@@ -134,7 +134,7 @@ pub fn build(case: &Case, options: &Options) -> Result<Scenario, String> {
 
 /// Collects the calls of a case.
 struct Stages<'a> {
-    case: &'a Case,
+    case: &'a CollectiveCase,
     stages: Vec<Stage>,
     /// Outputs kept so far: the number of the next.
     recorded: usize,
@@ -154,7 +154,7 @@ impl Stages<'_> {
         self.payload(self.fresh - 1, Transform::None)
     }
 
-    fn plan(&self, algorithm: &str, shot: Shot, slot: usize, payload: Payload) -> Result<Planned, String> {
+    fn plan(&self, algorithm: &str, shot: CallSpec, slot: usize, payload: Payload) -> Result<Planned, String> {
         Ok(Planned { algorithm: find(self.case, algorithm)?, shot, slot, payload, by_peer: false })
     }
 
@@ -166,7 +166,7 @@ impl Stages<'_> {
     }
 
     /// Adds a graph of `shots`, launched `replays` times with fresh payloads; the first launch's first call has `first`.
-    fn graph(&mut self, shots: &[Shot], replays: u32, first: Option<Payload>) -> Result<usize, String> {
+    fn graph(&mut self, shots: &[CallSpec], replays: u32, first: Option<Payload>) -> Result<usize, String> {
         let start = self.recorded;
         let mut first = first;
         let mut launches = Vec::new();
@@ -242,7 +242,7 @@ impl Stages<'_> {
         let flipped = changed(Transform::Flip { rank, index });
         let to = if case.count == 0 { None } else { case.shape(case.count).destination(rank, index) };
         self.relate("independence", independence, to.map_or(Relation::Equal, Relation::EqualBut), flipped);
-        let elsewhere = Shot { in_place: !case.in_place, ..shot.clone() };
+        let elsewhere = CallSpec { in_place: !case.in_place, ..shot.clone() };
         let applies = if !case.collective.has_in_place() {
             Err("the collective has no call in place")
         } else if same.algorithm.supports(&call(case, &elsewhere, 0, &buffers_of(case, &elsewhere, 0)?)?).is_err() {
@@ -260,7 +260,7 @@ impl Stages<'_> {
             self.hold("graph", promised(contract.graph_equals_eager), Relation::Equal, other);
         }
         if let Some(peer) = &case.peer {
-            let shot = Shot { algorithm: peer.clone(), ..shot };
+            let shot = CallSpec { algorithm: peer.clone(), ..shot };
             let planned = Planned { by_peer: true, ..self.plan(peer, shot.clone(), 0, first)? };
             let of_peer = planned.algorithm.contract(&call(case, &shot, 0, &buffers_of(case, &shot, 0)?)?);
             // Where one of them says nothing about the sign of a zero, neither is held to the other's.
@@ -295,15 +295,15 @@ impl Stages<'_> {
 }
 
 /// The call that a case which is no sequence makes over and over.
-fn standard_shot(case: &Case) -> Shot {
-    let Case { count, root, offset, in_place, .. } = *case;
-    Shot { algorithm: case.algorithm.clone(), count, root, offset, in_place, group: 0 }
+fn standard_shot(case: &CollectiveCase) -> CallSpec {
+    let CollectiveCase { count, root, offset, in_place, .. } = *case;
+    CallSpec { algorithm: case.algorithm.clone(), count, root, offset, in_place, group: 0 }
 }
 
 /// Why what is true of numbers is not asked of copies, whose every bit is compared.
 const NO_ARITHMETIC: &str = "copies do no arithmetic";
 
-fn negation_applies(case: &Case, contract: &Contract) -> Result<(), &'static str> {
+fn negation_applies(case: &CollectiveCase, contract: &Contract) -> Result<(), &'static str> {
     if !case.op.reduces() {
         return Err(NO_ARITHMETIC);
     }
@@ -322,7 +322,7 @@ fn negation_applies(case: &Case, contract: &Contract) -> Result<(), &'static str
     if !contract.equal_run_to_run { Err("the contract does not promise it") } else { Ok(()) }
 }
 
-fn scaling_applies(case: &Case, contract: &Contract) -> Result<(), &'static str> {
+fn scaling_applies(case: &CollectiveCase, contract: &Contract) -> Result<(), &'static str> {
     if !case.op.reduces() {
         return Err(NO_ARITHMETIC);
     }
@@ -341,7 +341,7 @@ fn scaling_applies(case: &Case, contract: &Contract) -> Result<(), &'static str>
     if !contract.equal_run_to_run { Err("the contract does not promise it") } else { Ok(()) }
 }
 
-fn additivity_applies(case: &Case) -> Result<(), &'static str> {
+fn additivity_applies(case: &CollectiveCase) -> Result<(), &'static str> {
     if case.inputs != InputClass::Tagged {
         return Err("only tagged inputs add up exactly");
     }
@@ -354,7 +354,7 @@ fn additivity_applies(case: &Case) -> Result<(), &'static str> {
 
 /// Names of the input and output buffers that a shot uses in a slot. In-place calls have buffers of their own, so that inputs of the
 /// others stay to be looked at.
-fn buffer_names(shot: &Shot, slot: usize) -> (String, String) {
+fn buffer_names(shot: &CallSpec, slot: usize) -> (String, String) {
     if shot.in_place {
         (format!("in_place.{slot}"), format!("in_place.{slot}"))
     } else {
@@ -363,7 +363,7 @@ fn buffer_names(shot: &Shot, slot: usize) -> (String, String) {
 }
 
 /// The input and output buffers that a shot needs; one for both where it is in place.
-fn buffers_of(case: &Case, shot: &Shot, slot: usize) -> Result<Vec<BufferSpec>, String> {
+fn buffers_of(case: &CollectiveCase, shot: &CallSpec, slot: usize) -> Result<Vec<BufferSpec>, String> {
     let shape = case.shape(shot.count);
     let (input, output) = buffer_names(shot, slot);
     let buffer = |name, elements: u64| {
@@ -378,7 +378,7 @@ fn buffers_of(case: &Case, shot: &Shot, slot: usize) -> Result<Vec<BufferSpec>, 
 }
 
 /// The call that all ranks agree on for a shot.
-fn call(case: &Case, shot: &Shot, slot: usize, buffers: &[BufferSpec]) -> Result<Call, String> {
+fn call(case: &CollectiveCase, shot: &CallSpec, slot: usize, buffers: &[BufferSpec]) -> Result<Call, String> {
     let (size, shape) = (case.dtype.size(), case.shape(shot.count));
     let (input, output) = buffer_names(shot, slot);
     // What overflows here was refused with its buffers.
@@ -398,22 +398,22 @@ fn call(case: &Case, shot: &Shot, slot: usize, buffers: &[BufferSpec]) -> Result
         ReduceOp::PremulSum => Call::with_factors(&call, &case.factors(), buffers),
         _ => match &shape.counts {
             Some(counts) => Call::with_counts(&call, case.world, counts, buffers),
-            None => Call::of_all_ranks(&call, case.world, buffers),
+            None => Call::uniform(&call, case.world, buffers),
         },
     }
     .map_err(|error| error.to_string())
 }
 
 /// The algorithm of this name as it does the calls of a case.
-fn find(case: &Case, name: &str) -> Result<&'static dyn Algorithm, String> {
-    Ok(algorithms::doing(algorithms::find(case.collective, name)?, case.op))
+fn find(case: &CollectiveCase, name: &str) -> Result<&'static dyn Algorithm, String> {
+    Ok(algorithms::with_premul(algorithms::find(case.collective, name)?, case.op))
 }
 
 /// Whether the algorithm under test supports the standard call of a case.
 ///
 /// # Errors
 /// Why not.
-pub(super) fn supports(case: &Case) -> Result<(), String> {
+pub(super) fn supports(case: &CollectiveCase) -> Result<(), String> {
     let shot = standard_shot(case);
     let call = call(case, &shot, 0, &buffers_of(case, &shot, 0)?)?;
     find(case, &case.algorithm)?.supports(&call)
@@ -427,7 +427,7 @@ fn place(planned: &Planned, shared_pads: bool) -> (usize, usize) {
 
 /// Turns stages into buffers and steps.
 struct Emitter<'a> {
-    case: &'a Case,
+    case: &'a CollectiveCase,
     target: Target,
     groups: Vec<Vec<BufferSpec>>,
     script: Script,
@@ -446,7 +446,7 @@ const SLOTS: usize = 64;
 const LOG: &str = "log";
 
 impl<'a> Emitter<'a> {
-    fn new(case: &'a Case, options: &Options, stages: &[Stage], recorded: usize) -> Result<Emitter<'a>, String> {
+    fn new(case: &'a CollectiveCase, options: &Options, stages: &[Stage], recorded: usize) -> Result<Emitter<'a>, String> {
         let mut sizes: Vec<BTreeMap<String, BufferSpec>> =
             vec![BTreeMap::new(); if options.shared_pads { 1 } else { case.groups() as usize }];
         let mut log = vec![0; sizes.len()];
@@ -459,7 +459,7 @@ impl<'a> Emitter<'a> {
             let mut own = buffers_of(case, &planned.shot, slot)?;
             let call = call(case, &planned.shot, slot, &own)?;
             // What says that it takes any memory gets memory that no peer can touch.
-            own.iter_mut().for_each(|buffer| buffer.local = planned.algorithm.takes_any_memory());
+            own.iter_mut().for_each(|buffer| buffer.local = planned.algorithm.accepts_unregistered());
             for buffer in own.into_iter().chain(planned.algorithm.workspace(case.dtype, case.world, call.input.offset + call.bytes())) {
                 let known = sizes[group].entry(buffer.name.clone()).or_insert_with(|| buffer.clone());
                 known.bytes = known.bytes.max(buffer.bytes);

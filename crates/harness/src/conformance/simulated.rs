@@ -35,7 +35,7 @@ struct Collected {
     op: ReduceOp,
     /// What each rank multiplies its input by, if it does.
     factors: Vec<u64>,
-    /// What each rank sends to each, if these are parts of lengths of their own.
+    /// What each rank sends to each, in an all-to-all-v.
     sent: Vec<Vec<u64>>,
     ranks: Vec<(Region, Region)>,
     /// Whether each rank reduces what its input is on all ranks.

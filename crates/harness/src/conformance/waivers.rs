@@ -7,7 +7,7 @@ use std::borrow::BorrowMut;
 
 use serde::Deserialize;
 
-use super::{Named, Query, Status, Verdict};
+use super::{CaseId, Query, Status, Verdict};
 use passmuster_collectives::machine::MachineInfo;
 
 /// The waivers that this build carries.
@@ -68,7 +68,7 @@ pub fn in_force(machine: &MachineInfo, today: &str) -> Result<Vec<Waiver>, Strin
 
 /// Applies waivers to the verdicts of a run, in the order of its cases. Only a run of a `whole` list can tell that a waiver is stale: a
 /// selection may have just those of its cases that pass.
-pub fn apply(waivers: &[Waiver], cases: &[impl Named], verdicts: &mut [impl BorrowMut<Verdict>], whole: bool) {
+pub fn apply(waivers: &[Waiver], cases: &[impl CaseId], verdicts: &mut [impl BorrowMut<Verdict>], whole: bool) {
     for waiver in waivers {
         let Ok(query) = Query::new(&waiver.query) else { continue };
         let mut covered: Vec<&mut Verdict> =
@@ -94,9 +94,9 @@ pub fn apply(waivers: &[Waiver], cases: &[impl Named], verdicts: &mut [impl Borr
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::conformance::{Case, Finding};
+    use crate::conformance::{CollectiveCase, Finding};
 
-    fn verdict(case: &Case, property: Option<&str>) -> Verdict {
+    fn verdict(case: &CollectiveCase, property: Option<&str>) -> Verdict {
         let mut verdict = Verdict::without_checks(case.to_string(), Status::Pass, "");
         if let Some(property) = property {
             verdict.status = Status::Fail;
@@ -111,7 +111,7 @@ mod tests {
              reason = 'r'\nowner = 'o'\nexpires = '2027-01-01'",
         )
         .unwrap();
-        let cases: Vec<Case> = ["off=1:peer=nccl_ring", "off=1:peer=nccl_ring:seed=1", "peer=nccl_ring"]
+        let cases: Vec<CollectiveCase> = ["off=1:peer=nccl_ring", "off=1:peer=nccl_ring:seed=1", "peer=nccl_ring"]
             .iter()
             .map(|rest| format!("all_reduce/two_shot:bf16,sum:w=2:n=5:{rest}").parse().unwrap())
             .collect();

@@ -275,7 +275,7 @@ impl Machine for Emulator {
         self.rendezvous
     }
 
-    fn affords(&self, elements: u64) -> Result<(), MachineError> {
+    fn check_budget(&self, elements: u64) -> Result<(), MachineError> {
         if elements <= MOST_ELEMENTS {
             return Ok(());
         }

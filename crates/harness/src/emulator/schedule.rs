@@ -34,7 +34,7 @@ use std::{
 use super::{
     actions::{Action, Command, Kernel, Wait},
     choice::Choice,
-    execution::{Doing, Fault, Grid, MultimemReduction, Standing, Turn},
+    execution::{Fault, Grid, MultimemReduction, Turn, WarpPosition, WarpState},
     memory::{AccessError, Address, Memory},
     races::{Races, Report},
     strategy::{Candidate, Interleaving, Picker, Strategy},
@@ -468,7 +468,7 @@ impl<'a> Schedule<'a> {
     /// Why no kernel goes on, where the state of all of them comes again and again.
     fn deadlock_of_kernels(&self) -> &'static str {
         let grids = || self.running().into_iter().filter_map(|(rank, stream)| self.grid_of(rank, stream));
-        if grids().all(|grid| grid.standing().iter().all(|warp| warp.what != Doing::Running)) {
+        if grids().all(|grid| grid.standing().iter().all(|warp| warp.what != WarpState::Running)) {
             return "deadlock: every warp that is left stands at a barrier or polls what nobody is left to write";
         }
         if grids().any(Grid::never_ends) {
@@ -727,20 +727,20 @@ impl<'a> Schedule<'a> {
     }
 
     /// Where lanes of a warp stand, for people.
-    fn place(&self, standing: &Standing) -> String {
-        let Standing { block, warp, lanes, what, at, .. } = standing;
+    fn place(&self, standing: &WarpPosition) -> String {
+        let WarpPosition { block, warp, lanes, what, at, .. } = standing;
         let what = match what {
-            Doing::Barrier { id: Doing::CLUSTER } => "waits at the barrier of its cluster".into(),
-            Doing::Barrier { id } => format!("waits at barrier {id}"),
-            Doing::Lanes => "waits for other lanes".into(),
-            Doing::Polling { address } => format!("polls {}", self.memory.describe(Address(*address))),
-            Doing::Running => "runs".into(),
+            WarpState::Barrier { id: WarpState::CLUSTER } => "waits at the barrier of its cluster".into(),
+            WarpState::Barrier { id } => format!("waits at barrier {id}"),
+            WarpState::Lanes => "waits for other lanes".into(),
+            WarpState::Polling { address } => format!("polls {}", self.memory.describe(Address(*address))),
+            WarpState::Running => "runs".into(),
         };
         format!("block {block} warp {warp} lanes {lanes:#010x} {what} at PTX {at}")
     }
 }
 
-/// What ranks send to each other in a library call, if these are parts of lengths of their own.
+/// What ranks send to each other in a library call, in an all-to-all-v.
 ///
 /// # Errors
 /// A rank that expects what it is not sent: the library would wait, or write past the part.

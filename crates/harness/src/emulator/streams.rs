@@ -13,7 +13,7 @@ use super::{
 };
 use passmuster_collectives::machine::{Awaited, Fetched, validation::side_stream};
 
-/// A call of the library: which group, and the how manieth on it.
+/// A call of the library: which group, and the number of the call on it.
 pub(super) type Meeting = (usize, usize);
 
 /// One rank: its host and its streams.

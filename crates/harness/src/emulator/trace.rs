@@ -6,7 +6,7 @@
 use std::collections::BTreeMap;
 
 use super::{
-    execution::{Doing, Standing},
+    execution::{WarpPosition, WarpState},
     memory::{Address, Memory},
 };
 use passmuster_collectives::machine::trace::Events;
@@ -53,19 +53,19 @@ impl Trace {
     }
 
     /// Where all warps of the kernel on a stream stand after a turn.
-    pub(super) fn sample(&mut self, rank: usize, stream: usize, standing: &[Standing], memory: &Memory, now: f64) {
+    pub(super) fn sample(&mut self, rank: usize, stream: usize, standing: &[WarpPosition], memory: &Memory, now: f64) {
         let mut waits = BTreeMap::new();
         let mut blocks = BTreeMap::new();
         for at in standing {
             blocks.insert((rank, stream, Some((at.block, None))), ());
             let name = match at.what {
-                Doing::Barrier { id } => format!("barrier {id}"),
-                Doing::Polling { address } => format!("waits for {}", memory.describe(Address(address))),
-                Doing::Lanes | Doing::Running => continue,
+                WarpState::Barrier { id } => format!("barrier {id}"),
+                WarpState::Polling { address } => format!("waits for {}", memory.describe(Address(address))),
+                WarpState::Lanes | WarpState::Running => continue,
             };
             // Of several groups of lanes, the one that polls: the others wait for it.
             let row = (rank, stream, Some((at.block, Some(at.warp))));
-            let polls = matches!(at.what, Doing::Polling { .. });
+            let polls = matches!(at.what, WarpState::Polling { .. });
             if polls || !waits.contains_key(&row) {
                 waits.insert(row, (name, format!("lanes {:#010x}, PTX {}", at.lanes, at.at)));
             }

@@ -1,4 +1,4 @@
-//! A collective while blocks keep every multiprocessor: whether it gets done says whether it needs one.
+//! A collective while blocks keep every SM: whether it gets done says whether it needs one.
 
 use std::{sync::Arc, time::Duration};
 
@@ -37,7 +37,7 @@ pub(crate) fn outcomes(
         input,
         output,
     };
-    let call = Call::of_all_ranks(&first, world, &buffers).unwrap();
+    let call = Call::uniform(&first, world, &buffers).unwrap();
     let target = Target { waiting_blocks: machine.waiting_blocks(world as usize, 1), ..Target::default() };
 
     let collective = machine.open_group(world as usize, &buffers).unwrap();

@@ -11,7 +11,7 @@ use crate::{
     plan::{BufferSpec, Call, MAX_RANKS, Plan},
 };
 
-/// One copy to each peer between two meetings: (world - 1) x bytes out of each rank and into it, and no multiprocessor used; out of place,
+/// One copy to each peer between two meetings: (world - 1) x bytes out of each rank and into it, and no SM used; out of place,
 /// a driver may copy the rank's own slot with one.
 pub struct CopyEngine;
 
@@ -34,7 +34,7 @@ impl Algorithm for CopyEngine {
         MAX_RANKS as u32
     }
 
-    fn does(&self, _: &Call) -> Result<(), String> {
+    fn check_supported(&self, _: &Call) -> Result<(), String> {
         Ok(())
     }
 

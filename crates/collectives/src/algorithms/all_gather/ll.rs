@@ -1,4 +1,4 @@
-//! `all_gather/ll`: every rank pushes its input to all in lines that carry their flag. See kernels/all_gather/ll.cu.
+//! `all_gather/ll`: every rank pushes its input to all in LL lines. See kernels/all_gather/ll.cu.
 
 use crate::{
     algorithms::{Algorithm, Target, launch, lines, plan_name, sync_argument_of},
@@ -29,7 +29,7 @@ impl Algorithm for Ll {
         Contract::COPIED
     }
 
-    fn does(&self, call: &Call) -> Result<(), String> {
+    fn check_supported(&self, call: &Call) -> Result<(), String> {
         lines::fits(NAME, "slots", call.slot_bytes(), MAX_SLOT)
     }
 

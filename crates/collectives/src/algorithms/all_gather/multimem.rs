@@ -26,7 +26,7 @@ impl Algorithm for Multimem {
         Contract::COPIED
     }
 
-    fn does(&self, call: &Call) -> Result<(), String> {
+    fn check_supported(&self, call: &Call) -> Result<(), String> {
         multimem::has_ranks(call)
     }
 

@@ -26,7 +26,7 @@ impl Algorithm for Push {
         Contract::COPIED
     }
 
-    fn does(&self, _: &Call) -> Result<(), String> {
+    fn check_supported(&self, _: &Call) -> Result<(), String> {
         Ok(())
     }
 

@@ -45,7 +45,7 @@ impl TensorParallel for Chunked {
         // `lane` is 0 on the plan's stream and 1 at its side.
         let multiply = |a: Region, rank: u32, lane: u32| {
             let operands = Operands { a, b: operands.b.clone(), c: part(&operands.c, rank, world) };
-            Op::Matmul(MatmulCall { product: *product, operands, workspace: part(&library, lane, 2), multiprocessors: None })
+            Op::Matmul(MatmulCall { product: *product, operands, workspace: part(&library, lane, 2), sms: None })
         };
         Plan::per_rank(plan_name(NAME, product, world), world, |rank| {
             let mut lanes = [vec![multiply(operands.a.clone(), rank, 0)], Vec::new()];

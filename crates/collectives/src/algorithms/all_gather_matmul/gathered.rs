@@ -70,7 +70,7 @@ impl TensorParallel for Gathered {
         plan.name = plan_name(self.name, product, world);
         let operands = Operands { a: gathered, ..operands.clone() };
         let workspace = library_workspace(self.name, 1).whole();
-        let multiply = Op::Matmul(MatmulCall { product: product.gathered(world), operands, workspace, multiprocessors: None });
+        let multiply = Op::Matmul(MatmulCall { product: product.gathered(world), operands, workspace, sms: None });
         plan.ranks.iter_mut().for_each(|ops| ops.push(multiply.clone()));
         plan
     }

@@ -11,7 +11,7 @@ pub use fused::Fused;
 pub use gathered::Gathered;
 
 use super::{
-    Half,
+    TensorParallelFusion,
     copy_engine::{self, part},
     matmul::{self, TensorParallel},
 };
@@ -34,7 +34,7 @@ pub fn all() -> &'static [&'static dyn TensorParallel] {
 }
 
 fn plan_name(name: &str, product: &Product, world: u32) -> String {
-    matmul::plan_name(Half::Gather, name, product, world)
+    matmul::plan_name(TensorParallelFusion::Gather, name, product, world)
 }
 
 /// Where A is gathered. It is local: only what copies to peers needs another's.

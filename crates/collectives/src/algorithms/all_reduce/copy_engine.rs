@@ -12,7 +12,7 @@ use crate::{
     plan::{Arg, BufferSpec, Build, Call, Launch, MAX_WORLD, Op, Plan, Region, Role},
 };
 
-/// Two shots without a multiprocessor on the wire: twice (world - 1) / world x bytes over each link by copy engines, and between them a kernel
+/// Two shots without an SM on the wire: twice (world - 1) / world x bytes over each link by copy engines, and between them a kernel
 /// that reduces what lies in its own rank's memory.
 ///
 /// - brought: our copies of slices of our input, our word -> peer's wait. It may reduce. It may write our output, too: we have come to the call,
@@ -64,7 +64,7 @@ impl Algorithm for CopyEngine {
         Contract::ORDERED
     }
 
-    fn does(&self, _: &Call) -> Result<(), String> {
+    fn check_supported(&self, _: &Call) -> Result<(), String> {
         Ok(())
     }
 

@@ -27,7 +27,7 @@ impl Algorithm for MultimemOneShot {
         multimem::contract(call)
     }
 
-    fn does(&self, call: &Call) -> Result<(), String> {
+    fn check_supported(&self, call: &Call) -> Result<(), String> {
         multimem::reduces(call)
     }
 

@@ -1,4 +1,4 @@
-//! `all_reduce/one_shot_push`: every rank pushes its input to all in lines that carry their flag. See kernels/all_reduce/one_shot_push.cu.
+//! `all_reduce/one_shot_push`: every rank pushes its input to all in LL lines. See kernels/all_reduce/one_shot_push.cu.
 
 use crate::{
     algorithms::{Algorithm, Target, launch, lines, plan_name, reduction, sync_argument_of},
@@ -29,7 +29,7 @@ impl Algorithm for OneShotPush {
         Contract::ORDERED
     }
 
-    fn does(&self, call: &Call) -> Result<(), String> {
+    fn check_supported(&self, call: &Call) -> Result<(), String> {
         lines::fits(NAME, "inputs", call.bytes(), MAX_BYTES)
     }
 

@@ -33,7 +33,7 @@ impl Algorithm for Push {
         Contract::ORDERED
     }
 
-    fn does(&self, _: &Call) -> Result<(), String> {
+    fn check_supported(&self, _: &Call) -> Result<(), String> {
         Ok(())
     }
 
@@ -41,8 +41,8 @@ impl Algorithm for Push {
         workspace(bytes, world, world)
     }
 
-    fn multiplies(&self, call: &Call) -> bool {
-        multiplies(call)
+    fn fuses_premul(&self, call: &Call) -> bool {
+        fuses_premul(call)
     }
 
     fn link_bytes(&self, call: &Call) -> Option<u64> {
@@ -72,7 +72,7 @@ pub(in crate::algorithms) fn workspace(bytes: u64, world: u32, owners: u32) -> V
 }
 
 /// Whether the kernel multiplies what this call has it send: in pre-multiplied sums, of the types that have an entry, and of whole packs.
-pub(in crate::algorithms) fn multiplies(call: &Call) -> bool {
+pub(in crate::algorithms) fn fuses_premul(call: &Call) -> bool {
     call.op == ReduceOp::PremulSum && has_own_entry(call.dtype) && in_packs(call)
 }
 

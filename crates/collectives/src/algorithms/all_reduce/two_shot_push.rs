@@ -1,4 +1,4 @@
-//! `all_reduce/two_shot_push`: every rank reduces its slice and pushes it to all, in lines that carry their flag. See
+//! `all_reduce/two_shot_push`: every rank reduces its slice and pushes it to all, in LL lines. See
 //! kernels/all_reduce/two_shot_push.cu.
 
 use crate::{
@@ -36,7 +36,7 @@ impl Algorithm for TwoShotPush {
         Contract::ORDERED
     }
 
-    fn does(&self, call: &Call) -> Result<(), String> {
+    fn check_supported(&self, call: &Call) -> Result<(), String> {
         lines::fits(NAME, "inputs", call.bytes(), MAX_SLICE * u64::from(call.world()))
     }
 

@@ -12,7 +12,7 @@ use crate::{
     plan::{BufferSpec, Call, MAX_RANKS, Plan, Region},
 };
 
-/// One copy to each peer between two meetings: (world - 1) x slots out of each rank and into it, and no multiprocessor used, but where a
+/// One copy to each peer between two meetings: (world - 1) x slots out of each rank and into it, and no SM used, but where a
 /// driver copies the rank's own slot with one.
 pub struct CopyEngine;
 
@@ -35,7 +35,7 @@ impl Algorithm for CopyEngine {
         MAX_RANKS as u32
     }
 
-    fn does(&self, _: &Call) -> Result<(), String> {
+    fn check_supported(&self, _: &Call) -> Result<(), String> {
         Ok(())
     }
 

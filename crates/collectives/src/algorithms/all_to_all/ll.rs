@@ -1,5 +1,4 @@
-//! `all_to_all/ll`: every rank pushes each peer its slot in lines that carry their flag. See kernels/all_to_all/ll.cu, and ll_v.cu for parts of
-//! lengths of their own.
+//! `all_to_all/ll`: every rank pushes each peer its slot in LL lines. See kernels/all_to_all/ll.cu, and ll_v.cu for all-to-all-v.
 
 use crate::{
     algorithms::{Algorithm, Target, all_to_all::bytes_for_each, launch, lines, plan_name, sync_argument_of},
@@ -14,7 +13,7 @@ pub struct Ll;
 
 const NAME: &str = "ll";
 const MODULE: &str = "all_to_all/ll";
-/// The kernel of calls whose parts have lengths of their own.
+/// The kernel of all-to-all-v.
 const MODULE_V: &str = "all_to_all/ll_v";
 
 /// The largest slot or part in bytes. Flags double what crosses the link, so it is no use long before that.
@@ -33,7 +32,7 @@ impl Algorithm for Ll {
         Contract::COPIED
     }
 
-    fn does(&self, call: &Call) -> Result<(), String> {
+    fn check_supported(&self, call: &Call) -> Result<(), String> {
         lines::fits(NAME, if call.counts().is_some() { "parts" } else { "slots" }, longest(call), MAX_SLOT)
     }
 

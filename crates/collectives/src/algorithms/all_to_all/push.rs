@@ -16,7 +16,7 @@ pub struct Push;
 
 const NAME: &str = "push";
 const MODULE: &str = "all_to_all/push";
-/// The kernel of calls whose parts have lengths of their own.
+/// The kernel of all-to-all-v.
 const MODULE_V: &str = "all_to_all/push_v";
 
 impl Algorithm for Push {
@@ -32,7 +32,7 @@ impl Algorithm for Push {
         Contract::COPIED
     }
 
-    fn does(&self, _: &Call) -> Result<(), String> {
+    fn check_supported(&self, _: &Call) -> Result<(), String> {
         Ok(())
     }
 

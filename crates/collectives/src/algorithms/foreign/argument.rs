@@ -72,7 +72,7 @@ pub(super) enum Holder {
 }
 
 /// Part of a buffer, from an offset in bytes to its end.
-pub(super) struct Place {
+pub(super) struct BufferPart {
     pub(super) holder: Holder,
     pub(super) offset: Quantity,
 }
@@ -86,11 +86,11 @@ pub(super) enum Argument {
         most: u64,
     },
     Float(Quantity),
-    Pointer(Place),
+    Pointer(BufferPart),
     /// Peers' addresses by value, as many as there are ranks or as is given.
-    Peers(Place, Option<u32>),
-    PeerTable(Place),
-    Multicast(Place),
+    Peers(BufferPart, Option<u32>),
+    PeerTable(BufferPart),
+    Multicast(BufferPart),
     Struct(Vec<Argument>),
 }
 
@@ -107,7 +107,7 @@ impl Context<'_> {
         self.buffers[index].bytes.value(&self.values)
     }
 
-    fn region(&self, place: &Place) -> Result<Region, String> {
+    fn region(&self, place: &BufferPart) -> Result<Region, String> {
         let whole = match place.holder {
             Holder::Input => self.call.input.clone(),
             Holder::Output => self.call.output.clone(),

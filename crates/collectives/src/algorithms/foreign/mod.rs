@@ -162,7 +162,7 @@ impl Foreign {
                     output,
                 };
                 let buffers = ["input", "output"].map(|name| BufferSpec::new(name, bytes, Role::Data));
-                Call::agree(&vec![call; world as usize], &buffers).ok()
+                Call::validate(&vec![call; world as usize], &buffers).ok()
             })
         })
     }
@@ -259,7 +259,7 @@ impl Algorithm for Foreign {
         self.specification.contract
     }
 
-    fn does(&self, call: &Call) -> Result<(), String> {
+    fn check_supported(&self, call: &Call) -> Result<(), String> {
         self.restrictions(call)?;
         for waiting_blocks in self.waiting_blocks() {
             let target = Target { waiting_blocks, ..Target::default() };

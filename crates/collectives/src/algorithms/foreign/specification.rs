@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use toml::Spanned;
 
 use super::{
-    argument::{Argument, Buffer, Holder, Place, Quantity},
+    argument::{Argument, Buffer, BufferPart, Holder, Quantity},
     document::{self, Document, Scalar},
     expression::{Expression, Word},
 };
@@ -278,7 +278,7 @@ impl Reader<'_> {
         }
     }
 
-    fn place(&self, buffer: &Spanned<String>, offset: Option<&Spanned<Scalar>>, buffers: &[Buffer]) -> Result<Place, SpecError> {
+    fn place(&self, buffer: &Spanned<String>, offset: Option<&Spanned<Scalar>>, buffers: &[Buffer]) -> Result<BufferPart, SpecError> {
         let name = buffer.get_ref();
         let own = |buffer: &Buffer| buffer.name.split_once('.').is_some_and(|(_, own)| own == name);
         let holder = match name.as_str() {
@@ -291,7 +291,7 @@ impl Reader<'_> {
             })?),
         };
         let offset = offset.map(|offset| self.quantity(offset, "offset", Word::OF_ARGUMENT)).transpose()?;
-        Ok(Place { holder, offset: offset.unwrap_or(Quantity::constant(0)) })
+        Ok(BufferPart { holder, offset: offset.unwrap_or(Quantity::constant(0)) })
     }
 
     fn argument(

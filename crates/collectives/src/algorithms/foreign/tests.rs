@@ -66,7 +66,7 @@ fn call(dtype: DType, op: ReduceOp, world: u32, count: u64) -> Call {
         output: region("output"),
     };
     let buffers = ["input", "output"].map(|name| BufferSpec::new(name, bytes, Role::Data));
-    Call::agree(&vec![call; world as usize], &buffers).unwrap()
+    Call::validate(&vec![call; world as usize], &buffers).unwrap()
 }
 
 #[test]

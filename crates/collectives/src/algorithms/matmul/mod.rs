@@ -52,7 +52,7 @@ pub fn supports(product: &Product, world: u32) -> Result<(), String> {
     Ok(())
 }
 
-/// What a rank does for C = A x B, in `blocks` blocks, as many as the device has multiprocessors, with the tiles that suit it best.
+/// What a rank does for C = A x B, in `blocks` blocks, as many as the device has SMs, with the tiles that suit it best.
 pub fn multiply(product: &Product, operands: &Operands, blocks: u32) -> Op {
     multiply_with(product, operands, Tile::best(product, 1, blocks), blocks)
 }
@@ -105,7 +105,7 @@ pub(super) fn entry_of(product: &Product, module: &str, tile: Tile) -> String {
     format!("{module}_{}_{}_{}x{}", product.dtype, product.layout, tile.columns, tile.cluster)
 }
 
-/// Buffers of an algorithm whose blocks, one a multiprocessor, wait for peers: signal pads, epochs, stuck report and stall times.
+/// Buffers of an algorithm whose blocks, one per SM, wait for peers: signal pads, epochs, stuck report and stall times.
 pub(super) fn synchronisation(name: &str, blocks: u32) -> Vec<BufferSpec> {
     let blocks = u64::from(blocks);
     let mut buffers = synchronisation_with(name, blocks * MAX_WORLD as u64 * 4, blocks * 4);

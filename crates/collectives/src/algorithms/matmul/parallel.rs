@@ -2,7 +2,7 @@
 
 use super::Tile;
 use crate::{
-    algorithms::Half,
+    algorithms::TensorParallelFusion,
     collective::Product,
     contract::Contract,
     plan::{BufferSpec, MatmulCall, Operands, Plan, Role},
@@ -14,7 +14,7 @@ use crate::{
 /// (`ProductCase` of the harness). The emulator knows neither TMA nor wgmma and refuses plans with such kernels; tests/forks.rs has
 /// stand-ins for them there, and removes from plans what they synchronise by.
 ///
-/// `blocks` are those that a rank may fill its device with, as many as that has multiprocessors.
+/// `blocks` are those that a rank may fill its device with, as many as that has SMs.
 pub trait TensorParallel: Sync {
     /// Its name.
     fn name(&self) -> &'static str;
@@ -57,7 +57,7 @@ pub trait TensorParallel: Sync {
 }
 
 /// A plan's name for reports.
-pub(in crate::algorithms) fn plan_name(of: Half, name: &str, product: &Product, world: u32) -> String {
+pub(in crate::algorithms) fn plan_name(of: TensorParallelFusion, name: &str, product: &Product, world: u32) -> String {
     let Product { dtype, rows, columns, depth, .. } = product;
     format!("{of}/{name} {dtype} w={world} {rows}x{columns}x{depth}")
 }

@@ -66,7 +66,7 @@ mod tests {
     use crate::collective::{DType, Layout};
     use rstest::rstest;
 
-    /// What was the fastest of all on an H200 with its 132 multiprocessors, or within the noise of it.
+    /// What was the fastest of all on an H200 with its 132 SMs, or within the noise of it.
     #[rstest]
     #[case(4096, 1792, 224)]
     #[case(8192, 1792, 224)]

@@ -42,12 +42,7 @@ impl TensorParallel for Chunked {
         let call = call(product, products.clone(), &operands.c, world).expect("it is supported");
         let multiply = |of: u32, lane: usize| {
             let operands = Operands { a: part(&operands.a, of, world), b: operands.b.clone(), c: part(&products, of, world) };
-            Op::Matmul(MatmulCall {
-                product: *product,
-                operands,
-                workspace: part(&library, lane as u32, LANES as u32),
-                multiprocessors: None,
-            })
+            Op::Matmul(MatmulCall { product: *product, operands, workspace: part(&library, lane as u32, LANES as u32), sms: None })
         };
         Plan::per_rank(plan_name(NAME, product, world), world, |rank| {
             let bring = |peer, lane| {

@@ -12,7 +12,7 @@ pub use fused::Fused;
 pub use scattered::Scattered;
 
 use super::{
-    Half,
+    TensorParallelFusion,
     copy_engine::{announce, gather, peers, tell},
     matmul::{self, TensorParallel},
 };
@@ -27,7 +27,7 @@ pub fn all() -> &'static [&'static dyn TensorParallel] {
 }
 
 fn plan_name(name: &str, product: &Product, world: u32) -> String {
-    matmul::plan_name(Half::Scatter, name, product, world)
+    matmul::plan_name(TensorParallelFusion::Scatter, name, product, world)
 }
 
 /// Whether there are matrices of such sizes: of a rank the rows of all of C, and the columns of its part of A.

@@ -68,7 +68,7 @@ impl TensorParallel for Scattered {
         plan.name = plan_name(self.name, product, world);
         let operands = Operands { c: products, ..operands.clone() };
         let workspace = library_workspace(self.name, 1).whole();
-        let multiply = Op::Matmul(MatmulCall { product: product.gathered(world), operands, workspace, multiprocessors: None });
+        let multiply = Op::Matmul(MatmulCall { product: product.gathered(world), operands, workspace, sms: None });
         plan.ranks.iter_mut().for_each(|ops| ops.insert(0, multiply.clone()));
         plan
     }

@@ -26,7 +26,7 @@ impl Algorithm for Pull {
         Contract::ORDERED
     }
 
-    fn does(&self, _: &Call) -> Result<(), String> {
+    fn check_supported(&self, _: &Call) -> Result<(), String> {
         Ok(())
     }
 

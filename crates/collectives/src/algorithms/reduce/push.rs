@@ -28,7 +28,7 @@ impl Algorithm for Push {
         Contract::ORDERED
     }
 
-    fn does(&self, _: &Call) -> Result<(), String> {
+    fn check_supported(&self, _: &Call) -> Result<(), String> {
         Ok(())
     }
 
@@ -36,8 +36,8 @@ impl Algorithm for Push {
         push::workspace(bytes, world, owners(0, world).count)
     }
 
-    fn multiplies(&self, call: &Call) -> bool {
-        push::multiplies(call)
+    fn fuses_premul(&self, call: &Call) -> bool {
+        push::fuses_premul(call)
     }
 
     fn link_bytes(&self, call: &Call) -> Option<u64> {

@@ -1,4 +1,4 @@
-//! `reduce_scatter/ll`: every rank pushes each peer its slot in lines that carry their flag. See kernels/reduce_scatter/ll.cu.
+//! `reduce_scatter/ll`: every rank pushes each peer its slot in LL lines. See kernels/reduce_scatter/ll.cu.
 
 use crate::{
     algorithms::{Algorithm, Target, launch, lines, plan_name, reduction, sync_argument_of},
@@ -29,7 +29,7 @@ impl Algorithm for Ll {
         Contract::ORDERED
     }
 
-    fn does(&self, call: &Call) -> Result<(), String> {
+    fn check_supported(&self, call: &Call) -> Result<(), String> {
         lines::fits(NAME, "slots", call.slot_bytes(), MAX_SLOT)
     }
 

@@ -26,7 +26,7 @@ impl Algorithm for Multimem {
         multimem::contract(call)
     }
 
-    fn does(&self, call: &Call) -> Result<(), String> {
+    fn check_supported(&self, call: &Call) -> Result<(), String> {
         multimem::reduces(call)
     }
 

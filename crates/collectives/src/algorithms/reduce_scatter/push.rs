@@ -28,7 +28,7 @@ impl Algorithm for Push {
         Contract::ORDERED
     }
 
-    fn does(&self, _: &Call) -> Result<(), String> {
+    fn check_supported(&self, _: &Call) -> Result<(), String> {
         Ok(())
     }
 
@@ -36,12 +36,12 @@ impl Algorithm for Push {
         push::workspace(bytes, world, world)
     }
 
-    fn multiplies(&self, call: &Call) -> bool {
-        push::multiplies(call)
+    fn fuses_premul(&self, call: &Call) -> bool {
+        push::fuses_premul(call)
     }
 
     /// With one pack of each rank under way its reducers are what all wait for: 183 us of e4m3 where pull takes 111 (64 MiB, two H200).
-    fn gives_way(&self, call: &Call) -> Option<&'static str> {
+    fn defer_reason(&self, call: &Call) -> Option<&'static str> {
         (!push::has_own_entry(call.dtype)).then_some("the kernel of push has no entry of its own for the type")
     }
 

@@ -286,7 +286,7 @@ fn waiting_by_a_reduced_load_is_polling() {
     for _ in 0..3 {
         assert!(grid.turn(&mut replicas.memory, 0, 100, &mut |_| 0).unwrap().polled);
     }
-    assert_eq!(grid.standing()[0].what, Doing::Polling { address: replicas.window.0 });
+    assert_eq!(grid.standing()[0].what, WarpState::Polling { address: replicas.window.0 });
     let flag = replicas.replicas[1];
     replicas.memory.write(flag, 1, &[5, 0, 0, 0]).unwrap();
     while !grid.is_done() {

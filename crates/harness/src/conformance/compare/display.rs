@@ -2,9 +2,9 @@
 
 use std::fmt;
 
-use super::{Difference, Mismatch, Place, Sample, short};
+use super::{Difference, ElementPos, Mismatch, Sample, short};
 
-impl fmt::Display for Place {
+impl fmt::Display for ElementPos {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let owner = self.owner.map(|owner| format!(", owner rank {owner}")).unwrap_or_default();
         write!(f, "i={} (byte {}, pack {} lane {}{owner})", self.index, self.byte, self.pack, self.lane)

@@ -204,7 +204,7 @@ fn ranks_that_differ_are_named() {
     outputs[2][4 * 60] ^= 1;
     let mismatch = compare(&Contract::ORDERED, ReduceOp::Sum, &payload, &shape(&payload, 100), &outputs).expect("wrong");
     assert_eq!((mismatch.wrong, &mismatch.ranks[..], mismatch.ranks_agree), (1, &[2][..], false));
-    assert_eq!(mismatch.first, Place { index: 60, byte: 240, pack: 15, lane: 0, owner: Some(2) });
+    assert_eq!(mismatch.first, ElementPos { index: 60, byte: 240, pack: 15, lane: 0, owner: Some(2) });
     let difference = ranks_disagree(&outputs, DType::F32).expect("different");
     assert_eq!((difference.wrong, &difference.ranks[..], difference.first), (1, &[2][..], mismatch.first));
     insta::assert_snapshot!(difference.to_string().lines().next().expect("a line"),

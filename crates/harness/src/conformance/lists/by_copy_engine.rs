@@ -1,7 +1,11 @@
 //! What the lists have of copy engines: fewer cases than of kernels that synchronise, for copies know neither types nor operators.
 
 use super::{
-    super::{case::Case, case::Skew, generate, inputs::InputClass},
+    super::{
+        collective_case::{CollectiveCase, Skew},
+        generate,
+        inputs::InputClass,
+    },
     COPY_ENGINE, Choice, LARGEST_WORLD, TILED_ELEMENTS, modest, modest_counts, peers, supported,
 };
 use passmuster_collectives::{
@@ -17,7 +21,7 @@ fn choice(collective: Collective, seed: u64) -> Choice {
 }
 
 /// bf16 and f32 at five world sizes, with the input classes in turn, and two sequences.
-pub(super) fn smoke(collective: Collective, seed: u64) -> Vec<Case> {
+pub(super) fn smoke(collective: Collective, seed: u64) -> Vec<CollectiveCase> {
     let mut choice = choice(collective, seed);
     let mut cases = Vec::new();
     for (number, dtype) in [DType::BF16, DType::F32].into_iter().enumerate() {
@@ -39,7 +43,7 @@ pub(super) fn smoke(collective: Collective, seed: u64) -> Vec<Case> {
 
 /// Every common element type and operator at every world size, with the input classes in turn and every second time a peer; the counts at which slices
 /// are cut differently; large payloads; sequences in which kernels take turns with copy engines.
-pub(super) fn merge(collective: Collective, seed: u64) -> Vec<Case> {
+pub(super) fn merge(collective: Collective, seed: u64) -> Vec<CollectiveCase> {
     let mut choice = choice(collective, seed);
     let mut cases = Vec::new();
     let reductions = DType::COMMON.into_iter().flat_map(|dtype| collective.common_operators().iter().map(move |&op| (dtype, op)));
@@ -53,7 +57,7 @@ pub(super) fn merge(collective: Collective, seed: u64) -> Vec<Case> {
         }
     }
     let of = |world, count| {
-        let mut case = Case::new(collective, COPY_ENGINE, DType::BF16, collective.operators()[0], world, count);
+        let mut case = CollectiveCase::new(collective, COPY_ENGINE, DType::BF16, collective.operators()[0], world, count);
         case.inputs = InputClass::Natural;
         case.seed = seed;
         case
@@ -79,7 +83,7 @@ pub(super) fn merge(collective: Collective, seed: u64) -> Vec<Case> {
 }
 
 /// The case, of which a late rank is so on its host: no kernel of it could be.
-fn late_on_its_host(mut case: Case) -> Case {
+fn late_on_its_host(mut case: CollectiveCase) -> CollectiveCase {
     case.skew = case.skew.map(|skew| Skew { site: None, ..skew });
     case
 }

@@ -2,7 +2,7 @@
 
 use super::{
     super::{
-        case::{Case, Graph, Item, Shot},
+        collective_case::{CallSpec, CollectiveCase, Graph, Item},
         inputs::InputClass,
     },
     Choice, LARGEST_WORLD, vary,
@@ -19,11 +19,11 @@ const MOST: u64 = 1 << 20;
 /// The sizes at which the choice changes and that have cases: those of worlds that were measured. Where the nearest row decides, sizes are the same.
 pub(super) fn tried(collective: Collective, world: u32) -> impl Iterator<Item = u64> {
     let rows = || Auto::table().rows.iter().filter(move |row| row.collective == collective);
-    let of_all_ranks = |row: &Row, threshold: u64| threshold * u64::from(row.world);
-    let least = rows().flat_map(|row| row.thresholds().map(move |threshold| of_all_ranks(row, threshold))).min();
+    let uniform = |row: &Row, threshold: u64| threshold * u64::from(row.world);
+    let least = rows().flat_map(|row| row.thresholds().map(move |threshold| uniform(row, threshold))).min();
     let most = least.map_or(0, |least| least.max(MOST));
     let measured = rows().filter(move |row| row.world == world);
-    measured.flat_map(move |row| row.thresholds().filter(move |&threshold| of_all_ranks(row, threshold) <= most))
+    measured.flat_map(move |row| row.thresholds().filter(move |&threshold| uniform(row, threshold) <= most))
 }
 
 /// The counts on both sides of a threshold.
@@ -33,7 +33,7 @@ fn around(collective: Collective, dtype: DType, world: u32, threshold: u64) -> [
 }
 
 /// Cases at every threshold of every collective, and of few elements on 1 to 8 and 16 ranks.
-pub(super) fn merge(seed: u64) -> Vec<Case> {
+pub(super) fn merge(seed: u64) -> Vec<CollectiveCase> {
     let mut choice = Choice(seed ^ 0xa070);
     let mut cases = Vec::new();
     for collective in Auto::ALL.map(|auto| auto.collective()) {
@@ -41,12 +41,12 @@ pub(super) fn merge(seed: u64) -> Vec<Case> {
         for world in (1..=8).chain([LARGEST_WORLD]) {
             // The choice is made by bytes: the largest type has the fewest elements of them.
             let dtype = DType::F64;
-            let new = |dtype, count| Case { seed, ..Case::new(collective, auto::NAME, dtype, op, world, count) };
+            let new = |dtype, count| CollectiveCase { seed, ..CollectiveCase::new(collective, auto::NAME, dtype, op, world, count) };
             let counts: Vec<u64> =
                 tried(collective, world).flat_map(|threshold| around(collective, dtype, world, threshold)).chain([0, 33]).collect();
             for &count in &counts {
                 let dtype = if count > 33 { dtype } else { choice.of(&[DType::BF16, DType::F32]) };
-                let mut case = Case { inputs: choice.of(&InputClass::ALL), ..new(dtype, count) };
+                let mut case = CollectiveCase { inputs: choice.of(&InputClass::ALL), ..new(dtype, count) };
                 vary(&mut case, &mut choice);
                 if count > 33 {
                     // Sequences have graphs; six calls and more of such a size take the emulator seconds.
@@ -56,11 +56,11 @@ pub(super) fn merge(seed: u64) -> Vec<Case> {
             }
             let mut shot = |in_place| {
                 let in_place = in_place && collective.has_in_place();
-                Shot { algorithm: auto::NAME.into(), count: choice.of(&counts), offset: 0, in_place, group: 0, root: 0 }
+                CallSpec { algorithm: auto::NAME.into(), count: choice.of(&counts), offset: 0, in_place, group: 0, root: 0 }
             };
             let graph = Item::Graph { calls: vec![shot(false), shot(false)], replays: 3 };
             let calls = vec![Item::Eager(shot(false)), Item::Eager(shot(true)), graph, Item::Eager(shot(false)), Item::Eager(shot(false))];
-            cases.push(Case { calls, ..new(dtype, 0) });
+            cases.push(CollectiveCase { calls, ..new(dtype, 0) });
         }
     }
     cases

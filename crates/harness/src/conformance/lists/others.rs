@@ -1,7 +1,7 @@
 //! What the lists have of the collectives other than all-reduce: fewer cases than of that, whose kernels they share parts of.
 
 use super::{
-    super::{case::Case, generate, inputs::InputClass},
+    super::{collective_case::CollectiveCase, generate, inputs::InputClass},
     Choice, LARGEST_WORLD, TILED_ELEMENTS, contenders, modest, modest_counts, peers, root, supported,
 };
 use passmuster_collectives::collective::{Collective, DType, Shape};
@@ -16,7 +16,7 @@ fn choice(seed: u64) -> Choice {
 }
 
 /// bf16 and f32 at five world sizes, with the input classes in turn, and a few sequences.
-pub(super) fn smoke(seed: u64) -> Vec<Case> {
+pub(super) fn smoke(seed: u64) -> Vec<CollectiveCase> {
     let mut choice = choice(seed);
     let mut cases = Vec::new();
     for (collective, algorithm) in algorithms() {
@@ -34,7 +34,7 @@ pub(super) fn smoke(seed: u64) -> Vec<Case> {
 
 /// Every common element type, operator, input class and world size, though not each with each; the counts at which kernels go wrong; large payloads;
 /// sequences.
-pub(super) fn merge(seed: u64) -> Vec<Case> {
+pub(super) fn merge(seed: u64) -> Vec<CollectiveCase> {
     let mut choice = choice(seed);
     let mut cases = Vec::new();
     for (collective, algorithm) in algorithms() {
@@ -70,12 +70,12 @@ const fn doubled(collective: Collective) -> bool {
 }
 
 /// Every boundary count on a few ranks, and counts for GPUs alone.
-fn boundaries(collective: Collective, algorithm: &str, seed: u64, choice: &mut Choice) -> Vec<Case> {
+fn boundaries(collective: Collective, algorithm: &str, seed: u64, choice: &mut Choice) -> Vec<CollectiveCase> {
     let op = collective.operators()[0];
     let mut cases = Vec::new();
     for world in [1, 2, 3, 4, 8] {
         for (number, count) in modest_counts(collective, DType::BF16, world, TILED_ELEMENTS).into_iter().enumerate() {
-            let mut case = Case::new(collective, algorithm, DType::BF16, op, world, count);
+            let mut case = CollectiveCase::new(collective, algorithm, DType::BF16, op, world, count);
             // Probes show the order of addition, for which those with half the combinations have too few other cases.
             let probed = !doubled(collective) && number % 2 == 1;
             case.inputs = if probed { InputClass::Probe } else { InputClass::Natural };
@@ -89,21 +89,21 @@ fn boundaries(collective: Collective, algorithm: &str, seed: u64, choice: &mut C
     let slots = Shape::new(collective, 2, 1).larger();
     let elements = if slots == 1 { (4 << 20) + 3 } else { (1 << 20) + 3 };
     for world in [2, 3, 4, 8] {
-        let mut large = Case::new(collective, algorithm, DType::BF16, op, world, elements);
+        let mut large = CollectiveCase::new(collective, algorithm, DType::BF16, op, world, elements);
         large.inputs = InputClass::Natural;
         large.seed = seed;
         large.peer = Some(choice.of(&peers(collective, DType::BF16, op)).to_owned());
         cases.extend(supported(large));
     }
     // More than 2^31 elements in all slots together: 32-bit indices would wrap.
-    let mut huge = Case::new(collective, algorithm, DType::BF16, op, 2, (1 << 31) / slots + 9);
+    let mut huge = CollectiveCase::new(collective, algorithm, DType::BF16, op, 2, (1 << 31) / slots + 9);
     huge.seed = seed;
     cases.extend(supported(huge));
     cases
 }
 
 /// Sequences of calls of each collective, its algorithms mixed.
-fn sequences(of_each: usize, seed: u64) -> impl Iterator<Item = Case> {
+fn sequences(of_each: usize, seed: u64) -> impl Iterator<Item = CollectiveCase> {
     COLLECTIVES.into_iter().flat_map(move |collective| generate::sequences_of(collective, of_each, seed))
 }
 

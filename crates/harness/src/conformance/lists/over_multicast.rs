@@ -1,7 +1,7 @@
 //! What the lists have of algorithms that use multicast addresses: fewer cases than of the others, for it is the switch that adds and copies.
 
 use super::{
-    super::{case::Case, generate, inputs::InputClass},
+    super::{collective_case::CollectiveCase, generate, inputs::InputClass},
     Choice, LARGEST_WORLD, boundary_counts, contenders_over_multicast, modest, root, sample, supported,
 };
 use passmuster_collectives::{
@@ -13,7 +13,7 @@ use passmuster_collectives::{
 pub(super) const OTHERS: [Collective; 3] = [Collective::AllGather, Collective::ReduceScatter, Collective::Broadcast];
 
 /// bf16 and f32 at four world sizes, with the input classes in turn.
-pub(super) fn smoke(seed: u64) -> Vec<Case> {
+pub(super) fn smoke(seed: u64) -> Vec<CollectiveCase> {
     let mut choice = Choice(seed ^ 0x6d75_6c74_696d_656d);
     let mut cases = Vec::new();
     for collective in [Collective::AllReduce].into_iter().chain(OTHERS) {
@@ -31,7 +31,7 @@ pub(super) fn smoke(seed: u64) -> Vec<Case> {
 
 /// Every type and operator at six world sizes; of all-reduce with every input class, of the others with the classes in turn; the boundary
 /// counts on three ranks; of all-reduce also sequences.
-pub(super) fn merge(collective: Collective, seed: u64, choice: &mut Choice) -> Vec<Case> {
+pub(super) fn merge(collective: Collective, seed: u64, choice: &mut Choice) -> Vec<CollectiveCase> {
     let is_all_reduce = collective == Collective::AllReduce;
     let mut cases = Vec::new();
     for algorithm in contenders_over_multicast(collective) {
@@ -46,7 +46,7 @@ pub(super) fn merge(collective: Collective, seed: u64, choice: &mut Choice) -> V
         }
         for dtype in [DType::BF16, DType::F32] {
             for count in boundary_counts(dtype, 3) {
-                let mut case = Case::new(collective, algorithm, dtype, collective.operators()[0], 3, count);
+                let mut case = CollectiveCase::new(collective, algorithm, dtype, collective.operators()[0], 3, count);
                 case.inputs = InputClass::Natural;
                 case.offset = choice.of(&[0, 0, 1]);
                 case.root = root(&case, choice);

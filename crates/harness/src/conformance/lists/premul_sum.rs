@@ -2,7 +2,7 @@
 
 use super::{
     super::{
-        case::{Case, Skew},
+        collective_case::{CollectiveCase, Skew},
         generate,
         inputs::InputClass,
     },
@@ -17,7 +17,7 @@ fn collectives() -> impl Iterator<Item = Collective> {
 }
 
 /// One in `every` combinations of algorithm and type, and some sequences of each collective.
-fn cases(every: usize, worlds: &[u32], peered: bool, sequences: usize, seed: u64) -> Vec<Case> {
+fn cases(every: usize, worlds: &[u32], peered: bool, sequences: usize, seed: u64) -> Vec<CollectiveCase> {
     let mut choice = Choice(seed ^ 0x7072_656d_756c);
     let algorithms = collectives().flat_map(under_test);
     let all: Vec<_> = algorithms.flat_map(|algorithm| DType::ALL.map(|dtype| (algorithm, dtype))).collect();
@@ -33,21 +33,22 @@ fn cases(every: usize, worlds: &[u32], peered: bool, sequences: usize, seed: u64
         case.peer = (peered && world > 1 && choice.one_in(2)).then(|| choice.of(&peers(collective, dtype, OP)).to_owned());
         cases.extend(supported(case));
     }
-    let sequence = |case| Case { op: OP, ..case };
+    let sequence = |case| CollectiveCase { op: OP, ..case };
     cases.extend(collectives().flat_map(|collective| generate::sequences_of(collective, sequences, seed)).map(sequence));
     cases
 }
 
 /// Calls of whole packs, which some algorithms multiply themselves, of the types that they have kernels for: one pack a slice, a tile, several, and in
 /// bf16 so many that blocks have several tiles.
-fn of_packs(worlds: &[u32], seed: u64) -> Vec<Case> {
+fn of_packs(worlds: &[u32], seed: u64) -> Vec<CollectiveCase> {
     let mut choice = Choice(seed ^ 0x70_6163_6b73);
     let mut cases = Vec::new();
     for (collective, dtype) in collectives().flat_map(|collective| [DType::BF16, DType::F32, DType::F16].map(|dtype| (collective, dtype))) {
         for &world in worlds {
             let pack = 16 / dtype.size();
             let most = MODEST_ELEMENTS / u64::from(world * world.min(Shape::new(collective, world, 1).slots().0 as u32));
-            let mut case = Case::new(collective, "push", dtype, OP, world, choice.of(&[1, 2, 60, 513, 1025]).min(most / pack) * pack);
+            let mut case =
+                CollectiveCase::new(collective, "push", dtype, OP, world, choice.of(&[1, 2, 60, 513, 1025]).min(most / pack) * pack);
             vary(&mut case, &mut choice);
             case.offset = choice.of(&[0, pack]);
             case.inputs = choice.of(&InputClass::ALL);
@@ -57,8 +58,8 @@ fn of_packs(worlds: &[u32], seed: u64) -> Vec<Case> {
         }
     }
     let large = |(collective, world, count): (Collective, u32, u64)| {
-        let case = Case::new(collective, "push", DType::BF16, OP, world, count);
-        Case { inputs: InputClass::Natural, in_place: collective != Collective::Reduce, seed, ..case }
+        let case = CollectiveCase::new(collective, "push", DType::BF16, OP, world, count);
+        CollectiveCase { inputs: InputClass::Natural, in_place: collective != Collective::Reduce, seed, ..case }
     };
     let counts = [(Collective::AllReduce, 2, 1 << 18), (Collective::ReduceScatter, 3, 1 << 16), (Collective::Reduce, 3, 1 << 17)];
     cases.extend(counts.map(large).into_iter().filter(|case| worlds.contains(&case.world)));
@@ -67,19 +68,19 @@ fn of_packs(worlds: &[u32], seed: u64) -> Vec<Case> {
 }
 
 /// A few of them, on a few ranks.
-pub(super) fn smoke(seed: u64) -> Vec<Case> {
+pub(super) fn smoke(seed: u64) -> Vec<CollectiveCase> {
     let mut cases = cases(13, &[2, 3, 4, 8, 1], false, 1, seed);
     cases.extend(of_packs(&[2, 3], seed).into_iter().filter(|case| case.count <= 1 << 13 && case.peer.is_none()));
     cases
 }
 
 /// One case of each combination, of which multicast has fewer, and the counts at which the kernel that multiplies may go wrong.
-pub(super) fn merge(seed: u64) -> Vec<Case> {
+pub(super) fn merge(seed: u64) -> Vec<CollectiveCase> {
     let mut cases = cases(1, &[1, 2, 3, 4, 5, 6, 7, 8, LARGEST_WORLD], true, 4, seed);
     let (collective, dtype, world) = (Collective::AllReduce, DType::BF16, 2);
     cases.extend(modest_counts(collective, dtype, world, MODEST_ELEMENTS).into_iter().enumerate().map(|(number, count)| {
-        let case = Case::new(collective, "one_shot", dtype, OP, world, count);
-        Case { inputs: InputClass::Natural, offset: [0, 1, 3][number % 3], seed, ..case }
+        let case = CollectiveCase::new(collective, "one_shot", dtype, OP, world, count);
+        CollectiveCase { inputs: InputClass::Natural, offset: [0, 1, 3][number % 3], seed, ..case }
     }));
     cases.extend(of_packs(&[1, 2, 3, 4, 5, 6, 7, 8, LARGEST_WORLD], seed));
     cases
@@ -94,7 +95,7 @@ mod tests {
     fn every_type_meets_every_algorithm_and_what_else_cases_have() {
         let cases = merge(0);
         assert!((230..=290).contains(&cases.len()), "{}", cases.len());
-        let any = |is: &dyn Fn(&Case) -> bool| cases.iter().any(is);
+        let any = |is: &dyn Fn(&CollectiveCase) -> bool| cases.iter().any(is);
         for algorithm in collectives().flat_map(under_test).filter(|algorithm| !algorithm.uses_multicast()) {
             for dtype in DType::ALL {
                 let of = (algorithm.collective(), algorithm.name(), dtype);
@@ -116,7 +117,7 @@ mod tests {
         for (collective, dtype) in
             collectives().flat_map(|collective| [DType::BF16, DType::F32, DType::F16].map(|dtype| (collective, dtype)))
         {
-            let in_packs = |c: &Case| c.count > 0 && [c.count, c.offset].iter().all(|n| (n * dtype.size()).is_multiple_of(16));
+            let in_packs = |c: &CollectiveCase| c.count > 0 && [c.count, c.offset].iter().all(|n| (n * dtype.size()).is_multiple_of(16));
             for world in (1..=8).chain([LARGEST_WORLD]) {
                 let of = (collective, "push", dtype, world);
                 assert!(any(&|c| (c.collective, &*c.algorithm, c.dtype, c.world) == of && in_packs(c)), "{of:?}");

@@ -5,7 +5,7 @@ use super::{
     Choice,
 };
 use passmuster_collectives::{
-    algorithms::{Half, matmul::Tile},
+    algorithms::{TensorParallelFusion, matmul::Tile},
     collective::{DType, Layout, Product},
 };
 
@@ -21,23 +21,23 @@ fn product((rows, columns, depth): (u64, u64, u64), dtype: DType, layout: Layout
 const FORMS: [(DType, Layout); 4] =
     [(DType::BF16, Layout::Nk), (DType::F16, Layout::Kn), (DType::BF16, Layout::Kn), (DType::F16, Layout::Nk)];
 
-fn algorithms(half: Half) -> impl Iterator<Item = &'static str> {
+fn algorithms(half: TensorParallelFusion) -> impl Iterator<Item = &'static str> {
     half.algorithms().iter().map(|algorithm| algorithm.name())
 }
 
 /// Every algorithm on two and four ranks.
 pub(super) fn smoke(seed: u64) -> Vec<ProductCase> {
-    let cases = |half: Half, algorithm| {
+    let cases = |half: TensorParallelFusion, algorithm| {
         [2, 4].map(|world| ProductCase { seed, ..ProductCase::new(half, algorithm, product(SHAPES[2], DType::BF16, Layout::Nk), world) })
     };
-    Half::ALL.into_iter().flat_map(|half| algorithms(half).flat_map(move |algorithm| cases(half, algorithm))).collect()
+    TensorParallelFusion::ALL.into_iter().flat_map(|half| algorithms(half).flat_map(move |algorithm| cases(half, algorithm))).collect()
 }
 
 /// Every algorithm at every shape and world size, with integers and with fractions; types and layouts, tiles, a late rank and a second group take turns.
 pub(super) fn merge(seed: u64) -> Vec<ProductCase> {
     let mut choice = Choice(seed ^ 0x70_726f_6475_6374);
     let mut cases = Vec::new();
-    for half in Half::ALL {
+    for half in TensorParallelFusion::ALL {
         for algorithm in algorithms(half) {
             let tiled = half.find(algorithm).is_ok_and(|algorithm| algorithm.tiled(Tile::NARROWEST).is_some());
             for (row, shape) in SHAPES.into_iter().enumerate() {
@@ -62,7 +62,7 @@ pub(super) fn merge(seed: u64) -> Vec<ProductCase> {
 
 /// A rank that stays away from a kernel that waits for it, and the same call without.
 pub(super) fn faults() -> Vec<ProductCase> {
-    let case = ProductCase::new(Half::Gather, "pull", product(SHAPES[2], DType::BF16, Layout::Nk), 3);
+    let case = ProductCase::new(TensorParallelFusion::Gather, "pull", product(SHAPES[2], DType::BF16, Layout::Nk), 3);
     vec![ProductCase { fault: Some(Fault::Absent(1)), ..case.clone() }, case]
 }
 
@@ -74,7 +74,7 @@ mod tests {
     fn every_algorithm_meets_what_may_go_wrong() {
         let cases = merge(0);
         assert_eq!(cases.len(), 12 * (3 * 5 + 3 * 4));
-        for half in Half::ALL {
+        for half in TensorParallelFusion::ALL {
             for algorithm in algorithms(half) {
                 let of = |is: &dyn Fn(&ProductCase) -> bool| cases.iter().any(|c| c.half == half && c.algorithm == algorithm && is(c));
                 for numbers in Numbers::ALL {

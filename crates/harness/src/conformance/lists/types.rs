@@ -3,7 +3,7 @@
 
 use super::{
     super::{
-        case::{Case, Skew},
+        collective_case::{CollectiveCase, Skew},
         inputs::InputClass,
     },
     COPY_ENGINE, Choice, LARGEST_WORLD, modest, peers, under_test,
@@ -42,7 +42,7 @@ fn classes(dtype: DType, op: ReduceOp) -> [InputClass; 4] {
     }
 }
 
-fn cases(every: usize, worlds: &[u32], peered: bool, seed: u64) -> Vec<Case> {
+fn cases(every: usize, worlds: &[u32], peered: bool, seed: u64) -> Vec<CollectiveCase> {
     let mut choice = Choice(seed ^ 0x7479_7065);
     let mut cases = Vec::new();
     for (number, &(collective, algorithm, dtype, op)) in all().iter().enumerate().step_by(every) {
@@ -61,12 +61,12 @@ fn cases(every: usize, worlds: &[u32], peered: bool, seed: u64) -> Vec<Case> {
 }
 
 /// One in fifteen combinations, on a few ranks.
-pub(super) fn smoke(seed: u64) -> Vec<Case> {
+pub(super) fn smoke(seed: u64) -> Vec<CollectiveCase> {
     cases(15, &[2, 3, 4, 8, 1], false, seed)
 }
 
 /// One case of each combination, and those of [`overflowing`].
-pub(super) fn merge(seed: u64) -> Vec<Case> {
+pub(super) fn merge(seed: u64) -> Vec<CollectiveCase> {
     let mut cases = cases(1, &[1, 2, 3, 4, 5, 6, 7, 8, LARGEST_WORLD], true, seed);
     cases.extend(overflowing(seed));
     cases
@@ -74,14 +74,14 @@ pub(super) fn merge(seed: u64) -> Vec<Case> {
 
 /// 8-bit floats of special values on a few ranks, enough for some of their sums and means to overflow: what does saturates, and other inputs do not come
 /// near.
-fn overflowing(seed: u64) -> Vec<Case> {
+fn overflowing(seed: u64) -> Vec<CollectiveCase> {
     let mut choice = Choice(seed ^ 0x6f76_6572);
     let overflows = |&&(_, algorithm, dtype, op): &&(_, &str, DType, ReduceOp)| {
         dtype.is_float() && dtype.size() == 1 && [ReduceOp::Sum, ReduceOp::Avg].contains(&op) && algorithm != COPY_ENGINE
     };
     let case = |(turn, &(collective, algorithm, dtype, op))| {
-        let new = Case::new(collective, algorithm, dtype, op, 2 + turn as u32 % 3, 48 + turn as u64 % 8);
-        Case { inputs: InputClass::Special, seed: choice.next() % (1 << 16), ..new }
+        let new = CollectiveCase::new(collective, algorithm, dtype, op, 2 + turn as u32 % 3, 48 + turn as u64 % 8);
+        CollectiveCase { inputs: InputClass::Special, seed: choice.next() % (1 << 16), ..new }
     };
     all().iter().filter(overflows).enumerate().map(case).collect()
 }
@@ -95,7 +95,7 @@ mod tests {
     fn every_type_and_operator_meets_every_algorithm_world_and_class() {
         let cases = merge(0);
         assert!((400..=620).contains(&cases.len()), "{}", cases.len());
-        let any = |is: &dyn Fn(&Case) -> bool| cases.iter().any(is);
+        let any = |is: &dyn Fn(&CollectiveCase) -> bool| cases.iter().any(is);
         for (collective, algorithm, dtype, op) in all() {
             assert!(
                 any(&|c| (c.collective, &*c.algorithm, c.dtype, c.op) == (collective, algorithm, dtype, op)),
@@ -116,7 +116,7 @@ mod tests {
         }
         for (collective, algorithm, dtype, op) in all() {
             if [DType::E4M3, DType::E5M2].contains(&dtype) && [ReduceOp::Sum, ReduceOp::Avg].contains(&op) && algorithm != COPY_ENGINE {
-                let overflows = |c: &Case| {
+                let overflows = |c: &CollectiveCase| {
                     let is = (c.collective, &*c.algorithm, c.dtype, c.op) == (collective, algorithm, dtype, op);
                     is && c.world > 1 && c.inputs == InputClass::Special
                 };
@@ -129,7 +129,7 @@ mod tests {
     fn smoke_has_a_few_of_every_kind() {
         let cases = smoke(0);
         assert!((25..=40).contains(&cases.len()), "{}", cases.len());
-        let seen = |is: &dyn Fn(&Case) -> bool| cases.iter().any(is);
+        let seen = |is: &dyn Fn(&CollectiveCase) -> bool| cases.iter().any(is);
         assert!(seen(&|c| c.dtype == DType::E4M3) && seen(&|c| c.dtype == DType::E5M2) && seen(&|c| c.op == ReduceOp::Prod));
         assert!(Collective::ALL.iter().all(|&of| seen(&|c| c.collective == of)));
     }

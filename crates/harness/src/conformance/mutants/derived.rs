@@ -11,7 +11,7 @@ use super::{
     lines::{EntryText, Instruction},
     sites::{Branch, Door, Sites},
 };
-use crate::conformance::Case;
+use crate::conformance::CollectiveCase;
 use passmuster_collectives::{
     algorithms::entry,
     collective::{Collective, DType, ReduceOp},
@@ -102,7 +102,7 @@ impl Derived {
     }
 
     /// What it is judged on: see [`sync_cases`].
-    pub fn cases(&self) -> Vec<Case> {
+    pub fn cases(&self) -> Vec<CollectiveCase> {
         sync_cases(self.module)
     }
 }
@@ -110,7 +110,7 @@ impl Derived {
 /// Short cases of the bf16 sum, pre-multiplied sum or copy of the algorithm that a module is of, in which its synchronisation matters: few elements, few ranks,
 /// calls back to back on the same buffers, so that ranks come to be a launch apart; one with several blocks; one with more ranks than there are
 /// loads in flight together; one without a whole pack; eager and as graphs.
-pub fn sync_cases(module: &str) -> Vec<Case> {
+pub fn sync_cases(module: &str) -> Vec<CollectiveCase> {
     let ((collective, algorithm), op) = (of_module(module), operator(module));
     let in_place = if collective.has_in_place() { ".in_place" } else { "" };
     // What a barrier orders of a rooted collective is between the root and each other rank: first and last ranks take turns.
@@ -171,7 +171,7 @@ pub fn derived() -> Vec<Derived> {
 const LINE: i64 = 16;
 const ROW: i64 = 32 * LINE;
 
-/// What the name of a module ends with that is for calls whose parts have lengths of their own.
+/// What the name of a module ends with that is for all-to-all-v.
 const OF_PARTS: &str = "_v";
 
 /// Whether a module is for such calls.

@@ -6,12 +6,12 @@ use std::{collections::BTreeMap, fmt, str::FromStr};
 
 use super::Numbers;
 use crate::conformance::{
-    case::{CaseError, Fault, Named, Skew, hexadecimal, number, pairs},
+    collective_case::{CaseError, CaseId, Fault, Skew, hexadecimal, number, pairs},
     generate::Simplify,
 };
 use passmuster_collectives::{
     algorithms::{
-        Half,
+        TensorParallelFusion,
         matmul::{TensorParallel, Tile},
     },
     collective::{DType, Layout, Product},
@@ -22,7 +22,7 @@ use passmuster_collectives::{
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct ProductCase {
     /// Which collective goes with the product.
-    pub half: Half,
+    pub half: TensorParallelFusion,
     /// The algorithm under test.
     pub algorithm: String,
     /// What is multiplied: rows are those of each rank's part.
@@ -51,7 +51,7 @@ const MOST_GROUPS: u32 = 4;
 
 impl ProductCase {
     /// A case with every default: integers, the best tiles, one group, nobody late, seed 0.
-    pub fn new(half: Half, algorithm: &str, product: Product, world: u32) -> ProductCase {
+    pub fn new(half: TensorParallelFusion, algorithm: &str, product: Product, world: u32) -> ProductCase {
         let algorithm = algorithm.into();
         ProductCase { half, algorithm, product, world, inputs: Numbers::Integers, tile: None, skew: None, groups: 1, fault: None, seed: 0 }
     }
@@ -80,7 +80,8 @@ impl ProductCase {
     /// Bytes of all ranks' A.
     pub fn input_bytes(&self) -> u64 {
         let Product { rows, depth, dtype, .. } = self.product;
-        let ranks = if self.half == Half::Scatter { u64::from(self.world) * u64::from(self.world) } else { self.world.into() };
+        let ranks =
+            if self.half == TensorParallelFusion::Scatter { u64::from(self.world) * u64::from(self.world) } else { self.world.into() };
         rows.saturating_mul(depth).saturating_mul(dtype.size()).saturating_mul(ranks)
     }
 
@@ -164,7 +165,7 @@ impl std::ops::Deref for Algorithm {
     }
 }
 
-impl Named for ProductCase {
+impl CaseId for ProductCase {
     fn head(&self) -> [&str; 4] {
         [self.half.name(), &self.algorithm, self.product.dtype.name(), self.product.layout.name()]
     }

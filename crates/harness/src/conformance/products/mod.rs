@@ -27,7 +27,7 @@ use super::{
     verdict::Verdict,
 };
 use passmuster_collectives::{
-    algorithms::Half,
+    algorithms::TensorParallelFusion,
     collective::{Bounded, Collective, DType, Element, ReduceOp, Shape},
     machine::{Machine, MachineError},
     plan::{BufferSpec, Op, Region, Script, Step},
@@ -66,7 +66,7 @@ fn try_judge<T: Element<Acc = f32>>(
             for (region, draw) in scenario.draws.iter().zip(&matrices.a) {
                 machine.write(group, rank, region, &bytes(&draw[rank]))?;
             }
-            if let (Half::Gather, Some(plain)) = (case.half, &scenario.plain) {
+            if let (TensorParallelFusion::Gather, Some(plain)) = (case.half, &scenario.plain) {
                 machine.write(group, rank, &plain.a, &bytes(&matrices.a[0].concat()))?;
             }
         }
@@ -88,8 +88,10 @@ fn try_judge<T: Element<Acc = f32>>(
 /// Whether the reference takes no longer than somebody waits.
 fn affordable(case: &ProductCase) -> Result<(), String> {
     let of_rank = case.half.elements(&case.product, case.world)[0].checked_mul(case.product.columns);
-    let times =
-        u64::from(case.groups) * DRAWS as u64 * u64::from(case.world) * if case.half == Half::Gather { u64::from(case.world) } else { 1 };
+    let times = u64::from(case.groups)
+        * DRAWS as u64
+        * u64::from(case.world)
+        * if case.half == TensorParallelFusion::Gather { u64::from(case.world) } else { 1 };
     match of_rank.and_then(|terms| terms.checked_mul(times)) {
         Some(terms) if terms <= MOST_TERMS => Ok(()),
         _ => Err(format!(
@@ -98,7 +100,7 @@ fn affordable(case: &ProductCase) -> Result<(), String> {
     }
 }
 
-/// Ranks that share a GPU do not all make progress where each has several streams, and a copy within a GPU may need the multiprocessors that a kernel
+/// Ranks that share a GPU do not all make progress where each has several streams, and a copy within a GPU may need the SMs that a kernel
 /// holds which waits for it.
 fn gpus_of_their_own(case: &ProductCase, scenario: &Scenario, gpus: usize) -> Result<(), String> {
     let plans = scenario.script.steps.iter().filter_map(|step| if let Step::Enqueue { plan, .. } = step { Some(plan) } else { None });
@@ -134,16 +136,16 @@ impl<T: Element<Acc = f32>> Matrices<T> {
         let product = &case.product;
         let gathered = self.a[draw].concat();
         let of_rank = &|rank: usize| match case.half {
-            Half::Gather => multiply(product, &gathered, &self.b[rank]),
-            Half::Scatter => multiply(product, &self.a[draw][rank], &self.b[rank]),
+            TensorParallelFusion::Gather => multiply(product, &gathered, &self.b[rank]),
+            TensorParallelFusion::Scatter => multiply(product, &self.a[draw][rank], &self.b[rank]),
         };
         let of_ranks: Vec<Vec<Term>> = thread::scope(|scope| {
             let threads: Vec<_> = (0..case.world as usize).map(|rank| scope.spawn(move || of_rank(rank))).collect();
             threads.into_iter().map(|thread| thread.join().expect("numbers do not panic")).collect()
         });
         match case.half {
-            Half::Gather => of_ranks.into_iter().map(|terms| vec![terms]).collect(),
-            Half::Scatter => {
+            TensorParallelFusion::Gather => of_ranks.into_iter().map(|terms| vec![terms]).collect(),
+            TensorParallelFusion::Scatter => {
                 let rows = |rank: usize, terms: &Vec<Term>| terms[rank * product.c(1) as usize..][..product.c(1) as usize].to_vec();
                 (0..case.world as usize).map(|rank| of_ranks.iter().map(|terms| rows(rank, terms)).collect()).collect()
             }
@@ -193,8 +195,8 @@ fn check<T: Element<Acc = f32>>(
     if let Some(plain) = &scenario.plain {
         let products = read(&plain.c)?;
         let expected = match case.half {
-            Half::Gather => products,
-            Half::Scatter => {
+            TensorParallelFusion::Gather => products,
+            TensorParallelFusion::Scatter => {
                 let shape = Shape::new(Collective::ReduceScatter, case.world, case.product.c(1));
                 shape.results(case.product.dtype, ReduceOp::Sum, &products)
             }

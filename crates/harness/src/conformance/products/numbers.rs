@@ -7,7 +7,7 @@ use crate::conformance::{
     oracle::{Expected, oracle},
 };
 use passmuster_collectives::{
-    algorithms::Half,
+    algorithms::TensorParallelFusion,
     collective::{Bounded, Element, Product, ReduceOp, Roundings, from_name, smallest_subnormal, unit_roundoff},
     contract::Contract,
 };
@@ -83,7 +83,7 @@ pub(super) fn multiply<T: Element>(product: &Product, a: &[T], b: &[T]) -> Vec<T
 
 /// What elements of C are judged by.
 pub(super) struct Judge {
-    pub half: Half,
+    pub half: TensorParallelFusion,
     pub numbers: Numbers,
     pub contract: Contract,
     /// Terms of a sum.
@@ -99,8 +99,8 @@ impl Judge {
     pub(super) fn expect<T: Element<Acc = f32>>(&self, products: &[Term]) -> Expected<T> {
         let rounded = || products.iter().map(|term| T::narrow(term.sum as f32));
         let exact = match (self.numbers, self.half) {
-            (Numbers::Integers, Half::Gather) => return Expected::Value(rounded().next().expect("one product")),
-            (Numbers::Integers, Half::Scatter) => {
+            (Numbers::Integers, TensorParallelFusion::Gather) => return Expected::Value(rounded().next().expect("one product")),
+            (Numbers::Integers, TensorParallelFusion::Scatter) => {
                 let products: Vec<T> = rounded().collect();
                 return oracle(&self.contract, ReduceOp::Sum, T::DTYPE, InputClass::Natural).expect(&products);
             }
@@ -113,8 +113,8 @@ impl Judge {
             added + rounding(term.sum.abs() + added)
         };
         let bound = match self.half {
-            Half::Gather => of_product(&products[0]),
-            Half::Scatter => {
+            TensorParallelFusion::Gather => of_product(&products[0]),
+            TensorParallelFusion::Scatter => {
                 let (off, size) = products.iter().fold((0.0, 0.0), |(off, size), term| {
                     let product = of_product(term);
                     (off + product, size + term.sum.abs() + product)
@@ -144,8 +144,8 @@ mod tests {
     use half::{bf16, f16};
     use passmuster_collectives::collective::{DType, Layout};
 
-    fn judge(half: Half, numbers: Numbers) -> Judge {
-        Judge { half, numbers, contract: if half == Half::Gather { Contract::COPIED } else { Contract::ORDERED }, depth: 3 }
+    fn judge(half: TensorParallelFusion, numbers: Numbers) -> Judge {
+        Judge { half, numbers, contract: if half == TensorParallelFusion::Gather { Contract::COPIED } else { Contract::ORDERED }, depth: 3 }
     }
 
     #[test]
@@ -165,16 +165,16 @@ mod tests {
     #[test]
     fn integers_are_to_the_bit_and_fractions_within_a_bound() {
         let terms = [Term { sum: 257.0, size: 257.0 }, Term { sum: -255.0, size: 255.0 }];
-        let gathered = judge(Half::Gather, Numbers::Integers).expect::<bf16>(&terms[..1]);
+        let gathered = judge(TensorParallelFusion::Gather, Numbers::Integers).expect::<bf16>(&terms[..1]);
         // 257 is no bf16: ties go to even.
         assert!(gathered.accepts(bf16::from_f32(256.0)) && !gathered.accepts(bf16::from_f32(258.0)));
-        let scattered = judge(Half::Scatter, Numbers::Integers).expect::<bf16>(&terms);
+        let scattered = judge(TensorParallelFusion::Scatter, Numbers::Integers).expect::<bf16>(&terms);
         assert!(scattered.accepts(bf16::from_f32(1.0)) && !scattered.accepts(bf16::from_f32(2.0)));
         // The next f16 is 0.50049.
-        let within = judge(Half::Gather, Numbers::Fractions).expect::<f16>(&[Term { sum: 0.5001, size: 0.75 }]);
+        let within = judge(TensorParallelFusion::Gather, Numbers::Fractions).expect::<f16>(&[Term { sum: 0.5001, size: 0.75 }]);
         assert!(within.accepts(f16::from_f32(0.5)) && !within.accepts(f16::from_f32(0.5005)));
         let terms = [Term { sum: 0.5001, size: 0.75 }, Term { sum: 0.25, size: 0.25 }];
-        let within = judge(Half::Scatter, Numbers::Fractions).expect::<f16>(&terms);
+        let within = judge(TensorParallelFusion::Scatter, Numbers::Fractions).expect::<f16>(&terms);
         assert!(within.accepts(f16::from_f32(0.75)) && within.accepts(f16::from_f32(0.7505)) && !within.accepts(f16::from_f32(0.7515)));
     }
 
@@ -182,10 +182,10 @@ mod tests {
     #[test]
     fn sums_that_round_at_each_hop_are_off_by_more() {
         let terms = [256.0, 1.0, 1.0, 1.0].map(|sum| Term { sum, size: sum });
-        let once = judge(Half::Scatter, Numbers::Fractions);
+        let once = judge(TensorParallelFusion::Scatter, Numbers::Fractions);
         let per_hop = Judge { contract: Contract { roundings: Roundings::PerHop, ..once.contract }, ..once };
         let accepts = |judge: &Judge, value| judge.expect::<bf16>(&terms).accepts(bf16::from_f32(value));
-        let once = judge(Half::Scatter, Numbers::Fractions);
+        let once = judge(TensorParallelFusion::Scatter, Numbers::Fractions);
         assert_eq!([256.0, 258.0, 264.0].map(|value| accepts(&once, value)), [false, true, false]);
         assert_eq!([256.0, 258.0, 264.0].map(|value| accepts(&per_hop, value)), [true, true, false]);
     }

@@ -10,7 +10,7 @@ use super::ProductCase;
 use crate::conformance::{Fault, Skew};
 use passmuster_collectives::{
     algorithms::{
-        Half,
+        TensorParallelFusion,
         matmul::{self, TensorParallel, Tile},
     },
     contract::Contract,
@@ -205,8 +205,8 @@ impl<'a> Builder<'a> {
         let size = product.dtype.size();
         let c = Region::new("plain.c", 0, product.c(*world) * size);
         match half {
-            Half::Gather => Plain { a: Region::new("plain.a", 0, u64::from(*world) * product.a() * size), c },
-            Half::Scatter => Plain { a: self.draw(0), c },
+            TensorParallelFusion::Gather => Plain { a: Region::new("plain.a", 0, u64::from(*world) * product.a() * size), c },
+            TensorParallelFusion::Scatter => Plain { a: self.draw(0), c },
         }
     }
 

@@ -8,7 +8,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use serde::Serialize;
 
 use super::Source;
-use crate::conformance::{AnyCase, Status, Verdict};
+use crate::conformance::{Case, Status, Verdict};
 use passmuster_collectives::{
     kernels::{changed_since, module_of},
     plan::Build,
@@ -49,7 +49,7 @@ pub fn modules_of(verdict: &Verdict, waiting_blocks: u32) -> Option<BTreeSet<(St
     if matches!(verdict.status, Status::NotSupported | Status::NotRun) {
         return Some(BTreeSet::new());
     }
-    Some(verdict.case.parse::<AnyCase>().ok()?.modules(waiting_blocks))
+    Some(verdict.case.parse::<Case>().ok()?.modules(waiting_blocks))
 }
 
 /// A part of a document that was made from records.
@@ -175,7 +175,7 @@ mod tests {
     }
 
     fn hashes_of(case: &str) -> BTreeMap<String, String> {
-        Library::default().hashes(&case.parse::<AnyCase>().unwrap().modules(16))
+        Library::default().hashes(&case.parse::<Case>().unwrap().modules(16))
     }
 
     /// If this fails, a record is fresh though a kernel that its cases launched has changed, or stale because of one that they did not.

@@ -7,7 +7,7 @@ use std::{collections::BTreeSet, time::Duration};
 
 use super::{judge, scenario, tests::SETTINGS};
 use crate::conformance::{
-    Case, Relation, Status, Verdict,
+    CollectiveCase, Relation, Status, Verdict,
     scenario::{Options, Recorded, Scenario},
     simulated::Simulated,
 };
@@ -90,11 +90,11 @@ impl Machine for Tampered {
     }
 }
 
-fn struck(case: &Case, struck: Struck) -> Verdict {
+fn struck(case: &CollectiveCase, struck: Struck) -> Verdict {
     judge(case, &mut Tampered { machine: Simulated::correct(), struck }, &SETTINGS)
 }
 
-fn prepared(case: &Case) -> Scenario {
+fn prepared(case: &CollectiveCase) -> Scenario {
     let waiting_blocks = Simulated::correct().waiting_blocks(case.world as usize, case.groups() as usize);
     scenario::build(case, &Options { waiting_blocks, shared_pads: false }).unwrap()
 }
@@ -105,7 +105,7 @@ fn found(verdict: &Verdict) -> BTreeSet<(String, Option<usize>)> {
 }
 
 /// What must be found where element `index` of what `rank` kept of call `number` is changed.
-fn expected(case: &Case, scenario: &Scenario, number: usize, rank: u32, index: u64) -> BTreeSet<(String, Option<usize>)> {
+fn expected(case: &CollectiveCase, scenario: &Scenario, number: usize, rank: u32, index: u64) -> BTreeSet<(String, Option<usize>)> {
     let Recorded { call, contract, by_peer, .. } = &scenario.calls[number];
     let shape = call.shape();
     let mut due = BTreeSet::new();
@@ -150,7 +150,7 @@ const CASES: [&str; 16] = [
 ];
 
 /// Where the highest byte of an element lies in the bytes of a region.
-fn top_byte(case: &Case, index: u64) -> u64 {
+fn top_byte(case: &CollectiveCase, index: u64) -> u64 {
     (index + 1) * case.dtype.size() - 1
 }
 
@@ -159,7 +159,7 @@ fn top_byte(case: &Case, index: u64) -> u64 {
 fn what_is_wrong_with_an_output_is_found_on_every_rank_of_every_call(
     #[values(0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15)] number: usize,
 ) {
-    let case: Case = CASES[number].parse().unwrap();
+    let case: CollectiveCase = CASES[number].parse().unwrap();
     let scenario = prepared(&case);
     let right = struck(&case, Struck::Nothing);
     assert_eq!(right.status, Status::Pass, "{right:#?}");
@@ -189,7 +189,7 @@ fn what_is_wrong_with_an_output_is_found_on_every_rank_of_every_call(
 /// If this fails, a kernel may write to the inputs of some rank, and nothing would say so.
 #[rstest]
 fn what_is_written_to_an_input_is_found_on_every_rank(#[values(0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15)] number: usize) {
-    let case: Case = CASES[number].parse().unwrap();
+    let case: CollectiveCase = CASES[number].parse().unwrap();
     let scenario = prepared(&case);
     // The input buffers of all calls out of place, each once, with the region of the last call that used it.
     let mut inputs: Vec<(usize, Region)> = Vec::new();
@@ -216,7 +216,7 @@ fn what_is_written_to_an_input_is_found_on_every_rank(#[values(0, 1, 2, 3, 4, 5,
 /// If this fails, writes beyond the buffers of some group go unseen.
 #[test]
 fn what_is_written_beyond_a_buffer_is_found_in_every_group() {
-    for case in CASES.map(|id| id.parse::<Case>().unwrap()) {
+    for case in CASES.map(|id| id.parse::<CollectiveCase>().unwrap()) {
         for group in 0..case.groups() as usize {
             assert_eq!(found(&struck(&case, Struck::Canary { group })), [("canaries".to_owned(), None)].into(), "group {group} of {case}");
         }

@@ -1,14 +1,14 @@
-//! What the lists have of `plain`: calls on memory that peers cannot address, which is what their inputs and outputs are then given.
+//! What the lists have of `unregistered`: calls on memory that peers cannot address, which is what their inputs and outputs are then given.
 
 use super::{
     super::{
-        case::{Case, Graph, Item, Shot},
+        collective_case::{CallSpec, CollectiveCase, Graph, Item},
         inputs::InputClass,
     },
     Choice, LARGEST_WORLD, chosen, modest_counts, peers, vary,
 };
 use passmuster_collectives::{
-    algorithms::{self, Plain, plain},
+    algorithms::{self, Unregistered, unregistered},
     collective::{Collective, DType, ReduceOp, Shape},
 };
 
@@ -18,31 +18,31 @@ const MOST_ELEMENTS: u64 = 20_000;
 /// A peer that takes such memory, too.
 fn peer(collective: Collective, (dtype, op): (DType, ReduceOp), choice: &mut Choice) -> Option<String> {
     let mut able = peers(collective, dtype, op);
-    able.retain(|name| algorithms::find(collective, name).is_ok_and(|peer| peer.takes_any_memory()));
+    able.retain(|name| algorithms::find(collective, name).is_ok_and(|peer| peer.accepts_unregistered()));
     (!able.is_empty()).then(|| choice.of(&able).to_owned())
 }
 
-fn case(collective: Collective, (dtype, world, count): (DType, u32, u64), seed: u64, choice: &mut Choice) -> Case {
+fn case(collective: Collective, (dtype, world, count): (DType, u32, u64), seed: u64, choice: &mut Choice) -> CollectiveCase {
     // Of pre-multiplied sums, the products are what peers read.
     let ops: Vec<ReduceOp> =
         collective.operators().iter().copied().filter(|op| [ReduceOp::Sum, ReduceOp::PremulSum, ReduceOp::Copy].contains(op)).collect();
-    let mut case = Case { seed, ..Case::new(collective, plain::NAME, dtype, choice.of(&ops), world, count) };
+    let mut case = CollectiveCase { seed, ..CollectiveCase::new(collective, unregistered::NAME, dtype, choice.of(&ops), world, count) };
     case.inputs = choice.of(&InputClass::ALL);
     vary(&mut case, choice);
     case
 }
 
 /// A case of every collective.
-pub(super) fn smoke(seed: u64) -> Vec<Case> {
+pub(super) fn smoke(seed: u64) -> Vec<CollectiveCase> {
     let mut choice = Choice(seed ^ 0x91a1);
-    Plain::ALL.map(|plain| case(plain.collective(), (DType::BF16, 3, 1040), seed, &mut choice)).to_vec()
+    Unregistered::ALL.map(|unregistered| case(unregistered.collective(), (DType::BF16, 3, 1040), seed, &mut choice)).to_vec()
 }
 
 /// Boundary counts, sizes at which what is wrapped changes, peers, and sequences in and out of place, of every collective.
-pub(super) fn merge(seed: u64) -> Vec<Case> {
+pub(super) fn merge(seed: u64) -> Vec<CollectiveCase> {
     let mut choice = Choice(seed ^ 0x91a2);
     let mut cases = Vec::new();
-    for collective in Plain::ALL.map(|plain| plain.collective()) {
+    for collective in Unregistered::ALL.map(|unregistered| unregistered.collective()) {
         for world in (1..=8).chain([LARGEST_WORLD]) {
             let dtype = choice.of(&[DType::BF16, DType::F32, DType::F64]);
             let boundaries = modest_counts(collective, dtype, world, MOST_ELEMENTS);
@@ -59,8 +59,8 @@ pub(super) fn merge(seed: u64) -> Vec<Case> {
                 case.peer = if choice.one_in(2) { peer(collective, (dtype, case.op), &mut choice) } else { None };
                 cases.push(case);
             }
-            let mut shot = |in_place| Shot {
-                algorithm: plain::NAME.into(),
+            let mut shot = |in_place| CallSpec {
+                algorithm: unregistered::NAME.into(),
                 count: choice.of(&counts),
                 offset: 0,
                 in_place: in_place && collective.has_in_place(),
@@ -70,7 +70,7 @@ pub(super) fn merge(seed: u64) -> Vec<Case> {
             let graph = Item::Graph { calls: vec![shot(false), shot(true)], replays: 3 };
             let calls = vec![Item::Eager(shot(false)), Item::Eager(shot(true)), graph, Item::Eager(shot(false))];
             let op = collective.operators()[0];
-            cases.push(Case { calls, seed, ..Case::new(collective, plain::NAME, dtype, op, world, 0) });
+            cases.push(CollectiveCase { calls, seed, ..CollectiveCase::new(collective, unregistered::NAME, dtype, op, world, 0) });
         }
     }
     cases

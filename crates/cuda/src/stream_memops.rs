@@ -37,7 +37,7 @@ struct Awaited {
 
 /// Lets streams go that wait for words. Returns what they may have waited for: each word that did not have its value, in the order of the
 /// plan, of ranks that were not done. `devices` and `streams` are those of the ranks.
-pub(super) fn let_go(script: &Script, groups: &[Group], devices: &[Arc<Device>], streams: &[Vec<Arc<Stream>>]) -> Vec<String> {
+pub(super) fn release_waiters(script: &Script, groups: &[Group], devices: &[Arc<Device>], streams: &[Vec<Arc<Stream>>]) -> Vec<String> {
     let awaited = awaited(script, groups);
     if awaited.is_empty() {
         return Vec::new();

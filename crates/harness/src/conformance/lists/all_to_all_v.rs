@@ -1,8 +1,8 @@
-//! What the lists have of all-to-alls whose parts have lengths of their own.
+//! What the lists have of all-to-all-v.
 
 use super::{
     super::{
-        case::{Case, Skew},
+        collective_case::{CollectiveCase, Skew},
         generate,
         inputs::InputClass,
     },
@@ -15,7 +15,7 @@ const COLLECTIVE: Collective = Collective::AllToAll;
 /// The algorithms that do them.
 const ALGORITHMS: [&str; 3] = ["push", COPY_ENGINE, "ll"];
 
-fn cases(dtypes: &[DType], worlds: &[u32], peered: bool, sequences: usize, seed: u64) -> Vec<Case> {
+fn cases(dtypes: &[DType], worlds: &[u32], peered: bool, sequences: usize, seed: u64) -> Vec<CollectiveCase> {
     let mut choice = Choice(seed ^ 0x70_6172_7473);
     let op = COLLECTIVE.operators()[0];
     let mut cases = Vec::new();
@@ -42,12 +42,12 @@ fn cases(dtypes: &[DType], worlds: &[u32], peered: bool, sequences: usize, seed:
 }
 
 /// bf16 on a few ranks.
-pub(super) fn smoke(seed: u64) -> Vec<Case> {
+pub(super) fn smoke(seed: u64) -> Vec<CollectiveCase> {
     cases(&[DType::BF16], &[2, 3, 4, 8], false, 1, seed)
 }
 
 /// Elements of every width at every world size.
-pub(super) fn merge(seed: u64) -> Vec<Case> {
+pub(super) fn merge(seed: u64) -> Vec<CollectiveCase> {
     let dtypes = [DType::BF16, DType::F32, DType::F64, DType::E4M3];
     cases(&dtypes, &[1, 2, 3, 4, 5, 6, 7, 8, LARGEST_WORLD], true, 8, seed)
 }
@@ -60,14 +60,14 @@ mod tests {
     fn every_width_meets_every_world_and_parts_of_no_elements() {
         let cases = merge(0);
         assert!((100..=130).contains(&cases.len()), "{}", cases.len());
-        let any = |is: &dyn Fn(&Case) -> bool| cases.iter().any(is);
+        let any = |is: &dyn Fn(&CollectiveCase) -> bool| cases.iter().any(is);
         for algorithm in ALGORITHMS {
             for world in (1..=8).chain([LARGEST_WORLD]) {
                 for size in [1, 2, 4, 8] {
                     assert!(any(&|c| (&*c.algorithm, c.world, c.dtype.size()) == (algorithm, world, size)), "{algorithm} {world} {size}");
                 }
             }
-            let parts = |c: &Case| c.shape(c.count).counts.expect("all of these cases have parts");
+            let parts = |c: &CollectiveCase| c.shape(c.count).counts.expect("all of these cases have parts");
             assert!(any(&|c| c.count > 0 && (0..c.world).any(|rank| parts(c).sent(rank).sum::<u64>() == 0)), "a rank sends nothing");
             assert!(any(&|c| c.count > 9 && (0..c.world).any(|rank| parts(c).of(rank, rank) == 0)), "a rank keeps nothing");
             assert!(any(&|c| c.algorithm == algorithm && c.peer.is_some()) && any(&|c| c.algorithm == algorithm && c.calls.len() > 2));

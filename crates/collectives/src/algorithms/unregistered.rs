@@ -1,11 +1,11 @@
-//! `plain`: inputs and outputs in any device memory, for callers whose buffers peers cannot address.
+//! `unregistered`: inputs and outputs in any device memory, for callers whose buffers peers cannot address.
 //!
 //! What peers read or write is copied into symmetric memory before the collective and out of it after. Which that is, the plan of the wrapped
 //! algorithm says: a pull needs its input staged, a push its output, and one that sends lines which carry their flag needs neither, as its kernels
 //! take them from where they are. A copy and the call are ordered by the stream, and the call's own meetings of ranks keep a peer from the
 //! staged bytes of a call that has not ended.
 
-use super::{Algorithm, Auto, PACK, Target, doing};
+use super::{Algorithm, Auto, PACK, Target, with_premul};
 use crate::{
     collective::{Collective, DType, ReduceOp, Shape},
     contract::Contract,
@@ -13,27 +13,27 @@ use crate::{
 };
 
 /// Another algorithm between a copy in and a copy out.
-pub struct Plain {
+pub struct Unregistered {
     of: &'static dyn Algorithm,
 }
 
 /// The name.
-pub const NAME: &str = "plain";
+pub const NAME: &str = "unregistered";
 
-impl Plain {
-    /// `plain` of every collective, around `auto`.
+impl Unregistered {
+    /// `unregistered` of every collective, around `auto`.
     pub const ALL: [&dyn Algorithm; 6] = [
-        &Plain { of: Auto::ALL[0] },
-        &Plain { of: Auto::ALL[1] },
-        &Plain { of: Auto::ALL[2] },
-        &Plain { of: Auto::ALL[3] },
-        &Plain { of: Auto::ALL[4] },
-        &Plain { of: Auto::ALL[5] },
+        &Unregistered { of: Auto::ALL[0] },
+        &Unregistered { of: Auto::ALL[1] },
+        &Unregistered { of: Auto::ALL[2] },
+        &Unregistered { of: Auto::ALL[3] },
+        &Unregistered { of: Auto::ALL[4] },
+        &Unregistered { of: Auto::ALL[5] },
     ];
 
     /// Those around what an operator asks for.
-    pub(super) fn doing(op: ReduceOp) -> Vec<Plain> {
-        Auto::ALL.map(|of| Plain { of: doing(of, op) }).into()
+    pub(super) fn of_op(op: ReduceOp) -> Vec<Unregistered> {
+        Auto::ALL.map(|of| Unregistered { of: with_premul(of, op) }).into()
     }
 }
 
@@ -53,10 +53,10 @@ fn staged_call(call: &Call, reaches: impl Fn(&Region) -> bool) -> Call {
     };
     let calls: Vec<RankCall> = (0..call.world()).map(of_rank).collect();
     let buffers = [&calls[0].input, &calls[0].output].map(|region| BufferSpec::new(region.buffer.clone(), u64::MAX, Role::Data));
-    Call::agree(&calls, &buffers).expect("a call that was agreed on, elsewhere")
+    Call::validate(&calls, &buffers).expect("a call that was agreed on, elsewhere")
 }
 
-impl Algorithm for Plain {
+impl Algorithm for Unregistered {
     fn collective(&self) -> Collective {
         self.of.collective()
     }
@@ -69,7 +69,7 @@ impl Algorithm for Plain {
         self.of.contract(call)
     }
 
-    fn does(&self, call: &Call) -> Result<(), String> {
+    fn check_supported(&self, call: &Call) -> Result<(), String> {
         self.of.supports(call)
     }
 
@@ -77,7 +77,7 @@ impl Algorithm for Plain {
         self.of.link_bytes(call)
     }
 
-    fn takes_any_memory(&self) -> bool {
+    fn accepts_unregistered(&self) -> bool {
         true
     }
 
@@ -125,7 +125,7 @@ mod tests {
 
     /// The copies of a rank between the caller's buffers and staged ones.
     fn copies(collective: Collective, world: u32, count: u64, rank: usize) -> Vec<String> {
-        let (call, _) = Call::on_its_own(Shape::new(collective, world, count), DType::BF16, collective.operators()[0]).unwrap();
+        let (call, _) = Call::standalone(Shape::new(collective, world, count), DType::BF16, collective.operators()[0]).unwrap();
         let plan = algorithms::find(collective, NAME).unwrap().plan(&call, &Target::default());
         let of_callers = |region: &Region| ["input", "output"].contains(&&*region.buffer);
         assert!(plan.reached_by_peers().iter().all(|buffer| !["input", "output"].contains(buffer)), "{plan}");
@@ -139,8 +139,8 @@ mod tests {
     /// What more is copied costs time for nothing; what less, and a peer would need an address that there is not.
     #[rstest]
     #[case::lines_take_their_input_from_where_it_is(Collective::AllToAll, 64, &[])]
-    #[case::a_push_stores_to_its_peers(Collective::AllGather, 1 << 20, &["plain.output[0..4194304] -> output[0..4194304]"])]
-    #[case::a_pull_loads_from_its_peers(Collective::ReduceScatter, 1 << 20, &["input[0..4194304] -> plain.input[0..4194304]"])]
+    #[case::a_push_stores_to_its_peers(Collective::AllGather, 1 << 20, &["unregistered.output[0..4194304] -> output[0..4194304]"])]
+    #[case::a_pull_loads_from_its_peers(Collective::ReduceScatter, 1 << 20, &["input[0..4194304] -> unregistered.input[0..4194304]"])]
     fn what_peers_reach_is_staged(#[case] collective: Collective, #[case] count: u64, #[case] expected: &[&str]) {
         assert_eq!(copies(collective, 2, count, 1), expected);
     }
@@ -148,7 +148,7 @@ mod tests {
     #[test]
     fn a_pull_has_staged_what_it_loads_and_nothing_else() {
         let of = |collective| [0, 1].map(|rank| copies(collective, 2, 8, rank));
-        let staged = vec!["input[0..16] -> plain.input[0..16]".to_owned()];
+        let staged = vec!["input[0..16] -> unregistered.input[0..16]".to_owned()];
         assert_eq!(of(Collective::Broadcast), [staged.clone(), Vec::new()]);
         assert_eq!(of(Collective::Reduce), [staged.clone(), staged]);
     }
@@ -170,10 +170,10 @@ mod tests {
             input,
             output,
         };
-        let call = Call::of_all_ranks(&first, world, &buffers).unwrap();
+        let call = Call::uniform(&first, world, &buffers).unwrap();
         let staged = staged_call(&call, |_| true);
         assert!(staged.in_place());
-        assert_eq!(staged.input_of(3), Region::new("plain.output", 2 + 3 * bytes, bytes));
-        assert_eq!(staged.output_of(3), Region::new("plain.output", 2, 4 * bytes));
+        assert_eq!(staged.input_of(3), Region::new("unregistered.output", 2 + 3 * bytes, bytes));
+        assert_eq!(staged.output_of(3), Region::new("unregistered.output", 2, 4 * bytes));
     }
 }
