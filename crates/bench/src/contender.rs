@@ -9,6 +9,7 @@ use super::{
 };
 use passmuster_collectives::{
     algorithms::{self, Algorithm, Target},
+    device::DeviceModel,
     machine::{Machine, MachineError},
     plan::Build,
 };
@@ -57,7 +58,7 @@ pub(super) struct Devices {
 }
 
 /// Multiprocessors of a machine that does not tell: a product's plan has as many blocks.
-const SOME_SMS: u32 = 132;
+const SOME_SMS: u32 = DeviceModel::MEASURED.sms;
 
 impl Devices {
     /// What plans are made for that are carried out so many at a time.

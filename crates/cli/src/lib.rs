@@ -72,7 +72,7 @@ Exit status of every command:
 
 #[derive(Subcommand)]
 enum Command {
-    Validate(conform::Validate),
+    Validate(Box<conform::Validate>),
     TestGpu(conform::TestGpu),
     Bench(Box<bench::Bench>),
     Report(bench::Report),

@@ -7,7 +7,7 @@ use passmuster::{
     conformance::{Case, MUTANTS, Status, Verdict, runner::Settings, worker},
     emulator::{Emulator, EmulatorOptions, MultimemReduction, Profile},
 };
-use passmuster_collectives::{algorithms, kernels::Library, machine};
+use passmuster_collectives::{algorithms, device::DeviceModel, kernels::Library, machine};
 use passmuster_cuda::{CudaMachine, CudaOptions, OpenError, Watch};
 
 use crate::{CANNOT_RUN, foreign::ForeignArgs, units};
@@ -81,6 +81,10 @@ pub(crate) const EMULATOR: &str = "Emulator";
 pub(crate) struct Machine {
     #[command(flatten)]
     pub(crate) gpus: Gpus,
+    /// The model of GPU that the emulator's ranks have: a100, h100, h200 or b200. It says how many blocks are resident, how much shared memory a block may
+    /// have, and which PTX runs.
+    #[arg(long, help_heading = EMULATOR, value_name = "MODEL", default_value = DeviceModel::MEASURED.name, value_parser = DeviceModel::find)]
+    pub(crate) device: DeviceModel,
     /// How multimem adds on the emulator, which PTX leaves open: rank_ascending, exact_once or bound.
     #[arg(long, help_heading = EMULATOR, value_name = "MODE", default_value = MultimemReduction::RankAscending.name())]
     pub(crate) multimem: MultimemReduction,
@@ -138,14 +142,18 @@ impl Gpus {
 impl From<Gpus> for Machine {
     /// With an emulator that judges as it does by default.
     fn from(gpus: Gpus) -> Machine {
-        Machine { gpus, multimem: MultimemReduction::default(), profile: RaceProfile::Hopper }
+        Machine { gpus, device: DeviceModel::MEASURED, multimem: MultimemReduction::default(), profile: RaceProfile::Hopper }
     }
 }
 
 impl Machine {
     /// The same as arguments.
     pub(crate) fn arguments(&self) -> Vec<String> {
-        let emulated = [format!("--multimem={}", self.multimem.name()), format!("--profile={}", Profile::from(self.profile))];
+        let emulated = [
+            format!("--device={}", self.device.name),
+            format!("--multimem={}", self.multimem.name()),
+            format!("--profile={}", Profile::from(self.profile)),
+        ];
         self.gpus.arguments().into_iter().chain(emulated).collect()
     }
 
@@ -154,8 +162,8 @@ impl Machine {
     /// # Errors
     /// As [`Gpus::emulator`].
     pub(crate) fn emulator(&self, library: Library, seed: u64) -> anyhow::Result<EmulatorOptions> {
-        let (multimem, profile) = (self.multimem, self.profile.into());
-        Ok(EmulatorOptions { seed, multimem, profile, ..self.gpus.emulator(library)? })
+        let (device, multimem, profile) = (self.device, self.multimem, self.profile.into());
+        Ok(EmulatorOptions { seed, device, multimem, profile, ..self.gpus.emulator(library)? })
     }
 }
 

@@ -156,6 +156,7 @@ fn a_run_gone_on_with_gives_the_record_of_one_that_was_not_interrupted() {
         (text.clone(), vec![FEW], format!("other selection: query {CASES}, here {FEW}")),
         (text.clone(), vec![CASES, "--schedules", "2"], "other selection: schedules 1, here 2".into()),
         (text.clone(), vec![CASES, "--profile", "ptx"], "other selection: profile hopper, here ptx".into()),
+        (text.clone(), vec![CASES, "--device", "a100"], "other selection: device none, here a100".into()),
         (text.clone(), vec![CASES, "--part", "1/2"], "other selection: part none, here 1/2".into()),
         (changed("/source/commit", "0".into()), vec![CASES], "other sources: commit 0, here ".into()),
         (changed("/source/ptx_hash", "0".into()), vec![CASES], "other sources: PTX 0, here ".into()),

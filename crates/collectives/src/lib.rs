@@ -7,6 +7,7 @@
 pub mod algorithms;
 pub mod collective;
 pub mod contract;
+pub mod device;
 pub mod kernels;
 pub mod machine;
 pub mod plan;

@@ -5,6 +5,7 @@ use std::time::Duration;
 use super::environment::{self, MOST_CONNECTIONS};
 use passmuster_collectives::{
     collective::Collective,
+    device::DeviceModel,
     kernels::Library,
     machine::{
         Deferred, Machine, MachineError, MachineInfo, Run,
@@ -183,7 +184,7 @@ impl Members for OnPaper {
 impl Rehearsal {
     /// A machine of so many H200, with all connections that there can be, and NCCL of a version such as 22809, where there is any.
     pub fn of_h200(gpus: usize, nccl: Option<i32>, library: Library) -> Rehearsal {
-        let facts = Facts { gpus: (0..gpus).collect(), capability: (9, 0), sms: 132, connections: MOST_CONNECTIONS };
+        let facts = Facts { gpus: (0..gpus).collect(), capability: (9, 0), sms: DeviceModel::MEASURED.sms, connections: MOST_CONNECTIONS };
         Rehearsal::new(facts, nccl, library)
     }
 
@@ -262,7 +263,7 @@ mod tests {
     use rstest::rstest;
 
     fn facts(gpus: &[usize]) -> Facts {
-        Facts { gpus: gpus.to_vec(), capability: (9, 0), sms: 132, connections: MOST_CONNECTIONS }
+        Facts { gpus: gpus.to_vec(), capability: (9, 0), sms: DeviceModel::MEASURED.sms, connections: MOST_CONNECTIONS }
     }
 
     /// If this fails, a world that the GPUs have no place for is called an error of the harness.

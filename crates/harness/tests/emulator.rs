@@ -16,6 +16,7 @@ use passmuster::{
 use passmuster_collectives::{
     algorithms::{self, Target},
     collective::{Collective, DType, ReduceOp, reduce_in_order},
+    device::DeviceModel,
     kernels::Library,
     machine::{CANARY, Machine, MachineError, Run, Site},
     plan::{Arg, BufferSpec, Build, Call, Launch, Op, Plan, RankCall, Region, Role, Script, Step, TensorMap},
@@ -233,6 +234,20 @@ fn what_multimem_does_not_do_says_why(#[case] id: &str, #[case] why: &str) {
 }
 
 /// Nothing is enqueued of a script whose kernels copy by TMA: the machine is as good as before.
+/// If this fails, a kernel passes for devices on which it cannot be launched.
+#[rstest]
+#[case("all_reduce/two_shot:bf16,sum:w=2:n=40", Status::Pass, "")]
+#[case(
+    "all_reduce/multimem:bf16,sum:w=2:n=40",
+    Status::NotSupported,
+    "not supported: PTX of `all_reduce/multimem` on the emulator: it is for sm_90, and a100 is sm_80"
+)]
+fn ptx_runs_on_the_devices_that_it_is_for(#[case] id: &str, #[case] status: Status, #[case] why: &str) {
+    let mut on_a100 = Emulator::new(EmulatorOptions { device: DeviceModel::A100, ..EmulatorOptions::default() });
+    let verdict = judge(&id.parse().unwrap(), &mut on_a100);
+    assert_eq!((verdict.status, &*verdict.reason), (status, why));
+}
+
 #[test]
 fn tensor_maps_are_for_gpus() {
     let mut machine = emulator_with(kernel("mov.u32 %r1, 7;\nst.global.u32 [%rd1], %r1;"));

@@ -2,10 +2,14 @@
 
 use std::sync::Arc;
 
-use passmuster::conformance::{InputClass, MUTANTS, Payload, Transform};
+use passmuster::{
+    conformance::{InputClass, MUTANTS, Payload, Transform},
+    emulator::limits,
+};
 use passmuster_collectives::{
     algorithms::{entry, reduction},
     collective::{DType, Element, ReduceOp, reduce_in_order},
+    device::DeviceModel,
     kernels::{Library, modules},
     plan::{Build, MAX_WORLD},
     with_element,
@@ -64,7 +68,7 @@ fn filling_gives_the_host_s_bits(dtype: DType) {
     let text = Library::default().ptx("conformance/fill", Build::Release).unwrap().to_owned();
     let (count, world) = (1000, 4);
     let mut memory = Memory::new();
-    let program = Arc::new(Program::load(Arc::new(ptx::parse(&text).unwrap()), 1, &mut memory).unwrap());
+    let program = Arc::new(Program::load(Arc::new(ptx::parse(&text).unwrap()), 1, limits(&DeviceModel::MEASURED), &mut memory).unwrap());
     for class in InputClass::ALL {
         let flip = Transform::Flip { rank: 2, index: 77 };
         for transform in [Transform::None, Transform::Negate, Transform::Scale(-3), Transform::Plus(9), flip] {
@@ -104,7 +108,7 @@ fn module(name: &str, build: Build) -> Arc<ptx::Module> {
 fn group(module: &Arc<ptx::Module>, two_shot: bool, payload: &Payload, count: u64, reduction: u32) -> Group {
     let world = payload.world as usize;
     let mut memory = Memory::new();
-    let load = |rank| Arc::new(Program::load(module.clone(), rank, &mut memory).unwrap());
+    let load = |rank| Arc::new(Program::load(module.clone(), rank, limits(&DeviceModel::MEASURED), &mut memory).unwrap());
     let programs = (0..world).map(load).collect();
     let mut allocate = |name: &str, bytes: u64, init: Init, shared: bool| -> Vec<Address> {
         let make = |rank: usize| {

@@ -7,6 +7,8 @@ use std::{
     time::{Duration, Instant},
 };
 
+use passmuster::emulator::limits;
+use passmuster_collectives::device::DeviceModel;
 use passmuster_emulator::{
     execution::{Grid, Program, Shape},
     memory::{Init, Memory, Owner},
@@ -219,7 +221,7 @@ fn memory_is_bounded(#[case] text: &str) {
     let Some(module) = parse(&text) else { return };
     let parameters = vec![0; module.entry("k").unwrap().input_bytes as usize];
     let mut memory = Memory::new();
-    let Ok(program) = Program::load(Arc::new(module), 0, &mut memory) else { return };
+    let Ok(program) = Program::load(Arc::new(module), 0, limits(&DeviceModel::MEASURED), &mut memory) else { return };
     launch(program, 32, &parameters, &mut memory);
 }
 
@@ -466,7 +468,7 @@ fn run(body: &[Statement], threads: u32) {
     let parsed = parse(&text).unwrap_or_else(|| panic!("its lines are read one by one:\n{text}"));
     let mut memory = Memory::new();
     let out = memory.allocate(Owner::new(0, 0, "out"), 64, Init::Zero);
-    let program = Program::load(Arc::new(parsed), 0, &mut memory).unwrap();
+    let program = Program::load(Arc::new(parsed), 0, limits(&DeviceModel::MEASURED), &mut memory).unwrap();
     let parameters = [&out.0.to_le_bytes()[..], &[0xff; 24]].concat();
     launch(program, threads, &parameters, &mut memory);
 }

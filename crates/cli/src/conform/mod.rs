@@ -25,7 +25,7 @@ use passmuster::{
     },
     emulator::{Interleaving, MultimemReduction, Profile, Strategy},
 };
-use passmuster_collectives::{algorithms::Target, kernels::Library};
+use passmuster_collectives::{algorithms::Target, device::DeviceModel, kernels::Library};
 use xshell::Shell;
 
 pub(crate) use judges::{Judge, Judged, Judging, named};
@@ -312,16 +312,14 @@ impl Cases {
         let machine = if kind == "validate" && on == MachineKind::Cuda { " --machine cuda" } else { "" };
         let memory = memory.map(|bytes| format!(" --memory {bytes}")).unwrap_or_default();
         let elsewhere: String = run.elsewhere.iter().map(|option| format!(" {}", quoted(option))).collect();
-        let mode = run.machine.multimem;
-        let multimem = if on == MachineKind::Emulator && mode != MultimemReduction::default() {
-            format!(" --multimem {}", mode.name())
-        } else {
-            String::new()
-        };
-        let profile = Profile::from(run.machine.profile);
-        let profile =
-            if on == MachineKind::Emulator && profile != Profile::default() { format!(" --profile {profile}") } else { String::new() };
-        format!("{} {kind}{machine}{elsewhere}{memory}{multimem}{profile}", project::invocation())
+        let (device, mode, profile) = (run.machine.device, run.machine.multimem, Profile::from(run.machine.profile));
+        let emulated = [
+            (device != DeviceModel::MEASURED).then(|| format!(" --device {}", device.name)),
+            (mode != MultimemReduction::default()).then(|| format!(" --multimem {}", mode.name())),
+            (profile != Profile::default()).then(|| format!(" --profile {profile}")),
+        ];
+        let emulated: String = emulated.into_iter().flatten().filter(|_| on == MachineKind::Emulator).collect();
+        format!("{} {kind}{machine}{elsewhere}{memory}{emulated}", project::invocation())
     }
 }
 
@@ -385,6 +383,7 @@ impl Conformance<'_> {
             part: asked.part,
             limit: asked.limit.map(NonZeroUsize::get),
             schedules: emulated.then_some(self.schedules.len()),
+            device: (emulated && run.machine.device != DeviceModel::MEASURED).then(|| run.machine.device.name.into()),
             multimem: emulated.then(|| run.machine.multimem.name().into()),
             profile: emulated.then(|| Profile::from(run.machine.profile).to_string()),
             wait_limit: run.machine.gpus.wait_limit.as_millis() as u64,

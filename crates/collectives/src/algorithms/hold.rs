@@ -2,6 +2,7 @@
 
 use std::{sync::Arc, time::Duration};
 
+use crate::device::DeviceModel;
 use crate::plan::{Arg, BufferSpec, Build, Launch, Op, Plan, Region, Role, Step};
 
 /// On each rank so many blocks, each with so many bytes of shared memory and for so long at most.
@@ -24,7 +25,7 @@ impl Holders {
     /// One block on each of so many SMs, with the shared memory that no other fits beside from compute capability 9.0 on: all there is
     /// but the KiB that each block is charged besides.
     pub const fn of_all(sms: u32, limit: Duration) -> Holders {
-        Holders { blocks: sms, shared: 227 << 10, limit }
+        Holders { blocks: sms, shared: DeviceModel::MEASURED.shared_per_block, limit }
     }
 
     /// What a group of theirs has.

@@ -10,6 +10,7 @@ use super::{Algorithm, Auto, PACK, THREADS, Target, Unregistered, all, entry, un
 use crate::{
     collective::{Collective, DType, ReduceOp},
     contract::Contract,
+    device::DeviceModel,
     plan::{Arg, BufferSpec, Build, Call, Launch, Op, Plan, Region, Role},
 };
 
@@ -17,7 +18,7 @@ use crate::{
 struct PremulSum(&'static dyn Algorithm);
 
 /// The most blocks that multiply: as many as H200's SMs hold at once. Fewer, each thread with one pack under way, do not keep its memory busy.
-const BLOCKS: u64 = 4 * 132;
+const BLOCKS: u64 = 4 * DeviceModel::MEASURED.sms as u64;
 
 /// The kernel that multiplies.
 pub const MODULE: &str = "premul_sum/products";

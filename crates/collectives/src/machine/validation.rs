@@ -9,12 +9,13 @@ use std::{
 use super::{arguments::tensor_maps, layout::Layout};
 use crate::{
     collective::Collective,
+    device::DeviceModel,
     kernels::Library,
     plan::{Arg, Launch, MAX_SIDES, MAX_WORLD, NcclCall, Op, Plan, Region, Script, Step},
 };
 
-/// The most shared memory that a block can have, in bytes: that of sm_90 and sm_100.
-const MOST_SHARED: u32 = 227 * 1024;
+/// The most shared memory that a block can have on any device, in bytes.
+const MOST_SHARED: u32 = DeviceModel::B200.shared_per_block;
 
 /// More streams of a rank than any device runs at once.
 const MOST_STREAMS: usize = 32;

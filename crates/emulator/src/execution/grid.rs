@@ -10,7 +10,7 @@ use super::{
     executor::{Event, Executor, place},
     fault::Fault,
     multimem::{MultimemReduction, Reducer},
-    program::Program,
+    program::{DeviceLimits, Program},
     warp::{Frame, Waiting, Warp},
 };
 use crate::{
@@ -30,17 +30,11 @@ pub struct Shape {
     pub dynamic_shared: u32,
 }
 
-/// The most shared memory of a block, in bytes: that of sm_90.
-const MOST_SHARED: u64 = 227 * 1024;
-
 /// The most local memory of a thread, in bytes, of all frames that its calls may have: that of compute capability 5.0 and later.
 const MOST_LOCAL: u64 = 512 * 1024;
 
 /// The most blocks of a cluster of a launch that does not ask for more, as none here does.
 const MOST_IN_CLUSTER: u32 = 8;
-
-/// Threads that are resident at once, as on 132 SMs of 2048. Blocks past it start as others end, in order.
-const RESIDENT_THREADS: u32 = 132 * 2048;
 
 /// What does not change while a launch runs.
 #[derive(Debug)]
@@ -177,8 +171,9 @@ impl Grid {
         }
         let fixed = u64::from(function.shared_bytes).next_multiple_of(u64::from(program.dynamic_align));
         let shared_bytes = if shape.dynamic_shared > 0 { fixed + u64::from(shape.dynamic_shared) } else { function.shared_bytes.into() };
-        if shared_bytes > MOST_SHARED {
-            return bad(format!("{shared_bytes} bytes of shared memory: at most {MOST_SHARED} are there"));
+        let DeviceLimits { sms, threads_per_sm, shared_per_block } = program.limits;
+        if shared_bytes > shared_per_block.into() {
+            return bad(format!("{shared_bytes} bytes of shared memory: at most {shared_per_block} are there"));
         }
         let local_bytes = program.local_bytes(index);
         if local_bytes > MOST_LOCAL {
@@ -201,7 +196,8 @@ impl Grid {
         };
         let members = launch.members();
         let total = shape.grid.iter().map(|&size| u64::from(size)).product::<u64>() / members as u64;
-        let resident = (u64::from(RESIDENT_THREADS / threads.next_multiple_of(32)) / members as u64).min(total) as usize;
+        // Blocks past these start as others end, in order.
+        let resident = (u64::from(sms * threads_per_sm / threads.next_multiple_of(32)) / members as u64).min(total) as usize;
         let (reducer, blocks, candidates) = (Reducer::default(), Vec::new(), Vec::new());
         let mut grid = Grid { launch, reducer, blocks, started: 0, total, candidates, live_blocks: 0, operation: None };
         grid.blocks.resize_with(resident * members, || None);

@@ -12,9 +12,6 @@ use passmuster_ptx::{Axis, Instruction, MatchMode, Operand, Register, ShuffleMod
 /// What a shuffle gives of a lane that does not take part, where the ISA leaves it open.
 const UNSHUFFLED: u32 = u32::from_ne_bytes([CANARY; 4]);
 
-/// Multiprocessors of the emulated device, over which blocks are spread in turn.
-const MULTIPROCESSORS: u32 = 132;
-
 fn all_if(holds: bool) -> u32 {
     if holds { u32::MAX } else { 0 }
 }
@@ -133,8 +130,8 @@ impl Executor<'_> {
             Special::WarpId => [self.warp_index as u64; LANES],
             Special::WarpCount => [threads.div_ceil(32).into(); LANES],
             Special::WarpSize => [32; LANES],
-            Special::SmId => [(self.block.index % MULTIPROCESSORS).into(); LANES],
-            Special::SmCount => [MULTIPROCESSORS.into(); LANES],
+            Special::SmId => [(self.block.index % self.launch.program.limits.sms).into(); LANES],
+            Special::SmCount => [self.launch.program.limits.sms.into(); LANES],
             Special::GridId => [1; LANES],
             Special::LaneMaskEqual => of_lane(|lane| 1 << lane),
             Special::LaneMaskLess => of_lane(|lane| (1 << lane) - 1),

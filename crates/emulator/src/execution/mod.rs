@@ -55,7 +55,7 @@ mod warp;
 pub use fault::{Fault, FaultSite};
 pub use grid::{Grid, Shape, Turn, WarpPosition, WarpState};
 pub use multimem::MultimemReduction;
-pub use program::Program;
+pub use program::{DeviceLimits, Program};
 
 /// Frames of calls that a thread may have.
 const MOST_FRAMES: usize = 64;

@@ -10,11 +10,30 @@ use passmuster_ptx::{Base, Instruction, Module, Space};
 /// The most bytes that a module's global and constant variables have together.
 const MOST_VARIABLES: u64 = 1 << 30;
 
+/// What a device has for a launch.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct DeviceLimits {
+    /// Streaming multiprocessors, over which blocks are spread in turn.
+    pub sms: u32,
+    /// Threads that are resident on one of them at once.
+    pub threads_per_sm: u32,
+    /// Bytes of shared memory that a block may have, static and dynamic.
+    pub shared_per_block: u32,
+}
+
+#[cfg(test)]
+impl DeviceLimits {
+    /// Enough for any test: 264 blocks of 1024 threads are resident.
+    pub(crate) const OF_TESTS: DeviceLimits = DeviceLimits { sms: 132, threads_per_sm: 2048, shared_per_block: 227 << 10 };
+}
+
 /// A module laid out in one rank's memory: its global and constant variables have addresses.
 #[derive(Clone, Debug)]
 pub struct Program {
     pub(super) module: Arc<Module>,
     pub(super) rank: usize,
+    /// Of the rank's device.
+    pub(super) limits: DeviceLimits,
     /// Generic addresses of the module's variables, by index.
     pub(super) variables: Vec<u64>,
     /// The largest alignment of dynamic shared memory.
@@ -22,11 +41,11 @@ pub struct Program {
 }
 
 impl Program {
-    /// Gives the module's variables memory on `rank`, with their initial values. Variables that have none are zero, as PTX says.
+    /// Gives the module's variables memory on `rank`, whose device has these limits, with their initial values. Variables that have none are zero, as PTX says.
     ///
     /// # Errors
     /// [`Fault::BadLaunch`] for a variable that another module defines, and for more than 1 GiB of variables.
-    pub fn load(module: Arc<Module>, rank: usize, memory: &mut Memory) -> Result<Program, Fault> {
+    pub fn load(module: Arc<Module>, rank: usize, limits: DeviceLimits, memory: &mut Memory) -> Result<Program, Fault> {
         if let Some(missing) = module.variables.iter().find(|variable| variable.external) {
             return Err(Fault::BadLaunch(format!("variable `{}` is defined in another module", missing.name)));
         }
@@ -49,7 +68,7 @@ impl Program {
         let dynamic_align =
             module.functions.iter().flat_map(|function| &function.code).map(|operation| dynamic_align(&operation.instruction));
         let dynamic_align = dynamic_align.max().unwrap_or(1).max(1);
-        Ok(Program { module, rank, variables, dynamic_align })
+        Ok(Program { module, rank, limits, variables, dynamic_align })
     }
 
     /// The module, as it is shared by the programs of all ranks.

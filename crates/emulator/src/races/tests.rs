@@ -6,7 +6,7 @@ use rstest::rstest;
 
 use super::*;
 use crate::{
-    execution::{Grid, Program, Shape},
+    execution::{DeviceLimits, Grid, Program, Shape},
     memory::{Address, Init, Memory, Owner},
 };
 use passmuster_ptx as ptx;
@@ -57,7 +57,7 @@ fn run(profile: Profile, launches: &[Launch<'_>]) -> (Races, Memory, Address) {
         let known = modules.iter().find(|(of, _)| *of == body).map(|(_, module)| module.clone());
         let module = known.unwrap_or_else(|| module(body));
         modules.push((body, module.clone()));
-        let program = Arc::new(Program::load(module, rank, &mut memory).unwrap());
+        let program = Arc::new(Program::load(module, rank, DeviceLimits::OF_TESTS, &mut memory).unwrap());
         let shape = Shape { grid: [blocks, 1, 1], block: [threads, 1, 1], dynamic_shared: 0 };
         let parameters = [data.0.to_le_bytes(), flag.0.to_le_bytes()].concat();
         let launch = races.begin_launch(rank, stream, program.shared_module(), "m", "k");

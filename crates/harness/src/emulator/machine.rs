@@ -14,6 +14,7 @@ use super::{
     trace::Trace,
 };
 use passmuster_collectives::{
+    device::DeviceModel,
     kernels::Library,
     machine::{
         Machine, MachineError, MachineInfo, Run, Stuck, Waived, decode_stuck_report, intervals,
@@ -37,6 +38,8 @@ const NAMED_PLACES: usize = 4;
 pub struct EmulatorOptions {
     /// The kernels that launches refer to.
     pub library: Library,
+    /// The model of every rank's GPU.
+    pub device: DeviceModel,
     /// How what advances next is picked, and the seed of that: together they are the schedule.
     pub strategy: Strategy,
     /// The seed.
@@ -59,6 +62,7 @@ impl Default for EmulatorOptions {
     fn default() -> EmulatorOptions {
         EmulatorOptions {
             library: Library::default(),
+            device: DeviceModel::MEASURED,
             strategy: Strategy::Random,
             seed: 0,
             wait_limit: Duration::from_secs(2),
@@ -125,7 +129,7 @@ pub struct Emulator {
 impl Emulator {
     /// A machine without groups.
     pub fn new(options: EmulatorOptions) -> Emulator {
-        let modules = Modules::new(options.library.clone());
+        let modules = Modules::new(options.library.clone(), options.device);
         Emulator { options, modules, memory: Memory::new(), groups: Vec::new(), used: 0, rendezvous: 0, trace: None, instructions: 0 }
     }
 

@@ -2,8 +2,13 @@
 
 use std::{collections::HashMap, sync::Arc};
 
-use super::{execution::Program, memory::Memory, ptx};
+use super::{
+    execution::{DeviceLimits, Program},
+    memory::Memory,
+    ptx,
+};
 use passmuster_collectives::{
+    device::DeviceModel,
     kernels::Library,
     machine::{
         MachineError,
@@ -18,14 +23,15 @@ type Key = (String, Build);
 /// Modules, parsed and loaded.
 pub(super) struct Modules {
     library: Library,
+    device: DeviceModel,
     parsed: HashMap<Key, Arc<ptx::Module>>,
     loaded: HashMap<(Key, usize), Arc<Program>>,
 }
 
 impl Modules {
-    /// The modules of a library, none of them parsed yet.
-    pub(super) fn new(library: Library) -> Modules {
-        Modules { library, parsed: HashMap::new(), loaded: HashMap::new() }
+    /// The modules of a library for ranks on such devices, none of them parsed yet.
+    pub(super) fn new(library: Library, device: DeviceModel) -> Modules {
+        Modules { library, device, parsed: HashMap::new(), loaded: HashMap::new() }
     }
 
     /// The PTX that launches are resolved in.
@@ -41,7 +47,7 @@ impl Modules {
     /// The module of a launch.
     ///
     /// # Errors
-    /// `NotSupported` with the place in the PTX that the emulator does not know.
+    /// `NotSupported` with the place in the PTX that the emulator does not know, and for PTX that is for another device.
     pub(super) fn parsed(&mut self, launch: &Launch) -> Result<Arc<ptx::Module>, MachineError> {
         let key = key(launch);
         if let Some(module) = self.parsed.get(&key) {
@@ -50,6 +56,8 @@ impl Modules {
         let text = self.library.ptx(&launch.module, launch.build).map_err(|reason| MachineError::Invalid { reason })?;
         let module = ptx::parse(text)
             .map_err(|error| MachineError::NotSupported { reason: format!("PTX of `{}` on the emulator: {error}", launch.module) })?;
+        let taken = module.targets.iter().filter(|target| target.starts_with("sm_")).try_for_each(|target| self.device.takes(target));
+        taken.map_err(|why| MachineError::NotSupported { reason: format!("PTX of `{}` on the emulator: {why}", launch.module) })?;
         Ok(self.parsed.entry(key).or_insert(Arc::new(module)).clone())
     }
 
@@ -63,7 +71,7 @@ impl Modules {
             return Ok(program.clone());
         }
         let module = self.parsed(launch)?;
-        let program = Program::load(module, rank, memory).map_err(|fault| MachineError::NotSupported {
+        let program = Program::load(module, rank, limits(&self.device), memory).map_err(|fault| MachineError::NotSupported {
             reason: format!("module `{}` cannot be loaded for rank {rank}: {fault}", launch.module),
         })?;
         Ok(self.loaded.entry(key).or_insert(Arc::new(program)).clone())
@@ -78,6 +86,11 @@ pub fn accepts(module: &ptx::Module, launch: &Launch) -> Result<(), String> {
     let nowhere =
         Addresses { own: &|_| 0, of: &|_| [0; MAX_WORLD], table: &|_| 0, multicast: &|_| 0, tensor_map: &|_| [0; 16], wait_limit: 0 };
     module.accepts(&launch.entry, Arguments::lay_out(&launch.args, &nowhere).sizes()).map(drop)
+}
+
+/// What the emulator goes by of a model.
+pub fn limits(device: &DeviceModel) -> DeviceLimits {
+    DeviceLimits { sms: device.sms, threads_per_sm: device.threads_per_sm, shared_per_block: device.shared_per_block }
 }
 
 fn key(launch: &Launch) -> Key {

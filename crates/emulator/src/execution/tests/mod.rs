@@ -12,7 +12,7 @@ mod threads;
 /// A program on a rank.
 fn program(text: &str, rank: usize, memory: &mut Memory) -> Arc<Program> {
     let module = ptx::parse(text).unwrap_or_else(|error| panic!("{error}"));
-    Arc::new(Program::load(Arc::new(module), rank, memory).unwrap())
+    Arc::new(Program::load(Arc::new(module), rank, DeviceLimits::OF_TESTS, memory).unwrap())
 }
 
 /// A kernel `k` with parameters `out` and `in`, addresses in `%d0` and `%d1`, the thread in `%t`, and `out + 4 * thread` in `%d2`.

@@ -138,6 +138,27 @@ fn faults_tell_who_and_where() {
     insta::assert_snapshot!(fault("sin.approx.f32 %f0, %f1;", 1), @"rank 0 k, block 0 warp 0, FloatUnary at PTX 15:1: .sin of .f32, Approximate is not emulated");
 }
 
+/// If this fails, blocks past those that the device holds run beside them, or a block has more shared memory than the device gives it.
+#[test]
+fn a_device_has_its_limits() {
+    let limits = DeviceLimits { sms: 2, threads_per_sm: 1024, shared_per_block: 4096 };
+    let mut memory = Memory::new();
+    let text = around(
+        "mov.u32 %r0, %nsmid; mov.u32 %r1, %smid; mad.lo.u32 %r0, %r1, 100, %r0; mov.u32 %r1, %ctaid.x; mul.wide.u32 %d2, %r1, 4; add.u64 %d2, %d2, %d0; st.global.u32 [%d2], %r0;",
+    );
+    let program = Arc::new(Program::load(Arc::new(ptx::parse(&text).unwrap()), 0, limits, &mut memory).unwrap());
+    let out = memory.allocate(Owner::new(0, 0, "out"), 20, Init::Uninitialised);
+    let parameters = [out.0.to_le_bytes(), [0; 8]].concat();
+    let mut grid = Grid::new(program.clone(), "k", shape(5, 1024), &parameters, &mut memory).unwrap();
+    assert_eq!(grid.standing().iter().map(|at| at.block).collect::<std::collections::BTreeSet<_>>(), [0, 1].into());
+    while !grid.is_done() {
+        grid.turn(&mut memory, 0, 1000, &mut |_| 0).unwrap();
+    }
+    assert_eq!(words(&memory, out, 5), [2, 102, 2, 102, 2]);
+    let refused = Grid::new(program, "k", Shape { dynamic_shared: 1, ..shape(1, 1) }, &parameters, &mut memory).map(drop);
+    assert_eq!(refused.unwrap_err().to_string(), "k: 4097 bytes of shared memory: at most 4096 are there");
+}
+
 #[test]
 fn launches_that_cannot_be_are_refused() {
     let mut memory = Memory::new();

@@ -239,6 +239,7 @@ mod tests {
         let machine = MachineInfo { kind: "emulator".into(), ..MachineInfo::default() };
         let mut record = Record::of_verdicts("validate", machine, source, vec![failed, passed, skipped]);
         record.selection = Some(Selection {
+            device: Some("a100".into()),
             query: "merge".into(),
             seed: 7,
             part: Some("2/3".parse().unwrap()),

@@ -21,6 +21,9 @@ pub struct Selection {
     /// Schedules of each case, on the emulator.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub schedules: Option<usize>,
+    /// The model of GPU that the emulator's ranks had, where it was not the one that was measured, h200.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub device: Option<String>,
     /// How multimem adds, on the emulator.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub multimem: Option<String>,
