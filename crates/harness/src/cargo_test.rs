@@ -53,11 +53,14 @@ fn tests(registry: &Registry, list: List) -> Result<Vec<Trial>, String> {
 }
 
 fn test(case: CollectiveCase) -> Trial {
-    Trial::test(case.to_string(), move || judged(&case.into()).map_err(Failed::from))
+    Trial::test(case.to_string(), move || judge(&case.into()).map_err(Failed::from))
 }
 
-/// What is wrong with a case, for people. What could not be judged has not passed.
-fn judged(case: &Case) -> Result<(), String> {
+/// Judges a case on the emulator, under one schedule: for tests of one's own, as with the cases of [`strategies`](crate::strategies).
+///
+/// # Errors
+/// What is wrong with it, for people, with the command that repeats it. What could not be judged has not passed.
+pub fn judge(case: &Case) -> Result<(), String> {
     let settings = Settings { deadline: DEADLINE, shared_pads: false, progress: &|_| {} };
     let verdict = case.judge(&mut Emulator::new(EmulatorOptions::default()), &settings);
     match verdict.status {
@@ -73,7 +76,7 @@ mod tests {
     /// If this fails, a case that was not judged, or not to its end, is a test that passes.
     #[test]
     fn only_a_pass_passes() {
-        let judged = |id: &str| judged(&id.parse().unwrap());
+        let judged = |id: &str| judge(&id.parse().unwrap());
         assert_eq!(judged("all_reduce/two_shot:bf16,sum:w=2:n=40"), Ok(()));
         let refused = judged("all_reduce/two_shot:bf16,sum:w=2:n=40:fault=killed").unwrap_err();
         assert!(

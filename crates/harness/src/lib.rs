@@ -7,6 +7,7 @@ pub mod cargo_test;
 pub mod conformance;
 pub mod emulator;
 pub mod ledger;
+pub mod strategies;
 
 pub use passmuster_collectives::{algorithms, collective, contract, kernels, machine, plan, pool, registry, with_element};
 

@@ -1,10 +1,13 @@
 //! Generated cases: sequences of calls by proptest, and the way down from a failing case to the smallest that still fails.
 
-use std::time::{Duration, Instant};
+use std::{
+    borrow::Cow,
+    time::{Duration, Instant},
+};
 
 use proptest::{
     prelude::*,
-    strategy::ValueTree,
+    strategy::{NewTree, ValueTree},
     test_runner::{Config, RngAlgorithm, TestRng, TestRunner},
 };
 
@@ -51,17 +54,17 @@ fn drawn(strategy: impl Strategy<Value = CollectiveCase>, number: usize, seed: u
     (0..number).map(|_| strategy.new_tree(&mut runner).expect("the strategy rejects nothing").current()).collect()
 }
 
-/// Sequences of calls on one or two groups: algorithms, counts, offsets and places change from call to call, some calls are captured
+/// Sequences of all-reduces on one or two groups: algorithms, counts, offsets and places change from call to call, some calls are captured
 /// and replayed, one rank may be late.
-pub fn sequence() -> impl Strategy<Value = CollectiveCase> {
+fn sequence() -> impl Strategy<Value = CollectiveCase> {
     let collective = Collective::AllReduce;
     sequence_of(collective, contenders(collective), &DType::COMMON, collective.common_operators())
 }
 
-fn sequence_of(
+pub(crate) fn sequence_of(
     collective: Collective,
     algorithms: Vec<&'static str>,
-    dtypes: &'static [DType],
+    dtypes: impl Into<Cow<'static, [DType]>>,
     ops: &'static [ReduceOp],
 ) -> impl Strategy<Value = CollectiveCase> {
     let kind = (
@@ -108,7 +111,7 @@ fn shot((collective, algorithms): (Collective, &[&'static str]), dtype: DType, w
     )
 }
 
-fn skew(world: u32) -> impl Strategy<Value = Skew> {
+pub(crate) fn skew(world: u32) -> impl Strategy<Value = Skew> {
     let site = proptest::option::of(proptest::sample::select(&Site::ALL[..]));
     (0..world, proptest::sample::select(vec![10u32, 50, 200, 1000]), site).prop_map(|(rank, microseconds, site)| Skew {
         rank,
@@ -142,24 +145,78 @@ pub struct Shrunk<C> {
 /// The most cases that are run on the way to a smaller one.
 const MOST_TRIED: u32 = 400;
 
-/// Looks for a smaller case that still fails: fewer calls first, then a smaller world, fewer elements, a simpler dtype, no skew, tagged
-/// inputs. Tries each simpler neighbour, moves to the first that fails as well, and starts over from there. `fails` runs a case and says how it
-/// fails, if it does. Begins no further case after `budget`.
+/// Looks for a smaller case that still fails, as proptest shrinks: fewer calls first, then a smaller world, fewer elements, a simpler dtype, no skew,
+/// tagged inputs. `fails` runs a case and says how it fails, if it does. Begins no further case after `budget`.
 pub fn shrink<C: Simplify>(case: &C, failure: String, budget: Duration, mut fails: impl FnMut(&C) -> Option<String>) -> Shrunk<C> {
     let start = Instant::now();
+    let mut descent = Descent::from(case.clone());
     let mut smallest = Shrunk { case: case.clone(), failure, tried: 0 };
-    let mut untried = case.simpler().into_iter();
-    while let Some(candidate) = untried.next() {
-        if smallest.tried == MOST_TRIED || start.elapsed() >= budget {
-            break;
-        }
+    let mut smaller = descent.simplify();
+    while smaller && smallest.tried < MOST_TRIED && start.elapsed() < budget {
         smallest.tried += 1;
-        if let Some(failure) = fails(&candidate) {
-            untried = candidate.simpler().into_iter();
-            (smallest.case, smallest.failure) = (candidate, failure);
-        }
+        let candidate = descent.current();
+        smaller = match fails(&candidate) {
+            Some(failure) => {
+                (smallest.case, smallest.failure) = (candidate, failure);
+                descent.simplify()
+            }
+            None => descent.complicate(),
+        };
     }
     smallest
+}
+
+/// The way down from a case that fails, as proptest goes it: to the first of its [simpler](Simplify::simpler) neighbours that fails as well, and on from there.
+#[derive(Clone, Debug)]
+pub struct Descent<C> {
+    /// The last that is known to fail; at first, what was drawn.
+    failing: C,
+    /// What is tried in its place.
+    tried: Option<C>,
+    /// Neighbours of the failing one that are still to be tried, the most welcome last.
+    untried: Vec<C>,
+}
+
+impl<C> From<C> for Descent<C> {
+    fn from(failing: C) -> Descent<C> {
+        Descent { failing, tried: None, untried: Vec::new() }
+    }
+}
+
+impl<C: Simplify> ValueTree for Descent<C> {
+    type Value = C;
+
+    fn current(&self) -> C {
+        self.tried.as_ref().unwrap_or(&self.failing).clone()
+    }
+
+    /// What is current fails.
+    fn simplify(&mut self) -> bool {
+        self.failing = self.tried.take().unwrap_or_else(|| self.failing.clone());
+        self.untried = self.failing.simpler();
+        self.untried.reverse();
+        self.complicate()
+    }
+
+    /// What was tried does not fail.
+    fn complicate(&mut self) -> bool {
+        self.tried = self.untried.pop();
+        self.tried.is_some()
+    }
+}
+
+/// A strategy whose failing cases shrink by a [`Descent`]: draw by draw, proptest would not know that a root is a rank, or that one call fewer is worth more
+/// than a smaller count.
+#[derive(Clone, Debug)]
+pub struct Simplified<S>(pub S);
+
+impl<S: Strategy<Value: Simplify>> Strategy for Simplified<S> {
+    type Tree = Descent<S::Value>;
+    type Value = S::Value;
+
+    fn new_tree(&self, runner: &mut TestRunner) -> NewTree<Self> {
+        Ok(self.0.new_tree(runner)?.current().into())
+    }
 }
 
 /// Neighbours of a case that are simpler than it, the most welcome first.
@@ -215,6 +272,13 @@ fn simpler(case: &CollectiveCase) -> Vec<CollectiveCase> {
                 shot.in_place = false;
             }
         });
+        push(&|c| c.calls[index].shots_mut().iter_mut().for_each(|shot| (shot.offset, shot.in_place) = (0, false)));
+    }
+    if case.calls.len() == 1 {
+        // Of several, each on its way down would take more tries than there are.
+        for fewer in case.shots().flat_map(|shot| counts_below(case, shot.count)) {
+            push(&|c| c.calls[0].shots_mut().iter_mut().for_each(|shot| shot.count = shot.count.min(fewer)));
+        }
     }
     for index in 0..case.calls.len() {
         push(&|c| c.calls[index].shots_mut().iter_mut().for_each(|shot| shot.root = 0));

@@ -96,7 +96,7 @@ fn under_test(collective: Collective) -> impl Iterator<Item = &'static dyn Algor
 }
 
 /// The algorithms under test that every machine can run, for they use no multicast addresses, and whose kernels synchronise.
-pub(super) fn contenders(collective: Collective) -> Vec<&'static str> {
+pub(crate) fn contenders(collective: Collective) -> Vec<&'static str> {
     under_test(collective).filter(|a| !a.uses_multicast() && a.name() != COPY_ENGINE).map(|a| a.name()).collect()
 }
 
@@ -121,7 +121,7 @@ fn peers(collective: Collective, dtype: DType, op: ReduceOp) -> Vec<&'static str
 }
 
 /// Counts at which kernels go wrong: around packs, blocks of packs, slices of the world, and nothing at all.
-pub(super) fn boundary_counts(dtype: DType, world: u64) -> Vec<u64> {
+pub(crate) fn boundary_counts(dtype: DType, world: u64) -> Vec<u64> {
     let pack = 16 / dtype.size();
     let tile = 512 * pack;
     let mut counts = vec![0, 1, 2, 3, world - 1, world, world + 1];
