@@ -57,8 +57,8 @@ impl ForeignArgs {
     /// Makes the kernel known and adds its PTX to the library; none where none is named.
     ///
     /// # Errors
-    /// A file that cannot be read or is too large, a specification that contradicts itself, PTX that the emulator does not understand
-    /// where it is to run it, a kernel that is not there or takes other arguments.
+    /// A file that cannot be read or is too large, a specification that contradicts itself, PTX of which the kernel
+    /// may come to what the emulator does not know where it is to run it, a kernel that is not there or takes other arguments.
     pub(crate) fn register(&self, library: &mut Library, on: MachineKind) -> anyhow::Result<Option<RegisteredKernel>> {
         let (Some(ptx), Some(spec)) = (&self.ptx, &self.spec) else { return Ok(None) };
         let text = read(ptx, MOST_PTX)?;
@@ -71,11 +71,18 @@ impl ForeignArgs {
             fnv1a64(text.as_bytes()),
             fnv1a64(described.as_bytes())
         );
-        let module = ptx::parse(&text);
+        let module = ptx::parse_tolerant(&text);
         library.replace(foreign.module(), Build::Release, text);
         for launch in foreign.samples() {
             let accepted = match (&module, on) {
-                (Ok(module), _) => emulator::accepts(module, &launch),
+                (Ok(module), _) => {
+                    if on == MachineKind::Emulator
+                        && let Err(error) = module.launchable(&launch.entry)
+                    {
+                        bail!("{}:{error}", ptx.display());
+                    }
+                    emulator::accepts(module, &launch)
+                }
                 (Err(error), MachineKind::Emulator) => bail!("{}:{error}", ptx.display()),
                 // The driver may know what the emulator does not, and checks arguments itself.
                 (Err(_), MachineKind::Cuda) => library.check(&launch),

@@ -143,6 +143,13 @@ impl PtxError {
         }
     }
 
+    /// Whether it is wrong with one instruction, so that the rest of the module means what it would without it. Names that are not declared, and
+    /// more than this front end takes, are not.
+    pub(super) fn is_of_one_instruction(&self) -> bool {
+        use PtxError::*;
+        matches!(self, Syntax { .. } | UnknownInstruction { .. } | UnknownModifier { .. } | Combination { .. } | Operand { .. })
+    }
+
     pub(super) fn syntax(at: Position, found: impl fmt::Display, expected: impl fmt::Display) -> PtxError {
         PtxError::Syntax { place: at.into(), found: found.to_string(), expected: expected.to_string() }
     }
@@ -161,7 +168,12 @@ impl PtxError {
 
     /// Adds the line of `text` that the error is on.
     pub(super) fn with_excerpt(mut self, text: &str) -> PtxError {
-        let place = match &mut self {
+        add_excerpts(vec![&mut self], text);
+        self
+    }
+
+    fn place_mut(&mut self) -> &mut SourcePos {
+        match self {
             PtxError::Syntax { place, .. }
             | PtxError::UnknownInstruction { place, .. }
             | PtxError::UnknownModifier { place, .. }
@@ -170,11 +182,22 @@ impl PtxError {
             | PtxError::Undeclared { place, .. }
             | PtxError::Redeclared { place, .. }
             | PtxError::Limit { place, .. } => place,
-        };
-        let line = (place.position.line as usize).saturating_sub(1);
-        place.excerpt =
-            text.lines().nth(line).unwrap_or_default().chars().take(160).map(|c| if c.is_control() { ' ' } else { c }).collect();
-        self
+        }
+    }
+}
+
+/// Adds to errors the lines of `text` that they are on. The text is gone through once.
+pub(super) fn add_excerpts(mut errors: Vec<&mut PtxError>, text: &str) {
+    errors.sort_by_key(|error| error.place().position);
+    let mut lines = text.lines().enumerate().map(|(index, line)| (index as u32 + 1, line));
+    let mut current = lines.next();
+    for error in errors {
+        let place = error.place_mut();
+        while current.is_some_and(|(number, _)| number < place.position.line) {
+            current = lines.next();
+        }
+        let line = current.filter(|(number, _)| *number == place.position.line).map_or("", |(_, line)| line);
+        place.excerpt = line.chars().take(160).map(|c| if c.is_control() { ' ' } else { c }).collect();
     }
 }
 

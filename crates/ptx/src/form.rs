@@ -13,8 +13,18 @@ use super::{
     types::{Scope, Semantics, Space, Type},
 };
 
+/// What a module is for.
+#[derive(Clone, Copy)]
+pub(super) struct Targets<'t> {
+    /// Version of the ISA: major, minor.
+    pub(super) version: (u32, u32),
+    pub(super) names: &'t [&'t str],
+}
+
 pub(super) struct Form<'f, 't> {
     pub(super) names: &'f mut Names<'t>,
+    /// How many labels of branch tables the module may still use.
+    pub(super) table_labels: &'f mut usize,
     /// Variables of the module.
     globals: &'f HashMap<&'t str, Symbol>,
     /// Its functions that are no kernels.
@@ -22,7 +32,7 @@ pub(super) struct Form<'f, 't> {
     /// The module's functions as far as calls need them, by index.
     pub(super) functions: &'f [Function],
     /// What the module is for.
-    targets: &'f [&'t str],
+    targets: Targets<'f>,
     /// Whether it stands in a kernel.
     pub(super) in_entry: bool,
     pub(super) instruction: &'f syntax::Instruction<'t>,
@@ -32,13 +42,13 @@ pub(super) struct Form<'f, 't> {
 
 impl<'f, 't> Form<'f, 't> {
     pub(super) fn new(
-        names: &'f mut Names<'t>,
-        (globals, callable, targets): (&'f HashMap<&'t str, Symbol>, &'f HashMap<&'t str, usize>, &'f [&'t str]),
+        (names, table_labels): (&'f mut Names<'t>, &'f mut usize),
+        (globals, callable, targets): (&'f HashMap<&'t str, Symbol>, &'f HashMap<&'t str, usize>, Targets<'f>),
         functions: &'f [Function],
         in_entry: bool,
         instruction: &'f syntax::Instruction<'t>,
     ) -> Form<'f, 't> {
-        Form { names, globals, callable, functions, targets, in_entry, instruction, taken: 0, next: 0 }
+        Form { names, table_labels, globals, callable, functions, targets, in_entry, instruction, taken: 0, next: 0 }
     }
 
     /// The opcode with all modifiers, as written.
@@ -67,7 +77,7 @@ impl<'f, 't> Form<'f, 't> {
     fn operand_error(&self, operand: &syntax::Operand<'t>, expected: impl ToString) -> PtxError {
         let found = match &operand.kind {
             OperandKind::Name(name, None) | OperandKind::NamePlus(name, _) | OperandKind::Not(name) => format!("`{}`", shortened(name)),
-            OperandKind::Name(name, Some(component)) => format!("`{}.{}`", shortened(name), shortened(component)),
+            OperandKind::Name(name, element @ Some(_)) => format!("`{}`", shown((name, *element))),
             OperandKind::Number(Number::Integer { value, negative }) => {
                 TokenKind::Integer(*value).described().replacen('`', if *negative { "`-" } else { "`" }, 1)
             }
@@ -82,11 +92,20 @@ impl<'f, 't> Form<'f, 't> {
 
     /// That the module is for one of these targets. `what` needs one of them.
     pub(super) fn needs_target(&self, what: impl ToString, allowed: &[&str]) -> Result<(), PtxError> {
-        if self.targets.iter().any(|target| allowed.contains(target)) {
+        if self.targets.names.iter().any(|target| allowed.contains(target)) {
             return Ok(());
         }
-        let found = format!("{} for target {}", what.to_string(), shortened(&self.targets.join(", ")));
+        let found = format!("{} for target {}", what.to_string(), shortened(&self.targets.names.join(", ")));
         Err(self.combination(found, format!("one of {}", allowed.join(", "))))
+    }
+
+    /// Whether the module's target has accesses of 256 bits: sm_100 and later, from version 8.8 of the ISA on.
+    pub(super) fn has_wide_accesses(&self) -> bool {
+        let number = |target: &str| {
+            let digits = target.strip_prefix("sm_")?.trim_end_matches(|c: char| c.is_ascii_lowercase());
+            digits.parse::<u32>().ok()
+        };
+        self.targets.version >= (8, 8) && self.targets.names.iter().any(|target| number(target).is_some_and(|number| number >= 100))
     }
 
     /// Ends the decoding: nothing may be left.
@@ -200,12 +219,12 @@ impl<'f, 't> Form<'f, 't> {
         Ok(operand)
     }
 
-    fn declared(&mut self, name: &'t str, at: Position) -> Result<Declared, PtxError> {
-        self.names.register(name, at)?.ok_or_else(|| PtxError::undeclared(at, name, "register"))
+    fn declared(&mut self, name: Name<'t>, at: Position) -> Result<Declared, PtxError> {
+        self.names.register(name, at)?.ok_or_else(|| PtxError::undeclared(at, &shown(name), "register"))
     }
 
     /// A register that holds a `ty`: of its width, or where `wider` is set, at least of it.
-    fn register_of(&mut self, operand: &syntax::Operand<'t>, name: &'t str, ty: Type, wider: bool) -> Result<Register, PtxError> {
+    fn register_of(&mut self, operand: &syntax::Operand<'t>, name: Name<'t>, ty: Type, wider: bool) -> Result<Register, PtxError> {
         let declared = self.declared(name, operand.at)?;
         let (has, wants) = (declared.ty.bits(), ty.bits());
         let fits = has == wants || (wider && ty != Type::Pred && declared.ty != Type::Pred && has > wants && has <= 64);
@@ -213,7 +232,7 @@ impl<'f, 't> Form<'f, 't> {
             return Ok(declared.register);
         }
         let expected = if ty == Type::Pred { "a predicate".into() } else { format!("a register of {wants} bits") };
-        let found = format!("`{}` of type .{}", shortened(name), declared.ty);
+        let found = format!("`{}` of type .{}", shown(name), declared.ty);
         Err(PtxError::Operand { place: operand.at.into(), instruction: self.written(), found, expected })
     }
 
@@ -234,7 +253,7 @@ impl<'f, 't> Form<'f, 't> {
     fn one_destination(&mut self, operand: &syntax::Operand<'t>, ty: Type, wider: bool) -> Result<Option<Register>, PtxError> {
         match operand.kind {
             OperandKind::Name("_", None) => Ok(None),
-            OperandKind::Name(name, None) => self.register_of(operand, name, ty, wider).map(Some),
+            OperandKind::Name(name, element) => self.register_of(operand, (name, element), ty, wider).map(Some),
             _ => Err(self.operand_error(operand, "a register")),
         }
     }
@@ -243,7 +262,7 @@ impl<'f, 't> Form<'f, 't> {
     pub(super) fn destination_pair(&mut self, ty: Type) -> Result<(Option<Register>, Option<Register>), PtxError> {
         let operand = self.operand("a destination")?;
         let OperandKind::Pair(first, second) = operand.kind else { return Ok((self.one_destination(operand, ty, false)?, None)) };
-        let mut one = |name: &'t str, ty| if name == "_" { Ok(None) } else { self.register_of(operand, name, ty, false).map(Some) };
+        let mut one = |name: &'t str, ty| if name == "_" { Ok(None) } else { self.register_of(operand, (name, None), ty, false).map(Some) };
         Ok((one(first, ty)?, one(second, Type::Pred)?))
     }
 
@@ -260,7 +279,7 @@ impl<'f, 't> Form<'f, 't> {
     pub(super) fn one_source(&mut self, operand: &syntax::Operand<'t>, ty: Type, wider: bool) -> Result<Operand, PtxError> {
         match operand.kind {
             OperandKind::Name("WARP_SZ", None) if !ty.is_float() => Ok(Operand::Immediate(32)),
-            OperandKind::Name(name, None) => self.register_of(operand, name, ty, wider).map(Operand::Register),
+            OperandKind::Name(name, element) => self.register_of(operand, (name, element), ty, wider).map(Operand::Register),
             OperandKind::Number(number) => match immediate(number, ty) {
                 Some(bits) => Ok(Operand::Immediate(bits)),
                 None => Err(self.operand_error(operand, format!("a register or a constant of type .{ty}"))),
@@ -277,7 +296,7 @@ impl<'f, 't> Form<'f, 't> {
             OperandKind::Not(name) => (name, true),
             _ => return Err(self.operand_error(operand, "a predicate")),
         };
-        Ok(Condition { register: self.register_of(operand, name, Type::Pred, false)?, negated })
+        Ok(Condition { register: self.register_of(operand, (name, None), Type::Pred, false)?, negated })
     }
 
     /// An integer constant.
@@ -322,15 +341,15 @@ impl<'f, 't> Form<'f, 't> {
             if bits == 64 || (bits == 32 && small) {
                 return Ok(Address { base: Base::Register(declared.register), offset });
             }
-            let found = format!("`{}` of type .{}", shortened(name), declared.ty);
+            let found = format!("`{}` of type .{}", shown(name), declared.ty);
             let expected = "a register of 64 bits".into();
             return Err(PtxError::Operand { place: operand.at.into(), instruction: self.written(), found, expected });
         }
-        let symbol = self.symbol(name, operand.at)?;
+        let symbol = self.symbol(name.0, operand.at)?;
         // What is a block's own is also of its cluster.
         let of_cluster = (symbol.space, space) == (Space::Shared, Space::SharedCluster);
         if symbol.space != space && !of_cluster {
-            let found = format!("`{}` of space .{}", shortened(name), symbol.space);
+            let found = format!("`{}` of space .{}", shown(name), symbol.space);
             let expected = format!("one of space .{space}");
             return Err(PtxError::Operand { place: operand.at.into(), instruction: self.written(), found, expected });
         }
@@ -345,8 +364,8 @@ impl<'f, 't> Form<'f, 't> {
             OperandKind::NamePlus(name, offset) => (name, offset),
             _ => return Err(self.operand_error(operand, "a register or a variable in shared memory")),
         };
-        if self.names.register(name, operand.at)?.is_some() && offset == 0 {
-            return Ok(Address { base: Base::Register(self.register_of(operand, name, ty, false)?), offset: 0 });
+        if self.names.register((name, None), operand.at)?.is_some() && offset == 0 {
+            return Ok(Address { base: Base::Register(self.register_of(operand, (name, None), ty, false)?), offset: 0 });
         }
         let symbol = self.symbol(name, operand.at)?;
         if symbol.space != Space::Shared || !variables {
@@ -366,13 +385,21 @@ impl<'f, 't> Form<'f, 't> {
     /// The predicate under which the instruction is executed.
     pub(super) fn guard(&mut self) -> Result<Option<Condition>, PtxError> {
         let Some((name, negated, at)) = self.instruction.guard else { return Ok(None) };
-        let declared = self.declared(name, at)?;
+        let declared = self.declared((name, None), at)?;
         if declared.ty != Type::Pred {
             let found = format!("`{}` of type .{}", shortened(name), declared.ty);
             return Err(PtxError::Operand { place: at.into(), instruction: self.written(), found, expected: "a predicate".into() });
         }
         Ok(Some(Condition { register: declared.register, negated }))
     }
+}
+
+/// The name of a register, and the element where it is a vector.
+pub(super) type Name<'t> = (&'t str, Option<&'t str>);
+
+/// A name as messages quote it.
+fn shown((name, element): Name<'_>) -> String {
+    format!("{}{}", shortened(name), element.map_or(String::new(), |element| format!(".{}", shortened(element))))
 }
 
 /// Names of modifiers for a message.

@@ -7,7 +7,7 @@
 //! the bits of its instruction's type, zero above them.
 
 use super::{
-    error::Position,
+    error::{Position, PtxError},
     operations::{
         AtomicOp, BarrierReduction, BitOp, FloatOp, IntegerOp, MatchMode, NumberTest, PermuteMode, ProxyKind, ShuffleMode, UnaryOp,
         VoteMode,
@@ -280,6 +280,8 @@ macro_rules! instructions {
 instructions! {
     /// `mov` of one value.
     Move { plain ty: Type, out destination: Register, read source: Operand, }
+    /// `mov` of a vector into a vector: all sources are read before anything is written.
+    MoveVector { plain ty: Type, out destinations: Box<[Option<Register>]>, read sources: Box<[Operand]>, }
     /// `mov` of a vector into one register of `ty`; the first part is the lowest.
     Pack { plain ty: Type, plain part: Type, out destination: Register, read parts: Box<[Operand]>, }
     /// `mov` of one register of `ty` into a vector; the first part is the lowest.
@@ -419,4 +421,6 @@ instructions! {
     Prefetch { plain space: Space, read address: Address, }
     /// `discard.L2` of 128 bytes: their value is undefined afterwards.
     Discard { plain space: Space, read address: Address, }
+    /// What this front end does not know, and why. Whoever comes to it cannot be run.
+    Unknown { plain error: Box<PtxError>, }
 }

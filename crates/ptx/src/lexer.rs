@@ -6,7 +6,7 @@
 use super::error::{Position, PtxError, shortened};
 
 /// What a token is.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) enum TokenKind<'t> {
     /// A name: identifiers, opcodes, registers with their `%`.
     Word(&'t str),
@@ -33,7 +33,7 @@ pub(super) enum TokenKind<'t> {
 }
 
 /// A token and where it starts.
-#[derive(Clone, Debug)]
+#[derive(Clone, Copy, Debug)]
 pub(super) struct Token<'t> {
     pub(super) kind: TokenKind<'t>,
     pub(super) at: Position,
@@ -61,35 +61,37 @@ impl TokenKind<'_> {
 /// The longest text that is taken, in bytes.
 const MAX_TEXT: usize = 64 << 20;
 
-/// All tokens of a text, the last of which is the end.
-///
-/// # Errors
-/// Where a character, a number, a string or a comment is not one of PTX's.
-pub(super) fn tokens(text: &str) -> Result<Vec<Token<'_>>, PtxError> {
-    if text.len() > MAX_TEXT {
-        return Err(PtxError::limit(Position { line: 1, column: 1 }, format!("a text of {} bytes", text.len()), MAX_TEXT as u64));
-    }
-    let mut lexer = Lexer { text, offset: 0, at: Position { line: 1, column: 1 } };
-    let mut tokens = Vec::with_capacity(text.len() / 4 + 1);
-    loop {
-        lexer.skip_blanks()?;
-        let at = lexer.at;
-        let kind = lexer.token()?;
-        let end = kind == TokenKind::End;
-        tokens.push(Token { kind, at });
-        if end {
-            return Ok(tokens);
-        }
-    }
-}
-
-struct Lexer<'t> {
+/// Where a text is being read. A copy is a place to come back to.
+#[derive(Clone, Copy)]
+pub(super) struct Lexer<'t> {
     text: &'t str,
     offset: usize,
     at: Position,
 }
 
 impl<'t> Lexer<'t> {
+    /// The start of a text.
+    ///
+    /// # Errors
+    /// Where the text is too long.
+    pub(super) fn new(text: &'t str) -> Result<Lexer<'t>, PtxError> {
+        let at = Position { line: 1, column: 1 };
+        if text.len() > MAX_TEXT {
+            return Err(PtxError::limit(at, format!("a text of {} bytes", text.len()), MAX_TEXT as u64));
+        }
+        Ok(Lexer { text, offset: 0, at })
+    }
+
+    /// The next token; at the end, [`TokenKind::End`] again and again.
+    ///
+    /// # Errors
+    /// Where a character, a number, a string or a comment is not one of PTX's.
+    pub(super) fn next(&mut self) -> Result<Token<'t>, PtxError> {
+        self.skip_blanks()?;
+        let at = self.at;
+        Ok(Token { kind: self.token()?, at })
+    }
+
     fn rest(&self) -> &'t str {
         &self.text[self.offset..]
     }

@@ -19,6 +19,8 @@ pub struct Module {
     pub variables: Vec<Variable>,
     /// Kernels and functions, in the order of the text.
     pub functions: Vec<Function>,
+    /// How many instructions are unknown.
+    pub(super) unknown: usize,
 }
 
 impl Module {

@@ -1,9 +1,12 @@
 //! What a function's names mean: scopes, registers, labels, variables and how their spaces are laid out.
 
-use std::collections::HashMap;
+use std::{
+    cmp::Reverse,
+    collections::{HashMap, HashSet},
+};
 
 use super::{
-    error::{Position, PtxError},
+    error::{Position, PtxError, shortened},
     instruction::{Base, Class, Register},
     registers::RegisterCounts,
     syntax::{Statement, Storage, Variable},
@@ -16,8 +19,16 @@ const MAX_SPACE: u64 = 1 << 24;
 /// The most bytes of parameters of a function, its calls' included: a warp keeps them for each of its lanes. The ISA allows a kernel 32764.
 const MAX_PARAMETERS: u64 = 1 << 18;
 
-/// The most labels of all branch tables that a function's instructions use.
-const MAX_TABLES: usize = 1 << 20;
+/// The most labels of all branch tables that a module's instructions use.
+pub(super) const MAX_TABLES: usize = 1 << 20;
+
+/// The names of a vector's elements.
+const ELEMENTS: [[&str; 2]; 4] = [["x", "r"], ["y", "g"], ["z", "b"], ["w", "a"]];
+
+/// The names of the first elements of a vector.
+pub(super) fn elements(count: usize) -> impl Iterator<Item = &'static str> {
+    ELEMENTS[..count].iter().map(|[name, _]| *name)
+}
 
 /// What a name of memory means.
 #[derive(Clone, Copy, Debug)]
@@ -82,126 +93,259 @@ pub(super) fn class(ty: Type) -> Class {
     }
 }
 
-/// What one scope declares.
-#[derive(Default)]
-struct Scope<'t> {
-    parent: Option<usize>,
-    registers: HashMap<&'t str, Type>,
-    /// `%r<12>`: type and number by the name before the number.
-    ranges: HashMap<&'t str, (Type, u64)>,
-    /// Slots of the registers of this scope that were met.
-    slots: HashMap<&'t str, Register>,
-    symbols: HashMap<&'t str, Symbol>,
-    labels: HashMap<&'t str, usize>,
-    tables: HashMap<&'t str, &'t [(&'t str, Position)]>,
+/// What a name of registers was declared as.
+#[derive(Clone, Copy)]
+struct Registers {
+    scope: u32,
+    ty: Type,
+    /// Elements of `.v2` and `.v4`; 1 otherwise.
+    vector: u32,
+    /// `%r<12>`: how many there are.
+    count: Option<u64>,
+    /// The same name with a range in a scope around this one: what is past the range may be one of those.
+    outer: Option<u32>,
 }
 
+/// What names mean in the scopes that are open. Whatever the depth, a name is looked up once.
+struct Meanings<'t, T> {
+    /// With the scope that declares it.
+    now: HashMap<&'t str, (u32, T)>,
+    /// What was declared in open scopes, in that order, with what the name had meant before.
+    declared: Vec<(&'t str, Option<(u32, T)>)>,
+}
+
+impl<T> Default for Meanings<'_, T> {
+    fn default() -> Self {
+        Meanings { now: HashMap::new(), declared: Vec::new() }
+    }
+}
+
+impl<'t, T: Copy> Meanings<'t, T> {
+    /// Declares a name, unless the same scope has done so.
+    fn declare(&mut self, scope: u32, name: &'t str, meaning: T) -> bool {
+        let before = self.now.get(name).copied();
+        let fresh = before.is_none_or(|(declared_in, _)| declared_in != scope);
+        if fresh {
+            self.now.insert(name, (scope, meaning));
+            self.declared.push((name, before));
+        }
+        fresh
+    }
+
+    fn get(&self, name: &str) -> Option<T> {
+        self.now.get(name).map(|&(_, meaning)| meaning)
+    }
+
+    /// Forgets all that was declared after the first `kept`.
+    fn forget(&mut self, kept: usize) {
+        for (name, before) in self.declared.drain(kept..).rev() {
+            match before {
+                Some(before) => self.now.insert(name, before),
+                None => self.now.remove(name),
+            };
+        }
+    }
+}
+
+/// A scope that is open, and how much was declared before it.
+#[derive(Clone, Copy, Default)]
+struct Open {
+    scope: u32,
+    registers: usize,
+    ranges: usize,
+    symbols: usize,
+    labels: usize,
+    tables: usize,
+}
+
+/// A name that may be used before it is declared: its scope, numbered in the order of the text, and what it means.
+type Forward<'t, T> = (u32, &'t str, T);
+
 /// The names that are visible at one place of a function.
+#[derive(Default)]
 pub(super) struct Names<'t> {
-    scopes: Vec<Scope<'t>>,
-    current: usize,
-    /// How many scopes were entered so far; they are numbered in the order of the text.
-    entered: usize,
-    /// Labels of the branch tables that were used so far.
-    table_labels: usize,
+    /// All declarations of registers; the names that have them hold indices.
+    declarations: Vec<Registers>,
+    registers: Meanings<'t, u32>,
+    ranges: Meanings<'t, u32>,
+    symbols: Meanings<'t, Symbol>,
+    /// To the index of an operation.
+    labels: Meanings<'t, usize>,
+    tables: Meanings<'t, &'t [(&'t str, Position)]>,
+    /// Labels and tables of scopes that were not opened yet, from the last one to the next.
+    labels_ahead: Vec<Forward<'t, usize>>,
+    tables_ahead: Vec<Forward<'t, &'t [(&'t str, Position)]>>,
+    /// The scopes around this one.
+    around: Vec<Open>,
+    current: Open,
+    /// How many scopes were entered so far.
+    entered: u32,
+    vectors: bool,
+    /// Slots of the registers that were met: by declaration, number and element.
+    slots: HashMap<(u32, u64, u8), Register>,
     pub(super) counts: RegisterCounts,
 }
 
 impl<'t> Names<'t> {
-    /// The scopes of a body with their labels, which may be used before they stand.
-    pub(super) fn of_body(body: &'t [Statement<'t>]) -> Result<Names<'t>, PtxError> {
-        let mut scopes = vec![Scope::default()];
-        let (mut current, mut index) = (0, 0);
+    /// Goes into a body, whose labels and branch tables may be used before they stand.
+    pub(super) fn enter(&mut self, body: &'t [Statement<'t>]) -> Result<(), PtxError> {
+        let (mut around, mut current, mut scopes, mut index) = (Vec::new(), 0, 0, 0);
+        let mut places = HashSet::new();
         for statement in body {
             match statement {
                 Statement::Open => {
-                    scopes.push(Scope { parent: Some(current), ..Scope::default() });
-                    current = scopes.len() - 1;
+                    around.push(current);
+                    scopes += 1;
+                    current = scopes;
                 }
-                Statement::Close => current = scopes[current].parent.unwrap_or(0),
+                Statement::Close => current = around.pop().unwrap_or(0),
                 Statement::Label(name, at) => {
-                    if scopes[current].labels.insert(name, index).is_some() {
+                    if !places.insert((current, *name)) {
                         return Err(PtxError::redeclared(*at, name));
                     }
+                    self.labels_ahead.push((current, name, index));
                 }
-                Statement::BranchTargets(name, targets) => {
-                    scopes[current].tables.insert(name, targets);
-                }
+                Statement::BranchTargets(name, targets) => self.tables_ahead.push((current, name, targets)),
                 Statement::Instruction(_) => index += 1,
                 Statement::Variable(_) | Statement::Loc(_) => {}
             }
         }
-        Ok(Names { scopes, current: 0, entered: 0, table_labels: 0, counts: RegisterCounts::default() })
+        self.labels_ahead.sort_by_key(|&(scope, ..)| Reverse(scope));
+        self.tables_ahead.sort_by_key(|&(scope, ..)| Reverse(scope));
+        self.declare_ahead();
+        Ok(())
+    }
+
+    /// Declares the labels and tables of the scope that was just entered.
+    fn declare_ahead(&mut self) {
+        let scope = self.current.scope;
+        while let Some((_, name, index)) = self.labels_ahead.pop_if(|&mut (of, ..)| of == scope) {
+            self.labels.declare(scope, name, index);
+        }
+        while let Some((_, name, targets)) = self.tables_ahead.pop_if(|&mut (of, ..)| of == scope) {
+            self.tables.declare(scope, name, targets);
+        }
     }
 
     pub(super) fn open(&mut self) {
         self.entered += 1;
-        self.current = self.entered;
+        self.around.push(self.current);
+        self.current = Open {
+            scope: self.entered,
+            registers: self.registers.declared.len(),
+            ranges: self.ranges.declared.len(),
+            symbols: self.symbols.declared.len(),
+            labels: self.labels.declared.len(),
+            tables: self.tables.declared.len(),
+        };
+        self.declare_ahead();
     }
 
     pub(super) fn close(&mut self) {
-        self.current = self.scopes[self.current].parent.unwrap_or(0);
-    }
-
-    fn visible(&self) -> impl Iterator<Item = usize> {
-        std::iter::successors(Some(self.current), |&scope| self.scopes[scope].parent)
+        let Open { registers, ranges, symbols, labels, tables, .. } = self.current;
+        self.registers.forget(registers);
+        self.ranges.forget(ranges);
+        self.symbols.forget(symbols);
+        self.labels.forget(labels);
+        self.tables.forget(tables);
+        self.current = self.around.pop().unwrap_or_default();
     }
 
     pub(super) fn declare_register(&mut self, variable: &Variable<'t>) -> Result<(), PtxError> {
-        if variable.vector != 1 || variable.elements.is_some() {
-            return Err(PtxError::syntax(variable.at, "registers that are vectors or arrays", "registers of one value"));
+        if variable.elements.is_some() {
+            return Err(PtxError::syntax(variable.at, "registers that are an array", "registers of one value or of a vector"));
         }
-        let scope = &mut self.scopes[self.current];
-        let again = match variable.range {
-            Some(count) => scope.ranges.insert(variable.name, (variable.ty, count)).is_some(),
-            None => scope.registers.insert(variable.name, variable.ty).is_some(),
-        };
-        if again { Err(PtxError::redeclared(variable.at, variable.name)) } else { Ok(()) }
+        if variable.vector != 1 && variable.ty == Type::Pred {
+            return Err(PtxError::syntax(variable.at, "a vector of predicates", "a type of at least 8 bits"));
+        }
+        let Variable { ty, vector, range: count, name, .. } = *variable;
+        let declaration = self.declarations.len() as u32;
+        let names = if count.is_some() { &mut self.ranges } else { &mut self.registers };
+        let outer = names.get(name);
+        if !names.declare(self.current.scope, name, declaration) {
+            return Err(PtxError::redeclared(variable.at, name));
+        }
+        self.declarations.push(Registers { scope: self.current.scope, ty, vector, count, outer });
+        self.vectors |= vector > 1;
+        Ok(())
     }
 
     pub(super) fn declare_symbol(&mut self, name: &'t str, symbol: Symbol, at: Position) -> Result<(), PtxError> {
-        match self.scopes[self.current].symbols.insert(name, symbol) {
-            Some(_) => Err(PtxError::redeclared(at, name)),
-            None => Ok(()),
-        }
+        if self.symbols.declare(self.current.scope, name, symbol) { Ok(()) } else { Err(PtxError::redeclared(at, name)) }
     }
 
-    /// The register of a name, which gets a slot when it is first met.
-    pub(super) fn register(&mut self, name: &'t str, at: Position) -> Result<Option<Declared>, PtxError> {
+    /// The declaration of a register, by the innermost scope that has one, and its number in the range.
+    fn declaration(&self, name: &str) -> Option<(u32, u64)> {
         let stem = name.trim_end_matches(|c: char| c.is_ascii_digit());
         let digits = &name[stem.len()..];
         let number = digits.parse::<u64>().ok().filter(|_| digits == "0" || !digits.starts_with('0'));
-        let found = self.visible().find_map(|scope| {
-            let here = &self.scopes[scope];
-            let in_range = || here.ranges.get(stem).filter(|(_, count)| number.is_some_and(|number| number < *count)).map(|&(ty, _)| ty);
-            here.registers.get(name).copied().or_else(in_range).map(|ty| (scope, ty))
+        let ranged = number.and_then(|number| {
+            let innermost = self.ranges.get(stem);
+            let mut around = std::iter::successors(innermost, |&index| self.declarations[index as usize].outer);
+            around.find(|&index| self.declarations[index as usize].count.is_some_and(|count| number < count)).map(|index| (index, number))
         });
-        let Some((scope, ty)) = found else { return Ok(None) };
-        if let Some(&register) = self.scopes[scope].slots.get(name) {
+        let own = self.registers.get(name);
+        let scope = |index: u32| self.declarations[index as usize].scope;
+        // Scopes are numbered in the order of the text, so that of two that are open the inner one has the larger number.
+        match (own, ranged) {
+            (Some(own), Some((range, _))) if scope(own) < scope(range) => ranged,
+            (Some(own), _) => Some((own, 0)),
+            (None, _) => ranged,
+        }
+    }
+
+    /// The register of a name, or an element of it (`.x`) where it is a vector. It gets a slot when it is first met.
+    pub(super) fn register(&mut self, (name, element): (&str, Option<&str>), at: Position) -> Result<Option<Declared>, PtxError> {
+        let Some((declaration, number)) = self.declaration(name) else { return Ok(None) };
+        let Registers { ty, vector, .. } = self.declarations[declaration as usize];
+        let elements = &ELEMENTS[..vector as usize];
+        let index = match element {
+            None if vector == 1 => Some(0),
+            Some(element) if vector > 1 => elements.iter().position(|names| names.contains(&element)),
+            _ => None,
+        };
+        let Some(index) = index else {
+            let found = format!("`{}{}`", shortened(name), element.map_or(String::new(), |element| format!(".{}", shortened(element))));
+            let of = elements.iter().map(|[first, _]| format!(".{first}")).collect::<Vec<_>>().join(", ");
+            let expected =
+                if vector == 1 { "a register of one value, without element".to_owned() } else { format!("one of its elements {of}") };
+            return Err(PtxError::syntax(at, found, expected));
+        };
+        let key = (declaration, number, index as u8);
+        if let Some(&register) = self.slots.get(&key) {
             return Ok(Some(Declared { register, ty }));
         }
         let fresh = self.counts.allocate(class(ty));
         let register = fresh.ok_or_else(|| PtxError::limit(at, "a register of a function too many", u64::from(u16::MAX)))?;
-        self.scopes[scope].slots.insert(name, register);
+        self.slots.insert(key, register);
         Ok(Some(Declared { register, ty }))
     }
 
+    /// How many elements the registers of a name have that is a vector; `None` of others.
+    pub(super) fn vector(&self, name: &str) -> Option<usize> {
+        let (declaration, _) = self.declaration(name)?;
+        Some(self.declarations[declaration as usize].vector as usize).filter(|&vector| vector > 1)
+    }
+
+    /// Whether any register so far is a vector.
+    pub(super) fn has_vectors(&self) -> bool {
+        self.vectors
+    }
+
     pub(super) fn symbol(&self, name: &str) -> Option<Symbol> {
-        self.visible().find_map(|scope| self.scopes[scope].symbols.get(name)).copied()
+        self.symbols.get(name)
     }
 
     pub(super) fn label(&self, name: &str, at: Position) -> Result<usize, PtxError> {
-        let found = self.visible().find_map(|scope| self.scopes[scope].labels.get(name)).copied();
-        found.ok_or_else(|| PtxError::undeclared(at, name, "label"))
+        self.labels.get(name).ok_or_else(|| PtxError::undeclared(at, name, "label"))
     }
 
-    pub(super) fn table(&mut self, name: &str, at: Position) -> Result<Box<[usize]>, PtxError> {
-        let found = self.visible().find_map(|scope| self.scopes[scope].tables.get(name)).copied();
-        let targets = found.ok_or_else(|| PtxError::undeclared(at, name, "list of branch targets"))?;
-        self.table_labels += targets.len();
-        if self.table_labels > MAX_TABLES {
-            return Err(PtxError::limit(at, "a branch by a table too many: labels of all tables", MAX_TABLES as u64));
-        }
+    /// The operations of a branch table; `left` is how many labels of tables the module may still use.
+    pub(super) fn table(&self, name: &str, at: Position, left: &mut usize) -> Result<Box<[usize]>, PtxError> {
+        let targets = self.tables.get(name).ok_or_else(|| PtxError::undeclared(at, name, "list of branch targets"))?;
+        *left = left
+            .checked_sub(targets.len())
+            .ok_or_else(|| PtxError::limit(at, "a branch by a table too many: labels of all tables", MAX_TABLES as u64))?;
         targets.iter().map(|(label, at)| self.label(label, *at)).collect()
     }
 }

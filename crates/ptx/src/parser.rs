@@ -1,11 +1,12 @@
 //! Tokens to a module as written.
 //!
-//! It has no recursion but for operands, which nest at most twice, and it goes forward with each token, so that its time is linear in
-//! the text and no input exhausts the stack.
+//! It has no recursion but for operands, which nest at most twice, and it goes forward with each token but for operands that it cannot
+//! read, which it reads a second time, so that its time is linear in the text and no input exhausts the stack. Tokens are read as they
+//! are needed, and what is kept of them is counted, so that no input exhausts the memory either.
 
 use super::{
     error::{Position, PtxError},
-    lexer::{Token, TokenKind, tokens},
+    lexer::{Lexer, Token, TokenKind},
     syntax::{Function, Initial, Instruction, Module, Number, Operand, OperandKind, Statement, Storage, Variable},
     types::{Space, Type},
 };
@@ -16,74 +17,118 @@ const MAX_DEPTH: usize = 64;
 /// The most operands, vector elements, parameters or modifiers that one list may have.
 const MAX_LIST: usize = 4096;
 
+/// The most bytes that a module as written takes. A text of the largest size has less of it where it is a compiler's.
+const MAX_WRITTEN: usize = 1 << 30;
+
 /// Reads a module.
 ///
 /// # Errors
-/// At the first token that PTX does not have there.
+/// At the first token that PTX does not have there. Operands that are none are the instruction's own error.
 pub(super) fn module(text: &str) -> Result<Module<'_>, PtxError> {
-    let mut parser = Parser { tokens: tokens(text)?, next: 0 };
-    let mut module = Module { address_size: 64, ..Module::default() };
-    parser.exact("version")?;
-    let at = parser.at();
-    let TokenKind::Decimal(version) = parser.take() else { return Err(parser.refused("a version such as 9.0")) };
-    let parsed = version.split_once('.').and_then(|(major, minor)| Some((major.parse().ok()?, minor.parse().ok()?)));
-    module.version = parsed.ok_or_else(|| PtxError::syntax(at, format!("`{version}`"), "a version such as 9.0"))?;
-    loop {
-        let token = parser.peek().clone();
-        match token {
-            TokenKind::End => return Ok(module),
-            TokenKind::File(index, path) => {
-                parser.take();
-                module.files.push((index, path));
-            }
-            TokenKind::Mark(';') | TokenKind::Loc(_) => {
-                parser.take();
-            }
-            TokenKind::Dotted("target") => {
-                parser.take();
-                parser.list(|p| p.word("a target").map(|name| module.targets.push(name)))?;
-            }
-            TokenKind::Dotted("address_size") => {
-                let at = parser.at();
-                parser.take();
-                module.address_size = parser.integer("an address size")? as u32;
-                if module.address_size != 64 {
-                    return Err(PtxError::syntax(at, format!("address size {}", module.address_size), "64"));
-                }
-            }
-            TokenKind::Dotted("pragma") => parser.pragma()?,
-            TokenKind::Dotted("section") => parser.section()?,
-            TokenKind::Dotted(_) => parser.declaration(&mut module)?,
-            _ => return Err(parser.expected("a directive")),
-        }
-    }
+    let mut parser = Parser::new(text)?;
+    let read = parser.module();
+    // What follows from a text that ends where it cannot be read says less than why it cannot.
+    parser.unreadable.map_or(read, Err)
 }
 
 struct Parser<'t> {
-    /// Ends with [`TokenKind::End`], which is never passed.
-    tokens: Vec<Token<'t>>,
-    next: usize,
+    lexer: Lexer<'t>,
+    /// The token that was taken last.
+    taken: Token<'t>,
+    /// The next one and the one after it.
+    next: [Token<'t>; 2],
+    /// Why there are no tokens after those.
+    unreadable: Option<PtxError>,
+    /// Bytes of what was kept.
+    written: usize,
 }
 
 impl<'t> Parser<'t> {
+    fn new(text: &'t str) -> Result<Parser<'t>, PtxError> {
+        let none = Token { kind: TokenKind::End, at: Position { line: 1, column: 1 } };
+        let mut parser = Parser { lexer: Lexer::new(text)?, taken: none, next: [none; 2], unreadable: None, written: 0 };
+        parser.advance();
+        parser.advance();
+        Ok(parser)
+    }
+
+    fn module(&mut self) -> Result<Module<'t>, PtxError> {
+        let mut module = Module { address_size: 64, ..Module::default() };
+        self.exact("version")?;
+        let at = self.at();
+        let TokenKind::Decimal(version) = self.take() else { return Err(self.refused("a version such as 9.0")) };
+        let parsed = version.split_once('.').and_then(|(major, minor)| Some((major.parse().ok()?, minor.parse().ok()?)));
+        module.version = parsed.ok_or_else(|| PtxError::syntax(at, format!("`{version}`"), "a version such as 9.0"))?;
+        loop {
+            let token = *self.peek();
+            match token {
+                TokenKind::End => return Ok(module),
+                TokenKind::File(index, path) => {
+                    self.take();
+                    self.keep::<(u32, &str)>(1)?;
+                    module.files.push((index, path));
+                }
+                TokenKind::Mark(';') | TokenKind::Loc(_) => {
+                    self.take();
+                }
+                TokenKind::Dotted("target") => {
+                    self.take();
+                    self.list(|p| p.word("a target").map(|name| module.targets.push(name)))?;
+                }
+                TokenKind::Dotted("address_size") => {
+                    let at = self.at();
+                    self.take();
+                    module.address_size = self.integer("an address size")? as u32;
+                    if module.address_size != 64 {
+                        return Err(PtxError::syntax(at, format!("address size {}", module.address_size), "64"));
+                    }
+                }
+                TokenKind::Dotted("pragma") => self.pragma()?,
+                TokenKind::Dotted("section") => self.section()?,
+                TokenKind::Dotted(_) => self.declaration(&mut module)?,
+                _ => return Err(self.expected("a directive")),
+            }
+        }
+    }
+
+    /// Passes over a token.
+    fn advance(&mut self) {
+        let after = match self.unreadable {
+            Some(_) => self.next[1],
+            None => self.lexer.next().unwrap_or_else(|error| {
+                let at = error.place().position;
+                self.unreadable = Some(error);
+                Token { kind: TokenKind::End, at }
+            }),
+        };
+        self.taken = self.next[0];
+        self.next = [self.next[1], after];
+    }
+
+    /// Counts `items` things of a type that are kept, with what holds them in a list.
+    fn keep<T>(&mut self, items: usize) -> Result<(), PtxError> {
+        self.written = self.written.saturating_add(items.saturating_mul(size_of::<T>()));
+        if self.written <= MAX_WRITTEN {
+            return Ok(());
+        }
+        Err(PtxError::limit(self.at(), "a module too large, in bytes that it takes once it is read", MAX_WRITTEN as u64))
+    }
+
     fn at(&self) -> Position {
-        self.tokens[self.next].at
+        self.next[0].at
     }
 
     fn peek(&self) -> &TokenKind<'t> {
-        &self.tokens[self.next].kind
+        &self.next[0].kind
     }
 
     fn ahead(&self) -> &TokenKind<'t> {
-        &self.tokens[(self.next + 1).min(self.tokens.len() - 1)].kind
+        &self.next[1].kind
     }
 
     fn take(&mut self) -> TokenKind<'t> {
-        let kind = self.peek().clone();
-        if kind != TokenKind::End {
-            self.next += 1;
-        }
-        kind
+        self.advance();
+        self.taken.kind
     }
 
     /// The error that the next token is not what was expected.
@@ -93,13 +138,14 @@ impl<'t> Parser<'t> {
 
     /// The error that the token just taken is not what was expected.
     fn refused(&self, expected: &str) -> PtxError {
-        let token = &self.tokens[if *self.peek() == TokenKind::End { self.next } else { self.next - 1 }];
-        PtxError::syntax(token.at, token.kind.described(), expected)
+        PtxError::syntax(self.taken.at, self.taken.kind.described(), expected)
     }
 
     fn accept(&mut self, mark: char) -> bool {
         let found = *self.peek() == TokenKind::Mark(mark);
-        self.next += usize::from(found);
+        if found {
+            self.advance();
+        }
         found
     }
 
@@ -172,6 +218,7 @@ impl<'t> Parser<'t> {
         match *self.peek() {
             TokenKind::Dotted("entry" | "func") => {
                 let function = self.function()?;
+                self.keep::<Function<'t>>(1)?;
                 module.functions.push(function);
                 Ok(())
             }
@@ -196,6 +243,7 @@ impl<'t> Parser<'t> {
         self.mark('{')?;
         let mut body = Vec::new();
         let mut depth = 0_usize;
+        let mut kept = 0;
         loop {
             function.end = self.at();
             if self.accept('}') {
@@ -211,6 +259,8 @@ impl<'t> Parser<'t> {
                 }
                 self.statement(&mut body)?;
             }
+            self.keep::<Statement<'t>>(body.len() - kept)?;
+            kept = body.len();
         }
         function.body = Some(body);
         Ok(function)
@@ -250,6 +300,7 @@ impl<'t> Parser<'t> {
         self.list(|p| {
             let base = p.variable_type(false)?;
             let parameter = p.declarator(&base)?;
+            p.keep::<Variable<'t>>(1)?;
             parameters.push(parameter);
             Ok(())
         })?;
@@ -264,6 +315,7 @@ impl<'t> Parser<'t> {
             if p.accept('=') {
                 p.initialiser(&mut variable.initial)?;
             }
+            p.keep::<Variable<'t>>(1)?;
             found(variable);
             Ok(())
         })?;
@@ -331,6 +383,7 @@ impl<'t> Parser<'t> {
             return Ok(());
         }
         loop {
+            self.keep::<(Initial<'t>, Position)>(1)?;
             into.push(self.initial()?);
             if !self.accept(',') {
                 return self.mark('}');
@@ -423,6 +476,7 @@ impl<'t> Parser<'t> {
                     let at = p.at();
                     p.word("a label").map(|target| targets.push((target, at)))
                 })?;
+                self.keep::<(&str, Position)>(targets.capacity())?;
                 body.push(Statement::BranchTargets(label, targets));
                 self.mark(';')
             }
@@ -435,6 +489,8 @@ impl<'t> Parser<'t> {
                 }
             },
             _ => {
+                // A label is found by its name, which takes as much again.
+                self.keep::<Statement<'t>>(1)?;
                 body.push(Statement::Label(label, at));
                 Ok(())
             }
@@ -458,6 +514,24 @@ impl<'t> Parser<'t> {
                 return Err(PtxError::limit(at, "an instruction of more than 32 modifiers", 32));
             }
         }
+        let start = (self.lexer, self.taken, self.next);
+        let (operands, unreadable) = match self.operands() {
+            Ok(operands) => (operands, None),
+            Err(error @ PtxError::Syntax { .. }) if self.unreadable.is_none() => {
+                (self.lexer, self.taken, self.next) = start;
+                if !self.skip_operands() {
+                    return Err(error);
+                }
+                (Vec::new(), Some(Box::new(error)))
+            }
+            Err(error) => return Err(error),
+        };
+        self.keep::<(&str, Position)>(modifiers.capacity())?;
+        Ok(Instruction { at, guard, opcode, modifiers, operands, unreadable })
+    }
+
+    /// What follows an opcode, with its semicolon.
+    fn operands(&mut self) -> Result<Vec<Operand<'t>>, PtxError> {
         let mut operands = Vec::new();
         if *self.peek() != TokenKind::Mark(';') {
             self.list(|p| p.operand(2).map(|operand| operands.push(operand)))?;
@@ -465,7 +539,26 @@ impl<'t> Parser<'t> {
         if !self.accept(';') {
             return Err(self.expected(if operands.is_empty() { "an operand or `;`" } else { "`,` or `;`" }));
         }
-        Ok(Instruction { at, guard, opcode, modifiers, operands })
+        self.keep::<Operand<'t>>(operands.capacity())?;
+        Ok(operands)
+    }
+
+    /// Passes over operands that are of no known shape, with their semicolon. Whether they end with one, their brackets are closed and nothing else
+    /// began before.
+    fn skip_operands(&mut self) -> bool {
+        let mut open = Vec::new();
+        loop {
+            match self.take() {
+                TokenKind::Mark(';') => return open.is_empty(),
+                TokenKind::Mark('{') => open.push('}'),
+                TokenKind::Mark('[') => open.push(']'),
+                TokenKind::Mark('(') => open.push(')'),
+                TokenKind::Mark(close @ ('}' | ']' | ')')) if open.pop() != Some(close) => return false,
+                TokenKind::Mark(':') | TokenKind::Loc(_) | TokenKind::File(..) | TokenKind::End => return false,
+                _ if open.len() > MAX_DEPTH => return false,
+                _ => {}
+            }
+        }
     }
 
     /// An operand in which lists and vectors nest at most `depth` deep.
@@ -475,9 +568,9 @@ impl<'t> Parser<'t> {
             TokenKind::Word(name) => {
                 self.take();
                 match *self.peek() {
-                    TokenKind::Dotted(component) => {
+                    TokenKind::Dotted(element) => {
                         self.take();
-                        OperandKind::Name(name, Some(component))
+                        OperandKind::Name(name, Some(element))
                     }
                     TokenKind::Mark('|') => {
                         self.take();
@@ -505,6 +598,7 @@ impl<'t> Parser<'t> {
                     self.list(|p| p.operand(depth - 1).map(|item| items.push(item)))?;
                 }
                 self.mark(close)?;
+                self.keep::<Operand<'t>>(items.capacity())?;
                 if open == '{' { OperandKind::Vector(items) } else { OperandKind::List(items) }
             }
             TokenKind::Mark('-') | TokenKind::Integer(_) | TokenKind::Single(_) | TokenKind::Double(_) | TokenKind::Decimal(_) => {
@@ -518,7 +612,12 @@ impl<'t> Parser<'t> {
     fn address(&mut self) -> Result<OperandKind<'t>, PtxError> {
         if let TokenKind::Word(name) = *self.peek() {
             self.take();
-            return Ok(OperandKind::Address(Some(name), self.offset()?));
+            let mut element = None;
+            if let TokenKind::Dotted(after) = *self.peek() {
+                self.take();
+                element = Some(after);
+            }
+            return Ok(OperandKind::Address(Some((name, element)), self.offset()?));
         }
         let negative = self.accept('-');
         let value = self.integer("a name or an address")? as i64;

@@ -123,7 +123,7 @@ fn visit(operation: &mut Operation, visit: &mut dyn FnMut(&mut Register, bool)) 
 }
 
 /// The operations that may come after operation `index`.
-fn successors(operation: &Operation, index: usize, each: &mut dyn FnMut(usize)) {
+pub(super) fn successors(operation: &Operation, index: usize, each: &mut dyn FnMut(usize)) {
     let falls_through = match &operation.instruction {
         Instruction::Branch { target, .. } => {
             each(*target);
@@ -144,20 +144,27 @@ fn successors(operation: &Operation, index: usize, each: &mut dyn FnMut(usize)) 
 /// The most bits of liveness that one function may take; past it, its registers stay as they are.
 const MAX_LIVENESS: usize = 1 << 28;
 
-/// The most words of liveness that are computed, again and again until nothing changes; past it, the same.
+/// The most words of liveness that are computed for one function, again and again until nothing changes; past it, the same.
 const MAX_LIVENESS_WORK: usize = 1 << 27;
+
+/// The same for all functions of a module together.
+pub(super) const MAX_MODULE_LIVENESS_WORK: usize = 1 << 29;
 
 /// Gives registers that are never live at the same operation one slot, and returns how many slots there are then.
 ///
 /// The interval of a register goes from the first to the last operation that it is live at or named by. Sources and destinations of
 /// one operation never share, so that an executor may write lane by lane.
-pub(super) fn compact(code: &mut [Operation], declared: RegisterCounts) -> RegisterCounts {
+pub(super) fn compact(code: &mut [Operation], declared: RegisterCounts, left: &mut usize) -> RegisterCounts {
     let offsets = [0, declared.predicates, declared.words, declared.longs].map(usize::from);
     let first = |class: Class| offsets[..=class as usize].iter().sum::<usize>();
     let number = |register: &Register| first(register.class) + usize::from(register.index);
     let total = first(Class::Quad) + usize::from(declared.quads);
     let words = total.div_ceil(64);
-    if words * 64 * code.len() > MAX_LIVENESS {
+    // A pass goes from each operation to those that may come after it.
+    let mut edges = 0;
+    code.iter().enumerate().for_each(|(at, operation)| successors(operation, at, &mut |_| edges += 1));
+    let pass = words.saturating_mul(edges) + code.len();
+    if words * 64 * code.len() > MAX_LIVENESS || pass > *left {
         return declared;
     }
     let mut intervals: Vec<Option<(usize, usize)>> = vec![None; total];
@@ -188,8 +195,9 @@ pub(super) fn compact(code: &mut [Operation], declared: RegisterCounts) -> Regis
     while changed {
         changed = false;
         // A pass carries liveness over one branch backwards; code may be made of those.
-        work += live.len() + code.len();
-        if work > MAX_LIVENESS_WORK {
+        work += pass;
+        if work > MAX_LIVENESS_WORK.min(*left) {
+            *left = left.saturating_sub(work);
             return declared;
         }
         for at in (0..code.len()).rev() {
@@ -208,6 +216,7 @@ pub(super) fn compact(code: &mut [Operation], declared: RegisterCounts) -> Regis
             }
         }
     }
+    *left -= work;
     for at in 0..code.len() {
         for (word, &bits) in live[at * words..(at + 1) * words].iter().enumerate() {
             let mut bits = bits;

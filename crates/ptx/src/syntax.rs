@@ -1,7 +1,7 @@
 //! A PTX module as written: names unresolved, instructions undecoded. It borrows the text.
 
 use super::{
-    error::Position,
+    error::{Position, PtxError},
     types::{Space, Type},
 };
 
@@ -91,7 +91,7 @@ pub(super) enum Statement<'t> {
 }
 
 /// An instruction.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub(super) struct Instruction<'t> {
     pub(super) at: Position,
     /// Predicate, and whether it is negated.
@@ -99,6 +99,8 @@ pub(super) struct Instruction<'t> {
     pub(super) opcode: &'t str,
     pub(super) modifiers: Vec<(&'t str, Position)>,
     pub(super) operands: Vec<Operand<'t>>,
+    /// What is wrong with operands of no known shape, which are then not kept.
+    pub(super) unreadable: Option<Box<PtxError>>,
 }
 
 /// An operand and where it is.
@@ -111,15 +113,15 @@ pub(super) struct Operand<'t> {
 /// What an operand is.
 #[derive(Clone, Debug)]
 pub(super) enum OperandKind<'t> {
-    /// A name, with the component after a dot (`%tid.x`).
+    /// A name, with the element after a dot (`%tid.x`).
     Name(&'t str, Option<&'t str>),
     /// `name + offset`, outside brackets.
     NamePlus(&'t str, i64),
     /// `!p`
     Not(&'t str),
     Number(Number<'t>),
-    /// `[name + offset]`; without a name, the offset is the address.
-    Address(Option<&'t str>, i64),
+    /// `[name + offset]`, the name with its element; without a name, the offset is the address.
+    Address(Option<(&'t str, Option<&'t str>)>, i64),
     /// `{a, b}`
     Vector(Vec<Operand<'t>>),
     /// `(a, b)` of a call.

@@ -201,6 +201,141 @@ fn an_error_says_where_and_what(#[case] body: &str, #[case] expected: &str) {
     assert!(shown.contains(&format!("    10 | {body}")), "{shown}");
 }
 
+/// What is wrong with one instruction is an error of whoever comes to it, the same as of a strict reading, and nobody else's.
+#[rstest]
+#[case("frobnicate.u32 %r1;")]
+#[case("add.weird.u32 %r1, %r2, 1;")]
+#[case("ld.relaxed.global.u32 %r1, [%d1];")]
+#[case("add.u32 %d1, %r2, 1;")]
+#[case("mov.u32 %r1 1;")]
+#[case("mbarrier.init.shared::cta.b64 [block], 1;")]
+#[case("cp.async.bulk.tensor.2d.shared::cluster.global.tile.mbarrier::complete_tx::bytes [block], [%d1, {%r1, %r2}], [block];")]
+#[case("tex.2d.v4.f32.f32 {%f1, %f2, %f3, %f4}, [word, {%f1, (%f2)}];")]
+#[case("wgmma.mma_async.sync.aligned.m64n8k16.f32.bf16.bf16 {%f1, %f2, %f3, %f4}, %d1, %d2, %p1, 1, 1, 0, 0;")]
+#[case("{ .param .b32 a; .param .b32 b; call (b), %d1, (a), proto; }")]
+#[case("addc.cc.u32 %r1, %r2, %r3;")]
+fn an_unknown_instruction_is_the_error_of_kernels_that_reach_it(#[case] body: &str) {
+    let text = format!("{}.visible .entry other() {{ ret; }}\n", around(body));
+    let strict = parse(&text).unwrap_err();
+    let module = parse_tolerant(&text).unwrap();
+    assert_eq!(module.launchable("k"), Err(&strict));
+    assert_eq!(module.launchable("other"), Ok(()));
+    assert_eq!(module.unknown().map(|unknown| (unknown.function, unknown.error)).collect::<Vec<_>>(), [(1, &strict)]);
+    assert!(strict.to_string().contains(&format!("    10 | {body}")), "{strict}");
+}
+
+/// What makes the rest of a text mean something else is an error of all of it.
+#[rstest]
+#[case("bra nowhere;", "`nowhere` is not declared")]
+#[case("add.u32 %r1, %r16, 1;", "`%r16` is not declared")]
+#[case("call nobody;", "`nobody` is not declared, expected a function")]
+#[case("L: ret; L: ret;", "`L` is already declared")]
+#[case("mov.u32 %r1, 0f12;", "found `0f12`")]
+#[case("frobnicate [%d1;", "found `;`, expected `]`")]
+#[case("frobnicate {%r1;", "found `;`")]
+#[case("frobnicate %r1 )(;", "found `)`")]
+#[case("frobnicate %r1 L: ret;", "found `L`, expected `,` or `;`")]
+#[case("frobnicate %r1 #;", "character '#'")]
+#[case("mov.u32 %r1, 1 }", "found `}`, expected `,` or `;`")]
+#[case("4;", "found `4`, expected an instruction")]
+fn what_is_wrong_with_the_module_is_everybodys_error(#[case] body: &str, #[case] expected: &str) {
+    let text = format!("{}.visible .entry other() {{ ret; }}\n", around(body));
+    let error = parse_tolerant(&text).unwrap_err();
+    assert!(error.to_string().contains(expected), "{error}");
+    assert_eq!(parse(&text), Err(error));
+}
+
+/// `new` is an unknown instruction; whether kernel `k` may come to it.
+#[rstest]
+#[case("new;", true)]
+#[case("ret; new;", false)]
+#[case("exit; new;", false)]
+#[case("trap; new;", false)]
+#[case("@%p1 ret; new;", true)]
+#[case("@!%p1 trap; new;", true)]
+#[case("bra L; new; L: ret;", false)]
+#[case("@%p1 bra L; ret; L: new;", true)]
+#[case("bra L; M: new; L: bra M;", true)]
+#[case("L: bra L; new;", false)]
+#[case("ts: .branchtargets A, B; brx.idx %r1, ts; ret; A: ret; B: new;", true)]
+#[case("ts: .branchtargets A; brx.idx %r1, ts; new; A: ret;", false)]
+#[case("call first; ret; new;", true)]
+#[case("ret; call first;", false)]
+#[case("call second; ret;", true)]
+#[case("call endless; ret;", false)]
+fn what_a_kernel_may_come_to(#[case] body: &str, #[case] reaches: bool) {
+    let text = format!(
+        ".version 9.0 .target sm_90 .address_size 64\n.func first() {{ call third; }}\n.func second() {{ call third; ret; }}\n.func third() {{ new; }}\n\
+         .func endless() {{ L: bra L; }}\n.entry k() {{ .reg .pred %p1; .reg .b32 %r1;\n{body}\n}}\n"
+    );
+    let module = parse_tolerant(&text).unwrap();
+    assert_eq!(module.launchable("k").is_err(), reaches);
+    assert_eq!(module.launchable("nobody"), Ok(()));
+}
+
+#[rstest]
+#[case("mov.b32 %v.x, %r1; mov.b32 %r2, %v.r;", "mov.b32 %a, %r1; mov.b32 %r2, %a;")]
+#[case("ld.global.v4.b32 %v, [%d1];", "ld.global.v4.b32 {%a, %b, %c, %d}, [%d1];")]
+#[case("st.global.v4.b32 [%d1], %v;", "st.global.v4.b32 [%d1], {%a, %b, %c, %d};")]
+#[case("ld.global.v2.b64 %w1, [%w1.x+8];", "ld.global.v2.b64 {%e, %f}, [%e+8];")]
+#[case("mov.b64 %d1, %n;", "mov.b64 %d1, {%g, %h};")]
+#[case("mov.b64 %n, %d1;", "mov.b64 {%g, %h}, %d1;")]
+#[case("mov.v4.b32 %v, {%r1, %v.w, %v.g, 7};", "mov.v4.b32 {%a, %b, %c, %d}, {%r1, %d, %b, 7};")]
+#[case("add.u32 %v.z, %v.b, %n.y;", "add.u32 %c, %c, %h;")]
+#[case("atom.global.v4.add.f32 %s, [%d1], %s;", "atom.global.v4.add.f32 {%i, %j, %k, %l}, [%d1], {%i, %j, %k, %l};")]
+fn a_vector_register_is_its_elements(#[case] vector: &str, #[case] elements: &str) {
+    let vectors = ".reg .v4 .b32 %v; .reg .v2 .b64 %w<2>; .reg .v2 .b32 %n; .reg .v4 .f32 %s;";
+    let scalars = ".reg .b32 %a, %b, %c, %d; .reg .b64 %e, %f; .reg .b32 %g, %h; .reg .f32 %i, %j, %k, %l;";
+    let [vector, elements] = [(vectors, vector), (scalars, elements)].map(|(registers, body)| decoded(&format!("{registers}\n{body}")));
+    let instructions = |code: Vec<Operation>| code.into_iter().map(|operation| operation.instruction).collect::<Vec<_>>();
+    assert_eq!(instructions(vector), instructions(elements));
+}
+
+#[rstest]
+#[case(".reg .v4 .b32 %v; mov.b32 %v.q, 1;", "found `%v.q`, expected one of its elements .x, .y, .z, .w")]
+#[case(".reg .v2 .b32 %v; mov.b32 %v.z, 1;", "found `%v.z`, expected one of its elements .x, .y")]
+#[case(".reg .v2 .b32 %v; add.u32 %r1, %v, 1;", "operand a vector of `add.u32`, expected a register or a constant")]
+#[case(".reg .v2 .b32 %v; ld.global.v4.b32 %v, [%d1];", "expected one of 4 elements, not 2")]
+#[case(".reg .v2 .pred %v;", "found a vector of predicates")]
+#[case("mov.b32 %r1.x, 1;", "found `%r1.x`, expected a register of one value")]
+#[case("ld.global.v8.b32 {%r1,%r2,%r3,%r4,%r5,%r6,%r7,%r8}, [%d1];", "has 8 elements of .b32, expected at most 128 bits")]
+fn what_vectors_have_not(#[case] body: &str, #[case] expected: &str) {
+    let error = parse(&around(body)).unwrap_err().to_string();
+    assert!(error.contains(expected), "{error}");
+}
+
+#[rstest]
+#[case("ld.global.v8.b32 {%r1,%r2,%r3,%r4,%r5,%r6,%r7,%r8}, [%d1];", true)]
+#[case("st.global.v8.f32 [%d1], {%f1,%f2,%f3,%f4,%f1,%f2,%f3,%f4};", true)]
+#[case("ld.global.nc.v4.b64 {%d1,%d2,%d3,%d4}, [%d5];", true)]
+#[case("ld.global.L1::no_allocate.v4.s64 {%d1,%d2,%d3,%d4}, [%d5];", true)]
+#[case("ld.v8.b32 {%r1,%r2,%r3,%r4,%r5,%r6,%r7,%r8}, [%d1];", false)]
+#[case("ld.shared.v4.b64 {%d1,%d2,%d3,%d4}, [block];", false)]
+#[case("ld.global.v8.b64 {%d1,%d2,%d3,%d4,%d1,%d2,%d3,%d4}, [%d1];", false)]
+fn accesses_of_256_bits_are_of_new_targets(#[case] body: &str, #[case] known: bool) {
+    let text = |version, target| around(body).replace("9.0", version).replace("sm_90a", target);
+    assert_eq!(parse(&text("8.8", "sm_100a")).is_ok(), known);
+    assert_eq!(parse(&text("9.0", "sm_120")).is_ok(), known);
+    assert!(parse(&text("8.7", "sm_100a")).is_err());
+    assert!(parse(&text("9.0", "sm_90a")).is_err());
+}
+
+/// What a name means where scopes nest: the innermost declaration, of a range only where it has that number.
+#[test]
+fn the_innermost_declaration_counts() {
+    let classes = |body: &str| {
+        let of = |operation: &Operation| match operation.instruction {
+            Instruction::Move { destination, .. } => Some(destination.class),
+            _ => None,
+        };
+        decoded(body).iter().filter_map(of).collect::<Vec<_>>()
+    };
+    use Class::{Long, Word};
+    let body = "mov.u32 %r7, 1; { .reg .b64 %r<4>; mov.u64 %r3, 1; mov.u32 %r7, 1; { .reg .b32 %r3; mov.u32 %r3, 1; mov.u64 %r2, 1; } mov.u64 %r3, 1; }\n\
+        mov.u32 %r3, 1; { .reg .b64 %r3; mov.u64 %r3, 1; { .reg .b32 %r<9>; mov.u32 %r3, 1; } }";
+    assert_eq!(classes(body), [Word, Long, Word, Word, Long, Long, Word, Long, Word]);
+}
+
 #[test]
 fn memory_is_laid_out_as_c_does() {
     let text = "// .loc in a comment\n.version 9.0\n.target sm_90\n.address_size 64\n.file 1 \"a//b.cu\"\n\
@@ -232,6 +367,87 @@ fn deep_nesting_is_no_depth_of_recursion() {
     let error = parse(&around(&deep(100_000))).unwrap_err().to_string();
     assert!(error.contains("a scope too deep, more than the 64 that are allowed"), "{error}");
     assert!(parse(&around(&format!("mov.b64 %d1, {};", "{".repeat(100_000)))).is_err());
+}
+
+/// Texts that are large in one way each, by size in bytes: nesting, labels, names, lists, tables, unknown instructions.
+fn large(bytes: usize) -> Vec<(&'static str, String)> {
+    let fill = |one: &str| one.repeat(bytes / one.len());
+    let numbered = |one: &dyn Fn(usize) -> String| {
+        let mut text = String::new();
+        (0..)
+            .map(one)
+            .take_while(|next| {
+                text.push_str(next);
+                text.len() < bytes
+            })
+            .for_each(drop);
+        text
+    };
+    let deep = format!("{}{}", "{ .reg .b32 own; ".repeat(63), fill("add.u32 %r1, %r2, %r3; bra L;"));
+    let table = (0..1000).map(|_| "L").collect::<Vec<_>>().join(",");
+    let functions = format!(".version 9.0 .target sm_90 .address_size 64\n");
+    vec![
+        ("marks", fill(";")),
+        ("nested", around(&fill("{"))),
+        ("scopes", around(&fill("{}"))),
+        ("labels", around(&numbered(&|n| format!("L{n}:")))),
+        ("branches", around(&numbered(&|n| format!("L{n}:bra L{};", n / 2)))),
+        ("backwards", around(&numbered(&|n| format!("L{n}:@%p1 bra L{};add.u32 %r{},%r1,1;", n.saturating_sub(1), n % 16)))),
+        ("returns", around(&fill("ret;"))),
+        ("unknown", around(&fill("x;"))),
+        ("unreadable", around(&fill("x[a,b];"))),
+        ("operands", around(&format!("x {};", fill("a,")))),
+        ("brackets", around(&format!("x {};", fill("[")))),
+        ("modifiers", around(&format!("x{};", fill(".a")))),
+        ("arithmetic", around(&fill("add.u32 %r1,%r2,%r3;"))),
+        ("deep", around(&format!("{deep}{}\nL:", "}".repeat(63)))),
+        ("registers", around(&numbered(&|n| format!(".reg .b32 a{n};")))),
+        ("variables", around(&numbered(&|n| format!(".global .b8 a{n};")))),
+        ("initial", format!(".version 9.0 .global .b8 a[] = {{{}1}};", fill("1,"))),
+        ("functions", numbered(&|n| if n == 0 { functions.clone() } else { format!(".func f{n}(){{call f1;ret;}}") })),
+        (
+            "loops",
+            numbered(&|n| match n {
+                0 => functions.clone(),
+                n => format!(
+                    ".func f{n}(){{.reg .pred %p;.reg .b32 %r<900>;{}}}",
+                    (0..900).map(|n| format!("L{n}:add.u32 %r{n},%r{},1;@%p bra L{};", 899 - n, n / 2)).collect::<String>()
+                ),
+            }),
+        ),
+        (
+            "tables",
+            numbered(&|n| match n {
+                0 => functions.clone(),
+                n => format!(".func f{n}(){{.reg .b32 %r;L:t:.branchtargets {table};{}}}", "brx.idx %r,t;".repeat(900)),
+            }),
+        ),
+        ("comment", format!("/*{}", fill("*"))),
+        ("string", format!(".version 9.0 .pragma \"{}", fill("a"))),
+        ("word", fill("a")),
+        ("lines", fill("\n")),
+        ("locations", around(&fill(".loc 1 1 1\n"))),
+        ("files", format!(".version 9.0\n{}", fill(".file 1 \"\"\n"))),
+    ]
+}
+
+#[test]
+fn large_texts_take_linear_time() {
+    for (name, text) in large(1 << 20) {
+        let start = Instant::now();
+        let _ = parse_tolerant(&text);
+        assert!(start.elapsed() < Duration::from_secs(5), "{name}: {:?} for {} bytes", start.elapsed(), text.len());
+    }
+}
+
+#[test]
+#[ignore = "for a release build: each text is of 64 MiB, and minutes go by without optimisation"]
+fn texts_of_the_largest_size_take_seconds() {
+    for (name, text) in large((64 << 20) - (64 << 10)) {
+        let start = Instant::now();
+        let _ = parse_tolerant(&text);
+        assert!(start.elapsed() < Duration::from_secs(10), "{name}: {:?} for {} bytes", start.elapsed(), text.len());
+    }
 }
 
 /// Parses and checks that it did not take long; what comes out does not matter.

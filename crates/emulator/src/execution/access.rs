@@ -213,10 +213,46 @@ impl Executor<'_> {
             4 => self.load_bytes::<4>(lanes, ty, destinations, &addresses, strong),
             8 => self.load_bytes::<8>(lanes, ty, destinations, &addresses, strong),
             16 => self.load_bytes::<16>(lanes, ty, destinations, &addresses, strong),
+            32 => return self.load_wide(lanes, (ty, access), destinations, &addresses),
             _ => Err(ExecError::unsupported(format!("an access of {bytes} bytes"))),
         }?;
         self.touched(lanes, access, (ty, bytes, false), &addresses, Effect::Load);
         Ok(polls)
+    }
+
+    /// `ld` of 256 bits, which is weak.
+    #[inline(never)]
+    fn load_wide(
+        &mut self,
+        lanes: u32,
+        (ty, access): (Type, &Access),
+        destinations: &[Option<Register>],
+        addresses: &Row<u64>,
+    ) -> Result<bool, ExecError> {
+        let polls = self.load_bytes::<32>(lanes, ty, destinations, addresses, false)?;
+        self.touched_wide(lanes, access, ty, addresses, Effect::Load);
+        Ok(polls)
+    }
+
+    /// `st` of 256 bits, which is weak.
+    #[inline(never)]
+    fn store_wide(
+        &mut self,
+        lanes: u32,
+        (ty, access): (Type, &Access),
+        sources: &[Operand],
+        addresses: &Row<u64>,
+    ) -> Result<(), ExecError> {
+        self.store_bytes::<32>(lanes, ty, sources, addresses, access)?;
+        self.touched_wide(lanes, access, ty, addresses, Effect::Store);
+        Ok(())
+    }
+
+    /// An access of 256 bits is two of 128 to the race check: nothing says that more than those are not torn.
+    fn touched_wide(&mut self, lanes: u32, access: &Access, ty: Type, addresses: &Row<u64>, effect: Effect) {
+        for half in [0, 16] {
+            self.touched(lanes, access, (ty, 16, false), &addresses.map(|address| address.wrapping_add(half)), effect);
+        }
     }
 
     /// Tells the race check of an access that memory has let through.
@@ -358,6 +394,7 @@ impl Executor<'_> {
             4 => self.store_bytes::<4>(lanes, ty, sources, &addresses, access),
             8 => self.store_bytes::<8>(lanes, ty, sources, &addresses, access),
             16 => self.store_bytes::<16>(lanes, ty, sources, &addresses, access),
+            32 => return self.store_wide(lanes, (ty, access), sources, &addresses),
             _ => Err(ExecError::unsupported(format!("an access of {bytes} bytes"))),
         }?;
         self.touched(lanes, access, (ty, bytes, false), &addresses, Effect::Store);

@@ -220,6 +220,12 @@ impl Executor<'_> {
         use Instruction as I;
         let registers = &mut self.warp.registers;
         match *instruction {
+            I::MoveVector { ref destinations, ref sources, .. } => {
+                let values: Vec<_> = sources.iter().map(|&source| registers.wide_bits(source)).collect();
+                for (destination, values) in destinations.iter().zip(&values) {
+                    destination.iter().for_each(|&destination| registers.write_wide_bits(destination, lanes, values));
+                }
+            }
             I::ReadSpecial { destination, special } => self.read_special(lanes, destination, special)?,
             I::AddressOf { space, destination, address } => self.address_of(lanes, space, destination, address),
             I::ConvertAddress { space, to_space, destination, source, .. } => {

@@ -3,7 +3,7 @@
 use std::{fmt, sync::Arc};
 
 use crate::memory::{AccessError, LaneError};
-use passmuster_ptx::Position;
+use passmuster_ptx::{Position, PtxError};
 
 /// The instruction at which a launch was stopped, and who executed it.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -116,6 +116,9 @@ pub enum Fault {
         /// What of it.
         what: String,
     },
+    /// The kernel may come to an instruction that the front end does not know.
+    #[error("{0}")]
+    UnknownInstruction(Box<PtxError>),
     /// A module or a launch that cannot be run at all.
     #[error("{0}")]
     BadLaunch(String),

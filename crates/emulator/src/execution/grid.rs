@@ -159,10 +159,11 @@ impl Grid {
     /// [`input_bytes`](Function::input_bytes).
     ///
     /// # Errors
-    /// [`Fault::BadLaunch`] for an unknown entry or one that is no kernel, parameters of another size, a shape with a zero, blocks of more
+    /// [`Fault::UnknownInstruction`] where the kernel may come to an instruction that is not known; [`Fault::BadLaunch`] for an unknown entry or one that is no kernel, parameters of another size, a shape with a zero, blocks of more
     /// than 1024 threads or than the entry allows, a grid that the entry's clusters do not divide, clusters of more than eight blocks, and more shared or local memory than there is.
     pub fn new(program: Arc<Program>, entry: &str, shape: Shape, parameters: &[u8], memory: &mut Memory) -> Result<Grid, Fault> {
         let index = program.entry(entry)?;
+        program.module.launchable(entry).map_err(|error| Fault::UnknownInstruction(Box::new(error.clone())))?;
         let function = &program.module.functions[index];
         let (threads, cluster) = check(function, shape).map_err(|why| Fault::BadLaunch(format!("{entry}: {why}")))?;
         let bad = |why: String| Err(Fault::BadLaunch(format!("{entry}: {why}")));

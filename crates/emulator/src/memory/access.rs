@@ -74,13 +74,13 @@ impl Memory {
         }
     }
 
-    /// Reads `N` bytes (1, 2, 4, 8 or 16), which must be aligned to `N`.
+    /// Reads `N` bytes (1, 2, 4, 8, 16 or 32), which must be aligned to `N`.
     ///
     /// # Errors
     /// As [`Memory::resolve_aligned`], then `Uninitialised`.
     #[inline]
     pub fn load<const N: usize>(&self, address: Address, rank: usize) -> Result<[u8; N], AccessError> {
-        const { assert!(N.is_power_of_two() && N <= 16) };
+        const { assert!(N.is_power_of_two() && N <= 32) };
         self.load_at(self.resolve_aligned(address, N as u64, rank)?, rank)
     }
 
@@ -101,13 +101,13 @@ impl Memory {
         Ok(self.seen(place, rank, self.peek(place)))
     }
 
-    /// Writes `N` bytes (1, 2, 4, 8 or 16), which must be aligned to `N`.
+    /// Writes `N` bytes (1, 2, 4, 8, 16 or 32), which must be aligned to `N`.
     ///
     /// # Errors
     /// As [`Memory::resolve_aligned`].
     #[inline]
     pub fn store<const N: usize>(&mut self, address: Address, rank: usize, value: [u8; N]) -> Result<(), AccessError> {
-        const { assert!(N.is_power_of_two() && N <= 16) };
+        const { assert!(N.is_power_of_two() && N <= 32) };
         let place = self.resolve_aligned(address, N as u64, rank)?;
         self.put(place, value);
         Ok(())

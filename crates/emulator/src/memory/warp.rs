@@ -6,7 +6,7 @@ use super::{AccessError, Address, GlobalAddr, LaneError, Memory};
 pub const WARP: usize = 32;
 
 impl Memory {
-    /// Reads `N` bytes (4, 8 or 16) for each lane of `lanes`, a set of bits; values of other lanes stay as they are.
+    /// Reads `N` bytes (4, 8, 16 or 32) for each lane of `lanes`, a set of bits; values of other lanes stay as they are.
     ///
     /// Lanes that read one contiguous stretch in order, as most kernels do, are served by one check and one copy.
     ///
@@ -36,7 +36,7 @@ impl Memory {
         })
     }
 
-    /// Writes `N` bytes (4, 8 or 16) for each lane of `lanes`, a set of bits, in ascending order where lanes overlap.
+    /// Writes `N` bytes (4, 8, 16 or 32) for each lane of `lanes`, a set of bits, in ascending order where lanes overlap.
     ///
     /// # Errors
     /// The lowest lane whose [`Memory::store`] fails; lanes below it have stored.

@@ -44,21 +44,26 @@ impl Modules {
         self.loaded.clear();
     }
 
-    /// The module of a launch.
+    /// The module of a launch, whose kernel can come to nothing that is unknown.
     ///
     /// # Errors
     /// `NotSupported` with the place in the PTX that the emulator does not know, and for PTX that is for another device.
     pub(super) fn parsed(&mut self, launch: &Launch) -> Result<Arc<ptx::Module>, MachineError> {
         let key = key(launch);
-        if let Some(module) = self.parsed.get(&key) {
-            return Ok(module.clone());
-        }
-        let text = self.library.ptx(&launch.module, launch.build).map_err(|reason| MachineError::Invalid { reason })?;
-        let module = ptx::parse(text)
-            .map_err(|error| MachineError::NotSupported { reason: format!("PTX of `{}` on the emulator: {error}", launch.module) })?;
+        let refused = |why: &dyn std::fmt::Display| MachineError::NotSupported {
+            reason: format!("PTX of `{}` on the emulator: {why}", launch.module),
+        };
+        let module = match self.parsed.get(&key) {
+            Some(module) => module.clone(),
+            None => {
+                let text = self.library.ptx(&launch.module, launch.build).map_err(|reason| MachineError::Invalid { reason })?;
+                Arc::new(ptx::parse_tolerant(text).map_err(|error| refused(&error))?)
+            }
+        };
+        module.launchable(&launch.entry).map_err(|error| refused(error))?;
         let taken = module.targets.iter().filter(|target| target.starts_with("sm_")).try_for_each(|target| self.device.takes(target));
-        taken.map_err(|why| MachineError::NotSupported { reason: format!("PTX of `{}` on the emulator: {why}", launch.module) })?;
-        Ok(self.parsed.entry(key).or_insert(Arc::new(module)).clone())
+        taken.map_err(|why| refused(&why))?;
+        Ok(self.parsed.entry(key).or_insert(module).clone())
     }
 
     /// The module of a launch with the variables of one rank.

@@ -16,6 +16,12 @@ const MEMORY: &[Type] = &[B8, B16, B32, B64, B128, U8, U16, U32, U64, S8, S16, S
 
 pub(super) fn mov(f: &mut Form<'_, '_>) -> Result<Instruction, PtxError> {
     let ty = f.ty(&[Pred, B16, B32, B64, B128, U16, U32, U64, S16, S32, S64, F32, F64])?;
+    if let Some(count) = f.one_of(&[("v2", 2), ("v4", 4)]) {
+        if ty == Pred {
+            return Err(f.combination("a vector of predicates", "a type of at least 16 bits"));
+        }
+        return Ok(Instruction::MoveVector { ty, destinations: f.destinations(count, ty, false)?, sources: f.sources(count, ty, false)? });
+    }
     let operands = &f.instruction.operands;
     if let Some(OperandKind::Vector(parts)) = operands.first().map(|operand| &operand.kind) {
         let part = part_of(f, ty, parts.len())?;
@@ -41,7 +47,7 @@ pub(super) fn mov(f: &mut Form<'_, '_>) -> Result<Instruction, PtxError> {
                 f.operand("a special register")?;
                 return Ok(Instruction::ReadSpecial { destination, special });
             }
-            if component.is_none() && f.names.register(name, at)?.is_none() && name != "WARP_SZ" {
+            if component.is_none() && f.names.register((name, None), at)?.is_none() && name != "WARP_SZ" {
                 let symbol = f.symbol(name, at)?;
                 f.operand("a variable")?;
                 return address_of(f, ty, destination, symbol, 0);
@@ -127,6 +133,14 @@ fn special(name: &str, component: Option<&str>) -> Option<(Special, Type)> {
     Some((special, U32))
 }
 
+/// The bits that one access may have: 256 of 32- and 64-bit elements in global memory, where the target and the ISA's version have them
+/// (PTX ISA 9.7.9.8, 9.7.9.11).
+fn widest(f: &Form<'_, '_>, ty: Type, access: &Access) -> u32 {
+    let plain = matches!(access.semantics, Semantics::Weak | Semantics::NonCoherent);
+    let wide = plain && access.space == Space::Global && matches!(ty.bits(), 32 | 64);
+    if wide && f.has_wide_accesses() { 256 } else { 128 }
+}
+
 /// Elements of `.v2`, `.v4`, `.v8`, or 1. All of them together have at most `bits` bits.
 pub(super) fn vector(f: &mut Form<'_, '_>, ty: Type, bits: u32) -> Result<usize, PtxError> {
     let count = f.one_of(&[("v2", 2), ("v4", 4), ("v8", 8)]).unwrap_or(1);
@@ -144,7 +158,8 @@ pub(super) fn ld(f: &mut Form<'_, '_>) -> Result<Instruction, PtxError> {
     }
     plausible(f, &access)?;
     let ty = f.ty(MEMORY)?;
-    let count = vector(f, ty, 128)?;
+    let widest = widest(f, ty, &access);
+    let count = vector(f, ty, widest)?;
     let destinations = f.destinations(count, ty, true)?;
     let address = f.address(access.space)?;
     f.cache_policy(&access)?;
@@ -159,7 +174,8 @@ pub(super) fn st(f: &mut Form<'_, '_>) -> Result<Instruction, PtxError> {
     }
     plausible(f, &access)?;
     let ty = f.ty(MEMORY)?;
-    let count = vector(f, ty, 128)?;
+    let widest = widest(f, ty, &access);
+    let count = vector(f, ty, widest)?;
     let address = f.address(access.space)?;
     let values = f.sources(count, ty, true)?;
     f.cache_policy(&access)?;
@@ -184,7 +200,7 @@ pub(super) fn cvta(f: &mut Form<'_, '_>) -> Result<Instruction, PtxError> {
     }
     let destination = f.destination(ty)?;
     if let Some(&OperandKind::Name(name, None)) = f.instruction.operands.get(1).map(|operand| &operand.kind)
-        && f.names.register(name, f.instruction.operands[1].at)?.is_none()
+        && f.names.register((name, None), f.instruction.operands[1].at)?.is_none()
     {
         return Err(f.combination(format!("the variable `{}`", shortened(name)), "a register: mov takes its address"));
     }

@@ -8,27 +8,33 @@ use std::collections::{HashMap, HashSet};
 
 use super::{
     error::{Position, PtxError, shortened},
-    form::{Form, immediate},
+    form::{Form, Targets, immediate},
     instruction::{Base, Condition, Instruction, Operation, SourceLine},
     module::{Function, LaunchBounds, Module, Parameter, ParameterPlace, Relocation, Variable},
-    names::{Layout, Names, Symbol, extent},
+    names::{Layout, MAX_TABLES, Names, Symbol, elements, extent},
     operations::{BitOp, UnaryOp},
-    registers::{RegisterCounts, compact},
-    syntax::{self, Initial, Statement, Storage},
+    registers::{MAX_MODULE_LIVENESS_WORK, RegisterCounts, compact},
+    syntax::{self, Initial, OperandKind, Statement, Storage},
     types::{BooleanOp, Space},
 };
 
-/// Decodes a module.
+/// The most instructions of a module that may be unknown: what is wrong with each is kept.
+const MAX_UNKNOWN: usize = 1 << 14;
+
+/// Decodes a module. Instructions that are not known become [`Instruction::Unknown`].
 ///
 /// # Errors
-/// At the first name, instruction, modifier or operand that is not known.
+/// At the first name that is not declared, or is so twice, at the first declaration that is wrong, and at an unknown instruction too many.
 pub(super) fn module<'t>(written: &'t syntax::Module<'t>) -> Result<Module, PtxError> {
     let mut decoder = Decoder {
-        targets: &written.targets,
+        targets: Targets { version: written.version, names: &written.targets },
         variables: Vec::new(),
         symbols: HashMap::new(),
         callable: HashMap::new(),
         shared: Layout::default(),
+        table_labels: MAX_TABLES,
+        liveness_work: MAX_MODULE_LIVENESS_WORK,
+        unknown: 0,
     };
     for variable in &written.variables {
         let symbol = decoder.declare(variable, None)?;
@@ -59,7 +65,7 @@ pub(super) fn module<'t>(written: &'t syntax::Module<'t>) -> Result<Module, PtxE
     // Functions first: their shared variables come before those of kernels.
     for entry in [false, true] {
         for (index, function) in bodies.iter().enumerate().filter(|(_, function)| function.entry == entry) {
-            let decoded = decoder.function(function, &functions, index, &mut names[index])?;
+            let decoded = decoder.function(function, &functions, index, std::mem::take(&mut names[index]))?;
             functions[index] = decoded;
         }
     }
@@ -69,12 +75,13 @@ pub(super) fn module<'t>(written: &'t syntax::Module<'t>) -> Result<Module, PtxE
         files: written.files.iter().map(|&(index, path)| (index, path.to_owned())).collect(),
         variables: decoder.variables,
         functions,
+        unknown: decoder.unknown,
     })
 }
 
 /// A function without its code, and the scopes of its body in which its parameters are declared.
 fn signature<'t>(written: &'t syntax::Function<'t>) -> Result<(Function, Names<'t>), PtxError> {
-    let mut names = Names::of_body(written.body.as_deref().unwrap_or_default())?;
+    let mut names = Names::default();
     let mut layout = Layout::default();
     let mut parameters = |declared: &'t [syntax::Variable<'t>], names: &mut Names<'t>| -> Result<Vec<Parameter>, PtxError> {
         declared.iter().map(|variable| parameter(variable, &mut layout, names)).collect::<Result<_, _>>()
@@ -120,7 +127,7 @@ fn parameter<'t>(variable: &'t syntax::Variable<'t>, layout: &mut Layout, names:
         }
         Storage::Register if variable.range.is_none() => {
             names.declare_register(variable)?;
-            let declared = names.register(variable.name, variable.at)?;
+            let declared = names.register((variable.name, None), variable.at)?;
             let declared = declared.ok_or_else(|| PtxError::undeclared(variable.at, variable.name, "register"))?;
             ParameterPlace::Register(declared.register)
         }
@@ -157,13 +164,19 @@ fn bounds(written: &[(&str, Vec<u64>, Position)]) -> Result<LaunchBounds, PtxErr
 }
 
 struct Decoder<'t> {
-    targets: &'t [&'t str],
+    targets: Targets<'t>,
     variables: Vec<Variable>,
     symbols: HashMap<&'t str, Symbol>,
     /// Functions that are no kernels, by name.
     callable: HashMap<&'t str, usize>,
     /// Shared variables of the module and of functions.
     shared: Layout,
+    /// How many labels of branch tables instructions may still use.
+    table_labels: usize,
+    /// How much work may still be done to find registers that can share a slot.
+    liveness_work: usize,
+    /// Instructions that are unknown so far.
+    unknown: usize,
 }
 
 impl<'t> Decoder<'t> {
@@ -221,10 +234,11 @@ impl<'t> Decoder<'t> {
         written: &'t syntax::Function<'t>,
         functions: &[Function],
         index: usize,
-        names: &mut Names<'t>,
+        mut names: Names<'t>,
     ) -> Result<Function, PtxError> {
         let mut function = functions[index].clone();
         let Some(body) = &written.body else { return Ok(function) };
+        names.enter(body)?;
         let mut kernel_shared = self.shared;
         let (mut local, mut param) = (Layout::default(), Layout { bytes: function.param_bytes.into() });
         let mut source = None;
@@ -250,8 +264,13 @@ impl<'t> Decoder<'t> {
                     names.declare_symbol(variable.name, symbol, variable.at)?;
                 }
                 Statement::Instruction(instruction) => {
-                    let form = Form::new(names, (&self.symbols, &self.callable, self.targets), functions, written.entry, instruction);
-                    let (guard, decoded) = operation(form)?;
+                    let (guard, decoded) = match self.instruction(&mut names, functions, written.entry, instruction) {
+                        Err(error) if error.is_of_one_instruction() && self.unknown < MAX_UNKNOWN => {
+                            self.unknown += 1;
+                            (None, Instruction::Unknown { error: Box::new(error) })
+                        }
+                        decoded => decoded?,
+                    };
                     function.code.push(Operation { guard, instruction: decoded, at: instruction.at, source });
                 }
             }
@@ -264,9 +283,40 @@ impl<'t> Decoder<'t> {
         let mut passed = function.inputs.iter().chain(&function.returns);
         // Callers know the slots of parameters that are registers.
         let fixed = passed.any(|parameter| matches!(parameter.place, ParameterPlace::Register(_)));
-        function.registers = if fixed { names.counts } else { compact(&mut function.code, names.counts) };
+        function.registers = if fixed { names.counts } else { compact(&mut function.code, names.counts, &mut self.liveness_work) };
         Ok(function)
     }
+
+    fn instruction(
+        &mut self,
+        names: &mut Names<'t>,
+        functions: &[Function],
+        in_entry: bool,
+        written: &syntax::Instruction<'t>,
+    ) -> Result<(Option<Condition>, Instruction), PtxError> {
+        if let Some(error) = &written.unreadable {
+            return Err((**error).clone());
+        }
+        let spread = names.has_vectors().then(|| spread(names, written));
+        let written = spread.as_ref().unwrap_or(written);
+        let names = (names, &mut self.table_labels);
+        operation(Form::new(names, (&self.symbols, &self.callable, self.targets), functions, in_entry, written))
+    }
+}
+
+/// The instruction with its vectors as lists of their elements: `{%a.x, %a.y}` for `%a`.
+fn spread<'t>(names: &Names<'t>, written: &syntax::Instruction<'t>) -> syntax::Instruction<'t> {
+    let mut spread = written.clone();
+    for operand in &mut spread.operands {
+        if let OperandKind::Name(name, None) = operand.kind
+            && let Some(count) = names.vector(name)
+        {
+            let at = operand.at;
+            let items = elements(count).map(|element| syntax::Operand { at, kind: OperandKind::Name(name, Some(element)) });
+            operand.kind = OperandKind::Vector(items.collect());
+        }
+    }
+    spread
 }
 
 fn operation(mut form: Form<'_, '_>) -> Result<(Option<Condition>, Instruction), PtxError> {

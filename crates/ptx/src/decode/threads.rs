@@ -30,7 +30,10 @@ pub(super) fn brx(f: &mut Form<'_, '_>) -> Result<Instruction, PtxError> {
     let index = f.source(U32)?;
     let operand = f.operand("a list of branch targets")?;
     match operand.kind {
-        OperandKind::Name(name, None) => Ok(Instruction::BranchIndexed { targets: f.names.table(name, operand.at)?, uniform, index }),
+        OperandKind::Name(name, None) => {
+            let targets = f.names.table(name, operand.at, f.table_labels)?;
+            Ok(Instruction::BranchIndexed { targets, uniform, index })
+        }
         _ => Err(f.combination("no name", "the name of a list of branch targets")),
     }
 }
@@ -42,11 +45,10 @@ pub(super) fn call<'t>(f: &mut Form<'_, 't>) -> Result<Instruction, PtxError> {
     let results = if starts { items(f)? } else { &[] };
     let operand = f.operand("a function")?;
     let OperandKind::Name(name, None) = operand.kind else { return Err(f.combination("no function", "a function's name")) };
-    let function = f
-        .callable
-        .get(name)
-        .copied()
-        .ok_or_else(|| PtxError::undeclared(operand.at, name, "function; calls through registers are not known"))?;
+    if f.names.register((name, None), operand.at)?.is_some() {
+        return Err(f.combination(format!("the register `{}`", shortened(name)), "the name of a function"));
+    }
+    let function = f.callable.get(name).copied().ok_or_else(|| PtxError::undeclared(operand.at, name, "function"))?;
     let arguments = if lists > usize::from(starts) { items(f)? } else { &[] };
     let callee = &f.functions[function];
     let results = pass(f, results, &callee.returns, true)?;
