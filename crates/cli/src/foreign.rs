@@ -18,7 +18,7 @@ use passmuster_ptx as ptx;
 use crate::worker::MachineKind;
 
 /// The largest PTX, in bytes.
-const MOST_PTX: u64 = 64 << 20;
+pub(crate) const MOST_PTX: u64 = 64 << 20;
 
 /// The largest specification, in bytes.
 const MOST_SPEC: u64 = 1 << 20;
@@ -95,7 +95,7 @@ impl ForeignArgs {
 }
 
 /// Reads a text of at most `most` bytes.
-fn read(path: &Path, most: u64) -> anyhow::Result<String> {
+pub(crate) fn read(path: &Path, most: u64) -> anyhow::Result<String> {
     let name = path.display();
     let file = File::open(path).with_context(|| format!("cannot open {name}"))?;
     let mut bytes = Vec::new();

@@ -12,6 +12,7 @@ mod conform;
 mod docs;
 mod emulated;
 mod foreign;
+mod inspect;
 mod journal;
 mod kernels;
 mod ledger;
@@ -56,6 +57,7 @@ Examples:
   cargo xtask records              which rest on kernels that have changed?
 
 A kernel of your own needs no Rust (docs/tutorial-foreign-kernel.md):
+  cargo xtask inspect mine.ptx     what is in it, and can it be run?
   cargo xtask validate --ptx mine.ptx --spec mine.toml";
 
 /// The one table of them; docs/reference/exit-statuses.md has it too.
@@ -80,6 +82,7 @@ enum Command {
     RevealOrder(reveal::Reveal),
     Tune(tune::Tune),
     Choose(tune::Choose),
+    Inspect(inspect::Inspect),
     Mutants(mutants::Mutants),
     Ledger(ledger::Ledger),
     Kernels(kernels::Kernels),
@@ -167,6 +170,7 @@ fn run(command: Command, sh: &Shell) -> anyhow::Result<ExitCode> {
         Command::RevealOrder(command) => command.run(),
         Command::Tune(command) => command.run(),
         Command::Choose(command) => command.run(),
+        Command::Inspect(command) => command.run(),
         Command::Mutants(command) => command.run(sh),
         Command::Ledger(command) => command.run(sh),
         Command::Worker(command) => command.run(),

@@ -40,13 +40,14 @@ const WITH_BUG: &str = "all_reduce/one_shot_by_value:bf16,sum:w=4:n=1040";
 #[test]
 fn a_reader_that_goes_ends_a_command_quietly() {
     let bench = "fixtures/records/h200x4-bench-broadcast.json";
-    let printing: [&[&str]; 9] = [
+    let printing: [&[&str]; 10] = [
         &["choose", "all_reduce"],
         &["validate", "merge", "--list"],
         &["validate", "--plan", CASE],
         &["validate", CASE],
         &["reveal-order", "all_reduce/one_shot"],
         &["report", bench],
+        &["inspect", "kernels/ptx/all_reduce/two_shot.ptx"],
         &["--help"],
         &["bench", "--help"],
         &["--version"],
@@ -209,7 +210,9 @@ fn help_offers_what_works() {
 /// If this fails, examples are torn on a terminal of 80 columns.
 #[test]
 fn examples_fit_a_terminal() {
-    for command in ["", "validate", "test-gpu", "bench", "reveal-order", "choose", "tune", "mutants", "ledger", "kernels", "bundle"] {
+    for command in
+        ["", "validate", "test-gpu", "bench", "reveal-order", "choose", "inspect", "tune", "mutants", "ledger", "kernels", "bundle"]
+    {
         let line: Vec<&str> = command.split_whitespace().chain(["--help"]).collect();
         let help = text(&passmuster(&line).env("COLUMNS", "200").output().unwrap().stdout);
         let examples = help.lines().skip_while(|line| *line != "Examples:");

@@ -2,6 +2,9 @@
 
 use std::fmt;
 
+/// The most instructions of a module that may be unknown: what is wrong with each is kept.
+pub(super) const MAX_UNKNOWN: usize = 1 << 14;
+
 /// A line and a column of the PTX text, both from 1; columns count characters.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Position {

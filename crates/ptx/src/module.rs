@@ -162,6 +162,8 @@ pub struct Parameter {
     pub bytes: u32,
     /// Alignment in bytes.
     pub align: u32,
+    /// `.ptr`: the space of what it points to, and the alignment of that in bytes.
+    pub pointer: Option<(Space, u32)>,
     /// Where it is.
     pub place: ParameterPlace,
 }

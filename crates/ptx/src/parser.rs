@@ -5,7 +5,7 @@
 //! are needed, and what is kept of them is counted, so that no input exhausts the memory either.
 
 use super::{
-    error::{Position, PtxError},
+    error::{MAX_UNKNOWN, Position, PtxError},
     lexer::{Lexer, Token, TokenKind},
     syntax::{Function, Initial, Instruction, Module, Number, Operand, OperandKind, Statement, Storage, Variable},
     types::{Space, Type},
@@ -16,6 +16,9 @@ const MAX_DEPTH: usize = 64;
 
 /// The most operands, vector elements, parameters or modifiers that one list may have.
 const MAX_LIST: usize = 4096;
+
+/// The most kernels and functions of a module.
+const MAX_FUNCTIONS: usize = 1 << 16;
 
 /// The most bytes that a module as written takes. A text of the largest size has less of it where it is a compiler's.
 const MAX_WRITTEN: usize = 1 << 30;
@@ -41,12 +44,14 @@ struct Parser<'t> {
     unreadable: Option<PtxError>,
     /// Bytes of what was kept.
     written: usize,
+    /// Instructions with operands that are none.
+    unknown: usize,
 }
 
 impl<'t> Parser<'t> {
     fn new(text: &'t str) -> Result<Parser<'t>, PtxError> {
         let none = Token { kind: TokenKind::End, at: Position { line: 1, column: 1 } };
-        let mut parser = Parser { lexer: Lexer::new(text)?, taken: none, next: [none; 2], unreadable: None, written: 0 };
+        let mut parser = Parser { lexer: Lexer::new(text)?, taken: none, next: [none; 2], unreadable: None, written: 0, unknown: 0 };
         parser.advance();
         parser.advance();
         Ok(parser)
@@ -218,6 +223,9 @@ impl<'t> Parser<'t> {
         match *self.peek() {
             TokenKind::Dotted("entry" | "func") => {
                 let function = self.function()?;
+                if module.functions.len() == MAX_FUNCTIONS {
+                    return Err(PtxError::limit(function.at, "a function too many", MAX_FUNCTIONS as u64));
+                }
                 self.keep::<Function<'t>>(1)?;
                 module.functions.push(function);
                 Ok(())
@@ -325,7 +333,7 @@ impl<'t> Parser<'t> {
     /// Space, alignment and type, up to the name.
     fn variable_type(&mut self, external: bool) -> Result<Variable<'t>, PtxError> {
         let (at, mut storage, mut ty) = (self.at(), None, None);
-        let (mut vector, mut align, mut pointer) = (1, None, false);
+        let (mut vector, mut align, mut pointer) = (1, None, None);
         while let TokenKind::Dotted(word) = *self.peek() {
             let space = Space::ALL.iter().find(|(text, space)| *text == word && *space != Space::Generic).map(|&(_, space)| space);
             let found = Type::ALL.iter().find(|(text, _)| *text == word).map(|&(_, ty)| ty);
@@ -338,15 +346,17 @@ impl<'t> Parser<'t> {
                         return Err(self.refused("an alignment that is a power of two, at most 65536"));
                     }
                     // A `.ptr`'s alignment is that of what it points to.
-                    if !pointer {
-                        align = Some(value);
+                    match &mut pointer {
+                        Some((_, of)) => *of = value,
+                        None => align = Some(value),
                     }
                     continue;
                 }
-                "ptr" => pointer = true,
+                // What it points to is aligned to four bytes where nothing is said (PTX ISA 5.1.6.2).
+                "ptr" => pointer = Some((Space::Generic, 4)),
                 "v2" => vector = 2,
                 "v4" => vector = 4,
-                _ if pointer && space.is_some() => {}
+                _ if pointer.is_some() && space.is_some() => pointer = pointer.zip(space).map(|((_, align), space)| (space, align)),
                 _ if space.is_some() && storage.is_none() => storage = space.map(Storage::Memory),
                 _ if found.is_some() && ty.is_none() => ty = found,
                 _ => return Err(self.expected("a space, a type, `.align`, `.v2`, `.v4` or `.ptr`")),
@@ -355,7 +365,7 @@ impl<'t> Parser<'t> {
         }
         let (Some(storage), Some(ty)) = (storage, ty) else { return Err(self.expected("a space and a type")) };
         let initial = Vec::new();
-        Ok(Variable { at, external, storage, ty, vector, align, name: "", range: None, elements: None, initial })
+        Ok(Variable { at, external, storage, ty, vector, align, pointer, name: "", range: None, elements: None, initial })
     }
 
     fn declarator(&mut self, base: &Variable<'t>) -> Result<Variable<'t>, PtxError> {
@@ -515,32 +525,29 @@ impl<'t> Parser<'t> {
             }
         }
         let start = (self.lexer, self.taken, self.next);
-        let (operands, unreadable) = match self.operands() {
-            Ok(operands) => (operands, None),
+        let mut operands = Vec::new();
+        let read = match self.peek() {
+            TokenKind::Mark(';') => Ok(()),
+            _ => self.list(|p| p.operand(2).map(|operand| operands.push(operand))),
+        };
+        let unreadable = match read {
+            // A semicolon that is missing is not a matter of this instruction alone.
+            Ok(()) if !self.accept(';') => return Err(self.expected("`,` or `;`")),
+            Ok(()) => None,
             Err(error @ PtxError::Syntax { .. }) if self.unreadable.is_none() => {
                 (self.lexer, self.taken, self.next) = start;
-                if !self.skip_operands() {
+                self.unknown += 1;
+                if !self.skip_operands() || self.unknown > MAX_UNKNOWN {
                     return Err(error);
                 }
-                (Vec::new(), Some(Box::new(error)))
+                operands = Vec::new();
+                Some(Box::new(error))
             }
             Err(error) => return Err(error),
         };
+        self.keep::<Operand<'t>>(operands.capacity())?;
         self.keep::<(&str, Position)>(modifiers.capacity())?;
         Ok(Instruction { at, guard, opcode, modifiers, operands, unreadable })
-    }
-
-    /// What follows an opcode, with its semicolon.
-    fn operands(&mut self) -> Result<Vec<Operand<'t>>, PtxError> {
-        let mut operands = Vec::new();
-        if *self.peek() != TokenKind::Mark(';') {
-            self.list(|p| p.operand(2).map(|operand| operands.push(operand)))?;
-        }
-        if !self.accept(';') {
-            return Err(self.expected(if operands.is_empty() { "an operand or `;`" } else { "`,` or `;`" }));
-        }
-        self.keep::<Operand<'t>>(operands.capacity())?;
-        Ok(operands)
     }
 
     /// Passes over operands that are of no known shape, with their semicolon. Whether they end with one, their brackets are closed and nothing else

@@ -144,11 +144,8 @@ pub(super) fn successors(operation: &Operation, index: usize, each: &mut dyn FnM
 /// The most bits of liveness that one function may take; past it, its registers stay as they are.
 const MAX_LIVENESS: usize = 1 << 28;
 
-/// The most words of liveness that are computed for one function, again and again until nothing changes; past it, the same.
-const MAX_LIVENESS_WORK: usize = 1 << 27;
-
-/// The same for all functions of a module together.
-pub(super) const MAX_MODULE_LIVENESS_WORK: usize = 1 << 29;
+/// The most words of liveness that are computed for a module, again and again until nothing changes; past it, the same for all functions that follow.
+pub(super) const MAX_LIVENESS_WORK: usize = 1 << 27;
 
 /// Gives registers that are never live at the same operation one slot, and returns how many slots there are then.
 ///
@@ -196,8 +193,8 @@ pub(super) fn compact(code: &mut [Operation], declared: RegisterCounts, left: &m
         changed = false;
         // A pass carries liveness over one branch backwards; code may be made of those.
         work += pass;
-        if work > MAX_LIVENESS_WORK.min(*left) {
-            *left = left.saturating_sub(work);
+        if work > *left {
+            *left = 0;
             return declared;
         }
         for at in (0..code.len()).rev() {

@@ -33,6 +33,8 @@ pub(super) struct Variable<'t> {
     /// Elements of `.v2` and `.v4`; 1 otherwise.
     pub(super) vector: u32,
     pub(super) align: Option<u64>,
+    /// `.ptr`: the space and the alignment in bytes of what a parameter points to.
+    pub(super) pointer: Option<(Space, u64)>,
     pub(super) name: &'t str,
     /// `%r<12>`: how many there are, named `%r0` to `%r11`.
     pub(super) range: Option<u64>,

@@ -207,7 +207,7 @@ fn an_error_says_where_and_what(#[case] body: &str, #[case] expected: &str) {
 #[case("add.weird.u32 %r1, %r2, 1;")]
 #[case("ld.relaxed.global.u32 %r1, [%d1];")]
 #[case("add.u32 %d1, %r2, 1;")]
-#[case("mov.u32 %r1 1;")]
+#[case("mov.u32 %r1, [%d1, 4];")]
 #[case("mbarrier.init.shared::cta.b64 [block], 1;")]
 #[case("cp.async.bulk.tensor.2d.shared::cluster.global.tile.mbarrier::complete_tx::bytes [block], [%d1, {%r1, %r2}], [block];")]
 #[case("tex.2d.v4.f32.f32 {%f1, %f2, %f3, %f4}, [word, {%f1, (%f2)}];")]
@@ -237,6 +237,8 @@ fn an_unknown_instruction_is_the_error_of_kernels_that_reach_it(#[case] body: &s
 #[case("frobnicate %r1 L: ret;", "found `L`, expected `,` or `;`")]
 #[case("frobnicate %r1 #;", "character '#'")]
 #[case("mov.u32 %r1, 1 }", "found `}`, expected `,` or `;`")]
+#[case("mov.u32 %r1 1;", "found `1`, expected `,` or `;`")]
+#[case("bar.sync 0 ret;", "found `ret`, expected `,` or `;`")]
 #[case("4;", "found `4`, expected an instruction")]
 fn what_is_wrong_with_the_module_is_everybodys_error(#[case] body: &str, #[case] expected: &str) {
     let text = format!("{}.visible .entry other() {{ ret; }}\n", around(body));
@@ -385,7 +387,7 @@ fn large(bytes: usize) -> Vec<(&'static str, String)> {
     };
     let deep = format!("{}{}", "{ .reg .b32 own; ".repeat(63), fill("add.u32 %r1, %r2, %r3; bra L;"));
     let table = (0..1000).map(|_| "L").collect::<Vec<_>>().join(",");
-    let functions = format!(".version 9.0 .target sm_90 .address_size 64\n");
+    let functions = ".version 9.0 .target sm_90 .address_size 64\n".to_owned();
     vec![
         ("marks", fill(";")),
         ("nested", around(&fill("{"))),

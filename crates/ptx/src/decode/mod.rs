@@ -7,19 +7,16 @@ mod threads;
 use std::collections::{HashMap, HashSet};
 
 use super::{
-    error::{Position, PtxError, shortened},
+    error::{MAX_UNKNOWN, Position, PtxError, shortened},
     form::{Form, Targets, immediate},
     instruction::{Base, Condition, Instruction, Operation, SourceLine},
     module::{Function, LaunchBounds, Module, Parameter, ParameterPlace, Relocation, Variable},
     names::{Layout, MAX_TABLES, Names, Symbol, elements, extent},
     operations::{BitOp, UnaryOp},
-    registers::{MAX_MODULE_LIVENESS_WORK, RegisterCounts, compact},
+    registers::{MAX_LIVENESS_WORK, RegisterCounts, compact},
     syntax::{self, Initial, OperandKind, Statement, Storage},
     types::{BooleanOp, Space},
 };
-
-/// The most instructions of a module that may be unknown: what is wrong with each is kept.
-const MAX_UNKNOWN: usize = 1 << 14;
 
 /// Decodes a module. Instructions that are not known become [`Instruction::Unknown`].
 ///
@@ -33,7 +30,7 @@ pub(super) fn module<'t>(written: &'t syntax::Module<'t>) -> Result<Module, PtxE
         callable: HashMap::new(),
         shared: Layout::default(),
         table_labels: MAX_TABLES,
-        liveness_work: MAX_MODULE_LIVENESS_WORK,
+        liveness_work: MAX_LIVENESS_WORK,
         unknown: 0,
     };
     for variable in &written.variables {
@@ -133,7 +130,8 @@ fn parameter<'t>(variable: &'t syntax::Variable<'t>, layout: &mut Layout, names:
         }
         _ => return Err(PtxError::syntax(variable.at, "this parameter", "one of .param or one register")),
     };
-    Ok(Parameter { name: variable.name.to_owned(), ty: variable.ty, bytes: bytes as u32, align: align as u32, place })
+    let pointer = variable.pointer.map(|(space, align)| (space, align as u32));
+    Ok(Parameter { name: variable.name.to_owned(), ty: variable.ty, bytes: bytes as u32, align: align as u32, pointer, place })
 }
 
 fn bounds(written: &[(&str, Vec<u64>, Position)]) -> Result<LaunchBounds, PtxError> {

@@ -70,6 +70,8 @@ use super::*;
 #[case("slct.u32.s32 %r0, 7, 8, -1;", 8)]
 #[case("mov.f32 %f0, 0f00000001; testp.subnormal.f32 %p0, %f0; selp.u32 %r0, 7, 8, %p0;", 7)]
 #[case("mov.b64 %d4, {1, 2}; mov.b64 {%r1, %r2}, %d4; sub.u32 %r0, %r2, %r1;", 1)]
+#[case(".reg .v4 .b32 %v; mov.v4.b32 %v, {1, 2, 3, 4}; mov.v4.b32 %v, {%v.w, %v.z, %v.y, %v.x}; mad.lo.u32 %r0, %v.x, 16, %v.b;", 66)]
+#[case(".reg .v4 .b32 %v; mov.v4.b32 %v, {1, 2, 3, 4}; st.shared.v4.b32 [block], %v; ld.shared.u32 %r0, [block+8];", 3)]
 #[case("mov.u32 %r0, %ntid.x;", 1)]
 #[case("mov.u32 %r0, %lanemask_lt;", 0)]
 #[case("mov.u32 %r0, 3; { .param .b32 x; .param .b32 r; st.param.b32 [x], %r0; call (r), triple, (x); ld.param.b32 %r0, [r]; }", 9)]
@@ -100,4 +102,30 @@ fn atomics_of_all_lanes_add_up_in_every_type() {
                 cvt.rn.f32.u32 %f0, %t; red.shared.add.f32 [block], %f0; bar.sync 0;\n\
                 ld.u32 %r0, [%d4]; mov.b32 %f1, %r0; cvt.rzi.u32.f32 %r0, %f1;";
     assert_eq!(results(body, 64), [2016; 64]);
+}
+
+/// If this fails, 256 bits are not the eight words that they are, or an address that only 128 bits may have is let through.
+#[test]
+fn accesses_of_256_bits_are_eight_words() {
+    let words = "{%r1, %r2, %r3, %r4, %r5, %r6, %r7, %r8}";
+    let fill = (1..=8).map(|n| format!("mov.u32 %r{n}, {n};")).collect::<String>();
+    let body = format!("{fill} st.global.v8.b32 [%d0], {words}; ld.global.v4.b64 {{%d4, %d5, %d6, %d7}}, [%d0]; ");
+    assert_eq!(results(&format!("{body} shr.u64 %d7, %d7, 32; cvt.u32.u64 %r0, %d7;"), 8)[0], 8);
+    assert_eq!(results(&format!("{body} cvt.u32.u64 %r0, %d5;"), 8)[7], 3);
+    let fault = run(&around(&body.replace("[%d0], {", "[%d0+16], {")), shape(1, 16), &[]).unwrap_err().to_string();
+    assert!(fault.contains("32") && fault.contains("aligned"), "{fault}");
+}
+
+/// If this fails, a kernel is run into what nobody knows, or one that cannot reach it is kept from running.
+#[test]
+fn only_who_reaches_an_unknown_instruction_is_refused() {
+    let text = ".version 9.0 .target sm_90 .address_size 64\n.entry new() {\nfrobnicate.b32;\n}\n.entry old() { ret; frobnicate.b32; }\n";
+    let mut memory = Memory::new();
+    let module = ptx::parse_tolerant(text).unwrap();
+    let program = Arc::new(Program::load(Arc::new(module), 0, DeviceLimits::OF_TESTS, &mut memory).unwrap());
+    let refused = Grid::new(program.clone(), "new", shape(1, 32), &[], &mut memory).unwrap_err();
+    assert_eq!(refused.to_string(), ptx::parse(text).unwrap_err().to_string());
+    assert!(refused.to_string().starts_with("3:1: unknown instruction `frobnicate.b32`"), "{refused}");
+    let grid = Grid::new(program, "old", shape(1, 32), &[], &mut memory).unwrap();
+    assert!(finish(grid, &mut memory).unwrap().is_some());
 }

@@ -1,0 +1,106 @@
+//! `inspect` as its users see it.
+
+mod folder;
+
+use std::{
+    fs,
+    path::{Path, PathBuf},
+    process::{Command, Output},
+};
+
+use passmuster::emulator;
+use passmuster_collectives::algorithms::Foreign;
+use passmuster_ptx as ptx;
+use rstest::rstest;
+
+use folder::Folder;
+
+fn root() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).ancestors().nth(2).expect("the workspace is around it").to_owned()
+}
+
+fn inspect(arguments: &[&str]) -> Output {
+    Command::new(env!("CARGO_BIN_EXE_passmuster")).arg("inspect").args(arguments).current_dir(root()).output().expect("it starts")
+}
+
+/// What it prints where all is well.
+fn printed(arguments: &[&str]) -> String {
+    let output = inspect(arguments);
+    assert_eq!((output.status.code(), String::from_utf8_lossy(&output.stderr).as_ref()), (Some(0), ""), "{arguments:?}");
+    String::from_utf8(output.stdout).expect("it is text")
+}
+
+/// What it says where it refuses, with exit status 2.
+fn refused(arguments: &[&str]) -> String {
+    let output = inspect(arguments);
+    let said = String::from_utf8(output.stderr).expect("it is text");
+    assert_eq!((output.status.code(), output.stdout.len()), (Some(2), 0), "{arguments:?}: {said}");
+    said
+}
+
+/// If this fails, people are told something else about a kernel than what its PTX has.
+#[test]
+fn a_kernel_is_told_as_it_is() {
+    insta::assert_snapshot!(printed(&["kernels/ptx/all_reduce/two_shot.ptx", "--kernel", "all_reduce_two_shot_bf16_sum"]));
+    insta::assert_snapshot!("one_shot_triton", printed(&["examples/foreign/one_shot_triton/kernel.ptx"]));
+    insta::assert_snapshot!("one_shot_triton_json", printed(&["examples/foreign/one_shot_triton/kernel.ptx", "--json"]));
+    insta::assert_snapshot!("draft", printed(&["examples/foreign/one_shot_by_value/kernel.ptx", "--kernel", "one_shot_bf16", "--spec"]));
+}
+
+/// If this fails, a draft is no specification, or it launches the kernel with arguments of other sizes than its parameters have.
+#[rstest]
+fn a_draft_is_a_specification_that_fits(
+    #[values("one_shot_by_value", "one_shot_triton", "two_shot_by_table")] example: &str,
+    #[values("kernel.ptx", "kernel.bug.ptx")] file: &str,
+) {
+    let path = format!("examples/foreign/{example}/{file}");
+    let text = fs::read_to_string(root().join(&path)).unwrap();
+    let module = ptx::parse(&text).unwrap();
+    for entry in module.entries() {
+        let draft = printed(&[&path, "--kernel", &entry.name, "--spec"]);
+        let foreign = Foreign::read(&draft, None).unwrap_or_else(|error| panic!("{path}: {error}\n{draft}"));
+        let samples = foreign.samples();
+        assert!(samples.iter().any(|launch| launch.entry == entry.name), "{draft}");
+        samples.iter().for_each(|launch| emulator::accepts(&module, launch).unwrap_or_else(|why| panic!("{why}\n{draft}")));
+    }
+    let told: serde_json::Value = serde_json::from_str(&printed(&[&path, "--json"])).unwrap();
+    let kernels = told["kernels"].as_array().unwrap();
+    assert!(!kernels.is_empty() && kernels.iter().all(|kernel| kernel["runs"] == true), "{told:#}");
+    assert!(kernels.iter().all(|kernel| !kernel["synchronisation"].as_array().unwrap().is_empty()), "{told:#}");
+}
+
+const MIXED: &str = ".version 9.0\n.target sm_90\n.address_size 64\n.func shared() { wgmma.fence.sync.aligned; ret; }\n\
+                     .visible .entry old(.param .u64 p) { fence.acq_rel.sys; bar.sync 0; ret; }\n\
+                     .visible .entry new(.param .u64 p) { call shared; ret; }\n";
+
+/// If this fails, nobody sees which kernels an unknown instruction keeps from running, or it keeps others from it.
+#[test]
+fn an_unknown_instruction_is_of_those_who_reach_it() {
+    let folder = Folder::new("inspect");
+    let file = folder.file("mixed.ptx");
+    fs::write(&file, MIXED).unwrap();
+    let told: serde_json::Value = serde_json::from_str(&printed(&[&file, "--json"])).unwrap();
+    let runs: Vec<_> = told["kernels"].as_array().unwrap().iter().map(|kernel| (&kernel["name"], &kernel["runs"])).collect();
+    assert_eq!(runs, [(&"old".into(), &true.into()), (&"new".into(), &false.into())]);
+    assert_eq!(told["unknown"][0]["reached_by"], serde_json::json!(["new"]));
+    assert_eq!(told["kernels"][0]["synchronisation"][0]["instruction"], "fence.acq_rel.sys");
+    let shown = printed(&[&file]);
+    assert!(
+        shown.contains("unknown to the emulator, in shared, reached by new:") && shown.contains(":4:18: unknown instruction"),
+        "{shown}"
+    );
+}
+
+/// If this fails, somebody who mistypes is left alone with it.
+#[test]
+fn what_is_wrong_is_named_with_what_was_allowed() {
+    let folder = Folder::new("inspect-refused");
+    let file = folder.file("mixed.ptx");
+    fs::write(&file, MIXED).unwrap();
+    assert!(refused(&[&file, "--spec"]).contains("has 2 kernels: --kernel NAME says of which the specification is, one of old, new"));
+    assert!(refused(&[&file, "--kernel", "odl"]).contains("has no such kernel, expected one of old, new"));
+    fs::write(&file, MIXED.replace("bar.sync 0;", "bar.sync 0")).unwrap();
+    let cut = refused(&[&file]);
+    assert!(cut.contains("mixed.ptx:5:68: ") && cut.contains("expected `,` or `;`"), "{cut}");
+    assert!(refused(&["nowhere.ptx"]).contains("cannot open nowhere.ptx"));
+}
