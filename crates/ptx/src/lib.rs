@@ -57,7 +57,7 @@ pub fn parse(text: &str) -> Result<Module, PtxError> {
 /// ```
 /// let text = ".version 9.0 .target sm_80 .address_size 64 .entry new() { frobnicate.b32; ret; } .entry old() { ret; }";
 /// let module = passmuster_ptx::parse_tolerant(text)?;
-/// assert!(module.launchable("new").unwrap_err().to_string().starts_with("1:64: unknown instruction `frobnicate.b32`"));
+/// assert!(module.launchable("new").unwrap_err().to_string().starts_with("1:60: unknown instruction `frobnicate.b32`"));
 /// assert_eq!(module.launchable("old"), Ok(()));
 /// # Ok::<(), passmuster_ptx::PtxError>(())
 /// ```
