@@ -7,7 +7,7 @@ mod committed;
 mod scenarios;
 mod verdicts;
 
-use std::{fmt::Write, fs, process::ExitCode};
+use std::{fmt::Write, fs, path::Path, process::ExitCode};
 
 use anyhow::{Context, bail};
 use xshell::{Shell, cmd};
@@ -17,7 +17,7 @@ use committed::Committed;
 
 /// Write the parts of README.md and docs/ that repeat what the code and the records of fixtures/records/ say.
 ///
-/// A part stands between `<!-- begin NAME -->` and `<!-- end NAME -->`; what is written there by hand is lost. One that was made from records says from which,
+/// A part stands between `<!-- begin NAME -->` and `<!-- end NAME -->`; what is written there by hand is lost. `code PATH` is that file. One that was made from records says from which,
 /// and which kernels have changed since, as `cargo xtask records` would have it.
 #[derive(clap::Args)]
 pub(crate) struct Docs {
@@ -60,6 +60,21 @@ const PARTS: [Part; 28] = [
     ("all_to_all-async", scenarios::deferred),
 ];
 
+/// What the name of a part begins with that is a file of code: `code examples/own_kernel/src/lib.rs`.
+const CODE: &str = "code ";
+
+/// A file as a block of code.
+fn block(root: &Path, source: &str) -> anyhow::Result<String> {
+    let text = fs::read_to_string(root.join(source)).with_context(|| format!("cannot read {source}"))?;
+    let language = match source.rsplit_once('.').map(|(_, extension)| extension) {
+        Some("rs") => "rust",
+        Some("cu") => "cuda",
+        Some("toml") => "toml",
+        _ => bail!("no language is known of {source}: .rs, .cu or .toml"),
+    };
+    Ok(format!("```{language}\n{text}```"))
+}
+
 impl Docs {
     pub(crate) fn run(self, sh: &Shell) -> anyhow::Result<ExitCode> {
         let committed = Committed::new(&project::enter(sh)?);
@@ -70,6 +85,9 @@ impl Docs {
             let file = sh.current_dir().join(path);
             let Ok(text) = fs::read_to_string(&file) else { continue };
             let renewed = renew(&text, |name| {
+                if let Some(source) = name.strip_prefix(CODE) {
+                    return block(&sh.current_dir(), source);
+                }
                 let index = PARTS.iter().position(|(known, _)| *known == name);
                 let index = index.with_context(|| format!("expected one of {}", PARTS.map(|(name, _)| name).join(", ")))?;
                 seen[index] = true;
@@ -176,6 +194,16 @@ mod tests {
         assert_eq!(changed.text, right);
         let longer = renewed(&right.replace("us |", "us |\n| 1 us |")).unwrap();
         assert_eq!((longer.differ, longer.text.as_str()), (vec!["5: part `speed` has `| 1 us |`, expected nothing".to_owned()], right));
+    }
+
+    /// If this fails, a tutorial's code is not marked as such, or is shown as something else.
+    #[test]
+    fn a_file_of_code_is_a_block_of_its_language() {
+        let root = Path::new(env!("CARGO_MANIFEST_DIR"));
+        let shown = block(root, "src/main.rs").unwrap();
+        assert!(shown.starts_with("```rust\n//!") && shown.ends_with("}\n```"), "{shown}");
+        assert_eq!(block(root, "README.md").unwrap_err().to_string(), "no language is known of README.md: .rs, .cu or .toml");
+        assert_eq!(block(root, "src/none.rs").unwrap_err().to_string(), "cannot read src/none.rs");
     }
 
     #[test]

@@ -14,7 +14,7 @@ use std::{
 };
 
 use anyhow::{Context, bail};
-use passmuster_collectives::{kernels::BUILT_IN, plan::Build};
+use passmuster_collectives::{kernels::built_in, plan::Build};
 use xshell::Shell;
 
 use self::{nvrtc::Nvrtc, toolkit::Toolkit, unit::Unit};
@@ -22,7 +22,7 @@ use crate::project;
 
 /// Compile the kernels to the PTX that is checked in, and say what registers they take.
 ///
-/// Compiles every module of passmuster_collectives::kernels::BUILT_IN, kernels/NAME.cu, to kernels/ptx/NAME.ptx (and NAME.checked.ptx where the
+/// Compiles every module of passmuster_collectives::kernels::built_in, kernels/NAME.cu, to kernels/ptx/NAME.ptx (and NAME.checked.ptx where the
 /// module has a checked build), the kernels with planted bugs that fixtures/mutants/*.toml describe, and the kernels under
 /// examples/foreign. A file that would not change is not written.
 ///
@@ -48,8 +48,8 @@ Examples:
   cargo xtask kernels --check             before a commit, as CI does
   CUDA_HOME=/usr/local/cuda-13.0 cargo xtask kernels
 
-A new kernel: write kernels/all_reduce/mine.cu, add its line to BUILT_IN in
-src/kernels.rs, then
+A new kernel: write kernels/all_reduce/mine.cu, give its algorithm the module
+(static MODULE: Module = module!(\"all_reduce/mine\", checked)), then
   touch kernels/ptx/all_reduce/mine.ptx kernels/ptx/all_reduce/mine.checked.ptx
   cargo xtask kernels
 (the library embeds the PTX: for this command to be built at all, the files must
@@ -187,7 +187,7 @@ fn heading(by: &str, source: &str, unit: &Unit) -> String {
 
 fn products(root: &Path, mutants: &[mutants::Described]) -> anyhow::Result<Vec<Product>> {
     let mut products = Vec::new();
-    for module in BUILT_IN {
+    for module in built_in() {
         let builds: &[Build] = if module.checked.is_some() { &[Build::Release, Build::Checked] } else { &[Build::Release] };
         for &build in builds {
             let source = format!("kernels/{}.cu", module.name);
@@ -225,9 +225,9 @@ fn ptx_path(module: &str, build: Build) -> String {
 fn check_that_every_kernel_is_listed(root: &Path) -> anyhow::Result<()> {
     for path in files(root, "kernels", "cu")? {
         let name = path.trim_start_matches("kernels/").trim_end_matches(".cu");
-        if !BUILT_IN.iter().any(|module| module.name == name) {
+        if !built_in().iter().any(|module| module.name == name) {
             bail!(
-                "{path} is in no line of BUILT_IN in crates/collectives/src/kernels.rs: add one, `touch {} {}`, and run this again",
+                "{path} is no module: give one to its algorithm, or to OTHERS in crates/collectives/src/kernels.rs, `touch {} {}`, and run this again",
                 ptx_path(name, Build::Release),
                 ptx_path(name, Build::Checked)
             );

@@ -7,123 +7,44 @@ use std::{
 };
 
 use crate::{
+    algorithms::{self, premul_sum},
     plan::{Build, Launch},
     registry::Registry,
 };
 
 /// Modules that launches may name: those of the [installed registry](Registry::installed), built-in ones first.
-pub fn modules() -> &'static [Module] {
+pub fn modules() -> &'static [&'static Module] {
     Registry::installed().modules()
 }
 
-/// Modules of this crate, by path under kernels/: `all_reduce/two_shot`. One line a module; `cargo xtask kernels` compiles the same list.
-/// A new module starts with empty files under kernels/ptx/, so that the command that fills them can be built.
-pub static BUILT_IN: &[Module] = &[
-    Module::of_both_builds(
-        "all_reduce/one_shot",
-        include_str!("../kernels/ptx/all_reduce/one_shot.ptx"),
-        include_str!("../kernels/ptx/all_reduce/one_shot.checked.ptx"),
-    ),
-    Module::of_both_builds(
-        "all_reduce/two_shot",
-        include_str!("../kernels/ptx/all_reduce/two_shot.ptx"),
-        include_str!("../kernels/ptx/all_reduce/two_shot.checked.ptx"),
-    ),
-    Module::of_both_builds(
-        "all_reduce/one_shot_push",
-        include_str!("../kernels/ptx/all_reduce/one_shot_push.ptx"),
-        include_str!("../kernels/ptx/all_reduce/one_shot_push.checked.ptx"),
-    ),
-    Module::of_both_builds(
-        "all_reduce/push",
-        include_str!("../kernels/ptx/all_reduce/push.ptx"),
-        include_str!("../kernels/ptx/all_reduce/push.checked.ptx"),
-    ),
-    Module::of_both_builds(
-        "all_reduce/two_shot_push",
-        include_str!("../kernels/ptx/all_reduce/two_shot_push.ptx"),
-        include_str!("../kernels/ptx/all_reduce/two_shot_push.checked.ptx"),
-    ),
-    Module::of_one_build("all_reduce/copy_engine", include_str!("../kernels/ptx/all_reduce/copy_engine.ptx")),
-    Module::of_both_builds(
-        "all_reduce/multimem",
-        include_str!("../kernels/ptx/all_reduce/multimem.ptx"),
-        include_str!("../kernels/ptx/all_reduce/multimem.checked.ptx"),
-    ),
-    Module::of_both_builds(
-        "all_reduce/multimem_one_shot",
-        include_str!("../kernels/ptx/all_reduce/multimem_one_shot.ptx"),
-        include_str!("../kernels/ptx/all_reduce/multimem_one_shot.checked.ptx"),
-    ),
-    Module::of_both_builds(
-        "all_gather/push",
-        include_str!("../kernels/ptx/all_gather/push.ptx"),
-        include_str!("../kernels/ptx/all_gather/push.checked.ptx"),
-    ),
-    Module::of_both_builds(
-        "all_gather/ll",
-        include_str!("../kernels/ptx/all_gather/ll.ptx"),
-        include_str!("../kernels/ptx/all_gather/ll.checked.ptx"),
-    ),
-    Module::of_both_builds(
-        "all_gather/multimem",
-        include_str!("../kernels/ptx/all_gather/multimem.ptx"),
-        include_str!("../kernels/ptx/all_gather/multimem.checked.ptx"),
-    ),
-    Module::of_both_builds(
-        "reduce_scatter/ll",
-        include_str!("../kernels/ptx/reduce_scatter/ll.ptx"),
-        include_str!("../kernels/ptx/reduce_scatter/ll.checked.ptx"),
-    ),
-    Module::of_both_builds(
-        "all_to_all/push",
-        include_str!("../kernels/ptx/all_to_all/push.ptx"),
-        include_str!("../kernels/ptx/all_to_all/push.checked.ptx"),
-    ),
-    Module::of_both_builds(
-        "all_to_all/push_v",
-        include_str!("../kernels/ptx/all_to_all/push_v.ptx"),
-        include_str!("../kernels/ptx/all_to_all/push_v.checked.ptx"),
-    ),
-    Module::of_both_builds(
-        "all_to_all/ll",
-        include_str!("../kernels/ptx/all_to_all/ll.ptx"),
-        include_str!("../kernels/ptx/all_to_all/ll.checked.ptx"),
-    ),
-    Module::of_both_builds(
-        "all_to_all/ll_v",
-        include_str!("../kernels/ptx/all_to_all/ll_v.ptx"),
-        include_str!("../kernels/ptx/all_to_all/ll_v.checked.ptx"),
-    ),
-    Module::of_both_builds(
-        "broadcast/push",
-        include_str!("../kernels/ptx/broadcast/push.ptx"),
-        include_str!("../kernels/ptx/broadcast/push.checked.ptx"),
-    ),
-    Module::of_both_builds(
-        "broadcast/pull",
-        include_str!("../kernels/ptx/broadcast/pull.ptx"),
-        include_str!("../kernels/ptx/broadcast/pull.checked.ptx"),
-    ),
-    Module::of_both_builds(
-        "broadcast/multimem",
-        include_str!("../kernels/ptx/broadcast/multimem.ptx"),
-        include_str!("../kernels/ptx/broadcast/multimem.checked.ptx"),
-    ),
-    Module::of_both_builds(
-        "premul_sum/push",
-        include_str!("../kernels/ptx/premul_sum/push.ptx"),
-        include_str!("../kernels/ptx/premul_sum/push.checked.ptx"),
-    ),
-    Module::of_one_build("premul_sum/products", include_str!("../kernels/ptx/premul_sum/products.ptx")),
-    Module::for_gpus("matmul/matmul", include_str!("../kernels/ptx/matmul/matmul.ptx")),
-    Module::for_gpus("all_gather_matmul/fused", include_str!("../kernels/ptx/all_gather_matmul/fused.ptx")),
-    Module::for_gpus("matmul_reduce_scatter/fused", include_str!("../kernels/ptx/matmul_reduce_scatter/fused.ptx")),
-    Module::of_one_build("bench/late", include_str!("../kernels/ptx/bench/late.ptx")),
-    Module::of_one_build("bench/numbers", include_str!("../kernels/ptx/bench/numbers.ptx")),
-    Module::of_one_build("conformance/faults", include_str!("../kernels/ptx/conformance/faults.ptx")),
-    Module::of_one_build("conformance/fill", include_str!("../kernels/ptx/conformance/fill.ptx")),
-    Module::of_one_build("conformance/hold", include_str!("../kernels/ptx/conformance/hold.ptx")),
+/// A module of this crate by its path under kernels/ without extension; `checked` where the module synchronises. A new one starts with empty files under
+/// kernels/ptx/, so that the command that fills them can be built.
+macro_rules! module {
+    ($name:literal) => {
+        $crate::kernels::Module::new($name, include_str!(concat!(env!("CARGO_MANIFEST_DIR"), "/kernels/ptx/", $name, ".ptx")))
+    };
+    ($name:literal, checked) => {
+        module!($name).checked(include_str!(concat!(env!("CARGO_MANIFEST_DIR"), "/kernels/ptx/", $name, ".checked.ptx")))
+    };
+}
+pub(crate) use module;
+
+/// Modules of this crate: those of its [algorithms](algorithms::Algorithm::modules), and the others. `cargo xtask kernels` compiles them.
+pub fn built_in() -> Vec<&'static Module> {
+    algorithms::built_in().iter().flat_map(|algorithm| algorithm.modules()).chain(&OTHERS).collect()
+}
+
+/// Modules that no algorithm of a collective has: of pre-multiplied sums, of products of matrices, of timings and of the conformance harness.
+static OTHERS: [Module; 9] = [
+    premul_sum::MODULE,
+    module!("matmul/matmul").for_gpus(),
+    module!("all_gather_matmul/fused").for_gpus(),
+    module!("matmul_reduce_scatter/fused").for_gpus(),
+    module!("bench/late"),
+    module!("bench/numbers"),
+    module!("conformance/faults"),
+    module!("conformance/fill"),
+    module!("conformance/hold"),
 ];
 
 /// Headers of the kernels, by name: `reduce.cuh`. `passmuster compile` gives them to kernels of other crates as `passmuster/reduce.cuh`.
@@ -142,7 +63,7 @@ pub static HEADERS: &[(&str, &str)] = &[
     ("types.cuh", include_str!("../kernels/common/types.cuh")),
 ];
 
-/// One source file and what it compiles to.
+/// One source file, what it compiles to, and what its kernels are for.
 #[derive(Clone, Copy, Debug)]
 pub struct Module {
     /// What launches call it; of a built-in one its path under kernels/ without extension.
@@ -153,13 +74,60 @@ pub struct Module {
     pub checked: Option<&'static str>,
     /// Whether the emulator knows its instructions: it knows neither TMA nor wgmma.
     pub emulated: bool,
+    /// Which of its algorithm's calls it is for.
+    pub calls: Calls,
+    /// Which reductions have entries of their own.
+    pub own_entries: OwnEntries,
+    /// What mutants of its synchronisation are judged on.
+    pub mutants: SyncSizes,
+}
+
+/// Which of its algorithm's calls a module is for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Calls {
+    /// Those that no other module of the algorithm is for.
+    Any,
+    /// All-to-all-v. Its one entry knows bytes only: it moves whatever it is at the width that addresses allow.
+    AllToAllV,
+    /// Pre-multiplied sums of whole packs: an entry for each type that it has.
+    PremulSum,
+}
+
+/// The types and operators for which a module that reduces has entries of their own. The others are done by the entry `any`: see kernels/common/any.cuh.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum OwnEntries {
+    /// [`DType::COMMON`](crate::collective::DType::COMMON) and [`ReduceOp::COMMON`](crate::collective::ReduceOp::COMMON).
+    Common,
+    /// What most calls are: sums of f32, f16 and bf16. The source defines FEW_ENTRIES.
+    Sums,
+}
+
+/// What mutants of a module's synchronisation are judged on, beside what is the same for all.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct SyncSizes {
+    /// Ranks, and so many bf16 elements of a call among them that several blocks have work, and those that go tile by tile several tiles each.
+    pub several: (u32, u64),
+    /// Ids of more cases, of other algorithms that launch it in a way of their own.
+    pub also: &'static [&'static str],
+}
+
+impl SyncSizes {
+    /// Of modules that say nothing of it.
+    pub const DEFAULT: SyncSizes = SyncSizes { several: (2, 9000), also: &[] };
 }
 
 impl Module {
-    /// A module of somebody else's: `all_reduce/mine` has entries whose names start with `all_reduce_mine`, if [`entry`](crate::algorithms::entry)
-    /// names them.
+    /// A module of one build: `all_reduce/mine` has entries whose names start with `all_reduce_mine`, if [`entry`](crate::algorithms::entry) names them.
     pub const fn new(name: &'static str, ptx: &'static str) -> Module {
-        Module::of_one_build(name, ptx)
+        Module {
+            name,
+            release: ptx,
+            checked: None,
+            emulated: true,
+            calls: Calls::Any,
+            own_entries: OwnEntries::Common,
+            mutants: SyncSizes::DEFAULT,
+        }
     }
 
     /// With a checked build, in which every wait is bounded and a rank can be held up at a site: cases with a skew at one need it.
@@ -168,17 +136,32 @@ impl Module {
         Module { checked: Some(ptx), ..self }
     }
 
-    const fn of_both_builds(name: &'static str, release: &'static str, checked: &'static str) -> Module {
-        Module { name, release, checked: Some(checked), emulated: true }
+    /// For some calls of its algorithm only.
+    #[must_use]
+    pub const fn of_calls(self, calls: Calls) -> Module {
+        Module { calls, ..self }
     }
 
-    const fn of_one_build(name: &'static str, release: &'static str) -> Module {
-        Module { name, release, checked: None, emulated: true }
+    /// With entries of their own for so many reductions.
+    #[must_use]
+    pub const fn with_entries(self, own_entries: OwnEntries) -> Module {
+        Module { own_entries, ..self }
     }
 
-    const fn for_gpus(name: &'static str, release: &'static str) -> Module {
-        Module { name, release, checked: None, emulated: false }
+    /// With other cases for mutants of its synchronisation.
+    #[must_use]
+    pub const fn with_mutants(self, mutants: SyncSizes) -> Module {
+        Module { mutants, ..self }
     }
+
+    const fn for_gpus(self) -> Module {
+        Module { emulated: false, ..self }
+    }
+}
+
+/// The module that launches call so; none where there is none.
+pub fn find(name: &str) -> Option<&'static Module> {
+    modules().iter().copied().find(|module| module.name == name)
 }
 
 /// Entries of each embedded module's release and checked build, found when first asked for: every launch of every script is held against them.
@@ -256,7 +239,7 @@ fn embedded(module: &str, build: Build) -> Result<(usize, &'static str), String>
         let names: Vec<&str> = modules().iter().map(|m| m.name).collect();
         format!("unknown kernel module `{module}`: expected one of {}", names.join(", "))
     })?;
-    let Module { release, checked, .. } = modules()[index];
+    let &Module { release, checked, .. } = modules()[index];
     match build {
         Build::Release => Ok((index, release)),
         Build::Checked => checked.map(|ptx| (index, ptx)).ok_or_else(|| format!("kernel module `{module}` has no checked build")),
@@ -275,8 +258,8 @@ pub fn fnv1a64(bytes: &[u8]) -> u64 {
 /// Hash of all embedded kernels, names included: `fnv1a64:` and 16 hexadecimal digits.
 pub fn ptx_hash() -> String {
     let mut all = String::new();
-    for Module { name, release, checked, .. } in modules() {
-        for part in [*name, *release, checked.unwrap_or_default()] {
+    for &&Module { name, release, checked, .. } in modules() {
+        for part in [name, release, checked.unwrap_or_default()] {
             all.push_str(part);
             all.push('\0');
         }
@@ -318,7 +301,7 @@ pub fn code_hash(ptx: &str) -> String {
 /// Those of a record's kernels that are no longer what they were, or no longer there, by [`file_name`]. `then` has their hashes.
 pub fn changed_since(then: &BTreeMap<String, String>) -> Vec<String> {
     static NOW: LazyLock<BTreeMap<String, String>> = LazyLock::new(|| {
-        let builds = |module: &Module| {
+        let builds = |module: &&Module| {
             let checked = module.checked.map(|ptx| (file_name(module.name, Build::Checked), code_hash(ptx)));
             [(file_name(module.name, Build::Release), code_hash(module.release))].into_iter().chain(checked)
         };

@@ -15,14 +15,14 @@ use crate::{
 /// ```
 /// use passmuster_collectives::{algorithms, collective::Collective, registry::Registry};
 ///
-/// // .algorithm(&Mine).module(Module::new("all_reduce/mine", include_str!("mine.ptx"))) in a crate of one's own.
+/// // .algorithm(&Mine) in a crate of one's own.
 /// Registry::built_in().install()?;
 /// assert!(algorithms::find(Collective::AllReduce, "two_shot").is_ok());
 /// # Ok::<(), String>(())
 /// ```
 pub struct Registry {
     algorithms: Vec<&'static dyn Algorithm>,
-    modules: Vec<Module>,
+    modules: Vec<&'static Module>,
 }
 
 static INSTALLED: OnceLock<Registry> = OnceLock::new();
@@ -30,20 +30,14 @@ static INSTALLED: OnceLock<Registry> = OnceLock::new();
 impl Registry {
     /// What passmuster brings.
     pub fn built_in() -> Registry {
-        Registry { algorithms: algorithms::built_in().to_vec(), modules: kernels::BUILT_IN.to_vec() }
+        Registry { algorithms: algorithms::built_in().to_vec(), modules: kernels::built_in() }
     }
 
-    /// With an algorithm beside those that are there. [`Registry::install`] looks at its name.
+    /// With an algorithm beside those that are there, and its modules. [`Registry::install`] looks at their names.
     #[must_use]
     pub fn algorithm(mut self, algorithm: &'static dyn Algorithm) -> Registry {
         self.algorithms.push(algorithm);
-        self
-    }
-
-    /// With a module that launches may name.
-    #[must_use]
-    pub fn module(mut self, module: Module) -> Registry {
-        self.modules.push(module);
+        self.modules.extend(algorithm.modules());
         self
     }
 
@@ -78,7 +72,7 @@ impl Registry {
     }
 
     /// The modules, built-in ones first.
-    pub fn modules(&self) -> &[Module] {
+    pub fn modules(&self) -> &[&'static Module] {
         &self.modules
     }
 
@@ -97,7 +91,7 @@ impl Registry {
             if self.modules[..at].iter().any(|other| other.name == module.name) {
                 return Err(format!("there are two kernel modules `{}`", module.name));
             }
-            if at >= kernels::BUILT_IN.len() && kernels::entries(module.release).next().is_none() {
+            if at >= kernels::built_in().len() && kernels::entries(module.release).next().is_none() {
                 return Err(format!("kernel module `{}` has no entry point: is it PTX?", module.name));
             }
         }
@@ -117,7 +111,8 @@ mod tests {
         plan::{BufferSpec, Call, Plan},
     };
 
-    struct Named(&'static str);
+    /// An algorithm of a name, with modules.
+    struct Named(&'static str, &'static [Module]);
 
     impl Algorithm for Named {
         fn collective(&self) -> Collective {
@@ -126,6 +121,10 @@ mod tests {
 
         fn name(&self) -> &'static str {
             self.0
+        }
+
+        fn modules(&self) -> Vec<&'static Module> {
+            self.1.iter().collect()
         }
 
         fn contract(&self, call: &Call) -> Contract {
@@ -147,26 +146,30 @@ mod tests {
 
     /// If this fails, a case id may stand for two algorithms, or for none.
     #[rstest]
-    #[case::built_in(&Named("two_shot"), "there are two algorithms `two_shot` of all_reduce")]
-    #[case::by_name(&Named("auto"), "there are two algorithms `auto` of all_reduce")]
-    #[case::timed(&Named("nccl_symmetric"), "there are two algorithms `nccl_symmetric` of all_reduce")]
-    #[case::spelling(&Named("Two-Shot"), "algorithm `Two-Shot` of all_reduce: a name has small letters, digits and underscores only")]
-    #[case::empty(&Named(""), "algorithm `` of all_reduce: a name has small letters, digits and underscores only")]
+    #[case::built_in(&Named("two_shot", &[]), "there are two algorithms `two_shot` of all_reduce")]
+    #[case::by_name(&Named("auto", &[]), "there are two algorithms `auto` of all_reduce")]
+    #[case::timed(&Named("nccl_symmetric", &[]), "there are two algorithms `nccl_symmetric` of all_reduce")]
+    #[case::spelling(&Named("Two-Shot", &[]), "algorithm `Two-Shot` of all_reduce: a name has small letters, digits and underscores only")]
+    #[case::empty(&Named("", &[]), "algorithm `` of all_reduce: a name has small letters, digits and underscores only")]
     fn names_that_ids_cannot_tell_apart_are_refused(#[case] algorithm: &'static dyn Algorithm, #[case] refused: &str) {
         assert_eq!(Registry::built_in().algorithm(algorithm).check().unwrap_err(), refused);
     }
 
+    static TAKEN: Named = Named("mine", &[Module::new("all_reduce/two_shot", ".visible .entry k(")]);
+    static NO_PTX: Named = Named("mine", &[Module::new("all_reduce/mine", "")]);
+    static MINE: Named = Named("mine", &[Module::new("all_reduce/mine", ".visible .entry k(")]);
+
     /// If this fails, a launch may run another kernel than the one that it names.
     #[rstest]
-    #[case::taken("all_reduce/two_shot", ".visible .entry k(", "there are two kernel modules `all_reduce/two_shot`")]
-    #[case::no_ptx("all_reduce/mine", "", "kernel module `all_reduce/mine` has no entry point: is it PTX?")]
-    fn modules_that_cannot_be_launched_are_refused(#[case] name: &'static str, #[case] ptx: &'static str, #[case] refused: &str) {
-        assert_eq!(Registry::built_in().module(Module::new(name, ptx)).check().unwrap_err(), refused);
+    #[case::taken(&TAKEN, "there are two kernel modules `all_reduce/two_shot`")]
+    #[case::no_ptx(&NO_PTX, "kernel module `all_reduce/mine` has no entry point: is it PTX?")]
+    fn modules_that_cannot_be_launched_are_refused(#[case] algorithm: &'static dyn Algorithm, #[case] refused: &str) {
+        assert_eq!(Registry::built_in().algorithm(algorithm).check().unwrap_err(), refused);
     }
 
     #[test]
     fn what_is_added_stands_behind_what_is_built_in() {
-        let registry = Registry::built_in().algorithm(&Named("mine")).module(Module::new("all_reduce/mine", ".visible .entry k("));
+        let registry = Registry::built_in().algorithm(&MINE);
         assert_eq!(registry.check(), Ok(()));
         assert_eq!(registry.added().iter().map(|algorithm| algorithm.name()).collect::<Vec<_>>(), ["mine"]);
         assert_eq!(registry.modules().last().map(|module| module.name), Some("all_reduce/mine"));

@@ -10,7 +10,7 @@ use passmuster_collectives::{
     algorithms::{entry, reduction},
     collective::{DType, Element, ReduceOp, reduce_in_order},
     device::DeviceModel,
-    kernels::{Library, modules},
+    kernels::{Library, find, modules},
     plan::{Build, MAX_WORLD},
     with_element,
 };
@@ -201,8 +201,8 @@ fn every_entry_gives_the_reference(
     // Pre-multiplied sums are sums to it: whole cases multiply.
     for (dtype, op) in reductions.filter(|(_, op)| *op != ReduceOp::PremulSum) {
         let payload = Payload { class, dtype, world: 3, seed: 5, call: 1, transform: Transform::None };
-        let mut group = group(&module, algorithm == "two_shot", &payload, count, reduction::argument(&path, dtype, op));
-        all_reduce(&mut group, &entry(&path, dtype, op), 1, 256);
+        let mut group = group(&module, algorithm == "two_shot", &payload, count, reduction::argument(find(&path).unwrap(), dtype, op));
+        all_reduce(&mut group, &entry(find(&path).unwrap(), dtype, op), 1, 256);
         with_element!(dtype, T => {
             let inputs: Vec<Vec<T>> = (0..3).map(|rank| payload.elements::<T>(rank, 0..count)).collect();
             for rank in 0..3 {

@@ -14,15 +14,15 @@ use passmuster_collectives::{
 
 /// passmuster's algorithms, and ours.
 pub fn registry() -> Registry {
-    let module = Module::new(MODULE, include_str!("../kernels/mine.ptx")).checked(include_str!("../kernels/mine.checked.ptx"));
-    Registry::built_in().algorithm(&Mine).module(module)
+    Registry::built_in().algorithm(&Mine)
 }
 
 /// Copy the input aside, then pull everything, one element a thread.
 pub struct Mine;
 
 const NAME: &str = "mine";
-const MODULE: &str = "all_reduce/mine";
+static MODULE: Module =
+    Module::new("all_reduce/mine", include_str!("../kernels/mine.ptx")).checked(include_str!("../kernels/mine.checked.ptx"));
 
 impl Algorithm for Mine {
     fn collective(&self) -> Collective {
@@ -31,6 +31,10 @@ impl Algorithm for Mine {
 
     fn name(&self) -> &'static str {
         NAME
+    }
+
+    fn modules(&self) -> Vec<&'static Module> {
+        vec![&MODULE]
     }
 
     fn contract(&self, _: &Call) -> Contract {
@@ -56,10 +60,10 @@ impl Algorithm for Mine {
                 Arg::Peers(copy.clone()),
                 Arg::Address(call.output.clone()),
                 Arg::U64(call.count),
-                reduction(MODULE, call),
+                reduction(&MODULE, call),
                 sync_argument(NAME, rank, call.world()),
             ];
-            let launch = launch(MODULE, call, target, (grid, THREADS), args);
+            let launch = launch(&MODULE, call, target, (grid, THREADS), args);
             vec![Op::Copy { from: call.input.clone(), to: copy.clone(), to_rank: None }, launch]
         })
     }

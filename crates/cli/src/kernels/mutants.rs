@@ -7,6 +7,7 @@ use passmuster::conformance::MutantKind;
 use passmuster_collectives::{
     algorithms::{TensorParallelFusion, entry, matmul::Tile},
     collective::{DType, ReduceOp},
+    kernels::find,
     plan::Build,
 };
 use serde::Deserialize;
@@ -67,6 +68,9 @@ pub(super) fn load(root: &Path) -> anyhow::Result<Vec<Described>> {
             if path != mutant.path() {
                 bail!("it is called `{}`: its file must be {}", mutant.name, mutant.path());
             }
+            if find(&mutant.module).is_none() {
+                bail!("there is no kernel module `{}`", mutant.module);
+            }
             if mutant.edits.is_empty() {
                 bail!("it edits nothing: a mutant differs from its module");
             }
@@ -108,7 +112,7 @@ impl Described {
 
     /// Whether it is a mutant of the entry that does what has no entry of its own.
     fn is_of_any(&self) -> bool {
-        entry(&self.module, self.only.dtype, self.only.op).ends_with("_any")
+        find(&self.module).is_some_and(|module| entry(module, self.only.dtype, self.only.op).ends_with("_any"))
     }
 
     fn path(&self) -> String {

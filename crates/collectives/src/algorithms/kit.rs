@@ -4,7 +4,10 @@
 
 use super::Target;
 pub use super::reduction::{entry, reduction};
-use crate::plan::{Arg, BufferSpec, Call, Launch, MAX_WORLD, Op, Region, Role};
+use crate::{
+    kernels::Module,
+    plan::{Arg, BufferSpec, Call, Launch, MAX_WORLD, Op, Region, Role},
+};
 
 /// A plan's name for reports.
 pub fn plan_name(algorithm: &str, call: &Call) -> String {
@@ -15,9 +18,9 @@ pub fn plan_name(algorithm: &str, call: &Call) -> String {
 }
 
 /// A launch of the kernel that `module` has for the call's type and operator, with so many blocks and threads of one, which waits for peers.
-pub fn launch(module: &str, call: &Call, target: &Target, (grid, block): (u32, u32), args: Vec<Arg>) -> Op {
+pub fn launch(module: &Module, call: &Call, target: &Target, (grid, block): (u32, u32), args: Vec<Arg>) -> Op {
     Op::Launch(Launch {
-        module: module.into(),
+        module: module.name.into(),
         entry: entry(module, call.dtype, call.op),
         build: target.build,
         grid,

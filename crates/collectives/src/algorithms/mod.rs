@@ -44,6 +44,7 @@ pub use unregistered::Unregistered;
 use crate::{
     collective::{Collective, DType},
     contract::Contract,
+    kernels::Module,
     plan::{BufferSpec, Build, Call, MAX_WORLD, Plan},
     registry::Registry,
 };
@@ -55,6 +56,16 @@ pub trait Algorithm: Sync {
 
     /// Its name, unique within the collective: `two_shot`.
     fn name(&self) -> &'static str;
+
+    /// The kernel modules that are its own. One that launches another algorithm's leaves it to that.
+    fn modules(&self) -> Vec<&'static Module> {
+        Vec::new()
+    }
+
+    /// How its ranks know that data is there.
+    fn protocol(&self) -> Protocol {
+        Protocol::Signals
+    }
 
     /// What it promises about the numbers of a call.
     fn contract(&self, call: &Call) -> Contract;
@@ -128,6 +139,17 @@ pub trait Algorithm: Sync {
     }
 }
 
+/// How the ranks of an algorithm know that each other's data is there. Lists of cases go by it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Protocol {
+    /// Kernels signal and wait: barriers between ranks.
+    Signals,
+    /// LL: kernels poll lines that carry their flag beside the data.
+    Lines,
+    /// Streams write words and wait for them. Copy engines move the data: no kernel waits, and none could be late.
+    StreamWords,
+}
+
 /// What a plan is made for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Target {
@@ -152,44 +174,9 @@ pub fn all() -> &'static [&'static dyn Algorithm] {
 
 /// Those of passmuster's own, and the peers.
 pub(crate) fn built_in() -> &'static [&'static dyn Algorithm] {
-    &[
-        &all_reduce::OneShot,
-        &all_reduce::TwoShot,
-        &all_reduce::OneShotPush,
-        &all_reduce::TwoShotPush,
-        &all_reduce::Push,
-        &all_reduce::CopyEngine,
-        &all_reduce::Multimem,
-        &all_reduce::MultimemOneShot,
-        &Nccl::RING,
-        &Nccl::TREE,
-        &Nccl::SYMMETRIC_LL,
-        &Nccl::SYMMETRIC_LD_ST,
-        &all_gather::Push,
-        &all_gather::Ll,
-        &all_gather::CopyEngine,
-        &all_gather::Multimem,
-        &Nccl::ALL_GATHER_RING,
-        &Nccl::ALL_GATHER_SYMMETRIC_ST,
-        &reduce_scatter::Pull,
-        &reduce_scatter::Push,
-        &reduce_scatter::Ll,
-        &reduce_scatter::Multimem,
-        &Nccl::REDUCE_SCATTER_RING,
-        &Nccl::REDUCE_SCATTER_SYMMETRIC_LD,
-        &all_to_all::Push,
-        &all_to_all::Ll,
-        &all_to_all::CopyEngine,
-        &Nccl::ALL_TO_ALL_SEND_RECV,
-        &broadcast::Push,
-        &broadcast::Pull,
-        &broadcast::Multimem,
-        &Nccl::BROADCAST_RING,
-        &reduce::Pull,
-        &reduce::TwoShot,
-        &reduce::Push,
-        &Nccl::REDUCE_RING,
-    ]
+    static ALL: LazyLock<Vec<&'static dyn Algorithm>> =
+        LazyLock::new(|| [all_reduce::ALL, all_gather::ALL, reduce_scatter::ALL, all_to_all::ALL, broadcast::ALL, reduce::ALL].concat());
+    &ALL
 }
 
 /// Kernels from elsewhere, once they were made known.
@@ -273,7 +260,7 @@ mod tests {
         for &algorithm in all() {
             let (collective, name) = (algorithm.collective(), algorithm.name());
             let supported = |world| algorithm.supports(&call(collective, world).unwrap());
-            let copies = name == "copy_engine" && collective != Collective::AllReduce;
+            let copies = algorithm.protocol() == Protocol::StreamWords && algorithm.modules().is_empty();
             assert!(copies == supported(more).is_ok() && copies == supported(most + 1).is_ok(), "{collective}/{name}");
             if !copies && supported(most).is_ok() {
                 assert_eq!(supported(more).unwrap_err(), format!("{name} has {most} ranks at most, this call {more}"));

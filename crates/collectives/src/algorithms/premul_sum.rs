@@ -11,6 +11,7 @@ use crate::{
     collective::{Collective, DType, ReduceOp},
     contract::Contract,
     device::DeviceModel,
+    kernels::{Module, module},
     plan::{Arg, BufferSpec, Build, Call, Launch, Op, Plan, Region, Role},
 };
 
@@ -21,7 +22,7 @@ struct PremulSum(&'static dyn Algorithm);
 const BLOCKS: u64 = 4 * DeviceModel::MEASURED.sms as u64;
 
 /// The kernel that multiplies.
-pub const MODULE: &str = "premul_sum/products";
+pub const MODULE: Module = module!("premul_sum/products");
 
 /// The algorithm as it does calls with this operator: of pre-multiplied sums it gets the products, where it cannot multiply itself. NCCL can, and
 /// kernels from elsewhere do as they say.
@@ -108,8 +109,8 @@ impl Algorithm for PremulSum {
 fn multiply(input: &Region, products: Region, call: &Call, rank: u32) -> Op {
     let factor = call.of_rank(rank).factor.expect("a call that all ranks agree on has their factors");
     Op::Launch(Launch {
-        module: MODULE.into(),
-        entry: entry(MODULE, call.dtype, call.op),
+        module: MODULE.name.into(),
+        entry: entry(&MODULE, call.dtype, call.op),
         // It waits for nobody: there is nothing that a checked build could delay.
         build: Build::Release,
         grid: input.bytes.div_ceil(PACK * u64::from(THREADS)).clamp(1, BLOCKS) as u32,
@@ -132,12 +133,12 @@ mod tests {
     #[case::packs(Collective::AllReduce, "push", DType::BF16, 64, &["premul_sum/push"])]
     #[case::of_each_slot(Collective::ReduceScatter, "push", DType::F32, 4, &["premul_sum/push"])]
     #[case::to_a_root(Collective::Reduce, "push", DType::F16, 8, &["premul_sum/push"])]
-    #[case::half_a_pack(Collective::AllReduce, "push", DType::BF16, 68, &[MODULE, "all_reduce/push"])]
-    #[case::slots_that_are_none(Collective::ReduceScatter, "push", DType::F32, 6, &[MODULE, "all_reduce/one_shot"])]
-    #[case::no_entry(Collective::AllReduce, "push", DType::E4M3, 64, &[MODULE, "all_reduce/push"])]
+    #[case::half_a_pack(Collective::AllReduce, "push", DType::BF16, 68, &[MODULE.name, "all_reduce/push"])]
+    #[case::slots_that_are_none(Collective::ReduceScatter, "push", DType::F32, 6, &[MODULE.name, "all_reduce/one_shot"])]
+    #[case::no_entry(Collective::AllReduce, "push", DType::E4M3, 64, &[MODULE.name, "all_reduce/push"])]
     #[case::auto_of_much(Collective::Reduce, "auto", DType::BF16, 8 << 20, &["premul_sum/push"])]
-    #[case::auto_of_less(Collective::Reduce, "auto", DType::BF16, 4 << 20, &[MODULE, "all_reduce/one_shot"])]
-    #[case::auto_of_much_without_entry(Collective::AllReduce, "auto", DType::E4M3, 128 << 20, &[MODULE, "all_reduce/push"])]
+    #[case::auto_of_less(Collective::Reduce, "auto", DType::BF16, 4 << 20, &[MODULE.name, "all_reduce/one_shot"])]
+    #[case::auto_of_much_without_entry(Collective::AllReduce, "auto", DType::E4M3, 128 << 20, &[MODULE.name, "all_reduce/push"])]
     #[case::unregistered_needs_no_copy_in(Collective::AllReduce, "unregistered", DType::BF16, 8 << 20, &["premul_sum/push", "copy"])]
     fn what_a_rank_does(
         #[case] collective: Collective,

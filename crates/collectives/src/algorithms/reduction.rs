@@ -2,32 +2,28 @@
 
 use crate::{
     collective::{DType, ReduceOp},
+    kernels::{Calls, Module, OwnEntries},
     plan::{Arg, Call},
 };
 
-/// Modules whose kernels know bytes only: they move whatever it is at the width that addresses allow.
-const MOVERS: [&str; 2] = ["all_to_all/push_v", "all_to_all/ll_v"];
-
-/// Modules whose entries are those of [`FEW_TYPES`] and sums: what most calls are. Their sources define FEW_ENTRIES.
-const FEW_ENTRIES: [&str; 2] = ["all_reduce/push", "all_reduce/two_shot_push"];
-
+/// The types of [`OwnEntries::Sums`].
 const FEW_TYPES: [DType; 3] = [DType::F32, DType::F16, DType::BF16];
 
 /// Whether a module has an entry for this type and operator. The others are done by the entry `any`: see kernels/common/any.cuh.
-pub(super) fn has_own_entry(module: &str, dtype: DType, op: ReduceOp) -> bool {
-    if FEW_ENTRIES.contains(&module) {
-        return FEW_TYPES.contains(&dtype) && matches!(op, ReduceOp::Sum | ReduceOp::Avg);
+pub(super) fn has_own_entry(module: &Module, dtype: DType, op: ReduceOp) -> bool {
+    match module.own_entries {
+        OwnEntries::Sums => FEW_TYPES.contains(&dtype) && matches!(op, ReduceOp::Sum | ReduceOp::Avg),
+        OwnEntries::Common => DType::COMMON.contains(&dtype) && ReduceOp::COMMON.contains(&op),
     }
-    DType::COMMON.contains(&dtype) && ReduceOp::COMMON.contains(&op)
 }
 
 /// The entry point of a module's kernel for a type and an operator: `all_reduce_two_shot_bf16_sum`. The average is the sum's kernel with a
 /// divisor; products are of a type; copies know elements by their width in bits alone: `all_gather_push_b16`.
-pub fn entry(module: &str, dtype: DType, op: ReduceOp) -> String {
-    let (moves, is_own) = (MOVERS.contains(&module), has_own_entry(module, dtype, op));
-    let module = module.replace('/', "_");
+pub fn entry(module: &Module, dtype: DType, op: ReduceOp) -> String {
+    let is_own = has_own_entry(module, dtype, op);
+    let (module, calls) = (module.name.replace('/', "_"), module.calls);
     match op {
-        _ if moves => format!("{module}_b8"),
+        _ if calls == Calls::AllToAllV => format!("{module}_b8"),
         ReduceOp::PremulSum => format!("{module}_{dtype}"),
         ReduceOp::Copy => format!("{module}_b{}", 8 * dtype.size()),
         _ if !is_own => format!("{module}_any"),
@@ -37,13 +33,13 @@ pub fn entry(module: &str, dtype: DType, op: ReduceOp) -> String {
 }
 
 /// The `average` argument of a module's kernel that reduces, which for the entry `any` is `how`.
-pub fn argument(module: &str, dtype: DType, op: ReduceOp) -> u32 {
+pub fn argument(module: &Module, dtype: DType, op: ReduceOp) -> u32 {
     let average = u32::from(op == ReduceOp::Avg);
     if has_own_entry(module, dtype, op) { average } else { average | operator(op) << 4 | type_code(dtype) << 8 }
 }
 
 /// The same of a call, as the argument of a launch.
-pub fn reduction(module: &str, call: &Call) -> Arg {
+pub fn reduction(module: &Module, call: &Call) -> Arg {
     Arg::U32(argument(module, call.dtype, call.op))
 }
 
@@ -69,7 +65,7 @@ const fn type_code(dtype: DType) -> u32 {
 }
 
 /// The type and the operator that the argument of a module's entry `any` stands for.
-pub fn of_argument(module: &str, how: u32) -> (DType, ReduceOp) {
+pub fn of_argument(module: &Module, how: u32) -> (DType, ReduceOp) {
     let reductions = DType::ALL.into_iter().flat_map(|dtype| ReduceOp::ALL.map(|op| (dtype, op)));
     let mut others = reductions.filter(|&(dtype, op)| !has_own_entry(module, dtype, op) && op != ReduceOp::PremulSum);
     others.find(|&(dtype, op)| argument(module, dtype, op) == how).expect("the argument of an entry `any`")
@@ -78,6 +74,7 @@ pub fn of_argument(module: &str, how: u32) -> (DType, ReduceOp) {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::kernels::find;
     use std::collections::HashSet;
 
     /// Two types of one code would be reduced as one of them.
@@ -96,13 +93,14 @@ mod tests {
 
     #[test]
     fn common_reductions_keep_their_entries() {
-        assert_eq!(entry("all_reduce/two_shot", DType::BF16, ReduceOp::Avg), "all_reduce_two_shot_bf16_sum");
-        assert_eq!(entry("all_reduce/two_shot", DType::BF16, ReduceOp::Prod), "all_reduce_two_shot_any");
-        assert_eq!(entry("all_reduce/two_shot", DType::F64, ReduceOp::Min), "all_reduce_two_shot_f64_min");
-        assert_eq!(entry("all_reduce/push", DType::BF16, ReduceOp::Avg), "all_reduce_push_bf16_sum");
-        assert_eq!(entry("all_reduce/push", DType::F64, ReduceOp::Sum), "all_reduce_push_any");
-        assert_eq!(entry("all_reduce/push", DType::BF16, ReduceOp::Min), "all_reduce_push_any");
-        assert_eq!(entry("reduce_scatter/ll", DType::E4M3, ReduceOp::Sum), "reduce_scatter_ll_any");
-        assert_eq!(entry("all_gather/push", DType::E4M3, ReduceOp::Copy), "all_gather_push_b8");
+        let of = |name| find(name).unwrap();
+        assert_eq!(entry(of("all_reduce/two_shot"), DType::BF16, ReduceOp::Avg), "all_reduce_two_shot_bf16_sum");
+        assert_eq!(entry(of("all_reduce/two_shot"), DType::BF16, ReduceOp::Prod), "all_reduce_two_shot_any");
+        assert_eq!(entry(of("all_reduce/two_shot"), DType::F64, ReduceOp::Min), "all_reduce_two_shot_f64_min");
+        assert_eq!(entry(of("all_reduce/push"), DType::BF16, ReduceOp::Avg), "all_reduce_push_bf16_sum");
+        assert_eq!(entry(of("all_reduce/push"), DType::F64, ReduceOp::Sum), "all_reduce_push_any");
+        assert_eq!(entry(of("all_reduce/push"), DType::BF16, ReduceOp::Min), "all_reduce_push_any");
+        assert_eq!(entry(of("reduce_scatter/ll"), DType::E4M3, ReduceOp::Sum), "reduce_scatter_ll_any");
+        assert_eq!(entry(of("all_gather/push"), DType::E4M3, ReduceOp::Copy), "all_gather_push_b8");
     }
 }

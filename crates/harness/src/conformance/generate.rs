@@ -14,7 +14,7 @@ use proptest::{
 use super::{
     collective_case::{CallSpec, CollectiveCase, Graph, Item, Skew},
     inputs::InputClass,
-    lists::{COPY_ENGINE, boundary_counts, contenders, contenders_over_multicast, counts_in_sequences},
+    lists::{boundary_counts, contenders, contenders_over_multicast, counts_in_sequences},
 };
 use passmuster_collectives::{
     collective::{Collective, DType, ReduceOp},
@@ -32,9 +32,13 @@ pub(super) fn sequences_of(collective: Collective, number: usize, seed: u64) -> 
 }
 
 /// `number` sequences in which kernels take turns with copy engines, which make every second call.
-pub(super) fn sequences_by_copy_engine(collective: Collective, number: usize, seed: u64) -> Vec<CollectiveCase> {
+pub(super) fn sequences_by_copy_engine(
+    (collective, algorithm): (Collective, &'static str),
+    number: usize,
+    seed: u64,
+) -> Vec<CollectiveCase> {
     let kernels = contenders(collective);
-    let algorithms = [vec![COPY_ENGINE; kernels.len()], kernels].concat();
+    let algorithms = [vec![algorithm; kernels.len()], kernels].concat();
     drawn(sequence_of(collective, algorithms, &DType::COMMON, collective.common_operators()), number, seed)
 }
 

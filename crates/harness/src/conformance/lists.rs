@@ -21,8 +21,9 @@ use super::{
     scenario::supports,
 };
 use passmuster_collectives::{
-    algorithms::{self, Algorithm, Foreign},
+    algorithms::{self, Algorithm, Foreign, Protocol},
     collective::{Collective, DType, ReduceOp, Shape},
+    kernels::{Module, SyncSizes},
     machine::Site,
     plan::{Call, MAX_WORLD},
 };
@@ -97,11 +98,13 @@ fn under_test(collective: Collective) -> impl Iterator<Item = &'static dyn Algor
 
 /// The algorithms under test that every machine can run, for they use no multicast addresses, and whose kernels synchronise.
 pub(crate) fn contenders(collective: Collective) -> Vec<&'static str> {
-    under_test(collective).filter(|a| !a.uses_multicast() && a.name() != COPY_ENGINE).map(|a| a.name()).collect()
+    under_test(collective).filter(|a| !a.uses_multicast() && a.protocol() != Protocol::StreamWords).map(|a| a.name()).collect()
 }
 
-/// The algorithm of a collective whose data copy engines move.
-pub(super) const COPY_ENGINE: &str = "copy_engine";
+/// The algorithms under test whose data copy engines move.
+pub(super) fn contenders_by_copy_engine(collective: Collective) -> Vec<&'static str> {
+    under_test(collective).filter(|a| a.protocol() == Protocol::StreamWords).map(|a| a.name()).collect()
+}
 
 /// The algorithms under test that use multicast addresses.
 pub(super) fn contenders_over_multicast(collective: Collective) -> Vec<&'static str> {
@@ -173,7 +176,7 @@ fn smoke(seed: u64) -> Vec<CollectiveCase> {
     cases.extend(over_multicast::smoke(seed));
     cases.extend(others::smoke(seed));
     cases.extend(unregistered::smoke(seed));
-    cases.extend(by_copy_engine::COLLECTIVES.into_iter().flat_map(|of| by_copy_engine::smoke(of, seed)));
+    cases.extend(by_copy_engine::algorithms().flat_map(|of| by_copy_engine::smoke(of, seed)));
     cases.extend(types::smoke(seed));
     cases.extend(premul_sum::smoke(seed));
     cases.extend(all_to_all_v::smoke(seed));
@@ -242,8 +245,8 @@ fn merge(seed: u64) -> Vec<CollectiveCase> {
     }
     cases.extend(over_multicast::merge(Collective::AllReduce, seed, &mut choice));
     cases.extend(others::merge(seed));
-    cases.extend(over_multicast::OTHERS.into_iter().flat_map(|of| over_multicast::merge(of, seed, &mut choice)));
-    cases.extend(by_copy_engine::COLLECTIVES.into_iter().flat_map(|of| by_copy_engine::merge(of, seed)));
+    cases.extend(over_multicast::others().flat_map(|of| over_multicast::merge(of, seed, &mut choice)));
+    cases.extend(by_copy_engine::algorithms().flat_map(|of| by_copy_engine::merge(of, seed)));
     cases.extend(chosen::merge(seed));
     cases.extend(unregistered::merge(seed));
     cases.extend(types::merge(seed));
@@ -287,9 +290,11 @@ fn large_counts(world: u32) -> Vec<u64> {
 }
 
 /// A case with a peer and one without: where the machine has no peer for a world size, the kernel is tested all the same. One of the two
-/// where ranks poll lines, which takes the emulator long, and of push, which takes it as long as two_shot twice.
+/// where ranks poll lines, which takes the emulator long, and where kernels go tile by tile, which takes it as long as two_shot twice.
 fn with_and_without_peer(algorithm: &str, choice: &mut Choice) -> Vec<bool> {
-    if polls_lines(algorithm) || algorithm == "push" { vec![choice.one_in(2)] } else { vec![false, true] }
+    let by_tiles = |module: &Module| module.mutants.several.1 > SyncSizes::DEFAULT.several.1;
+    let takes_long = polls_lines(algorithm) || all_reduce(algorithm).modules().into_iter().any(by_tiles);
+    if takes_long { vec![choice.one_in(2)] } else { vec![false, true] }
 }
 
 /// Leaves one in five of the cases that are neither modest nor one of the few large ones, for the emulator has no time for more; and the last of each
@@ -408,7 +413,12 @@ const MODERATE_ELEMENTS: u64 = 60_000;
 
 /// Whether ranks poll every line of every peer: of those, large calls differ from modest ones in time only.
 fn polls_lines(algorithm: &str) -> bool {
-    matches!(algorithm, "one_shot_push" | "two_shot_push")
+    all_reduce(algorithm).protocol() == Protocol::Lines
+}
+
+/// The all-reduce of this name.
+fn all_reduce(algorithm: &str) -> &'static dyn Algorithm {
+    algorithms::find(Collective::AllReduce, algorithm).expect("a contender")
 }
 
 /// Boundary counts of an all-reduce of which all ranks together have a moderate number of elements.
@@ -448,6 +458,8 @@ fn modest(
 
 /// Root, placement, graph shape and skew, for a case that has the rest.
 fn vary(case: &mut CollectiveCase, choice: &mut Choice) {
+    // Where copy engines move the data, a rank can be late on its host alone.
+    let synchronises = !contenders_by_copy_engine(case.collective).contains(&&*case.algorithm);
     case.root = root(case, choice);
     case.in_place = choice.one_in(3) && case.collective.has_in_place();
     case.offset = choice.of(&[0, 0, 0, 1, 3, 8]);
@@ -456,7 +468,7 @@ fn vary(case: &mut CollectiveCase, choice: &mut Choice) {
         case.skew = Some(Skew {
             rank: choice.next() as u32 % case.world,
             microseconds: choice.of(&[20, 100, 500]),
-            site: choice.of(&[None, Some(Site::Enter), Some(Site::End), Some(Site::Leave)]),
+            site: choice.of(&[None, Some(Site::Enter), Some(Site::End), Some(Site::Leave)]).filter(|_| synchronises),
         });
     }
 }
@@ -589,7 +601,7 @@ mod tests {
     #[test]
     fn merge_covers_the_other_collectives_over_multicast() {
         let cases = List::Merge.cases(0);
-        for collective in over_multicast::OTHERS {
+        for collective in over_multicast::others() {
             let any = |is: &dyn Fn(&CollectiveCase) -> bool| {
                 cases.iter().any(|c| (c.collective, &*c.algorithm) == (collective, "multimem") && is(c))
             };
@@ -606,7 +618,7 @@ mod tests {
     }
 
     fn by_copy_engine(case: &CollectiveCase) -> bool {
-        case.algorithm == COPY_ENGINE || case.shots().any(|shot| shot.algorithm == COPY_ENGINE)
+        contenders_by_copy_engine(case.collective).iter().any(|of| case.algorithm == *of || case.shots().any(|shot| shot.algorithm == *of))
     }
 
     #[test]
@@ -614,7 +626,7 @@ mod tests {
         let cases = List::Merge.cases(0);
         let all: Vec<&CollectiveCase> = cases.iter().filter(|case| by_copy_engine(case) && case.counts.is_none()).collect();
         assert!((250..=500).contains(&all.len()), "{}", all.len());
-        for collective in by_copy_engine::COLLECTIVES {
+        for (collective, _) in by_copy_engine::algorithms() {
             let any = |is: &dyn Fn(&CollectiveCase) -> bool| all.iter().any(|case| case.collective == collective && is(case));
             for world in (1..=8).chain([16]) {
                 for dtype in DType::COMMON {

@@ -19,11 +19,11 @@ use super::{CollectiveCase, ProductCase, Skew, Verdict, report::RecordCase};
 use passmuster_collectives::{
     algorithms::{self, TensorParallelFusion, matmul::Tile, premul_sum},
     collective::{DType, Layout, Product, ReduceOp},
-    kernels::Library,
+    kernels::{self, Calls, Library, Module},
     plan::Build,
 };
 
-/// Every mutant, by name. A static, as is [`BUILT_IN`](passmuster_collectives::kernels::BUILT_IN): constants of this size are copied to wherever they are named.
+/// Every mutant, by name. A static, as is a [`Module`]: constants of this size are copied to wherever they are named.
 pub static MUTANTS: &[Mutant] = include!("../../fixtures/mutants/index.rs");
 
 /// A kernel with a planted bug.
@@ -132,6 +132,11 @@ impl Mutant {
         library
     }
 
+    /// The module.
+    fn of(&self) -> &'static Module {
+        kernels::find(self.module).expect("a mutant is of a module that is there")
+    }
+
     /// The half of tensor parallelism whose kernel it is; none where it is a collective's. Only GPUs run such kernels.
     pub fn half(&self) -> Option<TensorParallelFusion> {
         TensorParallelFusion::of(self.module)
@@ -144,7 +149,7 @@ impl Mutant {
                 let Tile { columns, cluster } = Tile::NARROWEST;
                 format!("{}_{}_nk_{columns}x{cluster}", self.module.replace('/', "_"), self.dtype)
             }
-            None => algorithms::entry(self.module, self.dtype, self.op),
+            None => algorithms::entry(self.of(), self.dtype, self.op),
         }
     }
 
@@ -171,14 +176,19 @@ impl Mutant {
         if self.half().is_some() {
             return false;
         }
-        if self.module == premul_sum::MODULE {
+        if self.module == premul_sum::MODULE.name {
             return (case.dtype, case.op) == (self.dtype, self.op) && case.peer.is_none();
         }
-        let (collective, algorithm) = derived::of_module(self.shown_by);
-        let packs = |elements: u64| !derived::is_of_packs(self.module) || (elements * self.dtype.size()).is_multiple_of(16);
+        let shown_by = kernels::find(self.shown_by);
+        let of_id = || {
+            let (collective, algorithm) = self.shown_by.split_once('/').expect("COLLECTIVE/ALGORITHM");
+            (collective.parse().expect("a collective"), algorithm)
+        };
+        let (collective, algorithm) = shown_by.map_or_else(of_id, derived::of_module);
+        let packs = |elements: u64| self.of().calls != Calls::PremulSum || (elements * self.dtype.size()).is_multiple_of(16);
         (case.dtype, case.op) == (self.dtype, self.op)
             && collective == case.collective
-            && case.counts.is_some() == derived::is_of_parts(self.shown_by)
+            && case.counts.is_some() == shown_by.is_some_and(|module| module.calls == Calls::AllToAllV)
             && case.peer.is_none()
             && case.skew.is_none_or(|skew| skew.site.is_none())
             && match case.calls.is_empty() {
@@ -282,7 +292,7 @@ mod tests {
 
     #[test]
     fn a_hunt_ends_at_the_first_finding() {
-        let cases = sync_cases("all_reduce/two_shot");
+        let cases = sync_cases(kernels::find("all_reduce/two_shot").unwrap());
         let mut judged = Vec::new();
         let (tried, caught) = hunt(&cases, 8, |case, schedule| {
             judged.push((case.to_string(), schedule));

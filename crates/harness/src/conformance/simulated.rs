@@ -94,7 +94,7 @@ impl Simulated {
                     Op::Launch(launch) if launch.module == "conformance/fill" => self.fill(group, rank, launch),
                     Op::Launch(launch) if launch.module == "all_reduce/copy_engine" => self.reduce(group, rank, launch),
                     Op::Launch(launch) if launch.module == "all_to_all/push_v" => self.push_parts(group, rank, launch),
-                    Op::Launch(launch) if launch.module == premul_sum::MODULE => self.multiply(group, rank, launch),
+                    Op::Launch(launch) if launch.module == premul_sum::MODULE.name => self.multiply(group, rank, launch),
                     Op::Launch(launch) => {
                         let (mut call, place) = launched(launch, plan.world() as u32);
                         let (sent, factors) = (std::mem::take(&mut call.sent), std::mem::take(&mut call.factors));
@@ -236,7 +236,7 @@ impl Simulated {
 }
 
 /// Kernels that are carried out rank by rank.
-const BY_RANK: [&str; 4] = ["conformance/fill", "all_reduce/copy_engine", "all_to_all/push_v", premul_sum::MODULE];
+const BY_RANK: [&str; 4] = ["conformance/fill", "all_reduce/copy_engine", "all_to_all/push_v", premul_sum::MODULE.name];
 
 /// The kernel whose ranks multiply what they send, one that they carry out together.
 const MULTIPLYING: &str = "premul_sum/push";
@@ -330,7 +330,7 @@ fn reduction(Launch { module, entry, .. }: &Launch, average: u32) -> (DType, Red
     let mut parts = entry.rsplit('_');
     let last = parts.next().unwrap_or_default();
     if last == "any" {
-        return of_argument(module, average);
+        return of_argument(passmuster_collectives::kernels::find(module).unwrap(), average);
     }
     let op = if average == 1 { ReduceOp::Avg } else { last.parse().expect("an operator") };
     (parts.next().and_then(|dtype| dtype.parse().ok()).expect("a type"), op)

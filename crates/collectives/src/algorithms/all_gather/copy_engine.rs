@@ -2,7 +2,7 @@
 
 use crate::{
     algorithms::{
-        Algorithm, Target,
+        Algorithm, Protocol, Target,
         copy_engine::{exchange, words_of_exchange},
         slot,
     },
@@ -24,6 +24,10 @@ impl Algorithm for CopyEngine {
 
     fn name(&self) -> &'static str {
         NAME
+    }
+
+    fn protocol(&self) -> Protocol {
+        Protocol::StreamWords
     }
 
     fn contract(&self, _: &Call) -> Contract {

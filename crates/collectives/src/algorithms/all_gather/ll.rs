@@ -1,9 +1,10 @@
 //! `all_gather/ll`: every rank pushes its input to all in LL lines. See kernels/all_gather/ll.cu.
 
 use crate::{
-    algorithms::{Algorithm, Target, launch, lines, plan_name, sync_argument_of},
+    algorithms::{Algorithm, Protocol, Target, launch, lines, plan_name, sync_argument_of},
     collective::{Collective, DType},
     contract::Contract,
+    kernels::{Module, module},
     plan::{Arg, BufferSpec, Call, Plan},
 };
 
@@ -11,7 +12,7 @@ use crate::{
 pub struct Ll;
 
 const NAME: &str = "ll";
-const MODULE: &str = "all_gather/ll";
+static MODULE: Module = module!("all_gather/ll", checked);
 
 /// The largest slot in bytes. Flags double what crosses the link, so it is no use long before that.
 const MAX_SLOT: u64 = 256 << 10;
@@ -23,6 +24,14 @@ impl Algorithm for Ll {
 
     fn name(&self) -> &'static str {
         NAME
+    }
+
+    fn modules(&self) -> Vec<&'static Module> {
+        vec![&MODULE]
+    }
+
+    fn protocol(&self) -> Protocol {
+        Protocol::Lines
     }
 
     fn contract(&self, _: &Call) -> Contract {
@@ -51,7 +60,7 @@ impl Algorithm for Ll {
                 Arg::U32(call.count as u32),
                 sync_argument_of(&buffers, rank, call.world()),
             ];
-            vec![launch(MODULE, call, target, (grid, block), args)]
+            vec![launch(&MODULE, call, target, (grid, block), args)]
         })
     }
 }

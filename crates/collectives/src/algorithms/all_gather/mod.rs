@@ -9,3 +9,8 @@ pub use copy_engine::CopyEngine;
 pub use ll::Ll;
 pub use multimem::Multimem;
 pub use push::Push;
+
+use crate::algorithms::{Algorithm, Nccl};
+
+/// Those of this collective, and the peers.
+pub(super) const ALL: &[&dyn Algorithm] = &[&Push, &Ll, &CopyEngine, &Multimem, &Nccl::ALL_GATHER_RING, &Nccl::ALL_GATHER_SYMMETRIC_ST];

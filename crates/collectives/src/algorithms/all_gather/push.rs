@@ -4,6 +4,7 @@ use crate::{
     algorithms::{Algorithm, THREADS, Target, blocks_for, launch, plan_name, sync_argument, synchronisation},
     collective::{Collective, DType},
     contract::Contract,
+    kernels::{Module, module},
     plan::{Arg, BufferSpec, Call, Plan},
 };
 
@@ -11,7 +12,7 @@ use crate::{
 pub struct Push;
 
 const NAME: &str = "push";
-const MODULE: &str = "all_gather/push";
+static MODULE: Module = module!("all_gather/push", checked);
 
 impl Algorithm for Push {
     fn collective(&self) -> Collective {
@@ -20,6 +21,10 @@ impl Algorithm for Push {
 
     fn name(&self) -> &'static str {
         NAME
+    }
+
+    fn modules(&self) -> Vec<&'static Module> {
+        vec![&MODULE]
     }
 
     fn contract(&self, _: &Call) -> Contract {
@@ -47,7 +52,7 @@ impl Algorithm for Push {
                 Arg::U64(call.count),
                 sync_argument(NAME, rank, call.world()),
             ];
-            vec![launch(MODULE, call, target, (grid, THREADS), args)]
+            vec![launch(&MODULE, call, target, (grid, THREADS), args)]
         })
     }
 }

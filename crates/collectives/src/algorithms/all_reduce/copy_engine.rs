@@ -3,12 +3,13 @@
 
 use crate::{
     algorithms::{
-        Algorithm, MAX_BLOCKS, PACK, THREADS, Target, blocks_for,
+        Algorithm, MAX_BLOCKS, PACK, Protocol, THREADS, Target, blocks_for,
         copy_engine::{announce, gather, peers, words},
         entry, plan_name, reduction,
     },
     collective::{Collective, DType},
     contract::Contract,
+    kernels::{Module, module},
     plan::{Arg, BufferSpec, Build, Call, Launch, MAX_WORLD, Op, Plan, Region, Role},
 };
 
@@ -22,7 +23,7 @@ use crate::{
 pub struct CopyEngine;
 
 const NAME: &str = "copy_engine";
-const MODULE: &str = "all_reduce/copy_engine";
+static MODULE: Module = module!("all_reduce/copy_engine");
 const BROUGHT: u64 = 0;
 const DONE: u64 = 1;
 
@@ -58,6 +59,14 @@ impl Algorithm for CopyEngine {
 
     fn name(&self) -> &'static str {
         NAME
+    }
+
+    fn modules(&self) -> Vec<&'static Module> {
+        vec![&MODULE]
+    }
+
+    fn protocol(&self) -> Protocol {
+        Protocol::StreamWords
     }
 
     fn contract(&self, _: &Call) -> Contract {
@@ -102,8 +111,8 @@ pub(in crate::algorithms) fn reduce(call: &Call, inputs: impl Iterator<Item = Re
     let mut addresses: Vec<Arg> = inputs.map(Arg::Address).collect();
     addresses.resize(MAX_WORLD, Arg::U64(0));
     Op::Launch(Launch {
-        module: MODULE.into(),
-        entry: entry(MODULE, call.dtype, call.op),
+        module: MODULE.name.into(),
+        entry: entry(&MODULE, call.dtype, call.op),
         // It waits for nobody: there is nothing that a checked build could delay.
         build: Build::Release,
         grid: blocks_for(output.bytes.div_ceil(PACK), MAX_BLOCKS),
@@ -114,7 +123,7 @@ pub(in crate::algorithms) fn reduce(call: &Call, inputs: impl Iterator<Item = Re
             Arg::Struct(addresses),
             Arg::U64(output.bytes / call.dtype.size()),
             Arg::Address(output),
-            reduction(MODULE, call),
+            reduction(&MODULE, call),
             Arg::U32(call.world()),
         ],
     })

@@ -2,8 +2,8 @@
 
 pub(super) mod copy_engine;
 mod multimem;
-mod multimem_one_shot;
-mod one_shot;
+pub(super) mod multimem_one_shot;
+pub(super) mod one_shot;
 mod one_shot_push;
 pub(super) mod push;
 pub(super) mod two_shot;
@@ -17,3 +17,21 @@ pub use one_shot_push::OneShotPush;
 pub use push::Push;
 pub use two_shot::TwoShot;
 pub use two_shot_push::TwoShotPush;
+
+use crate::algorithms::{Algorithm, Nccl};
+
+/// Those of this collective, and the peers.
+pub(super) const ALL: &[&dyn Algorithm] = &[
+    &OneShot,
+    &TwoShot,
+    &OneShotPush,
+    &TwoShotPush,
+    &Push,
+    &CopyEngine,
+    &Multimem,
+    &MultimemOneShot,
+    &Nccl::RING,
+    &Nccl::TREE,
+    &Nccl::SYMMETRIC_LL,
+    &Nccl::SYMMETRIC_LD_ST,
+];

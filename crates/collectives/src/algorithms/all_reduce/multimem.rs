@@ -4,6 +4,7 @@ use crate::{
     algorithms::{Algorithm, THREADS, Target, blocks_for, launch, multimem, plan_name, sync_argument, synchronisation},
     collective::{Collective, DType},
     contract::Contract,
+    kernels::{Module, module},
     plan::{Arg, BufferSpec, Call, Plan},
 };
 
@@ -11,7 +12,7 @@ use crate::{
 pub struct Multimem;
 
 const NAME: &str = "multimem";
-const MODULE: &str = "all_reduce/multimem";
+static MODULE: Module = module!("all_reduce/multimem", checked);
 
 impl Algorithm for Multimem {
     fn collective(&self) -> Collective {
@@ -20,6 +21,10 @@ impl Algorithm for Multimem {
 
     fn name(&self) -> &'static str {
         NAME
+    }
+
+    fn modules(&self) -> Vec<&'static Module> {
+        vec![&MODULE]
     }
 
     /// One rank computes each element and all get it.
@@ -47,7 +52,7 @@ impl Algorithm for Multimem {
                 Arg::U64(call.count),
                 sync_argument(NAME, rank, call.world()),
             ];
-            vec![launch(MODULE, call, target, (grid, THREADS), args)]
+            vec![launch(&MODULE, call, target, (grid, THREADS), args)]
         })
     }
 

@@ -4,6 +4,7 @@ use crate::{
     algorithms::{Algorithm, THREADS, Target, blocks_for, launch, multimem, plan_name, staging, sync_argument, synchronisation},
     collective::{Collective, DType},
     contract::Contract,
+    kernels::{Module, module},
     plan::{Arg, BufferSpec, Call, Op, Plan, Role},
 };
 
@@ -11,7 +12,7 @@ use crate::{
 pub struct MultimemOneShot;
 
 const NAME: &str = "multimem_one_shot";
-const MODULE: &str = "all_reduce/multimem_one_shot";
+pub(in crate::algorithms) static MODULE: Module = module!("all_reduce/multimem_one_shot", checked);
 
 impl Algorithm for MultimemOneShot {
     fn collective(&self) -> Collective {
@@ -20,6 +21,10 @@ impl Algorithm for MultimemOneShot {
 
     fn name(&self) -> &'static str {
         NAME
+    }
+
+    fn modules(&self) -> Vec<&'static Module> {
+        vec![&MODULE]
     }
 
     /// Every rank computes each element for itself: sums may differ from rank to rank.
@@ -49,7 +54,7 @@ impl Algorithm for MultimemOneShot {
                 Arg::U64(call.count),
                 sync_argument(NAME, rank, call.world()),
             ];
-            let launch = launch(MODULE, call, target, (grid, THREADS), args);
+            let launch = launch(&MODULE, call, target, (grid, THREADS), args);
             if call.in_place() {
                 vec![Op::Copy { from: call.input.clone(), to: input.clone(), to_rank: None }, launch]
             } else {

@@ -4,6 +4,7 @@ use crate::{
     algorithms::{Algorithm, THREADS, Target, blocks_for, launch, plan_name, reduction, staging, sync_argument, synchronisation},
     collective::{Collective, DType},
     contract::Contract,
+    kernels::{Module, module},
     plan::{Arg, BufferSpec, Call, Op, Plan, Role},
 };
 
@@ -11,7 +12,7 @@ use crate::{
 pub struct OneShot;
 
 const NAME: &str = "one_shot";
-const MODULE: &str = "all_reduce/one_shot";
+pub(in crate::algorithms) static MODULE: Module = module!("all_reduce/one_shot", checked);
 
 impl Algorithm for OneShot {
     fn collective(&self) -> Collective {
@@ -20,6 +21,10 @@ impl Algorithm for OneShot {
 
     fn name(&self) -> &'static str {
         NAME
+    }
+
+    fn modules(&self) -> Vec<&'static Module> {
+        vec![&MODULE]
     }
 
     fn contract(&self, _: &Call) -> Contract {
@@ -49,10 +54,10 @@ impl Algorithm for OneShot {
                 Arg::Peers(input.clone()),
                 Arg::Address(call.output.clone()),
                 Arg::U64(call.count),
-                reduction(MODULE, call),
+                reduction(&MODULE, call),
                 sync_argument(NAME, rank, call.world()),
             ];
-            let launch = launch(MODULE, call, target, (grid, THREADS), args);
+            let launch = launch(&MODULE, call, target, (grid, THREADS), args);
             if call.in_place() {
                 vec![Op::Copy { from: call.input.clone(), to: input.clone(), to_rank: None }, launch]
             } else {

@@ -1,9 +1,10 @@
 //! `all_reduce/one_shot_push`: every rank pushes its input to all in LL lines. See kernels/all_reduce/one_shot_push.cu.
 
 use crate::{
-    algorithms::{Algorithm, Target, launch, lines, plan_name, reduction, sync_argument_of},
+    algorithms::{Algorithm, Protocol, Target, launch, lines, plan_name, reduction, sync_argument_of},
     collective::{Collective, DType},
     contract::Contract,
+    kernels::{Module, module},
     plan::{Arg, BufferSpec, Call, Plan},
 };
 
@@ -11,7 +12,7 @@ use crate::{
 pub struct OneShotPush;
 
 const NAME: &str = "one_shot_push";
-const MODULE: &str = "all_reduce/one_shot_push";
+static MODULE: Module = module!("all_reduce/one_shot_push", checked);
 
 /// The largest input in bytes. Flags double what crosses the link, so it is no use long before that.
 const MAX_BYTES: u64 = 512 << 10;
@@ -23,6 +24,14 @@ impl Algorithm for OneShotPush {
 
     fn name(&self) -> &'static str {
         NAME
+    }
+
+    fn modules(&self) -> Vec<&'static Module> {
+        vec![&MODULE]
+    }
+
+    fn protocol(&self) -> Protocol {
+        Protocol::Lines
     }
 
     fn contract(&self, _: &Call) -> Contract {
@@ -49,10 +58,10 @@ impl Algorithm for OneShotPush {
                 Arg::Address(call.input.clone()),
                 Arg::Address(call.output.clone()),
                 Arg::U32(call.count as u32),
-                reduction(MODULE, call),
+                reduction(&MODULE, call),
                 sync_argument_of(&buffers, rank, call.world()),
             ];
-            vec![launch(MODULE, call, target, (grid, block), args)]
+            vec![launch(&MODULE, call, target, (grid, block), args)]
         })
     }
 }

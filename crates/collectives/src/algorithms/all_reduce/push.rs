@@ -8,6 +8,7 @@ use crate::{
     },
     collective::{Collective, DType, ReduceOp},
     contract::Contract,
+    kernels::{Calls, Module, OwnEntries, SyncSizes, module},
     plan::{Arg, BufferSpec, Call, Op, Plan, Region, Role},
 };
 
@@ -15,10 +16,14 @@ use crate::{
 pub struct Push;
 
 const NAME: &str = "push";
-const MODULE: &str = "all_reduce/push";
+static MODULE: Module = module!("all_reduce/push", checked)
+    .with_entries(OwnEntries::Sums)
+    .with_mutants(SyncSizes { several: (2, 48_000), also: &["reduce/push:bf16,sum:w=3:calls=push.40000.root1+push.40:seed=6"] });
 
 /// The same kernel with senders that multiply.
-const MULTIPLYING: &str = "premul_sum/push";
+static MULTIPLYING: Module = module!("premul_sum/push", checked)
+    .of_calls(Calls::PremulSum)
+    .with_mutants(SyncSizes { several: (2, 24_000), also: &["reduce/push:bf16,premul_sum:w=3:calls=push.40000.root1+push.40:seed=6"] });
 
 impl Algorithm for Push {
     fn collective(&self) -> Collective {
@@ -27,6 +32,10 @@ impl Algorithm for Push {
 
     fn name(&self) -> &'static str {
         NAME
+    }
+
+    fn modules(&self) -> Vec<&'static Module> {
+        vec![&MODULE, &MULTIPLYING]
     }
 
     fn contract(&self, _: &Call) -> Contract {
@@ -78,7 +87,7 @@ pub(in crate::algorithms) fn fuses_premul(call: &Call) -> bool {
 
 /// Whether the kernel has an entry of its own for sums of a type. That for all others has fewer packs under way.
 pub(in crate::algorithms) fn has_own_entry(dtype: DType) -> bool {
-    reduction::has_own_entry(MODULE, dtype, ReduceOp::Sum)
+    reduction::has_own_entry(&MODULE, dtype, ReduceOp::Sum)
 }
 
 /// Whether inputs and outputs of all ranks, and the slots of such as have them, are packs.
@@ -109,8 +118,8 @@ pub(in crate::algorithms) struct Slices {
 pub(in crate::algorithms) fn launched(call: &Call, target: &Target, rank: u32, slices: Slices) -> Op {
     let slice = slice_packs(slices.count * call.dtype.size(), slices.owners.count);
     let (module, input, how) = match call.of_rank(rank).factor {
-        Some(factor) => (MULTIPLYING, Arg::Address(call.input_of(rank)), Arg::U64(factor)),
-        None => (MODULE, Arg::Peers(call.input.clone()), reduction(MODULE, call)),
+        Some(factor) => (&MULTIPLYING, Arg::Address(call.input_of(rank)), Arg::U64(factor)),
+        None => (&MODULE, Arg::Peers(call.input.clone()), reduction(&MODULE, call)),
     };
     let args = vec![
         input,

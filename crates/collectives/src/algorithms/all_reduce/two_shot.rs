@@ -4,6 +4,7 @@ use crate::{
     algorithms::{Algorithm, PACK, Ranks, THREADS, Target, blocks_for, launch, plan_name, reduction, sync_argument, synchronisation},
     collective::{Collective, DType},
     contract::Contract,
+    kernels::{Module, module},
     plan::{Arg, BufferSpec, Call, Op, Plan},
 };
 
@@ -11,7 +12,7 @@ use crate::{
 pub struct TwoShot;
 
 const NAME: &str = "two_shot";
-const MODULE: &str = "all_reduce/two_shot";
+static MODULE: Module = module!("all_reduce/two_shot", checked);
 
 impl Algorithm for TwoShot {
     fn collective(&self) -> Collective {
@@ -20,6 +21,10 @@ impl Algorithm for TwoShot {
 
     fn name(&self) -> &'static str {
         NAME
+    }
+
+    fn modules(&self) -> Vec<&'static Module> {
+        vec![&MODULE]
     }
 
     fn contract(&self, _: &Call) -> Contract {
@@ -51,10 +56,10 @@ pub(in crate::algorithms) fn launched(call: &Call, target: &Target, rank: u32, o
         Arg::Peers(call.input.clone()),
         Arg::Peers(call.output.clone()),
         Arg::U64(call.count),
-        reduction(MODULE, call),
+        reduction(&MODULE, call),
         owners.argument(),
         receivers.argument(),
         sync_argument(NAME, rank, call.world()),
     ];
-    launch(MODULE, call, target, (blocks_for(slice, target.waiting_blocks), THREADS), args)
+    launch(&MODULE, call, target, (blocks_for(slice, target.waiting_blocks), THREADS), args)
 }

@@ -2,9 +2,10 @@
 //! kernels/all_reduce/two_shot_push.cu.
 
 use crate::{
-    algorithms::{Algorithm, Target, launch, lines, plan_name, reduction, sync_argument_of},
+    algorithms::{Algorithm, Protocol, Target, launch, lines, plan_name, reduction, sync_argument_of},
     collective::{Collective, DType},
     contract::Contract,
+    kernels::{Module, OwnEntries, module},
     plan::{Arg, BufferSpec, Call, Plan},
 };
 
@@ -13,7 +14,7 @@ use crate::{
 pub struct TwoShotPush;
 
 const NAME: &str = "two_shot_push";
-const MODULE: &str = "all_reduce/two_shot_push";
+static MODULE: Module = module!("all_reduce/two_shot_push", checked).with_entries(OwnEntries::Sums);
 
 /// The largest slice in bytes. Flags double what crosses the link, so it is no use long before that.
 const MAX_SLICE: u64 = 1 << 20;
@@ -30,6 +31,14 @@ impl Algorithm for TwoShotPush {
 
     fn name(&self) -> &'static str {
         NAME
+    }
+
+    fn modules(&self) -> Vec<&'static Module> {
+        vec![&MODULE]
+    }
+
+    fn protocol(&self) -> Protocol {
+        Protocol::Lines
     }
 
     fn contract(&self, _: &Call) -> Contract {
@@ -57,10 +66,10 @@ impl Algorithm for TwoShotPush {
                 Arg::Address(call.input.clone()),
                 Arg::Address(call.output.clone()),
                 Arg::U32(call.count as u32),
-                reduction(MODULE, call),
+                reduction(&MODULE, call),
                 sync_argument_of(&buffers, rank, call.world()),
             ];
-            vec![launch(MODULE, call, target, (grid, block), args)]
+            vec![launch(&MODULE, call, target, (grid, block), args)]
         })
     }
 }

@@ -2,7 +2,7 @@
 
 use crate::{
     algorithms::{
-        Algorithm, Target,
+        Algorithm, Protocol, Target,
         all_to_all::link_bytes,
         copy_engine::{exchange, words_of_exchange},
         slot,
@@ -25,6 +25,10 @@ impl Algorithm for CopyEngine {
 
     fn name(&self) -> &'static str {
         NAME
+    }
+
+    fn protocol(&self) -> Protocol {
+        Protocol::StreamWords
     }
 
     fn contract(&self, _: &Call) -> Contract {

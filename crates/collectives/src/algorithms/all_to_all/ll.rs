@@ -1,9 +1,10 @@
 //! `all_to_all/ll`: every rank pushes each peer its slot in LL lines. See kernels/all_to_all/ll.cu, and ll_v.cu for all-to-all-v.
 
 use crate::{
-    algorithms::{Algorithm, Target, all_to_all::bytes_for_each, launch, lines, plan_name, sync_argument_of},
+    algorithms::{Algorithm, Protocol, Target, all_to_all::bytes_for_each, launch, lines, plan_name, sync_argument_of},
     collective::{Collective, Counts, DType},
     contract::Contract,
+    kernels::{Calls, Module, module},
     plan::{Arg, BufferSpec, Call, Plan},
 };
 
@@ -12,9 +13,9 @@ use crate::{
 pub struct Ll;
 
 const NAME: &str = "ll";
-const MODULE: &str = "all_to_all/ll";
+static MODULE: Module = module!("all_to_all/ll", checked);
 /// The kernel of all-to-all-v.
-const MODULE_V: &str = "all_to_all/ll_v";
+static MODULE_V: Module = module!("all_to_all/ll_v", checked).of_calls(Calls::AllToAllV);
 
 /// The largest slot or part in bytes. Flags double what crosses the link, so it is no use long before that.
 const MAX_SLOT: u64 = 256 << 10;
@@ -26,6 +27,14 @@ impl Algorithm for Ll {
 
     fn name(&self) -> &'static str {
         NAME
+    }
+
+    fn modules(&self) -> Vec<&'static Module> {
+        vec![&MODULE, &MODULE_V]
+    }
+
+    fn protocol(&self) -> Protocol {
+        Protocol::Lines
     }
 
     fn contract(&self, _: &Call) -> Contract {
@@ -54,11 +63,11 @@ impl Algorithm for Ll {
                 Some(counts) => {
                     args.push(Arg::U32(bytes.div_ceil(lines::PAYLOAD) as u32));
                     args.extend(parts(counts, call, rank));
-                    MODULE_V
+                    &MODULE_V
                 }
                 None => {
                     args.push(Arg::U32(call.count as u32));
-                    MODULE
+                    &MODULE
                 }
             };
             args.push(sync_argument_of(&buffers, rank, call.world()));

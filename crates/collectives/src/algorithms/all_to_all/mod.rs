@@ -8,7 +8,13 @@ pub use copy_engine::CopyEngine;
 pub use ll::Ll;
 pub use push::Push;
 
-use crate::plan::{Arg, Call, MAX_WORLD};
+use crate::{
+    algorithms::{Algorithm, Nccl},
+    plan::{Arg, Call, MAX_WORLD},
+};
+
+/// Those of this collective, and the peers.
+pub(super) const ALL: &[&dyn Algorithm] = &[&Push, &Ll, &CopyEngine, &Nccl::ALL_TO_ALL_SEND_RECV];
 
 /// Bytes over the links of the rank that sends or gets the most: slots, or what parts come to.
 fn link_bytes(call: &Call) -> u64 {

@@ -8,6 +8,7 @@ use crate::{
     },
     collective::{Collective, Counts, DType},
     contract::Contract,
+    kernels::{Calls, Module, module},
     plan::{Arg, BufferSpec, Call, Plan},
 };
 
@@ -15,9 +16,9 @@ use crate::{
 pub struct Push;
 
 const NAME: &str = "push";
-const MODULE: &str = "all_to_all/push";
+static MODULE: Module = module!("all_to_all/push", checked);
 /// The kernel of all-to-all-v.
-const MODULE_V: &str = "all_to_all/push_v";
+static MODULE_V: Module = module!("all_to_all/push_v", checked).of_calls(Calls::AllToAllV);
 
 impl Algorithm for Push {
     fn collective(&self) -> Collective {
@@ -26,6 +27,10 @@ impl Algorithm for Push {
 
     fn name(&self) -> &'static str {
         NAME
+    }
+
+    fn modules(&self) -> Vec<&'static Module> {
+        vec![&MODULE, &MODULE_V]
     }
 
     fn contract(&self, _: &Call) -> Contract {
@@ -48,8 +53,8 @@ impl Algorithm for Push {
         let grid = blocks_for(call.slot_bytes().div_ceil(16), target.waiting_blocks);
         Plan::per_rank(plan_name(NAME, call), call.world(), |rank| {
             let (module, what) = match call.counts() {
-                Some(counts) => (MODULE_V, parts(counts, call, rank)),
-                None => (MODULE, Arg::U64(call.count)),
+                Some(counts) => (&MODULE_V, parts(counts, call, rank)),
+                None => (&MODULE, Arg::U64(call.count)),
             };
             let sync = sync_argument(NAME, rank, call.world());
             let args = vec![Arg::Address(call.input.clone()), Arg::Peers(call.output.clone()), what, sync];

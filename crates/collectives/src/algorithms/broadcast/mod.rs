@@ -7,3 +7,8 @@ mod push;
 pub use multimem::Multimem;
 pub use pull::Pull;
 pub use push::Push;
+
+use crate::algorithms::{Algorithm, Nccl};
+
+/// Those of this collective, and the peers.
+pub(super) const ALL: &[&dyn Algorithm] = &[&Push, &Pull, &Multimem, &Nccl::BROADCAST_RING];

@@ -4,6 +4,7 @@ use crate::{
     algorithms::{Algorithm, THREADS, Target, blocks_for, launch, plan_name, sync_argument, synchronisation},
     collective::{Collective, DType},
     contract::Contract,
+    kernels::{Module, module},
     plan::{Arg, BufferSpec, Call, Plan},
 };
 
@@ -11,7 +12,7 @@ use crate::{
 pub struct Pull;
 
 const NAME: &str = "pull";
-const MODULE: &str = "broadcast/pull";
+static MODULE: Module = module!("broadcast/pull", checked);
 
 impl Algorithm for Pull {
     fn collective(&self) -> Collective {
@@ -20,6 +21,10 @@ impl Algorithm for Pull {
 
     fn name(&self) -> &'static str {
         NAME
+    }
+
+    fn modules(&self) -> Vec<&'static Module> {
+        vec![&MODULE]
     }
 
     fn contract(&self, _: &Call) -> Contract {
@@ -48,7 +53,7 @@ impl Algorithm for Pull {
                 Arg::U32(call.root),
                 sync_argument(NAME, rank, call.world()),
             ];
-            vec![launch(MODULE, call, target, (grid, THREADS), args)]
+            vec![launch(&MODULE, call, target, (grid, THREADS), args)]
         })
     }
 }

@@ -4,6 +4,7 @@ use crate::{
     algorithms::{Algorithm, PACK, THREADS, Target, blocks_for, launch, plan_name, sync_argument, synchronisation},
     collective::{Collective, DType},
     contract::Contract,
+    kernels::{Module, SyncSizes, module},
     plan::{Arg, BufferSpec, Call, Plan},
 };
 
@@ -11,7 +12,7 @@ use crate::{
 pub struct Push;
 
 const NAME: &str = "push";
-const MODULE: &str = "broadcast/push";
+static MODULE: Module = module!("broadcast/push", checked).with_mutants(SyncSizes { several: (3, 70_000), also: &[] });
 
 impl Algorithm for Push {
     fn collective(&self) -> Collective {
@@ -20,6 +21,10 @@ impl Algorithm for Push {
 
     fn name(&self) -> &'static str {
         NAME
+    }
+
+    fn modules(&self) -> Vec<&'static Module> {
+        vec![&MODULE]
     }
 
     fn contract(&self, _: &Call) -> Contract {
@@ -49,7 +54,7 @@ impl Algorithm for Push {
                 Arg::U32(call.root),
                 sync_argument(NAME, rank, call.world()),
             ];
-            vec![launch(MODULE, call, target, (grid, THREADS), args)]
+            vec![launch(&MODULE, call, target, (grid, THREADS), args)]
         })
     }
 }

@@ -8,7 +8,10 @@ pub use pull::Pull;
 pub use push::Push;
 pub use two_shot::TwoShot;
 
-use crate::algorithms::Ranks;
+use crate::algorithms::{Algorithm, Nccl, Ranks};
+
+/// Those of this collective, and the peers.
+pub(super) const ALL: &[&dyn Algorithm] = &[&Pull, &TwoShot, &Push, &Nccl::REDUCE_RING];
 
 /// Who reduces a slice where the root does not reduce all of them: the ranks beside it. A slice that the root owned would come over its link from all
 /// others, and not once, as their sum. Of two ranks the root is the only one, and saves the way back.

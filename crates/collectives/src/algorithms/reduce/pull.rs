@@ -1,7 +1,9 @@
 //! `reduce/pull`: the root reduces all inputs. See kernels/all_reduce/one_shot.cu.
 
 use crate::{
-    algorithms::{Algorithm, THREADS, Target, blocks_for, launch, plan_name, reduction, sync_argument, synchronisation},
+    algorithms::{
+        Algorithm, THREADS, Target, all_reduce::one_shot, blocks_for, launch, plan_name, reduction, sync_argument, synchronisation,
+    },
     collective::{Collective, DType},
     contract::Contract,
     plan::{Arg, BufferSpec, Call, Plan, Region},
@@ -11,7 +13,6 @@ use crate::{
 pub struct Pull;
 
 const NAME: &str = "pull";
-const MODULE: &str = "all_reduce/one_shot";
 
 impl Algorithm for Pull {
     fn collective(&self) -> Collective {
@@ -48,10 +49,10 @@ impl Algorithm for Pull {
                 Arg::Peers(input),
                 Arg::Address(call.output.clone()),
                 Arg::U64(count),
-                reduction(MODULE, call),
+                reduction(&one_shot::MODULE, call),
                 sync_argument(NAME, rank, call.world()),
             ];
-            vec![launch(MODULE, call, target, (grid, THREADS), args)]
+            vec![launch(&one_shot::MODULE, call, target, (grid, THREADS), args)]
         })
     }
 }

@@ -1,9 +1,10 @@
 //! `reduce_scatter/ll`: every rank pushes each peer its slot in LL lines. See kernels/reduce_scatter/ll.cu.
 
 use crate::{
-    algorithms::{Algorithm, Target, launch, lines, plan_name, reduction, sync_argument_of},
+    algorithms::{Algorithm, Protocol, Target, launch, lines, plan_name, reduction, sync_argument_of},
     collective::{Collective, DType},
     contract::Contract,
+    kernels::{Module, module},
     plan::{Arg, BufferSpec, Call, Plan},
 };
 
@@ -11,7 +12,7 @@ use crate::{
 pub struct Ll;
 
 const NAME: &str = "ll";
-const MODULE: &str = "reduce_scatter/ll";
+static MODULE: Module = module!("reduce_scatter/ll", checked);
 
 /// The largest slot in bytes. Flags double what crosses the link, so it is no use long before that.
 const MAX_SLOT: u64 = 256 << 10;
@@ -23,6 +24,14 @@ impl Algorithm for Ll {
 
     fn name(&self) -> &'static str {
         NAME
+    }
+
+    fn modules(&self) -> Vec<&'static Module> {
+        vec![&MODULE]
+    }
+
+    fn protocol(&self) -> Protocol {
+        Protocol::Lines
     }
 
     fn contract(&self, _: &Call) -> Contract {
@@ -49,10 +58,10 @@ impl Algorithm for Ll {
                 Arg::Address(call.input.clone()),
                 Arg::Address(call.output_of(rank)),
                 Arg::U32(call.count as u32),
-                reduction(MODULE, call),
+                reduction(&MODULE, call),
                 sync_argument_of(&buffers, rank, call.world()),
             ];
-            vec![launch(MODULE, call, target, (grid, block), args)]
+            vec![launch(&MODULE, call, target, (grid, block), args)]
         })
     }
 }

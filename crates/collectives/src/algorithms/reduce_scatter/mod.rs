@@ -9,3 +9,8 @@ pub use ll::Ll;
 pub use multimem::Multimem;
 pub use pull::Pull;
 pub use push::Push;
+
+use crate::algorithms::{Algorithm, Nccl};
+
+/// Those of this collective, and the peers.
+pub(super) const ALL: &[&dyn Algorithm] = &[&Pull, &Push, &Ll, &Multimem, &Nccl::REDUCE_SCATTER_RING, &Nccl::REDUCE_SCATTER_SYMMETRIC_LD];

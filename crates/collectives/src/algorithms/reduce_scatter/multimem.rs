@@ -1,7 +1,10 @@
 //! `reduce_scatter/multimem`: every rank has the switch reduce its slot. See kernels/all_reduce/multimem_one_shot.cu.
 
 use crate::{
-    algorithms::{Algorithm, THREADS, Target, blocks_for, launch, multimem, plan_name, slot, sync_argument, synchronisation},
+    algorithms::{
+        Algorithm, THREADS, Target, all_reduce::multimem_one_shot, blocks_for, launch, multimem, plan_name, slot, sync_argument,
+        synchronisation,
+    },
     collective::{Collective, DType},
     contract::Contract,
     plan::{Arg, BufferSpec, Call, Plan},
@@ -11,7 +14,6 @@ use crate::{
 pub struct Multimem;
 
 const NAME: &str = "multimem";
-const MODULE: &str = "all_reduce/multimem_one_shot";
 
 impl Algorithm for Multimem {
     fn collective(&self) -> Collective {
@@ -45,7 +47,7 @@ impl Algorithm for Multimem {
                 Arg::U64(call.count),
                 sync_argument(NAME, rank, call.world()),
             ];
-            vec![launch(MODULE, call, target, (grid, THREADS), args)]
+            vec![launch(&multimem_one_shot::MODULE, call, target, (grid, THREADS), args)]
         })
     }
 

@@ -1,7 +1,9 @@
 //! `reduce_scatter/pull`: every rank reduces its slot of all inputs. See kernels/all_reduce/one_shot.cu.
 
 use crate::{
-    algorithms::{Algorithm, THREADS, Target, blocks_for, launch, plan_name, reduction, slot, sync_argument, synchronisation},
+    algorithms::{
+        Algorithm, THREADS, Target, all_reduce::one_shot, blocks_for, launch, plan_name, reduction, slot, sync_argument, synchronisation,
+    },
     collective::{Collective, DType},
     contract::Contract,
     plan::{Arg, BufferSpec, Call, Op, Plan},
@@ -11,7 +13,6 @@ use crate::{
 pub struct Pull;
 
 const NAME: &str = "pull";
-const MODULE: &str = "all_reduce/one_shot";
 
 impl Algorithm for Pull {
     fn collective(&self) -> Collective {
@@ -50,8 +51,8 @@ pub(super) fn launched(algorithm: &str, call: &Call, target: &Target, rank: u32)
         Arg::Peers(slot(&call.input, rank, call.slot_bytes())),
         Arg::Address(call.output_of(rank)),
         Arg::U64(call.count),
-        reduction(MODULE, call),
+        reduction(&one_shot::MODULE, call),
         sync_argument(algorithm, rank, call.world()),
     ];
-    launch(MODULE, call, target, (grid, THREADS), args)
+    launch(&one_shot::MODULE, call, target, (grid, THREADS), args)
 }

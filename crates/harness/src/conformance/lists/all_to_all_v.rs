@@ -1,40 +1,41 @@
 //! What the lists have of all-to-all-v.
 
 use super::{
-    super::{
-        collective_case::{CollectiveCase, Skew},
-        generate,
-        inputs::InputClass,
-    },
-    COPY_ENGINE, Choice, LARGEST_WORLD, modest, peers,
+    super::{collective_case::CollectiveCase, generate, inputs::InputClass},
+    Choice, LARGEST_WORLD, contenders_by_copy_engine, modest, peers, under_test,
 };
-use passmuster_collectives::collective::{Collective, DType};
+use passmuster_collectives::{
+    algorithms::Protocol,
+    collective::{Collective, DType},
+};
 
 const COLLECTIVE: Collective = Collective::AllToAll;
 
-/// The algorithms that do them.
-const ALGORITHMS: [&str; 3] = ["push", COPY_ENGINE, "ll"];
+/// The algorithms that do them, those last that send lines: the seeds of committed records go by that order.
+fn algorithms() -> Vec<&'static str> {
+    let mut all: Vec<_> = under_test(COLLECTIVE).filter(|algorithm| !algorithm.uses_multicast()).collect();
+    all.sort_by_key(|algorithm| algorithm.protocol() == Protocol::Lines);
+    all.into_iter().map(|algorithm| algorithm.name()).collect()
+}
 
 fn cases(dtypes: &[DType], worlds: &[u32], peered: bool, sequences: usize, seed: u64) -> Vec<CollectiveCase> {
     let mut choice = Choice(seed ^ 0x70_6172_7473);
     let op = COLLECTIVE.operators()[0];
     let mut cases = Vec::new();
-    for algorithm in ALGORITHMS {
+    for algorithm in algorithms() {
         for (row, &dtype) in dtypes.iter().enumerate() {
             for (turn, &world) in worlds.iter().enumerate() {
                 let inputs = InputClass::ALL[(row + turn) % InputClass::ALL.len()];
                 let mut case = modest((COLLECTIVE, algorithm), (dtype, op), world, inputs, seed, &mut choice);
                 case.counts = Some(choice.next() % (1 << 16));
-                if algorithm == COPY_ENGINE {
-                    // No kernel of it could be late.
-                    case.skew = case.skew.map(|skew| Skew { site: None, ..skew });
-                }
                 case.peer = (peered && world > 1 && choice.one_in(2)).then(|| choice.of(&peers(COLLECTIVE, dtype, op)).to_owned());
                 cases.push(case);
             }
         }
     }
-    for (number, mut case) in generate::sequences_by_copy_engine(COLLECTIVE, sequences, seed).into_iter().enumerate() {
+    let by_copy_engine = contenders_by_copy_engine(COLLECTIVE).into_iter();
+    let sequences = by_copy_engine.flat_map(|algorithm| generate::sequences_by_copy_engine((COLLECTIVE, algorithm), sequences, seed));
+    for (number, mut case) in sequences.enumerate() {
         case.counts = Some(number as u64);
         cases.push(case);
     }
@@ -61,7 +62,7 @@ mod tests {
         let cases = merge(0);
         assert!((100..=130).contains(&cases.len()), "{}", cases.len());
         let any = |is: &dyn Fn(&CollectiveCase) -> bool| cases.iter().any(is);
-        for algorithm in ALGORITHMS {
+        for algorithm in algorithms() {
             for world in (1..=8).chain([LARGEST_WORLD]) {
                 for size in [1, 2, 4, 8] {
                     assert!(any(&|c| (&*c.algorithm, c.world, c.dtype.size()) == (algorithm, world, size)), "{algorithm} {world} {size}");

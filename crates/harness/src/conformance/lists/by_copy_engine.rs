@@ -1,49 +1,40 @@
 //! What the lists have of copy engines: fewer cases than of kernels that synchronise, for copies know neither types nor operators.
 
 use super::{
-    super::{
-        collective_case::{CollectiveCase, Skew},
-        generate,
-        inputs::InputClass,
-    },
-    COPY_ENGINE, Choice, LARGEST_WORLD, TILED_ELEMENTS, modest, modest_counts, peers, supported,
+    super::{collective_case::CollectiveCase, generate, inputs::InputClass},
+    Choice, LARGEST_WORLD, TILED_ELEMENTS, contenders_by_copy_engine, modest, modest_counts, peers, supported,
 };
 use passmuster_collectives::{
     collective::{Collective, DType},
     plan::MAX_RANKS,
 };
 
-/// The collectives that have an algorithm of this name.
-pub(super) const COLLECTIVES: [Collective; 3] = [Collective::AllReduce, Collective::AllGather, Collective::AllToAll];
+/// The algorithms of all collectives whose data copy engines move.
+pub(super) fn algorithms() -> impl Iterator<Item = (Collective, &'static str)> {
+    Collective::ALL.into_iter().flat_map(|collective| contenders_by_copy_engine(collective).into_iter().map(move |name| (collective, name)))
+}
 
 fn choice(collective: Collective, seed: u64) -> Choice {
     Choice(seed ^ 0x6370_795f_656e_6769 ^ collective as u64)
 }
 
 /// bf16 and f32 at five world sizes, with the input classes in turn, and two sequences.
-pub(super) fn smoke(collective: Collective, seed: u64) -> Vec<CollectiveCase> {
+pub(super) fn smoke((collective, algorithm): (Collective, &'static str), seed: u64) -> Vec<CollectiveCase> {
     let mut choice = choice(collective, seed);
     let mut cases = Vec::new();
     for (number, dtype) in [DType::BF16, DType::F32].into_iter().enumerate() {
         for (turn, world) in [1, 2, 3, 4, 8].into_iter().enumerate() {
             let inputs = InputClass::ALL[(number + turn) % InputClass::ALL.len()];
-            cases.push(late_on_its_host(modest(
-                (collective, COPY_ENGINE),
-                (dtype, collective.operators()[0]),
-                world,
-                inputs,
-                seed,
-                &mut choice,
-            )));
+            cases.push(modest((collective, algorithm), (dtype, collective.operators()[0]), world, inputs, seed, &mut choice));
         }
     }
-    cases.extend(generate::sequences_by_copy_engine(collective, 2, seed));
+    cases.extend(generate::sequences_by_copy_engine((collective, algorithm), 2, seed));
     cases
 }
 
 /// Every common element type and operator at every world size, with the input classes in turn and every second time a peer; the counts at which slices
 /// are cut differently; large payloads; sequences in which kernels take turns with copy engines.
-pub(super) fn merge(collective: Collective, seed: u64) -> Vec<CollectiveCase> {
+pub(super) fn merge((collective, algorithm): (Collective, &'static str), seed: u64) -> Vec<CollectiveCase> {
     let mut choice = choice(collective, seed);
     let mut cases = Vec::new();
     let reductions = DType::COMMON.into_iter().flat_map(|dtype| collective.common_operators().iter().map(move |&op| (dtype, op)));
@@ -51,13 +42,13 @@ pub(super) fn merge(collective: Collective, seed: u64) -> Vec<CollectiveCase> {
         for world in (1..=8).chain([LARGEST_WORLD]) {
             let turn = number + world as usize;
             let inputs = InputClass::ALL[turn % InputClass::ALL.len()];
-            let mut case = late_on_its_host(modest((collective, COPY_ENGINE), (dtype, op), world, inputs, seed, &mut choice));
+            let mut case = modest((collective, algorithm), (dtype, op), world, inputs, seed, &mut choice);
             case.peer = (turn.is_multiple_of(2) && world > 1).then(|| choice.of(&peers(collective, dtype, op)).to_owned());
             cases.push(case);
         }
     }
     let of = |world, count| {
-        let mut case = CollectiveCase::new(collective, COPY_ENGINE, DType::BF16, collective.operators()[0], world, count);
+        let mut case = CollectiveCase::new(collective, algorithm, DType::BF16, collective.operators()[0], world, count);
         case.inputs = InputClass::Natural;
         case.seed = seed;
         case
@@ -72,18 +63,12 @@ pub(super) fn merge(collective: Collective, seed: u64) -> Vec<CollectiveCase> {
     cases.push(of(2, (1 << 20) + 3));
     // More than 2^31 elements in all slots together: 32-bit indices would wrap.
     cases.push(of(2, (1 << 30) + 9));
-    cases.extend(generate::sequences_by_copy_engine(collective, 16, seed));
+    cases.extend(generate::sequences_by_copy_engine((collective, algorithm), 16, seed));
     // More ranks than kernels address: of collectives without one.
     for (turn, world) in [17, 24, 31, 32, 33, 48, 63, MAX_RANKS as u32].into_iter().enumerate() {
         let (dtype, inputs) = (DType::ALL[turn % DType::ALL.len()], InputClass::ALL[turn % InputClass::ALL.len()]);
-        let case = modest((collective, COPY_ENGINE), (dtype, collective.operators()[0]), world, inputs, seed, &mut choice);
-        cases.extend(supported(late_on_its_host(case)));
+        let case = modest((collective, algorithm), (dtype, collective.operators()[0]), world, inputs, seed, &mut choice);
+        cases.extend(supported(case));
     }
     cases
-}
-
-/// The case, of which a late rank is so on its host: no kernel of it could be.
-fn late_on_its_host(mut case: CollectiveCase) -> CollectiveCase {
-    case.skew = case.skew.map(|skew| Skew { site: None, ..skew });
-    case
 }

@@ -1,14 +1,13 @@
 //! What the lists have of pre-multiplied sums: every type with every algorithm that reduces, and what else a case has in turn.
 
 use super::{
-    super::{
-        collective_case::{CollectiveCase, Skew},
-        generate,
-        inputs::InputClass,
-    },
-    COPY_ENGINE, Choice, LARGEST_WORLD, MODEST_ELEMENTS, modest, modest_counts, peers, supported, under_test, vary,
+    super::{collective_case::CollectiveCase, generate, inputs::InputClass},
+    Choice, LARGEST_WORLD, MODEST_ELEMENTS, modest, modest_counts, peers, supported, under_test, vary,
 };
-use passmuster_collectives::collective::{Collective, DType, ReduceOp, Shape};
+use passmuster_collectives::{
+    collective::{Collective, DType, ReduceOp, Shape},
+    plan::Call,
+};
 
 const OP: ReduceOp = ReduceOp::PremulSum;
 
@@ -26,10 +25,6 @@ fn cases(every: usize, worlds: &[u32], peered: bool, sequences: usize, seed: u64
         let (collective, world) = (algorithm.collective(), worlds[turn % worlds.len()]);
         let inputs = InputClass::ALL[(turn + turn / DType::ALL.len()) % 4];
         let mut case = modest((collective, algorithm.name()), (dtype, OP), world, inputs, seed, &mut choice);
-        if algorithm.name() == COPY_ENGINE {
-            // No kernel of it could be late.
-            case.skew = case.skew.map(|skew| Skew { site: None, ..skew });
-        }
         case.peer = (peered && world > 1 && choice.one_in(2)).then(|| choice.of(&peers(collective, dtype, OP)).to_owned());
         cases.extend(supported(case));
     }
@@ -38,17 +33,30 @@ fn cases(every: usize, worlds: &[u32], peered: bool, sequences: usize, seed: u64
     cases
 }
 
+/// The algorithms under test whose kernels multiply what they load, of whole packs of a type.
+fn fusing(collective: Collective, dtype: DType) -> impl Iterator<Item = &'static str> {
+    let (call, _) = Call::standalone(Shape::new(collective, 2, 16 / dtype.size()), dtype, OP).expect("a pack fits");
+    under_test(collective).filter(move |algorithm| algorithm.fuses_premul(&call)).map(|algorithm| algorithm.name())
+}
+
+/// Every collective with those of its algorithms, and the types that they multiply.
+fn fused() -> impl Iterator<Item = (Collective, &'static str, DType)> {
+    let types = |collective| [DType::BF16, DType::F32, DType::F16].map(|dtype| (collective, dtype));
+    let of = |(collective, dtype)| fusing(collective, dtype).map(move |algorithm| (collective, algorithm, dtype));
+    collectives().flat_map(types).flat_map(of)
+}
+
 /// Calls of whole packs, which some algorithms multiply themselves, of the types that they have kernels for: one pack a slice, a tile, several, and in
 /// bf16 so many that blocks have several tiles.
 fn of_packs(worlds: &[u32], seed: u64) -> Vec<CollectiveCase> {
     let mut choice = Choice(seed ^ 0x70_6163_6b73);
     let mut cases = Vec::new();
-    for (collective, dtype) in collectives().flat_map(|collective| [DType::BF16, DType::F32, DType::F16].map(|dtype| (collective, dtype))) {
+    for (collective, algorithm, dtype) in fused() {
         for &world in worlds {
             let pack = 16 / dtype.size();
             let most = MODEST_ELEMENTS / u64::from(world * world.min(Shape::new(collective, world, 1).slots().0 as u32));
             let mut case =
-                CollectiveCase::new(collective, "push", dtype, OP, world, choice.of(&[1, 2, 60, 513, 1025]).min(most / pack) * pack);
+                CollectiveCase::new(collective, algorithm, dtype, OP, world, choice.of(&[1, 2, 60, 513, 1025]).min(most / pack) * pack);
             vary(&mut case, &mut choice);
             case.offset = choice.of(&[0, pack]);
             case.inputs = choice.of(&InputClass::ALL);
@@ -58,12 +66,15 @@ fn of_packs(worlds: &[u32], seed: u64) -> Vec<CollectiveCase> {
         }
     }
     let large = |(collective, world, count): (Collective, u32, u64)| {
-        let case = CollectiveCase::new(collective, "push", DType::BF16, OP, world, count);
-        CollectiveCase { inputs: InputClass::Natural, in_place: collective != Collective::Reduce, seed, ..case }
+        let case = move |algorithm| CollectiveCase::new(collective, algorithm, DType::BF16, OP, world, count);
+        let of = move |case| CollectiveCase { inputs: InputClass::Natural, in_place: collective != Collective::Reduce, seed, ..case };
+        fusing(collective, DType::BF16).map(case).map(of)
     };
     let counts = [(Collective::AllReduce, 2, 1 << 18), (Collective::ReduceScatter, 3, 1 << 16), (Collective::Reduce, 3, 1 << 17)];
-    cases.extend(counts.map(large).into_iter().filter(|case| worlds.contains(&case.world)));
-    cases.extend(counts.map(|(collective, _, _)| large((collective, 4, 4 << 20))).into_iter().filter(|case| worlds.contains(&case.world)));
+    cases.extend(counts.into_iter().flat_map(large).filter(|case| worlds.contains(&case.world)));
+    cases.extend(
+        counts.into_iter().flat_map(|(collective, _, _)| large((collective, 4, 4 << 20))).filter(|case| worlds.contains(&case.world)),
+    );
     cases
 }
 
@@ -78,8 +89,10 @@ pub(super) fn smoke(seed: u64) -> Vec<CollectiveCase> {
 pub(super) fn merge(seed: u64) -> Vec<CollectiveCase> {
     let mut cases = cases(1, &[1, 2, 3, 4, 5, 6, 7, 8, LARGEST_WORLD], true, 4, seed);
     let (collective, dtype, world) = (Collective::AllReduce, DType::BF16, 2);
+    let given_products = under_test(collective).find(|algorithm| !fusing(collective, dtype).any(|fuses| fuses == algorithm.name()));
+    let algorithm = given_products.expect("an algorithm that sums what is multiplied before it").name();
     cases.extend(modest_counts(collective, dtype, world, MODEST_ELEMENTS).into_iter().enumerate().map(|(number, count)| {
-        let case = CollectiveCase::new(collective, "one_shot", dtype, OP, world, count);
+        let case = CollectiveCase::new(collective, algorithm, dtype, OP, world, count);
         CollectiveCase { inputs: InputClass::Natural, offset: [0, 1, 3][number % 3], seed, ..case }
     }));
     cases.extend(of_packs(&[1, 2, 3, 4, 5, 6, 7, 8, LARGEST_WORLD], seed));
@@ -114,12 +127,11 @@ mod tests {
         }
         assert!(any(&|c| c.algorithm.starts_with("multimem")));
         // What senders multiply is whole packs.
-        for (collective, dtype) in
-            collectives().flat_map(|collective| [DType::BF16, DType::F32, DType::F16].map(|dtype| (collective, dtype)))
-        {
+        assert!(fused().count() >= 9);
+        for (collective, algorithm, dtype) in fused() {
             let in_packs = |c: &CollectiveCase| c.count > 0 && [c.count, c.offset].iter().all(|n| (n * dtype.size()).is_multiple_of(16));
             for world in (1..=8).chain([LARGEST_WORLD]) {
-                let of = (collective, "push", dtype, world);
+                let of = (collective, algorithm, dtype, world);
                 assert!(any(&|c| (c.collective, &*c.algorithm, c.dtype, c.world) == of && in_packs(c)), "{of:?}");
             }
         }

@@ -2,11 +2,8 @@
 //! turn, so that each type meets every world size and input class somewhere.
 
 use super::{
-    super::{
-        collective_case::{CollectiveCase, Skew},
-        inputs::InputClass,
-    },
-    COPY_ENGINE, Choice, LARGEST_WORLD, modest, peers, under_test,
+    super::{collective_case::CollectiveCase, inputs::InputClass},
+    Choice, LARGEST_WORLD, contenders_by_copy_engine, modest, peers, under_test,
 };
 use passmuster_collectives::collective::{Collective, DType, ReduceOp};
 
@@ -50,10 +47,6 @@ fn cases(every: usize, worlds: &[u32], peered: bool, seed: u64) -> Vec<Collectiv
         let world = worlds[turn % worlds.len()];
         let inputs = classes(dtype, op)[(turn + turn / worlds.len()) % 4];
         let mut case = modest((collective, algorithm), (dtype, op), world, inputs, seed, &mut choice);
-        if algorithm == COPY_ENGINE {
-            // No kernel of it could be late.
-            case.skew = case.skew.map(|skew| Skew { site: None, ..skew });
-        }
         case.peer = (peered && turn.is_multiple_of(2) && world > 1).then(|| choice.of(&peers(collective, dtype, op)).to_owned());
         cases.push(case);
     }
@@ -76,8 +69,11 @@ pub(super) fn merge(seed: u64) -> Vec<CollectiveCase> {
 /// near.
 fn overflowing(seed: u64) -> Vec<CollectiveCase> {
     let mut choice = Choice(seed ^ 0x6f76_6572);
-    let overflows = |&&(_, algorithm, dtype, op): &&(_, &str, DType, ReduceOp)| {
-        dtype.is_float() && dtype.size() == 1 && [ReduceOp::Sum, ReduceOp::Avg].contains(&op) && algorithm != COPY_ENGINE
+    let overflows = |&&(collective, algorithm, dtype, op): &&(Collective, &str, DType, ReduceOp)| {
+        dtype.is_float()
+            && dtype.size() == 1
+            && [ReduceOp::Sum, ReduceOp::Avg].contains(&op)
+            && !contenders_by_copy_engine(collective).contains(&algorithm)
     };
     let case = |(turn, &(collective, algorithm, dtype, op))| {
         let new = CollectiveCase::new(collective, algorithm, dtype, op, 2 + turn as u32 % 3, 48 + turn as u64 % 8);
@@ -115,7 +111,10 @@ mod tests {
             assert!(any(&|c| (c.op, c.world) == (ReduceOp::Prod, world)), "products of {world} ranks");
         }
         for (collective, algorithm, dtype, op) in all() {
-            if [DType::E4M3, DType::E5M2].contains(&dtype) && [ReduceOp::Sum, ReduceOp::Avg].contains(&op) && algorithm != COPY_ENGINE {
+            if [DType::E4M3, DType::E5M2].contains(&dtype)
+                && [ReduceOp::Sum, ReduceOp::Avg].contains(&op)
+                && !contenders_by_copy_engine(collective).contains(&algorithm)
+            {
                 let overflows = |c: &CollectiveCase| {
                     let is = (c.collective, &*c.algorithm, c.dtype, c.op) == (collective, algorithm, dtype, op);
                     is && c.world > 1 && c.inputs == InputClass::Special

@@ -13,9 +13,9 @@ use super::{
 };
 use crate::conformance::CollectiveCase;
 use passmuster_collectives::{
-    algorithms::entry,
+    algorithms::{Algorithm, all, entry},
     collective::{Collective, DType, ReduceOp},
-    kernels::{Library, modules},
+    kernels::{Calls, Library, Module, find, modules},
     plan::{Build, MAX_WORLD},
 };
 
@@ -103,31 +103,26 @@ impl Derived {
 
     /// What it is judged on: see [`sync_cases`].
     pub fn cases(&self) -> Vec<CollectiveCase> {
-        sync_cases(self.module)
+        sync_cases(find(self.module).expect("it is derived from one that is there"))
     }
 }
 
 /// Short cases of the bf16 sum, pre-multiplied sum or copy of the algorithm that a module is of, in which its synchronisation matters: few elements, few ranks,
 /// calls back to back on the same buffers, so that ranks come to be a launch apart; one with several blocks; one with more ranks than there are
 /// loads in flight together; one without a whole pack; eager and as graphs.
-pub fn sync_cases(module: &str) -> Vec<CollectiveCase> {
+pub fn sync_cases(module: &Module) -> Vec<CollectiveCase> {
     let ((collective, algorithm), op) = (of_module(module), operator(module));
     let in_place = if collective.has_in_place() { ".in_place" } else { "" };
     // What a barrier orders of a rooted collective is between the root and each other rank: first and last ranks take turns.
     let root = |rank: u32| if collective.has_root() { format!(".root{rank}") } else { String::new() };
-    // So many that several blocks have work, and those that go tile by tile several tiles each.
-    let (ranks, several) = match module {
-        "all_reduce/push" => (2, 48_000),
-        "premul_sum/push" => (2, 24_000),
-        "broadcast/push" => (3, 70_000),
-        _ => (2, 9000),
-    };
+    let (ranks, several) = module.mutants.several;
+    let (is_of_packs, is_of_parts) = (module.calls == Calls::PremulSum, module.calls == Calls::AllToAllV);
     let [first, second, third, last] = [1, 2, 3, 8].map(root);
-    let call = |count: u64| match is_of_packs(module) {
+    let call = |count: u64| match is_of_packs {
         true => format!("{algorithm}.{}", count.next_multiple_of(8)),
         false => format!("{algorithm}.{count}"),
     };
-    let off = if is_of_packs(module) { "" } else { ".off1" };
+    let off = if is_of_packs { "" } else { ".off1" };
     let [few, some, more, many, most] = [9, 33, 40, 100, several].map(call);
     let ids = [
         format!("w=3:calls={more}+{more}{second}+{}{first}{in_place}+{more}", call(17)),
@@ -137,13 +132,10 @@ pub fn sync_cases(module: &str) -> Vec<CollectiveCase> {
         format!("w=9:calls={more}+[{more}{last}]x2:seed=4"),
         format!("w=3:calls={}+[{}{second}]x3+{}{in_place}:seed=5", call(5), call(7), call(5)),
     ];
-    let parts = if is_of_parts(module) { ":counts=5" } else { "" };
+    let parts = if is_of_parts { ":counts=5" } else { "" };
     let mut ids = ids.map(|id| format!("{collective}/{algorithm}:bf16,{op}:{id}{parts}")).to_vec();
-    if ["all_reduce/push", "premul_sum/push"].contains(&module) {
-        // Where not all ranks own a slice, senders are held back.
-        ids.push(format!("reduce/push:bf16,{op}:w=3:calls=push.40000.root1+push.40:seed=6"));
-    }
-    if is_of_packs(module) {
+    ids.extend(module.mutants.also.iter().map(|&id| id.to_owned()));
+    if is_of_packs {
         // In so many, among so many ranks, that one finds another at the end of a call at each of its looks, the second as well.
         ids.push(format!("{collective}/{algorithm}:bf16,{op}:w=8:calls=[{few}]x4+{many}+[{few}{in_place}]x4:seed=7"));
     }
@@ -151,54 +143,30 @@ pub fn sync_cases(module: &str) -> Vec<CollectiveCase> {
 }
 
 /// Every module that synchronises, which those with a checked build are, and the entry that its mutants are made of.
-pub fn subjects() -> impl Iterator<Item = (&'static str, String)> {
-    modules()
-        .iter()
-        .filter(|module| module.checked.is_some())
-        .map(|module| (module.name, entry(module.name, DType::BF16, operator(module.name))))
+pub fn subjects() -> impl Iterator<Item = (&'static Module, String)> {
+    let synchronise = modules().iter().copied().filter(|module| module.checked.is_some());
+    synchronise.map(|module| (module, entry(module, DType::BF16, operator(module))))
 }
 
 /// The mutants of all [`subjects`], in the order of their modules and lines.
 pub fn derived() -> Vec<Derived> {
-    let of_module = |(module, entry): (&'static str, String)| {
-        let ptx = modules().iter().find(|found| found.name == module).map(|found| found.release).unwrap_or_default();
-        derive(module, ptx, &entry)
-    };
-    subjects().flat_map(of_module).collect()
+    subjects().flat_map(|(module, entry)| derive(module.name, module.release, &entry)).collect()
 }
 
 /// Bytes of a line, and of a source's lines in a tile of a pad: kernels/common/lines.cuh.
 const LINE: i64 = 16;
 const ROW: i64 = 32 * LINE;
 
-/// What the name of a module ends with that is for all-to-all-v.
-const OF_PARTS: &str = "_v";
-
-/// Whether a module is for such calls.
-pub(super) fn is_of_parts(module: &str) -> bool {
-    module.ends_with(OF_PARTS)
-}
-
-/// What the name of a module begins with whose kernels do pre-multiplied sums, of any collective that reduces and of whole packs.
-const OF_PREMUL_SUMS: &str = "premul_sum/";
-
-/// Whether a module's kernels do whole packs only.
-pub(super) fn is_of_packs(module: &str) -> bool {
-    module.starts_with(OF_PREMUL_SUMS)
-}
-
 /// The collective and the algorithm that a module is the kernel of.
-pub(super) fn of_module(module: &str) -> (Collective, &str) {
-    if let Some(algorithm) = module.strip_prefix(OF_PREMUL_SUMS) {
-        return (Collective::AllReduce, algorithm);
-    }
-    let (collective, algorithm) = module.split_once('/').expect("modules are COLLECTIVE/ALGORITHM");
-    (collective.parse().expect("modules that synchronise are of a collective"), algorithm.trim_end_matches(OF_PARTS))
+pub(super) fn of_module(module: &Module) -> (Collective, &'static str) {
+    let has_it = |algorithm: &&&dyn Algorithm| algorithm.modules().iter().any(|of| of.name == module.name);
+    let algorithm = all().iter().find(has_it).expect("modules that synchronise are an algorithm's");
+    (algorithm.collective(), algorithm.name())
 }
 
 /// What a module's kernels are judged with.
-fn operator(module: &str) -> ReduceOp {
-    if module.starts_with(OF_PREMUL_SUMS) { ReduceOp::PremulSum } else { of_module(module).0.operators()[0] }
+fn operator(module: &Module) -> ReduceOp {
+    if module.calls == Calls::PremulSum { ReduceOp::PremulSum } else { of_module(module).0.operators()[0] }
 }
 
 /// What mutants of a module are called after: its algorithm, with the collective where that is not all_reduce.
@@ -209,7 +177,7 @@ fn kernel(module: &str) -> &str {
 /// The module that a [`Derived`] of a name is of; none where there is none.
 pub fn module_of(name: &str) -> Option<&'static str> {
     let of = |module: &&str| name.strip_prefix(kernel(module)).is_some_and(|rest| rest.starts_with("/L"));
-    subjects().map(|(module, _)| module).find(of)
+    subjects().map(|(module, _)| module.name).find(of)
 }
 
 /// The mutants of one entry of a module's text.
@@ -447,20 +415,21 @@ mod tests {
             assert_eq!(mutants.iter().map(of).collect::<BTreeSet<_>>().len(), mutants.len());
         }
         for (module, _) in subjects() {
-            let of_module: Vec<&Derived> = mutants.iter().filter(|mutant| mutant.module == module).collect();
+            let name = module.name;
+            let of_module: Vec<&Derived> = mutants.iter().filter(|mutant| mutant.module == module.name).collect();
             let mut counts = BTreeMap::<Defect, usize>::new();
             of_module.iter().for_each(|mutant| *counts.entry(mutant.defect).or_default() += 1);
-            assert!(of_module.len() >= 30, "{module}: {counts:?}");
-            let publishes = modules().iter().any(|found| found.name == module && found.release.contains(".release.sys"));
+            assert!(of_module.len() >= 30, "{name}: {counts:?}");
+            let publishes = module.release.contains(".release.sys");
             // Kernels whose data carries its flag have no barriers, and their looks no branch each.
-            let meets = modules().iter().any(|found| found.name == module && found.release.contains("bar.sync"));
+            let meets = module.release.contains("bar.sync");
             let is_due = |defect: &Defect| match defect {
                 Defect::Order => publishes,
                 Defect::Barrier | Defect::Peers | Defect::Wait => meets,
                 _ => true,
             };
             for defect in Defect::ALL.into_iter().filter(is_due) {
-                assert!(counts.contains_key(&defect), "{module} has no mutant of {}: {counts:?}", defect.name());
+                assert!(counts.contains_key(&defect), "{name} has no mutant of {}: {counts:?}", defect.name());
             }
         }
         assert!(mutants.len() >= 60);
@@ -469,9 +438,8 @@ mod tests {
     #[test]
     fn every_mutant_differs_from_its_kernel_in_its_line() {
         for mutant in derived() {
-            let (module, entry) = subjects().find(|(module, _)| *module == mutant.module).unwrap();
-            let original = modules().iter().find(|found| found.name == module).unwrap().release;
-            let unchanged = EntryText::of(original, &entry).unwrap().with(|_, line, into| *into += &format!("{line}\n"));
+            let (module, entry) = subjects().find(|(module, _)| module.name == mutant.module).unwrap();
+            let unchanged = EntryText::of(module.release, &entry).unwrap().with(|_, line, into| *into += &format!("{line}\n"));
             assert_ne!(mutant.ptx, unchanged, "{}", mutant.name);
             assert_ne!(mutant.original, mutant.mutated, "{}", mutant.name);
             assert!(unchanged.contains(&mutant.original), "{}", mutant.name);
@@ -482,12 +450,13 @@ mod tests {
     #[test]
     fn sites_are_what_they_were_after_an_edit_elsewhere() {
         let (module, entry) = subjects().next().unwrap();
-        let ptx = modules().iter().find(|found| found.name == module).unwrap().release;
+        let ptx = module.release;
         let start = ptx.find(&format!(".entry {entry}(")).unwrap();
         let body = start + ptx[start..].find("\n{\n").unwrap() + 3;
         let edited = format!("{}mov.u32 %r1, 1;\n{}", &ptx[..body], &ptx[body..]);
-        let of =
-            |ptx: &str| derive(module, ptx, &entry).into_iter().map(|mutant| (mutant.site, mutant.name)).unzip::<_, _, Vec<_>, Vec<_>>();
+        let of = |ptx: &str| {
+            derive(module.name, ptx, &entry).into_iter().map(|mutant| (mutant.site, mutant.name)).unzip::<_, _, Vec<_>, Vec<_>>()
+        };
         let ((sites, names), (same, moved)) = (of(ptx), of(&edited));
         assert_eq!(sites, same);
         assert!(sites.len() > 30 && names.iter().zip(&moved).all(|(name, moved)| name != moved));
