@@ -4,8 +4,8 @@
 // the type. Only where elements are combined it is looked at what they are. In place of `average` such an entry takes `how`:
 //
 //   bit 0         whether the sum is divided by the world size
-//   bits 4 to 5   the operator
-//   bits 8 to 11  the type, of which the lower two bits are the logarithm of its size
+//   bits 4 to 5   the operator, and
+//   bits 8 to 11  the type, by their numbers in dtypes.cuh
 //
 // crates/collectives/src/algorithms/reduction.rs mirrors it.
 #pragma once
@@ -13,14 +13,6 @@
 
 struct Any {
     using Stored = u8;
-};
-
-enum Operator : u32 { SUM, PROD, MIN, MAX };
-enum Type : u32 {
-    TYPE_E4M3 = 0, TYPE_E5M2 = 4, TYPE_I8 = 8, TYPE_U8 = 12,
-    TYPE_F16 = 1, TYPE_BF16 = 5,
-    TYPE_F32 = 2, TYPE_I32 = 6, TYPE_U32 = 10,
-    TYPE_F64 = 3, TYPE_I64 = 7, TYPE_U64 = 11,
 };
 
 __device__ __forceinline__ u32 log_size(u32 how) { return how >> 8 & 3; }
@@ -65,18 +57,17 @@ template <typename F>
 __device__ __forceinline__ auto with_reduction(u32 how, const F& f) {
     RuntimeOp chosen{how >> 4 & 3};
     switch (how >> 8 & 15) {
-        case TYPE_E4M3: return f(E4M3{}, chosen);
-        case TYPE_E5M2: return f(E5M2{}, chosen);
-        case TYPE_I8: return f(I8{}, chosen);
-        case TYPE_U8: return f(U8{}, chosen);
-        case TYPE_U32: return f(U32{}, chosen);
-        case TYPE_I64: return f(I64{}, chosen);
-        case TYPE_U64: return f(U64{}, chosen);
-        case TYPE_F16: return f(F16{}, OTHERS);
-        case TYPE_BF16: return f(BF16{}, OTHERS);
-        case TYPE_F32: return f(F32{}, OTHERS);
-        case TYPE_I32: return f(I32{}, OTHERS);
-        default: return f(F64{}, OTHERS);
+#define OTHER(T) \
+    case TYPE_##T: return f(T{}, chosen);
+#define COMMON(T) \
+    case TYPE_##T: return f(T{}, OTHERS);
+#define LAST(T) \
+    default: return f(T{}, OTHERS);
+        OTHER_TYPES(OTHER)
+        COMMON_TYPES(COMMON, LAST)
+#undef LAST
+#undef COMMON
+#undef OTHER
     }
 }
 

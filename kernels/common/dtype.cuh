@@ -1,6 +1,7 @@
 // Element types: how they are stored, in which type they are accumulated, and the two conversions between. Stored forms are plain
 // unsigned words, so that no bit pattern changes on its way through a register.
 #pragma once
+#include "dtypes.cuh"
 #include "types.cuh"
 
 struct F32 {

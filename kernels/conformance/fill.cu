@@ -18,15 +18,4 @@ __device__ __forceinline__ void fill(u64 destination, u64 count, u64 seed, u32 k
         fill_##NAME(u64 destination, u64 count, u64 seed, u32 kind, u32 rank, u32 world, u32 call, u32 transform, u64 argument) {     \
         fill<T>(destination, count, seed, kind, rank, world, call, transform, argument);                                              \
     }
-ENTRY(f32, F32)
-ENTRY(f16, F16)
-ENTRY(bf16, BF16)
-ENTRY(f64, F64)
-ENTRY(i32, I32)
-ENTRY(e4m3, E4M3)
-ENTRY(e5m2, E5M2)
-ENTRY(i8, I8)
-ENTRY(u8, U8)
-ENTRY(u32, U32)
-ENTRY(i64, I64)
-ENTRY(u64, U64)
+DTYPES(ENTRY)

@@ -20,34 +20,21 @@ struct FormatOf {
 };
 template <typename T>
 struct Format;
-template <>
-struct Format<F32> : FormatOf<24, 32, 24, 8, 30, 0> {};
-template <>
-struct Format<F16> : FormatOf<11, 16, 11, 3, 12, -14> {};
-template <>
-struct Format<BF16> : FormatOf<8, 16, 8, 8, 30, 0> {};
-template <>
-struct Format<F64> : FormatOf<53, 64, 52, 8, 60, 0> {};
-template <>
-struct Format<E4M3> : FormatOf<4, 8, 4, 3, 6, -7> {};
-template <>
-struct Format<E5M2> : FormatOf<3, 8, 3, 3, 13, -14> {};
 template <u32 Width, u32 TagBits, bool Signed>
 struct FormatOfInteger : FormatOf<0, Width, TagBits, 1, 0, 0> {
     static constexpr bool SIGNED = Signed;
 };
-template <>
-struct Format<I8> : FormatOfInteger<8, 5, true> {};
-template <>
-struct Format<U8> : FormatOfInteger<8, 5, false> {};
-template <>
-struct Format<I32> : FormatOfInteger<32, 28, true> {};
-template <>
-struct Format<U32> : FormatOfInteger<32, 28, false> {};
-template <>
-struct Format<I64> : FormatOfInteger<64, 50, true> {};
-template <>
-struct Format<U64> : FormatOfInteger<64, 50, false> {};
+#define FLOAT(T, ...) template <> struct Format<T> : FormatOf<__VA_ARGS__> {};
+#define INTEGER(T, ...) template <> struct Format<T> : FormatOfInteger<__VA_ARGS__> {};
+FLOATS(FLOAT)
+INTEGERS(INTEGER)
+
+template <typename T>
+struct Infinities {
+    enum : bool { THERE_ARE = true };
+};
+#define WITHOUT_INFINITIES(T) template <> struct Infinities<T> { enum : bool { THERE_ARE = false }; };
+FLOATS_WITHOUT_INFINITIES(WITHOUT_INFINITIES)
 
 // An integer, to nearest even; times a power of two, for integers modulo their width; a sum.
 __device__ __forceinline__ void convert(float& to, i64 v) { to = __ll2float_rn(v); }
@@ -145,8 +132,8 @@ __device__ __forceinline__ u64 special_float(const Source& s, u64 index) {
     constexpr u32 P = Format<T>::PRECISION, W = Format<T>::WIDTH;
     constexpr u64 SIGN = 1ull << (W - 1), NORMAL = 1ull << (P - 1);
     constexpr u64 BIAS = (1ull << (W - P - 1)) - 1, ONE = BIAS << (P - 1), HALF_ULP = (BIAS - P) << (P - 1);
-    // In e4m3 only the last pattern is no number, and its largest number takes the place of infinities.
-    constexpr bool HAS_INF = W != 8 || P != 4;
+    // Without infinities, only the last pattern is no number, and the largest number takes their place.
+    constexpr bool HAS_INF = Infinities<T>::THERE_ARE;
     constexpr u64 INF = HAS_INF ? SIGN - NORMAL : SIGN - 2, LARGEST = HAS_INF ? INF - 1 : INF;
     constexpr u64 QUIET = HAS_INF ? INF | NORMAL >> 1 : SIGN - 1, PAYLOAD = HAS_INF ? (NORMAL >> 1) - 1 : 0;
     constexpr u64 SMALLS = NORMAL - 1 < 7 ? NORMAL - 1 : 7;

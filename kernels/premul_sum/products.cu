@@ -75,16 +75,5 @@ __device__ __forceinline__ void products(u64 input, u64 output, u64 count, u64 f
 #ifdef PASSMUSTER_ONLY
 PASSMUSTER_ONLY(ENTRY)
 #else
-ENTRY(f32, F32)
-ENTRY(f16, F16)
-ENTRY(bf16, BF16)
-ENTRY(f64, F64)
-ENTRY(i32, I32)
-ENTRY(e4m3, E4M3)
-ENTRY(e5m2, E5M2)
-ENTRY(i8, I8)
-ENTRY(u8, U8)
-ENTRY(u32, U32)
-ENTRY(i64, I64)
-ENTRY(u64, U64)
+DTYPES(ENTRY)
 #endif

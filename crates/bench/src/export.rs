@@ -6,7 +6,7 @@ use serde_json::{Value, json};
 
 use super::{CollectiveWorkload, Launching, Section, Summary, Timing, Workload, sections};
 use passmuster::conformance::report::Record;
-use passmuster_collectives::collective::{Collective, DType, ReduceOp};
+use passmuster_collectives::collective::{Collective, ReduceOp};
 
 /// Columns of the CSV. Times are microseconds of a call, bandwidths GB/s; what is not known, or is not of a workload, is empty. `products` is the
 /// median time of the products within a call, `in_place` is told of gathers beside products.
@@ -192,7 +192,7 @@ fn result(timing: &Timing) -> Option<Value> {
     Some(json!({
         "size": bytes,
         "count": of.shape().count,
-        "type": type_name(dtype),
+        "type": dtype.in_nccl_tests(),
         "redop": operator_name(op),
         "root": format!("{:6}", if collective.has_root() { 0 } else { -1 }),
         "out_of_place": { "time": times.median, "alg_bw": algbw, "bus_bw": busbw, "nwrong": wrong },
@@ -218,24 +218,6 @@ fn operator_name(op: ReduceOp) -> &'static str {
         ReduceOp::Copy => "none",
         ReduceOp::PremulSum => "mulsum",
         _ => op.name(),
-    }
-}
-
-/// nccl-tests' name for a type.
-fn type_name(dtype: DType) -> &'static str {
-    match dtype {
-        DType::F32 => "float",
-        DType::F16 => "half",
-        DType::BF16 => "bfloat16",
-        DType::F64 => "double",
-        DType::E4M3 => "f8e4m3",
-        DType::E5M2 => "f8e5m2",
-        DType::I8 => "int8",
-        DType::U8 => "uint8",
-        DType::I32 => "int32",
-        DType::U32 => "uint32",
-        DType::I64 => "int64",
-        DType::U64 => "uint64",
     }
 }
 

@@ -14,7 +14,7 @@ use std::{
 };
 
 use anyhow::{Context, bail};
-use passmuster_collectives::{kernels::built_in, plan::Build};
+use passmuster_collectives::{collective::header, kernels::built_in, plan::Build};
 use xshell::Shell;
 
 use self::{nvrtc::Nvrtc, toolkit::Toolkit, unit::Unit};
@@ -61,6 +61,9 @@ const EXAMPLES_OF_FOREIGN: &str = "examples/foreign";
 /// What wrote the PTX, as its heading names it.
 const COMMAND: &str = "cargo xtask kernels";
 
+/// The header that is made of the tables of types and operators.
+const TYPES: &str = "kernels/common/dtypes.cuh";
+
 /// One PTX file and what it is made from.
 struct Product {
     /// Path under the root: `kernels/ptx/all_reduce/two_shot.ptx`.
@@ -75,6 +78,10 @@ impl Kernels {
     pub(crate) fn run(self, sh: &Shell) -> anyhow::Result<ExitCode> {
         let root = project::enter(sh)?;
         check_that_every_kernel_is_listed(&root)?;
+        if !self.check {
+            // Units are read after it.
+            write_if_changed(&root.join(TYPES), &header())?;
+        }
         let mutants = mutants::load(&root)?;
         let products = products(&root, &mutants)?;
         let index = mutants::index(&mutants);
@@ -114,6 +121,9 @@ fn check(sh: &Shell, root: &Path, products: &[Product], index: &str) -> anyhow::
             Err(_) => (!found.starts_with(&heading(COMMAND, &product.source, &product.unit))).then(|| "is not of these sources".to_owned()),
         };
         drifted.extend(drift.map(|how| format!("{} {how} ({})", product.path, product.source)));
+    }
+    if fs::read_to_string(root.join(TYPES)).unwrap_or_default() != header() {
+        drifted.push(format!("{TYPES} is not what the tables of crates/collectives/src/collective/ say"));
     }
     if fs::read_to_string(root.join(mutants::INDEX)).unwrap_or_default() != index {
         drifted.push(format!("{} is not what fixtures/mutants/*.toml say", mutants::INDEX));

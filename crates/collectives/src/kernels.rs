@@ -53,6 +53,7 @@ pub static HEADERS: &[(&str, &str)] = &[
     ("copies.cuh", include_str!("../kernels/common/copies.cuh")),
     ("copy_entries.cuh", include_str!("../kernels/common/copy_entries.cuh")),
     ("dtype.cuh", include_str!("../kernels/common/dtype.cuh")),
+    ("dtypes.cuh", include_str!("../kernels/common/dtypes.cuh")),
     ("entries.cuh", include_str!("../kernels/common/entries.cuh")),
     ("lines.cuh", include_str!("../kernels/common/lines.cuh")),
     ("multimem.cuh", include_str!("../kernels/common/multimem.cuh")),

@@ -3,6 +3,7 @@
 //! This layer imports nothing of passmuster's but itself. It knows neither kernels nor machines.
 
 mod counts;
+mod cuda;
 mod dtype;
 mod element;
 mod product;
@@ -14,12 +15,13 @@ use std::{fmt, str::FromStr};
 use serde::{Deserialize, Serialize};
 
 pub use counts::Counts;
-pub use dtype::{DType, from_name};
+pub use cuda::header;
+pub use dtype::{DType, Drawn, from_name};
 pub use element::{E4M3, E5M2, Element};
 pub use product::{Layout, Product};
 pub use reduction::{
-    Bounded, ReduceOp, Roundings, bounded, largest, multiplied, premultiply, reduce_in_order, reduce_per_hop, smallest_subnormal,
-    unit_roundoff,
+    Bounded, ReduceOp, Roundings, bounded, largest, largest_bits, multiplied, premultiply, reduce_in_order, reduce_per_hop,
+    smallest_subnormal, unit_roundoff,
 };
 pub use shape::{Destination, Shape, Sources};
 

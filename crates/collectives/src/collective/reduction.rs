@@ -237,33 +237,21 @@ pub fn unit_roundoff(dtype: DType) -> f64 {
 
 /// The smallest positive number of the type; 0 for integers.
 pub fn smallest_subnormal(dtype: DType) -> f64 {
-    match dtype {
-        DType::F32 => f64::from(f32::from_bits(1)),
-        DType::F16 => half::f16::from_bits(1).to_f64(),
-        DType::BF16 => half::bf16::from_bits(1).to_f64(),
-        DType::F64 => f64::from_bits(1),
-        DType::E4M3 => (-9f64).exp2(),
-        DType::E5M2 => (-16f64).exp2(),
-        DType::I8 | DType::U8 | DType::I32 | DType::U32 | DType::I64 | DType::U64 => 0.0,
-    }
+    if dtype.is_float() { with_element!(dtype, T => T::of_bits(1).to_f64()) } else { 0.0 }
 }
 
 /// The largest finite number of the type; of 64-bit integers, as near as f64 comes to it.
 pub fn largest(dtype: DType) -> f64 {
-    match dtype {
-        DType::F32 => f64::from(f32::MAX),
-        DType::F16 => half::f16::MAX.to_f64(),
-        DType::BF16 => half::bf16::MAX.to_f64(),
-        DType::F64 => f64::MAX,
-        DType::E4M3 => 448.0,
-        DType::E5M2 => 57344.0,
-        DType::I8 => f64::from(i8::MAX),
-        DType::U8 => f64::from(u8::MAX),
-        DType::I32 => f64::from(i32::MAX),
-        DType::U32 => f64::from(u32::MAX),
-        DType::I64 => i64::MAX as f64,
-        DType::U64 => u64::MAX as f64,
+    if !dtype.is_float() {
+        return (u64::MAX >> (u64::BITS - dtype.precision())) as f64;
     }
+    with_element!(dtype, T => T::of_bits(largest_bits(dtype)).to_f64())
+}
+
+/// The bits of a float's largest finite number: those before infinity, or before the last pattern of a type that has none.
+pub const fn largest_bits(dtype: DType) -> u64 {
+    let sign = 1u64 << (8 * dtype.size() - 1);
+    if dtype.has_infinity() { sign - (1 << (dtype.precision() - 1)) - 1 } else { sign - 2 }
 }
 
 /// The sum as if computed in twice the precision of f64 and rounded once (Ogita, Rump, Oishi: Sum2).

@@ -10,7 +10,7 @@ use std::{fmt, ops::Range, str::FromStr, thread};
 use serde::{Deserialize, Serialize};
 
 use passmuster_collectives::{
-    collective::{DType, Element, ReduceOp, from_name, multiplied},
+    collective::{DType, Drawn, Element, ReduceOp, from_name, largest_bits, multiplied},
     plan::{Arg, Build, Launch, Op, Region},
     with_element,
 };
@@ -301,26 +301,10 @@ struct Source {
     world: u32,
 }
 
-/// Bits below which tagged sums stay, large and small values of a probe: those are `(1..=count) * 2^exponent`. Scaled by the harness, neither
-/// overflows.
-const fn scales(dtype: DType) -> (u32, i32, u32, i32) {
-    match dtype {
-        DType::F32 => (24, 30, 8, 0),
-        DType::F16 => (11, 12, 3, -14),
-        DType::BF16 => (8, 30, 8, 0),
-        DType::F64 => (52, 60, 8, 0),
-        DType::E4M3 => (4, 6, 3, -7),
-        DType::E5M2 => (3, 13, 3, -14),
-        DType::I8 | DType::U8 => (5, 0, 0, 0),
-        DType::I32 | DType::U32 => (28, 0, 0, 0),
-        DType::I64 | DType::U64 => (50, 0, 0, 0),
-    }
-}
-
 /// The largest magnitude of a tagged element, and how many of `world` ranks have others than zero: two sums of so many such elements add up
 /// exactly.
 pub(super) fn tagged_reach(dtype: DType, world: u32) -> (u64, u32) {
-    let half = (1u64 << scales(dtype).0) / 2;
+    let half = (1u64 << dtype.drawn().tagged_bits) / 2;
     let reach = (half / u64::from(world)).max(1);
     (reach, u64::from(world).min(half / reach) as u32)
 }
@@ -370,7 +354,7 @@ impl Source {
     }
 
     fn probe<T: Element>(&self, index: u64) -> T {
-        let (_, large, count, small) = scales(T::DTYPE);
+        let Drawn { large, counts: count, small, .. } = T::DTYPE.drawn();
         let times_two_to = |value: i64, exponent| T::narrow(T::scale(T::from_i64(value), exponent));
         if self.world >= 3 {
             let (first, second) = pick(word(self.common, index, 0), self.world);
@@ -491,11 +475,10 @@ impl Format {
         let bias = (1u64 << (width - precision - 1)) - 1;
         let (sign, normal) = (1 << (width - 1), 1 << (precision - 1));
         let infinity = sign - normal;
-        // In e4m3 only the last pattern is no number.
-        let (infinity, largest, quiet, payload) = match dtype {
-            DType::E4M3 => (None, sign - 2, sign - 1, 0),
-            _ => (Some(infinity), infinity - 1, infinity | normal >> 1, (normal >> 1) - 1),
-        };
+        // Without infinities, only the last pattern is no number.
+        let (infinity, quiet, payload) =
+            if dtype.has_infinity() { (Some(infinity), infinity | normal >> 1, (normal >> 1) - 1) } else { (None, sign - 1, 0) };
+        let largest = largest_bits(dtype);
         let (one, half_ulp) = (bias << (precision - 1), (bias - precision as u64) << (precision - 1));
         Format { sign, infinity, largest, normal, quiet, payload, one, half_ulp, width }
     }
