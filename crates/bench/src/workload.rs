@@ -302,13 +302,7 @@ impl CollectiveWorkload {
     /// Bytes over the time, in GB/s, times what of them crosses the slowest link: nccl-tests' algbw and busbw.
     pub fn bandwidths(&self, microseconds: f64) -> (f64, f64) {
         let algorithm = self.bytes as f64 / microseconds / 1e3;
-        let world = f64::from(self.world);
-        let factor = match self.collective {
-            Collective::AllReduce => 2.0 * (world - 1.0) / world,
-            Collective::AllGather | Collective::ReduceScatter | Collective::AllToAll => (world - 1.0) / world,
-            Collective::Broadcast | Collective::Reduce => 1.0,
-        };
-        (algorithm, algorithm * factor)
+        (algorithm, algorithm * self.collective.bus_factor(self.world))
     }
 }
 

@@ -10,6 +10,7 @@ mod verdicts;
 use std::{fmt::Write, fs, path::Path, process::ExitCode};
 
 use anyhow::{Context, bail};
+use passmuster_collectives::collective::Collective;
 use xshell::{Shell, cmd};
 
 use crate::{FINDING, project};
@@ -26,39 +27,36 @@ pub(crate) struct Docs {
     pub(crate) check: bool,
 }
 
-/// A part of documents: its name in markers, and what makes it.
-type Part = (&'static str, fn(&Committed) -> anyhow::Result<String>);
+/// What makes a part of documents.
+type Make = Box<dyn Fn(&Committed) -> anyhow::Result<String>>;
 
-const PARTS: [Part; 28] = [
-    ("algorithms", code::table_of_algorithms),
-    ("exit-status", code::table_of_exit_statuses),
-    ("trust", verdicts::trust),
-    ("two-gpus", verdicts::on_two),
-    ("four-gpus", verdicts::on_four),
-    ("emulator", verdicts::on_the_emulator),
-    ("mutants-of-products", verdicts::mutants_of_products),
-    ("speed", collectives::speed),
-    ("times-all_reduce", |committed| collectives::times(committed, "all_reduce")),
-    ("times-all_gather", |committed| collectives::times(committed, "all_gather")),
-    ("times-reduce_scatter", |committed| collectives::times(committed, "reduce_scatter")),
-    ("times-all_to_all", |committed| collectives::times(committed, "all_to_all")),
-    ("times-broadcast", |committed| collectives::times(committed, "broadcast")),
-    ("times-reduce", |committed| collectives::times(committed, "reduce")),
-    ("repeated", collectives::repeated),
-    ("floors-all_reduce", |committed| collectives::floors(committed, "all_reduce")),
-    ("floors-all_gather", |committed| collectives::floors(committed, "all_gather")),
-    ("floors-reduce_scatter", |committed| collectives::floors(committed, "reduce_scatter")),
-    ("floors-all_to_all", |committed| collectives::floors(committed, "all_to_all")),
-    ("floors-broadcast", |committed| collectives::floors(committed, "broadcast")),
-    ("floors-reduce", |committed| collectives::floors(committed, "reduce")),
-    ("premul_sum", collectives::premultiplied),
-    ("all_gather_matmul", scenarios::gathered),
-    ("matmul_reduce_scatter-two", |committed| scenarios::scattered(committed, "h200x2-bench-matmul_reduce_scatter")),
-    ("matmul_reduce_scatter-four", |committed| scenarios::scattered(committed, "h200x4-bench-matmul_reduce_scatter")),
-    ("overlap", scenarios::overlapped),
-    ("fsdp", scenarios::steps),
-    ("all_to_all-async", scenarios::deferred),
-];
+/// The parts of documents, by their names in markers.
+fn parts() -> Vec<(String, Make)> {
+    type Fixed = (&'static str, fn(&Committed) -> anyhow::Result<String>);
+    const FIXED: [Fixed; 16] = [
+        ("algorithms", code::table_of_algorithms),
+        ("exit-status", code::table_of_exit_statuses),
+        ("trust", verdicts::trust),
+        ("two-gpus", verdicts::on_two),
+        ("four-gpus", verdicts::on_four),
+        ("emulator", verdicts::on_the_emulator),
+        ("mutants-of-products", verdicts::mutants_of_products),
+        ("speed", collectives::speed),
+        ("repeated", collectives::repeated),
+        ("premul_sum", collectives::premultiplied),
+        ("all_gather_matmul", scenarios::gathered),
+        ("matmul_reduce_scatter-two", |committed| scenarios::scattered(committed, "h200x2-bench-matmul_reduce_scatter")),
+        ("matmul_reduce_scatter-four", |committed| scenarios::scattered(committed, "h200x4-bench-matmul_reduce_scatter")),
+        ("overlap", scenarios::overlapped),
+        ("fsdp", scenarios::steps),
+        ("all_to_all-async", scenarios::deferred),
+    ];
+    let fixed = FIXED.into_iter().map(|(name, make)| (name.to_owned(), Box::new(make) as Make));
+    let times = |of: Collective| (format!("times-{of}"), Box::new(move |committed: &Committed| collectives::times(committed, of)) as Make);
+    let floors =
+        |of: Collective| (format!("floors-{of}"), Box::new(move |committed: &Committed| collectives::floors(committed, of)) as Make);
+    fixed.chain(Collective::ALL.map(times)).chain(Collective::ALL.map(floors)).collect()
+}
 
 /// What the name of a part begins with that is a file of code: `code examples/own_kernel/src/lib.rs`.
 const CODE: &str = "code ";
@@ -79,7 +77,8 @@ impl Docs {
     pub(crate) fn run(self, sh: &Shell) -> anyhow::Result<ExitCode> {
         let committed = Committed::new(&project::enter(sh)?);
         let (mut written, mut differ) = (Vec::new(), Vec::new());
-        let mut seen = [false; PARTS.len()];
+        let parts = parts();
+        let mut seen = vec![false; parts.len()];
         let paths = cmd!(sh, "git ls-files --cached --others --exclude-standard -- *.md").quiet().read()?;
         for path in paths.lines() {
             let file = sh.current_dir().join(path);
@@ -88,10 +87,11 @@ impl Docs {
                 if let Some(source) = name.strip_prefix(CODE) {
                     return block(&sh.current_dir(), source);
                 }
-                let index = PARTS.iter().position(|(known, _)| *known == name);
-                let index = index.with_context(|| format!("expected one of {}", PARTS.map(|(name, _)| name).join(", ")))?;
+                let index = parts.iter().position(|(known, _)| known == name);
+                let known = || parts.iter().map(|(name, _)| &**name).collect::<Vec<_>>().join(", ");
+                let index = index.with_context(|| format!("expected `code PATH` or one of {}", known()))?;
                 seen[index] = true;
-                committed.quoted(PARTS[index].1)
+                committed.quoted(&parts[index].1)
             });
             let renewed = renewed.with_context(|| path.to_owned())?;
             differ.extend(renewed.differ.iter().map(|what| format!("{path}:{what}")));
@@ -103,17 +103,17 @@ impl Docs {
             }
         }
         if let Some(index) = seen.iter().position(|seen| !seen) {
-            bail!("no document has a part `{}`", PARTS[index].0);
+            bail!("no document has a part `{}`", parts[index].0);
         }
         Ok(if written.is_empty() {
-            println!("{} parts, all as they were", PARTS.len());
+            println!("{} parts, all as they were", parts.len());
             ExitCode::SUCCESS
         } else if self.check {
             differ.iter().for_each(|what| println!("{what}"));
             println!("not what the code and the records say, `cargo xtask docs` writes it anew: {}", written.join(", "));
             ExitCode::from(FINDING)
         } else {
-            println!("{} parts, written: {}", PARTS.len(), written.join(", "));
+            println!("{} parts, written: {}", parts.len(), written.join(", "));
             ExitCode::SUCCESS
         })
     }

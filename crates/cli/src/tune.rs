@@ -82,7 +82,7 @@ impl Tune {
         let gpus = machine.gpus as u32;
         let machine = format!("{} x {}, driver {}", machine.gpus, machine.gpu, machine.driver);
         let mut tuning = Tuning { machine, date: today(), rows: Vec::new() };
-        for collective in Auto::ALL.map(|auto| auto.collective()) {
+        for collective in Collective::ALL {
             let of_collective = algorithms::all().iter().copied().filter(|a| a.collective() == collective);
             let contenders: Vec<_> = of_collective.filter(|a| !a.is_peer() && !a.uses_multicast()).collect();
             let pairs = self.worlds.iter().flat_map(|&world| self.sizes.iter().map(move |&bytes| (world, bytes)));

@@ -11,15 +11,13 @@ use passmuster_bench::{
     Launching, Timing,
     baseline::{self, Drift},
 };
-use passmuster_collectives::collective::ReduceOp;
+use passmuster_collectives::collective::{Collective, ReduceOp};
 use serde_json::Value;
 
 use super::committed::{Committed, cases, is_peer, mean_and_least, number, paragraph, size};
 
-/// The collectives that were timed among two and four of four GPUs, each in one run beside NCCL and PyTorch.
-const COLLECTIVES: [&str; 6] = ["all_reduce", "all_gather", "reduce_scatter", "all_to_all", "broadcast", "reduce"];
-
-fn timed(committed: &Committed, collective: &str) -> anyhow::Result<Rc<Value>> {
+/// A collective that was timed among two and four of four GPUs, in one run beside NCCL and PyTorch.
+fn timed(committed: &Committed, collective: Collective) -> anyhow::Result<Rc<Value>> {
     committed.value(&format!("h200x4-bench-{collective}"))
 }
 
@@ -28,12 +26,12 @@ type Times = BTreeMap<(u64, u64), Vec<(String, f64)>>;
 
 /// # Errors
 /// One of the times was not judged, or is of another collective.
-fn medians(committed: &Committed, collective: &str) -> anyhow::Result<Times> {
+fn medians(committed: &Committed, collective: Collective) -> anyhow::Result<Times> {
     let mut times = Times::new();
     for case in cases(&*timed(committed, collective)?) {
         let Some(median) = case["microseconds"]["median"].as_f64() else { continue };
         let workload = &case["workload"];
-        ensure!(workload["collective"] == collective && case["check"]["status"] == "pass", "a time that was not judged: {workload}");
+        ensure!(workload["collective"] == collective.name() && case["check"]["status"] == "pass", "a time that was not judged: {workload}");
         let key = (number(workload, "world")?, number(workload, "bytes")?);
         times.entry(key).or_default().push((case["contender"].as_str().unwrap_or_default().into(), median));
     }
@@ -72,7 +70,7 @@ pub(super) fn speed(committed: &Committed) -> anyhow::Result<String> {
     let mut table = String::from("| W = 4 |");
     SIZES.iter().for_each(|&bytes| _ = write!(table, " {} |", size(bytes)));
     table.push_str(" ahead, geometric mean of eight sizes | least |\n|---|---|---|---|---|---|\n");
-    for collective in COLLECTIVES {
+    for collective in Collective::ALL {
         let times = medians(committed, collective)?;
         write!(table, "| {collective} |")?;
         for bytes in SIZES {
@@ -89,7 +87,7 @@ pub(super) fn speed(committed: &Committed) -> anyhow::Result<String> {
 }
 
 /// The times of a collective on two and four GPUs, as a table: our best and the best peer in the same run, which they were, and by how much we are ahead.
-pub(super) fn times(committed: &Committed, collective: &str) -> anyhow::Result<String> {
+pub(super) fn times(committed: &Committed, collective: Collective) -> anyhow::Result<String> {
     let times = medians(committed, collective)?;
     let worlds: BTreeSet<u64> = times.keys().map(|(world, _)| *world).collect();
     let sizes: BTreeSet<u64> = times.keys().map(|(_, bytes)| *bytes).collect();
@@ -115,7 +113,7 @@ pub(super) fn times(committed: &Committed, collective: &str) -> anyhow::Result<S
 type Timed = (String, f64, Option<f64>);
 
 /// What was timed of a collective between two GPUs, by bytes.
-fn paired(committed: &Committed, collective: &str) -> anyhow::Result<BTreeMap<u64, Vec<Timed>>> {
+fn paired(committed: &Committed, collective: Collective) -> anyhow::Result<BTreeMap<u64, Vec<Timed>>> {
     let mut sizes: BTreeMap<u64, Vec<Timed>> = BTreeMap::new();
     for case in cases(&*timed(committed, collective)?).filter(|case| case["workload"]["world"] == 2) {
         let Some(median) = case["microseconds"]["median"].as_f64() else { continue };
@@ -129,7 +127,7 @@ fn paired(committed: &Committed, collective: &str) -> anyhow::Result<BTreeMap<u6
 const LINK: f64 = 394.0;
 
 /// What each of our algorithms took on two GPUs, and how much of it its bytes over the link take at least.
-pub(super) fn floors(committed: &Committed, collective: &str) -> anyhow::Result<String> {
+pub(super) fn floors(committed: &Committed, collective: Collective) -> anyhow::Result<String> {
     let sizes = paired(committed, collective)?;
     let (_, first) = sizes.first_key_value().with_context(|| format!("{collective} was not timed between two GPUs"))?;
     let names: Vec<&String> = first.iter().map(|(name, ..)| name).filter(|name| !is_peer(name)).collect();

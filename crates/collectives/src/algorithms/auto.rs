@@ -41,26 +41,28 @@ pub struct Choice {
 }
 
 impl Auto {
-    const fn of(collective: Collective) -> Auto {
-        Auto { collective, premultiplied: false }
+    /// The same for pre-multiplied sums, of every collective that reduces.
+    pub(super) fn premultiplied() -> impl Iterator<Item = &'static dyn Algorithm> {
+        static ALL: [Auto; Collective::ALL.len()] = Auto::each(true);
+        let reduces = |auto: &&Auto| auto.collective.operators().contains(&ReduceOp::PremulSum);
+        ALL.iter().filter(reduces).map(|auto| auto as &dyn Algorithm)
     }
 
-    /// The same for pre-multiplied sums.
-    pub(super) const PREMULTIPLIED: [&dyn Algorithm; 3] = [
-        &Auto { premultiplied: true, ..Auto::of(Collective::AllReduce) },
-        &Auto { premultiplied: true, ..Auto::of(Collective::ReduceScatter) },
-        &Auto { premultiplied: true, ..Auto::of(Collective::Reduce) },
-    ];
+    /// `auto` of every collective, in their order.
+    pub fn all() -> impl Iterator<Item = &'static dyn Algorithm> {
+        static ALL: [Auto; Collective::ALL.len()] = Auto::each(false);
+        ALL.iter().map(|auto| auto as &dyn Algorithm)
+    }
 
-    /// `auto` of every collective.
-    pub const ALL: [&dyn Algorithm; 6] = [
-        &Auto::of(Collective::AllReduce),
-        &Auto::of(Collective::AllGather),
-        &Auto::of(Collective::ReduceScatter),
-        &Auto::of(Collective::AllToAll),
-        &Auto::of(Collective::Broadcast),
-        &Auto::of(Collective::Reduce),
-    ];
+    const fn each(premultiplied: bool) -> [Auto; Collective::ALL.len()] {
+        let mut all = [const { Auto { collective: Collective::AllReduce, premultiplied: false } }; Collective::ALL.len()];
+        let mut index = 0;
+        while index < all.len() {
+            all[index] = Auto { collective: Collective::ALL[index], premultiplied };
+            index += 1;
+        }
+        all
+    }
 
     /// The table that is chosen by.
     pub fn table() -> &'static Tuning {
@@ -204,7 +206,7 @@ mod tests {
     /// If this fails, some calls of the collective have no algorithm: the table's largest step is for everything.
     #[test]
     fn every_call_has_an_algorithm() {
-        for auto in Auto::ALL {
+        for auto in Auto::all() {
             for world in 1..=16 {
                 for bytes in [0, 1, 1 << 10, 1 << 20, 1 << 30] {
                     let call = sample_call(auto.collective(), world, bytes).unwrap();

@@ -228,7 +228,8 @@ pub fn find(collective: Collective, name: &str) -> Result<&'static dyn Algorithm
 
 /// Built-in algorithms that no list of cases takes on its own account.
 pub(crate) fn by_name_only() -> &'static [&'static dyn Algorithm] {
-    static ALL: LazyLock<Vec<&'static dyn Algorithm>> = LazyLock::new(|| [bench_only_peers(), &Auto::ALL, &Unregistered::ALL].concat());
+    static ALL: LazyLock<Vec<&'static dyn Algorithm>> =
+        LazyLock::new(|| bench_only_peers().iter().copied().chain(Auto::all()).chain(Unregistered::all()).collect());
     &ALL
 }
 

@@ -28,7 +28,7 @@ pub const MODULE: Module = module!("premul_sum/products");
 /// kernels from elsewhere do as they say.
 pub fn with_premul(algorithm: &'static dyn Algorithm, op: ReduceOp) -> &'static dyn Algorithm {
     static ALL: LazyLock<Vec<PremulSum>> = LazyLock::new(|| {
-        let own = all().iter().chain(&Auto::PREMULTIPLIED).copied().filter(|algorithm| !algorithm.is_peer());
+        let own = all().iter().copied().chain(Auto::premultiplied()).filter(|algorithm| !algorithm.is_peer());
         own.filter(|algorithm| algorithm.collective().operators().contains(&ReduceOp::PremulSum)).map(PremulSum).collect()
     });
     // What is staged of them is not the input, but what comes of it.

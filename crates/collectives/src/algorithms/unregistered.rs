@@ -5,6 +5,8 @@
 //! take them from where they are. A copy and the call are ordered by the stream, and the call's own meetings of ranks keep a peer from the
 //! staged bytes of a call that has not ended.
 
+use std::sync::LazyLock;
+
 use super::{Algorithm, Auto, PACK, Target, with_premul};
 use crate::{
     collective::{Collective, DType, ReduceOp, Shape},
@@ -22,18 +24,14 @@ pub const NAME: &str = "unregistered";
 
 impl Unregistered {
     /// `unregistered` of every collective, around `auto`.
-    pub const ALL: [&dyn Algorithm; 6] = [
-        &Unregistered { of: Auto::ALL[0] },
-        &Unregistered { of: Auto::ALL[1] },
-        &Unregistered { of: Auto::ALL[2] },
-        &Unregistered { of: Auto::ALL[3] },
-        &Unregistered { of: Auto::ALL[4] },
-        &Unregistered { of: Auto::ALL[5] },
-    ];
+    pub fn all() -> impl Iterator<Item = &'static dyn Algorithm> {
+        static ALL: LazyLock<Vec<Unregistered>> = LazyLock::new(|| Auto::all().map(|of| Unregistered { of }).collect());
+        ALL.iter().map(|unregistered| unregistered as &dyn Algorithm)
+    }
 
     /// Those around what an operator asks for.
     pub(super) fn of_op(op: ReduceOp) -> Vec<Unregistered> {
-        Auto::ALL.map(|of| Unregistered { of: with_premul(of, op) }).into()
+        Auto::all().map(|of| Unregistered { of: with_premul(of, op) }).collect()
     }
 }
 

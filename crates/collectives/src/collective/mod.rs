@@ -25,85 +25,125 @@ pub use reduction::{
 };
 pub use shape::{Destination, Shape, Sources};
 
-/// An operation that the ranks of a group perform together.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub enum Collective {
+use Slots::{EachRank, One};
+
+/// The collectives. Beside its lines here, one has what each element is made of in shape.rs.
+macro_rules! collectives {
+    ($($(#[$doc:meta])* $variant:ident = $facts:expr;)*) => {
+        /// An operation that the ranks of a group perform together.
+        #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
+        #[serde(rename_all = "snake_case")]
+        pub enum Collective {
+            $($(#[$doc])* $variant,)*
+        }
+
+        /// The facts of each, in the order of [`Collective::ALL`].
+        const FACTS: &[Facts] = &[$($facts),*];
+
+        impl Collective {
+            /// Every collective, in the order of reports.
+            pub const ALL: [Collective; FACTS.len()] = [$(Collective::$variant),*];
+        }
+    };
+}
+
+collectives! {
     /// Every rank gets the element-wise reduction of all ranks' inputs. Input and output: `count` elements each.
-    AllReduce,
+    AllReduce = Facts { name: "all_reduce", reduces: true, slots: (One, One), root: false, same_for_all: true, in_place: true, in_nccl: "AllReduce", bus: |world| 2.0 * (world - 1.0) / world };
     /// Every rank gets all ranks' inputs, one after the other. Input: `count` elements; output: world x `count`, in which slot r, elements
     /// r x `count` and on, is rank r's input.
-    AllGather,
+    AllGather = Facts { name: "all_gather", reduces: false, slots: (One, EachRank), root: false, same_for_all: true, in_place: true, in_nccl: "AllGather", bus: |world| (world - 1.0) / world };
     /// Rank r gets the element-wise reduction of slot r of all ranks' inputs. Input: world x `count` elements, one slot a rank; output:
     /// `count`.
-    ReduceScatter,
+    ReduceScatter = Facts { name: "reduce_scatter", reduces: true, slots: (EachRank, One), root: false, same_for_all: false, in_place: true, in_nccl: "ReduceScatter", bus: |world| (world - 1.0) / world };
     /// Rank r gets slot r of all ranks' inputs, one after the other. Input: world x `count` elements, one slot a rank; output: the same, in
     /// which slot k is slot r of rank k's input. With [`Counts`], in place of slots there are packed parts of up to `count` elements, and what
-    /// they leave of the output stays.
-    AllToAll,
+    /// they leave of the output stays. A call may not be in place, nor may NCCL's: each slot of the output would take the place of one that has still to go
+    /// elsewhere.
+    AllToAll = Facts { name: "all_to_all", reduces: false, slots: (EachRank, EachRank), root: false, same_for_all: false, in_place: false, in_nccl: "SendRecv", bus: |world| (world - 1.0) / world };
     /// Every rank gets the root's input. Input and output: `count` elements each; what the other ranks pass as input is not looked at.
-    Broadcast,
+    Broadcast = Facts { name: "broadcast", reduces: false, slots: (One, One), root: true, same_for_all: true, in_place: true, in_nccl: "Broadcast", bus: |_| 1.0 };
     /// The root gets the element-wise reduction of all ranks' inputs; what lies in the other ranks' outputs stays. Input and output: `count`
     /// elements each.
-    Reduce,
+    Reduce = Facts { name: "reduce", reduces: true, slots: (One, One), root: true, same_for_all: false, in_place: true, in_nccl: "Reduce", bus: |_| 1.0 };
+}
+
+/// What there is to know of a collective, but for what each element is made of.
+struct Facts {
+    name: &'static str,
+    reduces: bool,
+    /// Of each rank's input and output.
+    slots: (Slots, Slots),
+    root: bool,
+    same_for_all: bool,
+    in_place: bool,
+    in_nccl: &'static str,
+    /// Busbw over algbw of nccl-tests among so many ranks.
+    bus: fn(f64) -> f64,
+}
+
+/// How many slots a buffer has.
+#[derive(Clone, Copy)]
+enum Slots {
+    One,
+    EachRank,
 }
 
 impl Collective {
-    /// Every collective, in the order of reports.
-    pub const ALL: [Collective; 6] = [
-        Collective::AllReduce,
-        Collective::AllGather,
-        Collective::ReduceScatter,
-        Collective::AllToAll,
-        Collective::Broadcast,
-        Collective::Reduce,
-    ];
+    const fn facts(self) -> &'static Facts {
+        &FACTS[self as usize]
+    }
 
     /// The name in case ids, paths and reports.
     pub const fn name(self) -> &'static str {
-        match self {
-            Collective::AllReduce => "all_reduce",
-            Collective::AllGather => "all_gather",
-            Collective::ReduceScatter => "reduce_scatter",
-            Collective::AllToAll => "all_to_all",
-            Collective::Broadcast => "broadcast",
-            Collective::Reduce => "reduce",
-        }
+        self.facts().name
     }
 
     /// The operators that its calls may have: those that reduce, or the copy alone.
     pub const fn operators(self) -> &'static [ReduceOp] {
-        match self {
-            Collective::AllReduce | Collective::ReduceScatter | Collective::Reduce => &ReduceOp::ALL,
-            Collective::AllGather | Collective::AllToAll | Collective::Broadcast => &[ReduceOp::Copy],
-        }
+        if self.facts().reduces { &ReduceOp::ALL } else { &[ReduceOp::Copy] }
     }
 
     /// Those of them that kernels specialise: [`ReduceOp::COMMON`] of those that reduce.
     pub const fn common_operators(self) -> &'static [ReduceOp] {
-        match self {
-            Collective::AllReduce | Collective::ReduceScatter | Collective::Reduce => &ReduceOp::COMMON,
-            Collective::AllGather | Collective::AllToAll | Collective::Broadcast => self.operators(),
+        if self.facts().reduces { &ReduceOp::COMMON } else { self.operators() }
+    }
+
+    /// Slots of each rank's input and of each rank's output among so many ranks: 1, or one for each rank.
+    pub const fn slots(self, world: u32) -> (u64, u64) {
+        const fn number(slots: Slots, world: u32) -> u64 {
+            match slots {
+                Slots::One => 1,
+                Slots::EachRank => world as u64,
+            }
         }
+        let (input, output) = self.facts().slots;
+        (number(input, world), number(output, world))
     }
 
     /// Whether all ranks' outputs are the same elements.
     pub const fn gives_all_ranks_the_same(self) -> bool {
-        match self {
-            Collective::AllReduce | Collective::AllGather | Collective::Broadcast => true,
-            Collective::ReduceScatter | Collective::AllToAll | Collective::Reduce => false,
-        }
+        self.facts().same_for_all
     }
 
     /// Whether one rank, the root, has a role of its own.
     pub const fn has_root(self) -> bool {
-        matches!(self, Collective::Broadcast | Collective::Reduce)
+        self.facts().root
     }
 
-    /// Whether a call may be in place. An all-to-all may not, nor may NCCL's: each slot of the output would take the place of one that has
-    /// still to go elsewhere.
+    /// Whether a call may be in place.
     pub const fn has_in_place(self) -> bool {
-        !matches!(self, Collective::AllToAll)
+        self.facts().in_place
+    }
+
+    /// What NCCL calls it in its log.
+    pub const fn in_nccl(self) -> &'static str {
+        self.facts().in_nccl
+    }
+
+    /// Of the bytes of the larger of input and output, how many cross the slowest link among so many ranks: nccl-tests' busbw over its algbw.
+    pub fn bus_factor(self, world: u32) -> f64 {
+        (self.facts().bus)(f64::from(world))
     }
 }
 

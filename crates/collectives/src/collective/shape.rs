@@ -64,13 +64,7 @@ impl Shape {
 
     /// Slots of each rank's input and of each rank's output: 1, or one for each rank.
     pub const fn slots(&self) -> (u64, u64) {
-        let world = self.world as u64;
-        match self.collective {
-            Collective::AllReduce | Collective::Broadcast | Collective::Reduce => (1, 1),
-            Collective::AllGather => (1, world),
-            Collective::ReduceScatter => (world, 1),
-            Collective::AllToAll => (world, world),
-        }
+        self.collective.slots(self.world)
     }
 
     /// Elements of each rank's input. As many as 64 bits have where there are more.

@@ -678,10 +678,10 @@ mod tests {
     #[test]
     fn merge_has_calls_on_both_sides_of_choices() {
         let cases = List::Merge.cases(0);
-        for collective in algorithms::Auto::ALL.map(|auto| auto.collective()) {
+        for collective in Collective::ALL {
             assert!((2..=8).any(|world| chosen::tried(collective, world).next().is_some()), "{collective}");
         }
-        for collective in algorithms::Auto::ALL.map(|auto| auto.collective()) {
+        for collective in Collective::ALL {
             for world in [2, 4, 8] {
                 let of = |case: &&CollectiveCase| (case.collective, &*case.algorithm, case.world) == (collective, auto::NAME, world);
                 let calls: Vec<u64> = cases
@@ -711,7 +711,7 @@ mod tests {
     fn every_collective_is_called_on_memory_of_any_kind() {
         for list in [List::Smoke, List::Merge] {
             let cases = list.cases(0);
-            for unregistered in algorithms::Unregistered::ALL {
+            for unregistered in algorithms::Unregistered::all() {
                 let of = |case: &&CollectiveCase| (case.collective, &*case.algorithm) == (unregistered.collective(), unregistered.name());
                 assert!(cases.iter().any(|case| of(&case) && case.world > 1 && case.count > 0), "{}", unregistered.collective());
                 let is_merge = list == List::Merge;

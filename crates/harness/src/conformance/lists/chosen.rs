@@ -36,7 +36,7 @@ fn around(collective: Collective, dtype: DType, world: u32, threshold: u64) -> [
 pub(super) fn merge(seed: u64) -> Vec<CollectiveCase> {
     let mut choice = Choice(seed ^ 0xa070);
     let mut cases = Vec::new();
-    for collective in Auto::ALL.map(|auto| auto.collective()) {
+    for collective in Collective::ALL {
         let op = collective.operators()[0];
         for world in (1..=8).chain([LARGEST_WORLD]) {
             // The choice is made by bytes: the largest type has the fewest elements of them.

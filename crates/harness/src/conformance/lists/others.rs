@@ -7,8 +7,9 @@ use super::{
 use passmuster_collectives::collective::{Collective, DType, Shape};
 
 /// The collectives of this module.
-const COLLECTIVES: [Collective; 5] =
-    [Collective::AllGather, Collective::ReduceScatter, Collective::AllToAll, Collective::Broadcast, Collective::Reduce];
+fn collectives() -> impl Iterator<Item = Collective> {
+    Collective::ALL.into_iter().filter(|&collective| collective != Collective::AllReduce)
+}
 
 /// A stream of choices of their own: what other lists choose stays as it is when a collective is added.
 fn choice(seed: u64) -> Choice {
@@ -104,9 +105,9 @@ fn boundaries(collective: Collective, algorithm: &str, seed: u64, choice: &mut C
 
 /// Sequences of calls of each collective, its algorithms mixed.
 fn sequences(of_each: usize, seed: u64) -> impl Iterator<Item = CollectiveCase> {
-    COLLECTIVES.into_iter().flat_map(move |collective| generate::sequences_of(collective, of_each, seed))
+    collectives().flat_map(move |collective| generate::sequences_of(collective, of_each, seed))
 }
 
 pub(super) fn algorithms() -> impl Iterator<Item = (Collective, &'static str)> {
-    COLLECTIVES.into_iter().flat_map(|collective| contenders(collective).into_iter().map(move |algorithm| (collective, algorithm)))
+    collectives().flat_map(|collective| contenders(collective).into_iter().map(move |algorithm| (collective, algorithm)))
 }

@@ -8,7 +8,7 @@ use super::{
     Choice, LARGEST_WORLD, chosen, modest_counts, peers, vary,
 };
 use passmuster_collectives::{
-    algorithms::{self, Unregistered, unregistered},
+    algorithms::{self, unregistered},
     collective::{Collective, DType, ReduceOp, Shape},
 };
 
@@ -35,14 +35,14 @@ fn case(collective: Collective, (dtype, world, count): (DType, u32, u64), seed: 
 /// A case of every collective.
 pub(super) fn smoke(seed: u64) -> Vec<CollectiveCase> {
     let mut choice = Choice(seed ^ 0x91a1);
-    Unregistered::ALL.map(|unregistered| case(unregistered.collective(), (DType::BF16, 3, 1040), seed, &mut choice)).to_vec()
+    Collective::ALL.map(|collective| case(collective, (DType::BF16, 3, 1040), seed, &mut choice)).to_vec()
 }
 
 /// Boundary counts, sizes at which what is wrapped changes, peers, and sequences in and out of place, of every collective.
 pub(super) fn merge(seed: u64) -> Vec<CollectiveCase> {
     let mut choice = Choice(seed ^ 0x91a2);
     let mut cases = Vec::new();
-    for collective in Unregistered::ALL.map(|unregistered| unregistered.collective()) {
+    for collective in Collective::ALL {
         for world in (1..=8).chain([LARGEST_WORLD]) {
             let dtype = choice.of(&[DType::BF16, DType::F32, DType::F64]);
             let boundaries = modest_counts(collective, dtype, world, MOST_ELEMENTS);
