@@ -7,24 +7,15 @@
 #include "../common/copies.cuh"
 #include "../common/lines.cuh"
 
-// `sync.pads` are the pads of lines and `sync.epochs` the counts, a word for each line.
 template <typename T>
 __device__ __forceinline__ void ll(u64 input, u64 output, u32 elements, const Sync& sync) {
     stall(sync, SITE_ENTER);
     u32 lines = lines_of<T>(elements);
     u64 slot_bytes = (u64)elements * sizeof(typename T::Stored);
-    for (u32 line = blockIdx.x * blockDim.x + threadIdx.x; line < lines; line += gridDim.x * blockDim.x) {
-        u32 count = sync.epochs[line] + 1;
-        Pack own = load_payload<T>(input, line, elements);
-        stall(sync, SITE_START);
-        u64 slot = line_slot(line, count & 1, sync.world);
-        send_lines(sync, slot, count, [&](u32) { return own; });
-        stall(sync, SITE_END);
-        receive_lines(sync, sync.pads.address[sync.rank] + slot, own, count, [&](u32 rank, bool, const Pack& payload) {
-            store_payload<T>(output + rank * slot_bytes, line, elements, payload);
-        });
-        sync.epochs[line] = count;
-    }
+    auto own = [&](u32 line) { return load_payload<T>(input, line, elements); };
+    auto payload = [](u32, u32, const Pack& own) { return own; };
+    auto take = [&](u32 rank, u32 line, const Pack& payload) { store_payload<T>(output + rank * slot_bytes, line, elements, payload); };
+    exchange_lines(sync, lines, own, payload, take);
     stall(sync, SITE_LEAVE);
 }
 

@@ -10,22 +10,13 @@
 // each. So 2.1 with two ranks and 2.4 with eight, plus what ranks drift apart.
 #include "../common/lines.cuh"
 
-// `sync.pads` are the pads of lines and `sync.epochs` the counts, a word for each line.
 template <typename T, typename Op>
 __device__ __forceinline__ void one_shot_push(u64 input, u64 output, u32 elements, u32 average, const Sync& sync) {
     stall(sync, SITE_ENTER);
     u32 lines = lines_of<T>(elements);
-    for (u32 line = blockIdx.x * blockDim.x + threadIdx.x; line < lines; line += gridDim.x * blockDim.x) {
-        u32 count = sync.epochs[line] + 1;
-        Pack own = load_payload<T>(input, line, elements);
-        stall(sync, SITE_START);
-        u64 slot = line_slot(line, count & 1, sync.world);
-        send_lines(sync, slot, count, [&](u32) { return own; });
-        stall(sync, SITE_END);
-        Pack sum = reduce_lines<T, Op>(sync, sync.pads.address[sync.rank] + slot, own, count, average);
-        sync.epochs[line] = count;
-        store_payload<T>(output, line, elements, sum);
-    }
+    auto own = [&](u32 line) { return load_payload<T>(input, line, elements); };
+    auto payload = [](u32, u32, const Pack& own) { return own; };
+    reduce_exchanged<T, Op>(sync, lines, output, elements, average, own, payload);
     stall(sync, SITE_LEAVE);
 }
 

@@ -21,17 +21,11 @@ extern "C" __global__ void __launch_bounds__(512, 1)
     all_to_all_ll_v_b8(u64 input, u64 output, u32 lines, const __grid_constant__ Parts sent, const __grid_constant__ Parts received,
                        const __grid_constant__ Sync sync) {
     stall(sync, SITE_ENTER);
-    for (u32 line = blockIdx.x * blockDim.x + threadIdx.x; line < lines; line += gridDim.x * blockDim.x) {
-        u32 count = sync.epochs[line] + 1;
-        Pack own = load_payload<B8>(input + sent.at[sync.rank], line, (u32)sent.bytes[sync.rank]);
-        stall(sync, SITE_START);
-        u64 slot = line_slot(line, count & 1, sync.world);
-        send_lines(sync, slot, count, [&](u32 peer) { return load_payload<B8>(input + sent.at[peer], line, (u32)sent.bytes[peer]); });
-        stall(sync, SITE_END);
-        receive_lines(sync, sync.pads.address[sync.rank] + slot, own, count, [&](u32 rank, bool, const Pack& payload) {
-            store_payload<B8>(output + received.at[rank], line, (u32)received.bytes[rank], payload);
-        });
-        sync.epochs[line] = count;
-    }
+    auto own = [&](u32 line) { return load_payload<B8>(input + sent.at[sync.rank], line, (u32)sent.bytes[sync.rank]); };
+    auto payload = [&](u32 peer, u32 line, const Pack&) { return load_payload<B8>(input + sent.at[peer], line, (u32)sent.bytes[peer]); };
+    auto take = [&](u32 rank, u32 line, const Pack& payload) {
+        store_payload<B8>(output + received.at[rank], line, (u32)received.bytes[rank], payload);
+    };
+    exchange_lines(sync, lines, own, payload, take);
     stall(sync, SITE_LEAVE);
 }

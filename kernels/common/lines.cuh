@@ -222,3 +222,40 @@ template <>
 __device__ __forceinline__ Pack reduce_lines<Any, Any>(const Sync& sync, u64 slots, const Pack& own, u32 count, u32 how) {
     return with_reduction(how, OneLine{sync, slots, own, count, how});
 }
+
+// A call of one trip, line by line: `own_of(line)` is the rank's own payload and `payload(peer, line, own)` a peer's, `receive(line, slots, own, count)` has
+// the lines of all ranks, and `store(line, received)` keeps what that made of them. `sync.pads` are the pads of lines and `sync.epochs` the counts, a word
+// for each line.
+template <typename Own, typename Payload, typename Receive, typename Store>
+__device__ __forceinline__ void one_trip(const Sync& sync, u32 lines, Own own_of, Payload payload, Receive receive, Store store) {
+    for (u32 line = blockIdx.x * blockDim.x + threadIdx.x; line < lines; line += gridDim.x * blockDim.x) {
+        u32 count = sync.epochs[line] + 1;
+        Pack own = own_of(line);
+        stall(sync, SITE_START);
+        u64 slot = line_slot(line, count & 1, sync.world);
+        send_lines(sync, slot, count, [&](u32 peer) { return payload(peer, line, own); });
+        stall(sync, SITE_END);
+        Pack received = receive(line, sync.pads.address[sync.rank] + slot, own, count);
+        sync.epochs[line] = count;
+        store(line, received);
+    }
+}
+
+// One whose lines are copied: `take(rank, line, payload)` stores that of each rank.
+template <typename Own, typename Payload, typename Take>
+__device__ __forceinline__ void exchange_lines(const Sync& sync, u32 lines, Own own_of, Payload payload, Take take) {
+    auto receive = [&](u32 line, u64 slots, const Pack& own, u32 count) {
+        receive_lines(sync, slots, own, count, [&](u32 rank, bool, const Pack& of_rank) { take(rank, line, of_rank); });
+        return own;
+    };
+    one_trip(sync, lines, own_of, payload, receive, [](u32, const Pack&) {});
+}
+
+// One whose lines are reduced into the `elements` of `output`.
+template <typename T, typename Op, typename Own, typename Payload>
+__device__ __forceinline__ void reduce_exchanged(const Sync& sync, u32 lines, u64 output, u32 elements, u32 average, Own own_of,
+                                                 Payload payload) {
+    auto receive = [&](u32, u64 slots, const Pack& own, u32 count) { return reduce_lines<T, Op>(sync, slots, own, count, average); };
+    auto store = [&](u32 line, const Pack& sum) { store_payload<T>(output, line, elements, sum); };
+    one_trip(sync, lines, own_of, payload, receive, store);
+}
