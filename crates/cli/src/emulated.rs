@@ -19,7 +19,7 @@ use passmuster::{
 };
 use passmuster_collectives::{
     algorithms::Target,
-    kernels::Library,
+    library::Library,
     machine::{Machine, MachineInfo, Waived},
 };
 

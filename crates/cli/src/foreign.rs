@@ -10,7 +10,8 @@ use anyhow::{Context, bail};
 use passmuster::emulator;
 use passmuster_collectives::{
     algorithms::{self, Algorithm, Foreign},
-    kernels::{Library, fnv1a64},
+    kernels::fnv1a64,
+    library::Library,
     plan::Build,
 };
 use passmuster_ptx as ptx;

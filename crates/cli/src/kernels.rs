@@ -14,7 +14,7 @@ use std::{
 };
 
 use anyhow::{Context, bail};
-use passmuster_collectives::{collective::header, kernels::built_in, plan::Build};
+use passmuster_collectives::{algorithms::built_in_modules, collective::header, plan::Build};
 use xshell::Shell;
 
 use self::{nvrtc::Nvrtc, toolkit::Toolkit, unit::Unit};
@@ -22,7 +22,7 @@ use crate::project;
 
 /// Compile the kernels to the PTX that is checked in, and say what registers they take.
 ///
-/// Compiles every module of passmuster_collectives::kernels::built_in, kernels/NAME.cu, to kernels/ptx/NAME.ptx (and NAME.checked.ptx where the
+/// Compiles every module of passmuster_collectives::algorithms::built_in_modules, kernels/NAME.cu, to kernels/ptx/NAME.ptx (and NAME.checked.ptx where the
 /// module has a checked build), the kernels with planted bugs that fixtures/mutants/*.toml describe, and the kernels under
 /// examples/foreign. A file that would not change is not written.
 ///
@@ -197,7 +197,7 @@ fn heading(by: &str, source: &str, unit: &Unit) -> String {
 
 fn products(root: &Path, mutants: &[mutants::Described]) -> anyhow::Result<Vec<Product>> {
     let mut products = Vec::new();
-    for module in built_in() {
+    for module in built_in_modules() {
         let builds: &[Build] = if module.checked.is_some() { &[Build::Release, Build::Checked] } else { &[Build::Release] };
         for &build in builds {
             let source = format!("kernels/{}.cu", module.name);
@@ -235,7 +235,7 @@ fn ptx_path(module: &str, build: Build) -> String {
 fn check_that_every_kernel_is_listed(root: &Path) -> anyhow::Result<()> {
     for path in files(root, "kernels", "cu")? {
         let name = path.trim_start_matches("kernels/").trim_end_matches(".cu");
-        if !built_in().iter().any(|module| module.name == name) {
+        if !built_in_modules().iter().any(|module| module.name == name) {
             bail!(
                 "{path} is no module: give one to its algorithm, or to OTHERS in crates/collectives/src/kernels.rs, `touch {} {}`, and run this again",
                 ptx_path(name, Build::Release),

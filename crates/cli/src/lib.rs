@@ -29,7 +29,7 @@ mod worker;
 use std::{io::IsTerminal, process::ExitCode};
 
 use clap::{CommandFactory, FromArgMatches, Parser, Subcommand};
-use passmuster_collectives::registry::Registry;
+use passmuster_collectives::algorithms::Registry;
 use xshell::Shell;
 
 /// Write a kernel, say what it promises, and hold it to that.

@@ -3,7 +3,7 @@
 use std::process::ExitCode;
 
 use mimalloc::MiMalloc;
-use passmuster_collectives::registry::Registry;
+use passmuster_collectives::algorithms::Registry;
 
 /// The emulator's race check makes and drops small clocks all the time.
 #[global_allocator]

@@ -21,7 +21,7 @@ use passmuster::{
 };
 use passmuster_collectives::{
     algorithms::{self, Algorithm},
-    kernels::{self, Library},
+    library::{self, Library},
     machine::{Machine as _, MachineInfo},
 };
 use xshell::Shell;
@@ -121,7 +121,7 @@ impl Subject {
             _ if mutant.half().is_some() => Vec::new(),
             (MachineKind::Cuda, _) => reached(),
             (MachineKind::Emulator, MutantKind::Value) => mutants::small(reached()).into_iter().take(VALUE_CASES).collect(),
-            (MachineKind::Emulator, MutantKind::Sync) => kernels::find(mutant.shown_by).map(mutants::sync_cases).unwrap_or_default(),
+            (MachineKind::Emulator, MutantKind::Sync) => library::find(mutant.shown_by).map(mutants::sync_cases).unwrap_or_default(),
         };
         let of_collectives = of_collectives.into_iter().map(Case::from);
         let cases = of_collectives.chain(mutant.product_cases().into_iter().map(Case::from)).collect();

@@ -33,7 +33,7 @@ pub(crate) fn enter(sh: &Shell) -> anyhow::Result<PathBuf> {
 pub(crate) fn source(sh: &Shell) -> Source {
     let baked = option_env!("PASSMUSTER_COMMIT").map(|commit| (commit.to_owned(), option_env!("PASSMUSTER_DIRTY") == Some("true")));
     let (commit, dirty) = baked.or_else(|| commit(sh).ok()).unwrap_or_else(|| ("unknown".into(), true));
-    Source { commit, dirty, ptx_hash: passmuster_collectives::kernels::ptx_hash(), modules: BTreeMap::new() }
+    Source { commit, dirty, ptx_hash: passmuster_collectives::library::ptx_hash(), modules: BTreeMap::new() }
 }
 
 /// What the GPUs are set to, for records: power limit, clocks and reasons for throttling, where nvidia-smi tells.

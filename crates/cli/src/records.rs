@@ -22,11 +22,7 @@ use passmuster::{
     emulator::{Emulator, EmulatorOptions},
 };
 use passmuster_bench::{Contender, Timing};
-use passmuster_collectives::{
-    algorithms::Target,
-    kernels::{Library, file_name},
-    plan::Build,
-};
+use passmuster_collectives::{algorithms::Target, kernels::file_name, library::Library, plan::Build};
 use serde::Serialize;
 use serde_json::Value;
 use xshell::Shell;
@@ -339,7 +335,7 @@ fn write_manifests(root: &Path) -> anyhow::Result<ExitCode> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use passmuster_collectives::kernels::modules;
+    use passmuster_collectives::library::modules;
 
     /// If this fails, a record of mutants does not name what was mutated.
     #[test]

@@ -16,7 +16,7 @@ use passmuster::{
 use passmuster_collectives::{
     algorithms::{self, Algorithm},
     collective::{Collective, DType},
-    kernels::Library,
+    library::Library,
     machine,
 };
 

@@ -7,7 +7,7 @@ use passmuster::{
     conformance::{Case, MUTANTS, Status, Verdict, runner::Settings, worker},
     emulator::{Emulator, EmulatorOptions, MultimemReduction, Profile},
 };
-use passmuster_collectives::{algorithms, device::DeviceModel, kernels::Library, machine};
+use passmuster_collectives::{algorithms, device::DeviceModel, library::Library, machine};
 use passmuster_cuda::{CudaMachine, CudaOptions, OpenError, Watch};
 
 use crate::{CANNOT_RUN, foreign::ForeignArgs, units};

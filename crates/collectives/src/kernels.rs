@@ -1,21 +1,6 @@
 //! The compiled kernels, embedded: what is validated is what ships. `cargo xtask kernels` writes them.
 
-use std::{
-    borrow::Cow,
-    collections::{BTreeMap, BTreeSet, HashSet},
-    sync::{Arc, LazyLock, OnceLock},
-};
-
-use crate::{
-    algorithms::{self, premul_sum},
-    plan::{Build, Launch},
-    registry::Registry,
-};
-
-/// Modules that launches may name: those of the [installed registry](Registry::installed), built-in ones first.
-pub fn modules() -> &'static [&'static Module] {
-    Registry::installed().modules()
-}
+use crate::plan::Build;
 
 /// A module of this crate by its path under kernels/ without extension; `checked` where the module synchronises. A new one starts with empty files under
 /// kernels/ptx/, so that the command that fills them can be built.
@@ -28,24 +13,6 @@ macro_rules! module {
     };
 }
 pub(crate) use module;
-
-/// Modules of this crate: those of its [algorithms](algorithms::Algorithm::modules), and the others. `cargo xtask kernels` compiles them.
-pub fn built_in() -> Vec<&'static Module> {
-    algorithms::built_in().iter().flat_map(|algorithm| algorithm.modules()).chain(&OTHERS).collect()
-}
-
-/// Modules that no algorithm of a collective has: of pre-multiplied sums, of products of matrices, of timings and of the conformance harness.
-static OTHERS: [Module; 9] = [
-    premul_sum::MODULE,
-    module!("matmul/matmul").for_gpus(),
-    module!("all_gather_matmul/fused").for_gpus(),
-    module!("matmul_reduce_scatter/fused").for_gpus(),
-    module!("bench/late"),
-    module!("bench/numbers"),
-    module!("conformance/faults"),
-    module!("conformance/fill"),
-    module!("conformance/hold"),
-];
 
 /// Headers of the kernels, by name: `reduce.cuh`. `passmuster compile` gives them to kernels of other crates as `passmuster/reduce.cuh`.
 pub static HEADERS: &[(&str, &str)] = &[
@@ -155,95 +122,8 @@ impl Module {
         Module { mutants, ..self }
     }
 
-    const fn for_gpus(self) -> Module {
+    pub(crate) const fn for_gpus(self) -> Module {
         Module { emulated: false, ..self }
-    }
-}
-
-/// The module that launches call so; none where there is none.
-pub fn find(name: &str) -> Option<&'static Module> {
-    modules().iter().copied().find(|module| module.name == name)
-}
-
-/// Entries of each embedded module's release and checked build, found when first asked for: every launch of every script is held against them.
-static ENTRIES: LazyLock<Vec<[OnceLock<HashSet<&'static str>>; 2]>> =
-    LazyLock::new(|| modules().iter().map(|_| Default::default()).collect());
-
-/// The PTX that launches refer to: the embedded modules, of which some may be replaced, as by a mutant, and others added.
-#[derive(Clone, Default)]
-pub struct Library {
-    replaced: BTreeMap<(String, Build), Arc<Replaced>>,
-}
-
-/// What stands in a module's place.
-struct Replaced {
-    ptx: Cow<'static, str>,
-    entries: HashSet<String>,
-}
-
-impl Library {
-    /// Replaces one module's PTX, or adds a module where there is none of that name.
-    pub fn replace(&mut self, module: &str, build: Build, ptx: impl Into<Cow<'static, str>>) {
-        let ptx = ptx.into();
-        let entries = entries(&ptx).map(str::to_owned).collect();
-        self.replaced.insert((module.into(), build), Arc::new(Replaced { ptx, entries }));
-    }
-
-    /// The PTX of a module.
-    ///
-    /// # Errors
-    /// Names the modules there are.
-    pub fn ptx(&self, module: &str, build: Build) -> Result<&str, String> {
-        match self.replaced(module, build) {
-            Some(replaced) => Ok(&replaced.ptx),
-            None => embedded(module, build).map(|(_, ptx)| ptx),
-        }
-    }
-
-    /// Checks that a launch's entry is in its module.
-    ///
-    /// # Errors
-    /// Names the module and the entries it has.
-    pub fn check(&self, launch: &Launch) -> Result<(), String> {
-        let Launch { module, build, entry, .. } = launch;
-        let is_there = match self.replaced(module, *build) {
-            Some(replaced) => replaced.entries.contains(entry),
-            None => {
-                let (index, ptx) = embedded(module, *build)?;
-                let known = &ENTRIES[index][usize::from(*build == Build::Checked)];
-                known.get_or_init(|| entries(ptx).collect()).contains(entry.as_str())
-            }
-        };
-        if is_there {
-            return Ok(());
-        }
-        let known: Vec<&str> = entries(self.ptx(module, *build)?).collect();
-        Err(format!("kernel `{entry}` is not in the PTX of `{module}`, which has {}", known.join(", ")))
-    }
-
-    /// What records say of these kernels: [file name](file_name) and [hash](code_hash) of each. What this library does not have is left out.
-    pub fn hashes(&self, modules: &BTreeSet<(String, Build)>) -> BTreeMap<String, String> {
-        let hash = |(module, build): &(String, Build)| Some((file_name(module, *build), code_hash(self.ptx(module, *build).ok()?)));
-        modules.iter().filter_map(hash).collect()
-    }
-
-    fn replaced(&self, module: &str, build: Build) -> Option<&Replaced> {
-        // Most libraries replace nothing.
-        let replaced = if self.replaced.is_empty() { None } else { self.replaced.get(&(module.to_owned(), build)) };
-        replaced.map(Arc::as_ref)
-    }
-}
-
-/// An embedded module's place in [`modules`], and its PTX.
-fn embedded(module: &str, build: Build) -> Result<(usize, &'static str), String> {
-    let index = modules().iter().position(|m| m.name == module).ok_or_else(|| {
-        let names: Vec<&str> = modules().iter().map(|m| m.name).collect();
-        format!("unknown kernel module `{module}`: expected one of {}", names.join(", "))
-    })?;
-    let &Module { release, checked, .. } = modules()[index];
-    match build {
-        Build::Release => Ok((index, release)),
-        Build::Checked => checked.map(|ptx| (index, ptx)).ok_or_else(|| format!("kernel module `{module}` has no checked build")),
     }
 }
 
@@ -254,18 +134,6 @@ fn embedded(module: &str, build: Build) -> Result<(usize, &'static str), String>
 /// ```
 pub fn fnv1a64(bytes: &[u8]) -> u64 {
     bytes.iter().fold(0xcbf2_9ce4_8422_2325, |hash, &byte| (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3))
-}
-
-/// Hash of all embedded kernels, names included: `fnv1a64:` and 16 hexadecimal digits.
-pub fn ptx_hash() -> String {
-    let mut all = String::new();
-    for &&Module { name, release, checked, .. } in modules() {
-        for part in [name, release, checked.unwrap_or_default()] {
-            all.push_str(part);
-            all.push('\0');
-        }
-    }
-    format!("fnv1a64:{:016x}", fnv1a64(all.as_bytes()))
 }
 
 /// What records call a build of a module: `all_reduce/two_shot` the release build, `all_reduce/two_shot.checked` the checked one, as the files under kernels/ptx.
@@ -297,18 +165,6 @@ pub fn code_hash(ptx: &str) -> String {
         code.push('\n');
     }
     format!("{:016x}", fnv1a64(code.as_bytes()))
-}
-
-/// Those of a record's kernels that are no longer what they were, or no longer there, by [`file_name`]. `then` has their hashes.
-pub fn changed_since(then: &BTreeMap<String, String>) -> Vec<String> {
-    static NOW: LazyLock<BTreeMap<String, String>> = LazyLock::new(|| {
-        let builds = |module: &&Module| {
-            let checked = module.checked.map(|ptx| (file_name(module.name, Build::Checked), code_hash(ptx)));
-            [(file_name(module.name, Build::Release), code_hash(module.release))].into_iter().chain(checked)
-        };
-        modules().iter().flat_map(builds).collect()
-    });
-    then.iter().filter(|(name, hash)| NOW.get(*name) != Some(*hash)).map(|(name, _)| name.clone()).collect()
 }
 
 /// The module that a [`file_name`] is of.

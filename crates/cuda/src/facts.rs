@@ -6,7 +6,7 @@ use super::environment::{self, MOST_CONNECTIONS};
 use passmuster_collectives::{
     collective::Collective,
     device::DeviceModel,
-    kernels::Library,
+    library::Library,
     machine::{
         Deferred, Machine, MachineError, MachineInfo, Run,
         layout::Layout,

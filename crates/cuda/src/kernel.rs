@@ -14,7 +14,7 @@ use super::{
     driver::{CudaError, Driver, call},
 };
 use passmuster_collectives::{
-    kernels::Library,
+    library::Library,
     machine::arguments::Arguments,
     plan::{Build, Launch},
 };

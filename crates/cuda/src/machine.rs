@@ -32,7 +32,7 @@ use super::{
     stream_memops,
 };
 use passmuster_collectives::{
-    kernels::Library,
+    library::Library,
     machine::{
         CANARY, Condition, Deferred, GUARD, Machine, MachineError, MachineInfo, Pending, Run, UNCHECKED_PATH, intervals, validation::Needs,
     },

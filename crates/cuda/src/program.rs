@@ -23,7 +23,7 @@ use super::{
     tensor_map,
 };
 use passmuster_collectives::{
-    kernels::Library,
+    library::Library,
     machine::{
         Awaited, Deferred, MachineError,
         arguments::{Addresses, Arguments, table_bytes, tables, tensor_maps},

@@ -7,7 +7,7 @@ use std::{fs, path::PathBuf, time::Duration};
 use passmuster::conformance::{Case, List, Status, Verdict, runner::Settings};
 use passmuster_collectives::{
     algorithms::{self, Foreign},
-    kernels::Library,
+    library::Library,
     plan::Build,
 };
 use passmuster_cuda::Rehearsal;

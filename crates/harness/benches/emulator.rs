@@ -14,7 +14,7 @@ use passmuster::{
 use passmuster_collectives::{
     algorithms::{self, Algorithm, Foreign, Target},
     collective::{Collective, DType, ReduceOp},
-    kernels::Library,
+    library::Library,
     machine::Machine,
     plan::{BufferSpec, Build, Call, RankCall, Region, Role, Script, Step},
 };

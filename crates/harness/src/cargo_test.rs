@@ -5,7 +5,7 @@
 //! ```no_run
 //! use std::process::ExitCode;
 //!
-//! use passmuster::{cargo_test, conformance::List, registry::Registry};
+//! use passmuster::{cargo_test, algorithms::Registry, conformance::List};
 //!
 //! fn main() -> ExitCode {
 //!     // With .algorithm(...) and .module(...).
@@ -18,7 +18,7 @@
 use std::{process::ExitCode, time::Duration};
 
 use libtest_mimic::{Arguments, Failed, Trial};
-use passmuster_collectives::registry::Registry;
+use passmuster_collectives::algorithms::Registry;
 
 use crate::{
     conformance::{Case, CollectiveCase, List, Status, runner::Settings},

@@ -9,7 +9,7 @@ pub mod emulator;
 pub mod ledger;
 pub mod strategies;
 
-pub use passmuster_collectives::{algorithms, collective, contract, kernels, machine, plan, pool, registry, with_element};
+pub use passmuster_collectives::{algorithms, collective, contract, kernels, library, machine, plan, pool, with_element};
 
 #[cfg(doctest)]
 #[doc = include_str!("../README.md")]

@@ -1,5 +1,5 @@
 //! Strategies of proptest for tests of one's own: cases, sequences of calls and worlds, of algorithms that the
-//! [installed registry](crate::registry::Registry::installed) knows.
+//! [installed registry](passmuster_collectives::algorithms::Registry::installed) knows.
 //!
 //! ```
 //! use passmuster::{cargo_test::judge, collective::Collective, strategies};

@@ -17,7 +17,7 @@ use passmuster_collectives::{
     algorithms::{self, Target},
     collective::{Collective, DType, ReduceOp, reduce_in_order},
     device::DeviceModel,
-    kernels::Library,
+    library::Library,
     machine::{CANARY, Machine, MachineError, Run, Site},
     plan::{Arg, BufferSpec, Build, Call, Launch, Op, Plan, RankCall, Region, Role, Script, Step, TensorMap},
 };

@@ -13,7 +13,7 @@ use passmuster::{
 };
 use passmuster_collectives::{
     algorithms::{self, Algorithm, Foreign},
-    kernels::Library,
+    library::Library,
     plan::Build,
 };
 use passmuster_ptx as ptx;

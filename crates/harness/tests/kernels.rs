@@ -10,7 +10,7 @@ use passmuster_collectives::{
     algorithms::{entry, reduction},
     collective::{DType, Element, ReduceOp, reduce_in_order},
     device::DeviceModel,
-    kernels::{Library, find, modules},
+    library::{Library, find, modules},
     plan::{Build, MAX_WORLD},
     with_element,
 };

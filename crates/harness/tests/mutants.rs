@@ -13,7 +13,7 @@ use passmuster::{
 use passmuster_collectives::{
     algorithms::{self, Target},
     collective::{Collective, DType, Shape},
-    kernels::Library,
+    library::Library,
     machine::Machine,
     plan::{BufferSpec, Call, Op, Plan, RankCall, Region, Role, Script, Step},
 };

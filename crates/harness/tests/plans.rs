@@ -8,7 +8,7 @@ use std::collections::BTreeSet;
 use passmuster_collectives::{
     algorithms::{self, Algorithm, Target, auto},
     collective::{self, Collective, Counts, DType, ReduceOp},
-    kernels::{Library, modules},
+    library::{Library, modules},
     plan::{BufferSpec, Build, Call, Launch, MAX_WORLD, Op, Plan, RankCall, Region, Role},
 };
 use proptest::prelude::*;

@@ -2,14 +2,14 @@
 
 use passmuster_collectives::{
     algorithms::{
-        Algorithm, Target,
+        Algorithm, Registry, Target,
         kit::{THREADS, blocks_for, launch, plan_name, reduction, staging, sync_argument, synchronisation},
     },
     collective::{Collective, DType},
     contract::Contract,
     kernels::Module,
     plan::{Arg, BufferSpec, Call, Op, Plan, Role},
-    registry::Registry,
+
 };
 
 /// passmuster's algorithms, and ours.

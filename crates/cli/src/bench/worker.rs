@@ -17,7 +17,7 @@ use passmuster::{
 };
 use passmuster_bench::{Contender, Method, Round, SmFreeCheck, Span, Timer, Workload};
 use passmuster_collectives::{
-    kernels::Library,
+    library::Library,
     machine::{MachineError, MachineInfo},
 };
 use serde::{Deserialize, Serialize};

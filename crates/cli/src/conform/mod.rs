@@ -25,7 +25,7 @@ use passmuster::{
     },
     emulator::{Interleaving, MultimemReduction, Profile, Strategy},
 };
-use passmuster_collectives::{algorithms::Target, device::DeviceModel, kernels::Library};
+use passmuster_collectives::{algorithms::Target, device::DeviceModel, library::Library};
 use xshell::Shell;
 
 pub(crate) use judges::{Judge, Judged, Judging, named};

@@ -7,7 +7,7 @@ use passmuster::conformance::MutantKind;
 use passmuster_collectives::{
     algorithms::{TensorParallelFusion, entry, matmul::Tile},
     collective::{DType, ReduceOp},
-    kernels::find,
+    library::find,
     plan::Build,
 };
 use serde::Deserialize;

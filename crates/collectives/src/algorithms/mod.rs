@@ -21,6 +21,7 @@ pub mod premul_sum;
 pub mod reduce;
 pub mod reduce_scatter;
 pub mod reduction;
+mod registry;
 mod tensor_parallel;
 pub mod tuning;
 pub mod unregistered;
@@ -38,6 +39,7 @@ use kit::{
 pub use nccl::Nccl;
 pub use premul_sum::with_premul;
 pub use reduction::entry;
+pub use registry::{Registry, built_in_modules};
 pub use tensor_parallel::TensorParallelFusion;
 pub use unregistered::Unregistered;
 
@@ -46,7 +48,6 @@ use crate::{
     contract::Contract,
     kernels::Module,
     plan::{BufferSpec, Build, Call, MAX_WORLD, Plan},
-    registry::Registry,
 };
 
 /// One way to do a collective.

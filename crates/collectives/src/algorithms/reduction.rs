@@ -50,7 +50,7 @@ pub fn of_argument(module: &Module, how: u32) -> (DType, ReduceOp) {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::kernels::find;
+    use crate::library::find;
 
     #[test]
     fn common_reductions_keep_their_entries() {

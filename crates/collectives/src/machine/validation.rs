@@ -10,7 +10,7 @@ use super::{arguments::tensor_maps, layout::Layout};
 use crate::{
     collective::Collective,
     device::DeviceModel,
-    kernels::Library,
+    library::Library,
     plan::{Arg, Launch, MAX_SIDES, MAX_WORLD, NcclCall, Op, Plan, Region, Script, Step},
 };
 

@@ -25,7 +25,7 @@ use toml::Spanned;
 use super::{Case, CaseId, List, Query, Status, waivers};
 use passmuster_collectives::{
     algorithms::Target,
-    kernels::modules,
+    library::modules,
     machine::{Machine, MachineInfo},
     plan::{Op, Script, Step},
 };

@@ -19,7 +19,8 @@ use super::{CollectiveCase, ProductCase, Skew, Verdict, report::RecordCase};
 use passmuster_collectives::{
     algorithms::{self, TensorParallelFusion, matmul::Tile, premul_sum},
     collective::{DType, Layout, Product, ReduceOp},
-    kernels::{self, Calls, Library, Module},
+    kernels::{Calls, Module},
+    library::{self, Library},
     plan::Build,
 };
 
@@ -134,7 +135,7 @@ impl Mutant {
 
     /// The module.
     fn of(&self) -> &'static Module {
-        kernels::find(self.module).expect("a mutant is of a module that is there")
+        library::find(self.module).expect("a mutant is of a module that is there")
     }
 
     /// The half of tensor parallelism whose kernel it is; none where it is a collective's. Only GPUs run such kernels.
@@ -179,7 +180,7 @@ impl Mutant {
         if self.module == premul_sum::MODULE.name {
             return (case.dtype, case.op) == (self.dtype, self.op) && case.peer.is_none();
         }
-        let shown_by = kernels::find(self.shown_by);
+        let shown_by = library::find(self.shown_by);
         let of_id = || {
             let (collective, algorithm) = self.shown_by.split_once('/').expect("COLLECTIVE/ALGORITHM");
             (collective.parse().expect("a collective"), algorithm)
@@ -292,7 +293,7 @@ mod tests {
 
     #[test]
     fn a_hunt_ends_at_the_first_finding() {
-        let cases = sync_cases(kernels::find("all_reduce/two_shot").unwrap());
+        let cases = sync_cases(library::find("all_reduce/two_shot").unwrap());
         let mut judged = Vec::new();
         let (tried, caught) = hunt(&cases, 8, |case, schedule| {
             judged.push((case.to_string(), schedule));

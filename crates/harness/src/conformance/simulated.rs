@@ -330,7 +330,7 @@ fn reduction(Launch { module, entry, .. }: &Launch, average: u32) -> (DType, Red
     let mut parts = entry.rsplit('_');
     let last = parts.next().unwrap_or_default();
     if last == "any" {
-        return of_argument(passmuster_collectives::kernels::find(module).unwrap(), average);
+        return of_argument(passmuster_collectives::library::find(module).unwrap(), average);
     }
     let op = if average == 1 { ReduceOp::Avg } else { last.parse().expect("an operator") };
     (parts.next().and_then(|dtype| dtype.parse().ok()).expect("a type"), op)

@@ -15,7 +15,7 @@ use super::{
 };
 use passmuster_collectives::{
     device::DeviceModel,
-    kernels::Library,
+    library::Library,
     machine::{
         Machine, MachineError, MachineInfo, Run, Stuck, Waived, decode_stuck_report, intervals,
         layout::Layout,

@@ -9,7 +9,7 @@ use super::{
 };
 use passmuster_collectives::{
     device::DeviceModel,
-    kernels::Library,
+    library::Library,
     machine::{
         MachineError,
         arguments::{Addresses, Arguments},

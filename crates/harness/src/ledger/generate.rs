@@ -7,7 +7,7 @@ use std::fmt::Write;
 
 use super::forms::{Form, Role};
 use passmuster_collectives::{
-    kernels::Library,
+    library::Library,
     plan::{Arg, Build, Launch, Region},
 };
 use passmuster_ptx::Type;

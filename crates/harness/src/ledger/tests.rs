@@ -7,7 +7,7 @@ use crate::{
     conformance::{MUTANTS, Status},
     emulator::{Emulator, EmulatorOptions},
 };
-use passmuster_collectives::kernels::modules;
+use passmuster_collectives::library::modules;
 use passmuster_ptx as ptx;
 
 const DEADLINE: Duration = Duration::from_secs(60);

@@ -92,7 +92,7 @@ impl Foreign {
         Ok(())
     }
 
-    /// The module that its launches name, for [`Library::replace`](crate::kernels::Library::replace).
+    /// The module that its launches name, for [`Library::replace`](crate::library::Library::replace).
     pub fn module(&self) -> &str {
         &self.module
     }

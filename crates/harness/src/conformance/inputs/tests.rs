@@ -7,7 +7,7 @@ use rstest::rstest;
 use super::*;
 use passmuster_collectives::{
     collective::{ReduceOp, reduce_in_order, reduce_per_hop},
-    kernels::Library,
+    library::Library,
     plan::Op,
 };
 

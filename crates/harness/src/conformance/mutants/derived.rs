@@ -15,7 +15,8 @@ use crate::conformance::CollectiveCase;
 use passmuster_collectives::{
     algorithms::{Algorithm, all, entry},
     collective::{Collective, DType, ReduceOp},
-    kernels::{Calls, Library, Module, find, modules},
+    kernels::{Calls, Module},
+    library::{Library, find, modules},
     plan::{Build, MAX_WORLD},
 };
 

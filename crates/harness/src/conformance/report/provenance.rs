@@ -9,10 +9,7 @@ use serde::Serialize;
 
 use super::Source;
 use crate::conformance::{Case, Status, Verdict};
-use passmuster_collectives::{
-    kernels::{changed_since, module_of},
-    plan::Build,
-};
+use passmuster_collectives::{kernels::module_of, library::changed_since, plan::Build};
 
 /// Whether the kernels that a record rests on are still what they were.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
@@ -168,7 +165,8 @@ pub fn mentioned<'n>(document: &str, records: impl IntoIterator<Item = &'n Strin
 #[cfg(test)]
 mod tests {
     use super::*;
-    use passmuster_collectives::kernels::{Library, code_hash, modules};
+    use passmuster_collectives::kernels::code_hash;
+    use passmuster_collectives::library::{Library, modules};
 
     fn source(modules: BTreeMap<String, String>) -> Source {
         Source { commit: "0".into(), dirty: false, ptx_hash: String::new(), modules }

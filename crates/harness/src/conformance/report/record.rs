@@ -62,9 +62,9 @@ pub struct Source {
     pub commit: String,
     /// Whether tracked files differed from the commit.
     pub dirty: bool,
-    /// [`passmuster_collectives::kernels::ptx_hash`] of the kernels that the binary carries.
+    /// [`passmuster_collectives::library::ptx_hash`] of the kernels that the binary carries.
     pub ptx_hash: String,
-    /// The kernels that the cases rest on, with their hashes: [`Library::hashes`](passmuster_collectives::kernels::Library::hashes). Empty in records that do
+    /// The kernels that the cases rest on, with their hashes: [`Library::hashes`](passmuster_collectives::library::Library::hashes). Empty in records that do
     /// not know.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub modules: BTreeMap<String, String>,
@@ -233,7 +233,7 @@ mod tests {
         let source = Source {
             commit: "0123abcd".into(),
             dirty: false,
-            ptx_hash: passmuster_collectives::kernels::ptx_hash(),
+            ptx_hash: passmuster_collectives::library::ptx_hash(),
             modules: BTreeMap::new(),
         };
         let machine = MachineInfo { kind: "emulator".into(), ..MachineInfo::default() };

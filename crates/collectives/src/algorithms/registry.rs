@@ -2,10 +2,26 @@
 
 use std::sync::OnceLock;
 
-use crate::{
-    algorithms::{self, Algorithm},
-    kernels::{self, Module},
-};
+use super::{Algorithm, built_in, by_name_only, premul_sum};
+use crate::kernels::{self, Module, module};
+
+/// Modules of this crate: those of its [algorithms](Algorithm::modules), and the others. `cargo xtask kernels` compiles them.
+pub fn built_in_modules() -> Vec<&'static Module> {
+    built_in().iter().flat_map(|algorithm| algorithm.modules()).chain(&OTHERS).collect()
+}
+
+/// Modules that no algorithm of a collective has: of pre-multiplied sums, of products of matrices, of timings and of the conformance harness.
+static OTHERS: [Module; 9] = [
+    premul_sum::MODULE,
+    module!("matmul/matmul").for_gpus(),
+    module!("all_gather_matmul/fused").for_gpus(),
+    module!("matmul_reduce_scatter/fused").for_gpus(),
+    module!("bench/late"),
+    module!("bench/numbers"),
+    module!("conformance/faults"),
+    module!("conformance/fill"),
+    module!("conformance/hold"),
+];
 
 /// Algorithms and the kernel modules that they launch.
 ///
@@ -13,7 +29,7 @@ use crate::{
 /// installs one, it is that of the built-in ones.
 ///
 /// ```
-/// use passmuster_collectives::{algorithms, collective::Collective, registry::Registry};
+/// use passmuster_collectives::{algorithms::{self, Registry}, collective::Collective};
 ///
 /// // .algorithm(&Mine) in a crate of one's own.
 /// Registry::built_in().install()?;
@@ -30,7 +46,7 @@ static INSTALLED: OnceLock<Registry> = OnceLock::new();
 impl Registry {
     /// What passmuster brings.
     pub fn built_in() -> Registry {
-        Registry { algorithms: algorithms::built_in().to_vec(), modules: kernels::built_in() }
+        Registry { algorithms: built_in().to_vec(), modules: built_in_modules() }
     }
 
     /// With an algorithm beside those that are there, and its modules. [`Registry::install`] looks at their names.
@@ -68,7 +84,7 @@ impl Registry {
 
     /// The algorithms that are not built in.
     pub fn added(&self) -> &[&'static dyn Algorithm] {
-        &self.algorithms[algorithms::built_in().len()..]
+        &self.algorithms[built_in().len()..]
     }
 
     /// The modules, built-in ones first.
@@ -82,7 +98,7 @@ impl Registry {
             if name.is_empty() || !name.chars().all(|c| c.is_ascii_lowercase() || c.is_ascii_digit() || c == '_') {
                 return Err(format!("algorithm `{name}` of {collective}: a name has small letters, digits and underscores only"));
             }
-            let others = self.algorithms[..at].iter().chain(algorithms::by_name_only());
+            let others = self.algorithms[..at].iter().chain(by_name_only());
             if others.into_iter().any(|other| (other.collective(), other.name()) == (collective, name)) {
                 return Err(format!("there are two algorithms `{name}` of {collective}"));
             }
@@ -91,7 +107,7 @@ impl Registry {
             if self.modules[..at].iter().any(|other| other.name == module.name) {
                 return Err(format!("there are two kernel modules `{}`", module.name));
             }
-            if at >= kernels::built_in().len() && kernels::entries(module.release).next().is_none() {
+            if at >= built_in_modules().len() && kernels::entries(module.release).next().is_none() {
                 return Err(format!("kernel module `{}` has no entry point: is it PTX?", module.name));
             }
         }

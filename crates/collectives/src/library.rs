@@ -1,0 +1,129 @@
+//! The kernels that there are, by the names that launches have for them.
+
+use std::{
+    borrow::Cow,
+    collections::{BTreeMap, BTreeSet, HashSet},
+    sync::{Arc, LazyLock, OnceLock},
+};
+
+use crate::{
+    algorithms::Registry,
+    kernels::{Module, code_hash, entries, file_name, fnv1a64},
+    plan::{Build, Launch},
+};
+
+/// Modules that launches may name: those of the [installed registry](Registry::installed), built-in ones first.
+pub fn modules() -> &'static [&'static Module] {
+    Registry::installed().modules()
+}
+
+/// The module that launches call so; none where there is none.
+pub fn find(name: &str) -> Option<&'static Module> {
+    modules().iter().copied().find(|module| module.name == name)
+}
+
+/// Entries of each embedded module's release and checked build, found when first asked for: every launch of every script is held against them.
+static ENTRIES: LazyLock<Vec<[OnceLock<HashSet<&'static str>>; 2]>> =
+    LazyLock::new(|| modules().iter().map(|_| Default::default()).collect());
+
+/// The PTX that launches refer to: the embedded modules, of which some may be replaced, as by a mutant, and others added.
+#[derive(Clone, Default)]
+pub struct Library {
+    replaced: BTreeMap<(String, Build), Arc<Replaced>>,
+}
+
+/// What stands in a module's place.
+struct Replaced {
+    ptx: Cow<'static, str>,
+    entries: HashSet<String>,
+}
+
+impl Library {
+    /// Replaces one module's PTX, or adds a module where there is none of that name.
+    pub fn replace(&mut self, module: &str, build: Build, ptx: impl Into<Cow<'static, str>>) {
+        let ptx = ptx.into();
+        let entries = entries(&ptx).map(str::to_owned).collect();
+        self.replaced.insert((module.into(), build), Arc::new(Replaced { ptx, entries }));
+    }
+
+    /// The PTX of a module.
+    ///
+    /// # Errors
+    /// Names the modules there are.
+    pub fn ptx(&self, module: &str, build: Build) -> Result<&str, String> {
+        match self.replaced(module, build) {
+            Some(replaced) => Ok(&replaced.ptx),
+            None => embedded(module, build).map(|(_, ptx)| ptx),
+        }
+    }
+
+    /// Checks that a launch's entry is in its module.
+    ///
+    /// # Errors
+    /// Names the module and the entries it has.
+    pub fn check(&self, launch: &Launch) -> Result<(), String> {
+        let Launch { module, build, entry, .. } = launch;
+        let is_there = match self.replaced(module, *build) {
+            Some(replaced) => replaced.entries.contains(entry),
+            None => {
+                let (index, ptx) = embedded(module, *build)?;
+                let known = &ENTRIES[index][usize::from(*build == Build::Checked)];
+                known.get_or_init(|| entries(ptx).collect()).contains(entry.as_str())
+            }
+        };
+        if is_there {
+            return Ok(());
+        }
+        let known: Vec<&str> = entries(self.ptx(module, *build)?).collect();
+        Err(format!("kernel `{entry}` is not in the PTX of `{module}`, which has {}", known.join(", ")))
+    }
+
+    /// What records say of these kernels: [file name](file_name) and [hash](code_hash) of each. What this library does not have is left out.
+    pub fn hashes(&self, modules: &BTreeSet<(String, Build)>) -> BTreeMap<String, String> {
+        let hash = |(module, build): &(String, Build)| Some((file_name(module, *build), code_hash(self.ptx(module, *build).ok()?)));
+        modules.iter().filter_map(hash).collect()
+    }
+
+    fn replaced(&self, module: &str, build: Build) -> Option<&Replaced> {
+        // Most libraries replace nothing.
+        let replaced = if self.replaced.is_empty() { None } else { self.replaced.get(&(module.to_owned(), build)) };
+        replaced.map(Arc::as_ref)
+    }
+}
+
+/// An embedded module's place in [`modules`], and its PTX.
+fn embedded(module: &str, build: Build) -> Result<(usize, &'static str), String> {
+    let index = modules().iter().position(|m| m.name == module).ok_or_else(|| {
+        let names: Vec<&str> = modules().iter().map(|m| m.name).collect();
+        format!("unknown kernel module `{module}`: expected one of {}", names.join(", "))
+    })?;
+    let &Module { release, checked, .. } = modules()[index];
+    match build {
+        Build::Release => Ok((index, release)),
+        Build::Checked => checked.map(|ptx| (index, ptx)).ok_or_else(|| format!("kernel module `{module}` has no checked build")),
+    }
+}
+
+/// Hash of all embedded kernels, names included: `fnv1a64:` and 16 hexadecimal digits.
+pub fn ptx_hash() -> String {
+    let mut all = String::new();
+    for &&Module { name, release, checked, .. } in modules() {
+        for part in [name, release, checked.unwrap_or_default()] {
+            all.push_str(part);
+            all.push('\0');
+        }
+    }
+    format!("fnv1a64:{:016x}", fnv1a64(all.as_bytes()))
+}
+
+/// Those of a record's kernels that are no longer what they were, or no longer there, by [`file_name`]. `then` has their hashes.
+pub fn changed_since(then: &BTreeMap<String, String>) -> Vec<String> {
+    static NOW: LazyLock<BTreeMap<String, String>> = LazyLock::new(|| {
+        let builds = |module: &&Module| {
+            let checked = module.checked.map(|ptx| (file_name(module.name, Build::Checked), code_hash(ptx)));
+            [(file_name(module.name, Build::Release), code_hash(module.release))].into_iter().chain(checked)
+        };
+        modules().iter().flat_map(builds).collect()
+    });
+    then.iter().filter(|(name, hash)| NOW.get(*name) != Some(*hash)).map(|(name, _)| name.clone()).collect()
+}
