@@ -16,13 +16,13 @@ pub mod manifest;
 pub mod mutants;
 mod oracle;
 pub mod order;
+#[cfg(test)]
+mod planted_machine;
 mod products;
 mod query;
 pub mod report;
 pub mod runner;
 pub mod scenario;
-#[cfg(test)]
-mod simulated;
 pub mod supervisor;
 mod verdict;
 pub mod waivers;
