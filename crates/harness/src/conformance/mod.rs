@@ -3,7 +3,6 @@
 //! This layer sees machines through [`passmuster_collectives::machine::Machine`] only.
 
 mod case;
-pub mod children;
 mod collective_case;
 mod compare;
 mod diagnosis;
@@ -18,6 +17,7 @@ mod oracle;
 pub mod order;
 #[cfg(test)]
 mod planted_machine;
+pub mod process;
 mod products;
 mod query;
 pub mod report;
