@@ -11,7 +11,7 @@ use std::{
 
 use anyhow::{Context, bail};
 use passmuster::conformance::{
-    children,
+    process,
     report::{Partial, Record, RecordCase},
 };
 use serde::Serialize;
@@ -146,7 +146,7 @@ impl<C: Clone + RecordCase + Serialize + Send + 'static> Journal<C> {
         let state = self.lock();
         let mut code = 128 + signal;
         if state.ended {
-            children::kill_all();
+            process::kill_all();
         } else {
             let (judged, of) = (state.cases.iter().flatten().count(), state.cases.len());
             let said = match (self.keep(&state, name), &state.file) {
@@ -157,7 +157,7 @@ impl<C: Clone + RecordCase + Serialize + Send + 'static> Journal<C> {
                     format!("{error:#}")
                 }
             };
-            children::kill_all();
+            process::kill_all();
             say(format!("{name}: {judged} of {of} cases judged; {said}"));
         }
         let_go();
@@ -171,7 +171,7 @@ impl<C: Clone + RecordCase + Serialize + Send + 'static> Journal<C> {
 /// Where the system refuses.
 pub(crate) fn end_with_children() -> anyhow::Result<()> {
     on_signal(|signal| {
-        children::kill_all();
+        process::kill_all();
         let_go();
         low_level::exit(128 + signal)
     })

@@ -100,7 +100,7 @@ const FINDING: u8 = 1;
 /// Exit status of wrong usage, and of a command that failed by itself.
 const USAGE: u8 = 2;
 /// Exit status where this machine cannot run it.
-const CANNOT_RUN: u8 = passmuster::conformance::worker::CANNOT_RUN as u8;
+const CANNOT_RUN: u8 = passmuster::conformance::process::CANNOT_RUN as u8;
 /// Exit status where nothing was found, but some cases ran out of time or steps.
 const INCONCLUSIVE: u8 = 4;
 

@@ -198,7 +198,9 @@ impl Matmul {
         let transposed = if layout == Layout::Nk { TRANSPOSED } else { AS_IT_IS };
         describe(cublasLtMatmulDescAttributes_t::CUBLASLT_MATMUL_DESC_TRANSA, transposed)?;
         if let Some(sms) = call.sms {
-            describe(cublasLtMatmulDescAttributes_t::CUBLASLT_MATMUL_DESC_SM_COUNT_TARGET, sms as i32)?;
+            // A target: more than any device has is all of it.
+            let target = i32::try_from(sms).unwrap_or(i32::MAX);
+            describe(cublasLtMatmulDescAttributes_t::CUBLASLT_MATMUL_DESC_SM_COUNT_TARGET, target)?;
         }
         let layout_of = |rows, columns| {
             Owned::new(functions.cublasLtMatrixLayoutDestroy, null_mut(), |raw| {

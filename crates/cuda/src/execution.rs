@@ -236,11 +236,11 @@ fn prepare(program: &Program) -> Result<Events, Failure> {
     program.device.make_current()?;
     let mut events = Events::of(program)?;
     let Some(stream) = program.streams.first() else { return Ok(events) };
-    for Captured { kept, plans } in &program.graphs {
+    for Captured { kept, graph: captured } in &program.graphs {
         let mut graph = kept.graph();
         if graph.is_none() {
             // On a stream of the rank's: one of its own would take one of the device's few connections.
-            let enqueue = || plans.iter().try_for_each(|commands| program.enqueue(0, commands, &mut events, None));
+            let enqueue = || captured.plans.iter().try_for_each(|commands| program.enqueue(0, commands, &mut events, None));
             *graph = Some(stream.capture::<Failure>(enqueue)?);
         }
     }
@@ -261,7 +261,7 @@ fn enqueue(
                 hosts.during(rank, at, || program.enqueue(*stream, commands, events, program.batches.as_deref()))?
             }
             Action::Replay { stream, graph } => {
-                let graph = program.graphs[*graph].kept.graph();
+                let graph = program.graphs[graph.index].kept.graph();
                 let graph = graph.as_ref().expect("it was captured before the ranks started");
                 hosts.during(rank, at, || program.streams[*stream].replay(graph))?;
             }

@@ -45,8 +45,9 @@ pub struct Facts {
 impl Facts {
     /// Ranks on the GPU that has most of them in a world of `world`.
     pub(super) fn ranks_on_busiest(&self, world: usize) -> usize {
-        // Of each GPU, how often it is named: once unless a caller wants it to have more ranks than others.
-        let ranks_on = |gpu| (0..world).filter(|rank| self.gpu(*rank) == gpu).count();
+        // Of each GPU, those at every place where it is named: one place unless a caller wants it to have more ranks than others.
+        let at = |place| world.saturating_sub(place).div_ceil(self.gpus.len());
+        let ranks_on = |gpu| self.gpus.iter().enumerate().filter(|&(_, named)| *named == gpu).map(|(place, _)| at(place)).sum();
         self.gpus.iter().map(|&gpu| ranks_on(gpu)).max().unwrap_or(0)
     }
 
@@ -63,7 +64,8 @@ impl Facts {
 
     /// One block an SM: kernels of 512 threads that want all registers are not resident twice.
     pub(super) fn waiting_blocks(&self, world: usize, groups: usize) -> u32 {
-        (self.sms / (self.ranks_on_busiest(world) * groups).max(1) as u32).clamp(1, MOST_BLOCKS)
+        let sharing = u32::try_from(self.ranks_on_busiest(world).saturating_mul(groups)).unwrap_or(u32::MAX);
+        (self.sms / sharing.max(1)).clamp(1, MOST_BLOCKS)
     }
 
     /// Where the buffers of a group of `world` ranks lie.
@@ -282,6 +284,17 @@ mod tests {
         let taken = facts(gpus).takes_group(world, &[]).map(drop);
         assert_eq!(taken, reason.map_or(Ok(()), not_supported));
         assert_eq!(world <= facts(gpus).max_world(), reason.is_none());
+    }
+
+    /// If this fails, asking about more groups or ranks than there can be panics, or takes for ever.
+    #[test]
+    fn a_share_of_very_many_is_one_block() {
+        let facts = facts(&[0, 1]);
+        assert_eq!(facts.waiting_blocks(4, 2), DeviceModel::MEASURED.sms / 4);
+        for (world, groups) in [(1, 1 << 32), (1 << 40, 1), (usize::MAX, usize::MAX)] {
+            assert_eq!(facts.waiting_blocks(world, groups), 1);
+        }
+        assert!(matches!(facts.takes_group(usize::MAX, &[]), Err(MachineError::NotSupported { .. })));
     }
 
     #[test]

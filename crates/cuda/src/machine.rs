@@ -26,7 +26,7 @@ use super::{
     nccl_log::{Choice, NcclLog},
     nvml::Nvml,
     products::Products,
-    program::{Compiler, Program, Tables},
+    program::{self, Compiler, Program, Tables},
     reports,
     stream::{Fetch, Stream},
     stream_memops,
@@ -402,7 +402,7 @@ impl CudaMachine {
         let (programs, hosts) = (Arc::<[Program]>::from(programs), Arc::new(Hosts::new(needs.world)));
         let begin = Instant::now();
         let hang = |after: Duration, unfinished| {
-            let mut standing = hosts.held(|rank, action| programs[rank].actions[action].name());
+            let mut standing = hosts.held(|rank, action| program::name(&programs[rank].actions[action]));
             let stuck = reports::collect(&reports);
             // Last: what is let go goes on.
             standing.extend(stream_memops::release_waiters(script, &self.groups, &devices, &streams));

@@ -12,6 +12,7 @@ use std::{
     env,
     ffi::{OsStr, OsString},
     fs::{self, File},
+    io::{self, Write},
     os::unix::{ffi::OsStrExt, fs::FileExt},
     path::{Path, PathBuf},
     process,
@@ -186,8 +187,8 @@ impl Log {
         Ok(text.into_iter().map(|byte| if byte.is_ascii() { char::from(byte) } else { '?' }).collect())
     }
 
-    /// Repeats what the user wants to see of what came since it was last done.
-    fn repeat(&mut self) {
+    /// Repeats what the user wants to see of what came since it was last done. Whoever reads it may have gone, which is no reason to stop.
+    fn repeat(&mut self, to: &mut impl Write) {
         if self.target.repeated == Level::Nothing {
             return;
         }
@@ -196,7 +197,7 @@ impl Log {
         for line in text.lines() {
             self.level = Level::of_line(line).unwrap_or(self.level);
             if self.level <= self.target.repeated {
-                println!("{line}");
+                let _ = writeln!(to, "{line}");
             }
         }
     }
@@ -231,7 +232,7 @@ impl NcclLog {
     fn fresh(&mut self) -> Result<String, String> {
         let log = LOG.get().ok_or("cuda::prepare_process was not called before NCCL was loaded")?;
         let mut log = log.lock().unwrap_or_else(PoisonError::into_inner);
-        log.repeat();
+        log.repeat(&mut io::stdout());
         let text = log.lines_from(self.read)?;
         self.read += text.len() as u64;
         Ok(text)
@@ -383,6 +384,29 @@ mod tests {
         written.write_all(b"f\n").unwrap();
         assert_eq!(log.lines_from(first.len() as u64).unwrap(), "half\n");
         assert_eq!(log.lines_from(first.len() as u64 + 5).unwrap(), "");
+    }
+
+    /// If this fails, a rank's call panics because nobody reads standard output any more.
+    #[test]
+    fn what_is_repeated_may_have_no_reader() {
+        struct Gone;
+        impl Write for Gone {
+            fn write(&mut self, _: &[u8]) -> io::Result<usize> {
+                Err(io::ErrorKind::BrokenPipe.into())
+            }
+            fn flush(&mut self) -> io::Result<()> {
+                Ok(())
+            }
+        }
+        let target = Target { path: temporary("repeated"), repeated: Level::Info, ..OURS };
+        let mut written = File::create(&target.path).unwrap();
+        let mut log = super::Log { target, file: None, repeated: 0, level: Level::Nothing };
+        written.write_all(b"NCCL INFO one\n").unwrap();
+        log.repeat(&mut Gone);
+        written.write_all(b"NCCL INFO two\n").unwrap();
+        let mut shown = Vec::new();
+        log.repeat(&mut shown);
+        assert_eq!(shown, b"NCCL INFO two\n");
     }
 
     #[test]

@@ -5,7 +5,6 @@
 use std::{
     collections::{BTreeMap, HashMap, VecDeque, hash_map::Entry},
     sync::Arc,
-    time::Duration,
 };
 
 use super::{
@@ -27,9 +26,10 @@ use passmuster_collectives::{
     machine::{
         Awaited, Deferred, MachineError,
         arguments::{Addresses, Arguments, table_bytes, tables, tensor_maps},
+        compile::{self, Compiled, Graph, Place, Resolved, Target},
         validation::side_stream,
     },
-    plan::{Launch, MAX_SIDES, MatmulCall, NcclCall, Op, Plan, RankCall, Region, Script, Step, TensorMap},
+    plan::{Launch, MAX_SIDES, RankCall, Region, Script, TensorMap},
 };
 
 /// One operation on a stream.
@@ -40,6 +40,8 @@ pub(super) enum Command {
         block: u32,
         dynamic_shared: u32,
         arguments: Arguments,
+        /// SMs that its blocks fill while they wait for other ranks': none where they do not wait.
+        fills: u32,
     },
     /// Copies that follow each other and may be done in any order, none of them empty.
     Copies(Vec<Copy>),
@@ -77,13 +79,7 @@ pub(super) enum Command {
 }
 
 /// What a rank's thread does next.
-pub(super) enum Action {
-    Enqueue { stream: usize, commands: Arc<[Command]> },
-    Replay { stream: usize, graph: usize },
-    Sleep(Duration),
-    Await(usize),
-    Mark,
-}
+pub(super) type Action = compile::Action<Command>;
 
 /// All that one rank does in a script.
 pub(super) struct Program {
@@ -106,7 +102,7 @@ pub(super) struct Captured {
     /// The graph, where an earlier script has captured it.
     pub(super) kept: Arc<OfRank>,
     /// What is in it.
-    pub(super) plans: Vec<Arc<[Command]>>,
+    pub(super) graph: Arc<compile::Captured<Command>>,
 }
 
 /// A call that failed on a rank.
@@ -220,19 +216,17 @@ impl Program {
     }
 }
 
-impl Action {
-    /// What it is, in a few words.
-    pub(super) fn name(&self) -> String {
-        match self {
-            Action::Enqueue { stream, commands } => {
-                let names: Vec<String> = commands.iter().map(Command::name).collect();
-                format!("{} on stream {stream}", names.join(", "))
-            }
-            Action::Replay { stream, graph } => format!("a replay of graph {graph} on stream {stream}"),
-            Action::Sleep(time) => format!("a delay of {time:?}"),
-            Action::Await(fetch) => format!("a wait for fetch {fetch}"),
-            Action::Mark => "a mark".into(),
+/// What an action is, in a few words.
+pub(super) fn name(action: &Action) -> String {
+    match action {
+        Action::Enqueue { stream, commands } => {
+            let names: Vec<String> = commands.iter().map(Command::name).collect();
+            format!("{} on stream {stream}", names.join(", "))
         }
+        Action::Replay { stream, graph } => format!("a replay of graph {} on stream {stream}", graph.index),
+        Action::Sleep(time) => format!("a delay of {time:?}"),
+        Action::Await(fetch) => format!("a wait for fetch {fetch}"),
+        Action::Mark => "a mark".into(),
     }
 }
 
@@ -276,6 +270,20 @@ impl Command {
         }
     }
 
+    /// SMs that waiting blocks of commands fill at once: of those on the stream the most, and of those on each side.
+    fn filled_by(commands: &[Command]) -> u64 {
+        let mut streams = [0; 1 + MAX_SIDES];
+        for command in commands {
+            let (stream, fills) = match command {
+                Command::Launch { fills, .. } => (0, u64::from(*fills)),
+                Command::Fork { side, commands } => (*side, Command::filled_by(commands)),
+                _ => continue,
+            };
+            streams[stream] = fills.max(streams[stream]);
+        }
+        streams.iter().sum()
+    }
+
     /// Enqueues what needs one stream, and no event or batch.
     fn enqueue(&self, stream: &Stream) -> Result<(), Failure> {
         match self {
@@ -283,7 +291,7 @@ impl Command {
             Command::Fork { .. } | Command::Join { .. } | Command::Fetch { .. } | Command::Mark | Command::Copies(_) => {
                 unreachable!("the program enqueues them")
             }
-            Command::Launch { kernel, grid, block, dynamic_shared, arguments } => {
+            Command::Launch { kernel, grid, block, dynamic_shared, arguments, .. } => {
                 stream.launch(kernel, *grid, *block, *dynamic_shared, arguments)?;
             }
             Command::Fill { at, byte, bytes } => stream.fill(*at, *byte, *bytes)?,
@@ -321,12 +329,6 @@ pub(super) struct Compiler<'a> {
     pub(super) batches: Option<&'a Arc<Batches>>,
 }
 
-/// A plan's commands for each rank, and how many SMs its largest waiting launch fills there.
-struct Compiled {
-    commands: Vec<Arc<[Command]>>,
-    waiting: Vec<u32>,
-}
-
 impl Compiler<'_> {
     /// Makes the programs of all ranks of a script that was found valid.
     ///
@@ -334,164 +336,30 @@ impl Compiler<'_> {
     /// `NotSupported` when the driver does not take a kernel or blocks that wait for each other do not fit on a device together,
     /// `Invalid` when arguments are not what a kernel takes.
     pub(super) fn compile(&mut self, script: &Script) -> Result<Vec<Program>, MachineError> {
-        let mut programs: Vec<Program> = (self.devices.iter().zip(self.streams))
-            .map(|(device, streams)| Program {
-                device: device.clone(),
-                streams: streams.clone(),
+        let Compiled { actions, graphs } = compile::compile(script, self.devices.len(), self)?;
+        self.fits_together(&actions)?;
+        let mut captured: Vec<Vec<Captured>> = self.devices.iter().map(|_| Vec::new()).collect();
+        for Graph { number, group, plans, ranks } in graphs {
+            let kept = self.captured.of(number, group, plans, self.devices);
+            for ((captured, kept), graph) in captured.iter_mut().zip(kept).zip(ranks) {
+                captured.push(Captured { kept, graph });
+            }
+        }
+        let of_rank = actions.into_iter().zip(captured).enumerate();
+        Ok(of_rank
+            .map(|(rank, (actions, graphs))| Program {
+                device: self.devices[rank].clone(),
+                streams: self.streams[rank].clone(),
                 numbers: self.numbers,
-                graphs: Vec::new(),
-                actions: Vec::new(),
-                communicators: Vec::new(),
+                graphs,
+                actions,
+                communicators: self.communicators.values().filter_map(|ranks| ranks.get(rank).cloned()).collect(),
                 batches: self.batches.cloned(),
             })
-            .collect();
-        for (rank, program) in programs.iter_mut().enumerate() {
-            program.communicators = self.communicators.values().filter_map(|ranks| ranks.get(rank).cloned()).collect();
-        }
-        let mut plans: HashMap<(usize, *const Plan), Compiled> = HashMap::new();
-        // Of each graph: its index, and the SMs that its waiting launches fill on each rank.
-        let mut graphs: BTreeMap<usize, (usize, Vec<u32>)> = BTreeMap::new();
-        let mut waiting = vec![vec![0u32; self.streams.first().map_or(0, Vec::len)]; programs.len()];
-        let mut left = vec![false; programs.len()];
-        for step in &script.steps {
-            match step {
-                Step::Enqueue { group, stream, plan } => {
-                    let compiled = self.plan(&mut plans, *group, plan)?;
-                    for (rank, commands) in compiled.commands.iter().enumerate().filter(|&(rank, _)| !left[rank]) {
-                        programs[rank].actions.push(Action::Enqueue { stream: *stream, commands: commands.clone() });
-                        raise(&mut waiting[rank][*stream], compiled.waiting[rank]);
-                    }
-                }
-                Step::Capture { graph, group, plans: captured } => {
-                    let index = graphs.len();
-                    let mut fills = vec![0; programs.len()];
-                    let kept = self.captured.of(*graph, *group, captured, self.devices);
-                    for (program, kept) in programs.iter_mut().zip(kept) {
-                        program.graphs.push(Captured { kept, plans: Vec::new() });
-                    }
-                    for plan in captured {
-                        let compiled = self.plan(&mut plans, *group, plan)?;
-                        for (rank, commands) in compiled.commands.iter().enumerate() {
-                            programs[rank].graphs[index].plans.push(commands.clone());
-                            raise(&mut fills[rank], compiled.waiting[rank]);
-                        }
-                    }
-                    graphs.insert(*graph, (index, fills));
-                }
-                Step::Replay { graph, stream } => {
-                    let (index, fills) = &graphs[graph];
-                    for (rank, program) in programs.iter_mut().enumerate().filter(|&(rank, _)| !left[rank]) {
-                        program.actions.push(Action::Replay { stream: *stream, graph: *index });
-                        raise(&mut waiting[rank][*stream], fills[rank]);
-                    }
-                }
-                Step::Delay { rank, microseconds } if !left[*rank] => {
-                    programs[*rank].actions.push(Action::Sleep(Duration::from_micros(*microseconds)));
-                }
-                Step::Delay { .. } => {}
-                Step::Leave { rank } => left[*rank] = true,
-                Step::Await { fetch } => {
-                    let present = programs.iter_mut().enumerate().filter(|&(rank, _)| !left[rank]);
-                    present.for_each(|(_, program)| program.actions.push(Action::Await(*fetch)));
-                }
-                Step::Mark => {
-                    let present = programs.iter_mut().enumerate().filter(|&(rank, _)| !left[rank]);
-                    present.for_each(|(_, program)| program.actions.push(Action::Mark));
-                }
-            }
-        }
-        self.fits_together(&waiting)?;
-        Ok(programs)
+            .collect())
     }
 
-    /// Compiles a plan the first time it is met.
-    fn plan<'p>(
-        &mut self,
-        plans: &'p mut HashMap<(usize, *const Plan), Compiled>,
-        group: usize,
-        plan: &Arc<Plan>,
-    ) -> Result<&'p Compiled, MachineError> {
-        match plans.entry((group, Arc::as_ptr(plan))) {
-            Entry::Occupied(entry) => Ok(entry.into_mut()),
-            Entry::Vacant(entry) => {
-                let mut compiled = Compiled { commands: Vec::new(), waiting: Vec::new() };
-                for (rank, ops) in plan.ranks.iter().enumerate() {
-                    self.devices[rank].make_current().map_err(|error| fault(rank, error))?;
-                    // The largest of each stream: those of the plan's own, then of its sides.
-                    let mut waiting = [0; 1 + MAX_SIDES];
-                    let commands = self.commands(group, rank, ops, (&mut waiting, 0))?;
-                    compiled.commands.push(commands.into());
-                    compiled.waiting.push(waiting.iter().sum());
-                }
-                Ok(entry.insert(compiled))
-            }
-        }
-    }
-
-    fn commands(
-        &mut self,
-        group: usize,
-        rank: usize,
-        ops: &[Op],
-        (waiting, stream): (&mut [u32; 1 + MAX_SIDES], usize),
-    ) -> Result<Vec<Command>, MachineError> {
-        let mut commands = Vec::with_capacity(ops.len());
-        for op in ops {
-            let command = match op {
-                Op::Fork { stream, ops } => {
-                    Command::Fork { side: *stream, commands: self.commands(group, rank, ops, (&mut *waiting, *stream))? }
-                }
-                op => self.command(group, rank, op, &mut waiting[stream])?,
-            };
-            match (commands.last_mut(), command) {
-                (Some(Command::Words(words)), Command::Words(more)) => words.extend(more),
-                (Some(Command::Copies(copies)), Command::Copies(more)) if copies::may_join(copies, &more) => copies.extend(more),
-                (_, command) => commands.push(command),
-            }
-        }
-        Ok(commands)
-    }
-
-    fn command(&mut self, group: usize, rank: usize, op: &Op, waiting: &mut u32) -> Result<Command, MachineError> {
-        let invalid = |reason| MachineError::Invalid { reason };
-        let of_group = &self.groups[group];
-        let address = |region| of_group.address(rank, region).map_err(invalid);
-        let target = |to_rank: Option<u32>, region| of_group.address(to_rank.map_or(rank, |rank| rank as usize), region).map_err(invalid);
-        Ok(match op {
-            Op::Launch(launch) => return self.launch(group, rank, launch, waiting),
-            Op::Copy { from, to, to_rank } => {
-                let copy = Copy { from: address(from)?, to: target(*to_rank, to)?, bytes: from.bytes };
-                Command::Copies(if copy.bytes > 0 { vec![copy] } else { Vec::new() })
-            }
-            Op::Fill { region, byte } => Command::Fill { at: address(region)?, byte: *byte, bytes: region.bytes },
-            Op::WriteValue { to, value, to_rank } => Command::Words(vec![Word::Write { at: target(*to_rank, to)?, value: *value }]),
-            Op::WaitValue { at, value } => {
-                let flush = self.devices[rank].flushes_remote_writes;
-                Command::Words(vec![Word::Wait { at: address(at)?, value: *value, flush }])
-            }
-            Op::Nccl(NcclCall { call, windows }) => {
-                let RankCall { collective, dtype, op, count, root, factor, ref parts, ref input, ref output } = *call;
-                Command::Nccl {
-                    communicator: self.communicators[&group][rank].clone(),
-                    call: LibraryCall { collective, dtype, op, count, root, factor, parts: parts.clone(), windows: *windows },
-                    input: address(input)?,
-                    output: address(output)?,
-                }
-            }
-            Op::Matmul(call) => {
-                let MatmulCall { operands, workspace, .. } = call;
-                let (a, b, c, space) = (address(&operands.a)?, address(&operands.b)?, address(&operands.c)?, address(workspace)?);
-                let matmul = self.products.prepare(rank, &self.devices[rank], call, (a, b, space))?;
-                Command::Matmul { matmul, operands: [a, b, c], workspace: (space, workspace.bytes) }
-            }
-            Op::Fork { .. } => unreachable!("the commands of a fork are compiled with it"),
-            Op::Join { stream } => Command::Join { side: *stream },
-            Op::Fetch { from } => Command::Fetch { from: address(from)?, bytes: from.bytes },
-            Op::Mark => Command::Mark,
-        })
-    }
-
-    fn launch(&mut self, group: usize, rank: usize, launch: &Launch, waiting: &mut u32) -> Result<Command, MachineError> {
+    fn launch(&mut self, group: usize, rank: usize, launch: &Launch) -> Result<Command, MachineError> {
         let not_supported = |reason: String| MachineError::NotSupported { reason };
         let device = &self.devices[rank];
         let kernel = self.kernels.get(device, self.library, launch).map_err(|why| not_supported(format!("rank {rank}: {why}")))?;
@@ -518,11 +386,9 @@ impl Compiler<'_> {
         if resident == 0 {
             return Err(not_supported(format!("kernel `{}` does not fit on GPU {}: {}", launch.entry, device.ordinal, device.name)));
         }
-        if launch.waits_for_peers {
-            raise(waiting, launch.grid.div_ceil(resident));
-        }
-        let Launch { grid, block, dynamic_shared, .. } = *launch;
-        Ok(Command::Launch { kernel, grid, block, dynamic_shared, arguments })
+        let Launch { grid, block, dynamic_shared, waits_for_peers, .. } = *launch;
+        let fills = if waits_for_peers { grid.div_ceil(resident) } else { 0 };
+        Ok(Command::Launch { kernel, grid, block, dynamic_shared, arguments, fills })
     }
 
     /// Makes the table of a region's addresses in memory of the rank's device, whose context is current, once.
@@ -538,14 +404,14 @@ impl Compiler<'_> {
     }
 
     /// Blocks that wait for other ranks' blocks must all be resident at once, or those that are wait for ever.
-    fn fits_together(&self, waiting: &[Vec<u32>]) -> Result<(), MachineError> {
-        let mut filled: BTreeMap<usize, u32> = BTreeMap::new();
-        for (device, streams) in self.devices.iter().zip(waiting) {
-            *filled.entry(device.ordinal).or_default() += streams.iter().sum::<u32>();
+    fn fits_together(&self, actions: &[Vec<Action>]) -> Result<(), MachineError> {
+        let mut filled: BTreeMap<usize, u64> = BTreeMap::new();
+        for (device, actions) in self.devices.iter().zip(actions) {
+            *filled.entry(device.ordinal).or_default() += filled_by(actions);
         }
         for device in self.devices {
             let needed = filled[&device.ordinal];
-            if needed > device.sms {
+            if needed > u64::from(device.sms) {
                 let ranks = self.devices.iter().filter(|other| other.ordinal == device.ordinal).count();
                 let reason = format!(
                     "blocks that wait for each other fill {needed} SMs of GPU {}, on which {ranks} ranks run: it has {}",
@@ -558,8 +424,67 @@ impl Compiler<'_> {
     }
 }
 
-fn raise(most: &mut u32, to: u32) {
-    *most = to.max(*most);
+impl Target for Compiler<'_> {
+    type Address = u64;
+    type Command = Command;
+
+    fn enter(&mut self, rank: usize) -> Result<(), MachineError> {
+        self.devices[rank].make_current().map_err(|error| fault(rank, error))
+    }
+
+    fn address(&self, group: usize, rank: usize, region: &Region) -> Result<u64, String> {
+        self.groups[group].address(rank, region)
+    }
+
+    fn command(&mut self, place: Place<'_>, op: Resolved<'_, u64, Command>) -> Result<Command, MachineError> {
+        let Place { group, rank, .. } = place;
+        Ok(match op {
+            Resolved::Launch(launch) => return self.launch(group, rank, launch),
+            Resolved::Copy { from, to, bytes } => Command::Copies(if bytes > 0 { vec![Copy { from, to, bytes }] } else { Vec::new() }),
+            Resolved::Fill { at, byte, bytes } => Command::Fill { at, byte, bytes },
+            Resolved::WriteValue { at, value } => Command::Words(vec![Word::Write { at, value }]),
+            Resolved::WaitValue { at, value, .. } => {
+                Command::Words(vec![Word::Wait { at, value, flush: self.devices[rank].flushes_remote_writes }])
+            }
+            Resolved::Nccl { call, windows, input, output } => {
+                let RankCall { collective, dtype, op, count, root, factor, ref parts, .. } = *call;
+                let call = LibraryCall { collective, dtype, op, count, root, factor, parts: parts.clone(), windows };
+                Command::Nccl { communicator: self.communicators[&group][rank].clone(), call, input, output }
+            }
+            Resolved::Matmul { call, operands, workspace } => {
+                let [a, b, _] = operands;
+                let matmul = self.products.prepare(rank, &self.devices[rank], call, (a, b, workspace))?;
+                Command::Matmul { matmul, operands, workspace: (workspace, call.workspace.bytes) }
+            }
+            Resolved::Fork { side, commands } => Command::Fork { side, commands },
+            Resolved::Join { side } => Command::Join { side },
+            Resolved::Fetch { from, bytes } => Command::Fetch { from, bytes },
+            Resolved::Mark => Command::Mark,
+        })
+    }
+
+    fn append(commands: &mut Vec<Command>, command: Command) {
+        match (commands.last_mut(), command) {
+            (Some(Command::Words(words)), Command::Words(more)) => words.extend(more),
+            (Some(Command::Copies(copies)), Command::Copies(more)) if copies::may_join(copies, &more) => copies.extend(more),
+            (_, command) => commands.push(command),
+        }
+    }
+}
+
+/// SMs that waiting blocks fill at once while a rank goes through its actions: on each stream the most that any plan or graph does.
+fn filled_by(actions: &[Action]) -> u64 {
+    let mut streams: BTreeMap<usize, u64> = BTreeMap::new();
+    for action in actions {
+        let (stream, fills) = match action {
+            Action::Enqueue { stream, commands } => (stream, Command::filled_by(commands)),
+            Action::Replay { stream, graph } => (stream, graph.plans.iter().map(|plan| Command::filled_by(plan)).max().unwrap_or(0)),
+            Action::Sleep(_) | Action::Await(_) | Action::Mark => continue,
+        };
+        let most = streams.entry(*stream).or_default();
+        *most = fills.max(*most);
+    }
+    streams.values().sum()
 }
 
 fn fault(rank: usize, error: CudaError) -> MachineError {

@@ -53,6 +53,27 @@ fn wait_for_word(at: u64) -> Op {
     Op::WaitValue { at: Region::new("words", at, 4), value: 1 }
 }
 
+/// What machines with GPUs replay from an earlier capture is what this one carries out anew: if this fails, a script's graph is that of an earlier one's plans
+/// or group.
+#[test]
+fn a_graph_is_of_its_own_plans_and_group() {
+    let a = BufferSpec::new("a", 8, Role::Data);
+    let fill = |byte| Arc::new(Plan::per_rank("fill", 2, |_| vec![Op::Fill { region: a.whole(), byte }]));
+    let (one, two) = (fill(1), fill(2));
+    let mut machine = Emulator::new(EmulatorOptions::default());
+    let replayed = |machine: &mut Emulator, group: usize, plan: &Arc<Plan>| {
+        machine.write(group, 1, &a.whole(), &[0; 8]).unwrap();
+        let capture = Step::Capture { graph: 0, group, plans: vec![plan.clone()] };
+        run(machine, vec![capture, Step::Replay { graph: 0, stream: 0 }]).unwrap();
+        machine.read(group, 1, &a.whole()).unwrap()[0]
+    };
+    for buffers in [vec![a.clone()], vec![BufferSpec::new("pad", 4096, Role::Data), a.clone()]] {
+        let group = machine.open_group(2, &buffers).unwrap();
+        assert_eq!([&one, &one, &two, &one].map(|plan| replayed(&mut machine, group, plan)), [1, 1, 2, 1]);
+        machine.close_groups();
+    }
+}
+
 /// Rank 0 fills its data, copies it to rank 1 and says so; rank 1 copies it on within its own memory when `op` lets it.
 fn message(write: Option<Op>, wait: Option<Op>) -> impl Fn(u32) -> Vec<Op> {
     let data = |at| Region::new("data", at, 16);

@@ -15,13 +15,17 @@ use libtest_mimic::{Arguments, Failed, Trial};
 use passmuster::{
     conformance::{
         CollectiveCase, Status, Verdict,
+        process::{CANNOT_RUN, FAREWELL, say},
         runner::{self, Settings},
         supervisor::{StartError, Supervisor, WorkerCommand},
-        worker::{self, Answer, PREFIX, Request},
+        worker::{self, Answer, Request},
     },
     emulator::{Emulator, EmulatorOptions},
 };
 use passmuster_collectives::machine::MachineInfo;
+
+/// Bytes of a long answer: more than is kept of a line of log.
+const LONG: usize = 3 << 20;
 
 /// Set in a worker: how it starts.
 const ROLE: &str = "PASSMUSTER_TEST_WORKER";
@@ -50,6 +54,7 @@ fn main() {
         trial("a_panic_is_the_harness_s_fault", a_panic_is_the_harness_s_fault),
         trial("a_worker_that_says_hang_is_not_used_again", a_worker_that_says_hang_is_not_used_again),
         trial("an_answer_to_another_question_is_no_verdict", an_answer_to_another_question_is_no_verdict),
+        trial("an_answer_may_be_longer_than_a_line_of_log", an_answer_may_be_longer_than_a_line_of_log),
         trial("a_death_between_cases_is_a_note", a_death_between_cases_is_a_note),
         trial("a_death_before_a_case_is_taken_up_is_not_the_case_s", a_death_before_a_case_is_taken_up_is_not_the_case_s),
         trial("a_case_that_no_worker_survives_is_a_crash", a_case_that_no_worker_survives_is_a_crash),
@@ -66,7 +71,7 @@ fn act(role: &str) {
     match role {
         "no_gpu" => {
             eprintln!("found 0 GPUs, 2 are needed");
-            process::exit(worker::CANNOT_RUN);
+            process::exit(CANNOT_RUN);
         }
         "broken" => {
             eprintln!("libnccl.so.2: cannot open shared object file");
@@ -124,6 +129,7 @@ fn act(role: &str) {
             }
             "panic" => panic!("index 8 out of range"),
             "hang" => return Verdict::without_checks(&request.case, Status::Hang, "rank 3 did not finish"),
+            "long" => return Verdict::without_checks(&request.case, Status::Pass, "x".repeat(LONG)),
             "other" => return Verdict::without_checks("another case", Status::Pass, ""),
             "die_later" => {
                 thread::spawn(|| {
@@ -141,7 +147,7 @@ fn act(role: &str) {
 
 /// A worker that judges `cases`, and dies of the next request before it takes it up.
 fn die_when_asked(cases: usize) -> ! {
-    let say = |answer: Answer| println!("{PREFIX}{}", serde_json::to_string(&answer).expect("an answer is plain data"));
+    let say = |answer| say(&answer).expect("the supervisor listens");
     say(Answer::Ready(MachineInfo::default()));
     for line in io::stdin().lines().take(cases) {
         let request: Request = serde_json::from_str(&line.expect("a line")).expect("a request");
@@ -344,6 +350,11 @@ fn an_answer_to_another_question_is_no_verdict() {
     assert_next_runs_afresh(&mut supervisor, id);
 }
 
+fn an_answer_may_be_longer_than_a_line_of_log() {
+    let verdict = ask(&mut supervisor("ready"), "long");
+    assert_eq!((verdict.status, verdict.reason.len()), (Status::Pass, LONG), "{:.200}", verdict.reason);
+}
+
 fn a_death_between_cases_is_a_note() {
     let mut supervisor = supervisor("ready");
     assert_eq!(ask(&mut supervisor, "die_later").status, Status::Pass);
@@ -405,7 +416,7 @@ fn nothing_is_left_running() {
     let start = Instant::now();
     stopped.stop();
     assert!(is_gone(id));
-    assert!(start.elapsed() < worker::FAREWELL, "an idle worker goes when its input ends");
+    assert!(start.elapsed() < FAREWELL, "an idle worker goes when its input ends");
     assert_next_runs_afresh(&mut stopped, id);
 
     let id = stopped.worker_id().unwrap();
@@ -425,7 +436,7 @@ fn a_hung_worker_does_not_outlive_its_supervisor() {
         .unwrap();
     let request = serde_json::to_string(&Request::new("sleep", Duration::from_secs(600))).unwrap();
     worker.stdin.take().unwrap().write_all(format!("{request}\n").as_bytes()).unwrap();
-    let deadline = Instant::now() + worker::FAREWELL * 2;
+    let deadline = Instant::now() + FAREWELL * 2;
     let status = loop {
         match worker.try_wait().unwrap() {
             Some(status) => break status,

@@ -1,17 +1,12 @@
-//! The worker of `bench`: a process that owns the machine, judges cases and times rounds as it is asked. Requests are JSON lines on its
-//! standard input; answers on its standard output, where libraries print too.
+//! The worker of `bench`: a process that owns the machine, judges cases and times rounds as it is asked.
 
-use std::{
-    io::{self, BufRead, Write},
-    process::ExitCode,
-    time::Duration,
-};
+use std::{process::ExitCode, time::Duration};
 
 use passmuster::{
     conformance::{
         CollectiveCase, Status, Verdict,
+        process::{requests, say},
         runner::{self, Settings},
-        worker::PREFIX,
     },
     emulator::Emulator,
 };
@@ -81,11 +76,8 @@ impl BenchWorker {
             },
         };
         let mut timer = Timer::new(&mut *machine, DEADLINE);
-        for line in io::stdin().lock().lines() {
-            let answer = answer(&mut timer, serde_json::from_str(&line?)?)?;
-            let mut out = io::stdout().lock();
-            writeln!(out, "{PREFIX}{}", serde_json::to_string(&answer)?)?;
-            out.flush()?;
+        for request in requests() {
+            say(&answer(&mut timer, request)?)?;
         }
         // Destructors of a driver that may be wedged have nothing to add.
         std::process::exit(0)

@@ -4,18 +4,15 @@
 use std::{
     collections::{BTreeMap, btree_map::Entry},
     env, fs,
-    io::{BufRead, BufReader, Write},
     path::PathBuf,
-    process::{self, Child, ChildStdin, Command, Stdio},
-    sync::mpsc::{self, Receiver, RecvTimeoutError},
-    thread,
+    process::{self, Command},
     time::{Duration, Instant},
 };
 
 use anyhow::{Context, bail};
 use passmuster::conformance::{
-    Status, children,
-    worker::{CANNOT_RUN, FAREWELL, PREFIX},
+    Status,
+    process::{CANNOT_RUN, End, Process},
 };
 use passmuster_bench::{ProcessKind, WITHOUT_MULTICAST};
 use passmuster_collectives::machine::{MachineError, MachineInfo, UNCHECKED_PATH};
@@ -38,10 +35,7 @@ pub(crate) struct Workers<'a> {
 }
 
 struct Worker {
-    child: Child,
-    /// None once it is told to go.
-    requests: Option<ChildStdin>,
-    answers: Receiver<Answer>,
+    process: Process<Answer>,
     /// After how long without an answer it is lost.
     silence: Duration,
 }
@@ -53,7 +47,7 @@ pub(super) enum Silence {
     CannotRun,
     /// There is no Python here that could be started, for people.
     NoPython(String),
-    /// The worker died, for people.
+    /// The worker died or said what is no answer, for people.
     Lost(String),
     /// The worker said nothing for so long that it was killed, for people: nothing is known to be wrong.
     Silent(String),
@@ -161,42 +155,29 @@ fn script() -> PathBuf {
 
 impl Worker {
     fn start(mut command: Command, silence: Duration) -> anyhow::Result<Worker> {
-        let mut child = children::spawn(command.stdin(Stdio::piped()).stdout(Stdio::piped())).context("cannot start the bench worker")?;
-        let requests = child.stdin.take();
-        let output = BufReader::new(child.stdout.take().expect("it is piped"));
-        let (sender, answers) = mpsc::channel();
-        // Libraries print on standard output too.
-        let parsed = |line: String| serde_json::from_str(line.split_once(PREFIX)?.1).ok();
-        thread::spawn(move || output.lines().map_while(Result::ok).filter_map(parsed).try_for_each(|answer| sender.send(answer).ok()));
-        Ok(Worker { child, requests, answers, silence })
+        let process = Process::start(&mut command).context("cannot start the bench worker")?;
+        Ok(Worker { process, silence })
     }
 
     fn ask(&mut self, request: &Request) -> Result<Answer, Silence> {
-        let line = serde_json::to_string(request).expect("a request is plain data");
         // One that has died closes the pipe: its answer does not come, which says how.
-        let _ = self.requests.as_mut().map(|requests| writeln!(requests, "{line}").and_then(|()| requests.flush()));
-        self.answers.recv_timeout(self.silence).map_err(|error| match error {
-            RecvTimeoutError::Timeout => Silence::Silent(format!("no answer for {} s", self.silence.as_secs_f64())),
-            RecvTimeoutError::Disconnected => match children::wait(&mut self.child) {
-                Ok(status) if status.code() == Some(CANNOT_RUN) => Silence::CannotRun,
-                Ok(status) => Silence::Lost(status.to_string()),
-                Err(error) => Silence::Lost(error.to_string()),
+        let _ = self.process.ask(request);
+        self.process.next(Instant::now() + self.silence).map_err(|end| match end {
+            End::Timeout => Silence::Silent(format!("no answer for {} s", self.silence.as_secs_f64())),
+            End::Nonsense(reason) => Silence::Lost(reason),
+            End::Death => match self.process.after_death() {
+                Some(status) if status.code() == Some(CANNOT_RUN) => Silence::CannotRun,
+                Some(status) => Silence::Lost(status.to_string()),
+                None => Silence::Lost("it closed its output but did not end".into()),
             },
         })
     }
 }
 
 impl Drop for Worker {
-    /// Lets it go by itself, and by force where it does not.
+    /// Lets it go by itself; by force where it does not, as its process is dropped.
     fn drop(&mut self) {
-        drop(self.requests.take());
-        let told = Instant::now();
-        while matches!(children::reap(&mut self.child), Ok(None)) {
-            if told.elapsed() >= FAREWELL {
-                let _ = self.child.kill();
-            }
-            thread::sleep(Duration::from_millis(10));
-        }
+        self.process.farewell();
     }
 }
 
@@ -205,7 +186,7 @@ mod tests {
     use super::*;
     use crate::bench::turns::take;
     use indicatif::ProgressBar;
-    use passmuster::conformance::Verdict;
+    use passmuster::conformance::{Verdict, process::PREFIX};
     use passmuster_bench::{CollectiveWorkload, Contender, Method, Round, Timing, Workload};
     use passmuster_collectives::{
         algorithms,
@@ -245,15 +226,18 @@ mod tests {
             0 => "read request; exit 7".into(),
             1 => "read request; kill -9 $$".into(),
             2 => "exit 3".into(),
+            3 => format!("read request; echo '{PREFIX}no JSON'; read request"),
             _ => format!("{answers}{answers}"),
         });
         assert_eq!(lost(&mut workers), "exit status: 7");
         assert_eq!(lost(&mut workers), "signal: 9 (SIGKILL)");
         assert!(matches!(workers.ask(ProcessKind::Machine(&[]), &Request::Machine), Ok(Err(Silence::CannotRun))));
+        let how = lost(&mut workers);
+        assert!(how.starts_with("the worker's answer is not understood") && how.ends_with("no JSON"), "{how}");
         for _ in 0..2 {
             assert!(matches!(workers.ask(ProcessKind::Machine(&[]), &Request::Machine), Ok(Ok(Answer::Machine(_)))));
         }
-        assert_eq!(started.get(), 4, "one that answers is asked again");
+        assert_eq!(started.get(), 5, "one that answers is asked again");
         drop(workers);
 
         let started = Cell::new(0);

@@ -40,13 +40,6 @@ pub fn reduction(module: &Module, call: &Call) -> Arg {
     Arg::U32(argument(module, call.dtype, call.op))
 }
 
-/// The type and the operator that the argument of a module's entry `any` stands for.
-pub fn of_argument(module: &Module, how: u32) -> (DType, ReduceOp) {
-    let reductions = DType::ALL.into_iter().flat_map(|dtype| ReduceOp::ALL.map(|op| (dtype, op)));
-    let mut others = reductions.filter(|&(dtype, op)| !has_own_entry(module, dtype, op) && op != ReduceOp::PremulSum);
-    others.find(|&(dtype, op)| argument(module, dtype, op) == how).expect("the argument of an entry `any`")
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -2,9 +2,10 @@
 //!
 //! Machines know plans; nothing above knows which machine it has. What all of them do alike is here: `validation` refuses scripts that
 //! contradict themselves, `layout` knows the buffers of a group, `arguments` turns a launch's arguments into bytes,
-//! `trace` writes down what happened when.
+//! `compile` makes of a script what each rank's host does, `trace` writes down what happened when.
 
 pub mod arguments;
+pub mod compile;
 mod deferred;
 pub mod layout;
 mod stuck;

@@ -17,6 +17,9 @@ use crate::{
 /// The most shared memory that a block can have on any device, in bytes.
 const MOST_SHARED: u32 = DeviceModel::B200.shared_per_block;
 
+/// The most blocks of a launch, on any device.
+const MOST_BLOCKS: u32 = i32::MAX as u32;
+
 /// More streams of a rank than any device runs at once.
 const MOST_STREAMS: usize = 32;
 
@@ -248,8 +251,8 @@ fn check_op(op: &Op, rank: usize, group: &impl Members, library: &Library) -> Re
         Op::Launch(launch) => {
             library.check(launch)?;
             let Launch { grid, block, entry, dynamic_shared, .. } = launch;
-            if *grid == 0 || !(1..=1024).contains(block) {
-                return Err(format!("launch of `{entry}` with {grid} blocks of {block} threads: at least 1 of 1 to 1024"));
+            if !(1..=MOST_BLOCKS).contains(grid) || !(1..=1024).contains(block) {
+                return Err(format!("launch of `{entry}` with {grid} blocks of {block} threads: 1 to {MOST_BLOCKS} of 1 to 1024"));
             }
             if *dynamic_shared > MOST_SHARED {
                 return Err(format!("launch of `{entry}` with {dynamic_shared} bytes of dynamic shared memory: at most {MOST_SHARED}"));
@@ -284,6 +287,7 @@ fn check_op(op: &Op, rank: usize, group: &impl Members, library: &Library) -> Re
         }
         Op::Fork { .. } | Op::Join { .. } | Op::Mark => Ok(()),
         Op::Nccl(NcclCall { call, .. }) => {
+            call.check(rank, group.world()).map_err(|error| error.to_string())?;
             let shape = call.shape(group.world() as u32);
             for (region, elements) in [(&call.input, shape.input()), (&call.output, shape.output())] {
                 known(region)?;
@@ -346,7 +350,7 @@ mod tests {
     use super::*;
     use crate::{
         collective::{DType, ReduceOp},
-        plan::{BufferSpec, Build, RankCall, Role, TensorMap},
+        plan::{BufferSpec, Build, Parts, RankCall, Role, TensorMap},
     };
     use rstest::rstest;
 
@@ -506,7 +510,11 @@ mod tests {
     )]
     #[case::blocks(
         enqueue(0, 0, 2, launch("all_reduce_two_shot_f32_sum", 0, vec![])),
-        "plan `p` on group 0: rank 0: launch of `all_reduce_two_shot_f32_sum` with 0 blocks of 512 threads: at least 1 of 1 to 1024"
+        "plan `p` on group 0: rank 0: launch of `all_reduce_two_shot_f32_sum` with 0 blocks of 512 threads: 1 to 2147483647 of 1 to 1024"
+    )]
+    #[case::too_many_blocks(
+        enqueue(0, 0, 2, launch("all_reduce_two_shot_f32_sum", 1 << 31, vec![])),
+        "plan `p` on group 0: rank 0: launch of `all_reduce_two_shot_f32_sum` with 2147483648 blocks of 512 threads: 1 to 2147483647 of 1 to 1024"
     )]
     #[case::nested(
         enqueue(0, 0, 2, launch("all_reduce_two_shot_f32_sum", 1, vec![Arg::Struct(vec![Arg::Peers(Region::new("c", 0, 1))])])),
@@ -526,6 +534,45 @@ mod tests {
     )]
     fn contradictions_are_refused(#[case] step: Step, #[case] reason: &str) {
         assert_eq!(refusal(vec![step]), reason);
+    }
+
+    /// If this fails, a rank's thread panics in the middle of a run, or NCCL reads and writes what it must not, or it adds where it was to multiply.
+    #[rstest]
+    #[case::parts_missing(|call: &mut RankCall| call.parts = parts(&[4], &[4, 4]), "rank 0 passed parts = 1 sent: one for each of 2 ranks")]
+    #[case::parts_too_long(|call: &mut RankCall| call.parts = parts(&[4, 4], &[4, 9]), "rank 0 passed parts = received[1] = 9: at most count = 8 elements each")]
+    #[case::parts_of_others(
+        |call: &mut RankCall| (call.collective, call.op, call.parts) = (Collective::AllGather, ReduceOp::Copy, parts(&[4, 4], &[4, 4])),
+        "rank 0 passed parts = some: all_gather has none"
+    )]
+    #[case::root(
+        |call: &mut RankCall| (call.collective, call.op, call.root) = (Collective::Reduce, ReduceOp::Sum, 2),
+        "rank 0 passed root = 2: reduce among 2 ranks has roots 0 to 1"
+    )]
+    #[case::factor(
+        |call: &mut RankCall| (call.collective, call.op) = (Collective::AllReduce, ReduceOp::PremulSum),
+        "rank 0 passed factor = none: premul_sum of bf16 has the bits of one element, 2 bytes"
+    )]
+    #[case::operator(|call: &mut RankCall| call.op = ReduceOp::Sum, "op sum: all_to_all has copy")]
+    fn library_calls_that_contradict_themselves_are_refused(#[case] change: fn(&mut RankCall), #[case] reason: &str) {
+        let mut call = RankCall {
+            collective: Collective::AllToAll,
+            dtype: DType::BF16,
+            op: ReduceOp::Copy,
+            count: 8,
+            root: 0,
+            factor: None,
+            parts: parts(&[8, 0], &[8, 3]),
+            input: Region::new("a", 0, 32),
+            output: Region::new("b", 0, 32),
+        };
+        let step = |call: &RankCall| enqueue(0, 0, 2, Op::Nccl(NcclCall { call: call.clone(), windows: false }));
+        validate(&Script { steps: vec![step(&call)] }, &groups(), &Library::default()).unwrap();
+        change(&mut call);
+        assert_eq!(refusal(vec![step(&call)]), format!("plan `p` on group 0: rank 0: {reason}"));
+    }
+
+    fn parts(sent: &[u64], received: &[u64]) -> Option<Parts> {
+        Some(Parts { sent: sent.to_vec(), received: received.to_vec() })
     }
 
     #[test]

@@ -52,6 +52,43 @@ impl RankCall {
         Shape::new(self.collective, world, self.count).with_root(self.root)
     }
 
+    /// Whether operator, root, factor and parts are such as the collective has among `world` ranks, as far as one rank's arguments tell.
+    ///
+    /// # Errors
+    /// The first that is not, with what was allowed.
+    pub(crate) fn check(&self, rank: usize, world: usize) -> Result<(), CallError> {
+        let RankCall { collective, dtype, op, count, root, factor, ref parts, .. } = *self;
+        if !collective.operators().contains(&op) {
+            let allowed: Vec<&str> = collective.operators().iter().map(|op| op.name()).collect();
+            return Err(CallError::Operator { collective, op, allowed: allowed.join(", ") });
+        }
+        let roots = if collective.has_root() { world } else { 1 };
+        if root as usize >= roots {
+            let allowed = if collective.has_root() { format!("roots 0 to {}", roots - 1) } else { "no root, which is 0".into() };
+            return Err(CallError::Root { rank, root, collective, world, allowed });
+        }
+        let size = dtype.size();
+        if !factor.map_or(op != ReduceOp::PremulSum, |bits| op == ReduceOp::PremulSum && bits >> (8 * size - 1) <= 1) {
+            let got = factor.map_or("none".into(), |bits| format!("{bits:#x}"));
+            let allowed = if op == ReduceOp::PremulSum { format!("the bits of one element, {size} bytes") } else { "none".into() };
+            return Err(CallError::Factor { rank, got, op, dtype, allowed });
+        }
+        let Some(Parts { sent, received }) = parts else { return Ok(()) };
+        let refused = |got: String, allowed: String| Err(CallError::Parts { rank, got, allowed });
+        if collective != Collective::AllToAll {
+            return refused("some".into(), format!("{collective} has none"));
+        }
+        for (name, counts) in [("sent", sent), ("received", received)] {
+            if counts.len() != world {
+                return refused(format!("{} {name}", counts.len()), format!("one for each of {world} ranks"));
+            }
+            if let Some(peer) = counts.iter().position(|&elements| elements > count) {
+                return refused(format!("{name}[{peer}] = {}", counts[peer]), format!("at most count = {count} elements each"));
+            }
+        }
+        Ok(())
+    }
+
     /// The same call as `rank` passes it, on its slot of the larger region if `own_slots` says so.
     fn of_rank(&self, rank: u32, own_slots: bool) -> RankCall {
         let mut call = self.clone();
@@ -278,25 +315,9 @@ impl Call {
                 return Err(CallError::Mismatch { rank, argument, got, expected });
             }
         }
-        if !collective.operators().contains(&op) {
-            let allowed: Vec<&str> = collective.operators().iter().map(|op| op.name()).collect();
-            return Err(CallError::Operator { collective, op, allowed: allowed.join(", ") });
-        }
-        let roots = if collective.has_root() { calls.len() } else { 1 };
-        if root as usize >= roots {
-            let allowed = if collective.has_root() { format!("roots 0 to {}", roots - 1) } else { "no root, which is 0".into() };
-            return Err(CallError::Root { rank: 0, root, collective, world: calls.len(), allowed });
-        }
+        calls.iter().enumerate().try_for_each(|(rank, call)| call.check(rank, calls.len()))?;
         let counts = agreed_counts(calls)?;
         let size = dtype.size();
-        for (rank, call) in calls.iter().enumerate() {
-            let is_allowed = call.factor.map_or(op != ReduceOp::PremulSum, |bits| op == ReduceOp::PremulSum && bits >> (8 * size - 1) <= 1);
-            if !is_allowed {
-                let got = call.factor.map_or("none".into(), |bits| format!("{bits:#x}"));
-                let allowed = if op == ReduceOp::PremulSum { format!("the bits of one element, {size} bytes") } else { "none".into() };
-                return Err(CallError::Factor { rank, got, op, dtype, allowed });
-            }
-        }
         let overflow = CallError::Overflow { count, dtype, size };
         if count.checked_mul(size).and_then(|bytes| bytes.checked_mul(shape.slots().0.max(shape.slots().1))).is_none() {
             return Err(overflow);
@@ -454,29 +475,14 @@ fn parts(counts: &Counts, rank: u32) -> Parts {
     Parts { sent: counts.sent(rank).collect(), received: counts.received(rank).collect() }
 }
 
-/// The lengths of all parts, if there are any: what each rank sends is what the others expect of it.
+/// The lengths of all parts, if there are any: what each rank sends is what the others expect of it. Each by itself was checked.
 fn agreed_counts(calls: &[RankCall]) -> Result<Option<Counts>, CallError> {
-    let RankCall { collective, count, .. } = calls[0];
     let world = calls.len();
     let Some(all) = calls.iter().map(|call| call.parts.as_ref()).collect::<Option<Vec<&Parts>>>() else {
         let Some(rank) = calls.iter().position(|call| call.parts.is_some() != calls[0].parts.is_some()) else { return Ok(None) };
         let got = if calls[rank].parts.is_some() { "some" } else { "none" };
         return Err(CallError::Parts { rank, got: got.into(), allowed: "all ranks pass them, or none does".into() });
     };
-    for (rank, Parts { sent, received }) in all.iter().enumerate() {
-        let refused = |got: String, allowed: String| Err(CallError::Parts { rank, got, allowed });
-        if collective != Collective::AllToAll {
-            return refused("some".into(), format!("{collective} has none"));
-        }
-        for (name, counts) in [("sent", sent), ("received", received)] {
-            if counts.len() != world {
-                return refused(format!("{} {name}", counts.len()), format!("one for each of {world} ranks"));
-            }
-            if let Some(peer) = counts.iter().position(|&elements| elements > count) {
-                return refused(format!("{name}[{peer}] = {}", counts[peer]), format!("at most count = {count} elements each"));
-            }
-        }
-    }
     for (receiver, sender) in (0..world).flat_map(|receiver| (0..world).map(move |sender| (receiver, sender))) {
         let (got, expected) = (all[receiver].received[sender], all[sender].sent[receiver]);
         if got != expected {

@@ -3,7 +3,6 @@
 //! This layer sees machines through [`passmuster_collectives::machine::Machine`] only.
 
 mod case;
-pub mod children;
 mod collective_case;
 mod compare;
 mod diagnosis;
@@ -16,13 +15,14 @@ pub mod manifest;
 pub mod mutants;
 mod oracle;
 pub mod order;
+#[cfg(test)]
+mod planted_machine;
+pub mod process;
 mod products;
 mod query;
 pub mod report;
 pub mod runner;
 pub mod scenario;
-#[cfg(test)]
-mod simulated;
 pub mod supervisor;
 mod verdict;
 pub mod waivers;

@@ -445,6 +445,18 @@ const SLOTS: usize = 64;
 
 const LOG: &str = "log";
 
+// Names of the plans around calls.
+const PRODUCE: &str = "produce";
+const STALL: &str = "stall";
+const KEEP: &str = "keep";
+const FAULT: &str = "fault";
+
+/// Whether a step of a scenario's script enqueues one of its calls, rather than what surrounds them.
+#[cfg(test)]
+pub(super) fn is_call(step: &Step) -> bool {
+    matches!(step, Step::Enqueue { plan, .. } if ![PRODUCE, STALL, KEEP, FAULT].contains(&&*plan.name))
+}
+
 impl<'a> Emitter<'a> {
     fn new(case: &'a CollectiveCase, options: &Options, stages: &[Stage], recorded: usize) -> Result<Emitter<'a>, String> {
         let mut sizes: Vec<BTreeMap<String, BufferSpec>> =
@@ -559,7 +571,7 @@ impl<'a> Emitter<'a> {
             self.script.steps.push(Step::Delay { rank: rank as usize, microseconds: microseconds.into() });
         }
         let byte = poison(number);
-        let plan = Plan::per_rank("produce", call.world(), |rank| {
+        let plan = Plan::per_rank(PRODUCE, call.world(), |rank| {
             let fill = planned.payload.fill(rank, call.input_of(rank), call.shape().input());
             let poison = Op::Fill { region: call.output_of(rank), byte };
             if call.count == 0 {
@@ -590,7 +602,7 @@ impl<'a> Emitter<'a> {
         let to = Region::new(stalls, site as u64 * 4, 4);
         let value = if on { microseconds.saturating_mul(1000) } else { 0 };
         let write = Op::WriteValue { to, value, to_rank: None };
-        self.enqueue(planned, Plan::per_rank("stall", self.case.world, |rank| if rank == late { vec![write.clone()] } else { vec![] }));
+        self.enqueue(planned, Plan::per_rank(STALL, self.case.world, |rank| if rank == late { vec![write.clone()] } else { vec![] }));
     }
 
     /// Has every rank take its output away, in stream order.
@@ -602,7 +614,7 @@ impl<'a> Emitter<'a> {
             log[group] += kept.bytes.next_multiple_of(16);
             if call.count > 0 {
                 let copy = |rank: u32| Op::Copy { from: outputs[rank as usize].clone(), to: kept.clone(), to_rank: None };
-                self.enqueue(&planned, Plan::per_rank("keep", call.world(), |rank| vec![copy(rank)]));
+                self.enqueue(&planned, Plan::per_rank(KEEP, call.world(), |rank| vec![copy(rank)]));
             }
             outputs.fill(kept);
         }
@@ -630,7 +642,7 @@ impl<'a> Emitter<'a> {
                     args: vec![Arg::U64(16)],
                 };
                 let plan =
-                    Plan::per_rank("fault", self.case.world, |rank| if rank == struck { vec![Op::Launch(launch.clone())] } else { vec![] });
+                    Plan::per_rank(FAULT, self.case.world, |rank| if rank == struck { vec![Op::Launch(launch.clone())] } else { vec![] });
                 self.enqueue(planned, plan);
             }
             // Whoever runs the scenario kills itself: it is no part of the script.

@@ -12,40 +12,23 @@
 //! ```
 
 use std::{
-    collections::VecDeque,
     env,
     ffi::OsString,
-    io::{self, BufRead, BufReader, Read, Write},
+    io,
     os::unix::process::ExitStatusExt,
     path::PathBuf,
-    process::{Child, ChildStdin, Command, ExitStatus, Stdio},
-    sync::mpsc::{self, Receiver, RecvTimeoutError, Sender},
-    thread,
+    process::{Command, ExitStatus, Stdio},
     time::{Duration, Instant},
 };
 
-use rustix::process::{Pid, Signal, WaitId, WaitIdOptions, kill_process_group, waitid};
+use rustix::process::Signal;
 
 use super::{
-    Finding, Status, Verdict, children,
-    worker::{Answer, CANNOT_RUN, FAREWELL, PREFIX, Request},
+    Finding, Status, Verdict,
+    process::{CANNOT_RUN, End, Process, REAP},
+    worker::{Answer, Request},
 };
 use passmuster_collectives::machine::MachineInfo;
-
-/// Lines of a worker's other output that are kept for its report.
-const LOG_LINES: usize = 200;
-
-/// Bytes of one such line that are kept: a kernel that prints without end must not fill this process's memory.
-const LOG_LINE_BYTES: u64 = 1 << 20;
-
-/// How long a worker that was killed may take to be gone. One in an uninterruptible driver call may take for ever.
-const REAP: Duration = Duration::from_secs(10);
-
-/// How long the last words of a worker that has ended may be on their way.
-const LAST_WORDS: Duration = Duration::from_millis(500);
-
-/// How often the end of a worker is looked for: something that it started may hold its output open.
-const LOOK: Duration = Duration::from_millis(100);
 
 /// Times that one case is asked for where workers die before they take it up.
 const ASKED: u32 = 2;
@@ -160,7 +143,7 @@ impl Supervisor {
 
     /// Process id of the worker, where there is one.
     pub fn worker_id(&self) -> Option<u32> {
-        self.worker.as_ref().map(|worker| worker.process.child.id())
+        self.worker.as_ref().map(|worker| worker.process.id())
     }
 
     /// What happened beside the cases, for the record: workers that died between two of them, or could not be killed.
@@ -193,14 +176,12 @@ impl Supervisor {
         verdict
     }
 
-    /// Ends the worker: politely, by the end of its input, and after [`FAREWELL`] by force. The next case starts another.
+    /// Ends the worker: politely, by the end of its input, and after [`FAREWELL`](super::process::FAREWELL) by force. The next case starts another.
     pub fn stop(&mut self) {
-        if let Some(mut worker) = self.worker.take() {
-            drop(worker.input.take());
-            let gone = worker.process.wait(FAREWELL).is_some();
-            if !gone {
-                self.kill(worker);
-            }
+        if let Some(mut worker) = self.worker.take()
+            && !worker.process.farewell()
+        {
+            self.kill(worker);
         }
     }
 
@@ -217,14 +198,14 @@ impl Supervisor {
             worker.begin(&request.case);
             let asked = Instant::now();
             // A worker that dies just now closes the pipe: the wait below sees its end and says how.
-            let _ = worker.ask(request);
+            let _ = worker.process.ask(request);
             let end = worker.wait_for_verdict(request, asked + limit);
 
             let Some(mut worker) = self.worker.take() else { unreachable!("a worker was started") };
             if matches!(end, Err(End::Death)) && !worker.began && times < ASKED {
                 // It was dying of an earlier case, too late for the look in `started`.
-                let how = worker.process.wait(REAP).map_or_else(|| "closed its output".into(), ending);
-                self.notes.push(format!("worker {} {how} after its last verdict", worker.process.child.id()));
+                let how = worker.process.after_death().map_or_else(|| "closed its output".into(), ending);
+                self.notes.push(format!("worker {} {how} after its last verdict", worker.process.id()));
                 self.kill(worker);
                 continue;
             }
@@ -265,7 +246,7 @@ impl Supervisor {
                     asked.elapsed().as_secs_f64(),
                     request.deadline().as_secs_f64(),
                     self.grace.as_secs_f64(),
-                    worker.process.child.id(),
+                    worker.process.id(),
                     worker.last_progress()
                 );
                 let log = worker.log();
@@ -275,9 +256,8 @@ impl Supervisor {
                 verdict
             }
             Err(End::Death) => {
-                let how = worker.process.wait(REAP).map_or_else(|| "closed its output but did not end".into(), ending);
-                worker.drain_log();
-                let reason = format!("worker {} {how}; {}", worker.process.child.id(), worker.last_progress());
+                let how = worker.process.after_death().map_or_else(|| "closed its output but did not end".into(), ending);
+                let reason = format!("worker {} {how}; {}", worker.process.id(), worker.last_progress());
                 let log = worker.log();
                 self.kill(worker);
                 let mut verdict = Verdict::without_checks(&request.case, Status::Crash, reason.clone());
@@ -292,7 +272,7 @@ impl Supervisor {
             match worker.process.ended() {
                 None => return Ok(self.worker.insert(worker)),
                 Some(status) => {
-                    self.notes.push(format!("worker {} {} after its last verdict", worker.process.child.id(), ending(status)));
+                    self.notes.push(format!("worker {} {} after its last verdict", worker.process.id(), ending(status)));
                     self.kill(worker);
                 }
             }
@@ -317,7 +297,7 @@ impl Supervisor {
 
     fn kill(&mut self, mut worker: Worker) {
         if !worker.process.kill() {
-            self.notes.push(format!("worker {} was killed but is not gone after {} s", worker.process.child.id(), REAP.as_secs()));
+            self.notes.push(format!("worker {} was killed but is not gone after {} s", worker.process.id(), REAP.as_secs()));
         }
     }
 }
@@ -352,83 +332,28 @@ fn ending(status: ExitStatus) -> String {
     }
 }
 
-/// Why the wait for an answer ended without one.
-enum End {
-    /// The worker said something that it must not say.
-    Nonsense(String),
-    Timeout,
-    /// The worker's output ended.
-    Death,
-}
-
-/// What comes from a worker.
-enum Event {
-    Answer(Box<Answer>),
-    Log(String),
-    Nonsense(String),
-    /// Standard output or standard error has ended.
-    Closed(Stream),
-}
-
-#[derive(Clone, Copy, PartialEq)]
-enum Stream {
-    Output,
-    Error,
-}
-
 /// A process that is ready for cases.
 #[derive(Debug)]
 struct Worker {
-    process: Process,
-    input: Option<ChildStdin>,
-    events: Receiver<Event>,
+    process: Process<Answer>,
     machine: MachineInfo,
     /// Whether it has taken up the case that it was asked for last.
     began: bool,
     /// Whether devices were at work when it last spoke of them.
     busy: bool,
     progress: Option<(String, Instant)>,
-    log: VecDeque<String>,
-    /// Whether more may come on standard output.
-    output_open: bool,
-    /// Whether more may come on standard error.
-    errors_open: bool,
 }
 
 impl Worker {
     fn start(command: &WorkerCommand, limit: Duration) -> Result<Worker, StartError> {
         let deadline = Instant::now() + limit;
         let mut process = Command::new(&command.program);
-        process
-            .args(&command.args)
-            .envs(command.env.iter().map(|(name, value)| (name, value)))
-            .stdin(Stdio::piped())
-            .stdout(Stdio::piped())
-            .stderr(Stdio::piped());
-        let mut child = children::spawn(&mut process)
+        process.args(&command.args).envs(command.env.iter().map(|(name, value)| (name, value))).stderr(Stdio::piped());
+        let process = Process::start(&mut process)
             .map_err(|error| StartError::Failed { reason: format!("{}: {error}", command.program.display()) })?;
-        let input = child.stdin.take();
-        let output = child.stdout.take().expect("its output is piped");
-        let errors = child.stderr.take().expect("its errors are piped");
-        let (sender, events) = mpsc::channel();
-        read(output, Stream::Output, sender.clone());
-        read(errors, Stream::Error, sender);
-
-        let process = Process { child, status: None };
-        let mut worker = Worker {
-            process,
-            input,
-            events,
-            machine: MachineInfo::default(),
-            began: false,
-            busy: false,
-            progress: None,
-            log: VecDeque::new(),
-            output_open: true,
-            errors_open: true,
-        };
+        let mut worker = Worker { process, machine: MachineInfo::default(), began: false, busy: false, progress: None };
         loop {
-            match worker.next(deadline) {
+            match worker.process.next(deadline) {
                 Ok(Answer::Ready(machine)) => {
                     worker.machine = machine;
                     return Ok(worker);
@@ -447,8 +372,7 @@ impl Worker {
                     return Err(StartError::Failed { reason });
                 }
                 Err(End::Death) => {
-                    let status = worker.process.wait(REAP);
-                    worker.drain_log();
+                    let status = worker.process.after_death();
                     let said = worker.said();
                     return Err(match status.map(|status| (status.code(), ending(status))) {
                         Some((Some(CANNOT_RUN), _)) => StartError::CannotRun { reason: said.trim_start_matches(": ").to_owned() },
@@ -460,16 +384,9 @@ impl Worker {
         }
     }
 
-    fn ask(&mut self, request: &Request) -> io::Result<()> {
-        let Some(input) = &mut self.input else { return Ok(()) };
-        let mut line = serde_json::to_string(request).expect("a request is plain data");
-        line.push('\n');
-        input.write_all(line.as_bytes())
-    }
-
     fn wait_for_verdict(&mut self, request: &Request, deadline: Instant) -> Result<Verdict, End> {
         loop {
-            match self.next(deadline) {
+            match self.process.next(deadline) {
                 Ok(Answer::Verdict(verdict)) if verdict.case == request.case => return Ok(verdict),
                 Ok(Answer::Verdict(verdict)) => {
                     let reason = format!("the worker was asked for {} and judged {}", request.case, verdict.case);
@@ -487,59 +404,9 @@ impl Worker {
 
     /// Marks in the log where a case begins.
     fn begin(&mut self, case: &str) {
-        while let Ok(event) = self.events.try_recv() {
-            self.keep(event);
-        }
-        self.keep(Event::Log(format!("-- asked for {case}")));
+        self.process.begin(format!("-- asked for {case}"));
         self.progress = None;
         (self.began, self.busy) = (false, false);
-    }
-
-    /// The next answer. Log lines on the way are kept.
-    fn next(&mut self, mut deadline: Instant) -> Result<Answer, End> {
-        while self.output_open {
-            let left = deadline.saturating_duration_since(Instant::now());
-            match self.events.recv_timeout(left.min(LOOK)) {
-                Ok(Event::Answer(answer)) => return Ok(*answer),
-                Ok(Event::Nonsense(reason)) => return Err(End::Nonsense(reason)),
-                Ok(event) => self.keep(event),
-                Err(RecvTimeoutError::Disconnected) => break,
-                Err(RecvTimeoutError::Timeout) if !left.is_zero() => {
-                    if self.process.ended().is_some() {
-                        deadline = deadline.min(Instant::now() + LAST_WORDS);
-                    }
-                }
-                Err(RecvTimeoutError::Timeout) if self.process.ended().is_some() => break,
-                Err(RecvTimeoutError::Timeout) => return Err(End::Timeout),
-            }
-        }
-        Err(End::Death)
-    }
-
-    fn keep(&mut self, event: Event) {
-        match event {
-            Event::Log(line) => {
-                if self.log.len() == LOG_LINES {
-                    self.log.pop_front();
-                }
-                self.log.push_back(line);
-            }
-            Event::Closed(Stream::Output) => self.output_open = false,
-            Event::Closed(Stream::Error) => self.errors_open = false,
-            // An answer that comes too late: the verdict has been given.
-            Event::Answer(_) | Event::Nonsense(_) => {}
-        }
-    }
-
-    /// Takes the last words of a worker that has ended.
-    fn drain_log(&mut self) {
-        let deadline = Instant::now() + LAST_WORDS;
-        while self.output_open || self.errors_open {
-            match self.events.recv_timeout(deadline.saturating_duration_since(Instant::now())) {
-                Ok(event) => self.keep(event),
-                Err(_) => return,
-            }
-        }
     }
 
     fn last_progress(&self) -> String {
@@ -550,108 +417,13 @@ impl Worker {
     }
 
     fn log(&self) -> String {
-        self.log.iter().map(|line| format!("{line}\n")).collect()
+        self.process.log().iter().map(|line| format!("{line}\n")).collect()
     }
 
     /// The last lines of the log, on one line, with a colon before them.
     fn said(&self) -> String {
-        let last: Vec<&str> = self.log.iter().rev().take(5).rev().map(|line| line.trim()).filter(|line| !line.is_empty()).collect();
+        let last: Vec<&str> =
+            self.process.log().iter().rev().take(5).rev().map(|line| line.trim()).filter(|line| !line.is_empty()).collect();
         if last.is_empty() { String::new() } else { format!(": {}", last.join("; ")) }
-    }
-}
-
-/// Reads a stream to its end on a thread of its own.
-fn read(stream: impl Read + Send + 'static, which: Stream, sender: Sender<Event>) {
-    thread::spawn(move || {
-        let mut reader = BufReader::new(stream);
-        let mut line = Vec::new();
-        loop {
-            line.clear();
-            match reader.by_ref().take(LOG_LINE_BYTES).read_until(b'\n', &mut line) {
-                Ok(0) | Err(_) => break,
-                Ok(_) => {}
-            }
-            let text = String::from_utf8_lossy(&line);
-            let text = text.trim_end_matches(['\n', '\r']);
-            // A library may have printed the beginning of a line of its own.
-            let event = match text.find(PREFIX).filter(|_| which == Stream::Output) {
-                None => Event::Log(text.to_owned()),
-                Some(at) => {
-                    if at > 0 && sender.send(Event::Log(text[..at].to_owned())).is_err() {
-                        return;
-                    }
-                    match serde_json::from_str(&text[at + PREFIX.len()..]) {
-                        Ok(answer) => Event::Answer(Box::new(answer)),
-                        Err(error) => Event::Nonsense(format!("the worker's answer is not understood: {error}: {text}")),
-                    }
-                }
-            };
-            if sender.send(event).is_err() {
-                return;
-            }
-        }
-        // The receiver may be gone, and with it who would care.
-        let _ = sender.send(Event::Closed(which));
-    });
-}
-
-/// A child that leads its own process group, and dies with this value.
-#[derive(Debug)]
-struct Process {
-    child: Child,
-    status: Option<ExitStatus>,
-}
-
-impl Process {
-    /// Its status, if it has ended. What it started and left behind is killed.
-    fn ended(&mut self) -> Option<ExitStatus> {
-        if self.status.is_none() && self.is_zombie() {
-            self.kill_group();
-            self.status = children::reap(&mut self.child).ok().flatten();
-        }
-        self.status
-    }
-
-    /// Whether it has ended. It is not reaped, so that its number, which is its group's, belongs to nobody else yet.
-    fn is_zombie(&self) -> bool {
-        let options = WaitIdOptions::EXITED | WaitIdOptions::NOHANG | WaitIdOptions::NOWAIT;
-        self.id().is_some_and(|id| waitid(WaitId::Pid(id), options).is_ok_and(|status| status.is_some()))
-    }
-
-    /// Only for a process that is not reaped.
-    fn kill_group(&self) {
-        if let Some(group) = self.id() {
-            // It fails where nobody is left in the group, which is as well.
-            let _ = kill_process_group(group, Signal::KILL);
-        }
-    }
-
-    fn id(&self) -> Option<Pid> {
-        i32::try_from(self.child.id()).ok().and_then(Pid::from_raw)
-    }
-
-    /// Its status, if it ends within `limit`.
-    fn wait(&mut self, limit: Duration) -> Option<ExitStatus> {
-        let deadline = Instant::now() + limit;
-        let mut pause = Duration::from_micros(200);
-        while self.ended().is_none() && Instant::now() < deadline {
-            thread::sleep(pause);
-            pause = (pause * 2).min(Duration::from_millis(20));
-        }
-        self.status
-    }
-
-    /// Kills it and what it started. Returns whether it is gone.
-    fn kill(&mut self) -> bool {
-        if self.ended().is_none() {
-            self.kill_group();
-        }
-        self.wait(REAP).is_some()
-    }
-}
-
-impl Drop for Process {
-    fn drop(&mut self) {
-        self.kill();
     }
 }

@@ -1,35 +1,22 @@
-//! The worker: the process that cases run in, so that a hang or a crash takes nothing else with it. See [`super::supervisor`] for the
-//! other side.
-//!
-//! Requests are lines of JSON on standard input. Answers are lines on standard output that start with [`PREFIX`]; all other output
-//! is log, so that libraries may print what they like.
+//! The worker that judges: the process that cases run in, so that a hang or a crash takes nothing else with it. See [`super::supervisor`] for the
+//! other side, and [`super::process`] for how the two speak.
 
 use std::{
     any::Any,
-    io::{self, BufRead, Write},
     panic::{AssertUnwindSafe, catch_unwind},
     process,
-    sync::{
-        atomic::{AtomicBool, Ordering},
-        mpsc,
-    },
+    sync::atomic::{AtomicBool, Ordering},
     thread,
     time::Duration,
 };
 
 use serde::{Deserialize, Serialize};
 
-use super::{Status, Verdict};
+use super::{
+    Status, Verdict,
+    process::{requests, say},
+};
 use passmuster_collectives::machine::MachineInfo;
-
-/// What an answer's line starts with.
-pub const PREFIX: &str = "@passmuster ";
-
-/// Exit code of a worker that says: this machine cannot run it (no GPU, no NCCL).
-pub const CANNOT_RUN: i32 = 3;
-
-/// How long a worker may take to end by itself when it is no longer wanted.
-pub const FAREWELL: Duration = Duration::from_secs(5);
 
 /// What a worker is asked.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -108,13 +95,13 @@ pub(super) fn kill_this_process_soon() {
     });
 }
 
-/// Answers requests until standard input ends, then returns. Call it once the machine is open; before that, exit with [`CANNOT_RUN`]
+/// Answers requests until standard input ends, then returns. Call it once the machine is open; before that, exit with [`CANNOT_RUN`](super::process::CANNOT_RUN)
 /// where this machine cannot run cases.
 ///
 /// A panic of `judge` is a verdict of the harness's own failure, after which the process exits: whatever it held may be broken. A
-/// case that is still running [`FAREWELL`] after standard input has ended does not outlive it: the supervisor is gone.
+/// case that is still running [`FAREWELL`](super::process::FAREWELL) after standard input has ended does not outlive it: the supervisor is gone.
 pub fn serve(ready: MachineInfo, mut judge: impl FnMut(&Request) -> Verdict) {
-    let requests = read_requests();
+    let requests = requests::<Request>();
     if say(&Answer::Ready(ready)).is_err() {
         return;
     }
@@ -137,46 +124,6 @@ pub fn serve(ready: MachineInfo, mut judge: impl FnMut(&Request) -> Verdict) {
 /// The verdict on a case that made the harness itself panic.
 pub fn panicked(case: &str, panic: &(dyn Any + Send)) -> Verdict {
     Verdict::without_checks(case, Status::InfraError, format!("the harness panicked: {}", message(panic)))
-}
-
-/// Reads requests on a thread of its own, which notices the end of standard input even while the machine hangs.
-fn read_requests() -> mpsc::Receiver<Request> {
-    let (sender, receiver) = mpsc::channel();
-    thread::spawn(move || {
-        for line in io::stdin().lock().lines() {
-            let Ok(line) = line else { break };
-            match serde_json::from_str(&line) {
-                Ok(request) => {
-                    if sender.send(request).is_err() {
-                        return;
-                    }
-                }
-                Err(error) => {
-                    eprintln!("the worker was asked what it does not understand: {error}: {line}");
-                    process::exit(2);
-                }
-            }
-        }
-        drop(sender);
-        thread::sleep(FAREWELL);
-        end_now();
-    });
-    receiver
-}
-
-/// Ends the process, and its process group where it leads one, without running anything: exit handlers of a wedged driver hang too.
-fn end_now() {
-    use rustix::process::{Signal, getpgrp, getpid, kill_process, kill_process_group};
-    let own = getpid();
-    let killed = if getpgrp() == own { kill_process_group(own, Signal::KILL) } else { kill_process(own, Signal::KILL) };
-    killed.expect("a process may kill itself");
-}
-
-fn say(answer: &Answer) -> io::Result<()> {
-    let json = serde_json::to_string(answer).expect("an answer is plain data");
-    let mut out = io::stdout().lock();
-    writeln!(out, "{PREFIX}{json}")?;
-    out.flush()
 }
 
 fn message(panic: &(dyn Any + Send)) -> &str {

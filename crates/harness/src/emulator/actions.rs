@@ -1,7 +1,7 @@
 //! Actions: a script as each rank's host goes through it, with every address and kernel resolved.
 
 use std::{
-    collections::{BTreeMap, HashMap, hash_map::Entry},
+    collections::{HashMap, hash_map::Entry},
     sync::Arc,
 };
 
@@ -17,8 +17,9 @@ use passmuster_collectives::{
     machine::{
         MachineError,
         arguments::{Addresses, Arguments, table_bytes, tables},
+        compile::{self, Place, Resolved, Target},
     },
-    plan::{Launch, MatmulCall, NcclCall, Op, Plan, RankCall, Region, Script, Step, TensorMap},
+    plan::{Launch, RankCall, Region, Script, TensorMap},
 };
 
 /// One operation on a stream.
@@ -117,132 +118,26 @@ impl Kernel {
 }
 
 /// What a rank's host does next.
-pub(super) enum Action {
-    Enqueue {
-        stream: usize,
-        commands: Arc<[Command]>,
-    },
-    /// Sleeps for nanoseconds.
-    Sleep(u64),
-    /// Waits for the fetch of this number.
-    Await(usize),
-}
+pub(super) type Action = compile::Action<Command>;
 
 /// What actions are made from.
 pub(super) struct Compiler<'a> {
     pub(super) groups: &'a [Group],
     pub(super) modules: &'a mut Modules,
     pub(super) memory: &'a mut Memory,
-    /// Ranks of the script.
-    pub(super) world: usize,
     /// Limit for one wait, in nanoseconds.
     pub(super) wait_limit: u64,
     /// The tables of peers' addresses made so far, by group, rank and region.
     pub(super) tables: HashMap<(usize, usize, Region), Address>,
 }
 
-/// A plan's commands for each rank, by group and plan.
-type Plans = HashMap<(usize, *const Plan), Vec<Arc<[Command]>>>;
-
 impl Compiler<'_> {
-    /// Makes the actions of all ranks of a script that was found valid.
+    /// Makes the actions of all ranks of a script that was found valid, `world` of them.
     ///
     /// # Errors
     /// `NotSupported` where a module has PTX that the emulator does not know, `Invalid` when arguments are not what a kernel takes.
-    pub(super) fn compile(&mut self, script: &Script) -> Result<Vec<Vec<Action>>, MachineError> {
-        let mut plans = Plans::new();
-        let mut graphs: BTreeMap<usize, (usize, &[Arc<Plan>])> = BTreeMap::new();
-        let mut actions: Vec<Vec<Action>> = (0..self.world).map(|_| Vec::new()).collect();
-        let mut left = vec![false; self.world];
-        let mark: Arc<[Command]> = [Command::Mark].into();
-        for step in &script.steps {
-            match step {
-                Step::Enqueue { group, stream, plan } => {
-                    self.enqueue(&mut plans, *group, *stream, plan, &left, &mut actions)?;
-                }
-                Step::Capture { graph, group, plans } => {
-                    graphs.insert(*graph, (*group, plans));
-                }
-                Step::Replay { graph, stream } => {
-                    let (group, captured) = graphs[graph];
-                    for plan in captured {
-                        self.enqueue(&mut plans, group, *stream, plan, &left, &mut actions)?;
-                    }
-                }
-                Step::Delay { rank, microseconds } if !left[*rank] => {
-                    actions[*rank].push(Action::Sleep(microseconds.saturating_mul(1000)));
-                }
-                Step::Delay { .. } => {}
-                Step::Leave { rank } => left[*rank] = true,
-                Step::Await { fetch } => {
-                    let present = actions.iter_mut().zip(&left).filter(|(_, left)| !**left);
-                    present.for_each(|(actions, _)| actions.push(Action::Await(*fetch)));
-                }
-                Step::Mark => {
-                    let present = actions.iter_mut().zip(&left).filter(|(_, left)| !**left);
-                    present.for_each(|(actions, _)| actions.push(Action::Enqueue { stream: 0, commands: mark.clone() }));
-                }
-            }
-        }
-        Ok(actions)
-    }
-
-    /// Adds a plan's commands to the ranks that are there, compiling it the first time it is met.
-    fn enqueue(
-        &mut self,
-        plans: &mut Plans,
-        group: usize,
-        stream: usize,
-        plan: &Arc<Plan>,
-        left: &[bool],
-        actions: &mut [Vec<Action>],
-    ) -> Result<(), MachineError> {
-        let commands = match plans.entry((group, Arc::as_ptr(plan))) {
-            Entry::Occupied(entry) => entry.into_mut(),
-            Entry::Vacant(entry) => entry.insert(self.plan(group, plan)?),
-        };
-        for (rank, commands) in commands.iter().enumerate().filter(|&(rank, commands)| !left[rank] && !commands.is_empty()) {
-            actions[rank].push(Action::Enqueue { stream, commands: commands.clone() });
-        }
-        Ok(())
-    }
-
-    fn plan(&mut self, group: usize, plan: &Plan) -> Result<Vec<Arc<[Command]>>, MachineError> {
-        plan.ranks.iter().enumerate().map(|(rank, ops)| self.commands(group, plan, rank, ops)).collect()
-    }
-
-    fn commands(&mut self, group: usize, plan: &Plan, rank: usize, ops: &[Op]) -> Result<Arc<[Command]>, MachineError> {
-        ops.iter().map(|op| self.command(group, plan, rank, op)).collect()
-    }
-
-    fn command(&mut self, group: usize, plan: &Plan, rank: usize, op: &Op) -> Result<Command, MachineError> {
-        if let Op::Fork { stream, ops } = op {
-            return Ok(Command::Fork { side: *stream, commands: self.commands(group, plan, rank, ops)? });
-        }
-        let of_group = &self.groups[group];
-        let address_on = |rank, region| of_group.address(rank, region).map_err(|reason| MachineError::Invalid { reason });
-        let address = |region| address_on(rank, region);
-        let target = |to_rank: Option<u32>, region| address_on(to_rank.map_or(rank, |rank| rank as usize), region);
-        Ok(match op {
-            Op::Launch(launch) => Command::Launch(self.launch(group, rank, launch)?),
-            Op::Copy { from, to, to_rank } => Command::Copy { from: address(from)?, to: target(*to_rank, to)?, bytes: from.bytes },
-            Op::Fill { region, byte } => Command::Fill { at: address(region)?, byte: *byte, bytes: region.bytes },
-            Op::WriteValue { to, value, to_rank } => Command::WriteValue { at: target(*to_rank, to)?, value: *value },
-            Op::WaitValue { at, value } => {
-                Command::WaitValue(Wait { at: address(at)?, value: *value, writers: plan.writers(rank, at, *value) })
-            }
-            Op::Nccl(NcclCall { call, .. }) => {
-                Command::Reduce { group, input: address(&call.input)?, output: address(&call.output)?, call: call.clone() }
-            }
-            Op::Matmul(MatmulCall { product, operands, .. }) => {
-                let (a, b, c) = (address(&operands.a)?, address(&operands.b)?, address(&operands.c)?);
-                Command::Matmul { product: *product, a, b, c }
-            }
-            Op::Fork { .. } => unreachable!("forks are compiled above"),
-            Op::Join { stream } => Command::Join { side: *stream },
-            Op::Fetch { from } => Command::Fetch { from: address(from)?, bytes: from.bytes },
-            Op::Mark => Command::Mark,
-        })
+    pub(super) fn compile(&mut self, script: &Script, world: usize) -> Result<Vec<Vec<Action>>, MachineError> {
+        compile::compile(script, world, self).map(|compiled| compiled.actions)
     }
 
     fn launch(&mut self, group: usize, rank: usize, launch: &Launch) -> Result<Kernel, MachineError> {
@@ -291,5 +186,31 @@ impl Compiler<'_> {
             entry.insert(address);
         }
         Ok(())
+    }
+}
+
+impl Target for Compiler<'_> {
+    type Address = Address;
+    type Command = Command;
+
+    fn address(&self, group: usize, rank: usize, region: &Region) -> Result<Address, String> {
+        self.groups[group].address(rank, region)
+    }
+
+    fn command(&mut self, place: Place<'_>, op: Resolved<'_, Address, Command>) -> Result<Command, MachineError> {
+        let Place { group, rank, plan } = place;
+        Ok(match op {
+            Resolved::Launch(launch) => Command::Launch(self.launch(group, rank, launch)?),
+            Resolved::Copy { from, to, bytes } => Command::Copy { from, to, bytes },
+            Resolved::Fill { at, byte, bytes } => Command::Fill { at, byte, bytes },
+            Resolved::WriteValue { at, value } => Command::WriteValue { at, value },
+            Resolved::WaitValue { at, region, value } => Command::WaitValue(Wait { at, value, writers: plan.writers(rank, region, value) }),
+            Resolved::Nccl { call, input, output, .. } => Command::Reduce { group, call: call.clone(), input, output },
+            Resolved::Matmul { call, operands: [a, b, c], .. } => Command::Matmul { product: call.product, a, b, c },
+            Resolved::Fork { side, commands } => Command::Fork { side, commands: commands.into() },
+            Resolved::Join { side } => Command::Join { side },
+            Resolved::Fetch { from, bytes } => Command::Fetch { from, bytes },
+            Resolved::Mark => Command::Mark,
+        })
     }
 }

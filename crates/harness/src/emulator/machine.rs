@@ -194,11 +194,10 @@ impl Emulator {
             groups: &self.groups,
             modules: &mut self.modules,
             memory: &mut self.memory,
-            world: needs.world,
             wait_limit: u64::try_from(self.options.wait_limit.as_nanos()).unwrap_or(u64::MAX),
             tables: HashMap::new(),
         }
-        .compile(script)?;
+        .compile(script, needs.world)?;
         let worlds = self.groups.iter().map(Group::world).collect();
         let limits = Limits { deadline, instructions: self.options.steps };
         let reports = self.stuck_reports(needs)?;

@@ -123,10 +123,7 @@ impl Rank {
     /// The host's next step.
     pub(super) fn host_step(&mut self, now: u64) {
         match self.actions.pop_front() {
-            Some(Action::Enqueue { stream, commands }) => {
-                let enqueued = Enqueued { known: self.known.clone(), ..self.enqueued(stream, commands) };
-                self.streams[stream].queue.push_back(enqueued);
-            }
+            Some(Action::Enqueue { stream, commands }) => self.enqueue(stream, commands),
             Some(Action::Await(number)) => {
                 let fetch = &mut self.fetches[number];
                 let (_, since) = *fetch.looked.get_or_insert((fetch.there.is_some(), now));
@@ -138,9 +135,21 @@ impl Rank {
                     None => self.actions.push_front(Action::Await(number)),
                 }
             }
-            Some(Action::Sleep(nanoseconds)) => self.wakes = now.saturating_add(nanoseconds),
+            // Its plans, one step each.
+            Some(Action::Replay { stream, graph }) => {
+                let plans = graph.plans.iter().rev().map(|commands| Action::Enqueue { stream, commands: commands.clone() });
+                plans.for_each(|action| self.actions.push_front(action));
+                self.host_step(now);
+            }
+            Some(Action::Mark) => self.enqueue(0, [Command::Mark].into()),
+            Some(Action::Sleep(time)) => self.wakes = now.saturating_add(u64::try_from(time.as_nanos()).unwrap_or(u64::MAX)),
             None => {}
         }
+    }
+
+    fn enqueue(&mut self, stream: usize, commands: Arc<[Command]>) {
+        let enqueued = Enqueued { known: self.known.clone(), ..self.enqueued(stream, commands) };
+        self.streams[stream].queue.push_back(enqueued);
     }
 
     /// Commands with what the order of enqueuing says about them.

@@ -1,102 +1,58 @@
 //! The judge judged: what is planted into the memory of one rank, of one call, of one group, is found there, under every property that must see it.
 //!
-//! A machine without bugs carries a case out; then one element is changed where a call's output was kept, where an input lies, or around a group's buffers.
+//! The emulator carries a case out; then one element is changed where a call's output was kept, where an input lies, or around a group's buffers.
 //! What must be found follows from the case alone, and nothing else may be. A check that looks at one rank, at one call or at one group only fails here.
 
-use std::{collections::BTreeSet, time::Duration};
+use std::collections::BTreeSet;
 
-use super::{judge, scenario, tests::SETTINGS};
+use super::{check, scenario, tests::SETTINGS};
 use crate::conformance::{
     CollectiveCase, Relation, Status, Verdict,
+    planted_machine::PlantedMachine,
     scenario::{Options, Recorded, Scenario},
-    simulated::Simulated,
 };
-use passmuster_collectives::{
-    contract::Order,
-    machine::{Machine, MachineError, MachineInfo, Run},
-    plan::{BufferSpec, Region, Script},
-};
+use passmuster_collectives::{contract::Order, machine::Machine, plan::Region};
 use rstest::rstest;
 
-/// What is changed when the ranks are done.
-#[derive(Clone, Debug)]
-enum Struck {
-    /// A byte of a region of a rank of a group.
-    Byte {
-        group: usize,
-        rank: usize,
-        region: Region,
-        at: u64,
-    },
-    /// The bytes around a group's buffers.
-    Canary {
-        group: usize,
-    },
-    Nothing,
+fn prepared(id: &str) -> (CollectiveCase, Scenario) {
+    let case: CollectiveCase = id.parse().unwrap();
+    let waiting_blocks = PlantedMachine::correct().waiting_blocks(case.world as usize, case.groups() as usize);
+    let scenario = scenario::build(&case, &Options { waiting_blocks, shared_pads: false }).unwrap();
+    (case, scenario)
 }
 
-/// Ranks in lockstep, and what happens to their memory behind their backs.
-struct Tampered {
-    machine: Simulated,
-    struck: Struck,
+/// A case that was carried out, and whose memory is looked at.
+struct CarriedOut<'a> {
+    case: &'a CollectiveCase,
+    scenario: &'a Scenario,
+    machine: PlantedMachine,
 }
 
-impl Machine for Tampered {
-    fn info(&self) -> MachineInfo {
-        self.machine.info()
-    }
-
-    fn max_world(&self) -> usize {
-        self.machine.max_world()
-    }
-
-    fn waiting_blocks(&self, world: usize, groups: usize) -> u32 {
-        self.machine.waiting_blocks(world, groups)
-    }
-
-    fn rendezvous(&self) -> u64 {
-        self.machine.rendezvous()
-    }
-
-    fn open_group(&mut self, world: usize, buffers: &[BufferSpec]) -> Result<usize, MachineError> {
-        self.machine.open_group(world, buffers)
-    }
-
-    fn close_groups(&mut self) {
-        self.machine.close_groups();
-    }
-
-    fn read(&mut self, group: usize, rank: usize, region: &Region) -> Result<Vec<u8>, MachineError> {
-        self.machine.read(group, rank, region)
-    }
-
-    fn write(&mut self, group: usize, rank: usize, region: &Region, bytes: &[u8]) -> Result<(), MachineError> {
-        self.machine.write(group, rank, region, bytes)
-    }
-
-    fn broken_canary(&mut self, group: usize) -> Result<Option<(usize, String, i64)>, MachineError> {
-        Ok(matches!(self.struck, Struck::Canary { group: struck } if struck == group).then(|| (0, "input.0".into(), -1)))
-    }
-
-    fn run(&mut self, script: &Script, deadline: Duration) -> Result<Run, MachineError> {
-        let run = self.machine.run(script, deadline)?;
-        if let Struck::Byte { group, rank, region, at } = &self.struck {
-            let mut bytes = self.machine.read(*group, *rank, region)?;
-            // The highest bits but the sign: far beyond every bound, and no zero of the other sign.
-            bytes[*at as usize] ^= 0x60;
-            self.machine.write(*group, *rank, region, &bytes)?;
+impl<'a> CarriedOut<'a> {
+    fn new((case, scenario): &'a (CollectiveCase, Scenario)) -> CarriedOut<'a> {
+        let mut machine = PlantedMachine::correct();
+        for buffers in &scenario.groups {
+            machine.open_group(case.world as usize, buffers).unwrap();
         }
-        Ok(run)
+        machine.run(&scenario.script, SETTINGS.deadline).unwrap();
+        CarriedOut { case, scenario, machine }
     }
-}
 
-fn struck(case: &CollectiveCase, struck: Struck) -> Verdict {
-    judge(case, &mut Tampered { machine: Simulated::correct(), struck }, &SETTINGS)
-}
+    fn judged(&mut self) -> Verdict {
+        check(self.case, self.scenario, &mut self.machine).unwrap()
+    }
 
-fn prepared(case: &CollectiveCase) -> Scenario {
-    let waiting_blocks = Simulated::correct().waiting_blocks(case.world as usize, case.groups() as usize);
-    scenario::build(case, &Options { waiting_blocks, shared_pads: false }).unwrap()
+    /// What is said while a byte of a region of a rank of a group is another.
+    fn struck(&mut self, group: usize, rank: usize, region: &Region, at: u64) -> Verdict {
+        let before = self.machine.read(group, rank, region).unwrap();
+        let mut bytes = before.clone();
+        // The highest bits but the sign: far beyond every bound, and no zero of the other sign.
+        bytes[at as usize] ^= 0x60;
+        self.machine.write(group, rank, region, &bytes).unwrap();
+        let verdict = self.judged();
+        self.machine.write(group, rank, region, &before).unwrap();
+        verdict
+    }
 }
 
 /// What was found: of each finding the property and the call.
@@ -159,18 +115,18 @@ fn top_byte(case: &CollectiveCase, index: u64) -> u64 {
 fn what_is_wrong_with_an_output_is_found_on_every_rank_of_every_call(
     #[values(0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15)] number: usize,
 ) {
-    let case: CollectiveCase = CASES[number].parse().unwrap();
-    let scenario = prepared(&case);
-    let right = struck(&case, Struck::Nothing);
+    let prepared = prepared(CASES[number]);
+    let mut carried_out = CarriedOut::new(&prepared);
+    let (case, scenario) = &prepared;
+    let right = carried_out.judged();
     assert_eq!(right.status, Status::Pass, "{right:#?}");
     for (number, recorded) in scenario.calls.iter().enumerate() {
         let elements = recorded.call.shape().output();
         for rank in 0..case.world {
             for index in BTreeSet::from([0, elements / 2, elements - 1]) {
-                let region = recorded.outputs[rank as usize].clone();
-                let at = top_byte(&case, index);
-                let verdict = struck(&case, Struck::Byte { group: recorded.group, rank: rank as usize, region, at });
-                let due = expected(&case, &scenario, number, rank, index);
+                let region = &recorded.outputs[rank as usize];
+                let verdict = carried_out.struck(recorded.group, rank as usize, region, top_byte(case, index));
+                let due = expected(case, scenario, number, rank, index);
                 assert_eq!(found(&verdict), due, "element {index} of rank {rank} after call {number} of {case}: {verdict:#?}");
                 let status = if due.is_empty() { Status::Pass } else { Status::Fail };
                 assert_eq!(verdict.status, status);
@@ -189,8 +145,9 @@ fn what_is_wrong_with_an_output_is_found_on_every_rank_of_every_call(
 /// If this fails, a kernel may write to the inputs of some rank, and nothing would say so.
 #[rstest]
 fn what_is_written_to_an_input_is_found_on_every_rank(#[values(0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15)] number: usize) {
-    let case: CollectiveCase = CASES[number].parse().unwrap();
-    let scenario = prepared(&case);
+    let prepared = prepared(CASES[number]);
+    let mut carried_out = CarriedOut::new(&prepared);
+    let (case, scenario) = &prepared;
     // The input buffers of all calls out of place, each once, with the region of the last call that used it.
     let mut inputs: Vec<(usize, Region)> = Vec::new();
     for Recorded { group, call, .. } in scenario.calls.iter().filter(|recorded| !recorded.call.in_place()) {
@@ -201,7 +158,7 @@ fn what_is_written_to_an_input_is_found_on_every_rank(#[values(0, 1, 2, 3, 4, 5,
     for (group, region) in inputs {
         for rank in 0..case.world as usize {
             for at in [0, region.bytes - 1] {
-                let verdict = struck(&case, Struck::Byte { group, rank, region: region.clone(), at });
+                let verdict = carried_out.struck(group, rank, &region, at);
                 assert_eq!(
                     found(&verdict),
                     [("input_unchanged".to_owned(), None)].into(),
@@ -216,9 +173,12 @@ fn what_is_written_to_an_input_is_found_on_every_rank(#[values(0, 1, 2, 3, 4, 5,
 /// If this fails, writes beyond the buffers of some group go unseen.
 #[test]
 fn what_is_written_beyond_a_buffer_is_found_in_every_group() {
-    for case in CASES.map(|id| id.parse::<CollectiveCase>().unwrap()) {
-        for group in 0..case.groups() as usize {
-            assert_eq!(found(&struck(&case, Struck::Canary { group })), [("canaries".to_owned(), None)].into(), "group {group} of {case}");
+    for id in CASES {
+        let prepared = prepared(id);
+        let mut carried_out = CarriedOut::new(&prepared);
+        for group in 0..prepared.1.groups.len() {
+            carried_out.machine.break_canary(group);
+            assert_eq!(found(&carried_out.judged()), [("canaries".to_owned(), None)].into(), "group {group} of {id}");
         }
     }
 }
@@ -227,7 +187,7 @@ fn what_is_written_beyond_a_buffer_is_found_in_every_group() {
 #[test]
 fn the_cases_have_every_property() {
     let mut held: BTreeSet<String> = BTreeSet::new();
-    CASES.iter().for_each(|id| held.extend(struck(&id.parse().unwrap(), Struck::Nothing).held));
+    CASES.iter().for_each(|id| held.extend(CarriedOut::new(&prepared(id)).judged().held));
     let document = include_str!("../../../docs/reference/case-ids.md");
     let (_, section) = document.split_once("\n## Properties\n").unwrap();
     let (table, _) = section.split_once("\nA relation is reported").unwrap();

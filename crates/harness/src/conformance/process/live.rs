@@ -6,8 +6,6 @@ use std::{
     os::unix::process::CommandExt,
     process::{Child, Command, ExitStatus},
     sync::{Mutex, MutexGuard, PoisonError},
-    thread,
-    time::Duration,
 };
 
 use rustix::process::{Pid, Signal, kill_process_group};
@@ -28,7 +26,7 @@ fn live() -> MutexGuard<'static, Live> {
 ///
 /// # Errors
 /// Where it cannot be started, or after [`kill_all`].
-pub fn spawn(command: &mut Command) -> io::Result<Child> {
+pub(super) fn spawn(command: &mut Command) -> io::Result<Child> {
     let mut live = live();
     if live.ending {
         return Err(io::Error::other("this process is about to end"));
@@ -42,7 +40,7 @@ pub fn spawn(command: &mut Command) -> io::Result<Child> {
 ///
 /// # Errors
 /// Where the system does not tell.
-pub fn reap(child: &mut Child) -> io::Result<Option<ExitStatus>> {
+pub(super) fn reap(child: &mut Child) -> io::Result<Option<ExitStatus>> {
     let mut live = live();
     let status = child.try_wait()?;
     if status.is_some() {
@@ -52,20 +50,7 @@ pub fn reap(child: &mut Child) -> io::Result<Option<ExitStatus>> {
     Ok(status)
 }
 
-/// The same, once it has ended.
-///
-/// # Errors
-/// As [`reap`].
-pub fn wait(child: &mut Child) -> io::Result<ExitStatus> {
-    loop {
-        if let Some(status) = reap(child)? {
-            return Ok(status);
-        }
-        thread::sleep(Duration::from_millis(5));
-    }
-}
-
-/// Kills all that were started here and are not yet reaped, with what they started. No more are.
+/// Kills all workers that this process has started and that are not yet reaped, with what they started. No more are.
 pub fn kill_all() {
     let mut live = live();
     live.ending = true;
@@ -75,6 +60,7 @@ pub fn kill_all() {
     }
 }
 
-fn group(child: &Child) -> Option<Pid> {
+/// The process group that a process leads.
+pub(super) fn group(child: &Child) -> Option<Pid> {
     i32::try_from(child.id()).ok().and_then(Pid::from_raw)
 }
