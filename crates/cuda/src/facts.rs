@@ -19,8 +19,8 @@ use passmuster_collectives::{
 const MOST_BLOCKS: u32 = 128;
 
 /// The most ranks that share one GPU, and the most streams of ranks that do: docs/performance/sharing.md says what was seen with more.
-const MOST_RANKS_ON_A_GPU: usize = 4;
-const MOST_STREAMS_OF_SHARING_RANKS: usize = 4;
+const MOST_RANKS_ON_A_GPU: usize = 8;
+const MOST_STREAMS_OF_SHARING_RANKS: usize = 8;
 
 /// The least compute capability on which NCCL reduces 8-bit floats.
 const NCCL_REDUCES_EIGHT_BITS_SINCE: (i32, i32) = (9, 0);
@@ -56,7 +56,7 @@ impl Facts {
         self.gpus[rank % self.gpus.len()]
     }
 
-    /// Four ranks on each GPU, up to [`MAX_WORLD`].
+    /// Eight ranks on each GPU, up to [`MAX_WORLD`].
     pub(super) fn max_world(&self) -> usize {
         let fits = |world: &usize| self.ranks_on_busiest(*world) <= MOST_RANKS_ON_A_GPU;
         (1..=MAX_WORLD).take_while(fits).last().unwrap_or(0)

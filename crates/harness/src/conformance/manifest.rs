@@ -233,7 +233,7 @@ pub fn of_list(list: List, place: RunsOn<'_>) -> String {
 }
 
 /// Of ranks that share a GPU, the most on one, and the most streams of theirs: what crates/cuda/src/facts.rs lets make progress together.
-const MOST_SHARING: usize = 4;
+const MOST_SHARING: usize = 8;
 
 impl RunsOn<'_> {
     fn runs(self, case: &Case, waived: &[Query]) -> bool {
