@@ -23,7 +23,10 @@ use passmuster_collectives::{
     machine::{Machine, MachineInfo, Waived},
 };
 
-use crate::conform::{Judged, Judging, named, progress_bar};
+use crate::{
+    judging::{Judged, Judging, named},
+    progress::progress_bar,
+};
 
 /// Wall time of one run by default. It is no measure of a kernel: the machine may be loaded, so it is long, and what exceeds it is inconclusive.
 pub(crate) const DEADLINE: Duration = Duration::from_secs(600);

@@ -22,7 +22,7 @@ use xshell::Shell;
 
 use crate::{
     CANNOT_RUN, FINDING, USAGE,
-    conform::progress_bar,
+    progress::progress_bar,
     project,
     result_file::ResultFile,
     worker::{Gpus, MachineKind},

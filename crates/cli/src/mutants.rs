@@ -27,10 +27,9 @@ use passmuster_collectives::{
 use xshell::Shell;
 
 use crate::{
-    CANNOT_RUN, FINDING,
-    conform::{Judge, Judging},
-    emulated,
+    CANNOT_RUN, FINDING, emulated,
     journal::{self, EVERY, Journal},
+    judging::{Judge, Judging},
     project, records,
     require::{Planted, Require},
     result_file::ResultFile,
@@ -80,9 +79,6 @@ pub(crate) struct Mutants {
     #[command(flatten)]
     machine: Machine,
 }
-
-/// The mutant that is no kernel.
-pub(crate) const SHARED_PADS: &str = "sync_two_groups_on_one_pad";
 
 /// Cases of the merge list that a value mutant is judged on, on the emulator.
 const VALUE_CASES: usize = 120;
@@ -150,7 +146,7 @@ impl Subject {
     fn shared_pads(merge: &[CollectiveCase], on: MachineKind) -> Subject {
         let cases: Vec<CollectiveCase> = merge.iter().filter(|case| case.groups() > 1).cloned().collect();
         Subject {
-            name: SHARED_PADS.into(),
+            name: records::SHARED_PADS.into(),
             needs: None,
             kind: MutantKind::Sync,
             module: "plans",

@@ -27,7 +27,10 @@ use serde::Serialize;
 use serde_json::Value;
 use xshell::Shell;
 
-use crate::{FINDING, mutants::SHARED_PADS, project, require};
+use crate::{FINDING, project, require};
+
+/// The mutant that is no kernel.
+pub(crate) const SHARED_PADS: &str = "sync_two_groups_on_one_pad";
 
 /// Say which records rest on kernels that have changed since, and which figures of the documents rest on those.
 ///

@@ -17,8 +17,8 @@ use passmuster_collectives::{
 use crate::{
     CANNOT_RUN,
     bench::{self, Workers},
-    conform::progress_bar,
     journal,
+    progress::progress_bar,
     result_file::ResultFile,
     units,
     worker::Gpus,

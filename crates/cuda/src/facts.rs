@@ -270,16 +270,15 @@ mod tests {
 
     /// If this fails, a world that the GPUs have no place for is called an error of the harness.
     #[rstest]
-    #[case(&[0], 4, None)]
-    #[case(&[0], 5, Some("world 5 puts 5 ranks on one GPU: at most 4 share one"))]
-    #[case(&[0, 1], 8, None)]
-    #[case(&[0, 1], 9, Some("world 9 puts 5 ranks on one GPU: at most 4 share one"))]
-    #[case(&[0, 1], 17, Some("world 17 puts 9 ranks on one GPU: at most 4 share one"))]
+    #[case(&[0], 8, None)]
+    #[case(&[0], 9, Some("world 9 puts 9 ranks on one GPU: at most 8 share one"))]
+    #[case(&[0, 1], 16, None)]
+    #[case(&[0, 1], 17, Some("world 17 puts 9 ranks on one GPU: at most 8 share one"))]
     #[case(&[0, 1, 2, 3], 16, None)]
-    #[case(&[0, 1, 2, 3], 64, Some("world 64 puts 16 ranks on one GPU: at most 4 share one"))]
+    #[case(&[0, 1, 2, 3], 64, Some("world 64 puts 16 ranks on one GPU: at most 8 share one"))]
     #[case(&[0, 1, 2, 3, 4, 5, 6, 7], 17, Some("world 17: GPUs take groups of at most 16 ranks here"))]
-    #[case(&[0, 0, 1], 6, None)]
-    #[case(&[0, 0, 1], 7, Some("world 7 puts 5 ranks on one GPU: at most 4 share one"))]
+    #[case(&[0, 0, 1], 12, None)]
+    #[case(&[0, 0, 1], 13, Some("world 13 puts 9 ranks on one GPU: at most 8 share one"))]
     fn worlds_that_have_no_place_are_not_supported(#[case] gpus: &[usize], #[case] world: usize, #[case] reason: Option<&str>) {
         let taken = facts(gpus).takes_group(world, &[]).map(drop);
         assert_eq!(taken, reason.map_or(Ok(()), not_supported));

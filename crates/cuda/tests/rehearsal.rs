@@ -52,7 +52,7 @@ fn no_list_has_a_case_that_gpus_would_call_an_error() {
             let sampled = |(index, case): &(usize, &Case)| gpus == 2 || index % 5 == 0 || is_rare(case);
             let cases: Vec<Case> = all.iter().enumerate().filter(sampled).map(|(_, case)| case.clone()).collect();
             let would_run = run_or_not_supported(&rehearsed(&cases, gpus, NCCL, &library), gpus);
-            // More ranks than four times the GPUs, peers that want a GPU for each rank, and multicast are not supported; the rest is.
+            // More ranks than eight times the GPUs, peers that want a GPU for each rank, and multicast are not supported; the rest is.
             let least = cases.len() * [0, 20, 60, 0, 50][gpus] / 100;
             assert!(would_run >= least, "{}: {would_run} of {} would run on {gpus} GPUs, expected {least}", list.name(), cases.len());
         }
@@ -68,7 +68,7 @@ fn worlds_that_two_gpus_have_no_place_for_are_not_supported() {
         .into_iter()
         .map(|verdict| format!("{} {}", verdict.status, verdict.reason))
         .collect();
-    let sharing = |world, ranks| format!("not_supported not supported: world {world} puts {ranks} ranks on one GPU: at most 4 share one");
+    let sharing = |world, ranks| format!("not_supported not supported: world {world} puts {ranks} ranks on one GPU: at most 8 share one");
     assert_eq!(reasons, [sharing(17, 9), sharing(64, 32)]);
 }
 

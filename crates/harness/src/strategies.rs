@@ -25,8 +25,9 @@ use proptest::{prelude::*, sample::select};
 
 use crate::conformance::{
     CollectiveCase, Graph, InputClass,
-    generate::{Simplified, sequence_of, skew},
-    lists::{boundary_counts, contenders},
+    lists::contenders,
+    lists::sequences::{sequence_of, skew},
+    shrink::{Simplified, boundary_counts},
 };
 use passmuster_collectives::{
     algorithms::{self, Algorithm},

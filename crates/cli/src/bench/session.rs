@@ -19,8 +19,8 @@ use super::{
 };
 use crate::{
     CANNOT_RUN, FINDING, INCONCLUSIVE, USAGE,
-    conform::progress_bar,
     journal::{self, EVERY, Journal},
+    progress::progress_bar,
     project, records,
     require::{Require, Timed},
     result_file::{ResultFile, all_of},

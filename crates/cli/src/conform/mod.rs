@@ -2,7 +2,6 @@
 
 mod files;
 mod github;
-mod judges;
 mod merge;
 mod presentation;
 mod resume;
@@ -18,8 +17,9 @@ use std::{
 use anyhow::bail;
 use passmuster::{
     conformance::{
-        Case, List, Status, Verdict, generate,
+        Case, List, Status, Verdict,
         report::{Part, Record, Selection, Summary, WaivedRace, first_note, is_not_compared, table, today},
+        shrink,
         supervisor::StartError,
         waivers,
     },
@@ -27,9 +27,6 @@ use passmuster::{
 };
 use passmuster_collectives::{algorithms::Target, device::DeviceModel, library::Library};
 use xshell::Shell;
-
-pub(crate) use judges::{Judge, Judged, Judging, named};
-pub(crate) use presentation::progress_bar;
 
 use self::{
     files::Files,
@@ -42,6 +39,7 @@ use crate::{
     emulated::{self, Emulated},
     foreign::{ForeignArgs, RegisteredKernel},
     journal::{self, EVERY, Journal},
+    judging::{Judge, Judging},
     print, project, records,
     require::Require,
     units,
@@ -498,7 +496,7 @@ fn shrink(judge: &mut dyn Judging, case: &Case, verdict: &Verdict, budget: Durat
         return None;
     }
     let start = Instant::now();
-    let shrunk = generate::shrink(case, verdict.reason.clone(), budget, |candidate| {
+    let shrunk = shrink::shrink(case, verdict.reason.clone(), budget, |candidate| {
         judge.one(candidate).ok().filter(|v| v.status.is_finding()).map(|v| v.reason)
     });
     (shrunk.case != *case)

@@ -1,8 +1,7 @@
 //! What people see of a run: progress, findings, what was waived.
 
-use std::{collections::BTreeMap, io::IsTerminal, thread, time::Duration};
+use std::{collections::BTreeMap, thread, time::Duration};
 
-use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 use passmuster::{
     conformance::{
         Status, Verdict,
@@ -11,7 +10,10 @@ use passmuster::{
     emulator::Interleaving,
 };
 
-use crate::worker::MachineKind;
+use crate::{
+    progress::{rounded, taken},
+    worker::MachineKind,
+};
 
 /// Schedules, for people.
 pub(super) fn named_schedules(schedules: &[Interleaving]) -> String {
@@ -87,15 +89,6 @@ pub(super) fn announced(cases: usize, schedules: usize, on: MachineKind) -> Stri
     format!("{} on {machine}{under}: {time}", counted(cases, "case"))
 }
 
-/// A time of which only the size is known.
-fn rounded(seconds: f64) -> String {
-    match seconds {
-        ..95.0 => format!("{:.0} s", (seconds / 5.0).ceil() * 5.0),
-        ..5400.0 => format!("{:.0} min", (seconds / 60.0).ceil()),
-        _ => format!("{:.1} h", seconds / 3600.0),
-    }
-}
-
 /// The last line of a run, its verdict: `528 passed, 12 not supported, 0 findings in 28 s`.
 pub(super) fn concluded(summary: &Summary, seconds: f64) -> String {
     let of = |status| summary.by_status.get(&status).copied().unwrap_or(0);
@@ -117,48 +110,6 @@ pub(super) fn concluded(summary: &Summary, seconds: f64) -> String {
     let findings = counted(Status::ALL.into_iter().filter(|status| status.is_finding()).map(of).sum(), "finding");
     parts.push(if found.is_empty() { findings } else { format!("{findings} ({})", found.join(", ")) });
     format!("{} in {}", parts.join(", "), taken(seconds))
-}
-
-/// A time that was measured.
-fn taken(seconds: f64) -> String {
-    match seconds {
-        ..9.95 => format!("{seconds:.1} s"),
-        ..120.0 => format!("{seconds:.0} s"),
-        _ => format!("{} min {:02} s", seconds as u64 / 60, seconds as u64 % 60),
-    }
-}
-
-/// After how long a run whose progress is no bar on a terminal says how far it is.
-const NOW_AND_THEN: Duration = Duration::from_secs(30);
-
-/// How far a run of so many is: a bar on a terminal, elsewhere a line now and then on standard error.
-pub(crate) fn progress_bar(items: usize) -> ProgressBar {
-    let on_terminal = std::io::stderr().is_terminal();
-    let bar = if on_terminal {
-        ProgressBar::new(items as u64)
-    } else {
-        ProgressBar::with_draw_target(Some(items as u64), ProgressDrawTarget::hidden())
-    };
-    bar.set_style(ProgressStyle::with_template("{elapsed_precise} {bar:40} {pos}/{len} {eta} left {msg}").expect("a valid template"));
-    if !on_terminal {
-        // Ends with the bar.
-        let bar = bar.downgrade();
-        thread::spawn(move || {
-            loop {
-                thread::sleep(NOW_AND_THEN);
-                let Some(bar) = bar.upgrade().filter(|bar| !bar.is_finished()) else { break };
-                eprintln!("{}", how_far(bar.position(), items as u64, bar.elapsed().as_secs_f64()));
-            }
-        });
-    }
-    bar
-}
-
-/// How far a run is after so many seconds.
-fn how_far(done: u64, of: u64, seconds: f64) -> String {
-    let left =
-        if done == 0 { String::new() } else { format!(", about {} left", rounded(seconds / done as f64 * (of - done.min(of)) as f64)) };
-    format!("{done} of {of} after {}{left}", taken(seconds))
 }
 
 #[cfg(test)]
@@ -194,15 +145,6 @@ mod tests {
     }
 
     #[test]
-    fn what_is_announced_is_a_number_and_a_size_of_time() {
-        assert_eq!(announced(7000, 1, MachineKind::Cuda), "7000 cases on GPUs: about 3 min");
-        assert_eq!(announced(1, 6, MachineKind::Emulator), "1 case on the emulator under 6 schedules each: a few seconds");
-        assert_eq!([12.0, 100.0, 7200.0].map(rounded), ["15 s", "2 min", "2.0 h"]);
-        assert_eq!(how_far(120, 360, 60.0), "120 of 360 after 60 s, about 2 min left");
-        assert_eq!(how_far(0, 360, 30.0), "0 of 360 after 30 s");
-    }
-
-    #[test]
     fn waivers_are_folded_by_name() {
         let race = |what: &str, times, cases| WaivedRace { assumption: "boundary".into(), what: what.into(), times, cases };
         let mut verdict = Verdict::without_checks("c", Status::Waived, "nccl-bug: 3 of 4 elements wrong");
@@ -217,5 +159,11 @@ mod tests {
                 "waived by `nccl-bug`: 1 case (--waivers lists them)"
             ]
         );
+    }
+
+    #[test]
+    fn what_is_announced_is_a_number_and_a_size_of_time() {
+        assert_eq!(announced(7000, 1, MachineKind::Cuda), "7000 cases on GPUs: about 3 min");
+        assert_eq!(announced(1, 6, MachineKind::Emulator), "1 case on the emulator under 6 schedules each: a few seconds");
     }
 }

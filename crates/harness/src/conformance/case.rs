@@ -8,9 +8,9 @@ use std::{
 
 use super::{
     collective_case::{CaseError, CaseId, CollectiveCase, Fault},
-    generate::Simplify,
     products::{self, ProductCase},
     runner::{self, Settings},
+    shrink::Simplify,
     verdict::Verdict,
 };
 use passmuster_collectives::{

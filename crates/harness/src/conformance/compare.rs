@@ -9,6 +9,7 @@ use serde::{Deserialize, Serialize};
 
 use super::{
     diagnosis::{Diagnosis, Evidence, diagnose},
+    elements::{contribute, number, read, short, slice_of},
     inputs::{Payload, RankPayload},
     oracle::{Expected, oracle, same_bits, same_value},
 };
@@ -74,11 +75,6 @@ impl ElementPos {
     }
 }
 
-/// Elements of a rank's slice where `total` are cut into one slice a rank.
-pub(super) fn slice_of(total: u64, world: u64) -> u64 {
-    total.div_ceil(world).max(1)
-}
-
 /// One wrong element.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Sample {
@@ -134,24 +130,6 @@ fn decimal(dtype: DType, value: f64) -> String {
     let near = 0.25 * ulp(dtype, value);
     let shortest = (0..17).map(|digits| format!("{value:.digits$e}").parse().unwrap_or(value)).find(|x: &f64| (x - value).abs() < near);
     number(if value == 0.0 { value } else { shortest.unwrap_or(value) })
-}
-
-/// A number with all its digits, with an exponent where it would be long without.
-fn number(value: f64) -> String {
-    let small_or_large = value != 0.0 && value.is_finite() && !(1e-4..1e9).contains(&value.abs());
-    if small_or_large { format!("{value:e}") } else { format!("{value}") }
-}
-
-/// Four significant digits where there are more.
-pub(super) fn short(value: f64) -> String {
-    let exact = number(value);
-    if exact.len() <= 6 {
-        exact
-    } else if (1e-2..1e6).contains(&value) {
-        format!("{value:.prec$}", prec = (3 - value.log10().floor() as i32).max(0) as usize)
-    } else {
-        format!("{value:.2e}")
-    }
 }
 
 /// Compares the outputs of all ranks that get a result, little endian, with what the contract allows for the payload in a call of this shape.
@@ -224,12 +202,6 @@ fn compare_elements<T: Element>(
         diagnosis,
         ruled_out,
     })
-}
-
-/// What element `index` of `rank`'s output is made of, one element for each rank that it comes from.
-pub(super) fn contribute<T: Element>(shape: &Shape, ranks: &[RankPayload], rank: u32, index: u64, to: &mut Vec<T>) {
-    let Sources { ranks: from, index } = shape.sources(rank, index);
-    to.extend(from.map(|from| ranks[from as usize].element::<T>(index)));
 }
 
 fn samples<S>(head: &[(u64, u64)], sample: impl Fn(u64, u32) -> S) -> Vec<S> {
@@ -446,12 +418,6 @@ fn difference(
         last: ElementPos::new(tally.last, dtype, slice),
         samples: samples(&tally.head, shown),
     })
-}
-
-/// Element `index` of a buffer.
-pub(super) fn read<T: Element>(bytes: &[u8], index: u64) -> T {
-    let at = index as usize * size_of::<T>();
-    T::from_bytes(&bytes[at..at + size_of::<T>()])
 }
 
 fn elements(bytes: &[u8], dtype: DType) -> u64 {

@@ -6,7 +6,7 @@ use std::collections::BTreeSet;
 use serde::{Deserialize, Serialize};
 
 use super::{
-    compare::{contribute, read, short, slice_of},
+    elements::{contribute, read, short, slice_of},
     inputs::{Format, InputClass, Payload, RankPayload},
     oracle::{Expected, Oracle, same_bits, same_value},
 };

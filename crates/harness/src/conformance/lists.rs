@@ -7,6 +7,7 @@ mod others;
 mod over_multicast;
 mod premul_sum;
 mod products;
+pub(crate) mod sequences;
 mod types;
 mod unregistered;
 
@@ -15,10 +16,10 @@ use std::collections::{HashMap, HashSet};
 use super::{
     case::Case,
     collective_case::{CallSpec, CollectiveCase, Fault, Graph, Item, Skew},
-    generate,
     inputs::{InputClass, mix},
     products::ProductCase,
     scenario::supports,
+    shrink::boundary_counts,
 };
 use passmuster_collectives::{
     algorithms::{self, Algorithm, Foreign, Protocol},
@@ -123,20 +124,6 @@ fn peers(collective: Collective, dtype: DType, op: ReduceOp) -> Vec<&'static str
     of_collective.filter(|a| a.is_peer() && a.supports(&call).is_ok()).map(|a| a.name()).collect()
 }
 
-/// Counts at which kernels go wrong: around packs, blocks of packs, slices of the world, and nothing at all.
-pub(crate) fn boundary_counts(dtype: DType, world: u64) -> Vec<u64> {
-    let pack = 16 / dtype.size();
-    let tile = 512 * pack;
-    let mut counts = vec![0, 1, 2, 3, world - 1, world, world + 1];
-    for edge in [pack, pack * world, tile, tile * world] {
-        counts.extend([edge - 1, edge, edge + 1]);
-    }
-    counts.extend([1040, 3 * tile + 5, 2 * tile * world + pack + 1]);
-    counts.sort_unstable();
-    counts.dedup();
-    counts
-}
-
 /// A deterministic choice: the same list on every machine.
 pub(crate) struct Choice(pub(crate) u64);
 
@@ -172,7 +159,7 @@ fn smoke(seed: u64) -> Vec<CollectiveCase> {
             }
         }
     }
-    cases.extend(generate::sequences(16, seed));
+    cases.extend(sequences::sequences(16, seed));
     cases.extend(over_multicast::smoke(seed));
     cases.extend(others::smoke(seed));
     cases.extend(unregistered::smoke(seed));
@@ -231,7 +218,7 @@ fn merge(seed: u64) -> Vec<CollectiveCase> {
         huge.seed = seed;
         cases.extend(supported(huge));
     }
-    cases.extend(generate::sequences(600, seed));
+    cases.extend(sequences::sequences(600, seed));
     for algorithm in contenders(Collective::AllReduce) {
         for dtype in DType::COMMON {
             for (turn, op) in ReduceOp::COMMON.into_iter().enumerate() {

@@ -8,7 +8,7 @@ mod compare;
 mod diagnosis;
 #[cfg(test)]
 mod documented;
-pub mod generate;
+mod elements;
 mod inputs;
 pub(crate) mod lists;
 pub mod manifest;
@@ -23,6 +23,7 @@ mod query;
 pub mod report;
 pub mod runner;
 pub mod scenario;
+pub mod shrink;
 pub mod supervisor;
 mod verdict;
 pub mod waivers;

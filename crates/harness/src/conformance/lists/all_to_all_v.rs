@@ -1,8 +1,8 @@
 //! What the lists have of all-to-all-v.
 
 use super::{
-    super::{collective_case::CollectiveCase, generate, inputs::InputClass},
-    Choice, LARGEST_WORLD, contenders_by_copy_engine, modest, peers, under_test,
+    super::{collective_case::CollectiveCase, inputs::InputClass},
+    Choice, LARGEST_WORLD, contenders_by_copy_engine, modest, peers, sequences, under_test,
 };
 use passmuster_collectives::{
     algorithms::Protocol,
@@ -34,7 +34,7 @@ fn cases(dtypes: &[DType], worlds: &[u32], peered: bool, sequences: usize, seed:
         }
     }
     let by_copy_engine = contenders_by_copy_engine(COLLECTIVE).into_iter();
-    let sequences = by_copy_engine.flat_map(|algorithm| generate::sequences_by_copy_engine((COLLECTIVE, algorithm), sequences, seed));
+    let sequences = by_copy_engine.flat_map(|algorithm| sequences::sequences_by_copy_engine((COLLECTIVE, algorithm), sequences, seed));
     for (number, mut case) in sequences.enumerate() {
         case.counts = Some(number as u64);
         cases.push(case);

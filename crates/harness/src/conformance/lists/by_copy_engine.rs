@@ -1,8 +1,8 @@
 //! What the lists have of copy engines: fewer cases than of kernels that synchronise, for copies know neither types nor operators.
 
 use super::{
-    super::{collective_case::CollectiveCase, generate, inputs::InputClass},
-    Choice, LARGEST_WORLD, TILED_ELEMENTS, contenders_by_copy_engine, modest, modest_counts, peers, supported,
+    super::{collective_case::CollectiveCase, inputs::InputClass},
+    Choice, LARGEST_WORLD, TILED_ELEMENTS, contenders_by_copy_engine, modest, modest_counts, peers, sequences, supported,
 };
 use passmuster_collectives::{
     collective::{Collective, DType},
@@ -28,7 +28,7 @@ pub(super) fn smoke((collective, algorithm): (Collective, &'static str), seed: u
             cases.push(modest((collective, algorithm), (dtype, collective.operators()[0]), world, inputs, seed, &mut choice));
         }
     }
-    cases.extend(generate::sequences_by_copy_engine((collective, algorithm), 2, seed));
+    cases.extend(sequences::sequences_by_copy_engine((collective, algorithm), 2, seed));
     cases
 }
 
@@ -63,7 +63,7 @@ pub(super) fn merge((collective, algorithm): (Collective, &'static str), seed: u
     cases.push(of(2, (1 << 20) + 3));
     // More than 2^31 elements in all slots together: 32-bit indices would wrap.
     cases.push(of(2, (1 << 30) + 9));
-    cases.extend(generate::sequences_by_copy_engine((collective, algorithm), 16, seed));
+    cases.extend(sequences::sequences_by_copy_engine((collective, algorithm), 16, seed));
     // More ranks than kernels address: of collectives without one.
     for (turn, world) in [17, 24, 31, 32, 33, 48, 63, MAX_RANKS as u32].into_iter().enumerate() {
         let (dtype, inputs) = (DType::ALL[turn % DType::ALL.len()], InputClass::ALL[turn % InputClass::ALL.len()]);

@@ -1,8 +1,8 @@
 //! What the lists have of the collectives other than all-reduce: fewer cases than of that, whose kernels they share parts of.
 
 use super::{
-    super::{collective_case::CollectiveCase, generate, inputs::InputClass},
-    Choice, LARGEST_WORLD, TILED_ELEMENTS, contenders, modest, modest_counts, peers, root, supported,
+    super::{collective_case::CollectiveCase, inputs::InputClass},
+    Choice, LARGEST_WORLD, TILED_ELEMENTS, contenders, modest, modest_counts, peers, root, sequences, supported,
 };
 use passmuster_collectives::collective::{Collective, DType, Shape};
 
@@ -105,7 +105,7 @@ fn boundaries(collective: Collective, algorithm: &str, seed: u64, choice: &mut C
 
 /// Sequences of calls of each collective, its algorithms mixed.
 fn sequences(of_each: usize, seed: u64) -> impl Iterator<Item = CollectiveCase> {
-    collectives().flat_map(move |collective| generate::sequences_of(collective, of_each, seed))
+    collectives().flat_map(move |collective| sequences::sequences_of(collective, of_each, seed))
 }
 
 pub(super) fn algorithms() -> impl Iterator<Item = (Collective, &'static str)> {

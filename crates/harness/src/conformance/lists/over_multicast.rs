@@ -1,8 +1,8 @@
 //! What the lists have of algorithms that use multicast addresses: fewer cases than of the others, for it is the switch that adds and copies.
 
 use super::{
-    super::{collective_case::CollectiveCase, generate, inputs::InputClass},
-    Choice, LARGEST_WORLD, boundary_counts, contenders_over_multicast, modest, root, sample, supported,
+    super::{collective_case::CollectiveCase, inputs::InputClass},
+    Choice, LARGEST_WORLD, boundary_counts, contenders_over_multicast, modest, root, sample, sequences, supported,
 };
 use passmuster_collectives::{
     algorithms,
@@ -58,7 +58,7 @@ pub(super) fn merge(collective: Collective, seed: u64, choice: &mut Choice) -> V
         }
     }
     if is_all_reduce {
-        cases.extend(generate::sequences_over_multicast(24, seed));
+        cases.extend(sequences::sequences_over_multicast(24, seed));
     }
     cases
 }

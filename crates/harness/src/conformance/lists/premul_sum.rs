@@ -1,8 +1,8 @@
 //! What the lists have of pre-multiplied sums: every type with every algorithm that reduces, and what else a case has in turn.
 
 use super::{
-    super::{collective_case::CollectiveCase, generate, inputs::InputClass},
-    Choice, LARGEST_WORLD, MODEST_ELEMENTS, modest, modest_counts, peers, supported, under_test, vary,
+    super::{collective_case::CollectiveCase, inputs::InputClass},
+    Choice, LARGEST_WORLD, MODEST_ELEMENTS, modest, modest_counts, peers, sequences, supported, under_test, vary,
 };
 use passmuster_collectives::{
     collective::{Collective, DType, ReduceOp, Shape},
@@ -29,7 +29,7 @@ fn cases(every: usize, worlds: &[u32], peered: bool, sequences: usize, seed: u64
         cases.extend(supported(case));
     }
     let sequence = |case| CollectiveCase { op: OP, ..case };
-    cases.extend(collectives().flat_map(|collective| generate::sequences_of(collective, sequences, seed)).map(sequence));
+    cases.extend(collectives().flat_map(|collective| sequences::sequences_of(collective, sequences, seed)).map(sequence));
     cases
 }
 

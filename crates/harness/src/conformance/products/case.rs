@@ -7,7 +7,7 @@ use std::{collections::BTreeMap, fmt, str::FromStr};
 use super::Numbers;
 use crate::conformance::{
     collective_case::{CaseError, CaseId, Fault, Skew, hexadecimal, number, pairs},
-    generate::Simplify,
+    shrink::Simplify,
 };
 use passmuster_collectives::{
     algorithms::{
@@ -239,7 +239,7 @@ fn parse(id: &str) -> Result<ProductCase, String> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::conformance::generate::shrink;
+    use crate::conformance::shrink::shrink;
     use rstest::rstest;
     use std::time::Duration;
 

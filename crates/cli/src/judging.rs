@@ -9,8 +9,7 @@ use passmuster::conformance::{
 };
 use passmuster_collectives::machine::MachineInfo;
 
-use super::presentation::progress_bar;
-use crate::worker::Machine;
+use crate::{progress::progress_bar, worker::Machine};
 
 /// Is told of a verdict, with the place of its case in the list.
 pub(crate) type Judged<'a> = dyn Fn((usize, &Verdict)) + Sync + 'a;

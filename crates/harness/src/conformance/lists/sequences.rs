@@ -1,0 +1,137 @@
+//! Sequences of calls, drawn by proptest.
+
+use std::borrow::Cow;
+
+use proptest::{
+    prelude::*,
+    strategy::ValueTree,
+    test_runner::{Config, RngAlgorithm, TestRng, TestRunner},
+};
+
+use super::{
+    super::{
+        collective_case::{CallSpec, CollectiveCase, Item, Skew},
+        inputs::InputClass,
+    },
+    contenders, contenders_over_multicast, counts_in_sequences,
+};
+use passmuster_collectives::{
+    collective::{Collective, DType, ReduceOp},
+    machine::Site,
+};
+
+/// `number` sequences of calls, the same for the same seed.
+pub(crate) fn sequences(number: usize, seed: u64) -> Vec<CollectiveCase> {
+    drawn(sequence(), number, seed)
+}
+
+/// `number` sequences of a collective's calls.
+pub(super) fn sequences_of(collective: Collective, number: usize, seed: u64) -> Vec<CollectiveCase> {
+    drawn(sequence_of(collective, contenders(collective), &DType::COMMON, collective.common_operators()), number, seed)
+}
+
+/// `number` sequences in which kernels take turns with copy engines, which make every second call.
+pub(super) fn sequences_by_copy_engine(
+    (collective, algorithm): (Collective, &'static str),
+    number: usize,
+    seed: u64,
+) -> Vec<CollectiveCase> {
+    let kernels = contenders(collective);
+    let algorithms = [vec![algorithm; kernels.len()], kernels].concat();
+    drawn(sequence_of(collective, algorithms, &DType::COMMON, collective.common_operators()), number, seed)
+}
+
+/// `number` sequences in which algorithms that use multicast addresses take turns with those that do not: apart from the others, for a
+/// machine without such addresses can do nothing of a sequence that has one.
+pub(super) fn sequences_over_multicast(number: usize, seed: u64) -> Vec<CollectiveCase> {
+    let collective = Collective::AllReduce;
+    let algorithms = [contenders_over_multicast(collective), contenders(collective)].concat();
+    drawn(sequence_of(collective, algorithms, &[DType::F32, DType::F16, DType::BF16], &[ReduceOp::Sum]), number, seed)
+}
+
+fn drawn(strategy: impl Strategy<Value = CollectiveCase>, number: usize, seed: u64) -> Vec<CollectiveCase> {
+    let mut bytes = [0; 32];
+    bytes[..8].copy_from_slice(&seed.to_le_bytes());
+    let rng = TestRng::from_seed(RngAlgorithm::ChaCha, &bytes);
+    let mut runner = TestRunner::new_with_rng(Config::default(), rng);
+    (0..number).map(|_| strategy.new_tree(&mut runner).expect("the strategy rejects nothing").current()).collect()
+}
+
+/// Sequences of all-reduces on one or two groups: algorithms, counts, offsets and places change from call to call, some calls are captured
+/// and replayed, one rank may be late.
+fn sequence() -> impl Strategy<Value = CollectiveCase> {
+    let collective = Collective::AllReduce;
+    sequence_of(collective, contenders(collective), &DType::COMMON, collective.common_operators())
+}
+
+pub(crate) fn sequence_of(
+    collective: Collective,
+    algorithms: Vec<&'static str>,
+    dtypes: impl Into<Cow<'static, [DType]>>,
+    ops: &'static [ReduceOp],
+) -> impl Strategy<Value = CollectiveCase> {
+    let kind = (
+        proptest::sample::select(dtypes),
+        proptest::sample::select(ops),
+        2..=8u32,
+        1..=2u32,
+        proptest::sample::select(&InputClass::ALL[..]),
+        1..=0xffffu64,
+    );
+    kind.prop_flat_map(move |(dtype, op, world, groups, inputs, seed)| {
+        let items = proptest::collection::vec(item((collective, &algorithms), dtype, world, groups), 3..12);
+        (items, proptest::option::of(skew(world))).prop_map(move |(calls, skew)| {
+            let mut case = CollectiveCase::new(collective, "", dtype, op, world, 0);
+            // Reports count a sequence under the algorithm that it calls first.
+            case.calls = calls;
+            let first = case.shots().next().map(|shot| shot.algorithm.clone());
+            case.algorithm = first.expect("a sequence has calls");
+            case.skew = skew;
+            case.inputs = inputs;
+            case.seed = seed;
+            case
+        })
+    })
+}
+
+fn item(of: (Collective, &[&'static str]), dtype: DType, world: u32, groups: u32) -> impl Strategy<Value = Item> + use<> {
+    let shot = shot(of, dtype, world).boxed();
+    let eager = (shot.clone(), 0..groups).prop_map(|(shot, group)| Item::Eager(CallSpec { group, ..shot }));
+    let graph = (proptest::collection::vec(shot, 1..4), 1..5u32, 0..groups).prop_map(|(calls, replays, group)| Item::Graph {
+        calls: calls.into_iter().map(|shot| CallSpec { group, ..shot }).collect(),
+        replays,
+    });
+    prop_oneof![3 => eager, 1 => graph]
+}
+
+fn shot((collective, algorithms): (Collective, &[&'static str]), dtype: DType, world: u32) -> impl Strategy<Value = CallSpec> + use<> {
+    let algorithm = proptest::sample::select(algorithms.to_vec());
+    let count = proptest::sample::select(counts_in_sequences(collective, dtype, world));
+    let root = if collective.has_root() { (0..world).boxed() } else { Just(0).boxed() };
+    let in_place = if collective.has_in_place() { proptest::bool::weighted(0.3).boxed() } else { Just(false).boxed() };
+    (algorithm, count, root, proptest::sample::select(vec![0u64, 0, 0, 1, 5]), in_place).prop_map(
+        |(algorithm, count, root, offset, in_place)| CallSpec { algorithm: algorithm.into(), count, root, offset, in_place, group: 0 },
+    )
+}
+
+pub(crate) fn skew(world: u32) -> impl Strategy<Value = Skew> {
+    let site = proptest::option::of(proptest::sample::select(&Site::ALL[..]));
+    (0..world, proptest::sample::select(vec![10u32, 50, 200, 1000]), site).prop_map(|(rank, microseconds, site)| Skew {
+        rank,
+        microseconds,
+        site,
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn generated_sequences_read_back() {
+        let of_others: Vec<CollectiveCase> = Collective::ALL.into_iter().flat_map(|collective| sequences_of(collective, 20, 3)).collect();
+        for case in sequences(50, 3).into_iter().chain(sequences_over_multicast(20, 3)).chain(of_others) {
+            assert_eq!(case.to_string().parse::<CollectiveCase>().as_ref(), Ok(&case));
+        }
+    }
+}
