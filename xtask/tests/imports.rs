@@ -14,7 +14,7 @@ use syn::{
 /// A module, by the names on the way from the root of its crate.
 type Module = Vec<String>;
 
-/// What a file names that starts with `crate` or `super`, tests left out.
+/// The paths that a file names, tests left out.
 #[derive(Default)]
 struct Named(Vec<Vec<String>>);
 
@@ -93,6 +93,9 @@ fn resolved(named: &[String], from: &Module, modules: &BTreeMap<Module, PathBuf>
     let mut at = match named.first().map(String::as_str) {
         Some("crate") => named[1..].to_vec(),
         Some("super") => from[..from.len() - ups].iter().chain(&named[ups..]).cloned().collect(),
+        // What a module shows of its parts.
+        Some("self") => from.iter().chain(&named[1..]).cloned().collect(),
+        Some(part) if modules.contains_key(&[&from[..], &[part.to_owned()]].concat()) => from.iter().chain(named).cloned().collect(),
         _ => return None,
     };
     while !modules.contains_key(&at) {

@@ -209,7 +209,7 @@ mod tests {
     use super::*;
     use crate::{
         Contender, FsdpWorkload, MatmulWorkload, Scenario, Workload,
-        contender::Devices,
+        devices::Devices,
         job::{Job, Numbers},
     };
     use passmuster::emulator::{Emulator, EmulatorOptions};

@@ -4,18 +4,15 @@ use std::collections::BTreeSet;
 
 use super::{
     MatmulWorkload, Scenario, Torch, Workload,
+    devices::{Devices, Environment},
     job::Job,
     scenarios::{Fsdp, How, Multiplier, OverlapContender, Pipeline},
 };
 use passmuster_collectives::{
     algorithms::{self, Algorithm, Target},
-    device::DeviceModel,
-    machine::{Machine, MachineError},
+    machine::MachineError,
     plan::Build,
 };
-
-/// Environment variables that a process must have been started with.
-pub type Environment = &'static [(&'static str, &'static str)];
 
 /// One way to do a workload.
 #[derive(Clone, Copy)]
@@ -49,32 +46,6 @@ impl From<&'static dyn Algorithm> for Contender {
     }
 }
 
-/// What plans are made for.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct Devices {
-    pub(super) target: Target,
-    /// Multiprocessors of each.
-    pub(super) sms: u32,
-}
-
-/// Multiprocessors of a machine that does not tell: a product's plan has as many blocks.
-const SOME_SMS: u32 = DeviceModel::MEASURED.sms;
-
-impl Devices {
-    /// What plans are made for that are carried out so many at a time.
-    pub(super) fn at_once(&self, plans: u32) -> Target {
-        Target { waiting_blocks: (self.target.waiting_blocks / plans).max(1), ..self.target }
-    }
-
-    /// Those of a machine on which a world of ranks runs.
-    pub(super) fn of(machine: &dyn Machine, world: u32) -> Devices {
-        let target = Target { build: Build::Release, waiting_blocks: machine.waiting_blocks(world as usize, 1) };
-        let notes = machine.info().notes;
-        let told = notes.iter().find(|(name, _)| name == "multiprocessors").and_then(|(_, value)| value.parse().ok());
-        Devices { target, sms: told.unwrap_or(SOME_SMS) }
-    }
-}
-
 impl Contender {
     /// The contender of a name for workloads of a kind.
     ///
@@ -86,7 +57,10 @@ impl Contender {
         }
         match workload {
             Workload::Collective(of) => algorithms::find(of.collective, name).map(Contender::Algorithm),
-            Workload::Matmul(of) => of.contender(name),
+            Workload::Matmul(of) => match of.scenario {
+                Scenario::AllGatherMatmul | Scenario::MatmulReduceScatter => Multiplier::find(of.scenario, name).map(Contender::Multiplier),
+                Scenario::Overlap => name.parse().map(Contender::OverlapContender),
+            },
             Workload::Fsdp(_) => name.parse().map(Contender::Fsdp),
             Workload::Pipeline(_) => name.parse().map(Contender::Pipeline),
         }
@@ -132,7 +106,7 @@ impl Contender {
 
     /// The kernel modules that its plans launch for a workload. What it does not do launches nothing, as Python's ranks launch nothing of ours.
     pub fn modules(&self, workload: &Workload) -> BTreeSet<(String, Build)> {
-        let devices = Devices { target: Target::default(), sms: SOME_SMS };
+        let devices = Devices::of_nobody(Target::default());
         self.job(workload, 1, &devices).map_or_else(|_| BTreeSet::new(), |job| job.plans.iter().flat_map(|plan| plan.modules()).collect())
     }
 

@@ -48,7 +48,7 @@ pub(super) fn gets_done(machine: &mut dyn Machine, job: &Job, holders: &Holders,
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{How, Late, MatmulWorkload, OverlapContender, Scenario, contender::Devices, method::delay};
+    use crate::{How, Late, MatmulWorkload, OverlapContender, Scenario, devices::Devices, method::delay};
     use passmuster::emulator::{Emulator, EmulatorOptions};
     use passmuster_collectives::collective::DType;
 

@@ -6,6 +6,7 @@
 pub mod baseline;
 mod check;
 mod contender;
+mod devices;
 mod export;
 mod held;
 mod job;
@@ -24,7 +25,8 @@ mod trace;
 mod verdicts;
 mod workload;
 
-pub use contender::{Contender, Environment, ProcessKind};
+pub use contender::{Contender, ProcessKind};
+pub use devices::Environment;
 pub use export::{csv, nccl_tests};
 pub use held::SmFreeCheck;
 pub use judged::{Found, Judged, UnreadableRecord, kind_of};

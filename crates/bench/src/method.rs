@@ -14,7 +14,7 @@ use serde::{Deserialize, Serialize};
 use super::{
     Contender, SmFreeCheck, Workload,
     check::look,
-    contender::Devices,
+    devices::Devices,
     held,
     job::{Job, Numbers},
     notes::{Noted, Span},

@@ -24,7 +24,7 @@ use std::{fmt, str::FromStr};
 use super::workspace;
 use crate::{
     FsdpWorkload,
-    contender::{Devices, Environment},
+    devices::{Devices, Environment},
     job::{Content, ExpectedResult, Job, Rows, copied, copy},
 };
 use passmuster_collectives::{

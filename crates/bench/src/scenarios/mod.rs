@@ -12,23 +12,10 @@ pub use overlap::{How, OverlapContender};
 pub use pipeline::{Order, Pipeline};
 
 use super::{
-    Contender, MatmulWorkload, Scenario,
+    MatmulWorkload,
     job::{Content, copied, copy},
 };
 use passmuster_collectives::plan::{BufferSpec, MatmulCall, Operands, Region, Role};
-
-impl MatmulWorkload {
-    /// The contender of a name.
-    ///
-    /// # Errors
-    /// Names those there are.
-    pub(super) fn contender(&self, name: &str) -> Result<Contender, String> {
-        match self.scenario {
-            Scenario::AllGatherMatmul | Scenario::MatmulReduceScatter => Multiplier::find(self.scenario, name).map(Contender::Multiplier),
-            Scenario::Overlap => name.parse().map(Contender::OverlapContender),
-        }
-    }
-}
 
 /// Buffers of so many copies of a product's operands, and what they hold. A and C have so many rows.
 fn operands(

@@ -3,7 +3,7 @@
 use super::{operands, workspace};
 use crate::{
     MatmulWorkload, Scenario,
-    contender::{Devices, Environment},
+    devices::{Devices, Environment},
     job::{Content, ExpectedResult, Job, Rows, copied, copy},
 };
 use passmuster_collectives::{

@@ -7,7 +7,7 @@ use std::{fmt, str::FromStr};
 use super::{operands, workspace};
 use crate::{
     MatmulWorkload,
-    contender::{Devices, Environment},
+    devices::{Devices, Environment},
     job::{Content, ExpectedResult, Job, Rows, copied, copy},
 };
 use passmuster_collectives::{

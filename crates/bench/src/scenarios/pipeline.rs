@@ -15,7 +15,7 @@ use std::{fmt, str::FromStr};
 
 use crate::{
     Late, PipelineWorkload,
-    contender::{Devices, Environment},
+    devices::{Devices, Environment},
     job::{Content, Job, copied, copy},
     method::delay,
     verdicts::HostChecks,
