@@ -379,21 +379,24 @@ fn lengths(parts: &[u64]) -> Vec<usize> {
     parts.iter().map(|&elements| elements as usize).collect()
 }
 
+/// NCCL's types, by the numbers that [`DType::nccl`] has.
+const TYPES: [ncclDataType_t; 12] = [
+    ncclDataType_t::ncclInt8,
+    ncclDataType_t::ncclUint8,
+    ncclDataType_t::ncclInt32,
+    ncclDataType_t::ncclUint32,
+    ncclDataType_t::ncclInt64,
+    ncclDataType_t::ncclUint64,
+    ncclDataType_t::ncclFloat16,
+    ncclDataType_t::ncclFloat32,
+    ncclDataType_t::ncclFloat64,
+    ncclDataType_t::ncclBfloat16,
+    ncclDataType_t::ncclFloat8e4m3,
+    ncclDataType_t::ncclFloat8e5m2,
+];
+
 fn data_type(dtype: DType) -> ncclDataType_t {
-    match dtype {
-        DType::F32 => ncclDataType_t::ncclFloat32,
-        DType::F16 => ncclDataType_t::ncclFloat16,
-        DType::BF16 => ncclDataType_t::ncclBfloat16,
-        DType::F64 => ncclDataType_t::ncclFloat64,
-        DType::I32 => ncclDataType_t::ncclInt32,
-        DType::E4M3 => ncclDataType_t::ncclFloat8e4m3,
-        DType::E5M2 => ncclDataType_t::ncclFloat8e5m2,
-        DType::I8 => ncclDataType_t::ncclInt8,
-        DType::U8 => ncclDataType_t::ncclUint8,
-        DType::U32 => ncclDataType_t::ncclUint32,
-        DType::I64 => ncclDataType_t::ncclInt64,
-        DType::U64 => ncclDataType_t::ncclUint64,
-    }
+    TYPES[dtype.nccl() as usize]
 }
 
 fn operator(op: ReduceOp) -> u32 {
@@ -411,6 +414,22 @@ fn operator(op: ReduceOp) -> u32 {
 mod tests {
     use super::*;
     use rstest::rstest;
+
+    /// If this fails, NCCL reduces elements as another type.
+    #[test]
+    fn types_have_nccl_s_numbers() {
+        for (number, of) in TYPES.iter().enumerate() {
+            assert_eq!(*of as usize, number);
+        }
+        for dtype in DType::ALL {
+            let name = format!("{:?}", data_type(dtype)).to_lowercase();
+            assert_eq!(name.contains("float"), dtype.is_float(), "{dtype}: {name}");
+            assert_eq!(name.contains("uint"), !dtype.is_signed(), "{dtype}: {name}");
+            assert_eq!(name.contains("bfloat"), dtype == DType::BF16, "{dtype}: {name}");
+            assert!(dtype.is_float() && dtype.size() == 1 || name.ends_with(&(8 * dtype.size()).to_string()), "{dtype}: {name}");
+            assert!(dtype.size() > 1 || !dtype.is_float() || name.ends_with(dtype.name()), "{dtype}: {name}");
+        }
+    }
 
     #[test]
     fn versions_read_as_nccl_writes_them() {

@@ -275,21 +275,9 @@ impl Drop for NcclLog {
 fn other_choice<'a>(log: &'a str, windowed: &BTreeSet<Collective>, algorithm: Option<&str>) -> Option<&'a str> {
     log.lines().filter_map(|line| line.split_once("NCCL INFO ").map(|(_, said)| said)).find(|said| {
         let chosen = said.split_once("-> Algo ").and_then(|(_, rest)| rest.split_whitespace().next());
-        let has_windows = || said.split_once(':').is_some_and(|(function, _)| windowed.iter().any(|of| nccl_name(*of) == function));
+        let has_windows = || said.split_once(':').is_some_and(|(function, _)| windowed.iter().any(|of| of.in_nccl() == function));
         chosen.is_some_and(|chosen| has_windows() || algorithm.is_some_and(|asked| !asked.eq_ignore_ascii_case(chosen)))
     })
-}
-
-/// What NCCL calls a collective in its log.
-fn nccl_name(collective: Collective) -> &'static str {
-    match collective {
-        Collective::AllReduce => "AllReduce",
-        Collective::AllGather => "AllGather",
-        Collective::ReduceScatter => "ReduceScatter",
-        Collective::Broadcast => "Broadcast",
-        Collective::Reduce => "Reduce",
-        Collective::AllToAll => "SendRecv",
-    }
 }
 
 #[cfg(test)]

@@ -7,25 +7,28 @@ use cudarc::driver::sys::{
 };
 
 use super::driver::{CudaError, Driver, call};
-use passmuster_collectives::{collective::DType, plan::TensorMap};
+use passmuster_collectives::plan::TensorMap;
+
+/// The driver's types, by the numbers that [`DType::tensor_map`](passmuster_collectives::collective::DType::tensor_map) has.
+const TYPES: [CUtensorMapDataType; 10] = [
+    CUtensorMapDataType::CU_TENSOR_MAP_DATA_TYPE_UINT8,
+    CUtensorMapDataType::CU_TENSOR_MAP_DATA_TYPE_UINT16,
+    CUtensorMapDataType::CU_TENSOR_MAP_DATA_TYPE_UINT32,
+    CUtensorMapDataType::CU_TENSOR_MAP_DATA_TYPE_INT32,
+    CUtensorMapDataType::CU_TENSOR_MAP_DATA_TYPE_UINT64,
+    CUtensorMapDataType::CU_TENSOR_MAP_DATA_TYPE_INT64,
+    CUtensorMapDataType::CU_TENSOR_MAP_DATA_TYPE_FLOAT16,
+    CUtensorMapDataType::CU_TENSOR_MAP_DATA_TYPE_FLOAT32,
+    CUtensorMapDataType::CU_TENSOR_MAP_DATA_TYPE_FLOAT64,
+    CUtensorMapDataType::CU_TENSOR_MAP_DATA_TYPE_BFLOAT16,
+];
 
 /// Encodes a map that was found valid, of memory at `address`. What of a box lies outside the tensor is loaded as zeros.
 ///
 /// # Errors
 /// The driver's, with the map.
 pub(super) fn encode(driver: &'static Driver, map: &TensorMap, address: u64) -> Result<[u64; 16], CudaError> {
-    let elements = match map.dtype {
-        DType::F32 => CUtensorMapDataType::CU_TENSOR_MAP_DATA_TYPE_FLOAT32,
-        DType::F16 => CUtensorMapDataType::CU_TENSOR_MAP_DATA_TYPE_FLOAT16,
-        DType::BF16 => CUtensorMapDataType::CU_TENSOR_MAP_DATA_TYPE_BFLOAT16,
-        DType::F64 => CUtensorMapDataType::CU_TENSOR_MAP_DATA_TYPE_FLOAT64,
-        DType::I32 => CUtensorMapDataType::CU_TENSOR_MAP_DATA_TYPE_INT32,
-        DType::U32 => CUtensorMapDataType::CU_TENSOR_MAP_DATA_TYPE_UINT32,
-        DType::I64 => CUtensorMapDataType::CU_TENSOR_MAP_DATA_TYPE_INT64,
-        DType::U64 => CUtensorMapDataType::CU_TENSOR_MAP_DATA_TYPE_UINT64,
-        // Copies do not look into bytes.
-        DType::E4M3 | DType::E5M2 | DType::I8 | DType::U8 => CUtensorMapDataType::CU_TENSOR_MAP_DATA_TYPE_UINT8,
-    };
+    let elements = TYPES[map.dtype.tensor_map() as usize];
     let swizzle = match map.swizzle {
         32 => CUtensorMapSwizzle::CU_TENSOR_MAP_SWIZZLE_32B,
         64 => CUtensorMapSwizzle::CU_TENSOR_MAP_SWIZZLE_64B,
@@ -52,4 +55,27 @@ pub(super) fn encode(driver: &'static Driver, map: &TensorMap, address: u64) -> 
     )
     .map_err(|error| error.during(map))?;
     Ok(encoded.opaque)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use passmuster_collectives::collective::DType;
+
+    /// If this fails, TMA fills what lies outside a tensor with other bits than those of zero, or moves elements of another width.
+    #[test]
+    fn types_have_the_driver_s_numbers() {
+        for (number, of) in TYPES.iter().enumerate() {
+            assert_eq!(*of as usize, number);
+        }
+        for dtype in DType::ALL.into_iter().filter(|dtype| dtype.size() > 1) {
+            let name = format!("{:?}", TYPES[dtype.tensor_map() as usize]);
+            assert!(name.ends_with(&(8 * dtype.size()).to_string()), "{dtype}: {name}");
+            assert_eq!(
+                [name.contains("FLOAT"), name.contains("BFLOAT"), name.contains("UINT")],
+                [dtype.is_float(), dtype == DType::BF16, !dtype.is_signed()]
+            );
+        }
+        assert!(DType::ALL.iter().all(|dtype| (dtype.size() == 1) == (dtype.tensor_map() == 0)));
+    }
 }
