@@ -17,10 +17,7 @@
 //   arrived: peer's copy, its stream's word -> ld.acquire.sys of the thread that loads by TMA, then fence.proxy.async. The stream sets the words
 //            back behind the kernel.
 //
-// Measured with 4 H200 on the shapes of matmul.cuh, M in all, pull: 0.97 to 1.31 of the time of cuBLAS by torch.mm alone. Copy engines that bring the
-// parts while the same product polls words are no faster but for some of the largest shapes, and 1.2 to 1.4 times slower where N is 1792 and M up to
-// 8192: there their copies take 1.03 to 1.22 times as long as NCCL's gather. Tiles of 128 columns beat wider ones there by 4 to 10 %: what is left
-// to do when the last rows came spreads better over the blocks.
+// What was tried: docs/performance/experiments.md.
 // target: compute_90a
 #include "../common/signals.cuh"
 #include "../matmul/matmul.cuh"

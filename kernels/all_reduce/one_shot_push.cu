@@ -5,9 +5,7 @@
 //
 // Thread i has line i, eight bytes of data: the protocol is that of common/lines.cuh.
 //
-// What it should take with 8 KiB, in us: an empty node of a graph 0.54, count and input from L2 0.3, one way over the link 0.75 (half of the
-// round trip of a flag), half a turn of polling 0.2, the result's store and the launch's end 0.3, and with eight ranks 0.3 for 114 KB into
-// each. So 2.1 with two ranks and 2.4 with eight, plus what ranks drift apart.
+// What was tried: docs/performance/experiments.md.
 #include "../common/lines.cuh"
 
 template <typename T, typename Op>

@@ -2,7 +2,7 @@
 // result to all ranks. Tile by tile: one half of each block sends parts while the other reduces what has come.
 //
 // Over the link: (world - 1) / world x bytes in and as many out of each rank, twice, all of them stores. Loads from a peer ask for their data on the
-// way that the data of its own loads takes: two_shot moves 7 % less a microsecond. An arrival for each tile, one barrier, as much scratch memory as
+// way that the data of its own loads takes, so that two_shot moves less in the same time. An arrival for each tile, one barrier, as much scratch memory as
 // the input takes.
 //
 //   tile  (release, acquire): our part of the peer's tile, bar.sync, our epoch -> peer's poll. It may reduce the tile and write the result to our
@@ -22,23 +22,13 @@
 // an all-reduce would give.
 //
 // Reduce is the same, with the ranks beside the root as owners and the root as receiver; the root of two ranks is the owner itself. From three ranks
-// on senders are paced, and tiles short: who has sent a tile waits until its slowest peer is no more than AHEAD tiles behind. Without that reduce is
-// slower by a quarter; that ranks beside the root, which have one owner fewer to send to, get ahead of it would explain this, but no counter has shown it.
+// on senders are paced, and tiles short: who has sent a tile waits until its slowest peer is no more than AHEAD tiles behind.
 //
 // Senders may multiply (premul_sum/push). Then the own part of the own slice goes the way of the others, into a slot with an arrival, which orders the
 // two halves of a block as well. There are no elements beside whole packs: to pull them, an owner would need its peers' factors. So a block without a
 // tile has nothing to do, and no start barrier: the emulator had no objection to mutants without it.
 //
-// Measured, bf16, 256 MiB, microseconds of all-reduce and reduce-scatter; two H200, then four:
-//   two_shot, pull                                                                       806  413  1257  625
-//   all threads send a tile, then all reduce the one before it (predicted 745, -)        757  524
-//   halves, and a reducer has one pack of each rank under way: it is what all wait for   764  532  1168  653
-//   halves, and four packs of two ranks                                                  745  383  1157  599
-// The same of reduce among four, where NCCL's ring takes 776:
-//   halves as above                                                                     1013
-//   senders at most two tiles ahead of their slowest peer; one                           930  880
-//   two, and tiles of four packs a thread at most; of two                                826  819
-// Grids are of one tile a block while there are blocks left: with four a block, 256 KiB took 17, now 8 (two_shot 6).
+// What was tried: docs/performance/experiments.md.
 #pragma once
 #include "../common/any.cuh"
 #include "../common/signals.cuh"

@@ -13,12 +13,8 @@
 // In place the input is the root's output, where it stays; what lies at the others is overwritten. Elements beside whole packs are few, unless input
 // and output lie at different distances from packs: the root stores them to everybody.
 //
-// Tiles are of one pack a thread. What has not been passed on when the root is done is lost, as is what owners wait for at first. Microseconds of
-// 256 MiB, bf16, four H200, out of place (predicted 720; NCCL's ring 811; all from the root 2261):
-//   eight packs a thread   843, with a warp of its own for the signals 842
-//   four                   807
-//   two                    782
-//   one                    778
+// Tiles are of one pack a thread. What has not been passed on when the root is done is lost, as is what owners wait for at first.
+// What was tried: docs/performance/experiments.md.
 #include "../common/copies.cuh"
 #include "../common/slices.cuh"
 

@@ -62,8 +62,8 @@ struct I8 : Integer<u8, i32> {
 };
 
 // An 8-bit float from f32: to nearest, ties to even, and to the largest number what is beyond it, as `cvt.rn.satfinite` does. In arithmetic that
-// every GPU has: that instruction asks for sm_89. Without a branch: sixteen lanes of a pack that each have one take longer than the links (e4m3,
-// reduce-scatter of 64 MiB, two H200). FRACTION is the bits of the fraction, BIAS the exponent's, LARGEST the bits of the largest number.
+// every GPU has: that instruction asks for sm_89. Without a branch: sixteen lanes of a pack that each have one take longer than the links.
+// FRACTION is the bits of the fraction, BIAS the exponent's, LARGEST the bits of the largest number.
 template <u32 FRACTION, u32 BIAS, u32 LARGEST>
 __device__ __forceinline__ u8 narrow_to_8_bits(float a) {
     constexpr u32 CUT = 23 - FRACTION, REBIAS = (127 - BIAS) << 23, LEAST_NORMAL = REBIAS + (1u << 23), TOP = (LARGEST << CUT) + REBIAS;

@@ -11,13 +11,7 @@
 //
 // In a cluster of two blocks the tiles of both lie below each other: each loads half of B and multicasts it to both.
 //
-// What was tried on an H200 at its limit of 700 W, where its clock falls to 1.3 to 1.7 GHz, as the speed relative to cuBLAS by torch.mm: the geometric
-// mean over M 4096, 8192, 16384 and N, K = 1792, 4096 / 3584, 8192 / 6656, 16384, and the least; random normal bf16, arms by turns.
-//   - cluster of two, best tile: 1.044, 1.004. Of one: 1.040, 0.995, which is within the noise where K is contiguous in B. Where N is, 208 columns
-//     without a cluster have 0.62 to 0.82 and 224 from 0.95, with one both have 1.0; narrower boxes, none of them read in part, had 0.53 for 208.
-//   - arriving at the other block's barrier with a release of the cluster's scope: 0.748. It is a fence of the whole device.
-//   - the second consumer two stages late from the start, so that one multiplies while the other stores: nothing. They drift apart anyway.
-//   - the width that fills its waves: 1.13 with 128 x 224 for M 4096, N 1792 (two waves), 1.00 with 128 x 256.
+// What was tried: docs/performance/experiments.md.
 #pragma once
 #include "tma.cuh"
 #include "wgmma.cuh"

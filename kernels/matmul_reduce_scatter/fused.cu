@@ -16,11 +16,8 @@
 // No rank waits before it has told all others: what it waits for never waits for it.
 //
 // What a block stores to a peer stands before what it loads: while a store waits for the link, so do the loads of the next product. Therefore a tile is staged
-// whole, with fewer stages where it must, and leaves box by box while the next one is made, each block's boxes at other steps than most others'. Measured
-// in graphs on two H200, M, N, K = 4096, 4096, 1792 and 4096, 8192, 3584, beside 83 and 323 us of the product alone, and 128 and 372 us of chunked:
-//   - all boxes at once, half a tile staged: 137 us (the first shape). All blocks store at once, and the link takes 21 us for a wave of tiles.
-//   - all boxes at once, a tile staged whole: 133 and 404. As long as the product, the link and the sums after each other.
-//   - box by box, in turn: 118 and 376.
+// whole, with fewer stages where it must, and leaves box by box while the next one is made, each block's boxes at other steps than most others'.
+// What was tried: docs/performance/experiments.md.
 // target: compute_90a
 #include "../common/signals.cuh"
 #include "../matmul/matmul.cuh"

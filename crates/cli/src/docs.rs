@@ -33,8 +33,9 @@ type Make = Box<dyn Fn(&Committed) -> anyhow::Result<String>>;
 /// The parts of documents, by their names in markers.
 fn parts() -> Vec<(String, Make)> {
     type Fixed = (&'static str, fn(&Committed) -> anyhow::Result<String>);
-    const FIXED: [Fixed; 16] = [
+    const FIXED: [Fixed; 17] = [
         ("algorithms", code::table_of_algorithms),
+        ("collectives", code::table_of_collectives),
         ("exit-status", code::table_of_exit_statuses),
         ("trust", verdicts::trust),
         ("two-gpus", verdicts::on_two),

@@ -23,6 +23,17 @@ pub(super) fn table_of_algorithms(_: &Committed) -> anyhow::Result<String> {
     Ok(text)
 }
 
+/// The collectives: what goes in, what comes out, with which operators.
+pub(super) fn table_of_collectives(_: &Committed) -> anyhow::Result<String> {
+    let mut text = String::from("| collective | input | output of rank r | operators |\n|---|---|---|---|\n");
+    for collective in Collective::ALL {
+        let (input, output) = collective.described();
+        let operators: Vec<String> = collective.operators().iter().map(|op| format!("`{op}`")).collect();
+        writeln!(text, "| `{collective}` | {input} | {output} | {} |", operators.join(", "))?;
+    }
+    Ok(text)
+}
+
 /// The exit statuses that `--help` has.
 pub(super) fn table_of_exit_statuses(_: &Committed) -> anyhow::Result<String> {
     let mut text = String::from("| status | means |\n|---|---|\n");

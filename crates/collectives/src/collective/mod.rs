@@ -49,23 +49,53 @@ macro_rules! collectives {
 
 collectives! {
     /// Every rank gets the element-wise reduction of all ranks' inputs. Input and output: `count` elements each.
-    AllReduce = Facts { name: "all_reduce", reduces: true, slots: (One, One), root: false, same_for_all: true, in_place: true, in_nccl: "AllReduce", bus: |world| 2.0 * (world - 1.0) / world };
+    AllReduce = Facts {
+        name: "all_reduce", reduces: true, slots: (One, One), root: false, same_for_all: true, in_place: true,
+        in_nccl: "AllReduce", bus: |world| 2.0 * (world - 1.0) / world,
+        input: "n elements",
+        output: "n: the reduction of all inputs",
+    };
     /// Every rank gets all ranks' inputs, one after the other. Input: `count` elements; output: world x `count`, in which slot r, elements
     /// r x `count` and on, is rank r's input.
-    AllGather = Facts { name: "all_gather", reduces: false, slots: (One, EachRank), root: false, same_for_all: true, in_place: true, in_nccl: "AllGather", bus: |world| (world - 1.0) / world };
+    AllGather = Facts {
+        name: "all_gather", reduces: false, slots: (One, EachRank), root: false, same_for_all: true, in_place: true,
+        in_nccl: "AllGather", bus: |world| (world - 1.0) / world,
+        input: "n elements",
+        output: "w x n: slot k, elements k x n and on, is rank k's input",
+    };
     /// Rank r gets the element-wise reduction of slot r of all ranks' inputs. Input: world x `count` elements, one slot a rank; output:
     /// `count`.
-    ReduceScatter = Facts { name: "reduce_scatter", reduces: true, slots: (EachRank, One), root: false, same_for_all: false, in_place: true, in_nccl: "ReduceScatter", bus: |world| (world - 1.0) / world };
+    ReduceScatter = Facts {
+        name: "reduce_scatter", reduces: true, slots: (EachRank, One), root: false, same_for_all: false, in_place: true,
+        in_nccl: "ReduceScatter", bus: |world| (world - 1.0) / world,
+        input: "w x n elements",
+        output: "n: the reduction of slot r of all inputs",
+    };
     /// Rank r gets slot r of all ranks' inputs, one after the other. Input: world x `count` elements, one slot a rank; output: the same, in
     /// which slot k is slot r of rank k's input. With [`Counts`], in place of slots there are packed parts of up to `count` elements, and what
     /// they leave of the output stays. A call may not be in place, nor may NCCL's: each slot of the output would take the place of one that has still to go
     /// elsewhere.
-    AllToAll = Facts { name: "all_to_all", reduces: false, slots: (EachRank, EachRank), root: false, same_for_all: false, in_place: false, in_nccl: "SendRecv", bus: |world| (world - 1.0) / world };
+    AllToAll = Facts {
+        name: "all_to_all", reduces: false, slots: (EachRank, EachRank), root: false, same_for_all: false, in_place: false,
+        in_nccl: "SendRecv", bus: |world| (world - 1.0) / world,
+        input: "w x n elements",
+        output: "w x n: slot k is slot r of rank k's input; with `counts` (all-to-all-v), parts one after the other",
+    };
     /// Every rank gets the root's input. Input and output: `count` elements each; what the other ranks pass as input is not looked at.
-    Broadcast = Facts { name: "broadcast", reduces: false, slots: (One, One), root: true, same_for_all: true, in_place: true, in_nccl: "Broadcast", bus: |_| 1.0 };
+    Broadcast = Facts {
+        name: "broadcast", reduces: false, slots: (One, One), root: true, same_for_all: true, in_place: true,
+        in_nccl: "Broadcast", bus: |_| 1.0,
+        input: "n elements; what ranks other than the root pass is not looked at",
+        output: "n: the root's input",
+    };
     /// The root gets the element-wise reduction of all ranks' inputs; what lies in the other ranks' outputs stays. Input and output: `count`
     /// elements each.
-    Reduce = Facts { name: "reduce", reduces: true, slots: (One, One), root: true, same_for_all: false, in_place: true, in_nccl: "Reduce", bus: |_| 1.0 };
+    Reduce = Facts {
+        name: "reduce", reduces: true, slots: (One, One), root: true, same_for_all: false, in_place: true,
+        in_nccl: "Reduce", bus: |_| 1.0,
+        input: "n elements",
+        output: "n: at the root the reduction of all inputs; at the others what was there before",
+    };
 }
 
 /// What there is to know of a collective, but for what each element is made of.
@@ -80,6 +110,8 @@ struct Facts {
     in_nccl: &'static str,
     /// Busbw over algbw of nccl-tests among so many ranks.
     bus: fn(f64) -> f64,
+    input: &'static str,
+    output: &'static str,
 }
 
 /// How many slots a buffer has.
@@ -97,6 +129,11 @@ impl Collective {
     /// The name in case ids, paths and reports.
     pub const fn name(self) -> &'static str {
         self.facts().name
+    }
+
+    /// What each rank puts in and what rank r gets, of n elements among w ranks, for people.
+    pub const fn described(self) -> (&'static str, &'static str) {
+        (self.facts().input, self.facts().output)
     }
 
     /// The operators that its calls may have: those that reduce, or the copy alone.
