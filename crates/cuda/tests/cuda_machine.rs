@@ -117,7 +117,7 @@ fn enqueue(group: usize, plan: &Arc<Plan>) -> Step {
 
 fn ranks_that_share_a_gpu_reduce_eagerly() {
     let mut machine = open(Some(vec![0]));
-    for world in [1, 2, 3, 4] {
+    for world in [1, 2, 3, 4, 8] {
         for algorithm in ["one_shot", "two_shot", "one_shot_push", "two_shot_push", "push"] {
             let (group, plan) = set_up(&mut machine, algorithm, world, false);
             let steps = vec![Step::Mark, enqueue(group, &plan), enqueue(group, &plan), Step::Mark];
@@ -128,8 +128,8 @@ fn ranks_that_share_a_gpu_reduce_eagerly() {
             machine.close_groups();
         }
     }
-    let error = machine.open_group(5, &[]).unwrap_err();
-    assert!(matches!(&error, MachineError::NotSupported { reason } if reason.contains("5 ranks on one GPU")), "{error}");
+    let error = machine.open_group(9, &[]).unwrap_err();
+    assert!(matches!(&error, MachineError::NotSupported { reason } if reason.contains("9 ranks on one GPU")), "{error}");
 }
 
 fn ranks_on_all_gpus_reduce_in_place_and_from_a_graph() {
