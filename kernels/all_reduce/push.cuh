@@ -94,7 +94,7 @@ __device__ __forceinline__ void reduce_packs(Pack (&sums)[N], const Peers& from,
 }
 
 // What senders do to packs: nothing. FOLD is the most packs of a tile that a thread takes.
-struct AsTheyAre {
+struct Identity {
     enum : bool { MULTIPLIES = false };
     enum : u32 { FOLD = 8 };
     __device__ __forceinline__ const Pack& operator()(const Pack& pack) const { return pack; }
@@ -104,7 +104,7 @@ struct AsTheyAre {
 __device__ __forceinline__ u64 of_rank(const Peers& all, u32 rank) { return all.address[rank]; }
 __device__ __forceinline__ u64 of_rank(u64 own, u32) { return own; }
 
-template <typename T, typename Op, typename Input, typename Sent = AsTheyAre>
+template <typename T, typename Op, typename Input, typename Sent = Identity>
 __device__ __forceinline__ void push(const Input& input, const Peers& output, u64 count, u32 average, u64 origin, const Peers& slots,
                                      Ranks owners, Ranks receivers, const Sync& sync, const Sent& sent = {}) {
     using Stored = typename T::Stored;
