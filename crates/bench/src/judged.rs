@@ -110,7 +110,9 @@ impl Judged {
         }
         tables.extend(races_waived(&record.cases));
         tables.extend(slowest(&record.cases));
-        let query = record.notes.first().and_then(|note| note.split("query ").nth(1)?.split(", seed").next());
+        // Records of before there were selections have it in a note alone.
+        let noted = || record.notes.iter().find_map(|note| note.split("query ").nth(1)?.split(", seed").next());
+        let query = record.selection.as_ref().map(|selection| selection.query.as_str()).or_else(noted);
         let title = query.map_or_else(|| record.kind.clone(), |query| format!("{} {query}", record.kind));
         let verdict = verdict(&record.summary);
         let (verdict, is_whole) = match &record.partial {
