@@ -24,7 +24,7 @@ use crate::project;
 ///
 /// Compiles every module of passmuster_collectives::algorithms::built_in_modules, kernels/NAME.cu, to kernels/ptx/NAME.ptx (and NAME.checked.ptx where the
 /// module has a checked build), the kernels with planted bugs that fixtures/mutants/*.toml describe, and the kernels under
-/// examples/foreign. A file that would not change is not written.
+/// examples/foreign and museum. A file that would not change is not written.
 ///
 /// The compiler is NVRTC 13.0 and no other, so that the PTX is the same on every machine. It is looked for in $CUDA_HOME/lib64,
 /// in the Python environment (a PyTorch for CUDA 13.0 brings it), and in target/cuda, where it is otherwise installed by pip from
@@ -34,6 +34,9 @@ use crate::project;
 #[derive(clap::Args)]
 #[command(after_long_help = EXAMPLES)]
 pub(crate) struct Kernels {
+    /// Those alone that are compiled from files under this path, as in museum/.
+    #[arg(long, value_name = "PATH", conflicts_with = "check")]
+    only: Option<String>,
     /// Writes nothing; exits 1 if a checked-in file is not what its source compiles to.
     ///
     /// Where NVRTC cannot be had, the sources' hashes are still compared with those that the PTX names, and the rest is reported as
@@ -46,6 +49,7 @@ const EXAMPLES: &str = "\
 Examples:
   cargo xtask kernels                     after an edit of a .cu, .cuh or mutant
   cargo xtask kernels --check             before a commit, as CI does
+  cargo xtask kernels --only museum/      what is under a path
   CUDA_HOME=/usr/local/cuda-13.0 cargo xtask kernels
 
 A new kernel: write kernels/all_reduce/mine.cu, give its algorithm the module
@@ -55,8 +59,8 @@ A new kernel: write kernels/all_reduce/mine.cu, give its algorithm the module
 (the library embeds the PTX: for this command to be built at all, the files must
 be there, empty).";
 
-/// Kernels that docs/tutorial-foreign-kernel.md shows, each compiled as it is and with its planted bug.
-const EXAMPLES_OF_FOREIGN: &str = "examples/foreign";
+/// Kernels that come with a specification: those that the documents show and those of real bugs, each compiled as it is and with its bug.
+const SPECIFIED: [&str; 2] = ["examples/foreign", "museum"];
 
 /// What wrote the PTX, as its heading names it.
 const COMMAND: &str = "cargo xtask kernels";
@@ -83,13 +87,21 @@ impl Kernels {
             write_if_changed(&root.join(TYPES), &header())?;
         }
         let mutants = mutants::load(&root)?;
-        let products = products(&root, &mutants)?;
+        let mut products = products(&root, &mutants)?;
+        if let Some(only) = &self.only {
+            products.retain(|product| product.source.starts_with(only.as_str()));
+            if products.is_empty() {
+                bail!("--only {only}: no kernel is compiled from there");
+            }
+            return compile_all(sh, &root, &products).map(|_| ExitCode::SUCCESS);
+        }
         let index = mutants::index(&mutants);
         if self.check { check(sh, &root, &products, &index) } else { write(sh, &root, &products, &index) }
     }
 }
 
-fn write(sh: &Shell, root: &Path, products: &[Product], index: &str) -> anyhow::Result<ExitCode> {
+/// Compiles and writes the PTX of these.
+fn compile_all(sh: &Shell, root: &Path, products: &[Product]) -> anyhow::Result<Toolkit> {
     let toolkit = toolkit::find(sh, root)?;
     let nvrtc = Nvrtc::open(&toolkit)?;
     println!("NVRTC {} of {}", nvrtc.version(), toolkit.origin);
@@ -97,6 +109,11 @@ fn write(sh: &Shell, root: &Path, products: &[Product], index: &str) -> anyhow::
         let ptx = compile(&nvrtc, product)?;
         write_if_changed(&root.join(&product.path), &ptx)?;
     }
+    Ok(toolkit)
+}
+
+fn write(sh: &Shell, root: &Path, products: &[Product], index: &str) -> anyhow::Result<ExitCode> {
+    let toolkit = compile_all(sh, root, products)?;
     write_if_changed(&root.join(mutants::INDEX), index)?;
     for path in strays(root, products)? {
         fs::remove_file(root.join(&path)).with_context(|| format!("cannot remove {path}"))?;
@@ -208,7 +225,7 @@ fn products(root: &Path, mutants: &[mutants::Described]) -> anyhow::Result<Vec<P
     for mutant in mutants {
         products.push(mutant.product(root)?);
     }
-    for source in files(root, EXAMPLES_OF_FOREIGN, "cu")? {
+    for source in SPECIFIED.into_iter().map(|folder| files(root, folder, "cu")).collect::<Result<Vec<_>, _>>()?.concat() {
         for (extension, defines) in [("ptx", vec![]), ("bug.ptx", vec!["-DPLANTED_BUG".into()])] {
             let path = Path::new(&source).with_extension(extension).to_string_lossy().into_owned();
             products.push(Product { path, unit: Unit::read(root, &source, &[], defines)?, source: source.clone() });
