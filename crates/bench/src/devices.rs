@@ -1,6 +1,6 @@
 //! What plans are made for, and what a process must have been started with.
 
-use passmuster_collectives::{algorithms::Target, device::DeviceModel, machine::Machine, plan::Build};
+use passmuster_collectives::{algorithms::Target, device::DeviceModel, machine::Machine};
 
 /// Environment variables that a process must have been started with.
 pub type Environment = &'static [(&'static str, &'static str)];
@@ -29,7 +29,7 @@ impl Devices {
 
     /// Those of a machine on which a world of ranks runs.
     pub(super) fn of(machine: &dyn Machine, world: u32) -> Devices {
-        let target = Target { build: Build::Release, waiting_blocks: machine.waiting_blocks(world as usize, 1) };
+        let target = Target { waiting_blocks: machine.waiting_blocks(world as usize, 1), ..Target::default() };
         let notes = machine.info().notes;
         let told = notes.iter().find(|(name, _)| name == "multiprocessors").and_then(|(_, value)| value.parse().ok());
         Devices { target, sms: told.unwrap_or(SOME_SMS) }

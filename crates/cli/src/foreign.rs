@@ -1,6 +1,7 @@
 //! Kernels from elsewhere: the options that name one, and what becomes of them.
 
 use std::{
+    collections::BTreeMap,
     fs::File,
     io::Read,
     path::{Path, PathBuf},
@@ -9,7 +10,7 @@ use std::{
 use anyhow::{Context, bail};
 use passmuster::emulator;
 use passmuster_collectives::{
-    algorithms::{self, Algorithm, Foreign},
+    algorithms::{self, Algorithm, Foreign, ForeignModule},
     kernels::fnv1a64,
     library::Library,
     plan::Build,
@@ -24,58 +25,103 @@ pub(crate) const MOST_PTX: u64 = 64 << 20;
 /// The largest specification, in bytes.
 const MOST_SPEC: u64 = 1 << 20;
 
-/// Which kernel from elsewhere.
-#[derive(clap::Args, Clone)]
+/// Which kernels from elsewhere.
+#[derive(clap::Args, Clone, Default)]
 #[command(next_help_heading = "Kernel from elsewhere")]
 pub(crate) struct ForeignArgs {
-    /// PTX of a kernel from elsewhere; QUERY is then a list or a pattern over its cases (docs/tutorial-foreign-kernel.md).
-    #[arg(long, value_name = "FILE", requires = "spec")]
+    /// How a kernel from elsewhere is launched and what it promises; again for each of several. QUERY is then a list or a pattern over their cases
+    /// (docs/tutorial-foreign-kernel.md).
+    #[arg(long = "spec", value_name = "SPEC.toml")]
+    pub(crate) specs: Vec<PathBuf>,
+    /// Its PTX, in place of the module that the specification names.
+    #[arg(long, value_name = "FILE", requires = "specs")]
     pub(crate) ptx: Option<PathBuf>,
-    /// Its entry point, in place of what the specification says; {dtype} and {op} are replaced.
-    #[arg(long, value_name = "NAME", requires = "ptx")]
+    /// Its entry point, in place of what the specification says; {dtype}, {op}, {world} and {rank} are replaced.
+    #[arg(long, value_name = "NAME", requires = "specs")]
     pub(crate) kernel: Option<String>,
-    /// How it is launched and what it promises.
-    #[arg(long, value_name = "SPEC.toml", requires = "ptx")]
-    pub(crate) spec: Option<PathBuf>,
 }
 
 /// A kernel from elsewhere, known to case ids.
 pub(crate) struct RegisteredKernel {
     pub(crate) foreign: &'static Foreign,
+    /// The first of its PTX.
+    pub(crate) ptx: PathBuf,
     /// What records say of it.
     pub(crate) note: String,
+}
+
+/// One that was read and held against its PTX.
+struct Accepted {
+    foreign: Foreign,
+    ptx: PathBuf,
+    note: String,
 }
 
 impl ForeignArgs {
     /// The same as arguments.
     pub(crate) fn arguments(&self) -> Vec<String> {
         let path = |name: &str, path: &PathBuf| format!("--{name}={}", path.display());
-        let files = [("ptx", &self.ptx), ("spec", &self.spec)];
-        let files = files.into_iter().filter_map(|(name, file)| Some(path(name, file.as_ref()?)));
-        files.chain(self.kernel.iter().map(|kernel| format!("--kernel={kernel}"))).collect()
+        let specs = self.specs.iter().map(|spec| path("spec", spec));
+        let ptx = self.ptx.iter().map(|ptx| path("ptx", ptx));
+        specs.chain(ptx).chain(self.kernel.iter().map(|kernel| format!("--kernel={kernel}"))).collect()
     }
 
-    /// Makes the kernel known and adds its PTX to the library; none where none is named.
+    /// Whether any is named.
+    pub(crate) fn any(&self) -> bool {
+        !self.specs.is_empty()
+    }
+
+    /// Makes the kernels known and adds their PTX to the library.
     ///
     /// # Errors
-    /// A file that cannot be read or is too large, a specification that contradicts itself, PTX of which the kernel
+    /// A file that cannot be read or is too large, a specification that contradicts itself, PTX of which a kernel
     /// may come to what the emulator does not know where it is to run it, a kernel that is not there or takes other arguments.
-    pub(crate) fn register(&self, library: &mut Library, on: MachineKind) -> anyhow::Result<Option<RegisteredKernel>> {
-        let (Some(ptx), Some(spec)) = (&self.ptx, &self.spec) else { return Ok(None) };
-        let text = read(ptx, MOST_PTX)?;
+    pub(crate) fn register(&self, library: &mut Library, on: MachineKind) -> anyhow::Result<Vec<RegisteredKernel>> {
+        if self.specs.len() > 1
+            && let Some(option) =
+                [self.ptx.is_some().then_some("--ptx"), self.kernel.is_some().then_some("--kernel")].into_iter().flatten().next()
+        {
+            bail!("{option} is for one --spec, {} are given: each may name its own in `module` and `entry`", self.specs.len());
+        }
+        if self.specs.is_empty() {
+            return Ok(Vec::new());
+        }
+        let accepted = self.specs.iter().map(|spec| self.accept(spec, library, on)).collect::<anyhow::Result<Vec<_>>>()?;
+        let (foreigns, of_each): (Vec<_>, Vec<_>) =
+            accepted.into_iter().map(|Accepted { foreign, ptx, note }| (foreign, (ptx, note))).unzip();
+        let known = algorithms::register(foreigns).map_err(|why| anyhow::anyhow!("{}: {why}", self.specs[0].display()))?;
+        Ok(known.into_iter().zip(of_each).map(|(foreign, (ptx, note))| RegisteredKernel { foreign, ptx, note }).collect())
+    }
+
+    /// Reads a specification and the PTX of its modules, and holds them against each other.
+    fn accept(&self, spec: &Path, library: &mut Library, on: MachineKind) -> anyhow::Result<Accepted> {
         let described = read(spec, MOST_SPEC)?;
         let name = spec.display();
-        let foreign = Foreign::read(&described, self.kernel.as_deref()).map_err(|error| anyhow::anyhow!("{name}:{error}"))?;
-        let note = format!(
-            "kernel from elsewhere {}: PTX fnv1a64:{:016x}, specification fnv1a64:{:016x}",
-            foreign.name(),
-            fnv1a64(text.as_bytes()),
-            fnv1a64(described.as_bytes())
-        );
-        let module = ptx::parse_tolerant(&text);
-        library.replace(foreign.module(), Build::Release, text);
+        let beside = |file: &str| spec.parent().unwrap_or(Path::new("")).join(file);
+        let contents = |file: &str| bytes(&beside(file), MOST_PTX).map_err(|error| format!("{error:#}"));
+        let foreign =
+            Foreign::with_files(&described, self.kernel.as_deref(), &contents).map_err(|error| anyhow::anyhow!("{name}:{error}"))?;
+        let modules = foreign.foreign_modules();
+        if let (Some(ptx), 2..) = (&self.ptx, modules.len()) {
+            bail!("--ptx={} is one file, and {name} has {} modules", ptx.display(), modules.len());
+        }
+        let mut texts = Vec::new();
+        for ForeignModule { name: module, file } in modules {
+            let path = match (&self.ptx, file) {
+                (Some(ptx), _) => ptx.clone(),
+                (None, Some(file)) => beside(&file),
+                (None, None) => bail!("{name} names no `module`, and there is no --ptx: one of them says where the kernel's PTX is"),
+            };
+            texts.push((module, read(&path, MOST_PTX).with_context(|| format!("a module of {name}"))?, path));
+        }
+        let hashes: Vec<String> = texts.iter().map(|(_, text, _)| format!("fnv1a64:{:016x}", fnv1a64(text.as_bytes()))).collect();
+        let described = fnv1a64(described.as_bytes());
+        let note = format!("kernel from elsewhere {}: PTX {}, specification fnv1a64:{described:016x}", foreign.name(), hashes.join(" "));
+        let parsed: BTreeMap<&str, _> = texts.iter().map(|(module, text, path)| (&**module, (ptx::parse_tolerant(text), path))).collect();
+        texts.iter().for_each(|(module, text, _)| library.replace(module, Build::Release, text.clone()));
         for launch in foreign.samples() {
-            let accepted = match (&module, on) {
+            let Some((module, ptx)) = parsed.get(&*launch.module) else { bail!("{name}: no module `{}`", launch.module) };
+            let accepted = match (module, on) {
                 (Ok(module), _) => {
                     if on == MachineKind::Emulator
                         && let Err(error) = module.launchable(&launch.entry)
@@ -90,13 +136,21 @@ impl ForeignArgs {
             };
             accepted.map_err(|why| anyhow::anyhow!("{} and {name}: {why}", ptx.display()))?;
         }
-        let known = algorithms::register(vec![foreign]).map_err(|why| anyhow::anyhow!("{name}: {why}"))?;
-        Ok(known.first().map(|&foreign| RegisteredKernel { foreign, note }))
+        drop(parsed);
+        let ptx = texts.into_iter().next().map(|(_, _, path)| path).unwrap_or_default();
+        Ok(Accepted { foreign, ptx, note })
     }
 }
 
 /// Reads a text of at most `most` bytes.
 pub(crate) fn read(path: &Path, most: u64) -> anyhow::Result<String> {
+    let name = path.display();
+    String::from_utf8(bytes(path, most)?)
+        .map_err(|error| anyhow::anyhow!("{name} is no text: byte {} is not UTF-8", error.utf8_error().valid_up_to()))
+}
+
+/// Reads a file of at most `most` bytes.
+fn bytes(path: &Path, most: u64) -> anyhow::Result<Vec<u8>> {
     let name = path.display();
     let file = File::open(path).with_context(|| format!("cannot open {name}"))?;
     let mut bytes = Vec::new();
@@ -104,5 +158,5 @@ pub(crate) fn read(path: &Path, most: u64) -> anyhow::Result<String> {
     if bytes.len() as u64 > most {
         bail!("{name} is larger than the {most} bytes that are allowed");
     }
-    String::from_utf8(bytes).map_err(|error| anyhow::anyhow!("{name} is no text: byte {} is not UTF-8", error.utf8_error().valid_up_to()))
+    Ok(bytes)
 }

@@ -9,9 +9,9 @@ use std::{
 
 use cudarc::driver::sys::{
     self, CUcontext, CUdevice, CUdevice_attribute, CUdeviceptr, CUevent, CUfunction, CUfunction_attribute, CUgraph, CUgraphExec,
-    CUjit_option, CUmemAccessDesc, CUmemAllocationGranularity_flags, CUmemAllocationProp, CUmemGenericAllocationHandle, CUmemcpyAttributes,
-    CUmodule, CUstream, CUstreamBatchMemOpParams, CUstreamCaptureMode, CUtensorMap, CUtensorMapDataType, CUtensorMapFloatOOBfill,
-    CUtensorMapInterleave, CUtensorMapL2promotion, CUtensorMapSwizzle,
+    CUjit_option, CUlaunchConfig, CUmemAccessDesc, CUmemAllocationGranularity_flags, CUmemAllocationProp, CUmemGenericAllocationHandle,
+    CUmemcpyAttributes, CUmodule, CUstream, CUstreamBatchMemOpParams, CUstreamCaptureMode, CUtensorMap, CUtensorMapDataType,
+    CUtensorMapFloatOOBfill, CUtensorMapInterleave, CUtensorMapL2promotion, CUtensorMapSwizzle,
 };
 
 use super::loader::{self, LoadError, function_table};
@@ -59,6 +59,7 @@ function_table! {
         fn cuLaunchKernel(
             CUfunction, c_uint, c_uint, c_uint, c_uint, c_uint, c_uint, c_uint, CUstream, *mut *mut c_void, *mut *mut c_void,
         );
+        fn cuLaunchKernelEx(*const CUlaunchConfig, CUfunction, *mut *mut c_void, *mut *mut c_void);
         fn cuMemsetD8Async(CUdeviceptr, c_uchar, usize, CUstream);
         fn cuMemcpyDtoDAsync_v2(CUdeviceptr, CUdeviceptr, usize, CUstream);
         fn cuMemcpyHtoDAsync_v2(CUdeviceptr, *const c_void, usize, CUstream);

@@ -26,7 +26,7 @@ use super::{
     nccl_log::{Choice, NcclLog},
     nvml::Nvml,
     products::Products,
-    program::{self, Compiler, Program, Tables},
+    program::{self, Compiler, InMemory, Program},
     reports,
     stream::{Fetch, Stream},
     stream_memops,
@@ -163,7 +163,7 @@ struct Held {
     communicators: Communicators,
     products: Products,
     kernels: Kernels,
-    tables: Tables,
+    made: InMemory,
     graphs: Graphs,
     streams: Vec<Vec<Arc<Stream>>>,
     arena: Arena,
@@ -226,7 +226,7 @@ impl CudaMachine {
                 communicators: Communicators::new(options.nccl_lib),
                 products: Products::new(options.cublas_lt_lib),
                 kernels: Kernels::default(),
-                tables: Tables::new(),
+                made: InMemory::new(),
                 graphs: Graphs::default(),
                 streams: vec![Vec::new(); MAX_WORLD],
                 arena: Arena::default(),
@@ -302,9 +302,10 @@ impl CudaMachine {
                 let quarter = GUARD / 4;
                 let two = [0, quarter].map(|at| Copy { from: base + at, to: base + GUARD / 2 + at, bytes: quarter });
                 device.service.copies(&two, self.batches.as_deref())?;
-                group.layout.buffers().try_for_each(|(spec, offset)| match spec.fill {
-                    Fill::Byte(byte) => device.service.fill(base + offset, byte, spec.bytes),
-                    Fill::Uninitialised => Ok(()),
+                group.layout.buffers().try_for_each(|(spec, offset)| match (&spec.fill, spec.fill.contents(rank, spec.bytes)) {
+                    (Fill::Byte(byte), _) => device.service.fill(base + offset, *byte, spec.bytes),
+                    (_, Some(contents)) => device.service.write(&contents, base + offset),
+                    (_, None) => Ok(()),
                 })
             };
             fill().map_err(fault(rank))?;
@@ -381,12 +382,12 @@ impl CudaMachine {
         let devices = self.of_rank[..needs.world].to_vec();
         let streams: Vec<Vec<Arc<Stream>>> =
             self.held.streams[..needs.world].iter().map(|streams| streams[..needs.all_streams()].to_vec()).collect();
-        let Held { kernels, tables, products, graphs, .. } = &mut *self.held;
+        let Held { kernels, made, products, graphs, .. } = &mut *self.held;
         let programs = Compiler {
             groups: &self.groups,
             library: &self.library,
             kernels,
-            tables,
+            made,
             devices: &devices,
             streams: &streams,
             numbers: (needs.streams, needs.sides),
@@ -534,7 +535,7 @@ impl Machine for CudaMachine {
 
     fn close_groups(&mut self) {
         self.groups.clear();
-        self.held.tables.clear();
+        self.held.made.clear();
         self.drop_graphs();
         self.held.arena.reset();
     }

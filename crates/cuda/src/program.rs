@@ -25,20 +25,18 @@ use passmuster_collectives::{
     library::Library,
     machine::{
         Awaited, Deferred, MachineError,
-        arguments::{Addresses, Arguments, table_bytes, tables, tensor_maps},
+        arguments::{Addresses, Arguments, in_memory, memory_bytes, stride, tensor_maps},
         compile::{self, Compiled, Graph, Place, Resolved, Target},
         validation::side_stream,
     },
-    plan::{Launch, MAX_SIDES, RankCall, Region, Script, TensorMap},
+    plan::{Arg, Dim3, Launch, MAX_SIDES, RankCall, Region, Script, TensorMap},
 };
 
 /// One operation on a stream.
 pub(super) enum Command {
     Launch {
         kernel: Kernel,
-        grid: u32,
-        block: u32,
-        dynamic_shared: u32,
+        shape: Shape,
         arguments: Arguments,
         /// SMs that its blocks fill while they wait for other ranks': none where they do not wait.
         fills: u32,
@@ -291,9 +289,7 @@ impl Command {
             Command::Fork { .. } | Command::Join { .. } | Command::Fetch { .. } | Command::Mark | Command::Copies(_) => {
                 unreachable!("the program enqueues them")
             }
-            Command::Launch { kernel, grid, block, dynamic_shared, arguments, .. } => {
-                stream.launch(kernel, *grid, *block, *dynamic_shared, arguments)?;
-            }
+            Command::Launch { kernel, shape, arguments, .. } => stream.launch(kernel, shape, arguments)?,
             Command::Fill { at, byte, bytes } => stream.fill(*at, *byte, *bytes)?,
             Command::Words(words) => stream.words(words)?,
             Command::Nccl { communicator, call, input, output } => communicator.enqueue(call, (*input, *output), stream.raw())?,
@@ -302,16 +298,26 @@ impl Command {
     }
 }
 
-/// Tables of peers' addresses, by group, rank and region.
-pub(super) type Tables = HashMap<(usize, usize, Region), Scratch>;
+/// What arguments have in memory, by rank and bytes.
+pub(super) type InMemory = HashMap<(usize, Vec<u8>), Scratch>;
+
+/// How many blocks a launch has, and what each of them has.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Shape {
+    pub(super) grid: Dim3,
+    pub(super) block: Dim3,
+    pub(super) cluster: Option<Dim3>,
+    /// Bytes of dynamic shared memory of each block.
+    pub(super) dynamic_shared: u32,
+}
 
 /// What programs are made from.
 pub(super) struct Compiler<'a> {
     pub(super) groups: &'a [Group],
     pub(super) library: &'a Library,
     pub(super) kernels: &'a mut Kernels,
-    /// The tables made for the open groups so far.
-    pub(super) tables: &'a mut Tables,
+    /// What arguments have in memory so far.
+    pub(super) made: &'a mut InMemory,
     /// The device of each rank of the script.
     pub(super) devices: &'a [Arc<Device>],
     /// The streams of each rank of the script.
@@ -363,41 +369,59 @@ impl Compiler<'_> {
         let not_supported = |reason: String| MachineError::NotSupported { reason };
         let device = &self.devices[rank];
         let kernel = self.kernels.get(device, self.library, launch).map_err(|why| not_supported(format!("rank {rank}: {why}")))?;
-        for region in tables(&launch.args) {
-            self.table(group, rank, region)?;
-        }
         let of_group = &self.groups[group];
-        let own = |region: &_| of_group.address(rank, region).expect("validation has found every region");
-        let of = |region: &_| of_group.addresses(region).expect("validation has found every region");
-        let table = |region: &Region| self.tables[&(group, rank, region.clone())].address;
-        let multicast = |region: &Region| unreachable!("{region}: scripts with multicast addresses are refused before they are compiled");
+        for region in
+            launch.args.iter().flat_map(Arg::leaves).filter_map(|arg| if let Arg::Stride(region) = arg { Some(region) } else { None })
+        {
+            let addresses = of_group.addresses(region).map_err(|reason| MachineError::Invalid { reason })?;
+            stride(&addresses).map_err(not_supported)?;
+        }
         let mut encoded: Vec<(&TensorMap, [u64; 16])> = Vec::new();
         for map in tensor_maps(&launch.args) {
             let of_rank = map.of_rank.map_or(rank, |rank| rank as usize);
             let address = of_group.address(of_rank, &map.region).map_err(|reason| MachineError::Invalid { reason })?;
             encoded.push((map, tensor_map::encode(device.driver, map, address).map_err(|error| fault(rank, error))?));
         }
-        let tensor_map = |map: &TensorMap| encoded.iter().find(|(known, _)| *known == map).expect("all were encoded").1;
-        let wait_limit = self.wait_limit;
-        let addresses = Addresses { own: &own, of: &of, table: &table, multicast: &multicast, tensor_map: &tensor_map, wait_limit };
-        let arguments = Arguments::lay_out(&launch.args, &addresses);
+        for fields in in_memory(&launch.args) {
+            let bytes = self.with_addresses(group, rank, &encoded, |addresses| memory_bytes(fields, addresses));
+            self.keep(rank, bytes)?;
+        }
+        let arguments = self.with_addresses(group, rank, &encoded, |addresses| Arguments::lay_out(&launch.args, addresses));
         kernel.check(&arguments).map_err(|reason| MachineError::Invalid { reason })?;
-        let resident = kernel.blocks_per_sm(launch.block, launch.dynamic_shared).map_err(|error| fault(rank, error))?;
+        let resident = kernel.blocks_per_sm(launch.block.total() as u32, launch.dynamic_shared).map_err(|error| fault(rank, error))?;
         if resident == 0 {
             return Err(not_supported(format!("kernel `{}` does not fit on GPU {}: {}", launch.entry, device.ordinal, device.name)));
         }
-        let Launch { grid, block, dynamic_shared, waits_for_peers, .. } = *launch;
-        let fills = if waits_for_peers { grid.div_ceil(resident) } else { 0 };
-        Ok(Command::Launch { kernel, grid, block, dynamic_shared, arguments, fills })
+        let fills = if launch.waits_for_peers { (launch.grid.total() as u32).div_ceil(resident) } else { 0 };
+        let shape = Shape { grid: launch.grid, block: launch.block, cluster: launch.cluster, dynamic_shared: launch.dynamic_shared };
+        Ok(Command::Launch { kernel, shape, arguments, fills })
     }
 
-    /// Makes the table of a region's addresses in memory of the rank's device, whose context is current, once.
-    fn table(&mut self, group: usize, rank: usize, region: &Region) -> Result<(), MachineError> {
-        if let Entry::Vacant(entry) = self.tables.entry((group, rank, region.clone())) {
-            let addresses = self.groups[group].addresses(region).map_err(|reason| MachineError::Invalid { reason })?;
-            let (bytes, device) = (table_bytes(&addresses), &self.devices[rank]);
-            let made = Scratch::new(device.driver, bytes.len());
-            let made = made.and_then(|made| device.service.write(&bytes, made.address).map(|()| made));
+    /// What stands behind the names in a launch of a rank, whose tensor maps were encoded and arguments' memory made.
+    fn with_addresses<T>(
+        &self,
+        group: usize,
+        rank: usize,
+        encoded: &[(&TensorMap, [u64; 16])],
+        of_launch: impl FnOnce(&Addresses<'_>) -> T,
+    ) -> T {
+        let of_group = &self.groups[group];
+        of_launch(&Addresses {
+            own: &|region| of_group.address(rank, region).expect("validation has found every region"),
+            of: &|region| of_group.addresses(region).expect("validation has found every region"),
+            memory: &|bytes| self.made[&(rank, bytes.to_vec())].address,
+            multicast: &|region| unreachable!("{region}: scripts with multicast addresses are refused before they are compiled"),
+            tensor_map: &|map| encoded.iter().find(|(known, _)| *known == map).expect("all were encoded").1,
+            wait_limit: self.wait_limit,
+        })
+    }
+
+    /// Puts what an argument has in memory there, of the rank's device, whose context is current, once.
+    fn keep(&mut self, rank: usize, bytes: Vec<u8>) -> Result<(), MachineError> {
+        if let Entry::Vacant(entry) = self.made.entry((rank, bytes)) {
+            let (bytes, device) = (&entry.key().1, &self.devices[rank]);
+            let made = Scratch::new(device.driver, bytes.len().max(1));
+            let made = made.and_then(|made| device.service.write(bytes, made.address).map(|()| made));
             entry.insert(made.map_err(|error| fault(rank, error))?);
         }
         Ok(())

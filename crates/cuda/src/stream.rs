@@ -8,7 +8,8 @@ use std::{
 };
 
 use cudarc::driver::sys::{
-    CUevent, CUevent_flags, CUgraph, CUgraphExec, CUstream, CUstream_flags, CUstreamBatchMemOpParams,
+    CUevent, CUevent_flags, CUgraph, CUgraphExec, CUlaunchAttribute, CUlaunchAttributeID, CUlaunchAttributeValue_union__bindgen_ty_1,
+    CUlaunchConfig, CUstream, CUstream_flags, CUstreamBatchMemOpParams,
     CUstreamBatchMemOpParams_union_CUstreamMemOpWaitValueParams_st as WaitValueParameters,
     CUstreamBatchMemOpParams_union_CUstreamMemOpWaitValueParams_st__bindgen_ty_1 as WaitValue,
     CUstreamBatchMemOpParams_union_CUstreamMemOpWriteValueParams_st as WriteValueParameters,
@@ -21,8 +22,12 @@ use super::{
     driver::{CudaError, Driver, call},
     kernel::Kernel,
     memory::Scratch,
+    program::Shape,
 };
-use passmuster_collectives::machine::{Pending, arguments::Arguments};
+use passmuster_collectives::{
+    machine::{Pending, arguments::Arguments},
+    plan::Dim3,
+};
 
 /// The driver takes fewer than 256 operations on words in one call.
 const MOST_WORDS: usize = 255;
@@ -198,31 +203,44 @@ impl Stream {
     }
 
     /// Launches a kernel. `arguments` have the sizes that [`Kernel::check`] accepted.
-    pub(super) fn launch(
-        &self,
-        kernel: &Kernel,
-        grid: u32,
-        block: u32,
-        dynamic_shared: u32,
-        arguments: &Arguments,
-    ) -> Result<(), CudaError> {
+    pub(super) fn launch(&self, kernel: &Kernel, shape: &Shape, arguments: &Arguments) -> Result<(), CudaError> {
         let mut pointers = arguments.pointers();
-        call!(
-            self.driver,
-            cuLaunchKernel(
-                kernel.raw(),
-                grid,
-                1,
-                1,
-                block,
-                1,
-                1,
-                dynamic_shared,
-                self.raw,
-                pointers.as_mut_ptr(),
-                null_mut::<*mut c_void>()
-            )
-        )
+        let Shape { grid: Dim3([x, y, z]), block: Dim3([threads, rows, layers]), cluster, dynamic_shared } = *shape;
+        let Some(Dim3([width, height, depth])) = cluster else {
+            return call!(
+                self.driver,
+                cuLaunchKernel(
+                    kernel.raw(),
+                    x,
+                    y,
+                    z,
+                    threads,
+                    rows,
+                    layers,
+                    dynamic_shared,
+                    self.raw,
+                    pointers.as_mut_ptr(),
+                    null_mut::<*mut c_void>()
+                )
+            );
+        };
+        // SAFETY: the union is plain numbers, of which none is invalid; the field of clusters is the one that the attribute's number names.
+        let mut attribute: CUlaunchAttribute = unsafe { std::mem::zeroed() };
+        attribute.id = CUlaunchAttributeID::CU_LAUNCH_ATTRIBUTE_CLUSTER_DIMENSION;
+        attribute.value.clusterDim = CUlaunchAttributeValue_union__bindgen_ty_1 { x: width, y: height, z: depth };
+        let config = CUlaunchConfig {
+            gridDimX: x,
+            gridDimY: y,
+            gridDimZ: z,
+            blockDimX: threads,
+            blockDimY: rows,
+            blockDimZ: layers,
+            sharedMemBytes: dynamic_shared,
+            hStream: self.raw,
+            attrs: &mut attribute,
+            numAttrs: 1,
+        };
+        call!(self.driver, cuLaunchKernelEx(&config, kernel.raw(), pointers.as_mut_ptr(), null_mut::<*mut c_void>()))
     }
 
     /// Notes the time when all before it is done.

@@ -422,7 +422,7 @@ fn too_many_waiting_blocks_are_refused() {
     let mut crowded = (*plan).clone();
     for op in crowded.ranks.iter_mut().flatten() {
         if let Op::Launch(launch) = op {
-            launch.grid = 100_000;
+            launch.grid = 100_000.into();
         }
     }
     let error = machine.run(&Script { steps: vec![enqueue(group, &Arc::new(crowded))] }, DEADLINE).unwrap_err();

@@ -87,7 +87,9 @@ fn no_list_of_a_kernel_from_elsewhere_has_one_either() {
     let names = [("one_shot_by_value", None), ("two_shot_by_table", None), ("one_shot_triton", Some("one_shot_all_reduce"))];
     let read = names.map(|(name, entry)| {
         let foreign = Foreign::read(&text(format!("{name}/spec.toml")), entry).unwrap();
-        library.replace(foreign.module(), Build::Release, text(format!("{name}/kernel.ptx")));
+        for module in foreign.foreign_modules() {
+            library.replace(&module.name, Build::Release, text(format!("{name}/kernel.ptx")));
+        }
         foreign
     });
     for foreign in algorithms::register(read.into()).unwrap() {

@@ -47,7 +47,7 @@ fn set_up(algorithm: &dyn Algorithm, library: Library, world: u32, calls: usize,
     for rank in 0..world {
         machine.write(group, rank as usize, &call.input, &payload.bytes(rank, 0..count)).expect("the input is there");
     }
-    let target = Target { build: Build::Release, waiting_blocks: machine.waiting_blocks(world as usize, 1) };
+    let target = Target { waiting_blocks: machine.waiting_blocks(world as usize, 1), ..Target::default() };
     let plan = Arc::new(algorithm.plan(&call, &target));
     let step = || Step::Enqueue { group, stream: 0, plan: plan.clone() };
     (machine, Script { steps: (0..calls).map(|_| step()).collect() })

@@ -110,8 +110,9 @@ fn own() -> Launch {
         module: "conformance/faults".into(),
         entry: "own".into(),
         build: Build::Release,
-        grid: 1,
-        block: 64,
+        grid: 1.into(),
+        block: 64.into(),
+        cluster: None,
         dynamic_shared: 0,
         waits_for_peers: true,
         args: Vec::new(),
@@ -254,7 +255,8 @@ fn tensor_maps_are_for_gpus() {
     let buffer = BufferSpec::new("flag", 64, Role::State);
     let group = machine.open_group(1, std::slice::from_ref(&buffer)).unwrap();
     let map = TensorMap { region: buffer.whole(), of_rank: None, dtype: DType::F32, extents: vec![4, 4], tile: vec![4, 4], swizzle: 32 };
-    let plan = |arg: Arg| Arc::new(Plan::per_rank("own", 1, |_| vec![Op::Launch(Launch { args: vec![arg.clone()], block: 1, ..own() })]));
+    let plan =
+        |arg: Arg| Arc::new(Plan::per_rank("own", 1, |_| vec![Op::Launch(Launch { args: vec![arg.clone()], block: 1.into(), ..own() })]));
     let (mapped, addressed) = (plan(Arg::TensorMap(map)), plan(Arg::Address(buffer.whole())));
     let error = run(&mut machine, vec![enqueue(group, 0, &addressed), enqueue(group, 0, &mapped)]).unwrap_err();
     assert!(matches!(&error, MachineError::NotSupported { reason } if reason.contains("tensor maps")), "{error}");
@@ -274,7 +276,7 @@ fn multicast_arguments_reach_the_region_on_every_rank() {
     ] {
         let mut machine = emulator_with(kernel(body));
         let group = machine.open_group(3, std::slice::from_ref(&buffer)).unwrap();
-        let launch = Op::Launch(Launch { args: vec![arg], block: 1, ..own() });
+        let launch = Op::Launch(Launch { args: vec![arg], block: 1.into(), ..own() });
         let plan = Arc::new(Plan::per_rank("own", 3, |rank| if rank == 0 { vec![launch.clone()] } else { vec![] }));
         let result = run(&mut machine, vec![enqueue(group, 0, &plan)]);
         match what {
@@ -499,7 +501,7 @@ fn whoever_is_waited_for_gets_turns_under_every_schedule(
         machine.close_groups();
         machine.set_interleaving(Interleaving::nth(9, n));
         let group = machine.open_group(3, std::slice::from_ref(&flag)).unwrap();
-        let launch = Op::Launch(Launch { block: if counts { 1 } else { 64 }, args: vec![Arg::Address(flag.whole())], ..own() });
+        let launch = Op::Launch(Launch { block: if counts { 1 } else { 64 }.into(), args: vec![Arg::Address(flag.whole())], ..own() });
         let write = |to| Op::WriteValue { to: Region::new("flag", 0, 4), value: 1, to_rank: Some(to) };
         let plan = Plan::per_rank("p", 3, |rank| if rank == 2 { vec![write(0), write(1)] } else { vec![launch.clone()] });
         let steps = vec![Step::Delay { rank: 2, microseconds: sleeps }, enqueue(group, 0, &Arc::new(plan))];
@@ -552,7 +554,7 @@ fn streams_of_a_rank_are_in_order_and_independent() {
     let mut machine = emulator_with(kernel(WAITS_FOR_EVER));
     let flag = BufferSpec::new("flag", 8, Role::Signals);
     let group = machine.open_group(1, std::slice::from_ref(&flag)).unwrap();
-    let launch = Launch { block: 32, waits_for_peers: false, args: vec![Arg::Address(flag.whole())], ..own() };
+    let launch = Launch { block: 32.into(), waits_for_peers: false, args: vec![Arg::Address(flag.whole())], ..own() };
     let write = |offset, value| Op::WriteValue { to: Region::new("flag", offset, 4), value, to_rank: None };
     let of = |ops: Vec<Op>| Arc::new(Plan::per_rank("p", 1, |_| ops.clone()));
     let waits = of(vec![Op::Launch(launch), write(4, 2)]);
@@ -670,7 +672,7 @@ fn streams_and_kernels_that_wait_for_each_other_are_a_deadlock() {
     let mut machine = emulator_with(kernel(WAITS_FOR_EVER));
     let words = BufferSpec::new("words", 8, Role::Signals);
     let group = machine.open_group(2, std::slice::from_ref(&words)).unwrap();
-    let launch = Op::Launch(Launch { block: 32, args: vec![Arg::Address(words.whole())], ..own() });
+    let launch = Op::Launch(Launch { block: 32.into(), args: vec![Arg::Address(words.whole())], ..own() });
     let wait = Op::WaitValue { at: Region::new("words", 4, 4), value: 1 };
     let plan = Plan::per_rank("p", 2, |rank| vec![if rank == 0 { launch.clone() } else { wait.clone() }]);
     let error = run(&mut machine, vec![enqueue(group, 0, &Arc::new(plan))]).unwrap_err();
@@ -810,7 +812,7 @@ fn lines_that_do_not_come_are_told_of(#[case] algorithm: &str, #[case] saw: u32)
     let error = run(&mut machine, vec![enqueue(group, 0, &plan), Step::Leave { rank: 1 }, enqueue(group, 0, &plan)]).unwrap_err();
     let MachineError::Hang { stuck, .. } = &error else { panic!("{error}") };
     let Op::Launch(launch) = &plan.ranks[0][0] else { panic!("{plan}") };
-    assert_eq!(stuck.len(), 2 * launch.grid as usize, "one of each block that waits: {error}");
+    assert_eq!(stuck.len(), 2 * launch.grid.total() as usize, "one of each block that waits: {error}");
     let alike = stuck.iter().all(|entry| entry.rank != 1 && (entry.peer, entry.want, entry.saw, entry.site) == (1, 2, saw, Site::End));
     assert!(alike, "{error}");
 }

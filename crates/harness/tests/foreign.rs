@@ -99,7 +99,9 @@ static REGISTERED: LazyLock<Registered> = LazyLock::new(|| {
         for launch in foreign.samples() {
             emulator::accepts(&module, &launch).unwrap();
         }
-        library.replace(foreign.module(), Build::Release, text);
+        for module in foreign.foreign_modules() {
+            library.replace(&module.name, Build::Release, text.clone());
+        }
         all.push(foreign);
     };
     for (name, entry) in [("one_shot_by_value", None), ("two_shot_by_table", None), ("one_shot_triton", Some("one_shot_all_reduce"))] {

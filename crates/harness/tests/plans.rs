@@ -299,12 +299,12 @@ proptest! {
         for launch in launches(&plan) {
             prop_assert_eq!(launch.build, build(launch, target.build));
             prop_assert_eq!(library.check(launch), Ok(()));
-            prop_assert!((1..=1024).contains(&launch.block) && launch.grid >= 1, "{:?}", launch);
+            prop_assert!((1..=1024).contains(&launch.block.total()) && launch.grid.total() >= 1, "{:?}", launch);
             // A block that waits for one that is not resident waits for ever.
-            prop_assert!(!launch.waits_for_peers || launch.grid <= target.waiting_blocks, "{:?}", launch);
+            prop_assert!(!launch.waits_for_peers || launch.grid.total() <= target.waiting_blocks.into(), "{:?}", launch);
         }
         // Barriers are between blocks of one index: a rank with fewer of them would be waited for in vain.
-        let of_ranks: BTreeSet<Vec<(u32, u32)>> = plan.ranks.iter().map(|ops| grids(ops)).collect();
+        let of_ranks: BTreeSet<Vec<(u64, u64)>> = plan.ranks.iter().map(|ops| grids(ops)).collect();
         prop_assert_eq!(of_ranks.len(), 1, "ranks launch differently: {}", plan);
         prop_assert_eq!(&plan, &algorithm.plan(&call, &target), "a plan is a pure function of its arguments");
     }
@@ -349,8 +349,11 @@ fn shape() -> impl Strategy<Value = Shape> {
 }
 
 fn target() -> impl Strategy<Value = Target> {
-    (proptest::sample::select(vec![Build::Release, Build::Checked]), 1..=300u32)
-        .prop_map(|(build, waiting_blocks)| Target { build, waiting_blocks })
+    (proptest::sample::select(vec![Build::Release, Build::Checked]), 1..=300u32).prop_map(|(build, waiting_blocks)| Target {
+        build,
+        waiting_blocks,
+        ..Target::default()
+    })
 }
 
 /// The build of a launch's module where this one is asked for: kernels that synchronise with nobody have but one.
@@ -367,10 +370,10 @@ fn launches(plan: &Plan) -> impl Iterator<Item = &Launch> {
 }
 
 /// Grid and block of each launch whose blocks wait for peers.
-fn grids(ops: &[Op]) -> Vec<(u32, u32)> {
+fn grids(ops: &[Op]) -> Vec<(u64, u64)> {
     ops.iter()
         .filter_map(|op| match op {
-            Op::Launch(launch) if launch.waits_for_peers => Some((launch.grid, launch.block)),
+            Op::Launch(launch) if launch.waits_for_peers => Some((launch.grid.total(), launch.block.total())),
             _ => None,
         })
         .collect()

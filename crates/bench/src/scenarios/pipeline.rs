@@ -130,8 +130,9 @@ impl Pipeline {
                 module: "bench/numbers".into(),
                 entry: format!("arrived_{dtype}"),
                 build: Build::Release,
-                grid: blocks,
-                block: THREADS,
+                grid: blocks.into(),
+                block: THREADS.into(),
+                cluster: None,
                 dynamic_shared: 0,
                 waits_for_peers: false,
                 args: vec![

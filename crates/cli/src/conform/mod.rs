@@ -77,7 +77,7 @@ pub(crate) struct Validate {
     #[arg(long = "machine", value_enum, default_value_t = MachineKind::Emulator)]
     on: MachineKind,
     /// On the emulator, judge each case under this many schedules, until one finds something: random turns, one rank that lags, changing priorities,
-    /// stores that are seen late. By default 1, and 4 with --ptx: one of each kind.
+    /// stores that are seen late. By default 1, and 4 with --spec: one of each kind.
     #[arg(long, help_heading = EMULATOR, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
     schedules: Option<u32>,
     /// Thread instructions that one run on the emulator may take before it is inconclusive; 2^34 by default.
@@ -183,11 +183,10 @@ impl Validate {
             bail!("--memory, --steps and --trace are for --machine emulator");
         }
         // A kernel that nobody here has run before gets one schedule of each kind.
-        let default = if elsewhere.ptx.is_some() && on == MachineKind::Emulator { Strategy::ALL.len() as u32 } else { 1 };
+        let default = if elsewhere.any() && on == MachineKind::Emulator { Strategy::ALL.len() as u32 } else { 1 };
         let mut run = Run { memory, schedules: schedules.unwrap_or(default), steps, trace, ..Run::plain("validate", on, machine) };
         run.known = elsewhere.register(&mut run.library, on)?;
         run.elsewhere = elsewhere.arguments();
-        run.ptx = elsewhere.ptx;
         cases.run(&run, sh)
     }
 }
@@ -201,9 +200,7 @@ struct Run {
     library: Library,
     /// The options that name a kernel from elsewhere, again.
     elsewhere: Vec<String>,
-    known: Option<RegisteredKernel>,
-    /// The PTX of that kernel.
-    ptx: Option<PathBuf>,
+    known: Vec<RegisteredKernel>,
     memory: Option<u64>,
     /// The emulator's schedules of each case.
     schedules: u32,
@@ -221,8 +218,7 @@ impl Run {
             machine,
             library: Library::default(),
             elsewhere: Vec::new(),
-            known: None,
-            ptx: None,
+            known: Vec::new(),
             memory: None,
             schedules: 1,
             steps: None,
@@ -237,7 +233,7 @@ const SHRUNK_FINDINGS: usize = 3;
 impl Cases {
     fn run(self, run: &Run, sh: &Shell) -> anyhow::Result<ExitCode> {
         let replay = self.replay.as_deref().map(str::parse::<Replay>).transpose()?;
-        let cases = self.select(replay.as_ref(), run.known.as_ref().map(|known| known.foreign))?;
+        let cases = self.select(replay.as_ref(), &run.known)?;
         if self.list {
             cases.iter().for_each(|case| println!("{case}"));
             return Ok(ExitCode::SUCCESS);
@@ -387,7 +383,7 @@ impl Conformance<'_> {
             wait_limit: run.machine.gpus.wait_limit.as_millis() as u64,
             memory: run.memory,
             batch_copies: run.machine.gpus.batch_copies,
-            kernel: run.known.as_ref().map(|known| known.note.clone()),
+            kernel: (!run.known.is_empty()).then(|| run.known.iter().map(|known| &*known.note).collect::<Vec<_>>().join("; ")),
         }
     }
 
@@ -454,7 +450,9 @@ impl Conformance<'_> {
             let told = |verdict: &&Verdict| verdict.status.is_finding() || verdict.status == Status::InfraError;
             let found: Vec<_> = self.cases.iter().zip(&record.cases).filter(|(_, verdict)| told(verdict)).collect();
             let command = self.asked.command(self.run);
-            github::annotations(&command, &found, self.run.ptx.as_deref()).iter().for_each(|line| println!("{line}"));
+            github::annotations(&command, &found, self.run.known.first().map(|known| &*known.ptx))
+                .iter()
+                .for_each(|line| println!("{line}"));
             github::summarise(self.run.kind, &verdict, &command, &found);
         }
         println!("{verdict}");

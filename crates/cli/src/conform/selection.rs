@@ -2,14 +2,13 @@
 
 use std::{num::NonZeroUsize, str::FromStr};
 
+use super::Cases;
+use crate::foreign::RegisteredKernel;
 use anyhow::bail;
 use passmuster::{
     conformance::{Case, List, Query},
     emulator::Interleaving,
 };
-use passmuster_collectives::algorithms::Foreign;
-
-use super::Cases;
 
 /// What a replay token says: a case, and on the emulator a schedule.
 #[derive(Clone)]
@@ -28,11 +27,11 @@ impl FromStr for Replay {
 }
 
 impl Cases {
-    /// The cases that are asked for; with a kernel from elsewhere, lists and patterns are of its cases.
-    pub(super) fn select(&self, replay: Option<&Replay>, foreign: Option<&Foreign>) -> anyhow::Result<Vec<Case>> {
-        let of_list = |list: List| match foreign {
-            Some(foreign) => list.cases_of(foreign, self.seed).into_iter().map(Case::from).collect(),
-            None => list.all_cases(self.seed),
+    /// The cases that are asked for; with kernels from elsewhere, lists and patterns are of their cases.
+    pub(super) fn select(&self, replay: Option<&Replay>, known: &[RegisteredKernel]) -> anyhow::Result<Vec<Case>> {
+        let of_list = |list: List| match known {
+            [] => list.all_cases(self.seed),
+            known => known.iter().flat_map(|known| list.cases_of(known.foreign, self.seed)).map(Case::from).collect(),
         };
         let exact = replay.map(|replay| replay.case.clone()).or_else(|| self.query.parse().ok());
         let mut cases = if let Some(case) = exact {

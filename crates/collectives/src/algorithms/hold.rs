@@ -52,8 +52,9 @@ impl Holders {
             module: "conformance/hold".into(),
             entry: "hold".into(),
             build: Build::Release,
-            grid: self.blocks,
-            block: 1,
+            grid: self.blocks.into(),
+            block: 1.into(),
+            cluster: None,
             dynamic_shared: self.shared,
             waits_for_peers: false,
             args: vec![

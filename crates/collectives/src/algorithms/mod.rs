@@ -30,7 +30,7 @@ use std::sync::{LazyLock, OnceLock};
 
 pub use auto::Auto;
 pub use copy_engine::gate;
-pub use foreign::{Foreign, SpecError};
+pub use foreign::{Files, Foreign, ForeignModule, SpecError};
 pub use hold::Holders;
 use kit::{
     MAX_BLOCKS, PACK, Ranks, THREADS, blocks_for, launch, plan_name, reduction, slot, staging, sync_argument, sync_argument_of,
@@ -134,6 +134,16 @@ pub trait Algorithm: Sync {
         false
     }
 
+    /// Whether its plans differ by the [number of the call](Target::call): what is captured would repeat one.
+    fn numbers_calls(&self) -> bool {
+        false
+    }
+
+    /// Whether a call out of place may leave anything in its input.
+    fn destroys_input(&self) -> bool {
+        false
+    }
+
     /// Environment variables that the machine's process must have been started with: how a vendor's library is forced onto one path.
     fn environment(&self) -> &'static [(&'static str, &'static str)] {
         &[]
@@ -158,12 +168,17 @@ pub struct Target {
     pub build: Build,
     /// The most blocks of one rank that may wait for blocks of other ranks: they must all be resident at once.
     pub waiting_blocks: u32,
+    /// How many calls of the algorithm its group has made before: what hosts pass as an epoch. Only plans of those that
+    /// [number their calls](Algorithm::numbers_calls) differ by it.
+    pub call: u64,
+    /// Elements of a slot of the largest call that the group's buffers are for; of this call where none is said.
+    pub most_count: Option<u64>,
 }
 
 impl Default for Target {
-    /// The release build on a device of its own.
+    /// The first call, of the release build, on a device of its own.
     fn default() -> Target {
-        Target { build: Build::Release, waiting_blocks: 128 }
+        Target { build: Build::Release, waiting_blocks: 128, call: 0, most_count: None }
     }
 }
 

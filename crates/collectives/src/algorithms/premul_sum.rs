@@ -112,8 +112,9 @@ fn multiply(input: &Region, products: Region, call: &Call, rank: u32) -> Op {
         entry: entry(&MODULE, call.dtype, call.op),
         // It waits for nobody: there is nothing that a checked build could delay.
         build: Build::Release,
-        grid: input.bytes.div_ceil(PACK * u64::from(THREADS)).clamp(1, BLOCKS) as u32,
-        block: THREADS,
+        grid: (input.bytes.div_ceil(PACK * u64::from(THREADS)).clamp(1, BLOCKS) as u32).into(),
+        block: THREADS.into(),
+        cluster: None,
         dynamic_shared: 0,
         waits_for_peers: false,
         args: vec![Arg::Address(input.clone()), Arg::Address(products), Arg::U64(call.shape().input()), Arg::U64(factor)],

@@ -17,8 +17,8 @@ pub struct Addresses<'a> {
     pub own: &'a dyn Fn(&Region) -> u64,
     /// Addresses of a region on all ranks that kernels can address, null past the world size.
     pub of: &'a dyn Fn(&Region) -> [u64; MAX_WORLD],
-    /// Address of a table of those addresses in the rank's memory.
-    pub table: &'a dyn Fn(&Region) -> u64,
+    /// Address of memory of the rank that holds these bytes.
+    pub memory: &'a dyn Fn(&[u8]) -> u64,
     /// Multicast address of a region, on a machine that has them.
     pub multicast: &'a dyn Fn(&Region) -> u64,
     /// The driver's form of a tensor map, on a machine that has TMA.
@@ -61,39 +61,37 @@ impl Arguments {
     }
 }
 
-/// The regions that a launch's arguments want tables of peers' addresses of.
-pub fn tables(args: &[Arg]) -> Vec<&Region> {
-    fn of_arg(arg: &Arg) -> Vec<&Region> {
+/// What a launch's arguments want in memory, what is needed first standing first.
+pub fn in_memory(args: &[Arg]) -> Vec<&[Arg]> {
+    fn of_arg(arg: &Arg) -> Vec<&[Arg]> {
         match arg {
-            Arg::PeerTable(region) => vec![region],
-            Arg::Struct(fields) => tables(fields),
+            Arg::InMemory(fields) => in_memory(fields).into_iter().chain([fields.as_slice()]).collect(),
+            Arg::Struct(fields) => in_memory(fields),
             _ => Vec::new(),
         }
     }
     args.iter().flat_map(of_arg).collect()
+}
+
+/// The bytes of fields that lie in memory.
+pub fn memory_bytes(fields: &[Arg], addresses: &Addresses<'_>) -> Vec<u8> {
+    let mut bytes = Vec::new();
+    append_fields(&mut bytes, fields, addresses);
+    bytes
 }
 
 /// The tensor maps among a launch's arguments.
 pub fn tensor_maps(args: &[Arg]) -> Vec<&TensorMap> {
-    fn of_arg(arg: &Arg) -> Vec<&TensorMap> {
-        match arg {
-            Arg::TensorMap(map) => vec![map],
-            Arg::Struct(fields) => tensor_maps(fields),
-            _ => Vec::new(),
-        }
-    }
-    args.iter().flat_map(of_arg).collect()
-}
-
-/// The bytes of a table of addresses.
-pub fn table_bytes(addresses: &[u64; MAX_WORLD]) -> Vec<u8> {
-    addresses.iter().flat_map(|address| address.to_ne_bytes()).collect()
+    args.iter().flat_map(Arg::leaves).filter_map(|arg| if let Arg::TensorMap(map) = arg { Some(map) } else { None }).collect()
 }
 
 fn alignment(arg: &Arg) -> usize {
     match arg {
+        Arg::U8(_) => 1,
+        Arg::U16(_) => 2,
         Arg::U32(_) => 4,
-        Arg::Address(_) | Arg::Peers(_) | Arg::PeerArray { .. } | Arg::PeerTable(_) | Arg::Multicast(_) | Arg::U64(_) | Arg::WaitLimit => 8,
+        Arg::Address(_) | Arg::AddressOf { .. } | Arg::Stride(_) | Arg::Peers(_) | Arg::PeerArray { .. } | Arg::InMemory(_) => 8,
+        Arg::Multicast(_) | Arg::U64(_) | Arg::WaitLimit => 8,
         Arg::TensorMap(_) => 64,
         Arg::Struct(fields) => fields.iter().map(alignment).max().unwrap_or(1),
     }
@@ -111,19 +109,40 @@ fn append(bytes: &mut Vec<u8>, arg: &Arg, addresses: &Addresses<'_>) {
         Arg::PeerArray { region, length } => {
             (addresses.of)(region).iter().take(*length as usize).for_each(|address| bytes.extend(address.to_ne_bytes()));
         }
-        Arg::PeerTable(region) => bytes.extend((addresses.table)(region).to_ne_bytes()),
+        Arg::AddressOf { region, rank } => bytes.extend((addresses.of)(region)[*rank as usize].to_ne_bytes()),
+        Arg::Stride(region) => bytes.extend(stride(&(addresses.of)(region)).unwrap_or_default().to_ne_bytes()),
+        Arg::InMemory(fields) => bytes.extend((addresses.memory)(&memory_bytes(fields, addresses)).to_ne_bytes()),
+        Arg::U8(value) => bytes.push(*value),
+        Arg::U16(value) => bytes.extend(value.to_ne_bytes()),
         Arg::Multicast(region) => bytes.extend((addresses.multicast)(region).to_ne_bytes()),
         Arg::TensorMap(map) => (addresses.tensor_map)(map).iter().for_each(|word| bytes.extend(word.to_ne_bytes())),
         Arg::U32(value) => bytes.extend(value.to_ne_bytes()),
         Arg::U64(value) => bytes.extend(value.to_ne_bytes()),
         Arg::WaitLimit => bytes.extend(addresses.wait_limit.to_ne_bytes()),
-        Arg::Struct(fields) => {
-            for field in fields {
-                align(bytes, alignment(field));
-                append(bytes, field, addresses);
-            }
-            align(bytes, alignment(arg));
-        }
+        Arg::Struct(fields) => append_fields(bytes, fields, addresses),
+    }
+}
+
+/// Appends the fields of a struct, padded to the widest.
+fn append_fields(bytes: &mut Vec<u8>, fields: &[Arg], addresses: &Addresses<'_>) {
+    for field in fields {
+        align(bytes, alignment(field));
+        append(bytes, field, addresses);
+    }
+    align(bytes, fields.iter().map(alignment).max().unwrap_or(1));
+}
+
+/// Bytes from each of these addresses to the next, wrapping; 0 where there is one. Null ones, past the world size, do not count.
+///
+/// # Errors
+/// When it is not the same from each to the next.
+pub fn stride(addresses: &[u64]) -> Result<u64, String> {
+    let addresses: Vec<u64> = addresses.iter().copied().take_while(|&address| address != 0).collect();
+    let mut strides = addresses.windows(2).map(|pair| pair[1].wrapping_sub(pair[0]));
+    let first = strides.next().unwrap_or_default();
+    match strides.all(|stride| stride == first) {
+        true => Ok(first),
+        false => Err(format!("the ranks' memory lies at no one stride: {addresses:#x?}")),
     }
 }
 
@@ -135,13 +154,13 @@ mod tests {
         let of = |region: &Region| -> [u64; MAX_WORLD] {
             std::array::from_fn(|rank| if rank < 2 { 0x1000 * (rank as u64 + 1) + region.offset } else { 0 })
         };
-        let (table, multicast) = (|region: &Region| 0x7000 + region.offset, |region: &Region| 0x9000 + region.offset);
+        let (memory, multicast) = (|bytes: &[u8]| 0x7000 + bytes.len() as u64, |region: &Region| 0x9000 + region.offset);
         Arguments::lay_out(
             args,
             &Addresses {
                 own: &|region| of(region)[1],
                 of: &of,
-                table: &table,
+                memory: &memory,
                 multicast: &multicast,
                 tensor_map: &|map| [map.region.offset; 16],
                 wait_limit: 77,
@@ -172,11 +191,29 @@ mod tests {
     }
 
     #[test]
-    fn peers_come_as_arrays_of_any_length_and_as_tables() {
+    fn peers_come_as_arrays_of_any_length_and_one_by_one() {
         let array = Arg::PeerArray { region: region(8), length: 3 };
-        let laid_out = lay_out(&[Arg::U32(1), array, Arg::PeerTable(region(0x20))]);
-        assert_eq!(laid_out.parts, [(0, 4), (8, 24), (32, 8)]);
-        assert_eq!(laid_out.words, [1, 0x1008, 0x2008, 0, 0x7020]);
+        let one = Arg::AddressOf { region: region(0x20), rank: 0 };
+        let laid_out = lay_out(&[Arg::U32(1), array, one, Arg::Stride(region(8))]);
+        assert_eq!(laid_out.parts, [(0, 4), (8, 24), (32, 8), (40, 8)]);
+        assert_eq!(laid_out.words, [1, 0x1008, 0x2008, 0, 0x1020, 0x1000]);
+    }
+
+    /// If this fails, a table in memory is not what the kernel takes it for, or is asked for before a table that it leads to is there.
+    #[test]
+    fn what_lies_in_memory_is_laid_out_as_a_struct() {
+        let inner = Arg::InMemory(vec![Arg::U8(1), Arg::U16(2), Arg::U64(3)]);
+        let outer = Arg::Struct(vec![Arg::InMemory(vec![inner.clone(), Arg::U32(4)])]);
+        let laid_out = lay_out(std::slice::from_ref(&outer));
+        assert_eq!(laid_out.words, [0x7010]);
+        let args = [outer];
+        let [Arg::Struct(fields)] = &args else { unreachable!() };
+        let [Arg::InMemory(second)] = &fields[..] else { unreachable!() };
+        let Arg::InMemory(first) = &inner else { unreachable!() };
+        assert_eq!(in_memory(&args), [&first[..], &second[..]]);
+        assert_eq!(stride(&[16, 32, 48, 0, 0]), Ok(16));
+        assert_eq!(stride(&[48, 32, 0]), Ok(16_u64.wrapping_neg()));
+        assert!(stride(&[16, 32, 64]).unwrap_err().contains("at no one stride"));
     }
 
     #[test]

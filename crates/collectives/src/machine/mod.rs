@@ -245,6 +245,11 @@ pub trait Machine {
     /// The most blocks of one rank that may wait for other ranks' blocks in a group of `world` ranks, `groups` of them at once.
     fn waiting_blocks(&self, world: usize, groups: usize) -> u32;
 
+    /// The same where a case asks for more than usual.
+    fn most_waiting_blocks(&self, world: usize, groups: usize) -> u32 {
+        self.waiting_blocks(world, groups)
+    }
+
     /// How often the hosts of its ranks have met so far, so that ranks could reach each other's memory: to open a group and, where the vendor's
     /// library wants it, to join a communicator or to register memory with one.
     fn rendezvous(&self) -> u64;

@@ -20,6 +20,9 @@ const MOST_SHARED: u32 = DeviceModel::B200.shared_per_block;
 /// The most blocks of a launch, on any device.
 const MOST_BLOCKS: u32 = i32::MAX as u32;
 
+/// The most blocks of a launch along y, and along z.
+const MOST_ROWS: u32 = u16::MAX as u32;
+
 /// More streams of a rank than any device runs at once.
 const MOST_STREAMS: usize = 32;
 
@@ -250,9 +253,18 @@ fn check_op(op: &Op, rank: usize, group: &impl Members, library: &Library) -> Re
     match op {
         Op::Launch(launch) => {
             library.check(launch)?;
-            let Launch { grid, block, entry, dynamic_shared, .. } = launch;
-            if !(1..=MOST_BLOCKS).contains(grid) || !(1..=1024).contains(block) {
+            let Launch { grid, block, cluster, entry, dynamic_shared, .. } = launch;
+            let [_, rows, layers] = grid.0;
+            if !(1..=MOST_BLOCKS.into()).contains(&grid.total()) || !(1..=1024).contains(&block.total()) {
                 return Err(format!("launch of `{entry}` with {grid} blocks of {block} threads: 1 to {MOST_BLOCKS} of 1 to 1024"));
+            }
+            if rows.max(layers) > MOST_ROWS {
+                return Err(format!("launch of `{entry}` with {grid} blocks: at most {MOST_ROWS} along y and z"));
+            }
+            if let Some(cluster) = cluster
+                && (0..3).any(|axis| cluster.0[axis] == 0 || !grid.0[axis].is_multiple_of(cluster.0[axis]))
+            {
+                return Err(format!("launch of `{entry}` with {grid} blocks in clusters of {cluster}: a multiple on each axis is needed"));
             }
             if *dynamic_shared > MOST_SHARED {
                 return Err(format!("launch of `{entry}` with {dynamic_shared} bytes of dynamic shared memory: at most {MOST_SHARED}"));
@@ -322,26 +334,29 @@ fn is_word(op: &Op, region: &Region) -> Result<(), String> {
 
 fn check_arg(arg: &Arg, rank: usize, group: &impl Members, known: &impl Fn(&Region) -> Result<(), String>) -> Result<(), String> {
     match arg {
-        Arg::Address(region) => known(region),
-        Arg::Peers(region) | Arg::PeerTable(region) | Arg::PeerArray { region, .. } | Arg::Multicast(region)
-            if group.layout().is_local(&region.buffer) =>
-        {
-            Err(format!("peers' addresses of {region}: the buffer is local to each rank"))
-        }
-        Arg::Peers(region) | Arg::PeerTable(region) | Arg::PeerArray { region, .. } if group.world() > MAX_WORLD => {
-            Err(format!("peers' addresses of {region}: kernels take those of {MAX_WORLD} ranks, the group has {}", group.world()))
-        }
-        Arg::PeerArray { region, length } if !(1..=MAX_WORLD).contains(&(*length as usize)) => {
-            Err(format!("{length} peers' addresses of {region}: 1 to {MAX_WORLD} fit"))
-        }
-        Arg::Peers(region) | Arg::PeerTable(region) | Arg::PeerArray { region, .. } | Arg::Multicast(region) => known(region),
+        Arg::Struct(fields) | Arg::InMemory(fields) => return fields.iter().try_for_each(|field| check_arg(field, rank, group, known)),
         Arg::TensorMap(map) => {
             known(&map.region)?;
             map.check()?;
-            goes_to_peer(map, &map.region, rank, map.of_rank, group).map(|_| ())
+            return goes_to_peer(map, &map.region, rank, map.of_rank, group).map(|_| ());
         }
-        Arg::Struct(fields) => fields.iter().try_for_each(|field| check_arg(field, rank, group, known)),
-        Arg::U32(_) | Arg::U64(_) | Arg::WaitLimit => Ok(()),
+        _ => {}
+    }
+    let Some(region) = arg.region() else { return Ok(()) };
+    if arg.reaches_peers() && group.layout().is_local(&region.buffer) {
+        return Err(format!("peers' addresses of {region}: the buffer is local to each rank"));
+    }
+    match arg {
+        Arg::Peers(_) | Arg::PeerArray { .. } | Arg::AddressOf { .. } | Arg::Stride(_) if group.world() > MAX_WORLD => {
+            Err(format!("peers' addresses of {region}: kernels take those of {MAX_WORLD} ranks, the group has {}", group.world()))
+        }
+        Arg::PeerArray { length, .. } if !(1..=MAX_WORLD).contains(&(*length as usize)) => {
+            Err(format!("{length} peers' addresses of {region}: 1 to {MAX_WORLD} fit"))
+        }
+        Arg::AddressOf { rank, .. } if *rank as usize >= group.world() => {
+            Err(format!("address of {region} on rank {rank}: the group has ranks 0 to {}", group.world() - 1))
+        }
+        _ => known(region),
     }
 }
 
@@ -385,7 +400,8 @@ mod tests {
 
     fn launch(entry: &str, grid: u32, args: Vec<Arg>) -> Op {
         let (module, build) = ("all_reduce/two_shot".into(), Build::Release);
-        Op::Launch(Launch { module, entry: entry.into(), build, grid, block: 512, dynamic_shared: 0, waits_for_peers: true, args })
+        let (grid, block, dynamic_shared, waits_for_peers) = (grid.into(), 512.into(), 0, true);
+        Op::Launch(Launch { module, entry: entry.into(), build, grid, block, cluster: None, dynamic_shared, waits_for_peers, args })
     }
 
     fn refusal(steps: Vec<Step>) -> String {

@@ -4,6 +4,7 @@
 //! This layer imports `collective` only.
 
 mod call;
+mod launch;
 mod matmul;
 mod region;
 mod regions;
@@ -15,6 +16,7 @@ use std::fmt;
 use serde::{Deserialize, Serialize};
 
 pub use call::{Call, CallError, Parts, RankCall};
+pub use launch::{Arg, Build, Dim3, Launch};
 pub use matmul::{MatmulCall, Operands};
 pub use region::{BufferSpec, Fill, Region, Role};
 pub use script::{Script, Step};
@@ -165,84 +167,6 @@ impl Op {
     }
 }
 
-/// A kernel launch.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Launch {
-    /// Module that holds the kernel: its path under kernels/ without extension.
-    pub module: String,
-    /// Entry point.
-    pub entry: String,
-    /// Which of the module's builds.
-    pub build: Build,
-    /// Blocks.
-    pub grid: u32,
-    /// Threads of a block.
-    pub block: u32,
-    /// Bytes of dynamic shared memory of each block.
-    pub dynamic_shared: u32,
-    /// Whether blocks wait for blocks of other ranks, so that all of them must be resident at once.
-    pub waits_for_peers: bool,
-    /// Arguments in the kernel's order.
-    pub args: Vec<Arg>,
-}
-
-impl Launch {
-    /// Whether it takes multicast addresses, which not every machine has.
-    pub fn uses_multicast(&self) -> bool {
-        fn is_multicast(arg: &Arg) -> bool {
-            match arg {
-                Arg::Multicast(_) => true,
-                Arg::Struct(fields) => fields.iter().any(is_multicast),
-                _ => false,
-            }
-        }
-        self.args.iter().any(is_multicast)
-    }
-}
-
-/// How a kernel module was compiled.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub enum Build {
-    /// What ships.
-    #[default]
-    Release,
-    /// With hooks that can lose time at each synchronisation site.
-    Checked,
-}
-
-/// A kernel argument.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub enum Arg {
-    /// Address of this rank's region: 8 bytes.
-    Address(Region),
-    /// Addresses of a region on every rank, by value: [`MAX_WORLD`] x 8 bytes, null past the world size.
-    Peers(Region),
-    /// Addresses of a region on the first `length` ranks, by value: `length` x 8 bytes, null past the world size.
-    PeerArray {
-        /// The region.
-        region: Region,
-        /// Addresses, at most [`MAX_WORLD`].
-        length: u32,
-    },
-    /// Address of a table, in memory of this rank, of the region's addresses on every rank: 8 bytes. The table has [`MAX_WORLD`] x 8 bytes,
-    /// null past the world size; the machine makes it and nothing writes it.
-    PeerTable(Region),
-    /// Multicast address of a region over all ranks of the group: 8 bytes. Only `multimem` instructions may use it.
-    Multicast(Region),
-    /// A tensor map by value: 128 bytes, aligned to 64. Only a machine that has TMA makes one.
-    TensorMap(TensorMap),
-    /// A 32-bit value.
-    U32(u32),
-    /// A 64-bit value.
-    U64(u64),
-    /// The machine's limit for one wait in nanoseconds: 8 bytes.
-    WaitLimit,
-    /// The fields of a struct passed by value, laid out as C does.
-    Struct(Vec<Arg>),
-}
-
 /// An operation of NCCL, or of the reference where there is no NCCL.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct NcclCall {
@@ -271,13 +195,7 @@ impl fmt::Display for Plan {
 impl fmt::Display for Op {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Op::Launch(launch) => {
-                let checked = if launch.build == Build::Checked { " (checked)" } else { "" };
-                let shared = if launch.dynamic_shared > 0 { format!(", {}", launch.dynamic_shared) } else { String::new() };
-                write!(f, "launch {}{checked}<<<{}, {}{shared}>>>(", launch.entry, launch.grid, launch.block)?;
-                write_args(f, &launch.args)?;
-                f.write_str(")")
-            }
+            Op::Launch(launch) => write!(f, "{launch}"),
             Op::Copy { from, to, to_rank } => write!(f, "copy {from} -> {to}{}", OfRank(*to_rank)),
             Op::Fill { region, byte } => write!(f, "fill {region} with {byte:#04x}"),
             Op::WriteValue { to, value, to_rank } => write!(f, "write {value} -> {to}{}", OfRank(*to_rank)),
@@ -307,29 +225,4 @@ impl fmt::Display for OfRank {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         self.0.map_or(Ok(()), |rank| write!(f, " of rank {rank}"))
     }
-}
-
-fn write_args(f: &mut fmt::Formatter<'_>, args: &[Arg]) -> fmt::Result {
-    for (i, arg) in args.iter().enumerate() {
-        if i > 0 {
-            f.write_str(", ")?;
-        }
-        match arg {
-            Arg::Address(region) => write!(f, "&{region}")?,
-            Arg::Peers(region) => write!(f, "peers {region}")?,
-            Arg::PeerArray { region, length } => write!(f, "{length} peers {region}")?,
-            Arg::PeerTable(region) => write!(f, "table of peers {region}")?,
-            Arg::Multicast(region) => write!(f, "multicast {region}")?,
-            Arg::TensorMap(map) => write!(f, "{map}")?,
-            Arg::U32(value) => write!(f, "{value}")?,
-            Arg::U64(value) => write!(f, "{value}u64")?,
-            Arg::WaitLimit => f.write_str("wait limit")?,
-            Arg::Struct(fields) => {
-                f.write_str("{")?;
-                write_args(f, fields)?;
-                f.write_str("}")?;
-            }
-        }
-    }
-    Ok(())
 }

@@ -65,13 +65,33 @@ pub struct BufferSpec {
 }
 
 /// What a fresh buffer holds.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Fill {
     /// Nobody's promise: to read it before it is written is a bug.
     Uninitialised,
     /// This byte throughout.
     Byte(u8),
+    /// These bytes over and over: a word that is no flag.
+    Repeated(Vec<u8>),
+    /// For each rank, what it starts with; the rest is zero.
+    OfRanks(Vec<Vec<u8>>),
+}
+
+impl Fill {
+    /// What a buffer of `bytes` bytes holds on a rank, where it is not the same byte throughout.
+    pub fn contents(&self, rank: usize, bytes: u64) -> Option<Vec<u8>> {
+        let bytes = bytes as usize;
+        match self {
+            Fill::Uninitialised | Fill::Byte(_) => None,
+            Fill::Repeated(pattern) => Some(pattern.iter().copied().cycle().take(bytes).collect()),
+            Fill::OfRanks(ranks) => {
+                let mut contents = ranks.get(rank).cloned().unwrap_or_default();
+                contents.resize(bytes, 0);
+                Some(contents)
+            }
+        }
+    }
 }
 
 impl BufferSpec {

@@ -18,18 +18,12 @@ impl Plan {
 
 fn reached_by_op(op: &Op) -> Vec<&str> {
     match op {
-        Op::Launch(launch) => launch.args.iter().flat_map(reached_by_argument).collect(),
+        Op::Launch(launch) => {
+            let reached = launch.args.iter().flat_map(Arg::leaves).filter(|arg| arg.reaches_peers());
+            reached.filter_map(|arg| Some(arg.region()?.buffer.as_str())).collect()
+        }
         Op::Copy { to: region, to_rank: Some(_), .. } | Op::WriteValue { to: region, to_rank: Some(_), .. } => vec![&region.buffer],
         _ => Vec::new(),
-    }
-}
-
-fn reached_by_argument(arg: &Arg) -> Vec<&str> {
-    match arg {
-        Arg::Peers(region) | Arg::PeerTable(region) | Arg::PeerArray { region, .. } | Arg::Multicast(region) => vec![&region.buffer],
-        Arg::TensorMap(map) if map.of_rank.is_some() => vec![&map.region.buffer],
-        Arg::Struct(fields) => fields.iter().flat_map(reached_by_argument).collect(),
-        Arg::Address(_) | Arg::TensorMap(_) | Arg::U32(_) | Arg::U64(_) | Arg::WaitLimit => Vec::new(),
     }
 }
 
@@ -50,11 +44,14 @@ fn of_op(op: &mut Op) -> Vec<&mut Region> {
 
 fn of_argument(arg: &mut Arg) -> Vec<&mut Region> {
     match arg {
-        Arg::Address(region) | Arg::Peers(region) | Arg::PeerTable(region) | Arg::PeerArray { region, .. } | Arg::Multicast(region) => {
-            vec![region]
-        }
+        Arg::Address(region)
+        | Arg::AddressOf { region, .. }
+        | Arg::Stride(region)
+        | Arg::Peers(region)
+        | Arg::PeerArray { region, .. }
+        | Arg::Multicast(region) => vec![region],
         Arg::TensorMap(map) => vec![&mut map.region],
-        Arg::Struct(fields) => fields.iter_mut().flat_map(of_argument).collect(),
-        Arg::U32(_) | Arg::U64(_) | Arg::WaitLimit => Vec::new(),
+        Arg::Struct(fields) | Arg::InMemory(fields) => fields.iter_mut().flat_map(of_argument).collect(),
+        Arg::U8(_) | Arg::U16(_) | Arg::U32(_) | Arg::U64(_) | Arg::WaitLimit => Vec::new(),
     }
 }

@@ -26,6 +26,8 @@ pub struct Shape {
     pub grid: [u32; 3],
     /// Threads of a block along x, y and z; 1024 together at most.
     pub block: [u32; 3],
+    /// Blocks of a cluster along x, y and z, where the launch says so.
+    pub cluster: Option<[u32; 3]>,
     /// Bytes of dynamic shared memory of each block.
     pub dynamic_shared: u32,
 }
@@ -64,9 +66,9 @@ impl Launch {
         self.function().shared_bytes.into()
     }
 
-    /// Whether clusters were asked for: here, by the kernel itself.
+    /// Whether clusters were asked for, by the kernel itself or by its launch.
     pub(super) fn is_explicit_cluster(&self) -> bool {
-        self.function().bounds.required_cluster.is_some()
+        self.shape.cluster.or(self.function().bounds.required_cluster).is_some()
     }
 
     /// Blocks of a cluster.
@@ -529,15 +531,17 @@ fn check(function: &Function, shape: Shape) -> Result<(u32, [u32; 3]), String> {
     }
     let LaunchBounds { max_threads, required_threads, required_cluster, max_cluster, explicit_cluster, blocks_are_clusters, .. } =
         function.bounds;
-    let cluster = required_cluster.unwrap_or([1; 3]);
+    let cluster = required_cluster.or(shape.cluster).unwrap_or([1; 3]);
     let members = product(cluster).unwrap_or(u32::MAX);
     let why = match (max_threads.and_then(product), required_threads) {
         (Some(max), _) if threads > max => format!("blocks of {threads} threads: the kernel allows {max} (.maxntid)"),
         (_, Some(required)) if required != block => format!("blocks of {block:?} threads: the kernel requires {required:?} (.reqntid)"),
         _ if blocks_are_clusters => "a grid that counts clusters (.blocksareclusters) is not emulated".into(),
-        _ if explicit_cluster && required_cluster.is_none() => {
-            "the kernel requires a launch that says what a cluster is (.explicitcluster): here only the kernel says so (.reqnctapercluster)"
-                .into()
+        _ if explicit_cluster && required_cluster.or(shape.cluster).is_none() => {
+            "the kernel requires a launch that says what a cluster is (.explicitcluster)".into()
+        }
+        _ if shape.cluster.is_some_and(|asked| asked != cluster) => {
+            format!("clusters of {:?} blocks: the kernel requires {cluster:?} (.reqnctapercluster)", shape.cluster.unwrap_or_default())
         }
         _ if !(1..=MOST_IN_CLUSTER).contains(&members) => {
             format!("clusters of {cluster:?} blocks: expected 1 to {MOST_IN_CLUSTER} together")
@@ -546,7 +550,7 @@ fn check(function: &Function, shape: Shape) -> Result<(u32, [u32; 3]), String> {
             format!("clusters of {members} blocks: the kernel allows {} (.maxclusterrank)", max_cluster.unwrap_or_default())
         }
         _ if (0..3).any(|axis| !grid[axis].is_multiple_of(cluster[axis])) => {
-            format!("a grid of {grid:?} blocks is no multiple of clusters of {cluster:?} (.reqnctapercluster)")
+            format!("a grid of {grid:?} blocks is no multiple of clusters of {cluster:?}")
         }
         _ => return Ok((threads, cluster)),
     };

@@ -58,7 +58,7 @@ fn run(profile: Profile, launches: &[Launch<'_>]) -> (Races, Memory, Address) {
         let module = known.unwrap_or_else(|| module(body));
         modules.push((body, module.clone()));
         let program = Arc::new(Program::load(module, rank, DeviceLimits::OF_TESTS, &mut memory).unwrap());
-        let shape = Shape { grid: [blocks, 1, 1], block: [threads, 1, 1], dynamic_shared: 0 };
+        let shape = Shape { grid: [blocks, 1, 1], block: [threads, 1, 1], cluster: None, dynamic_shared: 0 };
         let parameters = [data.0.to_le_bytes(), flag.0.to_le_bytes()].concat();
         let launch = races.begin_launch(rank, stream, program.shared_module(), "m", "k");
         let mut grid = Grid::new(program, "k", shape, &parameters, &mut memory).unwrap();

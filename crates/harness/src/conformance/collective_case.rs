@@ -8,7 +8,7 @@ use std::{collections::BTreeMap, fmt, str::FromStr};
 
 use super::inputs::{InputClass, Payload, Transform, mix};
 use passmuster_collectives::{
-    algorithms::{self, Algorithm},
+    algorithms::{self, Algorithm, kit::MAX_BLOCKS},
     collective::{Collective, Counts, DType, ReduceOp, Shape},
     machine::Site,
     plan::MAX_RANKS,
@@ -49,6 +49,10 @@ pub struct CollectiveCase {
     pub calls: Vec<Item>,
     /// A fault to inject, after which the harness must name it.
     pub fault: Option<Fault>,
+    /// Blocks of a rank that may wait for other ranks' blocks, where it is not for the machine to say.
+    pub blocks: Option<u32>,
+    /// What every 32-bit word of signals and of state that starts with zeros starts with: epochs about to wrap.
+    pub start: u32,
     /// Seed of the inputs.
     pub seed: u64,
 }
@@ -218,6 +222,8 @@ impl CollectiveCase {
             skew: None,
             calls: Vec::new(),
             fault: None,
+            blocks: None,
+            start: 0,
             seed: 0,
         }
     }
@@ -294,6 +300,9 @@ impl CollectiveCase {
             let allowed = if self.collective.has_root() { format!("roots are 0 to {}", roots - 1) } else { "it has no root".into() };
             return Err(format!("root {root} of {}: {allowed}", self.collective));
         }
+        if self.blocks.is_some_and(|blocks| !(1..=MAX_BLOCKS).contains(&blocks)) {
+            return Err(format!("blocks={}: 1 to {MAX_BLOCKS}", self.blocks.unwrap_or_default()));
+        }
         if self.counts.is_some() && self.collective != Collective::AllToAll {
             return Err(format!("counts: {} takes no counts", self.collective));
         }
@@ -327,13 +336,15 @@ impl CaseId for CollectiveCase {
         push("skew", self.skew.is_some(), self.skew.map(|s| s.to_string()).unwrap_or_default());
         push("calls", !self.calls.is_empty(), self.calls.iter().map(Item::to_string).collect::<Vec<_>>().join("+"));
         push("fault", self.fault.is_some(), self.fault.map(|f| f.to_string()).unwrap_or_default());
+        push("blocks", self.blocks.is_some(), self.blocks.unwrap_or_default().to_string());
+        push("start", self.start != 0, format!("{:x}", self.start));
         push("seed", self.seed != 0, format!("{:x}", self.seed));
         fields
     }
 
     fn default_of(&self, key: &str) -> &'static str {
         match key {
-            "root" | "off" | "seed" => "0",
+            "root" | "off" | "start" | "seed" => "0",
             "inputs" => InputClass::Tagged.name(),
             "graph" => "1x2",
             _ => "",
@@ -406,8 +417,8 @@ impl fmt::Display for Fault {
 }
 
 /// The keys of an id, in the order in which they are written.
-pub(super) const KEYS: [&str; 13] =
-    ["w", "n", "root", "counts", "off", "in_place", "graph", "inputs", "peer", "skew", "calls", "fault", "seed"];
+pub(super) const KEYS: [&str; 15] =
+    ["w", "n", "root", "counts", "off", "in_place", "graph", "inputs", "peer", "skew", "calls", "fault", "blocks", "start", "seed"];
 
 /// The most calls in one graph, launches of it, and groups.
 const MOST_CALLS: u32 = 16;
@@ -439,6 +450,11 @@ fn parse(id: &str) -> Result<CollectiveCase, String> {
             "skew" => case.skew = Some(value.parse()?),
             "calls" => case.calls = split_outside_brackets(value).into_iter().map(item).collect::<Result<_, _>>()?,
             "fault" => case.fault = Some(value.parse()?),
+            "blocks" => case.blocks = Some(number(key, value)?),
+            "start" => {
+                let start = hexadecimal(key, value)?;
+                case.start = u32::try_from(start).map_err(|_| format!("start={value}: at most ffffffff"))?;
+            }
             "seed" => case.seed = hexadecimal(key, value)?,
             _ => return Err(format!("unknown key `{key}`: expected one of {}", KEYS.join(", "))),
         }

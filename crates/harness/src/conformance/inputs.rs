@@ -174,8 +174,9 @@ impl Payload {
             module: "conformance/fill".into(),
             entry: format!("fill_{}", self.dtype),
             build: Build::Release,
-            grid: count.div_ceil(u64::from(FILL_THREADS)).clamp(1, 1024) as u32,
-            block: FILL_THREADS,
+            grid: (count.div_ceil(u64::from(FILL_THREADS)).clamp(1, 1024) as u32).into(),
+            block: FILL_THREADS.into(),
+            cluster: None,
             dynamic_shared: 0,
             waits_for_peers: false,
             args: vec![

@@ -3,6 +3,7 @@
 mod all_to_all_v;
 mod by_copy_engine;
 mod chosen;
+mod foreign;
 mod others;
 mod over_multicast;
 mod premul_sum;
@@ -15,7 +16,7 @@ use std::collections::{HashMap, HashSet};
 
 use super::{
     case::Case,
-    collective_case::{CallSpec, CollectiveCase, Fault, Graph, Item, Skew},
+    collective_case::{CollectiveCase, Fault, Graph, Skew},
     inputs::{InputClass, mix},
     products::ProductCase,
     scenario::supports,
@@ -78,19 +79,15 @@ impl List {
     }
 
     /// The cases of a kernel from elsewhere, which must be [registered](algorithms::register): what its specification names, and within
-    /// that what the list looks for. Smoke has at most 60 cases, merge some hundreds; without an answer to faults, there are none.
+    /// that what the list looks for. Smoke has at most 60 cases or so, merge some hundreds; without an answer to faults, there are none.
     pub fn cases_of(self, foreign: &Foreign, seed: u64) -> Vec<CollectiveCase> {
         match self {
-            List::Smoke => of_foreign(foreign, &[false], SMOKE_OF_FOREIGN, seed),
-            List::Merge => of_foreign(foreign, &[false, true], MERGE_OF_FOREIGN, seed),
+            List::Smoke => foreign::smoke(foreign, seed),
+            List::Merge => foreign::merge(foreign, seed),
             List::Faults => Vec::new(),
         }
     }
 }
-
-/// The most cases of a kernel from elsewhere, sequences not counted.
-const SMOKE_OF_FOREIGN: usize = 56;
-const MERGE_OF_FOREIGN: usize = 600;
 
 /// The algorithms of a collective that are under test, which are those that are not somebody else's.
 fn under_test(collective: Collective) -> impl Iterator<Item = &'static dyn Algorithm> {
@@ -304,83 +301,6 @@ fn thin_out(cases: &mut Vec<CollectiveCase>, seed: u64) {
 /// The case, where its algorithm does such a call.
 fn supported(case: CollectiveCase) -> Option<CollectiveCase> {
     supports(&case).is_ok().then_some(case)
-}
-
-/// Counts of `boundary_counts` that are multiples of `multiple`, or next to those that are not.
-fn multiples(counts: Vec<u64>, multiple: u64) -> Vec<u64> {
-    let mut counts: Vec<u64> = counts.into_iter().flat_map(|count| [count / multiple, count.div_ceil(multiple)]).collect();
-    counts.iter_mut().for_each(|count| *count = count.saturating_mul(multiple));
-    counts.sort_unstable();
-    counts.dedup();
-    counts
-}
-
-/// Every combination that a specification names with every input class, and sequences of calls; evenly thinned out to `most`. Where no call can be made,
-/// as with an expression that has no value for a world, there is one case for each type and world, whose verdict says why.
-fn of_foreign(foreign: &Foreign, peered: &[bool], most: usize, seed: u64) -> Vec<CollectiveCase> {
-    let mut choice = Choice(seed);
-    let (mut cases, mut sequences) = (Vec::new(), Vec::new());
-    let mut impossible: Vec<CollectiveCase> = Vec::new();
-    for (&dtype, &op) in foreign.dtypes().iter().flat_map(|dtype| foreign.ops().iter().map(move |op| (dtype, op))) {
-        for &world in foreign.worlds() {
-            let multiple = foreign.count_multiple(dtype, world).unwrap_or(1);
-            let mut case = CollectiveCase::new(foreign.collective(), foreign.name(), dtype, op, world, 0);
-            case.seed = seed;
-            let counts: Vec<u64> = multiples(boundary_counts(dtype, world.into()), multiple)
-                .into_iter()
-                .filter(|&count| {
-                    [false, true].iter().any(|&in_place| supports(&CollectiveCase { count, in_place, ..case.clone() }).is_ok())
-                })
-                .collect();
-            if counts.is_empty() {
-                if foreign.has_kernel(dtype, op) && !impossible.iter().any(|known| (known.dtype, known.world) == (dtype, world)) {
-                    impossible.push(CollectiveCase { count: 1040_u64.next_multiple_of(multiple), ..case });
-                }
-                continue;
-            }
-            for (inputs, &peered) in InputClass::ALL.into_iter().flat_map(|inputs| peered.iter().map(move |peer| (inputs, peer))) {
-                let mut case = CollectiveCase { count: choice.of(&counts), inputs, ..case.clone() };
-                let peers = peers(Collective::AllReduce, dtype, op);
-                case.peer = (peered && world > 1 && !peers.is_empty()).then(|| choice.of(&peers).to_owned());
-                vary(&mut case, &mut choice);
-                // Only a checked build of our own kernels can be late inside.
-                case.skew = case.skew.map(|skew| Skew { site: None, ..skew });
-                cases.push(as_supported(case));
-            }
-            case.in_place = supports(&CollectiveCase { count: counts[0], ..case.clone() }).is_err();
-            sequences.push(sequence_of_foreign(&case, &counts, &mut choice));
-        }
-    }
-    let thinned = |cases: Vec<CollectiveCase>, most: usize| {
-        let every = cases.len().div_ceil(most).max(1);
-        cases.into_iter().step_by(every).collect::<Vec<_>>()
-    };
-    let mut all = thinned(cases, most);
-    all.extend(thinned(sequences, most.div_ceil(16)));
-    all.extend(impossible);
-    all
-}
-
-/// The case, with placement that the specification allows.
-fn as_supported(case: CollectiveCase) -> CollectiveCase {
-    let placements = [(case.offset, case.in_place), (case.offset, !case.in_place), (8, case.in_place), (0, case.in_place)];
-    let placed = placements.into_iter().map(|(offset, in_place)| CollectiveCase { offset, in_place, ..case.clone() });
-    placed.into_iter().find(|case| supports(case).is_ok()).unwrap_or(CollectiveCase { offset: 0, in_place: !case.in_place, ..case })
-}
-
-/// Eager calls and a graph whose counts, and so grids, change from call to call, on two groups.
-fn sequence_of_foreign(case: &CollectiveCase, counts: &[u64], choice: &mut Choice) -> CollectiveCase {
-    let mut shot = |group| CallSpec {
-        algorithm: case.algorithm.clone(),
-        count: choice.of(counts),
-        root: 0,
-        offset: 0,
-        in_place: case.in_place,
-        group,
-    };
-    let graph = Item::Graph { calls: vec![shot(0), shot(0)], replays: 3 };
-    let calls = vec![Item::Eager(shot(0)), Item::Eager(shot(0)), graph, Item::Eager(shot(1)), Item::Eager(shot(0))];
-    CollectiveCase { calls, in_place: false, ..case.clone() }
 }
 
 /// The largest world that kernels can address.

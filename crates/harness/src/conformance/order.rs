@@ -15,7 +15,7 @@ use passmuster_collectives::{
     collective::{DType, Element as _, ReduceOp, Shape},
     contract::Order,
     machine::{Machine, MachineError},
-    plan::{Build, Call, Script, Step},
+    plan::{Call, Script, Step},
     with_element,
 };
 
@@ -140,7 +140,7 @@ pub fn reveal(
     algorithm.supports(&call).map_err(refused)?;
 
     machine.close_groups();
-    let target = Target { build: Build::Release, waiting_blocks: machine.waiting_blocks(world as usize, 1) };
+    let target = Target { waiting_blocks: machine.waiting_blocks(world as usize, 1), ..Target::default() };
     let group = machine.open_group(world as usize, &buffers)?;
     let script = Script { steps: vec![Step::Enqueue { group, stream: 0, plan: Arc::new(algorithm.plan(&call, &target)) }] };
     // For each rank that gets a result, for each of its elements, one for each pair.

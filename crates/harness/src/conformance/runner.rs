@@ -82,6 +82,11 @@ fn try_judge(case: &CollectiveCase, machine: &mut dyn Machine, settings: &Settin
     }
     machine.close_groups();
     let waiting_blocks = machine.waiting_blocks(case.world as usize, case.groups() as usize);
+    if let Some(blocks) = case.blocks.filter(|&blocks| blocks > machine.most_waiting_blocks(case.world as usize, case.groups() as usize)) {
+        return Err(MachineError::NotSupported {
+            reason: format!("{blocks} blocks of a rank that wait for others': this machine lets {waiting_blocks}"),
+        });
+    }
     let scenario = scenario::build(case, &Options { waiting_blocks, shared_pads: settings.shared_pads })
         .map_err(|reason| MachineError::NotSupported { reason })?;
     machine.check_budget(case.elements())?;

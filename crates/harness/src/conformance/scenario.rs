@@ -16,7 +16,7 @@ use passmuster_collectives::{
     algorithms::{self, Algorithm, Target},
     collective::ReduceOp,
     contract::Contract,
-    plan::{Arg, BufferSpec, Build, Call, Launch, Op, Plan, RankCall, Region, Role, Script, Step},
+    plan::{Arg, BufferSpec, Build, Call, Fill, Launch, Op, Plan, RankCall, Region, Role, Script, Step},
 };
 
 /// A case made ready to run.
@@ -255,6 +255,8 @@ impl Stages<'_> {
         let Graph { calls, replays } = case.graph;
         if replays == 0 {
             self.not_applicable.push(("graph".into(), "the case asks for no replay".into()));
+        } else if same.algorithm.numbers_calls() {
+            self.not_applicable.push(("graph".into(), "hosts pass the number of the call, which a graph would repeat".into()));
         } else {
             let other = self.graph(&vec![shot.clone(); calls as usize], replays, Some(first))?;
             self.hold("graph", promised(contract.graph_equals_eager), Relation::Equal, other);
@@ -428,7 +430,12 @@ fn place(planned: &Planned, shared_pads: bool) -> (usize, usize) {
 /// Turns stages into buffers and steps.
 struct Emitter<'a> {
     case: &'a CollectiveCase,
+    /// But for the number of the call.
     target: Target,
+    /// For each group, how many calls of each algorithm it has made.
+    numbers: Vec<BTreeMap<&'static str, u64>>,
+    /// For each group, the elements of a slot of its largest call.
+    largest: Vec<u64>,
     groups: Vec<Vec<BufferSpec>>,
     script: Script,
     calls: Vec<Recorded>,
@@ -462,6 +469,7 @@ impl<'a> Emitter<'a> {
         let mut sizes: Vec<BTreeMap<String, BufferSpec>> =
             vec![BTreeMap::new(); if options.shared_pads { 1 } else { case.groups() as usize }];
         let mut log = vec![0; sizes.len()];
+        let mut largest = vec![0; sizes.len()];
         let planned = stages.iter().flat_map(|stage| match stage {
             Stage::Eager(planned) => std::slice::from_ref(planned).iter().collect::<Vec<_>>(),
             Stage::Graph(launches) => launches.iter().flatten().collect(),
@@ -472,7 +480,14 @@ impl<'a> Emitter<'a> {
             let call = call(case, &planned.shot, slot, &own)?;
             // What says that it takes any memory gets memory that no peer can touch.
             own.iter_mut().for_each(|buffer| buffer.local = planned.algorithm.accepts_unregistered());
-            for buffer in own.into_iter().chain(planned.algorithm.workspace(case.dtype, case.world, call.input.offset + call.bytes())) {
+            let mut workspace = planned.algorithm.workspace(case.dtype, case.world, call.input.offset + call.bytes());
+            if case.start != 0 {
+                let counted = |buffer: &&mut BufferSpec| matches!(buffer.role, Role::Signals | Role::State) && buffer.fill == Fill::Byte(0);
+                workspace.iter_mut().filter(counted).for_each(|buffer| buffer.fill = Fill::Repeated(case.start.to_le_bytes().to_vec()));
+            }
+            let most = &mut largest[group];
+            *most = (*most).max((call.input.offset + call.bytes()) / case.dtype.size() / case.collective.slots(case.world).0);
+            for buffer in own.into_iter().chain(workspace) {
                 let known = sizes[group].entry(buffer.name.clone()).or_insert_with(|| buffer.clone());
                 known.bytes = known.bytes.max(buffer.bytes);
                 known.local &= buffer.local;
@@ -491,7 +506,9 @@ impl<'a> Emitter<'a> {
         let build = if case.skew.is_some_and(|skew| skew.site.is_some()) { Build::Checked } else { Build::Release };
         Ok(Emitter {
             case,
-            target: Target { build, waiting_blocks: options.waiting_blocks },
+            target: Target { build, waiting_blocks: case.blocks.unwrap_or(options.waiting_blocks), ..Target::default() },
+            numbers: vec![BTreeMap::new(); groups.len()],
+            largest,
             shared_pads: options.shared_pads,
             log: logged.then(|| vec![0; groups.len()]),
             groups,
@@ -506,7 +523,7 @@ impl<'a> Emitter<'a> {
         match stage {
             Stage::Eager(planned) => {
                 let call = self.call(&planned)?;
-                let plan = planned.algorithm.plan(&call, &self.target);
+                let plan = planned.algorithm.plan(&call, &self.next_target(&planned));
                 self.inject_fault(&planned);
                 let late = self.late();
                 self.produce(&planned, &call, self.calls.len());
@@ -518,10 +535,14 @@ impl<'a> Emitter<'a> {
             Stage::Graph(launches) => {
                 let Some(first) = launches.first() else { return Ok(()) };
                 let (group, stream) = (self.group(&first[0]), first[0].shot.group as usize);
-                let plans = first
-                    .iter()
-                    .map(|planned| Ok(Arc::new(planned.algorithm.plan(&self.call(planned)?, &self.target))))
-                    .collect::<Result<_, String>>()?;
+                let mut plans = Vec::new();
+                for planned in first {
+                    if planned.algorithm.numbers_calls() {
+                        return Err(format!("{} is given the number of the call, which a graph would repeat", planned.algorithm.name()));
+                    }
+                    let call = self.call(planned)?;
+                    plans.push(Arc::new(planned.algorithm.plan(&call, &self.next_target(planned))));
+                }
                 let graph = self.graphs;
                 self.graphs += 1;
                 self.script.steps.push(Step::Capture { graph, group, plans });
@@ -545,6 +566,15 @@ impl<'a> Emitter<'a> {
 
     fn group(&self, planned: &Planned) -> usize {
         place(planned, self.shared_pads).0
+    }
+
+    /// What the next call of an algorithm on its group is planned for.
+    fn next_target(&mut self, planned: &Planned) -> Target {
+        let group = self.group(planned);
+        let number = self.numbers[group].entry(planned.algorithm.name()).or_default();
+        let target = Target { call: *number, most_count: Some(self.largest[group]), ..self.target };
+        *number += 1;
+        target
     }
 
     fn call(&self, planned: &Planned) -> Result<Call, String> {
@@ -586,7 +616,7 @@ impl<'a> Emitter<'a> {
             }
         });
         self.enqueue(planned, plan);
-        if !call.in_place() {
+        if !call.in_place() && !planned.algorithm.destroys_input() {
             let group = self.group(planned);
             self.inputs.insert((group, call.input.buffer.clone()), (call.input.clone(), planned.payload));
         }
@@ -635,8 +665,9 @@ impl<'a> Emitter<'a> {
                     module: "conformance/faults".into(),
                     entry: "illegal_address".into(),
                     build: Build::Release,
-                    grid: 1,
-                    block: 1,
+                    grid: 1.into(),
+                    block: 1.into(),
+                    cluster: None,
                     dynamic_shared: 0,
                     waits_for_peers: false,
                     args: vec![Arg::U64(16)],

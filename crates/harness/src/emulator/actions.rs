@@ -16,10 +16,10 @@ use passmuster_collectives::{
     collective::Product,
     machine::{
         MachineError,
-        arguments::{Addresses, Arguments, table_bytes, tables},
+        arguments::{Addresses, Arguments, in_memory, memory_bytes},
         compile::{self, Place, Resolved, Target},
     },
-    plan::{Launch, RankCall, Region, Script, TensorMap},
+    plan::{Launch, RankCall, Region, Script},
 };
 
 /// One operation on a stream.
@@ -105,16 +105,8 @@ pub(super) struct Kernel {
     /// Name of the module.
     pub(super) module: String,
     pub(super) entry: String,
-    pub(super) grid: u32,
-    pub(super) block: u32,
-    pub(super) dynamic_shared: u32,
+    pub(super) shape: Shape,
     pub(super) parameters: Vec<u8>,
-}
-
-impl Kernel {
-    pub(super) fn shape(&self) -> Shape {
-        Shape { grid: [self.grid, 1, 1], block: [self.block, 1, 1], dynamic_shared: self.dynamic_shared }
-    }
 }
 
 /// What a rank's host does next.
@@ -127,8 +119,8 @@ pub(super) struct Compiler<'a> {
     pub(super) memory: &'a mut Memory,
     /// Limit for one wait, in nanoseconds.
     pub(super) wait_limit: u64,
-    /// The tables of peers' addresses made so far, by group, rank and region.
-    pub(super) tables: HashMap<(usize, usize, Region), Address>,
+    /// What arguments have in memory so far, by rank and bytes.
+    pub(super) made: HashMap<(usize, Vec<u8>), Address>,
 }
 
 impl Compiler<'_> {
@@ -142,18 +134,11 @@ impl Compiler<'_> {
 
     fn launch(&mut self, group: usize, rank: usize, launch: &Launch) -> Result<Kernel, MachineError> {
         let invalid = |reason| MachineError::Invalid { reason };
-        for region in tables(&launch.args) {
-            self.table(group, rank, region)?;
+        for fields in in_memory(&launch.args) {
+            let bytes = self.with_addresses(group, rank, |addresses| memory_bytes(fields, addresses));
+            self.keep(group, rank, &launch.entry, bytes)?;
         }
-        let of_group = &self.groups[group];
-        let own = |region: &_| of_group.address(rank, region).expect("validation has found every region").0;
-        let of = |region: &_| of_group.addresses(region).expect("validation has found every region");
-        let table = |region: &Region| self.tables[&(group, rank, region.clone())].0;
-        let multicast = |region: &_| of_group.multicast(rank, region).expect("validation has found every region").0;
-        let tensor_map = |map: &TensorMap| unreachable!("{map}: scripts with tensor maps are refused before they are resolved");
-        let wait_limit = self.wait_limit;
-        let addresses = Addresses { own: &own, of: &of, table: &table, multicast: &multicast, tensor_map: &tensor_map, wait_limit };
-        let arguments = Arguments::lay_out(&launch.args, &addresses);
+        let arguments = self.with_addresses(group, rank, |addresses| Arguments::lay_out(&launch.args, addresses));
         let module = self.modules.parsed(launch)?;
         let entry = module.accepts(&launch.entry, arguments.sizes()).map_err(invalid)?;
         // A parameter may be aligned to more than its fields are.
@@ -168,22 +153,37 @@ impl Compiler<'_> {
             program,
             module: launch.module.clone(),
             entry: launch.entry.clone(),
-            grid: launch.grid,
-            block: launch.block,
-            dynamic_shared: launch.dynamic_shared,
+            shape: Shape {
+                grid: launch.grid.0,
+                block: launch.block.0,
+                cluster: launch.cluster.map(|cluster| cluster.0),
+                dynamic_shared: launch.dynamic_shared,
+            },
             parameters,
         })
     }
 
-    /// Makes the table of a region's addresses in a rank's memory, once.
-    fn table(&mut self, group: usize, rank: usize, region: &Region) -> Result<(), MachineError> {
-        if let Entry::Vacant(entry) = self.tables.entry((group, rank, region.clone())) {
-            let invalid = |reason| MachineError::Invalid { reason };
-            let bytes = table_bytes(&self.groups[group].addresses(region).map_err(invalid)?);
-            let owner = Owner::new(rank, group, format!("peers of {}", region.buffer));
+    /// What stands behind the names in a launch of a rank, whose arguments' memory was made.
+    fn with_addresses<T>(&self, group: usize, rank: usize, of_launch: impl FnOnce(&Addresses<'_>) -> T) -> T {
+        let of_group = &self.groups[group];
+        of_launch(&Addresses {
+            own: &|region| of_group.address(rank, region).expect("validation has found every region").0,
+            of: &|region| of_group.addresses(region).expect("validation has found every region"),
+            memory: &|bytes| self.made[&(rank, bytes.to_vec())].0,
+            multicast: &|region| of_group.multicast(rank, region).expect("validation has found every region").0,
+            tensor_map: &|map| unreachable!("{map}: scripts with tensor maps are refused before they are resolved"),
+            wait_limit: self.wait_limit,
+        })
+    }
+
+    /// Puts what an argument has in memory there, once.
+    fn keep(&mut self, group: usize, rank: usize, entry: &str, bytes: Vec<u8>) -> Result<(), MachineError> {
+        if let Entry::Vacant(made) = self.made.entry((rank, bytes)) {
+            let owner = Owner::new(rank, group, format!("memory of an argument ({entry})"));
+            let bytes = &made.key().1;
             let address = self.memory.allocate(owner, bytes.len() as u64, Init::Zero);
-            self.memory.write(address, rank, &bytes).map_err(|error| invalid(error.to_string()))?;
-            entry.insert(address);
+            self.memory.write(address, rank, bytes).map_err(|error| MachineError::Invalid { reason: error.to_string() })?;
+            made.insert(address);
         }
         Ok(())
     }

@@ -28,8 +28,10 @@ impl Group {
             for (spec, _) in layout.buffers() {
                 let init = if spec.fill == Fill::Uninitialised { Init::Uninitialised } else { Init::Zero };
                 let start = memory.allocate(Owner::new(rank, number, spec.name.as_str()), spec.bytes, init);
-                if let Fill::Byte(byte @ 1..) = spec.fill {
-                    memory.write(start, rank, &vec![byte; spec.bytes as usize])?;
+                let byte = |byte: u8| (byte > 0).then(|| vec![byte; spec.bytes as usize]);
+                let contents = if let Fill::Byte(of) = spec.fill { byte(of) } else { spec.fill.contents(rank, spec.bytes) };
+                if let Some(contents) = contents {
+                    memory.write(start, rank, &contents)?;
                 }
                 if !spec.local {
                     (0..world).try_for_each(|peer| memory.map(start, peer, true))?;

@@ -14,6 +14,7 @@ use super::{
     trace::Trace,
 };
 use passmuster_collectives::{
+    algorithms::kit::MAX_BLOCKS,
     device::DeviceModel,
     library::Library,
     machine::{
@@ -195,7 +196,7 @@ impl Emulator {
             modules: &mut self.modules,
             memory: &mut self.memory,
             wait_limit: u64::try_from(self.options.wait_limit.as_nanos()).unwrap_or(u64::MAX),
-            tables: HashMap::new(),
+            made: HashMap::new(),
         }
         .compile(script, needs.world)?;
         let worlds = self.groups.iter().map(Group::world).collect();
@@ -272,6 +273,11 @@ impl Machine for Emulator {
     /// A few: all blocks are resident, and every one costs time.
     fn waiting_blocks(&self, _: usize, _: usize) -> u32 {
         WAITING_BLOCKS
+    }
+
+    /// As many as kernels have flags for: they take longer, and nothing else.
+    fn most_waiting_blocks(&self, _: usize, _: usize) -> u32 {
+        MAX_BLOCKS
     }
 
     fn rendezvous(&self) -> u64 {

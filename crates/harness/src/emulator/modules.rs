@@ -89,7 +89,7 @@ impl Modules {
 /// Names the kernels there are, or the first argument that differs.
 pub fn accepts(module: &ptx::Module, launch: &Launch) -> Result<(), String> {
     let nowhere =
-        Addresses { own: &|_| 0, of: &|_| [0; MAX_WORLD], table: &|_| 0, multicast: &|_| 0, tensor_map: &|_| [0; 16], wait_limit: 0 };
+        Addresses { own: &|_| 0, of: &|_| [0; MAX_WORLD], memory: &|_| 0, multicast: &|_| 0, tensor_map: &|_| [0; 16], wait_limit: 0 };
     module.accepts(&launch.entry, Arguments::lay_out(&launch.args, &nowhere).sizes()).map(drop)
 }
 

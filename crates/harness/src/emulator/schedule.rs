@@ -602,7 +602,7 @@ impl<'a> Schedule<'a> {
     }
 
     fn grid(&mut self, kernel: &Kernel) -> Result<Grid, Fault> {
-        let grid = Grid::new(kernel.program.clone(), &kernel.entry, kernel.shape(), &kernel.parameters, self.memory)?;
+        let grid = Grid::new(kernel.program.clone(), &kernel.entry, kernel.shape, &kernel.parameters, self.memory)?;
         Ok(grid.reducing(self.multimem, self.reductions.draw()))
     }
 

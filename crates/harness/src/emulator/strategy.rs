@@ -147,6 +147,23 @@ const SHORTEST_STALL: usize = 1 << 8;
 /// How many things advance at most, as a power of two, before priorities change.
 const LONGEST_REIGN: usize = 14;
 
+/// Priorities of a stream's warps by slot and warp: every turn looks at those of all that can run.
+#[derive(Clone, Debug, Default)]
+struct WarpPriorities(Vec<Vec<i64>>);
+
+impl WarpPriorities {
+    /// That of a warp; 0 where none was drawn or given.
+    fn of(&mut self, (slot, warp): WarpPlace) -> &mut i64 {
+        fn at<T: Default>(list: &mut Vec<T>, index: usize) -> &mut T {
+            if list.len() <= index {
+                list.resize_with(index + 1, T::default);
+            }
+            &mut list[index]
+        }
+        at(at(&mut self.0, slot), warp)
+    }
+}
+
 /// Picks what advances next.
 #[derive(Clone, Debug)]
 pub(super) struct Picker {
@@ -160,7 +177,7 @@ pub(super) struct Picker {
     stalled: usize,
     stall: usize,
     priorities: BTreeMap<(usize, Option<usize>), i64>,
-    warp_priorities: BTreeMap<(usize, usize, WarpPlace), i64>,
+    warp_priorities: BTreeMap<(usize, usize), WarpPriorities>,
     /// Streams whose first warp by priority is to fall below the others when it comes up.
     falls: BTreeSet<(usize, usize)>,
     /// Below every priority so far.
@@ -252,16 +269,20 @@ impl Picker {
         if self.strategy != Strategy::Priorities {
             return self.choice.below(warps.len().max(1));
         }
+        let of_stream = self.warp_priorities.entry((rank, stream)).or_default();
         let mut best = (i64::MIN, 0);
         for (index, &warp) in warps.iter().enumerate() {
-            let drawn = self.warp_priorities.entry((rank, stream, warp)).or_insert_with(|| 1 + self.choice.below(1 << 30) as i64);
-            best = best.max((*drawn, index));
+            let priority = of_stream.of(warp);
+            if *priority == 0 {
+                *priority = 1 + self.choice.below(1 << 30) as i64;
+            }
+            best = best.max((*priority, index));
         }
         if self.falls.remove(&(rank, stream))
             && let Some(&warp) = warps.get(best.1)
         {
             self.lowest -= 1;
-            self.warp_priorities.insert((rank, stream, warp), self.lowest);
+            *of_stream.of(warp) = self.lowest;
         }
         best.1
     }
@@ -271,7 +292,7 @@ impl Picker {
         if self.strategy == Strategy::Priorities {
             self.demote(Candidate::Turn(rank, stream));
             if let Some(warp) = warp {
-                self.warp_priorities.insert((rank, stream, warp), self.lowest);
+                *self.warp_priorities.entry((rank, stream)).or_default().of(warp) = self.lowest;
             }
         }
     }

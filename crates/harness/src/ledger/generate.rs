@@ -106,8 +106,9 @@ pub(super) fn launch(form: &Form, module: String, operands: Region, results: Reg
         module,
         entry: entry(form),
         build: Build::Release,
-        grid: count as u32 / THREADS,
-        block: THREADS,
+        grid: (count as u32 / THREADS).into(),
+        block: THREADS.into(),
+        cluster: None,
         waits_for_peers: false,
         args: vec![Arg::Address(operands), Arg::Address(results), Arg::U32(count as u32)],
     }

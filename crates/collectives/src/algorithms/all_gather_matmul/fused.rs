@@ -89,8 +89,9 @@ impl Fused {
             module: "all_gather_matmul/fused".into(),
             entry: entry_of(product, "all_gather_matmul_fused", tile),
             build: Build::Release,
-            grid: blocks / tile.cluster * tile.cluster,
-            block: THREADS,
+            grid: (blocks / tile.cluster * tile.cluster).into(),
+            block: THREADS.into(),
+            cluster: None,
             dynamic_shared: tile.shared_bytes(),
             // Copy engines ask for no block.
             waits_for_peers: self.pulls,

@@ -8,7 +8,7 @@ use crate::{
     },
     collective::{Collective, Product, ReduceOp, Shape},
     contract::Contract,
-    plan::{BufferSpec, Build, Call, MatmulCall, Op, Operands, Plan, Region},
+    plan::{BufferSpec, Call, MatmulCall, Op, Operands, Plan, Region},
 };
 
 /// An all-gather of A, then one product by cuBLASLt.
@@ -66,7 +66,7 @@ impl TensorParallel for Gathered {
     fn plan(&self, product: &Product, operands: &Operands, world: u32, blocks: u32) -> Plan {
         let gathered = self.gathered(product, world).whole();
         let call = self.call(product, &operands.a, gathered.clone(), world).expect("it is supported");
-        let mut plan = self.gather().plan(&call, &Target { build: Build::Release, waiting_blocks: blocks });
+        let mut plan = self.gather().plan(&call, &Target { waiting_blocks: blocks, ..Target::default() });
         plan.name = plan_name(self.name, product, world);
         let operands = Operands { a: gathered, ..operands.clone() };
         let workspace = library_workspace(self.name, 1).whole();

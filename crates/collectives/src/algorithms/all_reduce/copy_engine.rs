@@ -115,8 +115,9 @@ pub(in crate::algorithms) fn reduce(call: &Call, inputs: impl Iterator<Item = Re
         entry: entry(&MODULE, call.dtype, call.op),
         // It waits for nobody: there is nothing that a checked build could delay.
         build: Build::Release,
-        grid: blocks_for(output.bytes.div_ceil(PACK), MAX_BLOCKS),
-        block: THREADS,
+        grid: blocks_for(output.bytes.div_ceil(PACK), MAX_BLOCKS).into(),
+        block: THREADS.into(),
+        cluster: None,
         dynamic_shared: 0,
         waits_for_peers: false,
         args: vec![

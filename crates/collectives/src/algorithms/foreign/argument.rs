@@ -1,9 +1,16 @@
 //! Buffers, arguments and numbers of a specification, and what they come to for one call.
 
-use super::expression::{Expression, Values, Word};
-use crate::plan::{Arg, BufferSpec, Call, Fill, Region, Role};
+use super::{
+    contents::Contents,
+    expression::{Expression, Values, Word},
+};
+use crate::plan::{Arg, BufferSpec, Call, MAX_WORLD, Region, Role};
+
+/// The most values that one repetition stands for: arguments of a launch, steps of a call.
+const MOST_REPEATED: u64 = 4096;
 
 /// An expression, what it is for, and where it stands in the specification.
+#[derive(Clone)]
 pub(super) struct Quantity {
     pub(super) expression: Expression,
     pub(super) what: String,
@@ -21,7 +28,7 @@ impl Quantity {
     ///
     /// # Errors
     /// Where in the specification there is none, and why.
-    pub(super) fn value(&self, values: &Values) -> Result<u64, String> {
+    pub(super) fn value(&self, values: &Values<'_>) -> Result<u64, String> {
         self.expression.value(values).map_err(|problem| {
             let Quantity { expression, what, line, column } = self;
             format!("specification {line}:{}: {} in {what} `{expression}`", column + problem.at, problem.what)
@@ -32,7 +39,7 @@ impl Quantity {
     ///
     /// # Errors
     /// As [`Quantity::value`]; a value outside the range.
-    pub(super) fn within(&self, name: &str, values: &Values, least: u64, most: u64) -> Result<u64, String> {
+    pub(super) fn within(&self, name: &str, values: &Values<'_>, least: u64, most: u64) -> Result<u64, String> {
         let value = self.value(values)?;
         if (least..=most).contains(&value) {
             return Ok(value);
@@ -48,17 +55,22 @@ pub(super) struct Buffer {
     pub(super) role: Role,
     pub(super) local: bool,
     /// What it starts with, if not what its role says.
-    pub(super) fill: Option<Fill>,
+    pub(super) contents: Option<Contents>,
     pub(super) bytes: Quantity,
 }
 
 impl Buffer {
     /// The buffer as machines make it.
-    pub(super) fn made(&self, bytes: u64) -> BufferSpec {
-        let mut made = BufferSpec::new(self.name.clone(), bytes, self.role);
-        made.fill = self.fill.unwrap_or(made.fill);
+    ///
+    /// # Errors
+    /// When its size or its contents have no value for calls like these, which `values` are of.
+    pub(super) fn made(&self, values: &Values<'_>) -> Result<BufferSpec, String> {
+        let mut made = BufferSpec::new(self.name.clone(), self.bytes.value(values)?, self.role);
         made.local = self.local;
-        made
+        if let Some(contents) = &self.contents {
+            made.fill = contents.fill(values, made.bytes).map_err(|why| format!("buffer `{}`: {why}", self.name))?;
+        }
+        Ok(made)
     }
 }
 
@@ -72,13 +84,22 @@ pub(super) enum Holder {
 }
 
 /// Part of a buffer, from an offset in bytes to its end.
+#[derive(Clone)]
 pub(super) struct BufferPart {
     pub(super) holder: Holder,
     pub(super) offset: Quantity,
 }
 
-/// One argument, or a field of one.
-pub(super) enum Argument {
+/// One argument or a field of one, as often as it is repeated.
+#[derive(Clone)]
+pub(super) struct Argument {
+    pub(super) kind: Kind,
+    pub(super) repeat: Option<Quantity>,
+}
+
+/// What an argument passes.
+#[derive(Clone)]
+pub(super) enum Kind {
     Fixed(Arg),
     Integer {
         quantity: Quantity,
@@ -86,73 +107,151 @@ pub(super) enum Argument {
         most: u64,
     },
     Float(Quantity),
-    Pointer(BufferPart),
+    /// The address on this rank, or on another.
+    Pointer(BufferPart, Option<Quantity>),
     /// Peers' addresses by value, as many as there are ranks or as is given.
     Peers(BufferPart, Option<u32>),
     PeerTable(BufferPart),
     Multicast(BufferPart),
+    Stride(BufferPart),
     Struct(Vec<Argument>),
+    /// The address of memory that holds these.
+    Memory(Vec<Argument>),
 }
 
-/// What arguments are made from.
+/// What a rank's part of a call is made from.
 pub(super) struct Context<'a> {
     pub(super) call: &'a Call,
     pub(super) buffers: &'a [Buffer],
-    pub(super) values: Values,
+    /// Of this call on this rank.
+    pub(super) values: Values<'a>,
+    /// Of the group's largest call, which the kernel's own buffers are made for.
+    pub(super) largest: Values<'a>,
 }
 
 impl Context<'_> {
-    /// Bytes of one of the kernel's own buffers, for this call.
-    pub(super) fn bytes(&self, index: usize) -> Result<u64, String> {
-        self.buffers[index].bytes.value(&self.values)
+    /// All of a buffer on a rank.
+    pub(super) fn whole(&self, holder: Holder, rank: u32) -> Result<Region, String> {
+        Ok(match holder {
+            Holder::Input => self.call.input_of(rank),
+            Holder::Output => self.call.output_of(rank),
+            Holder::Own(index) => {
+                let Buffer { name, bytes, .. } = &self.buffers[index];
+                Region::new(name.clone(), 0, bytes.value(&self.largest)?)
+            }
+        })
     }
 
-    fn region(&self, place: &BufferPart) -> Result<Region, String> {
-        let whole = match place.holder {
-            Holder::Input => self.call.input.clone(),
-            Holder::Output => self.call.output.clone(),
-            Holder::Own(index) => Region::new(self.buffers[index].name.clone(), 0, self.bytes(index)?),
-        };
-        let offset = place.offset.value(&self.values)?;
+    pub(super) fn rank(&self) -> u32 {
+        self.values.of(Word::Rank) as u32
+    }
+
+    /// Part of a buffer on a rank.
+    pub(super) fn region_of(&self, part: &BufferPart, rank: u32) -> Result<Region, String> {
+        let whole = self.whole(part.holder, rank)?;
+        let offset = part.offset.value(&self.values)?;
         match (whole.bytes.checked_sub(offset), whole.offset.checked_add(offset)) {
             (Some(bytes), Some(offset)) => Ok(Region::new(whole.buffer, offset, bytes)),
             _ => Err(format!("offset {offset} lies past {whole}")),
         }
     }
+
+    /// Part of a buffer on this rank.
+    pub(super) fn region(&self, part: &BufferPart) -> Result<Region, String> {
+        self.region_of(part, self.rank())
+    }
+
+    /// The number of a rank.
+    pub(super) fn peer(&self, rank: &Quantity) -> Result<u32, String> {
+        rank.within(&rank.what, &self.values, 0, u64::from(self.call.world()) - 1).map(|rank| rank as u32)
+    }
+
+    /// The same with the number of a repetition.
+    pub(super) fn turn(&self, i: u64) -> Context<'_> {
+        Context { call: self.call, buffers: self.buffers, values: self.values.with(Word::I, i), largest: self.largest }
+    }
+
+    /// How often what is repeated so comes.
+    pub(super) fn times(&self, repeat: &Quantity) -> Result<u64, String> {
+        repeat.within(&repeat.what, &self.values, 0, MOST_REPEATED)
+    }
+
+    /// Addresses of a part on all ranks: where it is the rank's own slot, each rank's.
+    fn peers(&self, part: &BufferPart, length: u32) -> Result<Arg, String> {
+        let regions: Vec<Region> = (0..self.call.world()).map(|rank| self.region_of(part, rank)).collect::<Result<_, _>>()?;
+        if regions.iter().all(|region| region == &regions[0]) {
+            return Ok(Arg::PeerArray { region: regions[0].clone(), length });
+        }
+        let addresses = regions.into_iter().zip(0..).map(|(region, rank)| Arg::AddressOf { region, rank });
+        Ok(Arg::Struct(addresses.chain(std::iter::repeat(Arg::U64(0))).take(length as usize).collect()))
+    }
+}
+
+/// The arguments of one rank's launch, or fields of one.
+///
+/// # Errors
+/// As [`Argument::made`].
+pub(super) fn made(arguments: &[Argument], context: &Context<'_>) -> Result<Vec<Arg>, String> {
+    let mut made = Vec::new();
+    for Argument { kind, repeat } in arguments {
+        match repeat {
+            None => made.push(kind.made(context)?),
+            Some(repeat) => {
+                for i in 0..context.times(repeat)? {
+                    made.push(kind.made(&context.turn(i))?);
+                }
+            }
+        }
+    }
+    Ok(made)
 }
 
 impl Argument {
+    /// Shows every expression that it is made from.
+    pub(super) fn visit<'a>(&'a self, see: &mut dyn FnMut(&'a Quantity)) {
+        self.repeat.iter().for_each(&mut *see);
+        match &self.kind {
+            Kind::Fixed(_) => {}
+            Kind::Integer { quantity, .. } | Kind::Float(quantity) => see(quantity),
+            Kind::Pointer(part, of_rank) => {
+                see(&part.offset);
+                of_rank.iter().for_each(see);
+            }
+            Kind::Peers(part, _) | Kind::PeerTable(part) | Kind::Multicast(part) | Kind::Stride(part) => see(&part.offset),
+            Kind::Struct(fields) | Kind::Memory(fields) => fields.iter().for_each(|field| field.visit(see)),
+        }
+    }
+}
+
+impl Kind {
     /// The argument of one rank's launch.
     ///
     /// # Errors
-    /// A quantity without a value or one that does not fit; an offset past its buffer.
-    pub(super) fn made(&self, context: &Context<'_>) -> Result<Arg, String> {
+    /// A quantity without a value or one that does not fit; an offset past its buffer; a rank that there is not.
+    fn made(&self, context: &Context<'_>) -> Result<Arg, String> {
         Ok(match self {
-            Argument::Fixed(arg) => arg.clone(),
-            Argument::Integer { quantity, bits, most } => {
+            Kind::Fixed(arg) => arg.clone(),
+            Kind::Integer { quantity, bits, most } => {
                 let value = quantity.within(&quantity.what, &context.values, 0, *most)?;
-                if *bits == 32 { Arg::U32(value as u32) } else { Arg::U64(value) }
+                match bits {
+                    8 => Arg::U8(value as u8),
+                    16 => Arg::U16(value as u16),
+                    32 => Arg::U32(value as u32),
+                    _ => Arg::U64(value),
+                }
             }
-            Argument::Float(quantity) => Arg::U32((quantity.value(&context.values)? as f32).to_bits()),
-            Argument::Pointer(place) => Arg::Address(context.region(place)?),
-            Argument::Peers(place, length) => {
-                Arg::PeerArray { region: context.region(place)?, length: length.unwrap_or(context.call.world()) }
+            Kind::Float(quantity) => Arg::U32((quantity.value(&context.values)? as f32).to_bits()),
+            Kind::Pointer(part, None) => Arg::Address(context.region(part)?),
+            Kind::Pointer(part, Some(of_rank)) => {
+                let rank = context.peer(of_rank)?;
+                Arg::AddressOf { region: context.region_of(part, rank)?, rank }
             }
-            Argument::PeerTable(place) => Arg::PeerTable(context.region(place)?),
-            Argument::Multicast(place) => Arg::Multicast(context.region(place)?),
-            Argument::Struct(fields) => Arg::Struct(fields.iter().map(|field| field.made(context)).collect::<Result<_, _>>()?),
+            Kind::Peers(part, length) => context.peers(part, length.unwrap_or(context.call.world()))?,
+            Kind::PeerTable(part) => Arg::InMemory(vec![context.peers(part, MAX_WORLD as u32)?]),
+            Kind::Multicast(part) => Arg::Multicast(context.region(part)?),
+            Kind::Stride(part) => Arg::Stride(context.region(part)?),
+            Kind::Struct(fields) => Arg::Struct(made(fields, context)?),
+            Kind::Memory(fields) => Arg::InMemory(made(fields, context)?),
         })
-    }
-
-    /// Whether it speaks of a word.
-    pub(super) fn mentions(&self, word: Word) -> bool {
-        match self {
-            Argument::Fixed(_) => false,
-            Argument::Integer { quantity, .. } | Argument::Float(quantity) => quantity.expression.mentions(word),
-            Argument::Pointer(place) | Argument::Peers(place, _) | Argument::PeerTable(place) | Argument::Multicast(place) => {
-                place.offset.expression.mentions(word)
-            }
-            Argument::Struct(fields) => fields.iter().any(|field| field.mentions(word)),
-        }
     }
 }

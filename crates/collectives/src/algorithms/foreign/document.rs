@@ -4,7 +4,7 @@ use std::{collections::BTreeMap, fmt};
 
 use serde::{
     Deserialize, Deserializer,
-    de::{Error, Visitor},
+    de::{Error, MapAccess, SeqAccess, Visitor, value::MapAccessDeserializer},
 };
 use toml::Spanned;
 
@@ -21,12 +21,16 @@ pub(super) struct Document {
     pub(super) entry: Option<Spanned<String>>,
     #[serde(default)]
     pub(super) entries: BTreeMap<String, Spanned<String>>,
+    pub(super) module: Option<Spanned<String>>,
     pub(super) dtypes: Spanned<Vec<DType>>,
-    pub(super) ops: Spanned<Vec<ReduceOp>>,
+    pub(super) ops: Option<Spanned<Vec<ReduceOp>>>,
     pub(super) worlds: Spanned<Vec<u32>>,
     #[serde(default)]
     pub(super) call: OfCall,
+    #[serde(default)]
     pub(super) launch: Launch,
+    #[serde(default, rename = "step")]
+    pub(super) steps: Vec<Spanned<Step>>,
     #[serde(default)]
     pub(super) contract: Promises,
     #[serde(default, rename = "buffer")]
@@ -46,15 +50,69 @@ pub(super) struct OfCall {
     pub(super) in_place: bool,
     pub(super) out_of_place: Option<bool>,
     pub(super) copy_input_to: Option<Spanned<String>>,
+    pub(super) when: Option<Spanned<Scalar>>,
+    #[serde(default)]
+    pub(super) destroys_input: bool,
+    pub(super) counts: Option<Spanned<bool>>,
+}
+
+#[derive(Default, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct Launch {
+    pub(super) module: Option<Spanned<String>>,
+    pub(super) entry: Option<Spanned<String>>,
+    pub(super) grid: Option<Spanned<Scalar>>,
+    pub(super) block: Option<Spanned<Scalar>>,
+    pub(super) cluster: Option<Spanned<Scalar>>,
+    pub(super) dynamic_shared: Option<Spanned<Scalar>>,
+    pub(super) waits_for_peers: Option<bool>,
+    /// Of a step; those of the specification's own launch are `[[argument]]`.
+    pub(super) arguments: Option<Vec<Spanned<Argument>>>,
+}
+
+/// A step of a call: exactly one of the kinds, and what goes with any of them.
+#[derive(Default, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct Step {
+    pub(super) launch: Option<Spanned<Launch>>,
+    pub(super) copy: Option<Spanned<CopyStep>>,
+    pub(super) fill: Option<Spanned<FillStep>>,
+    pub(super) write: Option<Spanned<WordStep>>,
+    pub(super) wait: Option<Spanned<WordStep>>,
+    pub(super) join: Option<Spanned<usize>>,
+    pub(super) when: Option<Spanned<Scalar>>,
+    pub(super) repeat: Option<Spanned<Scalar>>,
+    pub(super) stream: Option<Spanned<usize>>,
 }
 
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
-pub(super) struct Launch {
-    pub(super) grid: Spanned<Scalar>,
-    pub(super) block: Spanned<Scalar>,
-    pub(super) dynamic_shared: Option<Spanned<Scalar>>,
-    pub(super) waits_for_peers: Option<bool>,
+pub(super) struct CopyStep {
+    pub(super) from: Spanned<String>,
+    pub(super) from_offset: Option<Spanned<Scalar>>,
+    pub(super) to: Spanned<String>,
+    pub(super) to_offset: Option<Spanned<Scalar>>,
+    pub(super) bytes: Option<Spanned<Scalar>>,
+    pub(super) to_rank: Option<Spanned<Scalar>>,
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct FillStep {
+    pub(super) buffer: Spanned<String>,
+    pub(super) offset: Option<Spanned<Scalar>>,
+    pub(super) bytes: Option<Spanned<Scalar>>,
+    pub(super) byte: Spanned<Scalar>,
+}
+
+/// A word that a stream writes, or waits for.
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct WordStep {
+    pub(super) buffer: Spanned<String>,
+    pub(super) offset: Option<Spanned<Scalar>>,
+    pub(super) value: Spanned<Scalar>,
+    pub(super) to_rank: Option<Spanned<Scalar>>,
 }
 
 /// The orders of a collective that reduces, which no copy has.
@@ -70,6 +128,7 @@ enum Adding {
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub(super) struct Promises {
+    pub(super) start: Option<Spanned<Scalar>>,
     order: Adding,
     roundings: Roundings,
     equal_across_ranks: bool,
@@ -82,6 +141,7 @@ pub(super) struct Promises {
 impl Default for Promises {
     fn default() -> Promises {
         Promises {
+            start: None,
             order: Adding::Any,
             roundings: Roundings::Once,
             equal_across_ranks: true,
@@ -119,7 +179,27 @@ pub(super) struct Buffer {
     #[serde(default)]
     pub(super) memory: Reach,
     pub(super) bytes: Spanned<Scalar>,
-    pub(super) fill: Option<Spanned<Scalar>>,
+    pub(super) fill: Option<Spanned<Contents>>,
+}
+
+/// What a buffer starts with.
+pub(super) enum Contents {
+    Plain(Scalar),
+    Typed(Typed),
+}
+
+/// Values of one type, or bytes of a file.
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct Typed {
+    pub(super) u8: Option<Spanned<Scalar>>,
+    pub(super) u16: Option<Spanned<Scalar>>,
+    pub(super) u32: Option<Spanned<Scalar>>,
+    pub(super) u64: Option<Spanned<Scalar>>,
+    pub(super) i32: Option<Spanned<Scalar>>,
+    pub(super) i64: Option<Spanned<Scalar>>,
+    pub(super) f32: Option<Spanned<Scalar>>,
+    pub(super) file: Option<Spanned<String>>,
 }
 
 #[derive(Clone, Copy, Deserialize, PartialEq, Eq)]
@@ -143,6 +223,8 @@ pub(super) enum Reach {
 #[derive(Default, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(super) struct Argument {
+    pub(super) u8: Option<Spanned<Scalar>>,
+    pub(super) u16: Option<Spanned<Scalar>>,
     pub(super) u32: Option<Spanned<Scalar>>,
     pub(super) i32: Option<Spanned<Scalar>>,
     pub(super) u64: Option<Spanned<Scalar>>,
@@ -152,41 +234,82 @@ pub(super) struct Argument {
     pub(super) peers: Option<Spanned<String>>,
     pub(super) peer_table: Option<Spanned<String>>,
     pub(super) multicast: Option<Spanned<String>>,
+    pub(super) stride: Option<Spanned<String>>,
     #[serde(rename = "struct")]
     pub(super) fields: Option<Vec<Spanned<Argument>>>,
+    pub(super) memory: Option<Vec<Spanned<Argument>>>,
     pub(super) offset: Option<Spanned<Scalar>>,
     pub(super) length: Option<Spanned<u32>>,
+    pub(super) of_rank: Option<Spanned<Scalar>>,
+    pub(super) repeat: Option<Spanned<Scalar>>,
 }
 
-/// A number, or an expression or a word as text.
+/// A number, an expression or a word as text, or a list of them.
 pub(super) enum Scalar {
     Integer(i64),
     Float(f64),
     Text(String),
+    List(Vec<Spanned<Scalar>>),
 }
 
 impl<'de> Deserialize<'de> for Scalar {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Scalar, D::Error> {
-        struct AnyScalar;
-        impl Visitor<'_> for AnyScalar {
-            type Value = Scalar;
+        deserializer.deserialize_any(AnyScalar)
+    }
+}
+
+struct AnyScalar;
+
+impl<'de> Visitor<'de> for AnyScalar {
+    type Value = Scalar;
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("a number or an expression as a string")
+    }
+
+    fn visit_i64<E: Error>(self, value: i64) -> Result<Scalar, E> {
+        Ok(Scalar::Integer(value))
+    }
+
+    fn visit_f64<E: Error>(self, value: f64) -> Result<Scalar, E> {
+        Ok(Scalar::Float(value))
+    }
+
+    fn visit_str<E: Error>(self, value: &str) -> Result<Scalar, E> {
+        Ok(Scalar::Text(value.to_owned()))
+    }
+
+    fn visit_seq<A: SeqAccess<'de>>(self, mut list: A) -> Result<Scalar, A::Error> {
+        let mut items = Vec::new();
+        while let Some(item) = list.next_element()? {
+            items.push(item);
+        }
+        Ok(Scalar::List(items))
+    }
+}
+
+impl<'de> Deserialize<'de> for Contents {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Contents, D::Error> {
+        struct AnyContents;
+        impl<'de> Visitor<'de> for AnyContents {
+            type Value = Contents;
 
             fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-                f.write_str("a number or an expression as a string")
+                f.write_str("\"zero\", \"uninitialised\", a byte, or a table as in { u32 = 1 }")
             }
 
-            fn visit_i64<E: Error>(self, value: i64) -> Result<Scalar, E> {
-                Ok(Scalar::Integer(value))
+            fn visit_i64<E: Error>(self, value: i64) -> Result<Contents, E> {
+                AnyScalar.visit_i64(value).map(Contents::Plain)
             }
 
-            fn visit_f64<E: Error>(self, value: f64) -> Result<Scalar, E> {
-                Ok(Scalar::Float(value))
+            fn visit_str<E: Error>(self, value: &str) -> Result<Contents, E> {
+                AnyScalar.visit_str(value).map(Contents::Plain)
             }
 
-            fn visit_str<E: Error>(self, value: &str) -> Result<Scalar, E> {
-                Ok(Scalar::Text(value.to_owned()))
+            fn visit_map<A: MapAccess<'de>>(self, map: A) -> Result<Contents, A::Error> {
+                Typed::deserialize(MapAccessDeserializer::new(map)).map(Contents::Typed)
             }
         }
-        deserializer.deserialize_any(AnyScalar)
+        deserializer.deserialize_any(AnyContents)
     }
 }

@@ -1,9 +1,11 @@
 //! Expressions of a specification: sizes, shapes and scalars in terms of a call.
 //!
-//! Unsigned 64-bit arithmetic in which every overflow is an error: integers, words, `+ - * / %`, parentheses, `ceil_div(a, b)`,
-//! `min(a, b)`, `max(a, b)`. Text and nesting are bounded, so that no input takes long or exhausts the stack.
+//! Unsigned 64-bit arithmetic in which every overflow is an error: integers, words, `+ - * / %`, comparisons and `! && ||`, which are 1 or 0,
+//! `c ? a : b`, parentheses and functions of two values. Text and nesting are bounded, so that no input takes long or exhausts the stack.
 
 use std::fmt;
+
+use crate::collective::Counts;
 
 /// The longest text.
 const MOST_BYTES: usize = 1024;
@@ -18,61 +20,109 @@ pub(super) enum Word {
     World,
     ElementSize,
     Bytes,
+    SlotBytes,
+    OutputBytes,
+    Root,
     Rank,
+    Call,
+    MostCount,
+    MostBytes,
     WaitingBlocks,
+    I,
+    Index,
     Grid,
     Block,
 }
 
+/// Names of the words, in their order.
+const NAMES: [&str; 16] = [
+    "count",
+    "world",
+    "element_size",
+    "bytes",
+    "slot_bytes",
+    "output_bytes",
+    "root",
+    "rank",
+    "call",
+    "most_count",
+    "most_bytes",
+    "waiting_blocks",
+    "i",
+    "index",
+    "grid",
+    "block",
+];
+
+use Word::{
+    Block, Bytes, Call, Count, ElementSize, Grid, I, Index, MostBytes, MostCount, OutputBytes, Rank, Root, SlotBytes, WaitingBlocks, World,
+};
+
 impl Word {
-    /// What sizes and restrictions may speak of: all that is the same for a call on every machine.
-    pub(super) const OF_CALL: &'static [Word] = &[Word::Count, Word::World, Word::ElementSize, Word::Bytes];
     /// What restrictions on counts may speak of.
-    pub(super) const OF_TYPES: &'static [Word] = &[Word::World, Word::ElementSize];
-    /// What shapes of launches may speak of.
-    pub(super) const OF_SHAPE: &'static [Word] = &[Word::Count, Word::World, Word::ElementSize, Word::Bytes, Word::WaitingBlocks];
+    pub(super) const OF_TYPES: &'static [Word] = &[World, ElementSize];
+    /// What sizes may speak of: all that is the same for a call on every machine and every rank.
+    pub(super) const OF_CALL: &'static [Word] = &[Count, World, ElementSize, Bytes, SlotBytes, OutputBytes];
+    /// What decides whether a call can be made.
+    pub(super) const OF_CONDITION: &'static [Word] = &[Count, World, ElementSize, Bytes, SlotBytes, OutputBytes, Root];
+    /// What initial contents may speak of.
+    pub(super) const OF_CONTENTS: &'static [Word] = &[Count, World, ElementSize, Bytes, SlotBytes, OutputBytes, Rank, Index];
+    /// What shapes of launches and steps may speak of.
+    pub(super) const OF_STEP: &'static [Word] =
+        &[Count, World, ElementSize, Bytes, SlotBytes, OutputBytes, Root, Rank, Call, MostCount, MostBytes, WaitingBlocks, I];
     /// What arguments may speak of.
     pub(super) const OF_ARGUMENT: &'static [Word] =
-        &[Word::Count, Word::World, Word::ElementSize, Word::Bytes, Word::Rank, Word::WaitingBlocks, Word::Grid, Word::Block];
+        &[Count, World, ElementSize, Bytes, SlotBytes, OutputBytes, Root, Rank, Call, MostCount, MostBytes, WaitingBlocks, I, Grid, Block];
 
     fn name(self) -> &'static str {
-        match self {
-            Word::Count => "count",
-            Word::World => "world",
-            Word::ElementSize => "element_size",
-            Word::Bytes => "bytes",
-            Word::Rank => "rank",
-            Word::WaitingBlocks => "waiting_blocks",
-            Word::Grid => "grid",
-            Word::Block => "block",
-        }
+        NAMES[self as usize]
     }
 }
 
 /// What the words stand for.
 #[derive(Clone, Copy, Debug, Default)]
-pub(super) struct Values {
-    pub(super) count: u64,
-    pub(super) world: u64,
-    pub(super) element_size: u64,
-    pub(super) bytes: u64,
-    pub(super) rank: u64,
-    pub(super) waiting_blocks: u64,
-    pub(super) grid: u64,
-    pub(super) block: u64,
+pub(super) struct Values<'c> {
+    words: [u64; NAMES.len()],
+    /// Of an all-to-all whose parts differ.
+    counts: Option<&'c Counts>,
 }
 
-impl Values {
-    fn of(&self, word: Word) -> u64 {
-        match word {
-            Word::Count => self.count,
-            Word::World => self.world,
-            Word::ElementSize => self.element_size,
-            Word::Bytes => self.bytes,
-            Word::Rank => self.rank,
-            Word::WaitingBlocks => self.waiting_blocks,
-            Word::Grid => self.grid,
-            Word::Block => self.block,
+impl<'c> Values<'c> {
+    /// These, and zero for all others.
+    pub(super) fn new(words: &[(Word, u64)]) -> Values<'c> {
+        words.iter().fold(Values::default(), |values, &(word, value)| values.with(word, value))
+    }
+
+    /// With another value for a word.
+    pub(super) fn with(mut self, word: Word, value: u64) -> Values<'c> {
+        self.words[word as usize] = value;
+        self
+    }
+
+    /// With the lengths of parts.
+    pub(super) fn with_counts(self, counts: Option<&'c Counts>) -> Values<'c> {
+        Values { counts, ..self }
+    }
+
+    pub(super) fn of(&self, word: Word) -> u64 {
+        self.words[word as usize]
+    }
+
+    /// What a rank sends another; `at`, what stands before that part at the sender or at the receiver.
+    fn part(&self, operation: Operation, from: u64, to: u64) -> Result<u64, String> {
+        let world = self.of(World);
+        if from.max(to) >= world {
+            return Err(format!("from rank {from} to rank {to}: there are ranks 0 to {}", world.saturating_sub(1)));
+        }
+        let (sender, receiver) = (from as u32, to as u32);
+        let slots = |slots: u64| slots.checked_mul(self.of(Count)).ok_or_else(|| "elements do not fit into 64 bits".to_owned());
+        match (operation, self.counts) {
+            (Operation::Sent, None) => Ok(self.of(Count)),
+            (Operation::SentAt, None) => slots(to),
+            (_, None) => slots(from),
+            (Operation::Sent, Some(counts)) => Ok(counts.of(sender, receiver)),
+            (Operation::SentAt, Some(counts)) => Ok(counts.sent_at(sender, receiver)),
+            (_, Some(counts)) => Ok(counts.received_at(sender, receiver)),
         }
     }
 }
@@ -98,6 +148,8 @@ enum Node {
     Word(Word),
     /// An operation, and where its sign or name stands.
     Operation(Operation, usize, Box<[Node; 2]>),
+    /// A condition, and what is chosen where it holds and where it does not. The other is not looked at.
+    Choice(Box<[Node; 3]>),
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -110,6 +162,30 @@ enum Operation {
     CeilDiv,
     Min,
     Max,
+    Equal,
+    NotEqual,
+    Less,
+    LessOrEqual,
+    Greater,
+    GreaterOrEqual,
+    Sent,
+    SentAt,
+    ReceivedAt,
+}
+
+/// The functions, each of two values. The last three are of an all-to-all, where ranks are spoken of.
+const FUNCTIONS: [(&str, Operation); 6] = [
+    ("ceil_div", Operation::CeilDiv),
+    ("min", Operation::Min),
+    ("max", Operation::Max),
+    ("sent", Operation::Sent),
+    ("sent_at", Operation::SentAt),
+    ("received_at", Operation::ReceivedAt),
+];
+
+/// The functions that expressions with these words may have.
+fn functions(words: &[Word]) -> &'static [(&'static str, Operation)] {
+    if words.contains(&Rank) { &FUNCTIONS } else { &FUNCTIONS[..3] }
 }
 
 impl Expression {
@@ -119,7 +195,7 @@ impl Expression {
             return Err(Problem { at: 0, what: format!("an expression of {} bytes: at most {MOST_BYTES}", text.len()) });
         }
         let mut reader = Reader { text, at: 0, words, depth: 0 };
-        let root = reader.sum()?;
+        let root = reader.choice()?;
         match reader.next() {
             None => Ok(Expression { text: text.to_owned(), root }),
             Some(found) => Err(reader.problem(format!("`{found}` is not expected here"))),
@@ -132,7 +208,7 @@ impl Expression {
     }
 
     /// Its value.
-    pub(super) fn value(&self, values: &Values) -> Result<u64, Problem> {
+    pub(super) fn value(&self, values: &Values<'_>) -> Result<u64, Problem> {
         evaluate(&self.root, values)
     }
 
@@ -143,6 +219,7 @@ impl Expression {
                 Node::Number(_) => false,
                 Node::Word(found) => *found == word,
                 Node::Operation(_, _, sides) => sides.iter().any(|side| of(side, word)),
+                Node::Choice(parts) => parts.iter().any(|part| of(part, word)),
             }
         }
         of(&self.root, word)
@@ -155,11 +232,15 @@ impl fmt::Display for Expression {
     }
 }
 
-fn evaluate(node: &Node, values: &Values) -> Result<u64, Problem> {
+fn evaluate(node: &Node, values: &Values<'_>) -> Result<u64, Problem> {
     let (operation, at, sides) = match node {
         Node::Number(value) => return Ok(*value),
         Node::Word(word) => return Ok(values.of(*word)),
         Node::Operation(operation, at, sides) => (*operation, *at, sides),
+        Node::Choice(parts) => {
+            let [condition, then, otherwise] = &**parts;
+            return evaluate(if evaluate(condition, values)? != 0 { then } else { otherwise }, values);
+        }
     };
     let (left, right) = (evaluate(&sides[0], values)?, evaluate(&sides[1], values)?);
     let problem = |what: String| Problem { at, what };
@@ -174,7 +255,19 @@ fn evaluate(node: &Node, values: &Values) -> Result<u64, Problem> {
         Operation::CeilDiv => divided().map(|()| left.div_ceil(right)),
         Operation::Min => Ok(left.min(right)),
         Operation::Max => Ok(left.max(right)),
+        Operation::Equal => Ok((left == right).into()),
+        Operation::NotEqual => Ok((left != right).into()),
+        Operation::Less => Ok((left < right).into()),
+        Operation::LessOrEqual => Ok((left <= right).into()),
+        Operation::Greater => Ok((left > right).into()),
+        Operation::GreaterOrEqual => Ok((left >= right).into()),
+        Operation::Sent | Operation::SentAt | Operation::ReceivedAt => values.part(operation, left, right).map_err(problem),
     }
+}
+
+/// 1 where it is not 0.
+fn is_true(node: Node, at: usize) -> Node {
+    Node::Operation(Operation::NotEqual, at, Box::new([node, Node::Number(0)]))
 }
 
 struct Reader<'t> {
@@ -215,6 +308,61 @@ impl<'t> Reader<'t> {
         }
     }
 
+    /// Takes one of these signs of one or two characters, the longer ones first.
+    fn long_sign(&mut self, signs: &[(&str, Operation)]) -> Option<(Operation, usize)> {
+        self.next()?;
+        let rest = &self.text[self.at..];
+        let &(sign, operation) = signs.iter().find(|(sign, _)| rest.starts_with(sign))?;
+        self.at += sign.len();
+        Some((operation, self.at - sign.len()))
+    }
+
+    /// `condition ? then : otherwise`, or what binds tighter.
+    fn choice(&mut self) -> Result<Node, Problem> {
+        let condition = self.either()?;
+        if self.next() != Some('?') {
+            return Ok(condition);
+        }
+        self.nested(|reader| {
+            reader.mark('?')?;
+            let then = reader.choice()?;
+            reader.mark(':')?;
+            Ok(Node::Choice(Box::new([condition, then, reader.choice()?])))
+        })
+    }
+
+    fn either(&mut self) -> Result<Node, Problem> {
+        let mut left = self.both()?;
+        while let Some((_, at)) = self.long_sign(&[("||", Operation::NotEqual)]) {
+            left = Node::Choice(Box::new([left, Node::Number(1), is_true(self.both()?, at)]));
+        }
+        Ok(left)
+    }
+
+    fn both(&mut self) -> Result<Node, Problem> {
+        let mut left = self.comparison()?;
+        while let Some((_, at)) = self.long_sign(&[("&&", Operation::NotEqual)]) {
+            left = Node::Choice(Box::new([left, is_true(self.comparison()?, at), Node::Number(0)]));
+        }
+        Ok(left)
+    }
+
+    fn comparison(&mut self) -> Result<Node, Problem> {
+        const SIGNS: [(&str, Operation); 6] = [
+            ("==", Operation::Equal),
+            ("!=", Operation::NotEqual),
+            ("<=", Operation::LessOrEqual),
+            (">=", Operation::GreaterOrEqual),
+            ("<", Operation::Less),
+            (">", Operation::Greater),
+        ];
+        let left = self.sum()?;
+        match self.long_sign(&SIGNS) {
+            Some((operation, at)) => Ok(Node::Operation(operation, at, Box::new([left, self.sum()?]))),
+            None => Ok(left),
+        }
+    }
+
     fn sum(&mut self) -> Result<Node, Problem> {
         let mut left = self.product()?;
         while let Some((operation, at)) = self.sign(&[('+', Operation::Add), ('-', Operation::Subtract)]) {
@@ -238,13 +386,21 @@ impl<'t> Reader<'t> {
         match start {
             Some('(') => self.nested(|reader| {
                 reader.mark('(')?;
-                let inner = reader.sum()?;
+                let inner = reader.choice()?;
                 reader.mark(')')?;
                 Ok(inner)
             }),
+            Some('!') => self.nested(|reader| {
+                reader.mark('!')?;
+                Ok(Node::Operation(Operation::Equal, at, Box::new([reader.factor()?, Node::Number(0)])))
+            }),
             Some(digit) if digit.is_ascii_digit() => {
                 let digits = self.take(|c| c.is_ascii_alphanumeric() || c == '_');
-                let value = digits.replace('_', "").parse();
+                let plain = digits.replace('_', "");
+                let value = match plain.strip_prefix("0x") {
+                    Some(hexadecimal) => u64::from_str_radix(hexadecimal, 16),
+                    None => plain.parse(),
+                };
                 value.map(Node::Number).map_err(|_| Problem { at, what: format!("`{digits}` is not a number of 64 bits") })
             }
             Some(letter) if letter.is_ascii_alphabetic() => {
@@ -257,22 +413,19 @@ impl<'t> Reader<'t> {
     }
 
     fn named(&mut self, name: &str, at: usize) -> Result<Node, Problem> {
-        let function = match name {
-            "ceil_div" => Operation::CeilDiv,
-            "min" => Operation::Min,
-            "max" => Operation::Max,
-            _ => {
-                return self.words.iter().find(|word| word.name() == name).map(|&word| Node::Word(word)).ok_or_else(|| {
-                    let known: Vec<&str> = self.words.iter().map(|word| word.name()).collect();
-                    Problem { at, what: format!("unknown word `{name}`: expected one of {}, ceil_div, min, max", known.join(", ")) }
-                });
-            }
+        let functions = functions(self.words);
+        let Some(&(_, function)) = functions.iter().find(|(known, _)| *known == name) else {
+            return self.words.iter().find(|word| word.name() == name).map(|&word| Node::Word(word)).ok_or_else(|| {
+                let known = self.words.iter().map(|word| word.name()).chain(functions.iter().map(|(name, _)| *name));
+                let known: Vec<&str> = known.collect();
+                Problem { at, what: format!("unknown word `{name}`: expected one of {}", known.join(", ")) }
+            });
         };
         self.nested(|reader| {
             reader.mark('(')?;
-            let left = reader.sum()?;
+            let left = reader.choice()?;
             reader.mark(',')?;
-            let right = reader.sum()?;
+            let right = reader.choice()?;
             reader.mark(')')?;
             Ok(Node::Operation(function, at, Box::new([left, right])))
         })
@@ -301,7 +454,10 @@ mod tests {
     use super::*;
     use rstest::rstest;
 
-    const VALUES: Values = Values { count: 1040, world: 8, element_size: 2, bytes: 2080, rank: 3, waiting_blocks: 4, grid: 1, block: 512 };
+    fn values() -> Values<'static> {
+        let words = [(Count, 1040), (World, 8), (ElementSize, 2), (Bytes, 2080), (Rank, 3), (WaitingBlocks, 4), (Grid, 1), (Block, 512)];
+        Values::new(&words)
+    }
 
     #[rstest]
     #[case("7", 7)]
@@ -314,8 +470,15 @@ mod tests {
     #[case("rank * world + element_size", 26)]
     #[case("1_000_000", 1_000_000)]
     #[case("18446744073709551615", u64::MAX)]
+    #[case("0xff_ff + 0x1", 65536)]
+    #[case("rank == 3", 1)]
+    #[case("rank + 1 <= 4 || count / 0", 1)]
+    #[case("rank < 3 && count / 0", 0)]
+    #[case("!(rank != 3) && world >= 8", 1)]
+    #[case("rank > 3 ? count / 0 : rank == 3 ? 7 : 9", 7)]
+    #[case("sent(0, 1) + sent_at(0, 2) + received_at(3, 1)", 6 * 1040)]
     fn values_are_those_of_arithmetic(#[case] text: &str, #[case] value: u64) {
-        assert_eq!(Expression::read(text, Word::OF_ARGUMENT).and_then(|e| e.value(&VALUES)), Ok(value));
+        assert_eq!(Expression::read(text, Word::OF_ARGUMENT).and_then(|e| e.value(&values())), Ok(value));
     }
 
     #[rstest]
@@ -329,8 +492,12 @@ mod tests {
     #[case("1 2", 2, "`2` is not expected here")]
     #[case("", 0, "the end where")]
     #[case("3 ü 4", 2, "`ü` is not expected here")]
+    #[case("1 < 2 < 3", 6, "`<` is not expected here")]
+    #[case("rank ? 1", 8, "the end where `:` is expected")]
+    #[case("0x", 0, "`0x` is not a number of 64 bits")]
+    #[case("sent(0, 8)", 0, "from rank 0 to rank 8: there are ranks 0 to 7")]
     fn problems_stand_where_they_are(#[case] text: &str, #[case] at: usize, #[case] what: &str) {
-        let problem = Expression::read(text, Word::OF_ARGUMENT).and_then(|e| e.value(&VALUES)).unwrap_err();
+        let problem = Expression::read(text, Word::OF_ARGUMENT).and_then(|e| e.value(&values())).unwrap_err();
         assert!(problem.at == at && problem.what.starts_with(what), "{problem:?}");
     }
 
@@ -338,13 +505,16 @@ mod tests {
     fn depth_and_length_are_bounded() {
         let deep = format!("{}1{}", "(".repeat(500), ")".repeat(500));
         assert!(Expression::read(&deep, &[]).unwrap_err().what.contains("nested"));
+        assert!(Expression::read(&"!".repeat(500), &[]).unwrap_err().what.contains("nested"));
+        assert!(Expression::read(&"1?".repeat(500), &[]).unwrap_err().what.contains("nested"));
         assert!(Expression::read(&"1+".repeat(5000), &[]).unwrap_err().what.contains("10000 bytes"));
     }
 
     #[test]
     fn words_are_those_of_the_place() {
         let problem = Expression::read("rank * 4", Word::OF_CALL).unwrap_err();
-        assert_eq!(problem.what, "unknown word `rank`: expected one of count, world, element_size, bytes, ceil_div, min, max");
+        let known = "count, world, element_size, bytes, slot_bytes, output_bytes, ceil_div, min, max";
+        assert_eq!(problem.what, format!("unknown word `rank`: expected one of {known}"));
         assert!(Expression::read("1 + min(2, grid)", Word::OF_ARGUMENT).unwrap().mentions(Word::Grid));
     }
 }

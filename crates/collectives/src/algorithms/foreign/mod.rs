@@ -1,14 +1,20 @@
 //! Kernels from elsewhere: an algorithm made from somebody's PTX and a specification that says, as data, how it is launched and what it
 //! promises. docs/reference/specification.md is the reference of the specification.
 //!
-//! `document` is the TOML as written, `specification` what it means, `expression` its arithmetic, `argument` what becomes of it for a call.
+//! `document` is the TOML as written, `specification` what it means, `expression` its arithmetic, `names` the kernels' and modules' names,
+//! `contents` what buffers start with; `argument` and `step` are what becomes of it for a call.
 
 mod argument;
+mod contents;
 mod document;
 mod expression;
+mod names;
 mod specification;
+mod step;
 #[cfg(test)]
 mod tests;
+
+use std::collections::BTreeSet;
 
 use self::{
     argument::{Context, Quantity},
@@ -17,13 +23,13 @@ use self::{
 };
 use super::{Algorithm, MAX_BLOCKS, Target, plan_name};
 use crate::{
-    collective::{Collective, DType, ReduceOp},
+    collective::{Collective, Counts, DType, ReduceOp, Shape},
     contract::Contract,
     machine::MOST_GROUP_BYTES,
-    plan::{Arg, BufferSpec, Build, Call, Launch, Op, Plan, RankCall, Region, Role},
+    plan::{BufferSpec, Call, Launch, Op, Plan, Region},
 };
 
-pub use specification::SpecError;
+pub use specification::{Files, SpecError};
 
 /// An algorithm whose kernels are somebody else's.
 ///
@@ -47,21 +53,33 @@ pub struct Foreign {
     specification: Specification,
     /// The specification's name, for as long as the process lives.
     name: &'static str,
-    module: String,
 }
 
-/// The most blocks of a launch, as on any device along x.
-const MOST_GRID: u64 = (1 << 31) - 1;
+/// A module that launches name, for [`Library::replace`](crate::library::Library::replace).
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct ForeignModule {
+    /// What launches call it.
+    pub name: String,
+    /// The file of its PTX, relative to the specification, where that names one.
+    pub file: Option<String>,
+}
 
 impl Foreign {
-    /// Reads a specification. `kernel` names the kernel in place of what the specification says, with `{dtype}` and `{op}` replaced.
+    /// Reads a specification that names no file for a buffer to start with.
+    ///
+    /// # Errors
+    /// As [`Foreign::with_files`].
+    pub fn read(text: &str, kernel: Option<&str>) -> Result<Foreign, SpecError> {
+        Foreign::with_files(text, kernel, &|file| Err(format!("file `{file}`: there are no files here")))
+    }
+
+    /// Reads a specification. `kernel` names the kernel in place of what the specification says, with what is in braces replaced as there.
     ///
     /// # Errors
     /// The first contradiction, with its line and column; a specification of which no call can be made, with the reason.
-    pub fn read(text: &str, kernel: Option<&str>) -> Result<Foreign, SpecError> {
-        let specification = Specification::read(text, kernel)?;
-        let module = format!("foreign/{}", specification.name);
-        let foreign = Foreign { name: specification.name.clone().leak(), module, specification };
+    pub fn with_files(text: &str, kernel: Option<&str>, files: Files<'_>) -> Result<Foreign, SpecError> {
+        let specification = Specification::read(text, kernel, files)?;
+        let foreign = Foreign { name: specification.name.clone().leak(), specification };
         // What never works is a mistake in the specification, not a case that it does not support.
         let mut reason = None;
         let tried: Vec<Call> = foreign.sample_calls().collect();
@@ -92,9 +110,11 @@ impl Foreign {
         Ok(())
     }
 
-    /// The module that its launches name, for [`Library::replace`](crate::library::Library::replace).
-    pub fn module(&self) -> &str {
-        &self.module
+    /// The modules that its launches name.
+    pub fn foreign_modules(&self) -> BTreeSet<ForeignModule> {
+        let Specification { dtypes, ops, worlds, .. } = &self.specification;
+        let of_launches = self.specification.launches().flat_map(|launch| launch.names.modules(dtypes, ops, worlds));
+        of_launches.map(|(name, file)| ForeignModule { name, file }).collect()
     }
 
     /// The element types it is for.
@@ -114,24 +134,38 @@ impl Foreign {
 
     /// Whether it has a kernel for them.
     pub fn has_kernel(&self, dtype: DType, op: ReduceOp) -> bool {
-        self.specification.entries.contains_key(&(dtype, op))
+        self.specification.launches().all(|launch| launch.names.has(dtype, op))
+    }
+
+    /// Whether the parts of its all-to-all may differ.
+    pub fn takes_counts(&self) -> bool {
+        self.specification.counts
+    }
+
+    /// What every 32-bit word of its signals and state may start with beside zero, where it promises to go on from there: epochs that are about to
+    /// wrap.
+    pub fn start(&self) -> Option<u32> {
+        self.specification.start
     }
 
     /// Of which number counts must be a multiple, at least 1; `None` where the specification's expression has no value.
     pub fn count_multiple(&self, dtype: DType, world: u32) -> Option<u64> {
-        let values = Values { world: world.into(), element_size: dtype.size(), ..Values::default() };
+        let values = Values::new(&[(Word::World, world.into()), (Word::ElementSize, dtype.size())]);
         self.specification.count_multiple_of.value(&values).ok().filter(|&multiple| multiple > 0)
     }
 
-    /// One launch of each of its kernels, as rank 0 would make it: to be held against the PTX before anything runs.
+    /// One launch of each of its kernels: to be held against the PTX before anything runs.
     pub fn samples(&self) -> Vec<Launch> {
         let mut samples: Vec<Launch> = Vec::new();
-        for call in self.sample_calls() {
-            if samples.iter().any(|known| Some(&known.entry) == self.specification.entries.get(&(call.dtype, call.op))) {
-                continue;
-            }
-            if let Ok(launch) = self.supports(&call).and_then(|()| self.launch(&call, &Target::default(), 0)) {
-                samples.push(launch);
+        for call in self.sample_calls().filter(|call| self.supports(call).is_ok()) {
+            for op in (0..call.world()).filter_map(|rank| self.operations(&call, &Target::default(), rank).ok()).flatten() {
+                for op in std::iter::once(&op).chain(op.forked()) {
+                    let Op::Launch(launch) = op else { continue };
+                    let same = |known: &Launch| (&known.module, &known.entry) == (&launch.module, &launch.entry);
+                    if !samples.iter().any(same) {
+                        samples.push(launch.clone());
+                    }
+                }
             }
         }
         samples
@@ -139,83 +173,50 @@ impl Foreign {
 
     /// A few calls of each kind that the specification names, the small worlds first.
     fn sample_calls(&self) -> impl Iterator<Item = Call> {
-        let Specification { collective, dtypes, ops, worlds, in_place, least_count, .. } = &self.specification;
+        let Specification { collective, dtypes, ops, worlds, in_place, out_of_place, least_count, counts, .. } = &self.specification;
         let kinds = dtypes.iter().flat_map(move |&dtype| ops.iter().map(move |&op| (dtype, op)));
         let kinds = kinds.flat_map(move |(dtype, op)| worlds.iter().map(move |&world| (dtype, op, world)));
         kinds.flat_map(move |(dtype, op, world)| {
             let multiple = self.count_multiple(dtype, world).unwrap_or(1);
-            let values = Values { world: world.into(), element_size: dtype.size(), ..Values::default() };
+            let values = Values::new(&[(Word::World, world.into()), (Word::ElementSize, dtype.size())]);
             let least = least_count.value(&values).unwrap_or(0).div_ceil(multiple).saturating_mul(multiple);
             [least, multiple, 1040_u64.div_ceil(multiple).saturating_mul(multiple), 1 << 20].into_iter().filter_map(move |count| {
-                let bytes = count.checked_mul(dtype.size())?;
-                let region = |name: &str| Region::new(name, 0, bytes);
-                let output = region(if *in_place { "input" } else { "output" });
-                let call = RankCall {
-                    collective: *collective,
-                    dtype,
-                    op,
-                    count,
-                    root: 0,
-                    factor: None,
-                    parts: None,
-                    input: region("input"),
-                    output,
-                };
-                let buffers = ["input", "output"].map(|name| BufferSpec::new(name, bytes, Role::Data));
-                Call::validate(&vec![call; world as usize], &buffers).ok()
+                let shape = Shape::new(*collective, world, count);
+                let (call, buffers) = Call::standalone(shape.clone(), dtype, op).ok()?;
+                if *counts {
+                    let counts = Counts::new(world, |_, _| count);
+                    return Call::with_counts(&call.of_rank(0), world, &counts, &buffers).ok();
+                }
+                if *out_of_place || !in_place {
+                    return Some(call);
+                }
+                let region = |elements: u64| Region::new("in_place", 0, elements * dtype.size());
+                Call::on_regions(shape.clone(), dtype, op, region(shape.input()), region(shape.output())).ok()
             })
-        })
-    }
-
-    fn launch(&self, call: &Call, target: &Target, rank: u32) -> Result<Launch, String> {
-        let Specification { entries, buffers, arguments, grid, block, dynamic_shared, waits_for_peers, .. } = &self.specification;
-        let entry = entries.get(&(call.dtype, call.op));
-        let entry = entry.ok_or_else(|| format!("the specification names no kernel for {} of {}", call.op, call.dtype))?;
-        let mut values = values_of(call);
-        values.rank = rank.into();
-        values.waiting_blocks = target.waiting_blocks.clamp(1, MAX_BLOCKS).into();
-        values.grid = grid.within("grid", &values, 1, MOST_GRID)?;
-        values.block = block.within("block", &values, 1, 1024)?;
-        let dynamic_shared = dynamic_shared.within("dynamic_shared", &values, 0, 227 * 1024)? as u32;
-        let context = Context { call, buffers, values };
-        Ok(Launch {
-            module: self.module.clone(),
-            entry: entry.clone(),
-            build: Build::Release,
-            grid: values.grid as u32,
-            block: values.block as u32,
-            dynamic_shared,
-            waits_for_peers: *waits_for_peers,
-            args: arguments.iter().map(|argument| argument.made(&context)).collect::<Result<Vec<Arg>, _>>()?,
         })
     }
 
     /// All that a rank does for a call.
     fn operations(&self, call: &Call, target: &Target, rank: u32) -> Result<Vec<Op>, String> {
-        let mut operations = Vec::new();
-        if let Some(index) = self.specification.copy_input_to {
-            let context = Context { call, buffers: &self.specification.buffers, values: values_of(call) };
-            let Region { buffer, bytes, .. } = self.specification.buffers[index].made(context.bytes(index)?).whole();
-            if bytes < call.bytes() {
-                return Err(format!("buffer `{buffer}` of {bytes} bytes, to which {} bytes of input are to be copied", call.bytes()));
-            }
-            operations.push(Op::Copy { from: call.input.clone(), to: Region::new(buffer, 0, call.bytes()), to_rank: None });
-        }
-        operations.push(Op::Launch(self.launch(call, target, rank)?));
-        Ok(operations)
+        let most_count = target.most_count.unwrap_or(call.count).max(call.count);
+        let largest = values_for(call, most_count);
+        let values = values_of(call)
+            .with(Word::Rank, rank.into())
+            .with(Word::Call, target.call)
+            .with(Word::MostCount, most_count)
+            .with(Word::MostBytes, largest.of(Word::Bytes))
+            .with(Word::WaitingBlocks, target.waiting_blocks.clamp(1, MAX_BLOCKS).into());
+        step::operations(&self.specification.steps, &Context { call, buffers: &self.specification.buffers, values, largest })
     }
 
     /// The numbers of waiting blocks for which a plan may differ.
     fn waiting_blocks(&self) -> std::ops::RangeInclusive<u32> {
-        let Specification { grid, block, dynamic_shared, arguments, .. } = &self.specification;
-        let shape = [grid, block, dynamic_shared];
-        let matters = shape.iter().any(|quantity| quantity.expression.mentions(Word::WaitingBlocks))
-            || arguments.iter().any(|argument| argument.mentions(Word::WaitingBlocks));
-        if matters { 1..=MAX_BLOCKS } else { 1..=1 }
+        if self.specification.mentions(Word::WaitingBlocks) { 1..=MAX_BLOCKS } else { 1..=1 }
     }
 
     fn restrictions(&self, call: &Call) -> Result<(), String> {
-        let Specification { dtypes, ops, worlds, least_count, most_count, alignment, in_place, out_of_place, .. } = &self.specification;
+        let Specification { dtypes, ops, worlds, least_count, most_count, alignment, in_place, out_of_place, when, counts, .. } =
+            &self.specification;
         let (values, count) = (values_of(call), call.count);
         if !dtypes.contains(&call.dtype) || !ops.contains(&call.op) || !worlds.contains(&call.world()) {
             return Err(format!("the specification does not name {} of {} on {} ranks", call.op, call.dtype, call.world()));
@@ -229,9 +230,22 @@ impl Foreign {
         if !(least..=most).contains(&count) {
             return Err(format!("count {count}: the specification allows {least} to {most}"));
         }
-        for (argument, region) in [("input", &call.input), ("output", &call.output)] {
-            if !region.offset.is_multiple_of(*alignment) {
-                return Err(format!("{argument} {region} starts at byte {}: a multiple of {alignment} is needed", region.offset));
+        if let Some(when) = when
+            && when.value(&values)? == 0
+        {
+            return Err(format!("the specification excludes calls for which `{}` does not hold", when.expression));
+        }
+        if call.counts().is_some() && !counts {
+            return Err("the specification allows parts of one length only".into());
+        }
+        if !self.has_kernel(call.dtype, call.op) {
+            return Err(format!("the specification names no kernel for {} of {}", call.op, call.dtype));
+        }
+        for rank in 0..call.world() {
+            for (argument, region) in [("input", call.input_of(rank)), ("output", call.output_of(rank))] {
+                if !region.offset.is_multiple_of(*alignment) {
+                    return Err(format!("{argument} {region} starts at byte {}: a multiple of {alignment} is needed", region.offset));
+                }
             }
         }
         match call.in_place() {
@@ -242,8 +256,29 @@ impl Foreign {
     }
 }
 
-fn values_of(call: &Call) -> Values {
-    Values { count: call.count, world: call.world().into(), element_size: call.dtype.size(), bytes: call.bytes(), ..Values::default() }
+/// What the words stand for that all ranks share, for this call.
+fn values_of(call: &Call) -> Values<'_> {
+    values_for(call, call.count)
+}
+
+/// The same for a call of another size.
+fn values_for(call: &Call, count: u64) -> Values<'_> {
+    let values = sizes(call.collective, call.dtype, call.world(), count);
+    values.with(Word::Root, call.root.into()).with_counts(call.counts())
+}
+
+/// What depends on nothing but the size.
+fn sizes(collective: Collective, dtype: DType, world: u32, count: u64) -> Values<'static> {
+    let slot_bytes = count.saturating_mul(dtype.size());
+    let (input, output) = collective.slots(world);
+    Values::new(&[
+        (Word::Count, count),
+        (Word::World, world.into()),
+        (Word::ElementSize, dtype.size()),
+        (Word::SlotBytes, slot_bytes),
+        (Word::Bytes, slot_bytes.saturating_mul(input)),
+        (Word::OutputBytes, slot_bytes.saturating_mul(output)),
+    ])
 }
 
 impl Algorithm for Foreign {
@@ -261,6 +296,7 @@ impl Algorithm for Foreign {
 
     fn check_supported(&self, call: &Call) -> Result<(), String> {
         self.restrictions(call)?;
+        self.specification.buffers.iter().try_for_each(|buffer| buffer.made(&values_of(call)).map(drop))?;
         for waiting_blocks in self.waiting_blocks() {
             let target = Target { waiting_blocks, ..Target::default() };
             (0..call.world()).try_for_each(|rank| self.operations(call, &target, rank).map(drop))?;
@@ -269,10 +305,18 @@ impl Algorithm for Foreign {
     }
 
     fn workspace(&self, dtype: DType, world: u32, bytes: u64) -> Vec<BufferSpec> {
-        let count = bytes / dtype.size();
-        let values = Values { count, world: world.into(), element_size: dtype.size(), bytes, ..Values::default() };
-        // A size without a value is the reason that `supports` gives, before anything is opened.
-        self.specification.buffers.iter().map(|buffer| buffer.made(buffer.bytes.value(&values).unwrap_or(0))).collect()
+        let Specification { collective, buffers, .. } = &self.specification;
+        let values = sizes(*collective, dtype, world, bytes / dtype.size() / collective.slots(world).0);
+        // What has no value is the reason that `supports` gives, before anything is opened.
+        buffers.iter().filter_map(|buffer| buffer.made(&values).ok()).collect()
+    }
+
+    fn numbers_calls(&self) -> bool {
+        self.specification.mentions(Word::Call)
+    }
+
+    fn destroys_input(&self) -> bool {
+        self.specification.destroys_input
     }
 
     fn plan(&self, call: &Call, target: &Target) -> Plan {

@@ -1,4 +1,5 @@
 use super::*;
+use crate::plan::Arg;
 use rstest::rstest;
 
 const SPEC: &str = r#"name = "mine"
@@ -52,21 +53,7 @@ fn refusal(text: &str) -> String {
 }
 
 fn call(dtype: DType, op: ReduceOp, world: u32, count: u64) -> Call {
-    let bytes = count * dtype.size();
-    let region = |name: &str| Region::new(name, 0, bytes);
-    let call = RankCall {
-        collective: Collective::AllReduce,
-        dtype,
-        op,
-        count,
-        root: 0,
-        factor: None,
-        parts: None,
-        input: region("input"),
-        output: region("output"),
-    };
-    let buffers = ["input", "output"].map(|name| BufferSpec::new(name, bytes, Role::Data));
-    Call::validate(&vec![call; world as usize], &buffers).unwrap()
+    Call::standalone(Shape::new(Collective::AllReduce, world, count), dtype, op).unwrap().0
 }
 
 #[test]
@@ -77,14 +64,17 @@ fn a_specification_is_a_plan() {
     let plan = foreign.plan(&call, &Target { waiting_blocks: 3, ..Target::default() });
     assert_eq!(plan.world(), 4);
     let Op::Launch(launch) = &plan.ranks[2][0] else { panic!("{plan}") };
-    assert_eq!((launch.entry.as_str(), launch.grid, launch.block, launch.dynamic_shared), ("mine_bf16_max", 3, 256, 2048));
+    assert_eq!((launch.entry.as_str(), launch.grid, launch.block, launch.dynamic_shared), ("mine_bf16_max", 3.into(), 256.into(), 2048));
     let pads = Arg::PeerArray { region: Region::new("mine.pads", 0, 256), length: 8 };
     let fields = vec![pads, Arg::U32(u32::MAX), Arg::U32(0.5_f32.to_bits())];
     let own = Arg::Address(Region::new("mine.own", 8, 2040));
-    assert_eq!(launch.args, [Arg::Struct(fields), Arg::PeerTable(call.input.clone()), own, Arg::U64(768)]);
+    assert_eq!(
+        launch.args,
+        [Arg::Struct(fields), Arg::InMemory(vec![Arg::PeerArray { region: call.input.clone(), length: 16 }]), own, Arg::U64(768)]
+    );
     let workspace = foreign.workspace(DType::BF16, 4, 2048);
-    assert_eq!((workspace[0].bytes, workspace[0].local, workspace[0].fill), (256, false, crate::plan::Fill::Byte(0)));
-    assert_eq!((workspace[1].bytes, workspace[1].local, workspace[1].fill), (2048, true, crate::plan::Fill::Byte(0x5a)));
+    assert_eq!((workspace[0].bytes, workspace[0].local, &workspace[0].fill), (256, false, &crate::plan::Fill::Byte(0)));
+    assert_eq!((workspace[1].bytes, workspace[1].local, &workspace[1].fill), (2048, true, &crate::plan::Fill::Byte(0x5a)));
     assert_eq!(foreign.samples().len(), 4, "one launch of each kernel");
 }
 

@@ -8,7 +8,7 @@ use crate::{
     },
     collective::{Collective, Product},
     contract::Contract,
-    plan::{BufferSpec, Build, Call, MatmulCall, Op, Operands, Plan, Region},
+    plan::{BufferSpec, Call, MatmulCall, Op, Operands, Plan, Region},
 };
 
 /// One product of all rows by cuBLASLt, then a reduce-scatter, whose contract is that of both.
@@ -64,7 +64,7 @@ impl TensorParallel for Scattered {
     fn plan(&self, product: &Product, operands: &Operands, world: u32, blocks: u32) -> Plan {
         let products = self.products(product, world).whole();
         let call = call(product, products.clone(), &operands.c, world).expect("it is supported");
-        let mut plan = self.scatter().plan(&call, &Target { build: Build::Release, waiting_blocks: blocks });
+        let mut plan = self.scatter().plan(&call, &Target { waiting_blocks: blocks, ..Target::default() });
         plan.name = plan_name(self.name, product, world);
         let operands = Operands { c: products, ..operands.clone() };
         let workspace = library_workspace(self.name, 1).whole();

@@ -35,7 +35,7 @@ fn blocks_know_where_in_which_cluster_they_are() {
     let place = "mov.u32 %r1, %ctaid.x; mov.u32 %r2, %ctaid.y; mov.u32 %r3, %ctaid.z; mad.lo.u32 %r2, %r3, 4, %r2; mad.lo.u32 %r1, %r2, 4, %r1;\n\
                  mad.wide.u32 %d2, %r1, 4, %d0; mov.u32 %r0, 0;\n";
     let text = clustered(".explicitcluster .reqnctapercluster 2, 2, 1", &format!("{place}{parts}{sizes}\nst.global.u32 [%d2], %r0;"));
-    let shape = Shape { grid: [4, 4, 2], block: [1, 1, 1], dynamic_shared: 0 };
+    let shape = Shape { grid: [4, 4, 2], block: [1, 1, 1], cluster: None, dynamic_shared: 0 };
     let expected: Vec<u32> = (0..32)
         .map(|index| {
             let [x, y, z] = [index % 4, index / 4 % 4, index / 16];
@@ -160,13 +160,13 @@ fn what_clusters_must_not_do_stops_the_launch(#[case] body: &str, #[case] why: &
 }
 
 #[rstest]
-#[case(".reqnctapercluster 2, 1, 1", [3, 1, 1], "a grid of [3, 1, 1] blocks is no multiple of clusters of [2, 1, 1] (.reqnctapercluster)")]
+#[case(".reqnctapercluster 2, 1, 1", [3, 1, 1], "a grid of [3, 1, 1] blocks is no multiple of clusters of [2, 1, 1]")]
 #[case(".reqnctapercluster 3, 3, 1", [9, 9, 1], "clusters of [3, 3, 1] blocks: expected 1 to 8 together")]
 #[case(".reqnctapercluster 4, 1, 1 .maxclusterrank 2", [4, 1, 1], "clusters of 4 blocks: the kernel allows 2 (.maxclusterrank)")]
 #[case(".explicitcluster", [4, 1, 1], "the kernel requires a launch that says what a cluster is (.explicitcluster)")]
 #[case(".reqntid 32, 1, 1 .reqnctapercluster 2, 1, 1 .blocksareclusters", [4, 1, 1], "a grid that counts clusters (.blocksareclusters) is not emulated")]
 fn launches_keep_to_the_clusters_of_a_kernel(#[case] bounds: &str, #[case] grid: [u32; 3], #[case] why: &str) {
-    let shape = Shape { grid, block: [32, 1, 1], dynamic_shared: 0 };
+    let shape = Shape { grid, block: [32, 1, 1], cluster: None, dynamic_shared: 0 };
     let fault = run(&clustered(bounds, "ret;"), shape, &[]).unwrap_err().to_string();
     assert!(fault.contains(why), "{fault}");
 }

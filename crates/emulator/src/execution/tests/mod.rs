@@ -30,7 +30,7 @@ fn around(body: &str) -> String {
 }
 
 fn shape(blocks: u32, threads: u32) -> Shape {
-    Shape { grid: [blocks, 1, 1], block: [threads, 1, 1], dynamic_shared: 0 }
+    Shape { grid: [blocks, 1, 1], block: [threads, 1, 1], cluster: None, dynamic_shared: 0 }
 }
 
 /// A picker that goes around.

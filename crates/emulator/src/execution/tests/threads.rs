@@ -116,7 +116,7 @@ fn parameters_are_read_at_computed_places() {
 fn a_grid_of_many_blocks_covers_its_axes() {
     let body = "mov.u32 %r1, %ctaid.x; mov.u32 %r2, %ctaid.y; mov.u32 %r3, %ctaid.z; mad.lo.u32 %r2, %r3, 3, %r2; mad.lo.u32 %r1, %r2, 5, %r1;\n\
                 mov.u32 %r4, %tid.y; mad.lo.u32 %r4, %r4, 4, %t; mad.lo.u32 %r0, %r1, 8, %r4; mad.wide.u32 %d2, %r0, 4, %d0; st.global.u32 [%d2], %r0;";
-    let shape = Shape { grid: [5, 3, 2], block: [4, 2, 1], dynamic_shared: 0 };
+    let shape = Shape { grid: [5, 3, 2], block: [4, 2, 1], cluster: None, dynamic_shared: 0 };
     assert_eq!(run(&around(body), shape, &[]).unwrap(), (0..240).collect::<Vec<_>>());
 }
 

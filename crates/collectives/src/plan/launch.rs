@@ -1,0 +1,201 @@
+//! Kernel launches: which kernel, how many blocks, and its arguments, without an address.
+
+use std::fmt;
+
+use serde::{Deserialize, Serialize};
+
+#[cfg(doc)]
+use super::MAX_WORLD;
+use super::{Region, TensorMap};
+
+/// A kernel launch.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Launch {
+    /// Module that holds the kernel: its path under kernels/ without extension.
+    pub module: String,
+    /// Entry point.
+    pub entry: String,
+    /// Which of the module's builds.
+    pub build: Build,
+    /// Blocks.
+    pub grid: Dim3,
+    /// Threads of a block.
+    pub block: Dim3,
+    /// Blocks of a cluster, where the launch says so; the kernel itself may, too (`.reqnctapercluster`).
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub cluster: Option<Dim3>,
+    /// Bytes of dynamic shared memory of each block.
+    pub dynamic_shared: u32,
+    /// Whether blocks wait for blocks of other ranks, so that all of them must be resident at once.
+    pub waits_for_peers: bool,
+    /// Arguments in the kernel's order.
+    pub args: Vec<Arg>,
+}
+
+impl Launch {
+    /// Whether it takes multicast addresses, which not every machine has.
+    pub fn uses_multicast(&self) -> bool {
+        self.args.iter().flat_map(Arg::leaves).any(|arg| matches!(arg, Arg::Multicast(_)))
+    }
+}
+
+/// How a kernel module was compiled.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Build {
+    /// What ships.
+    #[default]
+    Release,
+    /// With hooks that can lose time at each synchronisation site.
+    Checked,
+}
+
+/// A kernel argument.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Arg {
+    /// Address of this rank's region: 8 bytes.
+    Address(Region),
+    /// Addresses of a region on every rank, by value: [`MAX_WORLD`] x 8 bytes, null past the world size.
+    Peers(Region),
+    /// Addresses of a region on the first `length` ranks, by value: `length` x 8 bytes, null past the world size.
+    PeerArray {
+        /// The region.
+        region: Region,
+        /// Addresses, at most [`MAX_WORLD`].
+        length: u32,
+    },
+    /// Address of a region on one rank: 8 bytes.
+    AddressOf {
+        /// The region.
+        region: Region,
+        /// Whose.
+        rank: u32,
+    },
+    /// Bytes from a region on one rank to the same on the next, which are as many between all of them: 8 bytes, 0 on one rank. What kernels add that
+    /// have one address for a buffer of all ranks.
+    Stride(Region),
+    /// Address of memory of this rank that holds these, laid out as the fields of a struct: 8 bytes. The machine makes it and nothing writes it.
+    InMemory(Vec<Arg>),
+    /// Multicast address of a region over all ranks of the group: 8 bytes. Only `multimem` instructions may use it.
+    Multicast(Region),
+    /// A tensor map by value: 128 bytes, aligned to 64. Only a machine that has TMA makes one.
+    TensorMap(TensorMap),
+    /// A value of one byte.
+    U8(u8),
+    /// A 16-bit value.
+    U16(u16),
+    /// A 32-bit value.
+    U32(u32),
+    /// A 64-bit value.
+    U64(u64),
+    /// The machine's limit for one wait in nanoseconds: 8 bytes.
+    WaitLimit,
+    /// The fields of a struct passed by value, laid out as C does.
+    Struct(Vec<Arg>),
+}
+
+impl Arg {
+    /// Itself, or where it is made of others, what it is made of in the end.
+    pub fn leaves(&self) -> Vec<&Arg> {
+        match self {
+            Arg::Struct(fields) | Arg::InMemory(fields) => fields.iter().flat_map(Arg::leaves).collect(),
+            leaf => vec![leaf],
+        }
+    }
+
+    /// The region that it is an address of, or has addresses of.
+    pub fn region(&self) -> Option<&Region> {
+        match self {
+            Arg::Address(region)
+            | Arg::AddressOf { region, .. }
+            | Arg::Stride(region)
+            | Arg::Peers(region)
+            | Arg::PeerArray { region, .. }
+            | Arg::Multicast(region) => Some(region),
+            Arg::TensorMap(map) => Some(&map.region),
+            Arg::U8(_) | Arg::U16(_) | Arg::U32(_) | Arg::U64(_) | Arg::WaitLimit | Arg::Struct(_) | Arg::InMemory(_) => None,
+        }
+    }
+
+    /// Whether it leads to other ranks' memory.
+    pub fn reaches_peers(&self) -> bool {
+        match self {
+            Arg::AddressOf { .. } | Arg::Stride(_) | Arg::Peers(_) | Arg::PeerArray { .. } | Arg::Multicast(_) => true,
+            Arg::TensorMap(map) => map.of_rank.is_some(),
+            _ => false,
+        }
+    }
+}
+
+/// Sizes along x, y and z, each at least 1.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+pub struct Dim3(pub [u32; 3]);
+
+impl Dim3 {
+    /// All of them together.
+    pub fn total(self) -> u64 {
+        self.0.iter().map(|&size| u64::from(size)).fold(1, u64::saturating_mul)
+    }
+}
+
+impl From<u32> for Dim3 {
+    fn from(x: u32) -> Dim3 {
+        Dim3([x, 1, 1])
+    }
+}
+
+impl fmt::Display for Dim3 {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.0 {
+            [x, 1, 1] => write!(f, "{x}"),
+            [x, y, 1] => write!(f, "({x}, {y})"),
+            [x, y, z] => write!(f, "({x}, {y}, {z})"),
+        }
+    }
+}
+
+impl fmt::Display for Launch {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Launch { entry, build, grid, block, cluster, dynamic_shared, args, .. } = self;
+        let checked = if *build == Build::Checked { " (checked)" } else { "" };
+        let shared = if *dynamic_shared > 0 { format!(", {dynamic_shared}") } else { String::new() };
+        let cluster = cluster.map(|cluster| format!(", clusters of {cluster}")).unwrap_or_default();
+        write!(f, "launch {entry}{checked}<<<{grid}, {block}{shared}{cluster}>>>(")?;
+        write_args(f, args)?;
+        f.write_str(")")
+    }
+}
+
+fn write_args(f: &mut fmt::Formatter<'_>, args: &[Arg]) -> fmt::Result {
+    for (i, arg) in args.iter().enumerate() {
+        if i > 0 {
+            f.write_str(", ")?;
+        }
+        match arg {
+            Arg::Address(region) => write!(f, "&{region}")?,
+            Arg::Peers(region) => write!(f, "peers {region}")?,
+            Arg::PeerArray { region, length } => write!(f, "{length} peers {region}")?,
+            Arg::AddressOf { region, rank } => write!(f, "&{region} of rank {rank}")?,
+            Arg::Stride(region) => write!(f, "stride of {region}")?,
+            Arg::InMemory(fields) => {
+                f.write_str("memory {")?;
+                write_args(f, fields)?;
+                f.write_str("}")?;
+            }
+            Arg::U8(value) => write!(f, "{value}u8")?,
+            Arg::U16(value) => write!(f, "{value}u16")?,
+            Arg::Multicast(region) => write!(f, "multicast {region}")?,
+            Arg::TensorMap(map) => write!(f, "{map}")?,
+            Arg::U32(value) => write!(f, "{value}")?,
+            Arg::U64(value) => write!(f, "{value}u64")?,
+            Arg::WaitLimit => f.write_str("wait limit")?,
+            Arg::Struct(fields) => {
+                f.write_str("{")?;
+                write_args(f, fields)?;
+                f.write_str("}")?;
+            }
+        }
+    }
+    Ok(())
+}

@@ -1,0 +1,207 @@
+//! What the lists have of kernels from elsewhere.
+
+use super::{
+    super::{
+        collective_case::{CallSpec, CollectiveCase, Graph, Item, Skew},
+        inputs::InputClass,
+        scenario::supports,
+        shrink::boundary_counts,
+    },
+    Choice, peers, vary,
+};
+use passmuster_collectives::algorithms::{Algorithm, Foreign};
+
+/// The most cases, what a list has but once not counted.
+const SMOKE: usize = 56;
+const MERGE: usize = 600;
+
+/// Elements of all ranks together, of the larger of input and output, in a case of a collective whose ranks have a slot each.
+const MOST_OF_SLOTS: u64 = 120_000;
+
+/// Elements of a call that is large: indices of 16 bits wrap, and packs are more than 65,536.
+const LARGE: u64 = 1 << 20;
+
+/// Elements of a call of which more than eight blocks are busy.
+const BUSY: u64 = 1 << 17;
+
+/// Blocks that may wait where many are to.
+const MANY_BLOCKS: u32 = 16;
+
+/// Launches of a graph of two calls, so that there are more than 120 of them.
+const MANY: u32 = 62;
+
+/// More than a time limit that somebody thought generous, in microseconds.
+const LATE: u32 = 10_000;
+
+/// What fits in a minute on two cores.
+pub(super) fn smoke(foreign: &Foreign, seed: u64) -> Vec<CollectiveCase> {
+    cases(foreign, &[false], SMOKE, seed)
+}
+
+/// The same with peers, more of each, and a call whose bytes are beyond 4 GiB, which GPUs alone have the time for.
+pub(super) fn merge(foreign: &Foreign, seed: u64) -> Vec<CollectiveCase> {
+    let mut cases = cases(foreign, &[false, true], MERGE, seed);
+    cases.extend(once(foreign, seed, Once::HUGE));
+    cases
+}
+
+/// Counts of `boundary_counts` that are multiples of `multiple`, or next to those that are not.
+fn multiples(counts: Vec<u64>, multiple: u64) -> Vec<u64> {
+    let mut counts: Vec<u64> = counts.into_iter().flat_map(|count| [count / multiple, count.div_ceil(multiple)]).collect();
+    counts.iter_mut().for_each(|count| *count = count.saturating_mul(multiple));
+    counts.sort_unstable();
+    counts.dedup();
+    counts
+}
+
+/// Every combination that a specification names with every input class, and sequences of calls, evenly thinned out to `most`; and what is looked for once.
+/// Where no call can be made, as with an expression that has no value for a world, there is one case for each type and world, whose verdict says why.
+fn cases(foreign: &Foreign, peered: &[bool], most: usize, seed: u64) -> Vec<CollectiveCase> {
+    let mut choice = Choice(seed);
+    let (mut cases, mut sequences) = (Vec::new(), Vec::new());
+    let mut impossible: Vec<CollectiveCase> = Vec::new();
+    for (&dtype, &op) in foreign.dtypes().iter().flat_map(|dtype| foreign.ops().iter().map(move |op| (dtype, op))) {
+        for &world in foreign.worlds() {
+            let multiple = foreign.count_multiple(dtype, world).unwrap_or(1);
+            let mut case = CollectiveCase::new(foreign.collective(), foreign.name(), dtype, op, world, 0);
+            case.seed = seed;
+            case.counts = foreign.takes_counts().then_some(seed);
+            let counts = supported_counts(&case, multiples(boundary_counts(dtype, world.into()), multiple));
+            if counts.is_empty() {
+                if foreign.has_kernel(dtype, op) && !impossible.iter().any(|known| (known.dtype, known.world) == (dtype, world)) {
+                    impossible.push(CollectiveCase { count: 1040_u64.next_multiple_of(multiple), ..case });
+                }
+                continue;
+            }
+            for (inputs, &peered) in InputClass::ALL.into_iter().flat_map(|inputs| peered.iter().map(move |peer| (inputs, peer))) {
+                let mut case = CollectiveCase { count: choice.of(&counts), inputs, ..case.clone() };
+                let peers = peers(foreign.collective(), dtype, op);
+                case.peer = (peered && world > 1 && !peers.is_empty()).then(|| choice.of(&peers).to_owned());
+                vary(&mut case, &mut choice);
+                case.counts = case.counts.map(|_| choice.next() % (1 << 16));
+                if foreign.numbers_calls() {
+                    case.graph = Graph { replays: 0, ..Graph::default() };
+                }
+                // Only a checked build of our own kernels can be late inside.
+                case.skew = case.skew.map(|skew| Skew { site: None, ..skew });
+                cases.push(as_supported(case));
+            }
+            case.in_place = supports(&CollectiveCase { count: counts[0], ..case.clone() }).is_err();
+            sequences.push(sequence(&case, &counts, foreign.numbers_calls(), &mut choice));
+        }
+    }
+    let thinned = |cases: Vec<CollectiveCase>, most: usize| {
+        let every = cases.len().div_ceil(most).max(1);
+        cases.into_iter().step_by(every).collect::<Vec<_>>()
+    };
+    let mut all = thinned(cases, most);
+    all.extend(thinned(sequences, most.div_ceil(16)));
+    all.extend(impossible);
+    all.extend(Once::ALL.into_iter().filter_map(|what| once(foreign, seed, what)));
+    all
+}
+
+/// Those that a call can be made of, in place or not.
+fn supported_counts(case: &CollectiveCase, counts: Vec<u64>) -> Vec<u64> {
+    let larger = |count: u64| case.shape(count).larger().saturating_mul(case.world.into());
+    let is_modest = |&count: &u64| larger(1) == u64::from(case.world) || larger(count) <= MOST_OF_SLOTS;
+    let is_supported =
+        |&count: &u64| [false, true].iter().any(|&in_place| supports(&CollectiveCase { count, in_place, ..case.clone() }).is_ok());
+    counts.into_iter().filter(is_modest).filter(is_supported).collect()
+}
+
+/// What is looked for once, with the first type and operator at the smallest world of several ranks: bugs that no small call shows.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Once {
+    /// Elements at most.
+    count: u64,
+    kind: OnceKind,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum OnceKind {
+    /// A single call, with so many blocks as the machine says.
+    Call,
+    /// The same on many blocks.
+    Busy,
+    /// More than 120 calls.
+    Often,
+    /// A rank that is very late.
+    Late,
+    /// From the state that so many calls left which the specification names, of all that it names.
+    Started,
+}
+
+impl Once {
+    const ALL: [Once; 5] = [
+        Once { count: LARGE, kind: OnceKind::Call },
+        Once { count: BUSY, kind: OnceKind::Busy },
+        Once { count: 40, kind: OnceKind::Often },
+        Once { count: 1040, kind: OnceKind::Late },
+        Once { count: 1040, kind: OnceKind::Started },
+    ];
+
+    /// Bytes that 32 bits do not count.
+    const HUGE: Once = Once { count: (1 << 31) + (1 << 12), kind: OnceKind::Call };
+}
+
+/// The case, where the specification allows one.
+fn once(foreign: &Foreign, seed: u64, Once { count, kind }: Once) -> Option<CollectiveCase> {
+    let world = foreign.worlds().iter().copied().filter(|&world| world > 1).min()?;
+    let combinations = foreign.dtypes().iter().flat_map(|&dtype| foreign.ops().iter().map(move |&op| (dtype, op)));
+    let (dtype, op) = combinations.into_iter().find(|&(dtype, op)| foreign.has_kernel(dtype, op))?;
+    let mut case = CollectiveCase::new(foreign.collective(), foreign.name(), dtype, op, world, 0);
+    case.seed = seed;
+    case.inputs = InputClass::Natural;
+    case.counts = foreign.takes_counts().then_some(seed);
+    let slots = case.shape(1).larger();
+    let multiple = foreign.count_multiple(dtype, world)?;
+    case.count = (count / slots / multiple).max(1).checked_mul(multiple)?;
+    case.in_place = supports(&case).is_err();
+    supports(&case).ok()?;
+    let shot = CallSpec { algorithm: case.algorithm.clone(), count: case.count, root: 0, offset: 0, in_place: case.in_place, group: 0 };
+    let (eager, in_a_row) = (Item::Eager(shot.clone()), 2 * MANY as usize + 1);
+    if foreign.numbers_calls() {
+        case.graph.replays = 0;
+    }
+    match kind {
+        OnceKind::Call => case.calls = vec![eager],
+        OnceKind::Busy => {
+            case.blocks = Some(MANY_BLOCKS);
+            case.calls = vec![eager.clone(), eager];
+        }
+        OnceKind::Often if foreign.numbers_calls() => case.calls = vec![eager; in_a_row],
+        OnceKind::Often => case.calls = vec![eager, Item::Graph { calls: vec![shot.clone(), shot], replays: MANY }],
+        OnceKind::Late => case.skew = Some(Skew { rank: world - 1, microseconds: LATE, site: None }),
+        OnceKind::Started => case.start = foreign.start()?,
+    }
+    if !case.calls.is_empty() {
+        (case.count, case.in_place) = (0, false);
+    }
+    Some(case)
+}
+
+/// The case, with placement that the specification allows.
+fn as_supported(case: CollectiveCase) -> CollectiveCase {
+    let placements = [(case.offset, case.in_place), (case.offset, !case.in_place), (8, case.in_place), (0, case.in_place)];
+    let placed = placements.into_iter().map(|(offset, in_place)| CollectiveCase { offset, in_place, ..case.clone() });
+    placed.into_iter().find(|case| supports(case).is_ok()).unwrap_or(CollectiveCase { offset: 0, in_place: !case.in_place, ..case })
+}
+
+/// Eager calls, and where they may be captured a graph, whose counts, and so grids, change from call to call, on two groups.
+fn sequence(case: &CollectiveCase, counts: &[u64], numbers_calls: bool, choice: &mut Choice) -> CollectiveCase {
+    let mut shot = |group| CallSpec {
+        algorithm: case.algorithm.clone(),
+        count: choice.of(counts),
+        root: super::root(case, choice),
+        offset: 0,
+        in_place: case.in_place,
+        group,
+    };
+    let graph = Item::Graph { calls: vec![shot(0), shot(0)], replays: 3 };
+    let mut calls = vec![Item::Eager(shot(0)), Item::Eager(shot(0)), graph, Item::Eager(shot(1)), Item::Eager(shot(0))];
+    if numbers_calls {
+        calls.retain(|item| matches!(item, Item::Eager(_)));
+    }
+    CollectiveCase { calls, in_place: false, ..case.clone() }
+}
