@@ -404,8 +404,10 @@ impl Call {
     /// # Errors
     /// As [`Call::validate`].
     pub fn on_regions(shape: Shape, dtype: DType, op: ReduceOp, input: Region, output: Region) -> Result<Call, CallError> {
-        let buffers =
-            [&input, &output].map(|region| BufferSpec::new(region.buffer.clone(), region.offset.saturating_add(region.bytes), Role::Data));
+        let end = |region: &Region| region.offset.saturating_add(region.bytes);
+        let reach =
+            |of: &Region| [&input, &output].into_iter().filter(|region| region.buffer == of.buffer).map(end).max().unwrap_or_default();
+        let buffers = [&input, &output].map(|region| BufferSpec::new(region.buffer.clone(), reach(region), Role::Data));
         let factor = (op == ReduceOp::PremulSum).then(|| with_element!(dtype, T => T::narrow(T::from_i64(1)).bits()));
         let first = RankCall { collective: shape.collective, dtype, op, count: shape.count, root: 0, factor, parts: None, input, output };
         Call::uniform(&first, shape.world, &buffers)

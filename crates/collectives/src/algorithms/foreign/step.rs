@@ -84,6 +84,11 @@ impl LaunchSpec {
             return Err(format!("block {block} has {} threads: expected 1 to 1024", block.total()));
         }
         let cluster = self.cluster.as_ref().map(|cluster| cluster.made("cluster", context, [16; 3])).transpose()?;
+        if let Some(cluster) = cluster
+            && (0..3).any(|axis| !grid.0[axis].is_multiple_of(cluster.0[axis]))
+        {
+            return Err(format!("grid {grid} in clusters of {cluster}: a multiple on each axis is needed"));
+        }
         let dynamic_shared = self.dynamic_shared.within("dynamic_shared", &context.values, 0, 227 * 1024)? as u32;
         let values = context.values.with(Word::Grid, grid.total()).with(Word::Block, block.total());
         let arguments = argument::made(&self.arguments, &Context { values, ..*context })?;

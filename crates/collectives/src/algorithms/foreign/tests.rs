@@ -107,7 +107,11 @@ fn unknown_words_are_refused_where_they_stand() {
     "100000000000000",
     "20:9: bytes of buffer `pads` `100000000000000` is 100000000000000 for "
 )]
-#[case::placeholder("mine_{dtype}_{op}", "mine_{type}_{op}", "3:9: kernel `mine_{type}_{op}`: only {dtype} and {op} are replaced")]
+#[case::placeholder(
+    "mine_{dtype}_{op}",
+    "mine_{type}_{op}",
+    "3:9: kernel `mine_{type}_{op}`: only {dtype}, {op}, {world}, {rank} are replaced"
+)]
 #[case::buffer(
     "peer_table = \"input\"",
     "peer_table = \"inputs\"",
@@ -120,7 +124,11 @@ fn unknown_words_are_refused_where_they_stand() {
 #[case::sign("u64 = \"grid * block\"", "u64 = -5", "40:7: -5 does not fit u64")]
 #[case::stray("pointer = \"own\"", "u32 = 1", "37:10: offset goes with a buffer")]
 #[case::same("name = \"own\"", "name = \"pads\"", "23:8: a second buffer `pads`")]
-#[case::fill("fill = 0x5a", "fill = 256", "27:8: fill: expected \"zero\", \"uninitialised\" or a byte from 0 to 255")]
+#[case::fill(
+    "fill = 0x5a",
+    "fill = 256",
+    "27:8: fill: expected \"zero\", \"uninitialised\", a byte from 0 to 255 or a table as { u32 = 1 }"
+)]
 #[case::syntax("\"world * 64\"", "\"world * (64\"", "20:21: the end where `)` is expected in bytes of buffer `pads`")]
 #[case::zero(
     "\"world * 64\"",
@@ -133,7 +141,7 @@ fn unknown_words_are_refused_where_they_stand() {
     "0",
     "1:1: no call of `mine` can be made: grid `0` is 0: expected 1 to"
 )]
-#[case::fits("u64 = \"grid * block\"", "u32 = \"1 << 2\"", "40:10: `<` is not expected here in u32")]
+#[case::fits("u64 = \"grid * block\"", "u32 = \"1 << 2\"", "40:11: `<` where a number, a word or `(` is expected in u32")]
 #[case::range(
     "u64 = \"grid * block\"",
     "i32 = \"2147483648\"",
@@ -167,4 +175,180 @@ fn texts_that_are_no_specification_are_errors() {
     for text in ["", "\u{0}", "name = ", "[[argument]]", &"[".repeat(5000), &"a = 1\n".repeat(200_000)] {
         assert!(Foreign::read(text, None).is_err());
     }
+}
+
+/// A page that uses what the second version adds.
+const STEPS: &str = r#"name = "moe"
+collective = "all_to_all"
+module = "moe.w{world}.ptx"
+entry = "dispatch_{dtype}"
+dtypes = ["bf16", "f32"]
+worlds = [2, 4]
+
+[call]
+counts = true
+destroys_input = true
+when = "count <= 0x1000"
+
+[contract]
+start = 0xffffff80
+
+[launch]
+grid = ["rank == 0 ? 2 : 4", "world"]
+block = [32, 2]
+cluster = 2
+waits_for_peers = false
+
+[[buffer]]
+name = "staging"
+role = "scratch"
+bytes = "world * slot_bytes"
+fill = { u16 = 0x8000 }
+
+[[buffer]]
+name = "table"
+role = "state"
+memory = "local"
+bytes = "world * 8"
+fill = { u64 = "rank * 100 + index" }
+
+[[buffer]]
+name = "words"
+role = "signals"
+bytes = "world * 4"
+fill = { i32 = [-1, 7] }
+
+[[argument]]
+memory = [{ peers = "staging" }, { peers = "words", length = 4 }, { pointer = "table" }]
+
+[[argument]]
+struct = [{ u32 = "sent(rank, i)", repeat = "world" }]
+
+[[argument]]
+pointer = "staging"
+of_rank = "(rank + 1) % world"
+offset = "rank * slot_bytes"
+
+[[argument]]
+stride = "staging"
+
+[[argument]]
+u8 = "root == 0"
+
+[[argument]]
+u64 = "most_count * 1000 + call"
+
+[[step]]
+copy = { from = "input", from_offset = "sent_at(rank, i) * element_size", bytes = "sent(rank, i) * element_size", to = "staging", to_offset = "rank * slot_bytes", to_rank = "i" }
+repeat = "world"
+stream = 1
+
+[[step]]
+write = { buffer = "words", offset = "rank * 4", value = "call + 1", to_rank = "(rank + 1) % world" }
+
+[[step]]
+wait = { buffer = "words", offset = "(rank + world - 1) % world * 4", value = "call + 1" }
+when = "rank != 0 || world == 4"
+
+[[step]]
+join = 1
+
+[[step]]
+launch = {}
+
+[[step]]
+launch = { entry = "combine", grid = 1, cluster = 1, arguments = [{ pointer = "output" }] }
+when = "rank == 0"
+
+[[step]]
+fill = { buffer = "staging", bytes = 2, byte = 0xff }
+"#;
+
+fn of_parts(world: u32, count: u64) -> Call {
+    let (call, buffers) = Call::standalone(Shape::new(Collective::AllToAll, world, count), DType::BF16, ReduceOp::Copy).unwrap();
+    let counts = Counts::new(world, |sender, receiver| u64::from(sender + 2 * receiver).min(count));
+    Call::with_counts(&call.of_rank(0), world, &counts, &buffers).unwrap()
+}
+
+/// If this fails, what ranks do in a call is not what its specification says.
+#[test]
+fn steps_are_operations_of_each_rank() {
+    let foreign = Foreign::read(STEPS, None).unwrap();
+    let call = of_parts(2, 8);
+    foreign.supports(&call).unwrap();
+    let target = Target { call: 6, most_count: Some(16), ..Target::default() };
+    insta::assert_snapshot!(foreign.plan(&call, &target).to_string().replace("dispatch_bf16<<<", "dispatch_bf16\n    <<<"));
+    assert!(foreign.numbers_calls() && foreign.destroys_input() && foreign.takes_counts());
+    assert_eq!(foreign.start(), Some(0xffff_ff80));
+    let files: Vec<Option<String>> = foreign.foreign_modules().into_iter().map(|module| module.file).collect();
+    assert_eq!(files, [Some("moe.w2.ptx".into()), Some("moe.w4.ptx".into())]);
+    let entries: Vec<String> = foreign.samples().into_iter().map(|launch| format!("{} {}", launch.module, launch.entry)).collect();
+    let of_world = |world| ["dispatch_bf16", "combine", "dispatch_f32"].map(|entry| format!("foreign/moe/moe.w{world}.ptx {entry}"));
+    assert!([2, 4].into_iter().flat_map(of_world).all(|entry| entries.contains(&entry)), "{entries:?}");
+    let contents: Vec<crate::plan::Fill> = foreign.workspace(DType::BF16, 2, 32).into_iter().map(|buffer| buffer.fill).collect();
+    assert_eq!(contents[0], crate::plan::Fill::Repeated(vec![0, 0x80]));
+    assert_eq!(contents[1].contents(1, 16).unwrap(), [100_u64, 101].map(u64::to_le_bytes).concat());
+    assert_eq!(contents[2].contents(0, 8).unwrap(), [u32::MAX, 7].map(u32::to_le_bytes).concat());
+    let reason = foreign.supports(&of_parts(2, 0x1001)).unwrap_err();
+    assert_eq!(reason, "the specification excludes calls for which `count <= 0x1000` does not hold");
+}
+
+/// If this fails, ranks of a call in place are given another rank's slot.
+#[test]
+fn slots_in_place_are_each_rank_s_own() {
+    let text = SPEC
+        .replace("collective = \"all_reduce\"", "collective = \"all_gather\"")
+        .replace("_{op}", "")
+        .replace("ops = [\"sum\", \"max\"]\n", "")
+        .replace("dynamic_shared = \"block_bytes\"\n", "")
+        .replace("count_multiple_of = \"16 / element_size\"\n", "");
+    let foreign = Foreign::read(&text, None).unwrap();
+    let region = |elements: u64| Region::new("both", 0, elements * 2);
+    let shape = Shape::new(Collective::AllGather, 2, 64);
+    let call = Call::on_regions(shape.clone(), DType::BF16, ReduceOp::Copy, region(shape.input()), region(shape.output())).unwrap();
+    foreign.supports(&call).unwrap();
+    let Op::Launch(launch) = &foreign.plan(&call, &Target::default()).ranks[1][0] else { panic!("a launch") };
+    let of_rank = |rank: u32| Arg::AddressOf { region: Region::new("both", u64::from(rank) * 128, 128), rank };
+    let Arg::InMemory(table) = &launch.args[1] else { panic!("{launch}") };
+    let Arg::Struct(addresses) = &table[0] else { panic!("{launch}") };
+    assert_eq!((addresses.len(), &addresses[..3]), (16, &[of_rank(0), of_rank(1), Arg::U64(0)][..]));
+}
+
+#[rstest]
+#[case::kinds(
+    "launch = {}",
+    "launch = {}\njoin = 1",
+    "76:1: a step has exactly one of launch, copy, fill, write, wait, join: this one has 2"
+)]
+#[case::stream("stream = 1\n", "stream = 4\n", "64:10: stream 4: side streams are 1 to 3")]
+#[case::local("to = \"staging\"", "to = \"table\"", "62:120: buffer `table` is local: peers have no address of it")]
+#[case::local_stride("stride = \"staging\"", "stride = \"table\"", "53:10: buffer `table` is local: peers have no address of it")]
+#[case::axes("[32, 2]", "[1, 2, 3, 4]", "18:9: block of 4 sizes: 1 to 3")]
+#[case::counts("\"all_to_all\"", "\"all_gather\"", "9:10: counts: all_gather has parts of one length")]
+#[case::bits("0x8000", "0x18000", "1:1: no call of `moe` can be made: buffer `moe.staging`: fill `98304` is 98304: expected 0 to 65535")]
+#[case::typed("{ u16 = 0x8000 }", "{ u16 = 1, u32 = 2 }", "26:8: fill: exactly one of u8, u16, u32, u64, i32, i64, f32, file")]
+#[case::file("{ u16 = 0x8000 }", "{ file = \"no.bin\" }", "26:17: file `no.bin`: there are no files here")]
+#[case::of_rank(
+    "of_rank = \"(rank + 1) % world\"",
+    "of_rank = \"world\"",
+    "1:1: no call of `moe` can be made: of_rank `world` is 2: expected 0 to 1"
+)]
+#[case::cluster("cluster = 1, ", "", "1:1: no call of `moe` can be made: grid 1 in clusters of 2: a multiple on each axis is needed")]
+#[case::repeat(
+    "{ u32 = \"sent(rank, i)\", repeat = \"world\" }",
+    "{ u32 = 1, repeat = 5000 }",
+    "1:1: no call of `moe` can be made: repeat `5000` is 5000: expected 0 to 4096"
+)]
+#[case::start("start = 0xffffff80", "start = 0", "14:9: start `0` is 0: expected 1 to 4294967295")]
+#[case::rank_in_sizes("\"world * slot_bytes\"", "\"rank * slot_bytes\"", "25:10: unknown word `rank`: expected one of count, ")]
+#[case::wait(
+    "wait = { buffer = \"words\", offset",
+    "wait = { to_rank = 1, buffer = \"words\", offset",
+    "70:20: to_rank: a stream waits for words of its own rank"
+)]
+#[case::no_ops("collective = \"all_to_all\"", "collective = \"reduce\"", "1:8: no ops: reduce reduces, and they name how")]
+fn contradictions_of_steps_are_refused_where_they_stand(#[case] find: &str, #[case] replace: &str, #[case] expected: &str) {
+    assert!(STEPS.contains(find), "{find}");
+    let refusal = refusal(&STEPS.replacen(find, replace, 1));
+    assert!(refusal.starts_with(expected) && !refusal.ends_with('.'), "{refusal}");
 }
