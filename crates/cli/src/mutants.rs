@@ -1,6 +1,7 @@
 //! `mutants`: kernels with planted bugs, each of which the checks must catch.
 
 use std::{
+    borrow::Cow,
     collections::BTreeMap,
     num::NonZeroUsize,
     path::PathBuf,
@@ -28,6 +29,7 @@ use xshell::Shell;
 
 use crate::{
     CANNOT_RUN, FINDING, emulated,
+    foreign::ForeignArgs,
     journal::{self, EVERY, Journal},
     judging::{Judge, Judging},
     project, records,
@@ -42,7 +44,8 @@ use crate::{
 /// There are those that people planted, in values and in synchronisation, and those that are made by rule at every place where a kernel
 /// synchronises. On the emulator each is judged on short cases under a few schedules until one is a finding; on GPUs the planted ones are, on
 /// the merge list. Prints what caught each, and the score. Exits 1 where a value bug was missed, or where a mutant was caught that
-/// fixtures/mutants/equivalent.toml says does nothing wrong; a synchronisation bug may be missed, and the record says which.
+/// fixtures/mutants/equivalent.toml says does nothing wrong; a synchronisation bug may be missed, and the record says which. With --spec, they are
+/// made by rule of your kernel.
 #[derive(clap::Args)]
 #[command(after_long_help = "\
 Examples:
@@ -51,7 +54,9 @@ Examples:
   cargo xtask mutants --only two_shot/      those made by rule from a kernel
   cargo xtask mutants --sample 20           of those made by rule, twenty
   cargo xtask mutants --machine cuda        the planted ones, on GPUs
-  cargo xtask mutants --json mutants.json")]
+  cargo xtask mutants --json mutants.json
+  cargo xtask mutants --spec mine.toml      of your kernel: what is missed is needed
+                                            by nothing that was executed")]
 pub(crate) struct Mutants {
     /// Only mutants whose names contain this.
     #[arg(long, value_name = "TEXT")]
@@ -75,6 +80,8 @@ pub(crate) struct Mutants {
     #[arg(long = "machine", value_enum, default_value_t = MachineKind::Emulator)]
     on: MachineKind,
     #[command(flatten)]
+    elsewhere: ForeignArgs,
+    #[command(flatten)]
     require: Require,
     #[command(flatten)]
     machine: Machine,
@@ -92,6 +99,11 @@ fn in_short(verdict: Verdict) -> Verdict {
     Verdict { findings: first.collect(), held: Vec::new(), not_applicable: Vec::new(), waived: Vec::new(), ..verdict }
 }
 
+/// What a rule made of a line.
+fn description(mutant: &Derived) -> String {
+    format!("{} ==> {}", mutant.original, if mutant.mutated.is_empty() { "nothing" } else { &mutant.mutated })
+}
+
 /// Something with a bug in it: a kernel, or a plan.
 struct Subject {
     name: String,
@@ -99,7 +111,7 @@ struct Subject {
     needs: Option<MachineKind>,
     kind: MutantKind,
     /// The kernel module; `plans` where it is a bug of plans.
-    module: &'static str,
+    module: Cow<'static, str>,
     defect: Option<Defect>,
     description: String,
     equivalent: Option<String>,
@@ -131,7 +143,7 @@ impl Subject {
                 _ => None,
             },
             kind: mutant.kind,
-            module: mutant.module,
+            module: mutant.module.into(),
             defect: None,
             description: mutant.description.into(),
             equivalent: None,
@@ -149,7 +161,7 @@ impl Subject {
             name: records::SHARED_PADS.into(),
             needs: None,
             kind: MutantKind::Sync,
-            module: "plans",
+            module: "plans".into(),
             defect: None,
             description: "Two groups of the same ranks use one signal pad, each on a stream of its own".into(),
             equivalent: None,
@@ -165,9 +177,9 @@ impl Subject {
             name: mutant.name.clone(),
             needs: Some(MachineKind::Emulator),
             kind: MutantKind::Sync,
-            module: mutant.module,
+            module: mutant.module.clone(),
             defect: Some(mutant.defect),
-            description: format!("{} ==> {}", mutant.original, if mutant.mutated.is_empty() { "nothing" } else { &mutant.mutated }),
+            description: description(mutant),
             equivalent: equivalents.iter().find(|known| known.site == mutant.site).map(|known| known.reason.clone()),
             library: mutant.library(),
             shared_pads: false,
@@ -176,9 +188,26 @@ impl Subject {
         }
     }
 
+    /// Of a kernel from elsewhere, among the kernels of `library`.
+    fn of_foreign(mutant: &Derived, library: &Library, cases: &[Case]) -> Subject {
+        Subject {
+            name: mutant.name.clone(),
+            needs: Some(MachineKind::Emulator),
+            kind: MutantKind::Sync,
+            module: mutant.module.clone(),
+            defect: Some(mutant.defect),
+            description: description(mutant),
+            equivalent: None,
+            library: mutant.among(library.clone()),
+            shared_pads: false,
+            arguments: Vec::new(),
+            cases: cases.to_vec(),
+        }
+    }
+
     /// As queries have it.
     fn planted(&self) -> Planted<'_> {
-        Planted { kind: self.kind.name(), name: &self.name, defect: self.defect.map_or("planted", Defect::name), module: self.module }
+        Planted { kind: self.kind.name(), name: &self.name, defect: self.defect.map_or("planted", Defect::name), module: &self.module }
     }
 
     fn outcome(&self, tried: usize, caught: Option<Caught>) -> Outcome {
@@ -200,7 +229,7 @@ impl Subject {
 impl Mutants {
     pub(crate) fn run(self, sh: &Shell) -> anyhow::Result<ExitCode> {
         let file = ResultFile::asked(self.json.as_deref())?;
-        let subjects = self.subjects()?;
+        let subjects = if self.elsewhere.any() { self.subjects_from_elsewhere()? } else { self.subjects()? };
         let kept = file.as_ref().map(|file| journal::kept_in(file, None)).transpose()?.flatten();
         let known: Arc<OnceLock<MachineInfo>> = Arc::default();
         let (machine, source) = (Arc::clone(&known), project::source(sh));
@@ -240,6 +269,29 @@ impl Mutants {
             reason: o.equivalent.as_deref().unwrap_or("missed"),
         });
         Ok(self.require.exit(code, &record.machine, &run.collect::<Vec<_>>()))
+    }
+
+    /// The mutants of kernels from elsewhere.
+    fn subjects_from_elsewhere(&self) -> anyhow::Result<Vec<Subject>> {
+        if self.on == MachineKind::Cuda {
+            bail!("mutants of kernels from elsewhere run on the emulator only: it alone bounds what they do to memory");
+        }
+        let mut library = Library::default();
+        let known = self.elsewhere.register(&mut library, self.on)?;
+        let mut subjects = Vec::new();
+        for foreign in known.iter().map(|known| known.foreign) {
+            let cases: Vec<Case> = mutants::cases_of_foreign(foreign).into_iter().map(Case::from).collect();
+            let mut of_kernel = mutants::of_foreign(foreign, &library);
+            if let Some(number) = self.sample {
+                of_kernel = mutants::sample(of_kernel, number.get());
+            }
+            subjects.extend(of_kernel.iter().map(|mutant| Subject::of_foreign(mutant, &library, &cases)));
+        }
+        subjects.retain(|subject| self.only.as_ref().is_none_or(|only| subject.name.contains(only.as_str())));
+        if subjects.is_empty() {
+            bail!("no mutant: the kernels have no barrier, fence, or strong operation of system scope that one could be made of");
+        }
+        Ok(subjects)
     }
 
     fn subjects(&self) -> anyhow::Result<Vec<Subject>> {
@@ -373,7 +425,9 @@ fn score(outcomes: &[Outcome]) -> String {
     }
     line("synchronisation mutants", of(&|o| o.kind == "sync"));
     let equivalent = outcomes.iter().filter(|o| o.equivalent.is_some()).count();
-    lines.push(format!("{equivalent} equivalent ones are not counted (fixtures/mutants/equivalent.toml)"));
+    if equivalent > 0 {
+        lines.push(format!("{equivalent} equivalent ones are not counted (fixtures/mutants/equivalent.toml)"));
+    }
     lines.join("\n")
 }
 

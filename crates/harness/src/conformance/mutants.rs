@@ -10,7 +10,7 @@ mod lines;
 mod plans;
 mod sites;
 
-pub use derived::{Defect, Derived, derived, module_of, subjects, sync_cases};
+pub use derived::{Defect, Derived, cases_of_foreign, derived, module_of, of_foreign, subjects, sync_cases};
 pub use plans::of_plan;
 
 use serde::{Deserialize, Serialize};

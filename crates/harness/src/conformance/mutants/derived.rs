@@ -3,21 +3,22 @@
 //! They are derived from the PTX that ships, for every module that synchronises, so a new kernel has its mutants without a line of code. Some
 //! rules take a line or two more than the one they change, for a register of their own.
 
-use std::collections::BTreeMap;
+use std::{borrow::Cow, collections::BTreeMap};
 
 use serde::{Deserialize, Serialize};
 
 use super::{
     lines::{EntryText, Instruction},
     sites::{Branch, Door, Sites},
+    small,
 };
-use crate::conformance::CollectiveCase;
+use crate::conformance::{CollectiveCase, List};
 use passmuster_collectives::{
-    algorithms::{Algorithm, all, entry},
+    algorithms::{Algorithm, Foreign, all, entry},
     collective::{Collective, DType, ReduceOp},
     kernels::{Calls, Module},
     library::{Library, find, modules},
-    plan::{Build, MAX_WORLD},
+    plan::{Build, Launch, MAX_WORLD},
 };
 
 /// What a rule does to a place.
@@ -84,12 +85,12 @@ pub struct Derived {
     /// What kind of change it is.
     pub defect: Defect,
     /// The module: `all_reduce/two_shot`.
-    pub module: &'static str,
+    pub module: Cow<'static, str>,
     /// The line as it was.
     pub original: String,
     /// What stands there now, some lines apart by ` `; empty where it is dropped.
     pub mutated: String,
-    /// The module with this one entry.
+    /// The module, one of ours with this one entry.
     #[serde(skip)]
     pub ptx: String,
 }
@@ -97,14 +98,18 @@ pub struct Derived {
 impl Derived {
     /// The kernels with this mutant in its module's place.
     pub fn library(&self) -> Library {
-        let mut library = Library::default();
-        library.replace(self.module, Build::Release, self.ptx.clone());
+        self.among(Library::default())
+    }
+
+    /// These kernels with this mutant in its module's place.
+    pub fn among(&self, mut library: Library) -> Library {
+        library.replace(&self.module, Build::Release, self.ptx.clone());
         library
     }
 
     /// What it is judged on: see [`sync_cases`].
     pub fn cases(&self) -> Vec<CollectiveCase> {
-        sync_cases(find(self.module).expect("it is derived from one that is there"))
+        sync_cases(find(&self.module).expect("it is derived from one that is there"))
     }
 }
 
@@ -151,8 +156,58 @@ pub fn subjects() -> impl Iterator<Item = (&'static Module, String)> {
 
 /// The mutants of all [`subjects`], in the order of their modules and lines.
 pub fn derived() -> Vec<Derived> {
-    subjects().flat_map(|(module, entry)| derive(module.name, module.release, &entry)).collect()
+    subjects().flat_map(|(module, entry)| derive(module.name.into(), kernel(module.name), module.release, &entry)).collect()
 }
+
+/// The mutants of a kernel from elsewhere: of each entry that its launches name. `library` has its modules.
+///
+/// ```
+/// use passmuster::conformance::mutants;
+/// use passmuster_collectives::{algorithms::Foreign, library::Library, plan::Build};
+/// let text = r#"
+/// name = "waits"
+/// collective = "all_reduce"
+/// entry = "waits"
+/// dtypes = ["f32"]
+/// ops = ["sum"]
+/// worlds = [2]
+/// launch = { grid = 1, block = 1 }
+/// "#;
+/// let ptx = ".version 8.0\n.target sm_80\n.address_size 64\n.visible .entry waits()\n{\n\tbar.sync 0;\n\tret;\n}\n";
+/// let foreign = Foreign::read(text, None)?;
+/// let mut library = Library::default();
+/// library.replace("foreign/waits", Build::Release, ptx);
+/// let mutants = mutants::of_foreign(&foreign, &library);
+/// assert_eq!(mutants[0].name, "waits/L3 bar.sync dropped");
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+pub fn of_foreign(foreign: &Foreign, library: &Library) -> Vec<Derived> {
+    let launches = foreign.samples();
+    let of_launch = |launch: &Launch| {
+        let Ok(ptx) = library.ptx(&launch.module, launch.build) else { return Vec::new() };
+        let kernel = match &launches[..] {
+            [_] => foreign.name().to_owned(),
+            _ => format!("{}/{}", foreign.name(), launch.entry),
+        };
+        let Some(entry) = EntryText::of(ptx, &launch.entry) else { return Vec::new() };
+        let mut mutants = derive(launch.module.clone().into(), &kernel, ptx, &launch.entry);
+        // Others of its entries may be launched in the same call.
+        mutants.iter_mut().for_each(|mutant| mutant.ptx = entry.in_place_of(ptx, &mutant.ptx));
+        mutants
+    };
+    launches.iter().flat_map(of_launch).collect()
+}
+
+/// Short cases of a kernel from elsewhere: the small ones of its smoke list, sequences of calls first.
+pub fn cases_of_foreign(foreign: &Foreign) -> Vec<CollectiveCase> {
+    let mut cases = small(List::Smoke.cases_of(foreign, 0));
+    cases.sort_by_key(|case| (case.calls.is_empty(), std::cmp::Reverse(case.world), case.elements()));
+    cases.truncate(MOST_CASES);
+    cases
+}
+
+/// Cases that a mutant of a kernel from elsewhere is judged on.
+const MOST_CASES: usize = 24;
 
 /// Bytes of a line, and of a source's lines in a tile of a pad: kernels/common/lines.cuh.
 const LINE: i64 = 16;
@@ -182,10 +237,10 @@ pub fn module_of(name: &str) -> Option<&'static str> {
 }
 
 /// The mutants of one entry of a module's text.
-fn derive(module: &'static str, ptx: &str, entry: &str) -> Vec<Derived> {
+fn derive(module: Cow<'static, str>, kernel: &str, ptx: &str, entry: &str) -> Vec<Derived> {
     let Some(entry) = EntryText::of(ptx, entry) else { return Vec::new() };
     let sites = Sites::of(&entry);
-    let mut rules = Rules { module, entry: &entry, mutants: Vec::new() };
+    let mut rules = Rules { module, kernel, entry: &entry, mutants: Vec::new() };
     for &(line, found) in &sites.barriers {
         rules.drop(line, Defect::Barrier, &short(&found));
     }
@@ -243,7 +298,9 @@ fn respelled(opcode: &str, modifier: &str, by: &str) -> String {
 const REGISTERS: &str = "\t.reg .b32 \t%mutant_index;\n\t.reg .pred \t%mutant_takes_part;\n";
 
 struct Rules<'a, 't> {
-    module: &'static str,
+    module: Cow<'static, str>,
+    /// What names begin with.
+    kernel: &'a str,
     entry: &'a EntryText<'t>,
     /// With their lines.
     mutants: Vec<(usize, Derived)>,
@@ -263,12 +320,12 @@ impl Rules<'_, '_> {
                 *into += REGISTERS;
             }
         });
-        let name = format!("{}/L{} {change}", kernel(self.module), line + 1);
-        let site = format!("{}/{change}", kernel(self.module));
+        let name = format!("{}/L{} {change}", self.kernel, line + 1);
+        let site = format!("{}/{change}", self.kernel);
         let original = self.entry.lines[line].trim().to_owned();
         let inserted = before.iter().flat_map(|(_, text)| text.lines()).chain(replacement.lines());
         let mutated = inserted.map(str::trim).collect::<Vec<_>>().join(" ");
-        self.mutants.push((line, Derived { name, site, defect, module: self.module, original, mutated, ptx }));
+        self.mutants.push((line, Derived { name, site, defect, module: self.module.clone(), original, mutated, ptx }));
     }
 
     fn drop(&mut self, line: usize, defect: Defect, what: &str) {
@@ -456,7 +513,10 @@ mod tests {
         let body = start + ptx[start..].find("\n{\n").unwrap() + 3;
         let edited = format!("{}mov.u32 %r1, 1;\n{}", &ptx[..body], &ptx[body..]);
         let of = |ptx: &str| {
-            derive(module.name, ptx, &entry).into_iter().map(|mutant| (mutant.site, mutant.name)).unzip::<_, _, Vec<_>, Vec<_>>()
+            derive(module.name.into(), module.name, ptx, &entry)
+                .into_iter()
+                .map(|mutant| (mutant.site, mutant.name))
+                .unzip::<_, _, Vec<_>, Vec<_>>()
         };
         let ((sites, names), (same, moved)) = (of(ptx), of(&edited));
         assert_eq!(sites, same);

@@ -130,6 +130,15 @@ impl<'t> EntryText<'t> {
         self.label(branch.operands)
     }
 
+    /// A module's text with this entry as it is in `alone`, which is of [`EntryText::with`].
+    pub(super) fn in_place_of(&self, ptx: &str, alone: &str) -> String {
+        let (Some(first), Some(entry)) = (self.lines.first(), alone.strip_prefix(self.preamble)) else { return alone.to_owned() };
+        // Lines are parts of the module's text.
+        let start = first.as_ptr() as usize - ptx.as_ptr() as usize;
+        let length = ptx[start..].find("\n}").map_or(ptx.len() - start, |end| end + 2);
+        format!("{}{entry}{}", &ptx[..start], &ptx[start + length..])
+    }
+
     /// The module of this entry alone, with each line as `line` gives it.
     pub(super) fn with(&self, mut line: impl FnMut(usize, &str, &mut String)) -> String {
         let mut text = self.preamble.to_owned();
