@@ -14,6 +14,9 @@ use passmuster_collectives::{
     plan::Build,
 };
 
+/// What names of kernels from elsewhere begin with, among contenders.
+pub const FOREIGN: &str = "foreign/";
+
 /// One way to do a workload.
 #[derive(Clone, Copy)]
 pub enum Contender {
@@ -52,6 +55,7 @@ impl Contender {
     /// # Errors
     /// Names those there are.
     pub fn find(workload: &Workload, name: &str) -> Result<Contender, String> {
+        let name = name.strip_prefix(FOREIGN).unwrap_or(name);
         if let Some(torch) = Torch::of(workload).iter().find(|torch| torch.name() == name) {
             return Ok(Contender::Torch(*torch));
         }
@@ -69,6 +73,7 @@ impl Contender {
     /// Its name, unique among the contenders of a workload.
     pub fn name(&self) -> String {
         match self {
+            Contender::Algorithm(algorithm) if algorithm.is_foreign() => format!("{FOREIGN}{}", algorithm.name()),
             Contender::Algorithm(algorithm) => algorithm.name().into(),
             Contender::Multiplier(multiplier) => multiplier.name().into(),
             Contender::OverlapContender(arm) => arm.name(),

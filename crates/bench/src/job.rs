@@ -134,6 +134,9 @@ impl Job {
         let shape = workload.shape();
         let sizes = [("input", shape.input()), ("output", shape.output())].map(|(name, elements)| (name, elements * dtype.size()));
         let algorithm = algorithms::with_premul(algorithm, op);
+        if algorithm.numbers_calls() {
+            return Err("hosts pass it the number of the call, which captured calls would repeat".into());
+        }
         let local = algorithm.accepts_unregistered();
         let mut buffers = sizes.map(|(name, bytes)| BufferSpec { local, ..copied(name, bytes, copies) }).to_vec();
         let call = |number| {

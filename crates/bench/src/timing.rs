@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 
 use serde::{Deserialize, Serialize};
 
-use super::{Fsdp, Method, SmFreeCheck, Summary, Workload};
+use super::{FOREIGN, Fsdp, Method, SmFreeCheck, Summary, Workload};
 use passmuster::conformance::{Status, report::RecordCase};
 use passmuster_collectives::machine::Condition;
 
@@ -69,7 +69,8 @@ pub enum Side {
 
 /// Whose the contender of a name is.
 pub fn side(workload: &Workload, contender: &str) -> Side {
-    let peer = contender.split(['/', '+']).any(|name| ["nccl_", "torch_"].iter().any(|peer| name.starts_with(peer)));
+    let of_peer = |name: &str| ["nccl_", "torch_"].iter().any(|peer| name.starts_with(peer));
+    let peer = contender.starts_with(FOREIGN) || contender.split(['/', '+']).any(of_peer);
     let part = match workload {
         Workload::Collective(_) => false,
         Workload::Matmul(of) => of.is_part(contender),

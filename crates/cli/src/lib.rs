@@ -17,6 +17,7 @@ mod journal;
 mod judging;
 mod kernels;
 mod ledger;
+mod museum;
 mod mutants;
 mod progress;
 mod project;
@@ -86,6 +87,7 @@ enum Command {
     Choose(tune::Choose),
     Inspect(inspect::Inspect),
     Mutants(mutants::Mutants),
+    Museum(museum::Museum),
     Ledger(ledger::Ledger),
     Kernels(kernels::Kernels),
     Compile(compile::Compile),
@@ -174,6 +176,7 @@ fn run(command: Command, sh: &Shell) -> anyhow::Result<ExitCode> {
         Command::Choose(command) => command.run(),
         Command::Inspect(command) => command.run(),
         Command::Mutants(command) => command.run(sh),
+        Command::Museum(command) => command.run(sh),
         Command::Ledger(command) => command.run(sh),
         Command::Worker(command) => command.run(),
         Command::BenchWorker(command) => command.run(),

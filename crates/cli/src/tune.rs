@@ -77,7 +77,7 @@ impl Tune {
         ensure!(self.sizes.is_sorted() && !self.sizes.is_empty(), "--sizes must ascend");
         let out = ResultFile::open(&self.out)?;
         journal::end_with_children()?;
-        let mut workers = Workers::new(&self.gpus, false);
+        let mut workers = Workers::new(&self.gpus, Vec::new(), false);
         let Some(machine) = workers.machine()? else { return Ok(ExitCode::from(CANNOT_RUN)) };
         let gpus = machine.gpus as u32;
         let machine = format!("{} x {}, driver {}", machine.gpus, machine.gpu, machine.driver);

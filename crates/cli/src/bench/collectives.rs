@@ -5,7 +5,7 @@ use std::process::ExitCode;
 use anyhow::{bail, ensure};
 use passmuster_bench::{CollectiveWorkload, Contender, Method, Pipeline, PipelineWorkload, Torch, Workload};
 use passmuster_collectives::{
-    algorithms::{self, Algorithm},
+    algorithms::{self, Algorithm, Foreign},
     collective::{Collective, DType, ReduceOp},
 };
 use xshell::Shell;
@@ -63,7 +63,11 @@ impl Collectives {
         if let Some(op) = self.ops.iter().find(|op| !of_collective.contains(op)) {
             bail!("--op {op}: {} has {}", self.collective, list(of_collective));
         }
-        let contenders = self.contenders()?;
+        let known = self.session.register()?;
+        if let Some(other) = known.iter().find(|known| known.collective() != self.collective) {
+            bail!("the kernel {} is of {}, and what is timed is {}", other.name(), other.collective(), self.collective);
+        }
+        let contenders = self.contenders(&known)?;
         self.session.run(sh, |machine| {
             let worlds = self.session.fitting(&self.worlds, &[2, 4, 6, 8], machine)?;
             let names: Vec<String> = contenders.iter().map(Contender::name).collect();
@@ -88,7 +92,7 @@ impl Collectives {
         })
     }
 
-    fn contenders(&self) -> anyhow::Result<Vec<Contender>> {
+    fn contenders(&self, known: &[&'static Foreign]) -> anyhow::Result<Vec<Contender>> {
         let any = self.workload(self.dtypes[0], self.ops()[0], 1, 0);
         let find = |name: &String| Contender::find(&any, name).map_err(anyhow::Error::msg);
         let timed = |algorithm: &dyn Algorithm| algorithm.collective() == self.collective && !algorithm.uses_multicast();
@@ -99,7 +103,8 @@ impl Collectives {
                 let own = own.filter(|&algorithm| timed(algorithm)).map(Contender::from);
                 // A rehearsal has no PyTorch.
                 let torch = Torch::of(&any).iter().filter(|_| !self.session.rehearse).copied().map(Contender::Torch);
-                own.chain(torch).collect()
+                let foreign = known.iter().map(|&known| Contender::Algorithm(known));
+                own.chain(torch).chain(foreign).collect()
             }
             Some(names) => names.iter().map(find).collect::<anyhow::Result<_>>()?,
         };

@@ -40,6 +40,7 @@ Examples:
   cargo xtask bench --worlds 2,4,8 --baseline before.json
   cargo xtask bench all_gather --sizes 8K,1M --contenders push,nccl_ring
   cargo xtask bench reduce_scatter --dtype f32,e4m3 --op sum,max
+  cargo xtask bench --spec mine.toml --spec theirs.toml --sizes 8K,1M
   cargo xtask bench --rows 1,32,512,2048 --html report.html --plot plots
   cargo xtask bench all_gather_matmul --worlds 8 --controls
   cargo xtask bench matmul_reduce_scatter --m 8192 --n 4096 --k 1792

@@ -8,8 +8,12 @@ use passmuster::conformance::{
     manifest::Outcome,
     report::{Record, Source, Summary as Counts},
 };
-use passmuster_bench::{Contender, Late, Method, Timing, Workload, trace};
-use passmuster_collectives::machine::{MachineInfo, UNCHECKED_PATH};
+use passmuster_bench::{Contender, FOREIGN, Late, Method, Timing, Workload, trace};
+use passmuster_collectives::{
+    algorithms::Foreign,
+    library::Library,
+    machine::{MachineInfo, UNCHECKED_PATH},
+};
 use xshell::Shell;
 
 use super::{
@@ -19,12 +23,13 @@ use super::{
 };
 use crate::{
     CANNOT_RUN, FINDING, INCONCLUSIVE, USAGE,
+    foreign::ForeignArgs,
     journal::{self, EVERY, Journal},
     progress::progress_bar,
     project, records,
     require::{Require, Timed},
     result_file::{ResultFile, all_of},
-    worker::Gpus,
+    worker::{Gpus, MachineKind},
 };
 
 /// How anything is timed, and where it goes.
@@ -48,6 +53,8 @@ pub(super) struct Session {
     /// Write what the operations of one call of each contender took at each size, for https://ui.perfetto.dev.
     #[arg(long, value_name = "FILE")]
     trace: Option<PathBuf>,
+    #[command(flatten)]
+    elsewhere: ForeignArgs,
     #[command(flatten)]
     output: Output,
     #[command(flatten)]
@@ -78,13 +85,15 @@ impl Session {
         let files = self.output.files()?;
         let traced = ResultFile::asked(self.trace.as_deref())?;
         journal::end_with_children()?;
-        let mut workers = Workers::new(&self.gpus, self.rehearse);
+        let mut workers = Workers::new(&self.gpus, self.elsewhere.arguments(), self.rehearse);
         let Some(machine) = workers.machine()? else { return Ok(ExitCode::from(CANNOT_RUN)) };
         if let Some(baseline) = &baseline {
             self.output.comparable(&machine, baseline)?;
         }
         let Task { contenders, workloads, line, hidden, tells } = task(&machine)?;
         ensure!(!contenders.is_empty(), "no contender");
+        let is_foreign = |contender: &Contender| contender.name().starts_with(FOREIGN);
+        ensure!(!self.elsewhere.any() || contenders.iter().any(is_foreign), "--spec: none of its kernels is a contender here");
         let bar = progress_bar(contenders.len() * workloads.iter().map(|(_, method)| method.rounds as usize).sum::<usize>());
         let (line, source) = (format!("{} bench {line}{}", project::invocation(), self.arguments()), project::source(sh));
         let (of_machine, of_source, of_line) = (machine.clone(), source.clone(), line.clone());
@@ -140,6 +149,15 @@ impl Session {
         Ok(self.require.exit(code, &record.machine, &run))
     }
 
+    /// Makes the kernels from elsewhere known that are named.
+    ///
+    /// # Errors
+    /// As [`ForeignArgs::register`].
+    pub(super) fn register(&self) -> anyhow::Result<Vec<&'static Foreign>> {
+        let on = if self.rehearse { MachineKind::Emulator } else { MachineKind::Cuda };
+        Ok(self.elsewhere.register(&mut Library::default(), on)?.into_iter().map(|known| known.foreign).collect())
+    }
+
     /// The world sizes that were asked for, or those of `usual` that fit.
     ///
     /// # Errors
@@ -161,7 +179,8 @@ impl Session {
         line += &self.late_rank.map(|late| format!(" --late-rank {late}")).unwrap_or_default();
         line += if self.warm { " --warm" } else { "" };
         line += if self.gpus.batch_copies { " --batch-copies" } else { "" };
-        line + if self.share_gpus { " --share-gpus" } else { "" }
+        line += if self.share_gpus { " --share-gpus" } else { "" };
+        line + &self.elsewhere.arguments().iter().map(|argument| format!(" {argument}")).collect::<String>()
     }
 }
 

@@ -17,7 +17,11 @@ use passmuster_collectives::{
 };
 use serde::{Deserialize, Serialize};
 
-use crate::{CANNOT_RUN, worker::Gpus};
+use crate::{
+    CANNOT_RUN,
+    foreign::ForeignArgs,
+    worker::{Gpus, MachineKind},
+};
 
 /// Judge and time as it is told (started by bench).
 #[derive(clap::Args)]
@@ -25,6 +29,8 @@ pub(crate) struct BenchWorker {
     /// On the emulator.
     #[arg(long)]
     rehearse: bool,
+    #[command(flatten)]
+    elsewhere: ForeignArgs,
     #[command(flatten)]
     gpus: Gpus,
 }
@@ -65,9 +71,11 @@ pub(super) const DEADLINE: Duration = Duration::from_secs(20);
 
 impl BenchWorker {
     pub(crate) fn run(self) -> anyhow::Result<ExitCode> {
+        let mut library = Library::default();
+        self.elsewhere.register(&mut library, if self.rehearse { MachineKind::Emulator } else { MachineKind::Cuda })?;
         let mut machine: Box<dyn passmuster_collectives::machine::Machine> = match self.rehearse {
-            true => Box::new(Emulator::new(self.gpus.emulator(Library::default())?)),
-            false => match self.gpus.open(Library::default(), None) {
+            true => Box::new(Emulator::new(self.gpus.emulator(library)?)),
+            false => match self.gpus.open(library, None) {
                 Ok(machine) => Box::new(machine),
                 Err(error) => {
                     eprintln!("{error}");

@@ -54,9 +54,10 @@ pub(super) enum Silence {
 }
 
 impl<'a> Workers<'a> {
-    /// None is started yet. A rehearsal is on the emulator.
-    pub(crate) fn new(gpus: &'a Gpus, rehearse: bool) -> Workers<'a> {
-        Workers { command: Box::new(move |place| command(gpus, rehearse, place)), silence: SILENCE, live: BTreeMap::new() }
+    /// None is started yet. `elsewhere` are the options that name kernels from elsewhere. A rehearsal is on the emulator.
+    pub(crate) fn new(gpus: &'a Gpus, elsewhere: Vec<String>, rehearse: bool) -> Workers<'a> {
+        let command = move |place| command(gpus, &elsewhere, rehearse, place);
+        Workers { command: Box::new(command), silence: SILENCE, live: BTreeMap::new() }
     }
 
     /// The machine, as a worker without an environment of its own knows it. `None` where this machine cannot run any.
@@ -123,11 +124,11 @@ impl<'a> Workers<'a> {
 }
 
 /// What starts the worker of a place.
-fn command(gpus: &Gpus, rehearse: bool, place: ProcessKind) -> anyhow::Result<Command> {
+fn command(gpus: &Gpus, elsewhere: &[String], rehearse: bool, place: ProcessKind) -> anyhow::Result<Command> {
     Ok(match place {
         ProcessKind::Machine(environment) => {
             let mut command = Command::new(env::current_exe()?);
-            command.arg("bench-worker").args(rehearse.then_some("--rehearse")).args(gpus.arguments());
+            command.arg("bench-worker").args(rehearse.then_some("--rehearse")).args(elsewhere).args(gpus.arguments());
             command.envs(environment.iter().copied());
             command
         }

@@ -124,6 +124,11 @@ pub trait Algorithm: Sync {
         false
     }
 
+    /// Whether it is a kernel from elsewhere: made from a specification.
+    fn is_foreign(&self) -> bool {
+        false
+    }
+
     /// Whether its kernels take multicast addresses, which not every machine has.
     fn uses_multicast(&self) -> bool {
         false

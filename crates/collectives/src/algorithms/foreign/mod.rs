@@ -311,6 +311,10 @@ impl Algorithm for Foreign {
         buffers.iter().filter_map(|buffer| buffer.made(&values).ok()).collect()
     }
 
+    fn is_foreign(&self) -> bool {
+        true
+    }
+
     fn numbers_calls(&self) -> bool {
         self.specification.mentions(Word::Call)
     }

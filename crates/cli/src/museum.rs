@@ -1,0 +1,484 @@
+//! `museum`: real bugs of other people's kernels, re-created under museum/, each with its mend.
+
+use std::{
+    collections::BTreeMap,
+    fs,
+    path::{Path, PathBuf},
+    process::ExitCode,
+    time::{Duration, Instant},
+};
+
+use anyhow::{Context, bail, ensure};
+use passmuster::{
+    conformance::{
+        Case, List, Status, Verdict,
+        mutants::{self, Caught},
+        report::{Record, RecordCase, Summary, table},
+        supervisor::StartError,
+    },
+    emulator::{Emulator, EmulatorOptions, Interleaving},
+};
+use passmuster_collectives::{
+    algorithms::{Algorithm, Foreign},
+    library::Library,
+    machine::{Machine as _, MachineInfo},
+    plan::Build,
+};
+use serde::{Deserialize, Serialize};
+use xshell::Shell;
+
+use crate::{
+    CANNOT_RUN, FINDING, emulated,
+    foreign::{self, ForeignArgs, RegisteredKernel},
+    judging::{Judge, Judging},
+    progress::progress_bar,
+    project,
+    result_file::ResultFile,
+    worker::{Machine, MachineKind},
+};
+
+/// Run the museum: are real bugs of other people's kernels found, and are their mends clean?
+///
+/// Each folder of museum/ re-creates a bug that was reported in public, in our own code: the kernel as it was (kernel.bug.ptx) and as it was mended (kernel.ptx), a
+/// specification, and what the bug was and where it was reported (entry.toml). On the emulator the bug is looked for on its list of cases under
+/// one schedule after the other; its mend must pass the small ones of these cases, and the one that found the bug, under many. On GPUs both are judged on the list, but for bugs
+/// that would hang there. Exits 1 where a bug is not found, is found as something else than it is, or a mend is not clean; on GPUs only the last counts.
+#[derive(clap::Args)]
+#[command(after_long_help = "\
+Examples:
+  cargo xtask museum                        all of it, on the emulator
+  cargo xtask museum --only vllm            those whose names contain this
+  cargo xtask museum --list                 what there is, and where it was reported
+  cargo xtask museum --machine cuda         what GPUs say
+  cargo xtask museum --gpus-record gpus.json       with the column of GPUs from that record
+  cargo xtask validate --spec museum/NAME/spec.toml --ptx museum/NAME/kernel.bug.ptx
+                                            one of them, with its whole diagnosis")]
+pub(crate) struct Museum {
+    /// Only entries whose names contain this.
+    #[arg(long, value_name = "TEXT")]
+    only: Option<String>,
+    /// Print the entries and their sources and stop.
+    #[arg(long)]
+    list: bool,
+    /// Schedules of the emulator under which a mend must be clean.
+    #[arg(long, value_name = "N", default_value_t = 20, value_parser = clap::value_parser!(u64).range(1..))]
+    schedules: u64,
+    /// Write the record of the run (docs/reference/record-schema.md).
+    #[arg(long, value_name = "FILE")]
+    json: Option<PathBuf>,
+    /// A record of `museum --machine cuda`, whose verdicts the table has beside the emulator's.
+    #[arg(long, value_name = "RECORD")]
+    gpus_record: Option<PathBuf>,
+    /// What the kernels run on.
+    #[arg(long = "machine", value_enum, default_value_t = MachineKind::Emulator)]
+    on: MachineKind,
+    #[command(flatten)]
+    machine: Machine,
+}
+
+/// Where the entries are.
+pub(crate) const FOLDER: &str = "museum";
+
+/// Schedules under which a bug is looked for, where its entry does not say.
+const SCHEDULES: u64 = 4;
+
+/// What entry.toml says.
+#[derive(Clone, Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct Entry {
+    /// What was wrong, in one line.
+    pub(crate) title: String,
+    /// Whose kernel it was.
+    pub(crate) project: String,
+    /// Where it was reported.
+    pub(crate) source: Vec<String>,
+    /// What the emulator says it is.
+    pub(crate) found_as: FoundAs,
+    /// The list that finds it.
+    query: String,
+    /// Schedules that it takes, where the usual are too few.
+    schedules: Option<u64>,
+    /// Whether GPUs may run the bug: it does not hang there, nor touch what it must not.
+    gpu: bool,
+    /// What was wrong, what it takes to show, and what came of it.
+    pub(crate) bug: String,
+    /// What mends it.
+    pub(crate) mend: String,
+}
+
+/// What a finding is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub(crate) enum FoundAs {
+    /// Accesses that nothing orders.
+    Race,
+    /// Results.
+    WrongValues,
+    /// It does not end.
+    Hang,
+    /// Memory that is not its own, or was never written.
+    BadAccess,
+}
+
+impl FoundAs {
+    fn of(verdict: &Verdict) -> FoundAs {
+        match verdict.findings.first().map(|finding| finding.property.as_str()) {
+            Some("races") => FoundAs::Race,
+            Some("finishes") => FoundAs::Hang,
+            Some("memory" | "survives") => FoundAs::BadAccess,
+            _ => FoundAs::WrongValues,
+        }
+    }
+
+    const fn name(self) -> &'static str {
+        match self {
+            FoundAs::Race => "race",
+            FoundAs::WrongValues => "wrong values",
+            FoundAs::Hang => "hang",
+            FoundAs::BadAccess => "bad access",
+        }
+    }
+}
+
+/// What became of one entry: a case of a record of `museum`.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub(crate) struct Outcome {
+    /// The folder.
+    pub(crate) entry: String,
+    /// The finding, if there was one.
+    pub(crate) found: Option<Found>,
+    /// Cases that the bug was judged on, those that found nothing included.
+    pub(crate) tried: usize,
+    /// Cases that the mend passed, each schedule counted.
+    pub(crate) clean: usize,
+    /// What was found in the mend.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) blamed: Option<String>,
+    /// Why it was not run.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) not_run: Option<String>,
+}
+
+impl RecordCase for Outcome {}
+
+/// How a bug was found.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub(crate) struct Found {
+    /// As what.
+    pub(crate) found_as: FoundAs,
+    /// In which case.
+    pub(crate) case: String,
+    /// Under which schedule of the emulator.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) schedule: Option<String>,
+    /// After so many seconds.
+    pub(crate) seconds: f64,
+    /// The verdict's reason.
+    pub(crate) reason: String,
+}
+
+/// An entry with its kernels.
+struct Exhibit {
+    name: String,
+    entry: Entry,
+    foreign: &'static Foreign,
+    /// Kernels with the mend, and with the bug.
+    mended: Library,
+    bugged: Library,
+    /// Of the bug.
+    cases: Vec<Case>,
+    /// The options that name its kernels to a worker.
+    options: [Vec<String>; 2],
+}
+
+/// The entries, by folder.
+pub(crate) fn entries(root: &Path) -> anyhow::Result<BTreeMap<String, Entry>> {
+    let folder = root.join(FOLDER);
+    let mut entries = BTreeMap::new();
+    for found in fs::read_dir(&folder).with_context(|| format!("cannot list {}", folder.display()))? {
+        let path = found?.path().join("entry.toml");
+        if path.is_file() {
+            let text = fs::read_to_string(&path).with_context(|| format!("cannot read {}", path.display()))?;
+            let entry: Entry = toml::from_str(&text).map_err(|error| anyhow::anyhow!("{}: {error}", path.display()))?;
+            let name = path.parent().and_then(Path::file_name).unwrap_or_default().to_string_lossy().into_owned();
+            entries.insert(name, entry);
+        }
+    }
+    Ok(entries)
+}
+
+impl Museum {
+    pub(crate) fn run(self, sh: &Shell) -> anyhow::Result<ExitCode> {
+        let root = project::enter(sh)?;
+        let mut entries = entries(&root)?;
+        entries.retain(|name, _| self.only.as_ref().is_none_or(|only| name.contains(only.as_str())));
+        ensure!(!entries.is_empty(), "no entry's name contains `{}`", self.only.as_deref().unwrap_or_default());
+        if self.list {
+            for (name, Entry { title, project, source, bug, mend, .. }) in &entries {
+                let lines = bug.trim().lines().chain([mend.trim()]).chain(source.iter().map(String::as_str));
+                println!("{name}\n  {project}: {title}\n\n  {}\n", lines.collect::<Vec<_>>().join("\n  "));
+            }
+            return Ok(ExitCode::SUCCESS);
+        }
+        let gpus = self.gpus_record.as_deref().map(recorded).transpose()?;
+        let file = ResultFile::asked(self.json.as_deref())?;
+        let exhibits = exhibits(entries, self.on)?;
+        let (mut machine, outcomes) = match self.on {
+            MachineKind::Emulator => self.emulated(&exhibits)?,
+            MachineKind::Cuda => match self.on_gpus(&exhibits) {
+                Ok(judged) => judged,
+                Err(StartError::CannotRun { reason }) => {
+                    eprintln!("museum cannot run on this machine: {reason}");
+                    return Ok(ExitCode::from(CANNOT_RUN));
+                }
+                Err(error) => bail!(error),
+            },
+        };
+        if self.on == MachineKind::Cuda {
+            machine.notes.extend(project::gpu_settings(sh));
+        }
+        let wrong = |(exhibit, outcome): &(&Exhibit, &Outcome)| {
+            let is_as_said = outcome.found.as_ref().is_some_and(|found| found.found_as == exhibit.entry.found_as);
+            outcome.blamed.is_some() || self.on == MachineKind::Emulator && !is_as_said
+        };
+        let failed = exhibits.iter().zip(&outcomes).filter(wrong).count();
+        println!("{}\n", shown(&exhibits, &outcomes, gpus.as_ref()));
+        for (exhibit, outcome) in exhibits.iter().zip(&outcomes).filter(wrong) {
+            println!("{}", complaint(exhibit, outcome));
+        }
+        println!("{}", score(&outcomes, gpus.as_ref()));
+        let summary = Summary::of(outcomes.iter().map(|outcome| match outcome {
+            Outcome { not_run: Some(_), .. } => Status::NotRun,
+            Outcome { found: Some(_), blamed: None, .. } => Status::Pass,
+            _ => Status::Fail,
+        }));
+        let notes = vec![score(&outcomes, None)];
+        let record = Record { notes, ..Record::new("museum", machine, project::source(sh), summary, outcomes) };
+        file.iter().try_for_each(|file| file.write(&record.to_json()))?;
+        Ok(if failed > 0 { ExitCode::from(FINDING) } else { ExitCode::SUCCESS })
+    }
+
+    /// Looks for all bugs in this process, one on each processor.
+    fn emulated(&self, exhibits: &[Exhibit]) -> anyhow::Result<(MachineInfo, Vec<Outcome>)> {
+        let options = self.machine.emulator(Library::default(), 0)?;
+        let info = Emulator::new(options.clone()).info();
+        let numbered: Vec<&Exhibit> = exhibits.iter().collect();
+        let outcomes = emulated::in_parallel(&numbered, || (), |(), exhibit, _| exhibit.on_emulator(&options, self.schedules));
+        Ok((info, outcomes))
+    }
+
+    /// Judges bugs and mends in workers, one after the other.
+    fn on_gpus(&self, exhibits: &[Exhibit]) -> Result<(MachineInfo, Vec<Outcome>), StartError> {
+        let (mut machine, mut outcomes) = (MachineInfo::default(), Vec::new());
+        let bar = progress_bar(exhibits.len());
+        for exhibit in exhibits {
+            let judge = |options: &[String]| {
+                let arguments: Vec<String> = options.iter().cloned().chain([MachineKind::Cuda.argument()]).collect();
+                Judge::new(&self.machine, &arguments, Duration::from_secs(10))
+            };
+            let [mended, bugged] = &exhibit.options;
+            let mut outcome = exhibit.nothing();
+            let mut of_mend = judge(mended);
+            machine = of_mend.machine(&exhibit.cases)?;
+            for case in &exhibit.cases {
+                let verdict = of_mend.one(case)?;
+                outcome.clean += usize::from(verdict.status == Status::Pass);
+                if verdict.status.is_finding() {
+                    outcome.blamed = Some(format!("{}: {}", verdict.case, verdict.reason));
+                    break;
+                }
+            }
+            drop(of_mend);
+            if exhibit.entry.gpu {
+                let (mut of_bug, start) = (judge(bugged), Instant::now());
+                for case in &exhibit.cases {
+                    outcome.tried += 1;
+                    let verdict = of_bug.one(case)?;
+                    if verdict.status.is_finding() {
+                        outcome.found = Some(found(&verdict, None, start.elapsed()));
+                        break;
+                    }
+                }
+            } else {
+                outcome.not_run = Some("the bug may hang a GPU, or touch what it must not".into());
+            }
+            bar.inc(1);
+            outcomes.push(outcome);
+        }
+        bar.finish_and_clear();
+        Ok((machine, outcomes))
+    }
+}
+
+fn found(verdict: &Verdict, schedule: Option<String>, elapsed: Duration) -> Found {
+    Found {
+        found_as: FoundAs::of(verdict),
+        case: verdict.case.clone(),
+        schedule,
+        seconds: (elapsed.as_secs_f64() * 100.0).round() / 100.0,
+        reason: verdict.reason.clone(),
+    }
+}
+
+/// Reads the kernels of all entries.
+fn exhibits(entries: BTreeMap<String, Entry>, on: MachineKind) -> anyhow::Result<Vec<Exhibit>> {
+    let spec = |name: &String| Path::new(FOLDER).join(name).join("spec.toml");
+    let all = ForeignArgs { specs: entries.keys().map(spec).collect(), ..ForeignArgs::default() };
+    let mut library = Library::default();
+    let known = all.register(&mut library, on)?;
+    let mut exhibits = Vec::new();
+    for ((name, entry), RegisteredKernel { foreign, ptx, .. }) in entries.into_iter().zip(known) {
+        ensure!(foreign.name() == name, "{}: its name is `{}`, which is to be that of the folder", spec(&name).display(), foreign.name());
+        let Some(list) = List::ALL.into_iter().find(|list| list.name() == entry.query) else {
+            bail!("{FOLDER}/{name}/entry.toml: query `{}` is no list", entry.query);
+        };
+        let bug = ptx.with_file_name("kernel.bug.ptx");
+        let mut bugged = library.clone();
+        let modules = foreign.foreign_modules();
+        ensure!(modules.len() == 1, "{FOLDER}/{name}: {} modules, and one kernel.bug.ptx", modules.len());
+        let text = foreign::read(&bug, foreign::MOST_PTX)?;
+        modules.iter().for_each(|module| bugged.replace(&module.name, Build::Release, text.clone()));
+        let option = |ptx: &Path| vec![format!("--spec={}", spec(&name).display()), format!("--ptx={}", ptx.display())];
+        exhibits.push(Exhibit {
+            options: [option(&ptx), option(&bug)],
+            cases: list.cases_of(foreign, 0).into_iter().map(Case::from).collect(),
+            mended: library.clone(),
+            bugged,
+            foreign,
+            name,
+            entry,
+        });
+    }
+    Ok(exhibits)
+}
+
+impl Exhibit {
+    /// Before anything was judged.
+    fn nothing(&self) -> Outcome {
+        Outcome { entry: self.name.clone(), found: None, tried: 0, clean: 0, blamed: None, not_run: None }
+    }
+
+    fn on_emulator(&self, options: &EmulatorOptions, schedules: u64) -> Outcome {
+        let judge = |library: &Library, cases: &[Case], schedules: u64| {
+            let options = EmulatorOptions { library: library.clone(), ..options.clone() };
+            let mut machine = Emulator::new(options.clone());
+            mutants::hunt(cases, schedules, |case, schedule| {
+                machine.set_interleaving(Interleaving::nth(0, schedule as usize));
+                emulated::judge(case, &mut machine, &options, emulated::DEADLINE, false)
+            })
+        };
+        let start = Instant::now();
+        let (tried, caught) = judge(&self.bugged, &self.cases, self.entry.schedules.unwrap_or(SCHEDULES));
+        let elapsed = start.elapsed();
+        let found =
+            caught.map(|Caught { schedule, verdict }| found(&verdict, Some(Interleaving::nth(0, schedule as usize).to_string()), elapsed));
+        let mut cases: Vec<Case> = mutants::cases_of_foreign(self.foreign).into_iter().map(Case::from).collect();
+        if let Some(case) = found.as_ref().and_then(|found| self.cases.iter().find(|case| case.to_string() == found.case)) {
+            cases.retain(|other| other != case);
+            cases.insert(0, case.clone());
+        }
+        let (clean, blamed) = judge(&self.mended, &cases, schedules);
+        let of_mend = |Caught { schedule, verdict }: Caught| {
+            format!("{}@{}: {}", verdict.case, Interleaving::nth(0, schedule as usize), verdict.reason)
+        };
+        Outcome { found, tried, clean: clean - usize::from(blamed.is_some()), blamed: blamed.map(of_mend), ..self.nothing() }
+    }
+}
+
+/// A record of the museum on GPUs.
+fn recorded(path: &Path) -> anyhow::Result<BTreeMap<String, Outcome>> {
+    let text = fs::read_to_string(path).with_context(|| format!("cannot read {}", path.display()))?;
+    let record: Record<Outcome> = serde_json::from_str(&text).with_context(|| format!("{} is no record of museum", path.display()))?;
+    ensure!(record.kind == "museum" && record.machine.kind == "cuda", "{} is no record of `museum --machine cuda`", path.display());
+    Ok(record.cases.into_iter().map(|outcome| (outcome.entry.clone(), outcome)).collect())
+}
+
+/// What is said of a bug on GPUs.
+pub(crate) fn on_gpus(outcome: Option<&Outcome>) -> String {
+    match outcome {
+        None => "-".into(),
+        Some(Outcome { not_run: Some(_), .. }) => "not run".into(),
+        Some(Outcome { found: Some(found), .. }) => found.found_as.name().into(),
+        Some(Outcome { tried, .. }) => format!("no, {tried} cases"),
+    }
+}
+
+/// The table: bug, source, found as, seconds, found on GPUs.
+fn shown(exhibits: &[Exhibit], outcomes: &[Outcome], gpus: Option<&BTreeMap<String, Outcome>>) -> String {
+    let row = |(exhibit, outcome): (&Exhibit, &Outcome)| {
+        let found = outcome.found.as_ref();
+        let mut row = vec![
+            exhibit.name.clone(),
+            found.map_or_else(|| on_gpus(Some(outcome)), |found| found.found_as.name().to_owned()),
+            found.and_then(|found| found.schedule.clone()).unwrap_or_default(),
+            found.map(|found| format!("{:.2}", found.seconds)).unwrap_or_default(),
+            if outcome.blamed.is_some() { "blamed".into() } else { outcome.clean.to_string() },
+        ];
+        row.extend(gpus.map(|gpus| on_gpus(gpus.get(&exhibit.name))));
+        row
+    };
+    let rows: Vec<Vec<String>> = exhibits.iter().zip(outcomes).map(row).collect();
+    let heads = ["bug", "found as", "schedule", "seconds", "mend passed", "on GPUs"];
+    table::aligned(&heads[..if gpus.is_some() { 6 } else { 5 }], 1, &rows)
+}
+
+fn complaint(exhibit: &Exhibit, outcome: &Outcome) -> String {
+    let name = &exhibit.name;
+    match (&outcome.blamed, &outcome.found) {
+        (Some(blamed), _) => format!("{name}: its mend is blamed: {blamed}"),
+        (None, None) => format!("{name}: not found in {} cases", outcome.tried),
+        (None, Some(found)) => {
+            format!("{name}: found as {}, and its entry says {}: {}", found.found_as.name(), exhibit.entry.found_as.name(), found.reason)
+        }
+    }
+}
+
+/// The last line: how many bugs were found, how fast, and how many GPUs found.
+pub(crate) fn score(outcomes: &[Outcome], gpus: Option<&BTreeMap<String, Outcome>>) -> String {
+    let found: Vec<f64> = outcomes.iter().filter_map(|outcome| Some(outcome.found.as_ref()?.seconds)).collect();
+    let slowest = found.iter().copied().fold(0.0, f64::max);
+    let run = outcomes.iter().filter(|outcome| outcome.not_run.is_none()).count();
+    let clean = outcomes.iter().filter(|outcome| outcome.blamed.is_none()).count();
+    let mut line =
+        format!("{} of {run} real bugs found, the slowest in {slowest:.1} s; {clean} of {} mends clean", found.len(), outcomes.len());
+    if let Some(gpus) = gpus {
+        let run: Vec<&Outcome> = gpus.values().filter(|outcome| outcome.not_run.is_none()).collect();
+        line += &format!(
+            "; GPUs found {} of the {} that they could be given",
+            run.iter().filter(|outcome| outcome.found.is_some()).count(),
+            run.len()
+        );
+    }
+    line
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn outcome(seconds: Option<f64>, blamed: bool) -> Outcome {
+        let found = seconds.map(|seconds| Found {
+            found_as: FoundAs::Race,
+            case: "c".into(),
+            schedule: Some("random-0".into()),
+            seconds,
+            reason: "r".into(),
+        });
+        Outcome { entry: "e".into(), found, tried: 3, clean: 4, blamed: blamed.then(|| "b".into()), not_run: None }
+    }
+
+    /// If this fails, the last line counts what was not run, or what was missed.
+    #[test]
+    fn the_last_line_counts_what_was_found() {
+        let not_run = Outcome { not_run: Some("why".into()), ..outcome(None, false) };
+        let outcomes = [outcome(Some(0.25), false), outcome(Some(3.0), true), outcome(None, false)];
+        let gpus = [("a", outcome(None, false)), ("b", not_run), ("c", outcome(Some(1.0), false))];
+        let gpus: BTreeMap<String, Outcome> = gpus.into_iter().map(|(name, outcome)| (name.to_owned(), outcome)).collect();
+        assert_eq!(
+            score(&outcomes, Some(&gpus)),
+            "2 of 3 real bugs found, the slowest in 3.0 s; 2 of 3 mends clean; GPUs found 1 of the 2 that they could be given"
+        );
+        assert_eq!(on_gpus(gpus.get("a")), "no, 3 cases");
+        assert_eq!([on_gpus(gpus.get("b")), on_gpus(gpus.get("c")), on_gpus(None)], ["not run", "race", "-"]);
+    }
+}
