@@ -14,22 +14,7 @@ sys.path.append(str(pathlib.Path(__file__).resolve().parents[2] / "examples" / "
 import ahead_of_time
 import triton
 import triton.language as tl
-
-MOST_BLOCKS = tl.constexpr(128)
-
-
-@triton.jit
-def barrier(pads, count, rank, world):
-    block = tl.program_id(0)
-    tl.debug_barrier()
-    for peer in range(world):
-        pad = tl.load(pads + peer).to(tl.pointer_type(tl.int32))
-        tl.atomic_xchg(pad + rank * MOST_BLOCKS + block, count, sem="release", scope="sys")
-    own = tl.load(pads + rank).to(tl.pointer_type(tl.int32))
-    for peer in range(world):
-        while tl.atomic_add(own + peer * MOST_BLOCKS + block, 0, sem="acquire", scope="sys") < count:
-            pass
-    tl.debug_barrier()
+from signals import barrier
 
 
 @triton.jit

@@ -7,7 +7,7 @@ before it, and copies the part from the sender's input.
   end:   the same: our reads of peers' inputs are over.
   bug:   the prefix sums are stored to memory as a vector, a thread for each element, and every thread loads the one it needs. Between them is no barrier: threads
          of other warps load before the store, and get what an earlier call left there.
-  mend:  the element is taken from the vector in registers.
+  mend:  every thread adds up the lengths of the parts before, and loads nothing that this kernel stores.
 """
 
 import pathlib
@@ -17,22 +17,7 @@ sys.path.append(str(pathlib.Path(__file__).resolve().parents[2] / "examples" / "
 import ahead_of_time
 import triton
 import triton.language as tl
-
-MOST_BLOCKS = tl.constexpr(128)
-
-
-@triton.jit
-def barrier(pads, count, rank, world):
-    block = tl.program_id(0)
-    tl.debug_barrier()
-    for peer in range(world):
-        pad = tl.load(pads + peer).to(tl.pointer_type(tl.int32))
-        tl.atomic_xchg(pad + rank * MOST_BLOCKS + block, count, sem="release", scope="sys")
-    own = tl.load(pads + rank).to(tl.pointer_type(tl.int32))
-    for peer in range(world):
-        while tl.atomic_add(own + peer * MOST_BLOCKS + block, 0, sem="acquire", scope="sys") < count:
-            pass
-    tl.debug_barrier()
+from signals import barrier
 
 
 @triton.jit
@@ -40,15 +25,18 @@ def dispatch(inputs, lengths, offsets, starts, pads, counts, output, rank, world
     block = tl.program_id(0)
     count = tl.load(counts + block)
     barrier(pads, count + 1, rank, world)
-    senders = tl.arange(0, SENDERS)
-    parts = tl.load(lengths + senders, mask=senders < world, other=0)
-    before = tl.cumsum(parts) - parts
+    if PLANTED_BUG:
+        senders = tl.arange(0, SENDERS)
+        parts = tl.load(lengths + senders, mask=senders < world, other=0)
+        before = tl.cumsum(parts) - parts
     for sender in range(block, world, tl.num_programs(0)):
         if PLANTED_BUG:
             tl.store(starts + senders, before, mask=senders < world)
             start = tl.load(starts + sender)
         else:
-            start = tl.sum(tl.where(senders == sender, before, 0))
+            start = 0
+            for earlier in range(sender):
+                start += tl.load(lengths + earlier)
             tl.store(starts + sender, start)
         length = tl.load(lengths + sender)
         part = tl.load(inputs + sender).to(tl.pointer_type(tl.bfloat16)) + tl.load(offsets + sender)
