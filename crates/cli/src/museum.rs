@@ -122,8 +122,10 @@ pub(crate) enum FoundAs {
 
 impl FoundAs {
     fn of(verdict: &Verdict) -> FoundAs {
+        // A race may end in what else is found: it is what is to be mended.
+        let races = verdict.findings.iter().any(|finding| finding.property == "races");
         match verdict.findings.first().map(|finding| finding.property.as_str()) {
-            Some("races") => FoundAs::Race,
+            _ if races => FoundAs::Race,
             Some("finishes") => FoundAs::Hang,
             Some("memory" | "survives") => FoundAs::BadAccess,
             _ => FoundAs::WrongValues,
