@@ -21,12 +21,10 @@ def compile(kernel, signature, constants, num_warps):
     source = ASTSource(fn=kernel, signature=signature | {name: "constexpr" for name in constants}, constexprs=constants)
     # PTX 9.0 for drivers of the 580 series.
     compiled = triton.compile(source, target=GPUTarget("cuda", 90, 32), options={"num_warps": num_warps, "ptx_version": 90})
-    # Debug sections name this machine's folders, and say nothing about what runs; `.loc` may refer to them.
+    # Debug sections and folders are this machine's, and say nothing about what runs; `.loc` may refer to files by name.
     text = re.sub(r"\t\.section\t\.debug.*", "", compiled.asm["ptx"], flags=re.DOTALL)
     text = re.sub(r", function_name \S+, inlined_at \d+ \d+ \d+", "", text)
-    folders = {str(pathlib.Path(function.__code__.co_filename).resolve().parent) + "/" for function in [kernel.fn]}
-    for folder in folders:
-        text = text.replace(folder, "")
+    text = re.sub(r'(\.file\s+\d+\s+")[^"]*/', r"\1", text)
     return compiled.metadata, text
 
 
