@@ -39,7 +39,14 @@ pub(crate) struct ForeignArgs {
     /// Its entry point, in place of what the specification says; {dtype}, {op}, {world} and {rank} are replaced.
     #[arg(long, value_name = "NAME", requires = "specs")]
     pub(crate) kernel: Option<String>,
+    /// On GPUs, give every loop of the kernel that polls an end: a thread that has looked 2^23 times in one launch traps. For GPUs that others share; what hangs
+    /// is a crash then.
+    #[arg(long, requires = "specs")]
+    pub(crate) bound_waits: bool,
 }
+
+/// Looks of one thread in one launch after which a bounded kernel traps: seconds, of a few hundred nanoseconds each.
+const MOST_LOOKS: u32 = 1 << 23;
 
 /// A kernel from elsewhere, known to case ids.
 pub(crate) struct RegisteredKernel {
@@ -63,7 +70,8 @@ impl ForeignArgs {
         let path = |name: &str, path: &PathBuf| format!("--{name}={}", path.display());
         let specs = self.specs.iter().map(|spec| path("spec", spec));
         let ptx = self.ptx.iter().map(|ptx| path("ptx", ptx));
-        specs.chain(ptx).chain(self.kernel.iter().map(|kernel| format!("--kernel={kernel}"))).collect()
+        let kernel = self.kernel.iter().map(|kernel| format!("--kernel={kernel}"));
+        specs.chain(ptx).chain(kernel).chain(self.bound_waits.then(|| "--bound-waits".to_owned())).collect()
     }
 
     /// Whether any is named.
@@ -116,9 +124,14 @@ impl ForeignArgs {
         }
         let hashes: Vec<String> = texts.iter().map(|(_, text, _)| format!("fnv1a64:{:016x}", fnv1a64(text.as_bytes()))).collect();
         let described = fnv1a64(described.as_bytes());
-        let note = format!("kernel from elsewhere {}: PTX {}, specification fnv1a64:{described:016x}", foreign.name(), hashes.join(" "));
+        let bounded = if self.bound_waits { ", waits bounded" } else { "" };
+        let note =
+            format!("kernel from elsewhere {}: PTX {}, specification fnv1a64:{described:016x}{bounded}", foreign.name(), hashes.join(" "));
         let parsed: BTreeMap<&str, _> = texts.iter().map(|(module, text, path)| (&**module, (ptx::parse_tolerant(text), path))).collect();
-        texts.iter().for_each(|(module, text, _)| library.replace(module, Build::Release, text.clone()));
+        for (module, text, _) in &texts {
+            let bounded = self.bound_waits && on == MachineKind::Cuda;
+            library.replace(module, Build::Release, if bounded { ptx::bound_waits(text, MOST_LOOKS) } else { text.clone() });
+        }
         for launch in foreign.samples() {
             let Some((module, ptx)) = parsed.get(&*launch.module) else { bail!("{name}: no module `{}`", launch.module) };
             let accepted = match (module, on) {

@@ -340,7 +340,11 @@ fn exhibits(entries: BTreeMap<String, Entry>, on: MachineKind) -> anyhow::Result
         ensure!(modules.len() == 1, "{FOLDER}/{name}: {} modules, and one kernel.bug.ptx", modules.len());
         let text = foreign::read(&bug, foreign::MOST_PTX)?;
         modules.iter().for_each(|module| bugged.replace(&module.name, Build::Release, text.clone()));
-        let option = |ptx: &Path| vec![format!("--spec={}", spec(&name).display()), format!("--ptx={}", ptx.display())];
+        // Nobody else's GPU is to be held by a kernel of ours that hangs.
+        let option = |ptx: &Path| {
+            let options = [format!("--spec={}", spec(&name).display()), format!("--ptx={}", ptx.display()), "--bound-waits".into()];
+            options.to_vec()
+        };
         exhibits.push(Exhibit {
             options: [option(&ptx), option(&bug)],
             cases: list.cases_of(foreign, 0).into_iter().map(Case::from).collect(),

@@ -11,6 +11,7 @@
 //!
 //! Not here, and refused: wgmma, TMA and bulk copies, mbarriers, textures, 32-bit addresses, indirect calls, carry flags.
 
+mod bounded;
 mod decode;
 mod error;
 mod form;
@@ -28,6 +29,7 @@ mod tests;
 mod types;
 mod value_form;
 
+pub use bounded::bound_waits;
 pub use error::{Position, PtxError, SourcePos};
 pub use instruction::*;
 pub use module::{Function, LaunchBounds, Module, Parameter, ParameterPlace, Relocation, Variable};
