@@ -6,6 +6,7 @@
 //   data:  multimem.st to the multicast address.
 //   end:   they meet again (release, acquire), and copy from their own mailboxes.
 //   bug:   st.volatile to the multicast address. Only multimem instructions may access such addresses; all else is undefined (PTX ISA 8.2.3).
+// target: compute_90a
 #include "../common.cuh"
 
 static __device__ __forceinline__ void store_to_all(Pack* to, const Pack& pack) {

@@ -20,6 +20,7 @@ use passmuster::{
 };
 use passmuster_collectives::{
     algorithms::{Algorithm, Foreign},
+    kernels::fnv1a64,
     library::Library,
     machine::{Machine as _, MachineInfo},
     plan::Build,
@@ -132,7 +133,7 @@ impl FoundAs {
         }
     }
 
-    const fn name(self) -> &'static str {
+    pub(crate) const fn name(self) -> &'static str {
         match self {
             FoundAs::Race => "race",
             FoundAs::WrongValues => "wrong values",
@@ -147,6 +148,8 @@ impl FoundAs {
 pub(crate) struct Outcome {
     /// The folder.
     pub(crate) entry: String,
+    /// Hash of the PTX of mend and bug, fnv1a64.
+    pub(crate) kernels: String,
     /// The finding, if there was one.
     pub(crate) found: Option<Found>,
     /// Cases that the bug was judged on, those that found nothing included.
@@ -191,6 +194,17 @@ struct Exhibit {
     cases: Vec<Case>,
     /// The options that name its kernels to a worker.
     options: [Vec<String>; 2],
+    /// Hash of the kernels.
+    kernels: String,
+}
+
+/// Hash of the PTX of mend and bug of an entry.
+///
+/// # Errors
+/// A file that cannot be read.
+pub(crate) fn kernels(root: &Path, name: &str) -> anyhow::Result<String> {
+    let read = |file: &str| foreign::read(&root.join(FOLDER).join(name).join(file), foreign::MOST_PTX);
+    Ok(format!("{:016x}", fnv1a64((read("kernel.ptx")? + &read("kernel.bug.ptx")?).as_bytes())))
 }
 
 /// The entries, by folder.
@@ -224,7 +238,7 @@ impl Museum {
         }
         let gpus = self.gpus_record.as_deref().map(recorded).transpose()?;
         let file = ResultFile::asked(self.json.as_deref())?;
-        let exhibits = exhibits(entries, self.on)?;
+        let exhibits = exhibits(&root, entries, self.on)?;
         let (mut machine, outcomes) = match self.on {
             MachineKind::Emulator => self.emulated(&exhibits)?,
             MachineKind::Cuda => match self.on_gpus(&exhibits) {
@@ -323,7 +337,7 @@ fn found(verdict: &Verdict, schedule: Option<String>, elapsed: Duration) -> Foun
 }
 
 /// Reads the kernels of all entries.
-fn exhibits(entries: BTreeMap<String, Entry>, on: MachineKind) -> anyhow::Result<Vec<Exhibit>> {
+fn exhibits(root: &Path, entries: BTreeMap<String, Entry>, on: MachineKind) -> anyhow::Result<Vec<Exhibit>> {
     let spec = |name: &String| Path::new(FOLDER).join(name).join("spec.toml");
     let all = ForeignArgs { specs: entries.keys().map(spec).collect(), ..ForeignArgs::default() };
     let mut library = Library::default();
@@ -346,6 +360,7 @@ fn exhibits(entries: BTreeMap<String, Entry>, on: MachineKind) -> anyhow::Result
             options.to_vec()
         };
         exhibits.push(Exhibit {
+            kernels: kernels(root, &name)?,
             options: [option(&ptx), option(&bug)],
             cases: list.cases_of(foreign, 0).into_iter().map(Case::from).collect(),
             mended: library.clone(),
@@ -361,7 +376,7 @@ fn exhibits(entries: BTreeMap<String, Entry>, on: MachineKind) -> anyhow::Result
 impl Exhibit {
     /// Before anything was judged.
     fn nothing(&self) -> Outcome {
-        Outcome { entry: self.name.clone(), found: None, tried: 0, clean: 0, blamed: None, not_run: None }
+        Outcome { entry: self.name.clone(), kernels: self.kernels.clone(), found: None, tried: 0, clean: 0, blamed: None, not_run: None }
     }
 
     fn on_emulator(&self, options: &EmulatorOptions, schedules: u64) -> Outcome {
@@ -470,7 +485,7 @@ mod tests {
             seconds,
             reason: "r".into(),
         });
-        Outcome { entry: "e".into(), found, tried: 3, clean: 4, blamed: blamed.then(|| "b".into()), not_run: None }
+        Outcome { entry: "e".into(), kernels: String::new(), found, tried: 3, clean: 4, blamed: blamed.then(|| "b".into()), not_run: None }
     }
 
     /// If this fails, the last line counts what was not run, or what was missed.

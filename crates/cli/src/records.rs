@@ -21,7 +21,7 @@ use passmuster::{
     },
     emulator::{Emulator, EmulatorOptions},
 };
-use passmuster_bench::{Contender, Timing};
+use passmuster_bench::{Contender, FOREIGN, Timing};
 use passmuster_collectives::{algorithms::Target, kernels::file_name, library::Library, plan::Build};
 use serde::Serialize;
 use serde_json::Value;
@@ -147,7 +147,8 @@ fn of_verdict(verdict: &Verdict) -> Option<BTreeSet<(String, Build)>> {
 
 /// None where there is no such contender any more.
 fn of_timing(timing: &Timing) -> Option<BTreeSet<(String, Build)>> {
-    if timing.microseconds.is_none() && timing.eager.is_none() {
+    // Kernels from elsewhere are none of ours: the notes of a record have their hashes.
+    if timing.microseconds.is_none() && timing.eager.is_none() || timing.contender.starts_with(FOREIGN) {
         return Some(BTreeSet::new());
     }
     Some(Contender::find(&timing.workload, &timing.contender).ok()?.modules(&timing.workload))

@@ -5,13 +5,13 @@ use std::process::ExitCode;
 use anyhow::{bail, ensure};
 use passmuster_bench::{CollectiveWorkload, Contender, Method, Pipeline, PipelineWorkload, Torch, Workload};
 use passmuster_collectives::{
-    algorithms::{self, Algorithm, Foreign},
+    algorithms::{self, Algorithm},
     collective::{Collective, DType, ReduceOp},
 };
 use xshell::Shell;
 
 use super::session::{Session, Task, list};
-use crate::units;
+use crate::{foreign::RegisteredKernel, units};
 
 /// Which calls of a collective are timed.
 #[derive(clap::Args)]
@@ -64,7 +64,7 @@ impl Collectives {
             bail!("--op {op}: {} has {}", self.collective, list(of_collective));
         }
         let known = self.session.register()?;
-        if let Some(other) = known.iter().find(|known| known.collective() != self.collective) {
+        if let Some(other) = known.iter().map(|known| known.foreign).find(|known| known.collective() != self.collective) {
             bail!("the kernel {} is of {}, and what is timed is {}", other.name(), other.collective(), self.collective);
         }
         let contenders = self.contenders(&known)?;
@@ -87,12 +87,13 @@ impl Collectives {
                     names.join(",")
                 ),
                 hidden: self.hidden(),
+                notes: known.into_iter().map(|known| known.note).collect(),
                 tells: false,
             })
         })
     }
 
-    fn contenders(&self, known: &[&'static Foreign]) -> anyhow::Result<Vec<Contender>> {
+    fn contenders(&self, known: &[RegisteredKernel]) -> anyhow::Result<Vec<Contender>> {
         let any = self.workload(self.dtypes[0], self.ops()[0], 1, 0);
         let find = |name: &String| Contender::find(&any, name).map_err(anyhow::Error::msg);
         let timed = |algorithm: &dyn Algorithm| algorithm.collective() == self.collective && !algorithm.uses_multicast();
@@ -103,7 +104,7 @@ impl Collectives {
                 let own = own.filter(|&algorithm| timed(algorithm)).map(Contender::from);
                 // A rehearsal has no PyTorch.
                 let torch = Torch::of(&any).iter().filter(|_| !self.session.rehearse).copied().map(Contender::Torch);
-                let foreign = known.iter().map(|&known| Contender::Algorithm(known));
+                let foreign = known.iter().map(|known| Contender::Algorithm(known.foreign));
                 own.chain(torch).chain(foreign).collect()
             }
             Some(names) => names.iter().map(find).collect::<anyhow::Result<_>>()?,

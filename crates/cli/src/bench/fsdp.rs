@@ -86,6 +86,7 @@ impl FsdpSteps {
                 ),
                 contenders: contenders.clone(),
                 hidden: None,
+                notes: Vec::new(),
                 tells: true,
             })
         })

@@ -207,6 +207,7 @@ impl Parallel {
                 ),
                 contenders: contenders.clone(),
                 hidden: None,
+                notes: Vec::new(),
                 tells: true,
             })
         })
@@ -242,6 +243,7 @@ impl Overlap {
                 ),
                 contenders: contenders.clone(),
                 hidden: None,
+                notes: Vec::new(),
                 tells: true,
             })
         })

@@ -10,7 +10,6 @@ use passmuster::conformance::{
 };
 use passmuster_bench::{Contender, FOREIGN, Late, Method, Timing, Workload, trace};
 use passmuster_collectives::{
-    algorithms::Foreign,
     library::Library,
     machine::{MachineInfo, UNCHECKED_PATH},
 };
@@ -23,7 +22,7 @@ use super::{
 };
 use crate::{
     CANNOT_RUN, FINDING, INCONCLUSIVE, USAGE,
-    foreign::ForeignArgs,
+    foreign::{ForeignArgs, RegisteredKernel},
     journal::{self, EVERY, Journal},
     progress::progress_bar,
     project, records,
@@ -71,6 +70,8 @@ pub(super) struct Task {
     pub(super) line: String,
     /// Elements of a row, where sizes are rows of tokens.
     pub(super) hidden: Option<u64>,
+    /// What the record says beside that line.
+    pub(super) notes: Vec<String>,
     /// Whether it is of interest why a contender cannot do a workload.
     pub(super) tells: bool,
 }
@@ -90,14 +91,15 @@ impl Session {
         if let Some(baseline) = &baseline {
             self.output.comparable(&machine, baseline)?;
         }
-        let Task { contenders, workloads, line, hidden, tells } = task(&machine)?;
+        let Task { contenders, workloads, line, hidden, notes, tells } = task(&machine)?;
         ensure!(!contenders.is_empty(), "no contender");
         let is_foreign = |contender: &Contender| contender.name().starts_with(FOREIGN);
         ensure!(!self.elsewhere.any() || contenders.iter().any(is_foreign), "--spec: none of its kernels is a contender here");
         let bar = progress_bar(contenders.len() * workloads.iter().map(|(_, method)| method.rounds as usize).sum::<usize>());
-        let (line, source) = (format!("{} bench {line}{}", project::invocation(), self.arguments()), project::source(sh));
-        let (of_machine, of_source, of_line) = (machine.clone(), source.clone(), line.clone());
-        let so_far = move |timings| record(of_machine.clone(), of_source.clone(), &of_line, timings);
+        let line = format!("{} bench {line}{}", project::invocation(), self.arguments());
+        let (notes, source) = ([vec![line], notes].concat(), project::source(sh));
+        let (of_machine, of_source, of_notes) = (machine.clone(), source.clone(), notes.clone());
+        let so_far = move |timings| record(of_machine.clone(), of_source.clone(), of_notes.clone(), timings);
         let all = vec![None; contenders.len() * workloads.len()];
         let journal = Journal::open(files.kept()?, Duration::from_secs(EVERY), all, so_far)?;
         let timings = take(&mut workers, &contenders, &workloads, &bar, &|index, timing| journal.put(index, timing.clone()))?;
@@ -106,7 +108,7 @@ impl Session {
         let spans = if self.trace.is_some() { spans(&mut workers, &contenders, &timings)? } else { Vec::new() };
         let mut machine = workers.together();
         machine.notes.extend(project::gpu_settings(sh));
-        let record = record(machine, source, &line, timings);
+        let record = record(machine, source, notes, timings);
         if let Some((_, why)) = record.machine.notes.iter().find(|(name, _)| name == UNCHECKED_PATH) {
             eprintln!("it is not known that NCCL took the paths that were asked for (path unchecked): {why}");
         }
@@ -153,9 +155,9 @@ impl Session {
     ///
     /// # Errors
     /// As [`ForeignArgs::register`].
-    pub(super) fn register(&self) -> anyhow::Result<Vec<&'static Foreign>> {
+    pub(super) fn register(&self) -> anyhow::Result<Vec<RegisteredKernel>> {
         let on = if self.rehearse { MachineKind::Emulator } else { MachineKind::Cuda };
-        Ok(self.elsewhere.register(&mut Library::default(), on)?.into_iter().map(|known| known.foreign).collect())
+        self.elsewhere.register(&mut Library::default(), on)
     }
 
     /// The world sizes that were asked for, or those of `usual` that fit.
@@ -184,10 +186,10 @@ impl Session {
     }
 }
 
-/// The record of some timings, with the command line that takes them again.
-fn record(machine: MachineInfo, source: Source, line: &str, timings: Vec<Timing>) -> Record<Timing> {
+/// The record of some timings. The first of its notes is the command line that takes them again.
+fn record(machine: MachineInfo, source: Source, notes: Vec<String>, timings: Vec<Timing>) -> Record<Timing> {
     let counts = Counts::of(timings.iter().map(|timing| timing.status));
-    let mut record = Record { notes: vec![line.to_owned()], ..Record::new("bench", machine, source, counts, timings) };
+    let mut record = Record { notes, ..Record::new("bench", machine, source, counts, timings) };
     record.source.modules = records::modules_of_timings(&record.cases);
     record
 }

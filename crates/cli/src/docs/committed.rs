@@ -30,6 +30,11 @@ impl Committed {
         Committed { folder: root.join(FOLDER), values: RefCell::default(), asked: RefCell::default() }
     }
 
+    /// The root of the project.
+    pub(super) fn root(&self) -> &Path {
+        self.folder.ancestors().nth(Path::new(FOLDER).components().count()).expect("the folder lies below it")
+    }
+
     /// A record, by its name without `.json`.
     ///
     /// # Errors
