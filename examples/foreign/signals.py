@@ -1,7 +1,7 @@
 """Signals between ranks in Triton, over a device table of the addresses of all ranks' pads. What the Triton examples share.
 
-Every rank has a pad with a word for each (rank, block), and counts only grow, so that a captured launch replays. What was done by a whole block before `signal` is
-published to whoever has come through `wait`.
+Every rank has a pad with a word for each (rank, block), and counts only grow, so that a captured launch replays. What was done by a whole
+block before `signal` is published to whoever has come through `wait`.
 
   signal: tl.debug_barrier, for what all threads of the block have done; release of the count to a peer's pad
   wait:   acquire from our own pad until the count is reached; tl.debug_barrier, for all threads of the block

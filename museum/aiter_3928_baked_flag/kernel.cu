@@ -1,11 +1,12 @@
 // aiter 3928, vLLM 46913, sglang 29508: a captured graph replays the flag that the host passed when it was captured.
 //
-// Each block pushes its tiles of the input to all peers' mailboxes, sets its flag there to the colour of the tile, waits for theirs and adds. Mailboxes take turns by
-// colour: a peer that is one tile ahead writes to the other one.
+// Each block pushes its tiles of the input to all peers' mailboxes, sets its flag there to the colour of the tile, waits for theirs and
+// adds. Mailboxes take turns by colour: a peer that is one tile ahead writes to the other one.
 //
-//   ready: bar.sync, st.release.sys of the colour to every peer, ld.acquire.sys until it is there, bar.sync. It publishes the tile. It also says that
-//          the reads of the tile before are over, so that the peer may write to that mailbox again.
-//   bug:   the first colour is an argument that the host counts up, which replays do not: each finds the flags of the last one, and does not wait.
+//   ready: bar.sync, st.release.sys of the colour to every peer, ld.acquire.sys until it is there, bar.sync. It publishes the tile. It also
+//          says that the reads of the tile before are over, so that the peer may write to that mailbox again.
+//   bug:   the first colour is an argument that the host counts up, which replays do not: each finds the flags of the last one, and does
+//          not wait.
 //   mend:  colours are counted on the device, for each block.
 #include "../common.cuh"
 

@@ -4,8 +4,8 @@
 //
 //   start: st.release.sys of the count to every peer, ld.acquire.sys of theirs. It publishes the copies to the staging buffers.
 //   end:   the same once more. Our reads of peers' buffers are over, so that their streams may copy the next inputs there.
-//   bug:   at the start the store is relaxed and the load is ld.relaxed.gpu. That scope does not include the peer that writes, so the two are a race
-//          themselves and order nothing; the count can be seen before the copy.
+//   bug:   at the start the store is relaxed and the load is ld.relaxed.gpu. That scope does not include the peer that writes, so the two
+//          are a race themselves and order nothing; the count can be seen before the copy.
 #include "../common.cuh"
 
 #ifdef PLANTED_BUG

@@ -1,7 +1,7 @@
 // FasterTransformer 672: the second shot of the two-shot all-reduce mixes up rotated and plain indices.
 //
-// Each rank adds its slice of all inputs into a buffer that peers can read, and collects all slices from there. To spread the load each starts with its
-// own slice and goes on in turn.
+// Each rank adds its slice of all inputs into a buffer that peers can read, and collects all slices from there. To spread the load each
+// starts with its own slice and goes on in turn.
 //
 //   start:  blocks of one index meet: inputs may be read, and reads of the partial sums of the last call are over.
 //   middle: they meet again (release, acquire). It publishes the partial sums.

@@ -1,10 +1,11 @@
 // FlashInfer 4092: the last step of a packet is published while other threads of the block still write it.
 //
-// An all-to-all through queues: a block writes steps of packs into the receiver's queue and counts them up; the receiver reads what is counted and says how
-// far it is. A block sends to a peer and receives from it in turn, step by step.
+// An all-to-all through queues: a block writes steps of packs into the receiver's queue and counts them up; the receiver reads what is
+// counted and says how far it is. A block sends to a peer and receives from it in turn, step by step.
 //
 //   head: bar.sync, st.release.sys by thread 0; ld.acquire.sys by the receiver's thread 0, bar.sync. It publishes steps.
-//   tail: bar.sync, st.release.sys by thread 0; ld.acquire.sys by the sender's thread 0, bar.sync. The step has been read, its place is free.
+//   tail: bar.sync, st.release.sys by thread 0; ld.acquire.sys by the sender's thread 0, bar.sync. The step has been read, its place is
+//         free.
 //   bug:  there is no bar.sync before the head of the last step, which is not full as a rule.
 #include "../common.cuh"
 

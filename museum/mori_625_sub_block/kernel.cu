@@ -4,8 +4,8 @@
 //
 //   start: blocks of one index meet (release, acquire): inputs may be read.
 //   end:   they meet again: our reads of peers' inputs are over.
-//   bug:   which eighth a piece is comes from blockIdx.x in place of the number of the piece. The two agree modulo eight only where the grid is a multiple
-//          of eight: elsewhere some pieces are copied twice and others never.
+//   bug:   which eighth a piece is comes from blockIdx.x in place of the number of the piece. The two agree modulo eight only where the
+//          grid is a multiple of eight: elsewhere some pieces are copied twice and others never.
 #include "../common.cuh"
 
 constexpr u32 PIECES = 8;

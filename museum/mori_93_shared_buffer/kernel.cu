@@ -1,9 +1,10 @@
 // MORI 93: dispatch and combine share one output buffer, which peers write and the rank itself reads.
 //
-// A push all-to-all by way of a buffer: each rank writes to its peers' buffers, waits, and copies its own to the output. Calls alternate, as dispatch and combine of
-// a mixture of experts do; the grid is the same in every call.
+// A push all-to-all by way of a buffer: each rank writes to its peers' buffers, waits, and copies its own to the output. Calls alternate,
+// as dispatch and combine of a mixture of experts do; the grid is the same in every call.
 //
-//   pushed: blocks of one index meet (release, acquire). It publishes what was pushed, and says that the copies of the call before are over.
+//   pushed: blocks of one index meet (release, acquire). It publishes what was pushed, and says that the copies of the call before are
+//           over.
 //   bug:    all calls use one buffer. A peer that is a call ahead writes to it while a slower rank still copies from it.
 //   mend:   dispatch and combine have a buffer each: who writes to one has met all after their copies from it.
 #include "../common.cuh"

@@ -3,7 +3,8 @@
 // Each rank writes to every peer the slice that it owns, adds what came for its own slice, and writes the sum to all outputs.
 //
 //   start:  blocks of one index meet. Peers' outputs and scratch may be written.
-//   slices: bar.sync, atom.release.sys.add on each peer's word, ld.acquire.sys until all peers have added, bar.sync. It publishes the slices.
+//   slices: bar.sync, atom.release.sys.add on each peer's word, ld.acquire.sys until all peers have added, bar.sync. It publishes the
+//           slices.
 //   sums:   blocks meet again. It publishes the sums.
 //   bug:    there is no bar.sync before the signals: they publish what the signalling threads wrote, and nothing else.
 #include "../common.cuh"

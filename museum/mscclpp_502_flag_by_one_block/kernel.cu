@@ -1,11 +1,12 @@
 // MSCCL++ 502: one block counts up the flag of the LL protocol while others have yet to read it.
 //
-// An all-pairs all-reduce by packets of eight bytes, each half data and half flag: who sees the flag has the data, and no barrier is needed. All
-// blocks of all ranks take the flag of a call from one word of device memory; mailboxes take turns by its lowest bit.
+// An all-pairs all-reduce by packets of eight bytes, each half data and half flag: who sees the flag has the data, and no barrier is
+// needed. All blocks of all ranks take the flag of a call from one word of device memory; mailboxes take turns by its lowest bit.
 //
 //   packet: st.relaxed.sys of 64 bits to each peer's mailbox, ld.relaxed.sys until the flag is there.
 //   reuse:  who writes to a mailbox for call n + 2 has had all packets of call n + 1, and these were sent after call n had been read.
-//   bug:    block 0 counts up the flag as soon as it is done. A block that starts late reads the next call's flag, which no peer will send in this call.
+//   bug:    block 0 counts up the flag as soon as it is done. A block that starts late reads the next call's flag, which no peer will send
+//           in this call.
 //   mend:   the block that is done last counts it up.
 #include "../common.cuh"
 

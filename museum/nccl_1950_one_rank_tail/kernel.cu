@@ -3,8 +3,8 @@
 // A reduction of one rank is a copy, times a factor for averages. Blocks take equal parts, rounded up to whole packs of 16 bytes.
 //
 //   sync: none, there are no peers.
-//   bug:  the part is the count divided by the blocks and rounded down, and only then rounded up to packs. Where the quotient is whole packs already,
-//         what the division left over is nobody's.
+//   bug:  the part is the count divided by the blocks and rounded down, and only then rounded up to packs. Where the quotient is whole
+//         packs already, what the division left over is nobody's.
 #include "../common.cuh"
 
 template <typename Element>

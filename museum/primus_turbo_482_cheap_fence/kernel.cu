@@ -1,10 +1,11 @@
 // Primus-Turbo 482, DeepEP on AMD: the tail of a channel is published by a store that releases nothing.
 //
-// The dispatch of a mixture of experts: a part for each receiver, of any length, goes through a ring in the receiver's memory. A block sends to a peer and receives
-// from it in turn, step by step.
+// The dispatch of a mixture of experts: a part for each receiver, of any length, goes through a ring in the receiver's memory. A block
+// sends to a peer and receives from it in turn, step by step.
 //
 //   tail: bar.sync, st.release.sys by thread 0; ld.acquire.sys by the receiver's thread 0, bar.sync. It publishes the rows of a step.
-//   head: bar.sync, st.release.sys by thread 0; ld.acquire.sys by the sender's thread 0, bar.sync. The step has been read, its place is free.
+//   head: bar.sync, st.release.sys by thread 0; ld.acquire.sys by the sender's thread 0, bar.sync. The step has been read, its place is
+//         free.
 //   bug:  the tail is stored relaxed. bar.sync orders the block's own threads; to the receiver nothing orders the rows before the tail.
 #include "../common.cuh"
 

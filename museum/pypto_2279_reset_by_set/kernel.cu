@@ -1,12 +1,15 @@
 // PyPTO 2279: a signal that peers add to is reset by storing zero.
 //
-// A push broadcast, tile by tile: the root adds one to each receiver's signal for each tile, and at the end every receiver adds one to its word at the root. All signals
-// are taken back to zero, so that the next call starts afresh. Each root has staging buffers and signals of its own.
+// A push broadcast, tile by tile: the root adds one to each receiver's signal for each tile, and at the end every receiver adds one to its
+// word at the root. All signals are taken back to zero, so that the next call starts afresh. Each root has staging buffers and signals of
+// its own.
 //
-//   tile: bar.sync, atom.release.sys.add on the receivers' words; ld.acquire.sys until they count the tile, bar.sync. It publishes the tile.
-//   read: bar.sync, atom.release.sys.add on the root's word; ld.acquire.sys at the root. Staging buffers have been read and may be written again.
-//   bug:  the receiver stores zero after it has said `read`. The root may be in the next call by then, and the tile that it has announced is forgotten: the
-//         receiver waits for it for ever.
+//   tile: bar.sync, atom.release.sys.add on the receivers' words; ld.acquire.sys until they count the tile, bar.sync. It publishes the
+//         tile.
+//   read: bar.sync, atom.release.sys.add on the root's word; ld.acquire.sys at the root. Staging buffers have been read and may be written
+//         again.
+//   bug:  the receiver stores zero after it has said `read`. The root may be in the next call by then, and the tile that it has announced
+//         is forgotten: the receiver waits for it for ever.
 //   mend: the receiver subtracts what it has consumed.
 #include "../common.cuh"
 

@@ -1,11 +1,12 @@
 // PyTorch 189228: two all-reduces of one group on two streams share the same signal pads.
 //
-// A one-shot all-reduce of what was copied to a staging buffer. Signals are put by compare-and-swap from 0 to 1 and taken from 1 to 0. The host reduces quarters of the
-// input, two on a side stream and two on the main stream; each stream has a staging buffer and a channel.
+// A one-shot all-reduce of what was copied to a staging buffer. Signals are put by compare-and-swap from 0 to 1 and taken from 1 to 0. The
+// host reduces quarters of the input, two on a side stream and two on the main stream; each stream has a staging buffer and a channel.
 //
 //   start: put with release and take with acquire, a word for each (channel, rank): staging buffers may be read.
 //   end:   bar.sync, the same once more: our reads of peers' buffers are over, the next quarter may be copied there.
-//   bug:   the kernel ignores its channel. What one stream's kernel puts, the other stream's takes: either goes on without those it was to wait for.
+//   bug:   the kernel ignores its channel. What one stream's kernel puts, the other stream's takes: either goes on without those it was to
+//          wait for.
 #include "../common.cuh"
 
 static __device__ __forceinline__ u32 swap(u32* at, u32 from, u32 to) {

@@ -1,8 +1,10 @@
 """PyTorch 195761: a rank clears its flag while another may already be raising it.
 
-A broadcast by put and signal: every rank clears its flag, the root writes to all outputs and raises their flags, and all wait until theirs is raised.
+A broadcast by put and signal: every rank clears its flag, the root writes to all outputs and raises their flags, and all wait until theirs
+is raised.
 
-  clear: a rank's own flag, and then all ranks meet: release of the count to every peer, acquire of theirs. Flags are clear, outputs may be written.
+  clear: a rank's own flag, and then all ranks meet: release of the count to every peer, acquire of theirs. Flags are clear, outputs may be
+         written.
   put:   tl.debug_barrier, release of one to every flag; acquire until it is one, tl.debug_barrier. It publishes the data.
   bug:   nobody meets after clearing. The root may raise a flag that is then cleared, and its rank waits for ever.
 """

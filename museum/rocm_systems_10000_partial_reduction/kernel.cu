@@ -1,7 +1,7 @@
 // rocSHMEM 10000: a work group adds what its threads have fetched, without waiting for one another.
 //
-// A reduce to one root: the root's blocks fetch a tile of each rank's input into a work buffer, a pack for each thread, and add it from there element by element,
-// in another order of threads.
+// A reduce to one root: the root's blocks fetch a tile of each rank's input into a work buffer, a pack for each thread, and add it from
+// there element by element, in another order of threads.
 //
 //   start: blocks of one index meet on all ranks (release, acquire): inputs may be read.
 //   tile:  bar.sync between fetching and adding, and between adding and fetching the next rank's.

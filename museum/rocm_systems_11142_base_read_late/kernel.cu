@@ -1,12 +1,12 @@
 // RCCL tests 11142: a receiver reads the base of its signal after the signal may already have come.
 //
-// A push broadcast: block 0 of the root writes everything to the others' staging buffers and adds one to their signals; all blocks of a receiver wait for base plus one and
-// copy their part.
+// A push broadcast: block 0 of the root writes everything to the others' staging buffers and adds one to their signals; all blocks of a
+// receiver wait for base plus one and copy their part.
 //
 //   start: blocks of one index meet (release, acquire): staging buffers have been read.
 //   put:   bar.sync, atom.release.sys.add; ld.acquire.sys by thread 0 of each block. It publishes the data.
-//   bug:   each block reads the base for itself after it has met, but it has met only the root's block of its own index. The root's block 0 may have put by then:
-//          the base is too high by one, and the wait never ends.
+//   bug:   each block reads the base for itself after it has met, but it has met only the root's block of its own index. The root's block 0
+//          may have put by then: the base is too high by one, and the wait never ends.
 //   mend:  the base is counted from call to call.
 #include "../common.cuh"
 

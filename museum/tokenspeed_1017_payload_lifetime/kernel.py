@@ -1,10 +1,11 @@
 """tokenspeed 1017: a one-shot all-reduce overwrites its payload for the next call while peers still read it.
 
-Each block copies its tiles of the input to the rank's payload, which peers can read, says so, waits for theirs and adds. Epochs are counted for each block;
-the grid is the same in every call, so that a tile is always of the same block.
+Each block copies its tiles of the input to the rank's payload, which peers can read, says so, waits for theirs and adds. Epochs are counted
+for each block; the grid is the same in every call, so that a tile is always of the same block.
 
   ready: tl.debug_barrier, release of the epoch to every peer, acquire of theirs, tl.debug_barrier. It publishes the payload.
-  done:  tl.debug_barrier, release of the epoch to every peer: our reads of its payload are over. The next call acquires all peers' before it writes.
+  done:  tl.debug_barrier, release of the epoch to every peer: our reads of its payload are over. The next call acquires all peers' before
+         it writes.
   bug:   nobody says done. A rank that is ahead overwrites what others read: ready says that a payload was written, not that it was read.
 """
 

@@ -1,13 +1,13 @@
 // torchcomms 2661: two phases of an all-reduce divide the same bytes between blocks in two ways.
 //
-// Each rank adds its shard of all inputs into its own output, and copies that from there to all peers' outputs. Both phases go through the shard in chunks
-// that blocks take in turn, so that a block copies what it has itself written and no barrier between blocks is needed.
+// Each rank adds its shard of all inputs into its own output, and copies that from there to all peers' outputs. Both phases go through the
+// shard in chunks that blocks take in turn, so that a block copies what it has itself written and no barrier between blocks is needed.
 //
 //   start: blocks of one index meet: inputs may be read, outputs written.
 //   phase: bar.sync. What a block's threads have added, the block's threads copy.
 //   end:   blocks meet again (release, acquire). It publishes the copies, and our reads of inputs are over.
-//   bug:   where a shard is not aligned to 16 bytes the sums go through a slower loop, whose chunks are half as long as those of the copy. A block copies
-//          what another block is to write.
+//   bug:   where a shard is not aligned to 16 bytes the sums go through a slower loop, whose chunks are half as long as those of the copy.
+//          A block copies what another block is to write.
 #include "../common.cuh"
 
 constexpr u32 UNROLL = 4;

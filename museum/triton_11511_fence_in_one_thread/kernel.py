@@ -2,11 +2,12 @@
 
 A push all-reduce: every block writes its tiles to all peers' mailboxes, says so, waits for theirs and adds.
 
-  pushed: tl.debug_barrier, release of the epoch to every peer. It publishes the tiles. Mailboxes take turns by epoch, so it also says that reads of the call
-          before are over.
-  waits:  every thread polls by a volatile load, which orders nothing, and then runs a fence, which is inline assembly: together they acquire.
-  bug:    the compiler takes the scalar assembly for an effect that is to happen once, and lets thread 0 alone run it. The others have polled, but not
-          acquired. Here that is a predicate in the assembly's text.
+  pushed: tl.debug_barrier, release of the epoch to every peer. It publishes the tiles. Mailboxes take turns by epoch, so it also says that
+          reads of the call before are over.
+  waits:  every thread polls by a volatile load, which orders nothing, and then runs a fence, which is inline assembly: together they
+          acquire.
+  bug:    the compiler takes the scalar assembly for an effect that is to happen once, and lets thread 0 alone run it. The others have
+          polled, but not acquired. Here that is a predicate in the assembly's text.
 """
 
 import pathlib

@@ -1,11 +1,12 @@
 """Triton-distributed 162: a receiver waits for a signal to be equal to its epoch, and a sender that is ahead has already raised it further.
 
-A push all-gather with little latency: each block writes its tiles to all peers' staging buffers, signals the epoch and copies what came to the output. The grid is the
-same in every call.
+A push all-gather with little latency: each block writes its tiles to all peers' staging buffers, signals the epoch and copies what came to
+the output. The grid is the same in every call.
 
-  pushed: tl.debug_barrier, release of the epoch to every peer, acquire of theirs, tl.debug_barrier. It publishes the tiles, and says that the copies of the call
-          before are over: staging buffers take turns by epoch.
-  bug:    the wait is for the epoch itself. A peer may be one call ahead, with data that is still there but a signal of epoch + 1: the wait never ends.
+  pushed: tl.debug_barrier, release of the epoch to every peer, acquire of theirs, tl.debug_barrier. It publishes the tiles, and says that
+          the copies of the call before are over: staging buffers take turns by epoch.
+  bug:    the wait is for the epoch itself. A peer may be one call ahead, with data that is still there but a signal of epoch + 1: the wait
+          never ends.
 """
 
 import pathlib

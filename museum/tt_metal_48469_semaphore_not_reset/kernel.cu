@@ -3,7 +3,8 @@
 // A push all-gather: each rank adds one to every peer's semaphore and waits until all have added to its own, before it writes and after.
 //
 //   before, after: bar.sync, atom.release.sys.add on all ranks' words, ld.acquire.sys until ours has all arrivals, bar.sync
-//   bug:           `all arrivals` is the number of ranks in every call. The semaphore was zero for the first; later calls find it satisfied.
+//   bug:           `all arrivals` is the number of ranks in every call. The semaphore was zero for the first; later calls find it
+//                  satisfied.
 //   mend:          each call waits for that many more.
 #include "../common.cuh"
 

@@ -4,8 +4,8 @@
 //
 //   start: every rank sets its byte of every peer's flag (release), and waits until all bytes of its own flag say so (acquire).
 //   end:   the same with a second flag: our reads of peers' inputs are over.
-//   bug:   thread 0 polls the eight bytes by one load of 64 bits. Accesses that overlap in part are never morally strong (PTX ISA 8.7.1), so the
-//          load does not synchronise with the stores of bytes: they race with it.
+//   bug:   thread 0 polls the eight bytes by one load of 64 bits. Accesses that overlap in part are never morally strong (PTX ISA 8.7.1),
+//          so the load does not synchronise with the stores of bytes: they race with it.
 //   mend:  a thread for each rank polls that rank's own word of 32 bits.
 #include "../common.cuh"
 

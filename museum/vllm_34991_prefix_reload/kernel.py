@@ -1,12 +1,12 @@
 """vLLM 34991: a block stores a vector and loads one of its elements back, without a barrier between.
 
-The dispatch of a mixture of experts by pulling: each block takes senders in turn, finds where the sender's part begins in the output, which is the sum of the parts
-before it, and copies the part from the sender's input.
+The dispatch of a mixture of experts by pulling: each block takes senders in turn, finds where the sender's part begins in the output, which
+is the sum of the parts before it, and copies the part from the sender's input.
 
   start: release of the count to every peer, acquire of theirs: inputs may be read.
   end:   the same: our reads of peers' inputs are over.
-  bug:   the prefix sums are stored to memory as a vector, a thread for each element, and every thread loads the one it needs. Between them is no barrier: threads
-         of other warps load before the store, and get what an earlier call left there.
+  bug:   the prefix sums are stored to memory as a vector, a thread for each element, and every thread loads the one it needs. Between them
+         is no barrier: threads of other warps load before the store, and get what an earlier call left there.
   mend:  every thread adds up the lengths of the parts before, and loads nothing that this kernel stores.
 """
 

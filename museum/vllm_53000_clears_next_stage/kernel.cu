@@ -3,8 +3,8 @@
 // A reduce-scatter in which data is its own flag: mailboxes hold -0.0 until data comes, and data never is -0.0. Stages take turns by epoch.
 //
 //   data:  st.relaxed.sys into each peer's mailbox of this epoch's stage; ld.relaxed.sys of ours until it is no longer -0.0.
-//   clear: each call fills one stage with -0.0 for a later call: that of epoch - 1, which is epoch + 2's. No peer writes to it before it has our data of
-//          epoch + 1, which we send after this kernel.
+//   clear: each call fills one stage with -0.0 for a later call: that of epoch - 1, which is epoch + 2's. No peer writes to it before it
+//          has our data of epoch + 1, which we send after this kernel.
 //   bug:   it clears the stage of epoch + 1. A peer that is ahead has written there already, its data is gone, and we wait for it for ever.
 #include "../common.cuh"
 

@@ -1,11 +1,13 @@
 // vLLM 53000, the first half: data is stored to a multicast address by a plain store.
 //
-// An all-gather into a mailbox that all ranks have under one multicast address: a rank stores its slot once, and the switch writes it on every rank.
+// An all-gather into a mailbox that all ranks have under one multicast address: a rank stores its slot once, and the switch writes it on
+// every rank.
 //
 //   start: blocks of one index meet: mailboxes have been read and may be written.
 //   data:  multimem.st to the multicast address.
 //   end:   they meet again (release, acquire), and copy from their own mailboxes.
-//   bug:   st.volatile to the multicast address. Only multimem instructions may access such addresses; all else is undefined (PTX ISA 8.2.3).
+//   bug:   st.volatile to the multicast address. Only multimem instructions may access such addresses; all else is undefined (PTX ISA
+//          8.2.3).
 // target: compute_90a
 #include "../common.cuh"
 

@@ -2,7 +2,8 @@
 //
 // Each rank adds its slice of all ranks' inputs into a buffer that peers can read, and then collects all slices from there.
 //
-//   start:  st.relaxed.sys of the count to every peer, ld.relaxed.sys of theirs. What the streams did before is published by the kernels' start.
+//   start:  st.relaxed.sys of the count to every peer, ld.relaxed.sys of theirs. What the streams did before is published by the kernels'
+//           start.
 //   middle: bar.sync, st.release.sys of the count, ld.acquire.sys, bar.sync. It publishes the partial sums, which this very kernel wrote.
 //   end:    none. The start of the next call says that our reads of the partial sums are over.
 //   bug:    the flags in the middle are volatile: the count may be seen before the sums.

@@ -1,10 +1,12 @@
 // all_gather_push: every rank writes its slot to all ranks' outputs, whose addresses come by value in a struct of eight.
 //
-// Whole packs of 16 bytes are copied, whatever they hold. Each rank has a block of signals that peers write to; counts only grow, so that a captured launch replays.
+// Whole packs of 16 bytes are copied, whatever they hold. Each rank has a block of signals that peers write to; counts only grow, so that a
+// captured launch replays.
 //
-//   start: st.release.sys of the count to every peer's start word; ld.acquire.sys of ours. Earlier work of each rank's stream is done with its output, so that
-//          peers may write there.
-//   end:   bar.sync, st.release.sys to every peer's end word; ld.acquire.sys of ours, bar.sync. It publishes what peers wrote to our output.
+//   start: st.release.sys of the count to every peer's start word; ld.acquire.sys of ours. Earlier work of each rank's stream is done with
+//          its output, so that peers may write there.
+//   end:   bar.sync, st.release.sys to every peer's end word; ld.acquire.sys of ours, bar.sync. It publishes what peers wrote to our
+//          output.
 #include "../signals.cuh"
 
 constexpr u32 MOST_RANKS = 8;

@@ -1,7 +1,8 @@
-// all_to_all_dispatch: every rank writes a part of its input, of any length, to each peer's output, as the dispatch of a mixture of experts does.
+// all_to_all_dispatch: every rank writes a part of its input, of any length, to each peer's output, as the dispatch of a mixture of experts
+// does.
 //
-// Parts lie packed in inputs and outputs. A struct in device memory holds the addresses, and another what the host knows of the parts: how long each is, where it begins in
-// our input, and where in its receiver's output. Elements have 16 bits.
+// Parts lie packed in inputs and outputs. A struct in device memory holds the addresses, and another what the host knows of the parts: how
+// long each is, where it begins in our input, and where in its receiver's output. Elements have 16 bits.
 //
 //   barrier: bar.sync; st.release.sys of the count to every peer's pad; ld.acquire.sys until ours has theirs; bar.sync
 //   first:   earlier work of each rank's stream is done with its output, so that peers may write there

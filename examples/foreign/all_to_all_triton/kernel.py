@@ -1,9 +1,10 @@
-"""An all-to-all in Triton with parts of any length: every rank writes each peer's part to that peer's output, as the dispatch of a mixture of experts does.
+"""An all-to-all in Triton with parts of any length: every rank writes each peer's part to that peer's output, as the dispatch of a mixture of
+experts does.
 
     python3 kernel.py            # writes kernel.ptx and kernel.bug.ptx beside this file: ../ahead_of_time.py
 
-Parts lie packed in inputs and outputs. Three tables in device memory say how long our part for each peer is, where it begins in our input, and where in its receiver's
-output.
+Parts lie packed in inputs and outputs. Three tables in device memory say how long our part for each peer is, where it begins in our input,
+and where in its receiver's output.
 
   first barrier:  earlier work of each rank's stream is done with its output, so that peers may write there
   second barrier: publishes what peers wrote to our output

@@ -1,9 +1,11 @@
-// broadcast_push: the root writes to all ranks' windows, which lie at one stride from a base address, and each rank copies its window to its output.
+// broadcast_push: the root writes to all ranks' windows, which lie at one stride from a base address, and each rank copies its window to
+// its output.
 //
-// A window has signals and data. Counts of calls are kept by block and only grow, so that a captured launch replays; the root may be another one in each call.
+// A window has signals and data. Counts of calls are kept by block and only grow, so that a captured launch replays; the root may be
+// another one in each call.
 //
-//   ready:   st.release.sys of the count to the root's window; ld.acquire.sys by the root. The copies of the last call are over, so that the root may write to
-//            our window.
+//   ready:   st.release.sys of the count to the root's window; ld.acquire.sys by the root. The copies of the last call are over, so that
+//            the root may write to our window.
 //   arrived: bar.sync, st.release.sys of the count to each window; ld.acquire.sys of ours, bar.sync. It publishes the data.
 #include "../signals.cuh"
 

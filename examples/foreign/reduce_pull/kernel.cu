@@ -2,8 +2,8 @@
 //
 // Sums are in rank order, in f32, rounded once. Nobody but the root writes an output.
 //
-//   ready: st.release.sys of the call's number to the root's pad; ld.acquire.sys by the root, bar.sync. It publishes what earlier work of each rank's
-//          stream wrote to its input.
+//   ready: st.release.sys of the call's number to the root's pad; ld.acquire.sys by the root, bar.sync. It publishes what earlier work of
+//          each rank's stream wrote to its input.
 //   done:  bar.sync, st.release.sys of the number to each pad; ld.acquire.sys there. The root's reads of our input are over.
 #include "../signals.cuh"
 
