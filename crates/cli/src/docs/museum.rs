@@ -10,10 +10,11 @@ use crate::museum::{self, Outcome};
 const ON_THE_EMULATOR: &str = "emulator-museum";
 const ON_GPUS: &str = "h200x2-museum";
 
-/// The outcomes of the record on the emulator, and those on GPUs by entry.
-fn recorded(committed: &Committed) -> anyhow::Result<(Vec<Outcome>, BTreeMap<String, Outcome>)> {
-    let gpus = committed.record::<Outcome>(ON_GPUS)?.cases.into_iter().map(|outcome| (outcome.entry.clone(), outcome));
-    Ok((committed.record::<Outcome>(ON_THE_EMULATOR)?.cases, gpus.collect()))
+/// The outcomes of the record on the emulator, and those on GPUs by entry, once there is a record of them.
+fn recorded(committed: &Committed) -> anyhow::Result<(Vec<Outcome>, Option<BTreeMap<String, Outcome>>)> {
+    let by_entry = |cases: Vec<Outcome>| cases.into_iter().map(|outcome| (outcome.entry.clone(), outcome)).collect();
+    let gpus = committed.has(ON_GPUS).then(|| committed.record::<Outcome>(ON_GPUS).map(|record| by_entry(record.cases))).transpose()?;
+    Ok((committed.record::<Outcome>(ON_THE_EMULATOR)?.cases, gpus))
 }
 
 /// A row for each entry: the bug, where it was reported, what it is found as, how fast, and what GPUs say.
@@ -27,7 +28,7 @@ pub(super) fn table(committed: &Committed) -> anyhow::Result<String> {
         ensure!(outcome.kernels == museum::kernels(committed.root(), name)?, "{ON_THE_EMULATOR}.json is of other kernels of {name}");
         let links: Vec<String> = entry.source.iter().map(|link| format!("[{}]({link})", reference(link))).collect();
         let Some(found) = &outcome.found else { anyhow::bail!("{ON_THE_EMULATOR}.json: {name} was not found") };
-        let of_gpus = gpus.get(name);
+        let of_gpus = gpus.as_ref().and_then(|gpus| gpus.get(name));
         let then = if of_gpus.is_some_and(|of| of.kernels != outcome.kernels) { " (of an earlier kernel)" } else { "" };
         writeln!(
             text,
@@ -47,7 +48,8 @@ pub(super) fn table(committed: &Committed) -> anyhow::Result<String> {
 /// The last line of that table.
 pub(super) fn last_line(committed: &Committed) -> anyhow::Result<String> {
     let (emulated, gpus) = recorded(committed)?;
-    Ok(format!("{}.\n", museum::score(&emulated, Some(&gpus))))
+    let without = if gpus.is_none() { "; GPUs have not been asked yet" } else { "" };
+    Ok(format!("{}{without}.\n", museum::score(&emulated, gpus.as_ref())))
 }
 
 /// The number of an issue or a pull request: the last part of its address.
