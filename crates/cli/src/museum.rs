@@ -122,15 +122,16 @@ pub(crate) enum FoundAs {
 }
 
 impl FoundAs {
-    fn of(verdict: &Verdict) -> FoundAs {
-        // A race may end in what else is found: it is what is to be mended.
-        let races = verdict.findings.iter().any(|finding| finding.property == "races");
-        match verdict.findings.first().map(|finding| finding.property.as_str()) {
-            _ if races => FoundAs::Race,
-            Some("finishes") => FoundAs::Hang,
-            Some("memory" | "survives") => FoundAs::BadAccess,
+    /// What a verdict says; where it says more than one thing, what was expected if that is among them.
+    fn of(verdict: &Verdict, expected: FoundAs) -> FoundAs {
+        let mut all = verdict.findings.iter().map(|finding| match finding.property.as_str() {
+            "races" => FoundAs::Race,
+            "finishes" => FoundAs::Hang,
+            "memory" | "survives" => FoundAs::BadAccess,
             _ => FoundAs::WrongValues,
-        }
+        });
+        let first = all.next().unwrap_or(FoundAs::WrongValues);
+        if all.any(|other| other == expected) { expected } else { first }
     }
 
     pub(crate) const fn name(self) -> &'static str {
@@ -311,7 +312,7 @@ impl Museum {
                     outcome.tried += 1;
                     let verdict = of_bug.one(case)?;
                     if verdict.status.is_finding() {
-                        outcome.found = Some(found(&verdict, None, start.elapsed()));
+                        outcome.found = Some(found(&verdict, exhibit.entry.found_as, None, start.elapsed()));
                         break;
                     }
                 }
@@ -326,9 +327,9 @@ impl Museum {
     }
 }
 
-fn found(verdict: &Verdict, schedule: Option<String>, elapsed: Duration) -> Found {
+fn found(verdict: &Verdict, expected: FoundAs, schedule: Option<String>, elapsed: Duration) -> Found {
     Found {
-        found_as: FoundAs::of(verdict),
+        found_as: FoundAs::of(verdict, expected),
         case: verdict.case.clone(),
         schedule,
         seconds: (elapsed.as_secs_f64() * 100.0).round() / 100.0,
@@ -391,8 +392,9 @@ impl Exhibit {
         let start = Instant::now();
         let (tried, caught) = judge(&self.bugged, &self.cases, self.entry.schedules.unwrap_or(SCHEDULES));
         let elapsed = start.elapsed();
-        let found =
-            caught.map(|Caught { schedule, verdict }| found(&verdict, Some(Interleaving::nth(0, schedule as usize).to_string()), elapsed));
+        let found = caught.map(|Caught { schedule, verdict }| {
+            found(&verdict, self.entry.found_as, Some(Interleaving::nth(0, schedule as usize).to_string()), elapsed)
+        });
         let mut cases: Vec<Case> = mutants::cases_of_foreign(self.foreign).into_iter().map(Case::from).collect();
         if let Some(case) = found.as_ref().and_then(|found| self.cases.iter().find(|case| case.to_string() == found.case)) {
             cases.retain(|other| other != case);

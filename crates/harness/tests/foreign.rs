@@ -6,7 +6,7 @@ use std::{fs, path::PathBuf, sync::LazyLock, time::Duration};
 
 use passmuster::{
     conformance::{
-        CollectiveCase, List, Status, Verdict,
+        CollectiveCase, Item, List, Status, Verdict, mutants,
         runner::{self, Settings},
     },
     emulator::{self, Emulator, EmulatorOptions, Interleaving},
@@ -84,6 +84,23 @@ const SPINS: &str = "mov.u32 %r1, 0; again: add.u32 %r1, %r1, 1; bra again;";
 const COUNTS: &str = "mov.u32 %r1, 0; again: add.u32 %r1, %r1, 1; setp.lt.u32 %p1, %r1, 4000000000; @%p1 bra again;";
 const RECURSES: &str = "call down, ();";
 
+/// The examples of all-reduces, and of the other collectives.
+const EXAMPLES: [&str; 13] = [
+    "one_shot_by_value",
+    "two_shot_by_table",
+    "one_shot_triton",
+    "all_gather_push",
+    "all_gather_triton",
+    "reduce_scatter_pull",
+    "reduce_scatter_triton",
+    "all_to_all_dispatch",
+    "all_to_all_triton",
+    "broadcast_push",
+    "broadcast_triton",
+    "reduce_pull",
+    "reduce_triton",
+];
+
 /// Every algorithm of these tests: the examples with and without their bugs, and kernels without end.
 struct Registered {
     foreign: Vec<&'static Foreign>,
@@ -104,11 +121,11 @@ static REGISTERED: LazyLock<Registered> = LazyLock::new(|| {
         }
         all.push(foreign);
     };
-    for (name, entry) in [("one_shot_by_value", None), ("two_shot_by_table", None), ("one_shot_triton", Some("one_shot_all_reduce"))] {
+    for name in EXAMPLES {
         let spec = example(&format!("{name}/spec.toml"));
         let with_bug = spec.replace(&format!("name = \"{name}\""), &format!("name = \"{name}_bug\""));
-        add(spec, entry, example(&format!("{name}/kernel.ptx")));
-        add(with_bug, entry, example(&format!("{name}/kernel.bug.ptx")));
+        add(spec, None, example(&format!("{name}/kernel.ptx")));
+        add(with_bug, None, example(&format!("{name}/kernel.bug.ptx")));
     }
     for (name, body) in [("never_signalled", NEVER_SIGNALLED), ("spins", SPINS), ("counts", COUNTS)] {
         add(OF_ONE_POINTER.replace("NAME", name), None, kernel(name, body));
@@ -151,6 +168,58 @@ fn examples_pass_their_smoke_lists(#[values("one_shot_by_value", "two_shot_by_ta
         let verdict = judge(case, options());
         assert_eq!(verdict.status, Status::Pass, "{verdict:#?}");
         assert!(verdict.held.contains(&"reference".into()), "{verdict:#?}");
+    }
+}
+
+/// If this fails, a kernel of another collective is not launched as its page says, or its planted bug is not found on the smoke list.
+#[rstest]
+#[case::all_gather("all_gather_push", "races")]
+#[case::all_gather_in_triton("all_gather_triton", "races")]
+#[case::reduce_scatter("reduce_scatter_pull", "reference")]
+#[case::reduce_scatter_in_triton("reduce_scatter_triton", "reference")]
+#[case::all_to_all("all_to_all_dispatch", "races")]
+#[case::all_to_all_in_triton("all_to_all_triton", "memory")]
+#[case::broadcast("broadcast_push", "races")]
+#[case::broadcast_in_triton("broadcast_triton", "races")]
+#[case::reduce("reduce_pull", "reference")]
+#[case::reduce_in_triton("reduce_triton", "races")]
+fn examples_of_other_collectives_pass_and_their_bugs_do_not(#[case] name: &str, #[case] property: &str) {
+    let cases = mutants::cases_of_foreign(named(name));
+    assert!(cases.len() >= 8, "{} cases", cases.len());
+    for case in &cases {
+        let verdict = judge(case, options());
+        assert_eq!(verdict.status, Status::Pass, "{verdict:#?}");
+        assert!(verdict.held.contains(&"reference".into()), "{verdict:#?}");
+    }
+    let cases = List::Smoke.cases_of(named(&format!("{name}_bug")), 0);
+    let (tried, caught) = mutants::hunt(&cases, 4, |case, schedule| judge(case, options().with(Interleaving::nth(0, schedule as usize))));
+    let verdict = caught.unwrap_or_else(|| panic!("missed in {tried} cases")).verdict;
+    assert!(verdict.findings.iter().any(|finding| finding.property == property), "{verdict:#?}");
+}
+
+/// If this fails, an instance of a bug that is on the list of those that were missed would be missed again.
+#[test]
+fn the_lists_have_what_finds_rare_bugs() {
+    for name in EXAMPLES {
+        let foreign = named(name);
+        let cases = List::Smoke.cases_of(foreign, 0);
+        let any = |is: &dyn Fn(&CollectiveCase) -> bool| cases.iter().any(is);
+        let elements = |case: &CollectiveCase, count: u64| case.shape(count).larger();
+        assert!(any(&|case| case.shots().any(|shot| elements(case, shot.count) > 1_000_000)), "{name}: no large call");
+        assert!(any(&|case| case.blocks.is_some_and(|blocks| blocks > 8)), "{name}: no call on many blocks");
+        assert!(any(&|case| case.skew.is_some_and(|skew| skew.microseconds >= 10_000)), "{name}: no rank is very late");
+        let calls = |case: &CollectiveCase| -> u32 {
+            let of_item = |item: &Item| match item {
+                Item::Eager(_) => 1,
+                Item::Graph { calls, replays } => calls.len() as u32 * replays,
+            };
+            case.calls.iter().map(of_item).sum()
+        };
+        assert!(any(&|case| calls(case) > 120), "{name}: no sequence of more than 120 calls");
+        assert!(
+            List::Merge.cases_of(foreign, 0).iter().any(|case| case.shots().any(|shot| elements(case, shot.count) > 1 << 31)),
+            "{name}"
+        );
     }
 }
 
