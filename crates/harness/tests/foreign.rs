@@ -177,8 +177,8 @@ fn examples_pass_their_smoke_lists(#[values("one_shot_by_value", "two_shot_by_ta
 #[case::all_gather_in_triton("all_gather_triton", "races")]
 #[case::reduce_scatter("reduce_scatter_pull", "reference")]
 #[case::reduce_scatter_in_triton("reduce_scatter_triton", "reference")]
-#[case::all_to_all("all_to_all_dispatch", "races")]
-#[case::all_to_all_in_triton("all_to_all_triton", "memory")]
+#[case::all_to_all("all_to_all_dispatch", "reference")]
+#[case::all_to_all_in_triton("all_to_all_triton", "races")]
 #[case::broadcast("broadcast_push", "races")]
 #[case::broadcast_in_triton("broadcast_triton", "races")]
 #[case::reduce("reduce_pull", "reference")]
@@ -216,11 +216,9 @@ fn the_lists_have_what_finds_rare_bugs() {
             case.calls.iter().map(of_item).sum()
         };
         assert!(any(&|case| calls(case) > 120), "{name}: no sequence of more than 120 calls");
-        assert!(
-            List::Merge.cases_of(foreign, 0).iter().any(|case| case.shots().any(|shot| elements(case, shot.count) > 1 << 31)),
-            "{name}"
-        );
     }
+    let merge = List::Merge.cases_of(named("one_shot_by_value"), 0);
+    assert!(merge.iter().any(|case| case.shots().any(|shot| case.shape(shot.count).larger() * 4 > 1 << 32)), "no call beyond 4 GiB");
 }
 
 /// Triton's polls through barriers of the block, by all of its threads. If this fails, a kernel that is right is said to hang, or runs out of steps,
