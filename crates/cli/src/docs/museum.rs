@@ -10,8 +10,11 @@ use crate::museum::{self, Outcome};
 const ON_THE_EMULATOR: &str = "emulator-museum";
 const ON_GPUS: &str = "h200x2-museum";
 
+/// Outcomes by their entries.
+type ByEntry = BTreeMap<String, Outcome>;
+
 /// The outcomes of the record on the emulator, and those on GPUs by entry, once there is a record of them.
-fn recorded(committed: &Committed) -> anyhow::Result<(Vec<Outcome>, Option<BTreeMap<String, Outcome>>)> {
+fn recorded(committed: &Committed) -> anyhow::Result<(Vec<Outcome>, Option<ByEntry>)> {
     let by_entry = |cases: Vec<Outcome>| cases.into_iter().map(|outcome| (outcome.entry.clone(), outcome)).collect();
     let gpus = committed.has(ON_GPUS).then(|| committed.record::<Outcome>(ON_GPUS).map(|record| by_entry(record.cases))).transpose()?;
     Ok((committed.record::<Outcome>(ON_THE_EMULATOR)?.cases, gpus))

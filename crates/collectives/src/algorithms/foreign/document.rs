@@ -185,7 +185,7 @@ pub(super) struct Buffer {
 /// What a buffer starts with.
 pub(super) enum Contents {
     Plain(Scalar),
-    Typed(Typed),
+    Typed(Box<Typed>),
 }
 
 /// Values of one type, or bytes of a file.
@@ -307,7 +307,7 @@ impl<'de> Deserialize<'de> for Contents {
             }
 
             fn visit_map<A: MapAccess<'de>>(self, map: A) -> Result<Contents, A::Error> {
-                Typed::deserialize(MapAccessDeserializer::new(map)).map(Contents::Typed)
+                Typed::deserialize(MapAccessDeserializer::new(map)).map(|typed| Contents::Typed(Box::new(typed)))
             }
         }
         deserializer.deserialize_any(AnyContents)

@@ -437,7 +437,7 @@ impl Reader<'_> {
             }
             document::Contents::Typed(typed) => typed,
         };
-        let document::Typed { u8, u16, u32, u64, i32, i64, f32, file } = typed;
+        let document::Typed { u8, u16, u32, u64, i32, i64, f32, file } = &**typed;
         let integers = [(u8, 1), (u16, 2), (u32, 4), (u64, 8), (i32, 4), (i64, 8)];
         let words = integers.map(|(words, bytes)| (words, Bits::Integer(bytes))).into_iter().chain([(f32, Bits::Float)]);
         let words: Vec<(&Spanned<Scalar>, Bits)> = words.filter_map(|(words, bits)| Some((words.as_ref()?, bits))).collect();
