@@ -99,11 +99,6 @@ fn in_short(verdict: Verdict) -> Verdict {
     Verdict { findings: first.collect(), held: Vec::new(), not_applicable: Vec::new(), waived: Vec::new(), ..verdict }
 }
 
-/// What a rule made of a line.
-fn description(mutant: &Derived) -> String {
-    format!("{} ==> {}", mutant.original, if mutant.mutated.is_empty() { "nothing" } else { &mutant.mutated })
-}
-
 /// Something with a bug in it: a kernel, or a plan.
 struct Subject {
     name: String,
@@ -172,36 +167,19 @@ impl Subject {
         }
     }
 
-    fn made_by_rule(mutant: &Derived, equivalents: &[Equivalent]) -> Subject {
+    fn made_by_rule(mutant: &Derived, library: Library, cases: Vec<Case>, equivalents: &[Equivalent]) -> Subject {
         Subject {
             name: mutant.name.clone(),
             needs: Some(MachineKind::Emulator),
             kind: MutantKind::Sync,
             module: mutant.module.clone(),
             defect: Some(mutant.defect),
-            description: description(mutant),
+            description: format!("{} ==> {}", mutant.original, if mutant.mutated.is_empty() { "nothing" } else { &mutant.mutated }),
             equivalent: equivalents.iter().find(|known| known.site == mutant.site).map(|known| known.reason.clone()),
-            library: mutant.library(),
+            library,
             shared_pads: false,
             arguments: Vec::new(),
-            cases: mutant.cases().into_iter().map(Case::from).collect(),
-        }
-    }
-
-    /// Of a kernel from elsewhere, among the kernels of `library`.
-    fn of_foreign(mutant: &Derived, library: &Library, cases: &[Case]) -> Subject {
-        Subject {
-            name: mutant.name.clone(),
-            needs: Some(MachineKind::Emulator),
-            kind: MutantKind::Sync,
-            module: mutant.module.clone(),
-            defect: Some(mutant.defect),
-            description: description(mutant),
-            equivalent: None,
-            library: mutant.among(library.clone()),
-            shared_pads: false,
-            arguments: Vec::new(),
-            cases: cases.to_vec(),
+            cases,
         }
     }
 
@@ -285,7 +263,8 @@ impl Mutants {
             if let Some(number) = self.sample {
                 of_kernel = mutants::sample(of_kernel, number.get());
             }
-            subjects.extend(of_kernel.iter().map(|mutant| Subject::of_foreign(mutant, &library, &cases)));
+            let subject = |mutant: &Derived| Subject::made_by_rule(mutant, mutant.among(library.clone()), cases.clone(), &[]);
+            subjects.extend(of_kernel.iter().map(subject));
         }
         subjects.retain(|subject| self.only.as_ref().is_none_or(|only| subject.name.contains(only.as_str())));
         if subjects.is_empty() {
@@ -305,7 +284,9 @@ impl Mutants {
             if let Some(number) = self.sample {
                 derived = mutants::sample(derived, number.get());
             }
-            subjects.extend(derived.iter().map(|mutant| Subject::made_by_rule(mutant, &equivalents)));
+            let cases = |mutant: &Derived| mutant.cases().into_iter().map(Case::from).collect();
+            let subject = |mutant: &Derived| Subject::made_by_rule(mutant, mutant.library(), cases(mutant), &equivalents);
+            subjects.extend(derived.iter().map(subject));
         }
         if let Some(text) = &self.only {
             subjects.retain(|subject| subject.name.contains(text.as_str()));

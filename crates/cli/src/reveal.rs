@@ -22,6 +22,7 @@ use passmuster_collectives::{
 
 use crate::{
     CANNOT_RUN, FINDING,
+    foreign::ForeignArgs,
     worker::{Machine, MachineKind},
 };
 
@@ -35,11 +36,12 @@ use crate::{
 Examples:
   cargo xtask reveal-order all_reduce/two_shot --worlds 8
   cargo xtask reveal-order all_reduce/two_shot --dtype bf16 --count 4096
-  cargo xtask reveal-order all_reduce/nccl_ring --worlds 2,4 --machine cuda")]
+  cargo xtask reveal-order all_reduce/nccl_ring --worlds 2,4 --machine cuda
+  cargo xtask reveal-order --spec mine.toml --worlds 4")]
 pub(crate) struct Reveal {
-    /// COLLECTIVE/ALGORITHM
-    #[arg(value_name = "ALGORITHM")]
-    algorithm: String,
+    /// COLLECTIVE/ALGORITHM; with --spec, left out.
+    #[arg(value_name = "ALGORITHM", required_unless_present = "specs", conflicts_with = "specs")]
+    algorithm: Option<String>,
     /// World sizes, each with a table of its own.
     #[arg(long, alias = "world", value_delimiter = ',', default_value = "4", value_parser = clap::value_parser!(u32).range(1..))]
     worlds: Vec<u32>,
@@ -53,6 +55,8 @@ pub(crate) struct Reveal {
     #[arg(long = "machine", value_enum, default_value_t = MachineKind::Emulator)]
     on: MachineKind,
     #[command(flatten)]
+    elsewhere: ForeignArgs,
+    #[command(flatten)]
     machine: Machine,
 }
 
@@ -64,18 +68,26 @@ const PRINTED: usize = 4;
 
 impl Reveal {
     pub(crate) fn run(self) -> anyhow::Result<ExitCode> {
-        let (collective, name) = self.algorithm.split_once('/').context("expected COLLECTIVE/ALGORITHM, as in all_reduce/two_shot")?;
-        let collective: Collective = collective.parse().map_err(anyhow::Error::msg)?;
-        let algorithm = algorithms::find(collective, name).map_err(anyhow::Error::msg)?;
+        let mut library = Library::default();
+        let known = self.elsewhere.register(&mut library, self.on)?;
+        let algorithm: &dyn Algorithm = match (&self.algorithm, &known[..]) {
+            (None, [known]) => known.foreign,
+            (None, known) => bail!("--spec is given {} times: the order of one algorithm is printed", known.len()),
+            (Some(name), _) => {
+                let (collective, name) = name.split_once('/').context("expected COLLECTIVE/ALGORITHM, as in all_reduce/two_shot")?;
+                let collective: Collective = collective.parse().map_err(anyhow::Error::msg)?;
+                algorithms::find(collective, name).map_err(anyhow::Error::msg)?
+            }
+        };
         match self.on {
             MachineKind::Emulator if algorithm.is_peer() => {
                 bail!(
                     "the emulator does what the reference does in place of {}: its order shows on GPUs only (--machine cuda)",
-                    self.algorithm
+                    algorithm.name()
                 )
             }
             MachineKind::Emulator => {
-                let mut emulator = Emulator::new(self.machine.emulator(Library::default(), 0)?);
+                let mut emulator = Emulator::new(self.machine.emulator(library, 0)?);
                 self.print(&mut emulator, algorithm)
             }
             MachineKind::Cuda => {
@@ -90,7 +102,7 @@ impl Reveal {
                 }
                 // SAFETY: this command has started no thread yet.
                 unsafe { passmuster_cuda::prepare_process() };
-                match self.machine.gpus.open(Library::default(), None) {
+                match self.machine.gpus.open(library, None) {
                     Ok(mut machine) => self.print(&mut machine, algorithm),
                     Err(error) => {
                         eprintln!("{error}");
@@ -112,7 +124,8 @@ impl Reveal {
     /// Prints the order in one world, and returns whether it is the one that was promised.
     fn print_world(&self, machine: &mut dyn machine::Machine, algorithm: &dyn Algorithm, world: u32) -> anyhow::Result<bool> {
         let Orders { promised, ranks: revealed } = reveal(machine, algorithm, (self.dtype, world, self.count), DEADLINE)?;
-        println!("{} {} sum, w={world}, n={}; its contract says {promised}", self.algorithm, self.dtype, self.count);
+        let name = format!("{}/{}", algorithm.collective(), algorithm.name());
+        println!("{name} {} sum, w={world}, n={}; its contract says {promised}", self.dtype, self.count);
         let same = revealed.len() > 1 && revealed.iter().all(|(_, of_rank)| *of_rank == revealed[0].1);
         let ranks = if same { 1 } else { revealed.len() };
         let mut rows = Vec::new();
