@@ -171,6 +171,28 @@ fn launches_keep_to_the_clusters_of_a_kernel(#[case] bounds: &str, #[case] grid:
     assert!(fault.contains(why), "{fault}");
 }
 
+/// If this fails, a launch with clusters runs as one without, or against what the kernel says.
+#[rstest]
+#[case::of_the_launch_alone("", Some([2, 1, 1]), Ok(12))]
+#[case::as_the_kernel_says(".reqnctapercluster 2, 1, 1", Some([2, 1, 1]), Ok(12))]
+#[case::that_the_kernel_wants(".explicitcluster", Some([4, 1, 1]), Ok(14))]
+#[case::against_the_kernel(
+    ".reqnctapercluster 2, 1, 1",
+    Some([4, 1, 1]),
+    Err("clusters of [4, 1, 1] blocks: the kernel requires [2, 1, 1] (.reqnctapercluster)")
+)]
+#[case::that_do_not_divide_the_grid("", Some([3, 1, 1]), Err("a grid of [4, 1, 1] blocks is no multiple of clusters of [3, 1, 1]"))]
+fn launches_may_say_what_a_cluster_is(#[case] bounds: &str, #[case] cluster: Option<[u32; 3]>, #[case] expected: Result<u32, &str>) {
+    let body =
+        "mov.u32 %r0, %cluster_nctarank; mov.pred %p0, %is_explicit_cluster; @!%p0 trap; add.u32 %r0, %r0, 10; st.global.u32 [%d0], %r0;";
+    let shape = Shape { grid: [4, 1, 1], block: [1, 1, 1], cluster, dynamic_shared: 0 };
+    match (run(&clustered(bounds, body), shape, &[]), expected) {
+        (Ok(words), Ok(word)) => assert_eq!(words[0], word),
+        (Err(fault), Err(why)) => assert!(fault.to_string().contains(why), "{fault}"),
+        (got, _) => panic!("{got:?}"),
+    }
+}
+
 /// A kernel in CUDA C++ whose blocks pass on each other's shared memory; what it finds, by the race check as well.
 fn compiled(text: &str) -> Result<(Vec<u32>, usize), Fault> {
     let mut memory = Memory::new();
