@@ -49,11 +49,11 @@ use crate::{
 Examples:
   cargo xtask museum                        all of it, on the emulator
   cargo xtask museum --only vllm            those whose names contain this
-  cargo xtask museum --list                 what there is, and where it was reported
+  cargo xtask museum --list                 what there is, and its sources
   cargo xtask museum --machine cuda         what GPUs say
-  cargo xtask museum --gpus-record gpus.json       with the column of GPUs from that record
-  cargo xtask validate --spec museum/NAME/spec.toml --ptx museum/NAME/kernel.bug.ptx
-                                            one of them, with its whole diagnosis")]
+  cargo xtask museum --gpus-record gpus.json       with a column of GPUs
+  cargo xtask validate --spec museum/NAME/spec.toml \\
+    --ptx museum/NAME/kernel.bug.ptx        one, with its whole diagnosis")]
 pub(crate) struct Museum {
     /// Only entries whose names contain this.
     #[arg(long, value_name = "TEXT")]
@@ -339,7 +339,7 @@ fn found(verdict: &Verdict, expected: FoundAs, schedule: Option<String>, elapsed
 
 /// Reads the kernels of all entries.
 fn exhibits(root: &Path, entries: BTreeMap<String, Entry>, on: MachineKind) -> anyhow::Result<Vec<Exhibit>> {
-    let spec = |name: &String| Path::new(FOLDER).join(name).join("spec.toml");
+    let spec = |name: &String| root.join(FOLDER).join(name).join("spec.toml");
     let all = ForeignArgs { specs: entries.keys().map(spec).collect(), ..ForeignArgs::default() };
     let mut library = Library::default();
     let known = all.register(&mut library, on)?;

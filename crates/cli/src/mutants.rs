@@ -55,8 +55,8 @@ Examples:
   cargo xtask mutants --sample 20           of those made by rule, twenty
   cargo xtask mutants --machine cuda        the planted ones, on GPUs
   cargo xtask mutants --json mutants.json
-  cargo xtask mutants --spec mine.toml      of your kernel: what is missed is needed
-                                            by nothing that was executed")]
+  cargo xtask mutants --spec mine.toml      of your kernel: what is missed is
+                                            needed by nothing that was executed")]
 pub(crate) struct Mutants {
     /// Only mutants whose names contain this.
     #[arg(long, value_name = "TEXT")]

@@ -210,9 +210,21 @@ fn help_offers_what_works() {
 /// If this fails, examples are torn on a terminal of 80 columns.
 #[test]
 fn examples_fit_a_terminal() {
-    for command in
-        ["", "validate", "test-gpu", "bench", "reveal-order", "choose", "inspect", "tune", "mutants", "ledger", "kernels", "bundle"]
-    {
+    for command in [
+        "",
+        "validate",
+        "test-gpu",
+        "bench",
+        "reveal-order",
+        "choose",
+        "inspect",
+        "tune",
+        "mutants",
+        "museum",
+        "ledger",
+        "kernels",
+        "bundle",
+    ] {
         let line: Vec<&str> = command.split_whitespace().chain(["--help"]).collect();
         let help = text(&passmuster(&line).env("COLUMNS", "200").output().unwrap().stdout);
         let examples = help.lines().skip_while(|line| *line != "Examples:");
