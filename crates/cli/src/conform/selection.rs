@@ -32,33 +32,6 @@ impl FromStr for Replay {
     }
 }
 
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use rstest::rstest;
-
-    /// If this fails, a report's own line does not run the case again.
-    #[rstest]
-    #[case::plain("all_reduce/two_shot:bf16,sum:w=2:n=40", None)]
-    #[case::schedule("all_reduce/two_shot:bf16,sum:w=2:n=40@late-5f", Some("late-5f"))]
-    #[case::site("all_reduce/two_shot:bf16,sum:w=2:n=40:skew=r1+20us@end", None)]
-    #[case::site_and_schedule("all_reduce/two_shot:bf16,sum:w=2:n=40:skew=r1+20us@end@random-0", Some("random-0"))]
-    #[case::fault("all_reduce/two_shot:bf16,sum:w=2:n=40:fault=absent@r1", None)]
-    fn tokens_are_cases_and_schedules(#[case] text: &str, #[case] schedule: Option<&str>) {
-        let replay: Replay = text.parse().unwrap();
-        assert_eq!(replay.schedule.map(|schedule| schedule.to_string()).as_deref(), schedule);
-        let case = replay.case.to_string();
-        assert_eq!(text, schedule.map_or(case.clone(), |schedule| format!("{case}@{schedule}")));
-    }
-
-    #[test]
-    fn what_is_no_token_says_why() {
-        let refusal = |text: &str| text.parse::<Replay>().err().unwrap().to_string();
-        assert!(refusal("all_reduce/two_shot:bf16,sum:w=2:n=40@later-5").contains("schedule `later-5`: expected one of random, stalled,"));
-        assert!(refusal("all_reduce/two_shot:bf16,sum:w=2").contains("exactly one of n= and calls= must be given"));
-    }
-}
-
 impl Cases {
     /// The cases that are asked for; with kernels from elsewhere, lists and patterns are of their cases.
     pub(super) fn select(&self, replay: Option<&Replay>, known: &[RegisteredKernel]) -> anyhow::Result<Vec<Case>> {
@@ -91,5 +64,32 @@ impl Cases {
         }
         cases.truncate(self.limit.map_or(usize::MAX, NonZeroUsize::get));
         Ok(cases)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use rstest::rstest;
+
+    /// If this fails, a report's own line does not run the case again.
+    #[rstest]
+    #[case::plain("all_reduce/two_shot:bf16,sum:w=2:n=40", None)]
+    #[case::schedule("all_reduce/two_shot:bf16,sum:w=2:n=40@late-5f", Some("late-5f"))]
+    #[case::site("all_reduce/two_shot:bf16,sum:w=2:n=40:skew=r1+20us@end", None)]
+    #[case::site_and_schedule("all_reduce/two_shot:bf16,sum:w=2:n=40:skew=r1+20us@end@random-0", Some("random-0"))]
+    #[case::fault("all_reduce/two_shot:bf16,sum:w=2:n=40:fault=absent@r1", None)]
+    fn tokens_are_cases_and_schedules(#[case] text: &str, #[case] schedule: Option<&str>) {
+        let replay: Replay = text.parse().unwrap();
+        assert_eq!(replay.schedule.map(|schedule| schedule.to_string()).as_deref(), schedule);
+        let case = replay.case.to_string();
+        assert_eq!(text, schedule.map_or(case.clone(), |schedule| format!("{case}@{schedule}")));
+    }
+
+    #[test]
+    fn what_is_no_token_says_why() {
+        let refusal = |text: &str| text.parse::<Replay>().err().unwrap().to_string();
+        assert!(refusal("all_reduce/two_shot:bf16,sum:w=2:n=40@later-5").contains("schedule `later-5`: expected one of random, stalled,"));
+        assert!(refusal("all_reduce/two_shot:bf16,sum:w=2").contains("exactly one of n= and calls= must be given"));
     }
 }
