@@ -3,6 +3,7 @@
 use std::{collections::BTreeMap, fmt::Write};
 
 use anyhow::ensure;
+use passmuster::emulator::Interleaving;
 
 use super::committed::Committed;
 use crate::museum::{self, Outcome};
@@ -45,6 +46,12 @@ pub(super) fn table(committed: &Committed) -> anyhow::Result<String> {
             museum::on_gpus(of_gpus)
         )?;
     }
+    let under = |schedules: usize| {
+        let tried: Vec<String> = (0..schedules).map(|n| Interleaving::nth(0, n).to_string()).collect();
+        let by = |outcome: &&Outcome| outcome.found.as_ref().and_then(|found| found.schedule.as_ref()).is_some_and(|by| tried.contains(by));
+        emulated.iter().filter(by).count()
+    };
+    writeln!(text, "\nUnder the first schedule {} of them are found, under three {}, under four {}.", under(1), under(3), under(4))?;
     Ok(text)
 }
 
