@@ -9,7 +9,6 @@ use passmuster_collectives::{
     contract::Contract,
     kernels::Module,
     plan::{Arg, BufferSpec, Call, Op, Plan, Role},
-
 };
 
 /// passmuster's algorithms, and ours.
