@@ -42,7 +42,8 @@ pub(crate) fn run(sh: &Shell) -> anyhow::Result<ExitCode> {
     // Its own workspace, as a kernel author's is, in the folder where the library is built already.
     let target = env::current_exe()?.with_file_name("..");
     let own_kernel = cmd!(sh, "cargo test --manifest-path examples/own_kernel/Cargo.toml --target-dir {target}");
-    let passed = step("formatting", || succeeds(cmd!(sh, "cargo fmt --all --check")))
+    let formatted = |of: &str| succeeds(cmd!(sh, "cargo fmt --all --check --manifest-path {of}"));
+    let passed = step("formatting", || Ok(formatted("Cargo.toml")? && formatted("examples/own_kernel/Cargo.toml")?))
         && step("lints", || succeeds(cmd!(sh, "cargo clippy --workspace --all-targets -- -D warnings")))
         && step("tests", || succeeds(tests))
         && step("a kernel in a crate of its own", || succeeds(own_kernel))
