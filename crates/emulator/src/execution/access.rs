@@ -14,6 +14,8 @@ use crate::{
     numerics::{Bf16, F16, F32, F64, Float, Mode},
     races::{Effect, Touch},
 };
+use smallvec::SmallVec;
+
 use passmuster_ptx::{Access, Address, AtomicOp, Base, Class, Operand, Register, Scope, Semantics, Space, Type};
 
 /// The largest offset that is a place in a window.
@@ -243,8 +245,8 @@ impl Executor<'_> {
         sources: &[Operand],
         addresses: &Row<u64>,
     ) -> Result<(), ExecError> {
-        self.store_bytes::<32>(lanes, ty, sources, addresses, access)?;
-        self.touched_wide(lanes, access, ty, addresses, Effect::Store);
+        let agrees = self.store_bytes::<32>(lanes, ty, sources, addresses, access)?;
+        self.touched_wide(lanes, access, ty, addresses, Effect::Store { agrees });
         Ok(())
     }
 
@@ -388,7 +390,7 @@ impl Executor<'_> {
             Space::Generic => lanes_of(lanes).any(|lane| self.block.member.place(addresses[lane]).is_none()),
             Space::Global | Space::Const | Space::Param => true,
         };
-        match bytes {
+        let agrees = match bytes {
             1 => self.store_bytes::<1>(lanes, ty, sources, &addresses, access),
             2 => self.store_bytes::<2>(lanes, ty, sources, &addresses, access),
             4 => self.store_bytes::<4>(lanes, ty, sources, &addresses, access),
@@ -397,10 +399,11 @@ impl Executor<'_> {
             32 => return self.store_wide(lanes, (ty, access), sources, &addresses),
             _ => Err(ExecError::unsupported(format!("an access of {bytes} bytes"))),
         }?;
-        self.touched(lanes, access, (ty, bytes, false), &addresses, Effect::Store);
+        self.touched(lanes, access, (ty, bytes, false), &addresses, Effect::Store { agrees });
         Ok(())
     }
 
+    /// Whether some lanes store to one place, and those that do store the same bytes; `false` where no race check asks.
     #[inline(always)]
     fn store_bytes<const N: usize>(
         &mut self,
@@ -409,17 +412,18 @@ impl Executor<'_> {
         sources: &[Operand],
         addresses: &Row<u64>,
         access: &Access,
-    ) -> Result<(), ExecError> {
+    ) -> Result<bool, ExecError> {
         let values = self.gather::<N>(ty, sources);
+        let agrees = self.races.is_some() && access.semantics == Semantics::Weak && agree(lanes, addresses, &values);
         if self.memory.delays_stores() && matches!(access.space, Space::Global | Space::Generic) {
             if access.semantics == Semantics::Weak {
                 self.memory.store_warp_late(addresses, lanes, self.author(), &values)?;
-                return Ok(());
+                return Ok(agrees);
             }
             self.publish_before(lanes, addresses, access)?;
         }
         self.memory.store_warp(addresses, lanes, self.launch.program.rank, &values)?;
-        Ok(())
+        Ok(agrees)
     }
 
     /// This warp, as one that stores.
@@ -542,7 +546,7 @@ impl Executor<'_> {
             filled.map_err(|error| ExecError::Access(Some(lane as u32), error))?;
         }
         let weak = Access { space, semantics: Semantics::Weak, scope: None, hints: Box::default() };
-        self.touched(lanes, &weak, (Type::B8, 128, false), &addresses, Effect::Store);
+        self.touched(lanes, &weak, (Type::B8, 128, false), &addresses, Effect::Store { agrees: false });
         self.turn.wrote = true;
         Ok(())
     }
@@ -629,6 +633,26 @@ impl Executor<'_> {
         }
         Ok((!changed && destinations.is_some() && self.polls(lanes, addresses, &old), wrote))
     }
+}
+
+/// Whether some lanes store to one place, and those that do store the same bytes. Accesses are of one size and aligned, so they are of one place or
+/// of two that do not overlap.
+#[inline(always)]
+fn agree<const N: usize>(lanes: u32, addresses: &Row<u64>, values: &[[u8; N]; LANES]) -> bool {
+    let (mut last, mut ascend) = (None, true);
+    for lane in lanes_of(lanes) {
+        ascend &= last.is_none_or(|last| last < addresses[lane]);
+        last = Some(addresses[lane]);
+    }
+    !ascend && agree_anywhere(lanes, addresses, values)
+}
+
+#[inline(never)]
+fn agree_anywhere<const N: usize>(lanes: u32, addresses: &Row<u64>, values: &[[u8; N]; LANES]) -> bool {
+    let mut stores: SmallVec<[(u64, [u8; N]); LANES]> = lanes_of(lanes).map(|lane| (addresses[lane], values[lane])).collect();
+    stores.sort_unstable();
+    let mut of_one_place = stores.windows(2).filter(|pair| pair[0].0 == pair[1].0).peekable();
+    of_one_place.peek().is_some() && of_one_place.all(|pair| pair[0].1 == pair[1].1)
 }
 
 /// What two values make, in the low bits. In `global` memory f32 is flushed of subnormals (PTX ISA atom), and a sum in f64 is an operand that

@@ -315,7 +315,7 @@ impl Executor<'_> {
             16 => self.multimem_store_bytes::<16>(lanes, ty, access, sources, &addresses),
             _ => Err(ExecError::unsupported(format!("an access of {bytes} bytes"))),
         }?;
-        self.touched_replicas(lanes, access, (ty, bytes), &addresses, Effect::Store)
+        self.touched_replicas(lanes, access, (ty, bytes), &addresses, Effect::Store { agrees: false })
     }
 
     fn multimem_store_bytes<const N: usize>(

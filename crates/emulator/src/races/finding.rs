@@ -69,6 +69,7 @@ impl fmt::Display for Missing {
 pub(super) enum Assumption {
     Boundary,
     Vector,
+    Lanes,
     Retired,
     Alias,
 }
@@ -79,6 +80,7 @@ impl Assumption {
         match self {
             Assumption::Boundary => "boundary",
             Assumption::Vector => "vector",
+            Assumption::Lanes => "lanes",
             Assumption::Retired => "retired",
             Assumption::Alias => "alias",
         }

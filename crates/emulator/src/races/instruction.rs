@@ -5,10 +5,11 @@ use std::sync::Arc;
 use smallvec::SmallVec;
 
 use super::{
-    ActorId, Races,
+    ActorId, Profile, Races,
     actors::{Kind, Look, lanes_of},
     check::{Accessor, Span, touch},
     clock::Clock,
+    finding::{Assumption, Class, Found, Key, Missing, Side},
     release::{Component, Level, Reader, Who, component, of_fence},
     shadow::{Mode, PAGE, Record},
     views::View,
@@ -32,7 +33,10 @@ pub(crate) struct At {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Effect {
     Load,
-    Store,
+    /// `agrees`: some lanes store to one place, and those that do store the same bytes.
+    Store {
+        agrees: bool,
+    },
     /// Lanes of `wrote` read and write, the others only read; without `returns`, nobody sees what was read.
     Atomic {
         wrote: u32,
@@ -60,7 +64,7 @@ impl Races {
         }
         let writers = match touch.effect {
             Effect::Load => 0,
-            Effect::Store => lanes,
+            Effect::Store { .. } => lanes,
             Effect::Atomic { wrote, .. } => wrote & lanes,
         };
         let mut is_new = false;
@@ -87,7 +91,7 @@ impl Races {
     /// Checks accesses of lanes, in stretches as long as they come in order; whether any of that is new.
     fn check(&mut self, memory: &Memory, at: At, lanes: u32, access: &Touch<'_>, addresses: &[u64; 32], writes: bool) -> bool {
         let strong = strong(access);
-        let Races { shadow, actors, blocks, operations, codes, conflicts, ends_with, ended, .. } = self;
+        let Races { profile, shadow, actors, blocks, operations, codes, findings, conflicts, ends_with, ended, .. } = self;
         let Some(block) = blocks[at.actor.0 as usize].as_deref() else { return false };
         let operation = &operations[actors[at.actor.0 as usize].operation as usize];
         let Kind::Launch(code) = operation.kind else { return false };
@@ -127,14 +131,15 @@ impl Races {
             known.push((lanes, [block.views.of(View::Strict), block.views.of(View::Alias)]));
         }
         let bytes = u64::from(access.bytes);
+        let waived = strong.is_none() && access.effect == (Effect::Store { agrees: true }) && *profile == Profile::Hopper;
         let mut rest: u32 = lanes;
         while rest != 0 {
             let first = rest.trailing_zeros() as usize;
             let Some(&(alike, [strict, alias])) = known.iter().find(|(alike, _)| alike >> first & 1 == 1) else { break };
             let same = |lane: usize| (rest & alike) >> lane & 1 == 1;
-            // Weak writes of two lanes to one place are a race of their own, and vectors may be torn.
+            // Weak writes of two lanes to one place are a race of their own unless that is waived, and vectors may be torn.
             let together = |lane: &usize| same(*lane) && addresses[*lane] == addresses[first];
-            let all = if writes && (strong.is_none() || vector) {
+            let all = if writes && (strong.is_none() || vector) && !waived {
                 0
             } else {
                 (first..32).filter(together).fold(0_u32, |all, lane| all | 1 << lane)
@@ -146,7 +151,7 @@ impl Races {
                 bytes
             } else {
                 let follows = |lane: usize| same(lane) && addresses[lane] == addresses[first].wrapping_add((lane - first) as u64 * bytes);
-                let end = (first + 1..32).find(|&lane| !follows(lane)).unwrap_or(32);
+                let end = if waived { first + 1 } else { (first + 1..32).find(|&lane| !follows(lane)).unwrap_or(32) };
                 width = access.bytes as u8;
                 rest &= !((u32::MAX >> (32 - (end - first))) << first);
                 (end - first) as u64 * bytes
@@ -157,6 +162,14 @@ impl Races {
             if writes && ends_with.contains(&place.allocation) {
                 *ended = true;
                 break;
+            }
+            if waived && width == 0 {
+                let second = (all & (all - 1)).trailing_zeros() as u16;
+                let side = |thread| Side { actor: at.actor.0, thread, point, mode };
+                let (missing, assumption) = (Missing::Barrier, Some(Assumption::Lanes));
+                let key = Key { kinds: [operation.kind; 2], points: [point; 2], class: Class::Race, missing, assumption };
+                let sides = [side((at.warp * 32 + first) as u16), side(thread + second)];
+                findings.add(Found { key, sides, allocation: span.allocation, from: span.from, to: span.to, times: 1 });
             }
             let accessor = Accessor { strict, alias, start, actor: at.actor.0, met: block.met };
             is_new |= touch(shadow, actors, conflicts, span, like, &accessor);

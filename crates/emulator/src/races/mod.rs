@@ -24,6 +24,7 @@
 //! | `boundary` | what a rank's stream did before a kernel is published by every strong `.sys` write of that kernel, to every strong `.sys` read of it |
 //! | `retired` | reads that came before a barrier of the block are over when a strong `.sys` write after it is seen by a strong `.sys` read: a later write does not reach them |
 //! | `vector` | aligned accesses of up to 16 bytes are not torn |
+//! | `lanes` | lanes of one instruction that store the same bytes to one place leave them there |
 //! | `alias` | a place's multicast and its own address are coherent without a proxy fence |
 //!
 //! # How the ISA is read here

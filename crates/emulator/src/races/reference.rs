@@ -568,7 +568,7 @@ impl Program {
         }
         let effect = match kind {
             0 => Effect::Load,
-            1 => Effect::Store,
+            1 => Effect::Store { agrees: false },
             _ => Effect::Atomic { wrote, returns },
         };
         let scope = strong.filter(|_| semantics != S::Volatile).map(|_| scope);

@@ -395,6 +395,13 @@ fn lanes_may_tear_a_vector_that_they_write_to_one_place() {
     "race, write after write: a release and an acquire is missing between", None)]
 #[case::vector(&[(0, 0, 1, 1, "st.relaxed.sys.global.v2.u32 [%f], {1, 1};"), (1, 0, 1, 1, "ld.relaxed.sys.global.v2.u32 {%r0, %r1}, [%f];")],
     "torn vector, read after write: not one access, and synchronisation between ranks is missing between", Some("(vector) "))]
+#[case::lanes(&[(0, 0, 1, 32, "st.global.u32 [%d], 1;")], "race, write after write: a barrier is missing between", Some("(lanes) "))]
+#[case::lanes_by_turns(&[(0, 0, 1, 32, "and.b32 %r0, %t, 1; mad.wide.u32 %l0, %r0, 8, %d; st.shared.u32 [block], 0; st.global.v2.u32 [%l0], {%r0, 7};")],
+    "race, write after write: a barrier is missing between", Some("(lanes) "))]
+#[case::lanes_of_several_values(&[(0, 0, 1, 32, "shr.u32 %r0, %t, 4; st.global.u32 [%d], %r0;")],
+    "race, write after write: a barrier is missing between", None)]
+#[case::lanes_of_two_warps(&[(0, 0, 1, 64, "st.global.u32 [%dt], 0; setp.ge.u32 %p0, %t, 33; @%p0 bra D; and.b32 %r0, %t, 32; setp.eq.u32 %p0, %r0, 32; @%p0 st.global.u32 [%d], 1;\nD:")],
+    "race, write after write: a barrier is missing between", None)]
 fn what_hopper_waives(#[case] launches: &[Launch<'_>], #[case] line: &str, #[case] waived: Option<&str>) {
     let of_kind = |profile| found(profile, launches).into_iter().filter(|found| found.ends_with(line)).collect::<Vec<_>>();
     assert_eq!(of_kind(Profile::Ptx), [line]);
@@ -416,7 +423,7 @@ fn aliases_need_a_fence(#[case] fence: Option<Fence>, #[case] expected: &[&str])
     let access = |races: &mut Races, effect, multicast| {
         races.access(&memory, at, 1, &Touch { effect, access: &weak, element: 4, bytes: 4, multicast }, &[data.0; 32]);
     };
-    access(&mut races, Effect::Store, true);
+    access(&mut races, Effect::Store { agrees: false }, true);
     if let Some(fence) = fence {
         races.fence(at, 1, fence);
     }
