@@ -7,7 +7,7 @@ const LOOKS: &str = "%passmuster_looks";
 const OVER: &str = "%passmuster_over";
 
 /// Rewrites a module so that no wait in it lasts for ever: a thread that has gone round loops that poll `looks` times in one launch traps. A loop polls
-/// if it has an atomic operation or a load that is strong or volatile. What ends by itself before does what it did.
+/// if it has an atomic operation, a load that is strong or volatile, or a look at an mbarrier. What ends by itself before does what it did.
 ///
 /// For kernels on GPUs that others share, where one that waits in vain would hold the device. It goes by lines, as compilers write PTX: one instruction a line, labels on lines of
 /// their own.
@@ -66,7 +66,8 @@ fn code(line: &str) -> &str {
 fn polls(line: &str) -> bool {
     let opcode = instruction(line);
     let is_strong = ["acquire", "relaxed", "volatile", "mmio"].iter().any(|how| opcode.split('.').any(|part| part == *how));
-    opcode.starts_with("atom.") || (opcode.starts_with("ld.") || opcode.starts_with("multimem.ld")) && is_strong
+    let looks_at_mbarrier = opcode.starts_with("mbarrier.try_wait") || opcode.starts_with("mbarrier.test_wait");
+    looks_at_mbarrier || opcode.starts_with("atom.") || (opcode.starts_with("ld.") || opcode.starts_with("multimem.ld")) && is_strong
 }
 
 /// Where a branch leads.
@@ -93,6 +94,9 @@ mod tests {
 $sums:                       // no wait
 \tadd.u32 %r1, %r1, 1;
 \t@%p1 bra \t$sums;
+$tests:                      // a wait for an mbarrier
+\tmbarrier.try_wait.parity.shared::cta.b64 %p3, [%r1], 0;
+\t@!%p3 bra \t$tests;
 $waits:                      // a wait
 \tld.relaxed.sys.global.u32 %r2, [%rd1];
 \t@%p2 bra \t$on;
@@ -115,7 +119,7 @@ again:
     #[test]
     fn loops_that_poll_have_an_end_and_others_are_as_they_were() {
         let bounded = bound_waits(TEXT, 77);
-        assert_eq!(bounded.matches("%passmuster_over trap;").count(), 2, "{bounded}");
+        assert_eq!(bounded.matches("%passmuster_over trap;").count(), 3, "{bounded}");
         assert!(bounded.contains("\t@%passmuster_over trap;\n\tbra.uni \t$waits;\n"), "{bounded}");
         assert!(bounded.contains("\t@%passmuster_over trap;\n\t@!%p2 bra again;\n"), "{bounded}");
         assert_eq!(bounded.matches("mov.u32 %passmuster_looks, 0;").count(), 2, "once for each body");

@@ -10,7 +10,7 @@ use super::{
     module::Function,
     names::{Declared, Names, Symbol},
     syntax::{self, Number, OperandKind},
-    types::{Scope, Semantics, Space, Type},
+    types::{CacheHint, Scope, Semantics, Space, Type},
 };
 
 /// What a module is for.
@@ -194,13 +194,17 @@ impl<'f, 't> Form<'f, 't> {
             _ => Some(stated_scope.or(default_scope).ok_or_else(|| self.combination(format!(".{semantics} without scope"), "a scope"))?),
         };
         let space = self.space();
-        let hints = std::iter::from_fn(|| self.one_of(super::types::CacheHint::ALL)).collect();
-        Ok(Access { space, semantics, scope, hints })
+        Ok(Access { space, semantics, scope, hints: self.hints() })
+    }
+
+    /// What is said of caching.
+    pub(super) fn hints(&mut self) -> Box<[CacheHint]> {
+        std::iter::from_fn(|| self.one_of(CacheHint::ALL)).collect()
     }
 
     /// Passes over the cache policy that `.L2::cache_hint` adds as the last operand.
     pub(super) fn cache_policy(&mut self, access: &Access) -> Result<(), PtxError> {
-        if access.hints.contains(&super::types::CacheHint::L2CacheHint) {
+        if access.hints.contains(&CacheHint::L2CacheHint) {
             self.source(Type::B64)?;
         }
         Ok(())
@@ -209,6 +213,18 @@ impl<'f, 't> Form<'f, 't> {
     /// How many operands are left.
     pub(super) fn remaining(&self) -> usize {
         self.instruction.operands.len() - self.next
+    }
+
+    /// Whether the next operand is a predicate.
+    pub(super) fn next_is_predicate(&mut self) -> bool {
+        let Some(operand) = self.instruction.operands.get(self.next) else { return false };
+        match operand.kind {
+            OperandKind::Not(_) => true,
+            OperandKind::Name(name, None) => {
+                matches!(self.names.register((name, None), operand.at), Ok(Some(declared)) if declared.ty == Type::Pred)
+            }
+            _ => false,
+        }
     }
 
     pub(super) fn operand(&mut self, expected: &str) -> Result<&'f syntax::Operand<'t>, PtxError> {

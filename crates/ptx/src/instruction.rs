@@ -119,6 +119,35 @@ pub enum Fence {
     MbarrierInit,
 }
 
+/// What an operation of an mbarrier orders.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct MbarrierAccess {
+    /// The space that the address is in.
+    pub space: Space,
+    /// Release, acquire or relaxed.
+    pub semantics: Semantics,
+    /// With whom, where the PTX says so.
+    pub scope: Option<Scope>,
+}
+
+/// Which phase of an mbarrier is waited for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum MbarrierWait {
+    /// That of a state which an arrival gave.
+    State(Operand),
+    /// The current or the one before, by the parity of its number.
+    Parity(Operand),
+}
+
+/// What tells that a bulk copy is done.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum BulkCompletion {
+    /// The bytes are counted at an mbarrier, in the space of the destination.
+    Mbarrier(Address),
+    /// The thread's bulk group.
+    Group,
+}
+
 /// What barriers of a cluster do.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum ClusterBarrier {
@@ -421,6 +450,42 @@ instructions! {
     Prefetch { plain space: Space, read address: Address, }
     /// `discard.L2` of 128 bytes: their value is undefined afterwards.
     Discard { plain space: Space, read address: Address, }
+    /// `cp.async` of `bytes` bytes, of which the first `source_bytes` come from the source, none of them where `ignored` holds; the others are zero.
+    Copy { plain bytes: u32, read destination: Address, read source: Address, read source_bytes: Option<Operand>, read ignored: Option<Condition>, }
+    /// `cp.async.commit_group`
+    CopyCommit {}
+    /// `cp.async.wait_group`: for all but so many of the last groups; `cp.async.wait_all` for all copies.
+    CopyWait { plain groups: Option<u32>, }
+    /// `cp.async.mbarrier.arrive` when all earlier `cp.async` are done; `counted` with `.noinc`: the arrival is among those that the mbarrier expects.
+    CopyArrive { plain space: Space, plain counted: bool, read address: Address, }
+    /// `cp.async.bulk`, and `cp.reduce.async.bulk`, which has a reduction. `blocks` are those of the cluster that all get it, as bits; `mask` says which
+    /// bytes of each 16 are written.
+    BulkCopy { plain to: Space, plain from: Space, plain reduction: Option<(AtomicOp, Type)>, read destination: Address, read source: Address, read bytes: Operand, read completion: BulkCompletion, read blocks: Option<Operand>, read mask: Option<Operand>, }
+    /// `cp.async.bulk.commit_group`
+    BulkCommit {}
+    /// `cp.async.bulk.wait_group`: for all but so many of the last groups; with `.read` only until their sources have been read.
+    BulkWait { plain reads: bool, plain groups: u32, }
+    /// `st.bulk` of zeros.
+    BulkFill { plain space: Space, read address: Address, read bytes: Operand, }
+    /// `st.async`, and `red.async`, which has an operation: to shared memory of the cluster, and its bytes are counted at an mbarrier there.
+    StoreAsync { plain op: Option<AtomicOp>, plain ty: Type, plain space: Space, read address: Address, read values: Box<[Operand]>, read mbarrier: Address, }
+    /// `mbarrier.init`
+    MbarrierInit { plain space: Space, read address: Address, read count: Operand, }
+    /// `mbarrier.inval`
+    MbarrierInvalidate { plain space: Space, read address: Address, }
+    /// `mbarrier.expect_tx`, or where it `completes`, `mbarrier.complete_tx`.
+    MbarrierBytes { plain space: Space, plain completes: bool, read address: Address, read bytes: Operand, }
+    /// `mbarrier.arrive`, and `mbarrier.arrive_drop`, which `drops`; of `count` arrivals or one, with `bytes` more that are expected before it. It may not
+    /// complete the phase unless it `completes`.
+    MbarrierArrive { plain access: MbarrierAccess, plain drops: bool, plain completes: bool, out state: Option<Register>, read address: Address, read count: Option<Operand>, read bytes: Option<Operand>, }
+    /// `mbarrier.test_wait` and `mbarrier.try_wait`, which here never waits.
+    MbarrierTest { plain access: MbarrierAccess, out complete: Register, read address: Address, read phase: MbarrierWait, }
+    /// `mbarrier.pending_count` of a state.
+    MbarrierPending { out count: Register, read state: Operand, }
+    /// `setmaxnreg`: what a program sees is the same.
+    SetRegisters { plain more: bool, plain count: u32, }
+    /// `createpolicy`: of caching.
+    CreatePolicy { out destination: Register, }
     /// What this front end does not know, and why. Whoever comes to it cannot be run.
     Unknown { plain error: Box<PtxError>, }
 }

@@ -3,7 +3,10 @@
 //! Compilers declare a register a value, hundreds of them. An executor keeps 32 lanes of each slot for every warp, so slots are what
 //! memory and clearing cost.
 
-use super::instruction::{Address, Argument, Base, Class, Condition, Fence, Instruction, LogicPredicate, Operand, Operation, Register};
+use super::instruction::{
+    Address, Argument, Base, BulkCompletion, Class, Condition, Fence, Instruction, LogicPredicate, MbarrierWait, Operand, Operation,
+    Register,
+};
 
 /// How registers within a field of an instruction are visited.
 pub(super) trait Visited {
@@ -49,6 +52,21 @@ impl Visited for Address {
 impl Visited for Fence {
     fn visited(&mut self, _: bool, visit: &mut dyn FnMut(&mut Register, bool)) {
         if let Fence::TensormapAcquire(_, address) = self {
+            address.visited(false, visit);
+        }
+    }
+}
+
+impl Visited for MbarrierWait {
+    fn visited(&mut self, _: bool, visit: &mut dyn FnMut(&mut Register, bool)) {
+        let (MbarrierWait::State(phase) | MbarrierWait::Parity(phase)) = self;
+        phase.visited(false, visit);
+    }
+}
+
+impl Visited for BulkCompletion {
+    fn visited(&mut self, _: bool, visit: &mut dyn FnMut(&mut Register, bool)) {
+        if let BulkCompletion::Mbarrier(address) = self {
             address.visited(false, visit);
         }
     }

@@ -1,8 +1,10 @@
 //! One warp, executed until it must be looked at from outside: its turn is over, a barrier may be complete, lanes have ended.
 
 use super::{
+    asynchronous::Bulk,
     block::Common,
     fault::{ExecError, Fault, FaultSite},
+    flight::Beside,
     float::{Binary, Conversion, direction},
     grid::{Launch, Turn},
     multimem::Reducer,
@@ -50,6 +52,9 @@ pub(super) struct Executor<'a> {
     pub(super) launch: &'a Launch,
     pub(super) block: &'a mut Common,
     pub(super) reducer: &'a mut Reducer,
+    pub(super) beside: &'a mut Beside,
+    /// The block's.
+    pub(super) slot: usize,
     pub(super) warp: &'a mut Warp,
     pub(super) warp_index: usize,
     pub(super) now: u64,
@@ -319,9 +324,54 @@ impl Executor<'_> {
             I::MultimemReduce { op, ty, ref access, address, ref values } => {
                 self.multimem_reduce(lanes, (op, ty), access, address, values)?;
             }
+            I::Copy { bytes, destination, source, source_bytes, ignored } => {
+                self.copy_later(lanes, (destination, source, bytes), source_bytes, ignored)?;
+            }
+            I::BulkCopy { to, from, reduction, destination, source, bytes, completion, blocks, mask } => {
+                self.copy_in_bulk(lanes, &Bulk { to, from, reduction, destination, source, bytes, completion, blocks, mask })?;
+            }
+            I::StoreAsync { op, ty, space, address, ref values, mbarrier } => {
+                self.store_later(lanes, (op, ty), (space, address, mbarrier), values)?;
+            }
+            I::BulkFill { space, address, bytes } => self.fill_in_bulk(lanes, space, address, bytes)?,
+            I::CopyCommit {} => self.commit_groups(lanes, false),
+            I::BulkCommit {} => self.commit_groups(lanes, true),
+            I::CopyWait { groups } => {
+                if !self.groups_are_done(lanes, false, groups, false) {
+                    return Ok(self.wait(group, lanes));
+                }
+            }
+            I::BulkWait { reads, groups } => {
+                if !self.groups_are_done(lanes, true, Some(groups), reads) {
+                    return Ok(self.wait(group, lanes));
+                }
+            }
+            I::CopyArrive { space, counted, address } => self.arrive_after_copies(lanes, space, counted, address)?,
+            I::MbarrierInit { space, address, count } => self.init_mbarriers(lanes, space, address, count)?,
+            I::MbarrierInvalidate { space, address } => self.invalidate_mbarriers(lanes, space, address)?,
+            I::MbarrierBytes { space, completes, address, bytes } => self.count_bytes(lanes, space, completes, address, bytes)?,
+            I::MbarrierArrive { access, drops, completes, state, address, count, bytes } => {
+                self.arrive_at_mbarriers(lanes, access, (drops, completes), state, address, (count, bytes))?;
+            }
+            I::MbarrierTest { access, complete, address, phase } => {
+                if self.test_mbarriers(lanes, access, complete, address, phase)? {
+                    return Ok(self.hold_back(group));
+                }
+            }
+            I::MbarrierPending { count, state } => self.pending_count(lanes, count, state),
+            I::SetRegisters { .. } => {}
+            I::CreatePolicy { destination } => registers.write::<u64>(destination, lanes, &[0; LANES]),
             _ => return Err(ExecError::unsupported(instruction.family())),
         }
         Ok(Flow::Next)
+    }
+
+    /// Lanes come to this operation again, after what goes on beside them and others have had their turn.
+    fn wait(&mut self, group: usize, lanes: u32) -> Flow {
+        let waiting = self.split_off(group, lanes);
+        self.warp.groups[waiting].held_back = true;
+        self.turn.polled = true;
+        Flow::Moved
     }
 
     /// After a load, an atomic or a sleep: others go first.

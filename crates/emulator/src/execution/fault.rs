@@ -82,6 +82,14 @@ pub enum Fault {
         /// What is wrong.
         why: String,
     },
+    /// An mbarrier or an asynchronous operation that is used as it must not be.
+    #[error("{place}: {why}")]
+    Asynchronous {
+        /// Where; of what goes on beside threads, where it was started.
+        place: Box<FaultSite>,
+        /// What is wrong.
+        why: String,
+    },
     /// A lane executes an operation of a warp with a member mask that it is not in.
     #[error("{place}: the lane is not in its own member mask {mask:#010x}")]
     NotInMask {
@@ -132,6 +140,7 @@ pub(super) enum ExecError {
     DivergentBarrier(u32),
     BarrierOperands(String),
     Cluster { lane: u32, why: String },
+    Asynchronous { lane: Option<u32>, why: String },
     NotInMask { lane: u32, mask: u32 },
     BranchIndex { lane: u32, index: u32, targets: usize },
     StackOverflow,
@@ -156,11 +165,13 @@ impl ExecError {
         let family = place.family;
         let of = |lane: Option<u32>| Box::new(FaultSite { lane, ..place });
         match self {
-            ExecError::Access(lane, error) => Fault::Memory { place: of(lane), error },
+            ExecError::Access(lane, error) => Fault::Memory { place: of(lane.or(place.lane)), error },
             ExecError::Trap(lane) => Fault::Trap { place: of(Some(lane)) },
             ExecError::DivergentBarrier(barrier) => Fault::DivergentBarrier { place: of(None), barrier },
             ExecError::BarrierOperands(why) => Fault::BarrierOperands { place: of(None), why },
             ExecError::Cluster { lane, why } => Fault::Cluster { place: of(Some(lane)), why },
+            // What goes on beside threads has the lane that started it in its place.
+            ExecError::Asynchronous { lane, why } => Fault::Asynchronous { place: of(lane.or(place.lane)), why },
             ExecError::NotInMask { lane, mask } => Fault::NotInMask { place: of(Some(lane)), mask },
             ExecError::BranchIndex { lane, index, targets } => Fault::BranchIndex { place: of(Some(lane)), index, targets },
             ExecError::StackOverflow => Fault::StackOverflow { place: of(None) },

@@ -9,6 +9,7 @@ use super::{
     block::{BARRIERS, Block, Common, MOST_WARPS, Member},
     executor::{Event, Executor, place},
     fault::Fault,
+    flight::Beside,
     multimem::{MultimemReduction, Reducer},
     program::{DeviceLimits, Program},
     warp::{Frame, Waiting, Warp},
@@ -143,12 +144,13 @@ pub struct WarpPosition {
 pub struct Grid {
     launch: Launch,
     reducer: Reducer,
+    beside: Beside,
     /// Resident blocks, cluster by cluster; ended ones leave a hole. Where a whole cluster has ended, the next one takes its place.
     blocks: Vec<Option<Block>>,
     /// Clusters that have been started, of all.
     started: u64,
     total: u64,
-    /// Warps that can run: slot of the block, and warp.
+    /// Warps that can run: slot of the block, and warp; and beside them flights: slot, and their number above all warps.
     candidates: Vec<(usize, usize)>,
     /// Resident blocks.
     live_blocks: usize,
@@ -202,7 +204,8 @@ impl Grid {
         // Blocks past these start as others end, in order.
         let resident = (u64::from(sms * threads_per_sm / threads.next_multiple_of(32)) / members as u64).min(total) as usize;
         let (reducer, blocks, candidates) = (Reducer::default(), Vec::new(), Vec::new());
-        let mut grid = Grid { launch, reducer, blocks, started: 0, total, candidates, live_blocks: 0, operation: None };
+        let beside = Beside::default();
+        let mut grid = Grid { launch, reducer, beside, blocks, started: 0, total, candidates, live_blocks: 0, operation: None };
         grid.blocks.resize_with(resident * members, || None);
         for place in 0..resident {
             grid.start_cluster(place * members, memory);
@@ -249,7 +252,8 @@ impl Grid {
         self.started += 1;
     }
 
-    /// Warps that can run: slot of the block, and warp of the block. [`Grid::turn`] picks one of these.
+    /// What can go on: slot of the block, and warp of the block, or for what goes on beside its warps a number above theirs. [`Grid::turn`] picks
+    /// one of these.
     pub fn able(&self) -> &[(usize, usize)] {
         &self.candidates
     }
@@ -271,6 +275,7 @@ impl Grid {
                 slot.hash(&mut hasher);
                 block.common.hash_state(&mut hasher);
                 hasher.write(bytes_at(block.common.shared, *shared_bytes));
+                self.beside.mbarriers.hash_state(block.common.shared, *shared_bytes, &mut hasher);
                 for warp in &block.warps {
                     warp.hash_state(&mut hasher);
                     let local = warp.local.iter().flat_map(|local| local.iter().filter(|&&address| address != 0));
@@ -330,7 +335,13 @@ impl Grid {
         }
         let chosen = pick(self.candidates.len());
         let (slot, index) = self.candidates[chosen];
-        let Grid { launch, reducer, blocks, candidates, .. } = self;
+        if let Some(number) = index.checked_sub(MOST_WARPS) {
+            if self.beside.fly(number, memory, races)? {
+                self.candidates.swap_remove(chosen);
+            }
+            return Ok(Turn { instructions: 1, wrote: true, ..turn });
+        }
+        let Grid { launch, reducer, blocks, candidates, beside, .. } = self;
         let launch = &*launch;
         let of_cluster = slot / launch.members() * launch.members();
         let of_cluster = of_cluster..of_cluster + launch.members();
@@ -350,6 +361,8 @@ impl Grid {
                 launch,
                 block: common,
                 reducer,
+                beside,
+                slot,
                 warp: &mut warps[index],
                 warp_index: index,
                 now,
@@ -379,21 +392,28 @@ impl Grid {
                 }
             }
         }
+        let started = beside.take_started();
         let Some(block) = &mut blocks[slot] else { return Ok(turn) };
         if !block.warps[index].is_runnable() {
             candidates.swap_remove(chosen);
             block.able &= !(1 << index);
             turn.blocked = block.warps[index].live != 0;
         }
+        candidates.extend(started.into_iter().map(|number| (slot, MOST_WARPS + number)));
         if ended && block.warps.iter().all(|warp| warp.live == 0) {
-            self.end_block(slot, memory, races);
+            self.end_block(slot, memory, races)?;
         }
         Ok(turn)
     }
 
-    fn end_block(&mut self, slot: usize, memory: &mut Memory, races: Option<&mut Races>) {
+    fn end_block(&mut self, slot: usize, memory: &mut Memory, mut races: Option<&mut Races>) -> Result<(), Fault> {
         if let Some(block) = self.blocks[slot].take() {
             self.live_blocks -= 1;
+            let (gone, late) = self.beside.end_block(slot, block.common.shared, self.launch.shared_bytes);
+            if let Some(races) = races.as_deref_mut() {
+                gone.into_iter().for_each(|address| races.forget_mbarrier(address));
+            }
+            late?;
             if let (Some(races), Some(actor)) = (races, block.common.actor) {
                 races.end_block(actor);
                 memory.find(Address(block.common.shared)).into_iter().for_each(|shared| races.forget(shared));
@@ -405,11 +425,12 @@ impl Grid {
         if self.started < self.total && self.blocks[first..first + members].iter().all(Option::is_none) {
             self.start_cluster(first, memory);
         }
+        Ok(())
     }
 
-    /// Whether all threads have ended.
+    /// Whether all threads have ended, and all that they started is done.
     pub fn is_done(&self) -> bool {
-        self.live_blocks == 0
+        self.live_blocks == 0 && self.beside.is_empty()
     }
 
     /// Where every warp that has not ended stands: for reports of hangs. Blocks that have not started are not among them.

@@ -37,14 +37,17 @@
 //! halves). They are [`Fault::UnsupportedInstruction`] when executed, or [`Fault::BadLaunch`].
 
 mod access;
+mod asynchronous;
 mod block;
 mod compare;
 mod executor;
 mod fault;
+mod flight;
 mod float;
 mod grid;
 mod integer;
 mod lanes;
+mod mbarrier;
 mod multimem;
 mod program;
 mod registers;

@@ -2,6 +2,15 @@
 
 use super::{AccessError, Address, Allocation, AllocationId, GlobalAddr, Kind, Memory};
 
+/// What was read and is to be written elsewhere.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Taken {
+    /// The bytes.
+    pub bytes: Vec<u8>,
+    /// Those of them that were never written, ascending.
+    pub missing: Vec<u64>,
+}
+
 impl Memory {
     /// The place of `bytes` bytes at an address that `rank` accesses. Bytes may be zero: then the address may also be the buffer's end.
     ///
@@ -185,8 +194,16 @@ impl Memory {
     /// # Errors
     /// As [`Memory::resolve`], of the source first. Nothing is copied then.
     pub fn copy(&mut self, from: Address, to: Address, bytes: u64, rank: usize) -> Result<(), AccessError> {
+        let taken = self.take(from, bytes, rank)?;
+        self.give(to, &taken, rank)
+    }
+
+    /// Reads a stretch that is to be written elsewhere.
+    ///
+    /// # Errors
+    /// As [`Memory::resolve`].
+    pub fn take(&self, from: Address, bytes: u64, rank: usize) -> Result<Taken, AccessError> {
         let source = self.resolve(from, bytes, rank)?;
-        self.resolve(to, bytes, rank)?;
         let origin = &self.allocations[source.allocation.index()];
         let mut values = origin.bytes[source.offset as usize..][..bytes as usize].to_vec();
         self.seen_stretch(source, rank, &mut values);
@@ -196,10 +213,19 @@ impl Memory {
             }
             _ => Vec::new(),
         };
+        Ok(Taken { bytes: values, missing })
+    }
+
+    /// Writes what was read elsewhere. Bytes that were never written there are not written here either.
+    ///
+    /// # Errors
+    /// As [`Memory::resolve`].
+    pub fn give(&mut self, to: Address, taken: &Taken, rank: usize) -> Result<(), AccessError> {
+        let bytes = taken.bytes.len() as u64;
         let place = self.resolve(to, bytes, rank)?;
-        self.target(to, bytes, rank)?.copy_from_slice(&values);
+        self.target(to, bytes, rank)?.copy_from_slice(&taken.bytes);
         if let Some(written) = &mut self.allocations[place.allocation.index()].written {
-            missing.iter().for_each(|byte| written.put(place.offset + byte, false));
+            taken.missing.iter().for_each(|byte| written.put(place.offset + byte, false));
         }
         Ok(())
     }

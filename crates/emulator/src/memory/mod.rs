@@ -24,6 +24,7 @@ mod written;
 
 use std::sync::Arc;
 
+pub use access::Taken;
 pub use address::{Address, AllocationId, GlobalAddr, MOST_BYTES};
 pub use error::{AccessError, LaneError};
 pub use late::{Author, Reach};

@@ -49,6 +49,8 @@ pub(super) struct Actor {
     pub(super) cluster: u32,
     pub(super) rank: u16,
     pub(super) place: OperationPos,
+    /// The block whose thread has started it, of what goes on beside its threads.
+    pub(super) beside: Option<u32>,
 }
 
 impl Actor {
@@ -252,7 +254,30 @@ impl Block {
         if !Arc::ptr_eq(&after, &before) {
             self.set_known(thread, after.clone());
         }
-        let lesson = Lesson { before, state: location.state, scope: reader.scope, after };
+        self.note_lesson(Lesson { before, state: location.state, scope: reader.scope, after });
+    }
+
+    /// A thread comes to know more, as all do who knew the same and learn the same: of a state of an mbarrier, with a scope.
+    pub(super) fn learn(&mut self, thread: usize, (state, scope): (u64, Level), learn: impl FnOnce(&Arc<Views>) -> Arc<Views>) {
+        self.settle(thread);
+        let before = self.known(thread).clone();
+        let of_state = |lesson: &&Lesson| (lesson.state, lesson.scope) == (state, scope);
+        let known =
+            self.lessons.iter().filter(of_state).find(|lesson| Arc::ptr_eq(&lesson.before, &before) || Arc::ptr_eq(&lesson.after, &before));
+        let after = match known {
+            Some(lesson) => lesson.after.clone(),
+            None => {
+                let after = learn(&before);
+                self.note_lesson(Lesson { before: before.clone(), state, scope, after: after.clone() });
+                after
+            }
+        };
+        if !Arc::ptr_eq(&after, &before) {
+            self.set_known(thread, after);
+        }
+    }
+
+    fn note_lesson(&mut self, lesson: Lesson) {
         if self.lessons.len() < MOST_LESSONS {
             self.lessons.push(lesson);
         } else {

@@ -29,7 +29,8 @@ pub(super) struct Span {
 /// What is known where an access is made, in the views that decide whether it conflicts. All its threads share them.
 pub(super) struct Accessor<'a> {
     pub(super) strict: &'a Arc<Clock>,
-    pub(super) alias: &'a Arc<Clock>,
+    /// Of accesses by other ways than this.
+    pub(super) across: &'a Arc<Clock>,
     /// What was known where the operation started.
     pub(super) start: &'a Arc<Clock>,
     /// Who accesses, and up to when it knows all that it did itself.
@@ -69,7 +70,7 @@ struct Knowledge<'a> {
 impl Knowledge<'_> {
     fn has(&self, view: View, deeds: ThreadEpoch) -> bool {
         let ThreadEpoch { actor, place, thread, time } = deeds;
-        let met = view != View::Alias && actor == self.actor && time <= self.met;
+        let met = !view.is_across() && actor == self.actor && time <= self.met;
         met || self.views.of(view).knows(actor, place, thread, time) || self.sights.iter().any(|sight| sight.tells(view, deeds))
     }
 }
@@ -167,9 +168,14 @@ impl Races {
 
     /// What all threads of an access know, if none has anything of its own.
     fn shared(&self, record: &Record) -> Option<&Views> {
-        let Some(block) = self.blocks[record.actor as usize].as_deref() else { return Some(&self.operation_of(record.actor).start) };
+        let Some(block) = self.blocks[record.actor as usize].as_deref() else { return Some(self.of_no_block(record.actor)) };
         let warp = usize::from(record.thread) / 32;
         (block.own[warp] == 0 && block.sighted[warp] == 0).then_some(&block.views)
+    }
+
+    /// What an actor knows that is no block: a flight, or an operation of a stream.
+    fn of_no_block(&self, actor: u32) -> &Arc<Views> {
+        self.asynchronous.views(actor).unwrap_or_else(|| &self.operation_of(actor).start)
     }
 
     fn knowledge(&self, actor: u32, thread: u16) -> Knowledge<'_> {
@@ -179,14 +185,14 @@ impl Races {
                 let sights = block.threads[thread].as_ref().map_or(&[][..], |of_thread| &of_thread.sights);
                 Knowledge { views: block.known(thread), sights, actor, met: block.met }
             }
-            None => Knowledge { views: &self.operation_of(actor).start, sights: &[], actor, met: 0 },
+            None => Knowledge { views: self.of_no_block(actor), sights: &[], actor, met: 0 },
         }
     }
 
     /// Whether a strong read of some bytes orders the write that it saw before a thread's access: the write precedes it in observation order, and it
     /// precedes the access in base causality order (PTX ISA 8.9.5). Nothing that came before the write is ordered by that.
     fn observed(&self, write: &Record, read: &Record, (from, to): (u16, u16), later: &Record, thread: u16) -> bool {
-        let same_place = write.mode.element == read.mode.element && write.mode.multicast == read.mode.multicast;
+        let same_place = write.mode.element == read.mode.element && write.mode.via == read.mode.via;
         let sees = write.mode.writes && !write.outdated && same_place && mutually_strong(write, read, apart(write, read, &self.actors));
         if !sees || from < read.from || read.to < to {
             return false;
@@ -197,7 +203,7 @@ impl Races {
             (read.actor, reader) == (later.actor, thread)
                 || known.has(View::Strict, ThreadEpoch { actor: read.actor, place, thread: reader, time: read.time })
         };
-        to <= end && later.mode.multicast == read.mode.multicast && readers.any(precedes)
+        to <= end && later.mode.via == read.mode.via && readers.any(precedes)
     }
 
     /// What is wrong with one thread's access after another's, if anything is.
@@ -213,15 +219,20 @@ impl Races {
         if later.mode.non_coherent && !same_thread && !start.knows(deeds.actor, place, first, earlier.time) {
             return Some((Class::NonCoherent, Missing::KernelBoundary, None));
         }
-        if earlier.mode.multicast != later.mode.multicast && (strong || ordered) {
+        let (before, after) = (earlier.mode.via, later.mode.via);
+        if before != after && after.is_async() && ordered {
+            let assumption = if earlier.mode.writes { None } else { waived(Assumption::Returned) };
+            return (!known.has(after.view(), deeds)).then_some((Class::Async, Missing::AsyncFence, assumption));
+        }
+        if before != after && !before.is_async() && !after.is_async() && (strong || ordered) {
             let fenced = strong || known.has(View::Alias, deeds);
             return (!fenced).then(|| (Class::Alias, Missing::AliasFence, waived(Assumption::Alias)));
         }
         if ordered {
             return None;
         }
-        let missing = self.missing(earlier, later, |view| known.has(view, deeds));
-        if strong && earlier.mode.element == later.mode.element {
+        let missing = self.missing((earlier, first), later, |view| known.has(view, deeds));
+        if strong && earlier.mode.element == later.mode.element && before == after {
             let torn = (earlier.mode.vector || later.mode.vector) && bytes > u16::from(later.mode.element);
             return torn.then(|| (Class::Tearing, missing, waived(Assumption::Vector)));
         }
@@ -235,7 +246,10 @@ impl Races {
         Some((class, missing, assumption))
     }
 
-    fn missing(&self, earlier: &Record, later: &Record, knows: impl Fn(View) -> bool) -> Missing {
+    fn missing(&self, (earlier, thread): (&Record, u16), later: &Record, knows: impl Fn(View) -> bool) -> Missing {
+        if self.actors[earlier.actor as usize].beside.is_some() || self.was_started_by(later.actor, (earlier.actor, thread)) {
+            return Missing::Completion;
+        }
         let granted = [
             (View::AnyScope, Missing::Scope),
             (View::EveryRelease, Missing::Release),
@@ -251,7 +265,7 @@ impl Races {
         }
         let [first, second] = [earlier, later].map(|record| &self.actors[record.actor as usize]);
         match () {
-            () if earlier.actor == later.actor => Missing::Barrier,
+            () if earlier.actor == second.beside.unwrap_or(later.actor) => Missing::Barrier,
             () if first.rank != second.rank => Missing::BetweenRanks,
             () if first.place.stream != second.place.stream => Missing::BetweenStreams,
             () => Missing::BetweenBlocks,
@@ -275,8 +289,10 @@ fn mutually_strong(earlier: &Record, later: &Record, apart: Level) -> bool {
 fn is_fine(later: &Record, earlier: &Record, actors: &[Actor], accessor: &Accessor<'_>) -> bool {
     let (before, after) = (&earlier.mode, &later.mode);
     let place = actors[earlier.actor as usize].place;
-    if before.multicast != after.multicast {
-        return accessor.alias.knows_block(earlier.actor, place, earlier.time);
+    if before.via != after.via {
+        // What is done asynchronously is known to be done by every way.
+        let known = if before.via.is_async() { accessor.strict } else { accessor.across };
+        return known.knows_block(earlier.actor, place, earlier.time);
     }
     if later.same_threads(earlier) {
         return true;

@@ -16,6 +16,8 @@ pub(super) enum Class {
     Tearing,
     /// Ordered, but by different addresses of one place without a proxy fence (PTX ISA 8.6).
     Alias,
+    /// Ordered, but by the generic and then by the asynchronous proxy without a fence between (PTX ISA 8.6).
+    Async,
     /// A read through the non-coherent cache of what was written since the kernel started.
     NonCoherent,
 }
@@ -27,6 +29,7 @@ impl fmt::Display for Class {
             Class::MixedSize => "race of different sizes",
             Class::Tearing => "torn vector",
             Class::Alias => "aliases without a fence",
+            Class::Async => "proxies without a fence",
             Class::NonCoherent => "non-coherent read",
         })
     }
@@ -40,6 +43,9 @@ pub(super) enum Missing {
     Acquire,
     ReleaseAndAcquire,
     AliasFence,
+    AsyncFence,
+    MbarrierFence,
+    Completion,
     Barrier,
     BetweenBlocks,
     BetweenStreams,
@@ -55,6 +61,9 @@ impl fmt::Display for Missing {
             Missing::Acquire => "an acquire",
             Missing::ReleaseAndAcquire => "a release and an acquire",
             Missing::AliasFence => "fence.proxy.alias",
+            Missing::AsyncFence => "fence.proxy.async",
+            Missing::MbarrierFence => "fence.mbarrier_init or fence.proxy.async",
+            Missing::Completion => "a wait for the asynchronous operation",
             Missing::Barrier => "a barrier",
             Missing::BetweenBlocks => "synchronisation between blocks",
             Missing::BetweenStreams => "synchronisation between streams",
@@ -70,6 +79,7 @@ pub(super) enum Assumption {
     Boundary,
     Vector,
     Lanes,
+    Returned,
     Retired,
     Alias,
 }
@@ -81,6 +91,7 @@ impl Assumption {
             Assumption::Boundary => "boundary",
             Assumption::Vector => "vector",
             Assumption::Lanes => "lanes",
+            Assumption::Returned => "returned",
             Assumption::Retired => "retired",
             Assumption::Alias => "alias",
         }

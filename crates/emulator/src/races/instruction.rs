@@ -11,7 +11,7 @@ use super::{
     clock::Clock,
     finding::{Assumption, Class, Found, Key, Missing, Side},
     release::{Component, Level, Reader, Who, component, of_fence},
-    shadow::{Mode, PAGE, Record},
+    shadow::{Mode, PAGE, Record, Via},
     views::View,
 };
 use crate::memory::{Address, Memory};
@@ -89,7 +89,7 @@ impl Races {
     }
 
     /// Checks accesses of lanes, in stretches as long as they come in order; whether any of that is new.
-    fn check(&mut self, memory: &Memory, at: At, lanes: u32, access: &Touch<'_>, addresses: &[u64; 32], writes: bool) -> bool {
+    pub(super) fn check(&mut self, memory: &Memory, at: At, lanes: u32, access: &Touch<'_>, addresses: &[u64; 32], writes: bool) -> bool {
         let strong = strong(access);
         let Races { profile, shadow, actors, blocks, operations, codes, findings, conflicts, ends_with, ended, .. } = self;
         let Some(block) = blocks[at.actor.0 as usize].as_deref() else { return false };
@@ -99,7 +99,8 @@ impl Races {
         let (rank, start) = (operation.rank, operation.start.of(View::Strict));
         let non_coherent = access.access.semantics == Semantics::NonCoherent;
         let vector = access.bytes > access.element;
-        let mode = Mode { writes, strong, multicast: access.multicast, vector, non_coherent, element: access.element as u8 };
+        let via = if access.multicast { Via::Multicast } else { Via::Own };
+        let mode = Mode { writes, strong, via, vector, non_coherent, element: access.element as u8 };
         let point = codes[code as usize].functions[at.function] + at.pc as u32;
         let like = Record {
             from: 0,
@@ -171,7 +172,7 @@ impl Races {
                 let sides = [side((at.warp * 32 + first) as u16), side(thread + second)];
                 findings.add(Found { key, sides, allocation: span.allocation, from: span.from, to: span.to, times: 1 });
             }
-            let accessor = Accessor { strict, alias, start, actor: at.actor.0, met: block.met };
+            let accessor = Accessor { strict, across: alias, start, actor: at.actor.0, met: block.met };
             is_new |= touch(shadow, actors, conflicts, span, like, &accessor);
         }
         drop(known);

@@ -24,6 +24,7 @@
 //! | `boundary` | what a rank's stream did before a kernel is published by every strong `.sys` write of that kernel, to every strong `.sys` read of it |
 //! | `retired` | reads that came before a barrier of the block are over when a strong `.sys` write after it is seen by a strong `.sys` read: a later write does not reach them |
 //! | `vector` | aligned accesses of up to 16 bytes are not torn |
+//! | `returned` | reads that are ordered before an asynchronous write of the same bytes have returned: it does not reach them, without a proxy fence |
 //! | `lanes` | lanes of one instruction that store the same bytes to one place leave them there |
 //! | `alias` | a place's multicast and its own address are coherent without a proxy fence |
 //!
@@ -51,11 +52,11 @@
 //! | strong operations on one place by different proxies | 8.6, 8.9.5 | coherent, so flags work; data needs `fence.proxy.alias` anywhere between, a kernel's boundary counts |
 //!
 //! # Not here
-//! Local memory and parameters, which are a thread's own. The asynchronous proxy and mbarriers, which are not executed.
-//! Fences between other proxies than aliases. Where threads of one block release on one location with one scope, whoever acquires takes what all
+//! Local memory and parameters, which are a thread's own. The proxies of tensor maps, textures and constants. Where threads of one block release on one location with one scope, whoever acquires takes what all
 //! of them released there.
 
 mod actors;
+mod asynchronous;
 mod check;
 mod clock;
 mod finding;
@@ -74,11 +75,13 @@ mod views;
 use std::sync::Arc;
 
 pub use actors::{ActorId, Lanes, OperationId};
+pub(crate) use asynchronous::{FlightId, Proxy};
 pub(crate) use instruction::{At, Effect, Touch};
 pub use operation::Known;
 pub use report::Report;
 
 use actors::{Actor, Block, Operation};
+use asynchronous::Asynchronous;
 use check::Conflict;
 use finding::Findings;
 use shadow::Shadow;
@@ -144,6 +147,7 @@ pub struct Races {
     /// States of locations so far.
     states: u64,
     sequential: Sequential,
+    asynchronous: Asynchronous,
     findings: Findings,
     /// Memory whose first write ends the check: waits that give up tell it there.
     ends_with: Vec<AllocationId>,
@@ -170,6 +174,7 @@ impl Races {
             shadow: Shadow::default(),
             states: 0,
             sequential: Sequential::new(ranks),
+            asynchronous: Asynchronous::default(),
             findings: Findings::default(),
             ends_with,
             ended: false,

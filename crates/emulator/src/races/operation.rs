@@ -8,7 +8,7 @@ use super::{
     check::{Accessor, Span, touch},
     clock::OperationPos,
     release::{Level, Reader, component},
-    shadow::{Mode, PAGE, Record},
+    shadow::{Mode, PAGE, Record, Via},
     views::{View, Views},
 };
 use crate::memory;
@@ -43,7 +43,7 @@ impl Races {
 
     fn actor(&mut self, operation: OperationId, block: u32, cluster: u32) -> u32 {
         let Operation { rank, place, .. } = self.operations[operation.0 as usize];
-        self.actors.push(Actor { operation: operation.0, block, cluster, rank: rank as u16, place });
+        self.actors.push(Actor { operation: operation.0, block, cluster, rank: rank as u16, place, beside: None });
         self.blocks.push(None);
         self.actors.len() as u32 - 1
     }
@@ -105,13 +105,13 @@ impl Races {
             return;
         }
         let element = if whole.strong.is_some() { whole.bytes as u8 } else { 1 };
-        let mode = Mode { writes: whole.writes, strong: whole.strong, multicast: false, vector: false, non_coherent: false, element };
+        let mode = Mode { writes: whole.writes, strong: whole.strong, via: Via::Own, vector: false, non_coherent: false, element };
         let (allocation, from) = (whole.at.allocation, whole.at.offset);
         let span = Span { allocation, from, to: from + whole.bytes, width: 0, thread: 0, lanes: 1 };
         let like =
             Record { from: 0, to: 0, origin: 0, width: 0, mode, thread: 0, lanes: 1, actor, time: 1, point: u32::MAX, outdated: false };
         let strict = views.of(View::Strict);
-        let accessor = Accessor { strict, alias: views.of(View::Alias), start: strict, actor, met: 0 };
+        let accessor = Accessor { strict, across: views.of(View::Alias), start: strict, actor, met: 0 };
         touch(&mut self.shadow, &self.actors, &mut self.conflicts, span, like, &accessor);
         self.settle_conflicts(strict);
     }

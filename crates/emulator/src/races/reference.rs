@@ -11,7 +11,7 @@ use super::{
     actors::{lanes_of, threads_of},
     finding::{Assumption, Class, Missing},
     release::Level,
-    shadow::Mode,
+    shadow::{Mode, Via},
     *,
 };
 use crate::{
@@ -143,7 +143,7 @@ impl Slow {
             }
             let both = done.mode.strong.zip(mode.strong);
             let strong = both.is_some_and(|(first, second)| first.min(second) >= self.apart(done.thread, thread));
-            if done.mode.multicast != mode.multicast && (strong || ordered) {
+            if done.mode.via != mode.via && (strong || ordered) {
                 if !strong && !self.knows(of, ALIAS, done) {
                     all.push((Class::Alias, false, waived(Assumption::Alias)));
                 }
@@ -530,7 +530,7 @@ impl Program {
         let mode = |writes| Mode {
             writes,
             strong,
-            multicast,
+            via: if multicast { Via::Multicast } else { Via::Own },
             vector: bytes > element,
             non_coherent: semantics == S::NonCoherent,
             element: element as u8,

@@ -164,7 +164,7 @@ pub(super) struct ObservedRelease {
 
 impl Component {
     fn released(&self, view: View) -> Option<Released<'_>> {
-        let own = self.own.filter(|_| view != View::Alias);
+        let own = self.own.filter(|_| !view.is_across());
         self.released[view as usize].as_ref().map(|clock| Released { clock, own })
     }
 
@@ -190,13 +190,15 @@ impl Component {
     fn settle(&mut self) {
         if let Some(own) = self.own.take() {
             let before = std::mem::take(&mut self.released);
-            for view in View::ALL.into_iter().filter(|&view| view != View::Alias) {
+            for view in View::ALL.into_iter().filter(|view| !view.is_across()) {
                 let Some(clock) = &before[view as usize] else { continue };
                 let same = (0..view as usize).find(|&other| before[other].as_ref().is_some_and(|other| Arc::ptr_eq(other, clock)));
                 let shared = same.and_then(|other| self.released[other].clone());
                 self.released[view as usize] = Some(shared.unwrap_or_else(|| Released { clock, own: Some(own) }.alone()));
             }
-            self.released[View::Alias as usize] = before[View::Alias as usize].clone();
+            for view in View::ACROSS {
+                self.released[view as usize] = before[view as usize].clone();
+            }
         }
         let retired = self.retired.take();
         if let Some([_, clock]) = &mut self.assumed {

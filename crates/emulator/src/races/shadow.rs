@@ -4,10 +4,41 @@
 //! or all of them the same bytes. So a warp's access of 512 bytes in order is one record, and still every byte has its thread. Records are
 //! kept by pages of 512 bytes, made when they are first touched.
 
-use super::release::{Level, Location};
+use super::{
+    release::{Level, Location},
+    views::View,
+};
 
 /// Bytes of a page.
 pub(super) const PAGE: u64 = 512;
+
+/// By what way memory is accessed: proxies see one another's accesses only across fences.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Via {
+    /// A place's own address, by the generic proxy.
+    Own,
+    /// A multicast address.
+    Multicast,
+    /// The asynchronous proxy, in global memory.
+    AsyncGlobal,
+    /// The asynchronous proxy, in shared memory.
+    AsyncShared,
+}
+
+impl Via {
+    pub(super) fn is_async(self) -> bool {
+        matches!(self, Via::AsyncGlobal | Via::AsyncShared)
+    }
+
+    /// What must know of accesses by other ways before one of this.
+    pub(super) fn view(self) -> View {
+        match self {
+            Via::Own | Via::Multicast => View::Alias,
+            Via::AsyncGlobal => View::AsyncGlobal,
+            Via::AsyncShared => View::AsyncShared,
+        }
+    }
+}
 
 /// How memory is accessed, as far as races are concerned.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -15,8 +46,7 @@ pub(super) struct Mode {
     pub(super) writes: bool,
     /// Of a strong operation, its scope.
     pub(super) strong: Option<Level>,
-    /// By a multicast address.
-    pub(super) multicast: bool,
+    pub(super) via: Via,
     /// More than one element a lane.
     pub(super) vector: bool,
     pub(super) non_coherent: bool,
@@ -28,7 +58,7 @@ impl Mode {
     /// Whether whatever races with an access of the mode `other` to the same bytes races with this one too, but for its direction.
     fn covers(&self, other: &Mode) -> bool {
         // What a strong read has seen may order what comes after it, so it stays where the same is read again.
-        let comparable = self.multicast == other.multicast && (self.writes || self.strong.is_some() || other.strong.is_none());
+        let comparable = self.via == other.via && (self.writes || self.strong.is_some() || other.strong.is_none());
         comparable && (self.strong.is_none() || Mode { writes: self.writes, ..*other } == *self)
     }
 }
@@ -248,7 +278,7 @@ mod tests {
 
     fn record(from: u16, to: u16, writes: bool, strong: bool) -> Record {
         let strong = strong.then_some(Level::System);
-        let mode = Mode { writes, strong, multicast: false, vector: false, non_coherent: false, element: 4 };
+        let mode = Mode { writes, strong, via: Via::Own, vector: false, non_coherent: false, element: 4 };
         Record { from, to, origin: from as i16, width: 4, mode, thread: 0, lanes: 0, actor: 1, time: 1, point: 0, outdated: false }
     }
 

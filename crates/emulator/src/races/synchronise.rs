@@ -37,7 +37,7 @@ impl Sequential {
     }
 }
 
-fn lanes_of_warp(warp: usize, lanes: u32) -> Lanes {
+pub(super) fn lanes_of_warp(warp: usize, lanes: u32) -> Lanes {
     let mut all = [0; 32];
     all[warp] = lanes;
     all
@@ -52,8 +52,9 @@ impl Races {
         for thread in threads_of(&lanes_of_warp(at.warp, lanes)) {
             match fence {
                 Fence::Memory(semantics, scope) => self.memory_fence(at.actor, thread, semantics, Level::of(scope)),
-                Fence::Proxy(ProxyKind::Alias) => self.alias_fence(at.actor, thread),
-                Fence::Proxy(_) | Fence::TensormapAcquire(..) | Fence::TensormapRelease(_) | Fence::MbarrierInit => {}
+                Fence::Proxy(kind) => self.proxy_fence(at.actor, thread, kind),
+                Fence::MbarrierInit => self.asynchronous.fence(at.actor.0, thread),
+                Fence::TensormapAcquire(..) | Fence::TensormapRelease(_) => {}
             }
         }
         if let Some(block) = self.block(at.actor) {
@@ -95,11 +96,19 @@ impl Races {
         fences.push((scope, published));
     }
 
-    fn alias_fence(&mut self, actor: ActorId, thread: usize) {
+    fn proxy_fence(&mut self, actor: ActorId, thread: usize, kind: ProxyKind) {
+        let across: &[View] = match kind {
+            ProxyKind::Alias => &[View::Alias],
+            ProxyKind::Async => &[View::AsyncGlobal, View::AsyncShared],
+            ProxyKind::AsyncGlobal => &[View::AsyncGlobal],
+            ProxyKind::AsyncSharedCta | ProxyKind::AsyncSharedCluster => &[View::AsyncShared],
+        };
         let Some(block) = self.block(actor) else { return };
         let published = block.published(thread);
         let mut views = Views::clone(block.known(thread));
-        views.set(View::Alias, Clock::join(views.of(View::Alias), published.of(View::Strict)));
+        for &view in across {
+            views.set(view, Clock::join(views.of(view), published.of(View::Strict)));
+        }
         block.set_known(thread, Arc::new(views));
     }
 

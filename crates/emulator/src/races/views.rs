@@ -26,10 +26,14 @@ pub(super) enum View {
     Everything,
     /// Only paths with a `fence.proxy.alias`, or across a kernel's boundary.
     Alias,
+    /// Only paths with a `fence.proxy.async` of global memory, or across a kernel's boundary.
+    AsyncGlobal,
+    /// The same of shared memory.
+    AsyncShared,
 }
 
 impl View {
-    pub(super) const COUNT: usize = 8;
+    pub(super) const COUNT: usize = 10;
 
     pub(super) const ALL: [View; View::COUNT] = [
         View::Strict,
@@ -40,7 +44,16 @@ impl View {
         View::EveryAcquire,
         View::Everything,
         View::Alias,
+        View::AsyncGlobal,
+        View::AsyncShared,
     ];
+
+    /// Those of other proxies, to which fences between proxies alone add what is known.
+    pub(super) const ACROSS: [View; 3] = [View::Alias, View::AsyncGlobal, View::AsyncShared];
+
+    pub(super) fn is_across(self) -> bool {
+        View::ACROSS.contains(&self)
+    }
 
     pub(super) fn ignores_scopes(self) -> bool {
         matches!(self, View::AnyScope | View::Everything)
@@ -152,10 +165,20 @@ impl Views {
         }
     }
 
-    /// With a change to all views but that of aliases, which fences alone extend.
+    /// With a change to all views but those of other proxies.
     pub(super) fn with(&self, change: impl Fn(&mut Clock)) -> Views {
+        self.changed(View::ALL.into_iter().filter(|view| !view.is_across()), change)
+    }
+
+    /// With a change to all views.
+    pub(super) fn everywhere(&self, change: impl Fn(&mut Clock)) -> Views {
+        self.changed(View::ALL.into_iter(), change)
+    }
+
+    fn changed(&self, views: impl Iterator<Item = View>, change: impl Fn(&mut Clock)) -> Views {
         let mut changed = self.clone();
-        for view in (0..View::COUNT).filter(|&view| view != View::Alias as usize) {
+        for view in views.map(|view| view as usize) {
+            // Views of other proxies come last, so those before one are changed alike.
             let same = (0..view).find(|&other| Arc::ptr_eq(&self.0[view], &self.0[other]));
             changed.0[view] = same.map_or_else(
                 || {
@@ -171,7 +194,9 @@ impl Views {
 
     /// A fence between aliases, or a kernel's boundary: all that is known in order is known to other proxies too.
     pub(super) fn across_proxies(mut self) -> Views {
-        self.set(View::Alias, Clock::join(self.of(View::Alias), self.of(View::Strict)));
+        for view in View::ACROSS {
+            self.set(view, Clock::join(self.of(view), self.of(View::Strict)));
+        }
         self
     }
 }

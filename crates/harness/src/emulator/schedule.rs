@@ -413,7 +413,8 @@ impl<'a> Schedule<'a> {
                 else {
                     continue;
                 };
-                let cluster = (rank, stream, grid.cluster(place.0).expect("a block with a warp that can run"));
+                // What goes on beside warps may do so after its block has ended.
+                let cluster = (rank, stream, grid.cluster(place.0).unwrap_or(u32::MAX));
                 let (turn, ended) = self.turn(rank, stream, LOOK, &mut |_| chosen)?;
                 if turn.wrote || ended {
                     self.progress();

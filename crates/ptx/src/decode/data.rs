@@ -168,6 +168,12 @@ pub(super) fn ld(f: &mut Form<'_, '_>) -> Result<Instruction, PtxError> {
 
 pub(super) fn st(f: &mut Form<'_, '_>) -> Result<Instruction, PtxError> {
     use Semantics::*;
+    if f.take("bulk") {
+        return super::asynchronous::st_bulk(f);
+    }
+    if f.take("async") {
+        return super::asynchronous::st_async(f, false);
+    }
     let access = f.access(&[Weak, Volatile, Relaxed, Release, Mmio], None)?;
     if access.space == Space::Const {
         return Err(f.combination("a store to .const", "a space that may be written"));

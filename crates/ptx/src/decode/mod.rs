@@ -1,6 +1,7 @@
 //! A module as written to a decoded one.
 
 mod arithmetic;
+mod asynchronous;
 mod data;
 mod threads;
 
@@ -390,6 +391,10 @@ fn instruction(f: &mut Form<'_, '_>) -> Result<Instruction, PtxError> {
         "griddepcontrol" => threads::griddepcontrol(f),
         op @ ("prefetch" | "prefetchu" | "applypriority") => threads::prefetch(f, op),
         "discard" => threads::discard(f),
+        "cp" => asynchronous::cp(f),
+        "mbarrier" => asynchronous::mbarrier(f),
+        "setmaxnreg" => asynchronous::setmaxnreg(f),
+        "createpolicy" => asynchronous::createpolicy(f),
         _ => Err(f.unknown()),
     }
 }

@@ -163,6 +163,9 @@ pub(super) fn fence(f: &mut Form<'_, '_>) -> Result<Instruction, PtxError> {
                 Fence::TensormapRelease(scope)
             }
         } else {
+            if f.take("async::generic") {
+                return proxy_fence_of_cluster(f);
+            }
             let kind = f.required(&[("alias", ProxyKind::Alias), ("async", ProxyKind::Async)])?;
             let spaces = [
                 ("global", ProxyKind::AsyncGlobal),
@@ -181,6 +184,19 @@ pub(super) fn fence(f: &mut Form<'_, '_>) -> Result<Instruction, PtxError> {
         Fence::Memory(stated.unwrap_or(Semantics::AcquireRelease), f.required(Scope::ALL)?)
     };
     Ok(Instruction::Fence { fence })
+}
+
+/// fence.proxy.async::generic, of shared memory and one way: what is released is what a block's own shared memory has, what is acquired is of the
+/// cluster's.
+fn proxy_fence_of_cluster(f: &mut Form<'_, '_>) -> Result<Instruction, PtxError> {
+    let acquires = f.required(&[("acquire", true), ("release", false)])?;
+    let (place, kind) = match acquires {
+        true => ("sync_restrict::shared::cluster", ProxyKind::AsyncSharedCluster),
+        false => ("sync_restrict::shared::cta", ProxyKind::AsyncSharedCta),
+    };
+    f.required(&[(place, ())])?;
+    f.required(&[("cluster", ())])?;
+    Ok(Instruction::Fence { fence: Fence::Proxy(kind) })
 }
 
 pub(super) fn membar(f: &mut Form<'_, '_>) -> Result<Instruction, PtxError> {
@@ -207,6 +223,9 @@ fn atomic_types(op: AtomicOp) -> &'static [Type] {
 /// atom, and red, which returns nothing.
 pub(super) fn atomic(f: &mut Form<'_, '_>, returns: bool) -> Result<Instruction, PtxError> {
     use Semantics::*;
+    if !returns && f.take("async") {
+        return super::asynchronous::st_async(f, true);
+    }
     let semantics: &[Semantics] = if returns { &[Relaxed, Acquire, Release, AcquireRelease] } else { &[Relaxed, Release] };
     let access = f.access(semantics, ATOMIC_SCOPE)?;
     if !matches!(access.space, Space::Global | Space::Shared | Space::SharedCluster | Space::Generic) {

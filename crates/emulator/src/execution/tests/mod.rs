@@ -4,6 +4,7 @@ use super::*;
 use crate::memory::{Address, Init, Memory, Owner};
 use passmuster_ptx as ptx;
 
+mod asynchronous;
 mod clusters;
 mod instructions;
 mod multimem;

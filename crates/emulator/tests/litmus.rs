@@ -1,0 +1,128 @@
+//! Litmus tests: kernels of a few instructions in `litmus/`, each of which says in its first lines what it shows, where the ISA has it, how it is
+//! launched, and what is found, under schedules of its warps and of what goes on beside them.
+
+use std::{collections::BTreeSet, fs, path::PathBuf, sync::Arc};
+
+use passmuster_emulator::{
+    execution::{DeviceLimits, Fault, Grid, Program, Shape},
+    memory::{AccessError, Init, Memory, Owner},
+    races::{Profile, Races, Report},
+};
+use rstest::rstest;
+
+/// Schedules of each.
+const SCHEDULES: u64 = 100;
+
+/// Turns that a kernel may take.
+const MOST_TURNS: u32 = 5_000;
+
+/// A launch: rank, blocks, threads of a block, kernel.
+type Launch<'t> = (usize, u32, u32, &'t str);
+
+/// What the first lines of a file say.
+struct Head<'t> {
+    launches: Vec<Launch<'t>>,
+    expected: BTreeSet<String>,
+    fault: Option<&'t str>,
+    /// It may hang.
+    hangs: bool,
+}
+
+fn head(text: &str) -> Head<'_> {
+    let said = |key: &'static str| text.lines().filter_map(move |line| line.strip_prefix(key)).map(str::trim);
+    let launch = |line: &'_ str| -> Option<(usize, u32, u32)> {
+        let (rank, shape) = line.split_once(' ').filter(|(_, shape)| !shape.starts_with('x')).unwrap_or(("0", line));
+        let (blocks, threads) = shape.split_once(" x ")?;
+        Some((rank.parse().ok()?, blocks.parse().ok()?, threads.parse().ok()?))
+    };
+    let launches = said("// launch:").map(|line| {
+        let (shape, kernel) = line.rsplit_once(' ').unwrap();
+        let (rank, blocks, threads) = launch(shape).unwrap_or_else(|| panic!("// launch: {line}: expected [RANK] BLOCKS x THREADS KERNEL"));
+        (rank, blocks, threads, kernel)
+    });
+    let expected = said("// expect:").map(str::to_owned).collect();
+    Head { launches: launches.collect(), expected, fault: said("// fault:").next(), hangs: said("// hangs").next().is_some() }
+}
+
+/// Numbers that follow from a seed.
+fn numbers(seed: u64) -> impl FnMut(usize) -> usize {
+    let mut state = seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1;
+    move |below| {
+        state ^= state << 13;
+        state ^= state >> 7;
+        state ^= state << 17;
+        (state >> 16) as usize % below
+    }
+}
+
+/// Runs the launches one after the other; what was found, and what stopped them.
+fn run(module: &Arc<passmuster_ptx::Module>, (launches, hangs): (&[Launch<'_>], bool), seed: u64) -> (BTreeSet<String>, Option<String>) {
+    let ranks = launches.iter().map(|launch| launch.0 + 1).max().unwrap();
+    let mut memory = Memory::new();
+    let buffers = ["data", "flag"].map(|name| memory.allocate(Owner::new(0, 0, name), 1024, Init::Zero));
+    buffers.iter().for_each(|&buffer| (0..ranks).for_each(|rank| memory.map(buffer, rank, true).unwrap()));
+    let parameters = buffers.map(|buffer| buffer.0.to_le_bytes()).concat();
+    let mut races = Races::new(Profile::Hopper, ranks, 1, Vec::new()).unwrap();
+    let limits = DeviceLimits { sms: 132, threads_per_sm: 2048, shared_per_block: 227 << 10 };
+    let mut next = numbers(seed + 1);
+    let mut stopped = None;
+    'launches: for &(rank, blocks, threads, kernel) in launches {
+        let program = Arc::new(Program::load(module.clone(), rank, limits, &mut memory).unwrap());
+        let shape = Shape { grid: [blocks, 1, 1], block: [threads, 1, 1], cluster: None, dynamic_shared: 0 };
+        let launch = races.begin_launch(rank, 0, module, "litmus", kernel);
+        let mut grid = Grid::new(program, kernel, shape, &parameters, &mut memory).unwrap();
+        grid.watch_as(launch);
+        let mut turns = 0;
+        while !grid.is_done() {
+            turns += 1;
+            if turns == MOST_TURNS {
+                assert!(hangs, "{kernel} hangs: {:?}", grid.standing());
+                break 'launches;
+            }
+            // The first schedule lets warps go before what goes on beside them, the second after.
+            let mut pick = |n: usize| match seed {
+                0 if turns % 8 != 0 => 0,
+                1 if turns % 8 != 0 => n - 1,
+                _ => next(n),
+            };
+            match grid.watched_turn(&mut memory, Some(&mut races), 0, 1 + turns % 3, &mut pick) {
+                Ok(_) => {}
+                // What is read too early may not have been written at all.
+                Err(Fault::Memory { error: AccessError::Uninitialised { .. }, .. }) => break 'launches,
+                Err(fault) => {
+                    stopped = Some(fault.to_string());
+                    break 'launches;
+                }
+            }
+        }
+        races.end_launch(launch);
+        grid.finish(&mut memory);
+    }
+    (races.reports(&memory).into_iter().map(line).collect(), stopped)
+}
+
+/// What it is and what is missing, without whose it is.
+fn line(report: Report) -> String {
+    let (kind, rest) = report.what.split_once(": ").unwrap();
+    let (_, missing) = rest.split_once("; ").unwrap();
+    format!("{}{kind}: {missing}", report.assumption.map(|name| format!("({name}) ")).unwrap_or_default())
+}
+
+#[rstest]
+fn litmus(#[files("litmus/*.ptx")] path: PathBuf) {
+    let text = fs::read_to_string(path).unwrap();
+    let Head { launches, expected, fault, hangs } = head(&text);
+    let module = Arc::new(passmuster_ptx::parse(&text).unwrap_or_else(|error| panic!("{error}")));
+    let mut found = BTreeSet::new();
+    let mut faults = BTreeSet::new();
+    for seed in 0..SCHEDULES {
+        let (reports, stopped) = run(&module, (&launches, hangs), seed);
+        found.extend(reports);
+        faults.extend(stopped);
+    }
+    assert_eq!(found, expected);
+    match fault {
+        Some(fault) => assert!(!faults.is_empty() && faults.iter().all(|told| told.contains(fault)), "{faults:#?}"),
+        None => assert!(faults.is_empty(), "{faults:#?}"),
+    }
+}
