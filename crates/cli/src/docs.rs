@@ -4,6 +4,7 @@ mod bits;
 mod code;
 mod collectives;
 mod committed;
+mod litmus;
 mod museum;
 mod scenarios;
 mod verdicts;
@@ -34,7 +35,7 @@ type Make = Box<dyn Fn(&Committed) -> anyhow::Result<String>>;
 /// The parts of documents, by their names in markers.
 fn parts() -> Vec<(String, Make)> {
     type Fixed = (&'static str, fn(&Committed) -> anyhow::Result<String>);
-    const FIXED: [Fixed; 19] = [
+    const FIXED: [Fixed; 20] = [
         ("algorithms", code::table_of_algorithms),
         ("collectives", code::table_of_collectives),
         ("exit-status", code::table_of_exit_statuses),
@@ -43,6 +44,7 @@ fn parts() -> Vec<(String, Make)> {
         ("four-gpus", verdicts::on_four),
         ("emulator", verdicts::on_the_emulator),
         ("mutants-of-products", verdicts::mutants_of_products),
+        ("litmus", litmus::table),
         ("museum", museum::table),
         ("museum-score", museum::last_line),
         ("speed", collectives::speed),

@@ -101,11 +101,25 @@ impl<'f, 't> Form<'f, 't> {
 
     /// Whether the module's target has accesses of 256 bits: sm_100 and later, from version 8.8 of the ISA on.
     pub(super) fn has_wide_accesses(&self) -> bool {
+        self.targets.version >= (8, 8) && self.is_from(100)
+    }
+
+    /// Whether the module is for a target of this number or a later one.
+    fn is_from(&self, first: u32) -> bool {
         let number = |target: &str| {
             let digits = target.strip_prefix("sm_")?.trim_end_matches(|c: char| c.is_ascii_lowercase());
             digits.parse::<u32>().ok()
         };
-        self.targets.version >= (8, 8) && self.targets.names.iter().any(|target| number(target).is_some_and(|number| number >= 100))
+        self.targets.names.iter().any(|target| number(target).is_some_and(|number| number >= first))
+    }
+
+    /// That the module is for sm_100 or later. `what` needs that.
+    pub(super) fn needs_sm_100(&self, what: &str) -> Result<(), PtxError> {
+        if self.is_from(100) {
+            return Ok(());
+        }
+        let found = format!("{what} for target {}", shortened(&self.targets.names.join(", ")));
+        Err(self.combination(found, "sm_100 or later"))
     }
 
     /// Ends the decoding: nothing may be left.

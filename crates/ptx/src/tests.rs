@@ -173,7 +173,7 @@ fn modifiers_may_stand_in_any_order(#[case] one: &str, #[case] other: &str) {
     "cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes.multicast::cluster.L2::cache_hint [block], [%d1], 64, [block+64], %h1, %d2; cp.async.bulk.shared::cluster.shared::cta.mbarrier::complete_tx::bytes [%r1], [block], 64, [%r2];"
 )]
 #[case(
-    "cp.async.bulk.global.shared::cta.bulk_group.L2::cache_hint.cp_mask [%d1], [block], 64, %d2, %h1; cp.async.bulk.commit_group; cp.async.bulk.wait_group.read 3; cp.async.bulk.wait_group 0; cp.async.bulk.prefetch.L2.global [%d1], 64;"
+    "cp.async.bulk.global.shared::cta.bulk_group.L2::cache_hint [%d1], [block], 64, %d2; cp.async.bulk.commit_group; cp.async.bulk.wait_group.read 3; cp.async.bulk.wait_group 0; cp.async.bulk.prefetch.L2.global [%d1], 64;"
 )]
 #[case(
     "cp.reduce.async.bulk.global.shared::cta.bulk_group.add.noftz.bf16 [%d1], [block], 64; cp.reduce.async.bulk.shared::cluster.shared::cta.mbarrier::complete_tx::bytes.inc.u32 [%r1], [block], 64, [%r2];"
@@ -191,7 +191,7 @@ fn modifiers_may_stand_in_any_order(#[case] one: &str, #[case] other: &str) {
     "mbarrier.test_wait.shared.b64 %p1, [block], %d1; mbarrier.try_wait.parity.acquire.cluster.shared::cta.b64 %p1, [block], %r1, 1000; mbarrier.try_wait.relaxed.cta.b64 %p1, [%d1], %d2;"
 )]
 #[case(
-    "st.async.weak.shared::cluster.mbarrier::complete_tx::bytes.v4.b32 [%r1], {%r1, %r2, %r3, %r4}, [%r5]; red.async.relaxed.cluster.shared::cluster.mbarrier::complete_tx::bytes.min.s32 [%r1], %r2, [%r3]; st.bulk.shared::cta [block], 64, 0; st.async.mbarrier::complete_tx::bytes.u64 [%d1], %d2, [%d3];"
+    "st.async.weak.shared::cluster.mbarrier::complete_tx::bytes.v4.b32 [%r1], {%r1, %r2, %r3, %r4}, [%r5]; red.async.relaxed.cluster.shared::cluster.mbarrier::complete_tx::bytes.min.s32 [%r1], %r2, [%r3]; st.async.mbarrier::complete_tx::bytes.u64 [%d1], %d2, [%d3];"
 )]
 #[case(
     "setmaxnreg.dec.sync.aligned.u32 24; createpolicy.fractional.L2::evict_last.L2::evict_unchanged.b64 %d1, 0f3F000000; createpolicy.range.global.L2::evict_first.b64 %d1, [%d2], 64, 128; createpolicy.cvt.L2.b64 %d1, %d2; fence.proxy.async::generic.acquire.sync_restrict::shared::cluster.cluster; fence.proxy.async::generic.release.sync_restrict::shared::cta.cluster;"
@@ -220,13 +220,18 @@ fn what_our_kernels_lack_decodes_too(#[case] body: &str) {
 #[case("mov.u32 %r1, 0f12;", "10:14: found `0f12`, expected `0f` and 8 hexadecimal digits")]
 #[case("mov.u32 %r1 1;", "10:13: found `1`, expected `,` or `;`")]
 #[case("cvt.rn.s32.f32 %r1, %f1;", "expected a rounding that the ISA has")]
-#[case("cp.async.bulk.shared::cta.global.bulk_group [block], [%d1], 64;", "without .mbarrier::complete_tx::bytes, expected .mbarrier::complete_tx::bytes")]
+#[case(
+    "cp.async.bulk.shared::cta.global.bulk_group [block], [%d1], 64;",
+    "without .mbarrier::complete_tx::bytes, expected .mbarrier::complete_tx::bytes"
+)]
 #[case("cp.async.bulk.global.global.bulk_group [%d1], [%d2], 64;", "a copy to .global from .global, expected between .global and")]
 #[case("cp.async.cg.shared.global [block], [%d1], 8;", "has 8 bytes, expected 16, or with .ca also 4 or 8")]
 #[case("cp.async.bulk.tensor.1d.shared::cluster.global.mbarrier::complete_tx::bytes [block], [%d1, {%r1}], [block];", "expected")]
 #[case("cp.reduce.async.bulk.global.shared::cta.bulk_group.add.bf16 [%d1], [block], 64;", "has no .noftz with .bf16")]
 #[case("mbarrier.arrive.shared::cluster.b64 %d1, [%r1];", "has a state of another block's mbarrier, expected `_`")]
 #[case("mbarrier.try_wait.parity.acquire.shared.b64 %p1, [block], 0;", "both or none")]
+#[case("st.bulk.shared::cta [block], 64, 0;", "has st.bulk for target sm_90a, expected sm_100 or later")]
+#[case("cp.async.bulk.global.shared::cta.bulk_group.cp_mask [%d1], [block], 64, %h1;", "has .cp_mask for target sm_90a")]
 #[case("setmaxnreg.inc.sync.aligned.u32 100;", "has 100 registers, expected a multiple of 8 from 24 to 256")]
 #[case("wgmma.fence.sync.aligned;", "10:1: unknown instruction `wgmma.fence.sync.aligned`")]
 #[case("mov.u32 %r1, 18446744073709551616;", "expected an integer of 64 bits")]

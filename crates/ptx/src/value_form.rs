@@ -4,13 +4,13 @@
 //! the table, of atomics the order and the scope. Names are PTX opcodes themselves, with their modifiers in the order of the ISA.
 
 use super::{
-    instruction::{Instruction, Precision},
+    instruction::{Instruction, MbarrierWait, Precision},
     operations::{AtomicOp, FloatOp, IntegerOp, PermuteMode, UnaryOp},
     types::{Rounding, Space, Type},
 };
 
 impl Instruction {
-    /// The name of its form where it is arithmetic, logic, comparison, conversion, or an atomic operation; else nothing. `multimem` has no
+    /// The name of its form where it is arithmetic, logic, comparison, conversion, an atomic operation, or one that goes on beside its thread; else nothing. `multimem` has no
     /// name: which value it computes is the switch's, not the instruction's.
     ///
     /// ```
@@ -71,6 +71,26 @@ impl Instruction {
                 let space = (access.space != Space::Generic).then_some(access.space);
                 opcode.optional(space).with(op).flag(keeps, "noftz").optional((elements > 1).then(|| format!("v{elements}"))).of(ty)
             }
+            Instruction::BulkCopy { to, reduction: Some((op, ty)), .. } => {
+                let keeps = matches!(ty, Type::F16 | Type::Bf16) && op == AtomicOp::Add;
+                name("cp.reduce.async.bulk").with(to).with(op).flag(keeps, "noftz").of(ty)
+            }
+            Instruction::BulkCopy { to, from, reduction: None, .. } => name("cp.async.bulk").with(to).of(from),
+            Instruction::Copy { bytes, .. } => name("cp.async").of(bytes),
+            Instruction::CopyArrive { counted, .. } => name("cp.async.mbarrier").flag(counted, "noinc").of("arrive"),
+            Instruction::StoreAsync { op: Some(op), ty, .. } => name("red.async").with(op).of(ty),
+            Instruction::StoreAsync { op: None, ty, ref values, .. } => {
+                name("st.async").optional((values.len() > 1).then(|| format!("v{}", values.len()))).of(ty)
+            }
+            Instruction::MbarrierBytes { completes, .. } => name("mbarrier").of(if completes { "complete_tx" } else { "expect_tx" }),
+            Instruction::MbarrierArrive { drops, bytes, completes, .. } => {
+                let arrive = name("mbarrier").with(if drops { "arrive_drop" } else { "arrive" });
+                arrive.flag(bytes.is_some(), "expect_tx").flag(!completes, "noComplete").of(Type::B64)
+            }
+            Instruction::MbarrierTest { phase, .. } => {
+                name("mbarrier.test_wait").flag(matches!(phase, MbarrierWait::Parity(_)), "parity").of(Type::B64)
+            }
+            Instruction::MbarrierPending { .. } => name("mbarrier").of("pending_count"),
             Instruction::WarpReduce { op, ty, .. } => name("redux.sync").with(op).of(ty),
             _ => return None,
         })

@@ -147,6 +147,8 @@ struct Arrival {
 #[derive(Debug, Default)]
 pub(super) struct Beside {
     flights: Vec<Option<Flight>>,
+    /// Numbers that no flight has any more.
+    free: Vec<usize>,
     under_way: usize,
     serials: u64,
     /// Numbers of flights that were started since this was last asked.
@@ -169,8 +171,7 @@ impl Beside {
     }
 
     pub(super) fn start(&mut self, flight: Flight) {
-        let free = self.flights.iter().position(Option::is_none);
-        let number = free.unwrap_or_else(|| {
+        let number = self.free.pop().unwrap_or_else(|| {
             self.flights.push(None);
             self.flights.len() - 1
         });
@@ -212,6 +213,7 @@ impl Beside {
             return Ok(false);
         }
         self.under_way -= 1;
+        self.free.push(number);
         if let Some(races) = races.as_deref_mut() {
             flight.pieces.iter().filter_map(|piece| piece.race).for_each(|race| races.land(race));
         }

@@ -1,8 +1,8 @@
 //! One kernel launch on one rank, executed warp by warp.
 //!
 //! A [`Program`] is a module in a rank's memory, a [`Grid`] a launch of one of its kernels. Whoever runs it gives it turns: in each, one
-//! warp executes up to so many instructions. Between turns nothing is in flight, so that any interleaving of warps, launches and ranks
-//! is a sequence of turns. Memory is sequentially consistent at the granularity of one instruction of one warp; what orders and
+//! warp executes up to so many instructions. What they start and is done later has turns of its own, so that any interleaving of
+//! warps, launches and ranks is a sequence of turns. Memory is sequentially consistent at the granularity of one instruction of one warp; what orders and
 //! what races is for the race check to judge, which is told of each access where there is one.
 //!
 //! # Spaces
@@ -32,8 +32,12 @@
 //! # multimem
 //! What the ISA leaves open of it, and how that was read, is at the head of [`multimem`].
 //!
+//! # What goes on beside threads
+//! Copies, bulk copies and asynchronous stores are flights of their own ([`flight`]), which have turns as warps have. Waits for them and for mbarriers poll: a
+//! thread that waits looks again and again, and a schedule lets flights go in between as it likes.
+//!
 //! # Not here
-//! Clusters whose size a launch chooses, what crosses them asynchronously (mbarriers, bulk copies, multicast), approximations that have no reference (sin, cos, tanh, those in f64 and in
+//! Tensor maps, wgmma, mma, clusters of more than eight blocks, approximations that have no reference (sin, cos, tanh, those in f64 and in
 //! halves). They are [`Fault::UnsupportedInstruction`] when executed, or [`Fault::BadLaunch`].
 
 mod access;

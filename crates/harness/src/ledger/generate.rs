@@ -17,9 +17,13 @@ const OF_A_MODULE: usize = 64;
 /// Threads of a block.
 pub(super) const THREADS: u32 = super::inputs::BLOCK as u32;
 
+/// Bytes that a thread has in global memory, in `%scratch`, and in shared memory, in `%room`, where its code has these.
+const SCRATCH: usize = 16;
+const ROOM: u32 = 64;
+
 /// Name of a form's kernel.
 pub fn entry(form: &Form) -> String {
-    format!("form_{}", form.name.replace('.', "_"))
+    format!("form_{}", form.name.replace("::", "_").replace('.', "_"))
 }
 
 /// The width of the register that holds a type: what is narrower than 16 bits is in a wider one.
@@ -33,7 +37,10 @@ pub(super) fn register_bits(ty: Type) -> u32 {
 /// PTX of a module of these forms.
 pub fn module(forms: &[Form]) -> String {
     // Halves and bfloat16 in full need sm_90, and this version of the ISA is what driver 580 takes.
-    let header = ".version 9.0\n.target sm_90\n.address_size 64\n".to_owned();
+    let mut header = ".version 9.0\n.target sm_90\n.address_size 64\n".to_owned();
+    if forms.iter().any(|form| form.uses("%scratch")) {
+        let _ = writeln!(header, ".global .align 16 .b8 scratch[{}];", SCRATCH * super::inputs::RESULTS);
+    }
     forms.iter().fold(header, |text, form| text + "\n" + &kernel(form))
 }
 
@@ -49,7 +56,14 @@ fn kernel(form: &Form) -> String {
         register(letter, if operand.role == Role::Truth { Type::B32 } else { operand.ty });
     }
     register('x', form.result);
-    let shared = form.code.iter().any(|code| code.contains("%shared"));
+    let shared = form.uses("%shared");
+    let (scratch, room) = (form.uses("%scratch"), form.uses("%room"));
+    if scratch {
+        text += ".reg .b64 %scratch;\n";
+    }
+    if room {
+        let _ = writeln!(text, ".reg .b32 %room;\n.shared .align 16 .b8 rooms[{}];", ROOM * THREADS);
+    }
     if shared {
         let _ = writeln!(text, ".reg .b32 %shared;\n.shared .align 8 .b8 words[{}];", 8 * THREADS);
     }
@@ -60,6 +74,12 @@ fn kernel(form: &Form) -> String {
              ld.param.u64 %place, [results];\nadd.u64 %place, %place, %near;\ncvta.to.global.u64 %slot, %place;\n";
     if shared {
         text += "mov.u32 %shared, words;\nmad.lo.u32 %shared, %thread, 8, %shared;\n";
+    }
+    if scratch {
+        let _ = writeln!(text, "mov.u64 %scratch, scratch;\nmad.wide.u32 %scratch, %index, {SCRATCH}, %scratch;");
+    }
+    if room {
+        let _ = writeln!(text, "mov.u32 %room, rooms;\nmad.lo.u32 %room, %thread, {ROOM}, %room;");
     }
     for (letter, operand) in ('a'..).zip(&form.operands) {
         let truth = operand.role == Role::Truth;

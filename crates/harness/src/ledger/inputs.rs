@@ -8,7 +8,7 @@ use passmuster_emulator::numerics::Format;
 use passmuster_ptx::Type;
 
 /// Results of a form at most: of all instructions that it is, together.
-const RESULTS: usize = 16 << 10;
+pub(super) const RESULTS: usize = 16 << 10;
 /// Tuples are a multiple of this.
 pub(super) const BLOCK: usize = 256;
 

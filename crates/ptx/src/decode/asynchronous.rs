@@ -134,6 +134,9 @@ fn bulk(f: &mut Form<'_, '_>, reduces: bool) -> Result<Instruction, PtxError> {
     let multicast = (to, from) == (Space::SharedCluster, Space::Global) && f.take("multicast::cluster");
     let hints = f.hints();
     let masked = to == Space::Global && !reduces && f.take("cp_mask");
+    if masked {
+        f.needs_sm_100(".cp_mask")?;
+    }
     let reduction = if reduces {
         let op = f.required(&AtomicOp::ALL[..8])?;
         let noftz = to == Space::Global && op == AtomicOp::Add && f.take("noftz");
@@ -159,6 +162,7 @@ fn bulk(f: &mut Form<'_, '_>, reduces: bool) -> Result<Instruction, PtxError> {
 
 /// st.bulk: zeros.
 pub(super) fn st_bulk(f: &mut Form<'_, '_>) -> Result<Instruction, PtxError> {
+    f.needs_sm_100("st.bulk")?;
     f.take("weak");
     let space = shared(f, &[Space::Shared, Space::Generic])?;
     let (address, bytes) = (f.address(space)?, f.source(U64)?);

@@ -1,9 +1,10 @@
-//! The forms that are compared with hardware: every arithmetic, logic, comparison, conversion and atomic instruction that the emulator
-//! executes, from tables of operations, types and modifiers.
+//! The forms that are compared with hardware: every arithmetic, logic, comparison, conversion, atomic and asynchronous instruction that the
+//! emulator executes, from tables of operations, types and modifiers.
 //!
 //! A form's name is [`Instruction::value_form`](passmuster_ptx::Instruction::value_form). Some forms are several instructions, which
 //! the name does not tell apart: the Boolean operations of a comparison, the tables of `lop3`.
 
+mod asynchronous;
 mod atomic;
 mod comparison;
 mod conversion;
@@ -77,6 +78,11 @@ impl Form {
         Form { open_nan, ..self }
     }
 
+    /// Whether its code has a register.
+    pub(super) fn uses(&self, register: &str) -> bool {
+        self.code.iter().any(|code| code.contains(register))
+    }
+
     /// Whether the ISA leaves the result of these operands open: a quotient or remainder by zero (9.7.1, div and rem).
     pub(super) fn is_open(&self, operands: &[u64]) -> bool {
         let integer = self.operands.iter().all(|operand| operand.ty.is_integer());
@@ -120,5 +126,6 @@ pub fn all() -> Vec<Form> {
     forms.extend(comparison::forms());
     forms.extend(conversion::forms());
     forms.extend(atomic::forms());
+    forms.extend(asynchronous::forms());
     forms
 }
