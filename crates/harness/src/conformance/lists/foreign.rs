@@ -2,14 +2,17 @@
 
 use super::{
     super::{
-        collective_case::{CallSpec, CollectiveCase, Graph, Item, Skew},
+        collective_case::{CallSpec, CollectiveCase, Fault, Graph, Item, Skew},
         inputs::InputClass,
         scenario::supports,
         shrink::boundary_counts,
     },
     Choice, peers, vary,
 };
-use passmuster_collectives::algorithms::{Algorithm, Foreign};
+use passmuster_collectives::{
+    algorithms::{Algorithm, Foreign},
+    collective::Collective,
+};
 
 /// The most cases, what a list has but once not counted.
 const SMOKE: usize = 56;
@@ -30,6 +33,9 @@ const MANY_BLOCKS: u32 = 16;
 /// Launches of a graph of two calls, so that there are more than 120 of them.
 const MANY: u32 = 62;
 
+/// Elements of a call that a fault strikes.
+const FAULTY: u64 = 5000;
+
 /// More than a time limit that somebody thought generous, in microseconds.
 const LATE: u32 = 10_000;
 
@@ -43,6 +49,25 @@ pub(super) fn merge(foreign: &Foreign, seed: u64) -> Vec<CollectiveCase> {
     let mut cases = cases(foreign, &[false, true], MERGE, seed);
     cases.extend(once(foreign, seed, Once::HUGE));
     cases
+}
+
+/// Faults at the smallest and the largest world of several ranks, each followed by the same case without it, which must pass next.
+pub(super) fn faults(foreign: &Foreign, seed: u64) -> Vec<CollectiveCase> {
+    let worlds = || foreign.worlds().iter().copied().filter(|&world| world > 1);
+    let (Some(least), Some(most)) = (worlds().min(), worlds().max()) else { return Vec::new() };
+    // Of a broadcast nobody need wait but for the root, and of a reduce nobody but the root.
+    let awaited = |world: u32| if foreign.collective() == Collective::Broadcast { 0 } else { world - 1 };
+    let planted = [
+        (least, Fault::Absent(awaited(least))),
+        (most, Fault::Absent(awaited(most))),
+        (least, Fault::IllegalAddress(0)),
+        (most, Fault::IllegalAddress(most / 2)),
+        (least, Fault::Killed),
+    ];
+    let case = |(world, fault)| Some(CollectiveCase { fault: Some(fault), ..modest(foreign, world, FAULTY, seed)? });
+    let mut cases: Vec<CollectiveCase> = planted.into_iter().filter_map(case).collect();
+    cases.dedup();
+    cases.into_iter().flat_map(|case| [case.clone(), CollectiveCase { fault: None, ..case }]).collect()
 }
 
 /// Counts of `boundary_counts` that are multiples of `multiple`, or next to those that are not.
@@ -145,9 +170,8 @@ impl Once {
     const HUGE: Once = Once { count: (1 << 31) + (1 << 12), kind: OnceKind::Call };
 }
 
-/// The case, where the specification allows one.
-fn once(foreign: &Foreign, seed: u64, Once { count, kind }: Once) -> Option<CollectiveCase> {
-    let world = foreign.worlds().iter().copied().filter(|&world| world > 1).min()?;
+/// A case of a few calls with the first type and operator, of about so many elements of the larger of input and output, where the specification allows one.
+fn modest(foreign: &Foreign, world: u32, count: u64, seed: u64) -> Option<CollectiveCase> {
     let combinations = foreign.dtypes().iter().flat_map(|&dtype| foreign.ops().iter().map(move |&op| (dtype, op)));
     let (dtype, op) = combinations.into_iter().find(|&(dtype, op)| foreign.has_kernel(dtype, op))?;
     let mut case = CollectiveCase::new(foreign.collective(), foreign.name(), dtype, op, world, 0);
@@ -158,12 +182,18 @@ fn once(foreign: &Foreign, seed: u64, Once { count, kind }: Once) -> Option<Coll
     let multiple = foreign.count_multiple(dtype, world)?;
     case.count = (count / slots / multiple).max(1).checked_mul(multiple)?;
     case.in_place = supports(&case).is_err();
-    supports(&case).ok()?;
-    let shot = CallSpec { algorithm: case.algorithm.clone(), count: case.count, root: 0, offset: 0, in_place: case.in_place, group: 0 };
-    let (eager, in_a_row) = (Item::Eager(shot.clone()), 2 * MANY as usize + 1);
     if foreign.numbers_calls() {
         case.graph.replays = 0;
     }
+    supports(&case).ok().map(|()| case)
+}
+
+/// The case, where the specification allows one.
+fn once(foreign: &Foreign, seed: u64, Once { count, kind }: Once) -> Option<CollectiveCase> {
+    let world = foreign.worlds().iter().copied().filter(|&world| world > 1).min()?;
+    let mut case = modest(foreign, world, count, seed)?;
+    let shot = CallSpec { algorithm: case.algorithm.clone(), count: case.count, root: 0, offset: 0, in_place: case.in_place, group: 0 };
+    let (eager, in_a_row) = (Item::Eager(shot.clone()), 2 * MANY as usize + 1);
     match kind {
         OnceKind::Call => case.calls = vec![eager],
         OnceKind::Busy => {
