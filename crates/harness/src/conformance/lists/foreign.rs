@@ -21,8 +21,14 @@ const MERGE: usize = 600;
 /// Elements of all ranks together, of the larger of input and output, in a case of a collective whose ranks have a slot each.
 const MOST_OF_SLOTS: u64 = 120_000;
 
-/// Elements of a call that is large: indices of 16 bits wrap, and packs are more than 65,536.
+/// Elements of a call that is large.
 const LARGE: u64 = 1 << 20;
+
+/// Bytes of a slot of such a call, where the emulator affords it: packs are more than 65,536, so that indices of 16 bits wrap.
+const LARGE_SLOT: u64 = 16 * ((1 << 16) + (1 << 8));
+
+/// Elements of all ranks together that the emulator affords.
+const AFFORDED: u64 = 1 << 22;
 
 /// Elements of a call of which more than eight blocks are busy.
 const BUSY: u64 = 1 << 17;
@@ -35,6 +41,9 @@ const MANY: u32 = 62;
 
 /// Elements of a call that a fault strikes.
 const FAULTY: u64 = 5000;
+
+/// The most calls from a state that is about to wrap.
+const MOST_STARTED: u32 = 512;
 
 /// More than a time limit that somebody thought generous, in microseconds.
 const LATE: u32 = 10_000;
@@ -163,7 +172,7 @@ impl Once {
         Once { count: BUSY, kind: OnceKind::Busy },
         Once { count: 40, kind: OnceKind::Often },
         Once { count: 1040, kind: OnceKind::Late },
-        Once { count: 1040, kind: OnceKind::Started },
+        Once { count: 40, kind: OnceKind::Started },
     ];
 
     /// Bytes that 32 bits do not count.
@@ -192,18 +201,31 @@ fn modest(foreign: &Foreign, world: u32, count: u64, seed: u64) -> Option<Collec
 fn once(foreign: &Foreign, seed: u64, Once { count, kind }: Once) -> Option<CollectiveCase> {
     let world = foreign.worlds().iter().copied().filter(|&world| world > 1).min()?;
     let mut case = modest(foreign, world, count, seed)?;
+    if (kind, count) == (OnceKind::Call, LARGE) {
+        let slots = LARGE_SLOT / case.dtype.size() * case.shape(1).larger();
+        let larger = modest(foreign, world, slots.max(count), seed).filter(|larger| larger.elements() <= AFFORDED);
+        case = larger.unwrap_or(case);
+    }
     let shot = CallSpec { algorithm: case.algorithm.clone(), count: case.count, root: 0, offset: 0, in_place: case.in_place, group: 0 };
-    let (eager, in_a_row) = (Item::Eager(shot.clone()), 2 * MANY as usize + 1);
+    let eager = Item::Eager(shot.clone());
+    let in_a_row = |pairs: u32| match foreign.numbers_calls() {
+        true => vec![eager.clone(); 2 * pairs as usize + 1],
+        false => vec![eager.clone(), Item::Graph { calls: vec![shot.clone(), shot.clone()], replays: pairs }],
+    };
     match kind {
-        OnceKind::Call => case.calls = vec![eager],
+        OnceKind::Call => case.calls = vec![eager.clone()],
         OnceKind::Busy => {
             case.blocks = Some(MANY_BLOCKS);
-            case.calls = vec![eager.clone(), eager];
+            case.calls = vec![eager.clone(), eager.clone()];
         }
-        OnceKind::Often if foreign.numbers_calls() => case.calls = vec![eager; in_a_row],
-        OnceKind::Often => case.calls = vec![eager, Item::Graph { calls: vec![shot.clone(), shot], replays: MANY }],
+        OnceKind::Often => case.calls = in_a_row(MANY),
         OnceKind::Late => case.skew = Some(Skew { rank: world - 1, microseconds: LATE, site: None }),
-        OnceKind::Started => case.start = foreign.start()?,
+        OnceKind::Started => {
+            case.start = foreign.start()?;
+            // On to where a count wraps, as a number with a sign or without one.
+            let calls = case.start.wrapping_neg().min(0x8000_0000_u32.wrapping_sub(case.start));
+            case.calls = in_a_row(calls.min(MOST_STARTED) / 2 + 2);
+        }
     }
     if !case.calls.is_empty() {
         (case.count, case.in_place) = (0, false);
