@@ -103,7 +103,7 @@ pub fn misfit(module: &ptx::Module, launch: &Launch) -> Option<usize> {
 fn laid_out(launch: &Launch) -> Vec<usize> {
     let nowhere =
         Addresses { own: &|_| 0, of: &|_| [0; MAX_WORLD], memory: &|_| 0, multicast: &|_| 0, tensor_map: &|_| [0; 16], wait_limit: 0 };
-    Arguments::lay_out(&launch.args, &nowhere).sizes().into_iter().collect()
+    Arguments::lay_out(&launch.args, &nowhere).sizes().collect()
 }
 
 /// What the emulator goes by of a model.
