@@ -168,7 +168,7 @@ pub(crate) fn judge(case: &Case, machine: &mut Emulator, options: &EmulatorOptio
         worker::panicked(&case.to_string(), panic.as_ref())
     });
     match case.fault() {
-        Some(fault) => named(fault, verdict),
+        Some(fault) => named(case, fault, verdict),
         None => verdict,
     }
 }

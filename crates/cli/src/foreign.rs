@@ -10,7 +10,7 @@ use std::{
 use anyhow::{Context, bail};
 use passmuster::emulator;
 use passmuster_collectives::{
-    algorithms::{self, Algorithm, Foreign, ForeignModule},
+    algorithms::{self, Algorithm, Foreign},
     kernels::fnv1a64,
     library::Library,
     plan::Build,
@@ -114,13 +114,17 @@ impl ForeignArgs {
             bail!("--ptx={} is one file, and {name} has {} modules", ptx.display(), modules.len());
         }
         let mut texts = Vec::new();
-        for ForeignModule { name: module, file } in modules {
-            let path = match (&self.ptx, file) {
-                (Some(ptx), _) => ptx.clone(),
-                (None, Some(file)) => beside(&file),
+        for module in modules {
+            let (path, text) = match (&self.ptx, &module.file) {
+                (Some(ptx), _) => (ptx.clone(), read(ptx, MOST_PTX)?),
+                (None, Some(file)) => {
+                    let text = read(&beside(file), MOST_PTX);
+                    let misnamed = |why| anyhow::anyhow!("{name}:{}", foreign.error_of_module(&module, format!("module: {why:#}")));
+                    (beside(file), text.map_err(misnamed)?)
+                }
                 (None, None) => bail!("{name} names no `module`, and there is no --ptx: one of them says where the kernel's PTX is"),
             };
-            texts.push((module, read(&path, MOST_PTX).with_context(|| format!("a module of {name}"))?, path));
+            texts.push((module.name, text, path));
         }
         let hashes: Vec<String> = texts.iter().map(|(_, text, _)| format!("fnv1a64:{:016x}", fnv1a64(text.as_bytes()))).collect();
         let described = fnv1a64(described.as_bytes());
@@ -147,7 +151,9 @@ impl ForeignArgs {
                 // The driver may know what the emulator does not, and checks arguments itself.
                 (Err(_), MachineKind::Cuda) => library.check(&launch),
             };
-            accepted.map_err(|why| anyhow::anyhow!("{} and {name}: {why}", ptx.display()))?;
+            let argument = module.as_ref().ok().and_then(|module| emulator::misfit(module, &launch));
+            let misfit = |why| foreign.error_of_launch(&launch, argument, format!("{why}; the PTX is {}", ptx.display()));
+            accepted.map_err(|why| anyhow::anyhow!("{name}:{}", misfit(why)))?;
         }
         drop(parsed);
         let ptx = texts.into_iter().next().map(|(_, _, path)| path).unwrap_or_default();

@@ -8,6 +8,7 @@ use std::{
 };
 
 use anyhow::bail;
+use passmuster_collectives::collective::Collective;
 use passmuster_ptx as ptx;
 use ptx::{Access, Fence, Function, Instruction, Module, ParameterPlace, Semantics};
 use serde::Serialize;
@@ -24,6 +25,7 @@ Examples:
   cargo xtask inspect mine.ptx
   cargo xtask inspect mine.ptx --kernel mine_bf16
   cargo xtask inspect mine.ptx --kernel mine_bf16 --spec > mine.toml
+  cargo xtask inspect mine.ptx --spec --collective all_gather > mine.toml
   cargo xtask validate --ptx mine.ptx --spec mine.toml
   cargo xtask inspect mine.ptx --json | jq '.kernels[].name'")]
 pub(crate) struct Inspect {
@@ -36,6 +38,9 @@ pub(crate) struct Inspect {
     /// Print a draft of the kernel's specification, in TOML, and nothing else.
     #[arg(long, conflicts_with = "json")]
     spec: bool,
+    /// What the draft's kernel is of: all_reduce, all_gather, reduce_scatter, all_to_all, broadcast or reduce.
+    #[arg(long, value_name = "NAME", requires = "spec", default_value_t = Collective::AllReduce)]
+    collective: Collective,
     /// Print JSON.
     #[arg(long)]
     json: bool,
@@ -129,7 +134,7 @@ impl Inspect {
                 let names: Vec<&str> = chosen.iter().map(|&index| module.functions[index].name.as_str()).collect();
                 bail!("{name} has {} kernels: --kernel NAME says of which the specification is, one of {}", names.len(), names.join(", "));
             };
-            print!("{}", draft::specification(&module, kernel, &self.file));
+            print!("{}", draft::specification(&module, kernel, self.collective, &self.file));
             return Ok(ExitCode::SUCCESS);
         }
         let told = told(&module, &text, &chosen);

@@ -7,7 +7,7 @@ use passmuster::conformance::{
     supervisor::{SECOND_LOOKS, StartError, Supervisor, WorkerCommand},
     worker::Request,
 };
-use passmuster_collectives::machine::MachineInfo;
+use passmuster_collectives::{algorithms, machine::MachineInfo};
 
 use crate::{progress::progress_bar, worker::Machine};
 
@@ -103,7 +103,7 @@ impl Judging for Judge {
         let supervisor = self.supervisor(&case.environment())?;
         let verdict = supervisor.judge(&request);
         self.second_looks = supervisor.second_looks;
-        Ok(case.fault().map_or(verdict.clone(), |fault| named(fault, verdict)))
+        Ok(case.fault().map_or(verdict.clone(), |fault| named(case, fault, verdict)))
     }
 }
 
@@ -118,31 +118,85 @@ fn large_case_extra(case: &Case) -> Duration {
 }
 
 /// What becomes of a case with an injected fault: a pass where the harness named it.
-pub(crate) fn named(fault: Fault, verdict: Verdict) -> Verdict {
-    // The second of two is the emulator's.
-    let (status, words): (_, &[String]) = match fault {
-        Fault::Absent(rank) => (Status::Hang, &[format!("waited for rank {rank} ")]),
-        Fault::IllegalAddress(rank) => (
-            Status::Crash,
-            &["CUDA_ERROR_ILLEGAL_ADDRESS".into(), format!("ranks [{rank}]: kernel `illegal_address` failed: illegal address")],
-        ),
-        Fault::Killed => (Status::Crash, &["signal 9".into()]),
+pub(crate) fn named(case: &Case, fault: Fault, verdict: Verdict) -> Verdict {
+    // Any one of these will do: a status, and what must be said.
+    let ways: Vec<(Status, Vec<String>)> = match fault {
+        // Other people's kernels do not say for whom they wait. Some trap where they have waited long enough, and on GPUs those whose waits are bounded do.
+        Fault::Absent(rank) if is_foreign(case) => {
+            [(Status::Hang, " did not finish"), (Status::Crash, "the kernel trapped"), (Status::Crash, "CUDA_ERROR_LAUNCH_FAILED")]
+                .map(|(status, how)| (status, vec![format!("rank {rank} did not come to "), how.into()]))
+                .into()
+        }
+        Fault::Absent(rank) => vec![(Status::Hang, vec![format!("waited for rank {rank} ")])],
+        // The second is the emulator's.
+        Fault::IllegalAddress(rank) => {
+            ["CUDA_ERROR_ILLEGAL_ADDRESS".into(), format!("ranks [{rank}]: kernel `illegal_address` failed: illegal address")]
+                .map(|words| (Status::Crash, vec![words]))
+                .into()
+        }
+        Fault::Killed => vec![(Status::Crash, vec!["signal 9".into()])],
     };
     if matches!(verdict.status, Status::NotSupported | Status::Inconclusive) {
         return verdict;
     }
-    let was_named = verdict.status == status && words.iter().any(|words| verdict.reason.contains(words));
+    let says = |words: &[String]| words.iter().all(|words| verdict.reason.contains(words));
+    let was_named = ways.iter().any(|(status, words)| verdict.status == *status && says(words));
     let reason = if was_named {
         format!("named as {}: {}", verdict.status, verdict.reason)
     } else {
+        let (status, words) = &ways[0];
         format!("the fault {fault} was to be a {status} that says `{}`, but was a {}: {}", words[0], verdict.status, verdict.reason)
     };
     Verdict { status: if was_named { Status::Pass } else { Status::Fail }, reason, ..verdict }
 }
 
+/// Whether a case is of a kernel from elsewhere.
+fn is_foreign(case: &Case) -> bool {
+    match case {
+        Case::Collective(case) => algorithms::find(case.collective, &case.algorithm).is_ok_and(|algorithm| algorithm.is_foreign()),
+        Case::Product(_) => false,
+    }
+}
+
 #[cfg(test)]
 mod tests {
+    use passmuster_collectives::algorithms::Foreign;
+    use rstest::rstest;
+
     use super::*;
+
+    /// If this fails, a report that leaves open which rank did not come is taken for one that names it, or the other way round.
+    #[rstest]
+    #[case::ours("one_shot", Status::Hang, "rank 0 block 1 of one_shot waited for rank 1 at its end barrier", true)]
+    #[case::ours_by_the_script("one_shot", Status::Hang, "rank 1 did not come to x: it had left; ranks [0] did not finish", false)]
+    #[case::theirs("theirs", Status::Hang, "rank 1 did not come to x: it had left; ranks [0] did not finish", true)]
+    #[case::another("theirs", Status::Hang, "rank 0 did not come to x: it had left; ranks [1] did not finish", false)]
+    #[case::nobody("theirs", Status::Hang, "deadlock; ranks [0] did not finish", false)]
+    #[case::bounded(
+        "theirs",
+        Status::Crash,
+        "ranks [0]: kernel failed: CUDA_ERROR_LAUNCH_FAILED; rank 1 did not come to x: it had left",
+        true
+    )]
+    #[case::traps("theirs", Status::Crash, "PTX 3:1: the kernel trapped; rank 1 did not come to x: it had left", true)]
+    #[case::something_else("theirs", Status::Crash, "CUDA_ERROR_ILLEGAL_ADDRESS; rank 1 did not come to x: it had left", false)]
+    #[case::no_hang("theirs", Status::Pass, "", false)]
+    fn an_absent_rank_is_named_or_not(#[case] algorithm: &str, #[case] status: Status, #[case] reason: &str, #[case] passes: bool) {
+        const THEIRS: &str = r#"
+            name = "theirs"
+            collective = "all_reduce"
+            entry = "theirs"
+            dtypes = ["f32"]
+            ops = ["sum"]
+            worlds = [2]
+            launch = { grid = 1, block = 32 }
+        "#;
+        // Once in a process, and cases are processes.
+        let _ = algorithms::register(vec![Foreign::read(THEIRS, None).unwrap()]);
+        let case: Case = format!("all_reduce/{algorithm}:f32,sum:w=2:n=9:fault=absent@r1").parse().unwrap();
+        let verdict = named(&case, case.fault().unwrap(), Verdict::without_checks(case.to_string(), status, reason));
+        assert_eq!(verdict.status, if passes { Status::Pass } else { Status::Fail }, "{}", verdict.reason);
+    }
 
     /// If this fails, a record of NCCL's cases does not say which NCCL, and waivers for that version do not apply.
     #[test]

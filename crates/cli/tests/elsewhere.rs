@@ -1,8 +1,13 @@
 //! Kernels from elsewhere, through every command that takes them.
 
+mod folder;
+
 use std::process::{Command, Output};
 
+use passmuster::conformance::{Status, report::Record};
 use rstest::rstest;
+
+use folder::Folder;
 
 const ROOT: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../..");
 
@@ -29,6 +34,34 @@ fn their_mutants_are_scored() {
     assert!(text.contains("all_gather_push/L") && text.contains("bar.sync dropped"), "{text}");
     assert!(text.contains("synchronisation mutants made by rule, barrier: 2 of 3 caught"), "{text}");
     assert!(!text.contains("value mutants"), "only the kernel's own: {text}");
+}
+
+/// If this fails, whoever looks at a kernel that hangs does not learn which rank did not come, which are stuck, or where they wait.
+#[rstest]
+#[case::in_cuda("all_reduce/one_shot_by_value", "w=8:n=5000", 7, "[0, 1, 2, 3, 4, 5, 6]", "signals+28 at PTX 73:1", 1)]
+#[case::in_triton("all_gather/all_gather_triton", "w=2:n=2500", 1, "[0]", "pads+512 at PTX 133:7 (signals.py:26)", 4)]
+#[case::of_the_root("broadcast/broadcast_push", "w=2:n=5000", 0, "[1]", "window+4096 at PTX 216:1", 1)]
+fn a_rank_that_stays_away_is_named(
+    #[case] of: &str,
+    #[case] size: &str,
+    #[case] absent: u32,
+    #[case] stuck: &str,
+    #[case] at: &str,
+    #[case] schedules: u32,
+) {
+    let name = of.split('/').next_back().unwrap();
+    let folder = Folder::new(&format!("faults-{name}"));
+    let file = folder.file("record.json");
+    printed(&format!("validate faults {} --schedules {schedules} --json {file}", spec(name)));
+    let record: Record = serde_json::from_str(&folder.read("record.json")).unwrap();
+    let of_fault = record.cases.iter().find(|verdict| verdict.case.contains(&format!("{size}:")) && verdict.case.contains("fault=absent"));
+    let reason = &of_fault.unwrap().reason;
+    let said = [&format!("rank {absent} did not come to {of} "), &format!("ranks {stuck} did not finish; rank "), " polls ", at];
+    assert!(said.iter().all(|said| reason.contains(*said)), "{reason}");
+    // A rank that is struck is named too, and the case passes without a fault. No process of this command is one to be killed.
+    let is = |words: &str, status| record.cases.iter().any(|verdict| verdict.case.contains(words) && verdict.status == status);
+    assert!(is("fault=illegal_address@r0", Status::Pass) && is("fault=killed", Status::NotSupported));
+    assert!(record.cases.iter().filter(|verdict| !verdict.case.contains("fault")).all(|verdict| verdict.status == Status::Pass));
 }
 
 #[test]
@@ -68,14 +101,54 @@ fn several_are_contenders_beside_ours() {
     "--spec is given 2 times: the order of one algorithm is printed"
 )]
 #[case::on_gpus("mutants --machine cuda --spec examples/foreign/reduce_pull/spec.toml", "run on the emulator only")]
+#[case::no_gpus_needed_to_say_so("test-gpu faults --spec examples/foreign/none.toml", "cannot open examples/foreign/none.toml")]
 #[case::no_file("validate --spec examples/foreign/none.toml", "cannot open examples/foreign/none.toml")]
 #[case::another_kernel(
     "validate --spec examples/foreign/all_gather_push/spec.toml --ptx examples/foreign/reduce_pull/kernel.ptx",
-    "examples/foreign/reduce_pull/kernel.ptx and examples/foreign/all_gather_push/spec.toml: "
+    "examples/foreign/all_gather_push/spec.toml:5:9: kernel `all_gather` is not in the PTX, which has "
 )]
 fn mistakes_are_named(#[case] line: &str, #[case] named: &str) {
     let run = run(line);
     let errors = String::from_utf8_lossy(&run.stderr);
     assert!(run.status.code() == Some(2) && errors.contains(named), "{:?}: {errors}", run.status);
     assert!(run.stdout.is_empty(), "{}", String::from_utf8_lossy(&run.stdout));
+}
+
+/// If this fails, a mistake in a specification is found when something runs, or whoever made it has to look for it.
+#[rstest]
+#[case::missing_module("\"kernel.ptx\"", "\"nowhere.ptx\"", "4:10: module: cannot open ")]
+#[case::missing_contents("role = \"signals\"", "role = \"signals\"\nfill = { file = \"none.bin\" }", "26:17: cannot open ")]
+#[case::two_of_one_name(
+    "[[argument]] # struct Inputs",
+    "[[buffer]]\nname = \"signals\"\nrole = \"state\"\nbytes = 8\n[[argument]]",
+    "29:8: a second buffer"
+)]
+#[case::circular_grid("\"min(min", "\"grid + min(min", "15:9: unknown word `grid`: expected one of count, ")]
+#[case::circular_block("block = 512", "block = \"block\"", "16:10: unknown word `block`: expected one of ")]
+#[case::circular_buffer("\"(2 * 36 * 8", "\"signals + (2 * 36 * 8", "26:10: unknown word `signals`: expected one of ")]
+#[case::beyond_any_device("\"(2 * 36 * 8 + 36) * 4\"", "\"world * 1125899906842624\"", "26:10: bytes of buffer `signals` ")]
+#[case::no_such_entry("\"one_shot_{dtype}\"", "\"two_shot_{dtype}\"", "5:9: kernel `two_shot_f32` is not in the PTX, which has ")]
+#[case::fewer_arguments("[[argument]]\ni32 = \"world\"\n", "", "5:9: kernel `one_shot_f32` takes 7 arguments of ")]
+#[case::more_arguments(
+    "i32 = \"bytes / 16\"",
+    "i32 = \"bytes / 16\"\n[[argument]]\ni32 = 1",
+    "48:1: kernel `one_shot_f32` takes 7 arguments of "
+)]
+#[case::another_size("i32 = \"rank\"", "u64 = \"rank\"", "40:1: argument 4 of kernel `one_shot_f32` has 8 bytes, its parameter 4")]
+#[case::another_layout(
+    "\"input\", length = 8 }]",
+    "\"input\", length = 8 }, { u32 = 1 }]",
+    "28:1: argument 0 of kernel `one_shot_f32` has 72 bytes, its parameter 64"
+)]
+fn mistakes_in_specifications_have_a_place(#[case] find: &str, #[case] replace: &str, #[case] expected: &str) {
+    let folder = Folder::new("specification");
+    let example = format!("{ROOT}/examples/foreign/one_shot_by_value");
+    let text = std::fs::read_to_string(format!("{example}/spec.toml")).unwrap();
+    assert!(text.contains(find), "{find}");
+    let file = folder.write("spec.toml", &text.replacen(find, replace, 1));
+    std::fs::copy(format!("{example}/kernel.ptx"), folder.file("kernel.ptx")).unwrap();
+    let run = run(&format!("validate --spec {file}"));
+    let errors = String::from_utf8_lossy(&run.stderr);
+    assert!(errors.starts_with(&format!("error: {file}:{expected}")), "{errors}");
+    assert_eq!((run.status.code(), run.stdout.len(), errors.lines().count()), (Some(2), 0, 1), "{errors}");
 }

@@ -9,7 +9,10 @@ use std::{
 };
 
 use passmuster::emulator;
-use passmuster_collectives::algorithms::Foreign;
+use passmuster_collectives::{
+    algorithms::{Algorithm, Foreign},
+    collective::Collective,
+};
 use passmuster_ptx as ptx;
 use rstest::rstest;
 
@@ -44,6 +47,8 @@ fn a_kernel_is_told_as_it_is() {
     insta::assert_snapshot!(printed(&["kernels/ptx/all_reduce/two_shot.ptx", "--kernel", "all_reduce_two_shot_bf16_sum"]));
     insta::assert_snapshot!("one_shot_triton", printed(&["examples/foreign/one_shot_triton/kernel.ptx"]));
     insta::assert_snapshot!("one_shot_triton_json", printed(&["examples/foreign/one_shot_triton/kernel.ptx", "--json"]));
+    let scattered = ["examples/foreign/reduce_scatter_triton/kernel.ptx", "--spec", "--collective", "reduce_scatter"];
+    insta::assert_snapshot!("draft_reduce_scatter", printed(&scattered));
     insta::assert_snapshot!("draft", printed(&["examples/foreign/one_shot_by_value/kernel.ptx", "--kernel", "one_shot_bf16", "--spec"]));
 }
 
@@ -56,9 +61,10 @@ fn a_draft_is_a_specification_that_fits(
     let path = format!("examples/foreign/{example}/{file}");
     let text = fs::read_to_string(root().join(&path)).unwrap();
     let module = ptx::parse(&text).unwrap();
-    for entry in module.entries() {
-        let draft = printed(&[&path, "--kernel", &entry.name, "--spec"]);
+    for (entry, collective) in module.entries().flat_map(|entry| Collective::ALL.map(|collective| (entry, collective))) {
+        let draft = printed(&[&path, "--kernel", &entry.name, "--spec", "--collective", collective.name()]);
         let foreign = Foreign::read(&draft, None).unwrap_or_else(|error| panic!("{path}: {error}\n{draft}"));
+        assert_eq!(foreign.collective(), collective);
         let samples = foreign.samples();
         assert!(samples.iter().any(|launch| launch.entry == entry.name), "{draft}");
         samples.iter().for_each(|launch| emulator::accepts(&module, launch).unwrap_or_else(|why| panic!("{why}\n{draft}")));
@@ -67,6 +73,39 @@ fn a_draft_is_a_specification_that_fits(
     let kernels = told["kernels"].as_array().unwrap();
     assert!(!kernels.is_empty() && kernels.iter().all(|kernel| kernel["runs"] == true), "{told:#}");
     assert!(kernels.iter().all(|kernel| !kernel["synchronisation"].as_array().unwrap().is_empty()), "{told:#}");
+}
+
+/// If this fails, what the PTX tells of a parameter, or its name does, is left for a person to find out; or a guess does not say that it is one.
+#[rstest]
+#[case::unread("reduce_scatter_triton", "reduce_scatter", &["_7: .u64, 8 bytes, to .global aligned to 1\n[[argument]]\nu64 = 0 # guessed: the kernel never reads it"])]
+#[case::numbers("reduce_scatter_triton", "reduce_scatter", &["u32 = \"rank\" # DECIDE: guessed by its place", "u32 = \"world\" #", "u32 = \"count\" #", "ops = ["])]
+#[case::root("broadcast_push", "broadcast", &["u32 = \"root\" # DECIDE: guessed", "pointer = \"input\" # DECIDE: an address, guessed by its place"])]
+#[case::no_address("broadcast_push", "broadcast", &["u64 = \"count\" # DECIDE: a number, guessed for it is not used as an address itself"])]
+#[case::slots("all_gather_push", "all_gather", &["collective = \"all_gather\" # count: elements of each rank's input"])]
+#[case::parts("all_to_all_triton", "all_to_all", &["counts = false # DECIDE"])]
+fn a_draft_guesses_and_says_so(#[case] example: &str, #[case] collective: &str, #[case] expected: &[&str]) {
+    let draft = printed(&[&format!("examples/foreign/{example}/kernel.ptx"), "--spec", "--collective", collective]);
+    for expected in expected {
+        assert!(draft.contains(expected), "{expected}\n{draft}");
+    }
+    assert_eq!(draft.contains("[contract]"), draft.contains("ops = ["), "{draft}");
+    Foreign::read(&draft, None).unwrap_or_else(|error| panic!("{error}\n{draft}"));
+}
+
+/// Hand-written PTX has names.
+#[test]
+fn names_of_parameters_tell_what_they_are() {
+    let folder = Folder::new("inspect-names");
+    let body = "{ .reg .b64 %rd<4>; .reg .b32 %r<4>; ld.param.u64 %rd1, [dst_ptr]; ld.param.u64 %rd2, [send_buf]; st.global.u64 [%rd1], 1; \
+                ld.global.u64 %rd3, [%rd2]; ld.param.u32 %r1, [nranks]; ld.param.u32 %r2, [my_rank]; ld.param.u64 %rd3, [numel]; ret; }";
+    let parameters = ".param .u32 nranks, .param .u64 dst_ptr, .param .u64 numel, .param .u64 send_buf, .param .u32 my_rank";
+    let file =
+        folder.write("named.ptx", &format!(".version 9.0\n.target sm_90\n.address_size 64\n.visible .entry k({parameters}) {body}\n"));
+    let draft = printed(&[&file, "--spec"]);
+    let at = |words: &str| draft.find(words).unwrap_or_else(|| panic!("{words}\n{draft}"));
+    let order = ["u32 = \"world\"", "pointer = \"output\"", "u64 = \"count\"", "pointer = \"input\"", "u32 = \"rank\""];
+    assert!(order.windows(2).all(|pair| at(pair[0]) < at(pair[1])), "{draft}");
+    assert_eq!(draft.matches("guessed by its name").count(), 5, "{draft}");
 }
 
 const MIXED: &str = ".version 9.0\n.target sm_90\n.address_size 64\n.func shared() { wgmma.fence.sync.aligned; ret; }\n\

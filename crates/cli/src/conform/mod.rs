@@ -30,7 +30,7 @@ use xshell::Shell;
 
 use self::{
     files::Files,
-    presentation::{announced, concluded, named_schedules, quoted, waived},
+    presentation::{announced, announced_foreign, concluded, named_schedules, quoted, waived},
     resume::Resumed,
     selection::Replay,
 };
@@ -58,6 +58,8 @@ pub(crate) use merge::merged;
 pub(crate) struct TestGpu {
     #[command(flatten)]
     cases: Cases,
+    #[command(flatten)]
+    elsewhere: ForeignArgs,
     #[command(flatten)]
     gpus: Gpus,
 }
@@ -106,6 +108,7 @@ Examples:
 
 Your own kernel, its PTX and a page of TOML (docs/tutorial-foreign-kernel.md):
   cargo xtask validate --ptx mine.ptx --spec mine.toml
+  cargo xtask validate faults --spec mine.toml   a rank that stays away
 
 A finding again, as its report says; and what its ranks did, as a picture:
   cargo xtask validate --replay 'all_reduce/two_shot:f32,sum:w=8:n=9@stalled-5f'
@@ -116,6 +119,7 @@ Examples:
   cargo xtask test-gpu                            the smoke list
   cargo xtask test-gpu merge --json merge.json    before a merge
   cargo xtask test-gpu faults                     is each planted fault named?
+  cargo xtask test-gpu faults --spec mine.toml --bound-waits
   cargo xtask test-gpu 'all_reduce/two_shot:bf16,*:w=3,5'    of the merge list
   cargo xtask test-gpu --replay 'all_reduce/two_shot:bf16,sum:w=8:n=1040'
   cargo xtask test-gpu --plan 'all_reduce/two_shot:bf16,sum:w=2:n=1040'";
@@ -172,7 +176,8 @@ struct Cases {
 
 impl TestGpu {
     pub(crate) fn run(self, sh: &Shell) -> anyhow::Result<ExitCode> {
-        self.cases.run(&Run::plain("test-gpu", MachineKind::Cuda, self.gpus.into()), sh)
+        let TestGpu { cases, elsewhere, gpus } = self;
+        cases.run(&Run::plain("test-gpu", MachineKind::Cuda, gpus.into()).with(&elsewhere)?, sh)
     }
 }
 
@@ -184,10 +189,8 @@ impl Validate {
         }
         // A kernel that nobody here has run before gets one schedule of each kind.
         let default = if elsewhere.any() && on == MachineKind::Emulator { Strategy::ALL.len() as u32 } else { 1 };
-        let mut run = Run { memory, schedules: schedules.unwrap_or(default), steps, trace, ..Run::plain("validate", on, machine) };
-        run.known = elsewhere.register(&mut run.library, on)?;
-        run.elsewhere = elsewhere.arguments();
-        cases.run(&run, sh)
+        let run = Run { memory, schedules: schedules.unwrap_or(default), steps, trace, ..Run::plain("validate", on, machine) };
+        cases.run(&run.with(&elsewhere)?, sh)
     }
 }
 
@@ -224,6 +227,13 @@ impl Run {
             steps: None,
             trace: None,
         }
+    }
+
+    /// With these kernels from elsewhere.
+    fn with(mut self, elsewhere: &ForeignArgs) -> anyhow::Result<Run> {
+        self.known = elsewhere.register(&mut self.library, self.on)?;
+        self.elsewhere = elsewhere.arguments();
+        Ok(self)
     }
 }
 
@@ -351,7 +361,9 @@ impl Conformance<'_> {
         })?;
 
         if cases.len() > 1 {
-            eprintln!("{}", announced(cases.len(), self.schedules.len(), self.run.on));
+            let schedules = self.schedules.len();
+            let foreign = !self.run.known.is_empty() && self.run.on == MachineKind::Emulator;
+            eprintln!("{}", if foreign { announced_foreign(cases, schedules) } else { announced(cases.len(), schedules, self.run.on) });
         }
         let rest: Vec<usize> = (0..cases.len()).filter(|&index| before.verdicts[index].is_none()).collect();
         let unjudged: Vec<Case> = rest.iter().map(|&index| cases[index].clone()).collect();

@@ -4,7 +4,7 @@ use std::{collections::BTreeMap, thread, time::Duration};
 
 use passmuster::{
     conformance::{
-        Status, Verdict,
+        Case, Status, Verdict,
         report::{Summary, WaivedRace},
     },
     emulator::Interleaving,
@@ -71,12 +71,31 @@ fn counted(number: usize, what: &str) -> String {
 const ON_EMULATOR: Duration = Duration::from_millis(80);
 const ON_GPUS: Duration = Duration::from_millis(25);
 
+/// What an element of a rank takes of one core there in a call of a kernel from elsewhere: the examples take half to twice of it, those that read all
+/// ranks' inputs by every thread several times.
+const OF_AN_ELEMENT: Duration = Duration::from_micros(1);
+const LEAST_AND_MOST: [f64; 2] = [0.5, 3.0];
+
+/// What is about to be judged of kernels from elsewhere, and about how long that takes on the emulator: what their cases take differs too much for a mean.
+pub(super) fn announced_foreign(cases: &[Case], schedules: usize) -> String {
+    let threads = thread::available_parallelism().map_or(1, |threads| threads.get()).min(cases.len().max(1)) as f64;
+    let elements = cases.iter().map(|case| case.elements_of_calls() as f64).sum::<f64>();
+    let seconds = elements * OF_AN_ELEMENT.as_secs_f64() * schedules as f64 / threads;
+    let [least, most] = LEAST_AND_MOST.map(|part| rounded(seconds * part));
+    let time = if seconds * LEAST_AND_MOST[1] < 10.0 { "a few seconds".into() } else { format!("{least} to {most}") };
+    format!("{} on the emulator{}: {time}", counted(cases.len(), "case"), under(schedules))
+}
+
+/// How many schedules, where there are several.
+fn under(schedules: usize) -> String {
+    if schedules == 1 { String::new() } else { format!(" under {schedules} schedules each") }
+}
+
 /// What is about to be judged, and about how long that takes.
 pub(super) fn announced(cases: usize, schedules: usize, on: MachineKind) -> String {
-    let (under, machine) = match (on, schedules) {
-        (MachineKind::Cuda, _) => (String::new(), "GPUs"),
-        (MachineKind::Emulator, 1) => (String::new(), "the emulator"),
-        (MachineKind::Emulator, _) => (format!(" under {schedules} schedules each"), "the emulator"),
+    let (under, machine) = match on {
+        MachineKind::Cuda => (String::new(), "GPUs"),
+        MachineKind::Emulator => (under(schedules), "the emulator"),
     };
     let seconds = match on {
         MachineKind::Cuda => cases as f64 * ON_GPUS.as_secs_f64(),
@@ -165,5 +184,19 @@ mod tests {
     fn what_is_announced_is_a_number_and_a_size_of_time() {
         assert_eq!(announced(7000, 1, MachineKind::Cuda), "7000 cases on GPUs: about 3 min");
         assert_eq!(announced(1, 6, MachineKind::Emulator), "1 case on the emulator under 6 schedules each: a few seconds");
+    }
+
+    /// If this fails, people who wait half a minute for the smoke list of their kernel were told that it takes a few seconds.
+    #[test]
+    fn what_is_announced_of_kernels_from_elsewhere_goes_by_what_they_move() {
+        let announced = |ids: &[&str], schedules| {
+            let cases: Vec<Case> = ids.iter().map(|id| id.parse().unwrap()).collect();
+            announced_foreign(&cases, schedules)
+        };
+        // Any algorithm will do: 2^20 elements of two ranks once, and 1000 of eight in eight calls.
+        let (large, small) = ("all_reduce/two_shot:f32,sum:w=2:calls=two_shot.1048576", "all_reduce/two_shot:f32,sum:w=8:n=1000");
+        assert_eq!(announced(&[large], 1), "1 case on the emulator: a few seconds");
+        assert_eq!(announced(&[large], 10), "1 case on the emulator under 10 schedules each: 15 s to 65 s");
+        assert_eq!(announced(&[small], 4), "1 case on the emulator under 4 schedules each: a few seconds");
     }
 }

@@ -62,6 +62,16 @@ impl Plan {
         self.ranks[rank].iter().flat_map(|op| std::iter::once(op).chain(op.forked()))
     }
 
+    /// Whether a rank waits for another in it.
+    fn waits(&self) -> bool {
+        let waits = |op: &Op| match op {
+            Op::Launch(launch) => launch.waits_for_peers,
+            Op::WaitValue { .. } | Op::Nccl(_) => true,
+            _ => false,
+        };
+        (0..self.world()).flat_map(|rank| self.operations(rank)).any(waits)
+    }
+
     /// The kernel modules that it launches, with their builds, as often as it does.
     pub fn modules(&self) -> impl Iterator<Item = (String, Build)> {
         let launched = |op: &Op| if let Op::Launch(launch) = op { Some((launch.module.clone(), launch.build)) } else { None };

@@ -1,6 +1,6 @@
 //! Scripts: sequences of plans on one or more groups. Most real bugs live between calls.
 
-use std::sync::Arc;
+use std::{collections::HashMap, sync::Arc};
 
 use super::Plan;
 
@@ -23,6 +23,29 @@ impl Script {
             }
         }
         self.steps.iter().flat_map(of).map(|plan| &**plan)
+    }
+
+    /// The ranks that leave while others go on, each with the first plan that it misses: the first in which ranks wait for each other, where
+    /// there is one.
+    pub fn absences(&self) -> Vec<(usize, &Plan)> {
+        let left = |step: &Step| if let Step::Leave { rank } = step { Some(*rank) } else { None };
+        let leaves = self.steps.iter().enumerate().filter_map(|(at, step)| left(step).map(|rank| (at, rank)));
+        let absence = |(at, rank): (usize, usize)| {
+            let mut graphs: HashMap<usize, &[Arc<Plan>]> = HashMap::new();
+            let mut missed = Vec::new();
+            for (number, step) in self.steps.iter().enumerate() {
+                match step {
+                    Step::Capture { graph, plans, .. } => drop(graphs.insert(*graph, plans)),
+                    Step::Enqueue { plan, .. } if number > at => missed.push(plan),
+                    Step::Replay { graph, .. } if number > at => missed.extend(graphs.get(graph).copied().unwrap_or_default()),
+                    _ => {}
+                }
+            }
+            missed.retain(|plan| plan.ranks.get(rank).is_some_and(|operations| !operations.is_empty()));
+            let first = missed.iter().find(|plan| plan.waits()).or(missed.first())?;
+            Some((rank, &***first))
+        };
+        leaves.filter_map(absence).collect()
     }
 }
 
@@ -75,4 +98,29 @@ pub enum Step {
     },
     /// Every rank notes the time on stream 0: the run reports microseconds between consecutive marks.
     Mark,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::plan::{Op, Region};
+
+    /// If this fails, a report says that a rank did not come to what it came to, or to what nobody waits in.
+    #[test]
+    fn who_leaves_misses_the_first_plan_that_waits() {
+        let word = || Region::new("words", 0, 4);
+        let plan = |name: &str, op: Op| Arc::new(Plan::per_rank(name, 2, |_| vec![op.clone()]));
+        let fill = plan("fill", Op::Fill { region: word(), byte: 1 });
+        let waits = plan("waits", Op::WaitValue { at: word(), value: 1 });
+        let enqueue = |plan: &Arc<Plan>| Step::Enqueue { group: 0, stream: 0, plan: plan.clone() };
+        let missed =
+            |steps: Vec<Step>| Script { steps }.absences().into_iter().map(|(rank, plan)| (rank, plan.name.clone())).collect::<Vec<_>>();
+        let leave = || Step::Leave { rank: 1 };
+        let capture = Step::Capture { graph: 0, group: 0, plans: vec![fill.clone(), waits.clone()] };
+        assert_eq!(missed(vec![enqueue(&waits), enqueue(&fill)]), []);
+        assert_eq!(missed(vec![enqueue(&waits), leave()]), [], "it misses nothing");
+        assert_eq!(missed(vec![enqueue(&waits), leave(), enqueue(&fill)]), [(1, "fill".into())]);
+        assert_eq!(missed(vec![leave(), enqueue(&fill), enqueue(&waits)]), [(1, "waits".into())]);
+        assert_eq!(missed(vec![capture, leave(), Step::Replay { graph: 0, stream: 0 }]), [(1, "waits".into())]);
+    }
 }

@@ -96,6 +96,11 @@ impl Case {
         }
     }
 
+    /// Elements of all ranks' inputs or outputs of all its calls, whichever are more, about; of products, none.
+    pub fn elements_of_calls(&self) -> u64 {
+        if let Case::Collective(case) = self { case.elements_of_calls() } else { 0 }
+    }
+
     /// Elements of all ranks' inputs or outputs of its largest call, whichever are more: what machines are asked whether they afford it.
     pub(super) fn elements(&self) -> Option<u64> {
         if let Case::Collective(case) = self { Some(case.elements()) } else { None }

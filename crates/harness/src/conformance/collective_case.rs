@@ -107,6 +107,12 @@ impl Item {
         }
     }
 
+    /// Elements of a slot of all its calls together.
+    fn elements(&self) -> u64 {
+        let launches = if let Item::Graph { replays, .. } = self { u64::from(*replays) } else { 1 };
+        self.shots().iter().map(|shot| shot.count).fold(0, u64::saturating_add).saturating_mul(launches)
+    }
+
     /// The same, to be changed.
     pub(super) fn shots_mut(&mut self) -> &mut [CallSpec] {
         match self {
@@ -278,6 +284,15 @@ impl CollectiveCase {
         self.shape(self.largest_count()).larger().saturating_mul(self.world.into())
     }
 
+    /// The same of all its calls together, about: what its time on the emulator goes by.
+    pub(super) fn elements_of_calls(&self) -> u64 {
+        let counts: u64 = match self.calls.is_empty() {
+            true => self.count.saturating_mul(EAGER_CALLS + u64::from(self.graph.calls) * u64::from(self.graph.replays)),
+            false => self.calls.iter().map(Item::elements).fold(0, u64::saturating_add),
+        };
+        self.shape(1).larger().saturating_mul(self.world.into()).saturating_mul(counts)
+    }
+
     /// Groups that the case opens.
     pub fn groups(&self) -> u32 {
         self.shots().map(|shot| shot.group + 1).max().unwrap_or(1)
@@ -421,6 +436,8 @@ pub(super) const KEYS: [&str; 15] =
     ["w", "n", "root", "counts", "off", "in_place", "graph", "inputs", "peer", "skew", "calls", "fault", "blocks", "start", "seed"];
 
 /// The most calls in one graph, launches of it, and groups.
+/// Calls of a case that names none, beside those of its graph.
+const EAGER_CALLS: u64 = 6;
 const MOST_CALLS: u32 = 16;
 const MOST_REPLAYS: u32 = 1000;
 const MOST_GROUPS: u32 = 8;

@@ -37,6 +37,15 @@ const TRIAL: usize = 32;
 /// The most wrong elements that hypotheses are tried on.
 const MOST_SITES: usize = 512;
 
+/// Families that are about zeros themselves; what any other says is a zero, many bugs would make one.
+const ABOUT_ZEROS: [&str; 4] = [SIGN_OF_ZERO, FLUSHED, NAN_LOST, ZERO];
+const SIGN_OF_ZERO: &str = "sign of zero";
+const FLUSHED: &str = "flushed subnormals";
+const NAN_LOST: &str = "NaN lost";
+const ZERO: &str = "zero";
+/// So many zeros that are explained are no chance.
+const SEVERAL: usize = 4;
+
 /// What is known about a call whose result is wrong.
 pub(super) struct Evidence<'a, T> {
     oracle: &'a Oracle,
@@ -70,6 +79,27 @@ struct Hypothesis<'a, T> {
 
 struct Hypotheses<'a, T>(Vec<Hypothesis<'a, T>>);
 
+impl<T: Element> Site<T> {
+    /// Whether it is wrong by more than the sign of a zero.
+    fn differs(&self) -> bool {
+        !same_value(self.got, self.reference)
+    }
+
+    fn is_zero(&self) -> bool {
+        self.got.to_f64() == 0.0
+    }
+}
+
+impl<T: Element> Hypothesis<'_, T> {
+    /// The sites that it explains; none where that may well be chance, for no more than a zero or two, or the sign of some, is explained.
+    fn explained(&self, sites: &[Site<T>]) -> usize {
+        let fitting = || sites.iter().filter(|site| (self.fits)(site));
+        let telling = || fitting().filter(|site| site.differs());
+        let is_chance = !ABOUT_ZEROS.contains(&self.family) && telling().all(Site::is_zero) && telling().count() < SEVERAL;
+        if is_chance { 0 } else { fitting().count() }
+    }
+}
+
 impl<'a, T> Hypotheses<'a, T> {
     fn add(&mut self, family: &'static str, explanation: impl Into<String>, fits: impl Fn(&Site<T>) -> bool + 'a) {
         self.0.push(Hypothesis { family, explanation: explanation.into(), fits: Box::new(fits) });
@@ -85,7 +115,7 @@ pub(super) fn diagnose<T: Element>(evidence: &Evidence<'_, T>, places: &[(u64, u
     let mut found: Vec<Diagnosis> = Vec::new();
     for hypothesis in evidence.hypotheses(&sites) {
         let plausible = sites.iter().step_by(trial).any(|site| (hypothesis.fits)(site));
-        let fitting = if plausible { sites.iter().filter(|site| (hypothesis.fits)(site)).count() } else { 0 };
+        let fitting = if plausible { hypothesis.explained(&sites) } else { 0 };
         let coverage = fitting as f64 / sites.len().max(1) as f64;
         match families.iter_mut().find(|(family, _)| *family == hypothesis.family) {
             Some((_, most)) => *most = most.max(coverage),
@@ -100,7 +130,10 @@ pub(super) fn diagnose<T: Element>(evidence: &Evidence<'_, T>, places: &[(u64, u
     let best = found.first().map_or(0.0, |best| best.coverage);
     found.retain(|other| other.coverage > 0.5 * best);
     found.truncate(MOST_EXPLANATIONS);
-    (found, families.into_iter().filter(|(_, most)| *most < RULED_OUT).map(|(family, _)| family.to_owned()).collect())
+    // Where no input is special, nobody thinks of it.
+    let is_thought_of = |family: &str| family != SIGN_OF_ZERO || evidence.payload.class == InputClass::Special;
+    let ruled_out = families.into_iter().filter(|(family, most)| *most < RULED_OUT && is_thought_of(family));
+    (found, ruled_out.map(|(family, _)| family.to_owned()).collect())
 }
 
 impl<'a, T: Element> Evidence<'a, T> {
@@ -165,6 +198,7 @@ impl<'a, T: Element> Evidence<'a, T> {
 
     fn hypotheses(&'a self, sites: &[Site<T>]) -> Vec<Hypothesis<'a, T>> {
         let mut all = Hypotheses(Vec::new());
+        self.signs_of_zero(&mut all);
         self.specials(&mut all);
         self.slots(&mut all);
         if self.op.reduces() {
@@ -184,6 +218,16 @@ impl<'a, T: Element> Evidence<'a, T> {
         all.0
     }
 
+    fn signs_of_zero(&'a self, all: &mut Hypotheses<'a, T>) {
+        if !T::DTYPE.is_float() {
+            return;
+        }
+        let minus = Format::of(T::DTYPE).sign;
+        for (explanation, got, expected) in [("+0 where -0 was expected", 0, minus), ("-0 where +0 was expected", minus, 0)] {
+            all.add(SIGN_OF_ZERO, explanation, move |site| (site.got.bits(), site.reference.bits()) == (got, expected));
+        }
+    }
+
     fn specials(&'a self, all: &mut Hypotheses<'a, T>) {
         if self.payload.class != InputClass::Special || !T::DTYPE.is_float() {
             return;
@@ -191,13 +235,12 @@ impl<'a, T: Element> Evidence<'a, T> {
         let Format { sign, normal, infinity, .. } = Format::of(T::DTYPE);
         let op = self.op;
         let flush = move |x: T| if x.bits() & !sign < normal { T::of_bits(x.bits() & sign) } else { x };
-        all.add("flushed subnormals", "subnormals are flushed to zero", move |site| {
+        all.add(FLUSHED, "subnormals are flushed to zero", move |site| {
             let inputs: Vec<T> = site.inputs.iter().map(|x| flush(*x)).collect();
             let flushed = reduce_in_order(op, &inputs);
             same_bits(site.got, flush(flushed)) || same_bits(site.got, flushed)
         });
-        all.add("sign of zero", "-0 became +0", move |site| site.got.bits() == 0 && site.reference.bits() == sign);
-        all.add("NaN lost", "a NaN was lost", |site| site.reference.is_nan() && !site.got.is_nan());
+        all.add(NAN_LOST, "a NaN was lost", |site| site.reference.is_nan() && !site.got.is_nan());
         if !op.reduces() {
             all.add("NaN payload", "a NaN has another payload", |site| site.reference.is_nan() && site.got.is_nan());
         }
@@ -355,7 +398,7 @@ impl<'a, T: Element> Evidence<'a, T> {
             let explanation = format!("not written: the {what} byte {byte:#04x} is still there");
             all.add("not written", explanation, move |site| site.got.bits() == pattern.bits());
         }
-        all.add("zero", "zero", |site| site.got.bits() == 0 && site.reference.to_f64() != 0.0);
+        all.add(ZERO, "zero", |site| site.got.bits() == 0 && site.reference.to_f64() != 0.0);
     }
 
     fn never_reduced(&'a self, all: &mut Hypotheses<'a, T>) {

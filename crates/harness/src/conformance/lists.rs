@@ -79,12 +79,12 @@ impl List {
     }
 
     /// The cases of a kernel from elsewhere, which must be [registered](algorithms::register): what its specification names, and within
-    /// that what the list looks for. Smoke has at most 60 cases or so, merge some hundreds; without an answer to faults, there are none.
+    /// that what the list looks for. Smoke has at most 60 cases or so, merge some hundreds, faults ten at most.
     pub fn cases_of(self, foreign: &Foreign, seed: u64) -> Vec<CollectiveCase> {
         match self {
             List::Smoke => foreign::smoke(foreign, seed),
             List::Merge => foreign::merge(foreign, seed),
-            List::Faults => Vec::new(),
+            List::Faults => foreign::faults(foreign, seed),
         }
     }
 }

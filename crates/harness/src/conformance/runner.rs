@@ -121,7 +121,32 @@ pub(super) fn run(machine: &mut dyn Machine, script: &Script, deadline: Duration
         Err(MachineError::Races { findings, waived, ended: None }) => {
             Ok(Ran { races: Some(MachineError::Races { findings, waived: Vec::new(), ended: None }), waived, unchecked_path: None })
         }
-        Err(error) => Err(error),
+        Err(error) => Err(with_those_who_left(error, script)),
+    }
+}
+
+/// Says which ranks did not come to what the others wait in. Kernels that have no stuck report say where ranks wait at most, and not for whom.
+fn with_those_who_left(error: MachineError, script: &Script) -> MachineError {
+    let did_not_come = |stuck: &[usize]| {
+        let absences = script.absences().into_iter().filter(|(rank, _)| !stuck.contains(rank));
+        let told: Vec<String> = absences.map(|(rank, plan)| format!("rank {rank} did not come to {}: it had left", plan.name)).collect();
+        (!told.is_empty()).then(|| told.join("; "))
+    };
+    match error {
+        MachineError::Hang { after_ms, cause, stuck, unfinished, standing } => {
+            let known = (!cause.is_empty()).then_some(cause);
+            let cause = known.into_iter().chain(did_not_come(&unfinished)).collect::<Vec<_>>().join("; ");
+            MachineError::Hang { after_ms, cause, stuck, unfinished, standing }
+        }
+        // A wait that traps where it has lasted too long.
+        MachineError::Fault { ranks, what, code } => {
+            let code = [code].into_iter().chain(did_not_come(&ranks)).collect::<Vec<_>>().join("; ");
+            MachineError::Fault { ranks, what, code }
+        }
+        MachineError::Races { findings, waived, ended: Some(ended) } => {
+            MachineError::Races { findings, waived, ended: Some(Box::new(with_those_who_left(*ended, script))) }
+        }
+        other => other,
     }
 }
 

@@ -17,7 +17,7 @@ use passmuster_emulator::{choice, execution, memory, races};
 use passmuster_ptx as ptx;
 
 pub use machine::{Emulator, EmulatorOptions};
-pub use modules::{accepts, limits};
+pub use modules::{accepts, limits, misfit};
 pub use passmuster_emulator::{MultimemReduction, Profile};
 pub use strategy::{Interleaving, Strategy};
 pub use trace::Trace;

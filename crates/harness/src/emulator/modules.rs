@@ -88,9 +88,22 @@ impl Modules {
 /// # Errors
 /// Names the kernels there are, or the first argument that differs.
 pub fn accepts(module: &ptx::Module, launch: &Launch) -> Result<(), String> {
+    module.accepts(&launch.entry, laid_out(launch)).map(drop)
+}
+
+/// The argument, by its number, at which a launch stops being what its kernel takes: the first of another size, or one too many.
+pub fn misfit(module: &ptx::Module, launch: &Launch) -> Option<usize> {
+    let takes = module.entry(&launch.entry)?.inputs.iter().map(|parameter| parameter.bytes as usize);
+    let given: Vec<usize> = laid_out(launch);
+    let takes: Vec<usize> = takes.collect();
+    takes.iter().zip(&given).position(|(takes, given)| takes != given).or((given.len() > takes.len()).then_some(takes.len()))
+}
+
+/// Bytes of each argument.
+fn laid_out(launch: &Launch) -> Vec<usize> {
     let nowhere =
         Addresses { own: &|_| 0, of: &|_| [0; MAX_WORLD], memory: &|_| 0, multicast: &|_| 0, tensor_map: &|_| [0; 16], wait_limit: 0 };
-    module.accepts(&launch.entry, Arguments::lay_out(&launch.args, &nowhere).sizes()).map(drop)
+    Arguments::lay_out(&launch.args, &nowhere).sizes().collect()
 }
 
 /// What the emulator goes by of a model.

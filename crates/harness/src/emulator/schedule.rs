@@ -34,7 +34,7 @@ use std::{
 use super::{
     actions::{Action, Command, Kernel, Wait},
     choice::Choice,
-    execution::{Fault, Grid, MultimemReduction, Turn, WarpPosition, WarpState},
+    execution::{Fault, Grid, MultimemReduction, Program, Turn, WarpPosition, WarpState},
     memory::{AccessError, Address, Memory},
     races::{Races, Report},
     strategy::{Candidate, Interleaving, Picker, Strategy},
@@ -531,7 +531,7 @@ impl<'a> Schedule<'a> {
                 if let Some(races) = &mut self.races {
                     grid.watch_as(races.begin_launch(rank, stream, kernel.program.shared_module(), &kernel.module, &kernel.entry));
                 }
-                let running = Running { entry: kernel.entry.clone(), grid };
+                let running = Running { entry: kernel.entry.clone(), program: kernel.program.clone(), grid };
                 self.ranks[rank].streams[stream].head = Head::Running(Box::new(running));
                 return Ok(());
             }
@@ -686,14 +686,20 @@ impl<'a> Schedule<'a> {
         Stopped::Hang { cause, standing: self.standing() }
     }
 
-    /// Where warps and streams stand, for people.
+    /// Where warps and streams stand, for people. Of kernels, those lanes come first that poll, which the others wait for, and of each rank's some first.
     fn standing(&self) -> Vec<String> {
         let mut standing = Vec::new();
+        let mut in_kernels = Vec::new();
         for (rank, index, stream) in self.streams() {
             match &stream.head {
                 Head::Running(running) => {
-                    let of_grid = running.grid.standing();
-                    standing.extend(of_grid.iter().map(|at| format!("rank {rank} stream {index} `{}` {}", running.entry, self.place(at))));
+                    let mut polling = 0;
+                    for at in running.grid.standing() {
+                        let text = format!("rank {rank} stream {index} `{}` {}", running.entry, self.place(&running.program, &at));
+                        let polls = matches!(at.what, WarpState::Polling { .. });
+                        in_kernels.push(((!polls, if polls { polling } else { 0 }), text));
+                        polling += usize::from(polls);
+                    }
                 }
                 Head::Meeting(meeting) => {
                     let present = &self.meetings[meeting];
@@ -707,6 +713,8 @@ impl<'a> Schedule<'a> {
                 Head::Waiting => {}
             }
         }
+        in_kernels.sort_by_key(|(key, _)| *key);
+        standing.extend(in_kernels.into_iter().map(|(_, text)| text));
         standing
     }
 
@@ -728,8 +736,12 @@ impl<'a> Schedule<'a> {
     }
 
     /// Where lanes of a warp stand, for people.
-    fn place(&self, standing: &WarpPosition) -> String {
-        let WarpPosition { block, warp, lanes, what, at, .. } = standing;
+    fn place(&self, program: &Program, standing: &WarpPosition) -> String {
+        let WarpPosition { block, warp, lanes, what, at, source } = standing;
+        let source = source.map_or_else(String::new, |source| {
+            let file = program.module().files.iter().find(|(index, _)| *index == source.file);
+            format!(" ({}:{})", file.map_or("unknown file", |(_, path)| path), source.line)
+        });
         let what = match what {
             WarpState::Barrier { id: WarpState::CLUSTER } => "waits at the barrier of its cluster".into(),
             WarpState::Barrier { id } => format!("waits at barrier {id}"),
@@ -737,7 +749,7 @@ impl<'a> Schedule<'a> {
             WarpState::Polling { address } => format!("polls {}", self.memory.describe(Address(*address))),
             WarpState::Running => "runs".into(),
         };
-        format!("block {block} warp {warp} lanes {lanes:#010x} {what} at PTX {at}")
+        format!("block {block} warp {warp} lanes {lanes:#010x} {what} at PTX {at}{source}")
     }
 }
 

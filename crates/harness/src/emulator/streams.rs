@@ -7,7 +7,7 @@ use std::{
 
 use super::{
     actions::{Action, Command},
-    execution::Grid,
+    execution::{Grid, Program},
     memory::Address,
     races::Known,
 };
@@ -88,6 +88,7 @@ pub(super) enum Head {
 /// A kernel that runs.
 pub(super) struct Running {
     pub(super) entry: String,
+    pub(super) program: Arc<Program>,
     pub(super) grid: Grid,
 }
 

@@ -93,6 +93,8 @@ pub(super) struct BufferPart {
 /// One argument or a field of one, as often as it is repeated.
 #[derive(Clone)]
 pub(super) struct Argument {
+    /// Line and column in the specification.
+    pub(super) place: (usize, usize),
     pub(super) kind: Kind,
     pub(super) repeat: Option<Quantity>,
 }
@@ -193,7 +195,7 @@ impl Context<'_> {
 /// As [`Argument::made`].
 pub(super) fn made(arguments: &[Argument], context: &Context<'_>) -> Result<Vec<Arg>, String> {
     let mut made = Vec::new();
-    for Argument { kind, repeat } in arguments {
+    for Argument { kind, repeat, .. } in arguments {
         match repeat {
             None => made.push(kind.made(context)?),
             Some(repeat) => {

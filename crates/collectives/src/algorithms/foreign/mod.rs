@@ -20,6 +20,7 @@ use self::{
     argument::{Context, Quantity},
     expression::{Values, Word},
     specification::Specification,
+    step::LaunchSpec,
 };
 use super::{Algorithm, MAX_BLOCKS, Target, plan_name};
 use crate::{
@@ -115,6 +116,30 @@ impl Foreign {
         let Specification { dtypes, ops, worlds, .. } = &self.specification;
         let of_launches = self.specification.launches().flat_map(|launch| launch.names.modules(dtypes, ops, worlds));
         of_launches.map(|(name, file)| ForeignModule { name, file }).collect()
+    }
+
+    /// What is wrong with a module of these, where the specification names it.
+    pub fn error_of_module(&self, module: &ForeignModule, problem: impl Into<String>) -> SpecError {
+        let Specification { dtypes, ops, worlds, .. } = &self.specification;
+        let is = |launch: &&LaunchSpec| launch.names.modules(dtypes, ops, worlds).iter().any(|(name, _)| *name == module.name);
+        let (line, column) = self.specification.launches().find(is).map_or((1, 1), |launch| launch.places.module);
+        SpecError { line, column, problem: problem.into() }
+    }
+
+    /// What is wrong with the kernel of a [sample](Foreign::samples), or with an argument of it, where the specification names it.
+    pub fn error_of_launch(&self, sample: &Launch, argument: Option<usize>, problem: impl Into<String>) -> SpecError {
+        let calls: Vec<Call> = self.sample_calls().collect();
+        let ranks = || calls.iter().flat_map(|call| (0..call.world()).map(move |rank| (call, rank)));
+        let names = (sample.module.clone(), sample.entry.clone());
+        let is = |launch: &&LaunchSpec| ranks().any(|(call, rank)| launch.names.of(call, rank).as_ref() == Ok(&names));
+        let place = self.specification.launches().find(is).map(|launch| {
+            // From one that is repeated on, numbers are not those of what is written.
+            let mut written = launch.arguments.iter().enumerate();
+            let found = argument.and_then(|argument| written.find(|(number, written)| *number == argument || written.repeat.is_some()));
+            found.map_or(launch.places.entry, |(_, written)| written.place)
+        });
+        let (line, column) = place.unwrap_or((1, 1));
+        SpecError { line, column, problem: problem.into() }
     }
 
     /// The element types it is for.

@@ -10,7 +10,7 @@ use super::{
     document::{self, Document, Scalar},
     expression::{Expression, Values, Word},
     names::{Entries, Names, Pattern},
-    step::{self, Extent, LaunchSpec, Step},
+    step::{self, Extent, LaunchSpec, Places, Step},
 };
 use crate::{
     collective::{Collective, DType, ReduceOp},
@@ -335,13 +335,14 @@ impl Reader<'_> {
         let cluster = or(&written.cluster, &common.cluster).map(|cluster| self.extent(cluster, "cluster")).transpose()?;
         let dynamic_shared = or(&written.dynamic_shared, &common.dynamic_shared);
         let module = or(&written.module, &common.module).or(module.as_ref());
+        let (document, own) = (scope.document, or(&written.entry, &common.entry));
+        let listed = document.entries.values().next();
+        let entry = own.or(document.entry.as_ref().filter(|_| scope.kernel.is_none())).or(listed).unwrap_or(name);
+        let places = Places { module: self.place_of(module.unwrap_or(name).span().start), entry: self.place_of(entry.span().start) };
         let module = module.map(|module| Pattern::read(module.get_ref(), "module").map_err(|why| self.error(module.span().start, why)));
         Ok(LaunchSpec {
-            names: Names {
-                prefix: format!("foreign/{}", name.get_ref()),
-                module: module.transpose()?,
-                entries: self.entries(or(&written.entry, &common.entry), scope)?,
-            },
+            names: Names { prefix: format!("foreign/{}", name.get_ref()), module: module.transpose()?, entries: self.entries(own, scope)? },
+            places,
             grid: extent(or(&written.grid, &common.grid), "grid")?,
             block: extent(or(&written.block, &common.block), "block")?,
             cluster,
@@ -527,7 +528,7 @@ impl Reader<'_> {
 
     fn argument(&self, written: &Spanned<document::Argument>, scope: &Scope<'_>, depth: usize) -> Result<Argument, SpecError> {
         let repeat = self.optional(&written.get_ref().repeat, "repeat", Word::OF_ARGUMENT)?;
-        Ok(Argument { kind: self.kind(written, scope, depth)?, repeat })
+        Ok(Argument { place: self.place_of(written.span().start), kind: self.kind(written, scope, depth)?, repeat })
     }
 
     fn kind(&self, written: &Spanned<document::Argument>, scope: &Scope<'_>, depth: usize) -> Result<Kind, SpecError> {

@@ -49,9 +49,16 @@ pub(super) enum Kind {
     Join(usize),
 }
 
+/// Lines and columns of what a launch names.
+pub(super) struct Places {
+    pub(super) module: (usize, usize),
+    pub(super) entry: (usize, usize),
+}
+
 /// A launch as it is specified.
 pub(super) struct LaunchSpec {
     pub(super) names: Names,
+    pub(super) places: Places,
     pub(super) grid: Extent,
     pub(super) block: Extent,
     pub(super) cluster: Option<Extent>,

@@ -2,14 +2,17 @@
 
 use super::{
     super::{
-        collective_case::{CallSpec, CollectiveCase, Graph, Item, Skew},
+        collective_case::{CallSpec, CollectiveCase, Fault, Graph, Item, Skew},
         inputs::InputClass,
         scenario::supports,
         shrink::boundary_counts,
     },
     Choice, peers, vary,
 };
-use passmuster_collectives::algorithms::{Algorithm, Foreign};
+use passmuster_collectives::{
+    algorithms::{Algorithm, Foreign},
+    collective::Collective,
+};
 
 /// The most cases, what a list has but once not counted.
 const SMOKE: usize = 56;
@@ -18,8 +21,14 @@ const MERGE: usize = 600;
 /// Elements of all ranks together, of the larger of input and output, in a case of a collective whose ranks have a slot each.
 const MOST_OF_SLOTS: u64 = 120_000;
 
-/// Elements of a call that is large: indices of 16 bits wrap, and packs are more than 65,536.
+/// Elements of a call that is large.
 const LARGE: u64 = 1 << 20;
+
+/// Bytes of a slot of such a call, where the emulator affords it: packs are more than 65,536, so that indices of 16 bits wrap.
+const LARGE_SLOT: u64 = 16 * ((1 << 16) + (1 << 8));
+
+/// Elements of all ranks together that the emulator affords.
+const AFFORDED: u64 = 1 << 22;
 
 /// Elements of a call of which more than eight blocks are busy.
 const BUSY: u64 = 1 << 17;
@@ -29,6 +38,12 @@ const MANY_BLOCKS: u32 = 16;
 
 /// Launches of a graph of two calls, so that there are more than 120 of them.
 const MANY: u32 = 62;
+
+/// Elements of a call that a fault strikes.
+const FAULTY: u64 = 5000;
+
+/// The most calls from a state that is about to wrap.
+const MOST_STARTED: u32 = 512;
 
 /// More than a time limit that somebody thought generous, in microseconds.
 const LATE: u32 = 10_000;
@@ -43,6 +58,25 @@ pub(super) fn merge(foreign: &Foreign, seed: u64) -> Vec<CollectiveCase> {
     let mut cases = cases(foreign, &[false, true], MERGE, seed);
     cases.extend(once(foreign, seed, Once::HUGE));
     cases
+}
+
+/// Faults at the smallest and the largest world of several ranks, each followed by the same case without it, which must pass next.
+pub(super) fn faults(foreign: &Foreign, seed: u64) -> Vec<CollectiveCase> {
+    let worlds = || foreign.worlds().iter().copied().filter(|&world| world > 1);
+    let (Some(least), Some(most)) = (worlds().min(), worlds().max()) else { return Vec::new() };
+    // Of a broadcast nobody need wait but for the root, and of a reduce nobody but the root.
+    let awaited = |world: u32| if foreign.collective() == Collective::Broadcast { 0 } else { world - 1 };
+    let planted = [
+        (least, Fault::Absent(awaited(least))),
+        (most, Fault::Absent(awaited(most))),
+        (least, Fault::IllegalAddress(0)),
+        (most, Fault::IllegalAddress(most / 2)),
+        (least, Fault::Killed),
+    ];
+    let case = |(world, fault)| Some(CollectiveCase { fault: Some(fault), ..modest(foreign, world, FAULTY, seed)? });
+    let mut cases: Vec<CollectiveCase> = planted.into_iter().filter_map(case).collect();
+    cases.dedup();
+    cases.into_iter().flat_map(|case| [case.clone(), CollectiveCase { fault: None, ..case }]).collect()
 }
 
 /// Counts of `boundary_counts` that are multiples of `multiple`, or next to those that are not.
@@ -138,16 +172,15 @@ impl Once {
         Once { count: BUSY, kind: OnceKind::Busy },
         Once { count: 40, kind: OnceKind::Often },
         Once { count: 1040, kind: OnceKind::Late },
-        Once { count: 1040, kind: OnceKind::Started },
+        Once { count: 40, kind: OnceKind::Started },
     ];
 
     /// Bytes that 32 bits do not count.
     const HUGE: Once = Once { count: (1 << 31) + (1 << 12), kind: OnceKind::Call };
 }
 
-/// The case, where the specification allows one.
-fn once(foreign: &Foreign, seed: u64, Once { count, kind }: Once) -> Option<CollectiveCase> {
-    let world = foreign.worlds().iter().copied().filter(|&world| world > 1).min()?;
+/// A case of a few calls with the first type and operator, of about so many elements of the larger of input and output, where the specification allows one.
+fn modest(foreign: &Foreign, world: u32, count: u64, seed: u64) -> Option<CollectiveCase> {
     let combinations = foreign.dtypes().iter().flat_map(|&dtype| foreign.ops().iter().map(move |&op| (dtype, op)));
     let (dtype, op) = combinations.into_iter().find(|&(dtype, op)| foreign.has_kernel(dtype, op))?;
     let mut case = CollectiveCase::new(foreign.collective(), foreign.name(), dtype, op, world, 0);
@@ -158,22 +191,41 @@ fn once(foreign: &Foreign, seed: u64, Once { count, kind }: Once) -> Option<Coll
     let multiple = foreign.count_multiple(dtype, world)?;
     case.count = (count / slots / multiple).max(1).checked_mul(multiple)?;
     case.in_place = supports(&case).is_err();
-    supports(&case).ok()?;
-    let shot = CallSpec { algorithm: case.algorithm.clone(), count: case.count, root: 0, offset: 0, in_place: case.in_place, group: 0 };
-    let (eager, in_a_row) = (Item::Eager(shot.clone()), 2 * MANY as usize + 1);
     if foreign.numbers_calls() {
         case.graph.replays = 0;
     }
+    supports(&case).ok().map(|()| case)
+}
+
+/// The case, where the specification allows one.
+fn once(foreign: &Foreign, seed: u64, Once { count, kind }: Once) -> Option<CollectiveCase> {
+    let world = foreign.worlds().iter().copied().filter(|&world| world > 1).min()?;
+    let mut case = modest(foreign, world, count, seed)?;
+    if (kind, count) == (OnceKind::Call, LARGE) {
+        let slots = LARGE_SLOT / case.dtype.size() * case.shape(1).larger();
+        let larger = modest(foreign, world, slots.max(count), seed).filter(|larger| larger.elements() <= AFFORDED);
+        case = larger.unwrap_or(case);
+    }
+    let shot = CallSpec { algorithm: case.algorithm.clone(), count: case.count, root: 0, offset: 0, in_place: case.in_place, group: 0 };
+    let eager = Item::Eager(shot.clone());
+    let in_a_row = |pairs: u32| match foreign.numbers_calls() {
+        true => vec![eager.clone(); 2 * pairs as usize + 1],
+        false => vec![eager.clone(), Item::Graph { calls: vec![shot.clone(), shot.clone()], replays: pairs }],
+    };
     match kind {
-        OnceKind::Call => case.calls = vec![eager],
+        OnceKind::Call => case.calls = vec![eager.clone()],
         OnceKind::Busy => {
             case.blocks = Some(MANY_BLOCKS);
-            case.calls = vec![eager.clone(), eager];
+            case.calls = vec![eager.clone(), eager.clone()];
         }
-        OnceKind::Often if foreign.numbers_calls() => case.calls = vec![eager; in_a_row],
-        OnceKind::Often => case.calls = vec![eager, Item::Graph { calls: vec![shot.clone(), shot], replays: MANY }],
+        OnceKind::Often => case.calls = in_a_row(MANY),
         OnceKind::Late => case.skew = Some(Skew { rank: world - 1, microseconds: LATE, site: None }),
-        OnceKind::Started => case.start = foreign.start()?,
+        OnceKind::Started => {
+            case.start = foreign.start()?;
+            // On to where a count wraps, as a number with a sign or without one.
+            let calls = case.start.wrapping_neg().min(0x8000_0000_u32.wrapping_sub(case.start));
+            case.calls = in_a_row(calls.min(MOST_STARTED) / 2 + 2);
+        }
     }
     if !case.calls.is_empty() {
         (case.count, case.in_place) = (0, false);
