@@ -126,7 +126,8 @@ fn the_recipe_that_shows_how_works() {
     let into = into.file("into");
     let run = run(&["peers", "--source", "passmuster=.", "--into", &into]);
     assert!(run.status.success(), "{}", String::from_utf8_lossy(&run.stderr));
-    let judged = self::run(&["validate", "all_reduce/*:bf16,*:w=2:n=1040", "--spec", &format!("{into}/passmuster/spec.toml")]);
+    let judged =
+        self::run(&["validate", "all_reduce/one_shot_by_value:bf16,sum:w=2:n=1040", "--spec", &format!("{into}/passmuster/spec.toml")]);
     let text = String::from_utf8_lossy(&judged.stdout);
     assert!(judged.status.success() && text.contains("1 passed"), "{text}{}", String::from_utf8_lossy(&judged.stderr));
 }

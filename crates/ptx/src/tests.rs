@@ -220,7 +220,10 @@ fn what_our_kernels_lack_decodes_too(#[case] body: &str) {
 #[case("mov.u32 %r1, 0f12;", "10:14: found `0f12`, expected `0f` and 8 hexadecimal digits")]
 #[case("mov.u32 %r1 1;", "10:13: found `1`, expected `,` or `;`")]
 #[case("cvt.rn.s32.f32 %r1, %f1;", "expected a rounding that the ISA has")]
-#[case("cp.async.bulk.shared::cta.global.bulk_group [block], [%d1], 64;", "without .mbarrier::complete_tx::bytes, expected .mbarrier::complete_tx::bytes")]
+#[case(
+    "cp.async.bulk.shared::cta.global.bulk_group [block], [%d1], 64;",
+    "without .mbarrier::complete_tx::bytes, expected .mbarrier::complete_tx::bytes"
+)]
 #[case("cp.async.bulk.global.global.bulk_group [%d1], [%d2], 64;", "a copy to .global from .global, expected between .global and")]
 #[case("cp.async.cg.shared.global [block], [%d1], 8;", "has 8 bytes, expected 16, or with .ca also 4 or 8")]
 #[case("cp.async.bulk.tensor.1d.shared::cluster.global.mbarrier::complete_tx::bytes [block], [%d1, {%r1}], [block];", "expected")]
