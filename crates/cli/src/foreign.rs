@@ -58,9 +58,10 @@ pub(crate) struct RegisteredKernel {
 }
 
 /// One that was read and held against its PTX.
-struct Accepted {
-    foreign: Foreign,
-    ptx: PathBuf,
+pub(crate) struct Accepted {
+    pub(crate) foreign: Foreign,
+    /// The first of its PTX.
+    pub(crate) ptx: PathBuf,
     note: String,
 }
 
@@ -102,7 +103,10 @@ impl ForeignArgs {
     }
 
     /// Reads a specification and the PTX of its modules, and holds them against each other.
-    fn accept(&self, spec: &Path, library: &mut Library, on: MachineKind) -> anyhow::Result<Accepted> {
+    ///
+    /// # Errors
+    /// As [`ForeignArgs::register`].
+    pub(crate) fn accept(&self, spec: &Path, library: &mut Library, on: MachineKind) -> anyhow::Result<Accepted> {
         let described = read(spec, MOST_SPEC)?;
         let name = spec.display();
         let beside = |file: &str| spec.parent().unwrap_or(Path::new("")).join(file);

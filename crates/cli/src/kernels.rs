@@ -7,7 +7,7 @@ pub(crate) mod toolkit;
 mod unit;
 
 use std::{
-    collections::BTreeSet,
+    collections::{BTreeMap, BTreeSet},
     env, fs,
     path::{Path, PathBuf},
     process::ExitCode,
@@ -194,6 +194,29 @@ fn generated(by: &str, nvrtc: &Nvrtc, source: &str, unit: &Unit) -> anyhow::Resu
 pub(crate) fn compiled(nvrtc: &Nvrtc, folder: &Path, source: &str, build: Build) -> anyhow::Result<String> {
     let unit = Unit::read(folder, source, &[], defines(build))?;
     generated("passmuster compile", nvrtc, source, &unit)
+}
+
+/// The PTX of a source that includes files of other projects, which are `parts` (path and text) or else looked for in `include`, in this order: `source` is a
+/// path under `folder`. Warnings are theirs, and are not told.
+pub(crate) fn compiled_from(
+    nvrtc: &Nvrtc,
+    folder: &Path,
+    source: &str,
+    options: &[String],
+    parts: &BTreeMap<String, String>,
+    include: &[PathBuf],
+) -> anyhow::Result<String> {
+    let mut unit = Unit::read(folder, source, &[], options.to_vec())?;
+    if options.iter().any(|option| option.starts_with("--std=")) {
+        // In place of ours: twice is a warning.
+        unit.options.retain(|option| !option.starts_with("--std=") || options.contains(option));
+    }
+    unit.headers.extend(parts.clone());
+    // Paths of this machine are no part of the heading: the PTX is the same wherever the headers lie.
+    let heading = heading("passmuster peers", source, &unit);
+    unit.options.extend(include.iter().map(|folder| format!("-I{}", folder.display())).chain(["-w".into()]));
+    let ptx = nvrtc.compile(&unit).with_context(|| format!("{source} does not compile"))?;
+    Ok(heading + &compact(&ptx))
 }
 
 /// The text without what says nothing: NVRTC's comments around inline assembly, which are a twelfth of all PTX, and tabs and doubled spaces, a fifteenth.

@@ -19,6 +19,7 @@ mod kernels;
 mod ledger;
 mod museum;
 mod mutants;
+mod peers;
 mod progress;
 mod project;
 mod records;
@@ -61,6 +62,7 @@ Examples:
 
 A kernel of your own needs no Rust (docs/tutorial-foreign-kernel.md):
   cargo xtask inspect mine.ptx     what is in it, and can it be run?
+  cargo xtask peers --source NAME=DIR    from another project's checkout
   cargo xtask validate --ptx mine.ptx --spec mine.toml";
 
 /// The one table of them; docs/reference/exit-statuses.md has it too.
@@ -88,6 +90,7 @@ enum Command {
     Inspect(inspect::Inspect),
     Mutants(mutants::Mutants),
     Museum(museum::Museum),
+    Peers(peers::Peers),
     Ledger(ledger::Ledger),
     Kernels(kernels::Kernels),
     Compile(compile::Compile),
@@ -177,6 +180,7 @@ fn run(command: Command, sh: &Shell) -> anyhow::Result<ExitCode> {
         Command::Inspect(command) => command.run(),
         Command::Mutants(command) => command.run(sh),
         Command::Museum(command) => command.run(sh),
+        Command::Peers(command) => command.run(sh),
         Command::Ledger(command) => command.run(sh),
         Command::Worker(command) => command.run(),
         Command::BenchWorker(command) => command.run(),

@@ -221,6 +221,7 @@ fn examples_fit_a_terminal() {
         "tune",
         "mutants",
         "museum",
+        "peers",
         "ledger",
         "kernels",
         "bundle",

@@ -82,6 +82,7 @@ fn kernel(name: &str, body: &str) -> String {
 const NEVER_SIGNALLED: &str = "again: ld.acquire.sys.global.u32 %r1, [%rd1]; setp.eq.u32 %p1, %r1, 0; @%p1 bra again;";
 const SPINS: &str = "mov.u32 %r1, 0; again: add.u32 %r1, %r1, 1; bra again;";
 const COUNTS: &str = "mov.u32 %r1, 0; again: add.u32 %r1, %r1, 1; setp.lt.u32 %p1, %r1, 4000000000; @%p1 bra again;";
+const TRAPS_WHERE_WORDS_DIFFER: &str = "ld.global.u32 %r1, [%rd1]; ld.global.u32 %r2, [%rd1+4]; setp.ne.u32 %p1, %r1, %r2; @%p1 trap;";
 const RECURSES: &str = "call down, ();";
 
 /// The examples of all-reduces, and of the other collectives.
@@ -147,6 +148,10 @@ static REGISTERED: LazyLock<Registered> = LazyLock::new(|| {
     let without_three = OF_ONE_POINTER.replace("NAME", "without_three").replace("[2]", "[2, 3]").replace("= 8", "= \"8 / (3 - world)\"");
     add(without_three, None, kernel("without_three", ""));
     add(OF_ONE_POINTER.replace("NAME", "huge").replace("bytes = 8", "bytes = \"1024 * 1024 * 1024 * world\""), None, kernel("huge", ""));
+    let starts = OF_ONE_POINTER.replace("NAME", "starts").replace("[2]", "[1]").replace("= 8", "= 8, fill = { u32 = [\"bytes\"] }");
+    let steps = "step = [{ copy = { from = \"input\", to = \"output\" } }, { write = { buffer = \"flag\", offset = 4, value = \"most_bytes\" } }, \
+                 { launch = {} }]\n";
+    add(starts + steps, None, kernel("starts", TRAPS_WHERE_WORDS_DIFFER));
     Registered { foreign: algorithms::register(all).unwrap(), library }
 });
 
@@ -349,6 +354,15 @@ fn a_world_without_a_call_is_not_supported() {
         let verdict = judge(of_three[0], options());
         assert_eq!(verdict.status, Status::NotSupported, "{verdict:#?}");
         assert!(verdict.reason.contains("division of 8 by zero in bytes of buffer `flag` `8 / (3 - world)`"), "{}", verdict.reason);
+    }
+}
+
+/// If this fails, what a buffer starts with is of the first call, and the buffer is of the largest.
+#[test]
+fn buffers_start_with_what_the_largest_call_needs() {
+    for calls in ["starts.16+starts.64", "starts.64+starts.16"] {
+        let verdict = judged(&format!("all_reduce/starts:f32,sum:w=1:calls={calls}"));
+        assert_eq!(verdict.status, Status::Pass, "{verdict:#?}");
     }
 }
 

@@ -466,7 +466,8 @@ pub(super) fn is_call(step: &Step) -> bool {
 
 impl<'a> Emitter<'a> {
     fn new(case: &'a CollectiveCase, options: &Options, stages: &[Stage], recorded: usize) -> Result<Emitter<'a>, String> {
-        let mut sizes: Vec<BTreeMap<String, BufferSpec>> =
+        // Each with the bytes of the largest call that it was made for: what buffers start with may be of that, too.
+        let mut sizes: Vec<BTreeMap<String, (u64, BufferSpec)>> =
             vec![BTreeMap::new(); if options.shared_pads { 1 } else { case.groups() as usize }];
         let mut log = vec![0; sizes.len()];
         let mut largest = vec![0; sizes.len()];
@@ -480,17 +481,21 @@ impl<'a> Emitter<'a> {
             let call = call(case, &planned.shot, slot, &own)?;
             // What says that it takes any memory gets memory that no peer can touch.
             own.iter_mut().for_each(|buffer| buffer.local = planned.algorithm.accepts_unregistered());
-            let mut workspace = planned.algorithm.workspace(case.dtype, case.world, call.input.offset + call.bytes());
+            let extent = call.input.offset + call.bytes();
+            let mut workspace = planned.algorithm.workspace(case.dtype, case.world, extent);
             if case.start != 0 {
                 let counted = |buffer: &&mut BufferSpec| matches!(buffer.role, Role::Signals | Role::State) && buffer.fill == Fill::Byte(0);
                 workspace.iter_mut().filter(counted).for_each(|buffer| buffer.fill = Fill::Repeated(case.start.to_le_bytes().to_vec()));
             }
             let most = &mut largest[group];
-            *most = (*most).max((call.input.offset + call.bytes()) / case.dtype.size() / case.collective.slots(case.world).0);
+            *most = (*most).max(extent / case.dtype.size() / case.collective.slots(case.world).0);
             for buffer in own.into_iter().chain(workspace) {
-                let known = sizes[group].entry(buffer.name.clone()).or_insert_with(|| buffer.clone());
+                let (of, known) = sizes[group].entry(buffer.name.clone()).or_insert_with(|| (extent, buffer.clone()));
                 known.bytes = known.bytes.max(buffer.bytes);
                 known.local &= buffer.local;
+                if extent > *of {
+                    (*of, known.fill) = (extent, buffer.fill);
+                }
             }
             log[group] += call.output.bytes.next_multiple_of(16);
         }
@@ -500,7 +505,7 @@ impl<'a> Emitter<'a> {
             .zip(&log)
             .map(|(buffers, &bytes)| {
                 let log = logged.then(|| BufferSpec::new(LOG, bytes, Role::Data));
-                buffers.into_values().chain(log).collect()
+                buffers.into_values().map(|(_, buffer)| buffer).chain(log).collect()
             })
             .collect::<Vec<_>>();
         let build = if case.skew.is_some_and(|skew| skew.site.is_some()) { Build::Checked } else { Build::Release };

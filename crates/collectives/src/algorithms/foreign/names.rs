@@ -55,7 +55,7 @@ pub(super) struct Names {
 #[derive(Clone)]
 pub(super) enum Entries {
     Pattern(Pattern),
-    Listed(BTreeMap<(DType, ReduceOp), String>),
+    Listed(BTreeMap<(DType, ReduceOp), Pattern>),
 }
 
 impl Names {
@@ -77,7 +77,7 @@ impl Names {
             Entries::Pattern(pattern) => pattern.of(dtype, op, world, rank),
             Entries::Listed(entries) => {
                 let entry = entries.get(&(dtype, op));
-                entry.ok_or_else(|| format!("the specification names no kernel for {op} of {dtype}"))?.clone()
+                entry.ok_or_else(|| format!("the specification names no kernel for {op} of {dtype}"))?.of(dtype, op, world, rank)
             }
         };
         Ok((self.module_of(dtype, op, world, rank).0, entry))

@@ -384,7 +384,8 @@ impl Reader<'_> {
                     let Some(&combination) = known else {
                         return self.refuse(entry, format!("entries has `{key}`, which is no DTYPE,OP of dtypes and ops"));
                     };
-                    found.insert(combination, entry.get_ref().clone());
+                    let pattern = Pattern::read(entry.get_ref(), "kernel").map_err(|why| self.error(entry.span().start, why))?;
+                    found.insert(combination, pattern);
                 }
                 return Ok(Entries::Listed(found));
             }

@@ -157,9 +157,12 @@ fn contradictions_are_refused_where_they_stand(#[case] find: &str, #[case] repla
 
 #[test]
 fn kernels_may_be_named_one_by_one_or_from_outside() {
-    let listed = spec().replace("entry = \"mine_{dtype}_{op}\"\n", "entries = { \"f32,sum\" = \"a\", \"bf16,max\" = \"b\" }\n");
+    let listed = spec().replace("entry = \"mine_{dtype}_{op}\"\n", "entries = { \"f32,sum\" = \"a_w{world}\", \"bf16,max\" = \"b\" }\n");
     let foreign = Foreign::read(&listed, None).unwrap();
-    assert_eq!(foreign.samples().iter().map(|launch| launch.entry.as_str()).collect::<Vec<_>>(), ["a", "b"]);
+    assert_eq!(foreign.samples().iter().map(|launch| launch.entry.as_str()).collect::<Vec<_>>(), ["a_w2", "a_w4", "b"]);
+    let braces = listed.replace("a_w{world}", "a_w{worlds}");
+    let only = "kernel `a_w{worlds}`: only {dtype}, {op}, {world}, {rank} are replaced";
+    assert!(refusal(&braces).contains(only), "{}", refusal(&braces));
     let reason = foreign.supports(&call(DType::F32, ReduceOp::Max, 2, 8)).unwrap_err();
     assert_eq!(reason, "the specification names no kernel for max of f32");
     let outside = Foreign::read(&listed, Some("k_{op}_{dtype}")).unwrap();
