@@ -344,7 +344,8 @@ impl Block {
 
     /// With what its threads know where it ends.
     pub(super) fn end(&self, known: &Arc<Views>) -> Arc<Views> {
-        let mut joined = Views::join(known, &self.views);
+        // What its own threads knew first: of the blocks before it there may be many.
+        let mut joined = self.views.clone();
         let mut last = &self.views;
         for views in threads_of(&self.own).map(|thread| self.known(thread)) {
             if !Arc::ptr_eq(views, last) {
@@ -352,6 +353,7 @@ impl Block {
                 last = views;
             }
         }
+        let joined = Views::join(known, &joined);
         let sights = threads_of(&self.sighted).filter_map(|thread| self.threads[thread].as_ref()).flat_map(|thread| &thread.sights);
         joined.with_all(sights.flat_map(ObservedRelease::at_once))
     }

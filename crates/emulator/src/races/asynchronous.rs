@@ -91,6 +91,8 @@ pub(super) struct Asynchronous {
     /// Actors of flights that are done, with their last time, by the block that started them.
     done: HashMap<u32, Vec<(u32, u32)>>,
     mbarriers: HashMap<u64, Mbarrier>,
+    /// Mbarriers that a thread of a block has initialised and not fenced.
+    made: HashMap<(u32, u16), Vec<u64>>,
 }
 
 impl Asynchronous {
@@ -101,8 +103,11 @@ impl Asynchronous {
 
     /// Initialised mbarriers that a thread fences.
     pub(super) fn fence(&mut self, actor: u32, thread: usize) {
-        let of_thread = |mbarrier: &&mut Mbarrier| (mbarrier.made.actor, usize::from(mbarrier.made.thread)) == (actor, thread);
-        self.mbarriers.values_mut().filter(of_thread).for_each(|mbarrier| mbarrier.fenced = true);
+        for address in self.made.remove(&(actor, thread as u16)).unwrap_or_default() {
+            if let Some(mbarrier) = self.mbarriers.get_mut(&address) {
+                mbarrier.fenced = true;
+            }
+        }
     }
 }
 
@@ -235,6 +240,7 @@ impl Races {
         let (pending, complete) = (SmallVec::new(), SmallVec::new());
         let mbarrier = Mbarrier { made, made_at, allocation, fenced: false, pending, complete, state: 0 };
         self.asynchronous.mbarriers.insert(address, mbarrier);
+        self.asynchronous.made.entry((at.actor.0, thread)).or_default().push(address);
     }
 
     /// A lane makes an mbarrier's bytes ordinary ones, or the block has ended that they are of.
