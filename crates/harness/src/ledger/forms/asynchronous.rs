@@ -1,7 +1,7 @@
 //! What goes on beside its thread (PTX ISA 9.7.9.25, 9.7.13.15): copies and reductions in bulk, copies of threads, stores that an mbarrier counts, and what
 //! mbarriers say.
 //!
-//! Every thread has memory and an mbarrier of its own. Waits give up, by a trap, where a phase never comes.
+//! Every thread has memory and an mbarrier of its own. Waits give up where a phase never comes.
 
 use super::{FIELD, Form, value};
 use passmuster_ptx::Type::{self, *};
@@ -82,8 +82,13 @@ fn awaited(bytes: u32, start: &str) -> String {
     format!(
         "mbarrier.arrive.expect_tx.shared::cta.b64 _, [{MBARRIER}], {bytes};\n{start}\nmov.u32 %looks, 0;\n\
          WAIT:\nmbarrier.try_wait.parity.shared::cta.b64 %over, [{MBARRIER}], 0;\n@%over bra OVER;\nadd.u32 %looks, %looks, 1;\n\
-         setp.lt.u32 %over, %looks, 100000;\n@%over bra WAIT;\ntrap;\nOVER:\nmbarrier.inval.shared::cta.b64 [{MBARRIER}];\n"
+         setp.lt.u32 %over, %looks, 100000;\n@%over bra WAIT;\nOVER:\nmbarrier.inval.shared::cta.b64 [{MBARRIER}];\n"
     )
+}
+
+/// Spoils the result where the phase did not come: a wait that gives up is a difference, and the forms after it are tried all the same.
+fn unless_over(ty: Type) -> String {
+    format!("@!%over not.b{} %x, %x;\n", ty.bits())
 }
 
 /// A scope of its own: registers and labels are no other code's.
@@ -111,12 +116,13 @@ fn reduced_in_shared(op: &str, ty: Type) -> Form {
         "cp.reduce.async.bulk.shared::cluster.shared::cta.mbarrier::complete_tx::bytes.{op}.{ty} [{TO}], [{FROM}], {BYTES}, [{MBARRIER}];"
     );
     let code = format!(
-        "{}{}{}{}ld.shared.b{} %x, [{TO}+{last}];\n",
+        "{}{}{}{}ld.shared.b{} %x, [{TO}+{last}];\n{}",
         filled("shared", TO, "%a", ty),
         filled("shared", FROM, "%b", ty),
         made(),
         awaited(BYTES, &start),
-        ty.bits()
+        ty.bits(),
+        unless_over(ty)
     );
     Form::new(format!("cp.reduce.async.bulk.shared::cluster.{op}.{ty}"), &[value(ty); 2], ty).with_code(scoped(&code))
 }
@@ -133,12 +139,13 @@ fn stored(name: &str, op: Option<&str>, ty: Type, count: u32) -> Form {
         None => format!("st.async.shared::cluster.mbarrier::complete_tx::bytes{vector}.{ty}"),
     };
     let code = format!(
-        "{}{}{}ld.shared.b{} %x, [{TO}+{}];\n",
+        "{}{}{}ld.shared.b{} %x, [{TO}+{}];\n{}",
         filled("shared", TO, "%a", ty),
         made(),
         awaited(bytes, &format!("{opcode} [{TO}], {values}, [{MBARRIER}];")),
         ty.bits(),
-        bytes - ty.bytes()
+        bytes - ty.bytes(),
+        unless_over(ty)
     );
     Form::new(name, &[value(ty); 2], ty).with_code(scoped(&code))
 }
@@ -154,7 +161,7 @@ fn copied_in_bulk(from: &str) -> Vec<Form> {
         let source = if from == "global" { "%scratch" } else { FROM };
         let start = format!("cp.async.bulk.{to}.{from}.mbarrier::complete_tx::bytes [{TO}], [{source}], {BYTES}, [{MBARRIER}];");
         let memory = if from == "global" { "global" } else { "shared" };
-        let code = format!("{}{}{}{}", written(memory, source), made(), awaited(BYTES, &start), folded("shared", TO));
+        let code = format!("{}{}{}{}{}", written(memory, source), made(), awaited(BYTES, &start), folded("shared", TO), unless_over(B64));
         Form::new(format!("cp.async.bulk.{}.{}", named(to), named(from)), &operands, B64).with_code(scoped(&code))
     };
     if from == "global" {
@@ -199,9 +206,10 @@ fn counted(noinc: bool) -> Form {
     let code = format!(
         "{}{}cp.async.ca.shared.global [{TO}], [%scratch], 4;\ncp.async.mbarrier.arrive{flag}.shared::cta.b64 [{MBARRIER}];\n{more}\
          mov.u32 %looks, 0;\nWAIT:\nmbarrier.try_wait.parity.shared::cta.b64 %over, [{MBARRIER}], 0;\n@%over bra OVER;\nadd.u32 %looks, %looks, 1;\n\
-         setp.lt.u32 %over, %looks, 100000;\n@%over bra WAIT;\ntrap;\nOVER:\nld.shared.b32 %x, [{TO}];\nmbarrier.inval.shared::cta.b64 [{MBARRIER}];\n",
+         setp.lt.u32 %over, %looks, 100000;\n@%over bra WAIT;\nOVER:\nld.shared.b32 %x, [{TO}];\nmbarrier.inval.shared::cta.b64 [{MBARRIER}];\n{}",
         filled("global", "%scratch", "%a", B32),
-        made()
+        made(),
+        unless_over(B32)
     );
     Form::new(format!("cp.async.mbarrier{flag}.arrive"), &[value(B32), FIELD], B32).with_code(scoped(&code))
 }
