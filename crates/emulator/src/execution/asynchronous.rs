@@ -71,6 +71,15 @@ impl Executor<'_> {
         (self.warp_index * LANES + lane) as u32
     }
 
+    /// That the launch has clusters, without which what goes from block to block is an illegal instruction on hardware (H200), also to the block itself.
+    fn needs_clusters(&self, lanes: u32) -> Result<(), ExecError> {
+        if self.launch.is_explicit_cluster() {
+            return Ok(());
+        }
+        let why = "it goes to the shared memory of the cluster, and neither the kernel nor its launch asks for clusters";
+        Err(wrong(lanes.trailing_zeros() as usize, why.into()))
+    }
+
     /// A lane starts something, as far as the race check is concerned.
     fn begin_flight(&mut self, lane: usize, proxy: Proxy) -> Option<FlightId> {
         let at = self.at(self.block.actor?);
@@ -139,6 +148,9 @@ impl Executor<'_> {
 
     /// `cp.async.bulk` and `cp.reduce.async.bulk`
     pub(super) fn copy_in_bulk(&mut self, lanes: u32, bulk: &Bulk) -> Result<(), ExecError> {
+        if (bulk.to, bulk.from) == (Space::SharedCluster, Space::Shared) {
+            self.needs_clusters(lanes)?;
+        }
         let to = self.addresses(bulk.to, bulk.destination, lanes, GRAIN)?;
         let from = self.addresses(bulk.from, bulk.source, lanes, GRAIN)?;
         let bytes = self.warp.registers.read::<u32>(bulk.bytes);
@@ -222,6 +234,7 @@ impl Executor<'_> {
         (space, address, mbarrier): (Space, Address, Address),
         values: &[Operand],
     ) -> Result<(), ExecError> {
+        self.needs_clusters(lanes)?;
         let bytes = ty.bytes() * values.len() as u32;
         let to = self.addresses(space, address, lanes, bytes)?;
         let mbarriers = self.addresses(space, mbarrier, lanes, 8)?;

@@ -45,7 +45,8 @@ pub fn module(forms: &[Form]) -> String {
 }
 
 fn kernel(form: &Form) -> String {
-    let mut text = format!(".visible .entry {}(.param .u64 operands, .param .u64 results, .param .u32 count)\n{{\n", entry(form));
+    let bounds = if form.uses("%cluster_ctarank") { " .explicitcluster .reqnctapercluster 2, 1, 1" } else { "" };
+    let mut text = format!(".visible .entry {}(.param .u64 operands, .param .u64 results, .param .u32 count){bounds}\n{{\n", entry(form));
     text += ".reg .pred %p, %q, %pa, %pb, %pc, %pd;\n";
     text +=
         ".reg .b16 %yh;\n.reg .b32 %y, %thread, %index, %blocks, %count, %truth;\n.reg .b64 %yd, %from, %slot, %place, %near, %plane;\n";

@@ -90,7 +90,11 @@ fn dropped_arrivals_and_bytes_are_not_expected_any_more() {
 )]
 #[case("cp.async.bulk.shared::cta.global.mbarrier::complete_tx::bytes [block+16], [%d1], 32, [block];", "there is no mbarrier")]
 #[case("cp.async.bulk.global.shared::cta.bulk_group [%d0], [block], 4096;", "out")]
-#[case("cp.async.bulk.shared::cluster.shared::cta.mbarrier::complete_tx::bytes [block+16], [block+32], 32, [block+64];", "overlap")]
+#[case(
+    "cp.async.bulk.shared::cluster.shared::cta.mbarrier::complete_tx::bytes [block+16], [block+32], 32, [block+64];",
+    "asks for clusters"
+)]
+#[case("st.async.shared::cluster.mbarrier::complete_tx::bytes.b32 [block], %t, [block+64];", "asks for clusters")]
 #[case("st.bulk.shared::cta [block], 12, 0;", "multiples of 8")]
 #[case("cp.async.bulk.global.shared::cta.bulk_group [%d0], [block], 16; exit;", "ended before it was done")]
 fn misuse_is_told(#[case] body: &str, #[case] expected: &str) {
@@ -227,6 +231,14 @@ fn stores_and_copies_reach_a_neighbour_and_its_mbarrier() {
         ),
     );
     assert_eq!(of_pair(&body, &[]), [[0; 32], [41_487; 32]].concat());
+}
+
+#[test]
+fn a_bulk_copy_must_not_overlap_itself() {
+    let copy = "cp.async.bulk.shared::cluster.shared::cta.mbarrier::complete_tx::bytes [block+16], [block+32], 32, [block+64]; ret;";
+    let text = around(copy).replacen(".param .u64 in)\n{", ".param .u64 in) .reqnctapercluster 2, 1, 1\n{", 1);
+    let fault = run(&text, shape(2, 1), &[]).unwrap_err().to_string();
+    assert!(fault.contains("overlap"), "{fault}");
 }
 
 #[test]

@@ -10,6 +10,7 @@ use passmuster_ptx::Type::{self, *};
 const TO: &str = "%room";
 const FROM: &str = "%room+16";
 const MBARRIER: &str = "%room+32";
+const AT_MBARRIER: u32 = 32;
 
 /// An address some bytes further.
 fn further(at: &str, bytes: u32) -> String {
@@ -93,7 +94,7 @@ fn unless_over(ty: Type) -> String {
 
 /// A scope of its own: registers and labels are no other code's.
 fn scoped(code: &str) -> Vec<String> {
-    vec![format!("{{\n.reg .pred %over;\n.reg .b32 %looks, %part, %left;\n.reg .b64 %state, %next;\n{code}}}")]
+    vec![format!("{{\n.reg .pred %over;\n.reg .b32 %looks, %part, %left, %peer;\n.reg .b64 %state, %next;\n{code}}}")]
 }
 
 fn reduced_in_global(op: &str, ty: Type) -> Form {
@@ -111,20 +112,26 @@ fn reduced_in_global(op: &str, ty: Type) -> Form {
 }
 
 fn reduced_in_shared(op: &str, ty: Type) -> Form {
-    let last = BYTES - ty.bytes();
     let start = format!(
-        "cp.reduce.async.bulk.shared::cluster.shared::cta.mbarrier::complete_tx::bytes.{op}.{ty} [{TO}], [{FROM}], {BYTES}, [{MBARRIER}];"
+        "cp.reduce.async.bulk.shared::cluster.shared::cta.mbarrier::complete_tx::bytes.{op}.{ty} [%peer], [{FROM}], {BYTES}, [%peer+{AT_MBARRIER}];"
     );
-    let code = format!(
-        "{}{}{}{}ld.shared.b{} %x, [{TO}+{last}];\n{}",
-        filled("shared", TO, "%a", ty),
-        filled("shared", FROM, "%b", ty),
+    let code = at_a_neighbour(&filled("shared", FROM, "%b", ty), ty, (BYTES, &start), BYTES - ty.bytes());
+    Form::new(format!("cp.reduce.async.bulk.shared::cluster.{op}.{ty}"), &[value(ty); 2], ty).with_code(scoped(&code))
+}
+
+/// What neighbours in a cluster do in each other's rooms, which hold `%a` at first: what is at an offset there then. Without clusters such instructions
+/// are illegal (H200).
+fn at_a_neighbour(source: &str, ty: Type, (bytes, start): (u32, &str), offset: u32) -> String {
+    let meet = "barrier.cluster.arrive;\nbarrier.cluster.wait;\n";
+    format!(
+        "mov.u32 %part, %cluster_ctarank;\nxor.b32 %part, %part, 1;\nmapa.shared::cluster.u32 %peer, %room, %part;\n{}{source}{}{meet}{}{meet}\
+         ld.shared::cluster.b{} %x, [%peer+{offset}];\n{}{meet}",
+        filled("shared::cluster", "%peer", "%a", ty),
         made(),
-        awaited(BYTES, &start),
+        awaited(bytes, start),
         ty.bits(),
         unless_over(ty)
-    );
-    Form::new(format!("cp.reduce.async.bulk.shared::cluster.{op}.{ty}"), &[value(ty); 2], ty).with_code(scoped(&code))
+    )
 }
 
 /// `st.async` and `red.async`: what the last element is then.
@@ -138,15 +145,8 @@ fn stored(name: &str, op: Option<&str>, ty: Type, count: u32) -> Form {
         Some(op) => format!("red.async.relaxed.cluster.shared::cluster.mbarrier::complete_tx::bytes.{op}.{ty}"),
         None => format!("st.async.shared::cluster.mbarrier::complete_tx::bytes{vector}.{ty}"),
     };
-    let code = format!(
-        "{}{}{}ld.shared.b{} %x, [{TO}+{}];\n{}",
-        filled("shared", TO, "%a", ty),
-        made(),
-        awaited(bytes, &format!("{opcode} [{TO}], {values}, [{MBARRIER}];")),
-        ty.bits(),
-        bytes - ty.bytes(),
-        unless_over(ty)
-    );
+    let start = format!("{opcode} [%peer], {values}, [%peer+{AT_MBARRIER}];");
+    let code = at_a_neighbour("", ty, (bytes, &start), bytes - ty.bytes());
     Form::new(name, &[value(ty); 2], ty).with_code(scoped(&code))
 }
 
@@ -158,11 +158,10 @@ fn copied_in_bulk(from: &str) -> Vec<Form> {
         format!("ld.{space}.v2.b64 {{%state, %next}}, [{at}];\nshl.b64 %state, %state, 1;\nxor.b64 %x, %state, %next;\n")
     };
     let by_mbarrier = |to: &str| {
-        let source = if from == "global" { "%scratch" } else { FROM };
-        let start = format!("cp.async.bulk.{to}.{from}.mbarrier::complete_tx::bytes [{TO}], [{source}], {BYTES}, [{MBARRIER}];");
-        let memory = if from == "global" { "global" } else { "shared" };
-        let code = format!("{}{}{}{}{}", written(memory, source), made(), awaited(BYTES, &start), folded("shared", TO), unless_over(B64));
-        Form::new(format!("cp.async.bulk.{}.{}", named(to), named(from)), &operands, B64).with_code(scoped(&code))
+        let start = format!("cp.async.bulk.{to}.global.mbarrier::complete_tx::bytes [{TO}], [%scratch], {BYTES}, [{MBARRIER}];");
+        let arrived = awaited(BYTES, &start);
+        let code = format!("{}{}{arrived}{}{}", written("global", "%scratch"), made(), folded("shared", TO), unless_over(B64));
+        Form::new(format!("cp.async.bulk.{}.global", named(to)), &operands, B64).with_code(scoped(&code))
     };
     if from == "global" {
         return vec![by_mbarrier("shared::cluster"), by_mbarrier("shared::cta")];
@@ -174,7 +173,12 @@ fn copied_in_bulk(from: &str) -> Vec<Form> {
         folded("global", "%scratch")
     );
     let back = Form::new(format!("cp.async.bulk.global.{}", named(from)), &operands, B64).with_code(scoped(&back));
-    vec![by_mbarrier("shared::cluster"), back]
+    let start = format!(
+        "cp.async.bulk.shared::cluster.shared::cta.mbarrier::complete_tx::bytes [%peer], [{FROM}], {BYTES}, [%peer+{AT_MBARRIER}];"
+    );
+    let across = at_a_neighbour(&written("shared", FROM), B64, (BYTES, &start), 8);
+    let across = Form::new(format!("cp.async.bulk.shared::cluster.{}", named(from)), &operands, B64).with_code(scoped(&across));
+    vec![across, back]
 }
 
 /// A space as names of forms have it.
