@@ -12,8 +12,8 @@ use super::{
     registers::{LANES, Row, lanes_of, row_of},
 };
 use crate::{
-    memory::{self, Taken},
-    races::{FlightId, Proxy},
+    memory::{self, Memory, Taken},
+    races::{At, FlightId, Proxy, Races},
 };
 
 /// The most pieces that a bulk copy goes in.
@@ -80,10 +80,16 @@ impl Executor<'_> {
         Err(wrong(lanes.trailing_zeros() as usize, why.into()))
     }
 
+    /// The operation that runs, the race check, and memory for it to look at.
+    fn watched(&mut self) -> Option<(At, &mut Races, &Memory)> {
+        let at = self.at(self.block.actor?);
+        Some((at, self.races.as_deref_mut()?, self.memory))
+    }
+
     /// A lane starts something, as far as the race check is concerned.
     fn begin_flight(&mut self, lane: usize, proxy: Proxy) -> Option<FlightId> {
-        let at = self.at(self.block.actor?);
-        self.races.as_deref_mut()?.begin_flight(at, lane, proxy)
+        let (at, races, _) = self.watched()?;
+        races.begin_flight(at, lane, proxy)
     }
 
     fn take_off(&mut self, lane: usize, serial: u64, kind: FlightKind, pieces: Vec<Piece>) -> Flight {
@@ -197,8 +203,8 @@ impl Executor<'_> {
                 }
                 let Some(address) = mbarrier else { continue };
                 of_lane(lane, self.beside.mbarriers.get(self.memory, rank, address).map(drop))?;
-                if let Some((at, races)) = self.block.actor.map(|actor| self.at(actor)).zip(self.races.as_deref_mut()) {
-                    races.hand_over_mbarrier(self.memory, at, lane, address);
+                if let Some((at, races, memory)) = self.watched() {
+                    races.hand_over_mbarrier(memory, at, lane, address);
                 }
             }
             let race = self.begin_flight(lane, Proxy::Async);
@@ -310,7 +316,7 @@ impl Executor<'_> {
             let groups = if bulk { &mut self.beside.bulk } else { &mut self.beside.copies };
             let Some(groups) = groups.get_mut(&(slot, threads[lane])) else { continue };
             let waited = groups.waited(but_so_many, reads);
-            if let Some((at, races)) = self.block.actor.map(|actor| self.at(actor)).zip(self.races.as_deref_mut()) {
+            if let Some((at, races, _)) = self.watched() {
                 races.learn_flights(at, lane, &waited, reads);
             }
         }
@@ -350,8 +356,8 @@ impl Executor<'_> {
         for lane in lanes_of(lanes) {
             of_lane(lane, self.own(addresses[lane]))?;
             of_lane(lane, self.beside.mbarriers.init(self.memory, rank, addresses[lane], counts[lane]))?;
-            if let Some((at, races)) = self.block.actor.map(|actor| self.at(actor)).zip(self.races.as_deref_mut()) {
-                races.init_mbarrier(self.memory, at, lane, addresses[lane]);
+            if let Some((at, races, memory)) = self.watched() {
+                races.init_mbarrier(memory, at, lane, addresses[lane]);
             }
         }
         Ok(())
@@ -374,8 +380,8 @@ impl Executor<'_> {
         let rank = self.rank();
         for lane in lanes_of(lanes) {
             of_lane(lane, self.beside.mbarriers.remove(self.memory, rank, addresses[lane]))?;
-            if let Some((at, races)) = self.block.actor.map(|actor| self.at(actor)).zip(self.races.as_deref_mut()) {
-                races.tell_mbarrier(self.memory, at, 1 << lane, addresses[lane], None);
+            if let Some((at, races, memory)) = self.watched() {
+                races.tell_mbarrier(memory, at, 1 << lane, addresses[lane], None);
                 races.forget_mbarrier(addresses[lane]);
             }
         }
@@ -391,8 +397,8 @@ impl Executor<'_> {
         releases: Option<Scope>,
     ) -> Result<Row<u64>, ExecError> {
         let rank = self.rank();
-        if let Some((at, races)) = self.block.actor.map(|actor| self.at(actor)).zip(self.races.as_deref_mut()) {
-            races.tell_mbarrier(self.memory, at, lanes, address, releases);
+        if let Some((at, races, memory)) = self.watched() {
+            races.tell_mbarrier(memory, at, lanes, address, releases);
         }
         let mut states = [0; LANES];
         for lane in lanes_of(lanes) {
@@ -436,8 +442,8 @@ impl Executor<'_> {
 
     fn count_of_lane(&mut self, lane: usize, address: u64, bytes: i64) -> Result<(), ExecError> {
         let rank = self.rank();
-        if let Some((at, races)) = self.block.actor.map(|actor| self.at(actor)).zip(self.races.as_deref_mut()) {
-            races.tell_mbarrier(self.memory, at, 1 << lane, address, None);
+        if let Some((at, races, memory)) = self.watched() {
+            races.tell_mbarrier(memory, at, 1 << lane, address, None);
         }
         let counted = self.beside.mbarriers.change(self.memory, rank, address, |mbarrier| mbarrier.count_bytes(bytes));
         self.complete(lane, address, of_lane(lane, counted)?, true)
@@ -502,13 +508,13 @@ impl Executor<'_> {
             passed |= u32::from(left) << lane;
         }
         let acquires = scope_of(access, Semantics::Acquire);
-        if let Some((at, races)) = self.block.actor.map(|actor| self.at(actor)).zip(self.races.as_deref_mut()) {
+        if let Some((at, races, memory)) = self.watched() {
             let mut rest = lanes;
             while rest != 0 {
                 let address = addresses[rest.trailing_zeros() as usize];
                 let same = lanes_of(rest).filter(|&lane| addresses[lane] == address).fold(0, |bits, lane| bits | 1 << lane);
                 rest &= !same;
-                races.look_at_mbarrier(self.memory, at, same, address, passed & same, acquires);
+                races.look_at_mbarrier(memory, at, same, address, passed & same, acquires);
             }
         }
         self.warp.registers.set_predicate(complete, lanes, passed);
