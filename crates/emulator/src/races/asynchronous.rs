@@ -184,6 +184,7 @@ impl Races {
             actor,
             time: time + u32::from(writes),
             point: *point,
+            atomic: reduction.is_some(),
             outdated: false,
         };
         let strict = views.of(View::Strict);

@@ -106,7 +106,8 @@ pub(super) fn touch(
                 let observers = observers.get_or_insert_with(|| page.observers(&record).into()).clone();
                 Conflict { allocation: span.allocation, page_start, earlier, later: record, observers }
             }));
-            page.note(record, |earlier| record.same_threads(earlier) || record.same_lanes(earlier) || accessor.knows(earlier, actors));
+            let known = |earlier: &Record| record.same_threads(earlier) || record.same_lanes(earlier) || accessor.knows(earlier, actors);
+            page.note(record, known, |write| same_place(write, &record) && mutually_strong(write, &record, apart(write, &record, actors)));
             if record.mode.writes && record.mode.strong.is_none() {
                 // What a weak write left there, nobody released.
                 page.clear(record.from, record.to);
@@ -192,8 +193,10 @@ impl Races {
     /// Whether a strong read of some bytes orders the write that it saw before a thread's access: the write precedes it in observation order, and it
     /// precedes the access in base causality order (PTX ISA 8.9.5). Nothing that came before the write is ordered by that.
     fn observed(&self, write: &Record, read: &Record, (from, to): (u16, u16), later: &Record, thread: u16) -> bool {
-        let same_place = write.mode.element == read.mode.element && write.mode.via == read.mode.via;
-        let sees = write.mode.writes && !write.outdated && same_place && mutually_strong(write, read, apart(write, read, &self.actors));
+        let sees = write.mode.writes
+            && !write.outdated
+            && same_place(write, read)
+            && mutually_strong(write, read, apart(write, read, &self.actors));
         if !sees || from < read.from || read.to < to {
             return false;
         }
@@ -277,6 +280,11 @@ impl Races {
 fn apart(earlier: &Record, later: &Record, actors: &[Actor]) -> Level {
     let who = |record: &Record| actors[record.actor as usize].who(record.actor, 0);
     who(earlier).apart(who(later))
+}
+
+/// Whether both are of elements of one size, by one proxy.
+fn same_place(earlier: &Record, later: &Record) -> bool {
+    (earlier.mode.element, earlier.mode.via) == (later.mode.element, later.mode.via)
 }
 
 /// Whether both are strong and their scopes include each other.

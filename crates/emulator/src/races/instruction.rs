@@ -113,6 +113,7 @@ impl Races {
             actor: at.actor.0,
             time: block.time,
             point,
+            atomic: writes && matches!(access.effect, Effect::Atomic { .. }),
             outdated: false,
         };
         // Whether there is a conflict follows from these two; what else lanes know is asked where there is one.

@@ -43,7 +43,7 @@
 //! | `shfl`, `vote`, `match`, `redux`, `elect` | 9.7 | order nothing |
 //! | `bar.sync`, `bar.red`, `bar.warp.sync` | 9.7.13 | order all participants; `bar.arrive` is a source only; threads that have ended take no part |
 //! | `fence.sc` | 8.9.3, 8.10.4 | also a fence.acq_rel; ordered after all that came before it here and include each other |
-//! | a strong read of what a strong write wrote | 8.9.5 | orders that write, and nothing before it, before what follows the read: a Lamport slot may be reset by a weak store once the peer's store in it was seen |
+//! | a strong read of what a strong write wrote | 8.9.5 | orders that write, and nothing before it, before what follows the read, also where atomics of the same scope have written over it in between: a Lamport slot may be reset by a weak store once the peer's store in it was seen, and a counter once all were counted |
 //! | `red` | 8.9.2 | continues a release, never acquires |
 //! | a failed `cas` | 8.2 | a strong read |
 //! | volatile, `.mmio` | 8.2, 8.4 | relaxed at `.sys` |

@@ -80,7 +80,10 @@ pub(super) struct Record {
     pub(super) time: u32,
     /// The instruction.
     pub(super) point: u32,
-    /// Whether some of these bytes were written since, by something that this was kept beside.
+    /// It reads what it writes over.
+    pub(super) atomic: bool,
+    /// Whether some of these bytes were written since, by something that this was kept beside; of what an atomic has written over that saw it, observation
+    /// order goes on with the atomic (PTX ISA 8.9.3).
     pub(super) outdated: bool,
 }
 
@@ -141,8 +144,8 @@ impl Page {
     }
 
     /// Notes an access, in place of those it makes superfluous: `known` says of an earlier one whether it is ordered before. Where it is not
-    /// and the two race, that has been seen by now.
-    pub(super) fn note(&mut self, record: Record, known: impl Fn(&Record) -> bool) {
+    /// and the two race, that has been seen by now. `sees` says of an earlier write whether it is morally strong with this access.
+    pub(super) fn note(&mut self, record: Record, known: impl Fn(&Record) -> bool, sees: impl Fn(&Record) -> bool) {
         let superfluous = |earlier: &Record| {
             let race = record.mode.writes && (record.mode.strong.is_none() || earlier.mode.strong.is_none());
             record.mode.covers(&earlier.mode) && (race || known(earlier))
@@ -150,8 +153,9 @@ impl Page {
         if record.mode.writes {
             replace(&mut self.reads, &record, superfluous);
             replace(&mut self.writes, &record, superfluous);
-            let before = self.reads.iter_mut().chain(&mut self.writes);
-            before.filter(|earlier| earlier.overlaps(&record)).for_each(|earlier| earlier.outdated = true);
+            self.reads.iter_mut().filter(|read| read.overlaps(&record)).for_each(|read| read.outdated = true);
+            let hidden = self.writes.iter_mut().filter(|write| write.overlaps(&record) && !(record.atomic && sees(write)));
+            hidden.for_each(|write| write.outdated = true);
             self.writes.push(record);
         } else {
             replace(&mut self.reads, &record, superfluous);
@@ -279,7 +283,20 @@ mod tests {
     fn record(from: u16, to: u16, writes: bool, strong: bool) -> Record {
         let strong = strong.then_some(Level::System);
         let mode = Mode { writes, strong, via: Via::Own, vector: false, non_coherent: false, element: 4 };
-        Record { from, to, origin: from as i16, width: 4, mode, thread: 0, lanes: 0, actor: 1, time: 1, point: 0, outdated: false }
+        Record {
+            from,
+            to,
+            origin: from as i16,
+            width: 4,
+            mode,
+            thread: 0,
+            lanes: 0,
+            actor: 1,
+            time: 1,
+            point: 0,
+            atomic: false,
+            outdated: false,
+        }
     }
 
     fn spans(records: &[Record]) -> Vec<(u16, u16)> {
@@ -291,11 +308,11 @@ mod tests {
     #[test]
     fn a_write_takes_the_place_of_what_it_covers() {
         let mut page = Page::default();
-        page.note(record(0, 128, false, false), |_| true);
-        page.note(record(100, 200, true, false), |_| true);
-        page.note(record(40, 60, true, false), |_| true);
+        page.note(record(0, 128, false, false), |_| true, |_| false);
+        page.note(record(100, 200, true, false), |_| true, |_| false);
+        page.note(record(40, 60, true, false), |_| true, |_| false);
         assert_eq!(spans(&page.reads), [(0, 40), (60, 100)]);
-        page.note(record(120, 140, true, false), |_| true);
+        page.note(record(120, 140, true, false), |_| true, |_| false);
         assert_eq!(spans(&page.writes), [(40, 60), (100, 120), (120, 140), (140, 200)]);
         let split = page.writes.iter().find(|record| record.from == 140).unwrap();
         assert_eq!(split.threads_at(140).0.collect::<Vec<_>>(), [10]);
@@ -306,22 +323,22 @@ mod tests {
         let (poll, write) = (record(0, 4, false, true), record(0, 4, true, true));
         let mut page = Page::default();
         assert!(!page.is_last(&poll));
-        page.note(poll, |_| false);
+        page.note(poll, |_| false, |_| false);
         assert!(page.is_last(&poll) && !page.is_last(&Record { time: 2, ..poll }));
-        page.note(write, |_| false);
+        page.note(write, |_| false, |_| false);
         assert!(!page.is_last(&poll));
     }
 
     #[test]
     fn what_is_unordered_or_races_with_more_stays() {
         let mut page = Page::default();
-        page.note(record(0, 4, true, false), |_| true);
-        page.note(record(0, 4, true, true), |_| true);
+        page.note(record(0, 4, true, false), |_| true, |_| false);
+        page.note(record(0, 4, true, true), |_| true, |_| false);
         assert_eq!(page.writes.len(), 2, "a strong write does not race with what a weak one races with");
-        page.note(record(0, 4, false, false), |_| false);
-        page.note(record(0, 4, false, false), |_| false);
+        page.note(record(0, 4, false, false), |_| false, |_| false);
+        page.note(record(0, 4, false, false), |_| false, |_| false);
         assert_eq!(page.reads.len(), 2);
-        page.note(record(0, 4, true, false), |_| true);
+        page.note(record(0, 4, true, false), |_| true, |_| false);
         assert_eq!((page.reads.len(), page.writes.len()), (0, 1));
     }
 

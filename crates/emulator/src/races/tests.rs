@@ -487,6 +487,9 @@ fn a_finding_names_both_accesses_and_counts_its_like() {
 #[case::narrow("st.relaxed.gpu.global.u32 [%d], 1;", "ld.relaxed.sys.global.u32 %r0, [%d]; st.global.u32 [%d], 0;", "", &["race, read after write: a scope that includes both is missing between", "race, write after write: a release and an acquire is missing between"])]
 #[case::next_store("st.relaxed.sys.global.u32 [%d], 1;", "ld.relaxed.sys.global.u32 %r0, [%d]; st.global.u32 [%d], 0; st.relaxed.sys.global.u32 [%f], 1;", "ld.relaxed.sys.global.u32 %r0, [%f]; st.relaxed.sys.global.u32 [%d], 2;", &["race, write after write: a release and an acquire is missing between"])]
 #[case::next_store_released("st.relaxed.sys.global.u32 [%d], 1;", "ld.relaxed.sys.global.u32 %r0, [%d]; st.global.u32 [%d], 0; st.release.sys.global.u32 [%f], 1;", "ld.acquire.sys.global.u32 %r0, [%f]; st.relaxed.sys.global.u32 [%d], 2;", &[])]
+#[case::counted("red.relaxed.sys.global.add.u32 [%d], 1;", "red.relaxed.sys.global.add.u32 [%d], 1; ld.relaxed.sys.global.u32 %r0, [%d]; st.global.u32 [%d], 0;", "", &[])]
+#[case::counted_too_near("red.relaxed.gpu.global.add.u32 [%d], 1;", "red.relaxed.sys.global.add.u32 [%d], 1; ld.relaxed.sys.global.u32 %r0, [%d]; st.global.u32 [%d], 0;", "", &["race, write after write: a scope that includes both is missing between", "race, read after write: a scope that includes both is missing between", "race, write after write: a release and an acquire is missing between"])]
+#[case::stored_over("st.relaxed.sys.global.u32 [%d], 1;", "st.relaxed.sys.global.u32 [%d], 1; ld.relaxed.sys.global.u32 %r0, [%d]; st.global.u32 [%d], 0;", "", &["race, write after write: synchronisation between ranks is missing between"])]
 fn what_a_strong_read_saw_is_ordered(#[case] store: &str, #[case] reset: &str, #[case] next: &str, #[case] expected: &[&str]) {
     let launches = [(1, 0, 1, 1, store), (0, 0, 1, 1, reset), (1, 0, 1, 1, next)];
     assert_eq!(found(Profile::Ptx, &launches), expected);
