@@ -147,7 +147,7 @@ fn the_recipe_that_shows_how_works() {
 #[case::parameters(
     "recipes/engine/kernel.cu",
     Some("#include <all_reduce.cuh>\nextern \"C\" __global__ void _Z10all_reduceIfEvPT_PKS0_(float* out) { *out = 0; }"),
-    "spec.toml: kernel"
+    "takes 1 arguments of [8] bytes, it was given 2"
 )]
 fn what_does_not_fit_is_named(#[case] file: &str, #[case] text: Option<&str>, #[case] expected: &str) {
     let engine = Engine::new(&format!("refused-{}", expected.len()));
