@@ -616,7 +616,7 @@ impl Executor<'_> {
                         let (held, given) = (number(&old[lane]) as u64, number(&operands[lane]) as u64);
                         // Of two NaNs, shared memory keeps its own (H200).
                         let (a, b) = if op == AtomicOp::Add && !global { (given, held) } else { (held, given) };
-                        combined(op, ty, a, b, global)?.into()
+                        combined(op, ty, a, b, if global { Combiner::GlobalAtomic } else { Combiner::Thread })?.into()
                     }
                 };
                 new[at].copy_from_slice(&result.to_le_bytes()[..width]);
@@ -655,11 +655,21 @@ fn agree_anywhere<const N: usize>(lanes: u32, addresses: &Row<u64>, values: &[[u
     of_one_place.peek().is_some() && of_one_place.all(|pair| pair[0].1 == pair[1].1)
 }
 
-/// What two values make, in the low bits. In `global` memory f32 is flushed of subnormals (PTX ISA atom), and a sum in f64 is an operand that
-/// is NaN as it stands, the second before the first, which hardware shows.
-pub(super) fn combined(op: AtomicOp, ty: Type, a: u64, b: u64, global: bool) -> Result<u64, ExecError> {
-    let mode = Mode { ftz: global && ty == Type::F32, ..Mode::NEAREST };
-    if global
+/// Who puts two values together. In global memory a sum in f64 is an operand that is NaN as it stands, the second before the first (H200).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Combiner {
+    /// A thread, or an atomic elsewhere than in global memory.
+    Thread,
+    /// An atomic in global memory, which flushes f32 of subnormals (PTX ISA atom).
+    GlobalAtomic,
+    /// A bulk reduction in global memory, which does not (H200).
+    GlobalBulk,
+}
+
+/// What two values make, in the low bits.
+pub(super) fn combined(op: AtomicOp, ty: Type, a: u64, b: u64, by: Combiner) -> Result<u64, ExecError> {
+    let mode = Mode { ftz: by == Combiner::GlobalAtomic && ty == Type::F32, ..Mode::NEAREST };
+    if by != Combiner::Thread
         && (op, ty) == (AtomicOp::Add, Type::F64)
         && let Some(nan) = [b, a].into_iter().find(|&operand| F64::is_nan(operand))
     {

@@ -129,17 +129,17 @@ impl Executor<'_> {
             if read > bytes {
                 return Err(wrong(lane, format!("cp.async reads {read} bytes: at most {bytes}, as many as it writes")));
             }
-            for (address, used) in [(to[lane], true), (from[lane], read > 0)] {
-                let fits = self.memory.resolve_aligned(memory::Address(address), bytes.into(), self.rank());
-                if let (true, Err(error)) = (used, fits) {
-                    // What is read may be less than what the copy must be aligned to.
-                    let misaligned = address % u64::from(bytes) != 0;
-                    let all = self.memory.resolve(memory::Address(address), read.into(), self.rank());
-                    if misaligned || all.is_err() || address == to[lane] {
-                        return Err(ExecError::Access(Some(lane as u32), all.err().unwrap_or(error)));
-                    }
+            let (whole, rank) = (u64::from(bytes), self.rank());
+            let resolved = self.memory.resolve_aligned(memory::Address(to[lane]), whole, rank).and_then(|_| {
+                // What is read may be less than what the copy must be aligned to, or nothing.
+                let source = memory::Address(from[lane]);
+                match read {
+                    0 => Ok(()),
+                    _ if source.0.is_multiple_of(whole) => self.memory.resolve(source, read.into(), rank).map(drop),
+                    _ => self.memory.resolve_aligned(source, whole, rank).map(drop),
                 }
-            }
+            });
+            resolved.map_err(|error| ExecError::Access(Some(lane as u32), error))?;
             let race = self.begin_flight(lane, Proxy::Generic);
             let (slot, thread) = (self.slot, self.thread(lane));
             let started = Started { serial, race, read: false, done: false };
@@ -206,6 +206,10 @@ impl Executor<'_> {
                 if let Some((at, races, memory)) = self.watched() {
                     races.hand_over_mbarrier(memory, at, lane, address);
                 }
+            }
+            if bytes == 0 || destinations.is_empty() {
+                // Nothing moves, and nothing is counted.
+                continue;
             }
             let race = self.begin_flight(lane, Proxy::Async);
             let serial = self.beside.next_serial();

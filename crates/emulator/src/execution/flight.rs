@@ -6,7 +6,7 @@
 use std::collections::{BTreeMap, VecDeque};
 
 use super::{
-    access::combined,
+    access::{Combiner, combined},
     block::Member,
     fault::{ExecError, Fault, FaultSite},
     mbarrier::Mbarriers,
@@ -246,6 +246,9 @@ impl Beside {
     }
 
     fn step(&mut self, flight: &mut Flight, memory: &mut Memory, mut races: Option<&mut Races>) -> Outcome {
+        if flight.is_done() {
+            return Ok(());
+        }
         let reads = !flight.is_read() && (flight.reads_first || flight.read == flight.written);
         let together = flight.kind == FlightKind::Copies;
         loop {
@@ -267,8 +270,7 @@ impl Beside {
 
     fn write(&mut self, flight: &mut Flight, memory: &mut Memory, mut races: Option<&mut Races>) -> Outcome {
         let Flight { rank, reduction, kind, .. } = *flight;
-        let (before, after) = flight.pieces.split_at(flight.written + 1);
-        let Some(piece) = before.last() else { return Ok(()) };
+        let [piece, after @ ..] = &flight.pieces[flight.written..] else { return Ok(()) };
         let failed = |error| ExecError::Access(None, error);
         let at = memory.resolve(Address(piece.to), piece.bytes.into(), rank).map_err(failed)?;
         if memory.delays_stores() {
@@ -282,7 +284,10 @@ impl Beside {
         }
         let Some(taken) = &piece.taken else { return Ok(()) };
         match (reduction, kind) {
-            (Some(form), _) => reduce(memory, rank, piece.to, &taken.bytes, form, !in_shared)?,
+            (Some(form), _) => {
+                let by = if in_shared { Combiner::Thread } else { Combiner::GlobalBulk };
+                reduce(memory, rank, piece.to, &taken.bytes, form, by)?;
+            }
             (None, FlightKind::Bulk { mask }) if mask != u16::MAX => {
                 for (offset, &byte) in (0_u64..).zip(&taken.bytes).filter(|(offset, _)| mask >> (offset % 16) & 1 == 1) {
                     memory.write(Address(piece.to + offset), rank, &[byte]).map_err(failed)?;
@@ -312,7 +317,7 @@ impl Beside {
             let Some(late) = flight.as_mut().filter(|flight| flight.needs(shared, bytes)) else { continue };
             if late.kind == FlightKind::Copies {
                 // Nobody is left who could see them.
-                (late.pieces, late.read, late.written) = (Vec::new(), 0, 0);
+                (late.read, late.written) = (late.pieces.len(), late.pieces.len());
                 continue;
             }
             let why = "the block whose shared memory it reads, writes or counts at ended before it was done".into();
@@ -344,14 +349,14 @@ fn read(flight: &mut Flight, memory: &Memory, races: Option<&mut Races>) -> Outc
 }
 
 /// Reduces element by element.
-fn reduce(memory: &mut Memory, rank: usize, to: u64, bytes: &[u8], (op, ty): (AtomicOp, Type), global: bool) -> Outcome {
+fn reduce(memory: &mut Memory, rank: usize, to: u64, bytes: &[u8], (op, ty): (AtomicOp, Type), by: Combiner) -> Outcome {
     let width = ty.bytes() as usize;
     let failed = |error| ExecError::Access(None, error);
     let number = |bytes: &[u8]| bytes.iter().rev().fold(0_u64, |number, &byte| number << 8 | u64::from(byte));
     for (element, given) in (0_u64..).zip(bytes.chunks_exact(width)) {
         let address = Address(to + element * width as u64);
         let held = memory.read(address, width as u64, rank).map_err(failed)?;
-        let result = combined(op, ty, number(held), number(given), global)?;
+        let result = combined(op, ty, number(held), number(given), by)?;
         memory.write(address, rank, &result.to_le_bytes()[..width]).map_err(failed)?;
     }
     Ok(())

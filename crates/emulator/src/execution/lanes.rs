@@ -1,7 +1,7 @@
 //! What lanes of a warp do with one another, and what they are: shuffles, votes, special registers (PTX ISA 9.7.9, 10).
 
 use super::{
-    access::combined,
+    access::{Combiner, combined},
     executor::Executor,
     fault::ExecError,
     registers::{LANES, Row, lanes_of},
@@ -59,7 +59,7 @@ impl Executor<'_> {
             }
             Instruction::WarpReduce { op, ty, destination, a, .. } => {
                 let values = registers.bits(a);
-                let reduced = lanes_of(lanes).map(|lane| Ok(values[lane])).reduce(|a, b| combined(op, ty, a?, b?, false));
+                let reduced = lanes_of(lanes).map(|lane| Ok(values[lane])).reduce(|a, b| combined(op, ty, a?, b?, Combiner::Thread));
                 let reduced = reduced.unwrap_or(Ok(0))?;
                 registers.write_bits(destination, lanes, &[reduced; LANES]);
             }

@@ -163,7 +163,9 @@ impl Mbarriers {
     /// Forgets those of `bytes` bytes from an address on, and returns where they were.
     pub(super) fn forget(&mut self, from: u64, bytes: u64) -> Vec<u64> {
         let gone: Vec<u64> = self.0.range(from..from + bytes).map(|(&address, _)| address).collect();
-        self.0.retain(|address, _| !gone.contains(address));
+        for address in &gone {
+            self.0.remove(address);
+        }
         gone
     }
 

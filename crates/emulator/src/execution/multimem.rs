@@ -22,7 +22,7 @@
 //! | other address than one of a multicast window | an error, as is a window's in other instructions | ISA 8.2.3: undefined |
 
 use super::{
-    access::combined,
+    access::{Combiner, combined},
     executor::Executor,
     fault::ExecError,
     registers::{LANES, Row, lanes_of},
@@ -172,7 +172,7 @@ impl Way {
                 AtomicOp::Add => self.sum_of_fp8(format, wide, bytes),
                 _ => {
                     let halves = bytes.map(|byte| Ok(u64::from(format.widened(byte))));
-                    let chosen = halves.reduce(|a, b| combined(op, Type::F16, a?, b?, false)).unwrap_or(Ok(0))?;
+                    let chosen = halves.reduce(|a, b| combined(op, Type::F16, a?, b?, Combiner::Thread)).unwrap_or(Ok(0))?;
                     format.rounded::<F16>(chosen as u16, Rounding::Nearest)
                 }
             };
@@ -203,7 +203,7 @@ impl Way {
                 half(self, terms) | half(self, &upper) << 16
             }
             _ => {
-                let reduced = terms.iter().map(|&term| Ok(term)).reduce(|a, b| combined(op, ty, a?, b?, false));
+                let reduced = terms.iter().map(|&term| Ok(term)).reduce(|a, b| combined(op, ty, a?, b?, Combiner::Thread));
                 reduced.unwrap_or(Ok(0))?
             }
         })
@@ -379,7 +379,7 @@ impl Executor<'_> {
                 let old = self.memory.load_at::<N>(place, self.rank()).map_err(|error| ExecError::Access(Some(lane as u32), error))?;
                 let mut new = old;
                 for part in 0..sources.len() {
-                    let result = combined(op, ty, element(&old, part, width), element(&operands[lane], part, width), false)?;
+                    let result = combined(op, ty, element(&old, part, width), element(&operands[lane], part, width), Combiner::Thread)?;
                     new[part * width..][..width].copy_from_slice(&result.to_le_bytes()[..width]);
                 }
                 self.memory.put(place, new);

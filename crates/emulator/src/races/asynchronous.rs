@@ -101,6 +101,12 @@ impl Asynchronous {
         self.flights.get(&actor).map(|flight| &flight.views)
     }
 
+    /// A block has ended: no thread of it starts or fences anything any more.
+    pub(super) fn end_block(&mut self, actor: u32) {
+        self.done.remove(&actor);
+        self.made.retain(|&(of, _), _| of != actor);
+    }
+
     /// Initialised mbarriers that a thread fences.
     pub(super) fn fence(&mut self, actor: u32, thread: usize) {
         for address in self.made.remove(&(actor, thread as u16)).unwrap_or_default() {
@@ -173,20 +179,7 @@ impl Races {
         let element = reduction.unwrap_or(1) as u8;
         let mode = Mode { writes, strong, via, vector: false, non_coherent: false, element };
         let span = Span { allocation: at.allocation, from: at.offset, to: at.offset + bytes, width: 0, thread: *thread, lanes: 1 };
-        let like = Record {
-            from: 0,
-            to: 0,
-            origin: 0,
-            width: 0,
-            mode,
-            thread: *thread,
-            lanes: 1,
-            actor,
-            time: time + u32::from(writes),
-            point: *point,
-            atomic: reduction.is_some(),
-            outdated: false,
-        };
+        let like = Record::like(mode, (actor, time + u32::from(writes)), *point, reduction.is_some());
         let strict = views.of(View::Strict);
         let accessor = Accessor { strict, across: views.of(via.view()), start: strict, actor, met: 0 };
         touch(shadow, actors, conflicts, span, like, &accessor);
@@ -198,7 +191,9 @@ impl Races {
 
     /// A flight is done.
     pub(crate) fn land(&mut self, FlightId { actor, time, .. }: FlightId) {
-        if let Some(Flight { block, .. }) = self.asynchronous.flights.remove(&actor) {
+        if let Some(Flight { block, .. }) = self.asynchronous.flights.remove(&actor)
+            && self.blocks[block as usize].is_some()
+        {
             self.asynchronous.done.entry(block).or_default().push((actor, time + 1));
         }
     }

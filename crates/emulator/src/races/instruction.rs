@@ -102,20 +102,8 @@ impl Races {
         let via = if access.multicast { Via::Multicast } else { Via::Own };
         let mode = Mode { writes, strong, via, vector, non_coherent, element: access.element as u8 };
         let point = codes[code as usize].functions[at.function] + at.pc as u32;
-        let like = Record {
-            from: 0,
-            to: 0,
-            origin: 0,
-            width: 0,
-            mode,
-            thread: 0,
-            lanes: 0,
-            actor: at.actor.0,
-            time: block.time,
-            point,
-            atomic: writes && matches!(access.effect, Effect::Atomic { .. }),
-            outdated: false,
-        };
+        let atomic = writes && matches!(access.effect, Effect::Atomic { .. });
+        let like = Record::like(mode, (at.actor.0, block.time), point, atomic);
         // Whether there is a conflict follows from these two; what else lanes know is asked where there is one.
         let own = block.own[at.warp] & lanes != 0;
         let mut known: SmallVec<[Alike<'_>; 4]> = SmallVec::new();

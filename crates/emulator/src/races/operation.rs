@@ -88,6 +88,7 @@ impl Races {
         let Some(block) = self.blocks[actor.0 as usize].take() else { return };
         let operation = &mut self.operations[self.actors[actor.0 as usize].operation as usize];
         operation.end = block.end(&operation.end);
+        self.asynchronous.end_block(actor.0);
     }
 
     /// All blocks of a launch have ended.
@@ -108,20 +109,7 @@ impl Races {
         let mode = Mode { writes: whole.writes, strong: whole.strong, via: Via::Own, vector: false, non_coherent: false, element };
         let (allocation, from) = (whole.at.allocation, whole.at.offset);
         let span = Span { allocation, from, to: from + whole.bytes, width: 0, thread: 0, lanes: 1 };
-        let like = Record {
-            from: 0,
-            to: 0,
-            origin: 0,
-            width: 0,
-            mode,
-            thread: 0,
-            lanes: 1,
-            actor,
-            time: 1,
-            point: u32::MAX,
-            atomic: false,
-            outdated: false,
-        };
+        let like = Record::like(mode, (actor, 1), u32::MAX, false);
         let strict = views.of(View::Strict);
         let accessor = Accessor { strict, across: views.of(View::Alias), start: strict, actor, met: 0 };
         touch(&mut self.shadow, &self.actors, &mut self.conflicts, span, like, &accessor);

@@ -154,6 +154,16 @@ fn reductions_in_bulk_add_up() {
 }
 
 #[test]
+fn reductions_in_bulk_keep_subnormals() {
+    let body = "mul.lo.u32 %r1, %t, 4; mov.u32 %r2, block; add.u32 %r1, %r1, %r2; st.shared.u32 [%r1], %t; st.global.u32 [%d2], 3;\n\
+                fence.proxy.async; bar.sync 0; setp.ne.u32 %p0, %t, 0; @%p0 ret;\n\
+                cp.reduce.async.bulk.global.shared::cta.bulk_group.add.f32 [%d0], [block], 128;\n\
+                cp.async.bulk.commit_group; cp.async.bulk.wait_group 0;";
+    let words = run(&around(&format!("{body}\nret;")), shape(1, 32), &[]).unwrap();
+    assert_eq!(words, (3..35).collect::<Vec<_>>());
+}
+
+#[test]
 fn copies_of_threads_come_and_what_is_short_is_zero() {
     let body = "mul.lo.u32 %r1, %t, 16; mov.u32 %r2, block; add.u32 %r1, %r1, %r2; mad.wide.u32 %d3, %t, 16, %d1; and.b32 %r3, %t, 15;\n\
                 setp.eq.u32 %p0, %t, 3;\n\
