@@ -169,6 +169,7 @@ impl Job {
                         cluster: None,
                         dynamic_shared: 0,
                         waits_for_peers: false,
+                        programmatic: false,
                         args: vec![Arg::Address(region), Arg::U64(count), Arg::U64(seed), Arg::U32((numbers == Numbers::Integers).into())],
                     })
                 }

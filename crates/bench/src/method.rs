@@ -411,6 +411,7 @@ pub(super) fn delay(late: Late) -> Op {
         cluster: None,
         dynamic_shared: 0,
         waits_for_peers: false,
+        programmatic: false,
         args: vec![Arg::U64(late.microseconds.saturating_mul(1000))],
     })
 }

@@ -309,6 +309,7 @@ pub(super) struct Shape {
     pub(super) cluster: Option<Dim3>,
     /// Bytes of dynamic shared memory of each block.
     pub(super) dynamic_shared: u32,
+    pub(super) programmatic: bool,
 }
 
 /// What programs are made from.
@@ -393,7 +394,8 @@ impl Compiler<'_> {
             return Err(not_supported(format!("kernel `{}` does not fit on GPU {}: {}", launch.entry, device.ordinal, device.name)));
         }
         let fills = if launch.waits_for_peers { (launch.grid.total() as u32).div_ceil(resident) } else { 0 };
-        let shape = Shape { grid: launch.grid, block: launch.block, cluster: launch.cluster, dynamic_shared: launch.dynamic_shared };
+        let Launch { grid, block, cluster, dynamic_shared, programmatic, .. } = *launch;
+        let shape = Shape { grid, block, cluster, dynamic_shared, programmatic };
         Ok(Command::Launch { kernel, shape, arguments, fills })
     }
 

@@ -8,8 +8,8 @@ use std::{
 };
 
 use cudarc::driver::sys::{
-    CUevent, CUevent_flags, CUgraph, CUgraphExec, CUlaunchAttribute, CUlaunchAttributeID, CUlaunchAttributeValue_union__bindgen_ty_1,
-    CUlaunchConfig, CUstream, CUstream_flags, CUstreamBatchMemOpParams,
+    CUevent, CUevent_flags, CUgraph, CUgraphExec, CUlaunchAttribute, CUlaunchAttributeID, CUlaunchAttributeValue,
+    CUlaunchAttributeValue_union__bindgen_ty_1, CUlaunchConfig, CUstream, CUstream_flags, CUstreamBatchMemOpParams,
     CUstreamBatchMemOpParams_union_CUstreamMemOpWaitValueParams_st as WaitValueParameters,
     CUstreamBatchMemOpParams_union_CUstreamMemOpWaitValueParams_st__bindgen_ty_1 as WaitValue,
     CUstreamBatchMemOpParams_union_CUstreamMemOpWriteValueParams_st as WriteValueParameters,
@@ -205,29 +205,22 @@ impl Stream {
     /// Launches a kernel. `arguments` have the sizes that [`Kernel::check`] accepted.
     pub(super) fn launch(&self, kernel: &Kernel, shape: &Shape, arguments: &Arguments) -> Result<(), CudaError> {
         let mut pointers = arguments.pointers();
-        let Shape { grid: Dim3([x, y, z]), block: Dim3([threads, rows, layers]), cluster, dynamic_shared } = *shape;
-        let Some(Dim3([width, height, depth])) = cluster else {
-            return call!(
-                self.driver,
-                cuLaunchKernel(
-                    kernel.raw(),
-                    x,
-                    y,
-                    z,
-                    threads,
-                    rows,
-                    layers,
-                    dynamic_shared,
-                    self.raw,
-                    pointers.as_mut_ptr(),
-                    null_mut::<*mut c_void>()
-                )
-            );
+        let Shape { grid: Dim3([x, y, z]), block: Dim3([threads, rows, layers]), cluster, dynamic_shared, programmatic } = *shape;
+        let mut attributes: Vec<CUlaunchAttribute> = Vec::new();
+        let mut attribute = |id: CUlaunchAttributeID, value: CUlaunchAttributeValue| {
+            // SAFETY: the structure is plain numbers, of which none is invalid.
+            let mut attribute: CUlaunchAttribute = unsafe { std::mem::zeroed() };
+            (attribute.id, attribute.value) = (id, value);
+            attributes.push(attribute);
         };
-        // SAFETY: the union is plain numbers, of which none is invalid; the field of clusters is the one that the attribute's number names.
-        let mut attribute: CUlaunchAttribute = unsafe { std::mem::zeroed() };
-        attribute.id = CUlaunchAttributeID::CU_LAUNCH_ATTRIBUTE_CLUSTER_DIMENSION;
-        attribute.value.clusterDim = CUlaunchAttributeValue_union__bindgen_ty_1 { x: width, y: height, z: depth };
+        if let Some(Dim3([width, height, depth])) = cluster {
+            let clusters = CUlaunchAttributeValue_union__bindgen_ty_1 { x: width, y: height, z: depth };
+            attribute(CUlaunchAttributeID::CU_LAUNCH_ATTRIBUTE_CLUSTER_DIMENSION, CUlaunchAttributeValue { clusterDim: clusters });
+        }
+        if programmatic {
+            let allowed = CUlaunchAttributeValue { programmaticStreamSerializationAllowed: 1 };
+            attribute(CUlaunchAttributeID::CU_LAUNCH_ATTRIBUTE_PROGRAMMATIC_STREAM_SERIALIZATION, allowed);
+        }
         let config = CUlaunchConfig {
             gridDimX: x,
             gridDimY: y,
@@ -237,8 +230,8 @@ impl Stream {
             blockDimZ: layers,
             sharedMemBytes: dynamic_shared,
             hStream: self.raw,
-            attrs: &mut attribute,
-            numAttrs: 1,
+            attrs: attributes.as_mut_ptr(),
+            numAttrs: attributes.len() as u32,
         };
         call!(self.driver, cuLaunchKernelEx(&config, kernel.raw(), pointers.as_mut_ptr(), null_mut::<*mut c_void>()))
     }

@@ -115,6 +115,7 @@ fn own() -> Launch {
         cluster: None,
         dynamic_shared: 0,
         waits_for_peers: true,
+        programmatic: false,
         args: Vec::new(),
     }
 }
@@ -562,6 +563,86 @@ fn streams_of_a_rank_are_in_order_and_independent() {
     assert_eq!(machine.read(group, 0, &flag.whole()).unwrap(), [1, 0, 0, 0, 2, 0, 0, 0]);
     machine.write(group, 0, &flag.whole(), &[0; 8]).unwrap();
     let error = run(&mut machine, vec![enqueue(group, 0, &waits), enqueue(group, 0, &of(vec![write(0, 1)]))]).unwrap_err();
+    assert!(error.to_string().contains("deadlock"), "{error}");
+}
+
+const WRITES: &str = "griddepcontrol.launch_dependents;\nst.global.u32 [%rd1], 7;";
+const READS: &str = "ld.global.u32 %r1, [%rd1];\nst.global.u32 [%rd1+4], %r1;";
+const WAITS_AND_READS: &str = "griddepcontrol.wait;\nld.global.u32 %r1, [%rd1];\nst.global.u32 [%rd1+4], %r1;";
+
+/// Operations of one stream: kernels of one thread on a buffer of 16 bytes, of which those that start with `+` are programmatic launches, and a fill
+/// of its first eight; `|` ends a call.
+fn dependent(seed: u64, operations: &[&str]) -> Result<Vec<u8>, MachineError> {
+    let mut library = Library::default();
+    let mut plans = vec![Vec::new()];
+    let flag = BufferSpec::new("flag", 16, Role::Data);
+    let mut text = ".version 9.0\n.target sm_90\n.address_size 64\n".to_owned();
+    for (index, operation) in operations.iter().enumerate() {
+        if *operation == "|" {
+            plans.push(Vec::new());
+            continue;
+        }
+        let body = operation.trim_start_matches('+');
+        plans.last_mut().unwrap().push(if body == "fill" {
+            Op::Fill { region: Region::new("flag", 0, 8), byte: 0 }
+        } else {
+            text += &format!(
+                ".visible .entry k{index}(.param .u64 flag)\n{{\n.reg .pred %p<4>;\n.reg .b32 %r<8>;\n.reg .b64 %rd<4>;\n\
+                 ld.param.u64 %rd1, [flag];\n{body}\nret;\n}}\n"
+            );
+            let (programmatic, args) = (*operation != body, vec![Arg::Address(flag.whole())]);
+            Op::Launch(Launch { entry: format!("k{index}"), block: 1.into(), waits_for_peers: false, programmatic, args, ..own() })
+        });
+    }
+    library.replace("conformance/faults", Build::Release, text);
+    let mut machine = Emulator::new(EmulatorOptions { library, seed, ..EmulatorOptions::default() });
+    let group = machine.open_group(1, std::slice::from_ref(&flag)).unwrap();
+    machine.write(group, 0, &flag.whole(), &[0; 16]).unwrap();
+    let plans = plans.into_iter().map(|ops| Arc::new(Plan::per_rank("p", 1, |_| ops.clone())));
+    let steps = plans.map(|plan| enqueue(group, 0, &plan)).collect();
+    run(&mut machine, steps)?;
+    machine.read(group, 0, &flag.whole())
+}
+
+/// If this fails, kernels are told right that rely on a launch before theirs which they have not waited for, or wrong that have.
+#[rstest]
+#[case::waits(&[WRITES, &format!("+{WAITS_AND_READS}")], true)]
+#[case::does_not_wait(&[WRITES, &format!("+{READS}")], false)]
+#[case::of_another_call(&[WRITES, "|", &format!("+{READS}")], false)]
+#[case::before_is_no_programmatic_launch(&[WRITES, READS], true)]
+#[case::nobody_lets_it_start(&["st.global.u32 [%rd1], 7;", &format!("+{READS}")], true)]
+#[case::waits_in_vain_for_one_that_did_not(&[WRITES, "+griddepcontrol.launch_dependents;", &format!("+{WAITS_AND_READS}")], false)]
+#[case::waits_for_one_that_did(&[WRITES, "+griddepcontrol.launch_dependents;\ngriddepcontrol.wait;", &format!("+{WAITS_AND_READS}")], true)]
+#[case::what_is_no_launch_waits_for_all(&[WRITES, "+griddepcontrol.launch_dependents;", "+st.global.u32 [%rd1+8], 1;", READS], true)]
+#[case::a_fill_stands_for_a_kernel(&["fill", "|", &format!("+{READS}")], false)]
+#[case::a_fill_stands_for_a_kernel_that_was_waited_for(&["fill", "|", &format!("+{WAITS_AND_READS}")], true)]
+#[case::a_fill_of_the_call_itself_does_not(&["fill", &format!("+{READS}")], true)]
+fn what_dependent_launches_may_read(#[case] operations: &[&str], #[case] right: bool) {
+    for seed in 0..12 {
+        let result = dependent(seed, operations);
+        match (&result, right) {
+            (Ok(bytes), true) => assert!(bytes[..4] == bytes[4..8] || bytes[4..8] == [0; 4], "{bytes:?}"),
+            (Err(MachineError::Races { findings, .. }), false) => {
+                assert!(findings[0].contains("griddepcontrol.wait is missing between"), "{findings:?}")
+            }
+            _ => panic!("{result:?}"),
+        }
+    }
+}
+
+/// If this fails, what only shows where two launches overlap is never seen.
+#[test]
+fn a_dependent_launch_runs_beside_the_one_before_it() {
+    let waits = "griddepcontrol.launch_dependents;\nWAIT:\nld.relaxed.gpu.global.u32 %r1, [%rd1+8];\nsetp.eq.u32 %p1, %r1, 0;\n@%p1 bra WAIT;\n\
+                 st.global.u32 [%rd1], 7;";
+    let ends = "+st.relaxed.gpu.global.u32 [%rd1+8], 1;\ngriddepcontrol.wait;\nld.global.u32 %r1, [%rd1];\nst.global.u32 [%rd1+4], %r1;";
+    for seed in 0..12 {
+        assert_eq!(
+            dependent(seed, &[waits, ends, "st.global.u32 [%rd1+12], 9;"]).unwrap(),
+            [7, 0, 0, 0, 7, 0, 0, 0, 1, 0, 0, 0, 9, 0, 0, 0]
+        );
+    }
+    let error = dependent(0, &[waits, ends.trim_start_matches('+')]).unwrap_err();
     assert!(error.to_string().contains("deadlock"), "{error}");
 }
 

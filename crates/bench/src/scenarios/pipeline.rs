@@ -135,6 +135,7 @@ impl Pipeline {
                 cluster: None,
                 dynamic_shared: 0,
                 waits_for_peers: false,
+                programmatic: false,
                 args: vec![
                     Arg::Address(output(batch)),
                     Arg::U64(count),

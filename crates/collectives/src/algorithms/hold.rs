@@ -57,6 +57,7 @@ impl Holders {
             cluster: None,
             dynamic_shared: self.shared,
             waits_for_peers: false,
+            programmatic: false,
             args: vec![
                 Arg::Address(holding.clone()),
                 Arg::Address(told.clone()),

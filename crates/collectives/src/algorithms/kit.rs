@@ -28,6 +28,7 @@ pub fn launch(module: &Module, call: &Call, target: &Target, (grid, block): (u32
         cluster: None,
         dynamic_shared: 0,
         waits_for_peers: true,
+        programmatic: false,
         args,
     })
 }

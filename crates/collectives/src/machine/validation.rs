@@ -58,6 +58,8 @@ pub struct Needs {
     pub tensor_maps: bool,
     /// Whether the library multiplies matrices.
     pub matmul: bool,
+    /// Whether launches may start before those that they depend on are done.
+    pub programmatic: bool,
 }
 
 impl Needs {
@@ -193,6 +195,7 @@ impl Needs {
         match op {
             Op::Launch(launch) => {
                 self.multicast |= launch.uses_multicast();
+                self.programmatic |= launch.programmatic;
                 self.tensor_maps |= !tensor_maps(&launch.args).is_empty();
             }
             Op::Nccl(NcclCall { call, windows }) => {
@@ -401,7 +404,18 @@ mod tests {
     fn launch(entry: &str, grid: u32, args: Vec<Arg>) -> Op {
         let (module, build) = ("all_reduce/two_shot".into(), Build::Release);
         let (grid, block, dynamic_shared, waits_for_peers) = (grid.into(), 512.into(), 0, true);
-        Op::Launch(Launch { module, entry: entry.into(), build, grid, block, cluster: None, dynamic_shared, waits_for_peers, args })
+        Op::Launch(Launch {
+            module,
+            entry: entry.into(),
+            build,
+            grid,
+            block,
+            cluster: None,
+            dynamic_shared,
+            waits_for_peers,
+            programmatic: false,
+            args,
+        })
     }
 
     fn refusal(steps: Vec<Step>) -> String {
@@ -425,7 +439,8 @@ mod tests {
                 nccl_of_eight_bits: false,
                 multicast: false,
                 tensor_maps: false,
-                matmul: false
+                matmul: false,
+                programmatic: false
             }
         );
     }

@@ -28,6 +28,10 @@ pub struct Launch {
     pub dynamic_shared: u32,
     /// Whether blocks wait for blocks of other ranks, so that all of them must be resident at once.
     pub waits_for_peers: bool,
+    /// Whether it is a programmatic dependent launch: it may start as soon as each block of the launch before it on its stream has executed
+    /// `griddepcontrol.launch_dependents` or ended, and waits for that launch by itself (`griddepcontrol.wait`).
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub programmatic: bool,
     /// Arguments in the kernel's order.
     pub args: Vec<Arg>,
 }
@@ -157,11 +161,12 @@ impl fmt::Display for Dim3 {
 
 impl fmt::Display for Launch {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Launch { entry, build, grid, block, cluster, dynamic_shared, args, .. } = self;
+        let Launch { entry, build, grid, block, cluster, dynamic_shared, programmatic, args, .. } = self;
         let checked = if *build == Build::Checked { " (checked)" } else { "" };
         let shared = if *dynamic_shared > 0 { format!(", {dynamic_shared}") } else { String::new() };
         let cluster = cluster.map(|cluster| format!(", clusters of {cluster}")).unwrap_or_default();
-        write!(f, "launch {entry}{checked}<<<{grid}, {block}{shared}{cluster}>>>(")?;
+        let programmatic = if *programmatic { ", programmatic" } else { "" };
+        write!(f, "launch {entry}{checked}<<<{grid}, {block}{shared}{cluster}{programmatic}>>>(")?;
         write_args(f, args)?;
         f.write_str(")")
     }

@@ -90,6 +90,8 @@ pub(super) struct Common {
     barriers: [Barrier; BARRIERS],
     /// Barriers that were completed.
     pub(super) completed: u32,
+    /// Launches that depend on this one may start as far as this block is concerned.
+    pub(super) lets_dependents_start: bool,
     cluster_arrived: Threads,
     /// Threads whose arrival at the cluster's barrier is completed and which have not waited for it.
     cluster_passed: Threads,
@@ -107,6 +109,7 @@ impl Common {
             actor: None,
             barriers: [Barrier::default(); BARRIERS],
             completed: 0,
+            lets_dependents_start: false,
             cluster_arrived: threads,
             cluster_passed: threads,
         }

@@ -300,7 +300,20 @@ impl Executor<'_> {
                 }
             }
             I::Fence { fence } => self.fence(lanes, fence),
-            I::GridDependency { .. } | I::Prefetch { .. } => {}
+            I::GridDependency { wait: true } => {
+                if self.launch.prerequisite_runs {
+                    return Ok(self.wait(group, lanes));
+                }
+                let at = self.block.actor.map(|actor| self.at(actor));
+                if let (Some(at), Some(races)) = (at, self.races.as_deref_mut()) {
+                    races.learn_prerequisite(at, lanes);
+                }
+            }
+            I::GridDependency { wait: false } => {
+                self.turn.wrote |= !self.block.lets_dependents_start;
+                self.block.lets_dependents_start = true;
+            }
+            I::Prefetch { .. } => {}
             I::Discard { space, address } => self.discard(lanes, space, address)?,
             I::Atomic { op, ty, ref access, ref destinations, address, ref values } => {
                 if self.atomic(lanes, (op, ty), access, destinations.as_deref(), address, values)? {

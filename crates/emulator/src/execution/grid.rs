@@ -55,6 +55,8 @@ pub(super) struct Launch {
     pub(super) shared_bytes: u64,
     /// Local memory of a thread, in bytes.
     pub(super) local_bytes: u64,
+    /// Whether the operation before it is not done, for which its threads may wait.
+    pub(super) prerequisite_runs: bool,
 }
 
 impl Launch {
@@ -156,6 +158,8 @@ pub struct Grid {
     live_blocks: usize,
     /// What the launch is to the race check, where there is one.
     operation: Option<OperationId>,
+    /// A block that has ended has let dependent launches start.
+    let_dependents_start: bool,
 }
 
 impl Grid {
@@ -198,6 +202,7 @@ impl Grid {
             parameter_address: parameter_address.0,
             shared_bytes,
             program,
+            prerequisite_runs: false,
         };
         let members = launch.members();
         let total = shape.grid.iter().map(|&size| u64::from(size)).product::<u64>() / members as u64;
@@ -205,7 +210,18 @@ impl Grid {
         let resident = (u64::from(sms * threads_per_sm / threads.next_multiple_of(32)) / members as u64).min(total) as usize;
         let (reducer, blocks, candidates) = (Reducer::default(), Vec::new(), Vec::new());
         let beside = Beside::default();
-        let mut grid = Grid { launch, reducer, beside, blocks, started: 0, total, candidates, live_blocks: 0, operation: None };
+        let mut grid = Grid {
+            launch,
+            reducer,
+            beside,
+            blocks,
+            started: 0,
+            total,
+            candidates,
+            live_blocks: 0,
+            operation: None,
+            let_dependents_start: false,
+        };
         grid.blocks.resize_with(resident * members, || None);
         for place in 0..resident {
             grid.start_cluster(place * members, memory);
@@ -315,6 +331,21 @@ impl Grid {
         self.operation = Some(operation);
     }
 
+    /// Says whether the operation before the launch is still under way: `griddepcontrol.wait` waits as long as it is. Without this it is not.
+    pub fn prerequisite_runs(&mut self, runs: bool) {
+        self.launch.prerequisite_runs = runs;
+    }
+
+    /// Whether a launch that depends on this one may start: every block has said so (`griddepcontrol.launch_dependents`) or has ended.
+    pub fn lets_dependents_start(&self) -> bool {
+        self.started == self.total && self.blocks.iter().flatten().all(|block| block.common.lets_dependents_start)
+    }
+
+    /// Whether a block that has ended has said so. If none does, what depends on this launch starts when it is done.
+    pub fn let_dependents_start(&self) -> bool {
+        self.let_dependents_start
+    }
+
     /// What the launch is to the race check.
     pub fn operation(&self) -> Option<OperationId> {
         self.operation
@@ -409,6 +440,7 @@ impl Grid {
     fn end_block(&mut self, slot: usize, memory: &mut Memory, mut races: Option<&mut Races>) -> Result<(), Fault> {
         if let Some(block) = self.blocks[slot].take() {
             self.live_blocks -= 1;
+            self.let_dependents_start |= block.common.lets_dependents_start;
             let (gone, late) = self.beside.end_block(slot, block.common.shared, self.launch.shared_bytes);
             if let Some(races) = races.as_deref_mut() {
                 gone.into_iter().for_each(|address| races.forget_mbarrier(address));

@@ -38,6 +38,8 @@ pub(super) struct Operation {
     pub(super) start: Arc<Views>,
     /// What blocks of it knew where they ended.
     pub(super) end: Arc<Views>,
+    /// The operation that it need not have waited for: its threads wait by themselves (`griddepcontrol.wait`).
+    pub(super) prerequisite: Option<OperationId>,
 }
 
 #[derive(Clone, Copy, Debug)]

@@ -270,6 +270,9 @@ impl Races {
         match () {
             () if earlier.actor == second.beside.unwrap_or(later.actor) => Missing::Barrier,
             () if first.rank != second.rank => Missing::BetweenRanks,
+            () if first.operation != second.operation && self.operations[second.operation as usize].prerequisite.is_some() => {
+                Missing::Prerequisite
+            }
             () if first.place.stream != second.place.stream => Missing::BetweenStreams,
             () => Missing::BetweenBlocks,
         }

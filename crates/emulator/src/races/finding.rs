@@ -51,6 +51,7 @@ pub(super) enum Missing {
     BetweenStreams,
     BetweenRanks,
     KernelBoundary,
+    Prerequisite,
 }
 
 impl fmt::Display for Missing {
@@ -69,6 +70,7 @@ impl fmt::Display for Missing {
             Missing::BetweenStreams => "synchronisation between streams",
             Missing::BetweenRanks => "synchronisation between ranks",
             Missing::KernelBoundary => "a kernel boundary",
+            Missing::Prerequisite => "griddepcontrol.wait",
         })
     }
 }

@@ -137,6 +137,8 @@ pub struct Races {
     streams: Vec<Arc<Views>>,
     /// How many operations each stream has started.
     started: Vec<u32>,
+    /// The last operation of each stream, and what was known where it started.
+    last: Vec<Option<(OperationId, Arc<Views>)>>,
     operations: Vec<Operation>,
     actors: Vec<Actor>,
     /// By actor; blocks that run.
@@ -166,6 +168,7 @@ impl Races {
             streams_of_rank: streams,
             streams: vec![nothing; ranks * streams],
             started: vec![0; ranks * streams],
+            last: vec![None; ranks * streams],
             operations: Vec::new(),
             actors: Vec::new(),
             blocks: Vec::new(),

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use super::{
-    ActorId, Code, OperationId, Races,
+    ActorId, At, Code, OperationId, Races,
     actors::{Actor, Block, Kind, Operation},
     check::{Accessor, Span, touch},
     clock::OperationPos,
@@ -37,8 +37,10 @@ impl Races {
         let place = OperationPos { stream: number as u16, index: self.started[number] };
         self.started[number] += 1;
         let start = self.streams[number].clone();
-        self.operations.push(Operation { rank, stream, place, kind, end: start.clone(), start });
-        OperationId(self.operations.len() as u32 - 1)
+        let id = OperationId(self.operations.len() as u32);
+        self.last[number] = Some((id, start.clone()));
+        self.operations.push(Operation { rank, stream, place, kind, end: start.clone(), start, prerequisite: None });
+        id
     }
 
     fn actor(&mut self, operation: OperationId, block: u32, cluster: u32) -> u32 {
@@ -62,6 +64,46 @@ impl Races {
 
     /// A launch begins on a stream. `name` is the module's.
     pub fn begin_launch(&mut self, rank: usize, stream: usize, module: &Arc<Module>, name: &str, entry: &str) -> OperationId {
+        let kind = self.kernel(module, name, entry);
+        self.begin(rank, stream, kind)
+    }
+
+    /// A launch begins on a stream that has not waited for the last operation of stream `before` of its rank, which may be the same, but started as
+    /// soon as that one had: it knows what that one knew there, and learns of it where its threads wait (`griddepcontrol.wait`).
+    pub fn begin_dependent_launch(
+        &mut self,
+        (rank, stream): (usize, usize),
+        before: usize,
+        module: &Arc<Module>,
+        name: &str,
+        entry: &str,
+    ) -> OperationId {
+        let kind = self.kernel(module, name, entry);
+        let before = self.last[self.stream(rank, before)].clone();
+        let launch = self.begin(rank, stream, kind);
+        if let Some((prerequisite, known)) = before {
+            let operation = &mut self.operations[launch.0 as usize];
+            operation.prerequisite = Some(prerequisite);
+            (operation.start, operation.end) = (known.clone(), known.clone());
+            let stream = self.stream(rank, stream);
+            self.last[stream] = Some((launch, known));
+        }
+        launch
+    }
+
+    /// Lanes have waited for the operation before their launch, which is done.
+    pub(crate) fn learn_prerequisite(&mut self, at: At, lanes: u32) {
+        let Some(prerequisite) = self.operation_of(at.actor.0).prerequisite else { return };
+        let end = self.operations[prerequisite.0 as usize].end.clone();
+        let Some(block) = self.block(at.actor) else { return };
+        // No state of a location has such a number.
+        let lesson = (u64::MAX - u64::from(prerequisite.0), Level::System);
+        for lane in (0..32).filter(|lane| lanes >> lane & 1 == 1) {
+            block.learn(at.warp * 32 + lane, lesson, |known| Views::join(known, &end));
+        }
+    }
+
+    fn kernel(&mut self, module: &Arc<Module>, name: &str, entry: &str) -> Kind {
         let code = self.codes.iter().position(|code| Arc::ptr_eq(&code.module, module) && *code.entry == *entry);
         let code = code.unwrap_or_else(|| {
             let mut functions = Vec::with_capacity(module.functions.len());
@@ -72,7 +114,7 @@ impl Races {
             self.codes.push(Code { module: module.clone(), name: name.into(), entry: entry.into(), functions });
             self.codes.len() - 1
         });
-        self.begin(rank, stream, Kind::Launch(code as u32))
+        Kind::Launch(code as u32)
     }
 
     /// A block of a launch begins, in the cluster of this number.
@@ -155,6 +197,9 @@ impl Races {
     pub fn learn(&mut self, rank: usize, stream: usize, known: &Known) {
         let stream = self.stream(rank, stream);
         self.streams[stream] = Views::join(&self.streams[stream], &known.0);
+        if let Some((_, start)) = &mut self.last[stream] {
+            *start = Views::join(start, &known.0);
+        }
     }
 
     /// A stream writes a word of four bytes: a release at `.sys` of all that it did.
@@ -181,6 +226,8 @@ impl Races {
         let mut views = Views::clone(&self.streams[number]);
         sights.for_each(|sight| sight.merge_into(None, &mut views));
         self.streams[number] = Arc::new(views.across_proxies());
+        // Nothing starts before a wait has ended.
+        self.last[number] = None;
     }
 
     /// A library call on the streams of all its ranks, in rank order, with what each reads and writes: place and bytes.

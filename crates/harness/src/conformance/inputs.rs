@@ -179,6 +179,7 @@ impl Payload {
             cluster: None,
             dynamic_shared: 0,
             waits_for_peers: false,
+            programmatic: false,
             args: vec![
                 Arg::Address(region),
                 Arg::U64(count),

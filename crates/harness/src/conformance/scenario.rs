@@ -675,6 +675,7 @@ impl<'a> Emitter<'a> {
                     cluster: None,
                     dynamic_shared: 0,
                     waits_for_peers: false,
+                    programmatic: false,
                     args: vec![Arg::U64(16)],
                 };
                 let plan =

@@ -107,6 +107,8 @@ pub(super) struct Kernel {
     pub(super) entry: String,
     pub(super) shape: Shape,
     pub(super) parameters: Vec<u8>,
+    /// Whether it may start before the launch before it is done.
+    pub(super) programmatic: bool,
 }
 
 /// What a rank's host does next.
@@ -160,6 +162,7 @@ impl Compiler<'_> {
                 dynamic_shared: launch.dynamic_shared,
             },
             parameters,
+            programmatic: launch.programmatic,
         })
     }
 

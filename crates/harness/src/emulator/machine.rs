@@ -11,6 +11,7 @@ use super::{
     races::{Profile, Races, Report},
     schedule::{Limits, Schedule, Stopped},
     strategy::{Interleaving, Strategy},
+    streams::{Rank, all_streams},
     trace::Trace,
 };
 use passmuster_collectives::{
@@ -202,9 +203,10 @@ impl Emulator {
         let worlds = self.groups.iter().map(Group::world).collect();
         let limits = Limits { deadline, instructions: self.options.steps };
         let reports = self.stuck_reports(needs)?;
-        let races = Races::new(self.options.profile, needs.world, needs.all_streams(), reports);
+        let races = Races::new(self.options.profile, needs.world, all_streams((needs.streams, needs.sides), needs.programmatic), reports);
         let choices = (self.options.interleaving(), self.options.multimem);
-        let mut schedule = Schedule::new(&mut self.memory, races, worlds, actions, (needs.streams, needs.sides), choices, limits);
+        let ranks = actions.into_iter().map(|actions| Rank::new(actions, (needs.streams, needs.sides), needs.programmatic)).collect();
+        let mut schedule = Schedule::new(&mut self.memory, races, worlds, ranks, choices, limits);
         if self.options.trace {
             schedule.keep_trace();
         }

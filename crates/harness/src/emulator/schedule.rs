@@ -32,7 +32,7 @@ use std::{
 };
 
 use super::{
-    actions::{Action, Command, Kernel, Wait},
+    actions::{Command, Kernel, Wait},
     choice::Choice,
     execution::{Fault, Grid, MultimemReduction, Program, Turn, WarpPosition, WarpState},
     memory::{AccessError, Address, Memory},
@@ -157,23 +157,22 @@ pub(super) struct Schedule<'a> {
 }
 
 impl<'a> Schedule<'a> {
-    /// A run of these actions, one list a rank, before its start. Ranks have so many streams, and side streams of each.
+    /// A run of these ranks, before its start.
     pub(super) fn new(
         memory: &'a mut Memory,
         races: Option<Races>,
         worlds: Vec<usize>,
-        actions: Vec<Vec<Action>>,
-        streams: (usize, usize),
+        ranks: Vec<Rank>,
         (interleaving, multimem): (Interleaving, MultimemReduction),
         limits: Limits,
     ) -> Schedule<'a> {
-        let picker = Picker::new(interleaving, actions.len());
+        let picker = Picker::new(interleaving, ranks.len());
         memory.delay_stores(interleaving.strategy == Strategy::Late);
         Schedule {
             memory,
             races,
             worlds,
-            ranks: actions.into_iter().map(|actions| Rank::new(actions, streams)).collect(),
+            ranks,
             picker,
             multimem,
             reductions: Choice::of_seed(interleaving.seed ^ REDUCTIONS),
@@ -289,11 +288,11 @@ impl<'a> Schedule<'a> {
             for (stream, of_stream) in of_rank.streams.iter().enumerate() {
                 match of_stream.head {
                     Head::Running(_) => into.push(Candidate::Turn(rank, stream)),
-                    Head::Waiting if of_stream.can_start() => into.push(Candidate::Start(rank, stream)),
+                    Head::Waiting if of_rank.can_start(stream) => into.push(Candidate::Start(rank, stream)),
                     Head::Word(at, value) if self.memory.load(at, rank) == Ok(value.to_le_bytes()) => {
                         into.push(Candidate::Start(rank, stream));
                     }
-                    Head::Join(side) if of_rank.streams[side].is_empty() => into.push(Candidate::Start(rank, stream)),
+                    Head::Join(side) if of_rank.is_idle(side) => into.push(Candidate::Start(rank, stream)),
                     Head::Waiting | Head::Word(..) | Head::Meeting(_) | Head::Join(_) => {}
                 }
             }
@@ -350,9 +349,9 @@ impl<'a> Schedule<'a> {
                 if let (Some(races), Some(launch)) = (&mut self.races, running.grid.operation()) {
                     races.end_launch(launch);
                 }
+                self.ranks[rank].launch_ended(stream, &running.grid);
                 running.grid.finish(self.memory);
             }
-            of_stream.finish();
         }
         Ok((turn, ended))
     }
@@ -460,10 +459,7 @@ impl<'a> Schedule<'a> {
 
     /// What runs on a stream.
     fn grid_of(&self, rank: usize, stream: usize) -> Option<&Grid> {
-        match &self.ranks[rank].streams[stream].head {
-            Head::Running(running) => Some(&running.grid),
-            Head::Waiting | Head::Word(..) | Head::Meeting(_) | Head::Join(_) => None,
-        }
+        self.ranks[rank].streams[stream].grid()
     }
 
     /// Why no kernel goes on, where the state of all of them comes again and again.
@@ -511,29 +507,30 @@ impl<'a> Schedule<'a> {
     /// Starts the first command of a stream, or goes on with it when the word has come that it waits for. All but kernels, library calls and
     /// such waits are done at once.
     fn start(&mut self, rank: usize, stream: usize) -> Result<(), Stopped> {
+        if let Some(before) = self.ranks[rank].runs_ahead_of(stream) {
+            return self.start_ahead(rank, before, stream);
+        }
         let (commands, index, meeting) = self.ranks[rank].streams[stream].first();
         let misuse = |what: &str, error| Stopped::Misuse { rank, what: what.into(), error };
         let at = self.microseconds();
         let told = self.ranks[rank].streams[stream].told();
         if let Some(races) = &mut self.races {
             told.iter().for_each(|known| races.learn(rank, stream, known));
+            if let Some(ahead) = self.ranks[rank].catches_up(stream) {
+                races.learn(rank, stream, &races.known(rank, ahead));
+            }
         }
         if let Some(trace) = &mut self.trace {
-            let name = match &commands[index] {
-                Command::WaitValue(wait) => &format!("waits for {}", self.memory.describe(wait.at)),
-                command => command.name(),
-            };
-            trace.begin(rank, stream, name, at);
+            match &commands[index] {
+                Command::Launch(_) => {}
+                Command::WaitValue(wait) => trace.begin(rank, stream, &format!("waits for {}", self.memory.describe(wait.at)), at),
+                command => trace.begin(rank, stream, command.name(), at),
+            }
         }
         match &commands[index] {
             Command::Launch(kernel) => {
-                let mut grid = self.grid(kernel).map_err(|fault| Stopped::Fault { rank, entry: kernel.entry.clone(), fault })?;
-                if let Some(races) = &mut self.races {
-                    grid.watch_as(races.begin_launch(rank, stream, kernel.program.shared_module(), &kernel.module, &kernel.entry));
-                }
-                let running = Running { entry: kernel.entry.clone(), program: kernel.program.clone(), grid };
-                self.ranks[rank].streams[stream].head = Head::Running(Box::new(running));
-                return Ok(());
+                let (on, before) = self.ranks[rank].start_launch(stream);
+                return self.launch(rank, on, kernel, before);
             }
             Command::Reduce { .. } => {
                 let meeting = meeting.expect("a library call has a meeting");
@@ -578,12 +575,13 @@ impl<'a> Schedule<'a> {
             }
             Command::Join { side } => {
                 let side = self.ranks[rank].side(stream, *side);
-                if !self.ranks[rank].streams[side].is_empty() {
+                if !self.ranks[rank].is_idle(side) {
                     self.ranks[rank].streams[stream].head = Head::Join(side);
                     return Ok(());
                 }
                 if let Some(races) = &mut self.races {
-                    races.learn(rank, stream, &races.known(rank, side));
+                    let of_side = [Some(side), self.ranks[rank].ahead_of(side)].into_iter().flatten();
+                    of_side.for_each(|side| races.learn(rank, stream, &races.known(rank, side)));
                 }
             }
             Command::Fetch { from, bytes } => {
@@ -599,6 +597,34 @@ impl<'a> Schedule<'a> {
         }
         self.trace.iter_mut().for_each(|trace| trace.end(rank, stream, at));
         self.ranks[rank].streams[stream].finish();
+        Ok(())
+    }
+
+    /// Starts the launch that comes second on a stream, while the first still runs, on the stream beside it.
+    fn start_ahead(&mut self, rank: usize, before: usize, stream: usize) -> Result<(), Stopped> {
+        let (commands, index, told) = self.ranks[rank].start_ahead(before);
+        let Command::Launch(kernel) = &commands[index] else { unreachable!("only launches start ahead") };
+        if let Some(races) = &mut self.races {
+            told.iter().for_each(|known| races.learn(rank, before, known));
+        }
+        self.launch(rank, stream, kernel, Some(before))
+    }
+
+    /// Starts a kernel on a stream. `before` is the stream of the operation that it has not waited for, if there is one.
+    fn launch(&mut self, rank: usize, stream: usize, kernel: &Kernel, before: Option<usize>) -> Result<(), Stopped> {
+        let mut grid = self.grid(kernel).map_err(|fault| Stopped::Fault { rank, entry: kernel.entry.clone(), fault })?;
+        let at = self.microseconds();
+        self.trace.iter_mut().for_each(|trace| trace.begin(rank, stream, &kernel.entry, at));
+        let module = kernel.program.shared_module();
+        if let Some(races) = &mut self.races {
+            grid.watch_as(match before {
+                Some(before) => races.begin_dependent_launch((rank, stream), before, module, &kernel.module, &kernel.entry),
+                None => races.begin_launch(rank, stream, module, &kernel.module, &kernel.entry),
+            });
+        }
+        grid.prerequisite_runs(before.is_some_and(|before| before != stream && self.grid_of(rank, before).is_some()));
+        let running = Running { entry: kernel.entry.clone(), program: kernel.program.clone(), grid };
+        self.ranks[rank].streams[stream].head = Head::Running(Box::new(running));
         Ok(())
     }
 

@@ -34,6 +34,24 @@ pub(super) struct Rank {
     known: Vec<Known>,
 }
 
+/// Streams of each rank, for so many that the script names and side streams of each; and beside each of them one for programmatic launches, where
+/// there are such.
+pub(super) fn all_streams((streams, sides): (usize, usize), programmatic: bool) -> usize {
+    streams * (1 + sides) * if programmatic { 2 } else { 1 }
+}
+
+/// What the last command of a stream was that has started.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+enum Last {
+    /// None, or one that nothing starts before the end of.
+    #[default]
+    Complete,
+    /// A launch, and whether it let launches that depend on it start.
+    Launch { ahead: bool, lets_start: bool },
+    /// What stands for a kernel of the caller's, where a call starts with a programmatic launch.
+    Other,
+}
+
 /// Something on its way to the host.
 #[derive(Default)]
 struct Fetch {
@@ -50,6 +68,11 @@ struct Fetch {
 pub(super) struct Stream {
     queue: VecDeque<Enqueued>,
     pub(super) head: Head,
+    last: Last,
+    /// The command after the first has been started, on the stream beside.
+    second_started: bool,
+    /// What ran on the stream beside is not known here.
+    owes: bool,
 }
 
 /// Commands that were enqueued together.
@@ -93,12 +116,12 @@ pub(super) struct Running {
 }
 
 impl Rank {
-    /// With so many streams, and side streams of each.
-    pub(super) fn new(actions: Vec<Action>, (streams, sides): (usize, usize)) -> Rank {
+    /// With so many streams, and side streams of each; `programmatic` says whether launches may start before the one before them is done.
+    pub(super) fn new(actions: Vec<Action>, (streams, sides): (usize, usize), programmatic: bool) -> Rank {
         Rank {
             actions: actions.into(),
             wakes: 0,
-            streams: (0..streams * (1 + sides)).map(|_| Stream::default()).collect(),
+            streams: (0..all_streams((streams, sides), programmatic)).map(|_| Stream::default()).collect(),
             numbers: (streams, sides),
             called: BTreeMap::new(),
             marks: Vec::new(),
@@ -217,7 +240,119 @@ impl Rank {
 
     /// Whether host and streams are at their end.
     pub(super) fn is_done(&self) -> bool {
-        self.actions.is_empty() && self.streams.iter().all(|stream| stream.queue.is_empty())
+        self.actions.is_empty() && (0..self.streams.len()).all(|stream| self.is_idle(stream))
+    }
+
+    /// Streams that are not beside another one.
+    fn own_streams(&self) -> usize {
+        all_streams(self.numbers, false)
+    }
+
+    /// The stream beside a stream, where launches run that have not waited for the one before them.
+    pub(super) fn ahead_of(&self, stream: usize) -> Option<usize> {
+        Some(stream + self.own_streams()).filter(|&ahead| ahead < self.streams.len())
+    }
+
+    /// The stream that a stream is beside.
+    pub(super) fn runs_ahead_of(&self, stream: usize) -> Option<usize> {
+        stream.checked_sub(self.own_streams())
+    }
+
+    /// What runs beside a stream.
+    fn runs_ahead(&self, stream: usize) -> Option<&Grid> {
+        self.streams[self.ahead_of(stream)?].grid()
+    }
+
+    /// Whether nothing is left on a stream, nor beside it.
+    pub(super) fn is_idle(&self, stream: usize) -> bool {
+        self.streams[stream].queue.is_empty() && self.streams[stream].grid().is_none() && self.runs_ahead(stream).is_none()
+    }
+
+    /// Whether a stream, which does nothing, can start something: its first command, or of one beside another, the second command of that one.
+    pub(super) fn can_start(&self, stream: usize) -> bool {
+        if let Some(before) = self.runs_ahead_of(stream) {
+            let Stream { second_started, ref queue, .. } = self.streams[before];
+            let second = second(queue).is_some_and(|(enqueued, index)| is_programmatic(&enqueued.commands[index]));
+            return second && !second_started && self.streams[before].grid().is_some_and(Grid::lets_dependents_start);
+        }
+        let Some(enqueued) = self.streams[stream].queue.front() else { return false };
+        self.runs_ahead(stream).is_none_or(|grid| is_programmatic(&enqueued.commands[enqueued.next]) && grid.lets_dependents_start())
+    }
+
+    /// The second command of a stream starts beside it: the commands it was enqueued with, its index among them, and what whoever enqueued it knew.
+    pub(super) fn start_ahead(&mut self, stream: usize) -> (Arc<[Command]>, usize, Vec<Known>) {
+        let Stream { queue, second_started, last, owes, .. } = &mut self.streams[stream];
+        (*second_started, *last, *owes) = (true, Last::Launch { ahead: true, lets_start: false }, true);
+        let first = &queue[0];
+        let at = usize::from(first.next + 1 == first.commands.len());
+        let known = if at == 1 { std::mem::take(&mut queue[1].known) } else { Vec::new() };
+        let (enqueued, index) = second(queue).expect("a second command is enqueued");
+        (enqueued.commands.clone(), index, known)
+    }
+
+    /// The stream of the operation that the launch which starts on a stream has not waited for.
+    fn prerequisite(&self, stream: usize) -> Option<usize> {
+        let (commands, index, _) = self.streams[stream].first();
+        match self.streams[stream].last {
+            _ if !is_programmatic(&commands[index]) => None,
+            Last::Launch { ahead: true, lets_start } => self.ahead_of(stream).filter(|_| lets_start || self.runs_ahead(stream).is_some()),
+            Last::Launch { ahead: false, lets_start } => lets_start.then_some(stream),
+            Last::Other => (index == 0).then_some(stream),
+            Last::Complete => None,
+        }
+    }
+
+    /// The launch that comes first on a stream starts: the stream that it runs on, and that of the operation that it has not waited for. These are two: what
+    /// is known of the last operation of a stream is known of all before it.
+    pub(super) fn start_launch(&mut self, stream: usize) -> (usize, Option<usize>) {
+        let prerequisite = self.prerequisite(stream);
+        let ahead = self.ahead_of(stream).filter(|_| prerequisite == Some(stream));
+        let of_stream = &mut self.streams[stream];
+        of_stream.last = Last::Launch { ahead: ahead.is_some(), lets_start: false };
+        if ahead.is_some() {
+            of_stream.owes = true;
+            of_stream.finish();
+        }
+        (ahead.unwrap_or(stream), prerequisite)
+    }
+
+    /// The stream beside a stream, where what ran there becomes known with what starts now: anything but a programmatic launch.
+    pub(super) fn catches_up(&mut self, stream: usize) -> Option<usize> {
+        let (commands, index, _) = self.streams[stream].first();
+        if is_programmatic(&commands[index]) || !std::mem::take(&mut self.streams[stream].owes) {
+            return None;
+        }
+        self.ahead_of(stream)
+    }
+
+    /// A launch has ended on a stream, which goes on.
+    pub(super) fn launch_ended(&mut self, stream: usize, grid: &Grid) {
+        let before = self.runs_ahead_of(stream);
+        let lets = grid.let_dependents_start();
+        let of_stream = &mut self.streams[before.unwrap_or(stream)];
+        if let Last::Launch { ahead, lets_start } = &mut of_stream.last
+            && *ahead == before.is_some()
+        {
+            *lets_start = lets;
+        }
+        let other = before.or_else(|| self.ahead_of(stream));
+        if let Some(Head::Running(other)) = other.map(|other| &mut self.streams[other].head) {
+            other.grid.prerequisite_runs(false);
+        }
+        self.streams[stream].finish();
+    }
+}
+
+fn is_programmatic(command: &Command) -> bool {
+    matches!(command, Command::Launch(kernel) if kernel.programmatic)
+}
+
+/// The command after the first: what it was enqueued with, and its index there.
+fn second(queue: &VecDeque<Enqueued>) -> Option<(&Enqueued, usize)> {
+    let first = queue.front()?;
+    match first.next + 1 < first.commands.len() {
+        true => Some((first, first.next + 1)),
+        false => queue.get(1).map(|enqueued| (enqueued, enqueued.next)),
     }
 }
 
@@ -227,14 +362,12 @@ impl Stream {
         self.queue.front_mut().map(|enqueued| std::mem::take(&mut enqueued.known)).unwrap_or_default()
     }
 
-    /// Whether nothing is left on it.
-    pub(super) fn is_empty(&self) -> bool {
-        self.queue.is_empty()
-    }
-
-    /// Whether its first command can start.
-    pub(super) fn can_start(&self) -> bool {
-        matches!(self.head, Head::Waiting) && !self.queue.is_empty()
+    /// What runs on it.
+    pub(super) fn grid(&self) -> Option<&Grid> {
+        match &self.head {
+            Head::Running(running) => Some(&running.grid),
+            Head::Waiting | Head::Word(..) | Head::Meeting(_) | Head::Join(_) => None,
+        }
     }
 
     /// The first command: the commands it was enqueued with and its index among them, and for a library call its meeting.
@@ -246,16 +379,31 @@ impl Stream {
         (enqueued.commands.clone(), enqueued.next, enqueued.meetings.front().copied())
     }
 
-    /// The first command is done.
+    /// The first command is done, and so is the second to this stream where it has been started.
     pub(super) fn finish(&mut self) {
+        self.advance();
+        if std::mem::take(&mut self.second_started) {
+            self.advance();
+        }
+        self.head = Head::Waiting;
+    }
+
+    fn advance(&mut self) {
         let Some(enqueued) = self.queue.front_mut() else { return };
-        if matches!(enqueued.commands[enqueued.next], Command::Reduce { .. }) {
+        let command = &enqueued.commands[enqueued.next];
+        if matches!(command, Command::Reduce { .. }) {
             enqueued.meetings.pop_front();
+        }
+        match command {
+            Command::Launch(_) | Command::Mark => {}
+            Command::Copy { .. } | Command::Fill { .. } | Command::Reduce { .. } | Command::Matmul { .. } => self.last = Last::Other,
+            Command::WriteValue { .. } | Command::WaitValue(_) | Command::Fork { .. } | Command::Join { .. } | Command::Fetch { .. } => {
+                self.last = Last::Complete;
+            }
         }
         enqueued.next += 1;
         if enqueued.next == enqueued.commands.len() {
             self.queue.pop_front();
         }
-        self.head = Head::Waiting;
     }
 }

@@ -131,6 +131,7 @@ pub(super) fn launch(form: &Form, module: String, operands: Region, results: Reg
         block: THREADS.into(),
         cluster: None,
         waits_for_peers: false,
+        programmatic: false,
         args: vec![Arg::Address(operands), Arg::Address(results), Arg::U32(count as u32)],
     }
 }

@@ -95,6 +95,7 @@ impl Fused {
             dynamic_shared: tile.shared_bytes(),
             // Copy engines ask for no block.
             waits_for_peers: self.pulls,
+            programmatic: false,
             args,
         })
     }

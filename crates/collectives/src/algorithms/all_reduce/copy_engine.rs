@@ -120,6 +120,7 @@ pub(in crate::algorithms) fn reduce(call: &Call, inputs: impl Iterator<Item = Re
         cluster: None,
         dynamic_shared: 0,
         waits_for_peers: false,
+        programmatic: false,
         args: vec![
             Arg::Struct(addresses),
             Arg::U64(output.bytes / call.dtype.size()),

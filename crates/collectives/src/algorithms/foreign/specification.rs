@@ -351,6 +351,7 @@ impl Reader<'_> {
                 None => Quantity::constant(0),
             },
             waits_for_peers: or(&written.waits_for_peers, &common.waits_for_peers).copied().unwrap_or(true),
+            programmatic: or(&written.programmatic, &common.programmatic).copied().unwrap_or(false),
             arguments,
         })
     }

@@ -64,6 +64,7 @@ pub(super) struct LaunchSpec {
     pub(super) cluster: Option<Extent>,
     pub(super) dynamic_shared: Quantity,
     pub(super) waits_for_peers: bool,
+    pub(super) programmatic: bool,
     pub(super) arguments: Vec<Argument>,
 }
 
@@ -99,8 +100,9 @@ impl LaunchSpec {
         let dynamic_shared = self.dynamic_shared.within("dynamic_shared", &context.values, 0, 227 * 1024)? as u32;
         let values = context.values.with(Word::Grid, grid.total()).with(Word::Block, block.total());
         let arguments = argument::made(&self.arguments, &Context { values, ..*context })?;
-        let waits_for_peers = self.waits_for_peers;
-        Ok(Launch { module, entry, build: Build::Release, grid, block, cluster, dynamic_shared, waits_for_peers, args: arguments })
+        let LaunchSpec { waits_for_peers, programmatic, .. } = *self;
+        let build = Build::Release;
+        Ok(Launch { module, entry, build, grid, block, cluster, dynamic_shared, waits_for_peers, programmatic, args: arguments })
     }
 }
 

@@ -260,7 +260,7 @@ join = 1
 launch = {}
 
 [[step]]
-launch = { entry = "combine", grid = 1, cluster = 1, arguments = [{ pointer = "output" }] }
+launch = { entry = "combine", grid = 1, cluster = 1, programmatic = true, arguments = [{ pointer = "output" }] }
 when = "rank == 0"
 
 [[step]]

@@ -71,6 +71,7 @@ pub fn multiply_with(product: &Product, operands: &Operands, tile: Tile, blocks:
         cluster: None,
         dynamic_shared: tile.shared_bytes(),
         waits_for_peers: false,
+        programmatic: false,
         args,
     })
 }

@@ -89,6 +89,7 @@ impl TensorParallel for Fused {
                 cluster: None,
                 dynamic_shared: tile.shared_bytes(),
                 waits_for_peers: true,
+                programmatic: false,
                 args,
             });
             let mut ops: Vec<Op> = announce(NAME, READY, rank, world).chain(gather(NAME, READY, rank, world)).collect();
