@@ -242,9 +242,15 @@ fn what_our_kernels_lack_decodes_too(#[case] body: &str) {
     "cp.async.bulk.tensor.2d.shared::cta.global.mbarrier::complete_tx::bytes [block], [%d1, {%r1}], [block];",
     "10:82: operand a place in a tensor of `cp.async.bulk.tensor.2d.shared::cta.global.mbarrier::complete_tx::bytes`, expected one of 2 coordinates, not 1"
 )]
-#[case("cp.async.bulk.tensor.1d.shared::cta.global.mbarrier::complete_tx::bytes [block], [%d1], [block];", "expected a tensor map and coordinates")]
+#[case(
+    "cp.async.bulk.tensor.1d.shared::cta.global.mbarrier::complete_tx::bytes [block], [%d1], [block];",
+    "expected a tensor map and coordinates"
+)]
 #[case("cp.async.bulk.tensor.1d.global.shared::cta.bulk_group [%d1, {%d2}], [block];", "operand `%d2` of type .b64")]
-#[case("cp.async.bulk.tensor.1d.global.global.bulk_group [%d1, {%r1}], [%d2];", "has a copy of a box to .global from .global, expected between")]
+#[case(
+    "cp.async.bulk.tensor.1d.global.global.bulk_group [%d1, {%r1}], [%d2];",
+    "has a copy of a box to .global from .global, expected between"
+)]
 #[case(
     "cp.async.bulk.tensor.3d.shared::cta.global.im2col.mbarrier::complete_tx::bytes [block], [%d1, {%r1, %r2, %r3}], [block], {%h1};",
     "modifier `.im2col` is unknown"
@@ -278,7 +284,9 @@ fn an_error_says_where_and_what(#[case] body: &str, #[case] expected: &str) {
 #[case("ld.relaxed.global.u32 %r1, [%d1];")]
 #[case("add.u32 %d1, %r2, 1;")]
 #[case("mov.u32 %r1, [%d1, 4];")]
-#[case("cp.async.bulk.tensor.2d.shared::cta.global.tile::gather4.mbarrier::complete_tx::bytes [block], [%d1, {%r1, %r2, %r3, %r4, %r5}], [block];")]
+#[case(
+    "cp.async.bulk.tensor.2d.shared::cta.global.tile::gather4.mbarrier::complete_tx::bytes [block], [%d1, {%r1, %r2, %r3, %r4, %r5}], [block];"
+)]
 #[case("tex.2d.v4.f32.f32 {%f1, %f2, %f3, %f4}, [word, {%f1, (%f2)}];")]
 #[case("wgmma.mma_async.sync.aligned.m64n8k16.f32.bf16.bf16 {%f1, %f2, %f3, %f4}, %d1, %d2, %p1, 1, 1, 0, 0;")]
 #[case("{ .param .b32 a; .param .b32 b; call (b), %d1, (a), proto; }")]

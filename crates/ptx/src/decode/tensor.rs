@@ -4,7 +4,7 @@ use crate::{
     AtomicOp, BulkCompletion, Instruction, TensorMapField,
     error::PtxError,
     form::Form,
-    types::{CacheHint, Scope, Space, Type::*},
+    types::{Scope, Space, Type::*},
 };
 
 use super::asynchronous::{COMPLETES, policy};
@@ -30,7 +30,11 @@ pub(super) fn copy(f: &mut Form<'_, '_>, reduces: bool) -> Result<Instruction, P
     let loads = match (to, from) {
         (Space::Shared | Space::SharedCluster, Space::Global) if !reduces => true,
         (Space::Global, Space::Shared) => false,
-        _ => return Err(f.combination(format!("a copy of a box to .{to} from .{from}"), "between .global and .shared::cta or .shared::cluster")),
+        _ => {
+            return Err(
+                f.combination(format!("a copy of a box to .{to} from .{from}"), "between .global and .shared::cta or .shared::cluster")
+            );
+        }
     };
     let reduction = if reduces { Some(f.required(&AtomicOp::ALL[..8])?) } else { None };
     f.take("tile");
