@@ -294,7 +294,7 @@ impl Mutants {
         for subject in subjects.extract_if(.., |subject| subject.needs.is_some_and(|machine| machine != self.on)) {
             let why = match self.on {
                 MachineKind::Cuda => "multimem runs on the emulator only (--machine emulator)",
-                MachineKind::Emulator => "the emulator knows neither TMA nor wgmma (--machine cuda)",
+                MachineKind::Emulator => "the emulator does not know wgmma (--machine cuda)",
             };
             println!("NotRun: {}: {why}", subject.name);
         }

@@ -40,7 +40,7 @@ pub struct Module {
     pub release: &'static str,
     /// PTX of the checked build, where the module synchronises.
     pub checked: Option<&'static str>,
-    /// Whether the emulator knows its instructions: it knows neither TMA nor wgmma.
+    /// Whether the emulator knows its instructions: it does not know wgmma.
     pub emulated: bool,
     /// Which of its algorithm's calls it is for.
     pub calls: Calls,

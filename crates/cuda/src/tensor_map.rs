@@ -7,7 +7,7 @@ use cudarc::driver::sys::{
 };
 
 use super::driver::{CudaError, Driver, call};
-use passmuster_collectives::plan::TensorMap;
+use passmuster_collectives::plan::{Outside, TensorMap};
 
 /// The driver's types, by the numbers that [`DType::tensor_map`](passmuster_collectives::collective::DType::tensor_map) has.
 const TYPES: [CUtensorMapDataType; 10] = [
@@ -23,7 +23,7 @@ const TYPES: [CUtensorMapDataType; 10] = [
     CUtensorMapDataType::CU_TENSOR_MAP_DATA_TYPE_BFLOAT16,
 ];
 
-/// Encodes a map that was found valid, of memory at `address`. What of a box lies outside the tensor is loaded as zeros.
+/// Encodes a map whose lists have the lengths that they must have, of memory at `address`.
 ///
 /// # Errors
 /// The driver's, with the map.
@@ -32,9 +32,19 @@ pub(super) fn encode(driver: &'static Driver, map: &TensorMap, address: u64) -> 
     let swizzle = match map.swizzle {
         32 => CUtensorMapSwizzle::CU_TENSOR_MAP_SWIZZLE_32B,
         64 => CUtensorMapSwizzle::CU_TENSOR_MAP_SWIZZLE_64B,
+        0 => CUtensorMapSwizzle::CU_TENSOR_MAP_SWIZZLE_NONE,
         _ => CUtensorMapSwizzle::CU_TENSOR_MAP_SWIZZLE_128B,
     };
-    let (strides, neighbours) = (map.strides(), vec![1u32; map.tile.len()]);
+    let interleave = match map.interleave {
+        16 => CUtensorMapInterleave::CU_TENSOR_MAP_INTERLEAVE_16B,
+        32 => CUtensorMapInterleave::CU_TENSOR_MAP_INTERLEAVE_32B,
+        _ => CUtensorMapInterleave::CU_TENSOR_MAP_INTERLEAVE_NONE,
+    };
+    let fill = match map.outside {
+        Outside::Zeros => CUtensorMapFloatOOBfill::CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE,
+        Outside::Nans => CUtensorMapFloatOOBfill::CU_TENSOR_MAP_FLOAT_OOB_FILL_NAN_REQUEST_ZERO_FMA,
+    };
+    let (strides, neighbours) = (map.byte_strides(), map.all_element_strides());
     let mut encoded = CUtensorMap { opaque: [0; 16] };
     call!(
         driver,
@@ -47,10 +57,10 @@ pub(super) fn encode(driver: &'static Driver, map: &TensorMap, address: u64) -> 
             strides.as_ptr(),
             map.tile.as_ptr(),
             neighbours.as_ptr(),
-            CUtensorMapInterleave::CU_TENSOR_MAP_INTERLEAVE_NONE,
+            interleave,
             swizzle,
             CUtensorMapL2promotion::CU_TENSOR_MAP_L2_PROMOTION_L2_256B,
-            CUtensorMapFloatOOBfill::CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE
+            fill
         )
     )
     .map_err(|error| error.during(map))?;

@@ -9,6 +9,7 @@ pub mod execution;
 pub mod memory;
 pub mod numerics;
 pub mod races;
+pub mod tensor_map;
 
 pub use execution::MultimemReduction;
 pub use races::Profile;

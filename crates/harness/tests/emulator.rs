@@ -235,7 +235,6 @@ fn what_multimem_does_not_do_says_why(#[case] id: &str, #[case] why: &str) {
     assert!(verdict.reason.contains(why), "{}", verdict.reason);
 }
 
-/// Nothing is enqueued of a script whose kernels copy by TMA: the machine is as good as before.
 /// If this fails, a kernel passes for devices on which it cannot be launched.
 #[rstest]
 #[case("all_reduce/two_shot:bf16,sum:w=2:n=40", Status::Pass, "")]
@@ -250,20 +249,37 @@ fn ptx_runs_on_the_devices_that_it_is_for(#[case] id: &str, #[case] status: Stat
     assert_eq!((verdict.status, &*verdict.reason), (status, why));
 }
 
+/// A kernel is given maps of its own memory and of peers', by value: rank 0 loads what rank 1 has and stores it in its own buffer, clipped.
 #[test]
-fn tensor_maps_are_for_gpus() {
-    let mut machine = emulator_with(kernel("mov.u32 %r1, 7;\nst.global.u32 [%rd1], %r1;"));
+fn boxes_go_between_ranks_by_their_maps() {
+    let text = ".version 9.0\n.target sm_90\n.address_size 64\n\
+        .visible .entry own(.param .align 64 .b8 theirs[128], .param .align 64 .b8 mine[128])\n{\n\
+        .reg .pred %p; .reg .b64 %rd<3>; .shared .align 128 .b8 room[128]; .shared .align 8 .b64 bar;\n\
+        mov.b64 %rd1, theirs; cvta.param.u64 %rd1, %rd1; mov.b64 %rd2, mine; cvta.param.u64 %rd2, %rd2;\n\
+        mbarrier.init.shared::cta.b64 [bar], 1; fence.mbarrier_init.release.cluster; prefetch.tensormap [%rd1];\n\
+        mbarrier.arrive.expect_tx.shared::cta.b64 _, [bar], 64;\n\
+        cp.async.bulk.tensor.2d.shared::cluster.global.mbarrier::complete_tx::bytes [room], [%rd1, {1, 1}], [bar];\n\
+        WAIT: mbarrier.try_wait.parity.shared::cta.b64 %p, [bar], 0; @!%p bra WAIT;\n\
+        cp.async.bulk.tensor.2d.global.shared::cta.bulk_group [%rd2, {0, -1}], [room];\n\
+        cp.async.bulk.commit_group; cp.async.bulk.wait_group 0; ret;\n}\n";
+    let mut library = Library::default();
+    library.replace("conformance/faults", Build::Release, text.to_owned());
+    let mut machine = emulator_with(library);
     let buffer = BufferSpec::new("flag", 64, Role::State);
-    let group = machine.open_group(1, std::slice::from_ref(&buffer)).unwrap();
-    let map = TensorMap { region: buffer.whole(), of_rank: None, dtype: DType::F32, extents: vec![4, 4], tile: vec![4, 4], swizzle: 32 };
-    let plan =
-        |arg: Arg| Arc::new(Plan::per_rank("own", 1, |_| vec![Op::Launch(Launch { args: vec![arg.clone()], block: 1.into(), ..own() })]));
-    let (mapped, addressed) = (plan(Arg::TensorMap(map)), plan(Arg::Address(buffer.whole())));
-    let error = run(&mut machine, vec![enqueue(group, 0, &addressed), enqueue(group, 0, &mapped)]).unwrap_err();
-    assert!(matches!(&error, MachineError::NotSupported { reason } if reason.contains("tensor maps")), "{error}");
-    assert_eq!(machine.read(group, 0, &buffer.whole()).unwrap(), [0; 64]);
-    run(&mut machine, vec![enqueue(group, 0, &addressed)]).unwrap();
-    assert_eq!(machine.read(group, 0, &buffer.whole()).unwrap()[..4], [7, 0, 0, 0]);
+    let group = machine.open_group(2, std::slice::from_ref(&buffer)).unwrap();
+    let map = TensorMap::packed(buffer.whole(), DType::F32, vec![4, 4], vec![4, 4], 32);
+    let args = [Arg::TensorMap(TensorMap { of_rank: Some(1), ..map.clone() }), Arg::Struct(vec![Arg::TensorMap(map)])];
+    let launch = Op::Launch(Launch { args: args.to_vec(), block: 1.into(), ..own() });
+    let plan = Arc::new(Plan::per_rank("own", 2, |rank| if rank == 0 { vec![launch.clone()] } else { vec![] }));
+    let bytes: Vec<u8> = (1..=64).collect();
+    machine.write(group, 1, &buffer.whole(), &bytes).unwrap();
+    run(&mut machine, vec![enqueue(group, 0, &plan)]).unwrap();
+    // Rows 2 and 3 from column 1 on, and zeros from outside of rank 1's; row 1 was left out.
+    let mut expected = [0_u8; 64];
+    expected[..12].copy_from_slice(&bytes[36..48]);
+    expected[16..28].copy_from_slice(&bytes[52..64]);
+    assert_eq!(machine.read(group, 0, &buffer.whole()).unwrap(), expected);
+    assert_eq!(machine.read(group, 1, &buffer.whole()).unwrap(), bytes);
 }
 
 /// What kernels are given is a multicast address of all ranks' regions, and of nothing else.

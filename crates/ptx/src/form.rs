@@ -83,6 +83,7 @@ impl<'f, 't> Form<'f, 't> {
             }
             OperandKind::Number(_) => "a floating-point number".into(),
             OperandKind::Address(..) => "an address in brackets".into(),
+            OperandKind::InTensor(..) => "a place in a tensor".into(),
             OperandKind::Vector(_) => "a vector".into(),
             OperandKind::List(_) => "a list".into(),
             OperandKind::Pair(a, b) => format!("`{}|{}`", shortened(a), shortened(b)),
@@ -364,6 +365,25 @@ impl<'f, 't> Form<'f, 't> {
         let operand = self.operand("an address")?;
         let OperandKind::Address(name, offset) = operand.kind else { return Err(self.operand_error(operand, "an address in brackets")) };
         let Some(name) = name else { return Ok(Address { base: Base::Zero, offset }) };
+        self.address_of(operand, name, offset, space)
+    }
+
+    /// A tensor map's address and a coordinate for each of so many dimensions.
+    pub(super) fn place_in_tensor(&mut self, dimensions: usize) -> Result<(Address, Box<[Operand]>), PtxError> {
+        let operand = self.operand("a place in a tensor")?;
+        let OperandKind::InTensor(name, offset, coordinates) = &operand.kind else {
+            return Err(self.operand_error(operand, "a tensor map and coordinates in brackets"));
+        };
+        if coordinates.len() != dimensions {
+            return Err(self.operand_error(operand, format!("one of {dimensions} coordinates, not {}", coordinates.len())));
+        }
+        let map = self.address_of(operand, *name, *offset, Space::Generic)?;
+        let coordinates = coordinates.iter().map(|coordinate| self.one_source(coordinate, Type::S32, false));
+        Ok((map, coordinates.collect::<Result<_, _>>()?))
+    }
+
+    /// What a name and an offset in brackets are the address of, in a space.
+    fn address_of(&mut self, operand: &syntax::Operand<'t>, name: Name<'t>, offset: i64, space: Space) -> Result<Address, PtxError> {
         if let Some(declared) = self.names.register(name, operand.at)? {
             // A 32-bit register reaches what is small; elsewhere addresses have 64 bits.
             let bits = declared.ty.bits();

@@ -9,8 +9,8 @@
 use super::{
     error::{Position, PtxError},
     operations::{
-        AtomicOp, BarrierReduction, BitOp, FloatOp, IntegerOp, MatchMode, NumberTest, PermuteMode, ProxyKind, ShuffleMode, UnaryOp,
-        VoteMode,
+        AtomicOp, BarrierReduction, BitOp, FloatOp, IntegerOp, MatchMode, NumberTest, PermuteMode, ProxyKind, ShuffleMode, TensorMapField,
+        UnaryOp, VoteMode,
     },
     types::{BooleanOp, CacheHint, Comparison, IntegerRounding, Rounding, Scope, Semantics, Space, Type},
 };
@@ -465,6 +465,15 @@ instructions! {
     BulkCommit {}
     /// `cp.async.bulk.wait_group`: for all but so many of the last groups; with `.read` only until their sources have been read.
     BulkWait { plain reads: bool, plain groups: u32, }
+    /// `cp.async.bulk.tensor` and `cp.reduce.async.bulk.tensor`, which has an operation: a box between the tensor of a map and shared memory; `blocks` of
+    /// the cluster get it where that is given.
+    TensorCopy { plain to: Space, plain from: Space, plain reduction: Option<AtomicOp>, read map: Address, read coordinates: Box<[Operand]>, read shared: Address, read completion: BulkCompletion, read blocks: Option<Operand>, }
+    /// `cp.async.bulk.prefetch.tensor`
+    TensorPrefetch { read map: Address, read coordinates: Box<[Operand]>, }
+    /// `tensormap.replace`; `dimension` is 0 where the field has none.
+    TensorMapReplace { plain field: TensorMapField, plain dimension: u32, plain space: Space, read address: Address, read value: Operand, }
+    /// `tensormap.cp_fenceproxy`: copies a map from shared to global memory, and releases it to the proxy of tensor maps.
+    TensorMapPublish { plain scope: Scope, read destination: Address, read source: Address, }
     /// `st.bulk` of zeros.
     BulkFill { plain space: Space, read address: Address, read bytes: Operand, }
     /// `st.async`, and `red.async`, which has an operation: to shared memory of the cluster, and its bytes are counted at an mbarrier there.

@@ -203,6 +203,32 @@ modifiers! {
 }
 
 modifiers! {
+    /// What `tensormap.replace` replaces.
+    TensorMapField {
+        /// Where the tensor is.
+        GlobalAddress = "global_address",
+        /// Dimensions, less one.
+        Rank = "rank",
+        /// Elements of a box along a dimension.
+        BoxExtent = "box_dim",
+        /// Elements along a dimension.
+        Extent = "global_dim",
+        /// Bytes from an element to its neighbour along a dimension but the first.
+        Stride = "global_stride",
+        /// Elements of which one is copied along a dimension.
+        ElementStride = "element_stride",
+        /// Type of the elements, by number.
+        ElementType = "elemtype",
+        /// How channels are interleaved, by number.
+        Interleave = "interleave_layout",
+        /// How boxes are swizzled, by number.
+        Swizzle = "swizzle_mode",
+        /// What is loaded from outside, by number.
+        Fill = "fill_mode",
+    }
+}
+
+modifiers! {
     /// Which proxies a fence orders with the generic one.
     ProxyKind {
         /// Other addresses of the same memory, such as multicast ones.

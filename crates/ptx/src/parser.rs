@@ -594,26 +594,35 @@ impl<'t> Parser<'t> {
             TokenKind::Mark('[') => {
                 self.take();
                 let address = self.address()?;
+                let kind = match address {
+                    OperandKind::Address(Some(name), offset) if depth > 0 && self.accept(',') => {
+                        OperandKind::InTensor(name, offset, self.items('{', '}', depth)?)
+                    }
+                    address => address,
+                };
                 self.mark(']')?;
-                address
+                kind
             }
-            TokenKind::Mark(open @ ('{' | '(')) if depth > 0 => {
-                let close = if open == '{' { '}' } else { ')' };
-                self.take();
-                let mut items = Vec::new();
-                if *self.peek() != TokenKind::Mark(close) {
-                    self.list(|p| p.operand(depth - 1).map(|item| items.push(item)))?;
-                }
-                self.mark(close)?;
-                self.keep::<Operand<'t>>(items.capacity())?;
-                if open == '{' { OperandKind::Vector(items) } else { OperandKind::List(items) }
-            }
+            TokenKind::Mark('{') if depth > 0 => OperandKind::Vector(self.items('{', '}', depth)?),
+            TokenKind::Mark('(') if depth > 0 => OperandKind::List(self.items('(', ')', depth)?),
             TokenKind::Mark('-') | TokenKind::Integer(_) | TokenKind::Single(_) | TokenKind::Double(_) | TokenKind::Decimal(_) => {
                 OperandKind::Number(self.number()?)
             }
             _ => return Err(self.expected("an operand")),
         };
         Ok(Operand { at, kind })
+    }
+
+    /// Operands in brackets, in which lists and vectors nest less deep.
+    fn items(&mut self, open: char, close: char, depth: u32) -> Result<Vec<Operand<'t>>, PtxError> {
+        self.mark(open)?;
+        let mut items = Vec::new();
+        if *self.peek() != TokenKind::Mark(close) {
+            self.list(|p| p.operand(depth - 1).map(|item| items.push(item)))?;
+        }
+        self.mark(close)?;
+        self.keep::<Operand<'t>>(items.capacity())?;
+        Ok(items)
     }
 
     fn address(&mut self) -> Result<OperandKind<'t>, PtxError> {

@@ -197,6 +197,18 @@ fn modifiers_may_stand_in_any_order(#[case] one: &str, #[case] other: &str) {
 #[case(
     "setmaxnreg.dec.sync.aligned.u32 24; createpolicy.fractional.L2::evict_last.L2::evict_unchanged.b64 %d1, 0f3F000000; createpolicy.range.global.L2::evict_first.b64 %d1, [%d2], 64, 128; createpolicy.cvt.L2.b64 %d1, %d2; fence.proxy.async::generic.acquire.sync_restrict::shared::cluster.cluster; fence.proxy.async::generic.release.sync_restrict::shared::cta.cluster;"
 )]
+#[case(
+    "cp.async.bulk.tensor.2d.shared::cluster.global.tile.mbarrier::complete_tx::bytes.multicast::cluster.L2::cache_hint [block], [%d1, {%r1, %r2}], [block+64], %h1, %d2; cp.async.bulk.tensor.1d.shared::cta.global.mbarrier::complete_tx::bytes [%r1], [%d1+128, {-4}], [%r2];"
+)]
+#[case(
+    "cp.async.bulk.tensor.5d.global.shared::cta.tile.bulk_group [%d1, {%r1, %r2, 0, 1, %r3}], [block]; cp.reduce.async.bulk.tensor.3d.global.shared::cta.min.tile.bulk_group.L2::cache_hint [%d1, {%r1, %r2, %r3}], [%r4], %d2; cp.async.bulk.prefetch.tensor.4d.L2.global.tile [%d1, {%r1, %r2, %r3, 7}]; prefetch.tensormap [%d1];"
+)]
+#[case(
+    "tensormap.replace.tile.global_address.shared::cta.b1024.b64 [block], %d1; tensormap.replace.tile.rank.global.b1024.b32 [%d1], 2; tensormap.replace.tile.box_dim.b1024.b32 [%d1], 4, %r1; tensormap.replace.tile.global_stride.shared::cta.b1024.b64 [%r1], 3, %d1; tensormap.replace.tile.elemtype.shared::cta.b1024.b32 [block], 0xa;"
+)]
+#[case(
+    "tensormap.cp_fenceproxy.global.shared::cta.tensormap::generic.release.gpu.sync.aligned [%d1], [block], 128; fence.proxy.tensormap::generic.acquire.gpu [%d1], 128; fence.proxy.tensormap::generic.release.cta;"
+)]
 #[case("nanosleep.u32 20; griddepcontrol.wait; prefetch.global.L2 [%d1]; discard.global.L2 [%d1],128; trap; exit;")]
 #[case("{ .param .b32 a; .param .b32 b; st.param.b32 [a+0],%r1; call.uni (b), twice, (a); ld.param.b32 %r1,[b+0]; }")]
 #[case("ts: .branchtargets A, B;\nbrx.idx %r1, ts;\nA: ret;\nB: ret.uni;")]
@@ -227,7 +239,28 @@ fn what_our_kernels_lack_decodes_too(#[case] body: &str) {
 )]
 #[case("cp.async.bulk.global.global.bulk_group [%d1], [%d2], 64;", "a copy to .global from .global, expected between .global and")]
 #[case("cp.async.cg.shared.global [block], [%d1], 8;", "has 8 bytes, expected 16, or with .ca also 4 or 8")]
-#[case("cp.async.bulk.tensor.1d.shared::cluster.global.mbarrier::complete_tx::bytes [block], [%d1, {%r1}], [block];", "expected")]
+#[case(
+    "cp.async.bulk.tensor.2d.shared::cta.global.mbarrier::complete_tx::bytes [block], [%d1, {%r1}], [block];",
+    "10:82: operand a place in a tensor of `cp.async.bulk.tensor.2d.shared::cta.global.mbarrier::complete_tx::bytes`, expected one of 2 coordinates, not 1"
+)]
+#[case(
+    "cp.async.bulk.tensor.1d.shared::cta.global.mbarrier::complete_tx::bytes [block], [%d1], [block];",
+    "expected a tensor map and coordinates"
+)]
+#[case("cp.async.bulk.tensor.1d.global.shared::cta.bulk_group [%d1, {%d2}], [block];", "operand `%d2` of type .b64")]
+#[case(
+    "cp.async.bulk.tensor.1d.global.global.bulk_group [%d1, {%r1}], [%d2];",
+    "has a copy of a box to .global from .global, expected between"
+)]
+#[case(
+    "cp.async.bulk.tensor.3d.shared::cta.global.im2col.mbarrier::complete_tx::bytes [block], [%d1, {%r1, %r2, %r3}], [block], {%h1};",
+    "modifier `.im2col` is unknown"
+)]
+#[case("tensormap.replace.tile.global_stride.b1024.b64 [%d1], 4, %d2;", "expected a constant below 4")]
+#[case("tensormap.replace.tile.swizzle_mode.b1024.b32 [%d1], 4;", "expected a constant below 4")]
+#[case("tensormap.replace.tile.rank.b1024.b64 [%d1], %d2;", "has type .b64, expected one of .b32")]
+#[case("fence.proxy.tensormap::generic.acquire.gpu [%d1], 64;", "has 64 bytes of a tensor map, expected 128")]
+#[case("ld.global.u32 %r1, [%d1, {%r1}];", "operand a place in a tensor of `ld.global.u32`, expected an address in brackets")]
 #[case("cp.reduce.async.bulk.global.shared::cta.bulk_group.add.bf16 [%d1], [block], 64;", "has no .noftz with .bf16")]
 #[case("mbarrier.arrive.shared::cluster.b64 %d1, [%r1];", "has a state of another block's mbarrier, expected `_`")]
 #[case("mbarrier.try_wait.parity.acquire.shared.b64 %p1, [block], 0;", "both or none")]
@@ -252,8 +285,9 @@ fn an_error_says_where_and_what(#[case] body: &str, #[case] expected: &str) {
 #[case("ld.relaxed.global.u32 %r1, [%d1];")]
 #[case("add.u32 %d1, %r2, 1;")]
 #[case("mov.u32 %r1, [%d1, 4];")]
-#[case("tensormap.cp_fenceproxy.global.shared::cta.tensormap::generic.release.gpu.sync.aligned [%d1], [block], 128;")]
-#[case("cp.async.bulk.tensor.2d.shared::cluster.global.tile.mbarrier::complete_tx::bytes [block], [%d1, {%r1, %r2}], [block];")]
+#[case(
+    "cp.async.bulk.tensor.2d.shared::cta.global.tile::gather4.mbarrier::complete_tx::bytes [block], [%d1, {%r1, %r2, %r3, %r4, %r5}], [block];"
+)]
 #[case("tex.2d.v4.f32.f32 {%f1, %f2, %f3, %f4}, [word, {%f1, (%f2)}];")]
 #[case("wgmma.mma_async.sync.aligned.m64n8k16.f32.bf16.bf16 {%f1, %f2, %f3, %f4}, %d1, %d2, %p1, 1, 1, 0, 0;")]
 #[case("{ .param .b32 a; .param .b32 b; call (b), %d1, (a), proto; }")]
@@ -529,7 +563,7 @@ proptest! {
         words in prop::collection::vec(prop::sample::select(vec![
             "add", ".u32", "%r1", ",", ";", "{", "}", "[", "]", "(", ")", "@", "!", ".reg", ".pred", "<", ">", "4", "-", "+", ".local",
             ".loc 1 2 3\n", ".param", "call", "|", "mov", ".b64", "x", ":", "=", ".align", "0x", "1e", ".v4", "ld", "%tid", ".x", "L", "bra",
-            ".shared", "99999999999", ".b8", "word", ".func", ".entry", "_", ".branchtargets", "0f3F800000", "\"", "/*", "*/", ".extern",
+            ".shared", "cp", ".async.bulk.tensor.1d.global.shared::cta.bulk_group", "tensormap", ".replace.tile.rank.b1024.b32", "99999999999", ".b8", "word", ".func", ".entry", "_", ".branchtargets", "0f3F800000", "\"", "/*", "*/", ".extern",
         ]), 0..60)
     ) {
         survives(&around(&words.join(" ")));

@@ -76,6 +76,15 @@ impl Instruction {
                 name("cp.reduce.async.bulk").with(to).with(op).flag(keeps, "noftz").of(ty)
             }
             Instruction::BulkCopy { to, from, reduction: None, .. } => name("cp.async.bulk").with(to).of(from),
+            Instruction::TensorCopy { to, reduction, ref coordinates, .. } => {
+                let opcode = name(if reduction.is_some() { "cp.reduce.async.bulk.tensor" } else { "cp.async.bulk.tensor" });
+                let opcode = opcode.with(format!("{}d", coordinates.len()));
+                match reduction {
+                    Some(op) => opcode.with(to).of(op),
+                    None => opcode.of(to),
+                }
+            }
+            Instruction::TensorMapReplace { field, .. } => name("tensormap.replace.tile").of(field),
             Instruction::Copy { bytes, .. } => name("cp.async").of(bytes),
             Instruction::CopyArrive { counted, .. } => name("cp.async.mbarrier").flag(counted, "noinc").of("arrive"),
             Instruction::StoreAsync { op: Some(op), ty, .. } => name("red.async").with(op).of(ty),

@@ -21,7 +21,7 @@ pub struct Addresses<'a> {
     pub memory: &'a dyn Fn(&[u8]) -> u64,
     /// Multicast address of a region, on a machine that has them.
     pub multicast: &'a dyn Fn(&Region) -> u64,
-    /// The driver's form of a tensor map, on a machine that has TMA.
+    /// The machine's form of a tensor map.
     pub tensor_map: &'a dyn Fn(&TensorMap) -> [u64; 16],
     /// The limit for one wait, in nanoseconds.
     pub wait_limit: u64,
@@ -241,14 +241,7 @@ mod tests {
 
     #[test]
     fn a_tensor_map_is_128_bytes_at_a_multiple_of_64() {
-        let map = TensorMap {
-            region: region(0x40),
-            of_rank: None,
-            dtype: crate::collective::DType::F16,
-            extents: vec![4],
-            tile: vec![4],
-            swizzle: 32,
-        };
+        let map = TensorMap::packed(region(0x40), crate::collective::DType::F16, vec![4], vec![4], 32);
         let laid_out = lay_out(&[Arg::U32(1), Arg::TensorMap(map), Arg::U32(2)]);
         assert_eq!(laid_out.parts, [(0, 4), (64, 128), (192, 4)]);
         assert_eq!(laid_out.words[8..24], [0x40; 16]);

@@ -465,7 +465,7 @@ mod tests {
     /// Three rows of four elements of f32.
     fn tensor_map(offset: u64, bytes: u64) -> Arg {
         let (extents, tile) = (vec![4, 3], vec![4, 2]);
-        Arg::TensorMap(TensorMap { region: Region::new("a", offset, bytes), of_rank: None, dtype: DType::F32, extents, tile, swizzle: 32 })
+        Arg::TensorMap(TensorMap::packed(Region::new("a", offset, bytes), DType::F32, extents, tile, 32))
     }
 
     #[test]

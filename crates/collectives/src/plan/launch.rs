@@ -83,7 +83,7 @@ pub enum Arg {
     InMemory(Vec<Arg>),
     /// Multicast address of a region over all ranks of the group: 8 bytes. Only `multimem` instructions may use it.
     Multicast(Region),
-    /// A tensor map by value: 128 bytes, aligned to 64. Only a machine that has TMA makes one.
+    /// A tensor map by value: 128 bytes, aligned to 64.
     TensorMap(TensorMap),
     /// A value of one byte.
     U8(u8),

@@ -20,7 +20,7 @@ pub use launch::{Arg, Build, Dim3, Launch};
 pub use matmul::{MatmulCall, Operands};
 pub use region::{BufferSpec, Fill, Region, Role};
 pub use script::{Script, Step};
-pub use tensor_map::TensorMap;
+pub use tensor_map::{Outside, TensorMap};
 
 /// The most ranks of a group. Beyond [`MAX_WORLD`] it is for what has no kernels that address peers: copies by copy engines.
 pub const MAX_RANKS: usize = 64;

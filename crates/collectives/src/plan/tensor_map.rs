@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 use super::{OfRank, Region};
 use crate::collective::DType;
 
-/// A tensor over a region, whose elements lie one after the other, and the box of it that one copy moves.
+/// A tensor over a region, and the box of it that one copy moves.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct TensorMap {
     /// The memory.
@@ -19,52 +19,146 @@ pub struct TensorMap {
     pub dtype: DType,
     /// Elements along each dimension, the contiguous one first: 1 to 5 dimensions.
     pub extents: Vec<u64>,
+    /// Bytes between neighbours along each dimension but the first; none where elements lie one after the other.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub strides: Vec<u64>,
     /// Elements of a box along each dimension, 1 to 256.
     pub tile: Vec<u32>,
-    /// Bytes of a row of a box in shared memory, over which its 16-byte chunks are swizzled: 32, 64 or 128.
+    /// Of how many elements of a box one is copied, along each dimension, 1 to 8; none where all are. Of the first it counts for nothing, unless channels
+    /// are interleaved.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub element_strides: Vec<u32>,
+    /// Bytes by which channels are interleaved: 0, 16 or 32.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub interleave: u32,
+    /// Bytes of a row of a box in shared memory, over which its 16-byte chunks are swizzled: 32, 64 or 128; 0 where they are not.
     pub swizzle: u32,
+    /// What is loaded from outside the tensor.
+    #[serde(default, skip_serializing_if = "Outside::is_zeros")]
+    pub outside: Outside,
+}
+
+/// What copies load from outside a tensor.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Outside {
+    /// Zeros.
+    #[default]
+    Zeros,
+    /// NaNs, of floating-point types.
+    Nans,
+}
+
+impl Outside {
+    fn is_zeros(&self) -> bool {
+        *self == Outside::Zeros
+    }
+}
+
+fn is_zero(bytes: &u32) -> bool {
+    *bytes == 0
 }
 
 impl TensorMap {
+    /// A map of this rank's memory, of elements that lie one after the other and are all copied.
+    pub fn packed(region: Region, dtype: DType, extents: Vec<u64>, tile: Vec<u32>, swizzle: u32) -> TensorMap {
+        let (strides, element_strides) = (Vec::new(), Vec::new());
+        TensorMap { region, of_rank: None, dtype, extents, strides, tile, element_strides, interleave: 0, swizzle, outside: Outside::Zeros }
+    }
+
     /// Bytes between neighbours along each dimension but the first.
-    pub fn strides(&self) -> Vec<u64> {
-        let size = self.dtype.size();
-        let along = self.extents.iter().scan(size, |bytes, &extent| {
+    pub fn byte_strides(&self) -> Vec<u64> {
+        if !self.strides.is_empty() {
+            return self.strides.clone();
+        }
+        let along = self.extents.iter().scan(self.dtype.size(), |bytes, &extent| {
             *bytes = bytes.saturating_mul(extent);
             Some(*bytes)
         });
         along.take(self.extents.len().saturating_sub(1)).collect()
     }
 
-    /// Whether TMA can address it, wherever a buffer starts: at a multiple of 16 bytes at least.
+    /// Of how many elements of a box one is copied, along each dimension.
+    pub fn all_element_strides(&self) -> Vec<u32> {
+        if self.element_strides.is_empty() { vec![1; self.tile.len()] } else { self.element_strides.clone() }
+    }
+
+    /// Bytes from the first element to the end of the last.
+    pub fn bytes(&self) -> Option<u64> {
+        let row = self.extents.first()?.checked_mul(self.dtype.size())?;
+        let along = self.extents.iter().skip(1).zip(self.byte_strides());
+        along
+            .map(|(&extent, stride)| extent.checked_sub(1)?.checked_mul(stride))
+            .try_fold(row, |bytes, further| bytes.checked_add(further?))
+    }
+
+    /// Whether TMA can address it, wherever a buffer starts: at a multiple of 256 bytes at least.
     ///
     /// # Errors
     /// What it cannot, and what it could.
     pub fn check(&self) -> Result<(), String> {
-        let TensorMap { region, dtype, extents, tile, swizzle, .. } = self;
+        let TensorMap { region, extents, strides, tile, element_strides, .. } = self;
         let refuse = |why: String| Err(format!("tensor map of {region}: {why}"));
         if !(1..=5).contains(&extents.len()) || tile.len() != extents.len() {
             return refuse(format!("{} extents and a box of {}: 1 to 5, as many of each", extents.len(), tile.len()));
         }
+        if !strides.is_empty() && strides.len() != extents.len() - 1 {
+            return refuse(format!("{} strides of {} extents: one for each but the first, or none", strides.len(), extents.len()));
+        }
+        if !element_strides.is_empty() && element_strides.len() != extents.len() {
+            return refuse(format!("{} element strides of {} extents: one for each, or none", element_strides.len(), extents.len()));
+        }
+        self.check_limits(region.offset).or_else(refuse)?;
+        match self.bytes() {
+            Some(bytes) if bytes == region.bytes || !strides.is_empty() && bytes < region.bytes => Ok(()),
+            Some(bytes) if !strides.is_empty() => refuse(format!("its last element ends at byte {bytes}, the region has {}", region.bytes)),
+            _ => refuse(format!("{extents:?} elements of {} are not {} bytes", self.dtype, region.bytes)),
+        }
+    }
+
+    /// Whether the driver makes such a map of memory at an address (`cuTensorMapEncodeTiled`); lists have the lengths that they must have.
+    ///
+    /// # Errors
+    /// What is beyond its limits, and what they are.
+    pub fn check_limits(&self, address: u64) -> Result<(), String> {
+        let TensorMap { dtype, extents, tile, interleave, swizzle, .. } = self;
+        if ![0, 16, 32].contains(interleave) || ![0, 32, 64, 128].contains(swizzle) {
+            return Err(format!(
+                "channels interleaved by {interleave} bytes and a swizzle of {swizzle}: 0, 16 or 32, and 0, 32, 64 or 128"
+            ));
+        }
+        if *interleave > 0 && extents.len() < 3 {
+            return Err(format!("interleaved channels of {} dimensions: TMA has them of 3 to 5", extents.len()));
+        }
+        let aligned = if *interleave == 32 { 32 } else { 16 };
+        if !address.is_multiple_of(aligned) {
+            return Err(format!("it starts at byte {address}, TMA needs a multiple of {aligned}"));
+        }
         if let Some(extent) = extents.iter().find(|&&extent| extent == 0 || extent > 1 << 32) {
-            return refuse(format!("an extent of {extent}: TMA has 1 to 2^32"));
+            return Err(format!("an extent of {extent}: TMA has 1 to 2^32"));
         }
-        let bytes = extents.iter().try_fold(dtype.size(), |bytes, &extent| bytes.checked_mul(extent));
-        if bytes != Some(region.bytes) {
-            return refuse(format!("{extents:?} elements of {dtype} are not {} bytes", region.bytes));
-        }
-        if !region.offset.is_multiple_of(16) {
-            return refuse(format!("it starts at byte {}, TMA needs a multiple of 16", region.offset));
-        }
-        if let Some(stride) = self.strides().into_iter().find(|stride| !stride.is_multiple_of(16) || *stride >= 1 << 40) {
-            return refuse(format!("a stride of {stride} bytes: TMA needs a multiple of 16 below 2^40"));
+        if let Some(stride) = self.byte_strides().into_iter().find(|stride| !stride.is_multiple_of(aligned) || *stride >= 1 << 40) {
+            return Err(format!("a stride of {stride} bytes: TMA needs a multiple of {aligned} below 2^40"));
         }
         if let Some(side) = tile.iter().find(|side| !(1..=256).contains(*side)) {
-            return refuse(format!("a box of {side} elements along a dimension: TMA has 1 to 256"));
+            return Err(format!("a box of {side} elements along a dimension: TMA has 1 to 256"));
+        }
+        let strided = self.all_element_strides();
+        if let Some(stride) = strided.iter().skip(usize::from(*interleave == 0)).find(|stride| !(1..=8).contains(*stride)) {
+            return Err(format!("an element stride of {stride}: TMA has 1 to 8"));
         }
         let row = u64::from(tile[0]) * dtype.size();
-        if ![32, 64, 128].contains(swizzle) || row > u64::from(*swizzle) || !row.is_multiple_of(16) {
-            return refuse(format!("rows of {row} bytes swizzled over {swizzle}: a multiple of 16 up to a swizzle of 32, 64 or 128"));
+        if *interleave == 0 && !row.is_multiple_of(16) {
+            return Err(format!("rows of {row} bytes: TMA needs a multiple of 16"));
+        }
+        if *interleave == 0 && *swizzle > 0 && row > u64::from(*swizzle) {
+            return Err(format!("rows of {row} bytes swizzled over {swizzle}: a multiple of 16 up to a swizzle of 32, 64 or 128"));
+        }
+        if *interleave == 32 && *swizzle != 32 {
+            return Err(format!("channels interleaved by 32 bytes and a swizzle of {swizzle}: TMA needs one of 32"));
+        }
+        if self.outside == Outside::Nans && !(dtype.is_float() && dtype.size() > 1) {
+            return Err(format!("NaNs outside a tensor of {dtype}: TMA has them of floating-point types of 16 bits and more"));
         }
         Ok(())
     }
@@ -72,11 +166,23 @@ impl TensorMap {
 
 impl fmt::Display for TensorMap {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let list = |sides: Vec<String>| sides.join("x");
-        let extents = list(self.extents.iter().map(u64::to_string).collect());
-        let tile = list(self.tile.iter().map(u32::to_string).collect());
+        fn list<T: ToString>(sides: &[T]) -> String {
+            sides.iter().map(T::to_string).collect::<Vec<_>>().join("x")
+        }
         let of_rank = OfRank(self.of_rank);
-        write!(f, "tensor {extents} {} of {}{of_rank} in boxes of {tile} swizzled {}", self.dtype, self.region, self.swizzle)
+        write!(f, "tensor {} {} of {}{of_rank}", list(&self.extents), self.dtype, self.region)?;
+        if !self.strides.is_empty() {
+            write!(f, " at strides of {} bytes", list(&self.strides))?;
+        }
+        write!(f, " in boxes of {}", list(&self.tile))?;
+        if !self.element_strides.is_empty() {
+            write!(f, " by {}", list(&self.element_strides))?;
+        }
+        if self.interleave > 0 {
+            write!(f, " interleaved {}", self.interleave)?;
+        }
+        write!(f, " swizzled {}", self.swizzle)?;
+        if self.outside == Outside::Nans { f.write_str(" in NaNs") } else { Ok(()) }
     }
 }
 
@@ -87,26 +193,36 @@ mod tests {
 
     /// Two matrices of 3 rows of 72 elements.
     fn map() -> TensorMap {
-        let (extents, tile) = (vec![72, 3, 2], vec![64, 128, 1]);
-        TensorMap { region: Region::new("a", 16, 864), of_rank: None, dtype: DType::BF16, extents, tile, swizzle: 128 }
+        TensorMap::packed(Region::new("a", 16, 864), DType::BF16, vec![72, 3, 2], vec![64, 128, 1], 128)
     }
 
     #[test]
     fn a_map_says_what_it_is() {
         assert_eq!(map().check(), Ok(()));
-        assert_eq!(map().strides(), [144, 432]);
+        assert_eq!(map().byte_strides(), [144, 432]);
         assert_eq!(map().to_string(), "tensor 72x3x2 bf16 of a[16..880] in boxes of 64x128x1 swizzled 128");
+        let (strides, element_strides) = (vec![160, 480], vec![1, 2, 1]);
+        let other = TensorMap { strides, element_strides, interleave: 16, swizzle: 0, outside: Outside::Nans, ..map() };
+        assert_eq!(
+            other.to_string(),
+            "tensor 72x3x2 bf16 of a[16..880] at strides of 160x480 bytes in boxes of 64x128x1 by 1x2x1 interleaved 16 swizzled 0 in NaNs"
+        );
+        assert_eq!((map().bytes(), other.bytes()), (Some(864), Some(944)));
         assert!(TensorMap { of_rank: Some(3), ..map() }.to_string().contains("bf16 of a[16..880] of rank 3 in boxes"));
     }
 
     #[rstest]
     #[case::empty(|m: &mut TensorMap| m.extents[1] = 0, "an extent of 0: TMA has 1 to 2^32")]
     #[case::bytes(|m: &mut TensorMap| m.extents[1] = 4, "[72, 4, 2] elements of bf16 are not 864 bytes")]
-    #[case::overflow(|m: &mut TensorMap| m.extents = vec![1 << 32; 3], "[4294967296, 4294967296, 4294967296] elements of bf16 are not 864 bytes")]
+    #[case::overflow(|m: &mut TensorMap| m.extents = vec![1 << 32; 3], "a stride of 18446744073709551615 bytes: TMA needs a multiple of 16 below 2^40")]
     #[case::start(|m: &mut TensorMap| m.region.offset = 8, "it starts at byte 8, TMA needs a multiple of 16")]
     #[case::stride(|m: &mut TensorMap| m.extents = vec![36, 6, 2], "a stride of 72 bytes: TMA needs a multiple of 16 below 2^40")]
     #[case::dimensions(|m: &mut TensorMap| m.tile = vec![64], "3 extents and a box of 1: 1 to 5, as many of each")]
     #[case::side(|m: &mut TensorMap| m.tile[1] = 257, "a box of 257 elements along a dimension: TMA has 1 to 256")]
+    #[case::strides(|m: &mut TensorMap| m.strides = vec![160], "1 strides of 3 extents: one for each but the first, or none")]
+    #[case::beyond(|m: &mut TensorMap| m.strides = vec![160, 480], "its last element ends at byte 944, the region has 864")]
+    #[case::element_strides(|m: &mut TensorMap| m.element_strides = vec![1, 9, 1], "an element stride of 9: TMA has 1 to 8")]
+    #[case::fill(|m: &mut TensorMap| (m.outside, m.dtype, m.swizzle) = (Outside::Nans, DType::I32, 0), "NaNs outside a tensor of i32: TMA has them of floating-point types of 16 bits and more")]
     #[case::row(|m: &mut TensorMap| m.swizzle = 64, "rows of 128 bytes swizzled over 64: a multiple of 16 up to a swizzle of 32, 64 or 128")]
     fn what_tma_cannot_address_is_refused(#[case] change: fn(&mut TensorMap), #[case] why: &str) {
         let mut map = map();

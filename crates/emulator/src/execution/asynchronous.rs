@@ -17,7 +17,7 @@ use crate::{
 };
 
 /// The most pieces that a bulk copy goes in.
-const MOST_PIECES: u32 = 4;
+pub(super) const MOST_PIECES: u32 = 4;
 
 /// Bytes of which bulk copies are made.
 const GRAIN: u32 = 16;
@@ -35,7 +35,7 @@ pub(super) struct Bulk {
     pub(super) mask: Option<Operand>,
 }
 
-fn wrong(lane: usize, why: String) -> ExecError {
+pub(super) fn wrong(lane: usize, why: String) -> ExecError {
     ExecError::Asynchronous { lane: Some(lane as u32), why }
 }
 
@@ -49,7 +49,7 @@ fn of_lane<T>(lane: usize, result: Result<T, ExecError>) -> Result<T, ExecError>
 }
 
 /// An order of pieces that follows from a number: forwards, backwards, or from the middle on.
-fn ordered(mut pieces: Vec<Piece>, serial: u64) -> Vec<Piece> {
+pub(super) fn ordered(mut pieces: Vec<Piece>, serial: u64) -> Vec<Piece> {
     match serial % 3 {
         0 => {}
         1 => pieces.reverse(),
@@ -81,18 +81,18 @@ impl Executor<'_> {
     }
 
     /// The operation that runs, the race check, and memory for it to look at.
-    fn watched(&mut self) -> Option<(At, &mut Races, &Memory)> {
+    pub(super) fn watched(&mut self) -> Option<(At, &mut Races, &Memory)> {
         let at = self.at(self.block.actor?);
         Some((at, self.races.as_deref_mut()?, self.memory))
     }
 
     /// A lane starts something, as far as the race check is concerned.
-    fn begin_flight(&mut self, lane: usize, proxy: Proxy) -> Option<FlightId> {
+    pub(super) fn begin_flight(&mut self, lane: usize, proxy: Proxy) -> Option<FlightId> {
         let (at, races, _) = self.watched()?;
         races.begin_flight(at, lane, proxy)
     }
 
-    fn take_off(&mut self, lane: usize, serial: u64, kind: FlightKind, pieces: Vec<Piece>) -> Flight {
+    pub(super) fn take_off(&mut self, lane: usize, serial: u64, kind: FlightKind, pieces: Vec<Piece>) -> Flight {
         Flight {
             kind,
             rank: self.rank(),
@@ -145,7 +145,7 @@ impl Executor<'_> {
             let started = Started { serial, race, read: false, done: false };
             self.beside.copies.entry((slot, thread)).or_default().add(started);
             threads.push(thread);
-            pieces.push(Piece { from: from[lane], read, to: to[lane], bytes, taken: None, mbarrier: None, race });
+            pieces.push(Piece { from: from[lane], read, to: to[lane], bytes, taken: None, mbarrier: None, race, part: None });
         }
         let flight = self.take_off(lanes.trailing_zeros() as usize, serial, FlightKind::Copies, pieces);
         self.beside.start(Flight { threads, reads_first: true, ..flight });
@@ -176,23 +176,7 @@ impl Executor<'_> {
                     format!("a bulk copy of {bytes} bytes from {from} to {to}: all of them must be multiples of {GRAIN}"),
                 ));
             }
-            let of_rank = |block: u32, address: u64| -> Result<u64, ExecError> {
-                let member = &self.block.member;
-                let (_, offset) =
-                    member.place(address).ok_or_else(|| wrong(lane, "an address of no shared memory of the cluster".into()))?;
-                let start = member.shared.get(block as usize).copied().filter(|&start| start != 0);
-                let start = start.ok_or_else(|| wrong(lane, format!("block {block} of the cluster: it has {}", member.shared.len())))?;
-                Ok(start + offset)
-            };
-            let mut destinations: Vec<(u64, Option<u64>)> = Vec::new();
-            match (&blocks, mbarriers) {
-                (Some(blocks), Some(mbarriers)) => {
-                    for block in (0..16).filter(|block| blocks[lane] >> block & 1 == 1) {
-                        destinations.push((of_rank(block, to[lane])?, Some(of_rank(block, mbarriers[lane])?)));
-                    }
-                }
-                _ => destinations.push((to[lane], mbarriers.map(|mbarriers| mbarriers[lane]))),
-            }
+            let destinations = self.in_blocks(lane, to[lane], mbarriers.map(|row| row[lane]), blocks.map(|row| row[lane]))?;
             for &(to, mbarrier) in &destinations {
                 for address in [from[lane], to] {
                     let place = self.memory.resolve(memory::Address(address), bytes.into(), rank);
@@ -201,10 +185,8 @@ impl Executor<'_> {
                 if from[lane].abs_diff(to) < bytes.into() {
                     return Err(wrong(lane, "a bulk copy whose source and destination overlap".into()));
                 }
-                let Some(address) = mbarrier else { continue };
-                of_lane(lane, self.beside.mbarriers.get(self.memory, rank, address).map(drop))?;
-                if let Some((at, races, memory)) = self.watched() {
-                    races.hand_over_mbarrier(memory, at, lane, address);
+                if let Some(address) = mbarrier {
+                    self.hand_over(lane, address)?;
                 }
             }
             if bytes == 0 || destinations.is_empty() {
@@ -220,20 +202,53 @@ impl Executor<'_> {
                 for piece in 0..count {
                     let (start, end) = (grains * piece / count * GRAIN, grains * (piece + 1) / count * GRAIN);
                     let (from, to) = (from[lane] + u64::from(start), to + u64::from(start));
-                    pieces.push(Piece { from, read: end - start, to, bytes: end - start, taken: None, mbarrier, race });
+                    pieces.push(Piece { from, read: end - start, to, bytes: end - start, taken: None, mbarrier, race, part: None });
                 }
             }
-            let thread = self.thread(lane);
             let flight = self.take_off(lane, serial, FlightKind::Bulk { mask: masks[lane] }, ordered(pieces, serial));
             let mut threads = Vec::new();
             if mbarriers.is_none() {
-                let started = Started { serial, race, read: false, done: false };
-                self.beside.bulk.entry((flight.slot, thread)).or_default().add(started);
-                threads.push(thread);
+                threads.push(self.in_bulk_group(lane, Started { serial, race, read: false, done: false }));
             }
             self.beside.start(Flight { threads, reduction: bulk.reduction, ..flight });
         }
         Ok(())
+    }
+
+    /// Where what is for an address of shared memory goes, and where it is counted: there, or at the same places of all blocks of a mask.
+    pub(super) fn in_blocks(
+        &self,
+        lane: usize,
+        to: u64,
+        mbarrier: Option<u64>,
+        blocks: Option<u64>,
+    ) -> Result<Vec<(u64, Option<u64>)>, ExecError> {
+        let Some(blocks) = blocks else { return Ok(vec![(to, mbarrier)]) };
+        let member = &self.block.member;
+        let of_block = |block: u32, address: u64| -> Result<u64, ExecError> {
+            let (_, offset) = member.place(address).ok_or_else(|| wrong(lane, "an address of no shared memory of the cluster".into()))?;
+            let start = member.shared.get(block as usize).copied().filter(|&start| start != 0);
+            let start = start.ok_or_else(|| wrong(lane, format!("block {block} of the cluster: it has {}", member.shared.len())))?;
+            Ok(start + offset)
+        };
+        let blocks = (0..16).filter(|block| blocks >> block & 1 == 1);
+        blocks.map(|block| Ok((of_block(block, to)?, mbarrier.map(|mbarrier| of_block(block, mbarrier)).transpose()?))).collect()
+    }
+
+    /// A lane starts what an mbarrier is to count.
+    pub(super) fn hand_over(&mut self, lane: usize, address: u64) -> Result<(), ExecError> {
+        of_lane(lane, self.beside.mbarriers.get(self.memory, self.rank(), address).map(drop))?;
+        if let Some((at, races, memory)) = self.watched() {
+            races.hand_over_mbarrier(memory, at, lane, address);
+        }
+        Ok(())
+    }
+
+    /// Adds what a lane has started to its open group; returns its thread.
+    pub(super) fn in_bulk_group(&mut self, lane: usize, started: Started) -> u32 {
+        let thread = self.thread(lane);
+        self.beside.bulk.entry((self.slot, thread)).or_default().add(started);
+        thread
     }
 
     /// `st.async` and `red.async`
@@ -261,7 +276,8 @@ impl Executor<'_> {
             let race = self.begin_flight(lane, Proxy::Generic);
             let serial = self.beside.next_serial();
             let taken = Taken { bytes: values[lane][..bytes as usize].to_vec(), missing: Vec::new() };
-            let piece = Piece { from: 0, read: 0, to: to[lane], bytes, taken: Some(taken), mbarrier: Some(mbarriers[lane]), race };
+            let piece =
+                Piece { from: 0, read: 0, to: to[lane], bytes, taken: Some(taken), mbarrier: Some(mbarriers[lane]), race, part: None };
             let flight = self.take_off(lane, serial, FlightKind::Store, vec![piece]);
             self.beside.start(Flight { reduction: op.map(|op| (op, ty)), ..flight });
         }

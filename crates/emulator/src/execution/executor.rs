@@ -9,6 +9,7 @@ use super::{
     grid::{Launch, Turn},
     multimem::Reducer,
     registers::{LANES, lanes_of, row_of},
+    tensor::TensorCopy,
     warp::{CUTS, Caller, Frame, Waiting, Warp},
 };
 use crate::{
@@ -136,7 +137,10 @@ impl Executor<'_> {
         At { actor, warp: self.warp_index, function: self.frame.function, pc: self.pc }
     }
 
-    fn fence(&mut self, lanes: u32, fence: Fence) {
+    pub(super) fn fence(&mut self, lanes: u32, fence: Fence) -> Result<(), ExecError> {
+        if let Fence::TensormapAcquire(scope, address) = fence {
+            self.acquire_maps(lanes, scope, address)?;
+        }
         if let Fence::Memory(semantics, scope) = fence {
             self.release(semantics, Some(scope));
         }
@@ -146,6 +150,7 @@ impl Executor<'_> {
                 races.fence(at, lanes, fence);
             }
         }
+        Ok(())
     }
 
     /// Notes that a turn ends in the middle of a group; where that happens again and again, other groups go first.
@@ -299,7 +304,7 @@ impl Executor<'_> {
                     races.pass_cluster(actor, warp, lanes);
                 }
             }
-            I::Fence { fence } => self.fence(lanes, fence),
+            I::Fence { fence } => self.fence(lanes, fence)?,
             I::GridDependency { wait: true } => {
                 if self.launch.prerequisite_runs {
                     return Ok(self.wait(group, lanes));
@@ -343,6 +348,14 @@ impl Executor<'_> {
             I::BulkCopy { to, from, reduction, destination, source, bytes, completion, blocks, mask } => {
                 self.copy_in_bulk(lanes, &Bulk { to, from, reduction, destination, source, bytes, completion, blocks, mask })?;
             }
+            I::TensorCopy { to, from, reduction, map, ref coordinates, shared, completion, blocks } => {
+                self.copy_box(lanes, &TensorCopy { to, from, reduction, map, coordinates, shared, completion, blocks })?;
+            }
+            I::TensorPrefetch { map, ref coordinates } => self.prefetch_box(lanes, map, coordinates.len())?,
+            I::TensorMapReplace { field, dimension, space, address, value } => {
+                self.replace_in_map(lanes, (field, dimension), space, address, value)?;
+            }
+            I::TensorMapPublish { scope, destination, source } => self.publish_map(lanes, scope, destination, source)?,
             I::StoreAsync { op, ty, space, address, ref values, mbarrier } => {
                 self.store_later(lanes, (op, ty), (space, address, mbarrier), values)?;
             }

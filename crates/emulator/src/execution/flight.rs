@@ -10,6 +10,7 @@ use super::{
     block::Member,
     fault::{ExecError, Fault, FaultSite},
     mbarrier::Mbarriers,
+    tensor::PartOfBox,
 };
 use crate::{
     memory::{Address, Memory, Taken},
@@ -41,6 +42,8 @@ pub(super) struct Piece {
     pub(super) mbarrier: Option<u64>,
     /// What it is to the race check.
     pub(super) race: Option<FlightId>,
+    /// Where it is some rows of a box, these, in place of one stretch.
+    pub(super) part: Option<Box<PartOfBox>>,
 }
 
 /// A flight.
@@ -77,8 +80,16 @@ impl Flight {
     /// Whether it has still to read or to write what is within `bytes` bytes from an address on.
     fn needs(&self, from: u64, bytes: u64) -> bool {
         let within = |address: u64| (from..from + bytes).contains(&address);
-        self.pieces[self.read..].iter().any(|piece| piece.taken.is_none() && within(piece.from))
-            || self.pieces[self.written..].iter().any(|piece| within(piece.to) || piece.mbarrier.is_some_and(within))
+        let reads = |piece: &Piece| match &piece.part {
+            Some(part) => part.reads.iter().any(|stretch| within(stretch.at)),
+            None => within(piece.from),
+        };
+        let writes = |piece: &Piece| match &piece.part {
+            Some(part) => part.writes.iter().any(|stretch| within(stretch.at)),
+            None => within(piece.to),
+        };
+        self.pieces[self.read..].iter().any(|piece| piece.taken.is_none() && reads(piece))
+            || self.pieces[self.written..].iter().any(|piece| writes(piece) || piece.mbarrier.is_some_and(within))
     }
 }
 
@@ -272,28 +283,37 @@ impl Beside {
         let Flight { rank, reduction, kind, .. } = *flight;
         let [piece, after @ ..] = &flight.pieces[flight.written..] else { return Ok(()) };
         let failed = |error| ExecError::Access(None, error);
-        let at = memory.resolve(Address(piece.to), piece.bytes.into(), rank).map_err(failed)?;
-        if memory.delays_stores() {
-            for offset in (0..u64::from(piece.bytes)).step_by(16) {
-                memory.publish_at(Address(piece.to + offset), rank).map_err(failed)?;
-            }
-        }
-        let in_shared = flight.member.place(piece.to).is_some();
-        if let (Some(races), Some(race)) = (races.as_deref_mut(), piece.race) {
-            races.fly(race, at, piece.bytes.into(), true, in_shared, reduction.map(|(_, ty)| ty.bytes()));
-        }
         let Some(taken) = &piece.taken else { return Ok(()) };
-        match (reduction, kind) {
-            (Some(form), _) => {
-                let by = if in_shared { Combiner::Thread } else { Combiner::GlobalBulk };
-                reduce(memory, rank, piece.to, &taken.bytes, form, by)?;
-            }
-            (None, FlightKind::Bulk { mask }) if mask != u16::MAX => {
-                for (offset, &byte) in (0_u64..).zip(&taken.bytes).filter(|(offset, _)| mask >> (offset % 16) & 1 == 1) {
-                    memory.write(Address(piece.to + offset), rank, &[byte]).map_err(failed)?;
+        let mut put = |to: u64, taken: &Taken| -> Outcome {
+            let bytes = taken.bytes.len() as u64;
+            let at = memory.resolve(Address(to), bytes, rank).map_err(failed)?;
+            if memory.delays_stores() {
+                // Cells of the memory's late stores, from that of the first byte to that of the last.
+                for cell in (to / 16 * 16..to + bytes).step_by(16) {
+                    memory.publish_at(Address(cell.max(to)), rank).map_err(failed)?;
                 }
             }
-            (None, _) => memory.give(Address(piece.to), taken, rank).map_err(failed)?,
+            let in_shared = flight.member.place(to).is_some();
+            if let (Some(races), Some(race)) = (races.as_deref_mut(), piece.race) {
+                races.fly(race, at, bytes, true, in_shared, reduction.map(|(_, ty)| ty.bytes()));
+            }
+            match (reduction, kind) {
+                (Some(form), _) => {
+                    let by = if in_shared { Combiner::Thread } else { Combiner::GlobalBulk };
+                    reduce(memory, rank, to, &taken.bytes, form, by)?;
+                }
+                (None, FlightKind::Bulk { mask }) if mask != u16::MAX => {
+                    for (offset, &byte) in (0_u64..).zip(&taken.bytes).filter(|(offset, _)| mask >> (offset % 16) & 1 == 1) {
+                        memory.write(Address(to + offset), rank, &[byte]).map_err(failed)?;
+                    }
+                }
+                (None, _) => memory.give(Address(to), taken, rank).map_err(failed)?,
+            }
+            Ok(())
+        };
+        match &piece.part {
+            Some(part) => part.split(taken).try_for_each(|(stretch, taken)| put(stretch.at, &taken))?,
+            None => put(piece.to, taken)?,
         }
         let Some(address) = piece.mbarrier else { return Ok(()) };
         let is_last = after.iter().all(|other| other.mbarrier != Some(address));
@@ -335,6 +355,18 @@ fn read(flight: &mut Flight, memory: &Memory, races: Option<&mut Races>) -> Outc
         return Ok(());
     }
     let failed = |error| ExecError::Access(None, error);
+    if let Some(part) = &piece.part {
+        let mut races = races;
+        for stretch in &part.reads {
+            let place = memory.resolve(Address(stretch.at), stretch.bytes, rank).map_err(failed)?;
+            if let (Some(races), Some(race)) = (races.as_deref_mut(), piece.race) {
+                races.fly(race, place, stretch.bytes, false, flight.member.place(stretch.at).is_some(), None);
+            }
+        }
+        let taken = part.take(memory, rank)?;
+        flight.pieces[at].taken = Some(taken);
+        return Ok(());
+    }
     let mut taken = Taken::default();
     if piece.read > 0 {
         let place = memory.resolve(Address(piece.from), piece.read.into(), rank).map_err(failed)?;

@@ -55,6 +55,7 @@ mod mbarrier;
 mod multimem;
 mod program;
 mod registers;
+mod tensor;
 #[cfg(test)]
 mod tests;
 mod warp;

@@ -38,6 +38,10 @@ pub(crate) struct FlightId {
 }
 
 impl FlightId {
+    pub(super) fn actor(self) -> u32 {
+        self.actor
+    }
+
     /// With what is known of it where somebody has waited for it: by every proxy what the asynchronous one did (PTX ISA 9.7.9.25.2), by the generic
     /// one what that did.
     fn added_to(self, views: &Views, place: OperationPos, reads: bool) -> Views {
@@ -54,7 +58,6 @@ impl FlightId {
 struct Flight {
     /// What its thread knew and had done.
     views: Arc<Views>,
-    proxy: Proxy,
     block: u32,
     thread: u16,
     point: u32,
@@ -107,6 +110,13 @@ impl Asynchronous {
         self.made.retain(|&(of, _), _| of != actor);
     }
 
+    /// Lets a flight know more.
+    pub(super) fn set_views(&mut self, actor: u32, views: Arc<Views>) {
+        if let Some(flight) = self.flights.get_mut(&actor) {
+            flight.views = views;
+        }
+    }
+
     /// Initialised mbarriers that a thread fences.
     pub(super) fn fence(&mut self, actor: u32, thread: usize) {
         for address in self.made.remove(&(actor, thread as u16)).unwrap_or_default() {
@@ -153,7 +163,7 @@ impl Races {
             }
         };
         let point = self.point(at)?;
-        let flight = Flight { views, proxy, block: at.actor.0, thread: thread as u16, point };
+        let flight = Flight { views, block: at.actor.0, thread: thread as u16, point };
         self.asynchronous.flights.insert(actor, flight);
         if let Some(block) = self.block(at.actor) {
             block.time += 1;
@@ -167,14 +177,19 @@ impl Races {
             self.ended |= writes && self.ends_with.contains(&at.allocation);
             return;
         }
-        let FlightId { actor, time, .. } = flight;
-        let Races { shadow, actors, conflicts, asynchronous, .. } = self;
-        let Some(Flight { views, proxy, thread, point, .. }) = asynchronous.flights.get(&actor) else { return };
-        let via = match (proxy, in_shared) {
+        let via = match (flight.proxy, in_shared) {
             (Proxy::Generic, _) => Via::Own,
             (Proxy::Async, true) => Via::AsyncShared,
             (Proxy::Async, false) => Via::AsyncGlobal,
         };
+        self.fly_by(flight, at, bytes, writes, via, reduction);
+    }
+
+    /// The same, by a way that is told.
+    pub(super) fn fly_by(&mut self, flight: FlightId, at: GlobalAddr, bytes: u64, writes: bool, via: Via, reduction: Option<u32>) {
+        let FlightId { actor, time, .. } = flight;
+        let Races { shadow, actors, conflicts, asynchronous, .. } = self;
+        let Some(Flight { views, thread, point, .. }) = asynchronous.flights.get(&actor) else { return };
         let strong = reduction.map(|_| Level::Rank);
         let element = reduction.unwrap_or(1) as u8;
         let mode = Mode { writes, strong, via, vector: false, non_coherent: false, element };

@@ -8,7 +8,7 @@ use super::{
     clock::Clock,
     finding::{Assumption, Class, Found, Key, Missing, Side},
     release::{Level, ObservedRelease, ThreadEpoch},
-    shadow::{PAGE, Record, Shadow},
+    shadow::{PAGE, Record, Shadow, Via},
     views::{View, Views},
 };
 use crate::memory::AllocationId;
@@ -225,7 +225,11 @@ impl Races {
         let (before, after) = (earlier.mode.via, later.mode.via);
         if before != after && after.is_async() && ordered {
             let assumption = if earlier.mode.writes { None } else { waived(Assumption::Returned) };
-            return (!known.has(after.view(), deeds)).then_some((Class::Async, Missing::AsyncFence, assumption));
+            let (class, missing) = match after {
+                Via::TensorMap => (Class::TensorMap, Missing::TensorMapFences),
+                _ => (Class::Async, Missing::AsyncFence),
+            };
+            return (!known.has(after.view(), deeds)).then_some((class, missing, assumption));
         }
         if before != after && !before.is_async() && !after.is_async() && (strong || ordered) {
             let fenced = strong || known.has(View::Alias, deeds);

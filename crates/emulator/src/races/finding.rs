@@ -18,6 +18,8 @@ pub(super) enum Class {
     Alias,
     /// Ordered, but by the generic and then by the asynchronous proxy without a fence between (PTX ISA 8.6).
     Async,
+    /// Ordered, but written by threads and then read as a tensor map without fences between (PTX ISA 8.6).
+    TensorMap,
     /// A read through the non-coherent cache of what was written since the kernel started.
     NonCoherent,
 }
@@ -30,6 +32,7 @@ impl fmt::Display for Class {
             Class::Tearing => "torn vector",
             Class::Alias => "aliases without a fence",
             Class::Async => "proxies without a fence",
+            Class::TensorMap => "tensor map without fences",
             Class::NonCoherent => "non-coherent read",
         })
     }
@@ -45,6 +48,7 @@ pub(super) enum Missing {
     AliasFence,
     AsyncFence,
     MbarrierFence,
+    TensorMapFences,
     Completion,
     Barrier,
     BetweenBlocks,
@@ -64,6 +68,7 @@ impl fmt::Display for Missing {
             Missing::AliasFence => "fence.proxy.alias",
             Missing::AsyncFence => "fence.proxy.async",
             Missing::MbarrierFence => "fence.mbarrier_init or fence.proxy.async",
+            Missing::TensorMapFences => "fence.proxy.tensormap, a release and then an acquire of this map,",
             Missing::Completion => "a wait for the asynchronous operation",
             Missing::Barrier => "a barrier",
             Missing::BetweenBlocks => "synchronisation between blocks",

@@ -52,7 +52,7 @@
 //! | strong operations on one place by different proxies | 8.6, 8.9.5 | coherent, so flags work; data needs `fence.proxy.alias` anywhere between, a kernel's boundary counts |
 //!
 //! # Not here
-//! Local memory and parameters, which are a thread's own. The proxies of tensor maps, textures and constants. Where threads of one block release on one location with one scope, whoever acquires takes what all
+//! Local memory and parameters, which are a thread's own. The proxies of textures and constants. Where threads of one block release on one location with one scope, whoever acquires takes what all
 //! of them released there.
 
 mod actors;
@@ -68,6 +68,7 @@ mod release;
 mod report;
 mod shadow;
 mod synchronise;
+mod tensor_maps;
 #[cfg(test)]
 mod tests;
 mod views;
@@ -86,6 +87,7 @@ use check::Conflict;
 use finding::Findings;
 use shadow::Shadow;
 use synchronise::Sequential;
+use tensor_maps::MapFences;
 #[cfg(test)]
 use views::View;
 use views::Views;
@@ -150,6 +152,7 @@ pub struct Races {
     states: u64,
     sequential: Sequential,
     asynchronous: Asynchronous,
+    map_fences: MapFences,
     findings: Findings,
     /// Memory whose first write ends the check: waits that give up tell it there.
     ends_with: Vec<AllocationId>,
@@ -178,6 +181,7 @@ impl Races {
             states: 0,
             sequential: Sequential::new(ranks),
             asynchronous: Asynchronous::default(),
+            map_fences: MapFences::default(),
             findings: Findings::default(),
             ends_with,
             ended: false,

@@ -23,11 +23,14 @@ pub(super) enum Via {
     AsyncGlobal,
     /// The asynchronous proxy, in shared memory.
     AsyncShared,
+    /// The proxy of tensor maps, by which what copies boxes reads where they are.
+    TensorMap,
 }
 
 impl Via {
+    /// Whether what goes on beside threads accesses memory so.
     pub(super) fn is_async(self) -> bool {
-        matches!(self, Via::AsyncGlobal | Via::AsyncShared)
+        matches!(self, Via::AsyncGlobal | Via::AsyncShared | Via::TensorMap)
     }
 
     /// What must know of accesses by other ways before one of this.
@@ -36,6 +39,7 @@ impl Via {
             Via::Own | Via::Multicast => View::Alias,
             Via::AsyncGlobal => View::AsyncGlobal,
             Via::AsyncShared => View::AsyncShared,
+            Via::TensorMap => View::TensorMap,
         }
     }
 }

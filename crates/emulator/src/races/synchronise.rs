@@ -54,7 +54,9 @@ impl Races {
                 Fence::Memory(semantics, scope) => self.memory_fence(at.actor, thread, semantics, Level::of(scope)),
                 Fence::Proxy(kind) => self.proxy_fence(at.actor, thread, kind),
                 Fence::MbarrierInit => self.asynchronous.fence(at.actor.0, thread),
-                Fence::TensormapAcquire(..) | Fence::TensormapRelease(_) => {}
+                Fence::TensormapRelease(scope) => self.release_maps(at, thread % 32, Level::of(scope)),
+                // Which map each lane acquires follows from registers: see acquire_map.
+                Fence::TensormapAcquire(..) => {}
             }
         }
         if let Some(block) = self.block(at.actor) {

@@ -30,10 +30,12 @@ pub(super) enum View {
     AsyncGlobal,
     /// The same of shared memory.
     AsyncShared,
+    /// Only across a kernel's boundary: fences of tensor maps are of one map each, and remembered beside.
+    TensorMap,
 }
 
 impl View {
-    pub(super) const COUNT: usize = 10;
+    pub(super) const COUNT: usize = 11;
 
     pub(super) const ALL: [View; View::COUNT] = [
         View::Strict,
@@ -46,10 +48,11 @@ impl View {
         View::Alias,
         View::AsyncGlobal,
         View::AsyncShared,
+        View::TensorMap,
     ];
 
     /// Those of other proxies, to which fences between proxies alone add what is known.
-    pub(super) const ACROSS: [View; 3] = [View::Alias, View::AsyncGlobal, View::AsyncShared];
+    pub(super) const ACROSS: [View; 4] = [View::Alias, View::AsyncGlobal, View::AsyncShared, View::TensorMap];
 
     pub(super) fn is_across(self) -> bool {
         View::ACROSS.contains(&self)

@@ -11,15 +11,16 @@ use super::{
     memory::{Address, Init, Memory, Owner},
     modules::Modules,
     ptx::ParameterPlace,
+    tensor_map,
 };
 use passmuster_collectives::{
     collective::Product,
     machine::{
         MachineError,
-        arguments::{Addresses, Arguments, in_memory, memory_bytes},
+        arguments::{Addresses, Arguments, in_memory, memory_bytes, tensor_maps},
         compile::{self, Place, Resolved, Target},
     },
-    plan::{Launch, RankCall, Region, Script},
+    plan::{Launch, RankCall, Region, Script, TensorMap},
 };
 
 /// One operation on a stream.
@@ -136,11 +137,17 @@ impl Compiler<'_> {
 
     fn launch(&mut self, group: usize, rank: usize, launch: &Launch) -> Result<Kernel, MachineError> {
         let invalid = |reason| MachineError::Invalid { reason };
+        let mut encoded: Vec<(&TensorMap, [u64; 16])> = Vec::new();
+        for map in tensor_maps(&launch.args) {
+            let of_rank = map.of_rank.map_or(rank, |rank| rank as usize);
+            let address = self.groups[group].address(of_rank, &map.region).map_err(invalid)?;
+            encoded.push((map, tensor_map::encoded(map, address.0).map_err(invalid)?));
+        }
         for fields in in_memory(&launch.args) {
-            let bytes = self.with_addresses(group, rank, |addresses| memory_bytes(fields, addresses));
+            let bytes = self.with_addresses(group, rank, &encoded, |addresses| memory_bytes(fields, addresses));
             self.keep(group, rank, &launch.entry, bytes)?;
         }
-        let arguments = self.with_addresses(group, rank, |addresses| Arguments::lay_out(&launch.args, addresses));
+        let arguments = self.with_addresses(group, rank, &encoded, |addresses| Arguments::lay_out(&launch.args, addresses));
         let module = self.modules.parsed(launch)?;
         let entry = module.accepts(&launch.entry, arguments.sizes()).map_err(invalid)?;
         // A parameter may be aligned to more than its fields are.
@@ -167,14 +174,20 @@ impl Compiler<'_> {
     }
 
     /// What stands behind the names in a launch of a rank, whose arguments' memory was made.
-    fn with_addresses<T>(&self, group: usize, rank: usize, of_launch: impl FnOnce(&Addresses<'_>) -> T) -> T {
+    fn with_addresses<T>(
+        &self,
+        group: usize,
+        rank: usize,
+        encoded: &[(&TensorMap, [u64; 16])],
+        of_launch: impl FnOnce(&Addresses<'_>) -> T,
+    ) -> T {
         let of_group = &self.groups[group];
         of_launch(&Addresses {
             own: &|region| of_group.address(rank, region).expect("validation has found every region").0,
             of: &|region| of_group.addresses(region).expect("validation has found every region"),
             memory: &|bytes| self.made[&(rank, bytes.to_vec())].0,
             multicast: &|region| of_group.multicast(rank, region).expect("validation has found every region").0,
-            tensor_map: &|map| unreachable!("{map}: scripts with tensor maps are refused before they are resolved"),
+            tensor_map: &|map| encoded.iter().find(|(known, _)| *known == map).expect("all were encoded").1,
             wait_limit: self.wait_limit,
         })
     }

@@ -347,10 +347,6 @@ impl Machine for Emulator {
     fn run(&mut self, script: &Script, deadline: Duration) -> Result<Run, MachineError> {
         let needs =
             validation::validate(script, &self.groups, self.modules.library()).map_err(|reason| MachineError::Invalid { reason })?;
-        if needs.tensor_maps {
-            let reason = "kernels take tensor maps, and the emulator knows neither TMA nor wgmma: they run on GPUs only";
-            return Err(MachineError::NotSupported { reason: reason.into() });
-        }
         self.run_valid(script, &needs, deadline)
     }
 }

@@ -11,6 +11,7 @@ mod modules;
 mod schedule;
 mod strategy;
 mod streams;
+mod tensor_map;
 mod trace;
 
 use passmuster_emulator::{choice, execution, memory, races};

@@ -20,10 +20,13 @@ pub(super) const THREADS: u32 = super::inputs::BLOCK as u32;
 /// Bytes that a thread has in global memory, in `%scratch`, and in shared memory, in `%room`, where its code has these.
 const SCRATCH: usize = 16;
 const ROOM: u32 = 64;
+/// Bytes that a block has in shared memory, in `%box`, and in global memory, in `%maps`, where its code has these.
+const BOX: u32 = 2064;
+const MAP: usize = 128;
 
 /// Name of a form's kernel.
 pub fn entry(form: &Form) -> String {
-    format!("form_{}", form.name.replace("::", "_").replace('.', "_"))
+    format!("form_{}", form.name.replace("::", "_").replace(['.', ' '], "_"))
 }
 
 /// The width of the register that holds a type: what is narrower than 16 bits is in a wider one.
@@ -37,7 +40,11 @@ pub(super) fn register_bits(ty: Type) -> u32 {
 /// PTX of a module of these forms.
 pub fn module(forms: &[Form]) -> String {
     // Halves and bfloat16 in full need sm_90, and this version of the ISA is what driver 580 takes.
-    let mut header = ".version 9.0\n.target sm_90\n.address_size 64\n".to_owned();
+    let target = if forms.iter().any(|form| form.uses("tensormap.replace")) { "sm_90a" } else { "sm_90" };
+    let mut header = format!(".version 9.0\n.target {target}\n.address_size 64\n");
+    if forms.iter().any(|form| form.uses("%maps")) {
+        let _ = writeln!(header, ".global .align 128 .b8 maps[{}];", MAP * super::inputs::RESULTS / THREADS as usize);
+    }
     if forms.iter().any(|form| form.uses("%scratch")) {
         let _ = writeln!(header, ".global .align 16 .b8 scratch[{}];", SCRATCH * super::inputs::RESULTS);
     }
@@ -46,7 +53,9 @@ pub fn module(forms: &[Form]) -> String {
 
 fn kernel(form: &Form) -> String {
     let bounds = if form.uses("%cluster_ctarank") { " .explicitcluster .reqnctapercluster 2, 1, 1" } else { "" };
-    let mut text = format!(".visible .entry {}(.param .u64 operands, .param .u64 results, .param .u32 count){bounds}\n{{\n", entry(form));
+    let map = if form.tensor.is_some() { ", .param .align 64 .b8 tensor[128]" } else { "" };
+    let mut text =
+        format!(".visible .entry {}(.param .u64 operands, .param .u64 results, .param .u32 count{map}){bounds}\n{{\n", entry(form));
     text += ".reg .pred %p, %q, %pa, %pb, %pc, %pd;\n";
     text +=
         ".reg .b16 %yh;\n.reg .b32 %y, %thread, %index, %blocks, %count, %truth;\n.reg .b64 %yd, %from, %slot, %place, %near, %plane;\n";
@@ -78,6 +87,16 @@ fn kernel(form: &Form) -> String {
     }
     if scratch {
         let _ = writeln!(text, "mov.u64 %scratch, scratch;\nmad.wide.u32 %scratch, %index, {SCRATCH}, %scratch;");
+    }
+    if form.tensor.is_some() {
+        text += ".reg .b64 %map, %maps;\n.reg .b32 %box;\nmov.b64 %map, tensor;\ncvta.param.u64 %map, %map;\n";
+        let _ = writeln!(text, ".shared .align 1024 .b8 boxes[{BOX}];\nmov.u32 %box, boxes;");
+    }
+    if form.uses("%maps") {
+        let _ = writeln!(
+            text,
+            "mov.u64 %maps, maps;\nmov.u32 %y, %ctaid.x;\nmad.wide.u32 %maps, %y, {MAP}, %maps;\ncvta.global.u64 %maps, %maps;"
+        );
     }
     if room {
         let _ = writeln!(text, "mov.u32 %room, rooms;\nmad.lo.u32 %room, %thread, {ROOM}, %room;");
@@ -122,6 +141,8 @@ pub fn library(forms: &[Form]) -> Library {
 
 /// The launch of a form's kernel over `count` tuples.
 pub(super) fn launch(form: &Form, module: String, operands: Region, results: Region, count: usize) -> Launch {
+    let mut args = vec![Arg::Address(operands), Arg::Address(results), Arg::U32(count as u32)];
+    args.extend(form.tensor.iter().map(|tensor| Arg::TensorMap(tensor.of(count))));
     Launch {
         dynamic_shared: 0,
         module,
@@ -132,7 +153,7 @@ pub(super) fn launch(form: &Form, module: String, operands: Region, results: Reg
         cluster: None,
         waits_for_peers: false,
         programmatic: false,
-        args: vec![Arg::Address(operands), Arg::Address(results), Arg::U32(count as u32)],
+        args,
     }
 }
 
@@ -150,7 +171,7 @@ mod tests {
             let text = module(std::slice::from_ref(&form));
             let decoded = ptx::parse(&text).unwrap_or_else(|error| panic!("{}: {error}", form.name));
             let names = decoded.functions[0].code.iter().filter_map(|operation| operation.instruction.value_form());
-            let times = names.filter(|name| *name == form.name).count();
+            let times = names.filter(|name| *name == forms::opcode(&form.name)).count();
             assert!(times >= form.code.len(), "`{}` is there {times} times:\n{text}", form.name);
         }
     }

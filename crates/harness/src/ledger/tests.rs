@@ -46,7 +46,7 @@ fn the_emulator_executes_every_form() {
 
 #[test]
 fn every_form_of_the_checked_in_ptx_is_in_the_list() {
-    let known: std::collections::BTreeSet<String> = forms::all().into_iter().map(|form| form.name).collect();
+    let known: std::collections::BTreeSet<String> = forms::all().into_iter().map(|form| forms::opcode(&form.name).to_owned()).collect();
     let mut texts: Vec<String> = modules()
         .iter()
         .filter(|module| module.emulated)

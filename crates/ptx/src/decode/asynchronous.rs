@@ -13,7 +13,7 @@ use crate::{
 use super::data::vector;
 
 /// What tells an mbarrier of its bytes says so.
-const COMPLETES: &[(&str, ())] = &[("mbarrier::complete_tx::bytes", ())];
+pub(super) const COMPLETES: &[(&str, ())] = &[("mbarrier::complete_tx::bytes", ())];
 
 /// cp: of a thread's few bytes, or in bulk.
 pub(super) fn cp(f: &mut Form<'_, '_>) -> Result<Instruction, PtxError> {
@@ -73,7 +73,7 @@ fn shared(f: &mut Form<'_, '_>, allowed: &[Space]) -> Result<Space, PtxError> {
 }
 
 /// Passes over the cache policy that `.L2::cache_hint` adds.
-fn policy(f: &mut Form<'_, '_>, hints: &[CacheHint]) -> Result<(), PtxError> {
+pub(super) fn policy(f: &mut Form<'_, '_>, hints: &[CacheHint]) -> Result<(), PtxError> {
     if hints.contains(&CacheHint::L2CacheHint) {
         f.source(B64)?;
     }
@@ -96,7 +96,7 @@ fn reduced(op: AtomicOp, to: Space) -> &'static [Type] {
 
 fn bulk(f: &mut Form<'_, '_>, reduces: bool) -> Result<Instruction, PtxError> {
     if f.take("tensor") {
-        return Err(f.unknown());
+        return super::tensor::copy(f, reduces);
     }
     match f.one_of(&[("commit_group", 0), ("wait_group", 1), ("prefetch", 2)]) {
         Some(0) => return Ok(Instruction::BulkCommit {}),

@@ -3,6 +3,7 @@
 mod arithmetic;
 mod asynchronous;
 mod data;
+mod tensor;
 mod threads;
 
 use std::collections::{HashMap, HashSet};
@@ -394,6 +395,7 @@ fn instruction(f: &mut Form<'_, '_>) -> Result<Instruction, PtxError> {
         "cp" => asynchronous::cp(f),
         "mbarrier" => asynchronous::mbarrier(f),
         "setmaxnreg" => asynchronous::setmaxnreg(f),
+        "tensormap" => tensor::tensormap(f),
         "createpolicy" => asynchronous::createpolicy(f),
         _ => Err(f.unknown()),
     }

@@ -157,7 +157,7 @@ pub(super) fn fence(f: &mut Form<'_, '_>) -> Result<Instruction, PtxError> {
             let scope = f.required(Scope::ALL)?;
             if acquire {
                 let address = f.address(Space::Generic)?;
-                f.constant(129)?;
+                super::tensor::map_bytes(f)?;
                 Fence::TensormapAcquire(scope, address)
             } else {
                 Fence::TensormapRelease(scope)
@@ -388,7 +388,7 @@ pub(super) fn prefetch(f: &mut Form<'_, '_>, opcode: &str) -> Result<Instruction
     match opcode {
         "prefetchu" => f.required(&[("L1", ())])?,
         "applypriority" => f.required(&[("L2::evict_normal", ())])?,
-        _ => f.required(&[("L1", ()), ("L2", ()), ("L2::evict_last", ()), ("L2::evict_normal", ())])?,
+        _ => f.required(&[("L1", ()), ("L2", ()), ("L2::evict_last", ()), ("L2::evict_normal", ()), ("tensormap", ())])?,
     }
     let address = f.address(space)?;
     if opcode == "applypriority" {

@@ -1,6 +1,6 @@
 //! Matrix products on tensor cores. See kernels/matmul/matmul.cuh.
 //!
-//! tests/matmul.rs holds them on GPUs against exact products. The emulator knows neither TMA nor wgmma and refuses their plans.
+//! tests/matmul.rs holds them on GPUs against exact products. The emulator does not know wgmma and refuses their plans.
 //!
 //! Times at the heads of the kernels were taken beside torch.mm with scripts that are not in this repository; those of `bench all_gather_matmul` are in
 //! fixtures/records/.
@@ -79,14 +79,14 @@ pub fn multiply_with(product: &Product, operands: &Operands, tile: Tile, blocks:
 /// A as `parts` matrices below each other.
 pub(super) fn map_of_a(product: &Product, region: &Region, parts: u32) -> TensorMap {
     let extents = vec![product.depth, product.rows, u64::from(parts)];
-    TensorMap { region: region.clone(), of_rank: None, dtype: product.dtype, extents, tile: vec![DEPTH, Tile::ROWS, 1], swizzle: 128 }
+    TensorMap::packed(region.clone(), product.dtype, extents, vec![DEPTH, Tile::ROWS, 1], 128)
 }
 
 /// C in the same way.
 pub(super) fn map_of_c(product: &Product, region: &Region, tile: Tile, parts: u32) -> TensorMap {
     let Product { dtype, rows, columns, .. } = *product;
     let (extents, box_columns) = (vec![columns, rows, u64::from(parts)], tile.box_columns());
-    TensorMap { region: region.clone(), of_rank: None, dtype, extents, tile: vec![box_columns, 64, 1], swizzle: 2 * box_columns }
+    TensorMap::packed(region.clone(), dtype, extents, vec![box_columns, 64, 1], 2 * box_columns)
 }
 
 /// What kernels take after A: B, C, the raster and the number of stages of a tile.
@@ -96,7 +96,7 @@ pub(super) fn other_args(product: &Product, b: &Region, c: Arg, tile: Tile, worl
         Layout::Nk => (vec![depth, columns], vec![DEPTH, tile.columns / tile.cluster]),
         Layout::Kn => (vec![columns, depth], vec![64, DEPTH / tile.cluster]),
     };
-    let b = TensorMap { region: b.clone(), of_rank: None, dtype, extents: b_extents, tile: b_tile, swizzle: 128 };
+    let b = TensorMap::packed(b.clone(), dtype, b_extents, b_tile, 128);
     let (rows, columns) = tile.counts(product);
     let group = GROUP / tile.cluster;
     let raster = [world, first, rows as u32, columns as u32, group].map(Arg::U32).to_vec();

@@ -8,6 +8,7 @@ mod asynchronous;
 mod clusters;
 mod instructions;
 mod multimem;
+mod tensor;
 mod threads;
 
 /// A program on a rank.

@@ -10,7 +10,10 @@ mod comparison;
 mod conversion;
 mod float;
 mod integer;
+mod tensor;
 
+use super::inputs::BLOCK;
+use passmuster_collectives::plan::{Region, TensorMap};
 use passmuster_emulator::numerics::Bound;
 use passmuster_ptx::Type;
 
@@ -36,10 +39,31 @@ pub struct Operand {
     pub role: Role,
 }
 
+/// A tensor map over one plane of operands.
+#[derive(Clone, Debug)]
+pub struct OverOperands {
+    /// The map, but for its region.
+    map: TensorMap,
+    /// Whose plane: 0, which all blocks read, or 1, of which the last dimension is the blocks, who write.
+    plane: usize,
+}
+
+impl OverOperands {
+    /// The map where there are so many operands.
+    pub(super) fn of(&self, count: usize) -> TensorMap {
+        let mut map = self.map.clone();
+        if let (1, Some(last)) = (self.plane, map.extents.last_mut()) {
+            *last = if map.strides.is_empty() { 8 * count as u64 / map.dtype.size() } else { (count / BLOCK) as u64 };
+        }
+        map.region = Region::new("operands", (8 * count * self.plane) as u64, map.bytes().unwrap_or_default());
+        map
+    }
+}
+
 /// One row of the ledger before it is run.
 #[derive(Clone, Debug)]
 pub struct Form {
-    /// Its name: the opcode with the modifiers that decide its value.
+    /// Its name: the opcode with the modifiers that decide its value; after a blank, what else does.
     pub name: String,
     /// One to four; in `code` they are `%a` to `%d`, and `%pa` to `%pd` where they are predicates.
     pub operands: Vec<Operand>,
@@ -51,6 +75,13 @@ pub struct Form {
     pub bound: Option<Bound>,
     /// Whether the payload and the sign of a NaN result are left open: the ISA defines them where it says "canonical" only.
     pub open_nan: bool,
+    /// The tensor map that its kernel takes, whose address is in `%map`.
+    pub tensor: Option<OverOperands>,
+}
+
+/// The opcode of a form, by its name.
+pub(super) fn opcode(name: &str) -> &str {
+    name.split(' ').next().unwrap_or(name)
 }
 
 impl Form {
@@ -63,7 +94,7 @@ impl Form {
         } else {
             format!("{name} %x, {};", sources.join(", "))
         };
-        Form { name, operands: operands.to_vec(), result: stored(result), code: vec![code], bound: None, open_nan: false }
+        Form { name, operands: operands.to_vec(), result: stored(result), code: vec![code], bound: None, open_nan: false, tensor: None }
     }
 
     fn with_code(self, code: Vec<String>) -> Form {
@@ -127,5 +158,6 @@ pub fn all() -> Vec<Form> {
     forms.extend(conversion::forms());
     forms.extend(atomic::forms());
     forms.extend(asynchronous::forms());
+    forms.extend(tensor::forms());
     forms
 }

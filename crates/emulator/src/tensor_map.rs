@@ -1,0 +1,389 @@
+//! Tensor maps: what a copy of a box is told of memory, as 128 bytes, and which bytes of a tensor a box is (PTX ISA 5.5).
+//!
+//! The driver's bytes are not documented, so these are our own. Whoever reads them sees them, a copy of them is a map too, and what something other than
+//! `tensormap.replace` has changed is known to be no map any more: the last word follows from the others.
+//!
+//! # How it is read
+//! | of | read as |
+//! |---|---|
+//! | a box | tiles: `boxDim` elements along each dimension from the coordinates on, of which every `elementStrides`-th is copied; the first dimension has no such stride |
+//! | its bytes in shared memory | one after the other, the first dimension first, without room between rows |
+//! | swizzles | of the address in shared memory, wherever a box starts: bits 4 to 6 change by bits 7 to 9 (128), 4 and 5 by 7 and 8 (64), 4 by 7 (32) |
+//! | what lies outside the tensor, below zero or beyond its extents | element by element, loaded as zeros or as NaNs, never stored, and counted in bytes as all else |
+//! | 128 bytes of zeros | a map of nothing yet, which `tensormap.replace` may make one of |
+//! | interleaved channels | not known: refused where one is used |
+
+/// The most dimensions of a tensor.
+pub const MOST_DIMENSIONS: usize = 5;
+
+/// Bytes of a map.
+pub const BYTES: usize = 128;
+
+/// Bytes that swizzles move together.
+const CHUNK: u64 = 16;
+
+/// What the first four bytes of a map are.
+const TAG: u32 = u32::from_le_bytes(*b"tmap");
+
+/// Types of elements, by the driver's numbers (`CUtensorMapDataType`).
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[allow(missing_docs)] // Their names are the driver's.
+pub enum ElementType {
+    #[default]
+    U8,
+    U16,
+    U32,
+    S32,
+    U64,
+    S64,
+    F16,
+    F32,
+    F64,
+    Bf16,
+    F32Ftz,
+    Tf32,
+    Tf32Ftz,
+}
+
+impl ElementType {
+    /// All of them, in the order of the driver's numbers.
+    pub const ALL: [ElementType; 13] = {
+        use ElementType::*;
+        [U8, U16, U32, S32, U64, S64, F16, F32, F64, Bf16, F32Ftz, Tf32, Tf32Ftz]
+    };
+
+    /// All of them, in the order of the numbers of `tensormap.replace` (PTX ISA 9.7.9.28).
+    const BY_REPLACE: [ElementType; 13] = {
+        use ElementType::*;
+        [U8, U16, U32, S32, U64, S64, F16, F32, F32Ftz, F64, Bf16, Tf32, Tf32Ftz]
+    };
+
+    /// Bytes.
+    pub fn bytes(self) -> u64 {
+        use ElementType::*;
+        match self {
+            U8 => 1,
+            U16 | F16 | Bf16 => 2,
+            U32 | S32 | F32 | F32Ftz | Tf32 | Tf32Ftz => 4,
+            U64 | S64 | F64 => 8,
+        }
+    }
+
+    /// Whether it is a floating-point type.
+    pub fn is_float(self) -> bool {
+        use ElementType::*;
+        matches!(self, F16 | F32 | F64 | Bf16 | F32Ftz | Tf32 | Tf32Ftz)
+    }
+}
+
+/// How the chunks of 16 bytes of a box lie in shared memory, by the driver's numbers.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[allow(missing_docs)]
+pub enum Swizzle {
+    #[default]
+    None,
+    B32,
+    B64,
+    B128,
+}
+
+impl Swizzle {
+    /// All of them, in the order of the driver's numbers and of those of `tensormap.replace`.
+    pub const ALL: [Swizzle; 4] = [Swizzle::None, Swizzle::B32, Swizzle::B64, Swizzle::B128];
+
+    /// Bytes of the longest row of a box.
+    pub fn span(self) -> Option<u64> {
+        match self {
+            Swizzle::None => None,
+            Swizzle::B32 => Some(32),
+            Swizzle::B64 => Some(64),
+            Swizzle::B128 => Some(128),
+        }
+    }
+
+    /// Where what belongs at an address of shared memory is.
+    pub fn applied(self, address: u64) -> u64 {
+        address ^ (address >> 3 & (self.span().unwrap_or(CHUNK) - CHUNK))
+    }
+}
+
+/// How channels are interleaved, by the driver's numbers.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[allow(missing_docs)]
+pub enum Interleave {
+    #[default]
+    None,
+    B16,
+    B32,
+}
+
+impl Interleave {
+    /// All of them, in the order of the driver's numbers and of those of `tensormap.replace`.
+    pub const ALL: [Interleave; 3] = [Interleave::None, Interleave::B16, Interleave::B32];
+}
+
+/// A field that `tensormap.replace` replaces, of a dimension where it has one.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[allow(missing_docs)] // Their names are those of the map's own.
+pub enum Field {
+    Address,
+    Dimensions,
+    BoxExtent(usize),
+    Extent(usize),
+    Stride(usize),
+    ElementStride(usize),
+    Element,
+    Interleave,
+    Swizzle,
+    Fill,
+}
+
+/// A tensor map.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct TensorMap {
+    /// Type of the elements.
+    pub element: ElementType,
+    /// How many dimensions there are, 1 to 5. What arrays have beyond them counts for nothing.
+    pub dimensions: usize,
+    /// Address of the first element.
+    pub address: u64,
+    /// Elements along each dimension, the contiguous one first.
+    pub extents: [u64; MOST_DIMENSIONS],
+    /// Bytes between neighbours along each dimension but the first.
+    pub strides: [u64; MOST_DIMENSIONS - 1],
+    /// Elements of a box along each dimension.
+    pub box_extents: [u32; MOST_DIMENSIONS],
+    /// Of how many elements of a box one is copied, along each dimension.
+    pub element_strides: [u32; MOST_DIMENSIONS],
+    /// How channels are interleaved.
+    pub interleave: Interleave,
+    /// How boxes are swizzled.
+    pub swizzle: Swizzle,
+    /// Whether NaNs are loaded from outside the tensor, not zeros.
+    pub fills_with_nans: bool,
+}
+
+/// Bytes of a box that follow each other both in the tensor and, but for swizzles, in shared memory.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Run {
+    /// Where in the box, in bytes.
+    pub offset: u64,
+    /// Address in the tensor; `None` outside it.
+    pub address: Option<u64>,
+    /// How many.
+    pub bytes: u64,
+}
+
+impl TensorMap {
+    /// The map's bytes.
+    pub fn to_bytes(&self) -> [u8; BYTES] {
+        let mut bytes = [0; BYTES];
+        let mut at = 0;
+        let mut put = |part: &[u8]| {
+            bytes[at..at + part.len()].copy_from_slice(part);
+            at += part.len();
+        };
+        put(&TAG.to_le_bytes());
+        let layout = self.interleave as u8 | (self.swizzle as u8) << 4;
+        put(&[self.element as u8, self.dimensions as u8, layout, u8::from(self.fills_with_nans)]);
+        put(&self.address.to_le_bytes());
+        self.strides.iter().for_each(|stride| put(&stride.to_le_bytes()));
+        // An extent of 2^32 is written as 0.
+        self.extents.iter().for_each(|&extent| put(&(extent as u32).to_le_bytes()));
+        self.box_extents.iter().chain(&self.element_strides).for_each(|extent| put(&extent.to_le_bytes()));
+        let sum = sum(&bytes);
+        bytes[BYTES - 8..].copy_from_slice(&sum.to_le_bytes());
+        bytes
+    }
+
+    /// The map's bytes as words, as launches have them.
+    pub fn to_words(&self) -> [u64; BYTES / 8] {
+        let bytes = self.to_bytes();
+        std::array::from_fn(|word| u64::from_le_bytes(std::array::from_fn(|byte| bytes[8 * word + byte])))
+    }
+
+    /// The map that bytes are.
+    ///
+    /// # Errors
+    /// Why they are none.
+    pub fn of_bytes(bytes: &[u8; BYTES]) -> Result<TensorMap, &'static str> {
+        let mut rest = &bytes[..];
+        let mut word = || {
+            let (first, others) = rest.split_at(4);
+            rest = others;
+            first.iter().rev().fold(0_u32, |word, &byte| word << 8 | u32::from(byte))
+        };
+        if bytes.iter().all(|&byte| byte == 0) {
+            return Err("all of its bytes are zero");
+        }
+        if word() != TAG {
+            return Err("these are the bytes of something else");
+        }
+        if bytes[BYTES - 8..] != sum(bytes).to_le_bytes() {
+            return Err("something else than tensormap.replace has written there, or all of it has not been copied");
+        }
+        let [element, dimensions, layout, fill] = word().to_le_bytes();
+        let mut long = || u64::from(word()) | u64::from(word()) << 32;
+        let (address, strides) = (long(), std::array::from_fn(|_| long()));
+        let of_extent = |extent: u32| if extent == 0 { 1 << 32 } else { extent.into() };
+        Ok(TensorMap {
+            element: *ElementType::ALL.get(usize::from(element)).ok_or("its elements are of no type")?,
+            dimensions: dimensions.into(),
+            address,
+            strides,
+            extents: std::array::from_fn(|_| of_extent(word())),
+            box_extents: std::array::from_fn(|_| word()),
+            element_strides: std::array::from_fn(|_| word()),
+            interleave: *Interleave::ALL.get(usize::from(layout & 15)).ok_or("its channels are interleaved in no known way")?,
+            swizzle: *Swizzle::ALL.get(usize::from(layout >> 4)).ok_or("its boxes are swizzled in no known way")?,
+            fills_with_nans: fill != 0,
+        })
+    }
+
+    /// Replaces a field, as `tensormap.replace` does.
+    ///
+    /// # Errors
+    /// A number that stands for nothing.
+    pub fn replace(&mut self, field: Field, value: u64) -> Result<(), String> {
+        fn chosen<T: Copy>(all: &[T], value: u64) -> Result<T, String> {
+            let choice = usize::try_from(value).ok().and_then(|value| all.get(value));
+            choice.copied().ok_or_else(|| format!("{value}: there are 0 to {}", all.len() - 1))
+        }
+        match field {
+            Field::Address => self.address = value,
+            Field::Dimensions => self.dimensions = chosen(&[1, 2, 3, 4, 5], value)?,
+            Field::BoxExtent(dimension) => self.box_extents[dimension] = value as u32,
+            Field::Extent(dimension) => self.extents[dimension] = value,
+            Field::Stride(dimension) => self.strides[dimension] = value,
+            Field::ElementStride(dimension) => self.element_strides[dimension] = value as u32,
+            Field::Element => self.element = chosen(&ElementType::BY_REPLACE, value)?,
+            Field::Interleave => self.interleave = chosen(&Interleave::ALL, value)?,
+            Field::Swizzle => self.swizzle = chosen(&Swizzle::ALL, value)?,
+            Field::Fill => self.fills_with_nans = chosen(&[false, true], value)?,
+        }
+        Ok(())
+    }
+
+    /// Whether the driver makes such a map (`cuTensorMapEncodeTiled`).
+    ///
+    /// # Errors
+    /// What is beyond its limits, and what they are.
+    pub fn check(&self) -> Result<(), String> {
+        let &TensorMap { element, dimensions, address, interleave, swizzle, .. } = self;
+        let least = if interleave == Interleave::None { 1 } else { 3 };
+        if !(least..=MOST_DIMENSIONS).contains(&dimensions) {
+            return Err(format!("{dimensions} dimensions: expected {least} to {MOST_DIMENSIONS}"));
+        }
+        let aligned = if interleave == Interleave::B32 { 32 } else { 16 };
+        if !address.is_multiple_of(aligned) {
+            return Err(format!("a tensor at address {address:#x}: expected a multiple of {aligned}"));
+        }
+        if let Some(extent) = self.extents[..dimensions].iter().find(|extent| !(1..=1 << 32).contains(*extent)) {
+            return Err(format!("an extent of {extent}: expected 1 to 2^32"));
+        }
+        if let Some(stride) = self.strides[..dimensions - 1].iter().find(|stride| !stride.is_multiple_of(aligned) || **stride >= 1 << 40) {
+            return Err(format!("a stride of {stride} bytes: expected a multiple of {aligned} below 2^40"));
+        }
+        if let Some(extent) = self.box_extents[..dimensions].iter().find(|extent| !(1..=256).contains(*extent)) {
+            return Err(format!("a box of {extent} elements along a dimension: expected 1 to 256"));
+        }
+        let first = usize::from(interleave == Interleave::None);
+        if let Some(stride) = self.element_strides[first.min(dimensions)..dimensions].iter().find(|stride| !(1..=8).contains(*stride)) {
+            return Err(format!("an element stride of {stride}: expected 1 to 8"));
+        }
+        let row = self.row_bytes();
+        match (interleave, swizzle.span()) {
+            (Interleave::None, _) if !row.is_multiple_of(CHUNK) => {
+                return Err(format!("rows of {row} bytes: expected a multiple of {CHUNK}"));
+            }
+            (Interleave::None, Some(span)) if row > span => {
+                return Err(format!("rows of {row} bytes swizzled over {span}: expected {span} at most"));
+            }
+            (Interleave::B32, span) if span != Some(32) => return Err("channels interleaved by 32 bytes: expected a swizzle of 32".into()),
+            _ => {}
+        }
+        if self.fills_with_nans && !element.is_float() {
+            return Err(format!("NaNs outside of a tensor of {element:?}: expected a floating-point type"));
+        }
+        Ok(())
+    }
+
+    /// Bytes of a row of a box.
+    fn row_bytes(&self) -> u64 {
+        u64::from(self.box_extents[0]) * self.element.bytes()
+    }
+
+    /// Elements of a box that are copied along a dimension.
+    fn copied(&self, dimension: usize) -> u64 {
+        let strided = if dimension == 0 { 1 } else { self.element_strides[dimension] };
+        self.box_extents[dimension].div_ceil(strided).into()
+    }
+
+    /// Bytes of a box, all of which are counted.
+    pub fn box_bytes(&self) -> u64 {
+        (1..self.dimensions).fold(self.row_bytes(), |bytes, dimension| bytes * self.copied(dimension))
+    }
+
+    /// What must divide the address of a box in shared memory.
+    pub fn box_alignment(&self) -> u64 {
+        if self.interleave == Interleave::B32 { 256 } else { 128 }
+    }
+
+    /// The bytes of the box at these coordinates, one for each dimension, in their order. The map must be one that [`TensorMap::check`] lets through.
+    pub fn runs(&self, coordinates: &[i32]) -> Vec<Run> {
+        let size = self.element.bytes();
+        let row = self.row_bytes();
+        let coordinate = |dimension: usize| i64::from(coordinates[dimension]);
+        let within = |dimension: usize, at: i64| at >= 0 && (at as u64) < self.extents[dimension];
+        // Elements of a row before the tensor, and up to where it ends.
+        let first = (-coordinate(0)).clamp(0, self.box_extents[0].into()) as u64;
+        let end = (self.extents[0] as i64 - coordinate(0)).clamp(first as i64, self.box_extents[0].into()) as u64;
+        let mut runs = Vec::new();
+        for number in 0..self.box_bytes() / row {
+            let offset = number * row;
+            let (mut rest, mut address, mut inside) = (number, Some(self.address), first < end);
+            for dimension in 1..self.dimensions {
+                let along = rest % self.copied(dimension) * u64::from(self.element_strides[dimension]);
+                rest /= self.copied(dimension);
+                let at = coordinate(dimension) + along as i64;
+                inside &= within(dimension, at);
+                address = address
+                    .filter(|_| inside)
+                    .and_then(|address| address.checked_add((at as u64).checked_mul(self.strides[dimension - 1])?));
+            }
+            let start = coordinate(0) + first as i64;
+            let address = address.filter(|_| inside).map(|address| address.wrapping_add(start as u64 * size));
+            let mut run = |from: u64, to: u64, address: Option<u64>| {
+                if from < to {
+                    runs.push(Run { offset: offset + from * size, address, bytes: (to - from) * size });
+                }
+            };
+            match address {
+                None => run(0, self.box_extents[0].into(), None),
+                Some(_) => {
+                    run(0, first, None);
+                    run(first, end, address);
+                    run(end, self.box_extents[0].into(), None);
+                }
+            }
+        }
+        runs
+    }
+
+    /// What is loaded in place of an element outside the tensor, in its low bytes.
+    pub fn fill(&self) -> u64 {
+        use ElementType::*;
+        match self.element {
+            _ if !self.fills_with_nans => 0,
+            F16 | Bf16 => 0x7fff,
+            F64 => 0x7fff_ffff_ffff_ffff,
+            _ => 0x7fff_ffff,
+        }
+    }
+}
+
+/// What the last word of a map follows from.
+fn sum(bytes: &[u8; BYTES]) -> u64 {
+    let mix = |sum: u64, &byte: &u8| (sum ^ u64::from(byte)).wrapping_mul(0x0000_0100_0000_01b3);
+    bytes[..BYTES - 8].iter().fold(0xcbf2_9ce4_8422_2325, mix)
+}
