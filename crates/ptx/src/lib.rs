@@ -9,7 +9,7 @@
 //! An error that is about one instruction is kept in its place, as [`Instruction::Unknown`]: it matters to kernels that can come to it,
 //! which [`Module::launchable`] tells. [`parse`] refuses modules that have any.
 //!
-//! Not here, and refused: wgmma, TMA and bulk copies, mbarriers, textures, 32-bit addresses, indirect calls, carry flags.
+//! Not here, and refused: tensor maps, tcgen05, products of sparse matrices and of elements of less than 8 bits, textures, 32-bit addresses, indirect calls, carry flags.
 
 mod bounded;
 mod decode;

@@ -3,6 +3,7 @@
 mod arithmetic;
 mod asynchronous;
 mod data;
+mod matrix;
 mod threads;
 
 use std::collections::{HashMap, HashSet};
@@ -393,6 +394,11 @@ fn instruction(f: &mut Form<'_, '_>) -> Result<Instruction, PtxError> {
         "discard" => threads::discard(f),
         "cp" => asynchronous::cp(f),
         "mbarrier" => asynchronous::mbarrier(f),
+        "mma" => matrix::mma(f),
+        "wgmma" => matrix::wgmma(f),
+        "ldmatrix" => matrix::ldmatrix(f),
+        "stmatrix" => matrix::stmatrix(f),
+        "movmatrix" => matrix::movmatrix(f),
         "setmaxnreg" => asynchronous::setmaxnreg(f),
         "createpolicy" => asynchronous::createpolicy(f),
         _ => Err(f.unknown()),
