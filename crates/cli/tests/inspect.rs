@@ -108,7 +108,7 @@ fn names_of_parameters_tell_what_they_are() {
     assert_eq!(draft.matches("guessed by its name").count(), 5, "{draft}");
 }
 
-const MIXED: &str = ".version 9.0\n.target sm_90\n.address_size 64\n.func shared() { wgmma.fence.sync.aligned; ret; }\n\
+const MIXED: &str = ".version 9.0\n.target sm_90\n.address_size 64\n.func shared() { tcgen05.fence::before_thread_sync; ret; }\n\
                      .visible .entry old(.param .u64 p) { fence.acq_rel.sys; bar.sync 0; ret; }\n\
                      .visible .entry new(.param .u64 p) { call shared; ret; }\n";
 

@@ -56,9 +56,6 @@ function_table! {
         fn cuFuncSetAttribute(CUfunction, CUfunction_attribute, c_int);
         fn cuFuncGetParamInfo(CUfunction, usize, *mut usize, *mut usize);
         fn cuOccupancyMaxActiveBlocksPerMultiprocessor(*mut c_int, CUfunction, c_int, usize);
-        fn cuLaunchKernel(
-            CUfunction, c_uint, c_uint, c_uint, c_uint, c_uint, c_uint, c_uint, CUstream, *mut *mut c_void, *mut *mut c_void,
-        );
         fn cuLaunchKernelEx(*const CUlaunchConfig, CUfunction, *mut *mut c_void, *mut *mut c_void);
         fn cuMemsetD8Async(CUdeviceptr, c_uchar, usize, CUstream);
         fn cuMemcpyDtoDAsync_v2(CUdeviceptr, CUdeviceptr, usize, CUstream);

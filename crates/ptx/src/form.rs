@@ -74,7 +74,7 @@ impl<'f, 't> Form<'f, 't> {
         PtxError::Combination { place: self.at().into(), instruction: self.written(), found, expected }
     }
 
-    fn operand_error(&self, operand: &syntax::Operand<'t>, expected: impl ToString) -> PtxError {
+    pub(super) fn operand_error(&self, operand: &syntax::Operand<'t>, expected: impl ToString) -> PtxError {
         let found = match &operand.kind {
             OperandKind::Name(name, None) | OperandKind::NamePlus(name, _) | OperandKind::Not(name) => format!("`{}`", shortened(name)),
             OperandKind::Name(name, element @ Some(_)) => format!("`{}`", shown((name, *element))),
@@ -144,10 +144,14 @@ impl<'f, 't> Form<'f, 't> {
 
     /// Takes the first modifier of a table that is there.
     pub(super) fn one_of<T: Copy>(&mut self, table: &[(&str, T)]) -> Option<T> {
+        self.one_that(|modifier| table.iter().find(|(text, _)| *text == modifier).map(|&(_, value)| value))
+    }
+
+    /// Takes the first modifier that means something to `read`.
+    pub(super) fn one_that<T>(&mut self, read: impl Fn(&str) -> Option<T>) -> Option<T> {
         let modifiers = self.instruction.modifiers.iter().enumerate();
         let mut free = modifiers.filter(|(index, _)| self.taken & 1 << index == 0);
-        let (index, value) =
-            free.find_map(|(index, (modifier, _))| table.iter().find(|(text, _)| text == modifier).map(|&(_, value)| (index, value)))?;
+        let (index, value) = free.find_map(|(index, (modifier, _))| read(modifier).map(|value| (index, value)))?;
         self.taken |= 1 << index;
         Some(value)
     }
@@ -240,6 +244,11 @@ impl<'f, 't> Form<'f, 't> {
             }
             _ => false,
         }
+    }
+
+    /// Whether the next operand is a vector.
+    pub(super) fn next_is_vector(&self) -> bool {
+        matches!(self.instruction.operands.get(self.next), Some(syntax::Operand { kind: OperandKind::Vector(_), .. }))
     }
 
     pub(super) fn operand(&mut self, expected: &str) -> Result<&'f syntax::Operand<'t>, PtxError> {

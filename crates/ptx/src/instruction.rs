@@ -148,6 +148,36 @@ pub enum BulkCompletion {
     Group,
 }
 
+/// A product of matrices: d (m x n) = a (m x k) times b (k x n) plus c.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct MatrixProduct {
+    /// Rows of a and d.
+    pub m: u32,
+    /// Columns of b and d.
+    pub n: u32,
+    /// Columns of a, rows of b.
+    pub k: u32,
+    /// Of c and d: f32, f16, s32 or f64.
+    pub sum: Type,
+    /// Of the elements of a.
+    pub a: Type,
+    /// Of the elements of b.
+    pub b: Type,
+    /// Integer sums stop at the ends of their range.
+    pub saturate: bool,
+    /// Of f64; of no meaning for others.
+    pub rounding: Rounding,
+}
+
+/// Where `wgmma.mma_async` has its matrix A.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub enum MatrixSource {
+    /// In four registers of each thread.
+    Registers(Box<[Register]>),
+    /// In shared memory: a descriptor of 64 bits.
+    Shared(Operand),
+}
+
 /// What barriers of a cluster do.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum ClusterBarrier {
@@ -491,6 +521,23 @@ instructions! {
     MbarrierTest { plain access: MbarrierAccess, out complete: Register, read address: Address, read phase: MbarrierWait, }
     /// `mbarrier.pending_count` of a state.
     MbarrierPending { out count: Register, read state: Operand, }
+    /// `mma.sync`: the fragments that each thread of a warp has of the matrices, in the order of the PTX.
+    MatrixMultiply { plain product: MatrixProduct, out d: Box<[Register]>, read a: Box<[Operand]>, read b: Box<[Operand]>, read c: Box<[Operand]>, }
+    /// `ldmatrix` of as many matrices of 8 x 8 elements of 16 bits as there are destinations.
+    LoadMatrix { plain space: Space, plain transposed: bool, out destinations: Box<[Register]>, read address: Address, }
+    /// `stmatrix`
+    StoreMatrix { plain space: Space, plain transposed: bool, read address: Address, read values: Box<[Operand]>, }
+    /// `movmatrix`, transposed
+    MoveMatrix { out destination: Register, read source: Operand, }
+    /// `wgmma.mma_async`: the sums are read where `keeps` holds, and written later. `negated` are a and b; `transposed` are those that do not lie with k
+    /// contiguous in shared memory.
+    WarpgroupMultiply { plain product: MatrixProduct, plain negated: [bool; 2], plain transposed: [bool; 2], out sums: Box<[Register]>, read a: MatrixSource, read b: Operand, read keeps: Operand, }
+    /// `wgmma.fence`
+    WarpgroupFence {}
+    /// `wgmma.commit_group`
+    WarpgroupCommit {}
+    /// `wgmma.wait_group`: for all but so many of the last groups.
+    WarpgroupWait { plain groups: u32, }
     /// `setmaxnreg`: what a program sees is the same.
     SetRegisters { plain more: bool, plain count: u32, }
     /// `createpolicy`: of caching.

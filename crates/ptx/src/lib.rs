@@ -9,7 +9,8 @@
 //! An error that is about one instruction is kept in its place, as [`Instruction::Unknown`]: it matters to kernels that can come to it,
 //! which [`Module::launchable`] tells. [`parse`] refuses modules that have any.
 //!
-//! Not here, and refused: wgmma, boxes of tensors other than tiles, textures, 32-bit addresses, indirect calls, carry flags.
+//! Not here, and refused: tcgen05, products of sparse matrices and of elements of less than 8 bits, boxes of tensors other than tiles, textures,
+//! 32-bit addresses, indirect calls, carry flags.
 
 mod bounded;
 mod decode;

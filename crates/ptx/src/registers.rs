@@ -4,8 +4,8 @@
 //! memory and clearing cost.
 
 use super::instruction::{
-    Address, Argument, Base, BulkCompletion, Class, Condition, Fence, Instruction, LogicPredicate, MbarrierWait, Operand, Operation,
-    Register,
+    Address, Argument, Base, BulkCompletion, Class, Condition, Fence, Instruction, LogicPredicate, MatrixSource, MbarrierWait, Operand,
+    Operation, Register,
 };
 
 /// How registers within a field of an instruction are visited.
@@ -68,6 +68,15 @@ impl Visited for BulkCompletion {
     fn visited(&mut self, _: bool, visit: &mut dyn FnMut(&mut Register, bool)) {
         if let BulkCompletion::Mbarrier(address) = self {
             address.visited(false, visit);
+        }
+    }
+}
+
+impl Visited for MatrixSource {
+    fn visited(&mut self, _: bool, visit: &mut dyn FnMut(&mut Register, bool)) {
+        match self {
+            MatrixSource::Registers(registers) => registers.visited(false, visit),
+            MatrixSource::Shared(descriptor) => descriptor.visited(false, visit),
         }
     }
 }
@@ -168,7 +177,7 @@ pub(super) const MAX_LIVENESS_WORK: usize = 1 << 27;
 /// Gives registers that are never live at the same operation one slot, and returns how many slots there are then.
 ///
 /// The interval of a register goes from the first to the last operation that it is live at or named by. Sources and destinations of
-/// one operation never share, so that an executor may write lane by lane.
+/// one operation never share, so that an executor may write lane by lane. Registers of `wgmma.mma_async` share with none: they are read and written after it.
 pub(super) fn compact(code: &mut [Operation], declared: RegisterCounts, left: &mut usize) -> RegisterCounts {
     let offsets = [0, declared.predicates, declared.words, declared.longs].map(usize::from);
     let first = |class: Class| offsets[..=class as usize].iter().sum::<usize>();
@@ -187,13 +196,19 @@ pub(super) fn compact(code: &mut [Operation], declared: RegisterCounts, left: &m
         let interval = intervals[register].get_or_insert((at, at));
         *interval = (interval.0.min(at), interval.1.max(at));
     };
+    let last = code.len().saturating_sub(1);
     let mut reads = Vec::with_capacity(code.len());
     let mut kills = Vec::with_capacity(code.len());
     for (at, operation) in code.iter_mut().enumerate() {
         let (mut read, mut killed) = (Vec::new(), Vec::new());
         let guarded = operation.guard.is_some();
+        let later = matches!(operation.instruction, Instruction::WarpgroupMultiply { .. });
         visit(operation, &mut |register, written| {
             widen(number(register), at);
+            if later {
+                widen(number(register), 0);
+                widen(number(register), last);
+            }
             match written {
                 true if !guarded => killed.push(number(register)),
                 true => {}

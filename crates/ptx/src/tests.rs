@@ -66,6 +66,24 @@ fn every_ptx_file_of_the_repository_decodes_wholly() {
     }
 }
 
+/// Products of matrices have more that is not known, but nothing of matrices.
+#[test]
+fn the_matrices_of_our_products_decode() {
+    for text in [
+        include_str!("../../../kernels/ptx/matmul/matmul.ptx"),
+        include_str!("../../../kernels/ptx/all_gather_matmul/fused.ptx"),
+        include_str!("../../../kernels/ptx/matmul_reduce_scatter/fused.ptx"),
+    ] {
+        let module = parse_tolerant(text).unwrap();
+        let code = || module.functions.iter().flat_map(|function| &function.code);
+        assert!(code().filter(|operation| matches!(operation.instruction, Instruction::WarpgroupMultiply { .. })).count() >= 20);
+        for unknown in module.unknown() {
+            let error = unknown.error.to_string();
+            assert!(!["wgmma", "matrix"].iter().any(|word| error.contains(word)), "{error}");
+        }
+    }
+}
+
 #[test]
 fn branches_stay_in_their_function_and_registers_in_their_frame() {
     for (path, text) in files() {
@@ -209,6 +227,21 @@ fn modifiers_may_stand_in_any_order(#[case] one: &str, #[case] other: &str) {
 #[case(
     "tensormap.cp_fenceproxy.global.shared::cta.tensormap::generic.release.gpu.sync.aligned [%d1], [block], 128; fence.proxy.tensormap::generic.acquire.gpu [%d1], 128; fence.proxy.tensormap::generic.release.cta;"
 )]
+#[case(
+    "wgmma.mma_async.sync.aligned.m64n8k16.f32.bf16.bf16 {%f1,%f2,%f3,%f4}, {%r1,%r2,%r3,%r4}, %d1, %p1, -1, 1, 1; wgmma.mma_async.sync.aligned.m64n8k16.f16.f16.f16 {%r1,%r2}, %d1, %d2, 0, 1, -1, 0, 1; wgmma.fence.sync.aligned; wgmma.commit_group.sync.aligned; wgmma.wait_group.sync.aligned 3;"
+)]
+#[case(
+    "wgmma.mma_async.sync.aligned.m64n8k8.f32.tf32.tf32 {%f1,%f2,%f3,%f4}, %d1, %d2, %p1, 1, 1; wgmma.mma_async.sync.aligned.m64n16k32.f16.e5m2.e4m3 {%r1,%r2,%r3,%r4}, {%r5,%r6,%r7,%r8}, %d2, %p1, 1, 1; wgmma.mma_async.sync.aligned.m64n8k32.satfinite.s32.u8.s8 {%r1,%r2,%r3,%r4}, %d1, %d2, %p1;"
+)]
+#[case(
+    "mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32 {%f1,%f2,%f3,%f4}, {%r1,%r2,%r3,%r4}, {%r5,%r6}, {0f00000000,%f2,%f3,%f4}; mma.sync.aligned.m16n8k8.row.col.f16.f16.f16.f16 {%r1,%r2}, {%r3,%r4}, %r5, {%r6,%r7}; mma.sync.aligned.m16n8k4.row.col.f32.tf32.tf32.f32 {%f1,%f2,%f3,%f4}, {%r1,%r2}, {%r5}, {%f1,%f2,%f3,%f4};"
+)]
+#[case(
+    "mma.sync.aligned.m8n8k4.row.col.rz.f64.f64.f64.f64 {%g1,%g2}, {%g1}, {%g2}, {%g1,%g2}; mma.sync.aligned.m16n8k32.row.col.satfinite.s32.s8.u8.s32 {%r1,%r2,%r3,%r4}, {%r1,%r2,%r3,%r4}, {%r5,%r6}, {%r1,%r2,%r3,0}; mma.sync.aligned.m16n8k32.row.col.f32.e4m3.e5m2.f32 {%f1,%f2,%f3,%f4}, {%r1,%r2,%r3,%r4}, {%r5,%r6}, {%f1,%f2,%f3,%f4};"
+)]
+#[case(
+    "ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%r1,%r2,%r3,%r4}, [%r5]; ldmatrix.sync.aligned.m8n8.x1.trans.b16 %r1, [%d1]; stmatrix.sync.aligned.m8n8.x2.trans.shared::cta.b16 [block], {%r1,%r2}; movmatrix.sync.aligned.m8n8.trans.b16 %r1, %r2;"
+)]
 #[case("nanosleep.u32 20; griddepcontrol.wait; prefetch.global.L2 [%d1]; discard.global.L2 [%d1],128; trap; exit;")]
 #[case("{ .param .b32 a; .param .b32 b; st.param.b32 [a+0],%r1; call.uni (b), twice, (a); ld.param.b32 %r1,[b+0]; }")]
 #[case("ts: .branchtargets A, B;\nbrx.idx %r1, ts;\nA: ret;\nB: ret.uni;")]
@@ -266,8 +299,44 @@ fn what_our_kernels_lack_decodes_too(#[case] body: &str) {
 #[case("mbarrier.try_wait.parity.acquire.shared.b64 %p1, [block], 0;", "both or none")]
 #[case("st.bulk.shared::cta [block], 64, 0;", "has st.bulk for target sm_90a, expected sm_100 or later")]
 #[case("cp.async.bulk.global.shared::cta.bulk_group.cp_mask [%d1], [block], 64, %h1;", "has .cp_mask for target sm_90a")]
+#[case(
+    "wgmma.mma_async.sync.aligned.m64n12k16.f32.f16.f16 %r1, %d1, %d2, %p1, 1, 1, 0, 0;",
+    "expected .m64nNk16 with N a multiple of 8, up to 256"
+)]
+#[case("wgmma.mma_async.sync.aligned.m64n40k32.s32.s8.s8 %r1, %d1, %d2, %p1;", "expected .m64nNk32 with N 24 or a multiple of 16, or 8")]
+#[case(
+    "wgmma.mma_async.sync.aligned.m64n8k16.f32.f16.bf16 {%f1,%f2,%f3,%f4}, %d1, %d2, %p1, 1, 1, 0, 0;",
+    "has type .bf16, expected one of .f16"
+)]
+#[case("wgmma.mma_async.sync.aligned.m64n8k16.f32.f16.f16 {%f1,%f2,%f3,%f4}, %d1, %d2, %p1, 2, 1, 0, 0;", "10:85: operand `2`")]
+#[case("wgmma.mma_async.sync.aligned.m64n8k16.f32.f16.f16 {%f1,%f2,_,%f4}, %d1, %d2, %p1, 1, 1, 0, 0;", "`_` among registers of a matrix")]
+#[case(
+    "wgmma.mma_async.sp.sync.aligned.m64n8k32.f32.f16.f16 {%f1,%f2,%f3,%f4}, %d1, %d2, %r1, 0, %p1, 1, 1, 0, 0;",
+    "10:1: `wgmma.mma_async.sp"
+)]
+#[case(
+    "wgmma.mma_async.sync.aligned.m64n8k256.s32.b1.b1.and.popc {%r1,%r2,%r3,%r4}, %d1, %d2, %p1;",
+    "has no type, expected one of .s8, .u8"
+)]
+#[case(
+    "mma.sync.aligned.m16n8k64.row.col.s32.s4.s4.s32 {%r1,%r2,%r3,%r4}, {%r1,%r2,%r3,%r4}, {%r5,%r6}, {%r1,%r2,%r3,%r4};",
+    "10:1: `mma.sync"
+)]
+#[case(
+    "mma.sync.aligned.m16n8k32.row.col.f32.f16.f16.f32 {%f1,%f2,%f3,%f4}, {%r1,%r2,%r3,%r4}, {%r5,%r6}, {%f1,%f2,%f3,%f4};",
+    "expected one of .m16n8k8, .m16n8k16"
+)]
+#[case(
+    "mma.sync.aligned.m16n8k16.row.col.f16.bf16.bf16.f16 {%r1,%r2}, {%r1,%r2,%r3,%r4}, {%r5,%r6}, {%r1,%r2};",
+    "types of which there is a product"
+)]
+#[case(
+    "mma.sp.sync.aligned.m16n8k32.row.col.f32.f16.f16.f32 {%f1,%f2,%f3,%f4}, {%r1,%r2,%r3,%r4}, {%r5,%r6}, {%f1,%f2,%f3,%f4}, %r1, 0;",
+    "10:1: `mma.sp"
+)]
+#[case("ldmatrix.sync.aligned.m8n8.x4.global.b16 {%r1,%r2,%r3,%r4}, [%d5];", "has space .global, expected one of .shared, .generic")]
 #[case("setmaxnreg.inc.sync.aligned.u32 100;", "has 100 registers, expected a multiple of 8 from 24 to 256")]
-#[case("wgmma.fence.sync.aligned;", "10:1: unknown instruction `wgmma.fence.sync.aligned`")]
+#[case("tcgen05.fence::before_thread_sync;", "10:1: unknown instruction `tcgen05.fence::before_thread_sync`")]
 #[case("mov.u32 %r1, 18446744073709551616;", "expected an integer of 64 bits")]
 #[case("multimem.ld_reduce.add.v2.u32 {%r1,%r2}, [%d1];", "has 2 elements of .u32")]
 #[case("ld.shared.u32 %r1, [word];", "operand `word` of space .global of `ld.shared.u32`, expected one of space .shared")]
@@ -289,7 +358,7 @@ fn an_error_says_where_and_what(#[case] body: &str, #[case] expected: &str) {
     "cp.async.bulk.tensor.2d.shared::cta.global.tile::gather4.mbarrier::complete_tx::bytes [block], [%d1, {%r1, %r2, %r3, %r4, %r5}], [block];"
 )]
 #[case("tex.2d.v4.f32.f32 {%f1, %f2, %f3, %f4}, [word, {%f1, (%f2)}];")]
-#[case("wgmma.mma_async.sync.aligned.m64n8k16.f32.bf16.bf16 {%f1, %f2, %f3, %f4}, %d1, %d2, %p1, 1, 1, 0, 0;")]
+#[case("wgmma.mma_async.sp.sync.aligned.m64n8k32.f32.bf16.bf16 {%f1, %f2, %f3, %f4}, %d1, %d2, %r1, 0, %p1, 1, 1, 0, 0;")]
 #[case("{ .param .b32 a; .param .b32 b; call (b), %d1, (a), proto; }")]
 #[case("addc.cc.u32 %r1, %r2, %r3;")]
 fn an_unknown_instruction_is_the_error_of_kernels_that_reach_it(#[case] body: &str) {

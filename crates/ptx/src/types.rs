@@ -66,6 +66,8 @@ modifiers! {
         Bf16x2 = "bf16x2",
         /// IEEE single precision.
         F32 = "f32",
+        /// The upper 19 bits of single precision, in 32.
+        Tf32 = "tf32",
         /// IEEE double precision.
         F64 = "f64",
         /// FP8 with 4 bits of exponent.
@@ -90,7 +92,8 @@ impl Type {
             Type::Pred => 1,
             Type::B8 | Type::U8 | Type::S8 | Type::E4m3 | Type::E5m2 => 8,
             Type::B16 | Type::U16 | Type::S16 | Type::F16 | Type::Bf16 | Type::E4m3x2 | Type::E5m2x2 => 16,
-            Type::B32 | Type::U32 | Type::S32 | Type::F32 | Type::U16x2 | Type::S16x2 | Type::F16x2 | Type::Bf16x2 => 32,
+            Type::B32 | Type::U32 | Type::S32 | Type::F32 | Type::Tf32 => 32,
+            Type::U16x2 | Type::S16x2 | Type::F16x2 | Type::Bf16x2 => 32,
             Type::E4m3x4 | Type::E5m2x4 => 32,
             Type::B64 | Type::U64 | Type::S64 | Type::F64 => 64,
             Type::B128 => 128,
@@ -114,7 +117,7 @@ impl Type {
 
     /// Whether it is a floating-point type, packed ones included.
     pub fn is_float(self) -> bool {
-        matches!(self, Type::F16 | Type::F16x2 | Type::Bf16 | Type::Bf16x2 | Type::F32 | Type::F64) || self.is_fp8()
+        matches!(self, Type::F16 | Type::F16x2 | Type::Bf16 | Type::Bf16x2 | Type::F32 | Type::Tf32 | Type::F64) || self.is_fp8()
     }
 
     /// Whether it is FP8, packed or not.

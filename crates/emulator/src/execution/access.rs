@@ -414,15 +414,27 @@ impl Executor<'_> {
         access: &Access,
     ) -> Result<bool, ExecError> {
         let values = self.gather::<N>(ty, sources);
-        let agrees = self.races.is_some() && access.semantics == Semantics::Weak && agree(lanes, addresses, &values);
+        self.store_values(lanes, &values, addresses, access)
+    }
+
+    /// The same of bytes that are there already.
+    #[inline(always)]
+    pub(super) fn store_values<const N: usize>(
+        &mut self,
+        lanes: u32,
+        values: &[[u8; N]; LANES],
+        addresses: &Row<u64>,
+        access: &Access,
+    ) -> Result<bool, ExecError> {
+        let agrees = self.races.is_some() && access.semantics == Semantics::Weak && agree(lanes, addresses, values);
         if self.memory.delays_stores() && matches!(access.space, Space::Global | Space::Generic) {
             if access.semantics == Semantics::Weak {
-                self.memory.store_warp_late(addresses, lanes, self.author(), &values)?;
+                self.memory.store_warp_late(addresses, lanes, self.author(), values)?;
                 return Ok(agrees);
             }
             self.publish_before(lanes, addresses, access)?;
         }
-        self.memory.store_warp(addresses, lanes, self.launch.program.rank, &values)?;
+        self.memory.store_warp(addresses, lanes, self.launch.program.rank, values)?;
         Ok(agrees)
     }
 

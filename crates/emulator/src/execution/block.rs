@@ -15,6 +15,7 @@ use std::{
 use super::{
     fault::ExecError,
     warp::{Waiting, Warp},
+    wgmma::{Agreement, WARPS},
 };
 use crate::races::ActorId;
 use passmuster_ptx::{BarrierReduction, Instruction, Module, Operation};
@@ -95,6 +96,8 @@ pub(super) struct Common {
     cluster_arrived: Threads,
     /// Threads whose arrival at the cluster's barrier is completed and which have not waited for it.
     cluster_passed: Threads,
+    /// Of each warpgroup that has multiplied.
+    agreements: Vec<Agreement>,
 }
 
 impl Common {
@@ -112,7 +115,22 @@ impl Common {
             lets_dependents_start: false,
             cluster_arrived: threads,
             cluster_passed: threads,
+            agreements: Vec::new(),
         }
+    }
+
+    /// What the warps of a warpgroup agree on.
+    pub(super) fn agreement(&mut self, warpgroup: usize) -> &mut Agreement {
+        if self.agreements.len() <= warpgroup {
+            self.agreements.resize_with(warpgroup + 1, Agreement::default);
+        }
+        &mut self.agreements[warpgroup]
+    }
+
+    /// A warp that has started a product which others of its warpgroup have not, and the function and operation.
+    pub(super) fn unlike(&self) -> Option<(usize, (usize, usize))> {
+        let mut of_groups = self.agreements.iter().enumerate();
+        of_groups.find_map(|(group, agreement)| agreement.unlike().map(|(warp, at)| (group * WARPS + warp, at)))
     }
 
     /// What is to come of those who have arrived at barriers.

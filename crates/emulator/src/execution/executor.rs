@@ -11,6 +11,7 @@ use super::{
     registers::{LANES, lanes_of, row_of},
     tensor::TensorCopy,
     warp::{CUTS, Caller, Frame, Waiting, Warp},
+    wgmma::Products,
 };
 use crate::{
     memory::Memory,
@@ -33,6 +34,9 @@ pub(super) enum Event {
     /// Lanes have ended.
     Ended,
 }
+
+/// The member mask of a whole warp.
+const ALL: Operand = Operand::Immediate(u32::MAX as u64);
 
 /// What an operation does to its group.
 enum Flow {
@@ -93,6 +97,7 @@ impl Executor<'_> {
             self.pc = self.warp.groups[group].pc;
             self.warp.registers.bases = self.frame.bases;
             let code = &launch.program.module.functions[self.frame.function].code;
+            let watches = self.warp.products.as_deref().is_some_and(Products::watches);
             loop {
                 if *left == 0 {
                     self.warp.groups[group].pc = self.pc;
@@ -106,6 +111,10 @@ impl Executor<'_> {
                 };
                 *left -= 1;
                 self.turn.instructions += u64::from(lanes.count_ones());
+                if watches && lanes != 0 {
+                    let seen = self.watch_registers();
+                    seen.map_err(|trouble| trouble.at(place(launch, self.block.index, self.warp_index, operation)))?;
+                }
                 let flow = match lanes {
                     0 => Ok(Flow::Next),
                     _ => self.execute(group, all, lanes, operation),
@@ -333,6 +342,25 @@ impl Executor<'_> {
             | I::Match { mask, .. }
             | I::Elect { mask, .. }
             | I::WarpReduce { mask, .. } => return self.together(group, lanes, mask, instruction),
+            I::MatrixMultiply { .. } | I::LoadMatrix { .. } | I::StoreMatrix { .. } | I::MoveMatrix { .. } => {
+                return self.together(group, lanes, ALL, instruction);
+            }
+            I::WarpgroupMultiply { .. } | I::WarpgroupFence {} | I::WarpgroupCommit {} | I::WarpgroupWait { .. } => {
+                if let I::WarpgroupWait { groups } = *instruction
+                    && !self.products_are_done(groups)
+                {
+                    return Ok(self.wait(group, lanes));
+                }
+                let flow = self.together(group, lanes, ALL, instruction)?;
+                // Whether registers are to be looked at is asked anew.
+                return Ok(match flow {
+                    Flow::Next => {
+                        self.warp.groups[group].pc = self.pc + 1;
+                        Flow::Moved
+                    }
+                    other => other,
+                });
+            }
             I::MultimemLoadReduce { op, ty, wide, ref access, ref destinations, address } => {
                 if self.multimem_load_reduce(lanes, (op, ty, wide), access, destinations, address)? {
                     return Ok(self.hold_back(group));

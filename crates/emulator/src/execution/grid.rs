@@ -8,7 +8,7 @@ use std::{
 use super::{
     block::{BARRIERS, Block, Common, MOST_WARPS, Member},
     executor::{Event, Executor, place},
-    fault::Fault,
+    fault::{ExecError, Fault},
     flight::Beside,
     multimem::{MultimemReduction, Reducer},
     program::{DeviceLimits, Program},
@@ -38,6 +38,10 @@ const MOST_LOCAL: u64 = 512 * 1024;
 
 /// The most blocks of a cluster of a launch that does not ask for more, as none here does.
 const MOST_IN_CLUSTER: u32 = 8;
+
+/// Among what has turns, products of a block's warps have the numbers above those of the warps, and flights those above.
+const PRODUCTS: usize = MOST_WARPS;
+const FLIGHTS: usize = PRODUCTS + MOST_WARPS;
 
 /// What does not change while a launch runs.
 #[derive(Debug)]
@@ -79,7 +83,8 @@ impl Launch {
         self.cluster.iter().product::<u32>() as usize
     }
 
-    fn threads(&self) -> u32 {
+    /// Threads of a block.
+    pub(super) fn threads(&self) -> u32 {
         self.shape.block.iter().product()
     }
 }
@@ -366,8 +371,14 @@ impl Grid {
         }
         let chosen = pick(self.candidates.len());
         let (slot, index) = self.candidates[chosen];
-        if let Some(number) = index.checked_sub(MOST_WARPS) {
+        if let Some(number) = index.checked_sub(FLIGHTS) {
             if self.beside.fly(number, memory, races)? {
+                self.candidates.swap_remove(chosen);
+            }
+            return Ok(Turn { instructions: 1, wrote: true, ..turn });
+        }
+        if let Some(warp) = index.checked_sub(PRODUCTS) {
+            if !self.multiply(slot, warp, memory, races)? {
                 self.candidates.swap_remove(chosen);
             }
             return Ok(Turn { instructions: 1, wrote: true, ..turn });
@@ -430,17 +441,39 @@ impl Grid {
             block.able &= !(1 << index);
             turn.blocked = block.warps[index].live != 0;
         }
-        candidates.extend(started.into_iter().map(|number| (slot, MOST_WARPS + number)));
+        candidates.extend(started.into_iter().map(|number| (slot, FLIGHTS + number)));
+        if let Some(products) = block.warps[index].products.as_deref_mut().filter(|products| !products.queued && products.is_under_way()) {
+            products.queued = true;
+            candidates.push((slot, PRODUCTS + index));
+        }
         if ended && block.warps.iter().all(|warp| warp.live == 0) {
             self.end_block(slot, memory, races)?;
         }
         Ok(turn)
     }
 
+    /// Does the next product of a warp; whether there are more.
+    fn multiply(&mut self, slot: usize, warp: usize, memory: &Memory, races: Option<&mut Races>) -> Result<bool, Fault> {
+        let Some(Block { common, warps, .. }) = &mut self.blocks[slot] else { return Ok(false) };
+        let Warp { registers, products, .. } = &mut warps[warp];
+        let Some(products) = products.as_deref_mut() else { return Ok(false) };
+        products.advance(registers, (&self.launch, common.shared), (common.index, warp), memory, races)?;
+        products.queued = products.is_under_way();
+        Ok(products.queued)
+    }
+
     fn end_block(&mut self, slot: usize, memory: &mut Memory, mut races: Option<&mut Races>) -> Result<(), Fault> {
         if let Some(block) = self.blocks[slot].take() {
             self.live_blocks -= 1;
             self.let_dependents_start |= block.common.lets_dependents_start;
+            // Products that nobody has waited for are lost.
+            self.candidates.retain(|&(other, index)| other != slot || !(PRODUCTS..FLIGHTS).contains(&index));
+            if let Some((warp, (function, pc))) = block.common.unlike() {
+                let operation = &self.launch.program.module.functions[function].code[pc];
+                let why = "other warps of its warpgroup ended without it: all four must execute the same".into();
+                let error = ExecError::Asynchronous { lane: None, why };
+                return Err(error.at(place(&self.launch, block.common.index, warp, operation)));
+            }
             let (gone, late) = self.beside.end_block(slot, block.common.shared, self.launch.shared_bytes);
             if let Some(races) = races.as_deref_mut() {
                 gone.into_iter().for_each(|address| races.forget_mbarrier(address));

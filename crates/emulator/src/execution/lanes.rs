@@ -64,7 +64,8 @@ impl Executor<'_> {
                 registers.write_bits(destination, lanes, &[reduced; LANES]);
             }
             // A barrier of the warp has no result.
-            _ => {}
+            Instruction::WarpSync { .. } => {}
+            _ => return self.of_matrices(lanes, instruction),
         }
         Ok(())
     }

@@ -51,6 +51,7 @@ mod float;
 mod grid;
 mod integer;
 mod lanes;
+mod matrix;
 mod mbarrier;
 mod multimem;
 mod program;
@@ -59,6 +60,7 @@ mod tensor;
 #[cfg(test)]
 mod tests;
 mod warp;
+mod wgmma;
 
 pub use fault::{Fault, FaultSite};
 pub use grid::{Grid, Shape, Turn, WarpPosition, WarpState};

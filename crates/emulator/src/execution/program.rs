@@ -5,7 +5,7 @@ use std::sync::Arc;
 use super::fault::Fault;
 use crate::memory::{Address, Init, Memory, Owner};
 use passmuster_ptx as ptx;
-use passmuster_ptx::{Base, Instruction, Module, Space};
+use passmuster_ptx::{Base, Class, Instruction, Module, Operation, Register, Space};
 
 /// The most bytes that a module's global and constant variables have together.
 const MOST_VARIABLES: u64 = 1 << 30;
@@ -38,6 +38,8 @@ pub struct Program {
     pub(super) variables: Vec<u64>,
     /// The largest alignment of dynamic shared memory.
     pub(super) dynamic_align: u32,
+    /// Words of its frame that each operation of each function reads or writes, those of products of warpgroups aside; empty where there are none.
+    pub(super) touched: Arc<[Vec<Box<[u16]>>]>,
 }
 
 impl Program {
@@ -68,7 +70,8 @@ impl Program {
         let dynamic_align =
             module.functions.iter().flat_map(|function| &function.code).map(|operation| dynamic_align(&operation.instruction));
         let dynamic_align = dynamic_align.max().unwrap_or(1).max(1);
-        Ok(Program { module, rank, limits, variables, dynamic_align })
+        let touched = touched(&module);
+        Ok(Program { module, rank, limits, variables, dynamic_align, touched })
     }
 
     /// The module, as it is shared by the programs of all ranks.
@@ -120,6 +123,23 @@ impl Program {
         let found = self.module.files.iter().find(|(number, _)| *number == index);
         found.map_or_else(|| format!("file {index}"), |(_, path)| path.clone())
     }
+}
+
+/// Words that each operation of each function touches, where the module has products of warpgroups.
+fn touched(module: &Module) -> Arc<[Vec<Box<[u16]>>]> {
+    let later = |operation: &Operation| matches!(operation.instruction, Instruction::WarpgroupMultiply { .. });
+    if !module.functions.iter().flat_map(|function| &function.code).any(later) {
+        return Arc::default();
+    }
+    let words = |operation: &Operation| {
+        let mut words = Vec::new();
+        let mut note = |register: &mut Register, _| words.extend((register.class == Class::Word).then_some(register.index));
+        if !later(operation) {
+            operation.instruction.clone().for_each_register(&mut note);
+        }
+        words.into_boxed_slice()
+    };
+    module.functions.iter().map(|function| function.code.iter().map(words).collect()).collect()
 }
 
 /// The alignment of dynamic shared memory that an instruction asks for, or 0.

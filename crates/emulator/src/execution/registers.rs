@@ -114,6 +114,21 @@ impl Registers {
         self.quads.resize(self.quads.len().max(top.quads), [0; LANES]);
     }
 
+    /// The place of a word among those of all frames.
+    pub(super) fn place_of(&self, register: Register) -> usize {
+        self.bases.words + usize::from(register.index)
+    }
+
+    /// The word at a place among those of all frames.
+    pub(super) fn word(&self, place: usize) -> &Row<u32> {
+        &self.words[place]
+    }
+
+    /// The same, to be written.
+    pub(super) fn word_mut(&mut self, place: usize) -> &mut Row<u32> {
+        &mut self.words[place]
+    }
+
     /// The lanes where a predicate register holds.
     #[inline(always)]
     pub(super) fn predicate(&self, register: Register) -> u32 {

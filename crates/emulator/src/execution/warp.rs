@@ -9,7 +9,10 @@ use std::hash::{Hash, Hasher};
 
 use passmuster_ptx::Module;
 
-use super::registers::{Bases, Registers, Row};
+use super::{
+    registers::{Bases, Registers, Row},
+    wgmma::Products,
+};
 
 /// A function's frame: its slots, its parameter space and its local memory, each within the warp's.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
@@ -98,6 +101,8 @@ pub(super) struct Warp {
     pub(super) parameters: Vec<Row<u8>>,
     /// Generic addresses of the lanes' local memory, once it is used.
     pub(super) local: Option<Box<Row<u64>>>,
+    /// Products of matrices, once there is one.
+    pub(super) products: Option<Box<Products>>,
     polls: [Poll; POLLS],
     next_poll: usize,
     /// Turns that ended in the middle of one of several groups.
@@ -115,7 +120,8 @@ impl Warp {
         let group = Group { lanes: live, pc: 0, frame, callers: Vec::new(), waiting: Waiting::No, held_back: false, polled: None };
         let parameters =
             if function.param_bytes > function.input_bytes { vec![[0; 32]; function.param_bytes as usize] } else { Vec::new() };
-        Warp { registers, groups: vec![group], live, parameters, local: None, polls: Default::default(), next_poll: 0, cut_short: 0 }
+        let (polls, products) = (Default::default(), None);
+        Warp { registers, groups: vec![group], live, parameters, local: None, products, polls, next_poll: 0, cut_short: 0 }
     }
 
     /// What decides what it does next, as long as memory stays as it is. Which groups are held back, and how soon others will be, is among it: a
@@ -124,6 +130,7 @@ impl Warp {
         self.registers.hash(hasher);
         self.parameters.hash(hasher);
         (self.cut_short % CUTS).hash(hasher);
+        self.products.iter().for_each(|products| products.hash_state(hasher));
         for group in &self.groups {
             (group.lanes, group.pc, group.frame, &group.callers, group.waiting, group.held_back).hash(hasher);
         }

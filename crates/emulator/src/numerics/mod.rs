@@ -40,6 +40,7 @@ mod exact;
 mod float;
 mod format;
 mod narrow;
+pub mod tensor_core;
 #[cfg(test)]
 mod tests;
 

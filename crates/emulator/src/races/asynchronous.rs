@@ -141,11 +141,21 @@ fn tell(all: &mut SmallVec<[Told; 2]>, by: Option<(u32, Level)>, views: &Arc<Vie
 impl Races {
     /// A lane starts something that is done later.
     pub(crate) fn begin_flight(&mut self, at: At, lane: usize, proxy: Proxy) -> Option<FlightId> {
+        let thread = at.warp * 32 + lane;
+        let views = Arc::new(self.block(at.actor)?.published(thread));
+        self.begin_beside(at, thread, proxy, views)
+    }
+
+    /// A warp starts a product, which comes after all that its lanes know.
+    pub(crate) fn begin_product(&mut self, at: At) -> Option<FlightId> {
+        let views = self.block(at.actor)?.published_by(&lanes_of_warp(at.warp, u32::MAX));
+        self.begin_beside(at, at.warp * 32, Proxy::Async, views)
+    }
+
+    fn begin_beside(&mut self, at: At, thread: usize, proxy: Proxy, views: Arc<Views>) -> Option<FlightId> {
         if self.ended {
             return None;
         }
-        let thread = at.warp * 32 + lane;
-        let views = Arc::new(self.block(at.actor)?.published(thread));
         let Actor { operation, block, cluster, rank, place, .. } = self.actors[at.actor.0 as usize];
         let done = self.asynchronous.done.entry(at.actor.0).or_default();
         // One that the thread knows to be done: whoever knows what this one will do knows that too.
@@ -224,6 +234,23 @@ impl Races {
         if !new.is_empty() {
             let learnt = new.into_iter().fold(Views::clone(known), |known, flight| flight.added_to(&known, place, reads));
             block.set_known(thread, Arc::new(learnt));
+        }
+    }
+
+    /// All lanes of a warp have waited for products of it.
+    pub(crate) fn learn_products(&mut self, at: At, flights: &[FlightId]) {
+        let place = self.actors[at.actor.0 as usize].place;
+        let Some(block) = self.block(at.actor) else { return };
+        // Lanes that knew the same know the same then.
+        let mut last: Option<[Arc<Views>; 2]> = None;
+        for thread in (at.warp * 32..).take(32) {
+            let before = block.known(thread).clone();
+            let after = match &last {
+                Some([known, learnt]) if Arc::ptr_eq(known, &before) => learnt.clone(),
+                _ => Arc::new(flights.iter().fold(Views::clone(&before), |known, flight| flight.added_to(&known, place, false))),
+            };
+            block.set_known(thread, after.clone());
+            last = Some([before, after]);
         }
     }
 

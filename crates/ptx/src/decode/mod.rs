@@ -3,6 +3,7 @@
 mod arithmetic;
 mod asynchronous;
 mod data;
+mod matrix;
 mod tensor;
 mod threads;
 
@@ -394,6 +395,11 @@ fn instruction(f: &mut Form<'_, '_>) -> Result<Instruction, PtxError> {
         "discard" => threads::discard(f),
         "cp" => asynchronous::cp(f),
         "mbarrier" => asynchronous::mbarrier(f),
+        "mma" => matrix::mma(f),
+        "wgmma" => matrix::wgmma(f),
+        "ldmatrix" => matrix::ldmatrix(f),
+        "stmatrix" => matrix::stmatrix(f),
+        "movmatrix" => matrix::movmatrix(f),
         "setmaxnreg" => asynchronous::setmaxnreg(f),
         "tensormap" => tensor::tensormap(f),
         "createpolicy" => asynchronous::createpolicy(f),

@@ -7,6 +7,7 @@ use passmuster_ptx as ptx;
 mod asynchronous;
 mod clusters;
 mod instructions;
+mod matrix;
 mod multimem;
 mod tensor;
 mod threads;

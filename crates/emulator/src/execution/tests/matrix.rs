@@ -1,0 +1,262 @@
+//! Products of matrices and their fragments: against products by the definition, of integers that every type has exactly.
+
+use std::fmt::Write;
+
+use rstest::rstest;
+
+use super::*;
+
+/// What a test multiplies: small integers that differ from place to place.
+fn a_at(row: u32, k: u32) -> i32 {
+    ((row * 7 + k * 3) % 5) as i32 - 2
+}
+
+fn b_at(k: u32, column: u32) -> i32 {
+    ((k * 5 + column * 11) % 7) as i32 - 3
+}
+
+fn c_at(row: u32, column: u32) -> i32 {
+    ((row * 3 + column) % 9) as i32 - 4
+}
+
+fn d_at(row: u32, column: u32, depth: u32) -> i32 {
+    (0..depth).map(|k| a_at(row, k) * b_at(k, column)).sum::<i32>() + c_at(row, column)
+}
+
+/// An integer as an element of a type.
+fn element(ty: &str, value: i32) -> u64 {
+    let magnitude = value.unsigned_abs();
+    // A format with so many bits of exponent and fraction.
+    let float = |exponent: u32, fraction: u32| {
+        if magnitude == 0 {
+            return 0;
+        }
+        let leading = magnitude.ilog2();
+        let biased = u64::from(leading + (1 << (exponent - 1)) - 1);
+        let rest = u64::from(magnitude - (1 << leading)) << fraction >> leading;
+        u64::from(value < 0) << (exponent + fraction) | biased << fraction | rest
+    };
+    match ty {
+        "f16" => float(5, 10),
+        "bf16" => float(8, 7),
+        "f32" => float(8, 23),
+        // What is below its fraction counts for nothing.
+        "tf32" => float(8, 10) << 13 | u64::from(magnitude * 1234 % 8192),
+        "f64" => float(11, 52),
+        "e4m3" => float(4, 3),
+        "e5m2" => float(5, 2),
+        "s8" | "u8" => u64::from(value as u8),
+        _ => u64::from(value as u32),
+    }
+}
+
+fn bits(ty: &str) -> u32 {
+    match ty {
+        "f64" => 64,
+        "f32" | "tf32" | "s32" => 32,
+        "f16" | "bf16" => 16,
+        _ => 8,
+    }
+}
+
+/// A kernel of a warpgroup: what `in` holds goes to shared memory, `body` runs, and each thread's registers `%r0` on to `out`.
+fn of_warpgroup(shared: u32, registers: u32, body: &str) -> String {
+    let mut text = format!(
+        ".version 9.0\n.target sm_90a\n.address_size 64\n.visible .entry k(.param .u64 out, .param .u64 in)\n{{\n\
+         .reg .pred %p<4>; .reg .b32 %r<160>; .reg .b32 %a<8>; .reg .b32 %t, %i, %s; .reg .b64 %d<8>;\n\
+         .shared .align 1024 .b8 smem[{shared}];\n\
+         ld.param.u64 %d0, [out]; ld.param.u64 %d1, [in]; mov.u32 %t, %tid.x; mov.u32 %s, smem; shl.b32 %i, %t, 2;\n\
+         FILL: setp.ge.u32 %p0, %i, {shared}; @%p0 bra FILLED;\n\
+         cvt.u64.u32 %d2, %i; add.u64 %d2, %d2, %d1; ld.global.u32 %a0, [%d2]; add.u32 %a1, %i, %s; st.shared.u32 [%a1], %a0;\n\
+         add.u32 %i, %i, 512; bra FILL;\nFILLED: fence.proxy.async; bar.sync 0;\n{body}\n"
+    );
+    let _ = writeln!(text, "mul.wide.u32 %d2, %t, {}; add.u64 %d2, %d2, %d0;", 4 * registers);
+    for number in 0..registers {
+        let _ = writeln!(text, "st.global.u32 [%d2+{}], %r{number};", 4 * number);
+    }
+    text + "ret;\n}\n"
+}
+
+/// Runs a kernel of `threads` threads that leaves so many words a thread.
+fn words_of(text: &str, threads: u32, each: u32, input: &[u8]) -> Result<Vec<u32>, Fault> {
+    let mut memory = Memory::new();
+    let program = program(text, 0, &mut memory);
+    let out = memory.allocate(Owner::new(0, 0, "out"), u64::from(threads * each) * 4, Init::Canary);
+    let source = memory.allocate(Owner::new(0, 0, "in"), input.len().max(4) as u64, Init::Zero);
+    memory.write(source, 0, input).unwrap();
+    let parameters = [out.0.to_le_bytes(), source.0.to_le_bytes()].concat();
+    let grid = Grid::new(program, "k", shape(1, threads), &parameters, &mut memory)?;
+    assert!(finish(grid, &mut memory)?.is_some(), "it hangs");
+    Ok(words(&memory, out, threads * each))
+}
+
+/// A matrix in shared memory: swizzled in patterns of so many chunks of 16 bytes, or 1; with k contiguous or else rows.
+#[derive(Clone, Copy)]
+struct Place {
+    start: u32,
+    pattern: u32,
+    along_k: bool,
+    leading: u32,
+    stride: u32,
+}
+
+impl Place {
+    fn descriptor(self) -> u64 {
+        let mode = [(1, 0), (8, 1), (4, 2), (2, 3)].into_iter().find(|(pattern, _)| *pattern == self.pattern).unwrap().1;
+        let field = |value: u32| u64::from(value >> 4);
+        field(self.start) | field(self.leading) << 16 | field(self.stride) << 32 | mode << 62
+    }
+
+    /// Where an element is, in bytes: by the canonical layouts of PTX ISA 9.7.15.5.1.2.1.3 and the swizzles of 9.7.15.5.1.1.
+    fn byte(self, row: u32, k: u32, width: u32) -> u32 {
+        let each = 16 / width;
+        let offset = match (self.along_k, self.pattern) {
+            (true, 1) => row % 8 * 16 + row / 8 * self.stride + k / each * self.leading + k % each * width,
+            (true, pattern) => row % 8 * 16 * pattern + row / 8 * self.stride + k * width,
+            (false, 1) => row % 8 * 2 + row / 8 * self.stride + k % 8 * 16 + k / 8 * self.leading,
+            (false, pattern) => {
+                let (within, beside) = (row % (8 * pattern), row / (8 * pattern));
+                within * 2 + beside * self.leading + k % 8 * 16 * pattern + k / 8 * self.stride
+            }
+        };
+        let address = self.start + offset;
+        let (chunk, line) = (address / 16 % self.pattern, address / 128 % self.pattern);
+        address - chunk * 16 + (chunk ^ line) * 16
+    }
+}
+
+/// A shared memory of both matrices.
+fn image(bytes: u32, a: Option<Place>, b: Place, [a_type, b_type]: [&str; 2], (n, k): (u32, u32)) -> Vec<u8> {
+    let mut image = vec![0; bytes as usize];
+    let mut put = |at: u32, ty: &str, value: i32| {
+        let width = bits(ty) as usize / 8;
+        image[at as usize..][..width].copy_from_slice(&element(ty, value).to_le_bytes()[..width]);
+    };
+    for depth in 0..k {
+        if let Some(a) = a {
+            (0..64).for_each(|row| put(a.byte(row, depth, bits(a_type) / 8), a_type, a_at(row, depth)));
+        }
+        (0..n).for_each(|column| put(b.byte(column, depth, bits(b_type) / 8), b_type, b_at(depth, column)));
+    }
+    image
+}
+
+/// Instructions that set the sums to `c`, or to what is no number where `keeps` is not set.
+fn begin_sums(sum: &str, n: u32) -> String {
+    let registers = n * bits(sum) / 64;
+    let mut text = String::new();
+    // Thread t's number e is in row 16w + l/4 + 8 (e/2 % 2), column 8 (e/4) + 2 (l%4) + e%2: c is (3 row + column) % 9 - 4.
+    let _ = writeln!(text, "and.b32 %a2, %t, 31; shr.u32 %a3, %t, 5; shl.b32 %a3, %a3, 4; shr.u32 %a4, %a2, 2; add.u32 %a3, %a3, %a4;");
+    let _ = writeln!(text, "and.b32 %a4, %a2, 3; shl.b32 %a4, %a4, 1; mad.lo.u32 %a3, %a3, 3, %a4;");
+    let value = |number: u32, to: &str| {
+        let more = number / 2 % 2 * 24 + number / 4 * 8 + number % 2;
+        let as_sum = match sum {
+            "s32" => String::new(),
+            "f32" => format!("cvt.rn.f32.s32 {to}, {to};"),
+            _ => format!("{{ .reg .b16 %h; cvt.rn.f16.s32 %h, {to}; mov.b32 {to}, {{%h, 0}}; }}"),
+        };
+        format!("add.u32 {to}, %a3, {more}; rem.u32 {to}, {to}, 9; sub.s32 {to}, {to}, 4; {as_sum}\n")
+    };
+    for number in 0..registers {
+        if sum == "f16" {
+            text += &value(2 * number, "%a5");
+            text += &value(2 * number + 1, "%a6");
+            let _ = writeln!(text, "prmt.b32 %r{number}, %a5, %a6, 0x5410;");
+        } else {
+            text += &value(number, &format!("%r{number}"));
+        }
+    }
+    text
+}
+
+fn vector(prefix: &str, count: u32) -> String {
+    format!("{{{}}}", (0..count).map(|number| format!("%{prefix}{number}")).collect::<Vec<_>>().join(", "))
+}
+
+/// What each thread's registers of a product of `n` columns should be.
+fn check_sums(words: &[u32], sum: &str, (n, k): (u32, u32)) {
+    let each = n * bits(sum) / 64;
+    for thread in 0..128 {
+        let lane = thread % 32;
+        for element_number in 0..n / 2 {
+            let row = thread / 32 * 16 + lane / 4 + element_number / 2 % 2 * 8;
+            let column = element_number / 4 * 8 + lane % 4 * 2 + element_number % 2;
+            let word = match sum {
+                "f16" => words[(thread * each + element_number / 2) as usize] >> (element_number % 2 * 16) & 0xffff,
+                _ => words[(thread * each + element_number) as usize],
+            };
+            assert_eq!(u64::from(word), element(sum, d_at(row, column, k)), "row {row}, column {column} of {n}");
+        }
+    }
+}
+
+const START: &str = "wgmma.fence.sync.aligned;\n";
+const END: &str = "wgmma.commit_group.sync.aligned; wgmma.wait_group.sync.aligned 0;\n";
+
+/// A product of two matrices in shared memory.
+fn product(types: [&str; 3], n: u32, a: Place, b: Place) -> Result<Vec<u32>, Fault> {
+    let [sum, a_type, b_type] = types;
+    let k = 256 / bits(a_type);
+    let halves = matches!(a_type, "f16" | "bf16");
+    let flags = match (sum, halves) {
+        ("s32", _) => String::new(),
+        (_, true) => format!(", 1, 1, {}, {}", i32::from(!a.along_k), i32::from(!b.along_k)),
+        (_, false) => ", 1, 1".into(),
+    };
+    let registers = n * bits(sum) / 64;
+    let body = format!(
+        "{}setp.eq.u32 %p1, %t, %t; mov.u64 %d3, {:#x}; mov.u64 %d4, {:#x};\n{START}\
+         wgmma.mma_async.sync.aligned.m64n{n}k{k}.{sum}.{a_type}.{b_type} {}, %d3, %d4, %p1{flags};\n{END}",
+        begin_sums(sum, n),
+        a.descriptor(),
+        b.descriptor(),
+        vector("r", registers)
+    );
+    let bytes = 48 << 10;
+    words_of(&of_warpgroup(bytes, registers, &body), 128, registers, &image(bytes, Some(a), b, [a_type, b_type], (n, k)))
+}
+
+/// Every swizzle and both orders, A and B differently.
+#[rstest]
+fn products_of_matrices_in_shared_memory(
+    #[values(1, 2, 4, 8)] pattern: u32,
+    #[values(true, false)] along_k: bool,
+    #[values(8, 24, 256)] n: u32,
+) {
+    let place = |start: u32, along_k: bool, rows: u32| {
+        let group = 128 * pattern;
+        match (along_k, pattern) {
+            (true, 1) => Place { start, pattern, along_k, leading: 128, stride: 256 },
+            // More of k lies beside it, so that rows are as long as the pattern.
+            (true, _) => Place { start: start + if pattern > 2 { 32 } else { 0 }, pattern, along_k, leading: 16, stride: group },
+            (false, 1) => Place { start, pattern, along_k, leading: 128, stride: 256 },
+            (false, _) => Place { start, pattern, along_k, leading: 2 * group, stride: group },
+        }
+        .fitted(rows)
+    };
+    let words = product(["f32", "bf16", "bf16"], n, place(1024, along_k, 64), place(12 << 10, !along_k, n)).unwrap();
+    check_sums(&words, "f32", (n, 16));
+    let words = product(["f16", "f16", "f16"], n, place(1024, !along_k, 64), place(12 << 10, along_k, n)).unwrap();
+    check_sums(&words, "f16", (n, 16));
+}
+
+impl Place {
+    /// The same, which must end in the 48 KiB that there are.
+    fn fitted(self, rows: u32) -> Place {
+        assert!((0..rows).all(|row| self.byte(row, 15, 2) < 48 << 10));
+        self
+    }
+}
+
+#[rstest]
+#[case(["f32", "tf32", "tf32"])]
+#[case(["f32", "e4m3", "e4m3"])]
+#[case(["f32", "e5m2", "e4m3"])]
+#[case(["f16", "e4m3", "e5m2"])]
+#[case(["f16", "e5m2", "e5m2"])]
+#[case(["s32", "s8", "s8"])]
+fn products_of_other_types(#[case] types: [&str; 3]) {
+    let place = |start| Place { start, pattern: 8, along_k: true, leading: 16, stride: 1024 };
+    let words = product(types, 48, place(0), place(16 << 10)).unwrap();
+    check_sums(&words, types[0], (48, 256 / bits(types[1])));
+}
