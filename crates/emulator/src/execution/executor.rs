@@ -121,7 +121,15 @@ impl Executor<'_> {
                 };
                 match flow {
                     Ok(Flow::Next) => self.pc += 1,
-                    Ok(Flow::Jump(target)) => self.pc = target,
+                    Ok(Flow::Jump(target)) => {
+                        let back = target <= self.pc;
+                        self.pc = target;
+                        if back && self.warp.groups.len() > 1 {
+                            // There may be others between here and where this group was.
+                            self.warp.groups[group].pc = self.pc;
+                            break;
+                        }
+                    }
                     Ok(Flow::Moved) => break,
                     Ok(Flow::Stop(event)) => return Ok(event),
                     Err(trouble) => return Err(trouble.at(place(launch, self.block.index, self.warp_index, operation))),

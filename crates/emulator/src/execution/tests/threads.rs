@@ -72,6 +72,15 @@ fn lanes_that_come_by_different_ways_wait_for_one_another() {
     assert_eq!(results(body, 32), [48; 32]);
 }
 
+/// If this fails, lanes that fall behind others in a loop run past where those wait for them.
+#[test]
+fn lanes_that_come_round_a_loop_meet_those_that_wait_in_it() {
+    let body = "mov.u32 %r0, 0; setp.eq.u32 %p0, %t, 0;\nL:\nbar.warp.sync -1; add.u32 %r0, %r0, 1;\n@%p0 bra NEXT;\n\
+                nanosleep.u32 20; add.u32 %r0, %r0, 10;\nNEXT:\nsetp.lt.u32 %p1, %r0, 30; @!%p0 setp.lt.u32 %p1, %r0, 330; @%p1 bra L;";
+    let all: Vec<u32> = (0..32).map(|thread| if thread == 0 { 30 } else { 330 }).collect();
+    assert_eq!(results(body, 32), all);
+}
+
 #[test]
 fn lanes_of_one_warp_may_wait_for_one_another() {
     // Lane 0 polls, at the smallest program counter, for what lane 1 stores later: hardware lets both go on.
