@@ -4,7 +4,7 @@
 //! the table, of atomics the order and the scope. Names are PTX opcodes themselves, with their modifiers in the order of the ISA.
 
 use super::{
-    instruction::{Instruction, MbarrierWait, Precision},
+    instruction::{Instruction, MatrixProduct, MbarrierWait, Precision},
     operations::{AtomicOp, FloatOp, IntegerOp, PermuteMode, UnaryOp},
     types::{Rounding, Space, Type},
 };
@@ -100,6 +100,21 @@ impl Instruction {
                 name("mbarrier.test_wait").flag(matches!(phase, MbarrierWait::Parity(_)), "parity").of(Type::B64)
             }
             Instruction::MbarrierPending { .. } => name("mbarrier").of("pending_count"),
+            Instruction::MatrixMultiply { product: MatrixProduct { m, n, k, sum, a, b, saturate, rounding }, .. } => {
+                let shape = name("mma.sync").with(format!("m{m}n{n}k{k}")).flag(saturate, "satfinite");
+                shape.optional((sum == Type::F64).then_some(rounding)).with(sum).with(a).with(b).of(sum)
+            }
+            // How wide it is decides no value.
+            Instruction::WarpgroupMultiply { product: MatrixProduct { sum, a, b, saturate, .. }, .. } => {
+                name("wgmma.mma_async").flag(saturate, "satfinite").with(sum).with(a).of(b)
+            }
+            Instruction::LoadMatrix { transposed, ref destinations, .. } => {
+                name("ldmatrix.m8n8").with(format!("x{}", destinations.len())).flag(transposed, "trans").of(Type::B16)
+            }
+            Instruction::StoreMatrix { transposed, ref values, .. } => {
+                name("stmatrix.m8n8").with(format!("x{}", values.len())).flag(transposed, "trans").of(Type::B16)
+            }
+            Instruction::MoveMatrix { .. } => name("movmatrix.m8n8.trans").of(Type::B16),
             Instruction::WarpReduce { op, ty, .. } => name("redux.sync").with(op).of(ty),
             _ => return None,
         })

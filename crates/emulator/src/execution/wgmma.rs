@@ -369,8 +369,9 @@ impl Agreement {
             None => self.pending.push_back((signature, 1 << warp)),
             Some((other, came)) => {
                 if *other != signature {
-                    let what = if other.0 != signature.0 { "instruction" } else { "descriptors, or scale-d," };
-                    return Err(wrong(format!("another {what} than in other warps of its warpgroup: all four must execute the same")));
+                    let what =
+                        if other.0 != signature.0 { "they execute another" } else { "it has other descriptors there, or another scale-d" };
+                    return Err(wrong(format!("other warps of its warpgroup do not execute the same: {what}")));
                 }
                 *came |= 1 << warp;
             }

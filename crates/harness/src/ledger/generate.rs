@@ -14,8 +14,9 @@ use passmuster_ptx::Type;
 
 /// Kernels of a module.
 const OF_A_MODULE: usize = 64;
-/// Threads of a block.
-pub(super) const THREADS: u32 = super::inputs::BLOCK as u32;
+/// Threads of a block, but for forms of matrices, which are of one warpgroup.
+const THREADS: u32 = super::inputs::BLOCK as u32;
+const WARPGROUP: u32 = 128;
 
 /// Bytes that a thread has in global memory, in `%scratch`, and in shared memory, in `%room`, where its code has these.
 const SCRATCH: usize = 16;
@@ -23,6 +24,9 @@ const ROOM: u32 = 64;
 /// Bytes that a block has in shared memory, in `%box`, and in global memory, in `%maps`, where its code has these.
 const BOX: u32 = 2064;
 const MAP: usize = 128;
+
+/// Bytes of shared memory that a block has at `%tiles`, where the code has that: zeros at first.
+pub(super) const TILES: u32 = 42 << 10;
 
 /// Name of a form's kernel.
 pub fn entry(form: &Form) -> String {
@@ -40,7 +44,7 @@ pub(super) fn register_bits(ty: Type) -> u32 {
 /// PTX of a module of these forms.
 pub fn module(forms: &[Form]) -> String {
     // Halves and bfloat16 in full need sm_90, and this version of the ISA is what driver 580 takes.
-    let target = if forms.iter().any(|form| form.uses("tensormap.replace")) { "sm_90a" } else { "sm_90" };
+    let target = if forms.iter().any(|form| form.uses("tensormap.replace") || form.uses("wgmma")) { "sm_90a" } else { "sm_90" };
     let mut header = format!(".version 9.0\n.target {target}\n.address_size 64\n");
     if forms.iter().any(|form| form.uses("%maps")) {
         let _ = writeln!(header, ".global .align 128 .b8 maps[{}];", MAP * super::inputs::RESULTS / THREADS as usize);
@@ -59,13 +63,13 @@ fn kernel(form: &Form) -> String {
     text += ".reg .pred %p, %q, %pa, %pb, %pc, %pd;\n";
     text +=
         ".reg .b16 %yh;\n.reg .b32 %y, %thread, %index, %blocks, %count, %truth;\n.reg .b64 %yd, %from, %slot, %place, %near, %plane;\n";
-    let mut register = |name: char, ty| {
+    let mut register = |name: &str, ty| {
         let _ = writeln!(text, ".reg .b{} %{name};", register_bits(ty));
     };
-    for (letter, operand) in ('a'..).zip(&form.operands) {
-        register(letter, if operand.role == Role::Truth { Type::B32 } else { operand.ty });
+    for (index, operand) in form.operands.iter().enumerate() {
+        register(&operand.name(index), if operand.role == Role::Truth { Type::B32 } else { operand.ty });
     }
-    register('x', form.result);
+    register("x", form.result);
     let shared = form.uses("%shared");
     let (scratch, room) = (form.uses("%scratch"), form.uses("%room"));
     if scratch {
@@ -76,6 +80,10 @@ fn kernel(form: &Form) -> String {
     }
     if shared {
         let _ = writeln!(text, ".reg .b32 %shared;\n.shared .align 8 .b8 words[{}];", 8 * THREADS);
+    }
+    let tiles = form.uses("%tiles");
+    if tiles {
+        let _ = writeln!(text, ".reg .b32 %tiles;\n.shared .align 1024 .b8 tiles[{TILES}];");
     }
     text += "mov.u32 %thread, %tid.x;\nmov.u32 %index, %ctaid.x;\nmov.u32 %blocks, %ntid.x;\n\
              mad.lo.u32 %index, %index, %blocks, %thread;\n\
@@ -101,7 +109,16 @@ fn kernel(form: &Form) -> String {
     if room {
         let _ = writeln!(text, "mov.u32 %room, rooms;\nmad.lo.u32 %room, %thread, {ROOM}, %room;");
     }
-    for (letter, operand) in ('a'..).zip(&form.operands) {
+    if tiles {
+        let _ = writeln!(
+            text,
+            "mov.u32 %tiles, tiles;\nmad.lo.u32 %y, %thread, 16, %tiles;\nadd.u32 %truth, %tiles, {TILES};\nmov.b64 %yd, 0;\n\
+             ZERO:\nst.shared.v2.b64 [%y], {{%yd, %yd}};\nadd.u32 %y, %y, {};\nsetp.lt.u32 %q, %y, %truth;\n@%q bra ZERO;\nbar.sync 0;",
+            16 * WARPGROUP
+        );
+    }
+    for (index, operand) in form.operands.iter().enumerate() {
+        let letter = operand.name(index);
         let truth = operand.role == Role::Truth;
         let bits = if truth { 32 } else { register_bits(operand.ty) };
         let _ = writeln!(text, "ld.global.b{bits} %{letter}, [%from];\nadd.u64 %from, %from, %plane;");
@@ -139,6 +156,11 @@ pub fn library(forms: &[Form]) -> Library {
     library
 }
 
+/// Threads of a block of a form's kernel.
+fn threads(form: &Form) -> u32 {
+    if form.uses("%tiles") { WARPGROUP } else { THREADS }
+}
+
 /// The launch of a form's kernel over `count` tuples.
 pub(super) fn launch(form: &Form, module: String, operands: Region, results: Region, count: usize) -> Launch {
     let mut args = vec![Arg::Address(operands), Arg::Address(results), Arg::U32(count as u32)];
@@ -148,8 +170,8 @@ pub(super) fn launch(form: &Form, module: String, operands: Region, results: Reg
         module,
         entry: entry(form),
         build: Build::Release,
-        grid: (count as u32 / THREADS).into(),
-        block: THREADS.into(),
+        grid: (count as u32 / threads(form)).into(),
+        block: threads(form).into(),
         cluster: None,
         waits_for_peers: false,
         programmatic: false,

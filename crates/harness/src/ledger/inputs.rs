@@ -1,7 +1,10 @@
 //! What a form is tried on: an edge lattice of each operand's type, crossed; random bits; and values near each other, near ties and near
 //! the limits of narrower types. A form of one operand of at most 16 bits is tried on all of them. Everything follows from its name.
 
-use super::forms::{Form, Operand, Role};
+use super::{
+    forms::{Form, Operand, Role},
+    products,
+};
 use crate::conformance::lists::Choice;
 use passmuster_collectives::kernels::fnv1a64;
 use passmuster_emulator::numerics::Format;
@@ -27,7 +30,10 @@ impl Inputs {
         {
             return exhaustive(ty, &mut choice);
         }
-        let count = (RESULTS / form.code.len()).clamp(BLOCK, RESULTS) / BLOCK * BLOCK;
+        // Products are tried in many layouts, and each tuple is one of many kinds.
+        let of_elements = matches!(form.operands[..], [Operand { role: Role::Elements(_), .. }, ..]);
+        let results = if of_elements { 4 * RESULTS } else { RESULTS };
+        let count = (results / form.code.len()).clamp(BLOCK, RESULTS) / BLOCK * BLOCK;
         let edges: Vec<Vec<u64>> = form.operands.iter().map(|operand| edges_of(*operand)).collect();
         let tuples = (0..count).map(|index| tuple(form, &edges, index, count, &mut choice));
         let mut planes = vec![Vec::with_capacity(count); form.operands.len()];
@@ -57,8 +63,11 @@ fn exhaustive(ty: Type, choice: &mut Choice) -> Inputs {
     Inputs { planes: vec![(0..count).map(|index| above(index % (1 << ty.bits()), choice)).collect()] }
 }
 
-/// Tuple number `index`: the cross product of the edges where it fits, else a sample of it; the last part is drawn.
+/// Tuple number `index` of a product: [`products::tuple`]. Else the cross product of the edges where it fits, else a sample of it; the last part is drawn.
 fn tuple(form: &Form, edges: &[Vec<u64>], index: usize, count: usize, choice: &mut Choice) -> Vec<u64> {
+    if let Some(Operand { role: Role::Elements(_), .. }) = form.operands.first() {
+        return products::tuple(&form.operands, index, choice);
+    }
     let product = edges.iter().fold(1usize, |product, edges| product.saturating_mul(edges.len()));
     let whole = product <= count / 8 * 7;
     if whole && index < product {
@@ -96,7 +105,7 @@ fn random(operand: Operand, choice: &mut Choice) -> u64 {
     match operand.role {
         Role::Truth => choice.next() & 1,
         Role::Field => choice.next() & 0xff,
-        Role::Amount | Role::Value => choice.next() & mask(operand.ty),
+        Role::Amount | Role::Value | Role::Elements(_) => choice.next() & mask(operand.ty),
     }
 }
 
@@ -170,6 +179,8 @@ fn edges_of(operand: Operand) -> Vec<u64> {
             return AROUND_WIDTHS.into_iter().chain(far).collect();
         }
         Role::Field => return AROUND_WIDTHS.into(),
+        // Whole products have edges of their own.
+        Role::Elements(_) => return Vec::new(),
         Role::Value => {}
     }
     let Some((format, count)) = elements(operand.ty) else { return integer_edges(operand.ty.bits()) };

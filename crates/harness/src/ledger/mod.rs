@@ -7,6 +7,7 @@
 pub mod forms;
 pub mod generate;
 pub mod inputs;
+mod products;
 pub mod rows;
 pub mod session;
 #[cfg(test)]

@@ -13,7 +13,7 @@ use passmuster_collectives::{
 };
 
 /// The largest number of operands or results, in words of 8 bytes.
-const WORDS: u64 = 1 << 18;
+const WORDS: u64 = 1 << 20;
 /// What results hold before a launch.
 const UNWRITTEN: u8 = 0xc5;
 

@@ -260,3 +260,211 @@ fn products_of_other_types(#[case] types: [&str; 3]) {
     let words = product(types, 48, place(0), place(16 << 10)).unwrap();
     check_sums(&words, types[0], (48, 256 / bits(types[1])));
 }
+
+/// A in registers: each thread has of rows l/4 and 8 below, columns 2 (l%4) and following, and the same eight columns to the right.
+#[test]
+fn a_product_of_registers() {
+    let n = 16;
+    let b = Place { start: 0, pattern: 8, along_k: true, leading: 16, stride: 1024 };
+    let mut body = begin_sums("f32", n);
+    // The input goes on with the words of A, four for each thread.
+    let _ = writeln!(body, "mul.wide.u32 %d2, %t, 16; add.u64 %d2, %d2, %d1; ld.global.v4.u32 {{%a0, %a1, %a2, %a3}}, [%d2+4096];");
+    let _ = writeln!(
+        body,
+        "mov.u64 %d4, {:#x};\n{START}wgmma.mma_async.sync.aligned.m64n{n}k16.f32.f16.f16 {}, {{%a0, %a1, %a2, %a3}}, %d4, 1, 1, 1, 0;\n{END}",
+        b.descriptor(),
+        vector("r", n / 2)
+    );
+    let mut input = image(4096, None, b, ["f16", "f16"], (n, 16));
+    for thread in 0..128 {
+        for register in 0..4 {
+            let (row, k) = (thread / 32 * 16 + thread % 32 / 4 + register % 2 * 8, thread % 4 * 2 + register / 2 * 8);
+            (0..2).for_each(|part| input.extend((element("f16", a_at(row, k + part)) as u16).to_le_bytes()));
+        }
+    }
+    let words = words_of(&of_warpgroup(4096, n / 2, &body), 128, n / 2, &input).unwrap();
+    check_sums(&words, "f32", (n, 16));
+}
+
+/// Both factors have their sign turned, or one; sums that are not kept do not count.
+#[rstest]
+#[case("-1, -1", "%p1", 1, 1)]
+#[case("1, -1", "%p1", -1, 1)]
+#[case("-1, 1", "%p1", -1, 1)]
+#[case("1, 1", "0", 1, 0)]
+fn signs_and_sums(#[case] flags: &str, #[case] keeps: &str, #[case] sign: i32, #[case] kept: i32) {
+    let place = |start| Place { start, pattern: 4, along_k: true, leading: 16, stride: 512 };
+    let (a, b) = (place(0), place(4096));
+    let body = format!(
+        "{}setp.eq.u32 %p1, %t, %t; mov.u64 %d3, {:#x}; mov.u64 %d4, {:#x};\n{START}\
+         wgmma.mma_async.sync.aligned.m64n8k16.f32.bf16.bf16 {}, %d3, %d4, {keeps}, {flags}, 0, 0;\n{END}",
+        begin_sums("f32", 8),
+        a.descriptor(),
+        b.descriptor(),
+        vector("r", 4)
+    );
+    let words = words_of(&of_warpgroup(8192, 4, &body), 128, 4, &image(8192, Some(a), b, ["bf16"; 2], (8, 16))).unwrap();
+    for thread in 0..128 {
+        for number in 0..4 {
+            let (row, column) = (thread / 32 * 16 + thread % 32 / 4 + number / 2 * 8, thread % 4 * 2 + number % 2);
+            let product = d_at(row, column, 16) - c_at(row, column);
+            let expected = sign * product + kept * c_at(row, column);
+            assert_eq!(u64::from(words[(thread * 4 + number) as usize]), element("f32", expected), "row {row}, column {column}");
+        }
+    }
+}
+
+/// Fragments as the tables of PTX ISA 9.7.14.5 have them, one by one: row and k of a lane's element of A, k of one of B, row and column of a sum.
+#[rstest]
+#[case("m16n8k8", ["f32", "f16", "f16"])]
+#[case("m16n8k16", ["f32", "f16", "f16"])]
+#[case("m16n8k16", ["f16", "f16", "f16"])]
+#[case("m16n8k8", ["f32", "bf16", "bf16"])]
+#[case("m16n8k16", ["f32", "bf16", "bf16"])]
+#[case("m16n8k4", ["f32", "tf32", "tf32"])]
+#[case("m16n8k8", ["f32", "tf32", "tf32"])]
+#[case("m16n8k16", ["f32", "e4m3", "e5m2"])]
+#[case("m16n8k32", ["f32", "e5m2", "e4m3"])]
+#[case("m16n8k32", ["f16", "e4m3", "e4m3"])]
+#[case("m8n8k16", ["s32", "s8", "s8"])]
+#[case("m16n8k16", ["s32", "s8", "s8"])]
+#[case("m16n8k32", ["s32", "s8", "s8"])]
+#[case("m8n8k4", ["f64", "f64", "f64"])]
+#[case("m16n8k4", ["f64", "f64", "f64"])]
+#[case("m16n8k8", ["f64", "f64", "f64"])]
+#[case("m16n8k16", ["f64", "f64", "f64"])]
+fn products_of_warps(#[case] shape: &str, #[case] types: [&str; 3]) {
+    let [sum, a, b] = types;
+    let number = |text: &str| text.parse::<u32>().unwrap();
+    let (m, k) = (number(&shape[1..shape.find('n').unwrap()]), number(shape.split_once('k').unwrap().1));
+    let (group, within) = (|lane: u32| lane / 4, |lane: u32| lane % 4);
+    // Row and k of element i of A.
+    let of_a = |lane: u32, i: u32| match (shape, a) {
+        ("m16n8k8", "f16" | "bf16") => (group(lane) + if i < 2 { 0 } else { 8 }, within(lane) * 2 + (i & 1)),
+        ("m16n8k16", "f16" | "bf16") => {
+            (group(lane) + if i < 2 || (4..6).contains(&i) { 0 } else { 8 }, within(lane) * 2 + (i & 1) + if i >= 4 { 8 } else { 0 })
+        }
+        ("m16n8k4", _) => (group(lane) + 8 * i, within(lane)),
+        ("m16n8k8", "tf32" | "f64") => (group(lane) + if i % 2 == 0 { 0 } else { 8 }, within(lane) + if i < 2 { 0 } else { 4 }),
+        ("m16n8k16", "f64") => (group(lane) + if i % 2 == 0 { 0 } else { 8 }, (i * 2) - (i % 2) * 2 + within(lane)),
+        ("m8n8k4", _) => (lane >> 2, lane % 4),
+        ("m8n8k16", _) => (group(lane), within(lane) * 4 + i),
+        ("m16n8k16", _) => (group(lane) + if i < 4 { 0 } else { 8 }, within(lane) * 4 + (i & 3)),
+        _ => (group(lane) + if i < 4 || (8..12).contains(&i) { 0 } else { 8 }, within(lane) * 4 + (i & 3) + if i < 8 { 0 } else { 16 }),
+    };
+    // k of element i of B, whose column is the group.
+    let of_b = |lane: u32, i: u32| match (shape, a) {
+        ("m16n8k8", "f16" | "bf16") => within(lane) * 2 + i,
+        ("m16n8k16", "f16" | "bf16") => within(lane) * 2 + (i & 1) + if i < 2 { 0 } else { 8 },
+        (_, "tf32" | "f64") => within(lane) + i * 4,
+        ("m16n8k32", _) => within(lane) * 4 + (i & 3) + if i < 4 { 0 } else { 16 },
+        _ => within(lane) * 4 + i,
+    };
+    let of_sum = |lane: u32, i: u32| (group(lane) + if i < 2 { 0 } else { 8 }, within(lane) * 2 + (i & 1));
+    // Words of each lane: A, B, C.
+    let mut input = Vec::new();
+    let counts = [m * k / 32, 8 * k / 32, m * 8 / 32];
+    for lane in 0..32 {
+        let mut put = |ty: &str, value: i32| input.extend(&element(ty, value).to_le_bytes()[..bits(ty) as usize / 8]);
+        (0..counts[0]).for_each(|i| put(a, a_at(of_a(lane, i).0, of_a(lane, i).1)));
+        (0..counts[1]).for_each(|i| put(b, b_at(of_b(lane, i), group(lane))));
+        (0..counts[2]).for_each(|i| put(sum, c_at(of_sum(lane, i).0, of_sum(lane, i).1)));
+    }
+    let words = |count: u32, ty: &str| count * bits(ty) / 32;
+    let [in_a, in_b, in_c] = [words(counts[0], a), words(counts[1], b), words(counts[2], sum)];
+    let each = in_a + in_b + in_c;
+    let mut body = format!("mul.wide.u32 %d2, %t, {}; add.u64 %d2, %d2, %d1;\n", 4 * each);
+    let (prefix, wide) = if sum == "f64" { ("g", 2) } else { ("r", 1) };
+    let registers = |from: u32, count: u32| {
+        let names: Vec<String> = (from / wide..(from + count) / wide).map(|number| format!("%{prefix}{number}")).collect();
+        format!("{{{}}}", names.join(", "))
+    };
+    for number in 0..each / wide {
+        let _ = writeln!(body, "ld.global.b{} %{prefix}{number}, [%d2+{}];", 32 * wide, 4 * wide * number);
+    }
+    let d = if sum == "f64" { "{%h0, %h1, %h2, %h3}" } else { "{%s0, %s1, %s2, %s3}" };
+    let d = &d[..1 + 5 * (in_c / wide) as usize - 2];
+    let _ = writeln!(
+        body,
+        "mma.sync.aligned.{shape}.row.col.{sum}.{a}.{b}.{sum} {d}}}, {}, {}, {};\nmul.wide.u32 %d2, %t, {}; add.u64 %d2, %d2, %d0;",
+        registers(0, in_a),
+        registers(in_a, in_b),
+        registers(in_a + in_b, in_c),
+        4 * in_c
+    );
+    for number in 0..in_c / wide {
+        let _ = writeln!(body, "st.global.b{} [%d2+{}], %{}{number};", 32 * wide, 4 * wide * number, if sum == "f64" { "h" } else { "s" });
+    }
+    let text = format!(
+        ".version 9.0\n.target sm_90\n.address_size 64\n.visible .entry k(.param .u64 out, .param .u64 in)\n{{\n\
+         .reg .b32 %r<32>; .reg .b32 %s<4>; .reg .b64 %g<32>; .reg .b64 %h<4>; .reg .b32 %t; .reg .b64 %d<4>;\n\
+         ld.param.u64 %d0, [out]; ld.param.u64 %d1, [in]; mov.u32 %t, %tid.x;\n{body}ret;\n}}\n"
+    );
+    let found = words_of(&text, 32, in_c, &input).unwrap_or_else(|fault| panic!("{fault}\n{text}"));
+    let bytes: Vec<u8> = found.iter().flat_map(|word| word.to_le_bytes()).collect();
+    let width = bits(sum) as usize / 8;
+    for (place, value) in bytes.chunks_exact(width).enumerate() {
+        let (lane, i) = (place as u32 / counts[2], place as u32 % counts[2]);
+        let (row, column) = of_sum(lane, i);
+        assert_eq!(value, &element(sum, d_at(row, column, k)).to_le_bytes()[..width], "row {row}, column {column}");
+    }
+}
+
+/// Two rows of a matrix for each lane that has an address: what the lanes have, and back.
+#[rstest]
+fn fragments_of_memory(#[values(1, 2, 4)] count: u32, #[values(false, true)] transposed: bool) {
+    let trans = if transposed { ".trans" } else { "" };
+    let names = vector("r", count);
+    // Lane 8m + r has the address of row r of matrix m, which is 48 bytes from the next.
+    let body = format!(
+        "mad.lo.u32 %i, %t, 48, %s; ldmatrix.sync.aligned.m8n8.x{count}{trans}.shared.b16 {names}, [%i];\n\
+         add.u32 %i, %i, 16; mov.u64 %d2, smem; cvta.shared.u64 %d2, %d2; mad.wide.u32 %d2, %t, 48, %d2; add.u64 %d2, %d2, 16;\n\
+         stmatrix.sync.aligned.m8n8.x{count}{trans}.b16 [%d2], {names};\nbar.sync 0;\n\
+         ld.shared.v4.b32 {{%r8, %r9, %r10, %r11}}, [%i];\n{}",
+        (4..8).map(|number| format!("mov.b32 %r{number}, %r{};\n", number + 4)).collect::<String>()
+    );
+    let part = |matrix: u32, row: u32, column: u32| (matrix << 8 | row << 4 | column) as u16;
+    let mut input = vec![0; 48 * 128 + 64];
+    for lane in 0..32_u32 {
+        for column in 0..8 {
+            let at = (lane * 48 + column * 2) as usize;
+            input[at..at + 2].copy_from_slice(&part(lane / 8, lane % 8, column).to_le_bytes());
+        }
+    }
+    let text = of_warpgroup(48 * 128 + 64, 8, &body).replace("512; bra FILL", "128; bra FILL").replace("%r<160>", "%r<16>");
+    let words = words_of(&text, 32, 8, &input).unwrap_or_else(|fault| panic!("{fault}\n{text}"));
+    for lane in 0..32 {
+        for matrix in 0..count {
+            let halves = [0, 1].map(|half| {
+                let (far, near) = (lane / 4, lane % 4 * 2 + half);
+                u32::from(if transposed { part(matrix, near, far) } else { part(matrix, far, near) })
+            });
+            assert_eq!(words[(lane * 8 + matrix) as usize], halves[0] | halves[1] << 16, "lane {lane}, matrix {matrix}");
+        }
+        for pair in 0..4 {
+            let [low, high] = [0, 1].map(|half| u32::from(part(lane / 8, lane % 8, pair * 2 + half)));
+            let expected = if lane < 8 * count { low | high << 16 } else { 0 };
+            assert_eq!(words[(lane * 8 + 4 + pair) as usize], expected, "row {lane}, what was stored");
+        }
+    }
+}
+
+#[test]
+fn a_matrix_is_turned() {
+    let body = "shl.b32 %r1, %t, 1; add.u32 %r2, %r1, 1; shl.b32 %r2, %r2, 16; or.b32 %r1, %r1, %r2;\nmovmatrix.sync.aligned.m8n8.trans.b16 %r0, %r1;";
+    // Row l/4 has elements 8 (l/4) to 8 (l/4) + 7.
+    let expected = |lane: u32| {
+        let [low, high] = [0, 1].map(|half| (lane % 4 * 2 + half) * 8 + lane / 4);
+        low | high << 16
+    };
+    assert_eq!(results(body, 32), (0..32).map(expected).collect::<Vec<_>>());
+}
+
+#[rstest]
+#[case("ldmatrix.sync.aligned.m8n8.x1.b16 %r0, [%d0];", 32, "is not in shared memory")]
+#[case("ldmatrix.sync.aligned.m8n8.x1.shared.b16 %r0, [block+8];", 32, "are not aligned to 16")]
+#[case("movmatrix.sync.aligned.m8n8.trans.b16 %r0, %r1;", 24, "all 32 threads of a warp, of which there are 24")]
+fn what_matrices_must_not(#[case] body: &str, #[case] threads: u32, #[case] why: &str) {
+    let stopped = run(&around(&format!("st.shared.u32 [block], 0;\n{body}")), shape(1, threads), &[]).unwrap_err().to_string();
+    assert!(stopped.contains(why), "{stopped}");
+}

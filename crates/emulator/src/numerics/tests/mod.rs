@@ -3,6 +3,7 @@
 mod arithmetic;
 mod conversions;
 mod special;
+mod tensor_core;
 
 use rustc_apfloat::Float as Oracle;
 

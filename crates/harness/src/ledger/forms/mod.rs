@@ -1,5 +1,5 @@
-//! The forms that are compared with hardware: every arithmetic, logic, comparison, conversion, atomic and asynchronous instruction that the
-//! emulator executes, from tables of operations, types and modifiers.
+//! The forms that are compared with hardware: every arithmetic, logic, comparison, conversion, atomic, asynchronous and matrix instruction that
+//! the emulator executes, from tables of operations, types and modifiers.
 //!
 //! A form's name is [`Instruction::value_form`](passmuster_ptx::Instruction::value_form). Some forms are several instructions, which
 //! the name does not tell apart: the Boolean operations of a comparison, the tables of `lop3`.
@@ -10,6 +10,7 @@ mod comparison;
 mod conversion;
 mod float;
 mod integer;
+mod matrix;
 mod tensor;
 
 use super::inputs::BLOCK;
@@ -28,6 +29,8 @@ pub enum Role {
     Field,
     /// A predicate: the lowest bit.
     Truth,
+    /// Elements of this type: of a row of the first factor of a product, then of a column of the second, then the sum that it is added to.
+    Elements(Type),
 }
 
 /// An operand of a form.
@@ -65,7 +68,7 @@ impl OverOperands {
 pub struct Form {
     /// Its name: the opcode with the modifiers that decide its value; after a blank, what else does.
     pub name: String,
-    /// One to four; in `code` they are `%a` to `%d`, and `%pa` to `%pd` where they are predicates.
+    /// One to four; in `code` they are `%a` to `%d`, and `%pa` to `%pd` where they are predicates. More where they are elements: `%v0` and so on.
     pub operands: Vec<Operand>,
     /// The type of the result, which `code` leaves in `%x`.
     pub result: Type,
@@ -124,8 +127,12 @@ impl Form {
 impl Operand {
     /// What the code calls it, as operand number `index`.
     fn register(self, index: usize) -> String {
-        let letter = char::from(b'a' + index as u8);
-        if self.role == Role::Truth { format!("%p{letter}") } else { format!("%{letter}") }
+        if self.role == Role::Truth { format!("%p{}", self.name(index)) } else { format!("%{}", self.name(index)) }
+    }
+
+    /// The register that it is loaded into, as operand number `index`.
+    pub(super) fn name(self, index: usize) -> String {
+        if matches!(self.role, Role::Elements(_)) { format!("v{index}") } else { char::from(b'a' + index as u8).to_string() }
     }
 }
 
@@ -158,6 +165,7 @@ pub fn all() -> Vec<Form> {
     forms.extend(conversion::forms());
     forms.extend(atomic::forms());
     forms.extend(asynchronous::forms());
+    forms.extend(matrix::forms());
     forms.extend(tensor::forms());
     forms
 }

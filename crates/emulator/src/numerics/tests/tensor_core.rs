@@ -1,0 +1,219 @@
+use proptest::prelude::*;
+
+use super::super::{
+    format::Parts,
+    tensor_core::{Element, Elements, MOST_DEPTH, Rule, Sum, Unit, multiply},
+};
+use super::*;
+
+/// One sum of products of f32 values that the types have exactly, by a rule.
+fn sum(rule: &Rule, [of_a, of_b]: [Format; 2], products: &[(f32, f32)], c: u32) -> u32 {
+    let narrowed = |format: Format, value: f32| {
+        let bits = if format == Format::F32 {
+            value.to_bits().into()
+        } else {
+            format.round(value < 0.0, significand(value), exponent(value), false, Rounding::Nearest)
+        };
+        bits as u32
+    };
+    let (mut a, mut b) = ([0; MOST_DEPTH], [0; MOST_DEPTH]);
+    for (k, &(first, second)) in products.iter().enumerate() {
+        (a[k], b[k]) = (narrowed(of_a, first), narrowed(of_b, second));
+    }
+    let mut sums = [c];
+    multiply(rule, products.len(), [&[a], &[b]], [false; 2], &mut sums);
+    sums[0]
+}
+
+fn significand(value: f32) -> u128 {
+    if value == 0.0 { 0 } else { u128::from(value.to_bits() & 0x7f_ffff | 0x80_0000) }
+}
+
+fn exponent(value: f32) -> i32 {
+    (value.to_bits() >> 23 & 0xff) as i32 - 150
+}
+
+fn halves(unit: Unit, kind: Sum) -> Rule {
+    Rule::of(unit, Element::F16, Element::F16, kind)
+}
+
+/// Products of ones and powers of two, in half precision to single.
+fn of_powers(products: &[i32], c: f32) -> f32 {
+    let products: Vec<(f32, f32)> = products.iter().map(|&power| (2.0_f32.powi(power / 2), 2.0_f32.powi(power - power / 2))).collect();
+    f32::from_bits(sum(&halves(Unit::Warpgroup, Sum::F32), [Format::F16; 2], &products, c.to_bits()))
+}
+
+/// If one of these fails, a constant of the model is another one: how wide terms are, how they and results are cut, and that all of a block are added at once.
+#[test]
+fn terms_have_25_bits_and_are_cut() {
+    let unit = 2.0_f32.powi(-23);
+    assert_eq!(of_powers(&[0, -24, -24], 0.0), 1.0 + unit);
+    assert_eq!(of_powers(&[0, -25, -25, -25, -25], 0.0), 1.0 + unit);
+    assert_eq!(of_powers(&[0, -26, -26, -26, -26, -26, -26, -26, -26], 0.0), 1.0, "they are cut one by one");
+    assert_eq!(of_powers(&[0, -25, -25, -25], 0.0), 1.0, "the result is cut, not rounded");
+    assert_eq!(of_powers(&[-26, -26, 0], 0.0), 1.0, "no order is among them");
+    // Towards zero, of negative terms too.
+    assert_eq!(of_powers(&[-26], -1.0), -1.0);
+    assert_eq!(of_powers(&[-25], -1.0), -(1.0 - unit / 2.0));
+    assert_eq!(of_powers(&[-24, -24], -1.0), -(1.0 - unit));
+}
+
+/// The largest exponent is that of factors: a product that carries makes no term narrower.
+#[test]
+fn exponents_are_those_of_factors() {
+    let rule = halves(Unit::Warp, Sum::F32);
+    let of = |first: (f32, f32)| f32::from_bits(sum(&rule, [Format::F16; 2], &[first, (2.0_f32.powi(-12), 2.0_f32.powi(-13))], 0));
+    // 1.5 * 1.5 = 2.25, whose unit in f32 is 2^-22; the other term is there, and is cut from the result.
+    assert_eq!(of((1.5, 1.5)), 2.25);
+    assert_eq!(
+        f32::from_bits(sum(&rule, [Format::F16; 2], &[(1.5, 1.5), (2.0_f32.powi(-12), 2.0_f32.powi(-13))], (-2.25_f32).to_bits())),
+        2.0_f32.powi(-26) * 0.0
+    );
+    assert_eq!(
+        f32::from_bits(sum(&rule, [Format::F16; 2], &[(1.5, 1.25), (2.0_f32.powi(-12), 2.0_f32.powi(-13))], (-1.875_f32).to_bits())),
+        2.0_f32.powi(-25)
+    );
+}
+
+#[test]
+fn fp8_of_warpgroups_is_narrow() {
+    let of = |unit: Unit, c: f32, small: f32| {
+        let rule = Rule::of(unit, Element::E5m2, Element::E4m3, Sum::F32);
+        f32::from_bits(sum(&rule, [Format::E5M2, Format::E4M3], &[(1.0, 1.0), (small, 2.0_f32.powi(-6))], c.to_bits()))
+    };
+    assert_eq!(of(Unit::Warpgroup, 0.0, 2.0_f32.powi(-7)), 1.0 + 2.0_f32.powi(-13));
+    assert_eq!(of(Unit::Warpgroup, 0.0, 2.0_f32.powi(-8)), 1.0);
+    assert_eq!(of(Unit::Warp, 0.0, 2.0_f32.powi(-8)), 1.0 + 2.0_f32.powi(-14));
+    assert_eq!(of(Unit::Warpgroup, f32::from_bits(0x3f80_03ff), 0.0), 2.0);
+}
+
+#[test]
+fn sums_in_halves_are_rounded_to_nearest() {
+    let of = |small: f32| sum(&halves(Unit::Warpgroup, Sum::F16), [Format::F16; 2], &[(1.0, 1.0), (small, 2.0_f32.powi(-8))], 0);
+    assert_eq!(of(2.0_f32.powi(-3)), 0x3c00, "a tie goes to even");
+    assert_eq!(of(2.0_f32.powi(-3) * 1.5), 0x3c01);
+    assert_eq!(sum(&halves(Unit::Warp, Sum::F16), [Format::F16; 2], &[(256.0, 255.9375), (1.0, 16.0)], 0), 0x7c00);
+}
+
+#[test]
+fn what_is_no_number_and_what_is_too_large() {
+    let rule = Rule::of(Unit::Warp, Element::Bf16, Element::Bf16, Sum::F32);
+    let of = |a: u32, b: u32, c: u32| {
+        let (mut first, mut second) = ([0x3f80; MOST_DEPTH], [0x3f80; MOST_DEPTH]);
+        (first[3], second[3]) = (a, b);
+        let mut sums = [c];
+        multiply(&rule, 16, [&[first], &[second]], [false; 2], &mut sums);
+        sums[0]
+    };
+    let (infinity, nan, one) = (0x7f80, 0x7fff_ffff, 0x3f80);
+    assert_eq!(of(infinity, one, 0), 0x7f80_0000);
+    assert_eq!(of(infinity, 0x8000 | one, 0), 0xff80_0000);
+    assert_eq!(of(infinity, 0, 0), nan, "infinity times zero");
+    assert_eq!(of(infinity, one, 0xff80_0000), nan, "infinities of both signs");
+    assert_eq!(of(0x7fc1, one, 0), nan);
+    assert_eq!(of(one, one, 0xff80_0001), nan);
+    assert_eq!(of(one, one, 0xff80_0000), 0xff80_0000);
+    assert_eq!(of(0x7f7f, 0x7f7f, 0), 0x7f80_0000, "past the largest");
+    assert_eq!(of(0x7f7f, one, 0x7f7f_0000), 0x7f80_0000);
+    // A product may be past it, if the sum is not.
+    let mut sums = [0];
+    let (mut first, mut second) = ([0; MOST_DEPTH], [0; MOST_DEPTH]);
+    (first[0], first[1], second[0], second[1]) = (0x7f00, 0xff00, 0x7f00, 0x7f00);
+    multiply(&rule, 16, [&[first], &[second]], [false; 2], &mut sums);
+    assert_eq!(sums, [0]);
+}
+
+#[test]
+fn integers_are_exact_and_wrap_around_or_stop() {
+    let of = |a: (Element, u32), b: (Element, u32), saturate: bool, c: i32| {
+        let rule = Rule::of(Unit::Warpgroup, a.0, b.0, Sum::S32 { saturate });
+        let mut sums = [c as u32];
+        multiply(&rule, 32, [&[[a.1; MOST_DEPTH]], &[[b.1; MOST_DEPTH]]], [false; 2], &mut sums);
+        sums[0] as i32
+    };
+    use Element::{S8, U8};
+    assert_eq!(of((S8, 0x80), (U8, 0xff), false, 5), 32 * -128 * 255 + 5);
+    assert_eq!(of((U8, 0xff), (S8, 0xff), false, 0), 32 * -255);
+    assert_eq!(of((U8, 0xff), (U8, 0xff), false, i32::MAX), i32::MAX.wrapping_add(32 * 255 * 255));
+    assert_eq!(of((U8, 0xff), (U8, 0xff), true, i32::MAX), i32::MAX);
+    assert_eq!(of((U8, 0xff), (S8, 0x80), true, i32::MIN + 1), i32::MIN);
+}
+
+/// The value of a number of a format.
+fn value(format: Format, bits: u64) -> f64 {
+    match format.parts(bits) {
+        Parts::Finite { negative, significand, exponent } => {
+            significand as f64 * 2.0_f64.powi(exponent) * if negative { -1.0 } else { 1.0 }
+        }
+        _ => 0.0,
+    }
+}
+
+proptest! {
+    /// If this fails, the bound is none, or the model is far off.
+    #[test]
+    fn results_are_within_the_bound(bits in prop::array::uniform32(any::<u32>()), others in prop::array::uniform32(any::<u32>()), c in any::<u32>(), chain in 1..4_usize) {
+        // Exponents near one, so that f64 has the exact sums.
+        let near = |format: Format, bits: u32| {
+            let fraction = u64::from(bits) & ((1 << format.fraction) - 1);
+            let bias = (1_i64 << (format.exponent - 1)) - 1;
+            u64::from(bits >> 31) << (format.exponent + format.fraction) | ((bias - 3 + i64::from(bits >> 24 & 7)) as u64) << format.fraction | fraction
+        };
+        for (unit, element, format, below) in [
+            (Unit::Warp, Element::F16, Format::F16, 0),
+            (Unit::Warpgroup, Element::Bf16, Format::BF16, 0),
+            (Unit::Warpgroup, Element::E4m3, Format::E4M3, 0),
+            (Unit::Warp, Element::E5m2, Format::E5M2, 0),
+        ] {
+            let rule = Rule::of(unit, element, element, Sum::F32);
+            let row = |bits: &[u32; 32]| -> Elements { bits.map(|bits| (near(format, bits) << below) as u32) };
+            let (a, b) = (row(&bits), row(&others));
+            let start = near(Format::F32, c);
+            let mut sums = [start as u32];
+            let mut exact = value(Format::F32, start);
+            let mut magnitudes = exact.abs();
+            for _ in 0..chain {
+                multiply(&rule, rule.terms, [&[a], &[b]], [false; 2], &mut sums);
+                for k in 0..rule.terms {
+                    let product = value(format, a[k].into()) * value(format, b[k].into());
+                    exact += product;
+                    magnitudes += product.abs();
+                }
+            }
+            let found = f64::from(f32::from_bits(sums[0]));
+            let bound = rule.bound(chain * rule.terms, magnitudes);
+            prop_assert!((found - exact).abs() <= bound, "{element:?}: {found} for {exact}, more than {bound} away");
+        }
+    }
+}
+
+#[test]
+#[ignore = "speed"]
+fn speed() {
+    let mut state = 1_u32;
+    let mut next = || {
+        state = state.wrapping_mul(1664525).wrapping_add(1013904223);
+        state
+    };
+    for (element, depth) in [(Element::Bf16, 16), (Element::E4m3, 32), (Element::S8, 32)] {
+        let rule =
+            Rule::of(Unit::Warpgroup, element, element, if element == Element::S8 { Sum::S32 { saturate: false } } else { Sum::F32 });
+        let mut rows = |count: usize| {
+            (0..count)
+                .map(|_| {
+                    let mut r = [0; MOST_DEPTH];
+                    r.iter_mut().for_each(|e| *e = if element == Element::Bf16 { 0x3f00 + (next() >> 24) } else { next() >> 25 & 0x77 });
+                    r
+                })
+                .collect::<Vec<Elements>>()
+        };
+        let (a, b) = (rows(16), rows(256));
+        let mut sums = vec![0; 16 * 256];
+        let start = std::time::Instant::now();
+        for _ in 0..2000 {
+            multiply(&rule, depth, [&a, &b], [false; 2], &mut sums);
+        }
+        let macs = 2000.0 * 16.0 * 256.0 * depth as f64;
+        println!("{element:?}: {:.0} M MAC/s {}", macs / start.elapsed().as_secs_f64() / 1e6, sums[5]);
+    }
+}
