@@ -7,6 +7,7 @@ use passmuster_emulator::{
     execution::{DeviceLimits, Fault, Grid, Program, Shape},
     memory::{AccessError, Init, Memory, Owner},
     races::{Profile, Races, Report},
+    tensor_map::{ElementType, TensorMap},
 };
 use rstest::rstest;
 
@@ -26,6 +27,8 @@ struct Head<'t> {
     fault: Option<&'t str>,
     /// It may hang.
     hangs: bool,
+    /// A tensor map of words of `data`, by value, the last parameter: extents and box along two dimensions.
+    map: Option<[u64; 4]>,
 }
 
 fn head(text: &str) -> Head<'_> {
@@ -40,8 +43,12 @@ fn head(text: &str) -> Head<'_> {
         let (rank, blocks, threads) = launch(shape).unwrap_or_else(|| panic!("// launch: {line}: expected [RANK] BLOCKS x THREADS KERNEL"));
         (rank, blocks, threads, kernel)
     });
+    let map = said("// map:").next().map(|line| {
+        let numbers: Vec<u64> = line.split(['x', ' ']).filter_map(|word| word.parse().ok()).collect();
+        numbers.try_into().unwrap_or_else(|_| panic!("// map: {line}: expected COLUMNSxROWS in boxes of COLUMNSxROWS"))
+    });
     let expected = said("// expect:").map(str::to_owned).collect();
-    Head { launches: launches.collect(), expected, fault: said("// fault:").next(), hangs: said("// hangs").next().is_some() }
+    Head { launches: launches.collect(), expected, fault: said("// fault:").next(), hangs: said("// hangs").next().is_some(), map }
 }
 
 /// Numbers that follow from a seed.
@@ -56,12 +63,27 @@ fn numbers(seed: u64) -> impl FnMut(usize) -> usize {
 }
 
 /// Runs the launches one after the other; what was found, and what stopped them.
-fn run(module: &Arc<passmuster_ptx::Module>, (launches, hangs): (&[Launch<'_>], bool), seed: u64) -> (BTreeSet<String>, Option<String>) {
+fn run(module: &Arc<passmuster_ptx::Module>, head: &Head<'_>, seed: u64) -> (BTreeSet<String>, Option<String>) {
+    let Head { launches, hangs, map, .. } = head;
     let ranks = launches.iter().map(|launch| launch.0 + 1).max().unwrap();
     let mut memory = Memory::new();
     let buffers = ["data", "flag"].map(|name| memory.allocate(Owner::new(0, 0, name), 1024, Init::Zero));
     buffers.iter().for_each(|&buffer| (0..ranks).for_each(|rank| memory.map(buffer, rank, true).unwrap()));
-    let parameters = buffers.map(|buffer| buffer.0.to_le_bytes()).concat();
+    let mut parameters = buffers.map(|buffer| buffer.0.to_le_bytes()).concat();
+    if let Some([columns, rows, box_columns, box_rows]) = *map {
+        let map = TensorMap {
+            element: ElementType::U32,
+            dimensions: 2,
+            address: buffers[0].0,
+            extents: [columns, rows, 1, 1, 1],
+            strides: [4 * columns, 0, 0, 0],
+            box_extents: [box_columns as u32, box_rows as u32, 1, 1, 1],
+            element_strides: [1; 5],
+            ..TensorMap::default()
+        };
+        parameters.resize(64, 0);
+        parameters.extend(map.to_bytes());
+    }
     let mut races = Races::new(Profile::Hopper, ranks, 1, Vec::new()).unwrap();
     let limits = DeviceLimits { sms: 132, threads_per_sm: 2048, shared_per_block: 227 << 10 };
     let mut next = numbers(seed + 1);
@@ -76,7 +98,7 @@ fn run(module: &Arc<passmuster_ptx::Module>, (launches, hangs): (&[Launch<'_>], 
         while !grid.is_done() {
             turns += 1;
             if turns == MOST_TURNS {
-                assert!(hangs, "{kernel} hangs: {:?}", grid.standing());
+                assert!(*hangs, "{kernel} hangs: {:?}", grid.standing());
                 break 'launches;
             }
             // The first schedule lets warps go before what goes on beside them, the second after.
@@ -111,17 +133,17 @@ fn line(report: Report) -> String {
 #[rstest]
 fn litmus(#[files("litmus/*.ptx")] path: PathBuf) {
     let text = fs::read_to_string(path).unwrap();
-    let Head { launches, expected, fault, hangs } = head(&text);
+    let head = head(&text);
     let module = Arc::new(passmuster_ptx::parse(&text).unwrap_or_else(|error| panic!("{error}")));
     let mut found = BTreeSet::new();
     let mut faults = BTreeSet::new();
     for seed in 0..SCHEDULES {
-        let (reports, stopped) = run(&module, (&launches, hangs), seed);
+        let (reports, stopped) = run(&module, &head, seed);
         found.extend(reports);
         faults.extend(stopped);
     }
-    assert_eq!(found, expected);
-    match fault {
+    assert_eq!(found, head.expected);
+    match head.fault {
         Some(fault) => assert!(!faults.is_empty() && faults.iter().all(|told| told.contains(fault)), "{faults:#?}"),
         None => assert!(faults.is_empty(), "{faults:#?}"),
     }
