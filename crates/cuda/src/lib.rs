@@ -38,6 +38,8 @@ pub use environment::prepare_process;
 pub use facts::{Facts, Rehearsal};
 pub use loader::LoadError;
 pub use machine::{CudaMachine, CudaOptions, OpenError, Watch};
+#[doc(hidden)]
+pub use tensor_map::is_made as makes_tensor_map;
 
 #[cfg(doctest)]
 #[doc = include_str!("../README.md")]

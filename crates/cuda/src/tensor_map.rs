@@ -6,7 +6,10 @@ use cudarc::driver::sys::{
     CUtensorMap, CUtensorMapDataType, CUtensorMapFloatOOBfill, CUtensorMapInterleave, CUtensorMapL2promotion, CUtensorMapSwizzle,
 };
 
-use super::driver::{CudaError, Driver, call};
+use super::{
+    driver::{CudaError, Driver, call},
+    loader::LoadError,
+};
 use passmuster_collectives::plan::{Outside, TensorMap};
 
 /// The driver's types, by the numbers that [`DType::tensor_map`](passmuster_collectives::collective::DType::tensor_map) has.
@@ -65,6 +68,15 @@ pub(super) fn encode(driver: &'static Driver, map: &TensorMap, address: u64) -> 
     )
     .map_err(|error| error.during(map))?;
     Ok(encoded.opaque)
+}
+
+/// Whether the driver makes a map of memory at an address; for tests of what refuses maps.
+///
+/// # Errors
+/// Where there is no driver.
+#[doc(hidden)]
+pub fn is_made(map: &TensorMap, address: u64) -> Result<bool, LoadError> {
+    Driver::get().map(|driver| encode(driver, map, address).is_ok())
 }
 
 #[cfg(test)]

@@ -15,7 +15,7 @@ use passmuster_collectives::{
     algorithms::{self, Holders, Target},
     collective::{Collective, DType, ReduceOp, Shape, reduce_in_order},
     machine::{Machine, MachineError, Site},
-    plan::{BufferSpec, Call, NcclCall, Op, Plan, RankCall, Region, Role, Script, Step},
+    plan::{BufferSpec, Call, Edge, NcclCall, Op, Plan, RankCall, Region, Role, Script, Step, edges},
 };
 use passmuster_cuda::{CudaMachine, CudaOptions};
 
@@ -43,6 +43,7 @@ fn main() {
         trial("what_is_fetched_may_be_dropped_on_its_way", 1, what_is_fetched_may_be_dropped_on_its_way),
         trial("too_many_waiting_blocks_are_refused", 1, too_many_waiting_blocks_are_refused),
         trial("multicast_addresses_are_refused", 1, multicast_addresses_are_refused),
+        trial("tensor_maps_are_refused_as_the_driver_does", 1, tensor_maps_are_refused_as_the_driver_does),
         trial("nccl_wants_a_gpu_for_each_rank", 1, nccl_wants_a_gpu_for_each_rank),
         trial("nccl_reduces_with_and_without_windows_and_from_a_graph", 2, nccl_reduces_with_and_without_windows_and_from_a_graph),
         trial("a_path_that_nccl_did_not_take_is_told_by_every_machine", 2, a_path_that_nccl_did_not_take_is_told_by_every_machine),
@@ -57,6 +58,16 @@ fn main() {
     ];
     // One at a time: machines share the GPUs.
     libtest_mimic::run(&Arguments { test_threads: Some(1), ..Arguments::from_args() }, trials).exit();
+}
+
+/// If this fails, plans are refused that would run, or maps pass that the driver does not make.
+fn tensor_maps_are_refused_as_the_driver_does() {
+    let wrong: Vec<String> = edges()
+        .into_iter()
+        .filter(|edge| passmuster_cuda::makes_tensor_map(&edge.map, edge.address).unwrap() != edge.is_made)
+        .map(|Edge { what, map, is_made, .. }| format!("{what}: {map}: expected to be {}", if is_made { "made" } else { "refused" }))
+        .collect();
+    assert!(wrong.is_empty(), "{wrong:#?}");
 }
 
 const COUNT: u64 = 10_007;

@@ -79,6 +79,64 @@ fn kernel(name: &str, body: &str) -> String {
     )
 }
 
+/// An all-gather by boxes of 8 rows of 128 bytes: a thread loads what each rank has by that rank's map, and stores it by the map of its own output.
+const GATHER_BOXES: &str = r#"
+name = "NAME"
+collective = "all_gather"
+entry = "gather_boxes"
+dtypes = ["bf16", "f32"]
+worlds = [2]
+call = { count_multiple_of = "128 / element_size", alignment = 16 }
+launch = { grid = 1, block = 32, waits_for_peers = true }
+buffer = [{ name = "signals", role = "signals", bytes = 4 }, { name = "calls", role = "state", bytes = 4, memory = "local" }]
+
+[[argument]] # of each rank's input
+struct = [{ tensor_map = { buffer = "input", extents = ["128 / element_size", "slot_bytes / 128"], box = ["128 / element_size", 8], swizzle = 128 }, of_rank = "i", repeat = "world" }]
+
+[[argument]] # slots are the last dimension
+tensor_map = { buffer = "output", extents = ["128 / element_size", "slot_bytes / 128", "world"], strides = [128, "slot_bytes"], box = ["128 / element_size", 8, 1], swizzle = 128 }
+
+[[argument]]
+struct = [{ peers = "signals" }]
+
+[[argument]]
+pointer = "signals"
+
+[[argument]]
+pointer = "calls"
+
+[[argument]]
+u32 = "slot_bytes / 128"
+"#;
+
+/// Its kernel. Ranks meet before and after: the counter of each goes up by two each time.
+const GATHER_BOXES_PTX: &str = "\
+.version 9.0\n.target sm_90\n.address_size 64\n\
+.visible .entry gather_boxes(.param .align 64 .b8 inputs[256], .param .align 64 .b8 output[128], .param .align 8 .b8 peers[16],\n\
+    .param .u64 own, .param .u64 calls, .param .u32 rows)\n{\n\
+.reg .pred %p<4>; .reg .b32 %r<10>; .reg .b64 %d<8>;\n\
+.shared .align 1024 .b8 room[1024]; .shared .align 8 .b64 bar;\n\
+mov.u32 %r0, %tid.x; setp.ne.u32 %p0, %r0, 0; @%p0 ret;\n\
+ld.param.u64 %d0, [peers]; ld.param.u64 %d1, [peers+8]; ld.param.u64 %d2, [own]; ld.param.u64 %d3, [calls]; ld.param.u32 %r1, [rows];\n\
+ld.global.u32 %r2, [%d3]; add.u32 %r3, %r2, 4; st.global.u32 [%d3], %r3; add.u32 %r2, %r2, 2;\n\
+mbarrier.init.shared::cta.b64 [bar], 1; fence.mbarrier_init.release.cluster; mov.u32 %r8, 0;\n\
+red.release.sys.global.add.u32 [%d0], 1; red.release.sys.global.add.u32 [%d1], 1;\n\
+FIRST: ld.acquire.sys.global.u32 %r4, [%d2]; setp.lt.u32 %p1, %r4, %r2; @%p1 bra FIRST;\n\
+fence.proxy.async; mov.b64 %d4, inputs; cvta.param.u64 %d4, %d4; mov.b64 %d5, output; cvta.param.u64 %d5, %d5; mov.u32 %r5, 0;\n\
+RANK: mov.u32 %r6, 0;\n\
+BOX: setp.ge.u32 %p1, %r6, %r1; @%p1 bra NEXT;\n\
+mbarrier.arrive.expect_tx.shared::cta.b64 _, [bar], 1024;\n\
+cp.async.bulk.tensor.2d.shared::cluster.global.mbarrier::complete_tx::bytes [room], [%d4, {0, %r6}], [bar];\n\
+WAIT: mbarrier.try_wait.parity.shared::cta.b64 %p1, [bar], %r8; @!%p1 bra WAIT;\n\
+xor.b32 %r8, %r8, 1;\n\
+cp.async.bulk.tensor.3d.global.shared::cta.bulk_group [%d5, {0, %r6, %r5}], [room];\n\
+cp.async.bulk.commit_group; cp.async.bulk.wait_group 0;\n\
+add.u32 %r6, %r6, 8; bra BOX;\n\
+NEXT: add.u64 %d4, %d4, 128; add.u32 %r5, %r5, 1; setp.lt.u32 %p1, %r5, 2; @%p1 bra RANK;\n\
+red.release.sys.global.add.u32 [%d0], 1; red.release.sys.global.add.u32 [%d1], 1;\n\
+LAST: ld.acquire.sys.global.u32 %r4, [%d2]; setp.lt.u32 %p1, %r4, %r3; @%p1 bra LAST;\n\
+ret;\n}\n";
+
 const NEVER_SIGNALLED: &str = "again: ld.acquire.sys.global.u32 %r1, [%rd1]; setp.eq.u32 %p1, %r1, 0; @%p1 bra again;";
 const SPINS: &str = "mov.u32 %r1, 0; again: add.u32 %r1, %r1, 1; bra again;";
 const COUNTS: &str = "mov.u32 %r1, 0; again: add.u32 %r1, %r1, 1; setp.lt.u32 %p1, %r1, 4000000000; @%p1 bra again;";
@@ -139,6 +197,12 @@ static REGISTERED: LazyLock<Registered> = LazyLock::new(|| {
         }
         add(spec.replace("name = \"all_gather_push\"", &format!("name = \"{name}\"")), None, text);
     }
+    let named_boxes = |name: &str| GATHER_BOXES.replace("NAME", name);
+    add(named_boxes("gather_boxes"), None, GATHER_BOXES_PTX.into());
+    add(named_boxes("gather_boxes_unwaited"), None, GATHER_BOXES_PTX.replace("@!%p1 bra WAIT;", ""));
+    add(named_boxes("gather_boxes_unmet"), None, GATHER_BOXES_PTX.replace("setp.lt.u32 %p1, %r4, %r2; @%p1 bra FIRST;", ""));
+    let straight = named_boxes("gather_boxes_straight").replacen("swizzle = 128", "swizzle = 0", 1);
+    add(straight, None, GATHER_BOXES_PTX.into());
     for (name, body) in [("never_signalled", NEVER_SIGNALLED), ("spins", SPINS), ("counts", COUNTS)] {
         add(OF_ONE_POINTER.replace("NAME", name), None, kernel(name, body));
     }
@@ -211,6 +275,27 @@ fn examples_of_other_collectives_pass_and_their_bugs_do_not(#[case] name: &str, 
     let (tried, caught) = mutants::hunt(&cases, 4, |case, schedule| judge(case, options().with(Interleaving::nth(0, schedule as usize))));
     let verdict = caught.unwrap_or_else(|| panic!("missed in {tried} cases")).verdict;
     assert!(verdict.findings.iter().any(|finding| finding.property == property), "{verdict:#?}");
+}
+
+/// If this fails, a kernel that copies by TMA cannot be judged by a page that says which maps it takes, or is judged by other maps.
+#[test]
+fn kernels_that_copy_boxes_are_judged() {
+    let ids = |name: &str| {
+        ["bf16,copy:w=2:n=64", "bf16,copy:w=2:n=1600", "f32,copy:w=2:n=288:graph=2x2:skew=r1+50us:seed=3"]
+            .map(|case| format!("all_gather/{name}:{case}"))
+    };
+    for id in ids("gather_boxes") {
+        let verdict = judged(&id);
+        assert_eq!(verdict.status, Status::Pass, "{verdict:#?}");
+        assert!(verdict.held.contains(&"reference".into()), "{verdict:#?}");
+    }
+    for (name, told) in [("unwaited", "mbarrier"), ("unmet", "between ranks"), ("straight", "elements wrong")] {
+        let [_, id, _] = ids(&format!("gather_boxes_{name}"));
+        let verdict = judged(&id);
+        assert!(verdict.status.is_finding() && format!("{verdict:?}").contains(told), "{verdict:#?}");
+    }
+    let refused = judged(&ids("gather_boxes")[0].replace("n=64", "n=72"));
+    assert_eq!(refused.status, Status::NotSupported, "{refused:#?}");
 }
 
 /// If this fails, an instance of a bug that is on the list of those that were missed would be missed again.

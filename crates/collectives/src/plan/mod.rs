@@ -20,6 +20,8 @@ pub use launch::{Arg, Build, Dim3, Launch};
 pub use matmul::{MatmulCall, Operands};
 pub use region::{BufferSpec, Fill, Region, Role};
 pub use script::{Script, Step};
+#[doc(hidden)]
+pub use tensor_map::{Edge, edges};
 pub use tensor_map::{Outside, TensorMap};
 
 /// The most ranks of a group. Beyond [`MAX_WORLD`] it is for what has no kernels that address peers: copies by copy engines.

@@ -164,6 +164,86 @@ impl TensorMap {
     }
 }
 
+/// A map at a limit of what the driver makes, the address that it is of, and whether the driver makes it.
+#[doc(hidden)]
+pub struct Edge {
+    /// What is at a limit.
+    pub what: &'static str,
+    pub map: TensorMap,
+    pub address: u64,
+    pub is_made: bool,
+}
+
+/// Maps at the limits of what the driver makes. What refuses maps is held against them, here, on the emulator and on GPUs.
+#[doc(hidden)]
+pub fn edges() -> Vec<Edge> {
+    const ADDRESS: u64 = 1 << 30;
+    type Change = fn(&mut TensorMap);
+    let base = TensorMap::packed(Region::new("a", 0, 864), DType::BF16, vec![72, 3, 2], vec![64, 128, 1], 128);
+    let flat = TensorMap { extents: vec![72], tile: vec![64], ..base.clone() };
+    let plain = TensorMap { swizzle: 0, ..base.clone() };
+    let mut edges = Vec::new();
+    let mut add = |what, map: &TensorMap, address, change: Change, is_made| {
+        let mut map = map.clone();
+        change(&mut map);
+        edges.push(Edge { what, map, address, is_made });
+    };
+    let five = TensorMap { extents: vec![72, 3, 2, 2, 2], tile: vec![64, 2, 1, 1, 2], ..base.clone() };
+    for (what, map) in [("one dimension", &flat), ("three dimensions", &base), ("five dimensions", &five)] {
+        add(what, map, ADDRESS, |_| {}, true);
+    }
+    add("an address at 16", &base, ADDRESS + 16, |_| {}, true);
+    add("an address at 8", &base, ADDRESS + 8, |_| {}, false);
+    add("an extent of 0", &base, ADDRESS, |map| map.extents[2] = 0, false);
+    add("an extent of 1", &base, ADDRESS, |map| map.extents[2] = 1, true);
+    add("an extent of 2^32", &base, ADDRESS, |map| map.extents[2] = 1 << 32, true);
+    add("an extent of 2^32 + 1", &base, ADDRESS, |map| map.extents[2] = (1 << 32) + 1, false);
+    add("a stride that is no multiple of 16", &base, ADDRESS, |map| map.strides = vec![152, 480], false);
+    add("a stride below 2^40", &base, ADDRESS, |map| map.strides = vec![144, (1 << 40) - 16], true);
+    add("a stride of 2^40", &base, ADDRESS, |map| map.strides = vec![144, 1 << 40], false);
+    add("a stride of 0", &base, ADDRESS, |map| map.strides = vec![0, 432], true);
+    add("rows that overlap", &base, ADDRESS, |map| map.strides = vec![16, 32], true);
+    add("strides that descend", &base, ADDRESS, |map| map.strides = vec![432, 144], true);
+    add("strides that are no multiples of each other", &base, ADDRESS, |map| map.strides = vec![144, 448], true);
+    add("a box of 256", &base, ADDRESS, |map| map.tile[1] = 256, true);
+    add("a box of 257", &base, ADDRESS, |map| map.tile[1] = 257, false);
+    add("a box of nothing", &base, ADDRESS, |map| map.tile[1] = 0, false);
+    add("a box of 2 MiB", &plain, ADDRESS, |map| map.tile = vec![64, 128, 128], true);
+    add("a row of 512 bytes", &plain, ADDRESS, |map| map.tile[0] = 256, true);
+    add("a row of 2048 bytes", &plain, ADDRESS, |map| (map.dtype, map.tile[0]) = (DType::F64, 256), true);
+    add("a row of 8 bytes", &plain, ADDRESS, |map| map.tile[0] = 4, false);
+    add("a row of 24 bytes", &plain, ADDRESS, |map| map.tile[0] = 12, false);
+    add("element strides of 8", &base, ADDRESS, |map| map.element_strides = vec![1, 8, 8], true);
+    add("an element stride of 9", &base, ADDRESS, |map| map.element_strides = vec![1, 9, 1], false);
+    add("an element stride of 0", &base, ADDRESS, |map| map.element_strides = vec![1, 1, 0], false);
+    add("a first element stride of 2", &base, ADDRESS, |map| map.element_strides = vec![2, 1, 1], true);
+    add("a first element stride of 9", &base, ADDRESS, |map| map.element_strides = vec![9, 1, 1], true);
+    add("a first element stride of 0", &base, ADDRESS, |map| map.element_strides = vec![0, 1, 1], true);
+    add("rows of 64 bytes swizzled over 128", &base, ADDRESS, |map| map.tile[0] = 32, true);
+    add("rows of 96 bytes swizzled over 128", &base, ADDRESS, |map| map.tile[0] = 48, true);
+    add("rows of 144 bytes swizzled over 128", &base, ADDRESS, |map| map.tile[0] = 72, false);
+    add("rows of 128 bytes swizzled over 64", &base, ADDRESS, |map| map.swizzle = 64, false);
+    add("rows of 64 bytes swizzled over 64", &base, ADDRESS, |map| (map.swizzle, map.tile[0]) = (64, 32), true);
+    add("rows of 64 bytes swizzled over 32", &base, ADDRESS, |map| (map.swizzle, map.tile[0]) = (32, 32), false);
+    add("rows of 32 bytes swizzled over 32", &base, ADDRESS, |map| (map.swizzle, map.tile[0]) = (32, 16), true);
+    for dtype in DType::ALL {
+        let map = TensorMap { dtype, strides: vec![1024, 4096], tile: vec![(64 / dtype.size()) as u32, 2, 1], ..plain.clone() };
+        add("a type", &map, ADDRESS, |_| {}, true);
+        let floats = dtype.is_float() && dtype.size() > 1;
+        add("a type and NaNs", &map, ADDRESS, |map| map.outside = Outside::Nans, floats);
+    }
+    add("channels of 16 bytes", &plain, ADDRESS, |map| map.interleave = 16, true);
+    add("channels of 16 bytes, swizzled", &base, ADDRESS, |map| (map.interleave, map.tile[0]) = (16, 8), true);
+    add("channels of 16 bytes, one dimension", &flat, ADDRESS, |map| (map.interleave, map.swizzle) = (16, 0), false);
+    let of_32 = TensorMap { interleave: 32, swizzle: 32, strides: vec![160, 480], tile: vec![16, 8, 1], ..base };
+    add("channels of 32 bytes", &of_32, ADDRESS, |_| {}, true);
+    add("channels of 32 bytes at 16", &of_32, ADDRESS + 16, |_| {}, false);
+    add("channels of 32 bytes, a stride that is no multiple of 32", &of_32, ADDRESS, |map| map.strides[0] = 144, false);
+    add("channels of 32 bytes, not swizzled", &of_32, ADDRESS, |map| map.swizzle = 0, false);
+    add("channels of 32 bytes, swizzled over 128", &of_32, ADDRESS, |map| map.swizzle = 128, false);
+    edges
+}
+
 impl fmt::Display for TensorMap {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         fn list<T: ToString>(sides: &[T]) -> String {
@@ -209,6 +289,13 @@ mod tests {
         );
         assert_eq!((map().bytes(), other.bytes()), (Some(864), Some(944)));
         assert!(TensorMap { of_rank: Some(3), ..map() }.to_string().contains("bf16 of a[16..880] of rank 3 in boxes"));
+    }
+
+    #[test]
+    fn edges_are_refused_or_not() {
+        for Edge { what, map, address, is_made } in edges() {
+            assert_eq!(map.check_limits(address).is_ok(), is_made, "{what}: {map}: {:?}", map.check_limits(address));
+        }
     }
 
     #[rstest]

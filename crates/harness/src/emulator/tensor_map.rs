@@ -39,3 +39,18 @@ fn emulated(map: &TensorMap, address: u64) -> emulated::TensorMap {
         fills_with_nans: map.outside == Outside::Nans,
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use passmuster_collectives::plan::{Edge, edges};
+
+    /// If this fails, plans are refused whose maps the emulator makes, or the other way round.
+    #[test]
+    fn the_emulator_makes_what_the_driver_makes() {
+        for Edge { what, map, address, is_made } in edges() {
+            let made = encoded(&map, address);
+            assert_eq!(made.is_ok(), is_made, "{what}: {map}: {made:?}");
+        }
+    }
+}

@@ -207,3 +207,20 @@ fn the_schema_names_every_field_of_a_row() {
         );
     }
 }
+
+/// If this fails, forms of boxes compare memory that no box has come to.
+#[test]
+fn forms_of_boxes_give_what_the_box_has() {
+    const UNTOUCHED: u64 = 0x5ca1_ab1e;
+    let forms: Vec<Form> = forms::all().into_iter().filter(|form| form.tensor.is_some()).collect();
+    assert!(forms.len() > 100, "{}", forms.len());
+    for form in forms {
+        let inputs = shortened(Inputs::of(&form), 2048);
+        let results = run(&form, &inputs);
+        let words: std::collections::BTreeSet<u64> =
+            inputs.planes.iter().flatten().flat_map(|word| [word & 0xffff_ffff, word >> 32]).filter(|&word| word != 0).collect();
+        let moved = results.iter().filter(|&result| words.contains(&(result & 0xffff_ffff))).count();
+        let given_up = results.iter().filter(|&&result| result == !UNTOUCHED & 0xffff_ffff).count();
+        assert!(moved > 0 && given_up == 0, "{}: {moved} words of the operands, {given_up} waits in vain", form.name);
+    }
+}

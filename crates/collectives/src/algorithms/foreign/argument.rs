@@ -4,7 +4,10 @@ use super::{
     contents::Contents,
     expression::{Expression, Values, Word},
 };
-use crate::plan::{Arg, BufferSpec, Call, MAX_WORLD, Region, Role};
+use crate::{
+    collective::DType,
+    plan::{Arg, BufferSpec, Call, MAX_WORLD, Outside, Region, Role, TensorMap},
+};
 
 /// The most values that one repetition stands for: arguments of a launch, steps of a call.
 const MOST_REPEATED: u64 = 4096;
@@ -116,9 +119,61 @@ pub(super) enum Kind {
     PeerTable(BufferPart),
     Multicast(BufferPart),
     Stride(BufferPart),
+    TensorMap(Box<Tensor>),
     Struct(Vec<Argument>),
     /// The address of memory that holds these.
     Memory(Vec<Argument>),
+}
+
+/// A tensor map of part of a buffer, of this rank or another.
+#[derive(Clone)]
+pub(super) struct Tensor {
+    pub(super) part: BufferPart,
+    pub(super) of_rank: Option<Quantity>,
+    /// The call's where it is not told.
+    pub(super) dtype: Option<DType>,
+    pub(super) extents: Vec<Quantity>,
+    pub(super) strides: Vec<Quantity>,
+    pub(super) tile: Vec<Quantity>,
+    pub(super) element_strides: Vec<Quantity>,
+    pub(super) interleave: u32,
+    pub(super) swizzle: u32,
+    pub(super) outside: Outside,
+}
+
+impl Tensor {
+    fn quantities(&self) -> impl Iterator<Item = &Quantity> {
+        let lists = [&self.extents, &self.strides, &self.tile, &self.element_strides];
+        std::iter::once(&self.part.offset).chain(&self.of_rank).chain(lists.into_iter().flatten())
+    }
+
+    /// The map of one rank's launch.
+    ///
+    /// # Errors
+    /// What has no value, lies past the buffer, or is beyond what TMA can address.
+    fn made(&self, context: &Context<'_>) -> Result<TensorMap, String> {
+        let rank = self.of_rank.as_ref().map_or(Ok(context.rank()), |rank| context.peer(rank))?;
+        let values = |all: &[Quantity]| all.iter().map(|quantity| quantity.value(&context.values)).collect::<Result<Vec<u64>, String>>();
+        let side = |side: &Quantity| side.within(&side.what, &context.values, 0, 256).map(|side| side as u32);
+        let sides = |all: &[Quantity]| all.iter().map(side).collect::<Result<Vec<u32>, String>>();
+        let mut map = TensorMap {
+            region: context.region_of(&self.part, rank)?,
+            of_rank: (rank != context.rank()).then_some(rank),
+            dtype: self.dtype.unwrap_or(context.call.dtype),
+            extents: values(&self.extents)?,
+            strides: values(&self.strides)?,
+            tile: sides(&self.tile)?,
+            element_strides: sides(&self.element_strides)?,
+            interleave: self.interleave,
+            swizzle: self.swizzle,
+            outside: self.outside,
+        };
+        // Of what is left of the buffer, as much as the tensor has.
+        if let Some(bytes) = map.bytes().filter(|bytes| *bytes <= map.region.bytes) {
+            map.region.bytes = bytes;
+        }
+        map.check().map(|()| map)
+    }
 }
 
 /// What a rank's part of a call is made from.
@@ -220,6 +275,7 @@ impl Argument {
                 of_rank.iter().for_each(see);
             }
             Kind::Peers(part, _) | Kind::PeerTable(part) | Kind::Multicast(part) | Kind::Stride(part) => see(&part.offset),
+            Kind::TensorMap(tensor) => tensor.quantities().for_each(see),
             Kind::Struct(fields) | Kind::Memory(fields) => fields.iter().for_each(|field| field.visit(see)),
         }
     }
@@ -252,6 +308,7 @@ impl Kind {
             Kind::PeerTable(part) => Arg::InMemory(vec![context.peers(part, MAX_WORLD as u32)?]),
             Kind::Multicast(part) => Arg::Multicast(context.region(part)?),
             Kind::Stride(part) => Arg::Stride(context.region(part)?),
+            Kind::TensorMap(tensor) => Arg::TensorMap(tensor.made(context)?),
             Kind::Struct(fields) => Arg::Struct(made(fields, context)?),
             Kind::Memory(fields) => Arg::InMemory(made(fields, context)?),
         })

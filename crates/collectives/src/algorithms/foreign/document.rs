@@ -11,6 +11,7 @@ use toml::Spanned;
 use crate::{
     collective::{Collective, DType, ReduceOp, Roundings},
     contract::{Contract, Order},
+    plan::Outside,
 };
 
 #[derive(Deserialize)]
@@ -236,6 +237,7 @@ pub(super) struct Argument {
     pub(super) peer_table: Option<Spanned<String>>,
     pub(super) multicast: Option<Spanned<String>>,
     pub(super) stride: Option<Spanned<String>>,
+    pub(super) tensor_map: Option<Tensor>,
     #[serde(rename = "struct")]
     pub(super) fields: Option<Vec<Spanned<Argument>>>,
     pub(super) memory: Option<Vec<Spanned<Argument>>>,
@@ -243,6 +245,27 @@ pub(super) struct Argument {
     pub(super) length: Option<Spanned<u32>>,
     pub(super) of_rank: Option<Spanned<Scalar>>,
     pub(super) repeat: Option<Spanned<Scalar>>,
+}
+
+/// A tensor map of a buffer.
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct Tensor {
+    pub(super) buffer: Spanned<String>,
+    pub(super) dtype: Option<DType>,
+    pub(super) extents: Vec<Spanned<Scalar>>,
+    #[serde(default)]
+    pub(super) strides: Vec<Spanned<Scalar>>,
+    #[serde(rename = "box")]
+    pub(super) tile: Vec<Spanned<Scalar>>,
+    #[serde(default)]
+    pub(super) element_strides: Vec<Spanned<Scalar>>,
+    #[serde(default)]
+    pub(super) interleave: u32,
+    #[serde(default)]
+    pub(super) swizzle: u32,
+    #[serde(default)]
+    pub(super) outside: Outside,
 }
 
 /// A number, an expression or a word as text, or a list of them.

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use toml::Spanned;
 
 use super::{
-    argument::{Argument, Buffer, BufferPart, Holder, Kind, Quantity},
+    argument::{Argument, Buffer, BufferPart, Holder, Kind, Quantity, Tensor},
     contents::{Bits, Contents},
     document::{self, Document, Scalar},
     expression::{Expression, Values, Word},
@@ -535,24 +535,27 @@ impl Reader<'_> {
 
     fn kind(&self, written: &Spanned<document::Argument>, scope: &Scope<'_>, depth: usize) -> Result<Kind, SpecError> {
         let document::Argument { u8, u16, u32, i32, u64, i64, f32, .. } = written.get_ref();
-        let document::Argument { pointer, peers, peer_table, multicast, stride, fields, memory, offset, length, of_rank, .. } =
-            written.get_ref();
+        let document::Argument {
+            pointer, peers, peer_table, multicast, stride, tensor_map, fields, memory, offset, length, of_rank, ..
+        } = written.get_ref();
         let given = [u8, u16, u32, i32, u64, i64, f32].iter().filter(|kind| kind.is_some()).count()
             + [pointer, peers, peer_table, multicast, stride].iter().filter(|kind| kind.is_some()).count()
-            + [fields, memory].iter().filter(|kind| kind.is_some()).count();
+            + [fields, memory].iter().filter(|kind| kind.is_some()).count()
+            + usize::from(tensor_map.is_some());
         if given != 1 {
-            let kinds = "u8, u16, u32, i32, u64, i64, f32, pointer, peers, peer_table, multicast, stride, struct, memory";
+            let kinds = "u8, u16, u32, i32, u64, i64, f32, pointer, peers, peer_table, multicast, stride, tensor_map, struct, memory";
             return self.refuse(written, format!("an argument has exactly one of {kinds}: this one has {given}"));
         }
-        let addressed = [pointer, peers, peer_table, multicast, stride].into_iter().flatten().next();
+        let of_map = tensor_map.as_ref().map(|tensor| &tensor.buffer);
+        let addressed = [pointer, peers, peer_table, multicast, stride].into_iter().flatten().next().or(of_map);
         if let (Some(offset), None) = (offset, addressed) {
             return self.refuse(offset, "offset goes with a buffer");
         }
         if let (Some(length), None) = (length, peers) {
             return self.refuse(length, "length goes with peers");
         }
-        if let (Some(of_rank), None) = (of_rank, pointer) {
-            return self.refuse(of_rank, "of_rank goes with pointer");
+        if let (Some(of_rank), None) = (of_rank, pointer.as_ref().or(of_map)) {
+            return self.refuse(of_rank, "of_rank goes with pointer or tensor_map");
         }
         let scalars: [(_, u32, bool); 6] =
             [(u8, 8, false), (u16, 16, false), (u32, 32, false), (i32, 32, true), (u64, 64, false), (i64, 64, true)];
@@ -577,10 +580,14 @@ impl Reader<'_> {
         }
         let Some(buffer) = addressed else { return self.refuse(written, "an argument of no kind") };
         let place = self.place(buffer, offset.as_ref(), scope)?;
+        if of_rank.is_some() {
+            self.reaches(buffer, scope)?;
+        }
+        if let Some(tensor) = tensor_map {
+            let of_rank = self.optional(of_rank, "of_rank", Word::OF_ARGUMENT)?;
+            return self.tensor(tensor, place, of_rank).map(|tensor| Kind::TensorMap(Box::new(tensor)));
+        }
         if pointer.is_some() {
-            if of_rank.is_some() {
-                self.reaches(buffer, scope)?;
-            }
             return Ok(Kind::Pointer(place, self.optional(of_rank, "of_rank", Word::OF_ARGUMENT)?));
         }
         self.reaches(buffer, scope)?;
@@ -601,6 +608,25 @@ impl Reader<'_> {
             }
         }
         Ok(Kind::Peers(place, length.as_ref().map(|length| *length.get_ref())))
+    }
+
+    fn tensor(&self, written: &document::Tensor, part: BufferPart, of_rank: Option<Quantity>) -> Result<Tensor, SpecError> {
+        let document::Tensor { dtype, extents, strides, tile, element_strides, interleave, swizzle, outside, .. } = written;
+        let list = |what: &str, written: &[Spanned<Scalar>]| {
+            written.iter().map(|side| self.quantity(side, what, Word::OF_ARGUMENT)).collect::<Result<Vec<_>, _>>()
+        };
+        Ok(Tensor {
+            part,
+            of_rank,
+            dtype: *dtype,
+            extents: list("an extent", extents)?,
+            strides: list("a stride", strides)?,
+            tile: list("a side of a box", tile)?,
+            element_strides: list("an element stride", element_strides)?,
+            interleave: *interleave,
+            swizzle: *swizzle,
+            outside: *outside,
+        })
     }
 
     fn integer(&self, written: &Spanned<Scalar>, bits: u32, signed: bool) -> Result<Kind, SpecError> {
