@@ -254,7 +254,8 @@ impl TensorMap {
             Field::Dimensions => self.dimensions = chosen(&[1, 2, 3, 4, 5], value)?,
             Field::BoxExtent(dimension) => self.box_extents[dimension] = value as u32,
             Field::Extent(dimension) => self.extents[dimension] = value,
-            Field::Stride(dimension) => self.strides[dimension] = value,
+            // ptxas takes a fifth, which no tensor has.
+            Field::Stride(dimension) => self.strides.iter_mut().skip(dimension).take(1).for_each(|stride| *stride = value),
             Field::ElementStride(dimension) => self.element_strides[dimension] = value as u32,
             Field::Element => self.element = chosen(&ElementType::BY_REPLACE, value)?,
             Field::Interleave => self.interleave = chosen(&Interleave::ALL, value)?,

@@ -380,13 +380,13 @@ impl<'f, 't> Form<'f, 't> {
     /// A tensor map's address and a coordinate for each of so many dimensions.
     pub(super) fn place_in_tensor(&mut self, dimensions: usize) -> Result<(Address, Box<[Operand]>), PtxError> {
         let operand = self.operand("a place in a tensor")?;
-        let OperandKind::InTensor(name, offset, coordinates) = &operand.kind else {
+        let OperandKind::InTensor(name, coordinates) = &operand.kind else {
             return Err(self.operand_error(operand, "a tensor map and coordinates in brackets"));
         };
         if coordinates.len() != dimensions {
             return Err(self.operand_error(operand, format!("one of {dimensions} coordinates, not {}", coordinates.len())));
         }
-        let map = self.address_of(operand, *name, *offset, Space::Generic)?;
+        let map = self.address_of(operand, *name, 0, Space::Generic)?;
         let coordinates = coordinates.iter().map(|coordinate| self.one_source(coordinate, Type::S32, false));
         Ok((map, coordinates.collect::<Result<_, _>>()?))
     }

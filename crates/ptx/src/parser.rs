@@ -595,8 +595,8 @@ impl<'t> Parser<'t> {
                 self.take();
                 let address = self.address()?;
                 let kind = match address {
-                    OperandKind::Address(Some(name), offset) if depth > 0 && self.accept(',') => {
-                        OperandKind::InTensor(name, offset, self.items('{', '}', depth)?)
+                    OperandKind::Address(Some(name), 0) if depth > 0 && self.accept(',') => {
+                        OperandKind::InTensor(name, self.items('{', '}', depth)?)
                     }
                     address => address,
                 };

@@ -124,8 +124,8 @@ pub(super) enum OperandKind<'t> {
     Number(Number<'t>),
     /// `[name + offset]`, the name with its element; without a name, the offset is the address.
     Address(Option<(&'t str, Option<&'t str>)>, i64),
-    /// `[name + offset, {x, y}]`: a tensor map, and a place in its tensor.
-    InTensor((&'t str, Option<&'t str>), i64, Vec<Operand<'t>>),
+    /// `[name, {x, y}]`: a tensor map, and a place in its tensor.
+    InTensor((&'t str, Option<&'t str>), Vec<Operand<'t>>),
     /// `{a, b}`
     Vector(Vec<Operand<'t>>),
     /// `(a, b)` of a call.

@@ -216,7 +216,7 @@ fn modifiers_may_stand_in_any_order(#[case] one: &str, #[case] other: &str) {
     "setmaxnreg.dec.sync.aligned.u32 24; createpolicy.fractional.L2::evict_last.L2::evict_unchanged.b64 %d1, 0f3F000000; createpolicy.range.global.L2::evict_first.b64 %d1, [%d2], 64, 128; createpolicy.cvt.L2.b64 %d1, %d2; fence.proxy.async::generic.acquire.sync_restrict::shared::cluster.cluster; fence.proxy.async::generic.release.sync_restrict::shared::cta.cluster;"
 )]
 #[case(
-    "cp.async.bulk.tensor.2d.shared::cluster.global.tile.mbarrier::complete_tx::bytes.multicast::cluster.L2::cache_hint [block], [%d1, {%r1, %r2}], [block+64], %h1, %d2; cp.async.bulk.tensor.1d.shared::cta.global.mbarrier::complete_tx::bytes [%r1], [%d1+128, {-4}], [%r2];"
+    "cp.async.bulk.tensor.2d.shared::cluster.global.tile.mbarrier::complete_tx::bytes.multicast::cluster.L2::cache_hint [block], [%d1, {%r1, %r2}], [block+64], %h1, %d2; cp.async.bulk.tensor.1d.shared::cta.global.mbarrier::complete_tx::bytes [%r1], [%d1, {-4}], [%r2];"
 )]
 #[case(
     "cp.async.bulk.tensor.5d.global.shared::cta.tile.bulk_group [%d1, {%r1, %r2, 0, 1, %r3}], [block]; cp.reduce.async.bulk.tensor.3d.global.shared::cta.min.tile.bulk_group.L2::cache_hint [%d1, {%r1, %r2, %r3}], [%r4], %d2; cp.async.bulk.prefetch.tensor.4d.L2.global.tile [%d1, {%r1, %r2, %r3, 7}]; prefetch.tensormap [%d1];"
@@ -289,7 +289,8 @@ fn what_our_kernels_lack_decodes_too(#[case] body: &str) {
     "cp.async.bulk.tensor.3d.shared::cta.global.im2col.mbarrier::complete_tx::bytes [block], [%d1, {%r1, %r2, %r3}], [block], {%h1};",
     "modifier `.im2col` is unknown"
 )]
-#[case("tensormap.replace.tile.global_stride.b1024.b64 [%d1], 4, %d2;", "expected a constant below 4")]
+#[case("cp.async.bulk.tensor.1d.global.shared::cta.bulk_group [%d1+128, {%r1}], [block];", "found `,`, expected `]`")]
+#[case("tensormap.replace.tile.global_stride.b1024.b64 [%d1], 5, %d2;", "expected a constant below 5")]
 #[case("tensormap.replace.tile.swizzle_mode.b1024.b32 [%d1], 4;", "expected a constant below 4")]
 #[case("tensormap.replace.tile.rank.b1024.b64 [%d1], %d2;", "has type .b64, expected one of .b32")]
 #[case("fence.proxy.tensormap::generic.acquire.gpu [%d1], 64;", "has 64 bytes of a tensor map, expected 128")]

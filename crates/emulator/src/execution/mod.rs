@@ -34,10 +34,11 @@
 //!
 //! # What goes on beside threads
 //! Copies, bulk copies and asynchronous stores are flights of their own ([`flight`]), which have turns as warps have. Waits for them and for mbarriers poll: a
-//! thread that waits looks again and again, and a schedule lets flights go in between as it likes.
+//! thread that waits looks again and again, and a schedule lets flights go in between as it likes. Boxes of tensors ([`tensor`]) are flights, too; what a map is
+//! and which bytes a box are is [`tensor_map`](crate::tensor_map)'s.
 //!
 //! # Not here
-//! Tensor maps, wgmma, mma, clusters of more than eight blocks, approximations that have no reference (sin, cos, tanh, those in f64 and in
+//! Tensor maps of interleaved channels, clusters of more than eight blocks, approximations that have no reference (sin, cos, tanh, those in f64 and in
 //! halves). They are [`Fault::UnsupportedInstruction`] when executed, or [`Fault::BadLaunch`].
 
 mod access;

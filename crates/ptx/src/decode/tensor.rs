@@ -83,8 +83,7 @@ fn replace(f: &mut Form<'_, '_>) -> Result<Instruction, PtxError> {
     let ty = f.ty(if matches!(field, GlobalAddress | Stride) { &[B64] } else { &[B32] })?;
     let address = f.address(space)?;
     let dimensions = match field {
-        BoxExtent | Extent | ElementStride => 5,
-        Stride => 4,
+        BoxExtent | Extent | ElementStride | Stride => 5,
         _ => 0,
     };
     let dimension = if dimensions > 0 { f.constant(dimensions)? as u32 } else { 0 };
