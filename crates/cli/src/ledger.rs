@@ -39,7 +39,7 @@ pub(crate) struct Ledger {
     /// What the emulator is compared with. `emulator` is another schedule of itself: it shows that the kernels run, and no more.
     #[arg(long = "machine", value_enum, default_value_t = MachineKind::Cuda)]
     on: MachineKind,
-    /// Only forms whose name contains this.
+    /// Only forms whose name contains this; just one where it is the name of one.
     #[arg(long, value_name = "TEXT")]
     only: Option<String>,
     /// Print the forms and stop.
@@ -77,7 +77,10 @@ const OTHER_SEED: u64 = 1;
 impl Ledger {
     pub(crate) fn run(mut self, sh: &Shell) -> anyhow::Result<ExitCode> {
         let only = self.only.clone().unwrap_or_default();
-        let forms: Vec<Form> = ledger::forms::all().into_iter().filter(|form| form.name.contains(&only)).collect();
+        let mut forms: Vec<Form> = ledger::forms::all().into_iter().filter(|form| form.name.contains(&only)).collect();
+        if forms.iter().any(|form| form.name == only) {
+            forms.retain(|form| form.name == only);
+        }
         if forms.is_empty() {
             bail!("`{only}` is in the name of no form: `{} ledger --list` prints them", project::invocation());
         }
@@ -123,6 +126,12 @@ impl Ledger {
             rows.push(match machine.results(form, index, &inputs) {
                 Ok(got) => Row::compare(form, &inputs, &expected, &got, self.examples),
                 Err(error @ (MachineError::NotSupported { .. } | MachineError::Invalid { .. })) => Row::refused(form, error.to_string()),
+                Err(error @ MachineError::Fault { .. }) => {
+                    // The device is lost to this process: what was compared before is told all the same.
+                    rows.push(Row::crashed(form, error.to_string()));
+                    eprintln!("`{}`: {error}; {} forms after it were not tried", form.name, forms.len() - rows.len());
+                    break;
+                }
                 Err(error) => bail!("`{}`: {error}", form.name),
             });
             bar.inc(1);
@@ -180,7 +189,7 @@ fn table_of(rows: &[Row], all: bool) -> String {
     let speaks = |row: &&Row| all || row.mismatches + row.open > 0 || row.bound.is_some();
     let lines: Vec<Vec<String>> = rows
         .iter()
-        .filter(|row| row.status != Status::NotSupported)
+        .filter(|row| row.reason.is_empty())
         .filter(speaks)
         .flat_map(|row| {
             let first = row.first.as_ref().or(row.first_open.as_ref());
@@ -206,9 +215,9 @@ fn table_of(rows: &[Row], all: bool) -> String {
     table::aligned(&["form", "first difference", "bound", "max ulp", "tuples", "mismatches", "of NaNs", "open"], 3, &lines)
 }
 
-/// Prints why forms were refused, each reason once.
+/// Prints why forms were refused or crashed, each reason once.
 fn refusals(rows: &[Row]) {
-    let refused = rows.iter().filter(|row| row.status == Status::NotSupported);
+    let refused = rows.iter().filter(|row| !row.reason.is_empty());
     let mut seen = BTreeSet::new();
     for row in refused {
         if seen.insert(&row.reason) {

@@ -22,7 +22,7 @@ impl RecordCase for Row {}
 pub struct Row {
     /// Its name.
     pub form: String,
-    /// `pass` without a mismatch, `fail` with one, `not_supported` where the machine refused the kernel.
+    /// `pass` without a mismatch, `fail` with one, `not_supported` where the machine refused the kernel, `crash` where the kernel took the device with it.
     pub status: Status,
     /// Operand tuples that were tried.
     pub tuples: usize,
@@ -52,7 +52,7 @@ pub struct Row {
     /// The same of open differences.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub open_examples: Vec<Difference>,
-    /// Why the machine did not run it.
+    /// Why the machine did not run it, or how it ended.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub reason: String,
 }
@@ -79,6 +79,11 @@ impl Row {
     /// The row of a form that the machine refused.
     pub fn refused(form: &Form, reason: impl Into<String>) -> Row {
         Row { status: Status::NotSupported, reason: reason.into(), ..Row::of(form, 0) }
+    }
+
+    /// The row of a form that took the device with it.
+    pub fn crashed(form: &Form, reason: impl Into<String>) -> Row {
+        Row { status: Status::Crash, reason: reason.into(), ..Row::of(form, 0) }
     }
 
     fn of(form: &Form, tuples: usize) -> Row {

@@ -217,7 +217,10 @@ fn a_map_is_made_of_zeros() {
     "add.u64 %m, %m, 8; cp.async.bulk.tensor.2d.shared::cta.global.mbarrier::complete_tx::bytes [box], [%m, {0, 0}], [bar];",
     "a multiple of 64 bytes"
 )]
-#[case::no_mbarrier("cp.async.bulk.tensor.2d.shared::cta.global.mbarrier::complete_tx::bytes [box], [%m, {0, 0}], [copy+8];", "there is no mbarrier")]
+#[case::no_mbarrier(
+    "cp.async.bulk.tensor.2d.shared::cta.global.mbarrier::complete_tx::bytes [box], [%m, {0, 0}], [copy+8];",
+    "there is no mbarrier"
+)]
 #[case::room("cp.async.bulk.tensor.2d.shared::cta.global.mbarrier::complete_tx::bytes [box+8320], [%m, {0, 0}], [bar];", "out of bounds")]
 #[case::written(
     "mov.u32 %r1, 7; st.u32 [%m+40], %r1; cp.async.bulk.prefetch.tensor.2d.L2.global [%m, {0, 0}];",

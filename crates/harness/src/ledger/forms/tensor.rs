@@ -43,11 +43,11 @@ fn map(dtype: DType, extents: &[u64], tile: &[u32], swizzle: u32) -> TensorMap {
 
 /// Extents and boxes of 1 to 5 dimensions of words.
 const SHAPES: [(&[u64], &[u32]); 5] = [
-    (&[900], &[256]),
     (&[27, 20], &[16, 16]),
     (&[11, 6, 7], &[8, 4, 5]),
     (&[9, 4, 5, 3], &[4, 3, 4, 2]),
     (&[10, 3, 4, 2, 2], &[4, 2, 3, 2, 2]),
+    (&[900], &[256]),
 ];
 
 fn loads() -> Vec<Form> {
