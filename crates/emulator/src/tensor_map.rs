@@ -330,6 +330,19 @@ impl TensorMap {
         if self.interleave == Interleave::B32 { 256 } else { 128 }
     }
 
+    /// Whether hardware copies a box at these coordinates: what it starts with is at a multiple of 16 bytes in memory, also where that is outside the tensor.
+    /// Boxes elsewhere were an illegal instruction on H200.
+    ///
+    /// # Errors
+    /// Where the box starts, and where it may.
+    pub fn check_place(&self, coordinates: &[i32]) -> Result<(), String> {
+        let bytes = i64::from(coordinates[0]) * self.element.bytes() as i64;
+        if bytes % CHUNK as i64 == 0 {
+            return Ok(());
+        }
+        Err(format!("a box at {} along the first dimension, which is {bytes} bytes: expected a multiple of {CHUNK}", coordinates[0]))
+    }
+
     /// The bytes of the box at these coordinates, one for each dimension, in their order. The map must be one that [`TensorMap::check`] lets through.
     pub fn runs(&self, coordinates: &[i32]) -> Vec<Run> {
         let size = self.element.bytes();

@@ -253,6 +253,7 @@ impl Executor<'_> {
             let map = self.map(lane, maps[lane])?;
             self.fits(lane, &map, coordinates.len())?;
             let coordinates: Vec<i32> = coordinates.iter().map(|row| row[lane] as i32).collect();
+            map.check_place(&coordinates).map_err(|why| wrong(lane, why))?;
             let reduction = match copy.reduction {
                 None => None,
                 Some(op) => {

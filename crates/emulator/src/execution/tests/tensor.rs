@@ -94,10 +94,10 @@ fn matrix() -> TensorMap {
 #[test]
 fn a_box_comes_and_all_of_it_is_counted() {
     let mut map = matrix();
-    let (source, out) = run_with(&format!("{}{}", load(&[-3, 8], 128), dump(128)), &mut map, 640).unwrap();
+    let (source, out) = run_with(&format!("{}{}", load(&[-8, 8], 128), dump(128)), &mut map, 640).unwrap();
     for (row, column) in (0..4).flat_map(|row| (0..16).map(move |column| (row, column))) {
         let got = &out[32 * row + 2 * column..][..2];
-        match (8 + row, column as i32 - 3) {
+        match (8 + row, column as i32 - 8) {
             (y @ ..10, x @ 0..24) => assert_eq!(*got, source[64 * y + 2 * x as usize..][..2], "{row} {column}"),
             _ => assert_eq!(*got, [0, 0], "{row} {column}"),
         }
@@ -201,6 +201,10 @@ fn a_map_is_made_of_zeros() {
     "cp.async.bulk.tensor.2d.shared::cta.global.mbarrier::complete_tx::bytes [box+64], [%m, {0, 0}], [bar];",
     "a multiple of 128 bytes"
 )]
+#[case::place(
+    "cp.async.bulk.tensor.2d.shared::cta.global.mbarrier::complete_tx::bytes [box], [%m, {4, 0}], [bar];",
+    "a box at 4 along the first dimension, which is 8 bytes: expected a multiple of 16"
+)]
 #[case::dimensions(
     "cp.async.bulk.tensor.3d.shared::cta.global.mbarrier::complete_tx::bytes [box], [%m, {0, 0, 0}], [bar];",
     "a tensor map of 2 dimensions, and 3 coordinates"
@@ -280,7 +284,9 @@ prop_compose! {
                 map.box_extents[1..].fill(1);
             }
         }
-        (map, coordinates[..dimensions].to_vec())
+        let mut coordinates = coordinates[..dimensions].to_vec();
+        coordinates[0] *= (16 / size) as i32;
+        (map, coordinates)
     }
 }
 

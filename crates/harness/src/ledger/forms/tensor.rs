@@ -18,9 +18,6 @@ const BYTES: u64 = 1024;
 /// Bytes between the slices of blocks: a block's operands.
 const SLICE: u64 = 2048;
 
-/// How far before the tensor a box starts at most, along the first dimension and the others.
-const BEFORE: [u64; 2] = [3, 1];
-
 /// What shared memory holds where no box was loaded.
 const UNTOUCHED: &str = "0x5ca1ab1e";
 
@@ -195,7 +192,12 @@ fn replaced() -> Vec<Form> {
             "ld.param.u64 %next, [operands];\nadd.u64 %next, %next, 64;\nmov.u64 %state, 144;\n{before}{}",
             replace(field, ty, &by)
         );
-        let code = format!("{}{}{}", coordinates(&of, B64), changed(&change), load_of(&of, "shared::cluster", 0, bytes, "%maps"));
+        let code = format!(
+            "{}{}{}",
+            coordinates(&of, B64, if to == "u8" { 16 } else { 8 }),
+            changed(&change),
+            load_of(&of, "shared::cluster", 0, bytes, "%maps")
+        );
         over(&format!("tensormap.replace.tile.{what}"), &of, 0, &code, (B64, B32))
     };
     all.into_iter().map(form).collect()
@@ -230,16 +232,20 @@ fn list(dimensions: usize) -> String {
     format!("{{{}}}", COORDINATES[..dimensions].join(", "))
 }
 
-/// Coordinates of a box from before the tensor to beyond it, from the block's first operands: all threads know them.
-fn coordinates(map: &TensorMap, operand: Type) -> String {
+/// Coordinates of a box from before the tensor to beyond it, from the block's first operands: all threads know them. Along the first dimension they are
+/// multiples of so many elements: boxes start at multiples of 16 bytes.
+fn coordinates(map: &TensorMap, operand: Type, grain: u64) -> String {
     let narrow = match operand.bits() {
         32 => "mov.b32 %part, %a;",
         bits => &format!("cvt.u32.u{bits} %part, %a;"),
     };
     let each = map.extents.iter().zip(COORDINATES).enumerate().map(|(dimension, (&extent, name))| {
-        let before = BEFORE[dimension.min(1)];
-        let span = extent + 1 + before;
-        format!("ld.shared.b32 {name}, [%box+{}];\nrem.u32 {name}, {name}, {span};\nsub.s32 {name}, {name}, {before};\n", 4 * dimension)
+        let grain = if dimension == 0 { grain } else { 1 };
+        let span = extent.div_ceil(grain) + 2;
+        format!(
+            "ld.shared.b32 {name}, [%box+{}];\nrem.u32 {name}, {name}, {span};\nsub.s32 {name}, {name}, 1;\nmul.lo.s32 {name}, {name}, {grain};\n",
+            4 * dimension
+        )
     });
     // Edges alone would bring most boxes to few places.
     let mixed = "add.u32 %part, %part, %index;\nmul.lo.u32 %part, %part, 0x9e3779b1;\nshr.u32 %part, %part, 8;\n";
@@ -265,7 +271,7 @@ fn load_of(map: &TensorMap, to: &str, at: u64, bytes: u64, by: &str) -> String {
 fn loaded(to: &str, what: &str, map: &TensorMap, at: u64) -> Form {
     let copied = |(dimension, (tile, stride)): (usize, (&u32, u32))| u64::from(tile.div_ceil(if dimension == 0 { 1 } else { stride }));
     let elements: u64 = map.tile.iter().zip(map.all_element_strides()).enumerate().map(copied).product();
-    let code = format!("{}{}", coordinates(map, B64), load_of(map, to, at, elements * map.dtype.size(), "%map"));
+    let code = format!("{}{}", coordinates(map, B64, 16 / map.dtype.size()), load_of(map, to, at, elements * map.dtype.size(), "%map"));
     let named = if to == "shared::cta" { "shared" } else { to };
     over(&format!("cp.async.bulk.tensor.{}d.{named}{what}", map.extents.len()), map, 0, &code, (B64, B32))
 }
@@ -293,7 +299,7 @@ fn stored(name: &str, map: &TensorMap, start: &dyn Fn(&str) -> String, (operand,
          ld.param.u64 %slice, [operands];\nadd.u64 %slice, %slice, %plane;\nmov.u32 %part, %ctaid.x;\nmul.wide.u32 %state, %part, {SLICE};\n\
          add.u64 %slice, %slice, %state;\nmul.wide.u32 %state, %thread, {};\nadd.u64 %slice, %slice, %state;\n\
          cvta.to.global.u64 %slice, %slice;\nld.global.b{bits} %x, [%slice];\nbar.sync 0;\n",
-        coordinates(map, operand),
+        coordinates(map, operand, 16 / map.dtype.size()),
         start(&list(dimensions)),
         result.bytes().max(4)
     );
