@@ -62,17 +62,14 @@ fn terms_have_25_bits_and_are_cut() {
 #[test]
 fn exponents_are_those_of_factors() {
     let rule = halves(Unit::Warp, Sum::F32);
-    let of = |first: (f32, f32)| f32::from_bits(sum(&rule, [Format::F16; 2], &[first, (2.0_f32.powi(-12), 2.0_f32.powi(-13))], 0));
-    // 1.5 * 1.5 = 2.25, whose unit in f32 is 2^-22; the other term is there, and is cut from the result.
-    assert_eq!(of((1.5, 1.5)), 2.25);
-    assert_eq!(
-        f32::from_bits(sum(&rule, [Format::F16; 2], &[(1.5, 1.5), (2.0_f32.powi(-12), 2.0_f32.powi(-13))], (-2.25_f32).to_bits())),
-        2.0_f32.powi(-26) * 0.0
-    );
-    assert_eq!(
-        f32::from_bits(sum(&rule, [Format::F16; 2], &[(1.5, 1.25), (2.0_f32.powi(-12), 2.0_f32.powi(-13))], (-1.875_f32).to_bits())),
-        2.0_f32.powi(-25)
-    );
+    // The first product, the sum that cancels it, and what is left of a second one of 2^-25.
+    let of = |first: (f32, f32), c: f32| {
+        let products = [first, (2.0_f32.powi(-12), 2.0_f32.powi(-13))];
+        f32::from_bits(sum(&rule, [Format::F16; 2], &products, c.to_bits()))
+    };
+    assert_eq!(of((1.5, 1.25), -1.875), 2.0_f32.powi(-25));
+    assert_eq!(of((1.5, 1.5), -2.0), 0.25, "the sum has exponent 1");
+    assert_eq!(of((1.5, 1.5), -1.25), 1.0, "cut from the result alone");
 }
 
 #[test]
@@ -184,36 +181,5 @@ proptest! {
             let bound = rule.bound(chain * rule.terms, magnitudes);
             prop_assert!((found - exact).abs() <= bound, "{element:?}: {found} for {exact}, more than {bound} away");
         }
-    }
-}
-
-#[test]
-#[ignore = "speed"]
-fn speed() {
-    let mut state = 1_u32;
-    let mut next = || {
-        state = state.wrapping_mul(1664525).wrapping_add(1013904223);
-        state
-    };
-    for (element, depth) in [(Element::Bf16, 16), (Element::E4m3, 32), (Element::S8, 32)] {
-        let rule =
-            Rule::of(Unit::Warpgroup, element, element, if element == Element::S8 { Sum::S32 { saturate: false } } else { Sum::F32 });
-        let mut rows = |count: usize| {
-            (0..count)
-                .map(|_| {
-                    let mut r = [0; MOST_DEPTH];
-                    r.iter_mut().for_each(|e| *e = if element == Element::Bf16 { 0x3f00 + (next() >> 24) } else { next() >> 25 & 0x77 });
-                    r
-                })
-                .collect::<Vec<Elements>>()
-        };
-        let (a, b) = (rows(16), rows(256));
-        let mut sums = vec![0; 16 * 256];
-        let start = std::time::Instant::now();
-        for _ in 0..2000 {
-            multiply(&rule, depth, [&a, &b], [false; 2], &mut sums);
-        }
-        let macs = 2000.0 * 16.0 * 256.0 * depth as f64;
-        println!("{element:?}: {:.0} M MAC/s {}", macs / start.elapsed().as_secs_f64() / 1e6, sums[5]);
     }
 }
