@@ -14,11 +14,11 @@
 //! | e4m3, e5m2 | `mma.sync` | half of them, the first two of every four first | 25 | the same as of f16, of zero and the products; the sum so far is added last, rounded to nearest |
 //! | s8, u8 | both | all | exact | modulo 2^32, or clamped with `.satfinite` |
 //!
-//! H200 agrees to the bit on all of it that the ledger tries (driver 580.159.04); that `mma.sync` of FP8 is products of halves, and no FP8 to the hardware, was found there: the
-//! papers have it as one step of 32 terms.
+//! One H200 (driver 580.159.04) agreed to the bit on all that the ledger tried of it, but for `mma.sync` of FP8 and the sign of zeros in f16, which then were fitted to what it
+//! gave. The papers have FP8 of `mma.sync` as one step of 32 terms; there it is products of halves.
 //!
 //! A NaN among the terms, an infinity times zero, and infinities of both signs give the canonical NaN; an infinity else gives it. Overflow gives infinity, also where the
-//! result is cut. What is rounded or cut to zero is +0 (H200). f64 is a chain of fma in ascending order of k, which is in [`F64`](super::F64).
+//! result is cut. What is rounded or cut to zero is +0. f64 is a chain of fma in ascending order of k, which is in [`F64`](super::F64).
 //!
 //! [`Rule::bound`] is for those who must not depend on any of it.
 
