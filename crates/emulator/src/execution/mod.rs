@@ -36,8 +36,11 @@
 //! Copies, bulk copies and asynchronous stores are flights of their own ([`flight`]), which have turns as warps have. Waits for them and for mbarriers poll: a
 //! thread that waits looks again and again, and a schedule lets flights go in between as it likes.
 //!
+//! # Products of matrices
+//! Those of a warp are done at once ([`matrix`]). Those of a warpgroup are a queue of each warp ([`wgmma`]), which has turns too.
+//!
 //! # Not here
-//! Tensor maps, wgmma, mma, clusters of more than eight blocks, approximations that have no reference (sin, cos, tanh, those in f64 and in
+//! Tensor maps, clusters of more than eight blocks, approximations that have no reference (sin, cos, tanh, those in f64 and in
 //! halves). They are [`Fault::UnsupportedInstruction`] when executed, or [`Fault::BadLaunch`].
 
 mod access;
