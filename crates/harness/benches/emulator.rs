@@ -1,6 +1,8 @@
 //! How fast the emulator runs all-reduces, with the race check and without: `cargo bench --bench emulator`. One core. An element of criterion's
 //! throughput is a thread instruction: one lane's part of a warp's instruction.
 //!
+//! How many products of numbers a second it does for tensor cores, too.
+//!
 //! Our own kernels at 64 KiB on 8 ranks; kernels from elsewhere (`docs/tutorial-foreign-kernel.md`), among them two whose threads acquire, at 64 KiB on 4
 //! ranks, several calls in a row as conformance makes them.
 
@@ -18,6 +20,7 @@ use passmuster_collectives::{
     machine::Machine,
     plan::{BufferSpec, Build, Call, RankCall, Region, Role, Script, Step},
 };
+use passmuster_emulator::numerics::tensor_core::{Element, Elements, Rule, Sum, Unit, multiply};
 
 const BYTES: u64 = 64 << 10;
 
@@ -94,5 +97,24 @@ fn from_elsewhere(criterion: &mut Criterion) {
     }
 }
 
-criterion_group!(benches, own, from_elsewhere);
+/// What a warp does of `wgmma.mma_async` with 256 columns, without the instruction: an element is a product of two numbers.
+fn products(criterion: &mut Criterion) {
+    let mut group = criterion.benchmark_group("products");
+    for (name, element, depth) in [("bf16", Element::Bf16, 16), ("e4m3", Element::E4m3, 32), ("s8", Element::S8, 32)] {
+        let kind = if element == Element::S8 { Sum::S32 { saturate: false } } else { Sum::F32 };
+        let rule = Rule::of(Unit::Warpgroup, element, element, kind);
+        // Numbers with exponents near one.
+        let rows = |count: u32| -> Vec<Elements> {
+            let one = if element == Element::Bf16 { 0x3f00 } else { 0x30 };
+            (0..count).map(|row| std::array::from_fn(|k| one + (row * 37 + k as u32 * 11) % (one >> 2))).collect()
+        };
+        let (a, b) = (rows(16), rows(256));
+        let mut sums = vec![0; 16 * 256];
+        group.throughput(Throughput::Elements(16 * 256 * depth as u64));
+        group.bench_function(name, |bencher| bencher.iter(|| multiply(&rule, depth, [&a, &b], [false; 2], black_box(&mut sums))));
+    }
+    group.finish();
+}
+
+criterion_group!(benches, own, from_elsewhere, products);
 criterion_main!(benches);

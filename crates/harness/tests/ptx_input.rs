@@ -177,7 +177,7 @@ proptest! {
     }
 
     #[test]
-    fn what_is_read_runs_without_a_panic(body in prop::collection::vec(statement(), 1..40), threads in prop::sample::select(vec![1u32, 31, 32, 64, 96])) {
+    fn what_is_read_runs_without_a_panic(body in prop::collection::vec(statement(), 1..40), threads in prop::sample::select(vec![1u32, 31, 32, 64, 96, 128])) {
         run(&body, threads);
     }
 }
@@ -354,7 +354,12 @@ fn templates() -> Vec<String> {
         ;mov.b64 D,{r,r};mov.b64 {R,R},d;mov.b32 {H,H},r;mov.b32 R,{h,h};mov.b64 {H,H,H,H},d;mov.u32 R,%tid.x;mov.u32 R,%laneid;mov.u64 D,%clock64\
         ;mov.u32 R,%smid;mov.u64 D,%globaltimer;mov.u32 R,%lanemask_gt;mov.u32 R,%nwarpid;cvt.rn.bf16x2.f32 R,f,f;cvt.rn.satfinite.e4m3x2.f32 H,f,f\
         ;cvt.rn.f16x2.e5m2x2 R,h;cvt.rni.f32.f32 F,f;cvt.rn.f16.f32 H,f;cvt.f32.bf16 F,h;cvt.rn.f32.f64 F,g;cvt.f64.f32 G,f;ld.b128 Q,A;st.b128 A,Q\
-        ;mov.b128 Q,{d,d};mov.b128 {D,D},Q;multimem.ld_reduce.add.u32 R,A;multimem.red.add.u32 A,r;slct.u64.f32 D,d,d,f;ld.const.u32 R,[table+n]";
+        ;mov.b128 Q,{d,d};mov.b128 {D,D},Q;multimem.ld_reduce.add.u32 R,A;multimem.red.add.u32 A,r;slct.u64.f32 D,d,d,f;ld.const.u32 R,[table+n]\
+        ;ldmatrix.sync.aligned.m8n8.x4.trans.shared.b16 {R,R,R,R},S;stmatrix.sync.aligned.m8n8.x2.shared.b16 S,{r,r};movmatrix.sync.aligned.m8n8.trans.b16 R,r\
+        ;mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32 {F,F,F,F},{r,r,r,r},{r,r},{f,f,f,f};mma.sync.aligned.m8n8k4.row.col.rp.f64.f64.f64.f64 {G,G},{G},{G},{G,G}\
+        ;mma.sync.aligned.m8n8k16.row.col.satfinite.s32.s8.u8.s32 {R,R},{R},{R},{r,r};wgmma.mma_async.sync.aligned.m64n8k16.f32.f16.f16 {F,F,F,F},d,d,p,1,-1,0,1\
+        ;wgmma.mma_async.sync.aligned.m64n8k32.s32.u8.s8 {R,R,R,R},{R,R,R,R},0,p;wgmma.fence.sync.aligned;wgmma.commit_group.sync.aligned\
+        ;wgmma.wait_group.sync.aligned 1;wgmma.wait_group.sync.aligned 0";
     all.extend(others.split(';').map(str::to_owned));
     all
 }

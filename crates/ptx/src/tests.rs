@@ -616,6 +616,7 @@ const SMALL: &[&str] = &[
     include_str!("../../../kernels/ptx/conformance/faults.ptx"),
     include_str!("../../../fixtures/mutants/ptx/sync_relaxed_end.ptx"),
     include_str!("../../../fixtures/mutants/ptx/value_17_negative_zero_as_sentinel.ptx"),
+    include_str!("../../../fuzz/corpus/ptx/matrices.ptx"),
 ];
 
 proptest! {
@@ -634,6 +635,7 @@ proptest! {
             "add", ".u32", "%r1", ",", ";", "{", "}", "[", "]", "(", ")", "@", "!", ".reg", ".pred", "<", ">", "4", "-", "+", ".local",
             ".loc 1 2 3\n", ".param", "call", "|", "mov", ".b64", "x", ":", "=", ".align", "0x", "1e", ".v4", "ld", "%tid", ".x", "L", "bra",
             ".shared", "cp", ".async.bulk.tensor.1d.global.shared::cta.bulk_group", "tensormap", ".replace.tile.rank.b1024.b32", "99999999999", ".b8", "word", ".func", ".entry", "_", ".branchtargets", "0f3F800000", "\"", "/*", "*/", ".extern",
+            "wgmma", ".mma_async", ".sync", ".aligned", ".m64n8k16", ".m16n99999999999k8", ".f32", ".f16", "mma", ".row", ".col", "ldmatrix", ".m8n8", ".x4", "%f1", "%d1", "%p1",
         ]), 0..60)
     ) {
         survives(&around(&words.join(" ")));

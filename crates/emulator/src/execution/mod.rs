@@ -37,6 +37,9 @@
 //! thread that waits looks again and again, and a schedule lets flights go in between as it likes. Boxes of tensors ([`tensor`]) are flights, too; what a map is
 //! and which bytes a box are is [`tensor_map`](crate::tensor_map)'s.
 //!
+//! # Products of matrices
+//! Those of a warp are done at once ([`matrix`]). Those of a warpgroup are a queue of each warp ([`wgmma`]), which has turns too.
+//!
 //! # Not here
 //! Tensor maps of interleaved channels, clusters of more than eight blocks, approximations that have no reference (sin, cos, tanh, those in f64 and in
 //! halves). They are [`Fault::UnsupportedInstruction`] when executed, or [`Fault::BadLaunch`].

@@ -150,6 +150,18 @@ struct Started {
     at: (usize, usize),
 }
 
+impl Started {
+    /// Words that its first factor is in.
+    fn factor(&self) -> &[usize] {
+        if let Factor::Registers(places) = &self.a { places } else { &[] }
+    }
+
+    /// Words that it reads or writes.
+    fn words(&self) -> impl Iterator<Item = usize> {
+        self.sums.iter().chain(self.factor()).copied()
+    }
+}
+
 /// A set of words.
 #[derive(Clone, Debug, Default)]
 struct Words(Vec<u64>);
@@ -230,19 +242,17 @@ impl Products {
         if !self.fenced {
             return Err(wrong("no wgmma.fence comes before it, or none since registers of products were read or written"));
         }
-        let factors = if let Factor::Registers(places) = &new.a { &places[..] } else { &[] };
-        if new.sums.iter().chain(factors).any(|&place| self.touched.has(place)) {
+        if new.words().any(|place| self.touched.has(place)) {
             return Err(wrong("a register of it was read or written since the last wgmma.fence"));
         }
-        let of_sums = |other: &Started, place: &usize| other.sums.contains(place);
-        let of_a = |other: &Started, place: &usize| matches!(&other.a, Factor::Registers(places) if places.contains(place));
+        let share = |one: &[usize], other: &[usize]| one.iter().any(|place| other.contains(place));
         for other in &self.started {
-            if factors.iter().any(|place| of_sums(other, place)) || new.sums.iter().any(|place| of_a(other, place)) {
+            if share(new.factor(), &other.sums) || share(&new.sums, other.factor()) {
                 return Err(wrong("a register of it is one of another wgmma.mma_async that wgmma.wait_group has not waited for"));
             }
-            let (own, others) = (new.product, other.product);
-            let alike = (own.m, own.n, own.k, own.sum) == (others.m, others.n, others.k, others.sum) && new.sums == other.sums;
-            if !alike && new.sums.iter().any(|place| of_sums(other, place)) {
+            let shape = |of: &Started| (of.product.m, of.product.n, of.product.k, of.product.sum);
+            let same = new.sums == other.sums;
+            if same && shape(new) != shape(other) || !same && share(&new.sums, &other.sums) {
                 return Err(wrong("sums of it are those of a wgmma.mma_async of another shape that wgmma.wait_group has not waited for"));
             }
         }
@@ -250,8 +260,7 @@ impl Products {
     }
 
     fn start(&mut self, new: Started) {
-        let factors = if let Factor::Registers(places) = &new.a { &places[..] } else { &[] };
-        for &place in new.sums.iter().chain(factors) {
+        for place in new.words() {
             self.busy.add(place);
             self.used.add(place);
         }
@@ -268,10 +277,7 @@ impl Products {
         self.done -= waited;
         let flights = self.started.drain(..waited).filter_map(|started| started.race).collect();
         self.busy = Words::default();
-        for started in &self.started {
-            let factors = if let Factor::Registers(places) = &started.a { &places[..] } else { &[] };
-            started.sums.iter().chain(factors).for_each(|&place| self.busy.add(place));
-        }
+        self.started.iter().flat_map(Started::words).for_each(|place| self.busy.add(place));
         flights
     }
 

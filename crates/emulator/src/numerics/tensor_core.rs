@@ -11,15 +11,21 @@
 //! | f16, bf16 | both | 16 | 25 | f32: 23 fraction bits, cut; f16: rounded to nearest even |
 //! | tf32 | both | 8 | 25 | the same |
 //! | e4m3, e5m2 | `wgmma` | 32 | 13 | f32: 13 fraction bits, cut; f16: rounded |
-//! | e4m3, e5m2 | `mma.sync` | 32 | 25 | f32: 23 fraction bits, cut; f16: rounded |
+//! | e4m3, e5m2 | `mma.sync` | half of them, the first two of every four first | 25 | the same as of f16, of zero and the products; the sum so far is added last, rounded to nearest |
 //! | s8, u8 | both | all | exact | modulo 2^32, or clamped with `.satfinite` |
 //!
+//! One H200 (driver 580.159.04) agreed to the bit on all that the ledger tried of it, but for `mma.sync` of FP8 and the sign of zeros in f16, which then were fitted to what it
+//! gave. The papers have FP8 of `mma.sync` as one step of 32 terms; there it is products of halves.
+//!
 //! A NaN among the terms, an infinity times zero, and infinities of both signs give the canonical NaN; an infinity else gives it. Overflow gives infinity, also where the
-//! result is cut. f64 is a chain of fma in ascending order of k, which is in [`F64`](super::F64).
+//! result is cut. What is rounded or cut to zero is +0. f64 is a chain of fma in ascending order of k, which is in [`F64`](super::F64).
 //!
 //! [`Rule::bound`] is for those who must not depend on any of it.
 
-use super::format::{Format, Parts, Rounding};
+use super::{
+    F16, F32, Float, Mode,
+    format::{Format, Parts, Rounding},
+};
 
 /// What multiplies.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -108,19 +114,24 @@ pub struct Rule {
     pub fraction: u32,
     /// Bits of a result in f32 below its leading one.
     pub kept: u32,
+    /// The products are those of halves: added up from zero, the first two of every four first, and the sum so far is added to the result.
+    pub of_halves: bool,
 }
 
 impl Rule {
     /// How Hopper does it.
     pub fn of(unit: Unit, a: Element, b: Element, sum: Sum) -> Rule {
         let narrow = unit == Unit::Warpgroup && a.is_fp8();
-        Rule { a, b, sum, terms: 256 / a.bits() as usize, fraction: if narrow { 13 } else { 25 }, kept: if narrow { 13 } else { 23 } }
+        let of_halves = unit == Unit::Warp && a.is_fp8();
+        let terms = if of_halves { 16 } else { 256 / a.bits() as usize };
+        Rule { a, b, sum, terms, fraction: if narrow { 13 } else { 25 }, kept: if narrow { 13 } else { 23 }, of_halves }
     }
 
     /// How far, of so many products whose magnitudes add up to `magnitudes` (the first sum among them), the result of any order of them may be from the exact sum:
     /// each is cut once, each step once more, and no step's largest term is above twice the sum of magnitudes.
     pub fn bound(&self, products: usize, magnitudes: f64) -> f64 {
-        let steps = products.div_ceil(self.terms) as f64;
+        // Where it is added by itself, the sum so far is one step more of each product.
+        let steps = products.div_ceil(if self.of_halves { self.terms / 4 } else { self.terms }) as f64;
         let cut = (2.0_f64).powi(1 - self.fraction as i32);
         let rounded = match self.sum {
             Sum::F32 => (2.0_f64).powi(-(self.kept as i32)),
@@ -150,19 +161,37 @@ pub fn multiply(rule: &Rule, depth: usize, [a, b]: [&[Elements]; 2], negated: [b
         }
         return;
     }
-    let factors =
-        |rows: &[Elements], element, negated| rows.iter().map(|row| Factors::of(element, row, depth, negated)).collect::<Vec<_>>();
+    let factors = |rows: &[Elements], element, negated| {
+        let ordered = rows.iter().map(|row| if rule.of_halves { pairs_first(row, depth) } else { *row });
+        ordered.map(|row| Factors::of(element, &row, depth, negated)).collect::<Vec<_>>()
+    };
     let (a, b) = (factors(a, rule.a, negated[0]), factors(b, rule.b, negated[1]));
     let shift = rule.fraction - fraction_of(rule.a) - fraction_of(rule.b);
+    let terms_at_once = if rule.of_halves { depth / 2 } else { rule.terms };
     for (sums, a) in sums.chunks_exact_mut(b.len()).zip(&a) {
         for (sum, b) in sums.iter_mut().zip(&b) {
-            for from in (0..depth).step_by(rule.terms) {
-                let terms = from..depth.min(from + rule.terms);
+            let before = if rule.of_halves { std::mem::take(sum) } else { 0 };
+            for from in (0..depth).step_by(terms_at_once) {
+                let terms = from..depth.min(from + terms_at_once);
                 *sum = if a.special || b.special { None } else { add(rule, shift, terms.clone(), a, b, *sum) }
                     .unwrap_or_else(|| add_special(rule, terms, a, b, *sum, shift));
             }
+            if rule.of_halves {
+                *sum = match rule.sum {
+                    Sum::F16 => F16::add(*sum as u16, before as u16, Mode::NEAREST).into(),
+                    _ => F32::add(*sum, before, Mode::NEAREST),
+                };
+            }
         }
     }
+}
+
+/// The first two of every four elements, and then the others.
+fn pairs_first(row: &Elements, depth: usize) -> Elements {
+    let mut ordered = [0; MOST_DEPTH];
+    let places = (0..depth).filter(|k| k % 4 < 2).chain((0..depth).filter(|k| k % 4 >= 2));
+    ordered.iter_mut().zip(places).for_each(|(to, k)| *to = row[k]);
+    ordered
 }
 
 fn integers(element: Element, row: &Elements) -> [i32; MOST_DEPTH] {
@@ -254,7 +283,8 @@ fn add(rule: &Rule, shift: u32, terms: std::ops::Range<usize>, a: &Factors, b: &
 fn rounded(rule: &Rule, total: i64, exponent: i32) -> u32 {
     let (negative, magnitude) = (total < 0, total.unsigned_abs());
     if rule.sum == Sum::F16 {
-        return Format::F16.round(negative, magnitude.into(), exponent, false, Rounding::Nearest) as u32;
+        let rounded = Format::F16.round(negative, magnitude.into(), exponent, false, Rounding::Nearest);
+        return if rounded == Format::F16.sign() { 0 } else { rounded as u32 };
     }
     if magnitude == 0 {
         return 0;

@@ -157,9 +157,9 @@ fn floats([of_a, of_b, of_c]: [Format; 3], index: usize, a: &mut [u64], b: &mut 
         // Subnormals.
         10 => {
             fill(a, b, -2000, -2000, choice);
-            for k in 0..depth {
+            for value in b {
                 if choice.one_in(2) {
-                    b[k] = number(of_b, between(0, range, choice), choice);
+                    *value = number(of_b, between(0, range, choice), choice);
                 }
             }
             number(of_c, -2000, choice)
@@ -196,8 +196,8 @@ fn floats([of_a, of_b, of_c]: [Format; 3], index: usize, a: &mut [u64], b: &mut 
                 (a[k], b[k]) = (number(of_a, top[0] - between(0, 2, choice), choice), number(of_b, top[1] - between(0, 2, choice), choice));
             }
             if choice.one_in(2) {
-                for k in 0..depth {
-                    b[k] = number(of_b, bias(of_c) - top[0] - between(0, 6, choice), choice);
+                for value in b {
+                    *value = number(of_b, bias(of_c) - top[0] - between(0, 6, choice), choice);
                 }
             }
             number(of_c, bias(of_c) - between(0, 3, choice), choice)

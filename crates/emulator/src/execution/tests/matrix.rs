@@ -345,8 +345,8 @@ fn products_of_warps(#[case] shape: &str, #[case] types: [&str; 3]) {
             (group(lane) + if i < 2 || (4..6).contains(&i) { 0 } else { 8 }, within(lane) * 2 + (i & 1) + if i >= 4 { 8 } else { 0 })
         }
         ("m16n8k4", _) => (group(lane) + 8 * i, within(lane)),
-        ("m16n8k8", "tf32" | "f64") => (group(lane) + if i % 2 == 0 { 0 } else { 8 }, within(lane) + if i < 2 { 0 } else { 4 }),
-        ("m16n8k16", "f64") => (group(lane) + if i % 2 == 0 { 0 } else { 8 }, (i * 2) - (i % 2) * 2 + within(lane)),
+        ("m16n8k8", "tf32" | "f64") => (group(lane) + i % 2 * 8, within(lane) + if i < 2 { 0 } else { 4 }),
+        ("m16n8k16", "f64") => (group(lane) + i % 2 * 8, (i * 2) - (i % 2) * 2 + within(lane)),
         ("m8n8k4", _) => (lane >> 2, lane % 4),
         ("m8n8k16", _) => (group(lane), within(lane) * 4 + i),
         ("m16n8k16", _) => (group(lane) + if i < 4 { 0 } else { 8 }, within(lane) * 4 + (i & 3)),

@@ -62,17 +62,14 @@ fn terms_have_25_bits_and_are_cut() {
 #[test]
 fn exponents_are_those_of_factors() {
     let rule = halves(Unit::Warp, Sum::F32);
-    let of = |first: (f32, f32)| f32::from_bits(sum(&rule, [Format::F16; 2], &[first, (2.0_f32.powi(-12), 2.0_f32.powi(-13))], 0));
-    // 1.5 * 1.5 = 2.25, whose unit in f32 is 2^-22; the other term is there, and is cut from the result.
-    assert_eq!(of((1.5, 1.5)), 2.25);
-    assert_eq!(
-        f32::from_bits(sum(&rule, [Format::F16; 2], &[(1.5, 1.5), (2.0_f32.powi(-12), 2.0_f32.powi(-13))], (-2.25_f32).to_bits())),
-        2.0_f32.powi(-26) * 0.0
-    );
-    assert_eq!(
-        f32::from_bits(sum(&rule, [Format::F16; 2], &[(1.5, 1.25), (2.0_f32.powi(-12), 2.0_f32.powi(-13))], (-1.875_f32).to_bits())),
-        2.0_f32.powi(-25)
-    );
+    // The first product, the sum that cancels it, and what is left of a second one of 2^-25.
+    let of = |first: (f32, f32), c: f32| {
+        let products = [first, (2.0_f32.powi(-12), 2.0_f32.powi(-13))];
+        f32::from_bits(sum(&rule, [Format::F16; 2], &products, c.to_bits()))
+    };
+    assert_eq!(of((1.5, 1.25), -1.875), 2.0_f32.powi(-25));
+    assert_eq!(of((1.5, 1.5), -2.0), 0.25, "the sum has exponent 1");
+    assert_eq!(of((1.5, 1.5), -1.25), 1.0, "cut from the result alone");
 }
 
 #[test]
@@ -139,6 +136,82 @@ fn integers_are_exact_and_wrap_around_or_stop() {
     assert_eq!(of((U8, 0xff), (S8, 0x80), true, i32::MIN + 1), i32::MIN);
 }
 
+/// Tuples of the ledger as one H200 had them (driver 580.159.04), of forms that another model had wrong: a row, a column and a sum, as words of 8 bytes.
+#[test]
+fn what_an_h200_gave() {
+    let tuples = [
+        (
+            "mma.sync.m16n8k32.f32.e5m2.e5m2.f32",
+            "0xbcbcbd3d3c3c3d3c 0xbcbc3cbcbe3fbcbf 0x3d3c3f3f3ebc3ebc 0xbd3f3e3f3f3c3d3d 0xbcbfbd3cbf3d3fbe 0x3fbe3e3cbfbebebf 0xbfbdbebfbfbdbf3f 0x3cbf3cbcbcbcbcbd 0xbe9591f8",
+            0xc16bac90,
+        ),
+        (
+            "mma.sync.m16n8k32.f32.e5m2.e5m2.f32",
+            "0x079b8caaa4072213 0x8f1814a44c1707b4 0xab908b1193108c16 0x140fab37a41caf9f 0x20241a25943396b6 0xa41017a448302282 0x132a188d8b9b2798 0x18341f2da7932b8e 0xc3000000",
+            0x3ce12000,
+        ),
+        (
+            "mma.sync.m16n8k32.f32.e5m2.e5m2.f32",
+            "0xd05046c6ab2b4bcb 0xd35357d743c3d555 0xc7472dad54d4d454 0xb737a929af2f30b0 0x3e3f28283838cdcc 0xb3b3c0c1cdcdbfbf 0x2e2ed4d4b0b0c0c0 0xbcbc3e3ecfceb1b0 0x3cd749b0",
+            0x41075ba5,
+        ),
+        (
+            "mma.sync.m16n8k32.f16.e4m3.e4m3.f16",
+            "0x0c0945103200cbb8 0x30b4573a9f2047a0 0x17afb84410a830c0 0xa0900f3e4717d7ac 0x2fa09857cf8b91d0 0xd1c88bc2adc50385 0xc947bd16b7431354 0x9fbecf3f884d9090 0x3950",
+            0xcd76,
+        ),
+        (
+            "mma.sync.m16n8k32.f16.e4m3.e4m3.f16",
+            "0x88c0d05648800fb8 0x4c44a0a4312680b0 0xab303ca01fa0060f 0x53a0189e18298130 0x3428c8505007c08e 0x10bf3e2a02479430 0x90d0488348901422 0xd08f3b970ca81cc8 0xc9a6",
+            0x5478,
+        ),
+        (
+            "mma.sync.m16n8k32.f16.e4m3.e4m3.f16",
+            "0xa518c825d7a7b050 0x0e9708b32cca88a2 0x089c00b89dbbbfac 0x4b90c1c0a88b8127 0x9f4018b540a63852 0x089c041e86a08a24 0x83aab09c07bfc0bf 0x00be8046b51a4848 0xba75",
+            0x524a,
+        ),
+        (
+            "mma.sync.m16n8k16.f16.e5m2.e4m3.f16",
+            "0x3fb4bf33c1b047c5 0xc3afaf43bb3e38bb 0x202fc79938d122cf 0x1cafced020215732 0xcfff",
+            0xc84a,
+        ),
+        (
+            "mma.sync.m16n8k16.f32.e4m3.e5m2.f32",
+            "0xb2329f1fbf3f2faf 0xa0209717a727c747 0x32322a2bb8b8aaaa 0xc1c0b0b0afaf2828 0xbcb4305f",
+            0x3d29a7d0,
+        ),
+        (
+            "mma.sync.m16n8k16.f32.e4m3.e5m2.f32",
+            "0xbb3f383f38ba3a3f 0x3f3eb839b8b93b38 0x3e3c3f3cbc3f3e3c 0x3f3d3c3f3cbd3cbd 0x40ffffff",
+            0x4197c000,
+        ),
+        ("mma.sync.m16n8k8.f16.f16.f16.f16", "0x00000000008c0000 0x0000000000000000 0x0000000091e60000 0x0000000000000000 0x0000", 0x0000),
+    ];
+    for (form, operands, expected) in tuples {
+        let words: Vec<u64> = operands.split(' ').map(|word| u64::from_str_radix(&word[2..], 16).unwrap()).collect();
+        let (unit, types) = match form.strip_prefix("mma.sync.") {
+            Some(rest) => (Unit::Warp, rest.split('.').skip(1).collect::<Vec<_>>()),
+            None => (Unit::Warpgroup, form.split('.').skip(2).collect()),
+        };
+        let element = |name: &str| match name {
+            "e4m3" => Element::E4m3,
+            "e5m2" => Element::E5m2,
+            _ => Element::F16,
+        };
+        let rule = Rule::of(unit, element(types[1]), element(types[2]), if types[0] == "f16" { Sum::F16 } else { Sum::F32 });
+        let each = (64 / element(types[1]).bits()) as usize;
+        let row = |words: &[u64]| -> Elements {
+            std::array::from_fn(|k| {
+                words.get(k / each).map_or(0, |word| (word >> (k % each * 64 / each) & (u64::MAX >> (64 - 64 / each))) as u32)
+            })
+        };
+        let half = words.len() / 2;
+        let mut sums = [words[2 * half] as u32];
+        multiply(&rule, half * each, [&[row(&words[..half])], &[row(&words[half..2 * half])]], [false; 2], &mut sums);
+        assert_eq!(sums, [expected], "{form} {operands}");
+    }
+}
+
 /// The value of a number of a format.
 fn value(format: Format, bits: u64) -> f64 {
     match format.parts(bits) {
@@ -184,36 +257,5 @@ proptest! {
             let bound = rule.bound(chain * rule.terms, magnitudes);
             prop_assert!((found - exact).abs() <= bound, "{element:?}: {found} for {exact}, more than {bound} away");
         }
-    }
-}
-
-#[test]
-#[ignore = "speed"]
-fn speed() {
-    let mut state = 1_u32;
-    let mut next = || {
-        state = state.wrapping_mul(1664525).wrapping_add(1013904223);
-        state
-    };
-    for (element, depth) in [(Element::Bf16, 16), (Element::E4m3, 32), (Element::S8, 32)] {
-        let rule =
-            Rule::of(Unit::Warpgroup, element, element, if element == Element::S8 { Sum::S32 { saturate: false } } else { Sum::F32 });
-        let mut rows = |count: usize| {
-            (0..count)
-                .map(|_| {
-                    let mut r = [0; MOST_DEPTH];
-                    r.iter_mut().for_each(|e| *e = if element == Element::Bf16 { 0x3f00 + (next() >> 24) } else { next() >> 25 & 0x77 });
-                    r
-                })
-                .collect::<Vec<Elements>>()
-        };
-        let (a, b) = (rows(16), rows(256));
-        let mut sums = vec![0; 16 * 256];
-        let start = std::time::Instant::now();
-        for _ in 0..2000 {
-            multiply(&rule, depth, [&a, &b], [false; 2], &mut sums);
-        }
-        let macs = 2000.0 * 16.0 * 256.0 * depth as f64;
-        println!("{element:?}: {:.0} M MAC/s {}", macs / start.elapsed().as_secs_f64() / 1e6, sums[5]);
     }
 }

@@ -39,8 +39,10 @@ const FP8: [Type; 2] = [E4m3, E5m2];
 const BYTES: [Type; 2] = [S8, U8];
 
 /// Sums, factors, and shapes (m, k) of products of a warp; n is 8.
-fn of_warps() -> Vec<(Type, Type, Type, &'static [(u32, u32)])> {
-    let mut all: Vec<(Type, Type, Type, &'static [(u32, u32)])> = vec![
+type OfWarp = (Type, Type, Type, &'static [(u32, u32)]);
+
+fn of_warps() -> Vec<OfWarp> {
+    let mut all: Vec<OfWarp> = vec![
         (F32, F16, F16, &[(16, 8), (16, 16)]),
         (F16, F16, F16, &[(16, 8), (16, 16)]),
         (F32, Bf16, Bf16, &[(16, 8), (16, 16)]),
