@@ -274,8 +274,8 @@ prop_compose! {
         map.extents[0] *= 5;
         map.box_extents[0] = (16 * chunks / size) as u32;
         map.strides[0] = (map.extents[0] * size).next_multiple_of(16) + 16 * room[0];
-        for dimension in 1..4 {
-            map.strides[dimension] = map.strides[dimension - 1] * (map.extents[dimension] + room[dimension]);
+        for (dimension, room) in room.iter().enumerate().skip(1) {
+            map.strides[dimension] = map.strides[dimension - 1] * (map.extents[dimension] + room);
         }
         while map.box_bytes() > 4096 {
             map.box_extents[dimensions - 1] -= 1;

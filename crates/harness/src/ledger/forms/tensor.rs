@@ -119,7 +119,9 @@ fn stores() -> Vec<Form> {
 /// A tensor of slices, one a block.
 fn sliced(map: TensorMap) -> TensorMap {
     let (mut extents, mut strides, mut tile) = (map.extents, map.strides, map.tile);
-    (extents.push(1), strides.push(SLICE), tile.push(1));
+    extents.push(1);
+    strides.push(SLICE);
+    tile.push(1);
     TensorMap { extents, strides, tile, ..map }
 }
 
