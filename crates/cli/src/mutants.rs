@@ -102,7 +102,7 @@ fn in_short(verdict: Verdict) -> Verdict {
 /// Something with a bug in it: a kernel, or a plan.
 struct Subject {
     name: String,
-    /// The one machine that runs its kernel: the emulator has multicast addresses, GPUs have TMA.
+    /// The one machine that runs its kernel: the emulator has multicast addresses.
     needs: Option<MachineKind>,
     kind: MutantKind,
     /// The kernel module; `plans` where it is a bug of plans.
@@ -127,16 +127,12 @@ impl Subject {
             (MachineKind::Emulator, MutantKind::Sync) => library::find(mutant.shown_by).map(mutants::sync_cases).unwrap_or_default(),
         };
         let of_collectives = of_collectives.into_iter().map(Case::from);
-        let cases = of_collectives.chain(mutant.product_cases().into_iter().map(Case::from)).collect();
+        let cases = of_collectives.chain(mutant.product_cases(on == MachineKind::Emulator).into_iter().map(Case::from)).collect();
         let is_its_own = |own: &dyn Algorithm| format!("{}/{}", own.collective(), own.name()) == mutant.shown_by;
         let uses_multicast = algorithms::all().iter().any(|&own| is_its_own(own) && own.uses_multicast());
         Subject {
             name: mutant.name.into(),
-            needs: match (uses_multicast, mutant.half()) {
-                (true, _) => Some(MachineKind::Emulator),
-                (_, Some(_)) => Some(MachineKind::Cuda),
-                _ => None,
-            },
+            needs: uses_multicast.then_some(MachineKind::Emulator),
             kind: mutant.kind,
             module: mutant.module.into(),
             defect: None,

@@ -7,7 +7,7 @@
 //! | of | read as |
 //! |---|---|
 //! | a box | tiles: `boxDim` elements along each dimension from the coordinates on, of which every `elementStrides`-th is copied; the first dimension has no such stride |
-//! | its bytes in shared memory | one after the other, the first dimension first, without room between rows |
+//! | its bytes in shared memory | one after the other, the first dimension first, without room between rows; rows shorter than the swizzle as far apart as that (H200) |
 //! | swizzles | of the address in shared memory, wherever a box starts: bits 4 to 6 change by bits 7 to 9 (128), 4 and 5 by 7 and 8 (64), 4 by 7 (32) |
 //! | what lies outside the tensor, below zero or beyond its extents | element by element, loaded as zeros or as NaNs, never stored, and counted in bytes as all else |
 //! | 128 bytes of zeros | a map of nothing yet, which `tensormap.replace` may make one of |
@@ -314,6 +314,11 @@ impl TensorMap {
         u64::from(self.box_extents[0]) * self.element.bytes()
     }
 
+    /// Bytes between rows of a box in shared memory: a row that is shorter than the swizzle leaves the rest of its span as it was (H200).
+    pub fn pitch(&self) -> u64 {
+        self.swizzle.span().map_or(self.row_bytes(), |span| self.row_bytes().max(span))
+    }
+
     /// Elements of a box that are copied along a dimension.
     fn copied(&self, dimension: usize) -> u64 {
         let strided = if dimension == 0 { 1 } else { self.element_strides[dimension] };
@@ -330,12 +335,16 @@ impl TensorMap {
         if self.interleave == Interleave::B32 { 256 } else { 128 }
     }
 
-    /// Whether hardware copies a box at these coordinates: what it starts with is at a multiple of 16 bytes in memory, also where that is outside the tensor.
-    /// Boxes elsewhere were an illegal instruction on H200.
+    /// Whether hardware copies a box at these coordinates: what it starts with is at a multiple of 16 bytes in memory, also where that is outside the tensor,
+    /// and what is stored does not start before the tensor. All else was an illegal instruction on H200.
     ///
     /// # Errors
     /// Where the box starts, and where it may.
-    pub fn check_place(&self, coordinates: &[i32]) -> Result<(), String> {
+    pub fn check_place(&self, coordinates: &[i32], loads: bool) -> Result<(), String> {
+        if let Some(dimension) = (0..self.dimensions).find(|&dimension| !loads && coordinates[dimension] < 0) {
+            let at = coordinates[dimension];
+            return Err(format!("a box that is stored at {at} along dimension {dimension}: only loads start before the tensor"));
+        }
         let bytes = i64::from(coordinates[0]) * self.element.bytes() as i64;
         if bytes % CHUNK as i64 == 0 {
             return Ok(());
@@ -384,15 +393,9 @@ impl TensorMap {
         runs
     }
 
-    /// What is loaded in place of an element outside the tensor, in its low bytes.
+    /// What is loaded in place of an element outside the tensor, in its low bytes: where it is NaNs, those that H200 loads.
     pub fn fill(&self) -> u64 {
-        use ElementType::*;
-        match self.element {
-            _ if !self.fills_with_nans => 0,
-            F16 | Bf16 => 0x7fff,
-            F64 => 0x7fff_ffff_ffff_ffff,
-            _ => 0x7fff_ffff,
-        }
+        if self.fills_with_nans { 0x7ff7_7ff7_7ff7_7ff7 } else { 0 }
     }
 }
 

@@ -264,6 +264,15 @@ pub trait Machine {
         Ok(())
     }
 
+    /// The same of products, where kernels of this project make them: of so many multiplications of elements, on all ranks and of all calls together.
+    ///
+    /// # Errors
+    /// `NotSupported`.
+    fn check_multiplications(&self, multiplications: u64) -> Result<(), MachineError> {
+        let _ = multiplications;
+        Ok(())
+    }
+
     /// Opens a group of `world` ranks with these buffers and returns its number. Each holds its fill, [`CANARY`] where that is nobody's
     /// promise; [`GUARD`] bytes of canary lie before and behind each buffer.
     ///

@@ -135,7 +135,7 @@ fn parts(map: &TensorMap, coordinates: &[i32], shared: u64, loads: bool) -> Vec<
         for run in &runs {
             let (mut at, end) = (run.offset.max(start), (run.offset + run.bytes).min(end));
             while at < end {
-                let straight = shared + at;
+                let straight = shared + at / row * map.pitch() + at % row;
                 let bytes = (end - at).min(16 - straight % 16);
                 chunks.push((map.swizzle.applied(straight), run.address.map(|address| address + (at - run.offset)), bytes));
                 at += bytes;
@@ -253,7 +253,7 @@ impl Executor<'_> {
             let map = self.map(lane, maps[lane])?;
             self.fits(lane, &map, coordinates.len())?;
             let coordinates: Vec<i32> = coordinates.iter().map(|row| row[lane] as i32).collect();
-            map.check_place(&coordinates).map_err(|why| wrong(lane, why))?;
+            map.check_place(&coordinates, loads).map_err(|why| wrong(lane, why))?;
             let reduction = match copy.reduction {
                 None => None,
                 Some(op) => {

@@ -163,13 +163,20 @@ pub fn multiply(rule: &Rule, depth: usize, [a, b]: [&[Elements]; 2], negated: [b
     }
     let factors = |rows: &[Elements], element, negated| {
         let ordered = rows.iter().map(|row| if rule.of_halves { pairs_first(row, depth) } else { *row });
-        ordered.map(|row| Factors::of(element, &row, depth, negated)).collect::<Vec<_>>()
+        let taken_apart = ordered.map(|row| Factors::of(element, &row, depth, negated));
+        // What is subnormal in e4m3 is a normal half; what is subnormal in e5m2 is a subnormal one.
+        let as_halves = |factors: Factors| if rule.of_halves && element == Element::E4m3 { factors.normalised(element) } else { factors };
+        taken_apart.map(as_halves).collect::<Vec<_>>()
     };
     let (a, b) = (factors(a, rule.a, negated[0]), factors(b, rule.b, negated[1]));
     let shift = rule.fraction - fraction_of(rule.a) - fraction_of(rule.b);
     let terms_at_once = if rule.of_halves { depth / 2 } else { rule.terms };
     for (sums, a) in sums.chunks_exact_mut(b.len()).zip(&a) {
         for (sum, b) in sums.iter_mut().zip(&b) {
+            // What lies outside a matrix is zeros, which is most of small ones: nothing added to nothing stays +0, whatever the rounding.
+            if *sum == 0 && (a.zero && !b.special || b.zero && !a.special) {
+                continue;
+            }
             let before = if rule.of_halves { std::mem::take(sum) } else { 0 };
             for from in (0..depth).step_by(terms_at_once) {
                 let terms = from..depth.min(from + terms_at_once);
@@ -215,12 +222,19 @@ struct Factors {
     /// For an infinity its sign, for NaN 0.
     specials: [Option<i32>; MOST_DEPTH],
     special: bool,
+    /// All are zero.
+    zero: bool,
 }
 
 impl Factors {
     fn of(element: Element, row: &Elements, depth: usize, negated: bool) -> Factors {
-        let mut factors =
-            Factors { significands: [0; MOST_DEPTH], exponents: [NOTHING; MOST_DEPTH], specials: [None; MOST_DEPTH], special: false };
+        let mut factors = Factors {
+            significands: [0; MOST_DEPTH],
+            exponents: [NOTHING; MOST_DEPTH],
+            specials: [None; MOST_DEPTH],
+            special: false,
+            zero: false,
+        };
         let Some((format, below)) = element.format() else { return factors };
         let mask = u32::MAX >> (32 - format.bits());
         for (k, bits) in row[..depth].iter().enumerate() {
@@ -236,7 +250,21 @@ impl Factors {
             }
         }
         factors.special = factors.specials.iter().any(Option::is_some);
+        factors.zero = !factors.special && factors.significands == [0; MOST_DEPTH];
         factors
+    }
+}
+
+impl Factors {
+    /// The same numbers with a one before the point.
+    fn normalised(mut self, element: Element) -> Factors {
+        let leading = fraction_of(element);
+        for (significand, exponent) in self.significands.iter_mut().zip(&mut self.exponents).filter(|(significand, _)| **significand != 0) {
+            let up = leading.saturating_sub(significand.unsigned_abs().ilog2());
+            *significand <<= up;
+            *exponent -= up as i32;
+        }
+        self
     }
 }
 

@@ -138,7 +138,7 @@ impl Mutant {
         library::find(self.module).expect("a mutant is of a module that is there")
     }
 
-    /// The half of tensor parallelism whose kernel it is; none where it is a collective's. Only GPUs run such kernels.
+    /// The half of tensor parallelism whose kernel it is; none where it is a collective's.
     pub fn half(&self) -> Option<TensorParallelFusion> {
         TensorParallelFusion::of(self.module)
     }
@@ -154,13 +154,18 @@ impl Mutant {
         }
     }
 
-    /// Cases of a product that run this kernel: on two to four ranks, one of which is late, in turn.
-    pub fn product_cases(&self) -> Vec<ProductCase> {
+    /// Cases of a product that run this kernel: on two to four ranks, one of which is late, in turn; `small` are those that the emulator does not take long for.
+    pub fn product_cases(&self, small: bool) -> Vec<ProductCase> {
         let (Some(half), Some((_, algorithm))) = (self.half(), self.shown_by.split_once('/')) else { return Vec::new() };
+        let (seeds, most_ranks, shapes) = if small {
+            (1, 3, [(40, 136, 72), (300, 136, 24), (300, 8, 200)])
+        } else {
+            (4, 4, [(200, 256, 200), (513, 208, 136), (1030, 520, 264)])
+        };
         let mut cases = Vec::new();
-        for seed in 0..4 {
-            for (rows, columns, depth) in [(200, 256, 200), (513, 208, 136), (1030, 520, 264)] {
-                for world in 2..=4 {
+        for seed in 0..seeds {
+            for (rows, columns, depth) in shapes {
+                for world in 2..=most_ranks {
                     let product = Product { dtype: self.dtype, rows, columns, depth, layout: Layout::Nk };
                     let late = (0..world).map(|rank| Skew { rank, microseconds: 2000, site: None });
                     let case =

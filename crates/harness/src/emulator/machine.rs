@@ -32,6 +32,9 @@ const WAITING_BLOCKS: u32 = 4;
 /// Elements of all ranks' inputs together beyond which a call takes minutes.
 const MOST_ELEMENTS: u64 = 4 << 20;
 
+/// Multiplications of a product, on all ranks and of all calls together, beyond which a case takes longer than others.
+const MOST_MULTIPLICATIONS: u64 = 100_000_000;
+
 /// Places of warps and streams that are named where a run reached a limit.
 const NAMED_PLACES: usize = 4;
 
@@ -291,6 +294,14 @@ impl Machine for Emulator {
             return Ok(());
         }
         let reason = format!("too large for the emulator: {elements} elements of all ranks' inputs, at most {MOST_ELEMENTS}");
+        Err(MachineError::NotSupported { reason })
+    }
+
+    fn check_multiplications(&self, multiplications: u64) -> Result<(), MachineError> {
+        if multiplications <= MOST_MULTIPLICATIONS {
+            return Ok(());
+        }
+        let reason = format!("too large for the emulator: {multiplications} multiplications on all ranks, at most {MOST_MULTIPLICATIONS}");
         Err(MachineError::NotSupported { reason })
     }
 

@@ -125,9 +125,9 @@ fn what_is_outside_is_not_stored() {
     let mut map = matrix();
     let fill = "mov.u32 %r2, box; mad.lo.u32 %r2, %t, 4, %r2; st.shared.u32 [%r2], 0xabababab; bar.sync 0;\n";
     let (stored, _) =
-        run_with(&format!("{fill}{}", store("cp.async.bulk.tensor.2d.global.shared::cta", &[16, -2])), &mut map, 640).unwrap();
+        run_with(&format!("{fill}{}", store("cp.async.bulk.tensor.2d.global.shared::cta", &[16, 8])), &mut map, 640).unwrap();
     let mut expected = pattern(640);
-    (0..2).for_each(|y| expected[64 * y + 32..64 * y + 48].fill(0xab));
+    (8..10).for_each(|y| expected[64 * y + 32..64 * y + 48].fill(0xab));
     assert_eq!(stored, expected);
 }
 
@@ -242,6 +242,7 @@ fn a_map_is_made_of_zeros() {
     "tensormap.replace.tile.elemtype.b1024.b32 [%m], 0; cp.reduce.async.bulk.tensor.2d.global.shared::cta.add.bulk_group [%m, {0, 0}], [box];",
     ".add of U8 is not emulated"
 )]
+#[case::stored_before("cp.async.bulk.tensor.2d.global.shared::cta.bulk_group [%m, {0, -1}], [box];", "only loads start before the tensor")]
 #[case::block_is_gone("cp.async.bulk.tensor.2d.global.shared::cta.bulk_group [%m, {0, 0}], [box]; exit;", "ended before it was done")]
 fn misuse_is_told(#[case] body: &str, #[case] expected: &str) {
     let fault = run_with(&format!("@%p7 ret;\n{body}\nret;"), &mut matrix(), 640).unwrap_err().to_string();
@@ -277,7 +278,8 @@ prop_compose! {
         for (dimension, room) in room.iter().enumerate().skip(1) {
             map.strides[dimension] = map.strides[dimension - 1] * (map.extents[dimension] + room);
         }
-        while map.box_bytes() > 4096 {
+        let in_shared = |map: &TensorMap| map.box_bytes() / (16 * chunks) * map.pitch();
+        while in_shared(&map) > 4096 {
             map.box_extents[dimensions - 1] -= 1;
             if map.box_extents[dimensions - 1] == 0 {
                 map.box_extents[dimensions - 1] = 1;
@@ -316,9 +318,13 @@ proptest! {
             1 => map.extents[0] as usize * size,
             dimensions => (map.strides[dimensions - 2] * map.extents[dimensions - 1]) as usize,
         };
-        let back = store(&format!("cp.async.bulk.tensor.{}d.global.shared::cta", coordinates.len()), &coordinates);
+        let back = match coordinates.iter().all(|&coordinate| coordinate >= 0) {
+            true => store(&format!("cp.async.bulk.tensor.{}d.global.shared::cta", coordinates.len()), &coordinates),
+            false => String::new(),
+        };
         // Rows whose number is no multiple of a swizzle's leave gaps.
-        let room = box_bytes.next_multiple_of(128);
+        let row = u64::from(map.box_extents[0]) * map.element.bytes();
+        let room = (box_bytes / row * map.pitch()).next_multiple_of(1024);
         let body = format!("{}{}{}{back}", clear(room), load(&coordinates, box_bytes), dump(room));
         let (source, out) = run_with(&body, &mut map, bytes).unwrap();
         prop_assert_eq!(&source, &pattern(bytes));
@@ -329,7 +335,8 @@ proptest! {
             let mut rest = number as u64;
             let element: Vec<u64> = counts.iter().map(|count| (rest % count, rest /= count).0).collect();
             let expected = place(&map, &coordinates, &element).map_or(vec![0; size], |at| source[at..at + size].to_vec());
-            let (chunk, within) = (number * size / 16, number * size % 16);
+            let offset = number * size / row as usize * map.pitch() as usize + number * size % row as usize;
+            let (chunk, within) = (offset / 16, offset % 16);
             let turned = match map.swizzle {
                 Swizzle::None => chunk,
                 Swizzle::B32 => chunk ^ (chunk >> 3 & 1),

@@ -25,10 +25,12 @@ fn algorithms(half: TensorParallelFusion) -> impl Iterator<Item = &'static str> 
     half.algorithms().iter().map(|algorithm| algorithm.name())
 }
 
-/// Every algorithm on two and four ranks.
+/// Every algorithm on two and four ranks, with less than a tile and with several.
 pub(super) fn smoke(seed: u64) -> Vec<ProductCase> {
     let cases = |half: TensorParallelFusion, algorithm| {
-        [2, 4].map(|world| ProductCase { seed, ..ProductCase::new(half, algorithm, product(SHAPES[2], DType::BF16, Layout::Nk), world) })
+        let case =
+            move |shape, world| ProductCase { seed, ..ProductCase::new(half, algorithm, product(shape, DType::BF16, Layout::Nk), world) };
+        [(1, 2), (2, 2), (2, 4)].map(|(shape, world)| case(SHAPES[shape], world))
     };
     TensorParallelFusion::ALL.into_iter().flat_map(|half| algorithms(half).flat_map(move |algorithm| cases(half, algorithm))).collect()
 }

@@ -28,8 +28,8 @@ use super::{
 };
 use passmuster_collectives::{
     algorithms::TensorParallelFusion,
-    collective::{Bounded, Collective, DType, Element, ReduceOp, Shape},
-    machine::{Machine, MachineError},
+    collective::{Bounded, Collective, DType, Element, Product, ReduceOp, Shape},
+    machine::{Machine, MachineError, arguments::tensor_maps},
     plan::{BufferSpec, Op, Region, Script, Step},
 };
 
@@ -57,6 +57,7 @@ fn try_judge<T: Element<Acc = f32>>(
         Ok(scenario)
     });
     let scenario = supported.map_err(|reason| MachineError::NotSupported { reason })?;
+    machine.check_multiplications(of_kernels(case, &scenario))?;
     (settings.progress)("opening groups");
     let matrices: Vec<Matrices<T>> = (0..case.groups).map(|group| Matrices::draw(case, group)).collect();
     for matrices in &matrices {
@@ -98,6 +99,21 @@ fn affordable(case: &ProductCase) -> Result<(), String> {
             "the reference would take more than {MOST_TERMS} multiplications on the host: fewer rows, columns, depth or groups"
         )),
     }
+}
+
+/// Multiplications of all ranks in all calls, where kernels make the products and not the library.
+fn of_kernels(case: &ProductCase, scenario: &Scenario) -> u64 {
+    let plans = scenario.script.steps.iter().filter_map(|step| match step {
+        Step::Enqueue { plan, .. } => Some(std::slice::from_ref(plan)),
+        Step::Capture { plans, .. } => Some(&plans[..]),
+        _ => None,
+    });
+    let multiplies = |op: &Op| matches!(op, Op::Launch(launch) if !tensor_maps(&launch.args).is_empty());
+    let kernels = plans.flatten().any(|plan| (0..plan.world()).flat_map(|rank| plan.operations(rank)).any(multiplies));
+    let Product { rows, columns, depth, .. } = case.product;
+    let ranks = u64::from(case.world);
+    let calls = (scenario.calls.len() + usize::from(scenario.plain.is_some())) as u64 * u64::from(case.groups);
+    if kernels { [ranks, ranks, rows, columns, depth, calls].into_iter().fold(1, u64::saturating_mul) } else { 0 }
 }
 
 /// Ranks that share a GPU do not all make progress where each has several streams, and a copy within a GPU may need the SMs that a kernel

@@ -196,7 +196,7 @@ fn replaced() -> Vec<Form> {
         );
         let code = format!(
             "{}{}{}",
-            coordinates(&of, B64, if to == "u8" { 16 } else { 8 }),
+            coordinates(&of, B64, if to == "u8" { 16 } else { 8 }, 1),
             changed(&change),
             load_of(&of, "shared::cluster", 0, bytes, "%maps")
         );
@@ -235,8 +235,8 @@ fn list(dimensions: usize) -> String {
 }
 
 /// Coordinates of a box from before the tensor to beyond it, from the block's first operands: all threads know them. Along the first dimension they are
-/// multiples of so many elements: boxes start at multiples of 16 bytes.
-fn coordinates(map: &TensorMap, operand: Type, grain: u64) -> String {
+/// multiples of `grain` elements: boxes start at multiples of 16 bytes. Those of loads may start `before` times that before the tensor.
+fn coordinates(map: &TensorMap, operand: Type, grain: u64, before: u32) -> String {
     let narrow = match operand.bits() {
         32 => "mov.b32 %part, %a;",
         bits => &format!("cvt.u32.u{bits} %part, %a;"),
@@ -245,7 +245,7 @@ fn coordinates(map: &TensorMap, operand: Type, grain: u64) -> String {
         let grain = if dimension == 0 { grain } else { 1 };
         let span = extent.div_ceil(grain) + 2;
         format!(
-            "ld.shared.b32 {name}, [%box+{}];\nrem.u32 {name}, {name}, {span};\nsub.s32 {name}, {name}, 1;\nmul.lo.s32 {name}, {name}, {grain};\n",
+            "ld.shared.b32 {name}, [%box+{}];\nrem.u32 {name}, {name}, {span};\nsub.s32 {name}, {name}, {before};\nmul.lo.s32 {name}, {name}, {grain};\n",
             4 * dimension
         )
     });
@@ -273,7 +273,7 @@ fn load_of(map: &TensorMap, to: &str, at: u64, bytes: u64, by: &str) -> String {
 fn loaded(to: &str, what: &str, map: &TensorMap, at: u64) -> Form {
     let copied = |(dimension, (tile, stride)): (usize, (&u32, u32))| u64::from(tile.div_ceil(if dimension == 0 { 1 } else { stride }));
     let elements: u64 = map.tile.iter().zip(map.all_element_strides()).enumerate().map(copied).product();
-    let code = format!("{}{}", coordinates(map, B64, 16 / map.dtype.size()), load_of(map, to, at, elements * map.dtype.size(), "%map"));
+    let code = format!("{}{}", coordinates(map, B64, 16 / map.dtype.size(), 1), load_of(map, to, at, elements * map.dtype.size(), "%map"));
     let named = if to == "shared::cta" { "shared" } else { to };
     over(&format!("cp.async.bulk.tensor.{}d.{named}{what}", map.extents.len()), map, 0, &code, (B64, B32))
 }
@@ -301,7 +301,7 @@ fn stored(name: &str, map: &TensorMap, start: &dyn Fn(&str) -> String, (operand,
          ld.param.u64 %slice, [operands];\nadd.u64 %slice, %slice, %plane;\nmov.u32 %part, %ctaid.x;\nmul.wide.u32 %state, %part, {SLICE};\n\
          add.u64 %slice, %slice, %state;\nmul.wide.u32 %state, %thread, {};\nadd.u64 %slice, %slice, %state;\n\
          cvta.to.global.u64 %slice, %slice;\nld.global.b{bits} %x, [%slice];\nbar.sync 0;\n",
-        coordinates(map, operand, 16 / map.dtype.size()),
+        coordinates(map, operand, 16 / map.dtype.size(), 0),
         start(&list(dimensions)),
         result.bytes().max(4)
     );
