@@ -71,13 +71,6 @@ fn every_contender_of_products_can_be_checked_and_timed() {
     for (contender, workload) in multipliers.chain(arms) {
         let name = contender.name();
         let checked = timer.check(&contender, &workload);
-        if ["matmul", "pull", "fused", "control/flags_set", "control/copies_elsewhere"].contains(&&*name)
-            && matches!(contender, Contender::Multiplier(_))
-        {
-            // The emulator knows no wgmma.
-            assert!(matches!(checked, Err(MachineError::NotSupported { .. })), "{name}: {checked:?}");
-            continue;
-        }
         let (looked, wrong) = checked.unwrap_or_else(|error| panic!("{name}: {error}"));
         assert!(wrong.is_none() && looked.starts_with("integers, "), "{name}: {looked}, {wrong:?}");
         let round = timer.round(&contender, &workload, &METHOD).unwrap_or_else(|error| panic!("{name}: {error}"));

@@ -288,11 +288,7 @@ impl Mutants {
             subjects.retain(|subject| subject.name.contains(text.as_str()));
         }
         for subject in subjects.extract_if(.., |subject| subject.needs.is_some_and(|machine| machine != self.on)) {
-            let why = match self.on {
-                MachineKind::Cuda => "multimem runs on the emulator only (--machine emulator)",
-                MachineKind::Emulator => "the emulator does not know wgmma (--machine cuda)",
-            };
-            println!("NotRun: {}: {why}", subject.name);
+            println!("NotRun: {}: multimem runs on the emulator only (--machine emulator)", subject.name);
         }
         if subjects.is_empty() {
             bail!("no mutant's name contains `{}`", self.only.as_deref().unwrap_or_default());

@@ -40,8 +40,6 @@ pub struct Module {
     pub release: &'static str,
     /// PTX of the checked build, where the module synchronises.
     pub checked: Option<&'static str>,
-    /// Whether the emulator knows its instructions: it does not know wgmma.
-    pub emulated: bool,
     /// Which of its algorithm's calls it is for.
     pub calls: Calls,
     /// Which reductions have entries of their own.
@@ -87,15 +85,7 @@ impl SyncSizes {
 impl Module {
     /// A module of one build: `all_reduce/mine` has entries whose names start with `all_reduce_mine`, if [`entry`](crate::algorithms::entry) names them.
     pub const fn new(name: &'static str, ptx: &'static str) -> Module {
-        Module {
-            name,
-            release: ptx,
-            checked: None,
-            emulated: true,
-            calls: Calls::Any,
-            own_entries: OwnEntries::Common,
-            mutants: SyncSizes::DEFAULT,
-        }
+        Module { name, release: ptx, checked: None, calls: Calls::Any, own_entries: OwnEntries::Common, mutants: SyncSizes::DEFAULT }
     }
 
     /// With a checked build, in which every wait is bounded and a rank can be held up at a site: cases with a skew at one need it.
@@ -120,10 +110,6 @@ impl Module {
     #[must_use]
     pub const fn with_mutants(self, mutants: SyncSizes) -> Module {
         Module { mutants, ..self }
-    }
-
-    pub(crate) const fn for_gpus(self) -> Module {
-        Module { emulated: false, ..self }
     }
 }
 

@@ -9,7 +9,7 @@
 //! | a box | tiles: `boxDim` elements along each dimension from the coordinates on, of which every `elementStrides`-th is copied; the first dimension has no such stride |
 //! | its bytes in shared memory | one after the other, the first dimension first, without room between rows; rows shorter than the swizzle as far apart as that (H200) |
 //! | swizzles | of the address in shared memory, wherever a box starts: bits 4 to 6 change by bits 7 to 9 (128), 4 and 5 by 7 and 8 (64), 4 by 7 (32) |
-//! | what lies outside the tensor, below zero or beyond its extents | element by element, loaded as zeros or as NaNs, never stored, and counted in bytes as all else |
+//! | what lies outside the tensor, below zero or beyond its extents | element by element, loaded as zeros or as NaNs, and counted in bytes as all else; not stored, but what completes 16 bytes of a row is (H200) |
 //! | 128 bytes of zeros | a map of nothing yet, which `tensormap.replace` may make one of |
 //! | interleaved channels | not known: refused where one is used |
 
@@ -353,14 +353,16 @@ impl TensorMap {
     }
 
     /// The bytes of the box at these coordinates, one for each dimension, in their order. The map must be one that [`TensorMap::check`] lets through.
-    pub fn runs(&self, coordinates: &[i32]) -> Vec<Run> {
+    pub fn runs(&self, coordinates: &[i32], loads: bool) -> Vec<Run> {
         let size = self.element.bytes();
+        // Hardware clips a row that it stores to whole chunks.
+        let width = if loads { self.extents[0] } else { (self.extents[0] * size).next_multiple_of(CHUNK) / size };
         let row = self.row_bytes();
         let coordinate = |dimension: usize| i64::from(coordinates[dimension]);
         let within = |dimension: usize, at: i64| at >= 0 && (at as u64) < self.extents[dimension];
         // Elements of a row before the tensor, and up to where it ends.
         let first = (-coordinate(0)).clamp(0, self.box_extents[0].into()) as u64;
-        let end = (self.extents[0] as i64 - coordinate(0)).clamp(first as i64, self.box_extents[0].into()) as u64;
+        let end = (width as i64 - coordinate(0)).clamp(first as i64, self.box_extents[0].into()) as u64;
         let mut runs = Vec::new();
         for number in 0..self.box_bytes() / row {
             let offset = number * row;

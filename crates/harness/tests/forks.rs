@@ -398,12 +398,12 @@ fn less_synchronisation_is_caught(#[case] half: TensorParallelFusion, #[case] na
 }
 
 #[test]
-fn kernels_with_wgmma_are_refused_here() {
+fn kernels_of_products_run_here_as_they_ship() {
     for (half, name) in
         [(TensorParallelFusion::Gather, "pull"), (TensorParallelFusion::Gather, "fused"), (TensorParallelFusion::Scatter, "fused")]
     {
         let algorithm = half.find(name).unwrap();
-        let error = run_product(half, algorithm, &SMALL, plan(half, algorithm, &SMALL, 2), 0).unwrap_err();
-        assert!(error.contains("on the emulator") && error.contains("unknown instruction `wgmma."), "{error}");
+        let ran = run_product(half, algorithm, &SMALL, plan(half, algorithm, &SMALL, 2), 0);
+        assert!(ran.is_ok(), "{half}/{name}: {ran:?}");
     }
 }

@@ -13,9 +13,9 @@ pub fn built_in_modules() -> Vec<&'static Module> {
 /// Modules that no algorithm of a collective has: of pre-multiplied sums, of products of matrices, of timings and of the conformance harness.
 static OTHERS: [Module; 9] = [
     premul_sum::MODULE,
-    module!("matmul/matmul").for_gpus(),
-    module!("all_gather_matmul/fused").for_gpus(),
-    module!("matmul_reduce_scatter/fused").for_gpus(),
+    module!("matmul/matmul"),
+    module!("all_gather_matmul/fused"),
+    module!("matmul_reduce_scatter/fused"),
     module!("bench/late"),
     module!("bench/numbers"),
     module!("conformance/faults"),

@@ -120,7 +120,7 @@ fn gathered(mut stretches: Vec<Stretch>) -> (Vec<Stretch>, impl Fn(u64) -> usize
 
 /// The parts in which a box goes between a tensor and shared memory, where it starts at `shared`; with how many bytes of the box each is.
 fn parts(map: &TensorMap, coordinates: &[i32], shared: u64, loads: bool) -> Vec<(PartOfBox, u32)> {
-    let runs = map.runs(coordinates);
+    let runs = map.runs(coordinates, loads);
     let total = map.box_bytes();
     // Chunks of the box: whole rows where there are enough of them.
     let row = u64::from(map.box_extents[0]) * map.element.bytes();
@@ -168,7 +168,8 @@ fn reduced(op: AtomicOp, element: ElementType) -> Option<Type> {
         E::S32 if bitwise => Type::U32,
         E::S32 => Type::S32,
         E::U64 => Type::U64,
-        E::S64 if bitwise => Type::U64,
+        // Illegal instructions on H200, which has them of s32.
+        E::S64 if bitwise => return None,
         E::S64 => Type::S64,
         E::F16 => Type::F16,
         E::Bf16 => Type::Bf16,

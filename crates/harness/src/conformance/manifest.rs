@@ -22,10 +22,9 @@ use std::{collections::BTreeMap, fmt::Write};
 use serde::Deserialize;
 use toml::Spanned;
 
-use super::{Case, CaseId, List, Query, Status, waivers};
+use super::{Case, CaseId, List, Query, Status, products::of_kernels, waivers};
 use passmuster_collectives::{
     algorithms::Target,
-    library::modules,
     machine::{Machine, MachineInfo},
     plan::{Op, Script, Step},
 };
@@ -240,8 +239,8 @@ impl RunsOn<'_> {
         let Ok((_, script)) = case.prepared(Target::default().waiting_blocks) else { return false };
         match self {
             RunsOn::Emulator(machine) => {
-                let emulated = |(name, _): (String, _)| modules().iter().any(|module| module.name == name && module.emulated);
-                script.plans().all(|plan| plan.modules().all(emulated))
+                let multiplications = if let Case::Product(product) = case { of_kernels(product, &script) } else { 0 };
+                machine.check_multiplications(multiplications).is_ok()
                     && case.elements().is_none_or(|elements| machine.check_budget(elements).is_ok())
             }
             RunsOn::Gpus(gpus) => {

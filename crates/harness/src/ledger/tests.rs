@@ -47,13 +47,8 @@ fn the_emulator_executes_every_form() {
 #[test]
 fn every_form_of_the_checked_in_ptx_is_in_the_list() {
     let known: std::collections::BTreeSet<String> = forms::all().into_iter().map(|form| forms::opcode(&form.name).to_owned()).collect();
-    let mut texts: Vec<String> = modules()
-        .iter()
-        .filter(|module| module.emulated)
-        .flat_map(|module| [Some(module.release), module.checked])
-        .flatten()
-        .map(str::to_owned)
-        .collect();
+    let mut texts: Vec<String> =
+        modules().iter().flat_map(|module| [Some(module.release), module.checked]).flatten().map(str::to_owned).collect();
     texts.extend(MUTANTS.iter().filter(|mutant| mutant.half().is_none()).map(|mutant| mutant.ptx.to_owned()));
     assert!(texts.len() > 20, "{} modules", texts.len());
     for text in texts {
@@ -155,7 +150,7 @@ fn quotients_by_zero_are_open_and_others_are_not() {
 /// Before the ledger is first run on a GPU it has no rows, and nothing is claimed.
 #[test]
 fn the_committed_ledger_covers_what_ships() {
-    for module in modules().iter().filter(|module| module.emulated) {
+    for module in modules() {
         for text in [Some(module.release), module.checked].into_iter().flatten() {
             let missing = not_compared(text).unwrap();
             assert!(rows::is_empty() || missing.is_empty(), "{}: not compared with hardware: {}", module.name, missing.join(", "));

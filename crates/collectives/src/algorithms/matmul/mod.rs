@@ -1,6 +1,6 @@
 //! Matrix products on tensor cores. See kernels/matmul/matmul.cuh.
 //!
-//! tests/matmul.rs holds them on GPUs against exact products. The emulator does not know wgmma and refuses their plans.
+//! tests/matmul.rs holds them on GPUs against exact products, and the lists of the harness on the emulator.
 //!
 //! Times at the heads of the kernels were taken beside torch.mm with scripts that are not in this repository; those of `bench all_gather_matmul` are in
 //! fixtures/records/.

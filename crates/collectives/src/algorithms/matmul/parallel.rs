@@ -11,8 +11,7 @@ use crate::{
 /// One way to multiply matrices of which each rank has a part: a product with the collective before it, or behind it.
 ///
 /// They are no [`Collective`](crate::collective::Collective), whose calls have one input and one shape, and have cases of their own
-/// (`ProductCase` of the harness). The emulator does not know wgmma and refuses plans with such kernels; tests/forks.rs has
-/// stand-ins for them there, and removes from plans what they synchronise by.
+/// (`ProductCase` of the harness). tests/forks.rs has stand-ins for their kernels, and removes from plans what they synchronise by.
 ///
 /// `blocks` are those that a rank may fill its device with, as many as that has SMs.
 pub trait TensorParallel: Sync {

@@ -57,7 +57,7 @@ fn try_judge<T: Element<Acc = f32>>(
         Ok(scenario)
     });
     let scenario = supported.map_err(|reason| MachineError::NotSupported { reason })?;
-    machine.check_multiplications(of_kernels(case, &scenario))?;
+    machine.check_multiplications(of_kernels(case, &scenario.script))?;
     (settings.progress)("opening groups");
     let matrices: Vec<Matrices<T>> = (0..case.groups).map(|group| Matrices::draw(case, group)).collect();
     for matrices in &matrices {
@@ -102,17 +102,12 @@ fn affordable(case: &ProductCase) -> Result<(), String> {
 }
 
 /// Multiplications of all ranks in all calls, where kernels make the products and not the library.
-fn of_kernels(case: &ProductCase, scenario: &Scenario) -> u64 {
-    let plans = scenario.script.steps.iter().filter_map(|step| match step {
-        Step::Enqueue { plan, .. } => Some(std::slice::from_ref(plan)),
-        Step::Capture { plans, .. } => Some(&plans[..]),
-        _ => None,
-    });
+pub(super) fn of_kernels(case: &ProductCase, script: &Script) -> u64 {
     let multiplies = |op: &Op| matches!(op, Op::Launch(launch) if !tensor_maps(&launch.args).is_empty());
-    let kernels = plans.flatten().any(|plan| (0..plan.world()).flat_map(|rank| plan.operations(rank)).any(multiplies));
+    let kernels = script.plans().any(|plan| (0..plan.world()).flat_map(|rank| plan.operations(rank)).any(multiplies));
     let Product { rows, columns, depth, .. } = case.product;
     let ranks = u64::from(case.world);
-    let calls = (scenario.calls.len() + usize::from(scenario.plain.is_some())) as u64 * u64::from(case.groups);
+    let calls = scenario::MULTIPLICATIONS * u64::from(case.groups);
     if kernels { [ranks, ranks, rows, columns, depth, calls].into_iter().fold(1, u64::saturating_mul) } else { 0 }
 }
 

@@ -62,6 +62,9 @@ const EAGER: [usize; 3] = [0, 1, 0];
 /// Draws of the two calls of the graph, for each of its launches.
 const REPLAYED: [[usize; 2]; 2] = [[2, 0], [1, 2]];
 
+/// Products of each group: of every call, and of the plain kernel.
+pub(super) const MULTIPLICATIONS: u64 = (EAGER.len() + REPLAYED.len() * REPLAYED[0].len() + 1) as u64;
+
 /// What A holds in the end.
 pub(super) const LAST: usize = REPLAYED[1][1];
 

@@ -144,9 +144,9 @@ fn reductions() -> Vec<Form> {
         ("max", &[(DType::U32, U32), (DType::I32, S32), (DType::U64, U64), (DType::I64, S64), (DType::F16, F16), (DType::BF16, Bf16)]),
         ("inc", &[(DType::U32, U32)]),
         ("dec", &[(DType::U32, U32)]),
-        ("and", &[(DType::U32, B32), (DType::I32, B32), (DType::U64, B64), (DType::I64, B64)]),
-        ("or", &[(DType::U32, B32), (DType::I32, B32), (DType::U64, B64), (DType::I64, B64)]),
-        ("xor", &[(DType::U32, B32), (DType::I32, B32), (DType::U64, B64), (DType::I64, B64)]),
+        ("and", &[(DType::U32, B32), (DType::I32, B32), (DType::U64, B64)]),
+        ("or", &[(DType::U32, B32), (DType::I32, B32), (DType::U64, B64)]),
+        ("xor", &[(DType::U32, B32), (DType::I32, B32), (DType::U64, B64)]),
     ];
     for (op, dtype, ty) in types.iter().flat_map(|(op, types)| types.iter().map(move |&(dtype, ty)| (op, dtype, ty))) {
         let columns = 32 / dtype.size();
