@@ -228,9 +228,9 @@ impl<'a> Schedule<'a> {
         self.ranks.iter().enumerate().filter(|(_, rank)| !rank.is_done()).map(|(rank, _)| rank).collect()
     }
 
-    /// Microseconds between the marks of each rank.
+    /// Microseconds between the marks of each rank; of one that was not passed nothing.
     pub(super) fn marks(&self) -> Vec<Vec<f64>> {
-        let between = |rank: &Rank| rank.marks.windows(2).map(|pair| (pair[1] - pair[0]) as f64 / 1e3).collect();
+        let between = |rank: &Rank| rank.marks.windows(2).map(|pair| pair[1].saturating_sub(pair[0]) as f64 / 1e3).collect();
         self.ranks.iter().map(between).collect()
     }
 
