@@ -260,7 +260,7 @@ fn boxes_go_between_ranks_by_their_maps() {
         mbarrier.arrive.expect_tx.shared::cta.b64 _, [bar], 64;\n\
         cp.async.bulk.tensor.2d.shared::cluster.global.mbarrier::complete_tx::bytes [room], [%rd1, {0, 1}], [bar];\n\
         WAIT: mbarrier.try_wait.parity.shared::cta.b64 %p, [bar], 0; @!%p bra WAIT;\n\
-        cp.async.bulk.tensor.2d.global.shared::cta.bulk_group [%rd2, {0, -1}], [room];\n\
+        cp.async.bulk.tensor.2d.global.shared::cta.bulk_group [%rd2, {0, 1}], [room];\n\
         cp.async.bulk.commit_group; cp.async.bulk.wait_group 0; ret;\n}\n";
     let mut library = Library::default();
     library.replace("conformance/faults", Build::Release, text.to_owned());
@@ -274,9 +274,9 @@ fn boxes_go_between_ranks_by_their_maps() {
     let bytes: Vec<u8> = (1..=64).collect();
     machine.write(group, 1, &buffer.whole(), &bytes).unwrap();
     run(&mut machine, vec![enqueue(group, 0, &plan)]).unwrap();
-    // Rows 2 and 3, and zeros from outside of rank 1's; row 1 was left out.
+    // Rows 1 to 3 of rank 1's; the zeros from outside of it are outside here, too.
     let mut expected = [0_u8; 64];
-    expected[..32].copy_from_slice(&bytes[32..]);
+    expected[16..].copy_from_slice(&bytes[16..]);
     assert_eq!(machine.read(group, 0, &buffer.whole()).unwrap(), expected);
     assert_eq!(machine.read(group, 1, &buffer.whole()).unwrap(), bytes);
 }
