@@ -15,7 +15,7 @@ use passmuster_ptx::Type;
 /// Kernels of a module.
 const OF_A_MODULE: usize = 64;
 /// Threads of a block, but for forms of matrices, which are of one warpgroup.
-const THREADS: u32 = super::inputs::BLOCK as u32;
+const THREADS: u32 = super::forms::BLOCK as u32;
 const WARPGROUP: u32 = 128;
 
 /// Bytes that a thread has in global memory, in `%scratch`, and in shared memory, in `%room`, where its code has these.

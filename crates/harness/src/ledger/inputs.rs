@@ -2,7 +2,7 @@
 //! the limits of narrower types. A form of one operand of at most 16 bits is tried on all of them. Everything follows from its name.
 
 use super::{
-    forms::{Form, Operand, Role},
+    forms::{BLOCK, Form, Operand, Role},
     products,
 };
 use crate::conformance::lists::Choice;
@@ -12,8 +12,6 @@ use passmuster_ptx::Type;
 
 /// Results of a form at most: of all instructions that it is, together.
 pub(super) const RESULTS: usize = 16 << 10;
-/// Tuples are a multiple of this.
-pub(super) const BLOCK: usize = 256;
 
 /// The operands of all tuples: `planes[operand][tuple]`, in the low bits.
 pub struct Inputs {

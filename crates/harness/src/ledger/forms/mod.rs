@@ -13,7 +13,6 @@ mod integer;
 mod matrix;
 mod tensor;
 
-use super::inputs::BLOCK;
 use passmuster_collectives::plan::{Region, TensorMap};
 use passmuster_emulator::numerics::Bound;
 use passmuster_ptx::Type;
@@ -62,6 +61,9 @@ impl OverOperands {
         map
     }
 }
+
+/// Tuples are a multiple of this.
+pub(super) const BLOCK: usize = 256;
 
 /// One row of the ledger before it is run.
 #[derive(Clone, Debug)]
