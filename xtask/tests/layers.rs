@@ -5,7 +5,8 @@ use std::{path::Path, process::Command};
 use serde_json::Value;
 
 /// Each crate takes only from those before it.
-const LAYERS: [&str; 8] = [
+const LAYERS: [&str; 9] = [
+    "passmuster-bootstrap",
     "passmuster-ptx",
     "passmuster-emulator",
     "passmuster-collectives",

@@ -1,0 +1,65 @@
+//! Ranks in processes of their own: how they find each other, exchange bytes and file descriptors, and learn which of them is lost.
+//!
+//! Nothing here knows a GPU, a collective or what the bytes mean.
+
+use std::os::fd::OwnedFd;
+
+/// Why an exchange did not come to its end.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum BootstrapError {
+    /// A rank is gone, or did not come by the deadline.
+    #[error("rank {rank} of {world}: {reason}, in {what}")]
+    Lost {
+        /// The rank that is missing.
+        rank: usize,
+        /// How many ranks there are.
+        world: usize,
+        /// The exchange that it is missing from.
+        what: String,
+        /// What is known of it: `killed by signal 9`, `nothing came for 5 s`.
+        reason: String,
+    },
+    /// Another rank has given up, and said why.
+    #[error("rank {rank} gave up: {reason}")]
+    GaveUp {
+        /// The first rank that gave up.
+        rank: usize,
+        /// Why, in its own words.
+        reason: String,
+    },
+    /// The processes could not be brought together.
+    #[error("{0}")]
+    SetUp(String),
+}
+
+/// The ranks of a job, as one of them sees them. Exchanges are collective: all ranks make the same ones in the same order.
+pub trait Bootstrap: Send {
+    /// This process's rank.
+    fn rank(&self) -> usize;
+
+    /// How many ranks there are.
+    fn world(&self) -> usize;
+
+    /// Gives every rank everybody's bytes, in rank order. `what` names the exchange in errors.
+    ///
+    /// # Errors
+    /// The rank that is lost, or the first one that gave up.
+    fn all_gather(&mut self, what: &str, own: &[u8]) -> Result<Vec<Vec<u8>>, BootstrapError>;
+
+    /// Gives every rank file descriptors of everybody's, in rank order, each rank the same number of them. All ranks must be on one host.
+    ///
+    /// # Errors
+    /// As [`Bootstrap::all_gather`].
+    fn all_gather_descriptors(&mut self, what: &str, own: &[OwnedFd]) -> Result<Vec<Vec<OwnedFd>>, BootstrapError>;
+
+    /// Returns when all ranks have come.
+    ///
+    /// # Errors
+    /// As [`Bootstrap::all_gather`].
+    fn barrier(&mut self, what: &str) -> Result<(), BootstrapError> {
+        self.all_gather(what, &[]).map(drop)
+    }
+
+    /// Tells all other ranks that this one gives up, and why. The first one to do so is the one they report.
+    fn give_up(&mut self, reason: &str);
+}
