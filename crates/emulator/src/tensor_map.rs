@@ -10,8 +10,11 @@
 //! | its bytes in shared memory | one after the other, the first dimension first, without room between rows; rows shorter than the swizzle as far apart as that (H200) |
 //! | swizzles | of the address in shared memory, wherever a box starts: bits 4 to 6 change by bits 7 to 9 (128), 4 and 5 by 7 and 8 (64), 4 by 7 (32) |
 //! | what lies outside the tensor, below zero or beyond its extents | element by element, loaded as zeros or as NaNs, and counted in bytes as all else; not stored, but what completes 16 bytes of a row is (H200) |
+//! | elements of tf32 | loads round them to the nearest; subnormals stay, also those of `tf32.ftz` and `f32.ftz` (H200) |
 //! | 128 bytes of zeros | a map of nothing yet, which `tensormap.replace` may make one of |
 //! | interleaved channels | not known: refused where one is used |
+
+use crate::numerics::f32_to_tf32;
 
 /// The most dimensions of a tensor.
 pub const MOST_DIMENSIONS: usize = 5;
@@ -73,6 +76,15 @@ impl ElementType {
     pub fn is_float(self) -> bool {
         use ElementType::*;
         matches!(self, F16 | F32 | F64 | Bf16 | F32Ftz | Tf32 | Tf32Ftz)
+    }
+
+    /// Makes of elements in memory what a load of them leaves in shared memory: those of tf32 are rounded (H200), all others as they are.
+    pub(crate) fn load(self, elements: &mut [u8]) {
+        if matches!(self, ElementType::Tf32 | ElementType::Tf32Ftz) {
+            for element in elements.as_chunks_mut().0 {
+                *element = f32_to_tf32(u32::from_le_bytes(*element)).to_le_bytes();
+            }
+        }
     }
 }
 

@@ -53,8 +53,10 @@ pub(super) struct PartOfBox {
     pub(super) reads: Vec<Stretch>,
     pub(super) writes: Vec<Stretch>,
     moves: Vec<Move>,
-    /// Value and bytes of an element that nothing goes to.
-    fill: (u64, usize),
+    /// What nothing goes to, over and over in bytes of an element.
+    fill: u64,
+    element: ElementType,
+    loads: bool,
 }
 
 impl PartOfBox {
@@ -69,11 +71,14 @@ impl PartOfBox {
             read.bytes.extend(taken.bytes);
         }
         let written = self.writes.iter().map(|stretch| stretch.bytes as usize).sum::<usize>();
-        let (value, width) = self.fill;
-        let mut bytes: Vec<u8> = value.to_le_bytes()[..width].iter().copied().cycle().take(written).collect();
+        let fill = &self.fill.to_le_bytes()[..self.element.bytes() as usize];
+        let mut bytes: Vec<u8> = fill.iter().copied().cycle().take(written).collect();
         let mut missing = Vec::new();
         for &Move { from, to, bytes: count } in &self.moves {
             bytes[to..to + count].copy_from_slice(&read.bytes[from..from + count]);
+            if self.loads {
+                self.element.load(&mut bytes[to..to + count]);
+            }
             let of_move = read.missing.iter().filter(|&&byte| (from..from + count).contains(&(byte as usize)));
             missing.extend(of_move.map(|byte| byte - from as u64 + to as u64));
         }
@@ -153,8 +158,7 @@ fn parts(map: &TensorMap, coordinates: &[i32], shared: u64, loads: bool) -> Vec<
         });
         let moves = moves.collect();
         let (reads, writes) = if loads { (in_tensor, in_shared) } else { (in_shared, in_tensor) };
-        let fill = (map.fill(), map.element.bytes() as usize);
-        parts.push((PartOfBox { reads, writes, moves, fill }, (end - start) as u32));
+        parts.push((PartOfBox { reads, writes, moves, fill: map.fill(), element: map.element, loads }, (end - start) as u32));
     }
     parts
 }

@@ -51,5 +51,6 @@ pub use exact::exact_sum;
 pub use float::{Bf16, Divide, F16, F32, F64, Float, Mode, lanes, lanes_of_one, lanes_of_three};
 pub use format::{Format, Rounding};
 pub use narrow::{
-    Fp8, bf16_to_f32, f16_to_f32, f16x2_to_fp8x2, f32_to_bf16, f32_to_f16, f32x2_to_bf16x2, f32x2_to_f16x2, f32x2_to_fp8x2, fp8x2_to_f16x2,
+    Fp8, bf16_to_f32, f16_to_f32, f16x2_to_fp8x2, f32_to_bf16, f32_to_f16, f32_to_tf32, f32x2_to_bf16x2, f32x2_to_f16x2, f32x2_to_fp8x2,
+    fp8x2_to_f16x2,
 };

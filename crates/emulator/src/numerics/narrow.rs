@@ -46,6 +46,13 @@ pub fn f32_to_bf16(bits: u32) -> u16 {
     if F32::is_nan(bits) { Bf16::NAN } else { ((bits + 0x7fff + ((bits >> 16) & 1)) >> 16) as u16 }
 }
 
+/// A number of 8 bits of exponent and 10 of fraction in the upper bits of a word, the nearest one, as copies of boxes of tf32 load it (H200: also for tf32.ftz,
+/// which flushes nothing; NaNs are all one).
+#[inline]
+pub fn f32_to_tf32(bits: u32) -> u32 {
+    if F32::is_nan(bits) { 0x7fff_e000 } else { (bits + 0xfff + ((bits >> 13) & 1)) & !0x1fff }
+}
+
 /// `cvt.rn.f16x2.f32 d, a, b`: `a` in the upper half. `mode` has the rounding, `.relu`, `.satfinite`.
 #[inline]
 pub fn f32x2_to_f16x2(a: u32, b: u32, mode: Mode) -> u32 {

@@ -4,6 +4,7 @@ use proptest::prelude::*;
 use rstest::rstest;
 
 use super::*;
+use crate::numerics::f32_to_tf32;
 use crate::tensor_map::{ElementType, Interleave, Swizzle, TensorMap};
 
 /// A kernel `k` of one warp with parameters `map`, by value, and `out`, `in`: `%m` is the map's generic address, `%d0` and `%d1` the others, `%t` the thread, and `box` an aligned place
@@ -101,6 +102,31 @@ fn a_box_comes_and_all_of_it_is_counted() {
             (y @ ..10, x @ 0..24) => assert_eq!(*got, source[64 * y + 2 * x as usize..][..2], "{row} {column}"),
             _ => assert_eq!(*got, [0, 0], "{row} {column}"),
         }
+    }
+}
+
+/// As an H200 does: to the nearest, ties to even; NaNs are one, what is outside is not rounded, and nothing is flushed.
+#[rstest]
+fn tf32_is_rounded_where_it_is_loaded(#[values(ElementType::Tf32, ElementType::Tf32Ftz)] element: ElementType) {
+    let mut map = TensorMap { element, extents: [12, 10, 0, 0, 0], box_extents: [8, 4, 0, 0, 0], fills_with_nans: true, ..matrix() };
+    let cases = [
+        (0x5555_5555_u32, 0x5555_6000_u32),
+        (0x3f80_1000, 0x3f80_0000),
+        (0x3f80_3000, 0x3f80_4000),
+        (0x0000_1006, 0x0000_2000),
+        (0x8000_0007, 0x8000_0000),
+        (0x7f7f_ffff, 0x7f80_0000),
+        (0xff80_0000, 0xff80_0000),
+        (0x7f80_001c, 0x7fff_e000),
+        (0xffff_f006, 0x7fff_e000),
+    ];
+    for (value, rounded) in cases {
+        let put = format!("mov.b32 %r0, {value}; st.global.b32 [%d1], %r0;");
+        let body = format!("{put} fence.proxy.async;\n{}{}", load(&[0, 0], 128), dump(128));
+        let (_, out) = run_with(&body, &mut map, 640).unwrap();
+        assert_eq!(out[..4], rounded.to_le_bytes(), "{value:#x}");
+        let (_, out) = run_with(&format!("{}{}", load(&[12, 0], 128), dump(128)), &mut map, 640).unwrap();
+        assert_eq!(out[..4], 0x7ff7_7ff7_u32.to_le_bytes());
     }
 }
 
@@ -309,7 +335,7 @@ fn place(map: &TensorMap, coordinates: &[i32], element: &[u64]) -> Option<usize>
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(64))]
 
-    /// A load is the copy that one would write by hand, and a store of what was loaded changes nothing.
+    /// A load is the copy that one would write by hand, and a store of what was loaded changes nothing where loads do not round.
     #[test]
     fn boxes_are_what_copies_by_hand_are((mut map, coordinates) in maps()) {
         prop_assert_eq!(map.check(), Ok(()));
@@ -318,9 +344,10 @@ proptest! {
             1 => (map.extents[0] as usize * size).next_multiple_of(16),
             dimensions => (map.strides[dimensions - 2] * map.extents[dimensions - 1]) as usize,
         };
+        let rounds = matches!(map.element, ElementType::Tf32 | ElementType::Tf32Ftz);
         let back = match coordinates.iter().all(|&coordinate| coordinate >= 0) {
-            true => store(&format!("cp.async.bulk.tensor.{}d.global.shared::cta", coordinates.len()), &coordinates),
-            false => String::new(),
+            true if !rounds => store(&format!("cp.async.bulk.tensor.{}d.global.shared::cta", coordinates.len()), &coordinates),
+            _ => String::new(),
         };
         // Rows whose number is no multiple of a swizzle's leave gaps.
         let row = u64::from(map.box_extents[0]) * map.element.bytes();
@@ -339,6 +366,7 @@ proptest! {
             let mut rest = number as u64;
             let element: Vec<u64> = counts.iter().map(|count| (rest % count, rest /= count).0).collect();
             let expected = place(&map, &coordinates, &element).map_or(vec![0; size], |at| source[at..at + size].to_vec());
+            let expected = if rounds { f32_to_tf32(u32::from_le_bytes(expected[..].try_into().unwrap())).to_le_bytes().to_vec() } else { expected };
             let offset = number * size / row as usize * map.pitch() as usize + number * size % row as usize;
             let (chunk, within) = (offset / 16, offset % 16);
             let turned = match map.swizzle {
