@@ -427,7 +427,7 @@ fn records_of_different_commands_make_one_page() {
     for said in [
         "52 cases: 52 passed; 0 findings",
         "7 of 10 mutants caught (70.0 %), 3 missed",
-        "2702 cases: 2700 passed, 2 fail; 2 findings",
+        "2702 cases: 2702 passed; 0 findings",
         "fsdp bf16",
     ] {
         assert!(out.contains(said) && folder.read("all.html").contains(said), "{said}");
