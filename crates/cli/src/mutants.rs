@@ -280,8 +280,7 @@ impl Mutants {
             if let Some(number) = self.sample {
                 derived = mutants::sample(derived, number.get());
             }
-            let cases = |mutant: &Derived| mutant.cases().into_iter().map(Case::from).collect();
-            let subject = |mutant: &Derived| Subject::made_by_rule(mutant, mutant.library(), cases(mutant), &equivalents);
+            let subject = |mutant: &Derived| Subject::made_by_rule(mutant, mutant.library(), mutant.cases(), &equivalents);
             subjects.extend(derived.iter().map(subject));
         }
         if let Some(text) = &self.only {

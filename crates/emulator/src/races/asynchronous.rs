@@ -4,7 +4,10 @@
 //! that knows what its thread knew when it was started; through the asynchronous proxy only what a proxy fence is on the way of. That its sources have been
 //! read, and that it is done, are two times of the actor: whoever waits comes to know one or both.
 
-use std::{collections::HashMap, sync::Arc};
+use std::{
+    collections::{HashMap, VecDeque},
+    sync::Arc,
+};
 
 use smallvec::SmallVec;
 
@@ -91,8 +94,8 @@ struct Mbarrier {
 #[derive(Debug, Default)]
 pub(super) struct Asynchronous {
     flights: HashMap<u32, Flight>,
-    /// Actors of flights that are done, with their last time, by the block that started them.
-    done: HashMap<u32, Vec<(u32, u32)>>,
+    /// Actors of flights that are done, with their last time, in that order: by the block and the thread that started them.
+    done: HashMap<(u32, u16), VecDeque<(u32, u32)>>,
     mbarriers: HashMap<u64, Mbarrier>,
     /// Mbarriers that a thread of a block has initialised and not fenced.
     made: HashMap<(u32, u16), Vec<u64>>,
@@ -106,7 +109,7 @@ impl Asynchronous {
 
     /// A block has ended: no thread of it starts or fences anything any more.
     pub(super) fn end_block(&mut self, actor: u32) {
-        self.done.remove(&actor);
+        self.done.retain(|&(of, _), _| of != actor);
         self.made.retain(|&(of, _), _| of != actor);
     }
 
@@ -127,8 +130,9 @@ impl Asynchronous {
     }
 }
 
-/// How many actors of flights that are done are looked at before there is one more.
-const MOST_LOOKED_AT: usize = 16;
+/// How many actors of flights that are done are looked at before there is one more: of those that were done first, which the thread is most likely to have
+/// heard of, and of those that were done last, among which are those that it waits for itself.
+const MOST_LOOKED_AT: usize = 8;
 
 /// Adds what an actor told.
 fn tell(all: &mut SmallVec<[Told; 2]>, by: Option<(u32, Level)>, views: &Arc<Views>) {
@@ -157,15 +161,14 @@ impl Races {
             return None;
         }
         let Actor { operation, block, cluster, rank, place, .. } = self.actors[at.actor.0 as usize];
-        let done = self.asynchronous.done.entry(at.actor.0).or_default();
+        let done = self.asynchronous.done.entry((at.actor.0, thread as u16)).or_default();
         // One that the thread knows to be done: whoever knows what this one will do knows that too.
         let strict = views.of(View::Strict);
-        let again = done.iter().rev().take(MOST_LOOKED_AT).position(|&(actor, time)| strict.knows_block(actor, place, time));
-        let (actor, time) = match again {
-            Some(from_the_end) => {
-                let (actor, time) = done.swap_remove(done.len() - 1 - from_the_end);
-                (actor, time + 1)
-            }
+        let first = 0..done.len().min(MOST_LOOKED_AT);
+        let last = done.len().saturating_sub(MOST_LOOKED_AT).max(first.end)..done.len();
+        let again = first.chain(last).find(|&index| strict.knows_block(done[index].0, place, done[index].1));
+        let (actor, time) = match again.and_then(|index| done.remove(index)) {
+            Some((actor, time)) => (actor, time + 1),
             None => {
                 self.actors.push(Actor { operation, block, cluster, rank, place, beside: Some(at.actor.0) });
                 self.blocks.push(None);
@@ -216,10 +219,10 @@ impl Races {
 
     /// A flight is done.
     pub(crate) fn land(&mut self, FlightId { actor, time, .. }: FlightId) {
-        if let Some(Flight { block, .. }) = self.asynchronous.flights.remove(&actor)
+        if let Some(Flight { block, thread, .. }) = self.asynchronous.flights.remove(&actor)
             && self.blocks[block as usize].is_some()
         {
-            self.asynchronous.done.entry(block).or_default().push((actor, time + 1));
+            self.asynchronous.done.entry((block, thread)).or_default().push_back((actor, time + 1));
         }
     }
 

@@ -129,12 +129,25 @@ impl Stretches<'_> {
 }
 
 /// What is known.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+///
+/// Many clocks are another one with a few actors more: those of a warp's lanes, of a fence, of a barrier. So what they have in common is shared.
+#[derive(Clone, Debug, Default)]
 pub(super) struct Clock {
     /// For each stream, how many of its operations are wholly known, from the first on.
-    operations: Vec<u32>,
+    operations: SmallVec<[u32; 8]>,
     /// Actors of other operations, ascending.
-    partial: Vec<Partial>,
+    base: Arc<Vec<Partial>>,
+    /// The same of those of which more is known than the base has; all that is known of them.
+    news: Vec<Partial>,
+}
+
+/// How many actors a clock has beside its base.
+const MOST_NEWS: usize = 16;
+
+impl PartialEq for Clock {
+    fn eq(&self, other: &Clock) -> bool {
+        self.operations == other.operations && self.actors().eq(other.actors())
+    }
 }
 
 impl Clock {
@@ -147,8 +160,27 @@ impl Clock {
     /// What is known of an actor whose operation is not wholly known.
     #[inline(always)]
     fn partial(&self, actor: u32) -> Option<&Partial> {
-        let at = self.partial.binary_search_by_key(&actor, |partial| partial.actor).ok()?;
-        Some(&self.partial[at])
+        let of = |all: &[Partial]| all.binary_search_by_key(&actor, |partial| partial.actor).ok();
+        match of(&self.news) {
+            Some(at) => Some(&self.news[at]),
+            None => of(&self.base).map(|at| &self.base[at]),
+        }
+    }
+
+    /// What is known of each actor, ascending.
+    fn actors(&self) -> impl Iterator<Item = &Partial> {
+        let (mut base, mut news) = (self.base.iter().peekable(), self.news.iter().peekable());
+        std::iter::from_fn(move || match (base.peek(), news.peek()) {
+            (Some(old), Some(new)) if old.actor < new.actor => base.next(),
+            (Some(old), Some(new)) => {
+                if old.actor == new.actor {
+                    base.next();
+                }
+                news.next()
+            }
+            (_, None) => base.next(),
+            (None, _) => news.next(),
+        })
     }
 
     /// Whether all threads of an actor are known up to a time.
@@ -187,9 +219,21 @@ impl Clock {
         if self.knows_all_of(partial.place) || partial.base == 0 && partial.threads.is_empty() {
             return;
         }
-        match self.partial.binary_search_by_key(&partial.actor, |known| known.actor) {
-            Ok(at) => self.partial[at].merge(partial),
-            Err(at) => self.partial.insert(at, partial.clone()),
+        let at = match self.news.binary_search_by_key(&partial.actor, |known| known.actor) {
+            Ok(at) => return self.news[at].merge(partial),
+            Err(at) => at,
+        };
+        let mut known = partial.clone();
+        if let Ok(before) = self.base.binary_search_by_key(&partial.actor, |known| known.actor) {
+            if self.base[before].includes(partial) {
+                return;
+            }
+            known.merge(&self.base[before]);
+        }
+        self.news.insert(at, known);
+        if self.news.len() > MOST_NEWS {
+            self.base = Arc::new(self.actors().cloned().collect());
+            self.news.clear();
         }
     }
 
@@ -205,16 +249,18 @@ impl Clock {
 
     fn prune(&mut self) {
         let operations = &self.operations;
-        self.partial.retain(|partial| operations.get(partial.place.stream as usize).is_none_or(|&known| known <= partial.place.index));
+        let is_left = |partial: &Partial| operations.get(partial.place.stream as usize).is_none_or(|&known| known <= partial.place.index);
+        self.news.retain(is_left);
+        if !self.base.iter().all(is_left) {
+            Arc::make_mut(&mut self.base).retain(is_left);
+        }
     }
 
     pub(super) fn includes(&self, other: &Clock) -> bool {
         let of_streams = other.operations.iter().enumerate().all(|(stream, &known)| self.operations.get(stream).unwrap_or(&0) >= &known);
-        of_streams
-            && other
-                .partial
-                .iter()
-                .all(|partial| self.knows_all_of(partial.place) || self.partial(partial.actor).is_some_and(|own| own.includes(partial)))
+        let is_known =
+            |partial: &Partial| self.knows_all_of(partial.place) || self.partial(partial.actor).is_some_and(|own| own.includes(partial));
+        of_streams && other.news.iter().all(is_known) && (Arc::ptr_eq(&self.base, &other.base) || other.base.iter().all(is_known))
     }
 
     /// What either knows. Where one knows all of the other, it is shared.
@@ -238,7 +284,16 @@ impl Clock {
             joined.operations.resize(other.operations.len(), 0);
         }
         joined.operations.iter_mut().zip(&other.operations).for_each(|(own, other)| *own = (*own).max(*other));
-        other.partial.iter().for_each(|partial| joined.add(partial));
+        other.news.iter().for_each(|partial| joined.add(partial));
+        if !Arc::ptr_eq(&joined.base, &other.base) {
+            // What the news have is not less than what their base has.
+            joined.base = Arc::new(merged(&joined.base, &other.base));
+            joined.news.iter_mut().for_each(|known| {
+                if let Ok(at) = other.base.binary_search_by_key(&known.actor, |partial| partial.actor) {
+                    known.merge(&other.base[at]);
+                }
+            });
+        }
         joined.prune();
     }
 
@@ -257,6 +312,27 @@ impl Clock {
         news.sort_unstable_by_key(|Own { deeds, .. }| (deeds.actor, deeds.thread, Reverse(deeds.time)));
         let clock = Arc::make_mut(clock);
         news.chunk_by(|a, b| a.deeds.actor == b.deeds.actor).for_each(|of_actor| clock.add(&Partial::of(of_actor)));
+    }
+}
+
+/// What either list knows of each actor.
+fn merged(a: &[Partial], b: &[Partial]) -> Vec<Partial> {
+    let (mut a, mut b) = (a.iter().peekable(), b.iter().peekable());
+    let mut all = Vec::with_capacity(a.len().max(b.len()));
+    loop {
+        let next = match (a.peek(), b.peek()) {
+            (Some(left), Some(right)) if left.actor == right.actor => {
+                let mut both = Partial::clone(left);
+                both.merge(right);
+                (a.next(), b.next());
+                both
+            }
+            (Some(left), Some(right)) if left.actor > right.actor => b.next().cloned().expect("it was looked at"),
+            (Some(_), _) => a.next().cloned().expect("it was looked at"),
+            (None, Some(_)) => b.next().cloned().expect("it was looked at"),
+            (None, None) => return all,
+        };
+        all.push(next);
     }
 }
 
@@ -347,13 +423,50 @@ mod tests {
         assert!(clock.agrees_on(8, 1));
     }
 
+    /// Of many actors, more than are kept beside a base: what clocks share, are added and join is what tables of times would say.
+    #[test]
+    fn clocks_of_many_actors_are_tables_of_times() {
+        const ACTORS: u32 = 60;
+        const THREADS: u16 = 3;
+        let mut choice = crate::choice::Choice::of_seed(7);
+        let mut clocks: Vec<(Arc<Clock>, Vec<u32>)> = vec![(Arc::default(), vec![0; (ACTORS * u32::from(THREADS)) as usize])];
+        for _ in 0..600 {
+            let (mut clock, mut table) = clocks[choice.below(clocks.len())].clone();
+            match choice.below(3) {
+                0 => {
+                    let (other, times) = clocks[choice.below(clocks.len())].clone();
+                    let is_less = table.iter().zip(&times).all(|(own, other)| own >= other);
+                    assert_eq!(clock.includes(&other), is_less);
+                    Clock::extend(&mut clock, &other);
+                    table.iter_mut().zip(&times).for_each(|(own, other)| *own = (*own).max(*other));
+                }
+                kind => {
+                    let (actor, thread) = (choice.below(ACTORS as usize) as u32, choice.below(THREADS.into()) as u16);
+                    let (time, own) = (1 + choice.below(9) as u32, Arc::make_mut(&mut clock));
+                    let threads = if kind == 1 { 0..THREADS } else { thread..thread + 1 };
+                    own.add_threads(actor, HERE, threads.clone(), time);
+                    for thread in threads {
+                        let known = &mut table[(actor * u32::from(THREADS) + u32::from(thread)) as usize];
+                        *known = (*known).max(time);
+                    }
+                }
+            }
+            for (place, &time) in table.iter().enumerate() {
+                let (actor, thread) = (place as u32 / u32::from(THREADS), (place % THREADS as usize) as u16);
+                assert!(time == 0 || clock.knows(actor, HERE, thread, time));
+                assert!(!clock.knows(actor, HERE, thread, time + 1));
+            }
+            clocks.push((clock, table));
+        }
+    }
+
     #[test]
     fn what_is_wholly_known_is_kept_as_a_number() {
         let mut clock = clock(&[(0..1, 1)]);
         clock.add_operation(OperationPos { index: 3, ..HERE });
         assert!(clock.knows(7, HERE, 0, 1) && !clock.knows(7, HERE, 1, 1));
         clock.add_operation(HERE);
-        assert!(clock.knows(7, HERE, 1, 99) && clock.partial.is_empty());
+        assert!(clock.knows(7, HERE, 1, 99) && clock.actors().next().is_none());
         let mut later = Clock::default();
         later.add_threads(9, OperationPos { index: 5, ..HERE }, 0..1, 2);
         let joined = Clock::join(&Arc::new(clock), &Arc::new(later));

@@ -106,10 +106,13 @@ impl Races {
             ProxyKind::AsyncSharedCta | ProxyKind::AsyncSharedCluster => &[View::AsyncShared],
         };
         let Some(block) = self.block(actor) else { return };
-        let published = block.published(thread);
+        block.settle(thread);
+        let own = block.own_of(thread as u16);
         let mut views = Views::clone(block.known(thread));
+        let mut known = views.of(View::Strict).clone();
+        Arc::make_mut(&mut known).add_own(own);
         for &view in across {
-            views.set(view, Clock::join(views.of(view), published.of(View::Strict)));
+            views.set(view, Clock::join(views.of(view), &known));
         }
         block.set_known(thread, Arc::new(views));
     }
@@ -161,9 +164,16 @@ impl Races {
     pub fn pass_cluster(&mut self, actor: ActorId, warp: usize, lanes: u32) {
         let Some(block) = self.block(actor) else { return };
         let Some(passed) = block.cluster[1].clone() else { return };
+        // Lanes that knew the same know the same then.
+        let mut last: Option<[Arc<Views>; 2]> = None;
         for thread in threads_of(&lanes_of_warp(warp, lanes)) {
-            let joined = Views::join(block.known(thread), &passed);
-            block.set_known(thread, joined);
+            let before = block.known(thread).clone();
+            let after = match &last {
+                Some([known, joined]) if Arc::ptr_eq(known, &before) => joined.clone(),
+                _ => Views::join(&before, &passed),
+            };
+            block.set_known(thread, after.clone());
+            last = Some([before, after]);
         }
     }
 

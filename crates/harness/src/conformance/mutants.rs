@@ -5,12 +5,15 @@
 //! latter does nothing wrong stands in fixtures/mutants/equivalent.toml, each with the reason. Of plans in which streams synchronise, mutants
 //! are made by rule too ([`of_plan`]).
 
+mod asynchronous;
 mod derived;
 mod lines;
 mod plans;
 mod sites;
 
-pub use derived::{Defect, Derived, cases_of_foreign, derived, module_of, of_foreign, subjects, sync_cases};
+pub use derived::{
+    Defect, Derived, cases_of_foreign, cases_of_product, derived, module_of, of_foreign, subjects, subjects_of_products, sync_cases,
+};
 pub use plans::of_plan;
 
 use serde::{Deserialize, Serialize};
@@ -146,35 +149,15 @@ impl Mutant {
     /// The name of its one entry.
     pub fn entry(&self) -> String {
         match self.half() {
-            Some(_) => {
-                let Tile { columns, cluster } = Tile::NARROWEST;
-                format!("{}_{}_nk_{columns}x{cluster}", self.module.replace('/', "_"), self.dtype)
-            }
+            Some(_) => narrowest_entry(self.module, self.dtype),
             None => algorithms::entry(self.of(), self.dtype, self.op),
         }
     }
 
-    /// Cases of a product that run this kernel: on two to four ranks, one of which is late, in turn; `small` are those that the emulator does not take long for.
+    /// Cases of a product that run this kernel: see [`product_cases`].
     pub fn product_cases(&self, small: bool) -> Vec<ProductCase> {
         let (Some(half), Some((_, algorithm))) = (self.half(), self.shown_by.split_once('/')) else { return Vec::new() };
-        let (seeds, most_ranks, shapes) = if small {
-            (1, 3, [(40, 136, 72), (300, 136, 24), (300, 8, 200)])
-        } else {
-            (4, 4, [(200, 256, 200), (513, 208, 136), (1030, 520, 264)])
-        };
-        let mut cases = Vec::new();
-        for seed in 0..seeds {
-            for (rows, columns, depth) in shapes {
-                for world in 2..=most_ranks {
-                    let product = Product { dtype: self.dtype, rows, columns, depth, layout: Layout::Nk };
-                    let late = (0..world).map(|rank| Skew { rank, microseconds: 2000, site: None });
-                    let case =
-                        ProductCase { tile: Some(Tile::NARROWEST.columns), seed, ..ProductCase::new(half, algorithm, product, world) };
-                    cases.extend(late.map(|skew| ProductCase { skew: Some(skew), ..case.clone() }));
-                }
-            }
-        }
-        cases
+        product_cases(half, algorithm, self.dtype, small)
     }
 
     /// Whether all that a case runs is this kernel, or all that it sums comes from it.
@@ -202,6 +185,35 @@ impl Mutant {
                 false => case.shots().all(|shot| shot.algorithm == algorithm && packs(shot.count) && packs(shot.offset)),
             }
     }
+}
+
+/// The entry of a product's module for the narrowest tiles.
+fn narrowest_entry(module: &str, dtype: DType) -> String {
+    let Tile { columns, cluster } = Tile::NARROWEST;
+    format!("{}_{dtype}_nk_{columns}x{cluster}", module.replace('/', "_"))
+}
+
+/// Cases of an algorithm of products with the narrowest tiles: on two to four ranks, one of which is late, in turn; `small` are those that the emulator does
+/// not take long for.
+pub fn product_cases(half: TensorParallelFusion, algorithm: &str, dtype: DType, small: bool) -> Vec<ProductCase> {
+    // Rows, columns and depth, and the most ranks. The second is of so many steps that each stage of the ring is used again, and again by another tile.
+    let (seeds, shapes) = if small {
+        (1, [(40, 136, 72, 3), (300, 8, 456, 2), (300, 136, 24, 2)])
+    } else {
+        (4, [(200, 256, 200, 4), (513, 208, 136, 4), (1030, 520, 264, 4)])
+    };
+    let mut cases = Vec::new();
+    for seed in 0..seeds {
+        for (rows, columns, depth, most_ranks) in shapes {
+            for world in 2..=most_ranks {
+                let product = Product { dtype, rows, columns, depth, layout: Layout::Nk };
+                let late = (0..world).map(|rank| Skew { rank, microseconds: 2000, site: None });
+                let case = ProductCase { tile: Some(Tile::NARROWEST.columns), seed, ..ProductCase::new(half, algorithm, product, world) };
+                cases.extend(late.map(|skew| ProductCase { skew: Some(skew), ..case.clone() }));
+            }
+        }
+    }
+    cases
 }
 
 /// Those of `cases` that the emulator runs in milliseconds, the ones with most ranks first.

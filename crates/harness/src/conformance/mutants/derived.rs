@@ -9,12 +9,13 @@ use serde::{Deserialize, Serialize};
 
 use super::{
     lines::{EntryText, Instruction},
+    narrowest_entry, product_cases,
     sites::{Branch, Door, Sites},
     small,
 };
-use crate::conformance::{CollectiveCase, List};
+use crate::conformance::{Case, CollectiveCase, List, ProductCase};
 use passmuster_collectives::{
-    algorithms::{Algorithm, Foreign, all, entry},
+    algorithms::{Algorithm, Foreign, Target, TensorParallelFusion, all, entry},
     collective::{Collective, DType, ReduceOp},
     kernels::{Calls, Module},
     library::{Library, find, modules},
@@ -43,11 +44,15 @@ pub enum Defect {
     Peers,
     /// A signal goes to another's slot, or another's is looked at.
     Slot,
+    /// An mbarrier is not made, expects another number of arrivals or bytes, or is not arrived at.
+    Mbarrier,
+    /// Asynchronous operations are in no group, or fewer groups are waited for, or less of them.
+    Group,
 }
 
 impl Defect {
     /// Every defect.
-    pub const ALL: [Defect; 9] = [
+    pub const ALL: [Defect; 11] = [
         Defect::Barrier,
         Defect::Order,
         Defect::Strength,
@@ -57,6 +62,8 @@ impl Defect {
         Defect::Epoch,
         Defect::Peers,
         Defect::Slot,
+        Defect::Mbarrier,
+        Defect::Group,
     ];
 
     /// The name in reports and JSON.
@@ -71,6 +78,8 @@ impl Defect {
             Defect::Epoch => "epoch",
             Defect::Peers => "peers",
             Defect::Slot => "slot",
+            Defect::Mbarrier => "mbarrier",
+            Defect::Group => "group",
         }
     }
 }
@@ -107,9 +116,12 @@ impl Derived {
         library
     }
 
-    /// What it is judged on: see [`sync_cases`].
-    pub fn cases(&self) -> Vec<CollectiveCase> {
-        sync_cases(find(&self.module).expect("it is derived from one that is there"))
+    /// What it is judged on: see [`sync_cases`] and [`product_cases`].
+    pub fn cases(&self) -> Vec<Case> {
+        match TensorParallelFusion::of(&self.module) {
+            Some(half) => cases_of_product(half, &self.module).into_iter().map(Case::from).collect(),
+            None => sync_cases(find(&self.module).expect("it is derived from one that is there")).into_iter().map(Case::from).collect(),
+        }
     }
 }
 
@@ -154,9 +166,27 @@ pub fn subjects() -> impl Iterator<Item = (&'static Module, String)> {
     synchronise.map(|module| (module, entry(module, DType::BF16, operator(module))))
 }
 
-/// The mutants of all [`subjects`], in the order of their modules and lines.
+/// Every module of a fused product, and the entry that its mutants are made of.
+pub fn subjects_of_products() -> impl Iterator<Item = (&'static Module, String)> {
+    let fused = modules().iter().copied().filter(|module| TensorParallelFusion::of(module.name).is_some());
+    fused.map(|module| (module, narrowest_entry(module.name, DType::BF16)))
+}
+
+/// The cases that mutants of a product's kernel are judged on: those of each algorithm that launches it.
+pub fn cases_of_product(half: TensorParallelFusion, module: &str) -> Vec<ProductCase> {
+    let algorithms = half.algorithms().iter();
+    let mut cases: Vec<ProductCase> = algorithms.flat_map(|algorithm| product_cases(half, algorithm.name(), DType::BF16, true)).collect();
+    let blocks = Target::default().waiting_blocks;
+    cases.retain(|case| Case::from(case.clone()).modules(blocks).iter().any(|(name, _)| name == module));
+    // The quick ones first, of each algorithm.
+    cases.sort_by_key(|case| case.world);
+    cases
+}
+
+/// The mutants of all [`subjects`], and of all [`subjects_of_products`], in the order of their modules and lines.
 pub fn derived() -> Vec<Derived> {
-    subjects().flat_map(|(module, entry)| derive(module.name.into(), kernel(module.name), module.release, &entry)).collect()
+    let all = subjects().chain(subjects_of_products());
+    all.flat_map(|(module, entry)| derive(module.name.into(), kernel(module.name), module.release, &entry)).collect()
 }
 
 /// The mutants of a kernel from elsewhere: of each entry that its launches name. `library` has its modules.
@@ -233,7 +263,7 @@ fn kernel(module: &str) -> &str {
 /// The module that a [`Derived`] of a name is of; none where there is none.
 pub fn module_of(name: &str) -> Option<&'static str> {
     let of = |module: &&str| name.strip_prefix(kernel(module)).is_some_and(|rest| rest.starts_with("/L"));
-    subjects().map(|(module, _)| module.name).find(of)
+    subjects().chain(subjects_of_products()).map(|(module, _)| module.name).find(of)
 }
 
 /// The mutants of one entry of a module's text.
@@ -245,12 +275,15 @@ fn derive(module: Cow<'static, str>, kernel: &str, ptx: &str, entry: &str) -> Ve
         rules.drop(line, Defect::Barrier, &short(&found));
     }
     for &(line, found) in &sites.fences {
-        rules.drop(line, Defect::Order, &short(&found));
+        rules.drop(line, Defect::Order, found.opcode);
         rules.scopes(line, &found);
+    }
+    for (line, found) in &sites.asynchronous {
+        rules.asynchronous(*line, found);
     }
     for &(line, found) in &sites.signals {
         rules.weaken(line, &found);
-        rules.drop(line, Defect::Signal, &short(&found));
+        rules.unsent(line, &found);
         rules.before_barrier(line, &found, &sites);
         rules.slots(line, &found);
     }
@@ -297,26 +330,35 @@ fn respelled(opcode: &str, modifier: &str, by: &str) -> String {
 /// Registers of the mutants' own.
 const REGISTERS: &str = "\t.reg .b32 \t%mutant_index;\n\t.reg .pred \t%mutant_takes_part;\n";
 
-struct Rules<'a, 't> {
+pub(super) struct Rules<'a, 't> {
     module: Cow<'static, str>,
     /// What names begin with.
     kernel: &'a str,
-    entry: &'a EntryText<'t>,
+    pub(super) entry: &'a EntryText<'t>,
     /// With their lines.
     mutants: Vec<(usize, Derived)>,
 }
 
 impl Rules<'_, '_> {
     /// Adds the mutant with `replacement` in the place of a line, and, before other lines, what `before` says.
-    fn add(&mut self, line: usize, defect: Defect, change: &str, replacement: &str, before: &[(usize, String)]) {
+    pub(super) fn add(&mut self, line: usize, defect: Defect, change: &str, replacement: &str, before: &[(usize, String)]) {
+        self.change(&[line], defect, change, replacement, before);
+    }
+
+    /// The same in the place of the first of some lines, without the others.
+    fn change(&mut self, lines: &[usize], defect: Defect, change: &str, replacement: &str, before: &[(usize, String)]) {
+        let line = lines[0];
+        let own = replacement.contains("%mutant_") || before.iter().any(|(_, text)| text.contains("%mutant_"));
+        let body = self.entry.lines.iter().position(|line| line.trim() == "{").filter(|_| own);
         let ptx = self.entry.with(|number, original, into| {
             before.iter().filter(|(at, _)| *at == number).for_each(|(_, text)| *into += text);
-            match (number == line, replacement) {
+            match (lines.contains(&number), replacement) {
                 (true, "") => {}
-                (true, _) => *into += &format!("\t{replacement}\n"),
+                (true, _) if number == line => *into += &format!("\t{replacement}\n"),
+                (true, _) => {}
                 (false, _) => *into += &format!("{original}\n"),
             }
-            if original.trim() == "{" && (replacement.contains("%mutant_") || before.iter().any(|(_, text)| text.contains("%mutant_"))) {
+            if body == Some(number) {
                 *into += REGISTERS;
             }
         });
@@ -328,12 +370,17 @@ impl Rules<'_, '_> {
         self.mutants.push((line, Derived { name, site, defect, module: self.module.clone(), original, mutated, ptx }));
     }
 
-    fn drop(&mut self, line: usize, defect: Defect, what: &str) {
-        self.add(line, defect, &format!("{what} dropped"), "", &[]);
+    pub(super) fn drop(&mut self, line: usize, defect: Defect, what: &str) {
+        self.without(&[line], defect, what);
+    }
+
+    /// What some lines do together is left out.
+    pub(super) fn without(&mut self, lines: &[usize], defect: Defect, what: &str) {
+        self.change(lines, defect, &format!("{what} dropped"), "", &[]);
     }
 
     /// The same line with another opcode.
-    fn respell(&mut self, line: usize, defect: Defect, found: &Instruction<'_>, opcode: &str) {
+    pub(super) fn respell(&mut self, line: usize, defect: Defect, found: &Instruction<'_>, opcode: &str) {
         let now = Instruction { opcode, ..*found };
         let text = [now.guard, now.opcode, now.operands].into_iter().filter(|part| !part.is_empty()).collect::<Vec<_>>().join(" ");
         self.add(line, defect, &format!("{} -> {}", short(found), short(&now)), &format!("{text};"), &[]);
@@ -353,9 +400,23 @@ impl Rules<'_, '_> {
     }
 
     fn scopes(&mut self, line: usize, found: &Instruction<'_>) {
-        for scope in ["gpu", "cta"].into_iter().filter(|_| found.has("sys")) {
-            self.respell(line, Defect::Scope, found, &respelled(found.opcode, "sys", scope));
+        for (scope, less) in [("sys", "gpu"), ("sys", "cta"), ("gpu", "cta")].into_iter().filter(|(scope, _)| found.has(scope)) {
+            self.respell(line, Defect::Scope, found, &respelled(found.opcode, scope, less));
         }
+    }
+
+    /// A signal that is not sent. What it read is read all the same.
+    fn unsent(&mut self, line: usize, found: &Instruction<'_>) {
+        let change = format!("{} dropped", short(found));
+        let address = found.list().find(|operand| operand.starts_with('['));
+        let text = match address.filter(|_| found.opcode.starts_with("atom.")) {
+            Some(address) => {
+                let ty = found.opcode.rsplit('.').next().unwrap_or_default();
+                format!("{} ld.relaxed.gpu.global.{ty} {}, {address};", found.guard, found.operand(0))
+            }
+            None => String::new(),
+        };
+        self.add(line, Defect::Signal, &change, text.trim(), &[]);
     }
 
     /// The signal, with all that leads to it, before the barrier that it comes after.
@@ -484,6 +545,7 @@ mod tests {
             let is_due = |defect: &Defect| match defect {
                 Defect::Order => publishes,
                 Defect::Barrier | Defect::Peers | Defect::Wait => meets,
+                Defect::Mbarrier | Defect::Group => false,
                 _ => true,
             };
             for defect in Defect::ALL.into_iter().filter(is_due) {
@@ -491,12 +553,19 @@ mod tests {
             }
         }
         assert!(mutants.len() >= 60);
+        for (module, _) in subjects_of_products() {
+            let of = |defect| mutants.iter().filter(|mutant| mutant.module == module.name && mutant.defect == defect).count();
+            for (defect, least) in [(Defect::Mbarrier, 36), (Defect::Group, 4), (Defect::Wait, 6), (Defect::Barrier, 8), (Defect::Order, 8)]
+            {
+                assert!(of(defect) >= least, "{}: {} mutants of {}", module.name, of(defect), defect.name());
+            }
+        }
     }
 
     #[test]
     fn every_mutant_differs_from_its_kernel_in_its_line() {
         for mutant in derived() {
-            let (module, entry) = subjects().find(|(module, _)| module.name == mutant.module).unwrap();
+            let (module, entry) = subjects().chain(subjects_of_products()).find(|(module, _)| module.name == mutant.module).unwrap();
             let unchanged = EntryText::of(module.release, &entry).unwrap().with(|_, line, into| *into += &format!("{line}\n"));
             assert_ne!(mutant.ptx, unchanged, "{}", mutant.name);
             assert_ne!(mutant.original, mutant.mutated, "{}", mutant.name);

@@ -62,13 +62,25 @@ impl<'t> Instruction<'t> {
     }
 }
 
+/// Where the entry that starts at `start` ends: behind the brace that closes its body. There are others within it: vectors, and the scopes of inline assembly.
+fn end_of(ptx: &str, start: usize) -> Option<usize> {
+    let mut depth = 0;
+    for (at, brace) in ptx[start..].match_indices(['{', '}']) {
+        depth += if brace == "{" { 1 } else { -1 };
+        if depth == 0 {
+            return Some(start + at + 1);
+        }
+    }
+    None
+}
+
 impl<'t> EntryText<'t> {
     /// The entry of this name, where the text has it.
     pub(super) fn of(ptx: &'t str, entry: &str) -> Option<EntryText<'t>> {
         let start_of_line = |at: usize| ptx[..at].rfind('\n').map_or(0, |end| end + 1);
         let preamble = &ptx[..start_of_line(ptx.find(".entry ")?)];
         let start = start_of_line(ptx.find(&format!(".entry {entry}("))?);
-        let end = start + ptx[start..].find("\n}")? + 2;
+        let end = end_of(ptx, start)?;
         Some(EntryText { preamble, lines: ptx[start..end].lines().collect() })
     }
 
@@ -135,8 +147,8 @@ impl<'t> EntryText<'t> {
         let (Some(first), Some(entry)) = (self.lines.first(), alone.strip_prefix(self.preamble)) else { return alone.to_owned() };
         // Lines are parts of the module's text.
         let start = first.as_ptr() as usize - ptx.as_ptr() as usize;
-        let length = ptx[start..].find("\n}").map_or(ptx.len() - start, |end| end + 2);
-        format!("{}{entry}{}", &ptx[..start], &ptx[start + length..])
+        let end = end_of(ptx, start).unwrap_or(ptx.len());
+        format!("{}{entry}{}", &ptx[..start], &ptx[end..])
     }
 
     /// The module of this entry alone, with each line as `line` gives it.
@@ -172,6 +184,10 @@ $L_1:
 	bra.uni $L_1;
 $L_2:
 	ld.param.v2.u32 	{%r2, %r3}, [%rd2];
+	{
+.reg .b32 remote;
+mov.b32 remote, %r2;
+}
 	ret;
 }
 ";

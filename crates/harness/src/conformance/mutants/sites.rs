@@ -1,6 +1,6 @@
 //! Where a kernel synchronises, read off the text of its entry.
 //!
-//! Signals and looks at them are the strong operations of system scope: integers of one word (kernels/common/signals.cuh), or vectors that carry
+//! Signals and looks at them are the strong operations of the scope of a system or a device: integers of one word (kernels/common/signals.cuh), or vectors that carry
 //! their flag beside the data (kernels/common/lines.cuh). Other data goes weakly or by `volatile`. The epoch is the word that is loaded, added to
 //! and stored back without any strength.
 //!
@@ -54,6 +54,8 @@ pub(super) struct Sites<'t> {
     pub(super) looks: Vec<Look<'t>>,
     pub(super) epoch: Option<Epoch<'t>>,
     pub(super) doors: Vec<Door<'t>>,
+    /// What starts asynchronous operations, counts them or waits for them, other than the copies themselves.
+    pub(super) asynchronous: Vec<(usize, Instruction<'t>)>,
 }
 
 impl<'t> Sites<'t> {
@@ -68,29 +70,45 @@ impl<'t> Sites<'t> {
             looks: looks.into_iter().map(|(line, load)| Look { line, load, branch: branch(entry, line, &load, &lines) }).collect(),
             epoch: epoch(entry, &signals),
             doors: doors(entry, &signals),
+            asynchronous: those(is_asynchronous),
             signals,
         }
     }
 }
 
 pub(super) fn is_barrier(instruction: &Instruction<'_>) -> bool {
-    ["bar.sync", "barrier.sync", "barrier.cta.sync"].iter().any(|barrier| instruction.opcode.starts_with(barrier))
+    ["bar.sync", "barrier.sync", "barrier.cta.sync", "bar.warp.sync"].iter().any(|barrier| instruction.opcode.starts_with(barrier))
 }
 
-/// Whether it is a strong operation of system scope on integers.
-fn is_strong_for_system(instruction: &Instruction<'_>) -> bool {
+fn is_asynchronous(instruction: &Instruction<'_>) -> bool {
+    let starts = [
+        "mbarrier.",
+        "cp.async.bulk.commit_group",
+        "cp.async.bulk.wait_group",
+        "cp.async.commit_group",
+        "cp.async.wait_",
+        "griddepcontrol.wait",
+    ];
+    let of_products = ["wgmma.fence", "wgmma.commit_group", "wgmma.wait_group", "barrier.cluster."];
+    starts.iter().chain(&of_products).any(|start| instruction.opcode.starts_with(start))
+}
+
+/// Whether it is a strong operation on integers that blocks other than one's own are told by. Within a device, a word is compared and exchanged to claim
+/// an entry of a report.
+fn is_strong_for_others(instruction: &Instruction<'_>) -> bool {
     let strong = ["relaxed", "acquire", "release", "acq_rel"].iter().any(|semantics| instruction.has(semantics));
     let integer = ["u32", "s32", "b32", "u64", "s64", "b64"].iter().any(|ty| instruction.has(ty));
-    strong && instruction.has("sys") && integer
+    let far = instruction.has("sys") || instruction.has("gpu") && !instruction.has("cas");
+    strong && far && integer
 }
 
 fn is_signal(instruction: &Instruction<'_>) -> bool {
     let writes = ["st.", "red.", "atom.", "multimem.st.", "multimem.red."].iter().any(|start| instruction.opcode.starts_with(start));
-    writes && is_strong_for_system(instruction)
+    writes && is_strong_for_others(instruction)
 }
 
 fn is_look(instruction: &Instruction<'_>) -> bool {
-    instruction.opcode.starts_with("ld.") && is_strong_for_system(instruction)
+    instruction.opcode.starts_with("ld.") && is_strong_for_others(instruction)
 }
 
 /// The branch that decides by what a look saw: the first guarded by what is computed from it.
