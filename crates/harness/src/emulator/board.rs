@@ -34,9 +34,16 @@ const BYTES: u64 = 1 << 20;
 /// Library calls that a rank may make in one run.
 pub(super) const MOST_CALLS: usize = ((BYTES - CALLS) / 8) as usize;
 
-/// How a run ends, in the two low bits; above them stands its number.
-const DONE: u64 = 1;
-const STOPPED: u64 = 2;
+/// How a process's part of a run ends.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum End {
+    /// At its end.
+    Done = 1,
+    /// Before it: the others are not to go on.
+    Stopped = 2,
+    /// At the deadline, which the others come to by themselves.
+    Late = 3,
+}
 
 /// Looks at the words before the process sleeps between two, and for how long then, at first and at most.
 const LOOKS: u32 = 64;
@@ -101,27 +108,30 @@ impl Board {
         self.run
     }
 
-    /// This process is at its end, or has given up before it.
-    pub(super) fn end_run(&self, done: bool) {
+    /// This process's part of the run has ended.
+    pub(super) fn end_run(&self, end: End) {
         self.set(VAIN, 0);
-        self.set(STATE, self.run << 2 | if done { DONE } else { STOPPED });
+        // The number of the run stands above how it ended.
+        self.set(STATE, self.run << 2 | end as u64);
     }
 
-    /// How another process has ended the run, if it has.
-    fn ended(&self, rank: usize) -> Option<u64> {
-        let state = self.get(rank, STATE);
-        (state >> 2 == self.run).then_some(state & 3)
+    fn has_ended(&self, rank: usize) -> bool {
+        self.get(rank, STATE) >> 2 == self.run
+    }
+
+    fn has_ended_so(&self, rank: usize, end: End) -> bool {
+        self.get(rank, STATE) == self.run << 2 | end as u64
     }
 
     /// A process that has given up.
     pub(super) fn stopped(&self) -> Option<usize> {
-        self.others().find(|&rank| self.ended(rank) == Some(STOPPED))
+        self.others().find(|&rank| self.has_ended_so(rank, End::Stopped))
     }
 
     /// Waits until every process has ended the run, or so long.
     pub(super) fn wait_for_all(&self, until: Instant) {
         let mut naps = Naps::default();
-        while self.others().any(|rank| self.ended(rank).is_none()) && Instant::now() < until {
+        while self.others().any(|rank| !self.has_ended(rank)) && Instant::now() < until {
             naps.nap();
         }
     }
@@ -152,7 +162,7 @@ impl Board {
             for rank in self.others() {
                 let word = self.get(rank, VAIN);
                 let clocked = word == vain(total, true);
-                all &= clocked || word == vain(total, false) || self.ended(rank) == Some(DONE);
+                all &= clocked || word == vain(total, false) || self.has_ended_so(rank, End::Done);
                 clocks |= clocked;
                 ahead |= clocked && clock.is_some_and(|own| own > self.get(rank, CLOCK));
             }
@@ -269,7 +279,7 @@ mod tests {
         assert_eq!(boards[0].wait(0, None, soon()), Woken::Progress);
         assert_eq!(boards[0].wait(1, None, soon()), Woken::Late, "they have not looked since");
         say_vain(&boards[1], 1, None);
-        boards[2].end_run(true);
+        boards[2].end_run(End::Done);
         assert_eq!(boards[0].wait(1, None, soon()), Woken::Deadlock, "one is done");
     }
 
@@ -291,7 +301,7 @@ mod tests {
     #[test]
     fn who_gives_up_is_seen_and_only_in_its_run() {
         let mut boards = boards(2);
-        boards[1].end_run(false);
+        boards[1].end_run(End::Stopped);
         assert_eq!(boards[0].wait(0, None, soon()), Woken::Stopped(1));
         boards[0].begin_run();
         assert_eq!(boards[0].stopped(), None);

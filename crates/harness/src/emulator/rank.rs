@@ -12,7 +12,7 @@ use std::{
 use serde::{Deserialize, Serialize, de::DeserializeOwned};
 
 use super::{
-    board::{Board, MOST_CALLS, exchange},
+    board::{Board, End, MOST_CALLS, exchange},
     group::{Bytes, segment_bytes},
     machine::{Emulator, EmulatorOptions, Ended, of_stopped, so_far},
     memory::{Segment, SegmentId},
@@ -260,19 +260,26 @@ impl Machine for RankEmulator {
         };
         let beginnings = self.gather(&format!("start of run {number}"), &beginning)?;
         if let Some(error) = beginnings.iter().find_map(|beginning| beginning.error.clone()) {
-            self.board.end_run(true);
+            self.board.end_run(End::Done);
             return Err(error);
         }
         let actions = compiled?;
         let begin = Instant::now();
         let peers = Peers::new(&mut self.board, rank, beginnings.into_iter().map(|beginning| beginning.calls).collect());
         let ended = self.emulator.carry_out(actions, &needs, deadline, Some(peers)).map_err(|error| self.give_up(error))?;
-        self.board.end_run(ended.stopped.is_none());
+        self.board.end_run(match &ended.stopped {
+            None => End::Done,
+            Some(Stopped::Late { .. } | Stopped::Limit { .. }) => End::Late,
+            Some(_) => End::Stopped,
+        });
         if let Some(until) = begin.checked_add(deadline.saturating_add(GRACE)) {
             self.board.wait_for_all(until);
         }
         let (own, marks, fetched) = outcome(ended);
-        let outcomes = self.gather(&format!("end of run {number}"), &own).map_err(|error| with_standing(error, &own))?;
+        let outcomes = match self.gather(&format!("end of run {number}"), &own) {
+            Ok(outcomes) => outcomes,
+            Err(error) => return Err(self.broken.insert(with_standing(error, &own)).clone()),
+        };
         match merged(&outcomes, deadline) {
             Some(error) => Err(error),
             None => Ok(Run { marks: intervals(&marks), fetched, ..Run::default() }),

@@ -530,7 +530,7 @@ impl<'a> Schedule<'a> {
         runs.map(|(rank, stream, _)| (rank, stream)).collect()
     }
 
-    fn check_limits(&self, advanced: u64) -> Result<(), Stopped> {
+    fn check_limits(&mut self, advanced: u64) -> Result<(), Stopped> {
         let Limits { instructions, deadline } = self.limits;
         if advanced.is_multiple_of(WALL_CLOCK_PERIOD) && self.peers.as_ref().is_some_and(Peers::has_stopped) {
             return Err(Stopped::Peer { standing: self.standing() });
@@ -544,6 +544,9 @@ impl<'a> Schedule<'a> {
         };
         if self.running().into_iter().filter_map(|(rank, stream)| self.grid_of(rank, stream)).any(Grid::never_ends) {
             return Err(self.hang(NEVER_ENDS.into()));
+        }
+        if self.waits_for_peers()? {
+            return Err(Stopped::Late { standing: self.standing() });
         }
         Err(Stopped::Limit { limit, standing: self.standing() })
     }

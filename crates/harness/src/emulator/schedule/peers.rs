@@ -8,7 +8,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use super::{LONGEST_WAIT, LibraryCall, Schedule, Stopped};
+use super::{LONGEST_WAIT, LibraryCall, Round, SHORT_LOOKS, Schedule, Stopped};
 use crate::emulator::{
     board::{Board, Woken},
     memory::Address,
@@ -159,6 +159,16 @@ impl Schedule<'_> {
             Woken::Late => self.now = wakes.unwrap_or(now),
         }
         Ok(())
+    }
+
+    /// Whether this process does nothing but wait for others: not, where one of its warps is at work.
+    pub(super) fn waits_for_peers(&mut self) -> Result<bool, Stopped> {
+        if self.peers.is_none() {
+            return Ok(false);
+        }
+        // Every warp is asked, however often it looked busy.
+        self.looks = SHORT_LOOKS + 1;
+        Ok(self.round()? == Round::Waiting)
     }
 
     /// Lets other processes go first for a moment.
