@@ -3,7 +3,7 @@
 //! A [`Segment`] is a memfd, mapped. Whoever makes it gives the descriptor to others, which map it too. An allocation may have its bytes in one, in place
 //! of bytes of its own; addresses and rights are this memory's as ever.
 //!
-//! No reference to such bytes is ever made: they are accessed through raw pointers, and by atomic operations alone. Rust's model knows the threads of one
+//! No reference to such bytes is ever made but to atomics: all accesses are atomic operations, through raw pointers. Rust's model knows the threads of one
 //! program, and a segment is used by one thread at a time here, so what others do is for the processor's model: aligned accesses of 1, 2, 4, 8 and 16 bytes are not torn
 //! and coherent, loads acquire, stores release. That is at least what PTX says of strong and of weak ones, for any scope. Longer ones and stretches are several of these, in ascending order.
 //!

@@ -3,6 +3,8 @@
 //! Ranks in one process meet here, and the last one to come carries the call out for all. Ranks in processes of their own go through three steps together, by the words of
 //! the [board](super::super::board): all have come; each has read all inputs, which are in memory that it maps; each has written its output.
 
+use std::collections::BTreeMap;
+
 use serde::{Deserialize, Serialize};
 
 use super::{Schedule, Stopped};
@@ -34,27 +36,36 @@ pub(in crate::emulator) struct LibraryCall {
 impl LibraryCall {
     /// Those that a rank's host will enqueue, in that order.
     pub(in crate::emulator) fn of(actions: &[Action]) -> Vec<LibraryCall> {
-        fn add(commands: &[Command], calls: &mut Vec<LibraryCall>) {
-            for command in commands {
-                match command {
-                    Command::Reduce { group, call, input, output } => {
-                        let number = calls.iter().filter(|earlier| earlier.meeting.0 == *group).count();
-                        calls.push(LibraryCall { meeting: (*group, number), call: call.clone(), input: input.0, output: output.0 });
+        #[derive(Default)]
+        struct Calls {
+            of_groups: BTreeMap<usize, usize>,
+            calls: Vec<LibraryCall>,
+        }
+        impl Calls {
+            fn add(&mut self, commands: &[Command]) {
+                for command in commands {
+                    match command {
+                        Command::Reduce { group, call, input, output } => {
+                            let number = self.of_groups.entry(*group).or_default();
+                            let meeting = (*group, *number);
+                            *number += 1;
+                            self.calls.push(LibraryCall { meeting, call: call.clone(), input: input.0, output: output.0 });
+                        }
+                        Command::Fork { commands, .. } => self.add(commands),
+                        _ => {}
                     }
-                    Command::Fork { commands, .. } => add(commands, calls),
-                    _ => {}
                 }
             }
         }
-        let mut calls = Vec::new();
+        let mut calls = Calls::default();
         for action in actions {
             match action {
-                Action::Enqueue { commands, .. } => add(commands, &mut calls),
-                Action::Replay { graph, .. } => graph.plans.iter().for_each(|commands| add(commands, &mut calls)),
+                Action::Enqueue { commands, .. } => calls.add(commands),
+                Action::Replay { graph, .. } => graph.plans.iter().for_each(|commands| calls.add(commands)),
                 _ => {}
             }
         }
-        calls
+        calls.calls
     }
 }
 
