@@ -36,6 +36,9 @@ enum Message {
     Lost { rank: usize, world: usize, what: String, reason: String },
 }
 
+/// What one rank says in an exchange.
+type Part = (Vec<u8>, Vec<OwnedFd>);
+
 /// Sends a message; its descriptors go with the first byte.
 fn send(socket: &UnixStream, message: &Message, descriptors: &[BorrowedFd<'_>]) -> io::Result<()> {
     let bytes = serde_json::to_vec(message)?;
@@ -88,7 +91,7 @@ impl Spoke {
         Spoke { socket, rank, world }
     }
 
-    fn exchange(&mut self, what: &str, bytes: &[u8], own: &[OwnedFd]) -> Result<Vec<(Vec<u8>, Vec<OwnedFd>)>, BootstrapError> {
+    fn exchange(&mut self, what: &str, bytes: &[u8], own: &[OwnedFd]) -> Result<Vec<Part>, BootstrapError> {
         let broken = |error: io::Error| BootstrapError::SetUp(format!("the hub is gone: {error}"));
         let descriptors: Vec<BorrowedFd<'_>> = own.iter().map(AsFd::as_fd).collect();
         let sent = send(&self.socket, &Message::Part { what: what.into(), bytes: bytes.to_vec() }, &descriptors);

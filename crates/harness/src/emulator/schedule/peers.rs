@@ -28,7 +28,7 @@ pub(in crate::emulator) struct Peers<'a> {
     results: BTreeMap<Meeting, (Address, Vec<u8>)>,
     /// Everybody's progress when kernels were looked at last.
     looked_at: u64,
-    /// Since when the host sleeps, by wall time, and until when by the clock.
+    /// Until when the host sleeps by the clock, and when it wakes by wall time at the latest.
     sleeps: Option<(u64, Instant)>,
 }
 
