@@ -112,12 +112,12 @@ pub enum Frame {
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum FrameError {
     /// A length that is not allowed.
-    #[error("{what} of {bytes} bytes: at most {most}")]
+    #[error("{count} {what}: at most {most}")]
     TooLong {
-        /// Of what.
+        /// Of what, and in what.
         what: &'static str,
         /// The length.
-        bytes: u64,
+        count: u64,
         /// What is allowed.
         most: usize,
     },
@@ -243,7 +243,7 @@ impl Decoder {
     pub fn next_frame(&mut self) -> Result<Option<Frame>, FrameError> {
         let Some(length) = self.bytes.first_chunk::<4>().map(|length| u32::from_le_bytes(*length)) else { return Ok(None) };
         if length as usize > self.most {
-            return Err(FrameError::TooLong { what: "a frame", bytes: length.into(), most: self.most });
+            return Err(FrameError::TooLong { what: "bytes of a frame", count: length.into(), most: self.most });
         }
         let end = 4 + length as usize;
         if self.bytes.len() < end {
@@ -320,20 +320,24 @@ impl<'a> Reader<'a> {
     fn descriptors(&mut self) -> Result<u16, FrameError> {
         let count = self.u16()?;
         let most = MOST_DESCRIPTORS;
-        if usize::from(count) > most { Err(FrameError::TooLong { what: "descriptors", bytes: count.into(), most }) } else { Ok(count) }
+        if usize::from(count) > most {
+            Err(FrameError::TooLong { what: "descriptors of a frame", count: count.into(), most })
+        } else {
+            Ok(count)
+        }
     }
 
     fn text(&mut self) -> Result<String, FrameError> {
         let length = usize::from(self.u16()?);
         if length > MOST_TEXT {
-            return Err(FrameError::TooLong { what: "a text", bytes: length as u64, most: MOST_TEXT });
+            return Err(FrameError::TooLong { what: "bytes of a text", count: length as u64, most: MOST_TEXT });
         }
         str::from_utf8(self.take(length)?).map(str::to_owned).map_err(|_| FrameError::Malformed("a text is not UTF-8"))
     }
 
     fn rest(&mut self) -> Result<Vec<u8>, FrameError> {
         if self.0.len() > MOST_BYTES {
-            return Err(FrameError::TooLong { what: "a message", bytes: self.0.len() as u64, most: MOST_BYTES });
+            return Err(FrameError::TooLong { what: "bytes of a message", count: self.0.len() as u64, most: MOST_BYTES });
         }
         Ok(std::mem::take(&mut self.0).to_vec())
     }
@@ -408,7 +412,7 @@ mod tests {
     fn a_stranger_says_little() {
         let mut decoder = Decoder::of_stranger();
         decoder.push(&257u32.to_le_bytes());
-        assert_eq!(decoder.next_frame().unwrap_err().to_string(), "a frame of 257 bytes: at most 256");
+        assert_eq!(decoder.next_frame().unwrap_err().to_string(), "257 bytes of a frame: at most 256");
         let mut decoder = Decoder::of_stranger();
         decoder.push(&257u32.to_le_bytes());
         decoder.trust();

@@ -36,7 +36,7 @@ pub(crate) const BEAT: Duration = Duration::from_secs(1);
 /// How long a connection may take to say who it is.
 const PROOF_LIMIT: Duration = Duration::from_secs(5);
 
-/// Connections that have not said who they are. Beyond that the oldest is closed.
+/// Connections that have not said who they are, besides as many as there are ranks. Beyond that the oldest is closed.
 const MOST_STRANGERS: usize = 64;
 
 /// How long the system may take to say how a rank's process ended whose connection is closed.
@@ -352,6 +352,7 @@ impl Running {
             }
             self.let_in();
             self.take();
+            self.thin_out();
             self.look_at_the_clock();
             self.flush();
             if stop {
@@ -419,12 +420,15 @@ impl Running {
             connection.queue(&Frame::Challenge { version: VERSION, nonce }, Vec::new());
             self.connections.push(connection);
         }
+    }
+
+    /// Closes the connections that have waited longest to say who they are, where there are many.
+    fn thin_out(&mut self) {
         let is_stranger = |connection: &Connection| matches!(connection.peer, Peer::Stranger { .. });
-        let strangers = self.connections.iter().filter(|connection| is_stranger(connection)).count();
-        for connection in
-            self.connections.iter_mut().filter(|connection| is_stranger(connection)).take(strangers.saturating_sub(MOST_STRANGERS))
-        {
-            connection.dead = true;
+        let strangers: Vec<usize> = (0..self.connections.len()).filter(|&index| is_stranger(&self.connections[index])).collect();
+        let most = MOST_STRANGERS + self.options.world;
+        for &index in strangers.iter().take(strangers.len().saturating_sub(most)) {
+            self.closed(index, format!("{} connections do not say who they are", strangers.len()));
         }
     }
 

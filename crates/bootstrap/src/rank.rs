@@ -207,11 +207,22 @@ impl Rank {
         Ok(parts)
     }
 
+    /// The hub says who was first: that is the reason which this rank reports from now on, too.
     fn give_up_for(&self, reason: &str) {
         // Whoever does not hear of it sees the connection's end.
         let _ = self.0.say(&Frame::GaveUp { reason: reason.to_owned() }, &[], "its end");
-        let own = BootstrapError::GaveUp { rank: self.0.rank, reason: reason.to_owned() };
-        self.state().failure.get_or_insert(own);
+        let deadline = Instant::now() + GRACE;
+        loop {
+            let mut state = self.state();
+            if state.failure.is_some() {
+                return;
+            }
+            if !state.take_soon(&self.0).unwrap_or(false) || Instant::now() > deadline {
+                let own = BootstrapError::GaveUp { rank: self.0.rank, reason: reason.to_owned() };
+                state.failure.get_or_insert(own);
+                return;
+            }
+        }
     }
 }
 

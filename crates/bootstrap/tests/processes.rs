@@ -391,6 +391,7 @@ fn strangers_are_refused_and_the_job_goes_on() {
         stranger(&introduction(VERSION + 1)),
         stranger(&Frame::Goodbye.encode()),
     ];
+    let mut told: Vec<Event> = (0..6).filter_map(|_| job.hub().next(Instant::now() + LIMIT)).collect();
     // More than are let to wait.
     strangers.extend((0..100).map(|_| stranger(b"\x01")));
     let refusal = |rank: usize, world: usize, secret: &Secret| {
@@ -407,12 +408,12 @@ fn strangers_are_refused_and_the_job_goes_on() {
     }
     (0..2).for_each(|rank| job.start(rank, 2, "gather"));
     assert_eq!([job.said(0), job.said(1)], ["done", "done"]);
-    let mut told = Vec::new();
     while let Some(event) = job.hub().next(Instant::now() + Duration::from_millis(50)) {
         told.push(event);
     }
     let refused = |word: &str| told.iter().any(|event| matches!(event, Event::Refused { reason } if reason.contains(word)));
     assert!(refused("does not know the secret") && refused("version 2, here is 1") && refused("at most 256"), "{told:?}");
+    assert!(refused("did not say who it is") && refused("connections do not say who they are"), "{told:?}");
     assert!(!told.iter().any(|event| matches!(event, Event::Failed(_) | Event::Lost { .. })), "{told:?}");
 }
 
@@ -445,7 +446,7 @@ fn a_hub_that_is_none_is_named() {
     });
     let refused = || Rank::connect(&address, 1, 2, &secret, "here", LIMIT).err().unwrap().to_string();
     let mail = refused();
-    assert!(mail.contains("a frame of 540029490 bytes: at most 256"), "{mail}");
+    assert!(mail.contains("540029490 bytes of a frame: at most 256"), "{mail}");
     assert!(refused().ends_with("the hub does not know the secret"));
     answering.join().unwrap();
     let error = Rank::connect(&address, 1, 2, &secret, "here", Duration::from_millis(100)).err().unwrap().to_string();
