@@ -25,7 +25,11 @@ use passmuster::{
     },
     emulator::{Interleaving, MultimemReduction, Profile, Strategy},
 };
-use passmuster_collectives::{algorithms::Target, device::DeviceModel, library::Library};
+use passmuster_collectives::{
+    algorithms::Target,
+    device::DeviceModel,
+    library::{Library, ptx_hash},
+};
 use xshell::Shell;
 
 use self::{
@@ -40,8 +44,10 @@ use crate::{
     foreign::{ForeignArgs, RegisteredKernel},
     journal::{self, EVERY, Journal},
     judging::{Judge, Judging},
+    launch::{LaunchArgs, Part as Process},
     print, project, records,
     require::Require,
+    spread::{self, Spread},
     units,
     worker::{EMULATOR, Gpus, Machine, MachineKind},
 };
@@ -96,6 +102,8 @@ pub(crate) struct Validate {
     memory: Option<u64>,
     #[command(flatten)]
     machine: Machine,
+    #[command(flatten)]
+    launch: LaunchArgs,
 }
 
 const VALIDATE_EXAMPLES: &str = "\
@@ -183,13 +191,14 @@ impl TestGpu {
 
 impl Validate {
     pub(crate) fn run(self, sh: &Shell) -> anyhow::Result<ExitCode> {
-        let Validate { cases, on, schedules, steps, trace, elsewhere, memory, machine } = self;
+        let Validate { cases, on, schedules, steps, trace, elsewhere, memory, machine, launch } = self;
         if (memory.is_some() || trace.is_some() || steps.is_some()) && on == MachineKind::Cuda {
             bail!("--memory, --steps and --trace are for --machine emulator");
         }
         // A kernel that nobody here has run before gets one schedule of each kind.
         let default = if elsewhere.any() && on == MachineKind::Emulator { Strategy::ALL.len() as u32 } else { 1 };
-        let run = Run { memory, schedules: schedules.unwrap_or(default), steps, trace, ..Run::plain("validate", on, machine) };
+        let schedules = schedules.unwrap_or(default);
+        let run = Run { memory, schedules, steps, trace, launch, ..Run::plain("validate", on, machine) };
         cases.run(&run.with(&elsewhere)?, sh)
     }
 }
@@ -210,6 +219,7 @@ struct Run {
     /// The most thread instructions of one run there.
     steps: Option<u64>,
     trace: Option<PathBuf>,
+    launch: LaunchArgs,
 }
 
 impl Run {
@@ -226,6 +236,7 @@ impl Run {
             schedules: 1,
             steps: None,
             trace: None,
+            launch: LaunchArgs::default(),
         }
     }
 
@@ -261,8 +272,13 @@ impl Cases {
             bail!("--trace is for one case: `{}` selects {}", self.query, cases.len());
         }
         let schedules = self.schedules(replay.as_ref(), run)?;
+        let together = self.together(run)?;
+        if let Process::Member(rank) = together {
+            spread::serve(&rank, &self.emulated(run, &schedules)?, self.asked(run, &schedules))?;
+            return Ok(ExitCode::SUCCESS);
+        }
         let files = Files::open(&self, run)?;
-        let mut judge = self.judge(run, &schedules, &files)?;
+        let mut judge = self.judge(run, &schedules, &files, together)?;
         let run = Conformance { asked: &self, run, cases, schedules, files };
         let (record, smaller, written) = match run.judge(&mut *judge, sh) {
             Ok(judged) => judged,
@@ -293,21 +309,62 @@ impl Cases {
         })
     }
 
-    fn judge(&self, run: &Run, schedules: &[Interleaving], files: &Files) -> anyhow::Result<Box<dyn Judging>> {
-        let deadline = |default| self.deadline.unwrap_or(default);
-        Ok(match run.on {
-            MachineKind::Cuda => Box::new(Judge::new(&run.machine, &run.elsewhere, deadline(Duration::from_secs(10)))),
-            MachineKind::Emulator => {
-                let mut options = run.machine.emulator(run.library.clone(), self.seed)?;
-                options.memory_budget = run.memory.unwrap_or(options.memory_budget);
-                options.steps = run.steps.unwrap_or(options.steps);
-                let emulated = Emulated::new(options, schedules.to_vec(), deadline(emulated::DEADLINE));
-                Box::new(match files.traced() {
-                    Some(trace) => emulated.traced(trace),
-                    None => emulated,
-                })
+    /// What this process is of those that judge the cases together.
+    fn together(&self, run: &Run) -> anyhow::Result<Process> {
+        let together = run.launch.join(true)?;
+        if !matches!(together, Process::Alone) && (run.on == MachineKind::Cuda || run.trace.is_some()) {
+            bail!("several processes share out cases of the emulator, and without --trace");
+        }
+        Ok(together)
+    }
+
+    fn judge(&self, run: &Run, schedules: &[Interleaving], files: &Files, together: Process) -> anyhow::Result<Box<dyn Judging>> {
+        if run.on == MachineKind::Cuda {
+            return Ok(Box::new(Judge::new(&run.machine, &run.elsewhere, self.deadline.unwrap_or(Duration::from_secs(10)))));
+        }
+        let emulated = self.emulated(run, schedules)?;
+        Ok(match (together, files.traced()) {
+            (Process::Coordinator(job, own), _) => {
+                let own = own.map(|rank| Ok::<_, anyhow::Error>((rank, self.emulated(run, schedules)?))).transpose()?;
+                Box::new(Spread::new(job, self.asked(run, schedules), emulated, own))
             }
+            (_, Some(trace)) => Box::new(emulated.traced(trace)),
+            (_, None) => Box::new(emulated),
         })
+    }
+
+    /// Who judges in this process.
+    fn emulated(&self, run: &Run, schedules: &[Interleaving]) -> anyhow::Result<Emulated> {
+        let mut options = run.machine.emulator(run.library.clone(), self.seed)?;
+        options.memory_budget = run.memory.unwrap_or(options.memory_budget);
+        options.steps = run.steps.unwrap_or(options.steps);
+        let deadline = self.deadline.unwrap_or(emulated::DEADLINE);
+        Ok(Emulated::new(options, schedules.to_vec(), deadline).with_threads(run.launch.threads()?))
+    }
+
+    /// What processes that judge the cases together must have been asked for alike.
+    fn asked(&self, run: &Run, schedules: &[Interleaving]) -> String {
+        let selection = serde_json::to_string(&self.selection(run, schedules.len())).expect("a selection is plain data");
+        format!("{} {} of PTX {}: {selection}", run.kind, env!("CARGO_PKG_VERSION"), ptx_hash())
+    }
+
+    /// What is asked for, for the record.
+    fn selection(&self, run: &Run, schedules: usize) -> Selection {
+        let emulated = run.on == MachineKind::Emulator;
+        Selection {
+            query: self.replay.as_ref().unwrap_or(&self.query).clone(),
+            seed: self.seed,
+            part: self.part,
+            limit: self.limit.map(NonZeroUsize::get),
+            schedules: emulated.then_some(schedules),
+            device: (emulated && run.machine.device != DeviceModel::MEASURED).then(|| run.machine.device.name.into()),
+            multimem: emulated.then(|| run.machine.multimem.name().into()),
+            profile: emulated.then(|| Profile::from(run.machine.profile).to_string()),
+            wait_limit: run.machine.gpus.wait_limit.as_millis() as u64,
+            memory: run.memory,
+            batch_copies: run.machine.gpus.batch_copies,
+            kernel: (!run.known.is_empty()).then(|| run.known.iter().map(|known| &*known.note).collect::<Vec<_>>().join("; ")),
+        }
     }
 
     /// What to type to run a case again as it ran here, before the case.
@@ -347,7 +404,7 @@ impl Conformance<'_> {
         let start = Instant::now();
         journal::end_with_children()?;
         let mut head = Record::of_verdicts(self.run.kind, judge.machine(cases)?, project::source(sh), Vec::new());
-        head.selection = Some(self.selection());
+        head.selection = Some(asked.selection(self.run, self.schedules.len()));
         let before = match &asked.resume {
             Some(path) => Resumed::read(path, &head, cases)?,
             None => Resumed::none(cases.len()),
@@ -378,25 +435,6 @@ impl Conformance<'_> {
         let record = self.finished(head, took, sh);
         let written = journal.end(|| files.write(&record, trace));
         Ok((record, smaller, written))
-    }
-
-    fn selection(&self) -> Selection {
-        let Conformance { asked, run, .. } = self;
-        let emulated = run.on == MachineKind::Emulator;
-        Selection {
-            query: asked.replay.as_ref().unwrap_or(&asked.query).clone(),
-            seed: asked.seed,
-            part: asked.part,
-            limit: asked.limit.map(NonZeroUsize::get),
-            schedules: emulated.then_some(self.schedules.len()),
-            device: (emulated && run.machine.device != DeviceModel::MEASURED).then(|| run.machine.device.name.into()),
-            multimem: emulated.then(|| run.machine.multimem.name().into()),
-            profile: emulated.then(|| Profile::from(run.machine.profile).to_string()),
-            wait_limit: run.machine.gpus.wait_limit.as_millis() as u64,
-            memory: run.memory,
-            batch_copies: run.machine.gpus.batch_copies,
-            kernel: (!run.known.is_empty()).then(|| run.known.iter().map(|known| &*known.note).collect::<Vec<_>>().join("; ")),
-        }
     }
 
     /// Smaller cases for the first findings.
