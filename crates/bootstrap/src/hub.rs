@@ -26,6 +26,7 @@ use rustix::{
 use crate::{
     BootstrapError,
     frame::{Bytes32, Decoder, Frame, VERSION},
+    placement::Folder,
     secret::{Claim, Secret, Side, random},
     socket::{self, Received, timespec},
 };
@@ -66,17 +67,28 @@ pub struct HubOptions {
     pub fate: Fate,
 }
 
-/// Where ranks come to a hub from elsewhere.
+/// Where ranks come to a hub from elsewhere. They are closed once all ranks have come and said something: nobody is let in any more.
 #[derive(Debug)]
 pub struct Doors {
     /// Where they come first.
     pub tcp: TcpListener,
-    /// Where those of this host come over to, and its path.
-    pub unix: Option<(UnixListener, String)>,
+    /// Where those of this host come over to.
+    pub unix: Option<SideDoor>,
     /// This host.
     pub host: String,
     /// What they must prove to know.
     pub secret: Secret,
+}
+
+/// A Unix socket that ranks come over to. Its folder goes with it.
+#[derive(Debug)]
+pub struct SideDoor {
+    /// The socket.
+    pub listener: UnixListener,
+    /// Its path.
+    pub path: String,
+    /// Its folder.
+    pub folder: Folder,
 }
 
 /// What a hub tells the coordinator.
@@ -153,7 +165,7 @@ impl Hub {
         let own_wake = wake.try_clone().map_err(failed)?;
         for door in doors.iter() {
             door.tcp.set_nonblocking(true).map_err(failed)?;
-            door.unix.iter().try_for_each(|(unix, _)| unix.set_nonblocking(true)).map_err(failed)?;
+            door.unix.iter().try_for_each(|side| side.listener.set_nonblocking(true)).map_err(failed)?;
         }
         let (commands, to_do) = mpsc::channel();
         let (told, events) = mpsc::channel();
@@ -162,6 +174,7 @@ impl Hub {
             start: Instant::now(),
             options,
             doors,
+            settled: vec![false; members.len()],
             members,
             connections,
             exchange: None,
@@ -324,6 +337,8 @@ struct Running {
     options: HubOptions,
     doors: Option<Doors>,
     members: Vec<Member>,
+    /// Which ranks have said something since they came, and will not come over to another socket.
+    settled: Vec<bool>,
     connections: Vec<Connection>,
     exchange: Option<Exchange>,
     /// The number of the exchange that is not complete, or of the next one.
@@ -375,7 +390,7 @@ impl Running {
         if self.quiet_doors.is_none() {
             for door in self.doors.iter() {
                 fds.push(PollFd::new(&door.tcp, PollFlags::IN));
-                fds.extend(door.unix.iter().map(|(unix, _)| PollFd::new(unix, PollFlags::IN)));
+                fds.extend(door.unix.iter().map(|side| PollFd::new(&side.listener, PollFlags::IN)));
             }
         }
         for connection in &self.connections {
@@ -410,7 +425,7 @@ impl Running {
                 }
             }
         }
-        while let Some(Ok((stream, _))) = doors.unix.as_ref().map(|(unix, _)| unix.accept()) {
+        while let Some(Ok((stream, _))) = doors.unix.as_ref().map(|side| side.listener.accept()) {
             arrived.push((stream.into(), "this host".into(), false));
         }
         for (socket, from, over_tcp) in arrived {
@@ -504,7 +519,7 @@ impl Running {
                 } else if matches!(self.members[at], Member::Here | Member::Closed { .. }) && over_tcp {
                     Err(format!("rank {rank} of {world} is here already"))
                 } else {
-                    let (host, socket) = (doors.host.clone(), doors.unix.as_ref().map(|(_, path)| path.clone()).unwrap_or_default());
+                    let (host, socket) = (doors.host.clone(), doors.unix.as_ref().map(|side| side.path.clone()).unwrap_or_default());
                     Ok((at, Frame::Welcome { proof: doors.secret.prove(Side::Hub, &claim), host, socket }))
                 }
             }
@@ -536,6 +551,14 @@ impl Running {
 
     /// A rank says something.
     fn of_rank(&mut self, index: usize, rank: usize, frame: Frame, descriptors: Vec<OwnedFd>) {
+        self.settled[rank] = true;
+        if self.doors.is_some() && self.settled.iter().all(|&settled| settled) {
+            self.doors = None;
+            self.connections
+                .iter_mut()
+                .filter(|connection| matches!(connection.peer, Peer::Stranger { .. }))
+                .for_each(|stranger| stranger.dead = true);
+        }
         match frame {
             Frame::Contribution { sequence, what, limit_ms, bytes, .. } => {
                 self.contribute(rank, sequence, what, Duration::from_millis(limit_ms), (bytes, descriptors));
@@ -667,11 +690,22 @@ impl Running {
         }
         if now > self.beat + BEAT {
             self.beat = now;
+            self.look_for_stopped(now);
             for connection in &mut self.connections {
                 if matches!(connection.peer, Peer::Rank(_)) && connection.unsent.is_empty() {
                     connection.queue(&Frame::Alive, Vec::new());
                 }
             }
+        }
+    }
+
+    /// A rank that is awaited, and whose process will do nothing, need not be awaited longer.
+    fn look_for_stopped(&mut self, now: Instant) {
+        let Some(exchange) = self.exchange.as_ref().filter(|exchange| now > exchange.began + BEAT) else { return };
+        let mut missing = (0..self.members.len()).filter(|&rank| exchange.given[rank].is_none());
+        if let Some((rank, reason)) = missing.find_map(|rank| Some((rank, (self.options.fate)(rank)?))) {
+            let what = exchange.what.clone();
+            self.fail(BootstrapError::Lost { rank, world: self.options.world, what, reason });
         }
     }
 

@@ -15,6 +15,8 @@
 pub mod agreement;
 pub mod frame;
 mod hub;
+#[cfg(feature = "mpi")]
+pub mod mpi;
 pub mod own;
 pub mod placement;
 mod rank;
@@ -24,7 +26,7 @@ pub mod torchelastic;
 
 use std::os::fd::OwnedFd;
 
-pub use hub::{Doors, Event, Fate, Hub, HubOptions};
+pub use hub::{Doors, Event, Fate, Hub, HubOptions, SideDoor};
 pub use rank::{LIMIT, Rank};
 pub use secret::{SECRET, SECRET_FILE, Secret};
 

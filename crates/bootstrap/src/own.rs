@@ -73,8 +73,9 @@ impl Launched {
             lock(&children).push(started);
             sockets.push(own.into());
         }
+        // They have come already.
         let fate = Box::new(move |rank: usize| lock(&children).get_mut(rank).and_then(Started::fate));
-        launched.hub = Some(Hub::of_sockets(HubOptions { world, start_limit: Duration::MAX, goes_on, fate }, sockets)?);
+        launched.hub = Some(Hub::of_sockets(HubOptions { world, start_limit: Duration::ZERO, goes_on, fate }, sockets)?);
         Ok(launched)
     }
 
@@ -117,6 +118,12 @@ impl Launched {
             started.kill();
         }
         self.wait(REAP);
+    }
+}
+
+impl AsRef<Hub> for Launched {
+    fn as_ref(&self) -> &Hub {
+        self.hub()
     }
 }
 

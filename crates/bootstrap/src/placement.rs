@@ -9,12 +9,13 @@ use std::{
         net::UnixListener,
     },
     path::PathBuf,
+    process,
     time::Duration,
 };
 
 use crate::{
     BootstrapError,
-    hub::{Doors, Hub, HubOptions},
+    hub::{Doors, Hub, HubOptions, SideDoor},
     rank::{Rank, host},
     secret::{Secret, hexadecimal, random},
 };
@@ -176,7 +177,6 @@ pub struct OpenHub {
     pub hub: Hub,
     /// Where it is, as HOST:PORT; with the port that the system chose, where 0 was asked for.
     pub address: String,
-    _folder: Option<Folder>,
 }
 
 impl OpenHub {
@@ -198,33 +198,38 @@ impl OpenHub {
         let tcp = TcpListener::bind(&addresses[..]).map_err(failed)?;
         let here = tcp.local_addr().map_err(failed)?.to_string();
         // Without one all come over TCP.
-        let folder = Folder::make().ok();
-        let unix = folder.as_ref().and_then(Folder::listen);
+        let unix = Folder::make().ok().and_then(Folder::listen);
         let options = HubOptions { world, start_limit, goes_on, fate: Box::new(|_| None) };
         let hub = Hub::of_doors(options, Doors { tcp, unix, host: host(), secret })?;
-        Ok(OpenHub { hub, address: here, _folder: folder })
+        Ok(OpenHub { hub, address: here })
+    }
+}
+
+impl AsRef<Hub> for OpenHub {
+    fn as_ref(&self) -> &Hub {
+        &self.hub
     }
 }
 
 /// A folder of this user's alone, for a socket; gone with this value.
 #[derive(Debug)]
-struct Folder(PathBuf);
+pub struct Folder(PathBuf);
 
 impl Folder {
     fn make() -> std::io::Result<Folder> {
         let parent = env::var_os("XDG_RUNTIME_DIR").map(PathBuf::from).filter(|path| path.is_dir()).unwrap_or_else(env::temp_dir);
         let name = hexadecimal(&random().map_err(std::io::Error::other)?[..8]);
-        let path = parent.join(format!("passmuster-hub-{name}"));
+        let path = parent.join(format!("passmuster-hub-{}-{name}", process::id()));
         DirBuilder::new().mode(0o700).create(&path)?;
         Ok(Folder(path))
     }
 
-    /// A socket in it, and its path; none where there can be none, as where the path is too long.
-    fn listen(&self) -> Option<(UnixListener, String)> {
+    /// A socket in it; none where there can be none, as where the path is too long.
+    fn listen(self) -> Option<SideDoor> {
         let path = self.0.join("hub");
         let listener = UnixListener::bind(&path).ok()?;
         fs::set_permissions(&path, Permissions::from_mode(0o600)).ok()?;
-        Some((listener, path.to_str()?.to_owned()))
+        Some(SideDoor { listener, path: path.to_str()?.to_owned(), folder: self })
     }
 }
 
@@ -308,10 +313,10 @@ mod tests {
     fn the_folder_is_its_owner_s_alone_and_goes() {
         let folder = Folder::make().unwrap();
         let path = folder.0.clone();
-        let (_listener, socket) = folder.listen().unwrap();
+        let side = folder.listen().unwrap();
         let mode = |path: &Path| fs::metadata(path).unwrap().permissions().mode() & 0o777;
-        assert_eq!((mode(&path), mode(Path::new(&socket))), (0o700, 0o600));
-        drop(folder);
+        assert_eq!((mode(&path), mode(Path::new(&side.path))), (0o700, 0o600));
+        drop(side);
         assert!(!path.exists());
     }
 }

@@ -196,7 +196,7 @@ impl Rank {
         let given = Frame::Contribution {
             sequence,
             what: what.to_owned(),
-            limit_ms: limit.as_millis() as u64,
+            limit_ms: u64::try_from(limit.as_millis()).unwrap_or(u64::MAX),
             descriptors: descriptors.len() as u16,
             bytes: bytes.to_vec(),
         };
@@ -271,7 +271,7 @@ impl Shared {
             };
             let lost = lost.or_else(|| {
                 let silent = state.heard.elapsed();
-                let late = limit.filter(|&limit| began.elapsed() > limit + GRACE);
+                let late = limit.filter(|&limit| began.elapsed() > limit.saturating_add(GRACE));
                 late.map(|limit| format!("it said nothing of it in {:.1} s", limit.as_secs_f64()))
                     .or_else(|| (silent > SILENCE).then(|| format!("nothing came for {:.1} s", silent.as_secs_f64())))
             });

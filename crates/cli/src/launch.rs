@@ -8,7 +8,7 @@ use std::{
     time::Duration,
 };
 
-use anyhow::{Context, bail};
+use anyhow::Context;
 use passmuster_bootstrap::{
     Hub, Rank, Secret,
     own::{self, Launched},
@@ -69,9 +69,9 @@ pub(crate) enum Job {
     Open(OpenHub),
 }
 
-impl Job {
+impl AsRef<Hub> for Job {
     /// Where they come to.
-    pub(crate) fn hub(&self) -> &Hub {
+    fn as_ref(&self) -> &Hub {
         match self {
             Job::Started(launched) => launched.hub(),
             Job::Open(open) => &open.hub,
@@ -80,6 +80,11 @@ impl Job {
 }
 
 impl LaunchArgs {
+    /// Whether several processes are asked for, and not only there.
+    pub(crate) fn is_asked_for(&self) -> bool {
+        self.launcher.is_some()
+    }
+
     /// How many cases this process judges at once, of so many processes on this host.
     fn threads_of(&self, processes: usize) -> usize {
         let processors = thread::available_parallelism().map_or(1, NonZeroUsize::get);
@@ -114,7 +119,7 @@ impl LaunchArgs {
                 )?;
                 come(&placement, goes_on)
             }
-            Some(Launcher::Mpi) => bail!("--launcher mpi: this binary has no MPI; build it with --features mpi"),
+            Some(Launcher::Mpi) => meet(goes_on),
             None => match Placement::of_environment()? {
                 Some(placement) if placement.world > 1 => come(&placement, goes_on),
                 _ => Ok(Part::Alone),
@@ -146,4 +151,24 @@ fn come(placement: &Placement, goes_on: bool) -> anyhow::Result<Part> {
     let open = placement.open_hub(secret.clone(), START_LIMIT, goes_on)?;
     let rank = placement.connect(&secret, START_LIMIT)?;
     Ok(Part::Coordinator(Job::Open(open), Some(rank)))
+}
+
+/// Comes together with those that MPI started.
+#[cfg(feature = "mpi")]
+fn meet(goes_on: bool) -> anyhow::Result<Part> {
+    let mut met = passmuster_bootstrap::mpi::meet(START_LIMIT, goes_on)?;
+    let rank = met.connect(START_LIMIT)?;
+    Ok(match met.hub.take() {
+        Some(open) => Part::Coordinator(Job::Open(open), Some(rank)),
+        None => {
+            rank.end_with_hub();
+            Part::Member(rank)
+        }
+    })
+}
+
+/// The same where this binary has no MPI.
+#[cfg(not(feature = "mpi"))]
+fn meet(_: bool) -> anyhow::Result<Part> {
+    anyhow::bail!("--launcher mpi: this binary has no MPI; build it with --features mpi")
 }

@@ -145,7 +145,7 @@ fn hand_out(
     keep: &mut dyn FnMut(usize, Verdict),
     say: &dyn Fn(String),
 ) -> Result<(), StartError> {
-    let hub = job.hub();
+    let hub = job.as_ref();
     let mut handout = Handout::new(costs);
     let mut processes: BTreeMap<usize, Process> =
         (0..hub.world()).map(|rank| (rank, Process { threads: 0, heard: Instant::now() })).collect();

@@ -311,11 +311,13 @@ impl Cases {
 
     /// What this process is of those that judge the cases together.
     fn together(&self, run: &Run) -> anyhow::Result<Process> {
-        let together = run.launch.join(true)?;
-        if !matches!(together, Process::Alone) && (run.on == MachineKind::Cuda || run.trace.is_some()) {
-            bail!("several processes share out cases of the emulator, and without --trace");
+        if run.on == MachineKind::Emulator && run.trace.is_none() {
+            return run.launch.join(true);
         }
-        Ok(together)
+        if run.launch.is_asked_for() {
+            bail!("--launcher: several processes share out cases of the emulator, and without --trace");
+        }
+        Ok(Process::Alone)
     }
 
     fn judge(&self, run: &Run, schedules: &[Interleaving], files: &Files, together: Process) -> anyhow::Result<Box<dyn Judging>> {
