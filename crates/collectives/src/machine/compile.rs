@@ -20,6 +20,12 @@ pub trait Target {
     /// What a stream carries out.
     type Command;
 
+    /// Whether the machine has a rank. What others do is left out: they have no actions.
+    fn has(&self, rank: usize) -> bool {
+        let _ = rank;
+        true
+    }
+
     /// Called before what a rank does in a plan is resolved.
     ///
     /// # Errors
@@ -196,11 +202,11 @@ pub struct Compiled<'s, C> {
 /// # Errors
 /// What the machine says of a rank, an address or a command.
 pub fn compile<'s, T: Target>(script: &'s Script, world: usize, target: &mut T) -> Result<Compiled<'s, T::Command>, MachineError> {
-    let mut plans = Plans { target, compiled: HashMap::new() };
     let mut graphs: Vec<Graph<'s, T::Command>> = Vec::new();
     let mut indices: BTreeMap<usize, usize> = BTreeMap::new();
     let mut actions: Vec<Vec<Action<T::Command>>> = (0..world).map(|_| Vec::new()).collect();
-    let mut left = vec![false; world];
+    let mut left: Vec<bool> = (0..world).map(|rank| !target.has(rank)).collect();
+    let mut plans = Plans { target, compiled: HashMap::new() };
     for step in &script.steps {
         let is_present = |&(rank, _): &(usize, &mut Vec<_>)| !left[rank];
         let mut present = actions.iter_mut().enumerate().filter(is_present);
@@ -262,6 +268,9 @@ impl<T: Target> Plans<'_, T> {
             Entry::Occupied(entry) => Ok(entry.into_mut()),
             Entry::Vacant(entry) => {
                 let of_rank = |(rank, ops): (usize, &Vec<Op>)| {
+                    if !self.target.has(rank) {
+                        return Ok(Vec::new().into());
+                    }
                     self.target.enter(rank)?;
                     Ok(commands(self.target, Place { group, rank, plan }, ops)?.into())
                 };
@@ -317,11 +326,17 @@ mod tests {
     #[derive(Default)]
     struct Words {
         entered: Vec<usize>,
+        /// The rank that is here, where not all are.
+        only: Option<usize>,
     }
 
     impl Target for Words {
         type Address = String;
         type Command = String;
+
+        fn has(&self, rank: usize) -> bool {
+            self.only.is_none_or(|only| only == rank)
+        }
 
         fn enter(&mut self, rank: usize) -> Result<(), MachineError> {
             self.entered.push(rank);
@@ -420,6 +435,22 @@ mod tests {
             [format!("0: {fill}"), format!("1: graph 0 {fill}"), format!("sleep {}µs", 3 + rank), "await 6".into(), "mark".into()]
         };
         assert_eq!(actions(&mut Words::default(), 2, steps), [once(0).to_vec(), [once(1), once(1)].concat()]);
+    }
+
+    /// If this fails, a process enqueues what is for other ranks' processes to enqueue, or resolves it for nothing.
+    #[test]
+    fn what_other_machines_ranks_do_is_left_out() {
+        let steps = vec![
+            Step::Capture { graph: 5, group: 0, plans: vec![fills(3)] },
+            Step::Enqueue { group: 0, stream: 0, plan: fills(3) },
+            Step::Delay { rank: 0, microseconds: 3 },
+            Step::Replay { graph: 5, stream: 1 },
+            Step::Mark,
+        ];
+        let mut words = Words { only: Some(1), ..Words::default() };
+        let own = ["0: fill 0.1.a+8 1 4", "1: graph 0 fill 0.1.a+8 1 4", "mark"];
+        assert_eq!(actions(&mut words, 3, steps), [&[][..], &own, &[]]);
+        assert!(words.entered.iter().all(|&rank| rank == 1));
     }
 
     /// If this fails, graphs are confused, or ranks are given the graphs of groups that they are not in.

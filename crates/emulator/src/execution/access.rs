@@ -1,7 +1,8 @@
 //! Loads, stores and atomics.
 //!
 //! Memory here is sequentially consistent at the granularity of one instruction of one warp: scopes, semantics and fences change no value.
-//! The lanes of one instruction access memory in ascending order, and a vector is accessed as one.
+//! The lanes of one instruction access memory in ascending order, and a vector is accessed as one. Where other processes write memory, too
+//! ([`memory::Segment`]), each lane's access and each atomic is one of the processor, and fences are.
 
 use super::{
     executor::Executor,
@@ -608,34 +609,40 @@ impl Executor<'_> {
             let address = memory::Address(addresses[lane]);
             let global = self.block.member.place(addresses[lane]).is_none();
             let failed = |error| ExecError::Access(Some(lane as u32), error);
-            old[lane] = self.memory.load(address, rank).map_err(failed)?;
-            let mut new = old[lane];
-            for part in 0..parts {
-                let at = part * width..(part + 1) * width;
-                let number = |bytes: &[u8; N]| {
-                    let mut wide = [0; 16];
-                    wide[..width].copy_from_slice(&bytes[at.clone()]);
-                    u128::from_le_bytes(wide)
-                };
-                let result = match op {
-                    AtomicOp::CompareAndSwap if number(&old[lane]) == number(&operands[lane]) => {
-                        wrote |= 1 << lane;
-                        number(&swapped[lane])
-                    }
-                    AtomicOp::CompareAndSwap => number(&old[lane]),
-                    AtomicOp::Exchange => number(&operands[lane]),
-                    _ => {
-                        let (held, given) = (number(&old[lane]) as u64, number(&operands[lane]) as u64);
-                        // Of two NaNs, shared memory keeps its own (H200).
-                        let (a, b) = if op == AtomicOp::Add && !global { (given, held) } else { (held, given) };
-                        combined(op, ty, a, b, if global { Combiner::GlobalAtomic } else { Combiner::Thread })?.into()
-                    }
-                };
-                new[at].copy_from_slice(&result.to_le_bytes()[..width]);
-            }
-            if op != AtomicOp::CompareAndSwap || new != old[lane] {
-                self.memory.store(address, rank, new).map_err(failed)?;
-            }
+            let place = self.memory.resolve_aligned(address, N as u64, rank).map_err(failed)?;
+            let new = loop {
+                old[lane] = self.memory.load_at(place, rank).map_err(failed)?;
+                let mut new = old[lane];
+                let mut matches = false;
+                for part in 0..parts {
+                    let at = part * width..(part + 1) * width;
+                    let number = |bytes: &[u8; N]| {
+                        let mut wide = [0; 16];
+                        wide[..width].copy_from_slice(&bytes[at.clone()]);
+                        u128::from_le_bytes(wide)
+                    };
+                    let result = match op {
+                        AtomicOp::CompareAndSwap if number(&old[lane]) == number(&operands[lane]) => {
+                            matches = true;
+                            number(&swapped[lane])
+                        }
+                        AtomicOp::CompareAndSwap => number(&old[lane]),
+                        AtomicOp::Exchange => number(&operands[lane]),
+                        _ => {
+                            let (held, given) = (number(&old[lane]) as u64, number(&operands[lane]) as u64);
+                            // Of two NaNs, shared memory keeps its own (H200).
+                            let (a, b) = if op == AtomicOp::Add && !global { (given, held) } else { (held, given) };
+                            combined(op, ty, a, b, if global { Combiner::GlobalAtomic } else { Combiner::Thread })?.into()
+                        }
+                    };
+                    new[at].copy_from_slice(&result.to_le_bytes()[..width]);
+                }
+                // Where another process has written in between, all is done again.
+                if op == AtomicOp::CompareAndSwap && new == old[lane] || self.memory.replace(place, old[lane], new) {
+                    wrote |= u32::from(matches) << lane;
+                    break new;
+                }
+            };
             wrote |= u32::from(op != AtomicOp::CompareAndSwap) << lane;
             changed |= new != old[lane];
             self.turn.wrote |= global && new != old[lane];

@@ -160,6 +160,7 @@ impl Executor<'_> {
         }
         if let Fence::Memory(semantics, scope) = fence {
             self.release(semantics, Some(scope));
+            self.memory.fence();
         }
         if let Some(actor) = self.block.actor {
             let at = self.at(actor);

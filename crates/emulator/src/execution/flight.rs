@@ -381,15 +381,34 @@ fn read(flight: &mut Flight, memory: &Memory, races: Option<&mut Races>) -> Outc
 }
 
 /// Reduces element by element.
-fn reduce(memory: &mut Memory, rank: usize, to: u64, bytes: &[u8], (op, ty): (AtomicOp, Type), by: Combiner) -> Outcome {
-    let width = ty.bytes() as usize;
+fn reduce(memory: &mut Memory, rank: usize, to: u64, bytes: &[u8], form: (AtomicOp, Type), by: Combiner) -> Outcome {
+    match form.1.bytes() {
+        2 => reduce_elements::<2>(memory, rank, to, bytes, form, by),
+        4 => reduce_elements::<4>(memory, rank, to, bytes, form, by),
+        8 => reduce_elements::<8>(memory, rank, to, bytes, form, by),
+        width => Err(ExecError::unsupported(format!("a reduction of elements of {width} bytes"))),
+    }
+}
+
+fn reduce_elements<const N: usize>(
+    memory: &mut Memory,
+    rank: usize,
+    to: u64,
+    bytes: &[u8],
+    (op, ty): (AtomicOp, Type),
+    by: Combiner,
+) -> Outcome {
     let failed = |error| ExecError::Access(None, error);
     let number = |bytes: &[u8]| bytes.iter().rev().fold(0_u64, |number, &byte| number << 8 | u64::from(byte));
-    for (element, given) in (0_u64..).zip(bytes.chunks_exact(width)) {
-        let address = Address(to + element * width as u64);
-        let held = memory.read(address, width as u64, rank).map_err(failed)?;
-        let result = combined(op, ty, number(held), number(given), by)?;
-        memory.write(address, rank, &result.to_le_bytes()[..width]).map_err(failed)?;
+    for (element, given) in (0_u64..).zip(bytes.chunks_exact(N)) {
+        let place = memory.resolve_aligned(Address(to + element * N as u64), N as u64, rank).map_err(failed)?;
+        loop {
+            let held: [u8; N] = memory.load_at(place, rank).map_err(failed)?;
+            let result = combined(op, ty, number(&held), number(given), by)?.to_le_bytes();
+            if memory.replace(place, held, std::array::from_fn(|at| result[at])) {
+                break;
+            }
+        }
     }
     Ok(())
 }

@@ -295,12 +295,12 @@ impl Grid {
                 let Some(block) = block else { continue };
                 slot.hash(&mut hasher);
                 block.common.hash_state(&mut hasher);
-                hasher.write(bytes_at(block.common.shared, *shared_bytes));
+                hasher.write(&bytes_at(block.common.shared, *shared_bytes));
                 self.beside.mbarriers.hash_state(block.common.shared, *shared_bytes, &mut hasher);
                 for warp in &block.warps {
                     warp.hash_state(&mut hasher);
                     let local = warp.local.iter().flat_map(|local| local.iter().filter(|&&address| address != 0));
-                    local.for_each(|&address| hasher.write(bytes_at(address, *local_bytes)));
+                    local.for_each(|&address| hasher.write(&bytes_at(address, *local_bytes)));
                 }
             }
             let number = blocks.iter().flatten().next()?.common.cluster;

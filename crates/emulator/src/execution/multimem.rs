@@ -376,13 +376,17 @@ impl Executor<'_> {
         for lane in lanes_of(lanes) {
             for place in self.replicas(lane, addresses[lane], N)? {
                 self.memory.publish_place(place);
-                let old = self.memory.load_at::<N>(place, self.rank()).map_err(|error| ExecError::Access(Some(lane as u32), error))?;
-                let mut new = old;
-                for part in 0..sources.len() {
-                    let result = combined(op, ty, element(&old, part, width), element(&operands[lane], part, width), Combiner::Thread)?;
-                    new[part * width..][..width].copy_from_slice(&result.to_le_bytes()[..width]);
-                }
-                self.memory.put(place, new);
+                let (old, new) = loop {
+                    let old = self.memory.load_at::<N>(place, self.rank()).map_err(|error| ExecError::Access(Some(lane as u32), error))?;
+                    let mut new = old;
+                    for part in 0..sources.len() {
+                        let result = combined(op, ty, element(&old, part, width), element(&operands[lane], part, width), Combiner::Thread)?;
+                        new[part * width..][..width].copy_from_slice(&result.to_le_bytes()[..width]);
+                    }
+                    if self.memory.replace(place, old, new) {
+                        break (old, new);
+                    }
+                };
                 self.turn.wrote |= new != old;
             }
         }

@@ -1,5 +1,7 @@
 //! Resolving addresses, and access to single values and to stretches of bytes.
 
+use std::borrow::Cow;
+
 use super::{AccessError, Address, Allocation, AllocationId, GlobalAddr, Kind, Memory};
 
 /// What was read and is to be written elsewhere.
@@ -102,12 +104,15 @@ impl Memory {
     /// As [`Memory::peek`].
     #[inline(always)]
     pub fn load_at<const N: usize>(&self, place: GlobalAddr, rank: usize) -> Result<[u8; N], AccessError> {
-        if let Some(written) = &self.allocations[place.allocation.index()].written
+        let from = place.offset as usize;
+        let allocation = &self.allocations[place.allocation.index()];
+        let Some(bytes) = allocation.bytes.get(from..from + N) else { return self.load_shared(place) };
+        if let Some(written) = &allocation.written
             && !written.has::<N>(place.offset)
         {
             return Err(self.uninitialised(place, N as u64));
         }
-        Ok(self.seen(place, rank, self.peek(place)))
+        Ok(self.seen(place, rank, bytes.try_into().expect("a slice of this length")))
     }
 
     /// Writes `N` bytes (1, 2, 4, 8, 16 or 32), which must be aligned to `N`.
@@ -129,8 +134,10 @@ impl Memory {
     #[inline(always)]
     pub fn peek<const N: usize>(&self, place: GlobalAddr) -> [u8; N] {
         let from = place.offset as usize;
-        let bytes = &self.allocations[place.allocation.index()].bytes[from..from + N];
-        bytes.try_into().expect("a slice of this length")
+        match self.allocations[place.allocation.index()].bytes.get(from..from + N) {
+            Some(bytes) => bytes.try_into().expect("a slice of this length"),
+            None => self.peek_shared(place),
+        }
     }
 
     /// Sets the `N` bytes at a place that was resolved for as many and is aligned to `N`.
@@ -142,32 +149,59 @@ impl Memory {
         debug_assert!(place.offset.is_multiple_of(N as u64));
         let from = place.offset as usize;
         let allocation = &mut self.allocations[place.allocation.index()];
-        allocation.bytes[from..from + N].copy_from_slice(&value);
+        let Some(bytes) = allocation.bytes.get_mut(from..from + N) else { return self.put_shared(place, value) };
+        bytes.copy_from_slice(&value);
         if let Some(written) = &mut allocation.written {
             written.set::<N>(place.offset);
         }
+    }
+
+    /// As [`Memory::put`] of up to 16 bytes, where `old` was found: of what other processes may write, only if it is still there. Whether it did.
+    ///
+    /// # Panics
+    /// As [`Memory::peek`].
+    #[inline]
+    pub fn replace<const N: usize>(&mut self, place: GlobalAddr, old: [u8; N], new: [u8; N]) -> bool {
+        if self.allocations[place.allocation.index()].shared.is_some() {
+            return self.replace_shared(place, old, new);
+        }
+        self.put(place, new);
+        true
     }
 
     /// Reads a stretch of any length and alignment.
     ///
     /// # Errors
     /// As [`Memory::resolve`], then `Uninitialised`.
-    pub fn read(&self, address: Address, bytes: u64, rank: usize) -> Result<&[u8], AccessError> {
+    pub fn read(&self, address: Address, bytes: u64, rank: usize) -> Result<Cow<'_, [u8]>, AccessError> {
         let place = self.resolve(address, bytes, rank)?;
-        let allocation = &self.allocations[place.allocation.index()];
-        match &allocation.written {
-            Some(written) if written.first_missing(place.offset, bytes).is_some() => Err(self.uninitialised(place, bytes)),
-            _ => Ok(&allocation.bytes[place.offset as usize..][..bytes as usize]),
-        }
+        let read = self.bytes(place, bytes);
+        if self.first_missing(place, bytes).is_some() { Err(self.uninitialised(place, bytes)) } else { Ok(read) }
     }
 
     /// The bytes of a stretch, written or not.
     ///
     /// # Errors
     /// As [`Memory::resolve`].
-    pub fn peek_all(&self, address: Address, bytes: u64, rank: usize) -> Result<&[u8], AccessError> {
-        let place = self.resolve(address, bytes, rank)?;
-        Ok(&self.allocations[place.allocation.index()].bytes[place.offset as usize..][..bytes as usize])
+    pub fn peek_all(&self, address: Address, bytes: u64, rank: usize) -> Result<Cow<'_, [u8]>, AccessError> {
+        Ok(self.bytes(self.resolve(address, bytes, rank)?, bytes))
+    }
+
+    /// The bytes at a place that was resolved for as many: a copy of those that other processes may write.
+    fn bytes(&self, place: GlobalAddr, bytes: u64) -> Cow<'_, [u8]> {
+        let allocation = &self.allocations[place.allocation.index()];
+        match allocation.shared {
+            None => Cow::Borrowed(&allocation.bytes[place.offset as usize..][..bytes as usize]),
+            Some(_) => Cow::Owned(self.read_shared(place, bytes)),
+        }
+    }
+
+    /// The first of these bytes that was never written.
+    fn first_missing(&self, place: GlobalAddr, bytes: u64) -> Option<u64> {
+        match &self.allocations[place.allocation.index()] {
+            Allocation { shared: Some(_), .. } => self.first_missing_shared(place, bytes),
+            Allocation { written, .. } => written.as_ref()?.first_missing(place.offset, bytes),
+        }
     }
 
     /// Writes a stretch of any length and alignment.
@@ -175,8 +209,11 @@ impl Memory {
     /// # Errors
     /// As [`Memory::resolve`].
     pub fn write(&mut self, address: Address, rank: usize, bytes: &[u8]) -> Result<(), AccessError> {
-        let target = self.target(address, bytes.len() as u64, rank)?;
-        target.copy_from_slice(bytes);
+        let place = self.resolve(address, bytes.len() as u64, rank)?;
+        match self.target(place, bytes.len() as u64) {
+            Some(target) => target.copy_from_slice(bytes),
+            None => self.write_shared(place, bytes),
+        }
         Ok(())
     }
 
@@ -185,7 +222,11 @@ impl Memory {
     /// # Errors
     /// As [`Memory::resolve`].
     pub fn fill(&mut self, address: Address, bytes: u64, rank: usize, byte: u8) -> Result<(), AccessError> {
-        self.target(address, bytes, rank)?.fill(byte);
+        let place = self.resolve(address, bytes, rank)?;
+        match self.target(place, bytes) {
+            Some(target) => target.fill(byte),
+            None => self.fill_shared(place, bytes, byte),
+        }
         Ok(())
     }
 
@@ -205,6 +246,9 @@ impl Memory {
     pub fn take(&self, from: Address, bytes: u64, rank: usize) -> Result<Taken, AccessError> {
         let source = self.resolve(from, bytes, rank)?;
         let origin = &self.allocations[source.allocation.index()];
+        if origin.shared.is_some() {
+            return Ok(self.take_shared(source, bytes));
+        }
         let mut values = origin.bytes[source.offset as usize..][..bytes as usize].to_vec();
         self.seen_stretch(source, rank, &mut values);
         let missing: Vec<u64> = match &origin.written {
@@ -223,21 +267,27 @@ impl Memory {
     pub fn give(&mut self, to: Address, taken: &Taken, rank: usize) -> Result<(), AccessError> {
         let bytes = taken.bytes.len() as u64;
         let place = self.resolve(to, bytes, rank)?;
-        self.target(to, bytes, rank)?.copy_from_slice(&taken.bytes);
+        let Some(target) = self.target(place, bytes) else {
+            self.give_shared(place, taken);
+            return Ok(());
+        };
+        target.copy_from_slice(&taken.bytes);
         if let Some(written) = &mut self.allocations[place.allocation.index()].written {
             taken.missing.iter().for_each(|byte| written.put(place.offset + byte, false));
         }
         Ok(())
     }
 
-    /// A stretch that is about to be overwritten, noted as written.
-    fn target(&mut self, address: Address, bytes: u64, rank: usize) -> Result<&mut [u8], AccessError> {
-        let place = self.resolve(address, bytes, rank)?;
+    /// The bytes at a place that are about to be overwritten, noted as written; none where other processes may write them.
+    fn target(&mut self, place: GlobalAddr, bytes: u64) -> Option<&mut [u8]> {
         let allocation = &mut self.allocations[place.allocation.index()];
+        if allocation.shared.is_some() {
+            return None;
+        }
         if let Some(written) = &mut allocation.written {
             written.set_all(place.offset, bytes);
         }
-        Ok(&mut allocation.bytes[place.offset as usize..][..bytes as usize])
+        Some(&mut allocation.bytes[place.offset as usize..][..bytes as usize])
     }
 
     /// Why [`Memory::resolve`] refuses.
@@ -262,8 +312,8 @@ impl Memory {
 
     #[cold]
     pub(super) fn uninitialised(&self, place: GlobalAddr, bytes: u64) -> AccessError {
-        let Allocation { owner, written, .. } = &self.allocations[place.allocation.index()];
-        let first = written.as_ref().and_then(|written| written.first_missing(place.offset, bytes)).unwrap_or(place.offset);
+        let Allocation { owner, .. } = &self.allocations[place.allocation.index()];
+        let first = self.first_missing(place, bytes).unwrap_or(place.offset);
         AccessError::Uninitialised { buffer: owner.name.clone(), rank: owner.rank, offset: place.offset as i64, bytes, first }
     }
 }

@@ -222,7 +222,7 @@ impl Memory {
     /// # Errors
     /// As [`Memory::read`].
     pub fn read_seen(&self, address: Address, bytes: u64, rank: usize) -> Result<Vec<u8>, AccessError> {
-        let mut seen = self.read(address, bytes, rank)?.to_vec();
+        let mut seen = self.read(address, bytes, rank)?.into_owned();
         self.seen_stretch(self.resolve(address, bytes, rank)?, rank, &mut seen);
         Ok(seen)
     }
@@ -304,7 +304,7 @@ mod tests {
         let own = memory.allocate(Owner::new(1, 0, "own"), 16, Init::Zero);
         store(&mut memory, at.plus(4), BY, 1);
         memory.copy(at, own, 16, 1).unwrap();
-        assert_eq!(memory.read(own, 16, 1).unwrap(), [7; 16]);
+        assert_eq!(*memory.read(own, 16, 1).unwrap(), [7; 16]);
         memory.publish_at(at.plus(4), 0).unwrap();
         assert_eq!(seen(&memory, at.plus(4)), [1, 1]);
     }

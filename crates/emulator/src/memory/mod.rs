@@ -9,6 +9,8 @@
 //! instructions. What must be known of each byte beyond its value, such as who accessed it, is kept beside the memory in tables indexed by
 //! [`AllocationId::index`], which is dense, and by offset: accesses return or take a [`GlobalAddr`] for that.
 //!
+//! The bytes of an allocation may be in memory that other processes map, too ([`Segment`]): those write them at any time.
+//!
 //! Bytes that were never written: an allocation that starts [`Init::Uninitialised`] notes which bytes are written, and reading others is an
 //! error. [`Memory::peek`] reads them all the same, for whoever reports the error and goes on. Copies carry what is known of each byte along, so
 //! that the finding is where the byte is used.
@@ -17,6 +19,7 @@ mod access;
 mod address;
 mod error;
 mod late;
+mod shared;
 #[cfg(test)]
 mod tests;
 mod warp;
@@ -28,9 +31,11 @@ pub use access::Taken;
 pub use address::{Address, AllocationId, GlobalAddr, MOST_BYTES};
 pub use error::{AccessError, LaneError};
 pub use late::{Author, Reach};
+pub use shared::{MOST_SEGMENT_BYTES, Segment, SegmentId};
 pub use warp::WARP;
 
 use late::Late;
+use shared::Shared;
 use written::Written;
 
 /// The most ranks that one memory knows; their rights are a 64-bit set.
@@ -69,14 +74,16 @@ pub enum Init {
 }
 
 /// Allocations and multicast windows.
-#[derive(Clone, Debug, Default)]
+#[derive(Debug, Default)]
 pub struct Memory {
     allocations: Vec<Allocation>,
+    /// What other processes map, too, where allocations may have their bytes.
+    segments: Vec<Segment>,
     /// Stores that other ranks do not see yet, where stores are delayed.
     late: Option<Late>,
 }
 
-#[derive(Clone, Debug)]
+#[derive(Debug)]
 struct Allocation {
     owner: Owner,
     /// Bytes of the allocation, also after it was freed.
@@ -84,9 +91,12 @@ struct Allocation {
     /// Ranks that may access it, as bits.
     ranks: u64,
     kind: Kind,
+    /// None of a window, and of what was freed or is shared.
     bytes: Vec<u8>,
     /// `None`: all bytes count as written.
     written: Option<Written>,
+    /// Where the bytes are, where other processes may write them.
+    shared: Option<Box<Shared>>,
 }
 
 #[derive(Clone, Debug)]
@@ -143,6 +153,7 @@ impl Memory {
         allocation.kind = Kind::Freed;
         allocation.bytes = Vec::new();
         allocation.written = None;
+        allocation.shared = None;
         Ok(())
     }
 
@@ -169,6 +180,7 @@ impl Memory {
         let id = self.start(address)?;
         let allocation = &mut self.allocations[id.index()];
         match track {
+            _ if allocation.shared.is_some() => self.track_shared(GlobalAddr { allocation: id, offset: 0 }, track),
             true if allocation.written.is_some() => {}
             true => allocation.written = Some(Written::new(allocation.size, true)),
             false => allocation.written = None,
@@ -209,7 +221,7 @@ impl Memory {
         assert!(owner.rank < MAX_RANKS, "rank {}: there are {MAX_RANKS} at most", owner.rank);
         let id = AllocationId::of_index(self.allocations.len());
         let ranks = 1 << owner.rank;
-        self.allocations.push(Allocation { owner, size, ranks, kind, bytes, written });
+        self.allocations.push(Allocation { owner, size, ranks, kind, bytes, written, shared: None });
         id.address()
     }
 

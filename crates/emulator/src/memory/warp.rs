@@ -8,7 +8,8 @@ pub const WARP: usize = 32;
 impl Memory {
     /// Reads `N` bytes (4, 8, 16 or 32) for each lane of `lanes`, a set of bits; values of other lanes stay as they are.
     ///
-    /// Lanes that read one contiguous stretch in order, as most kernels do, are served by one check and one copy.
+    /// Lanes that read one contiguous stretch in order, as most kernels do, are served by one check and one copy. Not so
+    /// where other processes may write: each lane's access is one of its own.
     ///
     /// # Errors
     /// The lowest lane whose [`Memory::load`] fails; lanes below it have their values.
@@ -24,9 +25,11 @@ impl Memory {
             && let Some(place) = self.contiguous::<N>(addresses, lanes, rank)
         {
             let allocation = &self.allocations[place.allocation.index()];
-            let bytes = (N * WARP) as u64;
-            if allocation.written.as_ref().is_none_or(|written| written.first_missing(place.offset, bytes).is_none()) {
-                values.as_flattened_mut().copy_from_slice(&allocation.bytes[place.offset as usize..][..N * WARP]);
+            let from = place.offset as usize;
+            if let Some(bytes) = allocation.bytes.get(from..from + N * WARP)
+                && allocation.written.as_ref().is_none_or(|written| written.first_missing(place.offset, bytes.len() as u64).is_none())
+            {
+                values.as_flattened_mut().copy_from_slice(bytes);
                 return Ok(());
             }
         }
@@ -50,11 +53,14 @@ impl Memory {
     ) -> Result<(), LaneError> {
         if let Some(place) = self.contiguous::<N>(addresses, lanes, rank) {
             let allocation = &mut self.allocations[place.allocation.index()];
-            allocation.bytes[place.offset as usize..][..N * WARP].copy_from_slice(values.as_flattened());
-            if let Some(written) = &mut allocation.written {
-                written.set_all(place.offset, (N * WARP) as u64);
+            let from = place.offset as usize;
+            if let Some(bytes) = allocation.bytes.get_mut(from..from + N * WARP) {
+                bytes.copy_from_slice(values.as_flattened());
+                if let Some(written) = &mut allocation.written {
+                    written.set_all(place.offset, (N * WARP) as u64);
+                }
+                return Ok(());
             }
-            return Ok(());
         }
         for_each_lane(lanes, |lane| self.store(Address(addresses[lane]), rank, values[lane]))
     }

@@ -1,5 +1,15 @@
 //! Which bytes of an allocation were ever written.
 
+/// The parts of the 64-bit words that the bits of `bytes` bytes from `offset` on lie in: word and mask.
+pub(super) fn parts(offset: u64, bytes: u64) -> impl Iterator<Item = (usize, u64)> {
+    let end = if bytes == 0 { offset / 64 * 64 } else { offset + bytes };
+    (offset / 64..end.div_ceil(64)).map(move |word| {
+        let from = offset.saturating_sub(word * 64);
+        let to = (end - word * 64).min(64);
+        (word as usize, (u64::MAX >> (64 - (to - from))) << from)
+    })
+}
+
 /// One bit a byte.
 #[derive(Clone, Debug)]
 pub(super) struct Written {
@@ -10,16 +20,6 @@ impl Written {
     /// For `bytes` bytes, none of them written, or all.
     pub(super) fn new(bytes: u64, all: bool) -> Written {
         Written { words: vec![if all { u64::MAX } else { 0 }; bytes.div_ceil(64) as usize] }
-    }
-
-    /// The parts of the words that `bytes` bytes from `offset` on lie in: word and mask.
-    fn parts(offset: u64, bytes: u64) -> impl Iterator<Item = (usize, u64)> {
-        let end = offset + bytes;
-        (offset / 64..end.div_ceil(64)).map(move |word| {
-            let from = offset.saturating_sub(word * 64);
-            let to = (end - word * 64).min(64);
-            (word as usize, (u64::MAX >> (64 - (to - from))) << from)
-        })
     }
 
     /// Whether all of `N` bytes at a multiple of `N`, a power of two up to 64, were written.
@@ -37,9 +37,7 @@ impl Written {
 
     /// Notes any bytes as written.
     pub(super) fn set_all(&mut self, offset: u64, bytes: u64) {
-        if bytes != 0 {
-            Written::parts(offset, bytes).for_each(|(word, mask)| self.words[word] |= mask);
-        }
+        parts(offset, bytes).for_each(|(word, mask)| self.words[word] |= mask);
     }
 
     /// Notes whether one byte was written.
@@ -56,10 +54,7 @@ impl Written {
 
     /// The first of these bytes that was never written.
     pub(super) fn first_missing(&self, offset: u64, bytes: u64) -> Option<u64> {
-        if bytes == 0 {
-            return None;
-        }
-        Written::parts(offset, bytes).find_map(|(word, mask)| {
+        parts(offset, bytes).find_map(|(word, mask)| {
             let missing = !self.words[word] & mask;
             (missing != 0).then(|| word as u64 * 64 + u64::from(missing.trailing_zeros()))
         })

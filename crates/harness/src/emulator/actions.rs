@@ -124,6 +124,8 @@ pub(super) struct Compiler<'a> {
     pub(super) wait_limit: u64,
     /// What arguments have in memory so far, by rank and bytes.
     pub(super) made: HashMap<(usize, Vec<u8>), Address>,
+    /// The rank that is here, where the others have processes of their own.
+    pub(super) only: Option<usize>,
 }
 
 impl Compiler<'_> {
@@ -208,6 +210,10 @@ impl Compiler<'_> {
 impl Target for Compiler<'_> {
     type Address = Address;
     type Command = Command;
+
+    fn has(&self, rank: usize) -> bool {
+        self.only.is_none_or(|only| only == rank)
+    }
 
     fn address(&self, group: usize, rank: usize, region: &Region) -> Result<Address, String> {
         self.groups[group].address(rank, region)

@@ -1,7 +1,7 @@
 //! Groups of the emulator: every buffer of every rank is an allocation of its own, mapped on all ranks of the group. Every rank has a
 //! multicast window over each buffer of all ranks, in rank order.
 
-use super::memory::{AccessError, Address, Init, Memory, Owner};
+use super::memory::{AccessError, Address, Init, Memory, Owner, Segment, SegmentId};
 use passmuster_collectives::{
     machine::{layout::Layout, validation::Members},
     plan::{BufferSpec, Fill, MAX_WORLD, Region, Role},
@@ -17,20 +17,51 @@ pub(super) struct Group {
     windows: Vec<Vec<Address>>,
 }
 
+/// Where the bytes of a group's buffers are.
+#[derive(Clone, Copy)]
+pub(super) enum Bytes<'s> {
+    /// In this process.
+    Own,
+    /// In segments, one a rank, each of which the process of its rank fills: this one's is `own`.
+    Shared { segments: &'s [SegmentId], own: usize },
+}
+
+impl Bytes<'_> {
+    /// Whether this process fills a rank's buffers.
+    fn fills(self, rank: usize) -> bool {
+        match self {
+            Bytes::Own => true,
+            Bytes::Shared { own, .. } => own == rank,
+        }
+    }
+}
+
+/// Bytes that a rank's buffers take in a segment.
+pub(super) fn segment_bytes(layout: &Layout) -> u64 {
+    layout.buffers().map(|(spec, _)| Segment::span(spec.bytes)).fold(0, u64::saturating_add)
+}
+
 impl Group {
     /// Allocates the buffers of group number `number` on all its ranks. Each holds its fill; local ones only their own rank may access.
     ///
     /// # Errors
     /// Of mapping, of filling and of windows, which fresh allocations do not have.
-    pub(super) fn open(number: usize, world: usize, layout: Layout, memory: &mut Memory) -> Result<Group, AccessError> {
+    pub(super) fn open(number: usize, world: usize, layout: Layout, memory: &mut Memory, bytes: Bytes<'_>) -> Result<Group, AccessError> {
         let mut starts = vec![Vec::new(); world];
         for (rank, starts) in starts.iter_mut().enumerate() {
+            let mut offset = 0;
             for (spec, _) in layout.buffers() {
                 let init = if spec.fill == Fill::Uninitialised { Init::Uninitialised } else { Init::Zero };
-                let start = memory.allocate(Owner::new(rank, number, spec.name.as_str()), spec.bytes, init);
+                let owner = Owner::new(rank, number, spec.name.as_str());
+                let start = match bytes {
+                    Bytes::Own => memory.allocate(owner, spec.bytes, init),
+                    Bytes::Shared { segments, own } if rank == own => memory.share(owner, spec.bytes, init, (segments[rank], offset)),
+                    Bytes::Shared { segments, .. } => memory.import(owner, spec.bytes, init, (segments[rank], offset)),
+                };
+                offset += Segment::span(spec.bytes);
                 let byte = |byte: u8| (byte > 0).then(|| vec![byte; spec.bytes as usize]);
                 let contents = if let Fill::Byte(of) = spec.fill { byte(of) } else { spec.fill.contents(rank, spec.bytes) };
-                if let Some(contents) = contents {
+                if let Some(contents) = contents.filter(|_| bytes.fills(rank)) {
                     memory.write(start, rank, &contents)?;
                 }
                 if !spec.local {

@@ -3,13 +3,13 @@
 use std::{collections::HashMap, time::Duration};
 
 use super::{
-    actions::Compiler,
+    actions::{Action, Compiler},
     execution::{Fault, MultimemReduction},
-    group::Group,
+    group::{Bytes, Group},
     memory::{AccessError, AllocationId, MOST_BYTES, Memory},
     modules::Modules,
     races::{Profile, Races, Report},
-    schedule::{Limits, Schedule, Stopped},
+    schedule::{Limits, Peers, Schedule, Stopped},
     strategy::{Interleaving, Strategy},
     streams::{Rank, all_streams},
     trace::Trace,
@@ -19,7 +19,7 @@ use passmuster_collectives::{
     device::DeviceModel,
     library::Library,
     machine::{
-        Machine, MachineError, MachineInfo, Run, Stuck, Waived, decode_stuck_report, intervals,
+        Fetched, Machine, MachineError, MachineInfo, Run, Stuck, Waived, decode_stuck_report, intervals,
         layout::Layout,
         validation::{self, Members, Needs},
     },
@@ -118,10 +118,10 @@ impl EmulatorOptions {
 /// # Ok::<(), passmuster_collectives::machine::MachineError>(())
 /// ```
 pub struct Emulator {
-    options: EmulatorOptions,
+    pub(super) options: EmulatorOptions,
     modules: Modules,
-    memory: Memory,
-    groups: Vec<Group>,
+    pub(super) memory: Memory,
+    pub(super) groups: Vec<Group>,
     /// Bytes of all open groups on all ranks.
     used: u64,
     /// Groups that were ever opened.
@@ -167,15 +167,16 @@ impl Emulator {
         of_group.address(rank, region).map_err(|reason| MachineError::Invalid { reason })
     }
 
-    /// What waits that gave up have left in the reports of these groups.
-    fn stuck(&self, needs: &Needs) -> Result<Vec<Stuck>, MachineError> {
+    /// What waits that gave up have left in the reports of these groups, on these ranks.
+    fn stuck(&self, needs: &Needs, ranks: &[usize]) -> Result<Vec<Stuck>, MachineError> {
         let mut stuck = Vec::new();
         for &number in &needs.groups {
             let group = &self.groups[number];
-            for (spec, rank) in group.buffers_of(Role::StuckReport).flat_map(|spec| (0..group.world()).map(move |rank| (spec, rank))) {
+            let ranks = || ranks.iter().copied().filter(|&rank| rank < group.world());
+            for (spec, rank) in group.buffers_of(Role::StuckReport).flat_map(|spec| ranks().map(move |rank| (spec, rank))) {
                 let address = self.locate(number, rank, &spec.whole())?;
                 let bytes = self.memory.peek_all(address, spec.bytes, rank).map_err(unexpected)?;
-                stuck.extend(decode_stuck_report(&spec.name, rank, bytes));
+                stuck.extend(decode_stuck_report(&spec.name, rank, &bytes));
             }
         }
         stuck.sort_by_key(|entry| (entry.rank, entry.block, entry.peer));
@@ -194,22 +195,43 @@ impl Emulator {
         Ok(reports)
     }
 
-    fn run_valid(&mut self, script: &Script, needs: &Needs, deadline: Duration) -> Result<Run, MachineError> {
-        let actions = Compiler {
-            groups: &self.groups,
-            modules: &mut self.modules,
-            memory: &mut self.memory,
-            wait_limit: u64::try_from(self.options.wait_limit.as_nanos()).unwrap_or(u64::MAX),
-            made: HashMap::new(),
-        }
-        .compile(script, needs.world)?;
+    /// Whether a script makes sense for the open groups, and what it needs.
+    ///
+    /// # Errors
+    /// `Invalid`.
+    pub(super) fn validate(&self, script: &Script) -> Result<Needs, MachineError> {
+        validation::validate(script, &self.groups, self.modules.library()).map_err(|reason| MachineError::Invalid { reason })
+    }
+
+    /// What the host of each rank does, or of one rank only.
+    ///
+    /// # Errors
+    /// `NotSupported` and `Invalid`, of what the rank launches.
+    pub(super) fn compile(&mut self, script: &Script, needs: &Needs, only: Option<usize>) -> Result<Vec<Vec<Action>>, MachineError> {
+        let wait_limit = u64::try_from(self.options.wait_limit.as_nanos()).unwrap_or(u64::MAX);
+        let Emulator { groups, modules, memory, .. } = self;
+        Compiler { groups, modules, memory, wait_limit, made: HashMap::new(), only }.compile(script, needs.world)
+    }
+
+    /// Carries out what the hosts of the ranks do, to its end or to where it stops.
+    ///
+    /// # Errors
+    /// `Invalid` where the emulator misunderstands itself.
+    pub(super) fn carry_out(
+        &mut self,
+        actions: Vec<Vec<Action>>,
+        needs: &Needs,
+        deadline: Duration,
+        peers: Option<Peers<'_>>,
+    ) -> Result<Ended, MachineError> {
         let worlds = self.groups.iter().map(Group::world).collect();
         let limits = Limits { deadline, instructions: self.options.steps };
         let reports = self.stuck_reports(needs)?;
         let races = Races::new(self.options.profile, needs.world, all_streams((needs.streams, needs.sides), needs.programmatic), reports);
         let choices = (self.options.interleaving(), self.options.multimem);
+        let here: Vec<usize> = peers.as_ref().map_or_else(|| (0..needs.world).collect(), |peers| vec![peers.rank()]);
         let ranks = actions.into_iter().map(|actions| Rank::new(actions, (needs.streams, needs.sides), needs.programmatic)).collect();
-        let mut schedule = Schedule::new(&mut self.memory, races, worlds, ranks, choices, limits);
+        let mut schedule = Schedule::new(&mut self.memory, races, worlds, ranks, choices, limits, peers);
         if self.options.trace {
             schedule.keep_trace();
         }
@@ -218,8 +240,16 @@ impl Emulator {
         self.instructions = schedule.instructions();
         let (now, instructions, unfinished, marks) = (schedule.now(), schedule.instructions(), schedule.unfinished(), schedule.marks());
         let fetched = schedule.take_fetched();
-        let reports = schedule.races();
-        let (races, waived) = told(reports, &self.options.interleaving().to_string());
+        let races = schedule.races();
+        let stuck = self.stuck(needs, &here)?;
+        Ok(Ended { stopped, now, instructions, unfinished, marks, fetched, races, stuck })
+    }
+
+    fn run_valid(&mut self, script: &Script, needs: &Needs, deadline: Duration) -> Result<Run, MachineError> {
+        let actions = self.compile(script, needs, None)?;
+        let Ended { stopped, now, instructions, unfinished, marks, fetched, races, stuck } =
+            self.carry_out(actions, needs, deadline, None)?;
+        let (races, waived) = told(races, &self.options.interleaving().to_string());
         let hang = |cause, stuck, standing| MachineError::Hang {
             after_ms: now / 1_000_000,
             cause,
@@ -227,7 +257,6 @@ impl Emulator {
             unfinished: unfinished.clone(),
             standing,
         };
-        let stuck = self.stuck(needs)?;
         let ended = match stopped {
             Some(Stopped::Hang { cause, standing }) => Some(hang(cause, stuck, standing)),
             Some(Stopped::Limit { limit, standing }) if stuck.is_empty() => {
@@ -245,6 +274,59 @@ impl Emulator {
             None => Ok(Run { marks: intervals(&marks), fetched, waived, ..Run::default() }),
         }
     }
+
+    /// Whether a group may be opened: its layout, and the bytes of all open groups with it.
+    ///
+    /// # Errors
+    /// `Invalid` and `NotSupported`, as [`Machine::open_group`].
+    pub(super) fn admit(&self, world: usize, buffers: &[BufferSpec]) -> Result<(Layout, u64), MachineError> {
+        if !(1..=MAX_RANKS).contains(&world) {
+            return invalid(format!("world size {world}: a group has 1 to {MAX_RANKS} ranks"));
+        }
+        let layout = Layout::of(buffers).map_err(|reason| MachineError::Invalid { reason })?;
+        let bytes = buffers.iter().fold(0u64, |sum, spec| sum.saturating_add(spec.bytes)).saturating_mul(world as u64);
+        let (used, budget) = (self.used.saturating_add(bytes), self.options.memory_budget);
+        if used > budget {
+            let reason = format!("{used} bytes of buffers on all ranks of all groups: the emulator's memory budget is {budget}");
+            return Err(MachineError::NotSupported { reason });
+        }
+        if let Some(spec) = buffers.iter().find(|spec| spec.bytes > MOST_BYTES) {
+            let reason = format!("buffer `{}` of {} bytes: the emulator has {MOST_BYTES} at most in one", spec.name, spec.bytes);
+            return Err(MachineError::NotSupported { reason });
+        }
+        Ok((layout, used))
+    }
+
+    /// Opens a group that was admitted.
+    ///
+    /// # Errors
+    /// `Invalid` where the emulator misunderstands itself.
+    pub(super) fn add_group(&mut self, world: usize, (layout, used): (Layout, u64), bytes: Bytes<'_>) -> Result<usize, MachineError> {
+        let group = Group::open(self.groups.len(), world, layout, &mut self.memory, bytes).map_err(unexpected)?;
+        self.used = used;
+        self.rendezvous += 1;
+        self.groups.push(group);
+        Ok(self.groups.len() - 1)
+    }
+}
+
+/// How a run ended.
+pub(super) struct Ended {
+    /// Why not at its end, if it did not.
+    pub(super) stopped: Option<Stopped>,
+    /// Emulated nanoseconds, and thread instructions, since its start.
+    pub(super) now: u64,
+    pub(super) instructions: u64,
+    /// Ranks that are not done, of those that are here.
+    pub(super) unfinished: Vec<usize>,
+    /// Microseconds between the marks of each rank.
+    pub(super) marks: Vec<Vec<f64>>,
+    /// What each rank fetched.
+    pub(super) fetched: Vec<Vec<Fetched>>,
+    /// What the race check found.
+    races: Vec<Report>,
+    /// Waits that gave up, of ranks that are here.
+    pub(super) stuck: Vec<Stuck>,
 }
 
 impl Machine for Emulator {
@@ -306,25 +388,8 @@ impl Machine for Emulator {
     }
 
     fn open_group(&mut self, world: usize, buffers: &[BufferSpec]) -> Result<usize, MachineError> {
-        if !(1..=MAX_RANKS).contains(&world) {
-            return invalid(format!("world size {world}: a group has 1 to {MAX_RANKS} ranks"));
-        }
-        let layout = Layout::of(buffers).map_err(|reason| MachineError::Invalid { reason })?;
-        let bytes = buffers.iter().fold(0u64, |sum, spec| sum.saturating_add(spec.bytes)).saturating_mul(world as u64);
-        let (used, budget) = (self.used.saturating_add(bytes), self.options.memory_budget);
-        if used > budget {
-            let reason = format!("{used} bytes of buffers on all ranks of all groups: the emulator's memory budget is {budget}");
-            return Err(MachineError::NotSupported { reason });
-        }
-        if let Some(spec) = buffers.iter().find(|spec| spec.bytes > MOST_BYTES) {
-            let reason = format!("buffer `{}` of {} bytes: the emulator has {MOST_BYTES} at most in one", spec.name, spec.bytes);
-            return Err(MachineError::NotSupported { reason });
-        }
-        let group = Group::open(self.groups.len(), world, layout, &mut self.memory).map_err(unexpected)?;
-        self.used = used;
-        self.rendezvous += 1;
-        self.groups.push(group);
-        Ok(self.groups.len() - 1)
+        let admitted = self.admit(world, buffers)?;
+        self.add_group(world, admitted, Bytes::Own)
     }
 
     /// Forgets all memory: what is opened next has the addresses that it would have on a new machine.
@@ -338,7 +403,7 @@ impl Machine for Emulator {
     /// Bytes that were never written read as [`CANARY`](passmuster_collectives::machine::CANARY).
     fn read(&mut self, group: usize, rank: usize, region: &Region) -> Result<Vec<u8>, MachineError> {
         let address = self.locate(group, rank, region)?;
-        Ok(self.memory.peek_all(address, region.bytes, rank).map_err(unexpected)?.to_vec())
+        Ok(self.memory.peek_all(address, region.bytes, rank).map_err(unexpected)?.into_owned())
     }
 
     fn write(&mut self, group: usize, rank: usize, region: &Region, bytes: &[u8]) -> Result<(), MachineError> {
@@ -356,14 +421,13 @@ impl Machine for Emulator {
 
     /// `deadline` is wall time, and what takes longer is inconclusive; all other times are emulated.
     fn run(&mut self, script: &Script, deadline: Duration) -> Result<Run, MachineError> {
-        let needs =
-            validation::validate(script, &self.groups, self.modules.library()).map_err(|reason| MachineError::Invalid { reason })?;
+        let needs = self.validate(script)?;
         self.run_valid(script, &needs, deadline)
     }
 }
 
 /// How far a run came that reached a limit, in a line.
-fn so_far(limit: &str, now: u64, instructions: u64, unfinished: &[usize], standing: &[String]) -> String {
+pub(super) fn so_far(limit: &str, now: u64, instructions: u64, unfinished: &[usize], standing: &[String]) -> String {
     let left_out = standing.len().saturating_sub(NAMED_PLACES);
     let more = (left_out > 0).then(|| format!("and {left_out} more places"));
     let places: String = standing.iter().take(NAMED_PLACES).chain(&more).map(|place| format!("; {place}")).collect();
@@ -388,7 +452,7 @@ fn told(reports: Vec<Report>, token: &str) -> (Vec<String>, Vec<Waived>) {
     (findings, waived)
 }
 
-fn invalid<T>(reason: impl Into<String>) -> Result<T, MachineError> {
+pub(super) fn invalid<T>(reason: impl Into<String>) -> Result<T, MachineError> {
     Err(MachineError::Invalid { reason: reason.into() })
 }
 
@@ -398,13 +462,15 @@ fn unexpected(error: AccessError) -> MachineError {
 }
 
 /// What ended a run before its end, other than a hang.
-fn of_stopped(stopped: Stopped) -> MachineError {
+pub(super) fn of_stopped(stopped: Stopped) -> MachineError {
     let finding = |what| MachineError::Finding { findings: vec![what] };
     match stopped {
         Stopped::Fault { rank, entry, fault } => of_fault(rank, &entry, fault),
         Stopped::Misuse { rank, what, error } => finding(format!("rank {rank} {what}: {error}")),
         Stopped::Limit { limit, .. } => MachineError::Inconclusive { reason: limit },
         Stopped::Disagreement(reason) | Stopped::Hang { cause: reason, .. } => finding(reason),
+        // Ranks in processes of their own are asked together why they ended.
+        Stopped::Peer { .. } | Stopped::Late { .. } => finding("another rank's process has ended the run".into()),
     }
 }
 

@@ -3,11 +3,15 @@
 //! [`Emulator`] is the machine. A script takes this way: `machine::validation` refuses what contradicts itself, `actions` resolves addresses
 //! and kernels for each rank, `streams` has what every rank's host and streams have before them, and `schedule` picks what advances
 //! next and knows when nothing does any more. Kernels are run by `passmuster-emulator`.
+//!
+//! [`RankEmulator`] is the same with each rank in a process of its own: `rank` has where they meet, `board` what they tell each other in between.
 
 mod actions;
+mod board;
 mod group;
 mod machine;
 mod modules;
+mod rank;
 mod schedule;
 mod strategy;
 mod streams;
@@ -20,5 +24,6 @@ use passmuster_ptx as ptx;
 pub use machine::{Emulator, EmulatorOptions};
 pub use modules::{accepts, limits, misfit};
 pub use passmuster_emulator::{MultimemReduction, Profile};
+pub use rank::RankEmulator;
 pub use strategy::{Interleaving, Strategy};
 pub use trace::Trace;

@@ -25,6 +25,12 @@
 //! | a wait of a kernel gives up by itself and says so | a hang: the kernel's own bound, in emulated time |
 //! | all warps poll or wait and nobody writes: for an hour of emulated time of a wait that reads the clock, for 2^32 thread instructions of one that counts its looks | a hang, though not proved: nobody is left who would end it |
 //! | steps or wall time run out | inconclusive, never a hang: what runs may be working, or the machine be loaded |
+//!
+//! # Ranks in processes of their own
+//! There, only one rank has anything to do here ([`peers`]). Where nothing comes of what it does, it waits until another process makes progress.
+
+mod library_calls;
+mod peers;
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -41,11 +47,10 @@ use super::{
     streams::{Head, Meeting, Rank, Running, Stream},
     trace::Trace,
 };
-use passmuster_collectives::{
-    collective::{Counts, Product, Shape as CallShape, premultiply},
-    machine::Fetched,
-    plan::Parts,
-};
+use passmuster_collectives::{collective::Product, machine::Fetched};
+
+pub(super) use library_calls::LibraryCall;
+pub(super) use peers::Peers;
 
 /// Thread instructions in a nanosecond of emulated time: 32 of full warps.
 const INSTRUCTIONS_IN_A_NANOSECOND: u64 = 1024;
@@ -99,6 +104,10 @@ pub(super) enum Stopped {
     Misuse { rank: usize, what: String, error: AccessError },
     /// Ranks pass different arguments to one library call.
     Disagreement(String),
+    /// Another rank's process has given up.
+    Peer { standing: Vec<String> },
+    /// Other ranks' processes had not done by the deadline what this one waits for.
+    Late { standing: Vec<String> },
 }
 
 /// What is known of a cluster of blocks since something was written that others than itself can see.
@@ -154,6 +163,8 @@ pub(super) struct Schedule<'a> {
     meetings: BTreeMap<Meeting, Vec<Option<usize>>>,
     /// What happened, if that is to be kept.
     trace: Option<Trace>,
+    /// The processes of the other ranks, where they have some.
+    peers: Option<Peers<'a>>,
 }
 
 impl<'a> Schedule<'a> {
@@ -165,9 +176,10 @@ impl<'a> Schedule<'a> {
         ranks: Vec<Rank>,
         (interleaving, multimem): (Interleaving, MultimemReduction),
         limits: Limits,
+        peers: Option<Peers<'a>>,
     ) -> Schedule<'a> {
         let picker = Picker::new(interleaving, ranks.len());
-        memory.delay_stores(interleaving.strategy == Strategy::Late);
+        memory.delay_stores(interleaving.strategy == Strategy::Late && peers.is_none());
         Schedule {
             memory,
             races,
@@ -186,6 +198,7 @@ impl<'a> Schedule<'a> {
             waiting_since: None,
             meetings: BTreeMap::new(),
             trace: None,
+            peers,
         }
     }
 
@@ -247,6 +260,12 @@ impl<'a> Schedule<'a> {
         let mut candidates = Vec::new();
         for advanced in 1u64.. {
             self.candidates(&mut candidates);
+            if candidates.is_empty() && self.peers.is_some() {
+                if self.is_at_end()? {
+                    return Ok(());
+                }
+                continue;
+            }
             if candidates.is_empty() {
                 match self.first_to_wake() {
                     Some(at) => self.now = at,
@@ -293,6 +312,11 @@ impl<'a> Schedule<'a> {
                         into.push(Candidate::Start(rank, stream));
                     }
                     Head::Join(side) if of_rank.is_idle(side) => into.push(Candidate::Start(rank, stream)),
+                    Head::Meeting(meeting)
+                        if self.peers.as_ref().is_some_and(|peers| peers.behind(meeting, self.worlds[meeting.0]).is_empty()) =>
+                    {
+                        into.push(Candidate::Start(rank, stream));
+                    }
                     Head::Waiting | Head::Word(..) | Head::Meeting(_) | Head::Join(_) => {}
                 }
             }
@@ -304,6 +328,7 @@ impl<'a> Schedule<'a> {
         self.looks = 0;
         self.clusters.clear();
         self.waiting_since = None;
+        self.peers.iter_mut().for_each(Peers::advanced);
     }
 
     /// A turn of a warp that the choice picks.
@@ -362,6 +387,7 @@ impl<'a> Schedule<'a> {
             self.progress();
             return Ok(());
         }
+        let total = self.total_progress();
         self.looks += 1;
         for _ in 0..ROUNDS {
             match self.round()? {
@@ -376,19 +402,25 @@ impl<'a> Schedule<'a> {
             let (since, instructions) = *self.waiting_since.get_or_insert((self.now, self.instructions));
             let waited = self.now - since;
             let wakes = self.first_to_wake();
-            if self.clusters.values().any(|cluster| cluster.reads_clock) {
+            let reads_clock = self.clusters.values().any(|cluster| cluster.reads_clock);
+            let repeats = self.clusters.values().all(|cluster| cluster.repeats);
+            if let Some(total) = total
+                && (reads_clock || wakes.is_some() || repeats)
+            {
+                return self.wait_for_peers(total, reads_clock || wakes.is_some());
+            }
+            if reads_clock {
                 if waited > LONGEST_WAIT {
-                    return Err(self.hang(format!("gave up after {} s of emulated time in which nobody wrote", waited / 1_000_000_000)));
+                    return Err(self.given_up_after(waited));
                 }
-                let jump = JUMP.max(waited / 8);
-                self.now = wakes.map_or(self.now + jump, |at| at.min(self.now + jump));
+                self.jump(waited);
                 return Ok(());
             }
             if let Some(at) = wakes {
                 self.now = at;
                 return Ok(());
             }
-            if self.clusters.values().all(|cluster| cluster.repeats) {
+            if repeats {
                 return Err(self.hang(self.deadlock_of_kernels().into()));
             }
             let vain = self.instructions - instructions;
@@ -396,7 +428,16 @@ impl<'a> Schedule<'a> {
                 return Err(self.hang(format!("gave up after {vain} thread instructions in which everybody waited and nobody wrote")));
             }
         }
+        if let Some(total) = total {
+            self.rest(total);
+        }
         Ok(())
+    }
+
+    /// The clock jumps, after so much that was waited already.
+    fn jump(&mut self, waited: u64) {
+        let at = self.now + JUMP.max(waited / 8);
+        self.now = self.first_to_wake().map_or(at, |wakes| wakes.min(at));
     }
 
     /// Gives every warp a turn, up to one that writes; in the first looks around, up to one that is at work.
@@ -489,8 +530,11 @@ impl<'a> Schedule<'a> {
         runs.map(|(rank, stream, _)| (rank, stream)).collect()
     }
 
-    fn check_limits(&self, advanced: u64) -> Result<(), Stopped> {
+    fn check_limits(&mut self, advanced: u64) -> Result<(), Stopped> {
         let Limits { instructions, deadline } = self.limits;
+        if advanced.is_multiple_of(WALL_CLOCK_PERIOD) && self.peers.as_ref().is_some_and(Peers::has_stopped) {
+            return Err(Stopped::Peer { standing: self.standing() });
+        }
         let limit = if self.instructions > instructions {
             format!("{instructions} thread instructions were not enough (--steps N allows more)")
         } else if advanced.is_multiple_of(WALL_CLOCK_PERIOD) && self.begin.elapsed() > deadline {
@@ -501,6 +545,9 @@ impl<'a> Schedule<'a> {
         if self.running().into_iter().filter_map(|(rank, stream)| self.grid_of(rank, stream)).any(Grid::never_ends) {
             return Err(self.hang(NEVER_ENDS.into()));
         }
+        if self.waits_for_peers()? {
+            return Err(Stopped::Late { standing: self.standing() });
+        }
         Err(Stopped::Limit { limit, standing: self.standing() })
     }
 
@@ -509,6 +556,9 @@ impl<'a> Schedule<'a> {
     fn start(&mut self, rank: usize, stream: usize) -> Result<(), Stopped> {
         if let Some(before) = self.ranks[rank].runs_ahead_of(stream) {
             return self.start_ahead(rank, before, stream);
+        }
+        if let Head::Meeting(meeting) = self.ranks[rank].streams[stream].head {
+            return self.go_on_with_call(rank, stream, meeting);
         }
         let (commands, index, meeting) = self.ranks[rank].streams[stream].first();
         let misuse = |what: &str, error| Stopped::Misuse { rank, what: what.into(), error };
@@ -551,7 +601,8 @@ impl<'a> Schedule<'a> {
                 }
             }
             Command::WriteValue { at, value } => {
-                self.memory.write(*at, rank, &value.to_le_bytes()).map_err(|error| misuse("write of a word", error))?;
+                self.memory.fence();
+                self.memory.store(*at, rank, value.to_le_bytes()).map_err(|error| misuse("write of a word", error))?;
                 if let Some(races) = &mut self.races {
                     let at = self.memory.resolve(*at, 4, rank).map_err(|error| misuse("write of a word", error))?;
                     races.write_value(rank, stream, at);
@@ -633,66 +684,6 @@ impl<'a> Schedule<'a> {
         Ok(grid.reducing(self.multimem, self.reductions.draw()))
     }
 
-    /// A rank comes to a library call; the last one to come carries it out for all.
-    fn arrive(&mut self, rank: usize, stream: usize, meeting: Meeting) -> Result<(), Stopped> {
-        let world = self.worlds[meeting.0];
-        self.ranks[rank].streams[stream].head = Head::Meeting(meeting);
-        let present = self.meetings.entry(meeting).or_insert_with(|| vec![None; world]);
-        present[rank] = Some(stream);
-        let Some(streams) = present.iter().copied().collect::<Option<Vec<usize>>>() else { return Ok(()) };
-        self.meetings.remove(&meeting);
-        self.reduce(&streams)?;
-        let at = self.microseconds();
-        for (rank, &stream) in streams.iter().enumerate() {
-            self.trace.iter_mut().for_each(|trace| trace.end(rank, stream, at));
-            self.ranks[rank].streams[stream].finish();
-        }
-        Ok(())
-    }
-
-    /// What the library does: what the reference does. `streams` has the stream of each rank.
-    fn reduce(&mut self, streams: &[usize]) -> Result<(), Stopped> {
-        let misuse = |rank, error| Stopped::Misuse { rank, what: "library call".into(), error };
-        let mut inputs = Vec::with_capacity(streams.len());
-        let mut outputs = Vec::with_capacity(streams.len());
-        let mut read = Vec::with_capacity(streams.len());
-        let mut written = Vec::with_capacity(streams.len());
-        let mut parts: Vec<Parts> = Vec::with_capacity(streams.len());
-        let mut first = None;
-        for (rank, &stream) in streams.iter().enumerate() {
-            let (commands, index, _) = self.ranks[rank].streams[stream].first();
-            let Command::Reduce { call, input, output, .. } = &commands[index] else { unreachable!("ranks meet in library calls") };
-            let arguments = (call.collective, call.dtype, call.op, call.count, call.root);
-            let expected = *first.get_or_insert(arguments);
-            if arguments != expected {
-                let reason =
-                    format!("rank {rank} passes {arguments:?} to a library call, rank 0 {expected:?}: all ranks must pass the same");
-                return Err(Stopped::Disagreement(reason));
-            }
-            parts.extend(call.parts.clone());
-            read.push((self.memory.resolve(*input, call.input.bytes, rank).map_err(|error| misuse(rank, error))?, call.input.bytes));
-            let bytes = self.memory.read_seen(*input, call.input.bytes, rank).map_err(|error| misuse(rank, error))?;
-            inputs.push(match call.factor {
-                Some(factor) => premultiply(call.dtype, factor, &bytes),
-                None => bytes,
-            });
-            outputs.push(*output);
-        }
-        let Some((collective, dtype, op, count, root)) = first else { return Ok(()) };
-        let counts = counts(&parts).map_err(Stopped::Disagreement)?;
-        let shape = CallShape::new(collective, streams.len() as u32, count).with_root(root).with_counts(counts);
-        let results = shape.results(dtype, op, &inputs);
-        for (rank, (output, result)) in outputs.into_iter().zip(&results).enumerate() {
-            self.memory.write(output, rank, result).map_err(|error| misuse(rank, error))?;
-            let bytes = result.len() as u64;
-            written.push((self.memory.resolve(output, bytes, rank).map_err(|error| misuse(rank, error))?, bytes));
-        }
-        if let Some(races) = &mut self.races {
-            races.library_call(streams, &read, &written);
-        }
-        Ok(())
-    }
-
     /// A product, as the reference does it.
     fn multiply(&mut self, rank: usize, stream: usize, product: &Product, [a, b, c]: [Address; 3]) -> Result<(), Stopped> {
         let misuse = |error| Stopped::Misuse { rank, what: "matmul".into(), error };
@@ -706,6 +697,11 @@ impl<'a> Schedule<'a> {
             races.multiply(rank, stream, [place(inputs[0])?, place(inputs[1])?], place((c, result.len() as u64))?);
         }
         Ok(())
+    }
+
+    /// After so much emulated time of nothing but waiting.
+    fn given_up_after(&self, waited: u64) -> Stopped {
+        self.hang(format!("gave up after {} s of emulated time in which nobody wrote", waited / 1_000_000_000))
     }
 
     fn hang(&self, cause: String) -> Stopped {
@@ -728,8 +724,7 @@ impl<'a> Schedule<'a> {
                     }
                 }
                 Head::Meeting(meeting) => {
-                    let present = &self.meetings[meeting];
-                    let absent: Vec<usize> = (0..present.len()).filter(|&rank| present[rank].is_none()).collect();
+                    let absent = self.absent(*meeting);
                     let (group, number) = meeting;
                     standing
                         .push(format!("rank {rank} stream {index} in library call {number} of group {group} waits for ranks {absent:?}"));
@@ -777,24 +772,4 @@ impl<'a> Schedule<'a> {
         };
         format!("block {block} warp {warp} lanes {lanes:#010x} {what} at PTX {at}{source}")
     }
-}
-
-/// What ranks send to each other in a library call, in an all-to-all-v.
-///
-/// # Errors
-/// A rank that expects what it is not sent: the library would wait, or write past the part.
-fn counts(parts: &[Parts]) -> Result<Option<Counts>, String> {
-    let pairs = || {
-        parts
-            .iter()
-            .enumerate()
-            .flat_map(|(receiver, own)| own.received.iter().enumerate().map(move |(sender, got)| (receiver, sender, *got)))
-    };
-    let expected = |receiver: usize, sender: usize| parts[sender].sent[receiver];
-    if let Some((receiver, sender, got)) = pairs().find(|&(receiver, sender, got)| got != expected(receiver, sender)) {
-        let sent = expected(receiver, sender);
-        return Err(format!("rank {receiver} expects {got} elements of rank {sender} in a library call, which sends {sent}"));
-    }
-    let of = |sender: u32, receiver: u32| parts[sender as usize].sent[receiver as usize];
-    Ok((!parts.is_empty()).then(|| Counts::new(parts.len() as u32, of)))
 }

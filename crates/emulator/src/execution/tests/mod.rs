@@ -9,6 +9,7 @@ mod clusters;
 mod instructions;
 mod matrix;
 mod multimem;
+mod shared;
 mod tensor;
 mod threads;
 

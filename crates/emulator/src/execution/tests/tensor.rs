@@ -72,7 +72,7 @@ fn run_with(body: &str, map: &mut TensorMap, bytes: usize) -> Result<(Vec<u8>, V
     let parameters = [&map.to_bytes()[..], &out.0.to_le_bytes(), &source.0.to_le_bytes()].concat();
     let grid = Grid::new(program, "k", shape(1, 32), &parameters, &mut memory)?;
     assert!(finish(grid, &mut memory)?.is_some(), "it hangs");
-    Ok((memory.peek_all(source, bytes as u64, 0).unwrap().to_vec(), memory.peek_all(out, 8192, 0).unwrap().to_vec()))
+    Ok((memory.peek_all(source, bytes as u64, 0).unwrap().into_owned(), memory.peek_all(out, 8192, 0).unwrap().into_owned()))
 }
 
 fn pattern(bytes: usize) -> Vec<u8> {

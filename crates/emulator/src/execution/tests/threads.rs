@@ -199,9 +199,8 @@ fn a_hang_is_told_by_where_all_stand() {
     let standing: Vec<_> = grid.standing().iter().map(|at| (at.lanes, at.what)).collect();
     assert!(standing.contains(&(1, WarpState::Polling { address: flag.0 })), "{standing:?}");
     assert!(standing.contains(&(!1, WarpState::Barrier { id: 3 })), "{standing:?}");
-    let before = memory.clone();
     grid.finish(&mut memory);
-    assert!(before.peek_all(flag, 4, 0).is_ok() && memory.peek_all(flag, 4, 0).is_ok());
+    assert!(memory.peek_all(flag, 4, 0).is_ok());
 }
 
 #[test]
