@@ -40,7 +40,7 @@ pub(crate) struct Emulated {
 }
 
 /// How cases are judged.
-struct JudgeConfig {
+pub(crate) struct JudgeConfig {
     options: EmulatorOptions,
     /// At least one; that of the options is not used.
     schedules: Vec<Interleaving>,
@@ -50,6 +50,18 @@ struct JudgeConfig {
     trace: Option<Arc<Trace>>,
     /// How many cases are judged at once.
     threads: usize,
+}
+
+impl JudgeConfig {
+    /// How many cases are judged at once.
+    pub(crate) fn threads(&self) -> usize {
+        self.threads
+    }
+
+    /// A judge of one case after the other, for one of these threads.
+    pub(crate) fn one_by_one(&self) -> OneByOne<'_> {
+        OneByOne { machine: Emulator::new(self.options.clone()), how: self }
+    }
 }
 
 /// Judges one case after the other, on an emulator of its own.
@@ -81,22 +93,17 @@ impl Emulated {
         self
     }
 
-    /// How many cases are judged at once.
-    pub(crate) fn threads(&self) -> usize {
-        self.how.threads
-    }
-
-    /// A judge of one case after the other, for one of these threads.
-    pub(crate) fn one_by_one(&self) -> OneByOne<'_> {
-        OneByOne { machine: Emulator::new(self.how.options.clone()), how: &self.how }
-    }
-
     /// Leaves the trace of the last schedule of the one case that is judged.
     pub(crate) fn traced(mut self, to: Arc<Trace>) -> Emulated {
         self.how.options.trace = true;
         self.how.trace = Some(to);
         self.machine = Emulator::new(self.how.options.clone());
         self
+    }
+
+    /// How cases are judged, without the machine for those that come one by one.
+    pub(crate) fn config(self) -> JudgeConfig {
+        self.how
     }
 }
 
@@ -107,10 +114,11 @@ impl Judging for Emulated {
 
     fn all(&mut self, cases: &[Case], judged: &Judged<'_>) -> Result<(MachineInfo, Vec<Verdict>), StartError> {
         let numbered: Vec<(usize, &Case)> = cases.iter().enumerate().collect();
+        let how = &self.how;
         let verdicts = in_threads(
-            self.how.threads,
+            how.threads,
             &numbered,
-            || self.one_by_one(),
+            || how.one_by_one(),
             |judge, &(index, case), bar| {
                 let verdict = judge.judge(case);
                 if verdict.status.is_finding() {

@@ -8,9 +8,9 @@ use std::{
     time::Duration,
 };
 
-use anyhow::Context;
+use anyhow::{Context, bail};
 use passmuster_bootstrap::{
-    Hub, Rank, Secret,
+    Bootstrap, Hub, Rank, Secret,
     own::{self, Launched},
     placement::{OpenHub, Placement},
 };
@@ -33,13 +33,17 @@ pub(crate) enum Launcher {
 #[derive(clap::Args, Clone, Debug, Default)]
 #[command(next_help_heading = PROCESSES)]
 pub(crate) struct LaunchArgs {
-    /// Judge with several processes. They share out the cases, and rank 0's, or this command itself, writes one record; a process that is lost has its cases
-    /// judged again by another. Under torchrun, mpirun and srun with more than one process this is `env` by itself.
+    /// Judge with several processes, and who starts them. They share out the cases, and rank 0's, or this command itself, writes one record; a process that is
+    /// lost has its cases judged again by another. Under torchrun, mpirun and srun with more than one process this is `env` by itself.
     ///
     /// Processes meet at port PASSMUSTER_PORT of MASTER_ADDR; by default at MASTER_PORT + 100, or 29717, and on this host if all of them are here. They share a
     /// secret: PASSMUSTER_SECRET, or what the file PASSMUSTER_SECRET_FILE has, or ~/.config/passmuster/secret, which is made where it is missing.
     #[arg(long, value_enum)]
     launcher: Option<Launcher>,
+    /// In place of sharing out cases, have each rank of every case be a process of its own, so many of them: atomics and fences are the processor's then, and
+    /// races are not looked for. With --launcher env and mpi it is as many as were started.
+    #[arg(long, value_name = "N", requires = "launcher", conflicts_with = "judges")]
+    processes: Option<NonZeroUsize>,
     /// With --launcher own: how many processes share out the cases; as many as there are processors by default, one thread each.
     #[arg(long, value_name = "N", requires = "launcher")]
     judges: Option<NonZeroUsize>,
@@ -85,6 +89,11 @@ impl LaunchArgs {
         self.launcher.is_some()
     }
 
+    /// Whether the ranks of cases are processes.
+    pub(crate) fn has_ranks(&self) -> bool {
+        self.processes.is_some()
+    }
+
     /// How many cases this process judges at once, of so many processes on this host.
     fn threads_of(&self, processes: usize) -> usize {
         let processors = thread::available_parallelism().map_or(1, NonZeroUsize::get);
@@ -103,16 +112,17 @@ impl LaunchArgs {
         Ok(self.threads_of(placement.map_or(1, |placement| placement.local_world.unwrap_or(placement.world))))
     }
 
-    /// Brings the processes together. With `goes_on` the job goes on without those that are lost.
+    /// Brings the processes together. Where they share out cases, the job goes on without those that are lost.
     ///
     /// # Errors
     /// Why they cannot be.
-    pub(crate) fn join(&self, goes_on: bool) -> anyhow::Result<Part> {
+    pub(crate) fn join(&self) -> anyhow::Result<Part> {
         if own::is_rank() {
             return Ok(Part::Member(own::join()?));
         }
-        match self.launcher {
-            Some(Launcher::Own) => self.start(goes_on),
+        let goes_on = !self.has_ranks();
+        let part = match self.launcher {
+            Some(Launcher::Own) => Ok(Part::Coordinator(self.start()?, None)),
             Some(Launcher::Env) => {
                 let placement = Placement::of_environment()?.context(
                     "--launcher env: nobody placed this process: RANK, WORLD_SIZE and LOCAL_RANK, or those of Open MPI, PMI or a Slurm step, must be set",
@@ -124,19 +134,36 @@ impl LaunchArgs {
                 Some(placement) if placement.world > 1 => come(&placement, goes_on),
                 _ => Ok(Part::Alone),
             },
+        }?;
+        let world = match &part {
+            Part::Alone => 1,
+            Part::Coordinator(job, _) => job.as_ref().world(),
+            Part::Member(rank) => rank.world(),
+        };
+        match self.processes {
+            Some(asked) if asked.get() != world => bail!("--processes {asked}: {world} were started"),
+            _ => Ok(part),
         }
     }
 
+    /// The processes of a job once more, where this command starts them.
+    ///
+    /// # Errors
+    /// Why they cannot be started.
+    pub(crate) fn again(&self) -> anyhow::Result<Option<Job>> {
+        (self.launcher == Some(Launcher::Own)).then(|| self.start()).transpose()
+    }
+
     /// Starts this command once more for each process.
-    fn start(&self, goes_on: bool) -> anyhow::Result<Part> {
+    fn start(&self) -> anyhow::Result<Job> {
         let program = env::current_exe()?;
-        let processes = self.judges.map_or_else(|| self.threads_of(1), NonZeroUsize::get);
+        let processes = self.processes.or(self.judges).map_or_else(|| self.threads_of(1), NonZeroUsize::get);
         let again = |_| {
             let mut command = Command::new(&program);
             command.args(env::args_os().skip(1)).stdout(Stdio::null());
             command
         };
-        Ok(Part::Coordinator(Job::Started(Launched::start(processes, goes_on, again)?), None))
+        Ok(Job::Started(Launched::start(processes, !self.has_ranks(), again)?))
     }
 }
 
@@ -170,5 +197,5 @@ fn meet(goes_on: bool) -> anyhow::Result<Part> {
 /// The same where this binary has no MPI.
 #[cfg(not(feature = "mpi"))]
 fn meet(_: bool) -> anyhow::Result<Part> {
-    anyhow::bail!("--launcher mpi: this binary has no MPI; build it with --features mpi")
+    bail!("--launcher mpi: this binary has no MPI; build it with --features mpi")
 }

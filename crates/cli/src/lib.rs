@@ -7,6 +7,7 @@ mod print;
 
 mod bench;
 mod bundle;
+mod by_ranks;
 mod compile;
 mod conform;
 mod docs;

@@ -13,13 +13,13 @@ use std::{
 
 use anyhow::anyhow;
 use passmuster::conformance::{Case, Status, Verdict, supervisor::StartError};
-use passmuster_bootstrap::{BootstrapError, Event, Rank};
+use passmuster_bootstrap::{Bootstrap, BootstrapError, Event, Rank};
 use passmuster_collectives::machine::MachineInfo;
 use serde::{Deserialize, Serialize};
 
 use self::handout::{Costs, Handout};
 use crate::{
-    emulated::Emulated,
+    emulated::{Emulated, JudgeConfig},
     judging::{Judged, Judging},
     launch::Job,
     progress::progress_bar,
@@ -86,9 +86,11 @@ struct Process {
 
 impl Spread {
     /// `own` is the rank of this process, if it is one; `judging` is then what it judges with.
-    pub(crate) fn new(job: Job, run: String, local: Emulated, own: Option<(Rank, Emulated)>) -> Spread {
+    pub(crate) fn new(job: Job, run: String, local: Emulated, own: Option<(Rank, JudgeConfig)>) -> Spread {
         let of_rank = run.clone();
-        let own = own.map(|(rank, judging)| thread::spawn(move || serve(&rank, &judging, of_rank)));
+        let own = own.map(|(rank, judging)| {
+            thread::spawn(move || serve(&rank, &judging, of_rank).inspect_err(|error| rank.clone().give_up(&format!("{error:#}"))))
+        });
         Spread { job: Some(job), local, run, own }
     }
 }
@@ -218,7 +220,7 @@ fn hand_out(
 ///
 /// # Errors
 /// Where the coordinator is lost, or asks for what is no case.
-pub(crate) fn serve(rank: &Rank, judging: &Emulated, run: String) -> anyhow::Result<()> {
+pub(crate) fn serve(rank: &Rank, judging: &JudgeConfig, run: String) -> anyhow::Result<()> {
     let threads = judging.threads();
     rank.send(encoded(&Answer::Ready { threads, run }))?;
     let (work, to_do) = mpsc::channel::<(usize, Case)>();

@@ -424,12 +424,9 @@ fn records_of_different_commands_make_one_page() {
     let output = run(&line);
     let out = text(&output.stdout);
     assert_eq!(output.status.code(), Some(0), "{}", text(&output.stderr));
-    for said in [
-        "52 cases: 52 passed; 0 findings",
-        "7 of 10 mutants caught (70.0 %), 3 missed",
-        "2702 cases: 2702 passed; 0 findings",
-        "fsdp bf16",
-    ] {
+    for said in
+        ["52 cases: 52 passed; 0 findings", "7 of 10 mutants caught (70.0 %), 3 missed", "2702 cases: 2702 passed; 0 findings", "fsdp bf16"]
+    {
         assert!(out.contains(said) && folder.read("all.html").contains(said), "{said}");
     }
 }

@@ -152,6 +152,45 @@ fn no_process_outlives_the_command() {
     }
 }
 
+/// If this fails, a collective depends on whether its ranks are threads or processes.
+#[test]
+fn ranks_that_are_processes_compute_the_same_bits() {
+    let folder = Folder::new("ranks");
+    let query = ["validate", "all_reduce/two_shot:f32,*:w=1,2", "--limit", "4"];
+    let recorded = |json: &str| [&query, &["--json", &folder.file(json)][..]].concat().into_iter().map(str::to_owned).collect::<Vec<_>>();
+    let with = |json: &str, more: &[&str]| {
+        let arguments = [recorded(json), more.iter().map(|&argument| argument.to_owned()).collect()].concat();
+        let output = passmuster(&folder, &arguments.iter().map(String::as_str).collect::<Vec<_>>()).output().unwrap();
+        assert_eq!(output.status.code(), Some(0), "{more:?}: {}{}", text(&output.stdout), text(&output.stderr));
+    };
+    let outputs = |json: &str| verdicts(&folder, json).into_iter().map(|verdict| (verdict.case, verdict.outputs)).collect::<Vec<_>>();
+    with("alone.json", &[]);
+    with("own.json", &["--launcher", "own", "--processes", "2"]);
+    assert_eq!(outputs("own.json"), outputs("alone.json"));
+    assert!(outputs("own.json").iter().all(|(_, outputs)| outputs.is_some()));
+
+    let (port, json) = (free_port(), folder.file("env.json"));
+    let arguments = [&query, &["--json", &json, "--launcher", "env", "--processes", "2"][..]].concat();
+    for process in [0, 1].map(|rank| placed(&folder, (rank, 2, port), &arguments)) {
+        let output = process.wait_with_output().unwrap();
+        assert_eq!(output.status.code(), Some(0), "{}", text(&output.stderr));
+    }
+    assert_eq!(outputs("env.json"), outputs("alone.json"));
+}
+
+/// If this fails, a rank that is lost is a hang, or nobody learns which it was.
+#[test]
+fn a_rank_that_is_lost_is_named() {
+    let folder = Folder::new("lost-rank");
+    let command = passmuster(&folder, &[&QUERY[..], &["--launcher", "own", "--processes", "3"]].concat()).spawn().unwrap();
+    let processes = started(&command, 3);
+    signal(processes[1], Signal::KILL);
+    let output = command.wait_with_output().unwrap();
+    let said = text(&output.stderr) + &text(&output.stdout);
+    assert!(said.contains("rank 1 of 3: its process was killed by signal 9 (SIGKILL)"), "{said}");
+    assert!(matches!(output.status.code(), Some(1 | 2)), "{said}");
+}
+
 /// If this fails, one record has verdicts of two runs.
 #[test]
 fn processes_of_different_runs_do_not_mix() {
@@ -178,6 +217,8 @@ fn what_is_asked_wrongly_is_refused() {
     };
     refused(&["--launcher", "env"], "nobody placed this process");
     refused(&["--judges", "2"], "--launcher");
+    refused(&["--launcher", "own", "--judges", "2", "--processes", "2"], "cannot be used with");
+    refused(&["--launcher", "own", "--processes", "2", "--schedules", "3"], "have one schedule");
     refused(&["--launcher", "own", "--judges", "0"], "invalid value '0'");
     refused(&["--launcher", "own", "--machine", "cuda"], "cases of the emulator");
     let taken = TcpListener::bind("127.0.0.1:0").unwrap();

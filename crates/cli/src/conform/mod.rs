@@ -11,6 +11,7 @@ use std::{
     num::NonZeroUsize,
     path::PathBuf,
     process::ExitCode,
+    thread,
     time::{Duration, Instant},
 };
 
@@ -23,8 +24,9 @@ use passmuster::{
         supervisor::StartError,
         waivers,
     },
-    emulator::{Interleaving, MultimemReduction, Profile, Strategy},
+    emulator::{EmulatorOptions, Interleaving, MultimemReduction, Profile, Strategy},
 };
+use passmuster_bootstrap::{Bootstrap, Rank};
 use passmuster_collectives::{
     algorithms::Target,
     device::DeviceModel,
@@ -40,6 +42,7 @@ use self::{
 };
 use crate::{
     CANNOT_RUN, FINDING, INCONCLUSIVE, USAGE,
+    by_ranks::{self, ByRanks},
     emulated::{self, Emulated},
     foreign::{ForeignArgs, RegisteredKernel},
     journal::{self, EVERY, Journal},
@@ -49,7 +52,7 @@ use crate::{
     require::Require,
     spread::{self, Spread},
     units,
-    worker::{EMULATOR, Gpus, Machine, MachineKind},
+    worker::{EMULATOR, Gpus, Machine, MachineKind, RaceProfile},
 };
 
 pub(crate) use merge::merged;
@@ -191,12 +194,17 @@ impl TestGpu {
 
 impl Validate {
     pub(crate) fn run(self, sh: &Shell) -> anyhow::Result<ExitCode> {
-        let Validate { cases, on, schedules, steps, trace, elsewhere, memory, machine, launch } = self;
+        let Validate { cases, on, schedules, steps, trace, elsewhere, memory, mut machine, launch } = self;
+        if launch.has_ranks() {
+            // Processes that share memory do not see each other's accesses.
+            machine.profile = RaceProfile::Off;
+        }
         if (memory.is_some() || trace.is_some() || steps.is_some()) && on == MachineKind::Cuda {
             bail!("--memory, --steps and --trace are for --machine emulator");
         }
         // A kernel that nobody here has run before gets one schedule of each kind.
-        let default = if elsewhere.any() && on == MachineKind::Emulator { Strategy::ALL.len() as u32 } else { 1 };
+        let several = elsewhere.any() && on == MachineKind::Emulator && !launch.has_ranks();
+        let default = if several { Strategy::ALL.len() as u32 } else { 1 };
         let schedules = schedules.unwrap_or(default);
         let run = Run { memory, schedules, steps, trace, launch, ..Run::plain("validate", on, machine) };
         cases.run(&run.with(&elsewhere)?, sh)
@@ -273,8 +281,10 @@ impl Cases {
         }
         let schedules = self.schedules(replay.as_ref(), run)?;
         let together = self.together(run)?;
-        if let Process::Member(rank) = together {
-            spread::serve(&rank, &self.emulated(run, &schedules)?, self.asked(run, &schedules))?;
+        if let Process::Member(mut rank) = together {
+            let served = self.serve(run, &schedules, &rank);
+            // The others are to know why.
+            served.inspect_err(|error| rank.give_up(&format!("{error:#}")))?;
             return Ok(ExitCode::SUCCESS);
         }
         let files = Files::open(&self, run)?;
@@ -303,6 +313,9 @@ impl Cases {
         if run.on == MachineKind::Cuda && (replayed.is_some() || run.schedules != 1) {
             bail!("GPUs have no schedules: --schedules and a token's @SCHEDULE are for the emulator");
         }
+        if run.launch.has_ranks() && run.schedules != 1 {
+            bail!("--schedules: ranks that are processes run as their hosts let them, and have one schedule");
+        }
         Ok(match replayed {
             Some(schedule) => vec![schedule],
             None => (0..run.schedules as usize).map(|n| Interleaving::nth(self.seed, n)).collect(),
@@ -312,7 +325,7 @@ impl Cases {
     /// What this process is of those that judge the cases together.
     fn together(&self, run: &Run) -> anyhow::Result<Process> {
         if run.on == MachineKind::Emulator && run.trace.is_none() {
-            return run.launch.join(true);
+            return run.launch.join();
         }
         if run.launch.is_asked_for() {
             bail!("--launcher: several processes share out cases of the emulator, and without --trace");
@@ -326,8 +339,17 @@ impl Cases {
         }
         let emulated = self.emulated(run, schedules)?;
         Ok(match (together, files.traced()) {
+            (Process::Coordinator(job, own), _) if run.launch.has_ranks() => {
+                if let Some(mut rank) = own {
+                    let options = self.options(run)?.with(schedules[0]);
+                    // Where it fails the coordinator is told, as of any rank.
+                    thread::spawn(move || by_ranks::serve(&rank, options).unwrap_or_else(|error| rank.give_up(&format!("{error:#}"))));
+                }
+                let launch = run.launch.clone();
+                Box::new(ByRanks::open(job, Box::new(move || launch.again()), schedules[0], self.deadline.unwrap_or(by_ranks::DEADLINE))?)
+            }
             (Process::Coordinator(job, own), _) => {
-                let own = own.map(|rank| Ok::<_, anyhow::Error>((rank, self.emulated(run, schedules)?))).transpose()?;
+                let own = own.map(|rank| Ok::<_, anyhow::Error>((rank, self.emulated(run, schedules)?.config()))).transpose()?;
                 Box::new(Spread::new(job, self.asked(run, schedules), emulated, own))
             }
             (_, Some(trace)) => Box::new(emulated.traced(trace)),
@@ -335,11 +357,25 @@ impl Cases {
         })
     }
 
-    /// Who judges in this process.
-    fn emulated(&self, run: &Run, schedules: &[Interleaving]) -> anyhow::Result<Emulated> {
+    /// Does what the coordinator asks.
+    fn serve(&self, run: &Run, schedules: &[Interleaving], rank: &Rank) -> anyhow::Result<()> {
+        if run.launch.has_ranks() {
+            return by_ranks::serve(rank, self.options(run)?.with(schedules[0]));
+        }
+        spread::serve(rank, &self.emulated(run, schedules)?.config(), self.asked(run, schedules))
+    }
+
+    /// What emulators are opened with.
+    fn options(&self, run: &Run) -> anyhow::Result<EmulatorOptions> {
         let mut options = run.machine.emulator(run.library.clone(), self.seed)?;
         options.memory_budget = run.memory.unwrap_or(options.memory_budget);
         options.steps = run.steps.unwrap_or(options.steps);
+        Ok(options)
+    }
+
+    /// Who judges in this process.
+    fn emulated(&self, run: &Run, schedules: &[Interleaving]) -> anyhow::Result<Emulated> {
+        let options = self.options(run)?;
         let deadline = self.deadline.unwrap_or(emulated::DEADLINE);
         Ok(Emulated::new(options, schedules.to_vec(), deadline).with_threads(run.launch.threads()?))
     }
