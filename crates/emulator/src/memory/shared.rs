@@ -470,7 +470,7 @@ impl Memory {
 
 #[cfg(test)]
 mod tests {
-    use std::thread;
+    use std::{sync::Barrier, thread};
 
     use super::*;
 
@@ -489,8 +489,13 @@ mod tests {
     /// Both do the same at once: `work` is told which of them it is.
     fn at_once(pair: [(Memory, Address); 2], work: impl Fn(usize, &mut Memory, Address) + Sync) -> (Memory, Address) {
         let [(mut memory, at), (mut peer, _)] = pair;
+        let gate = Barrier::new(2);
         thread::scope(|scope| {
-            scope.spawn(|| work(1, &mut peer, at));
+            scope.spawn(|| {
+                gate.wait();
+                work(1, &mut peer, at);
+            });
+            gate.wait();
             work(0, &mut memory, at);
         });
         (memory, at)
@@ -521,13 +526,14 @@ mod tests {
     /// If this fails, atomics of two processes lose one another's, or an access of up to 16 bytes is torn.
     #[test]
     fn atomics_of_all_widths_count_what_both_do() {
-        let times = 20_000_u32;
+        let times = 100_000_u32;
         let (memory, at) = at_once(two(64, Init::Zero), |rank, memory, at| {
             count::<16>(memory, rank, at, times);
             count::<8>(memory, rank, at.plus(16), times);
             count::<4>(memory, rank, at.plus(24), times);
             count::<2>(memory, rank, at.plus(28), times);
         });
+
         let low = |from: u64, bytes: u64| memory.read(at.plus(from), bytes, 0).unwrap().into_owned();
         let all = (2 * times).to_le_bytes();
         assert_eq!(low(0, 4), all);
@@ -535,6 +541,44 @@ mod tests {
         assert_eq!(low(16, 4), all);
         assert_eq!(low(24, 2), all[..2]);
         assert_eq!(low(28, 1), all[..1]);
+    }
+
+    /// One stores `N` bytes that are alike over and over, the other looks whether they are, until the last.
+    fn alike<const N: usize>(memory: &mut Memory, rank: usize, at: Address) {
+        const LAST: u8 = u8::MAX;
+        let place = memory.resolve_aligned(at, N as u64, rank).unwrap();
+        if rank == 0 {
+            (0..300_000_u32).for_each(|round| memory.put(place, [(round % 255) as u8; N]));
+            return memory.put(place, [LAST; N]);
+        }
+        while {
+            let seen: [u8; N] = memory.peek(place);
+            assert_eq!(seen, [seen[0]; N], "torn");
+            seen[0] != LAST
+        } {}
+    }
+
+    /// If this fails, a peer sees half of a store, or half of what is there.
+    #[test]
+    fn loads_and_stores_are_not_torn() {
+        at_once(two(64, Init::Zero), |rank, memory, at| {
+            alike::<16>(memory, rank, at);
+            alike::<8>(memory, rank, at.plus(16));
+            alike::<4>(memory, rank, at.plus(24));
+            alike::<2>(memory, rank, at.plus(28));
+        });
+    }
+
+    /// If this fails, an atomic overwrites what another process has written since it looked.
+    #[test]
+    fn what_is_there_no_more_is_not_replaced() {
+        let [(mut memory, at), (mut peer, _)] = two(16, Init::Uninitialised);
+        let place = memory.resolve_aligned(at, 8, 0).unwrap();
+        let old = memory.peek(place);
+        assert!(memory.replace(place, old, [1; 8]));
+        assert!(peer.replace(place, [1; 8], [2; 8]));
+        assert!(!memory.replace(place, [1; 8], [3; 8]));
+        assert_eq!(memory.load::<8>(at, 0), Ok([2; 8]));
     }
 
     /// If this fails, who sees a flag does not see what was stored before it, or takes it for bytes that were never written.

@@ -1,6 +1,6 @@
 //! Kernels on memory that other processes write: atomics, words and lines of two launches that run at once, each in a memory of its own.
 
-use std::thread;
+use std::{sync::Barrier, thread};
 
 use super::*;
 use crate::memory::Segment;
@@ -12,6 +12,7 @@ fn two_at_once(body: &str) -> Vec<u8> {
     let span = Segment::span(BYTES);
     let (segment, file) = Segment::create(span).unwrap();
     let text = around(body);
+    let gate = Barrier::new(2);
     let run = |rank: usize, segment: Segment| {
         let mut memory = Memory::new();
         let segment = memory.take_in(segment);
@@ -21,6 +22,7 @@ fn two_at_once(body: &str) -> Vec<u8> {
         let parameters = [(rank as u64).to_le_bytes(), at.0.to_le_bytes()].concat();
         let mut grid = Grid::new(program, "k", shape(2, 64), &parameters, &mut memory).unwrap();
         let mut pick = around_picker();
+        gate.wait();
         while !grid.is_done() {
             if grid.turn(&mut memory, 0, 64, &mut pick).unwrap().polled {
                 thread::yield_now();
@@ -29,7 +31,7 @@ fn two_at_once(body: &str) -> Vec<u8> {
     };
     thread::scope(|scope| {
         let other = Segment::map(&file, span).unwrap();
-        scope.spawn(move || run(1, other));
+        scope.spawn(|| run(1, other));
         run(0, segment);
     });
     let mut bytes = vec![0; BYTES as usize];
@@ -48,20 +50,21 @@ fn atomics_of_two_launches_count_what_both_do() {
         "mov.u32 %r1, 0; mov.b16 %h0, 0x3c00; mov.f32 %f0, 0f3F800000;\n\
          L: atom.relaxed.sys.global.add.u32 %r2, [%d1], 1;\n\
          red.relaxed.sys.global.add.u64 [%d1+8], 3;\n\
-         red.relaxed.sys.global.add.noftz.f16 [%d1+16], %h0;\n\
+         setp.lt.u32 %p2, %r1, 8; @%p2 red.relaxed.sys.global.add.noftz.f16 [%d1+16], %h0;\n\
          red.relaxed.sys.global.add.f32 [%d1+20], %f0;\n\
          red.relaxed.sys.global.add.v4.f32 [%d1+32], {%f0, %f0, %f0, %f0};\n\
          atom.acq_rel.sys.global.max.u32 %r3, [%d1+48], %r2;\n\
          ld.relaxed.sys.global.u32 %r4, [%d1+52];\n\
          CAS: mov.u32 %r5, %r4; add.u32 %r6, %r5, 2; atom.sys.global.cas.b32 %r4, [%d1+52], %r5, %r6;\n\
          setp.ne.u32 %p1, %r4, %r5; @%p1 bra CAS;\n\
-         add.u32 %r1, %r1, 1; setp.lt.u32 %p0, %r1, 8; @%p0 bra L;\nret;",
+         add.u32 %r1, %r1, 1; setp.lt.u32 %p0, %r1, 300; @%p0 bra L;\nret;",
     );
-    // Two launches of two blocks of 64 threads, eight times.
-    let times = 2 * 2 * 64 * 8;
+    // Two launches of two blocks of 64 threads, 300 times; of f16 as often as it can count.
+    let threads = 2 * 2 * 64;
+    let times = threads * 300;
     assert_eq!(word(&bytes, 0), times);
     assert_eq!(word(&bytes, 8), 3 * times);
-    assert_eq!(bytes[16..18], half::f16::from_f32(times as f32).to_le_bytes());
+    assert_eq!(bytes[16..18], half::f16::from_f32((threads * 8) as f32).to_le_bytes());
     assert_eq!([20, 32, 36, 40, 44].map(|at| f32::from_bits(word(&bytes, at))), [times as f32; 5]);
     assert_eq!(word(&bytes, 48), times - 1, "the last that was added to");
     assert_eq!(word(&bytes, 52), 2 * times);
