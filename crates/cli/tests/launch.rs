@@ -34,7 +34,9 @@ const OF_LAUNCHERS: [&str; 9] = [
 fn passmuster(folder: &Folder, arguments: &[&str]) -> Command {
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).ancestors().nth(2).expect("the workspace is around it").to_owned();
     let mut command = Command::new(env!("CARGO_BIN_EXE_passmuster"));
-    OF_LAUNCHERS.iter().for_each(|name| drop(command.env_remove(name)));
+    for name in OF_LAUNCHERS {
+        command.env_remove(name);
+    }
     command.args(arguments).current_dir(root).env("HOME", folder.file("")).stdout(Stdio::piped()).stderr(Stdio::piped());
     command
 }
