@@ -11,7 +11,7 @@ use std::{
 use xshell::{Cmd, Shell, cmd};
 
 pub(crate) const HELP: &str = "\
-Everything that needs no GPU: formatting, lints, tests, documentation examples, PTX drift, generated documents, tidiness, archives.
+Everything that needs no GPU: formatting, lints, tests, ranks of MPI where there is one, documentation examples, PTX drift, generated documents, tidiness, archives.
 
 Runs the steps in this order and stops at the first that fails, with exit status 1. Tests run under cargo-nextest where it is
 installed. CI runs this command and nothing else (.ci/run).
@@ -46,6 +46,7 @@ pub(crate) fn run(sh: &Shell) -> anyhow::Result<ExitCode> {
     let passed = step("formatting", || Ok(formatted("Cargo.toml")? && formatted("examples/own_kernel/Cargo.toml")?))
         && step("lints", || succeeds(cmd!(sh, "cargo clippy --workspace --all-targets -- -D warnings")))
         && step("tests", || succeeds(tests))
+        && step("ranks that mpirun starts", || ranks_of_mpi(sh))
         && step("a kernel in a crate of its own", || succeeds(own_kernel))
         && step("documentation examples", || succeeds(cmd!(sh, "cargo test --workspace --doc")))
         && step("PTX drift", || succeeds(cmd!(sh, "{passmuster} kernels --check")))
@@ -80,6 +81,15 @@ fn succeeds(command: Cmd<'_>) -> anyhow::Result<bool> {
     say(&format!("$ {command}"));
     let status = std::process::Command::from(command.quiet().ignore_status()).stdin(std::process::Stdio::null()).status()?;
     Ok(status.success())
+}
+
+/// Whether ranks come together by MPI, where there is one to compile with.
+fn ranks_of_mpi(sh: &Shell) -> anyhow::Result<bool> {
+    if cmd!(sh, "mpicc --version").quiet().ignore_stdout().ignore_stderr().run().is_err() {
+        say("not tested: there is no mpicc");
+        return Ok(true);
+    }
+    succeeds(cmd!(sh, "cargo test --package passmuster-bootstrap --features mpi --test mpi"))
 }
 
 /// Sizes of tracked files, and no path of somebody's machine in them.

@@ -2,7 +2,33 @@
 //!
 //! Nothing here knows a GPU, a collective or what the bytes mean.
 
+//!
+//! ```text
+//! rank 0 ──┐ sockets  ┌─ exchanges: every rank gives, every rank gets everybody's
+//! rank 1 ──┼──> hub ──┼─ messages: a rank and the coordinator
+//! rank 2 ──┘          └─ the first failure, to all
+//! ```
+//!
+//! One process coordinates, and has the [`Hub`]: the command that starts the ranks itself ([`own`]), or rank 0's where `torchrun`, `mpirun` or `srun` started
+//! them ([`placement`]). Messages, bounded and versioned, are [`frame`]'s; who may come is a matter of the [`Secret`].
+
+pub mod agreement;
+pub mod frame;
+mod hub;
+#[cfg(feature = "mpi")]
+pub mod mpi;
+pub mod own;
+pub mod placement;
+mod rank;
+mod secret;
+mod socket;
+pub mod torchelastic;
+
 use std::os::fd::OwnedFd;
+
+pub use hub::{Doors, Event, Fate, Hub, HubOptions, SideDoor};
+pub use rank::{LIMIT, Rank};
+pub use secret::{SECRET, SECRET_FILE, Secret};
 
 /// Why an exchange did not come to its end.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]

@@ -2,6 +2,7 @@
 
 use std::{
     collections::BTreeSet,
+    num::NonZeroUsize,
     panic::{AssertUnwindSafe, catch_unwind},
     sync::{
         Arc, Mutex,
@@ -39,7 +40,7 @@ pub(crate) struct Emulated {
 }
 
 /// How cases are judged.
-struct JudgeConfig {
+pub(crate) struct JudgeConfig {
     options: EmulatorOptions,
     /// At least one; that of the options is not used.
     schedules: Vec<Interleaving>,
@@ -47,6 +48,33 @@ struct JudgeConfig {
     deadline: Duration,
     /// Where the trace of the last run goes.
     trace: Option<Arc<Trace>>,
+    /// How many cases are judged at once.
+    threads: usize,
+}
+
+impl JudgeConfig {
+    /// How many cases are judged at once.
+    pub(crate) fn threads(&self) -> usize {
+        self.threads
+    }
+
+    /// A judge of one case after the other, for one of these threads.
+    pub(crate) fn one_by_one(&self) -> OneByOne<'_> {
+        OneByOne { machine: Emulator::new(self.options.clone()), how: self }
+    }
+}
+
+/// Judges one case after the other, on an emulator of its own.
+pub(crate) struct OneByOne<'a> {
+    machine: Emulator,
+    how: &'a JudgeConfig,
+}
+
+impl OneByOne<'_> {
+    /// Judges a case under every schedule.
+    pub(crate) fn judge(&mut self, case: &Case) -> Verdict {
+        judge_under_all(case, &mut self.machine, self.how)
+    }
 }
 
 /// The trace of a run, as the text of a file, once it has ended.
@@ -55,7 +83,14 @@ pub(crate) type Trace = Mutex<Option<serde_json::Result<String>>>;
 impl Emulated {
     /// Judges under all of `schedules`, of which there is at least one. `deadline` is the wall time of one.
     pub(crate) fn new(options: EmulatorOptions, schedules: Vec<Interleaving>, deadline: Duration) -> Emulated {
-        Emulated { machine: Emulator::new(options.clone()), how: JudgeConfig { options, schedules, deadline, trace: None } }
+        let how = JudgeConfig { options, schedules, deadline, trace: None, threads: processors() };
+        Emulated { machine: Emulator::new(how.options.clone()), how }
+    }
+
+    /// Judges so many cases at once.
+    pub(crate) fn with_threads(mut self, threads: usize) -> Emulated {
+        self.how.threads = threads;
+        self
     }
 
     /// Leaves the trace of the last schedule of the one case that is judged.
@@ -64,6 +99,11 @@ impl Emulated {
         self.how.trace = Some(to);
         self.machine = Emulator::new(self.how.options.clone());
         self
+    }
+
+    /// How cases are judged, without the machine for those that come one by one.
+    pub(crate) fn config(self) -> JudgeConfig {
+        self.how
     }
 }
 
@@ -74,11 +114,13 @@ impl Judging for Emulated {
 
     fn all(&mut self, cases: &[Case], judged: &Judged<'_>) -> Result<(MachineInfo, Vec<Verdict>), StartError> {
         let numbered: Vec<(usize, &Case)> = cases.iter().enumerate().collect();
-        let verdicts = in_parallel(
+        let how = &self.how;
+        let verdicts = in_threads(
+            how.threads,
             &numbered,
-            || Emulator::new(self.how.options.clone()),
-            |machine, &(index, case), bar| {
-                let verdict = judge_under_all(case, machine, &self.how);
+            || how.one_by_one(),
+            |judge, &(index, case), bar| {
+                let verdict = judge.judge(case);
                 if verdict.status.is_finding() {
                     bar.suspend(|| eprintln!("{} {}: {}", verdict.status, verdict.case, verdict.reason));
                 }
@@ -142,6 +184,20 @@ pub(crate) fn in_parallel<T: Sync, S, R: Send>(
     state: impl Fn() -> S + Sync,
     one: impl Fn(&mut S, &T, &ProgressBar) -> R + Sync,
 ) -> Vec<R> {
+    in_threads(processors(), items, state, one)
+}
+
+fn processors() -> usize {
+    thread::available_parallelism().map_or(1, NonZeroUsize::get)
+}
+
+/// The same, so many at once.
+fn in_threads<T: Sync, S, R: Send>(
+    threads: usize,
+    items: &[T],
+    state: impl Fn() -> S + Sync,
+    one: impl Fn(&mut S, &T, &ProgressBar) -> R + Sync,
+) -> Vec<R> {
     let bar = progress_bar(items.len());
     let results: Mutex<Vec<Option<R>>> = Mutex::new(items.iter().map(|_| None).collect());
     let next = AtomicUsize::new(0);
@@ -153,8 +209,7 @@ pub(crate) fn in_parallel<T: Sync, S, R: Send>(
             results.lock().expect("no thread panics with it")[index] = Some(result);
         }
     };
-    let threads = thread::available_parallelism().map_or(1, |threads| threads.get()).min(items.len());
-    thread::scope(|scope| (0..threads).for_each(|_| drop(scope.spawn(work))));
+    thread::scope(|scope| (0..threads.min(items.len())).for_each(|_| drop(scope.spawn(work))));
     bar.finish_and_clear();
     results.into_inner().expect("no thread panics with it").into_iter().flatten().collect()
 }

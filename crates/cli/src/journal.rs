@@ -14,6 +14,7 @@ use passmuster::conformance::{
     process,
     report::{Partial, Record, RecordCase},
 };
+use passmuster_bootstrap::own;
 use serde::Serialize;
 use signal_hook::{
     consts::{SIGINT, SIGTERM},
@@ -146,7 +147,7 @@ impl<C: Clone + RecordCase + Serialize + Send + 'static> Journal<C> {
         let state = self.lock();
         let mut code = 128 + signal;
         if state.ended {
-            process::kill_all();
+            kill_all();
         } else {
             let (judged, of) = (state.cases.iter().flatten().count(), state.cases.len());
             let said = match (self.keep(&state, name), &state.file) {
@@ -157,12 +158,18 @@ impl<C: Clone + RecordCase + Serialize + Send + 'static> Journal<C> {
                     format!("{error:#}")
                 }
             };
-            process::kill_all();
+            kill_all();
             say(format!("{name}: {judged} of {of} cases judged; {said}"));
         }
         let_go();
         low_level::exit(code)
     }
+}
+
+/// Kills all processes that were started here.
+fn kill_all() {
+    process::kill_all();
+    own::kill_all();
 }
 
 /// Has SIGINT and SIGTERM end the process and its children.
@@ -171,7 +178,7 @@ impl<C: Clone + RecordCase + Serialize + Send + 'static> Journal<C> {
 /// Where the system refuses.
 pub(crate) fn end_with_children() -> anyhow::Result<()> {
     on_signal(|signal| {
-        process::kill_all();
+        kill_all();
         let_go();
         low_level::exit(128 + signal)
     })

@@ -7,6 +7,7 @@ mod print;
 
 mod bench;
 mod bundle;
+mod by_ranks;
 mod compile;
 mod conform;
 mod docs;
@@ -16,6 +17,7 @@ mod inspect;
 mod journal;
 mod judging;
 mod kernels;
+mod launch;
 mod ledger;
 mod museum;
 mod mutants;
@@ -26,6 +28,7 @@ mod records;
 mod require;
 mod result_file;
 mod reveal;
+mod spread;
 mod tune;
 mod units;
 mod worker;
@@ -33,6 +36,7 @@ mod worker;
 use std::{io::IsTerminal, process::ExitCode};
 
 use clap::{CommandFactory, FromArgMatches, Parser, Subcommand};
+use passmuster_bootstrap::torchelastic;
 use passmuster_collectives::algorithms::Registry;
 use xshell::Shell;
 
@@ -133,6 +137,7 @@ pub fn main(registry: Registry) -> ExitCode {
             }
             Shell::new().map_err(anyhow::Error::from).and_then(|sh| run(line.command, &sh)).unwrap_or_else(|error| {
                 eprintln!("error: {error:#}");
+                torchelastic::report_failure(&format!("{error:#}"));
                 ExitCode::from(USAGE)
             })
         }

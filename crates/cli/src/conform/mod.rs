@@ -11,6 +11,7 @@ use std::{
     num::NonZeroUsize,
     path::PathBuf,
     process::ExitCode,
+    thread,
     time::{Duration, Instant},
 };
 
@@ -23,9 +24,14 @@ use passmuster::{
         supervisor::StartError,
         waivers,
     },
-    emulator::{Interleaving, MultimemReduction, Profile, Strategy},
+    emulator::{EmulatorOptions, Interleaving, MultimemReduction, Profile, Strategy},
 };
-use passmuster_collectives::{algorithms::Target, device::DeviceModel, library::Library};
+use passmuster_bootstrap::{Bootstrap, Rank};
+use passmuster_collectives::{
+    algorithms::Target,
+    device::DeviceModel,
+    library::{Library, ptx_hash},
+};
 use xshell::Shell;
 
 use self::{
@@ -36,14 +42,17 @@ use self::{
 };
 use crate::{
     CANNOT_RUN, FINDING, INCONCLUSIVE, USAGE,
+    by_ranks::{self, ByRanks},
     emulated::{self, Emulated},
     foreign::{ForeignArgs, RegisteredKernel},
     journal::{self, EVERY, Journal},
     judging::{Judge, Judging},
+    launch::{LaunchArgs, Part as Process},
     print, project, records,
     require::Require,
+    spread::{self, Spread},
     units,
-    worker::{EMULATOR, Gpus, Machine, MachineKind},
+    worker::{EMULATOR, Gpus, Machine, MachineKind, RaceProfile},
 };
 
 pub(crate) use merge::merged;
@@ -96,6 +105,8 @@ pub(crate) struct Validate {
     memory: Option<u64>,
     #[command(flatten)]
     machine: Machine,
+    #[command(flatten)]
+    launch: LaunchArgs,
 }
 
 const VALIDATE_EXAMPLES: &str = "\
@@ -183,13 +194,19 @@ impl TestGpu {
 
 impl Validate {
     pub(crate) fn run(self, sh: &Shell) -> anyhow::Result<ExitCode> {
-        let Validate { cases, on, schedules, steps, trace, elsewhere, memory, machine } = self;
+        let Validate { cases, on, schedules, steps, trace, elsewhere, memory, mut machine, launch } = self;
+        if launch.has_ranks() {
+            // Processes that share memory do not see each other's accesses.
+            machine.profile = RaceProfile::Off;
+        }
         if (memory.is_some() || trace.is_some() || steps.is_some()) && on == MachineKind::Cuda {
             bail!("--memory, --steps and --trace are for --machine emulator");
         }
         // A kernel that nobody here has run before gets one schedule of each kind.
-        let default = if elsewhere.any() && on == MachineKind::Emulator { Strategy::ALL.len() as u32 } else { 1 };
-        let run = Run { memory, schedules: schedules.unwrap_or(default), steps, trace, ..Run::plain("validate", on, machine) };
+        let several = elsewhere.any() && on == MachineKind::Emulator && !launch.has_ranks();
+        let default = if several { Strategy::ALL.len() as u32 } else { 1 };
+        let schedules = schedules.unwrap_or(default);
+        let run = Run { memory, schedules, steps, trace, launch, ..Run::plain("validate", on, machine) };
         cases.run(&run.with(&elsewhere)?, sh)
     }
 }
@@ -210,6 +227,7 @@ struct Run {
     /// The most thread instructions of one run there.
     steps: Option<u64>,
     trace: Option<PathBuf>,
+    launch: LaunchArgs,
 }
 
 impl Run {
@@ -226,6 +244,7 @@ impl Run {
             schedules: 1,
             steps: None,
             trace: None,
+            launch: LaunchArgs::default(),
         }
     }
 
@@ -261,8 +280,15 @@ impl Cases {
             bail!("--trace is for one case: `{}` selects {}", self.query, cases.len());
         }
         let schedules = self.schedules(replay.as_ref(), run)?;
+        let together = self.together(run)?;
+        if let Process::Member(mut rank) = together {
+            let served = self.serve(run, &schedules, &rank);
+            // The others are to know why.
+            served.inspect_err(|error| rank.give_up(&format!("{error:#}")))?;
+            return Ok(ExitCode::SUCCESS);
+        }
         let files = Files::open(&self, run)?;
-        let mut judge = self.judge(run, &schedules, &files)?;
+        let mut judge = self.judge(run, &schedules, &files, together)?;
         let run = Conformance { asked: &self, run, cases, schedules, files };
         let (record, smaller, written) = match run.judge(&mut *judge, sh) {
             Ok(judged) => judged,
@@ -287,27 +313,96 @@ impl Cases {
         if run.on == MachineKind::Cuda && (replayed.is_some() || run.schedules != 1) {
             bail!("GPUs have no schedules: --schedules and a token's @SCHEDULE are for the emulator");
         }
+        if run.launch.has_ranks() && run.schedules != 1 {
+            bail!("--schedules: ranks that are processes run as their hosts let them, and have one schedule");
+        }
         Ok(match replayed {
             Some(schedule) => vec![schedule],
             None => (0..run.schedules as usize).map(|n| Interleaving::nth(self.seed, n)).collect(),
         })
     }
 
-    fn judge(&self, run: &Run, schedules: &[Interleaving], files: &Files) -> anyhow::Result<Box<dyn Judging>> {
-        let deadline = |default| self.deadline.unwrap_or(default);
-        Ok(match run.on {
-            MachineKind::Cuda => Box::new(Judge::new(&run.machine, &run.elsewhere, deadline(Duration::from_secs(10)))),
-            MachineKind::Emulator => {
-                let mut options = run.machine.emulator(run.library.clone(), self.seed)?;
-                options.memory_budget = run.memory.unwrap_or(options.memory_budget);
-                options.steps = run.steps.unwrap_or(options.steps);
-                let emulated = Emulated::new(options, schedules.to_vec(), deadline(emulated::DEADLINE));
-                Box::new(match files.traced() {
-                    Some(trace) => emulated.traced(trace),
-                    None => emulated,
-                })
+    /// What this process is of those that judge the cases together.
+    fn together(&self, run: &Run) -> anyhow::Result<Process> {
+        if run.on == MachineKind::Emulator && run.trace.is_none() {
+            return run.launch.join();
+        }
+        if run.launch.is_asked_for() {
+            bail!("--launcher: several processes share out cases of the emulator, and without --trace");
+        }
+        Ok(Process::Alone)
+    }
+
+    fn judge(&self, run: &Run, schedules: &[Interleaving], files: &Files, together: Process) -> anyhow::Result<Box<dyn Judging>> {
+        if run.on == MachineKind::Cuda {
+            return Ok(Box::new(Judge::new(&run.machine, &run.elsewhere, self.deadline.unwrap_or(Duration::from_secs(10)))));
+        }
+        let emulated = self.emulated(run, schedules)?;
+        Ok(match (together, files.traced()) {
+            (Process::Coordinator(job, own), _) if run.launch.has_ranks() => {
+                if let Some(mut rank) = own {
+                    let options = self.options(run)?.with(schedules[0]);
+                    // Where it fails the coordinator is told, as of any rank.
+                    thread::spawn(move || by_ranks::serve(&rank, options).unwrap_or_else(|error| rank.give_up(&format!("{error:#}"))));
+                }
+                let launch = run.launch.clone();
+                Box::new(ByRanks::open(job, Box::new(move || launch.again()), schedules[0], self.deadline.unwrap_or(by_ranks::DEADLINE))?)
             }
+            (Process::Coordinator(job, own), _) => {
+                let own = own.map(|rank| Ok::<_, anyhow::Error>((rank, self.emulated(run, schedules)?.config()))).transpose()?;
+                Box::new(Spread::new(job, self.asked(run, schedules), emulated, own))
+            }
+            (_, Some(trace)) => Box::new(emulated.traced(trace)),
+            (_, None) => Box::new(emulated),
         })
+    }
+
+    /// Does what the coordinator asks.
+    fn serve(&self, run: &Run, schedules: &[Interleaving], rank: &Rank) -> anyhow::Result<()> {
+        if run.launch.has_ranks() {
+            return by_ranks::serve(rank, self.options(run)?.with(schedules[0]));
+        }
+        spread::serve(rank, &self.emulated(run, schedules)?.config(), self.asked(run, schedules))
+    }
+
+    /// What emulators are opened with.
+    fn options(&self, run: &Run) -> anyhow::Result<EmulatorOptions> {
+        let mut options = run.machine.emulator(run.library.clone(), self.seed)?;
+        options.memory_budget = run.memory.unwrap_or(options.memory_budget);
+        options.steps = run.steps.unwrap_or(options.steps);
+        Ok(options)
+    }
+
+    /// Who judges in this process.
+    fn emulated(&self, run: &Run, schedules: &[Interleaving]) -> anyhow::Result<Emulated> {
+        let options = self.options(run)?;
+        let deadline = self.deadline.unwrap_or(emulated::DEADLINE);
+        Ok(Emulated::new(options, schedules.to_vec(), deadline).with_threads(run.launch.threads()?))
+    }
+
+    /// What processes that judge the cases together must have been asked for alike.
+    fn asked(&self, run: &Run, schedules: &[Interleaving]) -> String {
+        let selection = serde_json::to_string(&self.selection(run, schedules.len())).expect("a selection is plain data");
+        format!("{} {} of PTX {}: {selection}", run.kind, env!("CARGO_PKG_VERSION"), ptx_hash())
+    }
+
+    /// What is asked for, for the record.
+    fn selection(&self, run: &Run, schedules: usize) -> Selection {
+        let emulated = run.on == MachineKind::Emulator;
+        Selection {
+            query: self.replay.as_ref().unwrap_or(&self.query).clone(),
+            seed: self.seed,
+            part: self.part,
+            limit: self.limit.map(NonZeroUsize::get),
+            schedules: emulated.then_some(schedules),
+            device: (emulated && run.machine.device != DeviceModel::MEASURED).then(|| run.machine.device.name.into()),
+            multimem: emulated.then(|| run.machine.multimem.name().into()),
+            profile: emulated.then(|| Profile::from(run.machine.profile).to_string()),
+            wait_limit: run.machine.gpus.wait_limit.as_millis() as u64,
+            memory: run.memory,
+            batch_copies: run.machine.gpus.batch_copies,
+            kernel: (!run.known.is_empty()).then(|| run.known.iter().map(|known| &*known.note).collect::<Vec<_>>().join("; ")),
+        }
     }
 
     /// What to type to run a case again as it ran here, before the case.
@@ -347,7 +442,7 @@ impl Conformance<'_> {
         let start = Instant::now();
         journal::end_with_children()?;
         let mut head = Record::of_verdicts(self.run.kind, judge.machine(cases)?, project::source(sh), Vec::new());
-        head.selection = Some(self.selection());
+        head.selection = Some(asked.selection(self.run, self.schedules.len()));
         let before = match &asked.resume {
             Some(path) => Resumed::read(path, &head, cases)?,
             None => Resumed::none(cases.len()),
@@ -378,25 +473,6 @@ impl Conformance<'_> {
         let record = self.finished(head, took, sh);
         let written = journal.end(|| files.write(&record, trace));
         Ok((record, smaller, written))
-    }
-
-    fn selection(&self) -> Selection {
-        let Conformance { asked, run, .. } = self;
-        let emulated = run.on == MachineKind::Emulator;
-        Selection {
-            query: asked.replay.as_ref().unwrap_or(&asked.query).clone(),
-            seed: asked.seed,
-            part: asked.part,
-            limit: asked.limit.map(NonZeroUsize::get),
-            schedules: emulated.then_some(self.schedules.len()),
-            device: (emulated && run.machine.device != DeviceModel::MEASURED).then(|| run.machine.device.name.into()),
-            multimem: emulated.then(|| run.machine.multimem.name().into()),
-            profile: emulated.then(|| Profile::from(run.machine.profile).to_string()),
-            wait_limit: run.machine.gpus.wait_limit.as_millis() as u64,
-            memory: run.memory,
-            batch_copies: run.machine.gpus.batch_copies,
-            kernel: (!run.known.is_empty()).then(|| run.known.iter().map(|known| &*known.note).collect::<Vec<_>>().join("; ")),
-        }
     }
 
     /// Smaller cases for the first findings.

@@ -91,7 +91,8 @@ impl Plan {
 /// Dependencies between streams of a plan are forks and joins rather than events of their own: whatever is forked is joined, so that every plan
 /// can be captured and none leaves work behind.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(tag = "op", rename_all = "snake_case")]
+// Calls of the library have an `op` of their own.
+#[serde(tag = "operation", rename_all = "snake_case")]
 pub enum Op {
     /// Starts a kernel.
     Launch(Launch),

@@ -20,6 +20,7 @@ mod planted_machine;
 pub mod process;
 mod products;
 mod query;
+pub mod ranks;
 pub mod report;
 pub mod runner;
 pub mod scenario;

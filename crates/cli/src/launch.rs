@@ -1,0 +1,201 @@
+//! Several processes for one command: who starts them, which of them this one is, and what they are for.
+
+use std::{
+    env,
+    num::NonZeroUsize,
+    process::{Command, Stdio},
+    thread,
+    time::Duration,
+};
+
+use anyhow::{Context, bail};
+use passmuster_bootstrap::{
+    Bootstrap, Hub, Rank, Secret,
+    own::{self, Launched},
+    placement::{OpenHub, Placement},
+};
+
+/// How long the processes of a job may take to come together.
+const START_LIMIT: Duration = Duration::from_secs(120);
+
+/// Who starts the processes.
+#[derive(clap::ValueEnum, Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Launcher {
+    /// This command does, on this host.
+    Own,
+    /// torchrun, mpirun, mpiexec or srun did; their variables say who is who, and the processes meet over TCP.
+    Env,
+    /// mpirun or srun did; they meet by MPI. Needs a binary with the feature `mpi`.
+    Mpi,
+}
+
+/// The options.
+#[derive(clap::Args, Clone, Debug, Default)]
+#[command(next_help_heading = PROCESSES)]
+pub(crate) struct LaunchArgs {
+    /// Judge with several processes, and who starts them. They share out the cases, and rank 0's, or this command itself, writes one record; a process that is
+    /// lost has its cases judged again by another. Under torchrun, mpirun and srun with more than one process this is `env` by itself.
+    ///
+    /// Processes meet at port PASSMUSTER_PORT of MASTER_ADDR; by default at MASTER_PORT + 100, or 29717, and on this host if all of them are here. They share a
+    /// secret: PASSMUSTER_SECRET, or what the file PASSMUSTER_SECRET_FILE has, or ~/.config/passmuster/secret, which is made where it is missing.
+    #[arg(long, value_enum)]
+    launcher: Option<Launcher>,
+    /// In place of sharing out cases, have each rank of every case be a process of its own, so many of them: atomics and fences are the processor's then, and
+    /// races are not looked for. With --launcher env and mpi it is as many as were started.
+    #[arg(long, value_name = "N", requires = "launcher", conflicts_with = "judges")]
+    processes: Option<NonZeroUsize>,
+    /// With --launcher own: how many processes share out the cases; as many as there are processors by default, one thread each.
+    #[arg(long, value_name = "N", requires = "launcher")]
+    judges: Option<NonZeroUsize>,
+    /// How many cases a process judges at once; by default what its share of the processors can.
+    #[arg(long, value_name = "N")]
+    threads: Option<NonZeroUsize>,
+}
+
+/// Under which heading help has them.
+const PROCESSES: &str = "Processes";
+
+/// What this process is.
+pub(crate) enum Part {
+    /// The only one.
+    Alone,
+    /// The one that hands out, tells and writes. Where it is a rank as well, it is that, too.
+    Coordinator(Job, Option<Rank>),
+    /// One of those that are asked.
+    Member(Rank),
+}
+
+/// Processes that were brought together, as the coordinator has them.
+pub(crate) enum Job {
+    /// They were started here.
+    Started(Launched),
+    /// They came.
+    Open(OpenHub),
+}
+
+impl AsRef<Hub> for Job {
+    /// Where they come to.
+    fn as_ref(&self) -> &Hub {
+        match self {
+            Job::Started(launched) => launched.hub(),
+            Job::Open(open) => &open.hub,
+        }
+    }
+}
+
+impl LaunchArgs {
+    /// Whether several processes are asked for, and not only there.
+    pub(crate) fn is_asked_for(&self) -> bool {
+        self.launcher.is_some()
+    }
+
+    /// Whether the ranks of cases are processes.
+    pub(crate) fn has_ranks(&self) -> bool {
+        self.processes.is_some()
+    }
+
+    /// How many cases this process judges at once, of so many processes on this host.
+    fn threads_of(&self, processes: usize) -> usize {
+        let processors = thread::available_parallelism().map_or(1, NonZeroUsize::get);
+        self.threads.map_or((processors / processes.max(1)).max(1), NonZeroUsize::get)
+    }
+
+    /// How many cases this process judges at once.
+    ///
+    /// # Errors
+    /// As [`LaunchArgs::join`].
+    pub(crate) fn threads(&self) -> anyhow::Result<usize> {
+        if own::is_rank() {
+            return Ok(self.threads.map_or(1, NonZeroUsize::get));
+        }
+        let placement = if self.launcher == Some(Launcher::Own) { None } else { Placement::of_environment()? };
+        Ok(self.threads_of(placement.map_or(1, |placement| placement.local_world.unwrap_or(placement.world))))
+    }
+
+    /// Brings the processes together. Where they share out cases, the job goes on without those that are lost.
+    ///
+    /// # Errors
+    /// Why they cannot be.
+    pub(crate) fn join(&self) -> anyhow::Result<Part> {
+        if own::is_rank() {
+            return Ok(Part::Member(own::join()?));
+        }
+        let goes_on = !self.has_ranks();
+        let part = match self.launcher {
+            Some(Launcher::Own) => Ok(Part::Coordinator(self.start()?, None)),
+            Some(Launcher::Env) => {
+                let placement = Placement::of_environment()?.context(
+                    "--launcher env: nobody placed this process: RANK, WORLD_SIZE and LOCAL_RANK, or those of Open MPI, PMI or a Slurm step, must be set",
+                )?;
+                come(&placement, goes_on)
+            }
+            Some(Launcher::Mpi) => meet(goes_on),
+            None => match Placement::of_environment()? {
+                Some(placement) if placement.world > 1 => come(&placement, goes_on),
+                _ => Ok(Part::Alone),
+            },
+        }?;
+        let world = match &part {
+            Part::Alone => 1,
+            Part::Coordinator(job, _) => job.as_ref().world(),
+            Part::Member(rank) => rank.world(),
+        };
+        match self.processes {
+            Some(asked) if asked.get() != world => bail!("--processes {asked}: {world} were started"),
+            _ => Ok(part),
+        }
+    }
+
+    /// The processes of a job once more, where this command starts them.
+    ///
+    /// # Errors
+    /// Why they cannot be started.
+    pub(crate) fn again(&self) -> anyhow::Result<Option<Job>> {
+        (self.launcher == Some(Launcher::Own)).then(|| self.start()).transpose()
+    }
+
+    /// Starts this command once more for each process.
+    fn start(&self) -> anyhow::Result<Job> {
+        let program = env::current_exe()?;
+        let processes = self.processes.or(self.judges).map_or_else(|| self.threads_of(1), NonZeroUsize::get);
+        let again = |_| {
+            let mut command = Command::new(&program);
+            command.args(env::args_os().skip(1)).stdout(Stdio::null());
+            command
+        };
+        Ok(Job::Started(Launched::start(processes, !self.has_ranks(), again)?))
+    }
+}
+
+/// Comes to where the others are, or opens that.
+fn come(placement: &Placement, goes_on: bool) -> anyhow::Result<Part> {
+    let secret = Secret::find()?;
+    if placement.rank > 0 {
+        let rank = placement.connect(&secret, START_LIMIT)?;
+        rank.end_with_hub();
+        return Ok(Part::Member(rank));
+    }
+    let open = placement.open_hub(secret.clone(), START_LIMIT, goes_on)?;
+    let rank = placement.connect(&secret, START_LIMIT)?;
+    Ok(Part::Coordinator(Job::Open(open), Some(rank)))
+}
+
+/// Comes together with those that MPI started.
+#[cfg(feature = "mpi")]
+fn meet(goes_on: bool) -> anyhow::Result<Part> {
+    let mut met = passmuster_bootstrap::mpi::meet(START_LIMIT, goes_on)?;
+    let rank = met.connect(START_LIMIT)?;
+    Ok(match met.hub.take() {
+        Some(open) => Part::Coordinator(Job::Open(open), Some(rank)),
+        None => {
+            rank.end_with_hub();
+            Part::Member(rank)
+        }
+    })
+}
+
+/// The same where this binary has no MPI.
+#[cfg(not(feature = "mpi"))]
+fn meet(_: bool) -> anyhow::Result<Part> {
+    bail!("--launcher mpi: this binary has no MPI; build it with --features mpi")
+}

@@ -1,0 +1,229 @@
+//! Several processes for one command: what they find is what one finds, whoever started them and whatever becomes of one of them.
+
+mod folder;
+
+use std::{
+    fs,
+    net::TcpListener,
+    path::{Path, PathBuf},
+    process::{Child, Command, Output, Stdio},
+    thread,
+    time::{Duration, Instant},
+};
+
+use passmuster::conformance::{Verdict, report::Record};
+use rustix::process::{Pid, Signal, kill_process};
+
+use folder::Folder;
+
+/// A dozen cases.
+const QUERY: [&str; 4] = ["validate", "all_reduce/two_shot:f32,*:w=2,3", "--limit", "12"];
+
+const OF_LAUNCHERS: [&str; 9] = [
+    "RANK",
+    "WORLD_SIZE",
+    "LOCAL_RANK",
+    "LOCAL_WORLD_SIZE",
+    "MASTER_ADDR",
+    "MASTER_PORT",
+    "PASSMUSTER_SECRET",
+    "GITHUB_ACTIONS",
+    "GITHUB_STEP_SUMMARY",
+];
+
+fn passmuster(folder: &Folder, arguments: &[&str]) -> Command {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR")).ancestors().nth(2).expect("the workspace is around it").to_owned();
+    let mut command = Command::new(env!("CARGO_BIN_EXE_passmuster"));
+    for name in OF_LAUNCHERS {
+        command.env_remove(name);
+    }
+    command.args(arguments).current_dir(root).env("HOME", folder.file("")).stdout(Stdio::piped()).stderr(Stdio::piped());
+    command
+}
+
+fn text(bytes: &[u8]) -> String {
+    String::from_utf8_lossy(bytes).into_owned()
+}
+
+/// The verdicts of a record, without the time that they took.
+fn verdicts(folder: &Folder, name: &str) -> Vec<Verdict> {
+    let record: Record = serde_json::from_str(&folder.read(name)).unwrap();
+    assert_eq!(record.partial, None);
+    record.cases.into_iter().map(|verdict| Verdict { milliseconds: 0.0, ..verdict }).collect()
+}
+
+/// Runs the query, with more arguments, and returns what became of it.
+fn run(folder: &Folder, json: &str, more: &[&str]) -> Output {
+    passmuster(folder, &[&QUERY, &["--json", &folder.file(json)][..], more].concat()).output().unwrap()
+}
+
+/// One process with torchrun's variables.
+fn placed(folder: &Folder, (rank, world, port): (usize, usize, u16), arguments: &[&str]) -> Child {
+    let mut command = passmuster(folder, arguments);
+    command.env("RANK", rank.to_string()).env("WORLD_SIZE", world.to_string()).env("LOCAL_RANK", rank.to_string());
+    command.env("MASTER_ADDR", "127.0.0.1").env("PASSMUSTER_PORT", port.to_string());
+    command.env("TORCHELASTIC_ERROR_FILE", folder.file(&format!("error-{rank}.json"))).spawn().unwrap()
+}
+
+/// A port that nobody has just now.
+fn free_port() -> u16 {
+    TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port()
+}
+
+/// If this fails, a verdict depends on who judged the case.
+#[test]
+fn processes_find_what_one_finds() {
+    let folder = Folder::new("spread");
+    assert_eq!(run(&folder, "alone.json", &[]).status.code(), Some(0));
+    let alone = verdicts(&folder, "alone.json");
+    assert_eq!(alone.len(), 12);
+
+    let own = run(&folder, "own.json", &["--launcher", "own", "--judges", "3"]);
+    assert_eq!((own.status.code(), text(&own.stderr).contains("is lost")), (Some(0), false), "{}", text(&own.stderr));
+    assert_eq!(verdicts(&folder, "own.json"), alone);
+
+    let (port, json) = (free_port(), folder.file("env.json"));
+    let arguments = [&QUERY, &["--json", &json][..]].concat();
+    // Rank 0 comes last.
+    let placed: Vec<Child> = (0..3).rev().map(|rank| placed(&folder, (rank, 3, port), &arguments)).collect();
+    for process in placed {
+        let output = process.wait_with_output().unwrap();
+        assert_eq!(output.status.code(), Some(0), "{}", text(&output.stderr));
+    }
+    assert_eq!(verdicts(&folder, "env.json"), alone);
+    assert!(folder.names().iter().all(|name| !name.starts_with("error-")), "{:?}", folder.names());
+}
+
+fn children(of: u32) -> Vec<u32> {
+    let path = PathBuf::from(format!("/proc/{of}/task/{of}/children"));
+    fs::read_to_string(path).unwrap_or_default().split_whitespace().map(|id| id.parse().unwrap()).collect()
+}
+
+fn signal(process: u32, signal: Signal) {
+    kill_process(Pid::from_raw(process as i32).unwrap(), signal).unwrap();
+}
+
+/// Waits until a command has started so many processes.
+fn started(command: &Child, count: usize) -> Vec<u32> {
+    let deadline = Instant::now() + Duration::from_secs(30);
+    while children(command.id()).len() < count && Instant::now() < deadline {
+        thread::sleep(Duration::from_millis(2));
+    }
+    children(command.id())
+}
+
+/// If this fails, cases are missing for a process that was lost, or a run ends with it.
+#[test]
+fn what_a_lost_process_had_is_judged_again() {
+    let folder = Folder::new("lost");
+    assert_eq!(run(&folder, "alone.json", &[]).status.code(), Some(0));
+    for (judges, kill) in [("2", 1), ("2", 2)] {
+        let json = folder.file("lost.json");
+        let command =
+            passmuster(&folder, &[&QUERY, &["--json", &json, "--launcher", "own", "--judges", judges][..]].concat()).spawn().unwrap();
+        let processes = started(&command, 2);
+        processes.iter().take(kill).for_each(|&process| signal(process, Signal::KILL));
+        let output = command.wait_with_output().unwrap();
+        let said = text(&output.stderr);
+        assert_eq!(output.status.code(), Some(0), "{said}");
+        let lost = said.matches("is lost: its process was killed by signal 9 (SIGKILL); ").count();
+        assert_eq!((lost, said.contains("no process is left: this one judges")), (kill, kill == 2), "{said}");
+        assert_eq!(verdicts(&folder, "lost.json"), verdicts(&folder, "alone.json"));
+    }
+}
+
+/// If this fails, processes stay behind where the command is ended, and take the host's processors.
+#[test]
+fn no_process_outlives_the_command() {
+    let folder = Folder::new("ended");
+    for end in [Signal::TERM, Signal::KILL] {
+        let query = ["validate", "merge", "--launcher", "own", "--judges", "2"];
+        let command = passmuster(&folder, &query).spawn().unwrap();
+        let processes = started(&command, 2);
+        assert_eq!(processes.len(), 2);
+        signal(command.id(), end);
+        drop(command.wait_with_output());
+        // It is a zombie of somebody else's where it has ended.
+        let is_at_work = |id: &&u32| fs::read_to_string(format!("/proc/{id}/cmdline")).is_ok_and(|line| line.contains("--judges"));
+        let deadline = Instant::now() + Duration::from_secs(20);
+        while processes.iter().any(|id| is_at_work(&id)) && Instant::now() < deadline {
+            thread::sleep(Duration::from_millis(5));
+        }
+        let left: Vec<&u32> = processes.iter().filter(is_at_work).collect();
+        assert!(left.is_empty(), "{left:?} are left after {end:?}");
+    }
+}
+
+/// If this fails, a collective depends on whether its ranks are threads or processes.
+#[test]
+fn ranks_that_are_processes_compute_the_same_bits() {
+    let folder = Folder::new("ranks");
+    let query = ["validate", "all_reduce/two_shot:f32,*:w=1,2", "--limit", "4"];
+    let recorded = |json: &str| [&query, &["--json", &folder.file(json)][..]].concat().into_iter().map(str::to_owned).collect::<Vec<_>>();
+    let with = |json: &str, more: &[&str]| {
+        let arguments = [recorded(json), more.iter().map(|&argument| argument.to_owned()).collect()].concat();
+        let output = passmuster(&folder, &arguments.iter().map(String::as_str).collect::<Vec<_>>()).output().unwrap();
+        assert_eq!(output.status.code(), Some(0), "{more:?}: {}{}", text(&output.stdout), text(&output.stderr));
+    };
+    let outputs = |json: &str| verdicts(&folder, json).into_iter().map(|verdict| (verdict.case, verdict.outputs)).collect::<Vec<_>>();
+    with("alone.json", &[]);
+    with("own.json", &["--launcher", "own", "--processes", "2"]);
+    assert_eq!(outputs("own.json"), outputs("alone.json"));
+    assert!(outputs("own.json").iter().all(|(_, outputs)| outputs.is_some()));
+
+    let (port, json) = (free_port(), folder.file("env.json"));
+    let arguments = [&query, &["--json", &json, "--launcher", "env", "--processes", "2"][..]].concat();
+    for process in [0, 1].map(|rank| placed(&folder, (rank, 2, port), &arguments)) {
+        let output = process.wait_with_output().unwrap();
+        assert_eq!(output.status.code(), Some(0), "{}", text(&output.stderr));
+    }
+    assert_eq!(outputs("env.json"), outputs("alone.json"));
+}
+
+/// If this fails, a rank that is lost is a hang, or nobody learns which it was.
+#[test]
+fn a_rank_that_is_lost_is_named() {
+    let folder = Folder::new("lost-rank");
+    let command = passmuster(&folder, &[&QUERY[..], &["--launcher", "own", "--processes", "3"]].concat()).spawn().unwrap();
+    let processes = started(&command, 3);
+    signal(processes[1], Signal::KILL);
+    let output = command.wait_with_output().unwrap();
+    let said = text(&output.stderr) + &text(&output.stdout);
+    assert!(said.contains("rank 1 of 3: its process was killed by signal 9 (SIGKILL)"), "{said}");
+    assert!(matches!(output.status.code(), Some(1 | 2)), "{said}");
+}
+
+/// If this fails, one record has verdicts of two runs.
+#[test]
+fn processes_of_different_runs_do_not_mix() {
+    let (folder, port) = (Folder::new("mixed"), free_port());
+    let ranks = [(0, "0"), (1, "7")].map(|(rank, seed)| placed(&folder, (rank, 2, port), &[&QUERY, &["--seed", seed][..]].concat()));
+    let [first, second] = ranks.map(|process| process.wait_with_output().unwrap());
+    assert_eq!((first.status.code(), second.status.code()), (Some(2), Some(2)));
+    for output in [first, second] {
+        assert!(text(&output.stderr).contains("rank 1 was started for another run"), "{}", text(&output.stderr));
+    }
+    for rank in 0..2 {
+        assert!(folder.read(&format!("error-{rank}.json")).contains("another run"), "rank {rank} does not tell torchrun");
+    }
+}
+
+/// If this fails, a wrong line or environment is a hang, or one process that says nothing of the others.
+#[test]
+fn what_is_asked_wrongly_is_refused() {
+    let folder = Folder::new("refused");
+    let refused = |arguments: &[&str], why: &str| {
+        let output = passmuster(&folder, &[&["validate", "--limit", "1"], arguments].concat()).output().unwrap();
+        let said = text(&output.stderr);
+        assert!(output.status.code() == Some(2) && said.contains(why), "{arguments:?}: {said}");
+    };
+    refused(&["--launcher", "env"], "nobody placed this process");
+    refused(&["--judges", "2"], "--launcher");
+    refused(&["--launcher", "own", "--judges", "2", "--processes", "2"], "cannot be used with");
+    refused(&["--launcher", "own", "--processes", "2", "--schedules", "3"], "have one schedule");
+    refused(&["--launcher", "own", "--judges", "0"], "invalid value '0'");
+    refused(&["--launcher", "own", "--machine", "cuda"], "cases of the emulator");
+    let taken = TcpListener::bind("127.0.0.1:0").unwrap();
+    let first = placed(&folder, (0, 2, taken.local_addr().unwrap().port()), &QUERY).wait_with_output().unwrap();
+    assert!(first.status.code() == Some(2) && text(&first.stderr).contains("the port is in use"), "{}", text(&first.stderr));
+}
