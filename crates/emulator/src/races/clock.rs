@@ -324,7 +324,8 @@ fn merged(a: &[Partial], b: &[Partial]) -> Vec<Partial> {
             (Some(left), Some(right)) if left.actor == right.actor => {
                 let mut both = Partial::clone(left);
                 both.merge(right);
-                (a.next(), b.next());
+                a.next();
+                b.next();
                 both
             }
             (Some(left), Some(right)) if left.actor > right.actor => b.next().cloned().expect("it was looked at"),
