@@ -4,7 +4,11 @@ use std::{
     fs,
     io::{self, Write},
     path::{Path, PathBuf},
-    sync::{Arc, Mutex, MutexGuard, Once, PoisonError, mpsc},
+    sync::{
+        Arc, Mutex, MutexGuard, Once, PoisonError,
+        atomic::{AtomicBool, Ordering},
+        mpsc,
+    },
     thread,
     time::{Duration, Instant},
 };
@@ -187,6 +191,16 @@ pub(crate) fn end_with_children() -> anyhow::Result<()> {
 /// What is called with a signal's number.
 type End = Box<dyn FnOnce(i32) + Send>;
 
+/// Whether a signal is ending the process.
+static IS_ENDING: AtomicBool = AtomicBool::new(false);
+
+/// Leaves the process's end to the signal that is about to end it, if one is: what a command makes of children that were killed says nothing, and neither does its status.
+pub(crate) fn yield_to_signal() {
+    while IS_ENDING.load(Ordering::Acquire) {
+        thread::park();
+    }
+}
+
 /// What the first SIGINT or SIGTERM does.
 static END: Mutex<Option<End>> = Mutex::new(None);
 
@@ -201,6 +215,7 @@ fn on_signal(end: impl FnOnce(i32) + Send + 'static) -> anyhow::Result<()> {
             thread::spawn(move || {
                 for signal in signals.forever() {
                     let end = END.lock().unwrap_or_else(PoisonError::into_inner).take();
+                    IS_ENDING.fetch_or(end.is_some(), Ordering::AcqRel);
                     end.into_iter().for_each(|end| end(signal));
                 }
             });

@@ -135,7 +135,9 @@ pub fn main(registry: Registry) -> ExitCode {
                 // SAFETY: this thread is the only one yet.
                 unsafe { passmuster_cuda::prepare_process() };
             }
-            Shell::new().map_err(anyhow::Error::from).and_then(|sh| run(line.command, &sh)).unwrap_or_else(|error| {
+            let ended = Shell::new().map_err(anyhow::Error::from).and_then(|sh| run(line.command, &sh));
+            journal::yield_to_signal();
+            ended.unwrap_or_else(|error| {
                 eprintln!("error: {error:#}");
                 torchelastic::report_failure(&format!("{error:#}"));
                 ExitCode::from(USAGE)

@@ -167,7 +167,8 @@ fn doors<'t>(entry: &EntryText<'t>, signals: &[(usize, Instruction<'t>)]) -> Vec
         let (line, comparison) = (signal.saturating_sub(NEAR)..signal).rev().find_map(|line| {
             let found = entry.instruction(line).filter(|found| matches!(found.opcode, "setp.lt.u32" | "setp.ge.u32"))?;
             let (_, index) = entry.definition(found.operand(1), line)?;
-            (index.operand(1) == "%tid.x").then_some((line, found))
+            // A number is no world size: it parts the warps of a block.
+            (index.operand(1) == "%tid.x" && found.operand(2).starts_with('%')).then_some((line, found))
         })?;
         Some(Door { line, comparison, signal })
     };
