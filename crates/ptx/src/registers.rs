@@ -3,6 +3,8 @@
 //! Compilers declare a register a value, hundreds of them. An executor keeps 32 lanes of each slot for every warp, so slots are what
 //! memory and clearing cost.
 
+use std::ops::Range;
+
 use super::instruction::{
     Address, Argument, Base, BulkCompletion, Class, Condition, Fence, Instruction, LogicPredicate, MatrixSource, MbarrierWait, Operand,
     Operation, Register,
@@ -176,7 +178,7 @@ pub(super) const MAX_LIVENESS_WORK: usize = 1 << 27;
 
 /// Gives registers that are never live at the same operation one slot, and returns how many slots there are then.
 ///
-/// The interval of a register goes from the first to the last operation that it is live at or named by. Sources and destinations of
+/// A register has its slot where it is live, which may be several stretches of operations, and where it is named. Sources and destinations of
 /// one operation never share, so that an executor may write lane by lane. Registers of `wgmma.mma_async` share with none: they are read and written after it.
 pub(super) fn compact(code: &mut [Operation], declared: RegisterCounts, left: &mut usize) -> RegisterCounts {
     let offsets = [0, declared.predicates, declared.words, declared.longs].map(usize::from);
@@ -191,32 +193,18 @@ pub(super) fn compact(code: &mut [Operation], declared: RegisterCounts, left: &m
     if words * 64 * code.len() > MAX_LIVENESS || pass > *left {
         return declared;
     }
-    let mut intervals: Vec<Option<(usize, usize)>> = vec![None; total];
-    let mut widen = |register: usize, at: usize| {
-        let interval = intervals[register].get_or_insert((at, at));
-        *interval = (interval.0.min(at), interval.1.max(at));
-    };
-    let last = code.len().saturating_sub(1);
+    let mut everywhere = vec![false; total];
     let mut reads = Vec::with_capacity(code.len());
-    let mut kills = Vec::with_capacity(code.len());
-    for (at, operation) in code.iter_mut().enumerate() {
-        let (mut read, mut killed) = (Vec::new(), Vec::new());
-        let guarded = operation.guard.is_some();
+    let mut writes = Vec::with_capacity(code.len());
+    for operation in code.iter_mut() {
+        let (mut read, mut written) = (Vec::new(), Vec::new());
         let later = matches!(operation.instruction, Instruction::WarpgroupMultiply { .. });
-        visit(operation, &mut |register, written| {
-            widen(number(register), at);
-            if later {
-                widen(number(register), 0);
-                widen(number(register), last);
-            }
-            match written {
-                true if !guarded => killed.push(number(register)),
-                true => {}
-                false => read.push(number(register)),
-            }
+        visit(operation, &mut |register, writes| {
+            everywhere[number(register)] |= later;
+            (if writes { &mut written } else { &mut read }).push(number(register));
         });
         reads.push(read);
-        kills.push(killed);
+        writes.push(written);
     }
     let mut live = vec![0_u64; words * code.len()];
     let mut row = vec![0_u64; words];
@@ -237,7 +225,9 @@ pub(super) fn compact(code: &mut [Operation], declared: RegisterCounts, left: &m
                     row.iter_mut().zip(&live[next * words..]).for_each(|(bits, more)| *bits |= more);
                 }
             });
-            kills[at].iter().for_each(|register| row[register / 64] &= !(1 << (register % 64)));
+            if code[at].guard.is_none() {
+                writes[at].iter().for_each(|register| row[register / 64] &= !(1 << (register % 64)));
+            }
             reads[at].iter().for_each(|register| row[register / 64] |= 1 << (register % 64));
             let old = &mut live[at * words..(at + 1) * words];
             if *old != row[..] {
@@ -247,43 +237,64 @@ pub(super) fn compact(code: &mut [Operation], declared: RegisterCounts, left: &m
         }
     }
     *left -= work;
+    let mut stretches: Vec<Stretches> = vec![Stretches::new(); total];
+    let mut extend = |register: usize, at: usize| match stretches[register].last_mut() {
+        Some(last) if last.end >= at => last.end = at + 1,
+        _ => stretches[register].push(at..at + 1),
+    };
     for at in 0..code.len() {
         for (word, &bits) in live[at * words..(at + 1) * words].iter().enumerate() {
             let mut bits = bits;
             while bits != 0 {
-                widen(word * 64 + bits.trailing_zeros() as usize, at);
+                extend(word * 64 + bits.trailing_zeros() as usize, at);
                 bits &= bits - 1;
             }
         }
+        writes[at].iter().for_each(|&register| extend(register, at));
     }
-    let (slots, counts) = assign(&intervals, first);
+    for (stretches, _) in stretches.iter_mut().zip(everywhere).filter(|(_, everywhere)| *everywhere) {
+        *stretches = vec![0..code.len()];
+    }
+    let (slots, counts) = assign(&stretches, code.len(), first);
     for operation in code {
         visit(operation, &mut |register, _| register.index = slots[number(register)]);
     }
     counts
 }
 
-/// A slot for each register, lowest free first, in the order in which their intervals start.
-fn assign(intervals: &[Option<(usize, usize)>], first: impl Fn(Class) -> usize) -> (Vec<u16>, RegisterCounts) {
-    let mut slots = vec![0; intervals.len()];
+/// Operations at which a register has its slot: ascending, apart from one another. Of one that is never named, none.
+type Stretches = Vec<Range<usize>>;
+
+/// A slot for each register of a function of so many operations: the lowest that is free where it is needed, in the order in which they are first needed.
+fn assign(stretches: &[Stretches], operations: usize, first: impl Fn(Class) -> usize) -> (Vec<u16>, RegisterCounts) {
+    let mut slots = vec![0; stretches.len()];
     let mut counts = RegisterCounts::default();
-    let ends = [first(Class::Word), first(Class::Long), first(Class::Quad), intervals.len()];
+    let ends = [first(Class::Word), first(Class::Long), first(Class::Quad), stretches.len()];
     for (class, end) in [Class::Predicate, Class::Word, Class::Long, Class::Quad].into_iter().zip(ends) {
-        let mut order: Vec<(usize, usize, usize)> =
-            (first(class)..end).filter_map(|register| intervals[register].map(|(from, to)| (from, to, register))).collect();
-        order.sort_unstable();
-        let mut busy = std::collections::BTreeSet::new();
-        let mut free = std::collections::BTreeSet::new();
-        for (from, to, register) in order {
-            while let Some(&(ended, slot)) = busy.first().filter(|&&(until, _)| until < from) {
-                busy.remove(&(ended, slot));
-                free.insert(slot);
-            }
+        let mut order: Vec<usize> = (first(class)..end).filter(|&register| !stretches[register].is_empty()).collect();
+        order.sort_by_key(|&register| stretches[register][0].start);
+        // Of each slot, a bit for each operation at which some register has it.
+        let mut taken: Vec<Vec<u64>> = Vec::new();
+        for register in order {
+            let needed = || stretches[register].iter().flat_map(masks);
+            let free = taken.iter().position(|taken| needed().all(|(word, mask)| taken[word] & mask == 0));
             // No more slots are ever needed than registers were declared.
-            let slot = free.pop_first().or_else(|| counts.allocate(class).map(|fresh| fresh.index)).unwrap_or_default();
-            busy.insert((to, slot));
-            slots[register] = slot;
+            let slot = free.or_else(|| counts.allocate(class).map(|fresh| usize::from(fresh.index))).unwrap_or_default();
+            if slot == taken.len() {
+                taken.push(vec![0; operations.div_ceil(64)]);
+            }
+            needed().for_each(|(word, mask)| taken[slot][word] |= mask);
+            slots[register] = slot as u16;
         }
     }
     (slots, counts)
+}
+
+/// The words of a set of bits that have some of a range, and which of their bits those are.
+fn masks(range: &Range<usize>) -> impl Iterator<Item = (usize, u64)> {
+    let (start, end) = (range.start, range.end);
+    (start / 64..end.div_ceil(64)).map(move |word| {
+        let (from, to) = (start.max(word * 64) - word * 64, end.min(word * 64 + 64) - word * 64);
+        (word, u64::MAX >> (64 - (to - from)) << from)
+    })
 }

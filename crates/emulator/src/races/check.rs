@@ -69,9 +69,8 @@ struct Knowledge<'a> {
 
 impl Knowledge<'_> {
     fn has(&self, view: View, deeds: ThreadEpoch) -> bool {
-        let ThreadEpoch { actor, place, thread, time } = deeds;
-        let met = !view.is_across() && actor == self.actor && time <= self.met;
-        met || self.views.of(view).knows(actor, place, thread, time) || self.sights.iter().any(|sight| sight.tells(view, deeds))
+        let met = !view.is_across() && deeds.actor == self.actor && deeds.time <= self.met;
+        met || self.views.of(view).has(deeds) || ObservedRelease::any_tells(self.sights, view, deeds)
     }
 }
 
@@ -238,10 +237,12 @@ impl Races {
         if ordered {
             return None;
         }
-        let missing = self.missing((earlier, first), later, |view| known.has(view, deeds));
+        let missing = || self.missing((earlier, first), later, |view| known.has(view, deeds));
         if strong && earlier.mode.element == later.mode.element && before == after {
             let torn = (earlier.mode.vector || later.mode.vector) && bytes > u16::from(later.mode.element);
-            return torn.then(|| (Class::Tearing, missing, waived(Assumption::Vector)));
+            // Where vectors are granted to be whole, whoever polls data has this with every look: what else would have ordered it takes too long to ask.
+            let waived = waived(Assumption::Vector);
+            return torn.then(|| (Class::Tearing, if waived.is_some() { Missing::Order } else { missing() }, waived));
         }
         let class = if strong { Class::MixedSize } else { Class::Race };
         let after_read = later.mode.writes && !earlier.mode.writes;
@@ -250,7 +251,7 @@ impl Races {
             () if after_read && known.has(View::Retired, deeds) => waived(Assumption::Retired),
             () => None,
         };
-        Some((class, missing, assumption))
+        Some((class, missing(), assumption))
     }
 
     fn missing(&self, (earlier, thread): (&Record, u16), later: &Record, knows: impl Fn(View) -> bool) -> Missing {

@@ -194,6 +194,11 @@ impl Clock {
         self.knows_all_of(place) || self.partial(actor).is_some_and(|partial| partial.time_of(thread) >= time)
     }
 
+    /// Whether what a thread did is known.
+    pub(super) fn has(&self, deeds: ThreadEpoch) -> bool {
+        self.knows(deeds.actor, deeds.place, deeds.thread, deeds.time)
+    }
+
     /// Whether all threads of an actor are known up to a time, or none is.
     pub(super) fn agrees_on(&self, actor: u32, time: u32) -> bool {
         self.partial(actor).is_none_or(|partial| partial.agrees_on(time))

@@ -56,6 +56,8 @@ pub(super) enum Missing {
     BetweenRanks,
     KernelBoundary,
     Prerequisite,
+    /// What of these was not asked.
+    Order,
 }
 
 impl fmt::Display for Missing {
@@ -76,6 +78,7 @@ impl fmt::Display for Missing {
             Missing::BetweenRanks => "synchronisation between ranks",
             Missing::KernelBoundary => "a kernel boundary",
             Missing::Prerequisite => "griddepcontrol.wait",
+            Missing::Order => "order",
         })
     }
 }

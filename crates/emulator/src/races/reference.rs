@@ -160,7 +160,8 @@ impl Slow {
             if strong && alike {
                 let bytes = done.to.min(to) - done.from.max(from);
                 if (done.mode.vector || mode.vector) && bytes > mode.element.into() {
-                    all.push((Class::Tearing, scope, waived(Assumption::Vector)));
+                    let waived = waived(Assumption::Vector);
+                    all.push((Class::Tearing, scope && waived.is_none(), waived));
                 }
                 continue;
             }

@@ -226,11 +226,6 @@ impl Released<'_> {
         let own = other.own.is_none_or(|other| self.own.is_some_and(|own| own.includes(other)) || self.clock.has_own(other));
         own && (Arc::ptr_eq(self.clock, other.clock) || self.clock.includes(other.clock))
     }
-
-    fn knows(&self, deeds: ThreadEpoch) -> bool {
-        let ThreadEpoch { actor, place, thread, time } = deeds;
-        self.own.is_some_and(|own| own.has(deeds)) || self.clock.knows(actor, place, thread, time)
-    }
 }
 
 impl ObservedRelease {
@@ -256,8 +251,9 @@ impl ObservedRelease {
 
     /// What it brings without a fence.
     pub(super) fn at_once(&self) -> impl Iterator<Item = (View, Released<'_>)> {
-        let brings = |view| self.brings(view).filter(|(needs, _)| needs.is_none()).map(move |(_, released)| (view, released));
-        View::ALL.into_iter().filter_map(brings).chain(self.assumed().into_iter().flatten())
+        let views: &[View] = if self.acquires { &View::ALL } else { &View::THAT_ACQUIRE };
+        let brings = |&view: &View| self.brings(view).map(|(_, released)| (view, released));
+        views.iter().filter_map(brings).chain(self.assumed().into_iter().flatten())
     }
 
     /// Whether it may bring something to those who fence with a scope.
@@ -275,10 +271,22 @@ impl ObservedRelease {
         }
     }
 
-    /// Whether what it brings at once has what a thread did.
-    pub(super) fn tells(&self, view: View, deeds: ThreadEpoch) -> bool {
-        let assumed = self.assumed().is_some_and(|assumed| assumed.iter().any(|(of, released)| *of == view && released.knows(deeds)));
-        assumed || self.brings(view).is_some_and(|(needs, released)| needs.is_none() && released.knows(deeds))
+    /// What it brings at once in a view. A thread that polls data has many of these and is asked of them often: of most, the read says that it is nothing.
+    fn at_once_in(&self, view: View) -> impl Iterator<Item = Released<'_>> {
+        let brought = (self.acquires || view.acquires_always()).then(|| self.brings(view)).flatten().map(|(_, released)| released);
+        let assumed = matches!(view, View::Boundary | View::Retired).then(|| self.assumed()).flatten();
+        let assumed = assumed.and_then(|assumed| assumed.into_iter().find(|(of, _)| *of == view));
+        brought.into_iter().chain(assumed.map(|(_, released)| released))
+    }
+
+    /// Whether what any of them brings at once in a view has what a thread did.
+    pub(super) fn any_tells(all: &[ObservedRelease], view: View, deeds: ThreadEpoch) -> bool {
+        // What one kernel's threads released has mostly one clock, and of each something of its own.
+        let mut last: Option<&Arc<Clock>> = None;
+        all.iter().flat_map(|sight| sight.at_once_in(view)).any(|released| {
+            let again = last.replace(released.clock).is_some_and(|last| Arc::ptr_eq(last, released.clock));
+            released.own.is_some_and(|own| own.has(deeds)) || !again && released.clock.has(deeds)
+        })
     }
 }
 

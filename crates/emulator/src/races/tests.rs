@@ -397,8 +397,6 @@ fn lanes_may_tear_a_vector_that_they_write_to_one_place() {
     "race, write after read: a release and an acquire is missing between", None)]
 #[case::retired_is_for_reads(&[(0, 0, 1, 1, "st.global.u32 [%d], 2; bar.sync 0; st.relaxed.sys.global.u32 [%f], 1;"), (1, 0, 1, 1, "ld.relaxed.sys.global.u32 %r0, [%f]; st.global.u32 [%d], 1;")],
     "race, write after write: a release and an acquire is missing between", None)]
-#[case::vector(&[(0, 0, 1, 1, "st.relaxed.sys.global.v2.u32 [%f], {1, 1};"), (1, 0, 1, 1, "ld.relaxed.sys.global.v2.u32 {%r0, %r1}, [%f];")],
-    "torn vector, read after write: not one access, and synchronisation between ranks is missing between", Some("(vector) "))]
 #[case::lanes(&[(0, 0, 1, 32, "st.global.u32 [%d], 1;")], "race, write after write: a barrier is missing between", Some("(lanes) "))]
 #[case::lanes_by_turns(&[(0, 0, 1, 32, "and.b32 %r0, %t, 1; mad.wide.u32 %l0, %r0, 8, %d; st.shared.u32 [block], 0; st.global.v2.u32 [%l0], {%r0, 7};")],
     "race, write after write: a barrier is missing between", Some("(lanes) "))]
@@ -410,6 +408,16 @@ fn what_hopper_waives(#[case] launches: &[Launch<'_>], #[case] line: &str, #[cas
     let of_kind = |profile| found(profile, launches).into_iter().filter(|found| found.ends_with(line)).collect::<Vec<_>>();
     assert_eq!(of_kind(Profile::Ptx), [line]);
     assert_eq!(of_kind(Profile::Hopper), [format!("{}{line}", waived.unwrap_or_default())]);
+}
+
+/// Of a vector that is granted to be one access nobody asks what else is missing.
+#[test]
+fn hopper_waives_torn_vectors() {
+    let launches =
+        [(0, 0, 1, 1, "st.relaxed.sys.global.v2.u32 [%f], {1, 1};"), (1, 0, 1, 1, "ld.relaxed.sys.global.v2.u32 {%r0, %r1}, [%f];")];
+    let torn = |missing| format!("torn vector, read after write: not one access, and {missing} is missing between");
+    assert_eq!(found(Profile::Ptx, &launches), [torn("synchronisation between ranks")]);
+    assert_eq!(found(Profile::Hopper, &launches), [format!("(vector) {}", torn("order"))]);
 }
 
 /// One thread writes by a multicast address and reads by the place's own.

@@ -54,6 +54,9 @@ impl View {
     /// Those of other proxies, to which fences between proxies alone add what is known.
     pub(super) const ACROSS: [View; 4] = [View::Alias, View::AsyncGlobal, View::AsyncShared, View::TensorMap];
 
+    /// Those in which what a read saw is known without an acquire.
+    pub(super) const THAT_ACQUIRE: [View; 2] = [View::EveryAcquire, View::Everything];
+
     pub(super) fn is_across(self) -> bool {
         View::ACROSS.contains(&self)
     }
@@ -67,7 +70,7 @@ impl View {
     }
 
     pub(super) fn acquires_always(self) -> bool {
-        matches!(self, View::EveryAcquire | View::Everything)
+        View::THAT_ACQUIRE.contains(&self)
     }
 }
 
