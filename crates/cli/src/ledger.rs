@@ -21,7 +21,7 @@ use passmuster_collectives::machine::{self, MachineError};
 use xshell::Shell;
 
 use crate::{
-    CANNOT_RUN, FINDING, USAGE,
+    CANNOT_RUN, FINDING, USAGE, litmus,
     progress::progress_bar,
     project,
     result_file::ResultFile,
@@ -51,6 +51,12 @@ pub(crate) struct Ledger {
     /// Differences that are shown of each form, and of each kind, where there are more; with 1 the first.
     #[arg(long, value_name = "N", default_value_t = 1)]
     examples: usize,
+    /// Run the litmus tests of this folder instead (docs/emulator/async-proxy.md), those that one GPU can run: does memory end as the emulator lets it end?
+    #[arg(long, value_name = "DIR", num_args = 0..=1, default_missing_value = litmus::FOLDER, conflicts_with_all = ["list", "ptx", "all"])]
+    litmus: Option<PathBuf>,
+    /// Of each litmus test, at least so many launches.
+    #[arg(long, value_name = "N", default_value_t = 1000, requires = "litmus", value_parser = clap::value_parser!(u64).range(1..))]
+    launches: u64,
     /// Write the kernels' PTX into this folder and stop.
     #[arg(long, value_name = "DIR")]
     ptx: Option<PathBuf>,
@@ -67,6 +73,7 @@ Examples:
   cargo xtask ledger --only cvt. --all         all conversions
   cargo xtask ledger --only add.rn.ftz.f32     one form
   cargo xtask ledger --machine emulator        do the kernels run? No GPU needed
+  cargo xtask ledger --litmus                  the litmus tests of the memory model, a thousand times each
   cargo xtask ledger --only lop3 --ptx kernels their PTX, to look at";
 
 /// The time that one kernel may take, the driver's compilation of its module included.
@@ -77,6 +84,12 @@ const OTHER_SEED: u64 = 1;
 impl Ledger {
     pub(crate) fn run(mut self, sh: &Shell) -> anyhow::Result<ExitCode> {
         let only = self.only.clone().unwrap_or_default();
+        if let Some(folder) = &self.litmus {
+            let tests = litmus::tests(folder, &only)?;
+            let file = ResultFile::asked(self.json.as_deref())?;
+            self.gpus.numbers.get_or_insert_with(|| vec![0]);
+            return litmus::held_against(self.on, &tests, self.launches, &self.gpus, file.as_ref(), sh);
+        }
         let mut forms: Vec<Form> = ledger::forms::all().into_iter().filter(|form| form.name.contains(&only)).collect();
         if forms.iter().any(|form| form.name == only) {
             forms.retain(|form| form.name == only);

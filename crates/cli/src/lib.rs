@@ -19,6 +19,7 @@ mod judging;
 mod kernels;
 mod launch;
 mod ledger;
+mod litmus;
 mod museum;
 mod mutants;
 mod peers;

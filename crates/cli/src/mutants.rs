@@ -21,7 +21,7 @@ use passmuster::{
     emulator::{Emulator, EmulatorOptions, Interleaving},
 };
 use passmuster_collectives::{
-    algorithms::{self, Algorithm},
+    algorithms::{self, Algorithm, TensorParallelFusion},
     library::{self, Library},
     machine::{Machine as _, MachineInfo},
 };
@@ -115,9 +115,20 @@ struct Subject {
     /// What makes a worker run it.
     arguments: Vec<String>,
     cases: Vec<Case>,
+    /// Made by rule of a product's kernel, each of whose cases takes the emulator seconds.
+    slow: bool,
 }
 
 impl Subject {
+    /// Under how many schedules the emulator judges it, where so many are asked for.
+    fn schedules(&self, asked: u64) -> u64 {
+        match (self.slow, &self.equivalent) {
+            (false, _) => asked,
+            (true, None) => asked.div_ceil(4),
+            (true, Some(_)) => 1,
+        }
+    }
+
     fn of(mutant: &Mutant, merge: &[CollectiveCase], on: MachineKind) -> Subject {
         let reached = || merge.iter().filter(|case| mutant.is_reached_by(case)).cloned().collect();
         let of_collectives = match (on, mutant.kind) {
@@ -142,6 +153,7 @@ impl Subject {
             shared_pads: false,
             arguments: vec![format!("--mutant={}", mutant.name)],
             cases,
+            slow: false,
         }
     }
 
@@ -160,6 +172,7 @@ impl Subject {
             shared_pads: true,
             arguments: vec!["--shared-pads".into()],
             cases: if on == MachineKind::Emulator { mutants::small(cases) } else { cases }.into_iter().map(Case::from).collect(),
+            slow: false,
         }
     }
 
@@ -176,6 +189,7 @@ impl Subject {
             shared_pads: false,
             arguments: Vec::new(),
             cases,
+            slow: TensorParallelFusion::of(&mutant.module).is_some(),
         }
     }
 
@@ -306,7 +320,7 @@ impl Mutants {
             |(), &(index, subject), _| {
                 let options = EmulatorOptions { library: subject.library.clone(), ..unchanged.clone() };
                 let mut machine = Emulator::new(options.clone());
-                let (tried, caught) = mutants::hunt(&subject.cases, self.schedules, |case, schedule| {
+                let (tried, caught) = mutants::hunt(&subject.cases, subject.schedules(self.schedules), |case, schedule| {
                     machine.set_interleaving(Interleaving::nth(0, schedule as usize));
                     emulated::judge(case, &mut machine, &options, emulated::DEADLINE, subject.shared_pads)
                 });

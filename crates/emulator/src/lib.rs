@@ -6,6 +6,7 @@
 
 pub mod choice;
 pub mod execution;
+pub mod litmus;
 pub mod memory;
 pub mod numerics;
 pub mod races;

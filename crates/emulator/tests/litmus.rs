@@ -5,6 +5,7 @@ use std::{collections::BTreeSet, fs, path::PathBuf, sync::Arc};
 
 use passmuster_emulator::{
     execution::{DeviceLimits, Fault, Grid, Program, Shape},
+    litmus::{BYTES, Launch, Litmus},
     memory::{AccessError, Init, Memory, Owner},
     races::{Profile, Races, Report},
     tensor_map::{ElementType, TensorMap},
@@ -16,40 +17,6 @@ const SCHEDULES: u64 = 100;
 
 /// Turns that a kernel may take.
 const MOST_TURNS: u32 = 5_000;
-
-/// A launch: rank, blocks, threads of a block, kernel.
-type Launch<'t> = (usize, u32, u32, &'t str);
-
-/// What the first lines of a file say.
-struct Head<'t> {
-    launches: Vec<Launch<'t>>,
-    expected: BTreeSet<String>,
-    fault: Option<&'t str>,
-    /// It may hang.
-    hangs: bool,
-    /// A tensor map of words of `data`, by value, the last parameter: extents and box along two dimensions.
-    map: Option<[u64; 4]>,
-}
-
-fn head(text: &str) -> Head<'_> {
-    let said = |key: &'static str| text.lines().filter_map(move |line| line.strip_prefix(key)).map(str::trim);
-    let launch = |line: &'_ str| -> Option<(usize, u32, u32)> {
-        let (rank, shape) = line.split_once(' ').filter(|(_, shape)| !shape.starts_with('x')).unwrap_or(("0", line));
-        let (blocks, threads) = shape.split_once(" x ")?;
-        Some((rank.parse().ok()?, blocks.parse().ok()?, threads.parse().ok()?))
-    };
-    let launches = said("// launch:").map(|line| {
-        let (shape, kernel) = line.rsplit_once(' ').unwrap();
-        let (rank, blocks, threads) = launch(shape).unwrap_or_else(|| panic!("// launch: {line}: expected [RANK] BLOCKS x THREADS KERNEL"));
-        (rank, blocks, threads, kernel)
-    });
-    let map = said("// map:").next().map(|line| {
-        let numbers: Vec<u64> = line.split(['x', ' ']).filter_map(|word| word.parse().ok()).collect();
-        numbers.try_into().unwrap_or_else(|_| panic!("// map: {line}: expected COLUMNSxROWS in boxes of COLUMNSxROWS"))
-    });
-    let expected = said("// expect:").map(str::to_owned).collect();
-    Head { launches: launches.collect(), expected, fault: said("// fault:").next(), hangs: said("// hangs").next().is_some(), map }
-}
 
 /// Numbers that follow from a seed.
 fn numbers(seed: u64) -> impl FnMut(usize) -> usize {
@@ -63,11 +30,10 @@ fn numbers(seed: u64) -> impl FnMut(usize) -> usize {
 }
 
 /// Runs the launches one after the other; what was found, and what stopped them.
-fn run(module: &Arc<passmuster_ptx::Module>, head: &Head<'_>, seed: u64) -> (BTreeSet<String>, Option<String>) {
-    let Head { launches, hangs, map, .. } = head;
-    let ranks = launches.iter().map(|launch| launch.0 + 1).max().unwrap();
+fn run(module: &Arc<passmuster_ptx::Module>, litmus: &Litmus, seed: u64) -> (BTreeSet<String>, Option<String>) {
+    let (ranks, Litmus { launches, hangs, map, .. }) = (litmus.ranks(), litmus);
     let mut memory = Memory::new();
-    let buffers = ["data", "flag"].map(|name| memory.allocate(Owner::new(0, 0, name), 1024, Init::Zero));
+    let buffers = ["data", "flag"].map(|name| memory.allocate(Owner::new(0, 0, name), BYTES, Init::Zero));
     buffers.iter().for_each(|&buffer| (0..ranks).for_each(|rank| memory.map(buffer, rank, true).unwrap()));
     let mut parameters = buffers.map(|buffer| buffer.0.to_le_bytes()).concat();
     if let Some([columns, rows, box_columns, box_rows]) = *map {
@@ -88,7 +54,7 @@ fn run(module: &Arc<passmuster_ptx::Module>, head: &Head<'_>, seed: u64) -> (BTr
     let limits = DeviceLimits { sms: 132, threads_per_sm: 2048, shared_per_block: 227 << 10 };
     let mut next = numbers(seed + 1);
     let mut stopped = None;
-    'launches: for &(rank, blocks, threads, kernel) in launches {
+    'launches: for &Launch { rank, blocks, threads, ref kernel } in launches {
         let program = Arc::new(Program::load(module.clone(), rank, limits, &mut memory).unwrap());
         let shape = Shape { grid: [blocks, 1, 1], block: [threads, 1, 1], cluster: None, dynamic_shared: 0 };
         let launch = races.begin_launch(rank, 0, module, "litmus", kernel);
@@ -133,18 +99,18 @@ fn line(report: Report) -> String {
 #[rstest]
 fn litmus(#[files("litmus/*.ptx")] path: PathBuf) {
     let text = fs::read_to_string(path).unwrap();
-    let head = head(&text);
+    let litmus = Litmus::of(&text).unwrap_or_else(|error| panic!("{error}"));
     let module = Arc::new(passmuster_ptx::parse(&text).unwrap_or_else(|error| panic!("{error}")));
     let mut found = BTreeSet::new();
     let mut faults = BTreeSet::new();
     for seed in 0..SCHEDULES {
-        let (reports, stopped) = run(&module, &head, seed);
+        let (reports, stopped) = run(&module, &litmus, seed);
         found.extend(reports);
         faults.extend(stopped);
     }
-    assert_eq!(found, head.expected);
-    match head.fault {
-        Some(fault) => assert!(!faults.is_empty() && faults.iter().all(|told| told.contains(fault)), "{faults:#?}"),
+    assert_eq!(found, litmus.expected.into_iter().collect());
+    match litmus.fault {
+        Some(fault) => assert!(!faults.is_empty() && faults.iter().all(|told| told.contains(&fault)), "{faults:#?}"),
         None => assert!(faults.is_empty(), "{faults:#?}"),
     }
 }

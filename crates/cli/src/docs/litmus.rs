@@ -1,33 +1,44 @@
-//! What docs/emulator/async-proxy.md says of the litmus tests: what their own first lines say.
+//! What docs/emulator/async-proxy.md says of the litmus tests: what their own first lines say, and what a GPU showed.
 
-use std::{fmt::Write, fs};
+use std::{collections::BTreeMap, fmt::Write};
 
-use anyhow::{Context, ensure};
+use passmuster::{
+    conformance::Status,
+    ledger::litmus::{LitmusRow, Test},
+};
 
 use super::committed::Committed;
+use crate::litmus::{FOLDER, tests};
 
-const FOLDER: &str = "crates/emulator/litmus";
+/// The record of a GPU.
+const RECORD: &str = "litmus";
 
-/// A row for each: what it shows, where the ISA has it, and what is found.
+/// A row for each: what it shows, where the ISA has it, what is found, and how it ended on the GPU of the record.
 pub(super) fn table(committed: &Committed) -> anyhow::Result<String> {
-    let folder = committed.root().join(FOLDER);
-    let entries = fs::read_dir(&folder).with_context(|| format!("cannot read {FOLDER}"))?;
-    let mut names = entries.map(|entry| Ok(entry?.file_name().to_string_lossy().into_owned())).collect::<anyhow::Result<Vec<String>>>()?;
-    names.retain(|name| name.ends_with(".ptx"));
-    names.sort_unstable();
-    ensure!(!names.is_empty(), "{FOLDER} has no litmus tests");
-    let mut text = String::from("| litmus test | what it does | ISA | found |\n|---|---|---|---|\n");
-    for name in &names {
-        let file = fs::read_to_string(folder.join(name)).with_context(|| format!("cannot read {FOLDER}/{name}"))?;
-        let comments: Vec<&str> = file.lines().map_while(|line| line.strip_prefix("// ")).collect();
-        let said = |key: &str| comments.iter().filter_map(|line| line.strip_prefix(key)).map(str::trim).collect::<Vec<_>>();
-        let shows = comments.first().with_context(|| format!("{FOLDER}/{name} does not say what it shows"))?;
-        let mut found = said("expect:");
-        found.extend(said("fault:"));
+    let tests = tests(&committed.root().join(FOLDER), "")?;
+    let record = committed.has(RECORD).then(|| committed.record::<LitmusRow>(RECORD)).transpose()?;
+    let rows: BTreeMap<&str, &LitmusRow> = record.iter().flat_map(|record| &record.cases).map(|row| (&*row.test, row)).collect();
+    let mut text = String::from("| litmus test | what it does | ISA | found | on a GPU |\n|---|---|---|---|---|\n");
+    for test in &tests {
+        let (name, litmus) = (&test.name, &test.litmus);
+        let found: Vec<&str> = litmus.expected.iter().chain(&litmus.fault).map(String::as_str).collect();
         let found = if found.is_empty() { "nothing".to_owned() } else { found.join("; ") };
-        let stem = name.trim_end_matches(".ptx");
-        writeln!(text, "| [{stem}](../../{FOLDER}/{name}) | {shows} | {} | {found} |", said("ISA:").join(", "))?;
+        let (shows, sections) = (&litmus.shows, litmus.sections.join(", "));
+        let on_gpu = on_gpu(test, rows.get(&**name).copied());
+        writeln!(text, "| [{name}](../../{FOLDER}/{name}.ptx) | {shows} | {sections} | {found} | {on_gpu} |")?;
     }
-    writeln!(text, "\n{} litmus tests, each under 100 schedules.", names.len())?;
+    let on_gpu = record.map(|record| format!(" On one {}: {}.", record.machine.gpu, record.notes.join("; "))).unwrap_or_default();
+    writeln!(text, "\n{} litmus tests, each under 100 schedules.{on_gpu}", tests.len())?;
     Ok(text)
+}
+
+/// How a test ended on the GPU.
+fn on_gpu(test: &Test, row: Option<&LitmusRow>) -> String {
+    let Some(row) = row.filter(|row| row.kernel == test.kernel()) else { return "not run as it is now".into() };
+    match row {
+        LitmusRow { status: Status::NotSupported | Status::Crash, reason, .. } => format!("not run: {reason}"),
+        LitmusRow { ends: 1, unknown: 0, .. } => "one end, as emulated".into(),
+        LitmusRow { ends, unknown: 0, .. } => format!("{ends} ends, as emulated"),
+        LitmusRow { ends, unknown, launches, .. } => format!("{ends} ends; {unknown} of {launches} times one that is not emulated"),
+    }
 }

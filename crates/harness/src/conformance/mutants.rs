@@ -196,15 +196,16 @@ fn narrowest_entry(module: &str, dtype: DType) -> String {
 /// Cases of an algorithm of products with the narrowest tiles: on two to four ranks, one of which is late, in turn; `small` are those that the emulator does
 /// not take long for.
 pub fn product_cases(half: TensorParallelFusion, algorithm: &str, dtype: DType, small: bool) -> Vec<ProductCase> {
-    // Rows, columns and depth, and the most ranks. The second is of so many steps that each stage of the ring is used again, and again by another tile.
-    let (seeds, shapes) = if small {
-        (1, [(40, 136, 72, 3), (300, 8, 456, 2), (300, 136, 24, 2)])
+    // Rows, columns and depth, and the most ranks. The first of the small ones has so few tiles that blocks end with some that are not their own rank's; the third is
+    // of so many steps that each stage of the ring is used again, and again by another tile.
+    let (seeds, shapes): (u64, &[(u64, u64, u64, u32)]) = if small {
+        (1, &[(40, 8, 72, 3), (40, 136, 72, 3), (300, 8, 456, 2), (300, 136, 24, 2)])
     } else {
-        (4, [(200, 256, 200, 4), (513, 208, 136, 4), (1030, 520, 264, 4)])
+        (4, &[(200, 256, 200, 4), (513, 208, 136, 4), (1030, 520, 264, 4)])
     };
     let mut cases = Vec::new();
     for seed in 0..seeds {
-        for (rows, columns, depth, most_ranks) in shapes {
+        for &(rows, columns, depth, most_ranks) in shapes {
             for world in 2..=most_ranks {
                 let product = Product { dtype, rows, columns, depth, layout: Layout::Nk };
                 let late = (0..world).map(|rank| Skew { rank, microseconds: 2000, site: None });
