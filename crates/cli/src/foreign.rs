@@ -46,7 +46,7 @@ pub(crate) struct ForeignArgs {
 }
 
 /// Looks of one thread in one launch after which a bounded kernel traps: seconds, of a few hundred nanoseconds each.
-pub(crate) const MOST_LOOKS: u32 = 1 << 23;
+const MOST_LOOKS: u32 = 1 << 23;
 
 /// A kernel from elsewhere, known to case ids.
 pub(crate) struct RegisteredKernel {

@@ -54,6 +54,9 @@ pub(crate) struct Ledger {
     /// Run the litmus tests of this folder instead (docs/emulator/async-proxy.md), those that one GPU can run: does memory end as the emulator lets it end?
     #[arg(long, value_name = "DIR", num_args = 0..=1, default_missing_value = litmus::FOLDER, conflicts_with_all = ["list", "ptx", "all"])]
     litmus: Option<PathBuf>,
+    /// Litmus tests that are not run, by name: those that take the device with them.
+    #[arg(long, value_name = "NAMES", value_delimiter = ',', requires = "litmus")]
+    skip: Vec<String>,
     /// Of each litmus test, at least so many launches.
     #[arg(long, value_name = "N", default_value_t = 1000, requires = "litmus", value_parser = clap::value_parser!(u64).range(1..))]
     launches: u64,
@@ -88,7 +91,7 @@ impl Ledger {
             let tests = litmus::tests(folder, &only)?;
             let file = ResultFile::asked(self.json.as_deref())?;
             self.gpus.numbers.get_or_insert_with(|| vec![0]);
-            return litmus::held_against(self.on, &tests, self.launches, &self.gpus, file.as_ref(), sh);
+            return litmus::held_against(self.on, (&tests, &self.skip), self.launches, &self.gpus, file.as_ref(), sh);
         }
         let mut forms: Vec<Form> = ledger::forms::all().into_iter().filter(|form| form.name.contains(&only)).collect();
         if forms.iter().any(|form| form.name == only) {

@@ -17,7 +17,6 @@ use xshell::Shell;
 
 use crate::{
     CANNOT_RUN, FINDING,
-    foreign::MOST_LOOKS,
     progress::progress_bar,
     project,
     result_file::ResultFile,
@@ -28,7 +27,10 @@ use crate::{
 pub(crate) const FOLDER: &str = "crates/emulator/litmus";
 
 /// The time that one run of a test may take, the driver's compilation of its module included.
-const DEADLINE: Duration = Duration::from_secs(30);
+const DEADLINE: Duration = Duration::from_secs(10);
+
+/// Looks of one thread in one launch after which it traps on a GPU: a look at an mbarrier may take a millisecond.
+const MOST_LOOKS: u32 = 1 << 10;
 
 /// The tests of a folder whose names contain a text, by name.
 ///
@@ -51,7 +53,7 @@ pub(crate) fn tests(folder: &Path, only: &str) -> anyhow::Result<Vec<Test>> {
 /// Runs them on a machine, so often at least, and writes the record.
 pub(crate) fn held_against(
     on: MachineKind,
-    tests: &[Test],
+    (tests, skip): (&[Test], &[String]),
     launches: u64,
     gpus: &Gpus,
     file: Option<&ResultFile>,
@@ -60,7 +62,7 @@ pub(crate) fn held_against(
     let rounds = launches.div_ceil(AT_ONCE);
     let (info, rows) = match on {
         MachineKind::Cuda => match gpus.open(library(tests, |text| passmuster_ptx::bound_waits(text, MOST_LOOKS)), None) {
-            Ok(mut machine) => (machine.info(), rows(tests, &mut machine, rounds)?),
+            Ok(mut machine) => (machine.info(), rows(tests, skip, &mut machine, rounds)?),
             Err(error) => {
                 eprintln!("the litmus tests cannot run on this machine: {error}");
                 return Ok(ExitCode::from(CANNOT_RUN));
@@ -69,7 +71,7 @@ pub(crate) fn held_against(
         MachineKind::Emulator => {
             // Other schedules than those that say how a test may end.
             let mut machine = emulator(tests, SCHEDULES);
-            (machine.info(), rows(tests, &mut machine, rounds)?)
+            (machine.info(), rows(tests, skip, &mut machine, rounds)?)
         }
     };
     println!("{}", table_of(&rows));
@@ -100,19 +102,25 @@ fn emulator(tests: &[Test], seed: u64) -> Emulator {
 }
 
 /// A row for each test.
-fn rows(tests: &[Test], machine: &mut dyn Machine, rounds: u64) -> anyhow::Result<Vec<LitmusRow>> {
+fn rows(tests: &[Test], skip: &[String], machine: &mut dyn Machine, rounds: u64) -> anyhow::Result<Vec<LitmusRow>> {
     let bar = progress_bar(tests.len());
     let mut rows = Vec::new();
     for test in tests {
-        rows.push(match test.excluded() {
+        let left_out = skip.contains(&test.name).then_some("it was left out: --skip");
+        rows.push(match test.excluded().or(left_out) {
             Some(reason) => LitmusRow::ended(test, Status::NotSupported, reason),
             None => match row(test, machine, rounds) {
                 Ok(row) => row,
                 Err(error @ MachineError::NotSupported { .. }) => LitmusRow::ended(test, Status::NotSupported, error.to_string()),
-                Err(error @ MachineError::Fault { .. }) => {
+                Err(error @ (MachineError::Fault { .. } | MachineError::Hang { .. })) => {
                     // The device is lost to this process: what ran before is told all the same.
-                    rows.push(LitmusRow::ended(test, Status::Crash, error.to_string()));
-                    eprintln!("`{}`: {error}; {} tests after it were not tried", test.name, tests.len() - rows.len());
+                    let status = if matches!(error, MachineError::Fault { .. }) { Status::Crash } else { Status::Hang };
+                    rows.push(LitmusRow::ended(test, status, error.to_string()));
+                    eprintln!(
+                        "`{}`: {error}; {} tests after it were not tried: --skip {0} leaves it out",
+                        test.name,
+                        tests.len() - rows.len()
+                    );
                     break;
                 }
                 Err(error) => bail!("`{}`: {error}", test.name),
@@ -127,7 +135,12 @@ fn rows(tests: &[Test], machine: &mut dyn Machine, rounds: u64) -> anyhow::Resul
 fn row(test: &Test, machine: &mut dyn Machine, rounds: u64) -> Result<LitmusRow, MachineError> {
     let (mut got, mut emulated) = (Ends::new(), Ends::new());
     for seed in 0..SCHEDULES {
-        once(&mut emulator(std::slice::from_ref(test), seed), test, &mut emulated)?;
+        match once(&mut emulator(std::slice::from_ref(test), seed), test, &mut emulated) {
+            Err(MachineError::Hang { .. }) if test.is_wrong() => {
+                return Ok(LitmusRow::ended(test, Status::NotSupported, "it may hang"));
+            }
+            ran => ran?,
+        }
     }
     for _ in 0..rounds {
         once(machine, test, &mut got)?;

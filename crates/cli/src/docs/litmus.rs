@@ -34,9 +34,12 @@ pub(super) fn table(committed: &Committed) -> anyhow::Result<String> {
 
 /// How a test ended on the GPU.
 fn on_gpu(test: &Test, row: Option<&LitmusRow>) -> String {
+    if let Some(reason) = test.excluded() {
+        return format!("not run: {reason}");
+    }
     let Some(row) = row.filter(|row| row.kernel == test.kernel()) else { return "not run as it is now".into() };
     match row {
-        LitmusRow { status: Status::NotSupported | Status::Crash, reason, .. } => format!("not run: {reason}"),
+        LitmusRow { status: Status::NotSupported | Status::Crash | Status::Hang, reason, .. } => format!("not run: {reason}"),
         LitmusRow { ends: 1, unknown: 0, .. } => "one end, as emulated".into(),
         LitmusRow { ends, unknown: 0, .. } => format!("{ends} ends, as emulated"),
         LitmusRow { ends, unknown, launches, .. } => format!("{ends} ends; {unknown} of {launches} times one that is not emulated"),
