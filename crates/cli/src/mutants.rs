@@ -93,9 +93,13 @@ const VALUE_CASES: usize = 120;
 /// Characters of a line of the table.
 const WIDTH: u16 = 80;
 
-/// The verdict with the first of its findings, in one line: of more than a thousand mutants, a record of all would be megabytes.
+/// The verdict with the first of its findings, in one line, which its reason has: of more than a thousand mutants, a record of all would be megabytes.
 fn in_short(verdict: Verdict) -> Verdict {
-    let first = verdict.findings.into_iter().take(1).map(|finding| Finding { details: String::new(), ..finding });
+    let short = |finding: Finding| match verdict.reason.starts_with(&finding.summary) {
+        true => Finding { summary: String::new(), details: String::new(), ..finding },
+        false => Finding { details: String::new(), ..finding },
+    };
+    let first = verdict.findings.into_iter().take(1).map(short);
     Verdict { findings: first.collect(), held: Vec::new(), not_applicable: Vec::new(), waived: Vec::new(), ..verdict }
 }
 

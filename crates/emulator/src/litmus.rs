@@ -8,7 +8,7 @@
 //! | `ISA` | the sections that it is about |
 //! | `expect` | what is found of races, over all schedules, again for each |
 //! | `fault` | what stops it |
-//! | `hangs` | nothing: it may hang |
+//! | `hangs` | where, or nothing: it may hang |
 //! | `map` | `COLUMNSxROWS in boxes of COLUMNSxROWS`: the last parameter is a tensor map of the words of `data` |
 //!
 //! Kernels have two parameters before that, addresses of `data` and of `flag`, [`BYTES`] each, zeros at first.
