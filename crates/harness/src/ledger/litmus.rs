@@ -145,6 +145,8 @@ pub fn run(machine: &mut dyn Machine, test: &Test, deadline: Duration, ends: &mu
     let [data, flag] = ["data", "flag"].map(|name| machine.read(group, 0, &whole(name)));
     let bytes = BYTES as usize;
     for (data, flag) in data?.chunks_exact(bytes).zip(flag?.chunks_exact(bytes)) {
+        // Kernels with a map leave it in `flag`, with an address that no two machines share.
+        let flag = if test.litmus.map.is_some() { &[] } else { flag };
         *ends.entry([data, flag].concat()).or_default() += 1;
     }
     Ok(())
