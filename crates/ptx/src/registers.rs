@@ -253,7 +253,7 @@ pub(super) fn compact(code: &mut [Operation], declared: RegisterCounts, left: &m
         writes[at].iter().for_each(|&register| extend(register, at));
     }
     for (stretches, _) in stretches.iter_mut().zip(everywhere).filter(|(_, everywhere)| *everywhere) {
-        *stretches = vec![0..code.len()];
+        *stretches = std::iter::once(0..code.len()).collect();
     }
     let (slots, counts) = assign(&stretches, code.len(), first);
     for operation in code {
