@@ -175,6 +175,7 @@ impl Hub {
             options,
             doors,
             settled: vec![false; members.len()],
+            stood_still: vec![false; members.len()],
             members,
             connections,
             exchange: None,
@@ -339,6 +340,8 @@ struct Running {
     members: Vec<Member>,
     /// Which ranks have said something since they came, and will not come over to another socket.
     settled: Vec<bool>,
+    /// Which ranks' processes were stopped, or had ended, when that was looked for last.
+    stood_still: Vec<bool>,
     connections: Vec<Connection>,
     exchange: Option<Exchange>,
     /// The number of the exchange that is not complete, or of the next one.
@@ -699,12 +702,24 @@ impl Running {
         }
     }
 
-    /// A rank that is awaited, and whose process will do nothing, need not be awaited longer.
+    /// A rank whose process will do nothing need not be awaited longer: not in an exchange, and where that is seen twice in a row, not in what ranks do between
+    /// exchanges, of which the hub knows nothing.
     fn look_for_stopped(&mut self, now: Instant) {
-        let Some(exchange) = self.exchange.as_ref().filter(|exchange| now > exchange.began + BEAT) else { return };
-        let mut missing = (0..self.members.len()).filter(|&rank| exchange.given[rank].is_none());
-        if let Some((rank, reason)) = missing.find_map(|rank| Some((rank, (self.options.fate)(rank)?))) {
-            let what = exchange.what.clone();
+        let looks_between = !self.options.goes_on;
+        let awaits = |exchange: &&Exchange| now > exchange.began + BEAT;
+        let mut seen = None;
+        for rank in 0..self.members.len() {
+            let is_awaited = self.exchange.as_ref().filter(awaits).is_some_and(|exchange| exchange.given[rank].is_none());
+            if !is_awaited && !(looks_between && matches!(self.members[rank], Member::Here)) {
+                self.stood_still[rank] = false;
+                continue;
+            }
+            let fate = (self.options.fate)(rank);
+            let was_seen = std::mem::replace(&mut self.stood_still[rank], fate.is_some());
+            seen = seen.or(fate.filter(|_| is_awaited || was_seen).map(|reason| (rank, reason)));
+        }
+        if let Some((rank, reason)) = seen {
+            let what = self.exchange.as_ref().map_or("no exchange".to_owned(), |exchange| exchange.what.clone());
             self.fail(BootstrapError::Lost { rank, world: self.options.world, what, reason });
         }
     }
