@@ -710,7 +710,8 @@ impl Running {
         let mut seen = None;
         for rank in 0..self.members.len() {
             let is_awaited = self.exchange.as_ref().filter(awaits).is_some_and(|exchange| exchange.given[rank].is_none());
-            if !is_awaited && !(looks_between && matches!(self.members[rank], Member::Here)) {
+            let is_looked_at = is_awaited || looks_between && matches!(self.members[rank], Member::Here);
+            if !is_looked_at {
                 self.stood_still[rank] = false;
                 continue;
             }
