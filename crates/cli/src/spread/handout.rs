@@ -144,10 +144,12 @@ mod tests {
         let costs: Vec<f64> = List::Merge.all_cases(0).iter().map(|case| recorded.of(case)).collect();
         let total: f64 = costs.iter().sum();
         assert!(recorded.of_case.len() > 10_000 && costs.iter().filter(|&&cost| cost == UNKNOWN).count() < costs.len() / 10);
+        // Nothing is faster than the longest case.
+        let most = total / costs.iter().copied().fold(0.0, f64::max);
         for processes in [2, 8, 64] {
             let speed_up = total / simulated(&costs, processes);
             println!("{processes} processes: {speed_up:.1} times as fast");
-            assert!(speed_up > 0.97 * processes as f64, "{processes} processes: {speed_up:.2}");
+            assert!(speed_up > 0.97 * most.min(processes as f64), "{processes} processes: {speed_up:.2}, where {most:.2} can be had");
         }
     }
 
