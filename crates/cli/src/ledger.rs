@@ -76,7 +76,7 @@ Examples:
   cargo xtask ledger --only cvt. --all         all conversions
   cargo xtask ledger --only add.rn.ftz.f32     one form
   cargo xtask ledger --machine emulator        do the kernels run? No GPU needed
-  cargo xtask ledger --litmus                  the litmus tests, a thousand times each
+  cargo xtask ledger --litmus                  the litmus tests
   cargo xtask ledger --only lop3 --ptx kernels their PTX, to look at";
 
 /// The time that one kernel may take, the driver's compilation of its module included.
