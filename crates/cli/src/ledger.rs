@@ -17,7 +17,12 @@ use passmuster::{
     emulator::{Emulator, EmulatorOptions},
     ledger::{self, Difference, Form, Inputs, Row, Session},
 };
-use passmuster_collectives::machine::{self, MachineError};
+use passmuster_collectives::{
+    library::Library,
+    machine::{Machine, MachineError, MachineInfo},
+};
+use passmuster_cuda::OpenError;
+use passmuster_emulator::Profile;
 use xshell::Shell;
 
 use crate::{
@@ -84,6 +89,24 @@ const DEADLINE: Duration = Duration::from_secs(60);
 /// Seed of the emulator's schedule where it is compared with itself.
 const OTHER_SEED: u64 = 1;
 
+/// What the emulator is compared with: GPUs, or the emulator under another schedule.
+pub(crate) fn open(on: MachineKind, gpus: &Gpus, library: Library, seed: u64) -> Result<Box<dyn Machine>, OpenError> {
+    Ok(match on {
+        MachineKind::Cuda => Box::new(gpus.open(library, None)?),
+        MachineKind::Emulator => Box::new(emulator(library, seed)),
+    })
+}
+
+/// The emulator under a schedule. What races is judged elsewhere.
+pub(crate) fn emulator(library: Library, seed: u64) -> Emulator {
+    Emulator::new(EmulatorOptions { library, seed, profile: Profile::Off, ..EmulatorOptions::default() })
+}
+
+pub(crate) fn cannot_run(error: &OpenError) -> ExitCode {
+    eprintln!("ledger cannot run on this machine: {error}");
+    ExitCode::from(CANNOT_RUN)
+}
+
 impl Ledger {
     pub(crate) fn run(mut self, sh: &Shell) -> anyhow::Result<ExitCode> {
         let only = self.only.clone().unwrap_or_default();
@@ -111,27 +134,18 @@ impl Ledger {
         let library = ledger::generate::library(&forms);
         // One rank: the first of the GPUs, unless told.
         self.gpus.numbers.get_or_insert_with(|| vec![0]);
-        let mut expecting = Emulator::new(EmulatorOptions { library: library.clone(), ..EmulatorOptions::default() });
+        let mut expecting = emulator(library.clone(), 0);
         let start = Instant::now();
-        let (machine, rows) = match self.on {
-            MachineKind::Cuda => match self.gpus.open(library, None) {
-                Ok(mut machine) => (machine::Machine::info(&machine), self.compare(&forms, &mut machine, &mut expecting)?),
-                Err(error) => {
-                    eprintln!("ledger cannot run on this machine: {error}");
-                    return Ok(ExitCode::from(CANNOT_RUN));
-                }
-            },
-            MachineKind::Emulator => {
-                let mut machine = Emulator::new(EmulatorOptions { library, seed: OTHER_SEED, ..EmulatorOptions::default() });
-                (machine::Machine::info(&machine), self.compare(&forms, &mut machine, &mut expecting)?)
-            }
+        let mut machine = match open(self.on, &self.gpus, library, OTHER_SEED) {
+            Ok(machine) => machine,
+            Err(error) => return Ok(cannot_run(&error)),
         };
-        let seconds = start.elapsed().as_secs_f64();
-        self.report(machine, rows, seconds, file.as_ref(), sh)
+        let rows = self.compare(&forms, &mut *machine, &mut expecting)?;
+        self.report(machine.info(), rows, start.elapsed().as_secs_f64(), file.as_ref(), sh)
     }
 
     /// A row for each form.
-    fn compare(&self, forms: &[Form], machine: &mut dyn machine::Machine, expecting: &mut Emulator) -> anyhow::Result<Vec<Row>> {
+    fn compare(&self, forms: &[Form], machine: &mut dyn Machine, expecting: &mut Emulator) -> anyhow::Result<Vec<Row>> {
         let mut machine = Session::open(machine, DEADLINE).context("the group of one rank")?;
         let mut expecting = Session::open(expecting, DEADLINE).context("the emulator's group of one rank")?;
         let bar = progress_bar(forms.len());
@@ -158,7 +172,7 @@ impl Ledger {
 
     fn report(
         &self,
-        machine: machine::MachineInfo,
+        machine: MachineInfo,
         rows: Vec<Row>,
         seconds: f64,
         file: Option<&ResultFile>,

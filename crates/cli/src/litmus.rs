@@ -8,15 +8,13 @@ use passmuster::{
         Status,
         report::{Record, Summary, table},
     },
-    emulator::{Emulator, EmulatorOptions},
     ledger::litmus::{AT_ONCE, Ends, LitmusRow, SCHEDULES, Test, library, run},
 };
 use passmuster_collectives::machine::{Machine, MachineError};
-use passmuster_emulator::Profile;
 use xshell::Shell;
 
 use crate::{
-    CANNOT_RUN, FINDING,
+    FINDING, ledger,
     progress::progress_bar,
     project,
     result_file::ResultFile,
@@ -60,20 +58,16 @@ pub(crate) fn held_against(
     sh: &Shell,
 ) -> anyhow::Result<ExitCode> {
     let rounds = launches.div_ceil(AT_ONCE);
-    let (info, rows) = match on {
-        MachineKind::Cuda => match gpus.open(library(tests, |text| passmuster_ptx::bound_waits(text, MOST_LOOKS)), None) {
-            Ok(mut machine) => (machine.info(), rows(tests, skip, &mut machine, rounds)?),
-            Err(error) => {
-                eprintln!("the litmus tests cannot run on this machine: {error}");
-                return Ok(ExitCode::from(CANNOT_RUN));
-            }
-        },
-        MachineKind::Emulator => {
-            // Other schedules than those that say how a test may end.
-            let mut machine = emulator(tests, SCHEDULES);
-            (machine.info(), rows(tests, skip, &mut machine, rounds)?)
-        }
+    let bounded = |text: &str| match on {
+        MachineKind::Cuda => passmuster_ptx::bound_waits(text, MOST_LOOKS),
+        MachineKind::Emulator => text.to_owned(),
     };
+    // Other schedules than those that say how a test may end.
+    let mut machine = match ledger::open(on, gpus, library(tests, bounded), SCHEDULES) {
+        Ok(machine) => machine,
+        Err(error) => return Ok(ledger::cannot_run(&error)),
+    };
+    let rows = rows(tests, skip, &mut *machine, rounds)?;
     println!("{}", table_of(&rows));
     let summary = Summary::of(rows.iter().map(|row| row.status));
     let ran = rows.iter().filter(|row| row.launches > 0);
@@ -88,17 +82,12 @@ pub(crate) fn held_against(
     );
     println!("{totals}; {summary}");
     let findings = summary.has_findings();
-    let mut record = Record::new("litmus", info, project::source(sh), summary, rows);
+    let mut record = Record::new("litmus", machine.info(), project::source(sh), summary, rows);
     record.notes.push(totals);
     if let Some(file) = file {
         file.write(&record.to_json())?;
     }
     Ok(if findings { ExitCode::from(FINDING) } else { ExitCode::SUCCESS })
-}
-
-fn emulator(tests: &[Test], seed: u64) -> Emulator {
-    let library = library(tests, str::to_owned);
-    Emulator::new(EmulatorOptions { library, seed, profile: Profile::Off, ..EmulatorOptions::default() })
 }
 
 /// A row for each test.
@@ -134,8 +123,9 @@ fn rows(tests: &[Test], skip: &[String], machine: &mut dyn Machine, rounds: u64)
 
 fn row(test: &Test, machine: &mut dyn Machine, rounds: u64) -> Result<LitmusRow, MachineError> {
     let (mut got, mut emulated) = (Ends::new(), Ends::new());
+    let library = library(std::slice::from_ref(test), str::to_owned);
     for seed in 0..SCHEDULES {
-        match once(&mut emulator(std::slice::from_ref(test), seed), test, &mut emulated) {
+        match once(&mut ledger::emulator(library.clone(), seed), test, &mut emulated) {
             Err(MachineError::Hang { .. }) if test.is_wrong() => {
                 return Ok(LitmusRow::ended(test, Status::NotSupported, "it may hang"));
             }

@@ -95,9 +95,12 @@ const WIDTH: u16 = 80;
 
 /// The verdict with the first of its findings, in one line, which its reason has: of more than a thousand mutants, a record of all would be megabytes.
 fn in_short(verdict: Verdict) -> Verdict {
-    let short = |finding: Finding| match verdict.reason.starts_with(&finding.summary) {
-        true => Finding { summary: String::new(), details: String::new(), ..finding },
-        false => Finding { details: String::new(), ..finding },
+    let short = |mut finding: Finding| {
+        finding.details.clear();
+        if verdict.reason.starts_with(&finding.summary) {
+            finding.summary.clear();
+        }
+        finding
     };
     let first = verdict.findings.into_iter().take(1).map(short);
     Verdict { findings: first.collect(), held: Vec::new(), not_applicable: Vec::new(), waived: Vec::new(), ..verdict }
@@ -119,14 +122,14 @@ struct Subject {
     /// What makes a worker run it.
     arguments: Vec<String>,
     cases: Vec<Case>,
-    /// Made by rule of a product's kernel, each of whose cases takes the emulator seconds.
-    slow: bool,
 }
 
 impl Subject {
     /// Under how many schedules the emulator judges it, where so many are asked for.
     fn schedules(&self, asked: u64) -> u64 {
-        match (self.slow, &self.equivalent) {
+        // Each case of a product takes the emulator seconds.
+        let slow = self.defect.is_some() && TensorParallelFusion::of(&self.module).is_some();
+        match (slow, &self.equivalent) {
             (false, _) => asked,
             (true, None) => asked.div_ceil(4),
             (true, Some(_)) => 1,
@@ -157,7 +160,6 @@ impl Subject {
             shared_pads: false,
             arguments: vec![format!("--mutant={}", mutant.name)],
             cases,
-            slow: false,
         }
     }
 
@@ -176,7 +178,6 @@ impl Subject {
             shared_pads: true,
             arguments: vec!["--shared-pads".into()],
             cases: if on == MachineKind::Emulator { mutants::small(cases) } else { cases }.into_iter().map(Case::from).collect(),
-            slow: false,
         }
     }
 
@@ -193,7 +194,6 @@ impl Subject {
             shared_pads: false,
             arguments: Vec::new(),
             cases,
-            slow: TensorParallelFusion::of(&mutant.module).is_some(),
         }
     }
 

@@ -5,7 +5,7 @@ use std::{path::PathBuf, process::ExitCode, sync::Arc, time::Duration};
 use anyhow::{anyhow, bail};
 use passmuster::{
     conformance::{Case, MUTANTS, Status, Verdict, runner::Settings, worker},
-    emulator::{Emulator, EmulatorOptions, MultimemReduction, Profile},
+    emulator::{Arithmetic, Emulator, EmulatorOptions, MultimemReduction, Profile, TensorCores},
 };
 use passmuster_collectives::{algorithms, device::DeviceModel, library::Library, machine};
 use passmuster_cuda::{CudaMachine, CudaOptions, OpenError, Watch};
@@ -88,6 +88,9 @@ pub(crate) struct Machine {
     /// How multimem adds on the emulator, which PTX leaves open: rank_ascending, exact_once or bound.
     #[arg(long, help_heading = EMULATOR, value_name = "MODE", default_value = MultimemReduction::RankAscending.name())]
     pub(crate) multimem: MultimemReduction,
+    /// How tensor cores add on the emulator, which PTX leaves open: hopper or bound.
+    #[arg(long, help_heading = EMULATOR, value_name = "MODE", default_value = TensorCores::Hopper.name())]
+    pub(crate) tensor_cores: TensorCores,
     /// What the emulator's race check takes for granted.
     #[arg(long, help_heading = EMULATOR, value_enum, default_value_t = RaceProfile::Hopper)]
     pub(crate) profile: RaceProfile,
@@ -144,7 +147,8 @@ impl Gpus {
 impl From<Gpus> for Machine {
     /// With an emulator that judges as it does by default.
     fn from(gpus: Gpus) -> Machine {
-        Machine { gpus, device: DeviceModel::MEASURED, multimem: MultimemReduction::default(), profile: RaceProfile::Hopper }
+        let Arithmetic { multimem, tensor_cores } = Arithmetic::default();
+        Machine { gpus, device: DeviceModel::MEASURED, multimem, tensor_cores, profile: RaceProfile::Hopper }
     }
 }
 
@@ -154,6 +158,7 @@ impl Machine {
         let emulated = [
             format!("--device={}", self.device.name),
             format!("--multimem={}", self.multimem.name()),
+            format!("--tensor-cores={}", self.tensor_cores.name()),
             format!("--profile={}", Profile::from(self.profile)),
         ];
         self.gpus.arguments().into_iter().chain(emulated).collect()
@@ -164,8 +169,9 @@ impl Machine {
     /// # Errors
     /// As [`Gpus::emulator`].
     pub(crate) fn emulator(&self, library: Library, seed: u64) -> anyhow::Result<EmulatorOptions> {
-        let (device, multimem, profile) = (self.device, self.multimem, self.profile.into());
-        Ok(EmulatorOptions { seed, device, multimem, profile, ..self.gpus.emulator(library)? })
+        let (device, profile) = (self.device, self.profile.into());
+        let arithmetic = Arithmetic { multimem: self.multimem, tensor_cores: self.tensor_cores };
+        Ok(EmulatorOptions { seed, device, arithmetic, profile, ..self.gpus.emulator(library)? })
     }
 }
 

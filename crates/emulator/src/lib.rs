@@ -12,7 +12,7 @@ pub mod numerics;
 pub mod races;
 pub mod tensor_map;
 
-pub use execution::MultimemReduction;
+pub use execution::{Arithmetic, MultimemReduction, TensorCores};
 pub use races::Profile;
 
 #[cfg(doctest)]

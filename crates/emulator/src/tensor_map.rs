@@ -12,7 +12,9 @@
 //! | what lies outside the tensor, below zero or beyond its extents | element by element, loaded as zeros or as NaNs, and counted in bytes as all else; not stored, but what completes 16 bytes of a row is (H200) |
 //! | elements of tf32 | loads round them to the nearest; subnormals stay, also those of `tf32.ftz` and `f32.ftz` (H200) |
 //! | 128 bytes of zeros | a map of nothing yet, which `tensormap.replace` may make one of |
-//! | interleaved channels | not known: refused where one is used |
+//! | interleaved channels | along the first dimension pixels, each a slice of channels of 16 or 32 bytes, whatever the type; the last but one has the slices, of which a box is one whatever it says; rows have no swizzle's length (H200) |
+
+use std::ops::Range;
 
 use crate::numerics::f32_to_tf32;
 
@@ -304,11 +306,9 @@ impl TensorMap {
         if let Some(stride) = self.element_strides[first.min(dimensions)..dimensions].iter().find(|stride| !(1..=8).contains(*stride)) {
             return Err(format!("an element stride of {stride}: expected 1 to 8"));
         }
-        let row = self.row_bytes();
+        let row = u64::from(self.box_extents[0]) * element.bytes();
         match (interleave, swizzle.span()) {
-            (Interleave::None, _) if !row.is_multiple_of(CHUNK) => {
-                return Err(format!("rows of {row} bytes: expected a multiple of {CHUNK}"));
-            }
+            _ if !row.is_multiple_of(CHUNK) => return Err(format!("rows of {row} bytes: expected a multiple of {CHUNK}")),
             (Interleave::None, Some(span)) if row > span => {
                 return Err(format!("rows of {row} bytes swizzled over {span}: expected {span} at most"));
             }
@@ -321,25 +321,45 @@ impl TensorMap {
         Ok(())
     }
 
-    /// Bytes of a row of a box.
-    fn row_bytes(&self) -> u64 {
-        u64::from(self.box_extents[0]) * self.element.bytes()
+    /// Bytes that neighbours along the first dimension are apart.
+    pub fn unit(&self) -> u64 {
+        match self.interleave {
+            Interleave::None => self.element.bytes(),
+            Interleave::B16 => 16,
+            Interleave::B32 => 32,
+        }
     }
 
-    /// Bytes between rows of a box in shared memory: a row that is shorter than the swizzle leaves the rest of its span as it was (H200).
+    /// Dimensions along which a box is made of rows: with interleaved channels all, and a row is one pixel's.
+    fn of_rows(&self) -> Range<usize> {
+        usize::from(self.interleave == Interleave::None)..self.dimensions
+    }
+
+    /// Bytes of a row of a box, which follow each other in the tensor.
+    pub fn row_bytes(&self) -> u64 {
+        match self.interleave {
+            Interleave::None => u64::from(self.box_extents[0]) * self.unit(),
+            Interleave::B16 | Interleave::B32 => self.unit(),
+        }
+    }
+
+    /// Bytes between rows of a box in shared memory: a row that is shorter than the swizzle leaves the rest of its span as it was (H200), but for those of interleaved channels.
     pub fn pitch(&self) -> u64 {
-        self.swizzle.span().map_or(self.row_bytes(), |span| self.row_bytes().max(span))
+        let span = self.swizzle.span().filter(|_| self.interleave == Interleave::None);
+        self.row_bytes().max(span.unwrap_or(0))
     }
 
-    /// Elements of a box that are copied along a dimension.
+    /// Rows of a box along one of [`TensorMap::of_rows`].
     fn copied(&self, dimension: usize) -> u64 {
-        let strided = if dimension == 0 { 1 } else { self.element_strides[dimension] };
-        self.box_extents[dimension].div_ceil(strided).into()
+        if self.interleave != Interleave::None && dimension + 2 == self.dimensions {
+            return 1;
+        }
+        self.box_extents[dimension].div_ceil(self.element_strides[dimension]).into()
     }
 
     /// Bytes of a box, all of which are counted.
     pub fn box_bytes(&self) -> u64 {
-        (1..self.dimensions).fold(self.row_bytes(), |bytes, dimension| bytes * self.copied(dimension))
+        self.of_rows().fold(self.row_bytes(), |bytes, dimension| bytes * self.copied(dimension))
     }
 
     /// What must divide the address of a box in shared memory.
@@ -357,7 +377,7 @@ impl TensorMap {
             let at = coordinates[dimension];
             return Err(format!("a box that is stored at {at} along dimension {dimension}: only loads start before the tensor"));
         }
-        let bytes = i64::from(coordinates[0]) * self.element.bytes() as i64;
+        let bytes = i64::from(coordinates[0]) * self.unit() as i64;
         if bytes % CHUNK as i64 == 0 {
             return Ok(());
         }
@@ -366,29 +386,33 @@ impl TensorMap {
 
     /// The bytes of the box at these coordinates, one for each dimension, in their order. The map must be one that [`TensorMap::check`] lets through.
     pub fn runs(&self, coordinates: &[i32], loads: bool) -> Vec<Run> {
-        let size = self.element.bytes();
-        // Hardware clips a row that it stores to whole chunks.
-        let width = if loads { self.extents[0] } else { (self.extents[0] * size).next_multiple_of(CHUNK) / size };
-        let row = self.row_bytes();
+        let size = self.unit();
         let coordinate = |dimension: usize| i64::from(coordinates[dimension]);
         let within = |dimension: usize, at: i64| at >= 0 && (at as u64) < self.extents[dimension];
-        // Elements of a row before the tensor, and up to where it ends.
-        let first = (-coordinate(0)).clamp(0, self.box_extents[0].into()) as u64;
-        let end = (width as i64 - coordinate(0)).clamp(first as i64, self.box_extents[0].into()) as u64;
+        // Elements of a row before the tensor, and up to where it ends; and where in the tensor its first is.
+        let (elements, first, end, start) = match self.interleave {
+            Interleave::None => {
+                // Hardware clips a row that it stores to whole chunks.
+                let width = if loads { self.extents[0] } else { (self.extents[0] * size).next_multiple_of(CHUNK) / size };
+                let elements = u64::from(self.box_extents[0]);
+                let first = (-coordinate(0)).clamp(0, elements as i64) as u64;
+                (elements, first, (width as i64 - coordinate(0)).clamp(first as i64, elements as i64) as u64, coordinate(0) + first as i64)
+            }
+            Interleave::B16 | Interleave::B32 => (1, 0, 1, 0),
+        };
+        let row = self.row_bytes();
         let mut runs = Vec::new();
         for number in 0..self.box_bytes() / row {
             let offset = number * row;
             let (mut rest, mut address, mut inside) = (number, Some(self.address), first < end);
-            for dimension in 1..self.dimensions {
+            for dimension in self.of_rows() {
                 let along = rest % self.copied(dimension) * u64::from(self.element_strides[dimension]);
                 rest /= self.copied(dimension);
                 let at = coordinate(dimension) + along as i64;
                 inside &= within(dimension, at);
-                address = address
-                    .filter(|_| inside)
-                    .and_then(|address| address.checked_add((at as u64).checked_mul(self.strides[dimension - 1])?));
+                let stride = dimension.checked_sub(1).map_or(size, |before| self.strides[before]);
+                address = address.filter(|_| inside).and_then(|address| address.checked_add((at as u64).checked_mul(stride)?));
             }
-            let start = coordinate(0) + first as i64;
             let address = address.filter(|_| inside).map(|address| address.wrapping_add(start as u64 * size));
             let mut run = |from: u64, to: u64, address: Option<u64>| {
                 if from < to {
@@ -396,11 +420,11 @@ impl TensorMap {
                 }
             };
             match address {
-                None => run(0, self.box_extents[0].into(), None),
+                None => run(0, elements, None),
                 Some(_) => {
                     run(0, first, None);
                     run(first, end, address);
-                    run(end, self.box_extents[0].into(), None);
+                    run(end, elements, None);
                 }
             }
         }

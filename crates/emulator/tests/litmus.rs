@@ -4,7 +4,7 @@
 use std::{collections::BTreeSet, fs, path::PathBuf, sync::Arc};
 
 use passmuster_emulator::{
-    execution::{DeviceLimits, Fault, Grid, Program, Shape},
+    execution::{Arithmetic, DeviceLimits, Fault, Grid, Program, Shape},
     litmus::{BYTES, Launch, Litmus},
     memory::{AccessError, Init, Memory, Owner},
     races::{Profile, Races, Report},
@@ -29,8 +29,14 @@ fn numbers(seed: u64) -> impl FnMut(usize) -> usize {
     }
 }
 
+/// Why a run did not get to its end.
+enum Stopped {
+    Fault(String),
+    Hang,
+}
+
 /// Runs the launches one after the other; what was found, and what stopped them.
-fn run(module: &Arc<passmuster_ptx::Module>, litmus: &Litmus, seed: u64) -> (BTreeSet<String>, Option<String>) {
+fn run(module: &Arc<passmuster_ptx::Module>, litmus: &Litmus, seed: u64) -> (BTreeSet<String>, Option<Stopped>) {
     let (ranks, Litmus { launches, hangs, map, .. }) = (litmus.ranks(), litmus);
     let mut memory = Memory::new();
     let buffers = ["data", "flag"].map(|name| memory.allocate(Owner::new(0, 0, name), BYTES, Init::Zero));
@@ -58,13 +64,15 @@ fn run(module: &Arc<passmuster_ptx::Module>, litmus: &Litmus, seed: u64) -> (BTr
         let program = Arc::new(Program::load(module.clone(), rank, limits, &mut memory).unwrap());
         let shape = Shape { grid: [blocks, 1, 1], block: [threads, 1, 1], cluster: None, dynamic_shared: 0 };
         let launch = races.begin_launch(rank, 0, module, "litmus", kernel);
-        let mut grid = Grid::new(program, kernel, shape, &parameters, &mut memory).unwrap();
+        let grid = Grid::new(program, kernel, shape, &parameters, &mut memory).unwrap();
+        let mut grid = grid.varied(Arithmetic::default(), [0, seed]);
         grid.watch_as(launch);
         let mut turns = 0;
         while !grid.is_done() {
             turns += 1;
             if turns == MOST_TURNS {
                 assert!(*hangs, "{kernel} hangs: {:?}", grid.standing());
+                stopped = Some(Stopped::Hang);
                 break 'launches;
             }
             // The first schedule lets warps go before what goes on beside them, the second after.
@@ -78,7 +86,7 @@ fn run(module: &Arc<passmuster_ptx::Module>, litmus: &Litmus, seed: u64) -> (BTr
                 // What is read too early may not have been written at all.
                 Err(Fault::Memory { error: AccessError::Uninitialised { .. }, .. }) => break 'launches,
                 Err(fault) => {
-                    stopped = Some(fault.to_string());
+                    stopped = Some(Stopped::Fault(fault.to_string()));
                     break 'launches;
                 }
             }
@@ -103,11 +111,17 @@ fn litmus(#[files("litmus/*.ptx")] path: PathBuf) {
     let module = Arc::new(passmuster_ptx::parse(&text).unwrap_or_else(|error| panic!("{error}")));
     let mut found = BTreeSet::new();
     let mut faults = BTreeSet::new();
+    let mut hung = false;
     for seed in 0..SCHEDULES {
         let (reports, stopped) = run(&module, &litmus, seed);
         found.extend(reports);
-        faults.extend(stopped);
+        match stopped {
+            Some(Stopped::Fault(fault)) => drop(faults.insert(fault)),
+            Some(Stopped::Hang) => hung = true,
+            None => {}
+        }
     }
+    assert_eq!(hung, litmus.hangs, "whether it hangs");
     assert_eq!(found, litmus.expected.into_iter().collect());
     match litmus.fault {
         Some(fault) => assert!(!faults.is_empty() && faults.iter().all(|told| told.contains(&fault)), "{faults:#?}"),

@@ -11,7 +11,7 @@ use passmuster::{
         CollectiveCase, Fault, List, MUTANTS, Mutant, MutantKind, Status, Verdict, mutants,
         runner::{self, Settings},
     },
-    emulator::{Emulator, EmulatorOptions, Interleaving, MultimemReduction, Profile, Strategy},
+    emulator::{Arithmetic, Emulator, EmulatorOptions, Interleaving, MultimemReduction, Profile, Strategy},
 };
 use passmuster_collectives::{
     algorithms::{self, Target},
@@ -180,7 +180,11 @@ fn merged(collective: Collective, algorithm: &str, world: u32) -> Vec<Collective
 #[rstest]
 fn multimem_passes(#[values("multimem", "multimem_one_shot")] algorithm: &str, #[values(2, 3, 4, 6, 8, 16)] world: u32) {
     for multimem in MultimemReduction::ALL {
-        let mut machine = Emulator::new(EmulatorOptions { multimem, seed: 3, ..EmulatorOptions::default() });
+        let mut machine = Emulator::new(EmulatorOptions {
+            arithmetic: Arithmetic { multimem, ..Arithmetic::default() },
+            seed: 3,
+            ..EmulatorOptions::default()
+        });
         let cases = merged(Collective::AllReduce, algorithm, world);
         for (dtype, op) in
             [(DType::F32, ReduceOp::Sum), (DType::F16, ReduceOp::Sum), (DType::BF16, ReduceOp::Sum), (DType::BF16, ReduceOp::Min)]

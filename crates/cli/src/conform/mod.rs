@@ -24,7 +24,7 @@ use passmuster::{
         supervisor::StartError,
         waivers,
     },
-    emulator::{EmulatorOptions, Interleaving, MultimemReduction, Profile, Strategy},
+    emulator::{EmulatorOptions, Interleaving, MultimemReduction, Profile, Strategy, TensorCores},
 };
 use passmuster_bootstrap::{Bootstrap, Rank};
 use passmuster_collectives::{
@@ -411,10 +411,12 @@ impl Cases {
         let machine = if kind == "validate" && on == MachineKind::Cuda { " --machine cuda" } else { "" };
         let memory = memory.map(|bytes| format!(" --memory {bytes}")).unwrap_or_default();
         let elsewhere: String = run.elsewhere.iter().map(|option| format!(" {}", quoted(option))).collect();
-        let (device, mode, profile) = (run.machine.device, run.machine.multimem, Profile::from(run.machine.profile));
+        let Machine { device, multimem: mode, tensor_cores, profile, .. } = run.machine;
+        let profile = Profile::from(profile);
         let emulated = [
             (device != DeviceModel::MEASURED).then(|| format!(" --device {}", device.name)),
             (mode != MultimemReduction::default()).then(|| format!(" --multimem {}", mode.name())),
+            (tensor_cores != TensorCores::default()).then(|| format!(" --tensor-cores {}", tensor_cores.name())),
             (profile != Profile::default()).then(|| format!(" --profile {profile}")),
         ];
         let emulated: String = emulated.into_iter().flatten().filter(|_| on == MachineKind::Emulator).collect();

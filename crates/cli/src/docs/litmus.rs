@@ -16,8 +16,8 @@ const RECORD: &str = "litmus";
 /// A row for each: what it shows, where the ISA has it, what is found, and how it ended on the GPU of the record.
 pub(super) fn table(committed: &Committed) -> anyhow::Result<String> {
     let tests = tests(&committed.root().join(FOLDER), "")?;
-    let record = committed.has(RECORD).then(|| committed.record::<LitmusRow>(RECORD)).transpose()?;
-    let rows: BTreeMap<&str, &LitmusRow> = record.iter().flat_map(|record| &record.cases).map(|row| (&*row.test, row)).collect();
+    let record = committed.record::<LitmusRow>(RECORD)?;
+    let rows: BTreeMap<&str, &LitmusRow> = record.cases.iter().map(|row| (&*row.test, row)).collect();
     let mut text = String::from("| litmus test | what it does | ISA | found | on a GPU |\n|---|---|---|---|---|\n");
     for test in &tests {
         let (name, litmus) = (&test.name, &test.litmus);
@@ -27,8 +27,8 @@ pub(super) fn table(committed: &Committed) -> anyhow::Result<String> {
         let on_gpu = on_gpu(test, rows.get(&**name).copied());
         writeln!(text, "| [{name}](../../{FOLDER}/{name}.ptx) | {shows} | {sections} | {found} | {on_gpu} |")?;
     }
-    let on_gpu = record.map(|record| format!(" On one {}: {}.", record.machine.gpu, record.notes.join("; "))).unwrap_or_default();
-    writeln!(text, "\n{} litmus tests, each under 100 schedules.{on_gpu}", tests.len())?;
+    let (gpu, totals) = (&record.machine.gpu, record.notes.join("; "));
+    writeln!(text, "\n{} litmus tests, each under 100 schedules. On one {gpu}: {totals}.", tests.len())?;
     Ok(text)
 }
 

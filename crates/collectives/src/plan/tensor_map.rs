@@ -17,7 +17,8 @@ pub struct TensorMap {
     pub of_rank: Option<u32>,
     /// Type of the elements.
     pub dtype: DType,
-    /// Elements along each dimension, the contiguous one first: 1 to 5 dimensions.
+    /// Elements along each dimension, the contiguous one first: 1 to 5 dimensions. Of interleaved channels the first has pixels, and the last but one slices
+    /// of channels.
     pub extents: Vec<u64>,
     /// Bytes between neighbours along each dimension but the first; none where elements lie one after the other.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
@@ -71,11 +72,16 @@ impl TensorMap {
         if !self.strides.is_empty() {
             return self.strides.clone();
         }
-        let along = self.extents.iter().scan(self.dtype.size(), |bytes, &extent| {
+        let along = self.extents.iter().scan(self.unit(), |bytes, &extent| {
             *bytes = bytes.saturating_mul(extent);
             Some(*bytes)
         });
         along.take(self.extents.len().saturating_sub(1)).collect()
+    }
+
+    /// Bytes between neighbours along the first dimension: of interleaved channels a pixel's, whatever the type.
+    pub fn unit(&self) -> u64 {
+        if self.interleave > 0 { self.interleave.into() } else { self.dtype.size() }
     }
 
     /// Of how many elements of a box one is copied, along each dimension.
@@ -85,7 +91,7 @@ impl TensorMap {
 
     /// Bytes from the first element to the end of the last.
     pub fn bytes(&self) -> Option<u64> {
-        let row = self.extents.first()?.checked_mul(self.dtype.size())?;
+        let row = self.extents.first()?.checked_mul(self.unit())?;
         let along = self.extents.iter().skip(1).zip(self.byte_strides());
         along
             .map(|(&extent, stride)| extent.checked_sub(1)?.checked_mul(stride))
@@ -148,7 +154,7 @@ impl TensorMap {
             return Err(format!("an element stride of {stride}: TMA has 1 to 8"));
         }
         let row = u64::from(tile[0]) * dtype.size();
-        if *interleave == 0 && !row.is_multiple_of(16) {
+        if !row.is_multiple_of(16) {
             return Err(format!("rows of {row} bytes: TMA needs a multiple of 16"));
         }
         if *interleave == 0 && *swizzle > 0 && row > u64::from(*swizzle) {
@@ -234,9 +240,19 @@ pub fn edges() -> Vec<Edge> {
     }
     add("channels of 16 bytes", &plain, ADDRESS, |map| map.interleave = 16, true);
     add("channels of 16 bytes, swizzled", &base, ADDRESS, |map| (map.interleave, map.tile[0]) = (16, 8), true);
+    add("channels of 16 bytes, a row of 8", &plain, ADDRESS, |map| (map.interleave, map.tile[0]) = (16, 4), false);
+    add(
+        "channels of 16 bytes, rows of 64 bytes swizzled over 32",
+        &base,
+        ADDRESS,
+        |map| (map.interleave, map.swizzle, map.tile[0]) = (16, 32, 32),
+        true,
+    );
     add("channels of 16 bytes, one dimension", &flat, ADDRESS, |map| (map.interleave, map.swizzle) = (16, 0), false);
     let of_32 = TensorMap { interleave: 32, swizzle: 32, strides: vec![160, 480], tile: vec![16, 8, 1], ..base };
     add("channels of 32 bytes", &of_32, ADDRESS, |_| {}, true);
+    add("channels of 32 bytes, a row of 16", &of_32, ADDRESS, |map| map.tile[0] = 8, true);
+    add("channels of 32 bytes, a row of 2", &of_32, ADDRESS, |map| map.tile[0] = 1, false);
     add("channels of 32 bytes at 16", &of_32, ADDRESS + 16, |_| {}, false);
     add("channels of 32 bytes, a stride that is no multiple of 32", &of_32, ADDRESS, |map| map.strides[0] = 144, false);
     add("channels of 32 bytes, not swizzled", &of_32, ADDRESS, |map| map.swizzle = 0, false);
@@ -287,7 +303,7 @@ mod tests {
             other.to_string(),
             "tensor 72x3x2 bf16 of a[16..880] at strides of 160x480 bytes in boxes of 64x128x1 by 1x2x1 interleaved 16 swizzled 0 in NaNs"
         );
-        assert_eq!((map().bytes(), other.bytes()), (Some(864), Some(944)));
+        assert_eq!((map().bytes(), other.bytes()), (Some(864), Some(1952)));
         assert!(TensorMap { of_rank: Some(3), ..map() }.to_string().contains("bf16 of a[16..880] of rank 3 in boxes"));
     }
 

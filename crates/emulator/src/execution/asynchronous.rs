@@ -7,7 +7,7 @@ use passmuster_ptx::{
 use super::{
     executor::{Executor, place},
     fault::{ExecError, FaultSite},
-    flight::{Flight, FlightKind, Groups, Piece, Started},
+    flight::{Course, Flight, FlightKind, Groups, Piece, Started},
     mbarrier::Mbarrier,
     registers::{LANES, Row, lanes_of, row_of},
 };
@@ -48,19 +48,6 @@ fn of_lane<T>(lane: usize, result: Result<T, ExecError>) -> Result<T, ExecError>
     })
 }
 
-/// An order of pieces that follows from a number: forwards, backwards, or from the middle on.
-pub(super) fn ordered(mut pieces: Vec<Piece>, serial: u64) -> Vec<Piece> {
-    match serial % 3 {
-        0 => {}
-        1 => pieces.reverse(),
-        _ => {
-            let middle = pieces.len() / 2;
-            pieces.rotate_left(middle);
-        }
-    }
-    pieces
-}
-
 impl Executor<'_> {
     fn site(&self, lane: usize) -> FaultSite {
         let operation = &self.launch.program.module.functions[self.frame.function].code[self.pc];
@@ -92,7 +79,7 @@ impl Executor<'_> {
         races.begin_flight(at, lane, proxy)
     }
 
-    pub(super) fn take_off(&mut self, lane: usize, serial: u64, kind: FlightKind, pieces: Vec<Piece>) -> Flight {
+    pub(super) fn take_off(&mut self, lane: usize, serial: u64, kind: FlightKind, (course, pieces): (Course, Vec<Piece>)) -> Flight {
         Flight {
             kind,
             rank: self.rank(),
@@ -102,7 +89,7 @@ impl Executor<'_> {
             serial,
             threads: Vec::new(),
             reduction: None,
-            reads_first: !serial.is_multiple_of(2),
+            course,
             pieces,
             read: 0,
             written: 0,
@@ -147,8 +134,8 @@ impl Executor<'_> {
             threads.push(thread);
             pieces.push(Piece { from: from[lane], read, to: to[lane], bytes, taken: None, mbarrier: None, race, part: None });
         }
-        let flight = self.take_off(lanes.trailing_zeros() as usize, serial, FlightKind::Copies, pieces);
-        self.beside.start(Flight { threads, reads_first: true, ..flight });
+        let flight = self.take_off(lanes.trailing_zeros() as usize, serial, FlightKind::Copies, (Course::AtOnce, pieces));
+        self.beside.start(Flight { threads, ..flight });
         Ok(())
     }
 
@@ -205,7 +192,8 @@ impl Executor<'_> {
                     pieces.push(Piece { from, read: end - start, to, bytes: end - start, taken: None, mbarrier, race, part: None });
                 }
             }
-            let flight = self.take_off(lane, serial, FlightKind::Bulk { mask: masks[lane] }, ordered(pieces, serial));
+            let course = self.beside.course(pieces);
+            let flight = self.take_off(lane, serial, FlightKind::Bulk { mask: masks[lane] }, course);
             let mut threads = Vec::new();
             if mbarriers.is_none() {
                 threads.push(self.in_bulk_group(lane, Started { serial, race, read: false, done: false }));
@@ -278,7 +266,7 @@ impl Executor<'_> {
             let taken = Taken { bytes: values[lane][..bytes as usize].to_vec(), missing: Vec::new() };
             let piece =
                 Piece { from: 0, read: 0, to: to[lane], bytes, taken: Some(taken), mbarrier: Some(mbarriers[lane]), race, part: None };
-            let flight = self.take_off(lane, serial, FlightKind::Store, vec![piece]);
+            let flight = self.take_off(lane, serial, FlightKind::Store, (Course::AtOnce, vec![piece]));
             self.beside.start(Flight { reduction: op.map(|op| (op, ty)), ..flight });
         }
         Ok(())

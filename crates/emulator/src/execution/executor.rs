@@ -1,13 +1,13 @@
 //! One warp, executed until it must be looked at from outside: its turn is over, a barrier may be complete, lanes have ended.
 
 use super::{
+    arithmetic::Adder,
     asynchronous::Bulk,
     block::Common,
     fault::{ExecError, Fault, FaultSite},
     flight::Beside,
     float::{Binary, Conversion, direction},
     grid::{Launch, Turn},
-    multimem::Reducer,
     registers::{LANES, lanes_of, row_of},
     tensor::TensorCopy,
     warp::{CUTS, Caller, Frame, Waiting, Warp},
@@ -56,7 +56,7 @@ pub(super) struct Executor<'a> {
     pub(super) races: Option<&'a mut Races>,
     pub(super) launch: &'a Launch,
     pub(super) block: &'a mut Common,
-    pub(super) reducer: &'a mut Reducer,
+    pub(super) adder: &'a mut Adder,
     pub(super) beside: &'a mut Beside,
     /// The block's.
     pub(super) slot: usize,

@@ -1,7 +1,8 @@
 //! What instructions start and what is done later, by turns of its own: copies, bulk copies, stores that an mbarrier counts.
 //!
 //! A flight goes in pieces, in an order of its own: all of its source may be read before anything is written, or piece by piece. So whoever uses a
-//! destination or overwrites a source too early finds it half done. Flights have turns as warps have, so a schedule may let any of them wait.
+//! destination or overwrites a source too early finds it half done. Some go at once, all of their bytes counted together, as a GPU does it most of the
+//! time. Flights have turns as warps have, so a schedule may let any of them wait.
 
 use std::collections::{BTreeMap, VecDeque};
 
@@ -13,6 +14,7 @@ use super::{
     tensor::PartOfBox,
 };
 use crate::{
+    choice::Choice,
     memory::{Address, Memory, Taken},
     races::{FlightId, Races},
 };
@@ -64,8 +66,18 @@ pub(super) struct Flight {
     pub(super) pieces: Vec<Piece>,
     pub(super) read: usize,
     pub(super) written: usize,
-    /// All are read before the first is written.
-    pub(super) reads_first: bool,
+    pub(super) course: Course,
+}
+
+/// How a flight goes, which the ISA leaves open.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Course {
+    /// Each piece is written before the next is read.
+    Pieces,
+    /// Piece by piece, all of them read before the first is written.
+    ReadsFirst,
+    /// All of them are read, and then all are written.
+    AtOnce,
 }
 
 impl Flight {
@@ -155,13 +167,15 @@ struct Arrival {
 }
 
 /// What goes on beside the warps of a launch.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(super) struct Beside {
     flights: Vec<Option<Flight>>,
     /// Numbers that no flight has any more.
     free: Vec<usize>,
     under_way: usize,
     serials: u64,
+    /// What follows from the schedule alone of how flights go.
+    choice: Choice,
     /// Numbers of flights that were started since this was last asked.
     started: Vec<usize>,
     /// By slot of the block and thread.
@@ -175,10 +189,40 @@ pub(super) struct Beside {
 type Outcome = Result<(), ExecError>;
 
 impl Beside {
+    /// Nothing as yet; how flights will go follows from a seed.
+    pub(super) fn new(seed: u64) -> Beside {
+        Beside {
+            flights: Vec::new(),
+            free: Vec::new(),
+            under_way: 0,
+            serials: 0,
+            choice: Choice::of_seed(seed),
+            started: Vec::new(),
+            bulk: BTreeMap::new(),
+            copies: BTreeMap::new(),
+            arrivals: Vec::new(),
+            mbarriers: Mbarriers::default(),
+        }
+    }
+
     /// A number for the next flight.
     pub(super) fn next_serial(&mut self) -> u64 {
         self.serials += 1;
         self.serials
+    }
+
+    /// How the next one goes, and its pieces in their order: forwards, backwards, or from the middle on.
+    pub(super) fn course(&mut self, mut pieces: Vec<Piece>) -> (Course, Vec<Piece>) {
+        match self.choice.below(3) {
+            0 => {}
+            1 => pieces.reverse(),
+            _ => {
+                let middle = pieces.len() / 2;
+                pieces.rotate_left(middle);
+            }
+        }
+        let course = [Course::Pieces, Course::ReadsFirst, Course::AtOnce][self.choice.below(3)];
+        (course, pieces)
     }
 
     pub(super) fn start(&mut self, flight: Flight) {
@@ -260,8 +304,8 @@ impl Beside {
         if flight.is_done() {
             return Ok(());
         }
-        let reads = !flight.is_read() && (flight.reads_first || flight.read == flight.written);
-        let together = flight.kind == FlightKind::Copies;
+        let reads = !flight.is_read() && (flight.course != Course::Pieces || flight.read == flight.written);
+        let together = flight.course == Course::AtOnce;
         loop {
             match reads {
                 true => {
@@ -280,8 +324,8 @@ impl Beside {
     }
 
     fn write(&mut self, flight: &mut Flight, memory: &mut Memory, mut races: Option<&mut Races>) -> Outcome {
-        let Flight { rank, reduction, kind, .. } = *flight;
-        let [piece, after @ ..] = &flight.pieces[flight.written..] else { return Ok(()) };
+        let Flight { rank, reduction, kind, course, .. } = *flight;
+        let (before, [piece, after @ ..]) = flight.pieces.split_at(flight.written) else { return Ok(()) };
         let failed = |error| ExecError::Access(None, error);
         let Some(taken) = &piece.taken else { return Ok(()) };
         let mut put = |to: u64, taken: &Taken| -> Outcome {
@@ -320,7 +364,14 @@ impl Beside {
         if let (true, Some(races), Some(race)) = (is_last, races.as_deref_mut(), piece.race) {
             races.tell_of_flight(race, address);
         }
-        let complete = self.mbarriers.change(memory, rank, address, |mbarrier| mbarrier.count_bytes(-i64::from(piece.bytes)))?;
+        let bytes: i64 = match course {
+            Course::AtOnce if !is_last => return Ok(()),
+            Course::AtOnce => {
+                before.iter().chain([piece]).filter(|piece| piece.mbarrier == Some(address)).map(|piece| i64::from(piece.bytes)).sum()
+            }
+            Course::Pieces | Course::ReadsFirst => piece.bytes.into(),
+        };
+        let complete = self.mbarriers.change(memory, rank, address, |mbarrier| mbarrier.count_bytes(-bytes))?;
         if let (true, Some(races)) = (complete, races) {
             races.complete_mbarrier(address);
         }

@@ -6,11 +6,11 @@ use std::{
 };
 
 use super::{
+    arithmetic::{Adder, Arithmetic},
     block::{BARRIERS, Block, Common, MOST_WARPS, Member},
     executor::{Event, Executor, place},
     fault::{ExecError, Fault},
     flight::Beside,
-    multimem::{MultimemReduction, Reducer},
     program::{DeviceLimits, Program},
     warp::{Frame, Waiting, Warp},
 };
@@ -150,7 +150,7 @@ pub struct WarpPosition {
 #[derive(Debug)]
 pub struct Grid {
     launch: Launch,
-    reducer: Reducer,
+    adder: Adder,
     beside: Beside,
     /// Resident blocks, cluster by cluster; ended ones leave a hole. Where a whole cluster has ended, the next one takes its place.
     blocks: Vec<Option<Block>>,
@@ -213,11 +213,11 @@ impl Grid {
         let total = shape.grid.iter().map(|&size| u64::from(size)).product::<u64>() / members as u64;
         // Blocks past these start as others end, in order.
         let resident = (u64::from(sms * threads_per_sm / threads.next_multiple_of(32)) / members as u64).min(total) as usize;
-        let (reducer, blocks, candidates) = (Reducer::default(), Vec::new(), Vec::new());
-        let beside = Beside::default();
+        let (adder, blocks, candidates) = (Adder::new(Arithmetic::default(), [0; 2]), Vec::new(), Vec::new());
+        let beside = Beside::new(0);
         let mut grid = Grid {
             launch,
-            reducer,
+            adder,
             beside,
             blocks,
             started: 0,
@@ -234,10 +234,10 @@ impl Grid {
         Ok(grid)
     }
 
-    /// The same launch, with `multimem.ld_reduce` adding as `reduction` says; `seed` is of what that leaves open. A new launch adds in
-    /// ascending order of replicas.
-    pub fn reducing(self, reduction: MultimemReduction, seed: u64) -> Grid {
-        Grid { reducer: Reducer::new(reduction, seed), ..self }
+    /// The same launch with sums of this `arithmetic`. Two seeds are of what that leaves open: one of what a `chip` does always, one of what is the `launch`'s,
+    /// how copies go that it starts among that. A new launch has the default and seeds of 0.
+    pub fn varied(self, arithmetic: Arithmetic, [chip, launch]: [u64; 2]) -> Grid {
+        Grid { adder: Adder::new(arithmetic, [chip, launch]), beside: Beside::new(launch), ..self }
     }
 
     /// Starts the next cluster, with its first block in this slot.
@@ -383,7 +383,7 @@ impl Grid {
             }
             return Ok(Turn { instructions: 1, wrote: true, ..turn });
         }
-        let Grid { launch, reducer, blocks, candidates, beside, .. } = self;
+        let Grid { launch, adder, blocks, candidates, beside, .. } = self;
         let launch = &*launch;
         let of_cluster = slot / launch.members() * launch.members();
         let of_cluster = of_cluster..of_cluster + launch.members();
@@ -402,7 +402,7 @@ impl Grid {
                 races: races.as_deref_mut(),
                 launch,
                 block: common,
-                reducer,
+                adder,
                 beside,
                 slot,
                 warp: &mut warps[index],
@@ -457,7 +457,7 @@ impl Grid {
         let Some(Block { common, warps, .. }) = &mut self.blocks[slot] else { return Ok(false) };
         let Warp { registers, products, .. } = &mut warps[warp];
         let Some(products) = products.as_deref_mut() else { return Ok(false) };
-        products.advance(registers, (&self.launch, common.shared), (common.index, warp), memory, races)?;
+        products.advance(&self.adder, registers, (&self.launch, common.shared), (common.index, warp), memory, races)?;
         products.queued = products.is_under_way();
         Ok(products.queued)
     }

@@ -105,7 +105,7 @@ impl Executor<'_> {
                 if product.sum == Type::F64 {
                     return self.multiply_doubles(&product, d, [a, b, c]);
                 }
-                let rule = rule(Unit::Warp, &product)?;
+                let rule = self.adder.rule(Unit::Warp, &product)?;
                 let read =
                     |operands: &[Operand]| operands.iter().map(|&operand| self.warp.registers.read(operand)).collect::<Vec<Row<u32>>>();
                 let (first, second) = (rows(&read(a), product.a.bits(), product.m == 16), rows(&read(b), product.b.bits(), false));

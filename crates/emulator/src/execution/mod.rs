@@ -41,10 +41,11 @@
 //! Those of a warp are done at once ([`matrix`]). Those of a warpgroup are a queue of each warp ([`wgmma`]), which has turns too.
 //!
 //! # Not here
-//! Tensor maps of interleaved channels, clusters of more than eight blocks, approximations that have no reference (sin, cos, tanh, those in f64 and in
+//! Clusters of more than eight blocks, approximations that have no reference (sin, cos, tanh, those in f64 and in
 //! halves). They are [`Fault::UnsupportedInstruction`] when executed, or [`Fault::BadLaunch`].
 
 mod access;
+mod arithmetic;
 mod asynchronous;
 mod block;
 mod compare;
@@ -66,6 +67,7 @@ mod tests;
 mod warp;
 mod wgmma;
 
+pub use arithmetic::{Arithmetic, TensorCores};
 pub use fault::{Fault, FaultSite};
 pub use grid::{Grid, Shape, Turn, WarpPosition, WarpState};
 pub use multimem::MultimemReduction;

@@ -23,6 +23,7 @@
 
 use super::{
     access::{Combiner, combined},
+    arithmetic::{Adder, by_name},
     executor::Executor,
     fault::ExecError,
     registers::{LANES, Row, lanes_of},
@@ -67,23 +68,7 @@ impl MultimemReduction {
 impl std::str::FromStr for MultimemReduction {
     type Err = String;
     fn from_str(name: &str) -> Result<MultimemReduction, String> {
-        MultimemReduction::ALL.into_iter().find(|mode| mode.name() == name).ok_or_else(|| {
-            let allowed = MultimemReduction::ALL.map(MultimemReduction::name).join(", ");
-            format!("unknown multimem reduction `{name}`: expected one of {allowed}")
-        })
-    }
-}
-
-/// What reduces on the way: a mode, and the choices that it leaves open.
-#[derive(Debug)]
-pub(super) struct Reducer {
-    mode: MultimemReduction,
-    choice: Choice,
-}
-
-impl Default for Reducer {
-    fn default() -> Reducer {
-        Reducer::new(MultimemReduction::default(), 0)
+        by_name(&MultimemReduction::ALL, MultimemReduction::name, "multimem reduction", name)
     }
 }
 
@@ -95,13 +80,10 @@ enum Way {
     Tree(Choice, Rounding),
 }
 
-impl Reducer {
-    pub(super) fn new(mode: MultimemReduction, seed: u64) -> Reducer {
-        Reducer { mode, choice: Choice::of_seed(seed) }
-    }
-
+impl Adder {
+    /// How the next access adds.
     fn way(&mut self) -> Way {
-        match self.mode {
+        match self.arithmetic.multimem {
             MultimemReduction::RankAscending => Way::Ascending,
             MultimemReduction::ExactOnce => Way::Exact(Rounding::Nearest),
             MultimemReduction::Bound => {
@@ -287,7 +269,7 @@ impl Executor<'_> {
             let places = self.replicas(lane, addresses[lane], N)?;
             let loaded: Result<Vec<[u8; N]>, _> = places.iter().map(|&place| self.memory.load_at(place, self.rank())).collect();
             let loaded = loaded.map_err(|error| ExecError::Access(Some(lane as u32), error))?;
-            let way = self.reducer.way();
+            let way = self.adder.way();
             for part in 0..destinations.len() {
                 let terms: Vec<u64> = loaded.iter().map(|bytes| element(bytes, part, width)).collect();
                 let reduced = way.reduce(form, &terms)?;

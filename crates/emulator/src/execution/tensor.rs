@@ -5,7 +5,7 @@
 use passmuster_ptx::{Address, AtomicOp, BulkCompletion, Operand, Scope, Semantics, Space, TensorMapField, Type};
 
 use super::{
-    asynchronous::{MOST_PIECES, ordered, wrong},
+    asynchronous::{MOST_PIECES, wrong},
     executor::Executor,
     fault::ExecError,
     flight::{Flight, FlightKind, Piece, Started},
@@ -128,7 +128,7 @@ fn parts(map: &TensorMap, coordinates: &[i32], shared: u64, loads: bool) -> Vec<
     let runs = map.runs(coordinates, loads);
     let total = map.box_bytes();
     // Chunks of the box: whole rows where there are enough of them.
-    let row = u64::from(map.box_extents[0]) * map.element.bytes();
+    let row = map.row_bytes();
     let unit = if total / row >= u64::from(MOST_PIECES) { row } else { 16 };
     let units = total / unit;
     let count = units.min(MOST_PIECES.into());
@@ -196,9 +196,6 @@ impl Executor<'_> {
         let map = self.bytes_of_map(lane, address)?;
         let map = TensorMap::of_bytes(&map).map_err(|why| wrong(lane, self.no_map(address, why)))?;
         map.check().map_err(|why| wrong(lane, self.no_map(address, &why)))?;
-        if map.interleave != crate::tensor_map::Interleave::None {
-            return Err(ExecError::unsupported("a tensor map of interleaved channels"));
-        }
         if self.block.member.place(address).is_some() {
             return Err(wrong(lane, self.no_map(address, "it must be in global, constant or parameter memory")));
         }
@@ -294,7 +291,8 @@ impl Executor<'_> {
                     part: Some(Box::new(part)),
                 }));
             }
-            let flight = self.take_off(lane, serial, FlightKind::Bulk { mask: u16::MAX }, ordered(pieces, serial));
+            let course = self.beside.course(pieces);
+            let flight = self.take_off(lane, serial, FlightKind::Bulk { mask: u16::MAX }, course);
             let threads = if mbarriers.is_none() {
                 vec![self.in_bulk_group(lane, Started { serial, race, read: false, done: false })]
             } else {

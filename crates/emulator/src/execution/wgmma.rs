@@ -14,10 +14,11 @@ use std::{
 use passmuster_ptx::{Instruction, MatrixProduct, MatrixSource, Operand, Register, Type};
 
 use super::{
+    arithmetic::Adder,
     executor::{Executor, place},
     fault::{ExecError, Fault},
     grid::Launch,
-    matrix::{register_of, rows, rule, sums_of},
+    matrix::{register_of, rows, sums_of},
     registers::{LANES, Registers, Row},
 };
 use crate::{
@@ -284,6 +285,7 @@ impl Products {
     /// Does the next product, if there is one. `shared` is where the block's shared memory is.
     pub(super) fn advance(
         &mut self,
+        adder: &Adder,
         registers: &mut Registers,
         (launch, shared): (&Launch, u64),
         (block, warp): (u32, usize),
@@ -292,7 +294,7 @@ impl Products {
     ) -> Result<(), Fault> {
         let Some(next) = self.started.get(self.done) else { return Ok(()) };
         self.done += 1;
-        let done = next.multiply(registers, launch.program.rank, shared, memory, races);
+        let done = next.multiply(adder, registers, launch.program.rank, shared, memory, races);
         let (function, pc) = next.at;
         done.map_err(|error| error.at(place(launch, block, warp, &launch.program.module.functions[function].code[pc])))
     }
@@ -301,6 +303,7 @@ impl Products {
 impl Started {
     fn multiply(
         &self,
+        adder: &Adder,
         registers: &mut Registers,
         rank: usize,
         shared: u64,
@@ -324,7 +327,7 @@ impl Started {
             true => sums_of(&sums.iter().map(|&place| *registers.word(place)).collect::<Vec<Row<u32>>>(), columns, halves),
             false => vec![0; ROWS as usize * columns],
         };
-        multiply(&rule(Unit::Warpgroup, product)?, product.k as usize, [&a, &b], self.negated, &mut values);
+        multiply(&adder.rule(Unit::Warpgroup, product)?, product.k as usize, [&a, &b], self.negated, &mut values);
         for (number, &place) in sums.iter().enumerate() {
             *registers.word_mut(place) = register_of(&values, columns, halves, number);
         }

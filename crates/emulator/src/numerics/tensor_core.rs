@@ -20,12 +20,13 @@
 //! A NaN among the terms, an infinity times zero, and infinities of both signs give the canonical NaN; an infinity else gives it. Overflow gives infinity, also where the
 //! result is cut. What is rounded or cut to zero is +0. f64 is a chain of fma in ascending order of k, which is in [`F64`](super::F64).
 //!
-//! [`Rule::bound`] is for those who must not depend on any of it.
+//! [`Rule::bound`] is for those who must not depend on any of it, and [`Rule::drawn`] shows whether they do.
 
 use super::{
     F16, F32, Float, Mode,
     format::{Format, Parts, Rounding},
 };
+use crate::choice::Choice;
 
 /// What multiplies.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -96,6 +97,9 @@ pub enum Sum {
     },
 }
 
+/// The most bits of a term below the largest one's leading bit for which 32 bits hold it.
+const MOST_FRACTION: u32 = 28;
+
 /// The most terms of a row of a factor.
 pub const MOST_DEPTH: usize = 32;
 
@@ -116,6 +120,8 @@ pub struct Rule {
     pub kept: u32,
     /// The products are those of halves: added up from zero, the first two of every four first, and the sum so far is added to the result.
     pub of_halves: bool,
+    /// The order in which terms are added, where it is not that of k.
+    order: Option<[u8; MOST_DEPTH]>,
 }
 
 impl Rule {
@@ -124,7 +130,24 @@ impl Rule {
         let narrow = unit == Unit::Warpgroup && a.is_fp8();
         let of_halves = unit == Unit::Warp && a.is_fp8();
         let terms = if of_halves { 16 } else { 256 / a.bits() as usize };
-        Rule { a, b, sum, terms, fraction: if narrow { 13 } else { 25 }, kept: if narrow { 13 } else { 23 }, of_halves }
+        Rule { a, b, sum, terms, fraction: if narrow { 13 } else { 25 }, kept: if narrow { 13 } else { 23 }, of_halves, order: None }
+    }
+
+    /// One of the ways in which hardware may do it, for so many products: in an order that is drawn, one or more of them at once, and no less precise than
+    /// additions in single precision, or than Hopper.
+    pub fn drawn(self, choice: &mut Choice, depth: usize) -> Rule {
+        if matches!(self.sum, Sum::S32 { .. }) {
+            return self;
+        }
+        let mut order: [u8; MOST_DEPTH] = std::array::from_fn(|k| k as u8);
+        for last in (1..depth).rev() {
+            order.swap(last, choice.below(last + 1));
+        }
+        let order = Some(order);
+        if self.kept < 23 && choice.below(2) == 0 {
+            return Rule { order, ..self };
+        }
+        Rule { terms: 1 << choice.below(6), fraction: MOST_FRACTION, kept: 23, of_halves: false, order, ..self }
     }
 
     /// How far, of so many products whose magnitudes add up to `magnitudes` (the first sum among them), the result of any order of them may be from the exact sum:
@@ -162,7 +185,11 @@ pub fn multiply(rule: &Rule, depth: usize, [a, b]: [&[Elements]; 2], negated: [b
         return;
     }
     let factors = |rows: &[Elements], element, negated| {
-        let ordered = rows.iter().map(|row| if rule.of_halves { pairs_first(row, depth) } else { *row });
+        let ordered = rows.iter().map(|row| match rule.order {
+            _ if rule.of_halves => pairs_first(row, depth),
+            Some(order) => order.map(|k| row[usize::from(k)]),
+            None => *row,
+        });
         let taken_apart = ordered.map(|row| Factors::of(element, &row, depth, negated));
         // What is subnormal in e4m3 is a normal half; what is subnormal in e5m2 is a subnormal one.
         let as_halves = |factors: Factors| if rule.of_halves && element == Element::E4m3 { factors.normalised(element) } else { factors };

@@ -4,7 +4,7 @@ use std::{collections::HashMap, time::Duration};
 
 use super::{
     actions::{Action, Compiler},
-    execution::{Fault, MultimemReduction},
+    execution::{Arithmetic, Fault},
     group::{Bytes, Group},
     memory::{AccessError, AllocationId, MOST_BYTES, Memory},
     modules::Modules,
@@ -57,8 +57,8 @@ pub struct EmulatorOptions {
     pub steps: u64,
     /// Whether what happens in a run is kept for [`Emulator::take_trace`]. Runs are slower then.
     pub trace: bool,
-    /// How `multimem.ld_reduce` adds floating-point numbers, which the PTX ISA leaves open.
-    pub multimem: MultimemReduction,
+    /// How multimem and tensor cores add, which the PTX ISA leaves open.
+    pub arithmetic: Arithmetic,
     /// What the race check takes for granted.
     pub profile: Profile,
 }
@@ -74,7 +74,7 @@ impl Default for EmulatorOptions {
             memory_budget: 8 << 30,
             steps: 1 << 34,
             trace: false,
-            multimem: MultimemReduction::default(),
+            arithmetic: Arithmetic::default(),
             profile: Profile::default(),
         }
     }
@@ -228,7 +228,7 @@ impl Emulator {
         let limits = Limits { deadline, instructions: self.options.steps };
         let reports = self.stuck_reports(needs)?;
         let races = Races::new(self.options.profile, needs.world, all_streams((needs.streams, needs.sides), needs.programmatic), reports);
-        let choices = (self.options.interleaving(), self.options.multimem);
+        let choices = (self.options.interleaving(), self.options.arithmetic);
         let here: Vec<usize> = peers.as_ref().map_or_else(|| (0..needs.world).collect(), |peers| vec![peers.rank()]);
         let ranks = actions.into_iter().map(|actions| Rank::new(actions, (needs.streams, needs.sides), needs.programmatic)).collect();
         let mut schedule = Schedule::new(&mut self.memory, races, worlds, ranks, choices, limits, peers);
@@ -337,7 +337,8 @@ impl Machine for Emulator {
             gpu: "PTX on the CPU".into(),
             notes: vec![
                 note("schedule", self.options.interleaving().to_string()),
-                note("multimem", format!("sums are {}", self.options.multimem.name())),
+                note("multimem", format!("sums are {}", self.options.arithmetic.multimem.name())),
+                note("tensor cores", format!("sums are {}", self.options.arithmetic.tensor_cores.name())),
                 note(
                     "profile",
                     match self.options.profile {

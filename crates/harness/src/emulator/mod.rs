@@ -23,7 +23,7 @@ use passmuster_ptx as ptx;
 
 pub use machine::{Emulator, EmulatorOptions};
 pub use modules::{accepts, limits, misfit};
-pub use passmuster_emulator::{MultimemReduction, Profile};
+pub use passmuster_emulator::{Arithmetic, MultimemReduction, Profile, TensorCores};
 pub use rank::RankEmulator;
 pub use strategy::{Interleaving, Strategy};
 pub use trace::Trace;

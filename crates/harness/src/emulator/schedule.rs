@@ -40,7 +40,7 @@ use std::{
 use super::{
     actions::{Command, Kernel, Wait},
     choice::Choice,
-    execution::{Fault, Grid, MultimemReduction, Program, Turn, WarpPosition, WarpState},
+    execution::{Arithmetic, Fault, Grid, Program, Turn, WarpPosition, WarpState},
     memory::{AccessError, Address, Memory},
     races::{Races, Report},
     strategy::{Candidate, Interleaving, Picker, Strategy},
@@ -89,8 +89,8 @@ pub(super) struct Limits {
     pub(super) instructions: u64,
 }
 
-/// Sets the choices of multimem reductions apart from those of the schedule: with them or without, a seed is the same schedule.
-const REDUCTIONS: u64 = 0x6d75_6c74_696d_656d;
+/// Sets the choices of what the ISA leaves open apart from those of the schedule: with them or without, a seed is the same schedule.
+const OPEN: u64 = 0x6d75_6c74_696d_656d;
 
 /// Why a run did not get to its end.
 pub(super) enum Stopped {
@@ -142,9 +142,11 @@ pub(super) struct Schedule<'a> {
     worlds: Vec<usize>,
     ranks: Vec<Rank>,
     picker: Picker,
-    multimem: MultimemReduction,
-    /// What each launch's reductions draw from.
-    reductions: Choice,
+    arithmetic: Arithmetic,
+    /// What of that is the same in all launches.
+    chip: u64,
+    /// What each launch draws from for what the ISA leaves open: how sums are added, and how copies go.
+    open: Choice,
     limits: Limits,
     begin: Instant,
     /// Emulated nanoseconds.
@@ -174,7 +176,7 @@ impl<'a> Schedule<'a> {
         races: Option<Races>,
         worlds: Vec<usize>,
         ranks: Vec<Rank>,
-        (interleaving, multimem): (Interleaving, MultimemReduction),
+        (interleaving, arithmetic): (Interleaving, Arithmetic),
         limits: Limits,
         peers: Option<Peers<'a>>,
     ) -> Schedule<'a> {
@@ -186,8 +188,9 @@ impl<'a> Schedule<'a> {
             worlds,
             ranks,
             picker,
-            multimem,
-            reductions: Choice::of_seed(interleaving.seed ^ REDUCTIONS),
+            arithmetic,
+            chip: interleaving.seed,
+            open: Choice::of_seed(interleaving.seed ^ OPEN),
             limits,
             begin: Instant::now(),
             now: 0,
@@ -681,7 +684,7 @@ impl<'a> Schedule<'a> {
 
     fn grid(&mut self, kernel: &Kernel) -> Result<Grid, Fault> {
         let grid = Grid::new(kernel.program.clone(), &kernel.entry, kernel.shape, &kernel.parameters, self.memory)?;
-        Ok(grid.reducing(self.multimem, self.reductions.draw()))
+        Ok(grid.varied(self.arithmetic, [self.chip, self.open.draw()]))
     }
 
     /// A product, as the reference does it.

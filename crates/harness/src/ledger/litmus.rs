@@ -182,3 +182,39 @@ fn launches(test: &Test, nth: u64) -> impl Iterator<Item = Launch> {
         args: args.clone(),
     })
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn ends(of: &[(u8, usize)]) -> Ends {
+        of.iter().map(|&(end, times)| (vec![end], times)).collect()
+    }
+
+    fn test(expects: &str) -> Test {
+        Test::new("one", &format!("// Shows.\n// launch: 1 x 32 k\n{expects}")).unwrap()
+    }
+
+    /// If this fails, a GPU may contradict the emulator and nobody is told; or a race that shows is called a fault of the emulator.
+    #[test]
+    fn what_no_schedule_ends_with_is_a_finding_only_where_nothing_is_missing() {
+        let (got, emulated) = (ends(&[(1, 990), (2, 7), (3, 3)]), ends(&[(1, 60), (4, 4)]));
+        let row = LitmusRow::of(&test(""), &got, &emulated);
+        assert_eq!((row.status, row.launches, row.ends, row.unknown, row.emulated), (Status::Fail, 1000, 3, 10, 2));
+        assert_eq!(LitmusRow::of(&test(""), &ends(&[(4, 1000)]), &emulated).status, Status::Pass);
+        for (expects, status) in [("// expect: a load races\n", Status::Pass), ("// expect: (granted) a load races\n", Status::Fail)] {
+            let row = LitmusRow::of(&test(expects), &got, &emulated);
+            assert_eq!((row.status, row.unknown), (status, 10), "{expects}");
+        }
+    }
+
+    /// If this fails, a GPU is handed what it may not survive.
+    #[test]
+    fn what_a_gpu_must_not_run_says_why() {
+        for (said, reason) in [("// hangs\n", "hang"), ("// fault: out of bounds\n", "fault"), ("// launch: 1 1 x 32 k\n", "several GPUs")]
+        {
+            assert!(test(said).excluded().unwrap().contains(reason), "{said}");
+        }
+        assert_eq!(test("").excluded(), None);
+    }
+}

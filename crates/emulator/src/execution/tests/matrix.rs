@@ -468,3 +468,25 @@ fn what_matrices_must_not(#[case] body: &str, #[case] threads: u32, #[case] why:
     let stopped = run(&around(&format!("st.shared.u32 [block], 0;\n{body}")), shape(1, threads), &[]).unwrap_err().to_string();
     assert!(stopped.contains(why), "{stopped}");
 }
+
+/// If this fails, every tensor core adds as Hopper's does, or one of them in two ways.
+#[test]
+fn other_tensor_cores_add_in_an_order_of_their_own() {
+    let body = "mul.lo.u32 %r4, %t, 0x04230519; and.b32 %r4, %r4, 0x3fff3fff; xor.b32 %r5, %r4, 0x09110213; xor.b32 %r6, %r4, 0x14550123; xor.b32 %r7, %r5, 0x31023477;\n\
+                mov.f32 %f0, 0f3F9D70A4;\n\
+                mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32 {%f1,%f2,%f3,%f4}, {%r4,%r5,%r6,%r7}, {%r6,%r5}, {%f0,%f0,%f0,%f0};\n\
+                mov.b32 %r0, %f1; mov.b32 %r1, %f2; xor.b32 %r0, %r0, %r1; st.global.u32 [%d2], %r0;";
+    let sums = |tensor_cores, seeds| {
+        let mut memory = Memory::new();
+        let program = program(&around(body), 0, &mut memory);
+        let out = memory.allocate(Owner::new(0, 0, "out"), 128, Init::Canary);
+        let parameters = [out.0.to_le_bytes(), [0; 8]].concat();
+        let grid = Grid::new(program, "k", shape(1, 32), &parameters, &mut memory).unwrap();
+        finish(grid.varied(Arithmetic { tensor_cores, ..Arithmetic::default() }, seeds), &mut memory).unwrap().expect("it ends");
+        words(&memory, out, 32)
+    };
+    let (hopper, bound) = (sums(TensorCores::Hopper, [1, 2]), sums(TensorCores::Bound, [1, 2]));
+    assert_eq!(hopper, sums(TensorCores::Hopper, [3, 4]));
+    assert_eq!(bound, sums(TensorCores::Bound, [1, 3]), "the same chip");
+    assert!(hopper != bound && bound != sums(TensorCores::Bound, [2, 2]));
+}

@@ -37,9 +37,9 @@ impl Replicas {
     }
 
     /// What one thread leaves in `%r0` to `%r3`.
-    fn run(&mut self, body: &str, (mode, seed): (MultimemReduction, u64)) -> Result<Vec<u32>, Fault> {
+    fn run(&mut self, body: &str, (multimem, seed): (MultimemReduction, u64)) -> Result<Vec<u32>, Fault> {
         let grid = self.grid(&format!("{body}\nst.global.v4.u32 [%d0], {{%r0,%r1,%r2,%r3}};"), self.window);
-        finish(grid.reducing(mode, seed), &mut self.memory)?.expect("it ends");
+        finish(grid.varied(Arithmetic { multimem, ..Arithmetic::default() }, [0, seed]), &mut self.memory)?.expect("it ends");
         Ok(words(&self.memory, self.out, 4))
     }
 

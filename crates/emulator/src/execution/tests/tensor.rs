@@ -261,8 +261,8 @@ fn a_map_is_made_of_zeros() {
     "rows of 24 bytes: expected a multiple of 16"
 )]
 #[case::interleaved(
-    "tensormap.replace.tile.rank.b1024.b32 [%m], 2; tensormap.replace.tile.box_dim.b1024.b32 [%m], 2, 1; tensormap.replace.tile.interleave_layout.b1024.b32 [%m], 1; cp.async.bulk.prefetch.tensor.3d.L2.global [%m, {0, 0, 0}];",
-    "a tensor map of interleaved channels is not emulated"
+    "tensormap.replace.tile.interleave_layout.b1024.b32 [%m], 1; cp.async.bulk.prefetch.tensor.2d.L2.global [%m, {0, 0}];",
+    "2 dimensions: expected 3 to 5"
 )]
 #[case::type_of_sums(
     "tensormap.replace.tile.elemtype.b1024.b32 [%m], 0; cp.reduce.async.bulk.tensor.2d.global.shared::cta.add.bulk_group [%m, {0, 0}], [box];",
@@ -288,6 +288,7 @@ prop_compose! {
         dimensions in 1_usize..=5,
         element in prop::sample::select(ElementType::ALL.to_vec()),
         swizzle in prop::sample::select(Swizzle::ALL.to_vec()),
+        interleave in prop::sample::select(Interleave::ALL.to_vec()),
         chunks in 1_u64..=8,
         extents in prop::array::uniform5(1_u64..=9),
         room in prop::array::uniform4(0_u64..=2),
@@ -296,15 +297,18 @@ prop_compose! {
         coordinates in prop::array::uniform5(-6_i32..=8),
     ) -> (TensorMap, Vec<i32>) {
         let chunks = chunks.min(swizzle.span().unwrap_or(128) / 16);
-        let size = element.bytes();
-        let mut map = TensorMap { dimensions, element, swizzle, extents, box_extents: boxes, element_strides, ..TensorMap::default() };
-        map.extents[0] *= 5;
-        map.box_extents[0] = (16 * chunks / size) as u32;
-        map.strides[0] = (map.extents[0] * size).next_multiple_of(16) + 16 * room[0];
+        let interleave = if dimensions < 3 { Interleave::None } else { interleave };
+        let swizzle = if interleave == Interleave::B32 { Swizzle::B32 } else { swizzle };
+        let mut map = TensorMap { dimensions, element, swizzle, interleave, extents, box_extents: boxes, element_strides, ..TensorMap::default() };
+        map.extents[0] *= if interleave == Interleave::None { 5 } else { 1 };
+        map.box_extents[0] = (16 * chunks / element.bytes()) as u32;
+        let size = map.unit();
+        let aligned = size.max(16);
+        map.strides[0] = (map.extents[0] * size).next_multiple_of(aligned) + aligned * room[0];
         for (dimension, room) in room.iter().enumerate().skip(1) {
             map.strides[dimension] = map.strides[dimension - 1] * (map.extents[dimension] + room);
         }
-        let in_shared = |map: &TensorMap| map.box_bytes() / (16 * chunks) * map.pitch();
+        let in_shared = |map: &TensorMap| map.box_bytes() / map.row_bytes() * map.pitch();
         while in_shared(&map) > 4096 {
             map.box_extents[dimensions - 1] -= 1;
             if map.box_extents[dimensions - 1] == 0 {
@@ -313,7 +317,7 @@ prop_compose! {
             }
         }
         let mut coordinates = coordinates[..dimensions].to_vec();
-        coordinates[0] *= (16 / size) as i32;
+        coordinates[0] *= 16_u64.div_ceil(size) as i32;
         (map, coordinates)
     }
 }
@@ -322,12 +326,12 @@ prop_compose! {
 fn place(map: &TensorMap, coordinates: &[i32], element: &[u64]) -> Option<usize> {
     let mut at = 0;
     for (dimension, (&coordinate, &number)) in coordinates.iter().zip(element).enumerate() {
-        let stride = if dimension == 0 { 1 } else { map.element_strides[dimension] };
+        let stride = if dimension == 0 && map.interleave == Interleave::None { 1 } else { map.element_strides[dimension] };
         let index = i64::from(coordinate) + number as i64 * i64::from(stride);
         if index < 0 || index >= map.extents[dimension] as i64 {
             return None;
         }
-        at += index as u64 * if dimension == 0 { map.element.bytes() } else { map.strides[dimension - 1] };
+        at += index as u64 * if dimension == 0 { map.unit() } else { map.strides[dimension - 1] };
     }
     Some(at as usize)
 }
@@ -339,7 +343,7 @@ proptest! {
     #[test]
     fn boxes_are_what_copies_by_hand_are((mut map, coordinates) in maps()) {
         prop_assert_eq!(map.check(), Ok(()));
-        let (size, box_bytes) = (map.element.bytes() as usize, map.box_bytes());
+        let (size, box_bytes) = (map.unit() as usize, map.box_bytes());
         let bytes = match map.dimensions {
             1 => (map.extents[0] as usize * size).next_multiple_of(16),
             dimensions => (map.strides[dimensions - 2] * map.extents[dimensions - 1]) as usize,
@@ -350,7 +354,7 @@ proptest! {
             _ => String::new(),
         };
         // Rows whose number is no multiple of a swizzle's leave gaps.
-        let row = u64::from(map.box_extents[0]) * map.element.bytes();
+        let row = map.row_bytes();
         let room = (box_bytes / row * map.pitch()).next_multiple_of(1024);
         let body = format!("{}{}{}{back}", clear(room), load(&coordinates, box_bytes), dump(room));
         let (source, out) = run_with(&body, &mut map, bytes).unwrap();
@@ -360,13 +364,19 @@ proptest! {
         let differs = (0..bytes).find(|&at| at % pitch < row_bytes && source[at] != before[at]);
         prop_assert_eq!(differs, None);
         let counts: Vec<u64> = (0..map.dimensions)
-            .map(|dimension| u64::from(map.box_extents[dimension]).div_ceil(if dimension == 0 { 1 } else { map.element_strides[dimension].into() }))
+            .map(|dimension| match map.interleave {
+                Interleave::None if dimension == 0 => map.box_extents[0].into(),
+                // A box is of one slice of channels.
+                Interleave::B16 | Interleave::B32 if dimension + 2 == map.dimensions => 1,
+                _ => map.box_extents[dimension].div_ceil(map.element_strides[dimension]).into(),
+            })
             .collect();
         for number in 0..box_bytes as usize / size {
             let mut rest = number as u64;
             let element: Vec<u64> = counts.iter().map(|count| (rest % count, rest /= count).0).collect();
             let expected = place(&map, &coordinates, &element).map_or(vec![0; size], |at| source[at..at + size].to_vec());
-            let expected = if rounds { f32_to_tf32(u32::from_le_bytes(expected[..].try_into().unwrap())).to_le_bytes().to_vec() } else { expected };
+            let rounded = |word: &[u8]| f32_to_tf32(u32::from_le_bytes(word.try_into().unwrap())).to_le_bytes();
+            let expected = if rounds { expected.chunks_exact(4).flat_map(rounded).collect() } else { expected };
             let offset = number * size / row as usize * map.pitch() as usize + number * size % row as usize;
             let (chunk, within) = (offset / 16, offset % 16);
             let turned = match map.swizzle {

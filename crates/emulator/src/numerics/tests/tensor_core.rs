@@ -5,6 +5,7 @@ use super::super::{
     tensor_core::{Element, Elements, MOST_DEPTH, Rule, Sum, Unit, multiply},
 };
 use super::*;
+use crate::choice::Choice;
 
 /// One sum of products of f32 values that the types have exactly, by a rule.
 fn sum(rule: &Rule, [of_a, of_b]: [Format; 2], products: &[(f32, f32)], c: u32) -> u32 {
@@ -225,7 +226,7 @@ fn value(format: Format, bits: u64) -> f64 {
 proptest! {
     /// If this fails, the bound is none, or the model is far off.
     #[test]
-    fn results_are_within_the_bound(bits in prop::array::uniform32(any::<u32>()), others in prop::array::uniform32(any::<u32>()), c in any::<u32>(), chain in 1..4_usize) {
+    fn results_are_within_the_bound(bits in prop::array::uniform32(any::<u32>()), others in prop::array::uniform32(any::<u32>()), c in any::<u32>(), chain in 1..4_usize, drawn in any::<bool>()) {
         // Exponents near one, so that f64 has the exact sums.
         let near = |format: Format, bits: u32| {
             let fraction = u64::from(bits) & ((1 << format.fraction) - 1);
@@ -238,7 +239,9 @@ proptest! {
             (Unit::Warpgroup, Element::E4m3, Format::E4M3, 0),
             (Unit::Warp, Element::E5m2, Format::E5M2, 0),
         ] {
-            let rule = Rule::of(unit, element, element, Sum::F32);
+            let hopper = Rule::of(unit, element, element, Sum::F32);
+            let depth = hopper.terms;
+            let rule = if drawn { hopper.drawn(&mut Choice::of_seed(c.into()), depth) } else { hopper };
             let row = |bits: &[u32; 32]| -> Elements { bits.map(|bits| (near(format, bits) << below) as u32) };
             let (a, b) = (row(&bits), row(&others));
             let start = near(Format::F32, c);
@@ -246,15 +249,15 @@ proptest! {
             let mut exact = value(Format::F32, start);
             let mut magnitudes = exact.abs();
             for _ in 0..chain {
-                multiply(&rule, rule.terms, [&[a], &[b]], [false; 2], &mut sums);
-                for k in 0..rule.terms {
+                multiply(&rule, depth, [&[a], &[b]], [false; 2], &mut sums);
+                for k in 0..depth {
                     let product = value(format, a[k].into()) * value(format, b[k].into());
                     exact += product;
                     magnitudes += product.abs();
                 }
             }
             let found = f64::from(f32::from_bits(sums[0]));
-            let bound = rule.bound(chain * rule.terms, magnitudes);
+            let bound = rule.bound(chain * depth, magnitudes);
             prop_assert!((found - exact).abs() <= bound, "{element:?}: {found} for {exact}, more than {bound} away");
         }
     }

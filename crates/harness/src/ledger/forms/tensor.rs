@@ -32,11 +32,24 @@ pub(super) fn forms() -> Vec<Form> {
 
 /// A map of packed elements.
 fn map(dtype: DType, extents: &[u64], tile: &[u32], swizzle: u32) -> TensorMap {
-    let mut map = TensorMap::packed(Region::new("operands", 0, 0), dtype, extents.to_vec(), tile.to_vec(), swizzle);
-    let mut bytes = (extents[0] * dtype.size()).next_multiple_of(32);
-    map.strides = extents[1..].iter().map(|extent| (bytes, bytes *= extent).0).collect();
-    map
+    packed(TensorMap::packed(Region::new("operands", 0, 0), dtype, extents.to_vec(), tile.to_vec(), swizzle))
 }
+
+/// The map with strides of rows that lie one after the other.
+fn packed(map: TensorMap) -> TensorMap {
+    let mut bytes = (map.extents[0] * map.unit()).next_multiple_of(32);
+    let strides = map.extents[1..].iter().map(|extent| (bytes, bytes *= extent).0).collect();
+    TensorMap { strides, ..map }
+}
+
+/// A map of pixels of 16 or 32 bytes, slices of channels. All of these are within what the driver takes.
+fn interleaved(bytes: u32, dtype: DType, extents: &[u64], tile: &[u32], swizzle: u32) -> TensorMap {
+    packed(TensorMap { interleave: bytes, ..map(dtype, extents, tile, swizzle) })
+}
+
+/// Interleaved channels: bytes, type and swizzle.
+const INTERLEAVED: [(u32, DType, u32); 6] =
+    [(16, DType::U32, 0), (16, DType::BF16, 32), (16, DType::U32, 64), (16, DType::F16, 128), (32, DType::U32, 32), (32, DType::BF16, 32)];
 
 /// Extents and boxes of 1 to 5 dimensions of words.
 const SHAPES: [(&[u64], &[u32]); 5] = [
@@ -82,6 +95,20 @@ fn loads() -> Vec<Form> {
         let name = format!(" by {}x{}x{}", strides[0], strides[1], strides[2]);
         add(&name, TensorMap { element_strides: strides.to_vec(), ..of }, 0);
     }
+    for (bytes, dtype, swizzle) in INTERLEAVED {
+        let shapes: [(&[u64], &[u32]); 3] =
+            [(&[11, 3, 7], &[8, 2, 4]), (&[9, 4, 3, 3], &[8, 2, 2, 2]), (&[9, 3, 2, 3, 2], &[8, 2, 2, 2, 1])];
+        for (extents, tile) in shapes {
+            add(&format!(" of {dtype} interleaved {bytes} swizzled {swizzle}"), interleaved(bytes, dtype, extents, tile, swizzle), 0);
+        }
+    }
+    for strides in [[2, 1, 1], [1, 2, 3], [3, 1, 2]] {
+        let of = interleaved(16, DType::U32, &[11, 3, 7], &[8, 4, 5], 0);
+        let name = format!(" interleaved 16 by {}x{}x{}", strides[0], strides[1], strides[2]);
+        add(&name, TensorMap { element_strides: strides.to_vec(), ..of }, 0);
+    }
+    let of = interleaved(32, DType::F16, &[11, 3, 7], &[8, 2, 4], 32);
+    add(" of f16 interleaved 32 and NaNs", TensorMap { outside: Outside::Nans, ..of }, 0);
     // Neighbours that overlap, and a dimension that goes nowhere.
     add(" at strides that overlap", TensorMap { strides: vec![16, 48], ..map(DType::U32, &[27, 20, 5], &[8, 4, 8], 0) }, 0);
     add(" at a stride of nothing", TensorMap { strides: vec![0, 112], ..map(DType::U32, &[27, 20, 5], &[8, 4, 8], 0) }, 0);
@@ -113,6 +140,12 @@ fn stores() -> Vec<Form> {
         let of = sliced(map(DType::U32, &[11, 16], &[8, 7], 0));
         add(&format!(" by {}x{}x{}", strides[0], strides[1], strides[2]), TensorMap { element_strides: strides.to_vec(), ..of });
     }
+    for (bytes, dtype, swizzle) in INTERLEAVED {
+        let slices: [(&[u64], &[u32]); 2] = [(&[10, 2], &[8, 2]), (&[5, 3, 2], &[8, 2, 2])];
+        for (extents, tile) in slices {
+            add(&format!(" of {dtype} interleaved {bytes} swizzled {swizzle}"), sliced(interleaved(bytes, dtype, extents, tile, swizzle)));
+        }
+    }
     forms
 }
 
@@ -127,6 +160,14 @@ fn sliced(map: TensorMap) -> TensorMap {
 
 fn reductions() -> Vec<Form> {
     let mut forms = Vec::new();
+    let of_3 = |map: &TensorMap, (op, what): (&str, &str), types| {
+        let reduce = |coordinates: &str| {
+            format!("cp.reduce.async.bulk.tensor.3d.global.shared::cta.{op}.tile.bulk_group [%map, {coordinates}], [%box];")
+        };
+        stored(&format!("cp.reduce.async.bulk.tensor.3d.global.{op} of {what}"), map, &reduce, types)
+    };
+    let of = sliced(interleaved(16, DType::U32, &[10, 2], &[8, 2], 0));
+    forms.push(of_3(&of, ("add", "u32 interleaved 16"), (U32, U32)));
     let types: [(&str, &[(DType, Type)]); 8] = [
         (
             "add",
@@ -151,11 +192,7 @@ fn reductions() -> Vec<Form> {
     for (op, dtype, ty) in types.iter().flat_map(|(op, types)| types.iter().map(move |&(dtype, ty)| (op, dtype, ty))) {
         let columns = 32 / dtype.size();
         let map = sliced(map(dtype, &[columns - 3, 30], &[columns as u32, 32], 0));
-        let reduce = |coordinates: &str| {
-            format!("cp.reduce.async.bulk.tensor.3d.global.shared::cta.{op}.tile.bulk_group [%map, {coordinates}], [%box];")
-        };
-        let form = stored(&format!("cp.reduce.async.bulk.tensor.3d.global.{op} of {dtype}"), &map, &reduce, (ty, ty));
-        forms.push(form.with_open_nan(ty == F64));
+        forms.push(of_3(&map, (op, &dtype.to_string()), (ty, ty)).with_open_nan(ty == F64));
     }
     forms
 }
@@ -270,10 +307,20 @@ fn load_of(map: &TensorMap, to: &str, at: u64, bytes: u64, by: &str) -> String {
     )
 }
 
+/// Elements of the first dimension between places where boxes may start.
+fn grain(map: &TensorMap) -> u64 {
+    16_u64.div_ceil(map.unit())
+}
+
 fn loaded(to: &str, what: &str, map: &TensorMap, at: u64) -> Form {
-    let copied = |(dimension, (tile, stride)): (usize, (&u32, u32))| u64::from(tile.div_ceil(if dimension == 0 { 1 } else { stride }));
+    let copied = |(dimension, (&tile, stride)): (usize, (&u32, u32))| match map.interleave {
+        0 if dimension == 0 => tile.into(),
+        // One slice of channels.
+        16 | 32 if dimension + 2 == map.tile.len() => 1,
+        _ => u64::from(tile.div_ceil(stride)),
+    };
     let elements: u64 = map.tile.iter().zip(map.all_element_strides()).enumerate().map(copied).product();
-    let code = format!("{}{}", coordinates(map, B64, 16 / map.dtype.size(), 1), load_of(map, to, at, elements * map.dtype.size(), "%map"));
+    let code = format!("{}{}", coordinates(map, B64, grain(map), 1), load_of(map, to, at, elements * map.unit(), "%map"));
     let named = if to == "shared::cta" { "shared" } else { to };
     over(&format!("cp.async.bulk.tensor.{}d.{named}{what}", map.extents.len()), map, 0, &code, (B64, B32))
 }
@@ -301,7 +348,7 @@ fn stored(name: &str, map: &TensorMap, start: &dyn Fn(&str) -> String, (operand,
          ld.param.u64 %slice, [operands];\nadd.u64 %slice, %slice, %plane;\nmov.u32 %part, %ctaid.x;\nmul.wide.u32 %state, %part, {SLICE};\n\
          add.u64 %slice, %slice, %state;\nmul.wide.u32 %state, %thread, {};\nadd.u64 %slice, %slice, %state;\n\
          cvta.to.global.u64 %slice, %slice;\nld.global.b{bits} %x, [%slice];\nbar.sync 0;\n",
-        coordinates(map, operand, 16 / map.dtype.size(), 0),
+        coordinates(map, operand, grain(map), 0),
         start(&list(dimensions)),
         result.bytes().max(4)
     );
