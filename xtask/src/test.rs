@@ -89,7 +89,8 @@ fn ranks_of_mpi(sh: &Shell) -> anyhow::Result<bool> {
         say("not tested: there is no mpicc");
         return Ok(true);
     }
-    succeeds(cmd!(sh, "cargo test --package passmuster-bootstrap --features mpi --test mpi"))
+    Ok(succeeds(cmd!(sh, "cargo test --package passmuster-bootstrap --features mpi --test mpi"))?
+        && succeeds(cmd!(sh, "cargo test --package passmuster-cli --features mpi --test launch mpirun"))?)
 }
 
 /// Sizes of tracked files, and no path of somebody's machine in them.

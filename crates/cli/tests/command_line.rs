@@ -9,7 +9,10 @@ use std::{
     process::{Command, Output},
 };
 
-use passmuster::conformance::{Status, report::Record};
+use passmuster::{
+    conformance::{Status, report::Record},
+    ledger::litmus::LitmusRow,
+};
 
 use folder::Folder;
 
@@ -256,4 +259,28 @@ fn findings_are_annotations_on_github() {
         "{page}"
     );
     assert!(!text(&run(&arguments).stdout).contains("::error"), "annotations are for GitHub only");
+}
+
+/// If this fails, a litmus test ends otherwise than its record says, one that cannot run passes for one that did, or one without a readable head is taken for none.
+#[test]
+fn litmus_tests_are_held_against_other_schedules() {
+    let folder = Folder::new("litmus");
+    let json = folder.file("litmus.json");
+    let arguments =
+        ["ledger", "--litmus", "--machine", "emulator", "--only", "copy", "--launches", "50", "--skip", "copy_met", "--json", &json];
+    let output = run(&arguments);
+    assert_eq!(output.status.code(), Some(0), "{}{}", text(&output.stdout), text(&output.stderr));
+    let record: Record<LitmusRow> = serde_json::from_str(&folder.read("litmus.json")).unwrap();
+    let row = |name: &str| record.cases.iter().find(|row| row.test == name).unwrap_or_else(|| panic!("no {name}"));
+    let copy = row("copy");
+    assert_eq!((copy.status, copy.launches, copy.ends, copy.unknown, copy.wrong), (Status::Pass, 50, 1, 0, false), "{copy:?}");
+    let skipped = row("copy_met");
+    assert_eq!((skipped.status, skipped.launches, &*skipped.reason), (Status::NotSupported, 0, "it was left out: --skip"));
+    let wrong: Vec<&LitmusRow> = record.cases.iter().filter(|row| row.wrong && row.launches == 50).collect();
+    assert!(!wrong.is_empty() && wrong.iter().all(|row| row.status == Status::Pass), "{wrong:#?}");
+
+    fs::write(folder.file("headless.ptx"), ".version 9.0\n").unwrap();
+    let refused = run(&["ledger", "--machine", "emulator", "--litmus", &folder.file("")]);
+    assert_eq!(refused.status.code(), Some(2));
+    assert!(text(&refused.stderr).contains("headless: the first line does not say what it shows"), "{}", text(&refused.stderr));
 }

@@ -3,6 +3,7 @@
 mod folder;
 
 use std::{
+    collections::BTreeMap,
     fs,
     net::TcpListener,
     path::{Path, PathBuf},
@@ -11,7 +12,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use passmuster::conformance::{Verdict, report::Record};
+use passmuster::conformance::{Status, Verdict, report::Record};
 use rustix::process::{Pid, Signal, kill_process};
 
 use folder::Folder;
@@ -178,6 +179,80 @@ fn ranks_that_are_processes_compute_the_same_bits() {
         assert_eq!(output.status.code(), Some(0), "{}", text(&output.stderr));
     }
     assert_eq!(outputs("env.json"), outputs("alone.json"));
+}
+
+/// The digests of the smoke list's outputs in a record, by case; nothing else than what is not supported is without.
+fn digests(folder: &Folder, json: &str) -> BTreeMap<String, String> {
+    let of = |verdict: Verdict| {
+        assert!(matches!(verdict.status, Status::Pass | Status::NotSupported), "{json}: {verdict:#?}");
+        Some((verdict.case, verdict.outputs?))
+    };
+    verdicts(folder, json).into_iter().filter_map(of).collect()
+}
+
+/// Starts a job of so many processes of the command; what became of them.
+type Start = fn(&Folder, usize, &[&str]) -> Vec<Output>;
+
+fn by_own(folder: &Folder, _: usize, arguments: &[&str]) -> Vec<Output> {
+    vec![passmuster(folder, arguments).output().unwrap()]
+}
+
+fn by_env(folder: &Folder, count: usize, arguments: &[&str]) -> Vec<Output> {
+    let port = free_port();
+    let placed: Vec<Child> = (0..count).map(|rank| placed(folder, (rank, count, port), arguments)).collect();
+    placed.into_iter().map(|process| process.wait_with_output().unwrap()).collect()
+}
+
+#[cfg(feature = "mpi")]
+fn by_mpi(folder: &Folder, count: usize, arguments: &[&str]) -> Vec<Output> {
+    let alone = passmuster(folder, arguments);
+    let mut command = Command::new("mpirun");
+    // As root, as in a container, and with more processes than processors.
+    command.args(["--allow-run-as-root", "--oversubscribe", "-n", &count.to_string()]).arg(alone.get_program()).args(alone.get_args());
+    alone.get_current_dir().map(|path| command.current_dir(path));
+    for (name, value) in alone.get_envs() {
+        match value {
+            Some(value) => command.env(name, value),
+            None => command.env_remove(name),
+        };
+    }
+    vec![command.output().unwrap()]
+}
+
+/// The smoke list on so many ranks that are processes, by some launchers, has the digests that one process has of it, and no fewer than so many.
+fn smoke_has_the_digests_of_one_process(count: usize, at_least: usize, launchers: &[(&str, Start)]) {
+    let folder = Folder::new(&format!("smoke-{}-{count}", launchers[0].0));
+    let list = |name: &str, more: &[&str], start: Start| {
+        let json = format!("{name}.json");
+        for output in start(&folder, count, &[&["validate", "smoke", "--json", &folder.file(&json)], more].concat()) {
+            assert_eq!(output.status.code(), Some(0), "{name}: {}{}", text(&output.stdout), text(&output.stderr));
+        }
+        digests(&folder, &json)
+    };
+    let alone = list("alone", &["--profile", "off"], by_own);
+    for &(name, start) in launchers {
+        let found = list(name, &["--launcher", name, "--processes", &count.to_string()], start);
+        assert!(found.len() >= at_least, "{name}: {} digests", found.len());
+        let differ: Vec<&String> = found.iter().filter(|(case, digest)| alone.get(*case) != Some(*digest)).map(|(case, _)| case).collect();
+        assert!(differ.is_empty(), "{name} on {count} processes: {differ:#?}");
+    }
+}
+
+/// If this fails, what a collective computes depends on whether its ranks are threads or processes, or on who started them.
+#[test]
+fn smoke_on_processes_has_the_digests_of_one() {
+    for (count, at_least) in [(2, 150), (4, 300)] {
+        smoke_has_the_digests_of_one_process(count, at_least, &[("own", by_own), ("env", by_env)]);
+    }
+}
+
+/// The same of processes that mpirun started.
+#[cfg(feature = "mpi")]
+#[test]
+fn smoke_by_mpirun_has_the_digests_of_one_process() {
+    for (count, at_least) in [(2, 150), (4, 300)] {
+        smoke_has_the_digests_of_one_process(count, at_least, &[("mpi", by_mpi)]);
+    }
 }
 
 /// If this fails, a rank that is lost is a hang, or nobody learns which it was.

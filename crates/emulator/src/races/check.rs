@@ -98,13 +98,16 @@ pub(super) fn touch(
         if !page.is_last(&record) {
             is_new = true;
             let reads: &[Record] = if record.mode.writes { &page.reads } else { &[] };
-            let suspects = page.writes.iter().chain(reads);
-            let bad = suspects.filter(|earlier| record.overlaps(earlier) && !is_fine(&record, earlier, actors, accessor));
             let mut observers: Option<Arc<[Record]>> = None;
-            conflicts.extend(bad.map(|&earlier| {
-                let observers = observers.get_or_insert_with(|| page.observers(&record).into()).clone();
-                Conflict { allocation: span.allocation, page_start, earlier, later: record, observers }
-            }));
+            // Of a page that lanes take apart there are hundreds, of which few overlap.
+            for suspects in [&page.writes[..], reads] {
+                for earlier in suspects.iter().filter(|earlier| record.overlaps(earlier)) {
+                    if !is_fine(&record, earlier, actors, accessor) {
+                        let observers = observers.get_or_insert_with(|| page.observers(&record).into()).clone();
+                        conflicts.push(Conflict { allocation: span.allocation, page_start, earlier: *earlier, later: record, observers });
+                    }
+                }
+            }
             let known = |earlier: &Record| record.same_threads(earlier) || record.same_lanes(earlier) || accessor.knows(earlier, actors);
             page.note(record, known, |write| same_place(write, &record) && mutually_strong(write, &record, apart(write, &record, actors)));
             if record.mode.writes && record.mode.strong.is_none() {

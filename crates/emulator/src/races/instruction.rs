@@ -10,9 +10,9 @@ use super::{
     check::{Accessor, Span, touch},
     clock::Clock,
     finding::{Assumption, Class, Found, Key, Missing, Side},
-    release::{Component, Level, Reader, Who, component, of_fence},
+    release::{Carried, Component, Level, Reader, Who, component, of_fence},
     shadow::{Mode, PAGE, Record, Via},
-    views::View,
+    views::{View, Views},
 };
 use crate::memory::{Address, Memory};
 use passmuster_ptx::{Access, Semantics};
@@ -56,6 +56,13 @@ pub(crate) struct Touch<'a> {
     pub multicast: bool,
 }
 
+/// What those carry who know this, in a launch.
+struct CarriedBy {
+    known: Arc<Views>,
+    barrier: Arc<Clock>,
+    carried: Arc<Carried>,
+}
+
 impl Races {
     /// Lanes access memory, each at its address, which the executing rank may.
     pub(crate) fn access(&mut self, memory: &Memory, at: At, lanes: u32, touch: &Touch<'_>, addresses: &[u64; 32]) {
@@ -80,7 +87,8 @@ impl Races {
                 self.read(at, lanes, touch, scope, &places);
             }
             if writers != 0 {
-                lanes_of(writers).for_each(|lane| self.write(at, lane, touch, scope, places[lane]));
+                let mut carried = None;
+                lanes_of(writers).for_each(|lane| self.write(at, lane, touch, scope, places[lane], &mut carried));
                 if let Some(block) = self.block(at.actor) {
                     block.time += 1;
                 }
@@ -226,8 +234,16 @@ impl Races {
         }
     }
 
-    /// A lane's strong write leaves what it publishes.
-    fn write(&mut self, at: At, lane: usize, touch: &Touch<'_>, scope: Level, place: Option<(usize, u64)>) {
+    /// A lane's strong write leaves what it publishes. Lanes that know the same carry the same.
+    fn write(
+        &mut self,
+        at: At,
+        lane: usize,
+        touch: &Touch<'_>,
+        scope: Level,
+        place: Option<(usize, u64)>,
+        carried: &mut Option<CarriedBy>,
+    ) {
         let Some((allocation, offset)) = place else { return };
         let who = self.who(at, lane);
         let releases = matches!(touch.access.semantics, Semantics::Release | Semantics::AcquireRelease);
@@ -243,9 +259,16 @@ impl Races {
         let own = block.own_of(who.thread);
         let of_thread = block.threads[thread].as_deref();
         let barrier = of_thread.and_then(|thread| thread.barrier.as_ref()).unwrap_or(&block.views).of(View::Retired);
-        let own = component(who, scope, releases, block.known(thread), Some(own), || [start, barrier.clone()]);
+        let known = block.known(thread);
+        if !carried.as_ref().is_some_and(|by| Arc::ptr_eq(&by.known, known) && Arc::ptr_eq(&by.barrier, barrier)) {
+            let assumed = (scope == Level::System).then(|| [start, barrier.clone()]);
+            let carried_by = Arc::new(Carried::new(releases, known, assumed));
+            *carried = Some(CarriedBy { known: known.clone(), barrier: barrier.clone(), carried: carried_by });
+        }
+        let Some(CarriedBy { carried, .. }) = carried else { return };
+        let own = component(who, scope, carried.clone(), Some(own));
         let of_fences = of_thread.map_or(&[][..], |thread| &thread.fences).iter().map(|(level, views)| of_fence(who, *level, views));
-        let components: Vec<Arc<Component>> = std::iter::once(own).chain(of_fences).map(Arc::new).collect();
+        let components: SmallVec<[Component; 2]> = std::iter::once(own).chain(of_fences).collect();
         let elements = (touch.bytes / touch.element) as u8;
         let atomic = matches!(touch.effect, Effect::Atomic { .. });
         self.release_at(allocation, offset, (touch.element as u8, elements, atomic), who, scope, &components);

@@ -7,7 +7,7 @@ use super::{
     actors::{Actor, Block, Kind, Operation},
     check::{Accessor, Span, touch},
     clock::OperationPos,
-    release::{Level, Reader, component},
+    release::{Carried, Level, Reader, component},
     shadow::{Mode, PAGE, Record, Via},
     views::{View, Views},
 };
@@ -209,9 +209,9 @@ impl Races {
         let actor = self.actors.len() as u32 - 1;
         let who = self.actors[actor as usize].who(actor, 0);
         let views = self.streams[self.stream(rank, stream)].clone();
-        let assumed = || [View::Boundary, View::Retired].map(|view| views.of(view).clone());
-        let released = component(who, Level::System, true, &views, None, assumed);
-        self.release_at(at.allocation.index(), at.offset, (4, 1, false), who, Level::System, &[Arc::new(released)]);
+        let assumed = [View::Boundary, View::Retired].map(|view| views.of(view).clone());
+        let released = component(who, Level::System, Arc::new(Carried::new(true, &views, Some(assumed))), None);
+        self.release_at(at.allocation.index(), at.offset, (4, 1, false), who, Level::System, &[released]);
     }
 
     /// A stream has waited for a word of four bytes: an acquire at `.sys` of what was released there.

@@ -6,6 +6,8 @@
 
 use std::sync::Arc;
 
+use smallvec::SmallVec;
+
 use super::{
     clock::{Clock, OperationPos},
     views::{View, Views},
@@ -76,16 +78,29 @@ pub(super) struct Component {
     pub(super) first: Who,
     /// Scope of the first operation of the release pattern.
     pub(super) scope: Level,
-    /// In each view, what is handed on to those that acquire, without `own`.
-    released: [Option<Arc<Clock>>; View::COUNT],
+    carried: Arc<Carried>,
     /// What the releasing thread did, where the clocks do not have it.
     own: Option<Own>,
-    /// What every strong `.sys` read of it takes, by assumption: in the views of the boundary and of what has retired. The latter without what the
-    /// block had done when its threads met, which `retired` has.
-    assumed: Option<[Arc<Clock>; 2]>,
+    /// What the block had done when its threads met, where the clock of what has retired does not have it.
     retired: Option<Own>,
     /// An atomic after it in observation order was not morally strong with what it saw.
     broken: bool,
+}
+
+/// What is handed on but for what the releasing thread did: threads that know the same share it.
+#[derive(Clone, Debug)]
+pub(super) struct Carried {
+    /// In each view, what is handed on to those that acquire.
+    released: [Option<Arc<Clock>>; View::COUNT],
+    /// What every strong `.sys` read of it takes, by assumption: in the views of the boundary and of what has retired.
+    assumed: Option<[Arc<Clock>; 2]>,
+}
+
+impl Carried {
+    /// By a strong write of those who know this.
+    pub(super) fn new(releases: bool, known: &Views, assumed: Option<[Arc<Clock>; 2]>) -> Carried {
+        Carried { released: View::ALL.map(|view| (releases || view.releases_always()).then(|| known.of(view).clone())), assumed }
+    }
 }
 
 /// What a thread did up to a time.
@@ -139,7 +154,7 @@ pub(super) struct Location {
     pub(super) state: u64,
     /// The last write and its scope.
     pub(super) last: (Who, Level),
-    pub(super) components: Vec<Arc<Component>>,
+    pub(super) components: SmallVec<[Component; 1]>,
 }
 
 /// A strong read.
@@ -153,7 +168,7 @@ pub(super) struct Reader {
 /// What a strong read saw of what a write handed on.
 #[derive(Clone, Debug)]
 pub(super) struct ObservedRelease {
-    component: Arc<Component>,
+    component: Component,
     /// How far apart who released and the reader are.
     apart: Level,
     /// Whether the read and the write that it saw are morally strong.
@@ -165,7 +180,7 @@ pub(super) struct ObservedRelease {
 impl Component {
     fn released(&self, view: View) -> Option<Released<'_>> {
         let own = self.own.filter(|_| !view.is_across());
-        self.released[view as usize].as_ref().map(|clock| Released { clock, own })
+        self.carried.released[view as usize].as_ref().map(|clock| Released { clock, own })
     }
 
     /// Whether whoever takes this one, and is no further from who released it, has no use for the other.
@@ -175,7 +190,7 @@ impl Component {
             (None, Some(_)) => false,
             (Some(own), Some(other)) => own.includes(other),
         };
-        let assumed = match (&self.assumed, &other.assumed) {
+        let assumed = match (&self.carried.assumed, &other.carried.assumed) {
             (_, None) => true,
             (None, Some(_)) => false,
             (Some([own_boundary, own_retired]), Some([boundary, retired])) => {
@@ -188,20 +203,21 @@ impl Component {
 
     /// Puts what the releasing thread did into the clocks.
     fn settle(&mut self) {
-        if let Some(own) = self.own.take() {
-            let before = std::mem::take(&mut self.released);
+        let (own, retired) = (self.own.take(), self.retired.take());
+        let Carried { released, assumed } = Arc::make_mut(&mut self.carried);
+        if let Some(own) = own {
+            let before = std::mem::take(released);
             for view in View::ALL.into_iter().filter(|view| !view.is_across()) {
                 let Some(clock) = &before[view as usize] else { continue };
                 let same = (0..view as usize).find(|&other| before[other].as_ref().is_some_and(|other| Arc::ptr_eq(other, clock)));
-                let shared = same.and_then(|other| self.released[other].clone());
-                self.released[view as usize] = Some(shared.unwrap_or_else(|| Released { clock, own: Some(own) }.alone()));
+                let shared = same.and_then(|other| released[other].clone());
+                released[view as usize] = Some(shared.unwrap_or_else(|| Released { clock, own: Some(own) }.alone()));
             }
             for view in View::ACROSS {
-                self.released[view as usize] = before[view as usize].clone();
+                released[view as usize] = before[view as usize].clone();
             }
         }
-        let retired = self.retired.take();
-        if let Some([_, clock]) = &mut self.assumed {
+        if let Some([_, clock]) = assumed {
             *clock = Released { clock, own: retired }.alone();
         }
     }
@@ -244,7 +260,7 @@ impl ObservedRelease {
 
     /// What it brings at once, by assumption: in the views of the boundary and of what has retired.
     fn assumed(&self) -> Option<[(View, Released<'_>); 2]> {
-        let [boundary, retired] = self.component.assumed.as_ref().filter(|_| self.scope == Level::System)?;
+        let [boundary, retired] = self.component.carried.assumed.as_ref().filter(|_| self.scope == Level::System)?;
         let retired = Released { clock: retired, own: self.component.retired };
         Some([(View::Boundary, Released { clock: boundary, own: None }), (View::Retired, retired)])
     }
@@ -279,8 +295,11 @@ impl ObservedRelease {
         brought.into_iter().chain(assumed.map(|(_, released)| released))
     }
 
-    /// Whether what any of them brings at once in a view has what a thread did.
+    /// Whether what any of them brings at once in a view has what a thread did. None of them acquires.
     pub(super) fn any_tells(all: &[ObservedRelease], view: View, deeds: ThreadEpoch) -> bool {
+        if !view.acquires_always() && !matches!(view, View::Boundary | View::Retired) {
+            return false;
+        }
         // What one kernel's threads released has mostly one clock, and of each something of its own.
         let mut last: Option<&Arc<Clock>> = None;
         all.iter().flat_map(|sight| sight.at_once_in(view)).any(|released| {
@@ -312,7 +331,7 @@ impl Location {
     pub(super) fn sights(&self, reader: Reader) -> impl Iterator<Item = ObservedRelease> {
         let Reader { who, scope, acquires } = reader;
         let linked = self.last.0.apart(who) <= self.last.1.min(scope);
-        let sight = move |component: &Arc<Component>| ObservedRelease {
+        let sight = move |component: &Component| ObservedRelease {
             component: component.clone(),
             apart: component.first.apart(who),
             linked,
@@ -323,8 +342,8 @@ impl Location {
     }
 
     /// Adds what a write hands on. Threads of one block that release with one scope are taken together.
-    pub(super) fn add(&mut self, component: &Arc<Component>) {
-        let same = |known: &&mut Arc<Component>| {
+    pub(super) fn add(&mut self, component: &Component) {
+        let same = |known: &&mut Component| {
             (known.first.actor, known.scope, known.broken) == (component.first.actor, component.scope, component.broken)
         };
         let Some(known) = self.components.iter_mut().find(same) else { return self.components.push(component.clone()) };
@@ -332,21 +351,22 @@ impl Location {
             *known = component.clone();
             return;
         }
-        let known = Arc::make_mut(known);
-        let mut other = Component::clone(component);
+        let mut other = component.clone();
         known.settle();
         other.settle();
-        let before = known.released.clone();
+        let (own, other_carried) = (Arc::make_mut(&mut known.carried), &*other.carried);
+        let before = own.released.clone();
         let same = |a: &Option<Arc<Clock>>, b: &Option<Arc<Clock>>| a.as_ref().map(Arc::as_ptr) == b.as_ref().map(Arc::as_ptr);
+        let theirs = &other_carried.released;
         for view in 0..View::COUNT {
-            let alike = (0..view).find(|&of| same(&before[view], &before[of]) && same(&other.released[view], &other.released[of]));
-            known.released[view] = match (alike, &before[view], &other.released[view]) {
-                (Some(of), ..) => known.released[of].clone(),
+            let alike = (0..view).find(|&of| same(&before[view], &before[of]) && same(&theirs[view], &theirs[of]));
+            own.released[view] = match (alike, &before[view], &theirs[view]) {
+                (Some(of), ..) => own.released[of].clone(),
                 (None, Some(own), Some(other)) => Some(Clock::join(own, other)),
                 (None, own, other) => own.as_ref().or(other.as_ref()).cloned(),
             };
         }
-        known.assumed = match (known.assumed.take(), other.assumed) {
+        own.assumed = match (own.assumed.take(), other_carried.assumed.clone()) {
             (Some(own), Some(other)) => Some(std::array::from_fn(|at| Clock::join(&own[at], &other[at]))),
             (own, other) => own.or(other),
         };
@@ -374,28 +394,18 @@ impl Location {
         if !atomic {
             self.components.retain(|component| component.first == who);
         } else if self.last.0.apart(who) > self.last.1.min(scope) {
-            self.components.iter_mut().for_each(|component| Arc::make_mut(component).broken = true);
+            self.components.iter_mut().for_each(|component| component.broken = true);
         }
         self.last = (who, scope);
     }
 }
 
 /// What a strong write releases: what its thread knows and did.
-pub(super) fn component(
-    who: Who,
-    scope: Level,
-    releases: bool,
-    known: &Views,
-    own: Option<Own>,
-    assumed: impl FnOnce() -> [Arc<Clock>; 2],
-) -> Component {
-    let of = |view: View| (releases || view.releases_always()).then(|| known.of(view).clone());
-    let assumed = (scope == Level::System).then(assumed);
-    Component { first: who, scope, released: View::ALL.map(of), own, assumed, retired: own.map(Own::of_block), broken: false }
+pub(super) fn component(who: Who, scope: Level, carried: Arc<Carried>, own: Option<Own>) -> Component {
+    Component { first: who, scope, carried, own, retired: own.map(Own::of_block), broken: false }
 }
 
 /// What a strong write carries of a fence before it.
 pub(super) fn of_fence(who: Who, scope: Level, at_fence: &Views) -> Component {
-    let released = View::ALL.map(|view| Some(at_fence.of(view).clone()));
-    Component { first: who, scope, released, own: None, assumed: None, retired: None, broken: false }
+    component(who, scope, Arc::new(Carried::new(true, at_fence, None)), None)
 }

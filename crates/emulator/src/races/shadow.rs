@@ -4,6 +4,8 @@
 //! or all of them the same bytes. So a warp's access of 512 bytes in order is one record, and still every byte has its thread. Records are
 //! kept by pages of 512 bytes, made when they are first touched.
 
+use std::cell::Cell;
+
 use super::{
     release::{Level, Location},
     views::View,
@@ -145,6 +147,8 @@ pub(super) struct Page {
     pub(super) locations: Vec<Location>,
     /// The last access that was noted.
     last: Option<Record>,
+    /// Where a location was found last: lanes take them one after the other.
+    recent: Cell<usize>,
 }
 
 impl Page {
@@ -180,9 +184,20 @@ impl Page {
         self.reads.iter().filter(observes).copied().collect()
     }
 
+    /// The number of the first location that ends behind a byte.
+    fn first_behind(&self, offset: u16) -> usize {
+        let is_before = |at: usize| self.locations.get(at).is_some_and(|location| location.end() <= offset);
+        let is_first = |at: &usize| *at <= self.locations.len() && !is_before(*at) && (*at == 0 || is_before(*at - 1));
+        let recent = self.recent.get();
+        let at = [recent, recent + 1].into_iter().find(is_first);
+        let at = at.unwrap_or_else(|| self.locations.partition_point(|location| location.end() <= offset));
+        self.recent.set(at);
+        at
+    }
+
     /// The locations of which an element is exactly these bytes.
     pub(super) fn location(&self, offset: u16, bytes: u8) -> Option<&Location> {
-        let at = self.locations.partition_point(|location| location.end() <= offset);
+        let at = self.first_behind(offset);
         let is_element = |location: &&Location| {
             location.offset <= offset && location.bytes == bytes && (offset - location.offset).is_multiple_of(bytes.into())
         };
@@ -191,7 +206,7 @@ impl Page {
 
     /// Forgets the locations that overlap bytes; returns where those of these bytes belong.
     pub(super) fn clear(&mut self, from: u16, to: u16) -> usize {
-        let first = self.locations.partition_point(|location| location.end() <= from);
+        let first = self.first_behind(from);
         let overlapping = self.locations[first..].iter().take_while(|location| location.offset < to).count();
         let (before, after) = match &self.locations[first..first + overlapping] {
             [] => return first,
@@ -205,7 +220,7 @@ impl Page {
     /// The locations of elements that a strong write writes, as they were where `keeps` says so of them, otherwise as `fresh` one.
     pub(super) fn written(&mut self, fresh: Location, keeps: impl Fn(&Location) -> bool) -> &mut [Location] {
         let (from, bytes, to) = (fresh.offset, fresh.bytes, fresh.end());
-        let first = self.locations.partition_point(|location| location.end() <= from);
+        let first = self.first_behind(from);
         let same = |location: &Location| (location.offset, location.bytes, location.elements) == (from, bytes, fresh.elements);
         if self.locations.get(first).is_some_and(same) {
             return &mut self.locations[first..=first];
@@ -222,7 +237,7 @@ impl Page {
             let at = self.clear(offset, offset + u16::from(bytes));
             self.locations.insert(at, element);
         }
-        let first = self.locations.partition_point(|location| location.end() <= from);
+        let first = self.first_behind(from);
         &mut self.locations[first..first + elements]
     }
 }
@@ -355,8 +370,14 @@ mod tests {
     #[test]
     fn a_vector_is_one_location_until_it_is_written_apart() {
         let who = |thread| Who { rank: 0, actor: 1, cluster: (0, 0), thread };
-        let fresh =
-            |offset, elements, state| Location { offset, bytes: 4, elements, state, last: (who(0), Level::System), components: Vec::new() };
+        let fresh = |offset, elements, state| Location {
+            offset,
+            bytes: 4,
+            elements,
+            state,
+            last: (who(0), Level::System),
+            components: Default::default(),
+        };
         let states = |page: &Page| (0..8).map(|at| page.location(at * 4, 4).map_or(0, |location| location.state)).collect::<Vec<_>>();
         let mut page = Page::default();
         assert_eq!(page.written(fresh(0, 4, 1), |_| false).len(), 1);

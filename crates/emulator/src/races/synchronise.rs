@@ -2,6 +2,8 @@
 
 use std::{collections::BTreeMap, sync::Arc};
 
+use smallvec::SmallVec;
+
 use super::{
     ActorId, At, Lanes, Races,
     actors::threads_of,
@@ -185,14 +187,14 @@ impl Races {
         (bytes, elements, atomic): (u8, u8, bool),
         who: Who,
         scope: Level,
-        components: &[Arc<Component>],
+        components: &[Component],
     ) {
         let Races { shadow, states, operations, streams, .. } = self;
         let is_over = |who: Who| {
             let place = operations[who.cluster.0 as usize].place;
             streams[place.stream as usize].of(View::Strict).knows_all_of(place)
         };
-        let fresh = Location { offset: (offset % PAGE) as u16, bytes, elements, state: 0, last: (who, scope), components: Vec::new() };
+        let fresh = Location { offset: (offset % PAGE) as u16, bytes, elements, state: 0, last: (who, scope), components: SmallVec::new() };
         let keeps = |location: &Location| atomic || location.components.iter().any(|component| component.first == who);
         for location in shadow.page(allocation, offset).written(fresh, keeps) {
             *states += 1;
