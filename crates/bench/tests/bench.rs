@@ -760,7 +760,9 @@ fn records_of_mutants_and_of_the_ledger_are_rendered() {
     assert_eq!((&titles[..2], mutants.open), (&["Missed", "Mutants by kind"][..], 2));
 
     let ledger = judged("ledger.json");
-    assert_eq!(ledger.verdict, "2702 cases: 2702 passed; 0 findings");
+    // Of every record of it anew: the forms that there are become more.
+    let (cases, rest) = ledger.verdict.split_once(" cases: ").unwrap();
+    assert!(cases.parse::<usize>().unwrap() > 2000 && rest == format!("{cases} passed; 0 findings"), "{}", ledger.verdict);
     assert!(
         table_named(&ledger, "Approximate forms").rows.len() > 3
             && !table_named(&ledger, "Results that the ISA leaves open").rows.is_empty()
