@@ -8,6 +8,7 @@
 use std::hash::{Hash, Hasher};
 
 use passmuster_ptx::Module;
+use smallvec::{SmallVec, smallvec};
 
 use super::{
     registers::{Bases, Registers, Row},
@@ -94,7 +95,8 @@ pub(super) const CUTS: u32 = 16;
 #[derive(Clone, Debug)]
 pub(super) struct Warp {
     pub(super) registers: Registers,
-    pub(super) groups: Vec<Group>,
+    /// Mostly one: a turn's way to it is short.
+    pub(super) groups: SmallVec<[Group; 1]>,
     /// Lanes that have not ended.
     pub(super) live: u32,
     /// Parameter space of calls: a row of bytes of all lanes for each offset.
@@ -121,7 +123,7 @@ impl Warp {
         let parameters =
             if function.param_bytes > function.input_bytes { vec![[0; 32]; function.param_bytes as usize] } else { Vec::new() };
         let (polls, products) = (Default::default(), None);
-        Warp { registers, groups: vec![group], live, parameters, local: None, products, polls, next_poll: 0, cut_short: 0 }
+        Warp { registers, groups: smallvec![group], live, parameters, local: None, products, polls, next_poll: 0, cut_short: 0 }
     }
 
     /// What decides what it does next, as long as memory stays as it is. Which groups are held back, and how soon others will be, is among it: a
