@@ -102,6 +102,7 @@ pub(crate) fn emulator(library: Library, seed: u64) -> Emulator {
     Emulator::new(EmulatorOptions { library, seed, profile: Profile::Off, ..EmulatorOptions::default() })
 }
 
+/// Says that there is nothing to compare with, and why.
 pub(crate) fn cannot_run(error: &OpenError) -> ExitCode {
     eprintln!("ledger cannot run on this machine: {error}");
     ExitCode::from(CANNOT_RUN)
