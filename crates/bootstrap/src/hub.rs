@@ -479,7 +479,19 @@ impl Running {
                     Peer::Stranger { nonce, over_tcp, .. } => self.meet(index, nonce, over_tcp, frame),
                     Peer::Rank(rank) => self.of_rank(index, rank, frame, descriptors),
                 },
-                Err(why) => self.closed(index, format!("it sent what is no frame: {why}")),
+                Err(why) => {
+                    let how = format!("it sent what is no frame: {why}");
+                    let peer = &self.connections[index].peer;
+                    if let &Peer::Rank(rank) = peer
+                        && matches!(self.members[rank], Member::Here)
+                    {
+                        // How its process ends for that is no reason.
+                        self.connections[index].dead = true;
+                        self.lost(rank, how);
+                    } else {
+                        self.closed(index, how);
+                    }
+                }
             }
         }
     }

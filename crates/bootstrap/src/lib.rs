@@ -24,7 +24,7 @@ mod secret;
 mod socket;
 pub mod torchelastic;
 
-use std::os::fd::OwnedFd;
+use std::{os::fd::OwnedFd, time::Duration};
 
 pub use hub::{Doors, Event, Fate, Hub, HubOptions, SideDoor};
 pub use rank::{LIMIT, Rank};
@@ -85,6 +85,12 @@ pub trait Bootstrap: Send {
     fn barrier(&mut self, what: &str) -> Result<(), BootstrapError> {
         self.all_gather(what, &[]).map(drop)
     }
+
+    /// For how long the others are waited for in exchanges from now on. Returns for how long they were before.
+    fn set_limit(&mut self, limit: Duration) -> Duration;
+
+    /// Why the job has failed, if it has: what the next exchange would fail with. It waits for nothing, and is no exchange.
+    fn failure(&mut self) -> Option<BootstrapError>;
 
     /// Tells all other ranks that this one gives up, and why. The first one to do so is the one they report.
     fn give_up(&mut self, reason: &str);

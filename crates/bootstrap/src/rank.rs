@@ -27,7 +27,7 @@ use crate::{
     socket::{Received, expect_frame, send_frame, wait_readable},
 };
 
-/// For how long the other ranks are waited for in an exchange, unless [`Rank::set_limit`] says otherwise.
+/// For how long the other ranks are waited for in an exchange, unless [`Bootstrap::set_limit`] says otherwise.
 pub const LIMIT: Duration = Duration::from_secs(60);
 
 /// How much later than its limit a rank gives an exchange up whose hub says nothing of it.
@@ -129,11 +129,6 @@ impl Rank {
         Rank::new((rank, world), Some(0), (stream, false), received)
     }
 
-    /// For how long the others are waited for in exchanges from now on.
-    pub fn set_limit(&self, limit: Duration) {
-        self.state().limit = limit;
-    }
-
     /// Sends the coordinator a message.
     ///
     /// # Errors
@@ -143,6 +138,14 @@ impl Rank {
             return Err(BootstrapError::SetUp(format!("rank {}: a message of {} bytes: at most {MOST_BYTES}", self.0.rank, bytes.len())));
         }
         self.0.say(&Frame::Mail(bytes), &[], "a message")
+    }
+
+    /// Sends the hub bytes that are no message, as a process whose memory is broken may. It is for judging what becomes of that.
+    pub fn send_garbage(&self) {
+        let sending = self.0.sending.lock().unwrap_or_else(PoisonError::into_inner);
+        // Where nobody takes it, nobody is told wrong.
+        let _ = rustix::io::write(&self.0.socket, &[0xff; 64]);
+        drop(sending);
     }
 
     /// The coordinator's next message, for however long it takes.
@@ -264,12 +267,7 @@ impl Shared {
             if let Some(failure) = &state.failure {
                 return Err(failure.clone());
             }
-            let lost = match state.take_soon(self) {
-                Ok(true) => None,
-                Ok(false) => Some("its connection was closed".to_owned()),
-                Err(reason) => Some(reason),
-            };
-            let lost = lost.or_else(|| {
+            let lost = ending_of(state.take_soon(self)).or_else(|| {
                 let silent = state.heard.elapsed();
                 let late = limit.filter(|&limit| began.elapsed() > limit.saturating_add(GRACE));
                 late.map(|limit| format!("it said nothing of it in {:.1} s", limit.as_secs_f64()))
@@ -281,6 +279,15 @@ impl Shared {
                 return Err(state.failure.get_or_insert_with(|| self.hub_lost(what, &reason)).clone());
             }
         }
+    }
+}
+
+/// How the connection ended, by what taking from it says.
+fn ending_of(taken: Result<bool, String>) -> Option<String> {
+    match taken {
+        Ok(true) => None,
+        Ok(false) => Some("its connection was closed".to_owned()),
+        Err(reason) => Some(reason),
     }
 }
 
@@ -364,6 +371,20 @@ impl Bootstrap for Rank {
         // Nobody closes its own before all have them.
         self.barrier(what)?;
         taken
+    }
+
+    fn set_limit(&mut self, limit: Duration) -> Duration {
+        std::mem::replace(&mut self.state().limit, limit)
+    }
+
+    fn failure(&mut self) -> Option<BootstrapError> {
+        let mut state = self.state();
+        if state.failure.is_none()
+            && let Some(reason) = ending_of(state.take(&self.0))
+        {
+            state.failure.get_or_insert_with(|| self.0.hub_lost("what it was at", &reason));
+        }
+        state.failure.clone()
     }
 
     fn give_up(&mut self, reason: &str) {

@@ -1,18 +1,21 @@
 //! Cases on ranks that are processes of their own: one case at a time, on all of them.
 
-use std::time::Duration;
+use std::{fs, net::TcpListener, time::Duration};
 
 use passmuster::{
     conformance::{
-        Case, Status, Verdict,
-        ranks::{self, Processes},
+        Case, CollectiveCase, Fault, Status, Verdict,
+        ranks::{self, Mishap, Processes},
         runner::Settings,
         supervisor::StartError,
     },
     emulator::{EmulatorOptions, Interleaving, RankEmulator},
 };
-use passmuster_bootstrap::Rank;
-use passmuster_collectives::machine::{Machine, MachineError, MachineInfo};
+use passmuster_bootstrap::{Rank, Secret, placement::OpenHub};
+use passmuster_collectives::{
+    machine::{Machine, MachineError, MachineInfo},
+    plan::Departure,
+};
 
 use crate::{
     judging::{Judged, Judging, named},
@@ -23,15 +26,22 @@ use crate::{
 /// Wall time of one run by default. Ranks that wait for each other do so until then: nobody sees that all of them do.
 pub(crate) const DEADLINE: Duration = Duration::from_secs(60);
 
-/// Starts the processes of a job once more; none where others started them.
-pub(crate) type Again = Box<dyn FnMut() -> anyhow::Result<Option<Job>>>;
+/// How long the ranks of a case have of which one is there and does nothing, as after SIGSTOP: the others wait for it until then.
+const SILENCE: Duration = Duration::from_secs(2);
+
+/// Bytes that a rank may share whose memory is capped.
+const CAP: u64 = 4096;
+
+/// Starts the processes of a job once more, of which the one of a rank may be lost at once.
+pub(crate) type Again = Box<dyn FnMut(Option<usize>) -> anyhow::Result<Job>>;
 
 /// Judges cases on ranks that are processes.
 pub(crate) struct ByRanks {
     /// None where the last one broke, and no other is there yet.
     machine: Option<Processes<Job>>,
     info: MachineInfo,
-    again: Again,
+    /// None where others started the processes.
+    again: Option<Again>,
     schedule: Interleaving,
     deadline: Duration,
     /// Why there is no machine any more.
@@ -43,38 +53,142 @@ impl ByRanks {
     ///
     /// # Errors
     /// Where they do not come, or one of them cannot.
-    pub(crate) fn open(job: Job, again: Again, schedule: Interleaving, deadline: Duration) -> Result<ByRanks, MachineError> {
+    pub(crate) fn open(job: Job, again: Option<Again>, schedule: Interleaving, deadline: Duration) -> Result<ByRanks, MachineError> {
         let machine = Processes::open(job)?;
         let info = machine.info();
         Ok(ByRanks { machine: Some(machine), info, again, schedule, deadline, over: None })
     }
 
-    fn judge(&mut self, case: &Case) -> Verdict {
-        if self.machine.is_none() && self.over.is_none() {
-            match (self.again)() {
-                Ok(Some(job)) => match Processes::open(job) {
-                    Ok(machine) => self.machine = Some(machine),
-                    Err(error) => self.over = Some(error.to_string()),
-                },
-                Ok(None) => self.over = Some("a rank's process is lost, and whoever started it must start the job again".into()),
-                Err(error) => self.over = Some(error.to_string()),
+    /// Starts the processes anew where there are none.
+    fn machine(&mut self) -> Result<&mut Processes<Job>, String> {
+        if let Some(over) = &self.over {
+            return Err(over.clone());
+        }
+        if self.machine.is_none() {
+            let started = match &mut self.again {
+                Some(again) => again(None).map_err(|error| error.to_string()),
+                None => Err("a rank's process is lost, and whoever started it must start the job again".into()),
+            };
+            match started.and_then(|job| Processes::open(job).map_err(|error| error.to_string())) {
+                Ok(machine) => self.machine = Some(machine),
+                Err(error) => return Err(self.over.insert(error).clone()),
             }
         }
-        let Some(machine) = &mut self.machine else {
-            return Verdict::without_checks(case.to_string(), Status::NotRun, self.over.clone().unwrap_or_default());
+        Ok(self.machine.as_mut().expect("it was just opened"))
+    }
+
+    fn judge(&mut self, case: &Case) -> Verdict {
+        let verdict = match case.fault() {
+            // What is left behind is the fault's where no other process is there before and after it.
+            Some(fault) if fault.is_of_processes() && self.again.is_some() => {
+                self.machine = None;
+                let before = Traces::now();
+                let verdict = self.struck(case, fault);
+                self.machine = None;
+                match before.left() {
+                    None => named(case, fault, verdict),
+                    Some(left) => Verdict { status: Status::Fail, reason: format!("{left} left behind by {fault}: {}", verdict.reason), ..verdict },
+                }
+            }
+            Some(fault) => named(case, fault, self.struck(case, fault)),
+            None => self.run(case, self.deadline, &mut |_| Ok(())),
         };
-        let settings = Settings { deadline: self.deadline, shared_pads: false, progress: &|_| {} };
-        let mut verdict = case.judge(machine, &settings);
-        if machine.is_broken() {
-            self.machine = None;
+        // What a lost rank's process had is lost.
+        self.machine.take_if(|machine| machine.is_broken());
+        verdict
+    }
+
+    /// Judges a case, after the machine is made ready for it.
+    fn run(&mut self, case: &Case, deadline: Duration, prepare: &mut dyn FnMut(&mut Processes<Job>) -> Result<(), MachineError>) -> Verdict {
+        let schedule = self.schedule.to_string();
+        let machine = match self.machine() {
+            Ok(machine) => machine,
+            Err(over) => return Verdict::without_checks(case.to_string(), Status::NotRun, over),
+        };
+        if let Err(error) = prepare(machine) {
+            return refused(case, &error);
         }
+        let mut verdict = case.judge(machine, &Settings { deadline, shared_pads: false, progress: &|_| {} });
         if verdict.status.is_finding() || verdict.status == Status::Inconclusive {
-            verdict.schedule = Some(self.schedule.to_string());
+            verdict.schedule = Some(schedule);
         }
-        match case.fault() {
-            Some(fault) => named(case, fault, verdict),
-            None => verdict,
-        }
+        verdict
+    }
+
+    /// What becomes of a case under its fault.
+    fn struck(&mut self, case: &Case, fault: Fault) -> Verdict {
+        let (Case::Collective(own), deadline) = (case, self.deadline) else { return self.run(case, self.deadline, &mut |_| Ok(())) };
+        let sound = Case::Collective(CollectiveCase { fault: None, ..own.clone() });
+        let mut verdict = match fault {
+            Fault::Departs { how: Departure::Stopped | Departure::Stalled, .. } => {
+                self.run(case, deadline.min(SILENCE), &mut |_| Ok(()))
+            }
+            Fault::Capped(rank) => {
+                self.run(&sound, deadline, &mut |machine| machine.befall(rank as usize, Mishap::Capped { bytes: CAP }))
+            }
+            Fault::Garbage(rank) => self.run(&sound, deadline, &mut |machine| machine.befall(rank as usize, Mishap::Garbage)),
+            Fault::Other { rank, field } => self.run(&sound, deadline, &mut |machine| {
+                let blocks = machine.waiting_blocks(own.world as usize, own.groups() as usize);
+                let other = ranks::another_call(own, field, blocks).map_err(|reason| MachineError::NotSupported { reason })?;
+                machine.mislead(rank as usize, other);
+                Ok(())
+            }),
+            Fault::LostAtStart(rank) => match self.again.as_mut().map(|again| again(Some(rank as usize))) {
+                Some(Ok(job)) => match Processes::open(job) {
+                    Ok(_) => Verdict::without_checks(case.to_string(), Status::Fail, "the ranks began without one of them"),
+                    Err(error) => refused(case, &error),
+                },
+                Some(Err(error)) => Verdict::without_checks(case.to_string(), Status::InfraError, error.to_string()),
+                None => Verdict::without_checks(case.to_string(), Status::NotSupported, "only ranks that --launcher own starts are lost at once"),
+            },
+            Fault::PortInUse => port_in_use(own),
+            Fault::Departs { .. } | Fault::Absent(_) | Fault::IllegalAddress(_) | Fault::Killed | Fault::Poisoned => {
+                self.run(case, deadline, &mut |_| Ok(()))
+            }
+        };
+        verdict.case = case.to_string();
+        verdict
+    }
+}
+
+fn refused(case: &Case, error: &MachineError) -> Verdict {
+    Verdict::without_checks(case.to_string(), Status::of(error), error.to_string())
+}
+
+/// Opens a hub where somebody else listens.
+fn port_in_use(case: &CollectiveCase) -> Verdict {
+    let open = || -> anyhow::Result<OpenHub> {
+        let others = TcpListener::bind(("127.0.0.1", 0))?;
+        let address = others.local_addr()?.to_string();
+        Ok(OpenHub::open(&address, case.world as usize, Secret::random()?, SILENCE, false)?)
+    };
+    let (status, reason) = match open() {
+        Ok(hub) => (Status::Fail, format!("a hub listens at {}, where somebody else does", hub.address)),
+        Err(error) => (Status::InfraError, error.to_string()),
+    };
+    Verdict::without_checks(case.to_string(), status, reason)
+}
+
+/// What a process holds that must not grow: descriptors and children.
+#[derive(Clone, Copy)]
+struct Traces {
+    descriptors: usize,
+    children: usize,
+}
+
+impl Traces {
+    fn now() -> Traces {
+        let descriptors = fs::read_dir("/proc/self/fd").map_or(0, Iterator::count);
+        let children = |task: fs::DirEntry| fs::read_to_string(task.path().join("children")).unwrap_or_default().split_whitespace().count();
+        let children = fs::read_dir("/proc/self/task").map_or(0, |tasks| tasks.flatten().map(children).sum());
+        Traces { descriptors, children }
+    }
+
+    /// What is there now and was not.
+    fn left(self) -> Option<String> {
+        let now = Traces::now();
+        let more = |now: usize, then: usize, what: &str| (now > then).then(|| format!("{} {what}", now - then));
+        more(now.children, self.children, "processes").or_else(|| more(now.descriptors, self.descriptors, "descriptors"))
     }
 }
 
@@ -110,6 +224,9 @@ impl Judging for ByRanks {
 /// Where the job has failed.
 pub(crate) fn serve(rank: &Rank, options: EmulatorOptions) -> anyhow::Result<()> {
     let library = options.library.clone();
-    let mut machine = RankEmulator::new(options, Box::new(rank.clone()))?;
+    let mut machine = RankEmulator::new(options, Box::new(rank.clone())).or_else(|error| {
+        ranks::decline(rank, &error)?;
+        Err(anyhow::Error::from(error))
+    })?;
     Ok(ranks::serve(rank, &mut machine, &library)?)
 }

@@ -3,11 +3,11 @@
 use std::{collections::BTreeMap, time::Duration};
 
 use passmuster::conformance::{
-    Case, Fault, Status, Verdict,
+    Case, Fault, Field, Status, Verdict,
     supervisor::{SECOND_LOOKS, StartError, Supervisor, WorkerCommand},
     worker::Request,
 };
-use passmuster_collectives::{algorithms, machine::MachineInfo};
+use passmuster_collectives::{algorithms, machine::MachineInfo, plan::Departure};
 
 use crate::{progress::progress_bar, worker::Machine};
 
@@ -135,19 +135,50 @@ pub(crate) fn named(case: &Case, fault: Fault, verdict: Verdict) -> Verdict {
                 .into()
         }
         Fault::Killed => vec![(Status::Crash, vec!["signal 9".into()])],
+        Fault::Departs { rank, how, .. } => vec![(Status::Crash, vec![format!("rank {rank} "), told_of(how).into(), AGREED.into()])],
+        Fault::LostAtStart(rank) => vec![(Status::Crash, vec![format!("rank {rank} "), told_of(Departure::Exited).into(), AGREED.into()])],
+        Fault::Garbage(rank) => vec![(Status::Crash, vec![format!("rank {rank} "), "it sent what is no frame".into(), AGREED.into()])],
+        Fault::Capped(rank) => vec![(Status::NotSupported, vec![format!("bytes of memory that rank {rank} shares: ")])],
+        Fault::Other { rank, field: Field::Order } => vec![(Status::InfraError, vec![format!("rank {rank} has "), SAME.into()])],
+        Fault::Other { rank, field } => {
+            vec![(Status::InfraError, vec![format!("rank {rank} has {} of call ", field.name()), SAME.into()])]
+        }
+        Fault::PortInUse => vec![(Status::InfraError, vec!["cannot listen at ".into(), "the port is in use".into()])],
+        // What an aborted run has left may do no harm.
+        Fault::Poisoned => vec![(Status::Hang, vec!["waited for rank ".into()]), (Status::Pass, Vec::new())],
     };
-    if matches!(verdict.status, Status::NotSupported | Status::Inconclusive) {
-        return verdict;
-    }
     let says = |words: &[String]| words.iter().all(|words| verdict.reason.contains(words));
     let was_named = ways.iter().any(|(status, words)| verdict.status == *status && says(words));
-    let reason = if was_named {
-        format!("named as {}: {}", verdict.status, verdict.reason)
-    } else {
-        let (status, words) = &ways[0];
-        format!("the fault {fault} was to be a {status} that says `{}`, but was a {}: {}", words[0], verdict.status, verdict.reason)
+    if !was_named && matches!(verdict.status, Status::NotSupported | Status::NotRun | Status::Inconclusive) {
+        return verdict;
+    }
+    let reason = match (was_named, verdict.status) {
+        (true, Status::Pass) => format!("{fault}: the results are right in spite of it"),
+        (true, status) => format!("named as {status}: {}", verdict.reason),
+        (false, status) => {
+            let (expected, words) = &ways[0];
+            format!("the fault {fault} was to be a {expected} that says `{}`, but was a {status}: {}", words.join("` and `"), verdict.reason)
+        }
     };
     Verdict { status: if was_named { Status::Pass } else { Status::Fail }, reason, ..verdict }
+}
+
+/// What is said where ranks do not agree on what they are about to do.
+const SAME: &str = "all ranks must have the same";
+
+/// What is said where every other rank has reported why the job failed.
+const AGREED: &str = " report the same";
+
+/// What is said of a rank whose process ends so.
+fn told_of(how: Departure) -> &'static str {
+    match how {
+        Departure::Idle => "did not come to ",
+        Departure::Killed => "its process was killed by signal 9 (SIGKILL)",
+        Departure::Stopped => "it is stopped by signal 19 (SIGSTOP)",
+        Departure::Exited => "its process exited with status 0",
+        Departure::Panicked => "gave up: it panicked",
+        Departure::Stalled => "it did not come in ",
+    }
 }
 
 /// Whether a case is of a kernel from elsewhere.

@@ -122,7 +122,7 @@ impl LaunchArgs {
         }
         let goes_on = !self.has_ranks();
         let part = match self.launcher {
-            Some(Launcher::Own) => Ok(Part::Coordinator(self.start()?, None)),
+            Some(Launcher::Own) => Ok(Part::Coordinator(self.start(None)?, None)),
             Some(Launcher::Env) => {
                 let placement = Placement::of_environment()?.context(
                     "--launcher env: nobody placed this process: RANK, WORLD_SIZE and LOCAL_RANK, or those of Open MPI, PMI or a Slurm step, must be set",
@@ -146,21 +146,21 @@ impl LaunchArgs {
         }
     }
 
-    /// The processes of a job once more, where this command starts them.
+    /// Whether this command starts the processes itself, and can do so again.
+    pub(crate) fn starts_them(&self) -> bool {
+        self.launcher == Some(Launcher::Own)
+    }
+
+    /// Starts this command once more for each process. The process of a rank that is to be `lost` ends before it has come to the others.
     ///
     /// # Errors
     /// Why they cannot be started.
-    pub(crate) fn again(&self) -> anyhow::Result<Option<Job>> {
-        (self.launcher == Some(Launcher::Own)).then(|| self.start()).transpose()
-    }
-
-    /// Starts this command once more for each process.
-    fn start(&self) -> anyhow::Result<Job> {
+    pub(crate) fn start(&self, lost: Option<usize>) -> anyhow::Result<Job> {
         let program = env::current_exe()?;
         let processes = self.processes.or(self.judges).map_or_else(|| self.threads_of(1), NonZeroUsize::get);
-        let again = |_| {
+        let again = |rank| {
             let mut command = Command::new(&program);
-            command.args(env::args_os().skip(1)).stdout(Stdio::null());
+            if lost == Some(rank) { command.arg("--version") } else { command.args(env::args_os().skip(1)) }.stdout(Stdio::null());
             command
         };
         Ok(Job::Started(Launched::start(processes, !self.has_ranks(), again)?))

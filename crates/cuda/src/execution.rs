@@ -16,7 +16,7 @@ use super::{
     ranks,
     stream::Stream,
 };
-use passmuster_collectives::machine::{Awaited, Fetched};
+use passmuster_collectives::machine::{Awaited, Fetched, depart};
 
 /// How long all ranks may take to capture their graphs.
 const PREPARATION_LIMIT: Duration = Duration::from_secs(60);
@@ -286,6 +286,7 @@ fn enqueue(
                 awaited.get_or_insert(Awaited { was_there, blocked });
             }
             Action::Mark => hosts.during(rank, at, || events.mark(&program.streams[0]))?,
+            Action::Depart(how) => depart(*how),
         }
     }
     Ok(None)

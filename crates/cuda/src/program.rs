@@ -154,7 +154,7 @@ impl Events {
         let marks = program.actions.iter().map(|action| match action {
             Action::Enqueue { commands, .. } => commands.iter().map(Command::marks).sum(),
             Action::Mark => 1,
-            Action::Replay { .. } | Action::Sleep(_) | Action::Await(_) => 0,
+            Action::Replay { .. } | Action::Sleep(_) | Action::Await(_) | Action::Depart(_) => 0,
         });
         let marks = (0..marks.sum()).map(|_| Event::new(driver)).collect::<Result<_, _>>()?;
         let mut fetches = VecDeque::new();
@@ -225,6 +225,7 @@ pub(super) fn name(action: &Action) -> String {
         Action::Sleep(time) => format!("a delay of {time:?}"),
         Action::Await(fetch) => format!("a wait for fetch {fetch}"),
         Action::Mark => "a mark".into(),
+        Action::Depart(how) => format!("its end: it is {}", how.name()),
     }
 }
 
@@ -505,7 +506,7 @@ fn filled_by(actions: &[Action]) -> u64 {
         let (stream, fills) = match action {
             Action::Enqueue { stream, commands } => (stream, Command::filled_by(commands)),
             Action::Replay { stream, graph } => (stream, graph.plans.iter().map(|plan| Command::filled_by(plan)).max().unwrap_or(0)),
-            Action::Sleep(_) | Action::Await(_) | Action::Mark => continue,
+            Action::Sleep(_) | Action::Await(_) | Action::Mark | Action::Depart(_) => continue,
         };
         let most = streams.entry(*stream).or_default();
         *most = fills.max(*most);

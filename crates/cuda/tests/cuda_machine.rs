@@ -15,7 +15,7 @@ use passmuster_collectives::{
     algorithms::{self, Holders, Target},
     collective::{Collective, DType, ReduceOp, Shape, reduce_in_order},
     machine::{Machine, MachineError, Site},
-    plan::{BufferSpec, Call, Edge, NcclCall, Op, Plan, RankCall, Region, Role, Script, Step, edges},
+    plan::{BufferSpec, Call, Departure, Edge, NcclCall, Op, Plan, RankCall, Region, Role, Script, Step, edges},
 };
 use passmuster_cuda::{CudaMachine, CudaOptions};
 
@@ -365,7 +365,7 @@ fn a_rank_that_stays_away_is_named_by_those_that_wait() {
     let options = CudaOptions { gpus: Some(vec![0]), wait_limit: Duration::from_millis(300), ..CudaOptions::default() };
     let mut machine = CudaMachine::open(options).unwrap();
     let (group, plan) = set_up(&mut machine, "two_shot", 3, false);
-    let steps = vec![enqueue(group, &plan), Step::Leave { rank: 1 }, enqueue(group, &plan)];
+    let steps = vec![enqueue(group, &plan), Step::Leave { rank: 1, how: Departure::Idle }, enqueue(group, &plan)];
     let error = machine.run(&Script { steps }, DEADLINE).unwrap_err();
     let MachineError::Hang { stuck, unfinished, after_ms, .. } = &error else { panic!("{error}") };
     assert!(unfinished.is_empty() && *after_ms >= 300, "{error}");
@@ -378,7 +378,7 @@ fn a_deadline_holds_while_kernels_wait() {
     let options = CudaOptions { gpus: Some(vec![0]), wait_limit: Duration::from_secs(10), ..CudaOptions::default() };
     let mut machine = CudaMachine::open(options).unwrap();
     let (group, plan) = set_up(&mut machine, "one_shot", 2, false);
-    let steps = vec![Step::Leave { rank: 1 }, enqueue(group, &plan)];
+    let steps = vec![Step::Leave { rank: 1, how: Departure::Idle }, enqueue(group, &plan)];
     let begin = std::time::Instant::now();
     let error = machine.run(&Script { steps }, Duration::from_secs(1)).unwrap_err();
     assert!(begin.elapsed() < Duration::from_secs(5), "{:?}", begin.elapsed());
@@ -502,7 +502,7 @@ fn a_path_that_nccl_did_not_take_is_told_by_every_machine() {
 fn a_word_that_nobody_writes_is_named_and_let_go() {
     let mut machine = open(None);
     let group = open_for_words(&mut machine, 2);
-    let steps = vec![Step::Leave { rank: 1 }, enqueue(group, &by_words(2)), enqueue(group, &by_words(2))];
+    let steps = vec![Step::Leave { rank: 1, how: Departure::Idle }, enqueue(group, &by_words(2)), enqueue(group, &by_words(2))];
     let start = std::time::Instant::now();
     let error = machine.run(&Script { steps }, Duration::from_secs(1)).unwrap_err();
     assert!(start.elapsed() < Duration::from_secs(8), "{:?}", start.elapsed());

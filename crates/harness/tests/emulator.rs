@@ -19,7 +19,7 @@ use passmuster_collectives::{
     device::DeviceModel,
     library::Library,
     machine::{CANARY, Machine, MachineError, Run, Site},
-    plan::{Arg, BufferSpec, Build, Call, Launch, Op, Plan, RankCall, Region, Role, Script, Step, TensorMap},
+    plan::{Arg, BufferSpec, Build, Call, Departure, Launch, Op, Plan, RankCall, Region, Role, Script, Step, TensorMap},
 };
 use rstest::rstest;
 
@@ -355,7 +355,7 @@ fn a_seed_is_a_run() {
 fn a_rank_that_stays_away_is_named_by_those_that_wait() {
     let mut machine = emulator(0);
     let (group, plan) = set_up(&mut machine, "two_shot", 3, None);
-    let error = run(&mut machine, vec![enqueue(group, 0, &plan), Step::Leave { rank: 1 }, enqueue(group, 0, &plan)]).unwrap_err();
+    let error = run(&mut machine, vec![enqueue(group, 0, &plan), Step::Leave { rank: 1, how: Departure::Idle }, enqueue(group, 0, &plan)]).unwrap_err();
     let MachineError::Hang { stuck, after_ms, .. } = &error else { panic!("{error}") };
     assert!((2000..3000).contains(after_ms), "{error}");
     assert!(stuck.iter().any(|entry| entry.peer == 1), "{error}");
@@ -406,7 +406,7 @@ fn a_wait_that_nobody_ends_is_a_proved_deadlock() {
 fn ranks_in_a_library_call_without_the_others_are_a_deadlock() {
     let mut machine = emulator(0);
     let (group, plan) = set_up(&mut machine, "nccl_ring", 3, None);
-    let error = run(&mut machine, vec![Step::Leave { rank: 2 }, enqueue(group, 0, &plan)]).unwrap_err();
+    let error = run(&mut machine, vec![Step::Leave { rank: 2, how: Departure::Idle }, enqueue(group, 0, &plan)]).unwrap_err();
     let MachineError::Hang { cause, unfinished, standing, .. } = &error else { panic!("{error}") };
     assert!(cause.starts_with("deadlock"), "{error}");
     assert_eq!(unfinished, &[0, 1]);
@@ -909,7 +909,7 @@ fn a_late_rank_is_waited_for_at_every_site(
 fn lines_that_do_not_come_are_told_of(#[case] algorithm: &str, #[case] saw: u32) {
     let mut machine = emulator(0);
     let (group, plan) = set_up(&mut machine, algorithm, 3, None);
-    let error = run(&mut machine, vec![enqueue(group, 0, &plan), Step::Leave { rank: 1 }, enqueue(group, 0, &plan)]).unwrap_err();
+    let error = run(&mut machine, vec![enqueue(group, 0, &plan), Step::Leave { rank: 1, how: Departure::Idle }, enqueue(group, 0, &plan)]).unwrap_err();
     let MachineError::Hang { stuck, .. } = &error else { panic!("{error}") };
     let Op::Launch(launch) = &plan.ranks[0][0] else { panic!("{plan}") };
     assert_eq!(stuck.len(), 2 * launch.grid.total() as usize, "one of each block that waits: {error}");

@@ -2,16 +2,10 @@
 //!
 //! If one of these failed, ranks in processes would compute other bits than in one, or wait for a rank that is gone.
 
-mod hub;
-
 use std::{
     env,
-    io::Read,
-    os::{
-        fd::OwnedFd,
-        unix::{net::UnixStream, process::ExitStatusExt},
-    },
-    process::{Child, Command, ExitStatus, Stdio},
+    io::{self, PipeReader},
+    process::Command,
     sync::Arc,
     thread,
     time::{Duration, Instant},
@@ -25,16 +19,18 @@ use passmuster::{
     },
     emulator::{Emulator, EmulatorOptions, Interleaving, Profile, RankEmulator, Strategy},
 };
+use passmuster_bootstrap::{Bootstrap, own};
 use passmuster_collectives::{
     algorithms::{self, Target},
     collective::{Collective, DType, ReduceOp},
     library::Library,
     machine::{Machine, MachineError, MachineInfo, Run, Site},
-    plan::{Arg, BufferSpec, Build, Call, Launch, Op, Plan, RankCall, Region, Role, Script, Step},
+    plan::{Arg, BufferSpec, Build, Call, Departure, Launch, Op, Plan, RankCall, Region, Role, Script, Step},
 };
+use rustix::process::{Resource, Rlimit, setrlimit};
 use serde::{Deserialize, Serialize};
 
-/// Set in a rank's process: `RANK/WORLD/PART`.
+/// Set in a rank's process: what it does.
 const PART: &str = "PASSMUSTER_TEST_RANK";
 
 /// For cases that pass: long enough for a machine that is busy.
@@ -42,10 +38,7 @@ const DEADLINE: Duration = Duration::from_secs(120);
 
 fn main() {
     if let Ok(part) = env::var(PART) {
-        let mut fields = part.splitn(3, '/');
-        let mut next = || fields.next().expect("RANK/WORLD/PART");
-        let (rank, world) = (next().parse().unwrap(), next().parse().unwrap());
-        return act(rank, world, next());
+        return act(&part);
     }
     let trial = |name: &str, test: fn()| {
         Trial::test(name, move || {
@@ -67,6 +60,7 @@ fn main() {
         trial("a_rank_that_is_killed_is_named_by_the_others", a_rank_that_is_killed_is_named_by_the_others),
         trial("groups_have_the_same_addresses_in_all_processes", groups_have_the_same_addresses_in_all_processes),
         trial("ranks_that_ask_for_different_groups_are_told", ranks_that_ask_for_different_groups_are_told),
+        trial("what_one_rank_has_no_memory_for_all_do_without", what_one_rank_has_no_memory_for_all_do_without),
         trial("the_smoke_list_of_two_ranks_in_processes", || same_bits(2, &smoke(2))).with_ignored_flag(true),
         trial("the_smoke_list_of_four_ranks_in_processes", || same_bits(4, &smoke(4))).with_ignored_flag(true),
     ];
@@ -74,9 +68,10 @@ fn main() {
 }
 
 /// What a rank's process does.
-fn act(rank: usize, world: usize, part: &str) {
-    let spoke = hub::Spoke::of_standard_input(rank, world);
-    let machine = |options| RankEmulator::new(options, Box::new(spoke)).unwrap();
+fn act(part: &str) {
+    let joined = own::join().unwrap();
+    let (rank, world) = (joined.rank(), joined.world());
+    let machine = |options| RankEmulator::new(options, Box::new(joined)).unwrap();
     match part.split_once('/').unwrap_or((part, "")) {
         ("judge", what) => {
             let (schedule, ids) = what.split_once('/').expect("SCHEDULE/IDS");
@@ -108,8 +103,23 @@ fn act(rank: usize, world: usize, part: &str) {
             say(&machine.open_group(2, &buffers).map_err(|error| error.to_string()));
             say(&machine.open_group(2, &[BufferSpec::new("words", 4, Role::Data)]).map_err(|error| error.to_string()));
         }
+        ("capped", _) => {
+            let mut machine = machine(EmulatorOptions::default());
+            if rank == 1 {
+                cap_memory(64 << 10);
+            }
+            for bytes in [1 << 20, 1 << 10] {
+                say(&machine.open_group(3, &[BufferSpec::new("words", bytes, Role::Data)]).map_err(|error| error.to_string()));
+            }
+        }
         (other, _) => panic!("rank {rank} has no part {other}"),
     }
+}
+
+/// Lets this process make no file, nor memory to share, of more than so many bytes.
+fn cap_memory(bytes: u64) {
+    signal_hook::flag::register(signal_hook::consts::SIGXFSZ, Arc::default()).unwrap();
+    setrlimit(Resource::Fsize, Rlimit { current: Some(bytes), maximum: Some(bytes) }).unwrap();
 }
 
 fn say(what: &impl Serialize) {
@@ -124,56 +134,40 @@ struct Said {
     again: Option<MachineError>,
 }
 
-/// The ranks of a test: what each of them says, and how it ends.
+/// The ranks of a test, and what each of them says.
 struct Ranks {
-    processes: Vec<Child>,
-    hub: Option<thread::JoinHandle<()>>,
+    job: own::Launched,
+    said: Vec<PipeReader>,
 }
 
 impl Ranks {
     fn start(world: usize, part: &str) -> Ranks {
-        let mut sockets = Vec::new();
-        let start = |rank: usize| {
-            let (own, of_rank) = UnixStream::pair().unwrap();
-            sockets.push(own);
+        let mut said = Vec::new();
+        let job = own::Launched::start(world, false, |_| {
+            let (reader, writer) = io::pipe().unwrap();
+            said.push(reader);
             let mut command = Command::new(env::current_exe().unwrap());
-            command.env(PART, format!("{rank}/{world}/{part}")).stdin(OwnedFd::from(of_rank)).stdout(Stdio::piped());
-            command.spawn().unwrap()
-        };
-        let processes = (0..world).map(start).collect();
-        Ranks { processes, hub: Some(thread::spawn(move || hub::serve(sockets))) }
+            command.env(PART, part).stdout(writer);
+            command
+        });
+        Ranks { job: job.unwrap(), said }
     }
 
     /// What each of them says, all of which end well.
     fn all_say(self) -> Vec<String> {
         let ended = self.end().into_iter().enumerate();
         ended
-            .map(|(rank, (said, status))| {
-                assert!(status.success(), "rank {rank}: {status}");
+            .map(|(rank, (said, how))| {
+                assert_eq!(how, "its process exited with status 0", "rank {rank}");
                 said
             })
             .collect()
     }
 
-    /// Waits for all of them.
-    fn end(mut self) -> Vec<(String, ExitStatus)> {
-        let read = |process: &mut Child| {
-            let mut said = String::new();
-            process.stdout.take().unwrap().read_to_string(&mut said).unwrap();
-            (said, process.wait().unwrap())
-        };
-        let ended = self.processes.iter_mut().map(read).collect();
-        self.hub.take().unwrap().join().unwrap();
-        ended
-    }
-}
-
-impl Drop for Ranks {
-    fn drop(&mut self) {
-        for process in &mut self.processes {
-            let _ = process.kill();
-            let _ = process.wait();
-        }
+    /// Waits for all of them: what each said, and how it ended.
+    fn end(self) -> Vec<(String, String)> {
+        let said: Vec<String> = self.said.into_iter().map(|reader| io::read_to_string(reader).unwrap()).collect();
+        said.into_iter().zip(self.job.finish(Duration::from_secs(20))).collect()
     }
 }
 
@@ -349,7 +343,7 @@ impl Scene {
             }
             "no_writer" => scene(of_ranks(vec![busy(1000)], vec![wait()])),
             "at_work" => Scene { deadline: Duration::from_secs(1), ..scene(of_ranks(vec![busy(1 << 40)], vec![wait()])) },
-            "killed" => Scene { deadline: Duration::from_secs(2), killed: Some(1), ..scene(of_ranks(vec![busy(1 << 40)], vec![wait()])) },
+            "killed" => Scene { killed: Some(1), ..scene(of_ranks(vec![busy(1 << 40)], vec![wait()])) },
             "astray" => {
                 let astray = Op::Launch(Launch { entry: "read".into(), args: vec![Arg::Address(Region::new("words", 60, 4))], ..own() });
                 scene(of_ranks([vec![busy(1 << 12), astray], to_all()].concat(), vec![wait()]))
@@ -399,7 +393,7 @@ impl Scene {
     }
 
     fn script(&self, group: usize) -> Script {
-        let leaves = self.leaves.map(|rank| Step::Leave { rank });
+        let leaves = self.leaves.map(|rank| Step::Leave { rank, how: Departure::Idle });
         let steps = leaves.into_iter().chain([Step::Enqueue { group, stream: 0, plan: Arc::new(self.plan.clone()) }]);
         Script { steps: steps.collect() }
     }
@@ -526,16 +520,15 @@ fn bytes_that_nobody_wrote_are_known_to_peers() {
 /// If this fails, a job whose rank has died lasts for ever, or says nothing of who that was.
 fn a_rank_that_is_killed_is_named_by_the_others() {
     let ended = Ranks::start(4, "scene/killed").end();
-    assert_eq!(ended[1].1.signal(), Some(9));
+    assert_eq!(ended[1].1, "its process was killed by signal 9 (SIGKILL)");
     for rank in [0, 2, 3] {
-        let (said, status) = &ended[rank];
-        assert!(status.success(), "rank {rank}: {status}");
+        let (said, how) = &ended[rank];
+        assert_eq!(how, "its process exited with status 0", "rank {rank}");
         let said: Said = serde_json::from_str(said).unwrap();
         let Err(MachineError::Fault { ranks, code, .. }) = &said.ended else { panic!("rank {rank}: {said:?}") };
         assert_eq!(ranks, &[1], "rank {rank}");
         assert!(code.contains("rank 1 of 4") && code.contains("waits until rank"), "rank {rank}: {code}");
-        // The deadline is two seconds.
-        assert!(said.seconds < 4.0, "rank {rank}: {said:?}");
+        assert!(said.seconds < 10.0, "the deadline is a minute: rank {rank}: {said:?}");
         assert_eq!(said.again.as_ref(), said.ended.as_ref().err(), "nothing is done any more");
     }
 }
@@ -576,5 +569,15 @@ fn ranks_that_ask_for_different_groups_are_told() {
         let refused = said[0].as_ref().unwrap_err();
         assert!(refused.contains("rank 2 asks for other buffers or another world size than rank 0"), "{refused}");
         assert_eq!(said[1], Ok(0));
+    }
+}
+
+/// If this fails, a rank whose shared memory is full ends the job, or the others do not say whose it was.
+fn what_one_rank_has_no_memory_for_all_do_without() {
+    for said in Ranks::start(3, "capped").all_say() {
+        let said: Vec<Result<usize, String>> = said.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
+        let refused = said[0].as_ref().unwrap_err();
+        assert!(refused.contains("bytes of memory that rank 1 shares: File too large"), "{refused}");
+        assert_eq!(said[1], Ok(0), "the machine is as it was");
     }
 }

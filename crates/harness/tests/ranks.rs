@@ -40,7 +40,7 @@ const LATER: Duration = Duration::from_secs(2);
 
 fn main() {
     if let Ok(role) = env::var(ROLE) {
-        let rank = own::join().unwrap();
+        let mut rank = own::join().unwrap();
         rank.set_limit(Duration::from_secs(20));
         let own = rank.rank();
         let mut machine = Replica { emulator: Emulator::new(EmulatorOptions::default()), own, role };

@@ -16,7 +16,7 @@ use passmuster_collectives::{
     algorithms::{self, Holders},
     collective::Collective,
     machine::{Machine, MachineError, Run},
-    plan::{BufferSpec, Op, Plan, Region, Role, Script, Step},
+    plan::{BufferSpec, Departure, Op, Plan, Region, Role, Script, Step},
 };
 use rstest::rstest;
 
@@ -137,7 +137,7 @@ fn a_word_that_nobody_writes_is_a_deadlock_that_names_it() {
     let mut machine = in_profile(Profile::Hopper);
     let (group, plan) =
         with_words(&mut machine, 3, |rank| if rank == 2 { vec![write_word(Some(0), 4, 1)] } else { vec![wait_for_word(4)] });
-    let error = run(&mut machine, vec![Step::Leave { rank: 2 }, enqueue(group, 1, &plan)]).unwrap_err();
+    let error = run(&mut machine, vec![Step::Leave { rank: 2, how: Departure::Idle }, enqueue(group, 1, &plan)]).unwrap_err();
     let MachineError::Hang { cause, unfinished, standing, .. } = &error else { panic!("{error}") };
     assert_eq!(cause, "deadlock: streams wait for words that nobody is left to write");
     assert_eq!(unfinished, &[0, 1]);

@@ -346,7 +346,8 @@ impl Cases {
                     thread::spawn(move || by_ranks::serve(&rank, options).unwrap_or_else(|error| rank.give_up(&format!("{error:#}"))));
                 }
                 let launch = run.launch.clone();
-                Box::new(ByRanks::open(job, Box::new(move || launch.again()), schedules[0], self.deadline.unwrap_or(by_ranks::DEADLINE))?)
+                let again = launch.starts_them().then(|| Box::new(move |lost| launch.start(lost)) as by_ranks::Again);
+                Box::new(ByRanks::open(job, again, schedules[0], self.deadline.unwrap_or(by_ranks::DEADLINE))?)
             }
             (Process::Coordinator(job, own), _) => {
                 let own = own.map(|rank| Ok::<_, anyhow::Error>((rank, self.emulated(run, schedules)?.config()))).transpose()?;

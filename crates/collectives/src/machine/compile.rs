@@ -10,7 +10,7 @@ use std::{
 };
 
 use super::MachineError;
-use crate::plan::{Launch, MatmulCall, NcclCall, Op, Plan, RankCall, Region, Script, Step};
+use crate::plan::{Departure, Launch, MatmulCall, NcclCall, Op, Plan, RankCall, Region, Script, Step};
 
 /// A machine's own part.
 pub trait Target {
@@ -167,6 +167,8 @@ pub enum Action<C> {
     Await(usize),
     /// Notes the time on stream 0.
     Mark,
+    /// Ends what this process does, by [`depart`](super::depart).
+    Depart(Departure),
 }
 
 /// One rank's part of a graph.
@@ -244,7 +246,20 @@ pub fn compile<'s, T: Target>(script: &'s Script, world: usize, target: &mut T) 
                     actions.push(Action::Sleep(Duration::from_micros(*microseconds)));
                 }
             }
-            Step::Leave { rank } => left[*rank] = true,
+            Step::Leave { rank, how: Departure::Idle } => left[*rank] = true,
+            Step::Leave { rank, how } => {
+                let here = (0..world).filter(|&rank| plans.target.has(rank)).count();
+                if here > 1 {
+                    let how = how.name();
+                    return Err(MachineError::NotSupported {
+                        reason: format!("rank {rank} is to be {how}: its process has {here} ranks here, and all would be"),
+                    });
+                }
+                if let Some((_, actions)) = present.find(|(present, _)| present == rank) {
+                    actions.push(Action::Depart(*how));
+                }
+                left[*rank] = true;
+            }
             Step::Await { fetch } => present.for_each(|(_, actions)| actions.push(Action::Await(*fetch))),
             Step::Mark => present.for_each(|(_, actions)| actions.push(Action::Mark)),
         }
@@ -374,6 +389,7 @@ mod tests {
             Action::Sleep(time) => format!("sleep {time:?}"),
             Action::Await(fetch) => format!("await {fetch}"),
             Action::Mark => "mark".into(),
+            Action::Depart(how) => format!("is {}", how.name()),
         }
     }
 
@@ -428,13 +444,27 @@ mod tests {
         };
         let mut steps = vec![Step::Capture { graph: 5, group: 0, plans: vec![plan.clone()] }];
         steps.extend(all());
-        steps.push(Step::Leave { rank: 0 });
+        steps.push(Step::Leave { rank: 0, how: Departure::Idle });
         steps.extend(all());
         let once = |rank| {
             let fill = format!("fill 0.{rank}.a+8 {rank} 4");
             [format!("0: {fill}"), format!("1: graph 0 {fill}"), format!("sleep {}µs", 3 + rank), "await 6".into(), "mark".into()]
         };
         assert_eq!(actions(&mut Words::default(), 2, steps), [once(0).to_vec(), [once(1), once(1)].concat()]);
+    }
+
+    /// If this fails, a process that has several ranks is killed for one of them, or one that has another rank.
+    #[test]
+    fn a_rank_s_process_ends_where_it_has_no_other_rank() {
+        let steps = || {
+            let enqueue = || Step::Enqueue { group: 0, stream: 0, plan: fills(3) };
+            vec![enqueue(), Step::Leave { rank: 1, how: Departure::Killed }, enqueue()]
+        };
+        let fill = |rank: u32| format!("0: fill 0.{rank}.a+8 {rank} 4");
+        let of = |rank: usize| actions(&mut Words { only: Some(rank), ..Words::default() }, 3, steps()).swap_remove(rank);
+        assert_eq!([of(0), of(1)], [vec![fill(0), fill(0)], vec![fill(1), "is killed".into()]]);
+        let refused = compile(&Script { steps: steps() }, 3, &mut Words::default()).err().unwrap().to_string();
+        assert!(refused.contains("rank 1 is to be killed: its process has 3 ranks here, and all would be"), "{refused}");
     }
 
     /// If this fails, a process enqueues what is for other ranks' processes to enqueue, or resolves it for nothing.

@@ -7,6 +7,7 @@
 pub mod arguments;
 pub mod compile;
 mod deferred;
+mod departure;
 pub mod layout;
 mod stuck;
 pub mod trace;
@@ -17,6 +18,7 @@ use std::time::Duration;
 use serde::{Deserialize, Serialize};
 
 pub use deferred::{Deferred, Pending};
+pub use departure::depart;
 pub use stuck::{STUCK_ENTRIES, Site, Stuck, decode_stuck_report};
 
 use crate::plan::{BufferSpec, Region, Script};

@@ -109,7 +109,7 @@ pub fn validate<G: Members>(script: &Script, groups: &[G], library: &Library) ->
                 }
                 continue;
             }
-            Step::Leave { rank } => {
+            Step::Leave { rank, .. } => {
                 left.insert(*rank);
                 continue;
             }
@@ -148,7 +148,7 @@ pub fn validate<G: Members>(script: &Script, groups: &[G], library: &Library) ->
         return Err(format!("{streams} streams with {sides} side streams each: a rank has {MOST_STREAMS} at most"));
     }
     for step in &script.steps {
-        if let Step::Delay { rank, .. } | Step::Leave { rank } = step
+        if let Step::Delay { rank, .. } | Step::Leave { rank, .. } = step
             && *rank >= needs.world
         {
             return Err(format!("rank {rank} takes no part: the script's groups have ranks 0 to {}", needs.world as i64 - 1));
@@ -368,7 +368,7 @@ mod tests {
     use super::*;
     use crate::{
         collective::{DType, ReduceOp},
-        plan::{BufferSpec, Build, Parts, RankCall, Role, TensorMap},
+        plan::{BufferSpec, Build, Departure, Parts, RankCall, Role, TensorMap},
     };
     use rstest::rstest;
 
@@ -425,7 +425,7 @@ mod tests {
     #[test]
     fn needs_are_the_union_of_all_steps() {
         let capture = Step::Capture { graph: 7, group: 0, plans: vec![Arc::new(Plan::per_rank("p", 2, |_| vec![fill()]))] };
-        let steps = vec![Step::Mark, enqueue(0, 1, 2, fill()), capture, Step::Replay { graph: 7, stream: 2 }, Step::Leave { rank: 1 }];
+        let steps = vec![Step::Mark, enqueue(0, 1, 2, fill()), capture, Step::Replay { graph: 7, stream: 2 }, Step::Leave { rank: 1, how: Departure::Idle }];
         let needs = validate(&Script { steps }, &groups(), &Library::default()).unwrap();
         assert_eq!(
             needs,
@@ -635,7 +635,7 @@ mod tests {
         let enqueue_fetch = || Step::Enqueue { group: 0, stream: 0, plan: of_rank_0.clone() };
         assert_eq!(refusal(vec![enqueue_fetch(), Step::Await { fetch: 0 }]), "fetch 0 is awaited: rank 1 has enqueued 0 before");
         let script = |steps| validate(&Script { steps }, &groups(), &Library::default()).map(drop);
-        assert_eq!(script(vec![enqueue_fetch(), Step::Leave { rank: 1 }, Step::Await { fetch: 0 }]), Ok(()));
+        assert_eq!(script(vec![enqueue_fetch(), Step::Leave { rank: 1, how: Departure::Idle }, Step::Await { fetch: 0 }]), Ok(()));
         assert_eq!(script(vec![enqueue(0, 0, 2, fetch.clone()), enqueue(0, 1, 2, fetch.clone()), Step::Await { fetch: 1 }]), Ok(()));
         let capture = Step::Capture { graph: 0, group: 0, plans: vec![Arc::new(Plan::per_rank("p", 2, |_| vec![fetch.clone()]))] };
         assert_eq!(refusal(vec![capture]), "plan `p` on group 0: fetch a[0..8] is captured: each fetch brings one value");

@@ -19,7 +19,7 @@ pub use call::{Call, CallError, Parts, RankCall};
 pub use launch::{Arg, Build, Dim3, Launch};
 pub use matmul::{MatmulCall, Operands};
 pub use region::{BufferSpec, Fill, Region, Role};
-pub use script::{Script, Step};
+pub use script::{Departure, Script, Step};
 #[doc(hidden)]
 pub use tensor_map::{Edge, edges};
 pub use tensor_map::{Outside, TensorMap};

@@ -2,6 +2,8 @@
 
 use std::{collections::HashMap, sync::Arc};
 
+use serde::{Deserialize, Serialize};
+
 use super::Plan;
 
 /// What all ranks do, step by step. Ranks do not wait for each other between steps, nor for their streams: only what the plans
@@ -28,7 +30,7 @@ impl Script {
     /// The ranks that leave while others go on, each with the first plan that it misses: the first in which ranks wait for each other, where
     /// there is one.
     pub fn absences(&self) -> Vec<(usize, &Plan)> {
-        let left = |step: &Step| if let Step::Leave { rank } = step { Some(*rank) } else { None };
+        let left = |step: &Step| if let Step::Leave { rank, .. } = step { Some(*rank) } else { None };
         let leaves = self.steps.iter().enumerate().filter_map(|(at, step)| left(step).map(|rank| (at, rank)));
         let absence = |(at, rank): (usize, usize)| {
             let mut graphs: HashMap<usize, &[Arc<Plan>]> = HashMap::new();
@@ -46,6 +48,41 @@ impl Script {
             Some((rank, &***first))
         };
         leaves.filter_map(absence).collect()
+    }
+}
+
+/// What becomes of a rank that takes no part any more. All but the first need ranks that are processes of their own.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+pub enum Departure {
+    /// Its host does nothing more; what it has enqueued goes on.
+    Idle,
+    /// Its process gets SIGKILL.
+    Killed,
+    /// Its process gets SIGSTOP: it is there, and says nothing.
+    Stopped,
+    /// Its process exits with status 0.
+    Exited,
+    /// Its process panics.
+    Panicked,
+    /// Its host sleeps for good.
+    Stalled,
+}
+
+impl Departure {
+    /// All but [`Departure::Idle`].
+    pub const OF_PROCESSES: [Departure; 5] =
+        [Departure::Killed, Departure::Stopped, Departure::Exited, Departure::Panicked, Departure::Stalled];
+
+    /// Its name in case ids and messages.
+    pub fn name(self) -> &'static str {
+        match self {
+            Departure::Idle => "idle",
+            Departure::Killed => "killed",
+            Departure::Stopped => "stopped",
+            Departure::Exited => "exited",
+            Departure::Panicked => "panicked",
+            Departure::Stalled => "stalled",
+        }
     }
 }
 
@@ -89,6 +126,8 @@ pub enum Step {
     Leave {
         /// Which rank.
         rank: usize,
+        /// What becomes of it.
+        how: Departure,
     },
     /// Every rank's host needs what its fetch of this number brings ([`Op::Fetch`](super::Op::Fetch)): it looks whether that is there, and waits where it is
     /// not. The run reports both. What is enqueued from here on comes after it.
@@ -115,7 +154,7 @@ mod tests {
         let enqueue = |plan: &Arc<Plan>| Step::Enqueue { group: 0, stream: 0, plan: plan.clone() };
         let missed =
             |steps: Vec<Step>| Script { steps }.absences().into_iter().map(|(rank, plan)| (rank, plan.name.clone())).collect::<Vec<_>>();
-        let leave = || Step::Leave { rank: 1 };
+        let leave = || Step::Leave { rank: 1, how: Departure::Idle };
         let capture = Step::Capture { graph: 0, group: 0, plans: vec![fill.clone(), waits.clone()] };
         assert_eq!(missed(vec![enqueue(&waits), enqueue(&fill)]), []);
         assert_eq!(missed(vec![enqueue(&waits), leave()]), [], "it misses nothing");

@@ -11,7 +11,7 @@ use passmuster_collectives::{
     algorithms::{self, Algorithm, kit::MAX_BLOCKS},
     collective::{Collective, Counts, DType, ReduceOp, Shape},
     machine::Site,
-    plan::MAX_RANKS,
+    plan::{Departure, MAX_RANKS},
 };
 
 /// One point of the test space.
@@ -148,6 +148,91 @@ pub enum Fault {
     IllegalAddress(u32),
     /// The process of the ranks is killed while a call runs.
     Killed,
+    /// The process of this rank ends, or says nothing any more. This and what follows is for ranks that are processes.
+    Departs {
+        /// Which rank.
+        rank: u32,
+        /// What becomes of it.
+        how: Departure,
+        /// In the middle of what.
+        when: Moment,
+    },
+    /// The process of this rank ends before it has come to the others.
+    LostAtStart(u32),
+    /// This rank may share hardly any memory with the others.
+    Capped(u32),
+    /// The process of this rank says what is no message.
+    Garbage(u32),
+    /// This rank is about to make another call than the others.
+    Other {
+        /// Which rank.
+        rank: u32,
+        /// In what it is another.
+        field: Field,
+    },
+    /// The port at which ranks are to come together is somebody else's.
+    PortInUse,
+    /// Signals start with what an aborted run may have left there. Of all ranks, wherever they are.
+    Poisoned,
+}
+
+/// When a rank's process ends.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Moment {
+    /// Before the first call.
+    Start,
+    /// Between the first call and the second.
+    Between,
+    /// In the second call, when it is enqueued.
+    Call,
+    /// When all its work is done.
+    End,
+}
+
+impl Moment {
+    /// All of them.
+    pub const ALL: [Moment; 4] = [Moment::Start, Moment::Between, Moment::Call, Moment::End];
+
+    /// What follows the rank in case ids.
+    pub fn suffix(self) -> &'static str {
+        match self {
+            Moment::Start => ".start",
+            Moment::Between => "",
+            Moment::Call => ".call",
+            Moment::End => ".end",
+        }
+    }
+}
+
+/// What ranks compare of a call before they make it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Field {
+    /// How many elements.
+    Count,
+    /// Of which type.
+    DType,
+    /// How they are combined.
+    Op,
+    /// From or to which rank.
+    Root,
+    /// Which call comes first.
+    Order,
+}
+
+impl Field {
+    /// All of them.
+    pub const ALL: [Field; 5] = [Field::Count, Field::DType, Field::Op, Field::Root, Field::Order];
+
+    /// Its name in case ids.
+    pub fn name(self) -> &'static str {
+        match self {
+            Field::Count => "count",
+            Field::DType => "dtype",
+            Field::Op => "op",
+            Field::Root => "root",
+            Field::Order => "order",
+        }
+    }
 }
 
 /// Why a text is no case, or a case that cannot be.
@@ -415,19 +500,53 @@ impl Fault {
     /// The rank that the fault befalls, where it is one rank's.
     pub fn rank(self) -> Option<u32> {
         match self {
-            Fault::Absent(rank) | Fault::IllegalAddress(rank) => Some(rank),
-            Fault::Killed => None,
+            Fault::Absent(rank)
+            | Fault::IllegalAddress(rank)
+            | Fault::Departs { rank, .. }
+            | Fault::LostAtStart(rank)
+            | Fault::Capped(rank)
+            | Fault::Garbage(rank)
+            | Fault::Other { rank, .. } => Some(rank),
+            Fault::Killed | Fault::PortInUse | Fault::Poisoned => None,
         }
+    }
+
+    /// Its name, with the rank of those that are one rank's left out: `killed@rRANK.end`.
+    fn form(self) -> String {
+        match self {
+            Fault::Absent(_) => "absent@rRANK".into(),
+            Fault::IllegalAddress(_) => "illegal_address@rRANK".into(),
+            Fault::Killed => "killed".into(),
+            Fault::Departs { how, when, .. } => format!("{}@rRANK{}", how.name(), when.suffix()),
+            Fault::LostAtStart(_) => "lost_at_start@rRANK".into(),
+            Fault::Capped(_) => "capped@rRANK".into(),
+            Fault::Garbage(_) => "garbage@rRANK".into(),
+            Fault::Other { field, .. } => format!("other_{}@rRANK", field.name()),
+            Fault::PortInUse => "port_in_use".into(),
+            Fault::Poisoned => "poisoned".into(),
+        }
+    }
+
+    /// All of them, of this rank where they are one rank's.
+    pub fn all(rank: u32) -> Vec<Fault> {
+        let departs = |how| Moment::ALL.map(|when| Fault::Departs { rank, how, when });
+        let mut all = vec![Fault::Absent(rank), Fault::IllegalAddress(rank), Fault::Killed];
+        all.extend(Departure::OF_PROCESSES.into_iter().flat_map(departs));
+        all.extend([Fault::LostAtStart(rank), Fault::Capped(rank), Fault::Garbage(rank)]);
+        all.extend(Field::ALL.map(|field| Fault::Other { rank, field }));
+        all.extend([Fault::PortInUse, Fault::Poisoned]);
+        all
+    }
+
+    /// Whether it needs ranks that are processes of their own.
+    pub fn is_of_processes(self) -> bool {
+        !matches!(self, Fault::Absent(_) | Fault::IllegalAddress(_) | Fault::Killed | Fault::Poisoned)
     }
 }
 
 impl fmt::Display for Fault {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Fault::Absent(rank) => write!(f, "absent@r{rank}"),
-            Fault::IllegalAddress(rank) => write!(f, "illegal_address@r{rank}"),
-            Fault::Killed => f.write_str("killed"),
-        }
+        f.write_str(&self.form().replace("RANK", &self.rank().unwrap_or_default().to_string()))
     }
 }
 
@@ -543,13 +662,14 @@ impl FromStr for Fault {
     type Err = String;
 
     fn from_str(value: &str) -> Result<Fault, String> {
-        let rank = |rank: &str| number("fault", rank);
-        match value.split_once("@r") {
-            Some(("absent", r)) => Ok(Fault::Absent(rank(r)?)),
-            Some(("illegal_address", r)) => Ok(Fault::IllegalAddress(rank(r)?)),
-            None if value == "killed" => Ok(Fault::Killed),
-            _ => Err(format!("unknown fault `{value}`: expected absent@rRANK, illegal_address@rRANK or killed")),
-        }
+        let rank = match value.split_once("@r") {
+            Some((_, rest)) => number("fault", rest.split('.').next().unwrap_or_default())?,
+            None => 0,
+        };
+        Fault::all(rank).into_iter().find(|fault| fault.to_string() == value).ok_or_else(|| {
+            let allowed: Vec<String> = Fault::all(0).into_iter().map(Fault::form).collect();
+            format!("unknown fault `{value}`: expected one of {}", allowed.join(", "))
+        })
     }
 }
 
@@ -614,6 +734,11 @@ mod tests {
     #[case("all_reduce/two_shot:bf16,sum:w=8:n=1040:off=3:in_place:graph=3x5:inputs=probe:peer=nccl_ring:skew=r2+20us@end:seed=9f3c")]
     #[case("all_reduce/one_shot:i32,max:w=3:skew=r0+5us:calls=one_shot.7+[two_shot.9.off1+one_shot.0.in_place]x4+two_shot.33.g1")]
     #[case("all_reduce/one_shot:f64,avg:w=2:n=5:fault=illegal_address@r1")]
+    #[case("all_reduce/one_shot:f64,avg:w=2:n=5:fault=killed")]
+    #[case("all_reduce/one_shot:f64,avg:w=12:n=5:fault=killed@r11")]
+    #[case("all_reduce/one_shot:f64,avg:w=12:n=5:fault=stopped@r10.call")]
+    #[case("all_reduce/one_shot:f64,avg:w=2:n=5:fault=other_dtype@r1")]
+    #[case("all_reduce/one_shot:f64,avg:w=2:n=5:fault=port_in_use")]
     #[case("all_gather/push:bf16,copy:w=4:n=1040:in_place:peer=nccl_ring")]
     #[case("reduce_scatter/pull:f32,avg:w=5:calls=pull.7.in_place+[pull.33.off1]x2")]
     #[case("all_to_all/push:f64,copy:w=5:n=33:off=1:peer=nccl_send_recv")]

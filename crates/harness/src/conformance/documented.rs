@@ -5,7 +5,7 @@ use std::{collections::BTreeSet, time::Duration};
 use rstest::rstest;
 
 use super::{
-    Case, CaseId, CollectiveCase, Fault, InputClass, List, Query, Status, Verdict,
+    Case, CaseId, CollectiveCase, Fault, InputClass, List, Moment, Query, Status, Verdict,
     collective_case::KEYS,
     mutants,
     products::{self, ProductCase},
@@ -80,8 +80,13 @@ fn the_document_has_a_row_for_every_name() {
     for half in TensorParallelFusion::ALL {
         assert_row(half.name(), "half");
     }
-    for fault in [Fault::Absent(1), Fault::IllegalAddress(1), Fault::Killed] {
-        assert_row(&fault.to_string().replace("r1", "rRANK"), "fault");
+    for fault in Fault::all(1) {
+        // A table has one row for all moments.
+        let form = fault.to_string().replace("@r1", "@rRANK");
+        assert_row(form.split('.').next().unwrap(), "fault");
+    }
+    for moment in Moment::ALL.iter().filter(|moment| **moment != Moment::Between) {
+        assert_row(moment.suffix(), "moment");
     }
 }
 

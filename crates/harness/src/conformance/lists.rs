@@ -16,7 +16,7 @@ use std::collections::{HashMap, HashSet};
 
 use super::{
     case::Case,
-    collective_case::{CollectiveCase, Fault, Graph, Skew},
+    collective_case::{CallSpec, CollectiveCase, Fault, Field, Graph, Item, Moment, Skew},
     inputs::{InputClass, mix},
     products::ProductCase,
     scenario::supports,
@@ -406,7 +406,33 @@ fn faults() -> Vec<CollectiveCase> {
             cases.push(case);
         }
     }
+    cases.extend(faults_of_processes().flat_map(|case| [case.clone(), CollectiveCase { fault: None, ..case }]));
     cases
+}
+
+/// What may befall ranks that are processes: everything at two ranks; at four, what ends a rank's process only in the middle of a call.
+fn faults_of_processes() -> impl Iterator<Item = CollectiveCase> {
+    let of_world = |world: u32| {
+        let is_told = move |fault: &Fault| {
+            let is_brief = !matches!(fault, Fault::Departs { when, .. } if *when != Moment::Call);
+            (fault.is_of_processes() || *fault == Fault::Poisoned) && (world == 2 || is_brief)
+        };
+        Fault::all(world - 1).into_iter().filter(is_told).map(move |fault| (world, fault))
+    };
+    [2, 4].into_iter().flat_map(of_world).map(|(world, fault)| {
+        let (collective, algorithm, op) = match fault {
+            Fault::Other { field: Field::Root, .. } => (Collective::Broadcast, "push", ReduceOp::Copy),
+            _ => (Collective::AllReduce, if world == 2 { "one_shot" } else { "two_shot" }, ReduceOp::Sum),
+        };
+        let mut case = CollectiveCase::new(collective, algorithm, DType::BF16, op, world, 500);
+        if matches!(fault, Fault::Other { field: Field::Order, .. }) {
+            let call = |algorithm: &str, count| {
+                Item::Eager(CallSpec { algorithm: algorithm.into(), count, root: 0, offset: 0, in_place: false, group: 0 })
+            };
+            (case.count, case.calls) = (0, vec![call("one_shot", 40), call("two_shot", 33)]);
+        }
+        CollectiveCase { fault: Some(fault), ..case }
+    })
 }
 
 #[cfg(test)]

@@ -31,7 +31,7 @@ pub mod waivers;
 pub mod worker;
 
 pub use case::Case;
-pub use collective_case::{CallSpec, CaseError, CaseId, CollectiveCase, Fault, Graph, Item, Skew};
+pub use collective_case::{CallSpec, CaseError, CaseId, CollectiveCase, Fault, Field, Graph, Item, Moment, Skew};
 pub use compare::{Difference, ElementPos, Mismatch, Relation, Sample, Shown, compare, ranks_disagree, relation_broken};
 pub use diagnosis::Diagnosis;
 pub use inputs::{InputClass, Payload, Transform};

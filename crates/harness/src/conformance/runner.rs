@@ -80,6 +80,10 @@ fn try_judge(case: &CollectiveCase, machine: &mut dyn Machine, settings: &Settin
     if is_killed {
         worker::check_expendable().map_err(|reason| MachineError::NotSupported { reason })?;
     }
+    if let Some(fault) = case.fault.filter(|fault| fault.is_of_processes() && !matches!(fault, Fault::Departs { .. })) {
+        let reason = format!("{fault} is for ranks that are processes: --launcher own --processes {}", case.world);
+        return Err(MachineError::NotSupported { reason });
+    }
     machine.close_groups();
     let waiting_blocks = machine.waiting_blocks(case.world as usize, case.groups() as usize);
     if let Some(blocks) = case.blocks.filter(|&blocks| blocks > machine.most_waiting_blocks(case.world as usize, case.groups() as usize)) {
@@ -197,7 +201,7 @@ pub(super) fn described(case: &impl Display, groups: &[Vec<BufferSpec>], script:
             }
             Step::Replay { graph, .. } => writeln!(text, "launch graph {graph}"),
             Step::Delay { rank, microseconds } => writeln!(text, "rank {rank} sleeps {microseconds} us"),
-            Step::Leave { rank } => writeln!(text, "rank {rank} leaves"),
+            Step::Leave { rank, how } => writeln!(text, "rank {rank} leaves: it is {}", how.name()),
             Step::Await { fetch } => writeln!(text, "await fetch {fetch}"),
             Step::Mark => writeln!(text, "mark"),
         };

@@ -7,7 +7,7 @@
 use std::{collections::BTreeMap, sync::Arc};
 
 use super::{
-    collective_case::{CallSpec, CollectiveCase, Fault, Graph, Item, Skew},
+    collective_case::{CallSpec, CollectiveCase, Fault, Graph, Item, Moment, Skew},
     compare::Relation,
     inputs::{InputClass, Payload, Transform},
     oracle::is_exact,
@@ -16,7 +16,7 @@ use passmuster_collectives::{
     algorithms::{self, Algorithm, Target},
     collective::ReduceOp,
     contract::Contract,
-    plan::{Arg, BufferSpec, Build, Call, Fill, Launch, Op, Plan, RankCall, Region, Role, Script, Step},
+    plan::{Arg, BufferSpec, Build, Call, Departure, Fill, Launch, Op, Plan, RankCall, Region, Role, Script, Step},
 };
 
 /// A case made ready to run.
@@ -122,6 +122,7 @@ pub fn build(case: &CollectiveCase, options: &Options) -> Result<Scenario, Strin
     for stage in stages {
         emitter.emit(stage)?;
     }
+    emitter.depart(Moment::End);
     Ok(Scenario {
         groups: emitter.groups,
         script: emitter.script,
@@ -458,6 +459,14 @@ const STALL: &str = "stall";
 const KEEP: &str = "keep";
 const FAULT: &str = "fault";
 
+/// How long after a call is enqueued, and after everything is, a rank's process ends, in microseconds. Whoever has nothing else to do sleeps no longer than
+/// that takes.
+const INTO_A_CALL: u64 = 2;
+const PAST_THE_END: u64 = 1_000_000;
+
+/// What an aborted run may have left in every byte of signals.
+const STALE: u8 = 0x80;
+
 /// Whether a step of a scenario's script enqueues one of its calls, rather than what surrounds them.
 #[cfg(test)]
 pub(super) fn is_call(step: &Step) -> bool {
@@ -486,6 +495,10 @@ impl<'a> Emitter<'a> {
             if case.start != 0 {
                 let counted = |buffer: &&mut BufferSpec| matches!(buffer.role, Role::Signals | Role::State) && buffer.fill == Fill::Byte(0);
                 workspace.iter_mut().filter(counted).for_each(|buffer| buffer.fill = Fill::Repeated(case.start.to_le_bytes().to_vec()));
+            }
+            if case.fault == Some(Fault::Poisoned) {
+                let signals = |buffer: &&mut BufferSpec| buffer.role == Role::Signals;
+                workspace.iter_mut().filter(signals).for_each(|buffer| buffer.fill = Fill::Byte(STALE));
             }
             let most = &mut largest[group];
             *most = (*most).max(extent / case.dtype.size() / case.collective.slots(case.world).0);
@@ -534,6 +547,9 @@ impl<'a> Emitter<'a> {
                 self.produce(&planned, &call, self.calls.len());
                 self.stall(&planned, late, true);
                 self.enqueue(&planned, plan);
+                if self.calls.len() == 1 {
+                    self.depart(Moment::Call);
+                }
                 self.stall(&planned, late, false);
                 self.keep(planned, call);
             }
@@ -658,13 +674,33 @@ impl<'a> Emitter<'a> {
         self.calls.push(Recorded { group, call, poison, contract, payload: planned.payload, outputs, by_peer: planned.by_peer });
     }
 
-    /// The fault strikes before the second call, when the first has shown that all is well.
+    /// One rank's process ends here, if that is the fault and the moment.
+    fn depart(&mut self, moment: Moment) {
+        let Some(Fault::Departs { rank, how, when }) = self.case.fault else { return };
+        if when != moment {
+            return;
+        }
+        let rank = rank as usize;
+        let later = match when {
+            Moment::Start | Moment::Between => None,
+            Moment::Call => Some(INTO_A_CALL),
+            Moment::End => Some(PAST_THE_END),
+        };
+        self.script.steps.extend(later.map(|microseconds| Step::Delay { rank, microseconds }));
+        self.script.steps.push(Step::Leave { rank, how });
+    }
+
+    /// Most faults strike before the second call, when the first has shown that all is well.
     fn inject_fault(&mut self, planned: &Planned) {
+        if self.calls.is_empty() {
+            self.depart(Moment::Start);
+        }
         if self.calls.len() != 1 {
             return;
         }
+        self.depart(Moment::Between);
         match self.case.fault {
-            Some(Fault::Absent(rank)) => self.script.steps.push(Step::Leave { rank: rank as usize }),
+            Some(Fault::Absent(rank)) => self.script.steps.push(Step::Leave { rank: rank as usize, how: Departure::Idle }),
             Some(Fault::IllegalAddress(struck)) => {
                 let launch = Launch {
                     module: "conformance/faults".into(),
@@ -682,8 +718,8 @@ impl<'a> Emitter<'a> {
                     Plan::per_rank(FAULT, self.case.world, |rank| if rank == struck { vec![Op::Launch(launch.clone())] } else { vec![] });
                 self.enqueue(planned, plan);
             }
-            // Whoever runs the scenario kills itself: it is no part of the script.
-            Some(Fault::Killed) | None => {}
+            // The others are no part of the script, or what it starts from.
+            _ => {}
         }
     }
 }

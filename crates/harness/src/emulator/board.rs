@@ -50,6 +50,9 @@ const LOOKS: u32 = 64;
 const FIRST_NAP: Duration = Duration::from_micros(20);
 const LONGEST_NAP: Duration = Duration::from_micros(500);
 
+/// How often a process looks whether another is lost.
+const WATCH_PERIOD: Duration = Duration::from_millis(5);
+
 /// The words of all processes.
 pub(super) struct Board {
     rank: usize,
@@ -57,6 +60,28 @@ pub(super) struct Board {
     progress: u64,
     /// Number of the run, from 1 on.
     run: u64,
+}
+
+/// Looks now and then whether the job has failed: who is lost writes no word.
+pub(super) struct Watch<'a> {
+    bootstrap: &'a mut (dyn Bootstrap + 'static),
+    next: Instant,
+    failed: bool,
+}
+
+impl<'a> Watch<'a> {
+    pub(super) fn new(bootstrap: &'a mut (dyn Bootstrap + 'static)) -> Watch<'a> {
+        Watch { bootstrap, next: Instant::now() + WATCH_PERIOD, failed: false }
+    }
+
+    fn has_failed(&mut self) -> bool {
+        let now = Instant::now();
+        if !self.failed && now >= self.next {
+            self.failed = self.bootstrap.failure().is_some();
+            self.next = now + WATCH_PERIOD;
+        }
+        self.failed
+    }
 }
 
 /// Why a process that waited goes on.
@@ -68,8 +93,8 @@ pub(super) enum Woken {
     Alone,
     /// All wait, and nothing ends it.
     Deadlock,
-    /// The process of this rank has given up.
-    Stopped(usize),
+    /// Another process has given up, or is lost.
+    Stopped,
     /// It is as late as was said.
     Late,
 }
@@ -123,15 +148,15 @@ impl Board {
         self.get(rank, STATE) == self.run << 2 | end as u64
     }
 
-    /// A process that has given up.
-    pub(super) fn stopped(&self) -> Option<usize> {
-        self.others().find(|&rank| self.has_ended_so(rank, End::Stopped))
+    /// Whether a process has given up, or is lost.
+    pub(super) fn has_stopped(&self, job: &mut Watch<'_>) -> bool {
+        self.others().any(|rank| self.has_ended_so(rank, End::Stopped)) || job.has_failed()
     }
 
-    /// Waits until every process has ended the run, or so long.
-    pub(super) fn wait_for_all(&self, until: Instant) {
+    /// Waits until every process has ended the run, or one is lost, or so long.
+    pub(super) fn wait_for_all(&self, job: &mut Watch<'_>, until: Instant) {
         let mut naps = Naps::default();
-        while self.others().any(|rank| !self.has_ended(rank)) && Instant::now() < until {
+        while self.others().any(|rank| !self.has_ended(rank)) && !job.has_failed() && Instant::now() < until {
             naps.nap();
         }
     }
@@ -149,14 +174,14 @@ impl Board {
 
     /// Waits as one that could do nothing but wait since the sum of progress was `total`, until `until` at most. With the time of its `clock`, where time
     /// alone may end its wait.
-    pub(super) fn wait(&self, total: u64, clock: Option<u64>, until: Instant) -> Woken {
+    pub(super) fn wait(&self, job: &mut Watch<'_>, total: u64, clock: Option<u64>, until: Instant) -> Woken {
         let vain = |total: u64, clocked: bool| (total + 1) << 1 | u64::from(clocked);
         self.set(CLOCK, clock.unwrap_or(0));
         self.set(VAIN, vain(total, clock.is_some()));
         let mut naps = Naps::default();
         let woken = loop {
-            if let Some(rank) = self.stopped() {
-                break Woken::Stopped(rank);
+            if self.has_stopped(job) {
+                break Woken::Stopped;
             }
             let (mut all, mut clocks, mut ahead) = (true, false, false);
             for rank in self.others() {
@@ -247,6 +272,8 @@ impl Naps {
 
 #[cfg(test)]
 mod tests {
+    use std::os::fd::OwnedFd;
+
     use super::*;
 
     /// Boards of processes, as if they had met.
@@ -255,6 +282,44 @@ mod tests {
         let of_rank =
             |rank| Board { rank, segments: files.iter().map(|file| Segment::map(file, BYTES).unwrap()).collect(), progress: 0, run: 1 };
         (0..world).map(of_rank).collect()
+    }
+
+    /// A job of which some rank may be lost.
+    struct Job {
+        failure: Option<BootstrapError>,
+    }
+
+    impl Bootstrap for Job {
+        fn rank(&self) -> usize {
+            0
+        }
+
+        fn world(&self) -> usize {
+            2
+        }
+
+        fn all_gather(&mut self, _: &str, _: &[u8]) -> Result<Vec<Vec<u8>>, BootstrapError> {
+            unreachable!("boards do not meet while they wait")
+        }
+
+        fn all_gather_descriptors(&mut self, _: &str, _: &[OwnedFd]) -> Result<Vec<Vec<OwnedFd>>, BootstrapError> {
+            unreachable!("boards do not meet while they wait")
+        }
+
+        fn set_limit(&mut self, limit: Duration) -> Duration {
+            limit
+        }
+
+        fn failure(&mut self) -> Option<BootstrapError> {
+            self.failure.clone()
+        }
+
+        fn give_up(&mut self, _: &str) {}
+    }
+
+    /// As a process waits whose job goes on.
+    fn wait(board: &Board, total: u64, clock: Option<u64>, until: Instant) -> Woken {
+        board.wait(&mut Watch::new(&mut Job { failure: None }), total, clock, until)
     }
 
     fn soon() -> Instant {
@@ -270,45 +335,55 @@ mod tests {
     #[test]
     fn a_deadlock_is_when_all_wait_in_vain_since_the_same_progress() {
         let mut boards = boards(3);
-        assert_eq!(boards[0].wait(0, None, soon()), Woken::Late, "the others are at work");
+        assert_eq!(wait(&boards[0], 0, None, soon()), Woken::Late, "the others are at work");
         say_vain(&boards[1], 0, None);
-        assert_eq!(boards[0].wait(0, None, soon()), Woken::Late, "one is at work");
+        assert_eq!(wait(&boards[0], 0, None, soon()), Woken::Late, "one is at work");
         say_vain(&boards[2], 0, None);
-        assert_eq!(boards[0].wait(0, None, soon()), Woken::Deadlock);
+        assert_eq!(wait(&boards[0], 0, None, soon()), Woken::Deadlock);
         boards[2].advanced();
-        assert_eq!(boards[0].wait(0, None, soon()), Woken::Progress);
-        assert_eq!(boards[0].wait(1, None, soon()), Woken::Late, "they have not looked since");
+        assert_eq!(wait(&boards[0], 0, None, soon()), Woken::Progress);
+        assert_eq!(wait(&boards[0], 1, None, soon()), Woken::Late, "they have not looked since");
         say_vain(&boards[1], 1, None);
         boards[2].end_run(End::Done);
-        assert_eq!(boards[0].wait(1, None, soon()), Woken::Deadlock, "one is done");
+        assert_eq!(wait(&boards[0], 1, None, soon()), Woken::Deadlock, "one is done");
     }
 
     /// If this fails, a wait gives up though a peer's process is only slow, or one whose clock is behind.
     #[test]
     fn clocks_go_on_where_all_wait_and_the_last_one_first() {
         let boards = boards(2);
-        assert_eq!(boards[0].wait(0, Some(5), soon()), Woken::Late, "the other is at work");
+        assert_eq!(wait(&boards[0], 0, Some(5), soon()), Woken::Late, "the other is at work");
         say_vain(&boards[1], 0, Some(4));
-        assert_eq!(boards[0].wait(0, Some(5), soon()), Woken::Late, "the other's clock is behind");
-        assert_eq!(boards[0].wait(0, None, soon()), Woken::Late, "time may end the other's wait");
+        assert_eq!(wait(&boards[0], 0, Some(5), soon()), Woken::Late, "the other's clock is behind");
+        assert_eq!(wait(&boards[0], 0, None, soon()), Woken::Late, "time may end the other's wait");
         say_vain(&boards[1], 0, Some(5));
-        assert_eq!(boards[0].wait(0, Some(5), soon()), Woken::Alone);
+        assert_eq!(wait(&boards[0], 0, Some(5), soon()), Woken::Alone);
         say_vain(&boards[1], 0, None);
-        assert_eq!(boards[0].wait(0, Some(9), soon()), Woken::Alone);
-        assert_eq!(boards[1].wait(0, None, soon()), Woken::Late, "it has taken its word back");
+        assert_eq!(wait(&boards[0], 0, Some(9), soon()), Woken::Alone);
+        assert_eq!(wait(&boards[1], 0, None, soon()), Woken::Late, "it has taken its word back");
     }
 
     #[test]
     fn who_gives_up_is_seen_and_only_in_its_run() {
         let mut boards = boards(2);
         boards[1].end_run(End::Stopped);
-        assert_eq!(boards[0].wait(0, None, soon()), Woken::Stopped(1));
+        assert_eq!(wait(&boards[0], 0, None, soon()), Woken::Stopped);
         boards[0].begin_run();
-        assert_eq!(boards[0].stopped(), None);
-        assert_eq!(boards[0].wait(0, None, soon()), Woken::Late);
+        assert_eq!(wait(&boards[0], 0, None, soon()), Woken::Late);
         boards[0].enter_phase(3, 2);
         assert_eq!(boards[0].phase(0, 3), 2);
         boards[0].begin_run();
         assert_eq!(boards[0].phase(0, 3), 0, "of the run before");
+    }
+
+    /// If this fails, ranks wait until the deadline for one whose process is gone.
+    #[test]
+    fn who_is_lost_is_waited_for_no_longer() {
+        let boards = boards(2);
+        let mut job = Job { failure: Some(BootstrapError::SetUp("rank 1 is gone".into())) };
+        let far = Instant::now() + Duration::from_secs(60);
+        assert_eq!(boards[0].wait(&mut Watch::new(&mut job), 0, None, far), Woken::Stopped);
+        boards[0].wait_for_all(&mut Watch::new(&mut job), far);
+        assert!(Instant::now() < far);
     }
 }

@@ -12,7 +12,7 @@ use std::{
 use serde::{Deserialize, Serialize, de::DeserializeOwned};
 
 use super::{
-    board::{Board, End, MOST_CALLS, exchange},
+    board::{Board, End, MOST_CALLS, Watch, exchange},
     group::{Bytes, segment_bytes},
     machine::{Emulator, EmulatorOptions, Ended, of_stopped, so_far},
     memory::{Segment, SegmentId},
@@ -29,8 +29,9 @@ use passmuster_collectives::{
 /// Places of warps and streams that a rank tells the others at most.
 const TOLD_PLACES: usize = 32;
 
-/// How long after the deadline of a run a rank that is done waits for others before it asks who is missing.
+/// How long after the deadline of a run a rank that is done waits for others before it asks who is missing, and for how long it asks then.
 const GRACE: Duration = Duration::from_millis(250);
+const LAST_LIMIT: Duration = Duration::from_millis(1250);
 
 /// One rank of an emulator whose ranks are processes, each of which runs the PTX of its own kernels.
 ///
@@ -57,6 +58,8 @@ struct Opening {
     windows: usize,
     /// A digest of what was asked for.
     asked: u64,
+    /// Why it cannot.
+    refused: Option<MachineError>,
 }
 
 /// What a rank says before a run.
@@ -153,16 +156,6 @@ impl RankEmulator {
         };
         all.iter().enumerate().map(understood).collect::<Result<_, _>>().map_err(|error| self.lost(error))
     }
-
-    /// The segments of all ranks for a group whose buffers take so many bytes of each.
-    fn segments(&mut self, what: &str, bytes: u64) -> Result<Vec<SegmentId>, MachineError> {
-        let (own, file) = Segment::create(bytes).map_err(|error| {
-            let reason = format!("{what}: {bytes} bytes of memory to share: {error}");
-            self.give_up(MachineError::NotSupported { reason })
-        })?;
-        let segments = exchange(&mut *self.bootstrap, what, own, file, bytes).map_err(|error| self.lost(error))?;
-        Ok(segments.into_iter().map(|segment| self.emulator.memory.take_in(segment)).collect())
-    }
 }
 
 impl Machine for RankEmulator {
@@ -203,7 +196,16 @@ impl Machine for RankEmulator {
         let processes = self.bootstrap.world();
         let (rank, what) = (self.bootstrap.rank(), format!("opening of group {}", self.emulator.groups.len()));
         let asked = digest(&(world, buffers));
-        let openings = self.gather(&what, &Opening { windows: self.emulator.memory.windows(), asked })?;
+        // What one rank has no memory for, all do without.
+        let made = self.emulator.admit(world, buffers).and_then(|admitted| {
+            let bytes = segment_bytes(&admitted.0);
+            let (own, file) = Segment::create(bytes).map_err(|error| MachineError::NotSupported {
+                reason: format!("{what}: {bytes} bytes of memory that rank {rank} shares: {error}"),
+            })?;
+            Ok((admitted, bytes, own, file))
+        });
+        let opening = Opening { windows: self.emulator.memory.windows(), asked, refused: made.as_ref().err().cloned() };
+        let openings = self.gather(&what, &opening)?;
         if let Some(other) = openings.iter().position(|opening| opening.asked != openings[0].asked) {
             let reason =
                 format!("{what}: rank {other} asks for other buffers or another world size than rank 0: all must ask for the same");
@@ -212,11 +214,15 @@ impl Machine for RankEmulator {
         if world > processes {
             return Err(MachineError::NotSupported { reason: format!("world size {world}: there are {processes} processes") });
         }
-        let admitted = self.emulator.admit(world, buffers)?;
+        if let Some(refused) = openings.iter().find_map(|opening| opening.refused.clone()) {
+            return Err(refused);
+        }
+        let (admitted, bytes, own, file) = made?;
         // Memory of their own, such as kernels' parameters, is not the same in all of them.
         let windows = openings.iter().map(|opening| opening.windows).max().unwrap_or(0);
         self.emulator.memory.leave_out_windows(windows);
-        let segments = self.segments(&what, segment_bytes(&admitted.0))?;
+        let segments = exchange(&mut *self.bootstrap, &what, own, file, bytes).map_err(|error| self.lost(error))?;
+        let segments: Vec<SegmentId> = segments.into_iter().map(|segment| self.emulator.memory.take_in(segment)).collect();
         let opened = self.emulator.add_group(world, admitted, Bytes::Shared { segments: &segments, own: rank });
         let group = opened.map_err(|error| self.give_up(error))?;
         self.barrier(&what)?;
@@ -265,7 +271,7 @@ impl Machine for RankEmulator {
         }
         let actions = compiled?;
         let begin = Instant::now();
-        let peers = Peers::new(&mut self.board, rank, beginnings.into_iter().map(|beginning| beginning.calls).collect());
+        let peers = Peers::new(&mut self.board, Watch::new(&mut *self.bootstrap), rank, beginnings.into_iter().map(|beginning| beginning.calls).collect());
         let ended = self.emulator.carry_out(actions, &needs, deadline, Some(peers)).map_err(|error| self.give_up(error))?;
         self.board.end_run(match &ended.stopped {
             None => End::Done,
@@ -273,10 +279,13 @@ impl Machine for RankEmulator {
             Some(_) => End::Stopped,
         });
         if let Some(until) = begin.checked_add(deadline.saturating_add(GRACE)) {
-            self.board.wait_for_all(until);
+            self.board.wait_for_all(&mut Watch::new(&mut *self.bootstrap), until);
         }
         let (own, marks, fetched) = outcome(ended);
-        let outcomes = match self.gather(&format!("end of run {number}"), &own) {
+        let limit = self.bootstrap.set_limit(LAST_LIMIT);
+        let outcomes = self.gather(&format!("end of run {number}"), &own);
+        self.bootstrap.set_limit(limit);
+        let outcomes = match outcomes {
             Ok(outcomes) => outcomes,
             Err(error) => return Err(self.broken.insert(with_standing(error, &own)).clone()),
         };

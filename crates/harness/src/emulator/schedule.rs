@@ -535,7 +535,7 @@ impl<'a> Schedule<'a> {
 
     fn check_limits(&mut self, advanced: u64) -> Result<(), Stopped> {
         let Limits { instructions, deadline } = self.limits;
-        if advanced.is_multiple_of(WALL_CLOCK_PERIOD) && self.peers.as_ref().is_some_and(Peers::has_stopped) {
+        if advanced.is_multiple_of(WALL_CLOCK_PERIOD) && self.peers.as_mut().is_some_and(Peers::has_stopped) {
             return Err(Stopped::Peer { standing: self.standing() });
         }
         let limit = if self.instructions > instructions {

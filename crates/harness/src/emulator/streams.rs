@@ -11,7 +11,7 @@ use super::{
     memory::Address,
     races::Known,
 };
-use passmuster_collectives::machine::{Awaited, Fetched, validation::side_stream};
+use passmuster_collectives::machine::{Awaited, Fetched, depart, validation::side_stream};
 
 /// A call of the library: which group, and the number of the call on it.
 pub(super) type Meeting = (usize, usize);
@@ -167,6 +167,7 @@ impl Rank {
             }
             Some(Action::Mark) => self.enqueue(0, [Command::Mark].into()),
             Some(Action::Sleep(time)) => self.wakes = now.saturating_add(u64::try_from(time.as_nanos()).unwrap_or(u64::MAX)),
+            Some(Action::Depart(how)) => depart(how),
             None => {}
         }
     }

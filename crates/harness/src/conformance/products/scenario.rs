@@ -14,7 +14,7 @@ use passmuster_collectives::{
         matmul::{self, TensorParallel, Tile},
     },
     contract::Contract,
-    plan::{BufferSpec, Op, Operands, Plan, Region, Role, Script, Step},
+    plan::{BufferSpec, Departure, Op, Operands, Plan, Region, Role, Script, Step},
 };
 
 /// A case made ready to run.
@@ -182,7 +182,7 @@ impl<'a> Builder<'a> {
             if number == 1 {
                 steps.extend(late());
                 if let Some(Fault::Absent(rank)) = self.case.fault {
-                    steps.push(Step::Leave { rank: rank as usize });
+                    steps.push(Step::Leave { rank: rank as usize, how: Departure::Idle });
                 }
             }
             let kept = log(calls, draw, false);

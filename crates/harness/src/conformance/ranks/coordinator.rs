@@ -12,6 +12,7 @@ use passmuster_collectives::{
 };
 
 use super::{
+    Mishap,
     messages::{Answer, PackedScript, Part, Request, decode, encode},
     of_loss,
 };
@@ -21,6 +22,9 @@ const LIMIT: Duration = Duration::from_secs(120);
 
 /// How much later than a run's deadline its ranks may say how it ended.
 const GRACE: Duration = Duration::from_secs(2);
+
+/// How long the other ranks have to report a failure of the job.
+const REPORTS: Duration = Duration::from_secs(1);
 
 /// Bytes of a region that are read or written at once.
 const PIECE: u64 = 16 << 20;
@@ -35,6 +39,8 @@ pub struct Processes<J: AsRef<Hub>> {
     rendezvous: u64,
     /// Why it must not be used again.
     broken: RefCell<Option<MachineError>>,
+    /// A rank that runs another script next, and which.
+    misled: Option<(usize, Script)>,
 }
 
 /// What a rank answered, with the bytes behind it.
@@ -47,10 +53,14 @@ impl<J: AsRef<Hub>> Processes<J> {
     /// `Fault` where one is lost or does not come, `Invalid` where one has another kind of machine.
     pub fn open(job: J) -> Result<Processes<J>, MachineError> {
         let (number, rendezvous, broken) = (Cell::new(0), 0, RefCell::new(None));
-        let mut processes = Processes { job, info: MachineInfo::default(), max_world: 0, number, rendezvous, broken };
+        let mut processes = Processes { job, info: MachineInfo::default(), max_world: 0, number, rendezvous, broken, misled: None };
         let all: Vec<usize> = (0..processes.world()).collect();
         for (rank, (answer, _)) in processes.answers(&all, 0, LIMIT)?.into_iter().enumerate() {
-            let Answer::Ready { info, max_world } = answer else { return Err(processes.nonsense(rank)) };
+            let (info, max_world) = match answer {
+                Answer::Ready { info, max_world } => (info, max_world),
+                Answer::Error(error) => return Err(error),
+                _ => return Err(processes.nonsense(rank)),
+            };
             if rank > 0 && info.kind != processes.info.kind {
                 let reason = format!("rank {rank} has a machine of kind {}, rank 0 of {}", info.kind, processes.info.kind);
                 return Err(MachineError::Invalid { reason });
@@ -65,6 +75,19 @@ impl<J: AsRef<Hub>> Processes<J> {
     /// Whether it must not be used again: a rank is lost, or its memory is.
     pub fn is_broken(&self) -> bool {
         self.broken.borrow().is_some()
+    }
+
+    /// Lets something befall a rank's process.
+    ///
+    /// # Errors
+    /// Where it cannot, or is lost.
+    pub fn befall(&mut self, rank: usize, mishap: Mishap) -> Result<(), MachineError> {
+        self.ask_one(rank, &Request::Befall(mishap), &[]).map(drop)
+    }
+
+    /// Has a rank run another script than the others in the next run.
+    pub fn mislead(&mut self, rank: usize, script: Script) {
+        self.misled = Some((rank, script));
     }
 
     fn hub(&self) -> &Hub {
@@ -86,20 +109,35 @@ impl<J: AsRef<Hub>> Processes<J> {
 
     /// Asks ranks the same, and waits for what they say.
     fn ask(&self, ranks: &[usize], request: &Request, bytes: &[u8], limit: Duration) -> Result<Vec<Said>, MachineError> {
+        self.ask_each(ranks, |number, _| encode(number, request, bytes), limit)
+    }
+
+    /// Sends each of these ranks a message with this number, and waits for what they say.
+    fn ask_each(&self, ranks: &[usize], message: impl Fn(u64, usize) -> Vec<u8>, limit: Duration) -> Result<Vec<Said>, MachineError> {
         if let Some(broken) = &*self.broken.borrow() {
             return Err(broken.clone());
         }
         let number = self.number.get() + 1;
         self.number.set(number);
-        let message = encode(number, request, bytes);
-        if message.len() > MOST_BYTES {
-            let reason = format!("{} bytes for each rank's process: at most {MOST_BYTES}", message.len());
+        let messages: Vec<Vec<u8>> = ranks.iter().map(|&rank| message(number, rank)).collect();
+        if let Some(long) = messages.iter().map(Vec::len).find(|&bytes| bytes > MOST_BYTES) {
+            let reason = format!("{long} bytes for a rank's process: at most {MOST_BYTES}");
             return Err(MachineError::NotSupported { reason });
         }
-        ranks.iter().for_each(|&rank| self.hub().send(rank, message.clone()));
+        ranks.iter().zip(messages).for_each(|(&rank, message)| self.hub().send(rank, message));
         let said = self.answers(ranks, number, limit)?;
-        match said.iter().find_map(|(answer, _)| if let Answer::Error(error) = answer { Some(error.clone()) } else { None }) {
-            Some(error) => Err(self.seen(error)),
+        let errors: Vec<Option<&MachineError>> =
+            said.iter().map(|(answer, _)| if let Answer::Error(error) = answer { Some(error) } else { None }).collect();
+        match errors.iter().find_map(|error| error.cloned()) {
+            Some(error) if errors.iter().all(|other| other.is_none_or(|other| *other == error)) => Err(self.seen(error)),
+            // They are to say the same of what they do together.
+            Some(error) => {
+                let told = |(rank, error): (&usize, &Option<&MachineError>)| error.map(|error| format!("rank {rank}: {error}"));
+                let told: Vec<String> = ranks.iter().zip(&errors).filter_map(told).collect();
+                let reason = format!("ranks do not say the same: {}", told.join("; "));
+                self.seen(error);
+                Err(MachineError::Invalid { reason })
+            }
             None => Ok(said),
         }
     }
@@ -112,12 +150,14 @@ impl<J: AsRef<Hub>> Processes<J> {
         }
     }
 
-    /// What ranks say to a request, in their order. What one cannot do the others may wait for: the first error is kept, and the others are heard.
+    /// What ranks say to a request, in their order. Where the job fails, the others' reports of it are heard, too.
     fn answers(&self, ranks: &[usize], number: u64, limit: Duration) -> Result<Vec<Said>, MachineError> {
-        let deadline = Instant::now() + limit;
+        let mut deadline = Instant::now() + limit;
         let mut said: Vec<Option<Said>> = ranks.iter().map(|_| None).collect();
-        while said.iter().any(Option::is_none) {
-            let lost = match self.hub().next(deadline) {
+        let mut failure: Option<BootstrapError> = None;
+        while (0..ranks.len()).any(|at| said[at].is_none() && failure.as_ref().is_none_or(|failure| of_whom(failure) != Some(ranks[at]))) {
+            let event = self.hub().next(deadline);
+            let lost = match event {
                 Some(Event::Mail { rank, bytes }) => match (decode::<Answer>(&bytes), ranks.iter().position(|&asked| asked == rank)) {
                     (Ok((its, answer, bytes)), Some(at)) if its == number => {
                         said[at] = Some((answer, bytes.to_vec()));
@@ -127,21 +167,30 @@ impl<J: AsRef<Hub>> Processes<J> {
                     (Ok(_), _) => continue,
                     (Err(reason), _) => BootstrapError::Lost { rank, world: self.world(), what: "an answer".into(), reason },
                 },
+                // Once it has failed, they leave.
+                Some(Event::Left { .. }) if failure.is_some() => continue,
                 Some(Event::Left { rank }) => {
                     BootstrapError::Lost { rank, world: self.world(), what: "an answer".into(), reason: "it left".into() }
                 }
                 // What comes of that comes next.
                 Some(Event::Lost { .. } | Event::Refused { .. }) => continue,
                 Some(Event::Failed(error)) => error,
+                None if failure.is_some() => break,
                 None => {
                     let silent: Vec<usize> = ranks.iter().zip(&said).filter(|(_, said)| said.is_none()).map(|(&rank, _)| rank).collect();
                     let reason = format!("no answer in {:.1} s; nor of others: {silent:?}", limit.as_secs_f64());
                     BootstrapError::Lost { rank: silent[0], world: self.world(), what: "an answer".into(), reason }
                 }
             };
-            return Err(self.broke(of_loss(0, &lost)));
+            if failure.is_none() {
+                deadline = Instant::now() + REPORTS;
+                failure = Some(lost);
+            }
         }
-        Ok(said.into_iter().flatten().collect())
+        match failure {
+            Some(failure) => Err(self.broke(with_reports(&failure, ranks, &said))),
+            None => Ok(said.into_iter().flatten().collect()),
+        }
     }
 
     fn ask_all(&self, request: &Request, limit: Duration) -> Result<Vec<Said>, MachineError> {
@@ -159,6 +208,38 @@ impl<J: AsRef<Hub>> Processes<J> {
     fn number_of(&self, request: &Request) -> u32 {
         // A machine that is broken says so where it is asked for more.
         self.ask_one(0, request, &[]).ok().map_or(1, |(answer, _)| if let Answer::Number(number) = answer { number } else { 1 })
+    }
+}
+
+/// The rank that a failure is of.
+fn of_whom(failure: &BootstrapError) -> Option<usize> {
+    match failure {
+        BootstrapError::Lost { rank, .. } | BootstrapError::GaveUp { rank, .. } => Some(*rank),
+        BootstrapError::SetUp(_) => None,
+    }
+}
+
+/// The job's failure, and what the other ranks say of it.
+fn with_reports(failure: &BootstrapError, ranks: &[usize], said: &[Option<Said>]) -> MachineError {
+    let told = failure.to_string();
+    let (mut same, mut silent, mut others) = (Vec::new(), Vec::new(), Vec::new());
+    for (&rank, said) in ranks.iter().zip(said).filter(|(rank, _)| of_whom(failure) != Some(**rank)) {
+        match said {
+            None => silent.push(rank),
+            Some((Answer::Error(error), _)) if error.to_string().contains(&told) => same.push(rank),
+            Some((Answer::Error(error), _)) => others.push(format!("rank {rank} reports: {error}")),
+            Some(_) => others.push(format!("rank {rank} was done")),
+        }
+    }
+    let mut reports = Vec::new();
+    reports.extend((!same.is_empty()).then(|| format!("ranks {same:?} report the same")));
+    reports.extend((!silent.is_empty()).then(|| format!("ranks {silent:?} report nothing")));
+    reports.extend(others);
+    match of_loss(0, failure) {
+        MachineError::Fault { ranks, what, code } => {
+            MachineError::Fault { ranks, what, code: [code].into_iter().chain(reports).collect::<Vec<String>>().join("; ") }
+        }
+        error => error,
     }
 }
 
@@ -257,7 +338,11 @@ impl<J: AsRef<Hub>> Machine for Processes<J> {
     fn run(&mut self, script: &Script, deadline: Duration) -> Result<Run, MachineError> {
         let deadline_ms = u64::try_from(deadline.as_millis()).unwrap_or(u64::MAX);
         let limit = deadline.saturating_add(GRACE).min(Duration::from_secs(86_400));
-        let said = self.ask_all(&Request::Run { script: PackedScript::of(script), deadline_ms }, limit)?;
+        let run = |script: &Script| Request::Run { script: PackedScript::of(script), deadline_ms };
+        let (same, misled) = (run(script), self.misled.take().map(|(rank, script)| (rank, run(&script))));
+        let of = |rank: usize| misled.iter().find(|(misled, _)| *misled == rank).map_or(&same, |(_, other)| other);
+        let all: Vec<usize> = (0..self.world()).collect();
+        let said = self.ask_each(&all, |number, rank| encode(number, of(rank), &[]), limit)?;
         let mut parts = Vec::new();
         for (rank, (answer, bytes)) in said.into_iter().enumerate() {
             let Answer::Ran(part) = answer else { return Err(self.nonsense(rank)) };

@@ -6,7 +6,7 @@ use std::{
 };
 
 use passmuster_bootstrap::{
-    Bootstrap, BootstrapError, Rank,
+    Bootstrap, BootstrapError, LIMIT, Rank,
     agreement::{Disagreement, agree},
 };
 use passmuster_collectives::{
@@ -16,9 +16,13 @@ use passmuster_collectives::{
 };
 
 use super::{
+    Mishap,
     messages::{Answer, Part, Request, decode, encode},
-    of_loss,
+    mishap, of_loss,
 };
+
+/// How long ranks wait for each other before a run at least.
+const SHORTEST_LIMIT: Duration = Duration::from_secs(1);
 
 /// Does what the coordinator asks, until it is told to leave. Before each run the ranks compare what they are about to do: where it differs all say so, and none begins.
 ///
@@ -27,21 +31,35 @@ use super::{
 pub fn serve(rank: &Rank, machine: &mut dyn Machine, library: &Library) -> Result<(), BootstrapError> {
     rank.send(encode(0, &Answer::Ready { info: machine.info(), max_world: machine.max_world() }, &[]))?;
     let mut kernels = Kernels { all: ptx_hash(), library, known: BTreeMap::new() };
-    let mut runs = 0;
+    let (mut runs, mut garbage) = (0, false);
     loop {
         let message = rank.receive()?;
         let (number, request, bytes) = decode::<Request>(&message).map_err(BootstrapError::SetUp)?;
-        if matches!(request, Request::Run { .. }) {
-            runs += 1;
+        match request {
+            Request::Run { .. } => runs += 1,
+            Request::Befall(Mishap::Garbage) => garbage = true,
+            _ => {}
         }
         let (answer, bytes) = match request {
             Request::Leave => return Ok(()),
+            Request::Run { .. } if garbage => {
+                rank.send_garbage();
+                continue;
+            }
             request => {
                 answered(rank, machine, &mut kernels, (request, bytes), runs).unwrap_or_else(|error| (Answer::Error(error), Vec::new()))
             }
         };
         rank.send(encode(number, &answer, &bytes))?;
     }
+}
+
+/// Tells the coordinator that this rank has no machine to serve with.
+///
+/// # Errors
+/// Where the coordinator is lost.
+pub fn decline(rank: &Rank, error: &MachineError) -> Result<(), BootstrapError> {
+    rank.send(encode(0, &Answer::Error(error.clone()), &[]))
 }
 
 fn answered(
@@ -67,8 +85,13 @@ fn answered(
         }
         Request::Run { script, deadline_ms } => {
             let script = script.unpack().map_err(|reason| MachineError::Invalid { reason })?;
-            compare(rank, &script, kernels, runs)?;
-            let run = machine.run(&script, Duration::from_millis(deadline_ms))?;
+            let deadline = Duration::from_millis(deadline_ms);
+            let mut exchanges = rank.clone();
+            // Whoever does not come to compare is named before the coordinator's patience ends.
+            let usual = exchanges.set_limit(deadline.clamp(SHORTEST_LIMIT, LIMIT));
+            let ran = compare(rank, &script, kernels, runs).and_then(|()| machine.run(&script, deadline));
+            exchanges.set_limit(usual);
+            let run = ran?;
             let (part, bytes) = Part::of(run, own, machine.rendezvous());
             Ok((Answer::Ran(part), bytes))
         }
@@ -78,7 +101,11 @@ fn answered(
         Request::CheckMultiplications { multiplications } => {
             machine.check_multiplications(multiplications).and_then(|()| only(Answer::Done))
         }
-        Request::Leave => only(Answer::Done),
+        Request::Befall(Mishap::Capped { bytes }) => {
+            mishap::cap(bytes).map_err(|reason| MachineError::NotSupported { reason })?;
+            only(Answer::Done)
+        }
+        Request::Befall(Mishap::Garbage) | Request::Leave => only(Answer::Done),
     }
 }
 

@@ -4,9 +4,11 @@ use std::{collections::HashMap, sync::Arc};
 
 use passmuster_collectives::{
     machine::{Awaited, Fetched, MachineError, MachineInfo, Run, Waived},
-    plan::{BufferSpec, Plan, Region, Script, Step},
+    plan::{BufferSpec, Departure, Plan, Region, Script, Step},
 };
 use serde::{Deserialize, Serialize, de::DeserializeOwned};
+
+use super::Mishap;
 
 /// What a rank is asked. Every rank is asked the same, but for what is read and written.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -65,6 +67,8 @@ pub enum Request {
         /// Of so many.
         multiplications: u64,
     },
+    /// That something befalls it.
+    Befall(Mishap),
     /// To leave.
     Leave,
 }
@@ -157,7 +161,7 @@ enum PackedStep {
     Capture { graph: usize, group: usize, plans: Vec<usize> },
     Replay { graph: usize, stream: usize },
     Delay { rank: usize, microseconds: u64 },
-    Leave { rank: usize },
+    Leave { rank: usize, how: Departure },
     Await { fetch: usize },
     Mark,
 }
@@ -180,7 +184,7 @@ impl PackedScript {
             }
             Step::Replay { graph, stream } => PackedStep::Replay { graph: *graph, stream: *stream },
             Step::Delay { rank, microseconds } => PackedStep::Delay { rank: *rank, microseconds: *microseconds },
-            Step::Leave { rank } => PackedStep::Leave { rank: *rank },
+            Step::Leave { rank, how } => PackedStep::Leave { rank: *rank, how: *how },
             Step::Await { fetch } => PackedStep::Await { fetch: *fetch },
             Step::Mark => PackedStep::Mark,
         });
@@ -203,7 +207,7 @@ impl PackedScript {
                 }
                 PackedStep::Replay { graph, stream } => Step::Replay { graph, stream },
                 PackedStep::Delay { rank, microseconds } => Step::Delay { rank, microseconds },
-                PackedStep::Leave { rank } => Step::Leave { rank },
+                PackedStep::Leave { rank, how } => Step::Leave { rank, how },
                 PackedStep::Await { fetch } => Step::Await { fetch },
                 PackedStep::Mark => Step::Mark,
             })

@@ -11,9 +11,11 @@
 mod coordinator;
 mod member;
 pub mod messages;
+mod mishap;
 
 pub use coordinator::Processes;
-pub use member::serve;
+pub use member::{decline, serve};
+pub use mishap::{Mishap, another_call};
 
 use passmuster_bootstrap::BootstrapError;
 use passmuster_collectives::machine::MachineError;

@@ -10,7 +10,7 @@ use std::{
 
 use super::{LONGEST_WAIT, LibraryCall, Round, SHORT_LOOKS, Schedule, Stopped};
 use crate::emulator::{
-    board::{Board, Woken},
+    board::{Board, Watch, Woken},
     memory::Address,
     streams::{Meeting, Rank},
 };
@@ -21,6 +21,7 @@ const OVERSLEEP: Duration = Duration::from_millis(50);
 /// The processes of the other ranks.
 pub(in crate::emulator) struct Peers<'a> {
     board: &'a mut Board,
+    job: Watch<'a>,
     rank: usize,
     /// Library calls of each rank, with their numbers among those of the rank.
     calls: Vec<BTreeMap<Meeting, (usize, LibraryCall)>>,
@@ -34,10 +35,10 @@ pub(in crate::emulator) struct Peers<'a> {
 
 impl<'a> Peers<'a> {
     /// For this rank, with what every rank's host will call the library for.
-    pub(in crate::emulator) fn new(board: &'a mut Board, rank: usize, calls: Vec<Vec<LibraryCall>>) -> Peers<'a> {
+    pub(in crate::emulator) fn new(board: &'a mut Board, job: Watch<'a>, rank: usize, calls: Vec<Vec<LibraryCall>>) -> Peers<'a> {
         let numbered = |calls: Vec<LibraryCall>| calls.into_iter().enumerate().map(|(index, call)| (call.meeting, (index, call))).collect();
         let calls = calls.into_iter().map(numbered).collect();
-        Peers { board, rank, calls, results: BTreeMap::new(), looked_at: 0, sleeps: None }
+        Peers { board, job, rank, calls, results: BTreeMap::new(), looked_at: 0, sleeps: None }
     }
 
     /// The rank that is here.
@@ -50,9 +51,9 @@ impl<'a> Peers<'a> {
         self.board.advanced();
     }
 
-    /// Whether another process has given up.
-    pub(super) fn has_stopped(&self) -> bool {
-        self.board.stopped().is_some()
+    /// Whether another process has given up, or is lost.
+    pub(super) fn has_stopped(&mut self) -> bool {
+        self.board.has_stopped(&mut self.job)
     }
 
     fn phase_of(&self, rank: usize, meeting: Meeting) -> u64 {
@@ -136,7 +137,7 @@ impl Schedule<'_> {
         let Some(peers) = &mut self.peers else { return Ok(()) };
         let alarm = wakes.map(|at| peers.alarm(at, at - now));
         let until = alarm.map_or(deadline, |alarm| alarm.min(deadline));
-        match peers.board.wait(total, clocked.then_some(now), until) {
+        match peers.board.wait(&mut peers.job, total, clocked.then_some(now), until) {
             Woken::Progress | Woken::Late if Instant::now() >= deadline => return Err(Stopped::Late { standing: self.standing() }),
             Woken::Progress => {
                 self.idle = 0;
@@ -154,7 +155,7 @@ impl Schedule<'_> {
             }
             Woken::Deadlock if self.running().is_empty() => return Err(self.hang(self.deadlock_of_streams().into())),
             Woken::Deadlock => return Err(self.hang(self.deadlock_of_kernels().into())),
-            Woken::Stopped(_) => return Err(Stopped::Peer { standing: self.standing() }),
+            Woken::Stopped => return Err(Stopped::Peer { standing: self.standing() }),
             // The host's alarm.
             Woken::Late => self.now = wakes.unwrap_or(now),
         }
