@@ -87,7 +87,9 @@ impl ByRanks {
                 self.machine = None;
                 match before.left() {
                     None => named(case, fault, verdict),
-                    Some(left) => Verdict { status: Status::Fail, reason: format!("{left} left behind by {fault}: {}", verdict.reason), ..verdict },
+                    Some(left) => {
+                        Verdict { status: Status::Fail, reason: format!("{left} left behind by {fault}: {}", verdict.reason), ..verdict }
+                    }
                 }
             }
             Some(fault) => named(case, fault, self.struck(case, fault)),
@@ -99,7 +101,12 @@ impl ByRanks {
     }
 
     /// Judges a case, after the machine is made ready for it.
-    fn run(&mut self, case: &Case, deadline: Duration, prepare: &mut dyn FnMut(&mut Processes<Job>) -> Result<(), MachineError>) -> Verdict {
+    fn run(
+        &mut self,
+        case: &Case,
+        deadline: Duration,
+        prepare: &mut dyn FnMut(&mut Processes<Job>) -> Result<(), MachineError>,
+    ) -> Verdict {
         let schedule = self.schedule.to_string();
         let machine = match self.machine() {
             Ok(machine) => machine,
@@ -120,12 +127,8 @@ impl ByRanks {
         let (Case::Collective(own), deadline) = (case, self.deadline) else { return self.run(case, self.deadline, &mut |_| Ok(())) };
         let sound = Case::Collective(CollectiveCase { fault: None, ..own.clone() });
         let mut verdict = match fault {
-            Fault::Departs { how: Departure::Stopped | Departure::Stalled, .. } => {
-                self.run(case, deadline.min(SILENCE), &mut |_| Ok(()))
-            }
-            Fault::Capped(rank) => {
-                self.run(&sound, deadline, &mut |machine| machine.befall(rank as usize, Mishap::Capped { bytes: CAP }))
-            }
+            Fault::Departs { how: Departure::Stopped | Departure::Stalled, .. } => self.run(case, deadline.min(SILENCE), &mut |_| Ok(())),
+            Fault::Capped(rank) => self.run(&sound, deadline, &mut |machine| machine.befall(rank as usize, Mishap::Capped { bytes: CAP })),
             Fault::Garbage(rank) => self.run(&sound, deadline, &mut |machine| machine.befall(rank as usize, Mishap::Garbage)),
             Fault::Other { rank, field } => self.run(&sound, deadline, &mut |machine| {
                 let blocks = machine.waiting_blocks(own.world as usize, own.groups() as usize);
@@ -139,7 +142,11 @@ impl ByRanks {
                     Err(error) => refused(case, &error),
                 },
                 Some(Err(error)) => Verdict::without_checks(case.to_string(), Status::InfraError, error.to_string()),
-                None => Verdict::without_checks(case.to_string(), Status::NotSupported, "only ranks that --launcher own starts are lost at once"),
+                None => Verdict::without_checks(
+                    case.to_string(),
+                    Status::NotSupported,
+                    "only ranks that --launcher own starts are lost at once",
+                ),
             },
             Fault::PortInUse => port_in_use(own),
             Fault::Departs { .. } | Fault::Absent(_) | Fault::IllegalAddress(_) | Fault::Killed | Fault::Poisoned => {

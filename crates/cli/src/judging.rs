@@ -148,7 +148,8 @@ pub(crate) fn named(case: &Case, fault: Fault, verdict: Verdict) -> Verdict {
         Fault::Poisoned => vec![(Status::Hang, vec!["waited for rank ".into()]), (Status::Pass, Vec::new())],
     };
     let says = |words: &[String]| words.iter().all(|words| verdict.reason.contains(words));
-    let was_named = ways.iter().any(|(status, words)| verdict.status == *status && says(words));
+    let dissent = fault.is_of_processes() && DISSENT.iter().any(|words| verdict.reason.contains(words));
+    let was_named = !dissent && ways.iter().any(|(status, words)| verdict.status == *status && says(words));
     if !was_named && matches!(verdict.status, Status::NotSupported | Status::NotRun | Status::Inconclusive) {
         return verdict;
     }
@@ -157,7 +158,11 @@ pub(crate) fn named(case: &Case, fault: Fault, verdict: Verdict) -> Verdict {
         (true, status) => format!("named as {status}: {}", verdict.reason),
         (false, status) => {
             let (expected, words) = &ways[0];
-            format!("the fault {fault} was to be a {expected} that says `{}`, but was a {status}: {}", words.join("` and `"), verdict.reason)
+            format!(
+                "the fault {fault} was to be a {expected} that says `{}`, but was a {status}: {}",
+                words.join("` and `"),
+                verdict.reason
+            )
         }
     };
     Verdict { status: if was_named { Status::Pass } else { Status::Fail }, reason, ..verdict }
@@ -168,6 +173,9 @@ const SAME: &str = "all ranks must have the same";
 
 /// What is said where every other rank has reported why the job failed.
 const AGREED: &str = " report the same";
+
+/// What is said where one has not, or has reported something else.
+const DISSENT: [&str; 4] = [" report nothing", " reports: ", " was done", "ranks do not say the same"];
 
 /// What is said of a rank whose process ends so.
 fn told_of(how: Departure) -> &'static str {
@@ -227,6 +235,52 @@ mod tests {
         let case: Case = format!("all_reduce/{algorithm}:f32,sum:w=2:n=9:fault=absent@r1").parse().unwrap();
         let verdict = named(&case, case.fault().unwrap(), Verdict::without_checks(case.to_string(), status, reason));
         assert_eq!(verdict.status, if passes { Status::Pass } else { Status::Fail }, "{}", verdict.reason);
+    }
+
+    /// If this fails, a fault that some rank did not hear of passes, or one that was told as another.
+    #[rstest]
+    #[case::told(
+        "killed@r1",
+        Status::Crash,
+        "rank 1 of 3: its process was killed by signal 9 (SIGKILL), in a; ranks [0, 2] report the same",
+        true
+    )]
+    #[case::another_rank(
+        "killed@r1",
+        Status::Crash,
+        "rank 0 of 3: its process was killed by signal 9 (SIGKILL); ranks [2] report the same",
+        false
+    )]
+    #[case::otherwise(
+        "exited@r1",
+        Status::Crash,
+        "rank 1 of 3: its process was killed by signal 9 (SIGKILL); ranks [0] report the same",
+        false
+    )]
+    #[case::silent(
+        "killed@r1",
+        Status::Crash,
+        "rank 1 of 3: its process was killed by signal 9 (SIGKILL); ranks [0] report the same; ranks [2] report nothing",
+        false
+    )]
+    #[case::no_crash("killed@r1", Status::Pass, "", false)]
+    #[case::capped("capped@r1", Status::NotSupported, "64 bytes of memory that rank 1 shares: File too large", true)]
+    #[case::order("other_order@r1", Status::InfraError, "rank 1 has count of call 0 = 3, rank 0 has 4: all ranks must have the same", true)]
+    #[case::order_of_some(
+        "other_order@r1",
+        Status::InfraError,
+        "ranks do not say the same: rank 1 has a: all ranks must have the same",
+        false
+    )]
+    #[case::harmless("poisoned", Status::Pass, "", true)]
+    #[case::wrong("poisoned", Status::Fail, "3 of 9 elements wrong", false)]
+    fn faults_of_processes_are_named_by_all(#[case] fault: &str, #[case] status: Status, #[case] reason: &str, #[case] passes: bool) {
+        let case: Case = format!("all_reduce/one_shot:f32,sum:w=3:n=9:fault={fault}").parse().unwrap();
+        let verdict = named(&case, case.fault().unwrap(), Verdict::without_checks(case.to_string(), status, reason));
+        assert_eq!(verdict.status, if passes { Status::Pass } else { Status::Fail }, "{}", verdict.reason);
+        let refused =
+            named(&case, case.fault().unwrap(), Verdict::without_checks(case.to_string(), Status::NotSupported, "there are no ranks"));
+        assert_eq!(refused.status, Status::NotSupported);
     }
 
     /// If this fails, a record of NCCL's cases does not say which NCCL, and waivers for that version do not apply.

@@ -94,6 +94,11 @@ impl LaunchArgs {
         self.processes.is_some()
     }
 
+    /// How many processes the ranks of cases are.
+    pub(crate) fn of_ranks(&self) -> Option<NonZeroUsize> {
+        self.processes
+    }
+
     /// How many cases this process judges at once, of so many processes on this host.
     fn threads_of(&self, processes: usize) -> usize {
         let processors = thread::available_parallelism().map_or(1, NonZeroUsize::get);

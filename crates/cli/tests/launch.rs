@@ -268,6 +268,29 @@ fn a_rank_that_is_lost_is_named() {
     assert!(matches!(output.status.code(), Some(1 | 2)), "{said}");
 }
 
+/// If this fails, what breaks in one rank is not what all others report, leaves something behind, or does so only now and then.
+#[test]
+fn faults_of_ranks_are_told_by_all_twenty_times() {
+    const FAULTS: &str = "killed@*,stopped*,exited*,panicked*,stalled*,lost*,capped*,garbage*,other*,port_in_use,poisoned";
+    let folder = Folder::new("faults");
+    let told = |name: &str, world: usize, at_least: usize| {
+        let (world, json) = (world.to_string(), format!("{name}.json"));
+        let query = format!("*:*,*:w={world}:fault={FAULTS}");
+        let arguments = ["validate", &query, "--launcher", "own", "--processes", &world, "--deadline", "1", "--json", &folder.file(&json)];
+        let output = passmuster(&folder, &arguments).env("RUST_BACKTRACE", "0").output().unwrap();
+        assert_eq!(output.status.code(), Some(0), "{name}: {}{}", text(&output.stdout), text(&output.stderr));
+        let verdicts = verdicts(&folder, &json);
+        assert!(verdicts.len() >= at_least && verdicts.iter().all(|verdict| verdict.status == Status::Pass), "{name}: {verdicts:#?}");
+    };
+    // They wait for most of their time.
+    let rounds = |first: u32| {
+        let told = &told;
+        move || (first..first + 4).for_each(|round| told(&format!("two-{round}"), 2, 28))
+    };
+    thread::scope(|scope| (0..20).step_by(4).for_each(|first| drop(scope.spawn(rounds(first)))));
+    told("four", 4, 12);
+}
+
 /// If this fails, one record has verdicts of two runs.
 #[test]
 fn processes_of_different_runs_do_not_mix() {

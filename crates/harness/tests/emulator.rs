@@ -355,7 +355,8 @@ fn a_seed_is_a_run() {
 fn a_rank_that_stays_away_is_named_by_those_that_wait() {
     let mut machine = emulator(0);
     let (group, plan) = set_up(&mut machine, "two_shot", 3, None);
-    let error = run(&mut machine, vec![enqueue(group, 0, &plan), Step::Leave { rank: 1, how: Departure::Idle }, enqueue(group, 0, &plan)]).unwrap_err();
+    let error = run(&mut machine, vec![enqueue(group, 0, &plan), Step::Leave { rank: 1, how: Departure::Idle }, enqueue(group, 0, &plan)])
+        .unwrap_err();
     let MachineError::Hang { stuck, after_ms, .. } = &error else { panic!("{error}") };
     assert!((2000..3000).contains(after_ms), "{error}");
     assert!(stuck.iter().any(|entry| entry.peer == 1), "{error}");
@@ -909,7 +910,8 @@ fn a_late_rank_is_waited_for_at_every_site(
 fn lines_that_do_not_come_are_told_of(#[case] algorithm: &str, #[case] saw: u32) {
     let mut machine = emulator(0);
     let (group, plan) = set_up(&mut machine, algorithm, 3, None);
-    let error = run(&mut machine, vec![enqueue(group, 0, &plan), Step::Leave { rank: 1, how: Departure::Idle }, enqueue(group, 0, &plan)]).unwrap_err();
+    let error = run(&mut machine, vec![enqueue(group, 0, &plan), Step::Leave { rank: 1, how: Departure::Idle }, enqueue(group, 0, &plan)])
+        .unwrap_err();
     let MachineError::Hang { stuck, .. } = &error else { panic!("{error}") };
     let Op::Launch(launch) = &plan.ranks[0][0] else { panic!("{plan}") };
     assert_eq!(stuck.len(), 2 * launch.grid.total() as usize, "one of each block that waits: {error}");

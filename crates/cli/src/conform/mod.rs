@@ -421,7 +421,8 @@ impl Cases {
             (profile != Profile::default()).then(|| format!(" --profile {profile}")),
         ];
         let emulated: String = emulated.into_iter().flatten().filter(|_| on == MachineKind::Emulator).collect();
-        format!("{} {kind}{machine}{elsewhere}{memory}{emulated}", project::invocation())
+        let ranks = run.launch.of_ranks().map(|processes| format!(" --launcher own --processes {processes}")).unwrap_or_default();
+        format!("{} {kind}{machine}{elsewhere}{memory}{emulated}{ranks}", project::invocation())
     }
 }
 

@@ -46,7 +46,7 @@ impl Cases {
             of_list(list)
         } else {
             let query = Query::new(&self.query).map_err(anyhow::Error::msg)?;
-            let all = of_list(List::Merge);
+            let all = of_list(query.list());
             if let Some(unknown) = query.unknown(&all) {
                 bail!("{unknown}");
             }

@@ -425,7 +425,13 @@ mod tests {
     #[test]
     fn needs_are_the_union_of_all_steps() {
         let capture = Step::Capture { graph: 7, group: 0, plans: vec![Arc::new(Plan::per_rank("p", 2, |_| vec![fill()]))] };
-        let steps = vec![Step::Mark, enqueue(0, 1, 2, fill()), capture, Step::Replay { graph: 7, stream: 2 }, Step::Leave { rank: 1, how: Departure::Idle }];
+        let steps = vec![
+            Step::Mark,
+            enqueue(0, 1, 2, fill()),
+            capture,
+            Step::Replay { graph: 7, stream: 2 },
+            Step::Leave { rank: 1, how: Departure::Idle },
+        ];
         let needs = validate(&Script { steps }, &groups(), &Library::default()).unwrap();
         assert_eq!(
             needs,

@@ -105,7 +105,7 @@ fn ids_in_the_document_are_ids_and_queries_are_queries() {
             let text = line.split("  ").next().unwrap();
             let query = Query::new(text).unwrap_or_else(|error| panic!("{error}"));
             if text.contains(['*', '|']) || !text.contains(":w=") {
-                assert!(List::Merge.all_cases(0).iter().any(|case| query.matches(case)), "`{text}` selects nothing");
+                assert!(query.list().all_cases(0).iter().any(|case| query.matches(case)), "`{text}` selects nothing");
             } else {
                 let case = text.parse::<Case>().unwrap_or_else(|error| panic!("{error}"));
                 assert_eq!(case.to_string(), text, "not the form that the harness prints");

@@ -81,6 +81,12 @@ impl Query {
         self.parts.iter().all(|part| part.matches(case))
     }
 
+    /// The list that it selects from.
+    pub fn list(&self) -> List {
+        let is_of_faults = |part: &Part| part.of == Of::Key("fault".into()) && part.patterns != [""];
+        if self.parts.iter().any(is_of_faults) { List::Faults } else { List::Merge }
+    }
+
     /// What in the query no case has, with the nearest that there is. A list is held to it item by item: whoever asks for `w=3,99` would not learn
     /// otherwise that nothing has 99 ranks. `None` where each part is known.
     pub fn unknown(&self, cases: &[impl CaseId]) -> Option<String> {

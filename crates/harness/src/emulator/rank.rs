@@ -30,8 +30,8 @@ use passmuster_collectives::{
 const TOLD_PLACES: usize = 32;
 
 /// How long after the deadline of a run a rank that is done waits for others before it asks who is missing, and for how long it asks then.
-const GRACE: Duration = Duration::from_millis(250);
-const LAST_LIMIT: Duration = Duration::from_millis(1250);
+const GRACE: Duration = Duration::from_millis(100);
+const LAST_LIMIT: Duration = Duration::from_millis(1500);
 
 /// One rank of an emulator whose ranks are processes, each of which runs the PTX of its own kernels.
 ///
@@ -271,7 +271,12 @@ impl Machine for RankEmulator {
         }
         let actions = compiled?;
         let begin = Instant::now();
-        let peers = Peers::new(&mut self.board, Watch::new(&mut *self.bootstrap), rank, beginnings.into_iter().map(|beginning| beginning.calls).collect());
+        let peers = Peers::new(
+            &mut self.board,
+            Watch::new(&mut *self.bootstrap),
+            rank,
+            beginnings.into_iter().map(|beginning| beginning.calls).collect(),
+        );
         let ended = self.emulator.carry_out(actions, &needs, deadline, Some(peers)).map_err(|error| self.give_up(error))?;
         self.board.end_run(match &ended.stopped {
             None => End::Done,

@@ -20,8 +20,9 @@ use super::{
 /// How long ranks may take for what is no run: to come, to open memory, to read.
 const LIMIT: Duration = Duration::from_secs(120);
 
-/// How much later than a run's deadline its ranks may say how it ended.
-const GRACE: Duration = Duration::from_secs(2);
+/// How much later than a run's deadline ranks are given up that have not said how it ended. They do so within two seconds, and name whoever is missing, but for
+/// a machine that is busy.
+const GRACE: Duration = Duration::from_secs(10);
 
 /// How long the other ranks have to report a failure of the job.
 const REPORTS: Duration = Duration::from_secs(1);

@@ -53,6 +53,6 @@ pub fn another_call(case: &CollectiveCase, field: Field, waiting_blocks: u32) ->
         Field::Root => other(&|case| case.root = (case.root + 1) % case.world),
         Field::Order => other(&|case| case.calls.reverse()),
     }
-    let scripts = others.iter().map(|other| runner::prepared(other, waiting_blocks).map(|(_, script)| script));
-    scripts.fold(Err(format!("there is no call of another {}", field.name())), |found, script| found.or(script))
+    let mut scripts = others.iter().filter_map(|other| runner::prepared(other, waiting_blocks).ok());
+    scripts.next().map(|(_, script)| script).ok_or_else(|| format!("there is no call of another {}", field.name()))
 }
