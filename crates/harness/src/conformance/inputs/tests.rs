@@ -171,8 +171,13 @@ fn probes_tell_the_order(
             ordered.bits() != reduce_in_order(ReduceOp::Sum, &values).bits()
         })
         .count());
-    // Rotating by one changes nothing where the first rank is small and stays outside the pair: a third of all elements, of three ranks.
-    let least = if world == 3 { 300 } else { 500 };
+    let least = match world {
+        // Rotating by one changes nothing where the first rank is small and stays outside the pair: a third of all elements, of three ranks.
+        3 => 300,
+        // One rank's number is seldom a half of the last of the three bits of what seventy add up to.
+        72 if dtype == DType::E5M2 => 200,
+        _ => 500,
+    };
     assert!(differing >= least, "{differing} of 1000");
 }
 
