@@ -10,9 +10,13 @@ typedef int i32;
 typedef long long i64;
 
 // Ranks of one group that a kernel can address: their pointers travel by value in constant memory, so that no kernel starts with
-// a dependent load. crates/collectives/src/plan mirrors it.
+// a dependent load. The wide build is for groups that the others have no room for. crates/collectives/src/plan/launch.rs mirrors it.
 // Constants are enumerators: NVRTC makes a .global of the PTX of every constexpr at namespace scope.
+#ifdef PASSMUSTER_WIDE
+enum : u32 { MAX_WORLD = 72 };
+#else
 enum : u32 { MAX_WORLD = 16 };
+#endif
 
 // One region on every rank, this rank's own included, in rank order. Entries at and past the world size are null.
 struct Peers {

@@ -33,6 +33,9 @@ pub(crate) struct Compile {
     /// CUDA C++.
     #[arg(required = true, value_name = "FILE.cu")]
     files: Vec<PathBuf>,
+    /// Also write FILE.wide.ptx, for groups of 17 to 72 ranks: PASSMUSTER_WIDE is defined, so that Peers and Sync have room for their addresses.
+    #[arg(long)]
+    wide: bool,
     /// Write nothing; exit 1 where the PTX is not what its source compiles to.
     #[arg(long)]
     check: bool,
@@ -44,7 +47,7 @@ impl Compile {
         let nvrtc = Nvrtc::open(&toolkit)?;
         let mut drifted = false;
         for file in &self.files {
-            for build in [Build::Release, Build::Checked] {
+            for build in Build::ALL.into_iter().filter(|&build| self.wide || build != Build::Wide) {
                 let path = ptx_of(file, build)?;
                 let ptx = compiled(&nvrtc, file, build)?;
                 if fs::read_to_string(&path).is_ok_and(|found| found == ptx) {
@@ -75,6 +78,7 @@ fn ptx_of(file: &Path, build: Build) -> anyhow::Result<PathBuf> {
     Ok(file.with_extension(match build {
         Build::Release => "ptx",
         Build::Checked => "checked.ptx",
+        Build::Wide => "wide.ptx",
     }))
 }
 

@@ -14,7 +14,7 @@ use std::{
 };
 
 use anyhow::{Context, bail};
-use passmuster_collectives::{algorithms::built_in_modules, collective::header, plan::Build};
+use passmuster_collectives::{algorithms::built_in_modules, collective::header, kernels::file_name, plan::Build};
 use xshell::Shell;
 
 use self::{nvrtc::Nvrtc, toolkit::Toolkit, unit::Unit};
@@ -238,8 +238,7 @@ fn heading(by: &str, source: &str, unit: &Unit) -> String {
 fn products(root: &Path, mutants: &[mutants::Described]) -> anyhow::Result<Vec<Product>> {
     let mut products = Vec::new();
     for module in built_in_modules() {
-        let builds: &[Build] = if module.checked.is_some() { &[Build::Release, Build::Checked] } else { &[Build::Release] };
-        for &build in builds {
+        for build in module.builds() {
             let source = format!("kernels/{}.cu", module.name);
             let unit = Unit::read(root, &source, &[], defines(build))?;
             products.push(Product { path: ptx_path(module.name, build), source, unit });
@@ -261,14 +260,12 @@ fn defines(build: Build) -> Vec<String> {
     match build {
         Build::Release => Vec::new(),
         Build::Checked => vec!["-DPASSMUSTER_CHECKED".into()],
+        Build::Wide => vec!["-DPASSMUSTER_WIDE".into()],
     }
 }
 
 fn ptx_path(module: &str, build: Build) -> String {
-    match build {
-        Build::Release => format!("kernels/ptx/{module}.ptx"),
-        Build::Checked => format!("kernels/ptx/{module}.checked.ptx"),
-    }
+    format!("kernels/ptx/{}.ptx", file_name(module, build))
 }
 
 /// A kernel that is in no module would never be compiled, and nobody would notice.

@@ -2,7 +2,7 @@
 
 use crate::plan::Build;
 
-/// A module of this crate by its path under kernels/ without extension; `checked` where the module synchronises. A new one starts with empty files under
+/// A module of this crate by its path under kernels/ without extension; `checked` where the module synchronises, `wide` where it addresses peers. A new one starts with empty files under
 /// kernels/ptx/, so that the command that fills them can be built.
 macro_rules! module {
     ($name:literal) => {
@@ -10,6 +10,12 @@ macro_rules! module {
     };
     ($name:literal, checked) => {
         module!($name).checked(include_str!(concat!(env!("CARGO_MANIFEST_DIR"), "/kernels/ptx/", $name, ".checked.ptx")))
+    };
+    ($name:literal, wide) => {
+        module!($name).wide(include_str!(concat!(env!("CARGO_MANIFEST_DIR"), "/kernels/ptx/", $name, ".wide.ptx")))
+    };
+    ($name:literal, checked, wide) => {
+        module!($name, checked).wide(include_str!(concat!(env!("CARGO_MANIFEST_DIR"), "/kernels/ptx/", $name, ".wide.ptx")))
     };
 }
 pub(crate) use module;
@@ -40,6 +46,8 @@ pub struct Module {
     pub release: &'static str,
     /// PTX of the checked build, where the module synchronises.
     pub checked: Option<&'static str>,
+    /// PTX of the wide build, where the module is for groups of more than [`MAX_WORLD`](crate::plan::MAX_WORLD) ranks, too.
+    pub wide: Option<&'static str>,
     /// Which of its algorithm's calls it is for.
     pub calls: Calls,
     /// Which reductions have entries of their own.
@@ -85,13 +93,41 @@ impl SyncSizes {
 impl Module {
     /// A module of one build: `all_reduce/mine` has entries whose names start with `all_reduce_mine`, if [`entry`](crate::algorithms::entry) names them.
     pub const fn new(name: &'static str, ptx: &'static str) -> Module {
-        Module { name, release: ptx, checked: None, calls: Calls::Any, own_entries: OwnEntries::Common, mutants: SyncSizes::DEFAULT }
+        Module {
+            name,
+            release: ptx,
+            checked: None,
+            wide: None,
+            calls: Calls::Any,
+            own_entries: OwnEntries::Common,
+            mutants: SyncSizes::DEFAULT,
+        }
     }
 
     /// With a checked build, in which every wait is bounded and a rank can be held up at a site: cases with a skew at one need it.
     #[must_use]
     pub const fn checked(self, ptx: &'static str) -> Module {
         Module { checked: Some(ptx), ..self }
+    }
+
+    /// With a build for more ranks than [`MAX_WORLD`](crate::plan::MAX_WORLD): the source compiled with `PASSMUSTER_WIDE` defined.
+    #[must_use]
+    pub const fn wide(self, ptx: &'static str) -> Module {
+        Module { wide: Some(ptx), ..self }
+    }
+
+    /// The PTX of a build; none where the module has no such build.
+    pub const fn ptx(&self, build: Build) -> Option<&'static str> {
+        match build {
+            Build::Release => Some(self.release),
+            Build::Checked => self.checked,
+            Build::Wide => self.wide,
+        }
+    }
+
+    /// The builds that it has.
+    pub fn builds(&self) -> impl Iterator<Item = Build> {
+        Build::ALL.into_iter().filter(|&build| self.ptx(build).is_some())
     }
 
     /// For some calls of its algorithm only.
@@ -122,16 +158,20 @@ pub fn fnv1a64(bytes: &[u8]) -> u64 {
     bytes.iter().fold(0xcbf2_9ce4_8422_2325, |hash, &byte| (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3))
 }
 
-/// What records call a build of a module: `all_reduce/two_shot` the release build, `all_reduce/two_shot.checked` the checked one, as the files under kernels/ptx.
+/// What records call a build of a module: `all_reduce/two_shot` the release build, `all_reduce/two_shot.checked` the checked one, `all_reduce/two_shot.wide`
+/// the wide one, as the files under kernels/ptx.
 pub fn file_name(module: &str, build: Build) -> String {
-    match build {
-        Build::Release => module.to_owned(),
-        Build::Checked => format!("{module}{CHECKED}"),
-    }
+    format!("{module}{}", suffix(build))
 }
 
-/// What the name of a checked build ends with.
-const CHECKED: &str = ".checked";
+/// What the name of a build ends with.
+const fn suffix(build: Build) -> &'static str {
+    match build {
+        Build::Release => "",
+        Build::Checked => ".checked",
+        Build::Wide => ".wide",
+    }
+}
 
 /// Hash of what a PTX text does: 16 hexadecimal digits over its lines but for comments, which name compilers and hashes of sources, and for spacing.
 ///
@@ -155,7 +195,7 @@ pub fn code_hash(ptx: &str) -> String {
 
 /// The module that a [`file_name`] is of.
 pub fn module_of(file_name: &str) -> &str {
-    file_name.strip_suffix(CHECKED).unwrap_or(file_name)
+    [Build::Checked, Build::Wide].into_iter().find_map(|build| file_name.strip_suffix(suffix(build))).unwrap_or(file_name)
 }
 
 /// Names of the entry points of a PTX text.

@@ -22,8 +22,8 @@ pub fn find(name: &str) -> Option<&'static Module> {
     modules().iter().copied().find(|module| module.name == name)
 }
 
-/// Entries of each embedded module's release and checked build, found when first asked for: every launch of every script is held against them.
-static ENTRIES: LazyLock<Vec<[OnceLock<HashSet<&'static str>>; 2]>> =
+/// Entries of each embedded module's [builds](Build::ALL), found when first asked for: every launch of every script is held against them.
+static ENTRIES: LazyLock<Vec<[OnceLock<HashSet<&'static str>>; Build::ALL.len()]>> =
     LazyLock::new(|| modules().iter().map(|_| Default::default()).collect());
 
 /// The PTX that launches refer to: the embedded modules, of which some may be replaced, as by a mutant, and others added.
@@ -67,7 +67,7 @@ impl Library {
             Some(replaced) => replaced.entries.contains(entry),
             None => {
                 let (index, ptx) = embedded(module, *build)?;
-                let known = &ENTRIES[index][usize::from(*build == Build::Checked)];
+                let known = &ENTRIES[index][*build as usize];
                 known.get_or_init(|| entries(ptx).collect()).contains(entry.as_str())
             }
         };
@@ -97,18 +97,18 @@ fn embedded(module: &str, build: Build) -> Result<(usize, &'static str), String>
         let names: Vec<&str> = modules().iter().map(|m| m.name).collect();
         format!("unknown kernel module `{module}`: expected one of {}", names.join(", "))
     })?;
-    let &Module { release, checked, .. } = modules()[index];
-    match build {
-        Build::Release => Ok((index, release)),
-        Build::Checked => checked.map(|ptx| (index, ptx)).ok_or_else(|| format!("kernel module `{module}` has no checked build")),
-    }
+    let ptx = modules()[index].ptx(build).ok_or_else(|| {
+        let which = if build == Build::Wide { "wide" } else { "checked" };
+        format!("kernel module `{module}` has no {which} build")
+    })?;
+    Ok((index, ptx))
 }
 
 /// Hash of all embedded kernels, names included: `fnv1a64:` and 16 hexadecimal digits.
 pub fn ptx_hash() -> String {
     let mut all = String::new();
-    for &&Module { name, release, checked, .. } in modules() {
-        for part in [name, release, checked.unwrap_or_default()] {
+    for &&Module { name, release, checked, wide, .. } in modules() {
+        for part in [name, release, checked.unwrap_or_default(), wide.unwrap_or_default()] {
             all.push_str(part);
             all.push('\0');
         }
@@ -119,11 +119,8 @@ pub fn ptx_hash() -> String {
 /// Those of a record's kernels that are no longer what they were, or no longer there, by [`file_name`]. `then` has their hashes.
 pub fn changed_since(then: &BTreeMap<String, String>) -> Vec<String> {
     static NOW: LazyLock<BTreeMap<String, String>> = LazyLock::new(|| {
-        let builds = |module: &&Module| {
-            let checked = module.checked.map(|ptx| (file_name(module.name, Build::Checked), code_hash(ptx)));
-            [(file_name(module.name, Build::Release), code_hash(module.release))].into_iter().chain(checked)
-        };
-        modules().iter().flat_map(builds).collect()
+        let hash = |module: &Module, build| Some((file_name(module.name, build), code_hash(module.ptx(build)?)));
+        modules().iter().flat_map(|module| Build::ALL.into_iter().filter_map(move |build| hash(module, build))).collect()
     });
     then.iter().filter(|(name, hash)| NOW.get(*name) != Some(*hash)).map(|(name, _)| name.clone()).collect()
 }

@@ -3,7 +3,7 @@
 use super::memory::GroupPlacement;
 use passmuster_collectives::{
     machine::{layout::Layout, validation::Members},
-    plan::{MAX_WORLD, Region},
+    plan::{MAX_RANKS, Region},
 };
 
 /// An open group.
@@ -39,7 +39,7 @@ impl Group {
     ///
     /// # Errors
     /// When the group has no such region.
-    pub(super) fn addresses(&self, region: &Region) -> Result<[u64; MAX_WORLD], String> {
+    pub(super) fn addresses(&self, region: &Region) -> Result<[u64; MAX_RANKS], String> {
         let offset = self.layout.find(region)?;
         Ok(std::array::from_fn(|rank| self.place.bases.get(rank).map_or(0, |base| base + offset)))
     }

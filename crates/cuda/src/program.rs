@@ -29,7 +29,7 @@ use passmuster_collectives::{
         compile::{self, Compiled, Graph, Place, Resolved, Target},
         validation::side_stream,
     },
-    plan::{Arg, Dim3, Launch, MAX_SIDES, RankCall, Region, Script, TensorMap},
+    plan::{Arg, Dim3, Launch, MAX_SIDES, RankCall, Region, Script, TensorMap, Width},
 };
 
 /// One operation on a stream.
@@ -385,10 +385,11 @@ impl Compiler<'_> {
             encoded.push((map, tensor_map::encode(device.driver, map, address).map_err(|error| fault(rank, error))?));
         }
         for fields in in_memory(&launch.args) {
-            let bytes = self.with_addresses(group, rank, &encoded, |addresses| memory_bytes(fields, addresses));
+            let bytes = self.with_addresses(group, rank, launch.build.width(), &encoded, |addresses| memory_bytes(fields, addresses));
             self.keep(rank, bytes)?;
         }
-        let arguments = self.with_addresses(group, rank, &encoded, |addresses| Arguments::lay_out(&launch.args, addresses));
+        let arguments =
+            self.with_addresses(group, rank, launch.build.width(), &encoded, |addresses| Arguments::lay_out(&launch.args, addresses));
         kernel.check(&arguments).map_err(|reason| MachineError::Invalid { reason })?;
         let resident = kernel.blocks_per_sm(launch.block.total() as u32, launch.dynamic_shared).map_err(|error| fault(rank, error))?;
         if resident == 0 {
@@ -405,6 +406,7 @@ impl Compiler<'_> {
         &self,
         group: usize,
         rank: usize,
+        width: Width,
         encoded: &[(&TensorMap, [u64; 16])],
         of_launch: impl FnOnce(&Addresses<'_>) -> T,
     ) -> T {
@@ -412,6 +414,7 @@ impl Compiler<'_> {
         of_launch(&Addresses {
             own: &|region| of_group.address(rank, region).expect("validation has found every region"),
             of: &|region| of_group.addresses(region).expect("validation has found every region"),
+            width,
             memory: &|bytes| self.made[&(rank, bytes.to_vec())].address,
             multicast: &|region| unreachable!("{region}: scripts with multicast addresses are refused before they are compiled"),
             tensor_map: &|map| encoded.iter().find(|(known, _)| *known == map).expect("all were encoded").1,

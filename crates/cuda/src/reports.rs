@@ -16,6 +16,7 @@ const READ_LIMIT: Duration = Duration::from_millis(500);
 pub(super) struct Report {
     name: String,
     rank: usize,
+    world: usize,
     device: Arc<Device>,
     address: u64,
     bytes: usize,
@@ -29,6 +30,7 @@ pub(super) fn of_group(group: &Group, devices: &[Arc<Device>]) -> Vec<Report> {
             group.place.bases.iter().enumerate().map(move |(rank, base)| Report {
                 name: spec.name.clone(),
                 rank,
+                world: group.place.bases.len(),
                 device: devices[rank].clone(),
                 address: base + offset,
                 bytes: spec.bytes as usize,
@@ -75,7 +77,7 @@ fn read_all(reports: &[Report]) -> Vec<Stuck> {
             break;
         }
         let bytes = pinned.bytes();
-        stuck.extend(decode_stuck_report(&report.name, report.rank, &bytes[..report.bytes.min(bytes.len())]));
+        stuck.extend(decode_stuck_report(&report.name, (report.rank, report.world), &bytes[..report.bytes.min(bytes.len())]));
     }
     stuck
 }

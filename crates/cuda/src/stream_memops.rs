@@ -61,10 +61,11 @@ fn awaited(script: &Script, groups: &[Group]) -> Vec<Awaited> {
         _ => Vec::new(),
     });
     for (group, plan) in plans {
+        let writers = plan.writers();
         for (rank, region, value) in waits(plan) {
             let Ok(address) = groups[group].address(rank, region) else { continue };
             if !all.iter().any(|known| (known.address, known.value) == (address, value)) {
-                all.push(Awaited { rank, region: region.clone(), address, value, writers: plan.writers(rank, region, value) });
+                all.push(Awaited { rank, region: region.clone(), address, value, writers: writers.of(rank, region, value).to_vec() });
             }
         }
     }

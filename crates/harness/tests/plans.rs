@@ -9,7 +9,7 @@ use passmuster_collectives::{
     algorithms::{self, Algorithm, Target, auto},
     collective::{self, Collective, Counts, DType, ReduceOp},
     library::{Library, modules},
-    plan::{BufferSpec, Build, Call, Launch, MAX_WORLD, Op, Plan, RankCall, Region, Role},
+    plan::{BufferSpec, Build, Call, Launch, MAX_RANKS, Op, Plan, RankCall, Region, Role},
 };
 use proptest::prelude::*;
 
@@ -224,7 +224,7 @@ fn builds_differ_in_the_kernel_only() {
         let mut checked = algorithm.plan(&call, &Target { build: Build::Checked, ..Target::default() });
         for op in checked.ranks.iter_mut().flatten() {
             if let Op::Launch(launch) = op {
-                assert_eq!(launch.build, build(launch, Build::Checked), "{}", algorithm.name());
+                assert_eq!(launch.build, build(launch, Build::Checked, 4), "{}", algorithm.name());
                 launch.build = Build::Release;
             }
         }
@@ -241,8 +241,8 @@ fn every_entry_is_in_the_embedded_kernels() {
         for dtype in DType::ALL {
             for &op in algorithm.collective().operators() {
                 let algorithm = algorithms::with_premul(*algorithm, op);
-                for build in [Build::Release, Build::Checked] {
-                    let (_, call) = Shape::new(dtype, op, 4, 100).of(algorithm.collective()).call();
+                for (build, world) in [(Build::Release, 4), (Build::Checked, 4), (Build::Release, MAX_RANKS as u32)] {
+                    let (_, call) = Shape::new(dtype, op, world, 100).of(algorithm.collective()).call();
                     if algorithm.supports(&call).is_ok() {
                         let plan = algorithm.plan(&call, &Target { build, ..Target::default() });
                         launches(&plan).for_each(|launch| assert_eq!(library.check(launch), Ok(()), "{dtype} {op} {build:?}"));
@@ -297,7 +297,9 @@ proptest! {
         }
         let library = Library::default();
         for launch in launches(&plan) {
-            prop_assert_eq!(launch.build, build(launch, target.build));
+            prop_assert_eq!(launch.build, build(launch, target.build, shape.world));
+            // In a barrier each rank has a thread.
+            prop_assert!(!launch.waits_for_peers || launch.block.total() >= shape.world.into(), "{:?}", launch);
             prop_assert_eq!(library.check(launch), Ok(()));
             prop_assert!((1..=1024).contains(&launch.block.total()) && launch.grid.total() >= 1, "{:?}", launch);
             // A block that waits for one that is not resident waits for ever.
@@ -335,8 +337,8 @@ fn algorithm() -> impl Strategy<Value = (Collective, &'static str)> {
 
 fn shape() -> impl Strategy<Value = Shape> {
     let count = prop_oneof![0..40u64, 0..200_000u64, proptest::sample::select(vec![1u64 << 24, (1 << 31) + 9, 1 << 40])];
-    let kind = (proptest::sample::select(&DType::ALL[..]), proptest::sample::select(&ReduceOp::ALL[..]), 1..=MAX_WORLD as u32);
-    (kind, count, 0..MAX_WORLD as u32, 0..20u64, any::<bool>()).prop_map(|((dtype, op, world), count, root, offset, in_place)| Shape {
+    let kind = (proptest::sample::select(&DType::ALL[..]), proptest::sample::select(&ReduceOp::ALL[..]), 1..=MAX_RANKS as u32);
+    (kind, count, 0..MAX_RANKS as u32, 0..20u64, any::<bool>()).prop_map(|((dtype, op, world), count, root, offset, in_place)| Shape {
         collective: Collective::AllReduce,
         dtype,
         op,
@@ -356,10 +358,12 @@ fn target() -> impl Strategy<Value = Target> {
     })
 }
 
-/// The build of a launch's module where this one is asked for: kernels that synchronise with nobody have but one.
-fn build(launch: &Launch, asked: Build) -> Build {
+/// The build of a launch's module where this one is asked for: kernels that synchronise with nobody have no checked one, those that address nobody no
+/// wide one.
+fn build(launch: &Launch, asked: Build, world: u32) -> Build {
     let module = modules().iter().find(|module| module.name == launch.module).expect("an embedded module");
-    if module.checked.is_some() { asked } else { Build::Release }
+    let build = if module.checked.is_some() { asked } else { Build::Release };
+    if module.wide.is_some() { build.for_world(world) } else { build }
 }
 
 fn launches(plan: &Plan) -> impl Iterator<Item = &Launch> {

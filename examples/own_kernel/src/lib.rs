@@ -44,8 +44,8 @@ impl Algorithm for Mine {
         Ok(())
     }
 
-    fn workspace(&self, _: DType, _: u32, bytes: u64) -> Vec<BufferSpec> {
-        let mut buffers = synchronisation(NAME);
+    fn workspace(&self, _: DType, world: u32, bytes: u64) -> Vec<BufferSpec> {
+        let mut buffers = synchronisation(NAME, world);
         buffers.push(BufferSpec::new(format!("{NAME}.staging"), bytes + 16, Role::Data));
         buffers
     }

@@ -47,7 +47,7 @@ use crate::{
     collective::{Collective, DType},
     contract::Contract,
     kernels::Module,
-    plan::{BufferSpec, Build, Call, MAX_WORLD, Plan},
+    plan::{BufferSpec, Build, Call, Plan, Width},
 };
 
 /// One way to do a collective.
@@ -88,9 +88,10 @@ pub trait Algorithm: Sync {
         self.check_supported(call)
     }
 
-    /// The largest group it can have: as many ranks as its kernels can address, more where it has none.
+    /// The largest group it can have: as many ranks as its kernels have room for.
     fn most_ranks(&self) -> u32 {
-        MAX_WORLD as u32
+        let is_wide = self.modules().iter().all(|module| module.wide.is_some());
+        (if is_wide { Width::Wide } else { Width::Narrow }).ranks() as u32
     }
 
     /// Buffers that it needs beside the caller's, for calls with up to `bytes` bytes of input of `dtype` elements. Their names start with
@@ -270,25 +271,56 @@ pub fn bench_only_peers() -> &'static [&'static dyn Algorithm] {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{collective::Shape, plan::MAX_RANKS};
+    use crate::{
+        collective::{ReduceOp, Shape},
+        plan::MAX_RANKS,
+    };
 
-    /// If this fails, a kernel would be given fewer addresses than its group has ranks, or copies by copy engines end where kernels do.
+    /// If this fails, a group of an NVLink domain is refused an algorithm whose kernels have room for it, or a kernel without room is launched.
     #[test]
-    fn more_ranks_than_kernels_address_are_for_copy_engines() {
+    fn groups_are_as_large_as_kernels_have_room_for() {
         let call = |collective: Collective, world| {
             Call::standalone(Shape::new(collective, world, 8), DType::BF16, collective.operators()[0]).map(|(call, _)| call)
         };
-        let [most, more] = [MAX_WORLD as u32, MAX_RANKS as u32];
+        let most = MAX_RANKS as u32;
         for &algorithm in all() {
             let (collective, name) = (algorithm.collective(), algorithm.name());
-            let supported = |world| algorithm.supports(&call(collective, world).unwrap());
-            let copies = algorithm.protocol() == Protocol::StreamWords && algorithm.modules().is_empty();
-            assert!(copies == supported(more).is_ok() && copies == supported(most + 1).is_ok(), "{collective}/{name}");
-            if !copies && supported(most).is_ok() {
-                assert_eq!(supported(more).unwrap_err(), format!("{name} has {most} ranks at most, this call {more}"));
+            assert_eq!(algorithm.supports(&call(collective, most).unwrap()), Ok(()), "{collective}/{name}");
+        }
+        let error = call(Collective::AllGather, most + 1).unwrap_err();
+        assert_eq!(error.to_string(), "world size 73 is not supported: a group has 1 to 72 ranks");
+    }
+
+    /// If this fails, a kernel of another crate that was compiled for 16 ranks is given addresses of more.
+    #[test]
+    fn kernels_without_a_wide_build_are_for_16_ranks() {
+        struct Narrow;
+        static MODULE: Module = Module::new("all_reduce/narrow", "");
+        impl Algorithm for Narrow {
+            fn collective(&self) -> Collective {
+                Collective::AllReduce
+            }
+            fn name(&self) -> &'static str {
+                "narrow"
+            }
+            fn modules(&self) -> Vec<&'static Module> {
+                vec![&MODULE]
+            }
+            fn contract(&self, _: &Call) -> Contract {
+                Contract::ORDERED
+            }
+            fn check_supported(&self, _: &Call) -> Result<(), String> {
+                Ok(())
+            }
+            fn workspace(&self, _: DType, _: u32, _: u64) -> Vec<BufferSpec> {
+                Vec::new()
+            }
+            fn plan(&self, _: &Call, _: &Target) -> Plan {
+                unreachable!("it is only asked what it supports")
             }
         }
-        let error = call(Collective::AllGather, more + 1).unwrap_err();
-        assert_eq!(error.to_string(), "world size 65 is not supported: a group has 1 to 64 ranks");
+        let of = |world| Call::standalone(Shape::new(Collective::AllReduce, world, 8), DType::BF16, ReduceOp::Sum).unwrap().0;
+        assert_eq!(Narrow.supports(&of(16)), Ok(()));
+        assert_eq!(Narrow.supports(&of(17)).unwrap_err(), "narrow has 16 ranks at most, this call 17");
     }
 }

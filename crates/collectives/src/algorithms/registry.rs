@@ -19,7 +19,7 @@ static OTHERS: [Module; 9] = [
     module!("bench/late"),
     module!("bench/numbers"),
     module!("conformance/faults"),
-    module!("conformance/fill"),
+    module!("conformance/fill", wide),
     module!("conformance/hold"),
 ];
 

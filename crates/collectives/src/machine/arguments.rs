@@ -1,6 +1,6 @@
 //! Kernel arguments as bytes, laid out as C lays them out: what launches copy from.
 
-use crate::plan::{Arg, MAX_WORLD, Region, TensorMap};
+use crate::plan::{Arg, MAX_RANKS, Region, TensorMap, Width};
 
 /// Arguments of one launch on one rank: their bytes, and where each top-level argument starts and how long it is.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -15,8 +15,10 @@ pub struct Arguments {
 pub struct Addresses<'a> {
     /// Address of a region on the rank.
     pub own: &'a dyn Fn(&Region) -> u64,
-    /// Addresses of a region on all ranks that kernels can address, null past the world size.
-    pub of: &'a dyn Fn(&Region) -> [u64; MAX_WORLD],
+    /// Addresses of a region on all ranks, null past the world size.
+    pub of: &'a dyn Fn(&Region) -> [u64; MAX_RANKS],
+    /// How many of them the kernel takes.
+    pub width: Width,
     /// Address of memory of the rank that holds these bytes.
     pub memory: &'a dyn Fn(&[u8]) -> u64,
     /// Multicast address of a region, on a machine that has them.
@@ -105,10 +107,8 @@ fn align(bytes: &mut Vec<u8>, to: usize) {
 fn append(bytes: &mut Vec<u8>, arg: &Arg, addresses: &Addresses<'_>) {
     match arg {
         Arg::Address(region) => bytes.extend((addresses.own)(region).to_ne_bytes()),
-        Arg::Peers(region) => (addresses.of)(region).iter().for_each(|address| bytes.extend(address.to_ne_bytes())),
-        Arg::PeerArray { region, length } => {
-            (addresses.of)(region).iter().take(*length as usize).for_each(|address| bytes.extend(address.to_ne_bytes()));
-        }
+        Arg::Peers(region) => append_addresses(bytes, region, addresses.width.ranks(), addresses),
+        Arg::PeerArray { region, length } => append_addresses(bytes, region, *length as usize, addresses),
         Arg::AddressOf { region, rank } => bytes.extend((addresses.of)(region)[*rank as usize].to_ne_bytes()),
         Arg::Stride(region) => bytes.extend(stride(&(addresses.of)(region)).unwrap_or_default().to_ne_bytes()),
         Arg::InMemory(fields) => bytes.extend((addresses.memory)(&memory_bytes(fields, addresses)).to_ne_bytes()),
@@ -121,6 +121,11 @@ fn append(bytes: &mut Vec<u8>, arg: &Arg, addresses: &Addresses<'_>) {
         Arg::WaitLimit => bytes.extend(addresses.wait_limit.to_ne_bytes()),
         Arg::Struct(fields) => append_fields(bytes, fields, addresses),
     }
+}
+
+/// Appends the addresses of a region on the first `length` ranks.
+fn append_addresses(bytes: &mut Vec<u8>, region: &Region, length: usize, addresses: &Addresses<'_>) {
+    (addresses.of)(region).iter().take(length).for_each(|address| bytes.extend(address.to_ne_bytes()));
 }
 
 /// Appends the fields of a struct, padded to the widest.
@@ -151,7 +156,11 @@ mod tests {
     use super::*;
 
     fn lay_out(args: &[Arg]) -> Arguments {
-        let of = |region: &Region| -> [u64; MAX_WORLD] {
+        lay_out_for(Width::Narrow, args)
+    }
+
+    fn lay_out_for(width: Width, args: &[Arg]) -> Arguments {
+        let of = |region: &Region| -> [u64; MAX_RANKS] {
             std::array::from_fn(|rank| if rank < 2 { 0x1000 * (rank as u64 + 1) + region.offset } else { 0 })
         };
         let (memory, multicast) = (|bytes: &[u8]| 0x7000 + bytes.len() as u64, |region: &Region| 0x9000 + region.offset);
@@ -160,6 +169,7 @@ mod tests {
             &Addresses {
                 own: &|region| of(region)[1],
                 of: &of,
+                width,
                 memory: &memory,
                 multicast: &multicast,
                 tensor_map: &|map| [map.region.offset; 16],
@@ -188,6 +198,14 @@ mod tests {
         assert_eq!(laid_out.words[..3], [0x1000, 0x2000, 0]);
         assert_eq!(laid_out.words[16..20], [0x2010, 0x2020, 0x2030, 77]);
         assert_eq!(laid_out.parts().next().unwrap()[160..], [1, 0, 0, 0, 2, 0, 0, 0]);
+    }
+
+    /// If this fails, a wide kernel takes addresses of a group's last ranks for its epochs.
+    #[test]
+    fn wide_kernels_take_the_addresses_of_72_ranks() {
+        let laid_out = lay_out_for(Width::Wide, &[Arg::Peers(region(0)), Arg::PeerArray { region: region(8), length: 3 }, Arg::U32(1)]);
+        assert_eq!(laid_out.parts, [(0, 576), (576, 24), (600, 4)]);
+        assert_eq!(laid_out.words[..3], [0x1000, 0x2000, 0]);
     }
 
     #[test]

@@ -10,7 +10,7 @@ use std::{
 };
 
 use super::MachineError;
-use crate::plan::{Departure, Launch, MatmulCall, NcclCall, Op, Plan, RankCall, Region, Script, Step};
+use crate::plan::{Departure, Launch, MatmulCall, NcclCall, Op, Plan, RankCall, Region, Script, Step, Writers};
 
 /// A machine's own part.
 pub trait Target {
@@ -60,8 +60,8 @@ pub struct Place<'p> {
     pub group: usize,
     /// Which rank enqueues it.
     pub rank: usize,
-    /// The plan that it is in.
-    pub plan: &'p Plan,
+    /// Who writes the words that the plan's streams wait for.
+    pub writers: &'p Writers<'p>,
 }
 
 /// An [`Op`] of one rank with addresses `A` in place of regions, and for what it forks commands `C`.
@@ -282,12 +282,13 @@ impl<T: Target> Plans<'_, T> {
         match self.compiled.entry((group, Arc::as_ptr(plan))) {
             Entry::Occupied(entry) => Ok(entry.into_mut()),
             Entry::Vacant(entry) => {
+                let writers = &plan.writers();
                 let of_rank = |(rank, ops): (usize, &Vec<Op>)| {
                     if !self.target.has(rank) {
                         return Ok(Vec::new().into());
                     }
                     self.target.enter(rank)?;
-                    Ok(commands(self.target, Place { group, rank, plan }, ops)?.into())
+                    Ok(commands(self.target, Place { group, rank, writers }, ops)?.into())
                 };
                 Ok(entry.insert(plan.ranks.iter().enumerate().map(of_rank).collect::<Result<_, _>>()?))
             }

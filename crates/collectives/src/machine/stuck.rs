@@ -4,7 +4,7 @@ use std::fmt;
 
 use serde::{Deserialize, Serialize};
 
-use crate::plan::MAX_WORLD;
+use crate::plan::Width;
 
 /// Byte offset of the first entry of a stuck report; entries of 16 bytes follow, one for each (block, peer).
 pub const STUCK_ENTRIES: usize = 64;
@@ -73,8 +73,9 @@ impl fmt::Display for Stuck {
     }
 }
 
-/// Reads what rank `rank` left in the report `name`. Entries that no wait wrote are passed over.
-pub fn decode_stuck_report(name: &str, rank: usize, bytes: &[u8]) -> Vec<Stuck> {
+/// Reads what rank `rank` of `world` left in the report `name`. Entries that no wait wrote are passed over.
+pub fn decode_stuck_report(name: &str, (rank, world): (usize, usize), bytes: &[u8]) -> Vec<Stuck> {
+    let row = Width::of(world).ranks();
     let word = |at: usize| u32::from_le_bytes(bytes[at..at + 4].try_into().expect("four bytes"));
     if bytes.len() < STUCK_ENTRIES || word(0) == 0 {
         return Vec::new();
@@ -84,7 +85,7 @@ pub fn decode_stuck_report(name: &str, rank: usize, bytes: &[u8]) -> Vec<Stuck> 
             let at = STUCK_ENTRIES + 16 * entry;
             let site = Site::ALL.into_iter().find(|&s| s as u32 == word(at))?;
             let (want, saw) = (word(at + 4), word(at + 8));
-            Some(Stuck { report: name.into(), rank, peer: entry % MAX_WORLD, block: entry / MAX_WORLD, site, want, saw })
+            Some(Stuck { report: name.into(), rank, peer: entry % row, block: entry / row, site, want, saw })
         })
         .collect()
 }
@@ -95,15 +96,17 @@ mod tests {
 
     #[test]
     fn decodes_what_a_kernel_wrote() {
-        let mut bytes = vec![0; STUCK_ENTRIES + 16 * 2 * MAX_WORLD];
-        assert_eq!(decode_stuck_report("two_shot.stuck", 3, &bytes), []);
-        bytes[0] = 1;
-        let at = STUCK_ENTRIES + 16 * (MAX_WORLD + 5);
-        for (i, value) in [3u32, 18, 17, 0].into_iter().enumerate() {
-            bytes[at + 4 * i..at + 4 * i + 4].copy_from_slice(&value.to_le_bytes());
+        for (world, row) in [(8, 16), (16, 16), (17, 72), (72, 72)] {
+            let mut bytes = vec![0; STUCK_ENTRIES + 16 * 2 * row];
+            assert_eq!(decode_stuck_report("two_shot.stuck", (3, world), &bytes), []);
+            bytes[0] = 1;
+            let at = STUCK_ENTRIES + 16 * (row + 5);
+            for (i, value) in [3u32, 18, 17, 0].into_iter().enumerate() {
+                bytes[at + 4 * i..at + 4 * i + 4].copy_from_slice(&value.to_le_bytes());
+            }
+            let stuck = decode_stuck_report("two_shot.stuck", (3, world), &bytes);
+            assert_eq!(stuck.len(), 1);
+            assert_eq!(stuck[0].to_string(), "rank 3 block 1 of two_shot waited for rank 5 at its end barrier: wanted epoch 18, saw 17");
         }
-        let stuck = decode_stuck_report("two_shot.stuck", 3, &bytes);
-        assert_eq!(stuck.len(), 1);
-        assert_eq!(stuck[0].to_string(), "rank 3 block 1 of two_shot waited for rank 5 at its end barrier: wanted epoch 18, saw 17");
     }
 }

@@ -11,7 +11,7 @@ use crate::{
     collective::Collective,
     device::DeviceModel,
     library::Library,
-    plan::{Arg, Launch, MAX_SIDES, MAX_WORLD, NcclCall, Op, Plan, Region, Script, Step},
+    plan::{Arg, Launch, MAX_RANKS, MAX_SIDES, NcclCall, Op, Plan, Region, Script, Step, Width},
 };
 
 /// The most shared memory that a block can have on any device, in bytes.
@@ -272,7 +272,7 @@ fn check_op(op: &Op, rank: usize, group: &impl Members, library: &Library) -> Re
             if *dynamic_shared > MOST_SHARED {
                 return Err(format!("launch of `{entry}` with {dynamic_shared} bytes of dynamic shared memory: at most {MOST_SHARED}"));
             }
-            launch.args.iter().try_for_each(|arg| check_arg(arg, rank, group, &known))
+            launch.args.iter().try_for_each(|arg| check_arg(arg, launch.build.width(), rank, group, &known))
         }
         Op::Copy { from, to, to_rank } => {
             known(from)?;
@@ -335,9 +335,17 @@ fn is_word(op: &Op, region: &Region) -> Result<(), String> {
     Ok(())
 }
 
-fn check_arg(arg: &Arg, rank: usize, group: &impl Members, known: &impl Fn(&Region) -> Result<(), String>) -> Result<(), String> {
+fn check_arg(
+    arg: &Arg,
+    room: Width,
+    rank: usize,
+    group: &impl Members,
+    known: &impl Fn(&Region) -> Result<(), String>,
+) -> Result<(), String> {
     match arg {
-        Arg::Struct(fields) | Arg::InMemory(fields) => return fields.iter().try_for_each(|field| check_arg(field, rank, group, known)),
+        Arg::Struct(fields) | Arg::InMemory(fields) => {
+            return fields.iter().try_for_each(|field| check_arg(field, room, rank, group, known));
+        }
         Arg::TensorMap(map) => {
             known(&map.region)?;
             map.check()?;
@@ -350,11 +358,11 @@ fn check_arg(arg: &Arg, rank: usize, group: &impl Members, known: &impl Fn(&Regi
         return Err(format!("peers' addresses of {region}: the buffer is local to each rank"));
     }
     match arg {
-        Arg::Peers(_) | Arg::PeerArray { .. } | Arg::AddressOf { .. } | Arg::Stride(_) if group.world() > MAX_WORLD => {
-            Err(format!("peers' addresses of {region}: kernels take those of {MAX_WORLD} ranks, the group has {}", group.world()))
+        Arg::Peers(_) if group.world() > room.ranks() => {
+            Err(format!("peers' addresses of {region}: this build has room for {} ranks, the group has {}", room.ranks(), group.world()))
         }
-        Arg::PeerArray { length, .. } if !(1..=MAX_WORLD).contains(&(*length as usize)) => {
-            Err(format!("{length} peers' addresses of {region}: 1 to {MAX_WORLD} fit"))
+        Arg::PeerArray { length, .. } if !(1..=MAX_RANKS).contains(&(*length as usize)) => {
+            Err(format!("{length} peers' addresses of {region}: 1 to {MAX_RANKS} fit"))
         }
         Arg::AddressOf { rank, .. } if *rank as usize >= group.world() => {
             Err(format!("address of {region} on rank {rank}: the group has ranks 0 to {}", group.world() - 1))

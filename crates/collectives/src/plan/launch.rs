@@ -5,7 +5,7 @@ use std::fmt;
 use serde::{Deserialize, Serialize};
 
 #[cfg(doc)]
-use super::MAX_WORLD;
+use super::MAX_RANKS;
 use super::{Region, TensorMap};
 
 /// A kernel launch.
@@ -52,6 +52,52 @@ pub enum Build {
     Release,
     /// With hooks that can lose time at each synchronisation site.
     Checked,
+    /// What ships for groups of more than [`MAX_WORLD`](super::MAX_WORLD) ranks: the same source with room for the addresses of more.
+    Wide,
+}
+
+impl Build {
+    /// Every build.
+    pub const ALL: [Build; 3] = [Build::Release, Build::Checked, Build::Wide];
+
+    /// How many ranks its kernels have room for.
+    pub const fn width(self) -> Width {
+        match self {
+            Build::Release | Build::Checked => Width::Narrow,
+            Build::Wide => Width::Wide,
+        }
+    }
+
+    /// This build where it has room for `world` ranks, else the wide one, which has no hooks.
+    #[must_use]
+    pub const fn for_world(self, world: u32) -> Build {
+        if world as usize <= self.width().ranks() { self } else { Build::Wide }
+    }
+}
+
+/// How many ranks a build of kernels has room for: addresses in its arguments, and words in each row of signal pads and stuck reports. `MAX_WORLD` of
+/// kernels/common/types.cuh.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Width {
+    /// 16 ranks: addresses of all of them stay few constants.
+    Narrow,
+    /// 72 ranks: the GPUs of an NVLink domain.
+    Wide,
+}
+
+impl Width {
+    /// The width of the kernels that a group of `world` ranks runs.
+    pub const fn of(world: usize) -> Width {
+        if world <= Width::Narrow.ranks() { Width::Narrow } else { Width::Wide }
+    }
+
+    /// The most ranks.
+    pub const fn ranks(self) -> usize {
+        match self {
+            Width::Narrow => 16,
+            Width::Wide => 72,
+        }
+    }
 }
 
 /// A kernel argument.
@@ -60,13 +106,13 @@ pub enum Build {
 pub enum Arg {
     /// Address of this rank's region: 8 bytes.
     Address(Region),
-    /// Addresses of a region on every rank, by value: [`MAX_WORLD`] x 8 bytes, null past the world size.
+    /// Addresses of a region on every rank, by value: 8 bytes for each that the build has [room](Width) for, null past the world size.
     Peers(Region),
     /// Addresses of a region on the first `length` ranks, by value: `length` x 8 bytes, null past the world size.
     PeerArray {
         /// The region.
         region: Region,
-        /// Addresses, at most [`MAX_WORLD`].
+        /// Addresses, at most [`MAX_RANKS`].
         length: u32,
     },
     /// Address of a region on one rank: 8 bytes.
@@ -162,11 +208,15 @@ impl fmt::Display for Dim3 {
 impl fmt::Display for Launch {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Launch { entry, build, grid, block, cluster, dynamic_shared, programmatic, args, .. } = self;
-        let checked = if *build == Build::Checked { " (checked)" } else { "" };
+        let of_build = match build {
+            Build::Release => "",
+            Build::Checked => " (checked)",
+            Build::Wide => " (wide)",
+        };
         let shared = if *dynamic_shared > 0 { format!(", {dynamic_shared}") } else { String::new() };
         let cluster = cluster.map(|cluster| format!(", clusters of {cluster}")).unwrap_or_default();
         let programmatic = if *programmatic { ", programmatic" } else { "" };
-        write!(f, "launch {entry}{checked}<<<{grid}, {block}{shared}{cluster}{programmatic}>>>(")?;
+        write!(f, "launch {entry}{of_build}<<<{grid}, {block}{shared}{cluster}{programmatic}>>>(")?;
         write_args(f, args)?;
         f.write_str(")")
     }

@@ -11,12 +11,12 @@ mod regions;
 mod script;
 mod tensor_map;
 
-use std::fmt;
+use std::{collections::HashMap, fmt};
 
 use serde::{Deserialize, Serialize};
 
 pub use call::{Call, CallError, Parts, RankCall};
-pub use launch::{Arg, Build, Dim3, Launch};
+pub use launch::{Arg, Build, Dim3, Launch, Width};
 pub use matmul::{MatmulCall, Operands};
 pub use region::{BufferSpec, Fill, Region, Role};
 pub use script::{Departure, Script, Step};
@@ -24,14 +24,25 @@ pub use script::{Departure, Script, Step};
 pub use tensor_map::{Edge, edges};
 pub use tensor_map::{Outside, TensorMap};
 
-/// The most ranks of a group. Beyond [`MAX_WORLD`] it is for what has no kernels that address peers: copies by copy engines.
-pub const MAX_RANKS: usize = 64;
+/// The most ranks of a group: an NVLink domain of 72 GPUs.
+pub const MAX_RANKS: usize = Width::Wide.ranks();
 
-/// The largest world size that kernels can address; `MAX_WORLD` of kernels/common/types.cuh.
-pub const MAX_WORLD: usize = 16;
+/// The most ranks that kernels address in the builds for GPUs of one host.
+pub const MAX_WORLD: usize = Width::Narrow.ranks();
 
 /// Side streams of a plan at most.
 pub const MAX_SIDES: usize = 3;
+
+/// The ranks that write a value to a word of a rank, in a plan. Looked up once for each wait of it: among 72 ranks there are thousands of either.
+#[derive(Default)]
+pub struct Writers<'p>(HashMap<(usize, &'p Region, u32), Vec<usize>>);
+
+impl Writers<'_> {
+    /// The ranks that write a value to a rank's word, ascending: those that whoever waits for it there waits for.
+    pub fn of<'a>(&'a self, rank: usize, word: &'a Region, value: u32) -> &'a [usize] {
+        self.0.get(&(rank, word, value)).map_or(&[], Vec::as_slice)
+    }
+}
 
 /// What all ranks do for one call.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -48,15 +59,20 @@ impl Plan {
         Plan { name: name.into(), ranks: (0..world).map(ops).collect() }
     }
 
-    /// The ranks that write a value to a rank's word: those that whoever waits for it there waits for.
-    pub fn writers(&self, rank: usize, word: &Region, value: u32) -> Vec<usize> {
-        let writes = |from: usize, op: &Op| match op {
-            Op::WriteValue { to, value: written, to_rank } => {
-                (to, *written, to_rank.map_or(from, |rank| rank as usize)) == (word, value, rank)
+    /// Which ranks write the words of ranks, and what.
+    pub fn writers(&self) -> Writers<'_> {
+        let mut writers = Writers::default();
+        for from in 0..self.world() {
+            for op in self.operations(from) {
+                if let Op::WriteValue { to, value, to_rank } = op {
+                    let of_word = writers.0.entry((to_rank.map_or(from, |rank| rank as usize), to, *value)).or_default();
+                    if of_word.last() != Some(&from) {
+                        of_word.push(from);
+                    }
+                }
             }
-            _ => false,
-        };
-        (0..self.world()).filter(|&from| self.operations(from).any(|op| writes(from, op))).collect()
+        }
+        writers
     }
 
     /// All operations of a rank in the order in which its host enqueues them: a fork, then what it forks.

@@ -332,7 +332,7 @@ impl Allocation {
 }
 
 #[inline(always)]
-fn has(ranks: u64, rank: usize) -> bool {
+fn has(ranks: u128, rank: usize) -> bool {
     rank < super::MAX_RANKS && ranks >> rank & 1 == 1
 }
 

@@ -38,8 +38,8 @@ use late::Late;
 use shared::Shared;
 use written::Written;
 
-/// The most ranks that one memory knows; their rights are a 64-bit set.
-pub const MAX_RANKS: usize = 64;
+/// The most ranks that one memory knows: an NVLink domain of 72 GPUs. Their rights are a set of bits.
+pub const MAX_RANKS: usize = 72;
 
 /// What fresh memory holds where nobody says otherwise: no zero, and no float's common NaN.
 pub const CANARY: u8 = 0xc5;
@@ -89,7 +89,7 @@ struct Allocation {
     /// Bytes of the allocation, also after it was freed.
     size: u64,
     /// Ranks that may access it, as bits.
-    ranks: u64,
+    ranks: u128,
     kind: Kind,
     /// None of a window, and of what was freed or is shared.
     bytes: Vec<u8>,

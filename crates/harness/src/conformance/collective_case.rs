@@ -770,7 +770,7 @@ mod tests {
     #[case("all_reduce/tow_shot:bf16,sum:w=2:n=1", "unknown algorithm `tow_shot` of all_reduce: expected one of one_shot, two_shot")]
     #[case("all_reduce/two_shot:bf16,sum:n=1", "no world size (w=)")]
     #[case("all_reduce/two_shot:bf16,sum:w=2", "exactly one of n= and calls= must be given")]
-    #[case("all_reduce/two_shot:bf16,sum:w=65:n=1", "w=65: a group has 1 to 64 ranks")]
+    #[case("all_reduce/two_shot:bf16,sum:w=73:n=1", "w=73: a group has 1 to 72 ranks")]
     #[case("all_reduce/two_shot:bf16,sum:w=2:n=99999999999999999999", "n=99999999999999999999 is not a number that fits")]
     #[case("all_reduce/two_shot:bf16,sum:w=2:n=1:fault=absent@r2", "rank 2 of 2: ranks are 0 to 1")]
     #[case("all_reduce/two_shot:bf16,sum:w=2:n=1:w=3", "`w` given twice")]

@@ -172,7 +172,7 @@ fn compare_elements<T: Element>(
                 contribute(shape, &ranks, group as u32, index, &mut inputs);
                 let expected = oracle.expect(&inputs);
                 for (rank, output) in (group..).zip(outputs) {
-                    wrong |= u64::from(!expected.accepts(read::<T>(output, index))) << rank;
+                    wrong |= u128::from(!expected.accepts(read::<T>(output, index))) << rank;
                 }
             }
             tally.add(index, wrong);
@@ -204,7 +204,7 @@ fn compare_elements<T: Element>(
     })
 }
 
-fn samples<S>(head: &[(u64, u64)], sample: impl Fn(u64, u32) -> S) -> Vec<S> {
+fn samples<S>(head: &[(u64, u128)], sample: impl Fn(u64, u32) -> S) -> Vec<S> {
     head.iter().map(|&(index, mask)| sample(index, mask.trailing_zeros())).collect()
 }
 
@@ -302,7 +302,7 @@ pub fn ranks_disagree(outputs: &[Vec<u8>], dtype: DType) -> Option<Difference> {
         let tally = scan(elements(base, dtype), |range, tally| {
             for index in range {
                 let want = read::<T>(base, index);
-                let wrong = |rank: usize| u64::from(!same_bits(read(&outputs[rank], index), want)) << rank;
+                let wrong = |rank: usize| u128::from(!same_bits(read(&outputs[rank], index), want)) << rank;
                 tally.add(index, (1..outputs.len()).fold(0, |mask, rank| mask | wrong(rank)));
             }
         });
@@ -326,7 +326,7 @@ pub fn relation_broken(relation: Relation<&[u8]>, dtype: DType, base: &[u8], oth
         let count = elements(base, dtype);
         let tally = scan(count, |range, tally| {
             for index in range {
-                tally.add(index, u64::from(!related::<T>(relation, index, read(base, index), read(other, index))));
+                tally.add(index, u128::from(!related::<T>(relation, index, read(base, index), read(other, index))));
             }
         });
         let shown = |index, _| (index, Shown::of(relation.of::<T>(index, read(base, index))), Shown::of(read::<T>(other, index)));
@@ -424,8 +424,8 @@ fn elements(bytes: &[u8], dtype: DType) -> u64 {
     bytes.len() as u64 / dtype.size()
 }
 
-fn ranks_in(mask: u64) -> impl Iterator<Item = u32> {
-    (0..u64::BITS).filter(move |rank| mask >> rank & 1 == 1)
+fn ranks_in(mask: u128) -> impl Iterator<Item = u32> {
+    (0..u128::BITS).filter(move |rank| mask >> rank & 1 == 1)
 }
 
 /// What a scan found wrong.
@@ -433,19 +433,19 @@ fn ranks_in(mask: u64) -> impl Iterator<Item = u32> {
 struct Tally {
     wrong: u64,
     /// Bit r: rank r has a wrong element.
-    ranks: u64,
+    ranks: u128,
     first: Option<u64>,
     last: u64,
     /// The first wrong elements and the ranks where they are wrong.
-    head: Vec<(u64, u64)>,
+    head: Vec<(u64, u128)>,
     /// Every `2^spacing`-th wrong element.
-    places: Vec<(u64, u64)>,
+    places: Vec<(u64, u128)>,
     spacing: u32,
 }
 
 impl Tally {
     /// Notes which ranks are wrong at an index; indices ascend.
-    fn add(&mut self, index: u64, ranks: u64) {
+    fn add(&mut self, index: u64, ranks: u128) {
         if ranks == 0 {
             return;
         }

@@ -306,7 +306,7 @@ impl<'a, T: Element> Evidence<'a, T> {
             all.add("duplicate rank", format!("rank {k} is counted twice"), move |site| {
                 let mut inputs = site.inputs.clone();
                 inputs.push(inputs[k]);
-                inputs.len() <= passmuster_collectives::plan::MAX_WORLD && self.op != ReduceOp::Avg && self.allows(&inputs, site.got)
+                inputs.len() <= passmuster_collectives::plan::MAX_RANKS && self.op != ReduceOp::Avg && self.allows(&inputs, site.got)
             });
         }
     }

@@ -158,7 +158,7 @@ fn defaults_are_those_of_the_code() {
 
 /// If this fails, the page names other bounds than the code has.
 #[rstest]
-#[case::world("Ids", "`w`", format!("1 to {MAX_RANKS}"), "all_gather/copy_engine:f32,copy:n=4:w=", "64", "65")]
+#[case::world("Ids", "`w`", format!("1 to {MAX_RANKS}"), "all_gather/copy_engine:f32,copy:n=4:w=", "72", "73")]
 #[case::graph("Ids", "`graph`", "1 to 16 calls and 0 to 1000 replays".into(), "all_reduce/push:f32,sum:w=2:n=4:graph=", "16x1000", "17x1")]
 #[case::replays("Ids", "`graph`", "1 to 16 calls and 0 to 1000 replays".into(), "all_reduce/push:f32,sum:w=2:n=4:graph=", "1x0", "1x1001")]
 #[case::groups("Products", "`groups`", "1 to 4".into(), "all_gather_matmul/pull:bf16,nk:w=2:rows=8:columns=8:depth=8:groups=", "4", "5")]

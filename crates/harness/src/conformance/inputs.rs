@@ -173,7 +173,7 @@ impl Payload {
         Op::Launch(Launch {
             module: "conformance/fill".into(),
             entry: format!("fill_{}", self.dtype),
-            build: Build::Release,
+            build: Build::Release.for_world(self.world),
             grid: (count.div_ceil(u64::from(FILL_THREADS)).clamp(1, 1024) as u32).into(),
             block: FILL_THREADS.into(),
             cluster: None,

@@ -6,7 +6,7 @@ use super::inputs::{Format, InputClass};
 use passmuster_collectives::{
     collective::{Bounded, DType, Element, ReduceOp, Roundings, bounded, largest, reduce_in_order, reduce_per_hop},
     contract::{Contract, Order},
-    plan::MAX_WORLD,
+    plan::MAX_RANKS,
 };
 
 /// How the elements of one call are judged.
@@ -78,7 +78,7 @@ impl Oracle {
     /// What the element reduced from `inputs`, one a rank, may be.
     ///
     /// # Panics
-    /// If there is no input, or more than [`MAX_WORLD`].
+    /// If there is no input, or more than [`MAX_RANKS`].
     pub fn expect<T: Element>(&self, inputs: &[T]) -> Expected<T> {
         match self.rule {
             Rule::Copied => Expected::Copy(inputs[0]),
@@ -88,7 +88,7 @@ impl Oracle {
             }
             Rule::Exact => Expected::Value(reduce_in_order(self.op, inputs)),
             Rule::Rotations(roundings) => {
-                let mut values = [inputs[0]; MAX_WORLD];
+                let mut values = [inputs[0]; MAX_RANKS];
                 let mut turned = values;
                 let turned = &mut turned[..inputs.len()];
                 turned.copy_from_slice(inputs);
@@ -163,7 +163,7 @@ pub enum Expected<T> {
     /// One of the first `count` values, each as in [`Expected::Value`].
     OneOf {
         /// Starting at rank 0, 1, ...
-        values: [T; MAX_WORLD],
+        values: [T; MAX_RANKS],
         /// How many there are.
         count: usize,
     },

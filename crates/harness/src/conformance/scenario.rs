@@ -419,7 +419,21 @@ fn find(case: &CollectiveCase, name: &str) -> Result<&'static dyn Algorithm, Str
 pub(super) fn supports(case: &CollectiveCase) -> Result<(), String> {
     let shot = standard_shot(case);
     let call = call(case, &shot, 0, &buffers_of(case, &shot, 0)?)?;
+    build_of_kernels(case)?;
     find(case, &case.algorithm)?.supports(&call)
+}
+
+/// The build of the kernels that a case's plans are made for.
+///
+/// # Errors
+/// A rank that is to be late inside its kernels, and more ranks than the build with hooks has room for.
+fn build_of_kernels(case: &CollectiveCase) -> Result<Build, String> {
+    let Some(site) = case.skew.and_then(|skew| skew.site) else { return Ok(Build::Release) };
+    let most = Build::Checked.width().ranks();
+    if case.world as usize > most {
+        return Err(format!("skew at {}: the checked build has room for {most} ranks, not for {}", site.name(), case.world));
+    }
+    Ok(Build::Checked)
 }
 
 /// Which of the machine's groups makes a call, and which of that group's buffers it uses.
@@ -521,10 +535,13 @@ impl<'a> Emitter<'a> {
                 buffers.into_values().map(|(_, buffer)| buffer).chain(log).collect()
             })
             .collect::<Vec<_>>();
-        let build = if case.skew.is_some_and(|skew| skew.site.is_some()) { Build::Checked } else { Build::Release };
         Ok(Emitter {
             case,
-            target: Target { build, waiting_blocks: case.blocks.unwrap_or(options.waiting_blocks), ..Target::default() },
+            target: Target {
+                build: build_of_kernels(case)?,
+                waiting_blocks: case.blocks.unwrap_or(options.waiting_blocks),
+                ..Target::default()
+            },
             numbers: vec![BTreeMap::new(); groups.len()],
             largest,
             shared_pads: options.shared_pads,

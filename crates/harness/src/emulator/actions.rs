@@ -20,7 +20,7 @@ use passmuster_collectives::{
         arguments::{Addresses, Arguments, in_memory, memory_bytes, tensor_maps},
         compile::{self, Place, Resolved, Target},
     },
-    plan::{Launch, RankCall, Region, Script, TensorMap},
+    plan::{Launch, RankCall, Region, Script, TensorMap, Width},
 };
 
 /// One operation on a stream.
@@ -146,10 +146,11 @@ impl Compiler<'_> {
             encoded.push((map, tensor_map::encoded(map, address.0).map_err(invalid)?));
         }
         for fields in in_memory(&launch.args) {
-            let bytes = self.with_addresses(group, rank, &encoded, |addresses| memory_bytes(fields, addresses));
+            let bytes = self.with_addresses(group, rank, launch.build.width(), &encoded, |addresses| memory_bytes(fields, addresses));
             self.keep(group, rank, &launch.entry, bytes)?;
         }
-        let arguments = self.with_addresses(group, rank, &encoded, |addresses| Arguments::lay_out(&launch.args, addresses));
+        let arguments =
+            self.with_addresses(group, rank, launch.build.width(), &encoded, |addresses| Arguments::lay_out(&launch.args, addresses));
         let module = self.modules.parsed(launch)?;
         let entry = module.accepts(&launch.entry, arguments.sizes()).map_err(invalid)?;
         // A parameter may be aligned to more than its fields are.
@@ -180,6 +181,7 @@ impl Compiler<'_> {
         &self,
         group: usize,
         rank: usize,
+        width: Width,
         encoded: &[(&TensorMap, [u64; 16])],
         of_launch: impl FnOnce(&Addresses<'_>) -> T,
     ) -> T {
@@ -187,6 +189,7 @@ impl Compiler<'_> {
         of_launch(&Addresses {
             own: &|region| of_group.address(rank, region).expect("validation has found every region").0,
             of: &|region| of_group.addresses(region).expect("validation has found every region"),
+            width,
             memory: &|bytes| self.made[&(rank, bytes.to_vec())].0,
             multicast: &|region| of_group.multicast(rank, region).expect("validation has found every region").0,
             tensor_map: &|map| encoded.iter().find(|(known, _)| *known == map).expect("all were encoded").1,
@@ -220,13 +223,15 @@ impl Target for Compiler<'_> {
     }
 
     fn command(&mut self, place: Place<'_>, op: Resolved<'_, Address, Command>) -> Result<Command, MachineError> {
-        let Place { group, rank, plan } = place;
+        let Place { group, rank, writers } = place;
         Ok(match op {
             Resolved::Launch(launch) => Command::Launch(self.launch(group, rank, launch)?),
             Resolved::Copy { from, to, bytes } => Command::Copy { from, to, bytes },
             Resolved::Fill { at, byte, bytes } => Command::Fill { at, byte, bytes },
             Resolved::WriteValue { at, value } => Command::WriteValue { at, value },
-            Resolved::WaitValue { at, region, value } => Command::WaitValue(Wait { at, value, writers: plan.writers(rank, region, value) }),
+            Resolved::WaitValue { at, region, value } => {
+                Command::WaitValue(Wait { at, value, writers: writers.of(rank, region, value).to_vec() })
+            }
             Resolved::Nccl { call, input, output, .. } => Command::Reduce { group, call: call.clone(), input, output },
             Resolved::Matmul { call, operands: [a, b, c], .. } => Command::Matmul { product: call.product, a, b, c },
             Resolved::Fork { side, commands } => Command::Fork { side, commands: commands.into() },

@@ -4,7 +4,7 @@
 use super::memory::{AccessError, Address, Init, Memory, Owner, Segment, SegmentId};
 use passmuster_collectives::{
     machine::{layout::Layout, validation::Members},
-    plan::{BufferSpec, Fill, MAX_WORLD, Region, Role},
+    plan::{BufferSpec, Fill, MAX_RANKS, Region, Role},
 };
 
 /// An open group.
@@ -106,8 +106,8 @@ impl Group {
     ///
     /// # Errors
     /// When the group has no such region.
-    pub(super) fn addresses(&self, region: &Region) -> Result<[u64; MAX_WORLD], String> {
-        let mut addresses = [0; MAX_WORLD];
+    pub(super) fn addresses(&self, region: &Region) -> Result<[u64; MAX_RANKS], String> {
+        let mut addresses = [0; MAX_RANKS];
         for (rank, address) in addresses.iter_mut().enumerate().take(self.world) {
             *address = self.address(rank, region)?.0;
         }

@@ -176,7 +176,7 @@ impl Emulator {
             for (spec, rank) in group.buffers_of(Role::StuckReport).flat_map(|spec| ranks().map(move |rank| (spec, rank))) {
                 let address = self.locate(number, rank, &spec.whole())?;
                 let bytes = self.memory.peek_all(address, spec.bytes, rank).map_err(unexpected)?;
-                stuck.extend(decode_stuck_report(&spec.name, rank, &bytes));
+                stuck.extend(decode_stuck_report(&spec.name, (rank, group.world()), &bytes));
             }
         }
         stuck.sort_by_key(|entry| (entry.rank, entry.block, entry.peer));

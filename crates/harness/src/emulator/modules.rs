@@ -14,7 +14,7 @@ use passmuster_collectives::{
         MachineError,
         arguments::{Addresses, Arguments},
     },
-    plan::{Build, Launch, MAX_WORLD},
+    plan::{Build, Launch, MAX_RANKS},
 };
 
 /// A module's name and build.
@@ -101,8 +101,15 @@ pub fn misfit(module: &ptx::Module, launch: &Launch) -> Option<usize> {
 
 /// Bytes of each argument.
 fn laid_out(launch: &Launch) -> Vec<usize> {
-    let nowhere =
-        Addresses { own: &|_| 0, of: &|_| [0; MAX_WORLD], memory: &|_| 0, multicast: &|_| 0, tensor_map: &|_| [0; 16], wait_limit: 0 };
+    let nowhere = Addresses {
+        own: &|_| 0,
+        of: &|_| [0; MAX_RANKS],
+        width: launch.build.width(),
+        memory: &|_| 0,
+        multicast: &|_| 0,
+        tensor_map: &|_| [0; 16],
+        wait_limit: 0,
+    };
     Arguments::lay_out(&launch.args, &nowhere).sizes().collect()
 }
 

@@ -8,7 +8,7 @@ use crate::{
     },
     collective::{Collective, DType},
     contract::Contract,
-    plan::{BufferSpec, Call, MAX_RANKS, Plan},
+    plan::{BufferSpec, Call, Plan},
 };
 
 /// One copy to each peer between two meetings: (world - 1) x bytes out of each rank and into it, and no SM used; out of place,
@@ -32,10 +32,6 @@ impl Algorithm for CopyEngine {
 
     fn contract(&self, _: &Call) -> Contract {
         Contract::COPIED
-    }
-
-    fn most_ranks(&self) -> u32 {
-        MAX_RANKS as u32
     }
 
     fn check_supported(&self, _: &Call) -> Result<(), String> {

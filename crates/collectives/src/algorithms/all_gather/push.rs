@@ -12,7 +12,7 @@ use crate::{
 pub struct Push;
 
 const NAME: &str = "push";
-static MODULE: Module = module!("all_gather/push", checked);
+static MODULE: Module = module!("all_gather/push", checked, wide);
 
 impl Algorithm for Push {
     fn collective(&self) -> Collective {
@@ -35,8 +35,8 @@ impl Algorithm for Push {
         Ok(())
     }
 
-    fn workspace(&self, _: DType, _: u32, _: u64) -> Vec<BufferSpec> {
-        synchronisation(NAME)
+    fn workspace(&self, _: DType, world: u32, _: u64) -> Vec<BufferSpec> {
+        synchronisation(NAME, world)
     }
 
     fn link_bytes(&self, call: &Call) -> Option<u64> {

@@ -4,13 +4,13 @@
 use crate::{
     algorithms::{
         Algorithm, MAX_BLOCKS, PACK, Protocol, THREADS, Target, blocks_for,
-        copy_engine::{announce, gather, peers, words},
+        copy_engine::{announce, gather, peers, words_of_exchange},
         entry, plan_name, reduction,
     },
     collective::{Collective, DType},
     contract::Contract,
     kernels::{Module, module},
-    plan::{Arg, BufferSpec, Build, Call, Launch, MAX_WORLD, Op, Plan, Region, Role},
+    plan::{Arg, BufferSpec, Build, Call, Launch, Op, Plan, Region, Role},
 };
 
 /// Two shots without an SM on the wire: twice (world - 1) / world x bytes over each link by copy engines, and between them a kernel
@@ -23,7 +23,7 @@ use crate::{
 pub struct CopyEngine;
 
 const NAME: &str = "copy_engine";
-static MODULE: Module = module!("all_reduce/copy_engine");
+static MODULE: Module = module!("all_reduce/copy_engine", wide);
 const BROUGHT: u64 = 0;
 const DONE: u64 = 1;
 
@@ -79,7 +79,7 @@ impl Algorithm for CopyEngine {
 
     fn workspace(&self, _: DType, world: u32, bytes: u64) -> Vec<BufferSpec> {
         let slots = (Slices::new(bytes, world).each + PACK).saturating_mul(world.into());
-        vec![words(NAME, 2), BufferSpec::new(format!("{NAME}.slots"), slots, Role::Data)]
+        vec![words_of_exchange(NAME, world), BufferSpec::new(format!("{NAME}.slots"), slots, Role::Data)]
     }
 
     fn link_bytes(&self, call: &Call) -> Option<u64> {
@@ -109,12 +109,13 @@ impl Algorithm for CopyEngine {
 /// Reduces inputs of all ranks that lie in a rank's own memory, each at the same distance from a pack's start, in rank order.
 pub(in crate::algorithms) fn reduce(call: &Call, inputs: impl Iterator<Item = Region>, output: Region) -> Op {
     let mut addresses: Vec<Arg> = inputs.map(Arg::Address).collect();
-    addresses.resize(MAX_WORLD, Arg::U64(0));
+    // It waits for nobody: there is nothing that a checked build could delay.
+    let build = Build::Release.for_world(call.world());
+    addresses.resize(build.width().ranks(), Arg::U64(0));
     Op::Launch(Launch {
         module: MODULE.name.into(),
         entry: entry(&MODULE, call.dtype, call.op),
-        // It waits for nobody: there is nothing that a checked build could delay.
-        build: Build::Release,
+        build,
         grid: blocks_for(output.bytes.div_ceil(PACK), MAX_BLOCKS).into(),
         block: THREADS.into(),
         cluster: None,

@@ -12,7 +12,7 @@ use crate::{
 pub struct MultimemOneShot;
 
 const NAME: &str = "multimem_one_shot";
-pub(in crate::algorithms) static MODULE: Module = module!("all_reduce/multimem_one_shot", checked);
+pub(in crate::algorithms) static MODULE: Module = module!("all_reduce/multimem_one_shot", checked, wide);
 
 impl Algorithm for MultimemOneShot {
     fn collective(&self) -> Collective {
@@ -36,8 +36,8 @@ impl Algorithm for MultimemOneShot {
         multimem::reduces(call)
     }
 
-    fn workspace(&self, _: DType, _: u32, bytes: u64) -> Vec<BufferSpec> {
-        let mut buffers = synchronisation(NAME);
+    fn workspace(&self, _: DType, world: u32, bytes: u64) -> Vec<BufferSpec> {
+        let mut buffers = synchronisation(NAME, world);
         buffers.push(BufferSpec::new(format!("{NAME}.staging"), bytes + 16, Role::Data));
         buffers
     }

@@ -12,7 +12,7 @@ use crate::{
 pub struct OneShot;
 
 const NAME: &str = "one_shot";
-pub(in crate::algorithms) static MODULE: Module = module!("all_reduce/one_shot", checked);
+pub(in crate::algorithms) static MODULE: Module = module!("all_reduce/one_shot", checked, wide);
 
 impl Algorithm for OneShot {
     fn collective(&self) -> Collective {
@@ -35,8 +35,8 @@ impl Algorithm for OneShot {
         Ok(())
     }
 
-    fn workspace(&self, _: DType, _: u32, bytes: u64) -> Vec<BufferSpec> {
-        let mut buffers = synchronisation(NAME);
+    fn workspace(&self, _: DType, world: u32, bytes: u64) -> Vec<BufferSpec> {
+        let mut buffers = synchronisation(NAME, world);
         buffers.push(BufferSpec::new(format!("{NAME}.staging"), bytes + 16, Role::Data));
         buffers
     }

@@ -12,7 +12,7 @@ use crate::{
 pub struct OneShotPush;
 
 const NAME: &str = "one_shot_push";
-static MODULE: Module = module!("all_reduce/one_shot_push", checked);
+static MODULE: Module = module!("all_reduce/one_shot_push", checked, wide);
 
 /// The largest input in bytes. Flags double what crosses the link, so it is no use long before that.
 const MAX_BYTES: u64 = 512 << 10;

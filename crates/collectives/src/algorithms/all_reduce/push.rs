@@ -16,12 +16,12 @@ use crate::{
 pub struct Push;
 
 const NAME: &str = "push";
-static MODULE: Module = module!("all_reduce/push", checked)
+static MODULE: Module = module!("all_reduce/push", checked, wide)
     .with_entries(OwnEntries::Sums)
     .with_mutants(SyncSizes { several: (2, 48_000), also: &["reduce/push:bf16,sum:w=3:calls=push.40000.root1+push.40:seed=6"] });
 
 /// The same kernel with senders that multiply.
-static MULTIPLYING: Module = module!("premul_sum/push", checked)
+static MULTIPLYING: Module = module!("premul_sum/push", checked, wide)
     .of_calls(Calls::PremulSum)
     .with_mutants(SyncSizes { several: (2, 24_000), also: &["reduce/push:bf16,premul_sum:w=3:calls=push.40000.root1+push.40:seed=6"] });
 
@@ -74,7 +74,7 @@ impl Algorithm for Push {
 
 /// What the kernel needs for inputs of so many bytes in slices of so many owners: slots of one slice for each rank.
 pub(in crate::algorithms) fn workspace(bytes: u64, world: u32, owners: u32) -> Vec<BufferSpec> {
-    let mut buffers = synchronisation(NAME);
+    let mut buffers = synchronisation(NAME, world);
     let slots = slice_packs(bytes, owners).saturating_mul(PACK * u64::from(world));
     buffers.push(BufferSpec::new(format!("{NAME}.slots"), slots, Role::Data));
     buffers

@@ -12,7 +12,7 @@ use crate::{
 pub struct TwoShot;
 
 const NAME: &str = "two_shot";
-static MODULE: Module = module!("all_reduce/two_shot", checked);
+static MODULE: Module = module!("all_reduce/two_shot", checked, wide);
 
 impl Algorithm for TwoShot {
     fn collective(&self) -> Collective {
@@ -35,8 +35,8 @@ impl Algorithm for TwoShot {
         Ok(())
     }
 
-    fn workspace(&self, _: DType, _: u32, _: u64) -> Vec<BufferSpec> {
-        synchronisation(NAME)
+    fn workspace(&self, _: DType, world: u32, _: u64) -> Vec<BufferSpec> {
+        synchronisation(NAME, world)
     }
 
     fn link_bytes(&self, call: &Call) -> Option<u64> {

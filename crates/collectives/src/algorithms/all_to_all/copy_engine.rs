@@ -9,7 +9,7 @@ use crate::{
     },
     collective::{Collective, DType},
     contract::Contract,
-    plan::{BufferSpec, Call, MAX_RANKS, Plan, Region},
+    plan::{BufferSpec, Call, Plan, Region},
 };
 
 /// One copy to each peer between two meetings: (world - 1) x slots out of each rank and into it, and no SM used, but where a
@@ -33,10 +33,6 @@ impl Algorithm for CopyEngine {
 
     fn contract(&self, _: &Call) -> Contract {
         Contract::COPIED
-    }
-
-    fn most_ranks(&self) -> u32 {
-        MAX_RANKS as u32
     }
 
     fn check_supported(&self, _: &Call) -> Result<(), String> {

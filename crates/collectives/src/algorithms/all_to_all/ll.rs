@@ -13,9 +13,9 @@ use crate::{
 pub struct Ll;
 
 const NAME: &str = "ll";
-static MODULE: Module = module!("all_to_all/ll", checked);
+static MODULE: Module = module!("all_to_all/ll", checked, wide);
 /// The kernel of all-to-all-v.
-static MODULE_V: Module = module!("all_to_all/ll_v", checked).of_calls(Calls::AllToAllV);
+static MODULE_V: Module = module!("all_to_all/ll_v", checked, wide).of_calls(Calls::AllToAllV);
 
 /// The largest slot or part in bytes. Flags double what crosses the link, so it is no use long before that.
 const MAX_SLOT: u64 = 256 << 10;

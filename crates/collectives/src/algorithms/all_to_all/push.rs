@@ -16,9 +16,9 @@ use crate::{
 pub struct Push;
 
 const NAME: &str = "push";
-static MODULE: Module = module!("all_to_all/push", checked);
+static MODULE: Module = module!("all_to_all/push", checked, wide);
 /// The kernel of all-to-all-v.
-static MODULE_V: Module = module!("all_to_all/push_v", checked).of_calls(Calls::AllToAllV);
+static MODULE_V: Module = module!("all_to_all/push_v", checked, wide).of_calls(Calls::AllToAllV);
 
 impl Algorithm for Push {
     fn collective(&self) -> Collective {
@@ -41,8 +41,8 @@ impl Algorithm for Push {
         Ok(())
     }
 
-    fn workspace(&self, _: DType, _: u32, _: u64) -> Vec<BufferSpec> {
-        synchronisation(NAME)
+    fn workspace(&self, _: DType, world: u32, _: u64) -> Vec<BufferSpec> {
+        synchronisation(NAME, world)
     }
 
     fn link_bytes(&self, call: &Call) -> Option<u64> {

@@ -12,7 +12,7 @@ use crate::{
 pub struct Multimem;
 
 const NAME: &str = "multimem";
-static MODULE: Module = module!("broadcast/multimem", checked);
+static MODULE: Module = module!("broadcast/multimem", checked, wide);
 
 impl Algorithm for Multimem {
     fn collective(&self) -> Collective {
@@ -35,8 +35,8 @@ impl Algorithm for Multimem {
         multimem::has_ranks(call)
     }
 
-    fn workspace(&self, _: DType, _: u32, _: u64) -> Vec<BufferSpec> {
-        synchronisation(NAME)
+    fn workspace(&self, _: DType, world: u32, _: u64) -> Vec<BufferSpec> {
+        synchronisation(NAME, world)
     }
 
     fn plan(&self, call: &Call, target: &Target) -> Plan {

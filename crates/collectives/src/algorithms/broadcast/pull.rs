@@ -12,7 +12,7 @@ use crate::{
 pub struct Pull;
 
 const NAME: &str = "pull";
-static MODULE: Module = module!("broadcast/pull", checked);
+static MODULE: Module = module!("broadcast/pull", checked, wide);
 
 impl Algorithm for Pull {
     fn collective(&self) -> Collective {
@@ -35,8 +35,8 @@ impl Algorithm for Pull {
         Ok(())
     }
 
-    fn workspace(&self, _: DType, _: u32, _: u64) -> Vec<BufferSpec> {
-        synchronisation(NAME)
+    fn workspace(&self, _: DType, world: u32, _: u64) -> Vec<BufferSpec> {
+        synchronisation(NAME, world)
     }
 
     fn link_bytes(&self, call: &Call) -> Option<u64> {

@@ -12,7 +12,7 @@ use crate::{
 pub struct Push;
 
 const NAME: &str = "push";
-static MODULE: Module = module!("broadcast/push", checked).with_mutants(SyncSizes { several: (3, 70_000), also: &[] });
+static MODULE: Module = module!("broadcast/push", checked, wide).with_mutants(SyncSizes { several: (3, 70_000), also: &[] });
 
 impl Algorithm for Push {
     fn collective(&self) -> Collective {
@@ -35,8 +35,8 @@ impl Algorithm for Push {
         Ok(())
     }
 
-    fn workspace(&self, _: DType, _: u32, _: u64) -> Vec<BufferSpec> {
-        synchronisation(NAME)
+    fn workspace(&self, _: DType, world: u32, _: u64) -> Vec<BufferSpec> {
+        synchronisation(NAME, world)
     }
 
     fn link_bytes(&self, call: &Call) -> Option<u64> {

@@ -6,7 +6,7 @@ use super::{
 };
 use crate::{
     collective::DType,
-    plan::{Arg, BufferSpec, Call, MAX_WORLD, Outside, Region, Role, TensorMap},
+    plan::{Arg, BufferSpec, Call, Outside, Region, Role, TensorMap, Width},
 };
 
 /// The most values that one repetition stands for: arguments of a launch, steps of a call.
@@ -305,7 +305,10 @@ impl Kind {
                 Arg::AddressOf { region: context.region_of(part, rank)?, rank }
             }
             Kind::Peers(part, length) => context.peers(part, length.unwrap_or(context.call.world()))?,
-            Kind::PeerTable(part) => Arg::InMemory(vec![context.peers(part, MAX_WORLD as u32)?]),
+            Kind::PeerTable(part) => {
+                let room = Width::of(context.call.world() as usize).ranks() as u32;
+                Arg::InMemory(vec![context.peers(part, room)?])
+            }
             Kind::Multicast(part) => Arg::Multicast(context.region(part)?),
             Kind::Stride(part) => Arg::Stride(context.region(part)?),
             Kind::TensorMap(tensor) => Arg::TensorMap(tensor.made(context)?),

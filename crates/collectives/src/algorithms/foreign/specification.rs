@@ -15,7 +15,7 @@ use super::{
 use crate::{
     collective::{Collective, DType, ReduceOp},
     contract::{Contract, Order},
-    plan::{Arg, Fill, MAX_SIDES, MAX_WORLD, Role},
+    plan::{Arg, Fill, MAX_RANKS, MAX_SIDES, Role},
 };
 
 /// The largest specification, in bytes.
@@ -136,8 +136,8 @@ impl Reader<'_> {
         self.distinct("dtypes", dtypes)?;
         self.distinct("worlds", worlds)?;
         let ops = self.ops(&document)?;
-        if let Some(world) = worlds.get_ref().iter().find(|&&world| world == 0 || world as usize > MAX_WORLD) {
-            return self.refuse(worlds, format!("world size {world}: a group has 1 to {MAX_WORLD} ranks"));
+        if let Some(world) = worlds.get_ref().iter().find(|&&world| world == 0 || world as usize > MAX_RANKS) {
+            return self.refuse(worlds, format!("world size {world}: a group has 1 to {MAX_RANKS} ranks"));
         }
         let out_of_place = call.out_of_place.unwrap_or(true);
         if call.in_place && !collective.has_in_place() {
@@ -602,9 +602,9 @@ impl Reader<'_> {
         }
         if let Some(length) = length {
             let most = scope.document.worlds.get_ref().iter().copied().max().unwrap_or(1);
-            if *length.get_ref() < most || *length.get_ref() as usize > MAX_WORLD {
+            if *length.get_ref() < most || *length.get_ref() as usize > MAX_RANKS {
                 return self
-                    .refuse(length, format!("length {}: at least the largest world, {most}, and at most {MAX_WORLD}", length.get_ref()));
+                    .refuse(length, format!("length {}: at least the largest world, {most}, and at most {MAX_RANKS}", length.get_ref()));
             }
         }
         Ok(Kind::Peers(place, length.as_ref().map(|length| *length.get_ref())))

@@ -110,7 +110,7 @@ pub(super) fn entry_of(product: &Product, module: &str, tile: Tile) -> String {
 /// Buffers of an algorithm whose blocks, one per SM, wait for peers: signal pads, epochs, stuck report and stall times.
 pub(super) fn synchronisation(name: &str, blocks: u32) -> Vec<BufferSpec> {
     let blocks = u64::from(blocks);
-    let mut buffers = synchronisation_with(name, blocks * MAX_WORLD as u64 * 4, blocks * 4);
+    let mut buffers = synchronisation_with(name, MAX_WORLD as u32, blocks * MAX_WORLD as u64 * 4, blocks * 4);
     buffers
         .iter_mut()
         .filter(|buffer| buffer.role == Role::StuckReport)

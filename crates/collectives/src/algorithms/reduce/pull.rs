@@ -31,8 +31,8 @@ impl Algorithm for Pull {
         Ok(())
     }
 
-    fn workspace(&self, _: DType, _: u32, _: u64) -> Vec<BufferSpec> {
-        synchronisation(NAME)
+    fn workspace(&self, _: DType, world: u32, _: u64) -> Vec<BufferSpec> {
+        synchronisation(NAME, world)
     }
 
     fn link_bytes(&self, call: &Call) -> Option<u64> {

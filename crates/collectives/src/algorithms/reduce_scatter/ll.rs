@@ -12,7 +12,7 @@ use crate::{
 pub struct Ll;
 
 const NAME: &str = "ll";
-static MODULE: Module = module!("reduce_scatter/ll", checked);
+static MODULE: Module = module!("reduce_scatter/ll", checked, wide);
 
 /// The largest slot in bytes. Flags double what crosses the link, so it is no use long before that.
 const MAX_SLOT: u64 = 256 << 10;

@@ -32,8 +32,8 @@ impl Algorithm for Multimem {
         multimem::reduces(call)
     }
 
-    fn workspace(&self, _: DType, _: u32, _: u64) -> Vec<BufferSpec> {
-        synchronisation(NAME)
+    fn workspace(&self, _: DType, world: u32, _: u64) -> Vec<BufferSpec> {
+        synchronisation(NAME, world)
     }
 
     fn plan(&self, call: &Call, target: &Target) -> Plan {

@@ -50,7 +50,7 @@ fn first_elements_of_every_class() {
 proptest! {
     /// If this fails, an exact comparison of tagged sums would raise false alarms for some order.
     #[test]
-    fn tagged_sums_are_exact_in_every_order(seed: u64, world in 1u32..=16, index: u64, other in 0u32..100, turn in 0usize..16) {
+    fn tagged_sums_are_exact_in_every_order(seed: u64, world in 1u32..=72, index: u64, other in 0u32..100, turn in 0usize..72) {
         for dtype in DType::ALL {
             for transform in [Transform::None, Transform::Negate, Transform::Scale(2), Transform::Plus(other)] {
                 let wraps = match transform {
@@ -134,7 +134,7 @@ fn factors_of_ranks_differ_and_tell_when_they_are_missing() {
 
 #[test]
 fn every_rank_tags_elements_of_every_type() {
-    for (dtype, world) in DType::ALL.into_iter().flat_map(|dtype| [1, 2, 5, 8, 16].map(|world| (dtype, world))) {
+    for (dtype, world) in DType::ALL.into_iter().flat_map(|dtype| [1, 2, 5, 8, 16, 17, 72].map(|world| (dtype, world))) {
         let payload = payload(InputClass::Tagged, dtype, world);
         let (_, holders) = tagged_reach(dtype, world);
         for rank in 0..world {
@@ -159,7 +159,7 @@ fn natural_data_is_about_normal(#[values(DType::F32, DType::BF16, DType::F16, DT
 
 #[rstest]
 fn probes_tell_the_order(
-    #[values(3, 4, 5, 8, 16)] world: u32,
+    #[values(3, 4, 5, 8, 16, 72)] world: u32,
     #[values(DType::F32, DType::BF16, DType::F16, DType::F64, DType::E5M2)] dtype: DType,
 ) {
     let payload = payload(InputClass::Probe, dtype, world);
@@ -171,8 +171,13 @@ fn probes_tell_the_order(
             ordered.bits() != reduce_in_order(ReduceOp::Sum, &values).bits()
         })
         .count());
-    // Rotating by one changes nothing where the first rank is small and stays outside the pair: a third of all elements, of three ranks.
-    let least = if world == 3 { 300 } else { 500 };
+    let least = match world {
+        // Rotating by one changes nothing where the first rank is small and stays outside the pair: a third of all elements, of three ranks.
+        3 => 300,
+        // One rank's number is seldom a half of the last of the three bits of what seventy add up to.
+        72 if dtype == DType::E5M2 => 200,
+        _ => 500,
+    };
     assert!(differing >= least, "{differing} of 1000");
 }
 

@@ -2,12 +2,9 @@
 
 use super::{
     super::{collective_case::CollectiveCase, inputs::InputClass},
-    Choice, LARGEST_WORLD, TILED_ELEMENTS, contenders_by_copy_engine, modest, modest_counts, peers, sequences, supported,
+    Choice, LARGEST_WORLD, TILED_ELEMENTS, contenders_by_copy_engine, modest, modest_counts, peers, sequences,
 };
-use passmuster_collectives::{
-    collective::{Collective, DType},
-    plan::MAX_RANKS,
-};
+use passmuster_collectives::collective::{Collective, DType};
 
 /// The algorithms of all collectives whose data copy engines move.
 pub(super) fn algorithms() -> impl Iterator<Item = (Collective, &'static str)> {
@@ -64,11 +61,5 @@ pub(super) fn merge((collective, algorithm): (Collective, &'static str), seed: u
     // More than 2^31 elements in all slots together: 32-bit indices would wrap.
     cases.push(of(2, (1 << 30) + 9));
     cases.extend(sequences::sequences_by_copy_engine((collective, algorithm), 16, seed));
-    // More ranks than kernels address: of collectives without one.
-    for (turn, world) in [17, 24, 31, 32, 33, 48, 63, MAX_RANKS as u32].into_iter().enumerate() {
-        let (dtype, inputs) = (DType::ALL[turn % DType::ALL.len()], InputClass::ALL[turn % InputClass::ALL.len()]);
-        let case = modest((collective, algorithm), (dtype, collective.operators()[0]), world, inputs, seed, &mut choice);
-        cases.extend(supported(case));
-    }
     cases
 }
