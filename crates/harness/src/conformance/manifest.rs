@@ -26,7 +26,7 @@ use super::{Case, CaseId, List, Query, Status, products::of_kernels, waivers};
 use passmuster_collectives::{
     algorithms::Target,
     machine::{Machine, MachineInfo},
-    plan::{Op, Script, Step},
+    plan::{MAX_WORLD, Op, Script, Step},
 };
 
 /// What a run must have passed.
@@ -248,6 +248,7 @@ impl RunsOn<'_> {
                 let sharing = (case.world() as usize).div_ceil(gpus);
                 let may_share = !needs.nccl && matches!(case, Case::Collective(_)) && sharing * needs.streams <= MOST_SHARING;
                 !needs.multicast
+                    && case.world() as usize <= MAX_WORLD
                     && (sharing == 1 || may_share)
                     && !case.fields().iter().any(|(key, value)| *key == "peer" && value.starts_with("nccl_symmetric"))
                     && !case.head()[1].contains("nccl_symmetric")
