@@ -100,7 +100,7 @@ fn what_is_wrong_with_a_query_is_named() {
         ("two_shto", "the nearest is '*/two_shot'"),
         ("all_reduce/two_shto", "no case has algorithm `two_shto`: the nearest is two_shot"),
         ("all_reduce/*:bf61", "no case has dtype `bf61`: the nearest is bf16"),
-        ("*:*,*:w=99", "no case has w=99: the nearest are 64, 63, 48"),
+        ("*:*,*:w=99", "no case has w=99: the nearest are 72, 64, 32"),
         ("all_reduec/*", "no case has collective `all_reduec`: the nearest is all_reduce"),
         ("all_reduce/*:*,*:wrold=3", "unknown key `wrold` in query"),
         ("all_gather/*:*,max", "no case has both collective all_gather and operator max: with collective all_gather, expected one of copy"),
