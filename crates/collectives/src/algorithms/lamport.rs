@@ -37,7 +37,7 @@ pub(super) fn arguments(buffers: &[BufferSpec], rank: u32, world: u32) -> [Arg; 
 
 /// How the kernels are launched. They wait for what is in front of them on their stream themselves, before their first access.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Start {
+pub(super) enum Start {
     /// As programmatic dependent launches: their blocks may be resident before what is in front of them is done.
     Dependent,
     /// When what is in front of them is done: as any other, to be compared with.
