@@ -13,7 +13,7 @@
 
 template <typename T, typename Op>
 __device__ __forceinline__ void one_shot_lamport(u64 input, u64 output, u32 elements, u32 average, const Lamport& pads) {
-    reduce_exchanged_packs<T, Op>(pads, output, elements, average, true, [&](u32) { return input; });
+    reduce_exchanged_packs<T, Op, true>(pads, output, elements, average, Everybody{}, [&](u32) { return input; });
 }
 
 // Sum with `average` != 0 divides by the world size before the rounding. At most 2^31 elements, of which one_shot_lamport.rs lets through fewer.

@@ -12,7 +12,7 @@
 template <typename T>
 __device__ __forceinline__ void lamport(u64 input, u64 output, u32 elements, const Lamport& pads) {
     u64 slot_bytes = (u64)elements * sizeof(typename T::Stored);
-    exchange_packs<T>(pads, elements, false, [&](u32 peer) { return input + peer * slot_bytes; }, [&](u32 rank) { return output + rank * slot_bytes; });
+    exchange_packs<T, false>(pads, elements, Everybody{}, [&](u32 peer) { return input + peer * slot_bytes; }, [&](u32 rank) { return output + rank * slot_bytes; });
 }
 
 // Slots of at most 2^31 elements, of which lamport.rs lets through fewer.

@@ -19,6 +19,9 @@
 // the one in which it polled that slot for c and made it empty, on the same stream, and that launch had ended. So a rank may be a call ahead of a peer
 // that still reads, which is the other parity, and never two.
 //
+// All ranks send to all, so that this holds whatever the collective: who has no data for a peer sends it one pack of each
+// tile, the first, which says no more than that it has come.
+//
 // Every thread has sent all that it sends before it waits for anything, and waits for tiles in ascending order: what a rank waits for is sent whatever
 // the grids are.
 //
@@ -120,10 +123,11 @@ __device__ __forceinline__ void send_pack(const Lamport& pads, u32 peer, u64 slo
 }
 
 // Tells of the ranks from `from` up to `to` whose packs were waited for in vain: this count was wanted of their tile, and the one before seen.
-__device__ __forceinline__ void report_missing_packs(const Sync& sync, u64 slots, u32 count, u32 from, u32 to) {
+template <typename Expects>
+__device__ __forceinline__ void report_missing_packs(const Sync& sync, u64 slots, u32 count, u32 from, u32 to, const Expects& expects) {
 #pragma unroll 1
     for (u32 peer = from; peer < to; peer++) {
-        if (peer == sync.rank || least_word(load_line(sync.pads.address[sync.rank] + slots + (u64)peer * SOURCE)) != EMPTY) continue;
+        if (!expects(peer) || least_word(load_line(sync.pads.address[sync.rank] + slots + (u64)peer * SOURCE)) != EMPTY) continue;
         report_by_one(sync, count, count - 1, peer, SITE_END);
     }
 }
@@ -152,11 +156,29 @@ __device__ __forceinline__ Pack take_escape(const Lamport& pads, u64 slot, u32 c
     return pack;
 }
 
-// Waits for the pack of every peer and calls `take(rank, is_first, pack)` for each rank in ascending order, with `own` for this one. `slots` is the offset of the
-// slot of rank 0. N ranks at a time are waited for together.
-template <u32 N, typename F>
-__device__ __forceinline__ void receive_packs(const Lamport& pads, u32 world, u64 slots, const Pack& own, u32 count, F take) {
+// Who has data for whom, and whether a rank's own input is anybody's at all: in exchanges, broadcasts and reductions to one rank.
+struct Everybody {
+    __device__ __forceinline__ bool has_data(u32, u32) const { return true; }
+    __device__ __forceinline__ bool uses_own(u32) const { return true; }
+};
+struct FromRoot {
+    u32 root;
+    __device__ __forceinline__ bool has_data(u32 from, u32) const { return from == root; }
+    __device__ __forceinline__ bool uses_own(u32 rank) const { return rank == root; }
+};
+struct ToRoot {
+    u32 root;
+    __device__ __forceinline__ bool has_data(u32, u32 to) const { return to == root; }
+    __device__ __forceinline__ bool uses_own(u32) const { return true; }
+};
+
+// Waits for the packs of the peers that send some in this lane, and calls `take(rank, is_first, pack)` for each rank in ascending order, with `own` for this one.
+// `slots` is the offset of the slot of rank 0. N ranks at a time are waited for together.
+template <u32 N, typename Who, typename F>
+__device__ __forceinline__ void receive_packs(const Lamport& pads, u32 world, const Who& who, u64 slots, const Pack& own, u32 count, F take) {
     const Sync& sync = pads.sync;
+    bool is_first_lane = threadIdx.x % TILE == 0;
+    auto expects = [&](u32 rank) { return rank < world && rank != sync.rank && (is_first_lane || who.has_data(rank, sync.rank)); };
     u64 here = sync.pads.address[sync.rank] + slots;
 #pragma unroll 1
     for (u32 base = 0; base < world; base += N) {
@@ -166,17 +188,17 @@ __device__ __forceinline__ void receive_packs(const Lamport& pads, u32 world, u6
         while (true) {
 #pragma unroll
             for (u32 i = 0; i < N; i++)
-                if (base + i < world && base + i != sync.rank) flight[i] = load_line(here + (base + i) * SOURCE);
+                if (expects(base + i)) flight[i] = load_line(here + (base + i) * SOURCE);
             // The clock is read while the loads are under way, and costs nothing.
             u64 now = nanoseconds();
             least = ~0u;
 #pragma unroll
             for (u32 i = 0; i < N; i++)
-                if (base + i < world && base + i != sync.rank) least = min(least, least_word(flight[i]));
+                if (expects(base + i)) least = min(least, least_word(flight[i]));
             if (least != EMPTY) break;
             if (!start) start = now;
             if (is_given_up(sync, now - start)) {
-                report_missing_packs(sync, slots, count, base, (u32)min(base + N, world));
+                report_missing_packs(sync, slots, count, base, (u32)min(base + N, world), expects);
                 break;
             }
         }
@@ -184,7 +206,7 @@ __device__ __forceinline__ void receive_packs(const Lamport& pads, u32 world, u6
         for (u32 i = 0; i < N; i++) {
             if (base + i >= world) continue;
             Pack pack = own;
-            if (base + i != sync.rank) {
+            if (expects(base + i)) {
                 store_strong(here + (base + i) * SOURCE, Pack{{EMPTY, EMPTY, EMPTY, EMPTY}});
 #pragma unroll
                 for (u32 k = 0; k < 4; k++) pack.word[k] = flight[i].word[k] ^ KEY;
@@ -202,9 +224,10 @@ constexpr u32 PACKS_IN_FLIGHT = WORLD ? WORLD : 4;
 // Waits for the pack of every peer and reduces them and our own in ascending rank order.
 template <typename T, typename Op, u32 WORLD>
 struct ReducedPack {
-    static __device__ __forceinline__ Pack of(const Lamport& pads, u32 world, u64 slots, const Pack& own, u32 count, u32 average) {
+    template <typename Who>
+    static __device__ __forceinline__ Pack of(const Lamport& pads, u32 world, const Who& who, u64 slots, const Pack& own, u32 count, u32 average) {
         typename T::Acc acc[LANES<T>];
-        receive_packs<PACKS_IN_FLIGHT<WORLD>>(pads, world, slots, own, count, [&](u32, bool is_first, const Pack& pack) {
+        receive_packs<PACKS_IN_FLIGHT<WORLD>>(pads, world, who, slots, own, count, [&](u32, bool is_first, const Pack& pack) {
 #pragma unroll
             for (u32 j = 0; j < LANES<T>; j++) {
                 typename T::Acc x = T::widen(lane<T>(pack, j));
@@ -218,9 +241,11 @@ struct ReducedPack {
     }
 };
 
+template <typename Who>
 struct OneLamportPack {
     const Lamport& pads;
     u32 world;
+    const Who& who;
     u64 slots;
     const Pack& own;
     u32 count, how;
@@ -228,7 +253,7 @@ struct OneLamportPack {
     template <typename T, typename Combine>
     __device__ __forceinline__ Pack operator()(T, const Combine& combine) const {
         typename T::Acc acc[LANES<T>];
-        receive_packs<IN_FLIGHT>(pads, world, slots, own, count, [&](u32, bool first, const Pack& pack) {
+        receive_packs<IN_FLIGHT>(pads, world, who, slots, own, count, [&](u32, bool first, const Pack& pack) {
             typename T::Acc x[LANES<T>];
             widen_lanes<T>(x, pack);
             if (first) {
@@ -244,16 +269,17 @@ struct OneLamportPack {
 
 template <u32 WORLD>
 struct ReducedPack<Any, Any, WORLD> {
-    static __device__ __forceinline__ Pack of(const Lamport& pads, u32 world, u64 slots, const Pack& own, u32 count, u32 how) {
-        return with_reduction(how, OneLamportPack{pads, world, slots, own, count, how});
+    template <typename Who>
+    static __device__ __forceinline__ Pack of(const Lamport& pads, u32 world, const Who& who, u64 slots, const Pack& own, u32 count, u32 how) {
+        return with_reduction(how, OneLamportPack<Who>{pads, world, who, slots, own, count, how});
     }
 };
 
-// A call of one trip among WORLD ranks, or as many as there are where that is 0. `input_of(peer)` is where the packs lie that a peer is sent, or this rank keeps;
-// `receive(pack, slots, own, count)` has those of all ranks and keeps what it makes of them. `sync.pads` are the pads of packs and `sync.epochs` the counts, a
-// word for each tile.
-template <typename T, u32 WORLD, typename Input, typename Receive>
-__device__ __forceinline__ void one_trip_of_packs(const Lamport& pads, u32 elements, bool same_for_all, Input input_of, Receive receive) {
+// A call of one trip among WORLD ranks, or as many as there are where that is 0. `input_of(peer)` is where the packs lie that a peer is sent, or this rank keeps:
+// the same for all of them where IS_SHARED. `receive(pack, slots, own, count)` has those of all ranks and keeps what it makes of them. `sync.pads` are the pads
+// of packs and `sync.epochs` the counts, a word for each tile.
+template <typename T, u32 WORLD, bool IS_SHARED, typename Who, typename Input, typename Receive>
+__device__ __forceinline__ void one_trip_of_packs(const Lamport& pads, u32 elements, const Who& who, Input input_of, Receive receive) {
     const Sync& sync = pads.sync;
     u32 world = WORLD ? WORLD : sync.world;
     u32 lane = threadIdx.x % TILE;
@@ -261,9 +287,11 @@ __device__ __forceinline__ void one_trip_of_packs(const Lamport& pads, u32 eleme
     u32 warps = gridDim.x * blockDim.x / TILE;
     u32 packs = packs_of<T>(elements);
     u32 tiles = (packs + TILE - 1) / TILE;
+    bool uses_own = who.uses_own(sync.rank);
+    const Pack none = {{0, 0, 0, 0}};
     for (u32 tile = first; tile < tiles; tile += warps) {
-        u64 at = input_of(rank_after(sync, same_for_all ? 0 : 1)) + (u64)(tile * TILE + lane) * sizeof(Pack);
-        if (tile * TILE + lane < packs) asm volatile("prefetch.global.L2 [%0];" : : "l"(at));
+        u64 at = input_of(rank_after(sync, IS_SHARED ? 0 : 1)) + (u64)(tile * TILE + lane) * sizeof(Pack);
+        if (uses_own && tile * TILE + lane < packs) asm volatile("prefetch.global.L2 [%0];" : : "l"(at));
         if (lane == 0) asm volatile("prefetch.global.L2 [%0];" : : "l"(sync.epochs + tile));
     }
     asm volatile("griddepcontrol.wait;" : : : "memory");
@@ -274,13 +302,16 @@ __device__ __forceinline__ void one_trip_of_packs(const Lamport& pads, u32 eleme
         u32 pack = tile * TILE + lane;
         if (pack >= packs) continue;
         u32 parity = (sync.epochs[tile] + 1) & 1;
-        Pack own;
-        if (same_for_all) own = load_elements<T>(input_of(sync.rank), pack, elements);
+        Pack own = none;
+        if (IS_SHARED && uses_own) own = load_elements<T>(input_of(sync.rank), pack, elements);
         u64 slot = slot_of(tile, parity, lane, world) + sync.rank * SOURCE;
 #pragma unroll 1
         for (u32 step = 1; step < world; step++) {
             u32 peer = rank_after(sync, step);
-            send_pack(pads, peer, slot, same_for_all ? own : load_elements<T>(input_of(peer), pack, elements));
+            if (who.has_data(sync.rank, peer))
+                send_pack(pads, peer, slot, IS_SHARED ? own : load_elements<T>(input_of(peer), pack, elements));
+            else if (lane == 0)
+                send_pack(pads, peer, slot, none);
         }
     }
     asm volatile("griddepcontrol.launch_dependents;" : : : "memory");
@@ -289,7 +320,7 @@ __device__ __forceinline__ void one_trip_of_packs(const Lamport& pads, u32 eleme
     for (u32 tile = first; tile < tiles; tile += warps) {
         u32 count = sync.epochs[tile] + 1;
         u32 pack = tile * TILE + lane;
-        if (pack < packs) receive(pack, slot_of(tile, count & 1, lane, world), load_elements<T>(input_of(sync.rank), pack, elements), count);
+        if (pack < packs) receive(pack, slot_of(tile, count & 1, lane, world), uses_own ? load_elements<T>(input_of(sync.rank), pack, elements) : none, count);
         // All lanes have read the count.
         __syncwarp();
         if (lane == 0) sync.epochs[tile] = count;
@@ -297,39 +328,43 @@ __device__ __forceinline__ void one_trip_of_packs(const Lamport& pads, u32 eleme
     stall(sync, SITE_LEAVE);
 }
 
-// One whose packs are copied: those of a rank go to `output_of(rank)`.
-template <typename T, u32 WORLD, typename Input, typename Output>
-__device__ __forceinline__ void exchange_packs_among(const Lamport& pads, u32 elements, bool same_for_all, Input input_of, Output output_of) {
+// One whose packs are copied: those that a rank has for this one go to `output_of(rank)`.
+template <typename T, u32 WORLD, bool IS_SHARED, typename Who, typename Input, typename Output>
+__device__ __forceinline__ void exchange_packs_among(const Lamport& pads, u32 elements, const Who& who, Input input_of, Output output_of) {
     auto receive = [&](u32 pack, u64 slots, const Pack& own, u32 count) {
-        receive_packs<PACKS_IN_FLIGHT<WORLD>>(pads, WORLD ? WORLD : pads.sync.world, slots, own, count, [&](u32 rank, bool, const Pack& of_rank) {
-            store_elements<T>(output_of(rank), pack, elements, of_rank);
+        u32 world = WORLD ? WORLD : pads.sync.world;
+        receive_packs<PACKS_IN_FLIGHT<WORLD>>(pads, world, who, slots, own, count, [&](u32 rank, bool, const Pack& of_rank) {
+            if (who.has_data(rank, pads.sync.rank)) store_elements<T>(output_of(rank), pack, elements, of_rank);
         });
     };
-    one_trip_of_packs<T, WORLD>(pads, elements, same_for_all, input_of, receive);
+    one_trip_of_packs<T, WORLD, IS_SHARED>(pads, elements, who, input_of, receive);
 }
 
-// One whose packs are reduced into `output`.
-template <typename T, typename Op, u32 WORLD, typename Input>
-__device__ __forceinline__ void reduce_packs_among(const Lamport& pads, u64 output, u32 elements, u32 average, bool same_for_all, Input input_of) {
+// One whose packs are reduced into `output`, where a rank has those of all.
+template <typename T, typename Op, u32 WORLD, bool IS_SHARED, typename Who, typename Input>
+__device__ __forceinline__ void reduce_packs_among(const Lamport& pads, u64 output, u32 elements, u32 average, const Who& who, Input input_of) {
     auto receive = [&](u32 pack, u64 slots, const Pack& own, u32 count) {
-        Pack sum = ReducedPack<T, Op, WORLD>::of(pads, WORLD ? WORLD : pads.sync.world, slots, own, count, average);
-        store_elements<T>(output, pack, elements, sum);
+        u32 world = WORLD ? WORLD : pads.sync.world;
+        if (who.has_data(pads.sync.rank, pads.sync.rank))
+            store_elements<T>(output, pack, elements, ReducedPack<T, Op, WORLD>::of(pads, world, who, slots, own, count, average));
+        else
+            receive_packs<PACKS_IN_FLIGHT<WORLD>>(pads, world, who, slots, own, count, [](u32, bool, const Pack&) {});
     };
-    one_trip_of_packs<T, WORLD>(pads, elements, same_for_all, input_of, receive);
+    one_trip_of_packs<T, WORLD, IS_SHARED>(pads, elements, who, input_of, receive);
 }
 
-// Both have code of their own for two ranks, the shortest there is: 0.2 us.
-template <typename T, typename Input, typename Output>
-__device__ __forceinline__ void exchange_packs(const Lamport& pads, u32 elements, bool same_for_all, Input input_of, Output output_of) {
+// Both have code of their own for two ranks, the shortest there is: 0.2 to 0.5 us less.
+template <typename T, bool IS_SHARED, typename Who, typename Input, typename Output>
+__device__ __forceinline__ void exchange_packs(const Lamport& pads, u32 elements, const Who& who, Input input_of, Output output_of) {
     if (pads.sync.world == 2)
-        exchange_packs_among<T, 2>(pads, elements, same_for_all, input_of, output_of);
+        exchange_packs_among<T, 2, IS_SHARED>(pads, elements, who, input_of, output_of);
     else
-        exchange_packs_among<T, 0>(pads, elements, same_for_all, input_of, output_of);
+        exchange_packs_among<T, 0, IS_SHARED>(pads, elements, who, input_of, output_of);
 }
 
-template <typename T, typename Op, typename Input>
-__device__ __forceinline__ void reduce_exchanged_packs(const Lamport& pads, u64 output, u32 elements, u32 average, bool same_for_all, Input input_of) {
+template <typename T, typename Op, bool IS_SHARED, typename Who, typename Input>
+__device__ __forceinline__ void reduce_exchanged_packs(const Lamport& pads, u64 output, u32 elements, u32 average, const Who& who, Input input_of) {
     if constexpr (HAS_OWN_ENTRY<T>)
-        if (pads.sync.world == 2) return reduce_packs_among<T, Op, 2>(pads, output, elements, average, same_for_all, input_of);
-    reduce_packs_among<T, Op, 0>(pads, output, elements, average, same_for_all, input_of);
+        if (pads.sync.world == 2) return reduce_packs_among<T, Op, 2, IS_SHARED>(pads, output, elements, average, who, input_of);
+    reduce_packs_among<T, Op, 0, IS_SHARED>(pads, output, elements, average, who, input_of);
 }

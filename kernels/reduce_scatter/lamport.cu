@@ -13,7 +13,7 @@
 template <typename T, typename Op>
 __device__ __forceinline__ void lamport(u64 input, u64 output, u32 elements, u32 average, const Lamport& pads) {
     u64 slot_bytes = (u64)elements * sizeof(typename T::Stored);
-    reduce_exchanged_packs<T, Op>(pads, output, elements, average, false, [&](u32 peer) { return input + peer * slot_bytes; });
+    reduce_exchanged_packs<T, Op, false>(pads, output, elements, average, Everybody{}, [&](u32 peer) { return input + peer * slot_bytes; });
 }
 
 // Sum with `average` != 0 divides by the world size before the rounding. Slots of at most 2^31 elements, of which lamport.rs lets through fewer.

@@ -100,7 +100,7 @@ impl Collectives {
         let mut contenders: Vec<Contender> = match &self.contenders {
             None if self.asynchronous => Pipeline::all().into_iter().map(Contender::Pipeline).collect(),
             None => {
-                let own = algorithms::all().iter().chain(algorithms::bench_only_peers()).copied();
+                let own = algorithms::all().iter().chain(algorithms::bench_only()).chain(algorithms::bench_only_peers()).copied();
                 let own = own.filter(|&algorithm| timed(algorithm)).map(Contender::from);
                 // A rehearsal has no PyTorch.
                 let torch = Torch::of(&any).iter().filter(|_| !self.session.rehearse).copied().map(Contender::Torch);

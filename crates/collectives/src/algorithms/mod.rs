@@ -170,6 +170,13 @@ pub enum Protocol {
     StreamWords,
 }
 
+impl Protocol {
+    /// Whether kernels poll the data itself: ranks wait for all of it, and large calls differ from small ones in time only.
+    pub fn polls_data(self) -> bool {
+        matches!(self, Protocol::Lines | Protocol::Packs)
+    }
+}
+
 /// What a plan is made for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Target {
@@ -260,7 +267,14 @@ pub(crate) fn by_name_only() -> &'static [&'static dyn Algorithm] {
 
 /// Algorithms of ours as they do not ship, for what they are timed beside: without dependent launches.
 pub fn bench_only() -> &'static [&'static dyn Algorithm] {
-    &[&all_reduce::OneShotLamport::SERIAL, &all_gather::Lamport::SERIAL, &reduce_scatter::Lamport::SERIAL, &all_to_all::Lamport::SERIAL]
+    &[
+        &all_reduce::OneShotLamport::SERIAL,
+        &all_gather::Lamport::SERIAL,
+        &reduce_scatter::Lamport::SERIAL,
+        &all_to_all::Lamport::SERIAL,
+        &broadcast::Lamport::SERIAL,
+        &reduce::Lamport::SERIAL,
+    ]
 }
 
 /// Peers that are timed, and of which the lists have few cases or none: which way NCCL goes there is its own choice, and it says nothing where it cannot go

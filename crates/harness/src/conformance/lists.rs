@@ -192,7 +192,7 @@ fn merge(seed: u64) -> Vec<CollectiveCase> {
         }
         for world in 1..=8 {
             for dtype in [DType::BF16, DType::F32] {
-                let most = if polls_lines(algorithm) { MODEST_ELEMENTS } else { SWEPT_ELEMENTS };
+                let most = if polls_data(algorithm) { MODEST_ELEMENTS } else { SWEPT_ELEMENTS };
                 for (number, count) in modest_counts(Collective::AllReduce, dtype, world, most).into_iter().enumerate() {
                     let mut case = CollectiveCase::new(Collective::AllReduce, algorithm, dtype, ReduceOp::Sum, world, count);
                     // Probes show the order of addition, which may be another where slices are cut differently.
@@ -203,7 +203,7 @@ fn merge(seed: u64) -> Vec<CollectiveCase> {
                 }
             }
             // Of those who poll lines, what does large calls at all takes the emulator ten times as long.
-            let large = if polls_lines(algorithm) { Vec::new() } else { large_counts(world) };
+            let large = if polls_data(algorithm) { Vec::new() } else { large_counts(world) };
             for count in large {
                 let mut case = CollectiveCase::new(Collective::AllReduce, algorithm, DType::BF16, ReduceOp::Sum, world, count);
                 case.inputs = InputClass::Natural;
@@ -280,7 +280,7 @@ fn large_counts(world: u32) -> Vec<u64> {
 /// where ranks poll lines, which takes the emulator long, and where kernels go tile by tile, which takes it as long as two_shot twice.
 fn with_and_without_peer(algorithm: &str, choice: &mut Choice) -> Vec<bool> {
     let by_tiles = |module: &Module| module.mutants.several.1 > SyncSizes::DEFAULT.several.1;
-    let takes_long = polls_lines(algorithm) || all_reduce(algorithm).modules().into_iter().any(by_tiles);
+    let takes_long = polls_data(algorithm) || all_reduce(algorithm).modules().into_iter().any(by_tiles);
     if takes_long { vec![choice.one_in(2)] } else { vec![false, true] }
 }
 
@@ -321,9 +321,9 @@ const TILED_ELEMENTS: u64 = 250_000;
 /// Elements of all ranks together up to which a case is moderate: above it, one takes the emulator seconds.
 const MODERATE_ELEMENTS: u64 = 60_000;
 
-/// Whether ranks poll every line of every peer: of those, large calls differ from modest ones in time only.
-fn polls_lines(algorithm: &str) -> bool {
-    all_reduce(algorithm).protocol() == Protocol::Lines
+/// Whether ranks poll all the data of every peer: of those, large calls differ from modest ones in time only.
+fn polls_data(algorithm: &str) -> bool {
+    all_reduce(algorithm).protocol().polls_data()
 }
 
 /// The all-reduce of this name.
@@ -333,7 +333,7 @@ fn all_reduce(algorithm: &str) -> &'static dyn Algorithm {
 
 /// Boundary counts of an all-reduce of which all ranks together have a moderate number of elements.
 fn moderate_counts(algorithm: &str, dtype: DType, world: u32) -> Vec<u64> {
-    let most = if polls_lines(algorithm) { MODEST_ELEMENTS } else { MODERATE_ELEMENTS };
+    let most = if polls_data(algorithm) { MODEST_ELEMENTS } else { MODERATE_ELEMENTS };
     modest_counts(Collective::AllReduce, dtype, world, most)
 }
 

@@ -1,9 +1,11 @@
 //! Broadcast: every rank gets the root's input.
 
+mod lamport;
 mod multimem;
 mod pull;
 mod push;
 
+pub use lamport::Lamport;
 pub use multimem::Multimem;
 pub use pull::Pull;
 pub use push::Push;
@@ -11,4 +13,4 @@ pub use push::Push;
 use crate::algorithms::{Algorithm, Nccl};
 
 /// Those of this collective, and the peers.
-pub(super) const ALL: &[&dyn Algorithm] = &[&Push, &Pull, &Multimem, &Nccl::BROADCAST_RING];
+pub(super) const ALL: &[&dyn Algorithm] = &[&Push, &Pull, &Lamport::DEPENDENT, &Multimem, &Nccl::BROADCAST_RING];

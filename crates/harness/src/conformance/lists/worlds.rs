@@ -111,7 +111,7 @@ pub(super) fn merge(seed: u64) -> Vec<CollectiveCase> {
 /// Whether ranks exchange slices, so that less than all inputs comes to each. Not those that poll lines: large calls of theirs take longer, and no more.
 fn slices(algorithm: &dyn Algorithm) -> bool {
     let call = Call::standalone(Shape::new(Collective::AllReduce, LARGEST, 1), DType::BF16, ReduceOp::Sum).expect("one element fits").0;
-    algorithm.protocol() != Protocol::Lines && algorithm.link_bytes(&call).is_some_and(|bytes| bytes <= 2 * call.bytes())
+    !algorithm.protocol().polls_data() && algorithm.link_bytes(&call).is_some_and(|bytes| bytes <= 2 * call.bytes())
 }
 
 /// Two calls of boundary counts, the second elsewhere: in place where there is such a one, off a pack's start, with another root.
