@@ -40,4 +40,4 @@ pub use mutants::{MUTANTS, Mutant, MutantKind};
 pub use oracle::{Expected, Oracle, Rule, oracle};
 pub use products::{Numbers, ProductCase};
 pub use query::Query;
-pub use verdict::{Finding, Status, Verdict};
+pub use verdict::{Finding, Place, Status, Verdict};

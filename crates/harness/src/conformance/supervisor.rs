@@ -252,7 +252,13 @@ impl Supervisor {
                 let log = worker.log();
                 self.kill(worker);
                 let mut verdict = Verdict::without_checks(&request.case, status, reason.clone());
-                verdict.findings.push(Finding { property: "finishes".into(), call: None, summary: reason, details: log });
+                verdict.findings.push(Finding {
+                    property: "finishes".into(),
+                    call: None,
+                    summary: reason,
+                    details: log,
+                    ..Finding::default()
+                });
                 verdict
             }
             Err(End::Death) => {
@@ -261,7 +267,13 @@ impl Supervisor {
                 let log = worker.log();
                 self.kill(worker);
                 let mut verdict = Verdict::without_checks(&request.case, Status::Crash, reason.clone());
-                verdict.findings.push(Finding { property: "survives".into(), call: None, summary: reason, details: log });
+                verdict.findings.push(Finding {
+                    property: "survives".into(),
+                    call: None,
+                    summary: reason,
+                    details: log,
+                    ..Finding::default()
+                });
                 verdict
             }
         }
@@ -316,7 +328,13 @@ impl Drop for Supervisor {
 }
 
 fn log_finding(property: &str, log: &str) -> Option<Finding> {
-    let finding = || Finding { property: property.into(), call: None, summary: "the worker's last output".into(), details: log.into() };
+    let finding = || Finding {
+        property: property.into(),
+        call: None,
+        summary: "the worker's last output".into(),
+        details: log.into(),
+        ..Finding::default()
+    };
     (!log.is_empty()).then(finding)
 }
 
