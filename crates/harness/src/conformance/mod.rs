@@ -25,6 +25,7 @@ pub mod report;
 pub mod runner;
 pub mod scenario;
 pub mod shrink;
+pub mod soak;
 pub mod supervisor;
 mod verdict;
 pub mod waivers;

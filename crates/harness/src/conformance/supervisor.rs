@@ -26,6 +26,7 @@ use rustix::process::Signal;
 use super::{
     Finding, Status, Verdict,
     process::{CANNOT_RUN, End, Process, REAP},
+    soak::Resources,
     worker::{Answer, Request},
 };
 use passmuster_collectives::machine::MachineInfo;
@@ -144,6 +145,11 @@ impl Supervisor {
     /// Process id of the worker, where there is one.
     pub fn worker_id(&self) -> Option<u32> {
         self.worker.as_ref().map(|worker| worker.process.id())
+    }
+
+    /// What the worker said last that it holds, where there is one that has said so.
+    pub fn holds(&self) -> Option<Resources> {
+        self.worker.as_ref()?.holds
     }
 
     /// What happened beside the cases, for the record: workers that died between two of them, or could not be killed.
@@ -360,6 +366,8 @@ struct Worker {
     /// Whether devices were at work when it last spoke of them.
     busy: bool,
     progress: Option<(String, Instant)>,
+    /// What it said last that it holds.
+    holds: Option<Resources>,
 }
 
 impl Worker {
@@ -369,7 +377,7 @@ impl Worker {
         process.args(&command.args).envs(command.env.iter().map(|(name, value)| (name, value))).stderr(Stdio::piped());
         let process = Process::start(&mut process)
             .map_err(|error| StartError::Failed { reason: format!("{}: {error}", command.program.display()) })?;
-        let mut worker = Worker { process, machine: MachineInfo::default(), began: false, busy: false, progress: None };
+        let mut worker = Worker { process, machine: MachineInfo::default(), began: false, busy: false, progress: None, holds: None };
         loop {
             match worker.process.next(deadline) {
                 Ok(Answer::Ready(machine)) => {
@@ -378,6 +386,7 @@ impl Worker {
                 }
                 Ok(Answer::Progress(line)) => worker.progress = Some((line, Instant::now())),
                 Ok(Answer::Busy(busy)) => worker.busy = busy,
+                Ok(Answer::Holds(resources)) => worker.holds = Some(resources),
                 Ok(Answer::Verdict(verdict)) => {
                     return Err(StartError::Failed { reason: format!("it judged {} before it was ready", verdict.case) });
                 }
@@ -414,6 +423,7 @@ impl Worker {
                 Ok(Answer::Began(_)) => self.began = true,
                 Ok(Answer::Progress(line)) => self.progress = Some((line, Instant::now())),
                 Ok(Answer::Busy(busy)) => self.busy = busy,
+                Ok(Answer::Holds(resources)) => self.holds = Some(resources),
                 Ok(Answer::Ready(_)) => return Err(End::Nonsense("the worker says a second time that it is ready".into())),
                 Err(end) => return Err(end),
             }
