@@ -10,6 +10,7 @@ mod bundle;
 mod by_ranks;
 mod compile;
 mod conform;
+mod costs;
 mod docs;
 mod emulated;
 mod foreign;

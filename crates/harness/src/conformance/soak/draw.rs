@@ -99,7 +99,7 @@ fn kinds(collective: Collective, world: u32, multicast: bool) -> Vec<Kind> {
     let all: Vec<&'static str> = under_test(collective).filter(takes_part).map(|own| own.name()).collect();
     let pairs = DType::ALL.into_iter().flat_map(|dtype| collective.operators().iter().map(move |&op| (dtype, op)));
     let of_pair = |(dtype, op): (DType, ReduceOp)| {
-        let does = |name: &&str| scenario::supports(&CollectiveCase::new(collective, *name, dtype, op, world, 1)).is_ok();
+        let does = |name: &&str| scenario::supports(&CollectiveCase::new(collective, name, dtype, op, world, 1)).is_ok();
         let names: Vec<_> = all.iter().copied().filter(does).collect();
         (!names.is_empty()).then_some(((dtype, op), names))
     };
