@@ -123,7 +123,7 @@ mod tests {
     #[test]
     fn times_are_as_long_as_they_are_known() {
         assert_eq!([12.0, 100.0, 7200.0].map(rounded), ["15 s", "2 min", "2.0 h"]);
-        assert_eq!(how_far((120, 360), 1.0 / 3.0, 60.0), "120 of 360 after 60 s, about 2 min left");
+        assert_eq!(how_far((120, 360), 0.25, 60.0), "120 of 360 after 60 s, about 3 min left");
         assert_eq!(how_far((0, 360), 0.0, 30.0), "0 of 360 after 30 s");
     }
 
