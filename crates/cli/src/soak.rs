@@ -42,8 +42,7 @@ use crate::{
 /// calls of several collectives at once: algorithms, types, operators, counts, roots, offsets, graphs and late ranks are drawn, and so are the streams
 /// and the order in which the sequences are enqueued. Every call is held against the contract of its algorithm, as in `validate`. The first divergence ends the soak: it is told
 /// with its rank, call, element and bit, and with the line that runs that round again. A round is a function of the seed and its number; on the emulator so is what becomes of it.
-/// At the end the first rounds are run twice more, and the process must hold no more descriptors, threads, shared memory and device memory after the second time
-/// than after the first.
+/// At the end the first rounds are run again, and the process must not hold more descriptors, threads, shared memory and device memory each time.
 #[derive(clap::Args)]
 #[command(after_long_help = "\
 Examples:
@@ -115,8 +114,11 @@ fn minutes(text: &str) -> Result<f64, String> {
     minutes.ok_or_else(|| format!("`{text}`: expected minutes above 0, as in 5 or 0.5"))
 }
 
-/// Rounds at the beginning that are run twice more at the end, to see whether the process then holds more.
+/// Rounds at the beginning that are run again at the end, to see whether the process then holds more.
 const LAP: u64 = 8;
+
+/// How often at most, as long as it holds more each time.
+const MOST_LAPS: usize = 5;
 
 /// The case of a record of `soak`: all of its rounds.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
@@ -146,10 +148,10 @@ pub(crate) struct Soaked {
     /// What the process held after the first round.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) held_first: Option<Resources>,
-    /// What it held at the end, after the first rounds were run again once, and twice.
+    /// What it held at the end, after the first rounds were run again once, twice, and as long as it was more each time.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub(crate) held_last: Vec<Resources>,
-    /// What it held more the second time, and shared memory that nobody has mapped.
+    /// What it held more the last time than the time before, and shared memory that nobody has mapped.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub(crate) leaks: Vec<String>,
     /// The verdict of the round that ended it, or of one that did not come to its end; `case` is the round's token.
@@ -317,9 +319,11 @@ impl Running<'_> {
         self.journal.put(0, so_far.clone());
     }
 
-    /// Runs the first rounds twice more. What they need was loaded and allocated the first time, at the latest.
+    /// Runs the first rounds twice more. What they need was loaded and allocated the first time, at the latest; but a driver takes memory in pieces, so that it
+    /// is a leak only where every time more is held than the time before.
     fn look_for_leaks(&mut self, first: u64, known: &BTreeSet<PathBuf>) -> anyhow::Result<()> {
-        for _ in 0..2 {
+        let mut more = Vec::new();
+        while self.so_far.held_last.len() < 2 || (!more.is_empty() && self.so_far.held_last.len() < MOST_LAPS) {
             for number in first..first + self.so_far.rounds.min(LAP) {
                 let round = Round::draw(self.drawn.clone(), number);
                 let verdict = self.rounds.judge(&round)?;
@@ -329,13 +333,13 @@ impl Running<'_> {
                     return Ok(());
                 }
             }
-            self.so_far.held_last.extend(self.rounds.holds());
+            let Some(held) = self.rounds.holds() else { break };
+            // Another process has begun anew.
+            let before = self.so_far.held_last.last().filter(|before| before.process == held.process);
+            more = before.map(|before| held.more_than(before)).unwrap_or_default();
+            self.so_far.held_last.push(held);
         }
-        if let [once, twice] = &self.so_far.held_last[..]
-            && once.process == twice.process
-        {
-            self.so_far.leaks.extend(twice.more_than(once));
-        }
+        self.so_far.leaks.append(&mut more);
         if let (MachineKind::Emulator, Some(first), Some(last)) = (self.asked.on, &self.so_far.held_first, self.so_far.held_last.last()) {
             // It keeps nothing from one round to the next.
             self.so_far.leaks.extend(last.more_than(first));
