@@ -16,7 +16,8 @@ use passmuster::{
     conformance::{
         Case, Status, Verdict,
         report::{Record, RecordCase, Source, Summary},
-        soak::{Calls, Resources, Round, Soak as Drawn, left_behind, worlds_of},
+        resources::{Resources, left_behind},
+        soak::{Calls, Round, Soak as Drawn, worlds_of},
         supervisor::StartError,
     },
     emulator::Interleaving,

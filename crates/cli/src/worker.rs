@@ -6,8 +6,9 @@ use anyhow::{anyhow, bail};
 use passmuster::{
     conformance::{
         Case, MUTANTS, Mutant, Status, Verdict,
+        resources::Resources,
         runner::Settings,
-        soak::{self, Resources, Round},
+        soak::{self, Round},
         worker,
     },
     emulator::{Arithmetic, Emulator, EmulatorOptions, MultimemReduction, Profile, TensorCores},

@@ -8,8 +8,9 @@ use std::{
 use passmuster::{
     conformance::{
         Case, Mutant, Verdict,
+        resources::Resources,
         runner::Settings,
-        soak::{Resources, Round},
+        soak::Round,
         supervisor::{StartError, Supervisor, WorkerCommand},
         worker::{self, Request},
     },

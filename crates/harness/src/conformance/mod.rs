@@ -22,6 +22,7 @@ mod products;
 mod query;
 pub mod ranks;
 pub mod report;
+pub mod resources;
 pub mod runner;
 pub mod scenario;
 pub mod shrink;

@@ -26,7 +26,7 @@ use rustix::process::Signal;
 use super::{
     Finding, Status, Verdict,
     process::{CANNOT_RUN, End, Process, REAP},
-    soak::Resources,
+    resources::Resources,
     worker::{Answer, Request},
 };
 use passmuster_collectives::machine::MachineInfo;

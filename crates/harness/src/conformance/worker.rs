@@ -15,7 +15,7 @@ use serde::{Deserialize, Serialize};
 use super::{
     Status, Verdict,
     process::{requests, say},
-    soak::Resources,
+    resources::Resources,
 };
 use passmuster_collectives::machine::MachineInfo;
 

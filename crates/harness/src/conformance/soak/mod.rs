@@ -13,7 +13,6 @@
 //! ```
 
 mod draw;
-mod resources;
 
 use std::{collections::BTreeMap, fmt, str::FromStr, time::Duration};
 
@@ -29,8 +28,6 @@ use passmuster_collectives::{
     machine::{Machine, MachineError, Waived},
     plan::{MAX_RANKS, Script, Step},
 };
-
-pub use resources::{Resources, left_behind};
 
 /// What a token starts with.
 const TOKEN: &str = "soak";

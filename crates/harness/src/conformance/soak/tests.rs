@@ -123,14 +123,3 @@ fn what_is_no_round_is_refused(#[case] text: &str) {
     assert!(is_round(text));
     assert!(text.parse::<Round>().unwrap_err().starts_with(&format!("`{text}` is no round: expected soak:seed=HEX")));
 }
-
-/// If this fails, what a process holds more is not told, or what it gave back is.
-#[test]
-fn what_is_held_more_is_told() {
-    let machine = Emulator::new(EmulatorOptions::default());
-    let before = Resources::now(&machine).unwrap();
-    assert!(before.descriptors > 0 && before.threads > 0 && before.device_bytes.is_none());
-    let more = Resources { descriptors: before.descriptors + 2, threads: before.threads - 1, ..before };
-    assert_eq!(more.more_than(&before), [format!("{} file descriptors, {} before", before.descriptors + 2, before.descriptors)]);
-    assert_eq!(before.more_than(&more), [format!("{} threads, {} before", before.threads, before.threads - 1)]);
-}

@@ -1,4 +1,4 @@
-//! What a process holds of the system, so that a soak can say that no more is held at its end than at its beginning.
+//! What a process holds of the system: a soak says whether that is more at its end than at its beginning.
 
 use std::{
     collections::BTreeSet,
@@ -96,4 +96,21 @@ pub fn left_behind(known: &BTreeSet<PathBuf>) -> BTreeSet<PathBuf> {
 
 fn shown(path: &Path) -> std::borrow::Cow<'_, str> {
     path.to_string_lossy()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::emulator::{Emulator, EmulatorOptions};
+
+    /// If this fails, what a process holds more is not told, or what it gave back is.
+    #[test]
+    fn what_is_held_more_is_told() {
+        let machine = Emulator::new(EmulatorOptions::default());
+        let before = Resources::now(&machine).unwrap();
+        assert!(before.descriptors > 0 && before.threads > 0 && before.device_bytes.is_none());
+        let more = Resources { descriptors: before.descriptors + 2, threads: before.threads - 1, ..before };
+        assert_eq!(more.more_than(&before), [format!("{} file descriptors, {} before", before.descriptors + 2, before.descriptors)]);
+        assert_eq!(before.more_than(&more), [format!("{} threads, {} before", before.threads, before.threads - 1)]);
+    }
 }
