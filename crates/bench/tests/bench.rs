@@ -721,8 +721,13 @@ fn records_of_conformance_are_rendered() {
 
     let mut record = Record::of_verdicts("validate", h200(), recorded("h200x4-bench.json").source, Vec::new());
     let mut failed = Verdict::without_checks("all_reduce/two_shot:bf16,sum:w=8:n=1040", Status::Fail, "wrong");
-    let finding =
-        Finding { property: "reference".into(), call: Some(3), summary: "8 elements <wrong>".into(), details: "i  expected".into() };
+    let finding = Finding {
+        property: "reference".into(),
+        call: Some(3),
+        summary: "8 elements <wrong>".into(),
+        details: "i  expected".into(),
+        ..Finding::default()
+    };
     failed.findings.push(finding);
     failed.schedule = Some("random-5".into());
     record.cases = vec![Verdict::without_checks("all_reduce/one_shot:f32,sum:w=2:n=1", Status::Pass, ""), failed];

@@ -12,7 +12,6 @@ use std::{
     time::Duration,
 };
 
-use indicatif::ProgressBar;
 use passmuster::{
     conformance::{Case, Status, Verdict, report, runner::Settings, supervisor::StartError, worker},
     emulator::{Emulator, EmulatorOptions, Interleaving},
@@ -25,8 +24,9 @@ use passmuster_collectives::{
 };
 
 use crate::{
+    costs::Costs,
     judging::{Judged, Judging, named},
-    progress::progress_bar,
+    progress::Progress,
 };
 
 /// Wall time of one run by default. It is no measure of a kernel: the machine may be loaded, so it is long, and what exceeds it is inconclusive.
@@ -115,14 +115,16 @@ impl Judging for Emulated {
     fn all(&mut self, cases: &[Case], judged: &Judged<'_>) -> Result<(MachineInfo, Vec<Verdict>), StartError> {
         let numbered: Vec<(usize, &Case)> = cases.iter().enumerate().collect();
         let how = &self.how;
+        let recorded = if cases.len() > 1 { Costs::recorded() } else { Costs::default() };
+        let costs: Vec<f64> = cases.iter().map(|case| recorded.of(case)).collect();
         let verdicts = in_threads(
             how.threads,
-            &numbered,
+            (&numbered, &costs),
             || how.one_by_one(),
-            |judge, &(index, case), bar| {
+            |judge, &(index, case), progress| {
                 let verdict = judge.judge(case);
                 if verdict.status.is_finding() {
-                    bar.suspend(|| eprintln!("{} {}: {}", verdict.status, verdict.case, verdict.reason));
+                    progress.suspend(|| eprintln!("{} {}: {}", verdict.status, verdict.case, verdict.reason));
                 }
                 judged((index, &verdict));
                 verdict
@@ -182,35 +184,36 @@ fn under_all(schedules: &[Interleaving], mut judge: impl FnMut(Interleaving) -> 
 pub(crate) fn in_parallel<T: Sync, S, R: Send>(
     items: &[T],
     state: impl Fn() -> S + Sync,
-    one: impl Fn(&mut S, &T, &ProgressBar) -> R + Sync,
+    one: impl Fn(&mut S, &T, &Progress<'_>) -> R + Sync,
 ) -> Vec<R> {
-    in_threads(processors(), items, state, one)
+    in_threads(processors(), (items, &vec![1.0; items.len()]), state, one)
 }
 
 fn processors() -> usize {
     thread::available_parallelism().map_or(1, NonZeroUsize::get)
 }
 
-/// The same, so many at once.
+/// The same, so many at once, with what each item is expected to take. They are done in their order all the same: the largest ones all at once may take more memory
+/// than there is.
 fn in_threads<T: Sync, S, R: Send>(
     threads: usize,
-    items: &[T],
+    (items, costs): (&[T], &[f64]),
     state: impl Fn() -> S + Sync,
-    one: impl Fn(&mut S, &T, &ProgressBar) -> R + Sync,
+    one: impl Fn(&mut S, &T, &Progress<'_>) -> R + Sync,
 ) -> Vec<R> {
-    let bar = progress_bar(items.len());
+    let progress = Progress::of(costs);
     let results: Mutex<Vec<Option<R>>> = Mutex::new(items.iter().map(|_| None).collect());
     let next = AtomicUsize::new(0);
     let work = || {
         let mut state = state();
         while let Some((index, item)) = Some(next.fetch_add(1, Ordering::Relaxed)).and_then(|at| Some((at, items.get(at)?))) {
-            let result = one(&mut state, item, &bar);
-            bar.inc(1);
+            let result = one(&mut state, item, &progress);
+            progress.done(index);
             results.lock().expect("no thread panics with it")[index] = Some(result);
         }
     };
     thread::scope(|scope| (0..threads.min(items.len())).for_each(|_| drop(scope.spawn(work))));
-    bar.finish_and_clear();
+    progress.finish();
     results.into_inner().expect("no thread panics with it").into_iter().flatten().collect()
 }
 

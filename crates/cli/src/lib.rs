@@ -10,6 +10,7 @@ mod bundle;
 mod by_ranks;
 mod compile;
 mod conform;
+mod costs;
 mod docs;
 mod emulated;
 mod foreign;
@@ -29,6 +30,7 @@ mod records;
 mod require;
 mod result_file;
 mod reveal;
+mod soak;
 mod spread;
 mod tune;
 mod units;
@@ -59,6 +61,7 @@ Examples:
   cargo xtask report RECORD        what was recorded, as tables or a page
   cargo xtask choose all_reduce    which algorithm is taken at which size?
   cargo xtask mutants              are kernels with planted bugs caught?
+  cargo xtask soak --minutes 10    do random scripts ever diverge?
   cargo xtask test                 everything that needs no GPU, as CI runs it
   cargo xtask kernels              compile kernels/**/*.cu after an edit
   cargo xtask compile mine.cu      the same for a kernel of your own crate
@@ -94,6 +97,7 @@ enum Command {
     Choose(tune::Choose),
     Inspect(inspect::Inspect),
     Mutants(mutants::Mutants),
+    Soak(Box<soak::Soak>),
     Museum(museum::Museum),
     Peers(peers::Peers),
     Ledger(ledger::Ledger),
@@ -193,6 +197,7 @@ fn run(command: Command, sh: &Shell) -> anyhow::Result<ExitCode> {
         Command::Choose(command) => command.run(),
         Command::Inspect(command) => command.run(),
         Command::Mutants(command) => command.run(sh),
+        Command::Soak(command) => command.run(sh),
         Command::Museum(command) => command.run(sh),
         Command::Peers(command) => command.run(sh),
         Command::Ledger(command) => command.run(sh),

@@ -1,39 +1,100 @@
 //! How far a run is, and how long it takes.
 
-use std::{io::IsTerminal, thread, time::Duration};
+use std::{
+    io::IsTerminal,
+    sync::{
+        Arc,
+        atomic::{AtomicU64, Ordering},
+    },
+    thread,
+    time::Duration,
+};
 
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 
 /// After how long a run whose progress is no bar on a terminal says how far it is.
 const NOW_AND_THEN: Duration = Duration::from_secs(30);
 
-/// How far a run of so many is: a bar on a terminal, elsewhere a line now and then on standard error.
+/// How far a run of so many is that take about the same: a bar on a terminal, elsewhere a line now and then on standard error.
 pub(crate) fn progress_bar(items: usize) -> ProgressBar {
-    let on_terminal = std::io::stderr().is_terminal();
-    let bar = if on_terminal {
-        ProgressBar::new(items as u64)
-    } else {
-        ProgressBar::with_draw_target(Some(items as u64), ProgressDrawTarget::hidden())
-    };
-    bar.set_style(ProgressStyle::with_template("{elapsed_precise} {bar:40} {pos}/{len} {eta} left {msg}").expect("a valid template"));
-    if !on_terminal {
-        // Ends with the bar.
-        let bar = bar.downgrade();
-        thread::spawn(move || {
-            loop {
-                thread::sleep(NOW_AND_THEN);
-                let Some(bar) = bar.upgrade().filter(|bar| !bar.is_finished()) else { break };
-                eprintln!("{}", how_far(bar.position(), items as u64, bar.elapsed().as_secs_f64()));
-            }
-        });
-    }
+    let bar = bar(items as u64, "{elapsed_precise} {bar:40} {pos}/{len} {eta} left {msg}");
+    now_and_then(&bar, move |bar| how_far((bar.position(), items as u64), share(bar), bar.elapsed().as_secs_f64()));
     bar
 }
 
-/// How far a run is after so many seconds.
-fn how_far(done: u64, of: u64, seconds: f64) -> String {
-    let left =
-        if done == 0 { String::new() } else { format!(", about {} left", rounded(seconds / done as f64 * (of - done.min(of)) as f64)) };
+/// How far a run is whose items take so long, each something else: what is left is told by that, and not by their number.
+pub(crate) struct Progress<'c> {
+    bar: ProgressBar,
+    costs: &'c [f64],
+    done: Arc<AtomicU64>,
+}
+
+impl<'c> Progress<'c> {
+    /// Of items that take so long, in whatever unit.
+    pub(crate) fn of(costs: &'c [f64]) -> Progress<'c> {
+        let (all, items, done) = (costs.iter().sum::<f64>() * PARTS, costs.len() as u64, Arc::new(AtomicU64::new(0)));
+        let bar = bar(all.ceil().max(1.0) as u64, "{elapsed_precise} {bar:40} {msg} {eta} left");
+        let known = done.clone();
+        now_and_then(&bar, move |bar| how_far((known.load(Ordering::Relaxed), items), share(bar), bar.elapsed().as_secs_f64()));
+        bar.set_message(format!("0/{items}"));
+        Progress { bar, costs, done }
+    }
+
+    /// One more is done.
+    pub(crate) fn done(&self, index: usize) {
+        let done = self.done.fetch_add(1, Ordering::Relaxed) + 1;
+        self.bar.set_message(format!("{done}/{}", self.costs.len()));
+        self.bar.inc((self.costs[index] * PARTS) as u64);
+    }
+
+    /// Has the bar out of the way of what is printed.
+    pub(crate) fn suspend(&self, print: impl FnOnce()) {
+        self.bar.suspend(print);
+    }
+
+    /// All are done.
+    pub(crate) fn finish(&self) {
+        self.bar.finish_and_clear();
+    }
+}
+
+/// Steps of a bar for a unit of what something takes.
+const PARTS: f64 = 1000.0;
+
+/// A bar of a form, which nobody sees where there is no terminal.
+fn bar(length: u64, form: &str) -> ProgressBar {
+    let bar = if std::io::stderr().is_terminal() {
+        ProgressBar::new(length)
+    } else {
+        ProgressBar::with_draw_target(Some(length), ProgressDrawTarget::hidden())
+    };
+    bar.set_style(ProgressStyle::with_template(form).expect("a valid template"));
+    bar
+}
+
+/// Which share of a bar is done.
+fn share(bar: &ProgressBar) -> f64 {
+    bar.position() as f64 / bar.length().unwrap_or(1).max(1) as f64
+}
+
+/// Where there is no terminal, says a line from time to time, as long as there is the bar.
+fn now_and_then(bar: &ProgressBar, line: impl Fn(&ProgressBar) -> String + Send + 'static) {
+    if std::io::stderr().is_terminal() {
+        return;
+    }
+    let bar = bar.downgrade();
+    thread::spawn(move || {
+        loop {
+            thread::sleep(NOW_AND_THEN);
+            let Some(bar) = bar.upgrade().filter(|bar| !bar.is_finished()) else { break };
+            eprintln!("{}", line(&bar));
+        }
+    });
+}
+
+/// How far a run is after so many seconds, when a share of its work is done.
+fn how_far((done, of): (u64, u64), share: f64, seconds: f64) -> String {
+    let left = if share > 0.0 { format!(", about {} left", rounded(seconds / share * (1.0 - share).max(0.0))) } else { String::new() };
     format!("{done} of {of} after {}{left}", taken(seconds))
 }
 
@@ -62,7 +123,19 @@ mod tests {
     #[test]
     fn times_are_as_long_as_they_are_known() {
         assert_eq!([12.0, 100.0, 7200.0].map(rounded), ["15 s", "2 min", "2.0 h"]);
-        assert_eq!(how_far(120, 360, 60.0), "120 of 360 after 60 s, about 2 min left");
-        assert_eq!(how_far(0, 360, 30.0), "0 of 360 after 30 s");
+        assert_eq!(how_far((120, 360), 0.25, 60.0), "120 of 360 after 60 s, about 3 min left");
+        assert_eq!(how_far((0, 360), 0.0, 30.0), "0 of 360 after 30 s");
+    }
+
+    /// If this fails, a run whose last cases take longest says until then that it is about to end.
+    #[test]
+    fn what_is_left_goes_by_what_items_take() {
+        let costs = [1.0, 1.0, 1.0, 0.0, 17.0];
+        let progress = Progress::of(&costs);
+        (0..4).for_each(|index| progress.done(index));
+        assert_eq!((share(&progress.bar), progress.bar.message()), (0.15, "4/5".to_owned()));
+        assert_eq!(how_far((4, 5), share(&progress.bar), 60.0), "4 of 5 after 60 s, about 6 min left");
+        progress.done(4);
+        assert_eq!(share(&progress.bar), 1.0);
     }
 }

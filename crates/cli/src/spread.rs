@@ -17,13 +17,13 @@ use passmuster_bootstrap::{Bootstrap, BootstrapError, Event, Rank};
 use passmuster_collectives::machine::MachineInfo;
 use serde::{Deserialize, Serialize};
 
-use self::handout::{Costs, Handout};
+use self::handout::Handout;
 use crate::{
+    costs::Costs,
     emulated::{Emulated, JudgeConfig},
     judging::{Judged, Judging},
     launch::Job,
-    progress::progress_bar,
-    project,
+    progress::Progress,
 };
 
 /// How often those that say nothing are looked for.
@@ -37,9 +37,6 @@ const SILENT: Duration = Duration::from_secs(60);
 
 /// How long processes may take to leave.
 const FAREWELL: Duration = Duration::from_secs(5);
-
-/// The record of what cases took.
-const RECORD: &str = "fixtures/records/emulator-merge.json";
 
 /// What a process is asked.
 #[derive(Serialize, Deserialize)]
@@ -103,20 +100,20 @@ impl Judging for Spread {
     fn all(&mut self, cases: &[Case], judged: &Judged<'_>) -> Result<(MachineInfo, Vec<Verdict>), StartError> {
         let machine = self.local.machine(cases)?;
         let Some(job) = self.job.take() else { return self.local.all(cases, judged) };
-        let recorded = Costs::recorded(&project::source_tree().unwrap_or_default().join(RECORD));
+        let recorded = Costs::recorded();
         let costs: Vec<f64> = cases.iter().map(|case| recorded.of(case)).collect();
-        let bar = progress_bar(cases.len());
+        let progress = Progress::of(&costs);
         let mut verdicts: Vec<Option<Verdict>> = vec![None; cases.len()];
         let mut keep = |index: usize, verdict: Verdict| {
             if verdict.status.is_finding() {
-                bar.suspend(|| eprintln!("{} {}: {}", verdict.status, verdict.case, verdict.reason));
+                progress.suspend(|| eprintln!("{} {}: {}", verdict.status, verdict.case, verdict.reason));
             }
-            bar.inc(1);
+            progress.done(index);
             judged((index, &verdict));
             verdicts[index] = Some(verdict);
         };
-        hand_out(&job, &self.run, cases, &costs, &mut keep, &|line| bar.suspend(|| eprintln!("{line}")))?;
-        bar.finish_and_clear();
+        hand_out(&job, &self.run, cases, &costs, &mut keep, &|line| progress.suspend(|| eprintln!("{line}")))?;
+        progress.finish();
         drop(job);
         if let Some(own) = self.own.take() {
             // What went wrong there was told as the loss of its rank.

@@ -4,7 +4,13 @@ use std::{path::PathBuf, process::ExitCode, sync::Arc, time::Duration};
 
 use anyhow::{anyhow, bail};
 use passmuster::{
-    conformance::{Case, MUTANTS, Status, Verdict, runner::Settings, worker},
+    conformance::{
+        Case, MUTANTS, Mutant, Status, Verdict,
+        resources::Resources,
+        runner::Settings,
+        soak::{self, Round},
+        worker,
+    },
     emulator::{Arithmetic, Emulator, EmulatorOptions, MultimemReduction, Profile, TensorCores},
 };
 use passmuster_collectives::{algorithms, device::DeviceModel, library::Library, machine};
@@ -186,6 +192,9 @@ pub(crate) struct Worker {
     /// Kernels with a planted bug in place of the real ones.
     #[arg(long, value_name = "NAME")]
     mutant: Option<String>,
+    /// With the other kernels of its module.
+    #[arg(long, requires = "mutant")]
+    all_entries: bool,
     /// A planted bug: groups of the same ranks use one signal pad.
     #[arg(long)]
     shared_pads: bool,
@@ -206,7 +215,8 @@ impl Worker {
         worker::expendable();
         let mut library = match &self.mutant {
             None => Library::default(),
-            Some(name) => MUTANTS.iter().find(|m| m.name == name).ok_or_else(|| anyhow!("unknown mutant `{name}`"))?.library(),
+            Some(name) if self.all_entries => planted(name)?.library_with_all_entries(),
+            Some(name) => planted(name)?.library(),
         };
         self.elsewhere.register(&mut library, self.on)?;
         match self.on {
@@ -230,13 +240,22 @@ impl Worker {
         std::process::exit(0)
     }
     fn serve(&self, machine: &mut dyn machine::Machine) {
-        worker::serve(machine.info(), |request| match request.case.parse::<Case>() {
-            Ok(case) => {
-                let settings =
-                    Settings { deadline: request.deadline(), shared_pads: self.shared_pads, progress: &|line| worker::progress(line) };
-                case.judge(machine, &settings)
+        worker::serve(machine.info(), |request| {
+            let settings = |deadline| Settings { deadline, shared_pads: self.shared_pads, progress: &|line: &str| worker::progress(line) };
+            let not_understood = |error: String| Verdict::without_checks(&request.case, Status::InfraError, error);
+            if soak::is_round(&request.case) {
+                return request.case.parse::<Round>().map_or_else(not_understood, |round| {
+                    let verdict = round.judge(machine, &settings(round.of_run(request.deadline())));
+                    // What is left open after a hang is told by the verdict.
+                    if !verdict.status.voids_device() {
+                        machine.close_groups();
+                        Resources::now(machine).into_iter().for_each(worker::holds);
+                    }
+                    verdict
+                });
             }
-            Err(error) => Verdict::without_checks(&request.case, Status::InfraError, error.to_string()),
+            let case = request.case.parse::<Case>().map_err(|error| error.to_string());
+            case.map_or_else(not_understood, |case| case.judge(machine, &settings(request.deadline())))
         });
     }
 }
@@ -249,6 +268,14 @@ pub(crate) fn load_wanted(machine: &mut CudaMachine) {
         // The cases that need it say so, each by itself.
         eprintln!("{error}");
     }
+}
+
+/// The planted bug of this name.
+///
+/// # Errors
+/// A name that none has.
+pub(crate) fn planted(name: &str) -> anyhow::Result<&'static Mutant> {
+    MUTANTS.iter().find(|mutant| mutant.name == name).ok_or_else(|| anyhow!("unknown mutant `{name}`"))
 }
 
 /// Whether the environment is one that cases of NCCL are judged in.

@@ -133,6 +133,41 @@ fn what_a_lost_process_had_is_judged_again() {
     }
 }
 
+/// Seconds of processor time that a process has had.
+fn processor_time(process: u32) -> f64 {
+    let stat = fs::read_to_string(format!("/proc/{process}/stat")).unwrap_or_default();
+    // Behind its name, which may have blanks: the 12th and the 13th field from there, in hundredths.
+    let fields: Vec<&str> = stat.rsplit(')').next().unwrap_or_default().split_whitespace().collect();
+    let ticks = |at: usize| fields.get(at).and_then(|field| field.parse::<f64>().ok()).unwrap_or(0.0);
+    (ticks(11) + ticks(12)) / 100.0
+}
+
+/// The same of processes that a launcher started, of which nobody here can say how one has ended.
+#[test]
+fn what_a_lost_rank_of_a_launcher_had_is_judged_again() {
+    let folder = Folder::new("lost-placed");
+    let query = ["validate", "all_reduce/two_shot:f32,*:w=2,3,4", "--limit", "120", "--threads", "1"];
+    let recorded = |json: &str| [&query[..], &["--json", &folder.file(json)]].concat().into_iter().map(str::to_owned).collect::<Vec<_>>();
+    let arguments = recorded("lost.json");
+    let arguments: Vec<&str> = arguments.iter().map(String::as_str).collect();
+    let port = free_port();
+    let mut job: Vec<Child> = (0..3).map(|rank| placed(&folder, (rank, 3, port), &arguments)).collect();
+    // By then it judges: to start takes less.
+    let deadline = Instant::now() + Duration::from_secs(120);
+    while processor_time(job[1].id()) < 1.0 && Instant::now() < deadline {
+        thread::sleep(Duration::from_millis(2));
+    }
+    assert!(job[1].try_wait().unwrap().is_none(), "it was done before it could be lost");
+    signal(job[1].id(), Signal::KILL);
+    let [first, _, last] = [(); 3].map(|()| job.remove(0).wait_with_output().unwrap());
+    let said = text(&first.stderr);
+    assert!(said.contains("rank 1 of 3 is lost: "), "{said}");
+    assert_eq!((first.status.code(), last.status.code()), (Some(0), Some(0)), "{said}");
+    let alone = recorded("alone.json");
+    assert!(passmuster(&folder, &alone.iter().map(String::as_str).collect::<Vec<_>>()).output().unwrap().status.success());
+    assert_eq!(verdicts(&folder, "lost.json"), verdicts(&folder, "alone.json"));
+}
+
 /// If this fails, processes stay behind where the command is ended, and take the host's processors.
 #[test]
 fn no_process_outlives_the_command() {

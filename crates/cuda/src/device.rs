@@ -82,6 +82,13 @@ impl Device {
             && has(CUdevice_attribute::CU_DEVICE_ATTRIBUTE_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR_SUPPORTED)?)
     }
 
+    /// Bytes of its memory that are in use, by whomever. Its context is current.
+    pub(super) fn memory_in_use(&self) -> Result<u64, CudaError> {
+        let (mut free, mut total) = (0, 0);
+        call!(self.driver, cuMemGetInfo_v2(&mut free, &mut total))?;
+        Ok((total - free) as u64)
+    }
+
     /// Whether it can address memory of `peer`; always its own.
     pub(super) fn can_access(&self, peer: &Device) -> Result<bool, CudaError> {
         self.can_access_raw(peer.raw)

@@ -64,6 +64,7 @@ function_table! {
         fn cuMemcpyDtoHAsync_v2(*mut c_void, CUdeviceptr, usize, CUstream);
         fn cuMemAlloc_v2(*mut CUdeviceptr, usize);
         fn cuMemFree_v2(CUdeviceptr);
+        fn cuMemGetInfo_v2(*mut usize, *mut usize);
         fn cuMemHostAlloc(*mut *mut c_void, usize, c_uint);
         fn cuMemFreeHost(*mut c_void);
         fn cuMemGetAllocationGranularity(*mut usize, *const CUmemAllocationProp, CUmemAllocationGranularity_flags);

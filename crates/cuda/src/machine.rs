@@ -614,6 +614,11 @@ impl Machine for CudaMachine {
         self.devices.iter().enumerate().filter_map(of).collect()
     }
 
+    fn device_bytes(&self) -> Option<u64> {
+        let of = |device: &Arc<Device>| device.make_current().and_then(|()| device.memory_in_use());
+        self.devices.iter().map(of).sum::<Result<u64, _>>().ok()
+    }
+
     fn max_world(&self) -> usize {
         self.facts.max_world().min(self.peers.as_ref().map_or(usize::MAX, Peers::world))
     }

@@ -4,7 +4,11 @@
 
 use std::{fs, path::PathBuf, time::Duration};
 
-use passmuster::conformance::{Case, List, Status, Verdict, runner::Settings};
+use passmuster::conformance::{
+    Case, List, Status, Verdict,
+    runner::Settings,
+    soak::{Round, Soak},
+};
 use passmuster_collectives::{
     algorithms::{self, Foreign},
     library::Library,
@@ -99,5 +103,18 @@ fn no_list_of_a_kernel_from_elsewhere_has_one_either() {
                 assert!(run_or_not_supported(&rehearsed(&cases, gpus, NCCL, &library), gpus) > 0);
             }
         }
+    }
+}
+
+/// If this fails, a soak on GPUs ends with an error of the harness, or most of its rounds are not run.
+#[test]
+fn no_round_of_a_soak_is_one_that_gpus_would_call_an_error() {
+    for (gpus, worlds, least) in [(1, 1..=4, 25), (2, 1..=2, 100), (4, 1..=4, 100), (4, 2..=8, 40)] {
+        let soak = Soak { seed: 3, worlds: worlds.collect(), bytes: 4 << 20, multicast: false };
+        let mut machine = Rehearsal::of_h200(gpus, None, Library::default());
+        let settings = Settings { deadline: Duration::from_secs(10), shared_pads: false, progress: &|_| {} };
+        let rounds = (0..100).map(|number| Round::draw(soak.clone(), number).judge(&mut machine, &settings));
+        let would_run = run_or_not_supported(&rounds.collect::<Vec<_>>(), gpus);
+        assert!(would_run >= least, "{would_run} of 100 rounds of worlds {:?} would run on {gpus} GPUs, expected {least}", soak.worlds);
     }
 }

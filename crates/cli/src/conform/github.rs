@@ -113,7 +113,7 @@ mod tests {
         let mut verdict = Verdict::without_checks(case.to_string(), Status::Fail, "");
         verdict.schedule = Some("random-5f".into());
         let summary = "100 % of 8 | `wrong` <b>\nlate".to_owned();
-        verdict.findings.push(Finding { property: "reference".into(), call: None, summary, details: String::new() });
+        verdict.findings.push(Finding { property: "reference".into(), call: None, summary, details: String::new(), ..Finding::default() });
         (case, verdict)
     }
 

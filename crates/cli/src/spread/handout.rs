@@ -1,54 +1,9 @@
 //! Which process judges which case: the longest first, and what a lost process had once more.
 
-use std::{
-    collections::{BTreeMap, HashMap},
-    path::Path,
-};
-
-use passmuster::conformance::{Case, report::Record};
+use std::collections::BTreeMap;
 
 /// How many processes may be lost with a case before it is given up.
 const MOST_LOSSES: u32 = 2;
-
-/// Milliseconds of a case of which nothing is known.
-const UNKNOWN: f64 = 50.0;
-
-/// What cases took on the emulator, in milliseconds.
-#[derive(Debug, Default)]
-pub(super) struct Costs {
-    of_case: HashMap<String, f64>,
-    /// The mean of each algorithm.
-    of_algorithm: HashMap<String, f64>,
-}
-
-impl Costs {
-    /// What a record has; nothing where it cannot be read.
-    pub(super) fn recorded(path: &Path) -> Costs {
-        let text = std::fs::read_to_string(path).unwrap_or_default();
-        let Ok(record) = serde_json::from_str::<Record>(&text) else { return Costs::default() };
-        let mut sums: HashMap<String, (f64, f64)> = HashMap::new();
-        for verdict in &record.cases {
-            let sum = sums.entry(algorithm(&verdict.case).to_owned()).or_default();
-            *sum = (sum.0 + verdict.milliseconds, sum.1 + 1.0);
-        }
-        Costs {
-            of_case: record.cases.into_iter().map(|verdict| (verdict.case, verdict.milliseconds)).collect(),
-            of_algorithm: sums.into_iter().map(|(name, (sum, count))| (name, sum / count)).collect(),
-        }
-    }
-
-    /// What a case will take, about.
-    pub(super) fn of(&self, case: &Case) -> f64 {
-        let id = case.to_string();
-        let known = self.of_case.get(&id).or_else(|| self.of_algorithm.get(algorithm(&id)));
-        known.copied().unwrap_or(UNKNOWN)
-    }
-}
-
-/// The part of an id that names the algorithm.
-fn algorithm(id: &str) -> &str {
-    id.split(':').next().unwrap_or(id)
-}
 
 /// Cases that are handed out.
 #[derive(Debug)]
@@ -122,7 +77,7 @@ mod tests {
     use passmuster::conformance::List;
 
     use super::*;
-    use crate::project;
+    use crate::costs::{Costs, UNKNOWN};
 
     /// When the last of so many processes is done with cases that are handed out by what they take.
     fn simulated(costs: &[f64], processes: usize) -> f64 {
@@ -139,11 +94,10 @@ mod tests {
     /// If this fails, the processes of a cluster wait for one that was given its longest case last.
     #[test]
     fn the_merge_list_is_shared_out_evenly() {
-        let path = project::source_tree().unwrap().join("fixtures/records/emulator-merge.json");
-        let recorded = Costs::recorded(&path);
+        let recorded = Costs::recorded();
         let costs: Vec<f64> = List::Merge.all_cases(0).iter().map(|case| recorded.of(case)).collect();
         let total: f64 = costs.iter().sum();
-        assert!(recorded.of_case.len() > 10_000 && costs.iter().filter(|&&cost| cost == UNKNOWN).count() < costs.len() / 10);
+        assert!(recorded.known() > 10_000 && costs.iter().filter(|&&cost| cost == UNKNOWN).count() < costs.len() / 10);
         // Nothing is faster than the longest case.
         let most = total / costs.iter().copied().fold(0.0, f64::max);
         for processes in [2, 8, 64] {

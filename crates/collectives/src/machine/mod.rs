@@ -241,6 +241,11 @@ pub trait Machine {
         Vec::new()
     }
 
+    /// Bytes of its devices' memory in use just now, by whomever; absent where it has no devices, or cannot tell.
+    fn device_bytes(&self) -> Option<u64> {
+        None
+    }
+
     /// The largest world size it can open.
     fn max_world(&self) -> usize;
 

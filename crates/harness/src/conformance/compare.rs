@@ -12,6 +12,7 @@ use super::{
     elements::{contribute, number, read, short, slice_of},
     inputs::{Payload, RankPayload},
     oracle::{Expected, oracle, same_bits, same_value},
+    verdict::Place,
 };
 use passmuster_collectives::{
     collective::{DType, Destination, Element, ReduceOp, Shape, Sources, largest, smallest_subnormal, unit_roundoff},
@@ -107,7 +108,30 @@ pub struct Shown {
     pub value: String,
 }
 
+impl Mismatch {
+    /// The first wrong element that was looked at.
+    pub fn place(&self) -> Option<Place> {
+        let Sample { rank, index, ref expected, ref got, .. } = *self.samples.first()?;
+        Some(Place { rank, element: index, bit: got.first_other_bit(expected) })
+    }
+}
+
+impl Difference {
+    /// The first element that differs, of this rank.
+    pub fn place(&self, rank: u32) -> Option<Place> {
+        let (element, want, got) = self.samples.first()?;
+        Some(Place { rank, element: *element, bit: got.first_other_bit(want) })
+    }
+}
+
 impl Shown {
+    /// The lowest bit in which it differs from another, where both have bits.
+    fn first_other_bit(&self, other: &Shown) -> Option<u32> {
+        let bits = |shown: &Shown| u64::from_str_radix(shown.bits.strip_prefix("0x")?, 16).ok();
+        let differ = bits(self)? ^ bits(other)?;
+        (differ != 0).then(|| differ.trailing_zeros())
+    }
+
     fn of<T: Element>(element: T) -> Shown {
         Shown { bits: format!("{:#01$x}", element.bits(), 2 + 2 * size_of::<T>()), value: text(element) }
     }

@@ -91,7 +91,7 @@ impl List {
 }
 
 /// The algorithms of a collective that are under test, which are those that are not somebody else's.
-fn under_test(collective: Collective) -> impl Iterator<Item = &'static dyn Algorithm> {
+pub(super) fn under_test(collective: Collective) -> impl Iterator<Item = &'static dyn Algorithm> {
     algorithms::all().iter().copied().filter(move |a| a.collective() == collective && !a.is_peer())
 }
 

@@ -16,13 +16,15 @@ pub use derived::{
 };
 pub use plans::of_plan;
 
+use std::ops::Range;
+
 use serde::{Deserialize, Serialize};
 
 use super::{CollectiveCase, ProductCase, Skew, Verdict, report::RecordCase};
 use passmuster_collectives::{
     algorithms::{self, TensorParallelFusion, matmul::Tile, premul_sum},
     collective::{DType, Layout, Product, ReduceOp},
-    kernels::{Calls, Module},
+    kernels::{self, Calls, Module},
     library::{self, Library},
     plan::Build,
 };
@@ -128,11 +130,32 @@ pub struct Edit {
     pub replace: &'static str,
 }
 
+/// Where an entry stands in a module's text: up to the next one.
+fn text_of_entry(ptx: &str, entry: &str) -> Option<Range<usize>> {
+    const ENTRY: &str = ".visible .entry ";
+    let start = ptx.find(&format!("{ENTRY}{entry}("))?;
+    let after = start + ENTRY.len();
+    Some(start..ptx[after..].find(ENTRY).map_or(ptx.len(), |next| after + next))
+}
+
 impl Mutant {
     /// The kernels with this mutant in its module's place.
     pub fn library(&self) -> Library {
         let mut library = Library::default();
         library.replace(self.module, self.build, self.ptx);
+        library
+    }
+
+    /// The same with all entries of the module, of which the mutant has the one that shows it.
+    pub fn library_with_all_entries(&self) -> Library {
+        let mut ptx = self.of().ptx(self.build).unwrap_or_default().to_owned();
+        for entry in kernels::entries(self.ptx) {
+            if let (Some(own), Some(real)) = (text_of_entry(self.ptx, entry), text_of_entry(&ptx, entry)) {
+                ptx.replace_range(real, &self.ptx[own]);
+            }
+        }
+        let mut library = Library::default();
+        library.replace(self.module, self.build, ptx);
         library
     }
 

@@ -10,7 +10,7 @@ use super::{
     collective_case::{CollectiveCase, Fault},
     compare::{Relation, compare, ranks_disagree, relation_broken},
     scenario::{self, Options, Recorded, Related, Scenario},
-    verdict::{Finding, Status, Verdict},
+    verdict::{Finding, Place, Status, Verdict},
     worker,
 };
 use passmuster_collectives::{
@@ -59,7 +59,13 @@ fn refused(case: &impl ToString, error: MachineError) -> Verdict {
 }
 
 fn findings_of(error: &MachineError) -> Vec<Finding> {
-    let finding = |property: &str, summary: String, details: String| Finding { property: property.into(), call: None, summary, details };
+    let finding = |property: &str, summary: String, details: String| Finding {
+        property: property.into(),
+        call: None,
+        summary,
+        details,
+        ..Finding::default()
+    };
     match error {
         MachineError::Hang { stuck, standing, .. } => {
             let waits: Vec<String> = stuck.iter().map(|wait| wait.to_string()).chain(standing.iter().cloned()).collect();
@@ -104,7 +110,7 @@ fn try_judge(case: &CollectiveCase, machine: &mut dyn Machine, settings: &Settin
     (settings.progress)("running");
     let ran = run(machine, &scenario.script, settings.deadline)?;
     (settings.progress)("checking");
-    Ok(ran.on(check(case, &scenario, machine)?))
+    Ok(ran.on(check(case, &scenario, machine, 0)?))
 }
 
 /// A run whose ranks came to the end: what is to be said besides the numbers.
@@ -209,15 +215,20 @@ pub(super) fn described(case: &impl Display, groups: &[Vec<BufferSpec>], script:
     text
 }
 
-/// Checks everything that must hold after the run.
-fn check(case: &CollectiveCase, scenario: &Scenario, machine: &mut dyn Machine) -> Result<Verdict, MachineError> {
+/// Checks everything that must hold after the run, in which the scenario's groups had the numbers from `first_group` on.
+pub(super) fn check(
+    case: &CollectiveCase,
+    scenario: &Scenario,
+    machine: &mut dyn Machine,
+    first_group: usize,
+) -> Result<Verdict, MachineError> {
     let mut checks = Checks { not_applicable: scenario.not_applicable.clone(), ..Checks::default() };
     for group in 0..scenario.groups.len() {
-        checks.canaries(machine, group)?;
+        checks.canaries(machine, first_group + group)?;
     }
     let mut outputs = Vec::with_capacity(scenario.calls.len());
     for (index, recorded) in scenario.calls.iter().enumerate() {
-        let mut kept = read_all(machine, recorded)?;
+        let mut kept = read_all(machine, recorded, first_group)?;
         checks.call(index, recorded, &kept);
         checks.untouched(index, recorded, &kept);
         let shape = recorded.call.shape();
@@ -235,18 +246,39 @@ fn check(case: &CollectiveCase, scenario: &Scenario, machine: &mut dyn Machine) 
     }
     for (group, region, payload) in &scenario.inputs {
         for rank in 0..case.world {
-            let now = machine.read(*group, rank as usize, region)?;
+            let now = machine.read(first_group + group, rank as usize, region)?;
             let sent = payload.bytes(rank, 0..region.bytes / case.dtype.size());
             let changed = relation_broken(Relation::Equal, case.dtype, &sent, &now);
-            checks.note("input_unchanged", None, changed.map(|d| (format!("rank {rank}: input {region} was overwritten"), d.to_string())));
+            let found = changed.map(|d| Found {
+                summary: format!("rank {rank}: input {region} was overwritten"),
+                details: d.to_string(),
+                place: d.place(rank),
+            });
+            checks.note("input_unchanged", None, found);
         }
     }
     Ok(checks.verdict(case))
 }
 
 /// What each rank got.
-fn read_all(machine: &mut dyn Machine, recorded: &Recorded) -> Result<Vec<Vec<u8>>, MachineError> {
-    recorded.outputs.iter().enumerate().map(|(rank, region)| machine.read(recorded.group, rank, region)).collect()
+fn read_all(machine: &mut dyn Machine, recorded: &Recorded, first_group: usize) -> Result<Vec<Vec<u8>>, MachineError> {
+    recorded.outputs.iter().enumerate().map(|(rank, region)| machine.read(first_group + recorded.group, rank, region)).collect()
+}
+
+/// What a check has found.
+pub(super) struct Found {
+    /// In a line.
+    summary: String,
+    /// At length.
+    details: String,
+    /// Where first.
+    place: Option<Place>,
+}
+
+impl From<(String, String)> for Found {
+    fn from((summary, details): (String, String)) -> Found {
+        Found { summary, details, place: None }
+    }
 }
 
 /// What was found so far.
@@ -282,10 +314,12 @@ impl Digest {
 }
 
 impl Checks {
-    /// Notes one check of a property: it holds, or what was found in a line and at length.
-    pub(super) fn note(&mut self, property: &str, call: Option<usize>, found: Option<(String, String)>) {
-        match found {
-            Some((summary, details)) => self.findings.push(Finding { property: property.into(), call, summary, details }),
+    /// Notes one check of a property: it holds, or what was found.
+    pub(super) fn note(&mut self, property: &str, call: Option<usize>, found: Option<impl Into<Found>>) {
+        match found.map(Into::into) {
+            Some(Found { summary, details, place }) => {
+                self.findings.push(Finding { property: property.into(), call, summary, details, place, case: None })
+            }
             None if self.held.iter().any(|held| held == property) => {}
             None => self.held.push(property.into()),
         }
@@ -306,10 +340,16 @@ impl Checks {
         let Recorded { call, contract, payload, .. } = recorded;
         let (reference, ranks_agree) = if recorded.by_peer { ("peer_reference", "peer_ranks_agree") } else { ("reference", "ranks_agree") };
         let mismatch = compare(contract, call.op, payload, &call.shape(), outputs);
-        self.note(reference, Some(index), mismatch.map(|m| (m.summary(), m.to_string())));
+        let found = mismatch.map(|m| Found { summary: m.summary(), details: m.to_string(), place: m.place() });
+        self.note(reference, Some(index), found);
         if contract.equal_across_ranks && call.collective.gives_all_ranks_the_same() {
             let difference = ranks_disagree(outputs, call.dtype);
-            self.note(ranks_agree, Some(index), difference.map(|d| (format!("ranks {:?} differ from rank 0", d.ranks), d.to_string())));
+            let found = difference.map(|d| Found {
+                summary: format!("ranks {:?} differ from rank 0", d.ranks),
+                details: d.to_string(),
+                place: d.ranks.first().and_then(|&rank| d.place(rank)),
+            });
+            self.note(ranks_agree, Some(index), found);
         }
     }
 
@@ -342,7 +382,7 @@ impl Checks {
         });
         let found = broken.map(|(rank, d)| {
             let summary = format!("rank {rank}: {} of {} elements are not {} of call {base}", d.wrong, d.total, d.relation);
-            (summary, d.to_string())
+            Found { summary, details: d.to_string(), place: d.place(rank as u32) }
         });
         self.note(property, Some(other), found);
     }

@@ -26,6 +26,7 @@ use rustix::process::Signal;
 use super::{
     Finding, Status, Verdict,
     process::{CANNOT_RUN, End, Process, REAP},
+    resources::Resources,
     worker::{Answer, Request},
 };
 use passmuster_collectives::machine::MachineInfo;
@@ -146,6 +147,11 @@ impl Supervisor {
         self.worker.as_ref().map(|worker| worker.process.id())
     }
 
+    /// What the worker said last that it holds, where there is one that has said so.
+    pub fn holds(&self) -> Option<Resources> {
+        self.worker.as_ref()?.holds
+    }
+
     /// What happened beside the cases, for the record: workers that died between two of them, or could not be killed.
     pub fn notes(&self) -> &[String] {
         &self.notes
@@ -252,7 +258,13 @@ impl Supervisor {
                 let log = worker.log();
                 self.kill(worker);
                 let mut verdict = Verdict::without_checks(&request.case, status, reason.clone());
-                verdict.findings.push(Finding { property: "finishes".into(), call: None, summary: reason, details: log });
+                verdict.findings.push(Finding {
+                    property: "finishes".into(),
+                    call: None,
+                    summary: reason,
+                    details: log,
+                    ..Finding::default()
+                });
                 verdict
             }
             Err(End::Death) => {
@@ -261,7 +273,13 @@ impl Supervisor {
                 let log = worker.log();
                 self.kill(worker);
                 let mut verdict = Verdict::without_checks(&request.case, Status::Crash, reason.clone());
-                verdict.findings.push(Finding { property: "survives".into(), call: None, summary: reason, details: log });
+                verdict.findings.push(Finding {
+                    property: "survives".into(),
+                    call: None,
+                    summary: reason,
+                    details: log,
+                    ..Finding::default()
+                });
                 verdict
             }
         }
@@ -316,7 +334,13 @@ impl Drop for Supervisor {
 }
 
 fn log_finding(property: &str, log: &str) -> Option<Finding> {
-    let finding = || Finding { property: property.into(), call: None, summary: "the worker's last output".into(), details: log.into() };
+    let finding = || Finding {
+        property: property.into(),
+        call: None,
+        summary: "the worker's last output".into(),
+        details: log.into(),
+        ..Finding::default()
+    };
     (!log.is_empty()).then(finding)
 }
 
@@ -342,6 +366,8 @@ struct Worker {
     /// Whether devices were at work when it last spoke of them.
     busy: bool,
     progress: Option<(String, Instant)>,
+    /// What it said last that it holds.
+    holds: Option<Resources>,
 }
 
 impl Worker {
@@ -351,7 +377,7 @@ impl Worker {
         process.args(&command.args).envs(command.env.iter().map(|(name, value)| (name, value))).stderr(Stdio::piped());
         let process = Process::start(&mut process)
             .map_err(|error| StartError::Failed { reason: format!("{}: {error}", command.program.display()) })?;
-        let mut worker = Worker { process, machine: MachineInfo::default(), began: false, busy: false, progress: None };
+        let mut worker = Worker { process, machine: MachineInfo::default(), began: false, busy: false, progress: None, holds: None };
         loop {
             match worker.process.next(deadline) {
                 Ok(Answer::Ready(machine)) => {
@@ -360,6 +386,7 @@ impl Worker {
                 }
                 Ok(Answer::Progress(line)) => worker.progress = Some((line, Instant::now())),
                 Ok(Answer::Busy(busy)) => worker.busy = busy,
+                Ok(Answer::Holds(resources)) => worker.holds = Some(resources),
                 Ok(Answer::Verdict(verdict)) => {
                     return Err(StartError::Failed { reason: format!("it judged {} before it was ready", verdict.case) });
                 }
@@ -396,6 +423,7 @@ impl Worker {
                 Ok(Answer::Began(_)) => self.began = true,
                 Ok(Answer::Progress(line)) => self.progress = Some((line, Instant::now())),
                 Ok(Answer::Busy(busy)) => self.busy = busy,
+                Ok(Answer::Holds(resources)) => self.holds = Some(resources),
                 Ok(Answer::Ready(_)) => return Err(End::Nonsense("the worker says a second time that it is ready".into())),
                 Err(end) => return Err(end),
             }

@@ -96,8 +96,27 @@ impl fmt::Display for Status {
     }
 }
 
+/// Where a result is wrong first.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Place {
+    /// On which rank.
+    pub rank: u32,
+    /// Index of the element in its output.
+    pub element: u64,
+    /// The lowest bit of the element that differs from what was expected; absent where no bits are decided.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub bit: Option<u32>,
+}
+
+impl fmt::Display for Place {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "rank {}, element {}", self.rank, self.element)?;
+        self.bit.map_or(Ok(()), |bit| write!(f, ", bit {bit}"))
+    }
+}
+
 /// One thing that a check has to say.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Finding {
     /// The property that does not hold: `reference`, `ranks_agree`, `canaries`, ...
     pub property: String,
@@ -107,6 +126,12 @@ pub struct Finding {
     pub summary: String,
     /// The report for people, several lines; empty where the summary says it all.
     pub details: String,
+    /// The first element that is wrong, where it is about elements.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub place: Option<Place>,
+    /// The case that it is about, where several ran together.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub case: Option<String>,
 }
 
 /// What became of one case.

@@ -100,7 +100,13 @@ mod tests {
         let mut verdict = Verdict::without_checks(case.to_string(), Status::Pass, "");
         if let Some(property) = property {
             verdict.status = Status::Fail;
-            verdict.findings.push(Finding { property: property.into(), call: None, summary: String::new(), details: String::new() });
+            verdict.findings.push(Finding {
+                property: property.into(),
+                call: None,
+                summary: String::new(),
+                details: String::new(),
+                ..Finding::default()
+            });
         }
         verdict
     }

@@ -15,6 +15,7 @@ use serde::{Deserialize, Serialize};
 use super::{
     Status, Verdict,
     process::{requests, say},
+    resources::Resources,
 };
 use passmuster_collectives::machine::MachineInfo;
 
@@ -51,6 +52,8 @@ pub enum Answer {
     Progress(String),
     /// Whether devices are at work, so that they are known to be unfinished if no more comes.
     Busy(bool),
+    /// What the process holds, after a round of a soak.
+    Holds(Resources),
     /// What became of the case.
     Verdict(Verdict),
 }
@@ -65,6 +68,12 @@ pub fn progress(line: impl Into<String>) {
 pub fn busy(busy: bool) {
     // As above.
     let _ = say(&Answer::Busy(busy));
+}
+
+/// Says what this process holds.
+pub fn holds(resources: Resources) {
+    // As above.
+    let _ = say(&Answer::Holds(resources));
 }
 
 /// Whether this process may be killed.

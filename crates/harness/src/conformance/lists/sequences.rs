@@ -1,6 +1,6 @@
 //! Sequences of calls, drawn by proptest.
 
-use std::borrow::Cow;
+use std::{borrow::Cow, ops::Range};
 
 use proptest::{
     prelude::*,
@@ -79,23 +79,31 @@ pub(crate) fn sequence_of(
         1..=0xffffu64,
     );
     kind.prop_flat_map(move |(dtype, op, world, groups, inputs, seed)| {
-        let items = proptest::collection::vec(item((collective, &algorithms), dtype, world, groups), 3..12);
-        (items, proptest::option::of(skew(world))).prop_map(move |(calls, skew)| {
-            let mut case = CollectiveCase::new(collective, "", dtype, op, world, 0);
-            // Reports count a sequence under the algorithm that it calls first.
-            case.calls = calls;
-            let first = case.shots().next().map(|shot| shot.algorithm.clone());
-            case.algorithm = first.expect("a sequence has calls");
-            case.skew = skew;
-            case.inputs = inputs;
-            case.seed = seed;
-            case
-        })
+        let count = proptest::sample::select(counts_in_sequences(collective, dtype, world));
+        let shot = shot((collective, &algorithms), count, world).boxed();
+        let of = CollectiveCase { inputs, seed, ..CollectiveCase::new(collective, "", dtype, op, world, 0) };
+        sequence_with(of, shot, groups, 3..12)
     })
 }
 
-fn item(of: (Collective, &[&'static str]), dtype: DType, world: u32, groups: u32) -> impl Strategy<Value = Item> + use<> {
-    let shot = shot(of, dtype, world).boxed();
+/// The sequences of so many steps, on so many groups, that are like `of` but for their calls and for who is late.
+pub(crate) fn sequence_with(
+    of: CollectiveCase,
+    shot: BoxedStrategy<CallSpec>,
+    groups: u32,
+    steps: Range<usize>,
+) -> impl Strategy<Value = CollectiveCase> {
+    let items = proptest::collection::vec(item(shot, groups), steps);
+    (items, proptest::option::of(skew(of.world))).prop_map(move |(calls, skew)| {
+        let mut case = CollectiveCase { calls, skew, ..of.clone() };
+        // Reports count a sequence under the algorithm that it calls first.
+        let first = case.shots().next().map(|shot| shot.algorithm.clone());
+        case.algorithm = first.expect("a sequence has calls");
+        case
+    })
+}
+
+fn item(shot: BoxedStrategy<CallSpec>, groups: u32) -> impl Strategy<Value = Item> {
     let eager = (shot.clone(), 0..groups).prop_map(|(shot, group)| Item::Eager(CallSpec { group, ..shot }));
     let graph = (proptest::collection::vec(shot, 1..4), 1..5u32, 0..groups).prop_map(|(calls, replays, group)| Item::Graph {
         calls: calls.into_iter().map(|shot| CallSpec { group, ..shot }).collect(),
@@ -104,9 +112,12 @@ fn item(of: (Collective, &[&'static str]), dtype: DType, world: u32, groups: u32
     prop_oneof![3 => eager, 1 => graph]
 }
 
-fn shot((collective, algorithms): (Collective, &[&'static str]), dtype: DType, world: u32) -> impl Strategy<Value = CallSpec> + use<> {
+pub(crate) fn shot<C: Strategy<Value = u64>>(
+    (collective, algorithms): (Collective, &[&'static str]),
+    count: C,
+    world: u32,
+) -> impl Strategy<Value = CallSpec> + use<C> {
     let algorithm = proptest::sample::select(algorithms.to_vec());
-    let count = proptest::sample::select(counts_in_sequences(collective, dtype, world));
     let root = if collective.has_root() { (0..world).boxed() } else { Just(0).boxed() };
     let in_place = if collective.has_in_place() { proptest::bool::weighted(0.3).boxed() } else { Just(false).boxed() };
     (algorithm, count, root, proptest::sample::select(vec![0u64, 0, 0, 1, 5]), in_place).prop_map(

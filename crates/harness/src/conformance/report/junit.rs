@@ -109,6 +109,7 @@ mod tests {
             call: None,
             summary: "8 of 1040 elements are wrong: got < expected & \"late\"".into(),
             details: "i\texpected\n\u{1}".into(),
+            ..Finding::default()
         });
         let verdicts = vec![
             Verdict::without_checks("all_reduce/one_shot:f32,sum:w=2:n=1", Status::Pass, ""),

@@ -226,6 +226,7 @@ mod tests {
             call: Some(3),
             summary: "8 of 1040 elements wrong".into(),
             details: String::new(),
+            ..Finding::default()
         });
         let mut passed = Verdict::without_checks("all_reduce/one_shot:f32,sum:w=2:n=1", Status::Pass, "");
         (passed.outputs, passed.held, passed.milliseconds) = (Some("0123456789abcdef".into()), failed.held.clone(), 12.3);

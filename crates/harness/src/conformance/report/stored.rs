@@ -213,7 +213,13 @@ mod tests {
             verdict.outputs = Some(format!("{:016x}", (n as u64).wrapping_mul(0x9e37_79b9_7f4a_7c15)));
             if n.is_multiple_of(101) {
                 verdict.status = Status::Fail;
-                verdict.findings.push(Finding { property: "reference".into(), call: None, summary: "wrong".into(), details: "\n".into() });
+                verdict.findings.push(Finding {
+                    property: "reference".into(),
+                    call: None,
+                    summary: "wrong".into(),
+                    details: "\n".into(),
+                    ..Finding::default()
+                });
             }
             verdict
         };

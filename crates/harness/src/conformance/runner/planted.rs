@@ -39,7 +39,7 @@ impl<'a> CarriedOut<'a> {
     }
 
     fn judged(&mut self) -> Verdict {
-        check(self.case, self.scenario, &mut self.machine).unwrap()
+        check(self.case, self.scenario, &mut self.machine, 0).unwrap()
     }
 
     /// What is said while a byte of a region of a rank of a group is another.
