@@ -78,6 +78,11 @@ pub trait Bootstrap: Send {
     /// As [`Bootstrap::all_gather`].
     fn all_gather_descriptors(&mut self, what: &str, own: &[OwnedFd]) -> Result<Vec<Vec<OwnedFd>>, BootstrapError>;
 
+    /// How descriptors last went from rank to rank: `SCM_RIGHTS` or `pidfd_getfd`; none where nobody has given any yet, or who brings them does not say.
+    fn descriptors_go_by(&self) -> Option<&'static str> {
+        None
+    }
+
     /// Returns when all ranks have come.
     ///
     /// # Errors

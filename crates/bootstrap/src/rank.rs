@@ -71,6 +71,7 @@ struct State {
     /// What has come of the exchange that goes on.
     parts: Vec<Part>,
     mail: VecDeque<Vec<u8>>,
+    descriptors_go_by: Option<&'static str>,
     failure: Option<BootstrapError>,
     /// When the hub was last heard.
     heard: Instant,
@@ -88,8 +89,16 @@ impl Rank {
     ) -> Result<Rank, BootstrapError> {
         let set_up = |error: rustix::io::Errno| BootstrapError::SetUp(format!("rank {rank}: its socket cannot be set up: {error}"));
         set_socket_timeout(&socket, Timeout::Send, Some(LIMIT)).map_err(set_up)?;
-        let state =
-            State { received, sequence: 0, limit: LIMIT, parts: Vec::new(), mail: VecDeque::new(), failure: None, heard: Instant::now() };
+        let state = State {
+            received,
+            sequence: 0,
+            limit: LIMIT,
+            parts: Vec::new(),
+            mail: VecDeque::new(),
+            descriptors_go_by: None,
+            failure: None,
+            heard: Instant::now(),
+        };
         Ok(Rank(Arc::new(Shared { rank, world, hub, socket, is_local, sending: Mutex::new(()), state: Mutex::new(state) })))
     }
 
@@ -355,7 +364,9 @@ impl Bootstrap for Rank {
         if let Some(rank) = differs(|place| place.host.clone()) {
             return Err(self.refuse(format!("{what}: rank {rank} is not on the host of rank 0, and descriptors do not leave a host")));
         }
-        if places.iter().all(|place| place.is_local) {
+        let over_sockets = places.iter().all(|place| place.is_local);
+        self.state().descriptors_go_by = Some(if over_sockets { "SCM_RIGHTS" } else { "pidfd_getfd" });
+        if over_sockets {
             return Ok(self.exchange(what, &[], own)?.into_iter().map(|(_, _, descriptors)| descriptors).collect());
         }
         // No Unix socket reaches them all: whoever may look into the others' processes takes them from there.
@@ -371,6 +382,10 @@ impl Bootstrap for Rank {
         // Nobody closes its own before all have them.
         self.barrier(what)?;
         taken
+    }
+
+    fn descriptors_go_by(&self) -> Option<&'static str> {
+        self.state().descriptors_go_by
     }
 
     fn set_limit(&mut self, limit: Duration) -> Duration {

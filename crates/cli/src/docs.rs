@@ -35,13 +35,14 @@ type Make = Box<dyn Fn(&Committed) -> anyhow::Result<String>>;
 /// The parts of documents, by their names in markers.
 fn parts() -> Vec<(String, Make)> {
     type Fixed = (&'static str, fn(&Committed) -> anyhow::Result<String>);
-    const FIXED: [Fixed; 20] = [
+    const FIXED: [Fixed; 21] = [
         ("algorithms", code::table_of_algorithms),
         ("collectives", code::table_of_collectives),
         ("exit-status", code::table_of_exit_statuses),
         ("trust", verdicts::trust),
         ("two-gpus", verdicts::on_two),
         ("four-gpus", verdicts::on_four),
+        ("ranks-in-processes", verdicts::in_processes),
         ("emulator", verdicts::on_the_emulator),
         ("mutants-of-products", verdicts::mutants_of_products),
         ("litmus", litmus::table),

@@ -130,7 +130,8 @@ impl Peers {
             sharing.extend((ranks.len() > 1).then(|| format!("ranks {ranks:?} share a GPU, and take turns on it")));
         }
         let processes = format!("{} ranks, each in a process of its own", self.world());
-        let memory = "file descriptors (CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR)".to_owned();
+        let by = self.bootstrap.descriptors_go_by().map(|by| format!(", sent by {by}")).unwrap_or_default();
+        let memory = format!("file descriptors (CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR){by}");
         vec![("processes", [vec![processes], sharing].concat().join("; ")), ("memory_shared_by", memory)]
     }
 

@@ -191,24 +191,25 @@ struct Cases {
 impl TestGpu {
     pub(crate) fn run(self, sh: &Shell) -> anyhow::Result<ExitCode> {
         let TestGpu { cases, elsewhere, gpus, launch } = self;
-        let run = Run { launch, ..Run::plain("test-gpu", MachineKind::Cuda, gpus.into()) };
+        let run = Run { launch: launch.on_gpus(), ..Run::plain("test-gpu", MachineKind::Cuda, gpus.into()) };
         cases.run(&run.with(&elsewhere)?, sh)
     }
 
     /// Whether this process may open GPUs itself, as that of a rank does.
     pub(crate) fn opens_gpus(&self) -> bool {
-        self.launch.is_of_a_rank()
+        self.launch.clone().on_gpus().is_of_a_rank()
     }
 }
 
 impl Validate {
     /// As [`TestGpu::opens_gpus`].
     pub(crate) fn opens_gpus(&self) -> bool {
-        self.on == MachineKind::Cuda && self.launch.is_of_a_rank()
+        self.on == MachineKind::Cuda && self.launch.clone().on_gpus().is_of_a_rank()
     }
 
     pub(crate) fn run(self, sh: &Shell) -> anyhow::Result<ExitCode> {
         let Validate { cases, on, schedules, steps, trace, elsewhere, memory, mut machine, launch } = self;
+        let launch = if on == MachineKind::Cuda { launch.on_gpus() } else { launch };
         if launch.has_ranks() {
             // Processes that share memory do not see each other's accesses.
             machine.profile = RaceProfile::Off;

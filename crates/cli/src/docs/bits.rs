@@ -6,7 +6,7 @@ use passmuster::conformance::Verdict;
 
 use super::{
     committed::Committed,
-    verdicts::{ON_FOUR, ON_THE_EMULATOR, ON_TWO, SINCE_ON_FOUR},
+    verdicts::{BY_PROCESSES, BY_THREADS, ON_FOUR, ON_THE_EMULATOR, ON_TWO, SINCE_ON_FOUR},
 };
 
 /// Cases that ran on both.
@@ -35,20 +35,34 @@ fn keeps_either_payload(case: &str) -> bool {
 /// # Errors
 /// A record is not there, or is none of verdicts.
 pub(super) fn on_both(committed: &Committed) -> anyhow::Result<OnBoth> {
-    let outputs = |names: &[&str]| -> anyhow::Result<BTreeMap<String, String>> {
-        let mut outputs = BTreeMap::new();
-        for name in names {
-            let cases = committed.record::<Verdict>(name)?.cases;
-            outputs.extend(cases.into_iter().filter_map(|verdict| Some((verdict.case, verdict.outputs?))));
-        }
-        Ok(outputs)
-    };
     let on_gpus: Vec<&str> = [ON_FOUR].into_iter().chain(SINCE_ON_FOUR.map(|(name, _)| name)).chain([ON_TWO]).collect();
-    let (emulated, ran) = (outputs(&[ON_THE_EMULATOR])?, outputs(&on_gpus)?);
+    let (emulated, ran) = (outputs(committed, &[ON_THE_EMULATOR])?, outputs(committed, &on_gpus)?);
     let shared = emulated.keys().filter(|case| ran.contains_key(*case)).cloned();
     let (open, cases): (Vec<String>, Vec<String>) = shared.partition(|case| keeps_either_payload(case));
     let differ = cases.iter().filter(|case| emulated[*case] != ran[*case]).cloned().collect();
     Ok(OnBoth { cases, differ, open: open.len() })
+}
+
+/// Digests of outputs, by case, that some records have.
+fn outputs(committed: &Committed, names: &[&str]) -> anyhow::Result<BTreeMap<String, String>> {
+    let mut outputs = BTreeMap::new();
+    for name in names {
+        let cases = committed.record::<Verdict>(name)?.cases;
+        outputs.extend(cases.into_iter().filter_map(|verdict| Some((verdict.case, verdict.outputs?))));
+    }
+    Ok(outputs)
+}
+
+/// How many cases have outputs from ranks in threads and from ranks in processes, by each launcher, and those of them whose outputs differ.
+///
+/// # Errors
+/// A record is not there, or is none of verdicts.
+pub(super) fn by_threads_and_processes(committed: &Committed) -> anyhow::Result<(usize, Vec<String>)> {
+    let mut threads = outputs(committed, &[BY_THREADS])?;
+    let processes = BY_PROCESSES.map(|(name, _)| outputs(committed, &[name])).into_iter().collect::<anyhow::Result<Vec<_>>>()?;
+    threads.retain(|case, _| processes.iter().all(|outputs| outputs.contains_key(case)));
+    let differs = |(case, digest): &(&String, &String)| processes.iter().any(|outputs| outputs[*case] != **digest);
+    Ok((threads.len(), threads.iter().filter(differs).map(|(case, _)| case.clone()).collect()))
 }
 
 #[cfg(test)]
@@ -82,6 +96,13 @@ mod tests {
                 }
             }
         }
+    }
+
+    /// If this fails, what a collective computes on GPUs depends on whether its ranks are threads or processes, or on who started them.
+    #[test]
+    fn ranks_in_threads_and_in_processes_gave_the_same_bits_on_gpus() {
+        let (cases, differ) = by_threads_and_processes(&committed()).unwrap();
+        assert!(cases >= 200 && differ.is_empty(), "{} of {cases} cases differ: {differ:#?}", differ.len());
     }
 
     /// Cases of a record of GPUs that the emulator runs in no time: of each algorithm and type the smallest, and those with most ranks.

@@ -4,7 +4,7 @@ use anyhow::{Context, ensure};
 use serde_json::Value;
 
 use super::{
-    bits::{OnBoth, on_both},
+    bits::{OnBoth, by_threads_and_processes, on_both},
     committed::{Committed, cases, number, paragraph},
 };
 
@@ -13,6 +13,15 @@ pub(super) const ON_TWO: &str = "h200x2-merge";
 
 /// An earlier list on four.
 pub(super) const ON_FOUR: &str = "h200x4-merge";
+
+/// The smoke list on two GPUs, of which one process has both.
+pub(super) const BY_THREADS: &str = "h100x2-smoke";
+
+/// The same where each rank is a process, and who started the processes.
+pub(super) const BY_PROCESSES: [(&str, &str); 2] = [
+    ("h100x2-processes-own", "`--launcher own --processes 2`"),
+    ("h100x2-processes-env", "`--launcher env --processes 2` with torchrun's variables"),
+];
 
 /// The merge list on the emulator.
 pub(super) const ON_THE_EMULATOR: &str = "emulator-merge";
@@ -135,6 +144,27 @@ pub(super) fn on_two(committed: &Committed) -> anyhow::Result<String> {
         number(&values["summary"], "total")?,
         of_sync(true),
         of_sync(false),
+    )))
+}
+
+/// What the smoke list gave where each rank is a process, in a few sentences.
+pub(super) fn in_processes(committed: &Committed) -> anyhow::Result<String> {
+    let counted = |name: &str| {
+        let of = Counts::of(name, &*committed.value(name)?)?;
+        anyhow::Ok(format!("{} of {} cases passed, {} not supported", of.passed, of.total, of.not_supported))
+    };
+    let processes: Vec<String> =
+        BY_PROCESSES.into_iter().map(|(name, how)| Ok(format!("{how}: {}", counted(name)?))).collect::<anyhow::Result<_>>()?;
+    let (cases, differ) = by_threads_and_processes(committed)?;
+    ensure!(differ.is_empty(), "outputs of ranks in threads and in processes differ: {}", differ.join(", "));
+    Ok(paragraph(&format!(
+        "`test-gpu smoke` ({}), ranks in threads: {}. {}. None failed. Most of what processes do not support needs more than two ranks; the rest multicast, \
+         what an algorithm does not have, or, by `env`, variables of NCCL that were not set. {cases} cases have outputs in all {} records: they are equal to \
+         the bit.",
+        machine(&*committed.value(BY_THREADS)?),
+        counted(BY_THREADS)?,
+        processes.join("; "),
+        1 + BY_PROCESSES.len(),
     )))
 }
 
