@@ -1,5 +1,6 @@
 //! `docs`: what documents repeat of the code and of records, written between markers.
 
+mod beside;
 mod bits;
 mod code;
 mod collectives;
@@ -35,7 +36,7 @@ type Make = Box<dyn Fn(&Committed) -> anyhow::Result<String>>;
 /// The parts of documents, by their names in markers.
 fn parts() -> Vec<(String, Make)> {
     type Fixed = (&'static str, fn(&Committed) -> anyhow::Result<String>);
-    const FIXED: [Fixed; 21] = [
+    const FIXED: [Fixed; 24] = [
         ("algorithms", code::table_of_algorithms),
         ("collectives", code::table_of_collectives),
         ("exit-status", code::table_of_exit_statuses),
@@ -49,6 +50,9 @@ fn parts() -> Vec<(String, Make)> {
         ("museum", museum::table),
         ("museum-score", museum::last_line),
         ("speed", collectives::speed),
+        ("beside", beside::collectives),
+        ("beside-peers", beside::peers),
+        ("beside-others", beside::others),
         ("repeated", collectives::repeated),
         ("premul_sum", collectives::premultiplied),
         ("all_gather_matmul", scenarios::gathered),
