@@ -104,6 +104,16 @@ __device__ __forceinline__ bool is_given_up(const Sync& sync, u64 waited) {
     return waited > sync.limit || (waited > 1000000 && *(volatile u32*)sync.stuck);
 }
 
+// Many threads of a block wait for the same peer. One tells of it: what others wait for may differ.
+__device__ __forceinline__ void report_by_one(const Sync& sync, u32 want, u32 saw, u32 peer, Site site) {
+    u32 before;
+    asm volatile("atom.relaxed.gpu.global.cas.b32 %0, [%1], 0, %2;"
+                 : "=r"(before)
+                 : "l"(&stuck_entry(sync, peer)->ranks), "r"(sync.rank | sync.world << 16)
+                 : "memory");
+    if (before == 0) report_stuck(sync, want, saw, peer, site);
+}
+
 // Tells of the ranks from `from` up to `to` whose lines were waited for in vain. `slots` is the address of the line's slot of rank 0.
 __device__ __forceinline__ void report_missing(const Sync& sync, u64 slots, u32 flag, u32 from, u32 to, Site site) {
 #pragma unroll 1
@@ -112,13 +122,7 @@ __device__ __forceinline__ void report_missing(const Sync& sync, u64 slots, u32 
         u32 saw = line[1];
         if (saw == flag) saw = line[3];
         if (peer == sync.rank || saw == flag) continue;
-        // Many threads of a block wait for the same peer. One tells of it: flags of others may differ from its own.
-        u32 before;
-        asm volatile("atom.relaxed.gpu.global.cas.b32 %0, [%1], 0, %2;"
-                     : "=r"(before)
-                     : "l"(&stuck_entry(sync, peer)->ranks), "r"(sync.rank | sync.world << 16)
-                     : "memory");
-        if (before == 0) report_stuck(sync, flag, saw, peer, site);
+        report_by_one(sync, flag, saw, peer, site);
     }
 }
 

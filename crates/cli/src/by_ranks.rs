@@ -1,6 +1,6 @@
 //! Cases on ranks that are processes of their own: one case at a time, on all of them.
 
-use std::{fs, net::TcpListener, time::Duration};
+use std::{env, fs, mem, net::TcpListener, time::Duration};
 
 use passmuster::{
     conformance::{
@@ -16,11 +16,13 @@ use passmuster_collectives::{
     machine::{Machine, MachineError, MachineInfo},
     plan::Departure,
 };
+use passmuster_cuda::{CudaMachine, CudaOptions};
 
 use crate::{
-    judging::{Judged, Judging, named},
-    launch::Job,
+    judging::{Judged, Judging, by_environment, known_better, large_case_extra, named},
+    launch::{Environment, Job},
     progress::progress_bar,
+    worker::load_wanted,
 };
 
 /// Wall time of one run by default. Ranks that wait for each other do so until then: nobody sees that all of them do.
@@ -32,8 +34,14 @@ const SILENCE: Duration = Duration::from_secs(2);
 /// Bytes that a rank may share whose memory is capped.
 const CAP: u64 = 4096;
 
-/// Starts the processes of a job once more, of which the one of a rank may be lost at once.
-pub(crate) type Again = Box<dyn FnMut(Option<usize>) -> anyhow::Result<Job>>;
+/// The same on GPUs, where a device that is at work is seen.
+pub(crate) const DEADLINE_OF_GPUS: Duration = Duration::from_secs(10);
+
+/// How much longer than that ranks on GPUs may take: they compile kernels, and have NCCL connect.
+const GRACE_OF_GPUS: Duration = Duration::from_secs(90);
+
+/// Starts the processes of a job once more in an environment. The process of a rank may be lost at once.
+pub(crate) type Again = Box<dyn FnMut(Option<usize>, &Environment) -> anyhow::Result<Job>>;
 
 /// Judges cases on ranks that are processes.
 pub(crate) struct ByRanks {
@@ -42,39 +50,83 @@ pub(crate) struct ByRanks {
     info: MachineInfo,
     /// None where others started the processes.
     again: Option<Again>,
-    schedule: Interleaving,
+    /// What the processes were started in.
+    environment: Environment,
+    /// The emulator's. On GPUs there is none.
+    schedule: Option<Interleaving>,
     deadline: Duration,
     /// Why there is no machine any more.
     over: Option<String>,
 }
 
 impl ByRanks {
-    /// On the processes of a job. Every rank runs under this schedule, whose seed decides what its own streams and warps do; `deadline` is wall time.
+    /// On the processes of a job, which are emulators under this schedule, or have GPUs. The schedule's seed decides what a rank's own streams and warps do;
+    /// `deadline` is wall time.
     ///
     /// # Errors
     /// Where they do not come, or one of them cannot.
-    pub(crate) fn open(job: Job, again: Option<Again>, schedule: Interleaving, deadline: Duration) -> Result<ByRanks, MachineError> {
-        let machine = Processes::open(job)?;
-        let info = machine.info();
-        Ok(ByRanks { machine: Some(machine), info, again, schedule, deadline, over: None })
+    pub(crate) fn open(
+        job: Job,
+        again: Option<Again>,
+        schedule: Option<Interleaving>,
+        deadline: Duration,
+    ) -> Result<ByRanks, MachineError> {
+        let mut judge =
+            ByRanks { machine: None, info: MachineInfo::default(), again, environment: Environment::new(), schedule, deadline, over: None };
+        judge.take(job)?;
+        Ok(judge)
     }
 
-    /// Starts the processes anew where there are none.
-    fn machine(&mut self) -> Result<&mut Processes<Job>, String> {
+    /// Waits for the processes of a job.
+    fn take(&mut self, job: Job) -> Result<&mut Processes<Job>, MachineError> {
+        let mut machine = Processes::open(job)?;
+        if self.has_gpus() {
+            machine.set_grace(GRACE_OF_GPUS);
+        }
+        self.info = known_better(Some(mem::take(&mut self.info)), machine.info());
+        Ok(self.machine.insert(machine))
+    }
+
+    fn has_gpus(&self) -> bool {
+        self.schedule.is_none()
+    }
+
+    /// What the processes must have in their environment for a case.
+    fn environment_of(&self, case: &Case) -> Environment {
+        if self.has_gpus() { case.environment() } else { Environment::new() }
+    }
+
+    /// Starts the processes anew where there are none, or in another environment.
+    fn machine(&mut self, environment: &Environment) -> Result<&mut Processes<Job>, String> {
         if let Some(over) = &self.over {
             return Err(over.clone());
         }
+        if self.again.is_some() && self.environment != *environment {
+            self.machine = None;
+            self.environment.clone_from(environment);
+        }
         if self.machine.is_none() {
             let started = match &mut self.again {
-                Some(again) => again(None).map_err(|error| error.to_string()),
+                Some(again) => again(None, environment).map_err(|error| error.to_string()),
                 None => Err("a rank's process is lost, and whoever started it must start the job again".into()),
             };
-            match started.and_then(|job| Processes::open(job).map_err(|error| error.to_string())) {
-                Ok(machine) => self.machine = Some(machine),
-                Err(error) => return Err(self.over.insert(error).clone()),
+            if let Err(error) = started.and_then(|job| self.take(job).map(drop).map_err(|error| error.to_string())) {
+                return Err(self.over.insert(error).clone());
             }
         }
         Ok(self.machine.as_mut().expect("it was just opened"))
+    }
+
+    /// Which variables the processes lack for a case, where others started them.
+    fn lacks(&self, case: &Case) -> Option<String> {
+        let is_missing = |(name, value): &(&str, &str)| env::var(name).ok().as_deref() != Some(*value);
+        let missing: Vec<String> = match self.again {
+            Some(_) => Vec::new(),
+            None => self.environment_of(case).into_iter().filter(is_missing).map(|(name, value)| format!("{name}={value}")).collect(),
+        };
+        (!missing.is_empty()).then(|| {
+            format!("its processes need {} in their environment: whoever starts them sets it, as --launcher own does", missing.join(" "))
+        })
     }
 
     fn judge(&mut self, case: &Case) -> Verdict {
@@ -93,11 +145,17 @@ impl ByRanks {
                 }
             }
             Some(fault) => named(case, fault, self.struck(case, fault)),
-            None => self.run(case, self.deadline, &mut |_| Ok(())),
+            None => self.run(case, self.deadline + self.extra(case), &mut |_| Ok(())),
         };
-        // What a lost rank's process had is lost.
-        self.machine.take_if(|machine| machine.is_broken());
+        // What a lost rank's process had is lost; on GPUs threads may be held up in a library.
+        let may_be_held = self.has_gpus() && (verdict.status.voids_device() || verdict.status == Status::Inconclusive);
+        self.machine.take_if(|machine| machine.is_broken() || may_be_held);
         verdict
+    }
+
+    /// How much more time a large case gets.
+    fn extra(&self, case: &Case) -> Duration {
+        if self.has_gpus() { large_case_extra(case) } else { Duration::ZERO }
     }
 
     /// Judges a case, after the machine is made ready for it.
@@ -107,8 +165,11 @@ impl ByRanks {
         deadline: Duration,
         prepare: &mut dyn FnMut(&mut Processes<Job>) -> Result<(), MachineError>,
     ) -> Verdict {
-        let schedule = self.schedule.to_string();
-        let machine = match self.machine() {
+        if let Some(lacks) = self.lacks(case) {
+            return Verdict::without_checks(case.to_string(), Status::NotSupported, lacks);
+        }
+        let (schedule, environment) = (self.schedule.map(|schedule| schedule.to_string()), self.environment_of(case));
+        let machine = match self.machine(&environment) {
             Ok(machine) => machine,
             Err(over) => return Verdict::without_checks(case.to_string(), Status::NotRun, over),
         };
@@ -117,7 +178,7 @@ impl ByRanks {
         }
         let mut verdict = case.judge(machine, &Settings { deadline, shared_pads: false, progress: &|_| {} });
         if verdict.status.is_finding() || verdict.status == Status::Inconclusive {
-            verdict.schedule = Some(schedule);
+            verdict.schedule = schedule;
         }
         verdict
     }
@@ -128,6 +189,11 @@ impl ByRanks {
         let sound = Case::Collective(CollectiveCase { fault: None, ..own.clone() });
         let mut verdict = match fault {
             Fault::Departs { how: Departure::Stopped | Departure::Stalled, .. } => self.run(case, deadline.min(SILENCE), &mut |_| Ok(())),
+            Fault::Capped(_) if self.has_gpus() => Verdict::without_checks(
+                case.to_string(),
+                Status::NotSupported,
+                "memory of GPUs is no file: what a process may share of it cannot be capped",
+            ),
             Fault::Capped(rank) => self.run(&sound, deadline, &mut |machine| machine.befall(rank as usize, Mishap::Capped { bytes: CAP })),
             Fault::Garbage(rank) => self.run(&sound, deadline, &mut |machine| machine.befall(rank as usize, Mishap::Garbage)),
             Fault::Other { rank, field } => self.run(&sound, deadline, &mut |machine| {
@@ -136,7 +202,7 @@ impl ByRanks {
                 machine.mislead(rank as usize, other);
                 Ok(())
             }),
-            Fault::LostAtStart(rank) => match self.again.as_mut().map(|again| again(Some(rank as usize))) {
+            Fault::LostAtStart(rank) => match self.again.as_mut().map(|again| again(Some(rank as usize), &Environment::new())) {
                 Some(Ok(job)) => match Processes::open(job) {
                     Ok(_) => Verdict::without_checks(case.to_string(), Status::Fail, "the ranks began without one of them"),
                     Err(error) => refused(case, &error),
@@ -206,18 +272,18 @@ impl Judging for ByRanks {
 
     fn all(&mut self, cases: &[Case], judged: &Judged<'_>) -> Result<(MachineInfo, Vec<Verdict>), StartError> {
         let bar = progress_bar(cases.len());
-        let mut verdicts = Vec::new();
-        for (index, case) in cases.iter().enumerate() {
-            let verdict = self.judge(case);
+        let mut verdicts: Vec<Option<Verdict>> = vec![None; cases.len()];
+        for place in by_environment(cases, |case| self.environment_of(case)).into_values().flatten() {
+            let verdict = self.judge(&cases[place]);
             if verdict.status.is_finding() {
                 bar.suspend(|| eprintln!("{} {}: {}", verdict.status, verdict.case, verdict.reason));
             }
             bar.inc(1);
-            judged((index, &verdict));
-            verdicts.push(verdict);
+            judged((place, &verdict));
+            verdicts[place] = Some(verdict);
         }
         bar.finish_and_clear();
-        Ok((self.info.clone(), verdicts))
+        Ok((self.info.clone(), verdicts.into_iter().flatten().collect()))
     }
 
     fn one(&mut self, case: &Case) -> Result<Verdict, StartError> {
@@ -225,15 +291,34 @@ impl Judging for ByRanks {
     }
 }
 
+/// What a rank's process opens.
+pub(crate) enum RankMachine {
+    /// A rank that runs its kernels' PTX.
+    Emulator(EmulatorOptions),
+    /// A rank that has a GPU: the options of all, and its number among those of its host.
+    Cuda(CudaOptions, usize),
+}
+
 /// Is a rank of such a job, until it is told to leave.
 ///
 /// # Errors
 /// Where the job has failed.
-pub(crate) fn serve(rank: &Rank, options: EmulatorOptions) -> anyhow::Result<()> {
-    let library = options.library.clone();
-    let mut machine = RankEmulator::new(options, Box::new(rank.clone())).or_else(|error| {
-        ranks::decline(rank, &error)?;
-        Err(anyhow::Error::from(error))
-    })?;
-    Ok(ranks::serve(rank, &mut machine, &library)?)
+pub(crate) fn serve(rank: &Rank, machine: RankMachine) -> anyhow::Result<()> {
+    let declined = |error: MachineError| match ranks::decline(rank, &error) {
+        Ok(()) => anyhow::Error::from(error),
+        Err(lost) => lost.into(),
+    };
+    match machine {
+        RankMachine::Emulator(options) => {
+            let library = options.library.clone();
+            let mut machine = RankEmulator::new(options, Box::new(rank.clone())).map_err(declined)?;
+            Ok(ranks::serve(rank, &mut machine, &library)?)
+        }
+        RankMachine::Cuda(options, local_rank) => {
+            let library = options.library.clone();
+            let mut machine = CudaMachine::open_rank(options, Box::new(rank.clone()), local_rank).map_err(declined)?;
+            load_wanted(&mut machine);
+            Ok(ranks::serve(rank, &mut machine, &library)?)
+        }
+    }
 }

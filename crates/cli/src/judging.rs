@@ -9,7 +9,7 @@ use passmuster::conformance::{
 };
 use passmuster_collectives::{algorithms, machine::MachineInfo, plan::Departure};
 
-use crate::{progress::progress_bar, worker::Machine};
+use crate::{launch::Environment, progress::progress_bar, worker::Machine};
 
 /// Is told of a verdict, with the place of its case in the list.
 pub(crate) type Judged<'a> = dyn Fn((usize, &Verdict)) + Sync + 'a;
@@ -42,7 +42,7 @@ pub(crate) struct Judge {
     deadline: Duration,
     /// How many more cases are judged a second time, whichever supervisor does it.
     second_looks: u32,
-    supervisor: Option<(BTreeMap<&'static str, &'static str>, Supervisor)>,
+    supervisor: Option<(Environment, Supervisor)>,
 }
 
 impl Judge {
@@ -52,7 +52,7 @@ impl Judge {
         Judge { arguments, deadline, second_looks: SECOND_LOOKS, supervisor: None }
     }
 
-    fn supervisor(&mut self, environment: &BTreeMap<&'static str, &'static str>) -> Result<&mut Supervisor, StartError> {
+    fn supervisor(&mut self, environment: &Environment) -> Result<&mut Supervisor, StartError> {
         if self.supervisor.as_ref().is_none_or(|(current, _)| current != environment) {
             self.supervisor = None;
             let command = WorkerCommand::of_this_program(&self.arguments)
@@ -74,14 +74,10 @@ impl Judging for Judge {
     }
 
     fn all(&mut self, cases: &[Case], judged: &Judged<'_>) -> Result<(MachineInfo, Vec<Verdict>), StartError> {
-        let mut by_environment: BTreeMap<_, Vec<usize>> = BTreeMap::new();
-        for (index, case) in cases.iter().enumerate() {
-            by_environment.entry(case.environment()).or_default().push(index);
-        }
         let bar = progress_bar(cases.len());
         let mut machine = None;
         let mut verdicts: Vec<Option<Verdict>> = vec![None; cases.len()];
-        for (environment, indices) in by_environment {
+        for (environment, indices) in by_environment(cases, Case::environment) {
             let info = self.supervisor(&environment)?.machine()?;
             for index in indices {
                 let verdict = self.one(&cases[index])?;
@@ -107,13 +103,22 @@ impl Judging for Judge {
     }
 }
 
+/// Places of cases, by the environment that they need.
+pub(crate) fn by_environment(cases: &[Case], of: impl Fn(&Case) -> Environment) -> BTreeMap<Environment, Vec<usize>> {
+    let mut places: BTreeMap<_, Vec<usize>> = BTreeMap::new();
+    for (place, case) in cases.iter().enumerate() {
+        places.entry(of(case)).or_default().push(place);
+    }
+    places
+}
+
 /// What is told of the machine, of what workers in two environments say: one that has loaded NCCL knows more.
-fn known_better(first: Option<MachineInfo>, then: MachineInfo) -> MachineInfo {
+pub(crate) fn known_better(first: Option<MachineInfo>, then: MachineInfo) -> MachineInfo {
     first.filter(|first| !first.nccl.is_empty()).unwrap_or(then)
 }
 
 /// More time for payloads that are seconds of copying and comparing: a second for each 128 MiB of all ranks' inputs.
-fn large_case_extra(case: &Case) -> Duration {
+pub(crate) fn large_case_extra(case: &Case) -> Duration {
     Duration::from_secs((case.input_bytes() >> 27).min(600))
 }
 
@@ -135,6 +140,13 @@ pub(crate) fn named(case: &Case, fault: Fault, verdict: Verdict) -> Verdict {
                 .into()
         }
         Fault::Killed => vec![(Status::Crash, vec!["signal 9".into()])],
+        // On GPUs the rank's process goes on without its thread, and the others' kernels wait for it.
+        Fault::Departs { rank, how: Departure::Stalled, .. } => vec![
+            (Status::Crash, vec![format!("rank {rank} "), told_of(Departure::Stalled).into(), AGREED.into()]),
+            (Status::Hang, vec![format!("waited for rank {rank} ")]),
+            (Status::Hang, vec![format!("ranks [{rank}] did not finish")]),
+            (Status::Inconclusive, vec![format!("the hosts of ranks [{rank}] did not get to the end")]),
+        ],
         Fault::Departs { rank, how, .. } => vec![(Status::Crash, vec![format!("rank {rank} "), told_of(how).into(), AGREED.into()])],
         Fault::LostAtStart(rank) => vec![(Status::Crash, vec![format!("rank {rank} "), told_of(Departure::Exited).into(), AGREED.into()])],
         Fault::Garbage(rank) => vec![(Status::Crash, vec![format!("rank {rank} "), "it sent what is no frame".into(), AGREED.into()])],
@@ -264,6 +276,13 @@ mod tests {
         false
     )]
     #[case::no_crash("killed@r1", Status::Pass, "", false)]
+    #[case::stalled_on_gpus(
+        "stalled@r1",
+        Status::Hang,
+        "hang after 2000 ms: rank 0 block 1 of one_shot waited for rank 1 at its end barrier",
+        true
+    )]
+    #[case::stalled_otherwise("stalled@r1", Status::Hang, "hang after 2000 ms: ranks [0] did not finish", false)]
     #[case::capped("capped@r1", Status::NotSupported, "64 bytes of memory that rank 1 shares: File too large", true)]
     #[case::order("other_order@r1", Status::InfraError, "rank 1 has count of call 0 = 3, rank 0 has 4: all ranks must have the same", true)]
     #[case::order_of_some(

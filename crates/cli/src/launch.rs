@@ -1,6 +1,7 @@
 //! Several processes for one command: who starts them, which of them this one is, and what they are for.
 
 use std::{
+    collections::BTreeMap,
     env,
     num::NonZeroUsize,
     process::{Command, Stdio},
@@ -40,8 +41,8 @@ pub(crate) struct LaunchArgs {
     /// secret: PASSMUSTER_SECRET, or what the file PASSMUSTER_SECRET_FILE has, or ~/.config/passmuster/secret, which is made where it is missing.
     #[arg(long, value_enum)]
     launcher: Option<Launcher>,
-    /// In place of sharing out cases, have each rank of every case be a process of its own, so many of them: atomics and fences are the processor's then, and
-    /// races are not looked for. With --launcher env and mpi it is as many as were started.
+    /// In place of sharing out cases, have each rank of every case be a process of its own, so many of them: on GPUs each opens its own; on the emulator atomics and
+    /// fences are the processor's then, and races are not looked for. With --launcher env and mpi it is as many as were started.
     #[arg(long, value_name = "N", requires = "launcher", conflicts_with = "judges")]
     processes: Option<NonZeroUsize>,
     /// With --launcher own: how many processes share out the cases; as many as there are processors by default, one thread each.
@@ -51,6 +52,9 @@ pub(crate) struct LaunchArgs {
     #[arg(long, value_name = "N")]
     threads: Option<NonZeroUsize>,
 }
+
+/// Variables of the environment that cases are judged in.
+pub(crate) type Environment = BTreeMap<&'static str, &'static str>;
 
 /// Under which heading help has them.
 const PROCESSES: &str = "Processes";
@@ -127,7 +131,7 @@ impl LaunchArgs {
         }
         let goes_on = !self.has_ranks();
         let part = match self.launcher {
-            Some(Launcher::Own) => Ok(Part::Coordinator(self.start(None)?, None)),
+            Some(Launcher::Own) => Ok(Part::Coordinator(self.start(None, &Environment::new())?, None)),
             Some(Launcher::Env) => {
                 let placement = Placement::of_environment()?.context(
                     "--launcher env: nobody placed this process: RANK, WORLD_SIZE and LOCAL_RANK, or those of Open MPI, PMI or a Slurm step, must be set",
@@ -156,16 +160,32 @@ impl LaunchArgs {
         self.launcher == Some(Launcher::Own)
     }
 
-    /// Starts this command once more for each process. The process of a rank that is to be `lost` ends before it has come to the others.
+    /// Whether this process is a rank's, or may turn out to be.
+    pub(crate) fn is_of_a_rank(&self) -> bool {
+        self.has_ranks() && (own::is_rank() || !self.starts_them())
+    }
+
+    /// The number of this process, which is a rank's, among those of its host.
+    ///
+    /// # Errors
+    /// As [`Placement::of_environment`].
+    pub(crate) fn local_rank(&self, rank: usize) -> anyhow::Result<usize> {
+        let placement = if own::is_rank() { None } else { Placement::of_environment()? };
+        Ok(placement.map_or(rank, |placement| placement.local_rank))
+    }
+
+    /// Starts this command once more for each process, with these variables of the environment besides. The process of a rank that is to be `lost` ends
+    /// before it has come to the others.
     ///
     /// # Errors
     /// Why they cannot be started.
-    pub(crate) fn start(&self, lost: Option<usize>) -> anyhow::Result<Job> {
+    pub(crate) fn start(&self, lost: Option<usize>, environment: &Environment) -> anyhow::Result<Job> {
         let program = env::current_exe()?;
         let processes = self.processes.or(self.judges).map_or_else(|| self.threads_of(1), NonZeroUsize::get);
         let again = |rank| {
             let mut command = Command::new(&program);
             if lost == Some(rank) { command.arg("--version") } else { command.args(env::args_os().skip(1)) }.stdout(Stdio::null());
+            command.envs(environment);
             command
         };
         Ok(Job::Started(Launched::start(processes, !self.has_ranks(), again)?))

@@ -131,7 +131,13 @@ pub fn main(registry: Registry) -> ExitCode {
     }
     let status = print::finish(match line {
         Ok(line) => {
-            if matches!(line.command, Command::Worker(_) | Command::BenchWorker(_) | Command::Ledger(_)) {
+            let opens_gpus = match &line.command {
+                Command::Worker(_) | Command::BenchWorker(_) | Command::Ledger(_) => true,
+                Command::TestGpu(command) => command.opens_gpus(),
+                Command::Validate(command) => command.opens_gpus(),
+                _ => false,
+            };
+            if opens_gpus {
                 // These may use GPUs in this process. The others start processes first, which are to find the environment as the user has set it.
                 // SAFETY: this thread is the only one yet.
                 unsafe { passmuster_cuda::prepare_process() };

@@ -44,7 +44,8 @@ Examples:
   cargo xtask records --check              exit 1 where a document quotes a stale record and does not say so
   cargo xtask records --mark               has the documents say so, and no longer where a record is fresh again
   cargo xtask records --manifests          writes fixtures/manifests/ anew from the lists
-  cargo xtask records --require fixtures/manifests/gpus2-merge.toml merge.json")]
+  cargo xtask records --require fixtures/manifests/gpus2-merge.toml merge.json
+  cargo xtask records --same threads.json processes.json    the same bits?")]
 pub(crate) struct Records {
     /// Records to look at; when left out, those of fixtures/records.
     #[arg(value_name = "RECORD")]
@@ -61,6 +62,9 @@ pub(crate) struct Records {
     /// Exit 1 where one of the records, each by itself, lacks what this manifest requires.
     #[arg(long, value_name = "FILE", requires = "records", value_parser = require::manifest)]
     require: Option<Manifest>,
+    /// Compare the bits of outputs: exit 1 where a case has others in one of the records than in the first, or none has outputs in all of them.
+    #[arg(long, requires = "records", conflicts_with_all = ["require", "json"])]
+    same: bool,
     /// Write what was found.
     #[arg(long, value_name = "FILE")]
     json: Option<PathBuf>,
@@ -112,6 +116,9 @@ impl Records {
             paths.into_iter().map(|path| Ok((path.clone(), read(&path)?))).collect::<anyhow::Result<_>>()?;
         if let Some(manifest) = &self.require {
             return required(manifest, &records);
+        }
+        if self.same {
+            return same(&records);
         }
         let looked = records.iter().map(|(path, record)| look(path, record)).collect::<anyhow::Result<Vec<_>>>()?;
         let mut found = Found { records: looked, quotes: Vec::new(), complaints: Vec::new() };
@@ -305,6 +312,29 @@ fn show(found: &Found) {
         of(|freshness| *freshness == Freshness::Unknown),
         found.complaints.len()
     );
+}
+
+/// Whether all records have the same outputs, of the cases that have any in all of them.
+fn same(records: &[(PathBuf, Value)]) -> anyhow::Result<ExitCode> {
+    let outputs = |(path, record): &(PathBuf, Value)| -> anyhow::Result<BTreeMap<String, String>> {
+        let Ok(record) = serde_json::from_value::<Record>(record.clone()) else { bail!("{} is no record of verdicts", path.display()) };
+        Ok(record.cases.into_iter().filter_map(|verdict| Some((verdict.case, verdict.outputs?))).collect())
+    };
+    let all = records.iter().map(outputs).collect::<anyhow::Result<Vec<_>>>()?;
+    let [first, others @ ..] = &all[..] else { bail!("--same: two records at least") };
+    if others.is_empty() {
+        bail!("--same: two records at least");
+    }
+    let shared: Vec<&String> = first.keys().filter(|case| others.iter().all(|other| other.contains_key(*case))).collect();
+    let differ: Vec<&&String> = shared.iter().filter(|case| others.iter().any(|other| other[**case] != first[**case])).collect();
+    for ((path, _), outputs) in records.iter().zip(&all) {
+        println!("{}: {} cases with outputs, of {} in all records", path.display(), outputs.len(), shared.len());
+    }
+    for case in &differ {
+        println!("differs: {case}");
+    }
+    println!("{} of {} cases have the same bits", shared.len() - differ.len(), shared.len());
+    Ok(if shared.is_empty() || !differ.is_empty() { ExitCode::from(FINDING) } else { ExitCode::SUCCESS })
 }
 
 fn required(manifest: &Manifest, records: &[(PathBuf, Value)]) -> anyhow::Result<ExitCode> {

@@ -119,7 +119,12 @@ impl Gpus {
     /// # Errors
     /// As [`CudaMachine::open`].
     pub(crate) fn open(&self, library: Library, watch: Option<Watch>) -> Result<CudaMachine, OpenError> {
-        CudaMachine::open(CudaOptions {
+        CudaMachine::open(self.options(library, watch))
+    }
+
+    /// What they are opened with.
+    pub(crate) fn options(&self, library: Library, watch: Option<Watch>) -> CudaOptions {
+        CudaOptions {
             gpus: self.numbers.clone(),
             nccl_lib: self.nccl_lib.clone(),
             cublas_lt_lib: self.cublas_lt_lib.clone(),
@@ -127,7 +132,7 @@ impl Gpus {
             wait_limit: self.wait_limit,
             batch_copies: self.batch_copies,
             watch,
-        })
+        }
     }
 
     /// The emulator in their place.
@@ -217,12 +222,7 @@ impl Worker {
                         return Ok(ExitCode::from(CANNOT_RUN));
                     }
                 };
-                if wants_nccl(|name| std::env::var_os(name).is_some())
-                    && let Err(error) = machine.load_nccl()
-                {
-                    // The cases that need it say so, each by itself.
-                    eprintln!("{error}");
-                }
+                load_wanted(&mut machine);
                 self.serve(&mut machine);
             }
         }
@@ -238,6 +238,16 @@ impl Worker {
             }
             Err(error) => Verdict::without_checks(&request.case, Status::InfraError, error.to_string()),
         });
+    }
+}
+
+/// Loads NCCL where the environment is one of its cases, so that what is told of the machine has its version.
+pub(crate) fn load_wanted(machine: &mut CudaMachine) {
+    if wants_nccl(|name| std::env::var_os(name).is_some())
+        && let Err(error) = machine.load_nccl()
+    {
+        // The cases that need it say so, each by itself.
+        eprintln!("{error}");
     }
 }
 

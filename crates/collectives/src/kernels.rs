@@ -28,6 +28,7 @@ pub static HEADERS: &[(&str, &str)] = &[
     ("dtype.cuh", include_str!("../kernels/common/dtype.cuh")),
     ("dtypes.cuh", include_str!("../kernels/common/dtypes.cuh")),
     ("entries.cuh", include_str!("../kernels/common/entries.cuh")),
+    ("lamport.cuh", include_str!("../kernels/common/lamport.cuh")),
     ("lines.cuh", include_str!("../kernels/common/lines.cuh")),
     ("multimem.cuh", include_str!("../kernels/common/multimem.cuh")),
     ("multimem_entries.cuh", include_str!("../kernels/common/multimem_entries.cuh")),

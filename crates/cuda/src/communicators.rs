@@ -2,11 +2,14 @@
 
 use std::{collections::BTreeMap, env, path::PathBuf, sync::Arc, time::Duration};
 
+use cudarc::nccl::sys::ncclUniqueId;
+
 use super::{
     device::Device,
     environment,
     memory::{Arena, Scratch},
     nccl::{Communicator, LibraryCall, Nccl, NcclError, Window},
+    peers::Peers,
     ranks,
 };
 use passmuster_collectives::{
@@ -21,11 +24,14 @@ const JOIN_LIMIT: Duration = Duration::from_secs(120);
 /// How long they may take to leave.
 const LEAVE_LIMIT: Duration = Duration::from_secs(10);
 
-/// The communicators of one world size and what is registered with them.
+/// Something of each rank that is here.
+pub(super) type OfRanks<T> = BTreeMap<usize, T>;
+
+/// The communicators of one world size and what is registered with them, of the ranks that are here.
 struct Joined {
-    ranks: Vec<Arc<Communicator>>,
+    ranks: OfRanks<Arc<Communicator>>,
     /// For each chunk of the arena, the window of each rank.
-    windows: BTreeMap<usize, Vec<Window>>,
+    windows: BTreeMap<usize, OfRanks<Window>>,
 }
 
 /// NCCL, loaded when first used, and its communicators.
@@ -54,62 +60,79 @@ impl Communicators {
         self.rendezvous
     }
 
-    /// The communicators of a world of `devices`, one a rank, each of which has a device of its own.
+    /// The communicators of a world of `devices`, one a rank, each of which has a device of its own. Where the others' ranks are `peers`, all processes must call it
+    /// alike, also those that have no rank in that world.
     ///
     /// # Errors
     /// `NotSupported` when there is no NCCL, `Fault` when NCCL fails, `Inconclusive` when it does not return.
-    pub(super) fn join(&mut self, devices: &[Arc<Device>]) -> Result<Vec<Arc<Communicator>>, MachineError> {
+    pub(super) fn join(&mut self, devices: &[Arc<Device>], peers: Option<&mut Peers>) -> Result<OfRanks<Arc<Communicator>>, MachineError> {
         let world = devices.len();
         if let Some(joined) = self.worlds.get(&world) {
             return Ok(joined.ranks.clone());
         }
-        let nccl = self.load()?;
-        let id = nccl.unique_id().map_err(|error| fault(0, &error))?;
-        let of_rank = devices.to_vec();
-        let joined = ranks::on_all(world, JOIN_LIMIT, move |rank| {
-            of_rank[rank].make_current()?;
-            let communicator = Communicator::join(nccl.clone(), id, world, rank)?;
-            warm_up(&of_rank[rank], &communicator)?;
-            Ok(Arc::new(communicator))
-        });
-        let ranks = collect("ncclCommInitRankConfig", joined)?
-            .into_iter()
-            .enumerate()
-            .map(|(rank, joined)| joined.map_err(|error| fault(rank, &error)))
-            .collect::<Result<Vec<_>, _>>()?;
+        let loaded = self.load();
+        let identify = |nccl: &Arc<Nccl>| nccl.unique_id().map_err(|error| fault(0, &error));
+        let ranks = match peers {
+            None => {
+                let nccl = loaded?;
+                let id = identify(&nccl)?;
+                enter(nccl, id, devices, (0..world).collect())?
+            }
+            Some(peers) => {
+                let own = peers.rank();
+                // The first rank says what the communicator is called.
+                let named = loaded
+                    .as_ref()
+                    .map_err(Clone::clone)
+                    .and_then(|nccl| if own == 0 { identify(nccl).map(|id| id.internal.to_vec()) } else { Ok(Vec::new()) });
+                let names = peers.agree(&format!("NCCL's communicator of {world} ranks"), named)?;
+                let internal = names[0][..].try_into().map_err(|_| MachineError::Invalid {
+                    reason: format!("rank 0 named NCCL's communicator by {} bytes", names[0].len()),
+                })?;
+                let here = if own < world { vec![own] } else { Vec::new() };
+                let entered = enter(loaded?, ncclUniqueId { internal }, devices, here);
+                peers.agree_on(&format!("NCCL's communicator of {world} ranks, joined"), entered)?
+            }
+        };
         self.rendezvous += 1;
         self.worlds.insert(world, Joined { ranks: ranks.clone(), windows: BTreeMap::new() });
         Ok(ranks)
     }
 
-    /// Registers a chunk of the arena with the communicators of a world, once.
+    /// Registers a chunk of the arena with the communicators of a world, once. All processes must call it alike.
     ///
     /// # Errors
     /// As [`Communicators::join`], and `NotSupported` with NCCL's reason when it makes no window.
-    pub(super) fn register(&mut self, devices: &[Arc<Device>], arena: &Arena, chunk: usize) -> Result<(), MachineError> {
-        self.join(devices)?;
+    pub(super) fn register(
+        &mut self,
+        devices: &[Arc<Device>],
+        arena: &Arena,
+        chunk: usize,
+        mut peers: Option<&mut Peers>,
+    ) -> Result<(), MachineError> {
+        self.join(devices, peers.as_deref_mut())?;
         let world = devices.len();
-        let not_supported = |reason: String| MachineError::NotSupported { reason };
         let joined = self.worlds.get_mut(&world).expect("joined above");
         if joined.windows.contains_key(&chunk) {
             return Ok(());
         }
         let memory: Vec<(u64, u64)> = (0..world).map(|rank| arena.chunk(chunk, rank)).collect();
         let (of_rank, communicators, is_first) = (devices.to_vec(), joined.ranks.clone(), joined.windows.is_empty());
-        let registered = ranks::on_all(world, JOIN_LIMIT, move |rank| {
+        let registered = on_each("ncclCommWindowRegister", joined.ranks.keys().copied().collect(), move |rank| {
             of_rank[rank].make_current()?;
             let (address, bytes) = memory[rank];
-            let window = communicators[rank].register(address, bytes)?;
+            let window = communicators[&rank].register(address, bytes)?;
             if is_first && env::var_os("NCCL_CTA_POLICY").is_some() {
-                warm_up_copy_engines(&of_rank[rank], &communicators[rank], rank, address)?;
+                warm_up_copy_engines(&of_rank[rank], &communicators[&rank], rank, address)?;
             }
             Ok::<_, NcclError>(window)
         });
-        let windows = collect("ncclCommWindowRegister", registered)?
-            .into_iter()
-            .enumerate()
-            .map(|(rank, window)| window.map_err(|error| not_supported(format!("rank {rank}: {error}"))))
-            .collect::<Result<Vec<_>, _>>()?;
+        let not_supported = |(rank, error): (usize, NcclError)| MachineError::NotSupported { reason: format!("rank {rank}: {error}") };
+        let windows = registered.and_then(|windows| windows.map_err(not_supported));
+        let windows = match peers {
+            None => windows?,
+            Some(peers) => peers.agree_on("NCCL's windows", windows)?,
+        };
         joined.windows.insert(chunk, windows);
         self.rendezvous += 1;
         Ok(())
@@ -123,13 +146,15 @@ impl Communicators {
             let of_rank = devices.to_vec();
             let mut windows: Vec<Vec<Window>> = (0..world).map(|_| Vec::new()).collect();
             for of_chunk in joined.windows.into_values() {
-                for (rank, window) in of_chunk.into_iter().enumerate() {
+                for (rank, window) in of_chunk {
                     windows[rank].push(window);
                 }
             }
             let left = ranks::on_all(world, LEAVE_LIMIT, move |rank| {
-                if of_rank[rank].make_current().is_ok() {
-                    joined.ranks[rank].leave(&windows[rank]);
+                if of_rank[rank].make_current().is_ok()
+                    && let Some(communicator) = joined.ranks.get(&rank)
+                {
+                    communicator.leave(&windows[rank]);
                 }
             });
             all &= left.iter().all(Option::is_some);
@@ -193,11 +218,39 @@ fn fault(rank: usize, error: &NcclError) -> MachineError {
     MachineError::Fault { ranks: vec![rank], what: error.what.clone(), code: error.code.clone() }
 }
 
-/// What all ranks answered.
+/// Joins a communicator as each of the ranks that are here, all at once.
+fn enter(nccl: Arc<Nccl>, id: ncclUniqueId, devices: &[Arc<Device>], here: Vec<usize>) -> Result<OfRanks<Arc<Communicator>>, MachineError> {
+    let (of_rank, world) = (devices.to_vec(), devices.len());
+    let joined = on_each("ncclCommInitRankConfig", here, move |rank| {
+        of_rank[rank].make_current()?;
+        let communicator = Communicator::join(nccl.clone(), id, world, rank)?;
+        warm_up(&of_rank[rank], &communicator)?;
+        Ok(Arc::new(communicator))
+    });
+    joined?.map_err(|(rank, error)| fault(rank, &error))
+}
+
+/// Does something as each of these ranks, in a thread of its own. What each came to, or what the first of them failed with.
 ///
 /// # Errors
-/// `Inconclusive` where one did not: names the first.
-fn collect<T>(what: &str, answers: Vec<Option<T>>) -> Result<Vec<T>, MachineError> {
-    let missing = |rank| MachineError::Inconclusive { reason: format!("rank {rank}: no answer of {what} in {} s", JOIN_LIMIT.as_secs()) };
-    answers.into_iter().enumerate().map(|(rank, answer)| answer.ok_or_else(|| missing(rank))).collect()
+/// `Inconclusive` where one did not answer: names the first.
+fn on_each<T: Send + 'static, E: Send + 'static>(
+    what: &str,
+    here: Vec<usize>,
+    work: impl Fn(usize) -> Result<T, E> + Send + Sync + 'static,
+) -> Result<Result<OfRanks<T>, (usize, E)>, MachineError> {
+    let of = here.clone();
+    let answers = ranks::on_all(here.len(), JOIN_LIMIT, move |at| work(of[at]));
+    let mut came = BTreeMap::new();
+    for (rank, answer) in here.into_iter().zip(answers) {
+        match answer {
+            Some(Ok(made)) => _ = came.insert(rank, made),
+            Some(Err(error)) => return Ok(Err((rank, error))),
+            None => {
+                let reason = format!("rank {rank}: no answer of {what} in {} s", JOIN_LIMIT.as_secs());
+                return Err(MachineError::Inconclusive { reason });
+            }
+        }
+    }
+    Ok(Ok(came))
 }

@@ -6,7 +6,7 @@ use std::{
     sync::Mutex,
 };
 
-use cudarc::driver::sys::{CUcontext, CUdevice, CUdevice_attribute};
+use cudarc::driver::sys::{CUcontext, CUdevice, CUdevice_attribute, CUuuid};
 
 use super::{
     driver::{CudaError, Driver, call},
@@ -27,6 +27,8 @@ pub(super) struct Device {
     pub(super) flushes_remote_writes: bool,
     /// The driver's name for it.
     pub(super) name: String,
+    /// What is nobody else's, whichever process asks.
+    pub(super) uuid: [u8; 16],
     /// Where on the bus it is: `0000:04:00.0`.
     pub(super) bus_id: String,
     /// Streaming SMs.
@@ -52,6 +54,7 @@ impl Device {
         call!(driver, cuDeviceGet(&mut raw, ordinal as c_int))?;
         let name = text(|at, length| call!(driver, cuDeviceGetName(at, length, raw)))?;
         let bus_id = text(|at, length| call!(driver, cuDeviceGetPCIBusId(at, length, raw)))?;
+        let uuid = uuid(driver, raw)?;
         let attribute = |which| attribute(driver, raw, which);
         let sms = attribute(CUdevice_attribute::CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT)?.max(0) as u32;
         let capability = (
@@ -64,7 +67,7 @@ impl Device {
         call!(driver, cuCtxSetCurrent(context))?;
         let service = Stream::new(driver)?;
         let pinned = Mutex::new(Pinned::new(driver, PINNED_BYTES)?);
-        Ok(Device { driver, ordinal, raw, context, flushes_remote_writes, name, bus_id, sms, capability, service, pinned })
+        Ok(Device { driver, ordinal, raw, context, flushes_remote_writes, name, uuid, bus_id, sms, capability, service, pinned })
     }
 
     /// Makes its context the calling thread's current one.
@@ -81,13 +84,35 @@ impl Device {
 
     /// Whether it can address memory of `peer`; always its own.
     pub(super) fn can_access(&self, peer: &Device) -> Result<bool, CudaError> {
-        if self.ordinal == peer.ordinal {
+        self.can_access_raw(peer.raw)
+    }
+
+    /// Whether it can address memory of the GPU that has a UUID, which another process has opened: none where this process does not see that GPU.
+    pub(super) fn can_access_of(&self, peer: [u8; 16]) -> Result<Option<bool>, CudaError> {
+        for ordinal in 0..self.driver.device_count()? {
+            let mut raw: CUdevice = 0;
+            call!(self.driver, cuDeviceGet(&mut raw, ordinal as c_int))?;
+            if uuid(self.driver, raw)? == peer {
+                return self.can_access_raw(raw).map(Some);
+            }
+        }
+        Ok(None)
+    }
+
+    fn can_access_raw(&self, peer: CUdevice) -> Result<bool, CudaError> {
+        if self.raw == peer {
             return Ok(true);
         }
         let mut can = 0;
-        call!(self.driver, cuDeviceCanAccessPeer(&mut can, self.raw, peer.raw))?;
+        call!(self.driver, cuDeviceCanAccessPeer(&mut can, self.raw, peer))?;
         Ok(can != 0)
     }
+}
+
+fn uuid(driver: &Driver, device: CUdevice) -> Result<[u8; 16], CudaError> {
+    let mut uuid = CUuuid { bytes: [0; 16] };
+    call!(driver, cuDeviceGetUuid_v2(&mut uuid, device))?;
+    Ok(uuid.bytes.map(|byte| byte as u8))
 }
 
 impl Drop for Device {

@@ -9,9 +9,9 @@ use std::{
 
 use cudarc::driver::sys::{
     self, CUcontext, CUdevice, CUdevice_attribute, CUdeviceptr, CUevent, CUfunction, CUfunction_attribute, CUgraph, CUgraphExec,
-    CUjit_option, CUlaunchConfig, CUmemAccessDesc, CUmemAllocationGranularity_flags, CUmemAllocationProp, CUmemGenericAllocationHandle,
-    CUmemcpyAttributes, CUmodule, CUstream, CUstreamBatchMemOpParams, CUstreamCaptureMode, CUtensorMap, CUtensorMapDataType,
-    CUtensorMapFloatOOBfill, CUtensorMapInterleave, CUtensorMapL2promotion, CUtensorMapSwizzle,
+    CUjit_option, CUlaunchConfig, CUmemAccessDesc, CUmemAllocationGranularity_flags, CUmemAllocationHandleType, CUmemAllocationProp,
+    CUmemGenericAllocationHandle, CUmemcpyAttributes, CUmodule, CUstream, CUstreamBatchMemOpParams, CUstreamCaptureMode, CUtensorMap,
+    CUtensorMapDataType, CUtensorMapFloatOOBfill, CUtensorMapInterleave, CUtensorMapL2promotion, CUtensorMapSwizzle, CUuuid,
 };
 
 use super::loader::{self, LoadError, function_table};
@@ -26,6 +26,7 @@ function_table! {
         fn cuDeviceGet(*mut CUdevice, c_int);
         fn cuDeviceGetName(*mut c_char, c_int, CUdevice);
         fn cuDeviceGetPCIBusId(*mut c_char, c_int, CUdevice);
+        fn cuDeviceGetUuid_v2(*mut CUuuid, CUdevice);
         fn cuDeviceGetAttribute(*mut c_int, CUdevice_attribute, CUdevice);
         fn cuDeviceCanAccessPeer(*mut c_int, CUdevice, CUdevice);
         fn cuDevicePrimaryCtxRetain(*mut CUcontext, CUdevice);
@@ -72,6 +73,8 @@ function_table! {
         fn cuMemAddressFree(CUdeviceptr, usize);
         fn cuMemMap(CUdeviceptr, usize, usize, CUmemGenericAllocationHandle, c_ulonglong);
         fn cuMemUnmap(CUdeviceptr, usize);
+        fn cuMemExportToShareableHandle(*mut c_void, CUmemGenericAllocationHandle, CUmemAllocationHandleType, c_ulonglong);
+        fn cuMemImportFromShareableHandle(*mut CUmemGenericAllocationHandle, *mut c_void, CUmemAllocationHandleType);
         fn cuTensorMapEncodeTiled(
             *mut CUtensorMap, CUtensorMapDataType, c_uint, *mut c_void, *const c_ulonglong, *const c_ulonglong, *const c_uint, *const c_uint,
             CUtensorMapInterleave, CUtensorMapSwizzle, CUtensorMapL2promotion, CUtensorMapFloatOOBfill,

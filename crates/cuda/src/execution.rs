@@ -10,6 +10,7 @@ use std::{
 };
 
 use super::{
+    board::Board,
     driver::CudaError,
     hosts::Hosts,
     program::{Action, Captured, Events, Failure, Program},
@@ -26,6 +27,9 @@ const GRACE: Duration = Duration::from_secs(1);
 
 /// How long after one rank's failure that of another counts as the same.
 const ECHO: Duration = Duration::from_millis(100);
+
+/// How long after another process has stopped the devices here may take to come to rest, for the machine to be as good as before.
+const REST: Duration = Duration::from_millis(500);
 
 /// How long a thread asks its streams without pause; after that it sleeps in between.
 const EAGER: Duration = Duration::from_micros(200);
@@ -47,6 +51,19 @@ pub(super) enum Stopped {
         /// Whether work on a device was seen not to be done, as opposed to hosts that did not get that far.
         on_devices: bool,
     },
+    /// Ranks of other processes are not going to finish: whether no device here has work left.
+    Abandoned { at_rest: bool },
+}
+
+/// Ranks in other processes, which start when these do, and stop these when they stop.
+pub(super) struct Elsewhere<'a> {
+    pub(super) board: Arc<Board>,
+    /// The number of the run.
+    pub(super) run: u64,
+    /// How many ranks take part in it, of all processes.
+    pub(super) world: usize,
+    /// Whether a process is lost, which writes no words any more.
+    pub(super) is_lost: &'a mut dyn FnMut() -> bool,
 }
 
 /// How one rank ended.
@@ -73,18 +90,33 @@ struct Start {
     arrived: AtomicUsize,
     released: OnceLock<Instant>,
     abandoned: AtomicBool,
+    /// Of ranks in other processes: where they arrive, the number of the run, and how many ranks take part.
+    elsewhere: Option<(Arc<Board>, u64, usize)>,
 }
 
 impl Start {
-    fn new(world: usize) -> Start {
-        Start { world, arrived: AtomicUsize::new(0), released: OnceLock::new(), abandoned: AtomicBool::new(false) }
+    /// Of so many ranks here.
+    fn new(world: usize, elsewhere: Option<(Arc<Board>, u64, usize)>) -> Start {
+        Start { world, arrived: AtomicUsize::new(0), released: OnceLock::new(), abandoned: AtomicBool::new(false), elsewhere }
     }
 
     /// Waits for all ranks; the time at which the last arrived, or `None` when one will not. Spins: waking up sleepers takes longer than
     /// many a collective.
     fn meet(&self) -> Option<Instant> {
         if self.arrived.fetch_add(1, Ordering::AcqRel) + 1 == self.world {
-            let _ = self.released.set(Instant::now());
+            match &self.elsewhere {
+                None => _ = self.released.set(Instant::now()),
+                Some((board, run, world)) => {
+                    board.arrive(*run);
+                    while !board.have_arrived(*run, *world) {
+                        if self.is_abandoned() {
+                            return None;
+                        }
+                        std::thread::yield_now();
+                    }
+                    let _ = self.released.set(Instant::now());
+                }
+            }
         }
         loop {
             match self.released.get() {
@@ -104,19 +136,25 @@ impl Start {
     }
 }
 
-/// Carries out the programs, one a rank, and returns what each gave. `hosts` is told what they enqueue.
+/// Carries out the programs of the ranks here and returns what each gave, in their order. `hosts` is told what they enqueue.
 ///
 /// # Errors
 /// The failure that was seen first, else who was not done `deadline` after the start. `started` is called when ranks have started on their devices, unless
 /// they are done before anybody looks.
-pub(super) fn execute(programs: &Arc<[Program]>, hosts: &Arc<Hosts>, deadline: Duration, started: &dyn Fn()) -> Result<Vec<Done>, Stopped> {
+pub(super) fn execute(
+    programs: &Arc<[Program]>,
+    hosts: &Arc<Hosts>,
+    deadline: Duration,
+    started: &dyn Fn(),
+    mut elsewhere: Option<Elsewhere<'_>>,
+) -> Result<Vec<Done>, Stopped> {
     let world = programs.len();
     let begin = Instant::now();
-    let start = Arc::new(Start::new(world));
+    let start = Arc::new(Start::new(world, elsewhere.as_ref().map(|elsewhere| (elsewhere.board.clone(), elsewhere.run, elsewhere.world))));
     let answers = {
         let (start, programs, hosts) = (start.clone(), programs.clone(), hosts.clone());
-        ranks::spawn(world, move |rank| {
-            let outcome = carry_out(rank, &programs[rank], &start, &hosts, deadline);
+        ranks::spawn(world, move |at| {
+            let outcome = carry_out(&programs[at], &start, &hosts, deadline);
             if matches!(outcome, Outcome::Failed(_)) {
                 // Whoever has not started need not; whoever waits for this rank would do so until the deadline.
                 start.abandon();
@@ -129,8 +167,17 @@ pub(super) fn execute(programs: &Arc<[Program]>, hosts: &Arc<Hosts>, deadline: D
     // A rank that is abandoned may say so before the one that was refused does.
     let (mut refused, mut abandoned) = (None, false);
     let mut started = Some(started);
+    let mut lost = false;
     let mut open = world;
     while open > 0 {
+        if let Some(Elsewhere { board, run, is_lost, .. }) = &mut elsewhere
+            && !start.is_abandoned()
+        {
+            lost = is_lost();
+            if lost || board.has_stopped(*run) {
+                start.abandon();
+            }
+        }
         if start.released.get().is_some()
             && let Some(started) = started.take()
         {
@@ -140,20 +187,25 @@ pub(super) fn execute(programs: &Arc<[Program]>, hosts: &Arc<Hosts>, deadline: D
         let patience = limit.saturating_duration_since(Instant::now()).min(Duration::from_millis(20));
         match answers.recv_timeout(patience) {
             // Each rank is refused by itself, at the same call.
-            Ok((rank, Outcome::Failed(failure))) if failure.refused => {
-                refused.get_or_insert((rank, failure));
+            Ok((at, Outcome::Failed(failure))) if failure.refused => {
+                refused.get_or_insert((programs[at].rank, failure));
             }
-            Ok((rank, Outcome::Failed(failure))) => {
-                let mut ranks = vec![rank];
-                while let Ok((rank, outcome)) = answers.recv_timeout(ECHO) {
-                    ranks.extend(matches!(outcome, Outcome::Failed(_)).then_some(rank));
+            Ok((at, Outcome::Failed(failure))) => {
+                let mut ranks = vec![programs[at].rank];
+                while open > 1
+                    && let Ok((at, outcome)) = answers.recv_timeout(ECHO)
+                {
+                    open -= 1;
+                    ranks.extend(matches!(outcome, Outcome::Failed(_)).then_some(programs[at].rank));
                 }
                 return Err(Stopped::Failed { ranks, failure });
             }
-            Ok((rank, Outcome::Done(of_rank))) => done[rank] = Some(of_rank),
+            Ok((at, Outcome::Done(of_rank))) => done[at] = Some(of_rank),
             Ok((_, Outcome::Unfinished)) => (unfinished, on_devices) = (true, true),
             Ok((_, Outcome::Abandoned)) => abandoned = true,
             Err(RecvTimeoutError::Timeout) if Instant::now() < limit => continue,
+            // It says why itself, and the others are to hear it.
+            Err(RecvTimeoutError::Disconnected) if elsewhere.is_some() => panic!("the thread of this process's rank panicked"),
             Err(_) => {
                 unfinished = true;
                 on_devices |= are_busy(programs);
@@ -167,8 +219,12 @@ pub(super) fn execute(programs: &Arc<[Program]>, hosts: &Arc<Hosts>, deadline: D
         Some((rank, failure)) => return Err(Stopped::Failed { ranks: vec![rank], failure }),
         None => {}
     }
+    if abandoned && !unfinished && elsewhere.is_some() {
+        // Where a process is lost, none of them goes on.
+        return Err(Stopped::Abandoned { at_rest: !lost && come_to_rest(programs, REST) });
+    }
     if unfinished || abandoned {
-        let ranks = done.iter().enumerate().filter(|(_, done)| done.is_none()).map(|(rank, _)| rank).collect();
+        let ranks = programs.iter().zip(&done).filter(|(_, done)| done.is_none()).map(|(program, _)| program.rank).collect();
         return Err(Stopped::Unfinished { ranks, after: begin.elapsed(), on_devices });
     }
     Ok(done.into_iter().flatten().collect())
@@ -209,13 +265,13 @@ fn come_to_rest(programs: &Arc<[Program]>, limit: Duration) -> bool {
 }
 
 /// One rank's thread.
-fn carry_out(rank: usize, program: &Program, start: &Start, hosts: &Hosts, deadline: Duration) -> Outcome {
+fn carry_out(program: &Program, start: &Start, hosts: &Hosts, deadline: Duration) -> Outcome {
     let mut events = match prepare(program) {
         Ok(events) => events,
         Err(failure) => return Outcome::Failed(failure),
     };
     let outcome = match start.meet() {
-        Some(at) => enqueue(program, &mut events, (rank, hosts), (start, at + deadline))
+        Some(at) => enqueue(program, &mut events, hosts, (start, at + deadline))
             .and_then(|ended| if ended.is_some() { Ok(ended) } else { wait(program, start, at + deadline) })
             .and_then(|ended| match ended {
                 Some(outcome) => Ok(outcome),
@@ -249,12 +305,8 @@ fn prepare(program: &Program) -> Result<Events, Failure> {
 
 /// Goes through the actions without waiting for any other rank, but where the script has the host wait for what it fetches: `None`, or how it ended
 /// there.
-fn enqueue(
-    program: &Program,
-    events: &mut Events,
-    (rank, hosts): (usize, &Hosts),
-    (start, until): (&Start, Instant),
-) -> Result<Option<Outcome>, Failure> {
+fn enqueue(program: &Program, events: &mut Events, hosts: &Hosts, (start, until): (&Start, Instant)) -> Result<Option<Outcome>, Failure> {
+    let rank = program.rank;
     for (at, action) in program.actions.iter().enumerate() {
         match action {
             Action::Enqueue { stream, commands } => {
@@ -340,7 +392,7 @@ mod tests {
 
     #[test]
     fn ranks_start_when_the_last_has_arrived() {
-        let start = Arc::new(Start::new(3));
+        let start = Arc::new(Start::new(3, None));
         let begin = Instant::now();
         let late = Duration::from_millis(30);
         let met = ranks::on_all(3, Duration::from_secs(10), move |rank| {
@@ -355,13 +407,40 @@ mod tests {
 
     #[test]
     fn nobody_waits_for_a_rank_that_failed() {
-        let start = Arc::new(Start::new(2));
+        let start = Arc::new(Start::new(2, None));
         let met = ranks::on_all(2, Duration::from_secs(10), move |rank| {
             if rank == 1 {
                 start.abandon();
                 return None;
             }
             start.meet()
+        });
+        assert_eq!(met, [Some(None), Some(None)]);
+    }
+
+    /// If this fails, ranks of different processes do not start together, or one waits for a process that is not going to come.
+    #[test]
+    fn ranks_of_other_processes_are_waited_for() {
+        let boards: Vec<Arc<Board>> = super::super::board::boards(2).into_iter().map(Arc::new).collect();
+        let starts: Vec<Start> = boards.iter().map(|board| Start::new(1, Some((board.clone(), 1, 2)))).collect();
+        let (begin, late) = (Instant::now(), Duration::from_millis(30));
+        let met = ranks::on_all(2, Duration::from_secs(10), move |rank| {
+            if rank == 1 {
+                std::thread::sleep(late);
+            }
+            starts[rank].meet()
+        });
+        assert!(met.iter().flatten().flatten().all(|at| *at >= begin + late), "{met:?}");
+        assert_eq!(met.iter().flatten().flatten().count(), 2);
+
+        let alone = Arc::new(Start::new(1, Some((boards[0].clone(), 2, 2))));
+        let met = ranks::on_all(2, Duration::from_secs(10), move |thread| {
+            if thread == 1 {
+                std::thread::sleep(late);
+                alone.abandon();
+                return None;
+            }
+            alone.meet()
         });
         assert_eq!(met, [Some(None), Some(None)]);
     }

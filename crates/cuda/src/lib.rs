@@ -7,6 +7,7 @@
 //! each rank, `execution` has one thread a rank enqueue its program and wait for it. Threads that a library does not let go of are left
 //! behind, so that a run ends soon after its deadline whatever the devices do.
 
+mod board;
 mod communicators;
 mod copies;
 mod cublas_lt;
@@ -25,8 +26,10 @@ mod memory;
 mod nccl;
 mod nccl_log;
 mod nvml;
+mod peers;
 mod products;
 mod program;
+mod rank;
 mod ranks;
 mod reports;
 mod stream;

@@ -9,27 +9,28 @@ use std::{
 };
 
 use super::{
-    communicators::Communicators,
+    communicators::{Communicators, OfRanks},
     copies::{Batches, Copy},
     device::Device,
     driver::{CudaError, Driver},
     environment,
-    execution::{self, Stopped},
+    execution::{self, Done, Elsewhere, Stopped},
     facts::{self, Facts},
     graphs::Graphs,
     group::Group,
     hosts::Hosts,
     kernel::Kernels,
     loader::LoadError,
-    memory::Arena,
+    memory::{self, Arena},
     nccl::Communicator,
     nccl_log::{Choice, NcclLog},
     nvml::Nvml,
+    peers::{self, Ending, Outcome, Peers},
     products::Products,
-    program::{self, Compiler, InMemory, Program},
-    reports,
+    program::{self, Compiler, Failure, InMemory, Program},
+    reports::{self, Report},
     stream::{Fetch, Stream},
-    stream_memops,
+    stream_memops::Waiters,
 };
 use passmuster_collectives::{
     library::Library,
@@ -134,18 +135,20 @@ impl OpenError {
 ///
 /// After a hang or a fault the machine refuses everything, and frees nothing when it is dropped: the process is expected to end.
 pub struct CudaMachine {
-    driver: &'static Driver,
+    pub(super) driver: &'static Driver,
     library: Library,
     wait_limit: Duration,
     watch: Option<Watch>,
     /// Where copies are joined, and the driver has them.
     batches: Option<Arc<Batches>>,
     /// Devices of the ranks, up to [`MAX_WORLD`]: one that several share is there several times.
-    of_rank: Vec<Arc<Device>>,
+    pub(super) of_rank: Vec<Arc<Device>>,
     /// Every device once.
     devices: Vec<Arc<Device>>,
+    /// The other ranks, where they are in processes of their own: then one rank is here, and `of_rank` has its device throughout.
+    pub(super) peers: Option<Peers>,
     /// What it goes by when it takes a script.
-    facts: Facts,
+    pub(super) facts: Facts,
     groups: Vec<Group>,
     /// Groups that were ever opened.
     rendezvous: u64,
@@ -177,13 +180,7 @@ impl CudaMachine {
     /// See [`OpenError`].
     pub fn open(options: CudaOptions) -> Result<CudaMachine, OpenError> {
         let driver = Driver::get().map_err(OpenError::NoDriver)?;
-        let count = driver.initialise().and_then(|()| driver.device_count()).map_err(|error| match error.is_no_device() {
-            true => OpenError::NoGpu { reason: error.to_string() },
-            false => OpenError::Cuda(error),
-        })?;
-        if count == 0 {
-            return Err(OpenError::NoGpu { reason: "the driver counts 0".into() });
-        }
+        let count = CudaMachine::count()?;
         let gpus = options.gpus.unwrap_or_else(|| (0..count).collect());
         if gpus.is_empty() {
             return Err(OpenError::NoneAsked);
@@ -216,6 +213,7 @@ impl CudaMachine {
             batches: options.batch_copies.then(|| Batches::of(driver)).flatten().map(Arc::new),
             of_rank: (0..MAX_WORLD).map(|rank| opened[&facts.gpu(rank)].clone()).collect(),
             devices: opened.into_values().collect(),
+            peers: None,
             facts,
             groups: Vec::new(),
             rendezvous: 0,
@@ -232,6 +230,19 @@ impl CudaMachine {
                 arena: Arena::default(),
             }),
         })
+    }
+
+    /// How many GPUs this process sees: at least one.
+    pub(super) fn count() -> Result<usize, OpenError> {
+        let driver = Driver::get().map_err(OpenError::NoDriver)?;
+        let count = driver.initialise().and_then(|()| driver.device_count()).map_err(|error| match error.is_no_device() {
+            true => OpenError::NoGpu { reason: error.to_string() },
+            false => OpenError::Cuda(error),
+        })?;
+        if count == 0 {
+            return Err(OpenError::NoGpu { reason: "the driver counts 0".into() });
+        }
+        Ok(count)
     }
 
     /// Loads NCCL now rather than at its first call, so that [`Machine::info`] can tell its version.
@@ -272,6 +283,17 @@ impl CudaMachine {
         if self.lost { invalid("the machine hung, faulted or was given up before and must not be used again") } else { Ok(()) }
     }
 
+    /// The one rank that is here; none where all are.
+    pub(super) fn own(&self) -> Option<usize> {
+        self.peers.as_ref().map(Peers::rank)
+    }
+
+    /// Those of the first `world` ranks that are here.
+    fn here(&self, world: usize) -> impl Iterator<Item = usize> + use<> {
+        let own = self.own();
+        (0..world).filter(move |rank| own.is_none_or(|own| own == *rank))
+    }
+
     fn group(&self, number: usize) -> Result<&Group, MachineError> {
         let reason = || format!("group {number} is not open: there are {}", self.groups.len());
         self.groups.get(number).ok_or_else(|| MachineError::Invalid { reason: reason() })
@@ -284,6 +306,9 @@ impl CudaMachine {
         if rank >= of_group.world {
             return invalid(format!("rank {rank}: group {group} has {}", of_group.world));
         }
+        if let Some(own) = self.own().filter(|own| *own != rank) {
+            return invalid(format!("rank {rank} is in another process: rank {own} is in this one"));
+        }
         let address = of_group.address(rank, region).map_err(|reason| MachineError::Invalid { reason })?;
         let device = &self.of_rank[rank];
         device.make_current().map_err(fault(rank))?;
@@ -292,8 +317,8 @@ impl CudaMachine {
 
     /// Sets fresh buffers and what is between them.
     fn initialise(&self, group: &Group) -> Result<(), MachineError> {
-        let of_rank = || self.of_rank.iter().zip(&group.place.bases).enumerate();
-        for (rank, (device, &base)) in of_rank() {
+        let of_rank = || self.here(group.world).map(|rank| (rank, &self.of_rank[rank], group.place.bases[rank]));
+        for (rank, device, base) in of_rank() {
             let fill = || {
                 device.make_current()?;
                 device.service.fill(base, CANARY, group.layout.bytes())?;
@@ -310,13 +335,14 @@ impl CudaMachine {
             };
             fill().map_err(fault(rank))?;
         }
-        of_rank().try_for_each(|(rank, (device, _))| device.service.synchronise().map_err(fault(rank)))
+        of_rank().try_for_each(|(rank, device, _)| device.service.synchronise().map_err(fault(rank)))
     }
 
     /// Waits for what is on its way to hosts: what comes next may write to that memory, or give it back. Nothing can hold it up.
     fn settle(&self) -> Result<(), MachineError> {
         self.devices.iter().try_for_each(|device| {
-            let rank = self.of_rank.iter().position(|of_rank| of_rank.ordinal == device.ordinal).unwrap_or_default();
+            let first = || self.of_rank.iter().position(|of_rank| of_rank.ordinal == device.ordinal).unwrap_or_default();
+            let rank = self.own().unwrap_or_else(first);
             device.make_current().and_then(|()| device.service.synchronise()).map_err(fault(rank))
         })
     }
@@ -326,13 +352,14 @@ impl CudaMachine {
         // Streams that exist hold a connection even where this script does not use them.
         let wanted = |rank: usize| if rank < needs.world { needs.all_streams() } else { 0 };
         let crowded = self.devices.iter().any(|device| {
-            let ranks = self.of_rank.iter().enumerate().filter(|(_, other)| other.ordinal == device.ordinal);
-            ranks.map(|(rank, _)| self.held.streams[rank].len().max(wanted(rank))).sum::<usize>() > self.facts.connections
+            let ranks = self.here(MAX_WORLD).filter(|rank| self.of_rank[*rank].ordinal == device.ordinal);
+            ranks.map(|rank| self.held.streams[rank].len().max(wanted(rank))).sum::<usize>() > self.facts.connections
         });
         if crowded {
             self.held.streams.iter_mut().for_each(Vec::clear);
         }
-        for (rank, device) in self.of_rank.iter().enumerate().take(needs.world) {
+        for rank in self.here(needs.world) {
+            let device = &self.of_rank[rank];
             let streams = &mut self.held.streams[rank];
             let missing = needs.all_streams().saturating_sub(streams.len());
             let made = device.make_current().and_then(|()| Stream::used(self.driver, missing)).map_err(fault(rank))?;
@@ -341,49 +368,37 @@ impl CudaMachine {
         Ok(())
     }
 
-    /// Makes the communicators and windows that a script needs.
-    fn join(&mut self, needs: &Needs) -> Result<BTreeMap<usize, Vec<Arc<Communicator>>>, MachineError> {
+    /// Makes the communicators and windows that a script needs, of the ranks here.
+    fn join(&mut self, needs: &Needs) -> Result<BTreeMap<usize, OfRanks<Arc<Communicator>>>, MachineError> {
         let mut of_group = BTreeMap::new();
-        if !needs.nccl.is_empty() {
-            facts::nccl_has(self.held.communicators.load()?.version.0, needs)?;
-        }
         for (&number, &windows) in &needs.nccl {
             let group = &self.groups[number];
             let devices = &self.of_rank[..group.world];
             let Held { communicators, arena, .. } = &mut *self.held;
-            of_group.insert(number, communicators.join(devices)?);
+            of_group.insert(number, communicators.join(devices, self.peers.as_mut())?);
             if windows {
-                communicators.register(devices, arena, group.place.chunk)?;
+                communicators.register(devices, arena, group.place.chunk, self.peers.as_mut())?;
             }
         }
         Ok(of_group)
     }
 
-    /// Sees to it that NCCL did what it was made to do, and not silently something else; adds to the run why that is not known.
-    fn confirm_path(&mut self, needs: &Needs, run: Run) -> Result<Run, MachineError> {
-        if needs.nccl.is_empty() {
-            return Ok(run);
-        }
-        let unchecked = match self.nccl_log.path(&needs.windowed) {
-            Choice::AsAsked => None,
-            Choice::Unchecked(why) => Some(why),
-            Choice::Other(line) => {
-                return Err(MachineError::NotSupported { reason: format!("NCCL did not take the path that was asked for: {line}") });
-            }
-        };
-        self.unchecked.clone_from(&unchecked);
-        Ok(Run { unchecked_path: unchecked, ..run })
+    /// Whether NCCL is there, and new enough for a script that calls it.
+    fn nccl_for(&mut self, needs: &Needs) -> Result<(), MachineError> {
+        if needs.nccl.is_empty() { Ok(()) } else { facts::nccl_has(self.held.communicators.load()?.version.0, needs) }
     }
 
-    fn run_valid(&mut self, script: &Script, needs: &Needs, deadline: Duration) -> Result<Run, MachineError> {
-        self.settle()?;
-        self.make_streams(needs)?;
+    /// Makes all that ranks here need before they start.
+    fn prepare(&mut self, script: &Script, needs: &Needs) -> Result<Arc<[Program]>, MachineError> {
+        let ready = self.settle().and_then(|()| self.make_streams(needs)).and_then(|()| self.nccl_for(needs));
+        match &mut self.peers {
+            Some(peers) if !needs.nccl.is_empty() => peers.agree_on("a run that calls NCCL", ready)?,
+            _ => ready?,
+        }
         let communicators = self.join(needs)?;
-        let devices = self.of_rank[..needs.world].to_vec();
-        let streams: Vec<Vec<Arc<Stream>>> =
-            self.held.streams[..needs.world].iter().map(|streams| streams[..needs.all_streams()].to_vec()).collect();
+        let (devices, streams, own) = (self.of_rank[..needs.world].to_vec(), self.streams(needs), self.own());
         let Held { kernels, made, products, graphs, .. } = &mut *self.held;
-        let programs = Compiler {
+        let mut compiler = Compiler {
             groups: &self.groups,
             library: &self.library,
             kernels,
@@ -394,56 +409,153 @@ impl CudaMachine {
             products,
             captured: graphs,
             communicators: &communicators,
+            own,
             wait_limit: u64::try_from(self.wait_limit.as_nanos()).unwrap_or(u64::MAX),
             batches: self.batches.as_ref(),
-        }
-        .compile(script)?;
-
-        let reports: Vec<_> = needs.groups.iter().flat_map(|&number| reports::of_group(&self.groups[number], &devices)).collect();
-        let (programs, hosts) = (Arc::<[Program]>::from(programs), Arc::new(Hosts::new(needs.world)));
-        let begin = Instant::now();
-        let hang = |after: Duration, unfinished| {
-            let mut standing = hosts.held(|rank, action| program::name(&programs[rank].actions[action]));
-            let stuck = reports::collect(&reports);
-            // Last: what is let go goes on.
-            standing.extend(stream_memops::release_waiters(script, &self.groups, &devices, &streams));
-            MachineError::Hang { after_ms: after.as_millis() as u64, cause: String::new(), stuck, unfinished, standing }
         };
+        Ok(compiler.compile(script)?.into())
+    }
+
+    /// Streams of each rank that a script needs; none of those that are not here.
+    fn streams(&self, needs: &Needs) -> Vec<Vec<Arc<Stream>>> {
+        self.held.streams[..needs.world].iter().map(|streams| streams.iter().take(needs.all_streams()).cloned().collect()).collect()
+    }
+
+    /// Sees to it that NCCL did what it was made to do, and not silently something else: why that is not known, or what else it did.
+    fn confirm_path(&mut self, needs: &Needs) -> Result<Option<String>, String> {
+        if needs.nccl.is_empty() {
+            return Ok(None);
+        }
+        let unchecked = match self.nccl_log.path(&needs.windowed) {
+            Choice::AsAsked => None,
+            Choice::Unchecked(why) => Some(why),
+            Choice::Other(line) => return Err(line),
+        };
+        self.unchecked.clone_from(&unchecked);
+        Ok(unchecked)
+    }
+
+    fn run_valid(&mut self, script: &Script, needs: &Needs, deadline: Duration) -> Result<Run, MachineError> {
+        let prepared = self.prepare(script, needs);
+        let (number, programs) = match &mut self.peers {
+            Some(peers) => peers.begin(prepared)?,
+            None => (0, prepared?),
+        };
+        let (devices, own) = (&self.of_rank[..needs.world], self.own());
+        let reports: Vec<_> = needs.groups.iter().flat_map(|&number| reports::of_group(&self.groups[number], devices, own)).collect();
+        let waiters = Arc::new(Waiters::of(script, &self.groups, devices, &self.streams(needs)));
+        let hosts = Arc::new(Hosts::new(needs.world));
         // What was said while communicators were joined is of their warm-up.
         self.nccl_log.skip();
         let watch = |busy| self.watch.iter().for_each(|watch| watch(busy));
-        let executed = execution::execute(&programs, &hosts, deadline.min(LONGEST_RUN), &|| watch(true));
+        let begin = Instant::now();
+        let (limit, started) = (deadline.min(LONGEST_RUN), &|| watch(true));
+        let executed = match &mut self.peers {
+            None => execution::execute(&programs, &hosts, limit, started, None),
+            Some(peers) => {
+                let (board, world) = (peers.board().clone(), needs.world);
+                let is_lost = &mut || peers.has_failed();
+                execution::execute(&programs, &hosts, limit, started, Some(Elsewhere { board, run: number, world, is_lost }))
+            }
+        };
         if !matches!(executed, Err(Stopped::Unfinished { on_devices: true, .. })) {
             watch(false);
         }
+        let told = || {
+            let mut standing = hosts.held(|rank, action| {
+                let program = programs.iter().find(|program| program.rank == rank);
+                program.map_or_else(String::new, |program| program::name(&program.actions[action]))
+            });
+            standing.extend(waiters.told());
+            standing
+        };
+        let attempt = Attempt { executed, after: begin.elapsed(), reports: &reports, standing: &told };
+        let ran = if self.peers.is_some() { self.end_among(needs, deadline, attempt) } else { self.end_alone(needs, attempt) };
+        if matches!(ran, Err(MachineError::Hang { .. } | MachineError::Fault { .. } | MachineError::Inconclusive { .. })) {
+            // Last: what is let go goes on.
+            waiters.release();
+        }
+        ran
+    }
+
+    /// The run of ranks that are all here.
+    fn end_alone(&mut self, needs: &Needs, attempt: Attempt<'_>) -> Result<Run, MachineError> {
+        let Attempt { executed, after, reports, standing } = attempt;
+        let hang = |after: Duration, unfinished| {
+            let stuck = reports::collect(reports);
+            MachineError::Hang { after_ms: after.as_millis() as u64, cause: String::new(), stuck, unfinished, standing: standing() }
+        };
         match executed {
-            Ok(of_rank) => match reports::any(&reports) {
+            Ok(of_rank) => match reports::any(reports) {
                 Ok(false) => {
                     let (marks, fetched): (Vec<_>, _) = of_rank.into_iter().map(|done| (done.marks, done.fetched)).unzip();
-                    Ok(Run { marks: intervals(&marks), fetched, ..Run::default() })
+                    let path = self.confirm_path(needs).map_err(|line| MachineError::NotSupported { reason: peers::other_path(&line) })?;
+                    Ok(Run { marks: intervals(&marks), fetched, unchecked_path: path, ..Run::default() })
                 }
-                Ok(true) => Err(hang(begin.elapsed(), Vec::new())),
+                Ok(true) => Err(hang(after, Vec::new())),
                 Err((rank, error)) => Err(fault(rank)(error)),
             },
-            Err(Stopped::Failed { ranks, failure }) => {
-                stream_memops::release_waiters(script, &self.groups, &devices, &streams);
-                Err(MachineError::Fault { ranks, what: failure.what, code: failure.code })
-            }
+            Err(Stopped::Failed { ranks, failure }) => Err(MachineError::Fault { ranks, what: failure.what, code: failure.code }),
             Err(Stopped::Refused(failure)) => {
                 Err(MachineError::NotSupported { reason: format!("{} refused: {}", failure.what, failure.code) })
             }
+            Err(Stopped::Abandoned { .. }) => unreachable!("nobody is elsewhere"),
             Err(Stopped::Unfinished { ranks, after, on_devices }) => match hang(after, ranks) {
                 MachineError::Hang { after_ms, stuck, unfinished, standing, .. } if !on_devices && stuck.is_empty() => {
-                    let held = if standing.is_empty() { String::new() } else { format!(": {}", standing.join("; ")) };
-                    let reason = format!(
-                        "the hosts of ranks {unfinished:?} did not get to the end in {after_ms} ms, and no device was seen to have work left{held}"
-                    );
-                    Err(MachineError::Inconclusive { reason })
+                    Err(MachineError::Inconclusive { reason: peers::not_seen_at_work(&unfinished, after_ms, &standing) })
                 }
                 hang => Err(hang),
             },
         }
     }
+
+    /// The run of ranks in processes of their own, by what became of all of them: of this one's marks and fetches.
+    fn end_among(&mut self, needs: &Needs, deadline: Duration, attempt: Attempt<'_>) -> Result<Run, MachineError> {
+        let Attempt { executed, after, reports, standing } = attempt;
+        let (mut run, own) = (Run::default(), self.own().unwrap_or_default());
+        let failed = |failure: Failure| Ending::Failed { what: failure.what, code: failure.code };
+        let (ending, is_stuck) = match executed {
+            Ok(of_rank) => match reports::any(reports) {
+                Ok(is_stuck) => {
+                    let mut marks = vec![Vec::new(); needs.world];
+                    run.fetched = vec![Vec::new(); needs.world];
+                    for done in of_rank {
+                        (marks[own], run.fetched[own]) = (done.marks, done.fetched);
+                    }
+                    run.marks = intervals(&marks);
+                    match self.confirm_path(needs) {
+                        Ok(path) => {
+                            run.unchecked_path = path;
+                            (Ending::Done, is_stuck)
+                        }
+                        Err(line) => (Ending::OtherPath(line), is_stuck),
+                    }
+                }
+                Err((_, error)) => (failed(error.into()), false),
+            },
+            Err(Stopped::Failed { failure, .. }) => (failed(failure), false),
+            Err(Stopped::Refused(Failure { what, code, .. })) => (Ending::Refused { what, code }, false),
+            Err(Stopped::Unfinished { on_devices, .. }) => (Ending::Late { on_devices }, true),
+            Err(Stopped::Abandoned { at_rest }) => (Ending::Abandoned { at_rest }, !at_rest),
+        };
+        let peers = self.peers.as_mut().expect("the others are elsewhere");
+        if matches!(ending, Ending::Failed { .. } | Ending::Refused { .. }) {
+            peers.stop();
+        }
+        let (stuck, standing) = if is_stuck { (reports::collect(reports), standing()) } else { (Vec::new(), Vec::new()) };
+        let outcome = Outcome { ending, after_ms: after.as_millis() as u64, stuck, standing };
+        let outcomes = peers.end(&outcome, deadline)?;
+        peers::merged(&outcomes[..needs.world.min(outcomes.len())]).map_or(Ok(run), Err)
+    }
+}
+
+/// How programs came to their end.
+struct Attempt<'a> {
+    executed: Result<Vec<Done>, Stopped>,
+    after: Duration,
+    reports: &'a [Report],
+    /// Tells where ranks stand.
+    standing: &'a dyn Fn() -> Vec<String>,
 }
 
 impl Machine for CudaMachine {
@@ -451,9 +563,13 @@ impl Machine for CudaMachine {
         let mut notes = Vec::new();
         let mut note = |name: &str, value: String| notes.push((name.to_owned(), value));
         let device = &self.of_rank[0];
+        if let Some(peers) = &self.peers {
+            peers.notes().into_iter().for_each(|(name, value)| note(name, value));
+        }
         note("compute_capability", format!("{}.{}", device.capability.0, device.capability.1));
         note("multiprocessors", device.sms.to_string());
-        let gpus: Vec<String> = self.devices.iter().map(|device| format!("{} {}", device.ordinal, device.name)).collect();
+        let here = || self.devices.iter().map(|device| format!("{} {}", device.ordinal, device.name)).collect();
+        let gpus: Vec<String> = self.peers.as_ref().map_or_else(here, Peers::gpu_list);
         note("gpu_list", gpus.join(", "));
         let nvml = Nvml::get().and_then(|nvml| nvml.gpu(&device.bus_id));
         let links = nvml.as_ref().and_then(|gpu| gpu.links());
@@ -485,7 +601,7 @@ impl Machine for CudaMachine {
         MachineInfo {
             kind: "cuda".into(),
             gpu: device.name.clone(),
-            gpus: self.devices.len(),
+            gpus: gpus.len(),
             driver: self.driver.version().map(|version| version.to_string()).unwrap_or_default(),
             nccl: nccl.map(|nccl| nccl.version.to_string()).unwrap_or_default(),
             link_gbps: links.map(|(links, gbps)| f64::from(links) * gbps),
@@ -499,7 +615,7 @@ impl Machine for CudaMachine {
     }
 
     fn max_world(&self) -> usize {
-        self.facts.max_world()
+        self.facts.max_world().min(self.peers.as_ref().map_or(usize::MAX, Peers::world))
     }
 
     fn waiting_blocks(&self, world: usize, groups: usize) -> u32 {
@@ -512,22 +628,31 @@ impl Machine for CudaMachine {
 
     fn open_group(&mut self, world: usize, buffers: &[BufferSpec]) -> Result<usize, MachineError> {
         self.still_good()?;
-        let layout = self.facts.takes_group(world, buffers)?;
+        let layout = match self.peers.is_some() {
+            true => self.agree_to_open(world, buffers)?,
+            false => self.takes_group(world, buffers)?,
+        };
         let not_supported = |reason: String| MachineError::NotSupported { reason };
         let devices = &self.of_rank[..world];
-        for (rank, device) in devices.iter().enumerate() {
-            for peer in devices {
-                if !device.can_access(peer).map_err(fault(rank))? {
-                    return Err(not_supported(format!("GPU {} cannot address memory of GPU {}", device.ordinal, peer.ordinal)));
-                }
-            }
-        }
-        let place = self.held.arena.place(devices, &self.devices, layout.bytes()).map_err(|error| match error.is_out_of_memory() {
-            true => not_supported(format!("{} bytes for each of {world} ranks: {error}", layout.bytes())),
-            false => fault(0)(error),
-        })?;
+        let place = match &mut self.peers {
+            None => self
+                .held
+                .arena
+                .place(world, layout.bytes(), |bytes, ranks| memory::allocate(devices, &self.devices, bytes, ranks))
+                .map_err(|error| match error.is_out_of_memory() {
+                    true => not_supported(format!("{} bytes for each of {world} ranks: {error}", layout.bytes())),
+                    false => fault(0)(error),
+                })?,
+            // All processes take part, also those that have no rank in the group.
+            Some(peers) => self.held.arena.place(world, layout.bytes(), |bytes, _| peers.allocate(&self.of_rank[0], bytes))?,
+        };
         let group = Group { world, layout, place };
-        self.initialise(&group)?;
+        let initialised = self.initialise(&group);
+        match &mut self.peers {
+            // Nobody reads what is not there yet.
+            Some(peers) => peers.agree_on(&format!("opening of group {}", self.groups.len()), initialised)?,
+            None => initialised?,
+        }
         self.rendezvous += 1;
         self.groups.push(group);
         Ok(self.groups.len() - 1)
@@ -567,8 +692,8 @@ impl Machine for CudaMachine {
     fn broken_canary(&mut self, group: usize) -> Result<Option<(usize, String, i64)>, MachineError> {
         self.still_good()?;
         let of_group = self.group(group)?;
-        for (rank, &base) in of_group.place.bases.iter().enumerate() {
-            let device = &self.of_rank[rank];
+        for rank in self.here(of_group.world) {
+            let (device, base) = (&self.of_rank[rank], of_group.place.bases[rank]);
             device.make_current().map_err(fault(rank))?;
             for (start, bytes) in of_group.layout.gaps() {
                 let mut gap = vec![0; bytes as usize];
@@ -585,7 +710,7 @@ impl Machine for CudaMachine {
     fn run(&mut self, script: &Script, deadline: Duration) -> Result<Run, MachineError> {
         self.still_good()?;
         let needs = self.facts.takes(script, &self.groups, &self.library)?;
-        let run = self.run_valid(script, &needs, deadline).and_then(|run| self.confirm_path(&needs, run));
+        let run = self.run_valid(script, &needs, deadline);
         self.lost = matches!(run, Err(MachineError::Hang { .. } | MachineError::Fault { .. } | MachineError::Inconclusive { .. }));
         if run.is_err() {
             // One that was captured on another path than was asked for is not to be replayed.
@@ -625,6 +750,11 @@ impl Drop for OfRank {
 
 impl Drop for CudaMachine {
     fn drop(&mut self) {
+        if self.peers.is_some() {
+            // Others may be at its memory, and NCCL leaves a communicator with all ranks together: all of it goes with the process.
+            std::mem::forget(self.devices.clone());
+            return;
+        }
         let settled = !self.lost && self.settle().is_ok();
         if settled {
             // NCCL does not let go of a communicator while a graph calls it.

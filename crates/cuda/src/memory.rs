@@ -1,13 +1,18 @@
-//! Symmetric memory: VMM allocations that every device of the machine can address, carved into groups.
+//! Symmetric memory: VMM allocations that every device of the machine can address, carved into groups. Between processes they travel as file descriptors.
 //!
 //! Allocating and mapping takes milliseconds and NCCL's windows belong to allocations, so chunks are kept and reused: a chunk is one
 //! allocation of the same size for each rank, a group lies in one chunk at the same distance from its start on all ranks.
 
-use std::sync::Arc;
+use std::{
+    ffi::c_int,
+    ops::Range,
+    os::fd::{AsRawFd, FromRawFd, OwnedFd},
+    sync::Arc,
+};
 
 use cudarc::driver::sys::{
     CUmemAccess_flags, CUmemAccessDesc, CUmemAllocationGranularity_flags, CUmemAllocationHandleType, CUmemAllocationProp,
-    CUmemAllocationProp_st__bindgen_ty_1, CUmemAllocationType, CUmemLocation, CUmemLocationType,
+    CUmemAllocationProp_st__bindgen_ty_1, CUmemAllocationType, CUmemGenericAllocationHandle, CUmemLocation, CUmemLocationType,
 };
 
 use super::{
@@ -24,62 +29,112 @@ const LARGE_CHUNK: u64 = 1 << 30;
 /// Groups start at multiples of this within their chunk.
 const GROUP_ALIGNMENT: u64 = 4096;
 
-/// Memory of one device, mapped for all devices that can reach it.
-struct Allocation {
+/// Memory of a device that has no address yet, or whose mappings keep it: given back when this is dropped and it is mapped nowhere.
+pub(super) struct Physical {
+    driver: &'static Driver,
+    raw: CUmemGenericAllocationHandle,
+    bytes: usize,
+    /// What sizes and addresses are multiples of.
+    granularity: usize,
+}
+
+/// By which kind of handle other processes are given memory.
+const SHARED_BY: CUmemAllocationHandleType = CUmemAllocationHandleType::CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR;
+
+fn location(device: &Device) -> CUmemLocation {
+    CUmemLocation { type_: CUmemLocationType::CU_MEM_LOCATION_TYPE_DEVICE, id: device.ordinal as i32 }
+}
+
+fn properties(device: &Device) -> CUmemAllocationProp {
+    CUmemAllocationProp {
+        type_: CUmemAllocationType::CU_MEM_ALLOCATION_TYPE_PINNED,
+        requestedHandleTypes: SHARED_BY,
+        location: location(device),
+        win32HandleMetaData: std::ptr::null_mut(),
+        allocFlags: CUmemAllocationProp_st__bindgen_ty_1 { compressionType: 0, gpuDirectRDMACapable: 0, usage: 0, reserved: [0; 4] },
+    }
+}
+
+fn granularity(device: &Device) -> Result<usize, CudaError> {
+    let (mut granularity, recommended) = (0, CUmemAllocationGranularity_flags::CU_MEM_ALLOC_GRANULARITY_RECOMMENDED);
+    call!(device.driver, cuMemGetAllocationGranularity(&mut granularity, &properties(device), recommended))?;
+    Ok(granularity.max(1))
+}
+
+impl Physical {
+    /// Allocates at least `bytes` on a device.
+    pub(super) fn allocate(device: &Device, bytes: u64) -> Result<Physical, CudaError> {
+        let (driver, granularity) = (device.driver, granularity(device)?);
+        let bytes = (bytes as usize).next_multiple_of(granularity);
+        let mut raw = 0;
+        call!(driver, cuMemCreate(&mut raw, bytes, &properties(device), 0))
+            .map_err(|error| error.during(format!("{bytes} bytes on GPU {}", device.ordinal)))?;
+        Ok(Physical { driver, raw, bytes, granularity })
+    }
+
+    /// A descriptor by which another process imports it.
+    pub(super) fn export(&self) -> Result<OwnedFd, CudaError> {
+        let mut descriptor: c_int = -1;
+        call!(self.driver, cuMemExportToShareableHandle((&raw mut descriptor).cast(), self.raw, SHARED_BY, 0))?;
+        // SAFETY: the driver has just made it, for its caller to close.
+        Ok(unsafe { OwnedFd::from_raw_fd(descriptor) })
+    }
+
+    /// What another process has exported, of `bytes` bytes, for a device of this one.
+    pub(super) fn import(device: &Device, descriptor: &OwnedFd, bytes: usize) -> Result<Physical, CudaError> {
+        let (driver, granularity, mut raw) = (device.driver, granularity(device)?, 0);
+        // The driver takes the number in the pointer's place, and the descriptor stays its owner's.
+        let number = std::ptr::without_provenance_mut(descriptor.as_raw_fd() as usize);
+        call!(driver, cuMemImportFromShareableHandle(&mut raw, number, SHARED_BY))?;
+        Ok(Physical { driver, raw, bytes, granularity })
+    }
+
+    /// How many bytes it has.
+    pub(super) fn bytes(&self) -> usize {
+        self.bytes
+    }
+
+    /// Gives it an address, at which these devices may read and write it.
+    pub(super) fn map<'d>(&self, devices: impl IntoIterator<Item = &'d Device>) -> Result<Allocation, CudaError> {
+        let Physical { driver, raw, bytes, granularity } = *self;
+        let flags = CUmemAccess_flags::CU_MEM_ACCESS_FLAGS_PROT_READWRITE;
+        let access: Vec<CUmemAccessDesc> =
+            devices.into_iter().map(|device| CUmemAccessDesc { location: location(device), flags }).collect();
+        let mut address = 0;
+        call!(driver, cuMemAddressReserve(&mut address, bytes, granularity, 0, 0))?;
+        if let Err(error) = call!(driver, cuMemMap(address, bytes, 0, raw, 0)) {
+            let _ = call!(driver, cuMemAddressFree(address, bytes));
+            return Err(error);
+        }
+        let allocation = Allocation { driver, address, bytes: bytes as u64 };
+        call!(driver, cuMemSetAccess(address, bytes, access.as_ptr(), access.len()))?;
+        Ok(allocation)
+    }
+}
+
+impl Drop for Physical {
+    fn drop(&mut self) {
+        let _ = call!(self.driver, cuMemRelease(self.raw));
+    }
+}
+
+/// Memory of one device, mapped for devices that can reach it.
+pub(super) struct Allocation {
     driver: &'static Driver,
     address: u64,
     bytes: u64,
 }
 
 impl Allocation {
-    /// Allocates `bytes`, a multiple of 2 MiB, on `device`.
+    /// Allocates `bytes`, a multiple of 2 MiB, on `device`, for all of a machine's devices that can reach it.
     fn new(device: &Device, machine: &[Arc<Device>], bytes: u64) -> Result<Allocation, CudaError> {
-        let driver = device.driver;
-        let location = |device: &Device| CUmemLocation { type_: CUmemLocationType::CU_MEM_LOCATION_TYPE_DEVICE, id: device.ordinal as i32 };
-        let properties = CUmemAllocationProp {
-            type_: CUmemAllocationType::CU_MEM_ALLOCATION_TYPE_PINNED,
-            requestedHandleTypes: CUmemAllocationHandleType::CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR,
-            location: location(device),
-            win32HandleMetaData: std::ptr::null_mut(),
-            allocFlags: CUmemAllocationProp_st__bindgen_ty_1 { compressionType: 0, gpuDirectRDMACapable: 0, usage: 0, reserved: [0; 4] },
-        };
-        let mut granularity = 0;
-        let recommended = CUmemAllocationGranularity_flags::CU_MEM_ALLOC_GRANULARITY_RECOMMENDED;
-        call!(driver, cuMemGetAllocationGranularity(&mut granularity, &properties, recommended))?;
-        let size = (bytes as usize).next_multiple_of(granularity.max(1));
         let mut reachable = Vec::new();
         for peer in machine {
             if peer.can_access(device)? {
-                let flags = CUmemAccess_flags::CU_MEM_ACCESS_FLAGS_PROT_READWRITE;
-                reachable.push(CUmemAccessDesc { location: location(peer), flags });
+                reachable.push(&**peer);
             }
         }
-
-        let mut handle = 0;
-        call!(driver, cuMemCreate(&mut handle, size, &properties, 0))
-            .map_err(|error| error.during(format!("{size} bytes on GPU {}", device.ordinal)))?;
-        let mapped = Self::map(driver, handle, size, granularity, &reachable);
-        // The mapping keeps the memory; the handle is no longer needed, or was of no use.
-        let _ = call!(driver, cuMemRelease(handle));
-        mapped
-    }
-
-    fn map(
-        driver: &'static Driver,
-        handle: u64,
-        size: usize,
-        granularity: usize,
-        access: &[CUmemAccessDesc],
-    ) -> Result<Allocation, CudaError> {
-        let mut address = 0;
-        call!(driver, cuMemAddressReserve(&mut address, size, granularity, 0, 0))?;
-        if let Err(error) = call!(driver, cuMemMap(address, size, 0, handle, 0)) {
-            let _ = call!(driver, cuMemAddressFree(address, size));
-            return Err(error);
-        }
-        let allocation = Allocation { driver, address, bytes: size as u64 };
-        call!(driver, cuMemSetAccess(address, size, access.as_ptr(), access.len()))?;
-        Ok(allocation)
+        Physical::allocate(device, bytes)?.map(reachable)
     }
 }
 
@@ -136,30 +191,38 @@ pub(super) struct Arena {
 }
 
 impl Arena {
-    /// Finds or makes room for `bytes` bytes on each of `ranks`, the devices of a group's ranks. `machine` are all devices.
+    /// Finds or makes room for `bytes` bytes on each of `world` ranks. `allocate` gives so many bytes to each of some ranks, or to more, in their order.
     ///
     /// # Errors
-    /// When the driver has no memory left.
-    pub(super) fn place(&mut self, ranks: &[Arc<Device>], machine: &[Arc<Device>], bytes: u64) -> Result<GroupPlacement, CudaError> {
+    /// What `allocate` says.
+    pub(super) fn place<E>(
+        &mut self,
+        world: usize,
+        bytes: u64,
+        mut allocate: impl FnMut(u64, Range<usize>) -> Result<Vec<Allocation>, E>,
+    ) -> Result<GroupPlacement, E> {
         let start = |chunk: &Chunk| chunk.used.next_multiple_of(GROUP_ALIGNMENT);
         let fits = |chunk: &Chunk| start(chunk) + bytes <= chunk.bytes;
+        let mut extend = |chunk: &mut Chunk| {
+            if chunk.ranks.len() < world {
+                chunk.ranks.extend(allocate(chunk.bytes, chunk.ranks.len()..world)?);
+            }
+            Ok(())
+        };
         let number = match self.chunks.iter().position(fits) {
             Some(number) => number,
             None => {
                 let mut chunk = Chunk { bytes: chunk_bytes(bytes), used: 0, ranks: Vec::new() };
-                chunk.extend(ranks, machine)?;
+                extend(&mut chunk)?;
                 self.chunks.push(chunk);
                 self.chunks.len() - 1
             }
         };
         let chunk = &mut self.chunks[number];
-        chunk.extend(ranks, machine)?;
+        extend(chunk)?;
         let offset = start(chunk);
         chunk.used = offset + bytes;
-        Ok(GroupPlacement {
-            chunk: number,
-            bases: chunk.ranks[..ranks.len()].iter().map(|allocation| allocation.address + offset).collect(),
-        })
+        Ok(GroupPlacement { chunk: number, bases: chunk.ranks[..world].iter().map(|allocation| allocation.address + offset).collect() })
     }
 
     /// Address and size in bytes of a chunk on one rank.
@@ -174,16 +237,22 @@ impl Arena {
     }
 }
 
-impl Chunk {
-    /// Allocates for the ranks that it has no memory for yet.
-    fn extend(&mut self, ranks: &[Arc<Device>], machine: &[Arc<Device>]) -> Result<(), CudaError> {
-        for (rank, device) in ranks.iter().enumerate().skip(self.ranks.len()) {
-            device.make_current()?;
-            let allocation = Allocation::new(device, machine, self.bytes).map_err(|error| error.during(format!("rank {rank}")))?;
-            self.ranks.push(allocation);
-        }
-        Ok(())
-    }
+/// Allocates `bytes` for each of some ranks of this process, which have these devices. `machine` are all devices.
+///
+/// # Errors
+/// When the driver has no memory left.
+pub(super) fn allocate(
+    devices: &[Arc<Device>],
+    machine: &[Arc<Device>],
+    bytes: u64,
+    ranks: Range<usize>,
+) -> Result<Vec<Allocation>, CudaError> {
+    let of_rank = |rank: usize| {
+        let device = &devices[rank];
+        device.make_current()?;
+        Allocation::new(device, machine, bytes).map_err(|error| error.during(format!("rank {rank}")))
+    };
+    ranks.map(of_rank).collect()
 }
 
 /// Size of a chunk that holds `bytes`: generous, so that the next group, a little larger, needs no new one.

@@ -8,6 +8,7 @@ use std::{
 };
 
 use super::{
+    communicators::OfRanks,
     copies::{self, Batches, Copy},
     cublas_lt::{CublasError, Matmul},
     device::Device,
@@ -81,6 +82,7 @@ pub(super) type Action = compile::Action<Command>;
 
 /// All that one rank does in a script.
 pub(super) struct Program {
+    pub(super) rank: usize,
     pub(super) device: Arc<Device>,
     /// Those that the script names, then the side streams of each.
     pub(super) streams: Vec<Arc<Stream>>,
@@ -329,8 +331,10 @@ pub(super) struct Compiler<'a> {
     pub(super) products: &'a mut Products,
     /// What was captured on the open groups so far.
     pub(super) captured: &'a mut Graphs,
-    /// Communicators of the groups that use NCCL.
-    pub(super) communicators: &'a BTreeMap<usize, Vec<Arc<Communicator>>>,
+    /// Communicators of the groups that use NCCL, of the ranks here.
+    pub(super) communicators: &'a BTreeMap<usize, OfRanks<Arc<Communicator>>>,
+    /// The one rank that is in this process; all of them where it is none.
+    pub(super) own: Option<usize>,
     /// Limit for one wait, in nanoseconds.
     pub(super) wait_limit: u64,
     /// What copies outside graphs are joined into.
@@ -338,7 +342,7 @@ pub(super) struct Compiler<'a> {
 }
 
 impl Compiler<'_> {
-    /// Makes the programs of all ranks of a script that was found valid.
+    /// Makes the programs of the ranks here of a script that was found valid.
     ///
     /// # Errors
     /// `NotSupported` when the driver does not take a kernel or blocks that wait for each other do not fit on a device together,
@@ -353,15 +357,16 @@ impl Compiler<'_> {
                 captured.push(Captured { kept, graph });
             }
         }
-        let of_rank = actions.into_iter().zip(captured).enumerate();
+        let of_rank = actions.into_iter().zip(captured).enumerate().filter(|(rank, _)| self.own.is_none_or(|own| own == *rank));
         Ok(of_rank
             .map(|(rank, (actions, graphs))| Program {
+                rank,
                 device: self.devices[rank].clone(),
                 streams: self.streams[rank].clone(),
                 numbers: self.numbers,
                 graphs,
                 actions,
-                communicators: self.communicators.values().filter_map(|ranks| ranks.get(rank).cloned()).collect(),
+                communicators: self.communicators.values().filter_map(|ranks| ranks.get(&rank).cloned()).collect(),
                 batches: self.batches.cloned(),
             })
             .collect())
@@ -458,6 +463,10 @@ impl Target for Compiler<'_> {
     type Address = u64;
     type Command = Command;
 
+    fn has(&self, rank: usize) -> bool {
+        self.own.is_none_or(|own| own == rank)
+    }
+
     fn enter(&mut self, rank: usize) -> Result<(), MachineError> {
         self.devices[rank].make_current().map_err(|error| fault(rank, error))
     }
@@ -479,7 +488,7 @@ impl Target for Compiler<'_> {
             Resolved::Nccl { call, windows, input, output } => {
                 let RankCall { collective, dtype, op, count, root, factor, ref parts, .. } = *call;
                 let call = LibraryCall { collective, dtype, op, count, root, factor, parts: parts.clone(), windows };
-                Command::Nccl { communicator: self.communicators[&group][rank].clone(), call, input, output }
+                Command::Nccl { communicator: self.communicators[&group][&rank].clone(), call, input, output }
             }
             Resolved::Matmul { call, operands, workspace } => {
                 let [a, b, _] = operands;

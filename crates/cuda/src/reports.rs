@@ -22,12 +22,13 @@ pub(super) struct Report {
     bytes: usize,
 }
 
-/// The reports of a group on all its ranks. `devices` has the device of every rank.
-pub(super) fn of_group(group: &Group, devices: &[Arc<Device>]) -> Vec<Report> {
+/// The reports of a group on those of its ranks that are here. `devices` has the device of every rank.
+pub(super) fn of_group(group: &Group, devices: &[Arc<Device>], own: Option<usize>) -> Vec<Report> {
     let of_role = group.layout.buffers().filter(|(spec, _)| spec.role == Role::StuckReport && spec.bytes >= 4);
     of_role
         .flat_map(|(spec, offset)| {
-            group.place.bases.iter().enumerate().map(move |(rank, base)| Report {
+            let here = group.place.bases.iter().enumerate().filter(move |(rank, _)| own.is_none_or(|own| own == *rank));
+            here.map(move |(rank, base)| Report {
                 name: spec.name.clone(),
                 rank,
                 world: group.place.bases.len(),

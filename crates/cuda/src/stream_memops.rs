@@ -35,21 +35,40 @@ struct Awaited {
     writers: Vec<usize>,
 }
 
-/// Lets streams go that wait for words. Returns what they may have waited for: each word that did not have its value, in the order of the
-/// plan, of ranks that were not done. `devices` and `streams` are those of the ranks.
-pub(super) fn release_waiters(script: &Script, groups: &[Group], devices: &[Arc<Device>], streams: &[Vec<Arc<Stream>>]) -> Vec<String> {
-    let awaited = awaited(script, groups);
-    if awaited.is_empty() {
-        return Vec::new();
+/// Streams that may wait for words, and these words. Of the ranks that are here.
+pub(super) struct Waiters {
+    awaited: Vec<Awaited>,
+    devices: Vec<Arc<Device>>,
+    streams: Vec<Vec<Arc<Stream>>>,
+}
+
+impl Waiters {
+    /// Those of a script. `devices` and `streams` are those of the ranks; a rank that is not here has no streams.
+    pub(super) fn of(script: &Script, groups: &[Group], devices: &[Arc<Device>], streams: &[Vec<Arc<Stream>>]) -> Waiters {
+        let mut awaited = awaited(script, groups);
+        awaited.retain(|word| streams.get(word.rank).is_some_and(|streams| !streams.is_empty()));
+        Waiters { awaited, devices: devices.to_vec(), streams: streams.to_vec() }
     }
-    let (devices, streams) = (devices.to_vec(), streams.to_vec());
-    // The driver may hold up whoever calls it while ranks hang.
-    let told = ranks::on_all(1, 2 * RELEASE_LIMIT, move |_| {
-        let lines = waiting(&awaited, &devices, &streams);
-        let _ = release(&awaited, &devices, &streams);
-        lines
-    });
-    told.into_iter().flatten().flatten().collect()
+
+    /// What streams may wait for: each word that does not have its value, in the order of the plan, of ranks that are not done.
+    pub(super) fn told(self: &Arc<Self>) -> Vec<String> {
+        self.do_in_time(|waiters| waiting(&waiters.awaited, &waiters.devices, &waiters.streams)).unwrap_or_default()
+    }
+
+    /// Lets the streams go.
+    pub(super) fn release(self: &Arc<Self>) {
+        // Where it fails, the process's end does.
+        let _ = self.do_in_time(|waiters| release(&waiters.awaited, &waiters.devices, &waiters.streams));
+    }
+
+    /// The driver may hold up whoever calls it while ranks hang.
+    fn do_in_time<T: Send + 'static>(self: &Arc<Self>, work: impl Fn(&Waiters) -> T + Send + Sync + 'static) -> Option<T> {
+        if self.awaited.is_empty() {
+            return None;
+        }
+        let waiters = self.clone();
+        ranks::on_all(1, 2 * RELEASE_LIMIT, move |_| work(&waiters)).into_iter().flatten().next()
+    }
 }
 
 /// Every word that a script waits for, once.

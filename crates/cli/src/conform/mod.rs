@@ -31,6 +31,7 @@ use passmuster_collectives::{
     algorithms::Target,
     device::DeviceModel,
     library::{Library, ptx_hash},
+    machine::MachineError,
 };
 use xshell::Shell;
 
@@ -42,12 +43,12 @@ use self::{
 };
 use crate::{
     CANNOT_RUN, FINDING, INCONCLUSIVE, USAGE,
-    by_ranks::{self, ByRanks},
+    by_ranks::{self, ByRanks, RankMachine},
     emulated::{self, Emulated},
     foreign::{ForeignArgs, RegisteredKernel},
     journal::{self, EVERY, Journal},
     judging::{Judge, Judging},
-    launch::{LaunchArgs, Part as Process},
+    launch::{Job, LaunchArgs, Part as Process},
     print, project, records,
     require::Require,
     spread::{self, Spread},
@@ -71,6 +72,8 @@ pub(crate) struct TestGpu {
     elsewhere: ForeignArgs,
     #[command(flatten)]
     gpus: Gpus,
+    #[command(flatten)]
+    launch: LaunchArgs,
 }
 
 /// Judge an algorithm: the conformance of the selected cases, on the emulator.
@@ -187,12 +190,23 @@ struct Cases {
 
 impl TestGpu {
     pub(crate) fn run(self, sh: &Shell) -> anyhow::Result<ExitCode> {
-        let TestGpu { cases, elsewhere, gpus } = self;
-        cases.run(&Run::plain("test-gpu", MachineKind::Cuda, gpus.into()).with(&elsewhere)?, sh)
+        let TestGpu { cases, elsewhere, gpus, launch } = self;
+        let run = Run { launch, ..Run::plain("test-gpu", MachineKind::Cuda, gpus.into()) };
+        cases.run(&run.with(&elsewhere)?, sh)
+    }
+
+    /// Whether this process may open GPUs itself, as that of a rank does.
+    pub(crate) fn opens_gpus(&self) -> bool {
+        self.launch.is_of_a_rank()
     }
 }
 
 impl Validate {
+    /// As [`TestGpu::opens_gpus`].
+    pub(crate) fn opens_gpus(&self) -> bool {
+        self.on == MachineKind::Cuda && self.launch.is_of_a_rank()
+    }
+
     pub(crate) fn run(self, sh: &Shell) -> anyhow::Result<ExitCode> {
         let Validate { cases, on, schedules, steps, trace, elsewhere, memory, mut machine, launch } = self;
         if launch.has_ranks() {
@@ -288,9 +302,9 @@ impl Cases {
             return Ok(ExitCode::SUCCESS);
         }
         let files = Files::open(&self, run)?;
-        let mut judge = self.judge(run, &schedules, &files, together)?;
+        let judge = self.judge(run, &schedules, &files, together);
         let run = Conformance { asked: &self, run, cases, schedules, files };
-        let (record, smaller, written) = match run.judge(&mut *judge, sh) {
+        let (record, smaller, written) = match judge.and_then(|mut judge| run.judge(&mut *judge, sh)) {
             Ok(judged) => judged,
             Err(error) => match error.downcast_ref::<StartError>() {
                 Some(StartError::CannotRun { reason }) => {
@@ -300,7 +314,6 @@ impl Cases {
                 _ => return Err(error),
             },
         };
-        drop(judge);
         run.tell(&record, &smaller);
         // The verdicts have been printed; a file that cannot be written must not take them back.
         written?;
@@ -327,28 +340,31 @@ impl Cases {
         if run.on == MachineKind::Emulator && run.trace.is_none() {
             return run.launch.join();
         }
-        if run.launch.is_asked_for() {
-            bail!("--launcher: several processes share out cases of the emulator, and without --trace");
+        if run.on == MachineKind::Cuda && run.launch.has_ranks() {
+            return run.launch.join();
         }
-        Ok(Process::Alone)
+        match run.launch.is_asked_for() {
+            true if run.on == MachineKind::Cuda => {
+                bail!(
+                    "--launcher on GPUs: the ranks of each case are processes, as --processes says; cases are shared out on the emulator only"
+                )
+            }
+            true => bail!("--launcher: several processes share out cases of the emulator, and without --trace"),
+            false => Ok(Process::Alone),
+        }
     }
 
     fn judge(&self, run: &Run, schedules: &[Interleaving], files: &Files, together: Process) -> anyhow::Result<Box<dyn Judging>> {
+        if run.launch.has_ranks()
+            && let Process::Coordinator(job, own) = together
+        {
+            return Ok(Box::new(self.by_ranks(run, schedules, job, own)?));
+        }
         if run.on == MachineKind::Cuda {
             return Ok(Box::new(Judge::new(&run.machine, &run.elsewhere, self.deadline.unwrap_or(Duration::from_secs(10)))));
         }
         let emulated = self.emulated(run, schedules)?;
         Ok(match (together, files.traced()) {
-            (Process::Coordinator(job, own), _) if run.launch.has_ranks() => {
-                if let Some(mut rank) = own {
-                    let options = self.options(run)?.with(schedules[0]);
-                    // Where it fails the coordinator is told, as of any rank.
-                    thread::spawn(move || by_ranks::serve(&rank, options).unwrap_or_else(|error| rank.give_up(&format!("{error:#}"))));
-                }
-                let launch = run.launch.clone();
-                let again = launch.starts_them().then(|| Box::new(move |lost| launch.start(lost)) as by_ranks::Again);
-                Box::new(ByRanks::open(job, again, schedules[0], self.deadline.unwrap_or(by_ranks::DEADLINE))?)
-            }
             (Process::Coordinator(job, own), _) => {
                 let own = own.map(|rank| Ok::<_, anyhow::Error>((rank, self.emulated(run, schedules)?.config()))).transpose()?;
                 Box::new(Spread::new(job, self.asked(run, schedules), emulated, own))
@@ -358,10 +374,39 @@ impl Cases {
         })
     }
 
+    /// Who judges on ranks that are processes. Where this one is a rank as well, it is `own`.
+    fn by_ranks(&self, run: &Run, schedules: &[Interleaving], job: Job, own: Option<Rank>) -> anyhow::Result<ByRanks> {
+        if let Some(mut rank) = own {
+            let machine = self.rank_machine(run, schedules, &rank)?;
+            // Where it fails the coordinator is told, as of any rank.
+            thread::spawn(move || by_ranks::serve(&rank, machine).unwrap_or_else(|error| rank.give_up(&format!("{error:#}"))));
+        }
+        let launch = run.launch.clone();
+        let again = launch.starts_them().then(|| Box::new(move |lost, environment: &_| launch.start(lost, environment)) as by_ranks::Again);
+        let on_gpus = run.on == MachineKind::Cuda;
+        let default = if on_gpus { by_ranks::DEADLINE_OF_GPUS } else { by_ranks::DEADLINE };
+        let schedule = (!on_gpus).then_some(schedules[0]);
+        ByRanks::open(job, again, schedule, self.deadline.unwrap_or(default)).map_err(|error| match error {
+            MachineError::NotSupported { reason } if on_gpus => StartError::CannotRun { reason }.into(),
+            error => error.into(),
+        })
+    }
+
+    /// What the process of a rank opens.
+    fn rank_machine(&self, run: &Run, schedules: &[Interleaving], rank: &Rank) -> anyhow::Result<RankMachine> {
+        Ok(match run.on {
+            MachineKind::Emulator => RankMachine::Emulator(self.options(run)?.with(schedules[0])),
+            MachineKind::Cuda => {
+                let options = run.machine.gpus.options(run.library.clone(), None);
+                RankMachine::Cuda(options, run.launch.local_rank(rank.rank())?)
+            }
+        })
+    }
+
     /// Does what the coordinator asks.
     fn serve(&self, run: &Run, schedules: &[Interleaving], rank: &Rank) -> anyhow::Result<()> {
         if run.launch.has_ranks() {
-            return by_ranks::serve(rank, self.options(run)?.with(schedules[0]));
+            return by_ranks::serve(rank, self.rank_machine(run, schedules, rank)?);
         }
         spread::serve(rank, &self.emulated(run, schedules)?.config(), self.asked(run, schedules))
     }

@@ -12,6 +12,7 @@ mod copy_engine;
 mod foreign;
 mod hold;
 pub mod kit;
+mod lamport;
 mod lines;
 pub mod matmul;
 pub mod matmul_reduce_scatter;
@@ -163,6 +164,8 @@ pub enum Protocol {
     Signals,
     /// LL: kernels poll lines that carry their flag beside the data.
     Lines,
+    /// Lamport: kernels poll packs whose own value says that they are there.
+    Packs,
     /// Streams write words and wait for them. Copy engines move the data: no kernel waits, and none could be late.
     StreamWords,
 }
@@ -251,8 +254,13 @@ pub fn find(collective: Collective, name: &str) -> Result<&'static dyn Algorithm
 /// Built-in algorithms that no list of cases takes on its own account.
 pub(crate) fn by_name_only() -> &'static [&'static dyn Algorithm] {
     static ALL: LazyLock<Vec<&'static dyn Algorithm>> =
-        LazyLock::new(|| bench_only_peers().iter().copied().chain(Auto::all()).chain(Unregistered::all()).collect());
+        LazyLock::new(|| [bench_only(), bench_only_peers()].concat().into_iter().chain(Auto::all()).chain(Unregistered::all()).collect());
     &ALL
+}
+
+/// Algorithms of ours as they do not ship, for what they are timed beside: without dependent launches.
+pub fn bench_only() -> &'static [&'static dyn Algorithm] {
+    &[&all_reduce::OneShotLamport::SERIAL, &all_gather::Lamport::SERIAL, &reduce_scatter::Lamport::SERIAL, &all_to_all::Lamport::SERIAL]
 }
 
 /// Peers that are timed, and of which the lists have few cases or none: which way NCCL goes there is its own choice, and it says nothing where it cannot go

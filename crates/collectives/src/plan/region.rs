@@ -41,6 +41,8 @@ pub enum Role {
     Data,
     /// Words that peers write to signal, zero when the group opens. They belong to one group and one algorithm.
     Signals,
+    /// Slots into which peers put data that says by itself that it has come, zero, which is no data, when the group opens.
+    Slots,
     /// State that kernels keep from one launch to the next, zero when the group opens.
     State,
     /// Where a wait that gave up says so (`machine::stuck`), zero when the group opens.

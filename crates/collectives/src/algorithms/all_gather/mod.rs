@@ -1,11 +1,13 @@
 //! All-gather: every rank gets all inputs, one after the other.
 
 mod copy_engine;
+mod lamport;
 mod ll;
 mod multimem;
 mod push;
 
 pub use copy_engine::CopyEngine;
+pub use lamport::Lamport;
 pub use ll::Ll;
 pub use multimem::Multimem;
 pub use push::Push;
@@ -13,4 +15,5 @@ pub use push::Push;
 use crate::algorithms::{Algorithm, Nccl};
 
 /// Those of this collective, and the peers.
-pub(super) const ALL: &[&dyn Algorithm] = &[&Push, &Ll, &CopyEngine, &Multimem, &Nccl::ALL_GATHER_RING, &Nccl::ALL_GATHER_SYMMETRIC_ST];
+pub(super) const ALL: &[&dyn Algorithm] =
+    &[&Push, &Lamport::DEPENDENT, &Ll, &CopyEngine, &Multimem, &Nccl::ALL_GATHER_RING, &Nccl::ALL_GATHER_SYMMETRIC_ST];

@@ -4,6 +4,7 @@ pub(super) mod copy_engine;
 mod multimem;
 pub(super) mod multimem_one_shot;
 pub(super) mod one_shot;
+mod one_shot_lamport;
 mod one_shot_push;
 pub(super) mod push;
 pub(super) mod two_shot;
@@ -13,6 +14,7 @@ pub use copy_engine::CopyEngine;
 pub use multimem::Multimem;
 pub use multimem_one_shot::MultimemOneShot;
 pub use one_shot::OneShot;
+pub use one_shot_lamport::OneShotLamport;
 pub use one_shot_push::OneShotPush;
 pub use push::Push;
 pub use two_shot::TwoShot;
@@ -24,6 +26,7 @@ use crate::algorithms::{Algorithm, Nccl};
 pub(super) const ALL: &[&dyn Algorithm] = &[
     &OneShot,
     &TwoShot,
+    &OneShotLamport::DEPENDENT,
     &OneShotPush,
     &TwoShotPush,
     &Push,

@@ -1,10 +1,12 @@
 //! Reduce-scatter: every rank gets the reduction of its slot of all inputs.
 
+mod lamport;
 mod ll;
 mod multimem;
 mod pull;
 mod push;
 
+pub use lamport::Lamport;
 pub use ll::Ll;
 pub use multimem::Multimem;
 pub use pull::Pull;
@@ -13,4 +15,5 @@ pub use push::Push;
 use crate::algorithms::{Algorithm, Nccl};
 
 /// Those of this collective, and the peers.
-pub(super) const ALL: &[&dyn Algorithm] = &[&Pull, &Push, &Ll, &Multimem, &Nccl::REDUCE_SCATTER_RING, &Nccl::REDUCE_SCATTER_SYMMETRIC_LD];
+pub(super) const ALL: &[&dyn Algorithm] =
+    &[&Pull, &Push, &Lamport::DEPENDENT, &Ll, &Multimem, &Nccl::REDUCE_SCATTER_RING, &Nccl::REDUCE_SCATTER_SYMMETRIC_LD];

@@ -20,8 +20,8 @@ use super::{
 /// How long ranks may take for what is no run: to come, to open memory, to read.
 const LIMIT: Duration = Duration::from_secs(120);
 
-/// How much later than a run's deadline ranks are given up that have not said how it ended. They do so within two seconds, and name whoever is missing, but for
-/// a machine that is busy.
+/// How much later than a run's deadline ranks are given up that have not said how it ended, unless [`Processes::set_grace`] says otherwise. They do so within two
+/// seconds, and name whoever is missing, but for a machine that is busy.
 const GRACE: Duration = Duration::from_secs(10);
 
 /// How long the other ranks have to report a failure of the job.
@@ -35,6 +35,7 @@ pub struct Processes<J: AsRef<Hub>> {
     job: J,
     info: MachineInfo,
     max_world: usize,
+    grace: Duration,
     /// The number of the last request.
     number: Cell<u64>,
     rendezvous: u64,
@@ -54,7 +55,8 @@ impl<J: AsRef<Hub>> Processes<J> {
     /// `Fault` where one is lost or does not come, `Invalid` where one has another kind of machine.
     pub fn open(job: J) -> Result<Processes<J>, MachineError> {
         let (number, rendezvous, broken) = (Cell::new(0), 0, RefCell::new(None));
-        let mut processes = Processes { job, info: MachineInfo::default(), max_world: 0, number, rendezvous, broken, misled: None };
+        let (info, grace) = (MachineInfo::default(), GRACE);
+        let mut processes = Processes { job, info, max_world: 0, grace, number, rendezvous, broken, misled: None };
         let all: Vec<usize> = (0..processes.world()).collect();
         for (rank, (answer, _)) in processes.answers(&all, 0, LIMIT)?.into_iter().enumerate() {
             let (info, max_world) = match answer {
@@ -76,6 +78,12 @@ impl<J: AsRef<Hub>> Processes<J> {
     /// Whether it must not be used again: a rank is lost, or its memory is.
     pub fn is_broken(&self) -> bool {
         self.broken.borrow().is_some()
+    }
+
+    /// Gives ranks so much longer than a run's deadline to say how it ended. Within it they prepare the run, too: on GPUs they compile kernels, and have NCCL
+    /// connect.
+    pub fn set_grace(&mut self, grace: Duration) {
+        self.grace = grace;
     }
 
     /// Lets something befall a rank's process.
@@ -338,7 +346,7 @@ impl<J: AsRef<Hub>> Machine for Processes<J> {
 
     fn run(&mut self, script: &Script, deadline: Duration) -> Result<Run, MachineError> {
         let deadline_ms = u64::try_from(deadline.as_millis()).unwrap_or(u64::MAX);
-        let limit = deadline.saturating_add(GRACE).min(Duration::from_secs(86_400));
+        let limit = deadline.saturating_add(self.grace).min(Duration::from_secs(86_400));
         let run = |script: &Script| Request::Run { script: PackedScript::of(script), deadline_ms };
         let (same, misled) = (run(script), self.misled.take().map(|(rank, script)| (rank, run(&script))));
         let of = |rank: usize| misled.iter().find(|(misled, _)| *misled == rank).map_or(&same, |(_, other)| other);

@@ -1,0 +1,390 @@
+//! The other ranks' processes, as one of them has them: what all agree on before anybody goes on, and memory of theirs.
+//!
+//! Ranks meet as often as threads of one process do: where a group is opened, where NCCL's communicators and windows are made, and where a run begins and
+//! ends. What one of them could not do, all of them say.
+
+use std::{os::fd::OwnedFd, sync::Arc, time::Duration};
+
+use passmuster_bootstrap::{Bootstrap, BootstrapError};
+use passmuster_collectives::{
+    machine::{MachineError, Stuck},
+    plan::MAX_WORLD,
+};
+use serde::{Deserialize, Serialize, de::DeserializeOwned};
+
+use super::{
+    board::Board,
+    device::Device,
+    driver::CudaError,
+    memory::{Allocation, Physical},
+};
+
+/// How long ranks wait for each other before a run and where memory is made: kernels are compiled meanwhile, and graphs captured.
+const PREPARATION_LIMIT: Duration = Duration::from_secs(60);
+
+/// How long after the deadline of a run ranks that are done wait for others to say how it ended: the time it takes to give a run up.
+const LAST_LIMIT: Duration = Duration::from_secs(8);
+
+/// The other ranks' processes.
+pub(super) struct Peers {
+    bootstrap: Box<dyn Bootstrap>,
+    board: Arc<Board>,
+    /// Of each rank, what its GPU is.
+    pub(super) gpus: Vec<Gpu>,
+    /// The number of the last run that ranks agreed to begin.
+    run: u64,
+    /// Why nothing is done any more.
+    broken: Option<MachineError>,
+}
+
+/// A rank's GPU.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(super) struct Gpu {
+    /// Its number in the rank's process.
+    pub(super) ordinal: usize,
+    pub(super) uuid: [u8; 16],
+    pub(super) name: String,
+    pub(super) capability: (i32, i32),
+    pub(super) sms: u32,
+    /// Streams that make progress independently.
+    pub(super) connections: usize,
+}
+
+impl Peers {
+    /// Meets the others. `gpu` is what this process has opened, or why it could not.
+    ///
+    /// # Errors
+    /// What some rank could not; `Fault` where one is lost.
+    pub(super) fn meet(mut bootstrap: Box<dyn Bootstrap>, gpu: Result<Gpu, MachineError>) -> Result<Peers, MachineError> {
+        let (rank, world) = (bootstrap.rank(), bootstrap.world());
+        if world > MAX_WORLD {
+            return Err(MachineError::NotSupported { reason: format!("{world} processes: GPUs take at most {MAX_WORLD} ranks here") });
+        }
+        let gpus = all_of(gather(&mut *bootstrap, "GPUs of all ranks", &gpu).map_err(|error| of_exchange(rank, &error))?)?;
+        let board = Board::open(&mut *bootstrap).map_err(|error| of_exchange(rank, &error))?;
+        Ok(Peers { bootstrap, board: Arc::new(board), gpus, run: 0, broken: None })
+    }
+
+    /// This process's rank.
+    pub(super) fn rank(&self) -> usize {
+        self.bootstrap.rank()
+    }
+
+    /// How many processes there are.
+    pub(super) fn world(&self) -> usize {
+        self.bootstrap.world()
+    }
+
+    /// Words that all processes see.
+    pub(super) fn board(&self) -> &Arc<Board> {
+        &self.board
+    }
+
+    /// For each rank, the first one that has the same GPU.
+    pub(super) fn places(&self) -> Vec<usize> {
+        places(&self.gpus)
+    }
+
+    /// Why the job has failed, if it has. Waits for nothing.
+    pub(super) fn has_failed(&mut self) -> bool {
+        self.bootstrap.failure().is_some()
+    }
+
+    /// Gives every rank what all say.
+    pub(super) fn gather<T: Serialize + DeserializeOwned>(&mut self, what: &str, own: &T, limit: Duration) -> Result<Vec<T>, MachineError> {
+        if let Some(broken) = &self.broken {
+            return Err(broken.clone());
+        }
+        let before = self.bootstrap.set_limit(limit);
+        let gathered = gather(&mut *self.bootstrap, what, own);
+        self.bootstrap.set_limit(before);
+        gathered.map_err(|error| self.lost(&error))
+    }
+
+    /// Gives every rank what all have made: where one could not, all return why the first of them could not.
+    pub(super) fn agree<T: Serialize + DeserializeOwned>(
+        &mut self,
+        what: &str,
+        own: Result<T, MachineError>,
+    ) -> Result<Vec<T>, MachineError> {
+        all_of(self.gather(what, &own, PREPARATION_LIMIT)?)
+    }
+
+    /// The same of what stays with each rank.
+    pub(super) fn agree_on<T>(&mut self, what: &str, own: Result<T, MachineError>) -> Result<T, MachineError> {
+        self.agree(what, own.as_ref().map(drop).map_err(Clone::clone))?;
+        own
+    }
+
+    /// This process is not going to finish the run: the others need not wait for it.
+    pub(super) fn stop(&self) {
+        self.board.stop(self.run);
+    }
+
+    /// What a record says of the processes.
+    pub(super) fn notes(&self) -> Vec<(&'static str, String)> {
+        let places = self.places();
+        let mut sharing: Vec<String> = Vec::new();
+        for first in 0..places.len() {
+            let ranks: Vec<usize> = (0..places.len()).filter(|rank| places[*rank] == first).collect();
+            sharing.extend((ranks.len() > 1).then(|| format!("ranks {ranks:?} share a GPU, and take turns on it")));
+        }
+        let processes = format!("{} ranks, each in a process of its own", self.world());
+        let memory = "file descriptors (CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR)".to_owned();
+        vec![("processes", [vec![processes], sharing].concat().join("; ")), ("memory_shared_by", memory)]
+    }
+
+    /// GPUs of all ranks, each once.
+    pub(super) fn gpu_list(&self) -> Vec<String> {
+        let firsts = self.places().into_iter().enumerate().filter(|(rank, first)| rank == first);
+        firsts.map(|(rank, _)| format!("{rank} {}", self.gpus[rank].name)).collect()
+    }
+
+    /// The number of a run that all ranks are about to begin, where all can.
+    pub(super) fn begin<T>(&mut self, own: Result<T, MachineError>) -> Result<(u64, T), MachineError> {
+        let number = self.run + 1;
+        let own = self.agree_on(&format!("start of run {number}"), own)?;
+        self.run = number;
+        Ok((number, own))
+    }
+
+    /// How a run ended on all ranks.
+    pub(super) fn end(&mut self, own: &Outcome, deadline: Duration) -> Result<Vec<Outcome>, MachineError> {
+        let what = format!("end of run {}", self.run);
+        self.gather(&what, own, deadline.saturating_add(LAST_LIMIT)).map_err(|error| with_standing(error, own))
+    }
+
+    /// The error for an exchange that did not come to its end. Nothing is done any more after it.
+    fn lost(&mut self, error: &BootstrapError) -> MachineError {
+        self.broken.insert(of_exchange(self.bootstrap.rank(), error)).clone()
+    }
+
+    /// Allocates `bytes` on the GPU of every rank and gives it an address here, in the order of the ranks. `device` is this rank's, whose context is current.
+    ///
+    /// # Errors
+    /// What some rank could not; `NotSupported` where that is for want of memory.
+    pub(super) fn allocate(&mut self, device: &Device, bytes: u64) -> Result<Vec<Allocation>, MachineError> {
+        let rank = self.rank();
+        let made = Physical::allocate(device, bytes).and_then(|own| own.export().map(|descriptor| (own, descriptor)));
+        let made = made.map_err(of_memory(rank, bytes));
+        let sizes = self.agree("sizes of memory", made.as_ref().map(|(own, _)| own.bytes()).map_err(Clone::clone))?;
+        let (own, descriptor) = made?;
+        let descriptors =
+            self.bootstrap.all_gather_descriptors("descriptors of memory", &[descriptor]).map_err(|error| self.lost(&error))?;
+        let map = |(of, descriptors): (usize, Vec<OwnedFd>)| {
+            let mapped = match &descriptors[..] {
+                _ if of == rank => own.map([device]),
+                [descriptor] => Physical::import(device, descriptor, sizes[of]).and_then(|memory| memory.map([device])),
+                others => return Err(MachineError::Invalid { reason: format!("rank {of} sent {} descriptors: expected 1", others.len()) }),
+            };
+            mapped.map_err(|error| of_memory(rank, bytes)(error.during(format!("memory of rank {of}"))))
+        };
+        let mapped: Result<Vec<Allocation>, MachineError> = descriptors.into_iter().enumerate().map(map).collect();
+        self.agree_on("memory of all ranks", mapped)
+    }
+}
+
+/// The error of a rank that could not make or map memory.
+fn of_memory(rank: usize, bytes: u64) -> impl Fn(CudaError) -> MachineError {
+    move |error| match error.is_out_of_memory() {
+        true => MachineError::NotSupported { reason: format!("{bytes} bytes of rank {rank}: {error}") },
+        false => MachineError::Fault { ranks: vec![rank], what: error.what, code: error.name },
+    }
+}
+
+fn gather<T: Serialize + DeserializeOwned>(bootstrap: &mut dyn Bootstrap, what: &str, own: &T) -> Result<Vec<T>, BootstrapError> {
+    let bytes = serde_json::to_vec(own).map_err(|error| BootstrapError::SetUp(format!("{what}: {error}")))?;
+    let all = bootstrap.all_gather(what, &bytes)?;
+    let understood = |(rank, bytes): (usize, &Vec<u8>)| {
+        serde_json::from_slice(bytes).map_err(|error| BootstrapError::SetUp(format!("rank {rank} in {what}: {error}")))
+    };
+    all.iter().enumerate().map(understood).collect()
+}
+
+/// What all have, or why the first one of those that failed does not. That a device is at fault comes before what is not supported: the process of that rank
+/// does nothing any more.
+fn all_of<T>(all: Vec<Result<T, MachineError>>) -> Result<Vec<T>, MachineError> {
+    let is_fault = |error: &&MachineError| matches!(error, MachineError::Fault { .. } | MachineError::Inconclusive { .. });
+    let errors = || all.iter().filter_map(|made| made.as_ref().err());
+    match errors().find(is_fault).or_else(|| errors().next()) {
+        Some(error) => Err(error.clone()),
+        None => Ok(all.into_iter().filter_map(Result::ok).collect()),
+    }
+}
+
+fn places(gpus: &[Gpu]) -> Vec<usize> {
+    let first = |gpu: &Gpu| gpus.iter().position(|other| other.uuid == gpu.uuid);
+    gpus.iter().map(|gpu| first(gpu).unwrap_or_default()).collect()
+}
+
+/// The error for an exchange that `rank` took part in.
+fn of_exchange(rank: usize, error: &BootstrapError) -> MachineError {
+    let rank = match error {
+        BootstrapError::Lost { rank, .. } | BootstrapError::GaveUp { rank, .. } => *rank,
+        BootstrapError::SetUp(_) => rank,
+    };
+    MachineError::Fault { ranks: vec![rank], what: "an exchange between the ranks' processes".into(), code: error.to_string() }
+}
+
+/// The same with where this rank stood.
+fn with_standing(error: MachineError, own: &Outcome) -> MachineError {
+    match (error, own.standing.first()) {
+        (MachineError::Fault { ranks, what, code }, Some(standing)) => {
+            MachineError::Fault { ranks, what, code: format!("{code}; {standing}") }
+        }
+        (error, _) => error,
+    }
+}
+
+/// What became of one rank's part of a run.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub(super) struct Outcome {
+    pub(super) ending: Ending,
+    pub(super) after_ms: u64,
+    /// Waits of its kernels that gave up.
+    pub(super) stuck: Vec<Stuck>,
+    /// Where it stands, in lines.
+    pub(super) standing: Vec<String>,
+}
+
+/// How one rank's part of a run ended.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(super) enum Ending {
+    /// At its end.
+    Done,
+    /// At its end, and NCCL had taken another path than was asked for.
+    OtherPath(String),
+    /// A call failed.
+    Failed {
+        /// Which.
+        what: String,
+        /// The library's name for the error.
+        code: String,
+    },
+    /// A library does not do a call, and what was enqueued is done.
+    Refused {
+        /// Which.
+        what: String,
+        /// What it said.
+        code: String,
+    },
+    /// Not by the deadline.
+    Late {
+        /// Whether its device had work left.
+        on_devices: bool,
+    },
+    /// It stopped because another one did.
+    Abandoned {
+        /// Whether its device has no work left.
+        at_rest: bool,
+    },
+}
+
+/// The error of a run, by what became of each rank's part of it: the same on all ranks. What failed comes before waits that gave up for it, and those before
+/// time that was up.
+pub(super) fn merged(outcomes: &[Outcome]) -> Option<MachineError> {
+    let endings = || outcomes.iter().map(|outcome| &outcome.ending).enumerate();
+    let is_over = |ending: &Ending| matches!(ending, Ending::Done | Ending::OtherPath(_));
+    let unfinished: Vec<usize> = endings().filter(|(_, ending)| !is_over(ending)).map(|(rank, _)| rank).collect();
+    let after_ms = outcomes.iter().map(|outcome| outcome.after_ms).max().unwrap_or(0);
+    let stuck: Vec<Stuck> = outcomes.iter().flat_map(|outcome| outcome.stuck.clone()).collect();
+    let standing: Vec<String> = outcomes.iter().flat_map(|outcome| outcome.standing.clone()).collect();
+
+    let failed = |(rank, ending): (usize, &Ending)| match ending {
+        Ending::Failed { what, code } => Some((rank, what.clone(), code.clone())),
+        _ => None,
+    };
+    if let Some((_, what, code)) = endings().find_map(failed) {
+        return Some(MachineError::Fault { ranks: endings().filter_map(failed).map(|(rank, ..)| rank).collect(), what, code });
+    }
+    let refused = endings().find_map(|(rank, ending)| match ending {
+        Ending::Refused { what, code } => Some((rank, what, code)),
+        _ => None,
+    });
+    if let Some((rank, what, code)) = refused {
+        let at_rest = |ending: &Ending| matches!(ending, Ending::Refused { .. } | Ending::Abandoned { at_rest: true }) || is_over(ending);
+        return Some(match endings().all(|(_, ending)| at_rest(ending)) {
+            true => MachineError::NotSupported { reason: format!("{what} refused: {code}") },
+            false => MachineError::Fault { ranks: vec![rank], what: what.clone(), code: code.clone() },
+        });
+    }
+    let late_on_devices = endings().any(|(_, ending)| *ending == Ending::Late { on_devices: true });
+    if !stuck.is_empty() || late_on_devices {
+        return Some(MachineError::Hang { after_ms, cause: String::new(), stuck, unfinished, standing });
+    }
+    if !unfinished.is_empty() {
+        return Some(MachineError::Inconclusive { reason: not_seen_at_work(&unfinished, after_ms, &standing) });
+    }
+    endings().find_map(|(_, ending)| match ending {
+        Ending::OtherPath(line) => Some(MachineError::NotSupported { reason: other_path(line) }),
+        _ => None,
+    })
+}
+
+/// What is said where hosts did not get to the end, and nothing was seen of devices.
+pub(super) fn not_seen_at_work(unfinished: &[usize], after_ms: u64, standing: &[String]) -> String {
+    let held = if standing.is_empty() { String::new() } else { format!(": {}", standing.join("; ")) };
+    format!("the hosts of ranks {unfinished:?} did not get to the end in {after_ms} ms, and no device was seen to have work left{held}")
+}
+
+/// What is said where NCCL did something else than it was made to.
+pub(super) fn other_path(line: &str) -> String {
+    format!("NCCL did not take the path that was asked for: {line}")
+}
+
+#[cfg(test)]
+mod tests {
+    use passmuster_collectives::machine::Site;
+
+    use super::*;
+
+    fn of(ending: Ending) -> Outcome {
+        Outcome { ending, after_ms: 3, stuck: Vec::new(), standing: Vec::new() }
+    }
+
+    fn told(outcomes: &[Outcome]) -> String {
+        merged(outcomes).map_or_else(|| "ok".into(), |error| error.to_string())
+    }
+
+    /// If this fails, ranks report what an error has left behind in place of the error, or time that was up as a hang.
+    #[test]
+    fn what_went_wrong_first_is_what_all_ranks_report() {
+        let done = || of(Ending::Done);
+        let failed = || of(Ending::Failed { what: "cuStreamQuery".into(), code: "CUDA_ERROR_ILLEGAL_ADDRESS".into() });
+        let refused = || of(Ending::Refused { what: "ncclAllReduce".into(), code: "no algorithm available for function".into() });
+        let late = |on_devices| of(Ending::Late { on_devices });
+        let abandoned = |at_rest| of(Ending::Abandoned { at_rest });
+        let mut gave_up = done();
+        gave_up.stuck.push(Stuck { report: "one_shot.stuck".into(), rank: 0, peer: 1, block: 2, site: Site::Start, want: 3, saw: 2 });
+
+        assert_eq!(told(&[done(), done()]), "ok");
+        assert_eq!(told(&[gave_up.clone(), failed()]), "ranks [1]: cuStreamQuery failed: CUDA_ERROR_ILLEGAL_ADDRESS");
+        assert!(told(&[gave_up, late(true)]).starts_with("hang after 3 ms: ranks [1] did not finish; 1 waits gave up, for ranks [1]; "));
+        assert_eq!(told(&[refused(), abandoned(true)]), "not supported: ncclAllReduce refused: no algorithm available for function");
+        assert_eq!(told(&[refused(), abandoned(false)]), "ranks [0]: ncclAllReduce failed: no algorithm available for function");
+        assert_eq!(told(&[late(false), late(true)]), "hang after 3 ms: ranks [0, 1] did not finish");
+        assert!(told(&[done(), late(false)]).starts_with("inconclusive: the hosts of ranks [1] did not get to the end in 3 ms, "));
+        assert_eq!(
+            told(&[done(), of(Ending::OtherPath("AllReduce: RING".into()))]),
+            "not supported: NCCL did not take the path that was asked for: AllReduce: RING"
+        );
+    }
+
+    /// If this fails, ranks that share a GPU are taken for ranks with a GPU each, or the other way round.
+    #[test]
+    fn a_gpu_is_who_has_its_uuid() {
+        let gpu = |ordinal, id| Gpu { ordinal, uuid: [id; 16], name: "H200".into(), capability: (9, 0), sms: 132, connections: 32 };
+        // Both of the first two call theirs number 0, as processes do that see one GPU each.
+        assert_eq!(places(&[gpu(0, 7), gpu(0, 8), gpu(1, 7), gpu(2, 9)]), [0, 1, 0, 3]);
+    }
+
+    /// If this fails, a rank goes on alone where another cannot.
+    #[test]
+    fn what_one_could_not_do_all_say() {
+        let no = |reason: &str| MachineError::NotSupported { reason: reason.into() };
+        let fault = MachineError::Fault { ranks: vec![2], what: "cuMemMap".into(), code: "CUDA_ERROR_UNKNOWN".into() };
+        assert_eq!(all_of(vec![Ok(1), Ok(2)]), Ok(vec![1, 2]));
+        assert_eq!(all_of(vec![Ok(1), Err(no("a")), Err(no("b"))]), Err(no("a")));
+        assert_eq!(all_of::<u8>(vec![Err(no("a")), Err(fault.clone())]), Err(fault));
+    }
+}

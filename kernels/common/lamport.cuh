@@ -1,0 +1,335 @@
+// Lamport packs: data that says by itself that it is there. A slot of a pad is empty until a peer's pack lies in it, so a pack of 16 bytes is all that
+// crosses the link: no flag, no barrier, half the bytes of a line (lines.cuh).
+//
+// No bit pattern is reserved. A word is stored as `word ^ KEY`. EMPTY (0) stands for no word at all, ESCAPED (1) for one of two rare words: KEY itself and
+// KEY ^ 1. The pack of such a word is sent again beside its slot, in halves of words that each have a flag, so that whatever the data is comes out as it was.
+//
+// All accesses to a pad are strong operations of system scope on words of 32 bits, and each word is looked at by itself: nothing rests on vectors that
+// are not torn, which lines.cuh has to assume.
+//
+// The protocol, for kernels in which a warp of every rank sends tile i (32 packs, one a lane) to all peers and takes tile i of all peers. A tile knows
+// nothing of other tiles, blocks or grids, so calls of any sizes may follow one another on one pad. It has a count of its own, the number of calls
+// that had this tile, kept on the device, so that a captured launch replays.
+//
+//   pack  (relaxed): our word -> slot (count's parity, our rank) of the tile in the peer's pad -> peer's poll until the word is not empty.
+//         It is data that the poll has seen. Nothing else is for others to read: inputs and outputs are the rank's own.
+//   reset (relaxed): what a poll has seen is made empty again at once, by the thread that has seen it. The kernel's end completes that.
+//
+// Why two parities are enough: we store with count c + 2 into a slot only after we have had the peer's tile of count c + 1. The peer sent it in a launch after
+// the one in which it polled that slot for c and made it empty, on the same stream, and that launch had ended. So a rank may be a call ahead of a peer
+// that still reads, which is the other parity, and never two.
+//
+// Every thread has sent all that it sends before it waits for anything, and waits for tiles in ascending order: what a rank waits for is sent whatever
+// the grids are.
+//
+// Launches may be programmatic: `griddepcontrol.wait` comes before the first access to memory, so that all the stream did before is done, the last call's
+// resets among it. In front of it input and counts are only asked into L2, which reads nothing. When a block has sent what it sends, what follows on the stream may
+// be made ready (`griddepcontrol.launch_dependents`).
+//
+// A pad has a slot for each (tile, parity, source), those of CHUNK tiles side by side: pad[chunk][parity][source][tile of the chunk]. Where a slot lies does not depend on how many tiles there are. Pads of escapes are laid out alike, with twice the bytes.
+#pragma once
+#include "lines.cuh"
+
+// KEY is the largest i32, and the f32 that GPUs make of what is no number: a message of nothing else takes three times the bytes.
+enum : u32 { KEY = 0x7fffffff, EMPTY = 0, ESCAPED = 1 };
+
+// Tiles of a chunk. Mirrored by crates/collectives/src/algorithms/lamport.rs.
+enum : u32 { CHUNK = 8 };
+
+// The entry `any` has a code of all types and operators, which takes the registers of fewer threads.
+template <typename T>
+constexpr bool HAS_OWN_ENTRY = true;
+template <>
+constexpr bool HAS_OWN_ENTRY<Any> = false;
+template <typename T>
+constexpr u32 MOST_THREADS = HAS_OWN_ENTRY<T> ? 1024 : 512;
+
+// Says of half a word that it is there.
+enum : u32 { HALF_IS_THERE = 0x80000000 };
+
+// Pads of one group: those of packs, and what goes with them.
+struct Lamport {
+    const Sync& sync;
+    const Peers& escapes;  // pads of packs that have a rare word
+};
+
+__device__ __forceinline__ void store_strong(u64 to, const Pack& p) {
+    asm volatile("st.relaxed.sys.global.v4.u32 [%0], {%1,%2,%3,%4};"
+                 :
+                 : "l"(to), "r"(p.word[0]), "r"(p.word[1]), "r"(p.word[2]), "r"(p.word[3])
+                 : "memory");
+}
+
+__device__ __forceinline__ u32 least_word(const Pack& p) { return min(min(p.word[0], p.word[1]), min(p.word[2], p.word[3])); }
+
+// Packs of so many elements.
+template <typename T>
+__device__ __forceinline__ u32 packs_of(u32 elements) {
+    return (elements + LANES<T> - 1) / LANES<T>;
+}
+
+// The elements of pack `pack` of the `count` at `from`, and zeros past the last.
+template <typename T>
+__device__ __forceinline__ Pack load_elements(u64 from, u32 pack, u32 count) {
+    u64 at = from + (u64)pack * sizeof(Pack);
+    u32 first = pack * LANES<T>;
+    if ((from & 15) == 0 && first + LANES<T> <= count) return load_pack((const void*)at);
+    Pack p = {{0, 0, 0, 0}};
+#pragma unroll
+    for (u32 j = 0; j < LANES<T>; j++)
+        if (first + j < count) set_lane<T>(p, j, ((const typename T::Stored*)at)[j]);
+    return p;
+}
+
+// Its counterpart for results.
+template <typename T>
+__device__ __forceinline__ void store_elements(u64 to, u32 pack, u32 count, const Pack& p) {
+    u64 at = to + (u64)pack * sizeof(Pack);
+    u32 first = pack * LANES<T>;
+    if ((to & 15) == 0 && first + LANES<T> <= count) {
+        store_pack((void*)at, p);
+    } else {
+#pragma unroll
+        for (u32 j = 0; j < LANES<T>; j++)
+            if (first + j < count) ((typename T::Stored*)at)[j] = lane<T>(p, j);
+    }
+}
+
+// Byte offset in a pad of this lane's slot of a tile, for source 0; those of the next sources follow at distances of SOURCE.
+enum : u32 { SOURCE = CHUNK * ROW };
+__device__ __forceinline__ u64 slot_of(u32 tile, u32 parity, u32 lane, u32 world) {
+    return (u64)(tile / CHUNK * 2 + parity) * world * SOURCE + tile % CHUNK * ROW + lane * sizeof(Pack);
+}
+
+// Sends a pack to a slot of a peer's pad.
+__device__ __forceinline__ void send_pack(const Lamport& pads, u32 peer, u64 slot, const Pack& pack) {
+    Pack sent;
+#pragma unroll
+    for (u32 i = 0; i < 4; i++) sent.word[i] = pack.word[i] ^ KEY;
+    if (least_word(sent) <= ESCAPED) {
+#pragma unroll
+        for (u32 half = 0; half < 2; half++) {
+            u32 a = pack.word[2 * half], b = pack.word[2 * half + 1];
+            Pack halves = {{a & 0xffff | HALF_IS_THERE, a >> 16 | HALF_IS_THERE, b & 0xffff | HALF_IS_THERE, b >> 16 | HALF_IS_THERE}};
+            store_strong(pads.escapes.address[peer] + 2 * slot + half * sizeof(Pack), halves);
+        }
+#pragma unroll
+        for (u32 i = 0; i < 4; i++) sent.word[i] = max(sent.word[i], (u32)ESCAPED);
+    }
+    store_strong(pads.sync.pads.address[peer] + slot, sent);
+}
+
+// Tells of the ranks from `from` up to `to` whose packs were waited for in vain: this count was wanted of their tile, and the one before seen.
+__device__ __forceinline__ void report_missing_packs(const Sync& sync, u64 slots, u32 count, u32 from, u32 to) {
+#pragma unroll 1
+    for (u32 peer = from; peer < to; peer++) {
+        if (peer == sync.rank || least_word(load_line(sync.pads.address[sync.rank] + slots + (u64)peer * SOURCE)) != EMPTY) continue;
+        report_by_one(sync, count, count - 1, peer, SITE_END);
+    }
+}
+
+// The pack whose rare words lie in the pad of escapes, which is made empty.
+__device__ __forceinline__ Pack take_escape(const Lamport& pads, u64 slot, u32 count, u32 peer) {
+    const Sync& sync = pads.sync;
+    Pack pack;
+#pragma unroll
+    for (u32 half = 0; half < 2; half++) {
+        u64 at = pads.escapes.address[sync.rank] + 2 * slot + half * sizeof(Pack);
+        Pack halves;
+        u64 start = nanoseconds();
+        while (true) {
+            halves = load_line(at);
+            if (halves.word[0] & halves.word[1] & halves.word[2] & halves.word[3] & HALF_IS_THERE) break;
+            if (is_given_up(sync, nanoseconds() - start)) {
+                report_by_one(sync, count, count - 1, peer, SITE_END);
+                break;
+            }
+        }
+        pack.word[2 * half] = halves.word[0] & 0xffff | halves.word[1] << 16;
+        pack.word[2 * half + 1] = halves.word[2] & 0xffff | halves.word[3] << 16;
+        store_strong(at, Pack{{0, 0, 0, 0}});
+    }
+    return pack;
+}
+
+// Waits for the pack of every peer and calls `take(rank, is_first, pack)` for each rank in ascending order, with `own` for this one. `slots` is the offset of the
+// slot of rank 0. N ranks at a time are waited for together.
+template <u32 N, typename F>
+__device__ __forceinline__ void receive_packs(const Lamport& pads, u32 world, u64 slots, const Pack& own, u32 count, F take) {
+    const Sync& sync = pads.sync;
+    u64 here = sync.pads.address[sync.rank] + slots;
+#pragma unroll 1
+    for (u32 base = 0; base < world; base += N) {
+        Pack flight[N];
+        u32 least;
+        u64 start = 0;
+        while (true) {
+#pragma unroll
+            for (u32 i = 0; i < N; i++)
+                if (base + i < world && base + i != sync.rank) flight[i] = load_line(here + (base + i) * SOURCE);
+            // The clock is read while the loads are under way, and costs nothing.
+            u64 now = nanoseconds();
+            least = ~0u;
+#pragma unroll
+            for (u32 i = 0; i < N; i++)
+                if (base + i < world && base + i != sync.rank) least = min(least, least_word(flight[i]));
+            if (least != EMPTY) break;
+            if (!start) start = now;
+            if (is_given_up(sync, now - start)) {
+                report_missing_packs(sync, slots, count, base, (u32)min(base + N, world));
+                break;
+            }
+        }
+#pragma unroll
+        for (u32 i = 0; i < N; i++) {
+            if (base + i >= world) continue;
+            Pack pack = own;
+            if (base + i != sync.rank) {
+                store_strong(here + (base + i) * SOURCE, Pack{{EMPTY, EMPTY, EMPTY, EMPTY}});
+#pragma unroll
+                for (u32 k = 0; k < 4; k++) pack.word[k] = flight[i].word[k] ^ KEY;
+                if (least == ESCAPED && least_word(flight[i]) == ESCAPED) pack = take_escape(pads, slots + (base + i) * SOURCE, count, base + i);
+            }
+            take(base + i, i == 0 && base == 0, pack);
+        }
+    }
+}
+
+// Ranks whose packs are under way at once, where it is known how many there are and where it is not.
+template <u32 WORLD>
+constexpr u32 PACKS_IN_FLIGHT = WORLD ? WORLD : 4;
+
+// Waits for the pack of every peer and reduces them and our own in ascending rank order.
+template <typename T, typename Op, u32 WORLD>
+struct ReducedPack {
+    static __device__ __forceinline__ Pack of(const Lamport& pads, u32 world, u64 slots, const Pack& own, u32 count, u32 average) {
+        typename T::Acc acc[LANES<T>];
+        receive_packs<PACKS_IN_FLIGHT<WORLD>>(pads, world, slots, own, count, [&](u32, bool is_first, const Pack& pack) {
+#pragma unroll
+            for (u32 j = 0; j < LANES<T>; j++) {
+                typename T::Acc x = T::widen(lane<T>(pack, j));
+                acc[j] = is_first ? x : Op::apply(acc[j], x);
+            }
+        });
+        Pack sum = {{0, 0, 0, 0}};
+#pragma unroll
+        for (u32 j = 0; j < LANES<T>; j++) set_lane<T>(sum, j, T::narrow(average ? divide(acc[j], world) : acc[j]));
+        return sum;
+    }
+};
+
+struct OneLamportPack {
+    const Lamport& pads;
+    u32 world;
+    u64 slots;
+    const Pack& own;
+    u32 count, how;
+
+    template <typename T, typename Combine>
+    __device__ __forceinline__ Pack operator()(T, const Combine& combine) const {
+        typename T::Acc acc[LANES<T>];
+        receive_packs<IN_FLIGHT>(pads, world, slots, own, count, [&](u32, bool first, const Pack& pack) {
+            typename T::Acc x[LANES<T>];
+            widen_lanes<T>(x, pack);
+            if (first) {
+#pragma unroll
+                for (u32 j = 0; j < LANES<T>; j++) acc[j] = x[j];
+            } else {
+                combine(acc, x);
+            }
+        });
+        return finish_lanes<T>(acc, world, how);
+    }
+};
+
+template <u32 WORLD>
+struct ReducedPack<Any, Any, WORLD> {
+    static __device__ __forceinline__ Pack of(const Lamport& pads, u32 world, u64 slots, const Pack& own, u32 count, u32 how) {
+        return with_reduction(how, OneLamportPack{pads, world, slots, own, count, how});
+    }
+};
+
+// A call of one trip among WORLD ranks, or as many as there are where that is 0. `input_of(peer)` is where the packs lie that a peer is sent, or this rank keeps;
+// `receive(pack, slots, own, count)` has those of all ranks and keeps what it makes of them. `sync.pads` are the pads of packs and `sync.epochs` the counts, a
+// word for each tile.
+template <typename T, u32 WORLD, typename Input, typename Receive>
+__device__ __forceinline__ void one_trip_of_packs(const Lamport& pads, u32 elements, bool same_for_all, Input input_of, Receive receive) {
+    const Sync& sync = pads.sync;
+    u32 world = WORLD ? WORLD : sync.world;
+    u32 lane = threadIdx.x % TILE;
+    u32 first = (blockIdx.x * blockDim.x + threadIdx.x) / TILE;
+    u32 warps = gridDim.x * blockDim.x / TILE;
+    u32 packs = packs_of<T>(elements);
+    u32 tiles = (packs + TILE - 1) / TILE;
+    for (u32 tile = first; tile < tiles; tile += warps) {
+        u64 at = input_of(rank_after(sync, same_for_all ? 0 : 1)) + (u64)(tile * TILE + lane) * sizeof(Pack);
+        if (tile * TILE + lane < packs) asm volatile("prefetch.global.L2 [%0];" : : "l"(at));
+        if (lane == 0) asm volatile("prefetch.global.L2 [%0];" : : "l"(sync.epochs + tile));
+    }
+    asm volatile("griddepcontrol.wait;" : : : "memory");
+    stall(sync, SITE_ENTER);
+    stall(sync, SITE_START);
+#pragma unroll 1
+    for (u32 tile = first; tile < tiles; tile += warps) {
+        u32 pack = tile * TILE + lane;
+        if (pack >= packs) continue;
+        u32 parity = (sync.epochs[tile] + 1) & 1;
+        Pack own;
+        if (same_for_all) own = load_elements<T>(input_of(sync.rank), pack, elements);
+        u64 slot = slot_of(tile, parity, lane, world) + sync.rank * SOURCE;
+#pragma unroll 1
+        for (u32 step = 1; step < world; step++) {
+            u32 peer = rank_after(sync, step);
+            send_pack(pads, peer, slot, same_for_all ? own : load_elements<T>(input_of(peer), pack, elements));
+        }
+    }
+    asm volatile("griddepcontrol.launch_dependents;" : : : "memory");
+    stall(sync, SITE_END);
+#pragma unroll 1
+    for (u32 tile = first; tile < tiles; tile += warps) {
+        u32 count = sync.epochs[tile] + 1;
+        u32 pack = tile * TILE + lane;
+        if (pack < packs) receive(pack, slot_of(tile, count & 1, lane, world), load_elements<T>(input_of(sync.rank), pack, elements), count);
+        // All lanes have read the count.
+        __syncwarp();
+        if (lane == 0) sync.epochs[tile] = count;
+    }
+    stall(sync, SITE_LEAVE);
+}
+
+// One whose packs are copied: those of a rank go to `output_of(rank)`.
+template <typename T, u32 WORLD, typename Input, typename Output>
+__device__ __forceinline__ void exchange_packs_among(const Lamport& pads, u32 elements, bool same_for_all, Input input_of, Output output_of) {
+    auto receive = [&](u32 pack, u64 slots, const Pack& own, u32 count) {
+        receive_packs<PACKS_IN_FLIGHT<WORLD>>(pads, WORLD ? WORLD : pads.sync.world, slots, own, count, [&](u32 rank, bool, const Pack& of_rank) {
+            store_elements<T>(output_of(rank), pack, elements, of_rank);
+        });
+    };
+    one_trip_of_packs<T, WORLD>(pads, elements, same_for_all, input_of, receive);
+}
+
+// One whose packs are reduced into `output`.
+template <typename T, typename Op, u32 WORLD, typename Input>
+__device__ __forceinline__ void reduce_packs_among(const Lamport& pads, u64 output, u32 elements, u32 average, bool same_for_all, Input input_of) {
+    auto receive = [&](u32 pack, u64 slots, const Pack& own, u32 count) {
+        Pack sum = ReducedPack<T, Op, WORLD>::of(pads, WORLD ? WORLD : pads.sync.world, slots, own, count, average);
+        store_elements<T>(output, pack, elements, sum);
+    };
+    one_trip_of_packs<T, WORLD>(pads, elements, same_for_all, input_of, receive);
+}
+
+// Both have code of their own for two ranks, the shortest there is: 0.2 us.
+template <typename T, typename Input, typename Output>
+__device__ __forceinline__ void exchange_packs(const Lamport& pads, u32 elements, bool same_for_all, Input input_of, Output output_of) {
+    if (pads.sync.world == 2)
+        exchange_packs_among<T, 2>(pads, elements, same_for_all, input_of, output_of);
+    else
+        exchange_packs_among<T, 0>(pads, elements, same_for_all, input_of, output_of);
+}
+
+template <typename T, typename Op, typename Input>
+__device__ __forceinline__ void reduce_exchanged_packs(const Lamport& pads, u64 output, u32 elements, u32 average, bool same_for_all, Input input_of) {
+    if constexpr (HAS_OWN_ENTRY<T>)
+        if (pads.sync.world == 2) return reduce_packs_among<T, Op, 2>(pads, output, elements, average, same_for_all, input_of);
+    reduce_packs_among<T, Op, 0>(pads, output, elements, average, same_for_all, input_of);
+}
