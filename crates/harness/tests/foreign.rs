@@ -144,7 +144,7 @@ const TRAPS_WHERE_WORDS_DIFFER: &str = "ld.global.u32 %r1, [%rd1]; ld.global.u32
 const RECURSES: &str = "call down, ();";
 
 /// The examples of all-reduces, and of the other collectives.
-const EXAMPLES: [&str; 13] = [
+const EXAMPLES: [&str; 14] = [
     "one_shot_by_value",
     "two_shot_by_table",
     "one_shot_triton",
@@ -157,6 +157,7 @@ const EXAMPLES: [&str; 13] = [
     "broadcast_push",
     "broadcast_triton",
     "reduce_pull",
+    "reduce_push",
     "reduce_triton",
 ];
 
@@ -262,6 +263,7 @@ fn examples_pass_their_smoke_lists(#[values("one_shot_by_value", "two_shot_by_ta
 #[case::broadcast("broadcast_push", "races")]
 #[case::broadcast_in_triton("broadcast_triton", "races")]
 #[case::reduce("reduce_pull", "reference")]
+#[case::reduce_that_counts("reduce_push", "races")]
 #[case::reduce_in_triton("reduce_triton", "races")]
 fn examples_of_other_collectives_pass_and_their_bugs_do_not(#[case] name: &str, #[case] property: &str) {
     let cases = mutants::cases_of_foreign(named(name));
