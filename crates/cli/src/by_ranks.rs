@@ -302,11 +302,18 @@ pub(crate) enum RankMachine {
 /// Is a rank of such a job, until it is told to leave.
 ///
 /// # Errors
-/// Where the job has failed.
+/// Where the job has failed; [`StartError::CannotRun`] where this machine does not have what a rank needs, of which the coordinator has been told.
 pub(crate) fn serve(rank: &Rank, machine: RankMachine) -> anyhow::Result<()> {
-    let declined = |error: MachineError| match ranks::decline(rank, &error) {
-        Ok(()) => anyhow::Error::from(error),
-        Err(lost) => lost.into(),
+    let declined = |error: MachineError| {
+        if let Err(lost) = ranks::decline(rank, &error) {
+            return anyhow::Error::from(lost);
+        }
+        // Who went before the coordinator has heard all would be lost. It is told to leave, or the job has failed.
+        let _ = rank.receive();
+        match error {
+            MachineError::NotSupported { reason } => StartError::CannotRun { reason }.into(),
+            error => error.into(),
+        }
     };
     match machine {
         RankMachine::Emulator(options) => {

@@ -326,6 +326,28 @@ fn faults_of_ranks_are_told_by_all_twenty_times() {
     told("four", 4, 12);
 }
 
+/// If this fails, processes without GPUs say something else than one process does: that something failed, or, where a launcher has started them, each that it is
+/// the only one.
+#[test]
+fn ranks_without_gpus_say_that_this_machine_has_none() {
+    let (folder, port) = (Folder::new("no-gpus"), free_port());
+    let query = ["test-gpu", "all_reduce/one_shot:f32,sum:w=2:n=4"];
+    let none = ("CUDA_VISIBLE_DEVICES", "");
+    let own = passmuster(&folder, &[&query[..], &["--launcher", "own", "--processes", "2"]].concat()).env(none.0, none.1).output().unwrap();
+    let placed = [0, 1].map(|rank: usize| {
+        let mut command = passmuster(&folder, &query);
+        command.env("RANK", rank.to_string()).env("WORLD_SIZE", "2").env("LOCAL_RANK", rank.to_string()).env("LOCAL_WORLD_SIZE", "2");
+        command.env("MASTER_ADDR", "127.0.0.1").env("PASSMUSTER_PORT", port.to_string()).env(none.0, none.1).spawn().unwrap()
+    });
+    let [first, second] = placed.map(|process| process.wait_with_output().unwrap());
+    for output in [&own, &first] {
+        let said = text(&output.stderr);
+        assert_eq!((output.status.code(), said.lines().count()), (Some(3), 1), "{said}");
+        assert!(said.starts_with("test-gpu cannot run on this machine: rank "), "{said}");
+    }
+    assert_eq!((second.status.code(), text(&second.stderr)), (Some(3), String::new()));
+}
+
 /// If this fails, one record has verdicts of two runs.
 #[test]
 fn processes_of_different_runs_do_not_mix() {
@@ -355,7 +377,7 @@ fn what_is_asked_wrongly_is_refused() {
     refused(&["--launcher", "own", "--judges", "2", "--processes", "2"], "cannot be used with");
     refused(&["--launcher", "own", "--processes", "2", "--schedules", "3"], "have one schedule");
     refused(&["--launcher", "own", "--judges", "0"], "invalid value '0'");
-    refused(&["--launcher", "own", "--machine", "cuda"], "cases of the emulator");
+    refused(&["--launcher", "own", "--machine", "cuda"], "cases are shared out on the emulator only");
     let taken = TcpListener::bind("127.0.0.1:0").unwrap();
     let first = placed(&folder, (0, 2, taken.local_addr().unwrap().port()), &QUERY).wait_with_output().unwrap();
     assert!(first.status.code() == Some(2) && text(&first.stderr).contains("the port is in use"), "{}", text(&first.stderr));

@@ -297,10 +297,16 @@ impl Cases {
         let schedules = self.schedules(replay.as_ref(), run)?;
         let together = self.together(run)?;
         if let Process::Member(mut rank) = together {
-            let served = self.serve(run, &schedules, &rank);
-            // The others are to know why.
-            served.inspect_err(|error| rank.give_up(&format!("{error:#}")))?;
-            return Ok(ExitCode::SUCCESS);
+            return match self.serve(run, &schedules, &rank) {
+                Ok(()) => Ok(ExitCode::SUCCESS),
+                // The coordinator says why.
+                Err(error) if matches!(error.downcast_ref(), Some(StartError::CannotRun { .. })) => Ok(ExitCode::from(CANNOT_RUN)),
+                Err(error) => {
+                    // The others are to know why.
+                    rank.give_up(&format!("{error:#}"));
+                    Err(error)
+                }
+            };
         }
         let files = Files::open(&self, run)?;
         let judge = self.judge(run, &schedules, &files, together);
