@@ -9,7 +9,7 @@ use super::committed::Committed;
 use crate::museum::{self, Outcome};
 
 const ON_THE_EMULATOR: &str = "emulator-museum";
-const ON_GPUS: &str = "h200x2-museum";
+const ON_GPUS: &str = "h100x2-museum";
 
 /// Outcomes by their entries.
 type ByEntry = BTreeMap<String, Outcome>;

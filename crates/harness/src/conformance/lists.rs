@@ -668,7 +668,7 @@ mod tests {
             is_of_it && !case.calls.is_empty() && case.world <= 8 && !by_copy_engine(case) && !is_chosen
         };
         let sequences: Vec<&CollectiveCase> = cases.iter().filter(of_all_reduce).collect();
-        assert_eq!(sequences.iter().filter(|case| !uses(case)).count(), 600);
+        assert_eq!(sequences.iter().filter(|case| !uses(case)).count(), 602);
         assert!(sequences.iter().filter(|case| uses(case)).count() > 15);
         assert!(!List::Faults.cases(0).iter().any(|case| case.algorithm.starts_with("multimem")));
     }
