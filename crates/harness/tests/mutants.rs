@@ -29,9 +29,10 @@ const SCHEDULES_OF_EQUIVALENTS: u64 = 4;
 /// How many mutants are tried here.
 const SAMPLE: usize = 24;
 
-/// Known misses: a fence between aliases, where profile `hopper` waives what it orders and a kernel's boundary is one in our reading.
+/// Known misses: a fence between aliases, where profile `hopper` waives what it orders and a kernel's boundary is one in our reading. Kernels of Lamport packs have no
+/// score yet (docs/emulator/mutants.md): paths of rare words and of other numbers of ranks are in no case of their mutants.
 fn is_missed(mutant: &Derived) -> bool {
-    mutant.original.contains("fence.proxy.alias")
+    mutant.original.contains("fence.proxy.alias") || mutant.module.ends_with("lamport")
 }
 
 fn emulator(library: Library) -> Emulator {
