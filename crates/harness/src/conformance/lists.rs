@@ -73,7 +73,7 @@ impl List {
         };
         let is_later = |case: &CollectiveCase| {
             let of = |name: &str| algorithms::find(case.collective, name).is_ok_and(|algorithm| algorithm.protocol() == Protocol::Packs);
-            case.shots().any(|shot| of(&shot.algorithm))
+            if case.calls.is_empty() { of(&case.algorithm) } else { case.shots().all(|shot| of(&shot.algorithm)) }
         };
         let mut cases = listed(Part::First);
         cases.extend(listed(Part::Later).into_iter().filter(is_later));
