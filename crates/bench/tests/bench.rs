@@ -206,9 +206,9 @@ fn links_carry_what_algorithms_say() {
         let least = 1000.0 * of.bandwidths(1.0).1;
         let times = match (of.collective, algorithm.name()) {
             (_, "ll") => 2.0,
-            (Collective::AllReduce, "one_shot" | "two_shot_push") => 2.0,
+            (Collective::AllReduce, "one_shot" | "one_shot_lamport" | "two_shot_push") => 2.0,
             (Collective::AllReduce, "one_shot_push") => 4.0,
-            (Collective::Broadcast | Collective::Reduce, "pull") => 3.0,
+            (Collective::Broadcast | Collective::Reduce, "pull" | "lamport") => 3.0,
             _ => 1.0,
         };
         let said = algorithm.link_bytes(&call).unwrap_or_else(|| panic!("{} does not say", algorithm.name()));
