@@ -586,12 +586,13 @@ fn streams_of_a_rank_are_in_order_and_independent() {
     assert!(error.to_string().contains("deadlock"), "{error}");
 }
 
+const LETS_START: &str = "griddepcontrol.launch_dependents;";
 const WRITES: &str = "griddepcontrol.launch_dependents;\nst.global.u32 [%rd1], 7;";
 const READS: &str = "ld.global.u32 %r1, [%rd1];\nst.global.u32 [%rd1+4], %r1;";
 const WAITS_AND_READS: &str = "griddepcontrol.wait;\nld.global.u32 %r1, [%rd1];\nst.global.u32 [%rd1+4], %r1;";
 
 /// Operations of one stream: kernels of one thread on a buffer of 16 bytes, of which those that start with `+` are programmatic launches, and a fill
-/// of its first eight; `|` ends a call.
+/// of its first eight; those that start with `>` are on a side stream, which `<` joins; `|` ends a call.
 fn dependent(seed: u64, operations: &[&str]) -> Result<Vec<u8>, MachineError> {
     let mut library = Library::default();
     let mut plans = vec![Vec::new()];
@@ -602,17 +603,21 @@ fn dependent(seed: u64, operations: &[&str]) -> Result<Vec<u8>, MachineError> {
             plans.push(Vec::new());
             continue;
         }
-        let body = operation.trim_start_matches('+');
-        plans.last_mut().unwrap().push(if body == "fill" {
+        let here = operation.trim_start_matches('>');
+        let body = here.trim_start_matches('+');
+        let op = if body == "fill" {
             Op::Fill { region: Region::new("flag", 0, 8), byte: 0 }
+        } else if body == "<" {
+            Op::Join { stream: 1 }
         } else {
             text += &format!(
                 ".visible .entry k{index}(.param .u64 flag)\n{{\n.reg .pred %p<4>;\n.reg .b32 %r<8>;\n.reg .b64 %rd<4>;\n\
                  ld.param.u64 %rd1, [flag];\n{body}\nret;\n}}\n"
             );
-            let (programmatic, args) = (*operation != body, vec![Arg::Address(flag.whole())]);
+            let (programmatic, args) = (here != body, vec![Arg::Address(flag.whole())]);
             Op::Launch(Launch { entry: format!("k{index}"), block: 1.into(), waits_for_peers: false, programmatic, args, ..own() })
-        });
+        };
+        plans.last_mut().unwrap().push(if here == *operation { op } else { Op::beside(1, &[op]) });
     }
     library.replace("conformance/faults", Build::Release, text);
     let mut machine = Emulator::new(EmulatorOptions { library, seed, ..EmulatorOptions::default() });
@@ -637,6 +642,11 @@ fn dependent(seed: u64, operations: &[&str]) -> Result<Vec<u8>, MachineError> {
 #[case::a_fill_stands_for_a_kernel(&["fill", "|", &format!("+{READS}")], false)]
 #[case::a_fill_stands_for_a_kernel_that_was_waited_for(&["fill", "|", &format!("+{WAITS_AND_READS}")], true)]
 #[case::a_fill_of_the_call_itself_does_not(&["fill", &format!("+{READS}")], true)]
+#[case::its_own_stream_is_not(&[LETS_START, &format!(">+{WRITES}"), &format!(">+{READS}"), "<"], false)]
+#[case::who_forks_it_is_waited_for(
+    &[&format!(">{LETS_START}"), &format!(">+{LETS_START}"), "st.global.u32 [%rd1], 7;", &format!(">+{READS}"), "<"],
+    true
+)]
 fn what_dependent_launches_may_read(#[case] operations: &[&str], #[case] right: bool) {
     for seed in 0..12 {
         let result = dependent(seed, operations);

@@ -21,7 +21,7 @@ use crate::{
     verdicts::HostChecks,
 };
 use passmuster_collectives::{
-    algorithms::{self, Algorithm, Protocol},
+    algorithms::{self, Algorithm},
     collective::{Collective, DType, ReduceOp},
     plan::{Arg, BufferSpec, Build, Call, Launch, Op, Plan, RankCall, Region, Role},
 };
@@ -169,12 +169,10 @@ impl Pipeline {
     }
 }
 
-/// All-to-alls that need no multicast. Not those of Lamport packs: here what is in front of an exchange is on another stream, and by the emulator's reading a
-/// dependent launch learns of its own stream only.
+/// All-to-alls that need no multicast.
 fn exchanges() -> impl Iterator<Item = &'static dyn Algorithm> {
-    let of_streams = |algorithm: &dyn Algorithm| !algorithm.uses_multicast() && algorithm.protocol() != Protocol::Packs;
     let all = algorithms::all().iter().copied();
-    all.filter(move |&algorithm| algorithm.collective() == Collective::AllToAll && of_streams(algorithm))
+    all.filter(|algorithm| algorithm.collective() == Collective::AllToAll && !algorithm.uses_multicast())
 }
 
 impl fmt::Display for Pipeline {

@@ -583,6 +583,10 @@ impl<'a> Schedule<'a> {
         match &commands[index] {
             Command::Launch(kernel) => {
                 let (on, before) = self.ranks[rank].start_launch(stream);
+                // Who forks or enqueues a launch is waited for in full, whichever launch it depends on.
+                if let (Some(races), Some(ahead)) = (&mut self.races, before.filter(|&before| before != stream)) {
+                    told.iter().for_each(|known| races.learn(rank, ahead, known));
+                }
                 return self.launch(rank, on, kernel, before);
             }
             Command::Reduce { .. } => {
