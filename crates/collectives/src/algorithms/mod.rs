@@ -78,6 +78,15 @@ pub trait Algorithm: Sync {
     /// The reason why not, for people.
     fn check_supported(&self, call: &Call) -> Result<(), String>;
 
+    /// Whether the plan of a supported call can be made for this target: all that our own kernels are told of one fits.
+    ///
+    /// # Errors
+    /// The reason why not, for people.
+    fn check_target(&self, call: &Call, target: &Target) -> Result<(), String> {
+        let _ = (call, target);
+        Ok(())
+    }
+
     /// Whether it can do a call at all.
     ///
     /// # Errors

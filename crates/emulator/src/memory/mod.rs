@@ -44,6 +44,10 @@ pub const MAX_RANKS: usize = 72;
 /// What fresh memory holds where nobody says otherwise: no zero, and no float's common NaN.
 pub const CANARY: u8 = 0xc5;
 
+/// Bytes from which on an allocation that starts [`Init::Uninitialised`] holds zeros in place of [`CANARY`], which nobody may read either: the system gives memory for
+/// what is touched of it alone, so that a few bytes beyond 4 GiB cost as much as the first few.
+pub const SPARSE_BYTES: u64 = 64 << 20;
+
 /// Whose an allocation is, for rights and reports.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Owner {
@@ -69,8 +73,19 @@ pub enum Init {
     Zero,
     /// [`CANARY`] in every byte, which may be read.
     Canary,
-    /// [`CANARY`] in every byte, and reading one before it is written is an error.
+    /// [`CANARY`] in every byte, of [`SPARSE_BYTES`] or more zeros, and reading one before it is written is an error.
     Uninitialised,
+}
+
+impl Init {
+    /// What every byte holds of an allocation of so many.
+    fn byte(self, bytes: u64) -> u8 {
+        match self {
+            Init::Zero => 0,
+            Init::Uninitialised if bytes >= SPARSE_BYTES => 0,
+            Init::Canary | Init::Uninitialised => CANARY,
+        }
+    }
 }
 
 /// Allocations and multicast windows.
@@ -118,9 +133,9 @@ impl Memory {
     /// For more than [`MOST_BYTES`], a rank beyond [`MAX_RANKS`], or more than 2^28 - 1 allocations in one memory.
     pub fn allocate(&mut self, owner: Owner, bytes: u64, init: Init) -> Address {
         assert!(bytes <= MOST_BYTES, "rank {} {}: {bytes} bytes, of which {MOST_BYTES} are allowed", owner.rank, owner.name);
-        let byte = if init == Init::Zero { 0 } else { CANARY };
         let written = (init == Init::Uninitialised).then(|| Written::new(bytes, false));
-        self.push(owner, bytes, Kind::Unicast, vec![byte; bytes as usize], written)
+        // Zeros are the system's: nothing is taken before it is touched.
+        self.push(owner, bytes, Kind::Unicast, vec![init.byte(bytes); bytes as usize], written)
     }
 
     /// Makes a multicast window of `bytes` bytes over replicas, given by their first addresses, that only the owner's rank may use.

@@ -316,10 +316,14 @@ impl Memory {
     pub fn share(&mut self, owner: Owner, bytes: u64, init: Init, (segment, offset): (SegmentId, u64)) -> Address {
         let address = self.import(owner, bytes, init, (segment, offset));
         let stretch = Stretch { segment: &self.segments[segment.0], offset, notes: Some(offset + notes(bytes)) };
-        if init != Init::Zero {
-            stretch.fill(0, bytes, super::CANARY);
+        // A segment is all zero at first, and so are its notes.
+        let byte = init.byte(bytes);
+        if byte != 0 {
+            stretch.fill(0, bytes, byte);
         }
-        stretch.note(0, bytes, init != Init::Uninitialised);
+        if init != Init::Uninitialised {
+            stretch.note(0, bytes, true);
+        }
         address
     }
 

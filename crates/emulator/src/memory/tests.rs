@@ -31,6 +31,31 @@ fn accesses_end_exactly_where_the_buffer_does() {
     assert_eq!(refused(-4, 4).to_string(), "4 bytes at rank 3 input-4 are out of bounds: the buffer has 100 bytes");
 }
 
+/// If this fails, what lies beyond 4 GiB is taken for what lies in front of it, or a test needs as much memory as it names.
+#[test]
+fn beyond_4_gib_is_another_place() {
+    let (size, far) = (9 << 30, (1 << 32) + 64);
+    let mut memory = Memory::new();
+    let address = memory.allocate(Owner::new(3, 0, "input"), size, Init::Uninitialised);
+    assert_eq!(memory.store(address.plus(far), 3, [7; 8]), Ok(()));
+    assert_eq!(memory.load::<8>(address.plus(far), 3), Ok([7; 8]));
+    let uninitialised = |offset, first| {
+        let buffer = "input".into();
+        Err(AccessError::Uninitialised { buffer, rank: 3, offset, bytes: 8, first })
+    };
+    assert_eq!(memory.load::<8>(address.plus(64), 3), uninitialised(64, 64));
+    assert_eq!(memory.load::<8>(address.plus(far + 8), 3), uninitialised(far as i64 + 8, far + 8));
+    assert_eq!(memory.copy(address.plus(far - 4), address.plus(2 * far), 8, 3), Ok(()));
+    assert_eq!(memory.load::<4>(address.plus(2 * far + 4), 3), Ok([7; 4]));
+    assert_eq!(memory.load::<8>(address.plus(2 * far), 3), uninitialised(2 * far as i64, 2 * far));
+    memory.track_written(address, false).unwrap();
+    assert_eq!(memory.load::<4>(address.plus(64), 3), Ok([0; 4]));
+    memory.track_written(address, true).unwrap();
+    assert_eq!(memory.load::<4>(address.plus(2 * far), 3), Ok([0; 4]), "all counts as written");
+    let refused = AccessError::OutOfBounds { buffer: "input".into(), rank: 3, offset: size as i64 - 4, bytes: 8, size };
+    assert_eq!(memory.store(address.plus(size - 4), 3, [0; 8]), Err(refused));
+}
+
 #[test]
 fn nothing_may_lie_at_the_end() {
     let (mut memory, address) = one(Init::Uninitialised);

@@ -4,7 +4,7 @@
 //! or all of them the same bytes. So a warp's access of 512 bytes in order is one record, and still every byte has its thread. Records are
 //! kept by pages of 512 bytes, made when they are first touched.
 
-use std::cell::Cell;
+use std::{cell::Cell, collections::HashMap};
 
 use super::{
     release::{Level, Location},
@@ -270,8 +270,20 @@ fn replace(records: &mut Vec<Record>, by: &Record, superfluous: impl Fn(&Record)
 /// Pages of all allocations.
 #[derive(Debug, Default)]
 pub(super) struct Shadow {
-    allocations: Vec<Vec<Page>>,
+    allocations: Vec<Pages>,
 }
+
+/// Pages of one allocation, those that were touched.
+#[derive(Debug, Default)]
+struct Pages {
+    /// From the first to the last that was touched among the first [`NEAR`].
+    near: Vec<Page>,
+    /// Of those behind, which few allocations have, and touch few of.
+    far: HashMap<usize, Page>,
+}
+
+/// Pages that an allocation has in a row, of which it is no waste to have those in between: 256 MiB.
+const NEAR: usize = 1 << 19;
 
 impl Shadow {
     /// The page of a byte of an allocation.
@@ -279,24 +291,29 @@ impl Shadow {
     pub(super) fn page(&mut self, allocation: usize, offset: u64) -> &mut Page {
         let page = (offset / PAGE) as usize;
         if self.allocations.len() <= allocation {
-            self.allocations.resize_with(allocation + 1, Vec::new);
+            self.allocations.resize_with(allocation + 1, Pages::default);
         }
-        let pages = &mut self.allocations[allocation];
-        if pages.len() <= page {
-            pages.resize_with(page + 1, Page::default);
+        let Pages { near, far } = &mut self.allocations[allocation];
+        if page >= NEAR {
+            return far.entry(page).or_default();
         }
-        &mut pages[page]
+        if near.len() <= page {
+            near.resize_with(page + 1, Page::default);
+        }
+        &mut near[page]
     }
 
     /// The page, where it was touched.
     pub(super) fn touched(&self, allocation: usize, offset: u64) -> Option<&Page> {
-        self.allocations.get(allocation)?.get((offset / PAGE) as usize)
+        let page = (offset / PAGE) as usize;
+        let Pages { near, far } = self.allocations.get(allocation)?;
+        if page < NEAR { near.get(page) } else { far.get(&page) }
     }
 
     /// Forgets an allocation.
     pub(super) fn forget(&mut self, allocation: usize) {
         if let Some(pages) = self.allocations.get_mut(allocation) {
-            *pages = Vec::new();
+            *pages = Pages::default();
         }
     }
 }
@@ -304,6 +321,21 @@ impl Shadow {
 #[cfg(test)]
 mod tests {
     use super::{super::release::Who, *};
+
+    /// If this fails, accesses beyond 4 GiB are not checked for races, or against others than those of their page.
+    #[test]
+    fn pages_are_where_they_are_however_far() {
+        let mut shadow = Shadow::default();
+        let places = [0, PAGE, NEAR as u64 * PAGE - 1, NEAR as u64 * PAGE, (1 << 32) + PAGE, 9 << 30];
+        for (time, place) in (1..).zip(places) {
+            assert!(shadow.touched(1, place).is_none_or(|page| page.reads.is_empty()), "{place}");
+            shadow.page(1, place).reads.push(Record { time, ..record(0, 4, false, false) });
+        }
+        let times = places.map(|place| shadow.touched(1, place).unwrap().reads[0].time);
+        assert_eq!(times, [1, 2, 3, 4, 5, 6]);
+        shadow.forget(1);
+        assert!(places.iter().all(|&place| shadow.touched(1, place).is_none()));
+    }
 
     fn record(from: u16, to: u16, writes: bool, strong: bool) -> Record {
         let strong = strong.then_some(Level::System);

@@ -3,6 +3,7 @@
 mod all_to_all_v;
 mod by_copy_engine;
 mod chosen;
+mod far;
 mod foreign;
 mod others;
 mod over_multicast;
@@ -77,6 +78,9 @@ impl List {
         };
         let mut cases = listed(Part::First);
         cases.extend(listed(Part::Later).into_iter().filter(is_later));
+        if self == List::Merge {
+            cases.extend(far::merge(seed));
+        }
         cases
     }
 
@@ -227,7 +231,7 @@ fn merge(seed: u64) -> Vec<CollectiveCase> {
         }
         for world in 1..=8 {
             for dtype in [DType::BF16, DType::F32] {
-                let most = if polls_data(algorithm) { MODEST_ELEMENTS } else { SWEPT_ELEMENTS };
+                let most = if polls_data(algorithm) { modest_elements() } else { SWEPT_ELEMENTS };
                 for (number, count) in modest_counts(Collective::AllReduce, dtype, world, most).into_iter().enumerate() {
                     let mut case = CollectiveCase::new(Collective::AllReduce, algorithm, dtype, ReduceOp::Sum, world, count);
                     // Probes show the order of addition, which may be another where slices are cut differently.
@@ -347,6 +351,14 @@ const LARGEST_WORLD: u32 = MAX_WORLD as u32;
 /// Elements of all ranks together, of the larger of input and output, up to which a case is modest.
 const MODEST_ELEMENTS: u64 = 32_000;
 
+/// The same of those that came [later](Part::Later): every rank polls the packs of all others, which takes the emulator four times as long.
+const POLLED_ELEMENTS: u64 = 8_000;
+
+/// Up to how many a case is modest of the part that is being made.
+fn modest_elements() -> u64 {
+    if LISTED.get() == Part::Later { POLLED_ELEMENTS } else { MODEST_ELEMENTS }
+}
+
 /// The same for a sweep over all boundary counts.
 const SWEPT_ELEMENTS: u64 = 120_000;
 
@@ -368,7 +380,7 @@ fn all_reduce(algorithm: &str) -> &'static dyn Algorithm {
 
 /// Boundary counts of an all-reduce of which all ranks together have a moderate number of elements.
 fn moderate_counts(algorithm: &str, dtype: DType, world: u32) -> Vec<u64> {
-    let most = if polls_data(algorithm) { MODEST_ELEMENTS } else { MODERATE_ELEMENTS };
+    let most = if polls_data(algorithm) { modest_elements() } else { MODERATE_ELEMENTS };
     modest_counts(Collective::AllReduce, dtype, world, most)
 }
 
@@ -381,7 +393,7 @@ fn modest_counts(collective: Collective, dtype: DType, world: u32, most: u64) ->
 
 /// Counts for the calls of sequences.
 pub(super) fn counts_in_sequences(collective: Collective, dtype: DType, world: u32) -> Vec<u64> {
-    modest_counts(collective, dtype, world, MODEST_ELEMENTS)
+    modest_counts(collective, dtype, world, modest_elements())
 }
 
 /// A case of a boundary count that is small for all ranks together.
@@ -393,7 +405,7 @@ fn modest(
     seed: u64,
     choice: &mut Choice,
 ) -> CollectiveCase {
-    let counts = modest_counts(collective, dtype, world, MODEST_ELEMENTS);
+    let counts = modest_counts(collective, dtype, world, modest_elements());
     let mut case = CollectiveCase::new(collective, algorithm, dtype, op, world, choice.of(&counts));
     case.inputs = inputs;
     case.seed = seed.wrapping_add(choice.next() % 0xffff);

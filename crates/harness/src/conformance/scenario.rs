@@ -558,7 +558,7 @@ impl<'a> Emitter<'a> {
         match stage {
             Stage::Eager(planned) => {
                 let call = self.call(&planned)?;
-                let plan = planned.algorithm.plan(&call, &self.next_target(&planned));
+                let plan = self.plan(&planned, &call)?;
                 self.inject_fault(&planned);
                 let late = self.late();
                 self.produce(&planned, &call, self.calls.len());
@@ -579,7 +579,7 @@ impl<'a> Emitter<'a> {
                         return Err(format!("{} is given the number of the call, which a graph would repeat", planned.algorithm.name()));
                     }
                     let call = self.call(planned)?;
-                    plans.push(Arc::new(planned.algorithm.plan(&call, &self.next_target(planned))));
+                    plans.push(Arc::new(self.plan(planned, &call)?));
                 }
                 let graph = self.graphs;
                 self.graphs += 1;
@@ -606,13 +606,14 @@ impl<'a> Emitter<'a> {
         place(planned, self.shared_pads).0
     }
 
-    /// What the next call of an algorithm on its group is planned for.
-    fn next_target(&mut self, planned: &Planned) -> Target {
+    /// The plan of the next call of an algorithm on its group.
+    fn plan(&mut self, planned: &Planned, call: &Call) -> Result<Plan, String> {
         let group = self.group(planned);
         let number = self.numbers[group].entry(planned.algorithm.name()).or_default();
         let target = Target { call: *number, most_count: Some(self.largest[group]), ..self.target };
         *number += 1;
-        target
+        planned.algorithm.check_target(call, &target)?;
+        Ok(planned.algorithm.plan(call, &target))
     }
 
     fn call(&self, planned: &Planned) -> Result<Call, String> {

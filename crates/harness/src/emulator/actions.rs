@@ -8,7 +8,7 @@ use std::{
 use super::{
     execution::{Program, Shape},
     group::Group,
-    memory::{Address, Init, Memory, Owner},
+    memory::{Address, Init, Memory, Owner, SPARSE_BYTES},
     modules::Modules,
     ptx::ParameterPlace,
     tensor_map,
@@ -224,6 +224,13 @@ impl Target for Compiler<'_> {
 
     fn command(&mut self, place: Place<'_>, op: Resolved<'_, Address, Command>) -> Result<Command, MachineError> {
         let Place { group, rank, writers } = place;
+        if let Resolved::Copy { bytes, .. } | Resolved::Fill { bytes, .. } = op
+            && bytes > SPARSE_BYTES
+        {
+            let what = if matches!(op, Resolved::Fill { .. }) { "fill" } else { "copy" };
+            let reason = format!("too large for the emulator: a {what} of {bytes} bytes on rank {rank}, at most {SPARSE_BYTES}");
+            return Err(MachineError::NotSupported { reason });
+        }
         Ok(match op {
             Resolved::Launch(launch) => Command::Launch(self.launch(group, rank, launch)?),
             Resolved::Copy { from, to, bytes } => Command::Copy { from, to, bytes },

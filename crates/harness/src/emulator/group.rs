@@ -59,8 +59,13 @@ impl Group {
                     Bytes::Shared { segments, .. } => memory.import(owner, spec.bytes, init, (segments[rank], offset)),
                 };
                 offset += Segment::span(spec.bytes);
-                let byte = |byte: u8| (byte > 0).then(|| vec![byte; spec.bytes as usize]);
-                let contents = if let Fill::Byte(of) = spec.fill { byte(of) } else { spec.fill.contents(rank, spec.bytes) };
+                // Zeros are there.
+                let contents = match &spec.fill {
+                    Fill::Byte(0) | Fill::Uninitialised => None,
+                    &Fill::Byte(byte) => Some(vec![byte; spec.bytes as usize]),
+                    Fill::OfRanks(ranks) => ranks.get(rank).map(|start| start[..start.len().min(spec.bytes as usize)].to_vec()),
+                    Fill::Repeated(_) => spec.fill.contents(rank, spec.bytes),
+                };
                 if let Some(contents) = contents.filter(|_| bytes.fills(rank)) {
                     memory.write(start, rank, &contents)?;
                 }

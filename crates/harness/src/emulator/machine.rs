@@ -6,7 +6,7 @@ use super::{
     actions::{Action, Compiler},
     execution::{Arithmetic, Fault},
     group::{Bytes, Group},
-    memory::{AccessError, AllocationId, MOST_BYTES, Memory},
+    memory::{AccessError, AllocationId, MOST_BYTES, Memory, SPARSE_BYTES},
     modules::Modules,
     races::{Profile, Races, Report},
     schedule::{Limits, Peers, Schedule, Stopped},
@@ -23,7 +23,7 @@ use passmuster_collectives::{
         layout::Layout,
         validation::{self, Members, Needs},
     },
-    plan::{BufferSpec, MAX_RANKS, Region, Role, Script},
+    plan::{BufferSpec, Fill, MAX_RANKS, Region, Role, Script},
 };
 
 /// Blocks of a rank that plans let wait for peers. All blocks are resident here; few of them are fast and interleave as many would.
@@ -51,7 +51,8 @@ pub struct EmulatorOptions {
     pub seed: u64,
     /// After which emulated time a wait in a kernel gives up.
     pub wait_limit: Duration,
-    /// The most bytes of all open groups' buffers on all ranks together.
+    /// The most bytes of all open groups' buffers on all ranks together. A buffer that starts with zeros, or with nothing, counts for no more than
+    /// [`SPARSE_BYTES`].
     pub memory_budget: u64,
     /// The most thread instructions of one run; one that takes more is inconclusive.
     pub steps: u64,
@@ -284,7 +285,7 @@ impl Emulator {
             return invalid(format!("world size {world}: a group has 1 to {MAX_RANKS} ranks"));
         }
         let layout = Layout::of(buffers).map_err(|reason| MachineError::Invalid { reason })?;
-        let bytes = buffers.iter().fold(0u64, |sum, spec| sum.saturating_add(spec.bytes)).saturating_mul(world as u64);
+        let bytes = buffers.iter().map(held).fold(0, u64::saturating_add).saturating_mul(world as u64);
         let (used, budget) = (self.used.saturating_add(bytes), self.options.memory_budget);
         if used > budget {
             let reason = format!("{used} bytes of buffers on all ranks of all groups: the emulator's memory budget is {budget}");
@@ -307,6 +308,15 @@ impl Emulator {
         self.rendezvous += 1;
         self.groups.push(group);
         Ok(self.groups.len() - 1)
+    }
+}
+
+/// Bytes that a buffer takes of the memory budget: of a large one that starts with zeros or with nothing only those that are touched take memory, and runs that touch
+/// more are too long for the emulator.
+fn held(spec: &BufferSpec) -> u64 {
+    match spec.fill {
+        Fill::Byte(0) | Fill::Uninitialised | Fill::OfRanks(_) => spec.bytes.min(SPARSE_BYTES),
+        Fill::Byte(_) | Fill::Repeated(_) => spec.bytes,
     }
 }
 

@@ -348,8 +348,13 @@ impl Algorithm for Foreign {
         self.specification.destroys_input
     }
 
+    /// A number of the group's largest call may be more than the argument has bits for that takes it.
+    fn check_target(&self, call: &Call, target: &Target) -> Result<(), String> {
+        (0..call.world()).try_for_each(|rank| self.operations(call, target, rank).map(drop))
+    }
+
     fn plan(&self, call: &Call, target: &Target) -> Plan {
-        let of_rank = |rank| self.operations(call, target, rank).expect("a call that is supported can be made for every target");
+        let of_rank = |rank| self.operations(call, target, rank).expect("a call that is supported can be made for a target that is");
         Plan::per_rank(plan_name(self.name, call), call.world(), of_rank)
     }
 }

@@ -7,7 +7,7 @@ use super::{
         scenario::supports,
         shrink::boundary_counts,
     },
-    Choice, peers, vary,
+    Choice, far, peers, vary,
 };
 use passmuster_collectives::{
     algorithms::{Algorithm, Foreign},
@@ -88,7 +88,7 @@ fn multiples(counts: Vec<u64>, multiple: u64) -> Vec<u64> {
     counts
 }
 
-/// Every combination that a specification names with every input class, and sequences of calls, evenly thinned out to `most`; and what is looked for once.
+/// Every combination that a specification names with every input class, and sequences of calls, evenly thinned out to `most`; and what is looked for once, or far.
 /// Where no call can be made, as with an expression that has no value for a world, there is one case for each type and world, whose verdict says why.
 fn cases(foreign: &Foreign, peered: &[bool], most: usize, seed: u64) -> Vec<CollectiveCase> {
     let mut choice = Choice(seed);
@@ -132,6 +132,7 @@ fn cases(foreign: &Foreign, peered: &[bool], most: usize, seed: u64) -> Vec<Coll
     all.extend(thinned(sequences, most.div_ceil(16)));
     all.extend(impossible);
     all.extend(Once::ALL.into_iter().filter_map(|what| once(foreign, seed, what)));
+    all.extend(far::of_foreign(foreign, |world| modest(foreign, world, far::COUNT, seed)));
     all
 }
 

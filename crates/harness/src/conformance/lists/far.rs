@@ -1,0 +1,55 @@
+//! What the lists have of offsets that 32 bits do not count. Memory that nobody touches costs nothing, so these calls are as small as others.
+
+use super::{
+    super::{
+        collective_case::{CallSpec, CollectiveCase, Item},
+        inputs::InputClass,
+        scenario::supports,
+    },
+    under_test,
+};
+use passmuster_collectives::{
+    algorithms::Foreign,
+    collective::{Collective, DType},
+};
+
+/// Bytes of a slot up to whose end a call is that is far. In 32 bits this is zero: whoever works out in as many where a rank's part starts, or the other half of a
+/// buffer, has it where another's is.
+const FAR: u64 = 1 << 32;
+
+/// The same for what counts elements in 31 bits. Only with several ranks is a part that far.
+const LESS_FAR: u64 = 1 << 31;
+
+/// Elements of a call.
+pub(super) const COUNT: u64 = 1040;
+
+/// Every algorithm that does calls as large.
+pub(super) fn merge(seed: u64) -> Vec<CollectiveCase> {
+    let of = |collective: Collective| under_test(collective).map(move |algorithm| (collective, algorithm.name()));
+    let case = |(collective, algorithm): (Collective, &str)| {
+        let mut case = CollectiveCase::new(collective, algorithm, DType::BF16, collective.operators()[0], 2, COUNT);
+        case.inputs = InputClass::Natural;
+        case.seed = seed;
+        calls(case, FAR)
+    };
+    Collective::ALL.into_iter().flat_map(of).filter_map(case).collect()
+}
+
+/// A kernel from elsewhere, where it does calls as large; `modest` is a small case of so many ranks.
+pub(super) fn of_foreign(foreign: &Foreign, modest: impl Fn(u32) -> Option<CollectiveCase>) -> Option<CollectiveCase> {
+    let worlds = || foreign.worlds().iter().copied().filter(|&world| world > 1);
+    [(FAR, worlds().min()?), (LESS_FAR, worlds().max()?)].into_iter().find_map(|(bytes, world)| calls(modest(world)?, bytes))
+}
+
+/// The call of a case at the end of slots of so many bytes, with a workspace that is made for calls of all of them, in turns with the same at the start.
+fn calls(mut case: CollectiveCase, bytes: u64) -> Option<CollectiveCase> {
+    let most = bytes / case.dtype.size();
+    let near = CallSpec { algorithm: case.algorithm.clone(), count: case.count, root: 0, offset: 0, in_place: case.in_place, group: 0 };
+    let far = CallSpec { offset: case.shape(1).input() * (most - case.count), ..near.clone() };
+    let as_large = CollectiveCase { count: most, ..case.clone() };
+    let there = CollectiveCase { offset: far.offset, ..case.clone() };
+    supports(&as_large).and_then(|()| supports(&there)).ok()?;
+    case.calls = [far.clone(), near, far].map(Item::Eager).into();
+    (case.count, case.in_place) = (0, false);
+    Some(case)
+}
