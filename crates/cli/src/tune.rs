@@ -1,6 +1,11 @@
 //! `tune`: measures which algorithm is the fastest at which size, and writes the table that `auto` goes by. `choose` prints what it says.
 
-use std::{path::PathBuf, process::ExitCode};
+use std::{
+    collections::BTreeSet,
+    fs, io,
+    path::{Path, PathBuf},
+    process::ExitCode,
+};
 
 use anyhow::{Context, bail, ensure};
 use passmuster::conformance::report::{table, today};
@@ -12,6 +17,7 @@ use passmuster_collectives::{
         tuning::{Row, Tuning, steps},
     },
     collective::{Collective, DType},
+    machine::MachineInfo,
 };
 
 use crate::{
@@ -27,11 +33,13 @@ use crate::{
 /// Measure which algorithm is the fastest at which size, and write the table that `auto` goes by.
 ///
 /// Judges and times passmuster's own algorithms of every collective as `bench` does: captured graph, cold, registered buffers, bf16. An algorithm stays the
-/// choice while it is within 2 % of the fastest; the choice changes half-way between two sizes.
+/// choice while it is within 2 % of the fastest; the choice changes half-way between two sizes. Rows of a table that is there stay where nothing was measured.
 #[derive(clap::Args)]
 #[command(after_long_help = "\
 Examples:
-  cargo xtask tune --worlds 2,4 --out fixtures/tuning/h200.json
+  cargo xtask tune --worlds 2,4 --out fixtures/tuning/hopper.json
+  cargo xtask tune --from fixtures/records/h100x2-bench-reduce.json --out fixtures/tuning/hopper.json
+                                              of what bench has timed, without a GPU
   cargo xtask choose all_reduce --worlds 8    what the table says")]
 pub(crate) struct Tune {
     /// World sizes.
@@ -45,9 +53,12 @@ pub(crate) struct Tune {
         default_value = "1K,4K,8K,16K,32K,64K,128K,256K,512K,1M,2M,4M,8M,16M,64M,256M"
     )]
     sizes: Vec<u64>,
-    /// Where the table goes.
+    /// Where the table goes, or is.
     #[arg(long, value_name = "FILE")]
     out: PathBuf,
+    /// Records of bench to take times from, in place of measuring.
+    #[arg(long, value_name = "RECORD", num_args = 1.., conflicts_with_all = ["worlds", "sizes", "warm"])]
+    from: Vec<PathBuf>,
     /// Leave L2 as it is and use the same buffers each time, as bench --warm does.
     #[arg(long)]
     warm: bool,
@@ -75,16 +86,30 @@ pub(crate) struct Choose {
 impl Tune {
     pub(crate) fn run(self) -> anyhow::Result<ExitCode> {
         ensure!(self.sizes.is_sorted() && !self.sizes.is_empty(), "--sizes must ascend");
+        let mut tuning = known(&self.out)?;
         let out = ResultFile::open(&self.out)?;
+        let rows = match self.from.is_empty() {
+            true => self.measured()?,
+            false => Some(recorded(&self.from)?),
+        };
+        let Some(rows) = rows else { return Ok(ExitCode::from(CANNOT_RUN)) };
+        rows.into_iter().for_each(|(row, largest)| tuning.replace(row, largest));
+        let text = serde_json::to_string_pretty(&tuning).expect("a table is plain data") + "\n";
+        if let Err(error) = out.write(&text) {
+            println!("{text}");
+            return Err(error).context("the table is above");
+        }
+        Ok(ExitCode::SUCCESS)
+    }
+
+    /// Rows of all collectives; none where the machine cannot run.
+    fn measured(&self) -> anyhow::Result<Option<Vec<Measured>>> {
         journal::end_with_children()?;
         let mut workers = Workers::new(&self.gpus, Vec::new(), false);
-        let Some(machine) = workers.machine()? else { return Ok(ExitCode::from(CANNOT_RUN)) };
-        let gpus = machine.gpus as u32;
-        let machine = format!("{} x {}, driver {}", machine.gpus, machine.gpu, machine.driver);
-        let mut tuning = Tuning { machine, date: today(), rows: Vec::new() };
+        let Some(machine) = workers.machine()? else { return Ok(None) };
+        let mut rows = Vec::new();
         for collective in Collective::ALL {
-            let of_collective = algorithms::all().iter().copied().filter(|a| a.collective() == collective);
-            let contenders: Vec<_> = of_collective.filter(|a| !a.is_peer() && !a.uses_multicast()).collect();
+            let contenders = contenders(collective);
             let pairs = self.worlds.iter().flat_map(|&world| self.sizes.iter().map(move |&bytes| (world, bytes)));
             let workloads: Vec<(Workload, Method)> =
                 pairs.map(|(world, bytes)| (workload(collective, world, bytes).into(), self.method(bytes))).collect();
@@ -96,35 +121,86 @@ impl Tune {
                 bail!("{collective}/{} w={}: {}", lost.contender, lost.workload.world(), lost.reason);
             }
             for &world in &self.worlds {
-                let at = |contender: &str, bytes| {
-                    let same = |timing: &&Timing| {
-                        (timing.workload.world(), timing.workload.size(), timing.contender.as_str()) == (world, bytes, contender)
-                    };
-                    timings.iter().find(same).and_then(|timing| timing.microseconds.as_ref()).map(|times| times.median)
-                };
-                let of = |contender: &&dyn Algorithm| {
-                    (contender.name().to_owned(), self.sizes.iter().map(|&bytes| at(contender.name(), bytes)).collect())
-                };
-                let of_world: Vec<(String, Vec<Option<f64>>)> = contenders.iter().map(of).collect();
-                print_times(collective, world, &self.sizes, &of_world);
-                let steps = steps(&self.sizes, &of_world).map_err(anyhow::Error::msg).with_context(|| format!("{collective} w={world}"))?;
-                tuning.rows.push(Row { collective, world, ranks_a_gpu: world.div_ceil(gpus), steps });
+                rows.push(row((collective, world), &self.sizes, &timings, (&machine, &today()))?);
             }
         }
-        let text = serde_json::to_string_pretty(&tuning).expect("a table is plain data") + "\n";
-        if let Err(error) = out.write(&text) {
-            println!("{text}");
-            return Err(error).context("the table is above");
-        }
-        Ok(ExitCode::SUCCESS)
+        Ok(Some(rows))
     }
-}
 
-impl Tune {
     fn method(&self, bytes: u64) -> Method {
         let method = Method::for_bytes(bytes);
         if self.warm { method.warm() } else { method }
     }
+}
+
+/// The table of a file, which is empty where there is none.
+fn known(path: &Path) -> anyhow::Result<Tuning> {
+    match fs::read_to_string(path) {
+        Ok(text) => serde_json::from_str(&text).with_context(|| format!("{} is no tuning table", path.display())),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(Tuning::default()),
+        Err(error) => Err(error).with_context(|| format!("cannot read {}", path.display())),
+    }
+}
+
+/// What is chosen from: those that every machine of the kind can run.
+fn contenders(collective: Collective) -> Vec<&'static dyn Algorithm> {
+    let of_collective = algorithms::all().iter().copied().filter(|a| a.collective() == collective);
+    of_collective.filter(|a| !a.is_peer() && !a.uses_multicast()).collect()
+}
+
+/// Rows of what records of bench have of bf16 and the collective's first operator, for each world size.
+///
+/// # Errors
+/// What is no record of bench, or has nothing to choose by; two records of the same collective and world.
+fn recorded(paths: &[PathBuf]) -> anyhow::Result<Vec<Measured>> {
+    let mut rows: Vec<Measured> = Vec::new();
+    for path in paths {
+        let record = bench::output::read(path)?;
+        let before = rows.len();
+        for collective in Collective::ALL {
+            let is_timed =
+                |timing: &&Timing| timing.workload == workload(collective, timing.workload.world(), timing.workload.size()).into();
+            let timed: Vec<&Timing> = record.cases.iter().filter(is_timed).collect();
+            for world in timed.iter().map(|timing| timing.workload.world()).collect::<BTreeSet<u32>>() {
+                let of_world = timed.iter().filter(|timing| timing.workload.world() == world);
+                let sizes: Vec<u64> = of_world.map(|timing| timing.workload.size()).collect::<BTreeSet<u64>>().into_iter().collect();
+                ensure!(
+                    rows.iter().all(|(row, _)| (row.collective, row.world) != (collective, world)),
+                    "{} has {collective} w={world}, and so has another of the records",
+                    path.display()
+                );
+                rows.push(row((collective, world), &sizes, &record.cases, (&record.machine, &record.date))?);
+            }
+        }
+        ensure!(rows.len() > before, "{} has no times of bf16 and a collective's first operator", path.display());
+    }
+    Ok(rows)
+}
+
+/// A row, and the largest size that was measured.
+type Measured = (Row, u64);
+
+/// The row of a collective and a world size, of the times at these sizes, which are printed.
+fn row(
+    (collective, world): (Collective, u32),
+    sizes: &[u64],
+    timings: &[Timing],
+    (machine, date): (&MachineInfo, &str),
+) -> anyhow::Result<Measured> {
+    let at = |contender: &str, bytes| {
+        let of: Workload = workload(collective, world, bytes).into();
+        let same = |timing: &&Timing| timing.workload == of && timing.contender == contender;
+        timings.iter().find(same).and_then(|timing| timing.microseconds.as_ref()).map(|times| times.median)
+    };
+    let of = |contender: &dyn Algorithm| (contender.name().to_owned(), sizes.iter().map(|&bytes| at(contender.name(), bytes)).collect());
+    let times: Vec<(String, Vec<Option<f64>>)> = contenders(collective).into_iter().map(of).collect();
+    print_times(collective, world, sizes, &times);
+    let MachineInfo { gpu, gpus, driver, .. } = machine;
+    let day = date.split('T').next().unwrap_or_default();
+    let measured = format!("{gpus} x {gpu}, driver {driver}, {day}");
+    let steps = steps(sizes, &times, &measured).map_err(anyhow::Error::msg).with_context(|| format!("{collective} w={world}"))?;
+    let row = Row { collective, world, ranks_a_gpu: world.div_ceil(*gpus as u32), steps };
+    Ok((row, sizes.last().copied().unwrap_or_default()))
 }
 
 /// What is timed, of bf16 and the collective's first operator.
@@ -157,7 +233,6 @@ impl Choose {
                 rows.push(vec![world.to_string(), choice.algorithm.name().to_owned(), choice.reason]);
             }
         }
-        println!("{}: {}, {}", self.collective, Auto::table().machine, Auto::table().date);
         println!("{}", table::aligned(&["w", "algorithm", "reason"], 3, &rows));
         Ok(ExitCode::SUCCESS)
     }

@@ -13,9 +13,12 @@ pub struct DeviceModel {
     pub threads_per_sm: u32,
     /// Bytes of shared memory that a block may have, static and dynamic.
     pub shared_per_block: u32,
-    /// The tuning table that was measured on it, as `cargo xtask tune` writes it.
+    /// The tuning table that was measured on it, or on one that differs from it in memory alone, as `cargo xtask tune` writes it: each row says where.
     pub tuning: Option<&'static str>,
 }
+
+/// Of H100 and H200, which have the same multiprocessors and links.
+const HOPPER: &str = include_str!("../tuning/hopper.json");
 
 impl DeviceModel {
     /// A100 with SXM.
@@ -23,9 +26,9 @@ impl DeviceModel {
         DeviceModel { name: "a100", capability: (8, 0), sms: 108, threads_per_sm: 2048, shared_per_block: 163 << 10, tuning: None };
     /// H100 with SXM.
     pub const H100: DeviceModel =
-        DeviceModel { name: "h100", capability: (9, 0), sms: 132, threads_per_sm: 2048, shared_per_block: 227 << 10, tuning: None };
+        DeviceModel { name: "h100", capability: (9, 0), sms: 132, threads_per_sm: 2048, shared_per_block: 227 << 10, tuning: Some(HOPPER) };
     /// H200.
-    pub const H200: DeviceModel = DeviceModel { name: "h200", tuning: Some(include_str!("../tuning/h200.json")), ..DeviceModel::H100 };
+    pub const H200: DeviceModel = DeviceModel { name: "h200", ..DeviceModel::H100 };
     /// B200.
     pub const B200: DeviceModel =
         DeviceModel { name: "b200", capability: (10, 0), sms: 148, threads_per_sm: 2048, shared_per_block: 227 << 10, tuning: None };

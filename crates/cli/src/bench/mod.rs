@@ -4,7 +4,7 @@
 
 mod collectives;
 mod fsdp;
-mod output;
+pub(crate) mod output;
 mod products;
 mod report;
 mod session;

@@ -273,7 +273,7 @@ pub(super) fn read_any(path: &Path) -> anyhow::Result<AnyRecord> {
 ///
 /// # Errors
 /// Where it cannot be read, or is none.
-pub(super) fn read(path: &Path) -> anyhow::Result<Record<Timing>> {
+pub(crate) fn read(path: &Path) -> anyhow::Result<Record<Timing>> {
     match read_any(path)? {
         AnyRecord::Timed(record) => Ok(*record),
         AnyRecord::Judged(record) => bail!("{} is a record of {}, not of bench", path.display(), record.kind),

@@ -29,7 +29,7 @@ pub const NAME: &str = "auto";
 /// The table that is chosen by.
 static TABLE: LazyLock<Tuning> = LazyLock::new(|| {
     let table = DeviceModel::MEASURED.tuning.expect("it was measured");
-    serde_json::from_str(table).expect("a test reads fixtures/tuning/h200.json")
+    serde_json::from_str(table).expect("a test reads fixtures/tuning/hopper.json")
 });
 
 /// What `auto` does with a call, and why.
@@ -71,8 +71,8 @@ impl Auto {
 
     /// What it may choose among so many ranks.
     fn algorithms(&self, world: u32) -> Vec<&'static dyn Algorithm> {
-        let steps = TABLE.row(self.collective, world).map_or(&[][..], |row| &row.steps);
-        let mut all: Vec<_> = steps.iter().filter_map(|step| algorithms::find(self.collective, &step.algorithm).ok()).collect();
+        let names = of_table(self.collective);
+        let mut all: Vec<_> = names.into_iter().filter_map(|name| algorithms::find(self.collective, name).ok()).collect();
         if self.premultiplied {
             let one_pack = Shape::new(self.collective, world, PACK);
             let (call, _) = Call::standalone(one_pack, DType::BF16, ReduceOp::PremulSum).expect("a pack a slot fits");
@@ -80,6 +80,17 @@ impl Auto {
         }
         all
     }
+}
+
+/// The algorithms that are the choice of some world size, each once.
+fn of_table(collective: Collective) -> Vec<&'static str> {
+    let mut names: Vec<&str> = Vec::new();
+    for step in TABLE.rows.iter().filter(|row| row.collective == collective).flat_map(|row| &row.steps) {
+        if !names.contains(&&*step.algorithm) {
+            names.push(&step.algorithm);
+        }
+    }
+    names
 }
 
 /// The algorithm that does a pre-multiplied sum without a pass over memory, if there is one.
@@ -100,11 +111,12 @@ pub fn choose(call: &Call) -> Result<Choice, String> {
         return Ok(Choice { algorithm, reason: format!("{bytes} bytes: {} multiplies what it loads", algorithm.name()) });
     }
     let at = row.step_of(bytes);
-    // What does not do the call, or not well, gives way to the algorithms of larger calls, which are the more general.
-    let order = (at..row.steps.len()).chain((0..at).rev());
+    // What does not do the call, or not well, gives way to the algorithms of larger calls, which are the more general, and then to those of other worlds.
+    let order = (at..row.steps.len()).chain((0..at).rev()).map(|index| &*row.steps[index].algorithm);
+    let of_others = of_table(collective).into_iter().filter(|name| row.steps.iter().all(|step| step.algorithm != *name));
     let mut refusals = Vec::new();
-    for step in order.map(|index| &row.steps[index]) {
-        let algorithm = algorithms::find(collective, &step.algorithm)?;
+    for name in order.chain(of_others) {
+        let algorithm = algorithms::find(collective, name)?;
         let defer_reason = |()| algorithm.defer_reason(call).map_or(Ok(()), |why| Err(why.to_owned()));
         match algorithm.supports(call).and_then(defer_reason) {
             Ok(()) => {
@@ -200,7 +212,7 @@ mod tests {
         assert_eq!(chosen(DType::F32).algorithm.name(), "push");
         let of_bytes = chosen(DType::E4M3);
         assert_eq!(of_bytes.algorithm.name(), "pull");
-        assert!(of_bytes.reason.ends_with("; the kernel of push has no entry of its own for the type"), "{}", of_bytes.reason);
+        assert!(of_bytes.reason.contains("; the kernel of push has no entry of its own for the type"), "{}", of_bytes.reason);
     }
 
     /// If this fails, some calls of the collective have no algorithm: the table's largest step is for everything.

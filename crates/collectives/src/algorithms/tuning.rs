@@ -4,13 +4,9 @@ use serde::{Deserialize, Serialize};
 
 use crate::collective::Collective;
 
-/// The measurement of one machine.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+/// What was measured on machines of one kind.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Tuning {
-    /// The machine: GPUs, driver.
-    pub machine: String,
-    /// Day of the measurement.
-    pub date: String,
     /// One for each collective and world size that was measured.
     pub rows: Vec<Row>,
 }
@@ -36,6 +32,8 @@ pub struct Step {
     pub up_to: Option<u64>,
     /// Name of the algorithm.
     pub algorithm: String,
+    /// Where and when that was measured: GPUs, driver, day.
+    pub measured: String,
 }
 
 impl Tuning {
@@ -43,6 +41,16 @@ impl Tuning {
     pub fn row(&self, collective: Collective, world: u32) -> Option<&Row> {
         let of_collective = self.rows.iter().filter(|row| row.collective == collective);
         of_collective.min_by_key(|row| (row.world.abs_diff(world), row.world))
+    }
+
+    /// Takes a row in, in place of that of the same collective and world size, whose steps stay beyond the largest size that the new one was measured at.
+    pub fn replace(&mut self, mut row: Row, largest: u64) {
+        let of = |row: &Row| (row.collective, row.world);
+        if let Some(at) = self.rows.iter().position(|known| of(known) == of(&row)) {
+            row.continue_with(&self.rows.remove(at), largest);
+        }
+        self.rows.push(row);
+        self.rows.sort_by_key(|row| (Collective::ALL.iter().position(|&collective| collective == row.collective), row.world));
     }
 }
 
@@ -60,6 +68,15 @@ impl Row {
         self.steps.iter().position(|step| step.up_to.is_none_or(|last| bytes <= last)).expect("the last step has no end")
     }
 
+    /// Beyond `largest`, steps are another row's.
+    fn continue_with(&mut self, other: &Row, largest: u64) {
+        let from = other.step_of(largest + 1);
+        let last = self.steps.last_mut().expect("a row has a step");
+        let goes_on = last.algorithm == other.steps[from].algorithm;
+        last.up_to = if goes_on { other.steps[from].up_to } else { Some(largest) };
+        self.steps.extend_from_slice(&other.steps[from + usize::from(goes_on)..]);
+    }
+
     /// Why so many bytes among `world` ranks fall into their step.
     pub fn reason(&self, bytes: u64, world: u32) -> String {
         let at = self.step_of(bytes);
@@ -67,7 +84,8 @@ impl Row {
         let to = self.steps[at].up_to.map_or_else(|| "on".into(), |last| format!("to {last} bytes"));
         let nearest = if world == self.world { String::new() } else { format!(", the nearest to w={world} that was measured") };
         let shared = if self.ranks_a_gpu > 1 { format!(" ({} ranks a GPU)", self.ranks_a_gpu) } else { String::new() };
-        format!("{bytes} bytes: {} was the fastest from {from} {to} at w={}{shared}{nearest}", self.steps[at].algorithm, self.world)
+        let Step { algorithm, measured, .. } = &self.steps[at];
+        format!("{bytes} bytes: {algorithm} was the fastest from {from} {to} at w={}{shared}{nearest}; {measured}", self.world)
     }
 }
 
@@ -76,11 +94,11 @@ pub const MARGIN: f64 = 1.02;
 
 /// Steps from measured times: for each contender its name and its microseconds at each of `sizes`, ascending, where it does the call.
 /// A contender stays the choice while it is within [`MARGIN`] of the fastest; the choice changes half-way, on a logarithmic scale,
-/// between two sizes, or after the last size that the contender does.
+/// between two sizes, or after the last size that the contender does. `measured` is where and when.
 ///
 /// # Errors
 /// A size that no contender does.
-pub fn steps(sizes: &[u64], contenders: &[(String, Vec<Option<f64>>)]) -> Result<Vec<Step>, String> {
+pub fn steps(sizes: &[u64], contenders: &[(String, Vec<Option<f64>>)], measured: &str) -> Result<Vec<Step>, String> {
     let mut steps: Vec<Step> = Vec::new();
     for (at, &bytes) in sizes.iter().enumerate() {
         let times = || contenders.iter().filter_map(|(name, times)| times[at].map(|time| (name, time)));
@@ -95,7 +113,7 @@ pub fn steps(sizes: &[u64], contenders: &[(String, Vec<Option<f64>>)]) -> Result
             let before = sizes[at - 1];
             last.up_to = Some(if current.is_some() { ((before as f64) * (bytes as f64)).sqrt() as u64 } else { before });
         }
-        steps.push(Step { up_to: None, algorithm: fastest.clone() });
+        steps.push(Step { up_to: None, algorithm: fastest.clone(), measured: measured.into() });
     }
     Ok(steps)
 }
@@ -105,15 +123,35 @@ mod tests {
     use super::*;
 
     fn step(up_to: Option<u64>, algorithm: &str) -> Step {
-        Step { up_to, algorithm: algorithm.into() }
+        Step { up_to, algorithm: algorithm.into(), measured: "here".into() }
     }
 
     #[test]
     fn the_fastest_is_chosen_and_noise_changes_nothing() {
         let push = ("push".to_owned(), vec![Some(2.0), Some(3.02), Some(5.0), None]);
         let pull = ("pull".to_owned(), vec![Some(4.0), Some(3.0), Some(4.0), Some(9.0)]);
-        let steps = steps(&[1024, 4096, 16384, 65536], &[push, pull]).unwrap();
+        let steps = steps(&[1024, 4096, 16384, 65536], &[push, pull], "here").unwrap();
         assert_eq!(steps, [step(Some(8192), "push"), step(None, "pull")]);
+    }
+
+    /// If this fails, what was measured at large sizes is lost where small ones are measured again, or stands where it was not.
+    #[test]
+    fn what_was_not_measured_again_stays() {
+        let row = |steps: &[Step]| Row { collective: Collective::AllToAll, world: 2, ranks_a_gpu: 1, steps: steps.to_vec() };
+        let known = [step(Some(64), "ll"), step(Some(4096), "push"), step(None, "copy_engine")];
+        let replaced = |new: &[Step], largest| {
+            let mut table = Tuning { rows: vec![row(&known)] };
+            table.replace(row(new), largest);
+            table.rows.remove(0).steps
+        };
+        let new = [step(Some(128), "lamport"), step(None, "push")];
+        assert_eq!(replaced(&new, 1024), [step(Some(128), "lamport"), step(Some(4096), "push"), step(None, "copy_engine")]);
+        assert_eq!(replaced(&new, 4096), [step(Some(128), "lamport"), step(Some(4096), "push"), step(None, "copy_engine")]);
+        assert_eq!(
+            replaced(&[step(None, "lamport")], 64),
+            [step(Some(64), "lamport"), step(Some(4096), "push"), step(None, "copy_engine")]
+        );
+        assert_eq!(replaced(&[step(None, "copy_engine")], 8192), [step(None, "copy_engine")]);
     }
 
     /// Half-way to the next size, it might do no call.
@@ -121,12 +159,12 @@ mod tests {
     fn a_contender_is_chosen_up_to_the_last_size_that_it_does() {
         let ll = ("ll".to_owned(), vec![Some(2.0), Some(3.0), None]);
         let push = ("push".to_owned(), vec![Some(4.0), Some(4.0), Some(4.0)]);
-        assert_eq!(steps(&[1024, 4096, 16384], &[ll, push]).unwrap(), [step(Some(4096), "ll"), step(None, "push")]);
+        assert_eq!(steps(&[1024, 4096, 16384], &[ll, push], "here").unwrap(), [step(Some(4096), "ll"), step(None, "push")]);
     }
 
     #[test]
     fn a_size_that_nobody_does_is_an_error() {
-        let error = steps(&[8, 16], &[("ll".into(), vec![Some(1.0), None])]).unwrap_err();
+        let error = steps(&[8, 16], &[("ll".into(), vec![Some(1.0), None])], "here").unwrap_err();
         assert_eq!(error, "no algorithm has a time at 16 bytes");
     }
 
@@ -138,17 +176,20 @@ mod tests {
             ranks_a_gpu,
             steps: vec![step(Some(8192), "one_shot"), step(None, "two_shot")],
         };
-        let table = Tuning { machine: String::new(), date: String::new(), rows: vec![row(2, 1), row(4, 1), row(8, 2)] };
+        let mut table = Tuning { rows: vec![row(2, 1), row(4, 1), row(8, 2)] };
         let reason = |world, bytes| table.row(Collective::AllReduce, world).unwrap().reason(bytes, world);
         assert_eq!(
             reason(3, 8192),
-            "8192 bytes: one_shot was the fastest from 0 to 8192 bytes at w=2, the nearest to w=3 that was measured"
+            "8192 bytes: one_shot was the fastest from 0 to 8192 bytes at w=2, the nearest to w=3 that was measured; here"
         );
-        assert_eq!(reason(4, 8193), "8193 bytes: two_shot was the fastest from 8193 on at w=4");
+        assert_eq!(reason(4, 8193), "8193 bytes: two_shot was the fastest from 8193 on at w=4; here");
         assert_eq!(
             reason(16, 1 << 20),
-            "1048576 bytes: two_shot was the fastest from 8193 on at w=8 (2 ranks a GPU), the nearest to w=16 that was measured"
+            "1048576 bytes: two_shot was the fastest from 8193 on at w=8 (2 ranks a GPU), the nearest to w=16 that was measured; here"
         );
         assert!(table.row(Collective::AllGather, 2).is_none());
+        table.replace(row(4, 3), 1 << 30);
+        table.replace(row(3, 1), 1 << 30);
+        assert_eq!(table.rows.iter().map(|row| (row.world, row.ranks_a_gpu)).collect::<Vec<_>>(), [(2, 1), (3, 1), (4, 3), (8, 2)]);
     }
 }
