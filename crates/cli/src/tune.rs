@@ -38,8 +38,8 @@ use crate::{
 #[command(after_long_help = "\
 Examples:
   cargo xtask tune --worlds 2,4 --out fixtures/tuning/hopper.json
-  cargo xtask tune --from fixtures/records/h100x2-bench-reduce.json --out fixtures/tuning/hopper.json
-                                              of what bench has timed, without a GPU
+  cargo xtask tune --from mine.json --out fixtures/tuning/hopper.json
+                                              of what bench has timed, without GPUs
   cargo xtask choose all_reduce --worlds 8    what the table says")]
 pub(crate) struct Tune {
     /// World sizes.

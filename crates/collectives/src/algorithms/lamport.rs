@@ -1,10 +1,14 @@
-//! What the launches of kernels share that send Lamport packs, whose own value says that they are there: see kernels/common/lamport.cuh.
+//! Collectives whose kernels send Lamport packs, whose own value says that they are there: see kernels/common/lamport.cuh. Each has a page of its own, for its kernel.
 
 use crate::{
-    algorithms::{MAX_BLOCKS, PACK, Target, launch, reduction::has_own_entry, sync_argument_of, synchronisation_with},
-    collective::ReduceOp,
+    algorithms::{
+        Algorithm, MAX_BLOCKS, PACK, Protocol, Target, launch, plan_name, reduction, reduction::has_own_entry, sync_argument_of,
+        synchronisation_with,
+    },
+    collective::{Collective, DType},
+    contract::Contract,
     kernels::Module,
-    plan::{Arg, BufferSpec, Call, Launch, Op, Role},
+    plan::{Arg, BufferSpec, Call, Launch, Op, Plan, Role},
 };
 
 /// Packs of a tile, a warp's, and tiles of a chunk. Mirrors kernels/common/lines.cuh and lamport.cuh.
@@ -20,40 +24,114 @@ const MOST_THREADS_OF_ANY: u32 = 512;
 /// and 56 by one_shot (two H100).
 const MOST_BYTES: u64 = 16 << 20;
 
-/// Pads, counts and the rest of `algorithm` for calls that send each peer up to `bytes` bytes; last the pads of escapes.
-pub(super) fn buffers(algorithm: &str, world: u32, bytes: u64) -> Vec<BufferSpec> {
-    let chunks = bytes.min(most_bytes(world)).div_ceil(PACK * TILE * CHUNK);
-    let pad = chunks * 2 * u64::from(world) * CHUNK * TILE * PACK;
-    let mut buffers = synchronisation_with(algorithm, world, pad, chunks * CHUNK * 4);
-    buffers[0].role = Role::Slots;
-    buffers.push(BufferSpec::new(format!("{algorithm}.escapes"), 2 * pad, Role::Slots));
-    buffers
-}
-
-/// The arguments that the kernels end with: their `Sync` struct and the pads of escapes.
-pub(super) fn arguments(buffers: &[BufferSpec], rank: u32, world: u32) -> [Arg; 2] {
-    let [synchronisation @ .., escapes] = buffers else { unreachable!("there are buffers") };
-    [sync_argument_of(synchronisation, rank, world), Arg::Peers(escapes.whole())]
+/// A collective in Lamport packs: every rank pushes its data straight to whom they are for, and waits for theirs. One trip, no barrier and no flag.
+pub struct Lamport {
+    collective: Collective,
+    /// As it ships, and as it is to be compared with.
+    names: [&'static str; 2],
+    module: &'static Module,
+    start: Start,
 }
 
 /// How the kernels are launched. They wait for what is in front of them on their stream themselves, before their first access.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Start {
+enum Start {
     /// As programmatic dependent launches: their blocks may be resident before what is in front of them is done.
     Dependent,
     /// When what is in front of them is done: as any other, to be compared with.
     Serial,
 }
 
-/// The launch of the kernel that `module` has for a call that sends each peer so many bytes: a pack a thread, in as many blocks as may wait and no more
-/// threads than it takes.
-pub(super) fn launch_of(module: &Module, call: &Call, target: &Target, start: Start, bytes: u64, args: Vec<Arg>) -> Op {
-    let is_any = call.op != ReduceOp::Copy && !has_own_entry(module, call.dtype, call.op);
-    let most_threads = if is_any { MOST_THREADS_OF_ANY } else { MOST_THREADS };
-    let Op::Launch(launch) = launch(module, call, target, grid(bytes, target.waiting_blocks, most_threads), args) else {
-        unreachable!("a launch is one")
-    };
-    Op::Launch(Launch { programmatic: start == Start::Dependent, ..launch })
+impl Lamport {
+    /// With dependent launches, under the first of these names; the other one is for the same without.
+    pub(super) const fn new(collective: Collective, names: [&'static str; 2], module: &'static Module) -> Lamport {
+        Lamport { collective, names, module, start: Start::Dependent }
+    }
+
+    /// The same without dependent launches.
+    pub(super) const fn serial(self) -> Lamport {
+        Lamport { start: Start::Serial, ..self }
+    }
+
+    /// The name of its buffers and plans.
+    const fn shipped(&self) -> &'static str {
+        self.names[0]
+    }
+
+    /// Pads, counts and the rest for calls that send each peer up to `bytes` bytes; last the pads of escapes.
+    fn buffers(&self, world: u32, bytes: u64) -> Vec<BufferSpec> {
+        let chunks = bytes.min(most_bytes(world)).div_ceil(PACK * TILE * CHUNK);
+        let pad = chunks * 2 * u64::from(world) * CHUNK * TILE * PACK;
+        let mut buffers = synchronisation_with(self.shipped(), world, pad, chunks * CHUNK * 4);
+        buffers[0].role = Role::Slots;
+        buffers.push(BufferSpec::new(format!("{}.escapes", self.shipped()), 2 * pad, Role::Slots));
+        buffers
+    }
+
+    /// The launch of a rank: a pack a thread, in as many blocks as may wait and no more threads than it takes.
+    fn launch(&self, call: &Call, target: &Target, args: Vec<Arg>) -> Op {
+        let is_any = call.op.reduces() && !has_own_entry(self.module, call.dtype, call.op);
+        let most_threads = if is_any { MOST_THREADS_OF_ANY } else { MOST_THREADS };
+        let grid = grid(call.slot_bytes(), target.waiting_blocks, most_threads);
+        let Op::Launch(launch) = launch(self.module, call, target, grid, args) else { unreachable!("a launch is one") };
+        Op::Launch(Launch { programmatic: self.start == Start::Dependent, ..launch })
+    }
+}
+
+impl Algorithm for Lamport {
+    fn collective(&self) -> Collective {
+        self.collective
+    }
+
+    fn name(&self) -> &'static str {
+        self.names[usize::from(self.start == Start::Serial)]
+    }
+
+    fn modules(&self) -> Vec<&'static Module> {
+        vec![self.module]
+    }
+
+    fn protocol(&self) -> Protocol {
+        Protocol::Packs
+    }
+
+    fn contract(&self, call: &Call) -> Contract {
+        if call.op.reduces() { Contract::ORDERED } else { Contract::COPIED }
+    }
+
+    fn check_supported(&self, call: &Call) -> Result<(), String> {
+        let (name, world, bytes) = (self.shipped(), call.world(), call.slot_bytes());
+        if call.counts().is_some() {
+            return Err(format!("{name} takes slots of one length, not a count for each pair of ranks"));
+        }
+        let most = most_bytes(world);
+        if bytes > most {
+            let part = if self.collective.slots(world).0 == 1 { "inputs" } else { "slots" };
+            return Err(format!("{name} takes {part} of up to {most} bytes among {world} ranks, not of {bytes}"));
+        }
+        Ok(())
+    }
+
+    fn workspace(&self, _: DType, world: u32, bytes: u64) -> Vec<BufferSpec> {
+        self.buffers(world, bytes / self.collective.slots(world).0)
+    }
+
+    fn link_bytes(&self, call: &Call) -> Option<u64> {
+        Some(u64::from(call.world() - 1) * call.slot_bytes())
+    }
+
+    fn plan(&self, call: &Call, target: &Target) -> Plan {
+        let world = call.world();
+        let buffers = self.buffers(world, call.slot_bytes());
+        let [synchronisation @ .., escapes] = buffers.as_slice() else { unreachable!("there are buffers") };
+        Plan::per_rank(plan_name(self.shipped(), call), world, |rank| {
+            let mut args = vec![Arg::Address(call.input_of(rank)), Arg::Address(call.output_of(rank)), Arg::U32(call.count as u32)];
+            args.extend(call.op.reduces().then(|| reduction(self.module, call)));
+            args.extend(self.collective.has_root().then_some(Arg::U32(call.root)));
+            args.extend([sync_argument_of(synchronisation, rank, world), Arg::Peers(escapes.whole())]);
+            vec![self.launch(call, target, args)]
+        })
+    }
 }
 
 /// Blocks and threads of one for so many bytes to each peer.
@@ -70,18 +148,6 @@ fn grid(bytes: u64, waiting_blocks: u32, most_threads: u32) -> (u32, u32) {
 /// The most bytes that a call may send each peer.
 fn most_bytes(world: u32) -> u64 {
     MOST_BYTES / u64::from(world)
-}
-
-/// Whether so many bytes to each peer are not too many.
-///
-/// # Errors
-/// Says what the algorithm takes.
-pub(super) fn fits(algorithm: &str, part: &str, bytes: u64, world: u32) -> Result<(), String> {
-    let most = most_bytes(world);
-    if bytes > most {
-        return Err(format!("{algorithm} takes {part} of up to {most} bytes among {world} ranks, not of {bytes}"));
-    }
-    Ok(())
 }
 
 #[cfg(test)]

@@ -37,6 +37,7 @@ use kit::{
     MAX_BLOCKS, PACK, Ranks, THREADS, blocks_for, launch, plan_name, reduction, slot, staging, sync_argument, sync_argument_of,
     synchronisation, synchronisation_with,
 };
+pub use lamport::Lamport;
 pub use nccl::Nccl;
 pub use premul_sum::with_premul;
 pub use reduction::entry;
@@ -277,12 +278,12 @@ pub(crate) fn by_name_only() -> &'static [&'static dyn Algorithm] {
 /// Algorithms of ours as they do not ship, for what they are timed beside: without dependent launches.
 pub fn bench_only() -> &'static [&'static dyn Algorithm] {
     &[
-        &all_reduce::OneShotLamport::SERIAL,
-        &all_gather::Lamport::SERIAL,
-        &reduce_scatter::Lamport::SERIAL,
-        &all_to_all::Lamport::SERIAL,
-        &broadcast::Lamport::SERIAL,
-        &reduce::Lamport::SERIAL,
+        &all_reduce::LAMPORT_SERIAL,
+        &all_gather::LAMPORT_SERIAL,
+        &reduce_scatter::LAMPORT_SERIAL,
+        &all_to_all::LAMPORT_SERIAL,
+        &broadcast::LAMPORT_SERIAL,
+        &reduce::LAMPORT_SERIAL,
     ]
 }
 

@@ -1,73 +1,15 @@
 //! `all_gather/lamport`: every rank pushes its input to all in Lamport packs. See kernels/all_gather/lamport.cu.
 
 use crate::{
-    algorithms::{
-        Algorithm, Protocol, Target,
-        lamport::{self, Start},
-        plan_name,
-    },
-    collective::{Collective, DType},
-    contract::Contract,
+    algorithms::Lamport,
+    collective::Collective,
     kernels::{Module, module},
-    plan::{Arg, BufferSpec, Call, Plan},
 };
 
-/// Push the own input to all, store what the peers have pushed: one trip, no barrier and no flag, (world - 1) slots into each rank.
-pub struct Lamport(Start);
-
-const NAME: &str = "lamport";
 static MODULE: Module = module!("all_gather/lamport", checked, wide);
 
-impl Lamport {
-    /// As it ships.
-    pub const DEPENDENT: Lamport = Lamport(Start::Dependent);
+/// Push the own input to all, store what the peers have pushed: one trip, no barrier and no flag, (world - 1) slots into each rank.
+pub const LAMPORT: Lamport = Lamport::new(Collective::AllGather, ["lamport", "lamport_serial"], &MODULE);
 
-    /// The same without dependent launches.
-    pub const SERIAL: Lamport = Lamport(Start::Serial);
-}
-
-impl Algorithm for Lamport {
-    fn collective(&self) -> Collective {
-        Collective::AllGather
-    }
-
-    fn name(&self) -> &'static str {
-        match self.0 {
-            Start::Dependent => NAME,
-            Start::Serial => "lamport_serial",
-        }
-    }
-
-    fn modules(&self) -> Vec<&'static Module> {
-        vec![&MODULE]
-    }
-
-    fn protocol(&self) -> Protocol {
-        Protocol::Packs
-    }
-
-    fn contract(&self, _: &Call) -> Contract {
-        Contract::COPIED
-    }
-
-    fn check_supported(&self, call: &Call) -> Result<(), String> {
-        lamport::fits(NAME, "slots", call.slot_bytes(), call.world())
-    }
-
-    fn workspace(&self, _: DType, world: u32, bytes: u64) -> Vec<BufferSpec> {
-        lamport::buffers(NAME, world, bytes)
-    }
-
-    fn link_bytes(&self, call: &Call) -> Option<u64> {
-        Some(u64::from(call.world() - 1) * call.slot_bytes())
-    }
-
-    fn plan(&self, call: &Call, target: &Target) -> Plan {
-        let buffers = lamport::buffers(NAME, call.world(), call.slot_bytes());
-        Plan::per_rank(plan_name(NAME, call), call.world(), |rank| {
-            let mut args = vec![Arg::Address(call.input_of(rank)), Arg::Address(call.output.clone()), Arg::U32(call.count as u32)];
-            args.extend(lamport::arguments(&buffers, rank, call.world()));
-            vec![lamport::launch_of(&MODULE, call, target, self.0, call.slot_bytes(), args)]
-        })
-    }
-}
+/// The same without dependent launches.
+pub const LAMPORT_SERIAL: Lamport = LAMPORT.serial();

@@ -7,7 +7,7 @@ mod multimem;
 mod push;
 
 pub use copy_engine::CopyEngine;
-pub use lamport::Lamport;
+pub use lamport::{LAMPORT, LAMPORT_SERIAL};
 pub use ll::Ll;
 pub use multimem::Multimem;
 pub use push::Push;
@@ -16,4 +16,4 @@ use crate::algorithms::{Algorithm, Nccl};
 
 /// Those of this collective, and the peers.
 pub(super) const ALL: &[&dyn Algorithm] =
-    &[&Push, &Lamport::DEPENDENT, &Ll, &CopyEngine, &Multimem, &Nccl::ALL_GATHER_RING, &Nccl::ALL_GATHER_SYMMETRIC_ST];
+    &[&Push, &LAMPORT, &Ll, &CopyEngine, &Multimem, &Nccl::ALL_GATHER_RING, &Nccl::ALL_GATHER_SYMMETRIC_ST];

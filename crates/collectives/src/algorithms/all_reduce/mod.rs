@@ -14,7 +14,7 @@ pub use copy_engine::CopyEngine;
 pub use multimem::Multimem;
 pub use multimem_one_shot::MultimemOneShot;
 pub use one_shot::OneShot;
-pub use one_shot_lamport::OneShotLamport;
+pub use one_shot_lamport::{LAMPORT, LAMPORT_SERIAL};
 pub use one_shot_push::OneShotPush;
 pub use push::Push;
 pub use two_shot::TwoShot;
@@ -26,7 +26,7 @@ use crate::algorithms::{Algorithm, Nccl};
 pub(super) const ALL: &[&dyn Algorithm] = &[
     &OneShot,
     &TwoShot,
-    &OneShotLamport::DEPENDENT,
+    &LAMPORT,
     &OneShotPush,
     &TwoShotPush,
     &Push,

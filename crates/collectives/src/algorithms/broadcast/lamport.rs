@@ -1,74 +1,15 @@
 //! `broadcast/lamport`: the root pushes its input to all in Lamport packs. See kernels/broadcast/lamport.cu.
 
 use crate::{
-    algorithms::{
-        Algorithm, Protocol, Target,
-        lamport::{self, Start},
-        plan_name,
-    },
-    collective::{Collective, DType},
-    contract::Contract,
+    algorithms::Lamport,
+    collective::Collective,
     kernels::{Module, module},
-    plan::{Arg, BufferSpec, Call, Plan},
 };
 
-/// Push the root's input to all, store what it has pushed: one trip, no barrier and no flag, (world - 1) x bytes out of the root.
-pub struct Lamport(Start);
-
-const NAME: &str = "lamport";
 static MODULE: Module = module!("broadcast/lamport", checked, wide);
 
-impl Lamport {
-    /// As it ships.
-    pub const DEPENDENT: Lamport = Lamport(Start::Dependent);
+/// Push the root's input to all, store what it has pushed: one trip, no barrier and no flag, (world - 1) x bytes out of the root.
+pub const LAMPORT: Lamport = Lamport::new(Collective::Broadcast, ["lamport", "lamport_serial"], &MODULE);
 
-    /// The same without dependent launches.
-    pub const SERIAL: Lamport = Lamport(Start::Serial);
-}
-
-impl Algorithm for Lamport {
-    fn collective(&self) -> Collective {
-        Collective::Broadcast
-    }
-
-    fn name(&self) -> &'static str {
-        match self.0 {
-            Start::Dependent => NAME,
-            Start::Serial => "lamport_serial",
-        }
-    }
-
-    fn modules(&self) -> Vec<&'static Module> {
-        vec![&MODULE]
-    }
-
-    fn protocol(&self) -> Protocol {
-        Protocol::Packs
-    }
-
-    fn contract(&self, _: &Call) -> Contract {
-        Contract::COPIED
-    }
-
-    fn check_supported(&self, call: &Call) -> Result<(), String> {
-        lamport::fits(NAME, "inputs", call.bytes(), call.world())
-    }
-
-    fn workspace(&self, _: DType, world: u32, bytes: u64) -> Vec<BufferSpec> {
-        lamport::buffers(NAME, world, bytes)
-    }
-
-    fn link_bytes(&self, call: &Call) -> Option<u64> {
-        Some(u64::from(call.world() - 1) * call.bytes())
-    }
-
-    fn plan(&self, call: &Call, target: &Target) -> Plan {
-        let buffers = lamport::buffers(NAME, call.world(), call.bytes());
-        Plan::per_rank(plan_name(NAME, call), call.world(), |rank| {
-            let mut args =
-                vec![Arg::Address(call.input.clone()), Arg::Address(call.output.clone()), Arg::U32(call.count as u32), Arg::U32(call.root)];
-            args.extend(lamport::arguments(&buffers, rank, call.world()));
-            vec![lamport::launch_of(&MODULE, call, target, self.0, call.bytes(), args)]
-        })
-    }
-}
+/// The same without dependent launches.
+pub const LAMPORT_SERIAL: Lamport = LAMPORT.serial();

@@ -5,7 +5,7 @@ mod multimem;
 mod pull;
 mod push;
 
-pub use lamport::Lamport;
+pub use lamport::{LAMPORT, LAMPORT_SERIAL};
 pub use multimem::Multimem;
 pub use pull::Pull;
 pub use push::Push;
@@ -13,4 +13,4 @@ pub use push::Push;
 use crate::algorithms::{Algorithm, Nccl};
 
 /// Those of this collective, and the peers.
-pub(super) const ALL: &[&dyn Algorithm] = &[&Push, &Pull, &Lamport::DEPENDENT, &Multimem, &Nccl::BROADCAST_RING];
+pub(super) const ALL: &[&dyn Algorithm] = &[&Push, &Pull, &LAMPORT, &Multimem, &Nccl::BROADCAST_RING];

@@ -1,79 +1,15 @@
 //! `reduce/lamport`: every rank pushes its input to the root in Lamport packs. See kernels/reduce/lamport.cu.
 
 use crate::{
-    algorithms::{
-        Algorithm, Protocol, Target,
-        lamport::{self, Start},
-        plan_name, reduction,
-    },
-    collective::{Collective, DType},
-    contract::Contract,
+    algorithms::Lamport,
+    collective::Collective,
     kernels::{Module, OwnEntries, module},
-    plan::{Arg, BufferSpec, Call, Plan},
 };
 
-/// Push everything to the root, which reduces in rank order what the peers have pushed: one trip, no barrier and no flag, (world - 1) x bytes into it.
-pub struct Lamport(Start);
-
-const NAME: &str = "lamport";
 static MODULE: Module = module!("reduce/lamport", checked, wide).with_entries(OwnEntries::Sums);
 
-impl Lamport {
-    /// As it ships.
-    pub const DEPENDENT: Lamport = Lamport(Start::Dependent);
+/// Push everything to the root, which reduces in rank order what the peers have pushed: one trip, no barrier and no flag, (world - 1) x bytes into it.
+pub const LAMPORT: Lamport = Lamport::new(Collective::Reduce, ["lamport", "lamport_serial"], &MODULE);
 
-    /// The same without dependent launches.
-    pub const SERIAL: Lamport = Lamport(Start::Serial);
-}
-
-impl Algorithm for Lamport {
-    fn collective(&self) -> Collective {
-        Collective::Reduce
-    }
-
-    fn name(&self) -> &'static str {
-        match self.0 {
-            Start::Dependent => NAME,
-            Start::Serial => "lamport_serial",
-        }
-    }
-
-    fn modules(&self) -> Vec<&'static Module> {
-        vec![&MODULE]
-    }
-
-    fn protocol(&self) -> Protocol {
-        Protocol::Packs
-    }
-
-    fn contract(&self, _: &Call) -> Contract {
-        Contract::ORDERED
-    }
-
-    fn check_supported(&self, call: &Call) -> Result<(), String> {
-        lamport::fits(NAME, "inputs", call.bytes(), call.world())
-    }
-
-    fn workspace(&self, _: DType, world: u32, bytes: u64) -> Vec<BufferSpec> {
-        lamport::buffers(NAME, world, bytes)
-    }
-
-    fn link_bytes(&self, call: &Call) -> Option<u64> {
-        Some(u64::from(call.world() - 1) * call.bytes())
-    }
-
-    fn plan(&self, call: &Call, target: &Target) -> Plan {
-        let buffers = lamport::buffers(NAME, call.world(), call.bytes());
-        Plan::per_rank(plan_name(NAME, call), call.world(), |rank| {
-            let mut args = vec![
-                Arg::Address(call.input.clone()),
-                Arg::Address(call.output.clone()),
-                Arg::U32(call.count as u32),
-                reduction(&MODULE, call),
-                Arg::U32(call.root),
-            ];
-            args.extend(lamport::arguments(&buffers, rank, call.world()));
-            vec![lamport::launch_of(&MODULE, call, target, self.0, call.bytes(), args)]
-        })
-    }
-}
+/// The same without dependent launches.
+pub const LAMPORT_SERIAL: Lamport = LAMPORT.serial();

@@ -6,7 +6,7 @@ mod multimem;
 mod pull;
 mod push;
 
-pub use lamport::Lamport;
+pub use lamport::{LAMPORT, LAMPORT_SERIAL};
 pub use ll::Ll;
 pub use multimem::Multimem;
 pub use pull::Pull;
@@ -16,4 +16,4 @@ use crate::algorithms::{Algorithm, Nccl};
 
 /// Those of this collective, and the peers.
 pub(super) const ALL: &[&dyn Algorithm] =
-    &[&Pull, &Push, &Lamport::DEPENDENT, &Ll, &Multimem, &Nccl::REDUCE_SCATTER_RING, &Nccl::REDUCE_SCATTER_SYMMETRIC_LD];
+    &[&Pull, &Push, &LAMPORT, &Ll, &Multimem, &Nccl::REDUCE_SCATTER_RING, &Nccl::REDUCE_SCATTER_SYMMETRIC_LD];
