@@ -11,7 +11,7 @@ use std::{
 use xshell::{Cmd, Shell, cmd};
 
 pub(crate) const HELP: &str = "\
-Everything that needs no GPU: formatting, lints, tests, ranks of MPI where there is one, documentation examples, PTX drift, generated documents, tidiness, archives.
+Everything that needs no GPU: formatting, lints, tests (of ranks that MPI starts where there is one), documentation examples, PTX drift, generated documents, tidiness, archives.
 
 Runs the steps in this order and stops at the first that fails, with exit status 1. Tests run under cargo-nextest where it is
 installed. CI runs this command and nothing else (.ci/run).
@@ -37,8 +37,13 @@ pub(crate) fn run(sh: &Shell) -> anyhow::Result<ExitCode> {
     // Built with the tests, for the steps that follow them; cargo puts it beside this binary.
     let passmuster = env::current_exe()?.with_file_name("passmuster");
     let nextest = cmd!(sh, "cargo nextest --version").quiet().ignore_stdout().ignore_stderr().run().is_ok();
-    let tests =
-        if nextest { cmd!(sh, "cargo nextest run --workspace --no-fail-fast") } else { cmd!(sh, "cargo test --workspace --all-targets") };
+    // Ranks that MPI starts are tested where there is one to compile with.
+    let has_mpi = cmd!(sh, "mpicc --version").quiet().ignore_stdout().ignore_stderr().run().is_ok();
+    let features: &[&str] = if has_mpi { &["--features", "passmuster-cli/mpi,passmuster-bootstrap/mpi"] } else { &[] };
+    let tests = match nextest {
+        true => cmd!(sh, "cargo nextest run --workspace {features...} --no-fail-fast"),
+        false => cmd!(sh, "cargo test --workspace {features...} --all-targets"),
+    };
     // Its own workspace, as a kernel author's is, in the folder where the library is built already.
     let target = env::current_exe()?.with_file_name("..");
     let own_kernel = cmd!(sh, "cargo test --manifest-path examples/own_kernel/Cargo.toml --target-dir {target}");
@@ -46,7 +51,6 @@ pub(crate) fn run(sh: &Shell) -> anyhow::Result<ExitCode> {
     let passed = step("formatting", || Ok(formatted("Cargo.toml")? && formatted("examples/own_kernel/Cargo.toml")?))
         && step("lints", || succeeds(cmd!(sh, "cargo clippy --workspace --all-targets -- -D warnings")))
         && step("tests", || succeeds(tests))
-        && step("ranks that mpirun starts", || ranks_of_mpi(sh))
         && step("a kernel in a crate of its own", || succeeds(own_kernel))
         && step("documentation examples", || succeeds(cmd!(sh, "cargo test --workspace --doc")))
         && step("PTX drift", || succeeds(cmd!(sh, "{passmuster} kernels --check")))
@@ -55,6 +59,9 @@ pub(crate) fn run(sh: &Shell) -> anyhow::Result<ExitCode> {
         && step("figures of stale records are marked", || succeeds(cmd!(sh, "{passmuster} records --check")))
         && step("tidiness", || tidy(sh))
         && step("archives", || packs(sh, &target));
+    if !has_mpi {
+        say("\nnot tested: ranks that mpirun starts, for there is no mpicc");
+    }
     say(if passed { "\nall steps passed; nothing here ran on a GPU: that is `cargo xtask test-gpu`" } else { "\nFAILED" });
     Ok(if passed { ExitCode::SUCCESS } else { ExitCode::from(FINDING) })
 }
@@ -81,16 +88,6 @@ fn succeeds(command: Cmd<'_>) -> anyhow::Result<bool> {
     say(&format!("$ {command}"));
     let status = std::process::Command::from(command.quiet().ignore_status()).stdin(std::process::Stdio::null()).status()?;
     Ok(status.success())
-}
-
-/// Whether ranks come together by MPI, where there is one to compile with.
-fn ranks_of_mpi(sh: &Shell) -> anyhow::Result<bool> {
-    if cmd!(sh, "mpicc --version").quiet().ignore_stdout().ignore_stderr().run().is_err() {
-        say("not tested: there is no mpicc");
-        return Ok(true);
-    }
-    Ok(succeeds(cmd!(sh, "cargo test --package passmuster-bootstrap --features mpi --test mpi"))?
-        && succeeds(cmd!(sh, "cargo test --package passmuster-cli --features mpi --test launch mpirun"))?)
 }
 
 /// Sizes of tracked files, and no path of somebody's machine in them.

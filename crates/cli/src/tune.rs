@@ -39,7 +39,7 @@ use crate::{
 Examples:
   cargo xtask tune --worlds 2,4 --out fixtures/tuning/hopper.json
   cargo xtask tune --from mine.json --out fixtures/tuning/hopper.json
-                                              of what bench has timed, without GPUs
+                                        of what bench has timed, without GPUs
   cargo xtask choose all_reduce --worlds 8    what the table says")]
 pub(crate) struct Tune {
     /// World sizes.

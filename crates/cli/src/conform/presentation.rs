@@ -68,7 +68,7 @@ fn counted(number: usize, what: &str) -> String {
 }
 
 /// What a case takes of one core on the emulator under one schedule, and on GPUs: the means of the merge list's records.
-const ON_EMULATOR: Duration = Duration::from_millis(80);
+const ON_EMULATOR: Duration = Duration::from_millis(120);
 const ON_GPUS: Duration = Duration::from_millis(25);
 
 /// What an element of a rank takes of one core there in a call of a kernel from elsewhere: the examples take half to twice of it, those that read all
