@@ -11,6 +11,7 @@ use std::{
     env, fs,
     path::{Path, PathBuf},
     process::ExitCode,
+    thread,
 };
 
 use anyhow::{Context, bail};
@@ -130,15 +131,27 @@ fn write(sh: &Shell, root: &Path, products: &[Product], index: &str) -> anyhow::
 
 fn check(sh: &Shell, root: &Path, products: &[Product], index: &str) -> anyhow::Result<ExitCode> {
     let compiler = toolkit::find(sh, root).and_then(|toolkit| Nvrtc::open(&toolkit));
-    let mut drifted: Vec<String> = Vec::new();
-    for product in products {
+    let drift = |product: &Product| {
         let found = fs::read_to_string(root.join(&product.path)).unwrap_or_default();
         let drift = match &compiler {
             Ok(nvrtc) => differs(&found, &compile(nvrtc, product)?),
             Err(_) => (!found.starts_with(&heading(COMMAND, &product.source, &product.unit))).then(|| "is not of these sources".to_owned()),
         };
-        drifted.extend(drift.map(|how| format!("{} {how} ({})", product.path, product.source)));
+        anyhow::Ok(drift.map(|how| format!("{} {how} ({})", product.path, product.source)))
+    };
+    // They take turns: kernels of one folder take about as long as each other.
+    let threads = thread::available_parallelism().map_or(1, |cores| cores.get());
+    let part = |first: usize| products.iter().skip(first).step_by(threads).map(drift).collect::<anyhow::Result<Vec<_>>>();
+    let part = &part;
+    let parts: Vec<_> = thread::scope(|scope| {
+        let running: Vec<_> = (0..threads).map(|first| scope.spawn(move || part(first))).collect();
+        running.into_iter().map(|part| part.join().expect("a compilation does not panic")).collect()
+    });
+    let mut drifted: Vec<String> = Vec::new();
+    for part in parts {
+        drifted.extend(part?.into_iter().flatten());
     }
+    drifted.sort();
     if fs::read_to_string(root.join(TYPES)).unwrap_or_default() != header() {
         drifted.push(format!("{TYPES} is not what the tables of crates/collectives/src/collective/ say"));
     }
