@@ -11,7 +11,6 @@ use std::{
     env, fs,
     path::{Path, PathBuf},
     process::ExitCode,
-    thread,
 };
 
 use anyhow::{Context, bail};
@@ -19,7 +18,7 @@ use passmuster_collectives::{algorithms::built_in_modules, collective::header, k
 use xshell::Shell;
 
 use self::{nvrtc::Nvrtc, toolkit::Toolkit, unit::Unit};
-use crate::project;
+use crate::{emulated::in_parallel, project};
 
 /// Compile the kernels to the PTX that is checked in, and say what registers they take.
 ///
@@ -139,19 +138,8 @@ fn check(sh: &Shell, root: &Path, products: &[Product], index: &str) -> anyhow::
         };
         anyhow::Ok(drift.map(|how| format!("{} {how} ({})", product.path, product.source)))
     };
-    // They take turns: kernels of one folder take about as long as each other.
-    let threads = thread::available_parallelism().map_or(1, |cores| cores.get());
-    let part = |first: usize| products.iter().skip(first).step_by(threads).map(drift).collect::<anyhow::Result<Vec<_>>>();
-    let part = &part;
-    let parts: Vec<_> = thread::scope(|scope| {
-        let running: Vec<_> = (0..threads).map(|first| scope.spawn(move || part(first))).collect();
-        running.into_iter().map(|part| part.join().expect("a compilation does not panic")).collect()
-    });
-    let mut drifted: Vec<String> = Vec::new();
-    for part in parts {
-        drifted.extend(part?.into_iter().flatten());
-    }
-    drifted.sort();
+    let drifts = in_parallel(products, || (), |(), product, _| drift(product));
+    let mut drifted: Vec<String> = drifts.into_iter().filter_map(anyhow::Result::transpose).collect::<anyhow::Result<_>>()?;
     if fs::read_to_string(root.join(TYPES)).unwrap_or_default() != header() {
         drifted.push(format!("{TYPES} is not what the tables of crates/collectives/src/collective/ say"));
     }

@@ -213,6 +213,8 @@ static REGISTERED: LazyLock<Registered> = LazyLock::new(|| {
     let without_three = OF_ONE_POINTER.replace("NAME", "without_three").replace("[2]", "[2, 3]").replace("= 8", "= \"8 / (3 - world)\"");
     add(without_three, None, kernel("without_three", ""));
     add(OF_ONE_POINTER.replace("NAME", "huge").replace("bytes = 8", "bytes = \"1024 * 1024 * 1024 * world\""), None, kernel("huge", ""));
+    let largest = OF_ONE_POINTER.replace("NAME", "largest").replace("\"flag\" }]", "\"flag\" }, { i32 = \"most_count\" }]");
+    add(largest, None, kernel("largest", "").replace("largest_param_0)\n", "largest_param_0, .param .u32 largest_param_1)\n"));
     let starts = OF_ONE_POINTER.replace("NAME", "starts").replace("[2]", "[1]").replace("= 8", "= 8, fill = { u32 = [\"bytes\"] }");
     let steps = "step = [{ copy = { from = \"input\", to = \"output\" } }, { write = { buffer = \"flag\", offset = 4, value = \"most_bytes\" } }, \
                  { launch = {} }]\n";
@@ -510,6 +512,20 @@ fn buffers_past_the_budget_are_refused() {
     let verdict = judge(&case, EmulatorOptions { memory_budget: 1 << 20, ..options() });
     assert_eq!(verdict.status, Status::NotSupported, "{verdict:#?}");
     assert!(verdict.reason.contains("the emulator's memory budget is 1048576"), "{}", verdict.reason);
+}
+
+/// If this fails, a specification whose argument has no room for the group's largest call ends the command in place of a case.
+#[test]
+fn a_largest_call_that_an_argument_has_no_room_for_is_refused() {
+    LazyLock::force(&REGISTERED);
+    let judged = |offset: u64| {
+        let case = format!("all_reduce/largest:f32,sum:w=2:calls=largest.16.off{offset}+largest.16").parse().unwrap();
+        judge(&case, options())
+    };
+    let verdict = judged((1 << 31) - 16);
+    assert_eq!(verdict.status, Status::NotSupported, "{verdict:#?}");
+    assert_eq!(verdict.reason, "not supported: i32 `most_count` is 2147483648: expected 0 to 2147483647");
+    assert_ne!(judged(0).status, Status::NotSupported);
 }
 
 /// No prefix of a kernel takes the front end down, and what is cut within the kernel is an error with its place.

@@ -298,7 +298,7 @@ impl Stages<'_> {
 }
 
 /// The call that a case which is no sequence makes over and over.
-fn standard_shot(case: &CollectiveCase) -> CallSpec {
+pub(super) fn standard_shot(case: &CollectiveCase) -> CallSpec {
     let CollectiveCase { count, root, offset, in_place, .. } = *case;
     CallSpec { algorithm: case.algorithm.clone(), count, root, offset, in_place, group: 0 }
 }

@@ -568,7 +568,10 @@ impl<'a> Schedule<'a> {
         let at = self.microseconds();
         let told = self.ranks[rank].streams[stream].told();
         if let Some(races) = &mut self.races {
-            told.iter().for_each(|known| races.learn(rank, stream, known));
+            // Who forks or enqueues it is waited for in full, also by a launch that has not waited for what runs beside the stream.
+            for on in [Some(stream), self.ranks[rank].ahead_of(stream)].into_iter().flatten() {
+                told.iter().for_each(|known| races.learn(rank, on, known));
+            }
             if let Some(ahead) = self.ranks[rank].catches_up(stream) {
                 races.learn(rank, stream, &races.known(rank, ahead));
             }
@@ -583,10 +586,6 @@ impl<'a> Schedule<'a> {
         match &commands[index] {
             Command::Launch(kernel) => {
                 let (on, before) = self.ranks[rank].start_launch(stream);
-                // Who forks or enqueues a launch is waited for in full, whichever launch it depends on.
-                if let (Some(races), Some(ahead)) = (&mut self.races, before.filter(|&before| before != stream)) {
-                    told.iter().for_each(|known| races.learn(rank, ahead, known));
-                }
                 return self.launch(rank, on, kernel, before);
             }
             Command::Reduce { .. } => {

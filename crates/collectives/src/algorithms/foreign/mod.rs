@@ -323,8 +323,7 @@ impl Algorithm for Foreign {
         self.restrictions(call)?;
         self.specification.buffers.iter().try_for_each(|buffer| buffer.made(&values_of(call)).map(drop))?;
         for waiting_blocks in self.waiting_blocks() {
-            let target = Target { waiting_blocks, ..Target::default() };
-            (0..call.world()).try_for_each(|rank| self.operations(call, &target, rank).map(drop))?;
+            self.check_target(call, &Target { waiting_blocks, ..Target::default() })?;
         }
         Ok(())
     }

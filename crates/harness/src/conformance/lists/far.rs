@@ -4,7 +4,7 @@ use super::{
     super::{
         collective_case::{CallSpec, CollectiveCase, Item},
         inputs::InputClass,
-        scenario::supports,
+        scenario::{standard_shot, supports},
     },
     under_test,
 };
@@ -44,7 +44,7 @@ pub(super) fn of_foreign(foreign: &Foreign, modest: impl Fn(u32) -> Option<Colle
 /// The call of a case at the end of slots of so many bytes, with a workspace that is made for calls of all of them, in turns with the same at the start.
 fn calls(mut case: CollectiveCase, bytes: u64) -> Option<CollectiveCase> {
     let most = bytes / case.dtype.size();
-    let near = CallSpec { algorithm: case.algorithm.clone(), count: case.count, root: 0, offset: 0, in_place: case.in_place, group: 0 };
+    let near = standard_shot(&case);
     let far = CallSpec { offset: case.shape(1).input() * (most - case.count), ..near.clone() };
     let as_large = CollectiveCase { count: most, ..case.clone() };
     let there = CollectiveCase { offset: far.offset, ..case.clone() };

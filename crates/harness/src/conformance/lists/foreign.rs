@@ -4,7 +4,7 @@ use super::{
     super::{
         collective_case::{CallSpec, CollectiveCase, Fault, Graph, Item, Skew},
         inputs::InputClass,
-        scenario::supports,
+        scenario::{standard_shot, supports},
         shrink::boundary_counts,
     },
     Choice, far, peers, vary,
@@ -207,7 +207,7 @@ fn once(foreign: &Foreign, seed: u64, Once { count, kind }: Once) -> Option<Coll
         let larger = modest(foreign, world, slots.max(count), seed).filter(|larger| larger.elements() <= AFFORDED);
         case = larger.unwrap_or(case);
     }
-    let shot = CallSpec { algorithm: case.algorithm.clone(), count: case.count, root: 0, offset: 0, in_place: case.in_place, group: 0 };
+    let shot = standard_shot(&case);
     let eager = Item::Eager(shot.clone());
     let in_a_row = |pairs: u32| match foreign.numbers_calls() {
         true => vec![eager.clone(); 2 * pairs as usize + 1],
