@@ -164,6 +164,21 @@ fn a_world_of_which_an_expression_fails_is_counted() {
     assert!(of_three.status.code() == Some(3) && error.contains("division of 0 by zero in grid"), "{error}");
 }
 
+/// If this fails, what is to be left out is judged, or a pattern that leaves out nothing goes unnoticed.
+#[test]
+fn except_leaves_out_what_a_pattern_selects() {
+    let listed = |more: &[&str]| text(&run(&[&["validate", "smoke", "--list"][..], more].concat()).stdout);
+    let (all, rest) = (listed(&[]), listed(&["--except", "*/two_shot:*,*:w=2,4"]));
+    let left_out = |id: &&str| id.contains("/two_shot:") && (id.contains(":w=2:") || id.contains(":w=4:"));
+    assert_eq!(rest.lines().collect::<Vec<_>>(), all.lines().filter(|id| !left_out(id)).collect::<Vec<_>>());
+    assert!(rest.lines().count() < all.lines().count());
+    for (except, said) in [("*:*,*", "it leaves no case of `smoke`"), ("*/two_shto:*,*", "no case has algorithm `two_shto`")] {
+        let output = run(&["validate", "smoke", "--list", "--except", except]);
+        let error = text(&output.stderr);
+        assert!(output.status.code() == Some(2) && error.contains(&format!("--except {except}")) && error.contains(said), "{error}");
+    }
+}
+
 /// If this fails, one thing has two spellings, or a number means something else in one command than in another.
 #[test]
 fn options_are_spelled_and_measured_alike() {

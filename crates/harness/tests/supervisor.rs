@@ -47,6 +47,7 @@ fn main() {
         trial("no_answer_without_devices_at_work_is_inconclusive", no_answer_without_devices_at_work_is_inconclusive),
         trial("what_the_worker_calls_inconclusive_is_looked_at_again", what_the_worker_calls_inconclusive_is_looked_at_again),
         trial("second_looks_are_few", second_looks_are_few),
+        trial("what_ranks_that_share_gpus_hang_in_is_looked_at_again", what_ranks_that_share_gpus_hang_in_is_looked_at_again),
         trial("a_second_look_that_dies_is_a_crash", a_second_look_that_dies_is_a_crash),
         trial("only_a_worker_that_says_so_is_killed", only_a_worker_that_says_so_is_killed),
         trial("deaths_are_crashes_that_say_how_and_keep_the_last_words", deaths_are_crashes_that_say_how_and_keep_the_last_words),
@@ -129,6 +130,10 @@ fn act(role: &str) {
             }
             "panic" => panic!("index 8 out of range"),
             "hang" => return Verdict::without_checks(&request.case, Status::Hang, "rank 3 did not finish"),
+            // A case's own id: what waits gives up in it on whoever does not give it a minute, with `sum`, and always, with `max`.
+            "all_reduce/one_shot:bf16" if argument.starts_with("max") || request.deadline() < Duration::from_secs(60) => {
+                return Verdict::without_checks(&request.case, Status::Hang, "rank 3 did not start");
+            }
             "long" => return Verdict::without_checks(&request.case, Status::Pass, "x".repeat(LONG)),
             "other" => return Verdict::without_checks("another case", Status::Pass, ""),
             "die_later" => {
@@ -271,6 +276,28 @@ fn second_looks_are_few() {
         assert!(verdict.reason.ends_with("; it was not judged a second time, as others of this run were"), "{}", verdict.reason);
         assert!(start.elapsed() < Duration::from_secs(10));
     }
+}
+
+/// If this fails, what a device does not promise, to start all of the ranks that share it, is a finding on a kernel; or no kernel hangs there at all.
+fn what_ranks_that_share_gpus_hang_in_is_looked_at_again() {
+    let mut supervisor = supervisor("ready");
+    supervisor.patience = 1000;
+    let verdict = ask(&mut supervisor, "all_reduce/one_shot:bf16,sum:w=4:n=40");
+    assert_eq!(verdict.status, Status::Pass, "{verdict:?}");
+    assert!(
+        verdict.reason.ends_with("; judged a second time, alone and with 600.0 s: at first rank 3 did not start"),
+        "{}",
+        verdict.reason
+    );
+    let verdict = ask(&mut supervisor, "all_reduce/one_shot:bf16,max:w=4:n=40");
+    assert_eq!(verdict.status, Status::Hang, "{verdict:?}");
+    assert!(verdict.reason.starts_with("rank 3 did not start; judged a second time"), "{}", verdict.reason);
+    // A GPU for each, and a rank that is to stay away.
+    for once in ["all_reduce/one_shot:bf16,sum:w=2:n=40", "all_reduce/one_shot:bf16,sum:w=4:n=40:fault=absent@r1"] {
+        let verdict = ask(&mut supervisor, once);
+        assert_eq!((verdict.status, &*verdict.reason), (Status::Hang, "rank 3 did not start"));
+    }
+    assert_eq!(supervisor.second_looks, 1);
 }
 
 fn a_second_look_that_dies_is_a_crash() {

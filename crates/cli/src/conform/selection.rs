@@ -59,6 +59,16 @@ impl Cases {
         if cases.is_empty() {
             bail!("the list {} has no case of this kernel", self.query);
         }
+        if let Some(except) = &self.except {
+            let left_out = Query::new(except).map_err(anyhow::Error::msg)?;
+            if let Some(unknown) = left_out.unknown(&cases) {
+                bail!("--except {except}: {unknown}");
+            }
+            cases.retain(|case| !left_out.matches(case));
+            if cases.is_empty() {
+                bail!("--except {except}: it leaves no case of `{}`", self.query);
+            }
+        }
         if let Some(part) = self.part {
             cases = part.take(cases);
         }

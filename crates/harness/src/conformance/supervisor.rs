@@ -24,7 +24,7 @@ use std::{
 use rustix::process::Signal;
 
 use super::{
-    Finding, Status, Verdict,
+    Case, Finding, Status, Verdict,
     process::{CANNOT_RUN, End, Process, REAP},
     resources::Resources,
     worker::{Answer, Request},
@@ -34,7 +34,7 @@ use passmuster_collectives::machine::MachineInfo;
 /// Times that one case is asked for where workers die before they take it up.
 const ASKED: u32 = 2;
 
-/// How many cases of a run are judged a second time because time was up, unless the supervisor is told otherwise.
+/// How many cases of a run are judged a second time because time was up, or ranks that share GPUs hung, unless the supervisor is told otherwise.
 pub const SECOND_LOOKS: u32 = 3;
 
 /// How many times the deadline a second look has, and no more than this.
@@ -105,7 +105,7 @@ pub struct Supervisor {
     pub start_limit: Duration,
     /// How long after a request's deadline the worker is killed: the time it has to say by itself who is stuck. Default: 5 seconds.
     pub grace: Duration,
-    /// How many more cases may be judged a second time, alone and with more time, because time was up and nothing was known to be wrong. Default:
+    /// How many more cases may be judged a second time, alone and with more time, because nothing that happened was known to be wrong. Default:
     /// [`SECOND_LOOKS`]. A run with several supervisors hands it on from one to the next, so that what time it adds is bounded.
     pub second_looks: u32,
     /// How many times its deadline such a case then has. Default: 4.
@@ -164,16 +164,19 @@ impl Supervisor {
     /// That time is up is no finding. Where the worker gave no answer, or says that it is [`Status::Inconclusive`], the case is judged once more, in a worker of
     /// its own and with several times its deadline, and the verdict says so. If that does not end either, it is a hang where devices were last known to be at
     /// work, and inconclusive otherwise.
+    ///
+    /// Nor is it one that ranks which share a GPU hang once: CUDA does not promise to start all kernels that wait for each other, and now and then a device
+    /// does not (docs/performance/sharing.md). Such a case is judged again, too; of a kernel that does hang, the second look says so.
     pub fn judge(&mut self, request: &Request) -> Verdict {
         let start = Instant::now();
-        let (mut verdict, time_was_up) = self.judge_once(request);
-        if time_was_up && self.second_looks > 0 {
+        let (mut verdict, is_doubtful) = self.judge_once(request);
+        if is_doubtful && self.second_looks > 0 {
             self.second_looks -= 1;
             self.stop();
             let deadline = (request.deadline() * self.patience).min(LONGEST_LOOK.max(request.deadline()));
             let (second, _) = self.judge_once(&Request::new(&request.case, deadline));
             verdict = second_look(&verdict, second, deadline);
-        } else if time_was_up {
+        } else if is_doubtful {
             verdict.reason.push_str("; it was not judged a second time, as others of this run were");
         }
         if verdict.milliseconds == 0.0 {
@@ -191,7 +194,7 @@ impl Supervisor {
         }
     }
 
-    /// Judges one case, and says whether time was up without more being known.
+    /// Judges one case, and says whether what came of it may be no fault of the case: time was up, or a device did not start what others waited for.
     fn judge_once(&mut self, request: &Request) -> (Verdict, bool) {
         let limit = request.deadline() + self.grace;
         let mut times = 0;
@@ -216,9 +219,11 @@ impl Supervisor {
                 continue;
             }
             let no_answer = matches!(end, Err(End::Timeout));
+            let gpus = worker.machine.gpus;
             let verdict = self.verdict_of(request, asked, worker, end);
-            let time_was_up = no_answer || verdict.status == Status::Inconclusive;
-            return (verdict, time_was_up);
+            let may_not_have_started = verdict.status == Status::Hang && shares_gpus(&request.case, gpus);
+            let is_doubtful = no_answer || verdict.status == Status::Inconclusive || may_not_have_started;
+            return (verdict, is_doubtful);
         }
     }
 
@@ -318,6 +323,11 @@ impl Supervisor {
             self.notes.push(format!("worker {} was killed but is not gone after {} s", worker.process.id(), REAP.as_secs()));
         }
     }
+}
+
+/// Whether ranks of a case that is to end well share one of so many GPUs.
+fn shares_gpus(case: &str, gpus: usize) -> bool {
+    case.parse::<Case>().is_ok_and(|case| case.fault().is_none() && case.world() as usize > gpus)
 }
 
 /// The verdict of a second look, which says so.

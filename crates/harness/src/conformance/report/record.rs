@@ -242,6 +242,7 @@ mod tests {
         record.selection = Some(Selection {
             device: Some("a100".into()),
             query: "merge".into(),
+            except: None,
             seed: 7,
             part: Some("2/3".parse().unwrap()),
             limit: Some(3),

@@ -10,6 +10,9 @@ use serde_json::Value;
 pub struct Selection {
     /// A list, a case id, a pattern or a replay token.
     pub query: String,
+    /// The pattern of cases that were left out.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub except: Option<String>,
     /// Seed of lists, inputs and schedules.
     pub seed: u64,
     /// Which part of the cases, where not all.
