@@ -42,8 +42,8 @@ pub(crate) struct LaunchArgs {
     #[arg(long, value_enum)]
     launcher: Option<Launcher>,
     /// In place of sharing out cases, have each rank of every case be a process of its own, so many of them: on GPUs each opens its own; on the emulator atomics and
-    /// fences are the processor's then, and races are not looked for. With --launcher env and mpi it is as many as were started. On GPUs it is so by itself where
-    /// torchrun, mpirun or srun has started several processes, all of them on this host.
+    /// fences are the processor's then, and races are not looked for. With --launcher env and mpi it is as many as were started: on GPUs that need not be said, nor
+    /// --launcher env where torchrun, mpirun or srun has started several processes, all of them on this host.
     #[arg(long, value_name = "N", requires = "launcher", conflicts_with = "judges")]
     processes: Option<NonZeroUsize>,
     /// With --launcher own: how many processes share out the cases; as many as there are processors by default, one thread each.
@@ -89,15 +89,14 @@ impl AsRef<Hub> for Job {
 }
 
 impl LaunchArgs {
-    /// The same on GPUs: where nobody asks for anything and a launcher has started several processes, all of them on this host, the ranks of cases are these.
+    /// The same on GPUs, where cases are not shared out: the ranks of cases are the processes that a launcher has started, if that is asked for, or if nothing is
+    /// and there are several, all of them on this host.
     pub(crate) fn on_gpus(self) -> LaunchArgs {
-        if self.launcher.is_some() {
-            return self;
-        }
-        match Placement::of_environment() {
-            Ok(Some(placement)) if placement.world > 1 && placement.local_world == Some(placement.world) => {
-                LaunchArgs { launcher: Some(Launcher::Env), processes: NonZeroUsize::new(placement.world), ..self }
-            }
+        let Ok(Some(placement)) = Placement::of_environment() else { return self };
+        let all_here = placement.world > 1 && placement.local_world == Some(placement.world);
+        match (self.launcher, self.processes) {
+            (None, _) if all_here => LaunchArgs { launcher: Some(Launcher::Env), processes: NonZeroUsize::new(placement.world), ..self },
+            (Some(Launcher::Env | Launcher::Mpi), None) => LaunchArgs { processes: NonZeroUsize::new(placement.world), ..self },
             _ => self,
         }
     }

@@ -338,13 +338,17 @@ fn ranks_without_gpus_say_that_this_machine_has_none() {
     let query = ["test-gpu", "all_reduce/one_shot:f32,sum:w=2:n=4"];
     let none = ("CUDA_VISIBLE_DEVICES", "");
     let own = passmuster(&folder, &[&query[..], &["--launcher", "own", "--processes", "2"]].concat()).env(none.0, none.1).output().unwrap();
-    let placed = [0, 1].map(|rank: usize| {
-        let mut command = passmuster(&folder, &query);
-        command.env("RANK", rank.to_string()).env("WORLD_SIZE", "2").env("LOCAL_RANK", rank.to_string()).env("LOCAL_WORLD_SIZE", "2");
-        command.env("MASTER_ADDR", "127.0.0.1").env("PASSMUSTER_PORT", port.to_string()).env(none.0, none.1).spawn().unwrap()
-    });
-    let [first, second] = placed.map(|process| process.wait_with_output().unwrap());
-    for output in [&own, &first] {
+    let placed = |more: &[&str], port: u16| {
+        let started = [0, 1].map(|rank: usize| {
+            let mut command = passmuster(&folder, &[&query[..], more].concat());
+            command.env("RANK", rank.to_string()).env("WORLD_SIZE", "2").env("LOCAL_RANK", rank.to_string()).env("LOCAL_WORLD_SIZE", "2");
+            command.env("MASTER_ADDR", "127.0.0.1").env("PASSMUSTER_PORT", port.to_string()).env(none.0, none.1).spawn().unwrap()
+        });
+        started.map(|process| process.wait_with_output().unwrap())
+    };
+    // The launcher has said how many processes there are.
+    let ([first, second], [asked, _]) = (placed(&[], port), placed(&["--launcher", "env"], port));
+    for output in [&own, &first, &asked] {
         let said = text(&output.stderr);
         assert_eq!((output.status.code(), said.lines().count()), (Some(3), 1), "{said}");
         assert!(said.starts_with("test-gpu cannot run on this machine: rank "), "{said}");

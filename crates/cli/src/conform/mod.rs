@@ -356,7 +356,7 @@ impl Cases {
         match run.launch.is_asked_for() {
             true if run.on == MachineKind::Cuda => {
                 bail!(
-                    "--launcher on GPUs: the ranks of each case are processes, as --processes says; cases are shared out on the emulator only"
+                    "--launcher on GPUs: the ranks of each case are processes, as many as --processes N says; cases are shared out on the emulator only"
                 )
             }
             true => bail!("--launcher: several processes share out cases of the emulator, and without --trace"),

@@ -6,7 +6,7 @@ use passmuster::conformance::Verdict;
 
 use super::{
     committed::Committed,
-    verdicts::{BY_PROCESSES, BY_THREADS, ON_FOUR, ON_THE_EMULATOR, ON_TWO, SINCE_ON_FOUR},
+    verdicts::{BY_PROCESSES, ON_FOUR, ON_THE_EMULATOR, ON_TWO, SINCE_ON_FOUR},
 };
 
 /// Cases that ran on both.
@@ -20,14 +20,15 @@ pub(super) struct OnBoth {
 }
 
 /// Whether bits of a case may be either of two: where two NaNs of f64 meet in an entry `any`, GPUs have kept the payload of the other operand than the one
-/// that PTX has last: in sums of push and two_shot_push, and in a product of one_shot. Contracts promise payloads of copies only.
+/// that PTX has last: in what push, two_shot_push and Lamport packs reduce, and in a product of one_shot. Contracts promise payloads of copies only.
 fn keeps_either_payload(case: &str) -> bool {
     let names = case.split([':', '+', '[', '=', '/']).map(|part| part.split('.').next().unwrap_or_default());
     let reduces = ["all_reduce/", "reduce_scatter/", "reduce/"].iter().any(|collective| case.starts_with(collective));
     reduces
         && case.contains(":f64,")
         && case.contains("inputs=special")
-        && (case.contains(":f64,prod:") || names.into_iter().any(|name| ["push", "two_shot_push"].contains(&name)))
+        && (case.contains(":f64,prod:")
+            || names.into_iter().any(|name| ["push", "two_shot_push", "lamport", "one_shot_lamport"].contains(&name)))
 }
 
 /// Cases of the merge list that ran on the emulator and on GPUs.
@@ -58,7 +59,7 @@ fn outputs(committed: &Committed, names: &[&str]) -> anyhow::Result<BTreeMap<Str
 /// # Errors
 /// A record is not there, or is none of verdicts.
 pub(super) fn by_threads_and_processes(committed: &Committed) -> anyhow::Result<(usize, Vec<String>)> {
-    let mut threads = outputs(committed, &[BY_THREADS])?;
+    let mut threads = outputs(committed, &[ON_TWO])?;
     let processes = BY_PROCESSES.map(|(name, _)| outputs(committed, &[name])).into_iter().collect::<anyhow::Result<Vec<_>>>()?;
     threads.retain(|case, _| processes.iter().all(|outputs| outputs.contains_key(case)));
     let differs = |(case, digest): &(&String, &String)| processes.iter().any(|outputs| outputs[*case] != **digest);

@@ -35,11 +35,6 @@ impl Committed {
         self.folder.ancestors().nth(Path::new(FOLDER).components().count()).expect("the folder lies below it")
     }
 
-    /// Whether there is a record of this name.
-    pub(super) fn has(&self, name: &str) -> bool {
-        self.folder.join(name).with_extension("json").is_file()
-    }
-
     /// A record, by its name without `.json`.
     ///
     /// # Errors

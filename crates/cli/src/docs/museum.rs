@@ -9,15 +9,19 @@ use super::committed::Committed;
 use crate::museum::{self, Outcome};
 
 const ON_THE_EMULATOR: &str = "emulator-museum";
-const ON_GPUS: &str = "h100x2-museum";
+
+/// The museum on GPUs, and what came into it later.
+const ON_GPUS: [&str; 2] = ["h100x2-museum", "h100x2-museum-7c308bfe"];
 
 /// Outcomes by their entries.
 type ByEntry = BTreeMap<String, Outcome>;
 
-/// The outcomes of the record on the emulator, and those on GPUs by entry, once there is a record of them.
-fn recorded(committed: &Committed) -> anyhow::Result<(Vec<Outcome>, Option<ByEntry>)> {
-    let by_entry = |cases: Vec<Outcome>| cases.into_iter().map(|outcome| (outcome.entry.clone(), outcome)).collect();
-    let gpus = committed.has(ON_GPUS).then(|| committed.record::<Outcome>(ON_GPUS).map(|record| by_entry(record.cases))).transpose()?;
+/// The outcomes of the record on the emulator, and those on GPUs by entry.
+fn recorded(committed: &Committed) -> anyhow::Result<(Vec<Outcome>, ByEntry)> {
+    let mut gpus = ByEntry::new();
+    for name in ON_GPUS {
+        gpus.extend(committed.record::<Outcome>(name)?.cases.into_iter().map(|outcome| (outcome.entry.clone(), outcome)));
+    }
     Ok((committed.record::<Outcome>(ON_THE_EMULATOR)?.cases, gpus))
 }
 
@@ -32,7 +36,7 @@ pub(super) fn table(committed: &Committed) -> anyhow::Result<String> {
         ensure!(outcome.kernels == museum::kernels(committed.root(), name)?, "{ON_THE_EMULATOR}.json is of other kernels of {name}");
         let links: Vec<String> = entry.source.iter().map(|link| format!("[{}]({link})", reference(link))).collect();
         let Some(found) = &outcome.found else { anyhow::bail!("{ON_THE_EMULATOR}.json: {name} was not found") };
-        let of_gpus = gpus.as_ref().and_then(|gpus| gpus.get(name));
+        let of_gpus = gpus.get(name);
         let then = if of_gpus.is_some_and(|of| of.kernels != outcome.kernels) { " (of an earlier kernel)" } else { "" };
         writeln!(
             text,
@@ -58,8 +62,7 @@ pub(super) fn table(committed: &Committed) -> anyhow::Result<String> {
 /// The last line of that table.
 pub(super) fn last_line(committed: &Committed) -> anyhow::Result<String> {
     let (emulated, gpus) = recorded(committed)?;
-    let without = if gpus.is_none() { "; GPUs have not been asked yet" } else { "" };
-    Ok(format!("{}{without}.\n", museum::score(&emulated, gpus.as_ref())))
+    Ok(format!("{}.\n", museum::score(&emulated, Some(&gpus))))
 }
 
 /// The number of an issue or a pull request: the last part of its address.
