@@ -5,7 +5,7 @@ use std::{path::Path, process::Command};
 use serde_json::Value;
 
 /// Each crate takes only from those before it.
-const LAYERS: [&str; 9] = [
+const LAYERS: [&str; 10] = [
     "passmuster-bootstrap",
     "passmuster-ptx",
     "passmuster-emulator",
@@ -14,6 +14,7 @@ const LAYERS: [&str; 9] = [
     "passmuster",
     "passmuster-bench",
     "passmuster-cli",
+    "own_kernel",
     "xtask",
 ];
 

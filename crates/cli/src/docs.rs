@@ -5,6 +5,7 @@ mod bits;
 mod code;
 mod collectives;
 mod committed;
+mod examples;
 mod litmus;
 mod museum;
 mod scenarios;
@@ -36,7 +37,7 @@ type Make = Box<dyn Fn(&Committed) -> anyhow::Result<String>>;
 /// The parts of documents, by their names in markers.
 fn parts() -> Vec<(String, Make)> {
     type Fixed = (&'static str, fn(&Committed) -> anyhow::Result<String>);
-    const FIXED: [Fixed; 24] = [
+    const FIXED: [Fixed; 25] = [
         ("algorithms", code::table_of_algorithms),
         ("collectives", code::table_of_collectives),
         ("exit-status", code::table_of_exit_statuses),
@@ -46,6 +47,7 @@ fn parts() -> Vec<(String, Make)> {
         ("ranks-in-processes", verdicts::in_processes),
         ("emulator", verdicts::on_the_emulator),
         ("mutants-of-products", verdicts::mutants_of_products),
+        ("mutants-of-examples", examples::mutants),
         ("litmus", litmus::table),
         ("museum", museum::table),
         ("museum-score", museum::last_line),

@@ -693,15 +693,15 @@ fn cases_for(mutant: &Mutant) -> Vec<CollectiveCase> {
     mutants::small(MERGE.iter().filter(|case| case.calls.is_empty() && mutant.is_reached_by(case)).cloned().collect())
 }
 
-/// Mutants of a kind that no small case catches.
-fn missed(kind: MutantKind) -> Vec<&'static str> {
+/// Mutants of a kind that no small case catches, under none of these kinds of schedule.
+fn missed(kind: MutantKind, strategies: &[Strategy]) -> Vec<&'static str> {
     let is_missed = |mutant: &&Mutant| {
         let mut machine = emulator_with(mutant.library());
         let mut found = |case: &CollectiveCase, strategy| {
             machine.set_interleaving(Interleaving { strategy, seed: 0 });
             judge(case, &mut machine).status.is_finding()
         };
-        !cases_for(mutant).iter().take(120).any(|case| found(case, Strategy::Random) || found(case, Strategy::Late))
+        !cases_for(mutant).iter().take(120).any(|case| strategies.iter().any(|strategy| found(case, *strategy)))
     };
     MUTANTS.iter().filter(|mutant| mutant.kind == kind && mutant.half().is_none()).filter(is_missed).map(|mutant| mutant.name).collect()
 }
@@ -709,13 +709,13 @@ fn missed(kind: MutantKind) -> Vec<&'static str> {
 /// If this fails, the checks miss a bug that any run shows.
 #[test]
 fn value_mutants_are_caught() {
-    assert_eq!(missed(MutantKind::Value), [""; 0]);
+    assert_eq!(missed(MutantKind::Value, &[Strategy::Random]), [""; 0]);
 }
 
 /// If this fails, a missing or a weak synchronisation passes. Two of them are wrong by the memory model only: no schedule shows them.
 #[test]
 fn synchronisation_mutants_are_caught() {
-    assert_eq!(missed(MutantKind::Sync), [""; 0]);
+    assert_eq!(missed(MutantKind::Sync, &[Strategy::Random, Strategy::Late]), [""; 0]);
 }
 
 fn in_profile(profile: Profile, seed: u64) -> Emulator {
