@@ -11,8 +11,7 @@ use std::{
 };
 
 use xshell::Shell;
-
-mod test;
+use xtask::test;
 
 /// Exit status of wrong usage, and of a command that failed by itself.
 const USAGE: u8 = 2;

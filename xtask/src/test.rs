@@ -10,7 +10,8 @@ use std::{
 
 use xshell::{Cmd, Shell, cmd};
 
-pub(crate) const HELP: &str = "\
+/// What `cargo xtask test --help` says.
+pub const HELP: &str = "\
 Everything that needs no GPU: formatting, lints, tests (of ranks that MPI starts where there is one), documentation examples, PTX drift, generated documents, tidiness, archives.
 
 Runs the steps in this order and stops at the first that fails, with exit status 1. Tests run under cargo-nextest where it is
@@ -33,7 +34,11 @@ const MAX_ARCHIVE: u64 = 10 << 20;
 /// Exit status where a step fails.
 const FINDING: u8 = 1;
 
-pub(crate) fn run(sh: &Shell) -> anyhow::Result<ExitCode> {
+/// Runs every step until one fails, and says how each ended.
+///
+/// # Errors
+/// Where this program cannot tell where it lies.
+pub fn run(sh: &Shell) -> anyhow::Result<ExitCode> {
     // Built with the tests, for the steps that follow them; cargo puts it beside this binary.
     let passmuster = env::current_exe()?.with_file_name("passmuster");
     let nextest = cmd!(sh, "cargo nextest --version").quiet().ignore_stdout().ignore_stderr().run().is_ok();

@@ -423,7 +423,8 @@ impl CudaMachine {
 
     /// Sees to it that NCCL did what it was made to do, and not silently something else: why that is not known, or what else it did.
     fn confirm_path(&mut self, needs: &Needs) -> Result<Option<String>, String> {
-        if needs.nccl.is_empty() {
+        // Where no rank is here NCCL may never have been loaded, and has no log.
+        if needs.nccl.is_empty() || self.here(needs.world).next().is_none() {
             return Ok(None);
         }
         let unchecked = match self.nccl_log.path(&needs.windowed) {
