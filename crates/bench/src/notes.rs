@@ -78,7 +78,7 @@ impl Noted {
             ranks.push(notes.stream(0, ops, &of_interest));
             operations.push(notes.operations);
         }
-        Noted { plan: Arc::new(Plan { name: plan.name.clone(), ranks }), operations }
+        Noted { plan: Arc::new(Plan { name: plan.name.clone(), nodes: plan.nodes, ranks }), operations }
     }
 
     /// How many marks a rank has.
@@ -115,7 +115,7 @@ mod tests {
     #[test]
     fn each_operation_has_the_times_of_its_own_stream() {
         let ops = vec![fill(1), Op::Fork { stream: 1, ops: vec![fill(2), fill(3)] }, fill(4), Op::Join { stream: 1 }];
-        let noted = Noted::new(&Plan { name: "noted".into(), ranks: vec![ops] }, |op| matches!(op, Op::Fill { .. }));
+        let noted = Noted::new(&Plan::per_rank("noted", 1, |_| ops.clone()), |op| matches!(op, Op::Fill { .. }));
         assert_eq!(noted.marks(0), 7);
         // Marks in the order of enqueuing: two around the first, three on the side stream, two around the last.
         let spans = noted.spans(0, &[1.0, 10.0, 2.0, 20.0, 30.0, -52.0, 5.0]);

@@ -295,8 +295,8 @@ impl Judging for ByRanks {
 pub(crate) enum RankMachine {
     /// A rank that runs its kernels' PTX.
     Emulator(EmulatorOptions),
-    /// A rank that has a GPU: the options of all, and its number among those of its host.
-    Cuda(CudaOptions, usize),
+    /// A rank that has a GPU: the options of all, its number among those of its host, and how many nodes all are said to be on.
+    Cuda { options: CudaOptions, local_rank: usize, nodes: usize },
 }
 
 /// Is a rank of such a job, until it is told to leave.
@@ -321,9 +321,9 @@ pub(crate) fn serve(rank: &Rank, machine: RankMachine) -> anyhow::Result<()> {
             let mut machine = RankEmulator::new(options, Box::new(rank.clone())).map_err(declined)?;
             Ok(ranks::serve(rank, &mut machine, &library)?)
         }
-        RankMachine::Cuda(options, local_rank) => {
+        RankMachine::Cuda { options, local_rank, nodes } => {
             let library = options.library.clone();
-            let mut machine = CudaMachine::open_rank(options, Box::new(rank.clone()), local_rank).map_err(declined)?;
+            let mut machine = CudaMachine::open_rank(options, Box::new(rank.clone()), local_rank, nodes).map_err(declined)?;
             load_wanted(&mut machine);
             Ok(ranks::serve(rank, &mut machine, &library)?)
         }

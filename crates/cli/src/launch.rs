@@ -9,7 +9,7 @@ use std::{
     time::Duration,
 };
 
-use anyhow::{Context, bail};
+use anyhow::{Context, bail, ensure};
 use passmuster_bootstrap::{
     Bootstrap, Hub, Rank, Secret,
     own::{self, Launched},
@@ -46,6 +46,10 @@ pub(crate) struct LaunchArgs {
     /// --launcher env where torchrun, mpirun or srun has started several processes, all of them on this host.
     #[arg(long, value_name = "N", requires = "launcher", conflicts_with = "judges")]
     processes: Option<NonZeroUsize>,
+    /// With --launcher own, on GPUs: take these processes for ranks on so many nodes, as many on each, in rank order. They map memory within their node, and NCCL has
+    /// sockets between nodes (each has an NCCL_HOSTID of its own): two nodes on one host, for cases with as many nodes.
+    #[arg(long, value_name = "N", requires = "processes")]
+    nodes: Option<NonZeroUsize>,
     /// With --launcher own: how many processes share out the cases; as many as there are processors by default, one thread each.
     #[arg(long, value_name = "N", requires = "launcher")]
     judges: Option<NonZeroUsize>,
@@ -116,6 +120,11 @@ impl LaunchArgs {
         self.processes
     }
 
+    /// How many nodes these are said to be on.
+    pub(crate) fn nodes(&self) -> usize {
+        self.nodes.map_or(1, NonZeroUsize::get)
+    }
+
     /// How many cases this process judges at once, of so many processes on this host.
     fn threads_of(&self, processes: usize) -> usize {
         let processors = thread::available_parallelism().map_or(1, NonZeroUsize::get);
@@ -143,6 +152,11 @@ impl LaunchArgs {
             return Ok(Part::Member(own::join()?));
         }
         let goes_on = !self.has_ranks();
+        if let Some(nodes) = self.nodes {
+            ensure!(self.starts_them(), "--nodes: only processes that --launcher own starts are said to be on several nodes");
+            let processes = self.processes.map_or(0, NonZeroUsize::get);
+            ensure!(processes.is_multiple_of(nodes.get()), "--nodes {nodes}: as many of the {processes} processes are on each");
+        }
         let part = match self.launcher {
             Some(Launcher::Own) => Ok(Part::Coordinator(self.start(None, &Environment::new())?, None)),
             Some(Launcher::Env) => {
@@ -199,6 +213,9 @@ impl LaunchArgs {
             let mut command = Command::new(&program);
             if lost == Some(rank) { command.arg("--version") } else { command.args(env::args_os().skip(1)) }.stdout(Stdio::null());
             command.envs(environment);
+            if self.nodes() > 1 {
+                command.env("NCCL_HOSTID", format!("passmuster-node-{}", rank * self.nodes() / processes));
+            }
             command
         };
         Ok(Job::Started(Launched::start(processes, !self.has_ranks(), again)?))

@@ -34,6 +34,8 @@ pub enum Order {
     RankAscending,
     /// Starts at the rank that owns the element and goes round: any of the W rotations, constant over an owner's slice.
     AnyRotation,
+    /// Ascending within each of so many nodes, as many ranks on each, rounded to the element type there; then the nodes' results in any order and any tree.
+    ByNode(u32),
     /// Any order and any tree.
     Any,
     /// There is nothing to combine: each element is one rank's, bit by bit, payloads of NaN included.
@@ -45,6 +47,7 @@ impl fmt::Display for Order {
         f.write_str(match self {
             Order::RankAscending => "ascending ranks",
             Order::AnyRotation => "any rotation of ascending ranks",
+            Order::ByNode(nodes) => return write!(f, "ascending ranks within each of {nodes} nodes, these in any order"),
             Order::Any => "any order",
             Order::Copied => "copies",
         })

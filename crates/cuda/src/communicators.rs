@@ -1,4 +1,5 @@
-//! NCCL communicators of a machine: one of each world size, made when it is first asked for and kept.
+//! NCCL communicators of a machine: of each world size that of all its ranks and, of those on several nodes, those across nodes. Each is made when it is first asked for and
+//! kept.
 
 use std::{collections::BTreeMap, env, path::PathBuf, sync::Arc, time::Duration};
 
@@ -27,6 +28,9 @@ const LEAVE_LIMIT: Duration = Duration::from_secs(10);
 /// Something of each rank that is here.
 pub(super) type OfRanks<T> = BTreeMap<usize, T>;
 
+/// The communicators that a script calls, by the number of a group and whether they are across its nodes.
+pub(super) type OfGroups = BTreeMap<(usize, bool), OfRanks<Arc<Communicator>>>;
+
 /// The communicators of one world size and what is registered with them, of the ranks that are here.
 struct Joined {
     ranks: OfRanks<Arc<Communicator>>,
@@ -39,7 +43,8 @@ struct Joined {
 pub(super) struct Communicators {
     explicit: Option<PathBuf>,
     nccl: Option<Arc<Nccl>>,
-    worlds: BTreeMap<usize, Joined>,
+    /// By the number of ranks, and of nodes where there is one for the ranks of each index.
+    worlds: BTreeMap<(usize, usize), Joined>,
     /// Communicators that were ever joined, and chunks that were registered.
     rendezvous: u64,
 }
@@ -60,14 +65,20 @@ impl Communicators {
         self.rendezvous
     }
 
-    /// The communicators of a world of `devices`, one a rank, each of which has a device of its own. Where the others' ranks are `peers`, all processes must call it
-    /// alike, also those that have no rank in that world.
+    /// The communicators of a world of `devices`, one a rank, each of which has a device of its own. With more than one of `nodes`, which ranks in one process
+    /// do not have, these are of the ranks of each index on their nodes. Where the others' ranks are `peers`, all processes must call it alike, also those that
+    /// have no rank in that world.
     ///
     /// # Errors
     /// `NotSupported` when there is no NCCL, `Fault` when NCCL fails, `Inconclusive` when it does not return.
-    pub(super) fn join(&mut self, devices: &[Arc<Device>], peers: Option<&mut Peers>) -> Result<OfRanks<Arc<Communicator>>, MachineError> {
+    pub(super) fn join(
+        &mut self,
+        nodes: usize,
+        devices: &[Arc<Device>],
+        peers: Option<&mut Peers>,
+    ) -> Result<OfRanks<Arc<Communicator>>, MachineError> {
         let world = devices.len();
-        if let Some(joined) = self.worlds.get(&world) {
+        if let Some(joined) = self.worlds.get(&(world, nodes)) {
             return Ok(joined.ranks.clone());
         }
         let loaded = self.load();
@@ -76,26 +87,26 @@ impl Communicators {
             None => {
                 let nccl = loaded?;
                 let id = identify(&nccl)?;
-                enter(nccl, id, devices, (0..world).collect())?
+                enter(nccl, id, devices, (0..world).collect(), Place::of_all(world))?
             }
             Some(peers) => {
                 let own = peers.rank();
-                // The first rank says what the communicator is called.
-                let named = loaded
-                    .as_ref()
-                    .map_err(Clone::clone)
-                    .and_then(|nccl| if own == 0 { identify(nccl).map(|id| id.internal.to_vec()) } else { Ok(Vec::new()) });
-                let names = peers.agree(&format!("NCCL's communicator of {world} ranks"), named)?;
-                let internal = names[0][..].try_into().map_err(|_| MachineError::Invalid {
-                    reason: format!("rank 0 named NCCL's communicator by {} bytes", names[0].len()),
-                })?;
+                let place = if nodes > 1 { Place::across(nodes, world) } else { Place::of_all(world) };
+                let what = format!("NCCL's communicator of {} ranks{}", place.world, if nodes > 1 { " across nodes" } else { "" });
+                // Its first rank says what a communicator is called.
+                let first = own % place.apart;
+                let name = |nccl| if own == first { identify(nccl).map(|id| id.internal.to_vec()) } else { Ok(Vec::new()) };
+                let names = peers.agree(&what, loaded.as_ref().map_err(Clone::clone).and_then(name))?;
+                let internal = names[first][..]
+                    .try_into()
+                    .map_err(|_| MachineError::Invalid { reason: format!("rank {first} named {what} by {} bytes", names[first].len()) })?;
                 let here = if own < world { vec![own] } else { Vec::new() };
-                let entered = enter(loaded?, ncclUniqueId { internal }, devices, here);
-                peers.agree_on(&format!("NCCL's communicator of {world} ranks, joined"), entered)?
+                let entered = enter(loaded?, ncclUniqueId { internal }, devices, here, place);
+                peers.agree_on(&format!("{what}, joined"), entered)?
             }
         };
         self.rendezvous += 1;
-        self.worlds.insert(world, Joined { ranks: ranks.clone(), windows: BTreeMap::new() });
+        self.worlds.insert((world, nodes), Joined { ranks: ranks.clone(), windows: BTreeMap::new() });
         Ok(ranks)
     }
 
@@ -110,9 +121,9 @@ impl Communicators {
         chunk: usize,
         mut peers: Option<&mut Peers>,
     ) -> Result<(), MachineError> {
-        self.join(devices, peers.as_deref_mut())?;
+        self.join(1, devices, peers.as_deref_mut())?;
         let world = devices.len();
-        let joined = self.worlds.get_mut(&world).expect("joined above");
+        let joined = self.worlds.get_mut(&(world, 1)).expect("joined above");
         if joined.windows.contains_key(&chunk) {
             return Ok(());
         }
@@ -142,7 +153,7 @@ impl Communicators {
     /// every rank.
     pub(super) fn leave(&mut self, devices: &[Arc<Device>]) -> bool {
         let mut all = true;
-        for (world, joined) in std::mem::take(&mut self.worlds) {
+        for ((world, _), joined) in std::mem::take(&mut self.worlds) {
             let of_rank = devices.to_vec();
             let mut windows: Vec<Vec<Window>> = (0..world).map(|_| Vec::new()).collect();
             for of_chunk in joined.windows.into_values() {
@@ -218,12 +229,36 @@ fn fault(rank: usize, error: &NcclError) -> MachineError {
     MachineError::Fault { ranks: vec![rank], what: error.what.clone(), code: error.code.clone() }
 }
 
+/// Which ranks a communicator has: so many, and how far apart they are.
+#[derive(Clone, Copy)]
+struct Place {
+    world: usize,
+    apart: usize,
+}
+
+impl Place {
+    fn of_all(world: usize) -> Place {
+        Place { world, apart: 1 }
+    }
+
+    /// One of each node.
+    fn across(nodes: usize, world: usize) -> Place {
+        Place { world: nodes, apart: world / nodes }
+    }
+}
+
 /// Joins a communicator as each of the ranks that are here, all at once.
-fn enter(nccl: Arc<Nccl>, id: ncclUniqueId, devices: &[Arc<Device>], here: Vec<usize>) -> Result<OfRanks<Arc<Communicator>>, MachineError> {
-    let (of_rank, world) = (devices.to_vec(), devices.len());
+fn enter(
+    nccl: Arc<Nccl>,
+    id: ncclUniqueId,
+    devices: &[Arc<Device>],
+    here: Vec<usize>,
+    place: Place,
+) -> Result<OfRanks<Arc<Communicator>>, MachineError> {
+    let (of_rank, Place { world, apart }) = (devices.to_vec(), place);
     let joined = on_each("ncclCommInitRankConfig", here, move |rank| {
         of_rank[rank].make_current()?;
-        let communicator = Communicator::join(nccl.clone(), id, world, rank)?;
+        let communicator = Communicator::join(nccl.clone(), id, world, rank / apart)?;
         warm_up(&of_rank[rank], &communicator)?;
         Ok(Arc::new(communicator))
     });

@@ -1,6 +1,6 @@
 //! What a machine goes by when it takes a script, or says why it cannot, before any device is asked.
 
-use std::time::Duration;
+use std::{collections::BTreeSet, time::Duration};
 
 use super::environment::{self, MOST_CONNECTIONS};
 use passmuster_collectives::{
@@ -101,7 +101,7 @@ impl Facts {
             return not_supported("NCCL reduces 8-bit floats on GPUs of compute capability 9.0 and newer");
         }
         self.takes_streams(&needs)?;
-        needs.nccl.keys().try_for_each(|&group| self.takes_nccl(groups[group].world()))?;
+        needs.nccl.keys().try_for_each(|&group| self.takes_nccl(&groups[group]))?;
         Ok(needs)
     }
 
@@ -122,13 +122,14 @@ impl Facts {
         Ok(())
     }
 
-    /// Whether NCCL takes a world of so many ranks.
-    pub(super) fn takes_nccl(&self, world: usize) -> Result<(), MachineError> {
-        let mut distinct: Vec<usize> = (0..world).map(|rank| self.gpu(rank)).collect();
-        distinct.sort_unstable();
-        distinct.dedup();
-        if distinct.len() < world {
-            return not_supported(format!("world {world} needs {world} GPUs for NCCL, {} given", distinct.len()));
+    /// Whether NCCL takes the ranks of a group: on each node they must have a GPU each. Those that a job says are on other nodes NCCL takes for elsewhere.
+    pub(super) fn takes_nccl(&self, group: &impl Members) -> Result<(), MachineError> {
+        let world = group.node_world();
+        for first in (0..group.world()).step_by(world) {
+            let distinct = (first..first + world).map(|rank| self.gpu(rank)).collect::<BTreeSet<usize>>().len();
+            if distinct < world {
+                return not_supported(format!("world {world} needs {world} GPUs for NCCL, {distinct} given"));
+            }
         }
         Ok(())
     }
@@ -148,6 +149,11 @@ pub(super) fn nccl_has(version: i32, needs: &Needs) -> Result<(), MachineError> 
         Some((_, _, what)) => not_supported(format!("{what} or newer, this is {}", super::nccl::Version(version))),
         None => Ok(()),
     }
+}
+
+/// The refusal of ranks on several nodes where all of them are in one process.
+pub(super) fn one_process_is_one_node<T>(world: usize, nodes: usize) -> Result<T, MachineError> {
+    not_supported(format!("{nodes} nodes: a process is on one, to NCCL too (--launcher own --processes {world} --nodes {nodes})"))
 }
 
 fn not_supported<T>(reason: impl Into<String>) -> Result<T, MachineError> {
@@ -170,6 +176,7 @@ pub struct Rehearsal {
 /// A group that has no memory.
 struct OnPaper {
     world: usize,
+    nodes: usize,
     layout: Layout,
 }
 
@@ -180,6 +187,10 @@ impl Members for OnPaper {
 
     fn layout(&self) -> &Layout {
         &self.layout
+    }
+
+    fn nodes(&self) -> usize {
+        self.nodes
     }
 }
 
@@ -223,8 +234,12 @@ impl Machine for Rehearsal {
 
     fn open_group(&mut self, world: usize, buffers: &[BufferSpec]) -> Result<usize, MachineError> {
         let layout = self.facts.takes_group(world, buffers)?;
-        self.groups.push(OnPaper { world, layout });
+        self.groups.push(OnPaper { world, nodes: 1, layout });
         Ok(self.groups.len() - 1)
+    }
+
+    fn open_nodes(&mut self, world: usize, nodes: usize, buffers: &[BufferSpec]) -> Result<usize, MachineError> {
+        if nodes == 1 { self.open_group(world, buffers) } else { one_process_is_one_node(world, nodes) }
     }
 
     fn close_groups(&mut self) {
@@ -251,7 +266,7 @@ impl Machine for Rehearsal {
     /// Always: `Inconclusive` where a machine with devices would run the script.
     fn run(&mut self, script: &Script, _: Duration) -> Result<Run, MachineError> {
         let needs = self.facts.takes(script, &self.groups, &self.library)?;
-        if !needs.nccl.is_empty() {
+        if needs.calls_nccl() {
             let Some(version) = self.nccl else { return not_supported("there is no NCCL") };
             nccl_has(version, &needs)?;
         }
@@ -315,8 +330,15 @@ mod tests {
 
     #[test]
     fn nccl_wants_a_gpu_for_each_rank() {
-        assert_eq!(facts(&[0, 1]).takes_nccl(2), Ok(()));
-        assert_eq!(facts(&[0, 1]).takes_nccl(3), not_supported("world 3 needs 3 GPUs for NCCL, 2 given"));
-        assert_eq!(facts(&[0, 0]).takes_nccl(2), not_supported("world 2 needs 2 GPUs for NCCL, 1 given"));
+        let takes = |gpus: &[usize], world, nodes| {
+            let layout = Layout::of(&[]).unwrap();
+            facts(gpus).takes_nccl(&OnPaper { world, nodes, layout })
+        };
+        assert_eq!(takes(&[0, 1], 2, 1), Ok(()));
+        assert_eq!(takes(&[0, 1], 3, 1), not_supported("world 3 needs 3 GPUs for NCCL, 2 given"));
+        assert_eq!(takes(&[0, 0], 2, 1), not_supported("world 2 needs 2 GPUs for NCCL, 1 given"));
+        // Two nodes of two ranks each, and of one.
+        assert_eq!((takes(&[0, 1], 4, 2), takes(&[0], 2, 2)), (Ok(()), Ok(())));
+        assert_eq!(takes(&[0], 4, 2), not_supported("world 2 needs 2 GPUs for NCCL, 1 given"));
     }
 }

@@ -10,9 +10,11 @@ use passmuster_collectives::{
 pub(super) struct Group {
     /// Its ranks.
     pub(super) world: usize,
+    /// How many nodes they are on.
+    pub(super) nodes: usize,
     /// Where its buffers lie on every rank.
     pub(super) layout: Layout,
-    /// Where the first byte of all that lies.
+    /// Where the first byte of all that lies, of ranks whose memory is mapped here.
     pub(super) place: GroupPlacement,
 }
 
@@ -23,6 +25,10 @@ impl Members for Group {
 
     fn layout(&self) -> &Layout {
         &self.layout
+    }
+
+    fn nodes(&self) -> usize {
+        self.nodes
     }
 }
 
@@ -35,12 +41,13 @@ impl Group {
         Ok(self.place.bases[rank] + self.layout.find(region)?)
     }
 
-    /// Addresses of a region on all ranks, null past the world size.
+    /// Addresses of a region on all ranks of a rank's node, null past their number.
     ///
     /// # Errors
     /// When the group has no such region.
-    pub(super) fn addresses(&self, region: &Region) -> Result<[u64; MAX_RANKS], String> {
+    pub(super) fn addresses(&self, rank: usize, region: &Region) -> Result<[u64; MAX_RANKS], String> {
         let offset = self.layout.find(region)?;
-        Ok(std::array::from_fn(|rank| self.place.bases.get(rank).map_or(0, |base| base + offset)))
+        let bases = &self.place.bases[self.first_of_node(rank)..][..self.node_world()];
+        Ok(std::array::from_fn(|peer| bases.get(peer).map_or(0, |base| base + offset)))
     }
 }

@@ -9,7 +9,7 @@ use std::{
 };
 
 use super::{
-    communicators::{Communicators, OfRanks},
+    communicators::{Communicators, OfGroups},
     copies::{Batches, Copy},
     device::Device,
     driver::{CudaError, Driver},
@@ -22,7 +22,6 @@ use super::{
     kernel::Kernels,
     loader::LoadError,
     memory::{self, Arena},
-    nccl::Communicator,
     nccl_log::{Choice, NcclLog},
     nvml::Nvml,
     peers::{self, Ending, Outcome, Peers},
@@ -369,30 +368,34 @@ impl CudaMachine {
     }
 
     /// Makes the communicators and windows that a script needs, of the ranks here.
-    fn join(&mut self, needs: &Needs) -> Result<BTreeMap<usize, OfRanks<Arc<Communicator>>>, MachineError> {
-        let mut of_group = BTreeMap::new();
+    fn join(&mut self, needs: &Needs) -> Result<OfGroups, MachineError> {
+        let mut of_groups = OfGroups::new();
+        let Held { communicators, arena, .. } = &mut *self.held;
         for (&number, &windows) in &needs.nccl {
             let group = &self.groups[number];
             let devices = &self.of_rank[..group.world];
-            let Held { communicators, arena, .. } = &mut *self.held;
-            of_group.insert(number, communicators.join(devices, self.peers.as_mut())?);
+            of_groups.insert((number, false), communicators.join(1, devices, self.peers.as_mut())?);
             if windows {
                 communicators.register(devices, arena, group.place.chunk, self.peers.as_mut())?;
             }
         }
-        Ok(of_group)
+        for &number in &needs.nccl_across_nodes {
+            let Group { world, nodes, .. } = self.groups[number];
+            of_groups.insert((number, true), communicators.join(nodes, &self.of_rank[..world], self.peers.as_mut())?);
+        }
+        Ok(of_groups)
     }
 
     /// Whether NCCL is there, and new enough for a script that calls it.
     fn nccl_for(&mut self, needs: &Needs) -> Result<(), MachineError> {
-        if needs.nccl.is_empty() { Ok(()) } else { facts::nccl_has(self.held.communicators.load()?.version.0, needs) }
+        if needs.calls_nccl() { facts::nccl_has(self.held.communicators.load()?.version.0, needs) } else { Ok(()) }
     }
 
     /// Makes all that ranks here need before they start.
     fn prepare(&mut self, script: &Script, needs: &Needs) -> Result<Arc<[Program]>, MachineError> {
         let ready = self.settle().and_then(|()| self.make_streams(needs)).and_then(|()| self.nccl_for(needs));
         match &mut self.peers {
-            Some(peers) if !needs.nccl.is_empty() => peers.agree_on("a run that calls NCCL", ready)?,
+            Some(peers) if needs.calls_nccl() => peers.agree_on("a run that calls NCCL", ready)?,
             _ => ready?,
         }
         let communicators = self.join(needs)?;
@@ -633,9 +636,14 @@ impl Machine for CudaMachine {
     }
 
     fn open_group(&mut self, world: usize, buffers: &[BufferSpec]) -> Result<usize, MachineError> {
+        self.open_nodes(world, 1, buffers)
+    }
+
+    fn open_nodes(&mut self, world: usize, nodes: usize, buffers: &[BufferSpec]) -> Result<usize, MachineError> {
         self.still_good()?;
         let layout = match self.peers.is_some() {
-            true => self.agree_to_open(world, buffers)?,
+            true => self.agree_to_open(world, nodes, buffers)?,
+            false if nodes > 1 => return facts::one_process_is_one_node(world, nodes),
             false => self.takes_group(world, buffers)?,
         };
         let not_supported = |reason: String| MachineError::NotSupported { reason };
@@ -652,7 +660,7 @@ impl Machine for CudaMachine {
             // All processes take part, also those that have no rank in the group.
             Some(peers) => self.held.arena.place(world, layout.bytes(), |bytes, _| peers.allocate(&self.of_rank[0], bytes))?,
         };
-        let group = Group { world, layout, place };
+        let group = Group { world, nodes, layout, place };
         let initialised = self.initialise(&group);
         match &mut self.peers {
             // Nobody reads what is not there yet.

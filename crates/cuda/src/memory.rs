@@ -126,6 +126,16 @@ pub(super) struct Allocation {
 }
 
 impl Allocation {
+    /// That of a rank whose memory this one cannot address: none.
+    pub(super) fn elsewhere(driver: &'static Driver) -> Allocation {
+        Allocation { driver, address: 0, bytes: 0 }
+    }
+
+    /// The address at this distance from its start; null of memory elsewhere.
+    fn at(&self, offset: u64) -> u64 {
+        if self.address == 0 { 0 } else { self.address + offset }
+    }
+
     /// Allocates `bytes`, a multiple of 2 MiB, on `device`, for all of a machine's devices that can reach it.
     fn new(device: &Device, machine: &[Arc<Device>], bytes: u64) -> Result<Allocation, CudaError> {
         let mut reachable = Vec::new();
@@ -141,6 +151,9 @@ impl Allocation {
 impl Drop for Allocation {
     /// Nothing may be using the memory.
     fn drop(&mut self) {
+        if self.address == 0 {
+            return;
+        }
         let _ = call!(self.driver, cuMemUnmap(self.address, self.bytes as usize));
         let _ = call!(self.driver, cuMemAddressFree(self.address, self.bytes as usize));
     }
@@ -180,7 +193,7 @@ struct Chunk {
 pub(super) struct GroupPlacement {
     /// Number of the chunk.
     pub(super) chunk: usize,
-    /// Address of the group's first byte on each rank.
+    /// Address of the group's first byte on each rank; null of ranks elsewhere.
     pub(super) bases: Vec<u64>,
 }
 
@@ -222,7 +235,7 @@ impl Arena {
         extend(chunk)?;
         let offset = start(chunk);
         chunk.used = offset + bytes;
-        Ok(GroupPlacement { chunk: number, bases: chunk.ranks[..world].iter().map(|allocation| allocation.address + offset).collect() })
+        Ok(GroupPlacement { chunk: number, bases: chunk.ranks[..world].iter().map(|allocation| allocation.at(offset)).collect() })
     }
 
     /// Address and size in bytes of a chunk on one rank.

@@ -8,7 +8,7 @@ use std::{os::fd::OwnedFd, sync::Arc, time::Duration};
 use passmuster_bootstrap::{Bootstrap, BootstrapError};
 use passmuster_collectives::{
     machine::{MachineError, Stuck},
-    plan::MAX_WORLD,
+    plan::{MAX_WORLD, first_of_node},
 };
 use serde::{Deserialize, Serialize, de::DeserializeOwned};
 
@@ -31,6 +31,8 @@ pub(super) struct Peers {
     board: Arc<Board>,
     /// Of each rank, what its GPU is.
     pub(super) gpus: Vec<Gpu>,
+    /// Nodes that the job says its processes are on, as many on each, in rank order.
+    pub(super) nodes: usize,
     /// The number of the last run that ranks agreed to begin.
     run: u64,
     /// Why nothing is done any more.
@@ -55,14 +57,17 @@ impl Peers {
     ///
     /// # Errors
     /// What some rank could not; `Fault` where one is lost.
-    pub(super) fn meet(mut bootstrap: Box<dyn Bootstrap>, gpu: Result<Gpu, MachineError>) -> Result<Peers, MachineError> {
+    pub(super) fn meet(mut bootstrap: Box<dyn Bootstrap>, nodes: usize, gpu: Result<Gpu, MachineError>) -> Result<Peers, MachineError> {
         let (rank, world) = (bootstrap.rank(), bootstrap.world());
         if world > MAX_WORLD {
             return Err(MachineError::NotSupported { reason: format!("{world} processes: GPUs take at most {MAX_WORLD} ranks here") });
         }
+        if nodes == 0 || !world.is_multiple_of(nodes) {
+            return Err(MachineError::Invalid { reason: format!("{world} processes on {nodes} nodes: as many are on each") });
+        }
         let gpus = all_of(gather(&mut *bootstrap, "GPUs of all ranks", &gpu).map_err(|error| of_exchange(rank, &error))?)?;
         let board = Board::open(&mut *bootstrap).map_err(|error| of_exchange(rank, &error))?;
-        Ok(Peers { bootstrap, board: Arc::new(board), gpus, run: 0, broken: None })
+        Ok(Peers { bootstrap, board: Arc::new(board), gpus, nodes, run: 0, broken: None })
     }
 
     /// This process's rank.
@@ -73,6 +78,12 @@ impl Peers {
     /// How many processes there are.
     pub(super) fn world(&self) -> usize {
         self.bootstrap.world()
+    }
+
+    /// Whether a rank is on this one's node.
+    pub(super) fn is_near(&self, rank: usize) -> bool {
+        let first = |rank| first_of_node(rank, self.world(), self.nodes);
+        first(rank) == first(self.rank())
     }
 
     /// Words that all processes see.
@@ -132,7 +143,9 @@ impl Peers {
         let processes = format!("{} ranks, each in a process of its own", self.world());
         let by = self.bootstrap.descriptors_go_by().map(|by| format!(", sent by {by}")).unwrap_or_default();
         let memory = format!("file descriptors (CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR){by}");
-        vec![("processes", [vec![processes], sharing].concat().join("; ")), ("memory_shared_by", memory)]
+        let nodes = (self.nodes > 1).then(|| format!("on {} nodes, as --nodes says: all of them are on one host", self.nodes));
+        let processes = vec![processes].into_iter().chain(nodes).chain(sharing).collect::<Vec<String>>();
+        vec![("processes", processes.join("; ")), ("memory_shared_by", memory)]
     }
 
     /// GPUs of all ranks, each once.
@@ -160,7 +173,7 @@ impl Peers {
         self.broken.insert(of_exchange(self.bootstrap.rank(), error)).clone()
     }
 
-    /// Allocates `bytes` on the GPU of every rank and gives it an address here, in the order of the ranks. `device` is this rank's, whose context is current.
+    /// Allocates `bytes` on the GPU of every rank, and gives it an address here where the rank is on this node, in the order of the ranks. `device` is this rank's, whose context is current.
     ///
     /// # Errors
     /// What some rank could not; `NotSupported` where that is for want of memory.
@@ -175,6 +188,7 @@ impl Peers {
         let map = |(of, descriptors): (usize, Vec<OwnedFd>)| {
             let mapped = match &descriptors[..] {
                 _ if of == rank => own.map([device]),
+                _ if !self.is_near(of) => Ok(Allocation::elsewhere(device.driver)),
                 [descriptor] => Physical::import(device, descriptor, sizes[of]).and_then(|memory| memory.map([device])),
                 others => return Err(MachineError::Invalid { reason: format!("rank {of} sent {} descriptors: expected 1", others.len()) }),
             };

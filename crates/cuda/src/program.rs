@@ -8,7 +8,7 @@ use std::{
 };
 
 use super::{
-    communicators::OfRanks,
+    communicators::OfGroups,
     copies::{self, Batches, Copy},
     cublas_lt::{CublasError, Matmul},
     device::Device,
@@ -28,9 +28,9 @@ use passmuster_collectives::{
         Awaited, Deferred, MachineError,
         arguments::{Addresses, Arguments, in_memory, memory_bytes, stride, tensor_maps},
         compile::{self, Compiled, Graph, Place, Resolved, Target},
-        validation::side_stream,
+        validation::{Members, side_stream},
     },
-    plan::{Arg, Dim3, Launch, MAX_SIDES, RankCall, Region, Script, TensorMap, Width},
+    plan::{Arg, Dim3, Launch, MAX_SIDES, NcclCall, RankCall, Region, Script, TensorMap, Width},
 };
 
 /// One operation on a stream.
@@ -332,7 +332,7 @@ pub(super) struct Compiler<'a> {
     /// What was captured on the open groups so far.
     pub(super) captured: &'a mut Graphs,
     /// Communicators of the groups that use NCCL, of the ranks here.
-    pub(super) communicators: &'a BTreeMap<usize, OfRanks<Arc<Communicator>>>,
+    pub(super) communicators: &'a OfGroups,
     /// The one rank that is in this process; all of them where it is none.
     pub(super) own: Option<usize>,
     /// Limit for one wait, in nanoseconds.
@@ -380,12 +380,12 @@ impl Compiler<'_> {
         for region in
             launch.args.iter().flat_map(Arg::leaves).filter_map(|arg| if let Arg::Stride(region) = arg { Some(region) } else { None })
         {
-            let addresses = of_group.addresses(region).map_err(|reason| MachineError::Invalid { reason })?;
+            let addresses = of_group.addresses(rank, region).map_err(|reason| MachineError::Invalid { reason })?;
             stride(&addresses).map_err(not_supported)?;
         }
         let mut encoded: Vec<(&TensorMap, [u64; 16])> = Vec::new();
         for map in tensor_maps(&launch.args) {
-            let of_rank = map.of_rank.map_or(rank, |rank| rank as usize);
+            let of_rank = map.of_rank.map_or(rank, |of_node| of_group.first_of_node(rank) + of_node as usize);
             let address = of_group.address(of_rank, &map.region).map_err(|reason| MachineError::Invalid { reason })?;
             encoded.push((map, tensor_map::encode(device.driver, map, address).map_err(|error| fault(rank, error))?));
         }
@@ -418,7 +418,7 @@ impl Compiler<'_> {
         let of_group = &self.groups[group];
         of_launch(&Addresses {
             own: &|region| of_group.address(rank, region).expect("validation has found every region"),
-            of: &|region| of_group.addresses(region).expect("validation has found every region"),
+            of: &|region| of_group.addresses(rank, region).expect("validation has found every region"),
             width,
             memory: &|bytes| self.made[&(rank, bytes.to_vec())].address,
             multicast: &|region| unreachable!("{region}: scripts with multicast addresses are refused before they are compiled"),
@@ -485,10 +485,10 @@ impl Target for Compiler<'_> {
             Resolved::WaitValue { at, value, .. } => {
                 Command::Words(vec![Word::Wait { at, value, flush: self.devices[rank].flushes_remote_writes }])
             }
-            Resolved::Nccl { call, windows, input, output } => {
+            Resolved::Nccl { call: &NcclCall { ref call, windows, across_nodes }, input, output } => {
                 let RankCall { collective, dtype, op, count, root, factor, ref parts, .. } = *call;
                 let call = LibraryCall { collective, dtype, op, count, root, factor, parts: parts.clone(), windows };
-                Command::Nccl { communicator: self.communicators[&group][&rank].clone(), call, input, output }
+                Command::Nccl { communicator: self.communicators[&(group, across_nodes)][&rank].clone(), call, input, output }
             }
             Resolved::Matmul { call, operands, workspace } => {
                 let [a, b, _] = operands;

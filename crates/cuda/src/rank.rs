@@ -16,7 +16,8 @@ use passmuster_collectives::{
 
 impl CudaMachine {
     /// Opens the GPU of one rank, and meets the processes of the others, which must all call it. Of the GPUs that options name, or this process sees, it is the
-    /// one at the place `local_rank`, counted round.
+    /// one at the place `local_rank`, counted round. Ranks are taken to be on so many `nodes`, as many on each, in rank order: they map memory of their node's
+    /// ranks alone. NCCL goes by `NCCL_HOSTID`, which whoever says more than one must have set.
     ///
     /// All processes then call [`open_group`](passmuster_collectives::machine::Machine::open_group), `close_groups` and `run` alike, with the same arguments and in
     /// the same order; a group of fewer ranks than there are processes has the first of them. A process reads and writes buffers of its own rank, and has
@@ -26,13 +27,18 @@ impl CudaMachine {
     ///
     /// # Errors
     /// `NotSupported` where a rank has no GPU, with its rank; `Fault` where a process is lost or a driver fails.
-    pub fn open_rank(options: CudaOptions, bootstrap: Box<dyn Bootstrap>, local_rank: usize) -> Result<CudaMachine, MachineError> {
+    pub fn open_rank(
+        options: CudaOptions,
+        bootstrap: Box<dyn Bootstrap>,
+        local_rank: usize,
+        nodes: usize,
+    ) -> Result<CudaMachine, MachineError> {
         let rank = bootstrap.rank();
         let opened = open_one(options, local_rank).map_err(|error| match error {
             OpenError::Cuda(error) => MachineError::Fault { ranks: vec![rank], what: error.what, code: error.name },
             error => MachineError::NotSupported { reason: format!("rank {rank}: {error}") },
         });
-        let peers = Peers::meet(bootstrap, opened.as_ref().map(gpu_of).map_err(Clone::clone))?;
+        let peers = Peers::meet(bootstrap, nodes, opened.as_ref().map(gpu_of).map_err(Clone::clone))?;
         let mut machine = opened?;
         machine.facts = facts_of(&peers);
         machine.peers = Some(peers);
@@ -63,9 +69,10 @@ impl CudaMachine {
     ///
     /// # Errors
     /// As [`CudaMachine::takes_group`]; `Invalid` where one asks for something else.
-    pub(super) fn agree_to_open(&mut self, world: usize, buffers: &[BufferSpec]) -> Result<Layout, MachineError> {
-        let layout = self.facts.takes_group(world, buffers).and_then(|layout| self.reaches(world).map(|()| layout));
-        let asked = digest(&(world, buffers));
+    pub(super) fn agree_to_open(&mut self, world: usize, nodes: usize, buffers: &[BufferSpec]) -> Result<Layout, MachineError> {
+        let fits = self.has_nodes(world, nodes).and_then(|()| self.facts.takes_group(world, buffers));
+        let layout = fits.and_then(|layout| self.reaches(world).map(|()| layout));
+        let asked = digest(&(world, nodes, buffers));
         let peers = self.peers.as_mut().expect("the others are elsewhere");
         let all = peers.agree("what a group has", layout.as_ref().map(|_| asked).map_err(Clone::clone))?;
         match all.iter().position(|other| *other != all[0]) {
@@ -76,6 +83,17 @@ impl CudaMachine {
         }
     }
 
+    /// Whether the first `world` ranks are on so many nodes.
+    fn has_nodes(&self, world: usize, nodes: usize) -> Result<(), MachineError> {
+        let (processes, on) = self.peers.as_ref().map_or((world, 1), |peers| (peers.world(), peers.nodes));
+        let of_node = processes / on;
+        if if nodes == 1 { world <= of_node } else { world == nodes * of_node } {
+            return Ok(());
+        }
+        let reason = format!("{world} ranks on {nodes} nodes: the first of {processes} processes on {on} nodes are not (--nodes)");
+        Err(MachineError::NotSupported { reason })
+    }
+
     /// Whether this process's GPU can address those of the first `world` ranks, as far as it sees them.
     fn reaches(&self, world: usize) -> Result<(), MachineError> {
         let Some(peers) = &self.peers else { return Ok(()) };
@@ -83,7 +101,8 @@ impl CudaMachine {
         if world > processes {
             return Err(MachineError::NotSupported { reason: format!("world size {world}: there are {processes} processes") });
         }
-        for (peer, gpu) in peers.gpus.iter().enumerate().take(if own < world { world } else { 0 }) {
+        for (peer, gpu) in peers.gpus.iter().enumerate().take(if own < world { world } else { 0 }).filter(|(peer, _)| peers.is_near(*peer))
+        {
             let can = self.of_rank[own].can_access_of(gpu.uuid);
             let can = can.map_err(|error| MachineError::Fault { ranks: vec![own], what: error.what, code: error.name })?;
             if can == Some(false) {

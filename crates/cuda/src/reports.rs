@@ -16,7 +16,8 @@ const READ_LIMIT: Duration = Duration::from_millis(500);
 pub(super) struct Report {
     name: String,
     rank: usize,
-    world: usize,
+    /// Ranks of its group, and the nodes that they are on.
+    group: (usize, usize),
     device: Arc<Device>,
     address: u64,
     bytes: usize,
@@ -31,7 +32,7 @@ pub(super) fn of_group(group: &Group, devices: &[Arc<Device>], own: Option<usize
             here.map(move |(rank, base)| Report {
                 name: spec.name.clone(),
                 rank,
-                world: group.place.bases.len(),
+                group: (group.world, group.nodes),
                 device: devices[rank].clone(),
                 address: base + offset,
                 bytes: spec.bytes as usize,
@@ -78,7 +79,7 @@ fn read_all(reports: &[Report]) -> Vec<Stuck> {
             break;
         }
         let bytes = pinned.bytes();
-        stuck.extend(decode_stuck_report(&report.name, (report.rank, report.world), &bytes[..report.bytes.min(bytes.len())]));
+        stuck.extend(decode_stuck_report(&report.name, report.rank, report.group, &bytes[..report.bytes.min(bytes.len())]));
     }
     stuck
 }

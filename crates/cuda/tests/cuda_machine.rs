@@ -488,7 +488,7 @@ fn a_path_that_nccl_did_not_take_is_told_by_every_machine() {
             let (input, output) = (Region::new("input", 0, bytes), Region::new("output", 0, bytes));
             let (collective, op) = (Collective::AllReduce, ReduceOp::Sum);
             let call = RankCall { collective, dtype, op, count: COUNT, root: 0, factor: None, parts: None, input, output };
-            let plan = Plan::per_rank("nccl", 2, |_| vec![Op::Nccl(NcclCall { call: call.clone(), windows: true })]);
+            let plan = Plan::per_rank("nccl", 2, |_| vec![Op::Nccl(NcclCall::of_all(call.clone(), true))]);
             machine.run(&Script { steps: vec![enqueue(group, &Arc::new(plan))] }, DEADLINE)
         };
         assert_eq!(run(DType::F32).map(|run| run.unchecked_path), Ok(None), "machine {round}");

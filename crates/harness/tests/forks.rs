@@ -117,7 +117,7 @@ fn library_calls_meet_on_side_streams() {
         let (collective, dtype, op) = (Collective::AllReduce, DType::I32, ReduceOp::Sum);
         let call =
             RankCall { collective, dtype, op, count: 4, root: 0, factor: None, parts: None, input: data(input), output: data(output) };
-        Op::Nccl(NcclCall { call, windows: false })
+        Op::Nccl(NcclCall::of_all(call, false))
     };
     for schedule in 0..9 {
         let ops = [fill(0, 1), fork(1, [call(0, 16)]), call(0, 32), join(1)];

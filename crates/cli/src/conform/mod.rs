@@ -347,6 +347,9 @@ impl Cases {
 
     /// What this process is of those that judge the cases together.
     fn together(&self, run: &Run) -> anyhow::Result<Process> {
+        if run.on == MachineKind::Emulator && run.launch.nodes() > 1 {
+            bail!("--nodes is for GPUs: on the emulator ranks are on as many nodes as a case says");
+        }
         if run.on == MachineKind::Emulator && run.trace.is_none() {
             return run.launch.join();
         }
@@ -408,7 +411,7 @@ impl Cases {
             MachineKind::Emulator => RankMachine::Emulator(self.options(run)?.with(schedules[0])),
             MachineKind::Cuda => {
                 let options = run.machine.gpus.options(run.library.clone(), None);
-                RankMachine::Cuda(options, run.launch.local_rank(rank.rank())?)
+                RankMachine::Cuda { options, local_rank: run.launch.local_rank(rank.rank())?, nodes: run.launch.nodes() }
             }
         })
     }

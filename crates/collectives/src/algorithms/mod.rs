@@ -10,6 +10,7 @@ pub mod auto;
 pub mod broadcast;
 mod copy_engine;
 mod foreign;
+pub mod hierarchical;
 mod hold;
 pub mod kit;
 mod lamport;
@@ -32,6 +33,7 @@ use std::sync::{LazyLock, OnceLock};
 pub use auto::Auto;
 pub use copy_engine::gate;
 pub use foreign::{Files, Foreign, ForeignModule, SpecError};
+pub use hierarchical::Hierarchical;
 pub use hold::Holders;
 use kit::{
     MAX_BLOCKS, PACK, Ranks, THREADS, blocks_for, launch, plan_name, reduction, slot, staging, sync_argument, sync_argument_of,
@@ -96,7 +98,15 @@ pub trait Algorithm: Sync {
         if call.world() > self.most_ranks() {
             return Err(format!("{} has {} ranks at most, this call {}", self.name(), self.most_ranks(), call.world()));
         }
+        if call.nodes() > 1 && !self.spans_nodes() {
+            return Err(format!("ranks of {} reach each other's memory, this call's are on {} nodes", self.name(), call.nodes()));
+        }
         self.check_supported(call)
+    }
+
+    /// Whether its ranks may be on several nodes.
+    fn spans_nodes(&self) -> bool {
+        false
     }
 
     /// The largest group it can have: as many ranks as its kernels have room for.
@@ -268,10 +278,17 @@ pub fn find(collective: Collective, name: &str) -> Result<&'static dyn Algorithm
     })
 }
 
-/// Built-in algorithms that no list of cases takes on its own account.
+/// Built-in algorithms that no list of cases takes as it takes all others.
 pub(crate) fn by_name_only() -> &'static [&'static dyn Algorithm] {
-    static ALL: LazyLock<Vec<&'static dyn Algorithm>> =
-        LazyLock::new(|| [bench_only(), bench_only_peers()].concat().into_iter().chain(Auto::all()).chain(Unregistered::all()).collect());
+    static ALL: LazyLock<Vec<&'static dyn Algorithm>> = LazyLock::new(|| {
+        [bench_only(), bench_only_peers()]
+            .concat()
+            .into_iter()
+            .chain(Auto::all())
+            .chain(Unregistered::all())
+            .chain(Hierarchical::all())
+            .collect()
+    });
     &ALL
 }
 

@@ -141,9 +141,11 @@ impl Algorithm for Nccl {
     }
 
     fn plan(&self, call: &Call, _: &Target) -> Plan {
-        Plan::per_rank(plan_name(self.name, call), call.world(), |rank| {
-            vec![Op::Nccl(NcclCall { call: call.of_rank(rank), windows: self.windows })]
-        })
+        Plan::per_rank(plan_name(self.name, call), call.world(), |rank| vec![Op::Nccl(NcclCall::of_all(call.of_rank(rank), self.windows))])
+    }
+
+    fn spans_nodes(&self) -> bool {
+        !self.windows
     }
 
     fn is_peer(&self) -> bool {

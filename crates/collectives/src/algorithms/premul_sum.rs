@@ -5,7 +5,7 @@
 
 use std::sync::LazyLock;
 
-use super::{Algorithm, Auto, PACK, THREADS, Target, Unregistered, all, entry, unregistered};
+use super::{Algorithm, Auto, Hierarchical, PACK, THREADS, Target, Unregistered, all, entry, unregistered};
 use crate::{
     collective::{Collective, DType, ReduceOp},
     contract::Contract,
@@ -27,7 +27,7 @@ pub const MODULE: Module = module!("premul_sum/products");
 /// kernels from elsewhere do as they say.
 pub fn with_premul(algorithm: &'static dyn Algorithm, op: ReduceOp) -> &'static dyn Algorithm {
     static ALL: LazyLock<Vec<PremulSum>> = LazyLock::new(|| {
-        let own = all().iter().copied().chain(Auto::premultiplied()).filter(|algorithm| !algorithm.is_peer());
+        let own = all().iter().copied().chain(Auto::premultiplied()).chain(Hierarchical::all()).filter(|algorithm| !algorithm.is_peer());
         own.filter(|algorithm| algorithm.collective().operators().contains(&ReduceOp::PremulSum)).map(PremulSum).collect()
     });
     // What is staged of them is not the input, but what comes of it.
@@ -93,6 +93,10 @@ impl Algorithm for PremulSum {
 
     fn link_bytes(&self, call: &Call) -> Option<u64> {
         self.0.link_bytes(&self.sum(call))
+    }
+
+    fn spans_nodes(&self) -> bool {
+        self.0.spans_nodes()
     }
 
     fn uses_multicast(&self) -> bool {

@@ -10,7 +10,7 @@ use std::{
 };
 
 use super::MachineError;
-use crate::plan::{Departure, Launch, MatmulCall, NcclCall, Op, Plan, RankCall, Region, Script, Step, Writers};
+use crate::plan::{Departure, Launch, MatmulCall, NcclCall, Op, Plan, Region, Script, Step, Writers};
 
 /// A machine's own part.
 pub trait Target {
@@ -60,6 +60,8 @@ pub struct Place<'p> {
     pub group: usize,
     /// Which rank enqueues it.
     pub rank: usize,
+    /// The plan, which says what ranks it means.
+    pub plan: &'p Plan,
     /// Who writes the words that the plan's streams wait for.
     pub writers: &'p Writers<'p>,
 }
@@ -105,9 +107,7 @@ pub enum Resolved<'p, A, C> {
     /// A collective of a library.
     Nccl {
         /// Which.
-        call: &'p RankCall,
-        /// Whether buffers are registered as windows.
-        windows: bool,
+        call: &'p NcclCall,
         /// What the rank puts in.
         input: A,
         /// What it gets.
@@ -288,7 +288,7 @@ impl<T: Target> Plans<'_, T> {
                         return Ok(Vec::new().into());
                     }
                     self.target.enter(rank)?;
-                    Ok(commands(self.target, Place { group, rank, writers }, ops)?.into())
+                    Ok(commands(self.target, Place { group, rank, plan, writers }, ops)?.into())
                 };
                 Ok(entry.insert(plan.ranks.iter().enumerate().map(of_rank).collect::<Result<_, _>>()?))
             }
@@ -313,16 +313,14 @@ fn commands<T: Target>(target: &mut T, place: Place<'_>, ops: &[Op]) -> Result<V
 fn resolve<'p, T: Target>(target: &T, place: Place<'_>, op: &'p Op) -> Result<Resolved<'p, T::Address, T::Command>, String> {
     let on = |rank, region| target.address(place.group, rank, region);
     let own = |region| on(place.rank, region);
-    let to = |to_rank: Option<u32>, region| on(to_rank.map_or(place.rank, |rank| rank as usize), region);
+    let to = |to_rank: Option<u32>, region| on(place.plan.rank_of(place.rank, to_rank), region);
     Ok(match op {
         Op::Launch(launch) => Resolved::Launch(launch),
         Op::Copy { from, to: region, to_rank } => Resolved::Copy { from: own(from)?, to: to(*to_rank, region)?, bytes: from.bytes },
         Op::Fill { region, byte } => Resolved::Fill { at: own(region)?, byte: *byte, bytes: region.bytes },
         Op::WriteValue { to: region, value, to_rank } => Resolved::WriteValue { at: to(*to_rank, region)?, value: *value },
         Op::WaitValue { at, value } => Resolved::WaitValue { at: own(at)?, region: at, value: *value },
-        Op::Nccl(NcclCall { call, windows }) => {
-            Resolved::Nccl { call, windows: *windows, input: own(&call.input)?, output: own(&call.output)? }
-        }
+        Op::Nccl(nccl) => Resolved::Nccl { call: nccl, input: own(&nccl.call.input)?, output: own(&nccl.call.output)? },
         Op::Matmul(call) => {
             let operands = [own(&call.operands.a)?, own(&call.operands.b)?, own(&call.operands.c)?];
             Resolved::Matmul { call, operands, workspace: own(&call.workspace)? }

@@ -287,6 +287,18 @@ pub trait Machine {
     /// `NotSupported` when there are too few devices or too little memory.
     fn open_group(&mut self, world: usize, buffers: &[BufferSpec]) -> Result<usize, MachineError>;
 
+    /// The same of ranks on so many nodes, as many on each, in rank order: they address each other's memory within a node, and have the vendor's library
+    /// between nodes.
+    ///
+    /// # Errors
+    /// As [`Machine::open_group`]; `NotSupported` where the machine's ranks are not on so many nodes.
+    fn open_nodes(&mut self, world: usize, nodes: usize, buffers: &[BufferSpec]) -> Result<usize, MachineError> {
+        match nodes {
+            1 => self.open_group(world, buffers),
+            _ => Err(MachineError::NotSupported { reason: format!("{nodes} nodes: all ranks of this machine are on one") }),
+        }
+    }
+
     /// Closes all groups; their memory may be used again.
     fn close_groups(&mut self);
 

@@ -4,7 +4,7 @@ use std::fmt;
 
 use serde::{Deserialize, Serialize};
 
-use crate::plan::Width;
+use crate::plan::{Width, first_of_node};
 
 /// Byte offset of the first entry of a stuck report; entries of 16 bytes follow, one for each (block, peer).
 pub const STUCK_ENTRIES: usize = 64;
@@ -73,9 +73,10 @@ impl fmt::Display for Stuck {
     }
 }
 
-/// Reads what rank `rank` of `world` left in the report `name`. Entries that no wait wrote are passed over.
-pub fn decode_stuck_report(name: &str, (rank, world): (usize, usize), bytes: &[u8]) -> Vec<Stuck> {
-    let row = Width::of(world).ranks();
+/// Reads what rank `rank` of a group left in the report `name`. Entries that no wait wrote are passed over.
+pub fn decode_stuck_report(name: &str, rank: usize, (world, nodes): (usize, usize), bytes: &[u8]) -> Vec<Stuck> {
+    // Kernels know the ranks of their node.
+    let (row, first) = (Width::of(world / nodes).ranks(), first_of_node(rank, world, nodes));
     let word = |at: usize| u32::from_le_bytes(bytes[at..at + 4].try_into().expect("four bytes"));
     if bytes.len() < STUCK_ENTRIES || word(0) == 0 {
         return Vec::new();
@@ -85,7 +86,7 @@ pub fn decode_stuck_report(name: &str, (rank, world): (usize, usize), bytes: &[u
             let at = STUCK_ENTRIES + 16 * entry;
             let site = Site::ALL.into_iter().find(|&s| s as u32 == word(at))?;
             let (want, saw) = (word(at + 4), word(at + 8));
-            Some(Stuck { report: name.into(), rank, peer: entry % row, block: entry / row, site, want, saw })
+            Some(Stuck { report: name.into(), rank, peer: first + entry % row, block: entry / row, site, want, saw })
         })
         .collect()
 }
@@ -96,15 +97,15 @@ mod tests {
 
     #[test]
     fn decodes_what_a_kernel_wrote() {
-        for (world, row) in [(8, 16), (16, 16), (17, 72), (72, 72)] {
+        for (group, row) in [((8, 1), 16), ((16, 1), 16), ((17, 1), 72), ((72, 1), 72), ((32, 2), 16)] {
             let mut bytes = vec![0; STUCK_ENTRIES + 16 * 2 * row];
-            assert_eq!(decode_stuck_report("two_shot.stuck", (3, world), &bytes), []);
+            assert_eq!(decode_stuck_report("two_shot.stuck", 3, group, &bytes), []);
             bytes[0] = 1;
             let at = STUCK_ENTRIES + 16 * (row + 5);
             for (i, value) in [3u32, 18, 17, 0].into_iter().enumerate() {
                 bytes[at + 4 * i..at + 4 * i + 4].copy_from_slice(&value.to_le_bytes());
             }
-            let stuck = decode_stuck_report("two_shot.stuck", (3, world), &bytes);
+            let stuck = decode_stuck_report("two_shot.stuck", 3, group, &bytes);
             assert_eq!(stuck.len(), 1);
             assert_eq!(stuck[0].to_string(), "rank 3 block 1 of two_shot waited for rank 5 at its end barrier: wanted epoch 18, saw 17");
         }

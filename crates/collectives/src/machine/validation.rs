@@ -11,7 +11,7 @@ use crate::{
     collective::Collective,
     device::DeviceModel,
     library::Library,
-    plan::{Arg, Launch, MAX_RANKS, MAX_SIDES, NcclCall, Op, Plan, Region, Script, Step, Width},
+    plan::{Arg, Launch, MAX_RANKS, MAX_SIDES, NcclCall, Op, Plan, Region, Script, Step, Width, first_of_node},
 };
 
 /// The most shared memory that a block can have on any device, in bytes.
@@ -33,6 +33,21 @@ pub trait Members {
 
     /// Its buffers.
     fn layout(&self) -> &Layout;
+
+    /// How many nodes its ranks are on, as many on each.
+    fn nodes(&self) -> usize {
+        1
+    }
+
+    /// Ranks of one node: those that address each other's memory.
+    fn node_world(&self) -> usize {
+        self.world() / self.nodes()
+    }
+
+    /// The first rank of a rank's node.
+    fn first_of_node(&self, rank: usize) -> usize {
+        first_of_node(rank, self.world(), self.nodes())
+    }
 }
 
 /// What a script needs of the machine.
@@ -46,8 +61,10 @@ pub struct Needs {
     pub sides: usize,
     /// Groups it runs on.
     pub groups: BTreeSet<usize>,
-    /// Groups that NCCL is called on, and whether with windows.
+    /// Groups that NCCL is called on among all ranks, and whether with windows.
     pub nccl: BTreeMap<usize, bool>,
+    /// Groups that it is called on across nodes.
+    pub nccl_across_nodes: BTreeSet<usize>,
     /// Collectives that NCCL is called for with windows.
     pub windowed: BTreeSet<Collective>,
     /// Whether NCCL is to reduce 8-bit floats.
@@ -63,6 +80,11 @@ pub struct Needs {
 }
 
 impl Needs {
+    /// Whether NCCL is called.
+    pub fn calls_nccl(&self) -> bool {
+        !self.nccl.is_empty() || !self.nccl_across_nodes.is_empty()
+    }
+
     /// Streams of each rank, with those at the side.
     pub fn all_streams(&self) -> usize {
         self.streams * (1 + self.sides)
@@ -198,8 +220,12 @@ impl Needs {
                 self.programmatic |= launch.programmatic;
                 self.tensor_maps |= !tensor_maps(&launch.args).is_empty();
             }
-            Op::Nccl(NcclCall { call, windows }) => {
-                *self.nccl.entry(group).or_default() |= windows;
+            Op::Nccl(NcclCall { call, windows, across_nodes }) => {
+                if *across_nodes {
+                    self.nccl_across_nodes.insert(group);
+                } else {
+                    *self.nccl.entry(group).or_default() |= windows;
+                }
                 self.windowed.extend(windows.then_some(call.collective));
                 self.nccl_of_eight_bits |= call.dtype.is_float() && call.dtype.size() == 1 && call.op.reduces();
             }
@@ -219,6 +245,13 @@ impl Needs {
 fn check_plan(plan: &Plan, group: &impl Members, library: &Library) -> Result<(), String> {
     if plan.world() != group.world() {
         return Err(format!("it is for {} ranks, the group has {}", plan.world(), group.world()));
+    }
+    if plan.nodes as usize != group.nodes() && !plan.reached_by_peers().is_empty() {
+        return Err(format!(
+            "ranks of it reach each other's memory, as those of {} nodes can: the group has {}",
+            plan.nodes,
+            group.nodes()
+        ));
     }
     for (rank, ops) in plan.ranks.iter().enumerate() {
         plan.operations(rank)
@@ -301,9 +334,13 @@ fn check_op(op: &Op, rank: usize, group: &impl Members, library: &Library) -> Re
             call.check().map_err(|why| format!("{call}: {why}"))
         }
         Op::Fork { .. } | Op::Join { .. } | Op::Mark => Ok(()),
-        Op::Nccl(NcclCall { call, .. }) => {
-            call.check(rank, group.world()).map_err(|error| error.to_string())?;
-            let shape = call.shape(group.world() as u32);
+        Op::Nccl(NcclCall { call, windows, across_nodes }) => {
+            if *windows && *across_nodes {
+                return Err(format!("{op}: windows are of all ranks of a group"));
+            }
+            let (rank, world) = if *across_nodes { (rank / group.node_world(), group.nodes()) } else { (rank, group.world()) };
+            call.check(rank, world).map_err(|error| error.to_string())?;
+            let shape = call.shape(world as u32);
             for (region, elements) in [(&call.input, shape.input()), (&call.output, shape.output())] {
                 known(region)?;
                 let needed = elements.checked_mul(call.dtype.size()).ok_or_else(|| format!("count {} overflows", call.count))?;
@@ -318,14 +355,20 @@ fn check_op(op: &Op, rank: usize, group: &impl Members, library: &Library) -> Re
 
 /// Whether what a `rank` does goes to a peer's memory, which there must be.
 fn goes_to_peer(op: &impl fmt::Display, to: &Region, rank: usize, to_rank: Option<u32>, group: &impl Members) -> Result<bool, String> {
-    let Some(peer) = to_rank.map(|rank| rank as usize).filter(|&peer| peer != rank) else { return Ok(false) };
-    if peer >= group.world() {
-        return Err(format!("{op}: the group has ranks 0 to {}", group.world() - 1));
+    let Some(peer) = to_rank.map(|rank| rank as usize).filter(|&peer| peer != rank % group.node_world()) else { return Ok(false) };
+    if peer >= group.node_world() {
+        return Err(format!("{op}: {}", ranks_there_are(group)));
     }
     if group.layout().is_local(&to.buffer) {
         return Err(format!("{op}: the buffer is local to each rank"));
     }
     Ok(true)
+}
+
+/// Which ranks operations may name.
+fn ranks_there_are(group: &impl Members) -> String {
+    let of = if group.nodes() > 1 { "a node of the group" } else { "the group" };
+    format!("{of} has ranks 0 to {}", group.node_world() - 1)
 }
 
 fn is_word(op: &Op, region: &Region) -> Result<(), String> {
@@ -358,14 +401,15 @@ fn check_arg(
         return Err(format!("peers' addresses of {region}: the buffer is local to each rank"));
     }
     match arg {
-        Arg::Peers(_) if group.world() > room.ranks() => {
-            Err(format!("peers' addresses of {region}: this build has room for {} ranks, the group has {}", room.ranks(), group.world()))
+        Arg::Peers(_) if group.node_world() > room.ranks() => {
+            let (room, there) = (room.ranks(), group.node_world());
+            Err(format!("peers' addresses of {region}: this build has room for {room} ranks, the group has {there}"))
         }
         Arg::PeerArray { length, .. } if !(1..=MAX_RANKS).contains(&(*length as usize)) => {
             Err(format!("{length} peers' addresses of {region}: 1 to {MAX_RANKS} fit"))
         }
-        Arg::AddressOf { rank, .. } if *rank as usize >= group.world() => {
-            Err(format!("address of {region} on rank {rank}: the group has ranks 0 to {}", group.world() - 1))
+        Arg::AddressOf { rank, .. } if *rank as usize >= group.node_world() => {
+            Err(format!("address of {region} on rank {rank}: {}", ranks_there_are(group)))
         }
         _ => known(region),
     }
@@ -449,6 +493,7 @@ mod tests {
                 sides: 0,
                 groups: [0].into(),
                 nccl: BTreeMap::new(),
+                nccl_across_nodes: BTreeSet::new(),
                 windowed: BTreeSet::new(),
                 nccl_of_eight_bits: false,
                 multicast: false,
@@ -472,7 +517,7 @@ mod tests {
     ) {
         let (input, output) = (Region::new("a", 0, 8), Region::new("a", 8, 8));
         let call = RankCall { collective, dtype, op, count: 8, root: 0, factor: None, parts: None, input, output };
-        let script = Script { steps: vec![enqueue(0, 0, 2, Op::Nccl(NcclCall { call, windows: false }))] };
+        let script = Script { steps: vec![enqueue(0, 0, 2, Op::Nccl(NcclCall::of_all(call, false)))] };
         assert_eq!(validate(&script, &groups(), &Library::default()).unwrap().nccl_of_eight_bits, needed);
     }
 
@@ -610,7 +655,7 @@ mod tests {
             input: Region::new("a", 0, 32),
             output: Region::new("b", 0, 32),
         };
-        let step = |call: &RankCall| enqueue(0, 0, 2, Op::Nccl(NcclCall { call: call.clone(), windows: false }));
+        let step = |call: &RankCall| enqueue(0, 0, 2, Op::Nccl(NcclCall::of_all(call.clone(), false)));
         validate(&Script { steps: vec![step(&call)] }, &groups(), &Library::default()).unwrap();
         change(&mut call);
         assert_eq!(refusal(vec![step(&call)]), format!("plan `p` on group 0: rank 0: {reason}"));

@@ -120,6 +120,8 @@ pub struct Call {
     factors: Vec<u64>,
     /// What each rank sends to each, in an all-to-all-v.
     counts: Option<Counts>,
+    /// Nodes that the ranks are on.
+    nodes: u32,
 }
 
 /// Why a call was refused. Nothing was enqueued on any rank.
@@ -130,6 +132,14 @@ pub enum CallError {
     World {
         /// Ranks asked for.
         world: usize,
+    },
+    /// Ranks that are not as many on each node.
+    #[error("{nodes} nodes of {world} ranks: the group has as many ranks on each node")]
+    Nodes {
+        /// Nodes asked for.
+        nodes: u32,
+        /// Ranks of the group.
+        world: u32,
     },
     /// Two ranks passed different values.
     #[error("rank {rank} passed {argument} = {got}, rank 0 passed {expected}: all ranks must pass the same")]
@@ -359,7 +369,18 @@ impl Call {
             }
         }
         let factors = calls.iter().filter_map(|call| call.factor).collect();
-        Ok(Call { arguments: first.clone(), world: calls.len() as u32, in_place, own_slots: in_place, factors, counts })
+        Ok(Call { arguments: first.clone(), world: calls.len() as u32, in_place, own_slots: in_place, factors, counts, nodes: 1 })
+    }
+
+    /// The same call of ranks on several nodes, as many on each, in rank order.
+    ///
+    /// # Errors
+    /// [`CallError::Nodes`].
+    pub fn on_nodes(self, nodes: u32) -> Result<Call, CallError> {
+        match nodes > 0 && self.world.is_multiple_of(nodes) {
+            true => Ok(Call { nodes, ..self }),
+            false => Err(CallError::Nodes { nodes, world: self.world }),
+        }
     }
 
     /// The call that every rank of a group makes whose rank 0 passes `first`: in place, each rank passes its slot.
@@ -396,7 +417,8 @@ impl Call {
     pub fn of_products(&self, products: Region) -> Call {
         assert_eq!((self.op, products.bytes), (ReduceOp::PremulSum, self.bytes()), "products take the inputs' place");
         let arguments = RankCall { op: ReduceOp::Sum, factor: None, input: products, ..self.arguments.clone() };
-        Call { arguments, world: self.world, in_place: false, own_slots: self.own_slots, factors: Vec::new(), counts: None }
+        let (in_place, factors, counts) = (false, Vec::new(), None);
+        Call { arguments, world: self.world, in_place, own_slots: self.own_slots, factors, counts, nodes: self.nodes }
     }
 
     /// A call with root 0 of which every rank passes these regions, with factors of 1 where the operator has them. Their buffers reach as far as they do.
@@ -427,6 +449,11 @@ impl Call {
     /// Ranks of the group.
     pub fn world(&self) -> u32 {
         self.world
+    }
+
+    /// Nodes that they are on, as many on each, in rank order: ranks reach each other's memory within one.
+    pub fn nodes(&self) -> u32 {
+        self.nodes
     }
 
     /// What it is about, in elements.

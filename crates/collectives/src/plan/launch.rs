@@ -106,16 +106,16 @@ impl Width {
 pub enum Arg {
     /// Address of this rank's region: 8 bytes.
     Address(Region),
-    /// Addresses of a region on every rank, by value: 8 bytes for each that the build has [room](Width) for, null past the world size.
+    /// Addresses of a region on every rank of the node, by value: 8 bytes for each that the build has [room](Width) for, null past their number.
     Peers(Region),
-    /// Addresses of a region on the first `length` ranks, by value: `length` x 8 bytes, null past the world size.
+    /// Addresses of a region on the first `length` ranks of the node, by value: `length` x 8 bytes, null past their number.
     PeerArray {
         /// The region.
         region: Region,
         /// Addresses, at most [`MAX_RANKS`].
         length: u32,
     },
-    /// Address of a region on one rank: 8 bytes.
+    /// Address of a region on one rank of the node: 8 bytes.
     AddressOf {
         /// The region.
         region: Region,

@@ -49,6 +49,10 @@ impl Writers<'_> {
 pub struct Plan {
     /// What it is, for reports: `all_reduce/two_shot bf16 sum 1040`.
     pub name: String,
+    /// Nodes that its ranks are on, as many on each, rank 0 and those after it on the first. Ranks that operations name are those of the node of the rank
+    /// that does them, counted from 0: there are no others whose memory it could address.
+    #[serde(default = "one", skip_serializing_if = "is_one")]
+    pub nodes: u32,
     /// For each rank, its operations in stream order.
     pub ranks: Vec<Vec<Op>>,
 }
@@ -56,7 +60,17 @@ pub struct Plan {
 impl Plan {
     /// The same operations on every rank but for what depends on the rank.
     pub fn per_rank(name: impl Into<String>, world: u32, ops: impl Fn(u32) -> Vec<Op>) -> Plan {
-        Plan { name: name.into(), ranks: (0..world).map(ops).collect() }
+        Plan { name: name.into(), nodes: 1, ranks: (0..world).map(ops).collect() }
+    }
+
+    /// The first rank of a rank's node: what is added to ranks that its operations name.
+    pub fn first_of_node(&self, rank: usize) -> usize {
+        first_of_node(rank, self.world(), self.nodes as usize)
+    }
+
+    /// The rank that an operation of `rank` names, or it itself where it names none.
+    pub fn rank_of(&self, rank: usize, named: Option<u32>) -> usize {
+        named.map_or(rank, |named| self.first_of_node(rank) + named as usize)
     }
 
     /// Which ranks write the words of ranks, and what.
@@ -65,7 +79,7 @@ impl Plan {
         for from in 0..self.world() {
             for op in self.operations(from) {
                 if let Op::WriteValue { to, value, to_rank } = op {
-                    let of_word = writers.0.entry((to_rank.map_or(from, |rank| rank as usize), to, *value)).or_default();
+                    let of_word = writers.0.entry((self.rank_of(from, *to_rank), to, *value)).or_default();
                     if of_word.last() != Some(&from) {
                         of_word.push(from);
                     }
@@ -119,7 +133,7 @@ pub enum Op {
         from: Region,
         /// Destination.
         to: Region,
-        /// Whose memory that is in; this rank's own where it is none's.
+        /// Whose of its node's memory that is in; this rank's own where it is none's.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         to_rank: Option<u32>,
     },
@@ -136,7 +150,7 @@ pub enum Op {
         to: Region,
         /// What is written.
         value: u32,
-        /// Whose memory that is in; this rank's own where it is none's.
+        /// Whose of its node's memory that is in; this rank's own where it is none's.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         to_rank: Option<u32>,
     },
@@ -204,6 +218,30 @@ pub struct NcclCall {
     pub call: RankCall,
     /// Whether both buffers are registered as symmetric windows.
     pub windows: bool,
+    /// Whether it is among the ranks of one index, one of each node, rather than all of the group.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub across_nodes: bool,
+}
+
+impl NcclCall {
+    /// A call among all ranks of the group.
+    pub fn of_all(call: RankCall, windows: bool) -> NcclCall {
+        NcclCall { call, windows, across_nodes: false }
+    }
+}
+
+/// The first rank of the node of a rank of `world` on so many nodes.
+pub fn first_of_node(rank: usize, world: usize, nodes: usize) -> usize {
+    let of_node = (world / nodes).max(1);
+    rank / of_node * of_node
+}
+
+fn one() -> u32 {
+    1
+}
+
+fn is_one(number: &u32) -> bool {
+    *number == 1
 }
 
 impl fmt::Display for Plan {
@@ -229,14 +267,15 @@ impl fmt::Display for Op {
             Op::Fill { region, byte } => write!(f, "fill {region} with {byte:#04x}"),
             Op::WriteValue { to, value, to_rank } => write!(f, "write {value} -> {to}{}", OfRank(*to_rank)),
             Op::WaitValue { at, value } => write!(f, "wait until {at} is {value}"),
-            Op::Nccl(NcclCall { call, windows }) => {
+            Op::Nccl(NcclCall { call, windows, across_nodes }) => {
                 let windows = if *windows { ", windows" } else { "" };
+                let among = if *across_nodes { ", across nodes" } else { "" };
                 let RankCall { collective, dtype, op, count, root, factor, ref parts, ref input, ref output } = *call;
                 let root = if collective.has_root() { format!(" root {root}") } else { String::new() };
                 let factor = factor.map(|bits| format!(" factor {bits:#x}")).unwrap_or_default();
                 let parts =
                     parts.as_ref().map(|Parts { sent, received }| format!(" sent {sent:?} received {received:?}")).unwrap_or_default();
-                write!(f, "nccl {collective} {dtype} {op} {count}{root}{factor}{parts} {input} -> {output}{windows}")
+                write!(f, "nccl {collective} {dtype} {op} {count}{root}{factor}{parts} {input} -> {output}{windows}{among}")
             }
             Op::Matmul(call) => write!(f, "{call}"),
             Op::Fork { stream, .. } => write!(f, "fork to side stream {stream}"),

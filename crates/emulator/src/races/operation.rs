@@ -230,13 +230,18 @@ impl Races {
         self.last[number] = None;
     }
 
-    /// A library call on the streams of all its ranks, in rank order, with what each reads and writes: place and bytes.
-    pub fn library_call(&mut self, streams: &[usize], inputs: &[(memory::GlobalAddr, u64)], outputs: &[(memory::GlobalAddr, u64)]) {
-        let numbers: Vec<usize> = streams.iter().enumerate().map(|(rank, &stream)| self.stream(rank, stream)).collect();
+    /// A library call of ranks, each on a stream, with what each reads and writes: place and bytes.
+    pub fn library_call(
+        &mut self,
+        callers: &[(usize, usize)],
+        inputs: &[(memory::GlobalAddr, u64)],
+        outputs: &[(memory::GlobalAddr, u64)],
+    ) {
+        let numbers: Vec<usize> = callers.iter().map(|&(rank, stream)| self.stream(rank, stream)).collect();
         self.meet(&numbers);
-        for (rank, &stream) in streams.iter().enumerate() {
+        for ((&(rank, stream), &input), &output) in callers.iter().zip(inputs).zip(outputs) {
             let whole = |(at, bytes), writes| Whole { at, bytes, writes, strong: None };
-            self.operate(rank, stream, Kind::LibraryCall, &[whole(inputs[rank], false), whole(outputs[rank], true)]);
+            self.operate(rank, stream, Kind::LibraryCall, &[whole(input, false), whole(output, true)]);
         }
         self.meet(&numbers);
     }

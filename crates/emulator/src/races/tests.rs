@@ -456,7 +456,7 @@ fn copies_and_writes_of_words_are_ordered_by_their_stream_and_what_they_release(
     races.copy(0, 1, place(2048), place(3072), 8);
     assert_eq!(told(&races, &memory), ["race, read after write: synchronisation between streams is missing between"]);
     let calls = [(place(0), 8), (place(128), 8)];
-    races.library_call(&[0, 0], &calls, &calls);
+    races.library_call(&[(0, 0), (1, 0)], &calls, &calls);
     races.fill(1, 0, place(2000), 600);
     assert_eq!(told(&races, &memory).len(), 2, "the call orders both streams, but not what stream 1 reads");
 }

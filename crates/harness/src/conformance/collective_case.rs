@@ -27,6 +27,8 @@ pub struct CollectiveCase {
     pub op: ReduceOp,
     /// Ranks.
     pub world: u32,
+    /// Nodes that they are on, as many on each, in rank order: they reach each other's memory within one.
+    pub nodes: u32,
     /// Elements of a slot of the call; 0 for a sequence, whose calls have counts of their own.
     pub count: u64,
     /// The root of a collective that has one; 0 otherwise, and for a sequence, whose calls have roots of their own.
@@ -302,6 +304,7 @@ impl CollectiveCase {
             dtype,
             op,
             world,
+            nodes: 1,
             count,
             root: 0,
             counts: None,
@@ -387,6 +390,9 @@ impl CollectiveCase {
         if self.world == 0 || self.world as usize > MAX_RANKS {
             return Err(format!("w={}: a group has 1 to {MAX_RANKS} ranks", self.world));
         }
+        if self.nodes == 0 || !self.world.is_multiple_of(self.nodes) {
+            return Err(format!("nodes={}: as many of the {} ranks are on each", self.nodes, self.world));
+        }
         let ranks = [self.skew.map(|s| s.rank), self.fault.and_then(Fault::rank)];
         if let Some(rank) = ranks.into_iter().flatten().find(|&rank| rank >= self.world) {
             return Err(format!("rank {rank} of {}: ranks are 0 to {}", self.world, self.world - 1));
@@ -426,6 +432,7 @@ impl CaseId for CollectiveCase {
             fields.push(("n", self.count.to_string()));
         }
         let mut push = |key, given: bool, value: String| given.then(|| fields.push((key, value)));
+        push("nodes", self.nodes != 1, self.nodes.to_string());
         push("root", self.root != 0, self.root.to_string());
         push("counts", self.counts.is_some(), format!("{:x}", self.counts.unwrap_or_default()));
         push("off", self.offset != 0, self.offset.to_string());
@@ -445,6 +452,7 @@ impl CaseId for CollectiveCase {
     fn default_of(&self, key: &str) -> &'static str {
         match key {
             "root" | "off" | "start" | "seed" => "0",
+            "nodes" => "1",
             "inputs" => InputClass::Tagged.name(),
             "graph" => "1x2",
             _ => "",
@@ -551,8 +559,9 @@ impl fmt::Display for Fault {
 }
 
 /// The keys of an id, in the order in which they are written.
-pub(super) const KEYS: [&str; 15] =
-    ["w", "n", "root", "counts", "off", "in_place", "graph", "inputs", "peer", "skew", "calls", "fault", "blocks", "start", "seed"];
+pub(super) const KEYS: [&str; 16] = [
+    "w", "n", "nodes", "root", "counts", "off", "in_place", "graph", "inputs", "peer", "skew", "calls", "fault", "blocks", "start", "seed",
+];
 
 /// The most calls in one graph, launches of it, and groups.
 /// Calls of a case that names none, beside those of its graph.
@@ -576,6 +585,7 @@ fn parse(id: &str) -> Result<CollectiveCase, String> {
         match key {
             "w" => case.world = number(key, value)?,
             "n" => case.count = number(key, value)?,
+            "nodes" => case.nodes = number(key, value)?,
             "root" => case.root = number(key, value)?,
             "counts" => case.counts = Some(hexadecimal(key, value)?),
             "off" => case.offset = number(key, value)?,
@@ -740,6 +750,7 @@ mod tests {
     #[case("all_reduce/one_shot:f64,avg:w=2:n=5:fault=other_dtype@r1")]
     #[case("all_reduce/one_shot:f64,avg:w=2:n=5:fault=port_in_use")]
     #[case("all_gather/push:bf16,copy:w=4:n=1040:in_place:peer=nccl_ring")]
+    #[case("all_reduce/hierarchical:bf16,sum:w=6:n=1040:nodes=3:peer=nccl_ring")]
     #[case("reduce_scatter/pull:f32,avg:w=5:calls=pull.7.in_place+[pull.33.off1]x2")]
     #[case("all_to_all/push:f64,copy:w=5:n=33:off=1:peer=nccl_send_recv")]
     #[case("broadcast/push:bf16,copy:w=4:n=1040:root=3:in_place:peer=nccl_ring")]
@@ -763,6 +774,7 @@ mod tests {
     #[case("all_gather/push:bf16,sum:w=2:n=1", "operator sum of all_gather: expected one of copy")]
     #[case("reduce/pull:bf16,sum:w=2:n=1:root=2", "root 2 of reduce: roots are 0 to 1")]
     #[case("reduce/pull:bf16,sum:w=2:calls=pull.1+pull.1.root2", "root 2 of reduce: roots are 0 to 1")]
+    #[case("all_reduce/hierarchical:bf16,sum:w=6:n=1:nodes=4", "nodes=4: as many of the 6 ranks are on each")]
     #[case("all_reduce/two_shot:bf16,sum:w=2:n=1:root=1", "root 1 of all_reduce: it has no root")]
     #[case("all_to_all/push:bf16,copy:w=2:n=1:in_place", "in_place: all_to_all has no call in place")]
     #[case("all_to_all/push:bf16,copy:w=2:calls=push.1+[push.2.in_place]x2", "in_place: all_to_all has no call in place")]
@@ -774,7 +786,7 @@ mod tests {
     #[case("all_reduce/two_shot:bf16,sum:w=2:n=99999999999999999999", "n=99999999999999999999 is not a number that fits")]
     #[case("all_reduce/two_shot:bf16,sum:w=2:n=1:fault=absent@r2", "rank 2 of 2: ranks are 0 to 1")]
     #[case("all_reduce/two_shot:bf16,sum:w=2:n=1:w=3", "`w` given twice")]
-    #[case("all_reduce/two_shot:bf16,sum:w=2:n=1:of=3", "unknown key `of`: expected one of w, n, root")]
+    #[case("all_reduce/two_shot:bf16,sum:w=2:n=1:of=3", "unknown key `of`: expected one of w, n, nodes, root")]
     fn errors_say_what_was_expected(#[case] id: &str, #[case] start: &str) {
         let error = id.parse::<CollectiveCase>().unwrap_err().to_string();
         assert!(error.starts_with(start) && error.ends_with(&format!("in case id `{id}`")), "{error}");

@@ -297,7 +297,7 @@ fn took(id: &str, rank: usize) -> f64 {
     let options = scenario::Options { waiting_blocks: 4, shared_pads: false };
     let mut scenario = scenario::build(&case, &options).unwrap_or_else(|reason| panic!("{case}: {reason}"));
     for buffers in &scenario.groups {
-        machine.open_group(case.world as usize, buffers).unwrap();
+        machine.open_nodes(case.world as usize, case.nodes as usize, buffers).unwrap();
     }
     scenario.script.steps.insert(0, Step::Mark);
     scenario.script.steps.push(Step::Mark);

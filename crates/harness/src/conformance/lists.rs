@@ -5,6 +5,7 @@ mod by_copy_engine;
 mod chosen;
 mod far;
 mod foreign;
+mod nodes;
 mod others;
 mod over_multicast;
 mod premul_sum;
@@ -78,8 +79,10 @@ impl List {
         };
         let mut cases = listed(Part::First);
         cases.extend(listed(Part::Later).into_iter().filter(is_later));
-        if self == List::Merge {
-            cases.extend(far::merge(seed));
+        match self {
+            List::Smoke => cases.extend(nodes::smoke(seed)),
+            List::Merge => cases.extend(far::merge(seed).into_iter().chain(nodes::merge(seed))),
+            List::Faults => {}
         }
         cases
     }
@@ -710,7 +713,8 @@ mod tests {
         let cases = List::Merge.cases(0);
         let uses = |case: &CollectiveCase| case.shots().any(|shot| shot.algorithm.starts_with("multimem"));
         let of_all_reduce = |case: &&CollectiveCase| {
-            let is_chosen = case.shots().any(|shot| [auto::NAME, algorithms::unregistered::NAME].contains(&&*shot.algorithm));
+            let apart = [auto::NAME, algorithms::unregistered::NAME, algorithms::hierarchical::NAME];
+            let is_chosen = case.shots().any(|shot| apart.contains(&&*shot.algorithm));
             let is_of_it = case.collective == Collective::AllReduce && case.op != ReduceOp::PremulSum;
             is_of_it && !case.calls.is_empty() && case.world <= 8 && !by_copy_engine(case) && !is_chosen
         };

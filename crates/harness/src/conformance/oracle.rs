@@ -31,6 +31,8 @@ pub enum Rule {
     Exact,
     /// The value of one of the references that start at some rank and go round. Zeros of either sign are equal.
     Rotations(Roundings),
+    /// The same bound of the results of so many nodes, each of which is the rank-ascending reference of its ranks, rounded once.
+    ByNode(u32, Roundings),
     /// The a-priori bound on the distance from the exact result ([`bounded`]).
     Bound(Roundings),
 }
@@ -59,6 +61,7 @@ pub fn oracle(contract: &Contract, op: ReduceOp, dtype: DType, class: InputClass
         Order::RankAscending => Rule::Ordered(contract.roundings),
         _ if exact => Rule::Exact,
         Order::AnyRotation => Rule::Rotations(contract.roundings),
+        Order::ByNode(nodes) => Rule::ByNode(nodes, contract.roundings),
         Order::Any => Rule::Bound(contract.roundings),
     };
     Oracle { op, rule, specials, signed_zeros: contract.special_values }
@@ -97,6 +100,14 @@ impl Oracle {
                     turned.rotate_left(1);
                 }
                 Expected::OneOf { values, count: inputs.len() }
+            }
+            Rule::ByNode(nodes, roundings) => {
+                let mut results = [inputs[0]; MAX_RANKS];
+                let results = &mut results[..nodes as usize];
+                for (result, of_node) in results.iter_mut().zip(inputs.chunks(inputs.len() / nodes as usize)) {
+                    *result = reduce_in_order(self.op, of_node);
+                }
+                self.expect_bounded(roundings, results)
             }
             Rule::Bound(roundings) => self.expect_bounded(roundings, inputs),
         }
@@ -219,6 +230,9 @@ impl fmt::Display for Oracle {
             Rule::Ordered(r) => write!(f, "equal to the bit to the {} in rank order, {}", self.op, rounded(r)),
             Rule::Exact => write!(f, "equal to the exact {}", self.op),
             Rule::Rotations(r) => write!(f, "equal to the {} in one of the rotated rank orders, {}", self.op, rounded(r)),
+            Rule::ByNode(nodes, r) => {
+                write!(f, "within the bound of the exact {} of {nodes} nodes' results, any order, {}", self.op, rounded(r))
+            }
             Rule::Bound(r) => write!(f, "within the bound of the exact {}, any order, {}", self.op, rounded(r)),
         }?;
         if self.specials == Specials::Open { f.write_str(", where all inputs are finite and cannot overflow") } else { Ok(()) }
@@ -233,6 +247,8 @@ mod tests {
 
     const NCCL_LIKE: Contract = Contract { order: Order::Any, roundings: Roundings::PerHop, special_values: false, ..Contract::ORDERED };
     const ROTATED: Contract = Contract { order: Order::AnyRotation, special_values: false, ..Contract::ORDERED };
+    const BY_NODE: Contract =
+        Contract { order: Order::ByNode(2), roundings: Roundings::PerHop, special_values: false, ..Contract::ORDERED };
     const HARDWARE: Contract = Contract { order: Order::Any, ..Contract::ORDERED };
 
     /// If this fails, results are accepted that are farther off than reports say that they may be.
@@ -253,6 +269,8 @@ mod tests {
     #[case::integers_are_exact(NCCL_LIKE, ReduceOp::Avg, DType::I32, InputClass::Special, Rule::Exact)]
     #[case::any_order(NCCL_LIKE, ReduceOp::Sum, DType::F32, InputClass::Natural, Rule::Bound(Roundings::PerHop))]
     #[case::rotations(ROTATED, ReduceOp::Sum, DType::F32, InputClass::Probe, Rule::Rotations(Roundings::Once))]
+    #[case::by_node(BY_NODE, ReduceOp::Sum, DType::F32, InputClass::Natural, Rule::ByNode(2, Roundings::PerHop))]
+    #[case::by_node_exact(BY_NODE, ReduceOp::Sum, DType::F32, InputClass::Tagged, Rule::Exact)]
     #[case::copies(Contract::COPIED, ReduceOp::Copy, DType::F32, InputClass::Special, Rule::Copied)]
     #[case::specials_not_promised(ROTATED, ReduceOp::Min, DType::F32, InputClass::Special, Rule::Bound(Roundings::Once))]
     #[case::specials_in_any_order(HARDWARE, ReduceOp::Sum, DType::F32, InputClass::Special, Rule::Bound(Roundings::Once))]
@@ -315,6 +333,18 @@ mod tests {
         for (got, accepted) in [(2.0, true), (0.0, true), (1.0, true), (3.0, false)] {
             assert_eq!(expected.accepts(got), accepted, "{got}");
         }
+    }
+
+    /// If this fails, a sum that leaves a node before it is rounded, or in another order, passes.
+    #[test]
+    fn nodes_round_before_they_are_added() {
+        // In bf16, 256 + 1 is 256 and 1 + 1 is 2: 258 by nodes, and also in rank order; 257 + 1 is 258, of which nothing is said.
+        let expect = |inputs: [f32; 4]| {
+            oracle(&BY_NODE, ReduceOp::Sum, DType::BF16, InputClass::Natural).expect(&inputs.map(bf16::from_f32)).shown().unwrap()
+        };
+        assert_eq!(expect([256.0, 1.0, 1.0, 1.0]).exact, 258.0);
+        assert_eq!(expect([256.0, 1.0, 256.0, 1.0]).exact, 512.0);
+        assert_eq!(expect([256.0, 3.0, 256.0, 3.0]).exact, 520.0);
     }
 
     #[test]

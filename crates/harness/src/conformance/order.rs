@@ -189,8 +189,17 @@ fn runs(world: u32, sizes: &[Vec<u32>]) -> Vec<Run> {
 impl Tree {
     /// `((r0 + r1) + r2) + ...` from `first` on, going round.
     fn in_turn(world: u32, first: u32) -> Tree {
-        let ranks = (0..world).map(|step| Tree::Rank((first + step) % world));
-        ranks.reduce(|sum, rank| Tree::Sum(vec![sum, rank])).expect("a world has ranks").sorted()
+        Tree::in_order((0..world).map(|step| (first + step) % world))
+    }
+
+    /// These ranks, of which there is one at least, added one after the other.
+    fn in_order(ranks: impl Iterator<Item = u32>) -> Tree {
+        ranks.map(Tree::Rank).reduce(|sum, rank| Tree::Sum(vec![sum, rank])).expect("there are ranks").sorted()
+    }
+
+    /// Whether a sum is this one, or part of it.
+    fn has(&self, part: &Tree) -> bool {
+        self == part || matches!(self, Tree::Sum(terms) if terms.iter().any(|term| term.has(part)))
     }
 
     /// Terms in the order of their least ranks: addition commutes.
@@ -222,6 +231,10 @@ impl Revealed {
             (Revealed::Exact, _) => false,
             (Revealed::Tree(tree), Order::RankAscending) => *tree == Tree::in_turn(world, 0),
             (Revealed::Tree(tree), Order::AnyRotation) => (0..world).any(|first| *tree == Tree::in_turn(world, first)),
+            (Revealed::Tree(tree), Order::ByNode(nodes)) => {
+                let of_node = world / nodes;
+                (0..nodes).all(|node| tree.has(&Tree::in_order(node * of_node..(node + 1) * of_node)))
+            }
             (Revealed::Tree(_), Order::Any) => true,
             (Revealed::Tree(_), Order::Copied) => false,
         }
@@ -325,6 +338,14 @@ mod tests {
         assert!(!revealed(Tree::in_turn(4, 2)).keeps(Order::RankAscending, 4));
         assert!(revealed(Tree::in_turn(4, 2)).keeps(Order::AnyRotation, 4));
         assert!(!Revealed::NoTree.keeps(Order::Any, 4));
+    }
+
+    #[test]
+    fn nodes_are_added_each_by_itself() {
+        let tree = |text: &[&[u32]]| text.iter().map(|ranks| Tree::in_order(ranks.iter().copied())).reduce(|a, b| Tree::Sum(vec![a, b]));
+        let keeps = |text: &[&[u32]]| Revealed::Tree(tree(text).unwrap().sorted()).keeps(Order::ByNode(2), 6);
+        assert!(keeps(&[&[0, 1, 2], &[3, 4, 5]]) && keeps(&[&[3, 4, 5], &[0, 1, 2]]));
+        assert!(!keeps(&[&[0, 2, 1], &[3, 4, 5]]) && !keeps(&[&[0, 1, 2, 3, 4, 5]]) && !keeps(&[&[0, 1, 3], &[2, 4, 5]]));
     }
 
     /// The kernels' PTX adds in the order that their contracts promise, for every element of a call with packs and edges.

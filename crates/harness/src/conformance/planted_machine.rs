@@ -141,6 +141,10 @@ impl Machine for PlantedMachine {
         self.machine.open_group(world, buffers)
     }
 
+    fn open_nodes(&mut self, world: usize, nodes: usize, buffers: &[BufferSpec]) -> Result<usize, MachineError> {
+        self.machine.open_nodes(world, nodes, buffers)
+    }
+
     fn close_groups(&mut self) {
         self.machine.close_groups();
     }

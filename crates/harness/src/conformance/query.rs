@@ -311,7 +311,7 @@ mod tests {
     #[case::flag("*:*,*:fault", "no case has fault")]
     #[case::two("all_reduec/*:bf61", "no case has collective `all_reduec`: the nearest is all_reduce; no case has dtype `bf61`: the")]
     #[case::key("*:*,*:of=3", "unknown key `of` in query `*:*,*:of=3`: the nearest is off")]
-    #[case::key_far("*:*,*:zzzz=3", "unknown key `zzzz` in query `*:*,*:zzzz=3`: expected one of w, n, root, counts")]
+    #[case::key_far("*:*,*:zzzz=3", "unknown key `zzzz` in query `*:*,*:zzzz=3`: expected one of w, n, nodes, root, counts")]
     #[case::never_together(
         "all_reduce/*:*,*:w=16",
         "no case has both collective all_reduce and w=16: with collective all_reduce, the nearest are 8, 3, 2"

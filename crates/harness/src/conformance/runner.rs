@@ -102,7 +102,7 @@ fn try_judge(case: &CollectiveCase, machine: &mut dyn Machine, settings: &Settin
     machine.check_budget(case.elements())?;
     (settings.progress)("opening groups");
     for buffers in &scenario.groups {
-        machine.open_group(case.world as usize, buffers)?;
+        machine.open_nodes(case.world as usize, case.nodes as usize, buffers)?;
     }
     if is_killed {
         worker::kill_this_process_soon();

@@ -404,6 +404,7 @@ fn call(case: &CollectiveCase, shot: &CallSpec, slot: usize, buffers: &[BufferSp
             None => Call::uniform(&call, case.world, buffers),
         },
     }
+    .and_then(|call| call.on_nodes(case.nodes))
     .map_err(|error| error.to_string())
 }
 

@@ -5,6 +5,8 @@ use std::{
     sync::Arc,
 };
 
+use serde::{Deserialize, Serialize};
+
 use super::{
     execution::{Program, Shape},
     group::Group,
@@ -19,8 +21,9 @@ use passmuster_collectives::{
         MachineError,
         arguments::{Addresses, Arguments, in_memory, memory_bytes, tensor_maps},
         compile::{self, Place, Resolved, Target},
+        validation::Members,
     },
-    plan::{Launch, RankCall, Region, Script, TensorMap, Width},
+    plan::{Launch, NcclCall, RankCall, Region, Script, TensorMap, Width},
 };
 
 /// One operation on a stream.
@@ -41,9 +44,9 @@ pub(super) enum Command {
         value: u32,
     },
     WaitValue(Wait),
-    /// A library call, which needs all ranks of the group.
+    /// A library call, which needs all ranks of the group, or all of an index.
     Reduce {
-        group: usize,
+        among: Among,
         call: RankCall,
         input: Address,
         output: Address,
@@ -90,6 +93,13 @@ impl Command {
             Command::Mark => "mark",
         }
     }
+}
+
+/// Ranks that call the library together: of a group all, or those that have this place on their nodes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+pub(super) struct Among {
+    pub(super) group: usize,
+    pub(super) index: Option<usize>,
 }
 
 /// A stream's wait for a word.
@@ -141,8 +151,9 @@ impl Compiler<'_> {
         let invalid = |reason| MachineError::Invalid { reason };
         let mut encoded: Vec<(&TensorMap, [u64; 16])> = Vec::new();
         for map in tensor_maps(&launch.args) {
-            let of_rank = map.of_rank.map_or(rank, |rank| rank as usize);
-            let address = self.groups[group].address(of_rank, &map.region).map_err(invalid)?;
+            let of_group = &self.groups[group];
+            let of_rank = map.of_rank.map_or(rank, |of_node| of_group.first_of_node(rank) + of_node as usize);
+            let address = of_group.address(of_rank, &map.region).map_err(invalid)?;
             encoded.push((map, tensor_map::encoded(map, address.0).map_err(invalid)?));
         }
         for fields in in_memory(&launch.args) {
@@ -188,7 +199,7 @@ impl Compiler<'_> {
         let of_group = &self.groups[group];
         of_launch(&Addresses {
             own: &|region| of_group.address(rank, region).expect("validation has found every region").0,
-            of: &|region| of_group.addresses(region).expect("validation has found every region"),
+            of: &|region| of_group.addresses(rank, region).expect("validation has found every region"),
             width,
             memory: &|bytes| self.made[&(rank, bytes.to_vec())].0,
             multicast: &|region| of_group.multicast(rank, region).expect("validation has found every region").0,
@@ -223,7 +234,7 @@ impl Target for Compiler<'_> {
     }
 
     fn command(&mut self, place: Place<'_>, op: Resolved<'_, Address, Command>) -> Result<Command, MachineError> {
-        let Place { group, rank, writers } = place;
+        let Place { group, rank, writers, .. } = place;
         if let Resolved::Copy { bytes, .. } | Resolved::Fill { bytes, .. } = op
             && bytes > SPARSE_BYTES
         {
@@ -239,7 +250,10 @@ impl Target for Compiler<'_> {
             Resolved::WaitValue { at, region, value } => {
                 Command::WaitValue(Wait { at, value, writers: writers.of(rank, region, value).to_vec() })
             }
-            Resolved::Nccl { call, input, output, .. } => Command::Reduce { group, call: call.clone(), input, output },
+            Resolved::Nccl { call: NcclCall { call, across_nodes, .. }, input, output } => {
+                let index = across_nodes.then(|| rank % self.groups[group].node_world());
+                Command::Reduce { among: Among { group, index }, call: call.clone(), input, output }
+            }
             Resolved::Matmul { call, operands: [a, b, c], .. } => Command::Matmul { product: call.product, a, b, c },
             Resolved::Fork { side, commands } => Command::Fork { side, commands: commands.into() },
             Resolved::Join { side } => Command::Join { side },

@@ -1,15 +1,16 @@
-//! Groups of the emulator: every buffer of every rank is an allocation of its own, mapped on all ranks of the group. Every rank has a
-//! multicast window over each buffer of all ranks, in rank order.
+//! Groups of the emulator: every buffer of every rank is an allocation of its own, mapped on all ranks of its node. Every rank has a
+//! multicast window over each buffer of all ranks of its node, in rank order.
 
 use super::memory::{AccessError, Address, Init, Memory, Owner, Segment, SegmentId};
 use passmuster_collectives::{
     machine::{layout::Layout, validation::Members},
-    plan::{BufferSpec, Fill, MAX_RANKS, Region, Role},
+    plan::{BufferSpec, Fill, MAX_RANKS, Region, Role, first_of_node},
 };
 
 /// An open group.
 pub(super) struct Group {
     world: usize,
+    nodes: usize,
     layout: Layout,
     /// For each rank, where each buffer starts, in the layout's order.
     starts: Vec<Vec<Address>>,
@@ -42,11 +43,22 @@ pub(super) fn segment_bytes(layout: &Layout) -> u64 {
 }
 
 impl Group {
-    /// Allocates the buffers of group number `number` on all its ranks. Each holds its fill; local ones only their own rank may access.
+    /// Allocates the buffers of group number `number` on all its ranks, which are on so many nodes. Each holds its fill; ranks of its node may access it, of
+    /// local ones only their own.
     ///
     /// # Errors
     /// Of mapping, of filling and of windows, which fresh allocations do not have.
-    pub(super) fn open(number: usize, world: usize, layout: Layout, memory: &mut Memory, bytes: Bytes<'_>) -> Result<Group, AccessError> {
+    pub(super) fn open(
+        number: usize,
+        (world, nodes): (usize, usize),
+        layout: Layout,
+        memory: &mut Memory,
+        bytes: Bytes<'_>,
+    ) -> Result<Group, AccessError> {
+        let node = |rank| {
+            let first = first_of_node(rank, world, nodes);
+            first..first + world / nodes
+        };
         let mut starts = vec![Vec::new(); world];
         for (rank, starts) in starts.iter_mut().enumerate() {
             let mut offset = 0;
@@ -70,7 +82,7 @@ impl Group {
                     memory.write(start, rank, &contents)?;
                 }
                 if !spec.local {
-                    (0..world).try_for_each(|peer| memory.map(start, peer, true))?;
+                    node(rank).try_for_each(|peer| memory.map(start, peer, true))?;
                 }
                 starts.push(start);
             }
@@ -78,11 +90,11 @@ impl Group {
         let mut windows = vec![Vec::new(); world];
         for (rank, windows) in windows.iter_mut().enumerate() {
             for (index, (spec, _)) in layout.buffers().enumerate() {
-                let replicas: Vec<Address> = starts.iter().map(|of_rank| of_rank[index]).collect();
+                let replicas: Vec<Address> = starts[node(rank)].iter().map(|of_rank| of_rank[index]).collect();
                 windows.push(memory.multicast(Owner::new(rank, number, spec.name.as_str()), spec.bytes, &replicas)?);
             }
         }
-        Ok(Group { world, layout, starts, windows })
+        Ok(Group { world, nodes, layout, starts, windows })
     }
 
     /// Address of a region on one rank.
@@ -93,7 +105,7 @@ impl Group {
         Ok(self.starts[rank][self.index(region)?].plus(region.offset))
     }
 
-    /// Multicast address of a region over all ranks, for one of them to use.
+    /// Multicast address of a region over all ranks of a rank's node, for this one to use.
     ///
     /// # Errors
     /// When the group has no such region.
@@ -107,14 +119,15 @@ impl Group {
         Ok(self.layout.buffers().position(|(spec, _)| spec.name == region.buffer).expect("the layout has just found it"))
     }
 
-    /// Addresses of a region on all ranks, null past the world size.
+    /// Addresses of a region on all ranks of a rank's node, null past their number.
     ///
     /// # Errors
     /// When the group has no such region.
-    pub(super) fn addresses(&self, region: &Region) -> Result<[u64; MAX_RANKS], String> {
+    pub(super) fn addresses(&self, rank: usize, region: &Region) -> Result<[u64; MAX_RANKS], String> {
+        let first = self.first_of_node(rank);
         let mut addresses = [0; MAX_RANKS];
-        for (rank, address) in addresses.iter_mut().enumerate().take(self.world) {
-            *address = self.address(rank, region)?.0;
+        for (peer, address) in addresses.iter_mut().enumerate().take(self.node_world()) {
+            *address = self.address(first + peer, region)?.0;
         }
         Ok(addresses)
     }
@@ -132,5 +145,9 @@ impl Members for Group {
 
     fn layout(&self) -> &Layout {
         &self.layout
+    }
+
+    fn nodes(&self) -> usize {
+        self.nodes
     }
 }

@@ -177,7 +177,7 @@ impl Emulator {
             for (spec, rank) in group.buffers_of(Role::StuckReport).flat_map(|spec| ranks().map(move |rank| (spec, rank))) {
                 let address = self.locate(number, rank, &spec.whole())?;
                 let bytes = self.memory.peek_all(address, spec.bytes, rank).map_err(unexpected)?;
-                stuck.extend(decode_stuck_report(&spec.name, (rank, group.world()), &bytes));
+                stuck.extend(decode_stuck_report(&spec.name, rank, (group.world(), group.nodes()), &bytes));
             }
         }
         stuck.sort_by_key(|entry| (entry.rank, entry.block, entry.peer));
@@ -225,7 +225,7 @@ impl Emulator {
         deadline: Duration,
         peers: Option<Peers<'_>>,
     ) -> Result<Ended, MachineError> {
-        let worlds = self.groups.iter().map(Group::world).collect();
+        let worlds = self.groups.iter().map(|group| (group.world(), group.node_world())).collect();
         let limits = Limits { deadline, instructions: self.options.steps };
         let reports = self.stuck_reports(needs)?;
         let races = Races::new(self.options.profile, needs.world, all_streams((needs.streams, needs.sides), needs.programmatic), reports);
@@ -280,9 +280,12 @@ impl Emulator {
     ///
     /// # Errors
     /// `Invalid` and `NotSupported`, as [`Machine::open_group`].
-    pub(super) fn admit(&self, world: usize, buffers: &[BufferSpec]) -> Result<(Layout, u64), MachineError> {
+    pub(super) fn admit(&self, (world, nodes): (usize, usize), buffers: &[BufferSpec]) -> Result<(Layout, u64), MachineError> {
         if !(1..=MAX_RANKS).contains(&world) {
             return invalid(format!("world size {world}: a group has 1 to {MAX_RANKS} ranks"));
+        }
+        if nodes == 0 || !world.is_multiple_of(nodes) {
+            return invalid(format!("world size {world} on {nodes} nodes: a group has as many ranks on each"));
         }
         let layout = Layout::of(buffers).map_err(|reason| MachineError::Invalid { reason })?;
         let bytes = buffers.iter().map(held).fold(0, u64::saturating_add).saturating_mul(world as u64);
@@ -302,7 +305,12 @@ impl Emulator {
     ///
     /// # Errors
     /// `Invalid` where the emulator misunderstands itself.
-    pub(super) fn add_group(&mut self, world: usize, (layout, used): (Layout, u64), bytes: Bytes<'_>) -> Result<usize, MachineError> {
+    pub(super) fn add_group(
+        &mut self,
+        world: (usize, usize),
+        (layout, used): (Layout, u64),
+        bytes: Bytes<'_>,
+    ) -> Result<usize, MachineError> {
         let group = Group::open(self.groups.len(), world, layout, &mut self.memory, bytes).map_err(unexpected)?;
         self.used = used;
         self.rendezvous += 1;
@@ -399,8 +407,12 @@ impl Machine for Emulator {
     }
 
     fn open_group(&mut self, world: usize, buffers: &[BufferSpec]) -> Result<usize, MachineError> {
-        let admitted = self.admit(world, buffers)?;
-        self.add_group(world, admitted, Bytes::Own)
+        self.open_nodes(world, 1, buffers)
+    }
+
+    fn open_nodes(&mut self, world: usize, nodes: usize, buffers: &[BufferSpec]) -> Result<usize, MachineError> {
+        let admitted = self.admit((world, nodes), buffers)?;
+        self.add_group((world, nodes), admitted, Bytes::Own)
     }
 
     /// Forgets all memory: what is opened next has the addresses that it would have on a new machine.

@@ -192,12 +192,16 @@ impl Machine for RankEmulator {
 
     /// Of the first `world` ranks. All processes must ask for the same.
     fn open_group(&mut self, world: usize, buffers: &[BufferSpec]) -> Result<usize, MachineError> {
+        self.open_nodes(world, 1, buffers)
+    }
+
+    fn open_nodes(&mut self, world: usize, nodes: usize, buffers: &[BufferSpec]) -> Result<usize, MachineError> {
         self.usable()?;
         let processes = self.bootstrap.world();
         let (rank, what) = (self.bootstrap.rank(), format!("opening of group {}", self.emulator.groups.len()));
-        let asked = digest(&(world, buffers));
+        let asked = digest(&(world, nodes, buffers));
         // What one rank has no memory for, all do without.
-        let made = self.emulator.admit(world, buffers).and_then(|admitted| {
+        let made = self.emulator.admit((world, nodes), buffers).and_then(|admitted| {
             let bytes = segment_bytes(&admitted.0);
             let (own, file) = Segment::create(bytes).map_err(|error| MachineError::NotSupported {
                 reason: format!("{what}: {bytes} bytes of memory that rank {rank} shares: {error}"),
@@ -223,7 +227,7 @@ impl Machine for RankEmulator {
         self.emulator.memory.leave_out_windows(windows);
         let segments = exchange(&mut *self.bootstrap, &what, own, file, bytes).map_err(|error| self.lost(error))?;
         let segments: Vec<SegmentId> = segments.into_iter().map(|segment| self.emulator.memory.take_in(segment)).collect();
-        let opened = self.emulator.add_group(world, admitted, Bytes::Shared { segments: &segments, own: rank });
+        let opened = self.emulator.add_group((world, nodes), admitted, Bytes::Shared { segments: &segments, own: rank });
         let group = opened.map_err(|error| self.give_up(error))?;
         self.barrier(&what)?;
         Ok(group)

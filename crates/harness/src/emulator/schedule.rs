@@ -38,7 +38,7 @@ use std::{
 };
 
 use super::{
-    actions::{Command, Kernel, Wait},
+    actions::{Among, Command, Kernel, Wait},
     choice::Choice,
     execution::{Arithmetic, Fault, Grid, Program, Turn, WarpPosition, WarpState},
     memory::{AccessError, Address, Memory},
@@ -138,8 +138,8 @@ enum Round {
 pub(super) struct Schedule<'a> {
     memory: &'a mut Memory,
     races: Option<Races>,
-    /// World size of each group.
-    worlds: Vec<usize>,
+    /// World size of each group, and ranks of one of its nodes.
+    worlds: Vec<(usize, usize)>,
     ranks: Vec<Rank>,
     picker: Picker,
     arithmetic: Arithmetic,
@@ -161,8 +161,8 @@ pub(super) struct Schedule<'a> {
     clusters: BTreeMap<(usize, usize, u32), Cluster>,
     /// Since when, in emulated nanoseconds and in thread instructions, nothing happened but waiting and jumps of the clock.
     waiting_since: Option<(u64, u64)>,
-    /// Ranks that have come to a library call that is not complete.
-    meetings: BTreeMap<Meeting, Vec<Option<usize>>>,
+    /// Ranks that have come to a library call that is not complete, each with its stream.
+    meetings: BTreeMap<Meeting, BTreeMap<usize, usize>>,
     /// What happened, if that is to be kept.
     trace: Option<Trace>,
     /// The processes of the other ranks, where they have some.
@@ -174,7 +174,7 @@ impl<'a> Schedule<'a> {
     pub(super) fn new(
         memory: &'a mut Memory,
         races: Option<Races>,
-        worlds: Vec<usize>,
+        worlds: Vec<(usize, usize)>,
         ranks: Vec<Rank>,
         (interleaving, arithmetic): (Interleaving, Arithmetic),
         limits: Limits,
@@ -316,10 +316,11 @@ impl<'a> Schedule<'a> {
                     }
                     Head::Join(side) if of_rank.is_idle(side) => into.push(Candidate::Start(rank, stream)),
                     Head::Meeting(meeting)
-                        if self.peers.as_ref().is_some_and(|peers| peers.behind(meeting, self.worlds[meeting.0]).is_empty()) =>
+                        if self.peers.as_ref().is_some_and(|peers| peers.behind(meeting, self.members(meeting)).is_empty()) =>
                     {
                         into.push(Candidate::Start(rank, stream));
                     }
+                    Head::Returning(..) => into.push(Candidate::Start(rank, stream)),
                     Head::Waiting | Head::Word(..) | Head::Meeting(_) | Head::Join(_) => {}
                 }
             }
@@ -563,6 +564,9 @@ impl<'a> Schedule<'a> {
         if let Head::Meeting(meeting) = self.ranks[rank].streams[stream].head {
             return self.go_on_with_call(rank, stream, meeting);
         }
+        if let Head::Returning(..) = self.ranks[rank].streams[stream].head {
+            return self.end_call(rank, stream);
+        }
         let (commands, index, meeting) = self.ranks[rank].streams[stream].first();
         let misuse = |what: &str, error| Stopped::Misuse { rank, what: what.into(), error };
         let at = self.microseconds();
@@ -731,13 +735,15 @@ impl<'a> Schedule<'a> {
                 }
                 Head::Meeting(meeting) => {
                     let absent = self.absent(*meeting);
-                    let (group, number) = meeting;
-                    standing
-                        .push(format!("rank {rank} stream {index} in library call {number} of group {group} waits for ranks {absent:?}"));
+                    let Meeting { among: Among { group, index: of_nodes }, number } = meeting;
+                    let across = if of_nodes.is_some() { " across nodes" } else { "" };
+                    standing.push(format!(
+                        "rank {rank} stream {index} in library call {number}{across} of group {group} waits for ranks {absent:?}"
+                    ));
                 }
                 Head::Word(..) => standing.extend(self.waits_for_word(rank, index)),
                 Head::Join(side) => standing.push(format!("rank {rank} stream {index} waits for its side stream {side}")),
-                Head::Waiting => {}
+                Head::Waiting | Head::Returning(..) => {}
             }
         }
         in_kernels.sort_by_key(|(key, _)| *key);

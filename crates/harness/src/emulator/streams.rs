@@ -5,16 +5,22 @@ use std::{
     sync::Arc,
 };
 
+use serde::{Deserialize, Serialize};
+
 use super::{
-    actions::{Action, Command},
+    actions::{Action, Among, Command},
     execution::{Grid, Program},
     memory::Address,
     races::Known,
 };
 use passmuster_collectives::machine::{Awaited, Fetched, depart, validation::side_stream};
 
-/// A call of the library: which group, and the number of the call on it.
-pub(super) type Meeting = (usize, usize);
+/// A call of the library: among whom, and the number of the call among these.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+pub(super) struct Meeting {
+    pub(super) among: Among,
+    pub(super) number: usize,
+}
 
 /// One rank: its host and its streams.
 pub(super) struct Rank {
@@ -24,8 +30,8 @@ pub(super) struct Rank {
     pub(super) streams: Vec<Stream>,
     /// Streams that the script names, and side streams of each.
     numbers: (usize, usize),
-    /// Library calls that the host has enqueued, by group: ranks meet in this order.
-    called: BTreeMap<usize, usize>,
+    /// Library calls that the host has enqueued, by whom they are among: ranks meet in this order.
+    called: BTreeMap<Among, usize>,
     /// When its marks were passed, in emulated nanoseconds, in the order in which the host enqueued them.
     pub(super) marks: Vec<u64>,
     /// What it fetches, in the order in which the host enqueued that.
@@ -104,6 +110,8 @@ pub(super) enum Head {
     Word(Address, u32),
     /// It waits for the other ranks of a library call.
     Meeting(Meeting),
+    /// A library call is done, and what it gives this rank is on its way: where that goes, and what it is.
+    Returning(Address, Vec<u8>),
     /// It waits for all that was handed to another stream of the rank.
     Join(usize),
 }
@@ -182,9 +190,9 @@ impl Rank {
         let mut enqueued = Enqueued { commands: commands.clone(), ..Enqueued::default() };
         for command in commands.iter() {
             match command {
-                Command::Reduce { group, .. } => {
-                    let called = self.called.entry(*group).or_default();
-                    enqueued.meetings.push_back((*group, *called));
+                Command::Reduce { among, .. } => {
+                    let called = self.called.entry(*among).or_default();
+                    enqueued.meetings.push_back(Meeting { among: *among, number: *called });
                     *called += 1;
                 }
                 Command::Mark => {
@@ -367,7 +375,7 @@ impl Stream {
     pub(super) fn grid(&self) -> Option<&Grid> {
         match &self.head {
             Head::Running(running) => Some(&running.grid),
-            Head::Waiting | Head::Word(..) | Head::Meeting(_) | Head::Join(_) => None,
+            Head::Waiting | Head::Word(..) | Head::Meeting(_) | Head::Returning(..) | Head::Join(_) => None,
         }
     }
 

@@ -140,7 +140,7 @@ pub fn run(machine: &mut dyn Machine, test: &Test, deadline: Duration, ends: &mu
     let whole = |name: &str| Region::new(name, 0, BYTES * AT_ONCE);
     let mut ops: Vec<Op> = ["data", "flag"].map(|name| Op::Fill { region: whole(name), byte: 0 }).into();
     ops.extend((0..AT_ONCE).flat_map(|nth| launches(test, nth)).map(Op::Launch));
-    let plan = Plan { name: test.name.clone(), ranks: vec![ops] };
+    let plan = Plan::per_rank(&test.name, 1, |_| ops.clone());
     machine.run(&Script { steps: vec![Step::Enqueue { group, stream: 0, plan: Arc::new(plan) }] }, deadline)?;
     let [data, flag] = ["data", "flag"].map(|name| machine.read(group, 0, &whole(name)));
     let bytes = BYTES as usize;

@@ -60,7 +60,7 @@ impl Session<'_> {
     fn run(&mut self, form: &Form, module: String, operands: &Region, results: &Region, count: usize) -> Result<(), MachineError> {
         let fill = Op::Fill { region: results.clone(), byte: UNWRITTEN };
         let launch = Op::Launch(launch(form, module, operands.clone(), results.clone(), count));
-        let plan = Plan { name: form.name.clone(), ranks: vec![vec![fill, launch]] };
+        let plan = Plan::per_rank(&form.name, 1, |_| vec![fill.clone(), launch.clone()]);
         let step = Step::Enqueue { group: self.group, stream: 0, plan: Arc::new(plan) };
         self.machine.run(&Script { steps: vec![step] }, self.deadline).map(|_| ())
     }

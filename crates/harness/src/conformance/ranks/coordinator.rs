@@ -288,12 +288,16 @@ impl<J: AsRef<Hub>> Machine for Processes<J> {
         self.ask_one(0, &Request::CheckMultiplications { multiplications }, &[]).map(drop)
     }
 
-    /// All processes take part, and the group has the first of them.
     fn open_group(&mut self, world: usize, buffers: &[BufferSpec]) -> Result<usize, MachineError> {
+        self.open_nodes(world, 1, buffers)
+    }
+
+    /// All processes take part, and the group has the first of them.
+    fn open_nodes(&mut self, world: usize, nodes: usize, buffers: &[BufferSpec]) -> Result<usize, MachineError> {
         if world > self.max_world {
             return Err(MachineError::NotSupported { reason: format!("world size {world}: there are {} processes", self.max_world) });
         }
-        let said = self.ask_all(&Request::OpenGroup { world, buffers: buffers.to_vec() }, LIMIT)?;
+        let said = self.ask_all(&Request::OpenGroup { world, nodes, buffers: buffers.to_vec() }, LIMIT)?;
         let groups: Vec<Option<usize>> =
             said.iter().map(|(answer, _)| if let Answer::Opened(group) = answer { Some(*group) } else { None }).collect();
         match groups[0] {

@@ -72,7 +72,7 @@ fn answered(
     let own = rank.rank();
     let only = |answer| Ok((answer, Vec::new()));
     match request {
-        Request::OpenGroup { world, buffers } => only(Answer::Opened(machine.open_group(world, &buffers)?)),
+        Request::OpenGroup { world, nodes, buffers } => only(Answer::Opened(machine.open_nodes(world, nodes, &buffers)?)),
         Request::CloseGroups => {
             machine.close_groups();
             only(Answer::Done)

@@ -17,6 +17,8 @@ pub enum Request {
     OpenGroup {
         /// How many ranks it has.
         world: usize,
+        /// On how many nodes.
+        nodes: usize,
         /// Its buffers.
         buffers: Vec<BufferSpec>,
     },

@@ -32,7 +32,7 @@ impl<'a> CarriedOut<'a> {
     fn new((case, scenario): &'a (CollectiveCase, Scenario)) -> CarriedOut<'a> {
         let mut machine = PlantedMachine::correct();
         for buffers in &scenario.groups {
-            machine.open_group(case.world as usize, buffers).unwrap();
+            machine.open_nodes(case.world as usize, case.nodes as usize, buffers).unwrap();
         }
         machine.run(&scenario.script, SETTINGS.deadline).unwrap();
         CarriedOut { case, scenario, machine }

@@ -146,7 +146,7 @@ impl Round {
                 let scenario = scenario::build(case, &options).map_err(|reason| MachineError::NotSupported { reason })?;
                 machine.check_budget(case.elements())?;
                 for buffers in &scenario.groups {
-                    machine.open_group(case.world as usize, buffers)?;
+                    machine.open_nodes(case.world as usize, case.nodes as usize, buffers)?;
                 }
                 let groups = scenario.groups.len();
                 open[part] = Some(Open { scenario, first_group });

@@ -1,7 +1,8 @@
 //! Library calls: the ranks of a group meet, and what the library does is what the reference does.
 //!
-//! Ranks in one process meet here, and the last one to come carries the call out for all. Ranks in processes of their own go through three steps together, by the words of
-//! the [board](super::super::board): all have come; each has read all inputs, which are in memory that it maps; each has written its output.
+//! Ranks in one process meet here, and the last one to come carries the call out for all; each gets its result, and goes on, when the schedule says. Ranks in processes
+//! of their own go through three steps together, by the words of the [board](super::super::board): all have come; each has read all inputs, which are in memory that it
+//! maps; each has written its output.
 
 use std::collections::BTreeMap;
 
@@ -9,7 +10,7 @@ use serde::{Deserialize, Serialize};
 
 use super::{Schedule, Stopped};
 use crate::emulator::{
-    actions::{Action, Command},
+    actions::{Action, Among, Command},
     memory::Address,
     streams::{Head, Meeting},
 };
@@ -26,7 +27,7 @@ const WRITTEN: u64 = 3;
 /// What a rank passes to a library call.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub(in crate::emulator) struct LibraryCall {
-    /// The group, and the number of the call on it.
+    /// Among whom, and the number of the call among these.
     pub(super) meeting: Meeting,
     call: RankCall,
     input: u64,
@@ -38,16 +39,16 @@ impl LibraryCall {
     pub(in crate::emulator) fn of(actions: &[Action]) -> Vec<LibraryCall> {
         #[derive(Default)]
         struct Calls {
-            of_groups: BTreeMap<usize, usize>,
+            made: BTreeMap<Among, usize>,
             calls: Vec<LibraryCall>,
         }
         impl Calls {
             fn add(&mut self, commands: &[Command]) {
                 for command in commands {
                     match command {
-                        Command::Reduce { group, call, input, output } => {
-                            let number = self.of_groups.entry(*group).or_default();
-                            let meeting = (*group, *number);
+                        Command::Reduce { among, call, input, output } => {
+                            let number = self.made.entry(*among).or_default();
+                            let meeting = Meeting { among: *among, number: *number };
                             *number += 1;
                             self.calls.push(LibraryCall { meeting, call: call.clone(), input: input.0, output: output.0 });
                         }
@@ -72,51 +73,61 @@ impl LibraryCall {
 impl Schedule<'_> {
     /// A rank comes to a library call; the last one to come carries it out for all.
     pub(super) fn arrive(&mut self, rank: usize, stream: usize, meeting: Meeting) -> Result<(), Stopped> {
-        let world = self.worlds[meeting.0];
         self.ranks[rank].streams[stream].head = Head::Meeting(meeting);
         if let Some(peers) = &mut self.peers {
             peers.enter_phase(meeting, CAME);
             return Ok(());
         }
-        let present = self.meetings.entry(meeting).or_insert_with(|| vec![None; world]);
-        present[rank] = Some(stream);
-        let Some(streams) = present.iter().copied().collect::<Option<Vec<usize>>>() else { return Ok(()) };
-        self.meetings.remove(&meeting);
-        self.carry_out(&streams)?;
-        for (rank, &stream) in streams.iter().enumerate() {
-            self.end_call(rank, stream);
+        self.meetings.entry(meeting).or_default().insert(rank, stream);
+        if !self.absent(meeting).is_empty() {
+            return Ok(());
         }
-        Ok(())
+        let callers: Vec<(usize, usize)> = self.meetings.remove(&meeting).into_iter().flatten().collect();
+        self.carry_out(&callers)
     }
 
-    fn end_call(&mut self, rank: usize, stream: usize) {
+    /// A rank's stream goes on after a call, with the result where there is one to be written.
+    pub(super) fn end_call(&mut self, rank: usize, stream: usize) -> Result<(), Stopped> {
+        if let Head::Returning(output, result) = std::mem::take(&mut self.ranks[rank].streams[stream].head) {
+            self.memory.write(output, rank, &result).map_err(|error| misuse(rank, error))?;
+        }
         let at = self.microseconds();
         self.trace.iter_mut().for_each(|trace| trace.end(rank, stream, at));
         self.ranks[rank].streams[stream].finish();
+        Ok(())
+    }
+
+    /// The ranks that take part in a call, ascending.
+    pub(super) fn members(&self, meeting: Meeting) -> impl Iterator<Item = usize> + Clone + use<> {
+        let Among { group, index } = meeting.among;
+        let (world, of_node) = self.worlds[group];
+        (index.unwrap_or(0)..world).step_by(if index.is_some() { of_node } else { 1 })
     }
 
     /// The ranks that have not come to a call.
     pub(super) fn absent(&self, meeting: Meeting) -> Vec<usize> {
         match &self.peers {
-            Some(peers) => peers.behind(meeting, self.worlds[meeting.0]),
+            Some(peers) => peers.behind(meeting, self.members(meeting)),
             None => {
                 let present = &self.meetings[&meeting];
-                (0..present.len()).filter(|&rank| present[rank].is_none()).collect()
+                self.members(meeting).filter(|rank| !present.contains_key(rank)).collect()
             }
         }
     }
 
     /// The next step of a call, where every rank's process is as far as this one.
     pub(super) fn go_on_with_call(&mut self, rank: usize, stream: usize, meeting: Meeting) -> Result<(), Stopped> {
+        let members = self.members(meeting);
         let Some(peers) = &mut self.peers else { unreachable!("ranks of one process carry calls out where they meet") };
         match peers.phase(meeting) {
             CAME => {
-                let calls = peers.passed(meeting, self.worlds[meeting.0]);
-                let inputs = calls.iter().enumerate().map(|(rank, call)| self.input(rank, &call.call, Address(call.input)));
+                let calls = peers.passed(meeting, members.clone());
+                let inputs = members.clone().zip(&calls).map(|(rank, call)| self.input(rank, &call.call, Address(call.input)));
                 let inputs = inputs.collect::<Result<Vec<_>, _>>()?;
                 let passed: Vec<&RankCall> = calls.iter().map(|call| &call.call).collect();
-                let result = results(&passed, inputs).map_err(Stopped::Disagreement)?.into_iter().nth(rank).unwrap_or_default();
-                let output = Address(calls[rank].output);
+                let place = members.clone().position(|member| member == rank).unwrap_or_default();
+                let result = results(&passed, inputs).map_err(Stopped::Disagreement)?.into_iter().nth(place).unwrap_or_default();
+                let output = Address(calls[place].output);
                 let Some(peers) = &mut self.peers else { return Ok(()) };
                 peers.keep_result(meeting, output, result);
                 peers.enter_phase(meeting, READ);
@@ -127,7 +138,7 @@ impl Schedule<'_> {
                 let Some(peers) = &mut self.peers else { return Ok(()) };
                 peers.enter_phase(meeting, WRITTEN);
             }
-            _ => self.end_call(rank, stream),
+            _ => return self.end_call(rank, stream),
         }
         Ok(())
     }
@@ -141,32 +152,33 @@ impl Schedule<'_> {
         })
     }
 
-    /// Carries a call out for all ranks; `streams` has the stream of each.
-    fn carry_out(&mut self, streams: &[usize]) -> Result<(), Stopped> {
-        let first = |(rank, &stream): (usize, &usize)| {
+    /// Carries a call out for all ranks that take part, each with its stream. Results are on their way then: a rank has its own when it goes on, others may have
+    /// theirs long before or after.
+    fn carry_out(&mut self, callers: &[(usize, usize)]) -> Result<(), Stopped> {
+        let first = |&(rank, stream): &(usize, usize)| {
             let (commands, index, _) = self.ranks[rank].streams[stream].first();
             let Command::Reduce { call, input, output, .. } = &commands[index] else { unreachable!("ranks meet in library calls") };
             (call.clone(), *input, *output)
         };
-        let calls: Vec<(RankCall, Address, Address)> = streams.iter().enumerate().map(first).collect();
+        let calls: Vec<(RankCall, Address, Address)> = callers.iter().map(first).collect();
         let place = |rank, address, bytes: u64| {
             self.memory.resolve(address, bytes, rank).map(|place| (place, bytes)).map_err(|error| misuse(rank, error))
         };
+        let ranks = || callers.iter().map(|&(rank, _)| rank);
         let of_rank = |(rank, (call, input, _)): (usize, &(RankCall, Address, Address))| {
             Ok((place(rank, *input, call.input.bytes)?, self.input(rank, call, *input)?))
         };
-        let (read, inputs): (Vec<_>, Vec<_>) =
-            calls.iter().enumerate().map(of_rank).collect::<Result<Vec<_>, Stopped>>()?.into_iter().unzip();
+        let (read, inputs): (Vec<_>, Vec<_>) = ranks().zip(&calls).map(of_rank).collect::<Result<Vec<_>, Stopped>>()?.into_iter().unzip();
         let passed: Vec<&RankCall> = calls.iter().map(|(call, ..)| call).collect();
         let results = results(&passed, inputs).map_err(Stopped::Disagreement)?;
-        let mut written = Vec::with_capacity(streams.len());
-        for (rank, ((_, _, output), result)) in calls.iter().zip(&results).enumerate() {
-            self.memory.write(*output, rank, result).map_err(|error| misuse(rank, error))?;
-            let bytes = result.len() as u64;
-            written.push((self.memory.resolve(*output, bytes, rank).map_err(|error| misuse(rank, error))?, bytes));
-        }
+        let written =
+            ranks().zip(calls.iter().zip(&results)).map(|(rank, ((.., output), result))| place(rank, *output, result.len() as u64));
+        let written = written.collect::<Result<Vec<_>, Stopped>>()?;
         if let Some(races) = &mut self.races {
-            races.library_call(streams, &read, &written);
+            races.library_call(callers, &read, &written);
+        }
+        for (&(rank, stream), ((.., output), result)) in callers.iter().zip(calls.iter().zip(results)) {
+            self.ranks[rank].streams[stream].head = Head::Returning(*output, result);
         }
         Ok(())
     }

@@ -69,15 +69,15 @@ impl<'a> Peers<'a> {
         self.board.enter_phase(self.calls[self.rank][&meeting].0, phase);
     }
 
-    /// The ranks of a group of `world` that are not as far in a call as this one.
-    pub(super) fn behind(&self, meeting: Meeting, world: usize) -> Vec<usize> {
+    /// Those of these ranks that are not as far in a call as this one.
+    pub(super) fn behind(&self, meeting: Meeting, members: impl Iterator<Item = usize>) -> Vec<usize> {
         let phase = self.phase(meeting);
-        (0..world).filter(|&rank| self.phase_of(rank, meeting) < phase).collect()
+        members.filter(|&rank| self.phase_of(rank, meeting) < phase).collect()
     }
 
-    /// What the ranks of a group of `world` pass to a call that all of them have come to.
-    pub(super) fn passed(&self, meeting: Meeting, world: usize) -> Vec<LibraryCall> {
-        self.calls[..world].iter().map(|calls| calls[&meeting].1.clone()).collect()
+    /// What each of these ranks passes to a call that all of them have come to.
+    pub(super) fn passed(&self, meeting: Meeting, members: impl Iterator<Item = usize>) -> Vec<LibraryCall> {
+        members.map(|rank| self.calls[rank][&meeting].1.clone()).collect()
     }
 
     /// What is to be written in the call's next step, and where.

@@ -1,0 +1,95 @@
+//! What the lists have of ranks on several nodes: the algorithms that span them, beside NCCL alone.
+
+use super::{
+    super::{
+        collective_case::{CallSpec, CollectiveCase, Item},
+        inputs::InputClass,
+    },
+    Choice, modest_counts, peers, vary,
+};
+use passmuster_collectives::{
+    algorithms::{self, Hierarchical, hierarchical},
+    collective::{Collective, DType, ReduceOp},
+};
+
+/// Ranks, and the nodes that they are on: nodes of one rank, of two, and of more; two nodes and more.
+const GROUPS: [(u32, u32); 8] = [(2, 2), (3, 3), (4, 2), (4, 4), (6, 2), (6, 3), (8, 2), (8, 4)];
+
+/// All ranks' elements together, of the larger of input and output.
+const MOST_ELEMENTS: u64 = 20_000;
+
+/// Operators that both levels have.
+fn operators(collective: Collective, dtype: DType) -> Vec<ReduceOp> {
+    let has = |op: &ReduceOp| *op != ReduceOp::PremulSum && (*op != ReduceOp::Avg || dtype.is_float());
+    collective.operators().iter().copied().filter(has).collect()
+}
+
+/// A peer that ranks on several nodes may have.
+fn peer(collective: Collective, (dtype, op): (DType, ReduceOp), choice: &mut Choice) -> String {
+    let mut able = peers(collective, dtype, op);
+    able.retain(|name| algorithms::find(collective, name).is_ok_and(|peer| peer.spans_nodes()));
+    choice.of(&able).to_owned()
+}
+
+fn case(
+    collective: Collective,
+    (dtype, op): (DType, ReduceOp),
+    (world, nodes): (u32, u32),
+    count: u64,
+    seed: u64,
+    choice: &mut Choice,
+) -> CollectiveCase {
+    let mut case = CollectiveCase { nodes, seed, ..CollectiveCase::new(collective, hierarchical::NAME, dtype, op, world, count) };
+    case.inputs = choice.of(&InputClass::ALL);
+    vary(&mut case, choice);
+    if choice.one_in(2) {
+        case.peer = Some(peer(collective, (dtype, op), choice));
+    }
+    case
+}
+
+/// Two nodes of two ranks, for each collective.
+pub(super) fn smoke(seed: u64) -> Vec<CollectiveCase> {
+    let mut choice = Choice(seed ^ 0x40de1);
+    let all = Hierarchical::COLLECTIVES;
+    all.map(|collective| case(collective, (DType::BF16, collective.operators()[0]), (4, 2), 1040, seed, &mut choice)).to_vec()
+}
+
+/// Every type and operator, groups and counts in turn, pre-multiplied sums, and sequences in and out of place.
+pub(super) fn merge(seed: u64) -> Vec<CollectiveCase> {
+    let mut choice = Choice(seed ^ 0x40de2);
+    let mut cases = Vec::new();
+    for collective in Hierarchical::COLLECTIVES {
+        for (row, dtype) in DType::COMMON.into_iter().enumerate() {
+            for (column, op) in operators(collective, dtype).into_iter().enumerate() {
+                for turn in 0..2 {
+                    let group = GROUPS[(3 * row + column + 5 * turn) % GROUPS.len()];
+                    let count = choice.of(&modest_counts(collective, dtype, group.0, MOST_ELEMENTS));
+                    cases.push(case(collective, (dtype, op), group, count, seed, &mut choice));
+                }
+            }
+        }
+        for group @ (world, nodes) in GROUPS {
+            let (dtype, op) = (choice.of(&[DType::BF16, DType::F32]), collective.operators()[0]);
+            let counts = modest_counts(collective, dtype, world, MOST_ELEMENTS);
+            for count in [0, 1, choice.of(&counts), choice.of(&counts)] {
+                cases.push(case(collective, (dtype, op), group, count, seed, &mut choice));
+            }
+            if collective.operators().contains(&ReduceOp::PremulSum) {
+                cases.push(case(collective, (dtype, ReduceOp::PremulSum), group, choice.of(&counts), seed, &mut choice));
+            }
+            let mut shot = |in_place| CallSpec {
+                algorithm: hierarchical::NAME.into(),
+                count: choice.of(&counts),
+                offset: 0,
+                in_place: in_place && collective.has_in_place(),
+                group: 0,
+                root: 0,
+            };
+            let graph = Item::Graph { calls: vec![shot(false), shot(true)], replays: 3 };
+            let calls = vec![Item::Eager(shot(false)), Item::Eager(shot(true)), graph, Item::Eager(shot(false))];
+            cases.push(CollectiveCase { calls, nodes, seed, ..CollectiveCase::new(collective, hierarchical::NAME, dtype, op, world, 0) });
+        }
+    }
+    cases
+}
