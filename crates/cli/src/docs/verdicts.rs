@@ -15,8 +15,11 @@ pub(super) const ON_TWO: &str = "h100x2-merge";
 pub(super) const ON_FOUR: &str = "h200x4-merge";
 
 /// The same list where each rank is a process, and who started the processes.
-pub(super) const BY_PROCESSES: [(&str, &str); 2] =
-    [("h100x2-processes-own", "`--launcher own --processes 2`"), ("h100x2-processes-env", "started by torchrun")];
+pub(super) const BY_PROCESSES: [(&str, &str); 3] = [
+    ("h100x2-processes-own", "`--launcher own --processes 2`"),
+    ("h100x2-processes-env", "started by torchrun"),
+    ("h100x2-processes-mpi", "started by mpirun"),
+];
 
 /// The merge list on the emulator.
 pub(super) const ON_THE_EMULATOR: &str = "emulator-merge";
@@ -153,9 +156,9 @@ pub(super) fn in_processes(committed: &Committed) -> anyhow::Result<String> {
     let (cases, differ) = by_threads_and_processes(committed)?;
     ensure!(differ.is_empty(), "outputs of ranks in threads and in processes differ: {}", differ.join(", "));
     Ok(paragraph(&format!(
-        "`test-gpu merge` ({}), ranks in threads, several on a GPU where there are more than two: {}. {}. None failed. Most of what processes do not support \
-         needs more than two ranks; the rest multicast, what an algorithm does not have, or, by torchrun, variables of NCCL that were not set. {cases} cases \
-         have outputs in all {} records: they are equal to the bit.",
+        "`test-gpu merge` ({}), ranks in threads, several on a GPU where there are more than two: {}. Of one and two ranks (`'*:*,*:w=1,2'`), {}. None failed. \
+         What processes do not support is multicast, what an algorithm does not have, or, by torchrun and mpirun, variables of NCCL that were not set. {cases} \
+         cases have outputs in all {} records: they are equal to the bit.",
         machine(&*committed.value(ON_TWO)?),
         counted(ON_TWO)?,
         processes.join("; "),
