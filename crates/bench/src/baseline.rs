@@ -1,6 +1,6 @@
 //! Baselines: the timings of one run held against those of an earlier one.
 
-use super::{Estimate, Launching, Side, Table, Timing, Workload, side};
+use super::{Estimate, IN_PROCESSES, Launching, Side, Table, Timing, Workload, side};
 use passmuster_collectives::machine::MachineInfo;
 
 /// What became of one figure since the baseline.
@@ -99,5 +99,9 @@ pub fn changed(changes: &[Change<'_>]) -> Table {
 
 /// Whether one of our own algorithms is slower. A peer that is says something of the machine, not of what is under test.
 pub fn has_regressed(changes: &[Change<'_>]) -> bool {
-    changes.iter().any(|change| change.verdict == Drift::Slower && side(&change.workload, change.contender) == Side::Ours)
+    let is_ours = |change: &Change<'_>| {
+        let in_threads = change.contender.strip_suffix(IN_PROCESSES).unwrap_or(change.contender);
+        side(&change.workload, in_threads) == Side::Ours
+    };
+    changes.iter().any(|change| change.verdict == Drift::Slower && is_ours(change))
 }

@@ -17,11 +17,16 @@ use passmuster_collectives::{
 /// What names of kernels from elsewhere begin with, among contenders.
 pub const FOREIGN: &str = "foreign/";
 
+/// What names of collectives end with whose ranks are in processes of their own.
+pub const IN_PROCESSES: &str = "@processes";
+
 /// One way to do a workload.
 #[derive(Clone, Copy)]
 pub enum Contender {
     /// A collective.
     Algorithm(&'static dyn Algorithm),
+    /// The same with each rank in a process of its own, not a thread of one.
+    InProcesses(&'static dyn Algorithm),
     /// A product of a gathered matrix.
     Multiplier(Multiplier),
     /// A product and a gather that have nothing to do with each other.
@@ -39,6 +44,8 @@ pub enum Contender {
 pub enum ProcessKind {
     /// One of ours, which holds all GPUs.
     Machine(Environment),
+    /// One of ours that has a process for each rank, so many, which holds that rank's GPU. All are started in this environment.
+    Ranks(Environment, u32),
     /// Ranks of Python's, so many.
     Python(u32),
 }
@@ -55,6 +62,12 @@ impl Contender {
     /// # Errors
     /// Names those there are.
     pub fn find(workload: &Workload, name: &str) -> Result<Contender, String> {
+        if let Some(in_threads) = name.strip_suffix(IN_PROCESSES) {
+            let found = Contender::find(workload, in_threads)?;
+            return found
+                .in_processes()
+                .ok_or_else(|| format!("{name}: only collectives of ours, of NCCL and from elsewhere are timed with ranks in processes"));
+        }
         let name = name.strip_prefix(FOREIGN).unwrap_or(name);
         if let Some(torch) = Torch::of(workload).iter().find(|torch| torch.name() == name) {
             return Ok(Contender::Torch(*torch));
@@ -75,6 +88,7 @@ impl Contender {
         match self {
             Contender::Algorithm(algorithm) if algorithm.is_foreign() => format!("{FOREIGN}{}", algorithm.name()),
             Contender::Algorithm(algorithm) => algorithm.name().into(),
+            Contender::InProcesses(algorithm) => Contender::Algorithm(*algorithm).name() + IN_PROCESSES,
             Contender::Multiplier(multiplier) => multiplier.name().into(),
             Contender::OverlapContender(arm) => arm.name(),
             Contender::Fsdp(step) => step.name(),
@@ -83,10 +97,24 @@ impl Contender {
         }
     }
 
+    /// The algorithm of a collective.
+    pub fn algorithm(&self) -> Option<&'static dyn Algorithm> {
+        match self {
+            Contender::Algorithm(algorithm) | Contender::InProcesses(algorithm) => Some(*algorithm),
+            _ => None,
+        }
+    }
+
+    /// The same with its ranks in processes of their own; `None` for what is timed in one way only.
+    pub fn in_processes(&self) -> Option<Contender> {
+        if let Contender::Algorithm(algorithm) = self { Some(Contender::InProcesses(*algorithm)) } else { None }
+    }
+
     /// Where it runs a workload.
     pub fn place(&self, workload: &Workload) -> ProcessKind {
         match self {
             Contender::Algorithm(algorithm) => ProcessKind::Machine(algorithm.environment()),
+            Contender::InProcesses(algorithm) => ProcessKind::Ranks(algorithm.environment(), workload.world()),
             Contender::Multiplier(multiplier) => ProcessKind::Machine(multiplier.environment()),
             Contender::OverlapContender(arm) => ProcessKind::Machine(arm.environment()),
             Contender::Fsdp(step) => ProcessKind::Machine(step.environment()),
@@ -121,7 +149,9 @@ impl Contender {
     /// `NotSupported` where it does not do it, `Invalid` where the workload is not one of its kind.
     pub(super) fn job(&self, workload: &Workload, copies: u32, devices: &Devices) -> Result<Job, MachineError> {
         let job = match (self, workload) {
-            (Contender::Algorithm(algorithm), Workload::Collective(of)) => Job::of_collective(*algorithm, of, copies, &devices.target),
+            (Contender::Algorithm(algorithm) | Contender::InProcesses(algorithm), Workload::Collective(of)) => {
+                Job::of_collective(*algorithm, of, copies, &devices.target)
+            }
             (Contender::Multiplier(multiplier), Workload::Matmul(of)) => multiplier.job(of, copies, devices),
             (Contender::OverlapContender(arm), Workload::Matmul(of)) => arm.job(of, copies, devices),
             (Contender::Fsdp(step), Workload::Fsdp(of)) => step.job(of, devices),
@@ -130,5 +160,37 @@ impl Contender {
             _ => return Err(MachineError::Invalid { reason: format!("{} is no contender for {}", self.name(), workload.title()) }),
         };
         job.map_err(|reason| MachineError::NotSupported { reason })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{CollectiveWorkload, Side, side};
+    use passmuster_collectives::collective::{Collective, DType, ReduceOp};
+
+    /// If this fails, a worker times ranks in threads under the name of those in processes, or a record's contender is not found again.
+    #[test]
+    fn a_contender_in_processes_is_found_by_its_name() {
+        let (collective, dtype, op) = (Collective::AllReduce, DType::BF16, ReduceOp::Sum);
+        let workload: Workload = CollectiveWorkload { collective, dtype, op, world: 2, bytes: 1024 }.into();
+        let find = |name: &str| Contender::find(&workload, name);
+        for name in ["two_shot", "nccl_ring"] {
+            let threads = find(name).unwrap();
+            let processes = find(&format!("{name}@processes")).unwrap();
+            assert_eq!(threads.in_processes().unwrap().name(), processes.name());
+            let environment = threads.algorithm().unwrap().environment();
+            assert_eq!(
+                [threads, processes].map(|contender| contender.place(&workload)),
+                [ProcessKind::Machine(environment), ProcessKind::Ranks(environment, 2)]
+            );
+            assert_eq!(threads.modules(&workload), processes.modules(&workload));
+            assert_eq!(side(&workload, &processes.name()), Side::Part, "what is timed twice has one chance to be the best");
+        }
+        for name in ["torch_one_shot@processes", "two_shot@processes@processes"] {
+            let refused = find(name).map(|contender| contender.name()).unwrap_err();
+            assert!(refused.starts_with(&format!("{name}: only collectives")), "{refused}");
+        }
+        assert_eq!(find("shot@processes").map(|_| ()), find("shot").map(|_| ()));
     }
 }

@@ -132,7 +132,9 @@ const NCCL_TESTS_VERSION: u32 = 2;
 /// `all_reduce-w8-two_shot.json`. Times are those in a graph; `nwrong` is 0 where the case was judged in the same run and is right, else null.
 pub fn nccl_tests(record: &Record<Timing>) -> Vec<(String, Value)> {
     let documents = |section: Section<'_>| {
-        let of = |&contender: &&str| (format!("{}-{contender}.json", section.workload.file_name()), document(record, &section, contender));
+        // `foreign/NAME` is no folder.
+        let name = |contender: &str| format!("{}-{}.json", section.workload.file_name(), contender.replace('/', "-"));
+        let of = |&contender: &&str| (name(contender), document(record, &section, contender));
         let is_of_collective = section.workload.collective().is_some();
         section.contenders.iter().filter(|_| is_of_collective).map(of).collect::<Vec<_>>()
     };

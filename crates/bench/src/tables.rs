@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use super::{Estimate, Side, Standing, Summary, Timing, Workload};
+use super::{Estimate, IN_PROCESSES, Side, Standing, Summary, Timing, Workload};
 use passmuster::conformance::{Status, report::table};
 use passmuster_collectives::machine::MachineInfo;
 
@@ -141,10 +141,38 @@ impl<'a> Section<'a> {
         };
         let mut tables: Vec<Table> = Launching::ALL.into_iter().flat_map(of_launching).collect();
         if let Workload::Collective(_) = self.workload {
+            tables.extend(Launching::ALL.into_iter().filter_map(|launching| self.processes_over_threads(launching, hidden)));
             tables.push(self.bandwidths(hidden));
             tables.extend(self.wire(machine, hidden));
         }
         tables
+    }
+
+    /// How many times as long calls take with ranks in processes of their own as with ranks in threads, of algorithms that were timed in both ways: compared round
+    /// by round, and last the largest of each. `None` where there is nothing to compare. As with speed-ups, both must have been judged in the same run.
+    pub fn processes_over_threads(&self, launching: Launching, hidden: Option<u64>) -> Option<Table> {
+        let contenders: Vec<&str> = self.contenders.iter().copied().filter(|name| name.ends_with(IN_PROCESSES)).collect();
+        let ratio = |timing: &Timing| {
+            let threads = self.at(timing.workload.size(), timing.contender.strip_suffix(IN_PROCESSES)?)?;
+            let ratio = launching.of(threads)?.speed_up_over(launching.of(timing)?)?;
+            // Times of 0, as the emulator has them, have no ratio.
+            (threads.is_judged() && timing.is_judged() && ratio.value.is_finite() && ratio.value > 0.0).then_some(ratio)
+        };
+        let largest = |name: &&str| {
+            let ratios = self.sizes().filter_map(|size| Some(ratio(self.at(size, name)?)?.value));
+            ratios.max_by(f64::total_cmp)
+        };
+        let largest: Vec<Option<f64>> = contenders.iter().map(largest).collect();
+        largest.iter().any(Option::is_some).then(|| {
+            let cell = |timing: &Timing| ratio(timing).map_or_else(|| "-".into(), |ratio| times(&ratio));
+            let what = format!("time with ranks in processes over that in threads, {}", launching.name());
+            let mut table = self.table_of(&contenders, what, hidden, cell);
+            table.header.iter_mut().for_each(|name| name.truncate(name.trim_end_matches(IN_PROCESSES).len()));
+            let label = hidden.map(|_| String::new()).into_iter().chain(["largest".to_owned()]);
+            let cells = largest.iter().map(|ratio| ratio.map_or_else(|| "-".into(), |ratio| format!("{ratio:.3}")));
+            table.rows.push(label.chain(cells).collect());
+            table
+        })
     }
 
     /// Bandwidths of every contender as nccl-tests defines them, in a graph.
@@ -173,17 +201,22 @@ impl<'a> Section<'a> {
     }
 
     fn table(&self, what: String, hidden: Option<u64>, cell: impl Fn(&Timing) -> String) -> Table {
+        self.table_of(&self.contenders, what, hidden, cell)
+    }
+
+    /// With columns for some contenders.
+    fn table_of(&self, contenders: &[&str], what: String, hidden: Option<u64>, cell: impl Fn(&Timing) -> String) -> Table {
         let first = hidden.map(|hidden| format!("(tokens, {hidden})"));
         let labels = first.into_iter().chain([self.workload.unit().to_owned()]);
         let row = |(&bytes, cells): (&u64, &BTreeMap<&str, &Timing>)| {
             let shape = hidden.map(|hidden| self.tokens(bytes, hidden).unwrap_or_else(|| "-".into()));
             let of = |name: &&str| cells.get(name).map_or_else(|| "-".into(), |timing| cell(timing));
-            shape.into_iter().chain([self.workload.with_size(bytes).size_name()]).chain(self.contenders.iter().map(of)).collect()
+            shape.into_iter().chain([self.workload.with_size(bytes).size_name()]).chain(contenders.iter().map(of)).collect()
         };
         Table {
             title: format!("{}: {what}", self.name()),
             left: 1,
-            header: labels.chain(self.contenders.iter().map(|&name| name.to_owned())).collect(),
+            header: labels.chain(contenders.iter().map(|&name| name.to_owned())).collect(),
             rows: self.cells.iter().map(row).collect(),
         }
     }
@@ -223,6 +256,12 @@ pub(super) fn with_noise(times: &Summary) -> String {
     let Estimate { value, interval } = times.estimate();
     let noise = interval.map(|(low, high)| format!(" ±{:.2}", (high - value).max(value - low))).unwrap_or_default();
     format!("{value:.2}{noise}")
+}
+
+/// A ratio of times, and where it lies with 95 % confidence.
+fn times(ratio: &Estimate) -> String {
+    let noise = ratio.interval.map(|(low, high)| format!(" [{low:.3}, {high:.3}]")).unwrap_or_default();
+    format!("{:.3}{noise}", ratio.value)
 }
 
 /// Why there is no time, in a word.

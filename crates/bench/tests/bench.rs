@@ -273,6 +273,49 @@ fn tables_are_for_people() {
     insta::assert_snapshot!("markdown", markdown.join("\n"));
 }
 
+/// Those of the present method, and the same once more with ranks in processes, which take `factor` times as long.
+fn made_up_in_processes(factor: f64) -> Vec<Timing> {
+    let mut timings = made_up(1.0);
+    let longer = |times: &Summary| Summary::of(&times.rounds.iter().map(|round| vec![round * factor]).collect::<Vec<_>>());
+    let of = |timing: &Timing| Timing {
+        contender: format!("{}@processes", timing.contender),
+        microseconds: timing.microseconds.as_ref().and_then(longer),
+        eager: timing.eager.as_ref().and_then(longer),
+        ..timing.clone()
+    };
+    timings.extend(timings.iter().filter(|timing| timing.contender != "two_shot").map(of).collect::<Vec<_>>());
+    timings
+}
+
+/// If this fails, what ranks in processes cost is hidden by drift, or taken for a contender that wins; or stands where nobody saw that the result is right.
+#[test]
+fn ranks_in_processes_are_held_against_ranks_in_threads() {
+    let mut timings = made_up_in_processes(0.9);
+    let best = |timings: &[Timing]| sections(timings)[0].times(Launching::Graph, None).unwrap().rows[0].last().unwrap().clone();
+    assert_eq!(best(&timings), best(&made_up(1.0)), "the fastest is one in threads");
+
+    let at = |timings: &[Timing], bytes| {
+        let is = |timing: &Timing| timing.contender == "one_shot@processes" && timing.workload.size() == bytes;
+        timings.iter().position(is).unwrap()
+    };
+    let slower = made_up_in_processes(1.02);
+    let largest = at(&slower, 1 << 20);
+    timings[largest].clone_from(&slower[largest]);
+    let unjudged = at(&timings, 64 << 20);
+    timings[unjudged].check = None;
+    let table = sections(&timings)[0].processes_over_threads(Launching::Graph, None).unwrap();
+    assert_eq!(table.header, ["bytes", "one_shot", "nccl_ring"]);
+    let level = "0.900 [0.900, 0.900]";
+    let rows = [["8 KiB", level, level], ["1 MiB", "1.020 [1.020, 1.020]", level], ["64 MiB", "-", level], ["largest", "1.020", "0.900"]];
+    assert_eq!(table.rows, rows);
+    let rows_of_tokens = sections(&timings)[0].processes_over_threads(Launching::Eager, Some(8192)).unwrap();
+    assert_eq!(rows_of_tokens.rows.last().unwrap()[..3], ["", "largest", "1.020"]);
+    assert_eq!(sections(&made_up(1.0))[0].processes_over_threads(Launching::Graph, None), None);
+
+    let (changes, _) = baseline::compare(&slower, &timings, 0.05);
+    assert!(baseline::has_regressed(&changes), "what is slower in processes is slower");
+}
+
 /// Timings of a product's contenders, made up: microseconds of each.
 fn made_up_products(workload: Workload, times: &[(&str, f64)]) -> Vec<Timing> {
     let drift = [1.00, 1.01, 1.02, 0.99, 0.98, 1.00];

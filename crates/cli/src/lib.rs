@@ -136,7 +136,8 @@ pub fn main(registry: Registry) -> ExitCode {
     let status = print::finish(match line {
         Ok(line) => {
             let opens_gpus = match &line.command {
-                Command::Worker(_) | Command::BenchWorker(_) | Command::Ledger(_) => true,
+                Command::Worker(_) | Command::Ledger(_) => true,
+                Command::BenchWorker(command) => command.opens_gpus(),
                 Command::TestGpu(command) => command.opens_gpus(),
                 Command::Validate(command) => command.opens_gpus(),
                 _ => false,

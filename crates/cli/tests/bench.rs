@@ -5,12 +5,15 @@ mod folder;
 use std::{
     fs,
     path::Path,
-    process::{Command, Output},
+    process::{Child, Command, Output, Stdio},
+    thread,
+    time::{Duration, Instant},
 };
 
 use passmuster::conformance::{Status, report::Record};
 use passmuster_bench::{Rendezvous, Side, Timing, Workload};
 use passmuster_collectives::collective::DType;
+use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value;
 
 use folder::Folder;
@@ -128,6 +131,133 @@ fn a_rehearsal_judges_times_and_records() {
     let again = run(&["report", &json, "--baseline", &json]);
     assert_eq!(again.status.code(), Some(0), "{}", text(&again.stderr));
     assert!(text(&again.stdout).contains("against the baseline: 0 slower, 0 faster"), "{}", text(&again.stdout));
+}
+
+/// The variable by which processes of a test are known.
+const MARK: &str = "PASSMUSTER_TEST_MARK";
+
+/// A command whose processes are known by the folder's path.
+fn marked(folder: &Folder, arguments: &[&str]) -> Command {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_passmuster"));
+    command.args(arguments).env(MARK, folder.file("")).stdout(Stdio::piped()).stderr(Stdio::piped());
+    command
+}
+
+/// The processes that such commands have started and that have not ended, of these variables.
+fn processes_of(folder: &Folder, variables: &[&str]) -> Vec<i32> {
+    let mark = format!("{MARK}={}", folder.file(""));
+    let is = |id: &i32| {
+        let environment = fs::read(format!("/proc/{id}/environ")).unwrap_or_default();
+        let has = |variable: &str| environment.split(|byte| *byte == 0).any(|set| set == variable.as_bytes());
+        has(&mark) && variables.iter().all(|variable| has(variable))
+    };
+    let ids = fs::read_dir("/proc").unwrap().flatten().filter_map(|entry| entry.file_name().to_str()?.parse().ok());
+    ids.filter(is).collect()
+}
+
+/// Waits until `is` what is asked of such processes: what they are then, or after a minute.
+fn wait_for(folder: &Folder, variables: &[&str], is: impl Fn(&[i32]) -> bool) -> Vec<i32> {
+    let deadline = Instant::now() + Duration::from_secs(60);
+    loop {
+        let processes = processes_of(folder, variables);
+        if is(&processes) || Instant::now() > deadline {
+            return processes;
+        }
+        thread::sleep(Duration::from_millis(5));
+    }
+}
+
+/// If this fails, what is timed as ranks in processes is something else, or is not shown beside the same in threads; or processes stay behind.
+#[test]
+fn ranks_in_processes_are_timed_beside_ranks_in_threads() {
+    let folder = Folder::new("beside");
+    let [json, csv, html, plots, nccl, trace] =
+        ["run.json", "run.csv", "run.html", "plots", "nccl", "trace.json"].map(|name| folder.file(name));
+    let spec = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../examples/foreign/all_gather_push/spec.toml").display().to_string();
+    let mut line = vec!["bench", "all_gather", "--rehearse", "--worlds", "2,4", "--sizes", "256,1K", "--rounds", "6", "--processes"];
+    line.extend(["--contenders", "push,nccl_ring,foreign/all_gather_push", "--spec", &spec]);
+    line.extend(["--json", &json, "--csv", &csv, "--html", &html, "--plot", &plots, "--nccl-tests", &nccl, "--trace", &trace]);
+    let output = marked(&folder, &line).output().unwrap();
+    let (out, error) = (text(&output.stdout), text(&output.stderr));
+    assert_eq!(output.status.code(), Some(0), "{out}\n{error}");
+    assert_eq!(processes_of(&folder, &[]), [0; 0], "they are left");
+
+    let record: Record<Timing> = serde_json::from_str(&folder.read("run.json")).unwrap();
+    let names: Vec<&str> = record.cases.iter().map(|timing| timing.contender.as_str()).collect();
+    let of_size =
+        ["push", "push@processes", "nccl_ring", "nccl_ring@processes", "foreign/all_gather_push", "foreign/all_gather_push@processes"];
+    assert_eq!(names, of_size.repeat(4));
+    for timing in &record.cases {
+        assert!(timing.status == Status::Pass && timing.is_judged(), "{timing:?}");
+        assert!([&timing.microseconds, &timing.eager].iter().all(|times| times.as_ref().is_some_and(|times| times.rounds.len() == 6)));
+        assert_eq!(timing.side() == Side::Part, timing.contender.ends_with("@processes"));
+    }
+    // The same again, without the option.
+    assert!(record.notes[0].contains(&format!(" --contenders {} ", of_size.join(","))), "{}", record.notes[0]);
+    for world in [2, 4] {
+        let processes = format!("{world} ranks, each in a process of its own: atomics are the processor's");
+        assert!(record.machine.notes.contains(&("processes".into(), processes)), "{:?}", record.machine.notes);
+        let title = format!("all_gather bf16, w={world}: time with ranks in processes over that in threads, in a graph");
+        let table = |text: &str| text.split(&title).nth(1).map(|rest| rest.lines().take(5).collect::<Vec<_>>().join("\n"));
+        let table = table(&out).unwrap_or_else(|| panic!("{out}"));
+        assert!(table.contains("push") && table.contains("largest") && !table.contains("@processes"), "{table}");
+        assert!(folder.read("run.html").contains(&title));
+    }
+    assert!(folder.read("run.csv").contains("push@processes"));
+    assert!(folder.read("plots/all_gather-w4-time.svg").contains("push@processes"));
+    let document: Value = serde_json::from_str(&folder.read("nccl/all_gather-w2-push@processes.json")).unwrap();
+    assert_eq!(document["results"].as_array().unwrap().len(), 2);
+    assert!(folder.read("nccl/all_gather-w4-foreign-all_gather_push@processes.json").contains("experiment_name"));
+    assert!(folder.read("trace.json").contains("/push@processes w=4"));
+
+    let torch = run(&["bench", "--rehearse", "--worlds", "2", "--contenders", "torch_one_shot", "--processes"]);
+    let none = "--processes: none of the contenders is of ours, of NCCL or from elsewhere";
+    assert!(torch.status.code() == Some(2) && text(&torch.stderr).contains(none), "{}", text(&torch.stderr));
+}
+
+/// Hundredths of a second of processor time that a process has had.
+fn processor_time(process: i32) -> u64 {
+    let stat = fs::read_to_string(format!("/proc/{process}/stat")).unwrap_or_default();
+    // Behind its name, which may have blanks: the 12th field from there.
+    stat.rsplit(')').next().and_then(|fields| fields.split_whitespace().nth(11)?.parse().ok()).unwrap_or(0)
+}
+
+/// A bench that times ranks in processes first, for long, once rank 1 is at work: its process.
+fn with_ranks(folder: &Folder, more: &[&str]) -> (Child, i32) {
+    let line = ["bench", "--rehearse", "--worlds", "2", "--sizes", "64K", "--rounds", "100", "--contenders", "two_shot@processes,two_shot"];
+    let bench = marked(folder, &[&line, more].concat()).spawn().unwrap();
+    // To start takes less.
+    let ranks = wait_for(folder, &["PASSMUSTER_RANK=1"], |ranks| ranks.iter().any(|&rank| processor_time(rank) > 50));
+    assert_eq!(ranks.len(), 1, "rank 1 did not come, or was done");
+    (bench, ranks[0])
+}
+
+/// If this fails, ranks go on after whoever asked for their times has ended, and hold GPUs.
+#[test]
+fn no_rank_outlives_the_bench() {
+    for (name, end) in [("bench-term", Signal::TERM), ("bench-kill", Signal::KILL)] {
+        let folder = Folder::new(name);
+        let (bench, _) = with_ranks(&folder, &[]);
+        kill_process(Pid::from_raw(bench.id() as i32).unwrap(), end).unwrap();
+        drop(bench.wait_with_output());
+        assert_eq!(wait_for(&folder, &[], <[i32]>::is_empty), [0; 0], "left after {end:?}");
+    }
+}
+
+/// If this fails, a rank's process that is lost holds up the bench, or a contender has a time that was taken without it.
+#[test]
+fn a_rank_that_is_lost_is_named_and_its_contender_has_no_time() {
+    let folder = Folder::new("bench-lost");
+    let (bench, rank) = with_ranks(&folder, &["--json", &folder.file("run.json")]);
+    kill_process(Pid::from_raw(rank).unwrap(), Signal::KILL).unwrap();
+    let output = bench.wait_with_output().unwrap();
+    assert_eq!(output.status.code(), Some(1), "{}", text(&output.stderr));
+    assert_eq!(wait_for(&folder, &[], <[i32]>::is_empty), [0; 0]);
+    let record: Record<Timing> = serde_json::from_str(&folder.read("run.json")).unwrap();
+    let [processes, threads] = &record.cases[..] else { panic!("{} cases", record.cases.len()) };
+    assert!(processes.status == Status::Crash && processes.microseconds.is_none(), "{processes:?}");
+    assert!(processes.reason.contains("rank 1 of 2: its process was killed by signal 9 (SIGKILL)"), "{}", processes.reason);
+    assert!(threads.status == Status::Pass && threads.microseconds.is_some(), "{threads:?}");
 }
 
 /// If this fails, a contender that cannot do a call is called timed, or a run without a single time is called good.

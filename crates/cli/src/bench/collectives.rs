@@ -40,6 +40,10 @@ pub(super) struct Collectives {
     /// Algorithms, by name; when left out, all but those that need multicast addresses.
     #[arg(long, value_delimiter = ',')]
     contenders: Option<Vec<String>>,
+    /// Also time each algorithm of ours, of NCCL and from elsewhere with its ranks in processes of their own, as NAME@processes, in turn with the same in threads
+    /// of one process: how many times as long it takes stands in tables of its own.
+    #[arg(long, conflicts_with = "asynchronous")]
+    processes: bool,
     /// Of all_to_all: several batches, each looked at on the device when it has come. Hosts fetch what was seen without waiting, and wait for it before they enqueue
     /// the next batch (blocking/NAME), or when all are enqueued (deferred/NAME): how long hosts were blocked stands beside the time of all batches, and how
     /// often something was not there yet when they looked.
@@ -118,6 +122,17 @@ impl Collectives {
                     }
                 }
             }
+        }
+        if self.processes {
+            for (at, contender) in contenders.clone().into_iter().enumerate().rev() {
+                let beside = contender.in_processes().filter(|beside| contenders.iter().all(|known| known.name() != beside.name()));
+                contenders.splice(at + 1..at + 1, beside);
+            }
+            let any = contenders.iter().any(|contender| matches!(contender, Contender::InProcesses(_)));
+            ensure!(
+                any,
+                "--processes: none of the contenders is of ours, of NCCL or from elsewhere, whose ranks may be threads or processes"
+            );
         }
         Ok(contenders)
     }

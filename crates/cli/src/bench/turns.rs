@@ -1,6 +1,9 @@
 //! Turns: what `bench` and `tune` ask the workers for, in which order.
 
-use std::{collections::BTreeMap, fmt};
+use std::{
+    collections::{BTreeMap, btree_map::Entry},
+    fmt,
+};
 
 use indicatif::ProgressBar;
 use passmuster::conformance::{CollectiveCase, Status};
@@ -37,7 +40,7 @@ pub(crate) fn take(
     bar: &ProgressBar,
     taken: &dyn Fn(usize, &Timing),
 ) -> anyhow::Result<Vec<Timing>> {
-    let mut checks: BTreeMap<String, (Check, String)> = BTreeMap::new();
+    let mut checks: BTreeMap<(ProcessKind, String), (Check, String)> = BTreeMap::new();
     let mut lost: BTreeMap<String, String> = BTreeMap::new();
     let mut timings = Vec::new();
     for (workload, method) in workloads {
@@ -49,13 +52,13 @@ pub(crate) fn take(
             match lost.get(&name) {
                 Some(how) => runner.timing.reason = format!("not timed after {how}"),
                 None => {
-                    let (check, reason) = match (&contender, workload) {
-                        (Contender::Algorithm(algorithm), Workload::Collective(of)) => {
-                            let case = case(*algorithm, of).to_string();
-                            if !checks.contains_key(&case) {
-                                checks.insert(case.clone(), judge(workers, *algorithm, &case)?);
+                    let (check, reason) = match (contender.algorithm(), workload) {
+                        (Some(algorithm), Workload::Collective(of)) => {
+                            let (place, case) = (contender.place(workload), case(algorithm, of).to_string());
+                            match checks.entry((place, case.clone())) {
+                                Entry::Occupied(known) => known.get().clone(),
+                                Entry::Vacant(new) => new.insert(judge(workers, place, &case)?).clone(),
                             }
-                            checks[&case].clone()
                         }
                         _ => look(workers, &contender, workload)?,
                     };
@@ -111,8 +114,8 @@ pub(super) fn spans(
 }
 
 /// Judges a case, and says why it did not pass.
-fn judge(workers: &mut Workers<'_>, contender: &dyn Algorithm, case: &str) -> anyhow::Result<(Check, String)> {
-    let (status, reason) = match workers.ask(ProcessKind::Machine(contender.environment()), &Request::Judge { case: case.into() })? {
+fn judge(workers: &mut Workers<'_>, place: ProcessKind, case: &str) -> anyhow::Result<(Check, String)> {
+    let (status, reason) = match workers.ask(place, &Request::Judge { case: case.into() })? {
         Ok(Answer::Verdict(verdict)) => {
             let found = verdict.findings.first().map(|finding| format!("{}: {}", finding.property, finding.summary));
             (verdict.status, if verdict.reason.is_empty() { found.unwrap_or_default() } else { verdict.reason })
@@ -170,8 +173,7 @@ impl Runner {
         let (gather, alone, out_of_place) = match (self.contender, self.timing.workload) {
             (Contender::OverlapContender(arm), Workload::Matmul(of)) => (arm.gather, arm.how == How::Gather, of.out_of_place),
             (Contender::Fsdp(step), _) => (step.gather(), false, true),
-            (Contender::Algorithm(algorithm), _) => (Some(algorithm), false, true),
-            _ => return Ok(()),
+            (contender, _) => (contender.algorithm(), false, true),
         };
         let by_copy_engines = gather.is_some_and(|gather| gather.name() == "nccl_copy_engine");
         if !self.runs || !(alone || by_copy_engines) {
@@ -243,7 +245,7 @@ fn waits(rounds: &[Hosts]) -> Option<Waits> {
 
 /// Bytes that a call of a collective takes over the links, where its algorithm says.
 fn link_bytes(contender: &Contender, workload: &Workload) -> Option<u64> {
-    let (Contender::Algorithm(algorithm), Workload::Collective(of)) = (contender, workload) else { return None };
+    let (Some(algorithm), Workload::Collective(of)) = (contender.algorithm(), workload) else { return None };
     let (call, _) = Call::standalone(of.shape(), of.dtype, of.op).ok()?;
     algorithm.link_bytes(&call)
 }

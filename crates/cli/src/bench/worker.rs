@@ -1,24 +1,36 @@
-//! The worker of `bench`: a process that owns the machine, judges cases and times rounds as it is asked.
+//! The worker of `bench`: a process that owns the machine, judges cases and times rounds as it is asked. Where ranks are processes it starts them, as itself
+//! once more, and its machine is all of theirs together.
 
-use std::{process::ExitCode, time::Duration};
+use std::{
+    env,
+    num::NonZeroUsize,
+    process::{Command, ExitCode, Stdio},
+    time::Duration,
+};
 
 use passmuster::{
     conformance::{
         CollectiveCase, Status, Verdict,
         process::{requests, say},
+        ranks::Processes,
         runner::{self, Settings},
     },
     emulator::Emulator,
 };
 use passmuster_bench::{Contender, Method, Round, SmFreeCheck, Span, Timer, Workload};
+use passmuster_bootstrap::{
+    Bootstrap,
+    own::{self, Launched},
+};
 use passmuster_collectives::{
     library::Library,
-    machine::{MachineError, MachineInfo},
+    machine::{Machine, MachineError, MachineInfo},
 };
 use serde::{Deserialize, Serialize};
 
 use crate::{
     CANNOT_RUN,
+    by_ranks::{self, RankMachine},
     foreign::ForeignArgs,
     worker::{Gpus, MachineKind},
 };
@@ -29,6 +41,9 @@ pub(crate) struct BenchWorker {
     /// On the emulator.
     #[arg(long)]
     rehearse: bool,
+    /// With so many ranks, each in a process of its own.
+    #[arg(long, value_name = "N")]
+    processes: Option<NonZeroUsize>,
     #[command(flatten)]
     elsewhere: ForeignArgs,
     #[command(flatten)]
@@ -69,27 +84,81 @@ pub(super) enum Answer {
 /// How long one run of the machine may take.
 pub(super) const DEADLINE: Duration = Duration::from_secs(20);
 
+/// How much longer than that ranks in processes with GPUs may take: they compile kernels, and have NCCL connect. Both together are less than the patience of
+/// who asks (`workers::SILENCE`), so that a rank that is missing is named.
+const GRACE: Duration = Duration::from_secs(60);
+
 impl BenchWorker {
+    /// Whether this process may open GPUs itself, as opposed to one that starts ranks' processes.
+    pub(crate) fn opens_gpus(&self) -> bool {
+        self.processes.is_none() || own::is_rank()
+    }
+
     pub(crate) fn run(self) -> anyhow::Result<ExitCode> {
         let mut library = Library::default();
         self.elsewhere.register(&mut library, if self.rehearse { MachineKind::Emulator } else { MachineKind::Cuda })?;
-        let mut machine: Box<dyn passmuster_collectives::machine::Machine> = match self.rehearse {
-            true => Box::new(Emulator::new(self.gpus.emulator(library)?)),
-            false => match self.gpus.open(library, None) {
+        if self.processes.is_some() && own::is_rank() {
+            self.serve(library)?;
+            return Ok(ExitCode::SUCCESS);
+        }
+        let mut machine: Box<dyn Machine> = match (self.processes, self.rehearse) {
+            (Some(ranks), _) => match self.processes(ranks)? {
                 Ok(machine) => Box::new(machine),
-                Err(error) => {
-                    eprintln!("{error}");
-                    return Ok(ExitCode::from(CANNOT_RUN));
-                }
+                Err(reason) => return Ok(cannot_run(&reason)),
+            },
+            (None, true) => Box::new(Emulator::new(self.gpus.emulator(library)?)),
+            (None, false) => match self.gpus.open(library, None) {
+                Ok(machine) => Box::new(machine),
+                Err(error) => return Ok(cannot_run(&error.to_string())),
             },
         };
         let mut timer = Timer::new(&mut *machine, DEADLINE);
         for request in requests() {
             say(&answer(&mut timer, request)?)?;
         }
+        if self.processes.is_some() {
+            // Its ranks are told to leave, and none of them outlives this process.
+            drop(machine);
+        }
         // Destructors of a driver that may be wedged have nothing to add.
         std::process::exit(0)
     }
+
+    /// Starts this command once more for each rank: the machine that they are together, or why this host cannot run it.
+    fn processes(&self, ranks: NonZeroUsize) -> anyhow::Result<Result<Processes<Launched>, String>> {
+        let program = env::current_exe()?;
+        let again = |_| {
+            let mut command = Command::new(&program);
+            // What is said to whoever asks is said here.
+            command.args(env::args_os().skip(1)).stdout(Stdio::null());
+            command
+        };
+        match Processes::open(Launched::start(ranks.get(), false, again)?) {
+            Ok(mut machine) => {
+                if !self.rehearse {
+                    machine.set_grace(GRACE);
+                }
+                Ok(Ok(machine))
+            }
+            Err(MachineError::NotSupported { reason }) => Ok(Err(reason)),
+            Err(error) => Err(error.into()),
+        }
+    }
+
+    /// Is one of these ranks, until it is told to leave.
+    fn serve(&self, library: Library) -> anyhow::Result<()> {
+        let rank = own::join()?;
+        let machine = match self.rehearse {
+            true => RankMachine::Emulator(self.gpus.emulator(library)?),
+            false => RankMachine::Cuda { options: self.gpus.options(library, None), local_rank: rank.rank(), nodes: 1 },
+        };
+        by_ranks::serve(&rank, machine)
+    }
+}
+
+fn cannot_run(reason: &str) -> ExitCode {
+    eprintln!("{reason}");
+    ExitCode::from(CANNOT_RUN)
 }
 
 fn answer(timer: &mut Timer<'_>, request: Request) -> anyhow::Result<Answer> {

@@ -86,10 +86,13 @@ impl<'a> Workers<'a> {
             if !known.notes.iter().any(|(name, _)| name == UNCHECKED_PATH) {
                 known.notes.extend(info.notes.iter().filter(|(name, _)| name == UNCHECKED_PATH).cloned());
             }
-            if let ProcessKind::Python(_) = place {
-                let news: Vec<_> = info.notes.into_iter().filter(|note| !known.notes.contains(note)).collect();
-                known.notes.extend(news);
-            }
+            let news = |(name, _): &(String, String)| match place {
+                ProcessKind::Machine(_) => false,
+                ProcessKind::Ranks(..) => ["processes", "memory_shared_by"].contains(&name.as_str()),
+                ProcessKind::Python(_) => true,
+            };
+            let news: Vec<_> = info.notes.into_iter().filter(|note| news(note) && !known.notes.contains(note)).collect();
+            known.notes.extend(news);
         }
         together.unwrap_or_default()
     }
@@ -104,7 +107,7 @@ impl<'a> Workers<'a> {
             Entry::Vacant(entry) => match (Worker::start((self.command)(place)?, self.silence), place) {
                 (Ok(worker), _) => entry.insert(worker),
                 (Err(error), ProcessKind::Python(_)) => return Ok(Err(Silence::NoPython(format!("{error:#}")))),
-                (Err(error), ProcessKind::Machine(_)) => return Err(error),
+                (Err(error), ProcessKind::Machine(_) | ProcessKind::Ranks(..)) => return Err(error),
             },
         };
         let answer = worker.ask(request);
@@ -126,9 +129,12 @@ impl<'a> Workers<'a> {
 /// What starts the worker of a place.
 fn command(gpus: &Gpus, elsewhere: &[String], rehearse: bool, place: ProcessKind) -> anyhow::Result<Command> {
     Ok(match place {
-        ProcessKind::Machine(environment) => {
+        ProcessKind::Machine(environment) | ProcessKind::Ranks(environment, _) => {
             let mut command = Command::new(env::current_exe()?);
             command.arg("bench-worker").args(rehearse.then_some("--rehearse")).args(elsewhere).args(gpus.arguments());
+            if let ProcessKind::Ranks(_, world) = place {
+                command.arg(format!("--processes={world}"));
+            }
             command.envs(environment.iter().copied());
             command
         }

@@ -7,7 +7,7 @@ use std::{
 
 use passmuster_bootstrap::{BootstrapError, Event, Hub, frame::MOST_BYTES};
 use passmuster_collectives::{
-    machine::{Machine, MachineError, MachineInfo, Run},
+    machine::{Condition, Machine, MachineError, MachineInfo, Run, UNCHECKED_PATH},
     plan::{BufferSpec, Region, Script},
 };
 
@@ -264,6 +264,17 @@ impl<J: AsRef<Hub>> Machine for Processes<J> {
         self.info.clone()
     }
 
+    /// Of each rank's device, by the rank's number.
+    fn conditions(&self) -> Vec<Condition> {
+        // A machine that is broken says so where it is asked for more.
+        let said = self.ask_all(&Request::Conditions, LIMIT).unwrap_or_default().into_iter().enumerate();
+        let of_rank = |(rank, (answer, _)): (usize, Said)| match answer {
+            Answer::Conditions(conditions) => conditions.into_iter().map(|condition| Condition { gpu: rank, ..condition }).collect(),
+            _ => Vec::new(),
+        };
+        said.flat_map(of_rank).collect()
+    }
+
     fn max_world(&self) -> usize {
         self.max_world
     }
@@ -362,7 +373,11 @@ impl<J: AsRef<Hub>> Machine for Processes<J> {
             self.rendezvous = self.rendezvous.max(part.rendezvous);
             parts.push((part, bytes));
         }
-        Part::together(parts).map_err(|reason| self.broke(MachineError::Invalid { reason }))
+        let run = Part::together(parts).map_err(|reason| self.broke(MachineError::Invalid { reason }))?;
+        if let Some(why) = run.unchecked_path.clone().filter(|_| self.info.notes.iter().all(|(name, _)| name != UNCHECKED_PATH)) {
+            self.info.notes.push((UNCHECKED_PATH.into(), why));
+        }
+        Ok(run)
     }
 }
 

@@ -17,7 +17,7 @@ use passmuster_collectives::{
 
 use super::{
     Mishap,
-    messages::{Answer, Part, Request, decode, encode},
+    messages::{Answer, KnownPlans, Part, Request, decode, encode},
     mishap, of_loss,
 };
 
@@ -31,7 +31,7 @@ const SHORTEST_LIMIT: Duration = Duration::from_secs(1);
 pub fn serve(rank: &Rank, machine: &mut dyn Machine, library: &Library) -> Result<(), BootstrapError> {
     rank.send(encode(0, &Answer::Ready { info: machine.info(), max_world: machine.max_world() }, &[]))?;
     let mut kernels = Kernels { all: ptx_hash(), library, known: BTreeMap::new() };
-    let (mut runs, mut garbage) = (0, false);
+    let (mut plans, mut runs, mut garbage) = (KnownPlans::default(), 0, false);
     loop {
         let message = rank.receive()?;
         let (number, request, bytes) = decode::<Request>(&message).map_err(BootstrapError::SetUp)?;
@@ -46,9 +46,8 @@ pub fn serve(rank: &Rank, machine: &mut dyn Machine, library: &Library) -> Resul
                 rank.send_garbage();
                 continue;
             }
-            request => {
-                answered(rank, machine, &mut kernels, (request, bytes), runs).unwrap_or_else(|error| (Answer::Error(error), Vec::new()))
-            }
+            request => answered(rank, machine, (&mut kernels, &mut plans), (request, bytes), runs)
+                .unwrap_or_else(|error| (Answer::Error(error), Vec::new())),
         };
         rank.send(encode(number, &answer, &bytes))?;
     }
@@ -65,7 +64,7 @@ pub fn decline(rank: &Rank, error: &MachineError) -> Result<(), BootstrapError> 
 fn answered(
     rank: &Rank,
     machine: &mut dyn Machine,
-    kernels: &mut Kernels<'_>,
+    (kernels, plans): (&mut Kernels<'_>, &mut KnownPlans),
     (request, bytes): (Request, &[u8]),
     runs: u64,
 ) -> Result<(Answer, Vec<u8>), MachineError> {
@@ -75,6 +74,7 @@ fn answered(
         Request::OpenGroup { world, nodes, buffers } => only(Answer::Opened(machine.open_nodes(world, nodes, &buffers)?)),
         Request::CloseGroups => {
             machine.close_groups();
+            plans.clear();
             only(Answer::Done)
         }
         Request::Read { group, region } => Ok((Answer::Done, machine.read(group, own, &region)?)),
@@ -84,7 +84,7 @@ fn answered(
             only(Answer::Canary(broken.map(|(_, buffer, distance)| (buffer, distance))))
         }
         Request::Run { script, deadline_ms } => {
-            let script = script.unpack().map_err(|reason| MachineError::Invalid { reason })?;
+            let script = script.unpack(plans).map_err(|reason| MachineError::Invalid { reason })?;
             let deadline = Duration::from_millis(deadline_ms);
             let mut exchanges = rank.clone();
             // Whoever does not come to compare is named before the coordinator's patience ends.
@@ -97,6 +97,7 @@ fn answered(
         }
         Request::WaitingBlocks { world, groups, most: false } => only(Answer::Number(machine.waiting_blocks(world, groups))),
         Request::WaitingBlocks { world, groups, most: true } => only(Answer::Number(machine.most_waiting_blocks(world, groups))),
+        Request::Conditions => only(Answer::Conditions(machine.conditions())),
         Request::CheckBudget { elements } => machine.check_budget(elements).and_then(|()| only(Answer::Done)),
         Request::CheckMultiplications { multiplications } => {
             machine.check_multiplications(multiplications).and_then(|()| only(Answer::Done))

@@ -3,7 +3,7 @@
 use std::{collections::HashMap, sync::Arc};
 
 use passmuster_collectives::{
-    machine::{Awaited, Fetched, MachineError, MachineInfo, Run, Waived},
+    machine::{Awaited, Condition, Fetched, MachineError, MachineInfo, Run, Waived},
     plan::{BufferSpec, Departure, Plan, Region, Script, Step},
 };
 use serde::{Deserialize, Serialize, de::DeserializeOwned};
@@ -69,6 +69,8 @@ pub enum Request {
         /// Of so many.
         multiplications: u64,
     },
+    /// How its device fares.
+    Conditions,
     /// That something befalls it.
     Befall(Mishap),
     /// To leave.
@@ -91,6 +93,8 @@ pub enum Answer {
     Opened(usize),
     /// A number.
     Number(u32),
+    /// How its device fares, where it can tell.
+    Conditions(Vec<Condition>),
     /// What was broken, if anything: the buffer, and the distance from its start.
     Canary(Option<(String, i64)>),
     /// Its part of a run has come to its end. What it fetched is behind.
@@ -149,6 +153,26 @@ impl Part {
     }
 }
 
+/// Plans that a rank has run. One that comes again is the one it was, by which a machine knows what it has captured.
+#[derive(Default)]
+pub struct KnownPlans(Vec<Arc<Plan>>);
+
+impl KnownPlans {
+    /// Forgets all of them.
+    pub fn clear(&mut self) {
+        self.0.clear();
+    }
+
+    fn known(&mut self, plan: Plan) -> Arc<Plan> {
+        if let Some(known) = self.0.iter().find(|known| ***known == plan) {
+            return known.clone();
+        }
+        let plan = Arc::new(plan);
+        self.0.push(plan.clone());
+        plan
+    }
+}
+
 /// A [`Script`] that names each plan once.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct PackedScript {
@@ -194,12 +218,12 @@ impl PackedScript {
         PackedScript { plans, steps }
     }
 
-    /// The script.
+    /// The script, with the plans of earlier ones where it has the same.
     ///
     /// # Errors
     /// A plan that is not there.
-    pub fn unpack(self) -> Result<Script, String> {
-        let plans: Vec<Arc<Plan>> = self.plans.into_iter().map(Arc::new).collect();
+    pub fn unpack(self, known: &mut KnownPlans) -> Result<Script, String> {
+        let plans: Vec<Arc<Plan>> = self.plans.into_iter().map(|plan| known.known(plan)).collect();
         let plan = |at: usize| plans.get(at).cloned().ok_or_else(|| format!("plan {at} of {}", plans.len()));
         let step = |step: PackedStep| {
             Ok(match step {
@@ -252,11 +276,28 @@ mod tests {
             let Ok((_, script)) = crate::conformance::runner::prepared(&case, 4) else { continue };
             let message = encode(7, &PackedScript::of(&script), &[1, 2]);
             let (number, packed, bytes) = decode::<PackedScript>(&message).unwrap();
-            assert!((number, bytes, packed.unpack().unwrap()) == (7, &[1, 2][..], script), "{case}");
+            assert!((number, bytes, packed.unpack(&mut KnownPlans::default()).unwrap()) == (7, &[1, 2][..], script), "{case}");
             assert!(message.len() < 4 << 20, "{case}: {} bytes", message.len());
             seen += 1;
         }
         assert!(seen > 100);
+    }
+
+    /// If this fails, a rank's process captures a graph again in each round of a timing, and keeps all of them.
+    #[test]
+    fn a_plan_that_comes_again_is_the_one_it_was() {
+        let plan = |name: &str| Arc::new(Plan::per_rank(name, 1, |_| Vec::new()));
+        let message = |plans: &[&str]| {
+            let plans = plans.iter().map(|name| plan(name)).collect();
+            PackedScript::of(&Script { steps: vec![Step::Capture { graph: 0, group: 0, plans }] })
+        };
+        let mut known = KnownPlans::default();
+        let mut captured = |plans: &[&str]| match message(plans).unpack(&mut known).unwrap().steps.remove(0) {
+            Step::Capture { plans, .. } => plans,
+            other => panic!("{other:?}"),
+        };
+        let (first, again) = (captured(&["a", "b"]), captured(&["b", "c"]));
+        assert!(Arc::ptr_eq(&first[1], &again[0]) && !Arc::ptr_eq(&first[0], &again[1]));
     }
 
     /// If this fails, what a rank fetched is another's, or a message of anybody's ends the process.
@@ -282,6 +323,6 @@ mod tests {
         }
         assert!(decode::<Request>(&[&[0; 8][..], &u64::MAX.to_le_bytes(), b"x"].concat()).is_err());
         let packed = PackedScript { plans: Vec::new(), steps: vec![PackedStep::Enqueue { group: 0, stream: 0, plan: 3 }] };
-        assert_eq!(packed.unpack().unwrap_err(), "plan 3 of 0");
+        assert_eq!(packed.unpack(&mut KnownPlans::default()).unwrap_err(), "plan 3 of 0");
     }
 }
