@@ -28,8 +28,9 @@ use crate::{
 /// Wall time of one run by default. Ranks that wait for each other do so until then: nobody sees that all of them do.
 pub(crate) const DEADLINE: Duration = Duration::from_secs(60);
 
-/// How long the ranks of a case have of which one is there and does nothing, as after SIGSTOP: the others wait for it until then.
-const SILENCE: Duration = Duration::from_secs(2);
+/// How long the ranks of a case have of which one is there and does nothing, as after SIGSTOP: the others wait for it until then. On GPUs it comes on top of
+/// what a wait inside a kernel may take: one that gives up says for whom it waited, and has to be launched before.
+pub(crate) const SILENCE: Duration = Duration::from_secs(2);
 
 /// Bytes that a rank may share whose memory is capped.
 const CAP: u64 = 4096;
@@ -55,13 +56,15 @@ pub(crate) struct ByRanks {
     /// The emulator's. On GPUs there is none.
     schedule: Option<Interleaving>,
     deadline: Duration,
+    /// The deadline of cases in which a rank does nothing.
+    silence: Duration,
     /// Why there is no machine any more.
     over: Option<String>,
 }
 
 impl ByRanks {
     /// On the processes of a job, which are emulators under this schedule, or have GPUs. The schedule's seed decides what a rank's own streams and warps do;
-    /// `deadline` is wall time.
+    /// `deadline` is wall time, as is `silence`, the deadline of cases in which a rank does nothing.
     ///
     /// # Errors
     /// Where they do not come, or one of them cannot.
@@ -70,9 +73,10 @@ impl ByRanks {
         again: Option<Again>,
         schedule: Option<Interleaving>,
         deadline: Duration,
+        silence: Duration,
     ) -> Result<ByRanks, MachineError> {
-        let mut judge =
-            ByRanks { machine: None, info: MachineInfo::default(), again, environment: Environment::new(), schedule, deadline, over: None };
+        let (info, environment) = (MachineInfo::default(), Environment::new());
+        let mut judge = ByRanks { machine: None, info, again, environment, schedule, deadline, silence, over: None };
         judge.take(job)?;
         Ok(judge)
     }
@@ -188,7 +192,9 @@ impl ByRanks {
         let (Case::Collective(own), deadline) = (case, self.deadline) else { return self.run(case, self.deadline, &mut |_| Ok(())) };
         let sound = Case::Collective(CollectiveCase { fault: None, ..own.clone() });
         let mut verdict = match fault {
-            Fault::Departs { how: Departure::Stopped | Departure::Stalled, .. } => self.run(case, deadline.min(SILENCE), &mut |_| Ok(())),
+            Fault::Departs { how: Departure::Stopped | Departure::Stalled, .. } => {
+                self.run(case, deadline.min(self.silence), &mut |_| Ok(()))
+            }
             Fault::Capped(_) if self.has_gpus() => Verdict::without_checks(
                 case.to_string(),
                 Status::NotSupported,

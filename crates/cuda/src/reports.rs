@@ -8,8 +8,8 @@ use passmuster_collectives::{
     plan::Role,
 };
 
-/// How long one report may take to be read while kernels hang.
-const READ_LIMIT: Duration = Duration::from_millis(500);
+/// How long one report may take to be read while kernels hang, of which some may be those of other processes.
+const READ_LIMIT: Duration = Duration::from_secs(1);
 
 /// A stuck report of one rank.
 #[derive(Clone)]

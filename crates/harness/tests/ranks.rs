@@ -4,6 +4,7 @@
 use std::{
     env,
     process::{self, Command, Stdio},
+    thread,
     time::{Duration, Instant},
 };
 
@@ -12,7 +13,7 @@ use passmuster::{
     conformance::{
         CollectiveCase, Status,
         ranks::{
-            Processes,
+            Processes, decline,
             messages::{Answer, PackedScript, Request, decode, encode},
             serve,
         },
@@ -22,7 +23,7 @@ use passmuster::{
     emulator::{Emulator, EmulatorOptions},
 };
 use passmuster_bootstrap::{
-    Bootstrap, Event,
+    Bootstrap, Event, Rank,
     own::{self, Launched},
 };
 use passmuster_collectives::{
@@ -43,6 +44,9 @@ fn main() {
         let mut rank = own::join().unwrap();
         rank.set_limit(Duration::from_secs(20));
         let own = rank.rank();
+        if role == "slow" {
+            open_slowly(&mut rank);
+        }
         let mut machine = Replica { emulator: Emulator::new(EmulatorOptions::default()), own, role };
         let served = serve(&rank, &mut machine, &Library::default());
         process::exit(i32::from(served.is_err()));
@@ -56,10 +60,22 @@ fn main() {
     let trials = vec![
         trial("processes_say_what_one_says", processes_say_what_one_says),
         trial("a_lost_rank_ends_a_run_with_its_name", a_lost_rank_ends_a_run_with_its_name),
+        trial("ranks_that_open_devices_for_seconds_report_who_was_lost", ranks_that_open_devices_for_seconds_report_who_was_lost),
         trial("a_rank_that_is_about_to_run_something_else_is_named", a_rank_that_is_about_to_run_something_else_is_named),
         trial("what_a_rank_refuses_is_the_machine_s_error", what_a_rank_refuses_is_the_machine_s_error),
     ];
     libtest_mimic::run(&Arguments::from_args(), trials).exit();
+}
+
+/// Rank 1 is lost while the others open what takes them seconds, as contexts of GPUs do; after that they are to agree on something.
+fn open_slowly(rank: &mut Rank) {
+    if rank.rank() == 1 {
+        process::exit(0);
+    }
+    thread::sleep(Duration::from_millis(2500));
+    let lost = rank.all_gather("devices", &[]).unwrap_err();
+    let _ = decline(rank, &MachineError::Fault { ranks: vec![1], what: "a rank's process failed".into(), code: lost.to_string() });
+    process::exit(1);
 }
 
 /// The machine of one rank, which has all of them.
@@ -198,6 +214,14 @@ fn a_lost_rank_ends_a_run_with_its_name() {
         assert!(processes.is_broken());
         assert_eq!(processes.open_group(3, &groups[0]).unwrap_err(), error, "it is used again");
     }
+}
+
+/// If this fails, a rank that is lost while others open their GPUs is a failure of which these are said to know nothing.
+fn ranks_that_open_devices_for_seconds_report_who_was_lost() {
+    let error = Processes::open(launch(3, "slow")).map(drop).unwrap_err();
+    let MachineError::Fault { ranks, code, .. } = &error else { panic!("{error}") };
+    assert!(*ranks == [1] && code.starts_with("rank 1 of 3: its process exited with status 0"), "{error}");
+    assert!(code.contains("ranks [0, 2] report the same"), "{error}");
 }
 
 /// If this fails, ranks that were called for different things begin, and hang or scribble.

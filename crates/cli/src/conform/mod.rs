@@ -398,8 +398,9 @@ impl Cases {
         let again = launch.starts_them().then(|| Box::new(move |lost, environment: &_| launch.start(lost, environment)) as by_ranks::Again);
         let on_gpus = run.on == MachineKind::Cuda;
         let default = if on_gpus { by_ranks::DEADLINE_OF_GPUS } else { by_ranks::DEADLINE };
+        let silence = if on_gpus { run.machine.gpus.wait_limit + by_ranks::SILENCE } else { by_ranks::SILENCE };
         let schedule = (!on_gpus).then_some(schedules[0]);
-        ByRanks::open(job, again, schedule, self.deadline.unwrap_or(default)).map_err(|error| match error {
+        ByRanks::open(job, again, schedule, self.deadline.unwrap_or(default), silence).map_err(|error| match error {
             MachineError::NotSupported { reason } if on_gpus => StartError::CannotRun { reason }.into(),
             error => error.into(),
         })

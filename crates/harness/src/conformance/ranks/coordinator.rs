@@ -27,6 +27,9 @@ const GRACE: Duration = Duration::from_secs(10);
 /// How long the other ranks have to report a failure of the job.
 const REPORTS: Duration = Duration::from_secs(1);
 
+/// The same of ranks that have yet to open their devices, which on GPUs takes seconds where others open theirs: they hear of nothing before that is done.
+const REPORTS_OF_OPENING: Duration = Duration::from_secs(30);
+
 /// Bytes of a region that are read or written at once.
 const PIECE: u64 = 16 << 20;
 
@@ -58,7 +61,7 @@ impl<J: AsRef<Hub>> Processes<J> {
         let (info, grace) = (MachineInfo::default(), GRACE);
         let mut processes = Processes { job, info, max_world: 0, grace, number, rendezvous, broken, misled: None };
         let all: Vec<usize> = (0..processes.world()).collect();
-        for (rank, (answer, _)) in processes.answers(&all, 0, LIMIT)?.into_iter().enumerate() {
+        for (rank, (answer, _)) in processes.answers(&all, 0, LIMIT, REPORTS_OF_OPENING)?.into_iter().enumerate() {
             let (info, max_world) = match answer {
                 Answer::Ready { info, max_world } => (info, max_world),
                 Answer::Error(error) => return Err(error),
@@ -134,7 +137,7 @@ impl<J: AsRef<Hub>> Processes<J> {
             return Err(MachineError::NotSupported { reason });
         }
         ranks.iter().zip(messages).for_each(|(&rank, message)| self.hub().send(rank, message));
-        let said = self.answers(ranks, number, limit)?;
+        let said = self.answers(ranks, number, limit, REPORTS)?;
         let errors: Vec<Option<&MachineError>> =
             said.iter().map(|(answer, _)| if let Answer::Error(error) = answer { Some(error) } else { None }).collect();
         match errors.iter().find_map(|error| error.cloned()) {
@@ -159,8 +162,8 @@ impl<J: AsRef<Hub>> Processes<J> {
         }
     }
 
-    /// What ranks say to a request, in their order. Where the job fails, the others' reports of it are heard, too.
-    fn answers(&self, ranks: &[usize], number: u64, limit: Duration) -> Result<Vec<Said>, MachineError> {
+    /// What ranks say to a request, in their order. Where the job fails, the others' reports of it are heard, too, for so long.
+    fn answers(&self, ranks: &[usize], number: u64, limit: Duration, reports: Duration) -> Result<Vec<Said>, MachineError> {
         let mut deadline = Instant::now() + limit;
         let mut said: Vec<Option<Said>> = ranks.iter().map(|_| None).collect();
         let mut failure: Option<BootstrapError> = None;
@@ -192,7 +195,7 @@ impl<J: AsRef<Hub>> Processes<J> {
                 }
             };
             if failure.is_none() {
-                deadline = Instant::now() + REPORTS;
+                deadline = Instant::now() + reports;
                 failure = Some(lost);
             }
         }
