@@ -70,7 +70,7 @@ impl Resources {
                 ("file descriptors", of.descriptors),
                 ("threads", of.threads),
                 ("mappings of shared memory", of.shared_memory),
-                ("bytes of device memory", of.device_bytes.unwrap_or(0)),
+                ("bytes of device memory in use by all processes", of.device_bytes.unwrap_or(0)),
             ]
         };
         let both = held(before).into_iter().zip(held(self));
