@@ -1,6 +1,6 @@
 //! The compiled kernels, embedded: what is validated is what ships. `cargo xtask kernels` writes them.
 
-use crate::plan::Build;
+use crate::{collective::DType, plan::Build};
 
 /// A module of this crate by its path under kernels/ without extension; `checked` where the module synchronises, `wide` where it addresses peers. A new one starts with empty files under
 /// kernels/ptx/, so that the command that fills them can be built.
@@ -80,15 +80,17 @@ pub enum OwnEntries {
 /// What mutants of a module's synchronisation are judged on, beside what is the same for all.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct SyncSizes {
-    /// Ranks, and so many bf16 elements of a call among them that several blocks have work, and those that go tile by tile several tiles each.
+    /// The element type whose entry is mutated, and of the cases.
+    pub dtype: DType,
+    /// Ranks, and so many elements of a call among them that several blocks have work, and those that go tile by tile several tiles each.
     pub several: (u32, u64),
-    /// Ids of more cases, of other algorithms that launch it in a way of their own.
+    /// Ids of more cases: of other algorithms that launch it in a way of their own, or of inputs for which it has a path of its own.
     pub also: &'static [&'static str],
 }
 
 impl SyncSizes {
     /// Of modules that say nothing of it.
-    pub const DEFAULT: SyncSizes = SyncSizes { several: (2, 9000), also: &[] };
+    pub const DEFAULT: SyncSizes = SyncSizes { dtype: DType::BF16, several: (2, 9000), also: &[] };
 }
 
 impl Module {

@@ -16,14 +16,18 @@ use crate::{
 pub struct Push;
 
 const NAME: &str = "push";
-static MODULE: Module = module!("all_reduce/push", checked, wide)
-    .with_entries(OwnEntries::Sums)
-    .with_mutants(SyncSizes { several: (2, 48_000), also: &["reduce/push:bf16,sum:w=3:calls=push.40000.root1+push.40:seed=6"] });
+static MODULE: Module = module!("all_reduce/push", checked, wide).with_entries(OwnEntries::Sums).with_mutants(SyncSizes {
+    several: (2, 48_000),
+    also: &["reduce/push:bf16,sum:w=3:calls=push.40000.root1+push.40:seed=6"],
+    ..SyncSizes::DEFAULT
+});
 
 /// The same kernel with senders that multiply.
-static MULTIPLYING: Module = module!("premul_sum/push", checked, wide)
-    .of_calls(Calls::PremulSum)
-    .with_mutants(SyncSizes { several: (2, 24_000), also: &["reduce/push:bf16,premul_sum:w=3:calls=push.40000.root1+push.40:seed=6"] });
+static MULTIPLYING: Module = module!("premul_sum/push", checked, wide).of_calls(Calls::PremulSum).with_mutants(SyncSizes {
+    several: (2, 24_000),
+    also: &["reduce/push:bf16,premul_sum:w=3:calls=push.40000.root1+push.40:seed=6"],
+    ..SyncSizes::DEFAULT
+});
 
 impl Algorithm for Push {
     fn collective(&self) -> Collective {

@@ -12,7 +12,8 @@ use crate::{
 pub struct Push;
 
 const NAME: &str = "push";
-static MODULE: Module = module!("broadcast/push", checked, wide).with_mutants(SyncSizes { several: (3, 70_000), also: &[] });
+static MODULE: Module =
+    module!("broadcast/push", checked, wide).with_mutants(SyncSizes { several: (3, 70_000), also: &[], ..SyncSizes::DEFAULT });
 
 impl Algorithm for Push {
     fn collective(&self) -> Collective {

@@ -125,7 +125,7 @@ impl Derived {
     }
 }
 
-/// Short cases of the bf16 sum, pre-multiplied sum or copy of the algorithm that a module is of, in which its synchronisation matters: few elements, few ranks,
+/// Short cases of the sum, pre-multiplied sum or copy of the algorithm that a module is of, in bf16 or what the module says, in which its synchronisation matters: few elements, few ranks,
 /// calls back to back on the same buffers, so that ranks come to be a launch apart; one with several blocks; one with more ranks than there are
 /// loads in flight together; one without a whole pack; eager and as graphs.
 pub fn sync_cases(module: &Module) -> Vec<CollectiveCase> {
@@ -151,11 +151,12 @@ pub fn sync_cases(module: &Module) -> Vec<CollectiveCase> {
         format!("w=3:calls={}+[{}{second}]x3+{}{in_place}:seed=5", call(5), call(7), call(5)),
     ];
     let parts = if is_of_parts { ":counts=5" } else { "" };
-    let mut ids = ids.map(|id| format!("{collective}/{algorithm}:bf16,{op}:{id}{parts}")).to_vec();
+    let dtype = module.mutants.dtype;
+    let mut ids = ids.map(|id| format!("{collective}/{algorithm}:{dtype},{op}:{id}{parts}")).to_vec();
     ids.extend(module.mutants.also.iter().map(|&id| id.to_owned()));
     if is_of_packs {
         // In so many, among so many ranks, that one finds another at the end of a call at each of its looks, the second as well.
-        ids.push(format!("{collective}/{algorithm}:bf16,{op}:w=8:calls=[{few}]x4+{many}+[{few}{in_place}]x4:seed=7"));
+        ids.push(format!("{collective}/{algorithm}:{dtype},{op}:w=8:calls=[{few}]x4+{many}+[{few}{in_place}]x4:seed=7"));
     }
     ids.iter().map(|id| id.parse().expect("an id of this module's own")).collect()
 }
@@ -163,7 +164,7 @@ pub fn sync_cases(module: &Module) -> Vec<CollectiveCase> {
 /// Every module that synchronises, which those with a checked build are, and the entry that its mutants are made of.
 pub fn subjects() -> impl Iterator<Item = (&'static Module, String)> {
     let synchronise = modules().iter().copied().filter(|module| module.checked.is_some());
-    synchronise.map(|module| (module, entry(module, DType::BF16, operator(module))))
+    synchronise.map(|module| (module, entry(module, module.mutants.dtype, operator(module))))
 }
 
 /// Every module of a fused product, and the entry that its mutants are made of.
