@@ -144,7 +144,8 @@ __device__ __forceinline__ u64 special_float(const Source& s, u64 index) {
     u64 nan = QUIET | (own & PAYLOAD);
     u32 turn = s.rank >= pair.first ? s.rank - pair.first : s.rank + s.world - pair.first;
     // Neighbours share a situation, so that reserved 32-bit words appear in narrower types too.
-    switch ((u32)(word(s.common, index >> (W == 8 ? 2 : 1), 1) >> 60)) {
+    u64 situation = word(s.common, index >> (W == 8 ? 2 : 1), 1);
+    switch ((u32)(situation >> 60)) {
         case 0: return SIGN;
         case 1: return first ? 0 : SIGN;
         case 2: if (first) return nan; break;
@@ -159,7 +160,10 @@ __device__ __forceinline__ u64 special_float(const Source& s, u64 index) {
         case 11:
             if (first) return W == 8 ? (u64)((index & 3) == 3) << 7 : W == 16 ? (index & 1) << 15 : W == 32 ? 0x80000000ull : 0x8000000080000000ull;
             break;
-        case 12: if (first) return 0xfffafffafffafffaull >> (W == 8 ? 8 * (index & 1) : 0); break;
+        case 12:
+            // Words that kernels of packs without flags have for something else (inputs.rs).
+            if (first) return (situation >> 59 & 1 ? 0x7fffffff7fffffffull ^ (situation >> 58 & 1) * 0x100000001ull : 0xfffafffafffafffaull) >> (W * index & 31);
+            break;
         case 13: return first ? ONE : second ? HALF_ULP : 0;
         case 14: return first ? ONE + 1 : second ? HALF_ULP : 0;
     }

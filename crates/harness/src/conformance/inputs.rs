@@ -386,7 +386,8 @@ impl Source {
         let nan = format.nan(own);
         // Neighbours share a situation, so that reserved 32-bit words appear in narrower types too.
         let shared = if width == 8 { 2 } else { 1 };
-        match word(self.common, index >> shared, 1) >> 60 {
+        let situation = word(self.common, index >> shared, 1);
+        match situation >> 60 {
             0 => Some(sign),
             1 => Some(if is_first { 0 } else { sign }),
             2 => is_first.then_some(nan),
@@ -412,7 +413,9 @@ impl Source {
                 32 => 0x8000_0000,
                 _ => 0x8000_0000_8000_0000,
             }),
-            12 => is_first.then_some(0xfffa_fffa_fffa_fffa >> if width == 8 { 8 * (index & 1) } else { 0 } & u64::MAX >> (64 - width)),
+            12 => {
+                is_first.then_some(RARE_WORDS[(situation >> 58 & 3) as usize] >> (u64::from(width) * index & 31) & u64::MAX >> (64 - width))
+            }
             13 if is_first => Some(one),
             14 if is_first => Some(one + 1),
             13 | 14 => Some(if is_second { half_ulp } else { 0 }),
@@ -434,6 +437,10 @@ impl Source {
         })
     }
 }
+
+/// Words of 32 bits, each twice, that kernels of packs without flags have for something else: TensorRT-LLM's for a slot with nothing in it, and the two of
+/// `kernels/common/lamport.cuh`. Narrower elements have a part of one each.
+const RARE_WORDS: [u64; 4] = [0xfffa_fffa_fffa_fffa, 0xfffa_fffa_fffa_fffa, 0x7fff_ffff_7fff_ffff, 0x7fff_fffe_7fff_fffe];
 
 /// Of a natural number, at most 1 in magnitude.
 fn quarter<T: Element>(natural: T) -> T {

@@ -219,18 +219,21 @@ fn special_values_appear(#[values(DType::F32, DType::BF16, DType::F16, DType::F6
         assert!(if infinity.is_some() { cancelled > 50 } else { cancelled == 0 }, "infinities that cancel");
         assert!(count(&|v| v.iter().all(|x| x.bits() & !sign < normal && x.bits() & !sign != 0)) > 50, "subnormals");
         assert!(count(&|v| v.iter().any(|x| x.bits() == normal) && sum(v).bits() & !sign < normal) > 50, "a subnormal difference");
-        assert!(count(&|v| v.iter().any(|x| x.bits() == 0xfffa_fffa_fffa_fffa & u64::MAX >> (64 - 8 * dtype.size()))) > 50, "a sentinel");
         let one_and_half_ulp = |v: &[T]| v.iter().map(|x| x.to_f64()).sum::<f64>() == 1.0 + passmuster_collectives::collective::unit_roundoff(dtype);
         // In f64 the tie cannot be told from its rounding.
         assert!(dtype == DType::F64 || count(&one_and_half_ulp) > 50, "ties");
     });
 }
 
+/// If this fails, no float input has a word that kernels of packs without flags have for something else.
 #[rstest]
-fn sentinels_of_32_bits_appear_in_narrower_types(#[values(DType::BF16, DType::E4M3, DType::E5M2)] dtype: DType) {
+fn rare_words_of_32_bits_appear_in_all_types(
+    #[values(DType::F64, DType::F32, DType::F16, DType::BF16, DType::E4M3, DType::E5M2)] dtype: DType,
+    #[values(0x8000_0000, 0xfffa_fffa, 0x7fff_ffff, 0x7fff_fffe)] rare: u32,
+) {
     let payload = payload(InputClass::Special, dtype, 2);
-    let words: Vec<u32> = payload.bytes(0, 0..4000).chunks(4).map(|b| u32::from_le_bytes(b.try_into().expect("four bytes"))).collect();
-    assert!(words.contains(&0x8000_0000) && words.contains(&0xfffa_fffa));
+    let bytes = payload.bytes(0, 0..4000);
+    assert!(bytes.chunks(4).filter(|word| *word == rare.to_le_bytes()).count() > 4);
 }
 
 #[rstest]
