@@ -11,7 +11,7 @@ use std::{
 };
 
 use xshell::Shell;
-use xtask::test;
+use xtask::test::{self, Extent};
 
 /// Exit status of wrong usage, and of a command that failed by itself.
 const USAGE: u8 = 2;
@@ -29,18 +29,18 @@ fn main() -> ExitCode {
 }
 
 fn tested(arguments: &[OsString]) -> anyhow::Result<ExitCode> {
-    match arguments {
-        [] => {
-            let sh = Shell::new()?;
-            sh.change_dir(root());
-            test::run(&sh)
-        }
+    let extent = match arguments {
+        [] => Extent::Usual,
+        [all] if all == "--all" => Extent::All,
         [help] if help == "--help" || help == "-h" => {
             println!("{}", test::HELP);
-            Ok(ExitCode::SUCCESS)
+            return Ok(ExitCode::SUCCESS);
         }
-        [unknown, ..] => anyhow::bail!("`cargo xtask test` takes no `{}`: it runs everything", unknown.display()),
-    }
+        [unknown, ..] => anyhow::bail!("`cargo xtask test` takes no `{}`: see `cargo xtask test --help`", unknown.display()),
+    };
+    let sh = Shell::new()?;
+    sh.change_dir(root());
+    test::run(&sh, extent)
 }
 
 /// Becomes cargo, which becomes passmuster: signals and the exit status need nobody in between.

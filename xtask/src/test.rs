@@ -17,7 +17,13 @@ Everything that needs no GPU: formatting, lints, tests (of ranks that MPI starts
 Runs the steps in this order and stops at the first that fails, with exit status 1. Tests run under cargo-nextest where it is
 installed. CI runs this command and nothing else (.ci/run).
 
-Usage: cargo xtask test
+Two things take so long that a part of them has to do before a push: of the PTX, an eighth is compiled anew (another eighth for each
+commit; of the rest the sources' hashes are compared), and the tests that .config/nextest.toml calls long do not run under nextest.
+
+Usage: cargo xtask test [--all]
+
+Options:
+  --all  the long tests, too, and all PTX is compiled: before a release
 
 Examples:
   cargo xtask test                 before every push
@@ -34,19 +40,35 @@ const MAX_ARCHIVE: u64 = 10 << 20;
 /// Exit status where a step fails.
 const FINDING: u8 = 1;
 
+/// One of how many parts of the PTX is compiled for each commit.
+const PTX_PARTS: u32 = 8;
+
+/// How much is tested.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub enum Extent {
+    /// What a push wants.
+    Usual,
+    /// The long tests and all PTX as well.
+    All,
+}
+
 /// Runs every step until one fails, and says how each ended.
 ///
 /// # Errors
 /// Where this program cannot tell where it lies.
-pub fn run(sh: &Shell) -> anyhow::Result<ExitCode> {
+pub fn run(sh: &Shell, extent: Extent) -> anyhow::Result<ExitCode> {
     // Built with the tests, for the steps that follow them; cargo puts it beside this binary.
     let passmuster = env::current_exe()?.with_file_name("passmuster");
     let nextest = cmd!(sh, "cargo nextest --version").quiet().ignore_stdout().ignore_stderr().run().is_ok();
     // Ranks that MPI starts are tested where there is one to compile with. The doc tests have the same features, so that the library is not built again for them.
     let has_mpi = cmd!(sh, "mpicc --version").quiet().ignore_stdout().ignore_stderr().run().is_ok();
     let features: &[&str] = if has_mpi { &["--features", "passmuster-cli/mpi"] } else { &[] };
+    let (profile, part) = match extent {
+        Extent::Usual => ("default", part_of_commit(sh)),
+        Extent::All => ("all", vec![]),
+    };
     let tests = match nextest {
-        true => cmd!(sh, "cargo nextest run --workspace {features...} --no-fail-fast"),
+        true => cmd!(sh, "cargo nextest run --workspace {features...} --no-fail-fast --profile {profile}"),
         false => cmd!(sh, "cargo test --workspace {features...} --all-targets"),
     };
     let target = env::current_exe()?.with_file_name("..");
@@ -54,7 +76,7 @@ pub fn run(sh: &Shell) -> anyhow::Result<ExitCode> {
         && step("lints", || succeeds(cmd!(sh, "cargo clippy --workspace --all-targets -- -D warnings")))
         && step("tests", || succeeds(tests))
         && step("documentation examples", || succeeds(cmd!(sh, "cargo test --workspace {features...} --doc")))
-        && step("PTX drift", || succeeds(cmd!(sh, "{passmuster} kernels --check")))
+        && step("PTX drift", || succeeds(cmd!(sh, "{passmuster} kernels --check {part...}")))
         && step("PTX drift of the own kernel", || succeeds(cmd!(sh, "{passmuster} compile --check examples/own_kernel/kernels/mine.cu")))
         && step("generated parts of documents", || succeeds(cmd!(sh, "{passmuster} docs --check")))
         && step("figures of stale records are marked", || succeeds(cmd!(sh, "{passmuster} records --check")))
@@ -63,8 +85,18 @@ pub fn run(sh: &Shell) -> anyhow::Result<ExitCode> {
     if !has_mpi {
         say("\nnot tested: ranks that mpirun starts, for there is no mpicc");
     }
+    if nextest && extent == Extent::Usual {
+        say("\nnot run: long tests (.config/nextest.toml) and compiling most of the PTX, which `cargo xtask test --all` does");
+    }
     say(if passed { "\nall steps passed; nothing here ran on a GPU: that is `cargo xtask test-gpu`" } else { "\nFAILED" });
     Ok(if passed { ExitCode::SUCCESS } else { ExitCode::from(FINDING) })
+}
+
+/// The option of `kernels --check` for the part of the PTX that is this commit's turn; none outside a repository, where all is compiled.
+fn part_of_commit(sh: &Shell) -> Vec<String> {
+    let commit = cmd!(sh, "git rev-parse --short=8 HEAD").quiet().ignore_stderr().read().ok();
+    let turn = commit.and_then(|commit| u32::from_str_radix(commit.get(..8)?, 16).ok());
+    turn.map_or_else(Vec::new, |turn| vec!["--part".into(), format!("{}/{PTX_PARTS}", turn % PTX_PARTS + 1)])
 }
 
 /// Prints a line. Whether anybody reads it changes nothing.

@@ -15,7 +15,7 @@ fn sequences() -> impl Strategy<Value = CollectiveCase> {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig::with_cases(16))]
+    #![proptest_config(ProptestConfig::with_cases(8))]
 
     #[test]
     fn any_call_is_right(case in calls()) {
