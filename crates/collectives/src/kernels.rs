@@ -54,7 +54,7 @@ pub struct Module {
     /// Which reductions have entries of their own.
     pub own_entries: OwnEntries,
     /// What mutants of its synchronisation are judged on.
-    pub mutants: SyncSizes,
+    pub mutants: MutantCases,
 }
 
 /// Which of its algorithm's calls a module is for.
@@ -79,18 +79,20 @@ pub enum OwnEntries {
 
 /// What mutants of a module's synchronisation are judged on, beside what is the same for all.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct SyncSizes {
+pub struct MutantCases {
     /// The element type whose entry is mutated, and of the cases.
     pub dtype: DType,
     /// Ranks, and so many elements of a call among them that several blocks have work, and those that go tile by tile several tiles each.
     pub several: (u32, u64),
-    /// Ids of more cases: of other algorithms that launch it in a way of their own, or of inputs for which it has a path of its own.
+    /// Whether there are words that its packs cannot carry, for which it has a path of its own: cases of special inputs have them.
+    pub rare_words: bool,
+    /// Ids of more cases: of other algorithms that launch it in a way of their own.
     pub also: &'static [&'static str],
 }
 
-impl SyncSizes {
+impl MutantCases {
     /// Of modules that say nothing of it.
-    pub const DEFAULT: SyncSizes = SyncSizes { dtype: DType::BF16, several: (2, 9000), also: &[] };
+    pub const DEFAULT: MutantCases = MutantCases { dtype: DType::BF16, several: (2, 9000), rare_words: false, also: &[] };
 }
 
 impl Module {
@@ -103,7 +105,7 @@ impl Module {
             wide: None,
             calls: Calls::Any,
             own_entries: OwnEntries::Common,
-            mutants: SyncSizes::DEFAULT,
+            mutants: MutantCases::DEFAULT,
         }
     }
 
@@ -147,7 +149,7 @@ impl Module {
 
     /// With other cases for mutants of its synchronisation.
     #[must_use]
-    pub const fn with_mutants(self, mutants: SyncSizes) -> Module {
+    pub const fn with_mutants(self, mutants: MutantCases) -> Module {
         Module { mutants, ..self }
     }
 }

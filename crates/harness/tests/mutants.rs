@@ -121,8 +121,16 @@ fn mutants_of_products_are_caught(#[values("all_gather_matmul/fused", "matmul_re
 
 /// If this fails, no case of these mutants sends a word that Lamport packs cannot carry, and what goes beside them could be left out.
 #[rstest]
-fn rare_words_are_in_cases_of_kernels_that_copy_packs(
-    #[values("all_gather/lamport", "all_to_all/lamport", "broadcast/lamport")] module: &str,
+fn rare_words_are_in_cases_of_kernels_of_lamport_packs(
+    #[values(
+        "all_gather/lamport",
+        "all_reduce/one_shot_lamport",
+        "all_to_all/lamport",
+        "broadcast/lamport",
+        "reduce/lamport",
+        "reduce_scatter/lamport"
+    )]
+    module: &str,
 ) {
     let mut stores: Vec<Derived> = mutants::derived();
     stores.retain(|mutant| mutant.module == module && mutant.site.contains("st.relaxed.sys dropped"));

@@ -413,9 +413,10 @@ impl Source {
                 32 => 0x8000_0000,
                 _ => 0x8000_0000_8000_0000,
             }),
-            12 => {
-                is_first.then_some(RARE_WORDS[(situation >> 58 & 3) as usize] >> (u64::from(width) * index & 31) & u64::MAX >> (64 - width))
-            }
+            12 => is_first.then_some({
+                let bits = 8 * dtype.size();
+                RARE_WORDS[(situation >> 58 & 3) as usize] >> (bits * index % 32) & u64::MAX >> (64 - bits)
+            }),
             13 if is_first => Some(one),
             14 if is_first => Some(one + 1),
             13 | 14 => Some(if is_second { half_ulp } else { 0 }),

@@ -31,7 +31,7 @@ use super::{
 use passmuster_collectives::{
     algorithms::{self, Algorithm, Foreign, Protocol},
     collective::{Collective, DType, ReduceOp, Shape},
-    kernels::{Module, SyncSizes},
+    kernels::{Module, MutantCases},
     machine::Site,
     plan::{Call, MAX_WORLD},
 };
@@ -321,7 +321,7 @@ fn large_counts(world: u32) -> Vec<u64> {
 /// A case with a peer and one without: where the machine has no peer for a world size, the kernel is tested all the same. One of the two
 /// where ranks poll lines, which takes the emulator long, and where kernels go tile by tile, which takes it as long as two_shot twice.
 fn with_and_without_peer(algorithm: &str, choice: &mut Choice) -> Vec<bool> {
-    let by_tiles = |module: &Module| module.mutants.several.1 > SyncSizes::DEFAULT.several.1;
+    let by_tiles = |module: &Module| module.mutants.several.1 > MutantCases::DEFAULT.several.1;
     let takes_long = polls_data(algorithm) || all_reduce(algorithm).modules().into_iter().any(by_tiles);
     if takes_long { vec![choice.one_in(2)] } else { vec![false, true] }
 }

@@ -3,10 +3,12 @@
 use crate::{
     algorithms::Lamport,
     collective::Collective,
-    kernels::{Module, OwnEntries, module},
+    kernels::{Module, MutantCases, OwnEntries, module},
 };
 
-static MODULE: Module = module!("all_reduce/one_shot_lamport", checked, wide).with_entries(OwnEntries::Sums);
+static MODULE: Module = module!("all_reduce/one_shot_lamport", checked, wide)
+    .with_entries(OwnEntries::Sums)
+    .with_mutants(MutantCases { rare_words: true, ..MutantCases::DEFAULT });
 
 /// Push everything to all, reduce in rank order what the peers have pushed: one trip, no barrier and no flag, (world - 1) x bytes into each rank.
 pub const LAMPORT: Lamport = Lamport::new(Collective::AllReduce, ["one_shot_lamport", "one_shot_lamport_serial"], &MODULE);

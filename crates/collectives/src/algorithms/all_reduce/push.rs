@@ -8,7 +8,7 @@ use crate::{
     },
     collective::{Collective, DType, ReduceOp},
     contract::Contract,
-    kernels::{Calls, Module, OwnEntries, SyncSizes, module},
+    kernels::{Calls, Module, MutantCases, OwnEntries, module},
     plan::{Arg, BufferSpec, Call, Op, Plan, Region, Role},
 };
 
@@ -16,17 +16,17 @@ use crate::{
 pub struct Push;
 
 const NAME: &str = "push";
-static MODULE: Module = module!("all_reduce/push", checked, wide).with_entries(OwnEntries::Sums).with_mutants(SyncSizes {
+static MODULE: Module = module!("all_reduce/push", checked, wide).with_entries(OwnEntries::Sums).with_mutants(MutantCases {
     several: (2, 48_000),
     also: &["reduce/push:bf16,sum:w=3:calls=push.40000.root1+push.40:seed=6"],
-    ..SyncSizes::DEFAULT
+    ..MutantCases::DEFAULT
 });
 
 /// The same kernel with senders that multiply.
-static MULTIPLYING: Module = module!("premul_sum/push", checked, wide).of_calls(Calls::PremulSum).with_mutants(SyncSizes {
+static MULTIPLYING: Module = module!("premul_sum/push", checked, wide).of_calls(Calls::PremulSum).with_mutants(MutantCases {
     several: (2, 24_000),
     also: &["reduce/push:bf16,premul_sum:w=3:calls=push.40000.root1+push.40:seed=6"],
-    ..SyncSizes::DEFAULT
+    ..MutantCases::DEFAULT
 });
 
 impl Algorithm for Push {

@@ -4,7 +4,7 @@ use crate::{
     algorithms::{Algorithm, PACK, THREADS, Target, blocks_for, launch, plan_name, sync_argument, synchronisation},
     collective::{Collective, DType},
     contract::Contract,
-    kernels::{Module, SyncSizes, module},
+    kernels::{Module, MutantCases, module},
     plan::{Arg, BufferSpec, Call, Plan},
 };
 
@@ -12,8 +12,7 @@ use crate::{
 pub struct Push;
 
 const NAME: &str = "push";
-static MODULE: Module =
-    module!("broadcast/push", checked, wide).with_mutants(SyncSizes { several: (3, 70_000), also: &[], ..SyncSizes::DEFAULT });
+static MODULE: Module = module!("broadcast/push", checked, wide).with_mutants(MutantCases { several: (3, 70_000), ..MutantCases::DEFAULT });
 
 impl Algorithm for Push {
     fn collective(&self) -> Collective {

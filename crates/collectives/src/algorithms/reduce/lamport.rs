@@ -3,10 +3,12 @@
 use crate::{
     algorithms::Lamport,
     collective::Collective,
-    kernels::{Module, OwnEntries, module},
+    kernels::{Module, MutantCases, OwnEntries, module},
 };
 
-static MODULE: Module = module!("reduce/lamport", checked, wide).with_entries(OwnEntries::Sums);
+static MODULE: Module = module!("reduce/lamport", checked, wide)
+    .with_entries(OwnEntries::Sums)
+    .with_mutants(MutantCases { rare_words: true, ..MutantCases::DEFAULT });
 
 /// Push everything to the root, which reduces in rank order what the peers have pushed: one trip, no barrier and no flag, (world - 1) x bytes into it.
 pub const LAMPORT: Lamport = Lamport::new(Collective::Reduce, ["lamport", "lamport_serial"], &MODULE);

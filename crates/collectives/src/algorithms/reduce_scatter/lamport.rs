@@ -3,10 +3,12 @@
 use crate::{
     algorithms::Lamport,
     collective::Collective,
-    kernels::{Module, OwnEntries, module},
+    kernels::{Module, MutantCases, OwnEntries, module},
 };
 
-static MODULE: Module = module!("reduce_scatter/lamport", checked, wide).with_entries(OwnEntries::Sums);
+static MODULE: Module = module!("reduce_scatter/lamport", checked, wide)
+    .with_entries(OwnEntries::Sums)
+    .with_mutants(MutantCases { rare_words: true, ..MutantCases::DEFAULT });
 
 /// Push the slots to their ranks, reduce what the peers have pushed in rank order: one trip, no barrier and no flag, (world - 1) slots into each rank.
 pub const LAMPORT: Lamport = Lamport::new(Collective::ReduceScatter, ["lamport", "lamport_serial"], &MODULE);

@@ -153,6 +153,15 @@ pub fn sync_cases(module: &Module) -> Vec<CollectiveCase> {
     let parts = if is_of_parts { ":counts=5" } else { "" };
     let dtype = module.mutants.dtype;
     let mut ids = ids.map(|id| format!("{collective}/{algorithm}:{dtype},{op}:{id}{parts}")).to_vec();
+    if module.mutants.rare_words {
+        // Of two ranks, of so few that a kernel has code for just so many, and of more; as many packs whatever the type.
+        let [once, fewer, again] = [70, 17, 33].map(|words| call(words * 4 / dtype.size()));
+        let calls = format!("calls={once}{second}+{fewer}{first}{in_place}+[{again}]x3:inputs=special");
+        ids.extend(
+            [(2, "8"), (3, "9"), (6, "c")]
+                .map(|(world, seed)| format!("{collective}/{algorithm}:{dtype},{op}:w={world}:{calls}:seed={seed}")),
+        );
+    }
     ids.extend(module.mutants.also.iter().map(|&id| id.to_owned()));
     if is_of_packs {
         // In so many, among so many ranks, that one finds another at the end of a call at each of its looks, the second as well.
