@@ -257,19 +257,12 @@ fn by_mpi(folder: &Folder, count: usize, arguments: &[&str]) -> Vec<Output> {
 /// A list of which nothing is left out.
 const WHOLE: &str = "1/1";
 
-/// If this fails, what a collective computes depends on whether its ranks are threads or processes, or on who started them.
-///
-/// The smoke list on two and on four processes has the digests that one process has of it: all of it on processes that the command starts itself, a part on those
-/// of another launcher.
-#[test]
-fn smoke_on_processes_has_the_digests_of_one() {
-    let launchers: &[(&str, Start, &str)] = &[
-        ("own", by_own, WHOLE),
-        ("env", by_env, "1/3"),
-        #[cfg(feature = "mpi")]
-        ("mpi", by_mpi, "2/3"),
-    ];
-    let folder = Folder::new("smoke");
+/// How the processes of a list are started, what that is called, and which part of the list they judge.
+type Launch<'a> = (&'a str, Start, &'a str);
+
+/// Asserts that the smoke list on two and on four processes has the digests that one process has of it.
+fn smoke_has_the_digests_of_one(name: &str, launches: &[Launch]) {
+    let folder = Folder::new(name);
     let list = |name: &str, count: usize, more: &[&str], start: Start| {
         let json = format!("{name}-{count}.json");
         for output in start(&folder, count, &[&["validate", "smoke", "--json", &folder.file(&json)], more].concat()) {
@@ -279,7 +272,7 @@ fn smoke_on_processes_has_the_digests_of_one() {
     };
     let alone = list("alone", 1, &["--profile", "off"], by_own);
     for (count, at_least) in [(2, 150), (4, 300)] {
-        for &(name, start, part) in launchers {
+        for &(name, start, part) in launches {
             let found = list(name, count, &["--launcher", name, "--processes", &count.to_string(), "--part", part], start);
             let at_least = if part == WHOLE { at_least } else { at_least / 4 };
             assert!(found.len() >= at_least, "{name}: {} digests", found.len());
@@ -288,6 +281,31 @@ fn smoke_on_processes_has_the_digests_of_one() {
             assert!(differ.is_empty(), "{name} on {count} processes: {differ:#?}");
         }
     }
+}
+
+/// If this fails, what a collective computes depends on whether its ranks are threads or processes, or on who started them.
+///
+/// All of the list on processes that the command starts itself, a part on those of another launcher.
+#[test]
+fn smoke_on_processes_has_the_digests_of_one() {
+    let launches: &[Launch] = &[
+        ("own", by_own, WHOLE),
+        ("env", by_env, "1/3"),
+        #[cfg(feature = "mpi")]
+        ("mpi", by_mpi, "2/3"),
+    ];
+    smoke_has_the_digests_of_one("smoke", launches);
+}
+
+/// If this fails, as above: all of the list on processes of other launchers.
+#[test]
+fn smoke_by_every_launcher_has_the_digests_of_one() {
+    let launches: &[Launch] = &[
+        ("env", by_env, WHOLE),
+        #[cfg(feature = "mpi")]
+        ("mpi", by_mpi, WHOLE),
+    ];
+    smoke_has_the_digests_of_one("smoke-of-all", launches);
 }
 
 /// If this fails, a rank that is lost is a hang, or nobody learns which it was.

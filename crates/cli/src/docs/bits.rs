@@ -28,7 +28,7 @@ fn keeps_either_payload(case: &str) -> bool {
         && case.contains(":f64,")
         && case.contains("inputs=special")
         && (case.contains(":f64,prod:")
-            || names.into_iter().any(|name| ["push", "two_shot_push", "lamport", "one_shot_lamport"].contains(&name)))
+            || names.into_iter().any(|name| ["push", "two_shot_push", "lamport", "one_shot_lamport", "two_shot_lamport"].contains(&name)))
 }
 
 /// Cases of the merge list that ran on the emulator and on GPUs.

@@ -1,4 +1,4 @@
-//! Collectives whose kernels send Lamport packs, whose own value says that they are there: see kernels/common/lamport.cuh. Each has a page of its own, for its kernel.
+//! Collectives whose kernels send Lamport packs, whose own value says that they are there: see kernels/common/lamport.cuh. Each kernel has a page of its own.
 
 use crate::{
     algorithms::{
@@ -24,13 +24,23 @@ const MOST_THREADS_OF_ANY: u32 = 512;
 /// and 56 by one_shot (two H100).
 const MOST_BYTES: u64 = 16 << 20;
 
-/// A collective in Lamport packs: every rank pushes its data straight to whom they are for, and waits for theirs. One trip, no barrier and no flag.
+/// A collective in Lamport packs: every rank pushes its data straight to whom they are for, and waits for theirs. No barrier and no flag.
 pub struct Lamport {
     collective: Collective,
     /// As it ships, and as it is to be compared with.
     names: [&'static str; 2],
     module: &'static Module,
+    trips: Trips,
     start: Start,
+}
+
+/// How often data cross the link one after the other.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Trips {
+    /// What a rank has for a peer goes to it.
+    One,
+    /// Of an all_reduce: first to the rank whose slice it is, then the sum of the slice to all.
+    Two,
 }
 
 /// How the kernels are launched. They wait for what is in front of them on their stream themselves, before their first access.
@@ -45,7 +55,12 @@ enum Start {
 impl Lamport {
     /// With dependent launches, under the first of these names; the other one is for the same without.
     pub(super) const fn new(collective: Collective, names: [&'static str; 2], module: &'static Module) -> Lamport {
-        Lamport { collective, names, module, start: Start::Dependent }
+        Lamport { collective, names, module, trips: Trips::One, start: Start::Dependent }
+    }
+
+    /// The same in two trips.
+    pub(super) const fn in_two_trips(self) -> Lamport {
+        Lamport { trips: Trips::Two, ..self }
     }
 
     /// The same without dependent launches.
@@ -58,10 +73,32 @@ impl Lamport {
         self.names[0]
     }
 
-    /// Pads, counts and the rest for calls that send each peer up to `bytes` bytes; last the pads of escapes.
+    /// What one trip brings a peer of an input or slot of `bytes` bytes.
+    fn bytes_of_trip(&self, world: u32, bytes: u64) -> u64 {
+        match self.trips {
+            Trips::One => bytes,
+            Trips::Two => bytes.div_ceil(PACK).div_ceil(u64::from(world)) * PACK,
+        }
+    }
+
+    /// How many packs of one place there are in a pad, of one parity: one of each rank a trip.
+    fn sources(&self, world: u32) -> u64 {
+        u64::from(world) * if self.trips == Trips::One { 1 } else { 2 }
+    }
+
+    /// The most bytes that an input or slot may have.
+    fn most_bytes(&self, world: u32) -> u64 {
+        match self.trips {
+            Trips::One => MOST_BYTES / u64::from(world),
+            Trips::Two => MOST_BYTES / 2,
+        }
+    }
+
+    /// Pads, counts and the rest for calls with inputs or slots of up to `bytes` bytes; last the pads of escapes.
     fn buffers(&self, world: u32, bytes: u64) -> Vec<BufferSpec> {
-        let chunks = bytes.min(most_bytes(world)).div_ceil(PACK * TILE * CHUNK);
-        let pad = chunks * 2 * u64::from(world) * CHUNK * TILE * PACK;
+        let bytes = self.bytes_of_trip(world, bytes.min(self.most_bytes(world)));
+        let chunks = bytes.div_ceil(PACK * TILE * CHUNK);
+        let pad = chunks * 2 * self.sources(world) * CHUNK * TILE * PACK;
         let mut buffers = synchronisation_with(self.shipped(), world, pad, chunks * CHUNK * 4);
         buffers[0].role = Role::Slots;
         buffers.push(BufferSpec::new(format!("{}.escapes", self.shipped()), 2 * pad, Role::Slots));
@@ -72,7 +109,7 @@ impl Lamport {
     fn launch(&self, call: &Call, target: &Target, args: Vec<Arg>) -> Op {
         let is_any = call.op.reduces() && !has_own_entry(self.module, call.dtype, call.op);
         let most_threads = if is_any { MOST_THREADS_OF_ANY } else { MOST_THREADS };
-        let grid = grid(call.slot_bytes(), target.waiting_blocks, most_threads);
+        let grid = grid(self.bytes_of_trip(call.world(), call.slot_bytes()), target.waiting_blocks, most_threads);
         let Op::Launch(launch) = launch(self.module, call, target, grid, args) else { unreachable!("a launch is one") };
         Op::Launch(Launch { programmatic: self.start == Start::Dependent, ..launch })
     }
@@ -104,7 +141,7 @@ impl Algorithm for Lamport {
         if call.counts().is_some() {
             return Err(format!("{name} takes slots of one length, not a count for each pair of ranks"));
         }
-        let most = most_bytes(world);
+        let most = self.most_bytes(world);
         if bytes > most {
             let part = if self.collective.slots(world).0 == 1 { "inputs" } else { "slots" };
             return Err(format!("{name} takes {part} of up to {most} bytes among {world} ranks, not of {bytes}"));
@@ -117,7 +154,8 @@ impl Algorithm for Lamport {
     }
 
     fn link_bytes(&self, call: &Call) -> Option<u64> {
-        Some(u64::from(call.world() - 1) * call.slot_bytes())
+        let trips = if self.trips == Trips::One { 1 } else { 2 };
+        Some(trips * u64::from(call.world() - 1) * self.bytes_of_trip(call.world(), call.slot_bytes()))
     }
 
     fn plan(&self, call: &Call, target: &Target) -> Plan {
@@ -143,11 +181,6 @@ fn grid(bytes: u64, waiting_blocks: u32, most_threads: u32) -> (u32, u32) {
         block *= 2;
     }
     (packs.div_ceil(u64::from(block)).clamp(1, most) as u32, block)
-}
-
-/// The most bytes that a call may send each peer.
-fn most_bytes(world: u32) -> u64 {
-    MOST_BYTES / u64::from(world)
 }
 
 #[cfg(test)]

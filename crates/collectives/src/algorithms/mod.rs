@@ -296,6 +296,7 @@ pub(crate) fn by_name_only() -> &'static [&'static dyn Algorithm] {
 pub fn bench_only() -> &'static [&'static dyn Algorithm] {
     &[
         &all_reduce::LAMPORT_SERIAL,
+        &all_reduce::TWO_SHOT_LAMPORT_SERIAL,
         &all_gather::LAMPORT_SERIAL,
         &reduce_scatter::LAMPORT_SERIAL,
         &all_to_all::LAMPORT_SERIAL,

@@ -8,6 +8,7 @@ mod one_shot_lamport;
 mod one_shot_push;
 pub(super) mod push;
 pub(super) mod two_shot;
+mod two_shot_lamport;
 mod two_shot_push;
 
 pub use copy_engine::CopyEngine;
@@ -18,6 +19,7 @@ pub use one_shot_lamport::{LAMPORT, LAMPORT_SERIAL};
 pub use one_shot_push::OneShotPush;
 pub use push::Push;
 pub use two_shot::TwoShot;
+pub use two_shot_lamport::{TWO_SHOT_LAMPORT, TWO_SHOT_LAMPORT_SERIAL};
 pub use two_shot_push::TwoShotPush;
 
 use crate::algorithms::{Algorithm, Nccl};
@@ -27,6 +29,7 @@ pub(super) const ALL: &[&dyn Algorithm] = &[
     &OneShot,
     &TwoShot,
     &LAMPORT,
+    &TWO_SHOT_LAMPORT,
     &OneShotPush,
     &TwoShotPush,
     &Push,

@@ -156,7 +156,7 @@ pub fn sync_cases(module: &Module) -> Vec<CollectiveCase> {
     if module.mutants.rare_words {
         // Of two ranks, of so few that a kernel has code for just so many, and of more; as many packs whatever the type.
         let [once, fewer, again] = [70, 17, 33].map(|words| call(words * 4 / dtype.size()));
-        let calls = format!("calls={once}{second}+{fewer}{first}{in_place}+[{again}]x3:inputs=special");
+        let calls = format!("calls={once}{first}+{fewer}{in_place}+[{again}]x3:inputs=special");
         ids.extend(
             [(2, "8"), (3, "9"), (6, "c")]
                 .map(|(world, seed)| format!("{collective}/{algorithm}:{dtype},{op}:w={world}:{calls}:seed={seed}")),
