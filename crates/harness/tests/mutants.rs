@@ -5,7 +5,7 @@ use std::{sync::Arc, time::Duration};
 use passmuster::{
     conformance::{
         Case, InputClass, Status, Verdict,
-        mutants::{self, Derived},
+        mutants::{self, Derived, Mutant, MutantKind},
         runner::Settings,
     },
     emulator::{Emulator, EmulatorOptions, Interleaving},
@@ -13,7 +13,7 @@ use passmuster::{
 use passmuster_collectives::{
     algorithms::{self, Target, TensorParallelFusion},
     collective::{Collective, DType, Shape},
-    library::Library,
+    library::{self, Library},
     machine::Machine,
     plan::{BufferSpec, Call, Op, Plan, RankCall, Region, Role, Script, Step},
 };
@@ -60,6 +60,17 @@ fn every_mutant_is_ptx() {
             panic!("{}: {error}", mutant.name);
         }
     }
+}
+
+/// If this fails, a planted bug of synchronisation is judged on cases that do not run the entry it is in, and passes.
+#[test]
+fn planted_mutants_are_run_by_their_cases() {
+    let planted = mutants::MUTANTS.iter().filter(|mutant| mutant.kind == MutantKind::Sync && mutant.half().is_none());
+    let is_run = |mutant: &Mutant| {
+        let module = library::find(mutant.shown_by).unwrap();
+        mutants::sync_cases(module).iter().any(|case| mutant.is_reached_by(case))
+    };
+    assert_eq!(planted.filter(|mutant| !is_run(mutant)).map(|mutant| mutant.name).collect::<Vec<_>>(), [""; 0]);
 }
 
 /// If this fails, mutants are caught for what the kernels do without them.

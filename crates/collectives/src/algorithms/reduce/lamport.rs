@@ -2,13 +2,14 @@
 
 use crate::{
     algorithms::Lamport,
-    collective::Collective,
+    collective::{Collective, DType},
     kernels::{Module, MutantCases, OwnEntries, module},
 };
 
 static MODULE: Module = module!("reduce/lamport", checked, wide)
     .with_entries(OwnEntries::Sums)
-    .with_mutants(MutantCases { rare_words: true, ..MutantCases::DEFAULT });
+    // In narrower types a rare word takes several elements of one rank, which few inputs have.
+    .with_mutants(MutantCases { dtype: DType::F32, several: (2, 4500), rare_words: true, ..MutantCases::DEFAULT });
 
 /// Push everything to the root, which reduces in rank order what the peers have pushed: one trip, no barrier and no flag, (world - 1) x bytes into it.
 pub const LAMPORT: Lamport = Lamport::new(Collective::Reduce, ["lamport", "lamport_serial"], &MODULE);

@@ -154,8 +154,8 @@ pub fn sync_cases(module: &Module) -> Vec<CollectiveCase> {
     let dtype = module.mutants.dtype;
     let mut ids = ids.map(|id| format!("{collective}/{algorithm}:{dtype},{op}:{id}{parts}")).to_vec();
     if module.mutants.rare_words {
-        // Of two ranks, of so few that a kernel has code for just so many, and of more; as many packs whatever the type.
-        let [once, fewer, again] = [70, 17, 33].map(|words| call(words * 4 / dtype.size()));
+        // Of two ranks, of so few that a kernel has code for just so many, and of more; as many packs whatever the type, for of floats one word in 32 is rare.
+        let [once, fewer, again] = [280, 68, 132].map(|words| call(words * 4 / dtype.size()));
         let calls = format!("calls={once}{first}+{fewer}{in_place}+[{again}]x3:inputs=special");
         ids.extend(
             [(2, "8"), (3, "9"), (6, "c")]
