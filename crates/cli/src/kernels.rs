@@ -52,7 +52,7 @@ pub(crate) struct Kernels {
 const EXAMPLES: &str = "\
 Examples:
   cargo xtask kernels                     after an edit of a .cu, .cuh or mutant
-  cargo xtask kernels --check             before a commit; CI compiles an eighth, another for each commit
+  cargo xtask kernels --check             before a commit; CI compiles an eighth
   cargo xtask kernels --only museum/      what is under a path
   CUDA_HOME=/usr/local/cuda-13.0 cargo xtask kernels
 
