@@ -134,10 +134,8 @@ fn write(sh: &Shell, root: &Path, products: &[Product], index: &str) -> anyhow::
 
 fn check(sh: &Shell, root: &Path, products: &[Product], index: &str, part: Option<Part>) -> anyhow::Result<ExitCode> {
     let compiler = toolkit::find(sh, root).and_then(|toolkit| Nvrtc::open(&toolkit));
-    let compiled: BTreeSet<usize> = match part {
-        Some(part) => part.take((0..products.len()).collect()).into_iter().collect(),
-        None => (0..products.len()).collect(),
-    };
+    let part = part.unwrap_or(Part { number: 1, of: 1 });
+    let compiled: BTreeSet<usize> = part.take((0..products.len()).collect()).into_iter().collect();
     let drift = |(index, product): &(usize, &Product)| {
         let found = fs::read_to_string(root.join(&product.path)).unwrap_or_default();
         let drift = match &compiler {

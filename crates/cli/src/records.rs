@@ -395,6 +395,10 @@ mod tests {
         let mut kinds = BTreeSet::new();
         for path in committed(&root).unwrap() {
             let mut record = read(&path).unwrap();
+            // One of each kind: there are many, and large ones.
+            if kinds.contains(record["kind"].as_str().unwrap()) {
+                continue;
+            }
             let modules = record.pointer_mut("/source/modules").and_then(Value::as_object_mut).into_iter().flatten();
             let changed = modules.map(|(_, hash)| *hash = "0".into()).count();
             let looked = look(&path, &record).unwrap();

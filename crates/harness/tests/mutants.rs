@@ -1,6 +1,6 @@
 //! Synchronisation mutants that are made by rule, on the emulator: a sample of those that `cargo xtask mutants` runs.
 
-use std::{sync::Arc, time::Duration};
+use std::{ops::Range, sync::Arc, time::Duration};
 
 use passmuster::{
     conformance::{
@@ -25,9 +25,6 @@ const SCHEDULES: u64 = 8;
 
 /// Schedules that those get that do nothing wrong, whose runs nothing ends early: `cargo xtask mutants` gives them all.
 const SCHEDULES_OF_EQUIVALENTS: u64 = 4;
-
-/// Schedules that the kernels themselves get here: `cargo xtask mutants` gives them all, too.
-const SCHEDULES_OF_KERNELS: u64 = 2;
 
 /// How many mutants are tried here.
 const SAMPLE: usize = 24;
@@ -73,13 +70,15 @@ fn planted_mutants_are_run_by_their_cases() {
     assert_eq!(planted.filter(|mutant| !is_run(mutant)).map(|mutant| mutant.name).collect::<Vec<_>>(), [""; 0]);
 }
 
-/// If this fails, mutants are caught for what the kernels do without them.
-#[test]
-fn kernels_pass_the_cases_of_their_mutants() {
+/// If this fails, mutants are caught for what the kernels do without them. The second part is a long test (.config/nextest.toml).
+#[rstest]
+#[case::at_first(0..2)]
+#[case::later(2..SCHEDULES)]
+fn kernels_pass_the_cases_of_their_mutants(#[case] schedules: Range<u64>) {
     let mut machine = emulator(Library::default());
     for (module, _) in mutants::subjects() {
         for case in mutants::sync_cases(module).into_iter().map(Case::from) {
-            for schedule in 0..SCHEDULES_OF_KERNELS {
+            for schedule in schedules.clone() {
                 let verdict = judge(&case, &mut machine, schedule);
                 assert_eq!(verdict.status, Status::Pass, "{verdict:#?}");
             }
@@ -136,6 +135,7 @@ fn rare_words_are_in_cases_of_kernels_of_lamport_packs(
     #[values(
         "all_gather/lamport",
         "all_reduce/one_shot_lamport",
+        "all_reduce/two_shot_lamport",
         "all_to_all/lamport",
         "broadcast/lamport",
         "reduce/lamport",

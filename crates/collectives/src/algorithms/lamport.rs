@@ -7,7 +7,7 @@ use crate::{
     },
     collective::{Collective, DType},
     contract::Contract,
-    kernels::Module,
+    kernels::{Module, MutantCases},
     plan::{Arg, BufferSpec, Call, Launch, Op, Plan, Role},
 };
 
@@ -24,6 +24,13 @@ const MOST_THREADS_OF_ANY: u32 = 512;
 /// and 56 by one_shot (two H100).
 const MOST_BYTES: u64 = 16 << 20;
 
+/// What mutants of kernels that copy are judged on: of integers more inputs have words that packs cannot carry.
+pub(super) const COPIES: MutantCases = MutantCases { dtype: DType::I32, several: (2, 4500), rare_words: true, ..MutantCases::DEFAULT };
+
+/// Of kernels that reduce, which have no entry of their own for integers. In types narrower than f32 a rare word takes several elements of one rank, which few
+/// inputs have; and a sum of f32 that is no number is such a word itself.
+pub(super) const SUMS: MutantCases = MutantCases { dtype: DType::F32, ..COPIES };
+
 /// A collective in Lamport packs: every rank pushes its data straight to whom they are for, and waits for theirs. No barrier and no flag.
 pub struct Lamport {
     collective: Collective,
@@ -38,9 +45,9 @@ pub struct Lamport {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Trips {
     /// What a rank has for a peer goes to it.
-    One,
+    One = 1,
     /// Of an all_reduce: first to the rank whose slice it is, then the sum of the slice to all.
-    Two,
+    Two = 2,
 }
 
 /// How the kernels are launched. They wait for what is in front of them on their stream themselves, before their first access.
@@ -83,7 +90,7 @@ impl Lamport {
 
     /// How many packs of one place there are in a pad, of one parity: one of each rank a trip.
     fn sources(&self, world: u32) -> u64 {
-        u64::from(world) * if self.trips == Trips::One { 1 } else { 2 }
+        self.trips as u64 * u64::from(world)
     }
 
     /// The most bytes that an input or slot may have.
@@ -154,8 +161,7 @@ impl Algorithm for Lamport {
     }
 
     fn link_bytes(&self, call: &Call) -> Option<u64> {
-        let trips = if self.trips == Trips::One { 1 } else { 2 };
-        Some(trips * u64::from(call.world() - 1) * self.bytes_of_trip(call.world(), call.slot_bytes()))
+        Some(self.trips as u64 * u64::from(call.world() - 1) * self.bytes_of_trip(call.world(), call.slot_bytes()))
     }
 
     fn plan(&self, call: &Call, target: &Target) -> Plan {

@@ -1,15 +1,12 @@
 //! `all_reduce/two_shot_lamport`: every rank reduces one slice, both trips in Lamport packs. See kernels/all_reduce/two_shot_lamport.cu.
 
 use crate::{
-    algorithms::Lamport,
-    collective::{Collective, DType},
-    kernels::{Module, MutantCases, OwnEntries, module},
+    algorithms::{Lamport, lamport::SUMS},
+    collective::Collective,
+    kernels::{Module, OwnEntries, module},
 };
 
-static MODULE: Module = module!("all_reduce/two_shot_lamport", checked, wide)
-    .with_entries(OwnEntries::Sums)
-    // A sum of f32 that is no number is a word that packs cannot carry; sums of narrower types never have one.
-    .with_mutants(MutantCases { dtype: DType::F32, several: (2, 4500), rare_words: true, ..MutantCases::DEFAULT });
+static MODULE: Module = module!("all_reduce/two_shot_lamport", checked, wide).with_entries(OwnEntries::Sums).with_mutants(SUMS);
 
 /// Push slices to their owners, reduce in rank order, push the sums to all: two trips, no barrier and no flag, 2 x (world - 1) / world x bytes into each rank.
 pub const TWO_SHOT_LAMPORT: Lamport =

@@ -1,15 +1,12 @@
 //! `reduce_scatter/lamport`: every rank pushes each peer its slot in Lamport packs. See kernels/reduce_scatter/lamport.cu.
 
 use crate::{
-    algorithms::Lamport,
-    collective::{Collective, DType},
-    kernels::{Module, MutantCases, OwnEntries, module},
+    algorithms::{Lamport, lamport::SUMS},
+    collective::Collective,
+    kernels::{Module, OwnEntries, module},
 };
 
-static MODULE: Module = module!("reduce_scatter/lamport", checked, wide)
-    .with_entries(OwnEntries::Sums)
-    // In narrower types a rare word takes several elements of one rank, which few inputs have.
-    .with_mutants(MutantCases { dtype: DType::F32, several: (2, 4500), rare_words: true, ..MutantCases::DEFAULT });
+static MODULE: Module = module!("reduce_scatter/lamport", checked, wide).with_entries(OwnEntries::Sums).with_mutants(SUMS);
 
 /// Push the slots to their ranks, reduce what the peers have pushed in rank order: one trip, no barrier and no flag, (world - 1) slots into each rank.
 pub const LAMPORT: Lamport = Lamport::new(Collective::ReduceScatter, ["lamport", "lamport_serial"], &MODULE);

@@ -154,7 +154,7 @@ pub fn sync_cases(module: &Module) -> Vec<CollectiveCase> {
     let dtype = module.mutants.dtype;
     let mut ids = ids.map(|id| format!("{collective}/{algorithm}:{dtype},{op}:{id}{parts}")).to_vec();
     if module.mutants.rare_words {
-        // Of two ranks, of so few that a kernel has code for just so many, and of more; as many packs whatever the type, for of floats one word in 32 is rare.
+        // Of two ranks, of so few that a kernel has code for just so many, and of more; as many packs whatever the type, and so many for few words of floats are rare.
         let [once, fewer, again] = [280, 68, 132].map(|words| call(words * 4 / dtype.size()));
         let calls = format!("calls={once}{first}+{fewer}{in_place}+[{again}]x3:inputs=special");
         ids.extend(
