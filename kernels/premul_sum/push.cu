@@ -5,15 +5,25 @@
 #include "../all_reduce/push.cuh"
 #include "times.cuh"
 
+// Sixteen sums a pack take the registers of several.
+template <>
+struct AtOnce<E4M3> {
+    enum : u32 { PACKS = 2 };
+};
+template <>
+struct AtOnce<E5M2> : AtOnce<E4M3> {};
+
 #define ENTRY(NAME, T)                                                                                                                 \
     extern "C" __global__ void __launch_bounds__(512, 1)                                                                               \
         premul_sum_push_##NAME(u64 input, const __grid_constant__ Peers output, u64 count, u64 factor, u64 origin,                     \
                                const __grid_constant__ Peers slots, Ranks owners, Ranks receivers,                                     \
                                const __grid_constant__ Sync sync) {                                                                    \
-        push<T, Sum>(input, output, count, 0, origin, slots, owners, receivers, sync, Times<T>(factor));                               \
+        push<T, Sum>(input, output, count, 0, origin, slots, owners, receivers, sync, Multiplier<T>(factor));                          \
     }
 #ifdef PASSMUSTER_ONLY
 PASSMUSTER_ONLY(ENTRY)
 #else
 FEW_DTYPES(ENTRY)
+ENTRY(e4m3, E4M3)
+ENTRY(e5m2, E5M2)
 #endif

@@ -46,6 +46,8 @@ pub enum ProcessKind {
     Machine(Environment),
     /// One of ours that has a process for each rank, so many, which holds that rank's GPU. All are started in this environment.
     Ranks(Environment, u32),
+    /// One of ours that times nothing, and runs on all GPUs between others.
+    Beside,
     /// Ranks of Python's, so many.
     Python(u32),
 }

@@ -29,8 +29,19 @@ fn workload(collective: Collective, world: u32, bytes: u64) -> CollectiveWorkloa
 }
 
 /// Small, with everything that a large one has.
-const METHOD: Method =
-    Method { calls: 3, replays: 2, warm_up: 1, rounds: 1, copies: 2, flush: 4096, gated: true, late: None, batched: false };
+const METHOD: Method = Method {
+    calls: 3,
+    replays: 2,
+    warm_up: 1,
+    rounds: 1,
+    starts: 1,
+    beside: false,
+    copies: 2,
+    flush: 4096,
+    gated: true,
+    late: None,
+    batched: false,
+};
 
 /// If this fails, what `bench` has machines do races, deadlocks or leaves its buffers.
 #[test]
@@ -46,6 +57,21 @@ fn every_contender_can_be_timed_on_the_emulator() {
             assert!(samples.iter().all(|time| *time >= 0.0 && time.is_finite()), "{}: {samples:?}", algorithm.name());
         }
     }
+}
+
+/// If this fails, what another process is asked to run between rounds is not run, or a contender that was made ready is opened once more.
+#[test]
+fn a_kernel_runs_on_every_gpu_beside_others() {
+    let mut machine = Emulator::new(EmulatorOptions::default());
+    let mut timer = Timer::new(&mut machine, DEADLINE);
+    timer.run_beside().unwrap();
+    timer.run_beside().unwrap();
+    let (contender, of) =
+        (algorithms::find(Collective::AllReduce, "one_shot").unwrap().into(), workload(Collective::AllReduce, 2, 960).into());
+    timer.get_ready(&contender, &of, &METHOD).unwrap();
+    let met = timer.round(&contender, &of, &METHOD).unwrap().rendezvous;
+    timer.get_ready(&contender, &of, &METHOD).unwrap();
+    assert!(timer.round(&contender, &of, &METHOD).unwrap().rendezvous >= met);
 }
 
 fn product(scenario: Scenario, gathered: u64) -> Workload {

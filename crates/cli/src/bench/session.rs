@@ -37,6 +37,12 @@ pub(super) struct Session {
     /// Turns that each contender has at each size: with fewer than 6 nothing is said of noise.
     #[arg(long, default_value_t = 6, value_parser = clap::value_parser!(u32).range(1..=100))]
     pub(super) rounds: u32,
+    /// Start all processes so many times, with as many rounds each: buffers lie elsewhere in each, which is worth 5 % of small calls.
+    #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=100))]
+    starts: u32,
+    /// Have no other process run a kernel on the GPUs before each round. Most kernels take up to 0.4 us more then, until another process has run.
+    #[arg(long)]
+    alone: bool,
     /// Leave L2 as it is and use the same buffers each time, so that small ones are found there.
     #[arg(long)]
     warm: bool,
@@ -170,7 +176,8 @@ impl Session {
 
     /// A method as the options have it.
     pub(super) fn method(&self, usual: Method) -> Method {
-        let timed = Method { rounds: self.rounds, late: self.late_rank, batched: self.gpus.batch_copies, ..usual };
+        let (starts, rounds) = (self.starts, self.rounds * self.starts);
+        let timed = Method { rounds, starts, beside: !self.alone, late: self.late_rank, batched: self.gpus.batch_copies, ..usual };
         // The emulator has no L2.
         let method = if self.rehearse { Method { calls: timed.calls.min(2), replays: 2, copies: 2, flush: 4096, ..timed } } else { timed };
         if self.warm { method.warm() } else { method }
@@ -178,6 +185,8 @@ impl Session {
 
     fn arguments(&self) -> String {
         let mut line = format!(" --rounds {}", self.rounds);
+        line += &(if self.starts > 1 { format!(" --starts {}", self.starts) } else { String::new() });
+        line += if self.alone { " --alone" } else { "" };
         line += &self.late_rank.map(|late| format!(" --late-rank {late}")).unwrap_or_default();
         line += if self.warm { " --warm" } else { "" };
         line += if self.gpus.batch_copies { " --batch-copies" } else { "" };

@@ -2,7 +2,7 @@
 
 use std::{
     collections::{BTreeMap, btree_map::Entry},
-    fmt,
+    fmt, mem,
 };
 
 use indicatif::ProgressBar;
@@ -29,7 +29,8 @@ fn case(contender: &dyn Algorithm, workload: &CollectiveWorkload) -> CollectiveC
 }
 
 /// Judges and times all contenders at all workloads: at each, first every contender is judged, then they take turns, A B A B. One that hangs or
-/// dies is not timed again. `taken` is told of each timing, with its place in the result, once its workload is done.
+/// dies is not timed again. Where a method says so, all of that but the judging is done as often by processes that are started anew. `taken` is told of each
+/// timing, with its place in the result, once its workload is done.
 ///
 /// # Errors
 /// Where no process can be started, or the machine cannot run any.
@@ -43,50 +44,65 @@ pub(crate) fn take(
     let mut checks: BTreeMap<(ProcessKind, String), (Check, String)> = BTreeMap::new();
     let mut lost: BTreeMap<String, String> = BTreeMap::new();
     let mut timings = Vec::new();
-    for (workload, method) in workloads {
-        bar.set_message(format!("{} {}", workload.title(), workload.size_name()));
-        let mut runners = Vec::new();
-        for &contender in contenders {
-            let name = contender.name();
-            let mut runner = Runner::new(contender, Timing::new(name.clone(), *workload, *method));
-            match lost.get(&name) {
-                Some(how) => runner.timing.reason = format!("not timed after {how}"),
-                None => {
-                    let (check, reason) = match (contender.algorithm(), workload) {
-                        (Some(algorithm), Workload::Collective(of)) => {
-                            let (place, case) = (contender.place(workload), case(algorithm, of).to_string());
-                            match checks.entry((place, case.clone())) {
-                                Entry::Occupied(known) => known.get().clone(),
-                                Entry::Vacant(new) => new.insert(judge(workers, place, &case)?).clone(),
-                            }
-                        }
-                        _ => look(workers, &contender, workload)?,
-                    };
+    let of_workload = |(workload, method): &(Workload, Method)| -> Vec<Runner> {
+        contenders.iter().map(|&contender| Runner::new(contender, Timing::new(contender.name(), *workload, *method))).collect()
+    };
+    let mut all: Vec<Vec<Runner>> = workloads.iter().map(of_workload).collect();
+    let starts = workloads.iter().map(|(_, method)| method.starts).max().unwrap_or(1);
+    for start in 0..starts {
+        if start > 0 {
+            workers.start_anew();
+        }
+        for ((workload, method), runners) in workloads.iter().zip(&mut all) {
+            bar.set_message(format!("{} {}", workload.title(), workload.size_name()));
+            for runner in &mut *runners {
+                if let Some(how) = lost.get(&runner.contender.name()) {
+                    runner.stop(Status::NotRun, format!("not timed after {how}"));
+                } else if start == 0 {
+                    let (check, reason) = checked(workers, &runner.contender, workload, &mut checks)?;
                     runner.judged(check, reason);
                     runner.hold(workers)?;
                 }
             }
-            runners.push(runner);
-        }
-        for _ in 0..method.rounds {
-            for runner in &mut runners {
-                if runner.runs {
-                    runner.round(workers)?;
+            for _ in 0..method.rounds / method.starts {
+                for runner in &mut *runners {
+                    if runner.runs {
+                        runner.round(workers)?;
+                    }
+                    bar.inc(1);
                 }
-                bar.inc(1);
             }
-        }
-        for runner in runners {
-            let name = runner.contender.name();
-            let timing = runner.done();
-            if (timing.status.voids_device() || timing.status == Status::Inconclusive) && !lost.contains_key(&name) {
-                lost.insert(name, format!("a verdict of {} at {} {}", timing.status, workload.title(), workload.size_name()));
+            for Runner { contender, timing, .. } in &*runners {
+                let name = contender.name();
+                if (timing.status.voids_device() || timing.status == Status::Inconclusive) && !lost.contains_key(&name) {
+                    lost.insert(name, format!("a verdict of {} at {} {}", timing.status, workload.title(), workload.size_name()));
+                }
             }
-            taken(timings.len(), &timing);
-            timings.push(timing);
+            if start + 1 == starts {
+                for runner in mem::take(runners) {
+                    let timing = runner.done();
+                    taken(timings.len(), &timing);
+                    timings.push(timing);
+                }
+            }
         }
     }
     Ok(timings)
+}
+
+/// Whether a contender's results are right, by the case of the call where it is a collective, which is judged once.
+fn checked(
+    workers: &mut Workers<'_>,
+    contender: &Contender,
+    workload: &Workload,
+    checks: &mut BTreeMap<(ProcessKind, String), (Check, String)>,
+) -> anyhow::Result<(Check, String)> {
+    let (Some(algorithm), Workload::Collective(of)) = (contender.algorithm(), workload) else { return look(workers, contender, workload) };
+    let (place, case) = (contender.place(workload), case(algorithm, of).to_string());
+    Ok(match checks.entry((place, case.clone())) {
+        Entry::Occupied(known) => known.get().clone(),
+        Entry::Vacant(new) => new.insert(judge(workers, place, &case)?).clone(),
+    })
 }
 
 /// What the operations of one call took, for each timing that has a time and whose contender still answers.
@@ -200,9 +216,24 @@ impl Runner {
     }
 
     fn round(&mut self, workers: &mut Workers<'_>) -> anyhow::Result<()> {
-        let Timing { contender, workload, method, .. } = &self.timing;
-        let request = Request::Round { contender: contender.clone(), workload: *workload, method: *method };
-        let (status, reason) = match workers.ask(self.contender.place(&self.timing.workload), &request)? {
+        let Timing { contender, workload, method, .. } = self.timing.clone();
+        let place = self.contender.place(&workload);
+        if method.beside {
+            let get_ready = Request::GetReady { contender: contender.clone(), workload, method };
+            // PyTorch's ranks do so in their first round.
+            let get_ready = (!matches!(place, ProcessKind::Python(_))).then_some((place, get_ready));
+            for (place, request) in get_ready.into_iter().chain([(ProcessKind::Beside, Request::RunBeside)]) {
+                let (status, reason) = match workers.ask(place, &request)? {
+                    Ok(Answer::Done(Ok(()))) => continue,
+                    Ok(Answer::Done(Err(error))) => (Status::of(&error), error.to_string()),
+                    Ok(_) => (Status::InfraError, "the bench worker answered something else".into()),
+                    Err(silence) => (silence.status(), silence.to_string()),
+                };
+                self.stop(status, reason);
+                return Ok(());
+            }
+        }
+        let (status, reason) = match workers.ask(place, &Request::Round { contender, workload, method })? {
             Ok(Answer::Round(Ok(Round { graph, eager, products, conditions, rendezvous, hosts }))) => {
                 self.met = rendezvous;
                 self.hosts.extend(hosts);

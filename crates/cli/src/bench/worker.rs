@@ -44,6 +44,9 @@ pub(crate) struct BenchWorker {
     /// With so many ranks, each in a process of its own.
     #[arg(long, value_name = "N")]
     processes: Option<NonZeroUsize>,
+    /// Which of several starts it is of, from 0 on.
+    #[arg(long, value_name = "K", default_value_t = 0)]
+    start: u32,
     #[command(flatten)]
     elsewhere: ForeignArgs,
     #[command(flatten)]
@@ -62,6 +65,10 @@ pub(super) enum Request {
     Check { contender: String, workload: Workload },
     /// Whether a gather gets done while blocks hold every SM.
     SmFreeCheck { contender: String, workload: Workload },
+    /// To open and fill what a contender's rounds need.
+    GetReady { contender: String, workload: Workload, method: Method },
+    /// To run a kernel that does nothing on each GPU.
+    RunBeside,
     /// To time one round.
     Round { contender: String, workload: Workload, method: Method },
     /// What the operations of one call take.
@@ -77,6 +84,8 @@ pub(super) enum Answer {
     /// What was looked at, and what is wrong.
     Checked(Result<(String, Option<String>), MachineError>),
     SmFreeCheck(Result<Option<SmFreeCheck>, MachineError>),
+    /// That it is ready, or has run beside others.
+    Done(Result<(), MachineError>),
     Round(Result<Round, MachineError>),
     Spans(Result<Vec<Vec<Span>>, MachineError>),
 }
@@ -112,7 +121,7 @@ impl BenchWorker {
                 Err(error) => return Ok(cannot_run(&error.to_string())),
             },
         };
-        let mut timer = Timer::new(&mut *machine, DEADLINE);
+        let mut timer = Timer::new(&mut *machine, DEADLINE).of_start(self.start);
         for request in requests() {
             say(&answer(&mut timer, request)?)?;
         }
@@ -174,6 +183,10 @@ fn answer(timer: &mut Timer<'_>, request: Request) -> anyhow::Result<Answer> {
         }
         Request::Check { contender, workload } => Answer::Checked(timer.check(&find(&workload, &contender)?, &workload)),
         Request::SmFreeCheck { contender, workload } => Answer::SmFreeCheck(timer.held(&find(&workload, &contender)?, &workload)),
+        Request::GetReady { contender, workload, method } => {
+            Answer::Done(timer.get_ready(&find(&workload, &contender)?, &workload, &method))
+        }
+        Request::RunBeside => Answer::Done(timer.run_beside()),
         Request::Round { contender, workload, method } => Answer::Round(timer.round(&find(&workload, &contender)?, &workload, &method)),
         Request::Spans { contender, workload, method } => Answer::Spans(timer.spans(&find(&workload, &contender)?, &workload, &method)),
     })

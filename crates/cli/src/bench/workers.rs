@@ -28,9 +28,10 @@ const RANKS: &str = include_str!("ranks.py");
 
 /// Processes that judge and time.
 pub(crate) struct Workers<'a> {
-    /// What starts the worker of a place.
-    command: Box<dyn Fn(ProcessKind) -> anyhow::Result<Command> + 'a>,
+    /// What starts the worker of a place, for which of several starts.
+    command: Box<dyn Fn(ProcessKind, u32) -> anyhow::Result<Command> + 'a>,
     silence: Duration,
+    start: u32,
     live: BTreeMap<ProcessKind, Worker>,
 }
 
@@ -56,8 +57,8 @@ pub(super) enum Silence {
 impl<'a> Workers<'a> {
     /// None is started yet. `elsewhere` are the options that name kernels from elsewhere. A rehearsal is on the emulator.
     pub(crate) fn new(gpus: &'a Gpus, elsewhere: Vec<String>, rehearse: bool) -> Workers<'a> {
-        let command = move |place| command(gpus, &elsewhere, rehearse, place);
-        Workers { command: Box::new(command), silence: SILENCE, live: BTreeMap::new() }
+        let command = move |place, start| command(gpus, &elsewhere, rehearse, place, start);
+        Workers { command: Box::new(command), silence: SILENCE, start: 0, live: BTreeMap::new() }
     }
 
     /// The machine, as a worker without an environment of its own knows it. `None` where this machine cannot run any.
@@ -71,6 +72,12 @@ impl<'a> Workers<'a> {
             Ok(_) => bail!("the bench worker answered something else"),
             Err(Silence::Lost(how) | Silence::Silent(how) | Silence::NoPython(how)) => bail!("the bench worker did not start: {how}"),
         }
+    }
+
+    /// Lets all go: the next ones that are asked are fresh ones, whose buffers lie elsewhere.
+    pub(super) fn start_anew(&mut self) {
+        self.live.clear();
+        self.start += 1;
     }
 
     /// The machine, as all that live know it together: NCCL is known to those that have used it.
@@ -87,7 +94,7 @@ impl<'a> Workers<'a> {
                 known.notes.extend(info.notes.iter().filter(|(name, _)| name == UNCHECKED_PATH).cloned());
             }
             let news = |(name, _): &(String, String)| match place {
-                ProcessKind::Machine(_) => false,
+                ProcessKind::Machine(_) | ProcessKind::Beside => false,
                 ProcessKind::Ranks(..) => ["processes", "memory_shared_by"].contains(&name.as_str()),
                 ProcessKind::Python(_) => true,
             };
@@ -104,15 +111,21 @@ impl<'a> Workers<'a> {
     pub(super) fn ask(&mut self, place: ProcessKind, request: &Request) -> anyhow::Result<Result<Answer, Silence>> {
         let worker = match self.live.entry(place) {
             Entry::Occupied(entry) => entry.into_mut(),
-            Entry::Vacant(entry) => match (Worker::start((self.command)(place)?, self.silence), place) {
+            Entry::Vacant(entry) => match (Worker::start((self.command)(place, self.start)?, self.silence), place) {
                 (Ok(worker), _) => entry.insert(worker),
                 (Err(error), ProcessKind::Python(_)) => return Ok(Err(Silence::NoPython(format!("{error:#}")))),
-                (Err(error), ProcessKind::Machine(_) | ProcessKind::Ranks(..)) => return Err(error),
+                (Err(error), ProcessKind::Machine(_) | ProcessKind::Ranks(..) | ProcessKind::Beside) => return Err(error),
             },
         };
         let answer = worker.ask(request);
         let lost = match &answer {
-            Ok(Answer::Round(Err(error)) | Answer::Spans(Err(error)) | Answer::Checked(Err(error)) | Answer::SmFreeCheck(Err(error))) => {
+            Ok(
+                Answer::Done(Err(error))
+                | Answer::Round(Err(error))
+                | Answer::Spans(Err(error))
+                | Answer::Checked(Err(error))
+                | Answer::SmFreeCheck(Err(error)),
+            ) => {
                 matches!(error, MachineError::Hang { .. } | MachineError::Fault { .. } | MachineError::Inconclusive { .. })
             }
             Ok(Answer::Verdict(verdict)) => verdict.status.voids_device() || verdict.status == Status::Inconclusive,
@@ -127,15 +140,18 @@ impl<'a> Workers<'a> {
 }
 
 /// What starts the worker of a place.
-fn command(gpus: &Gpus, elsewhere: &[String], rehearse: bool, place: ProcessKind) -> anyhow::Result<Command> {
+fn command(gpus: &Gpus, elsewhere: &[String], rehearse: bool, place: ProcessKind, start: u32) -> anyhow::Result<Command> {
     Ok(match place {
-        ProcessKind::Machine(environment) | ProcessKind::Ranks(environment, _) => {
+        ProcessKind::Machine(_) | ProcessKind::Ranks(..) | ProcessKind::Beside => {
             let mut command = Command::new(env::current_exe()?);
             command.arg("bench-worker").args(rehearse.then_some("--rehearse")).args(elsewhere).args(gpus.arguments());
+            command.args((start > 0).then(|| format!("--start={start}")));
             if let ProcessKind::Ranks(_, world) = place {
                 command.arg(format!("--processes={world}"));
             }
-            command.envs(environment.iter().copied());
+            if let ProcessKind::Machine(environment) | ProcessKind::Ranks(environment, _) = place {
+                command.envs(environment.iter().copied());
+            }
             command
         }
         ProcessKind::Python(world) => {
@@ -203,17 +219,21 @@ mod tests {
 
     /// Workers that are scripts, of which `script` says what the n-th does.
     fn scripted<'a>(silence: Duration, started: &'a Cell<usize>, script: impl Fn(usize) -> String + 'a) -> Workers<'a> {
-        let command = move |_: ProcessKind| {
+        let command = move |_: ProcessKind, _: u32| {
             let mut command = Command::new("sh");
             command.arg("-c").arg(script(started.replace(started.get() + 1)));
             Ok(command)
         };
-        Workers { command: Box::new(command), silence, live: BTreeMap::new() }
+        Workers { command: Box::new(command), silence, start: 0, live: BTreeMap::new() }
     }
 
     /// Answers one request.
     fn say(answer: &Answer) -> String {
-        format!("read request; echo 'a library prints'; echo '{PREFIX}{}'; ", serde_json::to_string(answer).unwrap())
+        format!("read request; {}", answered(answer))
+    }
+
+    fn answered(answer: &Answer) -> String {
+        format!("echo 'a library prints'; echo '{PREFIX}{}'; ", serde_json::to_string(answer).unwrap())
     }
 
     fn lost(workers: &mut Workers<'_>) -> String {
@@ -267,7 +287,17 @@ mod tests {
         });
         let contenders = ["one_shot", "two_shot"].map(|name| Contender::Algorithm(algorithms::find(Collective::AllReduce, name).unwrap()));
         let (collective, dtype, op) = (Collective::AllReduce, DType::BF16, ReduceOp::Sum);
-        let method = Method { calls: 1, replays: 1, warm_up: 0, rounds: 2, copies: 1, flush: 0, gated: false, late: None, batched: false };
+        let method = Method {
+            calls: 1,
+            replays: 1,
+            warm_up: 0,
+            rounds: 2,
+            beside: false,
+            copies: 1,
+            flush: 0,
+            gated: false,
+            ..Method::for_bytes(8192)
+        };
         let workloads =
             [8192, 65536].map(|bytes| (Workload::Collective(CollectiveWorkload { collective, dtype, op, world: 2, bytes }), method));
         let timings = take(&mut workers, &contenders, &workloads, &ProgressBar::hidden(), &|_, _| ()).unwrap();
@@ -276,6 +306,33 @@ mod tests {
     }
 
     /// If this fails, a contender whose worker died is timed on, or takes another with it that has the same worker.
+    /// If this fails, small calls take longer where nothing else runs on the GPUs, or rounds that are to be of several processes are of one.
+    #[rstest::rstest]
+    #[case::alone(1, false, &["judge round round"])]
+    #[case::beside_another(1, true, &["judge get_ready round get_ready round", "run_beside run_beside"])]
+    #[case::started_anew(2, false, &["judge round", "round"])]
+    fn rounds_are_of_so_many_processes_and_another_runs_before_each(#[case] starts: u32, #[case] beside: bool, #[case] asked: &[&str]) {
+        let started = Cell::new(0);
+        let answer = |request: &str| match request {
+            "judge" => Answer::Verdict(Verdict::without_checks("a case", Status::Pass, "")),
+            "round" => Answer::Round(Ok(Round { graph: vec![4.0], eager: vec![5.0], rendezvous: 1, ..Round::default() })),
+            _ => Answer::Done(Ok(())),
+        };
+        // One that is asked something else ends.
+        let told =
+            |request: &str| format!("read request; case $request in *{request}*) ;; *) exit 9;; esac; {}", answered(&answer(request)));
+        let mut workers = scripted(SILENCE, &started, |number| asked[number].split(' ').map(told).chain(["read request".into()]).collect());
+        let (collective, dtype, op) = (Collective::AllReduce, DType::BF16, ReduceOp::Sum);
+        let method = Method { rounds: 2, starts, beside, ..Method::for_bytes(8192) };
+        let workload = Workload::Collective(CollectiveWorkload { collective, dtype, op, world: 2, bytes: 8192 });
+        let contender = Contender::Algorithm(algorithms::find(collective, "one_shot").unwrap());
+        let timings = take(&mut workers, &[contender], &[(workload, method)], &ProgressBar::hidden(), &|_, _| ()).unwrap();
+        drop(workers);
+        assert_eq!((timings[0].status, &*timings[0].reason), (Status::Pass, ""));
+        assert_eq!(timings[0].microseconds.as_ref().unwrap().rounds, [4.0, 4.0]);
+        assert_eq!(started.get(), asked.len());
+    }
+
     #[test]
     fn a_contender_whose_worker_died_is_not_timed_again() {
         is_not_timed_again("exit 9", Status::Crash, "the bench worker was lost: exit status: 9");

@@ -140,10 +140,11 @@ mod tests {
     #[case::to_a_root(Collective::Reduce, "push", DType::F16, 8, &["premul_sum/push"])]
     #[case::half_a_pack(Collective::AllReduce, "push", DType::BF16, 68, &[MODULE.name, "all_reduce/push"])]
     #[case::slots_that_are_none(Collective::ReduceScatter, "push", DType::F32, 6, &[MODULE.name, "all_reduce/one_shot"])]
-    #[case::no_entry(Collective::AllReduce, "push", DType::E4M3, 64, &[MODULE.name, "all_reduce/push"])]
+    #[case::of_8_bits(Collective::AllReduce, "push", DType::E4M3, 64, &["premul_sum/push"])]
+    #[case::no_entry(Collective::AllReduce, "push", DType::I32, 64, &[MODULE.name, "all_reduce/push"])]
     #[case::auto_of_much(Collective::Reduce, "auto", DType::BF16, 8 << 20, &["premul_sum/push"])]
     #[case::auto_of_less(Collective::Reduce, "auto", DType::BF16, 4 << 20, &[MODULE.name, "all_reduce/one_shot"])]
-    #[case::auto_of_much_without_entry(Collective::AllReduce, "auto", DType::E4M3, 128 << 20, &[MODULE.name, "all_reduce/push"])]
+    #[case::auto_of_much_without_entry(Collective::AllReduce, "auto", DType::I32, 32 << 20, &[MODULE.name, "all_reduce/push"])]
     #[case::unregistered_needs_no_copy_in(Collective::AllReduce, "unregistered", DType::BF16, 8 << 20, &["premul_sum/push", "copy"])]
     fn what_a_rank_does(
         #[case] collective: Collective,

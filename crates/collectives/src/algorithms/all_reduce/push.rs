@@ -86,7 +86,8 @@ pub(in crate::algorithms) fn workspace(bytes: u64, world: u32, owners: u32) -> V
 
 /// Whether the kernel multiplies what this call has it send: in pre-multiplied sums, of the types that have an entry, and of whole packs.
 pub(in crate::algorithms) fn fuses_premul(call: &Call) -> bool {
-    call.op == ReduceOp::PremulSum && has_own_entry(call.dtype) && in_packs(call)
+    let has_entry = has_own_entry(call.dtype) || matches!(call.dtype, DType::E4M3 | DType::E5M2);
+    call.op == ReduceOp::PremulSum && has_entry && in_packs(call)
 }
 
 /// Whether the kernel has an entry of its own for sums of a type. That for all others has fewer packs under way.

@@ -41,7 +41,7 @@ fn fusing(collective: Collective, dtype: DType) -> impl Iterator<Item = &'static
 
 /// Every collective with those of its algorithms, and the types that they multiply.
 fn fused() -> impl Iterator<Item = (Collective, &'static str, DType)> {
-    let types = |collective| [DType::BF16, DType::F32, DType::F16].map(|dtype| (collective, dtype));
+    let types = |collective| [DType::BF16, DType::F32, DType::F16, DType::E4M3, DType::E5M2].map(|dtype| (collective, dtype));
     let of = |(collective, dtype)| fusing(collective, dtype).map(move |algorithm| (collective, algorithm, dtype));
     collectives().flat_map(types).flat_map(of)
 }
