@@ -5,6 +5,7 @@ use std::{
     io::{self, Write},
     path::Path,
     process::ExitCode,
+    thread,
     time::Instant,
 };
 
@@ -17,8 +18,9 @@ Everything that needs no GPU: formatting, lints, tests (of ranks that MPI starts
 Runs the steps in this order and stops at the first that fails, with exit status 1. Tests run under cargo-nextest where it is
 installed. CI runs this command and nothing else (.ci/run).
 
-Two things take so long that a part of them has to do before a push: of the PTX, an eighth is compiled anew (another eighth for each
-commit; of the rest the sources' hashes are compared), and the tests that .config/nextest.toml calls long do not run under nextest.
+Some things take so long that a part of them has to do before a push. Of the PTX, an eighth is compiled anew, another eighth for each
+commit; of the rest the sources' hashes are compared. Of some tests a fourth of the cases runs under nextest, another fourth for each
+commit, and those that .config/nextest.toml calls long do not run.
 
 Usage: cargo xtask test [--all]
 
@@ -43,6 +45,9 @@ const FINDING: u8 = 1;
 /// One of how many parts of the PTX is compiled for each commit.
 const PTX_PARTS: u32 = 8;
 
+/// Tests of which some cases are each commit's turn, as last digits of their numbers: of many algorithms, worlds or kernels, each for some seconds.
+const TURNS: [&str; 4] = ["159", "260", "37", "48"];
+
 /// How much is tested.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub enum Extent {
@@ -63,14 +68,21 @@ pub fn run(sh: &Shell, extent: Extent) -> anyhow::Result<ExitCode> {
     // Ranks that MPI starts are tested where there is one to compile with. The doc tests have the same features, so that the library is not built again for them.
     let has_mpi = cmd!(sh, "mpicc --version").quiet().ignore_stdout().ignore_stderr().run().is_ok();
     let features: &[&str] = if has_mpi { &["--features", "passmuster-cli/mpi"] } else { &[] };
-    let (profile, part) = match extent {
-        Extent::Usual => ("default", part_of_commit(sh)),
-        Extent::All => ("all", vec![]),
+    let number = number_of_commit(sh);
+    let (tests_of_it, part) = match (extent, number) {
+        (Extent::Usual, Some(number)) => {
+            (tests_of_turn(number), vec!["--part".to_owned(), format!("{}/{PTX_PARTS}", number % PTX_PARTS + 1)])
+        }
+        (Extent::Usual, None) => (vec!["--profile".into(), "commit".into(), "--ignore-default-filter".into()], vec![]),
+        (Extent::All, _) => (vec!["--profile".into(), "all".into()], vec![]),
     };
+    // Two for each core and one more: .config/nextest.toml has how many each test takes.
+    let threads = (2 * thread::available_parallelism().map_or(1, usize::from) + 1).to_string();
     let tests = match nextest {
-        true => cmd!(sh, "cargo nextest run --workspace {features...} --no-fail-fast --profile {profile}"),
+        true => cmd!(sh, "cargo nextest run --workspace {features...} --no-fail-fast --test-threads {threads} {tests_of_it...}"),
         false => cmd!(sh, "cargo test --workspace {features...} --all-targets"),
     };
+    let tests = tests.env("PASSMUSTER_TURN", number.unwrap_or(0).to_string());
     let target = env::current_exe()?.with_file_name("..");
     let passed = step("formatting", || succeeds(cmd!(sh, "cargo fmt --all --check")))
         && step("lints", || succeeds(cmd!(sh, "cargo clippy --workspace --all-targets -- -D warnings")))
@@ -86,17 +98,29 @@ pub fn run(sh: &Shell, extent: Extent) -> anyhow::Result<ExitCode> {
         say("\nnot tested: ranks that mpirun starts, for there is no mpicc");
     }
     if nextest && extent == Extent::Usual {
-        say("\nnot run: long tests (.config/nextest.toml) and compiling most of the PTX, which `cargo xtask test --all` does");
+        say(
+            "\nnot run: long tests, cases that are another commit's turn, and compiling most of the PTX: `cargo xtask test --all` does all",
+        );
     }
     say(if passed { "\nall steps passed; nothing here ran on a GPU: that is `cargo xtask test-gpu`" } else { "\nFAILED" });
     Ok(if passed { ExitCode::SUCCESS } else { ExitCode::from(FINDING) })
 }
 
-/// The option of `kernels --check` for the part of the PTX that is this commit's turn; none outside a repository, where all is compiled.
-fn part_of_commit(sh: &Shell) -> Vec<String> {
-    let commit = cmd!(sh, "git rev-parse --short=8 HEAD").quiet().ignore_stderr().read().ok();
-    let turn = commit.and_then(|commit| u32::from_str_radix(commit.get(..8)?, 16).ok());
-    turn.map_or_else(Vec::new, |turn| vec!["--part".into(), format!("{}/{PTX_PARTS}", turn % PTX_PARTS + 1)])
+/// A number by which commits take turns: that of its hash. None outside a repository, where all is tested.
+fn number_of_commit(sh: &Shell) -> Option<u32> {
+    let commit = cmd!(sh, "git rev-parse --short=8 HEAD").quiet().ignore_stderr().read().ok()?;
+    u32::from_str_radix(commit.get(..8)?, 16).ok()
+}
+
+/// Options of nextest for the usual tests and the cases whose turn it is.
+fn tests_of_turn(number: u32) -> Vec<String> {
+    let last = TURNS[number as usize % TURNS.len()];
+    let turn = format!(
+        "default() | binary(emulator) & test(/^multimem_passes::.*::world_[{last}]_/) \
+         | binary(foreign) & test(/^examples_of_other_collectives_pass.*::case_[0-9]?[{last}]_/) \
+         | binary(foreign) & test(/^examples_pass_their_smoke_lists::name_[{last}]_/)"
+    );
+    ["--profile", "commit", "--ignore-default-filter", "-E", &turn].map(str::to_owned).to_vec()
 }
 
 /// Prints a line. Whether anybody reads it changes nothing.

@@ -2,6 +2,15 @@
 
 use std::{fs, path::Path};
 
+use passmuster::{
+    conformance::{
+        List,
+        manifest::{Manifest, RunsOn, of_list},
+    },
+    emulator::{Emulator, EmulatorOptions},
+};
+use rstest::rstest;
+
 fn text(path: &str) -> String {
     let path = Path::new(concat!(env!("CARGO_MANIFEST_DIR"), "/../..")).join(path);
     fs::read_to_string(&path).unwrap_or_else(|error| panic!("{}: {error}", path.display()))
@@ -19,4 +28,20 @@ fn readings_of_the_isa_are_those_at_the_heads_of_modules() {
         let missing: Vec<&&str> = rows.iter().filter(|row| !document.lines().any(|line| line == **row)).collect();
         assert!(missing.is_empty(), "docs/emulator/isa-readings.md lacks these rows of {module}:\n{missing:#?}");
     }
+}
+
+/// If this fails, a list has lost or gained cases: look whether that was meant, then `cargo xtask records --manifests`.
+#[rstest]
+#[case("emulator-smoke", List::Smoke, None)]
+#[case("emulator-merge", List::Merge, None)]
+#[case("gpus2-merge", List::Merge, Some(2))]
+#[case("gpus4-merge", List::Merge, Some(4))]
+fn manifests_are_those_of_the_lists(#[case] name: &str, #[case] list: List, #[case] gpus: Option<usize>) {
+    let emulator = Emulator::new(EmulatorOptions::default());
+    let place = gpus.map_or(RunsOn::Emulator(&emulator), RunsOn::Gpus);
+    let committed = text(&format!("fixtures/manifests/{name}.toml"));
+    let now = of_list(list, place);
+    let differs: Vec<(&str, &str)> = committed.lines().zip(now.lines()).filter(|(then, now)| then != now).collect();
+    assert!(committed == now, "{name}: `cargo xtask records --manifests` writes it anew; (was, is): {differs:#?}");
+    Manifest::read(name, &now).unwrap();
 }

@@ -1,11 +1,16 @@
 //! Synchronisation mutants that are made by rule, on the emulator: a sample of those that `cargo xtask mutants` runs.
 
-use std::{ops::Range, sync::Arc, time::Duration};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    ops::Range,
+    sync::Arc,
+    time::Duration,
+};
 
 use passmuster::{
     conformance::{
         Case, InputClass, Status, Verdict,
-        mutants::{self, Derived, Mutant, MutantKind},
+        mutants::{self, Defect, Derived, Mutant, MutantKind},
         runner::Settings,
     },
     emulator::{Emulator, EmulatorOptions, Interleaving},
@@ -47,6 +52,80 @@ fn judge(case: &Case, machine: &mut Emulator, schedule: u64) -> Verdict {
 fn is_caught(mutant: &Derived, schedules: u64) -> bool {
     let mut machine = emulator(mutant.library());
     mutants::hunt(&mutant.cases(), schedules, |case, schedule| judge(case, &mut machine, schedule)).1.is_some()
+}
+
+/// If this fails, a kernel has places whose mutants are not made, or the names that fixtures/mutants/equivalent.toml uses are ambiguous.
+#[test]
+fn every_kernel_has_mutants_of_every_kind() {
+    let all = mutants::derived();
+    for of in [|mutant: &Derived| mutant.name.clone(), |mutant: &Derived| mutant.site.clone()] {
+        assert_eq!(all.iter().map(of).collect::<BTreeSet<_>>().len(), all.len());
+    }
+    for (module, _) in mutants::subjects() {
+        let name = module.name;
+        let of_module: Vec<&Derived> = all.iter().filter(|mutant| mutant.module == module.name).collect();
+        let mut counts = BTreeMap::<Defect, usize>::new();
+        of_module.iter().for_each(|mutant| *counts.entry(mutant.defect).or_default() += 1);
+        assert!(of_module.len() >= 30, "{name}: {counts:?}");
+        let publishes = module.release.contains(".release.sys");
+        // Kernels whose data carries its flag have no barriers, and their looks no branch each.
+        let meets = module.release.contains("bar.sync");
+        let is_due = |defect: &Defect| match defect {
+            Defect::Order => publishes,
+            Defect::Barrier | Defect::Peers | Defect::Wait => meets,
+            Defect::Mbarrier | Defect::Group => false,
+            _ => true,
+        };
+        for defect in Defect::ALL.into_iter().filter(is_due) {
+            assert!(counts.contains_key(&defect), "{name} has no mutant of {}: {counts:?}", defect.name());
+        }
+    }
+    assert!(all.len() >= 60);
+    for (module, _) in mutants::subjects_of_products() {
+        let of = |defect| all.iter().filter(|mutant| mutant.module == module.name && mutant.defect == defect).count();
+        for (defect, least) in [(Defect::Mbarrier, 36), (Defect::Group, 4), (Defect::Wait, 6), (Defect::Barrier, 8), (Defect::Order, 8)] {
+            assert!(of(defect) >= least, "{}: {} mutants of {}", module.name, of(defect), defect.name());
+        }
+    }
+}
+
+#[test]
+fn rules_say_what_they_do() {
+    let all = mutants::derived();
+    let of = |name: &str| all.iter().find(|mutant| mutant.name.contains(name)).unwrap_or_else(|| panic!("no {name}"));
+    assert_eq!(of("two_shot/L3").module, "all_reduce/two_shot");
+    assert!(of("st.release.sys -> st.relaxed.sys").mutated.starts_with("st.relaxed.sys.global.u32 [%rd"));
+    assert!(of("ld.relaxed.sys -> ld.weak").mutated.starts_with("ld.weak.global.u32 %r"));
+    assert!(of("st.relaxed.sys -> st.relaxed.cta").mutated.starts_with("st.relaxed.cta.global.u32"));
+    assert!(of("ld.acquire.sys not waited for").mutated.starts_with("bra $L"));
+    assert!(of("ld.acquire.sys waited for in reverse").mutated.starts_with("@!%p"));
+    assert!(of("next block's slot").mutated.contains("+64]"));
+    assert!(of("st.relaxed.sys at the next line's slot").mutated.contains("+16], {%r"));
+    assert!(of("ld.relaxed.sys at the next line's slot").mutated.starts_with("ld.relaxed.sys.global.v4.u32 {%r"));
+    let moved = of("st.release.sys before bar.sync");
+    let at = |text: &str| moved.ptx.find(text).unwrap();
+    assert!(at("st.release.sys") < moved.ptx.rfind("bar.sync").unwrap() && moved.ptx.matches("st.release.sys").count() == 1);
+}
+
+/// If this fails, a reason is given for a mutant that is no longer made: the kernel has changed, and the argument with it.
+#[test]
+fn every_equivalent_mutant_exists_and_has_a_reason() {
+    let all = mutants::derived();
+    for equivalent in mutants::equivalents().expect("the file can be read") {
+        let sites = all.iter().filter(|mutant| mutant.site == equivalent.site).count();
+        assert_eq!(sites, 1, "mutants at `{}`: the kernel has other places than when the reason was given", equivalent.site);
+        assert!(!equivalent.reason.is_empty(), "{}", equivalent.site);
+    }
+}
+
+#[test]
+fn a_sample_is_spread_over_all() {
+    let all = mutants::derived();
+    let chosen = mutants::sample(all.clone(), 10);
+    assert_eq!(chosen.len(), 10);
+    assert_eq!(chosen[0], all[0]);
+    assert_eq!(chosen[9], all[9 * all.len() / 10]);
+    assert_eq!(mutants::sample(all.clone(), all.len() + 5), all, "more than there are is all");
 }
 
 /// If this fails, a mutant is caught for not being PTX, and its score says nothing.

@@ -311,27 +311,6 @@ mod tests {
     use crate::conformance::Status;
     use passmuster_collectives::kernels::entries;
 
-    /// If this fails, a reason is given for a mutant that is no longer made: the kernel has changed, and the argument with it.
-    #[test]
-    fn every_equivalent_mutant_exists_and_has_a_reason() {
-        let mutants = derived();
-        for equivalent in equivalents().expect("the file can be read") {
-            let sites = mutants.iter().filter(|mutant| mutant.site == equivalent.site).count();
-            assert_eq!(sites, 1, "mutants at `{}`: the kernel has other places than when the reason was given", equivalent.site);
-            assert!(!equivalent.reason.is_empty(), "{}", equivalent.site);
-        }
-    }
-
-    #[test]
-    fn a_sample_is_spread_over_all() {
-        let all = derived();
-        let chosen = sample(all.clone(), 10);
-        assert_eq!(chosen.len(), 10);
-        assert_eq!(chosen[0], all[0]);
-        assert_eq!(chosen[9], all[9 * all.len() / 10]);
-        assert_eq!(sample(all.clone(), all.len() + 5), all, "more than there are is all");
-    }
-
     #[test]
     fn a_hunt_ends_at_the_first_finding() {
         let cases = sync_cases(library::find("all_reduce/two_shot").unwrap());
