@@ -273,7 +273,7 @@ fn untouched_is_of_reduce_and_of_parts() {
 /// If this fails, the page says of another kernel that it multiplies what it sends, or of other types.
 #[test]
 fn premultiplied_sums_have_a_kernel_of_their_own_but_where_push_multiplies() {
-    let multiplying = [DType::F32, DType::F16, DType::BF16];
+    let multiplying = [DType::F32, DType::F16, DType::BF16, DType::E4M3, DType::E5M2];
     for algorithm in algorithms::all().iter().filter(|own| own.collective().operators().contains(&ReduceOp::PremulSum) && !own.is_peer()) {
         for dtype in DType::ALL {
             for count in [48, 49] {
