@@ -213,6 +213,14 @@ fn home_path(text: &str) -> Option<usize> {
 mod tests {
     use super::*;
 
+    /// If this fails, cases whose numbers end with a digit are never any commit's turn, or are several's.
+    #[test]
+    fn every_case_has_one_turn() {
+        let mut digits: Vec<char> = TURNS.concat().chars().collect();
+        digits.sort_unstable();
+        assert_eq!(digits, ('0'..='9').collect::<Vec<_>>());
+    }
+
     #[test]
     fn home_paths_are_seen_and_addresses_are_not() {
         let home = concat!("/ho", "me/");

@@ -37,7 +37,7 @@ type Make = Box<dyn Fn(&Committed) -> anyhow::Result<String>>;
 /// The parts of documents, by their names in markers.
 fn parts() -> Vec<(String, Make)> {
     type Fixed = (&'static str, fn(&Committed) -> anyhow::Result<String>);
-    const FIXED: [Fixed; 25] = [
+    const FIXED: [Fixed; 26] = [
         ("algorithms", code::table_of_algorithms),
         ("collectives", code::table_of_collectives),
         ("exit-status", code::table_of_exit_statuses),
@@ -55,6 +55,7 @@ fn parts() -> Vec<(String, Make)> {
         ("beside", beside::collectives),
         ("beside-peers", beside::peers),
         ("beside-others", beside::others),
+        ("beside-newest", beside::newest),
         ("repeated", collectives::repeated),
         ("premul_sum", collectives::premultiplied),
         ("all_gather_matmul", scenarios::gathered),

@@ -16,8 +16,13 @@ type Times = BTreeMap<u64, BTreeMap<String, f64>>;
 /// A time was not judged, or is of another collective or world.
 fn timed(committed: &Committed, collective: Collective) -> anyhow::Result<Times> {
     let name = if collective == Collective::AllReduce { "peers" } else { collective.name() };
+    recorded(committed, &format!("h100x2-bench-{name}"), collective)
+}
+
+/// What a record has of a collective.
+fn recorded(committed: &Committed, name: &str, collective: Collective) -> anyhow::Result<Times> {
     let mut times = Times::new();
-    for case in cases(&*committed.value(&format!("h100x2-bench-{name}"))?) {
+    for case in cases(&*committed.value(name)?) {
         let Some(median) = case["microseconds"]["median"].as_f64() else { continue };
         let workload = &case["workload"];
         let as_said = workload["collective"] == collective.name() && workload["world"] == 2 && case["check"]["status"] == "pass";
@@ -90,16 +95,32 @@ pub(super) fn peers(committed: &Committed) -> anyhow::Result<String> {
 
 /// Each other collective by size: ours, the best peer, and how far ahead ours is.
 pub(super) fn others(committed: &Committed) -> anyhow::Result<String> {
-    let mut table = String::new();
-    for collective in Collective::ALL.into_iter().filter(|&collective| collective != Collective::AllReduce) {
-        let times = timed(committed, collective)?;
-        if table.is_empty() {
-            let sizes = times.keys().map(|&bytes| format!(" {} |", size(bytes))).collect::<String>();
-            write!(table, "| ours, best peer |{sizes}\n|---|{}\n", "---|".repeat(times.len()))?;
-        }
+    let all = Collective::ALL.into_iter().filter(|&collective| collective != Collective::AllReduce);
+    table(all.map(|collective| Ok((collective, timed(committed, collective)?))).collect::<anyhow::Result<_>>()?)
+}
+
+/// Collectives beside NCCL 2.32.3, likewise.
+pub(super) fn newest(committed: &Committed) -> anyhow::Result<String> {
+    let all = [Collective::AllReduce, Collective::AllGather, Collective::ReduceScatter, Collective::AllToAll];
+    let of = |collective| {
+        let name = format!("h100x2-bench-newest_nccl-{collective}");
+        let version = committed.value(&name)?["machine"]["nccl"].clone();
+        ensure!(version == "2.32.3", "{name} is of NCCL {version}");
+        Ok((collective, recorded(committed, &name, collective)?))
+    };
+    table(all.into_iter().map(of).collect::<anyhow::Result<_>>()?)
+}
+
+/// A row for each collective, of the sizes at which all were timed: ours and the best peer.
+fn table(all: Vec<(Collective, Times)>) -> anyhow::Result<String> {
+    let (_, first) = all.first().context("no collective")?;
+    let sizes: Vec<u64> = first.keys().copied().filter(|bytes| all.iter().all(|(_, times)| times.contains_key(bytes))).collect();
+    let heads: String = sizes.iter().map(|&bytes| format!(" {} |", size(bytes))).collect();
+    let mut table = format!("| ours, best peer |{heads}\n|---|{}\n", "---|".repeat(sizes.len()));
+    for (collective, times) in &all {
         write!(table, "| {collective} |")?;
-        for of_size in times.values() {
-            let ((own, ours), (_, theirs)) = (least(of_size, false)?, least(of_size, true)?);
+        for bytes in &sizes {
+            let ((own, ours), (_, theirs)) = (least(&times[bytes], false)?, least(&times[bytes], true)?);
             write!(table, " {ours:.2} ({own}), {theirs:.2} |")?;
         }
         table.push('\n');

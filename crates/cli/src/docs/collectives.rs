@@ -182,7 +182,7 @@ pub(super) fn premultiplied(committed: &Committed) -> anyhow::Result<String> {
     const SIZES: [u64; 5] = [64 << 10, 1 << 20, 16 << 20, 64 << 20, 256 << 20];
     let mut text = format!("| |{}\n|---|{}\n", SIZES.map(|bytes| format!(" {} |", size(bytes))).concat(), "---|".repeat(SIZES.len()));
     for collective in ["all_reduce", "reduce_scatter", "reduce"] {
-        let timings = committed.record::<Timing>(&format!("h200x2-bench-types-{collective}"))?.cases;
+        let timings = committed.record::<Timing>(&format!("h100x2-bench-types-{collective}"))?.cases;
         let dtypes: BTreeSet<_> = timings.iter().map(|timing| timing.workload.dtype()).collect();
         for dtype in dtypes {
             let least = |bytes: u64, op: ReduceOp, is_peer: bool| {
