@@ -207,7 +207,7 @@ mod tests {
     /// If this fails, reducers that have one pack of each rank under way are what all wait for.
     #[test]
     fn what_gives_way_is_not_chosen() {
-        let shape = Shape::new(Collective::ReduceScatter, 2, 1 << 26);
+        let shape = Shape::new(Collective::ReduceScatter, 2, 1 << 28);
         let chosen = |dtype| choose(&Call::standalone(shape.clone(), dtype, ReduceOp::Sum).unwrap().0).unwrap();
         assert_eq!(chosen(DType::F32).algorithm.name(), "push");
         let of_bytes = chosen(DType::E4M3);
