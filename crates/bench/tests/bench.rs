@@ -18,7 +18,7 @@ use passmuster_bench::{
 use passmuster_collectives::{
     algorithms::{self, Algorithm, Target},
     collective::{Collective, DType},
-    machine::{MachineError, MachineInfo},
+    machine::{Machine, MachineError, MachineInfo},
     plan::{Call, Op},
 };
 
@@ -59,19 +59,23 @@ fn every_contender_can_be_timed_on_the_emulator() {
     }
 }
 
-/// If this fails, what another process is asked to run between rounds is not run, or a contender that was made ready is opened once more.
+/// If this fails, what another process is asked to run between rounds is not run, or what was made ready is opened once more, which maps memory.
 #[test]
 fn a_kernel_runs_on_every_gpu_beside_others() {
-    let mut machine = Emulator::new(EmulatorOptions::default());
-    let mut timer = Timer::new(&mut machine, DEADLINE);
-    timer.run_beside().unwrap();
-    timer.run_beside().unwrap();
     let (contender, of) =
         (algorithms::find(Collective::AllReduce, "one_shot").unwrap().into(), workload(Collective::AllReduce, 2, 960).into());
-    timer.get_ready(&contender, &of, &METHOD).unwrap();
-    let met = timer.round(&contender, &of, &METHOD).unwrap().rendezvous;
-    timer.get_ready(&contender, &of, &METHOD).unwrap();
-    assert!(timer.round(&contender, &of, &METHOD).unwrap().rendezvous >= met);
+    let opened = |rounds: usize| {
+        let mut machine = Emulator::new(EmulatorOptions::default());
+        let mut timer = Timer::new(&mut machine, DEADLINE);
+        (0..rounds).for_each(|_| timer.run_beside().unwrap());
+        for _ in 0..rounds {
+            timer.get_ready(&contender, &of, &METHOD).unwrap();
+            timer.round(&contender, &of, &METHOD).unwrap();
+        }
+        machine.rendezvous()
+    };
+    assert!(opened(1) > 0);
+    assert_eq!(opened(1), opened(3));
 }
 
 fn product(scenario: Scenario, gathered: u64) -> Workload {
