@@ -73,13 +73,15 @@ pub fn run(sh: &Shell, extent: Extent) -> anyhow::Result<ExitCode> {
         (Extent::Usual, Some(number)) => {
             (tests_of_turn(number), vec!["--part".to_owned(), format!("{}/{PTX_PARTS}", number % PTX_PARTS + 1)])
         }
-        (Extent::Usual, None) => (vec!["--profile".into(), "commit".into(), "--ignore-default-filter".into()], vec![]),
-        (Extent::All, _) => (vec!["--profile".into(), "all".into()], vec![]),
+        (Extent::Usual, None) | (Extent::All, _) => (vec!["--ignore-default-filter".into()], vec![]),
     };
     // Two for each core and one more: .config/nextest.toml has how many each test takes.
     let threads = (2 * thread::available_parallelism().map_or(1, usize::from) + 1).to_string();
     let tests = match nextest {
-        true => cmd!(sh, "cargo nextest run --workspace {features...} --no-fail-fast --test-threads {threads} {tests_of_it...}"),
+        true => cmd!(
+            sh,
+            "cargo nextest run --workspace {features...} --no-fail-fast --profile commit --test-threads {threads} {tests_of_it...}"
+        ),
         false => cmd!(sh, "cargo test --workspace {features...} --all-targets"),
     };
     let tests = tests.env("PASSMUSTER_TURN", number.unwrap_or(0).to_string());
@@ -120,7 +122,7 @@ fn tests_of_turn(number: u32) -> Vec<String> {
          | binary(foreign) & test(/^examples_of_other_collectives_pass.*::case_[0-9]?[{last}]_/) \
          | binary(foreign) & test(/^examples_pass_their_smoke_lists::name_[{last}]_/)"
     );
-    ["--profile", "commit", "--ignore-default-filter", "-E", &turn].map(str::to_owned).to_vec()
+    ["--ignore-default-filter", "-E", &turn].map(str::to_owned).to_vec()
 }
 
 /// Prints a line. Whether anybody reads it changes nothing.

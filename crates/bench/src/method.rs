@@ -169,7 +169,7 @@ pub struct Timer<'m> {
 }
 
 /// By how much further in memory buffers lie in each start than in the one before. Processes that are started alike have their memory at the same places,
-/// and which parts of L2 the words lie in that ranks wait for is worth 5 % of a small call.
+/// and where buffers lie is worth 5 % of a small call.
 const DISPLACEMENT: u64 = 77 * 512;
 
 /// A contender made ready.

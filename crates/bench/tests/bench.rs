@@ -18,8 +18,9 @@ use passmuster_bench::{
 use passmuster_collectives::{
     algorithms::{self, Algorithm, Target},
     collective::{Collective, DType},
+    library::Library,
     machine::{Machine, MachineError, MachineInfo},
-    plan::{Call, Op},
+    plan::{Build, Call, Op, Region},
 };
 
 const DEADLINE: Duration = Duration::from_secs(60);
@@ -76,6 +77,25 @@ fn a_kernel_runs_on_every_gpu_beside_others() {
     };
     assert!(opened(1) > 0);
     assert_eq!(opened(1), opened(3));
+
+    let mut library = Library::default();
+    library.replace("bench/late", Build::Release, "no PTX");
+    let mut machine = Emulator::new(EmulatorOptions { library, ..EmulatorOptions::default() });
+    assert!(Timer::new(&mut machine, DEADLINE).run_beside().is_err(), "no kernel was run");
+}
+
+/// If this fails, all starts have their buffers at the same places, and what that is worth looks like something else.
+#[test]
+fn buffers_lie_elsewhere_in_each_start() {
+    let (contender, of) =
+        (algorithms::find(Collective::AllReduce, "one_shot").unwrap().into(), workload(Collective::AllReduce, 2, 960).into());
+    let bytes = |start: u32| {
+        let mut machine = Emulator::new(EmulatorOptions::default());
+        Timer::new(&mut machine, DEADLINE).of_start(start).get_ready(&contender, &of, &METHOD).unwrap();
+        let has = |bytes: &u64| machine.read(0, 0, &Region::new("displacement", 0, *bytes)).is_ok();
+        (1..=200).map(|lines| lines * 512).take_while(has).count()
+    };
+    assert_eq!([0, 1, 2].map(bytes), [0, 77, 154]);
 }
 
 fn product(scenario: Scenario, gathered: u64) -> Workload {

@@ -306,6 +306,19 @@ mod tests {
     }
 
     /// If this fails, a contender whose worker died is timed on, or takes another with it that has the same worker.
+    /// If this fails, the buffers of later starts lie where those of the first do.
+    #[test]
+    fn workers_are_told_of_which_start_they_are() {
+        #[derive(clap::Parser)]
+        struct Only {
+            #[command(flatten)]
+            gpus: Gpus,
+        }
+        let Only { gpus } = clap::Parser::parse_from(["bench"]);
+        let told = |start| command(&gpus, &[], true, ProcessKind::Machine(&[]), start).unwrap().get_args().any(|of| of == "--start=1");
+        assert_eq!([0, 1].map(told), [false, true]);
+    }
+
     /// If this fails, small calls take longer where nothing else runs on the GPUs, or rounds that are to be of several processes are of one.
     #[rstest::rstest]
     #[case::alone(1, false, &["judge round round"])]
@@ -327,6 +340,7 @@ mod tests {
         let workload = Workload::Collective(CollectiveWorkload { collective, dtype, op, world: 2, bytes: 8192 });
         let contender = Contender::Algorithm(algorithms::find(collective, "one_shot").unwrap());
         let timings = take(&mut workers, &[contender], &[(workload, method)], &ProgressBar::hidden(), &|_, _| ()).unwrap();
+        assert_eq!(workers.start, starts - 1);
         drop(workers);
         assert_eq!((timings[0].status, &*timings[0].reason), (Status::Pass, ""));
         assert_eq!(timings[0].microseconds.as_ref().unwrap().rounds, [4.0, 4.0]);
