@@ -30,8 +30,9 @@ const REPORTS: Duration = Duration::from_secs(1);
 /// The same of ranks that have yet to open their devices, which on GPUs takes seconds where others open theirs: they hear of nothing before that is done.
 const REPORTS_OF_OPENING: Duration = Duration::from_secs(30);
 
-/// Bytes of a region that are read or written at once.
-const PIECE: u64 = 16 << 20;
+/// Bytes of a region that are read or written at once: on its way each is copied some seven times, and allocators give memory of this size again,
+/// where they ask the system for larger ones anew, and clearing their pages takes longer than the copies do.
+const PIECE: u64 = 2 << 20;
 
 /// A machine whose ranks are processes. `J` has the hub that they come to; when this is dropped they are told to leave.
 pub struct Processes<J: AsRef<Hub>> {
@@ -329,7 +330,7 @@ impl<J: AsRef<Hub>> Machine for Processes<J> {
     }
 
     fn read(&mut self, group: usize, rank: usize, region: &Region) -> Result<Vec<u8>, MachineError> {
-        let mut bytes = Vec::new();
+        let mut bytes = Vec::with_capacity(region.bytes as usize);
         for region in pieces(region) {
             let (_, piece) = self.ask_one(rank, &Request::Read { group, region: region.clone() }, &[])?;
             if piece.len() as u64 != region.bytes {
