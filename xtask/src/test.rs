@@ -84,7 +84,10 @@ pub fn run(sh: &Shell, extent: Extent) -> anyhow::Result<ExitCode> {
         ),
         false => cmd!(sh, "cargo test --workspace {features...} --all-targets"),
     };
-    let tests = tests.env("PASSMUSTER_TURN", number.unwrap_or(0).to_string());
+    let tests = match number.filter(|_| extent == Extent::Usual) {
+        Some(number) => tests.env("PASSMUSTER_TURN", number.to_string()),
+        None => tests.env_remove("PASSMUSTER_TURN"),
+    };
     let target = env::current_exe()?.with_file_name("..");
     let passed = step("formatting", || succeeds(cmd!(sh, "cargo fmt --all --check")))
         && step("lints", || succeeds(cmd!(sh, "cargo clippy --workspace --all-targets -- -D warnings")))

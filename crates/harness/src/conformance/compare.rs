@@ -203,7 +203,7 @@ fn compare_elements<T: Element>(
         }
     });
     let first = tally.first?;
-    let evidence = Evidence::<T>::new(&oracle, op, payload, shape, outputs);
+    let evidence = Evidence::new(&oracle, op, payload, shape, outputs);
     let places: Vec<(u64, u32)> = tally.places.iter().flat_map(|&(index, mask)| ranks_in(mask).map(move |rank| (index, rank))).collect();
     let (diagnosis, ruled_out) = diagnose(&evidence, &places);
     let slice = all_alike.then(|| slice_of(shape.output(), shape.world.into()));

@@ -6,14 +6,17 @@ use std::collections::BTreeSet;
 use serde::{Deserialize, Serialize};
 
 use super::{
-    elements::{contribute, read, short, slice_of},
+    elements::{short, slice_of},
     inputs::{Format, InputClass, Payload, RankPayload},
-    oracle::{Expected, Oracle, same_bits, same_value},
+    oracle::Oracle,
 };
+use numbers::{Bits, Numbers};
 use passmuster_collectives::{
-    collective::{Element, ReduceOp, Shape, largest, multiplied, reduce_in_order, reduce_per_hop, unit_roundoff},
+    collective::{DType, ReduceOp, Shape, largest, unit_roundoff},
     machine::CANARY,
 };
+
+mod numbers;
 
 /// An explanation and the share of the wrong elements that it explains.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -47,75 +50,67 @@ const ZERO: &str = "zero";
 const SEVERAL: usize = 4;
 
 /// What is known about a call whose result is wrong.
-pub(super) struct Evidence<'a, T> {
+pub(super) struct Evidence<'a> {
     oracle: &'a Oracle,
+    dtype: DType,
+    numbers: &'static dyn Numbers,
     op: ReduceOp,
     payload: &'a Payload,
     shape: &'a Shape,
     outputs: &'a [Vec<u8>],
     ranks: Vec<RankPayload>,
     previous: Option<Vec<RankPayload>>,
-    element: std::marker::PhantomData<T>,
 }
 
 /// One wrong element of one rank.
-struct Site<T> {
+struct Site {
     index: u64,
     rank: u32,
-    got: T,
-    inputs: Vec<T>,
+    got: Bits,
+    inputs: Vec<Bits>,
     /// The rank-ascending reference, rounded once.
-    reference: T,
+    reference: Bits,
 }
 
-type Fits<'a, T> = Box<dyn Fn(&Site<T>) -> bool + 'a>;
+type Fits<'a> = Box<dyn Fn(&Site) -> bool + 'a>;
 
-struct Hypothesis<'a, T> {
+struct Hypothesis<'a> {
     /// What is ruled out when nothing of it fits.
     family: &'static str,
     explanation: String,
-    fits: Fits<'a, T>,
+    fits: Fits<'a>,
 }
 
-struct Hypotheses<'a, T>(Vec<Hypothesis<'a, T>>);
+struct Hypotheses<'a>(Vec<Hypothesis<'a>>);
 
-impl<T: Element> Site<T> {
-    /// Whether it is wrong by more than the sign of a zero.
-    fn differs(&self) -> bool {
-        !same_value(self.got, self.reference)
-    }
-
-    fn is_zero(&self) -> bool {
-        self.got.to_f64() == 0.0
-    }
-}
-
-impl<T: Element> Hypothesis<'_, T> {
+impl Hypothesis<'_> {
     /// The sites that it explains; none where that may well be chance, for no more than a zero or two, or the sign of some, is explained.
-    fn explained(&self, sites: &[Site<T>]) -> usize {
+    fn explained(&self, sites: &[Site], numbers: &dyn Numbers) -> usize {
         let fitting = || sites.iter().filter(|site| (self.fits)(site));
-        let telling = || fitting().filter(|site| site.differs());
-        let is_chance = !ABOUT_ZEROS.contains(&self.family) && telling().all(Site::is_zero) && telling().count() < SEVERAL;
+        // Those that are wrong by more than the sign of a zero.
+        let telling = || fitting().filter(|site| !numbers.same_value(site.got, site.reference));
+        let is_zero = |site: &Site| numbers.value(site.got) == 0.0;
+        let is_chance = !ABOUT_ZEROS.contains(&self.family) && telling().all(is_zero) && telling().count() < SEVERAL;
         if is_chance { 0 } else { fitting().count() }
     }
 }
 
-impl<'a, T> Hypotheses<'a, T> {
-    fn add(&mut self, family: &'static str, explanation: impl Into<String>, fits: impl Fn(&Site<T>) -> bool + 'a) {
+impl<'a> Hypotheses<'a> {
+    fn add(&mut self, family: &'static str, explanation: impl Into<String>, fits: impl Fn(&Site) -> bool + 'a) {
         self.0.push(Hypothesis { family, explanation: explanation.into(), fits: Box::new(fits) });
     }
 }
 
 /// Explains the wrong elements at `places` (index and rank): the best explanations, and the families that are ruled out.
-pub(super) fn diagnose<T: Element>(evidence: &Evidence<'_, T>, places: &[(u64, u32)]) -> (Vec<Diagnosis>, Vec<String>) {
-    let sites: Vec<Site<T>> =
+pub(super) fn diagnose(evidence: &Evidence<'_>, places: &[(u64, u32)]) -> (Vec<Diagnosis>, Vec<String>) {
+    let sites: Vec<Site> =
         places.iter().step_by(places.len().div_ceil(MOST_SITES).max(1)).map(|&(index, rank)| evidence.site(index, rank)).collect();
     let trial = sites.len().div_ceil(TRIAL).max(1);
     let mut families: Vec<(&'static str, f64)> = Vec::new();
     let mut found: Vec<Diagnosis> = Vec::new();
     for hypothesis in evidence.hypotheses(&sites) {
         let plausible = sites.iter().step_by(trial).any(|site| (hypothesis.fits)(site));
-        let fitting = if plausible { hypothesis.explained(&sites) } else { 0 };
+        let fitting = if plausible { hypothesis.explained(&sites, evidence.numbers) } else { 0 };
         let coverage = fitting as f64 / sites.len().max(1) as f64;
         match families.iter_mut().find(|(family, _)| *family == hypothesis.family) {
             Some((_, most)) => *most = most.max(coverage),
@@ -136,54 +131,52 @@ pub(super) fn diagnose<T: Element>(evidence: &Evidence<'_, T>, places: &[(u64, u
     (found, ruled_out.map(|(family, _)| family.to_owned()).collect())
 }
 
-impl<'a, T: Element> Evidence<'a, T> {
-    pub(super) fn new(oracle: &'a Oracle, op: ReduceOp, payload: &'a Payload, shape: &'a Shape, outputs: &'a [Vec<u8>]) -> Evidence<'a, T> {
+impl<'a> Evidence<'a> {
+    pub(super) fn new(oracle: &'a Oracle, op: ReduceOp, payload: &'a Payload, shape: &'a Shape, outputs: &'a [Vec<u8>]) -> Evidence<'a> {
         let ranks_of = |payload: &Payload| payload.contributions(op);
         Evidence {
             oracle,
+            dtype: payload.dtype,
+            numbers: numbers::of(payload.dtype),
             op,
             payload,
             shape,
             outputs,
             ranks: ranks_of(payload),
             previous: payload.call.checked_sub(1).map(|call| ranks_of(&payload.of_call(call))),
-            element: std::marker::PhantomData,
         }
     }
 
-    fn site(&self, index: u64, rank: u32) -> Site<T> {
+    fn site(&self, index: u64, rank: u32) -> Site {
         let inputs = self.inputs(rank, index);
-        let reference = reduce_in_order(self.op, &inputs);
-        Site { index, rank, got: read(&self.outputs[rank as usize], index), inputs, reference }
+        let reference = self.numbers.reduced(self.op, &inputs);
+        Site { index, rank, got: self.numbers.read(&self.outputs[rank as usize], index), inputs, reference }
     }
 
     /// What element `index` of `rank`'s output is made of.
-    fn inputs(&self, rank: u32, index: u64) -> Vec<T> {
+    fn inputs(&self, rank: u32, index: u64) -> Vec<Bits> {
         self.inputs_of(&self.ranks, rank, index)
     }
 
     /// The same of another call's payload.
-    fn inputs_of(&self, ranks: &[RankPayload], rank: u32, index: u64) -> Vec<T> {
-        let mut inputs = Vec::with_capacity(ranks.len());
-        contribute(self.shape, ranks, rank, index, &mut inputs);
-        inputs
+    fn inputs_of(&self, ranks: &[RankPayload], rank: u32, index: u64) -> Vec<Bits> {
+        self.numbers.inputs(self.shape, ranks, rank, index)
     }
 
     /// What `from` would contribute to an element if it were one of those that it is made of: its element of the same index.
-    fn contribution(&self, ranks: &[RankPayload], from: usize, rank: u32, index: u64) -> T {
-        ranks[from].element(self.shape.sources(rank, index).index)
+    fn contribution(&self, ranks: &[RankPayload], from: usize, rank: u32, index: u64) -> Bits {
+        self.numbers.contribution(&ranks[from], self.shape.sources(rank, index).index)
     }
 
     /// Whether `got` is what the contract allows for other inputs.
-    fn allows(&self, inputs: &[T], got: T) -> bool {
+    fn allows(&self, inputs: &[Bits], got: Bits) -> bool {
         // What parts leave of an output is made of nothing.
-        if inputs.is_empty() {
-            return false;
-        }
-        match self.oracle.expect(inputs) {
-            Expected::Anything(_) => false,
-            expected => expected.accepts(got),
-        }
+        !inputs.is_empty() && self.numbers.promised(self.oracle, inputs, got)
+    }
+
+    /// Whether `got` is the reduction of these, in their order, to the bit.
+    fn is_reduced(&self, op: ReduceOp, inputs: &[Bits], got: Bits) -> bool {
+        self.numbers.same_bits(got, self.numbers.reduced(op, inputs))
     }
 
     /// Elements of a rank's slice where there is one slice a rank.
@@ -196,7 +189,7 @@ impl<'a, T: Element> Evidence<'a, T> {
         index.checked_add_signed(distance).filter(|moved| *moved < self.shape.output())
     }
 
-    fn hypotheses(&'a self, sites: &[Site<T>]) -> Vec<Hypothesis<'a, T>> {
+    fn hypotheses(&'a self, sites: &[Site]) -> Vec<Hypothesis<'a>> {
         let mut all = Hypotheses(Vec::new());
         self.signs_of_zero(&mut all);
         self.specials(&mut all);
@@ -218,52 +211,53 @@ impl<'a, T: Element> Evidence<'a, T> {
         all.0
     }
 
-    fn signs_of_zero(&'a self, all: &mut Hypotheses<'a, T>) {
-        if !T::DTYPE.is_float() {
+    fn signs_of_zero(&'a self, all: &mut Hypotheses<'a>) {
+        if !self.dtype.is_float() {
             return;
         }
-        let minus = Format::of(T::DTYPE).sign;
+        let minus = Format::of(self.dtype).sign;
         for (explanation, got, expected) in [("+0 where -0 was expected", 0, minus), ("-0 where +0 was expected", minus, 0)] {
-            all.add(SIGN_OF_ZERO, explanation, move |site| (site.got.bits(), site.reference.bits()) == (got, expected));
+            all.add(SIGN_OF_ZERO, explanation, move |site| (site.got, site.reference) == (got, expected));
         }
     }
 
-    fn specials(&'a self, all: &mut Hypotheses<'a, T>) {
-        if self.payload.class != InputClass::Special || !T::DTYPE.is_float() {
+    fn specials(&'a self, all: &mut Hypotheses<'a>) {
+        if self.payload.class != InputClass::Special || !self.dtype.is_float() {
             return;
         }
-        let Format { sign, normal, infinity, .. } = Format::of(T::DTYPE);
-        let op = self.op;
-        let flush = move |x: T| if x.bits() & !sign < normal { T::of_bits(x.bits() & sign) } else { x };
+        let Format { sign, normal, infinity, .. } = Format::of(self.dtype);
+        let (op, numbers) = (self.op, self.numbers);
+        let flush = move |x: Bits| if x & !sign < normal { x & sign } else { x };
         all.add(FLUSHED, "subnormals are flushed to zero", move |site| {
-            let inputs: Vec<T> = site.inputs.iter().map(|x| flush(*x)).collect();
-            let flushed = reduce_in_order(op, &inputs);
-            same_bits(site.got, flush(flushed)) || same_bits(site.got, flushed)
+            let inputs: Vec<Bits> = site.inputs.iter().map(|x| flush(*x)).collect();
+            let flushed = numbers.reduced(op, &inputs);
+            numbers.same_bits(site.got, flush(flushed)) || numbers.same_bits(site.got, flushed)
         });
-        all.add(NAN_LOST, "a NaN was lost", |site| site.reference.is_nan() && !site.got.is_nan());
+        let is_nan = move |x: Bits| numbers.value(x).is_nan();
+        all.add(NAN_LOST, "a NaN was lost", move |site| is_nan(site.reference) && !is_nan(site.got));
         if !op.reduces() {
-            all.add("NaN payload", "a NaN has another payload", |site| site.reference.is_nan() && site.got.is_nan());
+            all.add("NaN payload", "a NaN has another payload", move |site| is_nan(site.reference) && is_nan(site.got));
         }
-        if T::DTYPE.saturates() {
+        if self.dtype.saturates() {
             all.add("saturation", "an infinity or a NaN instead of the largest finite number", |site| {
-                site.reference.to_f64().abs() == largest(T::DTYPE) && !site.got.to_f64().is_finite()
+                numbers.value(site.reference).abs() == largest(self.dtype) && !numbers.value(site.got).is_finite()
             });
         } else {
             all.add("saturation", "the largest finite number instead of an infinity", move |site| {
-                Some(site.reference.bits() & !sign) == infinity && site.got.to_f64().abs() == largest(T::DTYPE)
+                Some(site.reference & !sign) == infinity && numbers.value(site.got).abs() == largest(self.dtype)
             });
         }
     }
 
     /// Where ranks have slots, or elements are one rank's: one was taken for another.
-    fn slots(&'a self, all: &mut Hypotheses<'a, T>) {
+    fn slots(&'a self, all: &mut Hypotheses<'a>) {
         if self.shape.slots() == (1, 1) && self.op.reduces() {
             return;
         }
         for k in 0..self.ranks.len() {
             if !self.op.reduces() {
                 all.add("wrong slot", format!("rank {k}'s input stands there"), move |site| {
-                    site.got.bits() == self.contribution(&self.ranks, k, site.rank, site.index).bits()
+                    site.got == self.contribution(&self.ranks, k, site.rank, site.index)
                 });
             }
             if !self.shape.collective.gives_all_ranks_the_same() {
@@ -274,7 +268,7 @@ impl<'a, T: Element> Evidence<'a, T> {
         }
     }
 
-    fn misplaced_ranks(&'a self, all: &mut Hypotheses<'a, T>) {
+    fn misplaced_ranks(&'a self, all: &mut Hypotheses<'a>) {
         let world = self.ranks.len();
         if world < 2 {
             return;
@@ -284,7 +278,7 @@ impl<'a, T: Element> Evidence<'a, T> {
                 let mut inputs = site.inputs.clone();
                 // An average without a rank is still divided by the world size.
                 if self.op == ReduceOp::Avg {
-                    inputs[k] = T::of_bits(0);
+                    inputs[k] = 0;
                 } else {
                     inputs.remove(k);
                 }
@@ -312,23 +306,22 @@ impl<'a, T: Element> Evidence<'a, T> {
     }
 
     /// Of pre-multiplied sums: a rank, or all, did not multiply, did so twice, or took a factor that is another rank's.
-    fn factors(&'a self, all: &mut Hypotheses<'a, T>) {
-        let world = self.ranks.len();
-        let factor = |rank: usize| self.ranks[rank].factor::<T>().expect("a pre-multiplied sum has a factor a rank");
-        let factors: Vec<T> = (0..world).map(factor).collect();
-        let one = T::narrow(T::from_i64(1));
+    fn factors(&'a self, all: &mut Hypotheses<'a>) {
+        let (world, numbers) = (self.ranks.len(), self.numbers);
+        let factors: Vec<Bits> = self.ranks.iter().map(|rank| numbers.factor(rank)).collect();
+        let one = numbers.one();
         // What the ranks multiply by, once and again.
-        let mut add = |explanation: String, once: Vec<T>, again: Vec<T>| {
+        let mut add = |explanation: String, once: Vec<Bits>, again: Vec<Bits>| {
             all.add("factor", explanation, move |site| {
                 let index = self.shape.sources(site.rank, site.index).index;
-                let product = |rank: usize| multiplied(multiplied(self.ranks[rank].input(index), once[rank]), again[rank]);
-                self.allows(&(0..world).map(product).collect::<Vec<T>>(), site.got)
+                let product = |rank: usize| numbers.product(&self.ranks[rank], index, [once[rank], again[rank]]);
+                self.allows(&(0..world).map(product).collect::<Vec<Bits>>(), site.got)
             });
         };
         let nothing = vec![one; world];
         add("no rank has multiplied".into(), nothing.clone(), nothing.clone());
         add("every rank has multiplied twice".into(), factors.clone(), factors.clone());
-        let with = |of: &[T], rank: usize, factor: T| (0..world).map(|at| if at == rank { factor } else { of[at] }).collect();
+        let with = |of: &[Bits], rank: usize, factor: Bits| (0..world).map(|at| if at == rank { factor } else { of[at] }).collect();
         for k in 0..world {
             add(format!("rank {k} has not multiplied"), with(&factors, k, one), nothing.clone());
             add(format!("rank {k} has multiplied twice"), factors.clone(), with(&nothing, k, factors[k]));
@@ -341,7 +334,7 @@ impl<'a, T: Element> Evidence<'a, T> {
         }
     }
 
-    fn stale(&'a self, all: &mut Hypotheses<'a, T>) {
+    fn stale(&'a self, all: &mut Hypotheses<'a>) {
         let (Some(previous), Some(call)) = (&self.previous, self.payload.call.checked_sub(1)) else { return };
         all.add("stale call", format!("the result of call {call}, the one before"), move |site| {
             self.allows(&self.inputs_of(previous, site.rank, site.index), site.got)
@@ -358,8 +351,8 @@ impl<'a, T: Element> Evidence<'a, T> {
         }
     }
 
-    fn misplaced_elements(&'a self, all: &mut Hypotheses<'a, T>) {
-        let (lanes, slice, world) = (16 / size_of::<T>() as u64, self.slice(), self.ranks.len() as u64);
+    fn misplaced_elements(&'a self, all: &mut Hypotheses<'a>) {
+        let (lanes, slice, world) = (16 / self.dtype.size(), self.slice(), self.ranks.len() as u64);
         let distances: BTreeSet<i64> = [1, lanes as i64, TILE, slice as i64].into_iter().flat_map(|d| [d, -d]).collect();
         for &distance in &distances {
             all.add("shift", format!("element i holds the result of element i{distance:+}"), move |site| {
@@ -392,40 +385,42 @@ impl<'a, T: Element> Evidence<'a, T> {
         });
     }
 
-    fn not_written(&'a self, all: &mut Hypotheses<'a, T>) {
+    fn not_written(&'a self, all: &mut Hypotheses<'a>) {
         for (byte, what) in [(CANARY, "canary"), (0xff, "poison"), (0x7b, "poison")] {
-            let pattern = T::from_bytes(&[byte; 8][..size_of::<T>()]);
+            let pattern = self.numbers.read(&[byte; 8], 0);
             let explanation = format!("not written: the {what} byte {byte:#04x} is still there");
-            all.add("not written", explanation, move |site| site.got.bits() == pattern.bits());
+            all.add("not written", explanation, move |site| site.got == pattern);
         }
-        all.add(ZERO, "zero", |site| site.got.bits() == 0 && site.reference.to_f64() != 0.0);
+        all.add(ZERO, "zero", |site| site.got == 0 && self.numbers.value(site.reference) != 0.0);
     }
 
-    fn never_reduced(&'a self, all: &mut Hypotheses<'a, T>) {
+    fn never_reduced(&'a self, all: &mut Hypotheses<'a>) {
         if self.ranks.len() < 2 {
             return;
         }
         if self.outputs.iter().any(|output| *output != self.outputs[0]) {
-            all.add("unreduced input", "each rank's own input, not reduced", |site| same_bits(site.got, site.inputs[site.rank as usize]));
+            all.add("unreduced input", "each rank's own input, not reduced", |site| {
+                self.numbers.same_bits(site.got, site.inputs[site.rank as usize])
+            });
         }
         for k in 0..self.ranks.len() {
-            all.add("unreduced input", format!("rank {k}'s input alone"), move |site| same_bits(site.got, site.inputs[k]));
+            all.add("unreduced input", format!("rank {k}'s input alone"), move |site| self.numbers.same_bits(site.got, site.inputs[k]));
         }
     }
 
-    fn arithmetic(&'a self, all: &mut Hypotheses<'a, T>, sites: &[Site<T>]) {
-        let op = self.op;
-        if op.adds() && T::DTYPE.is_float() {
+    fn arithmetic(&'a self, all: &mut Hypotheses<'a>, sites: &[Site]) {
+        let (op, numbers) = (self.op, self.numbers);
+        if op.adds() && self.dtype.is_float() {
             all.add("rounding", "rounded to the element type at every addition, in rank order", move |site| {
-                same_bits(site.got, reduce_per_hop(op, &site.inputs))
+                numbers.same_bits(site.got, numbers.reduced_per_hop(op, &site.inputs))
             });
             all.add("rounding", "truncated instead of rounded to nearest", move |site| {
-                op == ReduceOp::Sum && same_bits(site.got, sum_truncated(&site.inputs))
+                op == ReduceOp::Sum && numbers.same_bits(site.got, numbers.sum_truncated(&site.inputs))
             });
-            let rotated = move |site: &Site<T>, by: usize| {
+            let rotated = move |site: &Site, by: usize| {
                 let mut inputs = site.inputs.clone();
                 inputs.rotate_left(by);
-                same_bits(site.got, reduce_in_order(op, &inputs))
+                self.is_reduced(op, &inputs, site.got)
             };
             let slice = self.slice();
             all.add("order", "added in another order: the slice's owner first, then round", move |site| {
@@ -433,8 +428,8 @@ impl<'a, T: Element> Evidence<'a, T> {
             });
             all.add("order", "added in another order: each rank itself first, then round", move |site| rotated(site, site.rank as usize));
             all.add("order", "added in descending rank order", move |site| {
-                let inputs: Vec<T> = site.inputs.iter().rev().copied().collect();
-                same_bits(site.got, reduce_in_order(op, &inputs))
+                let inputs: Vec<Bits> = site.inputs.iter().rev().copied().collect();
+                self.is_reduced(op, &inputs, site.got)
             });
             all.add("order", "added in another order: one of the rotations", move |site| {
                 (1..site.inputs.len()).any(|by| rotated(site, by))
@@ -446,60 +441,36 @@ impl<'a, T: Element> Evidence<'a, T> {
                 (ReduceOp::Sum, ReduceOp::Avg) => "divided by the world size: the avg instead of the sum".to_owned(),
                 _ => format!("the {other} instead of the {op}"),
             };
-            all.add("operator", explanation, move |site| same_bits(site.got, reduce_in_order(other, &site.inputs)));
+            all.add("operator", explanation, move |site| self.is_reduced(other, &site.inputs, site.got));
         }
         if op == ReduceOp::Avg {
             all.add("scale", "divided by the world size twice", move |site| {
-                same_value(site.got, T::narrow(T::divide(site.reference.widen(), site.inputs.len() as u32)))
+                numbers.same_value(site.got, numbers.divided(site.reference, site.inputs.len() as u32))
             });
         }
         // Less than the slack from 1 is an error of rounding, not of scale.
-        let slack = 8.0 * unit_roundoff(T::DTYPE);
-        if let Some(factor) = common_factor(sites).filter(|factor| (factor - 1.0).abs() > 1.5 * slack) {
+        let slack = 8.0 * unit_roundoff(self.dtype);
+        if let Some(factor) = self.common_factor(sites).filter(|factor| (factor - 1.0).abs() > 1.5 * slack) {
             all.add("scale", format!("the result times {factor:.4}"), move |site| {
-                let (got, want) = (site.got.to_f64(), site.reference.to_f64() * factor);
+                let (got, want) = (numbers.value(site.got), numbers.value(site.reference) * factor);
                 got != 0.0 && got.is_finite() && (got - want).abs() <= slack * want.abs()
             });
         }
     }
 
-    fn bits(&'a self, all: &mut Hypotheses<'a, T>) {
-        all.add("one ulp", "one ulp off", |site| site.got.bits().abs_diff(site.reference.bits()) == 1);
-        all.add("bit flip", "one bit is flipped", |site| (site.got.bits() ^ site.reference.bits()).count_ones() == 1);
+    /// The factor between result and reference at the largest reference, where there are enough elements for that to mean something.
+    fn common_factor(&self, sites: &[Site]) -> Option<f64> {
+        let values = sites.iter().map(|site| (self.numbers.value(site.got), self.numbers.value(site.reference)));
+        let finite = values.filter(|(got, reference)| got.is_finite() && reference.is_finite());
+        let (got, reference) = finite.max_by(|(_, a), (_, b)| a.abs().total_cmp(&b.abs()))?;
+        let factor = got / reference;
+        (sites.len() >= 4 && factor.is_finite() && factor != 0.0).then_some(factor)
     }
-}
 
-/// The factor between result and reference at the largest reference, where there are enough elements for that to mean something.
-fn common_factor<T: Element>(sites: &[Site<T>]) -> Option<f64> {
-    let finite = sites.iter().filter(|site| site.reference.to_f64().is_finite() && site.got.to_f64().is_finite());
-    let largest = finite.max_by(|a, b| a.reference.to_f64().abs().total_cmp(&b.reference.to_f64().abs()))?;
-    let factor = largest.got.to_f64() / largest.reference.to_f64();
-    (sites.len() >= 4 && factor.is_finite() && factor != 0.0).then_some(factor)
-}
-
-/// The sum in rank order, rounded toward zero: the 8- and 16-bit types once, from f32 sums rounded to nearest; the others at every addition.
-fn sum_truncated<T: Element>(inputs: &[T]) -> T {
-    if size_of::<T>() < 4 {
-        let sum = inputs.iter().map(|x| x.widen()).reduce(T::add).expect("a group has at least one rank");
-        return toward_zero(T::narrow(sum), T::acc_to_f64(sum), 0.0);
+    fn bits(&'a self, all: &mut Hypotheses<'a>) {
+        all.add("one ulp", "one ulp off", |site| site.got.abs_diff(site.reference) == 1);
+        all.add("bit flip", "one bit is flipped", |site| (site.got ^ site.reference).count_ones() == 1);
     }
-    inputs.iter().copied().reduce(add_truncated).expect("a group has at least one rank")
-}
-
-fn add_truncated<T: Element>(a: T, b: T) -> T {
-    let (x, y) = (a.to_f64(), b.to_f64());
-    let sum = x + y;
-    // What the f64 addition lost (Knuth's TwoSum).
-    let back = sum - x;
-    let lost = (x - (sum - back)) + (y - back);
-    toward_zero(T::narrow(T::add(a.widen(), b.widen())), sum, lost)
-}
-
-/// `rounded`, or the next number toward zero where it is larger in magnitude than `exact + lost`.
-fn toward_zero<T: Element>(rounded: T, exact: f64, lost: f64) -> T {
-    let value = rounded.to_f64();
-    let beyond = value.abs() > exact.abs() || (value == exact && lost != 0.0 && (lost < 0.0) != (exact < 0.0));
-    if value.is_finite() && beyond { T::of_bits(rounded.bits() - 1) } else { rounded }
 }
 
 impl std::fmt::Display for Diagnosis {

@@ -4,10 +4,10 @@
 use half::bf16;
 use rstest::rstest;
 
-use super::*;
+use super::{numbers::sum_truncated, *};
 use crate::conformance::{Mismatch, Transform, compare};
 use passmuster_collectives::{
-    collective::{Collective, DType},
+    collective::{Collective, Element, reduce_in_order},
     contract::Contract,
     with_element,
 };

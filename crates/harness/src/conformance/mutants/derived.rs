@@ -195,8 +195,13 @@ pub fn cases_of_product(half: TensorParallelFusion, module: &str) -> Vec<Product
 
 /// The mutants of all [`subjects`], and of all [`subjects_of_products`], in the order of their modules and lines.
 pub fn derived() -> Vec<Derived> {
-    let all = subjects().chain(subjects_of_products());
-    all.flat_map(|(module, entry)| derive(module.name.into(), kernel(module.name), module.release, &entry)).collect()
+    derived_of(|_| true)
+}
+
+/// Those of the modules that a name is wanted of.
+pub fn derived_of(is_wanted: impl Fn(&str) -> bool) -> Vec<Derived> {
+    let wanted = subjects().chain(subjects_of_products()).filter(|(module, _)| is_wanted(module.name));
+    wanted.flat_map(|(module, entry)| derive(module.name.into(), kernel(module.name), module.release, &entry)).collect()
 }
 
 /// The mutants of a kernel from elsewhere: of each entry that its launches name. `library` has its modules.
@@ -366,7 +371,10 @@ impl Rules<'_, '_> {
                 (true, "") => {}
                 (true, _) if number == line => *into += &format!("\t{replacement}\n"),
                 (true, _) => {}
-                (false, _) => *into += &format!("{original}\n"),
+                (false, _) => {
+                    into.push_str(original);
+                    into.push('\n');
+                }
             }
             if body == Some(number) {
                 *into += REGISTERS;
