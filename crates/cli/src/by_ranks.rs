@@ -1,6 +1,6 @@
 //! Cases on ranks that are processes of their own: one case at a time, on all of them.
 
-use std::{env, fs, mem, net::TcpListener, time::Duration};
+use std::{env, fs, mem, net::TcpListener, thread, time::Duration};
 
 use passmuster::{
     conformance::{
@@ -44,6 +44,24 @@ const GRACE_OF_GPUS: Duration = Duration::from_secs(90);
 /// Starts the processes of a job once more in an environment. The process of a rank may be lost at once.
 pub(crate) type Again = Box<dyn FnMut(Option<usize>, &Environment) -> anyhow::Result<Job>>;
 
+/// What to say where whoever started this process left it few of the host's cores: it computes all references.
+fn bound_to_few() -> Option<String> {
+    let usable = thread::available_parallelism().ok()?.get();
+    let online = cores(&fs::read_to_string("/sys/devices/system/cpu/online").ok()?)?;
+    (4 * usable <= online).then(|| {
+        format!("note: this process may use {usable} of {online} cores, and computes all references on them; Open MPI binds less with `--bind-to none`")
+    })
+}
+
+/// How many cores a list of Linux has: `0-15,32`.
+fn cores(list: &str) -> Option<usize> {
+    let count = |range: &str| {
+        let (first, last) = range.split_once('-').unwrap_or((range, range));
+        Some(last.parse::<usize>().ok()?.checked_sub(first.parse().ok()?)? + 1)
+    };
+    list.trim().split(',').map(count).sum()
+}
+
 /// Judges cases on ranks that are processes.
 pub(crate) struct ByRanks {
     /// None where the last one broke, and no other is there yet.
@@ -78,6 +96,11 @@ impl ByRanks {
         let (info, environment) = (MachineInfo::default(), Environment::new());
         let mut judge = ByRanks { machine: None, info, again, environment, schedule, deadline, silence, over: None };
         judge.take(job)?;
+        if judge.again.is_none()
+            && let Some(note) = bound_to_few()
+        {
+            eprintln!("{note}");
+        }
         Ok(judge)
     }
 
@@ -333,5 +356,18 @@ pub(crate) fn serve(rank: &Rank, machine: RankMachine) -> anyhow::Result<()> {
             load_wanted(&mut machine);
             Ok(ranks::serve(rank, &mut machine, &library)?)
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// If this fails, who is bound to a core by a launcher is not told why cases take long, or others are.
+    #[test]
+    fn lists_of_cores_are_counted() {
+        assert_eq!(cores("0-31\n"), Some(32));
+        assert_eq!(cores("0-3,8,64-65\n"), Some(7));
+        assert_eq!(cores(""), None);
     }
 }

@@ -9,7 +9,7 @@ use passmuster::conformance::{
 
 use super::{
     committed::Committed,
-    verdicts::{BY_PROCESSES, ON_FOUR, ON_THE_EMULATOR, ON_TWO, SINCE_ON_FOUR},
+    verdicts::{BY_PROCESSES, LARGE_ON_TWO, ON_FOUR, ON_THE_EMULATOR, ON_TWO, SINCE_ON_FOUR},
 };
 
 /// Cases that ran on both.
@@ -67,8 +67,8 @@ fn of_our_inputs(record: Record<Verdict>) -> impl Iterator<Item = Verdict> {
 /// # Errors
 /// A record is not there, or is none of verdicts.
 pub(super) fn by_threads_and_processes(committed: &Committed) -> anyhow::Result<(usize, Vec<String>)> {
-    let mut threads = outputs(committed, &[ON_TWO])?;
-    let processes = BY_PROCESSES.map(|(name, _)| outputs(committed, &[name])).into_iter().collect::<anyhow::Result<Vec<_>>>()?;
+    let mut threads = outputs(committed, &[ON_TWO, LARGE_ON_TWO])?;
+    let processes = BY_PROCESSES.map(|(records, _)| outputs(committed, &records)).into_iter().collect::<anyhow::Result<Vec<_>>>()?;
     threads.retain(|case, _| processes.iter().all(|outputs| outputs.contains_key(case)));
     let differs = |(case, digest): &(&String, &String)| processes.iter().any(|outputs| outputs[*case] != **digest);
     Ok((threads.len(), threads.iter().filter(differs).map(|(case, _)| case.clone()).collect()))

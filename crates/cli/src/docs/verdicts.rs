@@ -14,11 +14,14 @@ pub(super) const ON_TWO: &str = "h100x2-merge";
 /// An earlier list on four.
 pub(super) const ON_FOUR: &str = "h200x4-merge";
 
-/// The same list where each rank is a process, and who started the processes.
-pub(super) const BY_PROCESSES: [(&str, &str); 3] = [
-    ("h100x2-processes-own", "`--launcher own --processes 2`"),
-    ("h100x2-processes-env", "started by torchrun"),
-    ("h100x2-processes-mpi", "started by mpirun"),
+/// Those calls.
+pub(super) const LARGE_ON_TWO: &str = "h100x2-large";
+
+/// The same list where each rank is a process, those calls, and who started the processes.
+pub(super) const BY_PROCESSES: [([&str; 2], &str); 3] = [
+    (["h100x2-processes-own", "h100x2-large-own"], "`--launcher own --processes 2`"),
+    (["h100x2-processes-env", "h100x2-large-env"], "started by torchrun"),
+    (["h100x2-processes-mpi", "h100x2-large-mpi"], "started by mpirun"),
 ];
 
 /// The merge list on the emulator.
@@ -45,7 +48,10 @@ fn machine(record: &Value) -> String {
     let driver = notes.find(|note| note[0] == "driver_version").and_then(|note| note[1].as_str()).unwrap_or_default();
     let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
     let date: String = text(&record["date"]).chars().take(10).collect();
-    format!("{} x {}, driver {driver}, NCCL {}, {date}", machine["gpus"], text(&machine["gpu"]), text(&machine["nccl"]))
+    // None where no case needs it.
+    let nccl =
+        machine["nccl"].as_str().filter(|version| !version.is_empty()).map(|version| format!(", NCCL {version}")).unwrap_or_default();
+    format!("{} x {}, driver {driver}{nccl}, {date}", machine["gpus"], text(&machine["gpu"]))
 }
 
 /// How many cases of a list came to something.
@@ -152,17 +158,23 @@ pub(super) fn in_processes(committed: &Committed) -> anyhow::Result<String> {
         anyhow::Ok(format!("{} of {} cases passed, {} not supported", of.passed, of.total, of.not_supported))
     };
     let processes: Vec<String> =
-        BY_PROCESSES.into_iter().map(|(name, how)| Ok(format!("{how}: {}", counted(name)?))).collect::<anyhow::Result<_>>()?;
+        BY_PROCESSES.into_iter().map(|([list, _], how)| Ok(format!("{how}: {}", counted(list)?))).collect::<anyhow::Result<_>>()?;
+    let large = [LARGE_ON_TWO].into_iter().chain(BY_PROCESSES.map(|([_, large], _)| large));
+    let of_large = |name: &str| Counts::of(name, &*committed.value(name)?).map(|of| format!("{} of {}", of.passed, of.total));
+    let of_large: Vec<String> = large.map(of_large).collect::<anyhow::Result<_>>()?;
     let (cases, differ) = by_threads_and_processes(committed)?;
     ensure!(differ.is_empty(), "outputs of ranks in threads and in processes differ: {}", differ.join(", "));
     Ok(paragraph(&format!(
         "`test-gpu merge` ({}), ranks in threads, several on a GPU where there are more than two: {}. Of one and two ranks (`'*:*,*:w=1,2'`), {}. None failed. \
-         What processes do not support is multicast, what an algorithm does not have, or, by torchrun and mpirun, variables of NCCL that were not set. {cases} \
-         cases have outputs in all {} records: they are equal to the bit.",
+         What processes do not support is multicast, what an algorithm does not have, or, by torchrun and mpirun, variables of NCCL that were not set. Of the \
+         calls of 2^31 elements, which these lists leave out (`'*:*,*:n=1073741833,2147483657'`, {}), passed, in the same order, {}. {cases} cases have outputs \
+         by all {}: they are equal to the bit.",
         machine(&*committed.value(ON_TWO)?),
         counted(ON_TWO)?,
         processes.join("; "),
-        1 + BY_PROCESSES.len(),
+        machine(&*committed.value(LARGE_ON_TWO)?),
+        of_large.join(", "),
+        of_large.len(),
     )))
 }
 
