@@ -76,11 +76,13 @@ struct Given {
     const TensorMap& a;
 
     __device__ __forceinline__ void prefetch_maps() const { prefetch(a); }
-    // Which tensor has the rows of A of a tile, as its matrix `chunk`; returns when they are there. The producer's thread asks.
+    // Which tensor has the rows of A of a tile, as its matrix `chunk`. The producer's thread asks.
     __device__ __forceinline__ const TensorMap& rows(const Position& at, u32& chunk) {
         chunk = at.chunk;
         return a;
     }
+    // Returns when what stage `k` of that tile has of these rows is there.
+    __device__ __forceinline__ void await(u32) {}
     // What the three warps do that neither load nor multiply.
     __device__ __forceinline__ void assist() const {}
 };
@@ -227,6 +229,7 @@ __device__ __forceinline__ void matmul(Source source, const TensorMap& b, Sink s
                 u32 row = (at.row * Tile::CLUSTER + block) * Tile::M, column = at.column * Tile::N, chunk;
                 const TensorMap& a = source.rows(at, chunk);
                 for (u32 k = 0; k < depth; k++, place.advance()) {
+                    source.await(k);
                     wait_phase(empty + place.stage * 8, place.parity ^ 1);
                     load_stage<Tile>(a, b, stages + place.stage * Tile::STAGE_BYTES, full + place.stage * 8, k * Tile::K, chunk, row, column, block);
                 }

@@ -37,7 +37,7 @@ type Make = Box<dyn Fn(&Committed) -> anyhow::Result<String>>;
 /// The parts of documents, by their names in markers.
 fn parts() -> Vec<(String, Make)> {
     type Fixed = (&'static str, fn(&Committed) -> anyhow::Result<String>);
-    const FIXED: [Fixed; 26] = [
+    const FIXED: [Fixed; 27] = [
         ("algorithms", code::table_of_algorithms),
         ("collectives", code::table_of_collectives),
         ("exit-status", code::table_of_exit_statuses),
@@ -58,7 +58,8 @@ fn parts() -> Vec<(String, Make)> {
         ("beside-newest", beside::newest),
         ("repeated", collectives::repeated),
         ("premul_sum", collectives::premultiplied),
-        ("all_gather_matmul", scenarios::gathered),
+        ("all_gather_matmul-two", |committed| scenarios::gathered(committed, "h100x2-bench-all_gather_matmul")),
+        ("all_gather_matmul-four", |committed| scenarios::gathered(committed, "h200x4-bench-all_gather_matmul")),
         ("matmul_reduce_scatter-two", |committed| scenarios::scattered(committed, "h200x2-bench-matmul_reduce_scatter")),
         ("matmul_reduce_scatter-four", |committed| scenarios::scattered(committed, "h200x4-bench-matmul_reduce_scatter")),
         ("overlap", scenarios::overlapped),

@@ -50,6 +50,9 @@ fn the_smoke_list_passes() {
 #[case("all_gather_matmul/push+matmul:bf16,kn:w=5:rows=3:columns=8:depth=40:inputs=fractions")]
 #[case("matmul_reduce_scatter/chunked:bf16,nk:w=4:rows=3:columns=24:depth=16:inputs=fractions:groups=3")]
 #[case("matmul_reduce_scatter/matmul+pull:f16,nk:w=1:rows=7:columns=8:depth=8")]
+// Pulled in two slices, the last of which has less; and in two groups of rows of tiles.
+#[case("all_gather_matmul/pull:f16,nk:w=2:rows=4:columns=8:depth=1032:inputs=fractions:skew=r1+2000us")]
+#[case("all_gather_matmul/pull:bf16,kn:w=2:rows=2100:columns=8:depth=8:inputs=fractions:skew=r0+2000us")]
 fn what_is_right_passes(#[case] id: &str) {
     let verdict = judged(id);
     assert_eq!(verdict.status, Status::Pass, "{verdict:#?}");

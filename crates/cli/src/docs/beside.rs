@@ -101,14 +101,13 @@ pub(super) fn others(committed: &Committed) -> anyhow::Result<String> {
 
 /// Collectives beside NCCL 2.32.3, likewise.
 pub(super) fn newest(committed: &Committed) -> anyhow::Result<String> {
-    let all = [Collective::AllReduce, Collective::AllGather, Collective::ReduceScatter, Collective::AllToAll];
     let of = |collective| {
         let name = format!("h100x2-bench-newest_nccl-{collective}");
         let version = committed.value(&name)?["machine"]["nccl"].clone();
         ensure!(version == "2.32.3", "{name} is of NCCL {version}");
         Ok((collective, recorded(committed, &name, collective)?))
     };
-    table(all.into_iter().map(of).collect::<anyhow::Result<_>>()?)
+    table(Collective::ALL.into_iter().map(of).collect::<anyhow::Result<_>>()?)
 }
 
 /// A row for each collective, of the sizes at which all were timed: ours and the best peer.

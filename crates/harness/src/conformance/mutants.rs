@@ -221,11 +221,11 @@ fn narrowest_entry(module: &str, dtype: DType) -> String {
 /// not take long for.
 pub fn product_cases(half: TensorParallelFusion, algorithm: &str, dtype: DType, small: bool) -> Vec<ProductCase> {
     // Rows, columns and depth, and the most ranks. The first of the small ones has so few tiles that blocks end with some that are not their own rank's; the third is
-    // of so many steps that each stage of the ring is used again, and again by another tile.
+    // of so many steps that each stage of the ring is used again, and again by another tile; the last is of two slices of A.
     let (seeds, shapes): (u64, &[(u64, u64, u64, u32)]) = if small {
-        (1, &[(40, 72, 72, 3), (40, 136, 72, 3), (300, 8, 456, 2), (300, 136, 24, 2)])
+        (1, &[(40, 72, 72, 3), (40, 136, 72, 3), (300, 8, 456, 2), (300, 136, 24, 2), (4, 8, 1032, 2)])
     } else {
-        (4, &[(200, 256, 200, 4), (513, 208, 136, 4), (1030, 520, 264, 4)])
+        (4, &[(200, 256, 200, 4), (513, 208, 136, 4), (1030, 520, 264, 4), (200, 264, 2120, 4)])
     };
     let mut cases = Vec::new();
     for seed in 0..seeds {

@@ -26,8 +26,16 @@ pub struct Fused {
 /// Columns up to which the gather takes as long as the product: the rate of a product over that of a link, 700 TFLOP/s over 370 GB/s.
 const BALANCED: u64 = 1900;
 
+/// Bytes of a slice of a row of A: `SLICE_BYTES` of kernels/all_gather_matmul/fused.cu.
+const SLICE_BYTES: u64 = 2048;
+
 /// Side stream of the copies.
 pub(super) const COPIES: usize = 1;
+
+/// Bytes of a row of A.
+fn row_bytes(product: &Product) -> u64 {
+    product.depth * product.dtype.size()
+}
 
 impl Fused {
     /// Warps that have nothing to do in the product pull the peers' parts.
@@ -42,9 +50,9 @@ impl Fused {
 
     fn tile(&self, product: &Product, world: u32, blocks: u32) -> Tile {
         self.tile.unwrap_or_else(|| {
-            // With so few columns the gather takes about as long as the product, whose end is what is left when the last rows came: the
+            // With so few columns the gather takes about as long as the product. Where parts come whole, its end is what is left when the last one came: the
             // less a tile is, the better they spread over the blocks.
-            if product.columns <= BALANCED { Tile::NARROWEST } else { Tile::best(product, world, blocks) }
+            if product.columns <= BALANCED && !self.pulls { Tile::NARROWEST } else { Tile::best(product, world, blocks) }
         })
     }
 
@@ -52,9 +60,10 @@ impl Fused {
         BufferSpec { local: true, ..BufferSpec::new(format!("{}.{name}", self.name), bytes, Role::State) }
     }
 
-    /// Pieces that came, for each row of tiles.
+    /// Pieces that came, for each slice of each row of tiles.
     fn counts(&self, product: &Product, world: u32, blocks: u32) -> BufferSpec {
-        self.local("counts", 4 * u64::from(world) * self.tile(product, world, blocks).counts(product).0)
+        let (rows, _) = self.tile(product, world, blocks).counts(product);
+        self.local("counts", 4 * u64::from(world) * rows * row_bytes(product).div_ceil(SLICE_BYTES))
     }
 
     /// Blocks that ended.
@@ -66,11 +75,9 @@ impl Fused {
     pub(super) fn launch(&self, product: &Product, operands: &Operands, gathered: &Region, (rank, world): (u32, u32), blocks: u32) -> Op {
         let tile = self.tile(product, world, blocks);
         let part_bytes = product.a() * product.dtype.size();
-        // What the kernel counts, and bytes of a row of tiles, which it looks at only where it pulls.
+        // What the kernel counts, and bytes of a row, which it looks at only where it pulls.
         let (counts, row_bytes) = match self.pulls {
-            true => {
-                (self.counts(product, world, blocks).whole(), u64::from(Tile::ROWS * tile.cluster) * product.depth * product.dtype.size())
-            }
+            true => (self.counts(product, world, blocks).whole(), row_bytes(product)),
             false => (copy_engine::words_of(self.name, ARRIVED), 0),
         };
         let mut args = vec![Arg::TensorMap(map_of_a(product, &operands.a, 1)), Arg::TensorMap(map_of_a(product, gathered, world))];

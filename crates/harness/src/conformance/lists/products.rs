@@ -13,6 +13,9 @@ use passmuster_collectives::{
 /// stage, more than the ring holds.
 const SHAPES: [(u64, u64, u64); 6] = [(1, 8, 8), (8, 64, 72), (200, 256, 200), (300, 520, 64), (513, 208, 136), (129, 264, 520)];
 
+/// What `pull` brings in several slices of its depth, and in several groups of rows of tiles.
+const PULLED: [(u64, u64, u64); 2] = [(4, 8, 1032), (2100, 8, 8)];
+
 fn product((rows, columns, depth): (u64, u64, u64), dtype: DType, layout: Layout) -> Product {
     Product { dtype, rows, columns, depth, layout }
 }
@@ -59,6 +62,12 @@ pub(super) fn merge(seed: u64) -> Vec<ProductCase> {
             }
         }
     }
+    for (turn, (shape, world)) in PULLED.into_iter().flat_map(|shape| [2, 3].map(|world| (shape, world))).enumerate() {
+        let (dtype, layout) = FORMS[turn];
+        let skew = Some(Skew { rank: world - 1, microseconds: 2000, site: None });
+        let case = ProductCase::new(TensorParallelFusion::Gather, "pull", product(shape, dtype, layout), world);
+        cases.push(ProductCase { inputs: Numbers::ALL[turn % Numbers::ALL.len()], seed, skew, ..case });
+    }
     cases
 }
 
@@ -75,7 +84,7 @@ mod tests {
     #[test]
     fn every_algorithm_meets_what_may_go_wrong() {
         let cases = merge(0);
-        assert_eq!(cases.len(), 12 * (3 * 5 + 3 * 4));
+        assert_eq!(cases.len(), 12 * (3 * 5 + 3 * 4) + 4);
         for half in TensorParallelFusion::ALL {
             for algorithm in algorithms(half) {
                 let of = |is: &dyn Fn(&ProductCase) -> bool| cases.iter().any(|c| c.half == half && c.algorithm == algorithm && is(c));

@@ -189,7 +189,7 @@ pub fn cases_of_product(half: TensorParallelFusion, module: &str) -> Vec<Product
     let blocks = Target::default().waiting_blocks;
     cases.retain(|case| Case::from(case.clone()).modules(blocks).iter().any(|(name, _)| name == module));
     // The quick ones first, of each algorithm.
-    cases.sort_by_key(|case| case.world);
+    cases.sort_by_key(|case| (case.product.depth > 1000, case.world));
     cases
 }
 
