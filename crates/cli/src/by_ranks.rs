@@ -49,7 +49,7 @@ fn bound_to_few() -> Option<String> {
     let usable = thread::available_parallelism().ok()?.get();
     let online = cores(&fs::read_to_string("/sys/devices/system/cpu/online").ok()?)?;
     (4 * usable <= online).then(|| {
-        format!("note: this process may use {usable} of {online} cores, and computes all references on them; Open MPI binds less with `--bind-to none`")
+        format!("note: this process may use {usable} of {online} cores, and computes all references on them; `mpirun --bind-to none` leaves it all")
     })
 }
 
