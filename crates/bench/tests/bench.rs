@@ -60,11 +60,15 @@ fn every_contender_can_be_timed_on_the_emulator() {
     }
 }
 
+/// What is timed where it does not matter what.
+fn something() -> (Contender, Workload) {
+    (algorithms::find(Collective::AllReduce, "one_shot").unwrap().into(), workload(Collective::AllReduce, 2, 960).into())
+}
+
 /// If this fails, what another process is asked to run between rounds is not run, or what was made ready is opened once more, which maps memory.
 #[test]
 fn a_kernel_runs_on_every_gpu_beside_others() {
-    let (contender, of) =
-        (algorithms::find(Collective::AllReduce, "one_shot").unwrap().into(), workload(Collective::AllReduce, 2, 960).into());
+    let (contender, of) = something();
     let opened = |rounds: usize| {
         let mut machine = Emulator::new(EmulatorOptions::default());
         let mut timer = Timer::new(&mut machine, DEADLINE);
@@ -87,8 +91,7 @@ fn a_kernel_runs_on_every_gpu_beside_others() {
 /// If this fails, all starts have their buffers at the same places, and what that is worth looks like something else.
 #[test]
 fn buffers_lie_elsewhere_in_each_start() {
-    let (contender, of) =
-        (algorithms::find(Collective::AllReduce, "one_shot").unwrap().into(), workload(Collective::AllReduce, 2, 960).into());
+    let (contender, of) = something();
     let bytes = |start: u32| {
         let mut machine = Emulator::new(EmulatorOptions::default());
         Timer::new(&mut machine, DEADLINE).of_start(start).get_ready(&contender, &of, &METHOD).unwrap();

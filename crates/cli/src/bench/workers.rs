@@ -305,7 +305,6 @@ mod tests {
         (timings, started.get())
     }
 
-    /// If this fails, a contender whose worker died is timed on, or takes another with it that has the same worker.
     /// If this fails, the buffers of later starts lie where those of the first do.
     #[test]
     fn workers_are_told_of_which_start_they_are() {
@@ -347,6 +346,7 @@ mod tests {
         assert_eq!(started.get(), asked.len());
     }
 
+    /// If this fails, a contender whose worker died is timed on, or takes another with it that has the same worker.
     #[test]
     fn a_contender_whose_worker_died_is_not_timed_again() {
         is_not_timed_again("exit 9", Status::Crash, "the bench worker was lost: exit status: 9");
