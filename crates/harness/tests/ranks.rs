@@ -59,12 +59,25 @@ fn main() {
     };
     let trials = vec![
         trial("processes_say_what_one_says", processes_say_what_one_says),
+        trial("more_than_a_message_has_comes_as_it_went", more_than_a_message_has_comes_as_it_went),
         trial("a_lost_rank_ends_a_run_with_its_name", a_lost_rank_ends_a_run_with_its_name),
         trial("ranks_that_open_devices_for_seconds_report_who_was_lost", ranks_that_open_devices_for_seconds_report_who_was_lost),
         trial("a_rank_that_is_about_to_run_something_else_is_named", a_rank_that_is_about_to_run_something_else_is_named),
         trial("what_a_rank_refuses_is_the_machine_s_error", what_a_rank_refuses_is_the_machine_s_error),
     ];
     libtest_mimic::run(&Arguments::from_args(), trials).exit();
+}
+
+/// If this fails, what is larger than the pieces that bytes travel in comes in another order, or in part.
+fn more_than_a_message_has_comes_as_it_went() {
+    let bytes: Vec<u8> = (0..1_300_000u32).flat_map(u32::to_le_bytes).collect();
+    let mut processes = Processes::open(launch(2, "all")).unwrap();
+    let group = processes.open_group(2, &[BufferSpec::new("words", bytes.len() as u64, Role::Data)]).unwrap();
+    let region = Region::new("words", 0, bytes.len() as u64);
+    processes.write(group, 1, &region, &bytes).unwrap();
+    assert!(processes.read(group, 1, &region).unwrap() == bytes);
+    let inner = Region::new("words", 12, bytes.len() as u64 - 20);
+    assert!(processes.read(group, 1, &inner).unwrap() == bytes[12..bytes.len() - 8]);
 }
 
 /// Rank 1 is lost while the others open what takes them seconds, as contexts of GPUs do; after that they are to agree on something.
