@@ -538,7 +538,7 @@ instructions! {
     WarpgroupCommit {}
     /// `wgmma.wait_group`: for all but so many of the last groups.
     WarpgroupWait { plain groups: u32, }
-    /// `setmaxnreg`: what a program sees is the same.
+    /// `setmaxnreg`: what a program sees is the same, unless it asks for what its block has not.
     SetRegisters { plain more: bool, plain count: u32, }
     /// `createpolicy`: of caching.
     CreatePolicy { out destination: Register, }

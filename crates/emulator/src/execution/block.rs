@@ -98,6 +98,8 @@ pub(super) struct Common {
     cluster_passed: Threads,
     /// Of each warpgroup that has multiplied.
     agreements: Vec<Agreement>,
+    /// Registers of a thread of each warp that has asked for a number of them, by `setmaxnreg`.
+    registers: [u32; MOST_WARPS],
 }
 
 impl Common {
@@ -116,6 +118,7 @@ impl Common {
             cluster_arrived: threads,
             cluster_passed: threads,
             agreements: Vec::new(),
+            registers: [0; MOST_WARPS],
         }
     }
 
@@ -166,6 +169,28 @@ impl Common {
             return Err(ExecError::BarrierOperands("a thread arrives at the cluster's barrier again and has not waited there".into()));
         }
         self.cluster_arrived[warp] |= lanes;
+        Ok(())
+    }
+
+    /// A warp of a block of so many threads asks for so many registers for each of its own. What a block was launched with is all that it has: who asks for more than
+    /// the others leave waits for them, and for ever if they have asked for theirs. How many it was launched with nobody knows before the driver compiles it, but how many
+    /// at most; of warps that have not asked, the fewest that they may.
+    pub(super) fn set_registers(&mut self, warp: usize, count: u32, threads: u32) -> Result<(), ExecError> {
+        const REGISTERS: u32 = 1 << 16;
+        const FEWEST: u32 = 24;
+        self.registers[warp] = count;
+        let most = (REGISTERS / threads / 8 * 8).min(256);
+        let asked: u32 = self.registers.iter().take(threads.div_ceil(32) as usize).map(|&count| count.max(FEWEST)).sum();
+        if asked * 32 > most * threads.next_multiple_of(32) {
+            return Err(ExecError::Asynchronous {
+                lane: None,
+                why: format!(
+                    "setmaxnreg {count}: the block's warps have asked for {} registers, and no launch of {threads} threads gives them more than {}, {most} for each: one waits for ever",
+                    asked * 32,
+                    most * threads.next_multiple_of(32)
+                ),
+            });
+        }
         Ok(())
     }
 

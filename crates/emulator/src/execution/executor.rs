@@ -422,7 +422,7 @@ impl Executor<'_> {
                 }
             }
             I::MbarrierPending { count, state } => self.pending_count(lanes, count, state),
-            I::SetRegisters { .. } => {}
+            I::SetRegisters { count, .. } => self.block.set_registers(self.warp_index, count, self.launch.threads())?,
             I::CreatePolicy { destination } => registers.write::<u64>(destination, lanes, &[0; LANES]),
             _ => return Err(ExecError::unsupported(instruction.family())),
         }

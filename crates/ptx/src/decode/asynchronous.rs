@@ -266,7 +266,7 @@ pub(super) fn mbarrier(f: &mut Form<'_, '_>) -> Result<Instruction, PtxError> {
     }
 }
 
-/// setmaxnreg: how many registers a warp has changes nothing that a program sees.
+/// setmaxnreg: how many registers a warp has changes nothing that a program sees, but whether the block has so many.
 pub(super) fn setmaxnreg(f: &mut Form<'_, '_>) -> Result<Instruction, PtxError> {
     let more = f.required(&[("inc", true), ("dec", false)])?;
     f.required(&[("sync", ())])?;

@@ -266,6 +266,23 @@ fn zeros_in_bulk() {
     assert_eq!(results(body, 1), [0]);
 }
 
+/// If this fails, a kernel whose warps ask for more registers than their block has passes, and hangs on every GPU.
+#[test]
+fn registers_that_no_launch_gives_a_block_are_waited_for_for_ever() {
+    let ask = |fewer: u32, more: u32| {
+        let body = format!(
+            "mov.u32 %r1, %tid.x; setp.lt.u32 %p1, %r1, 128; @%p1 bra FEWER;\nsetmaxnreg.inc.sync.aligned.u32 {more}; bra ASKED;\n\
+             FEWER: setmaxnreg.dec.sync.aligned.u32 {fewer};\nASKED: mov.u32 %r0, 3; st.global.u32 [%d2], %r0;"
+        );
+        run(&around(&body), shape(1, 384), &[])
+    };
+    // 384 threads have at most 168 each.
+    assert_eq!(ask(88, 208).unwrap(), [3; 384]);
+    let why = "the block's warps have asked for 65536 registers, and no launch of 384 threads gives them more than 64512, 168 for each: one waits for ever";
+    let fault = ask(96, 208).unwrap_err().to_string();
+    assert!(fault.contains(why), "{fault}");
+}
+
 #[test]
 fn hints_change_nothing() {
     let body = "setmaxnreg.dec.sync.aligned.u32 40; createpolicy.fractional.L2::evict_first.b64 %d3, 0f3F800000; mov.u32 %r0, 3;\n\
