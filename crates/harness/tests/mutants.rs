@@ -2,7 +2,6 @@
 
 use std::{
     collections::{BTreeMap, BTreeSet},
-    env,
     ops::Range,
     sync::{Arc, LazyLock},
     time::Duration,
@@ -13,6 +12,7 @@ use passmuster::{
         Case, CollectiveCase, InputClass, List, Status, Verdict,
         mutants::{self, Defect, Derived, Mutant, MutantKind},
         runner::Settings,
+        turn::of_turn,
     },
     emulator::{Emulator, EmulatorOptions, Interleaving, Strategy},
 };
@@ -52,13 +52,6 @@ fn judge(case: &Case, machine: &mut Emulator, schedule: u64) -> Verdict {
 fn judge_under(interleaving: Interleaving, case: &Case, machine: &mut Emulator) -> Verdict {
     machine.set_interleaving(interleaving);
     case.judge(machine, &Settings { deadline: Duration::from_secs(120), shared_pads: false, progress: &|_| {} })
-}
-
-/// A fourth of what takes long, another one for each commit (`cargo xtask test`); all of it where nobody says whose turn it is.
-fn of_turn<T>(all: impl Iterator<Item = T>) -> impl Iterator<Item = T> {
-    let turn = env::var("PASSMUSTER_TURN").ok().map(|turn| turn.parse::<usize>().expect("a number"));
-    let (first, step) = turn.map_or((0, 1), |turn| (turn % 4, 4));
-    all.skip(first).step_by(step)
 }
 
 fn is_caught(mutant: &Derived, schedules: u64) -> bool {

@@ -28,6 +28,8 @@ pub mod scenario;
 pub mod shrink;
 pub mod soak;
 pub mod supervisor;
+#[doc(hidden)]
+pub mod turn;
 mod verdict;
 pub mod waivers;
 pub mod worker;

@@ -1,0 +1,17 @@
+//! Whose turn it is, for tests that take so long that each commit gets a part of them.
+
+use std::env;
+
+/// Which turn it is, which `cargo xtask test` says by a number for each commit. None where nobody says so, and all is tested.
+///
+/// # Panics
+/// Where `PASSMUSTER_TURN` is not a number.
+pub fn turn() -> Option<usize> {
+    env::var("PASSMUSTER_TURN").ok().map(|turn| turn.parse().expect("PASSMUSTER_TURN is a number"))
+}
+
+/// A fourth of what takes long, another one at each turn; all of it where nobody says whose turn it is.
+pub fn of_turn<T>(all: impl Iterator<Item = T>) -> impl Iterator<Item = T> {
+    let (first, step) = turn().map_or((0, 1), |turn| (turn % 4, 4));
+    all.skip(first).step_by(step)
+}
