@@ -19,23 +19,15 @@
 //
 // What was tried: docs/performance/experiments.md.
 // target: compute_90a
-#include "../common/signals.cuh"
 #include "../matmul/matmul.cuh"
+#include "../matmul/pullers.cuh"
 
 enum : u32 {
-    PULLERS = 3,
-    PULLERS_BARRIER = 3,
     SLICE_BYTES = 2048,  // of a row of A
     PACKS = 8,           // that a lane has under way
     PIECE_ROWS = PACKS * 32 * 16 / SLICE_BYTES,
     STAGES_OF_SLICE = SLICE_BYTES / 128,
 };
-
-__device__ __forceinline__ u32 load_count(const u32* from) {
-    u32 value;
-    asm volatile("ld.acquire.gpu.global.u32 %0, [%1];" : "=r"(value) : "l"(from) : "memory");
-    return value;
-}
 
 // One more piece is there for whoever acquires the count.
 __device__ __forceinline__ void add_to_count(u32* to) {
@@ -45,7 +37,10 @@ __device__ __forceinline__ void add_to_count(u32* to) {
 // The source of A of a product: its chunks are the ranks' parts, and a row of tiles has so many rows of A.
 template <u32 ROWS>
 struct Gathered {
-    enum : u32 { PIECES = ROWS / PIECE_ROWS };  // of a slice of a row of tiles
+    enum : u32 {
+        REGISTERS = 56,
+        PIECES = ROWS / PIECE_ROWS,  // of a slice of a row of tiles
+    };
 
     const TensorMap& own;  // this rank's part, one matrix
     const TensorMap& all;  // gathered A, one matrix a rank
@@ -59,7 +54,7 @@ struct Gathered {
     Position at = Position(raster, 0);
     u32 passed = 0xffffffff;  // whose part came, where streams bring them
 
-    __device__ __forceinline__ void prefetch_maps() const {
+    __device__ __forceinline__ void begin() const {
         prefetch(own);
         prefetch(all);
     }
@@ -78,36 +73,13 @@ struct Gathered {
         if (at.chunk == sync.rank) return;
         if (pulls()) {
             if (k % STAGES_OF_SLICE != 0) return;
-            wait_for_slice(count_of(at.chunk, at.row, k / STAGES_OF_SLICE));
+            wait_for_count(sync, count_of(at.chunk, at.row, k / STAGES_OF_SLICE), PIECES);
         } else {
             if (at.chunk == passed) return;
             wait_at_least<RELEASE_ACQUIRE>(sync, counts + at.chunk, 1, at.chunk, SITE_START);
             passed = at.chunk;
         }
         asm volatile("fence.proxy.async.global;" : : : "memory");
-    }
-
-    // The pullers of this GPU count on even when they gave up waiting for a peer, which they report: this bound is for blocks that never ran.
-    __device__ __forceinline__ void wait_for_slice(const u32* count) const {
-        if (load_count(count) == PIECES) return;
-        u64 start = nanoseconds();
-        while (load_count(count) != PIECES) {
-            if (nanoseconds() - start > 2 * sync.limit) {
-                *(volatile u32*)sync.stuck = 1;
-                return;
-            }
-        }
-    }
-
-    __device__ __forceinline__ void meet_peers(u32 epoch, Site site) const {
-        named_barrier(PULLERS_BARRIER, PULLERS * 32);
-        u32 peer = threadIdx.x - 32;
-        if (peer < sync.world) {
-            u64 row = (u64)blockIdx.x * MAX_WORLD;
-            store_signal<RELAXED>((u32*)sync.pads.address[peer] + row + sync.rank, epoch);
-            wait_at_least<RELAXED>(sync, (const u32*)sync.pads.address[sync.rank] + row + peer, epoch, peer, site);
-        }
-        named_barrier(PULLERS_BARRIER, PULLERS * 32);
     }
 
     // Rows `row` and behind it of a rank's part, from byte `column` of each on.
@@ -137,7 +109,7 @@ struct Gathered {
     __device__ __forceinline__ void assist() const {
         if (!pulls()) return;
         u32 epoch = sync.epochs[blockIdx.x] + 1;
-        meet_peers(epoch, SITE_START);
+        meet_pullers<RELAXED>(sync, epoch, SITE_START);
         // Fewer than 2^31: what is gathered has at most 2^41 bytes.
         u32 of_row = slices() * PIECES, of_part = raster.rows * of_row;
         for (u32 piece = blockIdx.x * PULLERS + threadIdx.x / 32 - 1; piece < (sync.world - 1) * of_part; piece += gridDim.x * PULLERS) {
@@ -149,7 +121,7 @@ struct Gathered {
             __syncwarp();
             if (threadIdx.x % 32 == 0) add_to_count(count_of(rank, row, slice));
         }
-        meet_peers(epoch + 1, SITE_END);
+        meet_pullers<RELAXED>(sync, epoch + 1, SITE_END);
         if (threadIdx.x == 32) sync.epochs[blockIdx.x] = epoch + 1;
     }
 };

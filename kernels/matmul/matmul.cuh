@@ -16,10 +16,11 @@
 #include "tma.cuh"
 #include "wgmma.cuh"
 
-enum : u32 { WARPGROUP = 128, MATMUL_THREADS = 3 * WARPGROUP };
+// A block is launched with as many registers as its threads can have, each 8 of them: no more can be given out, and whoever asks for more waits for ever.
+enum : u32 { WARPGROUP = 128, MATMUL_THREADS = 3 * WARPGROUP, LAUNCH_REGISTERS = 65536 / MATMUL_THREADS / 8 * 8 };
 
 // Sizes in elements unless they say bytes.
-template <u32 N_, u32 CLUSTER_, bool B_ALONG_N_, u32 STAGES_ = N_ <= 128 ? 6 : 4>
+template <u32 N_, u32 CLUSTER_, bool B_ALONG_N_>
 struct Tile {
     enum : u32 {
         M = 128,
@@ -36,7 +37,7 @@ struct Tile {
         A_BYTES = M * K * 2,
         B_BYTES = B_ALONG_N_ ? B_BOXES * B_BOX_BYTES : N * K * 2,
         STAGE_BYTES = A_BYTES + B_BYTES,
-        STAGES = STAGES_,
+        STAGES = N <= 128 ? 6 : 4,
         // What the stages leave of 224 KiB stages C: for each consumer two batches of boxes.
         DATA_BYTES = 224 * 1024,
         BOX_BYTES = 64 * COLUMNS * 2,
@@ -73,9 +74,13 @@ struct Position {
 
 // A that is there when the kernel starts.
 struct Given {
+    // Of each thread of the producer's warpgroup; consumers get what is left of those that the block is launched with.
+    enum : u32 { REGISTERS = 56 };
+
     const TensorMap& a;
 
-    __device__ __forceinline__ void prefetch_maps() const { prefetch(a); }
+    // What one thread does before the others go on.
+    __device__ __forceinline__ void begin() const { prefetch(a); }
     // Which tensor has the rows of A of a tile, as its matrix `chunk`. The producer's thread asks.
     __device__ __forceinline__ const TensorMap& rows(const Position& at, u32& chunk) {
         chunk = at.chunk;
@@ -91,22 +96,20 @@ struct Given {
 struct Stored {
     const TensorMap& c;
 
-    __device__ __forceinline__ void prefetch_maps() const { prefetch(c); }
+    __device__ __forceinline__ void begin() const { prefetch(c); }
     // Which tensor a tile is stored to, as its matrix `chunk`.
     __device__ __forceinline__ const TensorMap& rows(const Position& at, u32& chunk) const {
         chunk = at.chunk;
         return c;
     }
     // A consumer's thread that stores is about to store a tile.
-    template <class Tile>
     __device__ __forceinline__ void next(const Position&) const {}
-    // Stores a batch of boxes, of which the first is staged here; false where boxes are stored one by one while the next tile is made.
-    __device__ __forceinline__ bool at_once(const Position&, u32, u32, u32) const { return true; }
-    // The thread that stores is at this step of the next tile.
-    template <class Tile>
+    // It stores a box of it.
+    __device__ __forceinline__ void store(const TensorMap& to, u32 from, u32 x, u32 y, u32 chunk) const { store_box(to, from, x, y, chunk); }
+    // It is at this step of the next one.
     __device__ __forceinline__ void step(u32, u32) const {}
     // What a consumer's threads do when all its stores have completed, as the thread that stores knows.
-    template <class T, class Tile>
+    template <class T>
     __device__ __forceinline__ void finish(u32, u32, u32) const {}
 };
 
@@ -190,9 +193,9 @@ __device__ __forceinline__ void store_tile(Sink& sink, const Position& at, const
         }
         publish_to_copies();
         named_barrier(barrier, WARPGROUP);
-        if (thread == 0 && sink.at_once(at, staging, column, row)) {
+        if (thread == 0) {
             for (u32 box = first; box < first + Tile::BATCH && box < Tile::BOXES; box++)
-                store_box(c, half + (box - first) * Tile::BOX_BYTES, column + box * Tile::COLUMNS, row, chunk);
+                sink.store(c, half + (box - first) * Tile::BOX_BYTES, column + box * Tile::COLUMNS, row, chunk);
             commit_stores();
         }
     }
@@ -205,9 +208,9 @@ __device__ __forceinline__ void matmul(Source source, const TensorMap& b, Sink s
     u32 block = Tile::CLUSTER == 1 ? 0 : block_of_cluster();
     u32 warpgroup = __shfl_sync(0xffffffff, threadIdx.x / WARPGROUP, 0);
     if (threadIdx.x == 0) {
-        source.prefetch_maps();
+        source.begin();
         prefetch(b);
-        sink.prefetch_maps();
+        sink.begin();
         for (u32 stage = 0; stage < Tile::STAGES; stage++) {
             init_barrier(full + stage * 8, 1);
             init_barrier(empty + stage * 8, 2 * 4 * Tile::CLUSTER);
@@ -222,7 +225,7 @@ __device__ __forceinline__ void matmul(Source source, const TensorMap& b, Sink s
     u32 tiles = raster.tiles(), step = gridDim.x / Tile::CLUSTER;
     Place<Tile> place;
     if (warpgroup == 0) {
-        asm volatile("setmaxnreg.dec.sync.aligned.u32 56;");
+        asm volatile("setmaxnreg.dec.sync.aligned.u32 %0;" : : "n"((u32)Source::REGISTERS));
         if (threadIdx.x == 0) {
             for (u32 tile = blockIdx.x / Tile::CLUSTER; tile < tiles; tile += step) {
                 Position at(raster, tile);
@@ -238,7 +241,7 @@ __device__ __forceinline__ void matmul(Source source, const TensorMap& b, Sink s
             source.assist();
         }
     } else {
-        asm volatile("setmaxnreg.inc.sync.aligned.u32 224;");
+        asm volatile("setmaxnreg.inc.sync.aligned.u32 %0;" : : "n"((3 * LAUNCH_REGISTERS - (u32)Source::REGISTERS) / 2 / 8 * 8));
         u32 consumer = warpgroup - 1, batches = 0;
         u32 staging = stages + Tile::STAGES * Tile::STAGE_BYTES + consumer * 2 * Tile::BATCH * Tile::BOX_BYTES;
         // The first CLUSTER lanes of a warp say to one block each that it has read a stage.
@@ -262,18 +265,18 @@ __device__ __forceinline__ void matmul(Source source, const TensorMap& b, Sink s
                 // One group stays under way, so that the tensor cores never wait for a release.
                 wait_products<1>();
                 if (k > 0) release(before);
-                if (threadIdx.x % WARPGROUP == 0) sink.template step<Tile>(k, depth);
+                if (threadIdx.x % WARPGROUP == 0) sink.step(k, depth);
                 before = place.stage;
                 place.advance();
             }
             wait_products<0>();
             settle(sums);
             release(before);
-            if (threadIdx.x % WARPGROUP == 0) sink.template next<Tile>(at);
+            if (threadIdx.x % WARPGROUP == 0) sink.next(at);
             store_tile<T, Tile>(sink, at, sums, staging, batches, 1 + consumer, at.column * Tile::N, row);
         }
         if (threadIdx.x % WARPGROUP == 0) wait_stores();
-        sink.template finish<T, Tile>(consumer, block, step);
+        sink.template finish<T>(consumer, block, step);
     }
     // No block may end while the other still arrives at its barriers or multicasts into it.
     __syncwarp();

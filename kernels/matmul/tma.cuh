@@ -83,6 +83,14 @@ __device__ __forceinline__ void store_box(const TensorMap& map, u32 from, u32 x,
                  : "memory");
 }
 
+// Adds a box to matrix `z`, each element's sum rounded to the type once.
+__device__ __forceinline__ void add_box(const TensorMap& map, u32 from, u32 x, u32 y, u32 z) {
+    asm volatile("cp.reduce.async.bulk.tensor.3d.global.shared::cta.add.tile.bulk_group [%0, {%1, %2, %3}], [%4];"
+                 :
+                 : "l"(&map), "r"(x), "r"(y), "r"(z), "r"(from)
+                 : "memory");
+}
+
 __device__ __forceinline__ void commit_stores() { asm volatile("cp.async.bulk.commit_group;" : : : "memory"); }
 
 // Until no more than GROUPS of this thread's groups of stores still read shared memory.

@@ -1,27 +1,36 @@
 //! Product and reduce-scatter in one kernel. See kernels/matmul_reduce_scatter/fused.cu.
 
-use super::{BROUGHT, READY, plan_name, slots, supports};
+use super::{plan_name, products, slots, supports};
 use crate::{
     algorithms::{
-        copy_engine::{announce, gather, part, peers, set_back, words, words_of},
+        copy_engine::part,
         matmul::{THREADS, TensorParallel, Tile, entry_of, map_of_a, map_of_c, other_args, synchronisation},
         sync_argument_of,
     },
     collective::Product,
     contract::Contract,
-    plan::{Arg, BufferSpec, Build, Launch, MAX_WORLD, Op, Operands, Plan, Role, TensorMap},
+    plan::{Arg, BufferSpec, Build, Launch, Op, Operands, Plan, Role},
 };
 
-/// The peers' rows first, the own ones last, in tiles that go to their owner's slot by TMA when they are made: links are busy while products are made. The
-/// own rows of all ranks' products are added in rank order, in f32, and rounded once, each tile by the block that made it.
+/// The peers' rows first, the own ones last. Warps that have nothing to do in the product pull what peers made of the own rows while it goes on.
 ///
-/// Bit for bit what products of the same kernel come to that are added so.
+/// Between two ranks they pull it into C, and TMA adds the own tiles to it, so that nothing is left to be added behind the product. Among more they pull it into slots,
+/// and the own rows of all ranks' products are added in rank order, in f32, and rounded once, each tile by the block that made it.
+///
+/// Bit for bit what products of the same kernel come to that are added in rank order: two values of the type have one sum in either order, which f32 holds so
+/// exactly that rounding it once more is the same.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Fused {
     tile: Option<Tile>,
 }
 
 const NAME: &str = "fused";
+
+/// Ranks up to which C is where sums are made: `slot` of kernels/matmul_reduce_scatter/fused.cu.
+const IN_PLACE: u32 = 2;
+
+/// Bytes of shared memory behind what a product has: `mailboxes` there.
+const MAILBOXES: u32 = 16;
 
 impl Fused {
     /// With the tiles that suit the product best.
@@ -30,6 +39,27 @@ impl Fused {
     /// The same with tiles of this shape.
     pub fn with_tile(self, tile: Tile) -> Fused {
         Fused { tile: Some(tile) }
+    }
+
+    fn tile(&self, product: &Product, world: u32, blocks: u32) -> Tile {
+        self.tile.unwrap_or_else(|| Tile::best(product, world, blocks))
+    }
+
+    /// Halves of tiles, each made by one of a block's two consumers, of all ranks' products of one rank's rows.
+    fn halves(&self, product: &Product, world: u32, blocks: u32) -> u64 {
+        let tile = self.tile(product, world, blocks);
+        let (rows, columns) = tile.counts(product);
+        u64::from(world) * rows * columns * u64::from(tile.cluster) * 2
+    }
+
+    /// Words by which peers tell that a half is made.
+    fn made(&self, product: &Product, world: u32, blocks: u32) -> BufferSpec {
+        BufferSpec::new(format!("{NAME}.made"), 4 * self.halves(product, world, blocks), Role::Signals)
+    }
+
+    /// Pieces of each half that were pulled.
+    fn pulled(&self, product: &Product, world: u32, blocks: u32) -> BufferSpec {
+        BufferSpec { local: true, ..BufferSpec::new(format!("{NAME}.pulled"), 4 * self.halves(product, world, blocks), Role::State) }
     }
 }
 
@@ -48,7 +78,10 @@ impl TensorParallel for Fused {
 
     fn workspace(&self, product: &Product, world: u32, blocks: u32) -> Vec<BufferSpec> {
         let mut buffers = synchronisation(NAME, blocks);
-        buffers.extend([words(NAME, 2), slots(NAME, product, world), counts()]);
+        buffers.push(products(NAME, product, world, false));
+        // Only this rank's kernel fills them.
+        buffers.extend((world > IN_PLACE).then(|| BufferSpec { local: true, ..slots(NAME, product, world) }));
+        buffers.extend([self.made(product, world, blocks), self.pulled(product, world, blocks)]);
         buffers
     }
 
@@ -61,49 +94,44 @@ impl TensorParallel for Fused {
     }
 
     fn plan(&self, product: &Product, operands: &Operands, world: u32, blocks: u32) -> Plan {
-        let slots = slots(NAME, product, world).whole();
-        let tile = self.tile.unwrap_or_else(|| Tile::best(product, world, blocks));
+        let tile = self.tile(product, world, blocks);
+        let (products, slots) = (products(NAME, product, world, false).whole(), slots(NAME, product, world).whole());
         Plan::per_rank(plan_name(NAME, product, world), world, |rank| {
-            // This rank's slot at each; one for each rank that a group may have.
-            let slot = map_of_c(product, &part(&slots, rank, world), tile, 1);
-            let target = |of: u32| TensorMap { of_rank: (of != rank && of < world).then_some(of), ..slot.clone() };
-            let targets = (0..MAX_WORLD as u32).map(|of| Arg::TensorMap(target(of))).collect();
+            // Where what is pulled goes, and the own tiles.
+            let (pulled, own) = match world > IN_PLACE {
+                true => (slots.clone(), part(&slots, rank, world)),
+                false => (operands.c.clone(), operands.c.clone()),
+            };
+            let [made, own] = [(&products, world), (&own, 1)].map(|(region, parts)| Arg::TensorMap(map_of_c(product, region, tile, parts)));
             let mut args = vec![Arg::TensorMap(map_of_a(product, &operands.a, world))];
             // The order starts behind the own rows, which come last.
-            args.extend(other_args(product, &operands.b, Arg::Struct(targets), tile, world, (rank + 1) % world));
+            let mut others = other_args(product, &operands.b, made, tile, world, (rank + 1) % world);
+            others.insert(2, own);
+            args.extend(others);
             args.extend([
-                Arg::Address(slots.clone()),
+                Arg::Peers(products.clone()),
+                Arg::Address(pulled),
                 Arg::Address(operands.c.clone()),
-                Arg::U64(product.rows),
-                Arg::U64(product.columns),
-                Arg::Address(counts().whole()),
-                Arg::Peers(words_of(NAME, BROUGHT)),
+                Arg::U32(product.rows as u32),
+                Arg::U32(product.columns as u32),
+                Arg::Peers(self.made(product, world, blocks).whole()),
+                Arg::Address(self.pulled(product, world, blocks).whole()),
                 sync_argument_of(&synchronisation(NAME, blocks), rank, world),
             ]);
-            let launch = Op::Launch(Launch {
+            vec![Op::Launch(Launch {
                 module: "matmul_reduce_scatter/fused".into(),
                 entry: entry_of(product, "matmul_reduce_scatter_fused", tile),
                 build: Build::Release,
                 grid: tile.grid(product, world, blocks).into(),
                 block: THREADS.into(),
                 cluster: None,
-                dynamic_shared: tile.shared_bytes(),
+                dynamic_shared: tile.shared_bytes() + MAILBOXES,
                 waits_for_peers: true,
                 programmatic: false,
                 args,
-            });
-            let mut ops: Vec<Op> = announce(NAME, READY, rank, world).chain(gather(NAME, READY, rank, world)).collect();
-            ops.push(launch);
-            // All had come when the kernel ended.
-            ops.extend(peers(rank, world).map(|peer| set_back(NAME, BROUGHT, peer)));
-            ops
+            })]
         })
     }
-}
-
-/// For each rank, tiles of its rows that were stored.
-fn counts() -> BufferSpec {
-    BufferSpec { local: true, ..BufferSpec::new(format!("{NAME}.counts"), MAX_WORLD as u64 * 4, Role::State) }
 }
 
 #[cfg(test)]
