@@ -1,9 +1,6 @@
 //! Tables from the records in which products, training steps and batches were timed.
 
-use std::{
-    collections::{BTreeMap, BTreeSet},
-    fmt::Write,
-};
+use std::{collections::BTreeMap, fmt::Write};
 
 use anyhow::{Context, ensure};
 use serde_json::Value;
@@ -43,19 +40,20 @@ fn shape(workload: &Value) -> anyhow::Result<(u64, u64, u64)> {
     Ok((number(workload, "n")?, number(workload, "k")?, number(workload, "m")?))
 }
 
-/// The times of products with the all-gather of A, as a table: cuBLASLt alone on the gathered A, our plain product, the best of NCCL's all-gathers before
-/// cuBLASLt, PyTorch's `fused_all_gather_matmul` and our best, in one run. Ahead is that over the better of the two; the product alone is the faster of the first two.
-pub(super) fn gathered(committed: &Committed, name: &str) -> anyhow::Result<String> {
+/// The times of products with a collective, as a table: cuBLASLt alone, our plain product, the best of NCCL's collectives before or behind cuBLASLt, PyTorch's
+/// `fused_all_gather_matmul` or `fused_matmul_reduce_scatter` and our best, in one run. Ahead is that over the better of the two; the product alone is the faster of the first two.
+pub(super) fn products(committed: &Committed, name: &str) -> anyhow::Result<String> {
     let mut table = String::from(
-        "| N, K | M | cuBLASLt alone | our product alone | NCCL, then cuBLASLt | PyTorch | ours | ahead | over the product alone |\n",
+        "| N, K | M | cuBLASLt alone | our product alone | NCCL and cuBLASLt | PyTorch | ours | ahead | over the product alone |\n",
     );
     table.push_str("|---|---|---|---|---|---|---|---|---|\n");
     let (mut ahead, mut plain) = (Vec::new(), Vec::new());
     for ((n, k, m), times) in took(committed, name, "microseconds", shape)? {
         let of = |name: &str| Ok::<_, anyhow::Error>(fastest(&times, |known| known == name)?.1);
         let (library, own, torch) = (of("cublas_lt")?, of("matmul")?, of("torch_fused")?);
-        let (_, theirs) = fastest(&times, |name| name.starts_with("nccl_"))?;
-        let (name, ours) = fastest(&times, |name| !name.starts_with("nccl_") && !["cublas_lt", "matmul", "torch_fused"].contains(&name))?;
+        let peer = |name: &str| name.split('+').any(is_peer);
+        let (_, theirs) = fastest(&times, |name| peer(name) && name != "torch_fused")?;
+        let (name, ours) = fastest(&times, |name| !peer(name) && !["cublas_lt", "matmul"].contains(&name))?;
         let best = theirs.min(torch);
         ahead.push(best / ours);
         plain.push(library / own);
@@ -71,29 +69,6 @@ pub(super) fn gathered(committed: &Committed, name: &str) -> anyhow::Result<Stri
         "{table}\nAhead: geometric mean {ahead:.2}x, least {least:.2}x. Our product alone is {plain:.2}x as fast as cuBLASLt's as a geometric mean, \
          {slowest:.2}x at least.\n"
     ))
-}
-
-/// Products whose sums are scattered: our best and the better of NCCL's and PyTorch's, by weights and rows.
-pub(super) fn scattered(committed: &Committed, name: &str) -> anyhow::Result<String> {
-    let shapes = took(committed, name, "microseconds", shape)?;
-    let mut table = String::from("| N, K |");
-    let rows: BTreeSet<u64> = shapes.keys().map(|(_, _, m)| *m).collect();
-    rows.iter().for_each(|m| _ = write!(table, " M = {m} |"));
-    write!(table, "\n|---|{}", "---|".repeat(rows.len()))?;
-    let (mut ahead, mut before) = (Vec::new(), (0, 0));
-    for ((n, k, _), times) in &shapes {
-        let peer = |name: &str| name.split('+').any(is_peer);
-        let (_, theirs) = fastest(times, peer)?;
-        let (name, ours) = fastest(times, |name| !peer(name) && !["cublas_lt", "matmul"].contains(&name))?;
-        if before != (*n, *k) {
-            before = (*n, *k);
-            write!(table, "\n| {n}, {k} |")?;
-        }
-        ahead.push(theirs / ours);
-        write!(table, " {ours:.0} ({name}), {theirs:.0}: {:.2}x |", theirs / ours)?;
-    }
-    let (mean, least) = mean_and_least(&ahead);
-    Ok(format!("{table}\n\nGeometric mean {mean:.2}x, least {least:.2}x.\n"))
 }
 
 /// A product and a gather at once: microseconds among two and among four GPUs, and by how much that is more than the longer of the two alone.
