@@ -60,6 +60,7 @@ fn no_list_has_a_case_that_gpus_would_call_an_error() {
                 _ => index % 5 == 0 || is_rare(case),
             };
             let cases: Vec<Case> = all.iter().enumerate().filter(sampled).map(|(_, case)| case.clone()).collect();
+            assert!(!cases.is_empty(), "{}: no case on {gpus} GPUs", list.name());
             let would_run = run_or_not_supported(&rehearsed(&cases, gpus, NCCL, &library), gpus);
             // More ranks than eight times the GPUs, peers that want a GPU for each rank, and multicast are not supported; the rest is.
             let least = cases.len() * [0, 20, 60, 0, 50][gpus] / 100;

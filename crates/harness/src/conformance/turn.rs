@@ -12,6 +12,24 @@ pub fn turn() -> Option<usize> {
 
 /// A fourth of what takes long, another one at each turn; all of it where nobody says whose turn it is.
 pub fn of_turn<T>(all: impl Iterator<Item = T>) -> impl Iterator<Item = T> {
-    let (first, step) = turn().map_or((0, 1), |turn| (turn % 4, 4));
+    fourth(turn(), all)
+}
+
+fn fourth<T>(turn: Option<usize>, all: impl Iterator<Item = T>) -> impl Iterator<Item = T> {
+    let (first, step) = turn.map_or((0, 1), |turn| (turn % 4, 4));
     all.skip(first).step_by(step)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// If this fails, tests that go by turns leave out what is nobody's turn, and pass.
+    #[test]
+    fn every_item_has_its_turn() {
+        assert!(fourth(None, 0..11).eq(0..11));
+        let mut all: Vec<i32> = (5..9).flat_map(|turn| fourth(Some(turn), 0..11)).collect();
+        all.sort_unstable();
+        assert!(all.into_iter().eq(0..11));
+    }
 }

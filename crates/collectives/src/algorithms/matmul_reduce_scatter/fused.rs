@@ -143,7 +143,7 @@ mod tests {
     };
 
     #[test]
-    fn products_go_to_the_peers_slots() {
+    fn peers_tiles_are_pulled_into_c() {
         let product = Product { dtype: DType::F16, rows: 300, columns: 1000, depth: 520, layout: Layout::Kn };
         let region = |name: &str, elements: u64| Region::new(name, 0, 2 * elements);
         let operands = Operands { a: region("a", 2 * product.a()), b: region("b", product.b()), c: region("c", product.c(1)) };
