@@ -75,6 +75,8 @@ pub enum OwnEntries {
     Common,
     /// What most calls are: sums of f32, f16 and bf16. The source defines FEW_ENTRIES.
     Sums,
+    /// None: one entry, of the module's name, knows neither types nor operators.
+    Untyped,
 }
 
 /// What mutants of a module's synchronisation are judged on, beside what is the same for all.

@@ -55,7 +55,7 @@ const FAMILIES: [Family; 5] = [
     Family { name: "nccl_ring", gather: &Nccl::ALL_GATHER_RING, scatter: &Nccl::REDUCE_SCATTER_RING },
     Family { name: "nccl_symmetric", gather: &Nccl::ALL_GATHER_SYMMETRIC, scatter: &Nccl::REDUCE_SCATTER_SYMMETRIC },
     Family { name: "nccl_copy_engine", gather: &Nccl::ALL_GATHER_COPY_ENGINE, scatter: &Nccl::REDUCE_SCATTER_RING },
-    Family { name: "copy_engine", gather: &all_gather::CopyEngine, scatter: &reduce_scatter::Pull },
+    Family { name: "copy_engine", gather: &all_gather::COPY_ENGINE, scatter: &reduce_scatter::Pull },
     Family { name: "push", gather: &all_gather::Push, scatter: &reduce_scatter::Pull },
 ];
 

@@ -60,7 +60,7 @@ impl How {
 
 /// The gathers: NCCL's kernels, its copy engines, and ours.
 const GATHERS: [&dyn Algorithm; 5] =
-    [&Nccl::ALL_GATHER_RING, &Nccl::ALL_GATHER_SYMMETRIC_ST, &Nccl::ALL_GATHER_COPY_ENGINE, &all_gather::CopyEngine, &all_gather::Push];
+    [&Nccl::ALL_GATHER_RING, &Nccl::ALL_GATHER_SYMMETRIC_ST, &Nccl::ALL_GATHER_COPY_ENGINE, &all_gather::COPY_ENGINE, &all_gather::Push];
 
 impl OverlapContender {
     /// All arms, overlapped also with the product planned for so many SMs.

@@ -1,9 +1,9 @@
-//! Meetings of ranks by words that their streams write and wait for: what algorithms have in common whose data is moved by copy engines, so
-//! that no SM waits or copies.
+//! What algorithms have in common whose data is moved by copy engines: one copy to each peer between two [meetings](Meeting) of ranks.
 //!
-//! A call has several meetings, each with a row of words on every rank, one for each peer, all 0 at rest. In a meeting rank r
-//! writes 1 to word r of every peer p ([`announce`]); then it waits until its own word p is 1 and sets it back to 0, for every p
-//! ([`gather`]). All values are constants, so a captured call replays.
+//! # Meetings by streams
+//! Words that streams write and wait for, so that no SM waits or copies. A call has several meetings, each with a row of words on every rank,
+//! one for each peer, all 0 at rest. In a meeting rank r writes 1 to word r of every peer p ([`announce`]); then it waits until its own word p
+//! is 1 and sets it back to 0, for every p ([`gather`]). All values are constants, so a captured call replays.
 //!
 //! # Why words can be used again
 //! Word r of a row on rank p is set by r alone and set back by p alone. When r sets it in the next call, r has gathered the meeting before
@@ -15,9 +15,57 @@
 //! The write of a word comes when all that its stream did before can be seen, and what follows a wait sees all that came before the write.
 
 use crate::{
-    algorithms::{plan_name, slot},
+    algorithms::{Protocol, Target, launch, plan_name, slot, sync_argument, synchronisation},
+    kernels::{Module, OwnEntries, module},
     plan::{BufferSpec, Call, MAX_WORLD, Op, Plan, Region, Role},
 };
+
+/// How ranks meet before their copies and behind them.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Meeting {
+    /// By words that their streams write and wait for: no SM is used, and 8 to 9 us go by.
+    Streams,
+    /// By a kernel of one block, in less: for ranks that have an SM to spare.
+    Kernels,
+}
+
+/// The kernel of [`Meeting::Kernels`].
+pub(super) static BARRIER: Module = module!("all_gather/copy_engine_barrier", checked, wide).with_entries(OwnEntries::Untyped);
+
+/// Threads of its block: one for each rank at least.
+const BARRIER_THREADS: u32 = 128;
+
+impl Meeting {
+    /// Name of the algorithm that meets so.
+    pub(super) fn algorithm(self) -> &'static str {
+        match self {
+            Meeting::Streams => "copy_engine",
+            Meeting::Kernels => "copy_engine_barrier",
+        }
+    }
+
+    /// How ranks know that each other's data is there.
+    pub(super) fn protocol(self) -> Protocol {
+        match self {
+            Meeting::Streams => Protocol::StreamWords,
+            Meeting::Kernels => Protocol::CopyBarriers,
+        }
+    }
+
+    /// The buffers of an [`exchange`] among so many ranks.
+    pub(super) fn workspace(self, world: u32) -> Vec<BufferSpec> {
+        match self {
+            Meeting::Streams => vec![words_of_exchange(self.algorithm(), world)],
+            Meeting::Kernels => synchronisation(self.algorithm(), world),
+        }
+    }
+}
+
+/// A launch of the kernel of [`Meeting::Kernels`].
+fn barrier(call: &Call, target: &Target, rank: u32) -> Op {
+    let args = vec![sync_argument(Meeting::Kernels.algorithm(), rank, call.world())];
+    launch(&BARRIER, call, target, (1, BARRIER_THREADS), args)
+}
 
 /// Bytes of a row.
 const ROW: u64 = MAX_WORLD as u64 * 4;
@@ -54,38 +102,53 @@ pub(super) fn words_of_exchange(algorithm: &str, world: u32) -> BufferSpec {
 /// no part in this one. Smaller calls are not what copy engines are for, and need no second stream.
 const BESIDE: u64 = 64 << 10;
 
-/// The side stream that a rank's own part is copied on.
-const OWN: usize = 1;
+/// The side stream that a rank's own part is copied on; of [`Meeting::Kernels`], that of the peers' parts.
+const SIDE: usize = 1;
 
-/// A call in which every rank brings each rank one part; out of place itself, too. `part(sender, receiver)` is where it lies at the sender, and
-/// where it goes at the receiver.
+/// A call in which ranks bring each rank one part; out of place themselves, too. `part(sender, receiver)` is where it lies at the sender, and
+/// where it goes at the receiver; nothing where there is none.
 ///
 /// - ready: peer's stream, in order -> our wait. Its output may be written.
 /// - done: our copies, our word -> peer's wait. Its output holds our part.
-pub(super) fn exchange(algorithm: &str, call: &Call, part: impl Fn(u32, u32) -> (Region, Region)) -> Plan {
+pub(super) fn exchange(meeting: Meeting, call: &Call, target: &Target, part: impl Fn(u32, u32) -> Option<(Region, Region)>) -> Plan {
     let world = call.world();
+    let algorithm = meeting.algorithm();
     Plan::per_rank(plan_name(algorithm, call), world, |rank| {
-        let copy = |receiver: u32, to_rank| {
-            let (from, to) = part(rank, receiver);
-            Op::Copy { from, to, to_rank }
-        };
-        let own = (!call.in_place()).then(|| copy(rank, None));
-        let mut ops = Vec::new();
-        let (after, join) = match own {
-            Some(own) if call.slot_bytes() >= BESIDE && world > 1 => {
-                ops.push(Op::Fork { stream: OWN, ops: vec![own] });
-                (None, Some(Op::Join { stream: OWN }))
+        let copy = |receiver: u32, to_rank| part(rank, receiver).map(|(from, to)| Op::Copy { from, to, to_rank });
+        let own = if call.in_place() { None } else { copy(rank, None) };
+        let to_peers = peers(rank, world).filter_map(|peer| copy(peer, Some(peer)));
+        match meeting {
+            Meeting::Streams => {
+                let mut ops = Vec::new();
+                let (after, join) = match own {
+                    Some(own) if call.slot_bytes() >= BESIDE && world > 1 => {
+                        ops.push(Op::Fork { stream: SIDE, ops: vec![own] });
+                        (None, Some(Op::Join { stream: SIDE }))
+                    }
+                    own => (own, None),
+                };
+                ops.extend(announce(algorithm, READY, rank, world).chain(gather(algorithm, READY, rank, world)));
+                ops.extend(to_peers);
+                ops.extend(announce(algorithm, DONE, rank, world));
+                // While the peers' last copies are under way.
+                ops.extend(after);
+                ops.extend(gather(algorithm, DONE, rank, world));
+                ops.extend(join);
+                ops
             }
-            own => (own, None),
-        };
-        ops.extend(announce(algorithm, READY, rank, world).chain(gather(algorithm, READY, rank, world)));
-        ops.extend(peers(rank, world).map(|peer| copy(peer, Some(peer))));
-        ops.extend(announce(algorithm, DONE, rank, world));
-        // While the peers' last copies are under way.
-        ops.extend(after);
-        ops.extend(gather(algorithm, DONE, rank, world));
-        ops.extend(join);
-        ops
+            Meeting::Kernels => {
+                let barrier = || barrier(call, target, rank);
+                let mut ops = vec![barrier()];
+                // On the stream of a kernel, copies between two GPUs move 361 GB/s; on one of their own, 389.
+                let to_peers: Vec<Op> = to_peers.collect();
+                let join = (!to_peers.is_empty()).then_some(Op::Join { stream: SIDE });
+                ops.extend(join.is_some().then_some(Op::Fork { stream: SIDE, ops: to_peers }));
+                ops.extend(own);
+                ops.extend(join);
+                ops.push(barrier());
+                ops
+            }
+        }
     })
 }
 

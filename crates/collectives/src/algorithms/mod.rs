@@ -188,12 +188,19 @@ pub enum Protocol {
     Packs,
     /// Streams write words and wait for them. Copy engines move the data: no kernel waits, and none could be late.
     StreamWords,
+    /// Kernels of one block signal and wait. Copy engines move the data between them.
+    CopyBarriers,
 }
 
 impl Protocol {
     /// Whether kernels poll the data itself: ranks wait for all of it, and large calls differ from small ones in time only.
     pub fn polls_data(self) -> bool {
         matches!(self, Protocol::Lines | Protocol::Packs)
+    }
+
+    /// Whether copy engines move the data, which know neither types nor operators.
+    pub fn is_by_copy_engine(self) -> bool {
+        matches!(self, Protocol::StreamWords | Protocol::CopyBarriers)
     }
 }
 

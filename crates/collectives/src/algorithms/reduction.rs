@@ -10,16 +10,18 @@ use crate::{
 pub(super) fn has_own_entry(module: &Module, dtype: DType, op: ReduceOp) -> bool {
     match module.own_entries {
         OwnEntries::Sums => DType::FEW.contains(&dtype) && matches!(op, ReduceOp::Sum | ReduceOp::Avg),
+        OwnEntries::Untyped => false,
         OwnEntries::Common => DType::COMMON.contains(&dtype) && ReduceOp::COMMON.contains(&op),
     }
 }
 
 /// The entry point of a module's kernel for a type and an operator: `all_reduce_two_shot_bf16_sum`. The average is the sum's kernel with a
 /// divisor; products are of a type; copies know elements by their width in bits alone: `all_gather_push_b16`.
-pub fn entry(module: &Module, dtype: DType, op: ReduceOp) -> String {
-    let is_own = has_own_entry(module, dtype, op);
-    let (module, calls) = (module.name.replace('/', "_"), module.calls);
+pub fn entry(module_of: &Module, dtype: DType, op: ReduceOp) -> String {
+    let is_own = has_own_entry(module_of, dtype, op);
+    let (module, calls) = (module_of.name.replace('/', "_"), module_of.calls);
     match op {
+        _ if module_of.own_entries == OwnEntries::Untyped => module,
         _ if calls == Calls::AllToAllV => format!("{module}_b8"),
         ReduceOp::PremulSum => format!("{module}_{dtype}"),
         ReduceOp::Copy => format!("{module}_b{}", 8 * dtype.size()),
@@ -55,6 +57,7 @@ mod tests {
         assert_eq!(entry(of("all_reduce/push"), DType::F64, ReduceOp::Sum), "all_reduce_push_any");
         assert_eq!(entry(of("all_reduce/push"), DType::BF16, ReduceOp::Min), "all_reduce_push_any");
         assert_eq!(entry(of("reduce_scatter/ll"), DType::E4M3, ReduceOp::Sum), "reduce_scatter_ll_any");
+        assert_eq!(entry(of("all_gather/copy_engine_barrier"), DType::E4M3, ReduceOp::Copy), "all_gather_copy_engine_barrier");
         assert_eq!(entry(of("all_gather/push"), DType::E4M3, ReduceOp::Copy), "all_gather_push_b8");
     }
 }

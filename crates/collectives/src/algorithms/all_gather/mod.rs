@@ -6,7 +6,7 @@ mod ll;
 mod multimem;
 mod push;
 
-pub use copy_engine::CopyEngine;
+pub use copy_engine::{COPY_ENGINE, COPY_ENGINE_BARRIER, CopyEngine};
 pub use lamport::{LAMPORT, LAMPORT_SERIAL};
 pub use ll::Ll;
 pub use multimem::Multimem;
@@ -16,4 +16,4 @@ use crate::algorithms::{Algorithm, Nccl};
 
 /// Those of this collective, and the peers.
 pub(super) const ALL: &[&dyn Algorithm] =
-    &[&Push, &LAMPORT, &Ll, &CopyEngine, &Multimem, &Nccl::ALL_GATHER_RING, &Nccl::ALL_GATHER_SYMMETRIC_ST];
+    &[&Push, &LAMPORT, &Ll, &COPY_ENGINE, &COPY_ENGINE_BARRIER, &Multimem, &Nccl::ALL_GATHER_RING, &Nccl::ALL_GATHER_SYMMETRIC_ST];

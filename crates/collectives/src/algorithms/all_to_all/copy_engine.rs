@@ -1,10 +1,11 @@
-//! `all_to_all/copy_engine`: every rank's copy engines bring the slots of its input into its slot of every rank's output. Nothing is launched.
+//! `all_to_all/copy_engine`: every rank's copy engines bring the slots of its input into its slot of every rank's output. Nothing is
+//! launched; or, of `copy_engine_barrier`, the kernel in which ranks meet.
 
 use crate::{
     algorithms::{
         Algorithm, Protocol, Target,
         all_to_all::link_bytes,
-        copy_engine::{exchange, words_of_exchange},
+        copy_engine::{Meeting, exchange},
         slot,
     },
     collective::{Collective, DType},
@@ -12,11 +13,15 @@ use crate::{
     plan::{BufferSpec, Call, Plan, Region},
 };
 
-/// One copy to each peer between two meetings: (world - 1) x slots out of each rank and into it, and no SM used, but where a
-/// driver copies the rank's own slot with one.
-pub struct CopyEngine;
+/// One copy to each peer between two meetings: (world - 1) x slots out of each rank and into it, and no SM used where streams meet, but
+/// where a driver copies the rank's own slot with one.
+pub struct CopyEngine(Meeting);
 
-const NAME: &str = "copy_engine";
+/// Meets by streams.
+pub const COPY_ENGINE: CopyEngine = CopyEngine(Meeting::Streams);
+
+/// Meets by kernels, which is faster and takes an SM meanwhile.
+pub const COPY_ENGINE_BARRIER: CopyEngine = CopyEngine(Meeting::Kernels);
 
 impl Algorithm for CopyEngine {
     fn collective(&self) -> Collective {
@@ -24,11 +29,11 @@ impl Algorithm for CopyEngine {
     }
 
     fn name(&self) -> &'static str {
-        NAME
+        self.0.algorithm()
     }
 
     fn protocol(&self) -> Protocol {
-        Protocol::StreamWords
+        self.0.protocol()
     }
 
     fn contract(&self, _: &Call) -> Contract {
@@ -40,22 +45,24 @@ impl Algorithm for CopyEngine {
     }
 
     fn workspace(&self, _: DType, world: u32, _: u64) -> Vec<BufferSpec> {
-        vec![words_of_exchange(NAME, world)]
+        self.0.workspace(world)
     }
 
     fn link_bytes(&self, call: &Call) -> Option<u64> {
         Some(link_bytes(call))
     }
 
-    fn plan(&self, call: &Call, _: &Target) -> Plan {
+    fn plan(&self, call: &Call, target: &Target) -> Plan {
         let Some(counts) = call.counts() else {
             let bytes = call.slot_bytes();
-            return exchange(NAME, call, |sender, receiver| (slot(&call.input, receiver, bytes), slot(&call.output, sender, bytes)));
+            return exchange(self.0, call, target, |sender, receiver| {
+                Some((slot(&call.input, receiver, bytes), slot(&call.output, sender, bytes)))
+            });
         };
         let size = call.dtype.size();
-        exchange(NAME, call, |sender, receiver| {
+        exchange(self.0, call, target, |sender, receiver| {
             let part = |of: &Region, at: u64| Region::new(of.buffer.clone(), of.offset + at * size, counts.of(sender, receiver) * size);
-            (part(&call.input, counts.sent_at(sender, receiver)), part(&call.output, counts.received_at(sender, receiver)))
+            Some((part(&call.input, counts.sent_at(sender, receiver)), part(&call.output, counts.received_at(sender, receiver))))
         })
     }
 }

@@ -5,7 +5,7 @@ mod lamport;
 mod ll;
 mod push;
 
-pub use copy_engine::CopyEngine;
+pub use copy_engine::{COPY_ENGINE, COPY_ENGINE_BARRIER, CopyEngine};
 pub use lamport::{LAMPORT, LAMPORT_SERIAL};
 pub use ll::Ll;
 pub use push::Push;
@@ -16,7 +16,7 @@ use crate::{
 };
 
 /// Those of this collective, and the peers.
-pub(super) const ALL: &[&dyn Algorithm] = &[&Push, &LAMPORT, &Ll, &CopyEngine, &Nccl::ALL_TO_ALL_SEND_RECV];
+pub(super) const ALL: &[&dyn Algorithm] = &[&Push, &LAMPORT, &Ll, &COPY_ENGINE, &COPY_ENGINE_BARRIER, &Nccl::ALL_TO_ALL_SEND_RECV];
 
 /// Bytes over the links of the rank that sends or gets the most: slots, or what parts come to.
 fn link_bytes(call: &Call) -> u64 {

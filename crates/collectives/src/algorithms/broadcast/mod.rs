@@ -1,10 +1,12 @@
 //! Broadcast: every rank gets the root's input.
 
+mod copy_engine;
 mod lamport;
 mod multimem;
 mod pull;
 mod push;
 
+pub use copy_engine::{COPY_ENGINE, COPY_ENGINE_BARRIER, CopyEngine};
 pub use lamport::{LAMPORT, LAMPORT_SERIAL};
 pub use multimem::Multimem;
 pub use pull::Pull;
@@ -13,4 +15,4 @@ pub use push::Push;
 use crate::algorithms::{Algorithm, Nccl};
 
 /// Those of this collective, and the peers.
-pub(super) const ALL: &[&dyn Algorithm] = &[&Push, &Pull, &LAMPORT, &Multimem, &Nccl::BROADCAST_RING];
+pub(super) const ALL: &[&dyn Algorithm] = &[&Push, &Pull, &LAMPORT, &COPY_ENGINE, &COPY_ENGINE_BARRIER, &Multimem, &Nccl::BROADCAST_RING];

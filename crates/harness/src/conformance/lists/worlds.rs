@@ -10,7 +10,7 @@ use super::{
 #[cfg(doc)]
 use passmuster_collectives::plan::Build;
 use passmuster_collectives::{
-    algorithms::{Algorithm, Protocol, auto, unregistered},
+    algorithms::{Algorithm, auto, unregistered},
     collective::{Collective, DType, ReduceOp, Shape},
     plan::{Call, MAX_RANKS, MAX_WORLD},
 };
@@ -61,7 +61,7 @@ pub(super) fn merge(seed: u64) -> Vec<CollectiveCase> {
     for collective in Collective::ALL {
         for algorithm in under_test(collective) {
             for world in WORLDS {
-                for _ in 0..if algorithm.protocol() == Protocol::StreamWords { 1 } else { 2 } {
+                for _ in 0..if algorithm.protocol().is_by_copy_engine() { 1 } else { 2 } {
                     // What multimem does not reduce is left to the next turn.
                     let case = (turn..turn + KINDS).find_map(|at| {
                         turn = at + 1;
@@ -152,7 +152,7 @@ mod tests {
     #[test]
     fn every_algorithm_meets_every_world() {
         let cases = merge(0);
-        assert!((250..=330).contains(&cases.len()), "{}", cases.len());
+        assert!((250..=380).contains(&cases.len()), "{}", cases.len());
         for collective in Collective::ALL {
             for algorithm in under_test(collective) {
                 for world in WORLDS {
