@@ -99,7 +99,8 @@ pub(super) fn words_of_exchange(algorithm: &str, world: u32) -> BufferSpec {
 }
 
 /// From so many bytes on, a rank's own part is copied beside the peers' parts: two copies of one stream come one after the other, though the links have
-/// no part in this one. Smaller calls are not what copy engines are for, and need no second stream.
+/// no part in this one. Smaller calls are not what copy engines are for, and need no second stream: of ranks that share a GPU, those with kernels that
+/// wait and a side stream in a graph have hung (docs/performance/sharing.md).
 const BESIDE: u64 = 64 << 10;
 
 /// The side stream that a rank's own part is copied on; of [`Meeting::Kernels`], that of the peers' parts.
@@ -137,15 +138,14 @@ pub(super) fn exchange(meeting: Meeting, call: &Call, target: &Target, part: imp
                 ops
             }
             Meeting::Kernels => {
-                let barrier = || barrier(call, target, rank);
-                let mut ops = vec![barrier()];
-                // On the stream of a kernel, copies between two GPUs move 361 GB/s; on one of their own, 389.
+                let mut ops = vec![barrier(call, target, rank)];
                 let to_peers: Vec<Op> = to_peers.collect();
-                let join = (!to_peers.is_empty()).then_some(Op::Join { stream: SIDE });
-                ops.extend(join.is_some().then_some(Op::Fork { stream: SIDE, ops: to_peers }));
+                let is_beside = call.slot_bytes() >= BESIDE && !to_peers.is_empty();
+                // On the stream of the kernels, copies between two H200 moved 361 GB/s where those of a stream without kernels moved 389.
+                ops.extend(if is_beside { vec![Op::Fork { stream: SIDE, ops: to_peers }] } else { to_peers });
                 ops.extend(own);
-                ops.extend(join);
-                ops.push(barrier());
+                ops.extend(is_beside.then_some(Op::Join { stream: SIDE }));
+                ops.push(barrier(call, target, rank));
                 ops
             }
         }
@@ -204,6 +204,8 @@ pub fn gate(world: u32) -> (BufferSpec, Plan) {
 
 #[cfg(test)]
 mod tests {
+    use rstest::rstest;
+
     use super::*;
     use crate::{
         algorithms::{self, Target},
@@ -211,11 +213,11 @@ mod tests {
     };
 
     /// If this fails, large parts are copied one after the other, or small ones pay for a side stream.
-    #[test]
-    fn a_rank_s_own_part_is_copied_beside_the_others_from_a_size_on() {
+    #[rstest]
+    fn a_rank_s_own_part_is_copied_beside_the_others_from_a_size_on(#[values("copy_engine", "copy_engine_barrier")] algorithm: &str) {
         for (count, beside) in [(BESIDE / 4 - 1, 0), (BESIDE / 4, 1)] {
             let (call, _) = Call::standalone(Shape::new(Collective::AllGather, 3, count), DType::F32, ReduceOp::Copy).unwrap();
-            let plan = algorithms::find(Collective::AllGather, "copy_engine").unwrap().plan(&call, &Target::default());
+            let plan = algorithms::find(Collective::AllGather, algorithm).unwrap().plan(&call, &Target::default());
             for rank in 0..3 {
                 let count = |is: fn(&Op) -> bool| plan.operations(rank).filter(|op| is(op)).count();
                 assert_eq!(count(|op| matches!(op, Op::Copy { .. })), 3);
