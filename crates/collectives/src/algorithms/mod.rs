@@ -9,6 +9,7 @@ pub mod all_to_all;
 pub mod auto;
 pub mod broadcast;
 mod copy_engine;
+mod exchange;
 mod foreign;
 pub mod hierarchical;
 mod hold;
@@ -32,6 +33,7 @@ use std::sync::{LazyLock, OnceLock};
 
 pub use auto::Auto;
 pub use copy_engine::gate;
+pub use exchange::Exchange;
 pub use foreign::{Files, Foreign, ForeignModule, SpecError};
 pub use hierarchical::Hierarchical;
 pub use hold::Holders;

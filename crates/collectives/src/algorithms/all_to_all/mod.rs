@@ -5,7 +5,7 @@ mod lamport;
 mod ll;
 mod push;
 
-pub use copy_engine::{COPY_ENGINE, COPY_ENGINE_BARRIER, CopyEngine};
+pub use copy_engine::{COPY_ENGINE, COPY_ENGINE_BARRIER};
 pub use lamport::{LAMPORT, LAMPORT_SERIAL};
 pub use ll::Ll;
 pub use push::Push;

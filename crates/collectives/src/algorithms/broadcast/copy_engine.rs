@@ -1,56 +1,17 @@
-//! `broadcast/copy_engine`: the root's copy engines bring its input into every rank's output. Nothing is launched; or, of `copy_engine_barrier`, the
-//! kernel in which ranks meet.
+//! `broadcast/copy_engine`: the root's copy engines bring its input into every rank's output.
 
 use crate::{
-    algorithms::{
-        Algorithm, Protocol, Target,
-        copy_engine::{Meeting, exchange},
-    },
-    collective::{Collective, DType},
-    contract::Contract,
-    plan::{BufferSpec, Call, Plan},
+    algorithms::Exchange,
+    collective::Collective,
+    plan::{Call, Region},
 };
 
-/// One copy from the root to each peer between two meetings: (world - 1) x bytes out of the root, and no SM used where streams meet; out of place, a
-/// driver may copy the root's own output with one.
-pub struct CopyEngine(Meeting);
+/// (world - 1) x bytes out of the root, and no SM used, but where a driver copies the root's own output with one.
+pub const COPY_ENGINE: Exchange = Exchange::new(Collective::Broadcast, part, |call| u64::from(call.world() - 1) * call.bytes());
 
-/// Meets by streams.
-pub const COPY_ENGINE: CopyEngine = CopyEngine(Meeting::Streams);
+/// The same between kernels in which ranks meet, which is faster and takes an SM meanwhile.
+pub const COPY_ENGINE_BARRIER: Exchange = COPY_ENGINE.between_barriers();
 
-/// Meets by kernels, which is faster and takes an SM meanwhile.
-pub const COPY_ENGINE_BARRIER: CopyEngine = CopyEngine(Meeting::Kernels);
-
-impl Algorithm for CopyEngine {
-    fn collective(&self) -> Collective {
-        Collective::Broadcast
-    }
-
-    fn name(&self) -> &'static str {
-        self.0.algorithm()
-    }
-
-    fn protocol(&self) -> Protocol {
-        self.0.protocol()
-    }
-
-    fn contract(&self, _: &Call) -> Contract {
-        Contract::COPIED
-    }
-
-    fn check_supported(&self, _: &Call) -> Result<(), String> {
-        Ok(())
-    }
-
-    fn workspace(&self, _: DType, world: u32, _: u64) -> Vec<BufferSpec> {
-        self.0.workspace(world)
-    }
-
-    fn link_bytes(&self, call: &Call) -> Option<u64> {
-        Some(u64::from(call.world() - 1) * call.bytes())
-    }
-
-    fn plan(&self, call: &Call, target: &Target) -> Plan {
-        exchange(self.0, call, target, |sender, _| (sender == call.root).then(|| (call.input_of(sender), call.output.clone())))
-    }
+fn part(call: &Call, sender: u32, _: u32) -> Option<(Region, Region)> {
+    (sender == call.root).then(|| (call.input_of(sender), call.output.clone()))
 }

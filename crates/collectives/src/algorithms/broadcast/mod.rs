@@ -6,7 +6,7 @@ mod multimem;
 mod pull;
 mod push;
 
-pub use copy_engine::{COPY_ENGINE, COPY_ENGINE_BARRIER, CopyEngine};
+pub use copy_engine::{COPY_ENGINE, COPY_ENGINE_BARRIER};
 pub use lamport::{LAMPORT, LAMPORT_SERIAL};
 pub use multimem::Multimem;
 pub use pull::Pull;
