@@ -74,7 +74,7 @@ impl List {
             cases
         };
         let is_later = |case: &CollectiveCase| {
-            let of = |name: &str| algorithms::find(case.collective, name).is_ok_and(|algorithm| came_later(algorithm));
+            let of = |name: &str| algorithms::find(case.collective, name).is_ok_and(came_later);
             if case.calls.is_empty() { of(&case.algorithm) } else { case.shots().all(|shot| of(&shot.algorithm)) }
         };
         let mut cases = listed(Part::First);
