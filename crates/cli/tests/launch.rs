@@ -146,7 +146,7 @@ fn processor_time(process: u32) -> f64 {
 #[test]
 fn what_a_lost_rank_of_a_launcher_had_is_judged_again() {
     let folder = Folder::new("lost-placed");
-    let query = ["validate", "all_reduce/two_shot:f32,*:w=2,3,4", "--limit", "120", "--threads", "1"];
+    let query = ["validate", "all_reduce/two_shot:f32,*:w=2,3,4", "--limit", "60", "--threads", "1"];
     let recorded = |json: &str| [&query[..], &["--json", &folder.file(json)]].concat().into_iter().map(str::to_owned).collect::<Vec<_>>();
     let arguments = recorded("lost.json");
     let arguments: Vec<&str> = arguments.iter().map(String::as_str).collect();
@@ -285,30 +285,28 @@ fn smoke_has_the_digests_of_one(name: &str, launches: &[Launch]) {
 
 /// If this fails, what a collective computes depends on whether its ranks are threads or processes, or on who started them.
 ///
-/// An eighth of the list on processes of each launcher, another for each: which is whose, `cargo xtask test` says for each commit.
+/// An eighth of the list on processes of one launcher: of which, and which eighth, `cargo xtask test` says for each commit.
 #[test]
 fn smoke_on_processes_has_the_digests_of_one() {
+    const EIGHTHS: [&str; 8] = ["1/8", "2/8", "3/8", "4/8", "5/8", "6/8", "7/8", "8/8"];
     let turn = turn().unwrap_or_default();
-    let eighth = |turn: usize| ["1/8", "2/8", "3/8", "4/8", "5/8", "6/8", "7/8", "8/8"][turn % 8];
-    let launches: &[Launch] = &[
-        ("own", by_own, eighth(turn + 2)),
-        ("env", by_env, eighth(turn)),
-        #[cfg(feature = "mpi")]
-        ("mpi", by_mpi, eighth(turn + 1)),
-    ];
-    smoke_has_the_digests_of_one("smoke", launches);
+    let (name, start) = LAUNCHERS[turn % LAUNCHERS.len()];
+    smoke_has_the_digests_of_one("smoke", &[(name, start, EIGHTHS[turn / LAUNCHERS.len() % EIGHTHS.len()])]);
 }
+
+/// How processes are started.
+const LAUNCHERS: &[(&str, Start)] = &[
+    ("own", by_own),
+    ("env", by_env),
+    #[cfg(feature = "mpi")]
+    ("mpi", by_mpi),
+];
 
 /// If this fails, as above: all of the list on processes of each launcher.
 #[test]
 fn smoke_by_every_launcher_has_the_digests_of_one() {
-    let launches: &[Launch] = &[
-        ("own", by_own, WHOLE),
-        ("env", by_env, WHOLE),
-        #[cfg(feature = "mpi")]
-        ("mpi", by_mpi, WHOLE),
-    ];
-    smoke_has_the_digests_of_one("smoke-of-all", launches);
+    let launches: Vec<Launch> = LAUNCHERS.iter().map(|&(name, start)| (name, start, WHOLE)).collect();
+    smoke_has_the_digests_of_one("smoke-of-all", &launches);
 }
 
 /// If this fails, a rank that is lost is a hang, or nobody learns which it was.

@@ -315,7 +315,9 @@ fn kernels_stall_at_every_site() {
         let op = of.parse::<Collective>().unwrap().operators()[0];
         let id = format!("{of}/{name}:bf16,{op}:w=2:calls={name}.40+{name}.40{parts}");
         let usual = took(&id, 1);
-        for site in &sites {
+        // Between its barriers nothing of a kernel's is started.
+        let has_start = module.own_entries != passmuster_collectives::kernels::OwnEntries::Untyped;
+        for site in sites.iter().filter(|site| has_start || literal(&site[0]) != Some("start")) {
             let late = took(&format!("{id}:skew=r1+500us@{}", literal(&site[0]).unwrap()), 1);
             assert!(late > usual + 400.0, "{} at {}: {late} us, {usual} without", module.name, site[0]);
         }
