@@ -177,7 +177,7 @@ fn cases_for(mutant: &Mutant) -> Vec<Case> {
     mutants::small(reaching).into_iter().map(Case::from).collect()
 }
 
-/// Planted mutants of a kind, a fourth of them, that no small case catches, under none of these kinds of schedule.
+/// Planted mutants of a kind, an eighth of them, that no small case catches, under none of these kinds of schedule.
 fn missed(kind: MutantKind, strategies: &[Strategy]) -> Vec<&'static str> {
     let is_missed = |mutant: &&Mutant| {
         let mut machine = emulator(mutant.library());
