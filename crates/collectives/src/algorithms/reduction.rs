@@ -17,17 +17,16 @@ pub(super) fn has_own_entry(module: &Module, dtype: DType, op: ReduceOp) -> bool
 
 /// The entry point of a module's kernel for a type and an operator: `all_reduce_two_shot_bf16_sum`. The average is the sum's kernel with a
 /// divisor; products are of a type; copies know elements by their width in bits alone: `all_gather_push_b16`.
-pub fn entry(module_of: &Module, dtype: DType, op: ReduceOp) -> String {
-    let is_own = has_own_entry(module_of, dtype, op);
-    let (module, calls) = (module_of.name.replace('/', "_"), module_of.calls);
+pub fn entry(module: &Module, dtype: DType, op: ReduceOp) -> String {
+    let name = module.name.replace('/', "_");
     match op {
-        _ if module_of.own_entries == OwnEntries::Untyped => module,
-        _ if calls == Calls::AllToAllV => format!("{module}_b8"),
-        ReduceOp::PremulSum => format!("{module}_{dtype}"),
-        ReduceOp::Copy => format!("{module}_b{}", 8 * dtype.size()),
-        _ if !is_own => format!("{module}_any"),
-        ReduceOp::Avg => format!("{module}_{dtype}_{}", ReduceOp::Sum),
-        _ => format!("{module}_{dtype}_{op}"),
+        _ if module.own_entries == OwnEntries::Untyped => name,
+        _ if module.calls == Calls::AllToAllV => format!("{name}_b8"),
+        ReduceOp::PremulSum => format!("{name}_{dtype}"),
+        ReduceOp::Copy => format!("{name}_b{}", 8 * dtype.size()),
+        _ if !has_own_entry(module, dtype, op) => format!("{name}_any"),
+        ReduceOp::Avg => format!("{name}_{dtype}_{}", ReduceOp::Sum),
+        _ => format!("{name}_{dtype}_{op}"),
     }
 }
 

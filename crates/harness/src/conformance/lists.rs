@@ -126,7 +126,7 @@ enum Part {
 
 thread_local!(static LISTED: Cell<Part> = const { Cell::new(Part::All) });
 
-/// Whether there were lists before there was the algorithm. Cases of those that had been there stay what they were.
+/// Whether it sends Lamport packs or copies between barriers: those came when there were lists already, and changed no case of what was in them.
 fn came_later(algorithm: &dyn Algorithm) -> bool {
     matches!(algorithm.protocol(), Protocol::Packs | Protocol::CopyBarriers)
 }
@@ -624,6 +624,10 @@ mod tests {
                     assert!(any(&|c| (c.dtype, c.world) == (dtype, world)), "{collective} {dtype} {world}");
                 }
                 assert!(any(&|c| c.world == world && c.graph.replays > 0), "{world}");
+                // Among sixteen, whether one of so few cases is in place is chance.
+                if world <= 8 {
+                    assert_eq!(any(&|c| c.world == world && c.in_place), collective.has_in_place(), "{collective} {world}");
+                }
             }
             for inputs in InputClass::ALL {
                 assert!(
@@ -631,7 +635,6 @@ mod tests {
                     "{collective} {inputs}"
                 );
             }
-            assert_eq!([1, 2, 8].map(|world| any(&|c| c.world == world && c.in_place)), [collective.has_in_place(); 3], "{collective}");
             assert!(any(&|c| c.peer.is_some()) && any(&|c| c.skew.is_some()) && any(&|c| c.groups() > 1) && any(&|c| c.count > 1 << 29));
         }
     }

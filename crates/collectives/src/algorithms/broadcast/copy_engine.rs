@@ -9,7 +9,7 @@ use crate::{
 /// (world - 1) x bytes out of the root, and no SM used, but where a driver copies the root's own output with one.
 pub const COPY_ENGINE: Exchange = Exchange::new(Collective::Broadcast, part, |call| u64::from(call.world() - 1) * call.bytes());
 
-/// The same between kernels in which ranks meet, which is faster and takes an SM meanwhile.
+/// The same between kernels in which ranks meet, for large calls of ranks that have an SM to spare.
 pub const COPY_ENGINE_BARRIER: Exchange = COPY_ENGINE.between_barriers();
 
 fn part(call: &Call, sender: u32, _: u32) -> Option<(Region, Region)> {
