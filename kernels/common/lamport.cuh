@@ -31,6 +31,7 @@
 //
 // A pad has a slot for each (tile, parity, source), those of CHUNK tiles side by side: pad[chunk][parity][source][tile of the chunk]. Where a slot lies does not depend on how many tiles there are. Pads of escapes are laid out alike, with twice the bytes.
 #pragma once
+#include "elements.cuh"
 #include "lines.cuh"
 
 // KEY is the largest i32, and the f32 that GPUs make of what is no number: a message of nothing else takes three times the bytes.
@@ -64,39 +65,6 @@ __device__ __forceinline__ void store_strong(u64 to, const Pack& p) {
 }
 
 __device__ __forceinline__ u32 least_word(const Pack& p) { return min(min(p.word[0], p.word[1]), min(p.word[2], p.word[3])); }
-
-// Packs of so many elements.
-template <typename T>
-__device__ __forceinline__ u32 packs_of(u32 elements) {
-    return (elements + LANES<T> - 1) / LANES<T>;
-}
-
-// The elements of pack `pack` of the `count` at `from`, and zeros past the last.
-template <typename T>
-__device__ __forceinline__ Pack load_elements(u64 from, u32 pack, u32 count) {
-    u64 at = from + (u64)pack * sizeof(Pack);
-    u32 first = pack * LANES<T>;
-    if ((from & 15) == 0 && first + LANES<T> <= count) return load_pack((const void*)at);
-    Pack p = {{0, 0, 0, 0}};
-#pragma unroll
-    for (u32 j = 0; j < LANES<T>; j++)
-        if (first + j < count) set_lane<T>(p, j, ((const typename T::Stored*)at)[j]);
-    return p;
-}
-
-// Its counterpart for results.
-template <typename T>
-__device__ __forceinline__ void store_elements(u64 to, u32 pack, u32 count, const Pack& p) {
-    u64 at = to + (u64)pack * sizeof(Pack);
-    u32 first = pack * LANES<T>;
-    if ((to & 15) == 0 && first + LANES<T> <= count) {
-        store_pack((void*)at, p);
-    } else {
-#pragma unroll
-        for (u32 j = 0; j < LANES<T>; j++)
-            if (first + j < count) ((typename T::Stored*)at)[j] = lane<T>(p, j);
-    }
-}
 
 // Byte offset in a pad of this lane's slot of a tile, for source 0; those of the next sources follow at distances of SOURCE.
 enum : u32 { SOURCE = CHUNK * ROW };

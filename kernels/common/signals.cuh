@@ -100,18 +100,20 @@ __device__ __forceinline__ void report_stuck(const Sync& sync, u32 want, u32 saw
     *(volatile u32*)&entry->site = site;
 }
 
+// Returns what it saw last, at least `want` unless it gave up.
 template <Ordering ORDERING>
-__device__ __forceinline__ void wait_at_least(const Sync& sync, const u32* flag, u32 want, u32 peer, Site site) {
+__device__ __forceinline__ u32 wait_at_least(const Sync& sync, const u32* flag, u32 want, u32 peer, Site site) {
     u32 saw = load_signal<ORDERING>(flag);
-    if ((i32)(saw - want) >= 0) return;
+    if ((i32)(saw - want) >= 0) return saw;
     u64 start = nanoseconds();
     while (true) {
         saw = load_signal<ORDERING>(flag);
-        if ((i32)(saw - want) >= 0) return;
+        if ((i32)(saw - want) >= 0) return saw;
         u64 waited = nanoseconds() - start;
         if (waited > sync.limit || (waited > 1000000 && *(volatile u32*)sync.stuck)) break;
     }
     report_stuck(sync, want, saw, peer, site);
+    return saw;
 }
 
 // Arrives at barrier number `epoch` of this block and waits for the same block of every peer.

@@ -16,7 +16,7 @@ use passmuster_collectives::{
         auto::{choose, sample_call},
         tuning::{Row, Tuning, steps},
     },
-    collective::{Collective, DType},
+    collective::{Collective, DType, Roundings},
     machine::MachineInfo,
 };
 
@@ -142,10 +142,11 @@ fn known(path: &Path) -> anyhow::Result<Tuning> {
     }
 }
 
-/// What is chosen from: those that every machine of the kind can run.
+/// What is chosen from: those that every machine of the kind can run, and that round once: a call that is a byte longer is not to be less exact.
 fn contenders(collective: Collective) -> Vec<&'static dyn Algorithm> {
     let of_collective = algorithms::all().iter().copied().filter(|a| a.collective() == collective);
-    of_collective.filter(|a| !a.is_peer() && !a.uses_multicast()).collect()
+    let call = sample_call(collective, 2, 1 << 10).expect("so many bytes fit");
+    of_collective.filter(|a| !a.is_peer() && !a.uses_multicast() && a.contract(&call).roundings == Roundings::Once).collect()
 }
 
 /// Rows of what records of bench have of bf16 and the collective's first operator, for each world size.

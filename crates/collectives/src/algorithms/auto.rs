@@ -191,6 +191,7 @@ pub fn sample_call(collective: Collective, world: u32, bytes: u64) -> Result<Cal
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::collective::Roundings;
 
     /// If this fails, the table names an algorithm for sizes that it does not do, and `auto` would quietly take another.
     #[test]
@@ -224,6 +225,7 @@ mod tests {
                     let call = sample_call(auto.collective(), world, bytes).unwrap();
                     let choice = choose(&call).unwrap_or_else(|reason| panic!("{} w={world} {bytes}: {reason}", auto.collective()));
                     assert!(!choice.algorithm.is_peer() && !choice.algorithm.uses_multicast(), "{}", choice.algorithm.name());
+                    assert_eq!(choice.algorithm.contract(&call).roundings, Roundings::Once, "{}", choice.algorithm.name());
                     assert!(choice.reason.contains("bytes"), "{}", choice.reason);
                 }
             }

@@ -1,10 +1,12 @@
 //! Reduce: the root gets the reduction of all inputs.
 
+mod chain;
 mod lamport;
 mod pull;
 mod push;
 mod two_shot;
 
+pub use chain::Chain;
 pub use lamport::{LAMPORT, LAMPORT_SERIAL};
 pub use pull::Pull;
 pub use push::Push;
@@ -13,7 +15,7 @@ pub use two_shot::TwoShot;
 use crate::algorithms::{Algorithm, Nccl, Ranks};
 
 /// Those of this collective, and the peers.
-pub(super) const ALL: &[&dyn Algorithm] = &[&Pull, &TwoShot, &Push, &LAMPORT, &Nccl::REDUCE_RING];
+pub(super) const ALL: &[&dyn Algorithm] = &[&Pull, &TwoShot, &Push, &Chain, &LAMPORT, &Nccl::REDUCE_RING];
 
 /// Who reduces a slice where the root does not reduce all of them: the ranks beside it. A slice that the root owned would come over its link from all
 /// others, and not once, as their sum. Of two ranks the root is the only one, and saves the way back.

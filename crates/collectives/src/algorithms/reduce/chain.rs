@@ -1,0 +1,71 @@
+//! `reduce/chain`: each rank adds its input to what comes from the rank before it, and passes the sum on, to the root. See kernels/reduce/chain.cu.
+
+use crate::{
+    algorithms::{Algorithm, PACK, THREADS, Target, blocks_for, launch, plan_name, reduction::reduction, sync_argument, synchronisation},
+    collective::{Collective, DType, Roundings},
+    contract::{Contract, Order},
+    kernels::{Module, MutantCases, OwnEntries, module},
+    plan::{Arg, BufferSpec, Call, Plan, Region, Role},
+};
+
+/// Add the own input to the sum of the ranks before and store it at the next one: bytes into each rank but the first and out of each but the root, tile by
+/// tile, and as much scratch memory. A sum is rounded to the element type by each rank that it passes, as in NCCL's ring.
+pub struct Chain;
+
+const NAME: &str = "chain";
+/// Threads of the warp that tells the next rank what has come, beside those that reduce.
+const WARP: u32 = 32;
+
+static MODULE: Module = module!("reduce/chain", checked, wide)
+    .with_entries(OwnEntries::Sums)
+    .with_mutants(MutantCases { several: (3, 48_000), ..MutantCases::DEFAULT });
+
+impl Algorithm for Chain {
+    fn collective(&self) -> Collective {
+        Collective::Reduce
+    }
+
+    fn name(&self) -> &'static str {
+        NAME
+    }
+
+    fn modules(&self) -> Vec<&'static Module> {
+        vec![&MODULE]
+    }
+
+    /// The rank behind the root begins.
+    fn contract(&self, _: &Call) -> Contract {
+        Contract { order: Order::AnyRotation, roundings: Roundings::PerHop, ..Contract::ORDERED }
+    }
+
+    fn check_supported(&self, _: &Call) -> Result<(), String> {
+        Ok(())
+    }
+
+    fn workspace(&self, _: DType, world: u32, bytes: u64) -> Vec<BufferSpec> {
+        let mut buffers = synchronisation(NAME, world);
+        buffers.push(BufferSpec::new(format!("{NAME}.slots"), bytes.next_multiple_of(PACK), Role::Data));
+        buffers
+    }
+
+    fn link_bytes(&self, call: &Call) -> Option<u64> {
+        Some(if call.world() > 1 { call.bytes() } else { 0 })
+    }
+
+    fn plan(&self, call: &Call, target: &Target) -> Plan {
+        let packs = call.bytes().div_ceil(PACK);
+        let grid = blocks_for(packs, target.waiting_blocks);
+        Plan::per_rank(plan_name(NAME, call), call.world(), |rank| {
+            let args = vec![
+                Arg::Address(call.input_of(rank)),
+                Arg::Address(call.output_of(rank)),
+                Arg::U64(call.count),
+                reduction(&MODULE, call),
+                Arg::U32(call.root),
+                Arg::Peers(Region::new(format!("{NAME}.slots"), 0, packs * PACK)),
+                sync_argument(NAME, rank, call.world()),
+            ];
+            vec![launch(&MODULE, call, target, (grid, THREADS + WARP), args)]
+        })
+    }
+}
