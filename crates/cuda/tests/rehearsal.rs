@@ -51,10 +51,10 @@ fn no_list_has_a_case_that_gpus_would_call_an_error() {
     for list in List::ALL {
         let all = list.all_cases(0);
         for gpus in [1, 2, 4] {
-            // Of two GPUs every case, as before a merge, or a fourth at each turn; of others a fifth of them, and the worlds that few cases have.
+            // Of two GPUs every case, as before a merge, or an eighth at each turn; of others a fifth of them, and the worlds that few cases have.
             let is_rare =
                 |case: &Case| case.to_string().split(':').any(|part| part.strip_prefix("w=").is_some_and(|world| world.len() > 1));
-            let is_due = |index: usize| turn::turn().is_none_or(|turn| index % 4 == turn % 4);
+            let is_due = |index: usize| turn::turn().is_none_or(|turn| index % 8 == turn % 8);
             let sampled = |(index, case): &(usize, &Case)| match gpus {
                 2 => is_due(*index),
                 _ => index % 5 == 0 || is_rare(case),
