@@ -688,7 +688,7 @@ fn colours_can_be_told_apart() {
     for (light, bluer) in [(0, true), (1, false)].map(|(at, bluer)| (&INKS[at], bluer)) {
         assert!(light.light.iter().chain(light.dark).map(|colour| rgb(colour)).all(|[r, _, b]| (b > r) == bluer));
     }
-    let records = [recorded("h200x4-bench-all_reduce.json"), recorded("h200x4-bench-all_gather.json")];
+    let records = [recorded("h100x4-bench-all_reduce.json"), recorded("h100x4-bench-all_gather.json")];
     let sections: Vec<Section<'_>> = records.iter().flat_map(|record| sections(&record.cases)).collect();
     let inks = Inks::of(&sections);
     let mut of_name = std::collections::BTreeMap::new();
@@ -740,15 +740,15 @@ fn between<'a>(text: &'a str, begin: &'a str, end: &'a str) -> Vec<&'a str> {
 #[test]
 fn the_report_is_one_page_without_a_network() {
     let all = [
-        "h200x4-bench-all_gather.json",
-        "h200x4-bench-reduce_scatter.json",
+        "h100x4-bench-all_gather.json",
+        "h100x4-bench-reduce_scatter.json",
         "h200x4-bench-all_gather_matmul.json",
         "h200x2-bench-overlap.json",
     ];
-    let mut record = recorded("h200x4-bench-all_reduce.json");
+    let mut record = recorded("h100x4-bench-all_reduce.json");
     all.iter().for_each(|name| record.cases.extend(recorded(name).cases));
     record.cases[0].reason = "<script>alert(1)</script>".into();
-    let (text, again) = (page_of(&record), recorded("h200x4-bench-all_gather.json"));
+    let (text, again) = (page_of(&record), recorded("h100x4-bench-all_gather.json"));
     for word in ["<script", "https://", "<link", "<img", "url(", "@import"] {
         assert!(!text.contains(word), "{word}");
     }

@@ -17,12 +17,12 @@ fn record(name: &str) -> Record<Timing> {
 
 /// The records that the report is made of, in its order.
 const REPORTED: [&str; 12] = [
-    "h200x4-bench-all_reduce",
-    "h200x4-bench-all_gather",
-    "h200x4-bench-reduce_scatter",
-    "h200x4-bench-all_to_all",
-    "h200x4-bench-broadcast",
-    "h200x4-bench-reduce",
+    "h100x4-bench-all_reduce",
+    "h100x4-bench-all_gather",
+    "h100x4-bench-reduce_scatter",
+    "h100x4-bench-all_to_all",
+    "h100x4-bench-broadcast",
+    "h100x4-bench-reduce",
     "h200x2-bench-types-reduce_scatter",
     "h200x4-bench-all_gather_matmul",
     "h200x4-bench-matmul_reduce_scatter",
@@ -71,12 +71,12 @@ fn the_report_is_of_the_records() {
     assert!(rows > 150 && ours > rows / 2, "{ours} of {rows}");
 }
 
-/// If this fails, the plot in the README is not of the record. `cargo xtask report fixtures/records/h200x4-bench-all_reduce.json --plot DIR` draws it again.
+/// If this fails, the plot in the README is not of the record. `cargo xtask report fixtures/records/h100x4-bench-all_reduce.json --plot DIR` draws it again.
 #[test]
 fn the_readme_s_plot_is_of_the_record() {
     let path = "docs/plots/all_reduce-w4-busbw.svg";
     assert!(include_str!("../../../README.md").contains(path));
-    let record = record("h200x4-bench-all_reduce");
+    let record = record("h100x4-bench-all_reduce");
     let sections = sections(&record.cases);
     let all = sections.iter().flat_map(|section| plots(section, &record.machine, &Inks::of(&sections)));
     let drawn = all.into_iter().find(|plot| path.ends_with(&format!("/{}.svg", plot.name))).unwrap().svg().unwrap();

@@ -42,7 +42,7 @@ const WITH_BUG: &str = "all_reduce/one_shot_by_value:bf16,sum:w=4:n=1040";
 /// If this fails, `... | head` ends in a panic or an error message.
 #[test]
 fn a_reader_that_goes_ends_a_command_quietly() {
-    let bench = "fixtures/records/h200x4-bench-broadcast.json";
+    let bench = "fixtures/records/h100x4-bench-broadcast.json";
     let printing: [&[&str]; 10] = [
         &["choose", "all_reduce"],
         &["validate", "merge", "--list"],

@@ -18,7 +18,7 @@ use crate::{FINDING, USAGE, conform::merged};
 Examples:
   cargo xtask report fixtures/records/h200x4-bench.json --html report.html
   cargo xtask report fixtures/records/h100x2-merge.json
-  cargo xtask report fixtures/records/h200x4-bench-all_reduce.json fixtures/records/h200x2-faults.json --html report.html
+  cargo xtask report fixtures/records/h100x4-bench-all_reduce.json fixtures/records/h200x2-faults.json --html report.html
   cargo xtask report after.json --baseline before.json
   cargo xtask report --separately fixtures/records/h200x2-bench-*.json --html report.html
   cargo xtask report --merge 1of3.json 2of3.json 3of3.json --json merge.json")]

@@ -18,7 +18,7 @@ use super::committed::{Committed, cases, is_peer, mean_and_least, number, paragr
 
 /// A collective that was timed among two and four of four GPUs, in one run beside NCCL and PyTorch.
 fn timed(committed: &Committed, collective: Collective) -> anyhow::Result<Rc<Value>> {
-    committed.value(&format!("h200x4-bench-{collective}"))
+    committed.value(&format!("h100x4-bench-{collective}"))
 }
 
 /// Median microseconds of contenders in a graph, by world and bytes.
