@@ -19,7 +19,7 @@ Runs the steps in this order and stops at the first that fails, with exit status
 installed. CI runs this command and nothing else (.ci/run).
 
 Some things take so long that a part of them has to do before a push. Of the PTX, an eighth is compiled anew, another eighth for each
-commit; of the rest the sources' hashes are compared. Of some tests a fourth or an eighth of the cases runs under nextest, another part
+commit; of the rest the sources' hashes are compared. Of some tests a fourth to a sixteenth of the cases runs under nextest, another part
 for each commit, and those that .config/nextest.toml calls long do not run.
 
 Usage: cargo xtask test [--all]
