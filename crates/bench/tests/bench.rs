@@ -756,7 +756,7 @@ fn the_report_is_one_page_without_a_network() {
     for section in sections(&record.cases) {
         assert_eq!(text.matches(&format!(">{}</h3>", section.name())).count(), 1, "{}", section.name());
     }
-    for word in ["4 x NVIDIA H200", "580.159.04", "2.28.9", &record.source.ptx_hash, "./passmuster bench all_reduce --worlds 2,4"] {
+    for word in ["4 x NVIDIA H100", "580.159.04", "2.28.3", &record.source.ptx_hash, "./passmuster bench all_reduce --worlds 2,3,4"] {
         assert!(text.contains(word), "{word}");
     }
     // The answer is first: before any plot, any machine and any command line.

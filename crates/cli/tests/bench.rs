@@ -465,10 +465,16 @@ fn changed(folder: &Folder, name: &str, change: impl FnOnce(&mut Record<Timing>)
 #[test]
 fn every_scenario_is_compared_with_its_baseline() {
     let folder = Folder::new("scenarios");
-    let scenarios =
-        [(4, "all_reduce"), (4, "all_gather_matmul"), (2, "matmul_reduce_scatter"), (2, "overlap"), (2, "fsdp"), (2, "all_to_all-async")];
+    let scenarios = [
+        ("h100x4", "all_reduce"),
+        ("h200x4", "all_gather_matmul"),
+        ("h200x2", "matmul_reduce_scatter"),
+        ("h200x2", "overlap"),
+        ("h200x2", "fsdp"),
+        ("h200x2", "all_to_all-async"),
+    ];
     for (gpus, scenario) in scenarios {
-        let name = format!("h200x{gpus}-bench-{scenario}.json");
+        let name = format!("{gpus}-bench-{scenario}.json");
         let (now, then) = (record(&name), record(&name));
         let compared = |now: &str, then: &str, more: &[&str]| {
             let output = run(&[&["report", now, "--baseline", then], more].concat());

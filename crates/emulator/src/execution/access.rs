@@ -428,12 +428,16 @@ impl Executor<'_> {
         access: &Access,
     ) -> Result<bool, ExecError> {
         let agrees = self.races.is_some() && access.semantics == Semantics::Weak && agree(lanes, addresses, values);
-        if self.memory.delays_stores() && matches!(access.space, Space::Global | Space::Generic) {
-            if access.semantics == Semantics::Weak {
-                self.memory.store_warp_late(addresses, lanes, self.author(), values)?;
-                return Ok(agrees);
+        if self.memory.delays_stores() {
+            match (access.space, access.semantics) {
+                (Space::Global | Space::Generic, Semantics::Weak) => {
+                    self.memory.store_warp_late(addresses, lanes, self.author(), values)?;
+                    return Ok(agrees);
+                }
+                (Space::Global | Space::Generic, _) => self.publish_before(lanes, addresses, access)?,
+                // What lies in shared memory is not late, but may release what is.
+                (_, semantics) => self.release(semantics, access.scope),
             }
-            self.publish_before(lanes, addresses, access)?;
         }
         self.memory.store_warp(addresses, lanes, self.launch.program.rank, values)?;
         Ok(agrees)
