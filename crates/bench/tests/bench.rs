@@ -769,10 +769,13 @@ fn the_report_is_one_page_without_a_network() {
         let distinct: std::collections::BTreeSet<&&str> = all.iter().collect();
         assert_eq!(distinct.len(), all.len(), "{all:#?}");
     }
-    assert!(headings.iter().any(|heading| heading.ends_with("all_gather bf16 (4 x NVIDIA H200, 2026-11-22 13:22)")), "{headings:#?}");
+    assert!(
+        headings.iter().any(|heading| heading.ends_with("all_gather bf16 (4 x NVIDIA H100 80GB HBM3, 2026-11-26 09:08)")),
+        "{headings:#?}"
+    );
     let dead: Vec<&str> = between(&text, "href=\"#", "\"").into_iter().filter(|target| !ids.contains(target)).collect();
     assert!(dead.is_empty(), "{dead:?}");
-    assert_eq!(text.matches("Facts of 4 x NVIDIA H200").count(), 1, "the machine's facts are there once");
+    assert_eq!(text.matches("Facts of 4 x NVIDIA H100 80GB HBM3").count(), 1, "the machine's facts are there once");
     // Every header cell says what it is the header of.
     assert_eq!(text.matches("<th ").count(), text.matches(" scope=\"").count());
     assert!(!text.contains("<th>"));

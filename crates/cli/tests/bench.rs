@@ -501,7 +501,10 @@ fn every_scenario_is_compared_with_its_baseline() {
 
         let elsewhere = changed(&folder, &name, |record| record.machine.gpus = 8);
         let (code, _, error) = compared(&now, &elsewhere, &[]);
-        let refused = format!("the baseline is of another machine: number of GPUs 8, here {gpus}; --force compares all the same");
+        let refused = format!(
+            "the baseline is of another machine: number of GPUs 8, here {}; --force compares all the same",
+            gpus.split('x').nth(1).unwrap()
+        );
         assert!(code == Some(2) && error.contains(&refused), "{scenario}: {error}");
         let (code, out, error) = compared(&now, &elsewhere, &["--force"]);
         assert!(

@@ -137,16 +137,16 @@ mod tests {
     /// What more is copied costs time for nothing; what less, and a peer would need an address that there is not.
     #[rstest]
     #[case::lines_take_their_input_from_where_it_is(Collective::AllToAll, 64, &[])]
-    #[case::a_push_stores_to_its_peers(Collective::AllGather, 1 << 19, &["unregistered.output[0..4194304] -> output[0..4194304]"])]
-    #[case::a_pull_loads_from_its_peers(Collective::ReduceScatter, 1 << 19, &["input[0..4194304] -> unregistered.input[0..4194304]"])]
+    #[case::a_push_stores_to_its_peers(Collective::AllGather, 1 << 21, &["unregistered.output[0..16777216] -> output[0..16777216]"])]
+    #[case::a_pull_loads_from_its_peers(Collective::ReduceScatter, 1 << 21, &["input[0..16777216] -> unregistered.input[0..16777216]"])]
     fn what_peers_reach_is_staged(#[case] collective: Collective, #[case] count: u64, #[case] expected: &[&str]) {
         assert_eq!(copies(collective, 4, count, 1), expected);
     }
 
     #[test]
     fn a_pull_has_staged_what_it_loads_and_nothing_else() {
-        let of = |collective| [0, 1].map(|rank| copies(collective, 4, 8, rank));
-        let staged = vec!["input[0..16] -> unregistered.input[0..16]".to_owned()];
+        let of = |collective| [0, 1].map(|rank| copies(collective, 2, 1 << 22, rank));
+        let staged = vec!["input[0..8388608] -> unregistered.input[0..8388608]".to_owned()];
         assert_eq!(of(Collective::Broadcast), [staged.clone(), Vec::new()]);
         assert_eq!(of(Collective::Reduce), [staged.clone(), staged]);
     }
