@@ -34,8 +34,8 @@ const REPORTED: [&str; 12] = [
 /// If this fails, the report that docs/performance/results.md refers to is not of the records, or too large to be read.
 #[test]
 fn the_report_is_of_the_records() {
-    let path = "docs/report-h200.html";
-    assert!(fs::read_to_string(root().join("docs/performance/results.md")).unwrap().contains("(../report-h200.html)"));
+    let path = "docs/report.html";
+    assert!(fs::read_to_string(root().join("docs/performance/results.md")).unwrap().contains("(../report.html)"));
     let records = REPORTED.map(record);
     let committed = fs::read_to_string(root().join(path)).unwrap_or_default();
     let again = format!("cargo xtask report --separately fixtures/records/{{{}}}.json --html {path}", REPORTED.join(","));

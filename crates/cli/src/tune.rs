@@ -34,6 +34,7 @@ use crate::{
 ///
 /// Judges and times passmuster's own algorithms of every collective as `bench` does: captured graph, cold, registered buffers, bf16. An algorithm stays the
 /// choice while it is within 2 % of the fastest; the choice changes half-way between two sizes. Rows of a table that is there stay where nothing was measured.
+/// Algorithms whose sums round at each rank are for those who ask for them by name.
 #[derive(clap::Args)]
 #[command(after_long_help = "\
 Examples:
@@ -236,5 +237,18 @@ impl Choose {
         }
         println!("{}", table::aligned(&["w", "algorithm", "reason"], 3, &rows));
         Ok(ExitCode::SUCCESS)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// If this fails, `auto` may take an algorithm that is less exact than another, for a size.
+    #[test]
+    fn what_rounds_at_each_rank_is_not_chosen_from() {
+        let names: Vec<&str> = contenders(Collective::Reduce).iter().map(|algorithm| algorithm.name()).collect();
+        assert!(names.contains(&"two_shot") && !names.contains(&"chain"), "{names:?}");
+        assert!(Collective::ALL.into_iter().all(|collective| contenders(collective).len() >= 3));
     }
 }

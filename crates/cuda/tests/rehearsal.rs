@@ -8,7 +8,7 @@ use passmuster::conformance::{
     Case, List, Status, Verdict,
     runner::Settings,
     soak::{Round, Soak},
-    turn,
+    turn::of_turn,
 };
 use passmuster_collectives::{
     algorithms::{self, Foreign},
@@ -54,12 +54,10 @@ fn no_list_has_a_case_that_gpus_would_call_an_error() {
             // Of two GPUs every case, as before a merge, or an eighth at each turn; of others a fifth of them, and the worlds that few cases have.
             let is_rare =
                 |case: &Case| case.to_string().split(':').any(|part| part.strip_prefix("w=").is_some_and(|world| world.len() > 1));
-            let is_due = |index: usize| turn::turn().is_none_or(|turn| index % 8 == turn % 8);
-            let sampled = |(index, case): &(usize, &Case)| match gpus {
-                2 => is_due(*index),
-                _ => index % 5 == 0 || is_rare(case),
+            let cases: Vec<Case> = match gpus {
+                2 => of_turn(all.iter()).cloned().collect(),
+                _ => all.iter().enumerate().filter(|(index, case)| index % 5 == 0 || is_rare(case)).map(|(_, case)| case.clone()).collect(),
             };
-            let cases: Vec<Case> = all.iter().enumerate().filter(sampled).map(|(_, case)| case.clone()).collect();
             assert!(!cases.is_empty(), "{}: no case on {gpus} GPUs", list.name());
             let would_run = run_or_not_supported(&rehearsed(&cases, gpus, NCCL, &library), gpus);
             // More ranks than eight times the GPUs, peers that want a GPU for each rank, and multicast are not supported; the rest is.

@@ -80,8 +80,6 @@ fn every_kernel_has_mutants_of_every_kind() {
             // Of what is no release or acquire.
             Defect::Strength => module.release.contains(".relaxed.sys"),
             Defect::Barrier | Defect::Peers | Defect::Wait => meets,
-            // Its count goes on by its tiles, which is no addition of one.
-            Defect::Epoch => name != "reduce/chain",
             Defect::Mbarrier | Defect::Group => false,
             _ => true,
         };

@@ -16,7 +16,7 @@ use serde_json::Value;
 
 use super::committed::{Committed, cases, is_peer, mean_and_least, number, paragraph, size};
 
-/// A collective that was timed among two and four of four GPUs, in one run beside NCCL and PyTorch.
+/// A collective that was timed among two, three and four of four GPUs, in one run beside NCCL and PyTorch.
 fn timed(committed: &Committed, collective: Collective) -> anyhow::Result<Rc<Value>> {
     committed.value(&format!("h100x4-bench-{collective}"))
 }
@@ -86,7 +86,7 @@ pub(super) fn speed(committed: &Committed) -> anyhow::Result<String> {
     Ok(table)
 }
 
-/// The times of a collective on two and four GPUs, as a table: our best and the best peer in the same run, which they were, and by how much we are ahead.
+/// The times of a collective on so many GPUs as it was timed on, as a table: our best and the best peer in the same run, which they were, and by how much we are ahead.
 pub(super) fn times(committed: &Committed, collective: Collective) -> anyhow::Result<String> {
     let times = medians(committed, collective)?;
     let worlds: BTreeSet<u64> = times.keys().map(|(world, _)| *world).collect();
@@ -123,7 +123,7 @@ fn paired(committed: &Committed, collective: Collective) -> anyhow::Result<BTree
     Ok(sizes)
 }
 
-/// GB/s that a copy engine moves between two of these GPUs.
+/// GB/s that a copy engine moves between two H200.
 const LINK: f64 = 394.0;
 
 /// What each of our algorithms took on two GPUs, and how much of it its bytes over the link take at least.

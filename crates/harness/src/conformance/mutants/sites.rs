@@ -139,17 +139,8 @@ fn branch<'t>(entry: &EntryText<'t>, look: usize, load: &Instruction<'t>, looks:
 fn epoch<'t>(entry: &EntryText<'t>, signals: &[(usize, Instruction<'t>)]) -> Option<Epoch<'t>> {
     let stores = entry.instructions().filter(|(_, found)| found.opcode == "st.global.u32");
     let kept = stores.filter_map(|(line, store)| {
-        let mut counts = Vec::new();
-        let mut defined = entry.definition(store.operand(1), line)?;
-        // Where what is kept depends on how often a loop went round, sums are of sums, and of their copies.
-        while let (at, sum) = defined
-            && matches!(sum.opcode, "add.s32" | "mov.u32")
-        {
-            counts.push(sum.operand(1));
-            defined = entry.definition(sum.operand(1), at)?;
-        }
-        let is_read = defined.1.opcode == "ld.global.u32" && !counts.is_empty();
-        is_read.then_some((defined, (line, store), counts))
+        let (load, counts) = count(entry, store.operand(1), line)?;
+        (!counts.is_empty()).then_some((load, (line, store), counts))
     });
     let (load, store, counts) = kept.last()?;
     let used: BTreeSet<usize> = signals
@@ -160,6 +151,22 @@ fn epoch<'t>(entry: &EntryText<'t>, signals: &[(usize, Instruction<'t>)]) -> Opt
         .collect();
     let additions = used.into_iter().filter_map(|line| Some((line, entry.instruction(line)?))).collect();
     Some(Epoch { load, store, additions })
+}
+
+/// The load that a register's value begins with, and the registers from it on that are copied or added to. Where it depends on how often a loop went round,
+/// sums are of sums; where it is known in front of the loop, the other summand is the number of turns.
+fn count<'t>(entry: &EntryText<'t>, register: &'t str, line: usize) -> Option<((usize, Instruction<'t>), Vec<&'t str>)> {
+    let (at, found) = entry.definition(register, line)?;
+    let summands = match found.opcode {
+        "ld.global.u32" => return Some(((at, found), Vec::new())),
+        "add.s32" => 1..=2,
+        "mov.u32" => 1..=1,
+        _ => return None,
+    };
+    summands.map(|index| found.operand(index)).find_map(|summand| {
+        let (load, counts) = count(entry, summand, at)?;
+        Some((load, [vec![summand], counts].concat()))
+    })
 }
 
 fn doors<'t>(entry: &EntryText<'t>, signals: &[(usize, Instruction<'t>)]) -> Vec<Door<'t>> {
