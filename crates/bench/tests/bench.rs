@@ -742,7 +742,7 @@ fn the_report_is_one_page_without_a_network() {
     let all = [
         "h100x4-bench-all_gather.json",
         "h100x4-bench-reduce_scatter.json",
-        "h200x4-bench-all_gather_matmul.json",
+        "h100x4-bench-all_gather_matmul.json",
         "h200x2-bench-overlap.json",
     ];
     let mut record = recorded("h100x4-bench-all_reduce.json");
@@ -794,8 +794,8 @@ fn table_named<'a>(record: &'a Judged, title: &str) -> &'a Table {
 /// If this fails, a record of a conformance run cannot be looked at, or what was not tested is not told.
 #[test]
 fn records_of_conformance_are_rendered() {
-    let merge = judged("h100x2-merge.json");
-    let text: serde_json::Value = serde_json::from_str(&file_of("h100x2-merge.json")).unwrap();
+    let merge = judged("h100x4-merge.json");
+    let text: serde_json::Value = serde_json::from_str(&file_of("h100x4-merge.json")).unwrap();
     let [total, pass, not_supported, waived] =
         ["total", "pass", "not_supported", "waived"].map(|status| text["summary"][status].as_u64().unwrap() as usize);
     assert!(merge.title.starts_with("test-gpu merge") && !merge.is_bad);
@@ -808,7 +808,7 @@ fn records_of_conformance_are_rendered() {
             && reasons.windows(2).all(|pair| count(&pair[0]) >= count(&pair[1])),
         "{reasons:?}"
     );
-    assert!(reasons.iter().any(|row| row[1].contains("GPUs for NCCL, 2 given")), "{reasons:?}");
+    assert!(reasons.iter().any(|row| row[1].contains("GPUs for NCCL, 4 given")), "{reasons:?}");
     assert!(table_named(&merge, "waived, by reason").rows.iter().any(|row| row[1].starts_with("nccl-symmetric-ll-misaligned")));
     let outcomes = table_named(&merge, "all_reduce: cases by algorithm");
     assert!(outcomes.header.contains(&"w=16".into()) && outcomes.rows.len() > 10);

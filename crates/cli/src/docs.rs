@@ -37,13 +37,12 @@ type Make = Box<dyn Fn(&Committed) -> anyhow::Result<String>>;
 /// The parts of documents, by their names in markers.
 fn parts() -> Vec<(String, Make)> {
     type Fixed = (&'static str, fn(&Committed) -> anyhow::Result<String>);
-    const FIXED: [Fixed; 27] = [
+    const FIXED: [Fixed; 26] = [
         ("algorithms", code::table_of_algorithms),
         ("collectives", code::table_of_collectives),
         ("exit-status", code::table_of_exit_statuses),
         ("trust", verdicts::trust),
-        ("two-gpus", verdicts::on_two),
-        ("four-gpus", verdicts::on_four),
+        ("gpus", verdicts::on_gpus),
         ("ranks-in-processes", verdicts::in_processes),
         ("emulator", verdicts::on_the_emulator),
         ("mutants-of-products", verdicts::mutants_of_products),
@@ -58,10 +57,10 @@ fn parts() -> Vec<(String, Make)> {
         ("beside-newest", beside::newest),
         ("repeated", collectives::repeated),
         ("premul_sum", collectives::premultiplied),
-        ("all_gather_matmul-two", |committed| scenarios::products(committed, "h200x2-bench-all_gather_matmul")),
-        ("all_gather_matmul-four", |committed| scenarios::products(committed, "h200x4-bench-all_gather_matmul")),
-        ("matmul_reduce_scatter-two", |committed| scenarios::products(committed, "h200x2-bench-matmul_reduce_scatter")),
-        ("matmul_reduce_scatter-four", |committed| scenarios::products(committed, "h200x4-bench-matmul_reduce_scatter")),
+        ("all_gather_matmul-two", |committed| scenarios::products(committed, "h100x2-bench-all_gather_matmul")),
+        ("all_gather_matmul-four", |committed| scenarios::products(committed, "h100x4-bench-all_gather_matmul")),
+        ("matmul_reduce_scatter-two", |committed| scenarios::products(committed, "h100x2-bench-matmul_reduce_scatter")),
+        ("matmul_reduce_scatter-four", |committed| scenarios::products(committed, "h100x4-bench-matmul_reduce_scatter")),
         ("overlap", scenarios::overlapped),
         ("fsdp", scenarios::steps),
         ("all_to_all-async", scenarios::deferred),

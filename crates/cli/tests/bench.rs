@@ -467,8 +467,8 @@ fn every_scenario_is_compared_with_its_baseline() {
     let folder = Folder::new("scenarios");
     let scenarios = [
         ("h100x4", "all_reduce"),
-        ("h200x4", "all_gather_matmul"),
-        ("h200x2", "matmul_reduce_scatter"),
+        ("h100x4", "all_gather_matmul"),
+        ("h100x2", "matmul_reduce_scatter"),
         ("h200x2", "overlap"),
         ("h200x2", "fsdp"),
         ("h200x2", "all_to_all-async"),
@@ -529,7 +529,7 @@ fn a_baseline_of_something_else_is_no_pass() {
 fn records_are_shown_each_by_itself() {
     let folder = Folder::new("separately");
     let html = folder.file("all.html");
-    let records = ["h200x4-bench-all_gather_matmul", "h200x2-bench-all_gather_matmul-controls", "h200x2-bench-overlap"]
+    let records = ["h100x4-bench-all_gather_matmul", "h200x2-bench-all_gather_matmul-controls", "h200x2-bench-overlap"]
         .map(|name| record(&format!("{name}.json")));
     let line: Vec<&str> = ["report", "--separately", "--html", &html].into_iter().chain(records.iter().map(String::as_str)).collect();
     let output = run(&line);

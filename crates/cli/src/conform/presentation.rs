@@ -155,7 +155,7 @@ mod tests {
     /// If this fails, records have been taken afresh and what a run says about its time is far from what it takes.
     #[test]
     fn the_pace_is_that_of_the_records() {
-        for (record, pace) in [("emulator-merge", ON_EMULATOR), ("h100x2-merge", ON_GPUS)] {
+        for (record, pace) in [("emulator-merge", ON_EMULATOR), ("h100x4-merge", ON_GPUS)] {
             let path = format!("{}/../../fixtures/records/{record}.json", env!("CARGO_MANIFEST_DIR"));
             let record: Record = serde_json::from_str(&std::fs::read_to_string(&path).unwrap()).unwrap();
             let mean = record.cases.iter().map(|verdict| verdict.milliseconds).sum::<f64>() / record.cases.len() as f64;

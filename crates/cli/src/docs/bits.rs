@@ -9,7 +9,7 @@ use passmuster::conformance::{
 
 use super::{
     committed::Committed,
-    verdicts::{BY_PROCESSES, LARGE_ON_TWO, ON_FOUR, ON_THE_EMULATOR, ON_TWO, SINCE_ON_FOUR},
+    verdicts::{BY_PROCESSES, LARGE, ON_GPUS, ON_THE_EMULATOR},
 };
 
 /// Cases that ran on both.
@@ -39,8 +39,7 @@ fn keeps_either_payload(case: &str) -> bool {
 /// # Errors
 /// A record is not there, or is none of verdicts.
 pub(super) fn on_both(committed: &Committed) -> anyhow::Result<OnBoth> {
-    let on_gpus: Vec<&str> = [ON_FOUR].into_iter().chain(SINCE_ON_FOUR.map(|(name, _)| name)).chain([ON_TWO]).collect();
-    let (emulated, ran) = (outputs(committed, &[ON_THE_EMULATOR])?, outputs(committed, &on_gpus)?);
+    let (emulated, ran) = (outputs(committed, &[ON_THE_EMULATOR])?, outputs(committed, &[ON_GPUS])?);
     let shared = emulated.keys().filter(|case| ran.contains_key(*case)).cloned();
     let (open, cases): (Vec<String>, Vec<String>) = shared.partition(|case| keeps_either_payload(case));
     let differ = cases.iter().filter(|case| emulated[*case] != ran[*case]).cloned().collect();
@@ -67,7 +66,7 @@ fn of_our_inputs(record: Record<Verdict>) -> impl Iterator<Item = Verdict> {
 /// # Errors
 /// A record is not there, or is none of verdicts.
 pub(super) fn by_threads_and_processes(committed: &Committed) -> anyhow::Result<(usize, Vec<String>)> {
-    let mut threads = outputs(committed, &[ON_TWO, LARGE_ON_TWO])?;
+    let mut threads = outputs(committed, &[ON_GPUS, LARGE])?;
     let processes = BY_PROCESSES.map(|(records, _)| outputs(committed, &records)).into_iter().collect::<anyhow::Result<Vec<_>>>()?;
     threads.retain(|case, _| processes.iter().all(|outputs| outputs.contains_key(case)));
     let differs = |(case, digest): &(&String, &String)| processes.iter().any(|outputs| outputs[*case] != **digest);
@@ -134,7 +133,7 @@ mod tests {
     /// and not what a record says that an earlier one said.
     #[test]
     fn the_emulator_gives_the_bits_of_the_gpus_now() {
-        let passed = of_our_inputs(committed().record(ON_TWO).unwrap()).filter(|verdict| verdict.status == Status::Pass);
+        let passed = of_our_inputs(committed().record(ON_GPUS).unwrap()).filter(|verdict| verdict.status == Status::Pass);
         let ran: Vec<(Case, String)> = passed.filter_map(|verdict| Some((verdict.case.parse().ok()?, verdict.outputs?))).collect();
         let sample = cheap(&ran);
         assert!(sample.len() >= 40, "{} cases", sample.len());

@@ -8,14 +8,11 @@ use super::{
     committed::{Committed, cases, number, paragraph},
 };
 
-/// The merge list on two GPUs, which one process has; without the calls of 2^31 elements, which take more than half of the time.
-pub(super) const ON_TWO: &str = "h100x2-merge";
-
-/// An earlier list on four.
-pub(super) const ON_FOUR: &str = "h200x4-merge";
+/// The merge list on four GPUs, which one process has; without the calls of 2^31 elements, which take more than half of the time.
+pub(super) const ON_GPUS: &str = "h100x4-merge";
 
 /// Those calls.
-pub(super) const LARGE_ON_TWO: &str = "h100x2-large";
+pub(super) const LARGE: &str = "h100x2-large";
 
 /// The same list where each rank is a process, those calls, and who started the processes.
 pub(super) const BY_PROCESSES: [([&str; 2], &str); 3] = [
@@ -26,18 +23,6 @@ pub(super) const BY_PROCESSES: [([&str; 2], &str); 3] = [
 
 /// The merge list on the emulator.
 pub(super) const ON_THE_EMULATOR: &str = "emulator-merge";
-
-/// What came after the list on four GPUs: its parts whose kernels have changed since, one record each.
-pub(super) const SINCE_ON_FOUR: [(&str, &str); 8] = [
-    ("h200x4-push", "`all_reduce|reduce_scatter/push`"),
-    ("h200x4-two_shot", "`all_reduce/two_shot`"),
-    ("h200x4-two_shot_push", "`all_reduce/two_shot_push`"),
-    ("h200x4-broadcast-push", "`broadcast/push`"),
-    ("h200x4-reduce-two_shot", "`reduce/two_shot`"),
-    ("h200x4-reduce-push", "`reduce/push`"),
-    ("h200x4-auto", "`*/auto|unregistered`"),
-    ("h200x4-products", "`all_gather_matmul|matmul_reduce_scatter`"),
-];
 
 const MUTANTS: &str = "emulator-mutants";
 const LEDGER: &str = "ledger";
@@ -99,12 +84,12 @@ fn merged(committed: &Committed, name: &str) -> anyhow::Result<String> {
 
 /// Why a reader may believe a pass, in a few sentences.
 pub(super) fn trust(committed: &Committed) -> anyhow::Result<String> {
-    let (emulated, merge) = (committed.value(ON_THE_EMULATOR)?, committed.value(ON_TWO)?);
-    let (on_emulator, on_gpus) = (Counts::of(ON_THE_EMULATOR, &emulated)?, Counts::of(ON_TWO, &merge)?);
+    let (emulated, merge) = (committed.value(ON_THE_EMULATOR)?, committed.value(ON_GPUS)?);
+    let (on_emulator, on_gpus) = (Counts::of(ON_THE_EMULATOR, &emulated)?, Counts::of(ON_GPUS, &merge)?);
     let (mutants, ledger) = (committed.value(MUTANTS)?, committed.value(LEDGER)?);
     let caught = |kind: &str| score(&mutants, kind).map(|score| score.split(" caught").next().unwrap_or_default().to_owned());
     Ok(paragraph(&format!(
-        "On the emulator {} of the {} cases of the merge list passed and none failed; {} are too large for it. On two GPUs, without calls of 2^31 elements, {} of \
+        "On the emulator {} of the {} cases of the merge list passed and none failed; {} are too large for it. On four GPUs, without calls of 2^31 elements, {} of \
          {} passed and none failed; {} are known bugs of NCCL, and {} need what that machine or NCCL does not have. {} cases ran on both and can give one output \
          only: they are equal to the bit. Of bugs planted in values {} were caught, of those in synchronisation, most of them made by rule, {}. Of {} instruction \
          forms of the emulator, held against an H200, {} differ.",
@@ -133,15 +118,15 @@ fn equal_on_both(committed: &Committed) -> anyhow::Result<OnBoth> {
     Ok(both)
 }
 
-/// What the lists gave on two GPUs, in a few sentences.
-pub(super) fn on_two(committed: &Committed) -> anyhow::Result<String> {
+/// What the lists gave on GPUs, in a few sentences.
+pub(super) fn on_gpus(committed: &Committed) -> anyhow::Result<String> {
     let (faults, values, planted) =
         (committed.value("h200x2-faults")?, committed.value("h200x2-mutants-value")?, committed.value("h200x2-mutants")?);
     let of_sync = |caught: bool| cases(&planted).filter(|case| case["kind"] == "sync" && (!caught || case["caught"] == true)).count();
     Ok(paragraph(&format!(
-        "`test-gpu merge` without calls of 2^31 elements {} `test-gpu faults`: {} of {} named as they should be. `mutants`: of those in values {} of {} caught, of those in synchronisation {} \
-         of {} on an earlier day.",
-        merged(committed, ON_TWO)?,
+        "`test-gpu merge` without calls of 2^31 elements {} On two H200 of earlier days, `test-gpu faults`: {} of {} named as they should be; `mutants`: of those in values {} of {} caught, of those in synchronisation {} \
+         of {}.",
+        merged(committed, ON_GPUS)?,
         number(&faults["summary"], "pass")?,
         number(&faults["summary"], "total")?,
         number(&values["summary"], "caught")?,
@@ -159,7 +144,7 @@ pub(super) fn in_processes(committed: &Committed) -> anyhow::Result<String> {
     };
     let processes: Vec<String> =
         BY_PROCESSES.into_iter().map(|([list, _], how)| Ok(format!("{how}: {}", counted(list)?))).collect::<anyhow::Result<_>>()?;
-    let large = [LARGE_ON_TWO].into_iter().chain(BY_PROCESSES.map(|([_, large], _)| large));
+    let large = [LARGE].into_iter().chain(BY_PROCESSES.map(|([_, large], _)| large));
     let of_large = |name: &str| Counts::of(name, &*committed.value(name)?).map(|of| format!("{} of {}", of.passed, of.total));
     let of_large: Vec<String> = large.map(of_large).collect::<anyhow::Result<_>>()?;
     let (cases, differ) = by_threads_and_processes(committed)?;
@@ -169,24 +154,13 @@ pub(super) fn in_processes(committed: &Committed) -> anyhow::Result<String> {
          What processes do not support is multicast, what an algorithm does not have, or, by torchrun and mpirun, variables of NCCL that were not set. Of the \
          calls of 2^31 elements, which these lists leave out (`'*:*,*:n=1073741833,2147483657'`, {}), passed, in the same order, {}. {cases} cases have outputs \
          by all {}: they are equal to the bit.",
-        machine(&*committed.value(ON_TWO)?),
-        counted(ON_TWO)?,
+        machine(&*committed.value(ON_GPUS)?),
+        counted(ON_GPUS)?,
         processes.join("; "),
-        machine(&*committed.value(LARGE_ON_TWO)?),
+        machine(&*committed.value(LARGE)?),
         of_large.join(", "),
         of_large.len(),
     )))
-}
-
-/// What four gave, in a sentence for the list and one for what came later.
-pub(super) fn on_four(committed: &Committed) -> anyhow::Result<String> {
-    let sentence = |(name, query): &(&str, &str)| {
-        let of = Counts::of(name, &*committed.value(name)?)?;
-        Ok(format!("{query}: {} of {} passed, {} not supported", of.passed, of.total, of.not_supported))
-    };
-    let later: Vec<String> = SINCE_ON_FOUR.iter().map(sentence).collect::<anyhow::Result<_>>()?;
-    let list = merged(committed, ON_FOUR)?;
-    Ok(paragraph(&format!("On four, the list of an earlier day {list} Of what came later: {}; none failed.", later.join("; "))))
 }
 
 /// What the merge list, the mutants and the ledger gave on the emulator.
