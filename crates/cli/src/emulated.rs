@@ -14,7 +14,7 @@ use std::{
 
 use passmuster::{
     conformance::{Case, Status, Verdict, report, runner::Settings, supervisor::StartError, worker},
-    emulator::{Emulator, EmulatorOptions, Interleaving},
+    emulator::{Emulator, EmulatorOptions, Interleaving, parsed},
     ledger,
 };
 use passmuster_collectives::{
@@ -238,7 +238,7 @@ pub(crate) fn not_compared(cases: &[Case]) -> Option<String> {
     let modules: BTreeSet<_> = cases.iter().flat_map(|case| case.modules(Target::default().waiting_blocks)).collect();
     for (module, build) in modules {
         // What the emulator cannot read has not run there, and the cases' verdicts say so.
-        forms.extend(library.ptx(&module, build).ok().and_then(|ptx| ledger::not_compared(ptx).ok()).into_iter().flatten());
+        forms.extend(parsed(&library, &module, build).ok().map(|module| ledger::not_compared(&module)).into_iter().flatten());
     }
     (!forms.is_empty()).then(|| report::not_compared(forms.iter().map(String::as_str)))
 }

@@ -6,9 +6,11 @@ use std::{
     sync::{Arc, LazyLock, OnceLock},
 };
 
+use xxhash_rust::xxh3::Xxh3Default;
+
 use crate::{
     algorithms::Registry,
-    kernels::{Module, code_hash, entries, file_name, fnv1a64},
+    kernels::{Module, code_hash, entries, file_name},
     plan::{Build, Launch},
 };
 
@@ -55,6 +57,11 @@ impl Library {
             Some(replaced) => Ok(&replaced.ptx),
             None => embedded(module, build).map(|(_, ptx)| ptx),
         }
+    }
+
+    /// Whether a module is one of those that stand in place of embedded ones, or beside them.
+    pub fn is_replaced(&self, module: &str, build: Build) -> bool {
+        self.replaced(module, build).is_some()
     }
 
     /// Checks that a launch's entry is in its module.
@@ -104,16 +111,16 @@ fn embedded(module: &str, build: Build) -> Result<(usize, &'static str), String>
     Ok((index, ptx))
 }
 
-/// Hash of all embedded kernels, names included: `fnv1a64:` and 16 hexadecimal digits.
+/// Hash of all embedded kernels, names included: `xxh3:` and 16 hexadecimal digits. They are some 26 MB, and each process of a rank asks.
 pub fn ptx_hash() -> String {
-    let mut all = String::new();
+    let mut all = Xxh3Default::new();
     for &&Module { name, release, checked, wide, .. } in modules() {
         for part in [name, release, checked.unwrap_or_default(), wide.unwrap_or_default()] {
-            all.push_str(part);
-            all.push('\0');
+            all.update(part.as_bytes());
+            all.update(b"\0");
         }
     }
-    format!("fnv1a64:{:016x}", fnv1a64(all.as_bytes()))
+    format!("xxh3:{:016x}", all.digest())
 }
 
 /// Those of a record's kernels that are no longer what they were, or no longer there, by [`file_name`]. `then` has their hashes.

@@ -127,11 +127,8 @@ fn every_equivalent_mutant_exists_and_has_a_reason() {
 
 #[test]
 fn a_sample_is_spread_over_all() {
-    let all = mutants::derived();
-    let chosen = mutants::sample(all.clone(), 10);
-    assert_eq!(chosen.len(), 10);
-    assert_eq!(chosen[0], all[0]);
-    assert_eq!(chosen[9], all[9 * all.len() / 10]);
+    let all: Vec<u32> = (0..37).collect();
+    assert_eq!(mutants::sample(all.clone(), 5), [0, 7, 14, 22, 29]);
     assert_eq!(mutants::sample(all.clone(), all.len() + 5), all, "more than there are is all");
 }
 

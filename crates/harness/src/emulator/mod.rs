@@ -22,7 +22,7 @@ use passmuster_emulator::{choice, execution, memory, races};
 use passmuster_ptx as ptx;
 
 pub use machine::{Emulator, EmulatorOptions};
-pub use modules::{accepts, limits, misfit};
+pub use modules::{accepts, limits, misfit, parsed};
 pub use passmuster_emulator::{Arithmetic, MultimemReduction, Profile, TensorCores};
 pub use rank::RankEmulator;
 pub use strategy::{Interleaving, Strategy};

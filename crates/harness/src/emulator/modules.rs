@@ -1,6 +1,9 @@
-//! Kernel modules of the emulator: each is parsed once, and loaded once a rank for as long as the memory lives.
+//! Kernel modules of the emulator: each is parsed once, embedded ones once a process, and loaded once a rank for as long as the memory lives.
 
-use std::{collections::HashMap, sync::Arc};
+use std::{
+    collections::HashMap,
+    sync::{Arc, LazyLock, Mutex, OnceLock, PoisonError},
+};
 
 use super::{
     execution::{DeviceLimits, Program},
@@ -19,6 +22,33 @@ use passmuster_collectives::{
 
 /// A module's name and build.
 type Key = (String, Build);
+
+/// What has become of a module's PTX.
+type Parsed = Result<Arc<ptx::Module>, ptx::PtxError>;
+
+/// The embedded modules that were asked for: emulators of all threads share them.
+static EMBEDDED: LazyLock<Mutex<HashMap<Key, Arc<OnceLock<Parsed>>>>> = LazyLock::new(Mutex::default);
+
+/// A module of a library, parsed; with what the emulator does not know, as [`ptx::parse_tolerant`] has it.
+///
+/// # Errors
+/// `Invalid` where the library has no such module, `NotSupported` where its text is not PTX.
+pub fn parsed(library: &Library, module: &str, build: Build) -> Result<Arc<ptx::Module>, MachineError> {
+    let text = library.ptx(module, build).map_err(|reason| MachineError::Invalid { reason })?;
+    let parse = || ptx::parse_tolerant(text).map(Arc::new);
+    let parsed = if library.is_replaced(module, build) {
+        parse()
+    } else {
+        let all = || EMBEDDED.lock().unwrap_or_else(PoisonError::into_inner);
+        let of_module = all().entry((module.to_owned(), build)).or_default().clone();
+        of_module.get_or_init(parse).clone()
+    };
+    parsed.map_err(|error| refused(module, &error))
+}
+
+fn refused(module: &str, why: &dyn std::fmt::Display) -> MachineError {
+    MachineError::NotSupported { reason: format!("PTX of `{module}` on the emulator: {why}") }
+}
 
 /// Modules, parsed and loaded.
 pub(super) struct Modules {
@@ -50,19 +80,13 @@ impl Modules {
     /// `NotSupported` with the place in the PTX that the emulator does not know, and for PTX that is for another device.
     pub(super) fn parsed(&mut self, launch: &Launch) -> Result<Arc<ptx::Module>, MachineError> {
         let key = key(launch);
-        let refused = |why: &dyn std::fmt::Display| MachineError::NotSupported {
-            reason: format!("PTX of `{}` on the emulator: {why}", launch.module),
-        };
         let module = match self.parsed.get(&key) {
             Some(module) => module.clone(),
-            None => {
-                let text = self.library.ptx(&launch.module, launch.build).map_err(|reason| MachineError::Invalid { reason })?;
-                Arc::new(ptx::parse_tolerant(text).map_err(|error| refused(&error))?)
-            }
+            None => parsed(&self.library, &launch.module, launch.build)?,
         };
-        module.launchable(&launch.entry).map_err(|error| refused(error))?;
+        module.launchable(&launch.entry).map_err(|error| refused(&launch.module, error))?;
         let taken = module.targets.iter().filter(|target| target.starts_with("sm_")).try_for_each(|target| self.device.takes(target));
-        taken.map_err(|why| refused(&why))?;
+        taken.map_err(|why| refused(&launch.module, &why))?;
         Ok(self.parsed.entry(key).or_insert(module).clone())
     }
 

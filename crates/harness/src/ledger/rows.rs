@@ -13,7 +13,6 @@ use super::{
 };
 use crate::conformance::{Status, report::RecordCase};
 use passmuster_ptx as ptx;
-use passmuster_ptx::PtxError;
 
 impl RecordCase for Row {}
 
@@ -214,25 +213,18 @@ pub fn is_empty() -> bool {
     COMMITTED.is_empty()
 }
 
-/// The forms of a module's PTX, in alphabetical order.
-///
-/// # Errors
-/// Where the PTX cannot be read.
-pub fn forms_of(ptx: &str) -> Result<BTreeSet<String>, PtxError> {
-    let module = ptx::parse(ptx)?;
+/// The forms of a module, in alphabetical order.
+pub fn forms_of(module: &ptx::Module) -> BTreeSet<String> {
     let operations = module.functions.iter().flat_map(|function| &function.code);
-    Ok(operations.filter_map(|operation| operation.instruction.value_form()).collect())
+    operations.filter_map(|operation| operation.instruction.value_form()).collect()
 }
 
-/// The forms of a module's PTX that were not compared with hardware, or that differ there: those without a row that passed in the
-/// committed ledger, in alphabetical order.
-///
-/// # Errors
-/// Where the PTX cannot be read.
-pub fn not_compared(ptx: &str) -> Result<Vec<String>, PtxError> {
+/// The forms of a module that were not compared with hardware, or that differ there: those without a row that passed in the committed
+/// ledger, in alphabetical order.
+pub fn not_compared(module: &ptx::Module) -> Vec<String> {
     let passed = |form: &String| {
         let mut rows = COMMITTED.values().filter(|row| opcode(&row.form) == form).peekable();
         rows.peek().is_some() && rows.all(|row| row.status == Status::Pass)
     };
-    Ok(forms_of(ptx)?.into_iter().filter(|form| !passed(form)).collect())
+    forms_of(module).into_iter().filter(|form| !passed(form)).collect()
 }
