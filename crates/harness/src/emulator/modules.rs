@@ -145,3 +145,19 @@ pub fn limits(device: &DeviceModel) -> DeviceLimits {
 fn key(launch: &Launch) -> Key {
     (launch.module.clone(), launch.build)
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// If this fails, each emulator reads all kernels again, or a mutant is judged by the text of the module in whose place it stands.
+    #[test]
+    fn embedded_modules_are_parsed_once_and_what_stands_in_their_place_by_itself() {
+        let of = |library: &Library| parsed(library, "all_reduce/one_shot", Build::Release).unwrap();
+        let (mut replaced, embedded) = (Library::default(), of(&Library::default()));
+        assert!(Arc::ptr_eq(&embedded, &of(&replaced)));
+        replaced.replace("all_reduce/one_shot", Build::Release, ".version 9.0\n.target sm_90\n.address_size 64\n");
+        assert!(of(&replaced).functions.is_empty() && !embedded.functions.is_empty());
+        assert!(Arc::ptr_eq(&embedded, &of(&Library::default())));
+    }
+}
