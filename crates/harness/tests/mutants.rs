@@ -35,10 +35,17 @@ const SCHEDULES_OF_EQUIVALENTS: u64 = 4;
 /// How many mutants are tried here.
 const SAMPLE: usize = 24;
 
-/// Known misses: a fence between aliases, where profile `hopper` waives what it orders and a kernel's boundary is one in our reading. Kernels of Lamport packs have no
-/// score yet (docs/emulator/mutants.md).
+/// Known misses (docs/emulator/mutants.md): a fence between aliases, where profile `hopper` waives what it orders and a kernel's boundary is one in our reading; of
+/// kernels of Lamport packs with what strength and scope a slot is made empty, and looks of a wait that gives up, which rules cannot tell from others.
 fn is_missed(mutant: &Derived) -> bool {
-    mutant.original.contains("fence.proxy.alias") || mutant.module.ends_with("lamport")
+    let of_slots = mutant.module.ends_with("lamport")
+        && match mutant.defect {
+            Defect::Strength | Defect::Scope => true,
+            Defect::Slot => mutant.original.starts_with("ld.relaxed.sys"),
+            // In sums too few words are rare.
+            _ => mutant.module.contains("reduce"),
+        };
+    mutant.original.contains("fence.proxy.alias") || of_slots
 }
 
 fn emulator(library: Library) -> Emulator {
@@ -266,6 +273,22 @@ fn rare_words_are_in_cases_of_kernels_of_lamport_packs(
         mutants::hunt(&cases, 1, |case, schedule| judge(case, &mut machine, schedule)).1.is_some()
     };
     assert!(stores.iter().any(|mutant| catch(mutant, true) && !catch(mutant, false)), "of {}", stores.len());
+}
+
+/// If this fails, a pack that is not sent goes unseen, or a slot that is not made empty. Of a rare word's that is seen only where the next one in it comes later than
+/// the rest of its pack: where relaxed stores are not seen in the order in which they were made.
+///
+/// Of the kernels that copy: in sums of floats too few words are rare for all of them.
+#[rstest]
+fn stores_of_lamport_packs_that_are_left_out_are_found(
+    #[values("all_gather/lamport", "all_to_all/lamport", "broadcast/lamport")] module: &str,
+) {
+    let mut stores = mutants::derived_of(|name| name == module);
+    stores.retain(|mutant| mutant.defect == Defect::Signal);
+    assert!(stores.len() >= 24, "{}", stores.len());
+    let missed: Vec<String> =
+        of_turn(stores.into_iter()).filter(|mutant| !is_caught(mutant, SCHEDULES)).map(|mutant| mutant.name).collect();
+    assert!(missed.is_empty(), "{missed:#?}");
 }
 
 /// If this fails, somebody's reason why a mutant does nothing wrong is not one. Nothing ends their runs early: a quarter of them here, in two parts for a core each;

@@ -429,8 +429,13 @@ impl Executor<'_> {
     ) -> Result<bool, ExecError> {
         let agrees = self.races.is_some() && access.semantics == Semantics::Weak && agree(lanes, addresses, values);
         if self.memory.delays_stores() {
+            let is_late = match access.semantics {
+                Semantics::Weak => true,
+                Semantics::Relaxed => self.memory.delays_relaxed_store(),
+                _ => false,
+            };
             match (access.space, access.semantics) {
-                (Space::Global | Space::Generic, Semantics::Weak) => {
+                (Space::Global | Space::Generic, _) if is_late => {
                     self.memory.store_warp_late(addresses, lanes, self.author(), values)?;
                     return Ok(agrees);
                 }

@@ -181,7 +181,7 @@ impl<'a> Schedule<'a> {
         peers: Option<Peers<'a>>,
     ) -> Schedule<'a> {
         let picker = Picker::new(interleaving, ranks.len());
-        memory.delay_stores(interleaving.strategy == Strategy::Late && peers.is_none());
+        memory.delay_stores((interleaving.strategy == Strategy::Late && peers.is_none()).then_some(interleaving.seed));
         Schedule {
             memory,
             races,

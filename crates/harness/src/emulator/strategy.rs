@@ -34,7 +34,7 @@ pub enum Strategy {
     Stalled,
     /// Drawn priorities that change at drawn moments.
     Priorities,
-    /// As random, and stores that nothing orders are seen late by other ranks.
+    /// As random, and stores that nothing orders, relaxed ones among them, are seen late by other ranks.
     Late,
 }
 

@@ -154,13 +154,16 @@ pub fn sync_cases(module: &Module) -> Vec<CollectiveCase> {
     let dtype = module.mutants.dtype;
     let mut ids = ids.map(|id| format!("{collective}/{algorithm}:{dtype},{op}:{id}{parts}")).to_vec();
     if module.mutants.rare_words {
-        // Of two ranks, of so few that a kernel has code for just so many, and of more; as many packs whatever the type, and so many for few words of floats are rare.
-        let [once, fewer, again] = [280, 68, 132].map(|words| call(words * 4 / dtype.size()));
-        let calls = format!("calls={once}{first}+{fewer}{in_place}+[{again}]x3:inputs=special");
-        ids.extend(
-            [(2, "8"), (3, "9"), (6, "c")]
-                .map(|(world, seed)| format!("{collective}/{algorithm}:{dtype},{op}:w={world}:{calls}:seed={seed}")),
-        );
+        // Of two ranks, of so few that a kernel has code for just so many, and of more; as many packs whatever the type, and more of floats, of whose words few are
+        // rare. From each root so often that rare words come to lie where others have lain, of which one is seen before the rest of its pack is.
+        let many = if dtype.is_float() { 4 } else { 1 };
+        let [once, fewer, again] = [280, 68, 132].map(|words| call(many * words * 4 / dtype.size()));
+        ids.extend([(2, "8"), (3, "9"), (6, "c")].map(|(world, seed)| {
+            let roots = 4.min(world);
+            let turns: Vec<String> = (0..roots).map(|rank| again.clone() + &if rank > 0 { root(rank) } else { String::new() }).collect();
+            let calls = format!("calls={once}{first}+{fewer}{in_place}+[{}]x{}:inputs=special", turns.join("+"), 24 / roots);
+            format!("{collective}/{algorithm}:{dtype},{op}:w={world}:{calls}:seed={seed}")
+        }));
     }
     ids.extend(module.mutants.also.iter().map(|&id| id.to_owned()));
     if is_of_packs {
