@@ -150,7 +150,7 @@ pub(super) fn in_processes(committed: &Committed) -> anyhow::Result<String> {
     let (cases, differ) = by_threads_and_processes(committed)?;
     ensure!(differ.is_empty(), "outputs of ranks in threads and in processes differ: {}", differ.join(", "));
     Ok(paragraph(&format!(
-        "`test-gpu merge` ({}), ranks in threads, several on a GPU where there are more than two: {}. Of one and two ranks (`'*:*,*:w=1,2'`), {}. None failed. \
+        "`test-gpu merge` ({}), ranks in threads, several on a GPU where there are more of them than GPUs: {}. Of one and two ranks (`'*:*,*:w=1,2'`), {}. None failed. \
          What processes do not support is multicast, what an algorithm does not have, or, by torchrun and mpirun, variables of NCCL that were not set. Of the \
          calls of 2^31 elements, which these lists leave out (`'*:*,*:n=1073741833,2147483657'`, {}), passed, in the same order, {}. {cases} cases have outputs \
          by all {}: they are equal to the bit.",

@@ -429,19 +429,21 @@ impl Executor<'_> {
     ) -> Result<bool, ExecError> {
         let agrees = self.races.is_some() && access.semantics == Semantics::Weak && agree(lanes, addresses, values);
         if self.memory.delays_stores() {
+            let is_seen_by_peers = matches!(access.space, Space::Global | Space::Generic);
             let is_late = match access.semantics {
-                Semantics::Weak => true,
-                Semantics::Relaxed => self.memory.delays_relaxed_store(),
+                Semantics::Weak => is_seen_by_peers,
+                Semantics::Relaxed => is_seen_by_peers && self.memory.delays_relaxed_store(),
                 _ => false,
             };
-            match (access.space, access.semantics) {
-                (Space::Global | Space::Generic, _) if is_late => {
-                    self.memory.store_warp_late(addresses, lanes, self.author(), values)?;
-                    return Ok(agrees);
-                }
-                (Space::Global | Space::Generic, _) => self.publish_before(lanes, addresses, access)?,
+            if is_late {
+                self.memory.store_warp_late(addresses, lanes, self.author(), values)?;
+                return Ok(agrees);
+            }
+            if is_seen_by_peers {
+                self.publish_before(lanes, addresses, access)?;
+            } else {
                 // What lies in shared memory is not late, but may release what is.
-                (_, semantics) => self.release(semantics, access.scope),
+                self.release(access.semantics, access.scope);
             }
         }
         self.memory.store_warp(addresses, lanes, self.launch.program.rank, values)?;

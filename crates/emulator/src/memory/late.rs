@@ -1,6 +1,6 @@
 //! Stores that other ranks do not see yet.
 //!
-//! Weak stores are ordered for other ranks by nothing but a release at system scope or the end of the kernel. Where stores are delayed, other ranks
+//! Weak and relaxed stores are ordered for other ranks by nothing but a release at system scope or the end of the kernel. Where stores are delayed, other ranks
 //! see the bytes from before until one of these orders the store, so that a kernel which forgets it computes wrong numbers. A correct kernel never
 //! notices: what is shown to be ordered here is at least all that PTX orders.
 //!
@@ -8,8 +8,8 @@
 //! - A release (store, atomic or fence) at system scope publishes what its thread stored, what its warp stored, and what its block stored before the
 //!   last barrier that was completed.
 //! - A release at a smaller scope lets whoever next releases to the system on that rank publish the same.
-//! - Atomics and strong stores are seen at once, with what is at their address; but one in four relaxed stores is late as weak ones are, for nothing orders it
-//!   after what its thread stored elsewhere before.
+//! - Of relaxed stores one in four is late, as weak ones are, so that they are seen in other orders than they were made in. Other strong stores and atomics
+//!   are seen at once, with what is at their address.
 //! - Nothing is delayed past the end of its kernel, nor when all that is left waits.
 
 use std::collections::{BTreeMap, HashMap};
@@ -311,7 +311,7 @@ mod tests {
         assert!(!memory.publish_all());
     }
 
-    /// If this fails, relaxed stores are seen in the order in which they were made, and a kernel may count on that; or none is seen before all ranks wait.
+    /// If this fails, no relaxed store is late, or nearly all are, and others see none before all ranks wait.
     #[test]
     fn one_in_four_relaxed_stores_is_late() {
         let (mut memory, _) = shared();

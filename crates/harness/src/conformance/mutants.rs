@@ -248,11 +248,11 @@ pub fn small(mut cases: Vec<CollectiveCase>) -> Vec<CollectiveCase> {
     cases
 }
 
-/// `number` of all, of mutants for one, spread evenly: the same ones each time.
+/// So many of `all`, spread evenly: the same ones each time.
 pub fn sample<T>(all: Vec<T>, number: usize) -> Vec<T> {
     let total = all.len();
     let chosen = |index: &usize| (0..number).any(|nth| nth * total / number == *index);
-    all.into_iter().enumerate().filter(|(index, _)| chosen(index)).map(|(_, one)| one).collect()
+    all.into_iter().enumerate().filter(|(index, _)| chosen(index)).map(|(_, chosen)| chosen).collect()
 }
 
 /// The verdict that catches a mutant.

@@ -213,3 +213,33 @@ fn clocks_show_the_time_that_the_turn_is_given() {
     assert!(turn.read_clock && turn.wrote && grid.is_done());
     assert_eq!(words(&memory, out, 2), [0x2345_6789, 1]);
 }
+
+/// If this fails, peers see relaxed stores in the order in which they were made, and what counts on that passes; or a release does not order them.
+#[test]
+fn some_relaxed_stores_are_late_until_a_release() {
+    const WORDS: u64 = 64;
+    let stores: String = (0..WORDS).map(|word| format!("st.relaxed.sys.global.u32 [%d0+{}], 7;\n", 16 * word)).collect();
+    let wait = |name: &str, until: u32| {
+        format!("{name}: ld.relaxed.sys.global.u32 %r0, [%d1];\nsetp.ne.u32 %p0, %r0, {until};\n@%p0 bra {name};\n")
+    };
+    let text = around(&format!("{stores}{}fence.acq_rel.sys;\n{}", wait("FIRST", 1), wait("SECOND", 2)));
+    let mut memory = Memory::new();
+    let program = program(&text, 0, &mut memory);
+    let out = memory.allocate(Owner::new(0, 0, "out"), 16 * WORDS, Init::Zero);
+    let word = memory.allocate(Owner::new(0, 0, "in"), 4, Init::Zero);
+    memory.map(out, 1, true).unwrap();
+    memory.delay_stores(Some(1));
+    let parameters = [out.0.to_le_bytes(), word.0.to_le_bytes()].concat();
+    let mut grid = Grid::new(program, "k", shape(1, 1), &parameters, &mut memory).unwrap();
+    let mut seen_when = |said: u32| {
+        memory.write(word, 0, &said.to_le_bytes()).unwrap();
+        let mut pick = around_picker();
+        for _ in 0..20 {
+            grid.turn(&mut memory, 0, 256, &mut pick).unwrap();
+        }
+        [0, 1].map(|rank| (0..WORDS).filter(|at| memory.load::<4>(out.plus(16 * at), rank).unwrap() == 7_u32.to_le_bytes()).count())
+    };
+    let [own, of_peer] = seen_when(0);
+    assert!(own == 64 && (32..64).contains(&of_peer), "{own} {of_peer}");
+    assert_eq!(seen_when(1), [64, 64]);
+}

@@ -160,7 +160,7 @@ pub fn sync_cases(module: &Module) -> Vec<CollectiveCase> {
         let [once, fewer, again] = [280, 68, 132].map(|words| call(many * words * 4 / dtype.size()));
         ids.extend([(2, "8"), (3, "9"), (6, "c")].map(|(world, seed)| {
             let roots = 4.min(world);
-            let turns: Vec<String> = (0..roots).map(|rank| again.clone() + &if rank > 0 { root(rank) } else { String::new() }).collect();
+            let turns: Vec<String> = (0..roots).map(|rank| format!("{again}{}", root(rank))).collect();
             let calls = format!("calls={once}{first}+{fewer}{in_place}+[{}]x{}:inputs=special", turns.join("+"), 24 / roots);
             format!("{collective}/{algorithm}:{dtype},{op}:w={world}:{calls}:seed={seed}")
         }));
