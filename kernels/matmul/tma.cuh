@@ -1,20 +1,14 @@
-// Copies of boxes between tensors and shared memory by the tensor memory accelerator, and the barriers that they complete on (sm_90).
+// Copies of boxes between tensors and shared memory by the tensor memory accelerator, which complete on barriers (sm_90).
 #pragma once
-#include "../common/types.cuh"
+#include "../common/mbarrier.cuh"
 
 // CUtensorMap: which memory is a tensor, its shape, the box of one copy and how the box is swizzled.
 struct alignas(64) TensorMap {
     u64 word[16];
 };
 
-__device__ __forceinline__ u32 shared_address(const void* at) { return (u32)__cvta_generic_to_shared(at); }
-
 __device__ __forceinline__ void prefetch(const TensorMap& map) {
     asm volatile("prefetch.tensormap [%0];" : : "l"(&map) : "memory");
-}
-
-__device__ __forceinline__ void init_barrier(u32 barrier, u32 arrivals) {
-    asm volatile("mbarrier.init.shared::cta.b64 [%0], %1;" : : "r"(barrier), "r"(arrivals) : "memory");
 }
 
 // Initialised barriers are seen by the other blocks of the cluster and by the copies.
@@ -25,10 +19,6 @@ __device__ __forceinline__ void expect(u32 barrier, u32 bytes) {
     asm volatile("mbarrier.arrive.expect_tx.shared::cta.b64 _, [%0], %1;" : : "r"(barrier), "r"(bytes) : "memory");
 }
 
-__device__ __forceinline__ void arrive(u32 barrier) {
-    asm volatile("mbarrier.arrive.shared::cta.b64 _, [%0];" : : "r"(barrier) : "memory");
-}
-
 // Arrives at the barrier that lies at the same place in block `block` of the cluster. Without a scope of the cluster, which would cost a
 // fence of the whole device each time: it says that copies have been read, and orders no writes of this thread.
 __device__ __forceinline__ void arrive_at(u32 barrier, u32 block) {
@@ -37,17 +27,6 @@ __device__ __forceinline__ void arrive_at(u32 barrier, u32 block) {
                  :
                  : "r"(barrier), "r"(block)
                  : "memory");
-}
-
-// Until the phase of this parity has ended.
-__device__ __forceinline__ void wait_phase(u32 barrier, u32 parity) {
-    u32 done;
-    do {
-        asm volatile("{\n.reg .pred done;\nmbarrier.try_wait.parity.shared::cta.b64 done, [%1], %2;\nselp.u32 %0, 1, 0, done;\n}"
-                     : "=r"(done)
-                     : "r"(barrier), "r"(parity)
-                     : "memory");
-    } while (!done);
 }
 
 // Loads the box at column `x`, row `y`; what of it lies outside the tensor becomes zeros, and counts as bytes all the same.

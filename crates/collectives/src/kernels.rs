@@ -31,6 +31,7 @@ pub static HEADERS: &[(&str, &str)] = &[
     ("entries.cuh", include_str!("../kernels/common/entries.cuh")),
     ("lamport.cuh", include_str!("../kernels/common/lamport.cuh")),
     ("lines.cuh", include_str!("../kernels/common/lines.cuh")),
+    ("mbarrier.cuh", include_str!("../kernels/common/mbarrier.cuh")),
     ("multimem.cuh", include_str!("../kernels/common/multimem.cuh")),
     ("multimem_entries.cuh", include_str!("../kernels/common/multimem_entries.cuh")),
     ("reduce.cuh", include_str!("../kernels/common/reduce.cuh")),

@@ -471,6 +471,7 @@ impl Executor<'_> {
         let counts = count.map_or([1; LANES], |count| self.warp.registers.read::<u32>(count));
         let expected = bytes.map(|bytes| self.warp.registers.read::<u32>(bytes));
         let releases = scope_of(access, Semantics::Release);
+        self.release(access.semantics, releases);
         let mut states = [0; LANES];
         let mut rest = lanes;
         while rest != 0 {
@@ -492,7 +493,7 @@ impl Executor<'_> {
         Ok(())
     }
 
-    /// `mbarrier.test_wait` and `mbarrier.try_wait`. Returns whether some lane looked in vain.
+    /// `mbarrier.test_wait` and `mbarrier.try_wait`. Returns whether lanes looked in vain again.
     pub(super) fn test_mbarriers(
         &mut self,
         lanes: u32,
@@ -526,11 +527,9 @@ impl Executor<'_> {
             }
         }
         self.warp.registers.set_predicate(complete, lanes, passed);
+        // A look in vain may be the only one: a thread that asks which phases have ended goes on.
         let vain = lanes & !passed;
-        if vain != 0 {
-            self.polled = Some(addresses[vain.trailing_zeros() as usize]);
-        }
-        Ok(vain != 0)
+        Ok(vain != 0 && self.polls(vain, &addresses, &phases.map(u64::to_le_bytes)))
     }
 
     /// `mbarrier.pending_count`

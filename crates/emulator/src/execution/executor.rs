@@ -18,7 +18,7 @@ use crate::{
     numerics::Mode,
     races::{ActorId, At, Races},
 };
-use passmuster_ptx::{Argument, ClusterBarrier, Fence, Instruction, Operand, Operation, Register, Semantics, Type};
+use passmuster_ptx::{Argument, ClusterBarrier, Fence, Instruction, Operand, Operation, Register, Scope, Semantics, Type};
 
 /// Why a warp stopped.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -303,6 +303,7 @@ impl Executor<'_> {
             }
             I::BarrierArrive { barrier, threads, .. } => return self.barrier(group, lanes, 0, barrier, Some(threads), false),
             I::BarrierCluster { kind: ClusterBarrier::Arrive(semantics), .. } => {
+                self.release(semantics, Some(Scope::Cluster));
                 self.block.arrive_at_cluster(self.warp_index, lanes)?;
                 let warp = self.warp_index;
                 if let Some((races, actor)) = self.watch() {

@@ -27,7 +27,8 @@
 //!
 //! # Polling
 //! Where a lane group reads the same values from the same addresses twice in a row at one instruction, with a strong or volatile load or an
-//! atomic that changes nothing, its turn ends. It is a hint for scheduling, not proof that the group would do so forever: it may be counting.
+//! atomic that changes nothing, or asks in vain for the end of one phase of an mbarrier, its turn ends. It is a hint for scheduling, not proof that the group
+//! would do so forever: it may be counting.
 //!
 //! # multimem
 //! What the ISA leaves open of it, and how that was read, is at the head of [`multimem`].

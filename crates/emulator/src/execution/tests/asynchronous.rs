@@ -260,6 +260,25 @@ fn a_wait_for_what_nobody_sends_hangs() {
     assert_eq!(finish(grid, &mut memory).unwrap(), None);
 }
 
+/// If this fails, the clock jumps by a millisecond for a thread that asks once which phases have ended, and goes on.
+#[test]
+fn asking_in_vain_again_is_waiting() {
+    let polled = |body: &str| {
+        let mut memory = Memory::new();
+        let program = program(&around(&with_mbarrier(1, body)), 0, &mut memory);
+        let mut grid = Grid::new(program, "k", shape(1, 32), &[0; 16], &mut memory).unwrap();
+        while !grid.is_done() {
+            if grid.turn(&mut memory, 0, 1000, &mut |_| 0).unwrap().polled {
+                return true;
+            }
+        }
+        false
+    };
+    let ask = |parity: u32| format!("mbarrier.test_wait.parity.shared.b64 %p0, [block], {parity};\n");
+    assert!(!polled(&format!("{}{}ret;", ask(0), ask(0))));
+    assert!(polled(&format!("{}ret;", wait(0, "WAIT"))));
+}
+
 #[test]
 fn zeros_in_bulk() {
     let body = "st.shared.u32 [block+4], 9; st.bulk.weak.shared::cta [block], 64, 0; ld.shared.u32 %r0, [block+4]; ld.shared.u32 %r1, [block+60]; add.u32 %r0, %r0, %r1;";

@@ -243,3 +243,42 @@ fn some_relaxed_stores_are_late_until_a_release() {
     assert!(own == 64 && (32..64).contains(&of_peer), "{own} {of_peer}");
     assert_eq!(seen_when(1), [64, 64]);
 }
+
+/// If this fails, strategy `late` has findings in kernels whose warps or blocks leave the release to one of them; or none where what is handed over
+/// releases nothing.
+#[rstest]
+#[case::mbarrier(1, "mbarrier.arrive.shared.b64 _, [block];", MBARRIER, true)]
+#[case::mbarrier_relaxed(1, "mbarrier.arrive.relaxed.cta.shared.b64 _, [block];", MBARRIER, false)]
+#[case::cluster(2, "barrier.cluster.arrive; barrier.cluster.wait;", "barrier.cluster.arrive; barrier.cluster.wait;", true)]
+#[case::cluster_relaxed(2, "barrier.cluster.arrive.relaxed; barrier.cluster.wait;", "barrier.cluster.arrive; barrier.cluster.wait;", false)]
+#[case::shared(1, "st.release.cta.shared.u32 [block+16], 1;", WORD, true)]
+#[case::shared_relaxed(1, "st.relaxed.cta.shared.u32 [block+16], 1;", WORD, false)]
+fn what_is_handed_over_is_released_by_another(#[case] blocks: u32, #[case] hand_over: &str, #[case] take: &str, #[case] released: bool) {
+    // The last warp of the last block stores, the first of the first tells.
+    let text = around(&format!(
+        "mov.u32 %r2, %ctaid.x; shl.b32 %r2, %r2, 5; add.u32 %t, %t, %r2; setp.ne.u32 %p0, %t, 0; @%p0 bra MADE;\n\
+         mbarrier.init.shared.b64 [block], 32; st.shared.u32 [block+16], 0;\n\
+         MADE: bar.sync 0; setp.lt.u32 %p0, %t, 32; @%p0 bra TELLS;\nst.global.u32 [%d0], 7;\n{hand_over}\nbra END;\n\
+         TELLS: {take}\nst.release.sys.global.u32 [%d1], 1;\n\
+         END: ld.relaxed.sys.global.u32 %r0, [%d1+4]; setp.eq.u32 %p0, %r0, 0; @%p0 bra END;"
+    ));
+    let text = text.replacen(".param .u64 in)\n{", &format!(".param .u64 in) .reqnctapercluster {blocks}, 1, 1\n{{"), 1);
+    let mut memory = Memory::new();
+    let program = program(&text, 0, &mut memory);
+    let [out, words] = ["out", "in"].map(|name| memory.allocate(Owner::new(0, 0, name), 8, Init::Zero));
+    for of in [out, words] {
+        memory.map(of, 1, true).unwrap();
+    }
+    memory.delay_stores(Some(1));
+    let parameters = [out.0.to_le_bytes(), words.0.to_le_bytes()].concat();
+    let mut grid = Grid::new(program, "k", shape(blocks, 64 / blocks), &parameters, &mut memory).unwrap();
+    let mut pick = around_picker();
+    for _ in 0..100 {
+        grid.turn(&mut memory, 0, 256, &mut pick).unwrap();
+    }
+    let seen = [words, out].map(|of| u32::from_le_bytes(memory.load::<4>(of, 1).unwrap()));
+    assert_eq!(seen, [1, if released { 7 } else { 0 }]);
+}
+
+const MBARRIER: &str = "WAIT: mbarrier.try_wait.parity.shared.b64 %p1, [block], 0; @!%p1 bra WAIT;";
+const WORD: &str = "WAIT: ld.acquire.cta.shared.u32 %r1, [block+16]; setp.eq.u32 %p1, %r1, 0; @%p1 bra WAIT;";
