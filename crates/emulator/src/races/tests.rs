@@ -277,6 +277,10 @@ fn a_strong_write_does_not_hide_a_weak_one() {
     "st.global.u32 [%dt], %t; shfl.sync.bfly.b32 %r3, %t, 1, 31, -1; xor.b32 %r0, %t, 1; mad.wide.u32 %l0, %r0, 4, %d; ld.global.u32 %r1, [%l0];",
     true
 )]
+#[case::minimum(
+    "st.global.u32 [%dt], %t; redux.sync.min.u32 %r3, %t, -1; xor.b32 %r0, %t, 1; mad.wide.u32 %l0, %r0, 4, %d; ld.global.u32 %r1, [%l0];",
+    true
+)]
 #[case::arrival(
     "setp.lt.u32 %p0, %t, 32; @!%p0 bra W; st.global.u32 [%dt], %t; bar.arrive 1, 64; bra D;\nW: bar.sync 1, 64; ld.global.u32 %r1, [%dt+-128];\nD:",
     false
