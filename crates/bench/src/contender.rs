@@ -10,12 +10,10 @@ use super::{
 };
 use passmuster_collectives::{
     algorithms::{self, Algorithm, Target},
+    kernels::FOREIGN,
     machine::MachineError,
     plan::Build,
 };
-
-/// What names of kernels from elsewhere begin with, among contenders.
-pub const FOREIGN: &str = "foreign/";
 
 /// What names of collectives end with whose ranks are in processes of their own.
 pub const IN_PROCESSES: &str = "@processes";

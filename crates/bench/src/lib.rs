@@ -25,7 +25,7 @@ mod trace;
 mod verdicts;
 mod workload;
 
-pub use contender::{Contender, FOREIGN, IN_PROCESSES, ProcessKind};
+pub use contender::{Contender, IN_PROCESSES, ProcessKind};
 pub use devices::Environment;
 pub use export::{csv, nccl_tests};
 pub use held::SmFreeCheck;

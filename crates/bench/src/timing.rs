@@ -4,9 +4,9 @@ use std::collections::BTreeSet;
 
 use serde::{Deserialize, Serialize};
 
-use super::{FOREIGN, Fsdp, IN_PROCESSES, Method, SmFreeCheck, Summary, Workload};
+use super::{Fsdp, IN_PROCESSES, Method, SmFreeCheck, Summary, Workload};
 use passmuster::conformance::{Status, report::RecordCase};
-use passmuster_collectives::machine::Condition;
+use passmuster_collectives::{kernels::FOREIGN, machine::Condition};
 
 impl RecordCase for Timing {}
 

@@ -21,8 +21,13 @@ use passmuster::{
     },
     emulator::{Emulator, EmulatorOptions},
 };
-use passmuster_bench::{Contender, FOREIGN, Timing};
-use passmuster_collectives::{algorithms::Target, kernels::file_name, library::Library, plan::Build};
+use passmuster_bench::{Contender, Timing};
+use passmuster_collectives::{
+    algorithms::Target,
+    kernels::{FOREIGN, file_name},
+    library::Library,
+    plan::Build,
+};
 use serde::Serialize;
 use serde_json::Value;
 use xshell::Shell;
@@ -34,7 +39,7 @@ pub(crate) const SHARED_PADS: &str = "sync_two_groups_on_one_pad";
 
 /// Say which records rest on kernels that have changed since, and which figures of the documents rest on those.
 ///
-/// A record names each kernel that it rests on, with a hash (docs/reference/record-schema.md). It is fresh where all of them are what they were, stale where one is not,
+/// A record names each kernel that it rests on, with a hash (docs/reference/record-schema.md). It is fresh where all of ours are what they were, stale where one is not,
 /// unknown where it does not say. README.md and the documents under docs/ say before each part that was made from records which these are (`<!-- records: NAME -->`);
 /// where one of them is stale, a line there must name the kernels that have changed.
 #[derive(clap::Args)]

@@ -81,6 +81,9 @@ pub enum OwnEntries {
     Untyped,
 }
 
+/// What names of modules from elsewhere begin with, and of contenders that launch them.
+pub const FOREIGN: &str = "foreign/";
+
 /// What mutants of a module's synchronisation are judged on, beside what is the same for all.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct MutantCases {

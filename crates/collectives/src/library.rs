@@ -10,7 +10,7 @@ use xxhash_rust::xxh3::Xxh3Default;
 
 use crate::{
     algorithms::Registry,
-    kernels::{Module, code_hash, entries, file_name},
+    kernels::{FOREIGN, Module, code_hash, entries, file_name},
     plan::{Build, Launch},
 };
 
@@ -123,11 +123,13 @@ pub fn ptx_hash() -> String {
     format!("xxh3:{:016x}", all.digest())
 }
 
-/// Those of a record's kernels that are no longer what they were, or no longer there, by [`file_name`]. `then` has their hashes.
+/// Those of a record's kernels that are no longer what they were, or no longer there, by [`file_name`]. `then` has their hashes. Kernels from elsewhere are
+/// none of ours: what was judged is what the record's notes say.
 pub fn changed_since(then: &BTreeMap<String, String>) -> Vec<String> {
     static NOW: LazyLock<BTreeMap<String, String>> = LazyLock::new(|| {
         let hash = |module: &Module, build| Some((file_name(module.name, build), code_hash(module.ptx(build)?)));
         modules().iter().flat_map(|module| Build::ALL.into_iter().filter_map(move |build| hash(module, build))).collect()
     });
-    then.iter().filter(|(name, hash)| NOW.get(*name) != Some(*hash)).map(|(name, _)| name.clone()).collect()
+    let has_changed = |(name, hash): &(&String, &String)| !name.starts_with(FOREIGN) && NOW.get(*name) != Some(*hash);
+    then.iter().filter(has_changed).map(|(name, _)| name.clone()).collect()
 }

@@ -8,8 +8,9 @@ use passmuster::conformance::{
     manifest::Outcome,
     report::{Record, Source, Summary as Counts},
 };
-use passmuster_bench::{Contender, FOREIGN, Late, Method, Timing, Workload, trace};
+use passmuster_bench::{Contender, Late, Method, Timing, Workload, trace};
 use passmuster_collectives::{
+    kernels::FOREIGN,
     library::Library,
     machine::{MachineInfo, UNCHECKED_PATH},
 };

@@ -3,7 +3,7 @@
 use std::{collections::BTreeMap, fmt::Write};
 
 use anyhow::{Context, ensure};
-use passmuster_collectives::collective::Collective;
+use passmuster_collectives::{collective::Collective, kernels::FOREIGN};
 
 use super::committed::{Committed, cases, mean_and_least, number, size};
 
@@ -35,7 +35,7 @@ fn recorded(committed: &Committed, name: &str, collective: Collective) -> anyhow
 
 /// Whether a contender is none of ours.
 fn is_peer(name: &str) -> bool {
-    ["nccl_", "torch_", "foreign/"].iter().any(|start| name.starts_with(start))
+    ["nccl_", "torch_", FOREIGN].iter().any(|start| name.starts_with(start))
 }
 
 /// The name and time of our fastest algorithm that ships, or of the fastest peer.

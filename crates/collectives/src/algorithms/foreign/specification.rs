@@ -15,6 +15,7 @@ use super::{
 use crate::{
     collective::{Collective, DType, ReduceOp},
     contract::{Contract, Order},
+    kernels::FOREIGN,
     plan::{Arg, Fill, MAX_RANKS, MAX_SIDES, Role},
 };
 
@@ -341,7 +342,11 @@ impl Reader<'_> {
         let places = Places { module: self.place_of(module.unwrap_or(name).span().start), entry: self.place_of(entry.span().start) };
         let module = module.map(|module| Pattern::read(module.get_ref(), "module").map_err(|why| self.error(module.span().start, why)));
         Ok(LaunchSpec {
-            names: Names { prefix: format!("foreign/{}", name.get_ref()), module: module.transpose()?, entries: self.entries(own, scope)? },
+            names: Names {
+                prefix: format!("{FOREIGN}{}", name.get_ref()),
+                module: module.transpose()?,
+                entries: self.entries(own, scope)?,
+            },
             places,
             grid: extent(or(&written.grid, &common.grid), "grid")?,
             block: extent(or(&written.block, &common.block), "block")?,

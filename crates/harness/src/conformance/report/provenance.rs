@@ -185,6 +185,9 @@ mod tests {
         let mut other = modules.clone();
         other.insert("all_reduce/two_shot.checked".into(), code_hash("another"));
         assert_eq!(Freshness::of("validate", &source(other)), Freshness::Stale(vec!["all_reduce/two_shot.checked".into()]));
+        let mut from_elsewhere = modules.clone();
+        from_elsewhere.insert("foreign/mine/kernel.ptx".into(), code_hash("mine"));
+        assert_eq!(Freshness::of("test-gpu", &source(from_elsewhere)), Freshness::Fresh);
         let mut gone = modules;
         gone.insert("all_reduce/forgotten".into(), code_hash(""));
         assert_eq!(Freshness::of("bench", &source(gone)).changed(), ["all_reduce/forgotten"]);
