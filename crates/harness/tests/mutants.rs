@@ -179,11 +179,15 @@ fn kernels_pass_the_cases_of_their_mutants(#[case] schedules: Range<u64>) {
     }
 }
 
-/// Small cases of the merge list that reach a mutant's kernel, those with most ranks first.
+/// Small cases of the merge list that reach a mutant's kernel, those with most ranks first; of synchronisation behind those that the command has for it.
 fn cases_for(mutant: &Mutant) -> Vec<Case> {
     static MERGE: LazyLock<Vec<CollectiveCase>> = LazyLock::new(|| List::Merge.cases(0));
     let reaching = MERGE.iter().filter(|case| case.calls.is_empty() && mutant.is_reached_by(case)).cloned().collect();
-    mutants::small(reaching).into_iter().map(Case::from).collect()
+    let own = match mutant.kind {
+        MutantKind::Sync => library::find(mutant.shown_by).map(mutants::sync_cases).unwrap_or_default(),
+        MutantKind::Value => Vec::new(),
+    };
+    own.into_iter().chain(mutants::small(reaching)).map(Case::from).collect()
 }
 
 /// Planted mutants of a kind, an eighth of them, that no small case catches, under none of these kinds of schedule.

@@ -18,7 +18,7 @@ const WARP: u32 = 32;
 
 static MODULE: Module = module!("reduce/chain", checked, wide)
     .with_entries(OwnEntries::Sums)
-    .with_mutants(MutantCases { several: (3, 150_000), ..MutantCases::DEFAULT });
+    .with_mutants(MutantCases { several: (3, 400_000), ..MutantCases::DEFAULT });
 
 impl Algorithm for Chain {
     fn collective(&self) -> Collective {
