@@ -57,6 +57,13 @@ pub(crate) struct RegisteredKernel {
     pub(crate) note: String,
 }
 
+impl RegisteredKernel {
+    /// What a record's selection says of them; nothing where there are none.
+    pub(crate) fn noted(known: &[RegisteredKernel]) -> Option<String> {
+        (!known.is_empty()).then(|| known.iter().map(|known| &*known.note).collect::<Vec<_>>().join("; "))
+    }
+}
+
 /// One that was read and held against its PTX.
 pub(crate) struct Accepted {
     pub(crate) foreign: Foreign,

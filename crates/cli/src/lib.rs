@@ -29,6 +29,7 @@ mod project;
 mod records;
 mod require;
 mod result_file;
+mod resume;
 mod reveal;
 mod soak;
 mod spread;

@@ -6,8 +6,7 @@ use std::{
     num::NonZeroUsize,
     path::PathBuf,
     process::ExitCode,
-    sync::{Arc, OnceLock},
-    time::Duration,
+    time::{Duration, Instant},
 };
 
 use anyhow::{anyhow, bail};
@@ -15,7 +14,7 @@ use passmuster::{
     conformance::{
         Case, CollectiveCase, Finding, List, MUTANTS, Mutant, MutantKind, Status, Verdict, manifest,
         mutants::{self, Caught, Defect, Derived, Equivalent, Outcome},
-        report::{Record, Source, Summary, table},
+        report::{Record, Selection, Summary, table},
         supervisor::StartError,
     },
     emulator::{Emulator, EmulatorOptions, Interleaving},
@@ -29,12 +28,13 @@ use xshell::Shell;
 
 use crate::{
     CANNOT_RUN, FINDING, emulated,
-    foreign::ForeignArgs,
+    foreign::{ForeignArgs, RegisteredKernel},
     journal::{self, EVERY, Journal},
     judging::{Judge, Judging},
     project, records,
     require::{Planted, Require},
     result_file::ResultFile,
+    resume::Resumed,
     units,
     worker::{Machine, MachineKind},
 };
@@ -73,9 +73,12 @@ pub(crate) struct Mutants {
     /// On GPUs: how long one mutant may take, in seconds or with a unit, as in 2min.
     #[arg(long, value_name = "TIME", default_value = "60s", value_parser = units::duration)]
     budget: Duration,
-    /// Write the record of the run (docs/reference/record-schema.md).
+    /// Write the record of the run (docs/reference/record-schema.md). What a signal interrupts is kept in FILE.partial.
     #[arg(long, value_name = "FILE")]
     json: Option<PathBuf>,
+    /// Go on with a run that was interrupted: take over the outcomes of its record, and judge the rest. It must be of the same sources, machine and options.
+    #[arg(long, value_name = "RECORD", requires = "json")]
+    resume: Option<PathBuf>,
     /// What the mutants run on.
     #[arg(long = "machine", value_enum, default_value_t = MachineKind::Emulator)]
     on: MachineKind,
@@ -93,17 +96,13 @@ const VALUE_CASES: usize = 120;
 /// Characters of a line of the table.
 const WIDTH: u16 = 80;
 
-/// The verdict with the first of its findings, in one line, which its reason has: of more than a thousand mutants, a record of all would be megabytes.
+/// The verdict with the first of its findings, by its property alone, and the first clause of its reason: of thousands of mutants, a record of all would be
+/// megabytes.
 fn in_short(verdict: Verdict) -> Verdict {
-    let short = |mut finding: Finding| {
-        finding.details.clear();
-        if verdict.reason.starts_with(&finding.summary) {
-            finding.summary.clear();
-        }
-        finding
-    };
-    let first = verdict.findings.into_iter().take(1).map(short);
-    Verdict { findings: first.collect(), held: Vec::new(), not_applicable: Vec::new(), waived: Vec::new(), ..verdict }
+    let by_property = |finding: Finding| Finding { property: finding.property, ..Finding::default() };
+    let findings = verdict.findings.into_iter().take(1).map(by_property).collect();
+    let reason = verdict.reason.split("; ").next().unwrap_or_default().into();
+    Verdict { reason, findings, held: Vec::new(), not_applicable: Vec::new(), waived: Vec::new(), outputs: None, ..verdict }
 }
 
 /// Something with a bug in it: a kernel, or a plan.
@@ -221,32 +220,34 @@ impl Subject {
 impl Mutants {
     pub(crate) fn run(self, sh: &Shell) -> anyhow::Result<ExitCode> {
         let file = ResultFile::asked(self.json.as_deref())?;
-        let subjects = if self.elsewhere.any() { self.subjects_from_elsewhere()? } else { self.subjects()? };
-        let kept = file.as_ref().map(|file| journal::kept_in(file, None)).transpose()?.flatten();
-        let known: Arc<OnceLock<MachineInfo>> = Arc::default();
-        let (machine, source) = (Arc::clone(&known), project::source(sh));
-        let journal = Journal::open(kept, Duration::from_secs(EVERY), vec![None; subjects.len()], move |outcomes| {
-            record(machine.get().cloned().unwrap_or_default(), source.clone(), outcomes)
-        })?;
-        let put = |index, machine: &MachineInfo, outcome: &Outcome| {
-            known.get_or_init(|| machine.clone());
-            journal.put(index, outcome.clone());
+        let (subjects, kernel) = if self.elsewhere.any() { self.subjects_from_elsewhere()? } else { (self.subjects()?, None) };
+        let start = Instant::now();
+        let machine = match self.opened(&subjects) {
+            Err(StartError::CannotRun { reason }) => {
+                eprintln!("mutants cannot run on this machine: {reason}");
+                return Ok(ExitCode::from(CANNOT_RUN));
+            }
+            machine => machine?,
         };
-        let (mut machine, outcomes) = match self.on {
-            MachineKind::Emulator => self.emulated(&subjects, &put)?,
-            MachineKind::Cuda => match self.on_gpus(&subjects, &put) {
-                Ok(judged) => judged,
-                Err(StartError::CannotRun { reason }) => {
-                    eprintln!("mutants cannot run on this machine: {reason}");
-                    return Ok(ExitCode::from(CANNOT_RUN));
-                }
-                Err(error) => bail!(error),
-            },
+        let head = Record {
+            selection: Some(self.selection(kernel)),
+            ..Record::new("mutants", machine, project::source(sh), Summary::default(), Vec::new())
         };
-        if self.on == MachineKind::Cuda {
-            machine.notes.extend(project::gpu_settings(sh));
+        let names: Vec<String> = subjects.iter().map(|subject| subject.name.clone()).collect();
+        let before = Resumed::read(self.resume.as_deref(), &head, &names, |outcome: &Outcome| &outcome.mutant)?;
+        let kept = file.as_ref().map(|file| journal::kept_in(file, self.resume.as_deref())).transpose()?.flatten();
+        let rest: Vec<(usize, &Subject)> = before.rest().into_iter().map(|index| (index, &subjects[index])).collect();
+        let so_far = move |outcomes| record(&head, before.seconds + start.elapsed().as_secs_f64(), outcomes);
+        let journal = Journal::open(kept, Duration::from_secs(EVERY), before.judged, so_far.clone())?;
+        let put = |index, outcome| journal.put(index, outcome);
+        match self.on {
+            MachineKind::Emulator => self.emulated(&rest, &put)?,
+            MachineKind::Cuda => self.on_gpus(&rest, &put)?,
         }
-        let record = record(machine, project::source(sh), outcomes);
+        let mut record = so_far(journal.judged());
+        if self.on == MachineKind::Cuda {
+            record.machine.notes.extend(project::gpu_settings(sh));
+        }
         let written = journal.end(|| file.iter().try_for_each(|file| file.write(&record.to_json())));
         let outcomes = &record.cases;
         println!("{}\n\n{}", rows(outcomes), score(outcomes));
@@ -263,8 +264,8 @@ impl Mutants {
         Ok(self.require.exit(code, &record.machine, &run.collect::<Vec<_>>()))
     }
 
-    /// The mutants of kernels from elsewhere.
-    fn subjects_from_elsewhere(&self) -> anyhow::Result<Vec<Subject>> {
+    /// The mutants of kernels from elsewhere, and what the record says of these.
+    fn subjects_from_elsewhere(&self) -> anyhow::Result<(Vec<Subject>, Option<String>)> {
         if self.on == MachineKind::Cuda {
             bail!("mutants of kernels from elsewhere run on the emulator only: it alone bounds what they do to memory");
         }
@@ -284,7 +285,7 @@ impl Mutants {
         if subjects.is_empty() {
             bail!("no mutant: the kernels have no barrier, fence, or strong operation of system scope that one could be made of");
         }
-        Ok(subjects)
+        Ok((subjects, RegisteredKernel::noted(&known)))
     }
 
     fn subjects(&self) -> anyhow::Result<Vec<Subject>> {
@@ -313,13 +314,37 @@ impl Mutants {
         Ok(subjects)
     }
 
-    /// Judges all subjects in this process.
-    fn emulated(&self, subjects: &[Subject], put: &Put<'_>) -> anyhow::Result<(MachineInfo, Vec<Outcome>)> {
+    /// What is asked for, for the record; of kernels from elsewhere what it says of them.
+    fn selection(&self, kernel: Option<String>) -> Selection {
+        let on_gpus = self.on == MachineKind::Cuda;
+        Selection {
+            query: self.only.clone().unwrap_or_else(|| "*".into()),
+            limit: on_gpus.then_some(self.limit.get()),
+            budget: on_gpus.then_some(self.budget.as_millis() as u64),
+            sample: self.sample.map(NonZeroUsize::get),
+            schedules: (!on_gpus).then_some(self.schedules as usize),
+            kernel,
+            ..self.machine.selection(self.on)
+        }
+    }
+
+    /// The machine that judges them.
+    fn opened(&self, subjects: &[Subject]) -> Result<MachineInfo, StartError> {
+        match self.on {
+            MachineKind::Emulator => {
+                let options =
+                    self.machine.emulator(Library::default(), 0).map_err(|error| StartError::Failed { reason: error.to_string() })?;
+                Ok(Emulator::new(options).info())
+            }
+            MachineKind::Cuda => self.judge(&subjects[0]).machine(&subjects[0].cases),
+        }
+    }
+
+    /// Judges in this process.
+    fn emulated(&self, subjects: &[(usize, &Subject)], put: &Put<'_>) -> anyhow::Result<()> {
         let unchanged = self.machine.emulator(Library::default(), 0)?;
-        let info = Emulator::new(unchanged.clone()).info();
-        let numbered: Vec<(usize, &Subject)> = subjects.iter().enumerate().collect();
-        let outcomes = emulated::in_parallel(
-            &numbered,
+        emulated::in_parallel(
+            subjects,
             || (),
             |(), &(index, subject), _| {
                 let options = EmulatorOptions { library: subject.library.clone(), ..unchanged.clone() };
@@ -328,23 +353,23 @@ impl Mutants {
                     machine.set_interleaving(Interleaving::nth(0, schedule as usize));
                     emulated::judge(case, &mut machine, &options, emulated::DEADLINE, subject.shared_pads)
                 });
-                let outcome = subject.outcome(tried, caught);
-                put(index, &info, &outcome);
-                outcome
+                put(index, subject.outcome(tried, caught));
             },
         );
-        Ok((info, outcomes))
+        Ok(())
     }
 
-    /// Judges all subjects in workers, one after the other.
-    fn on_gpus(&self, subjects: &[Subject], put: &Put<'_>) -> Result<(MachineInfo, Vec<Outcome>), StartError> {
-        let mut machine = MachineInfo::default();
-        let mut outcomes = Vec::new();
-        for (index, subject) in subjects.iter().enumerate() {
-            let start = std::time::Instant::now();
-            let arguments: Vec<String> = subject.arguments.iter().cloned().chain([self.on.argument()]).collect();
-            let mut judge = Judge::new(&self.machine, &arguments, Duration::from_secs(10));
-            machine = judge.machine(&subject.cases)?;
+    /// What judges a mutant on GPUs: workers of its own.
+    fn judge(&self, subject: &Subject) -> Judge {
+        let arguments: Vec<String> = subject.arguments.iter().cloned().chain([self.on.argument()]).collect();
+        Judge::new(&self.machine, &arguments, Duration::from_secs(10))
+    }
+
+    /// Judges in workers, one mutant after the other.
+    fn on_gpus(&self, subjects: &[(usize, &Subject)], put: &Put<'_>) -> Result<(), StartError> {
+        for &(index, subject) in subjects {
+            let start = Instant::now();
+            let mut judge = self.judge(subject);
             let mut tried = 0;
             let mut caught = None;
             for case in subject.cases.iter().take(self.limit.get()) {
@@ -361,22 +386,22 @@ impl Mutants {
             let outcome = Outcome { schedule: None, ..subject.outcome(tried, caught) };
             let by = outcome.verdict.as_ref().map_or_else(|| "missed".into(), |v| format!("{} {}: {}", v.status, v.case, v.reason));
             eprintln!("{}: {by} ({tried} tried)", outcome.mutant);
-            put(index, &machine, &outcome);
-            outcomes.push(outcome);
+            put(index, outcome);
         }
-        Ok((machine, outcomes))
+        Ok(())
     }
 }
 
-/// Is told of each outcome, with its machine and its subject's place in the list.
-type Put<'a> = dyn Fn(usize, &MachineInfo, &Outcome) + Sync + 'a;
+/// Is told of each outcome, with its subject's place in the list.
+type Put<'a> = dyn Fn(usize, Outcome) + Sync + 'a;
 
-/// The record of some outcomes.
-fn record(machine: MachineInfo, source: Source, outcomes: Vec<Outcome>) -> Record<Outcome> {
+/// The record of some outcomes, which took so many seconds.
+fn record(head: &Record<Outcome>, seconds: f64, outcomes: Vec<Outcome>) -> Record<Outcome> {
     let mut summary = Summary::of(outcomes.iter().map(|o| if o.caught { Status::Pass } else { Status::Fail }));
     summary.caught = Some(outcomes.iter().filter(|o| o.caught).count());
     let notes = score(&outcomes).lines().map(str::to_owned).collect();
-    let mut record = Record { notes, ..Record::new("mutants", machine, source, summary, outcomes) };
+    let (machine, source, selection) = (head.machine.clone(), head.source.clone(), head.selection.clone());
+    let mut record = Record { notes, selection, seconds: Some(seconds), ..Record::new(&*head.kind, machine, source, summary, outcomes) };
     record.source.modules = records::modules_of_mutants(record.cases.iter().map(|o| &*o.mutant));
     record
 }

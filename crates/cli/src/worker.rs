@@ -6,6 +6,7 @@ use anyhow::{anyhow, bail};
 use passmuster::{
     conformance::{
         Case, MUTANTS, Mutant, Status, Verdict,
+        report::Selection,
         resources::Resources,
         runner::Settings,
         soak::{self, Round},
@@ -152,6 +153,21 @@ impl Gpus {
         // Memory comes and goes with every case, most of it never touched: to clear two megabytes for each of its pages took a tenth of the time.
         let _ = rustix::thread::disable_transparent_huge_pages(true);
         Ok(EmulatorOptions { library, wait_limit: self.wait_limit, ..EmulatorOptions::default() })
+    }
+}
+
+impl Machine {
+    /// What a run's record says of it, beside what was selected.
+    pub(crate) fn selection(&self, on: MachineKind) -> Selection {
+        let emulated = on == MachineKind::Emulator;
+        Selection {
+            device: (emulated && self.device != DeviceModel::MEASURED).then(|| self.device.name.into()),
+            multimem: emulated.then(|| self.multimem.name().into()),
+            profile: emulated.then(|| Profile::from(self.profile).to_string()),
+            wait_limit: self.gpus.wait_limit.as_millis() as u64,
+            batch_copies: self.gpus.batch_copies,
+            ..Selection::default()
+        }
     }
 }
 

@@ -185,6 +185,49 @@ fn a_run_gone_on_with_gives_the_record_of_one_that_was_not_interrupted() {
     assert!(errors(&refused).contains("came to its end: nothing is left to judge"), "{}", errors(&refused));
 }
 
+/// If this fails, mutants that were judged before an interruption are judged again, or an outcome of other conditions is taken over.
+#[test]
+fn mutants_are_gone_on_with() {
+    const ONLY: [&str; 5] = ["mutants", "--only", "value_0", "--schedules", "1"];
+    let folder = Folder::new("mutants");
+    let [json, whole] = ["run.json", "whole.json"].map(|name| folder.file(name));
+    let kept = format!("{json}.partial");
+    let output = run(&[&ONLY[..], &["--json", &whole]].concat());
+    assert_eq!(output.status.code(), Some(0), "{}", errors(&output));
+    let record: Value = serde_json::from_str(&fs::read_to_string(&whole).unwrap()).unwrap();
+    let all = record["cases"].as_array().unwrap().len();
+    assert!(all > 4, "{all} mutants are too few to interrupt");
+
+    // Two of them were judged, the first in a way that no run would judge it.
+    let mut before = record.clone();
+    before["cases"].as_array_mut().unwrap().truncate(2);
+    before["cases"][0]["tried"] = 77.into();
+    before["partial"] = serde_json::json!({ "judged": 2, "of": all, "why": "SIGTERM" });
+    fs::write(&kept, before.to_string()).unwrap();
+    for (arguments, why) in [
+        (vec!["mutants", "--only", "value_0"], "other selection: schedules 1, here 8"),
+        (vec!["mutants", "--only", "value_1", "--schedules", "1"], "other selection: query value_0, here value_1"),
+    ] {
+        let refused = run(&[&arguments[..], &["--resume", &kept, "--json", &json]].concat());
+        assert!(refused.status.code() == Some(2) && errors(&refused).contains(why), "{why}: {}", errors(&refused));
+    }
+    let again = run(&[&ONLY[..], &["--json", &json]].concat());
+    assert!(again.status.code() == Some(2) && errors(&again).contains("go on with it (--resume"), "{}", errors(&again));
+
+    let resumed = run(&[&ONLY[..], &["--resume", &kept, "--json", &json]].concat());
+    assert_eq!(resumed.status.code(), Some(0), "{}", errors(&resumed));
+    let read = |path| serde_json::from_str::<Value>(&fs::read_to_string(path).unwrap()).unwrap();
+    let [mut resumed, mut record] = [read(&json), record];
+    assert_eq!(resumed["cases"][0]["tried"].take(), 77);
+    record["cases"][0]["tried"].take();
+    for record in [&mut resumed, &mut record] {
+        ["date", "seconds"].map(|time| record[time].take());
+        record["cases"].as_array_mut().unwrap().iter_mut().for_each(|case| drop(case["verdict"]["milliseconds"].take()));
+    }
+    assert_eq!(resumed, record);
+    assert!(!Path::new(&kept).exists());
+}
+
 /// If this fails, a list that was judged in parts has no one record, or one of something else.
 #[test]
 fn the_parts_of_a_list_make_its_record() {

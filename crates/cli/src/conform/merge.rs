@@ -4,8 +4,8 @@ use std::{path::PathBuf, process::ExitCode};
 
 use passmuster::conformance::report::merge;
 
-use super::{apply_waivers, exit_status, resume};
-use crate::result_file::ResultFile;
+use super::{apply_waivers, exit_status};
+use crate::{result_file::ResultFile, resume};
 
 /// Puts records together, and writes what comes of it.
 ///

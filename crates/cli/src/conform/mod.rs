@@ -4,7 +4,6 @@ mod files;
 mod github;
 mod merge;
 mod presentation;
-mod resume;
 mod selection;
 
 use std::{
@@ -38,7 +37,6 @@ use xshell::Shell;
 use self::{
     files::Files,
     presentation::{announced, announced_foreign, concluded, named_schedules, quoted, waived},
-    resume::Resumed,
     selection::Replay,
 };
 use crate::{
@@ -51,6 +49,7 @@ use crate::{
     launch::{Job, LaunchArgs, Part as Process},
     print, project, records,
     require::Require,
+    resume::Resumed,
     spread::{self, Spread},
     units,
     worker::{EMULATOR, Gpus, Machine, MachineKind, RaceProfile},
@@ -448,21 +447,16 @@ impl Cases {
 
     /// What is asked for, for the record.
     fn selection(&self, run: &Run, schedules: usize) -> Selection {
-        let emulated = run.on == MachineKind::Emulator;
         Selection {
             query: self.replay.as_ref().unwrap_or(&self.query).clone(),
             except: self.except.clone(),
             seed: self.seed,
             part: self.part,
             limit: self.limit.map(NonZeroUsize::get),
-            schedules: emulated.then_some(schedules),
-            device: (emulated && run.machine.device != DeviceModel::MEASURED).then(|| run.machine.device.name.into()),
-            multimem: emulated.then(|| run.machine.multimem.name().into()),
-            profile: emulated.then(|| Profile::from(run.machine.profile).to_string()),
-            wait_limit: run.machine.gpus.wait_limit.as_millis() as u64,
+            schedules: (run.on == MachineKind::Emulator).then_some(schedules),
             memory: run.memory,
-            batch_copies: run.machine.gpus.batch_copies,
-            kernel: (!run.known.is_empty()).then(|| run.known.iter().map(|known| &*known.note).collect::<Vec<_>>().join("; ")),
+            kernel: RegisteredKernel::noted(&run.known),
+            ..run.machine.selection(run.on)
         }
     }
 
@@ -507,13 +501,12 @@ impl Conformance<'_> {
         journal::end_with_children()?;
         let mut head = Record::of_verdicts(self.run.kind, judge.machine(cases)?, project::source(sh), Vec::new());
         head.selection = Some(asked.selection(self.run, self.schedules.len()));
-        let before = match &asked.resume {
-            Some(path) => Resumed::read(path, &head, cases)?,
-            None => Resumed::none(cases.len()),
-        };
+        let names: Vec<String> = cases.iter().map(Case::to_string).collect();
+        let before = Resumed::read(asked.resume.as_deref(), &head, &names, |verdict| &verdict.case)?;
+        let rest = before.rest();
         let seconds = move || before.seconds + start.elapsed().as_secs_f64();
         let so_far = head.clone();
-        let journal = Journal::open(files.kept(asked)?, Duration::from_secs(asked.keep_every), before.verdicts.clone(), move |verdicts| {
+        let journal = Journal::open(files.kept(asked)?, Duration::from_secs(asked.keep_every), before.judged.clone(), move |verdicts| {
             let Record { kind, machine, source, .. } = so_far.clone();
             let record = Record::of_verdicts(kind, machine, source, verdicts);
             Record { selection: so_far.selection.clone(), seconds: Some(seconds()), ..record }
@@ -524,7 +517,6 @@ impl Conformance<'_> {
             let foreign = !self.run.known.is_empty() && self.run.on == MachineKind::Emulator;
             eprintln!("{}", if foreign { announced_foreign(cases, schedules) } else { announced(cases.len(), schedules, self.run.on) });
         }
-        let rest: Vec<usize> = (0..cases.len()).filter(|&index| before.verdicts[index].is_none()).collect();
         let unjudged: Vec<Case> = rest.iter().map(|&index| cases[index].clone()).collect();
         let (machine, _) = judge.all(&unjudged, &|(at, verdict)| journal.put(rest[at], verdict.clone()))?;
         let took = seconds();

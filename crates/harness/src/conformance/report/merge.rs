@@ -9,7 +9,7 @@ use crate::conformance::Verdict;
 ///
 /// # Errors
 /// What differs, for people.
-pub fn same_run(here: &Record, recorded: &Record) -> Result<(), String> {
+pub fn same_run<C>(here: &Record<C>, recorded: &Record<C>) -> Result<(), String> {
     let pairs = [
         ("command", &recorded.kind, &here.kind),
         ("sources: commit", &recorded.source.commit, &here.source.commit),

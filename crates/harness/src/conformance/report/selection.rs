@@ -21,9 +21,15 @@ pub struct Selection {
     /// At most so many cases.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub limit: Option<usize>,
+    /// Of mutants made by rule only so many.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub sample: Option<usize>,
     /// Schedules of each case, on the emulator.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub schedules: Option<usize>,
+    /// Milliseconds that one mutant may take, on GPUs.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub budget: Option<u64>,
     /// The model of GPU that the emulator's ranks had, where it was not the one that was measured, h200.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub device: Option<String>,

@@ -1,0 +1,71 @@
+//! `--resume`: what an earlier run has judged already.
+
+use std::{fs, path::Path};
+
+use anyhow::{Context, anyhow, bail, ensure};
+use passmuster::conformance::report::{Record, RecordCase, same_run};
+use passmuster_collectives::machine::MachineInfo;
+use serde::de::DeserializeOwned;
+
+/// What was judged before.
+pub(crate) struct Resumed<C> {
+    /// In the order of the cases; none where one is not yet judged.
+    pub(crate) judged: Vec<Option<C>>,
+    /// What that took.
+    pub(crate) seconds: f64,
+    machine: Option<MachineInfo>,
+}
+
+/// Reads a record of what was judged.
+///
+/// # Errors
+/// Where it cannot be read, or is none.
+pub(crate) fn read<C: RecordCase + DeserializeOwned>(path: &Path) -> anyhow::Result<Record<C>> {
+    let name = path.display();
+    let text = fs::read_to_string(path).with_context(|| format!("cannot read {name}"))?;
+    serde_json::from_str(&text).with_context(|| format!("{name} is no record of cases"))
+}
+
+impl<C: RecordCase + DeserializeOwned> Resumed<C> {
+    /// What the record of `resumed` has of what is to be judged, which has these names, and the record's cases those of `name`; nothing without a record.
+    ///
+    /// # Errors
+    /// Where it is whole, or of another run than `here`: what differs.
+    pub(crate) fn read(
+        resumed: Option<&Path>,
+        here: &Record<C>,
+        names: &[String],
+        name: impl Fn(&C) -> &str,
+    ) -> anyhow::Result<Resumed<C>> {
+        let Some(path) = resumed else {
+            return Ok(Resumed { judged: names.iter().map(|_| None).collect(), seconds: 0.0, machine: None });
+        };
+        let file = path.display();
+        let record: Record<C> = read(path)?;
+        let Some(partial) = &record.partial else { bail!("{file} is of a run that came to its end: nothing is left to judge") };
+        same_run(here, &record).map_err(|why| anyhow!("cannot go on with {file}: {why}"))?;
+        ensure!(partial.of == names.len(), "cannot go on with {file}: it is of {} cases, here are {}", partial.of, names.len());
+
+        let mut before = record.cases.into_iter().peekable();
+        let judged = names.iter().map(|own| before.next_if(|case| name(case) == own)).collect();
+        if let Some(case) = before.next() {
+            bail!("cannot go on with {file}: {} is not selected here, or at another place", name(&case));
+        }
+        Ok(Resumed { judged, seconds: record.seconds.unwrap_or_default(), machine: Some(record.machine) })
+    }
+}
+
+impl<C> Resumed<C> {
+    /// Places of what is not yet judged.
+    pub(crate) fn rest(&self) -> Vec<usize> {
+        (0..self.judged.len()).filter(|&index| self.judged[index].is_none()).collect()
+    }
+
+    /// The machine of both runs. What judged last may not have loaded what was needed before.
+    pub(crate) fn machine_of_both(&self, now: MachineInfo) -> MachineInfo {
+        match &self.machine {
+            Some(before) if now.kind.is_empty() || (now.nccl.is_empty() && !before.nccl.is_empty()) => before.clone(),
+            _ => now,
+        }
+    }
+}
