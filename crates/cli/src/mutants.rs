@@ -21,7 +21,7 @@ use passmuster::{
 };
 use passmuster_collectives::{
     algorithms::{self, Algorithm, TensorParallelFusion},
-    library::{self, Library},
+    library::Library,
     machine::{Machine as _, MachineInfo},
 };
 use xshell::Shell;
@@ -141,7 +141,7 @@ impl Subject {
             _ if mutant.half().is_some() => Vec::new(),
             (MachineKind::Cuda, _) => reached(),
             (MachineKind::Emulator, MutantKind::Value) => mutants::small(reached()).into_iter().take(VALUE_CASES).collect(),
-            (MachineKind::Emulator, MutantKind::Sync) => library::find(mutant.shown_by).map(mutants::sync_cases).unwrap_or_default(),
+            (MachineKind::Emulator, MutantKind::Sync) => mutant.sync_cases(),
         };
         let of_collectives = of_collectives.into_iter().map(Case::from);
         let cases = of_collectives.chain(mutant.product_cases(on == MachineKind::Emulator).into_iter().map(Case::from)).collect();
@@ -222,7 +222,7 @@ impl Mutants {
         let file = ResultFile::asked(self.json.as_deref())?;
         let (subjects, kernel) = if self.elsewhere.any() { self.subjects_from_elsewhere()? } else { (self.subjects()?, None) };
         let start = Instant::now();
-        let machine = match self.opened(&subjects) {
+        let machine = match self.machine_info(&subjects) {
             Err(StartError::CannotRun { reason }) => {
                 eprintln!("mutants cannot run on this machine: {reason}");
                 return Ok(ExitCode::from(CANNOT_RUN));
@@ -328,8 +328,8 @@ impl Mutants {
         }
     }
 
-    /// The machine that judges them.
-    fn opened(&self, subjects: &[Subject]) -> Result<MachineInfo, StartError> {
+    /// What the machine is that judges them: on GPUs what the worker of the first says.
+    fn machine_info(&self, subjects: &[Subject]) -> Result<MachineInfo, StartError> {
         match self.on {
             MachineKind::Emulator => {
                 let options =

@@ -140,6 +140,11 @@ fn text_of_entry(ptx: &str, entry: &str) -> Option<Range<usize>> {
 }
 
 impl Mutant {
+    /// What it is judged on by the emulator where its bug is one of synchronisation: see [`sync_cases`].
+    pub fn sync_cases(&self) -> Vec<CollectiveCase> {
+        library::find(self.shown_by).map(sync_cases).unwrap_or_default()
+    }
+
     /// The kernels with this mutant in its module's place.
     pub fn library(&self) -> Library {
         let mut library = Library::default();
