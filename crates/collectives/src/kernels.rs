@@ -27,6 +27,7 @@ pub static HEADERS: &[(&str, &str)] = &[
     ("copy_entries.cuh", include_str!("../kernels/common/copy_entries.cuh")),
     ("dtype.cuh", include_str!("../kernels/common/dtype.cuh")),
     ("dtypes.cuh", include_str!("../kernels/common/dtypes.cuh")),
+    ("eight_bits.cuh", include_str!("../kernels/common/eight_bits.cuh")),
     ("elements.cuh", include_str!("../kernels/common/elements.cuh")),
     ("entries.cuh", include_str!("../kernels/common/entries.cuh")),
     ("lamport.cuh", include_str!("../kernels/common/lamport.cuh")),

@@ -295,16 +295,6 @@ fn stores_of_lamport_packs_that_are_left_out_are_found(
     assert!(missed.is_empty(), "{missed:#?}");
 }
 
-/// If this fails, the cases of this kernel are too short for a block to go round its ring of tiles with as many under way as there may be.
-#[test]
-fn arrivals_that_are_left_out_of_a_ring_are_found() {
-    let mut arrivals = mutants::derived_of(|name| name == "reduce/chain");
-    arrivals.retain(|mutant| mutant.site.contains("mbarrier.arrive dropped"));
-    assert!(arrivals.len() >= 8, "{}", arrivals.len());
-    let missed: Vec<String> = of_turn(arrivals.into_iter()).filter(|mutant| !is_caught(mutant, 1)).map(|mutant| mutant.name).collect();
-    assert!(missed.is_empty(), "{missed:#?}");
-}
-
 /// If this fails, somebody's reason why a mutant does nothing wrong is not one. Nothing ends their runs early: a quarter of them here, in two parts for a core each;
 /// the command has all of them.
 #[rstest]
