@@ -132,11 +132,13 @@ fn together(mut parts: Vec<Record>, mut cases: Vec<Verdict>) -> Record {
     whole
 }
 
-/// The note that says how many cases, in which time, of what: the first of a record of verdicts.
+/// The note that says how many cases, in which time, of what: the first of a record of verdicts. Whoever asks for the same judges the same.
 pub fn first_note(cases: usize, seconds: Option<f64>, selection: &Selection) -> String {
+    let except = selection.except.as_ref().map(|except| format!(", except {except}")).unwrap_or_default();
+    let limit = selection.limit.map(|limit| format!(", limit {limit}")).unwrap_or_default();
     let part = selection.part.map(|part| format!(", part {part}")).unwrap_or_default();
     let time = seconds.map(|seconds| format!(" in {seconds:.1} s")).unwrap_or_default();
-    format!("{cases} cases{time}, query {}{part}, seed {}", selection.query, selection.seed)
+    format!("{cases} cases{time}, query {}{except}{limit}{part}, seed {}", selection.query, selection.seed)
 }
 
 fn is_first_note(note: &str) -> bool {
@@ -205,6 +207,16 @@ mod tests {
         ];
         assert_eq!(merged.notes, notes);
         assert_eq!(merge(vec![("whole.json".into(), merged.clone())]).unwrap(), merged);
+    }
+
+    /// If this fails, a list that is judged again as a record's note says has cases that the record left out, of minutes each.
+    #[test]
+    fn the_first_note_says_what_was_left_out() {
+        let selection =
+            Selection { query: "merge".into(), except: Some("*:*,*:n=1073741833".into()), limit: Some(300), ..Selection::default() };
+        let note = first_note(8, Some(6.0), &selection);
+        assert_eq!(note, "8 cases in 6.0 s, query merge, except *:*,*:n=1073741833, limit 300, seed 0");
+        assert!(is_first_note(&note));
     }
 
     /// If this fails, a record says that a list was judged of which cases are missing, or of which others were judged.
