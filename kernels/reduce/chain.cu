@@ -22,8 +22,8 @@
 // target: compute_90
 #define FEW_ENTRIES
 #include "../common/any.cuh"
-#include "../common/eight_bits.cuh"
 #include "../common/elements.cuh"
+#include "../common/fp8.cuh"
 #include "../common/signals.cuh"
 
 enum : u32 { WARP = 32 };
@@ -85,6 +85,7 @@ __device__ __forceinline__ Pack divide_pack<Any>(const Pack& sum, u32 world, u32
     return with_reduction(how, Quotients{sum, world});
 }
 
+// Of packs in registers, which have no index, one that is known at run time.
 __device__ __forceinline__ Pack chosen(const Pack (&packs)[PACKS], u32 i) {
     Pack one = packs[0];
 #pragma unroll

@@ -1,9 +1,9 @@
-// 8-bit floats for `any`, by the conversions of sm_89 and newer, two at a time: dtype.cuh, which is for all GPUs, takes 20 to 35 instructions for each. Both give
+// FP8 for `any`, by the conversions of sm_89 and newer, two at a time: dtype.cuh, which is for all GPUs, takes 20 to 35 instructions for each. Both give
 // the same but for the NaN that is widened: it is one, and is narrowed to the same. For kernels whose target is that new.
 #pragma once
 #include "any.cuh"
 
-#define EIGHT_BITS_BY_HARDWARE(T, NAME)                                                                                          \
+#define FP8_BY_HARDWARE(T, NAME)                                                                                          \
     template <>                                                                                                                  \
     __device__ __forceinline__ void widen_lanes<T, LANES<T>>(float(&x)[LANES<T>], const Pack& p) {                               \
         _Pragma("unroll") for (u32 j = 0; j < LANES<T>; j += 2) {                                                                \
@@ -24,6 +24,6 @@
         }                                                                                                                        \
         return result;                                                                                                           \
     }
-EIGHT_BITS_BY_HARDWARE(E4M3, "e4m3")
-EIGHT_BITS_BY_HARDWARE(E5M2, "e5m2")
-#undef EIGHT_BITS_BY_HARDWARE
+FP8_BY_HARDWARE(E4M3, "e4m3")
+FP8_BY_HARDWARE(E5M2, "e5m2")
+#undef FP8_BY_HARDWARE
