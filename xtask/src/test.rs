@@ -48,6 +48,9 @@ const PTX_PARTS: u32 = 8;
 /// Tests of which some cases are each commit's turn, as last digits of their numbers: of many algorithms, worlds or kernels, each for some seconds.
 const TURNS: [&str; 4] = ["159", "260", "37", "48"];
 
+/// Under one of these names crates/bench/tests/browser.rs looks for a browser.
+const BROWSERS: [&str; 3] = ["chromium-headless-shell", "chromium", "google-chrome"];
+
 /// How much is tested.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub enum Extent {
@@ -68,6 +71,7 @@ pub fn run(sh: &Shell, extent: Extent) -> anyhow::Result<ExitCode> {
     // Ranks that MPI starts are tested where there is one to compile with. The doc tests have the same features, so that the library is not built again for them.
     let has_mpi = cmd!(sh, "mpicc --version").quiet().ignore_stdout().ignore_stderr().run().is_ok();
     let features: &[&str] = if has_mpi { &["--features", "passmuster-cli/mpi"] } else { &[] };
+    let has_browser = BROWSERS.iter().any(|name| cmd!(sh, "{name} --version").quiet().ignore_stdout().ignore_stderr().run().is_ok());
     let number = number_of_commit(sh);
     let (tests_of_it, part) = match (extent, number) {
         (Extent::Usual, Some(number)) => {
@@ -101,6 +105,9 @@ pub fn run(sh: &Shell, extent: Extent) -> anyhow::Result<ExitCode> {
         && step("archives", || packs(sh, &target));
     if !has_mpi {
         say("\nnot tested: ranks that mpirun starts, for there is no mpicc");
+    }
+    if !has_browser {
+        say("\nnot tested: the report's page on a screen, for there is no headless browser");
     }
     if nextest && extent == Extent::Usual {
         say(

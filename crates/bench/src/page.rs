@@ -31,6 +31,7 @@ th:first-child { position: sticky; left: 0; background: var(--ground); } thead t
 .verdict { display: grid; grid-template-columns: repeat(auto-fit, minmax(min(100%, 22rem), 1fr)); gap: .4rem 1.6rem; align-items: start; }
 .verdict table, .scores { width: 100%; } .verdict table { max-width: 44rem; } .verdict :is(td, th), .scores :is(td, th) { white-space: normal; padding: .18rem .4rem; } .scores { max-width: 60rem; } .scores :is(td, th) { text-align: left; }
 .verdict small { display: block; } small { color: var(--soft); font-size: .8rem; line-height: 1.25; } .scores small { padding-left: .4rem; }
+@media (min-width: 48.01rem) { .scores { table-layout: fixed; } .scores th:first-child { width: 28%; } }
 @media (max-width: 48rem) { .scores small { display: block; padding: 0; } th:first-child { white-space: normal; min-width: 5rem; } } .win { background: var(--win); } strong { font-weight: 700; }
 tfoot :is(td, th) { border-bottom: 0; font-weight: 600; } .plots { display: grid; grid-template-columns: repeat(auto-fill, minmax(min(100%, 26rem), 1fr)); gap: .8rem 1.6rem; }
 figure { margin: .6rem 0; } figure svg { display: block; width: 100%; max-width: 44rem; height: auto; }
