@@ -67,7 +67,7 @@ pub enum Calls {
     Any,
     /// All-to-all-v. Its one entry knows bytes only: it moves whatever it is at the width that addresses allow.
     AllToAllV,
-    /// Pre-multiplied sums of whole packs: an entry for each type that it has.
+    /// Pre-multiplied sums, of whole packs at least: an entry for each type that it has.
     PremulSum,
 }
 

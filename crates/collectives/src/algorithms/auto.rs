@@ -5,7 +5,7 @@ use std::sync::LazyLock;
 use super::tuning::Tuning;
 use crate::{
     algorithms::{self, Algorithm, PACK, Target},
-    collective::{Collective, DType, ReduceOp, Shape},
+    collective::{Collective, DType, ReduceOp, Roundings, Shape},
     contract::Contract,
     device::DeviceModel,
     plan::{BufferSpec, Call, Plan},
@@ -93,10 +93,11 @@ fn of_table(collective: Collective) -> Vec<&'static str> {
     names
 }
 
-/// The algorithm that does a pre-multiplied sum without a pass over memory, if there is one.
+/// The algorithm that does a pre-multiplied sum without a pass over memory and rounds sums once, if there is one.
 fn multiplying(call: &Call) -> Option<&'static dyn Algorithm> {
     let of_collective = algorithms::all().iter().copied().filter(|algorithm| algorithm.collective() == call.collective);
-    of_collective.filter(|algorithm| algorithm.supports(call).is_ok()).find(|algorithm| algorithm.fuses_premul(call))
+    let mut multiplying = of_collective.filter(|algorithm| algorithm.supports(call).is_ok() && algorithm.fuses_premul(call));
+    multiplying.find(|algorithm| algorithm.contract(call).roundings == Roundings::Once)
 }
 
 /// What `auto` does with a call.

@@ -138,6 +138,7 @@ mod tests {
     #[case::packs(Collective::AllReduce, "push", DType::BF16, 64, &["premul_sum/push"])]
     #[case::of_each_slot(Collective::ReduceScatter, "push", DType::F32, 4, &["premul_sum/push"])]
     #[case::to_a_root(Collective::Reduce, "push", DType::F16, 8, &["premul_sum/push"])]
+    #[case::any_elements_of_any_type(Collective::Reduce, "chain", DType::I8, 7, &["premul_sum/chain"])]
     #[case::half_a_pack(Collective::AllReduce, "push", DType::BF16, 68, &[MODULE.name, "all_reduce/push"])]
     #[case::slots_that_are_none(Collective::ReduceScatter, "push", DType::F32, 6, &[MODULE.name, "all_reduce/one_shot"])]
     #[case::of_8_bits(Collective::AllReduce, "push", DType::E4M3, 64, &["premul_sum/push"])]

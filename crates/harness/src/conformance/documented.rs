@@ -272,7 +272,7 @@ fn untouched_is_of_reduce_and_of_parts() {
 
 /// If this fails, the page says of another kernel that it multiplies what it sends, or of other types.
 #[test]
-fn premultiplied_sums_have_a_kernel_of_their_own_but_where_push_multiplies() {
+fn premultiplied_sums_have_a_kernel_of_their_own_but_where_push_or_chain_multiplies() {
     let multiplying = [DType::F32, DType::F16, DType::BF16, DType::E4M3, DType::E5M2];
     for algorithm in algorithms::all().iter().filter(|own| own.collective().operators().contains(&ReduceOp::PremulSum) && !own.is_peer()) {
         for dtype in DType::ALL {
@@ -284,7 +284,9 @@ fn premultiplied_sums_have_a_kernel_of_their_own_but_where_push_multiplies() {
                 }
                 let launches = |wanted: &str| modules.iter().any(|(module, _)| module == wanted);
                 let pushes = algorithm.name() == "push" && multiplying.contains(&dtype) && (count * dtype.size()).is_multiple_of(16);
-                assert_eq!((launches("premul_sum/push"), launches("premul_sum/products")), (pushes, !pushes), "{case}");
+                let chains = algorithm.name() == "chain";
+                let expected = [("premul_sum/push", pushes), ("premul_sum/chain", chains), ("premul_sum/products", !pushes && !chains)];
+                assert_eq!(expected.map(|(module, _)| (module, launches(module))), expected, "{case}");
             }
         }
     }

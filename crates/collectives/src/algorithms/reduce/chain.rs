@@ -1,10 +1,10 @@
-//! `reduce/chain`: each rank adds its input to what comes from the rank before it, and passes the sum on, to the root. See kernels/reduce/chain.cu.
+//! `reduce/chain`: each rank adds its input to what comes from the rank before it, and passes the sum on, to the root. See kernels/reduce/chain.cuh.
 
 use crate::{
     algorithms::{Algorithm, PACK, THREADS, Target, blocks_for, launch, plan_name, reduction::reduction, sync_argument, synchronisation},
-    collective::{Collective, DType, Roundings},
+    collective::{Collective, DType, ReduceOp, Roundings},
     contract::{Contract, Order},
-    kernels::{Module, MutantCases, OwnEntries, module},
+    kernels::{Calls, Module, MutantCases, OwnEntries, module},
     plan::{Arg, BufferSpec, Call, Plan, Region, Role},
 };
 
@@ -14,10 +14,19 @@ pub struct Chain;
 
 const NAME: &str = "chain";
 
-/// Mutants: the last of the emulator's blocks has one pack of the second tile, and is done with it before the others.
 static MODULE: Module = module!("reduce/chain", checked, wide)
     .with_entries(OwnEntries::Sums)
-    .with_mutants(MutantCases { several: (3, 61_448), ..MutantCases::DEFAULT });
+    .with_mutants(mutants(&["reduce/chain:bf16,sum:w=3:calls=[chain.12296+chain.12296.root1+chain.12296.root2]x4:seed=6"]));
+
+/// The same kernel with ranks that multiply.
+static MULTIPLYING: Module = module!("premul_sum/chain", checked, wide)
+    .of_calls(Calls::PremulSum)
+    .with_mutants(mutants(&["reduce/chain:bf16,premul_sum:w=3:calls=[chain.12296+chain.12296.root1+chain.12296.root2]x4:seed=6"]));
+
+/// Two tiles; and, often, calls in which the last of the emulator's blocks has one pack and is done before the others.
+const fn mutants(also: &'static [&'static str]) -> MutantCases {
+    MutantCases { several: (3, 61_440), also, ..MutantCases::DEFAULT }
+}
 
 impl Algorithm for Chain {
     fn collective(&self) -> Collective {
@@ -29,7 +38,7 @@ impl Algorithm for Chain {
     }
 
     fn modules(&self) -> Vec<&'static Module> {
-        vec![&MODULE]
+        vec![&MODULE, &MULTIPLYING]
     }
 
     /// The rank behind the root begins.
@@ -47,6 +56,10 @@ impl Algorithm for Chain {
         buffers
     }
 
+    fn fuses_premul(&self, call: &Call) -> bool {
+        call.op == ReduceOp::PremulSum
+    }
+
     fn link_bytes(&self, call: &Call) -> Option<u64> {
         Some(if call.world() > 1 { call.bytes() } else { 0 })
     }
@@ -55,16 +68,20 @@ impl Algorithm for Chain {
         let packs = call.bytes().div_ceil(PACK);
         let grid = blocks_for(packs, target.waiting_blocks);
         Plan::per_rank(plan_name(NAME, call), call.world(), |rank| {
+            let (module, how) = match call.of_rank(rank).factor {
+                Some(factor) => (&MULTIPLYING, Arg::U64(factor)),
+                None => (&MODULE, reduction(&MODULE, call)),
+            };
             let args = vec![
                 Arg::Address(call.input_of(rank)),
                 Arg::Address(call.output_of(rank)),
                 Arg::U64(call.count),
-                reduction(&MODULE, call),
+                how,
                 Arg::U32(call.root),
                 Arg::Peers(Region::new(format!("{NAME}.slots"), 0, packs * PACK)),
                 sync_argument(NAME, rank, call.world()),
             ];
-            vec![launch(&MODULE, call, target, (grid, THREADS), args)]
+            vec![launch(module, call, target, (grid, THREADS), args)]
         })
     }
 }
