@@ -515,7 +515,7 @@ impl Conformance<'_> {
         if cases.len() > 1 {
             let schedules = self.schedules.len();
             let foreign = !self.run.known.is_empty() && self.run.on == MachineKind::Emulator;
-            eprintln!("{}", if foreign { announced_foreign(cases, schedules) } else { announced(cases.len(), schedules, self.run.on) });
+            eprintln!("{}", if foreign { announced_foreign(cases, schedules) } else { announced(cases, schedules, self.run.on) });
         }
         let unjudged: Vec<Case> = rest.iter().map(|&index| cases[index].clone()).collect();
         let (machine, _) = judge.all(&unjudged, &|(at, verdict)| journal.put(rest[at], verdict.clone()))?;

@@ -69,8 +69,17 @@ fn counted(number: usize, what: &str) -> String {
 
 /// What a case takes of one core on the emulator under one schedule, and on GPUs: the means of the merge list's records.
 const ON_EMULATOR: Duration = Duration::from_millis(120);
-/// Without the 15 calls of 2^31 elements of the merge list, which take 20 s each.
+/// Without those of [`large_elements`].
 const ON_GPUS: Duration = Duration::from_millis(16);
+
+/// What takes longer than other cases take on GPUs has so many elements in the calls of all its ranks; and seconds of one of these, by h100x2-large.
+const LARGE: u64 = 1 << 32;
+const OF_A_LARGE_ELEMENT: f64 = 0.5e-9;
+
+/// Elements in the calls of all ranks of cases of 2^31 elements, which take 10 to 25 s each on GPUs.
+fn large_elements(cases: &[Case]) -> u64 {
+    cases.iter().map(Case::elements_of_calls).filter(|&elements| elements >= LARGE).sum()
+}
 
 /// What an element of a rank takes of one core there in a call of a kernel from elsewhere: the examples take half to twice of it, those that read all
 /// ranks' inputs by every thread several times.
@@ -93,20 +102,21 @@ fn under(schedules: usize) -> String {
 }
 
 /// What is about to be judged, and about how long that takes.
-pub(super) fn announced(cases: usize, schedules: usize, on: MachineKind) -> String {
+pub(super) fn announced(cases: &[Case], schedules: usize, on: MachineKind) -> String {
+    let count = cases.len();
     let (under, machine) = match on {
         MachineKind::Cuda => (String::new(), "GPUs"),
         MachineKind::Emulator => (under(schedules), "the emulator"),
     };
     let seconds = match on {
-        MachineKind::Cuda => cases as f64 * ON_GPUS.as_secs_f64(),
+        MachineKind::Cuda => count as f64 * ON_GPUS.as_secs_f64() + large_elements(cases) as f64 * OF_A_LARGE_ELEMENT,
         MachineKind::Emulator => {
-            let threads = thread::available_parallelism().map_or(1, |threads| threads.get()).min(cases.max(1));
-            (cases * schedules) as f64 * ON_EMULATOR.as_secs_f64() / threads as f64
+            let threads = thread::available_parallelism().map_or(1, |threads| threads.get()).min(count.max(1));
+            (count * schedules) as f64 * ON_EMULATOR.as_secs_f64() / threads as f64
         }
     };
     let time = if seconds < 10.0 { "a few seconds".into() } else { format!("about {}", rounded(seconds)) };
-    format!("{} on {machine}{under}: {time}", counted(cases, "case"))
+    format!("{} on {machine}{under}: {time}", counted(count, "case"))
 }
 
 /// The last line of a run, its verdict: `528 passed, 12 not supported, 0 findings in 28 s`.
@@ -152,16 +162,27 @@ mod tests {
         );
     }
 
+    /// Cases of a committed record, and milliseconds that they took.
+    fn taken_by(record: &str) -> (Vec<Case>, f64) {
+        let path = format!("{}/../../fixtures/records/{record}.json", env!("CARGO_MANIFEST_DIR"));
+        let record: Record = serde_json::from_str(&std::fs::read_to_string(&path).unwrap()).unwrap();
+        let cases = record.cases.iter().map(|verdict| verdict.case.parse().unwrap()).collect();
+        (cases, record.cases.iter().map(|verdict| verdict.milliseconds).sum())
+    }
+
     /// If this fails, records have been taken afresh and what a run says about its time is far from what it takes.
     #[test]
     fn the_pace_is_that_of_the_records() {
         for (record, pace) in [("emulator-merge", ON_EMULATOR), ("h100x4-merge", ON_GPUS)] {
-            let path = format!("{}/../../fixtures/records/{record}.json", env!("CARGO_MANIFEST_DIR"));
-            let record: Record = serde_json::from_str(&std::fs::read_to_string(&path).unwrap()).unwrap();
-            let mean = record.cases.iter().map(|verdict| verdict.milliseconds).sum::<f64>() / record.cases.len() as f64;
+            let (cases, taken) = taken_by(record);
+            let mean = taken / cases.len() as f64;
             let ratio = mean / (pace.as_secs_f64() * 1e3);
-            assert!((0.6..1.67).contains(&ratio), "{path}: {mean} ms a case");
+            assert!((0.6..1.67).contains(&ratio), "{record}: {mean} ms a case");
         }
+        let (cases, taken) = taken_by("h100x2-large");
+        assert!(cases.iter().all(|case| large_elements(std::slice::from_ref(case)) > 0));
+        let each = taken * 1e-3 / large_elements(&cases) as f64;
+        assert!((0.6..1.67).contains(&(each / OF_A_LARGE_ELEMENT)), "{each} s an element");
     }
 
     #[test]
@@ -183,8 +204,13 @@ mod tests {
 
     #[test]
     fn what_is_announced_is_a_number_and_a_size_of_time() {
-        assert_eq!(announced(7000, 1, MachineKind::Cuda), "7000 cases on GPUs: about 2 min");
-        assert_eq!(announced(1, 6, MachineKind::Emulator), "1 case on the emulator under 6 schedules each: a few seconds");
+        let [case, large] = ["all_reduce/two_shot:bf16,sum:w=2:n=1000", "all_reduce/two_shot:bf16,sum:w=2:n=2147483657"]
+            .map(|id| id.parse::<Case>().unwrap());
+        let mut cases = vec![case.clone(); 7000];
+        assert_eq!(announced(&cases, 1, MachineKind::Cuda), "7000 cases on GPUs: about 2 min");
+        cases.extend(vec![large; 15]);
+        assert_eq!(announced(&cases, 1, MachineKind::Cuda), "7015 cases on GPUs: about 7 min");
+        assert_eq!(announced(&[case], 6, MachineKind::Emulator), "1 case on the emulator under 6 schedules each: a few seconds");
     }
 
     /// If this fails, people who wait half a minute for the smoke list of their kernel were told that it takes a few seconds.
