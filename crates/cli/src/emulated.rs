@@ -189,13 +189,13 @@ pub(crate) fn in_parallel<T: Sync, S, R: Send>(
     in_threads(processors(), (items, &vec![1.0; items.len()]), state, one)
 }
 
-fn processors() -> usize {
+pub(crate) fn processors() -> usize {
     thread::available_parallelism().map_or(1, NonZeroUsize::get)
 }
 
 /// The same, so many at once, with what each item is expected to take. They are done in their order all the same: the largest ones all at once may take more memory
 /// than there is.
-fn in_threads<T: Sync, S, R: Send>(
+pub(crate) fn in_threads<T: Sync, S, R: Send>(
     threads: usize,
     (items, costs): (&[T], &[f64]),
     state: impl Fn() -> S + Sync,

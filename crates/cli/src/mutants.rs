@@ -93,6 +93,9 @@ pub(crate) struct Mutants {
 /// Cases of the merge list that a value mutant is judged on, on the emulator.
 const VALUE_CASES: usize = 120;
 
+/// About how many times as long as others the mutants of products take the emulator, under a fourth of the schedules.
+const SLOW: f64 = 50.0;
+
 /// Characters of a line of the table.
 const WIDTH: u16 = 80;
 
@@ -124,11 +127,19 @@ struct Subject {
 }
 
 impl Subject {
+    /// Whether it is made by rule of a product, each case of which takes the emulator seconds.
+    fn is_slow(&self) -> bool {
+        self.defect.is_some() && TensorParallelFusion::of(&self.module).is_some()
+    }
+
+    /// About how many times as long as others it takes the emulator.
+    fn cost(&self) -> f64 {
+        if self.is_slow() { SLOW } else { 1.0 }
+    }
+
     /// Under how many schedules the emulator judges it, where so many are asked for.
     fn schedules(&self, asked: u64) -> u64 {
-        // Each case of a product takes the emulator seconds.
-        let slow = self.defect.is_some() && TensorParallelFusion::of(&self.module).is_some();
-        match (slow, &self.equivalent) {
+        match (self.is_slow(), &self.equivalent) {
             (false, _) => asked,
             (true, None) => asked.div_ceil(4),
             (true, Some(_)) => 1,
@@ -343,8 +354,10 @@ impl Mutants {
     /// Judges in this process.
     fn emulated(&self, subjects: &[(usize, &Subject)], put: &Put<'_>) -> anyhow::Result<()> {
         let unchanged = self.machine.emulator(Library::default(), 0)?;
-        emulated::in_parallel(
-            subjects,
+        let costs: Vec<f64> = subjects.iter().map(|(_, subject)| subject.cost()).collect();
+        emulated::in_threads(
+            emulated::processors(),
+            (subjects, &costs),
             || (),
             |(), &(index, subject), _| {
                 let options = EmulatorOptions { library: subject.library.clone(), ..unchanged.clone() };
