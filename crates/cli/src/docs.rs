@@ -37,7 +37,7 @@ type Make = Box<dyn Fn(&Committed) -> anyhow::Result<String>>;
 /// The parts of documents, by their names in markers.
 fn parts() -> Vec<(String, Make)> {
     type Fixed = (&'static str, fn(&Committed) -> anyhow::Result<String>);
-    const FIXED: [Fixed; 26] = [
+    const FIXED: [Fixed; 27] = [
         ("algorithms", code::table_of_algorithms),
         ("collectives", code::table_of_collectives),
         ("exit-status", code::table_of_exit_statuses),
@@ -45,6 +45,7 @@ fn parts() -> Vec<(String, Make)> {
         ("gpus", verdicts::on_gpus),
         ("ranks-in-processes", verdicts::in_processes),
         ("emulator", verdicts::on_the_emulator),
+        ("mutants-by-rule", verdicts::mutants_by_rule),
         ("mutants-of-products", verdicts::mutants_of_products),
         ("mutants-of-examples", examples::mutants),
         ("litmus", litmus::table),

@@ -1,5 +1,7 @@
 //! Sentences from the records of conformance, mutants and the ledger.
 
+use std::fmt::Write;
+
 use anyhow::{Context, ensure};
 use serde_json::Value;
 
@@ -91,7 +93,7 @@ pub(super) fn trust(committed: &Committed) -> anyhow::Result<String> {
     Ok(paragraph(&format!(
         "On the emulator {} of the {} cases of the merge list passed and none failed; {} are too large for it. On four GPUs, without calls of 2^31 elements, {} of \
          {} passed and none failed; {} are known bugs of NCCL, and {} need what that machine or NCCL does not have. {} cases ran on both and can give one output \
-         only: they are equal to the bit. Of bugs planted in values {} were caught, of those in synchronisation, most of them made by rule, {}. Of {} instruction \
+         only: they are equal to the bit. Of bugs planted in values {} were caught, of those in synchronisation, most of them made by rule, {} ([the others](docs/emulator/mutants.md#what-is-missed)). Of {} instruction \
          forms of the emulator, held against an H200, {} differ.",
         on_emulator.passed,
         on_emulator.total,
@@ -183,6 +185,21 @@ pub(super) fn on_the_emulator(committed: &Committed) -> anyhow::Result<String> {
         number(&ledger["summary"], "total")?,
         number(&ledger["summary"], "fail")?,
     )))
+}
+
+/// A row for each kernel: what became of the mutants that were made of it by rule.
+pub(super) fn mutants_by_rule(committed: &Committed) -> anyhow::Result<String> {
+    let mutants = committed.value(MUTANTS)?;
+    let made = cases(&mutants).filter(|case| case["defect"].is_string());
+    let of_kernels: Vec<(&str, &Value)> = made.filter_map(|case| Some((case["mutant"].as_str()?.split_once("/L")?.0, case))).collect();
+    let mut text = String::from("| kernel | mutants | do nothing wrong | of the others, caught | missed |\n|---|---|---|---|---|\n");
+    for of_kernel in of_kernels.chunk_by(|(a, _), (b, _)| a == b) {
+        let (all, count) = (of_kernel.len(), |is: fn(&Value) -> bool| of_kernel.iter().filter(|(_, case)| is(case)).count());
+        let (caught, equivalent) = (count(|case| case["caught"] == true), count(|case| case["equivalent"].is_string()));
+        let missed = all - equivalent - caught;
+        writeln!(text, "| {} | {all} | {equivalent} | {caught} | {missed} |", of_kernel[0].0)?;
+    }
+    Ok(text)
 }
 
 /// What two GPUs caught of bugs in the synchronisation of fused products.
