@@ -14,7 +14,7 @@ use passmuster::{
     conformance::{
         Case, CollectiveCase, Finding, List, MUTANTS, Mutant, MutantKind, Status, Verdict, manifest,
         mutants::{self, Caught, Defect, Derived, Equivalent, Outcome},
-        report::{Record, Selection, Summary, table},
+        report::{Record, Selection, Source, Summary, table},
         supervisor::StartError,
     },
     emulator::{Emulator, EmulatorOptions, Interleaving},
@@ -23,6 +23,7 @@ use passmuster_collectives::{
     algorithms::{self, Algorithm, TensorParallelFusion},
     library::Library,
     machine::{Machine as _, MachineInfo},
+    plan::Build,
 };
 use xshell::Shell;
 
@@ -231,7 +232,13 @@ impl Subject {
 impl Mutants {
     pub(crate) fn run(self, sh: &Shell) -> anyhow::Result<ExitCode> {
         let file = ResultFile::asked(self.json.as_deref())?;
-        let (subjects, kernel) = if self.elsewhere.any() { self.subjects_from_elsewhere()? } else { (self.subjects()?, None) };
+        let (subjects, kernel, modules) = if self.elsewhere.any() {
+            self.subjects_from_elsewhere()?
+        } else {
+            let subjects = self.subjects()?;
+            let modules = records::modules_of_mutants(subjects.iter().map(|subject| &*subject.name));
+            (subjects, None, modules)
+        };
         let start = Instant::now();
         let machine = match self.machine_info(&subjects) {
             Err(StartError::CannotRun { reason }) => {
@@ -240,10 +247,9 @@ impl Mutants {
             }
             machine => machine?,
         };
-        let head = Record {
-            selection: Some(self.selection(kernel)),
-            ..Record::new("mutants", machine, project::source(sh), Summary::default(), Vec::new())
-        };
+        let source = Source { modules, ..project::source(sh) };
+        let head =
+            Record { selection: Some(self.selection(kernel)), ..Record::new("mutants", machine, source, Summary::default(), Vec::new()) };
         let names: Vec<String> = subjects.iter().map(|subject| subject.name.clone()).collect();
         let before = Resumed::read(self.resume.as_deref(), &head, &names, |outcome: &Outcome| &outcome.mutant)?;
         let kept = file.as_ref().map(|file| journal::kept_in(file, self.resume.as_deref())).transpose()?.flatten();
@@ -276,7 +282,8 @@ impl Mutants {
     }
 
     /// The mutants of kernels from elsewhere, and what the record says of these.
-    fn subjects_from_elsewhere(&self) -> anyhow::Result<(Vec<Subject>, Option<String>)> {
+    /// Those of kernels from elsewhere, what records say of the kernels, and the hashes of what is mutated.
+    fn subjects_from_elsewhere(&self) -> anyhow::Result<(Vec<Subject>, Option<String>, BTreeMap<String, String>)> {
         if self.on == MachineKind::Cuda {
             bail!("mutants of kernels from elsewhere run on the emulator only: it alone bounds what they do to memory");
         }
@@ -296,7 +303,8 @@ impl Mutants {
         if subjects.is_empty() {
             bail!("no mutant: the kernels have no barrier, fence, or strong operation of system scope that one could be made of");
         }
-        Ok((subjects, RegisteredKernel::noted(&known)))
+        let modules = library.hashes(&subjects.iter().map(|subject| (subject.module.to_string(), Build::Release)).collect());
+        Ok((subjects, RegisteredKernel::noted(&known), modules))
     }
 
     fn subjects(&self) -> anyhow::Result<Vec<Subject>> {
@@ -414,9 +422,7 @@ fn record(head: &Record<Outcome>, seconds: f64, outcomes: Vec<Outcome>) -> Recor
     summary.caught = Some(outcomes.iter().filter(|o| o.caught).count());
     let notes = score(&outcomes).lines().map(str::to_owned).collect();
     let (machine, source, selection) = (head.machine.clone(), head.source.clone(), head.selection.clone());
-    let mut record = Record { notes, selection, seconds: Some(seconds), ..Record::new(&*head.kind, machine, source, summary, outcomes) };
-    record.source.modules = records::modules_of_mutants(record.cases.iter().map(|o| &*o.mutant));
-    record
+    Record { notes, selection, seconds: Some(seconds), ..Record::new(&*head.kind, machine, source, summary, outcomes) }
 }
 
 fn rows(outcomes: &[Outcome]) -> String {

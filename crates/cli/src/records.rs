@@ -196,9 +196,7 @@ fn look(path: &Path, record: &Value) -> anyhow::Result<Looked> {
     let unreadable = || format!("{} is no record that this version reads", path.display());
     let kind = record["kind"].as_str().with_context(unreadable)?.to_owned();
     let source: Source = serde_json::from_value(record["source"].clone()).with_context(unreadable)?;
-    // Mutants of kernels from elsewhere rest on none of ours.
-    let from_elsewhere = kind == "mutants" && record.pointer("/selection/kernel").is_some();
-    let freshness = if from_elsewhere { Freshness::Fresh } else { Freshness::of(&kind, &source) };
+    let freshness = Freshness::of(&kind, &source);
     let changed: BTreeSet<&String> = freshness.changed().iter().collect();
     let rests = |modules: &BTreeSet<(String, Build)>| modules.iter().any(|(module, build)| changed.contains(&file_name(module, *build)));
     let mut resting = 0;
@@ -393,16 +391,6 @@ mod tests {
                 .iter()
                 .all(|mutant| of_mutant(mutant.name).is_some_and(|(module, _)| modules().iter().any(|known| known.name == module)))
         );
-    }
-
-    /// If this fails, nobody knows whether a record of mutants still holds, though none of our kernels is in it, or one that does not say what it is of passes for fresh.
-    #[test]
-    fn mutants_of_kernels_from_elsewhere_rest_on_none_of_ours() {
-        let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..").join(FOLDER).join("emulator-mutants-foreign.json");
-        let mut record = read(&path).unwrap();
-        assert_eq!(look(&path, &record).unwrap().freshness, Freshness::Fresh);
-        record["selection"].as_object_mut().unwrap().remove("kernel");
-        assert_eq!(look(&path, &record).unwrap().freshness, Freshness::Unknown);
     }
 
     /// If this fails, a committed record cannot be read any more once its kernels change.
