@@ -127,6 +127,15 @@ struct Subject {
     cases: Vec<Case>,
 }
 
+/// What was chosen to be judged.
+struct Chosen {
+    subjects: Vec<Subject>,
+    /// What the record says of kernels from elsewhere.
+    kernel: Option<String>,
+    /// The modules that are mutated, with the hashes of what they are unchanged.
+    modules: BTreeMap<String, String>,
+}
+
 impl Subject {
     /// Whether it is made by rule of a product, each case of which takes the emulator seconds.
     fn is_slow(&self) -> bool {
@@ -232,13 +241,7 @@ impl Subject {
 impl Mutants {
     pub(crate) fn run(self, sh: &Shell) -> anyhow::Result<ExitCode> {
         let file = ResultFile::asked(self.json.as_deref())?;
-        let (subjects, kernel, modules) = if self.elsewhere.any() {
-            self.subjects_from_elsewhere()?
-        } else {
-            let subjects = self.subjects()?;
-            let modules = records::modules_of_mutants(subjects.iter().map(|subject| &*subject.name));
-            (subjects, None, modules)
-        };
+        let Chosen { subjects, kernel, modules } = if self.elsewhere.any() { self.theirs()? } else { self.ours()? };
         let start = Instant::now();
         let machine = match self.machine_info(&subjects) {
             Err(StartError::CannotRun { reason }) => {
@@ -281,9 +284,8 @@ impl Mutants {
         Ok(self.require.exit(code, &record.machine, &run.collect::<Vec<_>>()))
     }
 
-    /// The mutants of kernels from elsewhere, and what the record says of these.
-    /// Those of kernels from elsewhere, what records say of the kernels, and the hashes of what is mutated.
-    fn subjects_from_elsewhere(&self) -> anyhow::Result<(Vec<Subject>, Option<String>, BTreeMap<String, String>)> {
+    /// The mutants of kernels from elsewhere.
+    fn theirs(&self) -> anyhow::Result<Chosen> {
         if self.on == MachineKind::Cuda {
             bail!("mutants of kernels from elsewhere run on the emulator only: it alone bounds what they do to memory");
         }
@@ -304,10 +306,11 @@ impl Mutants {
             bail!("no mutant: the kernels have no barrier, fence, or strong operation of system scope that one could be made of");
         }
         let modules = library.hashes(&subjects.iter().map(|subject| (subject.module.to_string(), Build::Release)).collect());
-        Ok((subjects, RegisteredKernel::noted(&known), modules))
+        Ok(Chosen { subjects, kernel: RegisteredKernel::noted(&known), modules })
     }
 
-    fn subjects(&self) -> anyhow::Result<Vec<Subject>> {
+    /// Those of our kernels.
+    fn ours(&self) -> anyhow::Result<Chosen> {
         let merge = List::Merge.cases(0);
         let mut subjects: Vec<Subject> = MUTANTS.iter().map(|mutant| Subject::of(mutant, &merge, self.on)).collect();
         subjects.push(Subject::shared_pads(&merge, self.on));
@@ -330,7 +333,8 @@ impl Mutants {
         if subjects.is_empty() {
             bail!("no mutant's name contains `{}`", self.only.as_deref().unwrap_or_default());
         }
-        Ok(subjects)
+        let modules = records::modules_of_mutants(subjects.iter().map(|subject| &*subject.name));
+        Ok(Chosen { subjects, kernel: None, modules })
     }
 
     /// What is asked for, for the record; of kernels from elsewhere what it says of them.

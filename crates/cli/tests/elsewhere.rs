@@ -2,10 +2,14 @@
 
 mod folder;
 
-use std::process::{Command, Output};
+use std::{
+    fs,
+    process::{Command, Output},
+};
 
 use passmuster::conformance::{Status, report::Record};
 use rstest::rstest;
+use serde_json::Value;
 
 use folder::Folder;
 
@@ -27,10 +31,14 @@ fn printed(line: &str) -> String {
     text
 }
 
-/// If this fails, nobody is told which of a kernel's barriers are needed, or a kernel that is whole has a mutant caught.
+/// If this fails, nobody is told which of a kernel's barriers are needed, a kernel that is whole has a mutant caught, or the record does not name the kernel.
 #[test]
 fn their_mutants_are_scored() {
-    let text = printed(&format!("mutants {} --only bar.sync --schedules 1", spec("all_gather_push")));
+    let folder = Folder::new("mutants-elsewhere");
+    let json = folder.file("run.json");
+    let text = printed(&format!("mutants {} --only bar.sync --schedules 1 --json {json}", spec("all_gather_push")));
+    let record: Value = serde_json::from_str(&fs::read_to_string(json).unwrap()).unwrap();
+    assert_eq!(record["source"]["modules"].as_object().unwrap().keys().collect::<Vec<_>>(), ["foreign/all_gather_push/kernel.ptx"]);
     assert!(text.contains("all_gather_push/L") && text.contains("bar.sync dropped"), "{text}");
     assert!(text.contains("synchronisation mutants made by rule, barrier: 2 of 3 caught"), "{text}");
     assert!(!text.contains("value mutants"), "only the kernel's own: {text}");
