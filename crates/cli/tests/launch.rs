@@ -147,15 +147,15 @@ fn processor_time(process: u32) -> f64 {
 #[test]
 fn what_a_lost_rank_of_a_launcher_had_is_judged_again() {
     let folder = Folder::new("lost-placed");
-    let query = ["validate", "all_reduce/two_shot:f32,*:w=2,3,4", "--limit", "60", "--threads", "1"];
+    let query = ["validate", "all_reduce/two_shot:f32,*:w=2,3,4", "--limit", "250", "--threads", "1"];
     let recorded = |json: &str| [&query[..], &["--json", &folder.file(json)]].concat().into_iter().map(str::to_owned).collect::<Vec<_>>();
     let arguments = recorded("lost.json");
     let arguments: Vec<&str> = arguments.iter().map(String::as_str).collect();
     let port = free_port();
     let mut job: Vec<Child> = (0..3).map(|rank| placed(&folder, (rank, 3, port), &arguments)).collect();
-    // By then it judges: to start takes less.
+    // By then it judges: to start takes less, and a third of the cases more, where a machine is fast, too.
     let deadline = Instant::now() + Duration::from_secs(120);
-    while processor_time(job[1].id()) < 1.0 && Instant::now() < deadline {
+    while processor_time(job[1].id()) < 1.0 && job[1].try_wait().unwrap().is_none() && Instant::now() < deadline {
         thread::sleep(Duration::from_millis(2));
     }
     assert!(job[1].try_wait().unwrap().is_none(), "it was done before it could be lost");
