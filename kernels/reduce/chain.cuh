@@ -4,17 +4,19 @@
 // Over each link: as many bytes as the message has, in one direction and from one rank to one. The root sends nothing. A sum is rounded to the element type by
 // each rank that it passes, as in NCCL's ring; what `push` and `two_shot` add is rounded once. As much scratch memory as the input takes.
 //
-// A block's threads take three packs each for a tile, and meet when they have stored them; then one tells the next rank.
+// A block's threads take two packs each for a tile, and meet when they have stored them; then its last warp, which takes none, tells the next rank.
 //
-//   tile  (release, acquire): the block's stores of a tile, bar.sync, the tile's epoch -> poll of the next rank's warps, for this tile or a later one.
+//   tile  (release, acquire): the block's stores of a tile, bar.sync, the tile's epoch by the last warp -> poll of the next rank's warps, for this tile
+//         or a later one.
 //   end   (release, acquire): our reads of our slots are over, bar.sync, our epoch -> peer's poll. The rank before us may write to them in its next
 //         launch: its blocks have met all of ours then. A release, because a poll for a tile may see this epoch in place of the tile's.
 //
 // No start barrier: nothing of a peer is touched but its slots, and those its last end barrier has given us. Inputs and the output are the rank's own.
 //
 // The first rank waits for nobody, and would fill the link's queue with stores. All that follows would stand behind them, arrivals too, once for each rank. The
-// release holds it back: it waits for all stores of its SM, and bar.sync has the block's other warps wait for the thread that releases. So a tile and what of
-// the next was stored meanwhile are under way. Two packs of a thread let the link run dry, four take longer to come to the next rank.
+// release holds it back: it waits for all stores of its SM, and the other warps wait at the next bar.sync for the one that releases. So a tile and what
+// of the next was stored meanwhile are under way. With three packs of a thread they take longer to come to the next rank. A thread that had packs of its
+// own beside the release would have all others wait for them.
 //
 // Slots begin where packs do, so packs are counted from a message's first element, wherever it lies.
 //
@@ -27,10 +29,11 @@
 #include "../common/fp8.cuh"
 #include "../common/signals.cuh"
 
-enum : u32 { WARP = 32 };
+// Threads of a block that take packs, and all with the warp that tells. Mirrored by crates/collectives/src/algorithms/reduce/chain.rs.
+enum : u32 { WARP = 32, WORKERS = 512, CHAIN_THREADS = WORKERS + WARP };
 
 // Packs of a tile that a thread takes.
-enum : u32 { PACKS = 3 };
+enum : u32 { PACKS = 2 };
 
 // Two packs as the operator combines them, rounded.
 struct TwoPacks {
@@ -95,15 +98,21 @@ __device__ __forceinline__ void chain(u64 input, u64 output, u64 count, u32 aver
 
     // A tile's packs of a thread lie as far apart as the grid is wide, so that short messages are spread over all blocks.
     u64 packs = packs_of<T>(count);
-    u64 width = (u64)gridDim.x * blockDim.x, first = (u64)blockIdx.x * blockDim.x;
+    u64 width = (u64)gridDim.x * WORKERS, first = (u64)blockIdx.x * WORKERS;
     u32 tiles = first < packs ? (u32)((packs - first + PACKS * width - 1) / (PACKS * width)) : 0;
 
     stall(sync, SITE_ENTER);
     u32 begin = sync.epochs[blockIdx.x];
     stall(sync, SITE_START);
 
+    bool tells = threadIdx.x >= WORKERS;
+    for (u32 tile = 1; tells && !is_last && tile <= tiles; tile++) {
+        __syncthreads();
+        if (threadIdx.x == WORKERS) store_signal<RELEASE_ACQUIRE>((u32*)sync.pads.address[next] + row + sync.rank, begin + tile);
+    }
+
     u32 come = begin;
-    for (u32 tile = 1; tile <= tiles; tile++) {
+    for (u32 tile = 1; !tells && tile <= tiles; tile++) {
         u32 epoch = begin + tile;
         u64 at = (tile - 1) * PACKS * width + first + threadIdx.x;
         Pack own[PACKS], came[PACKS];
@@ -130,9 +139,7 @@ __device__ __forceinline__ void chain(u64 input, u64 output, u64 count, u32 aver
             else
                 store_pack((void*)(there + pack * sizeof(Pack)), sum);
         }
-        if (is_last) continue;
-        __syncthreads();
-        if (threadIdx.x == 0) store_signal<RELEASE_ACQUIRE>((u32*)sync.pads.address[next] + row + sync.rank, epoch);
+        if (!is_last) __syncthreads();
     }
 
     end_barrier<RELEASE_ACQUIRE>(sync, begin + tiles);

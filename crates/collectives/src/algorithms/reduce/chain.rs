@@ -14,6 +14,9 @@ pub struct Chain;
 
 const NAME: &str = "chain";
 
+/// THREADS that take packs, and the warp that tells the next rank. Mirrored by kernels/reduce/chain.cuh.
+const CHAIN_THREADS: u32 = THREADS + 32;
+
 static MODULE: Module = module!("reduce/chain", checked, wide)
     .with_entries(OwnEntries::Sums)
     .with_mutants(mutants(&["reduce/chain:bf16,sum:w=3:calls=[chain.12296+chain.12296.root1+chain.12296.root2]x4:seed=6"]));
@@ -81,7 +84,7 @@ impl Algorithm for Chain {
                 Arg::Peers(Region::new(format!("{NAME}.slots"), 0, packs * PACK)),
                 sync_argument(NAME, rank, call.world()),
             ];
-            vec![launch(module, call, target, (grid, THREADS), args)]
+            vec![launch(module, call, target, (grid, CHAIN_THREADS), args)]
         })
     }
 }
