@@ -116,12 +116,12 @@ fn collect(root: &Path, file: &str, edits: &[Edit<'_>], files: &mut BTreeMap<Str
     Ok(())
 }
 
-/// The path under the root of what `file` includes as `name`.
+/// The path under the root, or from it (`../common/any.cuh`), of what `file` includes as `name`.
 fn resolve(file: &str, name: &str) -> String {
     let mut resolved = Path::new(file).parent().map(Path::to_owned).unwrap_or_default();
     for part in Path::new(name).components() {
         match part {
-            Component::ParentDir => {
+            Component::ParentDir if matches!(resolved.components().next_back(), Some(Component::Normal(_))) => {
                 resolved.pop();
             }
             Component::CurDir => {}
@@ -151,6 +151,16 @@ mod tests {
         assert!(unit.text.contains("#include \"kernels/common/reduce.cuh\"\n"));
         let source = fs::read_to_string(root().join("kernels/all_reduce/two_shot.cu")).unwrap();
         assert_eq!(unit.text.lines().count(), source.lines().count(), "messages would name wrong lines");
+    }
+
+    /// If this fails, a kernel whose headers lie beside its folder, and not in it, does not compile.
+    #[test]
+    fn headers_may_lie_outside_the_folder_of_the_source() {
+        let unit = Unit::read(&root().join("kernels/reduce"), "chain.cu", &[], Vec::new()).unwrap();
+        let headers: Vec<&str> = unit.headers.keys().map(String::as_str).collect();
+        assert!(headers.contains(&"chain.cuh") && headers.contains(&"../common/any.cuh"), "{headers:?}");
+        assert_eq!(resolve("../common/any.cuh", "types.cuh"), "../common/types.cuh");
+        assert_eq!(resolve("../common/any.cuh", "../../shared/a.cuh"), "../../shared/a.cuh");
     }
 
     #[test]
