@@ -174,10 +174,40 @@ fn doors<'t>(entry: &EntryText<'t>, signals: &[(usize, Instruction<'t>)]) -> Vec
         let (line, comparison) = (signal.saturating_sub(NEAR)..signal).rev().find_map(|line| {
             let found = entry.instruction(line).filter(|found| matches!(found.opcode, "setp.lt.u32" | "setp.ge.u32"))?;
             let (_, index) = entry.definition(found.operand(1), line)?;
-            // A number is no world size: it parts the warps of a block.
-            (index.operand(1) == "%tid.x" && found.operand(2).starts_with('%')).then_some((line, found))
+            // A number is no world size, nor is how many threads there are: it parts the warps of a block.
+            let bound = found.operand(2);
+            let of_world = bound.starts_with('%') && !counts_threads(entry, bound, line);
+            (index.operand(1) == "%tid.x" && of_world).then_some((line, found))
         })?;
         Some(Door { line, comparison, signal })
     };
     signals.iter().filter_map(door).collect()
+}
+
+/// Whether a register has the number of a block's threads, or what is left of it without some known number.
+fn counts_threads(entry: &EntryText<'_>, register: &str, line: usize) -> bool {
+    let Some((at, found)) = entry.definition(register, line) else { return false };
+    let is_arithmetic = ["mov.", "add.", "sub.", "shr.", "shl."].iter().any(|kind| found.opcode.starts_with(kind));
+    is_arithmetic && (found.operand(1) == "%ntid.x" || counts_threads(entry, found.operand(1), at))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn doors_of(bound: &str) -> usize {
+        let text = format!(
+            ".visible .entry mine(.param .u32 world)\n{{\n\t.reg .pred %p<2>;\n\tmov.u32 %r1, %tid.x;\n{bound}\tsetp.lt.u32 %p1, %r1, %r3;\n\t@!%p1 bra $L_1;\n\
+             \tst.release.sys.global.u32 [%rd1], %r4;\n$L_1:\n\tret;\n}}\n"
+        );
+        Sites::of(&EntryText::of(&text, "mine").unwrap()).doors.len()
+    }
+
+    /// If this fails, a warp that signals for its block is taken for a rank, and mutants are made that leave out one rank of a barrier that there is not.
+    #[test]
+    fn a_thread_that_is_compared_with_the_number_of_threads_is_no_rank() {
+        assert_eq!(doors_of("\tld.param.u32 %r3, [world];\n"), 1);
+        assert_eq!(doors_of("\tmov.u32 %r2, %ntid.x;\n\tadd.s32 %r3, %r2, -32;\n"), 0);
+        assert_eq!(doors_of("\tmov.u32 %r3, %ntid.x;\n"), 0);
+    }
 }
