@@ -22,7 +22,7 @@ const REPORTED: [&str; 12] = [
     "h100x4-bench-reduce_scatter",
     "h100x4-bench-all_to_all",
     "h100x4-bench-broadcast",
-    "h100x4-bench-reduce",
+    "h200x4-bench-reduce",
     "h200x2-bench-types-reduce_scatter",
     "h100x4-bench-all_gather_matmul",
     "h100x4-bench-matmul_reduce_scatter",

@@ -18,7 +18,12 @@ use super::committed::{Committed, cases, is_peer, mean_and_least, number, paragr
 
 /// A collective that was timed among two, three and four of four GPUs, in one run beside NCCL and PyTorch.
 fn timed(committed: &Committed, collective: Collective) -> anyhow::Result<Rc<Value>> {
-    committed.value(&format!("h100x4-bench-{collective}"))
+    committed.value(&format!("{}x4-bench-{collective}", gpu(collective)))
+}
+
+/// The GPUs that the records of a collective are of. Documents say so beside their tables.
+fn gpu(collective: Collective) -> &'static str {
+    if collective == Collective::Reduce { "h200" } else { "h100" }
 }
 
 /// Median microseconds of contenders in a graph, by world and bytes.
@@ -181,8 +186,8 @@ pub(super) fn repeated(committed: &Committed) -> anyhow::Result<String> {
 pub(super) fn premultiplied(committed: &Committed) -> anyhow::Result<String> {
     const SIZES: [u64; 5] = [64 << 10, 1 << 20, 16 << 20, 64 << 20, 256 << 20];
     let mut text = format!("| |{}\n|---|{}\n", SIZES.map(|bytes| format!(" {} |", size(bytes))).concat(), "---|".repeat(SIZES.len()));
-    for collective in ["all_reduce", "reduce_scatter", "reduce"] {
-        let timings = committed.record::<Timing>(&format!("h100x2-bench-types-{collective}"))?.cases;
+    for collective in [Collective::AllReduce, Collective::ReduceScatter, Collective::Reduce] {
+        let timings = committed.record::<Timing>(&format!("{}x2-bench-types-{collective}", gpu(collective)))?.cases;
         let dtypes: BTreeSet<_> = timings.iter().map(|timing| timing.workload.dtype()).collect();
         for dtype in dtypes {
             let least = |bytes: u64, op: ReduceOp, is_peer: bool| {

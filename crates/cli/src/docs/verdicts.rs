@@ -18,9 +18,9 @@ pub(super) const LARGE: &str = "h100x2-large";
 
 /// The same list where each rank is a process, those calls, and who started the processes.
 pub(super) const BY_PROCESSES: [([&str; 2], &str); 3] = [
-    (["h100x2-processes-own", "h100x2-large-own"], "`--launcher own --processes 2`"),
-    (["h100x2-processes-env", "h100x2-large-env"], "started by torchrun"),
-    (["h100x2-processes-mpi", "h100x2-large-mpi"], "started by mpirun"),
+    (["h200x2-processes-own", "h100x2-large-own"], "`--launcher own --processes 2`"),
+    (["h200x2-processes-env", "h100x2-large-env"], "started by torchrun"),
+    (["h200x2-processes-mpi", "h100x2-large-mpi"], "started by mpirun"),
 ];
 
 /// The merge list on the emulator.
@@ -152,12 +152,13 @@ pub(super) fn in_processes(committed: &Committed) -> anyhow::Result<String> {
     let (cases, differ) = by_threads_and_processes(committed)?;
     ensure!(differ.is_empty(), "outputs of ranks in threads and in processes differ: {}", differ.join(", "));
     Ok(paragraph(&format!(
-        "`test-gpu merge` ({}), ranks in threads, several on a GPU where there are more of them than GPUs: {}. Of one and two ranks (`'*:*,*:w=1,2'`), {}. None failed. \
+        "`test-gpu merge` ({}), ranks in threads, several on a GPU where there are more of them than GPUs: {}. Of one and two ranks (`'*:*,*:w=1,2'`, {}), {}. None failed. \
          What processes do not support is multicast, what an algorithm does not have, or, by torchrun and mpirun, variables of NCCL that were not set. Of the \
          calls of 2^31 elements, which these lists leave out (`'*:*,*:n=1073741833,2147483657'`, {}), passed, in the same order, {}. {cases} cases have outputs \
          by all {}: they are equal to the bit.",
         machine(&*committed.value(ON_GPUS)?),
         counted(ON_GPUS)?,
+        machine(&*committed.value(BY_PROCESSES[0].0[0])?),
         processes.join("; "),
         machine(&*committed.value(LARGE)?),
         of_large.join(", "),
