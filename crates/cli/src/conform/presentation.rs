@@ -67,8 +67,9 @@ fn counted(number: usize, what: &str) -> String {
     format!("{number} {what}{}", if number == 1 { "" } else { "s" })
 }
 
-/// What a case takes of one core on the emulator under one schedule, and on GPUs: the means of the merge list's records.
-const ON_EMULATOR: Duration = Duration::from_millis(120);
+/// What a case takes of one core on the emulator under one schedule, and on GPUs: near the means of the merge list's records. On the emulator it was 54 ms on
+/// one machine of two cores and three times that on another.
+const ON_EMULATOR: Duration = Duration::from_millis(95);
 /// Without those of [`large_elements`].
 const ON_GPUS: Duration = Duration::from_millis(16);
 
@@ -177,7 +178,7 @@ mod tests {
             let (cases, taken) = taken_by(record);
             let mean = taken / cases.len() as f64;
             let ratio = mean / (pace.as_secs_f64() * 1e3);
-            assert!((0.6..1.67).contains(&ratio), "{record}: {mean} ms a case");
+            assert!((0.5..2.0).contains(&ratio), "{record}: {mean} ms a case");
         }
         let (cases, taken) = taken_by("h100x2-large");
         assert!(cases.iter().all(|case| large_elements(std::slice::from_ref(case)) > 0));
