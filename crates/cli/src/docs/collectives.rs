@@ -14,14 +14,17 @@ use passmuster_bench::{
 use passmuster_collectives::collective::{Collective, ReduceOp};
 use serde_json::Value;
 
-use super::committed::{Committed, cases, is_peer, mean_and_least, number, paragraph, size};
+use super::{
+    committed::{Committed, cases, is_peer, mean_and_least, number, paragraph, size},
+    verdicts::machine,
+};
 
 /// A collective that was timed among two, three and four of four GPUs, in one run beside NCCL and PyTorch.
 fn timed(committed: &Committed, collective: Collective) -> anyhow::Result<Rc<Value>> {
     committed.value(&format!("{}x4-bench-{collective}", gpu(collective)))
 }
 
-/// The GPUs that the records of a collective are of. Documents say so beside their tables.
+/// The GPUs that the records of a collective are of.
 fn gpu(collective: Collective) -> &'static str {
     if collective == Collective::Reduce { "h200" } else { "h100" }
 }
@@ -111,7 +114,8 @@ pub(super) fn times(committed: &Committed, collective: Collective) -> anyhow::Re
         table.push('\n');
     }
     let (mean, least) = mean_and_least(&ahead);
-    Ok(format!("{table}\nGeometric mean {mean:.2}x, least {least:.2}x.\n"))
+    let on = machine(&*timed(committed, collective)?);
+    Ok(format!("{table}\nGeometric mean {mean:.2}x, least {least:.2}x; {on}.\n"))
 }
 
 /// One contender's call: its name, its microseconds in a graph, and what it takes over the links, where it says.

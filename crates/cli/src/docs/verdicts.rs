@@ -29,7 +29,8 @@ pub(super) const ON_THE_EMULATOR: &str = "emulator-merge";
 const MUTANTS: &str = "emulator-mutants";
 const LEDGER: &str = "ledger";
 
-fn machine(record: &Value) -> String {
+/// How many of which GPUs a record is of, with which driver and NCCL, and when it was taken.
+pub(super) fn machine(record: &Value) -> String {
     let machine = &record["machine"];
     let mut notes = machine["notes"].as_array().into_iter().flatten();
     let driver = notes.find(|note| note[0] == "driver_version").and_then(|note| note[1].as_str()).unwrap_or_default();
