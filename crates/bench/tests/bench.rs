@@ -794,8 +794,8 @@ fn table_named<'a>(record: &'a Judged, title: &str) -> &'a Table {
 /// If this fails, a record of a conformance run cannot be looked at, or what was not tested is not told.
 #[test]
 fn records_of_conformance_are_rendered() {
-    let merge = judged("h100x4-merge.json");
-    let text: serde_json::Value = serde_json::from_str(&file_of("h100x4-merge.json")).unwrap();
+    let merge = judged("h200x4-merge.json");
+    let text: serde_json::Value = serde_json::from_str(&file_of("h200x4-merge.json")).unwrap();
     let [total, pass, not_supported, waived] =
         ["total", "pass", "not_supported", "waived"].map(|status| text["summary"][status].as_u64().unwrap() as usize);
     assert!(merge.title.starts_with("test-gpu merge") && !merge.is_bad);

@@ -86,7 +86,7 @@ fn the_report_is_read(browser: &Path) -> Result<(), Failed> {
         ["h100x4-bench-all_reduce.json", "h100x4-bench-all_gather_matmul.json", "h200x2-bench-overlap.json", "h200x2-bench-fsdp.json"];
     let timed: Vec<Record<Timing>> = timed.iter().map(|name| recorded(name)).collect::<Result<_, _>>()?;
     let read = |name: &str| Ok::<_, Failed>(Judged::read(&fs::read_to_string(fixture(name))?)?);
-    let judged = [read("h100x4-merge.json")?, read("h200x2-mutants-value.json")?];
+    let judged = [read("h200x4-merge.json")?, read("h200x2-mutants-value.json")?];
     is_read(browser, "report", &page(&Contents { timed: &timed, judged: &judged, ..Contents::default() }))
 }
 

@@ -298,7 +298,7 @@ mod tests {
     fn a_record_is_read_by_what_it_is_of() {
         let fixture = |name: &str| Path::new(env!("CARGO_MANIFEST_DIR")).join("../../fixtures/records").join(name);
         assert!(matches!(read_any(&fixture("h200x2-bench-fsdp.json")), Ok(AnyRecord::Timed(_))));
-        for name in ["h200x2-faults.json", "h200x2-mutants-products.json", "ledger.json"] {
+        for name in ["h200x2-faults.json", "h200x2-mutants-sync.json", "ledger.json"] {
             assert!(matches!(read_any(&fixture(name)), Ok(AnyRecord::Judged(_))), "{name}");
             assert!(read(&fixture(name)).is_err_and(|error| error.to_string().ends_with("not of bench")), "{name} as a baseline");
         }

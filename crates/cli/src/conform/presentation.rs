@@ -73,7 +73,7 @@ const ON_EMULATOR: Duration = Duration::from_millis(95);
 /// Without those of [`large_elements`].
 const ON_GPUS: Duration = Duration::from_millis(16);
 
-/// What takes longer than other cases take on GPUs has so many elements in the calls of all its ranks; and seconds of one of these, by h100x2-large.
+/// What takes longer than other cases take on GPUs has so many elements in the calls of all its ranks; and seconds of one of these, by h200x2-large.
 const LARGE: u64 = 1 << 32;
 const OF_A_LARGE_ELEMENT: f64 = 0.5e-9;
 
@@ -174,13 +174,13 @@ mod tests {
     /// If this fails, records have been taken afresh and what a run says about its time is far from what it takes.
     #[test]
     fn the_pace_is_that_of_the_records() {
-        for (record, pace) in [("emulator-merge", ON_EMULATOR), ("h100x4-merge", ON_GPUS)] {
+        for (record, pace) in [("emulator-merge", ON_EMULATOR), ("h200x4-merge", ON_GPUS)] {
             let (cases, taken) = taken_by(record);
             let mean = taken / cases.len() as f64;
             let ratio = mean / (pace.as_secs_f64() * 1e3);
             assert!((0.5..2.0).contains(&ratio), "{record}: {mean} ms a case");
         }
-        let (cases, taken) = taken_by("h100x2-large");
+        let (cases, taken) = taken_by("h200x2-large");
         assert!(cases.iter().all(|case| large_elements(std::slice::from_ref(case)) > 0));
         let each = taken * 1e-3 / large_elements(&cases) as f64;
         assert!((0.6..1.67).contains(&(each / OF_A_LARGE_ELEMENT)), "{each} s an element");

@@ -11,10 +11,10 @@ use super::{
 };
 
 /// The merge list on four GPUs, which one process has; without the calls of 2^31 elements, which take more than half of the time.
-pub(super) const ON_GPUS: &str = "h100x4-merge";
+pub(super) const ON_GPUS: &str = "h200x4-merge";
 
 /// Those calls.
-pub(super) const LARGE: &str = "h100x2-large";
+pub(super) const LARGE: &str = "h200x2-large";
 
 /// The same list where each rank is a process, those calls, and who started the processes.
 pub(super) const BY_PROCESSES: [([&str; 2], &str); 3] = [
@@ -27,6 +27,11 @@ pub(super) const BY_PROCESSES: [([&str; 2], &str); 3] = [
 pub(super) const ON_THE_EMULATOR: &str = "emulator-merge";
 
 const MUTANTS: &str = "emulator-mutants";
+
+/// Mutants that people planted, on two GPUs.
+const VALUES: &str = "h200x2-mutants-value";
+const SYNCHRONISATION: &str = "h200x2-mutants-sync";
+
 const LEDGER: &str = "ledger";
 
 /// How many of which GPUs a record is of, with which driver and NCCL, and when it was taken.
@@ -123,19 +128,23 @@ fn equal_on_both(committed: &Committed) -> anyhow::Result<OnBoth> {
 
 /// What the lists gave on GPUs, in a few sentences.
 pub(super) fn on_gpus(committed: &Committed) -> anyhow::Result<String> {
-    let (faults, values, planted) =
-        (committed.value("h200x2-faults")?, committed.value("h200x2-mutants-value")?, committed.value("h200x2-mutants")?);
-    let of_sync = |caught: bool| cases(&planted).filter(|case| case["kind"] == "sync" && (!caught || case["caught"] == true)).count();
+    let (faults, values, synchronisation) =
+        (committed.value("h200x2-faults")?, committed.value(VALUES)?, committed.value(SYNCHRONISATION)?);
+    let of = Counts::of("h200x2-faults", &faults)?;
     Ok(paragraph(&format!(
-        "`test-gpu merge` without calls of 2^31 elements {} On two H200 of earlier days, `test-gpu faults`: {} of {} named as they should be; `mutants`: of those in values {} of {} caught, of those in synchronisation {} \
-         of {}.",
+        "`test-gpu merge` without calls of 2^31 elements {} `test-gpu faults` ({}): {} of {} named as they should be, {} not supported (what happens to the process of one rank, which has all of them here). `mutants --machine cuda` ({}), those \
+         that people planted: of those in values {} of {} caught, of those in synchronisation, {} s for each at most, {} of {}.",
         merged(committed, ON_GPUS)?,
-        number(&faults["summary"], "pass")?,
-        number(&faults["summary"], "total")?,
+        machine(&faults),
+        of.passed,
+        of.total,
+        of.not_supported,
+        machine(&values),
         number(&values["summary"], "caught")?,
         number(&values["summary"], "total")?,
-        of_sync(true),
-        of_sync(false),
+        number(&synchronisation["selection"], "budget")? / 1000,
+        number(&synchronisation["summary"], "caught")?,
+        number(&synchronisation["summary"], "total")?,
     )))
 }
 
@@ -147,23 +156,24 @@ pub(super) fn in_processes(committed: &Committed) -> anyhow::Result<String> {
     };
     let processes: Vec<String> =
         BY_PROCESSES.into_iter().map(|([list, _], how)| Ok(format!("{how}: {}", counted(list)?))).collect::<anyhow::Result<_>>()?;
-    let large = [LARGE].into_iter().chain(BY_PROCESSES.map(|([_, large], _)| large));
     let of_large = |name: &str| Counts::of(name, &*committed.value(name)?).map(|of| format!("{} of {}", of.passed, of.total));
-    let of_large: Vec<String> = large.map(of_large).collect::<anyhow::Result<_>>()?;
+    let large_in_processes: Vec<String> = BY_PROCESSES.into_iter().map(|([_, large], _)| of_large(large)).collect::<anyhow::Result<_>>()?;
     let (cases, differ) = by_threads_and_processes(committed)?;
     ensure!(differ.is_empty(), "outputs of ranks in threads and in processes differ: {}", differ.join(", "));
     Ok(paragraph(&format!(
         "`test-gpu merge` ({}), ranks in threads, several on a GPU where there are more of them than GPUs: {}. Of one and two ranks (`'*:*,*:w=1,2'`, {}), {}. None failed. \
          What processes do not support is multicast, what an algorithm does not have, or, by torchrun and mpirun, variables of NCCL that were not set. Of the \
-         calls of 2^31 elements, which these lists leave out (`'*:*,*:n=1073741833,2147483657'`, {}), passed, in the same order, {}. {cases} cases have outputs \
-         by all {}: they are equal to the bit.",
+         calls of 2^31 elements, which these lists leave out (`'*:*,*:n=1073741833,2147483657'`), passed by ranks in threads ({}) {}, and in processes, in the same \
+         order ({}), {}. {cases} cases have outputs by all {}: they are equal to the bit.",
         machine(&*committed.value(ON_GPUS)?),
         counted(ON_GPUS)?,
         machine(&*committed.value(BY_PROCESSES[0].0[0])?),
         processes.join("; "),
         machine(&*committed.value(LARGE)?),
-        of_large.join(", "),
-        of_large.len(),
+        of_large(LARGE)?,
+        machine(&*committed.value(BY_PROCESSES[0].0[1])?),
+        large_in_processes.join(", "),
+        1 + BY_PROCESSES.len(),
     )))
 }
 
@@ -206,13 +216,15 @@ pub(super) fn mutants_by_rule(committed: &Committed) -> anyhow::Result<String> {
 
 /// What two GPUs caught of bugs in the synchronisation of fused products.
 pub(super) fn mutants_of_products(committed: &Committed) -> anyhow::Result<String> {
-    let mutants = committed.value("h200x2-mutants-products")?;
-    let missed = cases(&mutants).filter(|case| case["caught"] != true).filter_map(|case| Some(format!("`{}`", case["mutant"].as_str()?)));
+    let mutants = committed.value(SYNCHRONISATION)?;
+    let of_products = cases(&mutants).filter_map(|case| Some((case["mutant"].as_str()?, case["caught"] == true)));
+    let of_products: Vec<_> = of_products.filter(|(name, _)| name.starts_with("sync_product_")).collect();
+    let missed: Vec<String> = of_products.iter().filter(|(_, caught)| !caught).map(|(name, _)| format!("`{name}`")).collect();
     Ok(paragraph(&format!(
         "Of {} mutants of what the fused products synchronise by themselves, two GPUs caught {}. Missed: {}.",
-        number(&mutants["summary"], "total")?,
-        number(&mutants["summary"], "caught")?,
-        missed.collect::<Vec<_>>().join(", "),
+        of_products.len(),
+        of_products.len() - missed.len(),
+        missed.join(", "),
     )))
 }
 
