@@ -36,19 +36,11 @@ const SCHEDULES_OF_EQUIVALENTS: u64 = 4;
 const SAMPLE: usize = 24;
 
 /// Known misses (docs/emulator/mutants.md): a fence between aliases, where profile `hopper` waives what it orders and a kernel's boundary is one in our reading; of
-/// kernels of Lamport packs looks of a wait that gives up, which rules cannot tell from others, with what strength and scope some make slots empty, and of two
-/// what few rare words of sums reach.
+/// kernels of Lamport packs looks of a wait that gives up, which rules cannot tell from others, and of two what rare words of sums do not reach.
 fn is_missed(mutant: &Derived) -> bool {
-    let is_of = |modules: &[&str]| modules.contains(&&*mutant.module);
-    let of_slots = match mutant.defect {
-        Defect::Strength | Defect::Scope | Defect::Slot if mutant.original.starts_with("ld.relaxed.sys") => {
-            mutant.module.ends_with("lamport")
-        }
-        Defect::Strength | Defect::Scope => is_of(&["broadcast/lamport", "all_reduce/one_shot_lamport"]),
-        _ => false,
-    };
-    let of_sums = is_of(&["reduce/lamport", "all_reduce/two_shot_lamport"]);
-    mutant.original.contains("fence.proxy.alias") || of_slots || of_sums
+    let is_look = mutant.original.starts_with("ld.relaxed.sys") && matches!(mutant.defect, Defect::Strength | Defect::Scope | Defect::Slot);
+    let of_sums = ["reduce/lamport", "all_reduce/two_shot_lamport"].contains(&&*mutant.module);
+    mutant.original.contains("fence.proxy.alias") || is_look && mutant.module.ends_with("lamport") || of_sums
 }
 
 fn emulator(library: Library) -> Emulator {

@@ -132,8 +132,9 @@ pub(super) fn on_gpus(committed: &Committed) -> anyhow::Result<String> {
         (committed.value("h200x2-faults")?, committed.value(VALUES)?, committed.value(SYNCHRONISATION)?);
     let of = Counts::of("h200x2-faults", &faults)?;
     Ok(paragraph(&format!(
-        "`test-gpu merge` without calls of 2^31 elements {} `test-gpu faults` ({}): {} of {} named as they should be, {} not supported (what happens to the process of one rank, which has all of them here). `mutants --machine cuda` ({}), those \
-         that people planted: of those in values {} of {} caught, of those in synchronisation, {} s for each at most, {} of {}.",
+        "`test-gpu merge` without calls of 2^31 elements {} `test-gpu faults` ({}): {} of {} named as they should be, {} not supported (what happens to the process \
+         of one rank, which has all of them here). `mutants --machine cuda` ({}), those that people planted: of those in values {} of {} caught, of those in \
+         synchronisation, {} s for each at most, {} of {}.",
         merged(committed, ON_GPUS)?,
         machine(&faults),
         of.passed,

@@ -155,13 +155,19 @@ pub fn sync_cases(module: &Module) -> Vec<CollectiveCase> {
     let mut ids = ids.map(|id| format!("{collective}/{algorithm}:{dtype},{op}:{id}{parts}")).to_vec();
     if module.mutants.rare_words {
         // Of two ranks, of so few that a kernel has code for just so many, and of more; as many packs whatever the type, and more of floats, of whose words few are
-        // rare. From each root so often that rare words come to lie where others have lain, of which one is seen before the rest of its pack is.
-        let many = if dtype.is_float() { 4 } else { 1 };
+        // rare, so often that rare words come to lie where others have lain, of which one is seen before the rest of its pack is. From each root, and each comes first
+        // in a graph: in its slots alone no kernel's boundary is between a reset and what the next replay stores.
+        let (many, often) = if dtype.is_float() { (4, 96) } else { (1, 24) };
         let [once, fewer, again] = [280, 68, 132].map(|words| call(many * words * 4 / dtype.size()));
         ids.extend([(2, "8"), (3, "9"), (6, "c")].map(|(world, seed)| {
-            let roots = 4.min(world);
-            let turns: Vec<String> = (0..roots).map(|rank| format!("{again}{}", root(rank))).collect();
-            let calls = format!("calls={once}{first}+{fewer}{in_place}+[{}]x{}:inputs=special", turns.join("+"), 24 / roots);
+            let turns = 4.min(world);
+            let from =
+                |first: u32| (first..first + turns).map(|turn| format!("{again}{}", root(turn % turns))).collect::<Vec<_>>().join("+");
+            let graphs: Vec<String> = match collective.has_root() {
+                false => vec![format!("[{}]x{}", from(0), often / turns)],
+                true => (0..turns).map(|first| format!("[{}]x{}", from(first), often / turns / 2)).collect(),
+            };
+            let calls = format!("calls={once}{first}+{fewer}{in_place}+{}:inputs=special", graphs.join("+"));
             format!("{collective}/{algorithm}:{dtype},{op}:w={world}:{calls}:seed={seed}")
         }));
     }
