@@ -271,17 +271,19 @@ fn rare_words_are_in_cases_of_kernels_of_lamport_packs(
     assert!(stores.iter().any(|mutant| catch(mutant, true) && !catch(mutant, false)), "of {}", stores.len());
 }
 
-/// If this fails, a pack that is not sent goes unseen, or a slot that is not made empty. Of a rare word's that is seen only where the next one in it comes later than
-/// the rest of its pack: where relaxed stores are not seen in the order in which they were made.
+/// If this fails, a pack that is not sent goes unseen, or a slot that is not made empty, or is by a weak store. Of a rare word's the first is seen only where the next one
+/// in it comes later than the rest of its pack: where relaxed stores are not seen in the order in which they were made. The last is a race only where no kernel's boundary
+/// is between that store and the next in the slot.
 ///
-/// Of the kernels that copy, which take seconds: in sums few words are rare, and their cases are four times as large.
+/// Of the kernels that copy, which take seconds: in sums few words are rare, and their cases are four times as large and often.
 #[rstest]
-fn stores_of_lamport_packs_that_are_left_out_are_found(
+fn stores_of_lamport_packs_that_are_left_out_or_weak_are_found(
     #[values("all_gather/lamport", "all_to_all/lamport", "broadcast/lamport")] module: &str,
 ) {
     let mut stores = mutants::derived_of(|name| name == module);
-    stores.retain(|mutant| mutant.defect == Defect::Signal);
-    assert!(stores.len() >= 24, "{}", stores.len());
+    let is_weak_store = |mutant: &Derived| mutant.defect == Defect::Strength && mutant.original.starts_with("st.");
+    stores.retain(|mutant| mutant.defect == Defect::Signal || is_weak_store(mutant));
+    assert!(stores.len() >= 36, "{}", stores.len());
     let missed: Vec<String> =
         of_turn(stores.into_iter()).filter(|mutant| !is_caught(mutant, SCHEDULES)).map(|mutant| mutant.name).collect();
     assert!(missed.is_empty(), "{missed:#?}");
