@@ -28,7 +28,8 @@ pub(super) const ON_THE_EMULATOR: &str = "emulator-merge";
 
 const MUTANTS: &str = "emulator-mutants";
 
-/// Mutants that people planted, on two GPUs.
+/// Faults, and mutants that people planted, on two GPUs.
+const FAULTS: &str = "h200x2-faults";
 const VALUES: &str = "h200x2-mutants-value";
 const SYNCHRONISATION: &str = "h200x2-mutants-sync";
 
@@ -128,12 +129,11 @@ fn equal_on_both(committed: &Committed) -> anyhow::Result<OnBoth> {
 
 /// What the lists gave on GPUs, in a few sentences.
 pub(super) fn on_gpus(committed: &Committed) -> anyhow::Result<String> {
-    let (faults, values, synchronisation) =
-        (committed.value("h200x2-faults")?, committed.value(VALUES)?, committed.value(SYNCHRONISATION)?);
-    let of = Counts::of("h200x2-faults", &faults)?;
+    let (faults, values, synchronisation) = (committed.value(FAULTS)?, committed.value(VALUES)?, committed.value(SYNCHRONISATION)?);
+    let of = Counts::of(FAULTS, &faults)?;
     Ok(paragraph(&format!(
-        "`test-gpu merge` without calls of 2^31 elements {} `test-gpu faults` ({}): {} of {} named as they should be, {} not supported (what happens to the process \
-         of one rank, which has all of them here). `mutants --machine cuda` ({}), those that people planted: of those in values {} of {} caught, of those in \
+        "`test-gpu merge` without calls of 2^31 elements {} `test-gpu faults` ({}): {} of {} named as they should be, {} not supported (faults of the process \
+         of one rank, where one process has all). `mutants --machine cuda` ({}), those that people planted: of those in values {} of {} caught, of those in \
          synchronisation, {} s for each at most, {} of {}.",
         merged(committed, ON_GPUS)?,
         machine(&faults),

@@ -155,18 +155,18 @@ pub fn sync_cases(module: &Module) -> Vec<CollectiveCase> {
     let mut ids = ids.map(|id| format!("{collective}/{algorithm}:{dtype},{op}:{id}{parts}")).to_vec();
     if module.mutants.rare_words {
         // Of two ranks, of so few that a kernel has code for just so many, and of more; as many packs whatever the type, and more of floats, of whose words few are
-        // rare, so often that rare words come to lie where others have lain, of which one is seen before the rest of its pack is. From each root, and each comes first
-        // in a graph: in its slots alone no kernel's boundary is between a reset and what the next replay stores.
+        // rare, so often that rare words come to lie where others have lain, of which one is seen before the rest of its pack is. Each root is first in a graph of its
+        // own: only in the slots of a graph's first call is no kernel's boundary between a reset and what the next replay stores.
         let (many, often) = if dtype.is_float() { (4, 96) } else { (1, 24) };
         let [once, fewer, again] = [280, 68, 132].map(|words| call(many * words * 4 / dtype.size()));
         ids.extend([(2, "8"), (3, "9"), (6, "c")].map(|(world, seed)| {
             let turns = 4.min(world);
-            let from =
-                |first: u32| (first..first + turns).map(|turn| format!("{again}{}", root(turn % turns))).collect::<Vec<_>>().join("+");
-            let graphs: Vec<String> = match collective.has_root() {
-                false => vec![format!("[{}]x{}", from(0), often / turns)],
-                true => (0..turns).map(|first| format!("[{}]x{}", from(first), often / turns / 2)).collect(),
+            let firsts = if collective.has_root() { turns } else { 1 };
+            let graph = |from: u32| {
+                let calls: Vec<String> = (from..from + turns).map(|turn| format!("{again}{}", root(turn % turns))).collect();
+                format!("[{}]x{}", calls.join("+"), often / turns / firsts.min(2))
             };
+            let graphs: Vec<String> = (0..firsts).map(graph).collect();
             let calls = format!("calls={once}{first}+{fewer}{in_place}+{}:inputs=special", graphs.join("+"));
             format!("{collective}/{algorithm}:{dtype},{op}:w={world}:{calls}:seed={seed}")
         }));
