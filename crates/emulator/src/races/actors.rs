@@ -5,7 +5,7 @@ use std::sync::Arc;
 use super::{
     clock::{Clock, OperationPos},
     release::{Level, Location, ObservedRelease, Own, Reader, ThreadEpoch, Who},
-    views::Views,
+    views::{View, Views},
 };
 
 /// A block of a launch, or an operation of a stream that is no launch. Numbers are dense.
@@ -40,6 +40,8 @@ pub(super) struct Operation {
     pub(super) end: Arc<Views>,
     /// The operation that it need not have waited for: its threads wait by themselves (`griddepcontrol.wait`).
     pub(super) prerequisite: Option<OperationId>,
+    /// What threads that have waited for it publish by assumption: what was known where it had ended.
+    pub(super) waited_for: Option<Arc<Clock>>,
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -357,7 +359,10 @@ impl Block {
         }
         let joined = Views::join(known, &joined);
         let sights = threads_of(&self.sighted).filter_map(|thread| self.threads[thread].as_ref()).flat_map(|thread| &thread.sights);
-        joined.with_all(sights.flat_map(ObservedRelease::at_once))
+        let joined = joined.with_all(sights.flat_map(ObservedRelease::at_the_end));
+        // What a fence would have acquired that did not come.
+        let pending = self.threads.iter().flatten().flat_map(|thread| &thread.pending).flatten();
+        pending.fold(joined, |joined, pending| Views::join_in(&joined, pending, &View::THAT_ACQUIRE_AT_THE_END))
     }
 
     /// A barrier of these threads is complete; `all` where none of the block's others goes on.

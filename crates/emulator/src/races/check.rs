@@ -251,6 +251,7 @@ impl Races {
         let after_read = later.mode.writes && !earlier.mode.writes;
         let assumption = match () {
             () if known.has(View::Boundary, deeds) => waived(Assumption::Boundary),
+            () if known.has(View::Dependency, deeds) => waived(Assumption::Dependency),
             () if after_read && known.has(View::Retired, deeds) => waived(Assumption::Retired),
             () => None,
         };

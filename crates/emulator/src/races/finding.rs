@@ -87,6 +87,7 @@ impl fmt::Display for Missing {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Assumption {
     Boundary,
+    Dependency,
     Vector,
     Lanes,
     Returned,
@@ -99,6 +100,7 @@ impl Assumption {
     pub(super) fn name(self) -> &'static str {
         match self {
             Assumption::Boundary => "boundary",
+            Assumption::Dependency => "dependency",
             Assumption::Vector => "vector",
             Assumption::Lanes => "lanes",
             Assumption::Returned => "returned",

@@ -247,7 +247,10 @@ impl Races {
         let Some((allocation, offset)) = place else { return };
         let who = self.who(at, lane);
         let releases = matches!(touch.access.semantics, Semantics::Release | Semantics::AcquireRelease);
-        let start = self.operation_of(at.actor.0).start.of(View::Boundary).clone();
+        let operation = self.operation_of(at.actor.0);
+        let [boundary, dependency] = [View::Boundary, View::Dependency].map(|view| operation.start.of(view).clone());
+        let waited_for = operation.prerequisite.zip(operation.waited_for.clone());
+        let waited_for = waited_for.map(|(launch, clock)| (self.operations[launch.0 as usize].place, clock));
         let thread = who.thread as usize;
         let Some(block) = self.block(at.actor) else { return };
         if releases {
@@ -261,7 +264,9 @@ impl Races {
         let barrier = of_thread.and_then(|thread| thread.barrier.as_ref()).unwrap_or(&block.views).of(View::Retired);
         let known = block.known(thread);
         if !carried.as_ref().is_some_and(|by| Arc::ptr_eq(&by.known, known) && Arc::ptr_eq(&by.barrier, barrier)) {
-            let assumed = (scope == Level::System).then(|| [start, barrier.clone()]);
+            // Who knows that the prerequisite is done has waited for it, or has met somebody who has.
+            let waited_for = waited_for.filter(|(place, _)| known.of(View::Strict).knows_all_of(*place)).map(|(_, clock)| clock);
+            let assumed = (scope == Level::System).then(|| [boundary, waited_for.unwrap_or(dependency), barrier.clone()]);
             let carried_by = Arc::new(Carried::new(releases, known, assumed));
             *carried = Some(CarriedBy { known: known.clone(), barrier: barrier.clone(), carried: carried_by });
         }

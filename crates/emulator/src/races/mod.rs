@@ -21,7 +21,8 @@
 //!
 //! | assumption | what it says |
 //! |---|---|
-//! | `boundary` | what a rank's stream did before a kernel is published by every strong `.sys` write of that kernel, to every strong `.sys` read of it |
+//! | `boundary` | what a rank's stream did before a kernel is published by every strong `.sys` write of that kernel, to every strong `.sys` read of it; and the end of a kernel acquires what its strong reads saw released |
+//! | `dependency` | the same of `griddepcontrol.wait`: what the launches did that it waits for is published by every strong `.sys` write that follows the wait |
 //! | `retired` | reads that came before a barrier of the block are over when a strong `.sys` write after it is seen by a strong `.sys` read: a later write does not reach them |
 //! | `vector` | aligned accesses of up to 16 bytes are not torn |
 //! | `returned` | reads that are ordered before an asynchronous write of the same bytes have returned: it does not reach them, without a proxy fence |
@@ -31,7 +32,8 @@
 //! # How the ISA is read here
 //! | of | the ISA (section) | read as |
 //! |---|---|---|
-//! | boundaries of kernels, stream order | not in chapter 8 | they synchronise, for all threads and all proxies |
+//! | boundaries of kernels, stream order | not in chapter 8 | they synchronise, for all threads and all proxies of the rank; towards other ranks they are neither a release nor an acquire: that is `boundary` |
+//! | `griddepcontrol.wait` | 9.7.13 | the launches that it waits for are done, and what they did is visible to this launch; towards other ranks it is neither a release nor an acquire: that is `dependency` |
 //! | forks and joins of a plan | not in chapter 8 | what follows them on the one stream comes after what was done on the other |
 //! | streams of a rank, hosts | not in chapter 8 | else no order but by memory; a host's delay orders nothing; all before the run is known to all |
 //! | library calls | none | all ranks' streams are ordered before and after the call |
@@ -141,6 +143,8 @@ pub struct Races {
     started: Vec<u32>,
     /// The last operation of each stream, and what was known where it started.
     last: Vec<Option<(OperationId, Arc<Views>)>>,
+    /// Whether the next operation of each stream is one with its last.
+    one_with_the_last: Vec<bool>,
     operations: Vec<Operation>,
     actors: Vec<Actor>,
     /// By actor; blocks that run.
@@ -172,6 +176,7 @@ impl Races {
             streams: vec![nothing; ranks * streams],
             started: vec![0; ranks * streams],
             last: vec![None; ranks * streams],
+            one_with_the_last: vec![false; ranks * streams],
             operations: Vec::new(),
             actors: Vec::new(),
             blocks: Vec::new(),

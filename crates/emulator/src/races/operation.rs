@@ -6,7 +6,7 @@ use super::{
     ActorId, At, Code, OperationId, Races,
     actors::{Actor, Block, Kind, Operation},
     check::{Accessor, Span, touch},
-    clock::OperationPos,
+    clock::{Clock, OperationPos},
     release::{Carried, Level, Reader, component},
     shadow::{Mode, PAGE, Record, Via},
     views::{View, Views},
@@ -38,8 +38,9 @@ impl Races {
         self.started[number] += 1;
         let start = self.streams[number].clone();
         let id = OperationId(self.operations.len() as u32);
-        self.last[number] = Some((id, start.clone()));
-        self.operations.push(Operation { rank, stream, place, kind, end: start.clone(), start, prerequisite: None });
+        let begun = self.last[number].take().filter(|_| std::mem::take(&mut self.one_with_the_last[number]));
+        self.last[number] = Some((id, begun.map_or_else(|| start.clone(), |(_, known)| known)));
+        self.operations.push(Operation { rank, stream, place, kind, end: start.clone(), start, prerequisite: None, waited_for: None });
         id
     }
 
@@ -91,10 +92,19 @@ impl Races {
         launch
     }
 
+    /// What comes next on a stream does what the operation before it did, as one kernel would: a launch that depends on it has waited for neither.
+    pub fn go_on_as_one(&mut self, rank: usize, stream: usize) {
+        let stream = self.stream(rank, stream);
+        self.one_with_the_last[stream] = true;
+    }
+
     /// Lanes have waited for the operation before their launch, which is done.
     pub(crate) fn learn_prerequisite(&mut self, at: At, lanes: u32) {
         let Some(prerequisite) = self.operation_of(at.actor.0).prerequisite else { return };
         let end = self.operations[prerequisite.0 as usize].end.clone();
+        let launch = self.actors[at.actor.0 as usize].operation as usize;
+        let Operation { start, waited_for, .. } = &mut self.operations[launch];
+        waited_for.get_or_insert_with(|| Clock::join(start.of(View::Dependency), end.of(View::Dependency)));
         let Some(block) = self.block(at.actor) else { return };
         // No state of a location has such a number.
         let lesson = (u64::MAX - u64::from(prerequisite.0), Level::System);
@@ -209,7 +219,7 @@ impl Races {
         let actor = self.actors.len() as u32 - 1;
         let who = self.actors[actor as usize].who(actor, 0);
         let views = self.streams[self.stream(rank, stream)].clone();
-        let assumed = [View::Boundary, View::Retired].map(|view| views.of(view).clone());
+        let assumed = View::ASSUMED.map(|view| views.of(view).clone());
         let released = component(who, Level::System, Arc::new(Carried::new(true, &views, Some(assumed))), None);
         self.release_at(at.allocation.index(), at.offset, (4, 1, false), who, Level::System, &[released]);
     }

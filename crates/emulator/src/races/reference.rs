@@ -397,6 +397,7 @@ impl Program {
             self.fast.end_block(block.actor);
             for thread in block.first..block.first + THREADS {
                 add_all(&mut end, &self.slow.threads[thread].known);
+                self.slow.threads[thread].pending.iter().for_each(|pending| add(&mut end[BOUNDARY], &pending[BOUNDARY]));
                 for (view, times) in end.iter_mut().enumerate().filter(|(view, _)| *view != ALIAS) {
                     debug_assert!(view < VIEWS.len());
                     times.resize(times.len().max(thread + 1), 0);

@@ -92,13 +92,16 @@ pub(super) struct Component {
 pub(super) struct Carried {
     /// In each view, what is handed on to those that acquire.
     released: [Option<Arc<Clock>>; View::COUNT],
-    /// What every strong `.sys` read of it takes, by assumption: in the views of the boundary and of what has retired.
-    assumed: Option<[Arc<Clock>; 2]>,
+    /// What every strong `.sys` read of it takes, by assumption: in the views of [`View::ASSUMED`].
+    assumed: Option<Assumed>,
 }
+
+/// What is handed on by assumption, in each of [`View::ASSUMED`].
+pub(super) type Assumed = [Arc<Clock>; View::ASSUMED.len()];
 
 impl Carried {
     /// By a strong write of those who know this.
-    pub(super) fn new(releases: bool, known: &Views, assumed: Option<[Arc<Clock>; 2]>) -> Carried {
+    pub(super) fn new(releases: bool, known: &Views, assumed: Option<Assumed>) -> Carried {
         Carried { released: View::ALL.map(|view| (releases || view.releases_always()).then(|| known.of(view).clone())), assumed }
     }
 }
@@ -193,12 +196,17 @@ impl Component {
         let assumed = match (&self.carried.assumed, &other.carried.assumed) {
             (_, None) => true,
             (None, Some(_)) => false,
-            (Some([own_boundary, own_retired]), Some([boundary, retired])) => {
-                let of = |clock, own| Released { clock, own };
-                of(own_boundary, None).includes(of(boundary, None)) && of(own_retired, self.retired).includes(of(retired, other.retired))
+            (Some(own), Some(theirs)) => {
+                let all = View::ASSUMED.into_iter().zip(own).zip(theirs);
+                all.into_iter().all(|((view, own), theirs)| self.assumed_in(view, own).includes(other.assumed_in(view, theirs)))
             }
         };
         self.scope >= other.scope && self.broken <= other.broken && assumed && View::ALL.into_iter().all(released)
+    }
+
+    /// What it hands on by assumption in a view, with this clock.
+    fn assumed_in<'a>(&self, view: View, clock: &'a Arc<Clock>) -> Released<'a> {
+        Released { clock, own: self.retired.filter(|_| view == View::Retired) }
     }
 
     /// Puts what the releasing thread did into the clocks.
@@ -217,7 +225,7 @@ impl Component {
                 released[view as usize] = before[view as usize].clone();
             }
         }
-        if let Some([_, clock]) = assumed {
+        if let Some([.., clock]) = assumed {
             *clock = Released { clock, own: retired }.alone();
         }
     }
@@ -258,18 +266,24 @@ impl ObservedRelease {
         }
     }
 
-    /// What it brings at once, by assumption: in the views of the boundary and of what has retired.
-    fn assumed(&self) -> Option<[(View, Released<'_>); 2]> {
-        let [boundary, retired] = self.component.carried.assumed.as_ref().filter(|_| self.scope == Level::System)?;
-        let retired = Released { clock: retired, own: self.component.retired };
-        Some([(View::Boundary, Released { clock: boundary, own: None }), (View::Retired, retired)])
+    /// What it brings at once, by assumption.
+    fn assumed(&self) -> impl Iterator<Item = (View, Released<'_>)> {
+        let assumed = self.component.carried.assumed.as_ref().filter(|_| self.scope == Level::System);
+        let all = assumed.into_iter().flat_map(|assumed| View::ASSUMED.into_iter().zip(assumed));
+        all.map(|(view, clock)| (view, self.component.assumed_in(view, clock)))
     }
 
     /// What it brings without a fence.
     pub(super) fn at_once(&self) -> impl Iterator<Item = (View, Released<'_>)> {
         let views: &[View] = if self.acquires { &View::ALL } else { &View::THAT_ACQUIRE };
         let brings = |&view: &View| self.brings(view).map(|(_, released)| (view, released));
-        views.iter().filter_map(brings).chain(self.assumed().into_iter().flatten())
+        views.iter().filter_map(brings).chain(self.assumed())
+    }
+
+    /// What it brings where the kernel ends that saw it: what it does at once, and by assumption what an acquire would take.
+    pub(super) fn at_the_end(&self) -> impl Iterator<Item = (View, Released<'_>)> {
+        let views = View::THAT_ACQUIRE_AT_THE_END.into_iter().filter(|_| !self.acquires);
+        self.at_once().chain(views.filter_map(|view| self.brings(view).map(|(_, released)| (view, released))))
     }
 
     /// Whether it may bring something to those who fence with a scope.
@@ -280,24 +294,21 @@ impl ObservedRelease {
     /// Adds what it brings with just this fence, or at once.
     pub(super) fn merge_into(&self, fence: Option<Level>, views: &mut Views) {
         views.learn(View::ALL.map(|view| self.brings(view).filter(|(needs, _)| *needs == fence).map(|(_, released)| released)));
-        if let (None, Some(assumed)) = (fence, self.assumed()) {
-            for (view, released) in assumed {
-                views.learn_in(view, released);
-            }
+        if fence.is_none() {
+            self.assumed().for_each(|(view, released)| views.learn_in(view, released));
         }
     }
 
     /// What it brings at once in a view. A thread that polls data has many of these and is asked of them often: of most, the read says that it is nothing.
     fn at_once_in(&self, view: View) -> impl Iterator<Item = Released<'_>> {
         let brought = (self.acquires || view.acquires_always()).then(|| self.brings(view)).flatten().map(|(_, released)| released);
-        let assumed = matches!(view, View::Boundary | View::Retired).then(|| self.assumed()).flatten();
-        let assumed = assumed.and_then(|assumed| assumed.into_iter().find(|(of, _)| *of == view));
+        let assumed = View::ASSUMED.contains(&view).then(|| self.assumed().find(|(of, _)| *of == view)).flatten();
         brought.into_iter().chain(assumed.map(|(_, released)| released))
     }
 
     /// Whether what any of them brings at once in a view has what a thread did. None of them acquires.
     pub(super) fn any_tells(all: &[ObservedRelease], view: View, deeds: ThreadEpoch) -> bool {
-        if !view.acquires_always() && !matches!(view, View::Boundary | View::Retired) {
+        if !view.acquires_always() && !View::ASSUMED.contains(&view) {
             return false;
         }
         // What one kernel's threads released has mostly one clock, and of each something of its own.

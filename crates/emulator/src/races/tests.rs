@@ -141,6 +141,7 @@ fn of_ranks(profile: Profile, bodies: &[&str]) -> Vec<String> {
 
 const WRITE: &str = "st.global.u32 [%d], 1;";
 const READ: &str = "ld.global.u32 %r1, [%d];";
+const PUBLISH: &str = "st.global.u32 [%d], 1; st.release.sys.global.u32 [%f], 1;";
 
 /// A message of data and flag from rank 0 to rank 1: what rank 0 does to publish, what rank 1 does to take, what is found.
 #[rstest]
@@ -395,6 +396,18 @@ fn lanes_may_tear_a_vector_that_they_write_to_one_place() {
     "race, read after write: a release and an acquire is missing between", None)]
 #[case::boundary_and_narrow_flag(&[(0, 0, 1, 1, WRITE), (0, 0, 1, 1, "st.relaxed.sys.global.u32 [%f], 1;"), (1, 0, 1, 1, "ld.acquire.gpu.global.u32 %r0, [%f+4]; ld.global.u32 %r1, [%d];")],
     "race, read after write: synchronisation between ranks is missing between", None)]
+#[case::end_acquires(&[(0, 0, 1, 1, PUBLISH), (1, 0, 1, 1, "ld.relaxed.sys.global.u32 %r0, [%f];"), (1, 0, 1, 1, READ)],
+    "race, read after write: an acquire is missing between", Some("(boundary) "))]
+#[case::end_acquires_for_all_threads(&[(0, 0, 1, 1, PUBLISH), (1, 0, 1, 1, "atom.relaxed.sys.global.add.u32 %r0, [%f], 1;"), (1, 0, 1, 64, "ld.global.u32 %r1, [%d];")],
+    "race, read after write: an acquire is missing between", Some("(boundary) "))]
+#[case::end_acquires_what_was_put_off(&[(0, 0, 1, 1, PUBLISH), (1, 0, 1, 32, "ld.relaxed.sys.global.u32 %r0, [%f]; bar.sync 0; st.release.sys.global.u32 [%f+8], 1;"), (1, 0, 1, 1, READ)],
+    "race, read after write: an acquire is missing between", Some("(boundary) "))]
+#[case::end_takes_no_narrow_flag(&[(0, 0, 1, 1, PUBLISH), (1, 0, 1, 1, "ld.relaxed.gpu.global.u32 %r0, [%f];"), (1, 0, 1, 1, READ)],
+    "race, read after write: a release and an acquire is missing between", None)]
+#[case::end_takes_nothing_unreleased(&[(0, 0, 1, 1, "st.global.u32 [%d], 1; st.relaxed.sys.global.u32 [%f], 1;"), (1, 0, 1, 1, "ld.relaxed.sys.global.u32 %r0, [%f];"), (1, 0, 1, 1, READ)],
+    "race, read after write: a release and an acquire is missing between", None)]
+#[case::no_end_between(&[(0, 0, 1, 1, PUBLISH), (1, 0, 1, 1, "ld.relaxed.sys.global.u32 %r0, [%f]; ld.global.u32 %r1, [%d];")],
+    "race, read after write: an acquire is missing between", None)]
 #[case::retired(&[(0, 0, 1, 64, "ld.global.u32 %r0, [%d]; bar.sync 0; st.relaxed.sys.global.u32 [%f], 1;"), (1, 0, 1, 1, "ld.relaxed.sys.global.u32 %r0, [%f]; st.global.u32 [%d], 1;")],
     "race, write after read: a release and an acquire is missing between", Some("(retired) "))]
 #[case::no_barrier_between(&[(0, 0, 1, 1, "ld.global.u32 %r0, [%d]; st.relaxed.sys.global.u32 [%f], 1;"), (1, 0, 1, 1, "ld.relaxed.sys.global.u32 %r0, [%f]; st.global.u32 [%d], 1;")],

@@ -12,8 +12,11 @@ use super::{
 pub(super) enum View {
     /// Causality order of the PTX ISA.
     Strict,
-    /// And what a stream did before a kernel is published by strong `.sys` writes of that kernel.
+    /// And what a stream did before a kernel is published by strong `.sys` writes of that kernel, and what strong reads of a kernel saw released is
+    /// acquired where the kernel ends.
     Boundary,
+    /// And what launches did that a kernel has waited for (`griddepcontrol.wait`) is published by strong `.sys` writes that follow the wait.
+    Dependency,
     /// And what came before a barrier of the block is published by strong `.sys` writes after it. Only for writes after reads.
     Retired,
     /// As if all scopes were `.sys`.
@@ -35,11 +38,12 @@ pub(super) enum View {
 }
 
 impl View {
-    pub(super) const COUNT: usize = 11;
+    pub(super) const COUNT: usize = 12;
 
     pub(super) const ALL: [View; View::COUNT] = [
         View::Strict,
         View::Boundary,
+        View::Dependency,
         View::Retired,
         View::AnyScope,
         View::EveryRelease,
@@ -53,6 +57,12 @@ impl View {
 
     /// Those of other proxies, to which fences between proxies alone add what is known.
     pub(super) const ACROSS: [View; 4] = [View::Alias, View::AsyncGlobal, View::AsyncShared, View::TensorMap];
+
+    /// Those in which the end of a kernel acquires what its strong reads saw.
+    pub(super) const THAT_ACQUIRE_AT_THE_END: [View; 2] = [View::Boundary, View::Dependency];
+
+    /// Those in which strong `.sys` writes publish what their thread did not release, by assumption.
+    pub(super) const ASSUMED: [View; 3] = [View::Boundary, View::Dependency, View::Retired];
 
     /// Those in which what a read saw is known without an acquire.
     pub(super) const THAT_ACQUIRE: [View; 2] = [View::EveryAcquire, View::Everything];
@@ -169,6 +179,15 @@ impl Views {
             () if joined.are(b) => b.clone(),
             () => Arc::new(joined),
         }
+    }
+
+    /// The first, with what the second knows in some views.
+    pub(super) fn join_in(first: &Arc<Views>, second: &Views, views: &[View]) -> Arc<Views> {
+        let mut joined = Views::clone(first);
+        for &view in views {
+            joined.set(view, Clock::join(first.of(view), second.of(view)));
+        }
+        if joined.are(first) { first.clone() } else { Arc::new(joined) }
     }
 
     /// With a change to all views but those of other proxies.
