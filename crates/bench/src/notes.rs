@@ -78,7 +78,7 @@ impl Noted {
             ranks.push(notes.stream(0, ops, &of_interest));
             operations.push(notes.operations);
         }
-        Noted { plan: Arc::new(Plan { name: plan.name.clone(), nodes: plan.nodes, ranks }), operations }
+        Noted { plan: Arc::new(Plan { name: plan.name.clone(), nodes: plan.nodes, of_caller: plan.of_caller, ranks }), operations }
     }
 
     /// How many marks a rank has.

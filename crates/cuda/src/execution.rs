@@ -309,7 +309,7 @@ fn enqueue(program: &Program, events: &mut Events, hosts: &Hosts, (start, until)
     let rank = program.rank;
     for (at, action) in program.actions.iter().enumerate() {
         match action {
-            Action::Enqueue { stream, commands } => {
+            Action::Enqueue { stream, commands, .. } => {
                 hosts.during(rank, at, || program.enqueue(*stream, commands, events, program.batches.as_deref()))?
             }
             Action::Replay { stream, graph } => {

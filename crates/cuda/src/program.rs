@@ -219,7 +219,7 @@ impl Program {
 /// What an action is, in a few words.
 pub(super) fn name(action: &Action) -> String {
     match action {
-        Action::Enqueue { stream, commands } => {
+        Action::Enqueue { stream, commands, .. } => {
             let names: Vec<String> = commands.iter().map(Command::name).collect();
             format!("{} on stream {stream}", names.join(", "))
         }
@@ -516,7 +516,7 @@ fn filled_by(actions: &[Action]) -> u64 {
     let mut streams: BTreeMap<usize, u64> = BTreeMap::new();
     for action in actions {
         let (stream, fills) = match action {
-            Action::Enqueue { stream, commands } => (stream, Command::filled_by(commands)),
+            Action::Enqueue { stream, commands, .. } => (stream, Command::filled_by(commands)),
             Action::Replay { stream, graph } => (stream, graph.plans.iter().map(|plan| Command::filled_by(plan)).max().unwrap_or(0)),
             Action::Sleep(_) | Action::Await(_) | Action::Mark | Action::Depart(_) => continue,
         };

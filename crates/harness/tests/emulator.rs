@@ -584,19 +584,22 @@ fn streams_of_a_rank_are_in_order_and_independent() {
 
 const LETS_START: &str = "griddepcontrol.launch_dependents;";
 const WRITES: &str = "griddepcontrol.launch_dependents;\nst.global.u32 [%rd1], 7;";
+const WRITE: &str = "st.global.u32 [%rd1], 7;";
+const ELSEWHERE: &str = "st.global.u32 [%rd1+8], 1;";
 const READS: &str = "ld.global.u32 %r1, [%rd1];\nst.global.u32 [%rd1+4], %r1;";
 const WAITS_AND_READS: &str = "griddepcontrol.wait;\nld.global.u32 %r1, [%rd1];\nst.global.u32 [%rd1+4], %r1;";
 
 /// Operations of one stream: kernels of one thread on a buffer of 16 bytes, of which those that start with `+` are programmatic launches, and a fill
-/// of its first eight; those that start with `>` are on a side stream, which `<` joins; `|` ends a call.
+/// of its first eight; those that start with `>` are on a side stream, which `<` joins; `|` ends a call, and `caller` what a caller does between calls.
 fn dependent(seed: u64, operations: &[&str]) -> Result<Vec<u8>, MachineError> {
     let mut library = Library::default();
-    let mut plans = vec![Vec::new()];
+    let mut plans = vec![(Vec::new(), false)];
     let flag = BufferSpec::new("flag", 16, Role::Data);
     let mut text = ".version 9.0\n.target sm_90\n.address_size 64\n".to_owned();
     for (index, operation) in operations.iter().enumerate() {
-        if *operation == "|" {
-            plans.push(Vec::new());
+        if ["|", "caller"].contains(operation) {
+            plans.last_mut().unwrap().1 = *operation == "caller";
+            plans.push((Vec::new(), false));
             continue;
         }
         let here = operation.trim_start_matches('>');
@@ -613,13 +616,13 @@ fn dependent(seed: u64, operations: &[&str]) -> Result<Vec<u8>, MachineError> {
             let (programmatic, args) = (here != body, vec![Arg::Address(flag.whole())]);
             Op::Launch(Launch { entry: format!("k{index}"), block: 1.into(), waits_for_peers: false, programmatic, args, ..own() })
         };
-        plans.last_mut().unwrap().push(if here == *operation { op } else { Op::beside(1, &[op]) });
+        plans.last_mut().unwrap().0.push(if here == *operation { op } else { Op::beside(1, &[op]) });
     }
     library.replace("conformance/faults", Build::Release, text);
     let mut machine = Emulator::new(EmulatorOptions { library, seed, ..EmulatorOptions::default() });
     let group = machine.open_group(1, std::slice::from_ref(&flag)).unwrap();
     machine.write(group, 0, &flag.whole(), &[0; 16]).unwrap();
-    let plans = plans.into_iter().map(|ops| Arc::new(Plan::per_rank("p", 1, |_| ops.clone())));
+    let plans = plans.into_iter().map(|(ops, of_caller)| Arc::new(Plan { of_caller, ..Plan::per_rank("p", 1, |_| ops.clone()) }));
     let steps = plans.map(|plan| enqueue(group, 0, &plan)).collect();
     run(&mut machine, steps)?;
     machine.read(group, 0, &flag.whole())
@@ -637,6 +640,17 @@ fn dependent(seed: u64, operations: &[&str]) -> Result<Vec<u8>, MachineError> {
 #[case::what_is_no_launch_waits_for_all(&[WRITES, "+griddepcontrol.launch_dependents;", "+st.global.u32 [%rd1+8], 1;", READS], true)]
 #[case::a_fill_stands_for_a_kernel(&["fill", "|", &format!("+{READS}")], false)]
 #[case::a_fill_stands_for_a_kernel_that_was_waited_for(&["fill", "|", &format!("+{WAITS_AND_READS}")], true)]
+#[case::callers_kernel_not_waited_for(&[WRITE, "caller", &format!("+{READS}")], false)]
+#[case::callers_kernel_waited_for(&[WRITE, "caller", &format!("+{WAITS_AND_READS}")], true)]
+#[case::callers_first_of_two(&[WRITE, ELSEWHERE, "caller", &format!("+{READS}")], false)]
+#[case::callers_plans_are_one(&[WRITE, "caller", ELSEWHERE, "caller", &format!("+{READS}")], false)]
+#[case::before_the_caller(&[WRITE, "|", ELSEWHERE, "caller", &format!("+{READS}")], true)]
+#[case::chain_that_waits(&["fill", "|", &format!("+griddepcontrol.wait;\n{WRITE}"), &format!("+{WAITS_AND_READS}")], true)]
+#[case::chain_that_waits_twice(
+    &["fill", "|", &format!("+griddepcontrol.wait;\n{WRITE}"), &format!("+{WAITS_AND_READS}"), &format!("+griddepcontrol.wait;\n{ELSEWHERE}"), READS],
+    true
+)]
+#[case::chain_without_a_wait(&[WRITES, "+griddepcontrol.launch_dependents;", &format!("+{READS}")], false)]
 #[case::a_fill_of_the_call_itself_does_not(&["fill", &format!("+{READS}")], true)]
 #[case::its_own_stream_is_not(&[LETS_START, &format!(">+{WRITES}"), &format!(">+{READS}"), "<"], false)]
 #[case::who_forks_it_is_waited_for(

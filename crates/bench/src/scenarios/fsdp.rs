@@ -209,7 +209,7 @@ impl<'a> Step<'a> {
         contents.extend(self.weights.into_iter().map(|weight| Content::Numbers(vec![weight], dtype)));
         contents.push(Content::Byte(turns, 0xff));
         buffers.extend(self.pool.buffers().iter().cloned());
-        let plan = Plan { name: format!("{} {:?}", self.how, self.of), nodes: 1, ranks: self.ranks };
+        let plan = Plan { name: format!("{} {:?}", self.how, self.of), nodes: 1, of_caller: false, ranks: self.ranks };
         Ok(Job { world, buffers, contents, plans: vec![plan], notes_products: true, promises: self.promises, verdicts: None })
     }
 

@@ -153,6 +153,8 @@ pub enum Action<C> {
         stream: usize,
         /// What, of one plan: never nothing.
         commands: Arc<[C]>,
+        /// Whether the plan is [of the caller](Plan::of_caller).
+        of_caller: bool,
     },
     /// Enqueues a graph.
     Replay {
@@ -217,7 +219,7 @@ pub fn compile<'s, T: Target>(script: &'s Script, world: usize, target: &mut T) 
                 let compiled = plans.compile(*group, plan)?;
                 for (rank, actions) in present {
                     if let Some(commands) = compiled.get(rank).filter(|commands| !commands.is_empty()) {
-                        actions.push(Action::Enqueue { stream: *stream, commands: commands.clone() });
+                        actions.push(Action::Enqueue { stream: *stream, commands: commands.clone(), of_caller: plan.of_caller });
                     }
                 }
             }
@@ -383,7 +385,7 @@ mod tests {
 
     fn told(action: &Action<String>) -> String {
         match action {
-            Action::Enqueue { stream, commands } => format!("{stream}: {}", commands.join(", ")),
+            Action::Enqueue { stream, commands, .. } => format!("{stream}: {}", commands.join(", ")),
             Action::Replay { stream, graph } => format!("{stream}: graph {} {}", graph.index, graph.plans.concat().join(", ")),
             Action::Sleep(time) => format!("sleep {time:?}"),
             Action::Await(fetch) => format!("await {fetch}"),

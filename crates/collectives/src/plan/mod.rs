@@ -53,6 +53,10 @@ pub struct Plan {
     /// that does them, counted from 0: there are no others whose memory it could address.
     #[serde(default = "one", skip_serializing_if = "is_one")]
     pub nodes: u32,
+    /// It stands for one kernel of whoever makes calls, which lets launches that depend on it start at once: a programmatic launch that follows has waited
+    /// for none of its operations, nor for those of another such plan right before it.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub of_caller: bool,
     /// For each rank, its operations in stream order.
     pub ranks: Vec<Vec<Op>>,
 }
@@ -60,7 +64,13 @@ pub struct Plan {
 impl Plan {
     /// The same operations on every rank but for what depends on the rank.
     pub fn per_rank(name: impl Into<String>, world: u32, ops: impl Fn(u32) -> Vec<Op>) -> Plan {
-        Plan { name: name.into(), nodes: 1, ranks: (0..world).map(ops).collect() }
+        Plan { name: name.into(), nodes: 1, of_caller: false, ranks: (0..world).map(ops).collect() }
+    }
+
+    /// The same as one kernel of whoever makes calls ([`Plan::of_caller`]).
+    #[must_use]
+    pub fn by_caller(self) -> Plan {
+        Plan { of_caller: true, ..self }
     }
 
     /// The first rank of a rank's node: what is added to ranks that its operations name.

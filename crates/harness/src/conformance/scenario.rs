@@ -655,7 +655,7 @@ impl<'a> Emitter<'a> {
                 vec![fill]
             }
         });
-        self.enqueue(planned, plan);
+        self.enqueue(planned, plan.by_caller());
         if !call.in_place() && !planned.algorithm.destroys_input() {
             let group = self.group(planned);
             self.inputs.insert((group, call.input.buffer.clone()), (call.input.clone(), planned.payload));
@@ -684,7 +684,7 @@ impl<'a> Emitter<'a> {
             log[group] += kept.bytes.next_multiple_of(16);
             if call.count > 0 {
                 let copy = |rank: u32| Op::Copy { from: outputs[rank as usize].clone(), to: kept.clone(), to_rank: None };
-                self.enqueue(&planned, Plan::per_rank(KEEP, call.world(), |rank| vec![copy(rank)]));
+                self.enqueue(&planned, Plan::per_rank(KEEP, call.world(), |rank| vec![copy(rank)]).by_caller());
             }
             outputs.fill(kept);
         }

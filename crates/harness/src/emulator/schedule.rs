@@ -579,6 +579,9 @@ impl<'a> Schedule<'a> {
             if let Some(ahead) = self.ranks[rank].catches_up(stream) {
                 races.learn(rank, stream, &races.known(rank, ahead));
             }
+            if self.ranks[rank].streams[stream].goes_on_as_one() {
+                races.go_on_as_one(rank, stream);
+            }
         }
         if let Some(trace) = &mut self.trace {
             match &commands[index] {

@@ -54,8 +54,10 @@ enum Last {
     Complete,
     /// A launch, and whether it let launches that depend on it start.
     Launch { ahead: bool, lets_start: bool },
-    /// What stands for a kernel of the caller's, where a call starts with a programmatic launch.
+    /// What stands for a kernel of the caller's, if a call starts with a programmatic launch: a copy, a fill, a library call.
     Other,
+    /// An operation of the caller's, which is one kernel with those of the caller's before it.
+    Caller,
 }
 
 /// Something on its way to the host.
@@ -85,6 +87,8 @@ pub(super) struct Stream {
 #[derive(Default)]
 struct Enqueued {
     commands: Arc<[Command]>,
+    /// They stand for one kernel of the caller's.
+    of_caller: bool,
     next: usize,
     /// The library calls among those that are left.
     meetings: VecDeque<Meeting>,
@@ -155,7 +159,7 @@ impl Rank {
     /// The host's next step.
     pub(super) fn host_step(&mut self, now: u64) {
         match self.actions.pop_front() {
-            Some(Action::Enqueue { stream, commands }) => self.enqueue(stream, commands),
+            Some(Action::Enqueue { stream, commands, of_caller }) => self.enqueue(stream, commands, of_caller),
             Some(Action::Await(number)) => {
                 let fetch = &mut self.fetches[number];
                 let (_, since) = *fetch.looked.get_or_insert((fetch.there.is_some(), now));
@@ -169,19 +173,19 @@ impl Rank {
             }
             // Its plans, one step each.
             Some(Action::Replay { stream, graph }) => {
-                let plans = graph.plans.iter().rev().map(|commands| Action::Enqueue { stream, commands: commands.clone() });
+                let plans = graph.plans.iter().rev().map(|commands| Action::Enqueue { stream, commands: commands.clone(), of_caller: false });
                 plans.for_each(|action| self.actions.push_front(action));
                 self.host_step(now);
             }
-            Some(Action::Mark) => self.enqueue(0, [Command::Mark].into()),
+            Some(Action::Mark) => self.enqueue(0, [Command::Mark].into(), false),
             Some(Action::Sleep(time)) => self.wakes = now.saturating_add(u64::try_from(time.as_nanos()).unwrap_or(u64::MAX)),
             Some(Action::Depart(how)) => depart(how),
             None => {}
         }
     }
 
-    fn enqueue(&mut self, stream: usize, commands: Arc<[Command]>) {
-        let enqueued = Enqueued { known: self.known.clone(), ..self.enqueued(stream, commands) };
+    fn enqueue(&mut self, stream: usize, commands: Arc<[Command]>, of_caller: bool) {
+        let enqueued = Enqueued { known: self.known.clone(), of_caller, ..self.enqueued(stream, commands) };
         self.streams[stream].queue.push_back(enqueued);
     }
 
@@ -306,7 +310,7 @@ impl Rank {
             _ if !is_programmatic(&commands[index]) => None,
             Last::Launch { ahead: true, lets_start } => self.ahead_of(stream).filter(|_| lets_start || self.runs_ahead(stream).is_some()),
             Last::Launch { ahead: false, lets_start } => lets_start.then_some(stream),
-            Last::Other => (index == 0).then_some(stream),
+            Last::Other | Last::Caller => (index == 0).then_some(stream),
             Last::Complete => None,
         }
     }
@@ -325,10 +329,9 @@ impl Rank {
         (ahead.unwrap_or(stream), prerequisite)
     }
 
-    /// The stream beside a stream, where what ran there becomes known with what starts now: anything but a programmatic launch.
+    /// The stream beside a stream, if what ran there becomes known with what starts now: anything but a launch that has not waited for what is before it.
     pub(super) fn catches_up(&mut self, stream: usize) -> Option<usize> {
-        let (commands, index, _) = self.streams[stream].first();
-        if is_programmatic(&commands[index]) || !std::mem::take(&mut self.streams[stream].owes) {
+        if self.prerequisite(stream).is_some() || !std::mem::take(&mut self.streams[stream].owes) {
             return None;
         }
         self.ahead_of(stream)
@@ -371,6 +374,11 @@ impl Stream {
         self.queue.front_mut().map(|enqueued| std::mem::take(&mut enqueued.known)).unwrap_or_default()
     }
 
+    /// Whether what comes first is one kernel with what came before it: both are of the caller.
+    pub(super) fn goes_on_as_one(&self) -> bool {
+        self.last == Last::Caller && self.queue.front().is_some_and(|enqueued| enqueued.of_caller)
+    }
+
     /// What runs on it.
     pub(super) fn grid(&self) -> Option<&Grid> {
         match &self.head {
@@ -404,6 +412,7 @@ impl Stream {
             enqueued.meetings.pop_front();
         }
         match command {
+            _ if enqueued.of_caller => self.last = Last::Caller,
             Command::Launch(_) | Command::Mark => {}
             Command::Copy { .. } | Command::Fill { .. } | Command::Reduce { .. } | Command::Matmul { .. } => self.last = Last::Other,
             Command::WriteValue { .. } | Command::WaitValue(_) | Command::Fork { .. } | Command::Join { .. } | Command::Fetch { .. } => {
