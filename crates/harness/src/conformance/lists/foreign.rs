@@ -33,11 +33,17 @@ const AFFORDED: u64 = 1 << 22;
 /// Elements of a call of which more than eight blocks are busy.
 const BUSY: u64 = 1 << 17;
 
-/// Blocks that may wait where many are to.
-const MANY_BLOCKS: u32 = 16;
+/// Blocks that may wait where many are to: more than a warp has lanes, and as many as kernels are ever laid out for. Flags for fewer are there to be overrun.
+const MANY_BLOCKS: [u32; 2] = [33, 128];
 
-/// Launches of a graph of two calls, so that there are more than 120 of them.
-const MANY: u32 = 62;
+/// Elements of a call of which several blocks are busy, and which does not take long.
+const SEVERAL_BLOCKS: u64 = 1 << 13;
+
+/// Calls from one with several blocks to the next: a flag that counts this far and begins again has the value then that it had before.
+const PERIODS: [u32; 4] = [63, 64, 255, 256];
+
+/// Elements of a call with special inputs: each of them meets each on two ranks.
+const SPECIAL: u64 = 2048;
 
 /// Elements of a call that a fault strikes.
 const FAULTY: u64 = 5000;
@@ -157,10 +163,12 @@ struct Once {
 enum OnceKind {
     /// A single call, with so many blocks as the machine says.
     Call,
-    /// The same on many blocks.
-    Busy,
-    /// More than 120 calls.
+    /// The same on so many blocks.
+    Busy(u32),
+    /// Hundreds of small calls, and a larger one after each of [`PERIODS`].
     Often,
+    /// Every special value on each rank.
+    Special,
     /// A rank that is very late.
     Late,
     /// From the state that so many calls left which the specification names, of all that it names.
@@ -168,9 +176,11 @@ enum OnceKind {
 }
 
 impl Once {
-    const ALL: [Once; 5] = [
+    const ALL: [Once; 7] = [
         Once { count: LARGE, kind: OnceKind::Call },
-        Once { count: BUSY, kind: OnceKind::Busy },
+        Once { count: BUSY, kind: OnceKind::Busy(MANY_BLOCKS[0]) },
+        Once { count: BUSY, kind: OnceKind::Busy(MANY_BLOCKS[1]) },
+        Once { count: SPECIAL, kind: OnceKind::Special },
         Once { count: 40, kind: OnceKind::Often },
         Once { count: 1040, kind: OnceKind::Late },
         Once { count: 40, kind: OnceKind::Started },
@@ -215,11 +225,25 @@ fn once(foreign: &Foreign, seed: u64, Once { count, kind }: Once) -> Option<Coll
     };
     match kind {
         OnceKind::Call => case.calls = vec![eager.clone()],
-        OnceKind::Busy => {
-            case.blocks = Some(MANY_BLOCKS);
+        OnceKind::Busy(blocks) => {
+            case.blocks = Some(blocks);
             case.calls = vec![eager.clone(), eager.clone()];
         }
-        OnceKind::Often => case.calls = in_a_row(MANY),
+        OnceKind::Often => {
+            let larger = Item::Eager(standard_shot(&modest(foreign, world, SEVERAL_BLOCKS, seed)?));
+            case.calls = vec![larger.clone()];
+            for period in PERIODS {
+                match foreign.numbers_calls() {
+                    true => case.calls.extend(vec![eager.clone(); period as usize - 1]),
+                    false => {
+                        case.calls.push(Item::Graph { calls: vec![shot.clone(), shot.clone()], replays: (period - 1) / 2 });
+                        case.calls.extend((period % 2 == 0).then(|| eager.clone()));
+                    }
+                }
+                case.calls.push(larger.clone());
+            }
+        }
+        OnceKind::Special => case.inputs = InputClass::Special,
         OnceKind::Late => case.skew = Some(Skew { rank: world - 1, microseconds: LATE, site: None }),
         OnceKind::Started => {
             case.start = foreign.start()?;
