@@ -8,6 +8,7 @@ mod committed;
 mod examples;
 mod litmus;
 mod museum;
+mod orders;
 mod scenarios;
 mod verdicts;
 
@@ -37,7 +38,7 @@ type Make = Box<dyn Fn(&Committed) -> anyhow::Result<String>>;
 /// The parts of documents, by their names in markers.
 fn parts() -> Vec<(String, Make)> {
     type Fixed = (&'static str, fn(&Committed) -> anyhow::Result<String>);
-    const FIXED: [Fixed; 27] = [
+    const FIXED: [Fixed; 28] = [
         ("algorithms", code::table_of_algorithms),
         ("collectives", code::table_of_collectives),
         ("exit-status", code::table_of_exit_statuses),
@@ -49,6 +50,7 @@ fn parts() -> Vec<(String, Make)> {
         ("mutants-of-products", verdicts::mutants_of_products),
         ("mutants-of-examples", examples::mutants),
         ("litmus", litmus::table),
+        ("orders", orders::table),
         ("museum", museum::table),
         ("museum-score", museum::last_line),
         ("speed", collectives::speed),

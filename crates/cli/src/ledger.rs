@@ -26,7 +26,7 @@ use passmuster_emulator::Profile;
 use xshell::Shell;
 
 use crate::{
-    CANNOT_RUN, FINDING, USAGE, litmus,
+    CANNOT_RUN, FINDING, USAGE, litmus, orders,
     progress::progress_bar,
     project,
     result_file::ResultFile,
@@ -62,6 +62,15 @@ pub(crate) struct Ledger {
     /// Litmus tests that are not run, by name: those that take the device with them.
     #[arg(long, value_name = "NAMES", value_delimiter = ',', requires = "litmus")]
     skip: Vec<String>,
+    /// Count words that come too late to other ranks instead: what the end of a kernel and griddepcontrol.wait order. Takes several GPUs.
+    #[arg(long, conflicts_with_all = ["list", "ptx", "all", "litmus"])]
+    orders: bool,
+    /// Numbers of ranks for --orders, each on a GPU of its own.
+    #[arg(long, value_name = "LIST", value_delimiter = ',', default_value = "2", requires = "orders", value_parser = clap::value_parser!(u32).range(2..=16))]
+    worlds: Vec<u32>,
+    /// Turns of each row of --orders: each writes and reads 245,760 words for each other rank.
+    #[arg(long, value_name = "N", default_value_t = 20_000, requires = "orders", value_parser = clap::value_parser!(u32).range(1..))]
+    turns: u32,
     /// Of each litmus test, at least so many launches.
     #[arg(long, value_name = "N", default_value_t = 1000, requires = "litmus", value_parser = clap::value_parser!(u64).range(1..))]
     launches: u64,
@@ -82,6 +91,7 @@ Examples:
   cargo xtask ledger --only add.rn.ftz.f32     one form
   cargo xtask ledger --machine emulator        do the kernels run? No GPU needed
   cargo xtask ledger --litmus                  the litmus tests
+  cargo xtask ledger --orders --worlds 2,4     what ends of kernels order towards other ranks, on four GPUs
   cargo xtask ledger --only lop3 --ptx kernels their PTX, to look at";
 
 /// The time that one kernel may take, the driver's compilation of its module included.
@@ -116,6 +126,10 @@ impl Ledger {
             let file = ResultFile::asked(self.json.as_deref())?;
             self.gpus.numbers.get_or_insert_with(|| vec![0]);
             return litmus::held_against(self.on, (&tests, &self.skip), self.launches, &self.gpus, file.as_ref(), sh);
+        }
+        if self.orders {
+            let file = ResultFile::asked(self.json.as_deref())?;
+            return orders::measure(self.on, (&only, &self.worlds, self.turns), &self.gpus, file.as_ref(), sh);
         }
         let mut forms: Vec<Form> = ledger::forms::all().into_iter().filter(|form| form.name.contains(&only)).collect();
         if forms.iter().any(|form| form.name == only) {

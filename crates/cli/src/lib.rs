@@ -23,6 +23,7 @@ mod ledger;
 mod litmus;
 mod museum;
 mod mutants;
+mod orders;
 mod peers;
 mod progress;
 mod project;

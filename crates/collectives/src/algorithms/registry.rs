@@ -11,7 +11,7 @@ pub fn built_in_modules() -> Vec<&'static Module> {
 }
 
 /// Modules that no algorithm of a collective has: of pre-multiplied sums, of products of matrices, of timings and of the conformance harness.
-static OTHERS: [Module; 9] = [
+static OTHERS: [Module; 10] = [
     premul_sum::MODULE,
     module!("matmul/matmul"),
     module!("all_gather_matmul/fused"),
@@ -21,6 +21,7 @@ static OTHERS: [Module; 9] = [
     module!("conformance/faults"),
     module!("conformance/fill", wide),
     module!("conformance/hold"),
+    module!("conformance/orders"),
 ];
 
 /// Algorithms and the kernel modules that they launch.

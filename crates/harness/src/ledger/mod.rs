@@ -2,12 +2,14 @@
 //!
 //! [`forms`] lists the forms, [`inputs`] has what each is tried on, [`generate`] makes a kernel of each, [`session`] runs it on a machine,
 //! and [`rows`] compares two machines' results and knows what the committed ledger says. Of the emulator this layer uses the front end
-//! and the number formats; the machines come from whoever calls it. [`litmus`] does the same for tests of the memory model.
+//! and the number formats; the machines come from whoever calls it. [`litmus`] does the same for tests of the memory model, and [`orders`] for what kernels
+//! order towards other ranks.
 
 pub mod forms;
 pub mod generate;
 pub mod inputs;
 pub mod litmus;
+pub mod orders;
 mod products;
 pub mod rows;
 pub mod session;
