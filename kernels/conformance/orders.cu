@@ -13,7 +13,8 @@
 //   poll     polls these flags without acquiring
 //   check    follows it on the stream, or is part of it, and counts the words that are older
 //
-// Readers and `check` acknowledge a turn (release), and the next one begins when all have (acquire). What is under test is told apart by the arguments.
+// Each block of a reader or of `check` acknowledges a turn (release), and the next one begins when all have (acquire). Nothing else orders anything: a fence
+// would empty the caches whose stale lines are looked for. Blocks count turns in a word of their own, `state`. The arguments say what is under test.
 // target: compute_90
 #include "../common/signals.cuh"
 
@@ -54,22 +55,6 @@ __device__ bool all_come(const u32* words, u32 count, u32 number, Result* result
     return __syncthreads_and(come);
 }
 
-// The last of the grid's blocks to come: what all did before is ordered before what it does then.
-__device__ bool is_last_block(u32* arrived) {
-    __shared__ bool last;
-    __syncthreads();
-    if (threadIdx.x == 0) {
-        __threadfence_system();
-        last = atomicAdd(arrived, 1) == gridDim.x - 1;
-        if (last) {
-            *arrived = 0;
-            __threadfence_system();
-        }
-    }
-    __syncthreads();
-    return last;
-}
-
 // Counts words that are older than a turn.
 __device__ void count(const u32* words, u32 each, u32 turn, bool weak, Result* result) {
     u32 stale = 0;
@@ -82,11 +67,11 @@ __device__ void count(const u32* words, u32 each, u32 turn, bool weak, Result* r
     if (at == 0) atomicAdd((unsigned long long*)&result->reads, each);
 }
 
-// `acks` has a word of each reader, `state` the last turn and arrivals. Each thread loses up to `lose` nanoseconds between its words.
-extern "C" __global__ void produce(Peers words, u32 each, u32 at_readers, const u32* acks, u32* state, Result* result, u32 world, u32 early, u32 lose, u64 limit) {
-    u32 turn = load_weak(state) + 1;
-    bool ready = all_come<RELEASE_ACQUIRE>(acks + 1, world - 1, turn - 1, result, limit);
-    // Not before the last turn is over: readers count its blocks.
+// The `count` words at `acks` are of all readers' blocks. Each thread loses up to `lose` nanoseconds between its words.
+extern "C" __global__ void produce(Peers words, u32 each, u32 at_readers, const u32* acks, u32 count, u32* state, Result* result, u32 world, u32 early, u32 lose, u64 limit) {
+    u32 turn = load_weak(state + blockIdx.x) + 1;
+    bool ready = all_come<RELEASE_ACQUIRE>(acks, count, turn - 1, result, limit);
+    // Not before the last turn is over: nobody is told of this one while its words are still read.
     if (early) let_dependents_start();
     u64 threads = (u64)gridDim.x * blockDim.x, at = (u64)blockIdx.x * blockDim.x + threadIdx.x;
     u32 random = ((u32)at * 2654435761u) ^ (turn * 40503u);
@@ -96,7 +81,7 @@ extern "C" __global__ void produce(Peers words, u32 each, u32 at_readers, const 
         u64 begin = nanoseconds();
         while (lose && nanoseconds() - begin < random % lose) {}
     }
-    if (is_last_block(state + 1) && threadIdx.x == 0) state[0] = turn;
+    if (threadIdx.x == 0) state[blockIdx.x] = turn;
 }
 
 // One block, a thread for each reader.
@@ -111,24 +96,25 @@ extern "C" __global__ void tell(Peers flags, u32* state, u32 world, u32 wait, u3
     if (threadIdx.x == 0) *state = turn;
 }
 
-// So many turns. `ack` is this rank's word at rank 0, `state` the last turn and arrivals.
-extern "C" __global__ void read(const u32* words, u32 each, const u32* flag, u32* ack, u32* state, Result* result, u32 turns, u32 weak, u64 limit) {
-    u32 turn = load_weak(state);
+// So many turns. `acks` is this rank's words at rank 0, one of each block.
+extern "C" __global__ void read(const u32* words, u32 each, const u32* flag, u32* acks, u32* state, Result* result, u32 turns, u32 weak, u64 limit) {
+    u32 turn = load_weak(state + blockIdx.x);
     for (u32 n = 0; n < turns; n++) {
         turn++;
         if (!all_come<RELAXED>(flag, 1, turn, result, limit)) return;
         count(words, each, turn, weak, result);
-        if (is_last_block(state + 1) && threadIdx.x == 0) {
-            state[0] = turn;
-            store_signal<RELEASE_ACQUIRE>(ack, turn);
+        __syncthreads();
+        if (threadIdx.x == 0) {
+            state[blockIdx.x] = turn;
+            store_signal<RELEASE_ACQUIRE>(acks + blockIdx.x, turn);
         }
     }
 }
 
-// So many turns; `words` is this rank's part at rank 0, `flags` its flags there, one of each block. `ack` is rank 0's word here.
-extern "C" __global__ void push(u32* words, u32 each, u32* flags, const u32* ack, Result* result, u32 turns, u64 limit) {
+// So many turns; `words` is this rank's part at rank 0, `flags` its flags there, one of each block. `acks` has those of rank 0's blocks here.
+extern "C" __global__ void push(u32* words, u32 each, u32* flags, const u32* acks, u32 count, Result* result, u32 turns, u64 limit) {
     for (u32 turn = 1; turn <= turns; turn++) {
-        if (!all_come<RELEASE_ACQUIRE>(ack, 1, turn - 1, result, limit)) return;
+        if (!all_come<RELEASE_ACQUIRE>(acks, count, turn - 1, result, limit)) return;
         u64 threads = (u64)gridDim.x * blockDim.x;
         for (u64 i = (u64)blockIdx.x * blockDim.x + threadIdx.x; i < each; i += threads) words[i] = turn;
         __syncthreads();
@@ -142,30 +128,32 @@ struct Taking {
     u32 each;      // of all ranks' parts together
     u32 count;     // of flags, of all ranks' blocks
     const u32* flags;
-    Peers acks;    // rank 0's word at each other rank
-    u32* state;    // the last turn and arrivals
+    Peers acks;    // rank 0's words at each other rank, one of each block
+    u32* state;
     Result* result;
     u64 limit;
     u32 world;
 };
 
-// Has every thread read the words that it counts later, so that they may be cached.
-__device__ void touch(const Taking& taking) {
+// Has every thread read the words that it counts later, so that they may be cached. Loads that nobody uses would be left out: the sum is no turn's.
+__device__ void touch(const Taking& taking, u32 turn) {
     u64 threads = (u64)gridDim.x * blockDim.x;
-    for (u64 i = (u64)blockIdx.x * blockDim.x + threadIdx.x; i < taking.each; i += threads) load_weak(taking.words + i);
+    u32 later = 0;
+    for (u64 i = (u64)blockIdx.x * blockDim.x + threadIdx.x; i < taking.each; i += threads) later |= load_weak(taking.words + i) > turn + 1;
+    if (later) *(volatile u32*)&taking.result->gave_up = turn;
 }
 
 __device__ void acknowledge(const Taking& taking, u32 turn) {
-    if (!is_last_block(taking.state + 1)) return;
-    if (threadIdx.x > 0 && threadIdx.x < taking.world) store_signal<RELEASE_ACQUIRE>((u32*)taking.acks.address[threadIdx.x], turn);
-    if (threadIdx.x == 0) taking.state[0] = turn;
+    __syncthreads();
+    if (threadIdx.x > 0 && threadIdx.x < taking.world) store_signal<RELEASE_ACQUIRE>((u32*)taking.acks.address[threadIdx.x] + blockIdx.x, turn);
+    if (threadIdx.x == 0) taking.state[blockIdx.x] = turn;
 }
 
 // With `whole`, does all that `check` does, too, by the same threads and without an acquire.
 extern "C" __global__ void poll(const __grid_constant__ Taking taking, u32 early, u32 whole) {
     if (early) let_dependents_start();
-    u32 turn = load_weak(taking.state) + 1;
-    if (whole) touch(taking);
+    u32 turn = load_weak(taking.state + blockIdx.x) + 1;
+    if (whole) touch(taking, turn);
     bool come = all_come<RELAXED>(taking.flags, taking.count, turn, taking.result, taking.limit);
     if (!whole) return;
     if (come) count(taking.words, taking.each, turn, true, taking.result);
@@ -173,8 +161,8 @@ extern "C" __global__ void poll(const __grid_constant__ Taking taking, u32 early
 }
 
 extern "C" __global__ void check(const __grid_constant__ Taking taking, u32 touches, u32 wait) {
-    u32 turn = load_weak(taking.state) + 1;
-    if (touches) touch(taking);
+    u32 turn = load_weak(taking.state + blockIdx.x) + 1;
+    if (touches) touch(taking, turn);
     if (wait) wait_for_prerequisite();
     count(taking.words, taking.each, turn, true, taking.result);
     acknowledge(taking, turn);

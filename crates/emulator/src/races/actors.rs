@@ -87,6 +87,8 @@ pub(super) struct Block {
     pub(super) own: Lanes,
     /// Lanes that have seen something that is not added to what they know.
     pub(super) sighted: Lanes,
+    /// How often it has emptied its SM's cache: by acquiring further than from its own block, and by waiting for what is before its launch.
+    pub(super) emptied: u32,
     /// What acquiring has lately made of what threads knew.
     lessons: Vec<Lesson>,
     oldest_lesson: u8,
@@ -171,6 +173,7 @@ impl Block {
             threads: of_threads,
             own: [0; 32],
             sighted: [0; 32],
+            emptied: 0,
             lessons: Vec::new(),
             oldest_lesson: 0,
             arrived: none(),
@@ -232,6 +235,11 @@ impl Block {
         if sights.len() == MOST_SIGHTS {
             self.settle(thread);
         }
+    }
+
+    /// A thread acquires, with this scope.
+    pub(super) fn empty_cache(&mut self, scope: Level) {
+        self.emptied += u32::from(scope > Level::Block);
     }
 
     /// A thread acquires the state of a location.

@@ -209,7 +209,7 @@ impl Races {
         let span = Span { allocation: at.allocation, from: at.offset, to: at.offset + bytes, width: 0, thread: *thread, lanes: 1 };
         let like = Record::like(mode, (actor, time + u32::from(writes)), *point, reduction.is_some());
         let strict = views.of(View::Strict);
-        let accessor = Accessor { strict, across: views.of(via.view()), start: strict, actor, met: 0 };
+        let accessor = Accessor { strict, across: views.of(via.view()), start: strict, actor, met: 0, cache: None };
         touch(shadow, actors, conflicts, span, like, &accessor);
         if !self.conflicts.is_empty() {
             let start = self.operation_of(actor).start.of(View::Strict).clone();

@@ -36,6 +36,8 @@ pub(super) struct Accessor<'a> {
     /// Who accesses, and up to when it knows all that it did itself.
     pub(super) actor: u32,
     pub(super) met: u32,
+    /// Of a block, how often it has emptied its SM's cache.
+    pub(super) cache: Option<u32>,
 }
 
 impl Accessor<'_> {
@@ -110,9 +112,20 @@ pub(super) fn touch(
             }
             let known = |earlier: &Record| record.same_threads(earlier) || record.same_lanes(earlier) || accessor.knows(earlier, actors);
             page.note(record, known, |write| same_place(write, &record) && mutually_strong(write, &record, apart(write, &record, actors)));
-            if record.mode.writes && record.mode.strong.is_none() {
-                // What a weak write left there, nobody released.
-                page.clear(record.from, record.to);
+            if record.mode.writes {
+                page.outdate(&record);
+                if record.mode.strong.is_none() {
+                    // What a weak write left there, nobody released.
+                    page.clear(record.from, record.to);
+                }
+            } else if let (Some(since), None) = (accessor.cache, record.mode.strong) {
+                // No more than the last two operations of a stream run at once.
+                let place = actors[record.actor as usize].place;
+                let is_over = |other: u32| {
+                    let other = actors[other as usize].place;
+                    other.stream == place.stream && other.index + 1 < place.index
+                };
+                page.keep(&record, since, is_over);
             }
         }
         page_start += PAGE;
@@ -133,6 +146,9 @@ impl Races {
     fn pair(&mut self, conflict: &Conflict, start: &Arc<Clock>) {
         let Conflict { allocation, page_start, ref earlier, ref later, ref observers } = *conflict;
         let Record { actor, time, .. } = *earlier;
+        let page = self.shadow.touched(allocation.index(), page_start);
+        let cache = self.blocks[later.actor as usize].as_deref().filter(|_| later.mode.strong.is_none()).map(|block| block.emptied);
+        let stale = page.zip(cache).is_some_and(|(page, since)| page.is_stale(later, since));
         let uniform = actor != later.actor
             && observers.is_empty()
             && start.agrees_on(actor, time)
@@ -145,7 +161,7 @@ impl Races {
             let (after, after_end) = later.threads_at(byte);
             let next = before_end.min(after_end).min(end);
             for (first, second) in before.flat_map(|first| after.clone().map(move |second| (first, second))) {
-                let Some(wrong) = self.judge(earlier, first, later, second, next - byte, start) else { continue };
+                let Some(wrong) = self.judge((earlier, first), (later, second), stale, next - byte, start) else { continue };
                 if seen.contains(&wrong) || observers.iter().any(|read| self.observed(earlier, read, (byte, next), later, second)) {
                     continue;
                 }
@@ -211,8 +227,15 @@ impl Races {
         to <= end && later.mode.via == read.mode.via && readers.any(precedes)
     }
 
-    /// What is wrong with one thread's access after another's, if anything is.
-    fn judge(&self, earlier: &Record, first: u16, later: &Record, second: u16, bytes: u16, start: &Clock) -> Option<Wrong> {
+    /// What is wrong with one thread's access after another's, if anything is. `stale` says that the later one may find old bytes in its SM's cache.
+    fn judge(
+        &self,
+        (earlier, first): (&Record, u16),
+        (later, second): (&Record, u16),
+        stale: bool,
+        bytes: u16,
+        start: &Clock,
+    ) -> Option<Wrong> {
         let place = self.actors[earlier.actor as usize].place;
         let deeds = ThreadEpoch { actor: earlier.actor, place, thread: first, time: earlier.time };
         let known = self.knowledge(later.actor, second);
@@ -250,6 +273,7 @@ impl Races {
         let class = if strong { Class::MixedSize } else { Class::Race };
         let after_read = later.mode.writes && !earlier.mode.writes;
         let assumption = match () {
+            () if stale => None,
             () if known.has(View::Boundary, deeds) => waived(Assumption::Boundary),
             () if known.has(View::Dependency, deeds) => waived(Assumption::Dependency),
             () if after_read && known.has(View::Retired, deeds) => waived(Assumption::Retired),

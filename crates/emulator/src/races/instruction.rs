@@ -169,7 +169,7 @@ impl Races {
                 let sides = [side((at.warp * 32 + first) as u16), side(thread + second)];
                 findings.add(Found { key, sides, allocation: span.allocation, from: span.from, to: span.to, times: 1 });
             }
-            let accessor = Accessor { strict, across: alias, start, actor: at.actor.0, met: block.met };
+            let accessor = Accessor { strict, across: alias, start, actor: at.actor.0, met: block.met, cache: Some(block.emptied) };
             is_new |= touch(shadow, actors, conflicts, span, like, &accessor);
         }
         drop(known);
@@ -213,6 +213,9 @@ impl Races {
         let acquires = matches!(touch.access.semantics, Semantics::Acquire | Semantics::AcquireRelease);
         let Races { shadow, blocks, .. } = self;
         let Some(block) = blocks[at.actor.0 as usize].as_deref_mut() else { return };
+        if acquires {
+            block.empty_cache(scope);
+        }
         let end = offset + u64::from(touch.bytes);
         let mut element = offset;
         while element < end {

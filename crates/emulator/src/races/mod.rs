@@ -21,7 +21,7 @@
 //!
 //! | assumption | what it says |
 //! |---|---|
-//! | `boundary` | what a rank's stream did before a kernel is published by every strong `.sys` write of that kernel, to every strong `.sys` read of it; and the end of a kernel acquires what its strong reads saw released |
+//! | `boundary` | what a rank's stream did before a kernel is published by every strong `.sys` write of that kernel, to every strong `.sys` read of it; and the end of a kernel acquires what its strong reads saw released. Not for a weak read of bytes that its block has read before without an acquire since: its SM may have kept them |
 //! | `dependency` | the same of `griddepcontrol.wait`: what the launches did that it waits for is published by every strong `.sys` write that follows the wait |
 //! | `retired` | reads that came before a barrier of the block are over when a strong `.sys` write after it is seen by a strong `.sys` read: a later write does not reach them |
 //! | `vector` | aligned accesses of up to 16 bytes are not torn |

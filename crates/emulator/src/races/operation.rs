@@ -106,6 +106,7 @@ impl Races {
         let Operation { start, waited_for, .. } = &mut self.operations[launch];
         waited_for.get_or_insert_with(|| Clock::join(start.of(View::Dependency), end.of(View::Dependency)));
         let Some(block) = self.block(at.actor) else { return };
+        block.emptied += 1;
         // No state of a location has such a number.
         let lesson = (u64::MAX - u64::from(prerequisite.0), Level::System);
         for lane in (0..32).filter(|lane| lanes >> lane & 1 == 1) {
@@ -163,7 +164,7 @@ impl Races {
         let span = Span { allocation, from, to: from + whole.bytes, width: 0, thread: 0, lanes: 1 };
         let like = Record::like(mode, (actor, 1), u32::MAX, false);
         let strict = views.of(View::Strict);
-        let accessor = Accessor { strict, across: views.of(View::Alias), start: strict, actor, met: 0 };
+        let accessor = Accessor { strict, across: views.of(View::Alias), start: strict, actor, met: 0, cache: None };
         touch(&mut self.shadow, &self.actors, &mut self.conflicts, span, like, &accessor);
         self.settle_conflicts(strict);
     }

@@ -61,6 +61,17 @@ struct Thread {
     pending: [Clocks; Level::COUNT],
 }
 
+/// A sector that a block has read weakly, when it had emptied its cache so often, and whether another one has written there since.
+struct Kept {
+    actor: usize,
+    since: u32,
+    sector: u64,
+    stale: bool,
+}
+
+/// Bytes of a sector.
+const SECTOR: u64 = 32;
+
 struct Done {
     thread: usize,
     time: u32,
@@ -94,6 +105,9 @@ struct Slow {
     elements: BTreeMap<(u64, u64), Element>,
     sequential: BTreeMap<(Level, usize, usize), Clocks>,
     arrived: BTreeMap<usize, Clocks>,
+    kept: Vec<Kept>,
+    /// How often blocks have emptied their caches.
+    emptied: BTreeMap<usize, u32>,
 }
 
 impl Slow {
@@ -131,6 +145,11 @@ impl Slow {
     /// What is wrong with an access of a thread, pair by pair; `None` where that is not for this check to say.
     fn judge(&self, thread: usize, from: u64, to: u64, mode: Mode) -> Option<Vec<Verdict>> {
         let of = &self.threads[thread];
+        let since = self.emptied.get(&of.actor).copied().unwrap_or(0);
+        let is_stale = |kept: &Kept| {
+            (kept.actor, kept.since, kept.stale) == (of.actor, since, true) && (from / SECTOR..=(to - 1) / SECTOR).contains(&kept.sector)
+        };
+        let stale = !mode.writes && mode.strong.is_none() && self.kept.iter().any(is_stale);
         let conflicting = |(_, done): &(usize, &Done)| done.from < to && from < done.to && (mode.writes || done.mode.writes);
         let mut all = Vec::new();
         for (number, done) in self.done.iter().enumerate().filter(conflicting) {
@@ -166,6 +185,7 @@ impl Slow {
                 continue;
             }
             let assumption = match () {
+                () if stale => None,
                 () if self.knows(of, BOUNDARY, done) => waived(Assumption::Boundary),
                 () if mode.writes && !done.mode.writes && self.knows(of, RETIRED, done) => waived(Assumption::Retired),
                 () => None,
@@ -178,12 +198,28 @@ impl Slow {
     fn note(&mut self, thread: usize, from: u64, to: u64, mode: Mode) {
         let time = self.threads[thread].time;
         self.done.push(Done { thread, time, from, to, mode });
+        let actor = self.threads[thread].actor;
+        for sector in from / SECTOR..=(to - 1) / SECTOR {
+            if mode.writes {
+                let others = self.kept.iter_mut().filter(|kept| kept.actor != actor && kept.sector == sector);
+                others.for_each(|kept| kept.stale = true);
+            } else if mode.strong.is_none() {
+                let since = self.emptied.get(&actor).copied().unwrap_or(0);
+                let known = |kept: &Kept| (kept.actor, kept.since, kept.sector) == (actor, since, sector);
+                if !self.kept.iter().any(known) {
+                    self.kept.push(Kept { actor, since, sector, stale: false });
+                }
+            }
+        }
         if mode.writes && mode.strong.is_none() {
             self.elements.retain(|(at, bytes), _| at + bytes <= from || to <= *at);
         }
     }
 
     fn read(&mut self, thread: usize, at: u64, bytes: u64, scope: Level, acquires: bool) {
+        if acquires && scope > Level::Block {
+            *self.emptied.entry(self.threads[thread].actor).or_default() += 1;
+        }
         let Some(element) = self.elements.get(&(at, bytes)).cloned() else { return };
         let linked = self.apart(element.last.0, thread) <= element.last.1.min(scope);
         for handed in element.handed {
@@ -261,6 +297,9 @@ impl Slow {
             Level::Rank => (level, rank, 0),
             Level::System => (level, 0, 0),
         };
+        if semantics != Semantics::Release && scope > Level::Block {
+            *self.emptied.entry(actor).or_default() += 1;
+        }
         let reached = || Level::ALL.into_iter().filter(move |&level| level <= scope);
         let sequential = semantics == Semantics::SequentiallyConsistent;
         for level in reached() {
@@ -358,6 +397,8 @@ impl Program {
             elements: BTreeMap::new(),
             sequential: BTreeMap::new(),
             arrived: BTreeMap::new(),
+            kept: Vec::new(),
+            emptied: BTreeMap::new(),
         };
         let streams = (0..RANKS).map(|rank| (Clocks::default(), fast.begin_launch(rank, 0, module, "m", "k"), rank)).collect();
         let (clustered, multicast) = (choice.below(2) == 0, choice.below(4) == 0);

@@ -6,6 +6,8 @@
 
 use std::{cell::Cell, collections::HashMap};
 
+use smallvec::SmallVec;
+
 use super::{
     release::{Level, Location},
     views::View,
@@ -138,6 +140,20 @@ impl Record {
     }
 }
 
+/// Bytes that a cache of an SM takes from memory at once.
+const SECTOR: u16 = 32;
+
+/// Sectors of a page that a block has read weakly: its SM may have kept them.
+#[derive(Clone, Copy, Debug)]
+struct Cached {
+    actor: u32,
+    /// How often the block had emptied that cache: what it read before is not there any more.
+    since: u32,
+    /// Those that it has read, and of them those that somebody else has written since.
+    read: u16,
+    stale: u16,
+}
+
 /// A page.
 #[derive(Debug, Default)]
 pub(super) struct Page {
@@ -145,6 +161,8 @@ pub(super) struct Page {
     pub(super) writes: Vec<Record>,
     /// Where strong operations have written; ascending, disjoint.
     pub(super) locations: Vec<Location>,
+    /// What blocks may have kept of it.
+    cached: SmallVec<[Cached; 1]>,
     /// The last access that was noted.
     last: Option<Record>,
     /// Where a location was found last: lanes take them one after the other.
@@ -176,6 +194,31 @@ impl Page {
             self.reads.push(record);
         }
         self.last = Some(record);
+    }
+
+    /// A block has read bytes weakly. `is_over` says of others whether they have ended.
+    pub(super) fn keep(&mut self, record: &Record, since: u32, is_over: impl Fn(u32) -> bool) {
+        let read = sectors(record);
+        match self.cached.iter_mut().find(|cached| cached.actor == record.actor) {
+            Some(cached) if cached.since == since => cached.read |= read,
+            Some(cached) => *cached = Cached { since, read, stale: 0, ..*cached },
+            None => {
+                self.cached.retain(|cached| !is_over(cached.actor));
+                self.cached.push(Cached { actor: record.actor, since, read, stale: 0 });
+            }
+        }
+    }
+
+    /// Bytes were written: what other blocks have kept of them is old.
+    pub(super) fn outdate(&mut self, record: &Record) {
+        let written = sectors(record);
+        self.cached.iter_mut().filter(|cached| cached.actor != record.actor).for_each(|cached| cached.stale |= cached.read & written);
+    }
+
+    /// Whether a block that has emptied its cache so often may find there what bytes were before they were written.
+    pub(super) fn is_stale(&self, record: &Record, since: u32) -> bool {
+        let of = |cached: &&Cached| (cached.actor, cached.since) == (record.actor, since);
+        self.cached.iter().find(of).is_some_and(|cached| cached.stale & sectors(record) != 0)
     }
 
     /// The strong reads of some of a record's bytes that saw what was written there last.
@@ -240,6 +283,12 @@ impl Page {
         let first = self.first_behind(from);
         &mut self.locations[first..first + elements]
     }
+}
+
+/// The sectors of a page that a record has bytes of, as bits.
+fn sectors(record: &Record) -> u16 {
+    let (first, last) = (record.from / SECTOR, record.to.saturating_sub(1).max(record.from) / SECTOR);
+    (u16::MAX >> (15 - last)) & (u16::MAX << first)
 }
 
 /// Removes from records what another one covers, where it is superfluous.

@@ -73,6 +73,7 @@ impl Races {
         let reached = || Level::ALL.into_iter().filter(|&level| level <= scope);
         block.settle(thread);
         if semantics != Semantics::Release {
+            block.empty_cache(scope);
             let pending: Vec<Arc<Views>> = reached().filter_map(|level| block.thread(thread).pending[level as usize].take()).collect();
             for views in pending {
                 let joined = Views::join(block.known(thread), &views);

@@ -76,6 +76,39 @@ fn run(profile: Profile, launches: &[Launch<'_>]) -> (Races, Memory, Address) {
     (races, memory, flag)
 }
 
+/// What is found where a launch of one thread runs until it polls in vain, then others of one thread to their ends, then the first to its end.
+fn found_beside(profile: Profile, polls: (usize, &str), others: &[(usize, &str)]) -> Vec<String> {
+    let all: Vec<(usize, &str)> = [polls].into_iter().chain(others.iter().copied()).collect();
+    let ranks = all.iter().map(|(rank, _)| rank + 1).max().unwrap();
+    let mut memory = Memory::new();
+    let (data, flag) = (buffer(&mut memory, "data", 1024, ranks), buffer(&mut memory, "flag", 64, ranks));
+    let mut races = Races::new(profile, ranks, 1, Vec::new()).unwrap();
+    let parameters = [data.0.to_le_bytes(), flag.0.to_le_bytes()].concat();
+    let shape = Shape { grid: [1; 3], block: [1; 3], cluster: None, dynamic_shared: 0 };
+    let turn = |grid: &mut Grid, memory: &mut Memory, races: &mut Races| {
+        grid.watched_turn(memory, Some(races), 0, 1000, &mut |_| 0).unwrap_or_else(|fault| panic!("{fault}"))
+    };
+    let mut first = None;
+    for (rank, body) in all {
+        let program = Arc::new(Program::load(module(body), rank, DeviceLimits::OF_TESTS, &mut memory).unwrap());
+        let launch = races.begin_launch(rank, 0, program.shared_module(), "m", "k");
+        let mut grid = Grid::new(program, "k", shape, &parameters, &mut memory).unwrap();
+        grid.watch_as(launch);
+        let waits = first.is_none();
+        while !grid.is_done() && !(turn(&mut grid, &mut memory, &mut races).polled && waits) {}
+        if waits {
+            first = Some((grid, launch));
+        } else {
+            races.end_launch(launch);
+        }
+    }
+    let (mut grid, _) = first.unwrap();
+    while !grid.is_done() {
+        turn(&mut grid, &mut memory, &mut races);
+    }
+    told(&races, &memory)
+}
+
 fn told(races: &Races, memory: &Memory) -> Vec<String> {
     lines(races.reports(memory))
 }
@@ -141,6 +174,7 @@ fn of_ranks(profile: Profile, bodies: &[&str]) -> Vec<String> {
 
 const WRITE: &str = "st.global.u32 [%d], 1;";
 const READ: &str = "ld.global.u32 %r1, [%d];";
+const READS_AGAIN: &str = "ld.global.u32 %r1, [%d+4]; ld.relaxed.sys.global.u32 %r0, [%f]; ld.global.u32 %r1, [%d];";
 const PUBLISH: &str = "st.global.u32 [%d], 1; st.release.sys.global.u32 [%f], 1;";
 
 /// A message of data and flag from rank 0 to rank 1: what rank 0 does to publish, what rank 1 does to take, what is found.
@@ -408,6 +442,8 @@ fn lanes_may_tear_a_vector_that_they_write_to_one_place() {
     "race, read after write: a release and an acquire is missing between", None)]
 #[case::no_end_between(&[(0, 0, 1, 1, PUBLISH), (1, 0, 1, 1, "ld.relaxed.sys.global.u32 %r0, [%f]; ld.global.u32 %r1, [%d];")],
     "race, read after write: an acquire is missing between", None)]
+#[case::read_before(&[(0, 0, 1, 1, WRITE), (0, 0, 1, 1, "st.relaxed.sys.global.u32 [%f], 1;"), (1, 0, 1, 1, READS_AGAIN)],
+    "race, read after write: a release and an acquire is missing between", Some("(boundary) "))]
 #[case::retired(&[(0, 0, 1, 64, "ld.global.u32 %r0, [%d]; bar.sync 0; st.relaxed.sys.global.u32 [%f], 1;"), (1, 0, 1, 1, "ld.relaxed.sys.global.u32 %r0, [%f]; st.global.u32 [%d], 1;")],
     "race, write after read: a release and an acquire is missing between", Some("(retired) "))]
 #[case::no_barrier_between(&[(0, 0, 1, 1, "ld.global.u32 %r0, [%d]; st.relaxed.sys.global.u32 [%f], 1;"), (1, 0, 1, 1, "ld.relaxed.sys.global.u32 %r0, [%f]; st.global.u32 [%d], 1;")],
@@ -425,6 +461,25 @@ fn what_hopper_waives(#[case] launches: &[Launch<'_>], #[case] line: &str, #[cas
     let of_kind = |profile| found(profile, launches).into_iter().filter(|found| found.ends_with(line)).collect::<Vec<_>>();
     assert_eq!(of_kind(Profile::Ptx), [line]);
     assert_eq!(of_kind(Profile::Hopper), [format!("{}{line}", waived.unwrap_or_default())]);
+}
+
+/// A block reads a word, another rank writes beside it, and a relaxed flag comes after a boundary: what the block's SM has kept is old, unless the block
+/// has acquired since or reads past the cache.
+#[rstest]
+#[case::kept("", "ld.global.u32 %r1, [%d];", false)]
+#[case::acquired("ld.acquire.gpu.global.u32 %r2, [%f+32];", "ld.global.u32 %r1, [%d];", true)]
+#[case::acquired_in_the_block("ld.acquire.cta.global.u32 %r2, [%f+32];", "ld.global.u32 %r1, [%d];", false)]
+#[case::fenced("fence.acq_rel.sys;", "ld.global.u32 %r1, [%d];", true)]
+#[case::past_the_cache("", "ld.relaxed.sys.global.u32 %r1, [%d];", true)]
+#[case::another_sector("", "ld.global.u32 %r1, [%d+32];", true)]
+fn what_a_cache_has_kept(#[case] between: &str, #[case] read: &str, #[case] waived: bool) {
+    let polls = format!(
+        "ld.global.u32 %r1, [%d+4];\nWAIT: ld.relaxed.sys.global.u32 %r0, [%f]; setp.eq.u32 %p0, %r0, 0; @%p0 bra WAIT;\n{between} {read}"
+    );
+    let others = [(0, "st.global.u32 [%d], 1; st.global.u32 [%d+32], 1;"), (0, "st.relaxed.sys.global.u32 [%f], 1;")];
+    let found = found_beside(Profile::Hopper, (1, &polls), &others);
+    let race = if waived { "(boundary) race, read after write" } else { "race, read after write" };
+    assert!(found.len() == 1 && found[0].starts_with(race), "{found:?}");
 }
 
 /// Of a vector that is granted to be one access nobody asks what else is missing.

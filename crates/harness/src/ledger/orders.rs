@@ -50,7 +50,7 @@ enum Reads {
     Relaxed,
     /// By weak loads, in a kernel of its own for each turn.
     WeakOnce,
-    /// By weak loads, in one kernel for all turns: it has read the same words before.
+    /// By weak loads, in one kernel for all turns: it has read the same words before, and its SMs may have kept them.
     WeakAgain,
 }
 
@@ -94,8 +94,8 @@ pub static ROWS: [Row; 18] = [
     published("end of a kernel, words at the readers", BOUNDARY, Home::Reader, Follows::Ordinary, Reads::Relaxed),
     published("end of a kernel, words at the writer, weak reads", BOUNDARY, Home::Writer, Follows::Ordinary, Reads::WeakOnce),
     published("end of a kernel, words at the readers, weak reads", BOUNDARY, Home::Reader, Follows::Ordinary, Reads::WeakOnce),
-    published("end of a kernel, words at the writer, weak reads again", BOUNDARY, Home::Writer, Follows::Ordinary, Reads::WeakAgain),
-    published("end of a kernel, words at the readers, weak reads again", BOUNDARY, Home::Reader, Follows::Ordinary, Reads::WeakAgain),
+    published("control: the reading kernel has read the words before, at the writer", None, Home::Writer, Follows::Ordinary, Reads::WeakAgain),
+    published("control: the reading kernel has read the words before, at the readers", None, Home::Reader, Follows::Ordinary, Reads::WeakAgain),
     published("griddepcontrol.wait, words at the writer", DEPENDENCY, Home::Writer, EARLY, Reads::Relaxed),
     published("griddepcontrol.wait, words at the readers", DEPENDENCY, Home::Reader, EARLY, Reads::Relaxed),
     published("griddepcontrol.wait, words at the writer, weak reads", DEPENDENCY, Home::Writer, EARLY, Reads::WeakOnce),
@@ -130,7 +130,7 @@ pub struct Extent {
 impl Extent {
     /// What shows late words on GPUs.
     pub fn of_gpus(world: u32, turns: u32) -> Extent {
-        Extent { world, turns, words: 120 * 256 * 8, grid: (120, 256), lose: 300, captured: 50 }
+        Extent { world, turns, words: 120 * 256 * 8, grid: (120, 256), lose: 2000, captured: 50 }
     }
 
     /// What the emulator does in a moment.
@@ -192,6 +192,9 @@ const RESULT_BYTES: u64 = 24;
 
 /// Bytes of flags: a word for each block of each rank.
 const FLAG_BYTES: u64 = 4 * 16 * 128;
+
+/// Bytes of a kernel's state: a word for each block.
+const STATE_BYTES: u64 = 4 * 128;
 
 /// Nanoseconds after which a wait of these kernels gives up.
 const LIMIT: u64 = 3_000_000_000;
@@ -288,7 +291,7 @@ fn all_words(extent: Extent) -> Region {
 fn buffers(extent: Extent) -> Vec<BufferSpec> {
     let words = BufferSpec::new("words", all_words(extent).bytes, Role::State);
     let signals = ["flags", "acks"].map(|name| BufferSpec::new(name, FLAG_BYTES, Role::Signals));
-    let state = ["first", "second", "read"].map(|name| BufferSpec::new(format!("state.{name}"), 8, Role::State));
+    let state = ["first", "second", "read"].map(|name| BufferSpec::new(format!("state.{name}"), STATE_BYTES, Role::State));
     let result = BufferSpec::new("result", RESULT_BYTES, Role::State);
     [words, result].into_iter().chain(signals).chain(state).collect()
 }
@@ -309,16 +312,17 @@ fn launch(entry: &str, (grid, block): (u32, u32), waits_for_peers: bool, program
 }
 
 fn state(name: &str) -> Arg {
-    Arg::Address(whole(&format!("state.{name}"), 8))
+    Arg::Address(whole(&format!("state.{name}"), STATE_BYTES))
 }
 
 fn result() -> Arg {
     Arg::Address(whole("result", RESULT_BYTES))
 }
 
-/// A word of each rank.
-fn word(name: &str, of: u32) -> Region {
-    Region::new(name, 4 * u64::from(of), 4)
+/// Words of the blocks of a reader, the `nth` of them.
+fn of_blocks(name: &str, extent: Extent, nth: u32) -> Region {
+    let bytes = 4 * u64::from(extent.readers().0);
+    Region::new(name, bytes * u64::from(nth), bytes)
 }
 
 fn follows_as(follows: Follows) -> (bool, bool, bool) {
@@ -336,6 +340,7 @@ fn publish(extent: Extent, home: Home, follows: Follows, release: bool) -> [Op; 
         Arg::U32(extent.words),
         Arg::U32((home == Home::Reader).into()),
         Arg::Address(whole("acks", FLAG_BYTES)),
+        Arg::U32(extent.readers().0 * (extent.world - 1)),
         state("first"),
         result(),
         Arg::U32(extent.world),
@@ -361,8 +366,8 @@ fn read(extent: Extent, home: Home, rank: u32, turns: u32, reads: Reads) -> Op {
             Home::Reader => Arg::Address(words),
         },
         Arg::U32(extent.words),
-        Arg::Address(word("flags", 0)),
-        Arg::AddressOf { region: word("acks", rank), rank: 0 },
+        Arg::Address(whole("flags", FLAG_BYTES)),
+        Arg::AddressOf { region: of_blocks("acks", extent, rank - 1), rank: 0 },
         state("read"),
         result(),
         Arg::U32(turns),
@@ -373,13 +378,13 @@ fn read(extent: Extent, home: Home, rank: u32, turns: u32, reads: Reads) -> Op {
 }
 
 fn push(extent: Extent, rank: u32) -> Op {
-    let (blocks, _) = extent.readers();
     let part = word_bytes(extent);
     let args = vec![
         Arg::AddressOf { region: Region::new("words", part * u64::from(rank - 1), part), rank: 0 },
         Arg::U32(extent.words),
-        Arg::AddressOf { region: Region::new("flags", 4 * u64::from((rank - 1) * blocks), 4 * u64::from(blocks)), rank: 0 },
-        Arg::Address(word("acks", 0)),
+        Arg::AddressOf { region: of_blocks("flags", extent, rank - 1), rank: 0 },
+        Arg::Address(whole("acks", FLAG_BYTES)),
+        Arg::U32(extent.readers().0),
         result(),
         Arg::U32(extent.turns),
         Arg::U64(LIMIT),
@@ -396,7 +401,7 @@ fn take(extent: Extent, follows: Follows, touches: bool) -> Vec<Op> {
         Arg::U32(extent.words * others),
         Arg::U32(extent.readers().0 * others),
         Arg::Address(whole("flags", FLAG_BYTES)),
-        Arg::Peers(word("acks", 0)),
+        Arg::Peers(whole("acks", FLAG_BYTES)),
         state("second"),
         result(),
         Arg::U64(LIMIT),
