@@ -122,7 +122,7 @@ pub fn run(sh: &Shell, options: &Options) -> anyhow::Result<ExitCode> {
         let wants = |target: &&str| selection.targets.contains(&format!("--test={target}"));
         selection.steps.contains(&Step::Tests) && (selection.targets.is_empty() || targets.iter().any(wants))
     };
-    let components = Components::of_this_machine(sh, needs(&["launch", "mpi"]), needs(&["browser"]));
+    let components = Components::of_this_machine(sh, &target()?, needs(&["launch", "mpi"]), needs(&["browser"]));
     let browser = components.browser.clone().unwrap_or_default();
     sh.set_var(BROWSER, browser);
     let mut gate = Gate { sh, selection: &selection, components: &components, missing: components.missing.clone() };

@@ -30,7 +30,7 @@ pub(super) struct Components {
 
 impl Components {
     /// Tries each of them. `with_mpi` and `with_browser` say which of the costly ones are wanted.
-    pub(super) fn of_this_machine(sh: &Shell, with_mpi: bool, with_browser: bool) -> Components {
+    pub(super) fn of_this_machine(sh: &Shell, target: &Path, with_mpi: bool, with_browser: bool) -> Components {
         let has = |command: &str| {
             let words = command.split(' ');
             let (program, arguments) = (words.clone().next().unwrap_or_default(), words.skip(1));
@@ -52,7 +52,7 @@ impl Components {
             found.missing.push("lints were not checked: rustup component add clippy".into());
         }
         if with_mpi {
-            match mpi(sh, has("mpicc -show"), has("mpirun --version")) {
+            match mpi(sh, target, has("mpicc -show"), has("mpirun --version")) {
                 Ok(()) => found.mpi = true,
                 Err(why) => found.missing.push(format!("ranks that mpirun starts were not tested: {why}")),
             }
@@ -73,17 +73,29 @@ impl Components {
 }
 
 /// Whether the bindings to MPI build here, which takes a compiler wrapper, libclang and headers that it understands. The tests use what is built for this.
-fn mpi(sh: &Shell, has_mpicc: bool, has_mpirun: bool) -> Result<(), String> {
+fn mpi(sh: &Shell, target: &Path, has_mpicc: bool, has_mpirun: bool) -> Result<(), String> {
     if !has_mpicc {
         return Err("there is no mpicc".into());
     }
     if !has_mpirun {
         return Err("there is an mpicc and no mpirun".into());
     }
+    forget_other(sh, target)?;
     // All packages, so that cargo chooses the same features of what they depend on as for the tests.
     let build = cmd!(sh, "cargo test --workspace --features passmuster-cli/mpi --test mpi --no-run");
     let output = outcome(&mut Command::from(build.quiet()))?;
     if output.status.success() { Ok(()) } else { why_not(&String::from_utf8_lossy(&output.stderr)).map_or(Ok(()), Err) }
+}
+
+/// Has cargo build the bindings again if this is another MPI than before: their build script does not ask which one it is.
+fn forget_other(sh: &Shell, target: &Path) -> Result<(), String> {
+    let text = |error: xshell::Error| error.to_string();
+    let (stamp, shown) = (target.join("mpi-of-tests"), cmd!(sh, "mpicc -show").quiet().ignore_stderr().read().map_err(text)?);
+    if sh.read_file(&stamp).is_ok_and(|before| before == shown) {
+        return Ok(());
+    }
+    cmd!(sh, "cargo clean --quiet --package mpi --package mpi-sys").quiet().ignore_stderr().run().map_err(text)?;
+    sh.write_file(&stamp, shown).map_err(text)
 }
 
 /// What the machine lacks of what cargo could not build the bindings without. None if something else failed: then the tests fail by it, too, and say so.
