@@ -2,6 +2,8 @@
 //!
 //! It takes next to nothing to build, so that `cargo xtask test` starts at once; passmuster is built in release, where emulation is fast.
 
+#![forbid(unsafe_code)]
+
 use std::{
     env,
     ffi::OsString,
@@ -11,7 +13,7 @@ use std::{
 };
 
 use xshell::Shell;
-use xtask::test::{self, Extent};
+use xtask::test::{self, Options};
 
 /// Exit status of wrong usage, and of a command that failed by itself.
 const USAGE: u8 = 2;
@@ -29,18 +31,14 @@ fn main() -> ExitCode {
 }
 
 fn tested(arguments: &[OsString]) -> anyhow::Result<ExitCode> {
-    let extent = match arguments {
-        [] => Extent::Usual,
-        [all] if all == "--all" => Extent::All,
-        [help] if help == "--help" || help == "-h" => {
-            println!("{}", test::HELP);
-            return Ok(ExitCode::SUCCESS);
-        }
-        [unknown, ..] => anyhow::bail!("`cargo xtask test` takes no `{}`: see `cargo xtask test --help`", unknown.display()),
+    let arguments: Vec<String> = arguments.iter().map(|argument| argument.to_string_lossy().into_owned()).collect();
+    let Some(options) = Options::of(&arguments.iter().map(String::as_str).collect::<Vec<_>>())? else {
+        println!("{}", test::HELP);
+        return Ok(ExitCode::SUCCESS);
     };
     let sh = Shell::new()?;
     sh.change_dir(root());
-    test::run(&sh, extent)
+    test::run(&sh, &options)
 }
 
 /// Becomes cargo, which becomes passmuster: signals and the exit status need nobody in between.

@@ -1,138 +1,294 @@
-//! `cargo xtask test`: what CI runs.
+//! `cargo xtask test`: what CI runs, and what a change can affect.
+
+pub mod affected;
+pub mod changes;
+mod components;
+mod tree;
 
 use std::{
     env, fs,
     io::{self, Write},
-    path::Path,
-    process::ExitCode,
+    path::PathBuf,
+    process::{Command, ExitCode, Stdio},
     thread,
     time::Instant,
 };
 
+use anyhow::bail;
 use xshell::{Cmd, Shell, cmd};
+
+use self::{
+    affected::{Selection, Step, select},
+    changes::Change,
+    components::{BROWSER, Components},
+};
 
 /// What `cargo xtask test --help` says.
 pub const HELP: &str = "\
-Everything that needs no GPU: formatting, lints, tests (of ranks that MPI starts where there is one), documentation examples, PTX drift, generated documents, tidiness, archives.
+Run what a change can affect: formatting, lints, tests, documentation examples, PTX drift, generated documents, records, tidiness, archives. No GPU is needed.
 
-Runs the steps in this order and stops at the first that fails, with exit status 1. Tests run under cargo-nextest where it is
-installed. CI runs this command and nothing else (.ci/run).
+The change is what differs from the merge base with origin/main, or with main if there is no such branch: commits, edits and new files. A map from paths to
+tests and steps (xtask/src/test/affected.rs) says what that can affect. Everything runs if the base is unknown, if nothing differs from it, or if the map does
+not know a file. Nothing else decides: not the commit, the date or chance. The command ends with what it left out.
 
-Some things take so long that a part of them has to do before a push. Of the PTX, an eighth is compiled anew, another eighth for each
-commit; of the rest the sources' hashes are compared. Of some tests a fourth to a sixteenth of the cases runs under nextest, another part
-for each commit, and those that .config/nextest.toml calls long do not run.
+It stops at the first step that fails, with exit status 1. Tests run under cargo-nextest if it is installed; without it every test runs. A component that this
+machine lacks (MPI, a browser, ...) is named at the end.
 
-Usage: cargo xtask test [--all]
+Usage: cargo xtask test [--all | --base REV | --machine] [--list]
 
 Options:
-  --all  the long tests, too, and all PTX is compiled: before a release
+  --all          every test and every step, whatever has changed: what CI runs (.ci/run)
+  --base REV     the change is what differs from the merge base with REV
+  --list         print what would run, and run nothing (or --dry-run)
+  --machine      only what depends on programs that are installed, the network and HOME: what .ci/environments runs
 
 Examples:
-  cargo xtask test                 before every push
-  CI=true cargo xtask test         as CI does: NVRTC must be there";
+  cargo xtask test                     before every push
+  cargo xtask test --base HEAD~1       what the last commit can affect
+  cargo xtask test --all               before a release
+  CI=true cargo xtask test --all       as CI does: NVRTC, rustfmt and clippy must be there";
 
-/// Bytes that one tracked file may have: the record of the merge list has some 150 for each of its 19,000 cases.
-const MAX_FILE: u64 = 3 << 20;
-/// Bytes that kernels/ptx/ may have.
-const MAX_PTX: u64 = 26 << 20;
-
-/// Bytes that the archive of a crate may have: what crates.io takes.
-const MAX_ARCHIVE: u64 = 10 << 20;
-
-/// Exit status where a step fails.
+/// Exit status if a step fails.
 const FINDING: u8 = 1;
 
-/// One of how many parts of the PTX is compiled for each commit.
-const PTX_PARTS: u32 = 8;
+/// Tests whose course depends on what is installed, on sockets, or on HOME.
+const OF_MACHINE: &str = "package(=passmuster-bootstrap) | package(=xtask) | package(=passmuster-bench) & binary(=browser) \
+                          | package(=passmuster-cli) & (binary(=launch) - test(/^faults_of_ranks/) | binary(=elsewhere) | binary(=peers))";
 
-/// Tests of which some cases are each commit's turn, as last digits of their numbers: of many algorithms, worlds or kernels, each for some seconds.
-const TURNS: [&str; 4] = ["159", "260", "37", "48"];
+/// The test targets that those are in.
+const TARGETS_OF_MACHINE: [&str; 10] =
+    ["browser", "documents", "elsewhere", "frames", "launch", "layers", "mpi", "peers", "processes", "selection"];
 
-/// Under one of these names crates/bench/tests/browser.rs looks for a browser.
-const BROWSERS: [&str; 3] = ["chromium-headless-shell", "chromium", "google-chrome"];
-
-/// How much is tested.
-#[derive(Clone, Copy, PartialEq, Eq)]
-pub enum Extent {
-    /// What a push wants.
-    Usual,
-    /// The long tests and all PTX as well.
-    All,
+/// What was asked for.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Options {
+    /// Everything, whatever has changed.
+    pub all: bool,
+    /// What the change is compared with.
+    pub base: Option<String>,
+    /// Print what would run.
+    pub list: bool,
+    /// Only what depends on the machine.
+    pub machine: bool,
 }
 
-/// Runs every step until one fails, and says how each ended.
+impl Options {
+    /// Reads the arguments after `cargo xtask test`. None if they ask for help.
+    ///
+    /// # Errors
+    /// On an argument that is unknown, lacks its value or contradicts another.
+    pub fn of(arguments: &[&str]) -> anyhow::Result<Option<Options>> {
+        let mut options = Options::default();
+        let mut arguments = arguments.iter();
+        while let Some(argument) = arguments.next() {
+            match *argument {
+                "--help" | "-h" => return Ok(None),
+                "--all" => options.all = true,
+                "--list" | "--dry-run" => options.list = true,
+                "--machine" => options.machine = true,
+                "--base" => match arguments.next() {
+                    Some(base) => options.base = Some((*base).to_owned()),
+                    None => bail!("--base needs a revision: `cargo xtask test --base origin/main`"),
+                },
+                unknown => bail!("`cargo xtask test` takes no `{unknown}`: see `cargo xtask test --help`"),
+            }
+        }
+        if options.all && (options.base.is_some() || options.machine) || options.machine && options.base.is_some() {
+            bail!("--all, --base and --machine exclude each other");
+        }
+        Ok(Some(options))
+    }
+}
+
+/// Runs the steps until one fails, and says how each ended and what was left out.
 ///
 /// # Errors
-/// Where this program cannot tell where it lies.
-pub fn run(sh: &Shell, extent: Extent) -> anyhow::Result<ExitCode> {
-    // Built with the tests, for the steps that follow them; cargo puts it beside this binary.
-    let passmuster = env::current_exe()?.with_file_name("passmuster");
-    let nextest = cmd!(sh, "cargo nextest --version").quiet().ignore_stdout().ignore_stderr().run().is_ok();
-    // Ranks that MPI starts are tested where there is one to compile with. The doc tests have the same features, so that the library is not built again for them.
-    let has_mpi = cmd!(sh, "mpicc --version").quiet().ignore_stdout().ignore_stderr().run().is_ok();
-    let features: &[&str] = if has_mpi { &["--features", "passmuster-cli/mpi"] } else { &[] };
-    let has_browser = BROWSERS.iter().any(|name| cmd!(sh, "{name} --version").quiet().ignore_stdout().ignore_stderr().run().is_ok());
-    let number = number_of_commit(sh);
-    let (tests_of_it, part) = match (extent, number) {
-        (Extent::Usual, Some(number)) => {
-            (tests_of_turn(number), vec!["--part".to_owned(), format!("{}/{PTX_PARTS}", number % PTX_PARTS + 1)])
-        }
-        (Extent::Usual, None) | (Extent::All, _) => (vec!["--ignore-default-filter".into()], vec![]),
-    };
-    // Two for each core and one more: .config/nextest.toml has how many each test takes.
-    let threads = (2 * thread::available_parallelism().map_or(1, usize::from) + 1).to_string();
-    let tests = match nextest {
-        true => cmd!(
-            sh,
-            "cargo nextest run --workspace {features...} --no-fail-fast --profile commit --test-threads {threads} {tests_of_it...}"
-        ),
-        false => cmd!(sh, "cargo test --workspace {features...} --all-targets"),
-    };
-    let tests = match number.filter(|_| extent == Extent::Usual) {
-        Some(number) => tests.env("PASSMUSTER_TURN", number.to_string()),
-        None => tests.env_remove("PASSMUSTER_TURN"),
-    };
-    let target = env::current_exe()?.with_file_name("..");
-    let passed = step("formatting", || succeeds(cmd!(sh, "cargo fmt --all --check")))
-        && step("lints", || succeeds(cmd!(sh, "cargo clippy --workspace --all-targets -- -D warnings")))
-        && step("tests", || succeeds(tests))
-        && step("documentation examples", || succeeds(cmd!(sh, "cargo test --workspace {features...} --doc")))
-        && step("PTX drift", || succeeds(cmd!(sh, "{passmuster} kernels --check {part...}")))
-        && step("PTX drift of the own kernel", || succeeds(cmd!(sh, "{passmuster} compile --check examples/own_kernel/kernels/mine.cu")))
-        && step("generated parts of documents", || succeeds(cmd!(sh, "{passmuster} docs --check")))
-        && step("figures of stale records are marked", || succeeds(cmd!(sh, "{passmuster} records --check")))
-        && step("tidiness", || tidy(sh))
-        && step("archives", || packs(sh, &target));
-    if !has_mpi {
-        say("\nnot tested: ranks that mpirun starts, for there is no mpicc");
+/// If git does not know the base, or this program cannot tell where it lies.
+pub fn run(sh: &Shell, options: &Options) -> anyhow::Result<ExitCode> {
+    let (selection, changed) = selected(sh, options)?;
+    describe(&selection, changed.as_ref());
+    if options.list {
+        list(&selection);
+        return Ok(ExitCode::SUCCESS);
     }
-    if !has_browser {
-        say("\nnot tested: the report's page on a screen, for there is no headless browser");
+    // Once: after that no step needs the network.
+    if !step_passes("dependencies", &mut || succeeds(cmd!(sh, "cargo fetch --locked --quiet"))) {
+        say("\nFAILED");
+        return Ok(ExitCode::from(FINDING));
     }
-    if nextest && extent == Extent::Usual {
-        say(
-            "\nnot run: long tests, cases that are another commit's turn, and compiling most of the PTX: `cargo xtask test --all` does all",
-        );
+    sh.set_var("CARGO_NET_OFFLINE", "true");
+    // A narrow choice of tests needs neither, unless it says so.
+    let needs = |targets: &[&str]| {
+        let wants = |target: &&str| selection.targets.contains(&format!("--test={target}"));
+        selection.steps.contains(&Step::Tests) && (selection.targets.is_empty() || targets.iter().any(wants))
+    };
+    let components = Components::of_this_machine(sh, &target()?, needs(&["launch", "mpi"]), needs(&["browser"]));
+    let browser = components.browser.clone().unwrap_or_default();
+    sh.set_var(BROWSER, browser);
+    let mut gate = Gate { sh, selection: &selection, components: &components, missing: components.missing.clone() };
+    let passed = selection.steps.iter().all(|&step| step_passes(&step.to_string(), &mut || gate.runs(step)));
+    let missing = gate.missing;
+    for missing in &missing {
+        say(&format!("\nmissing here: {missing}"));
     }
+    left_out(&selection);
     say(if passed { "\nall steps passed; nothing here ran on a GPU: that is `cargo xtask test-gpu`" } else { "\nFAILED" });
     Ok(if passed { ExitCode::SUCCESS } else { ExitCode::from(FINDING) })
 }
 
-/// A number by which commits take turns: that of its hash. None outside a repository, where all is tested.
-fn number_of_commit(sh: &Shell) -> Option<u32> {
-    let commit = cmd!(sh, "git rev-parse --short=8 HEAD").quiet().ignore_stderr().read().ok()?;
-    u32::from_str_radix(commit.get(..8)?, 16).ok()
+/// What is to run, and the files that decide it, if files do.
+fn selected(sh: &Shell, options: &Options) -> anyhow::Result<(Selection, Option<Change>)> {
+    if options.all {
+        return Ok((Selection::everything("--all"), None));
+    }
+    if options.machine {
+        let steps = [Step::Tests, Step::Ptx, Step::Documents, Step::Archives].into();
+        let filters = [OF_MACHINE.to_owned()].into();
+        let targets = TARGETS_OF_MACHINE.map(|target| format!("--test={target}")).into();
+        return Ok((
+            Selection { everything: None, steps, filters, targets, compiled: ["kernels/conformance/".into()].into(), leaves: [].into() },
+            None,
+        ));
+    }
+    Ok(match changes::base(sh, options.base.as_deref())? {
+        None => (Selection::everything("git knows no merge base with origin/main or main: --base REV names one"), None),
+        Some(base) => {
+            let changed = changes::changed(sh, &base)?;
+            (select(&changed), Some(Change { base, files: changed }))
+        }
+    })
 }
 
-/// Options of nextest for the usual tests and the cases whose turn it is.
-fn tests_of_turn(number: u32) -> Vec<String> {
-    let last = TURNS[number as usize % TURNS.len()];
-    let turn = format!(
-        "default() | binary(emulator) & test(/^multimem_passes::.*::world_[{last}]_/) \
-         | binary(foreign) & test(/^examples_of_other_collectives_pass.*::case_[0-9]?[{last}]_/) \
-         | binary(foreign) & test(/^examples_pass_their_smoke_lists::name_[{last}]_/)"
-    );
-    ["--ignore-default-filter", "-E", &turn].map(str::to_owned).to_vec()
+/// Says what was chosen, and by what.
+fn describe(selection: &Selection, change: Option<&Change>) {
+    if let Some(Change { base, files }) = change {
+        say(&format!("{} files differ from {} ({:.12})", files.len(), base.name, base.commit));
+    }
+    match &selection.everything {
+        Some(why) => say(&format!("everything runs: {why}")),
+        None => say("what they can affect runs, by xtask/src/test/affected.rs"),
+    }
+}
+
+/// Prints what would run.
+fn list(selection: &Selection) {
+    for step in &selection.steps {
+        say(&format!("step   {step}"));
+    }
+    for filter in &selection.filters {
+        say(&format!("tests  {filter}"));
+    }
+    for file in &selection.compiled {
+        say(&format!("PTX    what is made from {file}"));
+    }
+    left_out(selection);
+}
+
+/// Says what does not run, and why.
+fn left_out(selection: &Selection) {
+    if selection.everything.is_some() {
+        return;
+    }
+    let mut left: Vec<String> = selection.left_out().iter().map(Step::to_string).collect();
+    if selection.steps.contains(&Step::Tests) {
+        left.push(format!("tests other than `{}`", selection.filter()));
+    }
+    if !selection.compiled.is_empty() {
+        left.push(format!(
+            "compiling PTX other than what is made from {}",
+            selection.compiled.iter().map(String::as_str).collect::<Vec<_>>().join(", ")
+        ));
+    }
+    say(&format!("\nleft out, as nothing that changed can affect it: {}", left.join("; ")));
+    for leaves in &selection.leaves {
+        say(&format!("left out, though the change may affect it: {leaves}"));
+    }
+    say("`cargo xtask test --all` runs everything");
+}
+
+/// Runs steps.
+struct Gate<'r> {
+    sh: &'r Shell,
+    selection: &'r Selection,
+    components: &'r Components,
+    /// What could not run for want of something.
+    missing: Vec<String>,
+}
+
+impl Gate<'_> {
+    fn runs(&mut self, step: Step) -> anyhow::Result<bool> {
+        let (sh, features) = (self.sh, self.components.features());
+        match step {
+            Step::Formatting if self.components.rustfmt => succeeds(cmd!(sh, "cargo fmt --all --check")),
+            Step::Lints if self.components.clippy => {
+                succeeds(cmd!(sh, "cargo clippy --workspace --all-targets {features...} -- -D warnings"))
+            }
+            // Named as missing. CI must have them.
+            Step::Formatting | Step::Lints => Ok(env::var_os("CI").is_none()),
+            Step::Tests => self.tests(),
+            Step::Examples => succeeds(cmd!(sh, "cargo test --workspace {features...} --doc")),
+            Step::Ptx => {
+                let passmuster = self.passmuster()?;
+                let compiled = self.selection.compiled.iter().flat_map(|file| ["--made-from", file]);
+                let (passed, lines) = observed(cmd!(sh, "{passmuster} kernels --check {compiled...}"))?;
+                let not_run = lines.iter().filter_map(|line| line.strip_prefix("NotRun: "));
+                self.missing.extend(not_run.map(|what| format!("not checked: {what}")));
+                Ok(passed)
+            }
+            Step::OwnPtx => {
+                let passmuster = self.passmuster()?;
+                succeeds(cmd!(sh, "{passmuster} compile --check examples/own_kernel/kernels/mine.cu"))
+            }
+            Step::Documents => {
+                let passmuster = self.passmuster()?;
+                succeeds(cmd!(sh, "{passmuster} docs --check"))
+            }
+            Step::Records => {
+                let passmuster = self.passmuster()?;
+                succeeds(cmd!(sh, "{passmuster} records --check"))
+            }
+            Step::Tidiness => tree::tidy(sh),
+            Step::Archives => tree::packs(sh, &target()?),
+        }
+    }
+
+    fn tests(&self) -> anyhow::Result<bool> {
+        let (sh, features) = (self.sh, self.components.features());
+        if !self.components.nextest {
+            return succeeds(cmd!(sh, "cargo test --workspace {features...} --all-targets"));
+        }
+        // Two for each core and one more: .config/nextest.toml has how many each test takes.
+        let threads = (2 * thread::available_parallelism().map_or(1, usize::from) + 1).to_string();
+        let filter = self.selection.filter();
+        let filter: Vec<&str> = if filter.is_empty() { vec![] } else { vec!["-E", &filter] };
+        // Without MPI there is no such target; that it was not tested is said at the end.
+        let mut targets = self.selection.targets.clone();
+        let was_narrow = !targets.is_empty();
+        if !self.components.mpi {
+            targets.remove("--test=mpi");
+        }
+        if was_narrow && targets.is_empty() {
+            return Ok(true);
+        }
+        succeeds(cmd!(
+            sh,
+            "cargo nextest run --workspace {features...} {targets...} --no-fail-fast --no-tests fail --profile gate --test-threads {threads} {filter...}"
+        ))
+    }
+
+    /// The command, built as for the tests.
+    fn passmuster(&self) -> anyhow::Result<PathBuf> {
+        let (sh, features) = (self.sh, self.components.features());
+        // With a test and all packages, so that cargo chooses the same features of what they depend on as for the tests.
+        cmd!(sh, "cargo build --quiet --workspace {features...} --bin passmuster --test require").quiet().run()?;
+        Ok(target()?.join("debug/passmuster"))
+    }
+}
+
+/// The folder of builds.
+fn target() -> anyhow::Result<PathBuf> {
+    // Cargo puts this binary into one of it.
+    Ok(fs::canonicalize(env::current_exe()?.with_file_name(".."))?)
 }
 
 /// Prints a line. Whether anybody reads it changes nothing.
@@ -140,7 +296,7 @@ fn say(line: &str) {
     let _ = writeln!(io::stdout(), "{line}");
 }
 
-fn step(name: &str, run: impl FnOnce() -> anyhow::Result<bool>) -> bool {
+fn step_passes(name: &str, run: &mut dyn FnMut() -> anyhow::Result<bool>) -> bool {
     say(&format!("\n==> {name}"));
     let start = Instant::now();
     // A step that cannot be done has not passed.
@@ -155,89 +311,40 @@ fn step(name: &str, run: impl FnOnce() -> anyhow::Result<bool>) -> bool {
 /// Whether a command exits 0. Its output goes to the terminal.
 fn succeeds(command: Cmd<'_>) -> anyhow::Result<bool> {
     say(&format!("$ {command}"));
-    let status = std::process::Command::from(command.quiet().ignore_status()).stdin(std::process::Stdio::null()).status()?;
+    let status = Command::from(command.quiet().ignore_status()).stdin(Stdio::null()).status()?;
     Ok(status.success())
 }
 
-/// Sizes of tracked files, and no path of somebody's machine in them.
-fn tidy(sh: &Shell) -> anyhow::Result<bool> {
-    let mut complaints = Vec::new();
-    let mut ptx_bytes = 0;
-    for path in cmd!(sh, "git ls-files -z").quiet().read()?.split('\0').filter(|path| !path.is_empty()) {
-        // A tracked file that is deleted and not yet committed has nothing to complain about.
-        let Ok(bytes) = fs::read(sh.current_dir().join(path)) else { continue };
-        let size = bytes.len() as u64;
-        if size > MAX_FILE {
-            complaints.push(format!("{path} has {size} bytes, a file may have {MAX_FILE}"));
-        }
-        if path.starts_with("kernels/ptx/") {
-            ptx_bytes += size;
-        }
-        if let Ok(text) = std::str::from_utf8(&bytes) {
-            complaints.extend(home_path(text).map(|line| format!("{path}:{line} has an absolute path of somebody's machine")));
-        }
-    }
-    if ptx_bytes > MAX_PTX {
-        complaints.push(format!("kernels/ptx has {ptx_bytes} bytes, it may have {MAX_PTX}: fewer entries, or more of them generic"));
-    }
-    for complaint in &complaints {
-        say(complaint);
-    }
-    say(&format!("kernels/ptx: {ptx_bytes} of {MAX_PTX} bytes"));
-    Ok(complaints.is_empty())
-}
-
-/// Whether every crate that is for others packs, and its archive is small enough.
-fn packs(sh: &Shell, target: &Path) -> anyhow::Result<bool> {
-    let archives = target.join("package");
-    // Those of another version would be looked at, too.
-    sh.remove_path(&archives)?;
-    if !succeeds(cmd!(
-        sh,
-        "cargo package --workspace --exclude xtask --exclude own_kernel --no-verify --allow-dirty --target-dir {target}"
-    ))? {
-        return Ok(false);
-    }
-    let mut small = true;
-    for path in sh.read_dir(&archives)?.into_iter().filter(|path| path.extension().is_some_and(|extension| extension == "crate")) {
-        let (name, size) = (path.file_name().unwrap_or_default().display(), fs::metadata(&path)?.len());
-        say(&format!("{name}: {size} of {MAX_ARCHIVE} bytes"));
-        small &= size <= MAX_ARCHIVE;
-    }
-    Ok(small)
-}
-
-/// The first line, counted from 1, with a path in a home directory.
-fn home_path(text: &str) -> Option<usize> {
-    // In two pieces, or this file would complain of itself.
-    const HOMES: [&str; 3] = [concat!("/ho", "me/"), concat!("/Us", "ers/"), concat!("/ro", "ot/")];
-    let starts_a_path = |line: &str, home: &str| {
-        line.match_indices(home).any(|(at, _)| {
-            let before = line[..at].chars().next_back();
-            let after = line[at + home.len()..].chars().next();
-            !before.is_some_and(|c| c.is_alphanumeric() || c == '.' || c == '_' || c == '}') && after.is_some_and(char::is_alphanumeric)
-        })
-    };
-    text.lines().position(|line| HOMES.iter().any(|home| starts_a_path(line, home))).map(|index| index + 1)
+/// Whether a command exits 0, and the lines that it printed, which go to the terminal once it has ended.
+fn observed(command: Cmd<'_>) -> anyhow::Result<(bool, Vec<String>)> {
+    say(&format!("$ {command}"));
+    let output = Command::from(command.quiet().ignore_status()).stdin(Stdio::null()).stderr(Stdio::inherit()).output()?;
+    let lines: Vec<String> = String::from_utf8_lossy(&output.stdout).lines().map(str::to_owned).collect();
+    lines.iter().for_each(|line| say(line));
+    Ok((output.status.success(), lines))
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    /// If this fails, cases whose numbers end with a digit are never any commit's turn, or are several's.
     #[test]
-    fn every_case_has_one_turn() {
-        let mut digits: Vec<char> = TURNS.concat().chars().collect();
-        digits.sort_unstable();
-        assert_eq!(digits, ('0'..='9').collect::<Vec<_>>());
+    fn arguments_are_read() {
+        let of = |line: &str| Options::of(&line.split_whitespace().collect::<Vec<_>>());
+        assert_eq!(of("").unwrap(), Some(Options::default()));
+        assert_eq!(of("--base HEAD~1 --list").unwrap(), Some(Options { base: Some("HEAD~1".into()), list: true, ..Options::default() }));
+        assert_eq!(of("--all --help").unwrap(), None);
+        for wrong in ["--base", "--al", "--all --base main", "--machine --all"] {
+            assert!(of(wrong).is_err(), "{wrong}");
+        }
     }
 
+    /// If this fails, `--all` leaves something out.
     #[test]
-    fn home_paths_are_seen_and_addresses_are_not() {
-        let home = concat!("/ho", "me/");
-        assert_eq!(home_path(&format!("a\nread {home}someone/passmuster/x.cu")), Some(2));
-        assert_eq!(home_path(&format!("include_str!(\"{home}someone\")")), Some(1));
-        assert_eq!(home_path(&format!("https://example.org{home}page and {home}$USER")), None);
+    fn all_is_everything() {
+        let options = Options { all: true, ..Options::default() };
+        let (selection, changed) = selected(&Shell::new().unwrap(), &options).unwrap();
+        assert_eq!((selection.steps.len(), selection.filter(), changed), (Step::ALL.len(), String::new(), None));
+        assert!(selection.targets.is_empty() && selection.compiled.is_empty() && selection.left_out().is_empty());
     }
 }

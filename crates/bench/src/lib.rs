@@ -3,6 +3,8 @@
 //! `method` times, `statistics` says how sure that is, `timing` is what records keep. The rest renders records, old ones too, and needs no
 //! GPU: `tables`, `export` (CSV, nccl-tests' JSON), `baseline`, `plots`, `page` (HTML), `trace`.
 
+#![forbid(unsafe_code)]
+
 pub mod baseline;
 mod check;
 mod contender;

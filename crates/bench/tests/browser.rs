@@ -1,22 +1,36 @@
 //! The report in a headless browser, at the width of a phone and of a desk, light and dark: that nothing is off the screen, that the verdict is above the
 //! fold, that ours and peers are seen in colours of their own, and that the browser has nothing to complain about.
 //!
-//! Without a browser the tests are ignored, and their names say so. CI installs one.
+//! The width is the page's, set by the DevTools protocol: the window of a full browser keeps 500 pixels at least.
+//!
+//! Without a browser the tests are ignored, and their names say so. CI installs one. `cargo xtask test` says by `PASSMUSTER_BROWSER` which one it is.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
     env, fs,
+    io::{BufRead, BufReader, Cursor, Write},
     path::{Path, PathBuf},
-    process::Command,
+    process::{Child, ChildStdin, Command, Stdio},
+    sync::mpsc::{Receiver, channel},
+    thread,
+    time::{Duration, Instant},
 };
+
+use base64::{Engine, engine::general_purpose::STANDARD};
 
 use libtest_mimic::{Arguments, Failed, Trial};
 use passmuster::conformance::report::Record;
 use passmuster_bench::{Contents, DARK, INKS, Judged, Timing, page};
-use serde_json::Value;
+use serde_json::{Value, json};
 
 /// Names under which a headless Chromium is installed.
-const BROWSERS: [&str; 3] = ["chromium-headless-shell", "chromium", "google-chrome"];
+const BROWSERS: [&str; 4] = ["chromium-headless-shell", "chromium", "chromium-browser", "google-chrome"];
+
+/// The browser to use, by its path; empty if none is to be used. Unset, it is looked for.
+const BROWSER: &str = "PASSMUSTER_BROWSER";
+
+/// How long a browser may take for one answer, on a machine with other things to do.
+const PATIENCE: Duration = Duration::from_secs(120);
 
 /// Where the first screen ends, in pixels.
 const FOLD: u32 = 900;
@@ -24,8 +38,8 @@ const FOLD: u32 = 900;
 /// How much is looked at of what is unfolded: on a phone, plots of the first section, of three world sizes, come after this many pixels at most.
 const UNFOLDED: u32 = 5600;
 
-/// What is measured within the page. It is no part of the page: the tests put it at the end of a copy.
-const MEASURE: &str = r#"<script>
+/// What is measured within the page: an expression for JSON.
+const MEASURE: &str = r#"(() => {
     const unfold = UNFOLD;
     if (unfold) document.querySelectorAll('details').forEach(fold => fold.open = true);
     const all = selector => [...document.querySelectorAll(selector)];
@@ -35,7 +49,8 @@ const MEASURE: &str = r#"<script>
     const texts = all('svg.plot').filter(plot => plot.checkVisibility()).map(plot => 11.5 * plot.getBoundingClientRect().width / plot.viewBox.baseVal.width);
     const cut = all('h1, h2, h3, p, li, summary, .verdict td, .verdict th, .scores td, .scores th, figure svg').filter(
         element => element.checkVisibility() && (element.getBoundingClientRect().right > innerWidth + 0.5 || element.scrollWidth > element.clientWidth + 1 && getComputedStyle(element).display != 'inline'));
-    console.log('FACTS ' + JSON.stringify({
+    // As text: rectangles are not passed as values.
+    return JSON.stringify({
         width: innerWidth,
         scroll: document.documentElement.scrollWidth,
         scores: rect('.scores'),
@@ -52,8 +67,8 @@ const MEASURE: &str = r#"<script>
         ink: getComputedStyle(document.body).color,
         plotted: getComputedStyle(document.querySelector('svg.plot')).color,
         bold: all('.verdict td strong').length,
-    }));
-</script>"#;
+    });
+})()"#;
 
 fn main() {
     let browser = browser();
@@ -75,6 +90,9 @@ fn main() {
 }
 
 fn browser() -> Option<PathBuf> {
+    if let Some(path) = env::var_os(BROWSER) {
+        return (!path.is_empty()).then(|| path.into());
+    }
     let path = env::var_os("PATH")?;
     let places = || env::split_paths(&path);
     BROWSERS.iter().find_map(|name| places().map(|place| place.join(name)).find(|file| file.is_file()))
@@ -198,31 +216,133 @@ struct Sight {
 impl Sight {
     /// Has a page opened. Returns what was measured, and the picture's pixels.
     fn of(&self, browser: &Path, name: &str, page: &str) -> Result<(Value, Vec<[u8; 3]>), Failed> {
-        let Sight { width, height, dark, unfold } = self;
         let folder = env::temp_dir().join(format!("passmuster-browser-{name}-{}", std::process::id()));
         fs::create_dir_all(&folder)?;
-        let (file, picture) = (folder.join("report.html"), folder.join("report.png"));
-        fs::write(&file, page.replace("</body>", &MEASURE.replace("UNFOLD", if *unfold { "true" } else { "false" })))?;
-        let output = Command::new(browser)
-            .args(["--headless", "--no-sandbox", "--disable-gpu", "--hide-scrollbars", "--enable-logging=stderr"])
-            .args(["--no-first-run", "--disable-background-networking", "--disable-component-update", "--disable-sync"])
-            .arg(format!("--blink-settings=preferredColorScheme={}", if *dark { 0 } else { 1 }))
-            .arg(format!("--window-size={width},{height}"))
-            .arg(format!("--screenshot={}", picture.display()))
-            .arg(format!("--user-data-dir={}", folder.display()))
-            .arg(format!("file://{}", file.display()))
-            .output()?;
-        let log = String::from_utf8_lossy(&output.stderr).into_owned();
-        let pixels = pixels(&picture).map_err(|error| Failed::from(format!("no screenshot: {error}; {}\n{log}", output.status)))?;
+        let file = folder.join("report.html");
+        fs::write(&file, page)?;
+        let seen = Session::open(browser, &folder).and_then(|mut session| session.look(self, &file));
         fs::remove_dir_all(&folder)?;
-        let (facts, others): (Vec<&str>, Vec<&str>) =
-            log.lines().filter(|line| line.contains("CONSOLE")).partition(|line| line.contains("\"FACTS {"));
-        if let Some(complaint) = others.first() {
-            return Err(format!("the browser complains: {complaint}").into());
+        let (facts, picture) = seen?;
+        Ok((facts, pixels(&picture)?))
+    }
+}
+
+/// A browser that is spoken to by the DevTools protocol: JSON between zero bytes, to its descriptor 3 and from its descriptor 4.
+struct Session {
+    process: Child,
+    to: ChildStdin,
+    from: Receiver<Value>,
+    /// The page's session, once there is a page.
+    page: Option<String>,
+    last: u64,
+    /// What the browser had to say that nobody asked for.
+    events: Vec<Value>,
+}
+
+impl Session {
+    fn open(browser: &Path, folder: &Path) -> Result<Session, String> {
+        let mut process = Command::new("sh")
+            // Pipes are made for stdin and stdout alone: the shell moves them.
+            .args(["-c", r#"exec "$0" "$@" 3<&0 4>&1 </dev/null >/dev/null"#])
+            .arg(browser)
+            .args(["--headless", "--remote-debugging-pipe", "--no-sandbox", "--disable-gpu", "--no-first-run"])
+            .args(["--disable-background-networking", "--disable-component-update", "--disable-sync"])
+            .arg(format!("--user-data-dir={}", folder.display()))
+            .env("HOME", folder)
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .stderr(Stdio::null())
+            .spawn()
+            .map_err(|error| format!("{}: {error}", browser.display()))?;
+        let (to, answers) = (process.stdin.take().expect("it is piped"), process.stdout.take().expect("it is piped"));
+        let (send, from) = channel();
+        thread::spawn(move || {
+            for message in BufReader::new(answers).split(0).map_while(Result::ok) {
+                let Ok(message) = serde_json::from_slice(&message) else { return };
+                if send.send(message).is_err() {
+                    return;
+                }
+            }
+        });
+        let mut session = Session { process, to, from, page: None, last: 0, events: Vec::new() };
+        let target = session.ask("Target.createTarget", json!({ "url": "about:blank" }))?["targetId"].take();
+        let attached = session.ask("Target.attachToTarget", json!({ "targetId": target, "flatten": true }))?;
+        session.page = attached["sessionId"].as_str().map(str::to_owned);
+        Ok(session)
+    }
+
+    /// Opens a page at a width and in colours. Returns what was measured, and a picture.
+    fn look(&mut self, sight: &Sight, file: &Path) -> Result<(Value, Vec<u8>), String> {
+        let Sight { width, height, dark, unfold } = sight;
+        let (scheme, unfold) = (if *dark { "dark" } else { "light" }, if *unfold { "true" } else { "false" });
+        for domain in ["Page.enable", "Runtime.enable", "Log.enable"] {
+            self.ask(domain, json!({}))?;
         }
-        let facts = facts.first().and_then(|line| line.split_once("\"FACTS ")?.1.rsplit_once("\", source: "));
-        let facts = facts.ok_or_else(|| Failed::from(format!("nothing was measured\n{log}")))?.0;
-        Ok((serde_json::from_str(facts)?, pixels))
+        let size = json!({ "width": width, "height": height, "deviceScaleFactor": 1, "mobile": false });
+        self.ask("Emulation.setDeviceMetricsOverride", size)?;
+        self.ask("Emulation.setEmulatedMedia", json!({ "features": [{ "name": "prefers-color-scheme", "value": scheme }] }))?;
+        self.ask("Emulation.setScrollbarsHidden", json!({ "hidden": true }))?;
+        let opened = self.ask("Page.navigate", json!({ "url": format!("file://{}", file.display()) }))?;
+        if let Some(error) = opened["errorText"].as_str() {
+            return Err(format!("{}: {error}", file.display()));
+        }
+        let is_loaded = |message: &Value| message["method"] == "Page.loadEventFired";
+        if !self.events.iter().any(is_loaded) {
+            self.until(is_loaded, "the page's end")?;
+        }
+        let expression = MEASURE.replace("UNFOLD", unfold);
+        let measured = self.ask("Runtime.evaluate", json!({ "expression": expression, "returnByValue": true }))?;
+        let picture = self.ask("Page.captureScreenshot", json!({ "format": "png" }))?;
+        let complaints = ["Runtime.consoleAPICalled", "Runtime.exceptionThrown", "Log.entryAdded"];
+        if let Some(complaint) = self.events.iter().find(|event| complaints.iter().any(|method| event["method"] == *method)) {
+            return Err(format!("the browser complains: {complaint}"));
+        }
+        let facts = measured["result"]["value"].as_str().and_then(|text| serde_json::from_str(text).ok());
+        let facts = facts.ok_or_else(|| format!("nothing was measured: {measured}"))?;
+        let picture = STANDARD.decode(picture["data"].as_str().unwrap_or_default()).map_err(|error| format!("no picture: {error}"))?;
+        Ok((facts, picture))
+    }
+
+    /// What a method returns.
+    fn ask(&mut self, method: &str, parameters: Value) -> Result<Value, String> {
+        self.last += 1;
+        let id = self.last;
+        let mut message = json!({ "id": id, "method": method, "params": parameters });
+        if let Some(page) = &self.page {
+            message["sessionId"] = page.as_str().into();
+        }
+        let sent = self.to.write_all(format!("{message}\0").as_bytes()).and_then(|()| self.to.flush());
+        sent.map_err(|error| format!("{method}: the browser has ended: {error}"))?;
+        let mut answer = self.until(|message| message["id"] == id, method)?;
+        match answer.get("error") {
+            Some(error) => Err(format!("{method}: {error}")),
+            None => Ok(answer["result"].take()),
+        }
+    }
+
+    /// Waits for a message; the events before it are kept.
+    fn until(&mut self, is_wanted: impl Fn(&Value) -> bool, what: &str) -> Result<Value, String> {
+        let start = Instant::now();
+        loop {
+            let left = PATIENCE.saturating_sub(start.elapsed());
+            let message = self.from.recv_timeout(left).map_err(|error| format!("{what} does not come from the browser: {error}"))?;
+            if is_wanted(&message) {
+                return Ok(message);
+            }
+            self.events.push(message);
+        }
+    }
+}
+
+impl Drop for Session {
+    fn drop(&mut self) {
+        // Asked, it ends its own processes, too. One that does not answer is killed.
+        self.page = None;
+        let asked = self.ask("Browser.close", json!({}));
+        if asked.is_err() {
+            let _ = self.process.kill();
+        }
+        let _ = self.process.wait();
     }
 }
 
@@ -234,10 +354,10 @@ fn recorded(name: &str) -> Result<Record<Timing>, Failed> {
     Ok(serde_json::from_str(&fs::read_to_string(fixture(name))?)?)
 }
 
-/// The picture's pixels.
-fn pixels(path: &Path) -> Result<Vec<[u8; 3]>, Box<dyn std::error::Error>> {
-    let mut reader = png::Decoder::new(fs::File::open(path)?).read_info()?;
-    let mut bytes = vec![0; reader.output_buffer_size()];
+/// The pixels of a PNG file.
+fn pixels(picture: &[u8]) -> Result<Vec<[u8; 3]>, Box<dyn std::error::Error>> {
+    let mut reader = png::Decoder::new(Cursor::new(picture)).read_info()?;
+    let mut bytes = vec![0; reader.output_buffer_size().ok_or("a picture of no size")?];
     let info = reader.next_frame(&mut bytes)?;
     bytes.truncate(info.buffer_size());
     let length = match info.color_type {

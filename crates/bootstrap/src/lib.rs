@@ -1,7 +1,6 @@
 //! Ranks in processes of their own: how they find each other, exchange bytes and file descriptors, and learn which of them is lost.
 //!
 //! Nothing here knows a GPU, a collective or what the bytes mean.
-
 //!
 //! ```text
 //! rank 0 ──┐ sockets  ┌─ exchanges: every rank gives, every rank gets everybody's
@@ -11,6 +10,8 @@
 //!
 //! One process coordinates, and has the [`Hub`]: the command that starts the ranks itself ([`own`]), or rank 0's where `torchrun`, `mpirun` or `srun` started
 //! them ([`placement`]). Messages, bounded and versioned, are [`frame`]'s; who may come is a matter of the [`Secret`].
+
+#![forbid(unsafe_code)]
 
 pub mod agreement;
 pub mod frame;

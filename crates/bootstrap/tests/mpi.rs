@@ -18,6 +18,14 @@ const ROLE: &str = "PASSMUSTER_TEST_ROLE";
 
 const LIMIT: Duration = Duration::from_secs(20);
 
+/// Lets Open MPI 4 and 5 run as root, as in a container, and with more processes than processors. MPICH does so anyway, and does not know Open MPI's options.
+const OPEN_MPI: [(&str, &str); 4] = [
+    ("OMPI_ALLOW_RUN_AS_ROOT", "1"),
+    ("OMPI_ALLOW_RUN_AS_ROOT_CONFIRM", "1"),
+    ("OMPI_MCA_rmaps_base_oversubscribe", "1"),
+    ("PRTE_MCA_rmaps_default_mapping_policy", ":oversubscribe"),
+];
+
 fn main() {
     if env::var_os(ROLE).is_some() {
         println!("{}", exchange().unwrap());
@@ -57,8 +65,7 @@ fn exchange() -> Result<String, BootstrapError> {
 
 /// If this fails, `--launcher mpi` does not start, or its ranks have other numbers than MPI's.
 fn ranks_of_mpirun_meet() {
-    let arguments = ["-n", "4", "--oversubscribe", "--allow-run-as-root"];
-    let output = Command::new("mpirun").args(arguments).arg(env::current_exe().unwrap()).env(ROLE, "1").output().unwrap();
+    let output = Command::new("mpirun").args(["-n", "4"]).arg(env::current_exe().unwrap()).env(ROLE, "1").envs(OPEN_MPI).output().unwrap();
     let (said, errors) = (String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
     let mut lines: Vec<&str> = said.lines().collect();
     lines.sort_unstable();

@@ -14,7 +14,6 @@ use std::{
 };
 
 use anyhow::{Context, bail};
-use passmuster::conformance::report::Part;
 use passmuster_collectives::{algorithms::built_in_modules, collective::header, kernels::file_name, plan::Build};
 use xshell::Shell;
 
@@ -44,15 +43,15 @@ pub(crate) struct Kernels {
     /// not run; with CI set in the environment that is a failure.
     #[arg(long)]
     pub(crate) check: bool,
-    /// Compiles one part of the files, which take turns: 2/8 is the second of eight. Of the others the sources' hashes are compared.
-    #[arg(long, value_name = "K/N", requires = "check")]
-    part: Option<Part>,
+    /// Compiles only what is made from this file, or from files under this path; of the rest the sources' hashes are compared. May be given several times.
+    #[arg(long, value_name = "PATH", requires = "check")]
+    made_from: Vec<String>,
 }
 
 const EXAMPLES: &str = "\
 Examples:
   cargo xtask kernels                     after an edit of a .cu, .cuh or mutant
-  cargo xtask kernels --check             before a commit; CI compiles an eighth
+  cargo xtask kernels --check             before a commit, as CI does
   cargo xtask kernels --only museum/      what is under a path
   CUDA_HOME=/usr/local/cuda-13.0 cargo xtask kernels
 
@@ -82,6 +81,16 @@ struct Product {
     unit: Unit,
 }
 
+impl Product {
+    /// Whether it is this file, or made from it or from files under this path.
+    fn is_made_from(&self, path: &str) -> bool {
+        let parts = self.unit.headers.keys().chain([&self.unit.name, &self.source, &self.path]);
+        parts
+            .into_iter()
+            .any(|part| part.strip_prefix(path).is_some_and(|rest| rest.is_empty() || path.ends_with('/') || rest.starts_with('/')))
+    }
+}
+
 impl Kernels {
     pub(crate) fn run(self, sh: &Shell) -> anyhow::Result<ExitCode> {
         let root = project::enter(sh)?;
@@ -100,7 +109,7 @@ impl Kernels {
             return compile_all(sh, &root, &products).map(|_| ExitCode::SUCCESS);
         }
         let index = mutants::index(&mutants);
-        if self.check { check(sh, &root, &products, &index, self.part) } else { write(sh, &root, &products, &index) }
+        if self.check { check(sh, &root, &products, &index, &self.made_from) } else { write(sh, &root, &products, &index) }
     }
 }
 
@@ -132,20 +141,19 @@ fn write(sh: &Shell, root: &Path, products: &[Product], index: &str) -> anyhow::
     }
 }
 
-fn check(sh: &Shell, root: &Path, products: &[Product], index: &str, part: Option<Part>) -> anyhow::Result<ExitCode> {
+fn check(sh: &Shell, root: &Path, products: &[Product], index: &str, made_from: &[String]) -> anyhow::Result<ExitCode> {
     let compiler = toolkit::find(sh, root).and_then(|toolkit| Nvrtc::open(&toolkit));
-    let part = part.unwrap_or(Part { number: 1, of: 1 });
-    let compiled: BTreeSet<usize> = part.take((0..products.len()).collect()).into_iter().collect();
-    let drift = |(index, product): &(usize, &Product)| {
+    let compiled = |product: &Product| made_from.is_empty() || made_from.iter().any(|path| product.is_made_from(path));
+    let drift = |product: &&Product| {
         let found = fs::read_to_string(root.join(&product.path)).unwrap_or_default();
         let drift = match &compiler {
-            Ok(nvrtc) if compiled.contains(index) => differs(&found, &compile(nvrtc, product)?),
+            Ok(nvrtc) if compiled(product) => differs(&found, &compile(nvrtc, product)?),
             _ => (!found.starts_with(&heading(COMMAND, &product.source, &product.unit))).then(|| "is not of these sources".to_owned()),
         };
         anyhow::Ok(drift.map(|how| format!("{} {how} ({})", product.path, product.source)))
     };
-    let numbered: Vec<(usize, &Product)> = products.iter().enumerate().collect();
-    let drifts = in_parallel(&numbered, || (), |(), product, _| drift(product));
+    let all: Vec<&Product> = products.iter().collect();
+    let drifts = in_parallel(&all, || (), |(), product, _| drift(product));
     let mut drifted: Vec<String> = drifts.into_iter().filter_map(anyhow::Result::transpose).collect::<anyhow::Result<_>>()?;
     if fs::read_to_string(root.join(TYPES)).unwrap_or_default() != header() {
         drifted.push(format!("{TYPES} is not what the tables of crates/collectives/src/collective/ say"));
@@ -163,9 +171,10 @@ fn check(sh: &Shell, root: &Path, products: &[Product], index: &str, part: Optio
     }
     match compiler {
         Ok(nvrtc) => {
-            println!("{} files are what NVRTC {} makes of their sources", compiled.len(), nvrtc.version());
-            if compiled.len() < products.len() {
-                println!("{} others name the hash of their sources and were not compiled", products.len() - compiled.len());
+            let count = products.iter().filter(|product| compiled(product)).count();
+            println!("{count} files are what NVRTC {} makes of their sources", nvrtc.version());
+            if count < products.len() {
+                println!("{} others name the hash of their sources and were not compiled", products.len() - count);
             }
         }
         Err(reason) => {

@@ -1,5 +1,7 @@
 //! The binary: see the library's `main`.
 
+#![forbid(unsafe_code)]
+
 use std::process::ExitCode;
 
 use mimalloc::MiMalloc;

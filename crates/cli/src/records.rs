@@ -24,7 +24,7 @@ use passmuster::{
 use passmuster_bench::{Contender, Timing};
 use passmuster_collectives::{
     algorithms::Target,
-    kernels::{FOREIGN, file_name},
+    kernels::{FOREIGN, code_hash, file_name},
     library::Library,
     plan::Build,
 };
@@ -32,7 +32,7 @@ use serde::Serialize;
 use serde_json::Value;
 use xshell::Shell;
 
-use crate::{FINDING, project, require};
+use crate::{FINDING, museum, project, require};
 
 /// The mutant that is no kernel.
 pub(crate) const SHARED_PADS: &str = "sync_two_groups_on_one_pad";
@@ -41,12 +41,12 @@ pub(crate) const SHARED_PADS: &str = "sync_two_groups_on_one_pad";
 ///
 /// A record names each kernel that it rests on, with a hash (docs/reference/record-schema.md). It is fresh where all of ours are what they were, stale where one is not,
 /// unknown where it does not say. README.md and the documents under docs/ say before each part that was made from records which these are (`<!-- records: NAME -->`);
-/// where one of them is stale, a line there must name the kernels that have changed.
+/// where one of them is stale, a line there must name the kernels that have changed. A committed record of the emulator must be fresh: anybody can make it again.
 #[derive(clap::Args)]
 #[command(after_long_help = "\
 Examples:
   cargo xtask records                      which records are fresh, stale, unknown, and what quotes them
-  cargo xtask records --check              exit 1 where a document quotes a stale record and does not say so
+  cargo xtask records --check              exit 1 if a record of the emulator is stale, or a document quotes a stale record and does not say so
   cargo xtask records --mark               has the documents say so, and no longer where a record is fresh again
   cargo xtask records --manifests          writes fixtures/manifests/ anew from the lists
   cargo xtask records --require fixtures/manifests/gpus2-merge.toml merge.json
@@ -55,7 +55,7 @@ pub(crate) struct Records {
     /// Records to look at; when left out, those of fixtures/records.
     #[arg(value_name = "RECORD")]
     records: Vec<PathBuf>,
-    /// Exit 1 where a document quotes a stale record and does not say so.
+    /// Exit 1 if a record of the emulator is stale, or a document quotes a stale record and does not say so.
     #[arg(long, conflicts_with = "records")]
     check: bool,
     /// Write the marks that the documents lack, and take away those that no longer hold.
@@ -129,6 +129,9 @@ impl Records {
         let mut found = Found { records: looked, quotes: Vec::new(), complaints: Vec::new() };
         if self.records.is_empty() {
             quotes(&root, self.mark, &mut found)?;
+            for (path, record) in &records {
+                found.complaints.extend(stale_on_emulator(&root, path, record)?);
+            }
         }
         show(&found);
         if let Some(path) = json {
@@ -221,6 +224,47 @@ fn look(path: &Path, record: &Value) -> anyhow::Result<Looked> {
     }
     let cases = record["summary"]["total"].as_u64().unwrap_or(0) as usize;
     Ok(Looked { record: name(path), kind, freshness, cases, resting })
+}
+
+/// What is wrong with a committed record that was made on the emulator, which anybody can make again: it must rest on the kernels of this tree.
+/// None of a record of GPUs, which may be stale.
+fn stale_on_emulator(root: &Path, path: &Path, record: &Value) -> anyhow::Result<Option<String>> {
+    if record["machine"]["kind"] != "emulator" {
+        return Ok(None);
+    }
+    let looked = look(path, record)?;
+    let mut changed: BTreeSet<String> = looked.freshness.changed().iter().cloned().collect();
+    // Kernels from elsewhere: those that the documents show, and those of the museum.
+    for (name, then) in record["source"]["modules"].as_object().into_iter().flatten() {
+        let Some(file) = name.strip_prefix(FOREIGN) else { continue };
+        let file = format!("examples/foreign/{file}");
+        let now = fs::read_to_string(root.join(&file)).ok().map(|text| code_hash(&text));
+        if now.as_deref() != then.as_str() {
+            changed.insert(file);
+        }
+    }
+    if looked.kind == "museum" {
+        let then: BTreeMap<&str, &str> = record["cases"]
+            .as_array()
+            .into_iter()
+            .flatten()
+            .filter_map(|outcome| Some((outcome["entry"].as_str()?, outcome["kernels"].as_str()?)))
+            .collect();
+        let entries = museum::entries(root)?;
+        let now =
+            entries.keys().map(|name| Ok((name.as_str(), museum::kernels(root, name)?))).collect::<anyhow::Result<BTreeMap<_, _>>>()?;
+        let differs = |name: &&&str| then.get(**name).copied() != now.get(**name).map(String::as_str);
+        changed.extend(now.keys().chain(then.keys()).filter(differs).map(|name| format!("museum/{name}")));
+    }
+    let name = looked.record;
+    Ok(match (looked.freshness, changed.is_empty()) {
+        (Freshness::Unknown, _) => Some(format!("{name}.json was made on the emulator, and does not say which kernels it rests on")),
+        (_, true) => None,
+        (_, false) => {
+            let these = changed.into_iter().collect::<Vec<_>>().join(", ");
+            Some(format!("{name}.json was made on the emulator, and these kernels have changed since, so make it again: {these}"))
+        }
+    })
 }
 
 /// What the documents quote, and what is wrong with that; with `mark`, the documents are made right.
@@ -391,6 +435,31 @@ mod tests {
                 .iter()
                 .all(|mutant| of_mutant(mutant.name).is_some_and(|(module, _)| modules().iter().any(|known| known.name == module)))
         );
+    }
+
+    /// If this fails, a figure of the emulator outlives the kernels that it is of, though anybody could make it again.
+    #[test]
+    fn stale_emulator_records_are_complaints() {
+        let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
+        let complaint = |name: &str, change: &dyn Fn(&mut Value)| {
+            let path = root.join(FOLDER).join(name);
+            let mut record = read(&path).unwrap();
+            change(&mut record);
+            stale_on_emulator(&root, &path, &record).unwrap()
+        };
+        let module = |name: &'static str| move |record: &mut Value| record["source"]["modules"][name] = "0".into();
+        let ours = complaint("emulator-mutants.json", &module("all_gather/ll")).unwrap();
+        assert!(ours.contains("emulator-mutants.json") && ours.contains("all_gather/ll"), "{ours}");
+        let theirs = complaint("emulator-mutants-foreign.json", &module("foreign/reduce_pull/kernel.ptx")).unwrap();
+        assert!(theirs.contains("examples/foreign/reduce_pull/kernel.ptx"), "{theirs}");
+        let entry = complaint("emulator-museum.json", &|record| record["cases"][0]["kernels"] = "0".into()).unwrap();
+        assert!(entry.contains("museum/aiter_3514_no_exit_barrier"), "{entry}");
+        let lacks = complaint("emulator-museum.json", &|record| drop(record["cases"].as_array_mut().unwrap().pop())).unwrap();
+        assert!(lacks.contains("museum/"), "{lacks}");
+        let unknown = complaint("emulator-mutants.json", &|record| record["source"]["modules"] = serde_json::json!({})).unwrap();
+        assert!(unknown.contains("does not say"), "{unknown}");
+        // Nobody here can make those of GPUs again.
+        assert_eq!(complaint("h200x2-mutants-value.json", &module("all_gather/ll")), None);
     }
 
     /// If this fails, a committed record cannot be read any more once its kernels change.

@@ -4,6 +4,8 @@
 //! address in it. A [`machine::Machine`] runs plans; crates of their own have one for GPUs and one for the CPU. [`kernels`] are the compiled kernels, of which a
 //! [`library`] has those that launches name, [`contract::Contract`] is what an algorithm promises about its numbers, and [`pool`] is memory that calls in flight share.
 
+#![forbid(unsafe_code)]
+
 pub mod algorithms;
 pub mod collective;
 pub mod contract;

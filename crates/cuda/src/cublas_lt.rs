@@ -20,7 +20,10 @@ use cudarc::{
     driver::sys::CUstream,
 };
 
-use super::loader::{self, LoadError, function_table};
+use super::{
+    driver::call,
+    loader::{self, LoadError, function_table},
+};
 use passmuster_collectives::{
     collective::{DType, Layout, Product},
     plan::MatmulCall,
@@ -84,14 +87,6 @@ pub(super) struct CublasLt {
     pub(super) path: String,
 }
 
-macro_rules! call {
-    ($library:expr, $function:ident($($argument:expr),* $(,)?)) => {{
-        // SAFETY: pointers are to live values, handles were made by this library and are not destroyed.
-        let code = unsafe { ($library.functions.$function)($($argument),*) };
-        $library.check(stringify!($function), code)
-    }};
-}
-
 impl CublasLt {
     /// Finds and loads it.
     ///
@@ -134,7 +129,8 @@ impl Handle {
     /// On the device whose context is current.
     pub(super) fn new(library: Arc<CublasLt>) -> Result<Handle, CublasError> {
         let mut raw = null_mut();
-        call!(library, cublasLtCreate(&mut raw))?;
+        // SAFETY: it writes one handle, to a local that outlives the call.
+        unsafe { call!(library, cublasLtCreate(&mut raw)) }?;
         Ok(Handle { library, raw })
     }
 }
@@ -189,11 +185,13 @@ impl Matmul {
         let Product { dtype, rows, columns, depth, layout } = call.product;
         let dtype = if dtype == DType::BF16 { cudaDataType::CUDA_R_16BF } else { cudaDataType::CUDA_R_16F };
         let description = Owned::new(functions.cublasLtMatmulDescDestroy, null_mut(), |raw| {
-            call!(library, cublasLtMatmulDescCreate(raw, cublasComputeType_t::CUBLAS_COMPUTE_32F, cudaDataType::CUDA_R_32F))
+            // SAFETY: it writes one handle, to `raw`.
+            unsafe { call!(library, cublasLtMatmulDescCreate(raw, cublasComputeType_t::CUBLAS_COMPUTE_32F, cudaDataType::CUDA_R_32F)) }
         })?;
         let describe = |attribute, value: i32| {
             let at = (&raw const value).cast::<c_void>();
-            call!(library, cublasLtMatmulDescSetAttribute(description.raw, attribute, at, size_of::<i32>()))
+            // SAFETY: it reads as many bytes as it says of `value`, which is of the type of these attributes; `description` owns the handle.
+            unsafe { call!(library, cublasLtMatmulDescSetAttribute(description.raw, attribute, at, size_of::<i32>())) }
         };
         let transposed = if layout == Layout::Nk { TRANSPOSED } else { AS_IT_IS };
         describe(cublasLtMatmulDescAttributes_t::CUBLASLT_MATMUL_DESC_TRANSA, transposed)?;
@@ -204,20 +202,31 @@ impl Matmul {
         }
         let layout_of = |rows, columns| {
             Owned::new(functions.cublasLtMatrixLayoutDestroy, null_mut(), |raw| {
-                call!(library, cublasLtMatrixLayoutCreate(raw, dtype, rows, columns, rows as i64))
+                // SAFETY: it writes one handle, to `raw`.
+                unsafe { call!(library, cublasLtMatrixLayoutCreate(raw, dtype, rows, columns, rows as i64)) }
             })
         };
         let b = if layout == Layout::Nk { layout_of(depth, columns)? } else { layout_of(columns, depth)? };
         let layouts = [b, layout_of(depth, rows)?, layout_of(columns, rows)?];
         let preference =
-            Owned::new(functions.cublasLtMatmulPreferenceDestroy, null_mut(), |raw| call!(library, cublasLtMatmulPreferenceCreate(raw)))?;
+            // SAFETY: it writes one handle, to `raw`.
+            Owned::new(functions.cublasLtMatmulPreferenceDestroy, null_mut(), |raw| unsafe { call!(library, cublasLtMatmulPreferenceCreate(raw)) })?;
         let (attribute, bytes) = (cublasLtMatmulPreferenceAttributes_t::CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES, call.workspace.bytes);
-        call!(library, cublasLtMatmulPreferenceSetAttribute(preference.raw, attribute, (&raw const bytes).cast(), size_of::<u64>()))?;
+        // SAFETY: it reads as many bytes as it says of `bytes`, which is of the type of this attribute; `preference` owns the handle.
+        unsafe {
+            call!(library, cublasLtMatmulPreferenceSetAttribute(preference.raw, attribute, (&raw const bytes).cast(), size_of::<u64>()))
+        }?;
         // SAFETY: plain numbers, of which zero is one of each.
         let mut best: cublasLtMatmulHeuristicResult_t = unsafe { std::mem::zeroed() };
         let mut found = 0;
         let [b, a, c] = layouts.each_ref().map(|layout| layout.raw);
-        call!(library, cublasLtMatmulAlgoGetHeuristic(handle.raw, description.raw, b, a, c, c, preference.raw, 1, &mut best, &mut found))?;
+        // SAFETY: all handles are owned by what lives here; it writes one result and one number, as it is asked for at most one.
+        unsafe {
+            call!(
+                library,
+                cublasLtMatmulAlgoGetHeuristic(handle.raw, description.raw, b, a, c, c, preference.raw, 1, &mut best, &mut found)
+            )
+        }?;
         if found == 0 {
             let code = format!("no algorithm for {call} with {bytes} bytes of workspace");
             return Err(CublasError { what: "cublasLtMatmulAlgoGetHeuristic".into(), code });
@@ -230,26 +239,29 @@ impl Matmul {
         let library = &self.handle.library;
         let (one, zero) = (1.0f32, 0.0f32);
         let [of_b, of_a, of_c] = self.layouts.each_ref().map(|layout| layout.raw);
-        call!(
-            library,
-            cublasLtMatmul(
-                self.handle.raw,
-                self.description.raw,
-                (&raw const one).cast(),
-                b as *const c_void,
-                of_b,
-                a as *const c_void,
-                of_a,
-                (&raw const zero).cast(),
-                c as *const c_void,
-                of_c,
-                c as *mut c_void,
-                of_c,
-                &self.algorithm,
-                workspace.0 as *mut c_void,
-                workspace.1 as usize,
-                stream.cast(),
+        // SAFETY: `self` owns the handles; the factors are read during the call, as descriptions say that they lie on the host. The host follows no device address.
+        unsafe {
+            call!(
+                library,
+                cublasLtMatmul(
+                    self.handle.raw,
+                    self.description.raw,
+                    (&raw const one).cast(),
+                    b as *const c_void,
+                    of_b,
+                    a as *const c_void,
+                    of_a,
+                    (&raw const zero).cast(),
+                    c as *const c_void,
+                    of_c,
+                    c as *mut c_void,
+                    of_c,
+                    &self.algorithm,
+                    workspace.0 as *mut c_void,
+                    workspace.1 as usize,
+                    stream.cast(),
+                )
             )
-        )
+        }
     }
 }

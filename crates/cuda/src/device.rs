@@ -51,9 +51,12 @@ impl Device {
     /// of the process share it.
     pub(super) fn open(driver: &'static Driver, ordinal: usize) -> Result<Device, CudaError> {
         let mut raw: CUdevice = 0;
-        call!(driver, cuDeviceGet(&mut raw, ordinal as c_int))?;
-        let name = text(|at, length| call!(driver, cuDeviceGetName(at, length, raw)))?;
-        let bus_id = text(|at, length| call!(driver, cuDeviceGetPCIBusId(at, length, raw)))?;
+        // SAFETY: it writes one device number, to a local that outlives the call; an ordinal that is none is an error.
+        unsafe { call!(driver, cuDeviceGet(&mut raw, ordinal as c_int)) }?;
+        // SAFETY: `text` gives room for `length` bytes at `at`; `raw` is a device that the driver named.
+        let name = text(|at, length| unsafe { call!(driver, cuDeviceGetName(at, length, raw)) })?;
+        // SAFETY: `text` gives room for `length` bytes at `at`; `raw` is a device that the driver named.
+        let bus_id = text(|at, length| unsafe { call!(driver, cuDeviceGetPCIBusId(at, length, raw)) })?;
         let uuid = uuid(driver, raw)?;
         let attribute = |which| attribute(driver, raw, which);
         let sms = attribute(CUdevice_attribute::CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT)?.max(0) as u32;
@@ -63,8 +66,10 @@ impl Device {
         );
         let flushes_remote_writes = attribute(CUdevice_attribute::CU_DEVICE_ATTRIBUTE_CAN_FLUSH_REMOTE_WRITES)? != 0;
         let mut context: CUcontext = null_mut();
-        call!(driver, cuDevicePrimaryCtxRetain(&mut context, raw)).map_err(|error| error.during(format!("GPU {ordinal}")))?;
-        call!(driver, cuCtxSetCurrent(context))?;
+        // SAFETY: it writes one handle, to a local that outlives the call; `raw` is a device that the driver named.
+        unsafe { call!(driver, cuDevicePrimaryCtxRetain(&mut context, raw)) }.map_err(|error| error.during(format!("GPU {ordinal}")))?;
+        // SAFETY: the context was retained in `open` and is never released.
+        unsafe { call!(driver, cuCtxSetCurrent(context)) }?;
         let service = Stream::new(driver)?;
         let pinned = Mutex::new(Pinned::new(driver, PINNED_BYTES)?);
         Ok(Device { driver, ordinal, raw, context, flushes_remote_writes, name, uuid, bus_id, sms, capability, service, pinned })
@@ -72,7 +77,8 @@ impl Device {
 
     /// Makes its context the calling thread's current one.
     pub(super) fn make_current(&self) -> Result<(), CudaError> {
-        call!(self.driver, cuCtxSetCurrent(self.context))
+        // SAFETY: the context was retained in `open` and is never released.
+        unsafe { call!(self.driver, cuCtxSetCurrent(self.context)) }
     }
 
     /// Whether it has the VMM API and can share what it allocates by file descriptor.
@@ -85,7 +91,8 @@ impl Device {
     /// Bytes of its memory that are in use, by whomever. Its context is current.
     pub(super) fn memory_in_use(&self) -> Result<u64, CudaError> {
         let (mut free, mut total) = (0, 0);
-        call!(self.driver, cuMemGetInfo_v2(&mut free, &mut total))?;
+        // SAFETY: it writes two numbers, to locals that outlive the call.
+        unsafe { call!(self.driver, cuMemGetInfo_v2(&mut free, &mut total)) }?;
         Ok((total - free) as u64)
     }
 
@@ -98,7 +105,8 @@ impl Device {
     pub(super) fn can_access_of(&self, peer: [u8; 16]) -> Result<Option<bool>, CudaError> {
         for ordinal in 0..self.driver.device_count()? {
             let mut raw: CUdevice = 0;
-            call!(self.driver, cuDeviceGet(&mut raw, ordinal as c_int))?;
+            // SAFETY: it writes one device number, to a local that outlives the call; an ordinal that is none is an error.
+            unsafe { call!(self.driver, cuDeviceGet(&mut raw, ordinal as c_int)) }?;
             if uuid(self.driver, raw)? == peer {
                 return self.can_access_raw(raw).map(Some);
             }
@@ -111,14 +119,16 @@ impl Device {
             return Ok(true);
         }
         let mut can = 0;
-        call!(self.driver, cuDeviceCanAccessPeer(&mut can, self.raw, peer))?;
+        // SAFETY: it writes one number, to a local that outlives the call; both devices are the driver's own.
+        unsafe { call!(self.driver, cuDeviceCanAccessPeer(&mut can, self.raw, peer)) }?;
         Ok(can != 0)
     }
 }
 
 fn uuid(driver: &Driver, device: CUdevice) -> Result<[u8; 16], CudaError> {
     let mut uuid = CUuuid { bytes: [0; 16] };
-    call!(driver, cuDeviceGetUuid_v2(&mut uuid, device))?;
+    // SAFETY: it writes 16 bytes, to a local of that size that outlives the call.
+    unsafe { call!(driver, cuDeviceGetUuid_v2(&mut uuid, device)) }?;
     Ok(uuid.bytes.map(|byte| byte as u8))
 }
 
@@ -139,6 +149,7 @@ fn text(write: impl FnOnce(*mut c_char, c_int) -> Result<(), CudaError>) -> Resu
 
 fn attribute(driver: &Driver, device: CUdevice, which: CUdevice_attribute) -> Result<c_int, CudaError> {
     let mut value = 0;
-    call!(driver, cuDeviceGetAttribute(&mut value, which, device))?;
+    // SAFETY: it writes one number, to a local that outlives the call; `device` is the driver's own.
+    unsafe { call!(driver, cuDeviceGetAttribute(&mut value, which, device)) }?;
     Ok(value)
 }

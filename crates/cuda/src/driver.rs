@@ -137,16 +137,15 @@ impl CudaError {
     }
 }
 
-/// Calls a function of the driver and turns what it returns into a `Result<(), CudaError>`.
+/// Calls a function of a vendor's library and turns what it returns into a `Result`.
 ///
-/// Every use passes pointers to live Rust values of the types that the table's checked signatures demand, and handles that their owner
-/// keeps alive. Device addresses are not the host's to dereference: a wrong one is a fault of the device.
+/// It has no `unsafe` of its own: a use is `unsafe { call!(driver, cuName(..)) }` under a comment that says why its pointers and handles are right. Their types
+/// are what the vendor declares: [`function_table`] checks them.
 macro_rules! call {
-    ($driver:expr, $name:ident($($argument:expr),* $(,)?)) => {{
-        let driver: &$crate::driver::Driver = $driver;
-        // SAFETY: see the macro's documentation.
-        let code = unsafe { (driver.functions.$name)($($argument),*) };
-        driver.check(stringify!($name), code)
+    ($library:expr, $name:ident($($argument:expr),* $(,)?)) => {{
+        let library = &$library;
+        let code = (library.functions.$name)($($argument),*);
+        library.check(stringify!($name), code)
     }};
 }
 pub(super) use call;
@@ -163,20 +162,23 @@ impl Driver {
 
     /// Initialises the driver; later calls do nothing.
     pub(super) fn initialise(&self) -> Result<(), CudaError> {
-        call!(self, cuInit(0))
+        // SAFETY: it takes a number.
+        unsafe { call!(self, cuInit(0)) }
     }
 
     /// The newest CUDA that the driver can do, as CUDA's integer: 13000 for 13.0.
     pub(super) fn version(&self) -> Result<i32, CudaError> {
         let mut version = 0;
-        call!(self, cuDriverGetVersion(&mut version))?;
+        // SAFETY: it writes one number, to a local that outlives the call.
+        unsafe { call!(self, cuDriverGetVersion(&mut version)) }?;
         Ok(version)
     }
 
     /// GPUs that this process may see.
     pub(super) fn device_count(&self) -> Result<usize, CudaError> {
         let mut count = 0;
-        call!(self, cuDeviceGetCount(&mut count))?;
+        // SAFETY: it writes one number, to a local that outlives the call.
+        unsafe { call!(self, cuDeviceGetCount(&mut count)) }?;
         Ok(count.max(0) as usize)
     }
 

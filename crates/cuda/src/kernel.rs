@@ -47,11 +47,17 @@ impl Module {
         // The driver takes the size by value in the pointer's place.
         let mut values = [log.as_mut_ptr().cast::<c_void>(), std::ptr::without_provenance_mut(LOG_BYTES)];
         let mut raw = null_mut();
-        call!(driver, cuModuleLoadDataEx(&mut raw, image.as_ptr().cast(), options.len() as u32, options.as_mut_ptr(), values.as_mut_ptr()))
-            .map_err(|error| {
-                let end = log.iter().position(|&byte| byte == 0).unwrap_or(log.len());
-                error.during(format!("{name}: {}", String::from_utf8_lossy(&log[..end]).trim()))
-            })?;
+        // SAFETY: `image` ends with a zero byte; options and values are as many as it says, and the log has the size that it says. All outlive the call.
+        unsafe {
+            call!(
+                driver,
+                cuModuleLoadDataEx(&mut raw, image.as_ptr().cast(), options.len() as u32, options.as_mut_ptr(), values.as_mut_ptr())
+            )
+        }
+        .map_err(|error| {
+            let end = log.iter().position(|&byte| byte == 0).unwrap_or(log.len());
+            error.during(format!("{name}: {}", String::from_utf8_lossy(&log[..end]).trim()))
+        })?;
         Ok(Module { device: device.clone(), raw })
     }
 }
@@ -59,7 +65,8 @@ impl Module {
 impl Drop for Module {
     fn drop(&mut self) {
         if self.device.make_current().is_ok() {
-            let _ = call!(self.device.driver, cuModuleUnload(self.raw));
+            // SAFETY: `self` loaded it in this context and unloads it once: each kernel of it keeps it.
+            let _ = unsafe { call!(self.device.driver, cuModuleUnload(self.raw)) };
         }
     }
 }
@@ -86,12 +93,15 @@ impl Kernel {
         let driver = module.device.driver;
         let name = CString::new(entry).map_err(|_| CudaError { what: entry.into(), code: 1, name: "NUL byte in a name".into() })?;
         let mut raw = null_mut();
-        call!(driver, cuModuleGetFunction(&mut raw, module.raw, name.as_ptr())).map_err(|error| error.during(entry))?;
+        // SAFETY: the module is loaded, the name ends with a zero byte, and one handle is written to a local.
+        unsafe { call!(driver, cuModuleGetFunction(&mut raw, module.raw, name.as_ptr())) }.map_err(|error| error.during(entry))?;
         // Loading on the first launch may wait for the device, on which kernels may be waiting for this one.
-        call!(driver, cuFuncLoad(raw)).map_err(|error| error.during(entry))?;
+        // SAFETY: the function was found above, in a module that is loaded.
+        unsafe { call!(driver, cuFuncLoad(raw)) }.map_err(|error| error.during(entry))?;
         let (mut offset, mut size) = (0, 0);
         let mut parameters = Vec::new();
-        while call!(driver, cuFuncGetParamInfo(raw, parameters.len(), &mut offset, &mut size)).is_ok() {
+        // SAFETY: the function was found above; it writes two numbers, to locals that outlive the call, and beyond the last parameter none.
+        while unsafe { call!(driver, cuFuncGetParamInfo(raw, parameters.len(), &mut offset, &mut size)) }.is_ok() {
             parameters.push(size);
         }
         Ok(Kernel { driver, raw, entry: entry.into(), parameters: parameters.into(), _module: module.clone() })
@@ -110,12 +120,16 @@ impl Kernel {
     pub(super) fn blocks_per_sm(&self, threads: u32, dynamic_shared: u32) -> Result<u32, CudaError> {
         if dynamic_shared > UNASKED_SHARED {
             let attribute = CUfunction_attribute::CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES;
-            call!(self.driver, cuFuncSetAttribute(self.raw, attribute, dynamic_shared as i32))
+            // SAFETY: `self` keeps the function loaded.
+            unsafe { call!(self.driver, cuFuncSetAttribute(self.raw, attribute, dynamic_shared as i32)) }
                 .map_err(|error| error.during(format!("{}: {dynamic_shared} bytes of dynamic shared memory", self.entry)))?;
         }
         let mut blocks = 0;
-        call!(self.driver, cuOccupancyMaxActiveBlocksPerMultiprocessor(&mut blocks, self.raw, threads as i32, dynamic_shared as usize))
-            .map_err(|error| error.during(&self.entry))?;
+        // SAFETY: `self` keeps the function loaded; one number is written, to a local that outlives the call.
+        unsafe {
+            call!(self.driver, cuOccupancyMaxActiveBlocksPerMultiprocessor(&mut blocks, self.raw, threads as i32, dynamic_shared as usize))
+        }
+        .map_err(|error| error.during(&self.entry))?;
         Ok(blocks.max(0) as u32)
     }
 

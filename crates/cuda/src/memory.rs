@@ -57,7 +57,8 @@ fn properties(device: &Device) -> CUmemAllocationProp {
 
 fn granularity(device: &Device) -> Result<usize, CudaError> {
     let (mut granularity, recommended) = (0, CUmemAllocationGranularity_flags::CU_MEM_ALLOC_GRANULARITY_RECOMMENDED);
-    call!(device.driver, cuMemGetAllocationGranularity(&mut granularity, &properties(device), recommended))?;
+    // SAFETY: it reads the properties and writes one number; both outlive the call.
+    unsafe { call!(device.driver, cuMemGetAllocationGranularity(&mut granularity, &properties(device), recommended)) }?;
     Ok(granularity.max(1))
 }
 
@@ -67,7 +68,8 @@ impl Physical {
         let (driver, granularity) = (device.driver, granularity(device)?);
         let bytes = (bytes as usize).next_multiple_of(granularity);
         let mut raw = 0;
-        call!(driver, cuMemCreate(&mut raw, bytes, &properties(device), 0))
+        // SAFETY: it reads the properties and writes one handle; both outlive the call.
+        unsafe { call!(driver, cuMemCreate(&mut raw, bytes, &properties(device), 0)) }
             .map_err(|error| error.during(format!("{bytes} bytes on GPU {}", device.ordinal)))?;
         Ok(Physical { driver, raw, bytes, granularity })
     }
@@ -75,7 +77,8 @@ impl Physical {
     /// A descriptor by which another process imports it.
     pub(super) fn export(&self) -> Result<OwnedFd, CudaError> {
         let mut descriptor: c_int = -1;
-        call!(self.driver, cuMemExportToShareableHandle((&raw mut descriptor).cast(), self.raw, SHARED_BY, 0))?;
+        // SAFETY: of memory with a file descriptor it writes one, to a local of that type; `self` owns the memory.
+        unsafe { call!(self.driver, cuMemExportToShareableHandle((&raw mut descriptor).cast(), self.raw, SHARED_BY, 0)) }?;
         // SAFETY: the driver has just made it, for its caller to close.
         Ok(unsafe { OwnedFd::from_raw_fd(descriptor) })
     }
@@ -85,7 +88,8 @@ impl Physical {
         let (driver, granularity, mut raw) = (device.driver, granularity(device)?, 0);
         // The driver takes the number in the pointer's place, and the descriptor stays its owner's.
         let number = std::ptr::without_provenance_mut(descriptor.as_raw_fd() as usize);
-        call!(driver, cuMemImportFromShareableHandle(&mut raw, number, SHARED_BY))?;
+        // SAFETY: of this kind the pointer is a descriptor's number, never followed; `descriptor` is open. It writes one handle, to a local.
+        unsafe { call!(driver, cuMemImportFromShareableHandle(&mut raw, number, SHARED_BY)) }?;
         Ok(Physical { driver, raw, bytes, granularity })
     }
 
@@ -101,20 +105,25 @@ impl Physical {
         let access: Vec<CUmemAccessDesc> =
             devices.into_iter().map(|device| CUmemAccessDesc { location: location(device), flags }).collect();
         let mut address = 0;
-        call!(driver, cuMemAddressReserve(&mut address, bytes, granularity, 0, 0))?;
-        if let Err(error) = call!(driver, cuMemMap(address, bytes, 0, raw, 0)) {
-            let _ = call!(driver, cuMemAddressFree(address, bytes));
+        // SAFETY: it writes one address, to a local that outlives the call.
+        unsafe { call!(driver, cuMemAddressReserve(&mut address, bytes, granularity, 0, 0)) }?;
+        // SAFETY: the addresses were reserved above and nothing else is mapped there; `self` owns the memory.
+        if let Err(error) = unsafe { call!(driver, cuMemMap(address, bytes, 0, raw, 0)) } {
+            // SAFETY: the addresses were reserved with this size, nothing is mapped there any more, and they are freed once.
+            let _ = unsafe { call!(driver, cuMemAddressFree(address, bytes)) };
             return Err(error);
         }
         let allocation = Allocation { driver, address, bytes: bytes as u64 };
-        call!(driver, cuMemSetAccess(address, bytes, access.as_ptr(), access.len()))?;
+        // SAFETY: `access` has as many entries as it says, and outlives the call; the addresses were mapped above.
+        unsafe { call!(driver, cuMemSetAccess(address, bytes, access.as_ptr(), access.len())) }?;
         Ok(allocation)
     }
 }
 
 impl Drop for Physical {
     fn drop(&mut self) {
-        let _ = call!(self.driver, cuMemRelease(self.raw));
+        // SAFETY: `self` owns the handle and releases it once; mappings keep the memory.
+        let _ = unsafe { call!(self.driver, cuMemRelease(self.raw)) };
     }
 }
 
@@ -154,8 +163,10 @@ impl Drop for Allocation {
         if self.address == 0 {
             return;
         }
-        let _ = call!(self.driver, cuMemUnmap(self.address, self.bytes as usize));
-        let _ = call!(self.driver, cuMemAddressFree(self.address, self.bytes as usize));
+        // SAFETY: `self` mapped these addresses with this size, and unmaps them once. Nothing uses them: see above.
+        let _ = unsafe { call!(self.driver, cuMemUnmap(self.address, self.bytes as usize)) };
+        // SAFETY: the addresses were reserved with this size, nothing is mapped there any more, and they are freed once.
+        let _ = unsafe { call!(self.driver, cuMemAddressFree(self.address, self.bytes as usize)) };
     }
 }
 
@@ -169,7 +180,8 @@ impl Scratch {
     /// Allocates `bytes` bytes in the current context.
     pub(super) fn new(driver: &'static Driver, bytes: usize) -> Result<Scratch, CudaError> {
         let mut address = 0;
-        call!(driver, cuMemAlloc_v2(&mut address, bytes))?;
+        // SAFETY: it writes one address, to a local that outlives the call.
+        unsafe { call!(driver, cuMemAlloc_v2(&mut address, bytes)) }?;
         Ok(Scratch { driver, address })
     }
 }
@@ -177,7 +189,8 @@ impl Scratch {
 impl Drop for Scratch {
     /// Nothing may be using the memory.
     fn drop(&mut self) {
-        let _ = call!(self.driver, cuMemFree_v2(self.address));
+        // SAFETY: `self` allocated it and frees it once. Nothing uses it: see above.
+        let _ = unsafe { call!(self.driver, cuMemFree_v2(self.address)) };
     }
 }
 

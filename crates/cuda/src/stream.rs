@@ -90,7 +90,8 @@ impl Stream {
     /// A stream of the current context.
     pub(super) fn new(driver: &'static Driver) -> Result<Stream, CudaError> {
         let mut raw = null_mut();
-        call!(driver, cuStreamCreate(&mut raw, CUstream_flags::CU_STREAM_NON_BLOCKING as u32))?;
+        // SAFETY: it writes one handle, to a local that outlives the call.
+        unsafe { call!(driver, cuStreamCreate(&mut raw, CUstream_flags::CU_STREAM_NON_BLOCKING as u32)) }?;
         Ok(Stream { driver, raw })
     }
 
@@ -120,7 +121,8 @@ impl Stream {
 
     /// Whether all that was enqueued is done.
     pub(super) fn is_done(&self) -> Result<bool, CudaError> {
-        match call!(self.driver, cuStreamQuery(self.raw)) {
+        // SAFETY: `self` owns the stream.
+        match unsafe { call!(self.driver, cuStreamQuery(self.raw)) } {
             Ok(()) => Ok(true),
             Err(error) if error.is_not_ready() => Ok(false),
             Err(error) => Err(error),
@@ -141,7 +143,8 @@ impl Stream {
 
     /// Waits without limit: only for work that nothing can hold up.
     pub(super) fn synchronise(&self) -> Result<(), CudaError> {
-        call!(self.driver, cuStreamSynchronize(self.raw))
+        // SAFETY: `self` owns the stream.
+        unsafe { call!(self.driver, cuStreamSynchronize(self.raw)) }
     }
 
     /// Sets `bytes` bytes.
@@ -149,7 +152,8 @@ impl Stream {
         if bytes == 0 {
             return Ok(());
         }
-        call!(self.driver, cuMemsetD8Async(address, byte, bytes as usize, self.raw))
+        // SAFETY: `self` owns the stream; the host follows no device address, and a wrong one is a fault of the device.
+        unsafe { call!(self.driver, cuMemsetD8Async(address, byte, bytes as usize, self.raw)) }
     }
 
     /// Copies from device memory to device memory, a peer's too.
@@ -157,7 +161,8 @@ impl Stream {
         if bytes == 0 {
             return Ok(());
         }
-        call!(self.driver, cuMemcpyDtoDAsync_v2(to, from, bytes as usize, self.raw))
+        // SAFETY: `self` owns the stream; the host follows no device address, and a wrong one is a fault of the device.
+        unsafe { call!(self.driver, cuMemcpyDtoDAsync_v2(to, from, bytes as usize, self.raw)) }
     }
 
     /// Does copies that may be done in any order: as a batch where there are batches, else one after the other.
@@ -173,13 +178,15 @@ impl Stream {
         if to.is_empty() {
             return Ok(());
         }
-        call!(self.driver, cuMemcpyDtoHAsync_v2(to.as_mut_ptr().cast(), from, to.len(), self.raw))?;
+        // SAFETY: `to` has that many bytes and is borrowed until the stream is done, below.
+        unsafe { call!(self.driver, cuMemcpyDtoHAsync_v2(to.as_mut_ptr().cast(), from, to.len(), self.raw)) }?;
         self.synchronise()
     }
 
     /// Copies device memory into pinned host memory, waiting at most for `limit`; whether it got done. If not, `to` must not be used again.
     pub(super) fn read_pinned(&self, from: u64, to: &mut Pinned, bytes: usize, limit: Duration) -> Result<bool, CudaError> {
-        call!(self.driver, cuMemcpyDtoHAsync_v2(to.raw, from, bytes.min(to.bytes), self.raw))?;
+        // SAFETY: `to` is the host's memory of at least that many bytes. A caller that is told that the copy is not done leaves it: see above.
+        unsafe { call!(self.driver, cuMemcpyDtoHAsync_v2(to.raw, from, bytes.min(to.bytes), self.raw)) }?;
         self.wait(limit)
     }
 
@@ -189,7 +196,8 @@ impl Stream {
         if from.is_empty() {
             return Ok(());
         }
-        call!(self.driver, cuMemcpyHtoDAsync_v2(to, from.as_ptr().cast(), from.len(), self.raw))?;
+        // SAFETY: it reads `from`, which is borrowed until the stream is done, below; the host follows no device address.
+        unsafe { call!(self.driver, cuMemcpyHtoDAsync_v2(to, from.as_ptr().cast(), from.len(), self.raw)) }?;
         self.synchronise()
     }
 
@@ -197,7 +205,8 @@ impl Stream {
     pub(super) fn words(&self, words: &[Word]) -> Result<(), CudaError> {
         for some in words.chunks(MOST_WORDS) {
             let mut operations: Vec<CUstreamBatchMemOpParams> = some.iter().map(Word::parameters).collect();
-            call!(self.driver, cuStreamBatchMemOp_v2(self.raw, operations.len() as u32, operations.as_mut_ptr(), 0))?;
+            // SAFETY: it reads as many operations as it says, during the call; `self` owns the stream.
+            unsafe { call!(self.driver, cuStreamBatchMemOp_v2(self.raw, operations.len() as u32, operations.as_mut_ptr(), 0)) }?;
         }
         Ok(())
     }
@@ -233,18 +242,21 @@ impl Stream {
             attrs: attributes.as_mut_ptr(),
             numAttrs: attributes.len() as u32,
         };
-        call!(self.driver, cuLaunchKernelEx(&config, kernel.raw(), pointers.as_mut_ptr(), null_mut::<*mut c_void>()))
+        // SAFETY: configuration and arguments are read during the call. The pointers are as many, and to as many bytes, as the kernel has parameters: see above.
+        unsafe { call!(self.driver, cuLaunchKernelEx(&config, kernel.raw(), pointers.as_mut_ptr(), null_mut::<*mut c_void>())) }
     }
 
     /// Notes the time when all before it is done.
     pub(super) fn record(&self, event: &Event) -> Result<(), CudaError> {
-        call!(self.driver, cuEventRecord(event.raw, self.raw))
+        // SAFETY: `self` owns the stream, and `event` its event.
+        unsafe { call!(self.driver, cuEventRecord(event.raw, self.raw)) }
     }
 
     /// What is enqueued here from now on waits for all that was enqueued on another stream of the device so far. `event` may be used again at once.
     pub(super) fn follow(&self, other: &Stream, event: &Event) -> Result<(), CudaError> {
         other.record(event)?;
-        call!(self.driver, cuStreamWaitEvent(self.raw, event.raw, 0))
+        // SAFETY: `self` owns the stream, and `event` its event.
+        unsafe { call!(self.driver, cuStreamWaitEvent(self.raw, event.raw, 0)) }
     }
 
     /// Captures what `enqueue` enqueues on this stream, and makes it ready to be launched.
@@ -253,36 +265,43 @@ impl Stream {
     /// What `enqueue` returned; else what the capture did.
     pub(super) fn capture<E: From<CudaError>>(&self, enqueue: impl FnOnce() -> Result<(), E>) -> Result<Graph, E> {
         // Other ranks' threads may allocate meanwhile: only this thread is held to what a capture allows.
-        call!(self.driver, cuStreamBeginCapture_v2(self.raw, CUstreamCaptureMode::CU_STREAM_CAPTURE_MODE_THREAD_LOCAL))?;
+        // SAFETY: `self` owns the stream.
+        unsafe { call!(self.driver, cuStreamBeginCapture_v2(self.raw, CUstreamCaptureMode::CU_STREAM_CAPTURE_MODE_THREAD_LOCAL)) }?;
         let enqueued = enqueue();
         let mut graph: CUgraph = null_mut();
-        let ended = call!(self.driver, cuStreamEndCapture(self.raw, &mut graph));
+        // SAFETY: `self` owns the stream; one handle is written, to a local that outlives the call.
+        let ended = unsafe { call!(self.driver, cuStreamEndCapture(self.raw, &mut graph)) };
         let mut raw: CUgraphExec = null_mut();
         let made = enqueued.and_then(|()| {
             ended?;
-            call!(self.driver, cuGraphInstantiateWithFlags(&mut raw, graph, 0))?;
+            // SAFETY: the capture ended well, so `graph` is one; one handle is written, to a local that outlives the call.
+            unsafe { call!(self.driver, cuGraphInstantiateWithFlags(&mut raw, graph, 0)) }?;
             Ok(Graph { driver: self.driver, raw })
         });
         if !graph.is_null() {
-            let _ = call!(self.driver, cuGraphDestroy(graph));
+            // SAFETY: the capture made it, and it is destroyed once; what was instantiated does not need it.
+            let _ = unsafe { call!(self.driver, cuGraphDestroy(graph)) };
         }
         let made = made?;
         // The first launch would otherwise allocate, which may wait for kernels that wait for this rank.
-        call!(self.driver, cuGraphUpload(made.raw, self.raw))?;
+        // SAFETY: `made` owns the graph, and `self` the stream.
+        unsafe { call!(self.driver, cuGraphUpload(made.raw, self.raw)) }?;
         self.synchronise()?;
         Ok(made)
     }
 
     /// Launches a captured graph.
     pub(super) fn replay(&self, graph: &Graph) -> Result<(), CudaError> {
-        call!(self.driver, cuGraphLaunch(graph.raw, self.raw))
+        // SAFETY: `graph` and `self` own what they name; the memory of its operations is their plans' to keep.
+        unsafe { call!(self.driver, cuGraphLaunch(graph.raw, self.raw)) }
     }
 }
 
 impl Drop for Stream {
     /// Returns at once; work that is still under way goes on.
     fn drop(&mut self) {
-        let _ = call!(self.driver, cuStreamDestroy_v2(self.raw));
+        // SAFETY: `self` owns the stream and destroys it once.
+        let _ = unsafe { call!(self.driver, cuStreamDestroy_v2(self.raw)) };
     }
 }
 
@@ -308,13 +327,15 @@ impl Event {
 
     fn with(driver: &'static Driver, flags: CUevent_flags) -> Result<Event, CudaError> {
         let mut raw = null_mut();
-        call!(driver, cuEventCreate(&mut raw, flags as u32))?;
+        // SAFETY: it writes one handle, to a local that outlives the call.
+        unsafe { call!(driver, cuEventCreate(&mut raw, flags as u32)) }?;
         Ok(Event { driver, raw })
     }
 
     /// Whether the device has come to where it was recorded.
     pub(super) fn is_reached(&self) -> Result<bool, CudaError> {
-        match call!(self.driver, cuEventQuery(self.raw)) {
+        // SAFETY: `self` owns the event.
+        match unsafe { call!(self.driver, cuEventQuery(self.raw)) } {
             Ok(()) => Ok(true),
             Err(error) if error.is_not_ready() => Ok(false),
             Err(error) => Err(error),
@@ -323,20 +344,23 @@ impl Event {
 
     /// Waits until the device has come there, without limit.
     pub(super) fn wait(&self) -> Result<(), CudaError> {
-        call!(self.driver, cuEventSynchronize(self.raw))
+        // SAFETY: `self` owns the event.
+        unsafe { call!(self.driver, cuEventSynchronize(self.raw)) }
     }
 
     /// Microseconds from `self` to `later`, both of which the device has reached.
     pub(super) fn microseconds_until(&self, later: &Event) -> Result<f64, CudaError> {
         let mut milliseconds = 0.0f32;
-        call!(self.driver, cuEventElapsedTime_v2(&mut milliseconds, self.raw, later.raw))?;
+        // SAFETY: both events are owned; one number is written, to a local that outlives the call.
+        unsafe { call!(self.driver, cuEventElapsedTime_v2(&mut milliseconds, self.raw, later.raw)) }?;
         Ok(f64::from(milliseconds) * 1e3)
     }
 }
 
 impl Drop for Event {
     fn drop(&mut self) {
-        let _ = call!(self.driver, cuEventDestroy_v2(self.raw));
+        // SAFETY: `self` owns the event and destroys it once.
+        let _ = unsafe { call!(self.driver, cuEventDestroy_v2(self.raw)) };
     }
 }
 
@@ -352,7 +376,8 @@ unsafe impl Send for Graph {}
 impl Drop for Graph {
     /// A launch that is under way goes on.
     fn drop(&mut self) {
-        let _ = call!(self.driver, cuGraphExecDestroy(self.raw));
+        // SAFETY: `self` owns the graph and destroys it once.
+        let _ = unsafe { call!(self.driver, cuGraphExecDestroy(self.raw)) };
     }
 }
 
@@ -370,7 +395,8 @@ impl Pinned {
     /// `bytes` bytes, zeroed.
     pub(super) fn new(driver: &'static Driver, bytes: usize) -> Result<Pinned, CudaError> {
         let mut raw = null_mut();
-        call!(driver, cuMemHostAlloc(&mut raw, bytes, 0))?;
+        // SAFETY: it writes one pointer, to a local that outlives the call.
+        unsafe { call!(driver, cuMemHostAlloc(&mut raw, bytes, 0)) }?;
         // SAFETY: the driver has just allocated this many bytes for us.
         unsafe { raw.cast::<u8>().write_bytes(0, bytes) };
         Ok(Pinned { driver, raw, bytes })
@@ -385,7 +411,8 @@ impl Pinned {
 
 impl Drop for Pinned {
     fn drop(&mut self) {
-        let _ = call!(self.driver, cuMemFreeHost(self.raw));
+        // SAFETY: `self` allocated it and frees it once. Memory that the device may still write is never dropped: see `Fetch`.
+        let _ = unsafe { call!(self.driver, cuMemFreeHost(self.raw)) };
     }
 }
 
@@ -413,7 +440,8 @@ impl Fetch {
     /// Enqueues the copy.
     pub(super) fn start(mut self, from: u64, stream: &Stream) -> Result<Fetch, CudaError> {
         self.started = true;
-        call!(stream.driver, cuMemcpyDtoHAsync_v2(self.to.raw, from, self.to.bytes, stream.raw))?;
+        // SAFETY: the memory has that many bytes, and `self` frees it only once the copy is done: see its `Drop`.
+        unsafe { call!(stream.driver, cuMemcpyDtoHAsync_v2(self.to.raw, from, self.to.bytes, stream.raw)) }?;
         stream.record(&self.done)?;
         Ok(self)
     }

@@ -49,23 +49,26 @@ pub(super) fn encode(driver: &'static Driver, map: &TensorMap, address: u64) -> 
     };
     let (strides, neighbours) = (map.byte_strides(), map.all_element_strides());
     let mut encoded = CUtensorMap { opaque: [0; 16] };
-    call!(
-        driver,
-        cuTensorMapEncodeTiled(
-            &mut encoded,
-            elements,
-            map.extents.len() as u32,
-            std::ptr::without_provenance_mut::<c_void>(address as usize),
-            map.extents.as_ptr(),
-            strides.as_ptr(),
-            map.tile.as_ptr(),
-            neighbours.as_ptr(),
-            interleave,
-            swizzle,
-            CUtensorMapL2promotion::CU_TENSOR_MAP_L2_PROMOTION_L2_256B,
-            fill
+    // SAFETY: extents, tile and steps of elements are as many as the rank, strides one less; all outlive the call. The host does not follow the address.
+    unsafe {
+        call!(
+            driver,
+            cuTensorMapEncodeTiled(
+                &mut encoded,
+                elements,
+                map.extents.len() as u32,
+                std::ptr::without_provenance_mut::<c_void>(address as usize),
+                map.extents.as_ptr(),
+                strides.as_ptr(),
+                map.tile.as_ptr(),
+                neighbours.as_ptr(),
+                interleave,
+                swizzle,
+                CUtensorMapL2promotion::CU_TENSOR_MAP_L2_PROMOTION_L2_256B,
+                fill
+            )
         )
-    )
+    }
     .map_err(|error| error.during(map))?;
     Ok(encoded.opaque)
 }

@@ -3,6 +3,8 @@
 //! ARCHITECTURE.md is the map. In short: an [`algorithms::Algorithm`] turns a [`plan::Call`] into a [`plan::Plan`], a
 //! [`machine::Machine`] runs it (here: [`emulator::Emulator`]), and [`conformance`] judges the result against the algorithm's [`contract::Contract`].
 
+#![forbid(unsafe_code)]
+
 pub mod cargo_test;
 pub mod conformance;
 pub mod emulator;

@@ -12,7 +12,6 @@ use passmuster::{
         Case, CollectiveCase, InputClass, List, Status, Verdict,
         mutants::{self, Defect, Derived, Mutant, MutantKind},
         runner::Settings,
-        turn::of_turn,
     },
     emulator::{Emulator, EmulatorOptions, Interleaving, Strategy},
 };
@@ -137,7 +136,7 @@ fn a_sample_is_spread_over_all() {
 /// If this fails, a mutant is caught for not being PTX, and its score says nothing.
 #[test]
 fn every_mutant_is_ptx() {
-    for mutant in of_turn(mutants::derived().into_iter()) {
+    for mutant in mutants::derived() {
         if let Err(error) = ptx::parse(&mutant.ptx) {
             panic!("{}: {error}", mutant.name);
         }
@@ -152,13 +151,13 @@ fn planted_mutants_are_run_by_their_cases() {
     assert_eq!(planted.filter(|mutant| !is_run(mutant)).map(|mutant| mutant.name).collect::<Vec<_>>(), [""; 0]);
 }
 
-/// If this fails, mutants are caught for what the kernels do without them. The second part is a long test (.config/nextest.toml).
+/// If this fails, mutants are caught for what the kernels do without them. In two parts, for a core each.
 #[rstest]
 #[case::at_first(0..2)]
 #[case::later(2..SCHEDULES)]
 fn kernels_pass_the_cases_of_their_mutants(#[case] schedules: Range<u64>) {
     let mut machine = emulator(Library::default());
-    for (module, _) in of_turn(mutants::subjects()) {
+    for (module, _) in mutants::subjects() {
         for case in mutants::sync_cases(module).into_iter().map(Case::from) {
             for schedule in schedules.clone() {
                 let verdict = judge(&case, &mut machine, schedule);
@@ -179,7 +178,7 @@ fn cases_for(mutant: &Mutant) -> Vec<Case> {
     own.into_iter().chain(mutants::small(reaching)).map(Case::from).collect()
 }
 
-/// Planted mutants of a kind, an eighth of them, that no small case catches, under none of these kinds of schedule.
+/// Planted mutants of a kind that no small case catches, under none of these kinds of schedule.
 fn missed(kind: MutantKind, strategies: &[Strategy]) -> Vec<&'static str> {
     let is_missed = |mutant: &&Mutant| {
         let mut machine = emulator(mutant.library());
@@ -187,7 +186,7 @@ fn missed(kind: MutantKind, strategies: &[Strategy]) -> Vec<&'static str> {
         !cases_for(mutant).iter().take(120).any(|case| strategies.iter().any(|strategy| found(case, *strategy)))
     };
     let planted = mutants::MUTANTS.iter().filter(|mutant| mutant.kind == kind && mutant.half().is_none());
-    of_turn(planted).filter(is_missed).map(|mutant| mutant.name).collect()
+    planted.filter(is_missed).map(|mutant| mutant.name).collect()
 }
 
 /// If this fails, the checks miss a bug that any run shows.
@@ -284,8 +283,7 @@ fn stores_of_lamport_packs_that_are_left_out_or_weak_are_found(
     let is_weak_store = |mutant: &Derived| mutant.defect == Defect::Strength && mutant.original.starts_with("st.");
     stores.retain(|mutant| mutant.defect == Defect::Signal || is_weak_store(mutant));
     assert!(stores.len() >= 36, "{}", stores.len());
-    let missed: Vec<String> =
-        of_turn(stores.into_iter()).filter(|mutant| !is_caught(mutant, SCHEDULES)).map(|mutant| mutant.name).collect();
+    let missed: Vec<String> = stores.into_iter().filter(|mutant| !is_caught(mutant, SCHEDULES)).map(|mutant| mutant.name).collect();
     assert!(missed.is_empty(), "{missed:#?}");
 }
 

@@ -12,6 +12,8 @@
 //! Not here, and refused: tcgen05, products of sparse matrices and of elements of less than 8 bits, boxes of tensors other than tiles, textures,
 //! 32-bit addresses, indirect calls, carry flags.
 
+#![forbid(unsafe_code)]
+
 mod bounded;
 mod decode;
 mod error;

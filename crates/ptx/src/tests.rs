@@ -656,3 +656,14 @@ proptest! {
         survives(&String::from_utf8_lossy(&bytes));
     }
 }
+
+/// If this fails, the README denies what the crate reads, or promises what it refuses.
+#[test]
+fn documents_refuse_the_same() {
+    let refused = |text: &str| {
+        let rest = text.split_once("Not here, and refused:").unwrap().1;
+        let words = rest.split_once("carry flags.").unwrap().0.split_whitespace().filter(|word| *word != "//!");
+        words.map(str::to_owned).collect::<Vec<_>>()
+    };
+    assert_eq!(refused(include_str!("../README.md")), refused(include_str!("lib.rs")));
+}

@@ -1,5 +1,7 @@
 //! `all_reduce/mine`: every rank pulls every rank's input, element by element. See kernels/mine.cu.
 
+#![forbid(unsafe_code)]
+
 use passmuster_collectives::{
     algorithms::{
         Algorithm, Registry, Target,

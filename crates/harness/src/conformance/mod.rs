@@ -29,7 +29,6 @@ pub mod shrink;
 pub mod soak;
 pub mod supervisor;
 #[doc(hidden)]
-pub mod turn;
 mod verdict;
 pub mod waivers;
 pub mod worker;
