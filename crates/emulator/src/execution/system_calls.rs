@@ -14,7 +14,7 @@ use passmuster_ptx::{Argument, Operand};
 /// Texts of a launch that are kept.
 const MOST_LINES: usize = 64;
 
-/// The most bytes of a string that is read, and of a text.
+/// The most bytes of a string that is read, and characters of a text.
 const MOST_BYTES: usize = 1024;
 
 impl Executor<'_> {
@@ -141,8 +141,7 @@ impl Executor<'_> {
             }
         }
         text += rest;
-        text.truncate(text.floor_char_boundary(MOST_BYTES));
-        Ok((text.trim_end_matches('\n').to_owned(), converted))
+        Ok((text.trim_end_matches('\n').chars().take(MOST_BYTES).collect(), converted))
     }
 }
 
