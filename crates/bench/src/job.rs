@@ -170,6 +170,7 @@ impl Job {
                         dynamic_shared: 0,
                         waits_for_peers: false,
                         programmatic: false,
+                        registers: None,
                         args: vec![Arg::Address(region), Arg::U64(count), Arg::U64(seed), Arg::U32((numbers == Numbers::Integers).into())],
                     })
                 }

@@ -3,6 +3,7 @@
 mod draft;
 
 use std::{
+    collections::BTreeSet,
     path::{Path, PathBuf},
     process::ExitCode,
 };
@@ -71,6 +72,9 @@ struct Kernel {
     /// Local memory of a thread, in bytes.
     local_bytes: u32,
     bounds: Vec<String>,
+    /// Functions without a body that it calls, and what becomes of such a call on the emulator.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    calls: Vec<String>,
     /// Whether the emulator can run it.
     runs: bool,
     synchronisation: Vec<Site>,
@@ -190,6 +194,7 @@ fn told(module: &Module, text: &str, chosen: &[usize]) -> Told {
             dynamic_shared: function.code.iter().any(|operation| draft::is_of_dynamic_shared(&operation.instruction)),
             local_bytes: function.local_bytes,
             bounds: bounds(function),
+            calls: calls(module, reachable),
             runs: module.launchable(&function.name).is_ok(),
             synchronisation: sites(module, *kernel, reachable, &lines),
         }
@@ -234,6 +239,27 @@ fn bounds(function: &Function) -> Vec<String> {
         function.bounds.blocks_are_clusters.then(|| ".blocksareclusters".to_owned()),
     ];
     stated.into_iter().flatten().collect()
+}
+
+/// Functions without a body that a kernel can come to, each with what the emulator does.
+fn calls(module: &Module, reachable: &ptx::Reachable) -> Vec<String> {
+    let mut called = BTreeSet::new();
+    for (index, function) in module.functions.iter().enumerate() {
+        for (at, operation) in function.code.iter().enumerate() {
+            if let Instruction::Call { function, .. } = operation.instruction
+                && module.functions[function as usize].external
+                && reachable.contains(index, at)
+            {
+                called.insert(module.functions[function as usize].name.as_str());
+            }
+        }
+    }
+    let told = |name: &str| match name {
+        "vprintf" => format!("{name}: what it prints stands with a hang or a fault"),
+        "__assertfail" => format!("{name}: a failed assertion is a fault"),
+        _ => format!("{name}, which has no body: a case that comes to it is not supported"),
+    };
+    called.into_iter().map(told).collect()
 }
 
 /// Where a kernel, or a function that it can reach, synchronises.
@@ -292,9 +318,11 @@ fn table(told: &Told, file: &str) -> String {
         text += &aligned(["offset", "bytes", "align", "type", "parameter"], rows, 3);
         let Registers { predicates, words, longs, quads } = kernel.registers;
         text += &format!("  registers: {predicates} predicates, {words} of 32 bits, {longs} of 64");
-        text += &if quads > 0 { format!(", {quads} of 128\n") } else { "\n".to_owned() };
+        text += &if quads > 0 { format!(", {quads} of 128") } else { String::new() };
+        text += "; not counted for residency unless the specification gives `registers`\n";
         let dynamic = if kernel.dynamic_shared { ", and dynamic" } else { "" };
         text += &format!("  shared memory: {} bytes{dynamic}; local memory: {} bytes a thread\n", kernel.shared_bytes, kernel.local_bytes);
+        kernel.calls.iter().for_each(|call| text += &format!("  calls {call}\n"));
         if !kernel.bounds.is_empty() {
             text += &format!("  {}\n", kernel.bounds.join("  "));
         }

@@ -57,12 +57,12 @@ fn run(module: &Arc<passmuster_ptx::Module>, litmus: &Litmus, seed: u64) -> (BTr
         parameters.extend(map.to_bytes());
     }
     let mut races = Races::new(Profile::Hopper, ranks, 1, Vec::new()).unwrap();
-    let limits = DeviceLimits { sms: 132, threads_per_sm: 2048, shared_per_block: 227 << 10 };
+    let limits = DeviceLimits::by_threads(132, 2048, 227 << 10);
     let mut next = numbers(seed + 1);
     let mut stopped = None;
     'launches: for &Launch { rank, blocks, threads, ref kernel } in launches {
-        let program = Arc::new(Program::load(module.clone(), rank, limits, &mut memory).unwrap());
-        let shape = Shape { grid: [blocks, 1, 1], block: [threads, 1, 1], cluster: None, dynamic_shared: 0 };
+        let program = Arc::new(Program::load(module.clone(), rank, limits.clone(), &mut memory).unwrap());
+        let shape = Shape { grid: [blocks, 1, 1], block: [threads, 1, 1], cluster: None, dynamic_shared: 0, registers: None };
         let launch = races.begin_launch(rank, 0, module, "litmus", kernel);
         let grid = Grid::new(program, kernel, shape, &parameters, &mut memory).unwrap();
         let mut grid = grid.varied(Arithmetic::default(), [0, seed]);

@@ -48,9 +48,9 @@ fn run(text: &str, seed: u64) -> (bool, Vec<String>) {
     // K, and two buffers that are not used.
     parameters.extend((DEPTH as u64).to_le_bytes());
     parameters.extend([0; 16]);
-    let limits = DeviceLimits { sms: 132, threads_per_sm: 2048, shared_per_block: 227 << 10 };
+    let limits = DeviceLimits::by_threads(132, 2048, 227 << 10);
     let program = Arc::new(Program::load(module.clone(), 0, limits, &mut memory).unwrap());
-    let shape = Shape { grid: [1, 1, 1], block: [128, 1, 1], cluster: None, dynamic_shared: SHARED };
+    let shape = Shape { grid: [1, 1, 1], block: [128, 1, 1], cluster: None, dynamic_shared: SHARED, registers: None };
     let mut races = Races::new(Profile::Hopper, 1, 1, Vec::new()).unwrap();
     let launch = races.begin_launch(0, 0, &module, "triton", "mm");
     let mut grid = Grid::new(program, "mm", shape, &parameters, &mut memory).unwrap();

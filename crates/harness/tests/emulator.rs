@@ -112,6 +112,7 @@ fn own() -> Launch {
         dynamic_shared: 0,
         waits_for_peers: true,
         programmatic: false,
+        registers: None,
         args: Vec::new(),
     }
 }

@@ -22,7 +22,7 @@ use passmuster_ptx as ptx;
 use rstest::rstest;
 
 fn shape(blocks: u32, threads: u32) -> Shape {
-    Shape { grid: [blocks, 1, 1], block: [threads, 1, 1], cluster: None, dynamic_shared: 0 }
+    Shape { grid: [blocks, 1, 1], block: [threads, 1, 1], cluster: None, dynamic_shared: 0, registers: None }
 }
 
 /// A picker that goes around.

@@ -456,6 +456,7 @@ fn own() -> Launch {
         dynamic_shared: 0,
         waits_for_peers: false,
         programmatic: false,
+        registers: None,
         args: Vec::new(),
     }
 }

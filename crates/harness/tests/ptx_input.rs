@@ -227,7 +227,7 @@ fn memory_is_bounded(#[case] text: &str) {
 
 /// Runs kernel `k` for a while, or until it stops by a fault.
 fn launch(program: Program, threads: u32, parameters: &[u8], memory: &mut Memory) {
-    let shape = Shape { grid: [2, 1, 1], block: [threads, 1, 1], cluster: None, dynamic_shared: 64 };
+    let shape = Shape { grid: [2, 1, 1], block: [threads, 1, 1], cluster: None, dynamic_shared: 64, registers: None };
     let Ok(mut grid) = Grid::new(Arc::new(program), "k", shape, parameters, memory) else { return };
     let mut next = 0_usize;
     for now in 0..200 {

@@ -119,6 +119,14 @@ pub enum PtxError {
         /// The name.
         name: String,
     },
+    /// It is PTX, and nothing here says what it does.
+    #[error("{}: {what} is not modelled{}", place.position, place.quoted())]
+    NotModelled {
+        /// Where.
+        place: SourcePos,
+        /// What it is.
+        what: String,
+    },
     /// More of something than this front end takes.
     #[error("{}: {what}, more than the {limit} that are allowed{}", place.position, place.quoted())]
     Limit {
@@ -142,6 +150,7 @@ impl PtxError {
             | PtxError::Operand { place, .. }
             | PtxError::Undeclared { place, .. }
             | PtxError::Redeclared { place, .. }
+            | PtxError::NotModelled { place, .. }
             | PtxError::Limit { place, .. } => place,
         }
     }
@@ -150,7 +159,15 @@ impl PtxError {
     /// more than this front end takes, are not.
     pub(super) fn is_of_one_instruction(&self) -> bool {
         use PtxError::*;
-        matches!(self, Syntax { .. } | UnknownInstruction { .. } | UnknownModifier { .. } | Combination { .. } | Operand { .. })
+        match self {
+            Syntax { .. }
+            | UnknownInstruction { .. }
+            | UnknownModifier { .. }
+            | Combination { .. }
+            | Operand { .. }
+            | NotModelled { .. } => true,
+            Undeclared { .. } | Redeclared { .. } | Limit { .. } => false,
+        }
     }
 
     pub(super) fn syntax(at: Position, found: impl fmt::Display, expected: impl fmt::Display) -> PtxError {
@@ -184,6 +201,7 @@ impl PtxError {
             | PtxError::Operand { place, .. }
             | PtxError::Undeclared { place, .. }
             | PtxError::Redeclared { place, .. }
+            | PtxError::NotModelled { place, .. }
             | PtxError::Limit { place, .. } => place,
         }
     }

@@ -4,6 +4,7 @@
 use std::collections::HashMap;
 
 use super::{
+    decode::is_special,
     error::{Position, PtxError, shortened},
     instruction::{Access, Address, Base, Condition, Operand, Register},
     lexer::TokenKind,
@@ -67,6 +68,10 @@ impl<'f, 't> Form<'f, 't> {
 
     pub(super) fn unknown(&self) -> PtxError {
         PtxError::UnknownInstruction { place: self.at().into(), instruction: self.written() }
+    }
+
+    pub(super) fn not_modelled(&self, what: impl ToString) -> PtxError {
+        PtxError::NotModelled { place: self.at().into(), what: what.to_string() }
     }
 
     pub(super) fn combination(&self, found: impl ToString, expected: impl ToString) -> PtxError {
@@ -251,6 +256,17 @@ impl<'f, 't> Form<'f, 't> {
         matches!(self.instruction.operands.get(self.next), Some(syntax::Operand { kind: OperandKind::Vector(_), .. }))
     }
 
+    /// Whether the next operand is the constant zero.
+    pub(super) fn next_is_zero(&self) -> bool {
+        let zero = |number: &Number<'_>| match *number {
+            Number::Integer { value, .. } => value == 0,
+            Number::Single(bits) => bits == 0,
+            Number::Double(bits) => bits == 0,
+            Number::Decimal { .. } => false,
+        };
+        matches!(self.instruction.operands.get(self.next), Some(syntax::Operand { kind: OperandKind::Number(number), .. }) if zero(number))
+    }
+
     pub(super) fn operand(&mut self, expected: &str) -> Result<&'f syntax::Operand<'t>, PtxError> {
         let index = self.next;
         let operand = self.instruction.operands.get(index);
@@ -260,7 +276,14 @@ impl<'f, 't> Form<'f, 't> {
     }
 
     fn declared(&mut self, name: Name<'t>, at: Position) -> Result<Declared, PtxError> {
-        self.names.register(name, at)?.ok_or_else(|| PtxError::undeclared(at, &shown(name), "register"))
+        if let Some(declared) = self.names.register(name, at)? {
+            return Ok(declared);
+        }
+        if is_special(name.0, name.1) {
+            let (found, expected) = (format!("`{}`", shown(name)), "a register: mov reads special registers".into());
+            return Err(PtxError::Operand { place: at.into(), instruction: self.written(), found, expected });
+        }
+        Err(PtxError::undeclared(at, &shown(name), "register"))
     }
 
     /// A register that holds a `ty`: of its width, or where `wider` is set, at least of it.

@@ -64,6 +64,8 @@ pub enum Base {
     Zero,
     /// A variable of [`Module::variables`](super::Module::variables), in global or constant memory.
     Variable(u32),
+    /// A function of [`Module::functions`](super::Module::functions): what an indirect call takes.
+    Function(u32),
     /// Where dynamic shared memory starts: the entry's [`shared_bytes`](super::Function::shared_bytes), rounded up to this.
     DynamicShared {
         /// Alignment in bytes.
@@ -239,6 +241,12 @@ pub enum Special {
     GlobalTimerHigh,
     DynamicSharedSize,
     TotalSharedSize,
+    /// `%envreg0` to `%envreg31`, which the driver sets; a launch that is not cooperative finds 0.
+    EnvironmentRegister,
+    /// `%pm0` to `%pm7`, and with 64 bits `%pm0_64` to `%pm7_64`: their values are undefined.
+    PerformanceCounter,
+    /// 64 bits: `%current_graph_exec`, 0 outside graphs that are launched by a device.
+    CurrentGraph,
 }
 
 /// The predicate that lop3 writes besides: the result's being nonzero, combined with a condition.
@@ -282,6 +290,15 @@ pub enum Argument {
         /// Of this type.
         ty: Type,
     },
+}
+
+/// What an indirect call passes and takes back: offset and bytes of each parameter, in the callee's parameter space.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
+pub struct Signature {
+    /// What it passes.
+    pub inputs: Box<[(u32, u32)]>,
+    /// What it takes back.
+    pub returns: Box<[(u32, u32)]>,
 }
 
 /// An operation: an instruction, when it is executed and where it came from.
@@ -434,6 +451,8 @@ instructions! {
     BranchIndexed { plain targets: Box<[usize]>, plain uniform: bool, read index: Operand, }
     /// `call` of a function of the module, by index.
     Call { plain function: u32, plain uniform: bool, out results: Box<[Argument]>, read arguments: Box<[Argument]>, }
+    /// `call` of the function whose address is in a register, which must have this signature.
+    CallIndirect { read target: Operand, plain signature: Box<Signature>, plain uniform: bool, out results: Box<[Argument]>, read arguments: Box<[Argument]>, }
     /// `ret`, and the end of every body.
     Return {}
     /// `exit`

@@ -10,7 +10,7 @@
 //! which [`Module::launchable`] tells. [`parse`] refuses modules that have any.
 //!
 //! Not here, and refused: tcgen05, products of sparse matrices and of elements of less than 8 bits, boxes of tensors other than tiles, textures,
-//! 32-bit addresses, indirect calls, carry flags.
+//! 32-bit addresses, carry flags, special registers that say where the driver keeps its own shared memory.
 
 #![forbid(unsafe_code)]
 
@@ -35,7 +35,7 @@ mod value_form;
 pub use bounded::bound_waits;
 pub use error::{Position, PtxError, SourcePos};
 pub use instruction::*;
-pub use module::{Function, LaunchBounds, Module, Parameter, ParameterPlace, Relocation, Variable};
+pub use module::{Function, LaunchBounds, Module, Parameter, ParameterPlace, Relocated, Relocation, Variable};
 pub use operations::*;
 pub use reach::{Reachable, UnknownInstruction};
 pub use registers::RegisterCounts;
@@ -70,6 +70,7 @@ pub fn parse(text: &str) -> Result<Module, PtxError> {
 /// # Errors
 /// Where the text is not PTX, a name is not declared or is so twice, or there is more of something than this front end takes.
 pub fn parse_tolerant(text: &str) -> Result<Module, PtxError> {
+    let text = without_marks(text);
     let decoded = parser::module(text).and_then(|written| decode::module(&written));
     let mut module = decoded.map_err(|error| error.with_excerpt(text))?;
     let operations = module.functions.iter_mut().flat_map(|function| &mut function.code);
@@ -79,6 +80,13 @@ pub fn parse_tolerant(text: &str) -> Result<Module, PtxError> {
     });
     error::add_excerpts(unknown.collect(), text);
     Ok(module)
+}
+
+/// The text without what marks its start and its end: a byte order mark, and the NUL bytes that end a text in memory.
+fn without_marks(text: &str) -> &str {
+    let text = text.strip_prefix('\u{feff}').unwrap_or(text);
+    let without = text.trim_end_matches(|c: char| c == '\0' || c.is_ascii_whitespace());
+    if text[without.len()..].contains('\0') { without } else { text }
 }
 
 #[cfg(doctest)]

@@ -1,7 +1,7 @@
 //! A decoded module.
 
 use super::{
-    instruction::{Instruction, Operation, Register},
+    instruction::{Instruction, Operation, Register, Signature},
     registers::RegisterCounts,
     types::{Space, Type},
 };
@@ -19,8 +19,12 @@ pub struct Module {
     pub variables: Vec<Variable>,
     /// Kernels and functions, in the order of the text.
     pub functions: Vec<Function>,
+    /// The largest alignment of extern shared memory that is declared, in bytes; 0 if none is.
+    pub dynamic_align: u32,
     /// How many instructions are unknown.
     pub(super) unknown: usize,
+    /// Functions whose address the module takes, by index: what an indirect call may reach.
+    pub(super) addressed: Vec<u32>,
 }
 
 impl Module {
@@ -32,6 +36,16 @@ impl Module {
     /// All kernels.
     pub fn entries(&self) -> impl Iterator<Item = &Function> {
         self.functions.iter().filter(|function| function.entry)
+    }
+
+    /// Functions whose address the module takes, by index in [`Module::functions`], each once.
+    pub fn addressed(&self) -> &[u32] {
+        &self.addressed
+    }
+
+    /// Functions that an indirect call with this signature may reach, by index.
+    pub fn callable<'m>(&'m self, signature: &'m Signature) -> impl Iterator<Item = u32> + 'm {
+        self.addressed.iter().copied().filter(|&index| self.functions[index as usize].signature().as_ref() == Some(signature))
     }
 
     /// Checks that there is a kernel of this name with a body, and that it takes arguments of these sizes in bytes; returns it.
@@ -84,12 +98,21 @@ pub struct Variable {
 pub struct Relocation {
     /// Where in the variable, in bytes; 8 bytes wide.
     pub at: u64,
-    /// Index of the variable whose address it is.
-    pub variable: u32,
+    /// Whose address it is.
+    pub of: Relocated,
     /// Whether it is the generic address, or that in the variable's space.
     pub generic: bool,
     /// Bytes to be added.
     pub offset: i64,
+}
+
+/// What an initial value holds the address of, by index.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Relocated {
+    /// One of [`Module::variables`].
+    Variable(u32),
+    /// One of [`Module::functions`].
+    Function(u32),
 }
 
 /// A kernel or a function.
@@ -124,6 +147,11 @@ pub struct Function {
 }
 
 impl Function {
+    /// What an indirect call must pass it and take back; `None` if a parameter is in a register, which such calls cannot reach.
+    pub fn signature(&self) -> Option<Signature> {
+        Signature::of(&self.inputs, &self.returns)
+    }
+
     /// Whether a thread at an operation may come to an end of the function: a return, an exit or a trap, or a call, whose end is not looked for.
     /// Where it may not, it runs for ever, whatever it reads.
     pub fn may_leave(&self, from: usize) -> bool {
@@ -135,7 +163,8 @@ impl Function {
                 continue;
             }
             match &operation.instruction {
-                Instruction::Return {} | Instruction::Exit {} | Instruction::Trap {} | Instruction::Call { .. } => return true,
+                Instruction::Return {} | Instruction::Exit {} | Instruction::Trap {} => return true,
+                Instruction::Call { .. } | Instruction::CallIndirect { .. } => return true,
                 Instruction::Branch { target, .. } => {
                     next.push(*target);
                     next.extend(operation.guard.map(|_| at + 1));
@@ -148,6 +177,20 @@ impl Function {
             }
         }
         false
+    }
+}
+
+impl Signature {
+    /// The signature of these parameters; `None` if one is in a register.
+    pub(super) fn of(inputs: &[Parameter], returns: &[Parameter]) -> Option<Signature> {
+        let place = |parameter: &Parameter| match parameter.place {
+            ParameterPlace::Offset(offset) => Some((offset, parameter.bytes)),
+            ParameterPlace::Register(_) => None,
+        };
+        Some(Signature {
+            inputs: inputs.iter().map(place).collect::<Option<_>>()?,
+            returns: returns.iter().map(place).collect::<Option<_>>()?,
+        })
     }
 }
 

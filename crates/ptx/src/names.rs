@@ -3,11 +3,13 @@
 use std::{
     cmp::Reverse,
     collections::{HashMap, HashSet},
+    rc::Rc,
 };
 
 use super::{
     error::{Position, PtxError, shortened},
-    instruction::{Base, Class, Register},
+    instruction::{Base, Class, Register, Signature},
+    module::Parameter,
     registers::RegisterCounts,
     syntax::{Statement, Storage, Variable},
     types::{Space, Type},
@@ -156,6 +158,15 @@ struct Open {
     symbols: usize,
     labels: usize,
     tables: usize,
+    prototypes: usize,
+}
+
+/// What an indirect call passes and takes back.
+#[derive(Debug)]
+pub(super) struct Prototype {
+    pub(super) returns: Vec<Parameter>,
+    pub(super) inputs: Vec<Parameter>,
+    pub(super) signature: Signature,
 }
 
 /// A name that may be used before it is declared: its scope, numbered in the order of the text, and what it means.
@@ -172,6 +183,9 @@ pub(super) struct Names<'t> {
     /// To the index of an operation.
     labels: Meanings<'t, usize>,
     tables: Meanings<'t, &'t [(&'t str, Position)]>,
+    /// Indices of `declared_prototypes`.
+    prototypes: Meanings<'t, usize>,
+    declared_prototypes: Vec<Rc<Prototype>>,
     /// Labels and tables of scopes that were not opened yet, from the last one to the next.
     labels_ahead: Vec<Forward<'t, usize>>,
     tables_ahead: Vec<Forward<'t, &'t [(&'t str, Position)]>>,
@@ -207,7 +221,7 @@ impl<'t> Names<'t> {
                 }
                 Statement::BranchTargets(name, targets) => self.tables_ahead.push((current, name, targets)),
                 Statement::Instruction(_) => index += 1,
-                Statement::Variable(_) | Statement::Loc(_) => {}
+                Statement::Variable(_) | Statement::Loc(_) | Statement::Prototype(..) | Statement::CallTargets(..) => {}
             }
         }
         self.labels_ahead.sort_by_key(|&(scope, ..)| Reverse(scope));
@@ -237,17 +251,19 @@ impl<'t> Names<'t> {
             symbols: self.symbols.declared.len(),
             labels: self.labels.declared.len(),
             tables: self.tables.declared.len(),
+            prototypes: self.prototypes.declared.len(),
         };
         self.declare_ahead();
     }
 
     pub(super) fn close(&mut self) {
-        let Open { registers, ranges, symbols, labels, tables, .. } = self.current;
+        let Open { registers, ranges, symbols, labels, tables, prototypes, .. } = self.current;
         self.registers.forget(registers);
         self.ranges.forget(ranges);
         self.symbols.forget(symbols);
         self.labels.forget(labels);
         self.tables.forget(tables);
+        self.prototypes.forget(prototypes);
         self.current = self.around.pop().unwrap_or_default();
     }
 
@@ -334,6 +350,18 @@ impl<'t> Names<'t> {
 
     pub(super) fn symbol(&self, name: &str) -> Option<Symbol> {
         self.symbols.get(name)
+    }
+
+    pub(super) fn declare_prototype(&mut self, name: &'t str, prototype: Prototype, at: Position) -> Result<(), PtxError> {
+        self.declared_prototypes.push(Rc::new(prototype));
+        let index = self.declared_prototypes.len() - 1;
+        if self.prototypes.declare(self.current.scope, name, index) { Ok(()) } else { Err(PtxError::redeclared(at, name)) }
+    }
+
+    /// The prototype of a name, which stands before the calls that use it.
+    pub(super) fn prototype(&self, name: &str, at: Position) -> Result<Rc<Prototype>, PtxError> {
+        let index = self.prototypes.get(name).ok_or_else(|| PtxError::undeclared(at, name, "prototype or list of functions"))?;
+        Ok(self.declared_prototypes[index].clone())
     }
 
     pub(super) fn label(&self, name: &str, at: Position) -> Result<usize, PtxError> {

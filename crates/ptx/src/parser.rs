@@ -7,7 +7,7 @@
 use super::{
     error::{MAX_UNKNOWN, Position, PtxError},
     lexer::{Lexer, Token, TokenKind},
-    syntax::{Function, Initial, Instruction, Module, Number, Operand, OperandKind, Statement, Storage, Variable},
+    syntax::{Function, Initial, Instruction, Module, Number, Operand, OperandKind, Prototype, Statement, Storage, Variable},
     types::{Space, Type},
 };
 
@@ -32,6 +32,16 @@ pub(super) fn module(text: &str) -> Result<Module<'_>, PtxError> {
     let read = parser.module();
     // What follows from a text that ends where it cannot be read says less than why it cannot.
     parser.unreadable.map_or(read, Err)
+}
+
+/// Whether a word after `.target` is an architecture, two or three digits of it, or one of the platform's options (PTX ISA 11.1.2).
+fn is_target(name: &str) -> bool {
+    let is_architecture = |name: &str| {
+        let digits = name.strip_suffix(['a', 'f']).unwrap_or(name);
+        (2..=3).contains(&digits.len()) && digits.bytes().all(|byte| byte.is_ascii_digit())
+    };
+    name.strip_prefix("sm_").is_some_and(is_architecture)
+        || matches!(name, "texmode_unified" | "texmode_independent" | "debug" | "map_f64_to_f32")
 }
 
 struct Parser<'t> {
@@ -78,7 +88,11 @@ impl<'t> Parser<'t> {
                 }
                 TokenKind::Dotted("target") => {
                     self.take();
-                    self.list(|p| p.word("a target").map(|name| module.targets.push(name)))?;
+                    self.list(|p| {
+                        let name = p.word("a target")?;
+                        module.targets.push(name);
+                        if is_target(name) { Ok(()) } else { Err(p.refused("a target such as sm_90a")) }
+                    })?;
                 }
                 TokenKind::Dotted("address_size") => {
                     let at = self.at();
@@ -490,14 +504,31 @@ impl<'t> Parser<'t> {
                 body.push(Statement::BranchTargets(label, targets));
                 self.mark(';')
             }
-            // Only indirect calls use these, and those are refused where they stand.
-            TokenKind::Dotted("calltargets" | "callprototype") => loop {
-                match self.take() {
-                    TokenKind::Mark(';') => return Ok(()),
-                    TokenKind::End => return Err(self.expected("`;`")),
-                    _ => {}
+            TokenKind::Dotted("calltargets") => {
+                self.take();
+                let mut targets = Vec::new();
+                self.list(|p| {
+                    let at = p.at();
+                    p.word("a function's name").map(|target| targets.push((target, at)))
+                })?;
+                self.keep::<(&str, Position)>(targets.capacity())?;
+                body.push(Statement::CallTargets(label, at, targets));
+                self.mark(';')
+            }
+            TokenKind::Dotted("callprototype") => {
+                self.take();
+                let returns = self.parameters()?;
+                self.word("`_`, where a function has its name")?;
+                let inputs = self.parameters()?;
+                while matches!(*self.peek(), TokenKind::Dotted("noreturn" | "abi_preserve" | "abi_preserve_control")) {
+                    self.take();
+                    if matches!(self.peek(), TokenKind::Integer(_)) {
+                        self.take();
+                    }
                 }
-            },
+                body.push(Statement::Prototype(label, at, Box::new(Prototype { returns, inputs })));
+                self.mark(';')
+            }
             _ => {
                 // A label is found by its name, which takes as much again.
                 self.keep::<Statement<'t>>(1)?;

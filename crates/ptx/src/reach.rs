@@ -1,5 +1,7 @@
 //! What a launch of a kernel may come to: the operations that branches and calls lead to, whatever the values are.
 
+use std::collections::HashSet;
+
 use super::{
     error::PtxError,
     instruction::{Instruction, Operation},
@@ -44,6 +46,7 @@ impl Module {
     /// What a launch of a function, by index, may execute: past a guard both ways, and all targets of a branch table.
     pub fn reachable(&self, function: usize) -> Reachable {
         let mut operations = vec![Vec::new(); self.functions.len()];
+        let mut called = HashSet::new();
         let mut next = vec![(function, 0)];
         while let Some((function, at)) = next.pop() {
             let Some(code) = self.functions.get(function).map(|function| &function.code) else { continue };
@@ -55,8 +58,13 @@ impl Module {
             if std::mem::replace(&mut seen[at], true) {
                 continue;
             }
-            if let Instruction::Call { function, .. } = operation.instruction {
-                next.push((function as usize, 0));
+            match &operation.instruction {
+                Instruction::Call { function, .. } => next.push((*function as usize, 0)),
+                // What calls of one signature reach is looked for once.
+                Instruction::CallIndirect { signature, .. } if called.insert(signature) => {
+                    next.extend(self.callable(signature).map(|function| (function as usize, 0)));
+                }
+                _ => {}
             }
             if !matches!(operation, Operation { guard: None, instruction: Instruction::Trap {}, .. }) {
                 successors(operation, at, &mut |after| next.push((function, after)));

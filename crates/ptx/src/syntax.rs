@@ -47,7 +47,7 @@ pub(super) struct Variable<'t> {
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Initial<'t> {
     Number(Number<'t>),
-    /// The address of a variable, generic where `generic(...)` says so, and an offset in bytes.
+    /// The address of a variable or a function, generic where `generic(...)` says so, and an offset in bytes.
     Address {
         name: &'t str,
         generic: bool,
@@ -88,8 +88,19 @@ pub(super) enum Statement<'t> {
     Label(&'t str, Position),
     /// `name: .branchtargets a, b;`
     BranchTargets(&'t str, Vec<(&'t str, Position)>),
+    /// `name: .callprototype (returns) _ (inputs);`
+    Prototype(&'t str, Position, Box<Prototype<'t>>),
+    /// `name: .calltargets f, g;`: functions of one signature.
+    CallTargets(&'t str, Position, Vec<(&'t str, Position)>),
     Loc([u32; 3]),
     Instruction(Instruction<'t>),
+}
+
+/// What an indirect call passes and takes back.
+#[derive(Debug)]
+pub(super) struct Prototype<'t> {
+    pub(super) returns: Vec<Variable<'t>>,
+    pub(super) inputs: Vec<Variable<'t>>,
 }
 
 /// An instruction.

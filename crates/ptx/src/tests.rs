@@ -245,6 +245,12 @@ fn modifiers_may_stand_in_any_order(#[case] one: &str, #[case] other: &str) {
 #[case("nanosleep.u32 20; griddepcontrol.wait; prefetch.global.L2 [%d1]; discard.global.L2 [%d1],128; trap; exit;")]
 #[case("{ .param .b32 a; .param .b32 b; st.param.b32 [a+0],%r1; call.uni (b), twice, (a); ld.param.b32 %r1,[b+0]; }")]
 #[case("ts: .branchtargets A, B;\nbrx.idx %r1, ts;\nA: ret;\nB: ret.uni;")]
+#[case("mov.u32 %r1, %envreg1; mov.b32 %r1, %envreg31; mov.u32 %r1, %pm7; mov.u64 %d1, %pm0_64; mov.u64 %d1, %current_graph_exec;")]
+#[case(
+    "{ .param .b32 a; .param .b32 b; pr: .callprototype (.param .b32 _) _ (.param .b32 _); mov.u64 %d1, twice; call (b), %d1, (a), pr; } \
+     { .param .b32 a; .param .b32 b; fs: .calltargets twice; call.uni (b), %d1, (a), fs; }"
+)]
+#[case("no: .callprototype _ () .noreturn; call %d1, no;")]
 fn what_our_kernels_lack_decodes_too(#[case] body: &str) {
     decoded(body);
 }
@@ -360,8 +366,12 @@ fn an_error_says_where_and_what(#[case] body: &str, #[case] expected: &str) {
 )]
 #[case("tex.2d.v4.f32.f32 {%f1, %f2, %f3, %f4}, [word, {%f1, (%f2)}];")]
 #[case("wgmma.mma_async.sp.sync.aligned.m64n8k32.f32.bf16.bf16 {%f1, %f2, %f3, %f4}, %d1, %d2, %r1, 0, %p1, 1, 1, 0, 0;")]
-#[case("{ .param .b32 a; .param .b32 b; call (b), %d1, (a), proto; }")]
+#[case("{ .param .b32 a; pr: .callprototype _ (.param .b64 _); call %d1, (a), pr; }")]
+#[case("{ .param .b32 a; call %d1, (a); }")]
 #[case("addc.cc.u32 %r1, %r2, %r3;")]
+#[case("mov.u32 %r1, %reserved_smem_offset_begin;")]
+#[case("add.u32 %r1, %r1, %tid.x;")]
+#[case("mov.v4.b32 {%r1, %r2, %r3, %r4}, 1;")]
 fn an_unknown_instruction_is_the_error_of_kernels_that_reach_it(#[case] body: &str) {
     let text = format!("{}.visible .entry other() {{ ret; }}\n", around(body));
     let strict = parse(&text).unwrap_err();
@@ -377,6 +387,8 @@ fn an_unknown_instruction_is_the_error_of_kernels_that_reach_it(#[case] body: &s
 #[case("bra nowhere;", "`nowhere` is not declared")]
 #[case("add.u32 %r1, %r16, 1;", "`%r16` is not declared")]
 #[case("call nobody;", "`nobody` is not declared, expected a function")]
+#[case("call %d1, nobody;", "`nobody` is not declared, expected a prototype")]
+#[case("pr: .callprototype _ (.reg .b32 _);", "found a parameter in a register, expected one of .param")]
 #[case("L: ret; L: ret;", "`L` is already declared")]
 #[case("mov.u32 %r1, 0f12;", "found `0f12`")]
 #[case("frobnicate [%d1;", "found `;`, expected `]`")]
@@ -413,14 +425,94 @@ fn what_is_wrong_with_the_module_is_everybodys_error(#[case] body: &str, #[case]
 #[case("ret; call first;", false)]
 #[case("call second; ret;", true)]
 #[case("call endless; ret;", false)]
+#[case("pr: .callprototype _ (); call %d1, pr; ret;", true)]
+#[case("pr: .callprototype _ (.param .b32 _); { .param .b32 a; call %d1, (a), pr; } ret;", false)]
 fn what_a_kernel_may_come_to(#[case] body: &str, #[case] reaches: bool) {
     let text = format!(
         ".version 9.0 .target sm_90 .address_size 64\n.func first() {{ call third; }}\n.func second() {{ call third; ret; }}\n.func third() {{ new; }}\n\
-         .func endless() {{ L: bra L; }}\n.entry k() {{ .reg .pred %p1; .reg .b32 %r1;\n{body}\n}}\n"
+         .func endless() {{ L: bra L; }}\n.global .u64 table[1] = {{first}};\n.entry k() {{ .reg .pred %p1; .reg .b32 %r1; .reg .b64 %d1;\n{body}\n}}\n"
     );
     let module = parse_tolerant(&text).unwrap();
     assert_eq!(module.launchable("k").is_err(), reaches);
     assert_eq!(module.launchable("nobody"), Ok(()));
+}
+
+/// If this fails, a kernel that is PTX looks as if its author had made a mistake.
+#[test]
+fn special_register_not_modelled() {
+    let error = parse(&around("mov.u32 %r1, %reserved_smem_offset_begin;")).unwrap_err();
+    assert!(error.to_string().starts_with("10:1: the special register `%reserved_smem_offset_begin` is not modelled\n"), "{error}");
+}
+
+/// If this fails, a kernel in Triton's manner is refused, or a constant of which ptxas takes bytes is taken whole.
+#[test]
+fn zero_clears_a_vector() {
+    let code = decoded(".reg .v4 .b32 %v; mov.v4.b32 %v, 0; mov.v4.b32 %v, {0, 0, 0, 0}; mov.v2.f32 {%f1, %f2}, 0f00000000;");
+    assert_eq!(code[0].instruction, code[1].instruction);
+    let error = parse(&around("mov.v4.b32 {%r1, %r2, %r3, %r4}, 1;")).unwrap_err().to_string();
+    assert!(error.contains("operand `1` of `mov.v4.b32`, expected a vector of 4 elements"), "{error}");
+}
+
+/// If this fails, calls through a table cannot be followed to the functions in it.
+#[test]
+fn tables_hold_functions() {
+    let text = ".version 9.0 .target sm_90 .address_size 64\n.func one(.param .b32 x) { ret; }\n.func two(.param .b32 x) { ret; }\n\
+                .func three() { ret; }\n.global .u64 table[2] = {two, one};\n.entry k() { .reg .b64 %d; mov.u64 %d, three; ret; }\n";
+    let module = parse(text).unwrap();
+    let held: Vec<Relocated> = module.variables[0].relocations.iter().map(|relocation| relocation.of).collect();
+    assert_eq!(held, [Relocated::Function(1), Relocated::Function(0)]);
+    assert_eq!(module.addressed(), [0, 1, 2]);
+    let signature = module.functions[0].signature().unwrap();
+    assert_eq!(module.callable(&signature).collect::<Vec<_>>(), [0, 1]);
+    let wrong = text.replace("{two, one}", "{two+8, one}");
+    assert!(parse(&wrong).unwrap_err().to_string().contains("`two` is not declared"));
+}
+
+/// If this fails, texts that editors saved with a mark, or that a program took from memory, are refused.
+#[rstest]
+#[case("\u{feff}", "")]
+#[case("", "\0")]
+#[case("\u{feff}", "\n\0\0\n")]
+fn marks_around_a_text(#[case] before: &str, #[case] after: &str) {
+    let text = around("ret;");
+    assert_eq!(parse(&format!("{before}{text}{after}")), parse(&text));
+}
+
+#[test]
+fn nul_within_a_text() {
+    let error = parse(&around("ret;\0")).unwrap_err().to_string();
+    assert!(error.contains("character '\\0'"), "{error}");
+}
+
+#[rstest]
+#[case("sm_999999999999", false)]
+#[case("sm_9", false)]
+#[case("sm_90b", false)]
+#[case("sm_", false)]
+#[case("sm_90", true)]
+#[case("sm_103a", true)]
+#[case("sm_100f, debug", true)]
+fn targets_are_architectures(#[case] target: &str, #[case] is_one: bool) {
+    let parsed = parse(&around("ret;").replace("sm_90a", target));
+    assert_eq!(parsed.is_ok(), is_one, "{parsed:?}");
+}
+
+/// FP4, and stores and reductions that go on beside their thread, are of sm_100 and later.
+#[rstest]
+#[case(".reg .b8 %b<4>; cvt.rn.satfinite.e2m1x2.f32 %b1, %f1, %f2; mov.b32 %r1, {%b1, %b1, %b1, %b1};")]
+#[case(".reg .b8 %b<4>; cvt.rn.satfinite.relu.e2m1x2.f32 %b1, %f1, %f2; cvt.rn.f16x2.e2m1x2 %r1, %b1;")]
+#[case("red.async.release.global.gpu.add.u32 [%d1], %r1; red.async.mmio.release.sys.global.add.u64 [%d1], %d2;")]
+#[case("st.async.release.global.gpu.b32 [%d1], %r1;")]
+fn what_blackwell_adds(#[case] body: &str) {
+    parse(&around(body).replace("sm_90a", "sm_100a")).unwrap();
+    assert!(parse(&around(body)).unwrap_err().to_string().contains("expected sm_100 or later"));
+}
+
+#[test]
+fn released_reduction_is_a_reduction() {
+    let code = |body: &str| parse(&around(body).replace("sm_90a", "sm_100a")).unwrap().entry("k").unwrap().code[0].instruction.clone();
+    let beside = code("red.async.release.global.gpu.add.u32 [%d1], %r1;");
+    assert_eq!(beside, code("red.release.gpu.global.add.u32 [%d1], %r1;"));
 }
 
 #[rstest]
@@ -499,7 +591,7 @@ fn memory_is_laid_out_as_c_does() {
     let module = parse(text).unwrap();
     assert_eq!(module.files, [(1, "a//b.cu".to_owned())]);
     assert_eq!(module.variables[0].initial, [0xff, 0xff, 2, 0]);
-    assert_eq!(module.variables[1].relocations, [Relocation { at: 0, variable: 0, generic: true, offset: 4 }]);
+    assert_eq!(module.variables[1].relocations, [Relocation { at: 0, of: Relocated::Variable(0), generic: true, offset: 4 }]);
     let entry = module.entry("k").unwrap();
     assert_eq!((entry.input_bytes, entry.local_bytes, entry.shared_bytes), (32, 24, 16));
     assert_eq!(entry.bounds.max_threads, Some([512, 1, 1]));

@@ -82,6 +82,8 @@ modifiers! {
         E5m2x2 = "e5m2x2",
         /// Four of them.
         E5m2x4 = "e5m2x4",
+        /// Two of FP4 with 2 bits of exponent.
+        E2m1x2 = "e2m1x2",
     }
 }
 
@@ -90,7 +92,7 @@ impl Type {
     pub fn bits(self) -> u32 {
         match self {
             Type::Pred => 1,
-            Type::B8 | Type::U8 | Type::S8 | Type::E4m3 | Type::E5m2 => 8,
+            Type::B8 | Type::U8 | Type::S8 | Type::E4m3 | Type::E5m2 | Type::E2m1x2 => 8,
             Type::B16 | Type::U16 | Type::S16 | Type::F16 | Type::Bf16 | Type::E4m3x2 | Type::E5m2x2 => 16,
             Type::B32 | Type::U32 | Type::S32 | Type::F32 | Type::Tf32 => 32,
             Type::U16x2 | Type::S16x2 | Type::F16x2 | Type::Bf16x2 => 32,
@@ -117,7 +119,8 @@ impl Type {
 
     /// Whether it is a floating-point type, packed ones included.
     pub fn is_float(self) -> bool {
-        matches!(self, Type::F16 | Type::F16x2 | Type::Bf16 | Type::Bf16x2 | Type::F32 | Type::Tf32 | Type::F64) || self.is_fp8()
+        matches!(self, Type::F16 | Type::F16x2 | Type::Bf16 | Type::Bf16x2 | Type::F32 | Type::Tf32 | Type::F64 | Type::E2m1x2)
+            || self.is_fp8()
     }
 
     /// Whether it is FP8, packed or not.

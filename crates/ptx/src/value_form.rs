@@ -116,7 +116,59 @@ impl Instruction {
             }
             Instruction::MoveMatrix { .. } => name("movmatrix.m8n8.trans").of(Type::B16),
             Instruction::WarpReduce { op, ty, .. } => name("redux.sync").with(op).of(ty),
-            _ => return None,
+            // Moves, memory, control and what threads do with one another compute nothing; `multimem` computes in the switch.
+            Instruction::Move { .. }
+            | Instruction::MoveVector { .. }
+            | Instruction::Pack { .. }
+            | Instruction::Unpack { .. }
+            | Instruction::ReadSpecial { .. }
+            | Instruction::AddressOf { .. }
+            | Instruction::Load { .. }
+            | Instruction::Store { .. }
+            | Instruction::ConvertAddress { .. }
+            | Instruction::IsSpace { .. }
+            | Instruction::MapToBlock { .. }
+            | Instruction::BlockOfAddress { .. }
+            | Instruction::Branch { .. }
+            | Instruction::BranchIndexed { .. }
+            | Instruction::Call { .. }
+            | Instruction::CallIndirect { .. }
+            | Instruction::Return {}
+            | Instruction::Exit {}
+            | Instruction::Trap {}
+            | Instruction::BarrierSync { .. }
+            | Instruction::BarrierArrive { .. }
+            | Instruction::BarrierReduce { .. }
+            | Instruction::BarrierCluster { .. }
+            | Instruction::WarpSync { .. }
+            | Instruction::Fence { .. }
+            | Instruction::MultimemLoadReduce { .. }
+            | Instruction::MultimemStore { .. }
+            | Instruction::MultimemReduce { .. }
+            | Instruction::Shuffle { .. }
+            | Instruction::Vote { .. }
+            | Instruction::ActiveMask { .. }
+            | Instruction::Match { .. }
+            | Instruction::Elect { .. }
+            | Instruction::Sleep { .. }
+            | Instruction::GridDependency { .. }
+            | Instruction::Prefetch { .. }
+            | Instruction::Discard { .. }
+            | Instruction::CopyCommit {}
+            | Instruction::CopyWait { .. }
+            | Instruction::BulkCommit {}
+            | Instruction::BulkWait { .. }
+            | Instruction::TensorPrefetch { .. }
+            | Instruction::TensorMapPublish { .. }
+            | Instruction::BulkFill { .. }
+            | Instruction::MbarrierInit { .. }
+            | Instruction::MbarrierInvalidate { .. }
+            | Instruction::WarpgroupFence {}
+            | Instruction::WarpgroupCommit {}
+            | Instruction::WarpgroupWait { .. }
+            | Instruction::SetRegisters { .. }
+            | Instruction::CreatePolicy { .. }
+            | Instruction::Unknown { .. } => return None,
         })
     }
 }
@@ -153,7 +205,13 @@ fn product_sum(op: IntegerOp) -> &'static str {
     match op {
         IntegerOp::MultiplyHigh => "mad.hi",
         IntegerOp::MultiplyWide => "mad.wide",
-        _ => "mad.lo",
+        IntegerOp::MultiplyLow
+        | IntegerOp::Add
+        | IntegerOp::Subtract
+        | IntegerOp::Divide
+        | IntegerOp::Remainder
+        | IntegerOp::Minimum
+        | IntegerOp::Maximum => "mad.lo",
     }
 }
 

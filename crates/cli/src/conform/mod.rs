@@ -36,7 +36,7 @@ use xshell::Shell;
 
 use self::{
     files::Files,
-    presentation::{announced, announced_foreign, concluded, named_schedules, quoted, waived},
+    presentation::{UNCOUNTED, announced, announced_foreign, concluded, named_schedules, quoted, uncounted, waived},
     selection::Replay,
 };
 use crate::{
@@ -549,6 +549,7 @@ impl Conformance<'_> {
         record.source.modules = records::modules_of(&run.library, &record.cases);
         record.notes.extend(record.selection.iter().map(|selection| first_note(cases.len(), record.seconds, selection)));
         record.notes.extend(run.known.iter().map(|known| known.note.clone()));
+        record.notes.extend((run.on == MachineKind::Emulator).then(|| uncounted(&run.known)).flatten());
         record.notes.extend(waived.iter().map(WaivedRace::to_string));
         record.notes.extend(table::unchecked_paths(&record.cases));
         record.notes.push(match run.on {
@@ -588,7 +589,7 @@ impl Conformance<'_> {
         told.into_iter().for_each(|line| println!("{line}"));
         println!("{}", table::outcomes(record.cases.iter().filter_map(table::Outcome::of)));
         table::unchecked_paths(&record.cases).iter().for_each(|line| println!("{line}"));
-        record.notes.iter().filter(|note| is_not_compared(note)).for_each(|note| println!("{note}"));
+        record.notes.iter().filter(|note| is_not_compared(note) || note.starts_with(UNCOUNTED)).for_each(|note| println!("{note}"));
         let verdict = concluded(&record.summary, record.seconds.unwrap_or_default());
         if github::listens() {
             let told = |verdict: &&Verdict| verdict.status.is_finding() || verdict.status == Status::InfraError;

@@ -9,8 +9,10 @@ use passmuster::{
     },
     emulator::Interleaving,
 };
+use passmuster_collectives::algorithms::Algorithm;
 
 use crate::{
+    foreign::RegisteredKernel,
     progress::{rounded, taken},
     worker::MachineKind,
 };
@@ -95,6 +97,24 @@ pub(super) fn announced_foreign(cases: &[Case], schedules: usize) -> String {
     let [least, most] = LEAST_AND_MOST.map(|part| rounded(seconds * part));
     let time = if seconds * LEAST_AND_MOST[1] < 10.0 { "a few seconds".into() } else { format!("{least} to {most}") };
     format!("{} on the emulator{}: {time}", counted(cases.len(), "case"), under(schedules))
+}
+
+/// How the note starts that registers do not bound how many blocks are resident at once.
+pub(super) const UNCOUNTED: &str = "registers not counted";
+
+/// That note, if a launch of these kernels does not say how many registers its threads have.
+pub(super) fn uncounted(known: &[RegisteredKernel]) -> Option<String> {
+    let unknown: Vec<&str> = known
+        .iter()
+        .filter(|known| known.foreign.samples().iter().any(|launch| launch.registers.is_none()))
+        .map(|known| known.foreign.name())
+        .collect();
+    (!unknown.is_empty()).then(|| {
+        format!(
+            "{UNCOUNTED} for how many blocks of {} fit at once: give `registers` in the launch of the specification",
+            unknown.join(", ")
+        )
+    })
 }
 
 /// How many schedules, where there are several.

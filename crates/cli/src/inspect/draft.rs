@@ -146,7 +146,10 @@ impl Guesses {
             (_, false) => &["rank", "world", "count"],
         };
         Guesses {
-            calls: function.code.iter().any(|operation| matches!(operation.instruction, Instruction::Call { .. })),
+            calls: function
+                .code
+                .iter()
+                .any(|operation| matches!(operation.instruction, Instruction::Call { .. } | Instruction::CallIndirect { .. })),
             read,
             addresses,
             of_peers: ["input", "signals", "output"].into(),

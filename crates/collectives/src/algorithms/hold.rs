@@ -58,6 +58,7 @@ impl Holders {
             dynamic_shared: self.shared,
             waits_for_peers: false,
             programmatic: false,
+            registers: None,
             args: vec![
                 Arg::Address(holding.clone()),
                 Arg::Address(told.clone()),

@@ -181,6 +181,8 @@ pub struct Run {
     pub fetched: Vec<Vec<Fetched>>,
     /// What the machine found and waives, each with the assumption that it rests on.
     pub waived: Vec<Waived>,
+    /// Undefined values that kernels took, where the machine sees them, each with the place: wrong results may come of them.
+    pub undefined: Vec<String>,
     /// Why it is not known whether the vendor's library took the path that was asked for; none where it did, or nothing was asked.
     pub unchecked_path: Option<String>,
 }

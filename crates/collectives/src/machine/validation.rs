@@ -466,6 +466,7 @@ mod tests {
             dynamic_shared,
             waits_for_peers,
             programmatic: false,
+            registers: None,
             args,
         })
     }

@@ -26,6 +26,9 @@ pub struct Launch {
     pub cluster: Option<Dim3>,
     /// Bytes of dynamic shared memory of each block.
     pub dynamic_shared: u32,
+    /// Registers of a thread, if somebody has said: ptxas chooses them, and PTX does not know.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub registers: Option<u32>,
     /// Whether blocks wait for blocks of other ranks, so that all of them must be resident at once.
     pub waits_for_peers: bool,
     /// Whether it is a programmatic dependent launch: it may start as soon as each block of the launch before it on its stream has executed

@@ -16,6 +16,7 @@ use crate::{
     races::{Effect, Touch},
 };
 use smallvec::SmallVec;
+use xxhash_rust::xxh3::xxh3_64;
 
 use passmuster_ptx::{Access, Address, AtomicOp, Base, Class, Operand, Register, Scope, Semantics, Space, Type};
 
@@ -43,6 +44,7 @@ impl Executor<'_> {
             Base::Zero if space == Space::Local => [self.frame.local; LANES],
             Base::Zero => [0; LANES],
             Base::Variable(index) => [self.launch.program.variables[index as usize]; LANES],
+            Base::Function(index) => [self.launch.program.functions[index as usize]; LANES],
             Base::DynamicShared { align } => [self.launch.static_shared().next_multiple_of(u64::from(align.max(1))); LANES],
         };
         row_of(|lane| base[lane].wrapping_add_signed(address.offset))
@@ -92,7 +94,7 @@ impl Executor<'_> {
             if matches!(space, Space::Shared | Space::SharedCluster) && self.block.shared == 0 {
                 let lane = lanes.trailing_zeros();
                 let error = self.memory.load::<1>(memory::Address(addresses[lane as usize]), self.launch.program.rank);
-                return Err(ExecError::Access(Some(lane), error.err().ok_or_else(|| ExecError::unsupported("shared memory of no bytes"))?));
+                return Err(ExecError::NoShared(lane, error.err().ok_or_else(|| ExecError::unsupported("shared memory of no bytes"))?));
             }
         }
         Ok(addresses)
@@ -293,15 +295,13 @@ impl Executor<'_> {
 
     /// Whether lanes read the same as last time here.
     pub(super) fn polls<const N: usize>(&mut self, lanes: u32, addresses: &Row<u64>, values: &[[u8; N]; LANES]) -> bool {
-        let (mut place, mut read) = (0_u64, 0_u64);
-        let mix = |digest: u64, part: u64| (digest ^ part).wrapping_mul(0x9e37_79b9_7f4a_7c15).rotate_left(23);
+        let mut places = SmallVec::<[u8; 8 * LANES]>::new();
+        let mut bytes = SmallVec::<[u8; 16 * LANES]>::new();
         for lane in lanes_of(lanes) {
-            let mut bytes = [0; 16];
-            bytes[..N].copy_from_slice(&values[lane]);
-            let value = u128::from_le_bytes(bytes);
-            place = mix(place, addresses[lane]);
-            read = mix(mix(read, value as u64), (value >> 64) as u64);
+            places.extend_from_slice(&addresses[lane].to_le_bytes());
+            bytes.extend_from_slice(&values[lane]);
         }
+        let (place, read) = (xxh3_64(&places), xxh3_64(&bytes));
         let poll = Poll { function: self.frame.function, pc: self.pc, lanes, place, read };
         let again = self.warp.read_again(poll);
         if again {

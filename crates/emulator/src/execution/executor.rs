@@ -4,7 +4,7 @@ use super::{
     arithmetic::Adder,
     asynchronous::Bulk,
     block::Common,
-    fault::{ExecError, Fault, FaultSite},
+    fault::{ExecError, Fault, FaultSite, UndefinedValue},
     flight::Beside,
     float::{Binary, Conversion, direction},
     grid::{Launch, Turn},
@@ -18,7 +18,7 @@ use crate::{
     numerics::Mode,
     races::{ActorId, At, Races},
 };
-use passmuster_ptx::{Argument, ClusterBarrier, Fence, Instruction, Operand, Operation, Register, Scope, Semantics, Type};
+use passmuster_ptx::{Argument, ClusterBarrier, Fence, Instruction, Operand, Operation, Register, Scope, Semantics, Signature, Type};
 
 /// Why a warp stopped.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -39,7 +39,7 @@ pub(super) enum Event {
 const ALL: Operand = Operand::Immediate(u32::MAX as u64);
 
 /// What an operation does to its group.
-enum Flow {
+pub(super) enum Flow {
     /// All lanes go on.
     Next,
     /// All lanes jump.
@@ -69,6 +69,10 @@ pub(super) struct Executor<'a> {
     pub(super) pc: usize,
     /// The address that was found to be polled.
     pub(super) polled: Option<u64>,
+    /// Undefined values that the launch has met.
+    pub(super) undefined: &'a mut Vec<UndefinedValue>,
+    /// What the launch has printed.
+    pub(super) printed: &'a mut Vec<String>,
 }
 
 /// The place of an operation in a launch.
@@ -292,7 +296,17 @@ impl Executor<'_> {
                 registers.convert_pair(lanes, (to, rounding, saturate_finite, relu), destination, [high, low])?;
             }
             I::BranchIndexed { ref targets, index, .. } => return self.branch_indexed(group, lanes, targets, index),
-            I::Call { function, ref arguments, .. } => return self.call(group, lanes, function as usize, arguments),
+            I::Call { function, ref arguments, ref results, .. } => {
+                let callee = &self.launch.program.module.functions[function as usize];
+                if callee.external {
+                    return self.call_system(group, lanes, &callee.name, arguments, results);
+                }
+                let own = self.split_off(group, lanes);
+                return self.enter(own, lanes, function as usize, arguments);
+            }
+            I::CallIndirect { target, ref signature, ref arguments, .. } => {
+                return self.call_indirect(group, lanes, target, signature, arguments);
+            }
             I::Return {} => return self.leave(group, lanes),
             I::Exit {} => return Ok(self.end(group, lanes)),
             I::Trap {} => return Err(ExecError::Trap(lanes.trailing_zeros())),
@@ -425,7 +439,23 @@ impl Executor<'_> {
             I::MbarrierPending { count, state } => self.pending_count(lanes, count, state),
             I::SetRegisters { count, .. } => self.block.set_registers(self.warp_index, count, self.launch.threads())?,
             I::CreatePolicy { destination } => registers.write::<u64>(destination, lanes, &[0; LANES]),
-            _ => return Err(ExecError::unsupported(instruction.family())),
+            // What is executed often has been, and a launch comes to nothing that is unknown.
+            I::Move { .. }
+            | I::Pack { .. }
+            | I::Unpack { .. }
+            | I::Load { .. }
+            | I::Store { .. }
+            | I::Integer { .. }
+            | I::IntegerMultiplyAdd { .. }
+            | I::Float { .. }
+            | I::FusedMultiplyAdd { .. }
+            | I::Logic { .. }
+            | I::Shift { .. }
+            | I::SetPredicate { .. }
+            | I::Select { .. }
+            | I::Convert { .. }
+            | I::Branch { .. }
+            | I::Unknown { .. } => return Err(ExecError::unsupported(instruction.family())),
         }
         Ok(Flow::Next)
     }
@@ -449,7 +479,7 @@ impl Executor<'_> {
     }
 
     /// The lanes of a group that execute an operation which others of it pass by; those go on. Returns the index of the former.
-    fn split_off(&mut self, group: usize, lanes: u32) -> usize {
+    pub(super) fn split_off(&mut self, group: usize, lanes: u32) -> usize {
         self.warp.groups[group].pc = self.pc + 1;
         let own = self.warp.split(group, lanes);
         self.warp.groups[own].pc = self.pc;
@@ -570,13 +600,32 @@ impl Executor<'_> {
         Flow::Stop(Event::Ended)
     }
 
-    fn call(&mut self, group: usize, lanes: u32, callee: usize, arguments: &[Argument]) -> Result<Flow, ExecError> {
+    /// Calls the function of the lowest lane's address, for the lanes that call the same one. Others come to this operation again.
+    fn call_indirect(
+        &mut self,
+        group: usize,
+        lanes: u32,
+        target: Operand,
+        signature: &Signature,
+        arguments: &[Argument],
+    ) -> Result<Flow, ExecError> {
+        let targets = self.warp.registers.bits(target);
+        let lane = lanes.trailing_zeros();
+        let first = targets[lane as usize];
+        let callee = self.launch.program.callee(first, signature).map_err(|why| ExecError::CallTarget { lane, why })?;
+        let same = lanes_of(lanes).filter(|&lane| targets[lane] == first).fold(0, |bits, lane| bits | 1 << lane);
+        let here = self.split_off(group, lanes);
+        let own = self.warp.split(here, same);
+        self.enter(own, same, callee, arguments)
+    }
+
+    /// Has a group, which is these lanes, go into a function.
+    fn enter(&mut self, group: usize, lanes: u32, callee: usize, arguments: &[Argument]) -> Result<Flow, ExecError> {
         let functions = &self.launch.program.module.functions;
         let (caller, function) = (&functions[self.frame.function], &functions[callee]);
         if function.external {
             return Err(ExecError::unsupported(format!("a call of `{}`, which has no body,", function.name)));
         }
-        let group = self.split_off(group, lanes);
         if self.warp.groups[group].callers.len() + 1 >= super::MOST_FRAMES {
             return Err(ExecError::StackOverflow);
         }
@@ -627,7 +676,8 @@ impl Executor<'_> {
         let group = self.split_off(group, lanes);
         let callee = self.frame;
         let launch = self.launch;
-        let Instruction::Call { results, .. } = &launch.program.module.functions[frame.function].code[pc].instruction else {
+        let call = &launch.program.module.functions[frame.function].code[pc].instruction;
+        let (Instruction::Call { results, .. } | Instruction::CallIndirect { results, .. }) = call else {
             return Err(ExecError::unsupported("a return to no call"));
         };
         for result in results {

@@ -41,22 +41,54 @@ impl fmt::Display for FaultSite {
     }
 }
 
+/// A value that an instruction took from where there is none: it goes on, and what it computes means nothing.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct UndefinedValue {
+    /// Which instruction, and the lowest lane that got such a value.
+    pub place: FaultSite,
+    /// The lane of its warp that it was taken from.
+    pub from: u32,
+    /// Threads of the block, if it has no such lane; else the lane did not take part.
+    pub threads: Option<u32>,
+}
+
+impl fmt::Display for UndefinedValue {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let UndefinedValue { place, from, threads } = self;
+        write!(f, "{place}: takes a value from lane {from}, ")?;
+        match threads {
+            Some(threads) => write!(f, "which a block of {threads} threads does not have: it is undefined"),
+            None => f.write_str("which does not take part: it is undefined"),
+        }
+    }
+}
+
 /// What stops a launch.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Fault {
     /// An access that memory refuses.
-    #[error("{place}: {error}")]
+    #[error("{place}: {error}{}", .hint.as_ref().map(|hint| format!("; {hint}")).unwrap_or_default())]
     Memory {
         /// Where.
         place: Box<FaultSite>,
         /// Why.
         error: AccessError,
+        /// What of the launch or the module may be the cause.
+        hint: Option<String>,
     },
     /// `trap` was executed.
     #[error("{place}: the kernel trapped")]
     Trap {
         /// Where; the lowest lane.
         place: Box<FaultSite>,
+    },
+    /// An assertion of the kernel does not hold.
+    #[error("{place}: {why}")]
+    Assertion {
+        /// Where.
+        place: Box<FaultSite>,
+        /// Its text, and its file and line.
+        why: String,
     },
     /// Lanes of one warp met at an aligned barrier from different instructions (PTX ISA bar).
     #[error("{place}: lanes of the warp are at different instructions of aligned barrier {barrier}")]
@@ -108,6 +140,14 @@ pub enum Fault {
         /// How many targets there are.
         targets: usize,
     },
+    /// A call through an address that is not that of a function which can be called so.
+    #[error("{place}: {why}")]
+    CallTarget {
+        /// Where.
+        place: Box<FaultSite>,
+        /// What the address is.
+        why: String,
+    },
     /// Calls nested deeper than the emulator lets them.
     #[error("{place}: calls are nested more than {} deep", super::MOST_FRAMES)]
     StackOverflow {
@@ -136,13 +176,36 @@ pub enum Fault {
 #[derive(Debug)]
 pub(super) enum ExecError {
     Access(Option<u32>, AccessError),
+    /// An access to shared memory in a block that has none.
+    NoShared(u32, AccessError),
     Trap(u32),
     DivergentBarrier(u32),
     BarrierOperands(String),
-    Cluster { lane: u32, why: String },
-    Asynchronous { lane: Option<u32>, why: String },
-    NotInMask { lane: u32, mask: u32 },
-    BranchIndex { lane: u32, index: u32, targets: usize },
+    Cluster {
+        lane: u32,
+        why: String,
+    },
+    Asynchronous {
+        lane: Option<u32>,
+        why: String,
+    },
+    NotInMask {
+        lane: u32,
+        mask: u32,
+    },
+    BranchIndex {
+        lane: u32,
+        index: u32,
+        targets: usize,
+    },
+    CallTarget {
+        lane: u32,
+        why: String,
+    },
+    Assertion {
+        lane: u32,
+        why: String,
+    },
     StackOverflow,
     Unsupported(String),
 }
@@ -165,7 +228,12 @@ impl ExecError {
         let family = place.family;
         let of = |lane: Option<u32>| Box::new(FaultSite { lane, ..place });
         match self {
-            ExecError::Access(lane, error) => Fault::Memory { place: of(lane.or(place.lane)), error },
+            ExecError::Access(lane, error) => Fault::Memory { place: of(lane.or(place.lane)), error, hint: None },
+            ExecError::NoShared(lane, error) => {
+                let hint =
+                    Some("the block has no shared memory: the launch gives 0 bytes of extern shared memory, see `dynamic_shared`".into());
+                Fault::Memory { place: of(Some(lane)), error, hint }
+            }
             ExecError::Trap(lane) => Fault::Trap { place: of(Some(lane)) },
             ExecError::DivergentBarrier(barrier) => Fault::DivergentBarrier { place: of(None), barrier },
             ExecError::BarrierOperands(why) => Fault::BarrierOperands { place: of(None), why },
@@ -174,6 +242,8 @@ impl ExecError {
             ExecError::Asynchronous { lane, why } => Fault::Asynchronous { place: of(lane.or(place.lane)), why },
             ExecError::NotInMask { lane, mask } => Fault::NotInMask { place: of(Some(lane)), mask },
             ExecError::BranchIndex { lane, index, targets } => Fault::BranchIndex { place: of(Some(lane)), index, targets },
+            ExecError::Assertion { lane, why } => Fault::Assertion { place: of(Some(lane)), why },
+            ExecError::CallTarget { lane, why } => Fault::CallTarget { place: of(Some(lane)), why },
             ExecError::StackOverflow => Fault::StackOverflow { place: of(None) },
             ExecError::Unsupported(what) => Fault::UnsupportedInstruction { place: of(None), family, what },
         }

@@ -6,8 +6,9 @@ use super::{
 };
 use crate::numerics::{
     Approximation, Bf16, Divide, F16, F32, F64, Float, Fp8, Integer, Mode, Rounding as Direction, approximate, bf16_to_f32, f16_to_f32,
-    f16x2_to_fp8x2, f32_to_bf16, f32_to_f16, f32x2_to_bf16x2, f32x2_to_f16x2, f32x2_to_fp8x2, float_to_float, float_to_integer,
-    fp8x2_to_f16x2, integer_to_float, integer_to_integer, lanes as both, lanes_of_one, lanes_of_three, round_to_integral,
+    f16x2_to_fp8x2, f32_to_bf16, f32_to_f16, f32x2_to_bf16x2, f32x2_to_f16x2, f32x2_to_fp4x2, f32x2_to_fp8x2, float_to_float,
+    float_to_integer, fp4x2_to_f16x2, fp8x2_to_f16x2, integer_to_float, integer_to_integer, lanes as both, lanes_of_one, lanes_of_three,
+    round_to_integral,
 };
 use passmuster_ptx::{FloatOp, IntegerRounding, NumberTest, Operand, Precision, Register, Rounding, Type, UnaryOp};
 
@@ -204,7 +205,7 @@ impl Registers {
             UnaryOp::ReciprocalSquareRoot => Approximation::Rsqrt,
             UnaryOp::Exponential => Approximation::Ex2,
             UnaryOp::Logarithm => Approximation::Lg2,
-            _ => return Err(unknown()),
+            UnaryOp::Negate | UnaryOp::Absolute | UnaryOp::Sine | UnaryOp::Cosine | UnaryOp::HyperbolicTangent => return Err(unknown()),
         };
         if ty != Type::F32 {
             return Err(unknown());
@@ -282,6 +283,7 @@ impl Registers {
             Type::Bf16x2 => self.each2(lanes, d, high_low, |a, b| f32x2_to_bf16x2(a, b, mode)),
             Type::E4m3x2 => self.each2(lanes, d, high_low, |a, b| u32::from(f32x2_to_fp8x2(a, b, Fp8::E4m3, relu))),
             Type::E5m2x2 => self.each2(lanes, d, high_low, |a, b| u32::from(f32x2_to_fp8x2(a, b, Fp8::E5m2, relu))),
+            Type::E2m1x2 => self.each2(lanes, d, high_low, |a, b| u32::from(f32x2_to_fp4x2(a, b, relu))),
             other => return Err(ExecError::unsupported(format!("a pair to .{other}"))),
         }
         Ok(())
@@ -342,6 +344,7 @@ fn conversion(form: &Conversion) -> Result<fn(&Conversion, u64) -> u64, ExecErro
     }
     Ok(match (form.from, form.to) {
         (Type::E4m3x2 | Type::E5m2x2, Type::F16x2) => |form, value| fp8x2_to_f16x2(value as u16, fp8(form.from), form.relu).into(),
+        (Type::E2m1x2, Type::F16x2) => |form, value| fp4x2_to_f16x2(value as u8, form.relu).into(),
         (Type::F16x2, Type::E4m3x2 | Type::E5m2x2) => |form, value| f16x2_to_fp8x2(value as u32, fp8(form.to), form.relu).into(),
         (Type::F16, _) => from_float!(F16),
         (Type::Bf16, _) => from_float!(Bf16),

@@ -5,17 +5,19 @@ use std::{
     sync::Arc,
 };
 
+use xxhash_rust::xxh3::Xxh3;
+
 use super::{
     arithmetic::{Adder, Arithmetic},
     block::{BARRIERS, Block, Common, MOST_WARPS, Member},
     executor::{Event, Executor, place},
-    fault::{ExecError, Fault},
+    fault::{ExecError, Fault, UndefinedValue},
     flight::Beside,
-    program::{DeviceLimits, Program},
+    program::{Footprint, Program, Residency},
     warp::{Frame, Waiting, Warp},
 };
 use crate::{
-    memory::{Address, Init, Memory, Owner},
+    memory::{AccessError, Address, Init, Memory, Owner},
     races::{ActorId, OperationId, Races},
 };
 use passmuster_ptx::{Function, LaunchBounds, Position, SourceLine};
@@ -31,6 +33,8 @@ pub struct Shape {
     pub cluster: Option<[u32; 3]>,
     /// Bytes of dynamic shared memory of each block.
     pub dynamic_shared: u32,
+    /// Registers of a thread, if somebody knows.
+    pub registers: Option<u32>,
 }
 
 /// The most local memory of a thread, in bytes, of all frames that its calls may have: that of compute capability 5.0 and later.
@@ -38,6 +42,9 @@ const MOST_LOCAL: u64 = 512 * 1024;
 
 /// The most blocks of a cluster of a launch that does not ask for more, as none here does.
 const MOST_IN_CLUSTER: u32 = 8;
+
+/// How the names of blocks' shared memory start.
+const SHARED_MEMORY: &str = "shared memory ";
 
 /// Among what has turns, products of a block's warps have the numbers above those of the warps, and flights those above.
 const PRODUCTS: usize = MOST_WARPS;
@@ -86,6 +93,27 @@ impl Launch {
     /// Threads of a block.
     pub(super) fn threads(&self) -> u32 {
         self.shape.block.iter().product()
+    }
+
+    /// A fault with what of the launch or the module may be its cause.
+    #[cold]
+    fn explained(&self, fault: Fault) -> Fault {
+        let Fault::Memory { place, error, hint: None } = fault else { return fault };
+        let is_shared = |buffer: &str| buffer.starts_with(SHARED_MEMORY);
+        let hint = match &error {
+            AccessError::OutOfBounds { buffer, .. } if is_shared(buffer) => self.too_little_shared(),
+            // Below where buffers are: what a variable has that nobody set.
+            AccessError::Unmapped { nearest: None, .. } => self.program.unset_variables(self.entry),
+            _ => None,
+        };
+        Fault::Memory { place, error, hint }
+    }
+
+    /// That the kernel has extern shared memory, if it has, and how much of it the launch gives.
+    fn too_little_shared(&self) -> Option<String> {
+        let given = self.shape.dynamic_shared;
+        let declares = self.program.module.dynamic_align > 0;
+        declares.then(|| format!("extern shared memory: the launch gives {given} bytes, see `dynamic_shared`"))
     }
 }
 
@@ -165,6 +193,12 @@ pub struct Grid {
     operation: Option<OperationId>,
     /// A block that has ended has let dependent launches start.
     let_dependents_start: bool,
+    /// How many blocks are resident at once.
+    residency: Residency,
+    /// Undefined values that it has met.
+    undefined: Vec<UndefinedValue>,
+    /// What its threads have printed.
+    printed: Vec<String>,
 }
 
 impl Grid {
@@ -185,9 +219,15 @@ impl Grid {
         }
         let fixed = u64::from(function.shared_bytes).next_multiple_of(u64::from(program.dynamic_align));
         let shared_bytes = if shape.dynamic_shared > 0 { fixed + u64::from(shape.dynamic_shared) } else { function.shared_bytes.into() };
-        let DeviceLimits { sms, threads_per_sm, shared_per_block } = program.limits;
+        let shared_per_block = program.limits.shared_per_block;
         if shared_bytes > shared_per_block.into() {
             return bad(format!("{shared_bytes} bytes of shared memory: at most {shared_per_block} are there"));
+        }
+        let members = cluster.iter().product::<u32>();
+        let footprint = Footprint { threads, shared: shared_bytes as u32, cluster: members, registers: shape.registers };
+        let residency = (program.limits.resident)(&footprint);
+        if residency.blocks < u64::from(members) {
+            return bad(format!("not one {} fits: {}", if members > 1 { "cluster" } else { "block" }, residency.bound));
         }
         let local_bytes = program.local_bytes(index);
         if local_bytes > MOST_LOCAL {
@@ -212,7 +252,7 @@ impl Grid {
         let members = launch.members();
         let total = shape.grid.iter().map(|&size| u64::from(size)).product::<u64>() / members as u64;
         // Blocks past these start as others end, in order.
-        let resident = (u64::from(sms * threads_per_sm / threads.next_multiple_of(32)) / members as u64).min(total) as usize;
+        let resident = (residency.blocks / members as u64).min(total) as usize;
         let (adder, blocks, candidates) = (Adder::new(Arithmetic::default(), [0; 2]), Vec::new(), Vec::new());
         let beside = Beside::new(0);
         let mut grid = Grid {
@@ -226,6 +266,9 @@ impl Grid {
             live_blocks: 0,
             operation: None,
             let_dependents_start: false,
+            residency,
+            undefined: Vec::new(),
+            printed: Vec::new(),
         };
         grid.blocks.resize_with(resident * members, || None);
         for place in 0..resident {
@@ -255,7 +298,7 @@ impl Grid {
         let shared = members.iter().map(|(_, index)| match launch.shared_bytes {
             0 => 0,
             bytes => {
-                let name = format!("shared memory ({}, block {index})", launch.name);
+                let name = format!("{SHARED_MEMORY}({}, block {index})", launch.name);
                 memory.allocate(Owner::new(launch.program.rank, 0, name), bytes, Init::Uninitialised).0
             }
         });
@@ -286,11 +329,11 @@ impl Grid {
 
     /// For each resident cluster, by number, a digest of its state: its warps, barriers, shared and local memory. That is what it may do next as
     /// long as nobody writes other memory and no clock is read.
-    pub fn digests(&self, memory: &Memory) -> Vec<(u32, u64)> {
+    pub fn digests(&self, memory: &Memory) -> Vec<(u32, u128)> {
         let Launch { program, shared_bytes, local_bytes, .. } = &self.launch;
         let bytes_at = |address: u64, bytes: u64| memory.peek_all(Address(address), bytes, program.rank).unwrap_or_default();
         let of_cluster = |blocks: &[Option<Block>]| {
-            let mut hasher = Digest(0);
+            let mut hasher = Xxh3::new();
             for (slot, block) in blocks.iter().enumerate() {
                 let Some(block) = block else { continue };
                 slot.hash(&mut hasher);
@@ -304,7 +347,7 @@ impl Grid {
                 }
             }
             let number = blocks.iter().flatten().next()?.common.cluster;
-            Some((number, hasher.finish()))
+            Some((number, hasher.digest128()))
         };
         self.blocks.chunks(self.launch.members()).filter_map(of_cluster).collect()
     }
@@ -383,7 +426,7 @@ impl Grid {
             }
             return Ok(Turn { instructions: 1, wrote: true, ..turn });
         }
-        let Grid { launch, adder, blocks, candidates, beside, .. } = self;
+        let Grid { launch, adder, blocks, candidates, beside, undefined, printed, .. } = self;
         let launch = &*launch;
         let of_cluster = slot / launch.members() * launch.members();
         let of_cluster = of_cluster..of_cluster + launch.members();
@@ -412,8 +455,10 @@ impl Grid {
                 frame: Frame::default(),
                 pc: 0,
                 polled: None,
+                undefined: &mut *undefined,
+                printed: &mut *printed,
             };
-            match executor.run(&mut left)? {
+            match executor.run(&mut left).map_err(|fault| launch.explained(fault))? {
                 Event::Spent => {
                     turn.polled = false;
                     break;
@@ -520,27 +565,30 @@ impl Grid {
         standing
     }
 
+    /// Undefined values that its threads got so far, one of each instruction.
+    pub fn undefined(&self) -> &[UndefinedValue] {
+        &self.undefined
+    }
+
+    /// What its threads printed so far, by `printf`: a text a call, the first of them.
+    pub fn printed(&self) -> &[String] {
+        &self.printed
+    }
+
+    /// If blocks have not started because the device holds no more at once, how many are there and why: "only 132 of 1024 blocks fit (1 on each of 132 SMs, by
+    /// shared memory)".
+    pub fn crowded(&self) -> Option<String> {
+        let members = self.launch.members() as u64;
+        let total = self.total * members;
+        let Residency { blocks, bound } = &self.residency;
+        (self.started < self.total).then(|| format!("only {} of {total} blocks fit ({bound})", blocks / members * members))
+    }
+
     /// Frees what the launch allocated: parameters, shared and local memory. All that it stored is seen by everybody from now on.
     pub fn finish(self, memory: &mut Memory) {
         memory.publish_launch(self.launch.parameter_address);
         self.blocks.iter().flatten().for_each(|block| free(block, memory));
         release(self.launch.parameter_address, memory);
-    }
-}
-
-/// A hash that is the same on every host.
-struct Digest(u64);
-
-impl Hasher for Digest {
-    fn finish(&self) -> u64 {
-        self.0
-    }
-
-    fn write(&mut self, bytes: &[u8]) {
-        for chunk in bytes.chunks(8) {
-            let word = chunk.iter().rev().fold(0, |word, &byte| word << 8 | u64::from(byte));
-            self.0 = (self.0 ^ word).wrapping_mul(0x9e37_79b9_7f4a_7c15).rotate_left(23);
-        }
     }
 }
 

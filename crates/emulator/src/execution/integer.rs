@@ -134,12 +134,15 @@ impl Registers {
         ab: [Operand; 2],
     ) -> Result<(), ExecError> {
         match ty {
-            Type::U16x2 => self.packed_integer::<u16>(lanes, op, relu, d, ab),
-            Type::S16x2 => self.packed_integer::<i16>(lanes, op, relu, d, ab),
-            _ if saturate => match op {
-                IntegerOp::Add => self.map2(lanes, d, ab, |a: u32, b: u32| (a as i32).saturating_add(b as i32) as u32),
-                _ => self.map2(lanes, d, ab, |a: u32, b: u32| (a as i32).saturating_sub(b as i32) as u32),
-            },
+            Type::U16x2 => self.packed_integer::<u16>(lanes, op, relu, d, ab)?,
+            Type::S16x2 => self.packed_integer::<i16>(lanes, op, relu, d, ab)?,
+            _ if saturate && op == IntegerOp::Add => {
+                self.map2(lanes, d, ab, |a: u32, b: u32| (a as i32).saturating_add(b as i32) as u32);
+            }
+            _ if saturate && op == IntegerOp::Subtract => {
+                self.map2(lanes, d, ab, |a: u32, b: u32| (a as i32).saturating_sub(b as i32) as u32);
+            }
+            _ if saturate => return Err(ExecError::unsupported(format!(".{op} with .sat"))),
             _ => by_integer!(ty, self.integer_of(lanes, op, relu, d, ab)),
         }
         Ok(())
@@ -162,13 +165,27 @@ impl Registers {
         }
     }
 
-    fn packed_integer<T: Number<Slot = u32>>(&mut self, lanes: u32, op: IntegerOp, relu: bool, d: Register, ab: [Operand; 2]) {
+    fn packed_integer<T: Number<Slot = u32>>(
+        &mut self,
+        lanes: u32,
+        op: IntegerOp,
+        relu: bool,
+        d: Register,
+        ab: [Operand; 2],
+    ) -> Result<(), ExecError> {
         let finish = |value: T| if relu { value.positive_part() } else { value };
         match op {
             IntegerOp::Minimum => self.map2(lanes, d, ab, |a, b| halves(a, b, |a: T, b| finish(a.min(b)))),
             IntegerOp::Maximum => self.map2(lanes, d, ab, |a, b| halves(a, b, |a: T, b| finish(a.max(b)))),
-            _ => self.map2(lanes, d, ab, |a, b| halves(a, b, T::add)),
+            IntegerOp::Add => self.map2(lanes, d, ab, |a, b| halves(a, b, T::add)),
+            IntegerOp::Subtract
+            | IntegerOp::MultiplyLow
+            | IntegerOp::MultiplyHigh
+            | IntegerOp::MultiplyWide
+            | IntegerOp::Divide
+            | IntegerOp::Remainder => return Err(ExecError::unsupported(format!(".{op} of two integers in one register"))),
         }
+        Ok(())
     }
 
     /// `mad`.
@@ -195,21 +212,40 @@ impl Registers {
         match op {
             IntegerOp::MultiplyWide => self.map3(lanes, d, abc, |a, b, c| T::wide_sum(T::of(a).wide(T::of(b)), c)),
             IntegerOp::MultiplyHigh => self.map3(lanes, d, abc, |a, b, c| T::of(a).high(T::of(b)).add(T::of(c)).slot()),
-            _ => self.map3(lanes, d, abc, |a, b, c| T::of(a).low(T::of(b)).add(T::of(c)).slot()),
+            // The front end has products here, and nothing else.
+            IntegerOp::MultiplyLow
+            | IntegerOp::Add
+            | IntegerOp::Subtract
+            | IntegerOp::Divide
+            | IntegerOp::Remainder
+            | IntegerOp::Minimum
+            | IntegerOp::Maximum => self.map3(lanes, d, abc, |a, b, c| T::of(a).low(T::of(b)).add(T::of(c)).slot()),
         }
     }
 
     /// `neg` and `abs`.
     pub(super) fn integer_unary(&mut self, lanes: u32, op: UnaryOp, ty: Type, d: Register, a: Operand) -> Result<(), ExecError> {
-        by_integer!(ty, self.integer_unary_of(lanes, op, d, a));
+        match op {
+            UnaryOp::Absolute => by_integer!(ty, self.absolute_of(lanes, d, a)),
+            UnaryOp::Negate => by_integer!(ty, self.negated_of(lanes, d, a)),
+            UnaryOp::Reciprocal
+            | UnaryOp::SquareRoot
+            | UnaryOp::ReciprocalSquareRoot
+            | UnaryOp::Exponential
+            | UnaryOp::Logarithm
+            | UnaryOp::Sine
+            | UnaryOp::Cosine
+            | UnaryOp::HyperbolicTangent => return Err(ExecError::unsupported(format!(".{op} of .{ty}"))),
+        }
         Ok(())
     }
 
-    fn integer_unary_of<T: Number>(&mut self, lanes: u32, op: UnaryOp, d: Register, a: Operand) {
-        match op {
-            UnaryOp::Absolute => self.map(lanes, d, a, |a| T::of(a).absolute().slot()),
-            _ => self.map(lanes, d, a, |a| T::of(a).negate().slot()),
-        }
+    fn absolute_of<T: Number>(&mut self, lanes: u32, d: Register, a: Operand) {
+        self.map(lanes, d, a, |a| T::of(a).absolute().slot());
+    }
+
+    fn negated_of<T: Number>(&mut self, lanes: u32, d: Register, a: Operand) {
+        self.map(lanes, d, a, |a| T::of(a).negate().slot());
     }
 
     /// The lanes where a predicate or a constant holds.

@@ -2,8 +2,8 @@
 
 use super::{
     access::{Combiner, combined},
-    executor::Executor,
-    fault::ExecError,
+    executor::{Executor, place},
+    fault::{ExecError, FaultSite, UndefinedValue},
     registers::{LANES, Row, lanes_of},
 };
 use crate::memory::CANARY;
@@ -11,6 +11,9 @@ use passmuster_ptx::{Axis, Instruction, MatchMode, Operand, Register, ShuffleMod
 
 /// What a shuffle gives of a lane that does not take part, where the ISA leaves it open.
 const UNSHUFFLED: u32 = u32::from_ne_bytes([CANARY; 4]);
+
+/// Instructions of a launch whose undefined values are noted.
+const MOST_UNDEFINED: usize = 4;
 
 fn all_if(holds: bool) -> u32 {
     if holds { u32::MAX } else { 0 }
@@ -80,6 +83,7 @@ impl Executor<'_> {
         let registers = &mut self.warp.registers;
         let [values, b, c] = operands.map(|operand| registers.read::<u32>(operand));
         let (mut result, mut in_range) = ([0; LANES], 0);
+        let mut missing = None;
         for lane in lanes_of(lanes) {
             let (own, b, clamp, segment) = (lane as i32, (b[lane] & 31) as i32, (c[lane] & 31) as i32, (c[lane] >> 8 & 31) as i32);
             let (highest, lowest) = ((own & segment) | (clamp & !segment), own & segment);
@@ -90,7 +94,9 @@ impl Executor<'_> {
                 ShuffleMode::Index => (lowest | (b & !segment), lowest | (b & !segment) <= highest),
             };
             let from = if fits { from as usize & 31 } else { lane };
-            result[lane] = if lanes >> from & 1 == 1 { values[from] } else { UNSHUFFLED };
+            let takes_part = lanes >> from & 1 == 1;
+            result[lane] = if takes_part { values[from] } else { UNSHUFFLED };
+            missing = missing.or((!takes_part).then_some((lane as u32, from as u32)));
             in_range |= u32::from(fits) << lane;
         }
         if let Some(destination) = destination {
@@ -99,6 +105,24 @@ impl Executor<'_> {
         if let Some(predicate) = predicate {
             registers.set_predicate(predicate, lanes, in_range);
         }
+        if let Some((lane, from)) = missing {
+            self.note_undefined(lane, from);
+        }
+    }
+
+    /// Notes that a lane got an undefined value, the first time that an instruction gives one. It may be one that nobody uses, as the upper lanes of a
+    /// reduction over a part of the warp have.
+    #[cold]
+    fn note_undefined(&mut self, lane: u32, from: u32) {
+        let launch = self.launch;
+        let operation = &launch.program.module.functions[self.frame.function].code[self.pc];
+        if self.undefined.len() >= MOST_UNDEFINED || self.undefined.iter().any(|known| known.place.at == operation.at) {
+            return;
+        }
+        let place = FaultSite { lane: Some(lane), ..place(launch, self.block.index, self.warp_index, operation) };
+        let threads = launch.threads();
+        let exists = self.warp_index as u32 * LANES as u32 + from < threads;
+        self.undefined.push(UndefinedValue { place, from, threads: (!exists).then_some(threads) });
     }
 
     /// `mov` from a special register. Clocks count nanoseconds.
@@ -144,6 +168,7 @@ impl Executor<'_> {
             Special::Clock64 | Special::GlobalTimer => time(self.now),
             Special::DynamicSharedSize => [shape.dynamic_shared.into(); LANES],
             Special::TotalSharedSize => [self.launch.shared_bytes; LANES],
+            Special::EnvironmentRegister | Special::PerformanceCounter | Special::CurrentGraph => [0; LANES],
         };
         self.turn.read_clock |= clock;
         self.warp.registers.write_bits(d, lanes, &values);

@@ -62,6 +62,7 @@ mod mbarrier;
 mod multimem;
 mod program;
 mod registers;
+mod system_calls;
 mod tensor;
 #[cfg(test)]
 mod tests;
@@ -69,10 +70,10 @@ mod warp;
 mod wgmma;
 
 pub use arithmetic::{Arithmetic, TensorCores};
-pub use fault::{Fault, FaultSite};
+pub use fault::{Fault, FaultSite, UndefinedValue};
 pub use grid::{Grid, Shape, Turn, WarpPosition, WarpState};
 pub use multimem::MultimemReduction;
-pub use program::{DeviceLimits, Program};
+pub use program::{DeviceLimits, Footprint, Program, Residency};
 
 /// Frames of calls that a thread may have.
 const MOST_FRAMES: usize = 64;

@@ -1,30 +1,84 @@
 //! A module in the memory of one rank.
 
-use std::sync::Arc;
+use std::{collections::BTreeSet, fmt, sync::Arc};
 
 use super::fault::Fault;
 use crate::memory::{Address, Init, Memory, Owner};
 use passmuster_ptx as ptx;
-use passmuster_ptx::{Base, Class, Instruction, Module, Operation, Register, Space};
+use passmuster_ptx::{Base, Class, Instruction, Module, Operation, Register, Relocated, Signature};
 
 /// The most bytes that a module's global and constant variables have together.
 const MOST_VARIABLES: u64 = 1 << 30;
 
-/// What a device has for a launch.
+/// What a function takes of the address space whose address is taken: its code is not there.
+const CODE_BYTES: u64 = 16;
+
+/// Variables that a hint names.
+const MOST_NAMED: usize = 3;
+
+/// What a launch takes of a device, as far as it decides how many of its blocks are resident at once.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Footprint {
+    /// Threads of a block.
+    pub threads: u32,
+    /// Bytes of shared memory of a block, static and dynamic.
+    pub shared: u32,
+    /// Blocks of a cluster; 1 without clusters.
+    pub cluster: u32,
+    /// Registers of a thread, if somebody knows.
+    pub registers: Option<u32>,
+}
+
+/// How many blocks of a launch a device holds at once.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Residency {
+    /// That many, 0 if not one fits.
+    pub blocks: u64,
+    /// Why not more, for people: "1 on each of 132 SMs, by shared memory".
+    pub bound: String,
+}
+
+/// What a device has for a launch.
+#[derive(Clone)]
 pub struct DeviceLimits {
     /// Streaming multiprocessors, over which blocks are spread in turn.
     pub sms: u32,
-    /// Threads that are resident on one of them at once.
-    pub threads_per_sm: u32,
     /// Bytes of shared memory that a block may have, static and dynamic.
     pub shared_per_block: u32,
+    /// How many blocks are resident at once.
+    pub resident: Arc<dyn Fn(&Footprint) -> Residency + Send + Sync>,
 }
 
-#[cfg(test)]
 impl DeviceLimits {
+    /// A device on which threads alone bound how many blocks are resident.
+    ///
+    /// ```
+    /// use passmuster_emulator::execution::{DeviceLimits, Footprint};
+    ///
+    /// let device = DeviceLimits::by_threads(132, 2048, 227 << 10);
+    /// let launch = Footprint { threads: 1024, shared: 0, cluster: 1, registers: None };
+    /// assert_eq!((device.resident)(&launch).blocks, 264);
+    /// ```
+    pub fn by_threads(sms: u32, threads_per_sm: u32, shared_per_block: u32) -> DeviceLimits {
+        let resident = move |launch: &Footprint| {
+            let of_sm = threads_per_sm / launch.threads.next_multiple_of(32);
+            Residency { blocks: u64::from(sms * of_sm), bound: format!("{of_sm} on each of {sms} SMs, by threads") }
+        };
+        DeviceLimits { sms, shared_per_block, resident: Arc::new(resident) }
+    }
+
     /// Enough for any test: 264 blocks of 1024 threads are resident.
-    pub(crate) const OF_TESTS: DeviceLimits = DeviceLimits { sms: 132, threads_per_sm: 2048, shared_per_block: 227 << 10 };
+    #[cfg(test)]
+    pub(crate) fn of_tests() -> DeviceLimits {
+        DeviceLimits::by_threads(132, 2048, 227 << 10)
+    }
+}
+
+impl fmt::Debug for DeviceLimits {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let DeviceLimits { sms, shared_per_block, .. } = self;
+        f.debug_struct("DeviceLimits").field("sms", sms).field("shared_per_block", shared_per_block).finish_non_exhaustive()
+    }
 }
 
 /// A module laid out in one rank's memory: its global and constant variables have addresses.
@@ -36,6 +90,8 @@ pub struct Program {
     pub(super) limits: DeviceLimits,
     /// Generic addresses of the module's variables, by index.
     pub(super) variables: Vec<u64>,
+    /// Addresses of functions that are called through them, by index; 0 for the others. No memory that can be read is there.
+    pub(super) functions: Vec<u64>,
     /// The largest alignment of dynamic shared memory.
     pub(super) dynamic_align: u32,
     /// Words of its frame that each operation of each function reads or writes, those of products of warpgroups aside; empty where there are none.
@@ -58,20 +114,27 @@ impl Program {
         let allocate =
             |variable: &ptx::Variable| memory.allocate(Owner::new(rank, 0, variable.name.as_str()), variable.bytes, Init::Zero).0;
         let variables: Vec<u64> = module.variables.iter().map(allocate).collect();
+        let mut functions = vec![0; module.functions.len()];
+        for &index in module.addressed() {
+            let owner = Owner::new(rank, 0, format!("code of `{}`", module.functions[index as usize].name));
+            functions[index as usize] = memory.allocate(owner, CODE_BYTES, Init::Uninitialised).0;
+        }
         for (variable, &address) in module.variables.iter().zip(&variables) {
             let mut initial = variable.initial.clone();
             for relocation in &variable.relocations {
                 // Addresses in global and constant memory are generic ones.
-                let value = variables[relocation.variable as usize].wrapping_add_signed(relocation.offset);
+                let start = match relocation.of {
+                    Relocated::Variable(index) => variables[index as usize],
+                    Relocated::Function(index) => functions[index as usize],
+                };
+                let value = start.wrapping_add_signed(relocation.offset);
                 initial[relocation.at as usize..][..8].copy_from_slice(&value.to_le_bytes());
             }
             memory.write(Address(address), rank, &initial).map_err(|error| Fault::BadLaunch(format!("`{}`: {error}", variable.name)))?;
         }
-        let dynamic_align =
-            module.functions.iter().flat_map(|function| &function.code).map(|operation| dynamic_align(&operation.instruction));
-        let dynamic_align = dynamic_align.max().unwrap_or(1).max(1);
+        let dynamic_align = module.dynamic_align.max(1);
         let touched = touched(&module);
-        Ok(Program { module, rank, limits, variables, dynamic_align, touched })
+        Ok(Program { module, rank, limits, variables, functions, dynamic_align, touched })
     }
 
     /// The module, as it is shared by the programs of all ranks.
@@ -107,8 +170,11 @@ impl Program {
         let mut deep: Vec<u64> = (0..functions.len()).map(own).collect();
         for _ in 0..super::MOST_FRAMES {
             let next = |index: usize| {
-                let calls = functions[index].code.iter().filter_map(|operation| match operation.instruction {
-                    Instruction::Call { function, .. } => Some(deep[function as usize]),
+                let calls = functions[index].code.iter().filter_map(|operation| match &operation.instruction {
+                    Instruction::Call { function, .. } => Some(deep[*function as usize]),
+                    Instruction::CallIndirect { signature, .. } => {
+                        self.module.callable(signature).map(|function| deep[function as usize]).max()
+                    }
                     _ => None,
                 });
                 own(index) + calls.max().unwrap_or(0)
@@ -116,6 +182,41 @@ impl Program {
             deep = (0..functions.len()).map(next).collect();
         }
         deep[function]
+    }
+
+    /// Which variables that have no initial value the entry, by index, may read addresses from: what is at them is 0 unless the host sets it.
+    pub(super) fn unset_variables(&self, entry: usize) -> Option<String> {
+        let reachable = self.module.reachable(entry);
+        let mut read = BTreeSet::new();
+        for (index, function) in self.module.functions.iter().enumerate() {
+            for (at, operation) in function.code.iter().enumerate() {
+                if let Instruction::AddressOf { address, .. } | Instruction::Load { address, .. } = &operation.instruction
+                    && let Base::Variable(variable) = address.base
+                    && reachable.contains(index, at)
+                {
+                    read.insert(variable);
+                }
+            }
+        }
+        let unset = |variable: &&ptx::Variable| variable.initial.is_empty() && variable.bytes >= 8;
+        let names = read.into_iter().map(|index| &self.module.variables[index as usize]).filter(unset);
+        let names: Vec<String> = names.take(MOST_NAMED).map(|variable| format!("`{}` (.{})", variable.name, variable.space)).collect();
+        (!names.is_empty()).then(|| format!("the kernel reads {}, which nobody has set: it is zero", names.join(", ")))
+    }
+
+    /// The function whose address this is and which a call of this signature may go to.
+    ///
+    /// # Errors
+    /// Says what the address is.
+    pub(super) fn callee(&self, address: u64, signature: &Signature) -> Result<usize, String> {
+        let Some(index) = self.functions.iter().position(|&code| code == address && code != 0) else {
+            return Err(format!("a call of {}, which is the address of no function", crate::memory::Address(address)));
+        };
+        let function = &self.module.functions[index];
+        match function.signature() {
+            Some(takes) if takes == *signature => Ok(index),
+            _ => Err(format!("a call of `{}`, whose parameters are not those of the call's prototype", function.name)),
+        }
     }
 
     /// Name of a source file.
@@ -140,19 +241,4 @@ fn touched(module: &Module) -> Arc<[Vec<Box<[u16]>>]> {
         words.into_boxed_slice()
     };
     module.functions.iter().map(|function| function.code.iter().map(words).collect()).collect()
-}
-
-/// The alignment of dynamic shared memory that an instruction asks for, or 0.
-fn dynamic_align(instruction: &Instruction) -> u32 {
-    let address = match instruction {
-        Instruction::AddressOf { space: Space::Shared, address, .. } | Instruction::Load { address, .. } => address,
-        Instruction::Store { address, .. } | Instruction::Atomic { address, .. } => address,
-        Instruction::MapToBlock { address, .. } | Instruction::BlockOfAddress { address, .. } => address,
-        Instruction::Prefetch { address, .. } | Instruction::Discard { address, .. } => address,
-        _ => return 0,
-    };
-    match address.base {
-        Base::DynamicShared { align } => align,
-        _ => 0,
-    }
 }

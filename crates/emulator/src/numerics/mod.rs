@@ -29,6 +29,7 @@
 //! | overflow of cvt in float formats | IEEE: infinity or the largest finite number, by the rounding | ISA cvt |
 //! | .satfinite | magnitudes above the largest, infinities too, become the largest of their sign; NaN stays NaN | ISA cvt |
 //! | e4m3, e5m2 NaN | 0x7f in both | ISA cvt, "canonical NaN" |
+//! | NaN to e2m1 | 6, the largest number: the format has no NaN | ISA cvt, .satfinite |
 //! | .relu | negative results, -0 too, become +0; NaN canonical | ISA cvt, fma; -0 H200 |
 //! | .rni and its like between floats | zeros keep the operand's sign | IEEE 754 |
 //! | .approx | the correctly rounded result, which every documented bound allows | ISA 9.7.3 |
@@ -51,6 +52,6 @@ pub use exact::exact_sum;
 pub use float::{Bf16, Divide, F16, F32, F64, Float, Mode, lanes, lanes_of_one, lanes_of_three};
 pub use format::{Format, Rounding};
 pub use narrow::{
-    Fp8, bf16_to_f32, f16_to_f32, f16x2_to_fp8x2, f32_to_bf16, f32_to_f16, f32_to_tf32, f32x2_to_bf16x2, f32x2_to_f16x2, f32x2_to_fp8x2,
-    fp8x2_to_f16x2,
+    Fp8, bf16_to_f32, f16_to_f32, f16x2_to_fp8x2, f32_to_bf16, f32_to_f16, f32_to_tf32, f32x2_to_bf16x2, f32x2_to_f16x2, f32x2_to_fp4x2,
+    f32x2_to_fp8x2, fp4x2_to_f16x2, fp8x2_to_f16x2,
 };

@@ -143,3 +143,35 @@ pub fn fp8x2_to_f16x2(a: u16, from: Fp8, relu: bool) -> u32 {
     let [upper, lower] = a.to_be_bytes();
     u32::from(from.widen(upper, relu)) << 16 | u32::from(from.widen(lower, relu))
 }
+
+/// The largest magnitude of `.e2m1`: 6.
+const FP4_LARGEST: u8 = 7;
+
+/// What the magnitudes of `.e2m1` are as f16: 0, 0.5, 1, 1.5, 2, 3, 4, 6.
+const FP4_AS_F16: [u16; 8] = [0x0000, 0x3800, 0x3c00, 0x3e00, 0x4000, 0x4200, 0x4400, 0x4600];
+
+/// `cvt.rn.satfinite{.relu}.e2m1x2.f32 d, a, b`: `a` in the upper four bits. There is no NaN: one becomes the largest number, 6.
+pub fn f32x2_to_fp4x2(a: u32, b: u32, relu: bool) -> u8 {
+    fp4_of_f32(a, relu) << 4 | fp4_of_f32(b, relu)
+}
+
+fn fp4_of_f32(bits: u32, relu: bool) -> u8 {
+    if F32::is_nan(bits) {
+        return FP4_LARGEST;
+    }
+    let magnitude = f32::from_bits(bits & 0x7fff_ffff);
+    // Halfway between two, the even one is meant: a number goes up at the halves below even ones, and past those below odd ones.
+    let up_at = [0.75, 1.75, 3.5].iter().filter(|&&half| magnitude >= half).count();
+    let up_past = [0.25, 1.25, 2.5, 5.0].iter().filter(|&&half| magnitude > half).count();
+    let negative = bits >> 31 == 1;
+    if negative && relu { 0 } else { (up_at + up_past) as u8 | if negative { 8 } else { 0 } }
+}
+
+/// `cvt.rn{.relu}.f16x2.e2m1x2 d, a`: exact.
+pub fn fp4x2_to_f16x2(a: u8, relu: bool) -> u32 {
+    let widened = |bits: u8| match (FP4_AS_F16[usize::from(bits & 7)], bits & 8 != 0) {
+        (_, true) if relu => 0,
+        (magnitude, negative) => magnitude | if negative { 0x8000 } else { 0 },
+    };
+    u32::from(widened(a >> 4)) << 16 | u32::from(widened(a & 15))
+}

@@ -57,8 +57,8 @@ fn run(profile: Profile, launches: &[Launch<'_>]) -> (Races, Memory, Address) {
         let known = modules.iter().find(|(of, _)| *of == body).map(|(_, module)| module.clone());
         let module = known.unwrap_or_else(|| module(body));
         modules.push((body, module.clone()));
-        let program = Arc::new(Program::load(module, rank, DeviceLimits::OF_TESTS, &mut memory).unwrap());
-        let shape = Shape { grid: [blocks, 1, 1], block: [threads, 1, 1], cluster: None, dynamic_shared: 0 };
+        let program = Arc::new(Program::load(module, rank, DeviceLimits::of_tests(), &mut memory).unwrap());
+        let shape = Shape { grid: [blocks, 1, 1], block: [threads, 1, 1], cluster: None, dynamic_shared: 0, registers: None };
         let parameters = [data.0.to_le_bytes(), flag.0.to_le_bytes()].concat();
         let launch = races.begin_launch(rank, stream, program.shared_module(), "m", "k");
         let mut grid = Grid::new(program, "k", shape, &parameters, &mut memory).unwrap();
@@ -84,13 +84,13 @@ fn found_beside(profile: Profile, polls: (usize, &str), others: &[(usize, &str)]
     let (data, flag) = (buffer(&mut memory, "data", 1024, ranks), buffer(&mut memory, "flag", 64, ranks));
     let mut races = Races::new(profile, ranks, 1, Vec::new()).unwrap();
     let parameters = [data.0.to_le_bytes(), flag.0.to_le_bytes()].concat();
-    let shape = Shape { grid: [1; 3], block: [1; 3], cluster: None, dynamic_shared: 0 };
+    let shape = Shape { grid: [1; 3], block: [1; 3], cluster: None, dynamic_shared: 0, registers: None };
     let turn = |grid: &mut Grid, memory: &mut Memory, races: &mut Races| {
         grid.watched_turn(memory, Some(races), 0, 1000, &mut |_| 0).unwrap_or_else(|fault| panic!("{fault}"))
     };
     let mut first = None;
     for (rank, body) in all {
-        let program = Arc::new(Program::load(module(body), rank, DeviceLimits::OF_TESTS, &mut memory).unwrap());
+        let program = Arc::new(Program::load(module(body), rank, DeviceLimits::of_tests(), &mut memory).unwrap());
         let launch = races.begin_launch(rank, 0, program.shared_module(), "m", "k");
         let mut grid = Grid::new(program, "k", shape, &parameters, &mut memory).unwrap();
         grid.watch_as(launch);
@@ -186,6 +186,9 @@ const PUBLISH: &str = "st.global.u32 [%d], 1; st.release.sys.global.u32 [%f], 1;
 #[case::scope("st.release.gpu.global.u32 [%f], 1;", "ld.acquire.sys.global.u32 %r0, [%f];", &["a scope that includes both is missing between"])]
 #[case::fences("fence.acq_rel.sys; st.relaxed.sys.global.u32 [%f], 1;", "ld.relaxed.sys.global.u32 %r0, [%f]; fence.acq_rel.sys;", &[])]
 #[case::membars("membar.sys; st.volatile.global.u32 [%f], 1;", "ld.volatile.global.u32 %r0, [%f]; membar.sys;", &[])]
+#[case::one_way_fences("fence.release.sys; st.relaxed.sys.global.u32 [%f], 1;", "ld.relaxed.sys.global.u32 %r0, [%f]; fence.acquire.sys;", &[])]
+#[case::release_fence_acquires_nothing("st.release.sys.global.u32 [%f], 1;", "ld.relaxed.sys.global.u32 %r0, [%f]; fence.release.sys;", &["an acquire is missing between"])]
+#[case::acquire_fence_releases_nothing("fence.acquire.sys; st.relaxed.sys.global.u32 [%f], 1;", "ld.acquire.sys.global.u32 %r0, [%f];", &["a release is missing between"])]
 #[case::narrow_fence("fence.acq_rel.gpu; st.relaxed.sys.global.u32 [%f], 1;", "ld.relaxed.sys.global.u32 %r0, [%f]; fence.acq_rel.sys;", &["a scope that includes both is missing between"])]
 #[case::narrow_second_fence("fence.acq_rel.sys; st.relaxed.sys.global.u32 [%f], 1;", "ld.relaxed.sys.global.u32 %r0, [%f]; fence.acq_rel.gpu;", &["a scope that includes both is missing between"])]
 #[case::release_then_relaxed("st.release.sys.global.u32 [%f], 1; st.relaxed.sys.global.u32 [%f], 2;", "ld.acquire.sys.global.u32 %r0, [%f];", &[])]
@@ -623,4 +626,28 @@ fn no_finding_is_lost() {
     assert_eq!(races.len(), 17);
     assert_eq!((last.assumption, last.times), (None, 84));
     assert_eq!(last.text, "84 more pairs of instructions and operations race, which are not told one by one; seen 84 times");
+}
+
+/// What a bulk copy reads through the async proxy: the fence must be of the memory that was written.
+#[rstest]
+#[case::of_all("fence.proxy.async;", true, true)]
+#[case::of_shared("fence.proxy.async.shared::cta;", true, false)]
+#[case::of_global("fence.proxy.async.global;", false, true)]
+#[case::none("", false, false)]
+fn proxy_fences_know_their_space(#[case] fence: &str, #[case] of_shared: bool, #[case] of_global: bool) {
+    let from_shared = format!(
+        "st.shared.v4.u32 [block], {{1, 1, 1, 1}}; {fence}\n\
+         cp.async.bulk.global.shared::cta.bulk_group [%d], [block], 16; cp.async.bulk.commit_group; cp.async.bulk.wait_group 0;"
+    );
+    let from_global = format!(
+        "mbarrier.init.shared.b64 [block+64], 1; fence.mbarrier_init.release.cluster; st.global.v4.u32 [%d], {{1, 1, 1, 1}}; {fence}\n\
+         mbarrier.arrive.expect_tx.shared::cta.b64 _, [block+64], 16;\n\
+         cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes [block], [%d], 16, [block+64];\n\
+         W: mbarrier.try_wait.parity.shared::cta.b64 %p0, [block+64], 0; @!%p0 bra W;"
+    );
+    for (body, is_ordered) in [(from_shared, of_shared), (from_global, of_global)] {
+        let found = found(Profile::Ptx, &[(0, 0, 1, 1, &body)]);
+        assert_eq!(found.is_empty(), is_ordered, "{body}\n{found:?}");
+        assert!(found.iter().all(|line| line.ends_with("fence.proxy.async is missing between")), "{found:?}");
+    }
 }

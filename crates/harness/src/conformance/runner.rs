@@ -117,6 +117,7 @@ fn try_judge(case: &CollectiveCase, machine: &mut dyn Machine, settings: &Settin
 pub(super) struct Ran {
     races: Option<MachineError>,
     waived: Vec<Waived>,
+    undefined: Vec<String>,
     unchecked_path: Option<String>,
 }
 
@@ -126,10 +127,11 @@ pub(super) struct Ran {
 /// What kept the ranks from coming to the end.
 pub(super) fn run(machine: &mut dyn Machine, script: &Script, deadline: Duration) -> Result<Ran, MachineError> {
     match machine.run(script, deadline) {
-        Ok(run) => Ok(Ran { races: None, waived: run.waived, unchecked_path: run.unchecked_path }),
+        Ok(run) => Ok(Ran { races: None, waived: run.waived, undefined: run.undefined, unchecked_path: run.unchecked_path }),
         // What the races did to the numbers is worth telling beside them.
         Err(MachineError::Races { findings, waived, ended: None }) => {
-            Ok(Ran { races: Some(MachineError::Races { findings, waived: Vec::new(), ended: None }), waived, unchecked_path: None })
+            let races = Some(MachineError::Races { findings, waived: Vec::new(), ended: None });
+            Ok(Ran { races, waived, undefined: Vec::new(), unchecked_path: None })
         }
         Err(error) => Err(with_those_who_left(error, script)),
     }
@@ -164,6 +166,10 @@ impl Ran {
     /// Adds it to the verdict on the numbers.
     pub(super) fn on(self, mut verdict: Verdict) -> Verdict {
         verdict.waived = self.waived;
+        // Of many wrong elements the first finding says enough.
+        if let Some(first) = verdict.findings.first_mut() {
+            first.summary.extend(self.undefined.iter().map(|undefined| format!("; {undefined}")));
+        }
         verdict.not_applicable.extend(self.unchecked_path.map(|why| (PEER_PATH.to_owned(), format!("path unchecked: {why}"))));
         if let Some(races) = self.races {
             (verdict.status, verdict.reason) = (Status::of(&races), races.to_string());
@@ -586,7 +592,7 @@ pub(super) mod tests {
     /// If this fails, a record does not say that nobody knows which path the peer took.
     #[test]
     fn a_path_that_was_not_checked_is_told() {
-        let ran = Ran { races: None, waived: Vec::new(), unchecked_path: Some("no log".into()) };
+        let ran = Ran { races: None, waived: Vec::new(), undefined: Vec::new(), unchecked_path: Some("no log".into()) };
         let verdict = ran.on(Verdict::without_checks("case", Status::Pass, ""));
         assert_eq!(verdict.not_applicable, [("peer_path".to_owned(), "path unchecked: no log".to_owned())]);
     }

@@ -731,6 +731,7 @@ impl<'a> Emitter<'a> {
                     dynamic_shared: 0,
                     waits_for_peers: false,
                     programmatic: false,
+                    registers: None,
                     args: vec![Arg::U64(16)],
                 };
                 let plan =

@@ -181,6 +181,7 @@ impl Compiler<'_> {
                 block: launch.block.0,
                 cluster: launch.cluster.map(|cluster| cluster.0),
                 dynamic_shared: launch.dynamic_shared,
+                registers: launch.registers,
             },
             parameters,
             programmatic: launch.programmatic,

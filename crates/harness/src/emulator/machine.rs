@@ -240,15 +240,15 @@ impl Emulator {
         self.trace = schedule.take_trace();
         self.instructions = schedule.instructions();
         let (now, instructions, unfinished, marks) = (schedule.now(), schedule.instructions(), schedule.unfinished(), schedule.marks());
-        let fetched = schedule.take_fetched();
-        let races = schedule.races();
+        let (fetched, undefined) = (schedule.take_fetched(), schedule.take_undefined());
+        let (races, printed) = (schedule.races(), schedule.printed());
         let stuck = self.stuck(needs, &here)?;
-        Ok(Ended { stopped, now, instructions, unfinished, marks, fetched, races, stuck })
+        Ok(Ended { stopped, now, instructions, unfinished, marks, fetched, undefined, printed, races, stuck })
     }
 
     fn run_valid(&mut self, script: &Script, needs: &Needs, deadline: Duration) -> Result<Run, MachineError> {
         let actions = self.compile(script, needs, None)?;
-        let Ended { stopped, now, instructions, unfinished, marks, fetched, races, stuck } =
+        let Ended { stopped, now, instructions, unfinished, marks, fetched, undefined, printed, races, stuck } =
             self.carry_out(actions, needs, deadline, None)?;
         let (races, waived) = told(races, &self.options.interleaving().to_string());
         let hang = |cause, stuck, standing| MachineError::Hang {
@@ -269,10 +269,11 @@ impl Emulator {
             None if stuck.is_empty() => None,
             None => Some(hang(String::new(), stuck, Vec::new())),
         };
+        let ended = ended.map(|error| with_printed(error, &printed));
         match ended {
             ended if !races.is_empty() => Err(MachineError::Races { findings: races, waived, ended: ended.map(Box::new) }),
             Some(ended) => Err(ended),
-            None => Ok(Run { marks: intervals(&marks), fetched, waived, ..Run::default() }),
+            None => Ok(Run { marks: intervals(&marks), fetched, waived, undefined, ..Run::default() }),
         }
     }
 
@@ -341,6 +342,10 @@ pub(super) struct Ended {
     pub(super) marks: Vec<Vec<f64>>,
     /// What each rank fetched.
     pub(super) fetched: Vec<Vec<Fetched>>,
+    /// Undefined values that kernels took, for people.
+    pub(super) undefined: Vec<String>,
+    /// What kernels printed.
+    printed: Vec<String>,
     /// What the race check found.
     races: Vec<Report>,
     /// Waits that gave up, of ranks that are here.
@@ -355,6 +360,10 @@ impl Machine for Emulator {
             gpu: "PTX on the CPU".into(),
             notes: vec![
                 note("schedule", self.options.interleaving().to_string()),
+                note(
+                    "residency",
+                    format!("as on {}: threads, blocks, shared memory; registers where a launch gives them", self.options.device.name),
+                ),
                 note("multimem", format!("sums are {}", self.options.arithmetic.multimem.name())),
                 note("tensor cores", format!("sums are {}", self.options.arithmetic.tensor_cores.name())),
                 note(
@@ -484,6 +493,20 @@ fn unexpected(error: AccessError) -> MachineError {
     MachineError::Invalid { reason: format!("the emulator's own access was refused: {error}") }
 }
 
+/// The error with what kernels printed before it, which often says why.
+fn with_printed(error: MachineError, printed: &[String]) -> MachineError {
+    match error {
+        MachineError::Hang { after_ms, cause, stuck, unfinished, mut standing } => {
+            standing.extend_from_slice(printed);
+            MachineError::Hang { after_ms, cause, stuck, unfinished, standing }
+        }
+        MachineError::Fault { ranks, what, code } => {
+            MachineError::Fault { ranks, what, code: [code].into_iter().chain(printed.iter().cloned()).collect::<Vec<_>>().join("; ") }
+        }
+        other => other,
+    }
+}
+
 /// What ended a run before its end, other than a hang.
 pub(super) fn of_stopped(stopped: Stopped) -> MachineError {
     let finding = |what| MachineError::Finding { findings: vec![what] };
@@ -506,6 +529,7 @@ fn of_fault(rank: usize, entry: &str, fault: Fault) -> MachineError {
         Fault::UnsupportedInstruction { .. } | Fault::BadLaunch(_) => {
             MachineError::NotSupported { reason: format!("rank {rank}: {fault}") }
         }
+        Fault::Assertion { .. } => device_fault(rank, entry, "device-side assertion", &fault),
         Fault::Memory { error: AccessError::Misaligned { .. }, .. } => device_fault(rank, entry, "misaligned address", &fault),
         Fault::Memory { .. } => device_fault(rank, entry, "illegal address", &fault),
         _ => device_fault(rank, entry, "illegal instruction", &fault),

@@ -6,12 +6,12 @@ use std::{
 };
 
 use super::{
-    execution::{DeviceLimits, Program},
+    execution::{DeviceLimits, Footprint, Program, Residency},
     memory::Memory,
     ptx,
 };
 use passmuster_collectives::{
-    device::DeviceModel,
+    device::{self, DeviceModel, Occupancy},
     library::Library,
     machine::{
         MachineError,
@@ -139,7 +139,15 @@ fn laid_out(launch: &Launch) -> Vec<usize> {
 
 /// What the emulator goes by of a model.
 pub fn limits(device: &DeviceModel) -> DeviceLimits {
-    DeviceLimits { sms: device.sms, threads_per_sm: device.threads_per_sm, shared_per_block: device.shared_per_block }
+    let model = *device;
+    let resident = move |launch: &Footprint| {
+        let Footprint { threads, shared, cluster, registers } = *launch;
+        let occupancy = model.occupancy(&device::Footprint { threads, shared, cluster, registers });
+        let Occupancy { blocks_per_sm, blocks, bounded_by, registers_counted } = occupancy;
+        let registers = if registers_counted { "" } else { "; registers not counted" };
+        Residency { blocks, bound: format!("{blocks_per_sm} on each of {} SMs, by {bounded_by}{registers}", model.sms) }
+    };
+    DeviceLimits { sms: device.sms, shared_per_block: device.shared_per_block, resident: Arc::new(resident) }
 }
 
 fn key(launch: &Launch) -> Key {

@@ -290,6 +290,7 @@ impl Machine for RankEmulator {
         if let Some(until) = begin.checked_add(deadline.saturating_add(GRACE)) {
             self.board.wait_for_all(&mut Watch::new(&mut *self.bootstrap), until);
         }
+        let undefined = ended.undefined.clone();
         let (own, marks, fetched) = outcome(ended);
         let limit = self.bootstrap.set_limit(LAST_LIMIT);
         let outcomes = self.gather(&format!("end of run {number}"), &own);
@@ -300,7 +301,7 @@ impl Machine for RankEmulator {
         };
         match merged(&outcomes, deadline) {
             Some(error) => Err(error),
-            None => Ok(Run { marks: intervals(&marks), fetched, ..Run::default() }),
+            None => Ok(Run { marks: intervals(&marks), fetched, undefined, ..Run::default() }),
         }
     }
 }

@@ -23,6 +23,7 @@
 //! | the state of every cluster comes again | a hang: a deadlock, proved |
 //! | lanes are in a loop without a way out, and the limit of steps or of wall time is reached | a hang, proved from the program |
 //! | a wait of a kernel gives up by itself and says so | a hang: the kernel's own bound, in emulated time |
+//! | the same, and of a launch not all blocks have started | the same hang, which says how many blocks fit and why: those that run may wait for the others |
 //! | all warps poll or wait and nobody writes: for an hour of emulated time of a wait that reads the clock, for 2^32 thread instructions of one that counts its looks | a hang, though not proved: nobody is left who would end it |
 //! | steps or wall time run out | inconclusive, never a hang: what runs may be working, or the machine be loaded |
 //!
@@ -77,6 +78,12 @@ const JUMP: u64 = 1_000_000;
 /// How many things advance between two looks at the host's clock.
 const WALL_CLOCK_PERIOD: u64 = 1024;
 
+/// Undefined values that a run keeps.
+const MOST_UNDEFINED: usize = 4;
+
+/// Texts that kernels print which a run keeps.
+const MOST_PRINTED: usize = 8;
+
 /// Why a run is a hang whose lanes are in a loop that no branch leads out of.
 const NEVER_ENDS: &str = "a loop without end: from where lanes of a kernel are, no branch leads out of it";
 
@@ -118,7 +125,7 @@ struct Cluster {
     /// One read the clock.
     reads_clock: bool,
     /// Digests of its states after each of its warps had a turn, since one read the clock.
-    states: BTreeSet<u64>,
+    states: BTreeSet<u128>,
     /// One of these came again.
     repeats: bool,
 }
@@ -167,6 +174,10 @@ pub(super) struct Schedule<'a> {
     trace: Option<Trace>,
     /// The processes of the other ranks, where they have some.
     peers: Option<Peers<'a>>,
+    /// Undefined values that kernels took, for people.
+    undefined: Vec<String>,
+    /// What kernels that have ended printed.
+    printed: Vec<String>,
 }
 
 impl<'a> Schedule<'a> {
@@ -202,6 +213,8 @@ impl<'a> Schedule<'a> {
             meetings: BTreeMap::new(),
             trace: None,
             peers,
+            undefined: Vec::new(),
+            printed: Vec::new(),
         }
     }
 
@@ -248,6 +261,23 @@ impl<'a> Schedule<'a> {
     pub(super) fn marks(&self) -> Vec<Vec<f64>> {
         let between = |rank: &Rank| rank.marks.windows(2).map(|pair| pair[1].saturating_sub(pair[0]) as f64 / 1e3).collect();
         self.ranks.iter().map(between).collect()
+    }
+
+    /// Undefined values that kernels took, once.
+    pub(super) fn take_undefined(&mut self) -> Vec<String> {
+        std::mem::take(&mut self.undefined)
+    }
+
+    /// What kernels printed, those that have ended first.
+    pub(super) fn printed(&self) -> Vec<String> {
+        let running = self.streams().filter_map(|(rank, _, stream)| match &stream.head {
+            Head::Running(running) => Some((rank, running)),
+            _ => None,
+        });
+        let of_running = running.flat_map(|(rank, running)| {
+            running.grid.printed().iter().map(move |text| format!("rank {rank} `{}` printed: {text}", running.entry))
+        });
+        self.printed.iter().cloned().chain(of_running).take(MOST_PRINTED).collect()
     }
 
     /// What each rank fetched, once.
@@ -378,6 +408,10 @@ impl<'a> Schedule<'a> {
                 if let (Some(races), Some(launch)) = (&mut self.races, running.grid.operation()) {
                     races.end_launch(launch);
                 }
+                let undefined = running.grid.undefined().iter().take(MOST_UNDEFINED.saturating_sub(self.undefined.len()));
+                self.undefined.extend(undefined.map(ToString::to_string));
+                let printed = running.grid.printed().iter().take(MOST_PRINTED.saturating_sub(self.printed.len()));
+                self.printed.extend(printed.map(|text| format!("rank {rank} `{}` printed: {text}", running.entry)));
                 self.ranks[rank].launch_ended(stream, &running.grid);
                 running.grid.finish(self.memory);
             }
@@ -718,7 +752,21 @@ impl<'a> Schedule<'a> {
     }
 
     fn hang(&self, cause: String) -> Stopped {
-        Stopped::Hang { cause, standing: self.standing() }
+        let crowded: String = self.crowded().map(|crowded| format!("; {crowded}")).collect();
+        Stopped::Hang { cause: cause + &crowded, standing: self.standing() }
+    }
+
+    /// Launches of which blocks have not started because the device holds no more at once, each once: those that wait may wait for these.
+    fn crowded(&self) -> impl Iterator<Item = String> {
+        let mut crowded = BTreeSet::new();
+        for (rank, _, stream) in self.streams() {
+            if let Head::Running(running) = &stream.head
+                && let Some(fit) = running.grid.crowded()
+            {
+                crowded.insert(format!("rank {rank} `{}`: {fit}, the others start only as these end", running.entry));
+            }
+        }
+        crowded.into_iter()
     }
 
     /// Where warps and streams stand, for people. Of kernels, those lanes come first that poll, which the others wait for, and of each rank's some first.

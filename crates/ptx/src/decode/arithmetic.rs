@@ -181,7 +181,7 @@ pub(super) fn function(f: &mut Form<'_, '_>, op: UnaryOp) -> Result<Instruction,
     let types: &[Type] = match op {
         UnaryOp::Reciprocal | UnaryOp::SquareRoot | UnaryOp::ReciprocalSquareRoot => &[F32, F64],
         UnaryOp::Exponential | UnaryOp::HyperbolicTangent => &[F32, F16, F16x2, Bf16, Bf16x2],
-        _ => &[F32],
+        UnaryOp::Negate | UnaryOp::Absolute | UnaryOp::Logarithm | UnaryOp::Sine | UnaryOp::Cosine => &[F32],
     };
     let ty = f.ty(types)?;
     // Of bf16, ex2 must say that it flushes; of f64, the approximations must.
@@ -301,7 +301,14 @@ fn comparison(f: &mut Form<'_, '_>, ty: Type) -> Result<Comparison, PtxError> {
         Equal | NotEqual => true,
         Less | LessEqual | Greater | GreaterEqual => !ty.is_untyped(),
         Lower | LowerSame | Higher | HigherSame => ty.is_integer() && !ty.is_signed(),
-        _ => ty.is_float(),
+        EqualUnordered
+        | NotEqualUnordered
+        | LessUnordered
+        | LessEqualUnordered
+        | GreaterUnordered
+        | GreaterEqualUnordered
+        | Numbers
+        | Nan => ty.is_float(),
     };
     if fits { Ok(comparison) } else { Err(f.combination(format!(".{comparison} with .{ty}"), "a comparison of that type")) }
 }

@@ -1,7 +1,7 @@
 //! What goes on beside the threads that start it: copies, bulk copies, stores that tell an mbarrier, and mbarriers themselves.
 
 use crate::{
-    AtomicOp, BulkCompletion, Instruction, MbarrierAccess, MbarrierWait,
+    Access, AtomicOp, BulkCompletion, Instruction, MbarrierAccess, MbarrierWait,
     error::PtxError,
     form::Form,
     types::{
@@ -90,7 +90,7 @@ fn reduced(op: AtomicOp, to: Space) -> &'static [Type] {
         (AtomicOp::Minimum | AtomicOp::Maximum, _) => &[U32, S32],
         (AtomicOp::And | AtomicOp::Or | AtomicOp::Xor, _) => &[B32],
         (AtomicOp::Increment | AtomicOp::Decrement, _) => &[U32],
-        _ => &[],
+        (AtomicOp::Exchange | AtomicOp::CompareAndSwap, _) => &[],
     }
 }
 
@@ -172,6 +172,9 @@ pub(super) fn st_bulk(f: &mut Form<'_, '_>) -> Result<Instruction, PtxError> {
 
 /// st.async, and red.async, which has an operation.
 pub(super) fn st_async(f: &mut Form<'_, '_>, reduces: bool) -> Result<Instruction, PtxError> {
+    if f.take("release") {
+        return async_release(f, reduces);
+    }
     if reduces {
         f.required(&[("relaxed", ())])?;
         f.required(&[("cluster", ())])?;
@@ -189,6 +192,37 @@ pub(super) fn st_async(f: &mut Form<'_, '_>, reduces: bool) -> Result<Instructio
     let address = f.address(space)?;
     let values = f.sources(count, ty, false)?;
     Ok(Instruction::StoreAsync { op, ty, space, address, values, mbarrier: f.address(space)? })
+}
+
+/// `st.async.release` and `red.async.release`, of global memory and without an mbarrier (PTX ISA 9.7.9.12, 9.7.13.7). Each is done by the thread here,
+/// as the store or the reduction with the same order: that the device may do it later changes nothing that others could rely on.
+fn async_release(f: &mut Form<'_, '_>, reduces: bool) -> Result<Instruction, PtxError> {
+    f.needs_sm_100(if reduces { "red.async.release" } else { "st.async.release" })?;
+    let mmio = f.take("mmio");
+    let scope = f.required(&[("gpu", Scope::Gpu), ("sys", Scope::Sys)])?;
+    if mmio && scope != Scope::Sys {
+        return Err(f.combination("mmio", ".mmio.release.sys"));
+    }
+    let space = f.space();
+    if !matches!(space, Space::Global | Space::Generic) {
+        return Err(f.combination(format!("space .{space}"), ".global"));
+    }
+    let access = Access { space, semantics: Semantics::Release, scope: Some(scope), hints: Box::default() };
+    if !reduces {
+        let ty = f.ty(&[B8, B16, B32, B64, U8, U16, U32, U64, S8, S16, S32, S64, F32, F64])?;
+        let address = f.address(space)?;
+        return Ok(Instruction::Store { ty, access, address, values: f.sources(1, ty, true)? });
+    }
+    let op = f.required(&AtomicOp::ALL[..8])?;
+    let types: &[Type] = match op {
+        AtomicOp::Add => &[U32, S32, U64, S64],
+        AtomicOp::Minimum | AtomicOp::Maximum => &[U32, S32],
+        AtomicOp::And | AtomicOp::Or | AtomicOp::Xor => &[B32],
+        AtomicOp::Increment | AtomicOp::Decrement | AtomicOp::Exchange | AtomicOp::CompareAndSwap => &[U32],
+    };
+    let ty = f.ty(types)?;
+    let address = f.address(space)?;
+    Ok(Instruction::Atomic { op, ty, access, destinations: None, address, values: f.sources(1, ty, false)? })
 }
 
 /// What an operation of mbarriers orders, and with whom: `.relaxed` must say with whom, all else may.

@@ -1,7 +1,7 @@
 //! Moves, loads, stores and conversions.
 
 use crate::{
-    Access, Address, Axis, Instruction, Special,
+    Access, Address, Axis, Base, Instruction, Operand, Special,
     error::{PtxError, shortened},
     form::Form,
     names::Symbol,
@@ -20,7 +20,15 @@ pub(super) fn mov(f: &mut Form<'_, '_>) -> Result<Instruction, PtxError> {
         if ty == Pred {
             return Err(f.combination("a vector of predicates", "a type of at least 16 bits"));
         }
-        return Ok(Instruction::MoveVector { ty, destinations: f.destinations(count, ty, false)?, sources: f.sources(count, ty, false)? });
+        let destinations = f.destinations(count, ty, false)?;
+        // Not in the ISA. ptxas takes a constant in place of a vector and gives each element a part of its bytes: of zero all agree.
+        let sources = if f.next_is_zero() {
+            f.operand("a constant")?;
+            vec![Operand::Immediate(0); count].into()
+        } else {
+            f.sources(count, ty, false)?
+        };
+        return Ok(Instruction::MoveVector { ty, destinations, sources });
     }
     let operands = &f.instruction.operands;
     if let Some(OperandKind::Vector(parts)) = operands.first().map(|operand| &operand.kind) {
@@ -46,6 +54,17 @@ pub(super) fn mov(f: &mut Form<'_, '_>) -> Result<Instruction, PtxError> {
                 }
                 f.operand("a special register")?;
                 return Ok(Instruction::ReadSpecial { destination, special });
+            }
+            if component.is_none() && UNMODELLED.contains(&name) {
+                return Err(f.not_modelled(format!("the special register `{name}`")));
+            }
+            if let (None, Some(&function)) = (component, f.callable.get(name)) {
+                f.operand("a function")?;
+                if ty.bits() != 64 {
+                    return Err(f.combination(format!("an address in .{ty}"), "a type of 64 bits"));
+                }
+                let address = Address { base: Base::Function(function as u32), offset: 0 };
+                return Ok(Instruction::AddressOf { space: Space::Generic, destination, address });
             }
             if component.is_none() && f.names.register((name, None), at)?.is_none() && name != "WARP_SZ" {
                 let symbol = f.symbol(name, at)?;
@@ -79,6 +98,26 @@ fn part_of(f: &Form<'_, '_>, ty: Type, count: usize) -> Result<Type, PtxError> {
         (128, 2) => Ok(B64),
         _ => Err(f.combination(format!("{count} parts of .{ty}"), "2 or 4 parts of at least 8 bits")),
     }
+}
+
+/// Special registers that say where the driver keeps shared memory of its own (PTX ISA 10.32 to 10.37).
+const UNMODELLED: &[&str] = &[
+    "%reserved_smem_offset_begin",
+    "%reserved_smem_offset_end",
+    "%reserved_smem_offset_cap",
+    "%reserved_smem_offset_0",
+    "%reserved_smem_offset_1",
+    "%aggr_smem_size",
+];
+
+/// Whether a name is that of a special register.
+pub(crate) fn is_special(name: &str, component: Option<&str>) -> bool {
+    special(name, component).is_some() || UNMODELLED.contains(&name)
+}
+
+/// Whether a name is that of one of `count` special registers that are told apart by a number, as `%envreg3` is.
+fn numbered(name: &str, stem: &str, count: u32) -> bool {
+    name.strip_prefix(stem).is_some_and(|number| (0..count).any(|one| one.to_string() == number))
 }
 
 /// A special register and its type.
@@ -128,6 +167,10 @@ fn special(name: &str, component: Option<&str>) -> Option<(Special, Type)> {
         "%is_explicit_cluster" => return Some((IsExplicitCluster, Pred)),
         "%dynamic_smem_size" => DynamicSharedSize,
         "%total_smem_size" => TotalSharedSize,
+        "%current_graph_exec" => return Some((CurrentGraph, U64)),
+        name if numbered(name, "%envreg", 32) => EnvironmentRegister,
+        name if numbered(name, "%pm", 8) => PerformanceCounter,
+        name if name.strip_suffix("_64").is_some_and(|name| numbered(name, "%pm", 8)) => return Some((PerformanceCounter, U64)),
         _ => return None,
     };
     Some((special, U32))
@@ -250,7 +293,7 @@ pub(super) fn getctarank(f: &mut Form<'_, '_>) -> Result<Instruction, PtxError> 
     Ok(Instruction::BlockOfAddress { space, destination, address: f.place(ty, space == Space::SharedCluster)? })
 }
 
-const CONVERTED: &[Type] = &[U8, U16, U32, U64, S8, S16, S32, S64, F16, Bf16, F32, F64, F16x2, Bf16x2, E4m3x2, E5m2x2];
+const CONVERTED: &[Type] = &[U8, U16, U32, U64, S8, S16, S32, S64, F16, Bf16, F32, F64, F16x2, Bf16x2, E4m3x2, E5m2x2, E2m1x2];
 
 pub(super) fn cvt(f: &mut Form<'_, '_>) -> Result<Instruction, PtxError> {
     let (to, from) = (f.ty(CONVERTED)?, f.ty(CONVERTED)?);
@@ -261,7 +304,7 @@ pub(super) fn cvt(f: &mut Form<'_, '_>) -> Result<Instruction, PtxError> {
         return Err(f.combination(".ftz without .f32", "a conversion of .f32"));
     }
     let (saturate, saturate_finite, relu) = (f.take("sat"), f.take("satfinite"), f.take("relu"));
-    let packed = |ty| matches!(ty, F16x2 | Bf16x2 | E4m3x2 | E5m2x2);
+    let packed = |ty| matches!(ty, F16x2 | Bf16x2 | E4m3x2 | E5m2x2 | E2m1x2);
     if packed(to) || packed(from) {
         if saturate || integer_rounding.is_some() || ftz {
             return Err(f.combination(".sat, .ftz or an integer rounding", "none of them with packed types"));
@@ -291,7 +334,7 @@ pub(super) fn cvt(f: &mut Form<'_, '_>) -> Result<Instruction, PtxError> {
     Ok(Instruction::Convert { to, from, rounding, integer_rounding, ftz, saturate, saturate_finite, relu, destination, source })
 }
 
-/// Of two f32 into one register, or of packed halves to and from FP8.
+/// Of two f32 into one register, or of packed halves to and from FP8 or FP4.
 fn packed_cvt(
     f: &mut Form<'_, '_>,
     to: Type,
@@ -302,13 +345,16 @@ fn packed_cvt(
 ) -> Result<Instruction, PtxError> {
     let rounds = match (to, from) {
         (F16x2 | Bf16x2, F32) => matches!(rounding, Some(Rounding::Nearest | Rounding::Zero)),
-        (E4m3x2 | E5m2x2, F32 | F16x2) => rounding == Some(Rounding::Nearest) && saturate_finite,
-        (F16x2, E4m3x2 | E5m2x2) => rounding == Some(Rounding::Nearest) && !saturate_finite,
+        (E4m3x2 | E5m2x2, F32 | F16x2) | (E2m1x2, F32) => rounding == Some(Rounding::Nearest) && saturate_finite,
+        (F16x2, E4m3x2 | E5m2x2 | E2m1x2) => rounding == Some(Rounding::Nearest) && !saturate_finite,
         _ => false,
     };
     let Some(rounding) = rounding.filter(|_| rounds) else {
         return Err(f.combination(format!("a conversion from .{from} to .{to} so rounded"), "one that the ISA has"));
     };
+    if to == E2m1x2 || from == E2m1x2 {
+        f.needs_sm_100(".e2m1x2")?;
+    }
     let destination = f.destination(to)?;
     if from == F32 {
         return Ok(Instruction::ConvertPair {

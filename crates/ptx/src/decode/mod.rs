@@ -7,14 +7,16 @@ mod matrix;
 mod tensor;
 mod threads;
 
-use std::collections::{HashMap, HashSet};
+pub(super) use data::is_special;
+
+use std::collections::{BTreeSet, HashMap, HashSet};
 
 use super::{
     error::{MAX_UNKNOWN, Position, PtxError, shortened},
     form::{Form, Targets, immediate},
-    instruction::{Base, Condition, Instruction, Operation, SourceLine},
-    module::{Function, LaunchBounds, Module, Parameter, ParameterPlace, Relocation, Variable},
-    names::{Layout, MAX_TABLES, Names, Symbol, elements, extent},
+    instruction::{Address, Base, Condition, Instruction, Operation, Signature, SourceLine},
+    module::{Function, LaunchBounds, Module, Parameter, ParameterPlace, Relocated, Relocation, Variable},
+    names::{Layout, MAX_TABLES, Names, Prototype, Symbol, elements, extent},
     operations::{BitOp, UnaryOp},
     registers::{MAX_LIVENESS_WORK, RegisterCounts, compact},
     syntax::{self, Initial, OperandKind, Statement, Storage},
@@ -35,13 +37,8 @@ pub(super) fn module<'t>(written: &'t syntax::Module<'t>) -> Result<Module, PtxE
         table_labels: MAX_TABLES,
         liveness_work: MAX_LIVENESS_WORK,
         unknown: 0,
+        dynamic_align: 0,
     };
-    for variable in &written.variables {
-        let symbol = decoder.declare(variable, None)?;
-        if decoder.symbols.insert(variable.name, symbol).is_some() && !variable.external {
-            return Err(PtxError::redeclared(variable.at, variable.name));
-        }
-    }
     let mut defined = HashSet::new();
     for function in written.functions.iter().filter(|function| function.body.is_some()) {
         if !defined.insert(function.name) {
@@ -62,6 +59,13 @@ pub(super) fn module<'t>(written: &'t syntax::Module<'t>) -> Result<Module, PtxE
     for (index, function) in bodies.iter().enumerate().rev().filter(|(_, function)| !function.entry) {
         decoder.callable.insert(function.name, index);
     }
+    // After the names of functions, whose addresses a table may hold.
+    for variable in &written.variables {
+        let symbol = decoder.declare(variable, None)?;
+        if decoder.symbols.insert(variable.name, symbol).is_some() && !variable.external {
+            return Err(PtxError::redeclared(variable.at, variable.name));
+        }
+    }
     // Functions first: their shared variables come before those of kernels.
     for entry in [false, true] {
         for (index, function) in bodies.iter().enumerate().filter(|(_, function)| function.entry == entry) {
@@ -69,14 +73,30 @@ pub(super) fn module<'t>(written: &'t syntax::Module<'t>) -> Result<Module, PtxE
             functions[index] = decoded;
         }
     }
+    let addressed = addressed(&decoder.variables, &functions);
     Ok(Module {
         version: written.version,
         targets: written.targets.iter().map(|&target| target.to_owned()).collect(),
         files: written.files.iter().map(|&(index, path)| (index, path.to_owned())).collect(),
         variables: decoder.variables,
         functions,
+        dynamic_align: decoder.dynamic_align,
         unknown: decoder.unknown,
+        addressed,
     })
+}
+
+/// Functions whose address an initial value holds or an instruction takes, by index.
+fn addressed(variables: &[Variable], functions: &[Function]) -> Vec<u32> {
+    let in_tables = variables.iter().flat_map(|variable| &variable.relocations).filter_map(|relocation| match relocation.of {
+        Relocated::Function(index) => Some(index),
+        Relocated::Variable(_) => None,
+    });
+    let taken = functions.iter().flat_map(|function| &function.code).filter_map(|operation| match operation.instruction {
+        Instruction::AddressOf { address: Address { base: Base::Function(index), .. }, .. } => Some(index),
+        _ => None,
+    });
+    BTreeSet::from_iter(in_tables.chain(taken)).into_iter().collect()
 }
 
 /// A function without its code, and the scopes of its body in which its parameters are declared.
@@ -105,6 +125,30 @@ fn signature<'t>(written: &'t syntax::Function<'t>) -> Result<(Function, Names<'
         code: Vec::new(),
     };
     Ok((function, names))
+}
+
+/// A prototype, laid out as the functions that are called by it are.
+fn prototype(written: &syntax::Prototype<'_>) -> Result<Prototype, PtxError> {
+    let mut layout = Layout::default();
+    let mut places = |declared: &[syntax::Variable<'_>]| -> Result<Vec<Parameter>, PtxError> {
+        let unnamed = declared.iter().map(|variable| syntax::Variable { name: "_", ..variable.clone() });
+        unnamed.map(|variable| parameter(&variable, &mut layout, &mut Names::default())).collect()
+    };
+    let inputs = places(&written.inputs)?;
+    let returns = places(&written.returns)?;
+    let at = written.inputs.iter().chain(&written.returns).next().map_or_else(Position::default, |variable| variable.at);
+    let signature = Signature::of(&inputs, &returns).ok_or_else(|| in_registers(at))?;
+    Ok(Prototype { inputs, returns, signature })
+}
+
+/// The prototype of functions that are called as this one is.
+fn of_function(function: &Function, at: Position) -> Result<Prototype, PtxError> {
+    let signature = function.signature().ok_or_else(|| in_registers(at))?;
+    Ok(Prototype { inputs: function.inputs.clone(), returns: function.returns.clone(), signature })
+}
+
+fn in_registers(at: Position) -> PtxError {
+    PtxError::syntax(at, "a parameter in a register", "one of .param, as indirect calls pass them")
 }
 
 fn end(parameter: &Parameter) -> u32 {
@@ -178,6 +222,8 @@ struct Decoder<'t> {
     liveness_work: usize,
     /// Instructions that are unknown so far.
     unknown: usize,
+    /// The largest alignment of extern shared memory so far.
+    dynamic_align: u32,
 }
 
 impl<'t> Decoder<'t> {
@@ -188,6 +234,7 @@ impl<'t> Decoder<'t> {
         };
         let (bytes, align) = extent(variable)?;
         if space == Space::Shared && (variable.external || variable.elements == Some(None)) {
+            self.dynamic_align = self.dynamic_align.max(align as u32);
             return Ok(Symbol { space, base: Base::DynamicShared { align: align as u32 }, offset: 0, bytes });
         }
         if space == Space::Shared {
@@ -215,14 +262,19 @@ impl<'t> Decoder<'t> {
                     initial.extend_from_slice(&value.to_le_bytes()[..width]);
                 }
                 Initial::Address { name, generic, offset } => {
-                    let symbol = self.symbols.get(name).ok_or_else(|| PtxError::undeclared(at, name, "variable"))?;
-                    let Base::Variable(index) = symbol.base else {
-                        return Err(PtxError::syntax(at, format!("`{}`", shortened(name)), "a variable of .global or .const"));
+                    let function = self.callable.get(name).filter(|_| offset == 0).map(|&index| Relocated::Function(index as u32));
+                    let of = match (self.symbols.get(name).map(|symbol| symbol.base), function) {
+                        (Some(Base::Variable(index)), _) => Relocated::Variable(index),
+                        (Some(_), _) => {
+                            return Err(PtxError::syntax(at, format!("`{}`", shortened(name)), "a variable of .global or .const"));
+                        }
+                        (None, Some(function)) => function,
+                        (None, None) => return Err(PtxError::undeclared(at, name, "variable or function")),
                     };
                     if width != 8 {
                         return Err(PtxError::syntax(at, format!("an address in .{}", variable.ty), "a type of 64 bits"));
                     }
-                    relocations.push(Relocation { at: initial.len() as u64, variable: index, generic, offset });
+                    relocations.push(Relocation { at: initial.len() as u64, of, generic, offset });
                     initial.extend_from_slice(&[0; 8]);
                 }
             }
@@ -248,6 +300,15 @@ impl<'t> Decoder<'t> {
                 Statement::Open => names.open(),
                 Statement::Close => names.close(),
                 Statement::Label(..) | Statement::BranchTargets(..) => {}
+                Statement::Prototype(name, at, written) => names.declare_prototype(name, prototype(written)?, *at)?,
+                Statement::CallTargets(name, at, targets) => {
+                    let mut of = targets.iter().map(|&(target, at)| {
+                        let index = self.callable.get(target).ok_or_else(|| PtxError::undeclared(at, target, "function"))?;
+                        Ok(&functions[*index])
+                    });
+                    let first = of.next().ok_or_else(|| PtxError::syntax(*at, "no function", "a function's name"))??;
+                    names.declare_prototype(name, of_function(first, *at)?, *at)?;
+                }
                 Statement::Loc([file, line, column]) => source = Some(SourceLine { file: *file, line: *line, column: *column }),
                 Statement::Variable(variable) if variable.storage == Storage::Register => names.declare_register(variable)?,
                 Statement::Variable(variable) => {

@@ -46,7 +46,9 @@ pub(super) fn call<'t>(f: &mut Form<'_, 't>) -> Result<Instruction, PtxError> {
     let operand = f.operand("a function")?;
     let OperandKind::Name(name, None) = operand.kind else { return Err(f.combination("no function", "a function's name")) };
     if f.names.register((name, None), operand.at)?.is_some() {
-        return Err(f.combination(format!("the register `{}`", shortened(name)), "the name of a function"));
+        let target = f.one_source(operand, B64, false)?;
+        let arguments = if lists > usize::from(starts) { items(f)? } else { &[] };
+        return call_indirect(f, target, uniform, results, arguments);
     }
     let function = f.callable.get(name).copied().ok_or_else(|| PtxError::undeclared(operand.at, name, "function"))?;
     let arguments = if lists > usize::from(starts) { items(f)? } else { &[] };
@@ -54,6 +56,22 @@ pub(super) fn call<'t>(f: &mut Form<'_, 't>) -> Result<Instruction, PtxError> {
     let results = pass(f, results, &callee.returns, true)?;
     let arguments = pass(f, arguments, &callee.inputs, false)?;
     Ok(Instruction::Call { function: function as u32, uniform, results, arguments })
+}
+
+/// A call of the function whose address is in a register.
+fn call_indirect<'t>(
+    f: &mut Form<'_, 't>,
+    target: Operand,
+    uniform: bool,
+    results: &[syntax::Operand<'t>],
+    arguments: &[syntax::Operand<'t>],
+) -> Result<Instruction, PtxError> {
+    let operand = f.operand("a prototype")?;
+    let OperandKind::Name(name, None) = operand.kind else { return Err(f.combination("no prototype", "the name of a prototype")) };
+    let prototype = f.names.prototype(name, operand.at)?;
+    let results = pass(f, results, &prototype.returns, true)?;
+    let arguments = pass(f, arguments, &prototype.inputs, false)?;
+    Ok(Instruction::CallIndirect { target, signature: Box::new(prototype.signature.clone()), uniform, results, arguments })
 }
 
 fn items<'f, 't>(f: &mut Form<'f, 't>) -> Result<&'f [syntax::Operand<'t>], PtxError> {
@@ -287,7 +305,8 @@ pub(super) fn multimem(f: &mut Form<'_, '_>) -> Result<Instruction, PtxError> {
         AtomicOp::Minimum | AtomicOp::Maximum => {
             &[U32, S32, U64, S64, F16, F16x2, Bf16, Bf16x2, E4m3, E4m3x2, E4m3x4, E5m2, E5m2x2, E5m2x4]
         }
-        _ => &[B32, B64],
+        AtomicOp::And | AtomicOp::Or | AtomicOp::Xor => &[B32, B64],
+        AtomicOp::Increment | AtomicOp::Decrement | AtomicOp::Exchange | AtomicOp::CompareAndSwap => &[],
     };
     let ty = f.ty(types)?;
     multimem_target(f, ty)?;

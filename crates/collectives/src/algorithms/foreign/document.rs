@@ -68,6 +68,7 @@ pub(super) struct Launch {
     pub(super) dynamic_shared: Option<Spanned<Scalar>>,
     pub(super) waits_for_peers: Option<bool>,
     pub(super) programmatic: Option<bool>,
+    pub(super) registers: Option<Spanned<u32>>,
     /// Of a step; those of the specification's own launch are `[[argument]]`.
     pub(super) arguments: Option<Vec<Spanned<Argument>>>,
 }

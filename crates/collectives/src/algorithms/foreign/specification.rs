@@ -357,6 +357,12 @@ impl Reader<'_> {
             },
             waits_for_peers: or(&written.waits_for_peers, &common.waits_for_peers).copied().unwrap_or(true),
             programmatic: or(&written.programmatic, &common.programmatic).copied().unwrap_or(false),
+            registers: match or(&written.registers, &common.registers) {
+                Some(given) if !(1..=255).contains(given.get_ref()) => {
+                    return self.refuse(given, format!("registers = {}: a thread has 1 to 255", given.get_ref()));
+                }
+                given => given.map(|given| *given.get_ref()),
+            },
             arguments,
         })
     }

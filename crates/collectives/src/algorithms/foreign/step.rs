@@ -5,6 +5,7 @@ use super::{
     expression::Word,
     names::Names,
 };
+use crate::device::DeviceModel;
 use crate::plan::{Build, Dim3, Launch, Op, Region};
 
 /// The most blocks of a launch along x, as on any device.
@@ -65,6 +66,7 @@ pub(super) struct LaunchSpec {
     pub(super) dynamic_shared: Quantity,
     pub(super) waits_for_peers: bool,
     pub(super) programmatic: bool,
+    pub(super) registers: Option<u32>,
     pub(super) arguments: Vec<Argument>,
 }
 
@@ -97,12 +99,13 @@ impl LaunchSpec {
         {
             return Err(format!("grid {grid} in clusters of {cluster}: a multiple on each axis is needed"));
         }
-        let dynamic_shared = self.dynamic_shared.within("dynamic_shared", &context.values, 0, 227 * 1024)? as u32;
+        let dynamic_shared =
+            self.dynamic_shared.within("dynamic_shared", &context.values, 0, DeviceModel::B200.shared_per_block.into())? as u32;
         let values = context.values.with(Word::Grid, grid.total()).with(Word::Block, block.total());
         let arguments = argument::made(&self.arguments, &Context { values, ..*context })?;
-        let LaunchSpec { waits_for_peers, programmatic, .. } = *self;
+        let LaunchSpec { waits_for_peers, programmatic, registers, .. } = *self;
         let build = Build::Release;
-        Ok(Launch { module, entry, build, grid, block, cluster, dynamic_shared, waits_for_peers, programmatic, args: arguments })
+        Ok(Launch { module, entry, build, grid, block, cluster, dynamic_shared, waits_for_peers, programmatic, registers, args: arguments })
     }
 }
 

@@ -35,7 +35,7 @@ fn blocks_know_where_in_which_cluster_they_are() {
     let place = "mov.u32 %r1, %ctaid.x; mov.u32 %r2, %ctaid.y; mov.u32 %r3, %ctaid.z; mad.lo.u32 %r2, %r3, 4, %r2; mad.lo.u32 %r1, %r2, 4, %r1;\n\
                  mad.wide.u32 %d2, %r1, 4, %d0; mov.u32 %r0, 0;\n";
     let text = clustered(".explicitcluster .reqnctapercluster 2, 2, 1", &format!("{place}{parts}{sizes}\nst.global.u32 [%d2], %r0;"));
-    let shape = Shape { grid: [4, 4, 2], block: [1, 1, 1], cluster: None, dynamic_shared: 0 };
+    let shape = Shape { grid: [4, 4, 2], block: [1, 1, 1], cluster: None, dynamic_shared: 0, registers: None };
     let expected: Vec<u32> = (0..32)
         .map(|index| {
             let [x, y, z] = [index % 4, index / 4 % 4, index / 16];
@@ -166,7 +166,7 @@ fn what_clusters_must_not_do_stops_the_launch(#[case] body: &str, #[case] why: &
 #[case(".explicitcluster", [4, 1, 1], "the kernel requires a launch that says what a cluster is (.explicitcluster)")]
 #[case(".reqntid 32, 1, 1 .reqnctapercluster 2, 1, 1 .blocksareclusters", [4, 1, 1], "a grid that counts clusters (.blocksareclusters) is not emulated")]
 fn launches_keep_to_the_clusters_of_a_kernel(#[case] bounds: &str, #[case] grid: [u32; 3], #[case] why: &str) {
-    let shape = Shape { grid, block: [32, 1, 1], cluster: None, dynamic_shared: 0 };
+    let shape = Shape { grid, block: [32, 1, 1], cluster: None, dynamic_shared: 0, registers: None };
     let fault = run(&clustered(bounds, "ret;"), shape, &[]).unwrap_err().to_string();
     assert!(fault.contains(why), "{fault}");
 }
@@ -185,7 +185,7 @@ fn launches_keep_to_the_clusters_of_a_kernel(#[case] bounds: &str, #[case] grid:
 fn launches_may_say_what_a_cluster_is(#[case] bounds: &str, #[case] cluster: Option<[u32; 3]>, #[case] expected: Result<u32, &str>) {
     let body =
         "mov.u32 %r0, %cluster_nctarank; mov.pred %p0, %is_explicit_cluster; @!%p0 trap; add.u32 %r0, %r0, 10; st.global.u32 [%d0], %r0;";
-    let shape = Shape { grid: [4, 1, 1], block: [1, 1, 1], cluster, dynamic_shared: 0 };
+    let shape = Shape { grid: [4, 1, 1], block: [1, 1, 1], cluster, dynamic_shared: 0, registers: None };
     match (run(&clustered(bounds, body), shape, &[]), expected) {
         (Ok(words), Ok(word)) => assert_eq!(words[0], word),
         (Err(fault), Err(why)) => assert!(fault.to_string().contains(why), "{fault}"),

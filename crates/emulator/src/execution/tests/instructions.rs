@@ -76,6 +76,20 @@ use super::*;
 #[case("mov.u32 %r0, %lanemask_lt;", 0)]
 #[case("mov.u32 %r0, 3; { .param .b32 x; .param .b32 r; st.param.b32 [x], %r0; call (r), triple, (x); ld.param.b32 %r0, [r]; }", 9)]
 #[case("call (%r0), deep, (10);", 55)]
+#[case("mov.u32 %r0, 9; mov.v4.b32 {%r0, %r1, %r2, %r3}, 0;", 0)]
+#[case(
+    "mov.u32 %r0, %envreg2; mov.u32 %r1, %pm3; mov.u64 %d4, %current_graph_exec; cvt.u32.u64 %r2, %d4; or.b32 %r0, %r0, %r1; or.b32 %r0, %r0, %r2;",
+    0
+)]
+#[case(
+    "mov.u32 %r0, 3; mov.u64 %d4, triple; { .param .b32 x; .param .b32 r; pr: .callprototype (.param .b32 _) _ (.param .b32 _); \
+     st.param.b32 [x], %r0; call (r), %d4, (x), pr; ld.param.b32 %r0, [r]; }",
+    9
+)]
+#[case(".reg .b8 %b<4>; cvt.rn.satfinite.e2m1x2.f32 %b0, 0f3FC00000, 0fC0A00000; cvt.u32.u8 %r0, %b0;", 0x3e)]
+#[case(".reg .b8 %b<4>; cvt.rn.satfinite.e2m1x2.f32 %b0, 0f42C80000, 0f7FC00000; cvt.u32.u8 %r0, %b0;", 0x77)]
+#[case(".reg .b8 %b<4>; cvt.rn.satfinite.relu.e2m1x2.f32 %b0, 0fBF800000, 0f3E800000; cvt.u32.u8 %r0, %b0;", 0)]
+#[case(".reg .b8 %b<4>; cvt.rn.satfinite.e2m1x2.f32 %b0, 0f3F400000, 0f3FA00000; cvt.rn.f16x2.e2m1x2 %r0, %b0;", 0x3c00_3c00)]
 fn an_instruction_gives_its_result(#[case] body: &str, #[case] expected: u32) {
     assert_eq!(results(body, 1), [expected], "{body}");
 }
@@ -122,10 +136,101 @@ fn only_who_reaches_an_unknown_instruction_is_refused() {
     let text = ".version 9.0 .target sm_90 .address_size 64\n.entry new() {\nfrobnicate.b32;\n}\n.entry old() { ret; frobnicate.b32; }\n";
     let mut memory = Memory::new();
     let module = ptx::parse_tolerant(text).unwrap();
-    let program = Arc::new(Program::load(Arc::new(module), 0, DeviceLimits::OF_TESTS, &mut memory).unwrap());
+    let program = Arc::new(Program::load(Arc::new(module), 0, DeviceLimits::of_tests(), &mut memory).unwrap());
     let refused = Grid::new(program.clone(), "new", shape(1, 32), &[], &mut memory).unwrap_err();
     assert_eq!(refused.to_string(), ptx::parse(text).unwrap_err().to_string());
     assert!(refused.to_string().starts_with("3:1: unknown instruction `frobnicate.b32`"), "{refused}");
     let grid = Grid::new(program, "old", shape(1, 32), &[], &mut memory).unwrap();
     assert!(finish(grid, &mut memory).unwrap().is_some());
+}
+
+/// If this fails, lanes that call by a table go to one another's functions, or a call of no function runs into nothing.
+#[test]
+fn lanes_call_what_they_hold() {
+    let functions =
+        ".func (.param .b32 r) nine(.param .b32 x) { st.param.b32 [r], 9; ret; }\n.global .u64 table[2] = {triple, nine};\n.visible .entry";
+    let call = "pr: .callprototype (.param .b32 _) _ (.param .b32 _);\n\
+                { .param .b32 x; .param .b32 r; st.param.b32 [x], %t; call (r), %d4, (x), pr; ld.param.b32 %r0, [r]; }";
+    let text = |address: &str, call: &str| {
+        around(&format!("{address}\n{call}\nst.global.u32 [%d2], %r0;")).replacen(".visible .entry", functions, 1)
+    };
+    let by_lane = "and.b32 %r1, %t, 1; mul.wide.u32 %d4, %r1, 8; mov.u64 %d5, table; add.u64 %d5, %d5, %d4; ld.global.u64 %d4, [%d5];";
+    let expected: Vec<u32> = (0..32).map(|lane| if lane % 2 == 0 { 3 * lane } else { 9 }).collect();
+    assert_eq!(run(&text(by_lane, call), shape(1, 32), &[]).unwrap(), expected);
+    let fault = |address: &str, call: &str| run(&text(address, call), shape(1, 1), &[]).unwrap_err().to_string();
+    let nowhere = fault("mov.u64 %d4, 8;", call);
+    assert!(nowhere.ends_with("a call of 0x8, which is the address of no function"), "{nowhere}");
+    let other = fault("mov.u64 %d4, nine;", "pr: .callprototype _ (); call %d4, pr; mov.u32 %r0, 1;");
+    assert!(other.ends_with("a call of `nine`, whose parameters are not those of the call's prototype"), "{other}");
+    let read = fault("mov.u64 %d5, nine;", "ld.u32 %r0, [%d5];");
+    assert!(read.contains("code of `nine`"), "{read}");
+}
+
+/// If this fails, a kernel that prints cannot be run, or what it prints is lost.
+#[test]
+fn printf_is_kept() {
+    let declared = ".extern .func (.param .b32 r) vprintf(.param .b64 f, .param .b64 v);\n\
+                    .global .b8 text[20] = {108, 97, 110, 101, 32, 37, 100, 58, 32, 37, 108, 108, 117, 37, 37, 10};\n.visible .entry";
+    let body = ".local .align 8 .b8 values[16]; mov.u64 %d4, values; cvta.local.u64 %d4, %d4; st.u32 [%d4], %t; mov.u64 %d5, 10000000000; st.u64 [%d4+8], %d5;\n\
+                mov.u64 %d6, text; cvta.global.u64 %d6, %d6; setp.ne.u32 %p0, %t, 3; mov.u32 %r0, 7; @%p0 bra D;\n\
+                { .param .b64 f; .param .b64 v; .param .b32 r; st.param.b64 [f], %d6; st.param.b64 [v], %d4; call (r), vprintf, (f, v); ld.param.b32 %r0, [r]; }\n\
+                D: st.global.u32 [%d2], %r0;";
+    let mut memory = Memory::new();
+    let program = program(&around(body).replacen(".visible .entry", declared, 1), 0, &mut memory);
+    let out = memory.allocate(Owner::new(0, 0, "out"), 16, Init::Canary);
+    let mut grid = Grid::new(program, "k", shape(1, 4), &[out.0.to_le_bytes(), [0; 8]].concat(), &mut memory).unwrap();
+    while !grid.is_done() {
+        grid.turn(&mut memory, 0, 1000, &mut |_| 0).unwrap();
+    }
+    assert_eq!(grid.printed(), ["lane 3: 10000000000%"]);
+    assert_eq!(words(&memory, out, 4), [7, 7, 7, 2]);
+}
+
+/// If this fails, an assertion that does not hold is passed by.
+#[test]
+fn failed_assertion_is_a_fault() {
+    let declared = ".extern .func __assertfail(.param .b64 a, .param .b64 b, .param .b32 c, .param .b64 d, .param .b64 e);\n\
+                    .global .b8 x[2] = {110};\n.global .b8 file[5] = {97, 46, 99, 117};\n.visible .entry";
+    let body = "mov.u64 %d4, x; cvta.global.u64 %d4, %d4; mov.u64 %d5, file; cvta.global.u64 %d5, %d5;\n\
+                { .param .b64 a; .param .b64 b; .param .b32 c; .param .b64 d; .param .b64 e; st.param.b64 [a], %d4; st.param.b64 [b], %d5; st.param.b32 [c], 12; \
+                st.param.b64 [d], %d4; st.param.b64 [e], 1; call __assertfail, (a, b, c, d, e); }";
+    let fault = run(&around(body).replacen(".visible .entry", declared, 1), shape(1, 1), &[]).unwrap_err().to_string();
+    assert!(fault.ends_with("assertion `n` failed in `n` (a.cu:12)"), "{fault}");
+}
+
+/// If this fails, a wrong result is blamed on an element where the shuffle is what is wrong.
+#[test]
+fn shuffles_from_missing_lanes() {
+    let undefined = |body: &str, threads: u32| {
+        let mut memory = Memory::new();
+        let program = program(&around(body), 0, &mut memory);
+        let mut grid = Grid::new(program, "k", shape(1, threads), &[0; 16], &mut memory).unwrap();
+        while !grid.is_done() {
+            grid.turn(&mut memory, 0, 1000, &mut |_| 0).unwrap();
+        }
+        grid.undefined().iter().map(ToString::to_string).collect::<Vec<_>>()
+    };
+    insta::assert_snapshot!(undefined("shfl.sync.bfly.b32 %r0, %t, 16, 31, -1;", 8).join("\n"), @"rank 0 k, block 0 warp 0 lane 0, Shuffle at PTX 15:1: takes a value from lane 16, which a block of 8 threads does not have: it is undefined");
+    insta::assert_snapshot!(undefined("setp.lt.u32 %p0, %t, 8; @!%p0 bra D; shfl.sync.down.b32 %r0, %t, 4, 31, 255; D:", 32).join("\n"), @"rank 0 k, block 0 warp 0 lane 4, Shuffle at PTX 15:38: takes a value from lane 8, which does not take part: it is undefined");
+    assert!(undefined("shfl.sync.bfly.b32 %r0, %t, 16, 31, -1;", 32).is_empty());
+}
+
+/// If this fails, a launch without the shared memory that its kernel uses, or a variable that the host should have set, looks like the kernel's mistake.
+#[test]
+fn faults_name_what_is_missing() {
+    let dynamic = |body: &str| around(body).replacen(".func", ".extern .shared .align 16 .b8 room[];\n.func", 1);
+    let fault = |text: &str| run(text, shape(1, 1), &[1]).unwrap_err().to_string();
+    let beyond = fault(&dynamic("st.shared.u32 [room], 1;"));
+    assert!(beyond.contains("shared memory (k, block 0)+4096 are out of bounds"), "{beyond}");
+    assert!(beyond.ends_with("; extern shared memory: the launch gives 0 bytes, see `dynamic_shared`"), "{beyond}");
+    let nothing = fault(&dynamic("st.shared.u32 [room], 1;").replace(".shared .align 16 .b8 block[4096];", ""));
+    assert!(nothing.ends_with("the launch gives 0 bytes of extern shared memory, see `dynamic_shared`"), "{nothing}");
+    let unset = around("ld.const.u64 %d4, [table+8]; ld.u32 %r0, [%d4+4];").replacen(".func", ".const .align 8 .u64 table[4];\n.func", 1);
+    let unset = fault(&unset);
+    assert!(
+        unset.ends_with("0x4 is no address of any buffer; the kernel reads `table` (.const), which nobody has set: it is zero"),
+        "{unset}"
+    );
+    let plain = fault(&around("ld.u32 %r0, [4];"));
+    assert!(plain.ends_with("0x4 is no address of any buffer"), "{plain}");
 }

@@ -16,7 +16,7 @@ mod threads;
 /// A program on a rank.
 fn program(text: &str, rank: usize, memory: &mut Memory) -> Arc<Program> {
     let module = ptx::parse(text).unwrap_or_else(|error| panic!("{error}"));
-    Arc::new(Program::load(Arc::new(module), rank, DeviceLimits::OF_TESTS, memory).unwrap())
+    Arc::new(Program::load(Arc::new(module), rank, DeviceLimits::of_tests(), memory).unwrap())
 }
 
 /// A kernel `k` with parameters `out` and `in`, addresses in `%d0` and `%d1`, the thread in `%t`, and `out + 4 * thread` in `%d2`.
@@ -34,7 +34,7 @@ fn around(body: &str) -> String {
 }
 
 fn shape(blocks: u32, threads: u32) -> Shape {
-    Shape { grid: [blocks, 1, 1], block: [threads, 1, 1], cluster: None, dynamic_shared: 0 }
+    Shape { grid: [blocks, 1, 1], block: [threads, 1, 1], cluster: None, dynamic_shared: 0, registers: None }
 }
 
 /// A picker that goes around.

@@ -125,7 +125,7 @@ fn parameters_are_read_at_computed_places() {
 fn a_grid_of_many_blocks_covers_its_axes() {
     let body = "mov.u32 %r1, %ctaid.x; mov.u32 %r2, %ctaid.y; mov.u32 %r3, %ctaid.z; mad.lo.u32 %r2, %r3, 3, %r2; mad.lo.u32 %r1, %r2, 5, %r1;\n\
                 mov.u32 %r4, %tid.y; mad.lo.u32 %r4, %r4, 4, %t; mad.lo.u32 %r0, %r1, 8, %r4; mad.wide.u32 %d2, %r0, 4, %d0; st.global.u32 [%d2], %r0;";
-    let shape = Shape { grid: [5, 3, 2], block: [4, 2, 1], cluster: None, dynamic_shared: 0 };
+    let shape = Shape { grid: [5, 3, 2], block: [4, 2, 1], cluster: None, dynamic_shared: 0, registers: None };
     assert_eq!(run(&around(body), shape, &[]).unwrap(), (0..240).collect::<Vec<_>>());
 }
 
@@ -150,7 +150,7 @@ fn faults_tell_who_and_where() {
 /// If this fails, blocks past those that the device holds run beside them, or a block has more shared memory than the device gives it.
 #[test]
 fn a_device_has_its_limits() {
-    let limits = DeviceLimits { sms: 2, threads_per_sm: 1024, shared_per_block: 4096 };
+    let limits = DeviceLimits::by_threads(2, 1024, 4096);
     let mut memory = Memory::new();
     let text = around(
         "mov.u32 %r0, %nsmid; mov.u32 %r1, %smid; mad.lo.u32 %r0, %r1, 100, %r0; mov.u32 %r1, %ctaid.x; mul.wide.u32 %d2, %r1, 4; add.u64 %d2, %d2, %d0; st.global.u32 [%d2], %r0;",
@@ -160,9 +160,11 @@ fn a_device_has_its_limits() {
     let parameters = [out.0.to_le_bytes(), [0; 8]].concat();
     let mut grid = Grid::new(program.clone(), "k", shape(5, 1024), &parameters, &mut memory).unwrap();
     assert_eq!(grid.standing().iter().map(|at| at.block).collect::<std::collections::BTreeSet<_>>(), [0, 1].into());
+    assert_eq!(grid.crowded().as_deref(), Some("only 2 of 5 blocks fit (1 on each of 2 SMs, by threads)"));
     while !grid.is_done() {
         grid.turn(&mut memory, 0, 1000, &mut |_| 0).unwrap();
     }
+    assert_eq!(grid.crowded(), None);
     assert_eq!(words(&memory, out, 5), [2, 102, 2, 102, 2]);
     let refused = Grid::new(program, "k", Shape { dynamic_shared: 1, ..shape(1, 1) }, &parameters, &mut memory).map(drop);
     assert_eq!(refused.unwrap_err().to_string(), "k: 4097 bytes of shared memory: at most 4096 are there");

@@ -111,6 +111,7 @@ pub struct Part {
     /// Lengths of what it fetched, and how it came to it.
     fetched: Vec<(usize, Option<(bool, f64)>)>,
     waived: Vec<Waived>,
+    undefined: Vec<String>,
     unchecked_path: Option<String>,
     /// How often the machine's hosts have met.
     pub rendezvous: u64,
@@ -119,11 +120,11 @@ pub struct Part {
 impl Part {
     /// The part of a rank, and the bytes that go behind it.
     pub(super) fn of(run: Run, rank: usize, rendezvous: u64) -> (Part, Vec<u8>) {
-        let Run { marks, mut fetched, waived, unchecked_path } = run;
+        let Run { marks, mut fetched, waived, undefined, unchecked_path } = run;
         let marks = marks.iter().map(|interval| interval.get(rank).copied().unwrap_or(f64::NAN).to_bits()).collect();
         let own = if rank < fetched.len() { fetched.swap_remove(rank) } else { Vec::new() };
         let how = |fetched: &Fetched| (fetched.bytes.len(), fetched.awaited.map(|awaited| (awaited.was_there, awaited.blocked)));
-        let part = Part { marks, fetched: own.iter().map(how).collect(), waived, unchecked_path, rendezvous };
+        let part = Part { marks, fetched: own.iter().map(how).collect(), waived, undefined, unchecked_path, rendezvous };
         (part, own.into_iter().flat_map(|fetched| fetched.bytes).collect())
     }
 
@@ -147,6 +148,7 @@ impl Part {
             }
             run.fetched.push(own);
             Waived::add(&mut run.waived, part.waived);
+            run.undefined.extend(part.undefined);
             run.unchecked_path = run.unchecked_path.or(part.unchecked_path);
         }
         Ok(run)
@@ -309,11 +311,13 @@ mod tests {
             marks: vec![vec![1.0, 3.0], vec![2.0, 4.0]],
             fetched: vec![vec![fetched(b"ab"), fetched(b"")], vec![fetched(b"c")]],
             waived: vec![waived.clone()],
+            undefined: vec!["here".into()],
             unchecked_path: None,
         };
         let parts: Vec<(Part, Vec<u8>)> = (0..2).map(|rank| Part::of(run.clone(), rank, 3)).collect();
         let waived = vec![Waived { times: 4, ..waived }];
-        assert_eq!(Part::together(parts.clone()), Ok(Run { waived, ..run }));
+        let undefined = vec!["here".to_owned(); 2];
+        assert_eq!(Part::together(parts.clone()), Ok(Run { waived, undefined, ..run }));
         let mut short = parts;
         short[1].1.clear();
         assert_eq!(Part::together(short).unwrap_err(), "rank 1 says less than it fetched");
