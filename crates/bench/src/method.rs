@@ -469,6 +469,7 @@ pub(super) fn delay(late: Late) -> Op {
         dynamic_shared: 0,
         waits_for_peers: false,
         programmatic: false,
+        variables: Vec::new(),
         args: vec![Arg::U64(late.microseconds.saturating_mul(1000))],
     })
 }

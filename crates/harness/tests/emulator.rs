@@ -112,6 +112,7 @@ fn own() -> Launch {
         dynamic_shared: 0,
         waits_for_peers: true,
         programmatic: false,
+        variables: Vec::new(),
         args: Vec::new(),
     }
 }

@@ -456,6 +456,7 @@ fn own() -> Launch {
         dynamic_shared: 0,
         waits_for_peers: false,
         programmatic: false,
+        variables: Vec::new(),
         args: Vec::new(),
     }
 }

@@ -136,6 +136,7 @@ impl Pipeline {
                 dynamic_shared: 0,
                 waits_for_peers: false,
                 programmatic: false,
+                variables: Vec::new(),
                 args: vec![
                     Arg::Address(output(batch)),
                     Arg::U64(count),

@@ -58,6 +58,7 @@ impl Holders {
             dynamic_shared: self.shared,
             waits_for_peers: false,
             programmatic: false,
+            variables: Vec::new(),
             args: vec![
                 Arg::Address(holding.clone()),
                 Arg::Address(told.clone()),

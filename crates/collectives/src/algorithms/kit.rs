@@ -30,6 +30,7 @@ pub fn launch(module: &Module, call: &Call, target: &Target, (grid, block): (u32
         dynamic_shared: 0,
         waits_for_peers: true,
         programmatic: false,
+        variables: Vec::new(),
         args,
     })
 }

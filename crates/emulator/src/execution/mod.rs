@@ -72,7 +72,7 @@ pub use arithmetic::{Arithmetic, TensorCores};
 pub use fault::{Fault, FaultSite};
 pub use grid::{Grid, Shape, Turn, WarpPosition, WarpState};
 pub use multimem::MultimemReduction;
-pub use program::{DeviceLimits, Program};
+pub use program::{DeviceLimits, Program, takes_dynamic_shared};
 
 /// Frames of calls that a thread may have.
 const MOST_FRAMES: usize = 64;

@@ -180,6 +180,7 @@ impl Payload {
             dynamic_shared: 0,
             waits_for_peers: false,
             programmatic: false,
+            variables: Vec::new(),
             args: vec![
                 Arg::Address(region),
                 Arg::U64(count),

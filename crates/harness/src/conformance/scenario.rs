@@ -505,6 +505,8 @@ impl<'a> Emitter<'a> {
             let call = call(case, &planned.shot, slot, &own)?;
             // What says that it takes any memory gets memory that no peer can touch.
             own.iter_mut().for_each(|buffer| buffer.local = planned.algorithm.accepts_unregistered());
+            // The first is the input, in place or not.
+            own.iter_mut().take(1).for_each(|buffer| buffer.readable = planned.algorithm.readable_behind());
             let extent = call.input.offset + call.bytes();
             let mut workspace = planned.algorithm.workspace(case.dtype, case.world, extent);
             if case.start != 0 {
@@ -521,6 +523,7 @@ impl<'a> Emitter<'a> {
                 let (of, known) = sizes[group].entry(buffer.name.clone()).or_insert_with(|| (extent, buffer.clone()));
                 known.bytes = known.bytes.max(buffer.bytes);
                 known.local &= buffer.local;
+                known.readable = known.readable.max(buffer.readable);
                 if extent > *of {
                     (*of, known.fill) = (extent, buffer.fill);
                 }
@@ -731,6 +734,7 @@ impl<'a> Emitter<'a> {
                     dynamic_shared: 0,
                     waits_for_peers: false,
                     programmatic: false,
+                    variables: Vec::new(),
                     args: vec![Arg::U64(16)],
                 };
                 let plan =

@@ -175,6 +175,7 @@ pub(super) fn launch(form: &Form, module: String, operands: Region, results: Reg
         cluster: None,
         waits_for_peers: false,
         programmatic: false,
+        variables: Vec::new(),
         args,
     }
 }

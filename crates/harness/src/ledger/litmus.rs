@@ -179,6 +179,7 @@ fn launches(test: &Test, nth: u64) -> impl Iterator<Item = Launch> {
         cluster: None,
         waits_for_peers: false,
         programmatic: false,
+        variables: Vec::new(),
         args: args.clone(),
     })
 }

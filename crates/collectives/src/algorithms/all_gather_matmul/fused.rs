@@ -103,6 +103,7 @@ impl Fused {
             // Copy engines ask for no block.
             waits_for_peers: self.pulls,
             programmatic: false,
+            variables: Vec::new(),
             args,
         })
     }

@@ -122,6 +122,7 @@ pub(in crate::algorithms) fn reduce(call: &Call, inputs: impl Iterator<Item = Re
         dynamic_shared: 0,
         waits_for_peers: false,
         programmatic: false,
+        variables: Vec::new(),
         args: vec![
             Arg::Struct(addresses),
             Arg::U64(output.bytes / call.dtype.size()),

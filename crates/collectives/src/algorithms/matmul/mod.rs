@@ -72,6 +72,7 @@ pub fn multiply_with(product: &Product, operands: &Operands, tile: Tile, blocks:
         dynamic_shared: tile.shared_bytes(),
         waits_for_peers: false,
         programmatic: false,
+        variables: Vec::new(),
         args,
     })
 }

@@ -128,6 +128,7 @@ impl TensorParallel for Fused {
                 dynamic_shared: tile.shared_bytes() + MAILBOXES,
                 waits_for_peers: true,
                 programmatic: false,
+                variables: Vec::new(),
                 args,
             })]
         })
