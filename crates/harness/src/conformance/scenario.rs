@@ -365,6 +365,9 @@ fn buffer_names(shot: &CallSpec, slot: usize) -> (String, String) {
     }
 }
 
+/// What bytes hold that kernels may read though nobody wrote them.
+const UNWRITTEN: u8 = 0xc5;
+
 /// The input and output buffers that a shot needs; one for both where it is in place.
 fn buffers_of(case: &CollectiveCase, shot: &CallSpec, slot: usize) -> Result<Vec<BufferSpec>, String> {
     let shape = case.shape(shot.count);
@@ -505,8 +508,11 @@ impl<'a> Emitter<'a> {
             let call = call(case, &planned.shot, slot, &own)?;
             // What says that it takes any memory gets memory that no peer can touch.
             own.iter_mut().for_each(|buffer| buffer.local = planned.algorithm.accepts_unregistered());
-            // The first is the input, in place or not.
-            own.iter_mut().take(1).for_each(|buffer| buffer.readable = planned.algorithm.readable_behind());
+            let readable = planned.algorithm.readable_behind();
+            if readable > 0 {
+                // The first is the input, in place or not. Behind a small call's lies what is left of a larger one's, which may be read as well.
+                (own[0].readable, own[0].fill) = (readable, Fill::Byte(UNWRITTEN));
+            }
             let extent = call.input.offset + call.bytes();
             let mut workspace = planned.algorithm.workspace(case.dtype, case.world, extent);
             if case.start != 0 {
