@@ -142,7 +142,8 @@ impl Job {
         let call = |number| {
             let [input, output] = sizes.map(|(name, bytes)| copy(name, bytes, number));
             let call = Call::on_regions(shape.clone(), dtype, op, input, output).map_err(|error| error.to_string())?;
-            algorithm.supports(&call).map(|()| call)
+            algorithm.supports(&call)?;
+            algorithm.check_target(&call, target).map(|()| call)
         };
         let calls = (0..copies).map(call).collect::<Result<Vec<_>, _>>()?;
         let contents = vec![Content::Byte(buffers[0].whole(), SOME_NUMBER)];
@@ -171,6 +172,7 @@ impl Job {
                         waits_for_peers: false,
                         programmatic: false,
                         registers: None,
+                        variables: Vec::new(),
                         args: vec![Arg::Address(region), Arg::U64(count), Arg::U64(seed), Arg::U32((numbers == Numbers::Integers).into())],
                     })
                 }

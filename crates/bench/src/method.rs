@@ -470,6 +470,7 @@ pub(super) fn delay(late: Late) -> Op {
         waits_for_peers: false,
         programmatic: false,
         registers: None,
+        variables: Vec::new(),
         args: vec![Arg::U64(late.microseconds.saturating_mul(1000))],
     })
 }

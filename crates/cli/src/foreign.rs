@@ -1,9 +1,8 @@
 //! Kernels from elsewhere: the options that name one, and what becomes of them.
 
 use std::{
+    cell::RefCell,
     collections::BTreeMap,
-    fs::File,
-    io::Read,
     path::{Path, PathBuf},
 };
 
@@ -17,13 +16,16 @@ use passmuster_collectives::{
 };
 use passmuster_ptx as ptx;
 
-use crate::worker::MachineKind;
+use crate::{input, worker::MachineKind};
 
 /// The largest PTX, in bytes.
 pub(crate) const MOST_PTX: u64 = 64 << 20;
 
 /// The largest specification, in bytes.
 const MOST_SPEC: u64 = 1 << 20;
+
+/// The largest metadata that a compiler leaves beside PTX, in bytes.
+const MOST_METADATA: u64 = 1 << 20;
 
 /// Which kernels from elsewhere.
 #[derive(clap::Args, Clone, Default)]
@@ -43,6 +45,9 @@ pub(crate) struct ForeignArgs {
     /// is a crash then.
     #[arg(long, requires = "specs")]
     pub(crate) bound_waits: bool,
+    /// Let specifications name files outside their own folder. Without it, what somebody sent you reads nothing else of yours.
+    #[arg(long, requires = "specs")]
+    pub(crate) allow_outside: bool,
 }
 
 /// Looks of one thread in one launch after which a bounded kernel traps: seconds, of a few hundred nanoseconds each.
@@ -79,7 +84,9 @@ impl ForeignArgs {
         let specs = self.specs.iter().map(|spec| path("spec", spec));
         let ptx = self.ptx.iter().map(|ptx| path("ptx", ptx));
         let kernel = self.kernel.iter().map(|kernel| format!("--kernel={kernel}"));
-        specs.chain(ptx).chain(kernel).chain(self.bound_waits.then(|| "--bound-waits".to_owned())).collect()
+        let flags = [(self.bound_waits, "--bound-waits"), (self.allow_outside, "--allow-outside")];
+        let flags = flags.into_iter().filter(|(is_set, _)| *is_set).map(|(_, flag)| flag.to_owned());
+        specs.chain(ptx).chain(kernel).chain(flags).collect()
     }
 
     /// Whether any is named.
@@ -114,11 +121,17 @@ impl ForeignArgs {
     /// # Errors
     /// As [`ForeignArgs::register`].
     pub(crate) fn accept(&self, spec: &Path, library: &mut Library, on: MachineKind) -> anyhow::Result<Accepted> {
-        let described = read(spec, MOST_SPEC)?;
+        let described = input::text(spec, MOST_SPEC)?;
         let name = spec.display();
-        let beside = |file: &str| spec.parent().unwrap_or(Path::new("")).join(file);
-        let contents = |file: &str| bytes(&beside(file), MOST_PTX).map_err(|error| format!("{error:#}"));
-        let foreign =
+        let beside = |file: &str| self.beside(spec, file);
+        // What a verdict rests on beside the specification's own text.
+        let files: RefCell<BTreeMap<String, u64>> = RefCell::default();
+        let contents = |file: &str| {
+            let contents = beside(file).and_then(|path| input::bytes(&path, MOST_PTX)).map_err(|error| format!("{error:#}"))?;
+            files.borrow_mut().insert(file.to_owned(), fnv1a64(&contents));
+            Ok(contents)
+        };
+        let mut foreign =
             Foreign::with_files(&described, self.kernel.as_deref(), &contents).map_err(|error| anyhow::anyhow!("{name}:{error}"))?;
         let modules = foreign.foreign_modules();
         if let (Some(ptx), 2..) = (&self.ptx, modules.len()) {
@@ -127,21 +140,30 @@ impl ForeignArgs {
         let mut texts = Vec::new();
         for module in modules {
             let (path, text) = match (&self.ptx, &module.file) {
-                (Some(ptx), _) => (ptx.clone(), read(ptx, MOST_PTX)?),
+                (Some(ptx), _) => (ptx.clone(), input::text(ptx, MOST_PTX)?),
                 (None, Some(file)) => {
-                    let text = read(&beside(file), MOST_PTX);
+                    let read = beside(file).and_then(|path| Ok((path.clone(), input::text(&path, MOST_PTX)?)));
                     let misnamed = |why| anyhow::anyhow!("{name}:{}", foreign.error_of_module(&module, format!("module: {why:#}")));
-                    (beside(file), text.map_err(misnamed)?)
+                    read.map_err(misnamed)?
                 }
                 (None, None) => bail!("{name} names no `module`, and there is no --ptx: one of them says where the kernel's PTX is"),
             };
+            if let Some((metadata, shared)) = metadata_beside(&path)? {
+                files.borrow_mut().insert(metadata, shared.into());
+                foreign.set_shared(&module.name, shared);
+            }
             texts.push((module.name, text, path));
         }
         let hashes: Vec<String> = texts.iter().map(|(_, text, _)| format!("fnv1a64:{:016x}", fnv1a64(text.as_bytes()))).collect();
         let described = fnv1a64(described.as_bytes());
         let bounded = if self.bound_waits { ", waits bounded" } else { "" };
-        let note =
-            format!("kernel from elsewhere {}: PTX {}, specification fnv1a64:{described:016x}{bounded}", foreign.name(), hashes.join(" "));
+        let named = self.kernel.as_ref().map(|kernel| format!(", kernel {kernel}")).unwrap_or_default();
+        let files = files.into_inner().into_iter().map(|(file, hash)| format!(", {file} {hash:016x}")).collect::<String>();
+        let note = format!(
+            "kernel from elsewhere {}: PTX {}, specification fnv1a64:{described:016x}{files}{named}{bounded}",
+            foreign.name(),
+            hashes.join(" ")
+        );
         let parsed: BTreeMap<&str, _> = texts.iter().map(|(module, text, path)| (&**module, (ptx::parse_tolerant(text), path))).collect();
         for (module, text, _) in &texts {
             let bounded = self.bound_waits && on == MachineKind::Cuda;
@@ -165,28 +187,65 @@ impl ForeignArgs {
             let argument = module.as_ref().ok().and_then(|module| emulator::misfit(module, &launch));
             let misfit = |why| foreign.error_of_launch(&launch, argument, format!("{why}; the PTX is {}", ptx.display()));
             accepted.map_err(|why| anyhow::anyhow!("{name}:{}", misfit(why)))?;
+            if let Ok(module) = module {
+                emulator::takes_variables(module, &launch)
+                    .map_err(|(number, why)| anyhow::anyhow!("{name}:{}", foreign.error_of_variable(number, why)))?;
+                if launch.dynamic_shared == 0
+                    && foreign.leaves_shared_open(&launch)
+                    && emulator::takes_dynamic_shared(module, &launch.entry)
+                {
+                    let why = "the kernel uses dynamic shared memory, and the launch gives it none: `dynamic_shared` says how many bytes \
+                               (of Triton's kernels `shared` in their metadata, which is read where it lies beside the PTX as NAME.json)";
+                    bail!("{name}:{}", foreign.error_of_launch(&launch, None, why));
+                }
+            }
+        }
+        let is_known = |variable: &str| {
+            let has = |module: &ptx::Module| module.variables.iter().any(|known| known.name == variable);
+            // What could not be read may have it.
+            parsed.values().any(|(module, _)| module.as_ref().map_or(true, has))
+        };
+        if let Some((number, variable)) = foreign.variables().enumerate().find(|(_, variable)| !is_known(variable)) {
+            bail!("{name}:{}", foreign.error_of_variable(number, format!("no module has a global or constant variable `{variable}`")));
         }
         drop(parsed);
         let ptx = texts.into_iter().next().map(|(_, _, path)| path).unwrap_or_default();
         Ok(Accepted { foreign, ptx, note })
     }
-}
 
-/// Reads a text of at most `most` bytes.
-pub(crate) fn read(path: &Path, most: u64) -> anyhow::Result<String> {
-    let name = path.display();
-    String::from_utf8(bytes(path, most)?)
-        .map_err(|error| anyhow::anyhow!("{name} is no text: byte {} is not UTF-8", error.utf8_error().valid_up_to()))
-}
-
-/// Reads a file of at most `most` bytes.
-fn bytes(path: &Path, most: u64) -> anyhow::Result<Vec<u8>> {
-    let name = path.display();
-    let file = File::open(path).with_context(|| format!("cannot open {name}"))?;
-    let mut bytes = Vec::new();
-    file.take(most + 1).read_to_end(&mut bytes).with_context(|| format!("cannot read {name}"))?;
-    if bytes.len() as u64 > most {
-        bail!("{name} is larger than the {most} bytes that are allowed");
+    /// A file that a specification names.
+    ///
+    /// # Errors
+    /// One outside the specification's folder, links followed, unless that is allowed; one that is not there.
+    fn beside(&self, spec: &Path, file: &str) -> anyhow::Result<PathBuf> {
+        let folder = spec.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));
+        let path = spec.parent().unwrap_or(Path::new("")).join(file);
+        if self.allow_outside {
+            return Ok(path);
+        }
+        let real = |path: &Path| path.canonicalize().with_context(|| format!("cannot open {}", path.display()));
+        if !real(&path)?.starts_with(real(folder)?) {
+            bail!("{file} lies outside the folder of the specification: --allow-outside reads it all the same");
+        }
+        Ok(path)
     }
-    Ok(bytes)
+}
+
+/// What Triton says beside its PTX, `NAME.json` of `NAME.ptx`: the file's name, and the bytes of dynamic shared memory of a block. None where there is no such
+/// file, or it is of something else.
+///
+/// # Errors
+/// A number of bytes that no block has.
+fn metadata_beside(ptx: &Path) -> anyhow::Result<Option<(String, u32)>> {
+    let path = ptx.with_extension("json");
+    if !path.is_file() {
+        return Ok(None);
+    }
+    let name = path.file_name().unwrap_or_default().to_string_lossy().into_owned();
+    let metadata: Option<serde_json::Value> = input::text(&path, MOST_METADATA).ok().and_then(|text| serde_json::from_str(&text).ok());
+    let Some(shared) = metadata.as_ref().and_then(|metadata| metadata.get("shared")) else { return Ok(None) };
+    match shared.as_u64().and_then(|shared| u32::try_from(shared).ok()) {
+        Some(shared) => Ok(Some((name, shared))),
+        None => bail!("{}: shared = {shared}: expected a number of bytes", path.display()),
+    }
 }

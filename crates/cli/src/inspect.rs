@@ -14,7 +14,7 @@ use passmuster_ptx as ptx;
 use ptx::{Access, Fence, Function, Instruction, Module, ParameterPlace, Semantics};
 use serde::Serialize;
 
-use crate::foreign::{MOST_PTX, read};
+use crate::{foreign::MOST_PTX, input};
 
 /// Print what a file of PTX has: kernels with their parameters, what of it the emulator does not know, and where it synchronises.
 ///
@@ -129,7 +129,7 @@ struct Unknown {
 
 impl Inspect {
     pub(crate) fn run(self) -> anyhow::Result<ExitCode> {
-        let text = read(&self.file, MOST_PTX)?;
+        let text = input::text(&self.file, MOST_PTX)?;
         let name = self.file.display();
         let module = ptx::parse_tolerant(&text).map_err(|error| anyhow::anyhow!("{name}:{error}"))?;
         let chosen = chosen(&module, self.kernel.as_deref(), &self.file)?;

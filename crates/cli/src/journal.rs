@@ -5,7 +5,7 @@ use std::{
     io::{self, Write},
     path::{Path, PathBuf},
     sync::{
-        Arc, Mutex, MutexGuard, Once, PoisonError,
+        Arc, Mutex, MutexGuard, Once, PoisonError, TryLockError,
         atomic::{AtomicBool, Ordering},
         mpsc,
     },
@@ -28,7 +28,7 @@ use signal_hook::{
 
 use crate::{
     USAGE,
-    result_file::{ResultFile, let_go},
+    result_file::{ResultFile, let_go, waits_for_reader},
 };
 
 /// What the file of what was found so far has behind its name.
@@ -148,7 +148,19 @@ impl<C: Clone + RecordCase + Serialize + Send + 'static> Journal<C> {
     fn interrupted(&self, signal: i32) -> ! {
         let name = if signal == SIGINT { "SIGINT" } else { "SIGTERM" };
         // Held to the end: what is found from now on is of children that are dying.
-        let state = self.lock();
+        let state = loop {
+            match self.state.try_lock() {
+                Ok(state) => break state,
+                Err(TryLockError::Poisoned(state)) => break state.into_inner(),
+                Err(TryLockError::WouldBlock) if waits_for_reader() => {
+                    kill_all();
+                    say(format!("{name}: the record is not written: nobody reads the pipe that it was to go to"));
+                    let_go();
+                    low_level::exit(128 + signal)
+                }
+                Err(TryLockError::WouldBlock) => thread::sleep(Duration::from_millis(20)),
+            }
+        };
         let mut code = 128 + signal;
         if state.ended {
             kill_all();
@@ -186,6 +198,15 @@ pub(crate) fn end_with_children() -> anyhow::Result<()> {
         let_go();
         low_level::exit(128 + signal)
     })
+}
+
+/// The same, unless it was said what is to end it: files that are locked are to be let go of.
+///
+/// # Errors
+/// As [`end_with_children`].
+pub(crate) fn end_unless_told() -> anyhow::Result<()> {
+    let is_told = END.lock().unwrap_or_else(PoisonError::into_inner).is_some();
+    if is_told || IS_ENDING.load(Ordering::Acquire) { Ok(()) } else { end_with_children() }
 }
 
 /// What is called with a signal's number.

@@ -14,6 +14,7 @@ mod costs;
 mod docs;
 mod emulated;
 mod foreign;
+mod input;
 mod inspect;
 mod journal;
 mod judging;
@@ -21,6 +22,7 @@ mod kernels;
 mod launch;
 mod ledger;
 mod litmus;
+mod memory;
 mod museum;
 mod mutants;
 mod orders;
@@ -181,7 +183,7 @@ fn told(said: &clap::Error) -> ExitCode {
     }
     let text = said.render();
     if std::io::stdout().is_terminal() {
-        print!("{}", text.ansi())
+        print::styled(text.ansi())
     } else {
         print!("{text}")
     }

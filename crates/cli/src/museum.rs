@@ -31,6 +31,7 @@ use xshell::Shell;
 use crate::{
     CANNOT_RUN, FINDING, emulated,
     foreign::{self, ForeignArgs, RegisteredKernel},
+    input,
     judging::{Judge, Judging},
     progress::progress_bar,
     project,
@@ -204,7 +205,7 @@ struct Exhibit {
 /// # Errors
 /// A file that cannot be read.
 pub(crate) fn kernels(root: &Path, name: &str) -> anyhow::Result<String> {
-    let read = |file: &str| foreign::read(&root.join(FOLDER).join(name).join(file), foreign::MOST_PTX);
+    let read = |file: &str| input::text(&root.join(FOLDER).join(name).join(file), foreign::MOST_PTX);
     Ok(format!("{:016x}", fnv1a64((read("kernel.ptx")? + &read("kernel.bug.ptx")?).as_bytes())))
 }
 
@@ -215,7 +216,7 @@ pub(crate) fn entries(root: &Path) -> anyhow::Result<BTreeMap<String, Entry>> {
     for found in fs::read_dir(&folder).with_context(|| format!("cannot list {}", folder.display()))? {
         let path = found?.path().join("entry.toml");
         if path.is_file() {
-            let text = fs::read_to_string(&path).with_context(|| format!("cannot read {}", path.display()))?;
+            let text = input::text(&path, input::MOST_TOML)?;
             let entry: Entry = toml::from_str(&text).map_err(|error| anyhow::anyhow!("{}: {error}", path.display()))?;
             let name = path.parent().and_then(Path::file_name).unwrap_or_default().to_string_lossy().into_owned();
             entries.insert(name, entry);
@@ -272,6 +273,12 @@ impl Museum {
         let notes = vec![score(&outcomes, None)];
         let record = Record { notes, ..Record::new("museum", machine, project::source(sh), summary, outcomes) };
         file.iter().try_for_each(|file| file.write(&record.to_json()))?;
+        // Of what did not run nothing is known.
+        let ran = |outcome: &Outcome| outcome.clean > 0 || outcome.found.is_some() || outcome.blamed.is_some();
+        if failed == 0 && !record.cases.iter().any(ran) {
+            eprintln!("no case of these entries could run on this machine");
+            return Ok(ExitCode::from(CANNOT_RUN));
+        }
         Ok(if failed > 0 { ExitCode::from(FINDING) } else { ExitCode::SUCCESS })
     }
 
@@ -353,7 +360,7 @@ fn exhibits(root: &Path, entries: BTreeMap<String, Entry>, on: MachineKind) -> a
         let mut bugged = library.clone();
         let modules = foreign.foreign_modules();
         ensure!(modules.len() == 1, "{FOLDER}/{name}: {} modules, and one kernel.bug.ptx", modules.len());
-        let text = foreign::read(&bug, foreign::MOST_PTX)?;
+        let text = input::text(&bug, foreign::MOST_PTX)?;
         modules.iter().for_each(|module| bugged.replace(&module.name, Build::Release, text.clone()));
         // Nobody else's GPU is to be held by a kernel of ours that hangs.
         let option = |ptx: &Path| {
@@ -410,7 +417,7 @@ impl Exhibit {
 
 /// A record of the museum on GPUs.
 fn recorded(path: &Path) -> anyhow::Result<BTreeMap<String, Outcome>> {
-    let text = fs::read_to_string(path).with_context(|| format!("cannot read {}", path.display()))?;
+    let text = input::text(path, input::MOST_RECORD)?;
     let record: Record<Outcome> = serde_json::from_str(&text).with_context(|| format!("{} is no record of museum", path.display()))?;
     ensure!(record.kind == "museum" && record.machine.kind == "cuda", "{} is no record of `museum --machine cuda`", path.display());
     Ok(record.cases.into_iter().map(|outcome| (outcome.entry.clone(), outcome)).collect())

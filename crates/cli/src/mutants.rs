@@ -6,10 +6,14 @@ use std::{
     num::NonZeroUsize,
     path::PathBuf,
     process::ExitCode,
+    sync::{
+        OnceLock,
+        atomic::{AtomicBool, Ordering},
+    },
     time::{Duration, Instant},
 };
 
-use anyhow::{anyhow, bail};
+use anyhow::{anyhow, bail, ensure};
 use passmuster::{
     conformance::{
         Case, CollectiveCase, Finding, List, MUTANTS, Mutant, MutantKind, Status, Verdict, manifest,
@@ -72,7 +76,7 @@ pub(crate) struct Mutants {
     #[arg(long, value_name = "N", default_value = "400")]
     limit: NonZeroUsize,
     /// On GPUs: how long one mutant may take, in seconds or with a unit, as in 2min.
-    #[arg(long, value_name = "TIME", default_value = "60s", value_parser = units::duration)]
+    #[arg(long, value_name = "TIME", default_value = "60s", value_parser = units::duration_above_zero)]
     budget: Duration,
     /// Write the record of the run (docs/reference/record-schema.md). What a signal interrupts is kept in FILE.partial.
     #[arg(long, value_name = "FILE")]
@@ -260,9 +264,10 @@ impl Mutants {
         let so_far = move |outcomes| record(&head, before.seconds + start.elapsed().as_secs_f64(), outcomes);
         let journal = Journal::open(kept, Duration::from_secs(EVERY), before.judged, so_far.clone())?;
         let put = |index, outcome| journal.put(index, outcome);
+        let (ran, looked) = (Ran::default(), rest.len() == subjects.len());
         match self.on {
-            MachineKind::Emulator => self.emulated(&rest, &put)?,
-            MachineKind::Cuda => self.on_gpus(&rest, &put)?,
+            MachineKind::Emulator => self.emulated(&rest, &ran, &put)?,
+            MachineKind::Cuda => self.on_gpus(&rest, &ran, &put)?,
         }
         let mut record = so_far(journal.judged());
         if self.on == MachineKind::Cuda {
@@ -273,6 +278,10 @@ impl Mutants {
         println!("{}\n\n{}", rows(outcomes), score(outcomes));
         written?;
         let wrong = |o: &Outcome| (o.kind == "value" && !o.caught) || (o.equivalent.is_some() && o.caught);
+        if looked && let Some(reason) = ran.nothing() {
+            eprintln!("no mutant was judged: {reason}");
+            return Ok(ExitCode::from(CANNOT_RUN));
+        }
         let code = if outcomes.iter().any(wrong) { ExitCode::from(FINDING) } else { ExitCode::SUCCESS };
         let planted: Vec<Planted<'_>> = subjects.iter().map(Subject::planted).collect();
         let run = outcomes.iter().zip(&planted).map(|(o, planted)| manifest::Outcome {
@@ -301,10 +310,10 @@ impl Mutants {
             let subject = |mutant: &Derived| Subject::made_by_rule(mutant, mutant.among(library.clone()), cases.clone(), &[]);
             subjects.extend(of_kernel.iter().map(subject));
         }
-        subjects.retain(|subject| self.only.as_ref().is_none_or(|only| subject.name.contains(only.as_str())));
         if subjects.is_empty() {
             bail!("no mutant: the kernels have no barrier, fence, or strong operation of system scope that one could be made of");
         }
+        self.retain_asked(&mut subjects)?;
         let modules = library.hashes(&subjects.iter().map(|subject| (subject.module.to_string(), Build::Release)).collect());
         Ok(Chosen { subjects, kernel: RegisteredKernel::noted(&known), modules })
     }
@@ -321,20 +330,32 @@ impl Mutants {
             if let Some(number) = self.sample {
                 derived = mutants::sample(derived, number.get());
             }
+            // Each has kernels and cases of its own, which take a while to make.
+            derived.retain(|mutant| self.only.as_ref().is_none_or(|only| mutant.name.contains(only.as_str())));
             let subject = |mutant: &Derived| Subject::made_by_rule(mutant, mutant.library(), mutant.cases(), &equivalents);
             subjects.extend(derived.iter().map(subject));
         }
-        if let Some(text) = &self.only {
-            subjects.retain(|subject| subject.name.contains(text.as_str()));
-        }
+        self.retain_asked(&mut subjects)?;
         for subject in subjects.extract_if(.., |subject| subject.needs.is_some_and(|machine| machine != self.on)) {
             println!("NotRun: {}: multimem runs on the emulator only (--machine emulator)", subject.name);
         }
         if subjects.is_empty() {
-            bail!("no mutant's name contains `{}`", self.only.as_deref().unwrap_or_default());
+            bail!("no mutant is left that runs on GPUs: --machine emulator runs them");
         }
         let modules = records::modules_of_mutants(subjects.iter().map(|subject| &*subject.name));
         Ok(Chosen { subjects, kernel: None, modules })
+    }
+
+    /// Leaves those whose names contain what was asked for.
+    ///
+    /// # Errors
+    /// None does.
+    fn retain_asked(&self, subjects: &mut Vec<Subject>) -> anyhow::Result<()> {
+        let Some(text) = &self.only else { return Ok(()) };
+        let all = subjects.len();
+        subjects.retain(|subject| subject.name.contains(text.as_str()));
+        ensure!(!subjects.is_empty(), "--only {text}: no name of {all} mutants contains it");
+        Ok(())
     }
 
     /// What is asked for, for the record; of kernels from elsewhere what it says of them.
@@ -364,7 +385,7 @@ impl Mutants {
     }
 
     /// Judges in this process.
-    fn emulated(&self, subjects: &[(usize, &Subject)], put: &Put<'_>) -> anyhow::Result<()> {
+    fn emulated(&self, subjects: &[(usize, &Subject)], ran: &Ran, put: &Put<'_>) -> anyhow::Result<()> {
         let unchanged = self.machine.emulator(Library::default(), 0)?;
         let costs: Vec<f64> = subjects.iter().map(|(_, subject)| subject.cost()).collect();
         emulated::in_threads(
@@ -376,7 +397,7 @@ impl Mutants {
                 let mut machine = Emulator::new(options.clone());
                 let (tried, caught) = mutants::hunt(&subject.cases, subject.schedules(self.schedules), |case, schedule| {
                     machine.set_interleaving(Interleaving::nth(0, schedule as usize));
-                    emulated::judge(case, &mut machine, &options, emulated::DEADLINE, subject.shared_pads)
+                    ran.note(emulated::judge(case, &mut machine, &options, emulated::DEADLINE, subject.shared_pads))
                 });
                 put(index, subject.outcome(tried, caught));
             },
@@ -391,7 +412,7 @@ impl Mutants {
     }
 
     /// Judges in workers, one mutant after the other.
-    fn on_gpus(&self, subjects: &[(usize, &Subject)], put: &Put<'_>) -> Result<(), StartError> {
+    fn on_gpus(&self, subjects: &[(usize, &Subject)], ran: &Ran, put: &Put<'_>) -> Result<(), StartError> {
         for &(index, subject) in subjects {
             let start = Instant::now();
             let mut judge = self.judge(subject);
@@ -402,7 +423,7 @@ impl Mutants {
                     break;
                 }
                 tried += 1;
-                let verdict = judge.one(case)?;
+                let verdict = ran.note(judge.one(case)?);
                 if verdict.status.is_finding() {
                     caught = Some(Caught { schedule: 0, verdict });
                     break;
@@ -414,6 +435,32 @@ impl Mutants {
             put(index, outcome);
         }
         Ok(())
+    }
+}
+
+/// Whether any case ran at all: a mutant that no case can run was not missed by any check.
+#[derive(Default)]
+struct Ran {
+    any: AtomicBool,
+    /// Why the first that did not run did not.
+    refusal: OnceLock<String>,
+}
+
+impl Ran {
+    /// Notes what became of a case.
+    fn note(&self, verdict: Verdict) -> Verdict {
+        if matches!(verdict.status, Status::NotSupported | Status::NotRun) {
+            let _ = self.refusal.set(format!("{}: {}", verdict.case, verdict.reason));
+        } else {
+            self.any.store(true, Ordering::Relaxed);
+        }
+        verdict
+    }
+
+    /// Why nothing ran, if nothing did.
+    fn nothing(&self) -> Option<&str> {
+        let refusal = self.refusal.get().map_or("none of them has a case", String::as_str);
+        (!self.any.load(Ordering::Relaxed)).then_some(refusal)
     }
 }
 

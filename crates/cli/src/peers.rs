@@ -17,6 +17,7 @@ use xshell::{Shell, cmd};
 
 use crate::{
     foreign::{self, ForeignArgs},
+    input,
     kernels::{self, nvrtc::Nvrtc, toolkit},
     project,
     result_file::ResultFile,
@@ -138,6 +139,7 @@ impl Peers {
         for peer in &peers {
             compiled.extend(peer.compile(sh, &nvrtc, library.as_deref(), &self.into.join(&peer.name))?);
         }
+        ensure!(!compiled.is_empty(), "the recipes name no specification: nothing was compiled that could be judged");
         println!("{}\n", shown(&compiled));
         println!("{}", next(&compiled));
         let record = Record::new("peers", MachineInfo::default(), project::source(sh), Summary::default(), compiled);
@@ -154,7 +156,7 @@ impl Peers {
             let known = if known.is_empty() { "none".to_owned() } else { known.join(", ") };
             bail!("--source {name}={}: no recipe {}; {} has {known}", checkout.display(), path.display(), self.recipes.display());
         }
-        let text = fs::read_to_string(&path).with_context(|| format!("cannot read {}", path.display()))?;
+        let text = input::text(&path, input::MOST_TOML)?;
         let recipe: Recipe = toml::from_str(&text).map_err(|error| anyhow::anyhow!("{}: {error}", path.display()))?;
         ensure!(checkout.is_dir(), "--source {name}={}: there is no such folder", checkout.display());
         let mut parts = BTreeMap::new();
@@ -182,7 +184,7 @@ impl Needed {
     /// # Errors
     /// It is not there, or does not have what is looked for in it.
     fn of(&self, checkout: &Path) -> anyhow::Result<String> {
-        let mut text = fs::read_to_string(checkout.join(&self.path)).with_context(|| format!("cannot read {}", self.path))?;
+        let mut text = input::text(&checkout.join(&self.path), foreign::MOST_PTX).with_context(|| format!("cannot read {}", self.path))?;
         if let Some(has) = self.has.iter().chain(&self.until).find(|has| !text.contains(has.as_str())) {
             bail!("{} has no `{has}`", self.path);
         }
@@ -226,7 +228,7 @@ impl Peer {
             Ok(kernel) => (kernel, None),
             Err(reason) => (on(MachineKind::Cuda)?, Some(format!("{reason:#}"))),
         };
-        let texts = [&spec, &kernel.ptx].map(|path| foreign::read(path, foreign::MOST_PTX));
+        let texts = [&spec, &kernel.ptx].map(|path| input::text(path, foreign::MOST_PTX));
         let texts = texts.into_iter().collect::<anyhow::Result<String>>()?;
         Ok(Compiled {
             peer: self.name.clone(),

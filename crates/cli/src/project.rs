@@ -3,12 +3,15 @@
 use std::{
     collections::BTreeMap,
     env,
+    fs::File,
+    io::Read,
     path::{Path, PathBuf},
 };
 
 use anyhow::Context;
 use passmuster::conformance::report::Source;
 use xshell::{Shell, cmd};
+use xxhash_rust::xxh3::Xxh3;
 
 /// What people type before a command's name: `cargo xtask` here, `cargo run` in a crate of one's own, or the binary's name where cargo did not start it.
 pub(crate) fn invocation() -> String {
@@ -33,7 +36,20 @@ pub(crate) fn enter(sh: &Shell) -> anyhow::Result<PathBuf> {
 pub(crate) fn source(sh: &Shell) -> Source {
     let baked = option_env!("PASSMUSTER_COMMIT").map(|commit| (commit.to_owned(), option_env!("PASSMUSTER_DIRTY") == Some("true")));
     let (commit, dirty) = baked.or_else(|| commit(sh).ok()).unwrap_or_else(|| ("unknown".into(), true));
-    Source { commit, dirty, ptx_hash: passmuster_collectives::library::ptx_hash(), modules: BTreeMap::new() }
+    let binary = (dirty || commit == "unknown").then(binary).flatten();
+    Source { commit, dirty, binary, ptx_hash: passmuster_collectives::library::ptx_hash(), modules: BTreeMap::new() }
+}
+
+/// A hash of this binary.
+fn binary() -> Option<String> {
+    let mut file = File::open(env::current_exe().ok()?).ok()?;
+    let (mut hash, mut piece) = (Xxh3::new(), vec![0; 1 << 20]);
+    loop {
+        match file.read(&mut piece).ok()? {
+            0 => return Some(format!("xxh3:{:016x}", hash.digest())),
+            bytes => hash.update(&piece[..bytes]),
+        }
+    }
 }
 
 /// What the GPUs are set to, for records: power limit, clocks and reasons for throttling, where nvidia-smi tells.

@@ -32,7 +32,7 @@ use serde::Serialize;
 use serde_json::Value;
 use xshell::Shell;
 
-use crate::{FINDING, museum, project, require};
+use crate::{FINDING, input, museum, project, require};
 
 /// The mutant that is no kernel.
 pub(crate) const SHARED_PADS: &str = "sync_two_groups_on_one_pad";
@@ -186,7 +186,7 @@ fn committed(root: &Path) -> anyhow::Result<Vec<PathBuf>> {
 }
 
 fn read(path: &Path) -> anyhow::Result<Value> {
-    let text = fs::read_to_string(path).with_context(|| format!("cannot read {}", path.display()))?;
+    let text = input::text(path, input::MOST_RECORD)?;
     serde_json::from_str(&text).with_context(|| format!("{} is no record", path.display()))
 }
 

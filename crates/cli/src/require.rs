@@ -1,6 +1,6 @@
 //! `--require FILE`: whether what had to run did, and passed.
 
-use std::{fs, process::ExitCode};
+use std::{path::Path, process::ExitCode};
 
 use passmuster::conformance::{
     Case, CaseId, Verdict,
@@ -9,7 +9,7 @@ use passmuster::conformance::{
 use passmuster_bench::{Timing, Workload};
 use passmuster_collectives::machine::MachineInfo;
 
-use crate::{FINDING, USAGE};
+use crate::{FINDING, USAGE, input, print};
 
 /// What a run must have passed.
 #[derive(Clone, clap::Args)]
@@ -20,8 +20,9 @@ pub(crate) struct Require {
 }
 
 pub(crate) fn manifest(path: &str) -> Result<Manifest, String> {
-    let text = fs::read_to_string(path).map_err(|error| error.to_string())?;
-    Manifest::read(path, &text).map_err(|error| error.to_string())
+    let text = input::text(Path::new(path), input::MOST_TOML).map_err(|error| format!("{error:#}"))?;
+    // The parser of the command line prints it.
+    Manifest::read(path, &text).map_err(|error| print::visible(&error.to_string()).into_owned())
 }
 
 impl Require {

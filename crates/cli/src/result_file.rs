@@ -8,10 +8,15 @@ use std::{
     os::unix::fs::MetadataExt,
     path::{Path, PathBuf},
     process,
-    sync::{Mutex, PoisonError},
+    sync::{
+        Mutex, PoisonError,
+        atomic::{AtomicBool, Ordering},
+    },
 };
 
 use anyhow::{Context, bail};
+
+use crate::journal;
 
 /// A file that results will go to. While this lives, no other run takes the same.
 #[derive(Debug)]
@@ -81,7 +86,11 @@ impl ResultFile {
     /// As [`ResultFile::write`], and those of `write`.
     pub(crate) fn write_by(&self, write: impl FnOnce(&Path) -> anyhow::Result<()>) -> anyhow::Result<()> {
         let Some(FileTarget { folder, name, .. }) = &self.place else {
-            return write(&self.path).with_context(|| cannot_write(&self.path));
+            // Whoever is to read a pipe may never come: a signal does not wait for that.
+            WAITS_FOR_READER.store(true, Ordering::Release);
+            let written = write(&self.path).with_context(|| cannot_write(&self.path));
+            WAITS_FOR_READER.store(false, Ordering::Release);
+            return written;
         };
         let mut new = OsString::from(format!(".{}-", process::id()));
         new.push(name);
@@ -145,6 +154,14 @@ fn place(path: &Path) -> anyhow::Result<Option<FileTarget>> {
     Ok(Some(FileTarget { folder, name, _lock: lock }))
 }
 
+/// Whether a record is being written to a pipe or a device.
+static WAITS_FOR_READER: AtomicBool = AtomicBool::new(false);
+
+/// Whether what is being written waits for somebody who reads it.
+pub(crate) fn waits_for_reader() -> bool {
+    WAITS_FOR_READER.load(Ordering::Acquire)
+}
+
 /// A file that says that its neighbour is being written; gone with this value. The system lets go of it however the process ends.
 #[derive(Debug)]
 struct Lock {
@@ -163,6 +180,7 @@ pub(crate) fn let_go() {
 
 impl Lock {
     fn take(path: PathBuf) -> anyhow::Result<Lock> {
+        journal::end_unless_told()?;
         loop {
             let mut held = OpenOptions::new().read(true).write(true).create(true).truncate(false).open(&path)?;
             match held.try_lock() {

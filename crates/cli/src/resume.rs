@@ -1,11 +1,13 @@
 //! `--resume`: what an earlier run has judged already.
 
-use std::{fs, path::Path};
+use std::path::Path;
 
 use anyhow::{Context, anyhow, bail, ensure};
 use passmuster::conformance::report::{Record, RecordCase, same_run};
 use passmuster_collectives::machine::MachineInfo;
 use serde::de::DeserializeOwned;
+
+use crate::input;
 
 /// What was judged before.
 pub(crate) struct Resumed<C> {
@@ -22,7 +24,7 @@ pub(crate) struct Resumed<C> {
 /// Where it cannot be read, or is none.
 pub(crate) fn read<C: RecordCase + DeserializeOwned>(path: &Path) -> anyhow::Result<Record<C>> {
     let name = path.display();
-    let text = fs::read_to_string(path).with_context(|| format!("cannot read {name}"))?;
+    let text = input::text(path, input::MOST_RECORD)?;
     serde_json::from_str(&text).with_context(|| format!("{name} is no record of cases"))
 }
 

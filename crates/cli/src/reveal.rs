@@ -5,7 +5,7 @@ use std::{
     time::Duration,
 };
 
-use anyhow::{Context, bail};
+use anyhow::{Context, bail, ensure};
 use passmuster::{
     conformance::{
         order::{Orders, Revealed, Run, reveal},
@@ -17,7 +17,7 @@ use passmuster_collectives::{
     algorithms::{self, Algorithm},
     collective::{Collective, DType},
     library::Library,
-    machine,
+    machine::{self, MachineError},
 };
 
 use crate::{
@@ -49,7 +49,7 @@ pub(crate) struct Reveal {
     #[arg(long, default_value_t = DType::F32)]
     dtype: DType,
     /// Elements of a slot. Each is looked at by itself.
-    #[arg(long, default_value_t = 1040)]
+    #[arg(long, default_value_t = 1040, value_parser = clap::value_parser!(u64).range(1..))]
     count: u64,
     /// What it runs on.
     #[arg(long = "machine", value_enum, default_value_t = MachineKind::Emulator)]
@@ -114,16 +114,27 @@ impl Reveal {
     }
 
     fn print(&self, machine: &mut dyn machine::Machine, algorithm: &dyn Algorithm) -> anyhow::Result<ExitCode> {
-        let mut kept = true;
+        let mut kept = Vec::new();
         for &world in &self.worlds {
-            kept &= self.print_world(machine, algorithm, world)?;
+            kept.extend(self.print_world(machine, algorithm, world)?);
         }
-        Ok(if kept { ExitCode::SUCCESS } else { ExitCode::from(FINDING) })
+        Ok(match &kept[..] {
+            [] => ExitCode::from(CANNOT_RUN),
+            kept if kept.contains(&false) => ExitCode::from(FINDING),
+            _ => ExitCode::SUCCESS,
+        })
     }
 
-    /// Prints the order in one world, and returns whether it is the one that was promised.
-    fn print_world(&self, machine: &mut dyn machine::Machine, algorithm: &dyn Algorithm, world: u32) -> anyhow::Result<bool> {
-        let Orders { promised, ranks: revealed } = reveal(machine, algorithm, (self.dtype, world, self.count), DEADLINE)?;
+    /// Prints the order in one world, and returns whether it is the one that was promised; none where there is none to see, and says why.
+    fn print_world(&self, machine: &mut dyn machine::Machine, algorithm: &dyn Algorithm, world: u32) -> anyhow::Result<Option<bool>> {
+        let revealed = reveal(machine, algorithm, (self.dtype, world, self.count), DEADLINE);
+        let Orders { promised, ranks: revealed } = match revealed {
+            Err(MachineError::NotSupported { reason }) => {
+                eprintln!("w={world}: not supported: {reason}");
+                return Ok(None);
+            }
+            revealed => revealed?,
+        };
         let name = format!("{}/{}", algorithm.collective(), algorithm.name());
         println!("{name} {} sum, w={world}, n={}; its contract says {promised}", self.dtype, self.count);
         let same = revealed.len() > 1 && revealed.iter().all(|(_, of_rank)| *of_rank == revealed[0].1);
@@ -150,7 +161,8 @@ impl Reveal {
                 rows.push(vec![rank, at.join(" "), total.to_string(), found.to_string(), verdict.to_owned()]);
             }
         }
+        ensure!(!rows.is_empty(), "{name} gives no rank an element of {} on {world} ranks: there is no order", self.count);
         println!("{}", table::aligned(&["rank", "elements of its output", "number", "order", ""], 5, &rows));
-        Ok(kept)
+        Ok(Some(kept))
     }
 }

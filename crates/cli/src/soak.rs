@@ -179,6 +179,9 @@ impl Soak {
         if self.on == MachineKind::Cuda && self.list && self.replay.is_none() && self.worlds.is_none() {
             bail!("--list of --machine cuda needs --worlds: how many GPUs there are is not looked at");
         }
+        if self.first() == u64::MAX {
+            bail!("--from {}: no round is left from there on", u64::MAX);
+        }
         if self.list {
             self.rounds_asked(&self.drawn(0)).for_each(|round| print!("{}", told::round(&round)));
             return Ok(ExitCode::SUCCESS);
@@ -251,7 +254,7 @@ impl Soak {
     /// The rounds to list.
     fn rounds_asked(&self, drawn: &Drawn) -> impl Iterator<Item = Round> {
         let first = self.first();
-        (first..first + self.rounds.map_or(1, NonZeroU64::get)).map(|number| Round::draw(drawn.clone(), number))
+        (first..first.saturating_add(self.rounds.map_or(1, NonZeroU64::get))).map(|number| Round::draw(drawn.clone(), number))
     }
 
     /// What to type before the token of a round.
@@ -277,7 +280,8 @@ impl Running<'_> {
         let most = if self.asked.replay.is_some() { 1 } else { self.asked.rounds.map_or(u64::MAX, NonZeroU64::get) };
         let first = self.asked.first();
         while self.so_far.rounds < most && (self.so_far.rounds == 0 || begin.elapsed() < limit) {
-            let round = Round::draw(self.drawn.clone(), first + self.so_far.rounds);
+            let Some(number) = first.checked_add(self.so_far.rounds) else { break };
+            let round = Round::draw(self.drawn.clone(), number);
             let verdict = self.rounds.judge(&round)?;
             self.enter(&round, &verdict);
             bar.set_position(begin.elapsed().as_secs().min(limit.as_secs()));
@@ -325,7 +329,7 @@ impl Running<'_> {
     fn look_for_leaks(&mut self, first: u64, known: &BTreeSet<PathBuf>) -> anyhow::Result<()> {
         let mut more = Vec::new();
         while self.so_far.held_last.len() < 2 || (!more.is_empty() && self.so_far.held_last.len() < MOST_LAPS) {
-            for number in first..first + self.so_far.rounds.min(LAP) {
+            for number in first..first.saturating_add(self.so_far.rounds.min(LAP)) {
                 let round = Round::draw(self.drawn.clone(), number);
                 let verdict = self.rounds.judge(&round)?;
                 if verdict.status.is_finding() || verdict.status == Status::InfraError {

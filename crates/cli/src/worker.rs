@@ -17,7 +17,7 @@ use passmuster::{
 use passmuster_collectives::{algorithms, device::DeviceModel, library::Library, machine};
 use passmuster_cuda::{CudaMachine, CudaOptions, OpenError, Watch};
 
-use crate::{CANNOT_RUN, foreign::ForeignArgs, units};
+use crate::{CANNOT_RUN, foreign::ForeignArgs, memory, units};
 
 /// Which machine cases run on.
 #[derive(clap::ValueEnum, Clone, Copy, Debug, PartialEq, Eq)]
@@ -152,7 +152,9 @@ impl Gpus {
         }
         // Memory comes and goes with every case, most of it never touched: to clear two megabytes for each of its pages took a tenth of the time.
         let _ = rustix::thread::disable_transparent_huge_pages(true);
-        Ok(EmulatorOptions { library, wait_limit: self.wait_limit, ..EmulatorOptions::default() })
+        let usual = EmulatorOptions::default();
+        let memory_budget = memory::lowered().unwrap_or(usual.memory_budget);
+        Ok(EmulatorOptions { library, wait_limit: self.wait_limit, memory_budget, ..usual })
     }
 }
 
@@ -164,8 +166,10 @@ impl Machine {
             device: (emulated && self.device != DeviceModel::MEASURED).then(|| self.device.name.into()),
             multimem: emulated.then(|| self.multimem.name().into()),
             profile: emulated.then(|| Profile::from(self.profile).to_string()),
+            tensor_cores: (emulated && self.tensor_cores != TensorCores::default()).then(|| self.tensor_cores.name().into()),
             wait_limit: self.gpus.wait_limit.as_millis() as u64,
             batch_copies: self.gpus.batch_copies,
+            memory: if emulated { memory::lowered() } else { None },
             ..Selection::default()
         }
     }

@@ -619,7 +619,7 @@ fn what_cannot_be_written_is_still_printed() {
 fn bad_input_is_said() {
     let missing = run(&["report", "/nowhere/run.json"]);
     assert_eq!(missing.status.code(), Some(2));
-    assert!(text(&missing.stderr).contains("cannot read /nowhere/run.json"), "{}", text(&missing.stderr));
+    assert!(text(&missing.stderr).contains("cannot open /nowhere/run.json"), "{}", text(&missing.stderr));
     let without_timings = run(&["report", &record("h200x2-faults.json"), "--csv", FULL]);
     assert_eq!(without_timings.status.code(), Some(2));
     assert!(

@@ -16,6 +16,7 @@ use rstest::rstest;
 #[case::buffer("buffer", "[[buffer]]\n")]
 #[case::contents("contents", "[[buffer]]\n[buffer.fill]\n")]
 #[case::argument("argument", "[[argument]]\n")]
+#[case::variable("variable", "[[variable]]\n")]
 fn the_schema_has_the_keys_that_there_are(#[case] definition: &str, #[case] table: &str) {
     let schema = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/reference/specification.schema.json");
     let schema: serde_json::Value = serde_json::from_str(&std::fs::read_to_string(schema).unwrap()).unwrap();

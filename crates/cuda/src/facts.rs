@@ -97,6 +97,9 @@ impl Facts {
                 "kernels take multicast addresses, and this version creates no multicast objects: multimem runs on the emulator only";
             return not_supported(reason);
         }
+        if needs.variables {
+            return not_supported("hosts set variables of the kernels' modules: on the emulator only");
+        }
         if needs.nccl_of_eight_bits && self.capability < NCCL_REDUCES_EIGHT_BITS_SINCE {
             return not_supported("NCCL reduces 8-bit floats on GPUs of compute capability 9.0 and newer");
         }

@@ -26,11 +26,11 @@ use passmuster_collectives::{
     library::Library,
     machine::{
         Awaited, Deferred, MachineError,
-        arguments::{Addresses, Arguments, in_memory, memory_bytes, stride, tensor_maps},
+        arguments::{Addresses, Arguments, check_strides, in_memory, memory_bytes, tensor_maps},
         compile::{self, Compiled, Graph, Place, Resolved, Target},
         validation::{Members, side_stream},
     },
-    plan::{Arg, Dim3, Launch, MAX_SIDES, NcclCall, RankCall, Region, Script, TensorMap, Width},
+    plan::{Dim3, Launch, MAX_SIDES, NcclCall, RankCall, Region, Script, TensorMap, Width},
 };
 
 /// One operation on a stream.
@@ -377,12 +377,7 @@ impl Compiler<'_> {
         let device = &self.devices[rank];
         let kernel = self.kernels.get(device, self.library, launch).map_err(|why| not_supported(format!("rank {rank}: {why}")))?;
         let of_group = &self.groups[group];
-        for region in
-            launch.args.iter().flat_map(Arg::leaves).filter_map(|arg| if let Arg::Stride(region) = arg { Some(region) } else { None })
-        {
-            let addresses = of_group.addresses(rank, region).map_err(|reason| MachineError::Invalid { reason })?;
-            stride(&addresses).map_err(not_supported)?;
-        }
+        check_strides(&launch.args, |region| of_group.addresses(rank, region)).map_err(not_supported)?;
         let mut encoded: Vec<(&TensorMap, [u64; 16])> = Vec::new();
         for map in tensor_maps(&launch.args) {
             let of_rank = map.of_rank.map_or(rank, |of_node| of_group.first_of_node(rank) + of_node as usize);

@@ -113,6 +113,7 @@ fn own() -> Launch {
         waits_for_peers: true,
         programmatic: false,
         registers: None,
+        variables: Vec::new(),
         args: Vec::new(),
     }
 }

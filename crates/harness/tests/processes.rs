@@ -457,6 +457,7 @@ fn own() -> Launch {
         waits_for_peers: false,
         programmatic: false,
         registers: None,
+        variables: Vec::new(),
         args: Vec::new(),
     }
 }

@@ -108,6 +108,9 @@ impl OverlapContender {
             let call = MatmulCall { product, operands: operands.clone(), workspace: workspace.clone(), sms };
             call.check()?;
             let gather = gather.zip(gathers.get(number as usize));
+            if let Some((algorithm, call)) = gather {
+                algorithm.check_target(call, &devices.target)?;
+            }
             let gathering = gather.map(|(algorithm, call)| algorithm.plan(call, &devices.target));
             plans.push(Plan::per_rank(format!("{self} {of:?}"), of.world, |rank| {
                 let gathering = gathering.as_ref().map_or(Vec::new(), |plan| plan.ranks[rank as usize].clone());
@@ -137,6 +140,7 @@ impl OverlapContender {
         let mut buffers = vec![copied("gathered", of.gathered * u64::from(of.world), 1), copied("sent", of.gathered, 1)];
         buffers.extend(algorithm.workspace(of.dtype, of.world, of.gathered));
         let (contents, promise) = gathered(&call);
+        algorithm.check_target(&call, &devices.target)?;
         let plans = vec![algorithm.plan(&call, &devices.target)];
         Ok(Job {
             world: of.world,

@@ -137,6 +137,7 @@ impl Pipeline {
                 waits_for_peers: false,
                 programmatic: false,
                 registers: None,
+                variables: Vec::new(),
                 args: vec![
                     Arg::Address(output(batch)),
                     Arg::U64(count),

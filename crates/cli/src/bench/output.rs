@@ -1,9 +1,6 @@
 //! What becomes of timings: tables for people, files for programs, and the comparison with a baseline.
 
-use std::{
-    fs,
-    path::{Path, PathBuf},
-};
+use std::path::{Path, PathBuf};
 
 use anyhow::{Context, bail};
 use passmuster::conformance::report::Record;
@@ -13,7 +10,7 @@ use passmuster_bench::{
 use passmuster_collectives::machine::MachineInfo;
 
 use crate::{
-    journal,
+    input, journal,
     result_file::{ResultFile, all_of, folder},
 };
 
@@ -260,7 +257,7 @@ pub(super) enum AnyRecord {
 /// # Errors
 /// Where it cannot be read, is none, or is of another command.
 pub(super) fn read_any(path: &Path) -> anyhow::Result<AnyRecord> {
-    let text = fs::read_to_string(path).with_context(|| format!("cannot read {}", path.display()))?;
+    let text = input::text(path, input::MOST_RECORD)?;
     let name = path.display();
     let kind = kind_of(&text).with_context(|| format!("{name} is no record"))?;
     Ok(match kind.as_str() {
@@ -282,6 +279,8 @@ pub(crate) fn read(path: &Path) -> anyhow::Result<Record<Timing>> {
 
 #[cfg(test)]
 mod tests {
+    use std::fs;
+
     use super::*;
 
     fn refused(name: &str, text: &str) -> String {

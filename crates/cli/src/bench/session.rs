@@ -100,6 +100,7 @@ impl Session {
         }
         let Task { contenders, workloads, line, hidden, notes, tells } = task(&machine)?;
         ensure!(!contenders.is_empty(), "no contender");
+        ensure!(!workloads.is_empty(), "nothing to time: no size is left of those that were asked for");
         let is_foreign = |contender: &Contender| contender.name().starts_with(FOREIGN);
         ensure!(!self.elsewhere.any() || contenders.iter().any(is_foreign), "--spec: none of its kernels is a contender here");
         let bar = progress_bar(contenders.len() * workloads.iter().map(|(_, method)| method.rounds as usize).sum::<usize>());

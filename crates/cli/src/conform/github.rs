@@ -11,7 +11,7 @@ use std::{
 use passmuster::conformance::{Case, CaseId, Verdict};
 use passmuster_collectives::algorithms::Target;
 
-use crate::project;
+use crate::{print, project};
 
 /// The most annotations: GitHub shows ten errors of a step.
 const MOST: usize = 10;
@@ -21,7 +21,7 @@ const PLANS: &str = "crates/collectives/src/algorithms";
 
 /// Whether a run's output is read by GitHub Actions.
 pub(super) fn listens() -> bool {
-    env::var_os("GITHUB_ACTIONS").is_some()
+    print::is_read_by_github()
 }
 
 /// A workflow command for each of the findings, with the line that reproduces it. `ptx` is that of a kernel from elsewhere.
@@ -98,8 +98,15 @@ fn property(text: &str) -> String {
 
 /// Text in a cell of a Markdown table.
 fn cell(text: &str) -> String {
+    let text = print::visible(text);
     let escaped = text.replace('&', "&amp;").replace('<', "&lt;").replace('>', "&gt;");
-    escaped.replace('|', "&#124;").replace('`', "&#96;").replace('*', "&#42;").replace('_', "&#95;").replace(['\n', '\r'], " ")
+    escaped
+        .replace('|', "&#124;")
+        .replace('`', "&#96;")
+        .replace('*', "&#42;")
+        .replace('_', "&#95;")
+        .replace('[', "&#91;")
+        .replace('\n', " ")
 }
 
 #[cfg(test)]

@@ -17,7 +17,7 @@ use std::{
 use anyhow::bail;
 use passmuster::{
     conformance::{
-        Case, List, Status, Verdict,
+        Case, Fault, List, Status, Verdict,
         report::{Part, Record, Selection, Summary, WaivedRace, first_note, is_not_compared, table, today},
         shrink,
         supervisor::StartError,
@@ -102,7 +102,7 @@ pub(crate) struct Validate {
     trace: Option<PathBuf>,
     #[command(flatten)]
     elsewhere: ForeignArgs,
-    /// The most memory of all ranks' buffers together on the emulator, as in 512M; 8G by default.
+    /// The most memory of all ranks' buffers together on the emulator, as in 512M. By default 8G, or less where the machine has less.
     #[arg(long, help_heading = EMULATOR, value_name = "SIZE", value_parser = units::size)]
     memory: Option<u64>,
     #[command(flatten)]
@@ -326,7 +326,14 @@ impl Cases {
         run.tell(&record, &smaller);
         // The verdicts have been printed; a file that cannot be written must not take them back.
         written?;
-        Ok(self.require.exit_of_verdicts(exit_status(&record.summary), &record.machine, &record.cases))
+        let mut code = exit_status(&record.summary);
+        if code == ExitCode::SUCCESS
+            && let Some(verdict) = unjudged_absences(&run.cases, &record.cases)
+        {
+            eprintln!("no rank that stays away was judged; {}: {}", verdict.case, verdict.reason);
+            code = ExitCode::from(CANNOT_RUN);
+        }
+        Ok(self.require.exit_of_verdicts(code, &record.machine, &record.cases))
     }
 
     /// The emulator's schedules.
@@ -447,6 +454,7 @@ impl Cases {
 
     /// What is asked for, for the record.
     fn selection(&self, run: &Run, schedules: usize) -> Selection {
+        let of_machine = run.machine.selection(run.on);
         Selection {
             query: self.replay.as_ref().unwrap_or(&self.query).clone(),
             except: self.except.clone(),
@@ -454,9 +462,12 @@ impl Cases {
             part: self.part,
             limit: self.limit.map(NonZeroUsize::get),
             schedules: (run.on == MachineKind::Emulator).then_some(schedules),
-            memory: run.memory,
+            memory: run.memory.or(of_machine.memory),
+            steps: run.steps,
+            deadline: self.deadline.map(|deadline| deadline.as_millis() as u64),
+            processes: run.launch.of_ranks().map(|processes| processes.get() as u64),
             kernel: RegisteredKernel::noted(&run.known),
-            ..run.machine.selection(run.on)
+            ..of_machine
         }
     }
 
@@ -597,7 +608,7 @@ impl Conformance<'_> {
             let command = self.asked.command(self.run);
             github::annotations(&command, &found, self.run.known.first().map(|known| &*known.ptx))
                 .iter()
-                .for_each(|line| println!("{line}"));
+                .for_each(|line| print::command(line));
             github::summarise(self.run.kind, &verdict, &command, &found);
         }
         println!("{verdict}");
@@ -634,6 +645,14 @@ fn exit_status(summary: &Summary) -> ExitCode {
     } else {
         ExitCode::SUCCESS
     }
+}
+
+/// The first case of a rank that stays away, if there are such cases and none could run: beside others that passed nobody would miss them.
+fn unjudged_absences<'v>(cases: &[Case], verdicts: &'v [Verdict]) -> Option<&'v Verdict> {
+    let absences =
+        || cases.iter().zip(verdicts).filter(|(case, _)| matches!(case.fault(), Some(Fault::Absent(_)))).map(|(_, verdict)| verdict);
+    let ran = |verdict: &Verdict| !matches!(verdict.status, Status::NotSupported | Status::NotRun);
+    absences().next().filter(|_| !absences().any(ran))
 }
 
 /// Looks for a smaller case that fails too, and says what was found.

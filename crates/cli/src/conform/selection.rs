@@ -2,13 +2,15 @@
 
 use std::{num::NonZeroUsize, str::FromStr};
 
-use super::Cases;
-use crate::foreign::RegisteredKernel;
 use anyhow::bail;
 use passmuster::{
     conformance::{Case, List, Query},
     emulator::Interleaving,
 };
+use passmuster_collectives::algorithms::Algorithm;
+
+use super::Cases;
+use crate::foreign::RegisteredKernel;
 
 /// What a replay token says: a case, and on the emulator a schedule.
 #[derive(Clone)]
@@ -35,18 +37,31 @@ impl FromStr for Replay {
 impl Cases {
     /// The cases that are asked for; with kernels from elsewhere, lists and patterns are of their cases.
     pub(super) fn select(&self, replay: Option<&Replay>, known: &[RegisteredKernel]) -> anyhow::Result<Vec<Case>> {
-        let of_list = |list: List| match known {
-            [] => list.all_cases(self.seed),
-            known => known.iter().flat_map(|known| list.cases_of(known.foreign, self.seed)).map(Case::from).collect(),
+        let of_list = |list: List| {
+            let [_, ..] = known else { return Ok(list.all_cases(self.seed)) };
+            let mut all = Vec::new();
+            for foreign in known.iter().map(|known| known.foreign) {
+                let cases: Vec<Case> = list.cases_of(foreign, self.seed).into_iter().map(Case::from).collect();
+                // Beside cases of another kernel nobody would see that this one has none.
+                if !cases.iter().any(|case| case.elements_of_calls() > 0) {
+                    bail!(
+                        "the list {} has no case of {} that moves an element: nothing of it would be judged",
+                        list.name(),
+                        foreign.name()
+                    );
+                }
+                all.extend(cases);
+            }
+            Ok(all)
         };
         let exact = replay.map(|replay| replay.case.clone()).or_else(|| self.query.parse().ok());
         let mut cases = if let Some(case) = exact {
             vec![case]
         } else if let Some(list) = List::ALL.into_iter().find(|list| list.name() == self.query) {
-            of_list(list)
+            of_list(list)?
         } else {
             let query = Query::new(&self.query).map_err(anyhow::Error::msg)?;
-            let all = of_list(query.list());
+            let all = of_list(query.list())?;
             if let Some(unknown) = query.unknown(&all) {
                 bail!("{unknown}");
             }
@@ -70,7 +85,11 @@ impl Cases {
             }
         }
         if let Some(part) = self.part {
+            let all = cases.len();
             cases = part.take(cases);
+            if cases.is_empty() {
+                bail!("--part {part}: `{}` has {all} cases, and that part none of them", self.query);
+            }
         }
         cases.truncate(self.limit.map_or(usize::MAX, NonZeroUsize::get));
         Ok(cases)

@@ -59,6 +59,7 @@ impl Holders {
             waits_for_peers: false,
             programmatic: false,
             registers: None,
+            variables: Vec::new(),
             args: vec![
                 Arg::Address(holding.clone()),
                 Arg::Address(told.clone()),

@@ -31,6 +31,7 @@ pub fn launch(module: &Module, call: &Call, target: &Target, (grid, block): (u32
         waits_for_peers: true,
         programmatic: false,
         registers: None,
+        variables: Vec::new(),
         args,
     })
 }

@@ -83,7 +83,8 @@ pub trait Algorithm: Sync {
     /// The reason why not, for people.
     fn check_supported(&self, call: &Call) -> Result<(), String>;
 
-    /// Whether the plan of a supported call can be made for this target: all that our own kernels are told of one fits.
+    /// Whether the plan of a supported call can be made for this target. Of our own kernels it can; a kernel from elsewhere may have no launch for so few waiting
+    /// blocks, so that whoever plans one asks first.
     ///
     /// # Errors
     /// The reason why not, for people.
@@ -117,11 +118,16 @@ pub trait Algorithm: Sync {
         (if is_wide { Width::Wide } else { Width::Narrow }).ranks() as u32
     }
 
+    /// Bytes behind an input that its kernels may read: 0 unless they load whole vectors past the end, as allocators of frameworks let them.
+    fn readable_behind(&self) -> u64 {
+        0
+    }
+
     /// Buffers that it needs beside the caller's, for calls with up to `bytes` bytes of input of `dtype` elements. Their names start with
     /// the algorithm's.
     fn workspace(&self, dtype: DType, world: u32, bytes: u64) -> Vec<BufferSpec>;
 
-    /// What all ranks do. A pure function of its arguments. `call` is one that the algorithm supports.
+    /// What all ranks do. A pure function of its arguments. `call` is one that the algorithm supports, `target` one that it [can be made for](Algorithm::check_target).
     fn plan(&self, call: &Call, target: &Target) -> Plan;
 
     /// Bytes that one call takes over the links of the rank that has most of them, in the busier direction, flags included; `None` where

@@ -123,6 +123,7 @@ fn multiply(input: &Region, products: Region, call: &Call, rank: u32) -> Op {
         waits_for_peers: false,
         programmatic: false,
         registers: None,
+        variables: Vec::new(),
         args: vec![Arg::Address(input.clone()), Arg::Address(products), Arg::U64(call.shape().input()), Arg::U64(factor)],
     })
 }

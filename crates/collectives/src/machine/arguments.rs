@@ -64,7 +64,7 @@ impl Arguments {
 }
 
 /// What a launch's arguments want in memory, what is needed first standing first.
-pub fn in_memory(args: &[Arg]) -> Vec<&[Arg]> {
+pub fn in_memory<'a>(args: impl IntoIterator<Item = &'a Arg>) -> Vec<&'a [Arg]> {
     fn of_arg(arg: &Arg) -> Vec<&[Arg]> {
         match arg {
             Arg::InMemory(fields) => in_memory(fields).into_iter().chain([fields.as_slice()]).collect(),
@@ -72,7 +72,7 @@ pub fn in_memory(args: &[Arg]) -> Vec<&[Arg]> {
             _ => Vec::new(),
         }
     }
-    args.iter().flat_map(of_arg).collect()
+    args.into_iter().flat_map(of_arg).collect()
 }
 
 /// The bytes of fields that lie in memory.
@@ -83,8 +83,8 @@ pub fn memory_bytes(fields: &[Arg], addresses: &Addresses<'_>) -> Vec<u8> {
 }
 
 /// The tensor maps among a launch's arguments.
-pub fn tensor_maps(args: &[Arg]) -> Vec<&TensorMap> {
-    args.iter().flat_map(Arg::leaves).filter_map(|arg| if let Arg::TensorMap(map) = arg { Some(map) } else { None }).collect()
+pub fn tensor_maps<'a>(args: impl IntoIterator<Item = &'a Arg>) -> Vec<&'a TensorMap> {
+    args.into_iter().flat_map(Arg::leaves).filter_map(|arg| if let Arg::TensorMap(map) = arg { Some(map) } else { None }).collect()
 }
 
 fn alignment(arg: &Arg) -> usize {
@@ -92,6 +92,7 @@ fn alignment(arg: &Arg) -> usize {
         Arg::U8(_) => 1,
         Arg::U16(_) => 2,
         Arg::U32(_) => 4,
+        Arg::ShiftedStride { bytes, .. } => *bytes as usize,
         Arg::Address(_) | Arg::AddressOf { .. } | Arg::Stride(_) | Arg::Peers(_) | Arg::PeerArray { .. } | Arg::InMemory(_) => 8,
         Arg::Multicast(_) | Arg::U64(_) | Arg::WaitLimit => 8,
         Arg::TensorMap(_) => 64,
@@ -111,6 +112,10 @@ fn append(bytes: &mut Vec<u8>, arg: &Arg, addresses: &Addresses<'_>) {
         Arg::PeerArray { region, length } => append_addresses(bytes, region, *length as usize, addresses),
         Arg::AddressOf { region, rank } => bytes.extend((addresses.of)(region)[*rank as usize].to_ne_bytes()),
         Arg::Stride(region) => bytes.extend(stride(&(addresses.of)(region)).unwrap_or_default().to_ne_bytes()),
+        Arg::ShiftedStride { region, shift, bytes: width } => {
+            let stride = stride(&(addresses.of)(region)).unwrap_or_default();
+            bytes.extend(&stride.checked_shr(*shift).unwrap_or_default().to_le_bytes()[..*width as usize]);
+        }
         Arg::InMemory(fields) => bytes.extend((addresses.memory)(&memory_bytes(fields, addresses)).to_ne_bytes()),
         Arg::U8(value) => bytes.push(*value),
         Arg::U16(value) => bytes.extend(value.to_ne_bytes()),
@@ -135,6 +140,33 @@ fn append_fields(bytes: &mut Vec<u8>, fields: &[Arg], addresses: &Addresses<'_>)
         append(bytes, field, addresses);
     }
     align(bytes, fields.iter().map(alignment).max().unwrap_or(1));
+}
+
+/// Whether the distances between ranks that a launch takes are what it can take: the same between all of them, in whole units, and not too many.
+/// `addresses` has those of a region on all ranks.
+///
+/// # Errors
+/// The first that is not, and where the ranks' memory lies.
+pub fn check_strides<'a>(
+    args: impl IntoIterator<Item = &'a Arg>,
+    addresses: impl Fn(&Region) -> Result<[u64; MAX_RANKS], String>,
+) -> Result<(), String> {
+    args.into_iter().flat_map(Arg::leaves).try_for_each(|arg| match arg {
+        Arg::Stride(region) => stride(&addresses(region)?).map(drop),
+        Arg::ShiftedStride { region, shift, bytes } => {
+            let stride = stride(&addresses(region)?)?;
+            if stride != 0 && stride.trailing_zeros() < *shift {
+                return Err(format!("the ranks' memory lies {stride:#x} bytes apart, which is no multiple of 2^{shift}"));
+            }
+            let units = stride.checked_shr(*shift).unwrap_or_default();
+            let most = u64::MAX >> (64 - 8 * bytes);
+            if units > most {
+                return Err(format!("the ranks' memory lies {units:#x} times 2^{shift} bytes apart: more than {bytes} bytes hold"));
+            }
+            Ok(())
+        }
+        _ => Ok(()),
+    })
 }
 
 /// Bytes from each of these addresses to the next, wrapping; 0 where there is one. Null ones, past the world size, do not count.
@@ -232,6 +264,22 @@ mod tests {
         assert_eq!(stride(&[16, 32, 48, 0, 0]), Ok(16));
         assert_eq!(stride(&[48, 32, 0]), Ok(16_u64.wrapping_neg()));
         assert!(stride(&[16, 32, 64]).unwrap_err().contains("at no one stride"));
+    }
+
+    /// If this fails, a kernel that keeps the stride in 32 bits is given another one, or reads the argument behind it wrong.
+    #[test]
+    fn shifted_strides_are_whole_units() {
+        let shifted = |shift, bytes| Arg::ShiftedStride { region: region(8), shift, bytes };
+        let laid_out = lay_out(&[shifted(8, 4), Arg::U32(7), shifted(12, 8)]);
+        assert_eq!((laid_out.parts.clone(), laid_out.words.clone()), (vec![(0, 4), (4, 4), (8, 8)], vec![0x10 | 7 << 32, 1]));
+        let check = |arg: Arg, apart: u64| {
+            check_strides(&[arg], |_| Ok(std::array::from_fn(|rank| if rank < 3 { 1 + apart * rank as u64 } else { 0 })))
+        };
+        assert_eq!(check(shifted(12, 4), 0x3000), Ok(()));
+        assert!(check(shifted(13, 4), 0x3000).unwrap_err().contains("0x3000 bytes apart, which is no multiple of 2^13"));
+        assert!(check(shifted(0, 4), 3 << 32).unwrap_err().contains("more than 4 bytes hold"));
+        assert_eq!(check(shifted(32, 4), 3 << 32), Ok(()));
+        assert_eq!(check(Arg::InMemory(vec![Arg::Stride(region(0))]), 5), Ok(()));
     }
 
     #[test]

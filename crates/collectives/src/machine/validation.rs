@@ -73,6 +73,8 @@ pub struct Needs {
     pub multicast: bool,
     /// Whether kernels take tensor maps.
     pub tensor_maps: bool,
+    /// Whether hosts set variables of modules.
+    pub variables: bool,
     /// Whether the library multiplies matrices.
     pub matmul: bool,
     /// Whether launches may start before those that they depend on are done.
@@ -218,7 +220,8 @@ impl Needs {
             Op::Launch(launch) => {
                 self.multicast |= launch.uses_multicast();
                 self.programmatic |= launch.programmatic;
-                self.tensor_maps |= !tensor_maps(&launch.args).is_empty();
+                self.tensor_maps |= !tensor_maps(launch.values()).is_empty();
+                self.variables |= !launch.variables.is_empty();
             }
             Op::Nccl(NcclCall { call, windows, across_nodes }) => {
                 if *across_nodes {
@@ -305,7 +308,7 @@ fn check_op(op: &Op, rank: usize, group: &impl Members, library: &Library) -> Re
             if *dynamic_shared > MOST_SHARED {
                 return Err(format!("launch of `{entry}` with {dynamic_shared} bytes of dynamic shared memory: at most {MOST_SHARED}"));
             }
-            launch.args.iter().try_for_each(|arg| check_arg(arg, launch.build.width(), rank, group, &known))
+            launch.values().try_for_each(|arg| check_arg(arg, launch.build.width(), rank, group, &known))
         }
         Op::Copy { from, to, to_rank } => {
             known(from)?;
@@ -408,6 +411,9 @@ fn check_arg(
         Arg::PeerArray { length, .. } if !(1..=MAX_RANKS).contains(&(*length as usize)) => {
             Err(format!("{length} peers' addresses of {region}: 1 to {MAX_RANKS} fit"))
         }
+        Arg::ShiftedStride { shift, bytes, .. } if *shift > 63 || ![4, 8].contains(bytes) => {
+            Err(format!("stride of {region} >> {shift} in {bytes} bytes: at most 63, in 4 or 8"))
+        }
         Arg::AddressOf { rank, .. } if *rank as usize >= group.node_world() => {
             Err(format!("address of {region} on rank {rank}: {}", ranks_there_are(group)))
         }
@@ -467,6 +473,7 @@ mod tests {
             waits_for_peers,
             programmatic: false,
             registers: None,
+            variables: Vec::new(),
             args,
         })
     }
@@ -500,7 +507,8 @@ mod tests {
                 multicast: false,
                 tensor_maps: false,
                 matmul: false,
-                programmatic: false
+                programmatic: false,
+                variables: false,
             }
         );
     }

@@ -35,14 +35,37 @@ pub struct Launch {
     /// `griddepcontrol.launch_dependents` or ended, and waits for that launch by itself (`griddepcontrol.wait`).
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub programmatic: bool,
+    /// Variables of its module that the host has set since it loaded the module. The module may lack them.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub variables: Vec<ModuleVariable>,
     /// Arguments in the kernel's order.
     pub args: Vec<Arg>,
 }
 
+/// A global or constant variable of a module, which the host sets on each rank before the first launch from it. Launches that set it to other bytes are from
+/// another instance of the module, with other variables.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ModuleVariable {
+    /// As the PTX has it.
+    pub name: String,
+    /// What its first bytes are, laid out as the fields of a struct. The others stay as the PTX has them.
+    pub value: Vec<Arg>,
+}
+
 impl Launch {
+    /// Its arguments, and what the variables of its module are made of.
+    pub fn values(&self) -> impl Iterator<Item = &Arg> {
+        self.args.iter().chain(self.variables.iter().flat_map(|variable| &variable.value))
+    }
+
+    /// The same, to be changed.
+    pub fn values_mut(&mut self) -> impl Iterator<Item = &mut Arg> {
+        self.args.iter_mut().chain(self.variables.iter_mut().flat_map(|variable| &mut variable.value))
+    }
+
     /// Whether it takes multicast addresses, which not every machine has.
     pub fn uses_multicast(&self) -> bool {
-        self.args.iter().flat_map(Arg::leaves).any(|arg| matches!(arg, Arg::Multicast(_)))
+        self.values().flat_map(Arg::leaves).any(|arg| matches!(arg, Arg::Multicast(_)))
     }
 }
 
@@ -128,6 +151,15 @@ pub enum Arg {
     /// Bytes from a region on one rank to the same on the next, which are as many between all of them: 8 bytes, 0 on one rank. What kernels add that
     /// have one address for a buffer of all ranks.
     Stride(Region),
+    /// The same distance in units of `2^shift` bytes, of which it must be a whole number: what kernels take that keep it in fewer bits.
+    ShiftedStride {
+        /// The region.
+        region: Region,
+        /// At most 63.
+        shift: u32,
+        /// Bytes that it has: 4 or 8.
+        bytes: u32,
+    },
     /// Address of memory of this rank that holds these, laid out as the fields of a struct: 8 bytes. The machine makes it and nothing writes it.
     InMemory(Vec<Arg>),
     /// Multicast address of a region over all ranks of the group: 8 bytes. Only `multimem` instructions may use it.
@@ -163,6 +195,7 @@ impl Arg {
             Arg::Address(region)
             | Arg::AddressOf { region, .. }
             | Arg::Stride(region)
+            | Arg::ShiftedStride { region, .. }
             | Arg::Peers(region)
             | Arg::PeerArray { region, .. }
             | Arg::Multicast(region) => Some(region),
@@ -174,7 +207,8 @@ impl Arg {
     /// Whether it leads to other ranks' memory.
     pub fn reaches_peers(&self) -> bool {
         match self {
-            Arg::AddressOf { .. } | Arg::Stride(_) | Arg::Peers(_) | Arg::PeerArray { .. } | Arg::Multicast(_) => true,
+            Arg::AddressOf { .. } | Arg::Stride(_) | Arg::ShiftedStride { .. } => true,
+            Arg::Peers(_) | Arg::PeerArray { .. } | Arg::Multicast(_) => true,
             Arg::TensorMap(map) => map.of_rank.is_some(),
             _ => false,
         }
@@ -210,7 +244,7 @@ impl fmt::Display for Dim3 {
 
 impl fmt::Display for Launch {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Launch { entry, build, grid, block, cluster, dynamic_shared, programmatic, args, .. } = self;
+        let Launch { entry, build, grid, block, cluster, dynamic_shared, programmatic, variables, args, .. } = self;
         let of_build = match build {
             Build::Release => "",
             Build::Checked => " (checked)",
@@ -221,7 +255,13 @@ impl fmt::Display for Launch {
         let programmatic = if *programmatic { ", programmatic" } else { "" };
         write!(f, "launch {entry}{of_build}<<<{grid}, {block}{shared}{cluster}{programmatic}>>>(")?;
         write_args(f, args)?;
-        f.write_str(")")
+        f.write_str(")")?;
+        for ModuleVariable { name, value } in variables {
+            write!(f, " with {name} = {{")?;
+            write_args(f, value)?;
+            f.write_str("}")?;
+        }
+        Ok(())
     }
 }
 
@@ -236,6 +276,7 @@ fn write_args(f: &mut fmt::Formatter<'_>, args: &[Arg]) -> fmt::Result {
             Arg::PeerArray { region, length } => write!(f, "{length} peers {region}")?,
             Arg::AddressOf { region, rank } => write!(f, "&{region} of rank {rank}")?,
             Arg::Stride(region) => write!(f, "stride of {region}")?,
+            Arg::ShiftedStride { region, shift, bytes } => write!(f, "stride of {region} >> {shift}, {bytes} bytes")?,
             Arg::InMemory(fields) => {
                 f.write_str("memory {")?;
                 write_args(f, fields)?;

@@ -16,7 +16,7 @@ use std::{collections::HashMap, fmt};
 use serde::{Deserialize, Serialize};
 
 pub use call::{Call, CallError, Parts, RankCall};
-pub use launch::{Arg, Build, Dim3, Launch, Width};
+pub use launch::{Arg, Build, Dim3, Launch, ModuleVariable, Width};
 pub use matmul::{MatmulCall, Operands};
 pub use region::{BufferSpec, Fill, Region, Role};
 pub use script::{Departure, Script, Step};

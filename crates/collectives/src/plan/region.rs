@@ -64,6 +64,8 @@ pub struct BufferSpec {
     pub fill: Fill,
     /// Whether only its own rank uses it: no peer gets its address, and where the machine can tell, none may touch it.
     pub local: bool,
+    /// Bytes behind it that kernels may read and must not write, as the allocator of a framework leaves them: at most [`GUARD`](crate::machine::GUARD).
+    pub readable: u64,
 }
 
 /// What a fresh buffer holds.
@@ -100,7 +102,7 @@ impl BufferSpec {
     /// A buffer of `bytes` bytes that peers can address: data uninitialised, all else zero.
     pub fn new(name: impl Into<String>, bytes: u64, role: Role) -> BufferSpec {
         let fill = if role == Role::Data { Fill::Uninitialised } else { Fill::Byte(0) };
-        BufferSpec { name: name.into(), bytes, role, fill, local: false }
+        BufferSpec { name: name.into(), bytes, role, fill, local: false, readable: 0 }
     }
 
     /// All of the buffer.

@@ -19,7 +19,7 @@ impl Plan {
 fn reached_by_op(op: &Op) -> Vec<&str> {
     match op {
         Op::Launch(launch) => {
-            let reached = launch.args.iter().flat_map(Arg::leaves).filter(|arg| arg.reaches_peers());
+            let reached = launch.values().flat_map(Arg::leaves).filter(|arg| arg.reaches_peers());
             reached.filter_map(|arg| Some(arg.region()?.buffer.as_str())).collect()
         }
         Op::Copy { to: region, to_rank: Some(_), .. } | Op::WriteValue { to: region, to_rank: Some(_), .. } => vec![&region.buffer],
@@ -29,7 +29,7 @@ fn reached_by_op(op: &Op) -> Vec<&str> {
 
 fn of_op(op: &mut Op) -> Vec<&mut Region> {
     match op {
-        Op::Launch(launch) => launch.args.iter_mut().flat_map(of_argument).collect(),
+        Op::Launch(launch) => launch.values_mut().flat_map(of_argument).collect(),
         Op::Copy { from, to, .. } => vec![from, to],
         Op::Fill { region, .. } => vec![region],
         Op::WriteValue { to, .. } => vec![to],
@@ -47,6 +47,7 @@ fn of_argument(arg: &mut Arg) -> Vec<&mut Region> {
         Arg::Address(region)
         | Arg::AddressOf { region, .. }
         | Arg::Stride(region)
+        | Arg::ShiftedStride { region, .. }
         | Arg::Peers(region)
         | Arg::PeerArray { region, .. }
         | Arg::Multicast(region) => vec![region],

@@ -330,7 +330,7 @@ impl SymmetricPool {
         }
         // Of a pre-multiplied sum the channel must have been opened for the algorithm as it does these: it has products to keep.
         let algorithm = algorithms::with_premul(algorithm, call.op);
-        algorithm.supports(call).map_err(unsupported)?;
+        algorithm.supports(call).and_then(|()| algorithm.check_target(call, target)).map_err(unsupported)?;
         let uses = self.uses(call, algorithm)?;
         let number = self.free_channel(algorithm, world, &algorithm.workspace(call.dtype, world, call.bytes()))?;
         let mut plan = algorithm.plan(call, target);

@@ -73,7 +73,7 @@ pub use arithmetic::{Arithmetic, TensorCores};
 pub use fault::{Fault, FaultSite, UndefinedValue};
 pub use grid::{Grid, Shape, Turn, WarpPosition, WarpState};
 pub use multimem::MultimemReduction;
-pub use program::{DeviceLimits, Footprint, Program, Residency};
+pub use program::{DeviceLimits, Footprint, Program, Residency, takes_dynamic_shared};
 
 /// Frames of calls that a thread may have.
 const MOST_FRAMES: usize = 64;

@@ -137,6 +137,21 @@ impl Program {
         Ok(Program { module, rank, limits, variables, functions, dynamic_align, touched })
     }
 
+    /// Sets the first bytes of a global or constant variable, as the host does.
+    ///
+    /// # Errors
+    /// [`Fault::BadLaunch`] for one that is not there or has fewer bytes.
+    pub fn set(&self, name: &str, value: &[u8], memory: &mut Memory) -> Result<(), Fault> {
+        let Some(index) = self.module.variables.iter().position(|variable| variable.name == name) else {
+            return Err(Fault::BadLaunch(format!("the module has no variable `{name}`")));
+        };
+        let bytes = self.module.variables[index].bytes;
+        if (value.len() as u64) > bytes {
+            return Err(Fault::BadLaunch(format!("variable `{name}` has {bytes} bytes, and {} are given", value.len())));
+        }
+        memory.write(Address(self.variables[index]), self.rank, value).map_err(|error| Fault::BadLaunch(format!("`{name}`: {error}")))
+    }
+
     /// The module, as it is shared by the programs of all ranks.
     pub fn shared_module(&self) -> &Arc<Module> {
         &self.module
@@ -241,4 +256,40 @@ fn touched(module: &Module) -> Arc<[Vec<Box<[u16]>>]> {
         words.into_boxed_slice()
     };
     module.functions.iter().map(|function| function.code.iter().map(words).collect()).collect()
+}
+
+/// Whether a kernel, or a function that it calls, uses dynamic shared memory. Of a kernel that is not there, no.
+pub fn takes_dynamic_shared(module: &Module, entry: &str) -> bool {
+    let functions = &module.functions;
+    let mut reached: Vec<usize> = functions.iter().position(|function| function.name == entry).into_iter().collect();
+    let mut at = 0;
+    while let Some(function) = reached.get(at).map(|&index| &functions[index]) {
+        for Operation { instruction, .. } in &function.code {
+            if dynamic_align(instruction) > 0 {
+                return true;
+            }
+            if let Instruction::Call { function, .. } = instruction
+                && !reached.contains(&(*function as usize))
+            {
+                reached.push(*function as usize);
+            }
+        }
+        at += 1;
+    }
+    false
+}
+
+/// The alignment of dynamic shared memory that an instruction asks for, or 0.
+fn dynamic_align(instruction: &Instruction) -> u32 {
+    let address = match instruction {
+        Instruction::AddressOf { space: Space::Shared, address, .. } | Instruction::Load { address, .. } => address,
+        Instruction::Store { address, .. } | Instruction::Atomic { address, .. } => address,
+        Instruction::MapToBlock { address, .. } | Instruction::BlockOfAddress { address, .. } => address,
+        Instruction::Prefetch { address, .. } | Instruction::Discard { address, .. } => address,
+        _ => return 0,
+    };
+    match address.base {
+        Base::DynamicShared { align } => align,
+        _ => 0,
+    }
 }

@@ -181,6 +181,7 @@ impl Payload {
             waits_for_peers: false,
             programmatic: false,
             registers: None,
+            variables: Vec::new(),
             args: vec![
                 Arg::Address(region),
                 Arg::U64(count),

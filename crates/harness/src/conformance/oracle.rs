@@ -23,7 +23,8 @@ pub struct Oracle {
 /// What a conforming element is measured by.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Rule {
-    /// The bits of the one element that is copied, payloads of NaN included.
+    /// The bits of the one element that is copied, payloads of NaN included; its value, zeros of either sign being equal, where the contract promises nothing
+    /// about special values.
     Copied,
     /// The bits of the rank-ascending reference; its value, zeros of either sign being equal, where the contract promises nothing about special values.
     Ordered(Roundings),
@@ -84,7 +85,8 @@ impl Oracle {
     /// If there is no input, or more than [`MAX_RANKS`].
     pub fn expect<T: Element>(&self, inputs: &[T]) -> Expected<T> {
         match self.rule {
-            Rule::Copied => Expected::Copy(inputs[0]),
+            Rule::Copied if self.signed_zeros => Expected::Copy(inputs[0]),
+            Rule::Copied => self.expect_copy(inputs[0]),
             Rule::Ordered(roundings) => {
                 let want = reduce(self.op, roundings, inputs);
                 if self.signed_zeros { Expected::Bits(want) } else { Expected::Value(want) }
@@ -110,6 +112,21 @@ impl Oracle {
                 self.expect_bounded(roundings, results)
             }
             Rule::Bound(roundings) => self.expect_bounded(roundings, inputs),
+        }
+    }
+
+    /// A copy of which nothing is promised about special values.
+    fn expect_copy<T: Element>(&self, input: T) -> Expected<T> {
+        let value = input.to_f64();
+        match self.specials {
+            Specials::Open if T::DTYPE.is_float() && !value.is_finite() => {
+                Expected::Anything("the contract says nothing about special values")
+            }
+            // It may come as zero.
+            Specials::Open if T::DTYPE.is_float() && value.abs() < smallest_normal::<T>() => {
+                Expected::Within(Bounded { exact: value, bound: value.abs() })
+            }
+            _ => Expected::Value(input),
         }
     }
 
@@ -226,7 +243,8 @@ impl fmt::Display for Oracle {
             Roundings::PerHop => "rounded at every addition",
         };
         match self.rule {
-            Rule::Copied => f.write_str("equal to the bit to the element that is copied"),
+            Rule::Copied if self.signed_zeros => f.write_str("equal to the bit to the element that is copied"),
+            Rule::Copied => f.write_str("equal to the element that is copied"),
             Rule::Ordered(r) => write!(f, "equal to the bit to the {} in rank order, {}", self.op, rounded(r)),
             Rule::Exact => write!(f, "equal to the exact {}", self.op),
             Rule::Rotations(r) => write!(f, "equal to the {} in one of the rotated rank orders, {}", self.op, rounded(r)),
@@ -345,6 +363,24 @@ mod tests {
         assert_eq!(expect([256.0, 1.0, 1.0, 1.0]).exact, 258.0);
         assert_eq!(expect([256.0, 1.0, 256.0, 1.0]).exact, 512.0);
         assert_eq!(expect([256.0, 3.0, 256.0, 3.0]).exact, 520.0);
+    }
+
+    /// If this fails, a copy that promises nothing about special values is blamed for one, or one that does may change any bit.
+    #[rstest]
+    #[case::zero_sign(0.0, -0.0, true)]
+    #[case::value(1.0, 1.5, false)]
+    #[case::nan(f32::NAN, 1.0, true)]
+    #[case::infinity(INF, f32::MAX, true)]
+    #[case::flushed(f32::from_bits(5), 0.0, true)]
+    #[case::not_flushed_but_other(f32::from_bits(5), 1.0, false)]
+    fn copies_follow_the_contract(#[case] input: f32, #[case] got: f32, #[case] accepted: bool) {
+        let open = Contract { special_values: false, ..Contract::COPIED };
+        let expect = |contract: &Contract, class| oracle(contract, ReduceOp::Copy, DType::F32, class).expect(&[input]);
+        assert_eq!(expect(&open, InputClass::Special).accepts(got), accepted);
+        assert!(expect(&open, InputClass::Special).accepts(input) || input.is_nan());
+        assert!(!expect(&Contract::COPIED, InputClass::Special).accepts(got));
+        // Without special inputs only the sign of a zero is open.
+        assert_eq!(expect(&open, InputClass::Natural).accepts(got), input == got);
     }
 
     #[test]

@@ -141,6 +141,7 @@ pub fn reveal(
 
     machine.close_groups();
     let target = Target { waiting_blocks: machine.waiting_blocks(world as usize, 1), ..Target::default() };
+    algorithm.check_target(&call, &target).map_err(refused)?;
     let group = machine.open_group(world as usize, &buffers)?;
     let script = Script { steps: vec![Step::Enqueue { group, stream: 0, plan: Arc::new(algorithm.plan(&call, &target)) }] };
     // For each rank that gets a result, for each of its elements, one for each pair.

@@ -365,6 +365,9 @@ fn buffer_names(shot: &CallSpec, slot: usize) -> (String, String) {
     }
 }
 
+/// What bytes hold that kernels may read though nobody wrote them.
+const UNWRITTEN: u8 = 0xc5;
+
 /// The input and output buffers that a shot needs; one for both where it is in place.
 fn buffers_of(case: &CollectiveCase, shot: &CallSpec, slot: usize) -> Result<Vec<BufferSpec>, String> {
     let shape = case.shape(shot.count);
@@ -505,6 +508,11 @@ impl<'a> Emitter<'a> {
             let call = call(case, &planned.shot, slot, &own)?;
             // What says that it takes any memory gets memory that no peer can touch.
             own.iter_mut().for_each(|buffer| buffer.local = planned.algorithm.accepts_unregistered());
+            let readable = planned.algorithm.readable_behind();
+            if readable > 0 {
+                // The first is the input, in place or not. Behind a small call's lies what is left of a larger one's, which may be read as well.
+                (own[0].readable, own[0].fill) = (readable, Fill::Byte(UNWRITTEN));
+            }
             let extent = call.input.offset + call.bytes();
             let mut workspace = planned.algorithm.workspace(case.dtype, case.world, extent);
             if case.start != 0 {
@@ -521,6 +529,7 @@ impl<'a> Emitter<'a> {
                 let (of, known) = sizes[group].entry(buffer.name.clone()).or_insert_with(|| (extent, buffer.clone()));
                 known.bytes = known.bytes.max(buffer.bytes);
                 known.local &= buffer.local;
+                known.readable = known.readable.max(buffer.readable);
                 if extent > *of {
                     (*of, known.fill) = (extent, buffer.fill);
                 }
@@ -732,6 +741,7 @@ impl<'a> Emitter<'a> {
                     waits_for_peers: false,
                     programmatic: false,
                     registers: None,
+                    variables: Vec::new(),
                     args: vec![Arg::U64(16)],
                 };
                 let plan =

@@ -11,7 +11,7 @@ use super::{
     execution::{Program, Shape},
     group::Group,
     memory::{Address, Init, Memory, Owner, SPARSE_BYTES},
-    modules::Modules,
+    modules::{Modules, Variables},
     ptx::ParameterPlace,
     tensor_map,
 };
@@ -19,11 +19,11 @@ use passmuster_collectives::{
     collective::Product,
     machine::{
         MachineError,
-        arguments::{Addresses, Arguments, in_memory, memory_bytes, tensor_maps},
+        arguments::{Addresses, Arguments, check_strides, in_memory, memory_bytes, tensor_maps},
         compile::{self, Place, Resolved, Target},
         validation::Members,
     },
-    plan::{Launch, NcclCall, RankCall, Region, Script, TensorMap, Width},
+    plan::{Launch, ModuleVariable, NcclCall, RankCall, Region, Script, TensorMap, Width},
 };
 
 /// One operation on a stream.
@@ -150,13 +150,15 @@ impl Compiler<'_> {
     fn launch(&mut self, group: usize, rank: usize, launch: &Launch) -> Result<Kernel, MachineError> {
         let invalid = |reason| MachineError::Invalid { reason };
         let mut encoded: Vec<(&TensorMap, [u64; 16])> = Vec::new();
-        for map in tensor_maps(&launch.args) {
+        check_strides(launch.values(), |region| self.groups[group].addresses(rank, region))
+            .map_err(|reason| MachineError::NotSupported { reason })?;
+        for map in tensor_maps(launch.values()) {
             let of_group = &self.groups[group];
             let of_rank = map.of_rank.map_or(rank, |of_node| of_group.first_of_node(rank) + of_node as usize);
             let address = of_group.address(of_rank, &map.region).map_err(invalid)?;
             encoded.push((map, tensor_map::encoded(map, address.0).map_err(invalid)?));
         }
-        for fields in in_memory(&launch.args) {
+        for fields in in_memory(launch.values()) {
             let bytes = self.with_addresses(group, rank, launch.build.width(), &encoded, |addresses| memory_bytes(fields, addresses));
             self.keep(group, rank, &launch.entry, bytes)?;
         }
@@ -171,7 +173,14 @@ impl Compiler<'_> {
                 parameters[offset as usize..][..bytes.len()].copy_from_slice(&bytes);
             }
         }
-        let program = self.modules.loaded(launch, rank, self.memory)?;
+        let of_variable = |variable: &ModuleVariable| {
+            let value = |addresses: &Addresses<'_>| memory_bytes(&variable.value, addresses);
+            (variable.name.clone(), self.with_addresses(group, rank, launch.build.width(), &encoded, value))
+        };
+        // Those of other modules are none of this one's business.
+        let known = |variable: &&ModuleVariable| module.variables.iter().any(|known| known.name == variable.name);
+        let variables: Variables = launch.variables.iter().filter(known).map(of_variable).collect();
+        let program = self.modules.loaded(launch, variables, rank, self.memory)?;
         Ok(Kernel {
             program,
             module: launch.module.clone(),

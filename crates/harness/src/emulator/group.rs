@@ -1,7 +1,7 @@
 //! Groups of the emulator: every buffer of every rank is an allocation of its own, mapped on all ranks of its node. Every rank has a
 //! multicast window over each buffer of all ranks of its node, in rank order.
 
-use super::memory::{AccessError, Address, Init, Memory, Owner, Segment, SegmentId};
+use super::memory::{AccessError, Address, CANARY, Init, Memory, Owner, Segment, SegmentId};
 use passmuster_collectives::{
     machine::{layout::Layout, validation::Members},
     plan::{BufferSpec, Fill, MAX_RANKS, Region, Role, first_of_node},
@@ -37,9 +37,14 @@ impl Bytes<'_> {
     }
 }
 
+/// Bytes of a buffer, with those behind it that may be read.
+fn allocated(spec: &BufferSpec) -> u64 {
+    spec.bytes + spec.readable
+}
+
 /// Bytes that a rank's buffers take in a segment.
 pub(super) fn segment_bytes(layout: &Layout) -> u64 {
-    layout.buffers().map(|(spec, _)| Segment::span(spec.bytes)).fold(0, u64::saturating_add)
+    layout.buffers().map(|(spec, _)| Segment::span(allocated(spec))).fold(0, u64::saturating_add)
 }
 
 impl Group {
@@ -66,11 +71,14 @@ impl Group {
                 let init = if spec.fill == Fill::Uninitialised { Init::Uninitialised } else { Init::Zero };
                 let owner = Owner::new(rank, number, spec.name.as_str());
                 let start = match bytes {
-                    Bytes::Own => memory.allocate(owner, spec.bytes, init),
-                    Bytes::Shared { segments, own } if rank == own => memory.share(owner, spec.bytes, init, (segments[rank], offset)),
-                    Bytes::Shared { segments, .. } => memory.import(owner, spec.bytes, init, (segments[rank], offset)),
+                    Bytes::Own => memory.allocate(owner, allocated(spec), init),
+                    Bytes::Shared { segments, own } if rank == own => memory.share(owner, allocated(spec), init, (segments[rank], offset)),
+                    Bytes::Shared { segments, .. } => memory.import(owner, allocated(spec), init, (segments[rank], offset)),
                 };
-                offset += Segment::span(spec.bytes);
+                offset += Segment::span(allocated(spec));
+                if bytes.fills(rank) {
+                    memory.write(start.plus(spec.bytes), rank, &vec![CANARY; spec.readable as usize])?;
+                }
                 // Zeros are there.
                 let contents = match &spec.fill {
                     Fill::Byte(0) | Fill::Uninitialised => None,
@@ -130,6 +138,23 @@ impl Group {
             *address = self.address(first + peer, region)?.0;
         }
         Ok(addresses)
+    }
+
+    /// The first byte that was written behind a buffer, where kernels may only read: its rank, buffer, and distance from the buffer's start. Of the ranks that
+    /// this process has the memory of.
+    ///
+    /// # Errors
+    /// Of reading.
+    pub(super) fn broken_canary(&self, memory: &Memory) -> Result<Option<(usize, String, i64)>, AccessError> {
+        for (rank, starts) in self.starts.iter().enumerate() {
+            for ((spec, _), start) in self.layout.buffers().zip(starts).filter(|((spec, _), _)| spec.readable > 0) {
+                let behind = memory.peek_all(start.plus(spec.bytes), spec.readable, rank)?;
+                if let Some(at) = behind.iter().position(|&byte| byte != CANARY) {
+                    return Ok(Some((rank, spec.name.clone(), (spec.bytes + at as u64) as i64)));
+                }
+            }
+        }
+        Ok(None)
     }
 
     /// Its buffers of a role.

@@ -295,6 +295,10 @@ impl Emulator {
             let reason = format!("{used} bytes of buffers on all ranks of all groups: the emulator's memory budget is {budget}");
             return Err(MachineError::NotSupported { reason });
         }
+        if !is_there(buffers, world) {
+            let reason = format!("{bytes} bytes of buffers on all ranks: this machine has no more memory for them");
+            return Err(MachineError::NotSupported { reason });
+        }
         if let Some(spec) = buffers.iter().find(|spec| spec.bytes > MOST_BYTES) {
             let reason = format!("buffer `{}` of {} bytes: the emulator has {MOST_BYTES} at most in one", spec.name, spec.bytes);
             return Err(MachineError::NotSupported { reason });
@@ -318,6 +322,22 @@ impl Emulator {
         self.groups.push(group);
         Ok(self.groups.len() - 1)
     }
+}
+
+/// Whether the system gives memory for buffers of so many ranks: a process that is refused it later could only abort. Small ones are not worth the question.
+fn is_there(buffers: &[BufferSpec], world: usize) -> bool {
+    let bytes = buffers.iter().map(|spec| spec.bytes).fold(0, u64::saturating_add);
+    if bytes.saturating_mul(world as u64) < SPARSE_BYTES {
+        return true;
+    }
+    let mut reserved: Vec<Vec<u8>> = Vec::new();
+    let sizes = (0..world).flat_map(|_| buffers).map(|spec| usize::try_from(spec.bytes).ok());
+    sizes.into_iter().all(|size| {
+        let mut room = Vec::new();
+        let is_there = size.is_some_and(|size| room.try_reserve_exact(size).is_ok());
+        reserved.push(room);
+        is_there
+    })
 }
 
 /// Bytes that a buffer takes of the memory budget: of a large one that starts with zeros or with nothing only those that are touched take memory, and runs that touch
@@ -446,9 +466,9 @@ impl Machine for Emulator {
         self.memory.write(address, rank, bytes).map_err(unexpected)
     }
 
-    /// Always `None`: an access outside a buffer does not happen here, it ends the run as a finding.
+    /// Of bytes that kernels may read behind a buffer. Any other access outside one ends the run as a finding.
     fn broken_canary(&mut self, group: usize) -> Result<Option<(usize, String, i64)>, MachineError> {
-        self.group(group).map(|_| None)
+        self.group(group)?.broken_canary(&self.memory).map_err(unexpected)
     }
 
     /// `deadline` is wall time, and what takes longer is inconclusive; all other times are emulated.

@@ -22,7 +22,8 @@ use passmuster_emulator::{choice, execution, memory, races};
 use passmuster_ptx as ptx;
 
 pub use machine::{Emulator, EmulatorOptions};
-pub use modules::{accepts, limits, misfit, parsed};
+pub use modules::{accepts, limits, misfit, parsed, takes_variables};
+pub use passmuster_emulator::execution::takes_dynamic_shared;
 pub use passmuster_emulator::{Arithmetic, MultimemReduction, Profile, TensorCores};
 pub use rank::RankEmulator;
 pub use strategy::{Interleaving, Strategy};

@@ -15,13 +15,16 @@ use passmuster_collectives::{
     library::Library,
     machine::{
         MachineError,
-        arguments::{Addresses, Arguments},
+        arguments::{Addresses, Arguments, memory_bytes},
     },
-    plan::{Build, Launch, MAX_RANKS},
+    plan::{Build, Launch, MAX_RANKS, ModuleVariable},
 };
 
 /// A module's name and build.
 type Key = (String, Build);
+
+/// What hosts set variables of a module to.
+pub(super) type Variables = Vec<(String, Vec<u8>)>;
 
 /// What has become of a module's PTX.
 type Parsed = Result<Arc<ptx::Module>, ptx::PtxError>;
@@ -55,7 +58,8 @@ pub(super) struct Modules {
     library: Library,
     device: DeviceModel,
     parsed: HashMap<Key, Arc<ptx::Module>>,
-    loaded: HashMap<(Key, usize), Arc<Program>>,
+    /// By what their variables were set to: what sets them to something else has another instance.
+    loaded: HashMap<(Key, usize, Variables), Arc<Program>>,
 }
 
 impl Modules {
@@ -90,17 +94,28 @@ impl Modules {
         Ok(self.parsed.entry(key).or_insert(module).clone())
     }
 
-    /// The module of a launch with the variables of one rank.
+    /// The module of a launch with the variables of one rank, which its host sets to `variables`.
     ///
     /// # Errors
     /// As [`Modules::parsed`]; `NotSupported` for what cannot be loaded.
-    pub(super) fn loaded(&mut self, launch: &Launch, rank: usize, memory: &mut Memory) -> Result<Arc<Program>, MachineError> {
-        let key = (key(launch), rank);
+    pub(super) fn loaded(
+        &mut self,
+        launch: &Launch,
+        variables: Variables,
+        rank: usize,
+        memory: &mut Memory,
+    ) -> Result<Arc<Program>, MachineError> {
+        let key = (key(launch), rank, variables);
         if let Some(program) = self.loaded.get(&key) {
             return Ok(program.clone());
         }
         let module = self.parsed(launch)?;
-        let program = Program::load(module, rank, limits(&self.device), memory).map_err(|fault| MachineError::NotSupported {
+        let program = Program::load(module, rank, limits(&self.device), memory);
+        let program = program.and_then(|program| {
+            key.2.iter().try_for_each(|(name, value)| program.set(name, value, memory))?;
+            Ok(program)
+        });
+        let program = program.map_err(|fault| MachineError::NotSupported {
             reason: format!("module `{}` cannot be loaded for rank {rank}: {fault}", launch.module),
         })?;
         Ok(self.loaded.entry(key).or_insert(Arc::new(program)).clone())
@@ -115,6 +130,21 @@ pub fn accepts(module: &ptx::Module, launch: &Launch) -> Result<(), String> {
     module.accepts(&launch.entry, laid_out(launch)).map(drop)
 }
 
+/// Checks what a launch sets variables of its module to: that they have room for it. Those that the module lacks are not looked at.
+///
+/// # Errors
+/// The first that has no room, by its number, and why.
+pub fn takes_variables(module: &ptx::Module, launch: &Launch) -> Result<(), (usize, String)> {
+    for (number, ModuleVariable { name, value }) in launch.variables.iter().enumerate() {
+        let Some(variable) = module.variables.iter().find(|variable| variable.name == *name) else { continue };
+        let bytes = nowhere(launch, |addresses| memory_bytes(value, addresses)).len();
+        if variable.bytes < bytes as u64 {
+            return Err((number, format!("variable `{name}` has {} bytes, and {bytes} are given", variable.bytes)));
+        }
+    }
+    Ok(())
+}
+
 /// The argument, by its number, at which a launch stops being what its kernel takes: the first of another size, or one too many.
 pub fn misfit(module: &ptx::Module, launch: &Launch) -> Option<usize> {
     let takes = module.entry(&launch.entry)?.inputs.iter().map(|parameter| parameter.bytes as usize);
@@ -125,7 +155,12 @@ pub fn misfit(module: &ptx::Module, launch: &Launch) -> Option<usize> {
 
 /// Bytes of each argument.
 fn laid_out(launch: &Launch) -> Vec<usize> {
-    let nowhere = Addresses {
+    nowhere(launch, |addresses| Arguments::lay_out(&launch.args, addresses).sizes().collect())
+}
+
+/// Something of a launch whose buffers lie nowhere.
+fn nowhere<T>(launch: &Launch, of: impl FnOnce(&Addresses<'_>) -> T) -> T {
+    of(&Addresses {
         own: &|_| 0,
         of: &|_| [0; MAX_RANKS],
         width: launch.build.width(),
@@ -133,8 +168,7 @@ fn laid_out(launch: &Launch) -> Vec<usize> {
         multicast: &|_| 0,
         tensor_map: &|_| [0; 16],
         wait_limit: 0,
-    };
-    Arguments::lay_out(&launch.args, &nowhere).sizes().collect()
+    })
 }
 
 /// What the emulator goes by of a model.

@@ -176,6 +176,7 @@ pub(super) fn launch(form: &Form, module: String, operands: Region, results: Reg
         waits_for_peers: false,
         programmatic: false,
         registers: None,
+        variables: Vec::new(),
         args,
     }
 }

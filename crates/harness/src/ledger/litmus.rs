@@ -180,6 +180,7 @@ fn launches(test: &Test, nth: u64) -> impl Iterator<Item = Launch> {
         waits_for_peers: false,
         programmatic: false,
         registers: None,
+        variables: Vec::new(),
         args: args.clone(),
     })
 }

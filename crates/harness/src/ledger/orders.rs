@@ -307,6 +307,8 @@ fn launch(entry: &str, (grid, block): (u32, u32), waits_for_peers: bool, program
         dynamic_shared: 0,
         waits_for_peers,
         programmatic,
+        registers: None,
+        variables: Vec::new(),
         args,
     })
 }

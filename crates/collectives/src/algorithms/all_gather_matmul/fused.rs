@@ -104,6 +104,7 @@ impl Fused {
             waits_for_peers: self.pulls,
             programmatic: false,
             registers: None,
+            variables: Vec::new(),
             args,
         })
     }

@@ -123,6 +123,7 @@ pub(in crate::algorithms) fn reduce(call: &Call, inputs: impl Iterator<Item = Re
         waits_for_peers: false,
         programmatic: false,
         registers: None,
+        variables: Vec::new(),
         args: vec![
             Arg::Struct(addresses),
             Arg::U64(output.bytes / call.dtype.size()),

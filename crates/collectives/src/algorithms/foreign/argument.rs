@@ -1,12 +1,14 @@
 //! Buffers, arguments and numbers of a specification, and what they come to for one call.
 
+use std::collections::BTreeMap;
+
 use super::{
     contents::Contents,
     expression::{Expression, Values, Word},
 };
 use crate::{
     collective::DType,
-    plan::{Arg, BufferSpec, Call, Outside, Region, Role, TensorMap, Width},
+    plan::{Arg, BufferSpec, Call, ModuleVariable, Outside, Region, Role, TensorMap, Width},
 };
 
 /// The most values that one repetition stands for: arguments of a launch, steps of a call.
@@ -119,6 +121,12 @@ pub(super) enum Kind {
     PeerTable(BufferPart),
     Multicast(BufferPart),
     Stride(BufferPart),
+    /// The same in units of 2^`shift` bytes.
+    ShiftedStride {
+        part: BufferPart,
+        shift: u32,
+        bytes: u32,
+    },
     TensorMap(Box<Tensor>),
     Struct(Vec<Argument>),
     /// The address of memory that holds these.
@@ -176,10 +184,35 @@ impl Tensor {
     }
 }
 
+/// A variable of modules, which the host of each rank sets once for a group.
+pub(super) struct Variable {
+    /// As the PTX has it.
+    pub(super) name: String,
+    /// Line and column in the specification.
+    pub(super) place: (usize, usize),
+    /// What its first bytes are, as fields of a struct.
+    pub(super) value: Vec<Argument>,
+}
+
+impl Variable {
+    /// What it is on a rank, for the group's largest call.
+    ///
+    /// # Errors
+    /// As [`made`].
+    pub(super) fn made(&self, context: &Context<'_>) -> Result<ModuleVariable, String> {
+        let values = context.largest.with(Word::Rank, context.rank().into());
+        let value = made(&self.value, &Context { values, ..*context }).map_err(|why| format!("variable `{}`: {why}", self.name))?;
+        Ok(ModuleVariable { name: self.name.clone(), value })
+    }
+}
+
 /// What a rank's part of a call is made from.
 pub(super) struct Context<'a> {
     pub(super) call: &'a Call,
     pub(super) buffers: &'a [Buffer],
+    pub(super) variables: &'a [Variable],
+    /// Bytes of dynamic shared memory that modules' compilers say.
+    pub(super) shared: &'a BTreeMap<String, u32>,
     /// Of this call on this rank.
     pub(super) values: Values<'a>,
     /// Of the group's largest call, which the kernel's own buffers are made for.
@@ -225,7 +258,7 @@ impl Context<'_> {
 
     /// The same with the number of a repetition.
     pub(super) fn turn(&self, i: u64) -> Context<'_> {
-        Context { call: self.call, buffers: self.buffers, values: self.values.with(Word::I, i), largest: self.largest }
+        Context { values: self.values.with(Word::I, i), ..*self }
     }
 
     /// How often what is repeated so comes.
@@ -264,6 +297,18 @@ pub(super) fn made(arguments: &[Argument], context: &Context<'_>) -> Result<Vec<
 }
 
 impl Argument {
+    /// Whether it leads to a call's own input or output.
+    pub(super) fn is_of_call(&self) -> bool {
+        let of_call = |part: &BufferPart| !matches!(part.holder, Holder::Own(_));
+        match &self.kind {
+            Kind::Fixed(_) | Kind::Integer { .. } | Kind::Float(_) => false,
+            Kind::Pointer(part, _) | Kind::Peers(part, _) | Kind::PeerTable(part) | Kind::Multicast(part) => of_call(part),
+            Kind::Stride(part) | Kind::ShiftedStride { part, .. } => of_call(part),
+            Kind::TensorMap(tensor) => of_call(&tensor.part),
+            Kind::Struct(fields) | Kind::Memory(fields) => fields.iter().any(Argument::is_of_call),
+        }
+    }
+
     /// Shows every expression that it is made from.
     pub(super) fn visit<'a>(&'a self, see: &mut dyn FnMut(&'a Quantity)) {
         self.repeat.iter().for_each(&mut *see);
@@ -274,7 +319,8 @@ impl Argument {
                 see(&part.offset);
                 of_rank.iter().for_each(see);
             }
-            Kind::Peers(part, _) | Kind::PeerTable(part) | Kind::Multicast(part) | Kind::Stride(part) => see(&part.offset),
+            Kind::Peers(part, _) | Kind::PeerTable(part) | Kind::Multicast(part) => see(&part.offset),
+            Kind::Stride(part) | Kind::ShiftedStride { part, .. } => see(&part.offset),
             Kind::TensorMap(tensor) => tensor.quantities().for_each(see),
             Kind::Struct(fields) | Kind::Memory(fields) => fields.iter().for_each(|field| field.visit(see)),
         }
@@ -311,6 +357,7 @@ impl Kind {
             }
             Kind::Multicast(part) => Arg::Multicast(context.region(part)?),
             Kind::Stride(part) => Arg::Stride(context.region(part)?),
+            &Kind::ShiftedStride { ref part, shift, bytes } => Arg::ShiftedStride { region: context.region(part)?, shift, bytes },
             Kind::TensorMap(tensor) => Arg::TensorMap(tensor.made(context)?),
             Kind::Struct(fields) => Arg::Struct(made(fields, context)?),
             Kind::Memory(fields) => Arg::InMemory(made(fields, context)?),

@@ -38,6 +38,16 @@ pub(super) struct Document {
     pub(super) buffers: Vec<Spanned<Buffer>>,
     #[serde(default, rename = "argument")]
     pub(super) arguments: Vec<Spanned<Argument>>,
+    #[serde(default, rename = "variable")]
+    pub(super) variables: Vec<Spanned<Variable>>,
+}
+
+/// A variable of the module that the host sets after it has loaded the module.
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct Variable {
+    pub(super) name: Spanned<String>,
+    pub(super) value: Vec<Spanned<Argument>>,
 }
 
 #[derive(Default, Deserialize)]
@@ -55,6 +65,7 @@ pub(super) struct OfCall {
     #[serde(default)]
     pub(super) destroys_input: bool,
     pub(super) counts: Option<Spanned<bool>>,
+    pub(super) readable_behind: Option<Spanned<u64>>,
 }
 
 #[derive(Default, Deserialize)]
@@ -138,7 +149,8 @@ pub(super) struct Promises {
     equal_run_to_run: bool,
     graph_equals_eager: bool,
     in_place_equals_out_of_place: bool,
-    special_values: bool,
+    /// By default only of copies.
+    special_values: Option<bool>,
 }
 
 impl Default for Promises {
@@ -151,15 +163,17 @@ impl Default for Promises {
             equal_run_to_run: true,
             graph_equals_eager: true,
             in_place_equals_out_of_place: true,
-            special_values: false,
+            special_values: None,
         }
     }
 }
 
 impl Promises {
-    pub(super) fn contract(&self) -> Contract {
+    /// The contract of a collective that reduces, or of one that copies.
+    pub(super) fn contract(&self, reduces: bool) -> Contract {
         Contract {
             order: match self.order {
+                _ if !reduces => Order::Copied,
                 Adding::RankAscending => Order::RankAscending,
                 Adding::AnyRotation => Order::AnyRotation,
                 Adding::Any => Order::Any,
@@ -169,7 +183,7 @@ impl Promises {
             equal_run_to_run: self.equal_run_to_run,
             graph_equals_eager: self.graph_equals_eager,
             in_place_equals_out_of_place: self.in_place_equals_out_of_place,
-            special_values: self.special_values,
+            special_values: self.special_values.unwrap_or(!reduces),
         }
     }
 }
@@ -238,6 +252,8 @@ pub(super) struct Argument {
     pub(super) peer_table: Option<Spanned<String>>,
     pub(super) multicast: Option<Spanned<String>>,
     pub(super) stride: Option<Spanned<String>>,
+    pub(super) shift: Option<Spanned<u32>>,
+    pub(super) bits: Option<Spanned<u32>>,
     pub(super) tensor_map: Option<Tensor>,
     #[serde(rename = "struct")]
     pub(super) fields: Option<Vec<Spanned<Argument>>>,

@@ -1,7 +1,7 @@
 //! Expressions of a specification: sizes, shapes and scalars in terms of a call.
 //!
-//! Unsigned 64-bit arithmetic in which every overflow is an error: integers, words, `+ - * / %`, comparisons and `! && ||`, which are 1 or 0,
-//! `c ? a : b`, parentheses and functions of two values. Text and nesting are bounded, so that no input takes long or exhausts the stack.
+//! Unsigned 64-bit arithmetic in which every overflow is an error: integers, words, `+ - * / %`, `<< >> & ^ |`, comparisons and `! && ||`, which are
+//! 1 or 0, `c ? a : b`, parentheses and functions of two values. `<< >> & ^ |` bind tighter than comparisons, as in Rust and Python. Text and nesting are bounded, so that no input takes long or exhausts the stack.
 
 use std::fmt;
 
@@ -67,6 +67,9 @@ impl Word {
     pub(super) const OF_CONDITION: &'static [Word] = &[Count, World, ElementSize, Bytes, SlotBytes, OutputBytes, Root];
     /// What initial contents may speak of.
     pub(super) const OF_CONTENTS: &'static [Word] = &[Count, World, ElementSize, Bytes, SlotBytes, OutputBytes, Rank, Index];
+    /// What variables of modules may speak of, as of the group's largest call.
+    pub(super) const OF_VARIABLE: &'static [Word] =
+        &[Count, World, ElementSize, Bytes, SlotBytes, OutputBytes, Rank, MostCount, MostBytes, I];
     /// What shapes of launches and steps may speak of.
     pub(super) const OF_STEP: &'static [Word] =
         &[Count, World, ElementSize, Bytes, SlotBytes, OutputBytes, Root, Rank, Call, MostCount, MostBytes, WaitingBlocks, I];
@@ -74,7 +77,7 @@ impl Word {
     pub(super) const OF_ARGUMENT: &'static [Word] =
         &[Count, World, ElementSize, Bytes, SlotBytes, OutputBytes, Root, Rank, Call, MostCount, MostBytes, WaitingBlocks, I, Grid, Block];
 
-    fn name(self) -> &'static str {
+    pub(super) fn name(self) -> &'static str {
         NAMES[self as usize]
     }
 }
@@ -159,6 +162,11 @@ enum Operation {
     Multiply,
     Divide,
     Remainder,
+    ShiftLeft,
+    ShiftRight,
+    And,
+    Xor,
+    Or,
     CeilDiv,
     Min,
     Max,
@@ -252,6 +260,12 @@ fn evaluate(node: &Node, values: &Values<'_>) -> Result<u64, Problem> {
         Operation::Multiply => left.checked_mul(right).ok_or_else(|| overflow("*")),
         Operation::Divide => divided().map(|()| left / right),
         Operation::Remainder => divided().map(|()| left % right),
+        Operation::ShiftLeft if left == 0 || right <= left.leading_zeros().into() => Ok(left.checked_shl(right as u32).unwrap_or(0)),
+        Operation::ShiftLeft => Err(overflow("<<")),
+        Operation::ShiftRight => Ok(u32::try_from(right).ok().and_then(|right| left.checked_shr(right)).unwrap_or(0)),
+        Operation::And => Ok(left & right),
+        Operation::Xor => Ok(left ^ right),
+        Operation::Or => Ok(left | right),
         Operation::CeilDiv => divided().map(|()| left.div_ceil(right)),
         Operation::Min => Ok(left.min(right)),
         Operation::Max => Ok(left.max(right)),
@@ -264,6 +278,14 @@ fn evaluate(node: &Node, values: &Values<'_>) -> Result<u64, Problem> {
         Operation::Sent | Operation::SentAt | Operation::ReceivedAt => values.part(operation, left, right).map_err(problem),
     }
 }
+
+/// Operations on bits, from those that bind loosest.
+const BITS: [&[(&str, Operation)]; 4] = [
+    &[("|", Operation::Or)],
+    &[("^", Operation::Xor)],
+    &[("&", Operation::And)],
+    &[("<<", Operation::ShiftLeft), (">>", Operation::ShiftRight)],
+];
 
 /// 1 where it is not 0.
 fn is_true(node: Node, at: usize) -> Node {
@@ -356,11 +378,28 @@ impl<'t> Reader<'t> {
             ("<", Operation::Less),
             (">", Operation::Greater),
         ];
-        let left = self.sum()?;
+        let left = self.bits(&BITS)?;
         match self.long_sign(&SIGNS) {
-            Some((operation, at)) => Ok(Node::Operation(operation, at, Box::new([left, self.sum()?]))),
+            Some((operation, at)) => Ok(Node::Operation(operation, at, Box::new([left, self.bits(&BITS)?]))),
             None => Ok(left),
         }
+    }
+
+    /// Operations on bits, those of the first level binding loosest.
+    fn bits(&mut self, levels: &[&[(&str, Operation)]]) -> Result<Node, Problem> {
+        let Some((signs, tighter)) = levels.split_first() else { return self.sum() };
+        let mut left = self.bits(tighter)?;
+        while !["&&", "||"].into_iter().any(|logical| self.is_ahead(logical))
+            && let Some((operation, at)) = self.long_sign(signs)
+        {
+            left = Node::Operation(operation, at, Box::new([left, self.bits(tighter)?]));
+        }
+        Ok(left)
+    }
+
+    /// Whether this comes next.
+    fn is_ahead(&mut self, sign: &str) -> bool {
+        self.next().is_some() && self.text[self.at..].starts_with(sign)
     }
 
     fn sum(&mut self) -> Result<Node, Problem> {
@@ -477,6 +516,13 @@ mod tests {
     #[case("!(rank != 3) && world >= 8", 1)]
     #[case("rank > 3 ? count / 0 : rank == 3 ? 7 : 9", 7)]
     #[case("sent(0, 1) + sent_at(0, 2) + received_at(3, 1)", 6 * 1040)]
+    #[case("3 << 32 >> 31", 6)]
+    #[case("1 + 1 << 2 + 1", 16)]
+    #[case("1 << 63 >> 64", 0)]
+    #[case("0 << 900", 0)]
+    #[case("6 & 3 == 2 && 6 | 1 == 7", 1)]
+    #[case("1 | 6 ^ 3 & 2 << 0", 5)]
+    #[case("0x8000_0000_0000_0000 >> 18446744073709551615", 0)]
     fn values_are_those_of_arithmetic(#[case] text: &str, #[case] value: u64) {
         assert_eq!(Expression::read(text, Word::OF_ARGUMENT).and_then(|e| e.value(&values())), Ok(value));
     }
@@ -495,6 +541,10 @@ mod tests {
     #[case("1 < 2 < 3", 6, "`<` is not expected here")]
     #[case("rank ? 1", 8, "the end where `:` is expected")]
     #[case("0x", 0, "`0x` is not a number of 64 bits")]
+    #[case("3 << 63", 2, "3 << 63 does not fit into 64 bits")]
+    #[case("1 << 64", 2, "1 << 64 does not fit into 64 bits")]
+    #[case("1 < < 2", 4, "`<` where a number")]
+    #[case("1 & & 2", 4, "`&` where a number")]
     #[case("sent(0, 8)", 0, "from rank 0 to rank 8: there are ranks 0 to 7")]
     fn problems_stand_where_they_are(#[case] text: &str, #[case] at: usize, #[case] what: &str) {
         let problem = Expression::read(text, Word::OF_ARGUMENT).and_then(|e| e.value(&values())).unwrap_err();

@@ -14,7 +14,7 @@ mod step;
 #[cfg(test)]
 mod tests;
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
 use self::{
     argument::{Context, Quantity},
@@ -31,6 +31,9 @@ use crate::{
 };
 
 pub use specification::{Files, SpecError};
+
+/// Blocks of a rank that the emulator lets wait for others.
+const FEW_BLOCKS: u32 = 4;
 
 /// An algorithm whose kernels are somebody else's.
 ///
@@ -54,6 +57,8 @@ pub struct Foreign {
     specification: Specification,
     /// The specification's name, for as long as the process lives.
     name: &'static str,
+    /// Bytes of dynamic shared memory, by the module that launches name.
+    shared: BTreeMap<String, u32>,
 }
 
 /// A module that launches name, for [`Library::replace`](crate::library::Library::replace).
@@ -80,7 +85,7 @@ impl Foreign {
     /// The first contradiction, with its line and column; a specification of which no call can be made, with the reason.
     pub fn with_files(text: &str, kernel: Option<&str>, files: Files<'_>) -> Result<Foreign, SpecError> {
         let specification = Specification::read(text, kernel, files)?;
-        let foreign = Foreign { name: specification.name.clone().leak(), specification };
+        let foreign = Foreign { name: specification.name.clone().leak(), specification, shared: BTreeMap::new() };
         // What never works is a mistake in the specification, not a case that it does not support.
         let mut reason = None;
         let tried: Vec<Call> = foreign.sample_calls().collect();
@@ -118,6 +123,11 @@ impl Foreign {
         of_launches.map(|(name, file)| ForeignModule { name, file }).collect()
     }
 
+    /// Has launches from a module (as [`ForeignModule::name`] has it) get so many bytes of dynamic shared memory if the specification does not say how many.
+    pub fn set_shared(&mut self, module: &str, bytes: u32) {
+        self.shared.insert(module.to_owned(), bytes);
+    }
+
     /// What is wrong with a module of these, where the specification names it.
     pub fn error_of_module(&self, module: &ForeignModule, problem: impl Into<String>) -> SpecError {
         let Specification { dtypes, ops, worlds, .. } = &self.specification;
@@ -128,17 +138,38 @@ impl Foreign {
 
     /// What is wrong with the kernel of a [sample](Foreign::samples), or with an argument of it, where the specification names it.
     pub fn error_of_launch(&self, sample: &Launch, argument: Option<usize>, problem: impl Into<String>) -> SpecError {
-        let calls: Vec<Call> = self.sample_calls().collect();
-        let ranks = || calls.iter().flat_map(|call| (0..call.world()).map(move |rank| (call, rank)));
-        let names = (sample.module.clone(), sample.entry.clone());
-        let is = |launch: &&LaunchSpec| ranks().any(|(call, rank)| launch.names.of(call, rank).as_ref() == Ok(&names));
-        let place = self.specification.launches().find(is).map(|launch| {
+        let place = self.launch_of(sample).map(|launch| {
             // From one that is repeated on, numbers are not those of what is written.
             let mut written = launch.arguments.iter().enumerate();
             let found = argument.and_then(|argument| written.find(|(number, written)| *number == argument || written.repeat.is_some()));
             found.map_or(launch.places.entry, |(_, written)| written.place)
         });
         let (line, column) = place.unwrap_or((1, 1));
+        SpecError { line, column, problem: problem.into() }
+    }
+
+    /// The launch of a [sample](Foreign::samples).
+    fn launch_of(&self, sample: &Launch) -> Option<&LaunchSpec> {
+        let calls: Vec<Call> = self.sample_calls().collect();
+        let ranks = || calls.iter().flat_map(|call| (0..call.world()).map(move |rank| (call, rank)));
+        let names = (sample.module.clone(), sample.entry.clone());
+        self.specification.launches().find(|launch| ranks().any(|(call, rank)| launch.names.of(call, rank).as_ref() == Ok(&names)))
+    }
+
+    /// Whether the specification gives the launch of a [sample](Foreign::samples) no dynamic shared memory in any call: it does not say how many bytes, or 0.
+    pub fn leaves_shared_open(&self, sample: &Launch) -> bool {
+        let given = self.launch_of(sample).and_then(|launch| launch.dynamic_shared.as_ref());
+        given.is_none_or(|given| given.expression == expression::Expression::constant(0))
+    }
+
+    /// The variables of its modules that hosts set.
+    pub fn variables(&self) -> impl Iterator<Item = &str> {
+        self.specification.variables.iter().map(|variable| variable.name.as_str())
+    }
+
+    /// What is wrong with one of [them](Foreign::variables), by its number, where the specification has it.
+    pub fn error_of_variable(&self, number: usize, problem: impl Into<String>) -> SpecError {
+        let (line, column) = self.specification.variables.get(number).map_or((1, 1), |variable| variable.place);
         SpecError { line, column, problem: problem.into() }
     }
 
@@ -179,11 +210,19 @@ impl Foreign {
         self.specification.count_multiple_of.value(&values).ok().filter(|&multiple| multiple > 0)
     }
 
+    /// The smallest count above 0 that it allows; `None` where an expression has no value, and where there is none.
+    pub fn least_count(&self, dtype: DType, world: u32) -> Option<u64> {
+        let multiple = self.count_multiple(dtype, world)?;
+        let values = Values::new(&[(Word::World, world.into()), (Word::ElementSize, dtype.size())]);
+        self.specification.least_count.value(&values).ok()?.max(1).checked_next_multiple_of(multiple)
+    }
+
     /// One launch of each of its kernels: to be held against the PTX before anything runs.
     pub fn samples(&self) -> Vec<Launch> {
         let mut samples: Vec<Launch> = Vec::new();
         for call in self.sample_calls().filter(|call| self.supports(call).is_ok()) {
-            for op in (0..call.world()).filter_map(|rank| self.operations(&call, &Target::default(), rank).ok()).flatten() {
+            let Some(target) = self.targets().find(|target| self.check_target(&call, target).is_ok()) else { continue };
+            for op in (0..call.world()).filter_map(|rank| self.operations(&call, &target, rank).ok()).flatten() {
                 for op in std::iter::once(&op).chain(op.forked()) {
                     let Op::Launch(launch) = op else { continue };
                     let same = |known: &Launch| (&known.module, &known.entry) == (&launch.module, &launch.entry);
@@ -225,18 +264,22 @@ impl Foreign {
     fn operations(&self, call: &Call, target: &Target, rank: u32) -> Result<Vec<Op>, String> {
         let most_count = target.most_count.unwrap_or(call.count).max(call.count);
         let largest = values_for(call, most_count);
+        let largest = largest.with(Word::MostCount, most_count).with(Word::MostBytes, largest.of(Word::Bytes));
         let values = values_of(call)
             .with(Word::Rank, rank.into())
             .with(Word::Call, target.call)
             .with(Word::MostCount, most_count)
             .with(Word::MostBytes, largest.of(Word::Bytes))
             .with(Word::WaitingBlocks, target.waiting_blocks.clamp(1, MAX_BLOCKS).into());
-        step::operations(&self.specification.steps, &Context { call, buffers: &self.specification.buffers, values, largest })
+        let Specification { steps, buffers, variables, .. } = &self.specification;
+        step::operations(steps, &Context { call, buffers, variables, shared: &self.shared, values, largest })
     }
 
-    /// The numbers of waiting blocks for which a plan may differ.
-    fn waiting_blocks(&self) -> std::ops::RangeInclusive<u32> {
-        if self.specification.mentions(Word::WaitingBlocks) { 1..=MAX_BLOCKS } else { 1..=1 }
+    /// Machines for which plans may differ: those that let few blocks wait, as the emulator does, first.
+    fn targets(&self) -> impl Iterator<Item = Target> {
+        let most = if self.specification.mentions(Word::WaitingBlocks) { MAX_BLOCKS } else { 1 };
+        let target = |waiting_blocks| Target { waiting_blocks, ..Target::default() };
+        [FEW_BLOCKS].into_iter().filter(move |&few| few <= most).chain(1..=most).map(target)
     }
 
     fn restrictions(&self, call: &Call) -> Result<(), String> {
@@ -322,10 +365,15 @@ impl Algorithm for Foreign {
     fn check_supported(&self, call: &Call) -> Result<(), String> {
         self.restrictions(call)?;
         self.specification.buffers.iter().try_for_each(|buffer| buffer.made(&values_of(call)).map(drop))?;
-        for waiting_blocks in self.waiting_blocks() {
-            self.check_target(call, &Target { waiting_blocks, ..Target::default() })?;
+        // A machine may let so few blocks wait that there is no such launch. Whoever knows the machine asks `check_target`.
+        let mut refusal = None;
+        for target in self.targets() {
+            match self.check_target(call, &target) {
+                Ok(()) => return Ok(()),
+                Err(why) => refusal.get_or_insert(why),
+            };
         }
-        Ok(())
+        Err(refusal.unwrap_or_default())
     }
 
     fn workspace(&self, dtype: DType, world: u32, bytes: u64) -> Vec<BufferSpec> {
@@ -333,6 +381,10 @@ impl Algorithm for Foreign {
         let values = sizes(*collective, dtype, world, bytes / dtype.size() / collective.slots(world).0);
         // What has no value is the reason that `supports` gives, before anything is opened.
         buffers.iter().filter_map(|buffer| buffer.made(&values).ok()).collect()
+    }
+
+    fn readable_behind(&self) -> u64 {
+        self.specification.readable_behind
     }
 
     fn is_foreign(&self) -> bool {

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use toml::Spanned;
 
 use super::{
-    argument::{Argument, Buffer, BufferPart, Holder, Kind, Quantity, Tensor},
+    argument::{Argument, Buffer, BufferPart, Holder, Kind, Quantity, Tensor, Variable},
     contents::{Bits, Contents},
     document::{self, Document, Scalar},
     expression::{Expression, Values, Word},
@@ -14,8 +14,9 @@ use super::{
 };
 use crate::{
     collective::{Collective, DType, ReduceOp},
-    contract::{Contract, Order},
+    contract::Contract,
     kernels::FOREIGN,
+    machine::GUARD,
     plan::{Arg, Fill, MAX_RANKS, MAX_SIDES, Role},
 };
 
@@ -65,6 +66,9 @@ pub(super) struct Specification {
     /// What every word of signals and state may start with beside zero.
     pub(super) start: Option<u32>,
     pub(super) buffers: Vec<Buffer>,
+    pub(super) variables: Vec<Variable>,
+    /// Bytes behind an input that the kernels may read.
+    pub(super) readable_behind: u64,
     pub(super) steps: Vec<Step>,
 }
 
@@ -157,18 +161,23 @@ impl Reader<'_> {
         if let Some(counts) = call.counts.as_ref().filter(|counts| *counts.get_ref() && *collective != Collective::AllToAll) {
             return self.refuse(counts, format!("counts: {collective} has parts of one length"));
         }
-        if [document.buffers.len(), document.arguments.len(), document.steps.len()].into_iter().any(|items| items > MOST_ITEMS) {
-            return self.refuse(name, format!("more than {MOST_ITEMS} buffers, arguments or steps"));
+        let items = [document.buffers.len(), document.arguments.len(), document.steps.len(), document.variables.len()];
+        if items.into_iter().any(|items| items > MOST_ITEMS) {
+            return self.refuse(name, format!("more than {MOST_ITEMS} buffers, arguments, steps or variables"));
         }
         let buffers = self.buffers(name.get_ref(), &document.buffers)?;
-        let steps = self.steps(&Scope { document: &document, kernel, ops: &ops, buffers: &buffers })?;
+        let scope = Scope { document: &document, kernel, ops: &ops, buffers: &buffers };
+        let (steps, variables) = (self.steps(&scope)?, self.variables(&scope)?);
+        let readable_behind = match &call.readable_behind {
+            Some(given) if *given.get_ref() > GUARD => {
+                return self.refuse(given, format!("readable_behind {}: at most {GUARD} bytes", given.get_ref()));
+            }
+            given => given.as_ref().map_or(0, |given| *given.get_ref()),
+        };
         let start =
             self.optional(&contract.start, "start", &[])?.map(|start| start.within("start", &Values::default(), 1, u32::MAX.into()));
         let start = start.transpose().map_err(|why| self.error(contract.start.as_ref().map_or(0, |start| start.span().start), why))?;
-        let contract = match collective.operators() {
-            [ReduceOp::Copy] => Contract { order: Order::Copied, special_values: true, ..contract.contract() },
-            _ => contract.contract(),
-        };
+        let contract = contract.contract(collective.operators() != [ReduceOp::Copy]);
         let least = |given: &Option<Spanned<Scalar>>, what: &str, value| match given {
             Some(given) => self.quantity(given, what, Word::OF_TYPES),
             None => Ok(Quantity::constant(value)),
@@ -191,6 +200,8 @@ impl Reader<'_> {
             contract,
             start: start.map(|start| start as u32),
             buffers,
+            variables,
+            readable_behind,
             steps,
         })
     }
@@ -351,10 +362,7 @@ impl Reader<'_> {
             grid: extent(or(&written.grid, &common.grid), "grid")?,
             block: extent(or(&written.block, &common.block), "block")?,
             cluster,
-            dynamic_shared: match dynamic_shared {
-                Some(given) => self.quantity(given, "dynamic_shared", Word::OF_STEP)?,
-                None => Quantity::constant(0),
-            },
+            dynamic_shared: dynamic_shared.map(|given| self.quantity(given, "dynamic_shared", Word::OF_STEP)).transpose()?,
             waits_for_peers: or(&written.waits_for_peers, &common.waits_for_peers).copied().unwrap_or(true),
             programmatic: or(&written.programmatic, &common.programmatic).copied().unwrap_or(false),
             registers: match or(&written.registers, &common.registers) {
@@ -482,6 +490,36 @@ impl Reader<'_> {
         Ok(Spanned::new(word.span(), value))
     }
 
+    fn variables(&self, scope: &Scope<'_>) -> Result<Vec<Variable>, SpecError> {
+        let mut variables: Vec<Variable> = Vec::new();
+        for variable in scope.document.variables.iter().map(Spanned::get_ref) {
+            let name = variable.name.get_ref();
+            if name.is_empty() || variables.iter().any(|known| known.name == *name) {
+                return self.refuse(&variable.name, format!("variable `{name}`: a name of the module's, once"));
+            }
+            if variable.value.is_empty() || variable.value.len() > MOST_ITEMS {
+                return self.refuse(&variable.name, format!("value of `{name}`: 1 to {MOST_ITEMS} fields"));
+            }
+            let value = self.arguments(&variable.value, scope, 1)?;
+            for (argument, written) in value.iter().zip(&variable.value) {
+                if argument.is_of_call() {
+                    return self.refuse(written, "a variable is set once for a group: input and output are a call's");
+                }
+                let mut wrong = None;
+                argument.visit(&mut |quantity| {
+                    let word =
+                        Word::OF_ARGUMENT.iter().find(|word| !Word::OF_VARIABLE.contains(word) && quantity.expression.mentions(**word));
+                    wrong = wrong.or(word);
+                });
+                if let Some(word) = wrong {
+                    return self.refuse(written, format!("a variable is set once for a group: `{}` is a call's", word.name()));
+                }
+            }
+            variables.push(Variable { name: name.clone(), place: self.place_of(variable.name.span().start), value });
+        }
+        Ok(variables)
+    }
+
     fn optional(&self, written: &Option<Spanned<Scalar>>, what: &str, words: &[Word]) -> Result<Option<Quantity>, SpecError> {
         written.as_ref().map(|written| self.quantity(written, what, words)).transpose()
     }
@@ -547,7 +585,20 @@ impl Reader<'_> {
     fn kind(&self, written: &Spanned<document::Argument>, scope: &Scope<'_>, depth: usize) -> Result<Kind, SpecError> {
         let document::Argument { u8, u16, u32, i32, u64, i64, f32, .. } = written.get_ref();
         let document::Argument {
-            pointer, peers, peer_table, multicast, stride, tensor_map, fields, memory, offset, length, of_rank, ..
+            pointer,
+            peers,
+            peer_table,
+            multicast,
+            stride,
+            shift,
+            bits,
+            tensor_map,
+            fields,
+            memory,
+            offset,
+            length,
+            of_rank,
+            ..
         } = written.get_ref();
         let given = [u8, u16, u32, i32, u64, i64, f32].iter().filter(|kind| kind.is_some()).count()
             + [pointer, peers, peer_table, multicast, stride].iter().filter(|kind| kind.is_some()).count()
@@ -561,6 +612,11 @@ impl Reader<'_> {
         let addressed = [pointer, peers, peer_table, multicast, stride].into_iter().flatten().next().or(of_map);
         if let (Some(offset), None) = (offset, addressed) {
             return self.refuse(offset, "offset goes with a buffer");
+        }
+        for (key, given) in [("shift", shift), ("bits", bits)] {
+            if let (Some(given), None) = (given, stride) {
+                return self.refuse(given, format!("{key} goes with stride"));
+            }
         }
         if let (Some(length), None) = (length, peers) {
             return self.refuse(length, "length goes with peers");
@@ -609,7 +665,17 @@ impl Reader<'_> {
             return Ok(Kind::Multicast(place));
         }
         if stride.is_some() {
-            return Ok(Kind::Stride(place));
+            if let Some(shift) = shift.as_ref().filter(|shift| *shift.get_ref() > 63) {
+                return self.refuse(shift, format!("shift {}: 0 to 63", shift.get_ref()));
+            }
+            if let Some(bits) = bits.as_ref().filter(|bits| ![32, 64].contains(bits.get_ref())) {
+                return self.refuse(bits, format!("bits {}: 32 or 64", bits.get_ref()));
+            }
+            let (shift, bits) = (shift.as_ref().map_or(0, |shift| *shift.get_ref()), bits.as_ref().map_or(64, |bits| *bits.get_ref()));
+            return Ok(match (shift, bits) {
+                (0, 64) => Kind::Stride(place),
+                _ => Kind::ShiftedStride { part: place, shift, bytes: bits / 8 },
+            });
         }
         if let Some(length) = length {
             let most = scope.document.worlds.get_ref().iter().copied().max().unwrap_or(1);

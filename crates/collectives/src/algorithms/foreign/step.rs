@@ -11,6 +11,9 @@ use crate::plan::{Build, Dim3, Launch, Op, Region};
 /// The most blocks of a launch along x, as on any device.
 const MOST_GRID: u64 = (1 << 31) - 1;
 
+/// The most bytes of dynamic shared memory.
+const MOST_SHARED: u64 = 227 * 1024;
+
 /// The most along y and z.
 const MOST_ROWS: u64 = (1 << 16) - 1;
 
@@ -63,7 +66,8 @@ pub(super) struct LaunchSpec {
     pub(super) grid: Extent,
     pub(super) block: Extent,
     pub(super) cluster: Option<Extent>,
-    pub(super) dynamic_shared: Quantity,
+    /// What the compiler says of the module where it is left out, else none.
+    pub(super) dynamic_shared: Option<Quantity>,
     pub(super) waits_for_peers: bool,
     pub(super) programmatic: bool,
     pub(super) registers: Option<u32>,
@@ -99,13 +103,32 @@ impl LaunchSpec {
         {
             return Err(format!("grid {grid} in clusters of {cluster}: a multiple on each axis is needed"));
         }
-        let dynamic_shared =
-            self.dynamic_shared.within("dynamic_shared", &context.values, 0, DeviceModel::B200.shared_per_block.into())? as u32;
+        let dynamic_shared = match (&self.dynamic_shared, context.shared.get(&module)) {
+            (Some(given), _) => given.within("dynamic_shared", &context.values, 0, MOST_SHARED)? as u32,
+            (None, Some(&shared)) if u64::from(shared) > MOST_SHARED => {
+                return Err(format!("shared memory of {shared} bytes, as the module's metadata says: expected at most {MOST_SHARED}"));
+            }
+            (None, shared) => shared.copied().unwrap_or(0),
+        };
         let values = context.values.with(Word::Grid, grid.total()).with(Word::Block, block.total());
         let arguments = argument::made(&self.arguments, &Context { values, ..*context })?;
+        let variables = context.variables.iter().map(|variable| variable.made(context)).collect::<Result<_, _>>()?;
         let LaunchSpec { waits_for_peers, programmatic, registers, .. } = *self;
         let build = Build::Release;
-        Ok(Launch { module, entry, build, grid, block, cluster, dynamic_shared, waits_for_peers, programmatic, registers, args: arguments })
+        Ok(Launch {
+            module,
+            entry,
+            build,
+            grid,
+            block,
+            cluster,
+            dynamic_shared,
+            waits_for_peers,
+            programmatic,
+            registers,
+            variables,
+            args: arguments,
+        })
     }
 }
 
@@ -161,7 +184,7 @@ impl Step {
             Kind::Launch(launch) => {
                 let LaunchSpec { grid, block, cluster, dynamic_shared, arguments, .. } = &**launch;
                 [Some(grid), Some(block), cluster.as_ref()].into_iter().flatten().flat_map(|extent| &extent.0).for_each(&mut *see);
-                see(dynamic_shared);
+                dynamic_shared.iter().for_each(&mut *see);
                 arguments.iter().for_each(|argument| argument.visit(see));
             }
             Kind::Copy { from, to, bytes, to_rank } => {

@@ -1,5 +1,5 @@
 use super::*;
-use crate::plan::Arg;
+use crate::plan::{Arg, ModuleVariable};
 use rstest::rstest;
 
 const SPEC: &str = r#"name = "mine"
@@ -141,7 +141,7 @@ fn unknown_words_are_refused_where_they_stand() {
     "0",
     "1:1: no call of `mine` can be made: grid `0` is 0: expected 1 to"
 )]
-#[case::fits("u64 = \"grid * block\"", "u32 = \"1 << 2\"", "40:11: `<` where a number, a word or `(` is expected in u32")]
+#[case::fits("u64 = \"grid * block\"", "u32 = \"1 <> 2\"", "40:11: `>` where a number, a word or `(` is expected in u32")]
 #[case::range(
     "u64 = \"grid * block\"",
     "i32 = \"2147483648\"",
@@ -354,4 +354,154 @@ fn contradictions_of_steps_are_refused_where_they_stand(#[case] find: &str, #[ca
     assert!(STEPS.contains(find), "{find}");
     let refusal = refusal(&STEPS.replacen(find, replace, 1));
     assert!(refusal.starts_with(expected) && !refusal.ends_with('.'), "{refusal}");
+}
+
+/// If this fails, a variable that the host sets is not the same for every launch of a group, or has another rank's value.
+#[test]
+fn variables_are_of_largest_call() {
+    let variable = "\n[[variable]]\nname = \"bases\"\nvalue = [{ pointer = \"pads\", of_rank = \"i\", repeat = \"world\" }, { u64 = \"rank * 10 + count\" }]\n";
+    let foreign = Foreign::read(&(spec() + variable), None).unwrap();
+    assert_eq!(foreign.variables().collect::<Vec<_>>(), ["bases"]);
+    let of = |count| {
+        let call = call(DType::F32, ReduceOp::Sum, 2, count);
+        let plan = foreign.plan(&call, &Target { waiting_blocks: 4, most_count: Some(4096), ..Target::default() });
+        let Op::Launch(launch) = &plan.ranks[1][0] else { panic!("{plan}") };
+        launch.variables.clone()
+    };
+    let base = |rank| Arg::AddressOf { region: Region::new("mine.pads", 0, 128), rank };
+    assert_eq!(of(4), [ModuleVariable { name: "bases".into(), value: vec![base(0), base(1), Arg::U64(10 + 4096)] }]);
+    assert_eq!(of(4), of(4096));
+}
+
+#[rstest]
+#[case("name = \"\"\nvalue = [{ u32 = 1 }]", "43:8: variable ``: a name of the module's, once")]
+#[case("name = \"a\"\nvalue = []", "43:8: value of `a`: 1 to 256 fields")]
+#[case("name = \"a\"\nvalue = [{ pointer = \"output\" }]", "44:10: a variable is set once for a group: input and output are a call's")]
+#[case("name = \"a\"\nvalue = [{ memory = [{ u32 = \"root\" }] }]", "44:10: a variable is set once for a group: `root` is a call's")]
+#[case("name = \"a\"\nvalue = [{ stride = \"pads\", shift = 64 }]", "44:37: shift 64: 0 to 63")]
+#[case("name = \"a\"\nvalue = [{ stride = \"pads\", bits = 16 }]", "44:36: bits 16: 32 or 64")]
+#[case("name = \"a\"\nvalue = [{ u32 = 1, bits = 32 }]", "44:28: bits goes with stride")]
+fn variables_are_refused(#[case] variable: &str, #[case] expected: &str) {
+    assert_eq!(refusal(&format!("{}\n[[variable]]\n{variable}\n", spec())), expected);
+}
+
+/// If this fails, a kernel whose grid is a part of the waiting blocks is refused for the machines that let one block wait.
+#[test]
+fn some_machine_is_enough() {
+    let halves = spec().replace("min(waiting_blocks, ", "min(waiting_blocks / 2, ");
+    let foreign = Foreign::read(&halves, None).unwrap();
+    assert_eq!(foreign.samples().len(), 4);
+    let call = call(DType::F32, ReduceOp::Sum, 2, 1024);
+    let on = |waiting_blocks| foreign.check_target(&call, &Target { waiting_blocks, ..Target::default() });
+    assert_eq!((foreign.supports(&call), on(4), on(2)), (Ok(()), Ok(()), Ok(())));
+    assert!(on(1).unwrap_err().starts_with("grid `min(waiting_blocks / 2, "));
+    let never = spec().replace("min(waiting_blocks, ", "min(waiting_blocks / 129, ");
+    assert!(refusal(&never).contains("no call of `mine` can be made: grid "));
+}
+
+/// If this fails, a list has calls of no elements only where larger ones are allowed.
+#[test]
+fn least_counts_are_above_zero() {
+    let least = |text: &str| Foreign::read(text, None).unwrap().least_count(DType::BF16, 2);
+    assert_eq!(least(&spec()), Some(8));
+    assert_eq!(least(&spec().replace("\"16 / element_size\"", "9999")), Some(9999));
+    assert_eq!(least(&spec().replace("in_place = true", "least_count = 9\nin_place = true")), Some(16));
+}
+
+/// If this fails, a copy that says so is held to the sign of a zero, or one that says nothing is not.
+#[rstest]
+#[case("", true)]
+#[case("\n[contract]\nspecial_values = true\n", true)]
+#[case("\n[contract]\nspecial_values = false\n", false)]
+fn copies_promise_special_values(#[case] contract: &str, #[case] promised: bool) {
+    let gathers = spec().replace("\"all_reduce\"", "\"all_gather\"").replace("ops = [\"sum\", \"max\"]\n", "") + contract;
+    let foreign = Foreign::read(&gathers, None).unwrap();
+    let call = Call::standalone(Shape::new(Collective::AllGather, 2, 8), DType::F32, ReduceOp::Copy).unwrap().0;
+    let contract = foreign.contract(&call);
+    assert_eq!((contract.special_values, contract.order), (promised, crate::contract::Order::Copied));
+    assert!(!Foreign::read(&spec(), None).unwrap().contract(&call).special_values, "of sums only where it is said");
+}
+
+/// SplitMix64: the same mutations every time.
+struct Random(u64);
+
+impl Random {
+    fn below(&mut self, limit: usize) -> usize {
+        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        let mixed = (self.0 ^ (self.0 >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        let mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+        ((mixed ^ (mixed >> 31)) % limit as u64) as usize
+    }
+
+    /// The text with a few of its tokens cut, doubled, exchanged or replaced.
+    fn mutated(&mut self, text: &str) -> String {
+        const WORDS: [&str; 24] = [
+            "0",
+            "-1",
+            "18446744073709551615",
+            "1e300",
+            "\"\"",
+            "[]",
+            "{}",
+            "\"rank\"",
+            "\"i << 63\"",
+            "\"world - count\"",
+            "\"max(1, 2) / 0\"",
+            "true",
+            "\"input\"",
+            "\"mine\"",
+            "\"{rank}{world}\"",
+            "\n[[step]]\n",
+            "\n[[variable]]\n",
+            "repeat = 4096",
+            "stride",
+            "=",
+            ",",
+            "\u{fffd}",
+            "\"count * bytes * bytes\"",
+            "[1, 72]",
+        ];
+        let mut tokens: Vec<String> = text.split_inclusive([' ', '\n', ',', '[', ']', '{', '}']).map(str::to_owned).collect();
+        for _ in 0..1 + self.below(4) {
+            let (at, other) = (self.below(tokens.len()), self.below(tokens.len()));
+            match self.below(4) {
+                0 => tokens[at].clear(),
+                1 => tokens[at] = tokens[at].repeat(2),
+                2 => tokens.swap(at, other),
+                _ => tokens[at] = format!("{} ", WORDS[self.below(WORDS.len())]),
+            }
+        }
+        tokens.concat()
+    }
+}
+
+/// If this fails, a specification that somebody sends ends the command in a panic.
+#[test]
+fn mutated_specifications_never_panic() {
+    let steps = "\n[[step]]\nlaunch = {}\n[[step]]\ncopy = { from = \"own\", to = \"output\", to_rank = \"i\" }\nrepeat = \"world\"\nwhen = \"rank == root && i != root\"\n\
+                 [[step]]\nfill = { buffer = \"own\", byte = 7 }\nstream = 1\n[[step]]\nwrite = { buffer = \"pads\", value = \"call + 1\" }\n[[variable]]\nname = \"v\"\nvalue = [{ u64 = 1 }]\n";
+    let texts = [spec(), spec() + steps];
+    let mut random = Random(1);
+    let (mut read, mut refused) = (0, 0);
+    for round in 0..3000 {
+        let text = random.mutated(&texts[round % texts.len()]);
+        match Foreign::with_files(&text, None, &|_| Ok(vec![1, 2, 3])) {
+            Ok(foreign) => {
+                read += 1;
+                for call in foreign.sample_calls().take(4).collect::<Vec<_>>() {
+                    foreign.workspace(call.dtype, call.world(), call.bytes());
+                    let target = Target { waiting_blocks: 4, ..Target::default() };
+                    if foreign.supports(&call).is_ok() && foreign.check_target(&call, &target).is_ok() {
+                        foreign.plan(&call, &target);
+                    }
+                }
+            }
+            Err(error) => {
+                refused += 1;
+                let line = text.split('\n').nth(error.line - 1).unwrap_or_else(|| panic!("{error}: no such line"));
+                assert!(error.column <= line.chars().count() + 1, "{error}");
+            }
+        }
+    }
+    assert!(read > 50 && refused > 1000, "{read} read, {refused} refused: the mutations are too tame or too wild");
 }

@@ -73,6 +73,7 @@ pub fn multiply_with(product: &Product, operands: &Operands, tile: Tile, blocks:
         waits_for_peers: false,
         programmatic: false,
         registers: None,
+        variables: Vec::new(),
         args,
     })
 }

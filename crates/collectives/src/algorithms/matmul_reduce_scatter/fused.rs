@@ -129,6 +129,7 @@ impl TensorParallel for Fused {
                 waits_for_peers: true,
                 programmatic: false,
                 registers: None,
+                variables: Vec::new(),
                 args,
             })]
         })

@@ -106,12 +106,19 @@ fn cases(foreign: &Foreign, peered: &[bool], most: usize, seed: u64) -> Vec<Coll
             let mut case = CollectiveCase::new(foreign.collective(), foreign.name(), dtype, op, world, 0);
             case.seed = seed;
             case.counts = foreign.takes_counts().then_some(seed);
-            let counts = supported_counts(&case, multiples(boundary_counts(dtype, world.into()), multiple));
-            if counts.is_empty() {
-                if foreign.has_kernel(dtype, op) && !impossible.iter().any(|known| (known.dtype, known.world) == (dtype, world)) {
-                    impossible.push(CollectiveCase { count: 1040_u64.next_multiple_of(multiple), ..case });
+            let mut counts = supported_counts(&case, multiples(boundary_counts(dtype, world.into()), multiple));
+            // Calls of no elements judge nothing: where no size of the list is allowed, the least one that is stands in for all.
+            if counts.iter().all(|&count| count == 0) {
+                let least = foreign.least_count(dtype, world).unwrap_or(1040);
+                let least = supported_size(&case, least).then_some(least);
+                if least.is_none_or(|least| case.shape(least).larger().saturating_mul(world.into()) > AFFORDED) {
+                    if foreign.has_kernel(dtype, op) && !impossible.iter().any(|known| (known.dtype, known.world) == (dtype, world)) {
+                        let count = least.or_else(|| 1040_u64.checked_next_multiple_of(multiple)).unwrap_or(multiple);
+                        impossible.push(CollectiveCase { count, ..case });
+                    }
+                    continue;
                 }
-                continue;
+                counts = least.into_iter().collect();
             }
             for (inputs, &peered) in InputClass::ALL.into_iter().flat_map(|inputs| peered.iter().map(move |peer| (inputs, peer))) {
                 let mut case = CollectiveCase { count: choice.of(&counts), inputs, ..case.clone() };
@@ -146,9 +153,12 @@ fn cases(foreign: &Foreign, peered: &[bool], most: usize, seed: u64) -> Vec<Coll
 fn supported_counts(case: &CollectiveCase, counts: Vec<u64>) -> Vec<u64> {
     let larger = |count: u64| case.shape(count).larger().saturating_mul(case.world.into());
     let is_modest = |&count: &u64| larger(1) == u64::from(case.world) || larger(count) <= MOST_OF_SLOTS;
-    let is_supported =
-        |&count: &u64| [false, true].iter().any(|&in_place| supports(&CollectiveCase { count, in_place, ..case.clone() }).is_ok());
-    counts.into_iter().filter(is_modest).filter(is_supported).collect()
+    counts.into_iter().filter(is_modest).filter(|&count| supported_size(case, count)).collect()
+}
+
+/// Whether a call of a size can be made, in place or not.
+fn supported_size(case: &CollectiveCase, count: u64) -> bool {
+    [false, true].iter().any(|&in_place| supports(&CollectiveCase { count, in_place, ..case.clone() }).is_ok())
 }
 
 /// What is looked for once, with the first type and operator at the smallest world of several ranks: bugs that no small call shows.

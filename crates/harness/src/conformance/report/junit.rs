@@ -117,7 +117,7 @@ mod tests {
             Verdict::without_checks("all_reduce/one_shot:f32,sum:w=16:n=1", Status::NotSupported, "needs 16 GPUs, found 8"),
             Verdict::without_checks("all_reduce/one_shot:f32,sum:w=4:n=1", Status::InfraError, "the worker did not start"),
         ];
-        let source = Source { commit: "0".into(), dirty: false, ptx_hash: "0".into(), modules: Default::default() };
+        let source = Source { commit: "0".into(), dirty: false, binary: None, ptx_hash: "0".into(), modules: Default::default() };
         let mut record = Record::of_verdicts("validate", MachineInfo::default(), source, verdicts);
         record.date = "2026-01-02T03:04:05Z".into();
         insta::assert_snapshot!(junit(&record), @r#"

@@ -2,8 +2,11 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use super::{Part, Record, Selection, Summary, WaivedRace};
+use super::{Part, Record, Selection, Source, Summary, WaivedRace};
 use crate::conformance::Verdict;
+
+/// What a record has for a commit that nobody knows.
+const UNKNOWN: &str = "unknown";
 
 /// Whether two records are of one run, or of parts of one: the same command, sources, kind of machine and selection.
 ///
@@ -22,6 +25,12 @@ pub fn same_run<C>(here: &Record<C>, recorded: &Record<C>) -> Result<(), String>
     if here.source.dirty != recorded.source.dirty {
         let changed = |dirty| if dirty { "changed since the commit" } else { "as committed" };
         return Err(format!("other sources: {}, here {}", changed(recorded.source.dirty), changed(here.source.dirty)));
+    }
+    let [there, own] = [recorded, here].map(|record| record.source.binary.as_deref().unwrap_or("of another time"));
+    let known = |source: &Source| !source.dirty && source.commit != UNKNOWN;
+    // The commit of either says nothing of what has changed since.
+    if there != own && !(known(&recorded.source) && known(&here.source)) {
+        return Err(format!("other sources: binary {there}, here {own}"));
     }
     let mut machines = here.machine.differences(&recorded.machine);
     // A part of which no case needs NCCL does not load it.
@@ -178,7 +187,7 @@ mod tests {
         };
         let mut verdicts = part.take((0..cases).map(verdict).collect());
         let races = WaivedRace::fold(&mut verdicts);
-        let source = Source { commit: "0".into(), dirty: false, ptx_hash: "0".into(), modules: BTreeMap::new() };
+        let source = Source { commit: "0".into(), dirty: false, binary: None, ptx_hash: "0".into(), modules: BTreeMap::new() };
         let mut record = Record::of_verdicts("validate", MachineInfo::default(), source, verdicts);
         record.seconds = Some(number as f64);
         let selection = Selection { query: "merge".into(), part: Some(part), ..Selection::default() };
@@ -236,6 +245,15 @@ mod tests {
         let other = "2.json does not go with 1.json: other ";
         assert_eq!(changed(|record| record.source.commit = "1".into()), format!("{other}sources: commit 1, here 0"));
         assert_eq!(changed(|record| record.source.ptx_hash = "1".into()), format!("{other}sources: PTX 1, here 0"));
+        let of_binary = |binary: &str| Record {
+            source: Source { dirty: true, binary: Some(binary.into()), ..part(1, 2, 4).1.source },
+            ..part(1, 2, 4).1
+        };
+        let [one, other_build] = [of_binary("xxh3:1"), of_binary("xxh3:2")];
+        assert_eq!(same_run(&one, &one.clone()), Ok(()));
+        assert_eq!(same_run(&one, &other_build).unwrap_err(), "other sources: binary xxh3:2, here xxh3:1");
+        let unknown = |record: Record| Record { source: Source { commit: UNKNOWN.into(), dirty: false, ..record.source }, ..record };
+        assert!(same_run(&unknown(one), &unknown(other_build)).is_err());
         assert_eq!(changed(|record| record.source.dirty = true), format!("{other}sources: changed since the commit, here as committed"));
         assert_eq!(changed(|record| record.machine.kind = "cuda".into()), format!("{other}machine cuda, here "));
         assert_eq!(changed(|record| record.machine.gpus = 2), format!("{other}machine: number of GPUs 2, here 0"));

@@ -169,7 +169,7 @@ mod tests {
     use passmuster_collectives::library::{Library, modules};
 
     fn source(modules: BTreeMap<String, String>) -> Source {
-        Source { commit: "0".into(), dirty: false, ptx_hash: String::new(), modules }
+        Source { commit: "0".into(), dirty: false, binary: None, ptx_hash: String::new(), modules }
     }
 
     fn hashes_of(case: &str) -> BTreeMap<String, String> {

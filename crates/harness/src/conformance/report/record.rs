@@ -1,6 +1,6 @@
 //! Records: the JSON that every command writes. docs/reference/record-schema.md says what each field is; `stored` how cases stand in it.
 
-use std::collections::BTreeMap;
+use std::{collections::BTreeMap, time::SystemTime};
 
 use serde::{
     Deserialize, Deserializer, Serialize, Serializer,
@@ -62,6 +62,9 @@ pub struct Source {
     pub commit: String,
     /// Whether tracked files differed from the commit.
     pub dirty: bool,
+    /// The binary, where the commit does not say what it was built from: a hash of it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub binary: Option<String>,
     /// [`passmuster_collectives::library::ptx_hash`] of the kernels that the binary carries.
     pub ptx_hash: String,
     /// The kernels that the cases rest on, with their hashes: [`Library::hashes`](passmuster_collectives::library::Library::hashes). Empty in records that do
@@ -205,7 +208,14 @@ pub fn today() -> String {
 
 /// The present second.
 fn now() -> String {
-    jiff::Timestamp::from_second(jiff::Timestamp::now().as_second()).expect("the clock shows a time that can be written").to_string()
+    to_the_second(SystemTime::now())
+}
+
+/// A time to the second; the nearest one that can be written, where a clock shows one of another age.
+fn to_the_second(time: SystemTime) -> String {
+    let nearest = if time < SystemTime::UNIX_EPOCH { jiff::Timestamp::MIN } else { jiff::Timestamp::MAX };
+    let time = jiff::Timestamp::try_from(time).unwrap_or(nearest);
+    jiff::Timestamp::from_second(time.as_second()).unwrap_or(nearest).to_string()
 }
 
 #[cfg(test)]
@@ -234,6 +244,7 @@ mod tests {
         let source = Source {
             commit: "0123abcd".into(),
             dirty: false,
+            binary: Some("xxh3:0".into()),
             ptx_hash: passmuster_collectives::library::ptx_hash(),
             modules: BTreeMap::new(),
         };
@@ -251,6 +262,10 @@ mod tests {
             budget: Some(60_000),
             multimem: Some("bound".into()),
             profile: Some("hopper".into()),
+            tensor_cores: Some("bound".into()),
+            steps: Some(1 << 20),
+            deadline: Some(10_000),
+            processes: Some(2),
             wait_limit: 2000,
             memory: Some(1 << 30),
             batch_copies: true,
@@ -298,6 +313,65 @@ mod tests {
         let date = record().date;
         assert_eq!((date.len(), &date[10..11], &date[19..]), (20, "T", "Z"), "{date}");
         assert!(date.parse::<jiff::Timestamp>().is_ok(), "{date}");
+    }
+
+    /// If this fails, a record that somebody sends ends `report` or `--resume` in a panic.
+    #[test]
+    fn mutated_records_never_panic() {
+        const WORDS: [&str; 14] = [
+            "null",
+            "-1",
+            "1e400",
+            "18446744073709551616",
+            "[]",
+            "{}",
+            "\"\"",
+            "\"\\u0000\"",
+            "true",
+            "[[1]]",
+            "\"pass\"",
+            "0",
+            ",",
+            "\"2/3\"",
+        ];
+        let text = record().to_json();
+        let pieces: Vec<&str> = text.split_inclusive([',', ':', '[', ']', '{', '}', '\n']).collect();
+        let mut state = 1_u64;
+        let mut below = |limit: usize| {
+            state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+            (state >> 33) as usize % limit
+        };
+        let (mut read, mut refused) = (0, 0);
+        for _ in 0..4000 {
+            let mut pieces: Vec<String> = pieces.iter().map(|&piece| piece.to_owned()).collect();
+            for _ in 0..1 + below(2) {
+                let at = below(pieces.len());
+                let end = pieces[at].pop().unwrap_or(' ');
+                pieces[at] = match below(3) {
+                    0 => String::new(),
+                    1 => format!("{0}{end}{0}{end}", pieces[at]),
+                    _ => format!("{}{end}", WORDS[below(WORDS.len())]),
+                };
+            }
+            let Ok(record) = serde_json::from_str::<Record>(&pieces.concat()) else {
+                refused += 1;
+                continue;
+            };
+            read += 1;
+            let again: Record = serde_json::from_str(&record.to_json()).expect("what is written can be read");
+            assert_eq!(again.cases.len(), record.cases.len());
+            super::super::junit(&record);
+            let _ = super::super::merge(vec![("one".into(), record.clone()), ("two".into(), record)]);
+        }
+        assert!(read > 100 && refused > 1000, "{read} read, {refused} refused: the mutations are too tame or too wild");
+    }
+
+    /// If this fails, a run on a machine whose clock is wrong ends in a panic, with all that it found.
+    #[test]
+    fn dates_of_any_clock_are_written() {
+        let far = SystemTime::UNIX_EPOCH + std::time::Duration::from_secs(400_000_000_000);
+        assert_eq!(to_the_second(far), "9999-12-30T22:00:00Z");
+        assert_eq!(to_the_second(SystemTime::UNIX_EPOCH + std::time::Duration::from_millis(1500)), "1970-01-01T00:00:01Z");
     }
 
     #[test]

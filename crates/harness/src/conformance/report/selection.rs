@@ -5,7 +5,7 @@ use std::{fmt, str::FromStr};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
-/// Which cases, and under which conditions their verdicts hold. Deadlines are left out: time is no finding.
+/// Which cases, and under which conditions their verdicts hold.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Selection {
     /// A list, a case id, a pattern or a replay token.
@@ -39,6 +39,18 @@ pub struct Selection {
     /// What races are judged by, on the emulator.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub profile: Option<String>,
+    /// How tensor cores add, on the emulator, where not as on Hopper.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub tensor_cores: Option<String>,
+    /// Thread instructions that one run on the emulator might take, where it was said.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub steps: Option<u64>,
+    /// Milliseconds that one case might take, where it was said. What is late is inconclusive, or on GPUs hangs.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub deadline: Option<u64>,
+    /// How many processes the ranks of each case were, where they were processes.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub processes: Option<u64>,
     /// Milliseconds after which a wait inside a kernel gives up.
     #[serde(default)]
     pub wait_limit: u64,
@@ -48,7 +60,7 @@ pub struct Selection {
     /// Whether copies were enqueued as batches.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub batch_copies: bool,
-    /// The kernel from elsewhere, with hashes of its PTX and its specification.
+    /// The kernel from elsewhere, with hashes of its PTX, its specification, and the files that this names.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub kernel: Option<String>,
 }

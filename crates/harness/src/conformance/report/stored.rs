@@ -223,7 +223,7 @@ mod tests {
             }
             verdict
         };
-        let source = Source { commit: "0".into(), dirty: false, ptx_hash: "0".into(), modules: BTreeMap::new() };
+        let source = Source { commit: "0".into(), dirty: false, binary: None, ptx_hash: "0".into(), modules: BTreeMap::new() };
         Record::of_verdicts("validate", MachineInfo::default(), source, (0..13_000).map(verdict).collect())
     }
 

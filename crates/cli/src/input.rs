@@ -1,0 +1,67 @@
+//! Files that commands read: regular files of bounded size. A pipe or a device could hold a command up for ever, or never end.
+
+use std::{fs, fs::File, io::Read, path::Path};
+
+use anyhow::{Context, bail};
+
+/// The largest record, in bytes: fifty times the largest that there is.
+pub(crate) const MOST_RECORD: u64 = 512 << 20;
+
+/// The largest manifest, recipe or description that a person writes, in bytes.
+pub(crate) const MOST_TOML: u64 = 4 << 20;
+
+/// Reads a text of at most `most` bytes.
+///
+/// # Errors
+/// A file that is not there, is not regular, is larger or no UTF-8; with its name.
+pub(crate) fn text(path: &Path, most: u64) -> anyhow::Result<String> {
+    let name = path.display();
+    String::from_utf8(bytes(path, most)?)
+        .map_err(|error| anyhow::anyhow!("{name} is no text: byte {} is not UTF-8", error.utf8_error().valid_up_to()))
+}
+
+/// Reads a file of at most `most` bytes.
+///
+/// # Errors
+/// As [`text`].
+pub(crate) fn bytes(path: &Path, most: u64) -> anyhow::Result<Vec<u8>> {
+    let name = path.display();
+    // Before it is opened: to open a pipe waits for whoever writes to it.
+    let there = fs::metadata(path).with_context(|| format!("cannot open {name}"))?;
+    if there.is_dir() {
+        bail!("{name} is a folder: expected a file");
+    }
+    if !there.is_file() {
+        bail!("{name} is no regular file: pipes and devices are not read");
+    }
+    let file = File::open(path).with_context(|| format!("cannot open {name}"))?;
+    let mut bytes = Vec::new();
+    file.take(most + 1).read_to_end(&mut bytes).with_context(|| format!("cannot read {name}"))?;
+    if bytes.len() as u64 > most {
+        bail!("{name} is larger than the {most} bytes that are allowed");
+    }
+    Ok(bytes)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::env;
+
+    use super::*;
+
+    /// If this fails, a command waits for ever for a pipe, or reads a device until memory is full.
+    #[test]
+    fn only_regular_files_are_read() {
+        let said = |path: &str| text(Path::new(path), 10).unwrap_err().to_string();
+        assert_eq!(said("/dev/zero"), "/dev/zero is no regular file: pipes and devices are not read");
+        assert_eq!(said("/"), "/ is a folder: expected a file");
+        assert_eq!(said("/no/such"), "cannot open /no/such");
+        let large = env::temp_dir().join(format!("passmuster-input-{}", std::process::id()));
+        fs::write(&large, "0123456789").unwrap();
+        assert_eq!(text(&large, 10).unwrap(), "0123456789");
+        assert!(text(&large, 9).unwrap_err().to_string().contains("is larger than the 9 bytes that are allowed"));
+        fs::write(&large, [b'a', 0xff]).unwrap();
+        assert!(text(&large, 9).unwrap_err().to_string().contains("is no text: byte 1 is not UTF-8"));
+        fs::remove_file(large).unwrap();
+    }
+}
