@@ -5,7 +5,7 @@ use std::{collections::BTreeSet, fmt, sync::Arc};
 use super::fault::Fault;
 use crate::memory::{Address, Init, Memory, Owner};
 use passmuster_ptx as ptx;
-use passmuster_ptx::{Base, Class, Instruction, Module, Operation, Register, Relocated, Signature};
+use passmuster_ptx::{Base, Class, Instruction, Module, Operation, Register, Relocated, Signature, Space};
 
 /// The most bytes that a module's global and constant variables have together.
 const MOST_VARIABLES: u64 = 1 << 30;

@@ -5,7 +5,6 @@ use super::{
     expression::Word,
     names::Names,
 };
-use crate::device::DeviceModel;
 use crate::plan::{Build, Dim3, Launch, Op, Region};
 
 /// The most blocks of a launch along x, as on any device.
