@@ -422,6 +422,24 @@ fn a_loop_without_end_is_a_hang_and_not_called_a_deadlock(#[case] body: &str) {
     assert_eq!(cause, "a loop without end: from where lanes of a kernel are, no branch leads out of it", "{error}");
 }
 
+/// If this fails, a wait that looks at a clock is given up long before an hour of emulated time, or long after it.
+#[rstest]
+#[case::half_an_hour(30, false)]
+#[case::two_hours(120, true)]
+fn waits_by_the_clock_have_an_hour(#[case] minutes: u64, #[case] hangs: bool) {
+    let nanoseconds = minutes * 60_000_000_000;
+    let waits = format!(
+        "mov.u64 %rd2, %globaltimer;\nagain: mov.u64 %rd3, %globaltimer;\nsub.u64 %rd3, %rd3, %rd2;\nsetp.lt.u64 %p1, %rd3, {nanoseconds};\n\
+         @%p1 bra again;\n"
+    );
+    let ran = run_kernel(&mut emulator_with(kernel(&waits)), Role::Signals, &[0]);
+    match ran {
+        Err(MachineError::Hang { .. }) if hangs => {}
+        Ok(_) if !hangs => {}
+        other => panic!("{minutes} minutes: {other:?}"),
+    }
+}
+
 /// Counts to `%r2`, and may be done some day.
 const WORKS: &str = "mov.u32 %r2, 4000000000;\nagain: sub.u32 %r2, %r2, 1;\nsetp.ne.u32 %p1, %r2, 0;\n@%p1 bra again;\n";
 
