@@ -25,5 +25,6 @@ pub use machine::{Emulator, EmulatorOptions};
 pub use modules::{accepts, limits, misfit, parsed};
 pub use passmuster_emulator::{Arithmetic, MultimemReduction, Profile, TensorCores};
 pub use rank::RankEmulator;
+pub(crate) use rank::how_of_loss;
 pub use strategy::{Interleaving, Strategy};
 pub use trace::Trace;

@@ -138,6 +138,7 @@ pub(super) struct Promises {
     graph_equals_eager: bool,
     in_place_equals_out_of_place: bool,
     special_values: bool,
+    pub(super) assumes: BTreeMap<Spanned<String>, Spanned<String>>,
 }
 
 impl Default for Promises {
@@ -151,6 +152,7 @@ impl Default for Promises {
             graph_equals_eager: true,
             in_place_equals_out_of_place: true,
             special_values: false,
+            assumes: BTreeMap::new(),
         }
     }
 }
