@@ -206,7 +206,7 @@ mod tests {
     use super::*;
     use crate::bench::turns::take;
     use indicatif::ProgressBar;
-    use passmuster::conformance::{Verdict, process::PREFIX};
+    use passmuster::conformance::{Status, Verdict, process::PREFIX};
     use passmuster_bench::{CollectiveWorkload, Contender, Method, Round, Timing, Workload};
     use passmuster_collectives::{
         algorithms,
