@@ -449,7 +449,7 @@ fn running_out_of_steps_or_time_is_inconclusive_and_says_how_far_it_came() {
     let options = EmulatorOptions { library: kernel(WORKS), steps: 10_000_000, ..EmulatorOptions::default() };
     let mut machine = Emulator::new(options.clone());
     let error = run_kernel(&mut machine, Role::Signals, &[0]).unwrap_err();
-    let MachineError::Inconclusive { reason } = &error else { panic!("{error}") };
+    let MachineError::Inconclusive { reason, .. } = &error else { panic!("{error}") };
     for part in [
         "10000000 thread instructions were not enough (--steps N allows more); after 9.7",
         " us of emulated time and 100",
@@ -466,7 +466,7 @@ fn running_out_of_steps_or_time_is_inconclusive_and_says_how_far_it_came() {
     let launch = Op::Launch(Launch { args: vec![Arg::Address(buffer.whole())], ..own() });
     let plan = Arc::new(Plan::per_rank("own", 1, |_| vec![launch.clone()]));
     let error = machine.run(&Script { steps: vec![enqueue(group, 0, &plan)] }, Duration::ZERO).unwrap_err();
-    let MachineError::Inconclusive { reason } = &error else { panic!("{error}") };
+    let MachineError::Inconclusive { reason, .. } = &error else { panic!("{error}") };
     assert!(reason.starts_with("0 s of wall time were not enough (--deadline SECONDS allows more); after "), "{reason}");
 }
 

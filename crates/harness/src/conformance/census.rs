@@ -15,7 +15,8 @@ fn lists_have_counted_cases() {
             let [collective, algorithm, ..] = case.head();
             *counts.entry(format!("{collective}/{algorithm}")).or_default() += 1;
             for (key, value) in case.fields() {
-                let worth_counting = ["w", "inputs", "in_place", "graph", "peer", "skew", "fault", "calls", "counts", "off", "nodes", "root", "groups"];
+                let worth_counting =
+                    ["w", "inputs", "in_place", "graph", "peer", "skew", "fault", "calls", "counts", "off", "nodes", "root", "groups"];
                 let value = if ["w", "inputs", "peer"].contains(&key) { format!("={value}") } else { String::new() };
                 *counts.entry(format!("{key}{value}")).or_default() += usize::from(worth_counting.contains(&key));
             }
