@@ -55,7 +55,7 @@ pub(super) fn rests_on(record: &Record, most: usize) -> Vec<String> {
         }
     }
     if record.assumed.iter().any(|assumed| assumed.declared.is_none()) {
-        lines.push("what rests on an assumption is no race on Hopper, and one by the PTX ISA: `--profile ptx` reports it, `--fail-on-waived` fails".into());
+        lines.push("by the PTX ISA these are races, and Hopper is assumed to order them: `--profile ptx` reports them, `--fail-on-waived` exits 1".into());
     }
     let mut waivers: BTreeMap<&str, usize> = BTreeMap::new();
     for waiver in record.cases.iter().filter_map(|verdict| verdict.waiver.as_deref()) {
@@ -214,7 +214,7 @@ mod tests {
             "  and 2 more places (--list-waived names all)",
             "rests on `vector`, 12 times in 2 cases (declared: 16 bytes are written at once)",
             "  a.cu:0: 9 times",
-            "what rests on an assumption is no race on Hopper, and one by the PTX ISA: `--profile ptx` reports it, `--fail-on-waived` fails",
+            "by the PTX ISA these are races, and Hopper is assumed to order them: `--profile ptx` reports them, `--fail-on-waived` exits 1",
             "waived by `nccl-bug`: 1 case (--list-waived names all)",
         ];
         assert_eq!(lines, expected);
