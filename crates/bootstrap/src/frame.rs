@@ -3,13 +3,13 @@
 //! A [`Decoder`] takes bytes as they come from whoever sends them. It never holds more than one frame's limit beyond what it was given, and before a peer has
 //! proven that it knows the secret that limit is [`MOST_BEFORE_PROOF`].
 
-use crate::BootstrapError;
+use crate::{BootstrapError, Loss};
 
 /// What a conversation starts with: the name of the protocol.
 const MAGIC: [u8; 10] = *b"passmuster";
 
 /// The version of what is said here. Both sides must have the same.
-pub const VERSION: u16 = 1;
+pub const VERSION: u16 = 2;
 
 /// The most bytes that a rank gives in one exchange, or in one message.
 pub const MOST_BYTES: usize = 64 << 20;
@@ -95,6 +95,8 @@ pub enum Frame {
     },
     /// A rank gives up.
     GaveUp {
+        /// Whether it panicked.
+        how: Loss,
         /// Why.
         reason: String,
     },
@@ -153,7 +155,7 @@ impl Frame {
             Frame::Part { sequence, rank, descriptors, bytes } => {
                 out.tag(5).raw(&sequence.to_le_bytes()).raw(&rank.to_le_bytes()).raw(&descriptors.to_le_bytes()).raw(bytes);
             }
-            Frame::GaveUp { reason } => _ = out.tag(6).text(reason),
+            Frame::GaveUp { how, reason } => _ = out.tag(6).loss(*how).text(reason),
             Frame::Failed(error) => _ = out.tag(7).error(error),
             Frame::Mail(bytes) => _ = out.tag(8).raw(bytes),
             Frame::Alive => _ = out.tag(9),
@@ -196,7 +198,7 @@ impl Frame {
                 bytes: from.rest()?,
             },
             5 => Frame::Part { sequence: from.u64()?, rank: from.u32()?, descriptors: from.descriptors()?, bytes: from.rest()? },
-            6 => Frame::GaveUp { reason: from.text()? },
+            6 => Frame::GaveUp { how: from.loss()?, reason: from.text()? },
             7 => Frame::Failed(from.error()?),
             8 => Frame::Mail(from.rest()?),
             9 => Frame::Alive,
@@ -275,11 +277,27 @@ impl Writer {
 
     fn error(&mut self, error: &BootstrapError) -> &mut Writer {
         match error {
-            BootstrapError::Lost { rank, world, what, reason } => {
-                self.tag(0).raw(&(*rank as u32).to_le_bytes()).raw(&(*world as u32).to_le_bytes()).text(what).text(reason)
+            BootstrapError::Lost { rank, world, what, how, reason } => {
+                self.tag(0).raw(&(*rank as u32).to_le_bytes()).raw(&(*world as u32).to_le_bytes()).text(what).loss(*how).text(reason)
             }
-            BootstrapError::GaveUp { rank, reason } => self.tag(1).raw(&(*rank as u32).to_le_bytes()).text(reason),
+            BootstrapError::GaveUp { rank, how, reason } => self.tag(1).raw(&(*rank as u32).to_le_bytes()).loss(*how).text(reason),
             BootstrapError::SetUp(reason) => self.tag(2).text(reason),
+            BootstrapError::InUse(reason) => self.tag(3).text(reason),
+        }
+    }
+
+    /// A kind, and the number of a signal or a status if it has one.
+    fn loss(&mut self, how: Loss) -> &mut Writer {
+        match how {
+            Loss::Killed { signal } => self.tag(0).raw(&signal.to_le_bytes()),
+            Loss::Stopped { signal } => self.tag(1).raw(&signal.to_le_bytes()),
+            Loss::Exited { status } => self.tag(2).raw(&status.to_le_bytes()),
+            Loss::Late => self.tag(3),
+            Loss::Garbage => self.tag(4),
+            Loss::Left => self.tag(5),
+            Loss::GaveUp => self.tag(6),
+            Loss::Panicked => self.tag(7),
+            Loss::Disconnected => self.tag(8),
         }
     }
 }
@@ -307,6 +325,10 @@ impl<'a> Reader<'a> {
 
     fn u32(&mut self) -> Result<u32, FrameError> {
         self.array().map(u32::from_le_bytes)
+    }
+
+    fn i32(&mut self) -> Result<i32, FrameError> {
+        self.array().map(i32::from_le_bytes)
     }
 
     fn u64(&mut self) -> Result<u64, FrameError> {
@@ -344,10 +366,29 @@ impl<'a> Reader<'a> {
 
     fn error(&mut self) -> Result<BootstrapError, FrameError> {
         Ok(match self.u8()? {
-            0 => BootstrapError::Lost { rank: self.u32()? as usize, world: self.u32()? as usize, what: self.text()?, reason: self.text()? },
-            1 => BootstrapError::GaveUp { rank: self.u32()? as usize, reason: self.text()? },
+            0 => {
+                let (rank, world) = (self.u32()? as usize, self.u32()? as usize);
+                BootstrapError::Lost { rank, world, what: self.text()?, how: self.loss()?, reason: self.text()? }
+            }
+            1 => BootstrapError::GaveUp { rank: self.u32()? as usize, how: self.loss()?, reason: self.text()? },
             2 => BootstrapError::SetUp(self.text()?),
+            3 => BootstrapError::InUse(self.text()?),
             _ => return Err(FrameError::Malformed("an error is of no known kind")),
+        })
+    }
+
+    fn loss(&mut self) -> Result<Loss, FrameError> {
+        Ok(match self.u8()? {
+            0 => Loss::Killed { signal: self.i32()? },
+            1 => Loss::Stopped { signal: self.i32()? },
+            2 => Loss::Exited { status: self.i32()? },
+            3 => Loss::Late,
+            4 => Loss::Garbage,
+            5 => Loss::Left,
+            6 => Loss::GaveUp,
+            7 => Loss::Panicked,
+            8 => Loss::Disconnected,
+            _ => return Err(FrameError::Malformed("a loss is of no known kind")),
         })
     }
 }
@@ -358,7 +399,13 @@ mod tests {
 
     /// One frame of each kind.
     pub(crate) fn one_of_each() -> Vec<Frame> {
-        let lost = BootstrapError::Lost { rank: 2, world: 4, what: "open".into(), reason: "killed by signal 9".into() };
+        let lost = BootstrapError::Lost {
+            rank: 2,
+            world: 4,
+            what: "open".into(),
+            how: Loss::Killed { signal: 9 },
+            reason: "killed by signal 9".into(),
+        };
         vec![
             Frame::Challenge { version: VERSION, nonce: [1; 32] },
             Frame::Introduction { version: VERSION, rank: 3, world: 4, nonce: [2; 32], proof: [3; 32] },
@@ -366,9 +413,9 @@ mod tests {
             Frame::Refused { reason: "world".into() },
             Frame::Contribution { sequence: 5, what: "open".into(), limit_ms: 9, descriptors: 2, bytes: vec![1, 2, 3] },
             Frame::Part { sequence: 5, rank: 1, descriptors: 0, bytes: Vec::new() },
-            Frame::GaveUp { reason: "ä".into() },
+            Frame::GaveUp { how: Loss::Panicked, reason: "ä".into() },
             Frame::Failed(lost),
-            Frame::Failed(BootstrapError::GaveUp { rank: 1, reason: "no".into() }),
+            Frame::Failed(BootstrapError::GaveUp { rank: 1, how: Loss::GaveUp, reason: "no".into() }),
             Frame::Failed(BootstrapError::SetUp("port".into())),
             Frame::Mail(vec![7; 9]),
             Frame::Alive,

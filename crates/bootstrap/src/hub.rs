@@ -24,7 +24,7 @@ use rustix::{
 };
 
 use crate::{
-    BootstrapError,
+    BootstrapError, Loss,
     frame::{Bytes32, Decoder, Frame, VERSION},
     placement::Folder,
     secret::{Claim, Secret, Side, random},
@@ -53,7 +53,16 @@ const LAST_WORDS: Duration = Duration::from_secs(1);
 const TAKES_NOTHING: Duration = Duration::from_secs(20);
 
 /// Says how a rank's process has ended, or that it is stopped; none where it runs, or nothing is known.
-pub type Fate = Box<dyn FnMut(usize) -> Option<String> + Send>;
+pub type Fate = Box<dyn FnMut(usize) -> Option<Gone> + Send>;
+
+/// Why nothing will come of a rank.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Gone {
+    /// As data.
+    pub how: Loss,
+    /// For people.
+    pub reason: String,
+}
 
 /// What a hub is for.
 pub struct HubOptions {
@@ -241,18 +250,18 @@ enum Member {
     /// Its connection is closed, and it is not yet known how its process ended.
     Closed {
         since: Instant,
-        how: String,
+        gone: Gone,
     },
     Left,
-    Lost(String),
+    Lost(Gone),
 }
 
 impl Member {
     /// Why nothing will come of it, as far as that is known.
-    fn gone(&self) -> Option<&str> {
+    fn gone(&self) -> Option<Gone> {
         match self {
-            Member::Left => Some("it had left"),
-            Member::Lost(reason) => Some(reason),
+            Member::Left => Some(Gone { how: Loss::Left, reason: "it had left".into() }),
+            Member::Lost(gone) => Some(gone.clone()),
             Member::Absent | Member::Here | Member::Closed { .. } => None,
         }
     }
@@ -480,16 +489,16 @@ impl Running {
                     Peer::Rank(rank) => self.of_rank(index, rank, frame, descriptors),
                 },
                 Err(why) => {
-                    let how = format!("it sent what is no frame: {why}");
+                    let gone = Gone { how: Loss::Garbage, reason: format!("it sent what is no frame: {why}") };
                     let peer = &self.connections[index].peer;
                     if let &Peer::Rank(rank) = peer
                         && matches!(self.members[rank], Member::Here)
                     {
                         // How its process ends for that is no reason.
                         self.connections[index].dead = true;
-                        self.lost(rank, how);
+                        self.lost(rank, gone);
                     } else {
-                        self.closed(index, how);
+                        self.gone(index, gone);
                     }
                 }
             }
@@ -497,7 +506,11 @@ impl Running {
     }
 
     /// A connection has ended, for this reason.
-    fn closed(&mut self, index: usize, how: String) {
+    fn closed(&mut self, index: usize, reason: String) {
+        self.gone(index, Gone { how: Loss::Disconnected, reason });
+    }
+
+    fn gone(&mut self, index: usize, gone: Gone) {
         let connection = &mut self.connections[index];
         if connection.dead {
             return;
@@ -505,12 +518,12 @@ impl Running {
         connection.dead = true;
         match connection.peer {
             Peer::Stranger { .. } => {
-                let reason = format!("{}: {how}", connection.from);
+                let reason = format!("{}: {}", connection.from, gone.reason);
                 self.tell(Event::Refused { reason });
             }
             Peer::Rank(rank) => {
                 if matches!(self.members[rank], Member::Here) {
-                    self.members[rank] = Member::Closed { since: Instant::now(), how };
+                    self.members[rank] = Member::Closed { since: Instant::now(), gone };
                 }
             }
         }
@@ -530,7 +543,7 @@ impl Running {
                 } else if world as usize != whole || at >= whole {
                     Err(format!("rank {rank} of {world}: here are {whole} ranks"))
                 } else if let Some(gone) = self.members[at].gone() {
-                    Err(format!("rank {rank} of {world}: {gone}"))
+                    Err(format!("rank {rank} of {world}: {}", gone.reason))
                 } else if matches!(self.members[at], Member::Here | Member::Closed { .. }) && over_tcp {
                     Err(format!("rank {rank} of {world} is here already"))
                 } else {
@@ -579,11 +592,11 @@ impl Running {
                 self.contribute(rank, sequence, what, Duration::from_millis(limit_ms), (bytes, descriptors));
             }
             Frame::Mail(bytes) => self.tell(Event::Mail { rank, bytes }),
-            Frame::GaveUp { reason } if self.options.goes_on => {
+            Frame::GaveUp { how, reason } if self.options.goes_on => {
                 self.connections[index].dead = true;
-                self.lost(rank, format!("it gave up: {reason}"));
+                self.lost(rank, Gone { how, reason: format!("it gave up: {reason}") });
             }
-            Frame::GaveUp { reason } => self.fail(BootstrapError::GaveUp { rank, reason }),
+            Frame::GaveUp { how, reason } => self.fail(BootstrapError::GaveUp { rank, how, reason }),
             Frame::Goodbye => {
                 self.connections[index].dead = true;
                 self.members[rank] = Member::Left;
@@ -606,7 +619,10 @@ impl Running {
             limit,
             given: (0..world).map(|_| None).collect(),
         });
-        let lost = |reason: String| BootstrapError::Lost { rank, world, what: exchange.what.clone(), reason };
+        let lost = |reason: String| {
+            let (what, how) = (exchange.what.clone(), Loss::Disconnected);
+            BootstrapError::Lost { rank, world, what, how, reason }
+        };
         if sequence != self.sequence || what != exchange.what {
             let (first, other, number) = (exchange.first, exchange.what.clone(), self.sequence);
             let error = lost(format!("it came to exchange {sequence}, `{what}`, where rank {first} came to exchange {number}, `{other}`"));
@@ -627,8 +643,8 @@ impl Running {
         let world = self.options.world;
         let missing = (0..world).find(|&rank| exchange.given[rank].is_none() && self.members[rank].gone().is_some());
         if let Some(rank) = missing {
-            let reason = self.members[rank].gone().expect("that is why it was found").to_owned();
-            return self.fail(BootstrapError::Lost { rank, world, what: exchange.what.clone(), reason });
+            let Gone { how, reason } = self.members[rank].gone().expect("that is why it was found");
+            return self.fail(BootstrapError::Lost { rank, world, what: exchange.what.clone(), how, reason });
         }
         if exchange.given.iter().any(Option::is_none) {
             return;
@@ -674,10 +690,10 @@ impl Running {
             }
         }
         for rank in 0..self.members.len() {
-            if let Member::Closed { since, how } = &self.members[rank] {
-                let (over, how) = (now > *since + FATE_LIMIT, how.clone());
-                if let Some(reason) = (self.options.fate)(rank).or(over.then_some(how)) {
-                    self.lost(rank, reason);
+            if let Member::Closed { since, gone } = &self.members[rank] {
+                let (over, gone) = (now > *since + FATE_LIMIT, gone.clone());
+                if let Some(gone) = (self.options.fate)(rank).or(over.then_some(gone)) {
+                    self.lost(rank, gone);
                 }
             }
         }
@@ -685,7 +701,8 @@ impl Running {
             let absent: Vec<usize> = (0..self.members.len()).filter(|&rank| matches!(self.members[rank], Member::Absent)).collect();
             let limit = self.options.start_limit.as_secs_f64();
             for (at, &rank) in absent.iter().enumerate() {
-                self.lost(rank, format!("it did not come in {limit:.1} s{}", nor(&absent[at + 1..])));
+                let reason = format!("it did not come in {limit:.1} s{}", nor(&absent[at + 1..]));
+                self.lost(rank, Gone { how: Loss::Late, reason });
             }
         }
         if let Some(exchange) = &self.exchange
@@ -695,13 +712,13 @@ impl Running {
             let missing: Vec<usize> = (0..self.members.len()).filter(|&rank| exchange.given[rank].is_none()).collect();
             let (limit, what) = (exchange.limit.as_secs_f64(), exchange.what.clone());
             // One that is stopped is why others did not come.
-            let (rank, fate) = missing
+            let (rank, how, fate) = missing
                 .iter()
                 .find_map(|&rank| Some((rank, (self.options.fate)(rank)?)))
-                .map_or((missing[0], String::new()), |(rank, fate)| (rank, format!("{fate}; ")));
+                .map_or((missing[0], Loss::Late, String::new()), |(rank, Gone { how, reason })| (rank, how, format!("{reason}; ")));
             let others: Vec<usize> = missing.into_iter().filter(|&other| other != rank).collect();
             let reason = format!("{fate}it did not come in {limit:.1} s{}", nor(&others));
-            self.fail(BootstrapError::Lost { rank, world: self.options.world, what, reason });
+            self.fail(BootstrapError::Lost { rank, world: self.options.world, what, how, reason });
         }
         if now > self.beat + BEAT {
             self.beat = now;
@@ -729,20 +746,21 @@ impl Running {
             }
             let fate = (self.options.fate)(rank);
             let was_seen = std::mem::replace(&mut self.stood_still[rank], fate.is_some());
-            seen = seen.or(fate.filter(|_| is_awaited || was_seen).map(|reason| (rank, reason)));
+            seen = seen.or(fate.filter(|_| is_awaited || was_seen).map(|gone| (rank, gone)));
         }
-        if let Some((rank, reason)) = seen {
+        if let Some((rank, Gone { how, reason })) = seen {
             let what = self.exchange.as_ref().map_or("no exchange".to_owned(), |exchange| exchange.what.clone());
-            self.fail(BootstrapError::Lost { rank, world: self.options.world, what, reason });
+            self.fail(BootstrapError::Lost { rank, world: self.options.world, what, how, reason });
         }
     }
 
-    fn lost(&mut self, rank: usize, reason: String) {
-        self.members[rank] = Member::Lost(reason.clone());
+    fn lost(&mut self, rank: usize, gone: Gone) {
+        self.members[rank] = Member::Lost(gone.clone());
+        let Gone { how, reason } = gone;
         self.tell(Event::Lost { rank, reason: reason.clone() });
         if !self.options.goes_on {
             let what = self.exchange.as_ref().map_or("no exchange".to_owned(), |exchange| exchange.what.clone());
-            self.fail(BootstrapError::Lost { rank, world: self.options.world, what, reason });
+            self.fail(BootstrapError::Lost { rank, world: self.options.world, what, how, reason });
         } else {
             self.check_exchange();
         }

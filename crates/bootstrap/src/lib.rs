@@ -27,9 +27,51 @@ pub mod torchelastic;
 
 use std::{os::fd::OwnedFd, time::Duration};
 
-pub use hub::{Doors, Event, Fate, Hub, HubOptions, SideDoor};
+pub use hub::{Doors, Event, Fate, Gone, Hub, HubOptions, SideDoor};
 pub use rank::{LIMIT, Rank};
 pub use secret::{SECRET, SECRET_FILE, Secret};
+
+/// How a rank was lost: what its process did, as data.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Loss {
+    /// A signal ended it.
+    Killed {
+        /// Its number.
+        signal: i32,
+    },
+    /// A signal has stopped it.
+    Stopped {
+        /// Its number.
+        signal: i32,
+    },
+    /// It exited.
+    Exited {
+        /// With this status.
+        status: i32,
+    },
+    /// It did not come in time.
+    Late,
+    /// It sent what is no frame.
+    Garbage,
+    /// It left in good order.
+    Left,
+    /// It gave up, and said why.
+    GaveUp,
+    /// It panicked.
+    Panicked,
+    /// Its connection ended, or it broke the protocol.
+    Disconnected,
+}
+
+impl BootstrapError {
+    /// The rank that it is about, and how that was lost; none if the processes could not be brought together.
+    pub fn lost(&self) -> Option<(usize, Loss)> {
+        match *self {
+            BootstrapError::Lost { rank, how, .. } | BootstrapError::GaveUp { rank, how, .. } => Some((rank, how)),
+            BootstrapError::InUse(_) | BootstrapError::SetUp(_) => None,
+        }
+    }
+}
 
 /// Why an exchange did not come to its end.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -43,6 +85,8 @@ pub enum BootstrapError {
         world: usize,
         /// The exchange that it is missing from.
         what: String,
+        /// How it was lost.
+        how: Loss,
         /// What is known of it: `killed by signal 9`, `nothing came for 5 s`.
         reason: String,
     },
@@ -51,9 +95,14 @@ pub enum BootstrapError {
     GaveUp {
         /// The first rank that gave up.
         rank: usize,
+        /// [`Loss::GaveUp`] or [`Loss::Panicked`].
+        how: Loss,
         /// Why, in its own words.
         reason: String,
     },
+    /// The address at which ranks are to come together is somebody else's.
+    #[error("{0}")]
+    InUse(String),
     /// The processes could not be brought together.
     #[error("{0}")]
     SetUp(String),

@@ -18,9 +18,9 @@ use std::{
 use rustix::process::{Pid, Signal, WaitId, WaitIdOptions, kill_process_group, waitid};
 
 use crate::{
-    BootstrapError,
+    BootstrapError, Loss,
     frame::Decoder,
-    hub::{Hub, HubOptions},
+    hub::{Gone, Hub, HubOptions},
     rank::Rank,
     socket::Received,
 };
@@ -95,7 +95,7 @@ impl Launched {
         self.kill();
         lock(&self.children)
             .iter()
-            .map(|started| started.status.map_or("is not gone".into(), |status| ending(status.code(), status.signal())))
+            .map(|started| started.status.map_or("is not gone".into(), |status| ending(status.code(), status.signal()).reason))
             .collect()
     }
 
@@ -136,14 +136,14 @@ impl Drop for Launched {
 
 impl Started {
     /// How it has ended, or that it is stopped, for people. It is not reaped: its number is nobody else's yet.
-    fn fate(&mut self) -> Option<String> {
+    fn fate(&mut self) -> Option<Gone> {
         if let Some(status) = self.status {
             return Some(ending(status.code(), status.signal()));
         }
         let options = WaitIdOptions::EXITED | WaitIdOptions::STOPPED | WaitIdOptions::NOHANG | WaitIdOptions::NOWAIT;
         let status = waitid(WaitId::Pid(self.group()?), options).ok().flatten()?;
         if let Some(signal) = status.stopping_signal() {
-            return Some(format!("it is stopped by {}", named(signal)));
+            return Some(Gone { how: Loss::Stopped { signal }, reason: format!("it is stopped by {}", named(signal)) });
         }
         Some(ending(status.exit_status(), status.terminating_signal()))
     }
@@ -201,11 +201,12 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-fn ending(code: Option<i32>, signal: Option<i32>) -> String {
+fn ending(code: Option<i32>, signal: Option<i32>) -> Gone {
+    let gone = |how, reason| Gone { how, reason };
     match (code, signal) {
-        (Some(code), _) => format!("its process exited with status {code}"),
-        (None, Some(signal)) => format!("its process was killed by {}", named(signal)),
-        (None, None) => "its process ended in a way the system does not tell".into(),
+        (Some(status), _) => gone(Loss::Exited { status }, format!("its process exited with status {status}")),
+        (None, Some(signal)) => gone(Loss::Killed { signal }, format!("its process was killed by {}", named(signal))),
+        (None, None) => gone(Loss::Disconnected, "its process ended in a way the system does not tell".into()),
     }
 }
 

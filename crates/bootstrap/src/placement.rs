@@ -186,12 +186,14 @@ impl OpenHub {
     /// As [`Placement::open_hub`].
     pub fn open(address: &str, world: usize, secret: Secret, start_limit: Duration, goes_on: bool) -> Result<OpenHub, BootstrapError> {
         let failed = |error: std::io::Error| {
-            let hint = match error.kind() {
-                std::io::ErrorKind::AddrInUse => format!(": the port is in use; {PORT} takes another"),
-                std::io::ErrorKind::AddrNotAvailable => ": it is no address of this host, which has rank 0".into(),
-                _ => String::new(),
-            };
-            BootstrapError::SetUp(format!("rank 0 of {world} cannot listen at {address}: {error}{hint}"))
+            let said = format!("rank 0 of {world} cannot listen at {address}: {error}");
+            match error.kind() {
+                std::io::ErrorKind::AddrInUse => BootstrapError::InUse(format!("{said}: the port is in use; {PORT} takes another")),
+                std::io::ErrorKind::AddrNotAvailable => {
+                    BootstrapError::SetUp(format!("{said}: it is no address of this host, which has rank 0"))
+                }
+                _ => BootstrapError::SetUp(said),
+            }
         };
         // The first that can be had: a name may have several, and not all be here.
         let addresses: Vec<_> = address.to_socket_addrs().map_err(failed)?.collect();

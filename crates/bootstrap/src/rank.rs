@@ -21,7 +21,7 @@ use rustix::{
 };
 
 use crate::{
-    Bootstrap, BootstrapError,
+    Bootstrap, BootstrapError, Loss,
     frame::{Decoder, Frame, MOST_BYTES, MOST_DESCRIPTORS, VERSION},
     secret::{Claim, Secret, Side, random},
     socket::{Received, expect_frame, send_frame, wait_readable},
@@ -117,7 +117,7 @@ impl Rank {
                 Ok(stream) => break stream,
                 Err(error) if Instant::now() > deadline => {
                     let reason = format!("it is not at {address} after {:.1} s: {error}", limit.as_secs_f64());
-                    return Err(BootstrapError::Lost { rank: 0, world, what: "bootstrap".into(), reason });
+                    return Err(BootstrapError::Lost { rank: 0, world, what: "bootstrap".into(), how: Loss::Late, reason });
                 }
                 Err(_) => thread::sleep(TURN),
             }
@@ -222,7 +222,7 @@ impl Rank {
     /// The hub says who was first: that is the reason which this rank reports from now on, too.
     fn give_up_for(&self, reason: &str) {
         // Whoever does not hear of it sees the connection's end.
-        let _ = self.0.say(&Frame::GaveUp { reason: reason.to_owned() }, &[], "its end");
+        let _ = self.0.say(&Frame::GaveUp { how: Loss::GaveUp, reason: reason.to_owned() }, &[], "its end");
         let deadline = Instant::now() + GRACE;
         loop {
             let mut state = self.state();
@@ -230,7 +230,7 @@ impl Rank {
                 return;
             }
             if !state.take_soon(&self.0).unwrap_or(false) || Instant::now() > deadline {
-                let own = BootstrapError::GaveUp { rank: self.0.rank, reason: reason.to_owned() };
+                let own = BootstrapError::GaveUp { rank: self.0.rank, how: Loss::GaveUp, reason: reason.to_owned() };
                 state.failure.get_or_insert(own);
                 return;
             }
@@ -246,7 +246,9 @@ impl Shared {
     /// The hub is gone, or does not answer.
     fn hub_lost(&self, what: &str, reason: &str) -> BootstrapError {
         match self.hub {
-            Some(rank) => BootstrapError::Lost { rank, world: self.world, what: what.to_owned(), reason: reason.to_owned() },
+            Some(rank) => {
+                BootstrapError::Lost { rank, world: self.world, what: what.to_owned(), how: Loss::Disconnected, reason: reason.to_owned() }
+            }
             None => BootstrapError::SetUp(format!("rank {}: whoever started it: {reason}, in {what}", self.rank)),
         }
     }
@@ -334,7 +336,7 @@ impl State {
 
 impl Drop for Shared {
     fn drop(&mut self) {
-        let last = if thread::panicking() { Frame::GaveUp { reason: "it panicked".into() } } else { Frame::Goodbye };
+        let last = if thread::panicking() { Frame::GaveUp { how: Loss::Panicked, reason: "it panicked".into() } } else { Frame::Goodbye };
         // A hub that is gone needs no farewell.
         let _ = send_frame(self.socket.as_fd(), &last, &[]);
     }

@@ -1,25 +1,25 @@
 //! Cases on ranks that are processes of their own: one case at a time, on all of them.
 
-use std::{env, fs, mem, net::TcpListener, thread, time::Duration};
+use std::{env, fs, io, mem, net::TcpListener, thread, time::Duration};
 
 use passmuster::{
     conformance::{
-        Case, CollectiveCase, Fault, Status, Verdict,
+        Case, CollectiveCase, Fault, Status, Verdict, faults,
         ranks::{self, Mishap, Processes},
         runner::Settings,
         supervisor::StartError,
     },
     emulator::{EmulatorOptions, Interleaving, RankEmulator},
 };
-use passmuster_bootstrap::{Rank, Secret, placement::OpenHub};
+use passmuster_bootstrap::{BootstrapError, Rank, Secret, placement::OpenHub};
 use passmuster_collectives::{
-    machine::{Machine, MachineError, MachineInfo},
+    machine::{Blamed, How, Machine, MachineError, MachineInfo},
     plan::Departure,
 };
 use passmuster_cuda::{CudaMachine, CudaOptions};
 
 use crate::{
-    judging::{Judged, Judging, by_environment, known_better, large_case_extra, named},
+    judging::{Judged, Judging, by_environment, known_better, large_case_extra},
     launch::{Environment, Job},
     progress::progress_bar,
     worker::load_wanted,
@@ -165,17 +165,17 @@ impl ByRanks {
                 let verdict = self.struck(case, fault);
                 self.machine = None;
                 match before.left() {
-                    None => named(case, fault, verdict),
+                    None => faults::named(case, verdict),
                     Some(left) => {
                         Verdict { status: Status::Fail, reason: format!("{left} left behind by {fault}: {}", verdict.reason), ..verdict }
                     }
                 }
             }
-            Some(fault) => named(case, fault, self.struck(case, fault)),
+            Some(fault) => faults::named(case, self.struck(case, fault)),
             None => self.run(case, self.deadline + self.extra(case), &mut |_| Ok(())),
         };
         // What a lost rank's process had is lost; on GPUs threads may be held up in a library.
-        let may_be_held = self.has_gpus() && (verdict.status.voids_device() || verdict.status == Status::Inconclusive);
+        let may_be_held = self.has_gpus() && (verdict.voids_device() || verdict.was_given_up());
         self.machine.take_if(|machine| machine.is_broken() || may_be_held);
         verdict
     }
@@ -254,21 +254,28 @@ impl ByRanks {
 }
 
 fn refused(case: &Case, error: &MachineError) -> Verdict {
-    Verdict::without_checks(case.to_string(), Status::of(error), error.to_string())
+    Verdict { blamed: error.blamed(), ..Verdict::without_checks(case.to_string(), Status::of(error), error.to_string()) }
 }
 
 /// Opens a hub where somebody else listens.
 fn port_in_use(case: &CollectiveCase) -> Verdict {
-    let open = || -> anyhow::Result<OpenHub> {
-        let others = TcpListener::bind(("127.0.0.1", 0))?;
-        let address = others.local_addr()?.to_string();
-        Ok(OpenHub::open(&address, case.world as usize, Secret::random()?, SILENCE, false)?)
+    let open = || -> Result<OpenHub, BootstrapError> {
+        let failed = |error: io::Error| BootstrapError::SetUp(error.to_string());
+        let others = TcpListener::bind(("127.0.0.1", 0)).map_err(failed)?;
+        let address = others.local_addr().map_err(failed)?.to_string();
+        OpenHub::open(&address, case.world as usize, Secret::random()?, SILENCE, false)
     };
-    let (status, reason) = match open() {
-        Ok(hub) => (Status::Fail, format!("a hub listens at {}, where somebody else does", hub.address)),
-        Err(error) => (Status::InfraError, error.to_string()),
-    };
-    Verdict::without_checks(case.to_string(), status, reason)
+    match open() {
+        Ok(hub) => {
+            let reason = format!("a hub listens at {}, where somebody else does", hub.address);
+            Verdict::without_checks(case.to_string(), Status::Fail, reason)
+        }
+        Err(error) => {
+            let blamed = matches!(error, BootstrapError::InUse(_)).then(|| Blamed::process(How::AddressInUse));
+            let verdict = Verdict::without_checks(case.to_string(), Status::InfraError, error.to_string());
+            Verdict { blamed: blamed.into_iter().collect(), ..verdict }
+        }
+    }
 }
 
 /// What a process holds that must not grow: descriptors and children.

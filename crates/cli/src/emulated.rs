@@ -13,7 +13,7 @@ use std::{
 };
 
 use passmuster::{
-    conformance::{Case, Status, Verdict, report, runner::Settings, supervisor::StartError, worker},
+    conformance::{Case, Status, Verdict, faults, report, runner::Settings, supervisor::StartError, worker},
     emulator::{Emulator, EmulatorOptions, Interleaving, parsed},
     ledger,
 };
@@ -25,7 +25,7 @@ use passmuster_collectives::{
 
 use crate::{
     costs::Costs,
-    judging::{Judged, Judging, named},
+    judging::{Judged, Judging},
     progress::Progress,
 };
 
@@ -225,10 +225,7 @@ pub(crate) fn judge(case: &Case, machine: &mut Emulator, options: &EmulatorOptio
         *machine = Emulator::new(options.clone());
         worker::panicked(&case.to_string(), panic.as_ref())
     });
-    match case.fault() {
-        Some(fault) => named(case, fault, verdict),
-        None => verdict,
-    }
+    faults::named(case, verdict)
 }
 
 /// The forms that these cases' kernels have and that were not compared with hardware, in a sentence; none where all were.
@@ -283,7 +280,7 @@ mod tests {
     /// If this fails, races that were seen before a run was given up are lost.
     #[test]
     fn races_before_a_limit_are_a_finding() {
-        let ended = Some(Box::new(MachineError::Inconclusive { reason: "out of steps".into() }));
+        let ended = Some(Box::new(MachineError::inconclusive("out of steps")));
         let races = MachineError::Races { findings: vec!["a race".into()], waived: Vec::new(), ended };
         assert_eq!(Status::of(&races), Status::Fail);
         assert_eq!(races.to_string(), "inconclusive: out of steps; besides, a race");

@@ -3,11 +3,11 @@
 use std::{collections::BTreeMap, time::Duration};
 
 use passmuster::conformance::{
-    Case, Fault, Field, Status, Verdict,
+    Case, Verdict,
     supervisor::{SECOND_LOOKS, StartError, Supervisor, WorkerCommand},
     worker::Request,
 };
-use passmuster_collectives::{algorithms, machine::MachineInfo, plan::Departure};
+use passmuster_collectives::machine::MachineInfo;
 
 use crate::{launch::Environment, progress::progress_bar, worker::Machine};
 
@@ -99,7 +99,7 @@ impl Judging for Judge {
         let supervisor = self.supervisor(&case.environment())?;
         let verdict = supervisor.judge(&request);
         self.second_looks = supervisor.second_looks;
-        Ok(case.fault().map_or(verdict.clone(), |fault| named(case, fault, verdict)))
+        Ok(verdict)
     }
 }
 
@@ -122,185 +122,9 @@ pub(crate) fn large_case_extra(case: &Case) -> Duration {
     Duration::from_secs((case.input_bytes() >> 27).min(600))
 }
 
-/// What becomes of a case with an injected fault: a pass where the harness named it.
-pub(crate) fn named(case: &Case, fault: Fault, verdict: Verdict) -> Verdict {
-    // Any one of these will do: a status, and what must be said.
-    let ways: Vec<(Status, Vec<String>)> = match fault {
-        // Other people's kernels do not say for whom they wait. Some trap where they have waited long enough, and on GPUs those whose waits are bounded do.
-        Fault::Absent(rank) if is_foreign(case) => {
-            [(Status::Hang, " did not finish"), (Status::Crash, "the kernel trapped"), (Status::Crash, "CUDA_ERROR_LAUNCH_FAILED")]
-                .map(|(status, how)| (status, vec![format!("rank {rank} did not come to "), how.into()]))
-                .into()
-        }
-        Fault::Absent(rank) => vec![(Status::Hang, vec![format!("waited for rank {rank} ")])],
-        // The second is the emulator's.
-        Fault::IllegalAddress(rank) => {
-            ["CUDA_ERROR_ILLEGAL_ADDRESS".into(), format!("ranks [{rank}]: kernel `illegal_address` failed: illegal address")]
-                .map(|words| (Status::Crash, vec![words]))
-                .into()
-        }
-        Fault::Killed => vec![(Status::Crash, vec!["signal 9".into()])],
-        // On GPUs the rank's process goes on without its thread, and the others' kernels wait for it.
-        Fault::Departs { rank, how: Departure::Stalled, .. } => vec![
-            (Status::Crash, vec![format!("rank {rank} "), told_of(Departure::Stalled).into(), AGREED.into()]),
-            (Status::Hang, vec![format!("waited for rank {rank} ")]),
-            (Status::Hang, vec![format!("ranks [{rank}] did not finish")]),
-            (Status::Inconclusive, vec![format!("the hosts of ranks [{rank}] did not get to the end")]),
-        ],
-        Fault::Departs { rank, how, .. } => vec![(Status::Crash, vec![format!("rank {rank} "), told_of(how).into(), AGREED.into()])],
-        Fault::LostAtStart(rank) => vec![(Status::Crash, vec![format!("rank {rank} "), told_of(Departure::Exited).into(), AGREED.into()])],
-        Fault::Garbage(rank) => vec![(Status::Crash, vec![format!("rank {rank} "), "it sent what is no frame".into(), AGREED.into()])],
-        Fault::Capped(rank) => vec![(Status::NotSupported, vec![format!("bytes of memory that rank {rank} shares: ")])],
-        Fault::Other { rank, field: Field::Order } => vec![(Status::InfraError, vec![format!("rank {rank} has "), SAME.into()])],
-        Fault::Other { rank, field } => {
-            vec![(Status::InfraError, vec![format!("rank {rank} has {} of call ", field.name()), SAME.into()])]
-        }
-        Fault::PortInUse => vec![(Status::InfraError, vec!["cannot listen at ".into(), "the port is in use".into()])],
-        // What an aborted run has left may do no harm.
-        Fault::Poisoned => vec![(Status::Hang, vec!["waited for rank ".into()]), (Status::Pass, Vec::new())],
-    };
-    let says = |words: &[String]| words.iter().all(|words| verdict.reason.contains(words));
-    let dissent = fault.is_of_processes() && DISSENT.iter().any(|words| verdict.reason.contains(words));
-    let was_named = !dissent && ways.iter().any(|(status, words)| verdict.status == *status && says(words));
-    if !was_named && matches!(verdict.status, Status::NotSupported | Status::NotRun | Status::Inconclusive) {
-        return verdict;
-    }
-    let reason = match (was_named, verdict.status) {
-        (true, Status::Pass) => format!("{fault}: the results are right in spite of it"),
-        (true, status) => format!("named as {status}: {}", verdict.reason),
-        (false, status) => {
-            let (expected, words) = &ways[0];
-            format!(
-                "the fault {fault} was to be a {expected} that says `{}`, but was a {status}: {}",
-                words.join("` and `"),
-                verdict.reason
-            )
-        }
-    };
-    Verdict { status: if was_named { Status::Pass } else { Status::Fail }, reason, ..verdict }
-}
-
-/// What is said where ranks do not agree on what they are about to do.
-const SAME: &str = "all ranks must have the same";
-
-/// What is said where every other rank has reported why the job failed.
-const AGREED: &str = " report the same";
-
-/// What is said where one has not, or has reported something else.
-const DISSENT: [&str; 4] = [" report nothing", " reports: ", " was done", "ranks do not say the same"];
-
-/// What is said of a rank whose process ends so.
-fn told_of(how: Departure) -> &'static str {
-    match how {
-        Departure::Idle => "did not come to ",
-        Departure::Killed => "its process was killed by signal 9 (SIGKILL)",
-        Departure::Stopped => "it is stopped by signal 19 (SIGSTOP)",
-        Departure::Exited => "its process exited with status 0",
-        Departure::Panicked => "gave up: it panicked",
-        Departure::Stalled => "it did not come in ",
-    }
-}
-
-/// Whether a case is of a kernel from elsewhere.
-fn is_foreign(case: &Case) -> bool {
-    match case {
-        Case::Collective(case) => algorithms::find(case.collective, &case.algorithm).is_ok_and(|algorithm| algorithm.is_foreign()),
-        Case::Product(_) => false,
-    }
-}
-
 #[cfg(test)]
 mod tests {
-    use passmuster_collectives::algorithms::Foreign;
-    use rstest::rstest;
-
     use super::*;
-
-    /// If this fails, a report that leaves open which rank did not come is taken for one that names it, or the other way round.
-    #[rstest]
-    #[case::ours("one_shot", Status::Hang, "rank 0 block 1 of one_shot waited for rank 1 at its end barrier", true)]
-    #[case::ours_by_the_script("one_shot", Status::Hang, "rank 1 did not come to x: it had left; ranks [0] did not finish", false)]
-    #[case::theirs("theirs", Status::Hang, "rank 1 did not come to x: it had left; ranks [0] did not finish", true)]
-    #[case::another("theirs", Status::Hang, "rank 0 did not come to x: it had left; ranks [1] did not finish", false)]
-    #[case::nobody("theirs", Status::Hang, "deadlock; ranks [0] did not finish", false)]
-    #[case::bounded(
-        "theirs",
-        Status::Crash,
-        "ranks [0]: kernel failed: CUDA_ERROR_LAUNCH_FAILED; rank 1 did not come to x: it had left",
-        true
-    )]
-    #[case::traps("theirs", Status::Crash, "PTX 3:1: the kernel trapped; rank 1 did not come to x: it had left", true)]
-    #[case::something_else("theirs", Status::Crash, "CUDA_ERROR_ILLEGAL_ADDRESS; rank 1 did not come to x: it had left", false)]
-    #[case::no_hang("theirs", Status::Pass, "", false)]
-    fn an_absent_rank_is_named_or_not(#[case] algorithm: &str, #[case] status: Status, #[case] reason: &str, #[case] passes: bool) {
-        const THEIRS: &str = r#"
-            name = "theirs"
-            collective = "all_reduce"
-            entry = "theirs"
-            dtypes = ["f32"]
-            ops = ["sum"]
-            worlds = [2]
-            launch = { grid = 1, block = 32 }
-        "#;
-        // Once in a process, and cases are processes.
-        let _ = algorithms::register(vec![Foreign::read(THEIRS, None).unwrap()]);
-        let case: Case = format!("all_reduce/{algorithm}:f32,sum:w=2:n=9:fault=absent@r1").parse().unwrap();
-        let verdict = named(&case, case.fault().unwrap(), Verdict::without_checks(case.to_string(), status, reason));
-        assert_eq!(verdict.status, if passes { Status::Pass } else { Status::Fail }, "{}", verdict.reason);
-    }
-
-    /// If this fails, a fault that some rank did not hear of passes, or one that was told as another.
-    #[rstest]
-    #[case::told(
-        "killed@r1",
-        Status::Crash,
-        "rank 1 of 3: its process was killed by signal 9 (SIGKILL), in a; ranks [0, 2] report the same",
-        true
-    )]
-    #[case::another_rank(
-        "killed@r1",
-        Status::Crash,
-        "rank 0 of 3: its process was killed by signal 9 (SIGKILL); ranks [2] report the same",
-        false
-    )]
-    #[case::otherwise(
-        "exited@r1",
-        Status::Crash,
-        "rank 1 of 3: its process was killed by signal 9 (SIGKILL); ranks [0] report the same",
-        false
-    )]
-    #[case::silent(
-        "killed@r1",
-        Status::Crash,
-        "rank 1 of 3: its process was killed by signal 9 (SIGKILL); ranks [0] report the same; ranks [2] report nothing",
-        false
-    )]
-    #[case::no_crash("killed@r1", Status::Pass, "", false)]
-    #[case::stalled_on_gpus(
-        "stalled@r1",
-        Status::Hang,
-        "hang after 2000 ms: rank 0 block 1 of one_shot waited for rank 1 at its end barrier",
-        true
-    )]
-    #[case::stalled_otherwise("stalled@r1", Status::Hang, "hang after 2000 ms: ranks [0] did not finish", false)]
-    #[case::capped("capped@r1", Status::NotSupported, "64 bytes of memory that rank 1 shares: File too large", true)]
-    #[case::order("other_order@r1", Status::InfraError, "rank 1 has count of call 0 = 3, rank 0 has 4: all ranks must have the same", true)]
-    #[case::order_of_some(
-        "other_order@r1",
-        Status::InfraError,
-        "ranks do not say the same: rank 1 has a: all ranks must have the same",
-        false
-    )]
-    #[case::harmless("poisoned", Status::Pass, "", true)]
-    #[case::wrong("poisoned", Status::Fail, "3 of 9 elements wrong", false)]
-    fn faults_of_processes_are_named_by_all(#[case] fault: &str, #[case] status: Status, #[case] reason: &str, #[case] passes: bool) {
-        let case: Case = format!("all_reduce/one_shot:f32,sum:w=3:n=9:fault={fault}").parse().unwrap();
-        let verdict = named(&case, case.fault().unwrap(), Verdict::without_checks(case.to_string(), status, reason));
-        assert_eq!(verdict.status, if passes { Status::Pass } else { Status::Fail }, "{}", verdict.reason);
-        let refused =
-            named(&case, case.fault().unwrap(), Verdict::without_checks(case.to_string(), Status::NotSupported, "there are no ranks"));
-        assert_eq!(refused.status, Status::NotSupported);
-    }
 
     /// If this fails, a record of NCCL's cases does not say which NCCL, and waivers for that version do not apply.
     #[test]

@@ -13,6 +13,7 @@ mod conform;
 mod costs;
 mod docs;
 mod emulated;
+mod exit;
 mod foreign;
 mod input;
 mod inspect;

@@ -28,7 +28,7 @@ use xshell::Shell;
 
 use self::rounds::Rounds;
 use crate::{
-    CANNOT_RUN, FINDING, INCONCLUSIVE, USAGE,
+    CANNOT_RUN, FINDING, exit,
     journal::{self, EVERY, Journal},
     progress::progress_bar,
     project,
@@ -226,7 +226,7 @@ impl Soak {
         let written = journal.end(|| file.iter().try_for_each(|file| file.write(&record.to_json())));
         print!("{}", told::soaked(&record, &self.command(), alone.as_deref()));
         written?;
-        Ok(exit_status(&record))
+        Ok(exit_status(&record).into())
     }
 
     /// What rounds are drawn from, on a machine with so many GPUs.
@@ -390,17 +390,33 @@ fn record(
     record
 }
 
-fn exit_status(record: &Record<Soaked>) -> ExitCode {
-    let of = |status| record.summary.by_status.get(&status).copied().unwrap_or(0);
-    if record.summary.has_findings() || record.cases.iter().any(|soaked| !soaked.leaks.is_empty()) {
-        ExitCode::from(FINDING)
-    } else if of(Status::InfraError) > 0 {
-        ExitCode::from(USAGE)
-    } else if of(Status::Inconclusive) > 0 {
-        ExitCode::from(INCONCLUSIVE)
-    } else if of(Status::Pass) == 0 {
-        ExitCode::from(CANNOT_RUN)
-    } else {
-        ExitCode::SUCCESS
+/// A leak is a finding, too.
+fn exit_status(record: &Record<Soaked>) -> u8 {
+    if record.cases.iter().any(|soaked| !soaked.leaks.is_empty()) {
+        return FINDING;
+    }
+    exit::status(|status| record.summary.by_status.get(&status).is_some_and(|&rounds| rounds > 0))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::INCONCLUSIVE;
+    use std::collections::BTreeMap;
+
+    /// If this fails, a soak that did not come to its end, or that leaks, exits as one that passed.
+    #[test]
+    fn exit_status_knows_rounds_and_leaks() {
+        let of = |statuses: &[Status], leaks: &[&str]| {
+            let soaked = Soaked { leaks: leaks.iter().map(|&leak| leak.to_owned()).collect(), ..Soaked::default() };
+            let source = Source { commit: String::new(), dirty: false, ptx_hash: String::new(), modules: BTreeMap::new() };
+            exit_status(&record(MachineInfo::default(), source, (soaked, statuses.to_vec()), (1.0, Vec::new()), &BTreeSet::new()))
+        };
+        assert_eq!(of(&[Status::Pass, Status::Pass], &[]), 0);
+        assert_eq!(of(&[Status::Pass, Status::Inconclusive], &[]), INCONCLUSIVE);
+        assert_eq!(of(&[Status::Pass, Status::Inconclusive], &["a file"]), FINDING);
+        assert_eq!(of(&[Status::Pass], &["a file"]), FINDING);
+        assert_eq!(of(&[Status::Pass, Status::Hang, Status::Inconclusive], &[]), FINDING);
+        assert_eq!(of(&[Status::NotSupported], &[]), CANNOT_RUN);
     }
 }

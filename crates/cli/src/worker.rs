@@ -267,7 +267,7 @@ impl Worker {
                 return request.case.parse::<Round>().map_or_else(not_understood, |round| {
                     let verdict = round.judge(machine, &settings(round.of_run(request.deadline())));
                     // What is left open after a hang is told by the verdict.
-                    if !verdict.status.voids_device() {
+                    if !verdict.voids_device() {
                         machine.close_groups();
                         Resources::now(machine).into_iter().for_each(worker::holds);
                     }

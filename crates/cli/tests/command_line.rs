@@ -120,11 +120,32 @@ fn a_run_says_what_comes_and_ends_with_its_verdict() {
     assert_eq!(output.status.code(), Some(0), "{out}\n{error}");
     assert_eq!(error, "3 cases on the emulator: a few seconds\n");
     assert!(out.lines().last().unwrap().starts_with("3 passed, 0 findings in "), "{out}");
-    let waived = |out: &str| out.lines().filter(|line| line.starts_with("waived by `")).map(str::to_owned).collect::<Vec<_>>();
-    let names: Vec<String> = waived(&out).iter().map(|line| line.split('`').nth(1).unwrap().to_owned()).collect();
+    let names: Vec<&str> = out.lines().filter(|line| line.starts_with("rests on `")).map(|line| line.split('`').nth(1).unwrap()).collect();
     assert!(!names.is_empty() && names.is_sorted_by(|a, b| a < b), "one line a name: {out}");
-    let all = run(&["validate", "all_gather/push:bf16,copy:w=2", "--limit", "3", "--waivers"]);
-    assert!(waived(&text(&all.stdout)).len() > names.len(), "{}", text(&all.stdout));
+    let all = run(&["validate", "all_gather/push:bf16,copy:w=2", "--limit", "3", "--list-waived"]);
+    let waived = text(&all.stdout).lines().filter(|line| line.starts_with("waived by `")).count();
+    assert!(waived > names.len(), "{}", text(&all.stdout));
+}
+
+/// If this fails, a release that was dropped passes without a word under the default profile.
+#[test]
+fn run_names_assumptions_it_rests_on() {
+    let folder = Folder::new("assumed");
+    let path = folder.file("record.json");
+    let arguments = ["validate", "all_gather/push:bf16,copy:w=2", "--limit", "3", "--json", &path];
+    let output = run(&arguments);
+    let out = text(&output.stdout);
+    let lines: Vec<&str> = out.lines().rev().take(12).collect();
+    assert!(lines.iter().any(|line| line.starts_with("rests on `boundary`, ")), "{out}");
+    let record: serde_json::Value = serde_json::from_str(&fs::read_to_string(&path).unwrap()).unwrap();
+    let assumed = record["assumed"].as_array().unwrap();
+    let boundary = assumed.iter().find(|assumed| assumed["assumption"] == "boundary").unwrap();
+    let at = boundary["places"][0]["at"].as_str().unwrap();
+    assert!(at.split(" and then ").count() == 2 && out.contains(&format!("  {at}: ")), "{at}: {out}");
+    assert!(boundary["times"].as_u64() > Some(0) && boundary["cases"].as_u64() > Some(0));
+    assert_eq!(run(&[&arguments[..], &["--fail-on-waived"]].concat()).status.code(), Some(1));
+    let refused = run(&[&arguments[..], &["--fail-on-waived", "--profile", "off"]].concat());
+    assert_eq!(refused.status.code(), Some(0), "{}", text(&refused.stdout));
 }
 
 /// If this fails, proptest talks to people who have never heard of it.

@@ -15,7 +15,7 @@ use super::{
 };
 use passmuster_collectives::{
     collective::{Collective, DType, ReduceOp},
-    machine::MachineError,
+    machine::{Blamed, How, MachineError},
     plan::MAX_WORLD,
 };
 
@@ -226,7 +226,7 @@ fn warm_up_copy_engines(device: &Device, communicator: &Communicator, rank: usiz
 }
 
 fn fault(rank: usize, error: &NcclError) -> MachineError {
-    MachineError::Fault { ranks: vec![rank], what: error.what.clone(), code: error.code.clone() }
+    MachineError::fault(rank, error.what.clone(), error.code.clone())
 }
 
 /// Which ranks a communicator has: so many, and how far apart they are.
@@ -283,7 +283,7 @@ fn on_each<T: Send + 'static, E: Send + 'static>(
             Some(Err(error)) => return Ok(Err((rank, error))),
             None => {
                 let reason = format!("rank {rank}: no answer of {what} in {} s", JOIN_LIMIT.as_secs());
-                return Err(MachineError::Inconclusive { reason });
+                return Err(MachineError::Inconclusive { reason, blamed: Box::new([Blamed::new(rank, How::Unfinished)]) });
             }
         }
     }

@@ -214,7 +214,7 @@ impl Rehearsal {
     }
 
     fn nothing_there<T>(&self) -> Result<T, MachineError> {
-        Err(MachineError::Inconclusive { reason: "a rehearsal has no memory".into() })
+        Err(MachineError::inconclusive("a rehearsal has no memory"))
     }
 }
 
@@ -273,7 +273,7 @@ impl Machine for Rehearsal {
             let Some(version) = self.nccl else { return not_supported("there is no NCCL") };
             nccl_has(version, &needs)?;
         }
-        Err(MachineError::Inconclusive { reason: format!("{} GPUs take it; a rehearsal runs nothing", self.facts.gpus.len()) })
+        Err(MachineError::inconclusive(format!("{} GPUs take it; a rehearsal runs nothing", self.facts.gpus.len())))
     }
 }
 

@@ -16,6 +16,7 @@ mod driver;
 mod environment;
 mod execution;
 mod facts;
+mod fault;
 mod graphs;
 mod group;
 mod hosts;

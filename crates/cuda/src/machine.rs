@@ -16,6 +16,7 @@ use super::{
     environment,
     execution::{self, Done, Elsewhere, Stopped},
     facts::{self, Facts},
+    fault::{fault, how_of},
     graphs::Graphs,
     group::Group,
     hosts::Hosts,
@@ -487,7 +488,8 @@ impl CudaMachine {
         let Attempt { executed, after, reports, standing } = attempt;
         let hang = |after: Duration, unfinished| {
             let stuck = reports::collect(reports);
-            MachineError::Hang { after_ms: after.as_millis() as u64, cause: String::new(), stuck, unfinished, standing: standing() }
+            let (after_ms, cause, standing) = (after.as_millis() as u64, String::new(), standing());
+            MachineError::Hang { after_ms, cause, stuck, unfinished, standing, blamed: Box::default() }
         };
         match executed {
             Ok(of_rank) => match reports::any(reports) {
@@ -499,14 +501,16 @@ impl CudaMachine {
                 Ok(true) => Err(hang(after, Vec::new())),
                 Err((rank, error)) => Err(fault(rank)(error)),
             },
-            Err(Stopped::Failed { ranks, failure }) => Err(MachineError::Fault { ranks, what: failure.what, code: failure.code }),
+            Err(Stopped::Failed { ranks, failure }) => {
+                Err(MachineError::fault_of(ranks, how_of(&failure.code), failure.what, failure.code))
+            }
             Err(Stopped::Refused(failure)) => {
                 Err(MachineError::NotSupported { reason: format!("{} refused: {}", failure.what, failure.code) })
             }
             Err(Stopped::Abandoned { .. }) => unreachable!("nobody is elsewhere"),
             Err(Stopped::Unfinished { ranks, after, on_devices }) => match hang(after, ranks) {
                 MachineError::Hang { after_ms, stuck, unfinished, standing, .. } if !on_devices && stuck.is_empty() => {
-                    Err(MachineError::Inconclusive { reason: peers::not_seen_at_work(&unfinished, after_ms, &standing) })
+                    Err(peers::not_seen_at_work(&unfinished, after_ms, &standing))
                 }
                 hang => Err(hang),
             },
@@ -786,10 +790,6 @@ impl Drop for CudaMachine {
 
 fn invalid<T>(reason: impl Into<String>) -> Result<T, MachineError> {
     Err(MachineError::Invalid { reason: reason.into() })
-}
-
-fn fault(rank: usize) -> impl Fn(CudaError) -> MachineError {
-    move |error| MachineError::Fault { ranks: vec![rank], what: error.what, code: error.name }
 }
 
 /// Which of the installed libraries it is, without the host's folders: records are published.

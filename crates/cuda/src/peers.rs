@@ -5,9 +5,9 @@
 
 use std::{os::fd::OwnedFd, sync::Arc, time::Duration};
 
-use passmuster_bootstrap::{Bootstrap, BootstrapError};
+use passmuster_bootstrap::{Bootstrap, BootstrapError, Loss};
 use passmuster_collectives::{
-    machine::{MachineError, Stuck},
+    machine::{Blamed, How, MachineError, Stuck},
     plan::{MAX_WORLD, first_of_node},
 };
 use serde::{Deserialize, Serialize, de::DeserializeOwned};
@@ -16,6 +16,7 @@ use super::{
     board::Board,
     device::Device,
     driver::CudaError,
+    fault::{fault, how_of},
     memory::{Allocation, Physical},
 };
 
@@ -203,7 +204,7 @@ impl Peers {
 fn of_memory(rank: usize, bytes: u64) -> impl Fn(CudaError) -> MachineError {
     move |error| match error.is_out_of_memory() {
         true => MachineError::NotSupported { reason: format!("{bytes} bytes of rank {rank}: {error}") },
-        false => MachineError::Fault { ranks: vec![rank], what: error.what, code: error.name },
+        false => fault(rank)(error),
     }
 }
 
@@ -234,18 +235,29 @@ fn places(gpus: &[Gpu]) -> Vec<usize> {
 
 /// The error for an exchange that `rank` took part in.
 fn of_exchange(rank: usize, error: &BootstrapError) -> MachineError {
-    let rank = match error {
-        BootstrapError::Lost { rank, .. } | BootstrapError::GaveUp { rank, .. } => *rank,
-        BootstrapError::SetUp(_) => rank,
-    };
-    MachineError::Fault { ranks: vec![rank], what: "an exchange between the ranks' processes".into(), code: error.to_string() }
+    let (rank, how) = error.lost().map_or((rank, How::Failed), |(rank, loss)| (rank, how_of_loss(loss)));
+    MachineError::fault_of(vec![rank], how, "an exchange between the ranks' processes", error.to_string())
+}
+
+/// What a rank did that was lost so.
+fn how_of_loss(loss: Loss) -> How {
+    match loss {
+        Loss::Killed { signal } => How::Killed { signal },
+        Loss::Stopped { signal } => How::Stopped { signal },
+        Loss::Exited { status } => How::Exited { status },
+        Loss::Late => How::Late,
+        Loss::Garbage => How::Garbage,
+        Loss::Left | Loss::Disconnected => How::Lost,
+        Loss::GaveUp => How::GaveUp,
+        Loss::Panicked => How::Panicked,
+    }
 }
 
 /// The same with where this rank stood.
 fn with_standing(error: MachineError, own: &Outcome) -> MachineError {
     match (error, own.standing.first()) {
-        (MachineError::Fault { ranks, what, code }, Some(standing)) => {
-            MachineError::Fault { ranks, what, code: format!("{code}; {standing}") }
+        (MachineError::Fault { ranks, what, code, blamed }, Some(standing)) => {
+            MachineError::Fault { ranks, what, code: format!("{code}; {standing}"), blamed }
         }
         (error, _) => error,
     }
@@ -310,7 +322,9 @@ pub(super) fn merged(outcomes: &[Outcome]) -> Option<MachineError> {
         _ => None,
     };
     if let Some((_, what, code)) = endings().find_map(failed) {
-        return Some(MachineError::Fault { ranks: endings().filter_map(failed).map(|(rank, ..)| rank).collect(), what, code });
+        let ranks = endings().filter_map(failed).map(|(rank, ..)| rank).collect();
+        let blamed = endings().filter_map(failed).map(|(rank, _, code)| Blamed::new(rank, how_of(&code))).collect();
+        return Some(MachineError::Fault { ranks, what, code, blamed });
     }
     let refused = endings().find_map(|(rank, ending)| match ending {
         Ending::Refused { what, code } => Some((rank, what, code)),
@@ -320,15 +334,15 @@ pub(super) fn merged(outcomes: &[Outcome]) -> Option<MachineError> {
         let at_rest = |ending: &Ending| matches!(ending, Ending::Refused { .. } | Ending::Abandoned { at_rest: true }) || is_over(ending);
         return Some(match endings().all(|(_, ending)| at_rest(ending)) {
             true => MachineError::NotSupported { reason: format!("{what} refused: {code}") },
-            false => MachineError::Fault { ranks: vec![rank], what: what.clone(), code: code.clone() },
+            false => MachineError::fault(rank, what, code),
         });
     }
     let late_on_devices = endings().any(|(_, ending)| *ending == Ending::Late { on_devices: true });
     if !stuck.is_empty() || late_on_devices {
-        return Some(MachineError::Hang { after_ms, cause: String::new(), stuck, unfinished, standing });
+        return Some(MachineError::Hang { after_ms, cause: String::new(), stuck, unfinished, standing, blamed: Box::default() });
     }
     if !unfinished.is_empty() {
-        return Some(MachineError::Inconclusive { reason: not_seen_at_work(&unfinished, after_ms, &standing) });
+        return Some(not_seen_at_work(&unfinished, after_ms, &standing));
     }
     endings().find_map(|(_, ending)| match ending {
         Ending::OtherPath(line) => Some(MachineError::NotSupported { reason: other_path(line) }),
@@ -337,9 +351,12 @@ pub(super) fn merged(outcomes: &[Outcome]) -> Option<MachineError> {
 }
 
 /// What is said where hosts did not get to the end, and nothing was seen of devices.
-pub(super) fn not_seen_at_work(unfinished: &[usize], after_ms: u64, standing: &[String]) -> String {
+pub(super) fn not_seen_at_work(unfinished: &[usize], after_ms: u64, standing: &[String]) -> MachineError {
     let held = if standing.is_empty() { String::new() } else { format!(": {}", standing.join("; ")) };
-    format!("the hosts of ranks {unfinished:?} did not get to the end in {after_ms} ms, and no device was seen to have work left{held}")
+    let reason = format!(
+        "the hosts of ranks {unfinished:?} did not get to the end in {after_ms} ms, and no device was seen to have work left{held}"
+    );
+    MachineError::Inconclusive { reason, blamed: unfinished.iter().map(|&rank| Blamed::new(rank, How::Unfinished)).collect() }
 }
 
 /// What is said where NCCL did something else than it was made to.
@@ -397,7 +414,7 @@ mod tests {
     #[test]
     fn what_one_could_not_do_all_say() {
         let no = |reason: &str| MachineError::NotSupported { reason: reason.into() };
-        let fault = MachineError::Fault { ranks: vec![2], what: "cuMemMap".into(), code: "CUDA_ERROR_UNKNOWN".into() };
+        let fault = MachineError::fault(2, "cuMemMap", "CUDA_ERROR_UNKNOWN");
         assert_eq!(all_of(vec![Ok(1), Ok(2)]), Ok(vec![1, 2]));
         assert_eq!(all_of(vec![Ok(1), Err(no("a")), Err(no("b"))]), Err(no("a")));
         assert_eq!(all_of::<u8>(vec![Err(no("a")), Err(fault.clone())]), Err(fault));

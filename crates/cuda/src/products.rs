@@ -60,7 +60,7 @@ impl Products {
         (a, b, workspace): (u64, u64, u64),
     ) -> Result<Arc<Matmul>, MachineError> {
         let library = self.load()?;
-        let fault = |CublasError { what, code }| MachineError::Fault { ranks: vec![rank], what, code };
+        let fault = |CublasError { what, code }| MachineError::fault(rank, what, code);
         let handle = match self.handles.entry(device.ordinal) {
             btree_map::Entry::Occupied(entry) => entry.into_mut(),
             btree_map::Entry::Vacant(entry) => entry.insert(Arc::new(Handle::new(library).map_err(fault)?)),

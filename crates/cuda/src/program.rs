@@ -13,6 +13,7 @@ use super::{
     cublas_lt::{CublasError, Matmul},
     device::Device,
     driver::CudaError,
+    fault::fault,
     graphs::{Graphs, OfRank},
     group::Group,
     kernel::{Kernel, Kernels},
@@ -382,7 +383,7 @@ impl Compiler<'_> {
         for map in tensor_maps(&launch.args) {
             let of_rank = map.of_rank.map_or(rank, |of_node| of_group.first_of_node(rank) + of_node as usize);
             let address = of_group.address(of_rank, &map.region).map_err(|reason| MachineError::Invalid { reason })?;
-            encoded.push((map, tensor_map::encode(device.driver, map, address).map_err(|error| fault(rank, error))?));
+            encoded.push((map, tensor_map::encode(device.driver, map, address).map_err(fault(rank))?));
         }
         for fields in in_memory(&launch.args) {
             let bytes = self.with_addresses(group, rank, launch.build.width(), &encoded, |addresses| memory_bytes(fields, addresses));
@@ -391,7 +392,7 @@ impl Compiler<'_> {
         let arguments =
             self.with_addresses(group, rank, launch.build.width(), &encoded, |addresses| Arguments::lay_out(&launch.args, addresses));
         kernel.check(&arguments).map_err(|reason| MachineError::Invalid { reason })?;
-        let resident = kernel.blocks_per_sm(launch.block.total() as u32, launch.dynamic_shared).map_err(|error| fault(rank, error))?;
+        let resident = kernel.blocks_per_sm(launch.block.total() as u32, launch.dynamic_shared).map_err(fault(rank))?;
         if resident == 0 {
             return Err(not_supported(format!("kernel `{}` does not fit on GPU {}: {}", launch.entry, device.ordinal, device.name)));
         }
@@ -428,7 +429,7 @@ impl Compiler<'_> {
             let (bytes, device) = (&entry.key().1, &self.devices[rank]);
             let made = Scratch::new(device.driver, bytes.len().max(1));
             let made = made.and_then(|made| device.service.write(bytes, made.address).map(|()| made));
-            entry.insert(made.map_err(|error| fault(rank, error))?);
+            entry.insert(made.map_err(fault(rank))?);
         }
         Ok(())
     }
@@ -463,7 +464,7 @@ impl Target for Compiler<'_> {
     }
 
     fn enter(&mut self, rank: usize) -> Result<(), MachineError> {
-        self.devices[rank].make_current().map_err(|error| fault(rank, error))
+        self.devices[rank].make_current().map_err(fault(rank))
     }
 
     fn address(&self, group: usize, rank: usize, region: &Region) -> Result<u64, String> {
@@ -519,8 +520,4 @@ fn filled_by(actions: &[Action]) -> u64 {
         *most = fills.max(*most);
     }
     streams.values().sum()
-}
-
-fn fault(rank: usize, error: CudaError) -> MachineError {
-    MachineError::Fault { ranks: vec![rank], what: error.what, code: error.name }
 }

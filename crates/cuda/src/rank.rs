@@ -5,6 +5,7 @@ use std::hash::{DefaultHasher, Hasher};
 use super::{
     environment,
     facts::Facts,
+    fault::fault,
     machine::{CudaMachine, CudaOptions, OpenError},
     peers::{Gpu, Peers},
 };
@@ -35,7 +36,7 @@ impl CudaMachine {
     ) -> Result<CudaMachine, MachineError> {
         let rank = bootstrap.rank();
         let opened = open_one(options, local_rank).map_err(|error| match error {
-            OpenError::Cuda(error) => MachineError::Fault { ranks: vec![rank], what: error.what, code: error.name },
+            OpenError::Cuda(error) => fault(rank)(error),
             error => MachineError::NotSupported { reason: format!("rank {rank}: {error}") },
         });
         let peers = Peers::meet(bootstrap, nodes, opened.as_ref().map(gpu_of).map_err(Clone::clone))?;
@@ -57,7 +58,7 @@ impl CudaMachine {
         for (rank, device) in devices.iter().enumerate() {
             for peer in devices {
                 let can = device.can_access(peer);
-                if !can.map_err(|error| MachineError::Fault { ranks: vec![rank], what: error.what, code: error.name })? {
+                if !can.map_err(fault(rank))? {
                     return Err(unreachable(device.ordinal, peer.ordinal));
                 }
             }
@@ -104,7 +105,7 @@ impl CudaMachine {
         for (peer, gpu) in peers.gpus.iter().enumerate().take(if own < world { world } else { 0 }).filter(|(peer, _)| peers.is_near(*peer))
         {
             let can = self.of_rank[own].can_access_of(gpu.uuid);
-            let can = can.map_err(|error| MachineError::Fault { ranks: vec![own], what: error.what, code: error.name })?;
+            let can = can.map_err(fault(own))?;
             if can == Some(false) {
                 let reason = format!("the GPU of rank {own} cannot address memory of the GPU of rank {peer}");
                 return Err(MachineError::NotSupported { reason });

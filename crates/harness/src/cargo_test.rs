@@ -85,6 +85,15 @@ mod tests {
         );
     }
 
+    /// If this fails, the same case passes here and fails in the command, or the other way round: both ask whether the fault was named.
+    #[test]
+    fn named_faults_pass() {
+        for fault in ["absent@r1", "illegal_address@r1", "poisoned"] {
+            let id = format!("all_reduce/two_shot:bf16,sum:w=2:n=40:fault={fault}");
+            assert_eq!(judge(&id.parse().unwrap()), Ok(()), "{fault}");
+        }
+    }
+
     /// If this fails, a list that says nothing of an algorithm passes.
     #[test]
     fn no_case_is_an_error() {

@@ -15,7 +15,7 @@ use passmuster::{
         ranks::{
             Processes, decline,
             messages::{Answer, PackedScript, Request, decode, encode},
-            serve,
+            of_loss, serve,
         },
         runner::{self, Settings},
         scenario::{self, Options},
@@ -87,7 +87,7 @@ fn open_slowly(rank: &mut Rank) {
     }
     thread::sleep(Duration::from_millis(2500));
     let lost = rank.all_gather("devices", &[]).unwrap_err();
-    let _ = decline(rank, &MachineError::Fault { ranks: vec![1], what: "a rank's process failed".into(), code: lost.to_string() });
+    let _ = decline(rank, &of_loss(1, &lost));
     process::exit(1);
 }
 
@@ -265,7 +265,8 @@ fn a_rank_that_is_about_to_run_something_else_is_named() {
             hub.send(rank, encode(number as u64, &request, &[]));
         }
         for answer in answers() {
-            let Answer::Error(MachineError::Invalid { reason }) = answer else { panic!("{other}: {answer:?}") };
+            let Answer::Error(MachineError::Differs { rank: 2, field, reason }) = answer else { panic!("{other}: {answer:?}") };
+            assert!(reason.starts_with(&format!("rank 2 has {field} = ")), "{field}: {reason}");
             assert!(
                 reason.starts_with(named) && reason.contains(&format!("all ranks must have the same, in run {}", number + 1)),
                 "{reason}"

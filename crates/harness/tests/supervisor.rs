@@ -22,7 +22,7 @@ use passmuster::{
     },
     emulator::{Emulator, EmulatorOptions},
 };
-use passmuster_collectives::machine::MachineInfo;
+use passmuster_collectives::machine::{Blamed, How, MachineInfo};
 
 /// Bytes of a long answer: more than is kept of a line of log.
 const LONG: usize = 3 << 20;
@@ -293,10 +293,11 @@ fn what_ranks_that_share_gpus_hang_in_is_looked_at_again() {
     assert_eq!(verdict.status, Status::Hang, "{verdict:?}");
     assert!(verdict.reason.starts_with("rank 3 did not start; judged a second time"), "{}", verdict.reason);
     // A GPU for each, and a rank that is to stay away.
-    for once in ["all_reduce/one_shot:bf16,sum:w=2:n=40", "all_reduce/one_shot:bf16,sum:w=4:n=40:fault=absent@r1"] {
-        let verdict = ask(&mut supervisor, once);
-        assert_eq!((verdict.status, &*verdict.reason), (Status::Hang, "rank 3 did not start"));
-    }
+    let verdict = ask(&mut supervisor, "all_reduce/one_shot:bf16,sum:w=2:n=40");
+    assert_eq!((verdict.status, &*verdict.reason), (Status::Hang, "rank 3 did not start"));
+    let verdict = ask(&mut supervisor, "all_reduce/one_shot:bf16,sum:w=4:n=40:fault=absent@r1");
+    assert_eq!((verdict.status, verdict.came_to), (Status::Fail, Some(Status::Hang)), "rank 1 was not named: {verdict:?}");
+    assert!(verdict.reason.ends_with("but was a hang: rank 3 did not start"), "{}", verdict.reason);
     assert_eq!(supervisor.second_looks, 1);
 }
 
@@ -317,6 +318,7 @@ fn only_a_worker_that_says_so_is_killed() {
     let verdict = ask(&mut supervisor("expendable"), case);
     assert_eq!(verdict.status, Status::Crash, "{verdict:?}");
     assert!(verdict.reason.contains("died of signal 9"), "{}", verdict.reason);
+    assert_eq!(verdict.blamed, [Blamed::process(How::Killed { signal: 9 })]);
 }
 
 fn deaths_are_crashes_that_say_how_and_keep_the_last_words() {

@@ -38,6 +38,8 @@ impl Algorithm for Mine {
         vec![&MODULE]
     }
 
+    /// Its barriers are relaxed, so it rests on two assumptions about Hopper, which the verdict lists and `--profile ptx` reports as races: `boundary`, for the start
+    /// barrier only says that a peer has launched, after the copy to its staging buffer; and `retired`, for the end barrier only says that reads are over.
     fn contract(&self, _: &Call) -> Contract {
         Contract::ORDERED
     }

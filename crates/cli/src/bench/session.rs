@@ -22,7 +22,7 @@ use super::{
     workers::Workers,
 };
 use crate::{
-    CANNOT_RUN, FINDING, INCONCLUSIVE, USAGE,
+    CANNOT_RUN, FINDING, USAGE, exit,
     foreign::{ForeignArgs, RegisteredKernel},
     journal::{self, EVERY, Journal},
     progress::progress_bar,
@@ -140,17 +140,7 @@ impl Session {
         shown.print(&record);
         written?;
         let has = |status| record.cases.iter().any(|timing| timing.status == status);
-        let code = if record.summary.has_findings() || shown.regressed {
-            ExitCode::from(FINDING)
-        } else if shown.uncompared || has(Status::InfraError) {
-            ExitCode::from(USAGE)
-        } else if has(Status::Inconclusive) {
-            ExitCode::from(INCONCLUSIVE)
-        } else if nothing {
-            ExitCode::from(CANNOT_RUN)
-        } else {
-            ExitCode::SUCCESS
-        };
+        let code = exit_status(has, (shown.regressed, shown.uncompared, nothing)).into();
         let timed: Vec<Timed<'_>> = record.cases.iter().map(Timed).collect();
         let run: Vec<Outcome<'_>> = timed
             .iter()
@@ -205,6 +195,24 @@ fn record(machine: MachineInfo, source: Source, notes: Vec<String>, timings: Vec
     record
 }
 
+/// The exit status of a run by the statuses that its timings have, and whether something is slower than it was, could not be compared, or nothing was timed.
+fn exit_status(has: impl Fn(Status) -> bool, (regressed, uncompared, nothing): (bool, bool, bool)) -> u8 {
+    match exit::status(has) {
+        _ if regressed => FINDING,
+        FINDING => FINDING,
+        _ if uncompared => USAGE,
+        // Which contenders refused is no matter, but for one that nothing else was timed beside.
+        0 | CANNOT_RUN => {
+            if nothing {
+                CANNOT_RUN
+            } else {
+                0
+            }
+        }
+        status => status,
+    }
+}
+
 fn fitting(asked: &[u32], usual: &[u32], machine: &MachineInfo, share: bool) -> anyhow::Result<Vec<u32>> {
     let (gpus, name) = (machine.gpus as u32, &machine.gpu);
     if asked.is_empty() {
@@ -226,6 +234,21 @@ pub(super) fn list<T: ToString>(values: &[T]) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::INCONCLUSIVE;
+
+    /// If this fails, a session whose timings are not known to be right, or are slower than before, exits as one that passed.
+    #[test]
+    fn exit_status_knows_timings() {
+        let of = |statuses: &[Status], flags| exit_status(|status| statuses.contains(&status), flags);
+        let none = (false, false, false);
+        assert_eq!(of(&[Status::Pass, Status::NotSupported], none), 0);
+        assert_eq!(of(&[Status::Pass, Status::Inconclusive], none), INCONCLUSIVE);
+        assert_eq!(of(&[Status::Pass, Status::InfraError, Status::Inconclusive], none), USAGE);
+        assert_eq!(of(&[Status::Pass, Status::Fail, Status::Inconclusive], none), FINDING);
+        assert_eq!(of(&[Status::Inconclusive], (true, true, false)), FINDING);
+        assert_eq!(of(&[Status::Inconclusive], (false, true, false)), USAGE);
+        assert_eq!(of(&[Status::NotSupported], (false, false, true)), CANNOT_RUN);
+    }
 
     /// If this fails, a world is timed whose ranks share GPUs without anybody having asked for it, or an error does not say what fits.
     #[test]

@@ -10,10 +10,7 @@ use std::{
 };
 
 use anyhow::{Context, bail};
-use passmuster::conformance::{
-    Status,
-    process::{CANNOT_RUN, End, Process},
-};
+use passmuster::conformance::process::{CANNOT_RUN, End, Process};
 use passmuster_bench::{ProcessKind, WITHOUT_MULTICAST};
 use passmuster_collectives::machine::{MachineError, MachineInfo, UNCHECKED_PATH};
 
@@ -128,7 +125,7 @@ impl<'a> Workers<'a> {
             ) => {
                 matches!(error, MachineError::Hang { .. } | MachineError::Fault { .. } | MachineError::Inconclusive { .. })
             }
-            Ok(Answer::Verdict(verdict)) => verdict.status.voids_device() || verdict.status == Status::Inconclusive,
+            Ok(Answer::Verdict(verdict)) => verdict.voids_device() || verdict.was_given_up(),
             Ok(_) => false,
             Err(_) => true,
         };
@@ -209,7 +206,7 @@ mod tests {
     use super::*;
     use crate::bench::turns::take;
     use indicatif::ProgressBar;
-    use passmuster::conformance::{Verdict, process::PREFIX};
+    use passmuster::conformance::{Status, Verdict, process::PREFIX};
     use passmuster_bench::{CollectiveWorkload, Contender, Method, Round, Timing, Workload};
     use passmuster_collectives::{
         algorithms,

@@ -7,9 +7,11 @@ mod presentation;
 mod selection;
 
 use std::{
+    fs,
     num::NonZeroUsize,
     path::PathBuf,
     process::ExitCode,
+    sync::Arc,
     thread,
     time::{Duration, Instant},
 };
@@ -18,10 +20,10 @@ use anyhow::bail;
 use passmuster::{
     conformance::{
         Case, Fault, List, Status, Verdict,
-        report::{Part, Record, Selection, Summary, WaivedRace, first_note, is_not_compared, table, today},
+        report::{Assumed, Part, Record, Selection, Summary, WaivedRace, first_note, is_not_compared, table, today},
         shrink,
         supervisor::StartError,
-        waivers,
+        waivers::{self, Waiver},
     },
     emulator::{EmulatorOptions, Interleaving, MultimemReduction, Profile, Strategy, TensorCores},
 };
@@ -36,13 +38,14 @@ use xshell::Shell;
 
 use self::{
     files::Files,
-    presentation::{UNCOUNTED, announced, announced_foreign, concluded, named_schedules, quoted, uncounted, waived},
+    presentation::{MOST_PLACES, UNCOUNTED, announced, announced_foreign, concluded, named_schedules, quoted, rests_on, uncounted},
     selection::Replay,
 };
 use crate::{
-    CANNOT_RUN, FINDING, INCONCLUSIVE, USAGE,
+    CANNOT_RUN, FINDING,
     by_ranks::{self, ByRanks, RankMachine},
     emulated::{self, Emulated},
+    exit,
     foreign::{ForeignArgs, RegisteredKernel},
     journal::{self, EVERY, Journal},
     judging::{Judge, Judging},
@@ -117,6 +120,7 @@ Examples:
   cargo xtask validate 'all_reduce/two_shot:bf16,*:w=3,5'    of the merge list
   cargo xtask validate --seed 7         other inputs, sequences and schedules
   cargo xtask validate --schedules 20   each case under twenty schedules
+  cargo xtask validate --profile ptx    by the PTX ISA alone: what rests on how Hopper behaves is a finding
   cargo xtask validate --machine cuda   on this machine's GPUs
 
 Your own kernel, its PTX and a page of TOML (docs/tutorial-foreign-kernel.md):
@@ -171,9 +175,16 @@ struct Cases {
     /// How long to look for a smaller case for each of the first three findings; 0 to leave them as they are.
     #[arg(long, value_name = "TIME", default_value = "20s", value_parser = units::duration)]
     shrink: Duration,
-    /// List what was waived in full, and not only how often.
+    /// List all that was waived, and not only where most of it was.
     #[arg(long)]
-    waivers: bool,
+    list_waived: bool,
+    /// Known findings of your own (TOML, as fixtures/waivers.toml), beside those of NCCL that this build knows. A waiver has a reason, an owner and a last
+    /// day, and covers failures all of whose findings it names.
+    #[arg(long, value_name = "FILE", value_parser = own_waivers)]
+    waivers: Option<Waivers>,
+    /// Exit 1 if anything passed only because an assumption about the hardware or a waiver covers a finding. `--profile ptx` judges without the assumptions.
+    #[arg(long)]
+    fail_on_waived: bool,
     /// Write the record of the run (docs/reference/record-schema.md). What a signal interrupts is kept in FILE.partial.
     #[arg(long, value_name = "FILE")]
     json: Option<PathBuf>,
@@ -326,14 +337,14 @@ impl Cases {
         run.tell(&record, &smaller);
         // The verdicts have been printed; a file that cannot be written must not take them back.
         written?;
-        let mut code = exit_status(&record.summary);
-        if code == ExitCode::SUCCESS
+        let mut status = if self.fail_on_waived && is_waived(&record) { FINDING.into() } else { exit_status(&record.summary) };
+        if status == ExitCode::SUCCESS
             && let Some(verdict) = unjudged_absences(&run.cases, &record.cases)
         {
             eprintln!("no rank that stays away was judged; {}: {}", verdict.case, verdict.reason);
-            code = ExitCode::from(CANNOT_RUN);
+            status = ExitCode::from(CANNOT_RUN);
         }
-        Ok(self.require.exit_of_verdicts(code, &record.machine, &record.cases))
+        Ok(self.require.exit_of_verdicts(status, &record.machine, &record.cases))
     }
 
     /// The emulator's schedules.
@@ -535,7 +546,7 @@ impl Conformance<'_> {
 
         head.machine = before.machine_of_both(machine);
         head.cases = journal.judged();
-        apply_waivers(&mut head, &today())?;
+        apply_waivers(&mut head, asked.waivers.as_ref(), &today());
         let smaller = self.smaller(judge, &head.cases);
         let record = self.finished(head, took, sh);
         let written = journal.end(|| files.write(&record, trace));
@@ -555,6 +566,7 @@ impl Conformance<'_> {
         if run.on == MachineKind::Cuda {
             record.machine.notes.extend(project::gpu_settings(sh));
         }
+        record.assumed = Assumed::of(&record.cases, &self.declared());
         let waived = WaivedRace::fold(&mut record.cases);
         record.seconds = Some(seconds);
         record.source.modules = records::modules_of(&run.library, &record.cases);
@@ -580,6 +592,11 @@ impl Conformance<'_> {
         record
     }
 
+    /// The assumptions about the hardware that the kernels' contracts name, with their reasons.
+    fn declared(&self) -> Vec<(String, String)> {
+        self.run.known.iter().flat_map(|known| known.foreign.assumes().iter().cloned()).collect()
+    }
+
     /// Says what was found.
     fn tell(&self, record: &Record, smaller: &Smaller) {
         for verdict in
@@ -593,14 +610,16 @@ impl Conformance<'_> {
         {
             eprintln!("no case could run; {}: {}", first.case, first.reason);
         }
-        let races: Vec<WaivedRace> = record.notes.iter().filter_map(|note| note.parse().ok()).collect();
-        let waived = waived(&races, &record.cases);
-        let told: Vec<&String> =
-            if self.asked.waivers { waived.races.iter().chain(&waived.cases).collect() } else { waived.by_name.iter().collect() };
-        told.into_iter().for_each(|line| println!("{line}"));
+        if self.asked.list_waived {
+            record.notes.iter().filter(|note| note.parse::<WaivedRace>().is_ok()).for_each(|note| println!("{note}"));
+            let waived = record.cases.iter().filter(|verdict| verdict.status == Status::Waived);
+            waived.for_each(|verdict| println!("waived {}: {}", verdict.case, verdict.reason));
+        }
         println!("{}", table::outcomes(record.cases.iter().filter_map(table::Outcome::of)));
         table::unchecked_paths(&record.cases).iter().for_each(|line| println!("{line}"));
         record.notes.iter().filter(|note| is_not_compared(note) || note.starts_with(UNCOUNTED)).for_each(|note| println!("{note}"));
+        let most = if self.asked.list_waived { usize::MAX } else { MOST_PLACES };
+        rests_on(record, most).iter().for_each(|line| println!("{line}"));
         let verdict = concluded(&record.summary, record.seconds.unwrap_or_default());
         if github::listens() {
             let told = |verdict: &&Verdict| verdict.status.is_finding() || verdict.status == Status::InfraError;
@@ -615,9 +634,23 @@ impl Conformance<'_> {
     }
 }
 
-/// Applies the waivers of a day to a record of verdicts, and counts them.
-fn apply_waivers(record: &mut Record, day: &str) -> anyhow::Result<()> {
-    let waivers = waivers::in_force(&record.machine, day).map_err(anyhow::Error::msg)?;
+/// Waivers from a file.
+type Waivers = Arc<[Waiver]>;
+
+fn own_waivers(path: &str) -> Result<Waivers, String> {
+    let text = fs::read_to_string(path).map_err(|error| error.to_string())?;
+    waivers::parse(path, &text).map(Waivers::from)
+}
+
+/// Whether a case passed, or is none of the findings, only because an assumption or a waiver covers something.
+fn is_waived(record: &Record) -> bool {
+    !record.assumed.is_empty() || record.cases.iter().any(|verdict| verdict.status == Status::Waived)
+}
+
+/// Applies the waivers of a day to a record of verdicts, those that this build carries and `own`, and counts the verdicts.
+fn apply_waivers(record: &mut Record, own: Option<&Waivers>, day: &str) {
+    let all = waivers::built_in().into_iter().chain(own.into_iter().flat_map(|own| own.iter().cloned()));
+    let waivers: Vec<Waiver> = all.filter(|waiver| waiver.holds(&record.machine, day)).collect();
     let of_list = |selection: &Selection| {
         let Selection { query, except, limit, part, .. } = selection;
         query == List::Merge.name() && except.is_none() && limit.is_none() && part.is_none()
@@ -628,23 +661,11 @@ fn apply_waivers(record: &mut Record, day: &str) -> anyhow::Result<()> {
         record.cases.iter_mut().filter_map(|verdict| Some((verdict.case.parse().ok()?, verdict))).unzip();
     waivers::apply(&waivers, &cases, &mut verdicts, whole);
     record.summary = Summary::of(record.cases.iter().map(|verdict| verdict.status));
-    Ok(())
 }
 
 /// What the counts make of the run.
 fn exit_status(summary: &Summary) -> ExitCode {
-    let of = |status| summary.by_status.get(&status).copied().unwrap_or(0);
-    if summary.has_findings() {
-        ExitCode::from(FINDING)
-    } else if of(Status::InfraError) > 0 {
-        ExitCode::from(USAGE)
-    } else if of(Status::Inconclusive) > 0 {
-        ExitCode::from(INCONCLUSIVE)
-    } else if of(Status::Pass) + of(Status::Waived) == 0 {
-        ExitCode::from(CANNOT_RUN)
-    } else {
-        ExitCode::SUCCESS
-    }
+    exit::status(|status| summary.by_status.get(&status).is_some_and(|&cases| cases > 0)).into()
 }
 
 /// The first case of a rank that stays away, if there are such cases and none could run: beside others that passed nobody would miss them.

@@ -4,12 +4,12 @@ use std::{collections::BTreeMap, thread, time::Duration};
 
 use passmuster::{
     conformance::{
-        Case, Status, Verdict,
-        report::{Summary, WaivedRace},
+        Case, Status,
+        report::{Assumed, Record, Summary},
     },
     emulator::Interleaving,
 };
-use passmuster_collectives::algorithms::Algorithm;
+use passmuster_collectives::{algorithms::Algorithm, machine::Needed};
 
 use crate::{
     foreign::RegisteredKernel,
@@ -32,36 +32,38 @@ pub(super) fn quoted(option: &str) -> String {
     if option.chars().all(plain) { option.to_owned() } else { format!("'{}'", option.replace('\'', "'\\''")) }
 }
 
-/// What was waived, in lines.
-pub(super) struct WaivedLines {
-    /// One for each thing that cases were waived, with its assumption and how often it was seen.
-    pub(super) races: Vec<String>,
-    /// One for each case whose findings are waived (fixtures/waivers.toml).
-    pub(super) cases: Vec<String>,
-    /// One for each assumption and each waiver.
-    pub(super) by_name: Vec<String>,
-}
+/// Of an assumption, the places that are named unless all are asked for.
+pub(super) const MOST_PLACES: usize = 3;
 
-/// Tells what was waived: these races, and the cases that are.
-pub(super) fn waived(races: &[WaivedRace], verdicts: &[Verdict]) -> WaivedLines {
-    let mut assumptions: BTreeMap<&str, (usize, u64)> = BTreeMap::new();
-    for race in races {
-        let (kinds, times) = assumptions.entry(&race.assumption).or_default();
-        *kinds += 1;
-        *times += race.times;
+/// What the verdict of a run rests on besides the PTX ISA, in its last lines: each assumption about the hardware and each waiver, with how often it was needed and,
+/// of assumptions, the source lines of the `most` accesses that need it most often.
+pub(super) fn rests_on(record: &Record, most: usize) -> Vec<String> {
+    let mut lines = Vec::new();
+    let is_foreign = record.selection.as_ref().is_some_and(|selection| selection.kernel.is_some());
+    for Assumed { assumption, declared, times, cases, places } in &record.assumed {
+        let mut line = format!("rests on `{assumption}`, {} in {}", counted(*times as usize, "time"), counted(*cases, "case"));
+        match declared {
+            Some(reason) => line += &format!(" (declared: {reason})"),
+            None if is_foreign => line += " (not declared)",
+            None => {}
+        }
+        lines.push(line);
+        for Needed { at, times } in places.iter().take(most) {
+            lines.push(format!("  {at}: {}", counted(*times as usize, "time")));
+        }
+        if places.len() > most {
+            lines.push(format!("  and {} (--list-waived names all)", counted(places.len() - most, "more place")));
+        }
+    }
+    if record.assumed.iter().any(|assumed| assumed.declared.is_none()) {
+        lines.push("by the PTX ISA these are races, and Hopper is assumed to order them: `--profile ptx` reports them, `--fail-on-waived` exits 1".into());
     }
     let mut waivers: BTreeMap<&str, usize> = BTreeMap::new();
-    let mut cases = Vec::new();
-    for verdict in verdicts.iter().filter(|verdict| verdict.status == Status::Waived) {
-        // Its reason starts with the waiver's name.
-        *waivers.entry(verdict.reason.split(':').next().unwrap_or_default()).or_default() += 1;
-        cases.push(format!("waived {}: {}", verdict.case, verdict.reason));
+    for waiver in record.cases.iter().filter_map(|verdict| verdict.waiver.as_deref()) {
+        *waivers.entry(waiver).or_default() += 1;
     }
-    let line = |name: &str, what: String| format!("waived by `{name}`: {what} (--waivers lists them)");
-    let folded =
-        assumptions.iter().map(|(name, (kinds, times))| line(name, format!("{} of races, {times} times", counted(*kinds, "kind"))));
-    let of_waivers = waivers.iter().map(|(name, cases)| line(name, counted(*cases, "case")));
-    WaivedLines { by_name: folded.chain(of_waivers).collect(), races: races.iter().map(WaivedRace::to_string).collect(), cases }
+    lines.extend(waivers.iter().map(|(name, cases)| format!("waived by `{name}`: {} (--list-waived names all)", counted(*cases, "case"))));
+    lines
 }
 
 /// `1 case`, `2 cases`.
@@ -165,7 +167,8 @@ pub(super) fn concluded(summary: &Summary, seconds: f64) -> String {
 
 #[cfg(test)]
 mod tests {
-    use passmuster::conformance::report::Record;
+    use passmuster::conformance::{Verdict, report::Source};
+    use passmuster_collectives::machine::MachineInfo;
 
     use super::*;
 
@@ -206,21 +209,35 @@ mod tests {
         assert!((0.6..1.67).contains(&(each / OF_A_LARGE_ELEMENT)), "{each} s an element");
     }
 
+    /// If this fails, a run passes and does not say that it does so by assumption, or does not say of which lines.
     #[test]
-    fn waivers_are_folded_by_name() {
-        let race = |what: &str, times, cases| WaivedRace { assumption: "boundary".into(), what: what.into(), times, cases };
-        let mut verdict = Verdict::without_checks("c", Status::Waived, "nccl-bug: 3 of 4 elements wrong");
-        verdict.milliseconds = 1.0;
-        let lines = waived(&[race("x", 7, 2), race("y", 3, 1)], &[verdict, Verdict::without_checks("d", Status::Pass, "")]);
-        assert_eq!(lines.races, ["waived by `boundary`: x (7 times in 2 cases)", "waived by `boundary`: y (3 times in 1 cases)"]);
-        assert_eq!(lines.cases, ["waived c: nccl-bug: 3 of 4 elements wrong"]);
-        assert_eq!(
-            lines.by_name,
-            [
-                "waived by `boundary`: 2 kinds of races, 10 times (--waivers lists them)",
-                "waived by `nccl-bug`: 1 case (--waivers lists them)"
-            ]
-        );
+    fn verdict_names_what_it_rests_on() {
+        let source = Source { commit: String::new(), dirty: false, ptx_hash: String::new(), modules: BTreeMap::new() };
+        let mut waived = Verdict::without_checks("c", Status::Waived, "nccl-bug: 3 of 4 elements wrong");
+        waived.waiver = Some("nccl-bug".into());
+        let mut record = Record::of_verdicts("validate", MachineInfo::default(), source, vec![waived]);
+        let places = |count| (0..count).map(|line| Needed { at: format!("a.cu:{line}"), times: 9 - line }).collect();
+        let assumed = |assumption: &str, declared: Option<&str>, count| Assumed {
+            assumption: assumption.into(),
+            declared: declared.map(str::to_owned),
+            times: 12,
+            cases: 2,
+            places: places(count),
+        };
+        record.assumed = vec![assumed("boundary", None, 4), assumed("vector", Some("16 bytes are written at once"), 1)];
+        let lines = rests_on(&record, 2);
+        let expected = [
+            "rests on `boundary`, 12 times in 2 cases",
+            "  a.cu:0: 9 times",
+            "  a.cu:1: 8 times",
+            "  and 2 more places (--list-waived names all)",
+            "rests on `vector`, 12 times in 2 cases (declared: 16 bytes are written at once)",
+            "  a.cu:0: 9 times",
+            "by the PTX ISA these are races, and Hopper is assumed to order them: `--profile ptx` reports them, `--fail-on-waived` exits 1",
+            "waived by `nccl-bug`: 1 case (--list-waived names all)",
+        ];
+        assert_eq!(lines, expected);
+        assert_eq!(rests_on(&record, usize::MAX).len(), 9);
     }
 
     #[test]

@@ -5,6 +5,7 @@
 //! `compile` makes of a script what each rank's host does, `trace` writes down what happened when.
 
 pub mod arguments;
+mod blame;
 pub mod compile;
 mod deferred;
 mod departure;
@@ -17,6 +18,7 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
+pub use blame::{Blamed, How};
 pub use deferred::{Deferred, Pending};
 pub use departure::depart;
 pub use stuck::{STUCK_ENTRIES, Site, Stuck, decode_stuck_report};
@@ -92,6 +94,24 @@ pub enum MachineError {
         /// What, where, and what was allowed.
         reason: String,
     },
+    /// A rank cannot share as much of its memory as the ranks need; nothing was enqueued and the machine is as good as before.
+    #[error("not supported: {reason}")]
+    Unshared {
+        /// Which rank.
+        rank: usize,
+        /// How much, of what, and why not.
+        reason: String,
+    },
+    /// A rank is about to do something else than the others; nothing was enqueued and the machine is as good as before.
+    #[error("invalid: {reason}")]
+    Differs {
+        /// The rank: the first of the fewest that say the same.
+        rank: usize,
+        /// What they speak of: `count of call 0`.
+        field: String,
+        /// What it has, what another has, and in what.
+        reason: String,
+    },
     /// Ranks did not get to the end. The machine must not be used again.
     #[error("hang after {after_ms} ms: {}", describe_hang(.cause, .stuck, .unfinished, .standing))]
     Hang {
@@ -105,6 +125,9 @@ pub enum MachineError {
         unfinished: Vec<usize>,
         /// Where the warps and streams that did not finish stand, where the machine can see it.
         standing: Vec<String>,
+        /// What else is known of ranks than `stuck` and `unfinished` say: see [`MachineError::blamed`].
+        #[serde(default)]
+        blamed: Box<[Blamed]>,
     },
     /// The run was given up before its end, and nothing is known to be wrong: it may end if it is given more. The machine is as good as before, unless it
     /// runs in threads that may still be held up, as a CUDA machine does, which must not be used again.
@@ -112,6 +135,9 @@ pub enum MachineError {
     Inconclusive {
         /// Which limit was reached, how far the run came, and what gives it more.
         reason: String,
+        /// What is known of ranks.
+        #[serde(default)]
+        blamed: Box<[Blamed]>,
     },
     /// A kernel or an operation used memory as it must not, in a way that leaves devices as they were. The run ended there.
     #[error("{}", describe_findings(.findings))]
@@ -139,6 +165,9 @@ pub enum MachineError {
         what: String,
         /// The library's name for the error.
         code: String,
+        /// What each rank that it is about did, as data.
+        #[serde(default)]
+        blamed: Box<[Blamed]>,
     },
 }
 
@@ -219,6 +248,34 @@ pub struct Waived {
     pub first: String,
     /// How often it was seen.
     pub times: u64,
+    /// Where, most often first.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub places: Vec<Needed>,
+}
+
+/// The assumptions about the hardware that a machine may waive findings by.
+pub const ASSUMPTIONS: [&str; 6] = ["boundary", "retired", "vector", "lanes", "returned", "alias"];
+
+/// Where an assumption about the hardware is needed.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Needed {
+    /// The lines of both accesses, in the source if the PTX tells: `a.cu:12 and then a.cu:40`.
+    pub at: String,
+    /// How often.
+    pub times: u64,
+}
+
+impl Needed {
+    /// Adds places to others, most often first.
+    pub fn add(all: &mut Vec<Needed>, more: impl IntoIterator<Item = Needed>) {
+        for place in more {
+            match all.iter_mut().find(|known| known.at == place.at) {
+                Some(known) => known.times += place.times,
+                None => all.push(place),
+            }
+        }
+        all.sort_by(|a, b| b.times.cmp(&a.times).then_with(|| a.at.cmp(&b.at)));
+    }
 }
 
 impl Waived {
@@ -226,7 +283,10 @@ impl Waived {
     pub fn add(all: &mut Vec<Waived>, more: Vec<Waived>) {
         for waived in more {
             match all.iter_mut().find(|known| (&known.assumption, &known.what) == (&waived.assumption, &waived.what)) {
-                Some(known) => known.times += waived.times,
+                Some(known) => {
+                    known.times += waived.times;
+                    Needed::add(&mut known.places, waived.places);
+                }
                 None => all.push(waived),
             }
         }

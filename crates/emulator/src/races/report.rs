@@ -1,7 +1,7 @@
 //! Findings as text.
 
 use super::{
-    Races,
+    Code, Races,
     actors::Kind,
     finding::{Class, Found, LeftOut, Side},
 };
@@ -15,6 +15,8 @@ pub struct Report {
     pub assumption: Option<&'static str>,
     /// What it is, without ranks, threads, bytes and places in the PTX.
     pub what: String,
+    /// The lines of both accesses, in the source if the PTX tells: `a.cu:12 and then a.cu:40`.
+    pub at: String,
     /// The first pair of accesses.
     pub text: String,
     /// How many pairs there were.
@@ -27,7 +29,7 @@ impl Races {
         let LeftOut { findings, times } = self.findings.left_out;
         let more = (findings > 0).then(|| {
             let what = format!("{findings} more pairs of instructions and operations race, which are not told one by one");
-            Report { assumption: None, text: format!("{what}; seen {times} times"), what, times }
+            Report { assumption: None, at: String::new(), text: format!("{what}; seen {times} times"), what, times }
         });
         self.findings.found.iter().map(|found| self.report(found, memory)).chain(more).collect()
     }
@@ -50,6 +52,7 @@ impl Races {
         };
         Report {
             assumption: key.assumption.map(|assumption| assumption.name()),
+            at: format!("{} and then {}", self.line(first), self.line(second)),
             what: format!("{class}, {direction}: {buffer}, {} and then {}; {missing}", self.actor_kind(first), self.actor_kind(second)),
             text: format!("{class}, {direction}: {bytes}, by {before} and then by {after}; {missing}; seen {times} times"),
             times: *times,
@@ -81,19 +84,33 @@ impl Races {
         let block = self.actors[side.actor as usize].block;
         let (warp, lane) = (side.thread / 32, side.thread % 32);
         let place = self.instruction(number, side.point).map_or_else(String::new, |at| {
-            let source = at.source.map_or_else(String::new, |source| {
-                let file = code.module.files.iter().find(|(index, _)| *index == source.file);
-                format!(" ({}:{})", file.map_or("unknown file", |(_, path)| path), source.line)
-            });
+            let source = code.source(at).map_or_else(String::new, |source| format!(" ({source})"));
             format!(", {}{} at PTX {}{source}", at.instruction.family(), strength(side), at.at)
         });
         format!("{whose} {}, block {block} warp {warp} lane {lane}{place}", code.entry)
+    }
+
+    /// The line of a side: of the source if the PTX tells, else of the PTX; of what is no kernel, what it is.
+    fn line(&self, side: &Side) -> String {
+        let Kind::Launch(number) = self.operation_of(side.actor).kind else { return self.actor_kind(side) };
+        let code = &self.codes[number as usize];
+        let of_ptx = |at: &Operation| format!("{}, PTX {}", code.entry, at.at);
+        self.instruction(number, side.point).map_or_else(|| self.actor_kind(side), |at| code.source(at).unwrap_or_else(|| of_ptx(at)))
     }
 
     fn instruction(&self, code: u32, point: u32) -> Option<&Operation> {
         let code = &self.codes[code as usize];
         let function = code.functions.partition_point(|&first| first <= point).checked_sub(1)?;
         code.module.functions[function].code.get((point - code.functions[function]) as usize)
+    }
+}
+
+impl Code {
+    /// The file and line that an instruction comes from, if the PTX tells.
+    fn source(&self, at: &Operation) -> Option<String> {
+        let source = at.source?;
+        let file = self.module.files.iter().find(|(index, _)| *index == source.file);
+        Some(format!("{}:{}", file.map_or("unknown file", |(_, path)| path), source.line))
     }
 }
 

@@ -29,7 +29,8 @@ pub enum Case {
 }
 
 impl Case {
-    /// Judges it on a machine. After a verdict of hang or crash the machine must not be used again.
+    /// Judges it on a machine, which must not be used again if the verdict [says so](Verdict::voids_device). Where a fault is injected, the verdict says
+    /// whether the run [named it](super::faults::named).
     pub fn judge(&self, machine: &mut dyn Machine, settings: &Settings<'_>) -> Verdict {
         match self {
             Case::Collective(case) => runner::judge(case, machine, settings),

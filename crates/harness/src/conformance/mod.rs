@@ -3,12 +3,15 @@
 //! This layer sees machines through [`passmuster_collectives::machine::Machine`] only.
 
 mod case;
+#[cfg(test)]
+mod census;
 mod collective_case;
 mod compare;
 mod diagnosis;
 #[cfg(test)]
 mod documented;
 mod elements;
+pub mod faults;
 mod inputs;
 pub(crate) mod lists;
 pub mod manifest;

@@ -283,6 +283,8 @@ mod tests {
     #[case::declared_order_average(Contract::ORDERED, ReduceOp::Avg, DType::BF16, InputClass::Natural, Rule::Ordered(Roundings::Once))]
     #[case::tagged_sums_are_exact(NCCL_LIKE, ReduceOp::Sum, DType::BF16, InputClass::Tagged, Rule::Exact)]
     #[case::tagged_averages_are_not(NCCL_LIKE, ReduceOp::Avg, DType::BF16, InputClass::Tagged, Rule::Bound(Roundings::PerHop))]
+    #[case::tagged_products_are_exact(NCCL_LIKE, ReduceOp::PremulSum, DType::BF16, InputClass::Tagged, Rule::Exact)]
+    #[case::natural_products_are_not(NCCL_LIKE, ReduceOp::PremulSum, DType::BF16, InputClass::Natural, Rule::Bound(Roundings::PerHop))]
     #[case::minima_are_exact(NCCL_LIKE, ReduceOp::Min, DType::F16, InputClass::Natural, Rule::Exact)]
     #[case::integers_are_exact(NCCL_LIKE, ReduceOp::Avg, DType::I32, InputClass::Special, Rule::Exact)]
     #[case::any_order(NCCL_LIKE, ReduceOp::Sum, DType::F32, InputClass::Natural, Rule::Bound(Roundings::PerHop))]
@@ -315,9 +317,15 @@ mod tests {
     #[case::infinity_stays(HARDWARE, &[-INF, 3.0], -INF, true)]
     #[case::infinity_is_not_saturated(HARDWARE, &[-INF, 3.0], f32::MIN, false)]
     #[case::overflow_in_every_order(HARDWARE, &[f32::MAX, f32::MAX, f32::MAX], f32::MAX, false)]
+    #[case::overflow_by_half_of_the_largest(HARDWARE, &[f32::MAX, f32::MAX, 0.5 * f32::MAX], f32::MAX, false)]
+    #[case::overflow_to_the_largest_twice(HARDWARE, &[f32::MAX, f32::MAX], f32::MAX, false)]
+    #[case::overflow_to_infinity(HARDWARE, &[f32::MAX, f32::MAX], INF, true)]
+    #[case::overflow_by_less_is_open(HARDWARE, &[f32::MAX, 0.9 * f32::MAX], f32::MAX, true)]
     #[case::overflow_in_some_orders(HARDWARE, &[f32::MAX, f32::MAX, -f32::MAX], f32::MAX, true)]
     #[case::overflow_in_the_declared_order(Contract::ORDERED, &[f32::MAX, f32::MAX, -f32::MAX], f32::MAX, false)]
     #[case::subnormals_may_be_flushed(ROTATED, &[f32::from_bits(5), 0.0], 0.0, true)]
+    #[case::near_subnormals_only_by_these(ROTATED, &[1e-30, 0.0], 1e-30 + 1e-33, false)]
+    #[case::normal_is_not_flushed(ROTATED, &[1e-36, 0.0], 0.0, false)]
     #[case::subnormals_are_kept(Contract::ORDERED, &[f32::from_bits(5), 0.0], 0.0, false)]
     #[case::finite_is_held_to_the_bound(ROTATED, &[1.0, 2.0], 3.1, false)]
     fn special_values_follow_the_contract(#[case] contract: Contract, #[case] inputs: &[f32], #[case] got: f32, #[case] accepted: bool) {
@@ -381,6 +389,21 @@ mod tests {
         assert!(!expect(&Contract::COPIED, InputClass::Special).accepts(got));
         // Without special inputs only the sign of a zero is open.
         assert_eq!(expect(&open, InputClass::Natural).accepts(got), input == got);
+    }
+
+    /// If this fails, ranks of a node are counted to another node, or left out. Two nodes of two ranks do not tell.
+    #[test]
+    fn nodes_have_ranks_in_order() {
+        let expect = |contract: Contract, inputs: &[f32]| {
+            let inputs: Vec<bf16> = inputs.iter().copied().map(bf16::from_f32).collect();
+            oracle(&contract, ReduceOp::Sum, DType::BF16, InputClass::Natural).expect(&inputs).shown().unwrap().exact
+        };
+        assert_eq!(expect(BY_NODE, &[1.0, 2.0, 4.0, 8.0, 16.0, 32.0]), 63.0);
+        // Each node rounds 256 + 1 to 256, and 1 + 1 + 1 to 3: 259 rounds to no bf16 before the end.
+        assert_eq!(expect(BY_NODE, &[256.0, 1.0, 0.0, 1.0, 1.0, 1.0]), 259.0);
+        let of_three = Contract { order: Order::ByNode(3), ..BY_NODE };
+        assert_eq!(expect(of_three, &[256.0, 1.0, 0.0, 1.0, 1.0, 1.0]), 256.0 + 1.0 + 2.0);
+        assert_eq!(expect(of_three, &[256.0, 1.0, 256.0, 1.0, 256.0, 1.0]), 768.0);
     }
 
     #[test]

@@ -8,16 +8,17 @@ use std::{
 
 use super::{
     collective_case::{CollectiveCase, Fault},
-    compare::{Relation, compare, ranks_disagree, relation_broken},
+    compare::{compare, ranks_disagree, relation_broken},
+    faults,
     scenario::{self, Options, Recorded, Related, Scenario},
     verdict::{Finding, Place, Status, Verdict},
     worker,
 };
 use passmuster_collectives::{
-    collective::Shape,
+    collective::{DType, Shape},
     contract::Order,
-    machine::{Machine, MachineError, Waived},
-    plan::{BufferSpec, Build, Script, Step},
+    machine::{Blamed, How, Machine, MachineError, Waived},
+    plan::{BufferSpec, Build, Region, Script, Step},
 };
 
 /// The property that the vendor's library took the path that was asked for. Where it is known not to hold the case is not supported; where it is not known, it is
@@ -35,10 +36,15 @@ pub struct Settings<'a> {
     pub progress: &'a dyn Fn(&str),
 }
 
-/// Judges one case on a machine. After a verdict of hang or crash the machine must not be used again. A case whose fault is that the process dies
-/// is not supported but in a [worker that has said that it may](worker::expendable).
+/// Judges one case on a machine. The verdict of a case with an injected fault says whether the run [named it](faults::named). The machine must not be used again if
+/// the verdict [says so](Verdict::voids_device). A case whose fault is that the process dies is not supported but in a
+/// [worker that has said that it may](worker::expendable).
 pub fn judge(case: &CollectiveCase, machine: &mut dyn Machine, settings: &Settings<'_>) -> Verdict {
-    timed(case, || try_judge(case, machine, settings))
+    let verdict = timed(case, || try_judge(case, machine, settings));
+    match case.fault {
+        Some(_) => faults::named(&case.clone().into(), verdict),
+        None => verdict,
+    }
 }
 
 /// The verdict of a case, with the time it took; on a machine's refusal or failure, what that makes of it.
@@ -52,6 +58,7 @@ pub(super) fn timed(case: &impl ToString, judge: impl FnOnce() -> Result<Verdict
 fn refused(case: &impl ToString, error: MachineError) -> Verdict {
     let mut verdict = Verdict::without_checks(case.to_string(), Status::of(&error), error.to_string());
     verdict.findings = findings_of(&error);
+    verdict.blamed = error.blamed();
     if let MachineError::Races { waived, .. } = error {
         verdict.waived = waived;
     }
@@ -77,7 +84,11 @@ fn findings_of(error: &MachineError) -> Vec<Finding> {
             let ended = ended.as_deref().map_or_else(Vec::new, findings_of);
             ended.into_iter().chain(findings.iter().map(|found| finding("races", found.clone(), String::new()))).collect()
         }
-        MachineError::NotSupported { .. } | MachineError::Invalid { .. } | MachineError::Inconclusive { .. } => Vec::new(),
+        MachineError::NotSupported { .. }
+        | MachineError::Invalid { .. }
+        | MachineError::Unshared { .. }
+        | MachineError::Differs { .. }
+        | MachineError::Inconclusive { .. } => Vec::new(),
     }
 }
 
@@ -141,19 +152,25 @@ pub(super) fn run(machine: &mut dyn Machine, script: &Script, deadline: Duration
 fn with_those_who_left(error: MachineError, script: &Script) -> MachineError {
     let did_not_come = |stuck: &[usize]| {
         let absences = script.absences().into_iter().filter(|(rank, _)| !stuck.contains(rank));
-        let told: Vec<String> = absences.map(|(rank, plan)| format!("rank {rank} did not come to {}: it had left", plan.name)).collect();
-        (!told.is_empty()).then(|| told.join("; "))
+        let (absent, told): (Vec<Blamed>, Vec<String>) = absences
+            .map(|(rank, plan)| (Blamed::new(rank, How::Absent), format!("rank {rank} did not come to {}: it had left", plan.name)))
+            .unzip();
+        (absent, (!told.is_empty()).then(|| told.join("; ")))
     };
     match error {
-        MachineError::Hang { after_ms, cause, stuck, unfinished, standing } => {
+        MachineError::Hang { after_ms, cause, stuck, unfinished, standing, blamed } => {
             let known = (!cause.is_empty()).then_some(cause);
-            let cause = known.into_iter().chain(did_not_come(&unfinished)).collect::<Vec<_>>().join("; ");
-            MachineError::Hang { after_ms, cause, stuck, unfinished, standing }
+            let (absent, told) = did_not_come(&unfinished);
+            let blamed = blamed.into_iter().chain(absent).collect();
+            let cause = known.into_iter().chain(told).collect::<Vec<_>>().join("; ");
+            MachineError::Hang { after_ms, cause, stuck, unfinished, standing, blamed }
         }
         // A wait that traps where it has lasted too long.
-        MachineError::Fault { ranks, what, code } => {
-            let code = [code].into_iter().chain(did_not_come(&ranks)).collect::<Vec<_>>().join("; ");
-            MachineError::Fault { ranks, what, code }
+        MachineError::Fault { ranks, what, code, blamed } => {
+            let (absent, told) = did_not_come(&ranks);
+            let blamed = blamed.into_iter().chain(absent).collect();
+            let code = [code].into_iter().chain(told).collect::<Vec<_>>().join("; ");
+            MachineError::Fault { ranks, what, code, blamed }
         }
         MachineError::Races { findings, waived, ended: Some(ended) } => {
             MachineError::Races { findings, waived, ended: Some(Box::new(with_those_who_left(*ended, script))) }
@@ -254,13 +271,7 @@ pub(super) fn check(
         for rank in 0..case.world {
             let now = machine.read(first_group + group, rank as usize, region)?;
             let sent = payload.bytes(rank, 0..region.bytes / case.dtype.size());
-            let changed = relation_broken(Relation::Equal, case.dtype, &sent, &now);
-            let found = changed.map(|d| Found {
-                summary: format!("rank {rank}: input {region} was overwritten"),
-                details: d.to_string(),
-                place: d.place(rank),
-            });
-            checks.note("input_unchanged", None, found);
+            checks.input(rank, region, case.dtype, (&sent, &now));
         }
     }
     Ok(checks.verdict(case))
@@ -359,6 +370,28 @@ impl Checks {
         }
     }
 
+    /// The input of a rank, by bytes: one NaN in the place of another is a write, too.
+    fn input(&mut self, rank: u32, region: &Region, dtype: DType, (sent, now): (&[u8], &[u8])) {
+        let first = sent.iter().zip(now).position(|(sent, now)| sent != now);
+        let found = first.map(|at| {
+            let size = dtype.size() as usize;
+            let (element, bit) = (at / size, 8 * (at % size) as u32 + (sent[at] ^ now[at]).trailing_zeros());
+            let bytes = |of: &[u8]| of[element * size..].iter().take(size).rev().map(|byte| format!("{byte:02x}")).collect::<String>();
+            let differing = sent.iter().zip(now).filter(|(sent, now)| sent != now).count();
+            Found {
+                summary: format!("rank {rank}: input {region} was overwritten"),
+                details: format!(
+                    "{differing} of {} bytes differ, the first in element {element}: it was 0x{}, and is 0x{}",
+                    sent.len(),
+                    bytes(sent),
+                    bytes(now)
+                ),
+                place: Some(Place { rank, element: element as u64, bit: Some(bit) }),
+            }
+        });
+        self.note("input_unchanged", None, found);
+    }
+
     /// The outputs of ranks that get no result, which must be what they were. Peers promise nothing about them.
     fn untouched(&mut self, index: usize, recorded: &Recorded, outputs: &[Vec<u8>]) {
         let Recorded { call, poison, payload, by_peer, .. } = recorded;
@@ -417,6 +450,33 @@ pub(super) mod tests {
     /// For the emulator, where nothing here takes a second.
     pub(in super::super) const SETTINGS: Settings<'_> =
         Settings { deadline: Duration::from_secs(60), shared_pads: false, progress: &|_| {} };
+
+    /// If this fails, outputs that differ in the order of their elements, ranks or calls have one digest, and two machines are taken to agree.
+    #[test]
+    fn digest_depends_on_order() {
+        let digest = |outputs: &[&[u8]]| {
+            let mut digest = Digest::default();
+            outputs.iter().for_each(|output| digest.add(output));
+            digest.text()
+        };
+        let (a, b) = ([1u8; 8], [2u8; 8]);
+        let both = [a, b].concat();
+        let all = [
+            digest(&[&a, &b]),
+            digest(&[&b, &a]),
+            digest(&[&both]),
+            digest(&[&[b, a].concat()]),
+            digest(&[&a, &a]),
+            digest(&[&b, &b]),
+            digest(&[&a]),
+            digest(&[&a, &[]]),
+            digest(&[&[1; 7]]),
+            digest(&[&[0; 8]]),
+            digest(&[&[0; 9]]),
+        ];
+        assert_eq!(all.iter().collect::<BTreeSet<_>>().len(), all.len(), "{all:?}");
+        assert_eq!((digest(&[]), digest(&[&a]).map(|text| text.len())), (None, Some(16)));
+    }
 
     fn judged(id: &str, bug: Bug) -> Verdict {
         let case = id.parse().unwrap();

@@ -24,12 +24,12 @@ use std::{
 use rustix::process::Signal;
 
 use super::{
-    Case, Finding, Status, Verdict,
+    Case, Finding, Status, Verdict, faults,
     process::{CANNOT_RUN, End, Process, REAP},
     resources::Resources,
     worker::{Answer, Request},
 };
-use passmuster_collectives::machine::MachineInfo;
+use passmuster_collectives::machine::{Blamed, How, MachineInfo};
 
 /// Times that one case is asked for where workers die before they take it up.
 const ASKED: u32 = 2;
@@ -179,6 +179,10 @@ impl Supervisor {
         } else if is_doubtful {
             verdict.reason.push_str("; it was not judged a second time, as others of this run were");
         }
+        if let Ok(case) = request.case.parse::<Case>() {
+            // Of one that the worker could not judge to its end.
+            verdict = faults::named(&case, verdict);
+        }
         if verdict.milliseconds == 0.0 {
             verdict.milliseconds = start.elapsed().as_secs_f64() * 1e3;
         }
@@ -231,7 +235,7 @@ impl Supervisor {
     fn verdict_of(&mut self, request: &Request, asked: Instant, mut worker: Worker, end: Result<Verdict, End>) -> Verdict {
         match end {
             // One that was given up may have left threads in a library.
-            Ok(verdict) if !verdict.status.voids_device() && verdict.status != Status::Inconclusive => {
+            Ok(verdict) if !verdict.voids_device() && !verdict.was_given_up() => {
                 self.worker = Some(worker);
                 verdict
             }
@@ -273,11 +277,13 @@ impl Supervisor {
                 verdict
             }
             Err(End::Death) => {
-                let how = worker.process.after_death().map_or_else(|| "closed its output but did not end".into(), ending);
+                let status = worker.process.after_death();
+                let how = status.map_or_else(|| "closed its output but did not end".into(), ending);
                 let reason = format!("worker {} {how}; {}", worker.process.id(), worker.last_progress());
                 let log = worker.log();
                 self.kill(worker);
                 let mut verdict = Verdict::without_checks(&request.case, Status::Crash, reason.clone());
+                verdict.blamed.extend(status.map(|status| Blamed::process(how_of(status))));
                 verdict.findings.push(Finding {
                     property: "survives".into(),
                     call: None,
@@ -352,6 +358,15 @@ fn log_finding(property: &str, log: &str) -> Option<Finding> {
         ..Finding::default()
     };
     (!log.is_empty()).then(finding)
+}
+
+/// How a process ended, as data.
+fn how_of(status: ExitStatus) -> How {
+    match (status.code(), status.signal()) {
+        (Some(status), _) => How::Exited { status },
+        (None, Some(signal)) => How::Killed { signal },
+        (None, None) => How::Lost,
+    }
 }
 
 /// How a process ended, for people.

@@ -4,7 +4,7 @@ use std::fmt;
 
 use serde::{Deserialize, Serialize, Serializer};
 
-use passmuster_collectives::machine::{MachineError, Waived};
+use passmuster_collectives::machine::{Blamed, MachineError, Waived};
 
 /// What became of a case. The order is by severity: the worst of several is their maximum.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
@@ -50,8 +50,8 @@ impl Status {
     /// What a machine's refusal or failure makes of a case.
     pub fn of(error: &MachineError) -> Status {
         match error {
-            MachineError::NotSupported { .. } => Status::NotSupported,
-            MachineError::Invalid { .. } => Status::InfraError,
+            MachineError::NotSupported { .. } | MachineError::Unshared { .. } => Status::NotSupported,
+            MachineError::Invalid { .. } | MachineError::Differs { .. } => Status::InfraError,
             MachineError::Finding { .. } => Status::Fail,
             // Races are findings, however the run ended.
             MachineError::Races { ended, .. } => {
@@ -162,6 +162,15 @@ pub struct Verdict {
     /// What the machine found and waives, each with the assumption that it rests on.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub waived: Vec<Waived>,
+    /// The waiver that covers its findings, of a case that is waived.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub waiver: Option<String>,
+    /// What is known of ranks, where the run did not end well.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub blamed: Vec<Blamed>,
+    /// What the run itself came to, where the status says whether an injected fault was named.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub came_to: Option<Status>,
     /// Wall time in milliseconds.
     #[serde(serialize_with = "to_a_tenth")]
     pub milliseconds: f64,
@@ -190,8 +199,21 @@ impl Verdict {
             outputs: None,
             schedule: None,
             waived: Vec::new(),
+            waiver: None,
+            blamed: Vec::new(),
+            came_to: None,
             milliseconds: 0.0,
         }
+    }
+
+    /// Whether a device may be left in a state that no other case should see, also where that passes: its fault was named.
+    pub fn voids_device(&self) -> bool {
+        self.came_to.unwrap_or(self.status).voids_device()
+    }
+
+    /// Whether the run was given up before it was known how it ends.
+    pub fn was_given_up(&self) -> bool {
+        self.came_to.unwrap_or(self.status) == Status::Inconclusive
     }
 
     /// What was found, for people: up to four findings with their details, the smaller case that fails too, and what to type to see it again. `command`

@@ -19,7 +19,7 @@ use passmuster_collectives::{
     device::DeviceModel,
     library::Library,
     machine::{
-        Fetched, Machine, MachineError, MachineInfo, Run, Stuck, Waived, decode_stuck_report, intervals,
+        Fetched, How, Machine, MachineError, MachineInfo, Needed, Run, Stuck, Waived, decode_stuck_report, intervals,
         layout::Layout,
         validation::{self, Members, Needs},
     },
@@ -257,11 +257,12 @@ impl Emulator {
             stuck,
             unfinished: unfinished.clone(),
             standing,
+            blamed: Box::default(),
         };
         let ended = match stopped {
             Some(Stopped::Hang { cause, standing }) => Some(hang(cause, stuck, standing)),
             Some(Stopped::Limit { limit, standing }) if stuck.is_empty() => {
-                Some(MachineError::Inconclusive { reason: so_far(&limit, now, instructions, &unfinished, &standing) })
+                Some(MachineError::inconclusive(so_far(&limit, now, instructions, &unfinished, &standing)))
             }
             // A kernel whose wait gave up goes on with what is not there: what it does then is no finding of its own.
             Some(stopped) if !stuck.is_empty() => Some(hang(String::new(), stuck, vec![of_stopped(stopped).to_string()])),
@@ -493,13 +494,13 @@ pub(super) fn so_far(limit: &str, now: u64, instructions: u64, unfinished: &[usi
 fn told(reports: Vec<Report>, token: &str) -> (Vec<String>, Vec<Waived>) {
     let replay = format!("replay: {token}");
     let (mut findings, mut waived) = (Vec::new(), Vec::new());
-    for Report { assumption, what, text, times } in reports {
+    for Report { assumption, what, at, text, times } in reports {
         let first = format!("{text}; {replay}");
         let Some(assumption) = assumption else {
             findings.push(first);
             continue;
         };
-        Waived::add(&mut waived, vec![Waived { assumption: assumption.into(), what, first, times }]);
+        Waived::add(&mut waived, vec![Waived { assumption: assumption.into(), what, first, times, places: vec![Needed { at, times }] }]);
     }
     (findings, waived)
 }
@@ -533,7 +534,7 @@ pub(super) fn of_stopped(stopped: Stopped) -> MachineError {
     match stopped {
         Stopped::Fault { rank, entry, fault } => of_fault(rank, &entry, fault),
         Stopped::Misuse { rank, what, error } => finding(format!("rank {rank} {what}: {error}")),
-        Stopped::Limit { limit, .. } => MachineError::Inconclusive { reason: limit },
+        Stopped::Limit { limit, .. } => MachineError::inconclusive(limit),
         Stopped::Disagreement(reason) | Stopped::Hang { cause: reason, .. } => finding(reason),
         // Ranks in processes of their own are asked together why they ended.
         Stopped::Peer { .. } | Stopped::Late { .. } => finding("another rank's process has ended the run".into()),
@@ -549,13 +550,18 @@ fn of_fault(rank: usize, entry: &str, fault: Fault) -> MachineError {
         Fault::UnsupportedInstruction { .. } | Fault::BadLaunch(_) => {
             MachineError::NotSupported { reason: format!("rank {rank}: {fault}") }
         }
-        Fault::Assertion { .. } => device_fault(rank, entry, "device-side assertion", &fault),
-        Fault::Memory { error: AccessError::Misaligned { .. }, .. } => device_fault(rank, entry, "misaligned address", &fault),
-        Fault::Memory { .. } => device_fault(rank, entry, "illegal address", &fault),
-        _ => device_fault(rank, entry, "illegal instruction", &fault),
+        Fault::Assertion { .. } => device_fault(rank, entry, ("device-side assertion", How::Trapped), &fault),
+        Fault::Memory { error: AccessError::Misaligned { .. }, .. } => {
+            device_fault(rank, entry, ("misaligned address", How::Failed), &fault)
+        }
+        Fault::Memory { .. } => {
+            device_fault(rank, entry, ("illegal address", How::IllegalAddress { kernel: Some(entry.to_owned()) }), &fault)
+        }
+        Fault::Trap { .. } => device_fault(rank, entry, ("illegal instruction", How::Trapped), &fault),
+        _ => device_fault(rank, entry, ("illegal instruction", How::Failed), &fault),
     }
 }
 
-fn device_fault(rank: usize, entry: &str, kind: &str, fault: &Fault) -> MachineError {
-    MachineError::Fault { ranks: vec![rank], what: format!("kernel `{entry}`"), code: format!("{kind}: {fault}") }
+fn device_fault(rank: usize, entry: &str, (kind, how): (&str, How), fault: &Fault) -> MachineError {
+    MachineError::fault_of(vec![rank], how, format!("kernel `{entry}`"), format!("{kind}: {fault}"))
 }

@@ -26,5 +26,6 @@ pub use modules::{accepts, limits, misfit, parsed, takes_variables};
 pub use passmuster_emulator::execution::takes_dynamic_shared;
 pub use passmuster_emulator::{Arithmetic, MultimemReduction, Profile, TensorCores};
 pub use rank::RankEmulator;
+pub(crate) use rank::how_of_loss;
 pub use strategy::{Interleaving, Strategy};
 pub use trace::Trace;

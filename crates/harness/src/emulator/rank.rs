@@ -20,9 +20,9 @@ use super::{
     schedule::{LibraryCall, Peers, Stopped},
     strategy::Interleaving,
 };
-use passmuster_bootstrap::{Bootstrap, BootstrapError};
+use passmuster_bootstrap::{Bootstrap, BootstrapError, Loss};
 use passmuster_collectives::{
-    machine::{Machine, MachineError, MachineInfo, Run, Stuck, intervals},
+    machine::{How, Machine, MachineError, MachineInfo, Run, Stuck, intervals},
     plan::{BufferSpec, MAX_RANKS, Region, Script},
 };
 
@@ -203,7 +203,8 @@ impl Machine for RankEmulator {
         // What one rank has no memory for, all do without.
         let made = self.emulator.admit((world, nodes), buffers).and_then(|admitted| {
             let bytes = segment_bytes(&admitted.0);
-            let (own, file) = Segment::create(bytes).map_err(|error| MachineError::NotSupported {
+            let (own, file) = Segment::create(bytes).map_err(|error| MachineError::Unshared {
+                rank,
                 reason: format!("{what}: {bytes} bytes of memory that rank {rank} shares: {error}"),
             })?;
             Ok((admitted, bytes, own, file))
@@ -315,18 +316,29 @@ fn digest(asked: &impl Serialize) -> u64 {
 
 /// The error for an exchange that `rank` took part in.
 fn of_exchange(rank: usize, error: BootstrapError) -> MachineError {
-    let rank = match &error {
-        BootstrapError::Lost { rank, .. } | BootstrapError::GaveUp { rank, .. } => *rank,
-        BootstrapError::SetUp(_) => rank,
-    };
-    MachineError::Fault { ranks: vec![rank], what: "an exchange between the ranks' processes".into(), code: error.to_string() }
+    let (rank, how) = error.lost().map_or((rank, How::Failed), |(rank, loss)| (rank, how_of_loss(loss)));
+    MachineError::fault_of(vec![rank], how, "an exchange between the ranks' processes", error.to_string())
+}
+
+/// What a rank did that was lost so.
+pub(crate) fn how_of_loss(loss: Loss) -> How {
+    match loss {
+        Loss::Killed { signal } => How::Killed { signal },
+        Loss::Stopped { signal } => How::Stopped { signal },
+        Loss::Exited { status } => How::Exited { status },
+        Loss::Late => How::Late,
+        Loss::Garbage => How::Garbage,
+        Loss::Left | Loss::Disconnected => How::Lost,
+        Loss::GaveUp => How::GaveUp,
+        Loss::Panicked => How::Panicked,
+    }
 }
 
 /// The same with where this rank stood.
 fn with_standing(error: MachineError, own: &Outcome) -> MachineError {
     match (error, own.standing.first()) {
-        (MachineError::Fault { ranks, what, code }, Some(standing)) => {
-            MachineError::Fault { ranks, what, code: format!("{code}; {standing}") }
+        (MachineError::Fault { ranks, what, code, blamed }, Some(standing)) => {
+            MachineError::Fault { ranks, what, code: format!("{code}; {standing}"), blamed }
         }
         (error, _) => error,
     }
@@ -362,7 +374,7 @@ fn merged(outcomes: &[Outcome], deadline: Duration) -> Option<MachineError> {
     let limit = first(|ending| if let Ending::Limit(limit) = ending { Some(limit.clone()) } else { None });
     let hang = |cause: String, standing| {
         let after_ms = outcomes.iter().map(|outcome| outcome.after_ms).max().unwrap_or(0);
-        MachineError::Hang { after_ms, cause, stuck: stuck.clone(), unfinished: unfinished.clone(), standing }
+        MachineError::Hang { after_ms, cause, stuck: stuck.clone(), unfinished: unfinished.clone(), standing, blamed: Box::default() }
     };
     match (error, cause, limit) {
         // A kernel whose wait gave up goes on with what is not there: what it does then is no finding of its own.
@@ -370,7 +382,7 @@ fn merged(outcomes: &[Outcome], deadline: Duration) -> Option<MachineError> {
         (Some(error), _, _) => Some(error),
         (None, Some(cause), _) => Some(hang(cause, standing())),
         (None, None, limit) if !stuck.is_empty() => Some(hang(String::new(), limit.into_iter().chain(standing()).collect())),
-        (None, None, Some(limit)) => Some(MachineError::Inconclusive { reason: limit }),
+        (None, None, Some(limit)) => Some(MachineError::inconclusive(limit)),
         (None, None, None) if unfinished.is_empty() => None,
         (None, None, None) => {
             let cause =

@@ -151,6 +151,7 @@ pub(super) struct Promises {
     in_place_equals_out_of_place: bool,
     /// By default only of copies.
     special_values: Option<bool>,
+    pub(super) assumes: BTreeMap<Spanned<String>, Spanned<String>>,
 }
 
 impl Default for Promises {
@@ -164,6 +165,7 @@ impl Default for Promises {
             graph_equals_eager: true,
             in_place_equals_out_of_place: true,
             special_values: None,
+            assumes: BTreeMap::new(),
         }
     }
 }

@@ -204,6 +204,11 @@ impl Foreign {
         self.specification.start
     }
 
+    /// Assumptions about the hardware that its contract rests on, each with the reason.
+    pub fn assumes(&self) -> &[(String, String)] {
+        &self.specification.assumes
+    }
+
     /// Of which number counts must be a multiple, at least 1; `None` where the specification's expression has no value.
     pub fn count_multiple(&self, dtype: DType, world: u32) -> Option<u64> {
         let values = Values::new(&[(Word::World, world.into()), (Word::ElementSize, dtype.size())]);

@@ -16,7 +16,7 @@ use crate::{
     collective::{Collective, DType, ReduceOp},
     contract::Contract,
     kernels::FOREIGN,
-    machine::GUARD,
+    machine::{ASSUMPTIONS, GUARD},
     plan::{Arg, Fill, MAX_RANKS, MAX_SIDES, Role},
 };
 
@@ -65,6 +65,8 @@ pub(super) struct Specification {
     pub(super) contract: Contract,
     /// What every word of signals and state may start with beside zero.
     pub(super) start: Option<u32>,
+    /// Assumptions about the hardware that it rests on, each with the reason.
+    pub(super) assumes: Vec<(String, String)>,
     pub(super) buffers: Vec<Buffer>,
     pub(super) variables: Vec<Variable>,
     /// Bytes behind an input that the kernels may read.
@@ -177,6 +179,15 @@ impl Reader<'_> {
         let start =
             self.optional(&contract.start, "start", &[])?.map(|start| start.within("start", &Values::default(), 1, u32::MAX.into()));
         let start = start.transpose().map_err(|why| self.error(contract.start.as_ref().map_or(0, |start| start.span().start), why))?;
+        for (name, reason) in &contract.assumes {
+            if !ASSUMPTIONS.contains(&&**name.get_ref()) {
+                return self.refuse(name, format!("assumption `{}`: expected one of {}", name.get_ref(), ASSUMPTIONS.join(", ")));
+            }
+            if reason.get_ref().trim().is_empty() {
+                return self.refuse(reason, format!("assumption `{}` has no reason", name.get_ref()));
+            }
+        }
+        let assumes = contract.assumes.iter().map(|(name, reason)| (name.get_ref().clone(), reason.get_ref().clone())).collect();
         let contract = contract.contract(collective.operators() != [ReduceOp::Copy]);
         let least = |given: &Option<Spanned<Scalar>>, what: &str, value| match given {
             Some(given) => self.quantity(given, what, Word::OF_TYPES),
@@ -199,6 +210,7 @@ impl Reader<'_> {
             counts: call.counts.as_ref().is_some_and(|counts| *counts.get_ref()),
             contract,
             start: start.map(|start| start as u32),
+            assumes,
             buffers,
             variables,
             readable_behind,

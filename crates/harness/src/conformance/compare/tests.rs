@@ -384,3 +384,22 @@ proptest! {
         }
     }
 }
+
+/// If this fails, a relation between calls says nothing about numbers that are large, or saturated ones are findings.
+#[test]
+fn scaling_exempts_overflow_only() {
+    let bf16s = |values: &[f32]| values.iter().flat_map(|&value| bf16::from_f32(value).to_le_bytes()).collect::<Vec<u8>>();
+    let wrong =
+        |base: f32, other: f32| relation_broken(Relation::Scaled(1), DType::BF16, &bf16s(&[base]), &bf16s(&[other])).map(|d| d.wrong);
+    let largest = bf16::MAX.to_f32();
+    for large in [1.0, 1e20, 1e37, largest / 4.0] {
+        assert_eq!(wrong(large, bf16::from_f32(large).to_f32() * 2.0), None, "{large}");
+        assert_eq!(wrong(large, bf16::from_f32(large).to_f32() * 1.5), Some(1), "{large}");
+    }
+    // What overflows is not compared, and nothing else is exempt: a bf16 does not saturate.
+    assert_eq!((wrong(largest, f32::INFINITY), wrong(largest / 4.0, largest / 4.0)), (None, Some(1)));
+    let e4m3 = |value: f32| vec![E4M3::from_f32(value).bits() as u8];
+    let wrong = |base: f32, other: f32| relation_broken(Relation::Scaled(1), DType::E4M3, &e4m3(base), &e4m3(other)).map(|d| d.wrong);
+    // 448 is the largest: it may stand for more.
+    assert_eq!([wrong(208.0, 416.0), wrong(208.0, 384.0), wrong(240.0, 448.0), wrong(104.0, 192.0)], [None, Some(1), None, Some(1)]);
+}

@@ -21,6 +21,7 @@ use self::{
     scenario::{DRAWS, LAST, Scenario},
 };
 use super::{
+    faults,
     inputs::mix,
     oracle::Expected,
     runner::{self, Checks, Settings},
@@ -38,10 +39,14 @@ const MOST_TERMS: u64 = 1 << 36;
 
 /// Judges one case on a machine. After a verdict of hang or crash the machine must not be used again.
 pub(super) fn judge(case: &ProductCase, machine: &mut dyn Machine, settings: &Settings<'_>) -> Verdict {
-    runner::timed(case, || match case.product.dtype {
+    let verdict = runner::timed(case, || match case.product.dtype {
         DType::F16 => try_judge::<f16>(case, machine, settings),
         _ => try_judge::<bf16>(case, machine, settings),
-    })
+    });
+    match case.fault {
+        Some(_) => faults::named(&case.clone().into(), verdict),
+        None => verdict,
+    }
 }
 
 fn try_judge<T: Element<Acc = f32>>(

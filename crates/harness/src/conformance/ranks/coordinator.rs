@@ -5,9 +5,9 @@ use std::{
     time::{Duration, Instant},
 };
 
-use passmuster_bootstrap::{BootstrapError, Event, Hub, frame::MOST_BYTES};
+use passmuster_bootstrap::{BootstrapError, Event, Hub, Loss, frame::MOST_BYTES};
 use passmuster_collectives::{
-    machine::{Condition, Machine, MachineError, MachineInfo, Run, UNCHECKED_PATH},
+    machine::{Blamed, Condition, How, Machine, MachineError, MachineInfo, Run, UNCHECKED_PATH},
     plan::{BufferSpec, Region, Script},
 };
 
@@ -116,8 +116,8 @@ impl<J: AsRef<Hub>> Processes<J> {
     }
 
     fn nonsense(&self, rank: usize) -> MachineError {
-        let code = "it answered what was not asked".into();
-        self.broke(MachineError::Fault { ranks: vec![rank], what: "a rank's process".into(), code })
+        let code = "it answered what was not asked";
+        self.broke(MachineError::fault_of(vec![rank], How::Lost, "a rank's process", code))
     }
 
     /// Asks ranks the same, and waits for what they say.
@@ -168,7 +168,8 @@ impl<J: AsRef<Hub>> Processes<J> {
         let mut deadline = Instant::now() + limit;
         let mut said: Vec<Option<Said>> = ranks.iter().map(|_| None).collect();
         let mut failure: Option<BootstrapError> = None;
-        while (0..ranks.len()).any(|at| said[at].is_none() && failure.as_ref().is_none_or(|failure| of_whom(failure) != Some(ranks[at]))) {
+        let is_of = |failure: &BootstrapError, rank| failure.lost().is_some_and(|(lost, _)| lost == rank);
+        while (0..ranks.len()).any(|at| said[at].is_none() && failure.as_ref().is_none_or(|failure| !is_of(failure, ranks[at]))) {
             let event = self.hub().next(deadline);
             let lost = match event {
                 Some(Event::Mail { rank, bytes }) => match (decode::<Answer>(&bytes), ranks.iter().position(|&asked| asked == rank)) {
@@ -178,13 +179,11 @@ impl<J: AsRef<Hub>> Processes<J> {
                     }
                     // What was given up.
                     (Ok(_), _) => continue,
-                    (Err(reason), _) => BootstrapError::Lost { rank, world: self.world(), what: "an answer".into(), reason },
+                    (Err(reason), _) => self.lost(rank, Loss::Disconnected, reason),
                 },
                 // Once it has failed, they leave.
                 Some(Event::Left { .. }) if failure.is_some() => continue,
-                Some(Event::Left { rank }) => {
-                    BootstrapError::Lost { rank, world: self.world(), what: "an answer".into(), reason: "it left".into() }
-                }
+                Some(Event::Left { rank }) => self.lost(rank, Loss::Left, "it left".into()),
                 // What comes of that comes next.
                 Some(Event::Lost { .. } | Event::Refused { .. }) => continue,
                 Some(Event::Failed(error)) => error,
@@ -192,7 +191,7 @@ impl<J: AsRef<Hub>> Processes<J> {
                 None => {
                     let silent: Vec<usize> = ranks.iter().zip(&said).filter(|(_, said)| said.is_none()).map(|(&rank, _)| rank).collect();
                     let reason = format!("no answer in {:.1} s; nor of others: {silent:?}", limit.as_secs_f64());
-                    BootstrapError::Lost { rank: silent[0], world: self.world(), what: "an answer".into(), reason }
+                    self.lost(silent[0], Loss::Late, reason)
                 }
             };
             if failure.is_none() {
@@ -204,6 +203,11 @@ impl<J: AsRef<Hub>> Processes<J> {
             Some(failure) => Err(self.broke(with_reports(&failure, ranks, &said))),
             None => Ok(said.into_iter().flatten().collect()),
         }
+    }
+
+    /// The failure of a rank that does not answer.
+    fn lost(&self, rank: usize, how: Loss, reason: String) -> BootstrapError {
+        BootstrapError::Lost { rank, world: self.world(), what: "an answer".into(), how, reason }
     }
 
     fn ask_all(&self, request: &Request, limit: Duration) -> Result<Vec<Said>, MachineError> {
@@ -224,34 +228,43 @@ impl<J: AsRef<Hub>> Processes<J> {
     }
 }
 
-/// The rank that a failure is of.
-fn of_whom(failure: &BootstrapError) -> Option<usize> {
-    match failure {
-        BootstrapError::Lost { rank, .. } | BootstrapError::GaveUp { rank, .. } => Some(*rank),
-        BootstrapError::SetUp(_) => None,
-    }
-}
-
 /// The job's failure, and what the other ranks say of it.
 fn with_reports(failure: &BootstrapError, ranks: &[usize], said: &[Option<Said>]) -> MachineError {
-    let told = failure.to_string();
-    let (mut same, mut silent, mut others) = (Vec::new(), Vec::new(), Vec::new());
-    for (&rank, said) in ranks.iter().zip(said).filter(|(rank, _)| of_whom(failure) != Some(**rank)) {
-        match said {
-            None => silent.push(rank),
-            Some((Answer::Error(error), _)) if error.to_string().contains(&told) => same.push(rank),
-            Some((Answer::Error(error), _)) => others.push(format!("rank {rank} reports: {error}")),
-            Some(_) => others.push(format!("rank {rank} was done")),
-        }
+    let of_failure = of_loss(0, failure);
+    let told = of_failure.blamed();
+    let (mut same, mut silent, mut others, mut reports_of) = (Vec::new(), Vec::new(), Vec::new(), Vec::new());
+    for (&rank, said) in ranks.iter().zip(said).filter(|(rank, _)| failure.lost().is_none_or(|(lost, _)| lost != **rank)) {
+        let how = match said {
+            None => {
+                silent.push(rank);
+                How::Silent
+            }
+            Some((Answer::Error(error), _)) if told.iter().all(|blamed| error.blamed().contains(blamed)) => {
+                same.push(rank);
+                How::Agrees
+            }
+            Some((Answer::Error(error), _)) => {
+                others.push(format!("rank {rank} reports: {error}"));
+                How::Disagrees
+            }
+            Some(_) => {
+                others.push(format!("rank {rank} was done"));
+                How::Disagrees
+            }
+        };
+        reports_of.push(Blamed::new(rank, how));
     }
     let mut reports = Vec::new();
     reports.extend((!same.is_empty()).then(|| format!("ranks {same:?} report the same")));
     reports.extend((!silent.is_empty()).then(|| format!("ranks {silent:?} report nothing")));
     reports.extend(others);
-    match of_loss(0, failure) {
-        MachineError::Fault { ranks, what, code } => {
-            MachineError::Fault { ranks, what, code: [code].into_iter().chain(reports).collect::<Vec<String>>().join("; ") }
-        }
+    match of_failure {
+        MachineError::Fault { ranks, what, code, blamed } => MachineError::Fault {
+            ranks,
+            what,
+            code: [code].into_iter().chain(reports).collect::<Vec<String>>().join("; "),
+            blamed: blamed.into_iter().chain(reports_of).collect(),
+        },
         error => error,
     }
 }

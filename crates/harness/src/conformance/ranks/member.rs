@@ -124,7 +124,9 @@ fn compare(rank: &Rank, script: &Script, kernels: &mut Kernels<'_>, number: u64)
     let fields = descriptor(script, kernels);
     let fields: Vec<(&str, String)> = fields.iter().map(|(name, value)| (&**name, value.clone())).collect();
     agree(&mut rank.clone(), &format!("run {number}"), &fields).map_err(|disagreement| match disagreement {
-        Disagreement::Differs { .. } => MachineError::Invalid { reason: disagreement.to_string() },
+        Disagreement::Differs { rank, ref field, .. } => {
+            MachineError::Differs { rank, field: field.clone(), reason: disagreement.to_string() }
+        }
         Disagreement::Bootstrap(error) => of_loss(rank.rank(), &error),
     })
 }

@@ -306,7 +306,7 @@ mod tests {
     #[test]
     fn parts_of_a_run_are_put_together() {
         let fetched = |bytes: &[u8]| Fetched { bytes: bytes.to_vec(), awaited: Some(Awaited { was_there: true, blocked: 2.5 }) };
-        let waived = Waived { assumption: "alias".into(), what: "race".into(), first: "here".into(), times: 2 };
+        let waived = Waived { assumption: "alias".into(), what: "race".into(), first: "here".into(), times: 2, places: Vec::new() };
         let run = Run {
             marks: vec![vec![1.0, 3.0], vec![2.0, 4.0]],
             fetched: vec![vec![fetched(b"ab"), fetched(b"")], vec![fetched(b"c")]],

@@ -18,13 +18,12 @@ pub use member::{decline, serve};
 pub use mishap::{Mishap, another_call};
 
 use passmuster_bootstrap::BootstrapError;
-use passmuster_collectives::machine::MachineError;
+use passmuster_collectives::machine::{How, MachineError};
 
-/// The machine's error where a job has failed, as a rank or the coordinator hears of it.
-fn of_loss(own: usize, error: &BootstrapError) -> MachineError {
-    let rank = match error {
-        BootstrapError::Lost { rank, .. } | BootstrapError::GaveUp { rank, .. } => *rank,
-        BootstrapError::SetUp(_) => own,
-    };
-    MachineError::Fault { ranks: vec![rank], what: "a rank's process".into(), code: error.to_string() }
+use crate::emulator::how_of_loss;
+
+/// The machine's error where a job has failed, as a rank or the coordinator hears of it. It is of rank `own` if the failure names none.
+pub fn of_loss(own: usize, error: &BootstrapError) -> MachineError {
+    let (rank, how) = error.lost().map_or((own, How::Failed), |(rank, loss)| (rank, how_of_loss(loss)));
+    MachineError::fault_of(vec![rank], how, "a rank's process", error.to_string())
 }

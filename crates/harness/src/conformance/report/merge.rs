@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use super::{Part, Record, Selection, Source, Summary, WaivedRace};
+use super::{Assumed, Part, Record, Selection, Source, Summary, WaivedRace};
 use crate::conformance::Verdict;
 
 /// What a record has for a commit that nobody knows.
@@ -120,8 +120,10 @@ fn together(mut parts: Vec<Record>, mut cases: Vec<Verdict>) -> Record {
     // A part that has loaded NCCL says more of the machine.
     let at = parts.iter().rposition(|part| !part.machine.nccl.is_empty()).unwrap_or(parts.len() - 1);
     let modules = parts.iter_mut().flat_map(|part| std::mem::take(&mut part.source.modules)).collect();
+    let assumed: Vec<Assumed> = parts.iter_mut().flat_map(|part| std::mem::take(&mut part.assumed)).collect();
     let mut whole = parts.swap_remove(at);
     whole.source.modules = modules;
+    whole.assumed = Assumed::together(assumed);
     (whole.seconds, whole.date) = (seconds, date);
     let waived = WaivedRace::together(notes.iter().filter_map(|note| note.parse().ok()));
     WaivedRace::fold(&mut cases);
@@ -182,7 +184,7 @@ mod tests {
         let verdict = |n: usize| {
             let mut verdict = Verdict::without_checks(format!("case {n}"), Status::Pass, "");
             let what = "race".to_owned();
-            verdict.waived.push(Waived { assumption: "alias".into(), what, first: format!("in case {n}"), times: 2 });
+            verdict.waived.push(Waived { assumption: "alias".into(), what, first: format!("in case {n}"), times: 2, places: Vec::new() });
             verdict
         };
         let mut verdicts = part.take((0..cases).map(verdict).collect());

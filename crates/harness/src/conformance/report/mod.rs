@@ -14,4 +14,4 @@ pub use merge::{first_note, is_not_compared, merge, not_compared, same_run};
 pub use record::{Partial, Record, Source, Summary, today};
 pub use selection::{Part, Selection};
 pub use stored::RecordCase;
-pub use waived::WaivedRace;
+pub use waived::{Assumed, WaivedRace};

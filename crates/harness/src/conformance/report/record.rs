@@ -12,6 +12,7 @@ use serde_json::Value;
 use super::{
     selection::Selection,
     stored::{Lines, RecordCase},
+    waived::Assumed,
 };
 use crate::conformance::{Status, Verdict, verdict::tenths};
 use passmuster_collectives::machine::MachineInfo;
@@ -38,6 +39,8 @@ pub struct Record<C = Verdict> {
     pub seconds: Option<f64>,
     /// Counts of the cases.
     pub summary: Summary,
+    /// The assumptions about the hardware that the verdicts rest on; none in records of other machines, and in older ones.
+    pub assumed: Vec<Assumed>,
     /// The cases, in the order of the selection.
     pub cases: Vec<C>,
     /// What a reader should know besides: what was left out and why.
@@ -89,8 +92,8 @@ pub struct Summary {
 impl<C> Record<C> {
     /// A record of now.
     pub fn new(kind: impl Into<String>, machine: MachineInfo, source: Source, summary: Summary, cases: Vec<C>) -> Record<C> {
-        let (selection, partial, seconds) = (None, None, None);
-        Record { kind: kind.into(), date: now(), machine, source, selection, partial, seconds, summary, cases, notes: Vec::new() }
+        let (selection, partial, seconds, assumed) = (None, None, None, Vec::new());
+        Record { kind: kind.into(), date: now(), machine, source, selection, partial, seconds, summary, assumed, cases, notes: Vec::new() }
     }
 }
 
@@ -122,6 +125,9 @@ impl<C: RecordCase + Serialize> Serialize for Record<C> {
         }
         fields.serialize_entry("summary", &self.summary)?;
         fields.serialize_entry("notes", &self.notes)?;
+        if !self.assumed.is_empty() {
+            fields.serialize_entry("assumed", &self.assumed)?;
+        }
         C::write(&self.cases, &mut fields)?;
         fields.end()
     }
@@ -134,8 +140,8 @@ impl<'de, C: RecordCase + DeserializeOwned> Deserialize<'de> for Record<C> {
             return Err(D::Error::custom(format!("a record of schema {}: this version reads up to {SCHEMA}", file.schema)));
         }
         let cases = C::read(file.cases, file.shared).map_err(D::Error::custom)?;
-        let File { kind, date, machine, source, selection, partial, seconds, summary, notes, .. } = file;
-        Ok(Record { kind, date, machine, source, selection, partial, seconds, summary, cases, notes })
+        let File { kind, date, machine, source, selection, partial, seconds, summary, notes, assumed, .. } = file;
+        Ok(Record { kind, date, machine, source, selection, partial, seconds, summary, assumed, cases, notes })
     }
 }
 
@@ -153,6 +159,8 @@ struct File {
     seconds: Option<f64>,
     summary: Summary,
     notes: Vec<String>,
+    #[serde(default)]
+    assumed: Vec<Assumed>,
     #[serde(default)]
     shared: Vec<Value>,
     cases: Vec<Value>,
@@ -228,7 +236,8 @@ mod tests {
         let mut failed = Verdict::without_checks("all_reduce/two_shot:bf16,sum:w=8:n=1040", Status::Fail, "one property does not hold");
         failed.schedule = Some("stalled-5f".into());
         let what = "race, read after write".to_owned();
-        failed.waived.push(Waived { assumption: "boundary".into(), what, first: "rank 0 and rank 1".into(), times: 3 });
+        let first = "rank 0 and rank 1".into();
+        failed.waived.push(Waived { assumption: "boundary".into(), what, first, times: 3, places: Vec::new() });
         failed.held.push("ranks_agree".into());
         failed.not_applicable.push(("graph".into(), "the case has no graph".into()));
         failed.findings.push(Finding {

@@ -6,7 +6,7 @@ use serde::{Deserialize, Serialize, de::DeserializeOwned, ser::SerializeMap};
 use serde_json::{Value, ser::Formatter};
 
 use crate::conformance::{Finding, Status, Verdict, verdict::tenths};
-use passmuster_collectives::machine::Waived;
+use passmuster_collectives::machine::{Blamed, Waived};
 
 /// What a record may be of.
 pub trait RecordCase: Sized {
@@ -59,6 +59,12 @@ struct Own {
     schedule: Option<String>,
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     waived: Vec<Waived>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    waiver: Option<String>,
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    blamed: Vec<Blamed>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    came_to: Option<Status>,
 }
 
 /// Case, index into `shared`, outputs, milliseconds to a tenth, and what it has to itself.
@@ -101,17 +107,45 @@ enum Stored {
 
 /// A verdict in two, without its case, outputs and time.
 fn split(verdict: &Verdict) -> (Shared, Option<Own>) {
-    let Verdict { status, ref reason, ref held, ref not_applicable, ref findings, ref schedule, ref waived, .. } = *verdict;
+    let Verdict {
+        status,
+        ref reason,
+        ref held,
+        ref not_applicable,
+        ref findings,
+        ref schedule,
+        ref waived,
+        ref waiver,
+        ref blamed,
+        came_to,
+        ..
+    } = *verdict;
     let says_no_more = match status {
         Status::Pass => reason.is_empty(),
         Status::NotSupported | Status::NotRun => true,
         _ => false,
     };
     let (held, not_applicable) = (held.clone(), not_applicable.clone());
-    if says_no_more && findings.is_empty() && schedule.is_none() && waived.is_empty() {
+    if says_no_more
+        && findings.is_empty()
+        && schedule.is_none()
+        && waived.is_empty()
+        && waiver.is_none()
+        && blamed.is_empty()
+        && came_to.is_none()
+    {
         return (Shared { status: Some(status), reason: reason.clone(), held, not_applicable }, None);
     }
-    let own = Own { status, reason: reason.clone(), findings: findings.clone(), schedule: schedule.clone(), waived: waived.clone() };
+    let own = Own {
+        status,
+        reason: reason.clone(),
+        findings: findings.clone(),
+        schedule: schedule.clone(),
+        waived: waived.clone(),
+        waiver: waiver.clone(),
+        blamed: blamed.clone(),
+        came_to,
+    };
     (Shared { held, not_applicable, ..Shared::default() }, Some(own))
 }
 
@@ -125,11 +159,20 @@ fn verdict(case: Value, shared: &[Shared]) -> Result<Verdict, String> {
     let Shared { status, reason, held, not_applicable } = of.clone();
     let own = match (own, status) {
         (Some(own), _) => own,
-        (None, Some(status)) => Own { status, reason, findings: Vec::new(), schedule: None, waived: Vec::new() },
+        (None, Some(status)) => Own {
+            status,
+            reason,
+            findings: Vec::new(),
+            schedule: None,
+            waived: Vec::new(),
+            waiver: None,
+            blamed: Vec::new(),
+            came_to: None,
+        },
         (None, None) => return Err(format!("{case} has no status")),
     };
-    let Own { status, reason, findings, schedule, waived } = own;
-    Ok(Verdict { case, status, reason, held, not_applicable, findings, outputs, schedule, waived, milliseconds })
+    let Own { status, reason, findings, schedule, waived, waiver, blamed, came_to } = own;
+    Ok(Verdict { case, status, reason, held, not_applicable, findings, outputs, schedule, waived, waiver, blamed, came_to, milliseconds })
 }
 
 /// A line for each field of a record, and for each element of a field that is a list.

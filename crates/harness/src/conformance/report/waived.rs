@@ -2,6 +2,9 @@
 
 use std::{collections::BTreeMap, fmt, str::FromStr};
 
+use passmuster_collectives::machine::{Needed, Waived};
+use serde::{Deserialize, Serialize};
+
 use crate::conformance::Verdict;
 
 /// A race that an assumption about the hardware waives, over all cases of a run.
@@ -22,6 +25,8 @@ impl WaivedRace {
     pub fn fold(verdicts: &mut [Verdict]) -> Vec<WaivedRace> {
         let mut all = BTreeMap::new();
         for verdict in verdicts {
+            // Where, is in [`Assumed`].
+            verdict.waived.iter_mut().for_each(|waived| waived.places.clear());
             verdict.waived.retain(|waived| {
                 let (assumption, what) = (waived.assumption.clone(), waived.what.clone());
                 add(&mut all, WaivedRace { assumption, what, times: waived.times, cases: 1 }).cases == 1
@@ -34,6 +39,57 @@ impl WaivedRace {
     pub fn together(races: impl IntoIterator<Item = WaivedRace>) -> Vec<WaivedRace> {
         let mut all = BTreeMap::new();
         races.into_iter().for_each(|race| _ = add(&mut all, race));
+        all.into_values().collect()
+    }
+}
+
+/// An assumption about the hardware that verdicts rest on: without it, what it waives were findings.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Assumed {
+    /// Its name.
+    pub assumption: String,
+    /// Why the kernel may rest on it, if its contract says so.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub declared: Option<String>,
+    /// How often it was needed.
+    pub times: u64,
+    /// In how many cases.
+    pub cases: usize,
+    /// Where, most often first.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub places: Vec<Needed>,
+}
+
+impl Assumed {
+    /// What verdicts rest on, in alphabetical order; `declared` are assumptions that contracts name, with their reasons. Of verdicts as they were given: a
+    /// record keeps less of them.
+    pub fn of(verdicts: &[Verdict], declared: &[(String, String)]) -> Vec<Assumed> {
+        let of_verdict = |verdict: &Verdict| {
+            let mut all: BTreeMap<String, Assumed> = BTreeMap::new();
+            for Waived { assumption, times, places, .. } in &verdict.waived {
+                let declared = declared.iter().find(|(name, _)| name == assumption).map(|(_, reason)| reason.clone());
+                let none = Assumed { assumption: assumption.clone(), declared, times: 0, cases: 1, places: Vec::new() };
+                let known = all.entry(assumption.clone()).or_insert(none);
+                known.times += times;
+                Needed::add(&mut known.places, places.iter().cloned());
+            }
+            all.into_values()
+        };
+        Assumed::together(verdicts.iter().flat_map(of_verdict))
+    }
+
+    /// What several runs rest on, together.
+    pub fn together(runs: impl IntoIterator<Item = Assumed>) -> Vec<Assumed> {
+        let mut all: BTreeMap<String, Assumed> = BTreeMap::new();
+        for Assumed { assumption, declared, times, cases, places } in runs {
+            match all.get_mut(&assumption) {
+                Some(known) => {
+                    (known.times, known.cases) = (known.times + times, known.cases + cases);
+                    Needed::add(&mut known.places, places);
+                }
+                None => drop(all.insert(assumption.clone(), Assumed { assumption, declared, times, cases, places })),
+            }
+        }
         all.into_values().collect()
     }
 }
@@ -74,12 +130,41 @@ impl FromStr for WaivedRace {
 mod tests {
     use super::*;
     use crate::conformance::Status;
-    use passmuster_collectives::machine::Waived;
+
+    /// If this fails, a verdict does not say which assumptions it rests on, how often, or on which lines.
+    #[test]
+    fn assumptions_count_cases_and_lines() {
+        let waived = |assumption: &str, what: &str, places: &[(&str, u64)]| Waived {
+            assumption: assumption.into(),
+            what: what.into(),
+            first: String::new(),
+            times: places.iter().map(|(_, times)| times).sum(),
+            places: places.iter().map(|&(at, times)| Needed { at: at.into(), times }).collect(),
+        };
+        let verdict = |waived| Verdict { waived, ..Verdict::without_checks("case", Status::Pass, "") };
+        let verdicts = [
+            verdict(vec![waived("retired", "a", &[("k.cu:1", 2)]), waived("retired", "b", &[("k.cu:2", 5), ("k.cu:1", 1)])]),
+            verdict(Vec::new()),
+            verdict(vec![waived("retired", "a", &[("k.cu:1", 4)]), waived("boundary", "c", &[("k.cu:3", 1)])]),
+        ];
+        let assumed = Assumed::of(&verdicts, &[("boundary".into(), "why".into()), ("vector".into(), "unused".into())]);
+        let of = |assumption: &str, declared: Option<&str>, (times, cases), places: &[(&str, u64)]| Assumed {
+            assumption: assumption.into(),
+            declared: declared.map(str::to_owned),
+            times,
+            cases,
+            places: places.iter().map(|&(at, times)| Needed { at: at.into(), times }).collect(),
+        };
+        let expected =
+            [of("boundary", Some("why"), (1, 1), &[("k.cu:3", 1)]), of("retired", None, (12, 2), &[("k.cu:1", 7), ("k.cu:2", 5)])];
+        assert_eq!(assumed, expected);
+    }
 
     /// If this fails, a record has what it waived several times over, or not at all.
     #[test]
     fn the_first_case_keeps_what_was_waived_and_all_are_counted() {
-        let waived = |what: &str, times| Waived { assumption: "alias".into(), what: what.into(), first: "here".into(), times };
+        let waived =
+            |what: &str, times| Waived { assumption: "alias".into(), what: what.into(), first: "here".into(), times, places: Vec::new() };
         let verdict = |waived| Verdict { waived, ..Verdict::without_checks("case", Status::Pass, "") };
         let mut verdicts = [verdict(vec![waived("b (2 ranks)", 3)]), verdict(vec![waived("a", 1), waived("b (2 ranks)", 4)])];
         let races = WaivedRace::fold(&mut verdicts);

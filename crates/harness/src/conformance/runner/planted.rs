@@ -44,10 +44,16 @@ impl<'a> CarriedOut<'a> {
 
     /// What is said while a byte of a region of a rank of a group is another.
     fn struck(&mut self, group: usize, rank: usize, region: &Region, at: u64) -> Verdict {
+        // The highest bits but the sign: far beyond every bound, and no zero of the other sign.
+        self.changed(group, rank, region, &|bytes| bytes[at as usize] ^= 0x60)
+    }
+
+    /// What is said while the bytes of a region of a rank of a group are others.
+    fn changed(&mut self, group: usize, rank: usize, region: &Region, change: &dyn Fn(&mut [u8])) -> Verdict {
         let before = self.machine.read(group, rank, region).unwrap();
         let mut bytes = before.clone();
-        // The highest bits but the sign: far beyond every bound, and no zero of the other sign.
-        bytes[at as usize] ^= 0x60;
+        change(&mut bytes);
+        assert_ne!(bytes, before, "nothing was changed");
         self.machine.write(group, rank, region, &bytes).unwrap();
         let verdict = self.judged();
         self.machine.write(group, rank, region, &before).unwrap();
@@ -167,6 +173,33 @@ fn what_is_written_to_an_input_is_found_on_every_rank(#[values(0, 1, 2, 3, 4, 5,
                 assert!(verdict.reason.starts_with(&format!("rank {rank}: input {region} ")), "{}", verdict.reason);
             }
         }
+    }
+}
+
+/// If this fails, a kernel may write a NaN over another one in an input, or a zero of the other sign, and nothing would say so.
+#[rstest]
+#[case::payload("all_reduce/two_shot:f32,sum:w=3:n=40:inputs=special", f32::is_nan, 0x0000_0001)]
+#[case::sign_of_nan("all_gather/push:f32,copy:w=3:n=40:inputs=special", f32::is_nan, 0x8000_0000)]
+#[case::sign_of_zero("all_reduce/one_shot:f32,max:w=2:n=40:inputs=special", |value: f32| value == 0.0, 0x8000_0000)]
+fn input_is_compared_by_bytes(#[case] id: &str, #[case] is_meant: fn(f32) -> bool, #[case] flipped: u32) {
+    let prepared = prepared(id);
+    let mut carried_out = CarriedOut::new(&prepared);
+    let (case, scenario) = &prepared;
+    let right = carried_out.judged();
+    assert!(right.status == Status::Pass && right.held.contains(&"input_unchanged".to_owned()), "{right:#?}");
+    let (group, region, payload) = scenario.inputs.first().unwrap();
+    for rank in 0..case.world {
+        let inputs = (0..region.bytes / 4).map(|index| f32::from_bits(payload.element::<f32>(rank, index).to_bits()));
+        let index = inputs.clone().position(is_meant).expect("special inputs have some");
+        let change = |bytes: &mut [u8]| {
+            let word = &mut bytes[4 * index..4 * index + 4];
+            let bits = u32::from_le_bytes(word.try_into().unwrap()) ^ flipped;
+            word.copy_from_slice(&bits.to_le_bytes());
+        };
+        let verdict = carried_out.changed(*group, rank as usize, region, &change);
+        assert_eq!(found(&verdict), [("input_unchanged".to_owned(), None)].into(), "{verdict:#?}");
+        let place = verdict.findings[0].place.unwrap();
+        assert_eq!((place.rank, place.element, place.bit), (rank, index as u64, Some(flipped.trailing_zeros())));
     }
 }
 

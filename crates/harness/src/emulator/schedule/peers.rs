@@ -8,7 +8,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use super::{LONGEST_WAIT, LibraryCall, Round, SHORT_LOOKS, Schedule, Stopped};
+use super::{LibraryCall, Round, SHORT_LOOKS, Schedule, Stopped, lasts_too_long};
 use crate::emulator::{
     board::{Board, Watch, Woken},
     memory::Address,
@@ -148,7 +148,7 @@ impl Schedule<'_> {
             Woken::Alone => {
                 let (since, _) = *self.waiting_since.get_or_insert((now, self.instructions));
                 let waited = now - since;
-                if waited > LONGEST_WAIT {
+                if lasts_too_long(waited) {
                     return Err(self.given_up_after(waited));
                 }
                 self.jump(waited);
