@@ -1,6 +1,6 @@
 //! The bench without a GPU: its method on the emulator, whose times order and do not measure, and its reports on recorded timings.
 
-use std::{fs, path::Path, time::Duration};
+use std::{fs, io, path::Path, time::Duration};
 
 use passmuster::{
     conformance::{
@@ -649,9 +649,9 @@ fn plots_are_pictures_too() {
     let timings = made_up(1.0);
     let path = std::env::temp_dir().join(format!("passmuster-plot-{}.png", std::process::id()));
     drawn(&sections(&timings)[0], &h200())[2].write_png(&path).unwrap();
-    let mut reader = png::Decoder::new(fs::File::open(&path).unwrap()).read_info().unwrap();
+    let mut reader = png::Decoder::new(io::BufReader::new(fs::File::open(&path).unwrap())).read_info().unwrap();
     fs::remove_file(&path).unwrap();
-    let mut pixels = vec![0; reader.output_buffer_size()];
+    let mut pixels = vec![0; reader.output_buffer_size().unwrap()];
     let info = reader.next_frame(&mut pixels).unwrap();
     assert_eq!((info.width, info.color_type), (920, png::ColorType::Rgba));
     // Text is drawn, and the lines of one_shot and of NCCL's ring in their colours.

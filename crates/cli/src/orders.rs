@@ -10,10 +10,7 @@ use passmuster::{
     },
     ledger::orders::{Extent, OrderRow, ROWS, Row},
 };
-use passmuster_collectives::{
-    library::Library,
-    machine::MachineError,
-};
+use passmuster_collectives::{library::Library, machine::MachineError};
 use xshell::Shell;
 
 use crate::{

@@ -7,14 +7,14 @@ use passmuster::{
         CollectiveCase, Fault, List, MUTANTS, Status, Verdict,
         runner::{self, Settings},
     },
-    emulator::{Arithmetic, Emulator, EmulatorOptions, Interleaving, MultimemReduction, Profile, Strategy},
+    emulator::{self, Arithmetic, Emulator, EmulatorOptions, Interleaving, MultimemReduction, Profile, Strategy},
 };
 use passmuster_collectives::{
     algorithms::{self, Target},
     collective::{Collective, DType, ReduceOp, reduce_in_order},
     device::DeviceModel,
     library::Library,
-    machine::{CANARY, Machine, MachineError, Run, Site},
+    machine::{self, CANARY, Machine, MachineError, Run, Site},
     plan::{Arg, BufferSpec, Build, Call, Departure, Launch, Op, Plan, RankCall, Region, Role, Script, Step, TensorMap},
 };
 use rstest::rstest;
@@ -715,6 +715,12 @@ fn what_is_too_large_says_so() {
     let verdict = judge(&"all_reduce/one_shot:bf16,sum:w=8:n=1000000".parse().unwrap(), &mut emulator(0));
     assert_eq!(verdict.status, Status::NotSupported);
     assert!(verdict.reason.contains("too large for the emulator: 8000000 elements"), "{}", verdict.reason);
+}
+
+/// If this fails, a specification may not name an assumption that the race check makes, or names one that it does not make.
+#[test]
+fn specifications_know_assumptions() {
+    assert_eq!(emulator::ASSUMPTIONS, machine::ASSUMPTIONS);
 }
 
 fn in_profile(profile: Profile, seed: u64) -> Emulator {

@@ -6,7 +6,7 @@ use std::{fs, path::PathBuf, sync::LazyLock, time::Duration};
 
 use passmuster::{
     conformance::{
-        CollectiveCase, Status, Verdict,
+        CollectiveCase, List, Status, Verdict, mutants,
         runner::{self, Settings},
     },
     emulator::{Emulator, EmulatorOptions},
@@ -24,7 +24,7 @@ fn read(path: &str) -> String {
 }
 
 /// Algorithms by the name that they get here: folder, specification, PTX, and the entry where it is not the specification's.
-const ALGORITHMS: [(&str, &str, &str, &str, Option<(&str, &str)>); 13] = [
+const ALGORITHMS: [(&str, &str, &str, &str, Option<(&str, &str)>); 20] = [
     ("bounded_grid", "vllm41189_more_blocks_than_fit", "spec.toml", "kernel.ptx", None),
     ("shared_memory", "vllm41189_more_blocks_than_fit", "spec.bug.toml", "kernel.ptx", None),
     ("threads", "vllm41189_more_blocks_than_fit", "spec.threads.toml", "kernel.ptx", None),
@@ -38,9 +38,16 @@ const ALGORITHMS: [(&str, &str, &str, &str, Option<(&str, &str)>); 13] = [
     ("envreg", "probes_envreg", "spec.toml", "kernel.ptx", Some(("p_plain", "p_envreg"))),
     ("plain", "probes_envreg", "spec.toml", "kernel.ptx", None),
     ("function_table", "probes_function_table", "spec.toml", "kernel.ptx", None),
+    ("dependent_chain", "false_finding_programmatic_chain", "spec.toml", "kernel.ptx", None),
+    ("waits_first", "flashinfer5081_reads_before_wait", "spec.toml", "kernel.ptx", None),
+    ("waits_first_alone", "flashinfer5081_reads_before_wait", "spec.single.toml", "kernel.ptx", None),
+    ("reads_first", "flashinfer5081_reads_before_wait", "spec.np.toml", "kernel.bug.ptx", None),
+    ("reads_first_alone", "flashinfer5081_reads_before_wait", "spec.single.toml", "kernel.bug.ptx", None),
+    ("compares_bits", "flashinfer3304_flushed_sentinel", "spec.toml", "kernel.ptx", None),
+    ("flushes", "flashinfer3304_flushed_sentinel", "spec.toml", "kernel.bug.ptx", None),
 ];
 
-static LIBRARY: LazyLock<Library> = LazyLock::new(|| {
+static KNOWN: LazyLock<(Vec<&'static Foreign>, Library)> = LazyLock::new(|| {
     let mut library = Library::default();
     let mut all = Vec::new();
     for (name, folder, spec, ptx, entry) in ALGORITHMS {
@@ -57,15 +64,18 @@ static LIBRARY: LazyLock<Library> = LazyLock::new(|| {
         }
         all.push(foreign);
     }
-    algorithms::register(all).unwrap();
-    library
+    (algorithms::register(all).unwrap(), library)
 });
 
 fn judged(id: &str) -> Verdict {
-    let options = EmulatorOptions { library: LIBRARY.clone(), ..EmulatorOptions::default() };
-    let case: CollectiveCase = id.parse().unwrap_or_else(|error| panic!("{id}: {error}"));
+    LazyLock::force(&KNOWN);
+    judge(&id.parse().unwrap_or_else(|error| panic!("{id}: {error}")))
+}
+
+fn judge(case: &CollectiveCase) -> Verdict {
+    let options = EmulatorOptions { library: KNOWN.1.clone(), ..EmulatorOptions::default() };
     runner::judge(
-        &case,
+        case,
         &mut Emulator::new(options),
         &Settings { deadline: Duration::from_secs(120), shared_pads: false, progress: &|_| {} },
     )
@@ -84,6 +94,33 @@ fn correct_kernels_pass(#[case] id: &str) {
     let verdict = judged(id);
     assert_eq!(verdict.status, Status::Pass, "{verdict:#?}");
     assert!(verdict.held.contains(&"reference".into()), "{verdict:#?}");
+}
+
+/// A list must find these without being told of the shape that shows them.
+#[rstest]
+#[case::flags_for_fewer_blocks("no_room")]
+#[case::flushed_sentinel("flushes")]
+#[case::reads_before_wait("reads_first")]
+#[case::reads_before_wait_alone("reads_first_alone")]
+fn smoke_finds(#[case] name: &str) {
+    let foreign = KNOWN.0.iter().find(|foreign| foreign.name() == name).unwrap();
+    let (tried, caught) = mutants::hunt(&List::Smoke.cases_of(foreign, 0), 1, |case, _| judge(case));
+    assert!(caught.is_some(), "missed in {tried} cases");
+}
+
+/// The same kernels without the bug.
+#[rstest]
+#[case::flags_for_all_blocks("room")]
+#[case::bits_of_a_sentinel("compares_bits")]
+#[case::waits_first("waits_first")]
+#[case::waits_first_alone("waits_first_alone")]
+#[case::dependent_chain("dependent_chain")]
+fn smoke_passes(#[case] name: &str) {
+    let foreign = KNOWN.0.iter().find(|foreign| foreign.name() == name).unwrap();
+    for case in List::Smoke.cases_of(foreign, 0) {
+        let verdict = judge(&case);
+        assert_eq!(verdict.status, Status::Pass, "{verdict:#?}");
+    }
 }
 
 /// Blocks of a grid wait for one another, and not all of them are ever there at once.

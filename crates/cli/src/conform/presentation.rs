@@ -56,7 +56,10 @@ pub(super) fn rests_on(record: &Record, most: usize) -> Vec<String> {
         }
     }
     if record.assumed.iter().any(|assumed| assumed.declared.is_none()) {
-        lines.push("by the PTX ISA these are races, and Hopper is assumed to order them: `--profile ptx` reports them, `--fail-on-waived` exits 1".into());
+        lines.push(
+            "by the PTX ISA these are races, and Hopper is assumed to order them: `--profile ptx` reports them, `--fail-on-waived` exits 1"
+                .into(),
+        );
     }
     let mut waivers: BTreeMap<&str, usize> = BTreeMap::new();
     for waiver in record.cases.iter().filter_map(|verdict| verdict.waiver.as_deref()) {

@@ -254,7 +254,7 @@ pub struct Waived {
 }
 
 /// The assumptions about the hardware that a machine may waive findings by.
-pub const ASSUMPTIONS: [&str; 6] = ["boundary", "retired", "vector", "lanes", "returned", "alias"];
+pub const ASSUMPTIONS: [&str; 7] = ["boundary", "dependency", "retired", "vector", "lanes", "returned", "alias"];
 
 /// Where an assumption about the hardware is needed.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]

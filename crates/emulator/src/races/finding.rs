@@ -95,9 +95,20 @@ pub(super) enum Assumption {
     Alias,
 }
 
+/// The names of all assumptions, as reports have them.
+pub const ASSUMPTIONS: [&str; 7] = [
+    Assumption::Boundary.name(),
+    Assumption::Dependency.name(),
+    Assumption::Retired.name(),
+    Assumption::Vector.name(),
+    Assumption::Lanes.name(),
+    Assumption::Returned.name(),
+    Assumption::Alias.name(),
+];
+
 impl Assumption {
     /// Its name.
-    pub(super) fn name(self) -> &'static str {
+    pub(super) const fn name(self) -> &'static str {
         match self {
             Assumption::Boundary => "boundary",
             Assumption::Dependency => "dependency",

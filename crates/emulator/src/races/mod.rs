@@ -79,6 +79,7 @@ use std::sync::Arc;
 
 pub use actors::{ActorId, Lanes, OperationId};
 pub(crate) use asynchronous::{FlightId, Proxy};
+pub use finding::ASSUMPTIONS;
 pub(crate) use instruction::{At, Effect, Touch};
 pub use operation::Known;
 pub use report::Report;

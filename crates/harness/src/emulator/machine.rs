@@ -517,12 +517,13 @@ fn unexpected(error: AccessError) -> MachineError {
 /// The error with what kernels printed before it, which often says why.
 fn with_printed(error: MachineError, printed: &[String]) -> MachineError {
     match error {
-        MachineError::Hang { after_ms, cause, stuck, unfinished, mut standing } => {
+        MachineError::Hang { after_ms, cause, stuck, unfinished, mut standing, blamed } => {
             standing.extend_from_slice(printed);
-            MachineError::Hang { after_ms, cause, stuck, unfinished, standing }
+            MachineError::Hang { after_ms, cause, stuck, unfinished, standing, blamed }
         }
-        MachineError::Fault { ranks, what, code } => {
-            MachineError::Fault { ranks, what, code: [code].into_iter().chain(printed.iter().cloned()).collect::<Vec<_>>().join("; ") }
+        MachineError::Fault { ranks, what, code, blamed } => {
+            let code = [code].into_iter().chain(printed.iter().cloned()).collect::<Vec<_>>().join("; ");
+            MachineError::Fault { ranks, what, code, blamed }
         }
         other => other,
     }

@@ -173,7 +173,8 @@ impl Rank {
             }
             // Its plans, one step each.
             Some(Action::Replay { stream, graph }) => {
-                let plans = graph.plans.iter().rev().map(|commands| Action::Enqueue { stream, commands: commands.clone(), of_caller: false });
+                let plans =
+                    graph.plans.iter().rev().map(|commands| Action::Enqueue { stream, commands: commands.clone(), of_caller: false });
                 plans.for_each(|action| self.actions.push_front(action));
                 self.host_step(now);
             }

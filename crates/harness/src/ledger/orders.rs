@@ -94,8 +94,20 @@ pub static ROWS: [Row; 18] = [
     published("end of a kernel, words at the readers", BOUNDARY, Home::Reader, Follows::Ordinary, Reads::Relaxed),
     published("end of a kernel, words at the writer, weak reads", BOUNDARY, Home::Writer, Follows::Ordinary, Reads::WeakOnce),
     published("end of a kernel, words at the readers, weak reads", BOUNDARY, Home::Reader, Follows::Ordinary, Reads::WeakOnce),
-    published("control: the reading kernel has read the words before, at the writer", None, Home::Writer, Follows::Ordinary, Reads::WeakAgain),
-    published("control: the reading kernel has read the words before, at the readers", None, Home::Reader, Follows::Ordinary, Reads::WeakAgain),
+    published(
+        "control: the reading kernel has read the words before, at the writer",
+        None,
+        Home::Writer,
+        Follows::Ordinary,
+        Reads::WeakAgain,
+    ),
+    published(
+        "control: the reading kernel has read the words before, at the readers",
+        None,
+        Home::Reader,
+        Follows::Ordinary,
+        Reads::WeakAgain,
+    ),
     published("griddepcontrol.wait, words at the writer", DEPENDENCY, Home::Writer, EARLY, Reads::Relaxed),
     published("griddepcontrol.wait, words at the readers", DEPENDENCY, Home::Reader, EARLY, Reads::Relaxed),
     published("griddepcontrol.wait, words at the writer, weak reads", DEPENDENCY, Home::Writer, EARLY, Reads::WeakOnce),
@@ -211,9 +223,8 @@ impl Row {
         let mut counted = Counted { waived: run.waived, ..Counted::default() };
         for rank in 0..extent.world as usize {
             let result = machine.read(group, rank, &whole("result", RESULT_BYTES))?;
-            let number = |at: usize, bytes: usize| {
-                result[at..at + bytes].iter().rev().fold(0_u64, |number, &byte| number << 8 | u64::from(byte))
-            };
+            let number =
+                |at: usize, bytes: usize| result[at..at + bytes].iter().rev().fold(0_u64, |number, &byte| number << 8 | u64::from(byte));
             counted.stale += number(0, 8);
             counted.reads += number(8, 8);
             counted.gave_up = counted.gave_up.max(number(16, 4) as u32);
