@@ -409,7 +409,7 @@ mod tests {
     fn exit_status_knows_rounds_and_leaks() {
         let of = |statuses: &[Status], leaks: &[&str]| {
             let soaked = Soaked { leaks: leaks.iter().map(|&leak| leak.to_owned()).collect(), ..Soaked::default() };
-            let source = Source { commit: String::new(), dirty: false, ptx_hash: String::new(), modules: BTreeMap::new() };
+            let source = Source { commit: String::new(), dirty: false, ptx_hash: String::new(), modules: BTreeMap::new(), binary: None };
             exit_status(&record(MachineInfo::default(), source, (soaked, statuses.to_vec()), (1.0, Vec::new()), &BTreeSet::new()))
         };
         assert_eq!(of(&[Status::Pass, Status::Pass], &[]), 0);

@@ -12,7 +12,7 @@ use passmuster::{
     emulator::{Emulator, EmulatorOptions},
 };
 use passmuster_collectives::{
-    algorithms::{self, Foreign},
+    algorithms::{self, Algorithm, Foreign},
     library::Library,
     plan::Build,
 };
@@ -23,8 +23,11 @@ fn read(path: &str) -> String {
     fs::read_to_string(&path).unwrap_or_else(|error| panic!("{}: {error}", path.display()))
 }
 
+/// A name, a folder, its specification and PTX, and an entry in place of the specification's.
+type Judged = (&'static str, &'static str, &'static str, &'static str, Option<(&'static str, &'static str)>);
+
 /// Algorithms by the name that they get here: folder, specification, PTX, and the entry where it is not the specification's.
-const ALGORITHMS: [(&str, &str, &str, &str, Option<(&str, &str)>); 20] = [
+const ALGORITHMS: [Judged; 20] = [
     ("bounded_grid", "vllm41189_more_blocks_than_fit", "spec.toml", "kernel.ptx", None),
     ("shared_memory", "vllm41189_more_blocks_than_fit", "spec.bug.toml", "kernel.ptx", None),
     ("threads", "vllm41189_more_blocks_than_fit", "spec.threads.toml", "kernel.ptx", None),

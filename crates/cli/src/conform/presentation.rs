@@ -215,7 +215,7 @@ mod tests {
     /// If this fails, a run passes and does not say that it does so by assumption, or does not say of which lines.
     #[test]
     fn verdict_names_what_it_rests_on() {
-        let source = Source { commit: String::new(), dirty: false, ptx_hash: String::new(), modules: BTreeMap::new() };
+        let source = Source { commit: String::new(), dirty: false, ptx_hash: String::new(), modules: BTreeMap::new(), binary: None };
         let mut waived = Verdict::without_checks("c", Status::Waived, "nccl-bug: 3 of 4 elements wrong");
         waived.waiver = Some("nccl-bug".into());
         let mut record = Record::of_verdicts("validate", MachineInfo::default(), source, vec![waived]);

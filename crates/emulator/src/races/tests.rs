@@ -95,7 +95,7 @@ fn found_beside(profile: Profile, polls: (usize, &str), others: &[(usize, &str)]
         let mut grid = Grid::new(program, "k", shape, &parameters, &mut memory).unwrap();
         grid.watch_as(launch);
         let waits = first.is_none();
-        while !grid.is_done() && !(turn(&mut grid, &mut memory, &mut races).polled && waits) {}
+        while !(grid.is_done() || turn(&mut grid, &mut memory, &mut races).polled && waits) {}
         if waits {
             first = Some((grid, launch));
         } else {
