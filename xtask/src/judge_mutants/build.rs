@@ -121,6 +121,7 @@ impl Workshop {
             let packages = PACKAGES.iter().flat_map(|(package, _)| ["--package", package]);
             let said = self.cargo(["check", "--lib", "--keep-going"].into_iter().chain(packages))?;
             if said.succeeded {
+                println!("{} more do not compile", broken.len());
                 let taken = sample::take(candidates, quotas, &broken, 0);
                 self.write(files, &taken)?;
                 return Ok(taken);
@@ -156,21 +157,15 @@ impl Workshop {
     /// Copies tracked files. Cargo's settings are those of the folder around it: merged, their lists would be twice as long.
     fn copy(&self, tracked: &[String]) -> anyhow::Result<()> {
         let tree = self.tree();
-        let wanted: BTreeSet<PathBuf> = tracked
-            .iter()
-            .filter(|path| !path.starts_with(".cargo/") && self.root.join(path).is_file())
-            .map(|path| tree.join(path))
-            .collect();
-        remove_others(&tree, &wanted)?;
+        let is_there = |path: &&String| !path.starts_with(".cargo/") && self.root.join(path).symlink_metadata().is_ok();
+        let tracked: Vec<&String> = tracked.iter().filter(is_there).collect();
+        remove_others(&tree, &tracked.iter().map(|path| tree.join(path)).collect())?;
         for path in tracked {
-            let to = tree.join(path);
             // Files with mutants, and the roots of their crates, are written by themselves.
             let is_root = PACKAGES.iter().any(|(_, folder)| path.strip_prefix(folder) == Some("src/lib.rs"));
-            if wanted.contains(&to) && !is_root && super::targets::of_file(path).is_none() {
-                let from = self.root.join(path);
-                let bytes = fs::read(&from).with_context(|| format!("cannot read {}", from.display()))?;
-                write_if_other(&to, &bytes)?;
-                fs::set_permissions(&to, fs::metadata(&from)?.permissions())?;
+            if !is_root && super::targets::of_file(path).is_none() {
+                let (from, to) = (self.root.join(path), tree.join(path));
+                copy(&from, &to).with_context(|| format!("cannot copy {}", from.display()))?;
             }
         }
         Ok(())
@@ -265,6 +260,20 @@ fn blame(errors: &[Diagnostic], rendered: &BTreeMap<String, Rendered>) -> anyhow
 fn with_expansions(span: &Span) -> Vec<&Span> {
     let outer = span.expansion.as_ref().map(|expansion| with_expansions(&expansion.span)).unwrap_or_default();
     [span].into_iter().chain(outer).collect()
+}
+
+/// Copies a file or a symbolic link, unless it is there.
+fn copy(from: &Path, to: &Path) -> anyhow::Result<()> {
+    if from.is_symlink() {
+        let target = fs::read_link(from)?;
+        if !fs::read_link(to).is_ok_and(|before| before == target) {
+            fs::create_dir_all(to.parent().context("it lies in a folder")?)?;
+            std::os::unix::fs::symlink(target, to)?;
+        }
+        return Ok(());
+    }
+    write_if_other(to, &fs::read(from)?)?;
+    Ok(fs::set_permissions(to, fs::metadata(from)?.permissions())?)
 }
 
 fn write_if_other(path: &Path, bytes: &[u8]) -> anyhow::Result<()> {

@@ -179,25 +179,26 @@ fn judge(
     options: &Options,
 ) -> anyhow::Result<Vec<Case>> {
     let workshop = Workshop::new(root);
+    let sources = fingerprint(root, tracked);
     let taken = workshop.prepare(tracked, files, candidates, quotas)?;
     let suites: BTreeSet<targets::Suite> =
         quotas.keys().filter_map(|file| targets::of_file(file)).flat_map(|target| target.suites).copied().collect();
     let binaries = workshop.build(&suites)?;
     ensure!(binaries.len() == suites.len(), "cargo has built {} of {} binaries of tests", binaries.len(), suites.len());
-    let run = fingerprint(root, tracked, &taken);
+    let numbers: Vec<String> = taken.iter().map(|candidate| candidate.number.to_string()).collect();
+    let run = record::hash(&format!("{sources} {}", numbers.join(" ")));
     let (mut journal, before) = Journal::open(&workshop.folder.join("journal.jsonl"), &run, options.resume)?;
     let outcomes = run::run(&binaries, &taken, &options.limits, &before, &mut journal)?;
     Ok(taken.iter().map(|candidate| Case::new(candidate, &outcomes[&candidate.number])).collect())
 }
 
-/// What a journal is of: the sources, and which mutants were taken.
-fn fingerprint(root: &Path, tracked: &[String], taken: &[&Candidate]) -> String {
-    let mut all = String::new();
-    for path in tracked.iter().filter(|path| path.ends_with(".rs") || path.ends_with(".toml") || path.ends_with(".lock")) {
-        all.push_str(&record::hash(&fs::read_to_string(root.join(path)).unwrap_or_default()));
-    }
-    taken.iter().for_each(|candidate| all.push_str(&format!(" {}", candidate.number)));
-    record::hash(&all)
+/// A hash of the sources that are built, for the journal.
+fn fingerprint(root: &Path, tracked: &[String]) -> String {
+    let is_built =
+        |path: &&String| path.starts_with("crates/") && (path.ends_with(".rs") || path.ends_with(".toml")) || *path == "Cargo.lock";
+    let hashes: Vec<String> =
+        tracked.iter().filter(is_built).map(|path| record::hash(&fs::read_to_string(root.join(path)).unwrap_or_default())).collect();
+    record::hash(&hashes.concat())
 }
 
 fn source(sh: &Shell) -> anyhow::Result<Source> {
@@ -272,6 +273,18 @@ mod tests {
         assert_eq!(parsed(&["--sample"]).err().unwrap(), "--sample wants a value");
         assert_eq!(parsed(&["--jobs", "none"]).err().unwrap(), "none is no number above 0");
         assert!(parsed(&["--all"]).err().unwrap().contains("takes no `--all`"));
+    }
+
+    /// If this fails, a mutant counts as one that does nothing wrong, and the record does not have it, or has a test that catches it.
+    #[test]
+    fn equivalents_are_of_the_record() {
+        let root = Path::new(env!("CARGO_MANIFEST_DIR")).parent().unwrap();
+        let mut record = Record::read(&root.join(RECORD)).unwrap();
+        let argued = record::equivalents(&fs::read_to_string(root.join(EQUIVALENTS)).unwrap()).unwrap();
+        let before = record.clone();
+        record.argue(&argued).unwrap();
+        assert!(record.unknown(&argued).is_empty(), "{:?}", record.unknown(&argued));
+        assert_eq!(record, before, "{EQUIVALENTS} has changed since the record was written");
     }
 
     /// If this fails, a part of the judge has become something that the mutator does not read, and nobody sees that it has no mutants.

@@ -45,7 +45,7 @@ pub(super) const TARGETS: [Target; 4] = [
             of(HARNESS, "emulator"),
             of(HARNESS, "foreign"),
             of(HARNESS, "products"),
-            of(HARNESS, "fetches"),
+            of(HARNESS, "processes"),
         ],
     },
     Target {
@@ -63,7 +63,7 @@ pub(super) const TARGETS: [Target; 4] = [
             "crates/harness/src/conformance/waivers.rs",
             "crates/harness/src/conformance/waivers/",
         ],
-        suites: &[unit(HARNESS), of(HARNESS, "emulator"), of(HARNESS, "foreign"), of(HARNESS, "plans"), of(HARNESS, "nodes")],
+        suites: &[unit(HARNESS), of(HARNESS, "emulator"), of(HARNESS, "foreign"), of(HARNESS, "nodes")],
     },
     Target {
         paths: &[
@@ -72,7 +72,16 @@ pub(super) const TARGETS: [Target; 4] = [
             "crates/harness/src/emulator/strategy.rs",
             "crates/harness/src/emulator/strategy/",
         ],
-        suites: &[unit(HARNESS), of(HARNESS, "emulator"), of(HARNESS, "forks"), of(HARNESS, "streams"), of(HARNESS, "foreign")],
+        suites: &[
+            unit(HARNESS),
+            of(HARNESS, "emulator"),
+            of(HARNESS, "forks"),
+            of(HARNESS, "streams"),
+            of(HARNESS, "foreign"),
+            of(HARNESS, "fetches"),
+            of(HARNESS, "nodes"),
+            of(HARNESS, "processes"),
+        ],
     },
 ];
 
