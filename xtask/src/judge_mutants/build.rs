@@ -112,7 +112,7 @@ impl Workshop {
         candidates: &'c [Candidate],
         quotas: &BTreeMap<&str, usize>,
     ) -> anyhow::Result<Vec<&'c Candidate>> {
-        self.copy(tracked)?;
+        self.copy(tracked, files)?;
         let mut broken = BTreeSet::new();
         for round in 1..=ROUNDS {
             let taken = sample::take(candidates, quotas, &broken, if round == 1 { SPARE } else { SPARE / 4 });
@@ -155,7 +155,7 @@ impl Workshop {
     }
 
     /// Copies tracked files. Cargo's settings are those of the folder around it: merged, their lists would be twice as long.
-    fn copy(&self, tracked: &[String]) -> anyhow::Result<()> {
+    fn copy(&self, tracked: &[String], files: &BTreeMap<String, String>) -> anyhow::Result<()> {
         let tree = self.tree();
         let is_there = |path: &&String| !path.starts_with(".cargo/") && self.root.join(path).symlink_metadata().is_ok();
         let tracked: Vec<&String> = tracked.iter().filter(is_there).collect();
@@ -163,7 +163,7 @@ impl Workshop {
         for path in tracked {
             // Files with mutants, and the roots of their crates, are written by themselves.
             let is_root = PACKAGES.iter().any(|(_, folder)| path.strip_prefix(folder) == Some("src/lib.rs"));
-            if !is_root && super::targets::of_file(path).is_none() {
+            if !is_root && !files.contains_key(path) {
                 let (from, to) = (self.root.join(path), tree.join(path));
                 copy(&from, &to).with_context(|| format!("cannot copy {}", from.display()))?;
             }

@@ -166,7 +166,8 @@ pub fn run(sh: &Shell, arguments: &[OsString]) -> anyhow::Result<ExitCode> {
 /// The files that are mutated, with their text.
 fn targets(root: &Path, tracked: &[String]) -> anyhow::Result<BTreeMap<String, String>> {
     let files = tracked.iter().filter(|path| targets::of_file(path).is_some() && root.join(path).is_file());
-    files.map(|path| Ok((path.clone(), fs::read_to_string(root.join(path)).with_context(|| format!("cannot read {path}"))?))).collect()
+    let read = |path: &String| fs::read_to_string(root.join(path)).with_context(|| format!("cannot read {path}"));
+    targets::that_judge(files.map(|path| Ok((path.clone(), read(path)?))).collect::<anyhow::Result<_>>()?)
 }
 
 /// Compiles and runs the mutants of a sample.

@@ -83,6 +83,19 @@ pub(super) fn mutations(text: &str) -> anyhow::Result<Vec<Mutation>> {
     Ok(found)
 }
 
+/// Modules of a file that only tests have, and that lie in files of their own.
+///
+/// # Errors
+/// The text is no Rust.
+pub(super) fn modules_of_tests(text: &str) -> anyhow::Result<Vec<String>> {
+    let file = syn::parse_file(text).context("cannot be parsed")?;
+    let name = |item| match item {
+        Item::Mod(module) if module.content.is_none() && is_of_tests(&module.attrs) => Some(module.ident.to_string()),
+        _ => None,
+    };
+    Ok(file.items.into_iter().filter_map(name).collect())
+}
+
 struct Finder<'t> {
     /// The whole file.
     text: &'t str,
@@ -498,6 +511,12 @@ mod tests {
         ] {
             assert_eq!(changes(text), [""; 0], "{text}");
         }
+    }
+
+    #[test]
+    fn modules_of_tests_are_named() {
+        let text = "mod a; #[cfg(test)] mod b; #[cfg(test)] mod c { fn f() {} }";
+        assert_eq!(modules_of_tests(text).unwrap(), ["b"]);
     }
 
     #[test]

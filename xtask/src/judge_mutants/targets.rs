@@ -1,5 +1,11 @@
 //! Which files judge, and which tests may notice that they are wrong.
 
+use std::collections::BTreeMap;
+
+use anyhow::Context;
+
+use super::mutate;
+
 /// A part of the judge.
 pub(super) struct Target {
     /// Files, and folders that end with `/`.
@@ -85,14 +91,30 @@ pub(super) const TARGETS: [Target; 4] = [
     },
 ];
 
-/// Files and folders of targets that judge nothing: tests, the model that tests compare with, and text for people.
-const LEFT_OUT: [&str; 4] = ["/tests.rs", "/tests/", "/races/reference.rs", "/compare/display.rs"];
+/// A file of a target that judges nothing: text for people.
+const LEFT_OUT: &str = "crates/harness/src/conformance/compare/display.rs";
 
 /// The target that a file is of.
 pub(super) fn of_file(path: &str) -> Option<&'static Target> {
     let is_within = |of: &&str| if of.ends_with('/') { path.starts_with(*of) } else { path == *of };
-    let left_out = !path.ends_with(".rs") || LEFT_OUT.iter().any(|part| path.contains(part));
+    let left_out = !path.ends_with(".rs") || path == LEFT_OUT;
     TARGETS.iter().find(|target| !left_out && target.paths.iter().any(is_within))
+}
+
+/// Files of targets, with their text, without those that only tests have.
+///
+/// # Errors
+/// A file that is no Rust.
+pub(super) fn that_judge(mut files: BTreeMap<String, String>) -> anyhow::Result<BTreeMap<String, String>> {
+    let mut of_tests = Vec::new();
+    for (file, text) in &files {
+        let folder = file.trim_end_matches(".rs").trim_end_matches("/mod");
+        let modules = mutate::modules_of_tests(text).with_context(|| file.clone())?;
+        of_tests.extend(modules.into_iter().map(|module| format!("{folder}/{module}")));
+    }
+    let is_of = |file: &str, module: &str| file.strip_prefix(module).is_some_and(|rest| rest == ".rs" || rest.starts_with('/'));
+    files.retain(|file, _| !of_tests.iter().any(|module| is_of(file, module)));
+    Ok(files)
 }
 
 /// The package of a file, and its module there: `races::clock` of `crates/emulator/src/races/clock.rs`.
@@ -109,9 +131,22 @@ mod tests {
     #[test]
     fn files_have_targets() {
         let has = |path| of_file(path).is_some();
-        assert!(has("crates/emulator/src/races/clock.rs") && has("crates/harness/src/conformance/runner/planted.rs"));
-        assert!(!has("crates/emulator/src/races/tests.rs") && !has("crates/emulator/src/races/reference.rs"));
-        assert!(!has("crates/emulator/src/numerics/tests/special.rs") && !has("crates/emulator/src/lib.rs"));
+        assert!(has("crates/emulator/src/races/clock.rs") && has("crates/harness/src/conformance/diagnosis/numbers.rs"));
+        assert!(!has("crates/emulator/src/lib.rs") && !has("crates/harness/src/conformance/compare/display.rs"));
+    }
+
+    /// If this fails, tests are mutated, or the judge is not.
+    #[test]
+    fn tests_do_not_judge() {
+        let files = [
+            ("a/mod.rs", "mod b; #[cfg(test)] mod c;"),
+            ("a/b.rs", "#[cfg(test)] mod d;"),
+            ("a/b/d.rs", ""),
+            ("a/c.rs", ""),
+            ("a/c/e.rs", ""),
+        ];
+        let files = files.into_iter().map(|(file, text)| (file.to_owned(), text.to_owned())).collect();
+        assert_eq!(that_judge(files).unwrap().into_keys().collect::<Vec<_>>(), ["a/b.rs", "a/mod.rs"]);
     }
 
     #[test]
