@@ -8,7 +8,7 @@ use std::{
 };
 
 use anyhow::{Context, bail, ensure};
-use serde::Deserialize;
+use serde::{Deserialize, Serialize};
 
 use super::{
     sample::{self, Candidate},
@@ -18,9 +18,6 @@ use super::{
 
 /// Rounds of compiling after which what is left must compile.
 const ROUNDS: usize = 12;
-
-/// In the first round so many in a hundred more are taken than wanted, since some do not compile.
-const SPARE: usize = 40;
 
 /// Where everything lies.
 pub(super) struct Workshop {
@@ -37,6 +34,14 @@ pub(super) struct Binary {
     pub(super) executable: PathBuf,
     /// Where its tests run.
     pub(super) folder: PathBuf,
+}
+
+/// The mutants of some sources that do not compile.
+#[derive(Serialize, Deserialize)]
+struct Broken {
+    /// A hash.
+    sources: String,
+    mutants: BTreeSet<u32>,
 }
 
 /// What cargo prints with `--message-format=json`.
@@ -111,19 +116,22 @@ impl Workshop {
         files: &BTreeMap<String, String>,
         candidates: &'c [Candidate],
         quotas: &BTreeMap<&str, usize>,
+        sources: &str,
     ) -> anyhow::Result<Vec<&'c Candidate>> {
         self.copy(tracked, files)?;
-        let mut broken = BTreeSet::new();
+        // What did not compile does not compile now: without it, nothing is written or built again.
+        let memory = self.folder.join("broken.json");
+        let before = fs::read_to_string(&memory).ok().and_then(|text| serde_json::from_str::<Broken>(&text).ok());
+        let mut broken = before.filter(|before| before.sources == sources).map(|before| before.mutants).unwrap_or_default();
         for round in 1..=ROUNDS {
-            let taken = sample::take(candidates, quotas, &broken, if round == 1 { SPARE } else { SPARE / 4 });
+            let taken = sample::take(candidates, quotas, &broken);
             let rendered = self.write(files, &taken)?;
             println!("checking {} mutants, round {round}", taken.len());
             let packages = PACKAGES.iter().flat_map(|(package, _)| ["--package", package]);
             let said = self.cargo(["check", "--lib", "--keep-going"].into_iter().chain(packages))?;
             if said.succeeded {
                 println!("{} more do not compile", broken.len());
-                let taken = sample::take(candidates, quotas, &broken, 0);
-                self.write(files, &taken)?;
+                fs::write(&memory, serde_json::to_string(&Broken { sources: sources.to_owned(), mutants: broken })?)?;
                 return Ok(taken);
             }
             let blamed = blame(&said.errors, &rendered)?;

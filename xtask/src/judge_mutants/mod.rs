@@ -145,7 +145,7 @@ pub fn run(sh: &Shell, arguments: &[OsString]) -> anyhow::Result<ExitCode> {
         return Ok(ExitCode::SUCCESS);
     }
     if options.list {
-        for mutant in sample::take(&candidates, &quotas, &BTreeSet::new(), 0) {
+        for mutant in sample::take(&candidates, &quotas, &BTreeSet::new()) {
             println!("{}", shown(mutant));
         }
         return Ok(ExitCode::SUCCESS);
@@ -181,7 +181,7 @@ fn judge(
 ) -> anyhow::Result<Vec<Case>> {
     let workshop = Workshop::new(root);
     let sources = fingerprint(root, tracked);
-    let taken = workshop.prepare(tracked, files, candidates, quotas)?;
+    let taken = workshop.prepare(tracked, files, candidates, quotas, &sources)?;
     let suites: BTreeSet<targets::Suite> =
         quotas.keys().filter_map(|file| targets::of_file(file)).flat_map(|target| target.suites).copied().collect();
     let binaries = workshop.build(&suites)?;

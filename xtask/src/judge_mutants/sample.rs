@@ -53,13 +53,8 @@ pub(super) fn quotas(candidates: &[Candidate], wanted: usize) -> BTreeMap<&str, 
     counts.into_iter().map(|(file, count)| (file, quota(count))).collect()
 }
 
-/// Takes `quota` mutants of each file, without those that do not compile, and `spare` in a hundred more.
-pub(super) fn take<'c>(
-    candidates: &'c [Candidate],
-    quotas: &BTreeMap<&str, usize>,
-    broken: &BTreeSet<u32>,
-    spare: usize,
-) -> Vec<&'c Candidate> {
+/// Takes as many mutants of each file as its quota is, without those that do not compile.
+pub(super) fn take<'c>(candidates: &'c [Candidate], quotas: &BTreeMap<&str, usize>, broken: &BTreeSet<u32>) -> Vec<&'c Candidate> {
     let mut of_files: BTreeMap<&str, Vec<&Candidate>> = BTreeMap::new();
     for candidate in candidates.iter().filter(|candidate| !broken.contains(&candidate.number)) {
         of_files.entry(&candidate.file).or_default().push(candidate);
@@ -67,8 +62,7 @@ pub(super) fn take<'c>(
     let mut taken = Vec::new();
     for (file, mut own) in of_files {
         own.sort_by_key(|candidate| (candidate.rank, candidate.number));
-        let quota = quotas.get(file).copied().unwrap_or(0);
-        own.truncate(quota + (quota * spare).div_ceil(100));
+        own.truncate(quotas.get(file).copied().unwrap_or(0));
         own.sort_by_key(|candidate| candidate.number);
         taken.extend(own);
     }
@@ -88,7 +82,7 @@ mod tests {
         let all = candidates(&files(first)).unwrap();
         let quotas = quotas(&all, 20);
         let name = |candidate: &&Candidate| (candidate.mutation.function.clone(), candidate.mutation.change.clone());
-        take(&all, &quotas, &BTreeSet::new(), 0).iter().map(name).collect()
+        take(&all, &quotas, &BTreeSet::new()).iter().map(name).collect()
     }
 
     #[test]
@@ -108,9 +102,9 @@ mod tests {
     fn broken_mutants_are_replaced() {
         let all = candidates(&files("")).unwrap();
         let quotas = quotas(&all, 10);
-        let first = take(&all, &quotas, &BTreeSet::new(), 0);
+        let first = take(&all, &quotas, &BTreeSet::new());
         let broken = BTreeSet::from([first[0].number]);
-        let then = take(&all, &quotas, &broken, 0);
+        let then = take(&all, &quotas, &broken);
         assert_eq!(then.len(), first.len());
         assert!(then.iter().all(|candidate| candidate.number != first[0].number));
     }
