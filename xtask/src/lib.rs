@@ -1,8 +1,9 @@
-//! What `cargo xtask test` does.
+//! What `cargo xtask test` and `cargo xtask judge-mutants` do.
 //!
 //! It is a library so that cargo, which takes libraries alone for the examples in documentation, chooses the same features of what crates depend on as for the
 //! tests: else it would build all of them again.
 
 #![forbid(unsafe_code)]
 
+pub mod judge_mutants;
 pub mod test;

@@ -13,7 +13,10 @@ use std::{
 };
 
 use xshell::Shell;
-use xtask::test::{self, Options};
+use xtask::{
+    judge_mutants,
+    test::{self, Options},
+};
 
 /// Exit status of wrong usage, and of a command that failed by itself.
 const USAGE: u8 = 2;
@@ -22,6 +25,7 @@ fn main() -> ExitCode {
     let arguments: Vec<OsString> = env::args_os().skip(1).collect();
     let done = match arguments.first().and_then(|command| command.to_str()) {
         Some("test") => tested(&arguments[1..]),
+        Some("judge-mutants") => judge_mutants(&arguments[1..]),
         _ => passmuster(&arguments),
     };
     done.unwrap_or_else(|error| {
@@ -39,6 +43,16 @@ fn tested(arguments: &[OsString]) -> anyhow::Result<ExitCode> {
     let sh = Shell::new()?;
     sh.change_dir(root());
     test::run(&sh, &options)
+}
+
+fn judge_mutants(arguments: &[OsString]) -> anyhow::Result<ExitCode> {
+    if arguments.iter().any(|argument| argument == "--help" || argument == "-h") {
+        println!("{}", judge_mutants::HELP);
+        return Ok(ExitCode::SUCCESS);
+    }
+    let sh = Shell::new()?;
+    sh.change_dir(root());
+    judge_mutants::run(&sh, arguments)
 }
 
 /// Becomes cargo, which becomes passmuster: signals and the exit status need nobody in between.

@@ -27,7 +27,7 @@ impl Freshness {
     /// What is to be said of a record of a kind. Ledgers rest on kernels that are generated from the table of forms, and on none of ours.
     pub fn of(kind: &str, source: &Source) -> Freshness {
         if source.modules.is_empty() {
-            return if ["ledger", "litmus", "museum"].contains(&kind) { Freshness::Fresh } else { Freshness::Unknown };
+            return if ["judge-mutants", "ledger", "litmus", "museum"].contains(&kind) { Freshness::Fresh } else { Freshness::Unknown };
         }
         match changed_since(&source.modules) {
             changed if changed.is_empty() => Freshness::Fresh,
