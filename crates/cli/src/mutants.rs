@@ -125,6 +125,8 @@ struct Subject {
     description: String,
     equivalent: Option<String>,
     library: Library,
+    /// The kernels without it.
+    kernel: Library,
     shared_pads: bool,
     /// What makes a worker run it.
     arguments: Vec<String>,
@@ -181,6 +183,7 @@ impl Subject {
             description: mutant.description.into(),
             equivalent: None,
             library: mutant.library(),
+            kernel: Library::default(),
             shared_pads: false,
             arguments: vec![format!("--mutant={}", mutant.name)],
             cases,
@@ -199,13 +202,14 @@ impl Subject {
             description: "Two groups of the same ranks use one signal pad, each on a stream of its own".into(),
             equivalent: None,
             library: Library::default(),
+            kernel: Library::default(),
             shared_pads: true,
             arguments: vec!["--shared-pads".into()],
             cases: if on == MachineKind::Emulator { mutants::small(cases) } else { cases }.into_iter().map(Case::from).collect(),
         }
     }
 
-    fn made_by_rule(mutant: &Derived, library: Library, cases: Vec<Case>, equivalents: &[Equivalent]) -> Subject {
+    fn made_by_rule(mutant: &Derived, [library, kernel]: [Library; 2], cases: Vec<Case>, equivalents: &[Equivalent]) -> Subject {
         Subject {
             name: mutant.name.clone(),
             needs: Some(MachineKind::Emulator),
@@ -215,6 +219,7 @@ impl Subject {
             description: format!("{} ==> {}", mutant.original, if mutant.mutated.is_empty() { "nothing" } else { &mutant.mutated }),
             equivalent: equivalents.iter().find(|known| known.site == mutant.site).map(|known| known.reason.clone()),
             library,
+            kernel,
             shared_pads: false,
             arguments: Vec::new(),
             cases,
@@ -307,7 +312,8 @@ impl Mutants {
             if let Some(number) = self.sample {
                 of_kernel = mutants::sample(of_kernel, number.get());
             }
-            let subject = |mutant: &Derived| Subject::made_by_rule(mutant, mutant.among(library.clone()), cases.clone(), &[]);
+            let subject =
+                |mutant: &Derived| Subject::made_by_rule(mutant, [mutant.among(library.clone()), library.clone()], cases.clone(), &[]);
             subjects.extend(of_kernel.iter().map(subject));
         }
         if subjects.is_empty() {
@@ -332,7 +338,8 @@ impl Mutants {
             }
             // Each has kernels and cases of its own, which take a while to make.
             derived.retain(|mutant| self.only.as_ref().is_none_or(|only| mutant.name.contains(only.as_str())));
-            let subject = |mutant: &Derived| Subject::made_by_rule(mutant, mutant.library(), mutant.cases(), &equivalents);
+            let subject =
+                |mutant: &Derived| Subject::made_by_rule(mutant, [mutant.library(), Library::default()], mutant.cases(), &equivalents);
             subjects.extend(derived.iter().map(subject));
         }
         self.retain_asked(&mut subjects)?;
@@ -395,10 +402,22 @@ impl Mutants {
             |(), &(index, subject), _| {
                 let options = EmulatorOptions { library: subject.library.clone(), ..unchanged.clone() };
                 let mut machine = Emulator::new(options.clone());
-                let (tried, caught) = mutants::hunt(&subject.cases, subject.schedules(self.schedules), |case, schedule| {
+                let kernels = EmulatorOptions { library: subject.kernel.clone(), ..unchanged.clone() };
+                let mut kernel = Emulator::new(kernels.clone());
+                let schedules = subject.schedules(self.schedules);
+                let of_mutant = |case: &Case, schedule: u64| {
                     machine.set_interleaving(Interleaving::nth(0, schedule as usize));
                     ran.note(emulated::judge(case, &mut machine, &options, emulated::DEADLINE, subject.shared_pads))
-                });
+                };
+                let of_kernel = |case: &Case, schedule: u64| {
+                    kernel.set_interleaving(Interleaving::nth(0, schedule as usize));
+                    emulated::judge(case, &mut kernel, &kernels, emulated::DEADLINE, false)
+                };
+                // What an equivalent one rests on is in its reason.
+                let (tried, caught) = match &subject.equivalent {
+                    Some(_) => mutants::hunt(&subject.cases, schedules, of_mutant),
+                    None => mutants::hunt_beside(&subject.cases, schedules, of_mutant, of_kernel),
+                };
                 put(index, subject.outcome(tried, caught));
             },
         );

@@ -8,7 +8,7 @@ use passmuster::ledger::orders::{OrderRow, ROWS};
 use super::committed::Committed;
 
 /// The record of GPUs.
-const RECORD: &str = "h100x4-orders";
+const RECORD: &str = "h200x4-orders";
 
 /// A row for each kind of order and each number of ranks.
 pub(super) fn table(committed: &Committed) -> anyhow::Result<String> {

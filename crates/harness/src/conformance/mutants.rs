@@ -17,11 +17,11 @@ pub use derived::{
 };
 pub use plans::of_plan;
 
-use std::ops::Range;
+use std::{collections::BTreeMap, ops::Range};
 
 use serde::{Deserialize, Serialize};
 
-use super::{CollectiveCase, ProductCase, Skew, Verdict, report::RecordCase};
+use super::{CollectiveCase, Finding, ProductCase, Skew, Status, Verdict, report::RecordCase};
 use passmuster_collectives::{
     algorithms::{self, TensorParallelFusion, matmul::Tile, premul_sum},
     collective::{DType, Layout, Product, ReduceOp},
@@ -285,6 +285,44 @@ pub fn hunt<C>(cases: &[C], schedules: u64, mut judge: impl FnMut(&C, u64) -> Ve
     (tried, None)
 }
 
+/// As [`hunt`]; and if no verdict of the mutant is a finding, compares what it rests on with what the `kernel` itself rests on in the same runs. An
+/// assumption about the hardware that the mutant alone needs, or needs elsewhere, catches it: what was dropped is what made it unnecessary.
+pub fn hunt_beside<C>(
+    cases: &[C],
+    schedules: u64,
+    mut judge: impl FnMut(&C, u64) -> Verdict,
+    mut kernel: impl FnMut(&C, u64) -> Verdict,
+) -> (usize, Option<Caught>) {
+    let mut rests: BTreeMap<(String, String), Caught> = BTreeMap::new();
+    let (tried, caught) = hunt(cases, schedules, |case, schedule| {
+        let verdict = judge(case, schedule);
+        for waived in &verdict.waived {
+            let caught = || Caught { schedule, verdict: assuming(&verdict, &waived.assumption, &waived.what) };
+            rests.entry((waived.assumption.clone(), waived.what.clone())).or_insert_with(caught);
+        }
+        verdict
+    });
+    if caught.is_some() {
+        return (tried, caught);
+    }
+    for schedule in 0..schedules {
+        for case in cases {
+            if rests.is_empty() {
+                return (tried, None);
+            }
+            kernel(case, schedule).waived.into_iter().for_each(|waived| drop(rests.remove(&(waived.assumption, waived.what))));
+        }
+    }
+    (tried, rests.into_values().next())
+}
+
+/// The verdict on a mutant that rests on an assumption, and its kernel does not.
+fn assuming(verdict: &Verdict, assumption: &str, what: &str) -> Verdict {
+    let reason = format!("it rests on `{assumption}`, and the kernel does not: {what}");
+    let finding = Finding { property: "assumptions".into(), summary: reason.clone(), ..Finding::default() };
+    Verdict { status: Status::Waived, reason, findings: vec![finding], waived: Vec::new(), ..verdict.clone() }
+}
+
 /// A derived mutant that does nothing wrong.
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -314,8 +352,7 @@ pub fn equivalents() -> Result<Vec<Equivalent>, String> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::conformance::Status;
-    use passmuster_collectives::kernels::entries;
+    use passmuster_collectives::{kernels::entries, machine::Waived};
 
     #[test]
     fn a_hunt_ends_at_the_first_finding() {
@@ -330,6 +367,24 @@ mod tests {
         assert_eq!(judged.last(), Some(&(cases[1].to_string(), 2)));
         assert_eq!(caught.map(|caught| (caught.schedule, caught.verdict.case)), Some((2, cases[1].to_string())));
         assert_eq!(hunt(&cases, 0, |_, _| unreachable!()), (0, None));
+    }
+
+    /// If this fails, a synchronisation that only an assumption replaces is called unnecessary.
+    #[test]
+    fn new_assumption_catches_mutant() {
+        let cases = sync_cases(library::find("all_reduce/two_shot").unwrap());
+        let waived =
+            |what: &str| Waived { assumption: "boundary".into(), what: what.into(), first: String::new(), times: 1, places: Vec::new() };
+        let verdict = |case: &CollectiveCase, what: &[&str]| Verdict {
+            waived: what.iter().copied().map(waived).collect(),
+            ..Verdict::without_checks(case.to_string(), Status::Pass, "")
+        };
+        let of =
+            |mutant: &[&str], kernel: &[&str]| hunt_beside(&cases, 2, |case, _| verdict(case, mutant), |case, _| verdict(case, kernel)).1;
+        let caught = of(&["old", "new"], &["old"]).unwrap();
+        assert_eq!((caught.schedule, caught.verdict.status, &*caught.verdict.findings[0].property), (0, Status::Waived, "assumptions"));
+        assert!(caught.verdict.reason.ends_with("new"), "{}", caught.verdict.reason);
+        assert_eq!([of(&["old"], &["old"]), of(&[], &["old"])], [None, None]);
     }
 
     #[test]
