@@ -6,11 +6,11 @@ use anyhow::bail;
 use passmuster::{
     conformance::{
         Status,
-        report::{Record, Summary, table},
+        report::{Record, Source, Summary, table},
     },
-    ledger::orders::{Extent, OrderRow, ROWS, Row},
+    ledger::orders::{Extent, MODULE, OrderRow, ROWS, Row},
 };
-use passmuster_collectives::{library::Library, machine::MachineError};
+use passmuster_collectives::{library::Library, machine::MachineError, plan::Build};
 use xshell::Shell;
 
 use crate::{
@@ -71,7 +71,8 @@ pub(crate) fn measure(
     let totals = format!("{reads} words read in rows that rest on an assumption; {summary}");
     println!("{totals}");
     let (findings, inconclusive) = (summary.has_findings(), summary.by_status.contains_key(&Status::Inconclusive));
-    let mut record = Record::new("orders", machine.info(), project::source(sh), summary, rows);
+    let modules = Library::default().hashes(&[(MODULE.to_owned(), Build::Release)].into());
+    let mut record = Record::new("orders", machine.info(), Source { modules, ..project::source(sh) }, summary, rows);
     record.notes.push(totals);
     if let Some(file) = file {
         file.write(&record.to_json())?;

@@ -20,7 +20,7 @@ use passmuster_collectives::{
 };
 
 /// The kernels' module.
-const MODULE: &str = "conformance/orders";
+pub const MODULE: &str = "conformance/orders";
 
 /// Where the words of a row lie.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
