@@ -243,7 +243,7 @@ fn what_multimem_does_not_do_says_why(#[case] id: &str, #[case] why: &str) {
 #[case(
     "all_reduce/multimem:bf16,sum:w=2:n=40",
     Status::NotSupported,
-    "not supported: PTX of `all_reduce/multimem` on the emulator: it is for sm_90, and a100 is sm_80"
+    "not supported: PTX of `all_reduce/multimem` on the emulator: it is for sm_90, and a100 is sm_80: h100 or h200 or b200 would run it"
 )]
 fn ptx_runs_on_the_devices_that_it_is_for(#[case] id: &str, #[case] status: Status, #[case] why: &str) {
     let mut on_a100 = Emulator::new(EmulatorOptions { device: DeviceModel::A100, ..EmulatorOptions::default() });

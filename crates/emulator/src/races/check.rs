@@ -147,10 +147,8 @@ impl Races {
         let Conflict { allocation, page_start, ref earlier, ref later, ref observers } = *conflict;
         let Record { actor, time, .. } = *earlier;
         let page = self.shadow.touched(allocation.index(), page_start);
-        let cache = self.blocks[later.actor as usize]
-            .as_deref()
-            .filter(|_| !later.mode.writes && later.mode.strong.is_none())
-            .map(|block| block.emptied);
+        let kept = !later.mode.writes && later.mode.strong.is_none() && later.mode.via == Via::Own;
+        let cache = self.blocks[later.actor as usize].as_deref().filter(|_| kept).map(|block| block.emptied);
         let stale = page.zip(cache).is_some_and(|(page, since)| page.is_stale(later, since));
         let uniform = actor != later.actor
             && observers.is_empty()

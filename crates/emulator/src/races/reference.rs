@@ -61,12 +61,12 @@ struct Thread {
     pending: [Clocks; Level::COUNT],
 }
 
-/// A sector that a block has read weakly, when it had emptied its cache so often, and whether another one has written there since.
+/// A sector that a block has read weakly, when it had emptied its cache so often, and the words in it that another one has written since.
 struct Kept {
     actor: usize,
     since: u32,
     sector: u64,
-    stale: bool,
+    stale: Vec<u64>,
 }
 
 /// Bytes of a sector.
@@ -147,9 +147,10 @@ impl Slow {
         let of = &self.threads[thread];
         let since = self.emptied.get(&of.actor).copied().unwrap_or(0);
         let is_stale = |kept: &Kept| {
-            (kept.actor, kept.since, kept.stale) == (of.actor, since, true) && (from / SECTOR..=(to - 1) / SECTOR).contains(&kept.sector)
+            (kept.actor, kept.since) == (of.actor, since) && kept.stale.iter().any(|word| (from / 4..=(to - 1) / 4).contains(word))
         };
-        let stale = !mode.writes && mode.strong.is_none() && self.kept.iter().any(is_stale);
+        let is_cached = !mode.writes && mode.strong.is_none() && mode.via == Via::Own;
+        let stale = is_cached && self.kept.iter().any(is_stale);
         let conflicting = |(_, done): &(usize, &Done)| done.from < to && from < done.to && (mode.writes || done.mode.writes);
         let mut all = Vec::new();
         for (number, done) in self.done.iter().enumerate().filter(conflicting) {
@@ -202,12 +203,13 @@ impl Slow {
         for sector in from / SECTOR..=(to - 1) / SECTOR {
             if mode.writes {
                 let others = self.kept.iter_mut().filter(|kept| kept.actor != actor && kept.sector == sector);
-                others.for_each(|kept| kept.stale = true);
-            } else if mode.strong.is_none() {
+                let words = (from / 4..=(to - 1) / 4).filter(|word| word * 4 / SECTOR == sector);
+                others.for_each(|kept| kept.stale.extend(words.clone()));
+            } else if mode.strong.is_none() && mode.via == Via::Own {
                 let since = self.emptied.get(&actor).copied().unwrap_or(0);
                 let known = |kept: &Kept| (kept.actor, kept.since, kept.sector) == (actor, since, sector);
                 if !self.kept.iter().any(known) {
-                    self.kept.push(Kept { actor, since, sector, stale: false });
+                    self.kept.push(Kept { actor, since, sector, stale: Vec::new() });
                 }
             }
         }

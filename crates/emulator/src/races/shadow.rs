@@ -149,9 +149,9 @@ struct Cached {
     actor: u32,
     /// How often the block had emptied that cache: what it read before is not there any more.
     since: u32,
-    /// Those that it has read, and of them those that somebody else has written since.
+    /// Those that it has read, and the words in them that somebody else has written since.
     read: u16,
-    stale: u16,
+    stale: u128,
 }
 
 /// A page.
@@ -211,14 +211,15 @@ impl Page {
 
     /// Bytes were written: what other blocks have kept of them is old.
     pub(super) fn outdate(&mut self, record: &Record) {
-        let written = sectors(record);
-        self.cached.iter_mut().filter(|cached| cached.actor != record.actor).for_each(|cached| cached.stale |= cached.read & written);
+        let (written, words) = (sectors(record), words(record));
+        let others = self.cached.iter_mut().filter(|cached| cached.actor != record.actor);
+        others.for_each(|cached| cached.stale |= words & words_of(cached.read & written));
     }
 
     /// Whether a block that has emptied its cache so often may find there what bytes were before they were written.
     pub(super) fn is_stale(&self, record: &Record, since: u32) -> bool {
         let of = |cached: &&Cached| (cached.actor, cached.since) == (record.actor, since);
-        self.cached.iter().find(of).is_some_and(|cached| cached.stale & sectors(record) != 0)
+        self.cached.iter().find(of).is_some_and(|cached| cached.stale & words(record) != 0)
     }
 
     /// The strong reads of some of a record's bytes that saw what was written there last.
@@ -289,6 +290,17 @@ impl Page {
 fn sectors(record: &Record) -> u16 {
     let (first, last) = (record.from / SECTOR, record.to.saturating_sub(1).max(record.from) / SECTOR);
     (u16::MAX >> (15 - last)) & (u16::MAX << first)
+}
+
+/// The words of a page, of four bytes, that a record has bytes of, as bits.
+fn words(record: &Record) -> u128 {
+    let (first, last) = (record.from / 4, record.to.saturating_sub(1).max(record.from) / 4);
+    (u128::MAX >> (127 - last)) & (u128::MAX << first)
+}
+
+/// The words of sectors.
+fn words_of(sectors: u16) -> u128 {
+    (0..16).filter(|sector| sectors >> sector & 1 == 1).map(|sector| 0xff << (8 * sector)).sum()
 }
 
 /// Removes from records what another one covers, where it is superfluous.

@@ -456,7 +456,9 @@ mod tests {
     fn rests_on_its_assumption(#[values(2, 3)] world: u32) {
         for row in &ROWS {
             let said: Vec<_> = (0..3).map(|seed| said_of(row, world, seed)).collect();
-            match row.assumption {
+            // What reads words before they are written again races by itself, whatever orders them later.
+            let reads_too_early = matches!(row.kind, Kind::Taken { touches: true, .. });
+            match row.assumption.filter(|_| !reads_too_early) {
                 None => assert!(said.iter().any(|(_, races)| *races), "{} does not race", row.name),
                 Some(assumption) => {
                     for (waived, races) in said {
