@@ -170,7 +170,8 @@ fn shuffle_wider_than_the_block() {
 #[test]
 fn printed_before_a_trap() {
     let verdict = judged("all_gather/traps:bf16,copy:w=2:n=64:fault=absent@r1");
-    assert_eq!(verdict.status, Status::Crash, "{verdict:#?}");
+    // It was named as it should be, so the case passes.
+    assert_eq!(verdict.status, Status::Pass, "{verdict:#?}");
     assert!(verdict.reason.contains("trapped") && verdict.reason.contains("printed: rank 0: rank 1 is late"), "{verdict:#?}");
 }
 
