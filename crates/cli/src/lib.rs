@@ -67,7 +67,7 @@ Examples:
   cargo xtask choose all_reduce    which algorithm is taken at which size?
   cargo xtask mutants              are kernels with planted bugs caught?
   cargo xtask soak --minutes 10    do random scripts ever diverge?
-  cargo xtask test                 what a change can affect, without a GPU (--all: everything, as CI)
+  cargo xtask test                 what a change can affect (--all: everything)
   cargo xtask kernels              compile kernels/**/*.cu after an edit
   cargo xtask compile mine.cu      the same for a kernel of your own crate
   cargo xtask docs                 write what documents repeat of the code

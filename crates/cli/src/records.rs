@@ -214,8 +214,8 @@ fn look(path: &Path, record: &Value) -> anyhow::Result<Looked> {
                 let names = record["cases"].as_array().into_iter().flatten().filter_map(|case| case["mutant"].as_str());
                 names.filter(|&name| name != SHARED_PADS && of_mutant(name).is_none_or(|module| rests(&[module].into()))).count()
             }
-            // A round may call whatever its record names.
-            "soak" => record["cases"].as_array().map_or(0, Vec::len),
+            // A round may call whatever its record names, and a row launches all of it.
+            "soak" | "orders" => record["cases"].as_array().map_or(0, Vec::len),
             _ => {
                 let verdicts = serde_json::from_value::<Record>(record.clone()).with_context(unreadable)?.cases;
                 verdicts.iter().filter(|verdict| of_verdict(verdict).is_none_or(|modules| rests(&modules))).count()
