@@ -344,9 +344,9 @@ fn shared_memory_is_from_metadata() {
 /// If this fails, faults that could not be judged are taken for faults that were named.
 #[test]
 fn unjudged_faults_are_no_pass() {
-    // It says by printf that a rank is late.
+    // It prints that a rank is late, and goes on without it: that is judged, and is no pass.
     let (code, text) = run("validate faults --spec trtllm17647_timeout_returns/spec.toml --ptx trtllm17647_timeout_returns/kernel.bug.ptx");
-    assert!(code == Some(3) && text.contains("no rank that stays away was judged; all_gather/trtllm17647:"), "{text}");
+    assert!(code == Some(1) && text.contains("all_gather/trtllm17647:") && text.contains("fault=absent"), "{text}");
 }
 
 /// If this fails, a case that somebody types ends in a panic: the library's products have two types, and hierarchical does four collectives.

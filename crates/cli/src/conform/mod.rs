@@ -182,7 +182,7 @@ struct Cases {
     /// day, and covers failures all of whose findings it names.
     #[arg(long, value_name = "FILE", value_parser = own_waivers)]
     waivers: Option<Waivers>,
-    /// Exit 1 if anything passed only because an assumption about the hardware or a waiver covers a finding (validate by profile ptx judges without the assumptions)..
+    /// Exit 1 if anything passed only because an assumption about the hardware or a waiver covers a finding (validate by profile ptx judges without the assumptions).
     #[arg(long)]
     fail_on_waived: bool,
     /// Write the record of the run (docs/reference/record-schema.md). What a signal interrupts is kept in FILE.partial.
