@@ -91,15 +91,14 @@ fn messages_change_no_selection() {
 #[test]
 fn every_kind_of_change_counts() {
     let repository = Repository::new("kinds");
-    repository.write("docs/committed.md", "text");
+    repository.write("committed.md", "text");
     repository.commit("a change");
-    repository.write("docs/staged.md", "text");
-    repository.git("add docs/staged.md");
+    repository.write("staged.md", "text");
+    repository.git("add staged.md");
     repository.write("docs/new.md", "text");
     repository.write("README.md", "another text");
     repository.git("mv crates/emulator/src/lib.rs crates/emulator/src/moved.rs");
-    let expected =
-        ["README.md", "crates/emulator/src/lib.rs", "crates/emulator/src/moved.rs", "docs/committed.md", "docs/new.md", "docs/staged.md"];
+    let expected = ["README.md", "crates/emulator/src/lib.rs", "crates/emulator/src/moved.rs", "committed.md", "docs/new.md", "staged.md"];
     assert_eq!(repository.changed(), expected);
 }
 

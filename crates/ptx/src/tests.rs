@@ -130,7 +130,7 @@ fn our_kernels_need_these_families() {
         }
     }
     let families: Vec<&str> = families.into_iter().collect();
-    insta::assert_snapshot!(families.join(" "), @"AddressOf Atomic BarrierSync BitFieldInsert Bits Branch Convert ConvertAddress ConvertPair Fence Float GridDependency Integer IntegerMultiplyAdd IntegerUnary Load Logic Move MultimemLoadReduce MultimemStore Pack Permute Prefetch ReadSpecial Return Select SetPredicate Shift Store WarpSync");
+    insta::assert_snapshot!(families.join(" "), @"AddressOf Atomic BarrierReduce BarrierSync BitFieldInsert Bits Branch Convert ConvertAddress ConvertPair Fence Float GridDependency Integer IntegerMultiplyAdd IntegerUnary Load Logic Move MultimemLoadReduce MultimemStore Pack Permute Prefetch ReadSpecial Return Select SetPredicate Shift Store WarpSync");
 }
 
 #[rstest]
