@@ -4,12 +4,12 @@
 use std::collections::HashMap;
 
 use super::{
-    decode::is_special,
     error::{Position, PtxError, shortened},
     instruction::{Access, Address, Base, Condition, Operand, Register},
     lexer::TokenKind,
     module::Function,
     names::{Declared, Names, Symbol},
+    special::is_special,
     syntax::{self, Number, OperandKind},
     types::{CacheHint, Scope, Semantics, Space, Type},
 };

@@ -26,6 +26,7 @@ mod operations;
 mod parser;
 mod reach;
 mod registers;
+mod special;
 mod syntax;
 #[cfg(test)]
 mod tests;

@@ -213,7 +213,12 @@ const RULES: &[Rule] = &[
         leaves: "",
         why: "a test compares them with the lists",
     },
-    Rule { paths: &["fixtures/waivers.toml", "fixtures/judge-equivalents.toml"], runs: &[Run::Dependents("passmuster")], leaves: "", why: "verdicts depend on it" },
+    Rule {
+        paths: &["fixtures/waivers.toml", "fixtures/judge-equivalents.toml"],
+        runs: &[Run::Dependents("passmuster")],
+        leaves: "",
+        why: "verdicts depend on it",
+    },
     Rule { paths: &["fixtures/tuning/**"], runs: &[Run::Dependents("passmuster-collectives")], leaves: "", why: "`auto` chooses by it" },
     // Kernels from elsewhere.
     Rule {

@@ -7,8 +7,6 @@ mod matrix;
 mod tensor;
 mod threads;
 
-pub(super) use data::is_special;
-
 use std::collections::{BTreeSet, HashMap, HashSet};
 
 use super::{
