@@ -95,10 +95,10 @@ fn every_kind_of_change_counts() {
     repository.commit("a change");
     repository.write("staged.md", "text");
     repository.git("add staged.md");
-    repository.write("docs/new.md", "text");
+    repository.write("docs/new.txt", "text");
     repository.write("README.md", "another text");
     repository.git("mv crates/emulator/src/lib.rs crates/emulator/src/moved.rs");
-    let expected = ["README.md", "crates/emulator/src/lib.rs", "crates/emulator/src/moved.rs", "committed.md", "docs/new.md", "staged.md"];
+    let expected = ["README.md", "committed.md", "crates/emulator/src/lib.rs", "crates/emulator/src/moved.rs", "docs/new.txt", "staged.md"];
     assert_eq!(repository.changed(), expected);
 }
 
@@ -106,13 +106,13 @@ fn every_kind_of_change_counts() {
 #[test]
 fn changes_of_main_do_not_count() {
     let repository = Repository::new("main");
-    repository.write("docs/own.md", "text");
+    repository.write("docs/own.txt", "text");
     repository.commit("own");
     repository.git("checkout --quiet main");
-    repository.write("docs/of_others.md", "text");
+    repository.write("docs/of_others.txt", "text");
     repository.commit("of others");
     repository.git("checkout --quiet work");
-    assert_eq!(repository.changed(), ["docs/own.md"]);
+    assert_eq!(repository.changed(), ["docs/own.txt"]);
 }
 
 #[test]

@@ -26,7 +26,7 @@ pub(crate) fn text(path: &Path, most: u64) -> anyhow::Result<String> {
 /// As [`text`].
 pub(crate) fn bytes(path: &Path, most: u64) -> anyhow::Result<Vec<u8>> {
     let name = path.display();
-    // Before it is opened: to open a pipe waits for whoever writes to it.
+    // Before it is opened: opening a pipe blocks until something writes to it.
     let there = fs::metadata(path).with_context(|| format!("cannot open {name}"))?;
     if there.is_dir() {
         bail!("{name} is a folder: expected a file");

@@ -134,7 +134,7 @@ mod tests {
 
     use super::*;
 
-    /// If this fails, a name in a file moves the cursor of whoever reads a report, or hides what stands before it.
+    /// If this fails, a name in a file moves the cursor of a terminal that shows a report, or hides what stands before it.
     #[rstest]
     #[case::plain("rank 0: \"a\"\t1\nµs — ü", "rank 0: \"a\"\t1\nµs — ü")]
     #[case::escape("k\x1b[2Jx", "k\\u{1b}[2Jx")]

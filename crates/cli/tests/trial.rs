@@ -217,7 +217,7 @@ fn files_outside_are_refused() {
     assert_eq!(code, Some(0), "{text}");
 }
 
-/// If this fails, a name in a file moves the cursor of whoever reads the report, forges lines of it, or annotates a commit.
+/// If this fails, a name in a file moves the cursor of a terminal that shows the report, forges lines of it, or annotates a commit.
 #[test]
 fn control_characters_are_shown() {
     let folder = Folder::new("controls");
@@ -294,13 +294,13 @@ fn unread_record_is_interruptible() {
     let json = folder.file("run.json");
     let mut child = command(&format!("validate --spec readable_behind/spec.toml --limit 1 --json {json} --junit {pipe}"));
     let mut child = child.stdout(Stdio::null()).stderr(Stdio::piped()).spawn().unwrap();
-    // The record is written first; then it waits for whoever reads the pipe.
+    // The record is written first; then it waits for a reader of the pipe.
     while !Path::new(&json).exists() {
         assert!(child.try_wait().unwrap().is_none());
         thread::sleep(Duration::from_millis(20));
     }
     thread::sleep(Duration::from_millis(200));
-    assert!(child.try_wait().unwrap().is_none(), "it waits for whoever reads");
+    assert!(child.try_wait().unwrap().is_none(), "it waits for a reader");
     assert!(Command::new("kill").args(["-INT", &child.id().to_string()]).status().unwrap().success());
     let begin = Instant::now();
     while child.try_wait().unwrap().is_none() {

@@ -84,7 +84,7 @@ pub trait Algorithm: Sync {
     fn check_supported(&self, call: &Call) -> Result<(), String>;
 
     /// Whether the plan of a supported call can be made for this target. Of our own kernels it can; a kernel from elsewhere may have no launch for so few waiting
-    /// blocks, so that whoever plans one asks first.
+    /// blocks, so ask before you plan one.
     ///
     /// # Errors
     /// The reason why not, for people.

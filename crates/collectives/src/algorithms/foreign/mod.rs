@@ -123,7 +123,7 @@ impl Foreign {
         of_launches.map(|(name, file)| ForeignModule { name, file }).collect()
     }
 
-    /// Has launches from a module (as [`ForeignModule::name`] has it) get so many bytes of dynamic shared memory if the specification does not say how many.
+    /// Has launches from a module (as [`ForeignModule::name`] has it) get `bytes` of dynamic shared memory if the specification does not say how many.
     pub fn set_shared(&mut self, module: &str, bytes: u32) {
         self.shared.insert(module.to_owned(), bytes);
     }
