@@ -91,7 +91,7 @@ Examples:
   cargo xtask ledger --only add.rn.ftz.f32     one form
   cargo xtask ledger --machine emulator        do the kernels run? No GPU needed
   cargo xtask ledger --litmus                  the litmus tests
-  cargo xtask ledger --orders --worlds 2,4     what ends of kernels order towards other ranks, on four GPUs
+  cargo xtask ledger --orders --worlds 2,4     order towards other ranks
   cargo xtask ledger --only lop3 --ptx kernels their PTX, to look at";
 
 /// The time that one kernel may take, the driver's compilation of its module included.

@@ -120,7 +120,7 @@ Examples:
   cargo xtask validate 'all_reduce/two_shot:bf16,*:w=3,5'    of the merge list
   cargo xtask validate --seed 7         other inputs, sequences and schedules
   cargo xtask validate --schedules 20   each case under twenty schedules
-  cargo xtask validate --profile ptx    by the PTX ISA alone: what rests on how Hopper behaves is a finding
+  cargo xtask validate --profile ptx    by the PTX ISA alone, nothing assumed
   cargo xtask validate --machine cuda   on this machine's GPUs
 
 Your own kernel, its PTX and a page of TOML (docs/tutorial-foreign-kernel.md):
