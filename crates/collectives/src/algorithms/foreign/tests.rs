@@ -505,3 +505,16 @@ fn mutated_specifications_never_panic() {
     }
     assert!(read > 50 && refused > 1000, "{read} read, {refused} refused: the mutations are too tame or too wild");
 }
+
+/// If this fails, a contract rests on an assumption that nobody makes, or for no reason, or its reason is not printed.
+#[test]
+fn assumptions_have_names_and_reasons() {
+    let with = |line: &str| spec().replace("[launch]\n", &format!("[contract]\n{line}\n\n[launch]\n"));
+    let foreign = Foreign::read(&with("assumes.vector = \"b\"\nassumes.boundary = \"a\""), None).unwrap();
+    assert_eq!(foreign.assumes(), [("boundary".to_owned(), "a".to_owned()), ("vector".to_owned(), "b".to_owned())]);
+    assert_eq!(Foreign::read(&spec(), None).unwrap().assumes(), []);
+    let unknown = refusal(&with("assumes.boundry = \"a\""));
+    assert_eq!(unknown, "13:9: assumption `boundry`: expected one of boundary, dependency, retired, vector, lanes, returned, alias");
+    let empty = refusal(&with("assumes.alias = \" \""));
+    assert_eq!(empty, "13:17: assumption `alias` has no reason");
+}
