@@ -43,11 +43,12 @@ Usage: cargo xtask judge-mutants [OPTIONS]
 Options:
   --sample N      as many mutants, over all files [default: 300]
   --only PATTERN  only files whose path has this in it
-  --stale         only files that have changed since the record was made
+  --stale         only files whose code has changed since the record was made
+  --missed        only mutants that the record has as missed
   --list          print the mutants and run nothing
   --check         run nothing; exit 1 if the record is of other files, of fewer than 300 mutants, or of less than 95 % caught
   --resume        go on with the run that was interrupted
-  --json FILE     write the record; with --only and --stale, FILE keeps what it has of other files
+  --json FILE     write the record; with --only, --stale and --missed, FILE keeps what it has of others
   --jobs N        tests at the same time [default: as many as processors]
   --longest S     leave out tests that take longer, in seconds [default: 30]
   --budget S      seconds of tests after which a mutant has survived [default: 120]
@@ -56,7 +57,8 @@ Exit status: 0 if at least 95 % are caught, 1 if not, 2 for everything else.
 
 Examples:
   cargo xtask judge-mutants --only conformance/oracle
-  cargo xtask judge-mutants --stale --json fixtures/records/judge-mutants.json";
+  cargo xtask judge-mutants --stale --json fixtures/records/judge-mutants.json
+  cargo xtask judge-mutants --missed --json fixtures/records/judge-mutants.json";
 
 /// Mutants of a sample that is worth a score.
 const SAMPLE: usize = 300;
@@ -72,6 +74,7 @@ struct Options {
     sample: usize,
     only: Option<String>,
     stale: bool,
+    missed: bool,
     list: bool,
     check: bool,
     resume: bool,
@@ -85,8 +88,17 @@ impl Options {
     fn parse(arguments: &[OsString]) -> anyhow::Result<Options> {
         let jobs = thread::available_parallelism().map_or(1, usize::from);
         let limits = Limits { jobs, longest: 30.0, budget: 120.0 };
-        let mut options =
-            Options { sample: SAMPLE, only: None, stale: false, list: false, check: false, resume: false, json: None, limits };
+        let mut options = Options {
+            sample: SAMPLE,
+            only: None,
+            stale: false,
+            missed: false,
+            list: false,
+            check: false,
+            resume: false,
+            json: None,
+            limits,
+        };
         let mut rest = arguments.iter().map(|argument| argument.to_string_lossy().into_owned());
         while let Some(name) = rest.next() {
             let mut value = || rest.next().with_context(|| format!("{name} wants a value"));
@@ -100,12 +112,14 @@ impl Options {
                 "--longest" => options.limits.longest = number(value()?)?,
                 "--budget" => options.limits.budget = number(value()?)?,
                 "--stale" => options.stale = true,
+                "--missed" => options.missed = true,
                 "--list" => options.list = true,
                 "--check" => options.check = true,
                 "--resume" => options.resume = true,
                 unknown => bail!("`cargo xtask judge-mutants` takes no `{unknown}`: see `cargo xtask judge-mutants --help`"),
             }
         }
+        ensure!(!(options.stale && options.missed), "--stale and --missed exclude each other");
         Ok(options)
     }
 }
@@ -130,11 +144,18 @@ pub fn run(sh: &Shell, arguments: &[OsString]) -> anyhow::Result<ExitCode> {
     if options.check {
         return check(&root, &files, &argued);
     }
-    let candidates = sample::candidates(&files)?;
-    let mut quotas = sample::quotas(&candidates, options.sample);
-    if options.stale {
-        let committed = Record::read(&root.join(RECORD))?;
-        let stale = committed.stale(&files);
+    let mut candidates = sample::candidates(&files)?;
+    let mut wanted = options.sample;
+    let committed = if options.stale || options.missed { Some(Record::read(&root.join(RECORD))?) } else { None };
+    if let Some(committed) = committed.as_ref().filter(|_| options.missed) {
+        let stale = committed.stale(&files)?;
+        ensure!(stale.is_empty(), "the code of {} has changed since its mutants ran: run them with --stale first", stale.join(", "));
+        candidates.retain(|candidate| committed.missed(candidate));
+        wanted = candidates.len();
+    }
+    let mut quotas = sample::quotas(&candidates, wanted);
+    if let Some(committed) = committed.as_ref().filter(|_| options.stale) {
+        let stale = committed.stale(&files)?;
         quotas.retain(|file, _| stale.contains(file));
     }
     if let Some(only) = &options.only {
@@ -150,11 +171,22 @@ pub fn run(sh: &Shell, arguments: &[OsString]) -> anyhow::Result<ExitCode> {
         }
         return Ok(ExitCode::SUCCESS);
     }
+    // What is judged is copied first: what changes while tests run is not in it.
+    let source = source(sh)?;
     let cases = judge(&root, &tracked, &files, &candidates, &quotas, &options)?;
-    let hashes = quotas.keys().map(|file| ((*file).to_owned(), record::hash(&files[*file]))).collect();
-    let partly = options.stale || options.only.is_some();
-    let before = options.json.as_ref().filter(|path| partly && path.exists()).map(|path| Record::read(path)).transpose()?;
-    let mut record = Record::new(source(sh)?, hashes, cases, before);
+    let mut record = match committed.filter(|_| options.missed) {
+        Some(mut committed) => {
+            committed.renew(source, cases);
+            committed
+        }
+        None => {
+            let hash = |file: &&str| Ok(((*file).to_owned(), record::hash_of_code(file, &files[*file])?));
+            let hashes = quotas.keys().map(hash).collect::<anyhow::Result<_>>()?;
+            let partly = options.stale || options.only.is_some();
+            let before = options.json.as_ref().filter(|path| partly && path.exists()).map(|path| Record::read(path)).transpose()?;
+            Record::new(source, hashes, cases, before)
+        }
+    };
     record.keep(|file| files.contains_key(file));
     record.argue(&argued)?;
     if let Some(path) = &options.json {
@@ -213,7 +245,7 @@ fn source(sh: &Shell) -> anyhow::Result<Source> {
 fn check(root: &Path, files: &BTreeMap<String, String>, argued: &[record::Equivalent]) -> anyhow::Result<ExitCode> {
     let mut record = Record::read(&root.join(RECORD))?;
     record.argue(argued)?;
-    let stale = record.stale(files);
+    let stale = record.stale(files)?;
     for file in &stale {
         println!("{file} has changed since its mutants ran: `cargo xtask judge-mutants --stale --json {RECORD}`");
     }
@@ -273,6 +305,7 @@ mod tests {
         assert_eq!((options.sample, options.only.as_deref(), options.resume, options.limits.longest), (20, Some("oracle"), true, 2.5));
         assert_eq!(parsed(&["--sample"]).err().unwrap(), "--sample wants a value");
         assert_eq!(parsed(&["--jobs", "none"]).err().unwrap(), "none is no number above 0");
+        assert!(parsed(&["--stale", "--missed"]).is_err());
         assert!(parsed(&["--all"]).err().unwrap().contains("takes no `--all`"));
     }
 

@@ -7,8 +7,8 @@
 
 use std::{collections::HashMap, ops::Range};
 
-use anyhow::Context;
-use proc_macro2::{Delimiter, TokenTree};
+use anyhow::{Context, anyhow};
+use proc_macro2::{Delimiter, Group, TokenStream, TokenTree};
 use syn::{
     AngleBracketedGenericArguments, Arm, Attribute, BinOp, Block, Expr, ExprBinary, ExprMethodCall, ExprRange, Item, ItemImpl, ItemMacro,
     Lit, Pat, RangeLimits, ReturnType, Signature, Stmt, Type, UnOp, Variant,
@@ -94,6 +94,51 @@ pub(super) fn modules_of_tests(text: &str) -> anyhow::Result<Vec<String>> {
         _ => None,
     };
     Ok(file.items.into_iter().filter_map(name).collect())
+}
+
+/// What of a file is mutated, as tokens: without comments, layout and tests. A test that is added beside the code changes nothing.
+///
+/// # Errors
+/// The text is no Rust.
+pub(super) fn code(text: &str) -> anyhow::Result<String> {
+    let file = syn::parse_file(text).context("cannot be parsed")?;
+    let mut code = text.to_owned();
+    for item in file.items.iter().rev() {
+        if let Item::Mod(module) = item
+            && is_of_tests(&module.attrs)
+        {
+            code.replace_range(module.span().byte_range(), "");
+        }
+    }
+    let tokens = code.parse::<TokenStream>().map_err(|error| anyhow!("cannot be read as tokens: {error}"))?;
+    Ok(without_comments(tokens).to_string())
+}
+
+/// Tokens without the attributes that doc comments are.
+fn without_comments(tokens: TokenStream) -> TokenStream {
+    let is_hash = |token: &TokenTree| matches!(token, TokenTree::Punct(mark) if mark.as_char() == '#');
+    let is_bang = |token: &TokenTree| matches!(token, TokenTree::Punct(mark) if mark.as_char() == '!');
+    let is_comment = |token: &TokenTree| {
+        matches!(token, TokenTree::Group(group) if group.delimiter() == Delimiter::Bracket
+            && matches!(group.stream().into_iter().next(), Some(TokenTree::Ident(name)) if name == "doc"))
+    };
+    let mut kept: Vec<TokenTree> = Vec::new();
+    for token in tokens {
+        if is_comment(&token) {
+            if kept.last().is_some_and(is_bang) {
+                kept.pop();
+            }
+            if kept.last().is_some_and(is_hash) {
+                kept.pop();
+            }
+            continue;
+        }
+        kept.push(match token {
+            TokenTree::Group(group) => TokenTree::Group(Group::new(group.delimiter(), without_comments(group.stream()))),
+            token => token,
+        });
+    }
+    kept.into_iter().collect()
 }
 
 struct Finder<'t> {
@@ -511,6 +556,17 @@ mod tests {
         ] {
             assert_eq!(changes(text), [""; 0], "{text}");
         }
+    }
+
+    /// If this fails, a test or a comment that is added makes the record stale, or a change of the code does not.
+    #[test]
+    fn code_is_without_comments_and_tests() {
+        let text = "//! A file.\n/// A function.\nfn f(a: u8) -> u8 {\n    a + 1 // Why.\n}\n#[cfg(test)]\nmod tests { fn g() {} }\n";
+        let of = |text: &str| code(text).unwrap();
+        assert_eq!(of(text), of("fn f(a: u8) -> u8 { a + 1 }"));
+        assert_eq!(of(text), of(&text.replace("A function.", "Another.").replace("fn g() {}", "fn h() {}")));
+        assert_ne!(of(text), of(&text.replace("a + 1", "a + 2")));
+        assert_ne!(of("#[inline]\nfn f() {}"), of("fn f() {}"));
     }
 
     #[test]

@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use xxhash_rust::xxh3::xxh3_64;
 
-use super::{journal::Outcome, sample::Candidate};
+use super::{journal::Outcome, mutate, sample::Candidate};
 
 /// The committed record.
 pub(super) const RECORD: &str = "fixtures/records/judge-mutants.json";
@@ -21,7 +21,7 @@ pub(super) struct Record {
     schema: u32,
     kind: String,
     source: Source,
-    /// The files that were mutated, with the hashes of their text.
+    /// The files that were mutated, with the hashes of their code.
     pub(super) files: BTreeMap<String, String>,
     pub(super) summary: Summary,
     pub(super) cases: Vec<Case>,
@@ -119,6 +119,12 @@ impl Case {
         matches!(self.verdict, Verdict::Survived | Verdict::NotReached)
     }
 
+    /// Whether it is the same mutant, whatever became of it.
+    fn is_same(&self, other: &Case) -> bool {
+        (&self.file, &self.function, &self.change, &self.text, self.nth)
+            == (&other.file, &other.function, &other.change, &other.text, other.nth)
+    }
+
     /// The mutant, in a line.
     pub(super) fn shown(&self) -> String {
         super::line(&self.file, self.line, &self.function, &self.change, &self.text)
@@ -192,8 +198,34 @@ impl Record {
     }
 
     /// The files that are not what they were, or that the record does not have.
-    pub(super) fn stale<'f>(&self, files: &'f BTreeMap<String, String>) -> Vec<&'f str> {
-        files.iter().filter(|(file, text)| self.files.get(*file) != Some(&hash(text))).map(|(file, _)| file.as_str()).collect()
+    ///
+    /// # Errors
+    /// One of them is no Rust.
+    pub(super) fn stale<'f>(&self, files: &'f BTreeMap<String, String>) -> anyhow::Result<Vec<&'f str>> {
+        let mut stale = Vec::new();
+        for (file, text) in files {
+            if self.files.get(file) != Some(&hash_of_code(file, text)?) {
+                stale.push(file.as_str());
+            }
+        }
+        Ok(stale)
+    }
+
+    /// Takes what became of mutants that ran again.
+    pub(super) fn renew(&mut self, source: Source, cases: Vec<Case>) {
+        for case in cases {
+            if let Some(before) = self.cases.iter_mut().find(|before| before.is_same(&case)) {
+                *before = case;
+            }
+        }
+        self.source = source;
+        self.summary = Summary::of(&self.cases);
+    }
+
+    /// Whether a mutant is one of those that were missed.
+    pub(super) fn missed(&self, candidate: &Candidate) -> bool {
+        let this = Case::new(candidate, &Outcome::NotReached);
+        self.cases.iter().any(|case| case.is_missed() && case.is_same(&this))
     }
 
     /// Drops files that are gone.
@@ -232,7 +264,15 @@ impl Source {
     }
 }
 
-/// The hash of a file's text.
+/// The hash of a file's code: comments and tests do not count.
+///
+/// # Errors
+/// It is no Rust.
+pub(super) fn hash_of_code(file: &str, text: &str) -> anyhow::Result<String> {
+    Ok(hash(&mutate::code(text).with_context(|| file.to_owned())?))
+}
+
+/// The hash of a text.
 pub(super) fn hash(text: &str) -> String {
     format!("{:016x}", xxh3_64(text.as_bytes()))
 }
@@ -260,7 +300,7 @@ mod tests {
         let outcomes =
             [Outcome::Caught("passmuster a::b".into()), Outcome::Survived(3), Outcome::TimedOut("c".into()), Outcome::NotReached];
         let cases = all.iter().zip(&outcomes).map(|(candidate, outcome)| Case::new(candidate, outcome)).collect();
-        let files = files.iter().map(|(file, text)| (file.clone(), hash(text))).collect();
+        let files = files.iter().map(|(file, text)| (file.clone(), hash_of_code(file, text).unwrap())).collect();
         Record::new(Source::new("abc".into(), false), files, cases, before)
     }
 
@@ -301,8 +341,19 @@ mod tests {
     fn changed_files_are_stale() {
         let record = record(None);
         let files = |text: &str| [(FILE.to_owned(), text.to_owned())].into();
-        assert_eq!(record.stale(&files("fn f(a: u8) -> u8 {\n    g(a < b)\n}\nfn h() { i(); }")), [""; 0]);
-        assert_eq!(record.stale(&files("fn f() {}")), [FILE]);
+        assert_eq!(record.stale(&files("fn f(a: u8) -> u8 {\n    g(a < b)\n}\nfn h() { i(); }")).unwrap(), [""; 0]);
+        assert_eq!(record.stale(&files("fn f() {}")).unwrap(), [FILE]);
+    }
+
+    /// If this fails, a test that was written for a mutant changes nothing in the record, or loses the others.
+    #[test]
+    fn missed_mutants_run_again() {
+        let mut record = record(None);
+        let mut again = record.cases.iter().find(|case| case.verdict == Verdict::Survived).unwrap().clone();
+        (again.verdict, again.by) = (Verdict::Caught, "passmuster c::d".into());
+        record.renew(Source::new("def".into(), false), vec![again]);
+        assert_eq!(record.summary, Summary { total: 4, caught: 3, equivalent: 0, survived: 0, not_reached: 1 });
+        assert_eq!(record.source.commit, "def");
     }
 
     #[test]

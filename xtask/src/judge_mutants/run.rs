@@ -181,8 +181,9 @@ struct Scratch(PathBuf);
 
 impl Scratch {
     fn new() -> anyhow::Result<Scratch> {
+        static SERIAL: AtomicUsize = AtomicUsize::new(0);
         // Short: sockets lie in it.
-        let path = std::env::temp_dir().join(format!("judge-{}", std::process::id()));
+        let path = std::env::temp_dir().join(format!("judge-{}-{}", std::process::id(), SERIAL.fetch_add(1, Relaxed)));
         fs::create_dir_all(&path).with_context(|| format!("cannot make {}", path.display()))?;
         Ok(Scratch(path))
     }
