@@ -167,7 +167,7 @@ impl Format {
         // A subnormal's exponent field is zero; the implicit one and a carry out of the fraction add themselves to the field.
         let field = (unit + self.fraction as i32 - self.smallest_exponent()) as u64;
         let magnitude = kept as u64 + field.min(1 << self.exponent).wrapping_shl(self.fraction);
-        if kept == 0 || magnitude <= self.largest() { sign | magnitude } else { sign | self.overflow(negative, rounding) }
+        if magnitude <= self.largest() { sign | magnitude } else { sign | self.overflow(negative, rounding) }
     }
 
     /// The magnitude that an overflow gives.

@@ -129,6 +129,17 @@ fn packed_conversions_put_the_first_operand_in_the_upper_half() {
     assert_eq!(fp8x2_to_f16x2(0x3840, Fp8::E4m3, false), 0x3c00_4000);
 }
 
+/// All of e2m1: 0, 0.5, 1, 1.5, 2, 3, 4, 6, and the same below zero.
+#[test]
+fn four_bit_numbers_widen_in_both_places() {
+    let magnitudes = [0x0000, 0x3800, 0x3c00, 0x3e00, 0x4000, 0x4200, 0x4400, 0x4600_u32];
+    for (bits, half) in (0_u8..).zip(magnitudes.into_iter().chain(magnitudes.map(|half| half | 0x8000))) {
+        assert_eq!(fp4x2_to_f16x2(bits | 0x20, false), 0x3c00 << 16 | half);
+        assert_eq!(fp4x2_to_f16x2(bits << 4 | 0x7, false), half << 16 | 0x4600);
+        assert_eq!(fp4x2_to_f16x2(bits, true), if bits < 8 { half } else { 0 });
+    }
+}
+
 /// Approximations are the f64 result rounded, unless that is so close to a tie that f64 cannot tell.
 fn agree_approximation(function: Approximation, bits: u32) {
     let x = f64::from(f32::from_bits(bits));

@@ -2,7 +2,10 @@
 
 use rstest::rstest;
 
-use super::*;
+use super::{
+    super::format::{Rest, shift_right},
+    *,
+};
 
 const SAT: Mode = Mode { sat: true, ..Mode::NEAREST };
 const RELU: Mode = Mode { relu: true, ..Mode::NEAREST };
@@ -179,6 +182,28 @@ fn ftz_of_other_results_raised_to_the_smallest_normal() {
     assert_eq!(float_to_float::<F64, F32>(0x380f_ffff_f800_0000, FTZ), 0x0080_0000);
 }
 
+/// If this fails, conversions flush what nobody asked them to: nothing but `.ftz` does, and in f32 alone.
+#[test]
+fn conversions_without_ftz_keep_the_smallest_normal() {
+    assert_eq!(float_to_float::<F64, F32>(0x380f_ffff_e000_0000, Mode::NEAREST), 0x0080_0000);
+    // From 2^-14 - 2^-38.
+    assert_eq!(float_to_float::<F32, F16>(0x387f_ffff, Mode::NEAREST), 0x0400);
+    assert_eq!(float_to_float::<F32, F16>(0x387f_ffff, FTZ), 0x0400);
+}
+
+/// A shift may drop all of a number, whose rest is then less than half a unit, or nothing.
+#[rstest]
+#[case::half(0b110, 2, false, (1, Rest::Half))]
+#[case::more_than_half(0b110, 2, true, (1, Rest::AboveHalf))]
+#[case::less_than_half(0b100, 2, true, (1, Rest::BelowHalf))]
+#[case::nothing(0b100, 2, false, (1, Rest::None))]
+#[case::all_of_it(u128::MAX, 129, false, (0, Rest::BelowHalf))]
+#[case::zero(0, 128, false, (0, Rest::None))]
+#[case::what_was_below_zero(0, 128, true, (0, Rest::BelowHalf))]
+fn shifts_tell_what_they_drop(#[case] value: u128, #[case] shift: u32, #[case] sticky: bool, #[case] expected: (u128, Rest)) {
+    assert_eq!(shift_right(value, shift, sticky), expected);
+}
+
 #[test]
 fn relu_and_satfinite() {
     assert_eq!(F16::fma(0xbc00, 0x3c00, 0, RELU), 0, "-1 * 1 + 0");
@@ -221,6 +246,37 @@ fn eight_bit_special_cases(#[case] to: Fp8, #[case] a: u32, #[case] result: u16)
 #[case::lg2_of_the_smallest(Approximation::Lg2, 1, 0xc315_0000)]
 fn approximation_special_cases(#[case] function: Approximation, #[case] a: u32, #[case] result: u32) {
     assert_eq!(approximate(function, a, Mode::NEAREST), result);
+}
+
+/// Results beside the exact one rounded to nearest, of which the ISA allows some: what nearest may have of its own rounding counts besides.
+#[rstest]
+#[case::two_ulp(Bound::Ulps(2), 0, 0x3f80_0000, &[(0x3f80_0002, true), (0x3f7f_fffe, true), (0x3f80_0003, false)])]
+#[case::other_sign(Bound::Ulps(2), 0, 1, &[(0x8000_0000, false), (0, true)])]
+// 2^-22.9 of 1.4 is one and a half of its units.
+#[case::relative(Approximation::Rsqrt.bound(), 0x3f02_9cbc, 0x3fb3_3333, &[(0x3fb3_3335, true), (0x3fb3_3331, true), (0x3fb3_3336, false)])]
+#[case::exact_infinity(Approximation::Sqrt.bound(), 0x7f80_0000, 0x7f80_0000, &[(0x7f80_0000, true), (0x7f7f_ffff, false)])]
+#[case::exact_zero(Approximation::Sqrt.bound(), 0, 0, &[(0, true), (1, false)])]
+#[case::nan(Bound::Ulps(2), 0, 0x7fff_ffff, &[(0x7fff_ffff, false), (0x7fff_fffe, false)])]
+#[case::nan_for_a_number(Bound::Ulps(2), 0, 0x7f80_0000, &[(0x7f80_0001, false)])]
+// From 0.5 to 2 the error is absolute, 2^-22: four units of the logarithm of 1.5.
+#[case::logarithm_of_1_5(Bound::Logarithm, 0x3fc0_0000, 0x3f15_c01a, &[(0x3f15_c01e, true), (0x3f15_c01f, false)])]
+#[case::logarithm_of_2(Bound::Logarithm, 0x4000_0000, 0x3f80_0000, &[(0x3f80_0002, true), (0x3f80_0003, false)])]
+#[case::logarithm_of_4(Bound::Logarithm, 0x4080_0000, 0x4000_0000, &[(0x4000_0002, true), (0x4000_0003, false)])]
+#[case::logarithm_of_a_quarter(Bound::Logarithm, 0x3e80_0000, 0xc000_0000, &[(0xc000_0002, true), (0xc000_0003, false)])]
+#[case::quotient(Bound::Quotient, 0x7e80_0000, 0x3f80_0000, &[(0x3f80_0002, true), (0x3f80_0003, false)])]
+#[case::quotient_by_more(Bound::Quotient, 0xfe80_0001, 0, &[(0, true), (1, false)])]
+fn bounds_are_those_of_the_isa(#[case] bound: Bound, #[case] last: u32, #[case] nearest: u32, #[case] results: &[(u32, bool)]) {
+    for &(got, holds) in results {
+        assert_eq!(bound.holds(last, nearest, got), holds, "{got:#x}");
+    }
+}
+
+/// Of `div.approx` by divisors below 2^-126 the ISA says nothing.
+#[test]
+fn quotients_by_subnormals_are_anything() {
+    let divisors = [0, 1, 0x007f_ffff, 0x807f_ffff, 0x0080_0000, 0x8080_0000];
+    assert_eq!(divisors.map(|divisor| Bound::DIVIDE_APPROXIMATELY.says_nothing(divisor)), [false, true, true, true, false, false]);
+    assert!(!Bound::DIVIDE_FULL_RANGE.says_nothing(1));
 }
 
 #[test]

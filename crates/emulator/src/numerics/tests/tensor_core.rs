@@ -121,6 +121,32 @@ fn what_is_no_number_and_what_is_too_large() {
     assert_eq!(sums, [0]);
 }
 
+/// If this fails, a row of zeros hides an infinity or a NaN of the other factor.
+#[test]
+fn zeros_times_what_is_no_number_are_nan() {
+    let zeros = [0; MOST_DEPTH];
+    for special in [0x7c00, 0xfc00, 0x7e00] {
+        let mut other = [0x3c00; MOST_DEPTH];
+        other[5] = special;
+        for factors in [[&[zeros], &[other]], [&[other], &[zeros]]] {
+            let mut sums = [0];
+            multiply(&halves(Unit::Warp, Sum::F32), 16, factors.map(|rows| &rows[..]), [false; 2], &mut sums);
+            assert_eq!(sums, [0x7fff_ffff], "{special:#x}");
+        }
+    }
+}
+
+/// If this fails, an algorithm is blamed for what no hardware does: sums are at least of single precision.
+#[test]
+fn no_drawn_rule_is_less_precise_than_single() {
+    let mut products = [(0.0, 0.0); 16];
+    products[3] = (1.0, 2.0_f32.powi(-23));
+    for seed in 0..100 {
+        let rule = halves(Unit::Warp, Sum::F32).drawn(&mut Choice::of_seed(seed), 16);
+        assert_eq!(sum(&rule, [Format::F16; 2], &products, 0x3f80_0000), 0x3f80_0001, "{rule:?}");
+    }
+}
+
 #[test]
 fn integers_are_exact_and_wrap_around_or_stop() {
     let of = |a: (Element, u32), b: (Element, u32), saturate: bool, c: i32| {
