@@ -635,6 +635,17 @@ mod tests {
     }
 
     #[test]
+    fn bits_become_what_they_should_whatever_they_were() {
+        let (segment, _) = Segment::create(64).unwrap();
+        let word = || u64::from_le_bytes(segment.load(8));
+        segment.put_bits(8, 0b0010, true);
+        segment.put_bits(8, 0b0110, true);
+        assert_eq!(word(), 0b0110);
+        segment.put_bits(8, 0b1100, false);
+        assert_eq!(word(), 0b0010);
+    }
+
+    #[test]
     fn a_warp_and_stretches_reach_the_same_bytes() {
         let [(mut memory, at), (mut peer, _)] = two(1024, Init::Zero);
         let addresses = std::array::from_fn(|lane| at.plus(lane as u64 * 32).0);
