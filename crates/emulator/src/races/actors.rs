@@ -416,3 +416,51 @@ pub(super) fn lanes_of(mut lanes: u32) -> impl Iterator<Item = usize> {
         (lane < 32).then_some(lane as usize)
     })
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const HERE: OperationPos = OperationPos { stream: 0, index: 0 };
+
+    /// If this fails, who polls takes the same again with every look, or misses what is new.
+    #[test]
+    fn a_look_counts_once() {
+        let mut seen = Seen::default();
+        let look = |state| Look { state, scope: Level::Rank, acquired: false };
+        // As many words in turn as are remembered.
+        for state in (1..=8).map(look) {
+            assert!(seen.note(state) && !seen.note(state));
+        }
+        assert!((1..=8).all(|state| !seen.note(look(state))));
+        assert!(!seen.note(Look { scope: Level::Block, ..look(3) }), "it brings less");
+        assert!(seen.note(Look { scope: Level::System, ..look(3) }), "it brings more");
+        assert!(seen.note(Look { acquired: true, ..look(4) }), "it brings more");
+    }
+
+    /// If this fails, what many threads learn of one word is worked out for each of them.
+    #[test]
+    fn threads_that_knew_the_same_learn_it_once() {
+        let mut block = Block::new(1, HERE, 64, Arc::default());
+        let mut times = 0;
+        for thread in [0, 1, 0, 33] {
+            block.learn(thread, (7, Level::Rank), |known| {
+                times += 1;
+                Arc::new(known.with(|clock| clock.add_block(9, HERE, 1)))
+            });
+            assert!(Arc::ptr_eq(block.known(thread), block.known(0)));
+        }
+        assert_eq!(times, 1);
+        assert!(block.known(33).of(View::Strict).knows_block(9, HERE, 1));
+    }
+
+    #[test]
+    fn threads_publish_nothing_of_their_neighbours() {
+        let mut block = Block::new(1, HERE, 64, Arc::default());
+        let mut lanes = [0; 32];
+        (lanes[0], lanes[1]) = (0b1_0110, 1);
+        let published = block.published_by(&lanes);
+        let known = (0..64).filter(|&thread| published.of(View::Strict).knows(1, HERE, thread, 1));
+        assert_eq!(known.collect::<Vec<_>>(), [1, 2, 4, 32]);
+    }
+}

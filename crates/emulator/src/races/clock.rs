@@ -466,6 +466,17 @@ mod tests {
         }
     }
 
+    /// If this fails, a lane that learns of one block more copies all that its warp knows.
+    #[test]
+    fn clocks_share_what_they_have_in_common() {
+        let mut warp = Clock::default();
+        (0..=MOST_NEWS as u32).for_each(|actor| warp.add_block(actor, HERE, 1));
+        let mut lane = warp.clone();
+        lane.add_block(99, HERE, 1);
+        assert!(Arc::ptr_eq(&lane.base, &warp.base));
+        assert_eq!((lane.base.len(), lane.news.len()), (MOST_NEWS + 1, 1));
+    }
+
     #[test]
     fn what_is_wholly_known_is_kept_as_a_number() {
         let mut clock = clock(&[(0..1, 1)]);

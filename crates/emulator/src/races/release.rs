@@ -420,3 +420,31 @@ pub(super) fn component(who: Who, scope: Level, carried: Arc<Carried>, own: Opti
 pub(super) fn of_fence(who: Who, scope: Level, at_fence: &Views) -> Component {
     component(who, scope, Arc::new(Carried::new(true, at_fence, None)), None)
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// What a thread of a block did, and all of the block's: whether the first has all of the second.
+    #[test]
+    fn deeds_include_those_before_them() {
+        let own = |actor, thread, time, met| {
+            let place = OperationPos { stream: 0, index: 0 };
+            Own { deeds: ThreadEpoch { actor, place, thread, time }, met }
+        };
+        let this = own(1, 3, 9, 5);
+        for (other, included) in [
+            (this, true),
+            (own(1, 3, 8, 5), true),
+            (own(1, 3, 9, 4), true),
+            (own(1, 4, 5, 5), true),
+            (own(1, 4, 5, 4), true),
+            (own(1, 3, 10, 5), false),
+            (own(1, 4, 6, 5), false),
+            (own(1, 3, 9, 6), false),
+            (own(2, 3, 9, 5), false),
+        ] {
+            assert_eq!(this.includes(other), included, "{other:?}");
+        }
+    }
+}

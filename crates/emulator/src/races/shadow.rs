@@ -231,7 +231,7 @@ impl Page {
     /// The number of the first location that ends behind a byte.
     fn first_behind(&self, offset: u16) -> usize {
         let is_before = |at: usize| self.locations.get(at).is_some_and(|location| location.end() <= offset);
-        let is_first = |at: &usize| *at <= self.locations.len() && !is_before(*at) && (*at == 0 || is_before(*at - 1));
+        let is_first = |at: &usize| !is_before(*at) && (*at == 0 || is_before(*at - 1));
         let recent = self.recent.get();
         let at = [recent, recent + 1].into_iter().find(is_first);
         let at = at.unwrap_or_else(|| self.locations.partition_point(|location| location.end() <= offset));
@@ -485,6 +485,21 @@ mod tests {
         page.clear(6, 14);
         assert_eq!(states(&page), [1, 0, 0, 0, 5, 5, 2, 2]);
         assert!(page.location(2, 4).is_none() && page.location(16, 8).is_none());
+    }
+
+    /// A cache takes sectors of 32 bytes whole: those that were read, and no others.
+    #[test]
+    fn sectors_that_were_read_become_stale() {
+        let (reader, writer) = (record(0, 0, false, false), Record { actor: 2, ..record(0, 512, true, false) });
+        for (from, to, expected) in
+            [(0, 32, vec![0]), (1, 33, vec![0, 1]), (36, 40, vec![1]), (95, 129, vec![2, 3, 4]), (508, 512, vec![15])]
+        {
+            let mut page = Page::default();
+            page.keep(&Record { from, to, ..reader }, 0, |_| false);
+            page.outdate(&writer);
+            let is_stale = |sector: &u16| page.is_stale(&Record { from: 32 * sector, to: 32 * sector + 32, ..reader }, 0);
+            assert_eq!((0..16).filter(is_stale).collect::<Vec<_>>(), expected, "{from}..{to}");
+        }
     }
 
     #[test]

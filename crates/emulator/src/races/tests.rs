@@ -357,6 +357,21 @@ fn a_strong_write_does_not_hide_a_weak_one() {
     "setp.lt.u32 %p0, %t, 32; @!%p0 bra W; st.global.u32 [%dt], %t; setp.ne.u32 %p1, %t, 0; @%p1 bra D; st.release.cta.global.u32 [%f], 1; bra D;\nW: ld.acquire.cta.global.u32 %r0, [%f]; ld.global.u32 %r1, [%dt+-128];\nD:",
     true
 )]
+#[case::first_phase_of_an_mbarrier(
+    "setp.eq.u32 %p1, %t, 0; setp.ge.u32 %p0, %t, 32; @%p1 mbarrier.init.shared.b64 [block], 1; bar.sync 0;\n\
+     @%p0 mbarrier.test_wait.parity.shared.b64 %p2, [block], 1; bar.sync 0; @%p0 bra W;\n\
+     @%p1 st.global.u32 [%d], 1; @%p1 mbarrier.arrive.shared.b64 %l0, [block]; bra D;\n\
+     W: mbarrier.test_wait.parity.shared.b64 %p2, [block], 0; @!%p2 bra W; ld.global.u32 %r1, [%d];\nD:",
+    false
+)]
+#[case::own_release_below_another(
+    "setp.eq.u32 %p0, %t, 0; setp.eq.u32 %p1, %t, 32;\n\
+     @%p0 st.global.u32 [%d], 1; @%p0 atom.release.cta.global.add.u32 %r0, [%f+4], 1; barrier.cluster.arrive.relaxed; barrier.cluster.wait;\n\
+     @%p1 atom.release.gpu.global.add.u32 %r0, [%f+4], 1; barrier.cluster.arrive.relaxed; barrier.cluster.wait;\n\
+     @%p0 st.relaxed.cta.global.v2.u32 [%f], {5, 5}; barrier.cluster.arrive.relaxed; barrier.cluster.wait;\n\
+     @%p1 ld.acquire.cta.global.u32 %r0, [%f+4]; @%p1 ld.global.u32 %r1, [%d];",
+    false
+)]
 fn threads_of_a_block(#[case] body: &str, #[case] race: bool) {
     let found = found(Profile::Ptx, &[(0, 0, 1, 64, body)]);
     assert_eq!(!found.is_empty(), race, "{found:?}");
@@ -456,6 +471,8 @@ fn lanes_may_tear_a_vector_that_they_write_to_one_place() {
 #[case::lanes(&[(0, 0, 1, 32, "st.global.u32 [%d], 1;")], "race, write after write: a barrier is missing between", Some("(lanes) "))]
 #[case::lanes_by_turns(&[(0, 0, 1, 32, "and.b32 %r0, %t, 1; mad.wide.u32 %l0, %r0, 8, %d; st.shared.u32 [block], 0; st.global.v2.u32 [%l0], {%r0, 7};")],
     "race, write after write: a barrier is missing between", Some("(lanes) "))]
+#[case::lanes_and_one_apart(&[(0, 0, 1, 3, "shr.u32 %r0, %t, 1; mad.wide.u32 %l0, %r0, 4, %d; st.shared.u32 [block], 0; st.global.u32 [%l0], 7;")],
+    "race, write after write: a barrier is missing between", Some("(lanes) "))]
 #[case::lanes_of_several_values(&[(0, 0, 1, 32, "shr.u32 %r0, %t, 4; st.global.u32 [%d], %r0;")],
     "race, write after write: a barrier is missing between", None)]
 #[case::lanes_of_two_warps(&[(0, 0, 1, 64, "st.global.u32 [%dt], 0; setp.ge.u32 %p0, %t, 33; @%p0 bra D; and.b32 %r0, %t, 32; setp.eq.u32 %p0, %r0, 32; @%p0 st.global.u32 [%d], 1;\nD:")],
@@ -535,6 +552,190 @@ fn copies_and_writes_of_words_are_ordered_by_their_stream_and_what_they_release(
     races.library_call(&[(0, 0), (1, 0)], &calls, &calls);
     races.fill(1, 0, place(2000), 600);
     assert_eq!(told(&races, &memory).len(), 2, "the call orders both streams, but not what stream 1 reads");
+}
+
+#[test]
+fn copies_to_the_host_and_waits_read() {
+    let mut memory = Memory::new();
+    let data = buffer(&mut memory, "data", 64, 1);
+    let mut races = Races::new(Profile::Ptx, 1, 3, Vec::new()).unwrap();
+    let place = |offset| memory.resolve(data.plus(offset), 4, 0).unwrap();
+    races.wait_value(0, 0, place(0));
+    races.fetch(0, 1, place(0), 4);
+    races.fetch(0, 1, place(32), 4);
+    assert_eq!(told(&races, &memory), [""; 0], "both read");
+    races.fill(0, 2, place(32), 4);
+    assert_eq!(told(&races, &memory), ["race, write after read: synchronisation between streams is missing between"]);
+}
+
+/// A launch that starts before what is before it has ended: but never before a wait of its stream, whose word tells it of what was written.
+#[test]
+fn nothing_starts_before_a_wait_has_ended() {
+    let mut memory = Memory::new();
+    let (data, flag) = (buffer(&mut memory, "data", 64, 2), buffer(&mut memory, "flag", 64, 2));
+    let mut races = Races::new(Profile::Ptx, 2, 1, Vec::new()).unwrap();
+    let place = |address| memory.resolve(address, 4, 0).unwrap();
+    races.fill(0, 0, place(data), 4);
+    races.write_value(0, 0, place(flag));
+    races.wait_value(1, 0, place(flag));
+    let launch = races.begin_dependent_launch((1, 0), 0, &module(READ), "m", "k");
+    let at = At { actor: races.begin_block(launch, 0, 0, 1), warp: 0, function: 0, pc: 0 };
+    let weak = Access { space: Space::Global, semantics: Semantics::Weak, scope: None, hints: Box::default() };
+    let touch = Touch { effect: Effect::Load, access: &weak, element: 4, bytes: 4, multicast: false };
+    races.access(&memory, at, 1, &touch, &[data.0; 32]);
+    assert_eq!(told(&races, &memory), [""; 0]);
+}
+
+/// A block that may start something beside itself.
+fn starter(races: &mut Races) -> At {
+    let launch = races.begin_launch(0, 0, &module(WRITE), "m", "k");
+    At { actor: races.begin_block(launch, 0, 0, 32), warp: 0, function: 0, pc: 0 }
+}
+
+/// If this fails, each copy that a thread has waited for makes its next ones slower.
+#[test]
+fn copies_that_were_waited_for_are_one_actor() {
+    let mut races = Races::new(Profile::Ptx, 1, 1, Vec::new()).unwrap();
+    let at = starter(&mut races);
+    let first = races.begin_flight(at, 0, Proxy::Generic).unwrap();
+    races.land(first);
+    races.learn_flights(at, 0, &[first], false);
+    let second = races.begin_flight(at, 0, Proxy::Generic).unwrap();
+    assert_eq!(second.actor(), first.actor());
+    races.land(second);
+    let third = races.begin_flight(at, 0, Proxy::Generic).unwrap();
+    assert_ne!(third.actor(), first.actor(), "nobody has waited for the second");
+}
+
+/// If this fails, waits that give up are checked for races, or nothing is checked any more though none gave up.
+#[rstest]
+#[case::write(4, true, true)]
+#[case::read(4, false, false)]
+#[case::read_of_nothing(0, false, false)]
+fn what_is_written_to_give_up_ends_the_check(#[case] bytes: u64, #[case] writes: bool, #[case] ends: bool) {
+    let mut memory = Memory::new();
+    let blame = buffer(&mut memory, "blame", 64, 1);
+    let place = memory.resolve(blame, 4, 0).unwrap();
+    let mut races = Races::new(Profile::Ptx, 1, 1, vec![place.allocation]).unwrap();
+    let at = starter(&mut races);
+    let flight = races.begin_flight(at, 0, Proxy::Generic).unwrap();
+    races.fly(flight, place, bytes, writes, false, None);
+    assert_eq!(races.ended, ends);
+}
+
+/// If this fails, kernels need fences for what kernels before them wrote.
+#[test]
+fn a_kernel_s_boundary_is_a_fence_of_all_proxies() {
+    let copies = "mbarrier.init.shared.b64 [block+64], 1; fence.mbarrier_init.release.cluster;\n\
+         mbarrier.arrive.expect_tx.shared::cta.b64 _, [block+64], 16;\n\
+         cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes [block], [%d], 16, [block+64];\n\
+         W: mbarrier.try_wait.parity.shared::cta.b64 %p0, [block+64], 0; @!%p0 bra W;";
+    assert_eq!(found(Profile::Ptx, &[(0, 0, 1, 1, WRITE), (0, 0, 1, 1, copies)]), [""; 0]);
+}
+
+/// A map that a thread of one block writes and releases, and that a thread of another, which hears of it, acquires and loads by.
+#[rstest]
+#[case::both(ptx::Scope::Gpu, ptx::Scope::Gpu, true)]
+#[case::release_within_the_block(ptx::Scope::Cta, ptx::Scope::Gpu, false)]
+#[case::acquire_within_the_block(ptx::Scope::Gpu, ptx::Scope::Cta, false)]
+fn fences_of_maps_reach_as_far_as_they_say(#[case] release: ptx::Scope, #[case] acquire: ptx::Scope, #[case] ordered: bool) {
+    let mut memory = Memory::new();
+    let (map, flag) = (buffer(&mut memory, "map", 128, 1), buffer(&mut memory, "flag", 64, 1));
+    let mut races = Races::new(Profile::Ptx, 1, 1, Vec::new()).unwrap();
+    let launch = races.begin_launch(0, 0, &module(WRITE), "m", "k");
+    let [writer, loader] = [0, 1].map(|block| At { actor: races.begin_block(launch, block, block, 64), warp: 1, function: 0, pc: 0 });
+    let access = |races: &mut Races, at, effect, semantics, place: Address| {
+        let scope = (semantics != Semantics::Weak).then_some(ptx::Scope::Gpu);
+        let access = Access { space: Space::Global, semantics, scope, hints: Box::default() };
+        races.access(&memory, at, 0b1000, &Touch { effect, access: &access, element: 4, bytes: 4, multicast: false }, &[place.0; 32]);
+    };
+    let store = Effect::Store { agrees: false };
+    access(&mut races, writer, store, Semantics::Weak, map);
+    races.fence(writer, 0b1000, Fence::TensormapRelease(release));
+    access(&mut races, writer, store, Semantics::Release, flag);
+    access(&mut races, loader, Effect::Load, Semantics::Acquire, flag);
+    races.acquire_map(loader, 3, acquire, map.0);
+    let flight = races.begin_flight(loader, 3, Proxy::Async).unwrap();
+    races.look_at_map(flight, memory.resolve(map, 128, 0).unwrap(), map.0, 128);
+    let told = told(&races, &memory);
+    assert_eq!(told.is_empty(), ordered, "{told:?}");
+    assert!(told.iter().all(|line| line.starts_with("tensor map without fences, read after write")), "{told:?}");
+}
+
+/// An mbarrier that the asynchronous proxy may not know, handed to one copy.
+#[test]
+fn an_mbarrier_without_a_fence_is_found_once() {
+    let body = "mbarrier.init.shared.b64 [block+64], 1; mbarrier.arrive.expect_tx.shared::cta.b64 _, [block+64], 16;\n\
+         cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes [block], [%d], 16, [block+64];\n\
+         W: mbarrier.try_wait.parity.shared::cta.b64 %p0, [block+64], 0; @!%p0 bra W;";
+    let found = reports(Profile::Ptx, &[(0, 0, 1, 1, body)]);
+    assert_eq!(found.iter().map(|report| report.times).collect::<Vec<_>>(), [1], "{found:?}");
+    assert!(found[0].text.ends_with("fence.mbarrier_init or fence.proxy.async is missing between; seen 1 times"), "{found:?}");
+}
+
+/// Lanes of a warp that know different things: each is told what it misses itself.
+#[test]
+fn lanes_miss_what_they_have_not_seen() {
+    let publish = "st.global.u32 [%dt], 1; bar.sync 0; st.release.sys.global.u32 [%f], 1;";
+    let take = "setp.eq.u32 %p0, %t, 0; @%p0 ld.relaxed.sys.global.u32 %r0, [%f]; ld.global.u32 %r1, [%dt];";
+    let race = |missing| format!("race, read after write: {missing} is missing between");
+    let expected = [race("an acquire"), race("synchronisation between ranks")];
+    assert_eq!(found(Profile::Ptx, &[(0, 0, 1, 32, publish), (1, 0, 1, 32, take)]), expected);
+}
+
+/// If this fails, a word that many read has a record of each of them, though all but the last are known to be over.
+#[test]
+fn reads_that_are_known_are_forgotten() {
+    let reads = "ld.global.u32 %r1, [%f+32];";
+    let bodies = [
+        &format!("{reads} bar.sync 0; st.release.sys.global.u32 [%f], 1;"),
+        &format!("ld.acquire.sys.global.u32 %r0, [%f]; {reads}"),
+        reads,
+    ];
+    let launches: Vec<Launch<'_>> = bodies.iter().enumerate().map(|(rank, body)| (rank, 0, 1, 1, *body)).collect();
+    let readers = |launches: &[Launch<'_>]| {
+        let (mut races, memory, flag) = run(Profile::Ptx, launches);
+        let place = memory.resolve(flag, 4, 0).unwrap();
+        races.shadow.page(place.allocation.index(), 0).reads.iter().filter(|read| read.from == 32).count()
+    };
+    assert_eq!(readers(&launches[..2]), 1);
+    assert_eq!(readers(&launches), 2, "rank 2 knows nothing of rank 1");
+}
+
+/// If this fails, what a kernel released to all ranks is lost where the next one releases to its own rank.
+#[test]
+fn a_narrow_release_takes_the_place_of_no_wide_one() {
+    let launches = [
+        (0, 0, 1, 1, "st.global.u32 [%d], 1; fence.acq_rel.sys; atom.relaxed.gpu.global.add.u32 %r0, [%f], 1;"),
+        (0, 0, 1, 1, "fence.acq_rel.gpu; atom.relaxed.sys.global.add.u32 %r0, [%f], 1;"),
+        (1, 0, 1, 1, "ld.acquire.sys.global.u32 %r0, [%f]; ld.global.u32 %r1, [%d];"),
+    ];
+    let found = reports(Profile::Ptx, &launches);
+    assert!(!found.iter().any(|report| report.text.contains(" data+")), "{found:?}");
+}
+
+/// The two lanes of a write to one place, and the kernel's very first instruction.
+#[test]
+fn findings_name_lanes_and_instructions() {
+    let body = "and.b32 %r0, %t, 1; mad.wide.u32 %l0, %r0, 8, %d; st.shared.u32 [block], 0; st.global.u32 [%l0], 7;";
+    let found = reports(Profile::Hopper, &[(0, 0, 1, 32, body)]);
+    let of_global = found.iter().find(|report| report.text.contains(" data+")).unwrap();
+    assert!(of_global.text.contains("warp 0 lane 0, ") && of_global.text.contains("warp 0 lane 2, "), "{found:?}");
+    let first = "st.shared.u32 [block], 0;";
+    let text = format!(
+        ".version 9.0\n.target sm_90a\n.address_size 64\n.visible .entry k()\n{{\n.shared .align 16 .b8 block[512];\n{first}\nret;\n}}\n"
+    );
+    let module = Arc::new(ptx::parse(&text).unwrap());
+    let mut memory = Memory::new();
+    let data = buffer(&mut memory, "data", 64, 1);
+    let mut races = Races::new(Profile::Ptx, 1, 1, Vec::new()).unwrap();
+    let launch = races.begin_launch(0, 0, &module, "m", "k");
+    let at = At { actor: races.begin_block(launch, 0, 0, 32), warp: 0, function: 0, pc: 0 };
+    let weak = Access { space: Space::Global, semantics: Semantics::Weak, scope: None, hints: Box::default() };
+    let touch = Touch { effect: Effect::Store { agrees: false }, access: &weak, element: 4, bytes: 4, multicast: false };
+    races.access(&memory, at, 0b11, &touch, &[data.0; 32]);
+    let found = races.reports(&memory);
+    assert!(found[0].text.contains("lane 0, Store (weak) at PTX 7:1"), "{found:?}");
 }
 
 #[test]
