@@ -315,6 +315,7 @@ mod tests {
     #[case::nan_not_promised(ROTATED, &[f32::NAN, 1.0], 1.0, true)]
     #[case::infinities_cancel_to_nan(HARDWARE, &[INF, -INF, 1.0], INF, false)]
     #[case::infinity_stays(HARDWARE, &[-INF, 3.0], -INF, true)]
+    #[case::infinity_meets_an_overflow_in_some_orders(HARDWARE, &[INF, -f32::MAX, -f32::MAX], f32::NAN, true)]
     #[case::infinity_is_not_saturated(HARDWARE, &[-INF, 3.0], f32::MIN, false)]
     #[case::overflow_in_every_order(HARDWARE, &[f32::MAX, f32::MAX, f32::MAX], f32::MAX, false)]
     #[case::overflow_by_half_of_the_largest(HARDWARE, &[f32::MAX, f32::MAX, 0.5 * f32::MAX], f32::MAX, false)]

@@ -753,3 +753,140 @@ impl<'a> Emitter<'a> {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::{
+        collections::BTreeSet,
+        sync::atomic::{AtomicU64, Ordering::Relaxed},
+    };
+
+    use super::*;
+    use passmuster_collectives::collective::{Collective, DType};
+
+    const OPTIONS: Options = Options { waiting_blocks: 4, shared_pads: false };
+
+    fn case(id: &str) -> CollectiveCase {
+        id.parse().unwrap()
+    }
+
+    fn built(id: &str) -> Scenario {
+        build(&case(id), &OPTIONS).unwrap()
+    }
+
+    /// If this fails, a report takes the data of a call for that of the one before: each call has the payload after the last one's.
+    #[test]
+    fn payloads_of_calls_follow_each_other() {
+        let scenario = built("all_reduce/two_shot:bf16,sum:w=2:calls=two_shot.7+[two_shot.9+two_shot.5]x2+two_shot.3");
+        assert_eq!(scenario.calls.iter().map(|recorded| recorded.payload.call).collect::<Vec<_>>(), [0, 1, 2, 3, 4, 5]);
+    }
+
+    /// If this fails, whether results depend on elements of others is asked of the elements of some ranks only, however many seeds run.
+    #[test]
+    fn seeds_change_elements_of_every_rank() {
+        let changed = |seed: u64| {
+            let scenario = built(&format!("all_reduce/two_shot:bf16,sum:w=4:n=20:seed={seed}"));
+            scenario.calls.iter().find_map(|recorded| match recorded.payload.transform {
+                Transform::Flip { rank, .. } => Some(rank),
+                _ => None,
+            })
+        };
+        assert_eq!((0..8).map(changed).collect::<BTreeSet<_>>(), (0..4).map(Some).collect());
+    }
+
+    /// If this fails, a call of many bytes needs memory for its output twice, or calls of few bytes overwrite each other's.
+    #[test]
+    fn large_outputs_are_read_where_they_are() {
+        let has_log = |count: u64| {
+            let scenario = built(&format!("all_reduce/two_shot:bf16,sum:w=2:n={count}"));
+            let logged = scenario.calls.iter().all(|recorded| recorded.outputs.iter().all(|region| region.buffer == LOG));
+            assert_eq!(scenario.groups[0].iter().any(|buffer| buffer.name == LOG), logged);
+            (logged, scenario.calls.len() > 1)
+        };
+        assert_eq!(has_log(LARGE_BYTES / 2), (true, true));
+        assert_eq!(has_log(LARGE_BYTES / 2 + 1), (false, false));
+    }
+
+    /// An algorithm that does nothing, and keeps what its plans are made for.
+    struct Idle {
+        readable: u64,
+        destroys: bool,
+        most: AtomicU64,
+    }
+
+    impl Idle {
+        fn leaked(readable: u64, destroys: bool) -> &'static Idle {
+            Box::leak(Box::new(Idle { readable, destroys, most: AtomicU64::new(0) }))
+        }
+    }
+
+    impl Algorithm for Idle {
+        fn collective(&self) -> Collective {
+            Collective::ReduceScatter
+        }
+
+        fn name(&self) -> &'static str {
+            "idle"
+        }
+
+        fn contract(&self, _: &Call) -> Contract {
+            Contract::ORDERED
+        }
+
+        fn check_supported(&self, _: &Call) -> Result<(), String> {
+            Ok(())
+        }
+
+        fn readable_behind(&self) -> u64 {
+            self.readable
+        }
+
+        fn workspace(&self, _: DType, _: u32, _: u64) -> Vec<BufferSpec> {
+            Vec::new()
+        }
+
+        fn plan(&self, call: &Call, target: &Target) -> Plan {
+            self.most.store(target.most_count.unwrap_or(0), Relaxed);
+            Plan::per_rank("idle", call.world(), |_| Vec::new())
+        }
+
+        fn destroys_input(&self) -> bool {
+            self.destroys
+        }
+    }
+
+    /// A reduce-scatter of three ranks.
+    const SCATTER: &str = "reduce_scatter/pull:f32,sum:w=3:n=7";
+
+    fn planned(case: &CollectiveCase, algorithm: &'static Idle, count: u64) -> Planned {
+        Planned { algorithm, shot: CallSpec { count, ..standard_shot(case) }, slot: 0, payload: case.payload(0), by_peer: false }
+    }
+
+    /// If this fails, kernels from elsewhere are told of a larger call than there is, or read what nobody lets them.
+    #[test]
+    fn buffers_are_for_the_largest_call_of_all() {
+        let case = case(SCATTER);
+        let [strict, loose] = [0, 16].map(|readable| Idle::leaked(readable, false));
+        for order in [[(strict, 7), (loose, 5)], [(loose, 5), (strict, 7)]] {
+            let stages = order.map(|(algorithm, count)| Stage::Eager(planned(&case, algorithm, count)));
+            let mut emitter = Emitter::new(&case, &OPTIONS, &stages, 2).unwrap();
+            let input = emitter.groups[0].iter().find(|buffer| buffer.name == "input.0").unwrap();
+            assert_eq!((input.bytes, input.readable), (3 * 7 * 4, 16));
+            stages.into_iter().for_each(|stage| emitter.emit(stage).unwrap());
+            assert_eq!([strict, loose].map(|algorithm| algorithm.most.load(Relaxed)), [7, 7], "elements of a slot");
+        }
+    }
+
+    /// If this fails, an algorithm is blamed for what it may do to its input, or another one is not.
+    #[test]
+    fn inputs_that_may_be_destroyed_are_not_looked_at() {
+        let case = case(SCATTER);
+        let looks = |destroys| {
+            let stage = || Stage::Eager(planned(&case, Idle::leaked(0, destroys), 7));
+            let mut emitter = Emitter::new(&case, &OPTIONS, &[stage()], 1).unwrap();
+            emitter.emit(stage()).unwrap();
+            emitter.inputs.len()
+        };
+        assert_eq!([false, true].map(looks), [1, 0]);
+    }
+}

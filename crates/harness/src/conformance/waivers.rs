@@ -108,6 +108,7 @@ mod tests {
 
     fn failed(case: &impl ToString, status: Status, properties: &[&str]) -> Verdict {
         let mut verdict = Verdict::without_checks(case.to_string(), status, "");
+        verdict.reason = "wrong".into();
         verdict.findings = properties.iter().map(|&property| Finding { property: property.into(), ..Finding::default() }).collect();
         verdict
     }
@@ -157,6 +158,7 @@ mod tests {
         let mut verdicts = [failed(&case, status, properties)];
         apply(&parse("w.toml", OFF_BY_ONE).unwrap(), &[case], &mut verdicts, true);
         assert_eq!(verdicts[0].status, expected);
+        assert_eq!(verdicts[0].reason, if expected == Status::Waived { "peer-off-by-one: wrong" } else { "wrong" });
         assert_eq!(verdicts[0].waiver.as_deref(), (expected == Status::Waived).then_some("peer-off-by-one"));
     }
 

@@ -326,6 +326,30 @@ fn relations(#[case] relation: Relation<&[u8]>, #[case] base: &[f32], #[case] ot
     assert_eq!(broken.map(|difference| difference.first.index), first);
 }
 
+/// If this fails, a record names another element or bit than the first one that is wrong.
+#[test]
+fn a_difference_names_its_first_element_and_bit() {
+    let difference = relation_broken(Relation::Equal, DType::F32, &bytes(&[1.0, 1.0, 2.0]), &bytes(&[1.0, 5.0, 3.0])).expect("different");
+    // 0x3f800000 and 0x40a00000.
+    assert_eq!(difference.place(2), Some(Place { rank: 2, element: 1, bit: Some(21) }));
+}
+
+/// If this fails, a report of an output that several threads scan leaves out ranks, or wrong elements that it should explain.
+#[test]
+fn parts_of_a_scan_are_added_up() {
+    let part = |from: u64, ranks: u128| {
+        let mut tally = Tally::default();
+        (from..from + 3).for_each(|index| tally.add(index, ranks));
+        tally
+    };
+    let mut all = part(0, 0b01);
+    all.append(Tally::default());
+    all.append(part(100, 0b10));
+    assert_eq!((all.wrong, all.ranks, all.first, all.last), (6, 0b11, Some(0), 102));
+    let each = [(0, 1), (1, 1), (2, 1), (100, 2), (101, 2), (102, 2)];
+    assert_eq!((&all.head[..], &all.places[..]), (&each[..], &each[..]));
+}
+
 /// Negation, scaling, independence and additivity must hold of what a conforming algorithm gives, or they raise false alarms.
 #[rstest]
 fn relations_hold_of_the_reference(#[values(DType::F32, DType::F16, DType::BF16, DType::F64, DType::E4M3, DType::E5M2)] dtype: DType) {

@@ -226,6 +226,13 @@ fn shifts_and_roundings_are_named_per_type() {
     |payload: &Payload, rank, right: &[u8]| if rank == 2 { reference(&payload.of_call(2)) } else { right.to_vec() },
     "the result of call 2, the one before"
 )]
+#[case::counted_once_too_often(
+    |payload: &Payload, _, right: &[u8]| {
+        let sums = right.as_chunks::<4>().0.iter().map(|sum| f32::from_le_bytes(*sum));
+        (0..).zip(sums).flat_map(|(index, sum)| (sum + payload.element::<f32>(4, index)).to_le_bytes()).collect()
+    },
+    "rank 4 is counted twice"
+)]
 fn ranks_that_miss_the_result_are_explained(#[case] output: fn(&Payload, u32, &[u8]) -> Vec<u8>, #[case] cause: &str) {
     let payload = Payload { class: InputClass::Natural, dtype: DType::F32, world: WORLD, seed: 1, call: 3, transform: Transform::None };
     let right = reference(&payload);
@@ -278,10 +285,81 @@ fn of_two(class: InputClass) -> Payload {
 
 /// What is told of two ranks that both have this output.
 fn told(payload: &Payload, output: &[bf16]) -> Vec<String> {
+    explained(&mismatch_of_two(payload, output))
+}
+
+fn mismatch_of_two(payload: &Payload, output: &[bf16]) -> Mismatch {
     let bytes: Vec<u8> = output.iter().flat_map(|element| element.to_le_bytes()).collect();
     let shape = Shape::new(Collective::AllReduce, 2, COUNT);
-    let mismatch = compare(&Contract::ORDERED, ReduceOp::Sum, payload, &shape, &[bytes.clone(), bytes]).expect("noticed");
+    compare(&Contract::ORDERED, ReduceOp::Sum, payload, &shape, &[bytes.clone(), bytes]).expect("noticed")
+}
+
+/// What is said of results of eight ranks in f32, which all have.
+fn mismatch(class: InputClass, op: ReduceOp, output: impl Fn(&Payload, u64) -> f32) -> Mismatch {
+    let payload = Payload { class, dtype: DType::F32, world: WORLD, seed: 1, call: 3, transform: Transform::None };
+    let bytes: Vec<u8> = (0..COUNT).flat_map(|index| output(&payload, index).to_le_bytes()).collect();
+    compare(&Contract::ORDERED, op, &payload, &SHAPE, &vec![bytes; WORLD as usize]).expect("noticed")
+}
+
+fn reduced(op: ReduceOp, payload: &Payload, index: u64) -> f32 {
+    reduce_in_order(op, &(0..WORLD).map(|rank| payload.element(rank, index)).collect::<Vec<f32>>())
+}
+
+/// All that is said, with the shares.
+fn explained(mismatch: &Mismatch) -> Vec<String> {
     mismatch.diagnosis.iter().map(Diagnosis::to_string).collect()
+}
+
+/// If this fails, half of the wrong elements are not looked at, though there are few.
+#[test]
+fn each_of_a_few_elements_is_looked_at() {
+    let told = mismatch(InputClass::Natural, ReduceOp::Sum, |payload, index| match index {
+        10 => f32::from_bits(0xc5c5_c5c5),
+        20 => f32::from_bits(0x7b7b_7b7b),
+        _ => reduced(ReduceOp::Sum, payload, index),
+    });
+    let of = |what: &str, byte: &str| format!("not written: the {what} byte {byte} is still there (50 % of wrong elements fit)");
+    assert_eq!(explained(&told), [of("canary", "0xc5"), of("poison", "0x7b")]);
+}
+
+/// If this fails, slices of ranks are blamed in which nothing is wrong.
+#[test]
+fn other_slices_are_not_blamed() {
+    let told = mismatch(InputClass::Natural, ReduceOp::Sum, |payload, index| {
+        reduced(ReduceOp::Sum, payload, if index < SLICE { index + 3 * SLICE } else { index })
+    });
+    assert_eq!(explained(&told), ["the slices of ranks 0 and 3 are swapped (100 % of wrong elements fit)"]);
+}
+
+#[test]
+fn averages_divided_twice_are_told_as_that() {
+    let told = mismatch(InputClass::Natural, ReduceOp::Avg, |payload, index| reduced(ReduceOp::Avg, payload, index) / WORLD as f32);
+    assert_eq!(told.diagnosis[0].to_string(), "divided by the world size twice (100 % of wrong elements fit)");
+}
+
+/// Results that are a factor off but for 2^-21 of it, eight roundings of f32; the largest, by which the factor is known, are not.
+#[test]
+fn factors_allow_eight_roundings() {
+    let payload = Payload { class: InputClass::Tagged, dtype: DType::F32, world: WORLD, seed: 1, call: 3, transform: Transform::None };
+    let largest = (0..COUNT).map(|index| reduced(ReduceOp::Sum, &payload, index).abs()).fold(0.0, f32::max);
+    let told = mismatch(InputClass::Tagged, ReduceOp::Sum, |payload, index| {
+        let sum = reduced(ReduceOp::Sum, payload, index);
+        // Others have no f32 so far off.
+        let is_short = (sum.abs() as u32) >> (sum.abs() as u32).trailing_zeros().min(31) <= 7;
+        if is_short && sum.abs() < largest { 2.0 * sum * (1.0 + 2.0_f32.powi(-21)) } else { 2.0 * sum }
+    });
+    assert_eq!(told.diagnosis[0].to_string(), "the result times 2.0000 (100 % of wrong elements fit)");
+}
+
+/// If this fails, a report says that a factor was ruled out where none can be: zeros have any.
+#[test]
+fn factors_of_zeros_are_not_ruled_out() {
+    let payload = of_two(InputClass::Tagged);
+    let sums = (0..COUNT).map(|index| reduce_in_order(ReduceOp::Sum, &[payload.element::<bf16>(0, index), payload.element(1, index)]));
+    let output: Vec<bf16> = sums.map(|sum| if sum == bf16::ZERO { bf16::ONE } else { sum }).collect();
+    let told = mismatch_of_two(&payload, &output);
+    assert!(told.wrong >= 4, "{told}");
+    assert!(!told.ruled_out.contains(&"scale".to_owned()), "{:?}", told.ruled_out);
 }
 
 /// What does not fit is said, so that nobody looks there.
