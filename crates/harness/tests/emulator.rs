@@ -556,6 +556,42 @@ fn waits_through_a_barrier_that_look_at_the_clock_end_by_it() {
     run_kernel(&mut machine, Role::Signals, &[0]).expect("three seconds pass");
 }
 
+/// Two blocks of a kernel on one rank.
+fn run_two_blocks(body: &str) -> Result<Run, MachineError> {
+    let options = EmulatorOptions {
+        library: kernel(&format!("mov.u32 %r3, %ctaid.x;\nsetp.eq.u32 %p3, %r3, 0;\n{body}")),
+        steps: 20_000_000,
+        ..EmulatorOptions::default()
+    };
+    let mut machine = Emulator::new(options);
+    let flag = BufferSpec::new("flag", 8, Role::Signals);
+    let group = machine.open_group(1, std::slice::from_ref(&flag))?;
+    let launch = Op::Launch(Launch { grid: 2.into(), args: vec![Arg::Address(flag.whole())], ..own() });
+    let plan = Arc::new(Plan::per_rank("own", 1, |_| vec![launch.clone()]));
+    run(&mut machine, vec![enqueue(group, 0, &plan)])
+}
+
+/// If this fails, a block that has ended without a word keeps the deadlock of the others from being seen.
+#[test]
+fn blocks_that_gave_up_are_forgotten() {
+    let body = "mov.u32 %r2, 0;\nagain:\nld.acquire.sys.global.u32 %r1, [%rd1];\nadd.u32 %r2, %r2, 1;\nsetp.eq.u32 %p1, %r1, 1;\n\
+        @%p1 bra done;\n@%p3 mov.u32 %r2, 0;\nsetp.lt.u32 %p2, %r2, 20000;\n@%p2 bra again;\ndone:";
+    let error = run_two_blocks(body).unwrap_err();
+    let MachineError::Hang { cause, .. } = &error else { panic!("{error}") };
+    assert!(cause.starts_with("deadlock"), "{error}");
+}
+
+/// If this fails, a wait that is bounded by the clock gives up while the block that it waits for works, and meets its threads as it does.
+#[test]
+fn clocks_do_not_jump_while_a_block_works() {
+    let body = "@!%p3 bra waits;\nmov.u32 %r2, 0;\nworks:\nbar.sync 0;\nadd.u32 %r2, %r2, 1;\nsetp.lt.u32 %p1, %r2, 20000;\n@%p1 bra works;\n\
+        st.release.sys.global.u32 [%rd1], 1;\nbra done;\n\
+        waits:\nmov.u64 %rd2, %globaltimer;\nadd.u64 %rd2, %rd2, 10000000;\n\
+        again:\nld.acquire.sys.global.u32 %r1, [%rd1];\nsetp.eq.u32 %p1, %r1, 1;\n@%p1 bra done;\nmov.u64 %rd3, %globaltimer;\n\
+        setp.lt.u64 %p2, %rd3, %rd2;\n@%p2 bra again;\ntrap;\ndone:";
+    run_two_blocks(body).unwrap_or_else(|error| panic!("{error}"));
+}
+
 /// A wait that looks a limited number of times: no state comes again, and it ends.
 #[test]
 fn a_wait_that_counts_its_looks_is_no_deadlock() {
@@ -961,4 +997,16 @@ fn a_trace_has_every_rank_stream_block_and_wait() {
     assert!((0..3).any(|rank| named(rank, "two_shot.signals")), "nobody waits for anybody");
     assert!(events.iter().filter(|event| event["ph"] == "X").all(|event| event["dur"].as_f64().unwrap() >= 0.0));
     assert!(machine.take_trace().is_none());
+}
+
+/// If this fails, a call of the library has no end in the picture, and what comes after it no start.
+#[test]
+fn library_calls_are_spans_of_the_trace() {
+    let mut machine = Emulator::new(EmulatorOptions { trace: true, ..EmulatorOptions::default() });
+    let (group, plan) = set_up(&mut machine, "nccl_ring", 2, None);
+    run(&mut machine, vec![enqueue(group, 0, &plan), enqueue(group, 0, &plan)]).unwrap();
+    let trace: serde_json::Value = serde_json::from_str(&machine.take_trace().unwrap().json().unwrap()).unwrap();
+    let is_call = |event: &&serde_json::Value, rank: usize| event["pid"] == rank && event["name"] == "library call";
+    let calls = [0, 1].map(|rank| trace["traceEvents"].as_array().unwrap().iter().filter(|event| is_call(event, rank)).count());
+    assert_eq!(calls, [2, 2]);
 }

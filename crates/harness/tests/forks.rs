@@ -126,8 +126,8 @@ fn library_calls_meet_on_side_streams() {
     }
 }
 
-/// A product of each rank on a side stream, beside a copy of the gathered A.
-fn product(schedule: usize, early: bool) -> Result<(), MachineError> {
+/// A product of each rank on a side stream, whose operand of this name is overwritten beside it; A after it, if none is.
+fn product(schedule: usize, early: Option<&str>) -> Result<(), MachineError> {
     let mut machine = Emulator::new(EmulatorOptions { profile: Profile::Ptx, ..EmulatorOptions::default() });
     machine.set_interleaving(Interleaving::nth(1, schedule));
     let product = Product { dtype: DType::BF16, rows: 3, columns: 8, depth: 16, layout: Layout::Kn };
@@ -151,7 +151,11 @@ fn product(schedule: usize, early: bool) -> Result<(), MachineError> {
     let operands = Operands { a: a.clone(), b: b.clone(), c: c.clone() };
     let multiply = Op::Matmul(MatmulCall { product, operands, workspace: space.clone(), sms: None });
     let refill = Op::Copy { from: next.clone(), to: a.clone(), to_rank: None };
-    let ops = if early { vec![fork(1, [multiply]), refill, join(1)] } else { vec![fork(1, [multiply]), join(1), refill] };
+    let ops = match early {
+        None => vec![fork(1, [multiply]), join(1), refill],
+        Some("a") => vec![fork(1, [multiply]), refill, join(1)],
+        _ => vec![fork(1, [multiply]), Op::Fill { region: b.clone(), byte: 1 }, join(1)],
+    };
     let plan = Arc::new(Plan::per_rank("product", 1, |_| ops.clone()));
     machine.run(&Script { steps: vec![Step::Enqueue { group, stream: 0, plan }] }, DEADLINE)?;
     assert_eq!(machine.read(group, 0, c)?, product.reference(&of_a, &of_b));
@@ -161,10 +165,12 @@ fn product(schedule: usize, early: bool) -> Result<(), MachineError> {
 #[test]
 fn a_product_is_that_of_the_reference_and_its_operands_are_watched() {
     for schedule in 0..9 {
-        product(schedule, false).unwrap_or_else(|error| panic!("{error}"));
-        let error = product(schedule, true).unwrap_err();
-        let MachineError::Races { findings, ended: None, .. } = &error else { panic!("{error}") };
-        assert!(findings[0].contains("rank 0 a+0..96"), "{error}");
+        product(schedule, None).unwrap_or_else(|error| panic!("{error}"));
+        for (operand, bytes) in [("a", 96), ("b", 256)] {
+            let error = product(schedule, Some(operand)).unwrap_err();
+            let MachineError::Races { findings, ended: None, .. } = &error else { panic!("{error}") };
+            assert!(findings[0].contains(&format!("rank 0 {operand}+0..{bytes}")), "{error}");
+        }
     }
 }
 

@@ -54,6 +54,7 @@ fn main() {
         trial("words_that_nobody_writes_are_a_deadlock", words_that_nobody_writes_are_a_deadlock),
         trial("a_library_call_waits_for_all_ranks", a_library_call_waits_for_all_ranks),
         trial("a_slow_rank_is_waited_for", a_slow_rank_is_waited_for),
+        trial("an_hour_of_waiting_starts_with_the_wait", an_hour_of_waiting_starts_with_the_wait),
         trial("a_rank_at_work_at_the_deadline_is_no_hang", a_rank_at_work_at_the_deadline_is_no_hang),
         trial("an_error_of_one_rank_is_that_of_all", an_error_of_one_rank_is_that_of_all),
         trial("bytes_that_nobody_wrote_are_known_to_peers", bytes_that_nobody_wrote_are_known_to_peers),
@@ -307,6 +308,8 @@ struct Scene {
     leaves: Option<usize>,
     /// Is killed a moment after the start.
     killed: Option<usize>,
+    /// Microseconds for which every host sleeps first.
+    sleeps: u64,
     deadline: Duration,
 }
 
@@ -328,6 +331,7 @@ impl Scene {
             plan,
             leaves: None,
             killed: None,
+            sleeps: 0,
             deadline: Duration::from_secs(60),
         };
         let to_all = || (0..world as u32).map(write).collect::<Vec<Op>>();
@@ -342,6 +346,10 @@ impl Scene {
                 scene
             }
             "no_writer" => scene(of_ranks(vec![busy(1000)], vec![wait()])),
+            "late_wait" => {
+                let waits = Op::Launch(Launch { entry: "waits".into(), args: vec![Arg::U64(2_000_000_000_000)], ..own() });
+                Scene { sleeps: 2_000_000_000, deadline: Duration::MAX, ..scene(of_ranks(vec![waits.clone()], vec![waits])) }
+            }
             "at_work" => Scene { deadline: Duration::from_secs(1), ..scene(of_ranks(vec![busy(1 << 40)], vec![wait()])) },
             "killed" => Scene { killed: Some(1), ..scene(of_ranks(vec![busy(1 << 40)], vec![wait()])) },
             "astray" => {
@@ -377,7 +385,7 @@ impl Scene {
         let mut library = options.library;
         library.replace("conformance/faults", Build::Release, KERNELS);
         let options = EmulatorOptions { library, profile: Profile::Off, ..EmulatorOptions::default() };
-        Scene { options, buffers, world, plan, leaves: None, killed: None, deadline: Duration::from_secs(60) }
+        Scene { options, buffers, world, plan, leaves: None, killed: None, sleeps: 0, deadline: Duration::from_secs(60) }
     }
 
     /// Opens the group, and writes the inputs of a rank, or of all.
@@ -394,7 +402,8 @@ impl Scene {
 
     fn script(&self, group: usize) -> Script {
         let leaves = self.leaves.map(|rank| Step::Leave { rank, how: Departure::Idle });
-        let steps = leaves.into_iter().chain([Step::Enqueue { group, stream: 0, plan: Arc::new(self.plan.clone()) }]);
+        let sleeps = (0..self.world).filter(|_| self.sleeps > 0).map(|rank| Step::Delay { rank, microseconds: self.sleeps });
+        let steps = leaves.into_iter().chain(sleeps).chain([Step::Enqueue { group, stream: 0, plan: Arc::new(self.plan.clone()) }]);
         Script { steps: steps.collect() }
     }
 
@@ -432,6 +441,8 @@ impl Scene {
 const KERNELS: &str = ".version 9.0\n.target sm_90\n.address_size 64\n\
      .visible .entry busy(.param .u64 times)\n{ .reg .pred %p; .reg .b64 %d<3>; ld.param.u64 %d1, [times]; mov.u64 %d2, 0;\n\
      L: add.u64 %d2, %d2, 1; setp.lt.u64 %p, %d2, %d1; @%p bra L;\nret; }\n\
+     .visible .entry waits(.param .u64 nanoseconds)\n{ .reg .pred %p; .reg .b64 %d<3>; ld.param.u64 %d0, [nanoseconds];\n\
+     mov.u64 %d1, %globaltimer; add.u64 %d1, %d1, %d0;\nL: mov.u64 %d2, %globaltimer; setp.lt.u64 %p, %d2, %d1; @%p bra L;\nret; }\n\
      .visible .entry read(.param .u64 from)\n{ .reg .b32 %r<2>; .reg .b64 %d; ld.param.u64 %d, [from];\n\
      ld.global.u32 %r0, [%d]; ld.global.u32 %r1, [%d+4];\nret; }\n\
      .visible .entry tell(.param .u64 to, .param .u64 what)\n{ .reg .b64 %d<2>; ld.param.u64 %d0, [to]; ld.param.u64 %d1, [what];\n\
@@ -495,6 +506,13 @@ fn a_slow_rank_is_waited_for() {
     let expected: Vec<u8> = (0..16).flat_map(|_| 10.0_f32.to_le_bytes()).collect();
     for said in Scene::in_processes("slow", 4) {
         assert_eq!(said.ended.as_ref(), Ok(&expected), "{said:?}");
+    }
+}
+
+/// If this fails, a wait by the clock is given up since its rank slept before, or a deadline that no clock comes to is past.
+fn an_hour_of_waiting_starts_with_the_wait() {
+    for said in Scene::in_processes("late_wait", 2) {
+        assert!(said.ended.is_ok(), "{said:?}");
     }
 }
 

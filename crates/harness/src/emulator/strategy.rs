@@ -387,6 +387,21 @@ mod tests {
         assert!(picked.len() > LONGEST_STALL / 100, "{}", picked.len());
     }
 
+    /// If this fails, ranks that wait for the stalled one in many calls wait as long in each, or are hardly ever far ahead of it.
+    #[test]
+    fn each_stall_is_half_as_long() {
+        let candidates = [0, 1, 2].map(|rank| Candidate::Turn(rank, 0));
+        let mut picker = Picker::new(Interleaving { strategy: Strategy::Stalled, seed: 5 }, 3);
+        let held: Vec<bool> = (0..3 * LONGEST_STALL)
+            .map(|_| {
+                picker.pick(&candidates);
+                picker.held.is_some()
+            })
+            .collect();
+        let stalls: Vec<usize> = held.chunk_by(|a, b| a == b).filter(|stretch| stretch[0]).map(<[bool]>::len).collect();
+        assert_eq!(stalls[..11], [65536, 32768, 16384, 8192, 4096, 2048, 1024, 512, 256, 256, 256]);
+    }
+
     /// If this fails, a warp that waits in a way that is not seen keeps those of its stream from what it waits for.
     #[test]
     fn every_warp_of_a_stream_comes_up_by_priorities() {

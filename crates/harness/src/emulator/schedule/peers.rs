@@ -177,3 +177,60 @@ impl Schedule<'_> {
         self.peers.iter().for_each(|peers| peers.board.rest(total));
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::os::fd::OwnedFd;
+
+    use passmuster_bootstrap::{Bootstrap, BootstrapError};
+
+    use super::*;
+
+    /// A job of one rank.
+    struct Alone;
+
+    impl Bootstrap for Alone {
+        fn rank(&self) -> usize {
+            0
+        }
+
+        fn world(&self) -> usize {
+            1
+        }
+
+        fn all_gather(&mut self, _: &str, own: &[u8]) -> Result<Vec<Vec<u8>>, BootstrapError> {
+            Ok(vec![own.to_vec()])
+        }
+
+        fn all_gather_descriptors(&mut self, _: &str, _: &[OwnedFd]) -> Result<Vec<Vec<OwnedFd>>, BootstrapError> {
+            Ok(vec![Vec::new()])
+        }
+
+        fn set_limit(&mut self, limit: Duration) -> Duration {
+            limit
+        }
+
+        fn failure(&mut self) -> Option<BootstrapError> {
+            None
+        }
+
+        fn give_up(&mut self, _: &str) {}
+    }
+
+    /// If this fails, a host that sleeps wakes early by wall time where others write while they wait, or ever later.
+    #[test]
+    fn hosts_sleep_a_little_longer_than_they_say() {
+        let (mut job, mut meets) = (Alone, Alone);
+        let mut board = Board::open(&mut meets).unwrap();
+        let mut peers = Peers::new(&mut board, Watch::new(&mut job), 0, Vec::new());
+        let minute = 60_000_000_000;
+        let start = Instant::now();
+        let alarm = peers.alarm(minute, minute);
+        let most = Instant::now() + Duration::from_nanos(minute) + OVERSLEEP;
+        assert!((start + Duration::from_nanos(minute) + OVERSLEEP..=most).contains(&alarm));
+        assert_eq!(peers.alarm(minute, minute / 2), alarm, "it sleeps on");
+        assert!(peers.alarm(2 * minute, 2 * minute) > alarm, "it sleeps anew");
+        // A clock that has no such time is asked for none.
+        peers.alarm(u64::MAX, u64::MAX);
+    }
+}
