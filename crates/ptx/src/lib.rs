@@ -39,7 +39,7 @@ pub use instruction::*;
 pub use module::{Function, LaunchBounds, Module, Parameter, ParameterPlace, Relocated, Relocation, Variable};
 pub use operations::*;
 pub use reach::{Reachable, UnknownInstruction};
-pub use registers::RegisterCounts;
+pub use registers::{RegisterCounts, successors};
 pub use types::{BooleanOp, CacheHint, Comparison, IntegerRounding, Rounding, Scope, Semantics, Space, Type};
 
 /// Reads and decodes a module of which every instruction is known.

@@ -151,8 +151,8 @@ fn visit(operation: &mut Operation, visit: &mut dyn FnMut(&mut Register, bool)) 
     operation.instruction.for_each_register(visit);
 }
 
-/// The operations that may come after operation `index`.
-pub(super) fn successors(operation: &Operation, index: usize, each: &mut dyn FnMut(usize)) {
+/// The operations that may come after operation `index` of a function, those of a function that it calls aside.
+pub fn successors(operation: &Operation, index: usize, each: &mut dyn FnMut(usize)) {
     let falls_through = match &operation.instruction {
         Instruction::Branch { target, .. } => {
             each(*target);

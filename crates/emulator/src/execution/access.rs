@@ -270,6 +270,9 @@ impl Executor<'_> {
         addresses: &Row<u64>,
         effect: Effect,
     ) {
+        if self.launch.program.covered.is_some() {
+            self.note_signal(lanes, access, addresses, effect);
+        }
         let Some(actor) = self.block.actor.filter(|_| access.space != Space::Local) else { return };
         let at = self.at(actor);
         if let Some(races) = self.races.as_deref_mut() {

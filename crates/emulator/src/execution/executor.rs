@@ -4,6 +4,7 @@ use super::{
     arithmetic::Adder,
     asynchronous::Bulk,
     block::Common,
+    coverage,
     fault::{ExecError, Fault, FaultSite, UndefinedValue},
     flight::Beside,
     float::{Binary, Conversion, direction},
@@ -101,6 +102,7 @@ impl Executor<'_> {
             self.pc = self.warp.groups[group].pc;
             self.warp.registers.bases = self.frame.bases;
             let code = &launch.program.module.functions[self.frame.function].code;
+            let marks = launch.program.covered.as_ref().map(|covered| &*covered.marks);
             let watches = self.warp.products.as_deref().is_some_and(Products::watches);
             loop {
                 if *left == 0 {
@@ -114,6 +116,12 @@ impl Executor<'_> {
                     Some(guard) => all & self.warp.registers.condition(guard),
                 };
                 *left -= 1;
+                if let Some(marks) = marks {
+                    coverage::note(&marks.of(self.frame.function)[self.pc], lanes, all);
+                    if marks.ends_wait(self.frame.function, self.pc) {
+                        self.end_waits(lanes);
+                    }
+                }
                 self.turn.instructions += u64::from(lanes.count_ones());
                 if watches && lanes != 0 {
                     let seen = self.watch_registers();

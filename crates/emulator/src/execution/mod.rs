@@ -50,6 +50,7 @@ mod arithmetic;
 mod asynchronous;
 mod block;
 mod compare;
+mod coverage;
 mod executor;
 mod fault;
 mod flight;
@@ -70,6 +71,7 @@ mod warp;
 mod wgmma;
 
 pub use arithmetic::{Arithmetic, TensorCores};
+pub use coverage::{Arrivals, Coverage, Marks, Recorder, Site};
 pub use fault::{Fault, FaultSite, UndefinedValue};
 pub use grid::{Grid, Shape, Turn, WarpPosition, WarpState};
 pub use multimem::MultimemReduction;

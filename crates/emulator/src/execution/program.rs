@@ -2,7 +2,7 @@
 
 use std::{collections::BTreeSet, fmt, sync::Arc};
 
-use super::fault::Fault;
+use super::{coverage::Covered, fault::Fault};
 use crate::memory::{Address, Init, Memory, Owner};
 use passmuster_ptx as ptx;
 use passmuster_ptx::{Base, Class, Instruction, Module, Operation, Register, Relocated, Signature, Space};
@@ -96,6 +96,8 @@ pub struct Program {
     pub(super) dynamic_align: u32,
     /// Words of its frame that each operation of each function reads or writes, those of products of warpgroups aside; empty where there are none.
     pub(super) touched: Arc<[Vec<Box<[u16]>>]>,
+    /// Where what of it runs is noted, if somebody asks.
+    pub(super) covered: Option<Covered>,
 }
 
 impl Program {
@@ -134,7 +136,7 @@ impl Program {
         }
         let dynamic_align = module.dynamic_align.max(1);
         let touched = touched(&module);
-        Ok(Program { module, rank, limits, variables, functions, dynamic_align, touched })
+        Ok(Program { module, rank, limits, variables, functions, dynamic_align, touched, covered: None })
     }
 
     /// Sets the first bytes of a global or constant variable, as the host does.

@@ -11,6 +11,7 @@ use passmuster_ptx::Module;
 use smallvec::{SmallVec, smallvec};
 
 use super::{
+    coverage::Looks,
     registers::{Bases, Registers, Row},
     wgmma::Products,
 };
@@ -109,6 +110,8 @@ pub(super) struct Warp {
     next_poll: usize,
     /// Turns that ended in the middle of one of several groups.
     pub(super) cut_short: u32,
+    /// What lanes wait for, where somebody asks.
+    pub(super) looks: Looks,
 }
 
 impl Warp {
@@ -123,7 +126,18 @@ impl Warp {
         let parameters =
             if function.param_bytes > function.input_bytes { vec![[0; 32]; function.param_bytes as usize] } else { Vec::new() };
         let (polls, products) = (Default::default(), None);
-        Warp { registers, groups: smallvec![group], live, parameters, local: None, products, polls, next_poll: 0, cut_short: 0 }
+        Warp {
+            registers,
+            groups: smallvec![group],
+            live,
+            parameters,
+            local: None,
+            products,
+            polls,
+            next_poll: 0,
+            cut_short: 0,
+            looks: Looks::new(),
+        }
     }
 
     /// What decides what it does next, as long as memory stays as it is. Which groups are held back, and how soon others will be, is among it: a

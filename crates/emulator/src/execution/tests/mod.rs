@@ -6,6 +6,7 @@ use passmuster_ptx as ptx;
 
 mod asynchronous;
 mod clusters;
+mod coverage;
 mod instructions;
 mod matrix;
 mod multimem;
