@@ -58,6 +58,8 @@ pub(crate) struct RegisteredKernel {
     pub(crate) foreign: &'static Foreign,
     /// The first of its PTX.
     pub(crate) ptx: PathBuf,
+    /// Where the PTX of each of its modules is.
+    pub(crate) modules: BTreeMap<String, PathBuf>,
     /// What records say of it.
     pub(crate) note: String,
 }
@@ -74,6 +76,7 @@ pub(crate) struct Accepted {
     pub(crate) foreign: Foreign,
     /// The first of its PTX.
     pub(crate) ptx: PathBuf,
+    modules: BTreeMap<String, PathBuf>,
     note: String,
 }
 
@@ -111,9 +114,10 @@ impl ForeignArgs {
         }
         let accepted = self.specs.iter().map(|spec| self.accept(spec, library, on)).collect::<anyhow::Result<Vec<_>>>()?;
         let (foreigns, of_each): (Vec<_>, Vec<_>) =
-            accepted.into_iter().map(|Accepted { foreign, ptx, note }| (foreign, (ptx, note))).unzip();
+            accepted.into_iter().map(|Accepted { foreign, ptx, modules, note }| (foreign, (ptx, modules, note))).unzip();
         let known = algorithms::register(foreigns).map_err(|why| anyhow::anyhow!("{}: {why}", self.specs[0].display()))?;
-        Ok(known.into_iter().zip(of_each).map(|(foreign, (ptx, note))| RegisteredKernel { foreign, ptx, note }).collect())
+        let registered = |(foreign, (ptx, modules, note))| RegisteredKernel { foreign, ptx, modules, note };
+        Ok(known.into_iter().zip(of_each).map(registered).collect())
     }
 
     /// Reads a specification and the PTX of its modules, and holds them against each other.
@@ -209,8 +213,9 @@ impl ForeignArgs {
             bail!("{name}:{}", foreign.error_of_variable(number, format!("no module has a global or constant variable `{variable}`")));
         }
         drop(parsed);
-        let ptx = texts.into_iter().next().map(|(_, _, path)| path).unwrap_or_default();
-        Ok(Accepted { foreign, ptx, note })
+        let ptx = texts.first().map(|(_, _, path)| path.clone()).unwrap_or_default();
+        let modules = texts.into_iter().map(|(module, _, path)| (module, path)).collect();
+        Ok(Accepted { foreign, ptx, modules, note })
     }
 
     /// A file that a specification names.

@@ -20,6 +20,7 @@ pub(super) struct Files {
     json: Option<ResultFile>,
     junit: Option<ResultFile>,
     trace: Option<ResultFile>,
+    lcov: Option<ResultFile>,
     /// Where the trace comes to be.
     traced: Arc<Trace>,
 }
@@ -34,6 +35,7 @@ impl Files {
             json: ResultFile::asked(cases.json.as_deref())?,
             junit: ResultFile::asked(cases.junit.as_deref())?,
             trace: ResultFile::asked(run.trace.as_deref())?,
+            lcov: ResultFile::asked(run.lcov.as_deref())?,
             traced: Arc::default(),
         })
     }
@@ -64,10 +66,11 @@ impl Files {
     ///
     /// # Errors
     /// Of all that cannot be written, with their paths.
-    pub(super) fn write(&self, record: &Record, trace: Option<String>) -> anyhow::Result<()> {
+    pub(super) fn write(&self, record: &Record, trace: Option<String>, lcov: Option<String>) -> anyhow::Result<()> {
         let json = self.json.iter().map(|file| file.write(&record.to_json()));
         let junit = self.junit.iter().map(|file| file.write(&junit(record)));
         let trace = self.trace.iter().zip(trace).map(|(file, trace)| file.write(&trace));
-        all_of(json.chain(junit).chain(trace))
+        let lcov = self.lcov.iter().zip(lcov).map(|(file, lcov)| file.write(&lcov));
+        all_of(json.chain(junit).chain(trace).chain(lcov))
     }
 }

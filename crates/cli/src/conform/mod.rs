@@ -19,13 +19,13 @@ use std::{
 use anyhow::bail;
 use passmuster::{
     conformance::{
-        Case, Fault, List, Status, Verdict,
+        Case, Fault, List, Status, Verdict, coverage,
         report::{Assumed, Part, Record, Selection, Summary, WaivedRace, first_note, is_not_compared, table, today},
         shrink,
         supervisor::StartError,
         waivers::{self, Waiver},
     },
-    emulator::{EmulatorOptions, Interleaving, MultimemReduction, Profile, Strategy, TensorCores},
+    emulator::{Coverage, EmulatorOptions, Interleaving, MultimemReduction, Profile, Strategy, TensorCores},
 };
 use passmuster_bootstrap::{Bootstrap, Rank};
 use passmuster_collectives::{
@@ -105,6 +105,13 @@ pub(crate) struct Validate {
     trace: Option<PathBuf>,
     #[command(flatten)]
     elsewhere: ForeignArgs,
+    /// Say what of the kernels' code the cases executed: instructions, both ways of branches, and waits, with each side last. What was left out is named; --json
+    /// has all of it.
+    #[arg(long, help_heading = EMULATOR)]
+    coverage: bool,
+    /// Write that as an LCOV trace file, which genhtml, editors and CI services read: source lines, or lines of PTX without .loc.
+    #[arg(long, help_heading = EMULATOR, value_name = "FILE")]
+    lcov: Option<PathBuf>,
     /// The most memory of all ranks' buffers together on the emulator, as in 512M. By default 8G, or less where the machine has less.
     #[arg(long, help_heading = EMULATOR, value_name = "SIZE", value_parser = units::size)]
     memory: Option<u64>,
@@ -121,6 +128,7 @@ Examples:
   cargo xtask validate --seed 7         other inputs, sequences and schedules
   cargo xtask validate --schedules 20   each case under twenty schedules
   cargo xtask validate --profile ptx    by the PTX ISA alone, nothing assumed
+  cargo xtask validate --coverage       and what of the kernels they executed
   cargo xtask validate --machine cuda   on this machine's GPUs
 
 Your own kernel, its PTX and a page of TOML (docs/tutorial-foreign-kernel.md):
@@ -221,7 +229,7 @@ impl Validate {
     }
 
     pub(crate) fn run(self, sh: &Shell) -> anyhow::Result<ExitCode> {
-        let Validate { cases, on, schedules, steps, trace, elsewhere, memory, mut machine, launch } = self;
+        let Validate { cases, on, schedules, steps, trace, coverage, lcov, elsewhere, memory, mut machine, launch } = self;
         let launch = if on == MachineKind::Cuda { launch.on_gpus() } else { launch };
         if launch.has_ranks() {
             // Processes that share memory do not see each other's accesses.
@@ -230,11 +238,15 @@ impl Validate {
         if (memory.is_some() || trace.is_some() || steps.is_some()) && on == MachineKind::Cuda {
             bail!("--memory, --steps and --trace are for --machine emulator");
         }
+        let coverage = (coverage || lcov.is_some()).then(Arc::<Coverage>::default);
+        if coverage.is_some() {
+            cases.can_cover(on, &launch)?;
+        }
         // A kernel that nobody here has run before gets one schedule of each kind.
         let several = elsewhere.any() && on == MachineKind::Emulator && !launch.has_ranks();
         let default = if several { Strategy::ALL.len() as u32 } else { 1 };
         let schedules = schedules.unwrap_or(default);
-        let run = Run { memory, schedules, steps, trace, launch, ..Run::plain("validate", on, machine) };
+        let run = Run { memory, schedules, steps, trace, coverage, lcov, launch, ..Run::plain("validate", on, machine) };
         cases.run(&run.with(&elsewhere)?, sh)
     }
 }
@@ -255,6 +267,9 @@ struct Run {
     /// The most thread instructions of one run there.
     steps: Option<u64>,
     trace: Option<PathBuf>,
+    /// What the cases execute, if that is asked for, and where it goes as LCOV.
+    coverage: Option<Arc<Coverage>>,
+    lcov: Option<PathBuf>,
     launch: LaunchArgs,
 }
 
@@ -272,6 +287,8 @@ impl Run {
             schedules: 1,
             steps: None,
             trace: None,
+            coverage: None,
+            lcov: None,
             launch: LaunchArgs::default(),
         }
     }
@@ -345,6 +362,17 @@ impl Cases {
             status = ExitCode::from(CANNOT_RUN);
         }
         Ok(self.require.exit_of_verdicts(status, &record.machine, &record.cases))
+    }
+
+    /// Whether what is executed can be told of all the cases.
+    fn can_cover(&self, on: MachineKind, launch: &LaunchArgs) -> anyhow::Result<()> {
+        if on == MachineKind::Cuda || launch.is_asked_for() || launch.has_ranks() {
+            bail!("--coverage and --lcov are for --machine emulator in one process, without --launcher");
+        }
+        if self.part.is_some() || self.resume.is_some() {
+            bail!("--coverage and --lcov are of all cases in one run: without --part and --resume");
+        }
+        Ok(())
     }
 
     /// The emulator's schedules.
@@ -447,6 +475,7 @@ impl Cases {
         let mut options = run.machine.emulator(run.library.clone(), self.seed)?;
         options.memory_budget = run.memory.unwrap_or(options.memory_budget);
         options.steps = run.steps.unwrap_or(options.steps);
+        options.coverage = run.coverage.clone();
         Ok(options)
     }
 
@@ -549,7 +578,8 @@ impl Conformance<'_> {
         apply_waivers(&mut head, asked.waivers.as_ref(), &today());
         let smaller = self.smaller(judge, &head.cases);
         let record = self.finished(head, took, sh);
-        let written = journal.end(|| files.write(&record, trace));
+        let lcov = self.run.coverage.as_ref().map(|coverage| coverage::lcov(coverage, |module| ptx_path(&self.run.known, module)));
+        let written = journal.end(|| files.write(&record, trace, lcov));
         Ok((record, smaller, written))
     }
 
@@ -569,6 +599,7 @@ impl Conformance<'_> {
         record.assumed = Assumed::of(&record.cases, &self.declared());
         let waived = WaivedRace::fold(&mut record.cases);
         record.seconds = Some(seconds);
+        record.coverage = run.coverage.iter().flat_map(|coverage| coverage::modules(coverage)).collect();
         record.source.modules = records::modules_of(&run.library, &record.cases);
         record.notes.extend(record.selection.iter().map(|selection| first_note(cases.len(), record.seconds, selection)));
         record.notes.extend(run.known.iter().map(|known| known.note.clone()));
@@ -620,6 +651,9 @@ impl Conformance<'_> {
         record.notes.iter().filter(|note| is_not_compared(note) || note.starts_with(UNCOUNTED)).for_each(|note| println!("{note}"));
         let most = if self.asked.list_waived { usize::MAX } else { MOST_PLACES };
         rests_on(record, most).iter().for_each(|line| println!("{line}"));
+        if !record.coverage.is_empty() {
+            println!("\n{}\n", coverage::text(&record.coverage));
+        }
         let verdict = concluded(&record.summary, record.seconds.unwrap_or_default());
         if github::listens() {
             let told = |verdict: &&Verdict| verdict.status.is_finding() || verdict.status == Status::InfraError;
@@ -632,6 +666,12 @@ impl Conformance<'_> {
         }
         println!("{verdict}");
     }
+}
+
+/// Where the PTX of a module is: a file of the user's, or of this repository.
+fn ptx_path(known: &[RegisteredKernel], module: &str) -> String {
+    let own = known.iter().find_map(|known| known.modules.get(module));
+    own.map_or_else(|| format!("kernels/ptx/{module}.ptx"), |path| path.display().to_string())
 }
 
 /// Waivers from a file.

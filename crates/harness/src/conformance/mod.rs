@@ -7,6 +7,7 @@ mod case;
 mod census;
 mod collective_case;
 mod compare;
+pub mod coverage;
 mod diagnosis;
 #[cfg(test)]
 mod documented;

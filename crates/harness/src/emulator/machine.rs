@@ -1,10 +1,10 @@
 //! The machine: ranks on the CPU behind the [`Machine`] trait.
 
-use std::{collections::HashMap, time::Duration};
+use std::{collections::HashMap, sync::Arc, time::Duration};
 
 use super::{
     actions::{Action, Compiler},
-    execution::{Arithmetic, Fault},
+    execution::{Arithmetic, Coverage, Fault},
     group::{Bytes, Group},
     memory::{AccessError, AllocationId, MOST_BYTES, Memory, SPARSE_BYTES},
     modules::Modules,
@@ -62,6 +62,8 @@ pub struct EmulatorOptions {
     pub arithmetic: Arithmetic,
     /// What the race check takes for granted.
     pub profile: Profile,
+    /// Where it is noted what of the kernels has run, if anybody asks.
+    pub coverage: Option<Arc<Coverage>>,
 }
 
 impl Default for EmulatorOptions {
@@ -77,6 +79,7 @@ impl Default for EmulatorOptions {
             trace: false,
             arithmetic: Arithmetic::default(),
             profile: Profile::default(),
+            coverage: None,
         }
     }
 }
@@ -135,7 +138,7 @@ pub struct Emulator {
 impl Emulator {
     /// A machine without groups.
     pub fn new(options: EmulatorOptions) -> Emulator {
-        let modules = Modules::new(options.library.clone(), options.device);
+        let modules = Modules::new(options.library.clone(), options.device, options.coverage.clone());
         Emulator { options, modules, memory: Memory::new(), groups: Vec::new(), used: 0, rendezvous: 0, trace: None, instructions: 0 }
     }
 
@@ -226,6 +229,7 @@ impl Emulator {
         peers: Option<Peers<'_>>,
     ) -> Result<Ended, MachineError> {
         let worlds = self.groups.iter().map(|group| (group.world(), group.node_world())).collect();
+        self.modules.begin_run();
         let limits = Limits { deadline, instructions: self.options.steps };
         let reports = self.stuck_reports(needs)?;
         let races = Races::new(self.options.profile, needs.world, all_streams((needs.streams, needs.sides), needs.programmatic), reports);

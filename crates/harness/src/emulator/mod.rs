@@ -23,7 +23,7 @@ use passmuster_ptx as ptx;
 
 pub use machine::{Emulator, EmulatorOptions};
 pub use modules::{accepts, limits, misfit, parsed, takes_variables};
-pub use passmuster_emulator::execution::takes_dynamic_shared;
+pub use passmuster_emulator::execution::{Coverage, takes_dynamic_shared};
 pub use passmuster_emulator::races::ASSUMPTIONS;
 pub use passmuster_emulator::{Arithmetic, MultimemReduction, Profile, TensorCores};
 pub use rank::RankEmulator;

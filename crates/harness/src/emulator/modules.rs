@@ -6,7 +6,7 @@ use std::{
 };
 
 use super::{
-    execution::{DeviceLimits, Footprint, Program, Residency},
+    execution::{Coverage, DeviceLimits, Footprint, Program, Recorder, Residency},
     memory::Memory,
     ptx,
 };
@@ -60,12 +60,19 @@ pub(super) struct Modules {
     parsed: HashMap<Key, Arc<ptx::Module>>,
     /// By what their variables were set to: what sets them to something else has another instance.
     loaded: HashMap<(Key, usize, Variables), Arc<Program>>,
+    recorder: Option<Recorder>,
 }
 
 impl Modules {
-    /// The modules of a library for ranks on such devices, none of them parsed yet.
-    pub(super) fn new(library: Library, device: DeviceModel) -> Modules {
-        Modules { library, device, parsed: HashMap::new(), loaded: HashMap::new() }
+    /// The modules of a library for ranks on such devices, none of them parsed yet. What runs of them is noted in `coverage`.
+    pub(super) fn new(library: Library, device: DeviceModel, coverage: Option<Arc<Coverage>>) -> Modules {
+        let recorder = coverage.map(Recorder::new);
+        Modules { library, device, parsed: HashMap::new(), loaded: HashMap::new(), recorder }
+    }
+
+    /// A run begins, which waits for nothing that was written before.
+    pub(super) fn begin_run(&self) {
+        self.recorder.iter().for_each(Recorder::begin_run);
     }
 
     /// The PTX that launches are resolved in.
@@ -113,7 +120,10 @@ impl Modules {
         let program = Program::load(module, rank, limits(&self.device), memory);
         let program = program.and_then(|program| {
             key.2.iter().try_for_each(|(name, value)| program.set(name, value, memory))?;
-            Ok(program)
+            Ok(match &self.recorder {
+                Some(recorder) => recorder.record(program, &name_of(&key.0)),
+                None => program,
+            })
         });
         let program = program.map_err(|fault| MachineError::NotSupported {
             reason: format!("module `{}` cannot be loaded for rank {rank}: {fault}", launch.module),
@@ -182,6 +192,15 @@ pub fn limits(device: &DeviceModel) -> DeviceLimits {
         Residency { blocks, bound: format!("{blocks_per_sm} on each of {} SMs, by {bounded_by}{registers}", model.sms) }
     };
     DeviceLimits { sms: device.sms, shared_per_block: device.shared_per_block, resident: Arc::new(resident) }
+}
+
+/// What coverage calls a module: as the file of its PTX in kernels/ptx/.
+fn name_of((module, build): &Key) -> String {
+    match build {
+        Build::Release => module.clone(),
+        Build::Checked => format!("{module}.checked"),
+        Build::Wide => format!("{module}.wide"),
+    }
 }
 
 fn key(launch: &Launch) -> Key {

@@ -14,7 +14,7 @@ use super::{
     stored::{Lines, RecordCase},
     waived::Assumed,
 };
-use crate::conformance::{Status, Verdict, verdict::tenths};
+use crate::conformance::{Status, Verdict, coverage::ModuleCoverage, verdict::tenths};
 use passmuster_collectives::machine::MachineInfo;
 
 /// The version of what records look like. Records without one are of the first.
@@ -41,6 +41,8 @@ pub struct Record<C = Verdict> {
     pub summary: Summary,
     /// The assumptions about the hardware that the verdicts rest on; none in records of other machines, and in older ones.
     pub assumed: Vec<Assumed>,
+    /// What of the kernels' code the cases executed, where that was asked for.
+    pub coverage: Vec<ModuleCoverage>,
     /// The cases, in the order of the selection.
     pub cases: Vec<C>,
     /// What a reader should know besides: what was left out and why.
@@ -92,8 +94,9 @@ pub struct Summary {
 impl<C> Record<C> {
     /// A record of now.
     pub fn new(kind: impl Into<String>, machine: MachineInfo, source: Source, summary: Summary, cases: Vec<C>) -> Record<C> {
-        let (selection, partial, seconds, assumed) = (None, None, None, Vec::new());
-        Record { kind: kind.into(), date: now(), machine, source, selection, partial, seconds, summary, assumed, cases, notes: Vec::new() }
+        let (selection, partial, seconds) = (None, None, None);
+        let (assumed, coverage, notes) = (Vec::new(), Vec::new(), Vec::new());
+        Record { kind: kind.into(), date: now(), machine, source, selection, partial, seconds, summary, assumed, coverage, cases, notes }
     }
 }
 
@@ -128,6 +131,9 @@ impl<C: RecordCase + Serialize> Serialize for Record<C> {
         if !self.assumed.is_empty() {
             fields.serialize_entry("assumed", &self.assumed)?;
         }
+        if !self.coverage.is_empty() {
+            fields.serialize_entry("coverage", &self.coverage)?;
+        }
         C::write(&self.cases, &mut fields)?;
         fields.end()
     }
@@ -140,8 +146,8 @@ impl<'de, C: RecordCase + DeserializeOwned> Deserialize<'de> for Record<C> {
             return Err(D::Error::custom(format!("a record of schema {}: this version reads up to {SCHEMA}", file.schema)));
         }
         let cases = C::read(file.cases, file.shared).map_err(D::Error::custom)?;
-        let File { kind, date, machine, source, selection, partial, seconds, summary, notes, assumed, .. } = file;
-        Ok(Record { kind, date, machine, source, selection, partial, seconds, summary, assumed, cases, notes })
+        let File { kind, date, machine, source, selection, partial, seconds, summary, notes, assumed, coverage, .. } = file;
+        Ok(Record { kind, date, machine, source, selection, partial, seconds, summary, assumed, coverage, cases, notes })
     }
 }
 
@@ -161,6 +167,8 @@ struct File {
     notes: Vec<String>,
     #[serde(default)]
     assumed: Vec<Assumed>,
+    #[serde(default)]
+    coverage: Vec<ModuleCoverage>,
     #[serde(default)]
     shared: Vec<Value>,
     cases: Vec<Value>,
