@@ -124,7 +124,8 @@ impl Judged {
 
     /// Of `mutants`. Those that were missed come first.
     pub fn of_mutants(record: &Record<Outcome>) -> Judged {
-        let (equivalent, counted): (Vec<&Outcome>, Vec<&Outcome>) = record.cases.iter().partition(|outcome| outcome.equivalent.is_some());
+        let (equivalent, others): (Vec<&Outcome>, Vec<&Outcome>) = record.cases.iter().partition(|outcome| outcome.equivalent.is_some());
+        let (not_reached, counted): (Vec<&Outcome>, Vec<&Outcome>) = others.into_iter().partition(|outcome| outcome.not_reached);
         let missed: Vec<&Outcome> = counted.iter().copied().filter(|outcome| !outcome.caught).collect();
         // One that does nothing wrong, and was caught.
         let contradicted = equivalent.iter().filter(|outcome| outcome.caught).count();
@@ -167,6 +168,10 @@ impl Judged {
             1,
             by_count.iter().map(|(property, count)| vec![(*property).to_owned(), count.to_string()]),
         ));
+        if !not_reached.is_empty() {
+            let title = "Not reached: no case executes what they change, and they do not count";
+            tables.push(table(title, &["mutant", "cases", "bug"], 2, not_reached.iter().map(why)));
+        }
         if !equivalent.is_empty() {
             tables.push(table(
                 "Equivalent: they do nothing wrong, and do not count",

@@ -2,12 +2,12 @@
 
 use std::{
     borrow::Cow,
-    collections::BTreeMap,
+    collections::{BTreeMap, BTreeSet},
     num::NonZeroUsize,
     path::PathBuf,
     process::ExitCode,
     sync::{
-        OnceLock,
+        Arc, OnceLock,
         atomic::{AtomicBool, Ordering},
     },
     time::{Duration, Instant},
@@ -16,12 +16,12 @@ use std::{
 use anyhow::{anyhow, bail, ensure};
 use passmuster::{
     conformance::{
-        Case, CollectiveCase, Finding, List, MUTANTS, Mutant, MutantKind, Status, Verdict, manifest,
+        Case, CollectiveCase, Finding, List, MUTANTS, Mutant, MutantKind, Status, Verdict, coverage, manifest,
         mutants::{self, Caught, Defect, Derived, Equivalent, Outcome},
         report::{Record, Selection, Source, Summary, table},
         supervisor::StartError,
     },
-    emulator::{Emulator, EmulatorOptions, Interleaving},
+    emulator::{Coverage, Emulator, EmulatorOptions, Interleaving},
 };
 use passmuster_collectives::{
     algorithms::{self, Algorithm, TensorParallelFusion},
@@ -124,6 +124,8 @@ struct Subject {
     defect: Option<Defect>,
     description: String,
     equivalent: Option<String>,
+    /// Lines of the kernel's PTX that are changed, where that is known.
+    lines: Vec<u32>,
     library: Library,
     /// The kernels without it.
     kernel: Library,
@@ -153,13 +155,14 @@ impl Subject {
         if self.is_slow() { SLOW } else { 1.0 }
     }
 
+    /// Under how many schedules the emulator judges mutants of its kernel, where so many are asked for.
+    fn most_schedules(&self, asked: u64) -> u64 {
+        if self.is_slow() { asked.div_ceil(4) } else { asked }
+    }
+
     /// Under how many schedules the emulator judges it, where so many are asked for.
     fn schedules(&self, asked: u64) -> u64 {
-        match (self.is_slow(), &self.equivalent) {
-            (false, _) => asked,
-            (true, None) => asked.div_ceil(4),
-            (true, Some(_)) => 1,
-        }
+        if self.is_slow() && self.equivalent.is_some() { 1 } else { self.most_schedules(asked) }
     }
 
     fn of(mutant: &Mutant, merge: &[CollectiveCase], on: MachineKind) -> Subject {
@@ -182,6 +185,7 @@ impl Subject {
             defect: None,
             description: mutant.description.into(),
             equivalent: None,
+            lines: Vec::new(),
             library: mutant.library(),
             kernel: Library::default(),
             shared_pads: false,
@@ -201,6 +205,7 @@ impl Subject {
             defect: None,
             description: "Two groups of the same ranks use one signal pad, each on a stream of its own".into(),
             equivalent: None,
+            lines: Vec::new(),
             library: Library::default(),
             kernel: Library::default(),
             shared_pads: true,
@@ -218,6 +223,7 @@ impl Subject {
             defect: Some(mutant.defect),
             description: format!("{} ==> {}", mutant.original, if mutant.mutated.is_empty() { "nothing" } else { &mutant.mutated }),
             equivalent: equivalents.iter().find(|known| known.site == mutant.site).map(|known| known.reason.clone()),
+            lines: mutant.lines.clone(),
             library,
             kernel,
             shared_pads: false,
@@ -242,8 +248,14 @@ impl Subject {
             tried,
             schedule,
             equivalent: self.equivalent.clone(),
+            not_reached: false,
             verdict,
         }
+    }
+
+    /// The outcome where no case comes to what is changed.
+    fn not_reached(&self) -> Outcome {
+        Outcome { not_reached: true, ..self.outcome(0, None) }
     }
 }
 
@@ -395,6 +407,7 @@ impl Mutants {
     fn emulated(&self, subjects: &[(usize, &Subject)], ran: &Ran, put: &Put<'_>) -> anyhow::Result<()> {
         let unchanged = self.machine.emulator(Library::default(), 0)?;
         let costs: Vec<f64> = subjects.iter().map(|(_, subject)| subject.cost()).collect();
+        let kernels: BTreeMap<&str, OnceLock<Kernel>> = subjects.iter().map(|(_, subject)| (&*subject.module, OnceLock::new())).collect();
         emulated::in_threads(
             emulated::processors(),
             (subjects, &costs),
@@ -402,21 +415,33 @@ impl Mutants {
             |(), &(index, subject), _| {
                 let options = EmulatorOptions { library: subject.library.clone(), ..unchanged.clone() };
                 let mut machine = Emulator::new(options.clone());
-                let kernels = EmulatorOptions { library: subject.kernel.clone(), ..unchanged.clone() };
-                let mut kernel = Emulator::new(kernels.clone());
                 let schedules = subject.schedules(self.schedules);
+                let kernel = (!subject.lines.is_empty())
+                    .then(|| kernels[&*subject.module].get_or_init(|| Kernel::run(subject, &unchanged, self.schedules, ran)));
+                if kernel.is_some_and(|kernel| !subject.lines.iter().any(|line| kernel.reached.contains(line))) {
+                    put(index, subject.not_reached());
+                    return;
+                }
                 let of_mutant = |case: &Case, schedule: u64| {
                     machine.set_interleaving(Interleaving::nth(0, schedule as usize));
                     ran.note(emulated::judge(case, &mut machine, &options, emulated::DEADLINE, subject.shared_pads))
                 };
-                let of_kernel = |case: &Case, schedule: u64| {
-                    kernel.set_interleaving(Interleaving::nth(0, schedule as usize));
-                    emulated::judge(case, &mut kernel, &kernels, emulated::DEADLINE, false)
-                };
                 // What an equivalent one rests on is in its reason.
-                let (tried, caught) = match &subject.equivalent {
-                    Some(_) => mutants::hunt(&subject.cases, schedules, of_mutant),
-                    None => mutants::hunt_beside(&subject.cases, schedules, of_mutant, of_kernel),
+                let (tried, caught) = match (kernel, &subject.equivalent) {
+                    (_, Some(_)) => mutants::hunt(&subject.cases, schedules, of_mutant),
+                    (Some(kernel), None) => {
+                        let of_kernel = |case: &Case, schedule| kernel.verdicts[&(case.to_string(), schedule)].clone();
+                        mutants::hunt_beside(&subject.cases, schedules, of_mutant, of_kernel)
+                    }
+                    (None, None) => {
+                        let options = EmulatorOptions { library: subject.kernel.clone(), ..unchanged.clone() };
+                        let mut machine = Emulator::new(options.clone());
+                        let of_kernel = |case: &Case, schedule: u64| {
+                            machine.set_interleaving(Interleaving::nth(0, schedule as usize));
+                            emulated::judge(case, &mut machine, &options, emulated::DEADLINE, false)
+                        };
+                        mutants::hunt_beside(&subject.cases, schedules, of_mutant, of_kernel)
+                    }
                 };
                 put(index, subject.outcome(tried, caught));
             },
@@ -454,6 +479,32 @@ impl Mutants {
             put(index, outcome);
         }
         Ok(())
+    }
+}
+
+/// The kernel that mutants are made of, as it is: what it rests on, and what of it runs.
+struct Kernel {
+    /// By case and schedule.
+    verdicts: BTreeMap<(String, u64), Verdict>,
+    /// Lines of its PTX that some lane came to.
+    reached: BTreeSet<u32>,
+}
+
+impl Kernel {
+    /// Runs the cases of its mutants, one of which is `subject`, under the schedules that they get.
+    fn run(subject: &Subject, unchanged: &EmulatorOptions, asked: u64, ran: &Ran) -> Kernel {
+        let coverage = Arc::<Coverage>::default();
+        let options = EmulatorOptions { library: subject.kernel.clone(), coverage: Some(coverage.clone()), ..unchanged.clone() };
+        let mut machine = Emulator::new(options.clone());
+        let mut verdicts = BTreeMap::new();
+        for schedule in 0..subject.most_schedules(asked) {
+            machine.set_interleaving(Interleaving::nth(0, schedule as usize));
+            for case in &subject.cases {
+                let verdict = ran.note(emulated::judge(case, &mut machine, &options, emulated::DEADLINE, false));
+                verdicts.insert((case.to_string(), schedule), verdict);
+            }
+        }
+        Kernel { verdicts, reached: coverage::lines_reached(&coverage, &subject.module) }
     }
 }
 
@@ -508,10 +559,10 @@ fn rows(outcomes: &[Outcome]) -> String {
     table::aligned_within(WIDTH, &["caught by", "schedule", "cases", "mutant"], 1, &rows)
 }
 
-/// How many of each kind were caught. The equivalent ones do not count.
+/// How many of each kind were caught. The equivalent ones do not count, nor those that no case comes to.
 fn score(outcomes: &[Outcome]) -> String {
     let of = |wanted: &dyn Fn(&&Outcome) -> bool| {
-        let counted: Vec<&Outcome> = outcomes.iter().filter(|o| o.equivalent.is_none()).filter(wanted).collect();
+        let counted: Vec<&Outcome> = outcomes.iter().filter(|o| o.equivalent.is_none() && !o.not_reached).filter(wanted).collect();
         (counted.iter().filter(|o| o.caught).count(), counted.len())
     };
     let mut lines = Vec::new();
@@ -532,6 +583,11 @@ fn score(outcomes: &[Outcome]) -> String {
     if equivalent > 0 {
         lines.push(format!("{equivalent} equivalent ones are not counted (fixtures/mutants/equivalent.toml)"));
     }
+    let not_reached = outcomes.iter().filter(|o| o.equivalent.is_none() && o.not_reached).count();
+    if not_reached > 0 {
+        lines
+            .push(format!("{not_reached} not reached: no case executes what they change, under any schedule, so nothing is known of them"));
+    }
     lines.join("\n")
 }
 
@@ -551,6 +607,7 @@ mod tests {
             tried: 1234,
             schedule: Some(10),
             equivalent: None,
+            not_reached: false,
             verdict: None,
         };
         let bug = "One parity: a rank that is a call ahead overwrites lines that a peer has yet to read";

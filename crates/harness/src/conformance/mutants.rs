@@ -84,16 +84,20 @@ pub struct Outcome {
     /// Why it does nothing wrong, where it is known to.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub equivalent: Option<String>,
+    /// Whether no case executes what it changes, under any schedule: it was not judged.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub not_reached: bool,
     /// The verdict that caught it, with the first of its findings.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub verdict: Option<Verdict>,
 }
 
 impl Outcome {
-    /// What caught it, in a word: the property that does not hold; `missed`, or `equivalent` where there was nothing to catch.
+    /// What caught it, in a word: the property that does not hold; `missed`, or `equivalent` or `not reached` where there was nothing to catch.
     pub fn caught_by(&self) -> &str {
         match &self.verdict {
             None if self.equivalent.is_some() => "equivalent",
+            None if self.not_reached => "not reached",
             None => "missed",
             Some(verdict) => verdict.findings.first().map_or(verdict.status.name(), |finding| &finding.property),
         }

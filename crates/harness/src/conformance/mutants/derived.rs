@@ -99,6 +99,8 @@ pub struct Derived {
     pub original: String,
     /// What stands there now, some lines apart by ` `; empty where it is dropped.
     pub mutated: String,
+    /// Lines of the module's text that are changed, or before which something is added, from 1. Where none of them is executed, it does what the kernel does.
+    pub lines: Vec<u32>,
     /// The module, one of ours with this one entry.
     #[serde(skip)]
     pub ptx: String,
@@ -394,7 +396,8 @@ impl Rules<'_, '_> {
         let original = self.entry.lines[line].trim().to_owned();
         let inserted = before.iter().flat_map(|(_, text)| text.lines()).chain(replacement.lines());
         let mutated = inserted.map(str::trim).collect::<Vec<_>>().join(" ");
-        self.mutants.push((line, Derived { name, site, defect, module: self.module.clone(), original, mutated, ptx }));
+        let changed = lines.iter().chain(before.iter().map(|(line, _)| line)).map(|line| (self.entry.before + line + 1) as u32).collect();
+        self.mutants.push((line, Derived { name, site, defect, module: self.module.clone(), original, mutated, lines: changed, ptx }));
     }
 
     pub(super) fn drop(&mut self, line: usize, defect: Defect, what: &str) {

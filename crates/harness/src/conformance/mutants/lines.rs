@@ -8,6 +8,8 @@ pub(super) struct EntryText<'t> {
     preamble: &'t str,
     /// From the line with the entry's name to that of its closing brace.
     pub(super) lines: Vec<&'t str>,
+    /// Lines of the text before them.
+    pub(super) before: usize,
 }
 
 /// A line that holds an instruction.
@@ -81,7 +83,7 @@ impl<'t> EntryText<'t> {
         let preamble = &ptx[..start_of_line(ptx.find(".entry ")?)];
         let start = start_of_line(ptx.find(&format!(".entry {entry}("))?);
         let end = end_of(ptx, start)?;
-        Some(EntryText { preamble, lines: ptx[start..end].lines().collect() })
+        Some(EntryText { preamble, lines: ptx[start..end].lines().collect(), before: ptx[..start].matches('\n').count() })
     }
 
     /// The instruction of a line, where it has one.
