@@ -309,14 +309,43 @@ mod tests {
         assert!(parsed(&["--all"]).err().unwrap().contains("takes no `--all`"));
     }
 
+    fn root() -> &'static Path {
+        Path::new(env!("CARGO_MANIFEST_DIR")).parent().unwrap()
+    }
+
+    fn files_that_judge() -> BTreeMap<String, String> {
+        let sh = Shell::new().unwrap();
+        sh.change_dir(root());
+        let tracked: Vec<String> = cmd!(sh, "git ls-files").quiet().read().unwrap().lines().map(str::to_owned).collect();
+        targets(root(), &tracked).unwrap()
+    }
+
+    /// If this fails, a mutant counts as one that does nothing wrong, and the record does not have it, or has a test that catches it.
+    #[test]
+    fn equivalents_are_of_the_record() {
+        let mut record = Record::read(&root().join(RECORD)).unwrap();
+        let argued = record::equivalents(&fs::read_to_string(root().join(EQUIVALENTS)).unwrap()).unwrap();
+        let before = record.clone();
+        record.argue(&argued).unwrap();
+        assert!(record.unknown(&argued).is_empty(), "{:?}", record.unknown(&argued));
+        assert_eq!(record, before, "{EQUIVALENTS} has changed since the record was written");
+    }
+
+    /// If this fails, the score that README.md quotes is of another judge, or too low.
+    #[test]
+    fn record_is_of_the_judge_that_there_is() {
+        let (record, files) = (Record::read(&root().join(RECORD)).unwrap(), files_that_judge());
+        let stale = record.stale(&files).unwrap();
+        let again = format!("cargo xtask judge-mutants --stale --json {RECORD}");
+        assert!(stale.is_empty(), "the code of {} has changed since its mutants ran: `{again}`", stale.join(", "));
+        assert!(record.files.keys().all(|file| files.contains_key(file)), "the record has files that are gone: `{again}`");
+        assert!(record.summary.total >= SAMPLE && record.summary.score() >= ENOUGH, "{:?}", record.summary);
+    }
+
     /// If this fails, a part of the judge has become something that the mutator does not read, and nobody sees that it has no mutants.
     #[test]
     fn every_target_has_mutants() {
-        let root = Path::new(env!("CARGO_MANIFEST_DIR")).parent().unwrap();
-        let sh = Shell::new().unwrap();
-        sh.change_dir(root);
-        let tracked: Vec<String> = cmd!(sh, "git ls-files").quiet().read().unwrap().lines().map(str::to_owned).collect();
-        let files = targets(root, &tracked).unwrap();
+        let files = files_that_judge();
         let candidates = sample::candidates(&files).unwrap();
         assert!(candidates.len() > 3000, "{}", candidates.len());
         let quotas = sample::quotas(&candidates, SAMPLE);

@@ -197,14 +197,18 @@ impl Record {
         equivalents.iter().filter(|equivalent| !self.cases.iter().any(|case| equivalent.is(case))).collect()
     }
 
-    /// The files that are not what they were, or that the record does not have.
+    /// The files that are not what they were, or that have mutants and that the record does not have.
     ///
     /// # Errors
     /// One of them is no Rust.
     pub(super) fn stale<'f>(&self, files: &'f BTreeMap<String, String>) -> anyhow::Result<Vec<&'f str>> {
         let mut stale = Vec::new();
         for (file, text) in files {
-            if self.files.get(file) != Some(&hash_of_code(file, text)?) {
+            let is_fresh = match self.files.get(file) {
+                Some(hash) => *hash == hash_of_code(file, text)?,
+                None => mutate::mutations(text).with_context(|| file.clone())?.is_empty(),
+            };
+            if !is_fresh {
                 stale.push(file.as_str());
             }
         }
@@ -343,6 +347,9 @@ mod tests {
         let files = |text: &str| [(FILE.to_owned(), text.to_owned())].into();
         assert_eq!(record.stale(&files("fn f(a: u8) -> u8 {\n    g(a < b)\n}\nfn h() { i(); }")).unwrap(), [""; 0]);
         assert_eq!(record.stale(&files("fn f() {}")).unwrap(), [FILE]);
+        let other = |text: &str| [("other.rs".to_owned(), text.to_owned())].into();
+        assert_eq!(record.stale(&other("fn f() { g(); }")).unwrap(), ["other.rs"]);
+        assert_eq!(record.stale(&other("struct Nothing;")).unwrap(), [""; 0], "it has no mutants");
     }
 
     /// If this fails, a test that was written for a mutant changes nothing in the record, or loses the others.
