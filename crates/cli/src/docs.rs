@@ -6,6 +6,7 @@ mod code;
 mod collectives;
 mod committed;
 mod examples;
+mod judge;
 mod litmus;
 mod museum;
 mod orders;
@@ -38,7 +39,7 @@ type Make = Box<dyn Fn(&Committed) -> anyhow::Result<String>>;
 /// The parts of documents, by their names in markers.
 fn parts() -> Vec<(String, Make)> {
     type Fixed = (&'static str, fn(&Committed) -> anyhow::Result<String>);
-    const FIXED: [Fixed; 28] = [
+    const FIXED: [Fixed; 30] = [
         ("algorithms", code::table_of_algorithms),
         ("collectives", code::table_of_collectives),
         ("exit-status", code::table_of_exit_statuses),
@@ -49,6 +50,8 @@ fn parts() -> Vec<(String, Make)> {
         ("mutants-by-rule", verdicts::mutants_by_rule),
         ("mutants-of-products", verdicts::mutants_of_products),
         ("mutants-of-examples", examples::mutants),
+        ("judge-mutants", judge::table),
+        ("judge-mutants-missed", judge::missed),
         ("litmus", litmus::table),
         ("orders", orders::table),
         ("museum", museum::table),

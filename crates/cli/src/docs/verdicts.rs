@@ -8,6 +8,7 @@ use serde_json::Value;
 use super::{
     bits::{OnBoth, by_threads_and_processes, on_both},
     committed::{Committed, cases, number, paragraph},
+    judge,
 };
 
 /// The merge list on four GPUs, which one process has; without the calls of 2^31 elements, which take more than half of the time.
@@ -101,7 +102,7 @@ pub(super) fn trust(committed: &Committed) -> anyhow::Result<String> {
         "On the emulator {} of the {} cases of the merge list passed and none failed; {} are too large for it. On four GPUs, without calls of 2^31 elements, {} of \
          {} passed and none failed; {} are known bugs of NCCL, and {} need what that machine or NCCL does not have. {} cases ran on both and can give one output \
          only: they are equal to the bit. Of bugs planted in values {} were caught, of those in synchronisation, most of them made by rule, {} ([the others](docs/emulator/mutants.md#what-is-missed)). Of {} instruction \
-         forms of the emulator, held against an H200, {} differ.",
+         forms of the emulator, held against an H200, {} differ. {}",
         on_emulator.passed,
         on_emulator.total,
         on_emulator.not_supported,
@@ -114,6 +115,7 @@ pub(super) fn trust(committed: &Committed) -> anyhow::Result<String> {
         caught("synchronisation mutants")?,
         number(&ledger["summary"], "total")?,
         number(&ledger["summary"], "fail")?,
+        judge::score(committed)?,
     )))
 }
 
