@@ -27,6 +27,16 @@ impl Choice {
         mixed ^ (mixed >> 31)
     }
 
+    /// One of some, of which there are fewer than 2^32.
+    pub fn of<T: Copy>(&mut self, all: &[T]) -> T {
+        all[(self.draw() % all.len() as u64) as usize]
+    }
+
+    /// Whether it is the one time in `n`.
+    pub fn one_in(&mut self, n: u64) -> bool {
+        self.draw().is_multiple_of(n)
+    }
+
     /// One of `0..n`, all as likely to within 2^-32; `n` is at least 1 and below 2^32.
     pub fn below(&mut self, n: usize) -> usize {
         (((self.draw() >> 32) * n as u64) >> 32) as usize
@@ -44,6 +54,14 @@ mod tests {
         (0..5000).for_each(|_| seen[choice.below(5)] += 1);
         assert!(seen.iter().all(|&times| (850..1150).contains(&times)), "{seen:?}");
         assert_eq!(choice.below(1), 0);
+    }
+
+    #[test]
+    fn one_of_some_comes_up_as_often_as_others() {
+        let mut choice = Choice::of_seed(3);
+        let odd = (0..5000).filter(|_| choice.of(&[1, 2]) == 1).count();
+        let rare = (0..5000).filter(|_| choice.one_in(10)).count();
+        assert!((2300..2700).contains(&odd) && (400..600).contains(&rare), "{odd} {rare}");
     }
 
     #[test]

@@ -23,7 +23,7 @@ use std::{
 use super::{
     case::Case,
     collective_case::{CallSpec, CollectiveCase, Fault, Field, Graph, Item, Moment, Skew},
-    inputs::{InputClass, mix},
+    inputs::InputClass,
     products::ProductCase,
     scenario::supports,
     shrink::boundary_counts,
@@ -35,6 +35,7 @@ use passmuster_collectives::{
     machine::Site,
     plan::{Call, MAX_WORLD},
 };
+use passmuster_emulator::choice::Choice;
 
 /// A named list of cases.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -169,26 +170,8 @@ fn peers(collective: Collective, dtype: DType, op: ReduceOp) -> Vec<&'static str
     of_collective.filter(|a| a.is_peer() && a.supports(&call).is_ok()).map(|a| a.name()).collect()
 }
 
-/// A deterministic choice: the same list on every machine.
-pub(crate) struct Choice(pub(crate) u64);
-
-impl Choice {
-    pub(crate) fn next(&mut self) -> u64 {
-        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        mix(self.0)
-    }
-
-    pub(crate) fn of<T: Copy>(&mut self, all: &[T]) -> T {
-        all[(self.next() % all.len() as u64) as usize]
-    }
-
-    pub(crate) fn one_in(&mut self, n: u64) -> bool {
-        self.next().is_multiple_of(n)
-    }
-}
-
 fn smoke(seed: u64) -> Vec<CollectiveCase> {
-    let mut choice = Choice(seed);
+    let mut choice = Choice::of_seed(seed);
     let mut cases = Vec::new();
     for algorithm in contenders(Collective::AllReduce) {
         for dtype in [DType::BF16, DType::F32] {
@@ -217,7 +200,7 @@ fn smoke(seed: u64) -> Vec<CollectiveCase> {
 }
 
 fn merge(seed: u64) -> Vec<CollectiveCase> {
-    let mut choice = Choice(seed);
+    let mut choice = Choice::of_seed(seed);
     let mut cases = Vec::new();
     for algorithm in contenders(Collective::AllReduce) {
         for dtype in DType::COMMON {
@@ -228,7 +211,7 @@ fn merge(seed: u64) -> Vec<CollectiveCase> {
                             let mut case = CollectiveCase::new(Collective::AllReduce, algorithm, dtype, op, world, 0);
                             case.count = choice.of(&moderate_counts(algorithm, dtype, world));
                             case.inputs = inputs;
-                            case.seed = seed.wrapping_add(choice.next() % 0xffff);
+                            case.seed = seed.wrapping_add(choice.draw() % 0xffff);
                             case.peer = peer.then(|| choice.of(&peers(Collective::AllReduce, dtype, op)).to_owned());
                             vary(&mut case, &mut choice);
                             cases.push(case);
@@ -338,7 +321,7 @@ fn thin_out(cases: &mut Vec<CollectiveCase>, seed: u64) {
     let elements = |case: &CollectiveCase| Shape::new(case.collective, case.world, case.count).larger() * u64::from(case.world);
     let mut left = HashMap::new();
     cases.iter().for_each(|case| *left.entry(combination(case)).or_insert(0) += 1);
-    let mut choice = Choice(seed ^ 0x7468_696e);
+    let mut choice = Choice::of_seed(seed ^ 0x7468_696e);
     cases.retain(|case| {
         let is_middling = (MODEST_ELEMENTS + 1..=TILED_ELEMENTS).contains(&elements(case)) && case.algorithm != algorithms::auto::NAME;
         let left = left.get_mut(&combination(case)).expect("it was counted");
@@ -416,7 +399,7 @@ fn modest(
     let counts = modest_counts(collective, dtype, world, modest_elements());
     let mut case = CollectiveCase::new(collective, algorithm, dtype, op, world, choice.of(&counts));
     case.inputs = inputs;
-    case.seed = seed.wrapping_add(choice.next() % 0xffff);
+    case.seed = seed.wrapping_add(choice.draw() % 0xffff);
     vary(&mut case, choice);
     case
 }
@@ -431,7 +414,7 @@ fn vary(case: &mut CollectiveCase, choice: &mut Choice) {
     case.graph = choice.of(&[Graph::default(), Graph { calls: 2, replays: 3 }, Graph { calls: 3, replays: 2 }]);
     if case.world > 1 && choice.one_in(6) {
         case.skew = Some(Skew {
-            rank: choice.next() as u32 % case.world,
+            rank: choice.draw() as u32 % case.world,
             microseconds: choice.of(&[20, 100, 500]),
             site: choice.of(&[None, Some(Site::Enter), Some(Site::End), Some(Site::Leave)]).filter(|_| synchronises),
         });
@@ -440,7 +423,7 @@ fn vary(case: &mut CollectiveCase, choice: &mut Choice) {
 
 /// Any rank where the collective has a root. Elsewhere nothing is chosen, so that what else is stays as it is.
 fn root(case: &CollectiveCase, choice: &mut Choice) -> u32 {
-    if case.collective.has_root() { choice.next() as u32 % case.world } else { 0 }
+    if case.collective.has_root() { choice.draw() as u32 % case.world } else { 0 }
 }
 
 /// Where one choice among few is drawn more than once, it may be the same.

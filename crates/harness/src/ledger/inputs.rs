@@ -5,9 +5,8 @@ use super::{
     forms::{BLOCK, Form, Operand, Role},
     products,
 };
-use crate::conformance::lists::Choice;
 use passmuster_collectives::kernels::fnv1a64;
-use passmuster_emulator::numerics::Format;
+use passmuster_emulator::{choice::Choice, numerics::Format};
 use passmuster_ptx::Type;
 
 /// Results of a form at most: of all instructions that it is, together.
@@ -22,7 +21,7 @@ pub struct Inputs {
 impl Inputs {
     /// The tuples of a form: the same on every host.
     pub fn of(form: &Form) -> Inputs {
-        let mut choice = Choice(fnv1a64(form.name.as_bytes()));
+        let mut choice = Choice::of_seed(fnv1a64(form.name.as_bytes()));
         if let [Operand { ty, role: Role::Value }] = form.operands[..]
             && ty.bits() <= 16
         {
@@ -56,7 +55,7 @@ impl Inputs {
 
 /// All values of a type of at most 16 bits; of 8 bits, with other bits above them, which count for nothing.
 fn exhaustive(ty: Type, choice: &mut Choice) -> Inputs {
-    let above = |value: u64, choice: &mut Choice| if ty.bits() == 8 { value | choice.next() & 0xffff_ff00 } else { value };
+    let above = |value: u64, choice: &mut Choice| if ty.bits() == 8 { value | choice.draw() & 0xffff_ff00 } else { value };
     let count = 1u64 << ty.bits().max(12);
     Inputs { planes: vec![(0..count).map(|index| above(index % (1 << ty.bits()), choice)).collect()] }
 }
@@ -76,10 +75,10 @@ fn tuple(form: &Form, edges: &[Vec<u64>], index: usize, count: usize, choice: &m
         return edges.iter().map(|edges| choice.of(edges)).collect();
     }
     let near = choice.one_in(2);
-    let scale = choice.next();
+    let scale = choice.draw();
     let mut values: Vec<u64> = Vec::with_capacity(edges.len());
     for (place, operand) in form.operands.iter().enumerate() {
-        let value = match (near, choice.next() % 8) {
+        let value = match (near, choice.draw() % 8) {
             (true, 0) if same_type(form, place) => values[place - 1] ^ choice.of(&[0, 1, 1 << (operand.ty.bits() - 1)]),
             (true, 1) => choice.of(&edges[place]),
             (true, _) => near_value(*operand, scale, place == 2, choice),
@@ -101,9 +100,9 @@ fn mask(ty: Type) -> u64 {
 
 fn random(operand: Operand, choice: &mut Choice) -> u64 {
     match operand.role {
-        Role::Truth => choice.next() & 1,
-        Role::Field => choice.next() & 0xff,
-        Role::Amount | Role::Value | Role::Elements(_) => choice.next() & mask(operand.ty),
+        Role::Truth => choice.draw() & 1,
+        Role::Field => choice.draw() & 0xff,
+        Role::Amount | Role::Value | Role::Elements(_) => choice.draw() & mask(operand.ty),
     }
 }
 
@@ -125,10 +124,10 @@ pub(super) fn elements(ty: Type) -> Option<(Format, u32)> {
 /// A value whose magnitude is about that of the tuple's others; `product` where it is about that of the product of two.
 fn near_value(operand: Operand, scale: u64, product: bool, choice: &mut Choice) -> u64 {
     if matches!(operand.role, Role::Amount | Role::Field) {
-        return choice.next() % 72;
+        return choice.draw() % 72;
     }
     if operand.role == Role::Truth {
-        return choice.next() & 1;
+        return choice.draw() & 1;
     }
     match elements(operand.ty) {
         Some((format, count)) => {
@@ -146,20 +145,20 @@ fn near_float(format: Format, scale: u64, product: bool, choice: &mut Choice) ->
     // From all exponents, or from those that narrower formats have too.
     let spread = [2, 8, 16, 40, 160, bias][(scale % 6) as usize].min(bias);
     let common = (scale >> 8) as i64 % (spread + 1);
-    let wiggle = (choice.next() % 5) as i64 - 2;
+    let wiggle = (choice.draw() % 5) as i64 - 2;
     let exponent = (if product { 2 * common } else { common } + wiggle + bias).clamp(0, 2 * bias);
-    let sign = choice.next() & format.sign();
-    let dropped = choice.next() % u64::from(format.fraction + 1);
+    let sign = choice.draw() & format.sign();
+    let dropped = choice.draw() % u64::from(format.fraction + 1);
     let (kept, tie) = (u64::MAX << dropped, (1u64 << dropped) >> 1);
-    let fraction = choice.next() & kept | choice.of(&[0, tie, tie.wrapping_sub(1) & !kept, (tie + 1) & !kept, !kept]);
+    let fraction = choice.draw() & kept | choice.of(&[0, tie, tie.wrapping_sub(1) & !kept, (tie + 1) & !kept, !kept]);
     sign | (exponent as u64) << format.fraction | fraction & ((1 << format.fraction) - 1)
 }
 
 /// An integer of about the tuple's number of bits, of either sign, with the same endings.
 fn near_integer(bits: u32, scale: u64, choice: &mut Choice) -> u64 {
     let width = (scale % u64::from(bits) + 1) as u32;
-    let magnitude = choice.next() >> (64 - width);
-    let dropped = choice.next() % u64::from(width);
+    let magnitude = choice.draw() >> (64 - width);
+    let dropped = choice.draw() % u64::from(width);
     let (kept, tie) = (u64::MAX << dropped, (1u64 << dropped) >> 1);
     let ended = magnitude & kept | choice.of(&[0, tie, tie.wrapping_sub(1) & !kept, (tie + 1) & !kept, !kept, magnitude & !kept]);
     if choice.one_in(2) { ended.wrapping_neg() } else { ended }

@@ -1,8 +1,7 @@
 //! Tuples of products: a row, a column and a sum, of kinds that show in which order and how wide hardware adds.
 
 use super::forms::{Operand, Role};
-use crate::conformance::lists::Choice;
-use passmuster_emulator::numerics::Format;
+use passmuster_emulator::{choice::Choice, numerics::Format};
 use passmuster_ptx::Type;
 
 /// The format of an element; none of integers.
@@ -48,13 +47,13 @@ fn integers(index: usize, a: &mut [u64], b: &mut [u64], choice: &mut Choice) -> 
         *value = match index % 4 {
             0 => choice.of(&[0, 1, 0x7f, 0x80, 0xff]),
             1 => choice.of(&[0x80, 0xff]),
-            _ => choice.next() & 0xff,
+            _ => choice.draw() & 0xff,
         };
     }
     match index % 3 {
-        0 => u64::from((i32::MAX as u32).wrapping_sub(choice.next() as u32 % 0x10_0000)),
-        1 => u64::from((i32::MIN as u32).wrapping_add(choice.next() as u32 % 0x10_0000)),
-        _ => choice.next() & 0xffff_ffff,
+        0 => u64::from((i32::MAX as u32).wrapping_sub(choice.draw() as u32 % 0x10_0000)),
+        1 => u64::from((i32::MIN as u32).wrapping_add(choice.draw() as u32 % 0x10_0000)),
+        _ => choice.draw() & 0xffff_ffff,
     }
 }
 
@@ -65,15 +64,15 @@ fn bias(format: Format) -> i64 {
 /// A number with about this exponent, as near as the format has it.
 fn number(format: Format, exponent: i64, choice: &mut Choice) -> u64 {
     let ones = (1 << format.fraction) - 1;
-    let fraction = match choice.next() % 6 {
+    let fraction = match choice.draw() % 6 {
         0 => 0,
         1 => ones,
-        2 => choice.next() & ones & (ones << (choice.next() % u64::from(format.fraction + 1))),
-        _ => choice.next() & ones,
+        2 => choice.draw() & ones & (ones << (choice.draw() % u64::from(format.fraction + 1))),
+        _ => choice.draw() & ones,
     };
     let field = (exponent + bias(format)).max(0) as u64;
     let magnitude = (field << format.fraction | fraction).min(format.largest());
-    choice.next() & format.sign() | magnitude
+    choice.draw() & format.sign() | magnitude
 }
 
 /// A power of two with this exponent, as near as the format has it.
@@ -92,7 +91,7 @@ const KINDS: usize = 14;
 
 fn floats([of_a, of_b, of_c]: [Format; 3], index: usize, a: &mut [u64], b: &mut [u64], choice: &mut Choice) -> u64 {
     let depth = a.len();
-    let between = |low: i64, high: i64, choice: &mut Choice| low + (choice.next() % (high - low + 1) as u64) as i64;
+    let between = |low: i64, high: i64, choice: &mut Choice| low + (choice.draw() % (high - low + 1) as u64) as i64;
     // Exponents of the factors from these on, and of the sum.
     let fill = |a: &mut [u64], b: &mut [u64], low: i64, high: i64, choice: &mut Choice| {
         for k in 0..depth {
@@ -127,7 +126,7 @@ fn floats([of_a, of_b, of_c]: [Format; 3], index: usize, a: &mut [u64], b: &mut 
         5 => {
             fill(a, b, -range, -2, choice);
             let (first, second) = (between(0, range / 2, choice), between(0, range / 2 - 1, choice));
-            let at = choice.next() as usize % depth;
+            let at = choice.draw() as usize % depth;
             (a[at], b[at]) = (power(of_a, first), power(of_b, second));
             power(of_c, first + second) | of_c.sign()
         }
@@ -136,11 +135,11 @@ fn floats([of_a, of_b, of_c]: [Format; 3], index: usize, a: &mut [u64], b: &mut 
             let (high, below) = (between(0, range / 2, choice), between(8, 30, choice));
             for k in 0..depth {
                 (a[k], b[k]) = (power(of_a, high - below / 2), power(of_b, high - below + below / 2 - between(0, 3, choice)));
-                a[k] |= choice.next() & of_a.sign();
-                b[k] |= choice.next() & ((1 << of_b.fraction) - 1);
+                a[k] |= choice.draw() & of_a.sign();
+                b[k] |= choice.draw() & ((1 << of_b.fraction) - 1);
             }
             if index % KINDS == 6 {
-                let at = choice.next() as usize % depth;
+                let at = choice.draw() as usize % depth;
                 (a[at], b[at]) = (power(of_a, high), number(of_b, high, choice));
                 let small = number(of_c, 2 * high - between(0, 30, choice), choice);
                 return choice.of(&[0, of_c.sign(), small]);
@@ -149,7 +148,7 @@ fn floats([of_a, of_b, of_c]: [Format; 3], index: usize, a: &mut [u64], b: &mut 
         }
         // One product and the sum.
         8 | 9 => {
-            let at = choice.next() as usize % depth;
+            let at = choice.draw() as usize % depth;
             let (first, second) = (between(-range, range / 2, choice), between(-range, range / 2, choice));
             (a[at], b[at]) = (number(of_a, first, choice), number(of_b, second, choice));
             number(of_c, first + second + between(-28, 28, choice), choice)
@@ -167,8 +166,8 @@ fn floats([of_a, of_b, of_c]: [Format; 3], index: usize, a: &mut [u64], b: &mut 
         // Zeros of both signs, and ones of both that cancel.
         11 => {
             for k in 0..depth {
-                a[k] = choice.next() & of_a.sign() | if choice.one_in(8) { power(of_a, 0) } else { 0 };
-                b[k] = choice.next() & of_b.sign() | if choice.one_in(2) { power(of_b, 0) } else { 0 };
+                a[k] = choice.draw() & of_a.sign() | if choice.one_in(8) { power(of_a, 0) } else { 0 };
+                b[k] = choice.draw() & of_b.sign() | if choice.one_in(2) { power(of_b, 0) } else { 0 };
             }
             choice.of(&[0, of_c.sign(), power(of_c, 0), power(of_c, 0) | of_c.sign(), 1, of_c.sign() | 1])
         }
@@ -177,11 +176,11 @@ fn floats([of_a, of_b, of_c]: [Format; 3], index: usize, a: &mut [u64], b: &mut 
             fill(a, b, -3, 3, choice);
             let special = |format: Format, choice: &mut Choice| {
                 let above = format.largest() + 1;
-                choice.next() & format.sign() | choice.of(&[0, above, above, format.sign() - 1, format.largest()])
+                choice.draw() & format.sign() | choice.of(&[0, above, above, format.sign() - 1, format.largest()])
             };
-            for _ in 0..1 + choice.next() % 2 {
-                let at = choice.next() as usize % depth;
-                match choice.next() % 3 {
+            for _ in 0..1 + choice.draw() % 2 {
+                let at = choice.draw() as usize % depth;
+                match choice.draw() % 3 {
                     0 => a[at] = special(of_a, choice),
                     1 => b[at] = special(of_b, choice),
                     _ => return special(of_c, choice),
@@ -214,7 +213,7 @@ mod tests {
     #[test]
     fn tuples_have_numbers_of_all_kinds() {
         let form = forms::all().into_iter().find(|form| form.name == "wgmma.mma_async.f32.f16.f16").unwrap();
-        let mut choice = Choice(1);
+        let mut choice = Choice::of_seed(1);
         let tuples: Vec<Vec<u64>> = (0..50 * KINDS).map(|index| tuple(&form.operands, index, &mut choice)).collect();
         let halves = |tuple: &[u64]| (0..4 * 8).map(|at| (tuple[at / 4] >> (at % 4 * 16)) as u16).collect::<Vec<u16>>();
         let any = |kind: usize, test: &dyn Fn(u16) -> bool| {

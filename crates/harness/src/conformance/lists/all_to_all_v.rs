@@ -20,7 +20,7 @@ fn algorithms() -> Vec<&'static str> {
 }
 
 fn cases(dtypes: &[DType], worlds: &[u32], peered: bool, sequences: usize, seed: u64) -> Vec<CollectiveCase> {
-    let mut choice = Choice(seed ^ 0x70_6172_7473);
+    let mut choice = Choice::of_seed(seed ^ 0x70_6172_7473);
     let op = COLLECTIVE.operators()[0];
     let mut cases = Vec::new();
     for algorithm in algorithms() {
@@ -28,7 +28,7 @@ fn cases(dtypes: &[DType], worlds: &[u32], peered: bool, sequences: usize, seed:
             for (turn, &world) in worlds.iter().enumerate() {
                 let inputs = InputClass::ALL[(row + turn) % InputClass::ALL.len()];
                 let mut case = modest((COLLECTIVE, algorithm), (dtype, op), world, inputs, seed, &mut choice);
-                case.counts = Some(choice.next() % (1 << 16));
+                case.counts = Some(choice.draw() % (1 << 16));
                 case.peer = (peered && world > 1 && choice.one_in(2)).then(|| choice.of(&peers(COLLECTIVE, dtype, op)).to_owned());
                 cases.push(case);
             }

@@ -34,7 +34,7 @@ fn around(collective: Collective, dtype: DType, world: u32, threshold: u64) -> [
 
 /// Cases at every threshold of every collective, and of few elements on 1 to 8 and 16 ranks.
 pub(super) fn merge(seed: u64) -> Vec<CollectiveCase> {
-    let mut choice = Choice(seed ^ 0xa070);
+    let mut choice = Choice::of_seed(seed ^ 0xa070);
     let mut cases = Vec::new();
     for collective in Collective::ALL {
         let op = collective.operators()[0];

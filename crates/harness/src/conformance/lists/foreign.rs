@@ -97,7 +97,7 @@ fn multiples(counts: Vec<u64>, multiple: u64) -> Vec<u64> {
 /// Every combination that a specification names with every input class, and sequences of calls, evenly thinned out to `most`; and what is looked for once, or far.
 /// Where no call can be made, as with an expression that has no value for a world, there is one case for each type and world, whose verdict says why.
 fn cases(foreign: &Foreign, peered: &[bool], most: usize, seed: u64) -> Vec<CollectiveCase> {
-    let mut choice = Choice(seed);
+    let mut choice = Choice::of_seed(seed);
     let (mut cases, mut sequences) = (Vec::new(), Vec::new());
     let mut impossible: Vec<CollectiveCase> = Vec::new();
     for (&dtype, &op) in foreign.dtypes().iter().flat_map(|dtype| foreign.ops().iter().map(move |op| (dtype, op))) {
@@ -125,7 +125,7 @@ fn cases(foreign: &Foreign, peered: &[bool], most: usize, seed: u64) -> Vec<Coll
                 let peers = peers(foreign.collective(), dtype, op);
                 case.peer = (peered && world > 1 && !peers.is_empty()).then(|| choice.of(&peers).to_owned());
                 vary(&mut case, &mut choice);
-                case.counts = case.counts.map(|_| choice.next() % (1 << 16));
+                case.counts = case.counts.map(|_| choice.draw() % (1 << 16));
                 if foreign.numbers_calls() {
                     case.graph = Graph { replays: 0, ..Graph::default() };
                 }

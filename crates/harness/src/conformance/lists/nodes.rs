@@ -50,14 +50,14 @@ fn case(
 
 /// Two nodes of two ranks, for each collective.
 pub(super) fn smoke(seed: u64) -> Vec<CollectiveCase> {
-    let mut choice = Choice(seed ^ 0x40de1);
+    let mut choice = Choice::of_seed(seed ^ 0x40de1);
     let all = Hierarchical::COLLECTIVES;
     all.map(|collective| case(collective, (DType::BF16, collective.operators()[0]), (4, 2), 1040, seed, &mut choice)).to_vec()
 }
 
 /// Every type and operator, groups and counts in turn, pre-multiplied sums, and sequences in and out of place.
 pub(super) fn merge(seed: u64) -> Vec<CollectiveCase> {
-    let mut choice = Choice(seed ^ 0x40de2);
+    let mut choice = Choice::of_seed(seed ^ 0x40de2);
     let mut cases = Vec::new();
     for collective in Hierarchical::COLLECTIVES {
         for (row, dtype) in DType::COMMON.into_iter().enumerate() {

@@ -13,7 +13,7 @@ fn collectives() -> impl Iterator<Item = Collective> {
 
 /// A stream of choices of their own: what other lists choose stays as it is when a collective is added.
 fn choice(seed: u64) -> Choice {
-    Choice(seed ^ 0x517_cc1b_7272_20a9)
+    Choice::of_seed(seed ^ 0x517_cc1b_7272_20a9)
 }
 
 /// bf16 and f32 at five world sizes, with the input classes in turn, and a few sequences.

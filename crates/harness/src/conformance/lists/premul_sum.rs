@@ -17,7 +17,7 @@ fn collectives() -> impl Iterator<Item = Collective> {
 
 /// One in `every` combinations of algorithm and type, and some sequences of each collective.
 fn cases(every: usize, worlds: &[u32], peered: bool, sequences: usize, seed: u64) -> Vec<CollectiveCase> {
-    let mut choice = Choice(seed ^ 0x7072_656d_756c);
+    let mut choice = Choice::of_seed(seed ^ 0x7072_656d_756c);
     let algorithms = collectives().flat_map(under_test);
     let all: Vec<_> = algorithms.flat_map(|algorithm| DType::ALL.map(|dtype| (algorithm, dtype))).collect();
     let mut cases = Vec::new();
@@ -49,7 +49,7 @@ fn fused() -> impl Iterator<Item = (Collective, &'static str, DType)> {
 /// Calls of whole packs, which some algorithms multiply themselves, of the types that they have kernels for: one pack a slice, a tile, several, and in
 /// bf16 so many that blocks have several tiles.
 fn of_packs(worlds: &[u32], seed: u64) -> Vec<CollectiveCase> {
-    let mut choice = Choice(seed ^ 0x70_6163_6b73);
+    let mut choice = Choice::of_seed(seed ^ 0x70_6163_6b73);
     let mut cases = Vec::new();
     for (collective, algorithm, dtype) in fused() {
         for &world in worlds {

@@ -40,7 +40,7 @@ pub(super) fn smoke(seed: u64) -> Vec<ProductCase> {
 
 /// Every algorithm at every shape and world size, with integers and with fractions; types and layouts, tiles, a late rank and a second group take turns.
 pub(super) fn merge(seed: u64) -> Vec<ProductCase> {
-    let mut choice = Choice(seed ^ 0x70_726f_6475_6374);
+    let mut choice = Choice::of_seed(seed ^ 0x70_726f_6475_6374);
     let mut cases = Vec::new();
     for half in TensorParallelFusion::ALL {
         for algorithm in algorithms(half) {
@@ -51,10 +51,10 @@ pub(super) fn merge(seed: u64) -> Vec<ProductCase> {
                 for (turn, &world) in worlds.iter().enumerate() {
                     let (dtype, layout) = FORMS[(row + turn) % FORMS.len()];
                     let mut case = ProductCase::new(half, algorithm, product(shape, dtype, layout), world);
-                    case.inputs = Numbers::ALL[(row / FORMS.len() + turn + choice.next() as usize) % Numbers::ALL.len()];
-                    case.seed = seed.wrapping_add(choice.next() % 0xffff);
+                    case.inputs = Numbers::ALL[(row / FORMS.len() + turn + choice.draw() as usize) % Numbers::ALL.len()];
+                    case.seed = seed.wrapping_add(choice.draw() % 0xffff);
                     case.tile = (tiled && choice.one_in(2)).then(|| choice.of(&Tile::ALL).columns);
-                    let rank = (choice.next() % u64::from(world)) as u32;
+                    let rank = (choice.draw() % u64::from(world)) as u32;
                     case.skew = choice.one_in(2).then_some(Skew { rank, microseconds: 2000, site: None });
                     case.groups = if choice.one_in(4) { 2 } else { 1 };
                     cases.push(case);

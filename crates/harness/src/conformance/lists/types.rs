@@ -40,7 +40,7 @@ fn classes(dtype: DType, op: ReduceOp) -> [InputClass; 4] {
 }
 
 fn cases(every: usize, worlds: &[u32], peered: bool, seed: u64) -> Vec<CollectiveCase> {
-    let mut choice = Choice(seed ^ 0x7479_7065);
+    let mut choice = Choice::of_seed(seed ^ 0x7479_7065);
     let mut cases = Vec::new();
     for (number, &(collective, algorithm, dtype, op)) in all().iter().enumerate().step_by(every) {
         let turn = number / every;
@@ -68,7 +68,7 @@ pub(super) fn merge(seed: u64) -> Vec<CollectiveCase> {
 /// 8-bit floats of special values on a few ranks, enough for some of their sums and means to overflow: what does saturates, and other inputs do not come
 /// near.
 fn overflowing(seed: u64) -> Vec<CollectiveCase> {
-    let mut choice = Choice(seed ^ 0x6f76_6572);
+    let mut choice = Choice::of_seed(seed ^ 0x6f76_6572);
     let overflows = |&&(collective, algorithm, dtype, op): &&(Collective, &str, DType, ReduceOp)| {
         dtype.is_float()
             && dtype.size() == 1
@@ -77,7 +77,7 @@ fn overflowing(seed: u64) -> Vec<CollectiveCase> {
     };
     let case = |(turn, &(collective, algorithm, dtype, op))| {
         let new = CollectiveCase::new(collective, algorithm, dtype, op, 2 + turn as u32 % 3, 48 + turn as u64 % 8);
-        CollectiveCase { inputs: InputClass::Special, seed: choice.next() % (1 << 16), ..new }
+        CollectiveCase { inputs: InputClass::Special, seed: choice.draw() % (1 << 16), ..new }
     };
     all().iter().filter(overflows).enumerate().map(case).collect()
 }

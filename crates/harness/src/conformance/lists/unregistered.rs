@@ -34,13 +34,13 @@ fn case(collective: Collective, (dtype, world, count): (DType, u32, u64), seed: 
 
 /// A case of every collective.
 pub(super) fn smoke(seed: u64) -> Vec<CollectiveCase> {
-    let mut choice = Choice(seed ^ 0x91a1);
+    let mut choice = Choice::of_seed(seed ^ 0x91a1);
     Collective::ALL.map(|collective| case(collective, (DType::BF16, 3, 1040), seed, &mut choice)).to_vec()
 }
 
 /// Boundary counts, sizes at which what is wrapped changes, peers, and sequences in and out of place, of every collective.
 pub(super) fn merge(seed: u64) -> Vec<CollectiveCase> {
-    let mut choice = Choice(seed ^ 0x91a2);
+    let mut choice = Choice::of_seed(seed ^ 0x91a2);
     let mut cases = Vec::new();
     for collective in Collective::ALL {
         for world in (1..=8).chain([LARGEST_WORLD]) {

@@ -31,7 +31,7 @@ const KINDS: usize = DType::ALL.len() * ReduceOp::ALL.len();
 const SEVERAL_PACKS: u64 = 32 << 10;
 
 fn choice(seed: u64) -> Choice {
-    Choice(seed ^ 0x776f_726c_6473)
+    Choice::of_seed(seed ^ 0x776f_726c_6473)
 }
 
 /// Some algorithms of each kind at the first world of wide builds, and the largest: a call or two each.
@@ -96,7 +96,7 @@ pub(super) fn merge(seed: u64) -> Vec<CollectiveCase> {
     for algorithm in under_test(Collective::AllToAll) {
         let mut case =
             calls((Collective::AllToAll, algorithm.name()), (DType::I8, ReduceOp::Copy), LARGEST, InputClass::Tagged, seed, &mut choice);
-        case.counts = Some(choice.next());
+        case.counts = Some(choice.draw());
         cases.push(case);
     }
     for collective in [Collective::AllReduce, Collective::ReduceScatter, Collective::Reduce] {
@@ -125,7 +125,7 @@ fn calls(
 ) -> CollectiveCase {
     let counts = modest_counts(collective, dtype, world, ELEMENTS);
     let mut case = CollectiveCase::new(collective, algorithm, dtype, op, world, 0);
-    let mut root = || if collective.has_root() { choice.next() as u32 % world } else { 0 };
+    let mut root = || if collective.has_root() { choice.draw() as u32 % world } else { 0 };
     let roots = [root(), root()];
     let first = CallSpec { root: roots[0], ..call(algorithm, choice.of(&counts)) };
     let second = CallSpec {
@@ -136,7 +136,7 @@ fn calls(
     };
     case.calls = vec![Item::Eager(first), Item::Eager(second)];
     case.inputs = inputs;
-    case.seed = seed.wrapping_add(choice.next() % 0xffff);
+    case.seed = seed.wrapping_add(choice.draw() % 0xffff);
     case
 }
 

@@ -11,7 +11,7 @@ use super::{
     super::{
         collective_case::{CallSpec, CollectiveCase, Graph},
         inputs::InputClass,
-        lists::{Choice, sequences, under_test},
+        lists::{sequences, under_test},
         scenario,
         shrink::boundary_counts,
     },
@@ -22,6 +22,7 @@ use passmuster_collectives::{
     collective::{Collective, DType, ReduceOp, Shape},
     plan::{MAX_RANKS, MAX_WORLD},
 };
+use passmuster_emulator::choice::Choice;
 
 /// Sequences that run together at most, and groups of each.
 const MOST_PARTS: usize = 3;
@@ -41,12 +42,12 @@ pub(super) fn round(soak: Soak, number: u64) -> Round {
     seed[8..16].copy_from_slice(&number.to_le_bytes());
     let mut runner = TestRunner::new_with_rng(Config::default(), TestRng::from_seed(RngAlgorithm::ChaCha, &seed));
     let mut drawn = |strategy: BoxedStrategy<CollectiveCase>| strategy.new_tree(&mut runner).expect("few calls are rejected").current();
-    let mut choice = Choice(soak.seed ^ number.wrapping_mul(0x9e37_79b9_7f4a_7c15));
-    let cases: Vec<CollectiveCase> = (0..1 + choice.next() % MOST_PARTS as u64).map(|_| drawn(sequence(&soak, &mut choice))).collect();
+    let mut choice = Choice::of_seed(soak.seed ^ number.wrapping_mul(0x9e37_79b9_7f4a_7c15));
+    let cases: Vec<CollectiveCase> = (0..1 + choice.draw() % MOST_PARTS as u64).map(|_| drawn(sequence(&soak, &mut choice))).collect();
 
     let groups: u64 = cases.iter().map(|case| u64::from(case.groups())).sum();
     // As many streams as groups, so that some have one to themselves and others share.
-    let streams = |case: &CollectiveCase, choice: &mut Choice| (0..case.groups()).map(|_| (choice.next() % groups) as usize).collect();
+    let streams = |case: &CollectiveCase, choice: &mut Choice| (0..case.groups()).map(|_| (choice.draw() % groups) as usize).collect();
     let parts: Vec<Part> = cases.into_iter().map(|case| Part { streams: streams(&case, &mut choice), case }).collect();
     let all: Vec<usize> = (0..parts.len()).collect();
     let runs = if choice.one_in(2) {
@@ -55,7 +56,7 @@ pub(super) fn round(soak: Soak, number: u64) -> Round {
     } else {
         vec![all]
     };
-    Round { soak, number, parts, runs, order: choice.next() }
+    Round { soak, number, parts, runs, order: choice.draw() }
 }
 
 /// Sequences of one collective's calls.
@@ -69,7 +70,7 @@ fn sequence(soak: &Soak, choice: &mut Choice) -> BoxedStrategy<CollectiveCase> {
         kinds.into_iter().partition(|((dtype, op), _)| COMMON.contains(dtype) && ops[..1].contains(op));
     let kinds = [&common, &others].into_iter().filter(|kinds| !kinds.is_empty()).map(|kinds| select(kinds.clone()));
     let kinds = proptest::strategy::Union::new(kinds);
-    let (bytes, counts) = (soak.bytes, (collective == Collective::AllToAll && choice.one_in(3)).then(|| choice.next() % (1 << 16)));
+    let (bytes, counts) = (soak.bytes, (collective == Collective::AllToAll && choice.one_in(3)).then(|| choice.draw() % (1 << 16)));
     (kinds, 1..=MOST_GROUPS, select(&InputClass::ALL[..]), 1..=0xffff_u64)
         .prop_flat_map(move |(((dtype, op), algorithms), groups, inputs, seed)| {
             let of = CollectiveCase { inputs, seed, counts, ..CollectiveCase::new(collective, "", dtype, op, world, 0) };

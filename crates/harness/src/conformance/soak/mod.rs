@@ -18,7 +18,6 @@ use std::{collections::BTreeMap, fmt, str::FromStr, time::Duration};
 
 use super::{
     collective_case::{CollectiveCase, Item},
-    lists::Choice,
     runner::{self, Settings},
     scenario::{self, Options, Scenario},
     verdict::{Status, Verdict},
@@ -28,6 +27,7 @@ use passmuster_collectives::{
     machine::{Machine, MachineError, Waived},
     plan::{MAX_RANKS, Script, Step},
 };
+use passmuster_emulator::choice::Choice;
 
 /// What a token starts with.
 const TOKEN: &str = "soak";
@@ -180,7 +180,7 @@ impl Round {
 
     /// Script number `run`: the steps of its parts, each part's in their order, between each other as it was drawn.
     fn script(&self, run: usize, open: &[Option<Open>]) -> Script {
-        let mut choice = Choice(self.order ^ run as u64);
+        let mut choice = Choice::of_seed(self.order ^ run as u64);
         // Graphs keep their numbers from script to script, so that a machine may replay what it has captured.
         let graphs: Vec<usize> = (0..self.parts.len()).map(|part| part * GRAPHS).collect();
         let mut left: Vec<(usize, std::slice::Iter<'_, Step>)> =
@@ -189,7 +189,7 @@ impl Round {
         while !left.is_empty() {
             // Parts that have more steps left come more often, so that they end at about the same time.
             let all: u64 = left.iter().map(|(_, steps)| steps.len() as u64).sum();
-            let mut at = choice.next() % all.max(1);
+            let mut at = choice.draw() % all.max(1);
             let next = left.iter().position(|(_, steps)| {
                 let here = at < steps.len() as u64;
                 at = at.saturating_sub(steps.len() as u64);
