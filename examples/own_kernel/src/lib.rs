@@ -38,10 +38,15 @@ impl Algorithm for Mine {
         vec![&MODULE]
     }
 
-    /// Its barriers are relaxed, so it rests on two assumptions about Hopper, which the verdict lists and `--profile ptx` reports as races: `boundary`, for the start
-    /// barrier only says that a peer has launched, after the copy to its staging buffer; and `retired`, for the end barrier only says that reads are over.
     fn contract(&self, _: &Call) -> Contract {
         Contract::ORDERED
+    }
+
+    /// Its barriers are relaxed. The verdict prints these reasons; `--profile ptx` reports what they waive as races.
+    fn assumes(&self) -> Vec<(String, String)> {
+        let boundary = "a peer that is at the start barrier has launched, so the copy to its staging buffer is done";
+        let retired = "a peer that is at the end barrier has read all that it reads";
+        [("boundary", boundary), ("retired", retired)].map(|(name, why)| (name.to_owned(), why.to_owned())).to_vec()
     }
 
     fn check_supported(&self, _: &Call) -> Result<(), String> {

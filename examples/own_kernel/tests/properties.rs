@@ -1,7 +1,17 @@
 //! Whatever call there is, and whatever comes before it, is right. What fails shrinks to the smallest case that does.
 
-use passmuster::{cargo_test::judge, conformance::CollectiveCase, strategies};
-use passmuster_collectives::collective::Collective;
+use std::{collections::BTreeSet, time::Duration};
+
+use passmuster::{
+    cargo_test::judge,
+    conformance::{
+        CollectiveCase,
+        runner::{self, Settings},
+    },
+    emulator::{Emulator, EmulatorOptions},
+    strategies,
+};
+use passmuster_collectives::{algorithms::Algorithm, collective::Collective};
 use proptest::prelude::*;
 
 fn calls() -> impl Strategy<Value = CollectiveCase> {
@@ -26,4 +36,19 @@ proptest! {
     fn any_sequence_is_right(case in sequences()) {
         prop_assert_eq!(judge(&case.into()), Ok(()));
     }
+}
+
+/// If this fails, the kernel rests on more about the hardware than it says, or says more than it needs.
+#[test]
+fn kernel_rests_on_what_it_declares() {
+    own_kernel::registry().install().ok();
+    let mut needed = BTreeSet::new();
+    for id in ["all_reduce/mine:bf16,sum:w=4:n=1040", "all_reduce/mine:f32,sum:w=3:calls=[mine.40+mine.9.in_place]x3"] {
+        let settings = Settings { deadline: Duration::from_secs(60), shared_pads: false, progress: &|_| {} };
+        let verdict = runner::judge(&id.parse::<CollectiveCase>().unwrap(), &mut Emulator::new(EmulatorOptions::default()), &settings);
+        assert!(!verdict.status.is_finding(), "{verdict:?}");
+        needed.extend(verdict.waived.into_iter().map(|waived| waived.assumption));
+    }
+    let declared: BTreeSet<String> = own_kernel::Mine.assumes().into_iter().map(|(name, _)| name).collect();
+    assert_eq!(needed, declared);
 }

@@ -29,7 +29,7 @@ use passmuster::{
 };
 use passmuster_bootstrap::{Bootstrap, Rank};
 use passmuster_collectives::{
-    algorithms::Target,
+    algorithms::{Algorithm, Target},
     device::DeviceModel,
     library::{Library, ptx_hash},
     machine::MachineError,
@@ -623,9 +623,21 @@ impl Conformance<'_> {
         record
     }
 
-    /// The assumptions about the hardware that the kernels' contracts name, with their reasons.
+    /// The assumptions about the hardware that every algorithm of the run declares, with the reasons of the first.
     fn declared(&self) -> Vec<(String, String)> {
-        self.run.known.iter().flat_map(|known| known.foreign.assumes().iter().cloned()).collect()
+        let of_case = |case: &Case| match case {
+            Case::Collective(case) => case.algorithms().unwrap_or_default(),
+            Case::Product(_) => Vec::new(),
+        };
+        let mut algorithms: Vec<&dyn Algorithm> = self.cases.iter().flat_map(of_case).filter(|own| !own.is_peer()).collect();
+        let id = |own: &&dyn Algorithm| (own.collective().to_string(), own.name());
+        algorithms.sort_by_key(id);
+        algorithms.dedup_by(|a, b| id(a) == id(b));
+        let mut declared = algorithms.first().map(|first| first.assumes()).unwrap_or_default();
+        for other in algorithms.iter().skip(1).map(|other| other.assumes()) {
+            declared.retain(|(name, _)| other.iter().any(|(theirs, _)| theirs == name));
+        }
+        declared
     }
 
     /// Says what was found.

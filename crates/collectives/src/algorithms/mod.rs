@@ -77,6 +77,11 @@ pub trait Algorithm: Sync {
     /// What it promises about the numbers of a call.
     fn contract(&self, call: &Call) -> Contract;
 
+    /// Assumptions about the hardware that its kernels mean to rest on, of [`ASSUMPTIONS`](crate::machine::ASSUMPTIONS), each with the reason. What a run needs beyond them is printed as not declared.
+    fn assumes(&self) -> Vec<(String, String)> {
+        Vec::new()
+    }
+
     /// Whether it does a call among no more ranks than it can have.
     ///
     /// # Errors

@@ -204,11 +204,6 @@ impl Foreign {
         self.specification.start
     }
 
-    /// Assumptions about the hardware that its contract rests on, each with the reason.
-    pub fn assumes(&self) -> &[(String, String)] {
-        &self.specification.assumes
-    }
-
     /// Of which number counts must be a multiple, at least 1; `None` where the specification's expression has no value.
     pub fn count_multiple(&self, dtype: DType, world: u32) -> Option<u64> {
         let values = Values::new(&[(Word::World, world.into()), (Word::ElementSize, dtype.size())]);
@@ -365,6 +360,10 @@ impl Algorithm for Foreign {
 
     fn contract(&self, _: &Call) -> Contract {
         self.specification.contract
+    }
+
+    fn assumes(&self) -> Vec<(String, String)> {
+        self.specification.assumes.clone()
     }
 
     fn check_supported(&self, call: &Call) -> Result<(), String> {

@@ -512,7 +512,7 @@ fn assumptions_have_names_and_reasons() {
     let with = |line: &str| spec().replace("[launch]\n", &format!("[contract]\n{line}\n\n[launch]\n"));
     let foreign = Foreign::read(&with("assumes.vector = \"b\"\nassumes.boundary = \"a\""), None).unwrap();
     assert_eq!(foreign.assumes(), [("boundary".to_owned(), "a".to_owned()), ("vector".to_owned(), "b".to_owned())]);
-    assert_eq!(Foreign::read(&spec(), None).unwrap().assumes(), []);
+    assert!(Foreign::read(&spec(), None).unwrap().assumes().is_empty());
     let unknown = refusal(&with("assumes.boundry = \"a\""));
     assert_eq!(unknown, "13:9: assumption `boundry`: expected one of boundary, dependency, retired, vector, lanes, returned, alias");
     let empty = refusal(&with("assumes.alias = \" \""));
