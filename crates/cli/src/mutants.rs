@@ -155,12 +155,12 @@ impl Subject {
         if self.is_slow() { SLOW } else { 1.0 }
     }
 
-    /// Under how many schedules the emulator judges mutants of its kernel, where so many are asked for.
+    /// How many schedules mutants of its kernel get on the emulator, if `asked` are asked for.
     fn most_schedules(&self, asked: u64) -> u64 {
         if self.is_slow() { asked.div_ceil(4) } else { asked }
     }
 
-    /// Under how many schedules the emulator judges it, where so many are asked for.
+    /// How many schedules it gets itself.
     fn schedules(&self, asked: u64) -> u64 {
         if self.is_slow() && self.equivalent.is_some() { 1 } else { self.most_schedules(asked) }
     }
@@ -413,8 +413,7 @@ impl Mutants {
             (subjects, &costs),
             || (),
             |(), &(index, subject), _| {
-                let options = EmulatorOptions { library: subject.library.clone(), ..unchanged.clone() };
-                let mut machine = Emulator::new(options.clone());
+                let mut mutant = OnEmulator::new(&subject.library, &unchanged);
                 let schedules = subject.schedules(self.schedules);
                 let kernel = (!subject.lines.is_empty())
                     .then(|| kernels[&*subject.module].get_or_init(|| Kernel::run(subject, &unchanged, self.schedules, ran)));
@@ -422,23 +421,15 @@ impl Mutants {
                     put(index, subject.not_reached());
                     return;
                 }
-                let of_mutant = |case: &Case, schedule: u64| {
-                    machine.set_interleaving(Interleaving::nth(0, schedule as usize));
-                    ran.note(emulated::judge(case, &mut machine, &options, emulated::DEADLINE, subject.shared_pads))
-                };
+                let of_mutant = |case: &Case, schedule| ran.note(mutant.judge(case, schedule, subject.shared_pads));
                 // What an equivalent one rests on is in its reason.
-                let (tried, caught) = match (kernel, &subject.equivalent) {
-                    (_, Some(_)) => mutants::hunt(&subject.cases, schedules, of_mutant),
-                    (Some(kernel), None) => {
-                        let of_kernel = |case: &Case, schedule| kernel.verdicts[&(case.to_string(), schedule)].clone();
-                        mutants::hunt_beside(&subject.cases, schedules, of_mutant, of_kernel)
-                    }
-                    (None, None) => {
-                        let options = EmulatorOptions { library: subject.kernel.clone(), ..unchanged.clone() };
-                        let mut machine = Emulator::new(options.clone());
-                        let of_kernel = |case: &Case, schedule: u64| {
-                            machine.set_interleaving(Interleaving::nth(0, schedule as usize));
-                            emulated::judge(case, &mut machine, &options, emulated::DEADLINE, false)
+                let (tried, caught) = match &subject.equivalent {
+                    Some(_) => mutants::hunt(&subject.cases, schedules, of_mutant),
+                    None => {
+                        let mut unchanged = OnEmulator::new(&subject.kernel, &unchanged);
+                        let of_kernel = |case: &Case, schedule| match kernel {
+                            Some(kernel) => kernel.verdicts[&(case.to_string(), schedule)].clone(),
+                            None => unchanged.judge(case, schedule, false),
                         };
                         mutants::hunt_beside(&subject.cases, schedules, of_mutant, of_kernel)
                     }
@@ -482,7 +473,25 @@ impl Mutants {
     }
 }
 
-/// The kernel that mutants are made of, as it is: what it rests on, and what of it runs.
+/// An emulator with some kernels, on which cases run under numbered schedules.
+struct OnEmulator {
+    options: EmulatorOptions,
+    machine: Emulator,
+}
+
+impl OnEmulator {
+    fn new(library: &Library, like: &EmulatorOptions) -> OnEmulator {
+        let options = EmulatorOptions { library: library.clone(), ..like.clone() };
+        OnEmulator { machine: Emulator::new(options.clone()), options }
+    }
+
+    fn judge(&mut self, case: &Case, schedule: u64, shared_pads: bool) -> Verdict {
+        self.machine.set_interleaving(Interleaving::nth(0, schedule as usize));
+        emulated::judge(case, &mut self.machine, &self.options, emulated::DEADLINE, shared_pads)
+    }
+}
+
+/// The kernel that mutants are made of, unchanged: its verdicts, and which of its lines run.
 struct Kernel {
     /// By case and schedule.
     verdicts: BTreeMap<(String, u64), Verdict>,
@@ -494,14 +503,11 @@ impl Kernel {
     /// Runs the cases of its mutants, one of which is `subject`, under the schedules that they get.
     fn run(subject: &Subject, unchanged: &EmulatorOptions, asked: u64, ran: &Ran) -> Kernel {
         let coverage = Arc::<Coverage>::default();
-        let options = EmulatorOptions { library: subject.kernel.clone(), coverage: Some(coverage.clone()), ..unchanged.clone() };
-        let mut machine = Emulator::new(options.clone());
+        let mut kernel = OnEmulator::new(&subject.kernel, &EmulatorOptions { coverage: Some(coverage.clone()), ..unchanged.clone() });
         let mut verdicts = BTreeMap::new();
         for schedule in 0..subject.most_schedules(asked) {
-            machine.set_interleaving(Interleaving::nth(0, schedule as usize));
             for case in &subject.cases {
-                let verdict = ran.note(emulated::judge(case, &mut machine, &options, emulated::DEADLINE, false));
-                verdicts.insert((case.to_string(), schedule), verdict);
+                verdicts.insert((case.to_string(), schedule), ran.note(kernel.judge(case, schedule, false)));
             }
         }
         Kernel { verdicts, reached: coverage::lines_reached(&coverage, &subject.module) }

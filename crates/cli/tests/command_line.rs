@@ -148,6 +148,57 @@ fn run_names_assumptions_it_rests_on() {
     assert_eq!(refused.status.code(), Some(0), "{}", text(&refused.stdout));
 }
 
+/// If this fails, nobody learns which code of a kernel the cases leave out, or a file that was asked for lacks it.
+#[test]
+fn coverage_is_printed_and_written() {
+    let folder = Folder::new("coverage");
+    let (record, lcov) = (folder.file("record.json"), folder.file("lcov.info"));
+    let arguments = ["validate", "all_gather/push:bf16,copy:w=2", "--limit", "3"];
+    let output = run(&[&arguments[..], &["--coverage", "--json", &record, "--lcov", &lcov]].concat());
+    let out = text(&output.stdout);
+    assert_eq!(output.status.code(), Some(0), "{out}");
+    let row: Vec<&str> =
+        out.lines().find(|line| line.starts_with("all_gather/push ") && line.contains('%')).unwrap().split_whitespace().collect();
+    let record: serde_json::Value = serde_json::from_str(&fs::read_to_string(&record).unwrap()).unwrap();
+    let module = record["coverage"].as_array().unwrap().iter().find(|of| of["module"] == "all_gather/push").unwrap();
+    assert!(row.contains(&&*format!("{}/{}", module["entries"]["covered"], module["entries"]["all"])), "{row:?} {module}");
+    assert!(module["instructions"]["covered"].as_u64() > Some(0) && module["edges"][0]["write"]["line"].as_u64() > Some(0), "{module}");
+    assert!(fs::read_to_string(&lcov).unwrap().contains("SF:kernels/ptx/all_gather/push.ptx\n"));
+    assert!(!text(&run(&arguments).stdout).contains("instructions"), "nobody asked for it");
+    for part in [["--part", "1/2"], ["--launcher", "own"]] {
+        let refused = run(&[&arguments[..], &["--coverage"], &part].concat());
+        let error = text(&refused.stderr);
+        assert!(refused.status.code() == Some(2) && error.contains("--coverage and --lcov are "), "{error}");
+    }
+}
+
+/// If this fails, a synchronisation that no case comes to is called one that nothing needs.
+#[test]
+fn mutants_of_code_that_never_runs_are_not_reached() {
+    let folder = Folder::new("not_reached");
+    let kernel = fs::read_to_string(root().join("examples/foreign/all_gather_push/kernel.ptx")).unwrap();
+    let never = "mov.u32 %r26, %ntid.x;\nsetp.ne.u32 %p15, %r26, 7;\n@%p15 bra $never;\nfence.acq_rel.sys;\n$never:\n";
+    let edited = kernel.replace("%p<15>", "%p<16>").replacen("mov.u32 %r26, %ctaid.x;\n", &format!("{never}mov.u32 %r26, %ctaid.x;\n"), 1);
+    assert!(edited.contains("%p<16>") && edited.contains("$never:"), "{kernel}");
+    let (ptx, record) = (folder.file("kernel.ptx"), folder.file("record.json"));
+    fs::write(&ptx, edited).unwrap();
+    let of_kernel =
+        ["mutants", "--spec", "examples/foreign/all_gather_push/spec.toml", "--ptx", &ptx, "--schedules", "1", "--json", &record];
+    let outcomes = |only: &str| {
+        let output = run(&[&of_kernel[..], &["--only", only]].concat());
+        assert_eq!(output.status.code(), Some(0), "{}", text(&output.stderr));
+        let record: serde_json::Value = serde_json::from_str(&fs::read_to_string(&record).unwrap()).unwrap();
+        let cases = record["cases"].as_array().unwrap();
+        let told = cases.iter().map(|case| (case["not_reached"] == true, case["caught"] == true, case["tried"].as_u64() > Some(0)));
+        (told.collect::<Vec<_>>(), text(&output.stdout))
+    };
+    let (fences, out) = outcomes("fence.acq_rel");
+    assert!(!fences.is_empty() && fences.iter().all(|told| *told == (true, false, false)), "{fences:?}");
+    assert!(out.contains(&format!("{} not reached: no case executes what they change", fences.len())), "{out}");
+    let (barriers, _) = outcomes("bar.sync dropped");
+    assert!(barriers.contains(&(false, true, true)) && barriers.iter().all(|(not_reached, ..)| !not_reached), "{barriers:?}");
+}
+
 /// If this fails, proptest talks to people who have never heard of it.
 #[test]
 fn the_search_for_a_smaller_case_is_quiet() {

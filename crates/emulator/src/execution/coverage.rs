@@ -1,12 +1,13 @@
 //! What of kernels' code has run, and which side of a wait came last.
 //!
-//! A [`Coverage`] is shared by machines and threads; each machine has a [`Recorder`] of it. Of every operation it keeps whether some lane executed it and
-//! whether some lane did not, which of a branch are its two ways. Of every word that blocks wait for it keeps who wrote it last, and so which
-//! write ended which wait: an edge of synchronisation. Whether the writer or the reader came last there is another path through the kernel, and a
-//! test that has seen one of them alone has not seen the other.
+//! Machines and threads share a [`Coverage`]; each machine writes to it through a [`Recorder`]. It keeps two things:
 //!
-//! A wait is what a lane does from its first strong read of a word to the next access that is none: a look at other words, a fence, a sleep do not
-//! end it, data that is loaded or stored and a barrier do. Stores that are seen late have no such order, so nothing is kept of waits where they are.
+//! - For each operation, whether a lane executed it, and whether its guard kept a lane from it. For a branch these are its two ways.
+//! - For each wait, the write that ended it, and which side came last. If the reader comes last, the word is there at its first look; if the writer does,
+//!   the reader polls. These are two paths through a kernel, and a test that has seen one has not seen the other.
+//!
+//! A wait goes from a lane's first strong read of a word to its next access to data, its next barrier, or its end. Looks at other words, fences and sleeps
+//! belong to it. Schedules with late stores record no waits, since a store has no one time there.
 
 use std::{
     collections::{BTreeMap, BTreeSet, HashMap, HashSet, VecDeque},
@@ -283,14 +284,20 @@ fn is_function(instruction: &Instruction) -> bool {
     }
 }
 
-/// Whether memory that other blocks see is read, strongly.
+/// Whether an access is strong, and of memory that other blocks see.
+fn is_signal(access: &Access) -> bool {
+    !matches!(access.semantics, Semantics::Weak | Semantics::NonCoherent) && is_seen(access.space)
+}
+
+fn is_seen(space: Space) -> bool {
+    matches!(space, Space::Global | Space::Generic)
+}
+
+/// Whether an instruction reads what other blocks may signal with.
 fn is_look(instruction: &Instruction) -> bool {
-    let is_strong = |access: &Access| {
-        !matches!(access.semantics, Semantics::Weak | Semantics::NonCoherent) && matches!(access.space, Space::Global | Space::Generic)
-    };
     match instruction {
-        Instruction::Load { access, .. } => is_strong(access),
-        Instruction::Atomic { access, destinations, .. } => destinations.is_some() && is_strong(access),
+        Instruction::Load { access, .. } => is_signal(access),
+        Instruction::Atomic { access, destinations, .. } => destinations.is_some() && is_signal(access),
         _ => false,
     }
 }
@@ -298,7 +305,6 @@ fn is_look(instruction: &Instruction) -> bool {
 /// Whether who does this waits no more: it accesses memory that others see, meets others or ends.
 fn ends_wait(operation: &Operation) -> bool {
     use Instruction as I;
-    let is_seen = |space: Space| matches!(space, Space::Global | Space::Generic);
     match &operation.instruction {
         instruction if is_look(instruction) => false,
         I::Load { access, .. } | I::Store { access, .. } | I::Atomic { access, .. } => is_seen(access.space),
@@ -333,8 +339,7 @@ impl Executor<'_> {
     #[cold]
     pub(super) fn note_signal(&mut self, lanes: u32, access: &Access, addresses: &[u64; 32], effect: Effect) {
         let Some(covered) = self.launch.program.covered.clone() else { return };
-        let is_strong = !matches!(access.semantics, Semantics::Weak | Semantics::NonCoherent);
-        if !is_strong || !matches!(access.space, Space::Global | Space::Generic) || self.memory.delays_stores() {
+        if !is_signal(access) || self.memory.delays_stores() {
             return;
         }
         let (reads, wrote) = match effect {

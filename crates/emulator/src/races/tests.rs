@@ -673,7 +673,7 @@ fn an_mbarrier_without_a_fence_is_found_once() {
     assert!(found[0].text.ends_with("fence.mbarrier_init or fence.proxy.async is missing between; seen 1 times"), "{found:?}");
 }
 
-/// Lanes of a warp that know different things: each is told what it misses itself.
+/// If this fails, a finding about one lane names what another lane of its warp lacks.
 #[test]
 fn lanes_miss_what_they_have_not_seen() {
     let publish = "st.global.u32 [%dt], 1; bar.sync 0; st.release.sys.global.u32 [%f], 1;";

@@ -152,10 +152,9 @@ pub fn modules(coverage: &Coverage) -> Vec<ModuleCoverage> {
             let read = Site { module: number, function, operation };
             // The loop of a wait may begin with its second look.
             let is_loop = |site: Site| site.module == number && marks.is_wait(site.function, site.operation);
-            let is_first = edges.keys().any(|[_, by]| *by == read);
             let is_wait = match again.get(&read) {
                 Some(later) => is_loop(read) || later.iter().any(|&site| is_loop(site)),
-                None => is_loop(read) && (is_first || !is_later.contains(&read)),
+                None => is_loop(read) && (!is_later.contains(&read) || edges.keys().any(|[_, by]| *by == read)),
             };
             if !is_wait {
                 continue;
@@ -206,6 +205,15 @@ fn place(marks: &Marks, function: usize, operation: usize) -> Place {
     Place { module: marks.name().into(), function: function.name.clone(), line: of.at.line, source }
 }
 
+/// Whether an operation was executed, and of a conditional branch whether it was taken and whether it was passed.
+fn ran(marks: &Marks, function: usize, at: usize) -> (bool, Option<[bool; 2]>) {
+    let operation = &marks.module().functions[function].code[at];
+    let is_branch = matches!(operation.instruction, ptx::Instruction::Branch { .. } | ptx::Instruction::BranchIndexed { .. });
+    let (taken, passed) = (marks.was_executed(function, at), marks.was_passed(function, at));
+    // A branch that no lane takes was executed all the same.
+    (taken || is_branch && passed, (is_branch && operation.guard.is_some()).then_some([taken, passed]))
+}
+
 fn of_marks(marks: &Marks) -> ModuleCoverage {
     let mut entries = Share::default();
     for (index, _) in marks.module().functions.iter().enumerate().filter(|(_, function)| function.entry && !function.external) {
@@ -216,12 +224,9 @@ fn of_marks(marks: &Marks) -> ModuleCoverage {
     let mut last = None;
     for (function, at) in reached(marks) {
         let operation = &marks.module().functions[function].code[at];
-        let is_branch = matches!(operation.instruction, ptx::Instruction::Branch { .. } | ptx::Instruction::BranchIndexed { .. });
-        let (taken, passed) = (marks.was_executed(function, at), marks.was_passed(function, at));
-        // A branch that no lane takes was executed all the same.
-        let is_executed = taken || is_branch && passed;
+        let (is_executed, branch) = ran(marks, function, at);
         instructions.add(is_executed);
-        if is_branch && operation.guard.is_some() {
+        if let Some([taken, passed]) = branch {
             ways.add(taken);
             ways.add(passed);
             if is_executed && taken != passed {
@@ -330,12 +335,9 @@ pub fn lcov(coverage: &Coverage, path: impl Fn(&str) -> String) -> String {
             let of_source = operation.source.and_then(|source| Some((named(source.file)?, source.line)));
             let (file, number) = of_source.unwrap_or_else(|| (path(marks.name()), operation.at.line));
             let line = files.entry(file).or_default().entry(number).or_default();
-            let (taken, passed) = (marks.was_executed(function, at), marks.was_passed(function, at));
-            let is_branch = matches!(operation.instruction, ptx::Instruction::Branch { .. });
-            line.hit |= taken || is_branch && passed;
-            if is_branch && operation.guard.is_some() {
-                line.branches.push([taken, passed]);
-            }
+            let (is_executed, branch) = ran(&marks, function, at);
+            line.hit |= is_executed;
+            line.branches.extend(branch);
         }
     }
     let mut text = String::new();
@@ -374,7 +376,7 @@ mod tests {
         emulator::{Emulator, EmulatorOptions, Interleaving},
     };
 
-    /// What cases execute, each under so many schedules.
+    /// Runs each case under the first `schedules` schedules, and returns what they executed.
     fn covered(cases: &[&str], schedules: usize) -> Arc<Coverage> {
         let coverage = Arc::<Coverage>::default();
         let mut machine = Emulator::new(EmulatorOptions { coverage: Some(coverage.clone()), ..EmulatorOptions::default() });
@@ -454,10 +456,16 @@ mod tests {
         let coverage = covered(&[ONE], 1);
         let text = lcov(&coverage, |module| format!("kernels/ptx/{module}.ptx"));
         assert!(text.starts_with("SF:kernels/ptx/all_reduce/one_shot.ptx\n") && text.ends_with("end_of_record\n"), "{text}");
-        let count = |start: &str| text.lines().filter(|line| line.starts_with(start) && line.ends_with(",1")).count();
-        let reached = lines_reached(&coverage, "all_reduce/one_shot");
-        // A line with a guard that never held was come to and is not executed.
-        assert!(count("DA:") <= reached.len() && count("DA:") + 40 > reached.len(), "{} {}", count("DA:"), reached.len());
+        let lines = |hit: &str| -> BTreeSet<u32> {
+            let of = |line: &str| line.strip_prefix("DA:")?.strip_suffix(hit)?.parse().ok();
+            text.lines().filter_map(of).collect()
+        };
+        let (hit, missed) = (lines(",1"), lines(",0"));
+        // Our PTX has one instruction a line.
+        let all = modules(&coverage);
+        let Share { covered, all } = of(&all, "all_reduce/one_shot").instructions;
+        assert_eq!((hit.len(), missed.len()), (covered, all - covered));
+        assert!(hit.is_subset(&lines_reached(&coverage, "all_reduce/one_shot")) && hit.is_disjoint(&missed));
         assert!(text.lines().any(|line| line.starts_with("BRDA:") && line.ends_with(",0")));
     }
 }

@@ -229,7 +229,7 @@ mod tests {
         let most = Instant::now() + Duration::from_nanos(minute) + OVERSLEEP;
         assert!((start + Duration::from_nanos(minute) + OVERSLEEP..=most).contains(&alarm));
         assert_eq!(peers.alarm(minute, minute / 2), alarm, "it sleeps on");
-        assert!(peers.alarm(2 * minute, 2 * minute) > alarm, "it sleeps anew");
+        assert!(peers.alarm(2 * minute, 2 * minute) > alarm, "it starts a second sleep");
         // A clock that has no such time is asked for none.
         peers.alarm(u64::MAX, u64::MAX);
     }
